@@ -1,0 +1,119 @@
+"""The C++ half of the agent as its Python half (hooks/) sees it.
+
+The extension module is built from agent/capture and loaded by the preloaded
+library's import finder when `import torch` ends; it then runs the embedded
+hook modules. Names of records, fields and state points are those of
+proto/record_format.h.
+
+No function here raises into user code: hooks run behind the wrapper, which
+swallows, counts and logs what they raise. None takes a lock on the record
+path. All may be called from any thread with the GIL held.
+"""
+
+from typing import Any, Callable, Optional, Sequence
+
+# Called when the call begins, after its CallBegin record: (args, kwargs) -> token
+Before = Callable[[tuple, dict], Any]
+# Called before its CallEnd/CallRaised record: result is None if it raised.
+After = Callable[[Any, tuple, dict, Any, Optional[BaseException]], None]
+
+# State points, mark kinds, kinds of objects and variables, as ints.
+POINT_WRAP_END: int  # ... POINT_CONSTRUCTION, POINT_FORWARD_BEGIN, POINT_BACKWARD_END,
+# POINT_PRE_CLIP, POINT_POST_CLIP, POINT_PRE_STEP, POINT_POST_STEP, POINT_GRAD_CLEAR,
+# POINT_STEP_END, POINT_SAVE, POINT_LOAD
+MARK_ITERATOR_CREATED: int  # ... MARK_BATCH_FETCHED, MARK_ITERATOR_EXHAUSTED,
+# MARK_ITERATOR_ABANDONED, MARK_CLEAN_EXIT
+OBJECT_MODULE: int  # ... OBJECT_OPTIMIZER, OBJECT_LOADER, OBJECT_OTHER
+VARIABLE_PARAMETER: int  # ... VARIABLE_BUFFER, VARIABLE_OPTIMIZER_STATE
+PROCESS_MAIN: int  # ... PROCESS_WORKER, PROCESS_OTHER
+PLACE_SINGLE: int  # ... PLACE_ENVIRONMENT, PLACE_PROCESS_GROUP
+STATE_DATA: int  # digest the tensor itself
+STATE_GRAD: int  # digest its .grad (None is recorded as such)
+
+def wrap(
+    fn: Callable,
+    name: str,
+    category: str,
+    roles: Sequence[str] = (),
+    before: Optional[Before] = None,
+    after: Optional[After] = None,
+    outermost_only: bool = True,
+) -> Callable:
+    """Wraps fn: CallBegin, fn, CallEnd or CallRaised.
+
+    name is the qualified name ("torch.optim.adam.Adam.step"); roles are the
+    qualified names of the same method in base classes, narrow to general, plus
+    nothing else. With outermost_only the callbacks run only where no call of
+    the same category on the same self (first argument) is open on the thread;
+    records are written for all. The wrapper binds as a method, keeps
+    __name__, __qualname__, __doc__, __module__, __wrapped__, signature,
+    pickling, and accepts attributes. fn's result and exceptions pass untouched.
+    """
+
+def wrap_module_call(
+    fn: Callable, before_root: Optional[Before] = None, after_root: Optional[After] = None
+) -> Callable:
+    """Wraps torch.nn.Module.__call__.
+
+    The function recorded is "<module>.<qualname of type(self)>.forward" with
+    category "forward" and, as roles, "<class>.forward" of every class of its
+    MRO that defines forward plus "torch.nn.modules.module.Module.forward".
+    before_root/after_root run for calls that no other module call encloses on
+    this thread. Flags of CallFlag and OutputFlag are filled in here.
+    """
+
+def is_wrapper(value: Any) -> bool: ...
+def object_id(value: Any) -> int:
+    """Number of an object defined before (held weakly), else 0."""
+
+def define_object(
+    value: Any, kind: int, path: str = "", root: int = 0, wrapped: int = 0
+) -> int:
+    """Defines value (class and MRO names from its type) and returns its number.
+    An object defined before keeps its number; changed facts are written again.
+    """
+
+def define_variable(
+    tensor: Any,
+    name: str,
+    root_class: str,
+    root: int,
+    kind: int,
+    owner_class: str,
+    alias_group: int,
+    identity_epoch: int = 0,
+) -> int:
+    """Defines a variable; dtype, device, shape and requires_grad from the
+    tensor. (root, name) defined before keeps its number and is written again
+    where something differs."""
+
+def define_hold(optimizer: int, group: int, variables: Sequence[int]) -> None: ...
+def define_replica_group(
+    group: int, evidence: str, wrapper: int, ranks: Sequence[int], variables: Sequence[int]
+) -> None: ...
+def set_process_kind(kind: int, worker_id: int = 0) -> None: ...
+def record_place(rank: int, world_size: int, local_rank: int, source: int) -> None: ...
+def record_states(point: int, what: int, variables: Sequence[int], tensors: Sequence[Any]) -> None:
+    """One State record a variable; what is STATE_DATA | STATE_GRAD. Tensors
+    whose bytes cannot be read here are recorded as unreadable."""
+
+def record_scalar(obj: int, point: int, group: int, name: str, value: float) -> None: ...
+def record_mark(kind: int, obj: int, value: int) -> None: ...
+def record_context(enter: bool, name: str) -> None: ...
+def storage_key(tensor: Any) -> int:
+    """Number given once to the tensor's storage (held weakly); 0: unreadable."""
+
+# The step rule (proto/step_rule.h), one per process; each returns True when a
+# step closed, after writing the StepClosed mark and a ClockSync.
+def step_optimizer(optimizer: int) -> bool: ...
+def step_batch_fetched() -> bool: ...
+def step_grad_clear() -> bool: ...
+def step_training_forward() -> bool: ...
+def step_backward() -> None: ...
+def step_end() -> bool: ...
+def log_once(key: str, message: str) -> None:
+    """One line on stderr the first time for each key, if the log level allows."""
+
+def exit_flush() -> None:
+    """Waits until the relay holds all (acknowledged or spooled), at most
+    TRAINCHECK_EXIT_WAIT seconds, GIL released."""

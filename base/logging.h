@@ -1,0 +1,22 @@
+// Logs of our own processes: spdlog on stderr, one line an event.
+//
+//   InitLogging("traincheckd", "info");
+//   spdlog::warn("batch quarantined process={} batch={} error=\"{}\"", ...);
+//
+// Threads: InitLogging before the first other thread; spdlog is thread-safe.
+#ifndef TRAINCHECK_BASE_LOGGING_H_
+#define TRAINCHECK_BASE_LOGGING_H_
+
+#include <string>
+
+#include "spdlog/spdlog.h"
+
+namespace traincheck {
+
+// `level`: trace, debug, info, warning, error, critical or off; false (and
+// level warning) for any other text.
+bool InitLogging(const std::string& program, const std::string& level);
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_BASE_LOGGING_H_

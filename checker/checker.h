@@ -1,0 +1,85 @@
+// Checks one run against one set, incrementally: batches go in process by
+// process in the order in which the store holds them, violations come out.
+// A live check, a check after a restart and a check of a stored run are this
+// same code; the verdicts do not depend on how the processes' batches
+// interleave.
+//
+// Threads: one object, one thread at a time.
+#ifndef TRAINCHECK_CHECKER_CHECKER_H_
+#define TRAINCHECK_CHECKER_CHECKER_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "invariants/invariant.h"
+#include "invariants/stored_batch.h"
+
+namespace traincheck {
+
+// One invariant violated by one run: everything that people are shown. The
+// id is a hash of run, attempt, invariant, first window and ranks, so that
+// finding it again changes nothing.
+struct Violation {
+  std::string id;
+  std::string run;
+  uint32_t attempt = 0;
+  std::string invariant_id;
+  std::string relation;
+  std::string text;
+  std::optional<int64_t> first_step;
+  std::optional<int64_t> last_step;
+  uint64_t count = 0;  // windows violated
+  std::vector<int32_t> ranks;
+  std::vector<std::string> apis;
+  std::vector<std::string> variables;
+  std::vector<std::string> sites;  // "file:line", most telling first
+  bool open = true;  // false: the run ended or the rule holds again
+  std::string expected;
+  std::string seen;
+  std::vector<std::string> evidence;
+};
+
+struct CheckSummary {
+  uint32_t total = 0;        // invariants of the set that apply to this run
+  uint32_t decided = 0;      // reached pass or violated at least once
+  uint32_t violated = 0;
+  uint32_t not_applied = 0;  // scope of another experiment
+  std::map<std::string, uint32_t> unknown;  // reason -> invariants
+};
+
+class Checker {
+ public:
+  Checker(const std::string& run, const std::string& experiment,
+          const InvariantSet& set);
+  ~Checker();
+  Checker(const Checker&) = delete;
+  Checker& operator=(const Checker&) = delete;
+
+  // The next batch of process number `process` (its number in the run).
+  // Positions that are missing between two batches of a ring make the windows
+  // concerned unknown.
+  void Consume(uint32_t process, const StoredBatch& batch);
+
+  // No more batches of this process will come.
+  void EndProcess(uint32_t process, ProcessEnd end);
+
+  // No more processes will come: judges or gives up every open window.
+  void EndRun();
+
+  // Violations that are new or changed since the last call.
+  std::vector<Violation> TakeChanges();
+
+  CheckSummary Summary() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_CHECKER_CHECKER_H_

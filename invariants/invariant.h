@@ -1,0 +1,57 @@
+// An invariant and a set of them, in the form in which they are stored,
+// exchanged (JSON, docs/formats.md) and shown.
+//
+// Threads: plain values.
+#ifndef TRAINCHECK_INVARIANTS_INVARIANT_H_
+#define TRAINCHECK_INVARIANTS_INVARIANT_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "nlohmann/json.hpp"
+
+namespace traincheck {
+
+enum class Scope {
+  kGeneral,     // role level: applies to every run
+  kExperiment,  // applies to runs of `experiments` only
+};
+
+struct Invariant {
+  // Hash (16 hex digits) of relation, parameters and precondition in
+  // canonical JSON; the same rule has the same id in every set.
+  std::string id;
+  std::string relation;  // "Consistent", "EventContain"
+  nlohmann::json parameters;
+  nlohmann::json precondition;  // {"all": [clause, ...]}; empty list: always
+  Scope scope = Scope::kExperiment;
+  std::vector<std::string> experiments;  // learned from, sorted
+  uint64_t support = 0;                  // windows that showed it
+  std::string text;                      // plain English
+};
+
+struct InvariantSet {
+  std::string name;
+  uint32_t version = 1;
+  std::vector<std::string> runs;  // learned from, sorted
+  uint64_t created_unix_ns = 0;
+  std::vector<Invariant> invariants;  // sorted by id
+};
+
+// Canonical: keys sorted, no white space that depends on anything.
+nlohmann::json ToJson(const Invariant& invariant);
+nlohmann::json ToJson(const InvariantSet& set);
+
+// Trusts nothing: InvalidArgument with the JSON path of what is wrong
+// ("invariants[3].relation: \"Foo\" is not a relation of this version").
+// The id is recomputed; one that differs from its content is an error.
+[[nodiscard]] absl::StatusOr<Invariant> InvariantFromJson(
+    const nlohmann::json& json);
+[[nodiscard]] absl::StatusOr<InvariantSet> SetFromJsonUntrusted(
+    const std::string& text);
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_INVARIANTS_INVARIANT_H_

@@ -1,0 +1,327 @@
+// The record format: what agents write into rings, relays send, the store
+// keeps and checker and inference decode. RECORD_FORMAT.md beside this file is
+// the specification (byte pictures, a hex example, versions); this header is
+// its one definition in code. C++ standard library only.
+//
+// All integers are little-endian. A record is a header, a fixed part by type
+// and then *fields* (tag varint + value, see FieldTag) up to size_bytes. Size
+// comes first, so that a reader skips and counts types that it does not know.
+// Numbers in this file are never reused or renumbered.
+#ifndef TRAINCHECK_PROTO_RECORD_FORMAT_H_
+#define TRAINCHECK_PROTO_RECORD_FORMAT_H_
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+namespace traincheck {
+
+static_assert(std::endian::native == std::endian::little,
+              "records are written and read in place, little-endian");
+
+inline constexpr uint32_t kRecordFormatVersion = 1;
+// Oldest version that this build still reads.
+inline constexpr uint32_t kRecordFormatVersionMin = 1;
+
+// Every record starts on an 8-byte boundary and has a size divisible by 8.
+inline constexpr size_t kRecordAlignment = 8;
+inline constexpr size_t kMaxRecordBytes = 65528;
+// Strings longer than this are cut by the writer.
+inline constexpr size_t kMaxStringBytes = 1024;
+
+enum class RecordType : uint8_t {
+  kInvalid = 0,
+  kPadding = 1,  // fills a ring up to its end; carries nothing
+  // Events, in the ring of the thread on which they happened.
+  kClockSync = 2,
+  kCallBegin = 3,
+  kCallEnd = 4,
+  kCallRaised = 5,  // the call ended by an exception
+  kState = 6,
+  kScalar = 7,  // a hyper-parameter: learning rate, ...
+  kContextEnter = 8,
+  kContextExit = 9,
+  kMark = 10,
+  kPlace = 11,  // rank and world of this process
+  kDrops = 12,
+  // Definitions, in ring 0 of the process. Ids start at 1; 0 is "not known".
+  // A definition with an id seen before replaces the earlier one from its
+  // place in the stream on.
+  kStringDef = 32,
+  kFunctionDef = 33,
+  kSiteDef = 34,
+  kObjectDef = 35,
+  kVariableDef = 36,
+  kHoldDef = 37,
+  kReplicaGroupDef = 38,
+  kProcessDef = 39,
+};
+
+struct RecordHeader {
+  uint16_t size_bytes;  // header included
+  uint8_t type;         // RecordType
+  uint8_t flags;        // by type
+  // Microseconds since the previous record of this ring, saturating. Absolute
+  // time comes from the last ClockSync. For people only.
+  uint32_t delta_us;
+};
+static_assert(sizeof(RecordHeader) == 8);
+
+// First record of every ring, then at least at every closed step. next_call
+// is the full number of the next call that begins on this ring.
+struct ClockSyncRecord {
+  RecordHeader header;
+  uint64_t monotonic_ns;
+  uint64_t realtime_ns;
+  uint64_t next_call;
+};
+static_assert(sizeof(ClockSyncRecord) == 32);
+
+// Calls of one ring are numbered 1, 2, ... in order of their begin; records
+// carry the low 32 bits.
+struct CallBeginRecord {
+  RecordHeader header;  // flags: CallFlag
+  uint32_t function;
+  uint32_t site;  // innermost frame in user code
+  uint32_t call;
+  // The innermost open call of this ring is call - parent_distance; 0: none.
+  // With kForeignParent the parent is in fields kParentRing and kParentCall.
+  uint32_t parent_distance;
+};
+static_assert(sizeof(CallBeginRecord) == 24);
+
+enum CallFlag : uint8_t {
+  kForeignParent = 1,
+  kRootModuleCall = 2,   // no module call encloses it on this thread
+  kModuleTraining = 4,   // self.training of the module called
+  kGradEnabled = 8,      // grad mode at entry
+  kInsideBackward = 16,  // a backward is open on this thread or its parent
+  kOutermost = 32,       // no call of the same category on the same object is
+                         // open (a step that calls super().step())
+};
+
+// CallEnd: flags OutputFlag. CallRaised: field kException.
+struct CallEndRecord {
+  RecordHeader header;
+  uint32_t call;
+  uint32_t function;
+};
+static_assert(sizeof(CallEndRecord) == 16);
+
+enum OutputFlag : uint8_t {
+  kOutputHasGradFn = 1,  // some tensor in the output (searched shallowly)
+  kOutputSearched = 2,   // kOutputHasGradFn was looked for
+};
+
+// One variable at one state point, followed by one digest for each of
+// kHasData, kHasGrad, in this order.
+struct StateRecord {
+  RecordHeader header;
+  uint32_t variable;
+  uint8_t point;    // StatePoint
+  uint8_t content;  // StateContent
+  uint16_t reserved;
+};
+static_assert(sizeof(StateRecord) == 16);
+
+enum StateContent : uint8_t {
+  kHasData = 1,
+  kHasGrad = 2,
+  kGradIsNone = 4,
+  kGradIsZero = 8,
+  kDataIsZero = 16,
+  kRequiresGrad = 32,
+  kUnreadable = 64,  // this tensor could not be digested: unknown, not equal
+  kIsLeaf = 128,
+};
+
+enum class StatePoint : uint8_t {
+  kNone = 0,
+  kConstruction = 1,
+  kWrapEnd = 2,       // after a wrapper (DDP) took the model
+  kForwardBegin = 3,  // of the inner module, after DDP's buffer broadcast
+  kBackwardEnd = 4,
+  kPreClip = 5,
+  kPostClip = 6,
+  kPreStep = 7,
+  kPostStep = 8,
+  kGradClear = 9,  // after gradients were cleared
+  kStepEnd = 10,
+  kSave = 11,
+  kLoad = 12,
+};
+inline constexpr uint8_t kMaxStatePoint = 12;
+
+struct ScalarRecord {
+  RecordHeader header;
+  uint32_t object;
+  uint8_t point;  // StatePoint
+  uint8_t reserved;
+  uint16_t group;  // parameter group of the optimizer
+  uint32_t name;   // string id: "lr"
+  uint32_t reserved2;
+  double value;
+};
+static_assert(sizeof(ScalarRecord) == 32);
+
+struct ContextRecord {
+  RecordHeader header;
+  uint32_t function;  // the context's class
+  uint32_t site;
+};
+static_assert(sizeof(ContextRecord) == 16);
+
+struct MarkRecord {
+  RecordHeader header;  // flags: MarkKind
+  uint32_t object;
+  uint32_t site;
+  uint64_t value;
+};
+static_assert(sizeof(MarkRecord) == 24);
+
+enum class MarkKind : uint8_t {
+  kNone = 0,
+  kIteratorCreated = 1,    // object: the loader; value: iterator ordinal
+  kBatchFetched = 2,       // object: the loader; value: batch index
+  kIteratorExhausted = 3,  // object: the loader; value: iterator ordinal
+  kIteratorAbandoned = 4,
+  kStepClosed = 5,  // value: the step that closed, from 0, as the agent counts
+  kCleanExit = 6,
+};
+
+struct PlaceRecord {
+  RecordHeader header;
+  int32_t rank;
+  int32_t world_size;
+  int32_t local_rank;  // -1: not known
+  uint32_t source;     // PlaceSource
+};
+static_assert(sizeof(PlaceRecord) == 24);
+
+enum class PlaceSource : uint32_t {
+  kSingle = 0,        // trains without a process group: rank 0 of 1
+  kEnvironment = 1,   // RANK and WORLD_SIZE at start
+  kProcessGroup = 2,  // torch.distributed
+};
+
+// Written where records were dropped, as soon as there is room again.
+struct DropsRecord {
+  RecordHeader header;
+  uint64_t dropped_records;  // of this ring, in all
+};
+static_assert(sizeof(DropsRecord) == 16);
+
+// Fixed part of every definition; the rest is fields.
+struct DefinitionRecord {
+  RecordHeader header;
+  uint32_t id;
+  uint32_t aux;  // by type; else 0
+};
+static_assert(sizeof(DefinitionRecord) == 16);
+
+// A field is the varint (Field << 2 | FieldKind) and its value. Tag 0 ends
+// the fields early (padding up to 8 bytes). Unknown fields are skipped.
+enum class FieldKind : uint8_t {
+  kUnsigned = 0,  // varint
+  kSigned = 1,    // zigzag varint
+  kDouble = 2,    // 8 bytes
+  kBytes = 3,     // varint length, then the bytes
+};
+
+enum class Field : uint32_t {
+  kEnd = 0,
+  // Calls. "str" is the id of a StringDef.
+  kSelfObject = 1,     // unsigned: ObjectDef of self
+  kParentRing = 2,     // unsigned
+  kParentCall = 3,     // unsigned, full call number
+  kException = 4,      // unsigned: str, the exception's class
+  kArgumentName = 5,   // unsigned: str; names the value that follows
+  kValueUnsigned = 6,  // unsigned (also bool)
+  kValueSigned = 7,    // signed
+  kValueDouble = 8,    // double
+  kValueString = 9,    // unsigned: str
+  // Definitions.
+  kText = 32,           // bytes: StringDef
+  kName = 33,           // unsigned: str
+  kCategory = 34,       // unsigned: str, see RECORD_FORMAT.md "Categories"
+  kRole = 35,           // unsigned: str, repeated, narrow to general
+  kFile = 36,           // unsigned: str
+  kLine = 37,           // unsigned
+  kFunctionName = 38,   // unsigned: str
+  kClass = 39,          // unsigned: str
+  kBaseClass = 40,      // unsigned: str, repeated: the MRO without object
+  kObjectKind = 41,     // unsigned: ObjectKind
+  kPath = 42,           // unsigned: str: qualified name inside the root
+  kRootObject = 43,     // unsigned: object id
+  kWrappedObject = 44,  // unsigned: object id
+  kVariableKind = 45,   // unsigned: VariableKind
+  kOwnerClass = 46,     // unsigned: str
+  kDtype = 47,          // unsigned: str: "torch.float32"
+  kDevice = 48,         // unsigned: str
+  kDimension = 49,      // unsigned, repeated: the shape
+  kTrainable = 50,      // unsigned: requires_grad at definition
+  kAliasGroup = 51,     // unsigned: equal for names that share a storage
+  kIdentityEpoch = 52,  // unsigned: how often the tensor was replaced
+  kVariable = 53,       // unsigned, repeated: variable ids
+  kEvidence = 54,       // unsigned: str: why the group holds replicas
+  kMemberRank = 55,     // unsigned, repeated
+  kWrapperObject = 56,  // unsigned: object id
+  kRootClass = 57,      // unsigned: str: "Net", "Net#2"
+  // ProcessDef. Text inline, because the relay reads this record alone.
+  kHost = 64,            // bytes
+  kBootId = 65,          // bytes
+  kStartTicks = 66,      // unsigned: field 22 of /proc/PID/stat
+  kParentPid = 67,       // unsigned
+  kProcessKind = 68,     // unsigned: ProcessKind
+  kWorkerId = 69,        // unsigned
+  kRun = 70,             // bytes
+  kExperiment = 71,      // bytes
+  kAttempt = 72,         // unsigned
+  kRunRole = 73,         // unsigned: RunRole
+  kCheckSet = 74,        // bytes; absent: none asked for
+  kScript = 75,          // bytes
+  kAgentVersion = 76,    // bytes
+  kTorchVersion = 77,    // bytes
+  kPythonVersion = 78,   // bytes
+  kParentProcess = 79,   // unsigned: start ticks of the parent
+  kOwnerPid = 80,        // unsigned: main process that a worker serves
+  kOwnerTicks = 81,      // unsigned
+  kFirstRecordedNs = 82  // unsigned: CLOCK_REALTIME
+};
+
+enum class ObjectKind : uint8_t {
+  kUnknown = 0,
+  kModule = 1,
+  kOptimizer = 2,
+  kLoader = 3,
+  kOther = 4,
+};
+
+enum class VariableKind : uint8_t {
+  kUnknown = 0,
+  kParameter = 1,
+  kBuffer = 2,
+  kOptimizerState = 3,
+};
+
+enum class ProcessKind : uint8_t {
+  kUnknown = 0,
+  kMain = 1,    // trains
+  kWorker = 2,  // DataLoader worker
+  kOther = 3,
+};
+
+enum class RunRole : uint8_t { kTarget = 0, kReference = 1 };
+
+constexpr size_t AlignRecord(size_t bytes) {
+  return (bytes + kRecordAlignment - 1) & ~(kRecordAlignment - 1);
+}
+
+constexpr bool IsDefinition(uint8_t type) {
+  return type >= static_cast<uint8_t>(RecordType::kStringDef) &&
+         type <= static_cast<uint8_t>(RecordType::kProcessDef);
+}
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_PROTO_RECORD_FORMAT_H_

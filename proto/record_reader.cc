@@ -1,0 +1,155 @@
+#include "proto/record_reader.h"
+
+#include <bit>
+#include <cstring>
+
+namespace traincheck {
+
+size_t FixedBytes(uint8_t type) {
+  switch (static_cast<RecordType>(type)) {
+    case RecordType::kPadding:
+      return sizeof(RecordHeader);
+    case RecordType::kClockSync:
+      return sizeof(ClockSyncRecord);
+    case RecordType::kCallBegin:
+      return sizeof(CallBeginRecord);
+    case RecordType::kCallEnd:
+    case RecordType::kCallRaised:
+      return sizeof(CallEndRecord);
+    case RecordType::kState:
+      return sizeof(StateRecord);
+    case RecordType::kScalar:
+      return sizeof(ScalarRecord);
+    case RecordType::kContextEnter:
+    case RecordType::kContextExit:
+      return sizeof(ContextRecord);
+    case RecordType::kMark:
+      return sizeof(MarkRecord);
+    case RecordType::kPlace:
+      return sizeof(PlaceRecord);
+    case RecordType::kDrops:
+      return sizeof(DropsRecord);
+    default:
+      return IsDefinition(type) ? sizeof(DefinitionRecord) : 0;
+  }
+}
+
+bool FieldReader::Varint(uint64_t* value) {
+  uint64_t result = 0;
+  for (size_t i = 0; i < bytes_.size() && i < 10; ++i) {
+    const uint8_t byte = static_cast<uint8_t>(bytes_[i]);
+    if (i == 9 && byte > 1) return false;
+    result |= static_cast<uint64_t>(byte & 0x7f) << (7 * i);
+    if (byte < 0x80) {
+      bytes_.remove_prefix(i + 1);
+      *value = result;
+      return true;
+    }
+  }
+  return false;
+}
+
+bool FieldReader::Next() {
+  if (!ok_ || bytes_.empty() || bytes_[0] == '\0') return false;
+  uint64_t tag = 0;
+  ok_ = Varint(&tag) && (tag >> 2) <= UINT32_MAX;
+  if (!ok_) return false;
+  field_ = static_cast<Field>(tag >> 2);
+  kind_ = static_cast<FieldKind>(tag & 3);
+  unsigned_ = 0;
+  double_ = 0;
+  value_ = {};
+  switch (kind_) {
+    case FieldKind::kUnsigned:
+    case FieldKind::kSigned:
+      ok_ = Varint(&unsigned_);
+      break;
+    case FieldKind::kDouble:
+      ok_ = bytes_.size() >= sizeof double_;
+      if (!ok_) break;
+      std::memcpy(&double_, bytes_.data(), sizeof double_);
+      bytes_.remove_prefix(sizeof double_);
+      break;
+    case FieldKind::kBytes: {
+      uint64_t size = 0;
+      ok_ = Varint(&size) && size <= bytes_.size();
+      if (!ok_) break;
+      value_ = bytes_.substr(0, size);
+      bytes_.remove_prefix(size);
+      break;
+    }
+  }
+  return ok_;
+}
+
+bool RecordReader::Fail(const std::string& what) {
+  error_ = "record at byte " + std::to_string(next_) + ": " + what;
+  return false;
+}
+
+bool RecordReader::Next() {
+  if (!ok() || next_ == bytes_.size()) return false;
+  const size_t left = bytes_.size() - next_;
+  if (left < sizeof(RecordHeader)) {
+    return Fail(std::to_string(left) + " bytes left, a header has 8");
+  }
+  RecordHeader header;
+  std::memcpy(&header, bytes_.data() + next_, sizeof header);
+  const size_t size = header.size_bytes;
+  if (size < sizeof(RecordHeader) || size % kRecordAlignment != 0) {
+    return Fail("size " + std::to_string(size) +
+                " is below 8 or not divisible by 8");
+  }
+  if (size > left) {
+    return Fail("size " + std::to_string(size) + " is more than the " +
+                std::to_string(left) + " bytes left");
+  }
+  size_t least = FixedBytes(header.type);
+  if (static_cast<RecordType>(header.type) == RecordType::kInvalid) {
+    return Fail("type 0 is invalid");
+  }
+  if (size >= least &&
+      static_cast<RecordType>(header.type) == RecordType::kState) {
+    StateRecord state;
+    std::memcpy(&state, bytes_.data() + next_, sizeof state);
+    if (state.point > kMaxStatePoint) {
+      return Fail("state point " + std::to_string(state.point) +
+                  " is not one of this format");
+    }
+    least += 8 * std::popcount(
+                     static_cast<unsigned>(state.content & (kHasData | kHasGrad)));
+  }
+  if (size < least) {
+    return Fail("size " + std::to_string(size) + " is below the " +
+                std::to_string(least) + " bytes of type " +
+                std::to_string(header.type));
+  }
+  offset_ = next_;
+  record_ = bytes_.substr(next_, size);
+  next_ += size;
+  return true;
+}
+
+FieldReader RecordReader::Fields() const {
+  const size_t fixed = FixedBytes(header().type);
+  const bool has_fields = fixed != 0 && type() != RecordType::kPadding &&
+                          type() != RecordType::kState;
+  return FieldReader(has_fields ? record_.substr(fixed) : std::string_view());
+}
+
+uint64_t RecordReader::data_digest() const {
+  uint64_t digest;
+  std::memcpy(&digest, record_.data() + sizeof(StateRecord), sizeof digest);
+  return digest;
+}
+
+uint64_t RecordReader::grad_digest() const {
+  const bool data_first = (Get<StateRecord>().content & kHasData) != 0;
+  uint64_t digest;
+  std::memcpy(&digest,
+              record_.data() + sizeof(StateRecord) + (data_first ? 8 : 0),
+              sizeof digest);
+  return digest;
+}
+
+}  // namespace traincheck
