@@ -19,12 +19,14 @@ bool IsLoopback(const std::string& host) {
     return (ntohl(v4.s_addr) >> 24) == 127;
   }
   in6_addr v6;
-  return inet_pton(AF_INET6, host.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
+  return inet_pton(AF_INET6, host.c_str(), &v6) == 1 &&
+         IN6_IS_ADDR_LOOPBACK(&v6);
 }
 
 absl::Status NotAnAddress(absl::string_view address) {
   return absl::InvalidArgumentError(
-      absl::StrCat("\"", address, "\" is no address: write HOST:PORT, "
+      absl::StrCat("\"", address,
+                   "\" is no address: write HOST:PORT, "
                    "[IPV6]:PORT or unix:PATH"));
 }
 
@@ -46,7 +48,8 @@ absl::Status CheckAddress(absl::string_view address) {
   }
   if (!IsLoopback(std::string(host))) {
     return absl::PermissionDeniedError(absl::StrCat(
-        "\"", address, "\" is not on loopback: this version speaks plain text "
+        "\"", address,
+        "\" is not on loopback: this version speaks plain text "
         "only and therefore only to 127.0.0.1, localhost, [::1] and "
         "unix:PATH. Use one of these, for example through an SSH tunnel"));
   }
@@ -56,8 +59,8 @@ absl::Status CheckAddress(absl::string_view address) {
 absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(
     const std::string& address, const grpc::ChannelArguments& arguments) {
   if (absl::Status status = CheckAddress(address); !status.ok()) return status;
-  return grpc::CreateCustomChannel(
-      address, grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
+                                   arguments);
 }
 
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(

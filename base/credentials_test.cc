@@ -6,9 +6,8 @@ namespace traincheck {
 namespace {
 
 TEST(CheckAddress, AllowsLoopbackAndUnixSockets) {
-  for (const char* address :
-       {"127.0.0.1:7471", "127.8.9.1:0", "localhost:7471", "[::1]:7471",
-        "unix:/run/traincheckd.sock"}) {
+  for (const char* address : {"127.0.0.1:7471", "127.8.9.1:0", "localhost:7471",
+                              "[::1]:7471", "unix:/run/traincheckd.sock"}) {
     EXPECT_TRUE(CheckAddress(address).ok()) << address;
   }
 }

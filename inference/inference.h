@@ -30,7 +30,7 @@ struct InferenceOptions {
 };
 
 struct InferenceResult {
-  std::vector<Invariant> invariants;         // sorted by id
+  std::vector<Invariant> invariants;        // sorted by id
   std::map<std::string, uint32_t> dropped;  // reason -> hypotheses
 };
 

@@ -116,8 +116,8 @@ bool RecordReader::Next() {
       return Fail("state point " + std::to_string(state.point) +
                   " is not one of this format");
     }
-    least += 8 * std::popcount(
-                     static_cast<unsigned>(state.content & (kHasData | kHasGrad)));
+    least += 8 * std::popcount(static_cast<unsigned>(state.content &
+                                                     (kHasData | kHasGrad)));
   }
   if (size < least) {
     return Fail("size " + std::to_string(size) + " is below the " +

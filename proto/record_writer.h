@@ -26,7 +26,8 @@ class FieldWriter {
   FieldWriter(char* buffer, size_t capacity, const Fixed& fixed)
       : begin_(buffer),
         at_(buffer + sizeof(Fixed)),
-        end_(buffer + (capacity < kMaxRecordBytes ? capacity : kMaxRecordBytes)) {
+        end_(buffer +
+             (capacity < kMaxRecordBytes ? capacity : kMaxRecordBytes)) {
     std::memcpy(buffer, &fixed, sizeof(Fixed));
   }
 

@@ -1,0 +1,168 @@
+"""Silent errors are caught while they train; healthy variants are not."""
+
+import os
+import random
+import re
+import subprocess
+import threading
+import time
+import unittest
+
+import harness
+
+REFERENCES = (
+    ("ref-cnn", "cnn_ddp.py", ("--steps", "12")),
+    ("ref-mlp", "mlp_ddp.py", ("--steps", "20")),
+)
+
+
+class Detection(harness.TrainingCase):
+    def setUp(self):
+        super().setUp()
+        self.start_daemon()
+        for run, script, arguments in REFERENCES:
+            done = self.monitored(
+                harness.PIPELINES / script,
+                *arguments,
+                options=("--run", run, "--collect"),
+            )
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.daemon.run_ended(run)
+        learned = self.daemon.ctl(
+            "infer", "--from", "ref-cnn,ref-mlp", "--set", "rules"
+        )
+        self.assertGreater(learned["invariants"], 0)
+
+    def check(self, run, script, *arguments):
+        done = self.monitored(
+            script, *arguments, options=("--run", run, "--check", "rules")
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+        shown = self.daemon.run_ended(run)
+        violations = self.daemon.ctl("violations", "list", "--run", run)
+        return done, shown, violations
+
+    def assert_drift_caught(self, violations, fault_step):
+        consistent = [v for v in violations if v["relation"] == "Consistent"]
+        self.assertTrue(consistent, violations)
+        self.assertEqual(min(v["first_step"] for v in consistent), fault_step)
+        for violation in consistent:
+            self.assertEqual(violation["ranks"], [0, 1])
+            self.assertTrue(violation["variables"])
+        sites = {site for v in consistent for site in v["sites"]}
+        self.assertTrue(any("drift_ddp.py:" in site for site in sites), sites)
+        shown = self.daemon.ctl("violations", "show", consistent[0]["id"])
+        self.assertTrue(
+            any("DistributedDataParallel" in line for line in shown["evidence"]),
+            shown["evidence"],
+        )
+
+    def assert_frozen_caught(self, violations):
+        self.assertTrue(violations)
+        first = min(v["first_step"] for v in violations)
+        self.assertEqual(first, 0)
+        self.assertTrue(
+            any(
+                v["relation"] == "EventContain"
+                and any(api.endswith(".step") for api in v["apis"])
+                for v in violations
+            ),
+            violations,
+        )
+
+    def test_healthy_run_of_another_model_raises_nothing(self):
+        done, shown, violations = self.check(
+            "healthy", harness.PIPELINES / "healthy_resmlp_ddp.py", "--steps", "15"
+        )
+        self.assertEqual(violations, [])
+        self.assertGreater(shown["check"]["decided"], 0)
+        self.assertNotIn("VIOLATION", done.stderr)
+
+    def test_healthy_single_process_run_raises_nothing(self):
+        _, _, violations = self.check(
+            "single", harness.SCRIPTS / "single.py", "--steps", "15"
+        )
+        self.assertEqual(violations, [])
+
+    def test_bypassed_wrapper_and_inverted_filter_at_random(self):
+        seed = int(os.environ.get("TRAINCHECK_TEST_SEED", random.randrange(10**6)))
+        print(f"seed {seed} (TRAINCHECK_TEST_SEED repeats it)")
+        draw = random.Random(seed)
+        for number in range(3):
+            optimizer = draw.choice(["sgd", "momentum", "adam", "adamw", "rmsprop"])
+            fault_step = draw.randint(0, 6)
+            varied = (
+                f"--model-seed={draw.randrange(1000)}",
+                f"--optimizer={optimizer}",
+                f"--name-prefix={draw.choice(['block', 'stage', 'net', 'x'])}",
+                "--steps=10",
+            )
+            drift = harness.SCRIPTS / "drift_ddp.py"
+            frozen = harness.SCRIPTS / "frozen_head_ddp.py"
+            with self.subTest(fault="drift", varied=varied, fault_step=fault_step):
+                _, _, violations = self.check(
+                    f"drift-{number}", drift, *varied, f"--fault-step={fault_step}"
+                )
+                self.assert_drift_caught(violations, fault_step)
+            with self.subTest(fault="none (drift)", varied=varied):
+                _, _, violations = self.check(
+                    f"drift-ok-{number}", drift, *varied, "--healthy"
+                )
+                self.assertEqual(violations, [])
+            with self.subTest(fault="frozen", varied=varied):
+                _, _, violations = self.check(f"frozen-{number}", frozen, *varied)
+                self.assert_frozen_caught(violations)
+            with self.subTest(fault="none (frozen)", varied=varied):
+                _, _, violations = self.check(
+                    f"frozen-ok-{number}", frozen, *varied, "--healthy"
+                )
+                self.assertEqual(violations, [])
+
+    def test_watch_and_run_tell_while_it_trains(self):
+        """The violation is out within 1 s; ten times that fails."""
+        training = self.monitored_start(
+            harness.SCRIPTS / "drift_ddp.py",
+            "--fault-step=3",
+            "--steps=200",
+            "--sleep=0.1",
+            "--stamp-fault",
+            options=("--run", "d", "--check", "rules"),
+        )
+        watch = subprocess.Popen(
+            [
+                str(harness.DIST / "traincheckctl"),
+                "--server",
+                self.daemon.address,
+                "-o",
+                "json",
+                "violations",
+                "watch",
+                "--run",
+                "d",
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.addCleanup(watch.stdout.close)
+        self.addCleanup(watch.wait)
+        self.addCleanup(watch.kill)
+        stamp = None
+        for line in training.stdout:
+            found = re.search(r"fault shown at ([0-9.]+)", line)
+            if found:
+                stamp = float(found.group(1))
+                break
+        self.assertIsNotNone(stamp)
+        line = watch.stdout.readline()
+        delay_s = time.time() - stamp
+        self.assertIn('"Consistent"', line)
+        self.assertIsNone(training.poll(), "it was told after the end only")
+        print(f"violation after {delay_s:.3f} s")
+        self.assertLess(delay_s, 10)
+        told = next(l for l in training.stderr if "VIOLATION" in l)
+        self.assertIsNone(training.poll())
+        self.assertIn("step 3", told)
+
+
+if __name__ == "__main__":
+    unittest.main()

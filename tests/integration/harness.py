@@ -1,0 +1,191 @@
+"""Real processes for integration tests: daemon, traincheckctl, trainings.
+
+Every test gets a folder of its own below TEST_TMPDIR, a daemon on a port that
+the system chose, and spools inside that folder. Nothing outlives the test.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+DIST = pathlib.Path(os.environ.get("TRAINCHECK_DIST", "deploy/dist")).resolve()
+SCRIPTS = pathlib.Path("tests/integration/scripts").resolve()
+PIPELINES = pathlib.Path("tests/pipelines").resolve()
+# Ten times what is promised: only a hang fails a test by time.
+PATIENCE_S = 120
+
+
+def wait_until(condition, what: str, timeout_s: float = PATIENCE_S):
+    """Polls condition() until it is true and returns its value."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"gave up after {timeout_s} s waiting for: {what}")
+        time.sleep(0.05)
+
+
+class Daemon:
+    """One traincheckd with its data directory; may be killed and started again."""
+
+    def __init__(self, folder: pathlib.Path, *options: str):
+        self.data_dir = folder / "data"
+        self.log = folder / "traincheckd.log"
+        self._port_file = folder / "address"
+        self._options = options
+        self._process = None
+        self.address = "127.0.0.1:0"
+
+    def start(self) -> "Daemon":
+        self._port_file.unlink(missing_ok=True)
+        command = [DIST / "traincheckd", "--data-dir", self.data_dir]
+        command += ["--listen", self.address, "--port-file", self._port_file]
+        with open(self.log, "ab") as log:
+            self._process = subprocess.Popen(
+                [*map(str, command), *self._options], stderr=log
+            )
+        wait_until(self._port_file.exists, f"the daemon's address; log: {self.log}")
+        self.address = self._port_file.read_text().strip()
+        return self
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> int:
+        """SIGTERM; returns the exit code."""
+        if self._process.poll() is None:
+            self._process.terminate()
+        return self._process.wait(PATIENCE_S)
+
+    def ctl(self, *arguments: str):
+        """Runs traincheckctl -o json and returns what it printed."""
+        done = subprocess.run(
+            [str(DIST / "traincheckctl"), "--server", self.address, "-o", "json"]
+            + list(arguments),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=PATIENCE_S,
+        )
+        if done.returncode != 0:
+            raise AssertionError(
+                f"traincheckctl {' '.join(arguments)}: {done.returncode}\n{done.stderr}"
+            )
+        return json.loads(done.stdout)
+
+    def run_ended(self, run: str) -> dict:
+        """Waits until the run has ended and, with a set, is checked."""
+
+        def ended():
+            shown = self.ctl("runs", "show", run)
+            if shown["status"] == "running":
+                return None
+            check = shown["check"]
+            return shown if check is None or check["finished"] else None
+
+        return wait_until(ended, f"the end of run {run}")
+
+
+class TrainingCase(unittest.TestCase):
+    """A test with a folder, trainings and at most one daemon."""
+
+    daemon_options: tuple = ()
+
+    def setUp(self):
+        base = os.environ.get("TEST_TMPDIR")
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="tc-", dir=base))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.daemon = None
+
+    def start_daemon(self) -> Daemon:
+        self.daemon = Daemon(self.folder, *self.daemon_options).start()
+        self.addCleanup(self._end_daemon, self.daemon)
+        return self.daemon
+
+    def _end_daemon(self, daemon: Daemon) -> None:
+        if daemon._process.poll() is None:
+            daemon.kill()
+        if sys.exc_info()[0] or not self._outcome_ok():
+            print(daemon.log.read_text()[-4000:], file=sys.stderr)
+
+    def _outcome_ok(self) -> bool:
+        result = self._outcome.result
+        return not any(test is self for test, _ in result.failures + result.errors)
+
+    def environment(self, **extra: str) -> dict:
+        env = {k: v for k, v in os.environ.items() if not k.startswith("TRAINCHECK_")}
+        env["TRAINCHECK_SPOOL_DIR"] = str(self.folder / "spool")
+        env["OMP_NUM_THREADS"] = "1"
+        env.update(extra)
+        return env
+
+    def plain(self, script, *arguments: str, **extra: str):
+        """Runs a training without us."""
+        return subprocess.run(
+            [sys.executable, str(script), *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=5 * PATIENCE_S,
+            env=self.environment(**extra),
+        )
+
+    def monitored_command(self, script, arguments, options) -> list:
+        return [
+            str(DIST / "traincheckctl"),
+            "--server",
+            self.daemon.address if self.daemon else "127.0.0.1:9",
+            "run",
+            *options,
+            "--",
+            sys.executable,
+            str(script),
+            *arguments,
+        ]
+
+    def monitored(self, script, *arguments: str, options=("--collect",), **extra: str):
+        """Runs a training under traincheckctl run, to its end."""
+        return subprocess.run(
+            self.monitored_command(script, arguments, options),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=5 * PATIENCE_S,
+            env=self.environment(**extra),
+        )
+
+    def monitored_start(self, script, *arguments: str, options=("--collect",), **extra):
+        """Starts a monitored training in a process group of its own."""
+        process = subprocess.Popen(
+            self.monitored_command(script, arguments, options),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.environment(**extra),
+            start_new_session=True,
+        )
+        self.addCleanup(self._end_group, process)
+        return process
+
+    @staticmethod
+    def _end_group(process) -> None:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
