@@ -20,9 +20,11 @@
 
 namespace traincheck {
 
-// One invariant violated by one run: everything that people are shown. The
-// id is a hash of run, attempt, invariant, first window and ranks, so that
-// finding it again changes nothing.
+// One invariant violated by one run in one stretch of windows: everything that
+// people are shown. The id is a hash of run, attempt, invariant, first window
+// and, for rules across ranks, the ranks compared, so that finding it again
+// changes nothing. A rule within a rank that several ranks violate from the
+// same step on is one violation, whose ranks grow.
 struct Violation {
   std::string id;
   std::string run;

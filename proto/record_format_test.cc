@@ -87,6 +87,19 @@ TEST(RecordFormat, CallBeginRoundTripsWithItsFields) {
   EXPECT_TRUE(records.ok()) << records.error();
 }
 
+// The example of RECORD_FORMAT.md, byte for byte.
+TEST(RecordFormat, DocumentedExampleIsWhatTheWriterWrites) {
+  Stream stream;
+  stream.Append(RecordType::kCallBegin, kRootModuleCall | kGradEnabled,
+                CallBeginRecord{{}, 7, 3, 41, 2}, [](FieldWriter& out) {
+                  out.Unsigned(Field::kSelfObject, 300);
+                });
+  EXPECT_EQ(stream.bytes(), FromHex("20 00 03 0a 05 00 00 00 "
+                                    "07 00 00 00 03 00 00 00 "
+                                    "29 00 00 00 02 00 00 00 "
+                                    "04 ac 02 00 00 00 00 00"));
+}
+
 TEST(RecordFormat, StateCarriesADigestForEachBit) {
   for (uint8_t content : {1, 2, 3}) {
     struct {

@@ -51,7 +51,9 @@ def wrap(
     """
 
 def wrap_module_call(
-    fn: Callable, before_root: Optional[Before] = None, after_root: Optional[After] = None
+    fn: Callable,
+    before_root: Optional[Before] = None,
+    after_root: Optional[After] = None,
 ) -> Callable:
     """Wraps torch.nn.Module.__call__.
 
@@ -89,15 +91,23 @@ def define_variable(
 
 def define_hold(optimizer: int, group: int, variables: Sequence[int]) -> None: ...
 def define_replica_group(
-    group: int, evidence: str, wrapper: int, ranks: Sequence[int], variables: Sequence[int]
+    group: int,
+    evidence: str,
+    wrapper: int,
+    ranks: Sequence[int],
+    variables: Sequence[int],
 ) -> None: ...
 def set_process_kind(kind: int, worker_id: int = 0) -> None: ...
 def record_place(rank: int, world_size: int, local_rank: int, source: int) -> None: ...
-def record_states(point: int, what: int, variables: Sequence[int], tensors: Sequence[Any]) -> None:
+def record_states(
+    point: int, what: int, variables: Sequence[int], tensors: Sequence[Any]
+) -> None:
     """One State record a variable; what is STATE_DATA | STATE_GRAD. Tensors
     whose bytes cannot be read here are recorded as unreadable."""
 
-def record_scalar(obj: int, point: int, group: int, name: str, value: float) -> None: ...
+def record_scalar(
+    obj: int, point: int, group: int, name: str, value: float
+) -> None: ...
 def record_mark(kind: int, obj: int, value: int) -> None: ...
 def record_context(enter: bool, name: str) -> None: ...
 def storage_key(tensor: Any) -> int:

@@ -93,7 +93,12 @@ class Accounting(harness.TrainingCase):
         daemon = self.start_daemon()
         script = harness.SCRIPTS / "single.py"
         done = self.monitored(
-            script, "--steps", "50", "--kill-at", "17", options=("--run", "r", "--collect")
+            script,
+            "--steps",
+            "50",
+            "--kill-at",
+            "17",
+            options=("--run", "r", "--collect"),
         )
         self.assertEqual(done.returncode, 128 + signal.SIGKILL, done.stderr)
         shown = daemon.run_ended("r")

@@ -11,7 +11,9 @@ class SameNumerics(harness.TrainingCase):
         plain = self.plain(script, *arguments)
         self.assertEqual(plain.returncode, 0, plain.stderr)
         self.assertIn("digest", plain.stdout)
-        monitored = self.monitored(script, *arguments, options=("--run", "m", "--collect"))
+        monitored = self.monitored(
+            script, *arguments, options=("--run", "m", "--collect")
+        )
         self.assertEqual(monitored.returncode, 0, monitored.stderr)
         self.assertEqual(plain.stdout, monitored.stdout)
         # The agent was there: the comparison is not of two plain runs.
@@ -19,7 +21,9 @@ class SameNumerics(harness.TrainingCase):
         self.assertGreater(shown["records"], 500)
 
     def test_one_process(self):
-        self.assert_same(harness.SCRIPTS / "single.py", "--steps", "20", "--print-digest")
+        self.assert_same(
+            harness.SCRIPTS / "single.py", "--steps", "20", "--print-digest"
+        )
 
     def test_two_ranks_with_batchnorm_dropout_and_loader_workers(self):
         self.assert_same(

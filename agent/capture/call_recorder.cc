@@ -1,0 +1,156 @@
+#include "agent/capture/call_recorder.h"
+
+#include <algorithm>
+
+#include "agent/capture/call_site.h"
+#include "agent/capture/object_table.h"
+#include "agent/capture/python_ref.h"
+#include "agent/torch/torch_api.h"
+
+namespace traincheck {
+namespace {
+
+// Fixed part and three fields.
+constexpr size_t kMaxBeginBytes = 64;
+
+// The backward whose graph runs on this thread, which has no open call of its
+// own: on GPUs autograd runs on engine threads.
+const ProcessRecorder::OpenBackward* ForeignParent(const ThreadRecorder& thread,
+                                                   ProcessRecorder& process) {
+  if (process.open_backwards().empty() || !TorchApi::InGraphTask()) {
+    return nullptr;
+  }
+  return &process.open_backwards().back();
+}
+
+bool IsOutermost(const std::vector<OpenCall>& open, Category category,
+                 const void* self) {
+  return std::none_of(open.begin(), open.end(), [&](const OpenCall& call) {
+    return call.category == category && call.self == self;
+  });
+}
+
+// Inner module calls are the many; their site is the root's.
+bool WantsSite(Category category, uint8_t flags) {
+  return category != kForwardCategory || (flags & kRootModuleCall) != 0;
+}
+
+void WriteBegin(ThreadRecorder& thread, const CallBeginRecord& begin,
+                PyObject* self, const ProcessRecorder::OpenBackward* foreign,
+                uint8_t flags) {
+  alignas(8) char buffer[kMaxBeginBytes];
+  FieldWriter out(buffer, sizeof buffer, begin);
+  const uint32_t object = self == nullptr ? 0 : ObjectTable::Get().IdOf(self);
+  if (object != 0) out.Unsigned(Field::kSelfObject, object);
+  if (foreign != nullptr) {
+    out.Unsigned(Field::kParentRing, foreign->ring);
+    out.Unsigned(Field::kParentCall, foreign->call);
+  }
+  thread.Append(out, buffer, RecordType::kCallBegin, flags);
+}
+
+void WriteRaised(ThreadRecorder& thread, const CallEndRecord& end) {
+  const SavedException exception;
+  alignas(8) char buffer[kMaxBeginBytes];
+  FieldWriter out(buffer, sizeof buffer, end);
+  ProcessRecorder* process = ProcessRecorder::Get();
+  if (process != nullptr) {
+    out.Unsigned(Field::kException, process->definitions().String(
+                                        QualifiedTypeName(exception.type())));
+  }
+  thread.Append(out, buffer, RecordType::kCallRaised, 0);
+}
+
+}  // namespace
+
+Category CategoryNumber(const std::string& category) {
+  static auto* known = new std::vector<std::string>{"", "forward", "backward"};
+  const auto it = std::find(known->begin(), known->end(), category);
+  if (it != known->end()) return static_cast<Category>(it - known->begin());
+  if (known->size() > 255) return 255;
+  known->push_back(category);
+  return static_cast<Category>(known->size() - 1);
+}
+
+uint32_t FunctionId(Function& function) {
+  if (function.generation == g_generation) [[likely]] {
+    return function.id;
+  }
+  ProcessRecorder* process = ProcessRecorder::Get();
+  if (process == nullptr) return 0;
+  const uint32_t id = process->definitions().Function(
+      function.name, function.category, function.roles);
+  if (id != 0) {
+    function.id = id;
+    function.generation = g_generation;
+  }
+  return id;
+}
+
+bool IsRootForward(ThreadRecorder& thread) {
+  const std::vector<OpenCall>& open = thread.open_calls();
+  return open.empty() || open.back().forwards == 0;
+}
+
+CallInProgress BeginCall(ThreadRecorder& thread, Function& function,
+                         PyObject* self, uint8_t flags) {
+  ProcessRecorder& process = *ProcessRecorder::GetIfMade();
+  std::vector<OpenCall>& open = thread.open_calls();
+  const Category category = function.category_number;
+  const OpenCall* parent = open.empty() ? nullptr : &open.back();
+  const auto* foreign =
+      parent == nullptr ? ForeignParent(thread, process) : nullptr;
+  OpenCall call = {thread.NextCall(), self, category,
+                   parent == nullptr ? 0 : parent->forwards,
+                   parent == nullptr ? 0 : parent->backwards};
+
+  if (TorchApi::GradEnabled()) flags |= kGradEnabled;
+  if (call.backwards > 0 || foreign != nullptr) flags |= kInsideBackward;
+  if (foreign != nullptr) flags |= kForeignParent;
+  if (IsOutermost(open, category, self)) flags |= kOutermost;
+  call.forwards += category == kForwardCategory;
+  call.backwards += category == kBackwardCategory;
+
+  const CallInProgress result = {call.number, open.size(), FunctionId(function),
+                                 g_generation, flags};
+  CallBeginRecord begin = {};
+  begin.function = result.function;
+  begin.site = WantsSite(category, flags) ? CallSites::Get().Here() : 0;
+  begin.call = static_cast<uint32_t>(call.number);
+  begin.parent_distance =
+      parent == nullptr ? 0
+                        : static_cast<uint32_t>(call.number - parent->number);
+  open.push_back(call);
+  if (category == kBackwardCategory) {
+    process.open_backwards().push_back({thread.ring().ring(), call.number});
+  }
+  thread.SyncWith(process.closed_steps());
+  WriteBegin(thread, begin, self, foreign, flags);
+  return result;
+}
+
+void EndCall(const CallInProgress& call, uint8_t output_flags) {
+  ThreadRecorder* thread = t_thread;
+  if (thread == nullptr || call.generation != g_generation) return;
+  std::vector<OpenCall>& open = thread->open_calls();
+  if (open.size() > call.depth) {
+    if (open[call.depth].category == kBackwardCategory) {
+      auto& backwards = ProcessRecorder::GetIfMade()->open_backwards();
+      std::erase_if(backwards, [&](const auto& backward) {
+        return backward.call == call.number &&
+               backward.ring == thread->ring().ring();
+      });
+    }
+    // Whatever calls above it never ended (a thread of greenlets, say).
+    open.resize(call.depth);
+  }
+  const CallEndRecord end = {
+      {}, static_cast<uint32_t>(call.number), call.function};
+  if (PyErr_Occurred() != nullptr) {
+    WriteRaised(*thread, end);
+  } else {
+    thread->Append(end, RecordType::kCallEnd, output_flags);
+  }
+}
+
+}  // namespace traincheck

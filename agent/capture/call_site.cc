@@ -1,0 +1,67 @@
+#include "agent/capture/call_site.h"
+
+#include "agent/capture/process_recorder.h"
+
+namespace traincheck {
+namespace {
+
+constexpr int kMaxFrames = 128;
+constexpr size_t kMaxCodes = 8192;
+
+uint32_t DefineSite(PyObject* code, int line) {
+  ProcessRecorder* process = ProcessRecorder::Get();
+  if (process == nullptr) return 0;
+  const Ref file = Attribute(code, "co_filename");
+  const Ref function = Attribute(code, "co_qualname");
+  return process->definitions().Site(Utf8(file.get()),
+                                     line > 0 ? static_cast<uint32_t>(line) : 0,
+                                     Utf8(function.get()));
+}
+
+}  // namespace
+
+CallSites& CallSites::Get() {
+  static auto* sites = new CallSites;
+  return *sites;
+}
+
+CallSites::Code& CallSites::Look(PyObject* code) {
+  const auto known = codes_.find(code);
+  if (known != codes_.end()) return known->second;
+  if (codes_.size() >= kMaxCodes) codes_.clear();
+  Code& entry = codes_[code];
+  entry.code = Ref::Borrow(code);
+  const Ref file = Attribute(code, "co_filename");
+  entry.is_user = rules_.IsUserFile(Utf8(file.get()));
+  return entry;
+}
+
+uint32_t CallSites::SiteIn(Code& code, PyFrameObject* frame) {
+  if (code.generation != g_generation) {
+    code.sites.clear();
+    code.generation = g_generation;
+  }
+  const int instruction = PyFrame_GetLasti(frame);
+  for (const auto& [known, site] : code.sites) {
+    if (known == instruction) return site;
+  }
+  const uint32_t site =
+      DefineSite(code.code.get(), PyFrame_GetLineNumber(frame));
+  if (site != 0) code.sites.emplace_back(instruction, site);
+  return site;
+}
+
+uint32_t CallSites::Here() {
+  PyFrameObject* frame = PyEval_GetFrame();  // borrowed
+  Ref owner;
+  for (int depth = 0; frame != nullptr && depth < kMaxFrames; ++depth) {
+    const Ref code(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame)));
+    Code& entry = Look(code.get());
+    if (entry.is_user) return SiteIn(entry, frame);
+    frame = PyFrame_GetBack(frame);
+    owner = Ref(reinterpret_cast<PyObject*>(frame));
+  }
+  return 0;
+}
+
+}  // namespace traincheck

@@ -1,0 +1,51 @@
+// The user's line from which a call comes: file, line and function of the
+// innermost frame in the user's own code, as the number of a SiteDef.
+//
+// Code objects are looked at once; after that a site costs a hash lookup for
+// each frame down to the user's. Code is kept alive by the table, which is
+// emptied when a program makes code without end.
+//
+// Threads: GIL held.
+#ifndef TRAINCHECK_AGENT_CAPTURE_CALL_SITE_H_
+#define TRAINCHECK_AGENT_CAPTURE_CALL_SITE_H_
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "agent/capture/python_ref.h"
+#include "agent/capture/site_rules.h"
+
+namespace traincheck {
+
+class CallSites {
+ public:
+  static CallSites& Get();
+
+  SiteRules& rules() { return rules_; }
+
+  // Site of the code that runs now; 0: none of it is the user's, or ring 0 is
+  // full.
+  uint32_t Here();
+
+ private:
+  struct Code {
+    Ref code;
+    bool is_user = false;
+    uint32_t generation = 0;
+    // By instruction; a handful in each function.
+    std::vector<std::pair<int, uint32_t>> sites;
+  };
+
+  Code& Look(PyObject* code);
+  uint32_t SiteIn(Code& code, PyFrameObject* frame);
+
+  SiteRules rules_;
+  std::unordered_map<PyObject*, Code> codes_;
+};
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_AGENT_CAPTURE_CALL_SITE_H_

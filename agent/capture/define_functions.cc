@@ -1,0 +1,94 @@
+#include "agent/capture/argument_parsing.h"
+#include "agent/capture/model_definitions.h"
+#include "agent/capture/module_functions.h"
+#include "agent/capture/object_table.h"
+
+namespace traincheck {
+namespace {
+
+PyObject* ObjectId(PyObject*, PyObject* value) {
+  return PyLong_FromUnsignedLong(ObjectTable::Get().IdOf(value));
+}
+
+PyObject* DefineObjectFunction(PyObject*, PyObject* args, PyObject* kwargs) {
+  static const char* const names[] = {"value", "kind",    "path",
+                                      "root",  "wrapped", nullptr};
+  PyObject* value;
+  const char* path = "";
+  ObjectFacts facts;
+  if (!Parse(args, kwargs, "OI|sII", names, &value, &facts.kind, &path,
+             &facts.root, &facts.wrapped)) {
+    return nullptr;
+  }
+  facts.path = path;
+  return PyLong_FromUnsignedLong(DefineObject(value, facts));
+}
+
+PyObject* DefineVariableFunction(PyObject*, PyObject* args, PyObject* kwargs) {
+  static const char* const names[] = {
+      "tensor",      "name",        "root_class",     "root", "kind",
+      "owner_class", "alias_group", "identity_epoch", nullptr};
+  PyObject* tensor;
+  const char *name, *root_class, *owner_class;
+  unsigned long long alias_group;
+  VariableFacts facts;
+  if (!Parse(args, kwargs, "OssIIsK|I", names, &tensor, &name, &root_class,
+             &facts.root, &facts.kind, &owner_class, &alias_group,
+             &facts.identity_epoch)) {
+    return nullptr;
+  }
+  facts.name = name;
+  facts.root_class = root_class;
+  facts.owner_class = owner_class;
+  facts.alias_group = alias_group;
+  return PyLong_FromUnsignedLong(DefineVariable(tensor, facts));
+}
+
+PyObject* DefineHoldFunction(PyObject*, PyObject* args, PyObject* kwargs) {
+  static const char* const names[] = {"optimizer", "group", "variables",
+                                      nullptr};
+  unsigned int optimizer, group;
+  PyObject* sequence;
+  std::vector<uint32_t> variables;
+  if (!Parse(args, kwargs, "IIO", names, &optimizer, &group, &sequence) ||
+      !Numbers(sequence, &variables)) {
+    return nullptr;
+  }
+  DefineHold(optimizer, group, variables);
+  return None();
+}
+
+PyObject* DefineReplicaGroupFunction(PyObject*, PyObject* args,
+                                     PyObject* kwargs) {
+  static const char* const names[] = {"group", "evidence",  "wrapper",
+                                      "ranks", "variables", nullptr};
+  ReplicaGroup group;
+  const char* evidence;
+  PyObject *ranks, *variables;
+  if (!Parse(args, kwargs, "IsIOO", names, &group.id, &evidence, &group.wrapper,
+             &ranks, &variables) ||
+      !Numbers(ranks, &group.ranks) || !Numbers(variables, &group.variables)) {
+    return nullptr;
+  }
+  group.evidence = evidence;
+  DefineReplicaGroup(group);
+  return None();
+}
+
+PyObject* StorageKeyFunction(PyObject*, PyObject* tensor) {
+  return PyLong_FromUnsignedLongLong(StorageKey(tensor));
+}
+
+}  // namespace
+
+PyMethodDef kDefineFunctions[] = {
+    {"object_id", ObjectId, METH_O, nullptr},
+    WithKeywords("define_object", DefineObjectFunction),
+    WithKeywords("define_variable", DefineVariableFunction),
+    WithKeywords("define_hold", DefineHoldFunction),
+    WithKeywords("define_replica_group", DefineReplicaGroupFunction),
+    {"storage_key", StorageKeyFunction, METH_O, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+}  // namespace traincheck

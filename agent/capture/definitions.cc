@@ -1,0 +1,120 @@
+#include "agent/capture/definitions.h"
+
+#include <functional>
+#include <utility>
+
+#include "agent/capture/clock.h"
+#include "agent/capture/version.h"
+
+namespace traincheck {
+namespace {
+
+void PutProcess(const ProcessIdentity& identity, Definition* def) {
+  def->Inline(Field::kHost, identity.host);
+  def->Inline(Field::kBootId, identity.boot_id);
+  def->Number(Field::kStartTicks, identity.start_ticks);
+  def->Number(Field::kParentPid, identity.parent_pid);
+  def->Number(Field::kParentProcess, identity.parent_ticks);
+  def->Number(Field::kProcessKind, static_cast<uint64_t>(identity.kind));
+  if (identity.kind == ProcessKind::kWorker) {
+    def->Number(Field::kWorkerId, identity.worker_id);
+  }
+  def->Inline(Field::kRun, identity.run);
+  def->Inline(Field::kExperiment, identity.experiment);
+  def->Number(Field::kAttempt, identity.attempt);
+  def->Number(Field::kRunRole, static_cast<uint64_t>(identity.role));
+  if (!identity.check_set.empty()) {
+    def->Inline(Field::kCheckSet, identity.check_set);
+  }
+  def->Inline(Field::kScript, identity.script);
+  def->Inline(Field::kAgentVersion, kAgentVersion);
+  def->Inline(Field::kTorchVersion, identity.torch_version);
+  def->Inline(Field::kPythonVersion, identity.python_version);
+  if (identity.owner_pid != 0) {
+    def->Number(Field::kOwnerPid, identity.owner_pid);
+    def->Number(Field::kOwnerTicks, identity.owner_ticks);
+  }
+  def->Number(Field::kFirstRecordedNs, identity.first_recorded_ns);
+}
+
+}  // namespace
+
+Definitions::Definitions(std::unique_ptr<RingWriter> ring)
+    : ring_(std::move(ring)), last_us_(MonotonicNs() / 1000) {}
+
+bool Definitions::Process(const ProcessIdentity& identity) {
+  Definition def(*this, identity.pid);
+  PutProcess(identity, &def);
+  return def.Commit(RecordType::kProcessDef);
+}
+
+uint32_t Definitions::String(std::string_view text) {
+  const std::string key(text.substr(0, kMaxStringBytes));
+  const auto known = strings_.find(key);
+  if (known != strings_.end()) return known->second;
+  const uint32_t id = static_cast<uint32_t>(strings_.size()) + 1;
+  Definition def(*this, id);
+  def.Inline(Field::kText, key);
+  if (!def.Commit(RecordType::kStringDef)) return 0;
+  strings_.emplace(key, id);
+  return id;
+}
+
+uint32_t Definitions::Function(std::string_view name, std::string_view category,
+                               const std::vector<std::string>& roles) {
+  Definition def(*this, functions_ + 1);
+  def.Text(Field::kName, name);
+  def.Text(Field::kCategory, category);
+  for (const std::string& role : roles) def.Text(Field::kRole, role);
+  return def.Commit(RecordType::kFunctionDef) ? ++functions_ : 0;
+}
+
+uint32_t Definitions::Site(std::string_view file, uint32_t line,
+                           std::string_view function) {
+  Definition def(*this, sites_ + 1);
+  def.Text(Field::kFile, file);
+  def.Number(Field::kLine, line);
+  def.Text(Field::kFunctionName, function);
+  return def.Commit(RecordType::kSiteDef) ? ++sites_ : 0;
+}
+
+Definition::Definition(Definitions& all, uint32_t id, uint32_t aux)
+    : all_(all),
+      buffer_(new char[kMaxRecordBytes]),
+      out_(buffer_.get(), kMaxRecordBytes, DefinitionRecord{{}, id, aux}) {}
+
+void Definition::Text(Field field, std::string_view text) {
+  const uint32_t id = all_.String(text);
+  complete_ = complete_ && id != 0;
+  out_.Unsigned(field, id);
+  Mix(field, text);
+}
+
+void Definition::Inline(Field field, std::string_view text) {
+  out_.Bytes(field, text);
+  Mix(field, text);
+}
+
+void Definition::Number(Field field, uint64_t value) {
+  out_.Unsigned(field, value);
+  Mix(field, {reinterpret_cast<const char*>(&value), sizeof value});
+}
+
+void Definition::Mix(Field field, std::string_view bytes) {
+  constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;
+  const uint64_t hash = std::hash<std::string_view>()(bytes);
+  fingerprint_ = (fingerprint_ ^ hash ^ static_cast<uint64_t>(field)) * kOdd;
+  fingerprint_ ^= fingerprint_ >> 32;
+}
+
+bool Definition::Commit(RecordType type) {
+  const uint64_t now_us = MonotonicNs() / 1000;
+  const size_t size =
+      out_.Finish(type, 0, static_cast<uint32_t>(now_us - all_.last_us_));
+  if (!complete_ || size == 0) return false;
+  if (!all_.ring_->TryAppend(buffer_.get(), size)) return false;
+  all_.last_us_ = now_us;
+  return true;
+}
+
+}  // namespace traincheck

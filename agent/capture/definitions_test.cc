@@ -1,0 +1,140 @@
+#include "agent/capture/definitions.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <cstring>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "proto/record_reader.h"
+
+namespace traincheck {
+namespace {
+
+struct Defined {
+  uint8_t type;
+  uint32_t id;
+  std::map<Field, std::vector<std::string>> fields;  // numbers as decimals
+};
+
+class DefinitionsTest : public testing::Test {
+ protected:
+  // Everything in ring 0; its space is free again afterwards.
+  std::vector<Defined> Take() {
+    const RingHandover handover = definitions_.ring().handover();
+    const size_t bytes = kRingHeaderBytes + handover.capacity_bytes;
+    void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
+                         definitions_.ring().fd(), 0);
+    auto* header = static_cast<RingHeader*>(address);
+    const char* data = static_cast<char*>(address) + kRingHeaderBytes;
+    const std::string copy(data + header->tail.load() % kCapacity,
+                           header->head.load() - header->tail.load());
+    header->tail.store(header->head.load());
+    munmap(address, bytes);
+    return Decode(copy);
+  }
+
+  static std::vector<Defined> Decode(const std::string& bytes) {
+    std::vector<Defined> all;
+    RecordReader records(bytes);
+    while (records.Next()) {
+      if (records.type() == RecordType::kPadding) continue;
+      Defined defined = {
+          records.header().type, records.Get<DefinitionRecord>().id, {}};
+      FieldReader fields = records.Fields();
+      while (fields.Next()) {
+        defined.fields[fields.field()].push_back(
+            fields.kind() == FieldKind::kBytes
+                ? std::string(fields.bytes_value())
+                : std::to_string(fields.unsigned_value()));
+      }
+      EXPECT_TRUE(fields.ok());
+      all.push_back(defined);
+    }
+    EXPECT_TRUE(records.ok()) << records.error();
+    return all;
+  }
+
+  static constexpr uint64_t kCapacity = 4096;
+  Definitions definitions_{RingWriter::Create(kDefinitionRing, kCapacity)};
+};
+
+TEST_F(DefinitionsTest, StringsAreDefinedOnce) {
+  const uint32_t first = definitions_.String("lr");
+  EXPECT_EQ(definitions_.String("lr"), first);
+  EXPECT_NE(definitions_.String("momentum"), first);
+  const std::vector<Defined> all = Take();
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0].id, first);
+  EXPECT_EQ(all[0].fields.at(Field::kText)[0], "lr");
+}
+
+TEST_F(DefinitionsTest, StringsOfAFunctionPrecedeIt) {
+  const uint32_t id = definitions_.Function(
+      "torch.optim.adam.Adam.step", "optimizer_step",
+      {"torch.optim.optimizer.Optimizer.step", "a.B.step"});
+  const std::vector<Defined> all = Take();
+  ASSERT_EQ(all.size(), 5u);
+  const Defined& function = all.back();
+  EXPECT_EQ(function.type, static_cast<uint8_t>(RecordType::kFunctionDef));
+  EXPECT_EQ(function.id, id);
+  EXPECT_EQ(function.fields.at(Field::kName)[0], std::to_string(all[0].id));
+  EXPECT_EQ(function.fields.at(Field::kRole).size(), 2u);
+}
+
+TEST_F(DefinitionsTest, FullRingGivesZeroAndTriesAgain) {
+  uint32_t last = 1;
+  std::string name;
+  for (int i = 0; last != 0; ++i) {
+    name = "name " + std::to_string(i);
+    last = definitions_.String(name);
+  }
+  EXPECT_EQ(definitions_.Function(name, "x", {}), 0u);
+  EXPECT_EQ(definitions_.ring().dropped_records(), 0u);
+  Take();
+  const uint32_t id = definitions_.String(name);
+  EXPECT_NE(id, 0u);
+  EXPECT_EQ(Take().back().id, id);
+}
+
+TEST_F(DefinitionsTest, FingerprintFollowsContent) {
+  const auto fingerprint = [this](std::string_view text, uint64_t number) {
+    Definition def(definitions_, 1);
+    def.Text(Field::kName, text);
+    def.Number(Field::kDimension, number);
+    return def.fingerprint();
+  };
+  EXPECT_EQ(fingerprint("a", 1), fingerprint("a", 1));
+  EXPECT_NE(fingerprint("a", 1), fingerprint("b", 1));
+  EXPECT_NE(fingerprint("a", 1), fingerprint("a", 2));
+}
+
+TEST_F(DefinitionsTest, ProcessCarriesItsTextInline) {
+  ProcessIdentity identity;
+  identity.pid = 42;
+  identity.run = "run-1";
+  identity.experiment = "gpt";
+  identity.owner_pid = 41;
+  identity.kind = ProcessKind::kMain;
+  ASSERT_TRUE(definitions_.Process(identity));
+  const std::vector<Defined> all = Take();
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].type, static_cast<uint8_t>(RecordType::kProcessDef));
+  EXPECT_EQ(all[0].id, 42u);
+  EXPECT_EQ(all[0].fields.at(Field::kRun)[0], "run-1");
+  EXPECT_EQ(all[0].fields.at(Field::kProcessKind)[0], "1");
+  EXPECT_EQ(all[0].fields.at(Field::kOwnerPid)[0], "41");
+  EXPECT_EQ(all[0].fields.count(Field::kCheckSet), 0u);
+}
+
+TEST_F(DefinitionsTest, TooLongForARecordIsRefused) {
+  Definition def(definitions_, 1);
+  for (int i = 0; i < 40000; ++i) def.Number(Field::kVariable, 1 << 20);
+  EXPECT_FALSE(def.Commit(RecordType::kHoldDef));
+  EXPECT_TRUE(Take().empty());
+}
+
+}  // namespace
+}  // namespace traincheck

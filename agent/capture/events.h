@@ -1,0 +1,42 @@
+// Records that are no calls: states of variables, scalars, marks, contexts,
+// places and closed steps. On the calling thread's ring; nothing if recording
+// is off.
+//
+// Threads: GIL held; RecordStates releases it while it digests large tensors.
+#ifndef TRAINCHECK_AGENT_CAPTURE_EVENTS_H_
+#define TRAINCHECK_AGENT_CAPTURE_EVENTS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "agent/capture/python_api.h"
+#include "proto/record_format.h"
+
+namespace traincheck {
+
+// What RecordStates digests of each tensor.
+inline constexpr int kStateData = 1;
+inline constexpr int kStateGrad = 2;
+
+// `point` and `what` as above; a number of 0 (not defined) is left out.
+void RecordState(StatePoint point, int what, uint32_t variable,
+                 PyObject* tensor);
+
+void RecordScalar(uint32_t object, StatePoint point, uint16_t group,
+                  const std::string& name, double value);
+void RecordMark(MarkKind kind, uint32_t object, uint64_t value);
+void RecordContext(bool enter, const std::string& name);
+void RecordPlace(const PlaceRecord& place);
+
+// Events of the step rule. Where one closes the step, a mark and a ClockSync
+// follow. True: it closed.
+bool StepOptimizer(uint32_t optimizer);
+bool StepBatchFetched();
+bool StepGradClear();
+bool StepTrainingForward();
+void StepBackward();
+bool StepEnd();
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_AGENT_CAPTURE_EVENTS_H_

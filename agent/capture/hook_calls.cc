@@ -1,0 +1,119 @@
+#include "agent/capture/hook_calls.h"
+
+#include "agent/capture/log.h"
+#include "agent/capture/process_recorder.h"
+
+namespace traincheck {
+namespace {
+
+// What a hook calls is not recorded.
+class InHook {
+ public:
+  InHook() {
+    if (t_thread != nullptr) t_thread->set_in_hook(true);
+  }
+  ~InHook() {  // another recorder if the hook forked
+    if (t_thread != nullptr) t_thread->set_in_hook(false);
+  }
+  InHook(const InHook&) = delete;
+  InHook& operator=(const InHook&) = delete;
+};
+
+Ref PositionalTuple(const CallArguments& arguments) {
+  const Py_ssize_t count = VectorcallArgumentCount(arguments.nargsf);
+  Ref tuple(PyTuple_New(count));
+  for (Py_ssize_t i = 0; tuple && i < count; ++i) {
+    Py_INCREF(arguments.values[i]);
+    PyTuple_SetItem(tuple.get(), i, arguments.values[i]);
+  }
+  return tuple;
+}
+
+Ref KeywordDict(const CallArguments& arguments) {
+  const Py_ssize_t count = VectorcallArgumentCount(arguments.nargsf);
+  Ref dict(PyDict_New());
+  const Py_ssize_t named =
+      arguments.names == nullptr ? 0 : PyTuple_Size(arguments.names);
+  for (Py_ssize_t i = 0; dict && i < named; ++i) {
+    PyDict_SetItem(dict.get(), PyTuple_GetItem(arguments.names, i),
+                   arguments.values[count + i]);
+  }
+  return dict;
+}
+
+// Clears what a hook raised. False: it is the user's and stays set.
+bool Swallow(const std::string& name) {
+  if (PyErr_Occurred() == nullptr) return true;
+  if (!PyErr_ExceptionMatches(PyExc_Exception)) return false;
+  SavedException exception;
+  Ref text;
+  if (PyObject* value = exception.Normalized()) {
+    text = Ref(PyObject_Str(value));
+    PyErr_Clear();
+  }
+  LogOnce("hook " + name, "a hook of " + name + " failed (" +
+                              QualifiedTypeName(exception.type()) + ": " +
+                              std::string(Utf8(text.get())) + ")");
+  exception.Forget();
+  return true;
+}
+
+// False: an exception of the user's is set.
+bool RunBefore(const Hooks& hooks, PyObject* positional, PyObject* keywords,
+               const std::string& name, Ref* token) {
+  if (hooks.before == nullptr) return true;
+  const InHook in_hook;
+  PyObject* const arguments[] = {positional, keywords};
+  *token = Ref(PyObject_Vectorcall(hooks.before, arguments, 2, nullptr));
+  return Swallow(name);
+}
+
+bool RunAfter(const Hooks& hooks, PyObject* const* arguments,
+              const std::string& name) {
+  const InHook in_hook;
+  const Ref done(PyObject_Vectorcall(hooks.after, arguments, 5, nullptr));
+  return Swallow(name);
+}
+
+// `result` is taken over and given back, unless the user's KeyboardInterrupt
+// takes its place.
+PyObject* After(const Hooks& hooks, PyObject* (&arguments)[5], PyObject* result,
+                const std::string& name) {
+  if (hooks.after == nullptr) return result;
+  if (result != nullptr) {
+    arguments[3] = result;
+    if (RunAfter(hooks, arguments, name)) return result;
+    Py_DECREF(result);
+    return nullptr;
+  }
+  SavedException raised;
+  arguments[4] = raised.Normalized();
+  if (arguments[4] == nullptr) arguments[4] = Py_None;
+  // The user's own exception is already on its way: it stays, and what came
+  // in the hook is dropped.
+  if (!RunAfter(hooks, arguments, name)) PyErr_Clear();
+  return nullptr;
+}
+
+}  // namespace
+
+PyObject* CallWithHooks(PyObject* fn, const CallArguments& call,
+                        const Hooks& hooks, const std::string& name) {
+  const Ref positional = PositionalTuple(call);
+  const Ref keywords = KeywordDict(call);
+  if (!positional || !keywords) {
+    PyErr_Clear();
+    return PyObject_Vectorcall(fn, call.values, call.nargsf, call.names);
+  }
+  Ref token;
+  if (!RunBefore(hooks, positional.get(), keywords.get(), name, &token)) {
+    return nullptr;
+  }
+  PyObject* result =
+      PyObject_Vectorcall(fn, call.values, call.nargsf, call.names);
+  PyObject* arguments[5] = {token ? token.get() : Py_None, positional.get(),
+                            keywords.get(), Py_None, Py_None};
+  return After(hooks, arguments, result, name);
+}
+
+}  // namespace traincheck

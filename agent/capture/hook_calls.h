@@ -1,0 +1,38 @@
+// Runs the Python hooks around a wrapped call. What a hook raises is counted,
+// logged once and forgotten, except what is not an Exception: a
+// KeyboardInterrupt that happens to arrive in a hook is the user's.
+//
+// Threads: GIL held.
+#ifndef TRAINCHECK_AGENT_CAPTURE_HOOK_CALLS_H_
+#define TRAINCHECK_AGENT_CAPTURE_HOOK_CALLS_H_
+
+#include <cstddef>
+#include <string>
+
+#include "agent/capture/python_ref.h"
+
+namespace traincheck {
+
+// Borrowed where they are passed, owned where they are kept; null: none.
+struct Hooks {
+  PyObject* before = nullptr;  // (args, kwargs) -> token
+  PyObject* after = nullptr;   // (token, args, kwargs, result, exception)
+  bool outermost_only = true;
+
+  bool any() const { return before != nullptr || after != nullptr; }
+};
+
+// Arguments as vectorcall passes them.
+struct CallArguments {
+  PyObject* const* values;
+  size_t nargsf;
+  PyObject* names;
+};
+
+// before, fn, after. Result and exception are fn's.
+PyObject* CallWithHooks(PyObject* fn, const CallArguments& arguments,
+                        const Hooks& hooks, const std::string& name);
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_AGENT_CAPTURE_HOOK_CALLS_H_

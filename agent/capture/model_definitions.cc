@@ -1,0 +1,146 @@
+#include "agent/capture/model_definitions.h"
+
+#include <map>
+#include <utility>
+
+#include "agent/capture/definitions.h"
+#include "agent/capture/log.h"
+#include "agent/capture/object_table.h"
+#include "agent/capture/process_recorder.h"
+#include "agent/capture/python_ref.h"
+#include "agent/torch/tensor_view.h"
+#include "agent/torch/torch_api.h"
+
+namespace traincheck {
+namespace {
+
+struct Variable {
+  uint32_t id = 0;
+  uint32_t generation = 0;
+  uint64_t fingerprint = 0;
+};
+using VariableKey = std::pair<uint32_t, std::string>;  // root, name
+
+std::map<VariableKey, Variable>& Variables() {
+  static auto* variables = new std::map<VariableKey, Variable>;
+  return *variables;
+}
+
+// Commits `def` unless it says what `entry` was last defined as. Returns the
+// number under which the entry is known now.
+template <typename Entry>
+uint32_t CommitIfNew(Definition& def, RecordType type, Entry* entry) {
+  const bool defined = entry->generation == g_generation;
+  if (defined && entry->fingerprint == def.fingerprint()) return entry->id;
+  if (!def.Commit(type)) return defined ? entry->id : 0;
+  entry->generation = g_generation;
+  entry->fingerprint = def.fingerprint();
+  return entry->id;
+}
+
+// The class and the classes it derives from, without object.
+void PutClasses(PyObject* object, Definition* def) {
+  auto* type = reinterpret_cast<PyObject*>(Py_TYPE(object));
+  def->Text(Field::kClass, QualifiedTypeName(type));
+  const Ref mro = Attribute(type, "__mro__");
+  const Py_ssize_t classes =
+      mro && PyTuple_Check(mro.get()) ? PyTuple_Size(mro.get()) : 0;
+  for (Py_ssize_t i = 1; i + 1 < classes; ++i) {
+    def->Text(Field::kBaseClass,
+              QualifiedTypeName(PyTuple_GetItem(mro.get(), i)));
+  }
+}
+
+void LogNoRoom(const char* what) {
+  LogOnce(what, std::string("no room to define a ") + what);
+}
+
+}  // namespace
+
+uint32_t DefineObject(PyObject* object, const ObjectFacts& facts) {
+  ProcessRecorder* process = ProcessRecorder::Get();
+  if (process == nullptr) return 0;
+  ObjectTable::Object* entry = ObjectTable::Get().Number(object);
+  if (entry == nullptr) return 0;
+  Definition def(process->definitions(), entry->id);
+  PutClasses(object, &def);
+  def.Number(Field::kObjectKind, facts.kind);
+  if (!facts.path.empty()) def.Text(Field::kPath, facts.path);
+  if (facts.root != 0) def.Number(Field::kRootObject, facts.root);
+  if (facts.wrapped != 0) def.Number(Field::kWrappedObject, facts.wrapped);
+  return CommitIfNew(def, RecordType::kObjectDef, entry);
+}
+
+uint32_t DefineVariable(PyObject* tensor, const VariableFacts& facts) {
+  ProcessRecorder* process = ProcessRecorder::Get();
+  if (process == nullptr) return 0;
+  static uint32_t last_id = 0;
+  Variable& entry = Variables()[{facts.root, facts.name}];
+  if (entry.id == 0) entry.id = ++last_id;
+  const TorchApi::WithoutOverrides direct;
+  const TensorFacts tensor_facts = FactsOf(tensor);
+  Definition def(process->definitions(), entry.id);
+  def.Text(Field::kName, facts.name);
+  def.Text(Field::kRootClass, facts.root_class);
+  def.Number(Field::kRootObject, facts.root);
+  def.Number(Field::kVariableKind, facts.kind);
+  def.Text(Field::kOwnerClass, facts.owner_class);
+  def.Text(Field::kDtype, tensor_facts.dtype);
+  def.Text(Field::kDevice, tensor_facts.device);
+  for (const int64_t size : tensor_facts.shape) {
+    def.Number(Field::kDimension, static_cast<uint64_t>(size));
+  }
+  def.Number(Field::kTrainable, tensor_facts.requires_grad ? 1 : 0);
+  def.Number(Field::kAliasGroup, facts.alias_group);
+  def.Number(Field::kIdentityEpoch, facts.identity_epoch);
+  return CommitIfNew(def, RecordType::kVariableDef, &entry);
+}
+
+void DefineHold(uint32_t optimizer, uint32_t group,
+                const std::vector<uint32_t>& variables) {
+  ProcessRecorder* process = ProcessRecorder::Get();
+  if (process == nullptr) return;
+  Definition def(process->definitions(), optimizer, group);
+  for (const uint32_t variable : variables) {
+    def.Number(Field::kVariable, variable);
+  }
+  if (!def.Commit(RecordType::kHoldDef)) LogNoRoom("parameter group");
+}
+
+void DefineReplicaGroup(const ReplicaGroup& group) {
+  ProcessRecorder* process = ProcessRecorder::Get();
+  if (process == nullptr) return;
+  Definition def(process->definitions(), group.id);
+  def.Text(Field::kEvidence, group.evidence);
+  if (group.wrapper != 0) def.Number(Field::kWrapperObject, group.wrapper);
+  for (const uint32_t rank : group.ranks) {
+    def.Number(Field::kMemberRank, rank);
+  }
+  for (const uint32_t variable : group.variables) {
+    def.Number(Field::kVariable, variable);
+  }
+  if (!def.Commit(RecordType::kReplicaGroupDef)) {
+    LogNoRoom("replica group");
+  }
+}
+
+uint64_t StorageKey(PyObject* tensor) {
+  static auto* storages = new WeakMap<uint64_t>;
+  static uint64_t last_key = 0;
+  if (!TorchApi::IsPlainTensor(tensor)) return 0;
+  const TorchApi::WithoutOverrides direct;
+  const Ref method = Attribute(tensor, "untyped_storage");
+  const Ref storage(method
+                        ? PyObject_Vectorcall(method.get(), nullptr, 0, nullptr)
+                        : nullptr);
+  if (!storage) {
+    PyErr_Clear();
+    return 0;
+  }
+  uint64_t* key = storages->FindOrAdd(storage.get());
+  if (key == nullptr) return 0;
+  if (*key == 0) *key = ++last_key;
+  return *key;
+}
+
+}  // namespace traincheck

@@ -1,0 +1,55 @@
+// Defines what hooks find out about models and optimizers: objects, variables,
+// which optimizer holds which, which ranks replicate which. What was defined
+// before is written again only where it differs.
+//
+// Threads: GIL held. 0 everywhere: not defined (recording is off, or ring 0
+// has no room now).
+#ifndef TRAINCHECK_AGENT_CAPTURE_MODEL_DEFINITIONS_H_
+#define TRAINCHECK_AGENT_CAPTURE_MODEL_DEFINITIONS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "agent/capture/python_api.h"
+
+namespace traincheck {
+
+struct ObjectFacts {
+  uint32_t kind = 0;  // ObjectKind
+  std::string path;
+  uint32_t root = 0;
+  uint32_t wrapped = 0;
+};
+uint32_t DefineObject(PyObject* object, const ObjectFacts& facts);
+
+struct VariableFacts {
+  std::string name;
+  std::string root_class;
+  uint32_t root = 0;
+  uint32_t kind = 0;  // VariableKind
+  std::string owner_class;
+  uint64_t alias_group = 0;
+  uint32_t identity_epoch = 0;
+};
+// Type, device and shape come from the tensor.
+uint32_t DefineVariable(PyObject* tensor, const VariableFacts& facts);
+
+void DefineHold(uint32_t optimizer, uint32_t group,
+                const std::vector<uint32_t>& variables);
+
+struct ReplicaGroup {
+  uint32_t id = 0;
+  std::string evidence;
+  uint32_t wrapper = 0;
+  std::vector<uint32_t> ranks;
+  std::vector<uint32_t> variables;
+};
+void DefineReplicaGroup(const ReplicaGroup& group);
+
+// A number given once to the tensor's storage, held weakly; 0: unreadable.
+uint64_t StorageKey(PyObject* tensor);
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_AGENT_CAPTURE_MODEL_DEFINITIONS_H_

@@ -1,0 +1,127 @@
+#include "agent/capture/module_call.h"
+
+#include <memory>
+#include <string>
+
+#include "agent/capture/call_recorder.h"
+#include "agent/capture/hook_calls.h"
+#include "agent/capture/object_table.h"
+#include "agent/capture/python_ref.h"
+#include "agent/capture/wrapper.h"
+#include "agent/torch/torch_api.h"
+
+namespace traincheck {
+namespace {
+
+// Containers are looked into this far for a tensor with a grad_fn.
+constexpr Py_ssize_t kMaxSearched = 16;
+
+bool DefinesForward(PyObject* type) {
+  const Ref members = Attribute(type, "__dict__");
+  const Ref forward(members ? PyMapping_GetItemString(members.get(), "forward")
+                            : nullptr);
+  if (!forward) PyErr_Clear();
+  return static_cast<bool>(forward);
+}
+
+// "<class>.forward" and, as roles, that of each base class which defines it,
+// down to Module's.
+std::unique_ptr<Function> DescribeForward(PyObject* type) {
+  auto function = std::make_unique<Function>();
+  function->name = QualifiedTypeName(type) + ".forward";
+  function->category = "forward";
+  function->category_number = kForwardCategory;
+  const Ref mro = Attribute(type, "__mro__");
+  const Py_ssize_t classes =
+      mro && PyTuple_Check(mro.get()) ? PyTuple_Size(mro.get()) : 0;
+  for (Py_ssize_t i = 1; i < classes; ++i) {
+    PyObject* base = PyTuple_GetItem(mro.get(), i);
+    if (!DefinesForward(base)) continue;
+    function->roles.push_back(QualifiedTypeName(base) + ".forward");
+  }
+  return function;
+}
+
+// Null: no memory for it.
+Function* ForwardOf(PyObject* module) {
+  static auto* classes = new WeakMap<std::unique_ptr<Function>>;
+  auto* type = reinterpret_cast<PyObject*>(Py_TYPE(module));
+  auto* known = classes->FindOrAdd(type);
+  if (known == nullptr) return nullptr;
+  if (*known == nullptr) *known = DescribeForward(type);
+  return known->get();
+}
+
+bool HasGradFn(PyObject* value) {
+  if (!TorchApi::IsTensor(value)) return false;
+  const Ref requires_grad = Attribute(value, "requires_grad");
+  if (requires_grad.get() != Py_True) return false;
+  return Attribute(value, "is_leaf").get() == Py_False;
+}
+
+// The value, the elements of a tuple or list, or the values of a dict.
+bool SearchGradFn(PyObject* result) {
+  if (PyTuple_Check(result) || PyList_Check(result)) {
+    const Py_ssize_t size = PySequence_Size(result);
+    for (Py_ssize_t i = 0; i < size && i < kMaxSearched; ++i) {
+      PyObject* element = PyTuple_Check(result) ? PyTuple_GetItem(result, i)
+                                                : PyList_GetItem(result, i);
+      if (HasGradFn(element)) return true;
+    }
+    return false;
+  }
+  if (PyDict_Check(result)) {
+    PyObject *key, *value;
+    Py_ssize_t at = 0;
+    for (Py_ssize_t i = 0;
+         i < kMaxSearched && PyDict_Next(result, &at, &key, &value); ++i) {
+      if (HasGradFn(value)) return true;
+    }
+    return false;
+  }
+  return HasGradFn(result);
+}
+
+uint8_t OutputFlags(PyObject* result, uint8_t begin_flags) {
+  if (result == nullptr || (begin_flags & kRootModuleCall) == 0) return 0;
+  const TorchApi::WithoutOverrides direct;
+  return SearchGradFn(result) ? kOutputSearched | kOutputHasGradFn
+                              : kOutputSearched;
+}
+
+uint8_t BeginFlags(ThreadRecorder& thread, PyObject* module) {
+  static PyObject* training = PyUnicode_InternFromString("training");
+  uint8_t flags = IsRootForward(thread) ? kRootModuleCall : 0;
+  if (Attribute(module, training).get() == Py_True) flags |= kModuleTraining;
+  return flags;
+}
+
+}  // namespace
+
+PyObject* CallModule(PyObject* object, PyObject* const* arguments,
+                     size_t nargsf, PyObject* names) {
+  auto* self = reinterpret_cast<Wrapper*>(object);
+  ThreadRecorder* thread = CurrentThread();
+  const bool plain = thread == nullptr || thread->in_hook() ||
+                     VectorcallArgumentCount(nargsf) < 1;
+  Function* forward = plain ? nullptr : ForwardOf(arguments[0]);
+  if (forward == nullptr) {
+    return PyObject_Vectorcall(self->fn, arguments, nargsf, names);
+  }
+  PyObject* module = arguments[0];
+  Py_INCREF(object);
+  const CallInProgress call =
+      BeginCall(*thread, *forward, module, BeginFlags(*thread, module));
+  PyObject* result;
+  if (self->hooks.any() && (call.flags & kRootModuleCall) != 0) {
+    result = CallWithHooks(self->fn, {arguments, nargsf, names}, self->hooks,
+                           forward->name);
+  } else {
+    result = PyObject_Vectorcall(self->fn, arguments, nargsf, names);
+  }
+  EndCall(call, OutputFlags(result, call.flags));
+  Py_DECREF(object);
+  return result;
+}
+
+}  // namespace traincheck

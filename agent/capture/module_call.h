@@ -1,0 +1,19 @@
+// torch.nn.Module.__call__, recorded as "<class>.forward" of the module's own
+// class.
+//
+// Threads: GIL held.
+#ifndef TRAINCHECK_AGENT_CAPTURE_MODULE_CALL_H_
+#define TRAINCHECK_AGENT_CAPTURE_MODULE_CALL_H_
+
+#include "agent/capture/python_api.h"
+
+namespace traincheck {
+
+// The vectorcall of a Wrapper around Module.__call__. Its hooks run for calls
+// that no other module call encloses on this thread.
+PyObject* CallModule(PyObject* self, PyObject* const* arguments, size_t nargsf,
+                     PyObject* names);
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_AGENT_CAPTURE_MODULE_CALL_H_

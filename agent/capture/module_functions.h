@@ -1,0 +1,22 @@
+// The functions of the extension module, as agent/python/traincheck_core.pyi
+// describes them. Wrong arguments raise TypeError, which the hook behind which
+// they are called swallows and logs.
+//
+// Threads: GIL held.
+#ifndef TRAINCHECK_AGENT_CAPTURE_MODULE_FUNCTIONS_H_
+#define TRAINCHECK_AGENT_CAPTURE_MODULE_FUNCTIONS_H_
+
+#include "agent/capture/python_api.h"
+
+namespace traincheck {
+
+// wrap, wrap_module_call, is_wrapper.
+extern PyMethodDef kWrapFunctions[];
+// object_id, define_*, storage_key.
+extern PyMethodDef kDefineFunctions[];
+// set_process_kind, record_*, step_*, log_once, exit_flush.
+extern PyMethodDef kRecordFunctions[];
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_AGENT_CAPTURE_MODULE_FUNCTIONS_H_

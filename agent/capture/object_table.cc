@@ -1,0 +1,10 @@
+#include "agent/capture/object_table.h"
+
+namespace traincheck {
+
+ObjectTable& ObjectTable::Get() {
+  static auto* table = new ObjectTable;
+  return *table;
+}
+
+}  // namespace traincheck

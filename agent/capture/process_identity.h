@@ -1,0 +1,69 @@
+// Who this process is: what a ProcessDef says. Derived from the environment
+// and from /proc, which tests replace.
+//
+// Processes that multiprocessing spawned carry no trace of their script or run
+// in the environment; both are taken from the process at the top of the chain
+// of such parents, the one that the user started.
+//
+// Threads: pure functions of System.
+#ifndef TRAINCHECK_AGENT_CAPTURE_PROCESS_IDENTITY_H_
+#define TRAINCHECK_AGENT_CAPTURE_PROCESS_IDENTITY_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "proto/record_format.h"
+
+namespace traincheck {
+
+// Where the facts come from.
+struct System {
+  // Environment variable, "" if not set.
+  std::function<std::string(const char* name)> environment;
+  // Content of /proc/<pid>/<file>, "" if it cannot be read.
+  std::function<std::string(uint32_t pid, const char* file)> proc_file;
+  std::string host;
+  std::string boot_id;
+  uint32_t pid = 0;
+
+  static System Real();
+};
+
+struct ProcessIdentity {
+  std::string host;
+  std::string boot_id;
+  uint32_t pid = 0;
+  uint64_t start_ticks = 0;
+  uint32_t parent_pid = 0;
+  uint64_t parent_ticks = 0;
+  ProcessKind kind = ProcessKind::kOther;
+  uint32_t worker_id = 0;
+  uint32_t owner_pid = 0;  // 0: none
+  uint64_t owner_ticks = 0;
+  std::string run;
+  std::string experiment;
+  std::string script;
+  uint32_t attempt = 0;
+  RunRole role = RunRole::kTarget;
+  std::string check_set;  // "": none asked for
+  std::string torch_version;
+  std::string python_version;
+  uint64_t first_recorded_ns = 0;
+};
+
+// Everything but versions and time.
+ProcessIdentity IdentifyProcess(const System& system);
+
+// The same in a child that `ancestor` forked: same run, owned by it.
+ProcessIdentity IdentifyForkedChild(const System& system,
+                                    const ProcessIdentity& ancestor);
+
+// What Python was told to run: a script's path, the module after -m, "-c" or
+// "" for an interactive interpreter. `arguments` as in /proc/PID/cmdline.
+std::string ScriptOf(const std::vector<std::string>& arguments);
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_AGENT_CAPTURE_PROCESS_IDENTITY_H_

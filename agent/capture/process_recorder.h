@@ -1,0 +1,105 @@
+// Everything that this process records into: the definitions, a ring for each
+// thread that records, the connection to the relay and the step rule. Made at
+// the first record; a forked child makes its own and never touches its
+// parent's.
+//
+//   if (ThreadRecorder* thread = CurrentThread()) thread->Append(...);
+//
+// Threads: GIL held, unless a function says otherwise. CurrentThread's result
+// belongs to the calling thread.
+#ifndef TRAINCHECK_AGENT_CAPTURE_PROCESS_RECORDER_H_
+#define TRAINCHECK_AGENT_CAPTURE_PROCESS_RECORDER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "agent/capture/definitions.h"
+#include "agent/capture/process_identity.h"
+#include "agent/capture/relay_link.h"
+#include "agent/capture/thread_recorder.h"
+#include "proto/step_rule.h"
+
+namespace traincheck {
+
+// The one switch: off, every wrapper is a plain call and no ring is made.
+extern std::atomic<bool> g_recording;
+inline bool Recording() { return g_recording.load(std::memory_order_relaxed); }
+
+// Counts the forks behind this process. Numbers of definitions that are kept
+// outside ProcessRecorder are good only for the generation they were made in.
+extern uint32_t g_generation;
+
+// What only the loader of the agent knows.
+struct AgentSetup {
+  std::string folder;  // of the relay's program
+  std::string torch_version;
+  std::string python_version;
+};
+void SetUpAgent(const AgentSetup& setup);
+
+class ProcessRecorder {
+ public:
+  // This process's; made now if there is none. nullptr: recording is off, for
+  // a reason that has been logged.
+  static ProcessRecorder* Get();
+  // This process's, if it is there already.
+  static ProcessRecorder* GetIfMade();
+
+  Definitions& definitions() { return *definitions_; }
+  StepRule& step_rule() { return step_rule_; }
+  uint64_t closed_steps() const { return step_rule_.step(); }
+
+  // Writes the ProcessDef again if it changes.
+  void SetKind(ProcessKind kind, uint32_t worker_id);
+
+  // Calls of category backward that are open on any thread.
+  struct OpenBackward {
+    uint32_t ring;
+    uint64_t call;
+  };
+  std::vector<OpenBackward>& open_backwards() { return open_backwards_; }
+
+  // Hands over what a busy relay has not taken yet.
+  void RetryHandOver() { link_.Retry(); }
+  // Has the relay acknowledged or spooled all that was committed, or died?
+  // Threads: any, while no ring is added.
+  bool settled() const;
+
+ private:
+  friend ThreadRecorder* CurrentThreadSlow();
+  friend void ForgetParentsRecorder();
+
+  ProcessRecorder() = default;
+  // The link to the relay first: the ancestor's, else one of our own.
+  std::string Open(const ProcessRecorder* ancestor);
+  // nullptr: no ring left for this thread.
+  ThreadRecorder* AddThread();
+
+  ProcessIdentity identity_;
+  RelayLink link_;
+  std::unique_ptr<Definitions> definitions_;
+  std::vector<std::unique_ptr<ThreadRecorder>> threads_;
+  StepRule step_rule_;
+  std::vector<OpenBackward> open_backwards_;
+};
+
+// Recorder of the calling thread, null if recording is off for the process or
+// the thread. Made at first use.
+extern constinit thread_local ThreadRecorder* t_thread;
+ThreadRecorder* CurrentThreadSlow();
+inline ThreadRecorder* CurrentThread() {
+  if (!Recording()) return nullptr;
+  ThreadRecorder* thread = t_thread;
+  return thread != nullptr ? thread : CurrentThreadSlow();
+}
+
+// Waits until the relay holds everything, at most `seconds`, or until it dies.
+// Threads: GIL not needed, no ring may be added meanwhile.
+void WaitUntilSettled(double seconds);
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_AGENT_CAPTURE_PROCESS_RECORDER_H_

@@ -1,0 +1,166 @@
+#include <cstdlib>
+
+#include "agent/capture/argument_parsing.h"
+#include "agent/capture/events.h"
+#include "agent/capture/log.h"
+#include "agent/capture/module_functions.h"
+#include "agent/capture/process_recorder.h"
+
+namespace traincheck {
+namespace {
+
+constexpr double kDefaultExitWaitSeconds = 2;
+constexpr double kMaxExitWaitSeconds = 3600;
+
+PyObject* SetProcessKind(PyObject*, PyObject* args, PyObject* kwargs) {
+  static const char* const names[] = {"kind", "worker_id", nullptr};
+  unsigned int kind, worker_id = 0;
+  if (!Parse(args, kwargs, "I|I", names, &kind, &worker_id)) return nullptr;
+  if (ProcessRecorder* process = ProcessRecorder::Get()) {
+    process->SetKind(static_cast<ProcessKind>(kind), worker_id);
+  }
+  return None();
+}
+
+PyObject* RecordPlaceFunction(PyObject*, PyObject* args, PyObject* kwargs) {
+  static const char* const names[] = {"rank", "world_size", "local_rank",
+                                      "source", nullptr};
+  PlaceRecord place = {};
+  if (!Parse(args, kwargs, "iiiI", names, &place.rank, &place.world_size,
+             &place.local_rank, &place.source)) {
+    return nullptr;
+  }
+  RecordPlace(place);
+  return None();
+}
+
+PyObject* RecordStates(PyObject*, PyObject* args, PyObject* kwargs) {
+  static const char* const names[] = {"point", "what", "variables", "tensors",
+                                      nullptr};
+  unsigned char point;
+  int what;
+  PyObject *sequence, *tensors;
+  std::vector<uint32_t> variables;
+  if (!Parse(args, kwargs, "biOO", names, &point, &what, &sequence, &tensors) ||
+      !Numbers(sequence, &variables)) {
+    return nullptr;
+  }
+  for (size_t i = 0; i < variables.size(); ++i) {
+    const Ref tensor(PySequence_GetItem(tensors, static_cast<Py_ssize_t>(i)));
+    if (!tensor) return nullptr;
+    RecordState(static_cast<StatePoint>(point), what, variables[i],
+                tensor.get());
+  }
+  return None();
+}
+
+PyObject* RecordScalarFunction(PyObject*, PyObject* args, PyObject* kwargs) {
+  static const char* const names[] = {"obj",  "point", "group",
+                                      "name", "value", nullptr};
+  unsigned int object;
+  unsigned char point;
+  unsigned short group;
+  const char* name;
+  double value;
+  if (!Parse(args, kwargs, "IbHsd", names, &object, &point, &group, &name,
+             &value)) {
+    return nullptr;
+  }
+  RecordScalar(object, static_cast<StatePoint>(point), group, name, value);
+  return None();
+}
+
+PyObject* RecordMarkFunction(PyObject*, PyObject* args, PyObject* kwargs) {
+  static const char* const names[] = {"kind", "obj", "value", nullptr};
+  unsigned char kind;
+  unsigned int object;
+  unsigned long long value;
+  if (!Parse(args, kwargs, "bIK", names, &kind, &object, &value)) {
+    return nullptr;
+  }
+  RecordMark(static_cast<MarkKind>(kind), object, value);
+  return None();
+}
+
+PyObject* RecordContextFunction(PyObject*, PyObject* args, PyObject* kwargs) {
+  static const char* const names[] = {"enter", "name", nullptr};
+  int enter;
+  const char* name;
+  if (!Parse(args, kwargs, "ps", names, &enter, &name)) return nullptr;
+  RecordContext(enter != 0, name);
+  return None();
+}
+
+PyObject* StepOptimizerFunction(PyObject*, PyObject* value) {
+  const unsigned long optimizer = PyLong_AsUnsignedLong(value);
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  return PyBool_FromLong(StepOptimizer(static_cast<uint32_t>(optimizer)));
+}
+
+PyObject* StepBatchFetchedFunction(PyObject*, PyObject*) {
+  return PyBool_FromLong(StepBatchFetched());
+}
+PyObject* StepGradClearFunction(PyObject*, PyObject*) {
+  return PyBool_FromLong(StepGradClear());
+}
+PyObject* StepTrainingForwardFunction(PyObject*, PyObject*) {
+  return PyBool_FromLong(StepTrainingForward());
+}
+PyObject* StepBackwardFunction(PyObject*, PyObject*) {
+  StepBackward();
+  return None();
+}
+PyObject* StepEndFunction(PyObject*, PyObject*) {
+  return PyBool_FromLong(StepEnd());
+}
+
+PyObject* LogOnceFunction(PyObject*, PyObject* args, PyObject* kwargs) {
+  static const char* const names[] = {"key", "message", nullptr};
+  const char *key, *message;
+  if (!Parse(args, kwargs, "ss", names, &key, &message)) return nullptr;
+  LogOnce(key, message);
+  return None();
+}
+
+double ExitWaitSeconds() {
+  const char* text = std::getenv("TRAINCHECK_EXIT_WAIT");
+  if (text == nullptr) return kDefaultExitWaitSeconds;
+  const double seconds = PyOS_string_to_double(text, nullptr, nullptr);
+  if (PyErr_Occurred() != nullptr || !(seconds >= 0)) {
+    PyErr_Clear();
+    LogOnce("exit wait", "TRAINCHECK_EXIT_WAIT is no number of seconds");
+    return kDefaultExitWaitSeconds;
+  }
+  return seconds < kMaxExitWaitSeconds ? seconds : kMaxExitWaitSeconds;
+}
+
+PyObject* ExitFlush(PyObject*, PyObject*) {
+  const double seconds = ExitWaitSeconds();
+  PyThreadState* thread = PyEval_SaveThread();
+  WaitUntilSettled(seconds);
+  PyEval_RestoreThread(thread);
+  return None();
+}
+
+}  // namespace
+
+PyMethodDef kRecordFunctions[] = {
+    WithKeywords("set_process_kind", SetProcessKind),
+    WithKeywords("record_place", RecordPlaceFunction),
+    WithKeywords("record_states", RecordStates),
+    WithKeywords("record_scalar", RecordScalarFunction),
+    WithKeywords("record_mark", RecordMarkFunction),
+    WithKeywords("record_context", RecordContextFunction),
+    {"step_optimizer", StepOptimizerFunction, METH_O, nullptr},
+    {"step_batch_fetched", StepBatchFetchedFunction, METH_NOARGS, nullptr},
+    {"step_grad_clear", StepGradClearFunction, METH_NOARGS, nullptr},
+    {"step_training_forward", StepTrainingForwardFunction, METH_NOARGS,
+     nullptr},
+    {"step_backward", StepBackwardFunction, METH_NOARGS, nullptr},
+    {"step_end", StepEndFunction, METH_NOARGS, nullptr},
+    WithKeywords("log_once", LogOnceFunction),
+    {"exit_flush", ExitFlush, METH_NOARGS, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+}  // namespace traincheck

@@ -1,0 +1,220 @@
+"""Runs programs with the core loaded and decodes what they recorded."""
+
+import json
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+CORE = os.path.abspath("agent/capture/libtraincheck_agent_core.so")
+RELAY = os.path.abspath("agent/capture/relay_for_testing.py")
+
+PRELUDE = """
+import importlib.machinery, importlib.util, os, sys
+def _load(path):
+    loader = importlib.machinery.ExtensionFileLoader("traincheck_core", path)
+    spec = importlib.util.spec_from_file_location("traincheck_core", path, loader=loader)
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+core = _load(os.environ["TRAINCHECK_TEST_CORE"])
+"""
+
+TYPES = {
+    1: "padding",
+    2: "clock",
+    3: "begin",
+    4: "end",
+    5: "raised",
+    6: "state",
+    7: "scalar",
+    8: "enter",
+    9: "exit",
+    10: "mark",
+    11: "place",
+    12: "drops",
+    32: "string",
+    33: "function",
+    34: "site",
+    35: "object",
+    36: "variable",
+    37: "hold",
+    38: "replica_group",
+    39: "process",
+}
+FIXED = {
+    "padding": ("", ()),
+    "clock": ("QQQ", ("monotonic", "realtime", "next_call")),
+    "begin": ("IIII", ("function", "site", "call", "distance")),
+    "end": ("II", ("call", "function")),
+    "raised": ("II", ("call", "function")),
+    "state": ("IBBH", ("variable", "point", "content", "reserved")),
+    "scalar": ("IBBHIId", ("object", "point", "r", "group", "name", "r2", "value")),
+    "enter": ("II", ("function", "site")),
+    "exit": ("II", ("function", "site")),
+    "mark": ("IIQ", ("object", "site", "value")),
+    "place": ("iiiI", ("rank", "world", "local_rank", "source")),
+    "drops": ("Q", ("dropped",)),
+}
+
+
+class Record(dict):
+    """Attributes: type, flags and the fixed part; fields[number] is a list."""
+
+    __getattr__ = dict.__getitem__
+
+
+def _varint(data, at):
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return value, at
+
+
+def _fields(data):
+    fields, at = {}, 0
+    while at < len(data):
+        tag, at = _varint(data, at)
+        if tag == 0:
+            break
+        if tag & 3 == 2:
+            value = struct.unpack_from("<d", data, at)[0]
+            at += 8
+        else:
+            value, at = _varint(data, at)
+        if tag & 3 == 3:
+            value, at = data[at : at + value], at + value
+        fields.setdefault(tag >> 2, []).append(value)
+    return fields
+
+
+def decode(data):
+    records, at = [], 0
+    while at < len(data):
+        size, number, flags, _ = struct.unpack_from("<HBBI", data, at)
+        assert size >= 8 and size % 8 == 0, f"torn record at {at}"
+        name = TYPES[number]
+        layout, names = FIXED.get(name, ("II", ("id", "aux")))
+        values = struct.unpack_from("<" + layout, data, at + 8)
+        record = Record(zip(names, values), type=name, flags=flags)
+        rest = data[at + 8 + struct.calcsize("<" + layout) : at + size]
+        if name == "state":
+            record["digests"] = struct.unpack(f"<{len(rest) // 8}Q", rest)
+        elif name not in ("padding", "clock"):
+            record["fields"] = _fields(rest)
+        if name != "padding":
+            records.append(record)
+        at += size
+    return records
+
+
+class Process:
+    """What one process recorded."""
+
+    def __init__(self, folder, pid):
+        self.rings, self.counters = {}, {}
+        for name in os.listdir(folder):
+            if not name.startswith(f"{pid}.") or name.endswith(".json"):
+                continue
+            ring = int(name.split(".")[1])
+            with open(os.path.join(folder, name), "rb") as file:
+                self.rings[ring] = decode(file.read())
+            with open(os.path.join(folder, name + ".json")) as file:
+                self.counters[ring] = json.load(file)
+        self.definitions = {}
+        for record in self.rings[0]:
+            self.definitions.setdefault(record.type, {})[record.id] = record
+
+    def text(self, number):
+        return self.definitions["string"][number].fields[32][0].decode()
+
+    def function(self, record):
+        definition = self.definitions["function"][record.function]
+        return self.text(definition.fields[33][0])
+
+    def site(self, record):
+        """(file name, line, function)"""
+        fields = self.definitions["site"][record.site].fields
+        file = os.path.basename(self.text(fields[36][0]))
+        return file, fields[37][0], self.text(fields[38][0])
+
+    def calls(self, ring=1):
+        """("begin"|"end"|"raised", function) of one ring."""
+        return [
+            (record.type, self.function(record))
+            for record in self.of("begin", "end", "raised", ring=ring)
+        ]
+
+    def of(self, *types, ring=1):
+        return [record for record in self.rings[ring] if record.type in types]
+
+
+class Recording:
+    """One run of a program: result, and what its processes recorded."""
+
+    def __init__(self, code, with_relay=True, prelude=PRELUDE, **variables):
+        with tempfile.TemporaryDirectory() as folder:
+            self.folder = folder
+            self._make_agent_folder(with_relay)
+            script = os.path.join(folder, "script.py")
+            with open(script, "w") as file:
+                file.write(prelude + code)
+            environment = dict(
+                os.environ,
+                TRAINCHECK_TEST_CORE=CORE,
+                TRAINCHECK_TEST_OUT=folder,
+                TRAINCHECK_AGENT_DIR=folder,
+                **variables,
+            )
+            self.result = subprocess.run(
+                [sys.executable, script],
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=120,
+            )
+            self._wait_for_relays()
+            self._read()
+
+    def _make_agent_folder(self, with_relay):
+        if not with_relay:
+            return
+        path = os.path.join(self.folder, "traincheck-relay")
+        with open(path, "w") as file:
+            file.write(f'#!/bin/sh\nexec "{sys.executable}" -S -E "{RELAY}"\n')
+        os.chmod(path, 0o700)
+
+    def _wait_for_relays(self):
+        relays = self._notes()
+        deadline = time.monotonic() + 15
+        while any(os.path.exists(f"/proc/{relay['pid']}") for relay in relays):
+            assert time.monotonic() < deadline, "a relay does not end"
+            time.sleep(0.01)
+
+    def _notes(self):
+        notes = []
+        for name in os.listdir(self.folder):
+            if name.startswith("relay."):
+                with open(os.path.join(self.folder, name)) as file:
+                    notes.append(json.load(file))
+        return notes
+
+    def _read(self):
+        self.relays = self._notes()
+        pids = {
+            int(name.split(".")[0])
+            for name in os.listdir(self.folder)
+            if name.endswith(".json") and name[0].isdigit()
+        }
+        self.processes = [Process(self.folder, pid) for pid in sorted(pids)]
+
+    @property
+    def process(self):
+        assert len(self.processes) == 1, self.result.stderr
+        return self.processes[0]

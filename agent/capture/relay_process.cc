@@ -1,0 +1,154 @@
+#include "agent/capture/relay_process.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+namespace traincheck {
+namespace {
+
+constexpr int kRelaySocket = 3;
+constexpr size_t kStackBytes = 64u << 10;  // of each of the two children
+
+// What both children need, made ready beforehand: they share this process's
+// memory while it waits, and must not allocate or take a lock.
+struct Launch {
+  const char* program = nullptr;
+  char** environment = nullptr;
+  int socket = -1;
+  int dev_null = -1;
+  char* inner_stack_end = nullptr;
+  int error = 0;
+};
+
+// Handlers of this process must not run in a child that shares its memory;
+// exec would reset them, but pending signals come before.
+void ResetSignals() {
+  struct sigaction standard = {};
+  standard.sa_handler = SIG_DFL;
+  for (int signal = 1; signal < NSIG; ++signal) {
+    sigaction(signal, &standard, nullptr);
+  }
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+// Training pins itself to cores; the relay must not compete for them.
+void ResetAffinity() {
+  unsigned long all[16];
+  std::memset(all, 0xff, sizeof all);
+  syscall(SYS_sched_setaffinity, 0, sizeof all, all);
+}
+
+// Descriptors 0, 1 and 3 as the relay expects them; all others but stderr go.
+bool ArrangeDescriptors(const Launch& launch) {
+  // Out of the way first: both may be any number, 0, 1 or 3 included.
+  const int socket = fcntl(launch.socket, F_DUPFD, 10);
+  const int dev_null = fcntl(launch.dev_null, F_DUPFD, 10);
+  if (socket < 0 || dev_null < 0) return false;
+  if (dup2(dev_null, 0) < 0 || dup2(dev_null, 1) < 0) return false;
+  if (dup2(socket, kRelaySocket) < 0) return false;
+#ifdef SYS_close_range
+  // Older kernels: the relay closes what it finds.
+  syscall(SYS_close_range, kRelaySocket + 1, ~0U, 0);
+#endif
+  return true;
+}
+
+int RunInner(void* argument) {
+  Launch& launch = *static_cast<Launch*>(argument);
+  setsid();
+  ResetAffinity();
+  ResetSignals();
+  if (ArrangeDescriptors(launch)) {
+    char* arguments[] = {const_cast<char*>(launch.program), nullptr};
+    execve(launch.program, arguments, launch.environment);
+  }
+  launch.error = errno;
+  _exit(127);
+}
+
+int RunOuter(void* argument) {
+  Launch& launch = *static_cast<Launch*>(argument);
+  // The exit signal matters to whoever adopts the relay.
+  if (clone(RunInner, launch.inner_stack_end, CLONE_VM | CLONE_VFORK | SIGCHLD,
+            argument) < 0) {
+    launch.error = errno;
+  }
+  _exit(0);
+}
+
+class Environment {
+ public:
+  Environment() {
+    owner_ = "TRAINCHECK_OWNER_PID=" + std::to_string(getpid());
+    for (char** variable = environ; variable && *variable; ++variable) {
+      if (Named(*variable, "LD_PRELOAD=")) continue;
+      if (Named(*variable, "TRAINCHECK_OWNER_PID=")) continue;
+      variables_.push_back(*variable);
+    }
+    variables_.push_back(owner_.data());
+    variables_.push_back(nullptr);
+  }
+  char** get() { return variables_.data(); }
+
+ private:
+  static bool Named(const char* variable, const char* prefix) {
+    return std::strncmp(variable, prefix, std::strlen(prefix)) == 0;
+  }
+  std::string owner_;
+  std::vector<char*> variables_;
+};
+
+// A child that says nothing when it ends (exit signal 0) is found only by who
+// asks with __WCLONE: the user's wait() does not meet it.
+int RunBoth(Launch* launch, char* outer_stack_end) {
+  sigset_t all, before;
+  sigfillset(&all);
+  sigprocmask(SIG_BLOCK, &all, &before);
+  const int child =
+      clone(RunOuter, outer_stack_end, CLONE_VM | CLONE_VFORK, launch);
+  int error = child < 0 ? errno : 0;
+  if (child > 0) {
+    while (waitpid(child, nullptr, __WCLONE) < 0 && errno == EINTR) {
+    }
+    error = launch->error;
+  }
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+  return error;
+}
+
+}  // namespace
+
+int StartRelay(const std::string& program, int listening_socket) {
+  Environment environment;
+  Launch launch;
+  launch.program = program.c_str();
+  launch.environment = environment.get();
+  launch.socket = listening_socket;
+  launch.dev_null = open("/dev/null", O_RDWR | O_CLOEXEC);
+  if (launch.dev_null < 0) return errno;
+  int error = 0;
+  void* stacks = mmap(nullptr, 2 * kStackBytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+  if (stacks == MAP_FAILED) {
+    error = errno;
+  } else {
+    launch.inner_stack_end = static_cast<char*>(stacks) + kStackBytes;
+    error = RunBoth(&launch, static_cast<char*>(stacks) + 2 * kStackBytes);
+    munmap(stacks, 2 * kStackBytes);
+  }
+  close(launch.dev_null);
+  return error;
+}
+
+}  // namespace traincheck

@@ -1,0 +1,26 @@
+#include "agent/capture/site_rules.h"
+
+#include <algorithm>
+
+namespace traincheck {
+
+void SiteRules::AddLibraryFolder(std::string_view folder) {
+  if (folder.empty() || folder == "/") return;
+  std::string with_slash(folder);
+  if (with_slash.back() != '/') with_slash += '/';
+  folders_.push_back(std::move(with_slash));
+}
+
+bool SiteRules::IsUserFile(std::string_view file) const {
+  if (file.starts_with("<frozen ") || file.starts_with("<traincheck/") ||
+      file.starts_with("<__array_function__") ||
+      file.find("/site-packages/") != std::string_view::npos ||
+      file.find("/dist-packages/") != std::string_view::npos) {
+    return false;
+  }
+  return std::none_of(
+      folders_.begin(), folders_.end(),
+      [file](const std::string& folder) { return file.starts_with(folder); });
+}
+
+}  // namespace traincheck

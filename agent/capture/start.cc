@@ -1,0 +1,124 @@
+#include "agent/capture/start.h"
+
+#include <cstdlib>
+#include <string>
+
+#include "agent/capture/bootstrap_source.h"
+#include "agent/capture/call_site.h"
+#include "agent/capture/hooks_source.h"
+#include "agent/capture/log.h"
+#include "agent/capture/process_recorder.h"
+#include "agent/capture/python_ref.h"
+#include "agent/torch/torch_api.h"
+
+namespace traincheck {
+namespace {
+
+std::string FolderOf(std::string_view path) {
+  return std::string(path.substr(0, path.rfind('/')));
+}
+
+std::string AgentFolder(PyObject* core_module) {
+  const char* given = std::getenv("TRAINCHECK_AGENT_DIR");
+  if (given != nullptr && *given != '\0') return given;
+  return FolderOf(Utf8(Attribute(core_module, "__file__").get()));
+}
+
+PyObject* LoadedModule(const char* name) {  // borrowed
+  return PyDict_GetItemString(PyImport_GetModuleDict(), name);
+}
+
+void LearnLibraryFolders(PyObject* torch) {
+  SiteRules& rules = CallSites::Get().rules();
+  if (PyObject* os = LoadedModule("os")) {
+    rules.AddLibraryFolder(FolderOf(Utf8(Attribute(os, "__file__").get())));
+  }
+  rules.AddLibraryFolder(FolderOf(Utf8(Attribute(torch, "__file__").get())));
+}
+
+Ref HookSources() {
+  Ref sources(PyDict_New());
+  for (const EmbeddedText* hook = kHookSources; sources && hook->name; ++hook) {
+    const Ref text(PyUnicode_FromString(hook->text));
+    if (!text) return Ref();
+    PyDict_SetItemString(sources.get(), hook->name, text.get());
+  }
+  return sources;
+}
+
+// False: an exception is set.
+bool RunHooks(PyObject* core_module) {
+  const Ref globals(PyDict_New());
+  const Ref sources = HookSources();
+  const Ref code(Py_CompileString(kBootstrapSource[0].text,
+                                  "<traincheck/bootstrap>", Py_file_input));
+  if (!globals || !sources || !code) return false;
+  PyDict_SetItemString(globals.get(), "__builtins__", PyEval_GetBuiltins());
+  const Ref defined(PyEval_EvalCode(code.get(), globals.get(), globals.get()));
+  PyObject* run = PyDict_GetItemString(globals.get(), "run");
+  if (!defined || run == nullptr) return false;
+  PyObject* const arguments[] = {core_module, sources.get()};
+  const Ref done(PyObject_Vectorcall(run, arguments, 2, nullptr));
+  return static_cast<bool>(done);
+}
+
+// "hooks/ddp, line 12: " of the innermost frame of the traceback.
+std::string Place(PyObject* exception) {
+  Ref traceback = Attribute(exception, "__traceback__");
+  std::string place;
+  while (traceback && traceback.get() != Py_None) {
+    const Ref frame = Attribute(traceback.get(), "tb_frame");
+    const Ref code = frame ? Attribute(frame.get(), "f_code") : Ref();
+    const Ref file = code ? Attribute(code.get(), "co_filename") : Ref();
+    const Ref line = Attribute(traceback.get(), "tb_lineno");
+    place = std::string(Utf8(file.get()));
+    if (line) {
+      place += ", line " + std::to_string(PyLong_AsLong(line.get())) + ": ";
+    }
+    traceback = Attribute(traceback.get(), "tb_next");
+  }
+  return place;
+}
+
+void TurnOff(const std::string& why) {
+  g_recording.store(false, std::memory_order_relaxed);
+  LogLine("recording is off: " + why);
+}
+
+void TurnOffBecauseOfException() {
+  SavedException saved;
+  PyObject* exception = saved.Normalized();
+  std::string why = "an unknown error";
+  if (exception != nullptr) {
+    const Ref text(PyObject_Str(exception));
+    why = Place(exception) + QualifiedTypeName(saved.type()) + ": " +
+          std::string(Utf8(text.get()));
+  }
+  saved.Forget();
+  PyErr_Clear();
+  TurnOff(why);
+}
+
+}  // namespace
+
+void SetUp(PyObject* core_module) {
+  const std::string python = Py_GetVersion();
+  AgentSetup setup;
+  setup.folder = AgentFolder(core_module);
+  setup.python_version = python.substr(0, python.find(' '));
+  if (PyObject* torch = LoadedModule("torch")) {
+    setup.torch_version = Utf8(Attribute(torch, "__version__").get());
+  }
+  SetUpAgent(setup);
+}
+
+void Start(PyObject* core_module) {
+  PyObject* torch = LoadedModule("torch");
+  if (torch == nullptr) return TurnOff("torch is not loaded");
+  const std::string missing = TorchApi::Bind(torch);
+  if (!missing.empty()) return TurnOff("this torch has no " + missing);
+  LearnLibraryFolders(torch);
+  if (!RunHooks(core_module)) TurnOffBecauseOfException();
+}
+
+}  // namespace traincheck

@@ -1,0 +1,20 @@
+// Starts the agent once torch has been imported: binds torch, learns which
+// code is library code, runs the embedded hooks. Whatever fails is one line on
+// stderr, and recording is off.
+//
+// Threads: GIL held.
+#ifndef TRAINCHECK_AGENT_CAPTURE_START_H_
+#define TRAINCHECK_AGENT_CAPTURE_START_H_
+
+#include "agent/capture/python_api.h"
+
+namespace traincheck {
+
+// Tells ProcessRecorder where it is; when the module is made.
+void SetUp(PyObject* core_module);
+
+void Start(PyObject* core_module);
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_AGENT_CAPTURE_START_H_

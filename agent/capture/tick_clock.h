@@ -1,0 +1,46 @@
+// Microseconds for the time fields of records, in a third of the time that
+// clock_gettime takes: the processor's time-stamp counter, scaled. Until the
+// scale is known (and on processors whose counter does not run evenly) it is
+// clock_gettime.
+//
+// These times are for people and are deltas between ClockSyncs, which carry
+// exact ones; so a scale that is off by some millionths does no harm.
+//
+// Threads: NowUs any; Calibrate externally synchronised (GIL held).
+#ifndef TRAINCHECK_AGENT_CAPTURE_TICK_CLOCK_H_
+#define TRAINCHECK_AGENT_CAPTURE_TICK_CLOCK_H_
+
+#include <atomic>
+#include <cstdint>
+
+#if defined(__x86_64__)
+#include <x86intrin.h>
+#endif
+
+#include "agent/capture/clock.h"
+
+namespace traincheck {
+
+// Microseconds by 2^32 of one tick; 0: not known.
+extern std::atomic<uint64_t> g_tick_scale;
+extern uint64_t g_tick_start;     // counter at the start of the calibration
+extern uint64_t g_tick_start_us;  // CLOCK_MONOTONIC then
+
+// Starts the calibration, and ends it once enough time has gone by.
+void CalibrateTicks();
+
+// CLOCK_MONOTONIC in microseconds, nearly.
+inline uint64_t NowUs() {
+#if defined(__x86_64__)
+  const uint64_t scale = g_tick_scale.load(std::memory_order_acquire);
+  if (scale != 0) {
+    const unsigned __int128 ticks = __rdtsc() - g_tick_start;
+    return g_tick_start_us + static_cast<uint64_t>(ticks * scale >> 32);
+  }
+#endif
+  return MonotonicNs() / 1000;
+}
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_AGENT_CAPTURE_TICK_CLOCK_H_

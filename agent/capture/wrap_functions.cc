@@ -1,0 +1,61 @@
+#include <memory>
+
+#include "agent/capture/argument_parsing.h"
+#include "agent/capture/module_call.h"
+#include "agent/capture/module_functions.h"
+#include "agent/capture/wrapper.h"
+
+namespace traincheck {
+namespace {
+
+// None means no hook.
+PyObject* HookOrNull(PyObject* value) {
+  return value == Py_None ? nullptr : value;
+}
+
+PyObject* Wrap(PyObject*, PyObject* args, PyObject* kwargs) {
+  static const char* const names[] = {
+      "fn",     "name",  "category",       "roles",
+      "before", "after", "outermost_only", nullptr};
+  PyObject *fn, *roles = nullptr, *before = Py_None, *after = Py_None;
+  const char *name, *category;
+  int outermost_only = 1;
+  if (!Parse(args, kwargs, "Oss|OOOp", names, &fn, &name, &category, &roles,
+             &before, &after, &outermost_only)) {
+    return nullptr;
+  }
+  auto function = std::make_unique<Function>();
+  function->name = name;
+  function->category = category;
+  function->category_number = CategoryNumber(category);
+  if (roles != nullptr && !Texts(roles, &function->roles)) return nullptr;
+  return NewWrapper(
+      fn, CallRecorded, function.release(),
+      {HookOrNull(before), HookOrNull(after), outermost_only != 0});
+}
+
+PyObject* WrapModuleCall(PyObject*, PyObject* args, PyObject* kwargs) {
+  static const char* const names[] = {"fn", "before_root", "after_root",
+                                      nullptr};
+  PyObject *fn, *before = Py_None, *after = Py_None;
+  if (!Parse(args, kwargs, "O|OO", names, &fn, &before, &after)) {
+    return nullptr;
+  }
+  return NewWrapper(fn, CallModule, nullptr,
+                    {HookOrNull(before), HookOrNull(after), true});
+}
+
+PyObject* IsWrapperFunction(PyObject*, PyObject* value) {
+  return PyBool_FromLong(IsWrapper(value));
+}
+
+}  // namespace
+
+PyMethodDef kWrapFunctions[] = {
+    WithKeywords("wrap", Wrap),
+    WithKeywords("wrap_module_call", WrapModuleCall),
+    {"is_wrapper", IsWrapperFunction, METH_O, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+}  // namespace traincheck

@@ -1,0 +1,214 @@
+#include "agent/capture/wrapper.h"
+
+#include <cstddef>
+
+namespace traincheck {
+namespace {
+
+PyTypeObject* g_type = nullptr;
+
+Wrapper* As(PyObject* object) { return reinterpret_cast<Wrapper*>(object); }
+
+int Traverse(PyObject* object, visitproc visit, void* arg) {
+  Wrapper* self = As(object);
+  Py_VISIT(Py_TYPE(object));
+  Py_VISIT(self->fn);
+  Py_VISIT(self->attributes);
+  Py_VISIT(self->hooks.before);
+  Py_VISIT(self->hooks.after);
+  return 0;
+}
+
+// fn stays: a wrapper in a cycle that is being collected may still be called.
+int Clear(PyObject* object) {
+  Wrapper* self = As(object);
+  Py_CLEAR(self->attributes);
+  Py_CLEAR(self->hooks.before);
+  Py_CLEAR(self->hooks.after);
+  return 0;
+}
+
+void Dealloc(PyObject* object) {
+  Wrapper* self = As(object);
+  PyTypeObject* type = Py_TYPE(object);
+  PyObject_GC_UnTrack(object);
+  if (self->weak_references != nullptr) PyObject_ClearWeakRefs(object);
+  Clear(object);
+  Py_CLEAR(self->fn);
+  delete self->function;
+  PyObject_GC_Del(object);
+  Py_DECREF(type);
+}
+
+PyObject* GetAttribute(PyObject* object, PyObject* name) {
+  PyObject* own = PyObject_GenericGetAttr(object, name);
+  if (own != nullptr || !PyErr_ExceptionMatches(PyExc_AttributeError)) {
+    return own;
+  }
+  PyErr_Clear();
+  return PyObject_GetAttr(As(object)->fn, name);
+}
+
+PyObject* Bind(PyObject* self, PyObject* object, PyObject*) {
+  if (object == nullptr || object == Py_None) {
+    Py_INCREF(self);
+    return self;
+  }
+  return PyMethod_New(self, object);
+}
+
+PyObject* Represent(PyObject* object) { return PyObject_Repr(As(object)->fn); }
+
+Py_hash_t Hash(PyObject* object) { return PyObject_Hash(As(object)->fn); }
+
+// Tables that are keyed by function (torch.overrides) find the wrapper too.
+PyObject* Compare(PyObject* left, PyObject* right, int operation) {
+  if (operation != Py_EQ && operation != Py_NE) {
+    Py_INCREF(Py_NotImplemented);
+    return Py_NotImplemented;
+  }
+  PyObject* inner_left = IsWrapper(left) ? As(left)->fn : left;
+  PyObject* inner_right = IsWrapper(right) ? As(right)->fn : right;
+  return PyObject_RichCompare(inner_left, inner_right, operation);
+}
+
+// A string: pickled by name, copied as itself.
+PyObject* Reduce(PyObject* object, PyObject*) {
+  return PyObject_GetAttrString(As(object)->fn, "__qualname__");
+}
+
+PyObject* GetClass(PyObject* object, void*) {
+  PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(As(object)->fn));
+  Py_INCREF(type);
+  return type;
+}
+
+// Of the function: the type's own would hide it from GetAttribute.
+PyObject* Forwarded(PyObject* object, void* name) {
+  Wrapper* self = As(object);
+  const auto* attribute = static_cast<const char*>(name);
+  if (self->attributes != nullptr) {
+    PyObject* own = PyDict_GetItemString(self->attributes, attribute);
+    if (own != nullptr) {
+      Py_INCREF(own);
+      return own;
+    }
+  }
+  return PyObject_GetAttrString(self->fn, attribute);
+}
+
+int SetForwarded(PyObject* object, PyObject* value, void* name) {
+  Wrapper* self = As(object);
+  const auto* attribute = static_cast<const char*>(name);
+  if (self->attributes == nullptr) self->attributes = PyDict_New();
+  if (self->attributes == nullptr) return -1;
+  return value == nullptr
+             ? PyDict_DelItemString(self->attributes, attribute)
+             : PyDict_SetItemString(self->attributes, attribute, value);
+}
+
+PyMethodDef kMethods[] = {
+    {"__reduce__", Reduce, METH_NOARGS, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+void* Name(const char* name) { return const_cast<char*>(name); }
+
+PyGetSetDef kGetSets[] = {
+    {"__class__", GetClass, nullptr, nullptr, nullptr},
+    {"__doc__", Forwarded, SetForwarded, nullptr, Name("__doc__")},
+    {"__module__", Forwarded, SetForwarded, nullptr, Name("__module__")},
+    {"__name__", Forwarded, SetForwarded, nullptr, Name("__name__")},
+    {"__qualname__", Forwarded, SetForwarded, nullptr, Name("__qualname__")},
+    {nullptr, nullptr, nullptr, nullptr, nullptr},
+};
+
+PyMemberDef kMembers[] = {
+    {"__wrapped__", T_OBJECT, offsetof(Wrapper, fn), READONLY, nullptr},
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Wrapper, vectorcall),
+     READONLY, nullptr},
+    {"__dictoffset__", T_PYSSIZET, offsetof(Wrapper, attributes), READONLY,
+     nullptr},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(Wrapper, weak_references),
+     READONLY, nullptr},
+    {nullptr, 0, 0, 0, nullptr},
+};
+
+PyType_Slot kSlots[] = {
+    {Py_tp_dealloc, reinterpret_cast<void*>(Dealloc)},
+    {Py_tp_traverse, reinterpret_cast<void*>(Traverse)},
+    {Py_tp_clear, reinterpret_cast<void*>(Clear)},
+    {Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
+    {Py_tp_getattro, reinterpret_cast<void*>(GetAttribute)},
+    {Py_tp_setattro, reinterpret_cast<void*>(PyObject_GenericSetAttr)},
+    {Py_tp_descr_get, reinterpret_cast<void*>(Bind)},
+    {Py_tp_repr, reinterpret_cast<void*>(Represent)},
+    {Py_tp_hash, reinterpret_cast<void*>(Hash)},
+    {Py_tp_richcompare, reinterpret_cast<void*>(Compare)},
+    {Py_tp_methods, kMethods},
+    {Py_tp_getset, kGetSets},
+    {Py_tp_members, kMembers},
+    {0, nullptr},
+};
+
+PyType_Spec kSpec = {
+    "_traincheck.wrapper",
+    sizeof(Wrapper),
+    0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
+        Py_TPFLAGS_METHOD_DESCRIPTOR | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    kSlots,
+};
+
+}  // namespace
+
+bool ReadyWrapperType() {
+  if (g_type != nullptr) return true;
+  g_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&kSpec));
+  return g_type != nullptr;
+}
+
+bool IsWrapper(PyObject* value) { return Py_TYPE(value) == g_type; }
+
+PyObject* NewWrapper(PyObject* fn, TraincheckVectorcall vectorcall,
+                     Function* function, const Hooks& hooks) {
+  PyObject* object = PyType_GenericAlloc(g_type, 0);
+  if (object == nullptr) {
+    delete function;
+    return nullptr;
+  }
+  Wrapper* self = As(object);
+  self->vectorcall = vectorcall;
+  self->fn = fn;
+  self->function = function;
+  self->hooks = hooks;
+  Py_INCREF(fn);
+  Py_XINCREF(hooks.before);
+  Py_XINCREF(hooks.after);
+  return object;
+}
+
+PyObject* CallRecorded(PyObject* object, PyObject* const* arguments,
+                       size_t nargsf, PyObject* names) {
+  Wrapper* self = As(object);
+  ThreadRecorder* thread = CurrentThread();
+  if (thread == nullptr || thread->in_hook()) {
+    return PyObject_Vectorcall(self->fn, arguments, nargsf, names);
+  }
+  PyObject* first =
+      VectorcallArgumentCount(nargsf) > 0 ? arguments[0] : nullptr;
+  // The wrapper may be replaced, and its last reference go, while it runs.
+  Py_INCREF(object);
+  const CallInProgress call = BeginCall(*thread, *self->function, first, 0);
+  const bool hooks = self->hooks.any() && (!self->hooks.outermost_only ||
+                                           (call.flags & kOutermost) != 0);
+  PyObject* result =
+      hooks ? CallWithHooks(self->fn, {arguments, nargsf, names}, self->hooks,
+                            self->function->name)
+            : PyObject_Vectorcall(self->fn, arguments, nargsf, names);
+  EndCall(call, 0);
+  Py_DECREF(object);
+  return result;
+}
+
+}  // namespace traincheck

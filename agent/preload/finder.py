@@ -1,0 +1,103 @@
+# Runs inside the interpreter when it starts, before any user code. Puts an
+# import finder before all others; it waits for torch, lets torch's own loader
+# work, loads the agent's core from this library's folder and is gone.
+#
+# Only names that are there at interpreter start are used at the top level.
+# Nothing in here may raise into the program: a failure is one line on stderr.
+import sys
+
+_LIBRARY = "libtraincheck_agent.so"
+_OLDEST_TORCH = (2, 4)
+
+
+def _say(text):
+    import os
+
+    if os.environ.get("TRAINCHECK_LOG", "warning") != "off":
+        try:
+            os.write(2, ("traincheck: " + text + "; not recorded\n").encode())
+        except OSError:
+            pass  # nobody to tell
+
+
+def _agent_folder():
+    import os
+
+    folder = os.environ.get("TRAINCHECK_AGENT_DIR")
+    if folder:
+        return folder
+    with open("/proc/self/maps") as maps:
+        for line in maps:
+            path = line.rstrip("\n").partition("/")[2]
+            if path.endswith("/" + _LIBRARY):
+                return os.path.dirname("/" + path)
+    raise OSError(_LIBRARY + " is not among this process's mappings")
+
+
+def _torch_is_too_old(torch):
+    import re
+
+    parts = re.match(r"(\d+)\.(\d+)", getattr(torch, "__version__", ""))
+    return not parts or tuple(map(int, parts.groups())) < _OLDEST_TORCH
+
+
+def _start_core(torch):
+    from importlib.machinery import ExtensionFileLoader
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    if _torch_is_too_old(torch):
+        version = getattr(torch, "__version__", "of unknown version")
+        _say("torch %s is older than %d.%d" % ((version,) + _OLDEST_TORCH))
+        return
+    path = _agent_folder() + "/libtraincheck_agent_core.so"
+    loader = ExtensionFileLoader("traincheck_core", path)
+    spec = spec_from_file_location("traincheck_core", path, loader=loader)
+    core = module_from_spec(spec)
+    loader.exec_module(core)
+    core.start()
+
+
+class _TorchFinder:
+    def __init__(self):
+        self._busy = False
+
+    def find_spec(self, name, path=None, target=None):
+        if name != "torch" or self._busy:
+            return None
+        self._busy = True
+        try:
+            spec = self._real_spec(name, path, target)
+        finally:
+            self._busy = False
+        if spec is not None and hasattr(spec.loader, "exec_module"):
+            self._stand_before(spec.loader)
+        return spec
+
+    def _real_spec(self, name, path, target):
+        for finder in sys.meta_path:
+            if finder is not self and hasattr(finder, "find_spec"):
+                spec = finder.find_spec(name, path, target)
+                if spec is not None:
+                    return spec
+        return None
+
+    def _stand_before(self, loader):
+        real = loader.exec_module
+
+        def exec_module(module):
+            loader.exec_module = real
+            real(module)
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
+            try:
+                _start_core(module)
+            except Exception as error:
+                _say("the agent could not start: %r" % error)
+
+        try:
+            loader.exec_module = exec_module
+        except AttributeError:
+            _say("torch's import loader %r takes no wrapper" % loader)
+
+
+sys.meta_path.insert(0, _TorchFinder())

@@ -1,0 +1,239 @@
+"""A recording stand-in for the agent's C++ half, for tests of the hooks.
+
+Every record is a tuple in `log`: ("begin", name), ("end", name),
+("raised", name), ("state", point, what, names), ("scalar", point, name, value),
+("mark", kind, object, value), ("context", enter, name), ("clock", event).
+Points and marks appear by their names, variables by "Root.name".
+"""
+
+import functools
+import importlib.machinery
+import pathlib
+import sys
+import types
+import weakref
+
+HOOKS = pathlib.Path(__file__).resolve().parent / "hooks"
+
+_POINTS = (
+    "WRAP_END",
+    "CONSTRUCTION",
+    "FORWARD_BEGIN",
+    "BACKWARD_END",
+    "PRE_CLIP",
+    "POST_CLIP",
+    "PRE_STEP",
+    "POST_STEP",
+    "GRAD_CLEAR",
+    "STEP_END",
+    "SAVE",
+    "LOAD",
+)
+_MARKS = (
+    "ITERATOR_CREATED",
+    "BATCH_FETCHED",
+    "ITERATOR_EXHAUSTED",
+    "ITERATOR_ABANDONED",
+    "CLEAN_EXIT",
+)
+
+
+def hooks_package():
+    """Makes `_traincheck` importable from the sources."""
+    package = types.ModuleType("_traincheck")
+    package.__path__ = [str(HOOKS)]
+    package.__spec__ = importlib.machinery.ModuleSpec("_traincheck", None)
+    sys.modules["_traincheck"] = package
+
+
+class RecordingCore:
+    STATE_DATA = 1
+    STATE_GRAD = 2
+    OBJECT_MODULE, OBJECT_OPTIMIZER, OBJECT_LOADER, OBJECT_OTHER = 1, 2, 3, 4
+    VARIABLE_PARAMETER, VARIABLE_BUFFER, VARIABLE_OPTIMIZER_STATE = 1, 2, 3
+    PROCESS_MAIN, PROCESS_WORKER, PROCESS_OTHER = 1, 2, 3
+    PLACE_SINGLE, PLACE_ENVIRONMENT, PLACE_PROCESS_GROUP = 0, 1, 2
+
+    def __init__(self):
+        for point in _POINTS:
+            setattr(self, f"POINT_{point}", point)
+        for mark in _MARKS:
+            setattr(self, f"MARK_{mark}", mark)
+        self.raised = []  # exceptions of hooks
+        self.clear()
+
+    def clear(self):
+        self.log = []
+        self.objects = {}  # number -> (class name, path, root, wrapped)
+        self.variables = {}  # number -> "Root.name"
+        self.facts = {}  # "Root.name" -> (kind, owner, alias group, epoch)
+        self.holds = {}  # (optimizer, group) -> names
+        self.replica_groups = []
+        self.kind = None
+        self.place = None
+        self._numbers = {}  # id -> (weak reference, number)
+        self._open = []
+
+    # Records.
+
+    def names(self, variables):
+        return [self.variables[number] for number in variables]
+
+    def of(self, *kinds):
+        return [record for record in self.log if record[0] in kinds]
+
+    def states(self, point):
+        return [record[3] for record in self.log if record[:2] == ("state", point)]
+
+    # The interface of traincheck_core.pyi.
+
+    def wrap(
+        self,
+        fn,
+        name,
+        category,
+        roles=(),
+        before=None,
+        after=None,
+        outermost_only=True,
+    ):
+        return self._wrap(
+            fn, lambda args: name, category, before, after, outermost_only
+        )
+
+    def wrap_module_call(self, fn, before_root=None, after_root=None):
+        def name(args):
+            return f"{type(args[0]).__qualname__}.forward"
+
+        return self._wrap(fn, name, "forward", before_root, after_root, None)
+
+    def _wrap(self, fn, name_of, category, before, after, outermost_only):
+        @functools.wraps(fn)
+        def wrapper(*args, **kwargs):
+            name = name_of(args)
+            key = (category, id(args[0]) if args else 0)
+            if outermost_only is None:
+                observed = not any(kind == category for kind, _ in self._open)
+            else:
+                observed = not outermost_only or key not in self._open
+            self.log.append(("begin", name))
+            token = None
+            if observed and before:
+                token = self._guarded(before, args, kwargs)
+            self._open.append(key)
+            try:
+                result = fn(*args, **kwargs)
+            except BaseException as error:
+                self._open.pop()
+                if observed and after:
+                    self._guarded(after, token, args, kwargs, None, error)
+                self.log.append(("raised", name))
+                raise
+            self._open.pop()
+            if observed and after:
+                self._guarded(after, token, args, kwargs, result, None)
+            self.log.append(("end", name))
+            return result
+
+        wrapper.is_wrapper_of_core = True
+        return wrapper
+
+    def _guarded(self, callback, *args):
+        try:
+            return callback(*args)
+        except Exception as error:
+            self.raised.append(error)
+
+    def is_wrapper(self, value):
+        return "is_wrapper_of_core" in getattr(value, "__dict__", {})
+
+    def object_id(self, value):
+        row = self._numbers.get(id(value))
+        return row[1] if row is not None and row[0]() is value else 0
+
+    def define_object(self, value, kind, path="", root=0, wrapped=0):
+        number = self.object_id(value) or len(self.objects) + 1
+        self._numbers[id(value)] = (weakref.ref(value), number)
+        self.objects[number] = (type(value).__name__, path, root, wrapped)
+        return number
+
+    def define_variable(
+        self,
+        tensor,
+        name,
+        root_class,
+        root,
+        kind,
+        owner_class,
+        alias_group,
+        identity_epoch=0,
+    ):
+        full = f"{root_class}.{name}"
+        self.facts[full] = (kind, owner_class, alias_group, identity_epoch)
+        for number, known in self.variables.items():
+            if known == full:
+                return number
+        number = len(self.variables) + 1
+        self.variables[number] = full
+        return number
+
+    def define_hold(self, optimizer, group, variables):
+        self.holds[(optimizer, group)] = self.names(variables)
+        self.log.append(("hold", group, self.names(variables)))
+
+    def define_replica_group(self, group, evidence, wrapper, ranks, variables):
+        self.replica_groups.append(
+            (evidence, wrapper, list(ranks), self.names(variables))
+        )
+
+    def set_process_kind(self, kind, worker_id=0):
+        self.kind = (kind, worker_id)
+
+    def record_place(self, rank, world_size, local_rank, source):
+        self.place = (rank, world_size, local_rank, source)
+        self.log.append(("place",) + self.place)
+
+    def record_states(self, point, what, variables, tensors):
+        assert len(variables) == len(tensors)
+        self.log.append(("state", point, what, self.names(variables)))
+
+    def record_scalar(self, obj, point, group, name, value):
+        self.log.append(("scalar", point, name, value))
+
+    def record_mark(self, kind, obj, value):
+        self.log.append(("mark", kind, obj, value))
+
+    def record_context(self, enter, name):
+        self.log.append(("context", enter, name))
+
+    def storage_key(self, tensor):
+        return tensor.untyped_storage()._cdata
+
+    def step_optimizer(self, optimizer):
+        self.log.append(("clock", "step"))
+        return False
+
+    def step_batch_fetched(self):
+        self.log.append(("clock", "fetch"))
+        return False
+
+    def step_grad_clear(self):
+        self.log.append(("clock", "clear"))
+        return False
+
+    def step_training_forward(self):
+        self.log.append(("clock", "forward"))
+        return False
+
+    def step_backward(self):
+        self.log.append(("clock", "backward"))
+
+    def step_end(self):
+        self.log.append(("clock", "end"))
+        return False
+
+    def log_once(self, key, message):
+        self.raised.append(AssertionError(f"{key}: {message}"))
+
+    def exit_flush(self):
+        self.log.append(("flush",))

@@ -1,0 +1,40 @@
+"""Backward passes."""
+
+import torch
+
+from _traincheck.wrapping import wrap_function
+from _traincheck.wrapping import wrap_method
+
+
+class _Backward:
+    """Tensor.backward calls torch.autograd.backward; checkpointing calls it
+    inside a backward. State is recorded at the end of the outermost only."""
+
+    def __init__(self, watch):
+        self._watch = watch
+
+    def before(self, args, kwargs):
+        watch = self._watch
+        outermost = watch.clock.enter_backward()
+        if outermost:
+            watch.process.trains()
+            # Before gradients appear: a parameter may have joined a group.
+            watch.holds.update()
+        return outermost
+
+    def after(self, outermost, args, kwargs, result, error):
+        watch = self._watch
+        watch.clock.leave_backward()
+        if outermost and error is None:
+            watch.states.all_gradients(watch.core.POINT_BACKWARD_END, watch.holds)
+
+
+def install(watch):
+    backward = _Backward(watch)
+    callbacks = {
+        "before": backward.before,
+        "after": backward.after,
+        "outermost_only": False,
+    }
+    wrap_method(watch, torch.Tensor, "backward", "backward", **callbacks)
+    wrap_function(watch, torch.autograd, "backward", "backward", **callbacks)

@@ -1,0 +1,73 @@
+"""DistributedDataParallel: construction, and where its inner forward begins."""
+
+import itertools
+
+import torch
+
+from _traincheck import naming
+from _traincheck import wrapping
+from _traincheck.modules import forward_begins
+
+
+class _Construction:
+    def __init__(self, watch):
+        self._watch = watch
+        self._numbers = itertools.count(1)
+
+    def after(self, token, args, kwargs, result, error):
+        if error is not None:
+            return
+        watch, wrapper = self._watch, args[0]
+        watch.process.trains()
+        model = watch.models.ensure(wrapper)
+        if model is None:
+            return
+        watch.holds.settle()
+        core = watch.core
+        inner = naming.unwrap(wrapper)[0]
+        number = core.define_object(
+            wrapper, core.OBJECT_MODULE, wrapped=core.object_id(inner)
+        )
+        parts = watch.models.parts_below(inner)
+        self._define_replicas(wrapper, number, inner, parts)
+        watch.states.parts(core.POINT_WRAP_END, parts)
+
+    def _define_replicas(self, wrapper, number, inner, parts):
+        ranks = torch.distributed.get_process_group_ranks(wrapper.process_group)
+        ignored = {
+            naming.strip_prefixes(name)
+            for name in getattr(wrapper, "parameters_to_ignore", ())
+        }
+        paths = {id(module): path for path, module in naming.walk(inner)}
+        variables = []
+        for part in parts:
+            # Buffers that are never broadcast again are no replicas.
+            rows = part.params + (part.buffers if wrapper.broadcast_buffers else [])
+            path = paths[id(part.module())]
+            variables += [
+                variable
+                for key, variable in rows
+                if naming.join(path, key) not in ignored
+            ]
+        self._watch.core.define_replica_group(
+            next(self._numbers), "DistributedDataParallel", number, ranks, variables
+        )
+
+
+def install(watch):
+    ddp = torch.nn.parallel.DistributedDataParallel
+    wrapping.wrap_method(
+        watch, ddp, "__init__", "wrap", after=_Construction(watch).after
+    )
+
+    def inner_forward_begins(wrapper):
+        if not torch.is_grad_enabled() or watch.clock.inside_backward():
+            return
+        model = watch.models.find(wrapper)
+        if model is not None:
+            # Inside no_sync() buffers may stay as each rank left them.
+            buffers = wrapper.will_sync_module_buffers()
+            forward_begins(watch, model, naming.unwrap(wrapper)[0], buffers)
+
+    # Calls the inner module; the broadcast is done.
+    wrapping.before(watch, ddp, "_run_ddp_forward", inner_forward_begins)

@@ -1,0 +1,143 @@
+"""Which variables each optimizer holds.
+
+An optimizer is often built before its model is known. Its hold is recorded
+when all its tensors have names: at once after DDP, else at the model's first
+call. What no model names until the optimizer steps is named by its place in
+the optimizer.
+"""
+
+from itertools import chain
+
+from _traincheck.identity_map import WeakIdentityMap
+
+
+class Held:
+    """What one optimizer holds, as last seen."""
+
+    def __init__(self, number):
+        self.number = number
+        self.complete = False
+        self.generation = -1  # of the models
+        self.groups = None  # ids of the tensors, by parameter group
+        self.recorded = {}  # group -> variables, as last written
+        self.variables = []  # of all groups
+        self.order = None  # position of each variable's tensor; None: 1 to 1
+        self.name = None  # names tensors that are in no model: "SGD", "SGD#2"
+        self.loose = {}  # id of such a tensor -> variable
+
+    def state(self, optimizer):
+        """(variables, tensors) of all that it holds. REQUIRES: complete."""
+        tensors = list(chain.from_iterable(_groups(optimizer)))
+        if self.order is not None:
+            tensors = [tensors[position] for position in self.order]
+        return self.variables, tensors
+
+
+class Holds:
+    def __init__(self, core, models):
+        self._core = core
+        self._models = models
+        self._held = WeakIdentityMap()  # optimizer -> Held
+        self._names = {}
+        self._settled = 0  # generation of the models
+
+    def ensure(self, optimizer):
+        """The optimizer's Held, brought up to date as far as names are known."""
+        return self._refresh(optimizer, name_loose=False)
+
+    def complete(self, optimizer):
+        """As ensure; whatever has no name yet gets one."""
+        return self._refresh(optimizer, name_loose=True)
+
+    def settle(self):
+        """Completes the holds that models found since the last call can name."""
+        if self._settled != self._models.generation:
+            self.update()
+
+    def update(self):
+        """Sees what was added to or taken from any optimizer."""
+        self._settled = self._models.generation
+        for optimizer in self._held.keys():
+            self._refresh(optimizer, name_loose=False)
+
+    def loose_state(self):
+        """(variables, tensors) of the parameters that are in no model."""
+        variables, tensors = [], []
+        for optimizer in self._held.keys():
+            held = self._held.get(optimizer)
+            if held is None or not held.loose:
+                continue
+            for tensor in chain.from_iterable(_groups(optimizer)):
+                variable = held.loose.get(id(tensor))
+                if variable is not None:
+                    variables.append(variable)
+                    tensors.append(tensor)
+        return variables, tensors
+
+    def _refresh(self, optimizer, name_loose):
+        held = self._held.get(optimizer)
+        if held is None:
+            core = self._core
+            held = Held(core.define_object(optimizer, core.OBJECT_OPTIMIZER))
+            self._held.set(optimizer, held)
+        groups = [list(map(id, group)) for group in _groups(optimizer)]
+        generation = self._models.generation
+        if held.groups != groups or held.generation != generation:
+            held.complete = False
+        if held.complete:
+            return held
+        found = self._find(optimizer, held, name_loose)
+        if found is not None:
+            held.groups, held.generation = groups, generation
+            self._record(held, found)
+        return held
+
+    def _find(self, optimizer, held, name_loose):
+        """Variables of each tensor of each group; None where names are missing."""
+        found, loose = [], {}
+        for group, tensors in enumerate(_groups(optimizer)):
+            found.append([])
+            for position, tensor in enumerate(tensors):
+                variables = self._models.variables_of(tensor)
+                if not variables:
+                    if not name_loose and id(tensor) not in held.loose:
+                        return None
+                    variable = self._name(optimizer, held, group, position, tensor)
+                    loose[id(tensor)] = variable
+                    variables = [variable]
+                found[-1].append(variables)
+        held.loose = loose
+        return found
+
+    def _name(self, optimizer, held, group, position, tensor):
+        if held.name is None:
+            short = type(optimizer).__name__
+            self._names[short] = count = self._names.get(short, 0) + 1
+            held.name = short if count == 1 else f"{short}#{count}"
+        return self._core.define_variable(
+            tensor,
+            f"param_groups[{group}].params[{position}]",
+            held.name,
+            held.number,
+            self._core.VARIABLE_PARAMETER,
+            "",
+            self._core.storage_key(tensor),
+        )
+
+    def _record(self, held, found):
+        counts = [len(variables) for group in found for variables in group]
+        held.order = None
+        if any(count != 1 for count in counts):
+            held.order = [p for p, count in enumerate(counts) for _ in range(count)]
+        held.variables = []
+        for group, lists in enumerate(found):
+            variables = list(chain.from_iterable(lists))
+            held.variables.extend(variables)
+            if held.recorded.get(group) != variables:
+                self._core.define_hold(held.number, group, variables)
+                held.recorded[group] = variables
+        held.complete = True
+
+
+def _groups(optimizer):
+    return [group["params"] for group in optimizer.param_groups]

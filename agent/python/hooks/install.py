@@ -1,0 +1,48 @@
+"""Entry of the agent's Python half: puts every hook in place.
+
+`install(core)` runs once a process, right after torch has been imported and
+before any user code sees torch. A hook that does not fit this torch is left
+out with one line on stderr; the others work on.
+"""
+
+from _traincheck import autograd
+from _traincheck import checkpoints
+from _traincheck import clipping
+from _traincheck import ddp
+from _traincheck import distributed
+from _traincheck import grad_mode
+from _traincheck import loaders
+from _traincheck import modules
+from _traincheck import optimizers
+from _traincheck import process
+from _traincheck import wrapping
+from _traincheck.compiler import hide_from_compiler
+from _traincheck.watch import Watch
+
+_HOOKS = (
+    process,
+    modules,
+    ddp,
+    optimizers,
+    autograd,
+    clipping,
+    grad_mode,
+    distributed,
+    loaders,
+    checkpoints,
+)
+
+
+def install(core):
+    watch = Watch(core)
+    for hook in _HOOKS:
+        try:
+            hook.install(watch)
+        except Exception as error:
+            core.log_once(
+                f"install:{hook.__name__}",
+                f"{hook.__name__} is not active: {type(error).__name__}: {error}",
+            )
+    wrapping.substitute(watch.replaced)
+    hide_from_compiler("_traincheck")
+    return watch

@@ -1,0 +1,216 @@
+"""Models found without being told: names and numbers of their variables.
+
+A model is what DDP wraps, or a module that user code calls while no other
+module call is open. Its root is the module below all wrappers, so a variable
+is the same whether it is reached through a wrapper or directly.
+"""
+
+import weakref
+
+import torch
+
+from _traincheck import naming
+from _traincheck.identity_map import WeakIdentityMap
+from _traincheck.parts import Part
+
+
+class Model:
+    """One root with its parts."""
+
+    def __init__(self, root, name, number):
+        self.root = root  # weak reference
+        self.name = name  # "Net", "Net#2"
+        self.number = number  # of the root object
+        self.parts = []  # all, including parts that an earlier model named
+        self.own = []  # those that this model named
+        self.named = {}  # qualified name -> (variable, id of tensor, epoch)
+        self.lazy = False  # has parameters without a shape yet
+
+
+class Models:
+    def __init__(self, core):
+        self._core = core
+        self._by_module = WeakIdentityMap()  # module -> (Model, Part)
+        self._roots = WeakIdentityMap()  # root module -> Model
+        self._by_tensor = {}  # id of tensor -> [(Part, key, variable)]
+        self._names = {}  # class name -> instances so far
+        # Changes with every variable that is defined.
+        self.generation = 0
+
+    def find(self, module):
+        """The model that this module belongs to, or None."""
+        row = self._by_module.get(naming.unwrap(module)[0])
+        return row[0] if row is not None else None
+
+    def ensure(self, module):
+        """As find; a module with variables becomes a model."""
+        root = naming.unwrap(module)[0]
+        row = self._by_module.get(root)
+        if row is not None:
+            return row[0]
+        if not _is_model(root):
+            return None
+        return self._register(root)
+
+    def refresh(self, model):
+        """Sees replaced parameters and new submodules.
+
+        False: the modules hold other tensors for the time of this call
+        (torch.func.functional_call), which are not the model's.
+        """
+        changed = [part for part in model.own if part.changed()]
+        if any(part.lent() for part in changed):
+            return False
+        root = model.root()
+        if (changed or model.lazy) and root is not None:
+            self._scan(model, root)
+        return True
+
+    def parts_below(self, module):
+        """Parts of the known model that this module is, or is a part of."""
+        rows = (self._by_module.get(child) for _, child in naming.walk(module))
+        return [row[1] for row in rows if row is not None]
+
+    def all(self):
+        return self._roots.values()
+
+    def variables_of(self, tensor):
+        """Numbers of the variables that are this tensor now, aliases included."""
+        found = []
+        for part, key, variable in self._by_tensor.get(id(tensor), ()):
+            module = part.module()
+            if module is not None and module._parameters.get(key) is tensor:
+                found.append(variable)
+        return found
+
+    def known(self, tensors):
+        """Those of the tensors that are variables: (variables, tensors)."""
+        variables, kept = [], []
+        for tensor in tensors:
+            for variable in self.variables_of(tensor):
+                variables.append(variable)
+                kept.append(tensor)
+        return variables, kept
+
+    def _register(self, root):
+        short = type(root).__name__
+        self._names[short] = count = self._names.get(short, 0) + 1
+        number = self._core.define_object(root, self._core.OBJECT_MODULE)
+        name = short if count == 1 else f"{short}#{count}"
+        model = Model(weakref.ref(root), name, number)
+        self._roots.set(root, model)
+        self._scan(model, root)
+        return model
+
+    def _scan(self, model, root):
+        retired = set(map(id, model.own))
+        model.parts, model.own, model.lazy = [], [], False
+        for path, module in naming.walk(root):
+            if naming.is_replicating(module):
+                self._scan_replicated(model, path, module)
+                continue
+            row = self._by_module.get(module)
+            if row is not None and row[0] is not model:
+                model.parts.append(row[1])
+                continue
+            part = self._define_part(model, module, path)
+            model.parts.append(part)
+            model.own.append(part)
+        self._drop_stale_tensors(retired)
+        self.generation += 1
+
+    def _scan_replicated(self, model, path, wrapper):
+        """What DDP wraps is a model of its own, unless this one named it before.
+
+        Its forward begins later than this model's: it is no part of it.
+        """
+        inner = naming.unwrap(wrapper)[0]
+        row = self._by_module.get(inner)
+        if row is None or row[0] is not model:
+            self.ensure(wrapper)
+            return
+        for below, module in naming.walk(inner):
+            if not naming.is_replicating(module):
+                part = self._define_part(model, module, naming.join(path, below))
+                model.own.append(part)
+
+    def _define_part(self, model, module, path):
+        core = self._core
+        if path:
+            core.define_object(module, core.OBJECT_MODULE, path, model.number)
+        part = Part(module, path)
+        self._by_module.set(module, (model, part))
+        for key, tensor in module._parameters.items():
+            if tensor is None:
+                continue
+            if _is_lazy(tensor):
+                model.lazy = True
+                continue
+            variable = self._define(model, part, key, tensor, core.VARIABLE_PARAMETER)
+            part.params.append((key, variable))
+            row = (part, key, variable)
+            self._by_tensor.setdefault(id(tensor), []).append(row)
+        for key, tensor in module._buffers.items():
+            if isinstance(tensor, torch.Tensor) and not _is_lazy(tensor):
+                variable = self._define(model, part, key, tensor, core.VARIABLE_BUFFER)
+                part.buffers.append((key, variable))
+        return part
+
+    def _define(self, model, part, key, tensor, kind):
+        name = naming.join(part.path, key)
+        known = model.named.get(name)
+        epoch = 0
+        if known is not None:
+            replaced = known[1] != id(tensor)
+            # Models may assign a new buffer every step: that is an update.
+            epoch = known[2] + (replaced and kind == self._core.VARIABLE_PARAMETER)
+        variable = self._core.define_variable(
+            tensor,
+            name,
+            model.name,
+            model.number,
+            kind,
+            naming.class_name(type(part.module())),
+            self._core.storage_key(tensor),
+            epoch,
+        )
+        model.named[name] = (variable, id(tensor), epoch)
+        return variable
+
+    def _drop_stale_tensors(self, retired):
+        for number, rows in list(self._by_tensor.items()):
+            live = [
+                row for row in rows if id(row[0]) not in retired and _still(row, number)
+            ]
+            if len(live) != len(rows):
+                if live:
+                    self._by_tensor[number] = live
+                else:
+                    self._by_tensor.pop(number, None)
+
+
+def _still(row, number):
+    """Is the row's tensor still the one of this id?"""
+    part, key, _ = row
+    module = part.module()
+    if module is None:
+        return False
+    tensor = module._parameters.get(key)
+    return tensor is not None and id(tensor) == number
+
+
+def _is_model(root):
+    """Has it variables of its own? DataParallel's replicas borrow theirs."""
+    if naming.is_script(root) or "_is_replica" in root.__dict__:
+        return False
+    for _, module in naming.walk(root):
+        if naming.is_replicating(module):
+            return True
+        if any(value is not None for value in module._parameters.values()):
+            return True
+        if any(value is not None for value in module._buffers.values()):
+            return True
+    return False
+
+
+_is_lazy = torch.nn.parameter.is_lazy

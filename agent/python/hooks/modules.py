@@ -1,0 +1,74 @@
+"""Module calls, modes, and gradients cleared through a module."""
+
+import torch
+
+from _traincheck import naming
+from _traincheck.wrapping import wrap_method
+
+
+class _Roots:
+    """Callbacks for calls that no other module call encloses."""
+
+    def __init__(self, watch):
+        self._watch = watch
+
+    def before(self, args, kwargs):
+        watch = self._watch
+        watch.loaders.flush()
+        if watch.clock.inside_backward():
+            return
+        watch.process.active = True
+        model = watch.models.ensure(args[0])
+        watch.holds.settle()
+        if not torch.is_grad_enabled():
+            return
+        watch.clock.training_forward()
+        root, replicated = naming.unwrap(args[0])
+        # Under DDP the forward begins after its broadcast: see ddp.py. A call
+        # of a part of a model is no forward of the model.
+        if model is not None and not replicated and model.root() is root:
+            forward_begins(watch, model, root)
+
+
+def forward_begins(watch, model, module, buffers=True):
+    """The forward of `module`, which is the model's root or a part below it."""
+    if not watch.models.refresh(model):
+        return
+    watch.holds.settle()
+    whole = model.root() is module
+    parts = model.parts if whole else watch.models.parts_below(module)
+    watch.states.parts(watch.core.POINT_FORWARD_BEGIN, parts, buffers)
+
+
+class _ZeroGrad:
+    def __init__(self, watch):
+        self._watch = watch
+
+    def before(self, args, kwargs):
+        self._watch.clock.gradients_cleared()
+
+    def after(self, token, args, kwargs, result, error):
+        if error is None:
+            watch = self._watch
+            watch.states.gradients(
+                watch.core.POINT_GRAD_CLEAR, *watch.models.known(args[0].parameters())
+            )
+
+
+def install(watch):
+    module = torch.nn.Module
+    roots = _Roots(watch)
+    module.__call__ = watch.core.wrap_module_call(
+        module.__call__, before_root=roots.before
+    )
+    wrap_method(watch, module, "train", "train_mode")
+    wrap_method(watch, module, "eval", "train_mode")
+    zero_grad = _ZeroGrad(watch)
+    wrap_method(
+        watch,
+        module,
+        "zero_grad",
+        "zero_grad",
+        before=zero_grad.before,
+        after=zero_grad.after,
+    )

@@ -1,0 +1,88 @@
+"""Names: classes, roles, and qualified names without wrapper prefixes."""
+
+import torch
+
+# Children under these names are the wrapped module itself.
+_TRANSPARENT = ("_orig_mod", "_fsdp_wrapped_module")
+
+
+def class_name(cls):
+    module = cls.__module__
+    # A spawned child runs the script under another name.
+    if module == "__mp_main__":
+        module = "__main__"
+    return f"{module}.{cls.__qualname__}"
+
+
+def roles(cls, method):
+    """The method's qualified names in the base classes of cls, narrow to general."""
+    return [
+        f"{class_name(base)}.{method}"
+        for base in cls.__mro__[1:]
+        if method in base.__dict__ and base is not object
+    ]
+
+
+def is_replicating(module):
+    """Does it hold one model's replicas in step: DistributedDataParallel?"""
+    return isinstance(module, torch.nn.parallel.DistributedDataParallel)
+
+
+def is_script(module):
+    return isinstance(module, torch.jit.ScriptModule)
+
+
+def wrapped_child(module):
+    """The module that this one only wraps, or None."""
+    if is_replicating(module) or isinstance(module, torch.nn.DataParallel):
+        return module.module
+    children = module._modules
+    for name in _TRANSPARENT:
+        if name in children:
+            return children[name]
+    return None
+
+
+def unwrap(module):
+    """The model below all wrappers, and whether one of them is DDP."""
+    replicated = False
+    while not is_script(module):
+        child = wrapped_child(module)
+        if child is None:
+            break
+        replicated = replicated or is_replicating(module)
+        module = child
+    return module, replicated
+
+
+def join(path, name):
+    return f"{path}.{name}" if path else name
+
+
+def strip_prefixes(name):
+    """A name that torch gave inside a wrapper, as it is inside the model."""
+    return ".".join(part for part in name.split(".") if part not in _TRANSPARENT)
+
+
+def walk(root):
+    """Yields (path, module) below root, root first, each module once.
+
+    Wrappers add nothing to the path. A DDP wrapper is yielded and not entered:
+    what it wraps is a model of its own.
+    """
+    seen = set()
+    todo = [("", root)]
+    while todo:
+        path, module = todo.pop()
+        if module is None or id(module) in seen or is_script(module):
+            continue
+        seen.add(id(module))
+        yield path, module
+        if is_replicating(module):
+            continue
+        child = wrapped_child(module)
+        if child is not None:
+            todo.append((path, child))
+            continue
+        for name, child in reversed(list(module._modules.items())):
+            todo.append((join(path, name), child))

@@ -1,0 +1,120 @@
+"""Optimizers: construction, steps, gradients cleared."""
+
+import torch
+
+from _traincheck.wrapping import wrap_method
+
+
+class _Construction:
+    def __init__(self, watch):
+        self._watch = watch
+
+    def before(self, args, kwargs):
+        # Before torch puts its own function around the class's step.
+        for cls in type(args[0]).__mro__:
+            if cls is torch.optim.Optimizer:
+                break
+            wrap_steps(self._watch, cls)
+
+    def after(self, token, args, kwargs, result, error):
+        if error is None:
+            self._watch.process.trains()
+            self._watch.holds.ensure(args[0])
+
+
+class _Step:
+    def __init__(self, watch):
+        self._watch = watch
+
+    def before(self, args, kwargs):
+        watch, optimizer = self._watch, args[0]
+        watch.clock.enter_step()
+        watch.loaders.flush()
+        watch.process.trains()
+        watch.process.steps()
+        held = watch.holds.complete(optimizer)
+        watch.clock.optimizer_steps(held.number)
+        variables, tensors = held.state(optimizer)
+        point = watch.core.POINT_PRE_STEP
+        self._record_rates(point, held.number, optimizer)
+        watch.states.both(point, variables, tensors)
+        return variables, tensors
+
+    def after(self, token, args, kwargs, result, error):
+        watch = self._watch
+        watch.clock.leave_step()
+        if token is not None and error is None:
+            watch.states.data(watch.core.POINT_POST_STEP, *token)
+
+    def _record_rates(self, point, number, optimizer):
+        for position, group in enumerate(optimizer.param_groups):
+            rate = group.get("lr")
+            # A rate in a tensor may be on a GPU: reading it would wait for it.
+            if isinstance(rate, torch.Tensor) and rate.device.type == "cpu":
+                rate = rate.item()
+            if isinstance(rate, (int, float)):
+                self._watch.core.record_scalar(
+                    number, point, position, "lr", float(rate)
+                )
+
+
+class _ZeroGrad:
+    def __init__(self, watch):
+        self._watch = watch
+
+    def before(self, args, kwargs):
+        self._watch.clock.gradients_cleared()
+
+    def after(self, token, args, kwargs, result, error):
+        if error is not None:
+            return
+        watch, optimizer = self._watch, args[0]
+        held = watch.holds.ensure(optimizer)
+        if held.complete:
+            watch.states.gradients(watch.core.POINT_GRAD_CLEAR, *held.state(optimizer))
+
+
+def wrap_steps(watch, cls):
+    """Wraps what cls itself defines; a class that torch has hooked is done."""
+    step = cls.__dict__.get("step")
+    if not getattr(step, "hooked", False):
+        callbacks = _Step(watch)
+        wrap_method(
+            watch,
+            cls,
+            "step",
+            "optimizer_step",
+            before=callbacks.before,
+            after=callbacks.after,
+        )
+    callbacks = _ZeroGrad(watch)
+    wrap_method(
+        watch,
+        cls,
+        "zero_grad",
+        "zero_grad",
+        before=callbacks.before,
+        after=callbacks.after,
+    )
+
+
+def _subclasses(cls):
+    for subclass in cls.__subclasses__():
+        yield subclass
+        yield from _subclasses(subclass)
+
+
+def install(watch):
+    base = torch.optim.Optimizer
+    wrap_steps(watch, base)
+    for cls in set(_subclasses(base)):
+        wrap_steps(watch, cls)
+    callbacks = _Construction(watch)
+    wrap_method(
+        watch,
+        base,
+        "__init__",
+        "optimizer_init",
+        before=callbacks.before,
+        after=callbacks.after,
+    )

@@ -1,0 +1,46 @@
+"""Records of variables' content at state points."""
+
+
+class States:
+    def __init__(self, core, models):
+        self._core = core
+        self._models = models
+
+    def parts(self, point, parts, buffers=True):
+        """Data of their parameters and, unless told otherwise, buffers."""
+        variables, tensors = [], []
+        for part in parts:
+            part.collect_params(variables, tensors)
+            if buffers:
+                part.collect_buffers(variables, tensors)
+        self.data(point, variables, tensors)
+
+    def all_models(self, point):
+        """As parts, of every model known."""
+        variables, tensors = [], []
+        for model in self._models.all():
+            for part in model.own:
+                part.collect_params(variables, tensors)
+                part.collect_buffers(variables, tensors)
+        self.data(point, variables, tensors)
+
+    def all_gradients(self, point, holds):
+        """Gradients of every parameter known, whether an optimizer holds it or not."""
+        variables, tensors = holds.loose_state()
+        for model in self._models.all():
+            for part in model.own:
+                part.collect_params(variables, tensors)
+        self.gradients(point, variables, tensors)
+
+    def data(self, point, variables, tensors):
+        if variables:
+            self._core.record_states(point, self._core.STATE_DATA, variables, tensors)
+
+    def gradients(self, point, variables, tensors):
+        if variables:
+            self._core.record_states(point, self._core.STATE_GRAD, variables, tensors)
+
+    def both(self, point, variables, tensors):
+        if variables:
+            what = self._core.STATE_DATA | self._core.STATE_GRAD
+            self._core.record_states(point, what, variables, tensors)

@@ -1,0 +1,34 @@
+"""What all hooks of a process share."""
+
+from _traincheck.clock import Clock
+from _traincheck.holds import Holds
+from _traincheck.loader_table import LoaderTable
+from _traincheck.models import Models
+from _traincheck.process import Process
+from _traincheck.states import States
+
+
+class Watch:
+    """The tables of this process; a forked child begins with empty ones.
+
+    Threads: all access is under the interpreter's lock, and every update is
+    either one dictionary operation or idempotent. There is no lock of ours
+    that a fork could leave taken.
+    """
+
+    def __init__(self, core):
+        self.core = core
+        # Functions to be exchanged wherever torch refers to them, by id:
+        # (original, replacement).
+        self.replaced = {}
+        self.clock = Clock(core)
+        self.reset()
+
+    def reset(self):
+        """Forgets everything; numbers of objects are worth nothing any more."""
+        self.process = Process(self.core)
+        self.models = Models(self.core)
+        self.holds = Holds(self.core, self.models)
+        self.states = States(self.core, self.models)
+        self.clock.reset()
+        self.loaders = LoaderTable(self.core)

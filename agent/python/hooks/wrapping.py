@@ -1,0 +1,67 @@
+"""Putting the core's wrapper in place of functions and methods."""
+
+import functools
+import sys
+import types
+
+from _traincheck import naming
+
+
+def wrap_method(watch, cls, method, category, **callbacks):
+    """Wraps a method that cls itself defines, once."""
+    fn = cls.__dict__.get(method)
+    if not isinstance(fn, types.FunctionType) or watch.core.is_wrapper(fn):
+        return
+    name = f"{naming.class_name(cls)}.{method}"
+    roles = naming.roles(cls, method)
+    wrapper = watch.core.wrap(fn, name, category, roles, **callbacks)
+    setattr(cls, method, wrapper)
+
+
+def wrap_function(watch, module, name, category, **callbacks):
+    """Wraps a function of a torch module, wherever torch refers to it."""
+    fn = getattr(module, name, None)
+    if not isinstance(fn, types.FunctionType) or watch.core.is_wrapper(fn):
+        return
+    full_name = f"{module.__name__}.{name}"
+    wrapper = watch.core.wrap(fn, full_name, category, (), **callbacks)
+    watch.replaced[id(fn)] = (fn, wrapper)
+
+
+def substitute(replaced):
+    """Exchanges functions in all namespaces of torch: many import them by name."""
+    for module_name, module in list(sys.modules.items()):
+        if module_name != "torch" and not module_name.startswith("torch."):
+            continue
+        namespace = getattr(module, "__dict__", {})
+        for name, value in list(namespace.items()):
+            pair = replaced.get(id(value))
+            if pair is not None:
+                namespace[name] = pair[1]
+
+
+def before(watch, cls, method, callback):
+    """Runs callback(self) before a method, without a record of the call."""
+    fn = cls.__dict__.get(method)
+    if not isinstance(fn, types.FunctionType):
+        return
+
+    @functools.wraps(fn)
+    def observed(self, *args, **kwargs):
+        quietly(watch.core, callback, self)
+        return fn(self, *args, **kwargs)
+
+    # What the compiler looks into; the callback runs when the call is real.
+    observed._torchdynamo_inline = fn
+    setattr(cls, method, observed)
+
+
+def quietly(core, callback, *args):
+    """Calls a hook of ours where the core does not stand before user code."""
+    try:
+        callback(*args)
+    except Exception as error:
+        core.log_once(
+            f"hook:{callback.__qualname__}",
+            f"{callback.__qualname__}: {type(error).__name__}: {error}",
+        )

@@ -1,0 +1,48 @@
+#include "agent/relay/batcher.h"
+
+#include "agent/relay/limits.h"
+
+namespace traincheck {
+
+std::optional<v1::Batch> Batcher::Next(TimePoint now, bool flush) {
+  const uint64_t unread = rings_->unread_bytes();
+  if (unread == 0) {
+    empty_at_ = now;
+    return std::nullopt;
+  }
+  if (!flush && unread < kEnoughForABatchBytes && now - empty_at_ < kMaxLie) {
+    return std::nullopt;
+  }
+  v1::Batch batch;
+  plain_.clear();
+  RingReader* definitions = rings_->definitions();
+  // Records may use definitions that did not fit: they wait for the next one.
+  if (definitions == nullptr || TakeRing(definitions, &batch)) {
+    for (RingReader* ring : rings_->events()) TakeRing(ring, &batch);
+  }
+  if (batch.slices().empty()) return std::nullopt;
+  batch.set_plain_bytes(static_cast<uint32_t>(plain_.size()));
+  batch.set_payload(compressor_->Compress(plain_));
+  return batch;
+}
+
+bool Batcher::TakeRing(RingReader* ring, v1::Batch* batch) {
+  const RingChunk chunk = ring->Take(
+      kMaxBatchPlainBytes - plain_.size(), &plain_,
+      [this](const RecordReader& record) {
+        saw_clean_exit_ |=
+            record.type() == RecordType::kMark &&
+            record.header().flags == static_cast<uint8_t>(MarkKind::kCleanExit);
+      });
+  rings_->CountRead(ring->ring(), chunk.records);
+  if (chunk.to > chunk.from) {
+    v1::Slice* slice = batch->add_slices();
+    slice->set_ring(ring->ring());
+    slice->set_from(chunk.from);
+    slice->set_to(chunk.to);
+    slice->set_records(chunk.records);
+  }
+  return ring->quarantined() || ring->unread_bytes() == 0;
+}
+
+}  // namespace traincheck

@@ -1,0 +1,49 @@
+// Turns what lies in a process's rings into batches.
+//
+// Owned by the ProcessStream; borrows its rings. Threads: externally
+// synchronised. It is told the time.
+#ifndef TRAINCHECK_AGENT_RELAY_BATCHER_H_
+#define TRAINCHECK_AGENT_RELAY_BATCHER_H_
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "agent/relay/compressor.h"
+#include "agent/relay/ring_set.h"
+#include "proto/traincheck/v1/ingest.pb.h"
+
+namespace traincheck {
+
+class Batcher {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  Batcher(RingSet* rings, Compressor* compressor)
+      : rings_(rings), compressor_(compressor) {}
+  Batcher(const Batcher&) = delete;
+  Batcher& operator=(const Batcher&) = delete;
+
+  // The next batch, without its number, of what the last Refresh of the rings
+  // has seen; none if too little lies there and not for long, or nothing.
+  // `flush`: whatever lies there. Call it until there is none.
+  std::optional<v1::Batch> Next(TimePoint now, bool flush);
+
+  // The process said that it ends in order.
+  bool saw_clean_exit() const { return saw_clean_exit_; }
+
+ private:
+  // Takes a ring's records into the batch; false if some do not fit.
+  bool TakeRing(RingReader* ring, v1::Batch* batch);
+
+  RingSet* const rings_;
+  Compressor* const compressor_;
+  std::string plain_;  // of the batch in the making
+  // When the rings were last seen empty: nothing lies longer than that.
+  TimePoint empty_at_{};
+  bool saw_clean_exit_ = false;
+};
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_AGENT_RELAY_BATCHER_H_

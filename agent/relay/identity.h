@@ -1,0 +1,29 @@
+// Who a process is: its first ProcessDef becomes the Hello of its stream.
+//
+// Threads: all functions are pure.
+#ifndef TRAINCHECK_AGENT_RELAY_IDENTITY_H_
+#define TRAINCHECK_AGENT_RELAY_IDENTITY_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "proto/traincheck/v1/ingest.pb.h"
+
+namespace traincheck {
+
+// Looks for the first ProcessDef in the beginning of the definition ring;
+// nothing if there is none yet. `pid` is the peer's, from its socket.
+// InvalidArgument: the record lacks boot id or start time, or is malformed.
+// REQUIRES: definitions.data() is 8-byte aligned.
+[[nodiscard]] absl::StatusOr<std::optional<v1::Hello>> FindHello(
+    std::string_view definitions, uint32_t pid);
+
+// "BOOT-PID-TICKS.spool"
+std::string SpoolName(const v1::ProcessIdentity& process);
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_AGENT_RELAY_IDENTITY_H_

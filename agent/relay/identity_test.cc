@@ -1,0 +1,97 @@
+#include "agent/relay/identity.h"
+
+#include <gtest/gtest.h>
+
+#include "agent/ring/ring_for_testing.h"
+#include "proto/record_writer.h"
+
+namespace traincheck {
+namespace {
+
+// A ProcessDef as an agent writes it; `change` may add fields.
+template <typename Change>
+std::string ProcessDef(Change change) {
+  alignas(8) char buffer[2048];
+  FieldWriter out(buffer, sizeof buffer, DefinitionRecord{{}, 1, 0});
+  change(&out);
+  const size_t size = out.Finish(RecordType::kProcessDef, 0, 0);
+  return std::string(buffer, size);
+}
+
+void AddIdentity(FieldWriter* out) {
+  out->Bytes(Field::kHost, "node7");
+  out->Bytes(Field::kBootId, "0f-a1");
+  out->Unsigned(Field::kStartTicks, 1234);
+}
+
+TEST(FindHello, TakesAllFields) {
+  const std::string record = ProcessDef([](FieldWriter* out) {
+    AddIdentity(out);
+    out->Unsigned(Field::kParentPid, 7);
+    out->Unsigned(Field::kProcessKind, 2);
+    out->Unsigned(Field::kWorkerId, 3);
+    out->Unsigned(Field::kOwnerPid, 8);
+    out->Unsigned(Field::kOwnerTicks, 9);
+    out->Bytes(Field::kRun, "r");
+    out->Bytes(Field::kExperiment, "e");
+    out->Unsigned(Field::kAttempt, 4);
+    out->Unsigned(Field::kRunRole, 1);
+    out->Bytes(Field::kCheckSet, "s");
+    out->Bytes(Field::kScript, "train\xff.py");
+    out->Bytes(Field::kAgentVersion, "0.1");
+    out->Bytes(Field::kTorchVersion, "2.13");
+    out->Bytes(Field::kPythonVersion, "3.11");
+    out->Unsigned(Field::kFirstRecordedNs, 99);
+  });
+  const v1::Hello hello = FindHello(record, 42).value().value();
+  EXPECT_EQ(hello.ShortDebugString(),
+            "format_version_min: 1 format_version_max: 1 agent_version: "
+            "\"0.1\" process { host: \"node7\" boot_id: \"0f-a1\" pid: 42 "
+            "start_ticks: 1234 parent_pid: 7 kind: PROCESS_KIND_WORKER "
+            "worker_id: 3 owner_pid: 8 owner_start_ticks: 9 } run: \"r\" "
+            "experiment: \"e\" attempt: 4 role: RUN_ROLE_REFERENCE "
+            "check_set: \"s\" script: \"train?.py\" torch_version: \"2.13\" "
+            "python_version: \"3.11\" started_unix_ns: 99");
+  EXPECT_EQ(SpoolName(hello.process()), "0f-a1-42-1234.spool");
+}
+
+TEST(FindHello, PassesOtherRecordsAndWaitsForTheRest) {
+  const std::string other = StringDefBytes(1, 30);
+  const std::string bytes = other + ProcessDef(AddIdentity);
+  EXPECT_TRUE(FindHello(bytes, 1).value().has_value());
+  for (size_t size = 0; size < bytes.size(); size += 8) {
+    EXPECT_FALSE(FindHello(bytes.substr(0, size), 1).value().has_value());
+  }
+}
+
+TEST(FindHello, MakesTextUtf8) {
+  const auto script = [](const char* text) {
+    return FindHello(ProcessDef([text](FieldWriter* out) {
+                       AddIdentity(out);
+                       out->Bytes(Field::kScript, text);
+                     }),
+                     1)
+        .value()
+        ->script();
+  };
+  EXPECT_EQ(script("é€😀"), "é€😀");
+  EXPECT_EQ(script("a\xc0\xaf\xed\xa0\x80z\xe2\x82"), "a?????z??");
+}
+
+TEST(FindHello, RefusesWhatNamesNobody) {
+  EXPECT_FALSE(FindHello(ProcessDef([](FieldWriter*) {}), 1).ok());
+  EXPECT_FALSE(FindHello(ProcessDef([](FieldWriter* out) {
+                           out->Bytes(Field::kBootId, "../../etc");
+                           out->Unsigned(Field::kStartTicks, 1);
+                         }),
+                         1)
+                   .ok());
+  EXPECT_FALSE(FindHello(ProcessDef([](FieldWriter* out) {
+                           out->Bytes(Field::kBootId, "a");
+                         }),
+                         1)
+                   .ok());
+}
+
+}  // namespace
+}  // namespace traincheck

@@ -1,0 +1,69 @@
+// Bounds of the relay, all in one place.
+#ifndef TRAINCHECK_AGENT_RELAY_LIMITS_H_
+#define TRAINCHECK_AGENT_RELAY_LIMITS_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+#include "proto/record_format.h"
+
+namespace traincheck {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// A batch goes out when this much lies in the rings ...
+inline constexpr size_t kEnoughForABatchBytes = 64u << 10;
+// ... or something has lain this long. With the poll period on top, nothing
+// lies longer than 50 ms.
+inline constexpr milliseconds kMaxLie{45};
+inline constexpr size_t kMaxBatchPlainBytes = 512u << 10;
+static_assert(kMaxBatchPlainBytes > kMaxRecordBytes);
+// What the server accepts at most; a zstd frame of kMaxBatchPlainBytes stays
+// below it, because zstd grows incompressible data by less than 1%.
+inline constexpr size_t kMaxPayloadBytes = 1u << 20;
+inline constexpr int kCompressionLevel = 1;
+
+// Poll periods: while records come, and once none has come for kActiveFor.
+inline constexpr milliseconds kActivePoll{5};
+inline constexpr milliseconds kIdlePoll{50};
+inline constexpr milliseconds kActiveFor{100};
+// Batches of one process built in one turn, so that others get theirs.
+inline constexpr int kBatchesPerTurn = 8;
+
+// Unacknowledged batches of one process in memory, compressed bytes.
+inline constexpr size_t kMaxMemoryBytes = 8u << 20;
+// A batch that is not acknowledged by then goes to the spool and frees its
+// ring space.
+inline constexpr milliseconds kMaxUnacknowledged{200};
+
+// The first record that says who the process is must lie within this.
+inline constexpr size_t kIdentitySearchBytes = 64u << 10;
+
+inline constexpr milliseconds kFirstBackoff{100};
+inline constexpr milliseconds kMaxBackoff{2000};
+inline constexpr milliseconds kKeepalive{10000};
+inline constexpr milliseconds kKeepaliveTimeout{5000};
+// Without a Welcome for so long the server counts as not reachable ...
+inline constexpr seconds kNoAnswer{2};
+// ... and a server that took the stream but does not answer is asked anew
+// after this.
+inline constexpr seconds kWelcomeTimeout{10};
+inline constexpr seconds kReportPeriod{1};
+
+// A relay that nobody connects to ends.
+inline constexpr seconds kFirstClientTimeout{10};
+// Whoever reads the training's stderr to its end waits for the relay no longer
+// than this after the training.
+inline constexpr milliseconds kKeepStderr{500};
+// After SIGTERM there is this much left to deliver; the rest is spooled.
+inline constexpr seconds kGraceAfterTerm{2};
+inline constexpr uint32_t kMaxClients = 256;
+
+// The spool leaves this share of its disk free.
+inline constexpr int kKeepFreePercent = 5;
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_AGENT_RELAY_LIMITS_H_

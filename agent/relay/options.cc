@@ -1,0 +1,71 @@
+#include "agent/relay/options.h"
+
+#include <limits>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace traincheck {
+namespace {
+
+std::string Value(const GetEnv& get_env, const char* name,
+                  const std::string& fallback) {
+  const char* value = get_env(name);
+  return value == nullptr || *value == '\0' ? fallback : value;
+}
+
+// "512M" -> bytes.
+bool ParseBytes(absl::string_view text, uint64_t* bytes) {
+  int shift = 0;
+  if (!text.empty()) {
+    const size_t unit = absl::string_view("KMG").find(text.back());
+    if (unit != absl::string_view::npos) {
+      shift = 10 * (static_cast<int>(unit) + 1);
+      text.remove_suffix(1);
+    }
+  }
+  uint64_t number = 0;
+  if (!absl::SimpleAtoi(text, &number) ||
+      number > std::numeric_limits<uint64_t>::max() >> shift) {
+    return false;
+  }
+  *bytes = number << shift;
+  return true;
+}
+
+std::string DefaultSpoolDir(const GetEnv& get_env,
+                            const std::string& fallback) {
+  const std::string state = Value(get_env, "XDG_STATE_HOME", "");
+  if (!state.empty()) return state + "/traincheck/spool";
+  const std::string home = Value(get_env, "HOME", "");
+  return home.empty() ? fallback : home + "/.local/state/traincheck/spool";
+}
+
+}  // namespace
+
+absl::StatusOr<RelayOptions> ParseOptions(const GetEnv& get_env, uint32_t uid) {
+  RelayOptions options;
+  options.server = Value(get_env, "TRAINCHECK_SERVER", options.server);
+  options.fallback_spool_dir = absl::StrCat("/tmp/traincheck-", uid);
+  options.spool_dir =
+      Value(get_env, "TRAINCHECK_SPOOL_DIR",
+            DefaultSpoolDir(get_env, options.fallback_spool_dir));
+  options.log_level = Value(get_env, "TRAINCHECK_LOG", options.log_level);
+
+  const std::string limit = Value(get_env, "TRAINCHECK_SPOOL_LIMIT", "1G");
+  if (!ParseBytes(limit, &options.spool_limit_bytes)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("TRAINCHECK_SPOOL_LIMIT is \"", limit,
+                     "\": write a number of bytes, or one with K, M or G"));
+  }
+  const std::string grace = Value(get_env, "TRAINCHECK_GRACE", "30");
+  uint32_t grace_seconds = 0;
+  if (!absl::SimpleAtoi(grace, &grace_seconds)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "TRAINCHECK_GRACE is \"", grace, "\": write a number of seconds"));
+  }
+  options.grace = std::chrono::seconds(grace_seconds);
+  return options;
+}
+
+}  // namespace traincheck

@@ -1,0 +1,36 @@
+// What the relay reads from its environment.
+//
+// Threads: all functions are pure but for the environment that is passed in.
+#ifndef TRAINCHECK_AGENT_RELAY_OPTIONS_H_
+#define TRAINCHECK_AGENT_RELAY_OPTIONS_H_
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace traincheck {
+
+struct RelayOptions {
+  std::string server = "127.0.0.1:7471";
+  // Tried in this order; each is created with mode 0700 when it is needed.
+  std::string spool_dir;
+  std::string fallback_spool_dir;
+  uint64_t spool_limit_bytes = uint64_t{1} << 30;
+  // How long to try after the end of a process.
+  std::chrono::seconds grace{30};
+  std::string log_level = "warning";
+};
+
+// Value of an environment variable; nullptr: not set.
+using GetEnv = std::function<const char*(const char*)>;
+
+// InvalidArgument names the variable and what it may be.
+[[nodiscard]] absl::StatusOr<RelayOptions> ParseOptions(const GetEnv& get_env,
+                                                        uint32_t uid);
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_AGENT_RELAY_OPTIONS_H_

@@ -1,0 +1,74 @@
+#include "agent/relay/options.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+namespace traincheck {
+namespace {
+
+absl::StatusOr<RelayOptions> Parse(std::map<std::string, std::string> env) {
+  return ParseOptions(
+      [&env](const char* name) {
+        const auto found = env.find(name);
+        return found == env.end() ? nullptr : found->second.c_str();
+      },
+      1234);
+}
+
+TEST(RelayOptions, HaveDefaults) {
+  const RelayOptions options = Parse({{"HOME", "/home/a"}}).value();
+  EXPECT_EQ(options.server, "127.0.0.1:7471");
+  EXPECT_EQ(options.spool_dir, "/home/a/.local/state/traincheck/spool");
+  EXPECT_EQ(options.fallback_spool_dir, "/tmp/traincheck-1234");
+  EXPECT_EQ(options.spool_limit_bytes, uint64_t{1} << 30);
+  EXPECT_EQ(options.grace.count(), 30);
+  EXPECT_EQ(options.log_level, "warning");
+}
+
+TEST(RelayOptions, TakeTheEnvironment) {
+  const RelayOptions options = Parse({{"TRAINCHECK_SERVER", "unix:/s"},
+                                      {"TRAINCHECK_SPOOL_DIR", "/spool"},
+                                      {"TRAINCHECK_SPOOL_LIMIT", "3M"},
+                                      {"TRAINCHECK_GRACE", "0"},
+                                      {"TRAINCHECK_LOG", "debug"}})
+                                   .value();
+  EXPECT_EQ(options.server, "unix:/s");
+  EXPECT_EQ(options.spool_dir, "/spool");
+  EXPECT_EQ(options.spool_limit_bytes, 3u << 20);
+  EXPECT_EQ(options.grace.count(), 0);
+  EXPECT_EQ(options.log_level, "debug");
+}
+
+TEST(RelayOptions, SpoolUnderTheStateFolderOrTmp) {
+  EXPECT_EQ(Parse({{"XDG_STATE_HOME", "/state"}, {"HOME", "/h"}})->spool_dir,
+            "/state/traincheck/spool");
+  EXPECT_EQ(Parse({})->spool_dir, "/tmp/traincheck-1234");
+  EXPECT_EQ(Parse({{"TRAINCHECK_SPOOL_DIR", ""}})->spool_dir,
+            "/tmp/traincheck-1234");
+}
+
+TEST(RelayOptions, KnowUnits) {
+  const auto limit = [](const char* text) {
+    return Parse({{"TRAINCHECK_SPOOL_LIMIT", text}})->spool_limit_bytes;
+  };
+  EXPECT_EQ(limit("0"), 0u);
+  EXPECT_EQ(limit("12"), 12u);
+  EXPECT_EQ(limit("7K"), 7u << 10);
+  EXPECT_EQ(limit("2G"), uint64_t{2} << 30);
+}
+
+TEST(RelayOptions, RefuseNonsenseByName) {
+  for (const char* text : {"x", "-1", "1T", "K", "99999999999999999G"}) {
+    const auto options = Parse({{"TRAINCHECK_SPOOL_LIMIT", text}});
+    ASSERT_EQ(options.status().code(), absl::StatusCode::kInvalidArgument)
+        << text;
+    EXPECT_NE(options.status().message().find("TRAINCHECK_SPOOL_LIMIT"),
+              std::string::npos);
+  }
+  EXPECT_FALSE(Parse({{"TRAINCHECK_GRACE", "-1"}}).ok());
+  EXPECT_FALSE(Parse({{"TRAINCHECK_GRACE", "soon"}}).ok());
+}
+
+}  // namespace
+}  // namespace traincheck

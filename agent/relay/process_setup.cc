@@ -1,0 +1,60 @@
+#include "agent/relay/process_setup.h"
+
+#include <dirent.h>
+#include <sched.h>
+#include <sys/signalfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+namespace traincheck {
+namespace {
+
+// For kernels before 5.9, which have no close_range.
+void CloseOpenFrom(int first) {
+  DIR* folder = opendir("/proc/self/fd");
+  if (folder == nullptr) return;
+  std::vector<int> open;
+  while (const dirent* entry = readdir(folder)) {
+    const int fd = std::atoi(entry->d_name);
+    if (fd >= first && fd != dirfd(folder)) open.push_back(fd);
+  }
+  closedir(folder);
+  for (int fd : open) close(fd);
+}
+
+}  // namespace
+
+void CloseFrom(int first) {
+  if (syscall(SYS_close_range, first, ~0u, 0) != 0) CloseOpenFrom(first);
+}
+
+void ResetAffinity() {
+  cpu_set_t all;
+  std::memset(&all, 0xff, sizeof all);
+  // Where it is not allowed, the relay stays where the training runs.
+  [[maybe_unused]] const int result = sched_setaffinity(0, sizeof all, &all);
+}
+
+UniqueFd SetUpSignals() {
+  for (int number = 1; number < NSIG; ++number) signal(number, SIG_DFL);
+  for (int number : {SIGINT, SIGHUP, SIGPIPE}) signal(number, SIG_IGN);
+  sigset_t blocked;
+  sigemptyset(&blocked);
+  sigaddset(&blocked, SIGTERM);
+  sigprocmask(SIG_SETMASK, &blocked, nullptr);
+  return UniqueFd(signalfd(-1, &blocked, SFD_CLOEXEC | SFD_NONBLOCK));
+}
+
+void SetUpGrpcEnvironment() {
+  // Errors are reported by the relay itself, once. glibc's resolver would
+  // load shared objects into a static program; c-ares does not.
+  setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
+  setenv("GRPC_DNS_RESOLVER", "ares", /*overwrite=*/1);
+}
+
+}  // namespace traincheck

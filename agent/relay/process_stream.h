@@ -1,0 +1,90 @@
+// Everything that the relay does for one training process: takes its rings,
+// learns who it is, turns records into batches, delivers or spools them, sees
+// its end and brings that to the daemon too.
+//
+//   rings (RingSet) -> Batcher -> Outbox (memory, spool) -> Delivery (gRPC)
+//
+// Owned by the Relay. Threads: one, the relay's loop.
+#ifndef TRAINCHECK_AGENT_RELAY_PROCESS_STREAM_H_
+#define TRAINCHECK_AGENT_RELAY_PROCESS_STREAM_H_
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "agent/relay/batcher.h"
+#include "agent/relay/delivery.h"
+#include "agent/relay/handover.h"
+#include "agent/relay/outbox.h"
+#include "agent/relay/relay_context.h"
+#include "agent/relay/ring_set.h"
+
+namespace traincheck {
+
+class ProcessStream {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  ProcessStream(Peer peer, RelayContext* context);
+  ProcessStream(const ProcessStream&) = delete;
+  ProcessStream& operator=(const ProcessStream&) = delete;
+
+  // To poll for reading; -1: not any more.
+  int socket() const { return peer_.socket.get(); }
+  int pidfd() const { return peer_.pidfd.get(); }
+
+  // The socket is readable.
+  void OnSocket();
+  // The process is dead.
+  void OnDeath(TimePoint now);
+
+  // Moves everything on. To be called after each poll.
+  void Turn(TimePoint now);
+
+  // Has it handed over a ring?
+  bool has_rings() const { return !rings_.empty(); }
+  // Have records come lately, so that it should be polled often?
+  bool active(TimePoint now) const;
+  bool ended() const { return ended_at_.has_value(); }
+  // Says where the records are that still wait for the server.
+  void TellUndelivered() const;
+  // All is delivered, spooled or lost: nothing is left to do.
+  bool finished() const { return finished_; }
+
+ private:
+  void TakeHandover(const Handover& handover);
+  // Learns the identity and makes outbox and delivery, once ring 0 has it.
+  void TryStart(TimePoint now);
+  void Start(const v1::Hello& hello, TimePoint now);
+  void MakeBatches(TimePoint now);
+  void SpoolOld(TimePoint now);
+  void TellUnreachable(TimePoint now);
+  void Report(TimePoint now);
+  void TurnRefused();
+  void TurnEnd(TimePoint now);
+  void LeaveBehind(const v1::Goodbye& goodbye);
+  v1::Goodbye MakeGoodbye() const;
+  // Gives the process up: all of its records are lost from now on.
+  void Refuse(const absl::Status& why);
+
+  Peer peer_;
+  RelayContext* const context_;
+  RingSet rings_;
+  Batcher batcher_;
+  // Null until the process is known.
+  std::unique_ptr<Outbox> outbox_;
+  std::unique_ptr<Delivery> delivery_;
+
+  TimePoint started_at_{};
+  std::optional<TimePoint> ended_at_;
+  TimePoint last_records_{};
+  TimePoint reported_at_{};
+  bool refused_ = false;
+  bool said_goodbye_ = false;
+  bool finished_ = false;
+};
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_AGENT_RELAY_PROCESS_STREAM_H_

@@ -1,0 +1,142 @@
+#include "agent/relay/relay.h"
+
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "agent/relay/handover.h"
+#include "agent/relay/limits.h"
+#include "agent/relay/unique_fd.h"
+#include "base/logging.h"
+
+namespace traincheck {
+
+// Interrupts the loop's poll from any thread.
+class Relay::Wake {
+ public:
+  Wake() : event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+  int fd() const { return event_.get(); }
+  void Set() {
+    // Fails only when it is set to the brim already.
+    [[maybe_unused]] const int result = eventfd_write(event_.get(), 1);
+  }
+  void Clear() {
+    eventfd_t count;
+    [[maybe_unused]] const int result = eventfd_read(event_.get(), &count);
+  }
+
+ private:
+  const UniqueFd event_;
+};
+
+Relay::Relay(const RelayOptions& options, int listener, int terminate)
+    : options_(options),
+      listener_(listener),
+      terminate_(terminate),
+      wake_(std::make_shared<Wake>()),
+      spool_directory_(options.spool_dir, options.fallback_spool_dir,
+                       options.spool_limit_bytes) {
+  context_.server = options.server;
+  context_.wake = [wake = wake_] { wake->Set(); };
+  context_.spool_directory = &spool_directory_;
+  context_.compressor = &compressor_;
+  context_.grace = options.grace;
+}
+
+absl::Status Relay::Run() {
+  absl::StatusOr<std::shared_ptr<grpc::Channel>> channel =
+      MakeRelayChannel(options_.server);
+  if (!channel.ok()) return channel.status();
+  context_.channel = *std::move(channel);
+  started_ = std::chrono::steady_clock::now();
+  while (!MayEnd(std::chrono::steady_clock::now())) {
+    Poll(std::chrono::steady_clock::now());
+    const TimePoint now = std::chrono::steady_clock::now();
+    for (const auto& process : processes_) {
+      process->Turn(now);
+      had_rings_ |= process->has_rings();
+    }
+    MayLetGoOfStderr(now);
+    std::erase_if(processes_, [](const auto& p) { return p->finished(); });
+  }
+  return absl::OkStatus();
+}
+
+bool Relay::MayEnd(TimePoint now) const {
+  const bool expecting = !had_rings_ && now - started_ < kFirstClientTimeout;
+  return processes_.empty() && !expecting;
+}
+
+void Relay::Poll(TimePoint now) {
+  std::vector<pollfd> polled = {{listener_, POLLIN, 0},
+                                {wake_->fd(), POLLIN, 0},
+                                {terminating_ ? -1 : terminate_, POLLIN, 0}};
+  const size_t fixed = polled.size();
+  bool active = false;
+  for (const auto& process : processes_) {
+    polled.push_back({process->socket(), POLLIN, 0});
+    polled.push_back({process->pidfd(), POLLIN, 0});
+    active |= process->active(now);
+  }
+  const auto period = active ? kActivePoll : kIdlePoll;
+  if (poll(polled.data(), polled.size(), static_cast<int>(period.count())) <=
+      0) {
+    return;
+  }
+  if (polled[1].revents != 0) wake_->Clear();
+  if (polled[2].revents != 0) Hurry();
+  HearProcesses({polled.begin() + fixed, polled.end()},
+                std::chrono::steady_clock::now());
+  if (polled[0].revents != 0) AcceptAll();
+}
+
+void Relay::HearProcesses(const std::vector<pollfd>& polled, TimePoint now) {
+  for (size_t i = 0; i < processes_.size(); ++i) {
+    if (polled[2 * i].revents != 0) processes_[i]->OnSocket();
+    if (polled[2 * i + 1].revents != 0) processes_[i]->OnDeath(now);
+  }
+}
+
+void Relay::AcceptAll() {
+  while (true) {
+    absl::StatusOr<std::optional<Peer>> peer = AcceptPeer(listener_);
+    if (!peer.ok()) {
+      spdlog::warn("connection refused: {}",
+                   std::string(peer.status().message()));
+      return;
+    }
+    if (!peer->has_value()) return;
+    if (processes_.size() >= kMaxClients) {
+      spdlog::warn("connection refused: {} processes are connected",
+                   kMaxClients);
+      continue;
+    }
+    processes_.push_back(
+        std::make_unique<ProcessStream>(**std::move(peer), &context_));
+  }
+}
+
+void Relay::MayLetGoOfStderr(TimePoint now) {
+  const bool ended = std::all_of(processes_.begin(), processes_.end(),
+                                 [](const auto& p) { return p->ended(); });
+  if (!ended || !had_rings_) last_alive_ = now;
+  if (!has_stderr_ || now - last_alive_ < kKeepStderr) return;
+  if (!context_.told_unreachable) {
+    for (const auto& process : processes_) process->TellUndelivered();
+  }
+  has_stderr_ = false;
+  const UniqueFd null(open("/dev/null", O_WRONLY | O_CLOEXEC));
+  if (null.valid()) dup2(null.get(), STDERR_FILENO);
+}
+
+void Relay::Hurry() {
+  terminating_ = true;
+  context_.grace = std::min(context_.grace, kGraceAfterTerm);
+}
+
+}  // namespace traincheck

@@ -1,0 +1,55 @@
+// A relay with nothing to do. Slow by nature: the tests wait.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "agent/relay/harness_for_testing.h"
+#include "agent/relay/ingest_for_testing.h"
+
+namespace traincheck {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+class RelayIdleTest : public testing::Test {
+ protected:
+  RelayIdleTest()
+      : folder_(testing::TempDir() + "/relay-idle-" + std::to_string(getpid())),
+        server_(&store_, "127.0.0.1:0", {}) {
+    std::filesystem::create_directories(folder_);
+    relay_ = std::make_unique<RelayProcess>(
+        folder_, Environment{{"TRAINCHECK_SERVER", server_.address()}});
+  }
+  ~RelayIdleTest() override {
+    relay_.reset();
+    std::filesystem::remove_all(folder_);
+  }
+
+  const std::string folder_;
+  StoreForTesting store_{"store"};
+  IngestForTesting server_;
+  std::unique_ptr<RelayProcess> relay_;
+};
+
+TEST_F(RelayIdleTest, EndsWhenNobodyComes) {
+  EXPECT_FALSE(relay_->Wait(seconds(9)).has_value());
+  EXPECT_EQ(relay_->Wait(seconds(5)), std::optional<int>(0));
+  EXPECT_EQ(server_.streams(), 0);
+}
+
+TEST_F(RelayIdleTest, CostsNextToNothingWhileTheTrainingIsQuiet) {
+  WriterProcess writer(relay_->socket_name());
+  EXPECT_EQ(writer.Do("marks 10"), "ok");
+  EXPECT_FALSE(relay_->Wait(seconds(5)).has_value());
+  writer.End();
+  EXPECT_EQ(relay_->Wait(seconds(5)), std::optional<int>(0));
+  EXPECT_EQ(store_.size(), 1u);
+  RecordProperty("cpu_us", static_cast<int>(relay_->cpu_time().count()));
+  // 1% of five seconds is 50 ms; the rest is for start and end.
+  EXPECT_LT(relay_->cpu_time(), milliseconds(150));
+}
+
+}  // namespace
+}  // namespace traincheck

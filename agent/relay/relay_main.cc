@@ -1,0 +1,45 @@
+// traincheck-relay: brings the records of training processes on this machine
+// to traincheckd. The agent starts it, with the listening socket as
+// descriptor 3; it is of no use by hand.
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "agent/relay/handover.h"
+#include "agent/relay/options.h"
+#include "agent/relay/process_setup.h"
+#include "agent/relay/relay.h"
+#include "base/logging.h"
+
+namespace traincheck {
+namespace {
+
+constexpr int kListener = 3;
+
+int Fail(const absl::Status& status) {
+  spdlog::error("{}", std::string(status.message()));
+  return 2;
+}
+
+int Main() {
+  CloseFrom(kListener + 1);
+  ResetAffinity();
+  SetUpGrpcEnvironment();
+  const UniqueFd terminate = SetUpSignals();
+  const absl::StatusOr<RelayOptions> options = ParseOptions(getenv, getuid());
+  InitLogging("traincheck-relay",
+              options.ok() ? options->log_level : RelayOptions().log_level);
+  if (!options.ok()) return Fail(options.status());
+  const absl::Status listener = PrepareListener(kListener);
+  if (!listener.ok()) return Fail(listener);
+  const absl::Status status = Relay(*options, kListener, terminate.get()).Run();
+  return status.ok() ? 0 : Fail(status);
+}
+
+}  // namespace
+}  // namespace traincheck
+
+// Calls that a hanging server has not ended may still hold gRPC: no
+// destructors of its globals run.
+int main() { _exit(traincheck::Main()); }

@@ -1,0 +1,407 @@
+// The relay as a whole: the real program, a real gRPC server, a real process
+// that writes and dies.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <optional>
+
+#include "agent/relay/harness_for_testing.h"
+#include "agent/relay/ingest_for_testing.h"
+#include "agent/relay/spool_for_testing.h"
+#include "agent/ring/ring_for_testing.h"
+
+namespace traincheck {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using Behaviour = IngestForTesting::Behaviour;
+
+class RelayTest : public testing::Test {
+ protected:
+  RelayTest() {
+    // Under /tmp, because the path of a unix socket must be short.
+    char name[] = "/tmp/relay-test-XXXXXX";
+    folder_ = mkdtemp(name);
+    address_ = "unix:" + folder_ + "/server";
+  }
+  ~RelayTest() override {
+    server_.reset();
+    relay_.reset();
+    std::filesystem::remove_all(folder_);
+  }
+
+  void StartServer(const Behaviour& behaviour = {}) {
+    server_.reset();
+    server_ = std::make_unique<IngestForTesting>(&store_, address_, behaviour);
+    address_ = server_->address();
+  }
+
+  void StartRelay(Environment environment = {}) {
+    environment.emplace("TRAINCHECK_SERVER", address_);
+    relay_ = std::make_unique<RelayProcess>(folder_, environment);
+  }
+
+  // Everything that a process committed is stored, once and in order.
+  void ExpectComplete(pid_t pid, size_t marks, v1::EndKind end) {
+    const StoredProcess stored = store_.Get(pid);
+    EXPECT_TRUE(stored.faults.empty()) << stored.faults[0];
+    EXPECT_EQ(stored.first_batch, 0u);
+    ExpectMarks(stored.marks, 0, marks);
+    ASSERT_TRUE(stored.goodbye.has_value());
+    EXPECT_EQ(stored.goodbye->end(), end);
+    ASSERT_EQ(stored.goodbye->rings_size(), 2);
+    for (const v1::RingReport& ring : stored.goodbye->rings()) {
+      EXPECT_EQ(ring.committed_records(), stored.records.at(ring.ring()));
+      EXPECT_EQ(ring.offered_records(), ring.committed_records());
+      EXPECT_EQ(ring.dropped_records(), 0u);
+      EXPECT_EQ(ring.head(), stored.positions.at(ring.ring()));
+    }
+  }
+
+  static void ExpectMarks(const std::vector<uint64_t>& marks, uint64_t first,
+                          size_t count) {
+    ASSERT_EQ(marks.size(), count);
+    for (size_t i = 0; i < count; ++i) ASSERT_EQ(marks[i], first + i);
+  }
+
+  bool WaitForMarks(pid_t pid, size_t count) {
+    return store_.WaitFor(
+        pid, [count](const auto& p) { return p.marks.size() >= count; },
+        seconds(10));
+  }
+
+  std::vector<std::string> Spools() { return SpoolFiles(folder_ + "/spool"); }
+
+  void ExpectExit(int status, milliseconds within = seconds(10)) {
+    EXPECT_EQ(relay_->Wait(within), std::optional<int>(status))
+        << relay_->Stderr();
+  }
+
+  std::string folder_;
+  std::string address_;
+  StoreForTesting store_{"store"};
+  std::unique_ptr<IngestForTesting> server_;
+  std::unique_ptr<RelayProcess> relay_;
+};
+
+TEST_F(RelayTest, DeliversEverythingAndEndsQuietly) {
+  address_ = "127.0.0.1:0";
+  StartServer();
+  StartRelay();
+  WriterProcess writer(relay_->socket_name());
+  const pid_t pid = writer.pid();
+  EXPECT_EQ(writer.Do("marks 300000"), "ok");
+  EXPECT_EQ(writer.Do("drained 5000"), "yes");
+  ASSERT_TRUE(WaitForMarks(pid, 300000));
+  EXPECT_EQ(writer.Do("clean"), "ok");
+  writer.End();
+  ExpectExit(0);
+  // The mark of the clean exit has the value 0 and comes last.
+  StoredProcess stored = store_.Get(pid);
+  ASSERT_EQ(stored.marks.size(), 300001u);
+  EXPECT_EQ(stored.goodbye->end(), v1::END_KIND_CLEAN);
+  EXPECT_EQ(stored.hello.run(), "the-run");
+  EXPECT_EQ(stored.hello.process().kind(), v1::PROCESS_KIND_MAIN);
+  EXPECT_FALSE(stored.hello.resumes());
+  EXPECT_GT(stored.reports.rings_size(), 0);
+  EXPECT_EQ(server_->streams(), 1);
+  EXPECT_EQ(relay_->Stderr(), "");
+  EXPECT_TRUE(Spools().empty());
+}
+
+TEST_F(RelayTest, AKilledWriterLosesNothingThatItCommitted) {
+  StartServer();
+  StartRelay();
+  WriterProcess writer(relay_->socket_name());
+  const pid_t pid = writer.pid();
+  EXPECT_EQ(writer.Do("forever"), "ok");
+  ASSERT_TRUE(WaitForMarks(pid, 1000));
+  writer.Kill();
+  ExpectExit(0);
+  ExpectComplete(pid, store_.Get(pid).marks.size(), v1::END_KIND_DIED);
+}
+
+TEST_F(RelayTest, RecordsArriveWhileTheWriterIsQuiet) {
+  StartServer();
+  StartRelay();
+  WriterProcess writer(relay_->socket_name());
+  ASSERT_TRUE(WaitForMarks(writer.pid(), 0));
+  for (size_t count = 1; count <= 5; ++count) {
+    writer.Do("marks 1");
+    const auto begin = std::chrono::steady_clock::now();
+    ASSERT_TRUE(WaitForMarks(writer.pid(), count));
+    // 50 ms in the ring; the rest is for a loaded machine.
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, milliseconds(500));
+  }
+}
+
+TEST_F(RelayTest, AServerThatComesLateGetsEverything) {
+  StartRelay();
+  WriterProcess writer(relay_->socket_name());
+  const pid_t pid = writer.pid();
+  for (int i = 0; i < 5; ++i) {  // more than the ring holds
+    EXPECT_EQ(writer.Do("marks 100000"), "ok");
+    EXPECT_EQ(writer.Do("drained 5000"), "yes");  // into the spool
+  }
+  ASSERT_EQ(Spools().size(), 1u);
+  writer.Kill();
+  EXPECT_FALSE(relay_->Wait(milliseconds(300)).has_value());
+  StartServer();
+  ExpectExit(0);
+  ExpectComplete(pid, 500000, v1::END_KIND_DIED);
+  EXPECT_TRUE(Spools().empty());
+  const std::string said = relay_->Stderr();
+  EXPECT_NE(said.find("not reachable"), std::string::npos) << said;
+  EXPECT_EQ(said.find('\n'), said.size() - 1) << said;  // one line
+}
+
+TEST_F(RelayTest, AServerThatNeverComesLeavesASpoolFile) {
+  StartRelay({{"TRAINCHECK_GRACE", "1"}});
+  WriterProcess writer(relay_->socket_name());
+  EXPECT_EQ(writer.Do("marks 1000"), "ok");
+  EXPECT_EQ(writer.Do("clean"), "ok");
+  const std::string name = "b007-" + std::to_string(writer.pid()) + "-77.spool";
+  writer.End();
+  ExpectExit(0, seconds(5));
+  ASSERT_EQ(Spools().size(), 1u);
+  EXPECT_EQ(Spools()[0], folder_ + "/spool/" + name);
+  const SpoolContents contents = ReadSpool(Spools()[0]).value();
+  EXPECT_FALSE(contents.torn);
+  EXPECT_EQ(contents.hello.run(), "the-run");
+  ASSERT_TRUE(contents.goodbye.has_value());
+  EXPECT_EQ(contents.goodbye->end(), v1::END_KIND_CLEAN);
+  store_.Open(contents.hello);
+  const uint32_t pid = contents.hello.process().pid();
+  for (const v1::Batch& batch : contents.batches) store_.Put(pid, batch);
+  EXPECT_EQ(store_.Get(static_cast<pid_t>(pid)).marks.size(), 1001u);
+}
+
+TEST_F(RelayTest, AServerThatIsKilledAndComesBackGetsEachRecordOnce) {
+  StartServer();
+  StartRelay();
+  WriterProcess writer(relay_->socket_name());
+  const pid_t pid = writer.pid();
+  size_t count = 0;
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(writer.Do("marks 50000"), "ok");
+    server_.reset();
+    EXPECT_EQ(writer.Do("marks 50000"), "ok");
+    StartServer();
+    count += 100000;
+    ASSERT_TRUE(WaitForMarks(pid, count));
+  }
+  EXPECT_TRUE(store_.Get(pid).hello.resumes());
+  writer.Kill();
+  ExpectExit(0);
+  ExpectComplete(pid, count, v1::END_KIND_DIED);
+  EXPECT_TRUE(Spools().empty());
+}
+
+TEST_F(RelayTest, ANewStoreGetsWhatIsStillHeld) {
+  StartServer();
+  StartRelay();
+  WriterProcess writer(relay_->socket_name());
+  EXPECT_EQ(writer.Do("marks 10"), "ok");
+  ASSERT_TRUE(WaitForMarks(writer.pid(), 10));
+  ASSERT_EQ(writer.Do("drained 5000"), "yes");
+  server_.reset();
+  StoreForTesting other("other");
+  server_ = std::make_unique<IngestForTesting>(&other, address_, Behaviour());
+  EXPECT_EQ(writer.Do("marks 10"), "ok");
+  const pid_t pid = writer.pid();
+  writer.Kill();
+  ExpectExit(0);
+  const StoredProcess stored = other.Get(pid);
+  EXPECT_GT(stored.first_batch, 0u);
+  EXPECT_TRUE(stored.faults.empty());
+  ExpectMarks(stored.marks, 10, 10);
+  EXPECT_TRUE(stored.goodbye.has_value());
+}
+
+class HangingServerTest : public RelayTest,
+                          public testing::WithParamInterface<Behaviour> {};
+
+TEST_P(HangingServerTest, NeverStopsTheWriterAndIsLeftBehind) {
+  StartServer(GetParam());
+  StartRelay({{"TRAINCHECK_GRACE", "1"}});
+  WriterProcess writer(relay_->socket_name());
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(writer.Do("marks 100000"), "ok");
+    EXPECT_EQ(writer.Do("drained 2000"), "yes");
+  }
+  writer.End();
+  ExpectExit(0, seconds(5));
+  ASSERT_EQ(Spools().size(), 1u);
+  EXPECT_TRUE(ReadSpool(Spools()[0])->goodbye.has_value());
+}
+
+INSTANTIATE_TEST_SUITE_P(All, HangingServerTest,
+                         testing::Values(Behaviour{.welcomes = false},
+                                         Behaviour{.acknowledges = false},
+                                         Behaviour{.credit_bytes = 0}));
+
+TEST_F(RelayTest, ARefusedProcessIsFreedAndTheReasonSaidOnce) {
+  StartServer({.refusal = grpc::Status(
+                   grpc::StatusCode::FAILED_PRECONDITION,
+                   "format versions 1..1 and 2..3 do not overlap")});
+  StartRelay();
+  WriterProcess writer(relay_->socket_name());
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(writer.Do("marks 100000"), "ok");
+    EXPECT_EQ(writer.Do("drained 2000"), "yes");
+  }
+  EXPECT_TRUE(relay_->running());
+  writer.End();
+  ExpectExit(0);
+  const std::string said = relay_->Stderr();
+  EXPECT_NE(said.find("do not overlap"), std::string::npos) << said;
+  EXPECT_EQ(said.find('\n'), said.size() - 1) << said;
+  EXPECT_TRUE(Spools().empty());
+  EXPECT_EQ(server_->streams(), 1);
+}
+
+TEST_F(RelayTest, ServesAProcessAndItsChildren) {
+  StartServer();
+  StartRelay();
+  WriterProcess parent(relay_->socket_name());
+  const pid_t parent_pid = parent.pid();
+  pid_t child_pid = 0;
+  {
+    WriterProcess child(relay_->socket_name());
+    child_pid = child.pid();
+    EXPECT_EQ(child.Do("marks 1000"), "ok");
+    EXPECT_EQ(parent.Do("marks 2000"), "ok");
+    child.Kill();
+  }
+  ASSERT_TRUE(store_.WaitFor(
+      child_pid, [](const auto& p) { return p.goodbye.has_value(); },
+      seconds(5)));
+  EXPECT_TRUE(relay_->running());
+  EXPECT_EQ(parent.Do("marks 1000"), "ok");
+  parent.Kill();
+  ExpectExit(0);
+  ExpectComplete(child_pid, 1000, v1::END_KIND_DIED);
+  ExpectComplete(parent_pid, 3000, v1::END_KIND_DIED);
+}
+
+// Sends `message`, with a file if there is one.
+void SendGarbage(int socket, const std::string& message, int file) {
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof file)] = {};
+  iovec part = {const_cast<char*>(message.data()), message.size()};
+  msghdr header = {};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;
+  if (file >= 0) {
+    header.msg_control = control;
+    header.msg_controllen = sizeof control;
+    cmsghdr* rights = CMSG_FIRSTHDR(&header);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(sizeof file);
+    std::memcpy(CMSG_DATA(rights), &file, sizeof file);
+  }
+  EXPECT_GE(sendmsg(socket, &header, MSG_NOSIGNAL), 0);
+}
+
+std::string Bytes(const RingHandover& handover) {
+  return std::string(reinterpret_cast<const char*>(&handover), sizeof handover);
+}
+
+TEST_F(RelayTest, GarbageHandoversHarmNobody) {
+  StartServer();
+  StartRelay();
+  WriterProcess writer(relay_->socket_name());
+  RingForTesting ring(1);
+  RingHandover wrong_pid = ring.handover();
+  wrong_pid.pid = 1;
+  RingHandover wrong_magic = ring.handover();
+  wrong_magic.magic = 7;
+  RingHandover too_large = ring.handover();
+  too_large.capacity_bytes *= 2;
+  std::vector<UniqueFd> sockets;  // open: the relay must not wait for them
+  const auto send = [&](const std::string& message, int file) {
+    sockets.push_back(ConnectTo(relay_->socket_name()));
+    SendGarbage(sockets.back().get(), message, file);
+  };
+  send("hello", -1);
+  send("", -1);
+  send(std::string(5000, 'x'), ring.fd());
+  send(Bytes(ring.handover()), -1);
+  send(Bytes(wrong_pid), ring.fd());
+  send(Bytes(wrong_magic), ring.fd());
+  send(Bytes(too_large), ring.fd());
+  send(Bytes(ring.handover()), sockets[0].get());
+  send(Bytes(ring.handover()), ring.fd());  // a ring, but nobody's identity
+  ring.AppendRaw(std::string(64, '\xff'));
+  sockets.push_back(ConnectTo(relay_->socket_name()));  // says nothing
+  const pid_t pid = writer.pid();
+  EXPECT_EQ(writer.Do("marks 1000"), "ok");
+  writer.Kill();
+  ASSERT_TRUE(store_.WaitFor(
+      pid, [](const auto& p) { return p.goodbye.has_value(); }, seconds(5)));
+  ExpectComplete(pid, 1000, v1::END_KIND_DIED);
+  sockets.clear();
+  ExpectExit(0);
+  EXPECT_EQ(store_.size(), 1u);
+}
+
+TEST_F(RelayTest, KeepsNothingOfWhatItInherited) {
+  StartServer();
+  StartRelay();
+  WriterProcess writer(relay_->socket_name());
+  pollfd pipe = {relay_->inherited_pipe(), POLLIN, 0};
+  ASSERT_EQ(poll(&pipe, 1, 5000), 1);
+  EXPECT_NE(pipe.revents & POLLHUP, 0);
+  for (int number : {SIGINT, SIGHUP, SIGPIPE}) kill(relay_->pid(), number);
+  EXPECT_EQ(writer.Do("marks 10"), "ok");
+  const pid_t pid = writer.pid();
+  writer.Kill();
+  ExpectExit(0);
+  ExpectComplete(pid, 10, v1::END_KIND_DIED);
+}
+
+TEST_F(RelayTest, LetsGoOfStderrWhenTheTrainingIsOver) {
+  StartServer({.acknowledges = false});
+  StartRelay();
+  WriterProcess writer(relay_->socket_name());
+  EXPECT_EQ(writer.Do("marks 10"), "ok");
+  EXPECT_EQ(writer.Do("drained 2000"), "yes");
+  EXPECT_TRUE(relay_->HoldsStderr());
+  writer.End();
+  for (int i = 0; i < 200 && relay_->HoldsStderr(); ++i) {
+    EXPECT_FALSE(relay_->Wait(milliseconds(10)).has_value());
+  }
+  EXPECT_FALSE(relay_->HoldsStderr());
+  const std::string said = relay_->Stderr();
+  EXPECT_NE(said.find(Spools().at(0)), std::string::npos) << said;
+}
+
+TEST_F(RelayTest, SigtermShortensTheGrace) {
+  StartRelay();
+  WriterProcess writer(relay_->socket_name());
+  EXPECT_EQ(writer.Do("marks 10"), "ok");
+  kill(relay_->pid(), SIGTERM);
+  EXPECT_EQ(writer.Do("marks 10"), "ok");
+  EXPECT_EQ(writer.Do("drained 2000"), "yes");
+  writer.Kill();
+  ExpectExit(0, seconds(6));
+  ASSERT_EQ(Spools().size(), 1u);
+  EXPECT_TRUE(ReadSpool(Spools()[0])->goodbye.has_value());
+}
+
+TEST_F(RelayTest, RefusesAddressesThatAreNotLocal) {
+  StartRelay({{"TRAINCHECK_SERVER", "10.0.0.1:7471"}});
+  ExpectExit(2);
+  EXPECT_NE(relay_->Stderr().find("10.0.0.1:7471"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace traincheck

@@ -1,0 +1,108 @@
+#include "agent/relay/ring_set.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace traincheck {
+
+absl::Status RingSet::Add(int fd, const RingHandover& handover) {
+  if (rings_.size() >= kMaxRingsPerProcess) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "a process hands over ", kMaxRingsPerProcess, " rings at most"));
+  }
+  if (rings_.count(handover.ring) != 0) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("ring ", handover.ring, " was handed over before"));
+  }
+  std::string error;
+  std::unique_ptr<RingReader> reader = RingReader::Map(fd, handover, &error);
+  if (reader == nullptr) return absl::InvalidArgumentError(error);
+  const bool from_beginning = reader->position() == 0;
+  rings_.emplace(handover.ring, Held{.reader = std::move(reader),
+                                     .from_beginning = from_beginning});
+  return absl::OkStatus();
+}
+
+void RingSet::Refresh() {
+  std::vector<RingReader*> order = events();
+  if (definitions() != nullptr) order.push_back(definitions());
+  for (RingReader* ring : order) {
+    // Nobody reads a quarantined ring, and its writer need not wait for that.
+    if (!ring->Refresh()) ring->Discard();
+  }
+}
+
+uint64_t RingSet::unread_bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& [number, ring] : rings_) {
+    if (!ring.reader->quarantined()) bytes += ring.reader->unread_bytes();
+  }
+  return bytes;
+}
+
+bool RingSet::under_pressure() const {
+  return std::any_of(rings_.begin(), rings_.end(), [](const auto& entry) {
+    const RingReader& ring = *entry.second.reader;
+    return ring.unreleased_bytes() > ring.capacity_bytes() / 2;
+  });
+}
+
+RingReader* RingSet::definitions() {
+  const auto found = rings_.find(kDefinitionRing);
+  return found == rings_.end() ? nullptr : found->second.reader.get();
+}
+
+std::vector<RingReader*> RingSet::events() {
+  std::vector<RingReader*> events;
+  for (const auto& [number, ring] : rings_) {
+    if (number != kDefinitionRing) events.push_back(ring.reader.get());
+  }
+  return events;
+}
+
+void RingSet::Release(const v1::Batch& batch) {
+  for (const v1::Slice& slice : batch.slices()) {
+    const auto found = rings_.find(slice.ring());
+    if (found != rings_.end()) found->second.reader->Release(slice.to());
+  }
+}
+
+void RingSet::Discard() {
+  for (const auto& [number, ring] : rings_) ring.reader->Discard();
+}
+
+std::vector<v1::RingReport> RingSet::Reports(bool final) const {
+  std::vector<v1::RingReport> reports;
+  for (const auto& [number, ring] : rings_) {
+    RingCounters counters = ring.reader->counters();
+    const bool read_all = ring.from_beginning && !ring.reader->quarantined() &&
+                          ring.reader->unread_bytes() == 0;
+    if (final && read_all) {
+      counters.committed_records = ring.records_read;
+      counters.offered_records = ring.records_read + counters.dropped_records;
+    }
+    v1::RingReport& report = reports.emplace_back();
+    report.set_ring(number);
+    report.set_tid(ring.reader->tid());
+    report.set_head(counters.head);
+    report.set_offered_records(counters.offered_records);
+    report.set_committed_records(counters.committed_records);
+    report.set_dropped_records(counters.dropped_records);
+  }
+  return reports;
+}
+
+std::vector<std::string> RingSet::NewFaults() {
+  std::vector<std::string> faults;
+  for (auto& [number, ring] : rings_) {
+    if (ring.reader->quarantined() && !ring.fault_told) {
+      ring.fault_told = true;
+      faults.push_back(ring.reader->error());
+    }
+  }
+  return faults;
+}
+
+}  // namespace traincheck

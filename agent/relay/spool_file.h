@@ -1,0 +1,110 @@
+// The batches of one process that the server has not acknowledged, on disk.
+// The file outlives the relay when the server stays away.
+//
+//   header   magic u64 | version u32 | bytes of hello u32 |
+//            acknowledged u64 | XXH64 of hello u64 | serialized Hello
+//   entry    bytes u32 | kind u32 | number u64 | XXH64 of the 16 bytes before
+//            and of the payload u64 | payload
+//
+// Integers are little-endian. A payload is a serialized Batch (kind 1, its
+// number) or a serialized Goodbye (kind 2, the last entry). Numbers rise;
+// every batch that is missing in between or lies below `acknowledged` is in
+// the server's store. A file may end within an entry: what is torn there was
+// never promised to anybody.
+//
+// Not synced: it has to survive the death of processes, not of the machine.
+//
+// Owned by the process's Outbox; borrows the SpoolDirectory.
+// Threads: externally synchronised (the relay's loop).
+#ifndef TRAINCHECK_AGENT_RELAY_SPOOL_FILE_H_
+#define TRAINCHECK_AGENT_RELAY_SPOOL_FILE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "agent/relay/spool_directory.h"
+#include "agent/relay/unique_fd.h"
+
+namespace traincheck {
+
+inline constexpr uint64_t kSpoolMagic = 0x314c4f4f50534354;  // "TCSPOOL1"
+inline constexpr uint32_t kSpoolVersion = 1;
+
+struct SpoolHeader {
+  uint64_t magic;
+  uint32_t version;
+  uint32_t hello_bytes;
+  uint64_t acknowledged;  // batches below this number are in the store
+  uint64_t hello_hash;
+};
+static_assert(sizeof(SpoolHeader) == 32);
+
+enum class SpoolEntryKind : uint32_t { kBatch = 1, kGoodbye = 2 };
+
+struct SpoolEntryHeader {
+  uint32_t payload_bytes;
+  uint32_t kind;  // SpoolEntryKind
+  uint64_t number;
+  uint64_t hash;
+};
+static_assert(sizeof(SpoolEntryHeader) == 24);
+
+// Of the header but for its last field, and the payload.
+uint64_t SpoolEntryHash(const SpoolEntryHeader& header,
+                        const std::string& payload);
+uint64_t SpoolHelloHash(const std::string& hello);
+
+class SpoolFile {
+ public:
+  // Where an entry starts.
+  using Offset = uint64_t;
+
+  // A new file `name` in the directory, mode 0600; never an existing one.
+  [[nodiscard]] static absl::StatusOr<std::unique_ptr<SpoolFile>> Create(
+      SpoolDirectory* directory, const std::string& name,
+      const std::string& hello);
+  // Closes the file and leaves it where it is.
+  ~SpoolFile();
+  SpoolFile(const SpoolFile&) = delete;
+  SpoolFile& operator=(const SpoolFile&) = delete;
+
+  const std::string& path() const { return path_; }
+
+  // All or nothing.
+  [[nodiscard]] absl::StatusOr<Offset> Append(SpoolEntryKind kind,
+                                              uint64_t number,
+                                              const std::string& payload);
+  // The payload of the batch `number` at `offset`; DataLoss if what lies
+  // there is not what was appended.
+  [[nodiscard]] absl::StatusOr<std::string> ReadBatch(Offset offset,
+                                                      uint64_t number);
+
+  // Notes the server's cursor for whoever finds the file. Best effort: a
+  // server drops what it has already.
+  void SetAcknowledged(uint64_t next_batch);
+  // Everything in it is acknowledged: the file becomes empty, if it can.
+  void Clear(uint64_t next_batch);
+  // Deletes the file. Only the destructor may follow.
+  void Remove();
+
+ private:
+  SpoolFile(SpoolDirectory* directory, std::string path, UniqueFd fd)
+      : directory_(directory), path_(std::move(path)), fd_(std::move(fd)) {}
+
+  // Reserves room and writes at the end; takes a part back if it fails.
+  [[nodiscard]] absl::Status Extend(const std::string& bytes);
+  absl::Status Error(const char* what) const;
+
+  SpoolDirectory* const directory_;
+  const std::string path_;
+  UniqueFd fd_;
+  uint64_t begin_ = 0;  // of the first entry
+  uint64_t end_ = 0;
+};
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_AGENT_RELAY_SPOOL_FILE_H_

@@ -1,0 +1,164 @@
+#include "agent/relay/stream.h"
+
+#include <mutex>
+#include <utility>
+
+#include "agent/relay/limits.h"
+#include "base/credentials.h"
+#include "grpcpp/channel.h"
+#include "grpcpp/client_context.h"
+#include "grpcpp/support/client_callback.h"
+#include "proto/traincheck/v1/ingest.grpc.pb.h"
+
+namespace traincheck {
+
+absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeRelayChannel(
+    const std::string& address) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepalive.count());
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeout.count());
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  // Every open stream of ours may retry, so the channel's own back-off only
+  // has to be shorter. The minimum is also the time to connect.
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS,
+                   kFirstBackoff.count());
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMaxBackoff.count() / 2);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
+                   kKeepaliveTimeout.count());
+  // Compute nodes often have a proxy in their environment.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return MakeChannel(address, arguments);
+}
+
+// The reactor. It holds itself until OnDone, the loop's IngestStream holds it
+// too. While the loop may still write, the call has a hold, so that a write
+// is legal even when the stream is already broken.
+class IngestStream::Call final
+    : public grpc::ClientBidiReactor<v1::IngestRequest, v1::IngestReply> {
+ public:
+  static std::shared_ptr<Call> Start(
+      const std::shared_ptr<grpc::Channel>& channel, const v1::Hello& hello,
+      std::function<void()> wake) {
+    auto call = std::make_shared<Call>(channel, std::move(wake));
+    call->self_ = call;
+    *call->request_.mutable_hello() = hello;
+    call->stub_->async()->Stream(&call->context_, call.get());
+    call->AddHold();
+    call->StartWrite(&call->request_);
+    call->StartRead(&call->reply_);
+    call->StartCall();
+    return call;
+  }
+
+  Call(const std::shared_ptr<grpc::Channel>& channel,
+       std::function<void()> wake)
+      : stub_(v1::Ingest::NewStub(channel)), wake_(std::move(wake)) {}
+
+  // The loop's side.
+  News TakeNews() {
+    bool readable;
+    News news;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      news = std::exchange(news_, {});
+      readable = readable_;
+    }
+    if (!readable) DropHold();
+    return news;
+  }
+
+  bool writable() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return held_ && readable_ && !writing_;
+  }
+
+  void Send(v1::IngestRequest request) {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      writing_ = true;
+    }
+    request_ = std::move(request);
+    StartWrite(&request_);
+  }
+
+  void Abandon() {
+    context_.TryCancel();
+    DropHold();
+  }
+
+  // gRPC's side.
+  void OnWriteDone(bool ok) override {
+    // A failed write is followed by a failed read, which says it all.
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      writing_ = false;
+    }
+    wake_();
+  }
+
+  void OnReadDone(bool ok) override {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (ok) {
+        NoteReply();
+      } else {
+        readable_ = false;
+      }
+    }
+    if (ok) StartRead(&reply_);
+    wake_();
+  }
+
+  void OnDone(const grpc::Status& status) override {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      news_.ended =
+          absl::Status(static_cast<absl::StatusCode>(status.error_code()),
+                       status.error_message());
+    }
+    wake_();
+    self_.reset();
+  }
+
+ private:
+  void NoteReply() {
+    if (reply_.has_welcome()) {
+      news_.welcome = std::move(*reply_.mutable_welcome());
+    } else if (reply_.has_acknowledged()) {
+      news_.acknowledged = std::move(*reply_.mutable_acknowledged());
+    }
+  }
+
+  void DropHold() {
+    if (std::exchange(held_, false)) RemoveHold();
+  }
+
+  const std::unique_ptr<v1::Ingest::Stub> stub_;
+  const std::function<void()> wake_;
+  grpc::ClientContext context_;
+  v1::IngestRequest request_;  // gRPC's while writing_
+  v1::IngestReply reply_;      // gRPC's while readable_
+  std::shared_ptr<Call> self_;
+  bool held_ = true;  // the loop's
+
+  std::mutex mutex_;  // guards what follows
+  bool writing_ = true;
+  bool readable_ = true;
+  News news_;
+};
+
+IngestStream::IngestStream(const std::shared_ptr<grpc::Channel>& channel,
+                           const v1::Hello& hello, std::function<void()> wake)
+    : call_(Call::Start(channel, hello, std::move(wake))) {}
+
+IngestStream::~IngestStream() { call_->Abandon(); }
+
+IngestStream::News IngestStream::TakeNews() { return call_->TakeNews(); }
+
+bool IngestStream::writable() const { return call_->writable(); }
+
+void IngestStream::Send(v1::IngestRequest request) {
+  call_->Send(std::move(request));
+}
+
+}  // namespace traincheck

@@ -1,0 +1,194 @@
+#include "agent/ring/ring_reader.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+
+namespace traincheck {
+namespace {
+
+bool IsAligned(uint64_t position) { return position % kRecordAlignment == 0; }
+
+std::string CheckHandover(const RingHandover& handover) {
+  if (handover.magic != kRingMagic) return "the message is no ring handover";
+  if (handover.version != kRingVersion) {
+    return "ring version " + std::to_string(handover.version) +
+           ", this relay reads version " + std::to_string(kRingVersion);
+  }
+  if (handover.capacity_bytes < kMinRingBytes ||
+      handover.capacity_bytes > kMaxRingBytes ||
+      !std::has_single_bit(handover.capacity_bytes)) {
+    return "capacity " + std::to_string(handover.capacity_bytes) +
+           " is no power of two from " + std::to_string(kMinRingBytes) +
+           " to " + std::to_string(kMaxRingBytes);
+  }
+  return "";
+}
+
+// A file that can shrink could end this process by SIGBUS. Sealing works only
+// where the writer allowed it; elsewhere the size check has to do.
+void SealAgainstShrinking(int fd) { fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK); }
+
+std::string CheckFile(int fd, uint64_t capacity_bytes) {
+  struct stat status;
+  if (fstat(fd, &status) != 0) {
+    return std::string("fstat: ") + std::strerror(errno);
+  }
+  const uint64_t want = kRingHeaderBytes + capacity_bytes;
+  if (!S_ISREG(status.st_mode) ||
+      static_cast<uint64_t>(status.st_size) < want) {
+    return "the file has " + std::to_string(status.st_size) +
+           " bytes, the ring needs " + std::to_string(want);
+  }
+  return "";
+}
+
+}  // namespace
+
+std::unique_ptr<RingReader> RingReader::Map(int fd,
+                                            const RingHandover& handover,
+                                            std::string* error) {
+  SealAgainstShrinking(fd);
+  *error = CheckHandover(handover);
+  if (error->empty()) *error = CheckFile(fd, handover.capacity_bytes);
+  if (!error->empty()) return nullptr;
+  void* address = mmap(nullptr, kRingHeaderBytes + handover.capacity_bytes,
+                       PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (address == MAP_FAILED) {
+    *error = std::string("mmap: ") + std::strerror(errno);
+    return nullptr;
+  }
+  std::unique_ptr<RingReader> reader(
+      new RingReader(static_cast<RingHeader*>(address)));
+  reader->capacity_ = handover.capacity_bytes;
+  if (!reader->CheckHeader(handover, error)) return nullptr;
+  return reader;
+}
+
+RingReader::~RingReader() { munmap(header_, kRingHeaderBytes + capacity_); }
+
+bool RingReader::CheckHeader(const RingHandover& handover, std::string* error) {
+  if (header_->magic != handover.magic ||
+      header_->version != handover.version || header_->ring != handover.ring ||
+      header_->pid != handover.pid || header_->tid != handover.tid ||
+      header_->capacity_bytes != handover.capacity_bytes) {
+    *error = "the ring's header says something else than its handover";
+    return false;
+  }
+  ring_ = handover.ring;
+  tid_ = handover.tid;
+  const uint64_t tail = header_->tail.load(std::memory_order_relaxed);
+  head_ = read_ = released_ = tail;
+  if (!IsAligned(tail) || !Refresh()) {
+    *error = error_.empty() ? "the tail is not divisible by 8" : error_;
+    return false;
+  }
+  return true;
+}
+
+bool RingReader::Quarantine(const std::string& what) {
+  error_ = "ring " + std::to_string(ring_) + " of thread " +
+           std::to_string(tid_) + ": " + what;
+  return false;
+}
+
+bool RingReader::Refresh() {
+  if (quarantined()) return false;
+  const uint64_t head = header_->head.load(std::memory_order_acquire);
+  if (!IsAligned(head)) {
+    return Quarantine("head " + std::to_string(head) +
+                      " is not divisible by 8");
+  }
+  if (head < head_) {
+    return Quarantine("head went back from " + std::to_string(head_) + " to " +
+                      std::to_string(head));
+  }
+  if (head - released_ > capacity_) {
+    return Quarantine("head " + std::to_string(head) + " is more than " +
+                      std::to_string(capacity_) + " bytes ahead of tail " +
+                      std::to_string(released_));
+  }
+  head_ = head;
+  return true;
+}
+
+RingChunk RingReader::Take(size_t limit, std::string* out,
+                           const RecordVisitor& visit) {
+  RingChunk chunk = {read_, read_, 0};
+  limit -= limit % kRecordAlignment;
+  while (!quarantined() && read_ < head_ && limit > 0) {
+    // Up to the end of the data area: no record crosses it.
+    const uint64_t offset = read_ & (capacity_ - 1);
+    const uint64_t there = std::min(head_ - read_, capacity_ - offset);
+    const size_t size = std::min<uint64_t>(there, limit);
+    const size_t begin = out->size();
+    out->append(data() + offset, size);
+    const size_t whole =
+        Walk(std::string_view(*out).substr(begin), size < there, &chunk, visit);
+    out->resize(begin + whole);
+    read_ += whole;
+    limit -= whole;
+    if (whole < size) break;
+  }
+  chunk.to = read_;
+  return chunk;
+}
+
+size_t RingReader::Walk(std::string_view bytes, bool cut, RingChunk* chunk,
+                        const RecordVisitor& visit) {
+  RecordReader records(bytes);
+  size_t whole = 0;
+  while (records.Next()) {
+    whole += records.header().size_bytes;
+    if (records.type() != RecordType::kPadding) ++chunk->records;
+    visit(records);
+  }
+  if (records.ok()) return whole;
+  uint16_t size;
+  std::memcpy(&size, bytes.data() + whole, sizeof size);
+  const bool goes_on = cut && IsAligned(size) && size > bytes.size() - whole;
+  if (!goes_on) {
+    Quarantine("at position " + std::to_string(read_) + ": " + records.error());
+  }
+  return whole;
+}
+
+std::string RingReader::Peek(size_t limit) const {
+  std::string bytes;
+  uint64_t at = read_;
+  while (at < head_ && bytes.size() < limit) {
+    const uint64_t offset = at & (capacity_ - 1);
+    const size_t size = std::min<uint64_t>(
+        {head_ - at, capacity_ - offset, limit - bytes.size()});
+    bytes.append(data() + offset, size);
+    at += size;
+  }
+  return bytes;
+}
+
+void RingReader::Release(uint64_t position) {
+  if (position <= released_) return;
+  released_ = position;
+  header_->tail.store(position, std::memory_order_release);
+}
+
+void RingReader::Discard() {
+  const uint64_t head = header_->head.load(std::memory_order_acquire);
+  if (!IsAligned(head) || head < head_ || head - released_ > capacity_) return;
+  head_ = read_ = head;
+  Release(head);
+}
+
+RingCounters RingReader::counters() const {
+  const auto relaxed = std::memory_order_relaxed;
+  return {header_->head.load(relaxed), header_->offered_records.load(relaxed),
+          header_->committed_records.load(relaxed),
+          header_->dropped_records.load(relaxed)};
+}
+
+}  // namespace traincheck

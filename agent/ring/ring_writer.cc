@@ -1,0 +1,128 @@
+#include "agent/ring/ring_writer.h"
+
+#include <fcntl.h>
+#include <linux/memfd.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "proto/record_format.h"
+
+namespace traincheck {
+namespace {
+
+// By system call: glibc has the function since 2.27 only.
+int CreateMemfd() {
+  return static_cast<int>(syscall(SYS_memfd_create, "traincheck-ring",
+                                  MFD_CLOEXEC | MFD_ALLOW_SEALING));
+}
+
+}  // namespace
+
+std::unique_ptr<RingWriter> RingWriter::Create(uint32_t ring,
+                                               uint64_t capacity_bytes) {
+  const int fd = CreateMemfd();
+  if (fd < 0) return nullptr;
+  const size_t bytes = kRingHeaderBytes + capacity_bytes;
+  void* address = MAP_FAILED;
+  if (ftruncate(fd, static_cast<off_t>(bytes)) == 0) {
+    // A reader must never meet a file that became shorter (SIGBUS).
+    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+    address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  }
+  if (address == MAP_FAILED) {
+    const int error = errno;
+    close(fd);
+    errno = error;
+    return nullptr;
+  }
+  madvise(address, bytes, MADV_DONTFORK);
+  RingHeader* header = new (address) RingHeader{};
+  header->magic = kRingMagic;
+  header->version = kRingVersion;
+  header->ring = ring;
+  header->capacity_bytes = capacity_bytes;
+  header->pid = static_cast<uint32_t>(getpid());
+  header->tid = static_cast<uint32_t>(syscall(SYS_gettid));
+  return std::unique_ptr<RingWriter>(
+      new RingWriter(header, capacity_bytes, fd));
+}
+
+RingWriter::RingWriter(RingHeader* header, uint64_t capacity, int fd)
+    : header_(header), capacity_(capacity), fd_(fd) {}
+
+RingWriter::~RingWriter() {
+  CloseFile();
+  munmap(header_, kRingHeaderBytes + capacity_);
+}
+
+void RingWriter::CloseFile() {
+  if (fd_ >= 0) close(fd_);
+  fd_ = -1;
+}
+
+RingHandover RingWriter::handover() const {
+  return {header_->magic,          header_->version, header_->ring,
+          header_->capacity_bytes, header_->pid,     header_->tid};
+}
+
+bool RingWriter::Append(const void* record, size_t size) {
+  if (dropped_ != reported_drops_) [[unlikely]] {
+    ReportDrops();
+  }
+  header_->offered_records.store(++offered_, std::memory_order_relaxed);
+  char* at = Place(size);
+  if (at == nullptr) [[unlikely]] {
+    header_->dropped_records.store(++dropped_, std::memory_order_relaxed);
+    return false;
+  }
+  Publish(record, size, at);
+  return true;
+}
+
+bool RingWriter::TryAppend(const void* record, size_t size) {
+  char* at = Place(size);
+  if (at == nullptr) return false;
+  header_->offered_records.store(++offered_, std::memory_order_relaxed);
+  Publish(record, size, at);
+  return true;
+}
+
+char* RingWriter::Place(size_t size) {
+  const uint64_t left = capacity_ - (head_ & (capacity_ - 1));
+  const uint64_t padding = size > left ? left : 0;
+  const uint64_t need = padding + size;
+  if (head_ - known_tail_ + need > capacity_) {
+    const uint64_t tail = header_->tail.load(std::memory_order_acquire);
+    // A tail that makes no sense is a full ring.
+    if (tail > head_ || head_ - tail + need > capacity_) return nullptr;
+    known_tail_ = tail;
+  }
+  if (padding > 0) {
+    const RecordHeader filler = {static_cast<uint16_t>(padding),
+                                 static_cast<uint8_t>(RecordType::kPadding), 0,
+                                 0};
+    std::memcpy(At(head_), &filler, sizeof filler);
+    head_ += padding;
+  }
+  return At(head_);
+}
+
+void RingWriter::Publish(const void* record, size_t size, char* at) {
+  std::memcpy(at, record, size);
+  head_ += size;
+  header_->committed_records.store(++committed_, std::memory_order_relaxed);
+  header_->head.store(head_, std::memory_order_release);
+}
+
+void RingWriter::ReportDrops() {
+  const DropsRecord drops = {
+      {sizeof drops, static_cast<uint8_t>(RecordType::kDrops), 0, 0}, dropped_};
+  if (TryAppend(&drops, sizeof drops)) reported_drops_ = dropped_;
+}
+
+}  // namespace traincheck

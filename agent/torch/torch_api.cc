@@ -1,0 +1,115 @@
+#include "agent/torch/torch_api.h"
+
+namespace traincheck {
+namespace {
+
+// Attribute by a dotted path; none without an exception.
+Ref Path(PyObject* object, std::initializer_list<const char*> names) {
+  Ref at = Ref::Borrow(object);
+  for (const char* name : names) {
+    if (at) at = Attribute(at.get(), name);
+  }
+  return at;
+}
+
+void CallMethod(PyObject* object, const char* name, int nones) {
+  const Ref method = Attribute(object, name);
+  PyObject* const arguments[] = {Py_None, Py_None, Py_None};
+  const Ref result(
+      method ? PyObject_Vectorcall(method.get(), arguments, nones, nullptr)
+             : nullptr);
+  if (!result) PyErr_Clear();
+}
+
+}  // namespace
+
+TorchApi& TorchApi::Get() {
+  static auto* api = new TorchApi;
+  return *api;
+}
+
+std::string TorchApi::Bind(PyObject* torch) {
+  TorchApi& api = Get();
+  api.is_grad_enabled_ = Question(Path(torch, {"is_grad_enabled"}));
+  api.current_graph_task_id_ =
+      Question(Path(torch, {"_C", "_current_graph_task_id"}));
+  api.disable_torch_function_ = Path(torch, {"_C", "DisableTorchFunction"});
+  api.tensor_type_ = Path(torch, {"Tensor"});
+  api.plain_dispatch_ = Path(torch, {"Tensor", "__torch_dispatch__"});
+  api.strided_ = Path(torch, {"strided"});
+  if (!api.is_grad_enabled_) return "torch.is_grad_enabled";
+  if (!api.current_graph_task_id_) return "torch._C._current_graph_task_id";
+  if (!api.disable_torch_function_) return "torch._C.DisableTorchFunction";
+  if (!api.tensor_type_ || !PyType_Check(api.tensor_type_.get())) {
+    return "torch.Tensor";
+  }
+  if (!api.strided_) return "torch.strided";
+  return "";
+}
+
+TorchApi::Question::Question(Ref function) : function_(std::move(function)) {
+  if (!function_ || !PyCFunction_Check(function_.get()) ||
+      PyCFunction_GetFlags(function_.get()) != METH_NOARGS) {
+    return;
+  }
+  c_function_ = PyCFunction_GetFunction(function_.get());
+  c_self_ = PyCFunction_GetSelf(function_.get());
+}
+
+Ref TorchApi::Question::Ask() const {
+  if (!function_) return Ref();
+  Ref answer(c_function_ != nullptr
+                 ? c_function_(c_self_, nullptr)
+                 : PyObject_Vectorcall(function_.get(), nullptr, 0, nullptr));
+  if (!answer) PyErr_Clear();
+  return answer;
+}
+
+bool TorchApi::GradEnabled() {
+  return Get().is_grad_enabled_.Ask().get() == Py_True;
+}
+
+bool TorchApi::InGraphTask() {
+  const Ref answer = Get().current_graph_task_id_.Ask();
+  const long id = answer ? PyLong_AsLong(answer.get()) : -1;
+  if (PyErr_Occurred() != nullptr) PyErr_Clear();
+  return id >= 0;
+}
+
+bool TorchApi::IsTensor(PyObject* value) {
+  PyObject* type = Get().tensor_type_.get();
+  return type != nullptr &&
+         PyType_IsSubtype(Py_TYPE(value),
+                          reinterpret_cast<PyTypeObject*>(type)) != 0;
+}
+
+bool TorchApi::IsPlainTensor(PyObject* value) {
+  if (!IsTensor(value)) return false;
+  auto* type = reinterpret_cast<PyObject*>(Py_TYPE(value));
+  if (type == Get().tensor_type_.get()) return true;
+  const Ref dispatch = Attribute(type, "__torch_dispatch__");
+  return dispatch.get() == Get().plain_dispatch_.get();
+}
+
+bool TorchApi::IsStrided(PyObject* layout) {
+  return layout != nullptr && layout == Get().strided_.get();
+}
+
+TorchApi::WithoutOverrides::WithoutOverrides() {
+  PyObject* type = Get().disable_torch_function_.get();
+  if (type == nullptr) return;
+  guard_ = Ref(PyObject_Vectorcall(type, nullptr, 0, nullptr));
+  if (guard_) {
+    CallMethod(guard_.get(), "__enter__", 0);
+  } else {
+    PyErr_Clear();
+  }
+}
+
+TorchApi::WithoutOverrides::~WithoutOverrides() {
+  if (!guard_) return;
+  const SavedException exception;
+  CallMethod(guard_.get(), "__exit__", 3);
+}
+
+}  // namespace traincheck

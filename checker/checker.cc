@@ -1,0 +1,122 @@
+#include "checker/checker.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "checker/coverage.h"
+#include "checker/violation_book.h"
+#include "invariants/relations/registry.h"
+#include "invariants/run_reader.h"
+
+namespace traincheck {
+
+namespace {
+
+bool Applies(const Invariant& invariant, const std::string& experiment) {
+  if (invariant.scope == Scope::kGeneral) return true;
+  return std::find(invariant.experiments.begin(), invariant.experiments.end(),
+                   experiment) != invariant.experiments.end();
+}
+
+// The rules of one relation, judged.
+class RelationCheck : private RuleSink {
+ public:
+  RelationCheck(const Relation& relation, std::vector<Rule> rules,
+                Coverage* coverage, ViolationBook* book)
+      : rules_(std::move(rules)), coverage_(coverage), book_(book) {
+    for (size_t i = 0; i < rules_.size(); ++i) {
+      numbers_.push_back(coverage_->AddRule());
+    }
+    evaluator_ = relation.NewEvaluator(rules_, this);
+  }
+
+  RunObserver* evaluator() { return evaluator_.get(); }
+
+ private:
+  void OnVerdict(const Verdict& verdict) override {
+    coverage_->Add(numbers_[verdict.rule], verdict);
+    book_->Add(*rules_[verdict.rule].invariant, verdict);
+  }
+
+  const std::vector<Rule> rules_;
+  std::vector<size_t> numbers_;  // in coverage_
+  Coverage* const coverage_;
+  ViolationBook* const book_;
+  std::unique_ptr<RunObserver> evaluator_;
+};
+
+}  // namespace
+
+class Checker::Impl {
+ public:
+  Impl(const std::string& run, const std::string& experiment,
+       const InvariantSet& set)
+      : invariants_(set.invariants), book_(run) {
+    std::vector<RunObserver*> observers;
+    for (const Relation* relation : Relations()) {
+      std::vector<Rule> rules;
+      for (const Invariant& invariant : invariants_) {
+        if (invariant.relation != relation->name()) continue;
+        if (!Applies(invariant, experiment)) {
+          ++not_applied_;
+          continue;
+        }
+        // Sets are checked when they are read; one that was not has rules
+        // that hold always instead of rules that do not apply.
+        auto precondition = Precondition::FromJson(invariant.precondition, "");
+        rules.push_back({&invariant, precondition.ok()
+                                         ? *std::move(precondition)
+                                         : Precondition()});
+      }
+      checks_.push_back(std::make_unique<RelationCheck>(
+          *relation, std::move(rules), &coverage_, &book_));
+      observers.push_back(checks_.back()->evaluator());
+    }
+    reader_ = std::make_unique<RunReader>(std::move(observers));
+  }
+
+  RunReader& reader() { return *reader_; }
+  ViolationBook& book() { return book_; }
+
+  CheckSummary Summary() const {
+    CheckSummary summary;
+    coverage_.Summarize(&summary);
+    summary.not_applied = not_applied_;
+    return summary;
+  }
+
+ private:
+  const std::vector<Invariant> invariants_;
+  Coverage coverage_;
+  ViolationBook book_;
+  std::vector<std::unique_ptr<RelationCheck>> checks_;
+  std::unique_ptr<RunReader> reader_;
+  uint32_t not_applied_ = 0;
+};
+
+Checker::Checker(const std::string& run, const std::string& experiment,
+                 const InvariantSet& set)
+    : impl_(std::make_unique<Impl>(run, experiment, set)) {}
+
+Checker::~Checker() = default;
+
+void Checker::Consume(uint32_t process, const StoredBatch& batch) {
+  impl_->reader().Consume(process, batch);
+}
+
+void Checker::EndProcess(uint32_t process, ProcessEnd end) {
+  impl_->reader().EndProcess(process, end);
+}
+
+void Checker::EndRun() {
+  impl_->reader().EndRun();
+  impl_->book().EndRun();
+}
+
+std::vector<Violation> Checker::TakeChanges() {
+  return impl_->book().TakeChanges();
+}
+
+CheckSummary Checker::Summary() const { return impl_->Summary(); }
+
+}  // namespace traincheck

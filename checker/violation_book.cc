@@ -1,0 +1,173 @@
+#include "checker/violation_book.h"
+
+#include <algorithm>
+
+#include "invariants/hash.h"
+#include "invariants/relations/words.h"
+
+namespace traincheck {
+
+namespace {
+
+// A rule that a unit breaks and keeps in turn has this many violations of its
+// own; the last takes what follows.
+constexpr uint32_t kMaxStretches = 64;
+
+void AddAll(const std::vector<std::string>& from,
+            std::vector<std::string>* to) {
+  for (const std::string& text : from) AddOnce(text, to);
+}
+
+bool Overlap(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
+  return std::any_of(a.begin(), a.end(), [&b](int32_t rank) {
+    return std::find(b.begin(), b.end(), rank) != b.end();
+  });
+}
+
+}  // namespace
+
+void ViolationBook::Add(const Invariant& invariant, const Verdict& verdict) {
+  if (verdict.outcome == Outcome::kUnknown) return;
+  const StretchKey key(verdict.attempt, invariant.id, verdict.unit);
+  if (verdict.outcome == Outcome::kPass) {
+    const auto found = stretches_.find(key);
+    if (found != stretches_.end()) Pass(verdict, &found->second);
+    return;
+  }
+  Violate(invariant, verdict, &stretches_[key]);
+}
+
+void ViolationBook::Pass(const Verdict& verdict, Stretch* stretch) {
+  if (!stretch->open || stretch->number >= kMaxStretches) return;
+  Part& part = entries_.at(stretch->key).parts.at(stretch->part);
+  if (verdict.step <= part.last_step) return;
+  stretch->open = false;
+  part.open = false;
+  changed_.insert(stretch->key);
+}
+
+void ViolationBook::Violate(const Invariant& invariant, const Verdict& verdict,
+                            Stretch* stretch) {
+  if (!stretch->open) Start(invariant, verdict, stretch);
+  Part& part = entries_.at(stretch->key).parts.at(stretch->part);
+  if (verdict.again) {
+    if (part.label == verdict.label) part.finding = verdict.finding;
+  } else {
+    ++part.count;
+    part.last_step = std::max(part.last_step, verdict.step);
+  }
+  changed_.insert(stretch->key);
+  if (!verdict.across_ranks) TouchDisagreements(verdict.attempt, verdict.step);
+}
+
+void ViolationBook::Start(const Invariant& invariant, const Verdict& verdict,
+                          Stretch* stretch) {
+  stretch->open = true;
+  ++stretch->number;
+  stretch->key = Key(verdict.attempt, invariant.id, verdict.label,
+                     verdict.across_ranks ? RankWords(verdict.ranks) : "");
+  stretch->part = PartKey(verdict.ranks, verdict.unit);
+  Entry& entry = entries_[stretch->key];
+  entry.invariant = &invariant;
+  entry.attempt = verdict.attempt;
+  entry.across_ranks = verdict.across_ranks;
+  Part& part = entry.parts[stretch->part];
+  part.ranks = verdict.ranks;
+  part.label = verdict.label;
+  part.first_step = part.last_step = verdict.step;
+  part.finding = verdict.finding;
+  if (verdict.across_ranks) {
+    disagreements_.emplace(std::pair(verdict.attempt, verdict.step),
+                           stretch->key);
+  }
+}
+
+void ViolationBook::TouchDisagreements(uint32_t attempt, int64_t step) {
+  const auto range = disagreements_.equal_range({attempt, step});
+  for (auto it = range.first; it != range.second; ++it) {
+    changed_.insert(it->second);
+  }
+}
+
+void ViolationBook::EndRun() {
+  for (auto& [key, entry] : entries_) {
+    for (auto& [unit, part] : entry.parts) part.open = false;
+    changed_.insert(key);
+  }
+  for (auto& [key, stretch] : stretches_) stretch.open = false;
+}
+
+std::vector<Violation> ViolationBook::TakeChanges() {
+  std::vector<Violation> changes;
+  for (const Key& key : changed_) {
+    changes.push_back(Render(key, entries_.at(key)));
+  }
+  changed_.clear();
+  return changes;
+}
+
+Violation ViolationBook::Render(const Key& key, const Entry& entry) const {
+  Violation violation;
+  violation.run = run_;
+  violation.attempt = entry.attempt;
+  violation.invariant_id = entry.invariant->id;
+  violation.relation = entry.invariant->relation;
+  violation.text = entry.invariant->text;
+  violation.id = HashText(run_ + "\n" + std::to_string(entry.attempt) + "\n" +
+                          entry.invariant->id + "\n" + std::get<2>(key) + "\n" +
+                          std::get<3>(key));
+  violation.open = false;
+  std::set<int32_t> ranks;
+  for (const auto& [unit, part] : entry.parts) {
+    const bool first = !violation.first_step;
+    violation.first_step =
+        first ? part.first_step
+              : std::min(*violation.first_step, part.first_step);
+    violation.last_step =
+        first ? part.last_step : std::max(*violation.last_step, part.last_step);
+    violation.count += part.count;
+    violation.open |= part.open;
+    ranks.insert(part.ranks.begin(), part.ranks.end());
+    AddAll(part.finding.apis, &violation.apis);
+    AddAll(part.finding.variables, &violation.variables);
+    AddAll(part.finding.sites, &violation.sites);
+    AddAll(part.finding.evidence, &violation.evidence);
+    if (first) {
+      violation.expected = part.finding.expected;
+      violation.seen = part.finding.seen;
+    }
+  }
+  violation.ranks.assign(ranks.begin(), ranks.end());
+  if (entry.across_ranks) AddCompanions(entry, &violation);
+  return violation;
+}
+
+// What the ranks broke, each for itself, in the step in which they began to
+// disagree: most often the reason.
+void ViolationBook::AddCompanions(const Entry& entry,
+                                  Violation* violation) const {
+  const auto begin = entries_.lower_bound(Key(entry.attempt, "", "", ""));
+  for (auto it = begin;
+       it != entries_.end() && it->second.attempt == entry.attempt; ++it) {
+    const Entry& other = it->second;
+    if (other.across_ranks) continue;
+    std::set<int32_t> ranks;
+    const Finding* finding = nullptr;
+    for (const auto& [unit, part] : other.parts) {
+      if (part.first_step > *violation->first_step ||
+          part.last_step < *violation->first_step ||
+          !Overlap(part.ranks, violation->ranks)) {
+        continue;
+      }
+      ranks.insert(part.ranks.begin(), part.ranks.end());
+      if (!finding) finding = &part.finding;
+    }
+    if (!finding) continue;
+    AddOnce(finding->seen + " on " + RankWords({ranks.begin(), ranks.end()}) +
+                "; the reference runs always do it",
+            &violation->evidence);
+    AddAll(finding->evidence, &violation->evidence);
+  }
+}
+
+}  // namespace traincheck

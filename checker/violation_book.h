@@ -1,0 +1,86 @@
+// Turns the verdicts of a run into violations: joins the windows of a stretch,
+// the ranks that show the same, and adds to a disagreement of ranks what the
+// same step broke within them.
+//
+// The book is the same at the end however verdicts of different units
+// interleave; verdicts of one unit come in order.
+//
+// Threads: one object, one thread at a time.
+#ifndef TRAINCHECK_CHECKER_VIOLATION_BOOK_H_
+#define TRAINCHECK_CHECKER_VIOLATION_BOOK_H_
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "checker/checker.h"
+#include "invariants/relations/relation.h"
+
+namespace traincheck {
+
+class ViolationBook {
+ public:
+  explicit ViolationBook(const std::string& run) : run_(run) {}
+
+  // REQUIRES: `invariant` outlives the book.
+  void Add(const Invariant& invariant, const Verdict& verdict);
+  // Every stretch has ended.
+  void EndRun();
+  // Violations new or changed since the last call, by id of their rule.
+  std::vector<Violation> TakeChanges();
+
+ private:
+  // Attempt, rule, first window, ranks compared ("": within ranks).
+  using Key = std::tuple<uint32_t, std::string, std::string, std::string>;
+
+  // What one unit shows of a violation.
+  struct Part {
+    std::vector<int32_t> ranks;
+    std::string label;  // of the first window
+    int64_t first_step = 0;
+    int64_t last_step = 0;
+    uint64_t count = 0;
+    bool open = true;
+    Finding finding;  // of the first window
+  };
+  using PartKey = std::pair<std::vector<int32_t>, uint64_t>;  // ranks, unit
+
+  struct Entry {
+    const Invariant* invariant = nullptr;
+    uint32_t attempt = 0;
+    bool across_ranks = false;
+    std::map<PartKey, Part> parts;
+  };
+
+  // The stretches of one unit under one rule.
+  struct Stretch {
+    Key key;
+    PartKey part;
+    bool open = false;
+    uint32_t number = 0;
+  };
+  using StretchKey = std::tuple<uint32_t, std::string, uint64_t>;
+
+  void Violate(const Invariant& invariant, const Verdict& verdict,
+               Stretch* stretch);
+  void Start(const Invariant& invariant, const Verdict& verdict,
+             Stretch* stretch);
+  void Pass(const Verdict& verdict, Stretch* stretch);
+  void TouchDisagreements(uint32_t attempt, int64_t step);
+  Violation Render(const Key& key, const Entry& entry) const;
+  void AddCompanions(const Entry& entry, Violation* violation) const;
+
+  const std::string run_;
+  std::map<Key, Entry> entries_;
+  std::map<StretchKey, Stretch> stretches_;
+  // Disagreements of ranks by attempt and first step.
+  std::multimap<std::pair<uint32_t, int64_t>, Key> disagreements_;
+  std::set<Key> changed_;
+};
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_CHECKER_VIOLATION_BOOK_H_

@@ -1,0 +1,187 @@
+#include "ctl/client.h"
+
+#include <optional>
+#include <utility>
+
+#include "base/credentials.h"
+#include "grpcpp/grpcpp.h"
+#include "proto/traincheck/v1/control.grpc.pb.h"
+
+namespace traincheck::ctl {
+namespace {
+
+// A set with its exchange form travels in one message.
+constexpr int kMaxMessageBytes = 64 << 20;
+// A daemon that comes back is met within this time.
+constexpr int kMaxBackoffMs = 1000;
+
+grpc::ChannelArguments ChannelOptions() {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  arguments.SetMaxSendMessageSize(kMaxMessageBytes);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMaxBackoffMs);
+  // http_proxy must not lead loopback traffic out of the machine.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return arguments;
+}
+
+absl::Status ToAbsl(const grpc::Status& status) {
+  if (status.ok()) return absl::OkStatus();
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+    return absl::UnavailableError("no answer in time");
+  }
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
+                      status.error_message());
+}
+
+}  // namespace
+
+struct Client::Impl {
+  std::unique_ptr<v1::Control::Stub> stub;
+  std::chrono::milliseconds answer_timeout;
+
+  void SetDeadline(grpc::ClientContext* context) const {
+    context->set_deadline(std::chrono::system_clock::now() + answer_timeout);
+  }
+
+  template <typename Reply, typename Request>
+  absl::StatusOr<Reply> Call(grpc::Status (v1::Control::Stub::*method)(
+                                 grpc::ClientContext*, const Request&, Reply*),
+                             const Request& request) {
+    grpc::ClientContext context;
+    SetDeadline(&context);
+    Reply reply;
+    absl::Status status =
+        ToAbsl((stub.get()->*method)(&context, request, &reply));
+    if (!status.ok()) return status;
+    return reply;
+  }
+
+  template <typename Reply, typename Request>
+  absl::StatusOr<std::vector<Reply>> Collect(
+      std::unique_ptr<grpc::ClientReader<Reply>> (v1::Control::Stub::*method)(
+          grpc::ClientContext*, const Request&),
+      const Request& request) {
+    grpc::ClientContext context;
+    SetDeadline(&context);
+    auto reader = (stub.get()->*method)(&context, request);
+    std::vector<Reply> replies;
+    Reply reply;
+    while (reader->Read(&reply)) replies.push_back(std::move(reply));
+    absl::Status status = ToAbsl(reader->Finish());
+    if (!status.ok()) return status;
+    return replies;
+  }
+};
+
+Client::Client(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Client::~Client() = default;
+
+absl::StatusOr<std::unique_ptr<Client>> Client::Make(
+    const std::string& address, std::chrono::milliseconds answer_timeout) {
+  auto channel = MakeChannel(address, ChannelOptions());
+  if (!channel.ok()) return channel.status();
+  auto impl = std::make_unique<Impl>();
+  impl->stub = v1::Control::NewStub(*channel);
+  impl->answer_timeout = answer_timeout;
+  return std::unique_ptr<Client>(new Client(std::move(impl)));
+}
+
+absl::StatusOr<v1::ServerStatus> Client::GetStatus() {
+  return impl_->Call(&v1::Control::Stub::GetStatus, v1::GetStatusRequest());
+}
+
+absl::StatusOr<std::vector<v1::Run>> Client::ListRuns() {
+  return impl_->Collect(&v1::Control::Stub::ListRuns, v1::ListRunsRequest());
+}
+
+absl::StatusOr<v1::Run> Client::GetRun(const std::string& run) {
+  v1::GetRunRequest request;
+  request.set_run(run);
+  return impl_->Call(&v1::Control::Stub::GetRun, request);
+}
+
+absl::StatusOr<std::vector<v1::SetSummary>> Client::ListSets() {
+  return impl_->Collect(&v1::Control::Stub::ListSets, v1::ListSetsRequest());
+}
+
+absl::StatusOr<v1::SetDetail> Client::GetSet(const std::string& name) {
+  v1::GetSetRequest request;
+  request.set_name(name);
+  return impl_->Call(&v1::Control::Stub::GetSet, request);
+}
+
+absl::StatusOr<v1::SetSummary> Client::ImportSet(const std::string& name,
+                                                 const std::string& json) {
+  v1::ImportSetRequest request;
+  request.set_name(name);
+  request.set_json(json);
+  return impl_->Call(&v1::Control::Stub::ImportSet, request);
+}
+
+absl::StatusOr<v1::Invariant> Client::GetInvariant(const std::string& id) {
+  v1::GetInvariantRequest request;
+  request.set_id(id);
+  return impl_->Call(&v1::Control::Stub::GetInvariant, request);
+}
+
+absl::StatusOr<std::vector<v1::Violation>> Client::ListViolations(
+    const std::string& run) {
+  v1::ListViolationsRequest request;
+  request.set_run(run);
+  return impl_->Collect(&v1::Control::Stub::ListViolations, request);
+}
+
+absl::StatusOr<v1::Violation> Client::GetViolation(const std::string& id) {
+  v1::GetViolationRequest request;
+  request.set_id(id);
+  return impl_->Call(&v1::Control::Stub::GetViolation, request);
+}
+
+absl::StatusOr<v1::InferResult> Client::Infer(
+    const v1::InferRequest& request,
+    const std::function<void(const v1::InferProgress&)>& on_progress) {
+  grpc::ClientContext context;
+  auto reader = impl_->stub->Infer(&context, request);
+  std::optional<v1::InferResult> result;
+  v1::InferProgress progress;
+  while (reader->Read(&progress)) {
+    if (progress.has_result()) {
+      result = progress.result();
+    } else {
+      on_progress(progress);
+    }
+  }
+  if (absl::Status status = ToAbsl(reader->Finish()); !status.ok()) {
+    return status;
+  }
+  if (!result) return absl::InternalError("the job ended without a result");
+  return *std::move(result);
+}
+
+struct ViolationStream::Impl {
+  v1::Control::Stub* stub;
+  v1::WatchViolationsRequest request;
+  grpc::ClientContext context;
+};
+
+ViolationStream::ViolationStream(Client* client, const std::string& run)
+    : impl_(std::make_unique<Impl>()) {
+  impl_->stub = client->impl_->stub.get();
+  impl_->request.set_run(run);
+}
+
+ViolationStream::~ViolationStream() = default;
+
+absl::Status ViolationStream::Read(
+    const std::function<void(const v1::Violation&)>& on_violation) {
+  auto reader = impl_->stub->WatchViolations(&impl_->context, impl_->request);
+  v1::Violation violation;
+  while (reader->Read(&violation)) on_violation(violation);
+  return ToAbsl(reader->Finish());
+}
+
+void ViolationStream::Cancel() { impl_->context.TryCancel(); }
+
+}  // namespace traincheck::ctl

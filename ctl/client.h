@@ -1,0 +1,84 @@
+// The control service as plain calls: the one file of traincheckctl that
+// speaks gRPC. Statuses keep the server's code and message; Unavailable means
+// that nobody answered in time.
+//
+// Threads: all methods may be called from any thread.
+#ifndef TRAINCHECK_CTL_CLIENT_H_
+#define TRAINCHECK_CTL_CLIENT_H_
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/traincheck/v1/control.pb.h"
+
+namespace traincheck::ctl {
+
+class Client {
+ public:
+  // How long a single answer may take.
+  static constexpr std::chrono::milliseconds kAnswerTimeout{10'000};
+
+  // Connects with the first call. Fails for an address that base/credentials
+  // refuses.
+  static absl::StatusOr<std::unique_ptr<Client>> Make(
+      const std::string& address,
+      std::chrono::milliseconds answer_timeout = kAnswerTimeout);
+  ~Client();
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  absl::StatusOr<v1::ServerStatus> GetStatus();
+  absl::StatusOr<std::vector<v1::Run>> ListRuns();
+  absl::StatusOr<v1::Run> GetRun(const std::string& run);
+  absl::StatusOr<std::vector<v1::SetSummary>> ListSets();
+  absl::StatusOr<v1::SetDetail> GetSet(const std::string& name);
+  absl::StatusOr<v1::SetSummary> ImportSet(const std::string& name,
+                                           const std::string& json);
+  absl::StatusOr<v1::Invariant> GetInvariant(const std::string& id);
+  // Empty run: of all runs.
+  absl::StatusOr<std::vector<v1::Violation>> ListViolations(
+      const std::string& run);
+  absl::StatusOr<v1::Violation> GetViolation(const std::string& id);
+
+  // Without a time limit; on_progress sees every message but the result.
+  absl::StatusOr<v1::InferResult> Infer(
+      const v1::InferRequest& request,
+      const std::function<void(const v1::InferProgress&)>& on_progress);
+
+ private:
+  friend class ViolationStream;
+  struct Impl;
+  explicit Client(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// One WatchViolations call. The client must outlive it.
+class ViolationStream {
+ public:
+  // Empty run: of all runs.
+  ViolationStream(Client* client, const std::string& run);
+  ~ViolationStream();
+  ViolationStream(const ViolationStream&) = delete;
+  ViolationStream& operator=(const ViolationStream&) = delete;
+
+  // Calls on_violation until the stream ends: OK if the server has no more to
+  // send, Cancelled after Cancel. Call once.
+  absl::Status Read(
+      const std::function<void(const v1::Violation&)>& on_violation);
+
+  // From any thread; Read returns soon.
+  void Cancel();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace traincheck::ctl
+
+#endif  // TRAINCHECK_CTL_CLIENT_H_

@@ -1,0 +1,34 @@
+// The options that `run` and `env` share.
+#ifndef TRAINCHECK_CTL_COMMANDS_MONITORING_FLAGS_H_
+#define TRAINCHECK_CTL_COMMANDS_MONITORING_FLAGS_H_
+
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "ctl/text/run_id.h"
+
+namespace traincheck::ctl {
+
+// Adds --experiment, --run, --collect and --check to `command`; Options has
+// experiment, run, collect and check_set, and outlives the parsing.
+template <typename Options>
+void AddMonitoringFlags(CLI::App* command, Options* options) {
+  command->add_option("--experiment", options->experiment,
+                      "Name of what is trained (default: the script's name)");
+  command
+      ->add_option("--run", options->run,
+                   "Id of this run, new on the server (default: made up)")
+      ->check([](const std::string& id) {
+        return std::string(CheckRunId(id).message());
+      });
+  CLI::Option* collect = command->add_flag(
+      "--collect", options->collect, "Record everything: a reference run");
+  command
+      ->add_option("--check", options->check_set,
+                   "Check against this set while it trains")
+      ->excludes(collect);
+}
+
+}  // namespace traincheck::ctl
+
+#endif  // TRAINCHECK_CTL_COMMANDS_MONITORING_FLAGS_H_

@@ -1,0 +1,56 @@
+#include <chrono>
+#include <cmath>
+#include <memory>
+
+#include "ctl/commands/commands.h"
+#include "ctl/commands/monitoring_flags.h"
+#include "ctl/exit_codes.h"
+#include "ctl/report.h"
+#include "ctl/run/training_run.h"
+
+namespace traincheck::ctl {
+namespace {
+
+constexpr double kMaxDrainTimeoutS = 86400;
+
+struct Options {
+  TrainingRunOptions training;
+  double drain_timeout_s = 60;
+};
+
+int Run(const Context& context, Options options) {
+  if (context.command.empty()) {
+    Complain("run: the training's command line goes after \"--\"");
+    return kExitUsage;
+  }
+  TrainingRunOptions& training = options.training;
+  if (training.fail_on_violation && training.check_set.empty()) {
+    Complain("run: --fail-on-violation needs --check SET");
+    return kExitUsage;
+  }
+  training.server = context.server;
+  training.command = context.command;
+  training.drain_timeout =
+      std::chrono::milliseconds(std::llround(options.drain_timeout_s * 1000));
+  return RunTraining(training);
+}
+
+}  // namespace
+
+void AddRun(CLI::App* app, const Context* context, Action* action) {
+  CLI::App* run = app->add_subcommand(
+      "run", "Starts a training under the agent: run [OPTIONS] -- COMMAND...");
+  auto options = std::make_shared<Options>();
+  AddMonitoringFlags(run, &options->training);
+  run->add_flag("--require-server", options->training.require_server,
+                "Do not start without the server (exit code 4)");
+  run->add_flag("--fail-on-violation", options->training.fail_on_violation,
+                "Exit code 10 if the training succeeds with violations");
+  run->add_option("--drain-timeout", options->drain_timeout_s,
+                  "Seconds to wait for the verdict afterwards")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, kMaxDrainTimeoutS));
+  run->callback([=] { *action = [=] { return Run(*context, *options); }; });
+}
+
+}  // namespace traincheck::ctl

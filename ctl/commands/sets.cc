@@ -1,0 +1,41 @@
+#include <memory>
+
+#include "ctl/commands/commands.h"
+#include "ctl/commands/query.h"
+#include "ctl/render/set.h"
+
+namespace traincheck::ctl {
+namespace {
+
+int List(const Context& context) {
+  using Sets = std::vector<v1::SetSummary>;
+  return Query<Sets>(context, [](Client& client) { return client.ListSets(); },
+                     {SetsTable, [](const Sets& sets) {
+                        return PrettyJson(ArrayOf(sets, SetRowJson));
+                      }});
+}
+
+int Show(const Context& context, const std::string& name) {
+  return Query<v1::SetDetail>(
+      context, [&](Client& client) { return client.GetSet(name); },
+      {SetDetailText, [](const v1::SetDetail& set) {
+         return PrettyJson(SetDetailJson(set));
+       }});
+}
+
+}  // namespace
+
+void AddSets(CLI::App* app, const Context* context, Action* action) {
+  CLI::App* group = app->add_subcommand("sets", "Sets of invariants");
+  group->require_subcommand(1);
+
+  CLI::App* list = group->add_subcommand("list", "All sets");
+  list->callback([=] { *action = [=] { return List(*context); }; });
+
+  CLI::App* show = group->add_subcommand("show", "One set with its invariants");
+  auto name = std::make_shared<std::string>();
+  show->add_option("NAME", *name, "Set")->required();
+  show->callback([=] { *action = [=] { return Show(*context, *name); }; });
+}
+
+}  // namespace traincheck::ctl

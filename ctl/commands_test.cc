@@ -1,0 +1,278 @@
+// Every command but `run`, as a process, against a server with canned data.
+#include <fstream>
+
+#include "ctl/testing/fake_control.h"
+#include "ctl/testing/process.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+namespace traincheck::ctl {
+namespace {
+
+using testing::HasSubstr;
+using Json = nlohmann::json;
+
+// A port of loopback on which nothing listens: "discard" on a system port.
+constexpr char kNobody[] = "127.0.0.1:9";
+
+class CommandsTest : public testing::Test {
+ protected:
+  CommandsTest() {
+    server_.Edit([](FakeData& data) {
+      data.status.set_version("0.1");
+      v1::Run run;
+      run.set_id("r1");
+      data.runs.push_back(run);
+      v1::SetDetail set;
+      set.mutable_summary()->set_name("s1");
+      set.set_json("{\"name\": \"s1\"}\n");
+      set.add_invariants()->set_id("i1");
+      data.sets.push_back(set);
+      v1::Violation violation;
+      violation.set_id("v1");
+      violation.set_run("r1");
+      data.violations.push_back(violation);
+    });
+  }
+
+  ProcessResult Run(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"--server", server_.address()});
+    return RunProcess(Ctl(arguments));
+  }
+
+  Json RunJson(std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), {"-o", "json"});
+    const ProcessResult result = Run(arguments);
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_EQ(result.err, "");
+    return Json::parse(result.out, nullptr, false);
+  }
+
+  FakeControl server_;
+};
+
+TEST_F(CommandsTest, RunsListAndShow) {
+  EXPECT_EQ(RunJson({"runs", "list"})[0]["id"], "r1");
+  EXPECT_EQ(RunJson({"runs", "show", "r1"})["processes"], Json::array());
+  EXPECT_THAT(Run({"runs", "list"}).out, HasSubstr("EXPERIMENT"));
+  EXPECT_THAT(Run({"runs", "show", "r1"}).out, HasSubstr("run          r1"));
+}
+
+TEST_F(CommandsTest, SetsListAndShow) {
+  EXPECT_EQ(RunJson({"sets", "list"})[0]["name"], "s1");
+  EXPECT_EQ(RunJson({"sets", "show", "s1"})["members"][0]["id"], "i1");
+  EXPECT_THAT(Run({"sets", "show", "s1"}).out, HasSubstr("i1"));
+}
+
+TEST_F(CommandsTest, InvariantsListAndShow) {
+  EXPECT_EQ(RunJson({"invariants", "list", "s1"})[0]["id"], "i1");
+  EXPECT_EQ(RunJson({"invariants", "show", "i1"})["id"], "i1");
+  EXPECT_THAT(Run({"invariants", "list", "s1"}).out, HasSubstr("SUPPORT"));
+}
+
+TEST_F(CommandsTest, ViolationsListAndShow) {
+  EXPECT_EQ(RunJson({"violations", "list"}).size(), 1u);
+  EXPECT_EQ(RunJson({"violations", "list", "--run", "r2"}), Json::array());
+  EXPECT_EQ(RunJson({"violations", "show", "v1"})["id"], "v1");
+}
+
+TEST_F(CommandsTest, WatchEndsWithTheRunAndPrintsALineEach) {
+  server_.Edit([](FakeData& data) {
+    data.violations.push_back(data.violations[0]);
+    data.violations[1].set_count(2);
+    data.runs[0].set_status(v1::RUN_STATUS_ENDED);
+  });
+  const std::vector<std::string> watch = {"violations", "watch", "--run", "r1"};
+  const std::string people = Run(watch).out;
+  EXPECT_THAT(people, testing::StartsWith("v1 r1 "));
+  EXPECT_EQ(std::count(people.begin(), people.end(), '\n'), 1);
+
+  auto with_json = watch;
+  with_json.insert(with_json.end(), {"-o", "json"});
+  std::istringstream lines(Run(with_json).out);
+  std::string line;
+  ASSERT_TRUE(std::getline(lines, line));
+  EXPECT_EQ(Json::parse(line)["count"], 0);
+  ASSERT_TRUE(std::getline(lines, line));
+  EXPECT_EQ(Json::parse(line)["count"], 2);
+}
+
+TEST_F(CommandsTest, WatchPrintsWhatComesAtOnce) {
+  Process watch(Ctl({"--server", server_.address(), "violations", "watch"}));
+  ASSERT_TRUE(watch.WaitForOut("v1 "));
+  server_.Edit([](FakeData& data) {
+    data.violations.push_back(data.violations[0]);
+    data.violations[1].set_id("v2");
+  });
+  EXPECT_TRUE(watch.WaitForOut("v2 "));
+}
+
+TEST_F(CommandsTest, Status) {
+  EXPECT_EQ(RunJson({"status"})["server"]["version"], "0.1");
+  EXPECT_THAT(Run({"status"}).out, HasSubstr("no run in progress"));
+}
+
+TEST_F(CommandsTest, InferSendsWhatItWasToldAndShowsStagesOnStderr) {
+  server_.Edit([](FakeData& data) {
+    data.infer.resize(3);
+    data.infer[0].set_stage("load");
+    data.infer[1].set_stage("learn");
+    data.infer[2].mutable_result()->set_set("s2");
+    data.infer[2].mutable_result()->set_invariants(12);
+  });
+  const ProcessResult result =
+      Run({"infer", "--from", "r1,r2", "--set", "s2", "--relations",
+           "Consistent,EventContain", "-o", "json"});
+  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(result.err, "load\nlearn\n");
+  EXPECT_EQ(Json::parse(result.out)["invariants"], 12);
+  server_.Edit([](FakeData& data) {
+    EXPECT_EQ(data.last_infer.runs_size(), 2);
+    EXPECT_EQ(data.last_infer.runs(1), "r2");
+    EXPECT_EQ(data.last_infer.relations_size(), 2);
+    EXPECT_EQ(data.last_infer.set(), "s2");
+  });
+}
+
+TEST_F(CommandsTest, ExportAndImport) {
+  const std::string file = std::string(getenv("TEST_TMPDIR")) + "/set.json";
+  const ProcessResult exported =
+      Run({"invariants", "export", "--set", "s1", file});
+  EXPECT_EQ(exported.code, 0);
+  EXPECT_EQ(exported.out, "");
+  EXPECT_EQ(Run({"invariants", "export", "--set", "s1", "-"}).out,
+            "{\"name\": \"s1\"}\n");
+
+  EXPECT_EQ(RunJson({"invariants", "import", "--set", "s2", file})["name"],
+            "s2");
+  server_.Edit([](FakeData& data) {
+    EXPECT_EQ(data.last_import.json(), "{\"name\": \"s1\"}\n");
+  });
+}
+
+TEST_F(CommandsTest, FilesThatCannotBeUsedAreNamed) {
+  const ProcessResult read =
+      Run({"invariants", "import", "--set", "s2", "/no/such/file"});
+  EXPECT_EQ(read.code, 2);
+  EXPECT_THAT(read.err, HasSubstr("/no/such/file"));
+  const ProcessResult write =
+      Run({"invariants", "export", "--set", "s1", "/no/such/file"});
+  EXPECT_EQ(write.code, 2);
+  EXPECT_THAT(write.err, HasSubstr("/no/such/file"));
+}
+
+TEST_F(CommandsTest, AServerErrorIsPrintedWithCode3) {
+  const ProcessResult missing = Run({"runs", "show", "r9"});
+  EXPECT_EQ(missing.code, 3);
+  EXPECT_EQ(missing.out, "");
+  EXPECT_EQ(missing.err, "traincheckctl: no run r9\n");
+  server_.Edit([](FakeData& data) {
+    data.failure = grpc::Status(grpc::StatusCode::INTERNAL, "store is broken");
+  });
+  for (const char* command :
+       {"status", "runs list", "violations watch", "infer --from r1 --set s"}) {
+    std::istringstream words(command);
+    const std::vector<std::string> arguments{
+        std::istream_iterator<std::string>(words), {}};
+    const ProcessResult result = Run(arguments);
+    EXPECT_EQ(result.code, 3) << command;
+    EXPECT_EQ(result.err, "traincheckctl: store is broken\n") << command;
+  }
+}
+
+TEST(CommandLineTest, NobodyAnswersIsCode4AndNamesTheAddress) {
+  for (const char* command : {"status", "runs list", "violations watch"}) {
+    std::istringstream words(command);
+    std::vector<std::string> arguments{
+        std::istream_iterator<std::string>(words), {}};
+    arguments.insert(arguments.begin(), {"--server", kNobody});
+    const ProcessResult result = RunProcess(Ctl(arguments));
+    EXPECT_EQ(result.code, 4) << command;
+    EXPECT_THAT(result.err, HasSubstr(kNobody)) << command;
+    EXPECT_THAT(result.err, HasSubstr("TRAINCHECK_SERVER")) << command;
+  }
+}
+
+TEST(CommandLineTest, TheServerComesFromTheEnvironment) {
+  FakeControl server;
+  Process::Options options = Ctl({"status"});
+  options.environment.push_back("TRAINCHECK_SERVER=" + server.address());
+  EXPECT_EQ(RunProcess(options).code, 0);
+}
+
+TEST(CommandLineTest, AProxyIsNotAskedForLoopback) {
+  FakeControl server;
+  Process::Options options = Ctl({"--server", server.address(), "status"});
+  options.environment.push_back("http_proxy=http://127.0.0.1:9");
+  EXPECT_EQ(RunProcess(options).code, 0);
+}
+
+TEST(CommandLineTest, AddressesOutsideOfLoopbackAreRefused) {
+  for (const char* address :
+       {"10.0.0.1:7471", "example.org:7471", "nonsense"}) {
+    const ProcessResult result =
+        RunProcess(Ctl({"--server", address, "status"}));
+    EXPECT_EQ(result.code, 2) << address;
+    EXPECT_THAT(result.err, HasSubstr(address));
+  }
+}
+
+TEST(CommandLineTest, WrongUsageIsCode2OnStderr) {
+  const std::vector<std::vector<std::string>> wrong = {
+      {},
+      {"nonsense"},
+      {"runs"},
+      {"runs", "show"},
+      {"status", "-o", "xml"},
+      {"status", "--", "true"},
+      {"infer", "--set", "s"},
+      {"run"},
+      {"run", "--"},
+      {"run", "true"},
+      {"run", "--collect", "--check", "s", "--", "true"},
+      {"run", "--fail-on-violation", "--", "true"},
+      {"run", "--run", "a b", "--", "true"},
+      {"run", "--drain-timeout", "-1", "--", "true"},
+      {"env", "--collect", "--check", "s"}};
+  for (const auto& arguments : wrong) {
+    const ProcessResult result = RunProcess(Ctl(arguments));
+    EXPECT_EQ(result.code, 2) << testing::PrintToString(arguments);
+    EXPECT_EQ(result.out, "") << testing::PrintToString(arguments);
+    EXPECT_NE(result.err, "") << testing::PrintToString(arguments);
+  }
+}
+
+TEST(CommandLineTest, HelpGoesToStdout) {
+  const ProcessResult result = RunProcess(Ctl({"--help"}));
+  EXPECT_EQ(result.code, 0);
+  EXPECT_THAT(result.out, HasSubstr("violations"));
+}
+
+TEST(EnvCommandTest, PrintsWhatAShellEvaluates) {
+  Process::Options options = Ctl({"env", "--experiment", "it's", "--collect"});
+  options.environment.push_back("LD_PRELOAD=libm.so.6");
+  const ProcessResult result = RunProcess(options);
+  EXPECT_EQ(result.code, 0) << result.err;
+  Process::Options shell;
+  shell.command = {"sh", "-c",
+                   result.out +
+                       "echo $LD_PRELOAD; echo $TRAINCHECK_EXPERIMENT "
+                       "$TRAINCHECK_COLLECT $TRAINCHECK_SERVER"};
+  EXPECT_THAT(RunProcess(shell).out,
+              testing::MatchesRegex("/.*/ctl/testing/libtraincheck_agent.so:"
+                                    "libm.so.6\nit's 1 127.0.0.1:7471\n"));
+}
+
+TEST(EnvCommandTest, PrintsNothingWithoutAnAgent) {
+  Process::Options options = Ctl({"env"});
+  options.environment.push_back("TRAINCHECK_AGENT_DIR=/nowhere");
+  options.environment.erase(options.environment.begin());
+  const ProcessResult result = RunProcess(options);
+  EXPECT_EQ(result.code, 2);
+  EXPECT_EQ(result.out, "");
+  EXPECT_THAT(result.err, HasSubstr("/nowhere"));
+}
+
+}  // namespace
+}  // namespace traincheck::ctl

@@ -1,0 +1,31 @@
+// What every command gets: the global options and what follows "--".
+#ifndef TRAINCHECK_CTL_CONTEXT_H_
+#define TRAINCHECK_CTL_CONTEXT_H_
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace traincheck::ctl {
+
+inline constexpr char kDefaultServer[] = "127.0.0.1:7471";
+
+enum class OutputFormat { kTable, kJson };
+
+struct Context {
+  std::string server = kDefaultServer;
+  OutputFormat output = OutputFormat::kTable;
+  // The words after "--": a training's command line, for `run` only. Cut off
+  // before the option parser sees them, so that they arrive untouched.
+  std::vector<std::string> command;
+  bool has_command = false;
+
+  bool json() const { return output == OutputFormat::kJson; }
+};
+
+// Set by the parsed command, called once after parsing; returns the exit code.
+using Action = std::function<int()>;
+
+}  // namespace traincheck::ctl
+
+#endif  // TRAINCHECK_CTL_CONTEXT_H_

@@ -1,0 +1,22 @@
+// Exit codes of traincheckctl; `run` passes the training's own code on.
+#ifndef TRAINCHECK_CTL_EXIT_CODES_H_
+#define TRAINCHECK_CTL_EXIT_CODES_H_
+
+namespace traincheck::ctl {
+
+inline constexpr int kExitDone = 0;
+// Wrong arguments, an unknown set, a file that cannot be read.
+inline constexpr int kExitUsage = 2;
+// The server answered with an error.
+inline constexpr int kExitServerError = 3;
+inline constexpr int kExitUnreachable = 4;
+// run --fail-on-violation, when the training itself exited with 0.
+inline constexpr int kExitViolations = 10;
+// As shells do.
+inline constexpr int kExitCannotExecute = 126;
+inline constexpr int kExitCommandNotFound = 127;
+inline constexpr int kExitSignalBase = 128;
+
+}  // namespace traincheck::ctl
+
+#endif  // TRAINCHECK_CTL_EXIT_CODES_H_

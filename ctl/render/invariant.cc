@@ -1,0 +1,61 @@
+#include "ctl/render/invariant.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "ctl/render/names.h"
+#include "ctl/text/table.h"
+
+namespace traincheck::ctl {
+namespace {
+
+// Every rule of this version alerts; there is no advice yet.
+constexpr char kGrade[] = "alert";
+
+// null for text that is no JSON.
+Json Definition(const v1::Invariant& invariant) {
+  Json json = Json::parse(invariant.json(), nullptr, false);
+  return json.is_discarded() ? Json() : json;
+}
+
+}  // namespace
+
+Json InvariantRowJson(const v1::Invariant& invariant) {
+  Json json;
+  json["id"] = invariant.id();
+  json["relation"] = invariant.relation();
+  json["text"] = invariant.text();
+  json["scope"] = TextOrNull(invariant.scope());
+  json["grade"] = kGrade;
+  json["support"] = invariant.support();
+  return json;
+}
+
+Json InvariantDetailJson(const v1::Invariant& invariant) {
+  Json json = InvariantRowJson(invariant);
+  json["sets"] = ArrayOf(invariant.sets());
+  json["definition"] = Definition(invariant);
+  return json;
+}
+
+std::string InvariantsTable(const v1::SetDetail& set) {
+  Table table(
+      {{"ID"}, {"RELATION"}, {"SCOPE"}, {"SUPPORT", Align::kRight}, {"TEXT"}});
+  for (const v1::Invariant& invariant : set.invariants()) {
+    table.AddRow({invariant.id(), invariant.relation(),
+                  TextOrUnknown(invariant.scope()),
+                  std::to_string(invariant.support()), invariant.text()});
+  }
+  return table.Render();
+}
+
+std::string InvariantDetailText(const v1::Invariant& invariant) {
+  return absl::StrCat(
+      "invariant  ", OneLine(invariant.id()), "\nrule       ",
+      OneLine(invariant.text()), "\nrelation   ", OneLine(invariant.relation()),
+      "\nscope      ", TextOrUnknown(OneLine(invariant.scope())),
+      "\nsupport    ", invariant.support(), " windows\nsets       ",
+      TextOrUnknown(OneLine(absl::StrJoin(invariant.sets(), ", "))),
+      "\ndefinition ", PrettyJson(Definition(invariant)));
+}
+
+}  // namespace traincheck::ctl

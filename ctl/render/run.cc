@@ -1,0 +1,129 @@
+#include "ctl/render/run.h"
+
+#include "absl/strings/str_cat.h"
+#include "ctl/render/names.h"
+#include "ctl/render/process.h"
+#include "ctl/text/table.h"
+
+namespace traincheck::ctl {
+namespace {
+
+Json UnknownJson(const v1::UnknownReason& unknown) {
+  Json json;
+  json["reason"] = unknown.reason();
+  json["invariants"] = unknown.invariants();
+  return json;
+}
+
+Json CheckJson(const v1::CheckProgress& check) {
+  Json json;
+  json["caught_up"] = check.caught_up();
+  json["finished"] = check.finished();
+  json["decided"] = check.decided();
+  json["total"] = check.total();
+  json["violated"] = check.violated();
+  json["not_applied"] = check.not_applied();
+  json["unknown"] = ArrayOf(check.unknown(), UnknownJson);
+  json["error"] = TextOrNull(check.error());
+  return json;
+}
+
+std::string Steps(const v1::Run& run) {
+  return StepRange(NumberOrUnknown(run.has_first_step(), run.first_step()),
+                   NumberOrUnknown(run.has_last_step(), run.last_step()));
+}
+
+std::string CheckText(const v1::CheckProgress& check) {
+  if (!check.error().empty()) return "failed: " + check.error();
+  std::string text = absl::StrCat(
+      check.violated(), " violated, ", check.decided(), "/", check.total(),
+      " decided, ", check.not_applied(), " not applied",
+      check.finished()    ? ", finished"
+      : check.caught_up() ? ", up to date"
+                          : ", catching up");
+  for (const v1::UnknownReason& unknown : check.unknown()) {
+    absl::StrAppend(&text, "\n             unknown ", unknown.invariants(),
+                    ": ", OneLine(unknown.reason()));
+  }
+  return text;
+}
+
+}  // namespace
+
+Json RunRowJson(const v1::Run& run) {
+  Json json;
+  json["id"] = run.id();
+  json["experiment"] = TextOrNull(run.experiment());
+  json["role"] = TextOrNull(RoleName(run.role()));
+  json["status"] = TextOrNull(StatusName(run.status()));
+  json["started"] = TimeOrNull(run.started_unix_ns());
+  json["ended"] = TimeOrNull(run.ended_unix_ns());
+  json["attempts"] = run.attempts();
+  json["world"] = run.world() == 0 ? Json() : Json(run.world());
+  json["first_step"] = run.has_first_step() ? Json(run.first_step()) : Json();
+  json["last_step"] = run.has_last_step() ? Json(run.last_step()) : Json();
+  json["records"] = run.records();
+  json["dropped"] = run.dropped();
+  json["lost"] = run.lost();
+  return json;
+}
+
+Json RunDetailJson(const v1::Run& run) {
+  Json json = RunRowJson(run);
+  json["check_set"] = TextOrNull(run.check_set());
+  json["processes"] = ArrayOf(run.processes(), ProcessJson);
+  json["check"] = run.has_check() ? CheckJson(run.check()) : Json();
+  json["stored_bytes"] = run.stored_bytes();
+  json["quarantined_batches"] = run.quarantined_batches();
+  return json;
+}
+
+std::string RunsTable(const std::vector<v1::Run>& runs) {
+  Table table({{"ID"},
+               {"EXPERIMENT"},
+               {"ROLE"},
+               {"STATUS"},
+               {"STARTED"},
+               {"WORLD", Align::kRight},
+               {"STEPS", Align::kRight},
+               {"RECORDS", Align::kRight},
+               {"DROPPED", Align::kRight},
+               {"LOST", Align::kRight}});
+  for (const v1::Run& run : runs) {
+    table.AddRow({run.id(), TextOrUnknown(run.experiment()),
+                  TextOrUnknown(RoleName(run.role())),
+                  TextOrUnknown(StatusName(run.status())),
+                  TimeOrUnknown(run.started_unix_ns()),
+                  NumberOrUnknown(run.world() != 0, run.world()), Steps(run),
+                  std::to_string(run.records()), std::to_string(run.dropped()),
+                  std::to_string(run.lost())});
+  }
+  return table.Render();
+}
+
+std::string RunDetailText(const v1::Run& run) {
+  std::string text = absl::StrCat(
+      "run          ", OneLine(run.id()), "\nexperiment   ",
+      TextOrUnknown(OneLine(run.experiment())), "\nrole         ",
+      TextOrUnknown(RoleName(run.role())), "\nstatus       ",
+      TextOrUnknown(StatusName(run.status())), "\nstarted      ",
+      TimeOrUnknown(run.started_unix_ns()), "\nended        ",
+      TimeOrUnknown(run.ended_unix_ns()), "\nattempts     ", run.attempts());
+  absl::StrAppend(&text, "\nworld        ",
+                  NumberOrUnknown(run.world() != 0, run.world()),
+                  "\nsteps        ", Steps(run), "\nrecords      ",
+                  run.records(), " (dropped ", run.dropped(), ", lost ",
+                  run.lost(), ")\nstored       ", run.stored_bytes(), " bytes");
+  if (run.quarantined_batches() > 0) {
+    absl::StrAppend(&text, "\nquarantined  ", run.quarantined_batches(),
+                    " batches that could not be decoded");
+  }
+  absl::StrAppend(&text, "\nchecked by   ",
+                  TextOrUnknown(OneLine(run.check_set())));
+  if (run.has_check()) {
+    absl::StrAppend(&text, "\nverdict      ", CheckText(run.check()));
+  }
+  return text + "\n\n" + ProcessesTable(run);
+}
+
+}  // namespace traincheck::ctl

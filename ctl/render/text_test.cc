@@ -1,0 +1,158 @@
+// What people read.
+#include "ctl/render/infer_result.h"
+#include "ctl/render/invariant.h"
+#include "ctl/render/names.h"
+#include "ctl/render/run.h"
+#include "ctl/render/set.h"
+#include "ctl/render/status.h"
+#include "ctl/render/violation.h"
+#include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+
+namespace traincheck::ctl {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+template <typename Message>
+Message Parse(const std::string& text) {
+  Message message;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &message));
+  return message;
+}
+
+TEST(NamesTest, RankListsAreShort) {
+  EXPECT_EQ(RankList({}), "-");
+  EXPECT_EQ(RankList({0}), "0");
+  EXPECT_EQ(RankList({0, 1}), "0,1");
+  EXPECT_EQ(RankList({0, 1, 2, 3, 5, 7, 8}), "0-3,5,7,8");
+}
+
+TEST(NamesTest, StepRanges) {
+  EXPECT_EQ(StepRange("3", "3"), "3");
+  EXPECT_EQ(StepRange("3", "9"), "3-9");
+  EXPECT_EQ(StepRange("-", "-"), "-");
+}
+
+TEST(RunTextTest, RowsOfTheTable) {
+  const auto run = Parse<v1::Run>(R"(
+      id: 'a' role: RUN_ROLE_TARGET status: RUN_STATUS_LOST first_step: 0
+      last_step: 9 records: 5)");
+  EXPECT_EQ(RunsTable({run}),
+            "ID  EXPERIMENT  ROLE    STATUS  STARTED  WORLD  STEPS  RECORDS  "
+            "DROPPED  LOST\n"
+            "a   -           target  lost    -            -    0-9        5  "
+            "      0     0\n");
+}
+
+TEST(RunTextTest, DetailSaysWhyInvariantsAreUndecided) {
+  const auto run = Parse<v1::Run>(R"(
+      id: 'a' check_set: 's' quarantined_batches: 2
+      check { finished: true decided: 3 total: 5 violated: 1
+              unknown { reason: 'rank 1 lost' invariants: 2 } }
+      processes { identity { pid: 7 kind: PROCESS_KIND_WORKER worker_id: 1 }
+                  reason: 'killed' })");
+  const std::string text = RunDetailText(run);
+  EXPECT_THAT(text, HasSubstr("1 violated, 3/5 decided"));
+  EXPECT_THAT(text, HasSubstr("unknown 2: rank 1 lost"));
+  EXPECT_THAT(text, HasSubstr("2 batches that could not be decoded"));
+  EXPECT_THAT(text, HasSubstr("worker 1"));
+  EXPECT_THAT(text, HasSubstr("killed"));
+}
+
+TEST(RunTextTest, DetailSaysThatACheckCouldNotRun) {
+  EXPECT_THAT(
+      RunDetailText(Parse<v1::Run>("check { error: 'no set of that name' }")),
+      HasSubstr("failed: no set of that name"));
+}
+
+constexpr char kViolation[] = R"(
+    id: 'v1' run: 'a' relation: 'Consistent'
+    text: 'parameter Net.fc.weight differs across ranks at post_step'
+    first_step: 12 last_step: 14 count: 3 ranks: [1, 0]
+    variables: ['Net.fc.weight', 'Net.fc.bias'] sites: 'train.py:41'
+    status: 'open' expected: 'equal' seen: '2 values' evidence: 'no forward')";
+
+TEST(ViolationTextTest, BlockNamesStepRanksRuleAndLine) {
+  EXPECT_EQ(ViolationBlock(Parse<v1::Violation>(kViolation)),
+            "traincheck: VIOLATION step 12 ranks 0,1 Consistent: parameter "
+            "Net.fc.weight differs across ranks at post_step (train.py:41)\n"
+            "    expected: equal\n"
+            "    seen: 2 values\n"
+            "    variables: Net.fc.bias\n"
+            "    evidence: no forward\n");
+}
+
+TEST(ViolationTextTest, BlockStaysShort) {
+  auto violation = Parse<v1::Violation>(kViolation);
+  for (int i = 0; i < 100; ++i) {
+    violation.add_variables("v" + std::to_string(i));
+    violation.add_evidence("line\nbreak " + std::to_string(i));
+  }
+  const std::string block = ViolationBlock(violation);
+  EXPECT_THAT(block, HasSubstr("and 97 more\n"));
+  EXPECT_THAT(block, HasSubstr("and 95 more lines"));
+  EXPECT_LT(std::count(block.begin(), block.end(), '\n'), 15);
+}
+
+TEST(ViolationTextTest, OneRankAndNoStep) {
+  EXPECT_EQ(ViolationHeadline(
+                Parse<v1::Violation>("relation: 'R' text: 't' ranks: 3")),
+            "outside any step rank 3 R: t");
+}
+
+TEST(ViolationTextTest, TableAndDetail) {
+  const auto violation = Parse<v1::Violation>(kViolation);
+  EXPECT_EQ(ViolationsTable({violation}),
+            "ID  RUN  STATUS  STEPS  COUNT  RANKS  RELATION    SITE         "
+            "TEXT\n"
+            "v1  a    open    12-14      3  0,1    Consistent  train.py:41  "
+            "parameter Net.fc.weight differs across ranks at post_step\n");
+  EXPECT_THAT(ViolationDetailText(violation),
+              HasSubstr("evidence: no forward"));
+}
+
+TEST(SetTextTest, TablesAndDetails) {
+  const auto set = Parse<v1::SetDetail>(R"(
+      summary { name: 's' version: 2 invariants: 1 runs: 'a' runs: 'b' }
+      invariants { id: 'i' relation: 'R' scope: 'general' support: 4
+                   text: 'rule' })");
+  EXPECT_EQ(SetsTable({set.summary()}),
+            "NAME  VERSION  INVARIANTS  CREATED  RUNS\n"
+            "s           2           1  -        a,b\n");
+  EXPECT_THAT(SetDetailText(set), HasSubstr("i   R         general"));
+}
+
+TEST(InvariantTextTest, DetailShowsTheDefinition) {
+  EXPECT_THAT(InvariantDetailText(
+                  Parse<v1::Invariant>("id: 'i' json: '{\"b\":1}' sets: 's'")),
+              HasSubstr("\"b\": 1"));
+}
+
+TEST(InferTextTest, SaysWhatWasDropped) {
+  const auto result = Parse<v1::InferResult>(R"(
+      set: 's' version: 1 invariants: 12 runs: 'a'
+      dropped { reason: 'violated' invariants: 3 })");
+  EXPECT_EQ(InferResultText(result),
+            "set s version 1: 12 invariants from a\n"
+            "  dropped 3 hypotheses: violated\n");
+}
+
+TEST(StatusTextTest, SaysWhyARankIsMissing) {
+  const auto status = Parse<v1::ServerStatus>(R"(
+      version: '0.1' store_id: 'x' uptime_s: 61
+      runs { id: 'a' world: 2 processes { identity { pid: 1 host: 'h' } rank: 0
+             state: PROCESS_STATE_DISCONNECTED reason: 'stream broke' } })");
+  const std::string text = StatusText(status);
+  EXPECT_THAT(text, HasSubstr("traincheckd 0.1, up 1m01s, store x\n"));
+  EXPECT_THAT(text, HasSubstr("rank 0: disconnected, pid 1 on h"));
+  EXPECT_THAT(text, HasSubstr("(stream broke)"));
+  EXPECT_THAT(text, HasSubstr("rank 1: missing (no process"));
+  EXPECT_THAT(StatusText(v1::ServerStatus()), HasSubstr("no run in progress"));
+  EXPECT_THAT(text, Not(HasSubstr("quarantined")));
+}
+
+}  // namespace
+}  // namespace traincheck::ctl

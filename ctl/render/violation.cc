@@ -1,0 +1,167 @@
+#include "ctl/render/violation.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "ctl/render/names.h"
+#include "ctl/text/table.h"
+
+namespace traincheck::ctl {
+namespace {
+
+// Every rule of this version alerts; there is no advice yet.
+constexpr char kGrade[] = "alert";
+// A rule over all parameters must not fill the user's screen.
+constexpr size_t kMaxNamesInBlock = 4;
+constexpr int kMaxEvidenceInBlock = 6;
+
+std::string Ranks(const v1::Violation& violation) {
+  std::vector<int32_t> ranks(violation.ranks().begin(),
+                             violation.ranks().end());
+  std::sort(ranks.begin(), ranks.end());
+  return RankList(ranks);
+}
+
+std::string Steps(const v1::Violation& violation) {
+  return StepRange(
+      NumberOrUnknown(violation.has_first_step(), violation.first_step()),
+      NumberOrUnknown(violation.has_last_step(), violation.last_step()));
+}
+
+// The first few names that `text` does not mention already.
+template <typename Names>
+std::string FurtherNames(const Names& names, const std::string& text) {
+  std::vector<std::string> further;
+  for (const std::string& name : names) {
+    if (text.find(name) == std::string::npos) further.push_back(OneLine(name));
+  }
+  const size_t count = further.size();
+  if (count > kMaxNamesInBlock) {
+    further.resize(kMaxNamesInBlock);
+    further.push_back(absl::StrCat("and ", count - kMaxNamesInBlock, " more"));
+  }
+  return absl::StrJoin(further, ", ");
+}
+
+void AppendLine(const std::string& title, const std::string& value,
+                std::string* text) {
+  if (!value.empty()) {
+    absl::StrAppend(text, "    ", title, ": ", OneLine(value), "\n");
+  }
+}
+
+}  // namespace
+
+Json ViolationRowJson(const v1::Violation& violation) {
+  Json json;
+  json["id"] = violation.id();
+  json["run"] = violation.run();
+  json["attempt"] = violation.attempt();
+  json["invariant_id"] = violation.invariant_id();
+  json["relation"] = violation.relation();
+  json["text"] = violation.text();
+  json["grade"] = kGrade;
+  json["first_step"] =
+      violation.has_first_step() ? Json(violation.first_step()) : Json();
+  json["last_step"] =
+      violation.has_last_step() ? Json(violation.last_step()) : Json();
+  json["count"] = violation.count();
+  json["ranks"] = ArrayOf(violation.ranks());
+  json["apis"] = ArrayOf(violation.apis());
+  json["variables"] = ArrayOf(violation.variables());
+  json["sites"] = ArrayOf(violation.sites());
+  json["status"] = TextOrNull(violation.status());
+  json["incident"] = nullptr;
+  return json;
+}
+
+Json ViolationDetailJson(const v1::Violation& violation) {
+  Json json = ViolationRowJson(violation);
+  json["expected"] = TextOrNull(violation.expected());
+  json["seen"] = TextOrNull(violation.seen());
+  json["evidence"] = ArrayOf(violation.evidence());
+  json["first_seen"] = TimeOrNull(violation.first_seen_unix_ns());
+  return json;
+}
+
+std::string ViolationsTable(const std::vector<v1::Violation>& violations) {
+  Table table({{"ID"},
+               {"RUN"},
+               {"STATUS"},
+               {"STEPS", Align::kRight},
+               {"COUNT", Align::kRight},
+               {"RANKS"},
+               {"RELATION"},
+               {"SITE"},
+               {"TEXT"}});
+  for (const v1::Violation& violation : violations) {
+    table.AddRow({violation.id(), violation.run(),
+                  TextOrUnknown(violation.status()), Steps(violation),
+                  std::to_string(violation.count()), Ranks(violation),
+                  violation.relation(),
+                  violation.sites().empty() ? kUnknown : violation.sites(0),
+                  violation.text()});
+  }
+  return table.Render();
+}
+
+std::string ViolationDetailText(const v1::Violation& violation) {
+  std::string text = absl::StrCat("violation ", OneLine(violation.id()), "\n");
+  AppendLine("rule", violation.text(), &text);
+  AppendLine("expected", violation.expected(), &text);
+  AppendLine("seen", violation.seen(), &text);
+  for (const std::string& line : violation.evidence()) {
+    AppendLine("evidence", line, &text);
+  }
+  AppendLine("relation", violation.relation(), &text);
+  AppendLine("invariant", violation.invariant_id(), &text);
+  AppendLine("run",
+             absl::StrCat(violation.run(), ", attempt ", violation.attempt()),
+             &text);
+  AppendLine("ranks", Ranks(violation), &text);
+  AppendLine("steps", Steps(violation), &text);
+  AppendLine("count", absl::StrCat(violation.count(), " windows"), &text);
+  AppendLine("status", violation.status(), &text);
+  AppendLine("first seen", TimeOrUnknown(violation.first_seen_unix_ns()),
+             &text);
+  AppendLine("variables", absl::StrJoin(violation.variables(), ", "), &text);
+  AppendLine("calls", absl::StrJoin(violation.apis(), ", "), &text);
+  AppendLine("sites", absl::StrJoin(violation.sites(), ", "), &text);
+  return text;
+}
+
+std::string ViolationHeadline(const v1::Violation& violation) {
+  std::string line = absl::StrCat(
+      violation.has_first_step() ? absl::StrCat("step ", violation.first_step())
+                                 : "outside any step",
+      violation.ranks_size() == 1 ? " rank " : " ranks ", Ranks(violation), " ",
+      violation.relation(), ": ", violation.text());
+  if (!violation.sites().empty()) {
+    absl::StrAppend(&line, " (", violation.sites(0), ")");
+  }
+  return OneLine(line);
+}
+
+std::string ViolationBlock(const v1::Violation& violation) {
+  std::string text = absl::StrCat("traincheck: VIOLATION ",
+                                  ViolationHeadline(violation), "\n");
+  const std::string told =
+      absl::StrCat(violation.text(), violation.expected(), violation.seen());
+  AppendLine("expected", violation.expected(), &text);
+  AppendLine("seen", violation.seen(), &text);
+  AppendLine("variables", FurtherNames(violation.variables(), told), &text);
+  const int shown = std::min(violation.evidence_size(), kMaxEvidenceInBlock);
+  for (int i = 0; i < shown; ++i) {
+    AppendLine("evidence", violation.evidence(i), &text);
+  }
+  if (shown < violation.evidence_size()) {
+    AppendLine("evidence",
+               absl::StrCat("and ", violation.evidence_size() - shown,
+                            " more lines: violations show"),
+               &text);
+  }
+  return text;
+}
+
+}  // namespace traincheck::ctl

@@ -1,0 +1,101 @@
+#include "ctl/run/agent_library.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+
+namespace traincheck::ctl {
+namespace {
+
+constexpr char kLibrary[] = "libtraincheck_agent.so";
+constexpr char kTrialProgram[] = "/bin/true";
+
+// Reads all that the trial writes on stderr; the loader complains there and
+// goes on.
+std::string ReadAll(int fd) {
+  std::string text;
+  char buffer[512];
+  for (ssize_t n; (n = read(fd, buffer, sizeof(buffer))) > 0;) {
+    text.append(buffer, static_cast<size_t>(n));
+  }
+  return text.substr(0, text.find('\n'));
+}
+
+// Starts the trial with `stderr_fd` as its stderr; returns an errno.
+int Spawn(const std::string& library, int stderr_fd, pid_t* pid) {
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, stderr_fd, STDERR_FILENO);
+  std::string program = kTrialProgram;
+  std::string preload = "LD_PRELOAD=" + library;
+  char* argv[] = {program.data(), nullptr};
+  char* envp[] = {preload.data(), nullptr};
+  const int error =
+      posix_spawn(pid, kTrialProgram, &actions, nullptr, argv, envp);
+  posix_spawn_file_actions_destroy(&actions);
+  return error;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> FindAgentLibrary() {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  fs::path folder;
+  if (const char* named = std::getenv("TRAINCHECK_AGENT_DIR")) {
+    folder = fs::absolute(named, error);
+  } else {
+    folder = fs::read_symlink("/proc/self/exe", error).parent_path();
+  }
+  const fs::path library = folder / kLibrary;
+  if (error || !fs::exists(library, error)) {
+    return absl::NotFoundError(
+        absl::StrCat(kLibrary, " is not in ", folder.string(),
+                     " (TRAINCHECK_AGENT_DIR names another folder)"));
+  }
+  return library.string();
+}
+
+absl::Status TryPreload(const std::string& library) {
+  if (library.find_first_of(": ") != std::string::npos) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", library,
+                     "\" cannot be preloaded: LD_PRELOAD separates paths by "
+                     "colons and spaces"));
+  }
+  int pipe_fds[2];
+  if (pipe2(pipe_fds, O_CLOEXEC) != 0) {
+    return absl::ErrnoToStatus(errno, "pipe2");
+  }
+  pid_t pid = -1;
+  const int error = Spawn(library, pipe_fds[1], &pid);
+  close(pipe_fds[1]);
+  const std::string complaint = error == 0 ? ReadAll(pipe_fds[0]) : "";
+  close(pipe_fds[0]);
+  if (error != 0) return absl::ErrnoToStatus(error, kTrialProgram);
+
+  int wait_status = 0;
+  while (waitpid(pid, &wait_status, 0) < 0 && errno == EINTR) {
+  }
+  if (wait_status == 0 && complaint.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(kTrialProgram, " does not run well with ", library,
+                   " preloaded", complaint.empty() ? "" : ": ", complaint));
+}
+
+absl::StatusOr<std::string> UsableAgentLibrary() {
+  absl::StatusOr<std::string> library = FindAgentLibrary();
+  if (!library.ok()) return library;
+  if (absl::Status status = TryPreload(*library); !status.ok()) return status;
+  return library;
+}
+
+}  // namespace traincheck::ctl

@@ -1,0 +1,49 @@
+#include "ctl/run/drain.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace traincheck::ctl {
+namespace {
+
+constexpr std::chrono::milliseconds kPause{100};
+// A run that the server does not know by then will not come: the agent waits
+// at exit until its records are delivered or spooled, at most 2 s.
+constexpr std::chrono::milliseconds kAppearsWithin{3000};
+
+bool Finished(const v1::Run& run) {
+  if (run.status() != v1::RUN_STATUS_ENDED &&
+      run.status() != v1::RUN_STATUS_LOST) {
+    return false;
+  }
+  return !run.has_check() || run.check().finished() ||
+         !run.check().error().empty();
+}
+
+}  // namespace
+
+DrainResult Drain(const DrainOptions& options,
+                  const DrainDependencies& dependencies) {
+  const auto start = dependencies.now();
+  DrainResult result;
+  for (;;) {
+    absl::StatusOr<v1::Run> run = dependencies.get_run();
+    result.status = run.status();
+    auto limit = options.timeout;
+    if (run.ok()) {
+      result.run = *std::move(run);
+      result.finished = Finished(*result.run);
+    } else if (absl::IsNotFound(result.status)) {
+      limit = std::min(limit, kAppearsWithin);
+    } else if (!absl::IsUnavailable(result.status) ||
+               !options.server_answered) {
+      return result;
+    }
+    if (result.finished || dependencies.now() - start >= limit ||
+        dependencies.interrupted_within(kPause)) {
+      return result;
+    }
+  }
+}
+
+}  // namespace traincheck::ctl

@@ -1,0 +1,78 @@
+#include "ctl/run/monitoring_environment.h"
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "ctl/text/shell_quote.h"
+
+namespace traincheck::ctl {
+namespace {
+
+std::string Prepended(const std::string& library, const std::string& preload) {
+  if (preload.empty()) return library;
+  // A `run` within a `run` must not name the library twice.
+  if (absl::StartsWith(preload + ":", library + ":")) return preload;
+  return absl::StrCat(library, ":", preload);
+}
+
+}  // namespace
+
+std::vector<Variable> MonitoringVariables(const MonitoringOptions& options,
+                                          const std::string& preload) {
+  std::vector<Variable> variables;
+  if (!options.agent_library.empty()) {
+    variables.push_back(
+        {"LD_PRELOAD", Prepended(options.agent_library, preload)});
+  }
+  variables.push_back({"TRAINCHECK_SERVER", options.server});
+  if (!options.run.empty()) {
+    variables.push_back({"TRAINCHECK_RUN", options.run});
+  }
+  if (!options.experiment.empty()) {
+    variables.push_back({"TRAINCHECK_EXPERIMENT", options.experiment});
+  }
+  // The one asked for; the other one may be inherited from a job script.
+  if (options.collect) {
+    variables.push_back({"TRAINCHECK_COLLECT", "1"});
+    variables.push_back({"TRAINCHECK_CHECK", std::nullopt});
+  } else if (!options.check_set.empty()) {
+    variables.push_back({"TRAINCHECK_CHECK", options.check_set});
+    variables.push_back({"TRAINCHECK_COLLECT", std::nullopt});
+  }
+  return variables;
+}
+
+std::vector<std::string> ChangedEnvironment(
+    const char* const* base, const std::vector<Variable>& variables) {
+  std::vector<std::string> environment;
+  for (; *base != nullptr; ++base) {
+    const std::string entry = *base;
+    const std::string name = entry.substr(0, entry.find('='));
+    const bool changed = std::any_of(
+        variables.begin(), variables.end(),
+        [&](const Variable& variable) { return variable.name == name; });
+    if (!changed) environment.push_back(entry);
+  }
+  for (const Variable& variable : variables) {
+    if (variable.value) {
+      environment.push_back(absl::StrCat(variable.name, "=", *variable.value));
+    }
+  }
+  return environment;
+}
+
+std::string ShellLines(const std::vector<Variable>& variables) {
+  std::string lines;
+  for (const Variable& variable : variables) {
+    if (variable.value) {
+      absl::StrAppend(&lines, "export ", variable.name, "=",
+                      ShellQuote(*variable.value), "\n");
+    } else {
+      absl::StrAppend(&lines, "unset ", variable.name, "\n");
+    }
+  }
+  return lines;
+}
+
+}  // namespace traincheck::ctl

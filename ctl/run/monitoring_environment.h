@@ -1,0 +1,39 @@
+// The environment that makes the agent record a training: the same for `run`,
+// which sets it, and `env`, which prints it.
+#ifndef TRAINCHECK_CTL_RUN_MONITORING_ENVIRONMENT_H_
+#define TRAINCHECK_CTL_RUN_MONITORING_ENVIRONMENT_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace traincheck::ctl {
+
+struct MonitoringOptions {
+  std::string agent_library;  // empty: nothing is preloaded
+  std::string server;
+  std::string run;         // empty: the agent finds an id
+  std::string experiment;  // empty: the agent takes the script's name
+  bool collect = false;
+  std::string check_set;  // empty: none
+};
+
+struct Variable {
+  std::string name;
+  std::optional<std::string> value;  // none: removed
+};
+
+// `preload`: the LD_PRELOAD that is there already; ours goes before it.
+std::vector<Variable> MonitoringVariables(const MonitoringOptions& options,
+                                          const std::string& preload);
+
+// `base` ("NAME=value") with the variables changed.
+std::vector<std::string> ChangedEnvironment(
+    const char* const* base, const std::vector<Variable>& variables);
+
+// "export NAME=value" and "unset NAME" lines for a POSIX shell.
+std::string ShellLines(const std::vector<Variable>& variables);
+
+}  // namespace traincheck::ctl
+
+#endif  // TRAINCHECK_CTL_RUN_MONITORING_ENVIRONMENT_H_

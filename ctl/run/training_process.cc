@@ -1,0 +1,107 @@
+#include "ctl/run/training_process.h"
+
+#include <spawn.h>
+#include <sys/wait.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "ctl/exit_codes.h"
+
+namespace traincheck::ctl {
+namespace {
+
+constexpr int kEndingSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+
+std::vector<char*> Pointers(const std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  // posix_spawn does not write to them.
+  for (const std::string& text : texts) {
+    pointers.push_back(const_cast<char*>(text.c_str()));
+  }
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+bool Ignored(int signal_number) {
+  struct sigaction action {};
+  sigaction(signal_number, nullptr, &action);
+  return action.sa_handler == SIG_IGN;
+}
+
+// The kernel sends a terminal's signals to the whole group, so the training
+// has them already; the others were meant for what this process runs.
+bool SentToThisProcess(const siginfo_t& info) {
+  return info.si_code != SI_KERNEL;
+}
+
+int ExitCode(int wait_status) {
+  return WIFSIGNALED(wait_status) ? kExitSignalBase + WTERMSIG(wait_status)
+                                  : WEXITSTATUS(wait_status);
+}
+
+}  // namespace
+
+TrainingSignals::TrainingSignals() {
+  // Inherited as ignored it would make children vanish unseen.
+  signal(SIGCHLD, SIG_DFL);
+  sigemptyset(&ending_);
+  for (int number : kEndingSignals) {
+    if (!Ignored(number)) sigaddset(&ending_, number);
+  }
+  handled_ = ending_;
+  sigaddset(&handled_, SIGCHLD);
+  pthread_sigmask(SIG_BLOCK, &handled_, &original_mask_);
+}
+
+int TrainingSignals::EndedWithin(std::chrono::milliseconds duration) const {
+  const auto seconds =
+      std::chrono::duration_cast<std::chrono::seconds>(duration);
+  timespec limit{};
+  limit.tv_sec = seconds.count();
+  limit.tv_nsec = std::chrono::nanoseconds(duration - seconds).count();
+  const int number = sigtimedwait(&ending_, nullptr, &limit);
+  return number > 0 ? number : 0;
+}
+
+absl::StatusOr<pid_t> StartTraining(const std::vector<std::string>& command,
+                                    const std::vector<std::string>& environment,
+                                    const TrainingSignals& signals) {
+  const std::vector<char*> argv = Pointers(command);
+  const std::vector<char*> envp = Pointers(environment);
+  // gRPC's or anybody's dispositions are not the training's.
+  sigset_t to_default;
+  sigemptyset(&to_default);
+  sigaddset(&to_default, SIGPIPE);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setsigmask(&attributes, &signals.original_mask());
+  posix_spawnattr_setsigdefault(&attributes, &to_default);
+  posix_spawnattr_setflags(&attributes,
+                           POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+  pid_t pid = -1;
+  const int error = posix_spawnp(&pid, argv[0], nullptr, &attributes,
+                                 argv.data(), envp.data());
+  posix_spawnattr_destroy(&attributes);
+  if (error == 0) return pid;
+  const std::string message =
+      absl::StrCat("cannot run \"", command[0], "\": ", std::strerror(error));
+  if (error == ENOENT) return absl::NotFoundError(message);
+  return absl::FailedPreconditionError(message);
+}
+
+int WaitForTraining(pid_t pid, const TrainingSignals& signals) {
+  for (;;) {
+    int wait_status = 0;
+    const pid_t ended = waitpid(pid, &wait_status, WNOHANG);
+    if (ended == pid) return ExitCode(wait_status);
+    siginfo_t info{};
+    const int number = sigwaitinfo(&signals.handled(), &info);
+    if (number > 0 && number != SIGCHLD && SentToThisProcess(info)) {
+      kill(pid, number);
+    }
+  }
+}
+
+}  // namespace traincheck::ctl

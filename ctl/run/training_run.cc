@@ -1,0 +1,189 @@
+#include "ctl/run/training_run.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <ctime>
+#include <memory>
+#include <optional>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "ctl/client.h"
+#include "ctl/context.h"
+#include "ctl/exit_codes.h"
+#include "ctl/report.h"
+#include "ctl/run/agent_library.h"
+#include "ctl/run/drain.h"
+#include "ctl/run/monitoring_environment.h"
+#include "ctl/run/preflight.h"
+#include "ctl/run/training_process.h"
+#include "ctl/run/verdict.h"
+#include "ctl/run/violation_printer.h"
+#include "ctl/run/violation_watch.h"
+#include "ctl/text/run_id.h"
+#include "ctl/text/shell_quote.h"
+
+namespace traincheck::ctl {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// A server that hangs must not hold the training up for longer.
+constexpr milliseconds kAnswerTimeout{2000};
+
+void Warn(const std::string& message) {
+  WriteToStderr(absl::StrCat("traincheck: ", message, "\n"));
+}
+
+std::string Environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+std::string FreshRunId(const TrainingRunOptions& options) {
+  std::string name = options.experiment;
+  if (name.empty()) name = Environment("TRAINCHECK_EXPERIMENT");
+  if (name.empty()) name = ProgramName(options.command);
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  const uint64_t now_ns = now.tv_sec * 1'000'000'000ull + now.tv_nsec;
+  return NewRunId(name, now_ns, static_cast<uint16_t>(std::random_device()()));
+}
+
+// "" where the agent cannot be preloaded, after a warning.
+std::string LibraryOrWarning() {
+  const absl::StatusOr<std::string> library = UsableAgentLibrary();
+  if (library.ok()) return *library;
+  Warn(absl::StrCat("the training runs unmonitored: ",
+                    library.status().message()));
+  return "";
+}
+
+std::vector<std::string> TrainingEnvironment(const TrainingRunOptions& options,
+                                             const std::string& run,
+                                             const std::string& library) {
+  MonitoringOptions monitoring;
+  monitoring.agent_library = library;
+  monitoring.server = options.server;
+  monitoring.run = run;
+  monitoring.experiment = options.experiment;
+  monitoring.collect = options.collect;
+  monitoring.check_set = options.check_set;
+  return ChangedEnvironment(
+      environ, MonitoringVariables(monitoring, Environment("LD_PRELOAD")));
+}
+
+// How the commands that the verdict names reach this server.
+std::string CtlCommand(const std::string& server) {
+  std::string usual = Environment("TRAINCHECK_SERVER");
+  if (usual.empty()) usual = kDefaultServer;
+  if (server == usual) return "traincheckctl";
+  return absl::StrCat("traincheckctl --server ", ShellQuote(server));
+}
+
+// One monitored training, in the order of its methods.
+class TrainingRun {
+ public:
+  TrainingRun(const TrainingRunOptions& options, Client* client,
+              const TrainingSignals& signals)
+      : options_(options),
+        client_(*client),
+        signals_(signals),
+        run_(options.run.empty() ? FreshRunId(options) : options.run) {}
+
+  // False: exit_code() says why the training must not start.
+  bool Prepare() {
+    const PreflightResult preflight =
+        Preflight(&client_, {options_.server, options_.run, options_.check_set,
+                             options_.require_server});
+    server_answered_ = preflight.server_answered;
+    exit_code_ = preflight.exit_code.value_or(kExitDone);
+    if (preflight.exit_code) return false;
+    library_ = LibraryOrWarning();
+    // A Ctrl-C that came meanwhile met no training.
+    const int ended_by = signals_.EndedWithin(milliseconds(0));
+    if (ended_by != 0) exit_code_ = kExitSignalBase + ended_by;
+    return ended_by == 0;
+  }
+
+  void Train() {
+    const auto pid =
+        StartTraining(options_.command,
+                      TrainingEnvironment(options_, run_, library_), signals_);
+    if (!pid.ok()) {
+      Complain(std::string(pid.status().message()));
+      exit_code_ = absl::IsNotFound(pid.status()) ? kExitCommandNotFound
+                                                  : kExitCannotExecute;
+      return;
+    }
+    std::optional<ViolationWatch> watch;
+    if (!options_.check_set.empty() && !library_.empty()) {
+      watch.emplace(&client_, run_, &printer_);
+    }
+    exit_code_ = WaitForTraining(*pid, signals_);
+    if (!library_.empty()) drain_ = WaitForServer();
+  }
+
+  // Prints what the server found.
+  void Conclude() {
+    if (!drain_) return;
+    VerdictInput input{
+        run_, options_.check_set, *drain_, {}, CtlCommand(options_.server)};
+    if (drain_->run && !options_.check_set.empty()) {
+      auto violations = client_.ListViolations(run_);
+      if (violations.ok()) input.violations = *std::move(violations);
+    }
+    for (const v1::Violation& violation : input.violations) {
+      printer_.Print(violation);
+    }
+    WriteToStderr(VerdictText(input));
+    if (options_.fail_on_violation && exit_code_ == kExitDone &&
+        printer_.printed() > 0) {
+      exit_code_ = kExitViolations;
+    }
+  }
+
+  int exit_code() const { return exit_code_; }
+
+ private:
+  DrainResult WaitForServer() {
+    return Drain({options_.drain_timeout, server_answered_},
+                 {[this] { return client_.GetRun(run_); },
+                  [] {
+                    return std::chrono::duration_cast<milliseconds>(
+                        steady_clock::now().time_since_epoch());
+                  },
+                  [this](milliseconds pause) {
+                    return signals_.EndedWithin(pause) != 0;
+                  }});
+  }
+
+  const TrainingRunOptions& options_;
+  Client& client_;
+  const TrainingSignals& signals_;
+  const std::string run_;
+  std::string library_;
+  bool server_answered_ = false;
+  ViolationPrinter printer_{WriteToStderr};
+  std::optional<DrainResult> drain_;
+  int exit_code_ = kExitDone;
+};
+
+}  // namespace
+
+int RunTraining(const TrainingRunOptions& options) {
+  // Before the client's threads, which inherit the mask.
+  const TrainingSignals signals;
+  auto client = Client::Make(options.server, kAnswerTimeout);
+  if (!client.ok()) return ReportFailedCall(client.status(), options.server);
+  TrainingRun run(options, client->get(), signals);
+  if (run.Prepare()) {
+    run.Train();
+    run.Conclude();
+  }
+  return run.exit_code();
+}
+
+}  // namespace traincheck::ctl

@@ -1,0 +1,28 @@
+// The block that `run` prints when all is over.
+#ifndef TRAINCHECK_CTL_RUN_VERDICT_H_
+#define TRAINCHECK_CTL_RUN_VERDICT_H_
+
+#include <string>
+#include <vector>
+
+#include "ctl/run/drain.h"
+#include "proto/traincheck/v1/control.pb.h"
+
+namespace traincheck::ctl {
+
+struct VerdictInput {
+  std::string run;
+  // Empty: the run was recorded only.
+  std::string check_set;
+  DrainResult drain;
+  std::vector<v1::Violation> violations;
+  // "traincheckctl" with what it needs to reach the same server.
+  std::string ctl = "traincheckctl";
+};
+
+// Lines that begin with "traincheck: ".
+std::string VerdictText(const VerdictInput& input);
+
+}  // namespace traincheck::ctl
+
+#endif  // TRAINCHECK_CTL_RUN_VERDICT_H_

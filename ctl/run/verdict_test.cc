@@ -1,0 +1,89 @@
+#include "ctl/run/verdict.h"
+
+#include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+
+namespace traincheck::ctl {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+VerdictInput Checked(const std::string& run_text) {
+  VerdictInput input;
+  input.run = "r1";
+  input.check_set = "s";
+  v1::Run run;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(run_text, &run));
+  input.drain.run = run;
+  input.drain.finished = true;
+  return input;
+}
+
+TEST(VerdictTest, ViolationsCoverageLossesAndWhereToLook) {
+  VerdictInput input = Checked(R"(
+      records: 100 dropped: 1 lost: 2
+      check { decided: 3 total: 4 violated: 1 not_applied: 2
+              unknown { reason: 'rank 1 lost' invariants: 1 } })");
+  input.violations.resize(1);
+  input.violations[0].set_id("v1");
+  EXPECT_EQ(VerdictText(input),
+            "traincheck: run r1 against s: 1 violation\n"
+            "traincheck:   coverage 3/4 invariants decided (75%), 1 violated\n"
+            "traincheck:   not applied 2 (rules of another experiment)\n"
+            "traincheck:   unknown 1: rank 1 lost\n"
+            "traincheck:   100 records, 1 dropped, 2 lost\n"
+            "traincheck:   traincheckctl violations list --run r1\n"
+            "traincheck:   traincheckctl violations show v1\n"
+            "traincheck:   traincheckctl runs show r1\n");
+}
+
+TEST(VerdictTest, AHealthyRun) {
+  const std::string text =
+      VerdictText(Checked("records: 9 check { decided: 4 total: 4 }"));
+  EXPECT_THAT(text, HasSubstr("run r1 against s: 0 violations\n"));
+  EXPECT_THAT(text, Not(HasSubstr("violations list")));
+  EXPECT_THAT(text, Not(HasSubstr("not applied")));
+}
+
+TEST(VerdictTest, NothingDecidedIsNoGoodNews) {
+  EXPECT_THAT(VerdictText(Checked("check { total: 4 }")),
+              HasSubstr("no invariant was decided"));
+  EXPECT_THAT(VerdictText(Checked("check {}")), HasSubstr("0/0"));
+}
+
+TEST(VerdictTest, AnUnfinishedCheckSaysSo) {
+  VerdictInput input = Checked("check { decided: 4 total: 4 }");
+  input.drain.finished = false;
+  EXPECT_THAT(VerdictText(input), HasSubstr("0 violations so far"));
+}
+
+TEST(VerdictTest, ACheckThatCouldNotRun) {
+  EXPECT_THAT(VerdictText(Checked("check { error: 'set is gone' }")),
+              HasSubstr("not checked: set is gone"));
+  EXPECT_THAT(VerdictText(Checked("")), HasSubstr("without its set"));
+}
+
+TEST(VerdictTest, ARecordedRun) {
+  VerdictInput input = Checked("records: 1");
+  input.check_set = "";
+  EXPECT_EQ(VerdictText(input),
+            "traincheck: recorded run r1: 1 record, 0 dropped, 0 lost\n");
+  input.drain.finished = false;
+  EXPECT_THAT(VerdictText(input), HasSubstr("not all records have arrived"));
+}
+
+TEST(VerdictTest, NothingReachedTheServer) {
+  VerdictInput input = Checked("");
+  input.drain = DrainResult();
+  input.drain.status = absl::NotFoundError("no run");
+  EXPECT_THAT(VerdictText(input), HasSubstr("no records reached the server"));
+  input.drain.status = absl::UnavailableError("refused");
+  EXPECT_THAT(VerdictText(input), HasSubstr("nothing was checked"));
+  input.drain.status = absl::InternalError("broken");
+  EXPECT_THAT(VerdictText(input), HasSubstr("the server says: broken"));
+}
+
+}  // namespace
+}  // namespace traincheck::ctl

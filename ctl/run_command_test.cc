@@ -1,0 +1,339 @@
+// `traincheckctl run` as a process: what the training gets, what the user is
+// told and which exit code comes out.
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "ctl/testing/fake_control.h"
+#include "ctl/testing/process.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace traincheck::ctl {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+// A port of loopback on which nothing listens: "discard" on a system port.
+constexpr char kNobody[] = "127.0.0.1:9";
+
+ProcessResult RunShell(const std::vector<std::string>& options,
+                       const std::string& script,
+                       const std::string& server = kNobody) {
+  std::vector<std::string> arguments = {"--server", server, "run"};
+  arguments.insert(arguments.end(), options.begin(), options.end());
+  arguments.insert(arguments.end(), {"--", "sh", "-c", script});
+  return RunProcess(Ctl(arguments));
+}
+
+int Count(const std::string& text, const std::string& part) {
+  int count = 0;
+  for (size_t at = text.find(part); at != std::string::npos;
+       at = text.find(part, at + part.size())) {
+    ++count;
+  }
+  return count;
+}
+
+TEST(RunCommandTest, PassesTheExitCodeOn) {
+  EXPECT_EQ(RunShell({}, "exit 0").code, 0);
+  EXPECT_EQ(RunShell({}, "exit 7").code, 7);
+  EXPECT_EQ(RunShell({}, "exit 255").code, 255);
+  EXPECT_EQ(RunShell({}, "kill -KILL $$").code, 128 + 9);
+  EXPECT_EQ(RunShell({}, "kill -TERM $$").code, 128 + 15);
+}
+
+TEST(RunCommandTest, CommandsThatCannotRun) {
+  const ProcessResult missing =
+      RunProcess(Ctl({"run", "--", "/no/such/program"}));
+  EXPECT_EQ(missing.code, 127);
+  EXPECT_THAT(missing.err, HasSubstr("/no/such/program"));
+  const ProcessResult folder = RunProcess(Ctl({"run", "--", "/"}));
+  EXPECT_EQ(folder.code, 126);
+  EXPECT_THAT(folder.err, HasSubstr("cannot run \"/\""));
+}
+
+TEST(RunCommandTest, StandardStreamsAreTheTrainings) {
+  Process::Options options = Ctl({"--server", kNobody, "run", "--", "sh", "-c",
+                                  "cat; printf 'no newline'; echo err >&2"});
+  options.stdin_text = std::string("a\0\xff\n", 4);
+  const ProcessResult result = RunProcess(options);
+  EXPECT_EQ(result.out, options.stdin_text + "no newline");
+  EXPECT_THAT(result.err, HasSubstr("err\n"));
+}
+
+TEST(RunCommandTest, ArgumentsArriveUntouched) {
+  const ProcessResult result = RunProcess(
+      Ctl({"--server", kNobody, "run", "--", "printf", "%s|", "[1,2]", "--",
+           "-o", "json", "", "--help", "a b", "runs"}));
+  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(result.out, "[1,2]|--|-o|json||--help|a b|runs|");
+}
+
+TEST(RunCommandTest, FilesAndSignalsAreAsWithoutUs) {
+  FakeControl server;  // So that there are connections to leak.
+  // Directly: a shell in between puts the mask of its children in order.
+  const std::vector<std::vector<std::string>> commands = {
+      {"ls", "/proc/self/fd"},
+      {"grep", "-E", "Sig(Blk|Ign)", "/proc/self/status"}};
+  for (const auto& command : commands) {
+    Process::Options plain;
+    plain.command = command;
+    std::vector<std::string> run = {
+        "--server", server.address(), "run", "--drain-timeout", "0", "--"};
+    run.insert(run.end(), command.begin(), command.end());
+    const std::string out = RunProcess(Ctl(run)).out;
+    EXPECT_NE(out, "");
+    EXPECT_EQ(out, RunProcess(plain).out);
+  }
+}
+
+TEST(RunCommandTest, TheTrainingIsInOurProcessGroup) {
+  Process::Options plain;
+  const std::string script = "ps -o pgid= -p $$ || cut -d' ' -f5 /proc/$$/stat";
+  plain.command = {"sh", "-c", script};
+  EXPECT_EQ(RunShell({}, script).out, RunProcess(plain).out);
+}
+
+TEST(RunCommandTest, SetsTheAgentsEnvironment) {
+  Process::Options options =
+      Ctl({"--server", kNobody, "run", "--experiment", "my exp", "--check", "s",
+           "--", "sh", "-c", "env | grep -E '^(TRAINCHECK_|LD_PRELOAD)'"});
+  options.environment.push_back("TRAINCHECK_COLLECT=1");
+  options.environment.push_back("LD_PRELOAD=libm.so.6");
+  const std::string out = RunProcess(options).out;
+  EXPECT_THAT(out, testing::ContainsRegex("LD_PRELOAD=/[^ ]*/ctl/testing/"
+                                          "libtraincheck_agent.so:libm.so.6"));
+  EXPECT_THAT(out, HasSubstr("TRAINCHECK_SERVER=127.0.0.1:9\n"));
+  EXPECT_THAT(out, HasSubstr("TRAINCHECK_EXPERIMENT=my exp\n"));
+  EXPECT_THAT(out, HasSubstr("TRAINCHECK_CHECK=s\n"));
+  EXPECT_THAT(out, Not(HasSubstr("TRAINCHECK_COLLECT")));
+  EXPECT_THAT(out, testing::ContainsRegex(
+                       "TRAINCHECK_RUN=my_exp-[0-9]{8}-[0-9]{6}-[0-9a-f]{4}"));
+}
+
+TEST(RunCommandTest, CollectIsPassedOn) {
+  EXPECT_EQ(RunShell({"--collect", "--run", "r7"},
+                     "echo $TRAINCHECK_COLLECT $TRAINCHECK_RUN")
+                .out,
+            "1 r7\n");
+}
+
+TEST(RunCommandTest, WithoutAServerItWarnsOnceAndTrains) {
+  const ProcessResult result = RunShell({"--check", "s"}, "echo trained");
+  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(result.out, "trained\n");
+  EXPECT_EQ(Count(result.err, "traincheckd answers"), 1) << result.err;
+  EXPECT_THAT(result.err, HasSubstr(kNobody));
+  EXPECT_THAT(result.err, HasSubstr("nothing was checked"));
+}
+
+// Accepts connections, by the backlog, and never answers.
+TEST(RunCommandTest, AServerThatHangsDoesNotStopTheTraining) {
+  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  ASSERT_EQ(bind(listener, generic, size), 0);
+  ASSERT_EQ(listen(listener, 8), 0);
+  ASSERT_EQ(getsockname(listener, generic, &size), 0);
+  const std::string server =
+      "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+  const ProcessResult result =
+      RunShell({"--check", "s"}, "echo trained; exit 3", server);
+  close(listener);
+  EXPECT_EQ(result.code, 3);
+  EXPECT_EQ(result.out, "trained\n");
+  EXPECT_EQ(Count(result.err, "traincheckd answers"), 1) << result.err;
+}
+
+TEST(RunCommandTest, RequireServerDoesNotStartWithoutOne) {
+  const ProcessResult result = RunShell({"--require-server"}, "echo trained");
+  EXPECT_EQ(result.code, 4);
+  EXPECT_EQ(result.out, "");
+  EXPECT_THAT(result.err, HasSubstr(kNobody));
+}
+
+TEST(RunCommandTest, AMissingLibraryIsOneWarning) {
+  Process::Options options = Ctl({"--server", kNobody, "run", "--", "sh", "-c",
+                                  "echo trained $LD_PRELOAD; exit 5"});
+  options.environment = {"TRAINCHECK_AGENT_DIR=/nowhere"};
+  const ProcessResult result = RunProcess(options);
+  EXPECT_EQ(result.code, 5);
+  EXPECT_EQ(result.out, "trained\n");
+  EXPECT_EQ(Count(result.err, "unmonitored"), 1) << result.err;
+}
+
+TEST(RunCommandTest, ALibraryThatTheLoaderRefusesIsNotPreloaded) {
+  const std::string folder = std::string(getenv("TEST_TMPDIR")) + "/broken";
+  std::filesystem::create_directory(folder);
+  std::ofstream(folder + "/libtraincheck_agent.so") << "no library";
+  Process::Options options = Ctl({"--server", kNobody, "run", "--", "sh", "-c",
+                                  "echo trained $LD_PRELOAD"});
+  options.environment = {"TRAINCHECK_AGENT_DIR=" + folder};
+  const ProcessResult result = RunProcess(options);
+  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(result.out, "trained\n");
+  EXPECT_THAT(result.err, HasSubstr("unmonitored"));
+  EXPECT_EQ(Count(result.err, "ld.so"), 1) << result.err;
+}
+
+class RunWithServerTest : public testing::Test {
+ protected:
+  RunWithServerTest() {
+    server_.Edit([](FakeData& data) {
+      v1::SetDetail set;
+      set.mutable_summary()->set_name("s1");
+      data.sets.push_back(set);
+    });
+    folder_ = std::string(getenv("TEST_TMPDIR")) + "/" +
+              testing::UnitTest::GetInstance()->current_test_info()->name();
+    std::filesystem::create_directory(folder_);
+  }
+
+  // A training that says "started" and goes on until Release.
+  Process::Options Training(const std::vector<std::string>& options,
+                            const std::string& end) {
+    std::vector<std::string> arguments = {"--server", server_.address(), "run",
+                                          "--run", "r1"};
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    arguments.insert(arguments.end(),
+                     {"--", "sh", "-c",
+                      "echo started; while [ ! -e " + folder_ +
+                          "/release ]; do sleep 0.02; done; " + end});
+    return Ctl(arguments);
+  }
+
+  void Release() { std::ofstream(folder_ + "/release") << ""; }
+
+  // The run as the server sees it.
+  void ShowRun(v1::RunStatus status, bool finished, int violations) {
+    server_.Edit([&](FakeData& data) {
+      v1::Run run;
+      run.set_id("r1");
+      run.set_status(status);
+      run.set_records(100);
+      run.mutable_check()->set_total(4);
+      run.mutable_check()->set_decided(3);
+      run.mutable_check()->set_finished(finished);
+      run.mutable_check()->set_violated(violations);
+      data.runs = {run};
+      data.violations.clear();
+      for (int i = 0; i < violations; ++i) {
+        v1::Violation violation;
+        violation.set_id("v" + std::to_string(i));
+        violation.set_run("r1");
+        violation.set_text("rule " + std::to_string(i));
+        data.violations.push_back(violation);
+      }
+    });
+  }
+
+  FakeControl server_;
+  std::string folder_;
+};
+
+TEST_F(RunWithServerTest, AnUnknownSetStopsBeforeTheStart) {
+  const ProcessResult result =
+      RunShell({"--check", "s9"}, "echo trained", server_.address());
+  EXPECT_EQ(result.code, 2);
+  EXPECT_EQ(result.out, "");
+  EXPECT_THAT(result.err, HasSubstr("no set \"s9\"; it has s1"));
+}
+
+TEST_F(RunWithServerTest, ARunIdThatExistsStopsBeforeTheStart) {
+  ShowRun(v1::RUN_STATUS_ENDED, true, 0);
+  const ProcessResult result =
+      RunShell({"--run", "r1"}, "echo trained", server_.address());
+  EXPECT_EQ(result.code, 2);
+  EXPECT_EQ(result.out, "");
+  EXPECT_THAT(result.err, HasSubstr("\"r1\" exists already"));
+}
+
+TEST_F(RunWithServerTest, ViolationsAppearWhileItTrains) {
+  Process run(Training({"--check", "s1"}, "exit 0"));
+  ASSERT_TRUE(run.WaitForOut("started"));
+  ShowRun(v1::RUN_STATUS_RUNNING, false, 1);
+  EXPECT_TRUE(run.WaitForErr("traincheck: VIOLATION"));
+  EXPECT_TRUE(run.WaitForErr("rule 0"));
+  ShowRun(v1::RUN_STATUS_ENDED, true, 2);
+  Release();
+  const ProcessResult result = run.Wait();
+  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(result.out, "started\n");
+  // Each once, the late one too, and the verdict after them.
+  EXPECT_EQ(Count(result.err, "VIOLATION"), 2) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("against s1: 2 violations\n"));
+  EXPECT_THAT(result.err, HasSubstr("coverage 3/4"));
+  EXPECT_LT(result.err.rfind("VIOLATION"), result.err.find("coverage"));
+  EXPECT_THAT(result.err, HasSubstr("--server " + server_.address() +
+                                    " violations show v0"));
+}
+
+TEST_F(RunWithServerTest, FailOnViolationIs10OnlyForATrainingThatSucceeded) {
+  for (const auto& [end, code] : {std::pair("exit 0", 10), {"exit 3", 3}}) {
+    std::filesystem::remove(folder_ + "/release");
+    server_.Edit([](FakeData& data) { data.runs.clear(); });
+    Process run(Training({"--check", "s1", "--fail-on-violation"}, end));
+    ASSERT_TRUE(run.WaitForOut("started"));
+    ShowRun(v1::RUN_STATUS_ENDED, true, 1);
+    Release();
+    EXPECT_EQ(run.Wait().code, code);
+  }
+}
+
+TEST_F(RunWithServerTest, WithoutViolationsTheCodeIsTheTrainings) {
+  Process run(Training({"--check", "s1", "--fail-on-violation"}, "exit 0"));
+  ASSERT_TRUE(run.WaitForOut("started"));
+  ShowRun(v1::RUN_STATUS_ENDED, true, 0);
+  Release();
+  const ProcessResult result = run.Wait();
+  EXPECT_EQ(result.code, 0);
+  EXPECT_THAT(result.err, HasSubstr("0 violations\n"));
+}
+
+TEST_F(RunWithServerTest, WaitsForTheVerdict) {
+  Process run(Training({"--check", "s1"}, "echo over"));
+  ASSERT_TRUE(run.WaitForOut("started"));
+  ShowRun(v1::RUN_STATUS_RUNNING, false, 0);
+  Release();
+  ASSERT_TRUE(run.WaitForOut("over"));
+  ShowRun(v1::RUN_STATUS_ENDED, true, 1);
+  EXPECT_THAT(run.Wait().err, HasSubstr("1 violation\n"));
+}
+
+TEST_F(RunWithServerTest, WaitsNoLongerThanTheDrainTimeout) {
+  Process run(Training({"--check", "s1", "--drain-timeout", "0.3"}, "exit 0"));
+  ASSERT_TRUE(run.WaitForOut("started"));
+  ShowRun(v1::RUN_STATUS_RUNNING, false, 0);
+  Release();
+  const ProcessResult result = run.Wait();
+  EXPECT_EQ(result.code, 0);
+  EXPECT_THAT(result.err, HasSubstr("0 violations so far"));
+}
+
+TEST_F(RunWithServerTest, ACollectedRunSaysHowMuchWasRecorded) {
+  Process run(Training({"--collect"}, "exit 0"));
+  ASSERT_TRUE(run.WaitForOut("started"));
+  ShowRun(v1::RUN_STATUS_ENDED, true, 0);
+  Release();
+  EXPECT_EQ(run.Wait().err,
+            "traincheck: recorded run r1: 100 records, 0 dropped, 0 lost\n");
+}
+
+TEST_F(RunWithServerTest, AProgramThatRecordsNothingIsToldSo) {
+  const ProcessResult result =
+      RunShell({"--collect"}, "exit 0", server_.address());
+  EXPECT_EQ(result.code, 0);
+  EXPECT_THAT(result.err, HasSubstr("no records reached the server"));
+}
+
+}  // namespace
+}  // namespace traincheck::ctl

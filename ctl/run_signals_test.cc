@@ -1,0 +1,85 @@
+// Signals around `traincheckctl run`.
+#include <pty.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "ctl/testing/process.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace traincheck::ctl {
+namespace {
+
+// Exits with 40 + the number of times that it was interrupted.
+constexpr char kCountSignals[] = "ctl/testing/count_signals";
+
+Process::Options Counting() {
+  return Ctl({"--server", "127.0.0.1:9", "run", "--", kCountSignals});
+}
+
+TEST(RunSignalsTest, ASignalToUsAloneReachesTheTraining) {
+  for (int number : {SIGTERM, SIGHUP, SIGINT}) {
+    Process run(Counting());
+    ASSERT_TRUE(run.WaitForOut("started"));
+    kill(run.pid(), number);
+    EXPECT_EQ(run.Wait().code, 41) << number;
+  }
+}
+
+TEST(RunSignalsTest, ATrainingThatDiesOfItGivesTheShellsCode) {
+  Process run(Ctl({"--server", "127.0.0.1:9", "run", "--", "sh", "-c",
+                   "echo started; exec sleep 60"}));
+  ASSERT_TRUE(run.WaitForOut("started"));
+  kill(run.pid(), SIGTERM);
+  EXPECT_EQ(run.Wait().code, 128 + SIGTERM);
+}
+
+// Runs a counting training under a terminal, types Ctrl-C and returns the exit
+// code.
+int InterruptFromTerminal(const char* argument) {
+  int terminal = -1;
+  const pid_t pid = forkpty(&terminal, nullptr, nullptr, nullptr);
+  if (pid == 0) {
+    setenv("TRAINCHECK_AGENT_DIR", "ctl/testing", 1);
+    execl("ctl/traincheckctl", "traincheckctl", "--server", "127.0.0.1:9",
+          "run", "--", kCountSignals, argument, nullptr);
+    _exit(99);
+  }
+  std::string shown;
+  char buffer[256];
+  while (shown.find("started") == std::string::npos) {
+    const ssize_t n = read(terminal, buffer, sizeof(buffer));
+    if (n <= 0) break;
+    shown.append(buffer, static_cast<size_t>(n));
+  }
+  EXPECT_EQ(write(terminal, "\x03", 1), 1) << shown;
+  // Until the terminal has no user any more.
+  while (read(terminal, buffer, sizeof(buffer)) > 0) {
+  }
+  int wait_status = 0;
+  EXPECT_EQ(waitpid(pid, &wait_status, 0), pid);
+  close(terminal);
+  EXPECT_TRUE(WIFEXITED(wait_status));
+  return WEXITSTATUS(wait_status);
+}
+
+TEST(RunSignalsTest, ATerminalsInterruptReachesTheTrainingByItself) {
+  EXPECT_EQ(InterruptFromTerminal(nullptr), 41);
+}
+
+// Forwarded as well it would be a second one, which makes Python give up its
+// clean end. This training gets none from the terminal.
+TEST(RunSignalsTest, ATerminalsInterruptIsNotForwarded) {
+  EXPECT_EQ(InterruptFromTerminal("own-group"), 40);
+}
+
+TEST(RunSignalsTest, IgnoredSignalsStayIgnored) {
+  Process::Options options = Ctl({"--server", "127.0.0.1:9", "run", "--", "sh",
+                                  "-c", "kill -HUP $$; exit 6"});
+  options.command.insert(options.command.begin(), "nohup");
+  EXPECT_EQ(RunProcess(options).code, 6);
+}
+
+}  // namespace
+}  // namespace traincheck::ctl

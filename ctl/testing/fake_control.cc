@@ -1,0 +1,186 @@
+#include "ctl/testing/fake_control.h"
+
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+
+#include "base/credentials.h"
+
+namespace traincheck::ctl {
+namespace {
+
+using grpc::ServerContext;
+using grpc::ServerWriter;
+using grpc::Status;
+using grpc::StatusCode;
+
+template <typename Message>
+void WriteAll(const std::vector<Message>& messages,
+              ServerWriter<Message>* writer) {
+  for (const Message& message : messages) writer->Write(message);
+}
+
+const v1::Run* FindRun(const FakeData& data, const std::string& id) {
+  for (const v1::Run& run : data.runs) {
+    if (run.id() == id) return &run;
+  }
+  return nullptr;
+}
+
+const v1::SetDetail* FindSet(const FakeData& data, const std::string& name) {
+  for (const v1::SetDetail& set : data.sets) {
+    if (set.summary().name() == name) return &set;
+  }
+  return nullptr;
+}
+
+std::vector<v1::Violation> ViolationsOf(const FakeData& data,
+                                        const std::string& run) {
+  std::vector<v1::Violation> violations;
+  for (const v1::Violation& violation : data.violations) {
+    if (run.empty() || violation.run() == run) violations.push_back(violation);
+  }
+  return violations;
+}
+
+Status NotFound(const std::string& what) {
+  return Status(StatusCode::NOT_FOUND, "no " + what);
+}
+
+}  // namespace
+
+FakeControl::FakeControl() {
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort("127.0.0.1:0", *MakeServerCredentials("127.0.0.1:0"),
+                           &port);
+  builder.RegisterService(this);
+  server_ = builder.BuildAndStart();
+  if (server_ == nullptr) std::abort();
+  address_ = "127.0.0.1:" + std::to_string(port);
+}
+
+FakeControl::~FakeControl() {
+  server_->Shutdown(std::chrono::system_clock::now());
+}
+
+void FakeControl::Edit(const std::function<void(FakeData&)>& edit) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  edit(data_);
+}
+
+FakeData FakeControl::Copy() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return data_;
+}
+
+Status FakeControl::GetStatus(ServerContext*, const v1::GetStatusRequest*,
+                              v1::ServerStatus* reply) {
+  const FakeData data = Copy();
+  *reply = data.status;
+  return data.failure;
+}
+
+Status FakeControl::ListRuns(ServerContext*, const v1::ListRunsRequest*,
+                             ServerWriter<v1::Run>* writer) {
+  const FakeData data = Copy();
+  WriteAll(data.runs, writer);
+  return data.failure;
+}
+
+Status FakeControl::GetRun(ServerContext*, const v1::GetRunRequest* request,
+                           v1::Run* reply) {
+  const FakeData data = Copy();
+  const v1::Run* run = FindRun(data, request->run());
+  if (run == nullptr) return NotFound("run " + request->run());
+  *reply = *run;
+  return data.failure;
+}
+
+Status FakeControl::Infer(ServerContext*, const v1::InferRequest* request,
+                          ServerWriter<v1::InferProgress>* writer) {
+  Edit([&](FakeData& data) { data.last_infer = *request; });
+  const FakeData data = Copy();
+  WriteAll(data.infer, writer);
+  return data.failure;
+}
+
+Status FakeControl::ListSets(ServerContext*, const v1::ListSetsRequest*,
+                             ServerWriter<v1::SetSummary>* writer) {
+  const FakeData data = Copy();
+  for (const v1::SetDetail& set : data.sets) writer->Write(set.summary());
+  return data.failure;
+}
+
+Status FakeControl::GetSet(ServerContext*, const v1::GetSetRequest* request,
+                           v1::SetDetail* reply) {
+  const FakeData data = Copy();
+  const v1::SetDetail* set = FindSet(data, request->name());
+  if (set == nullptr) return NotFound("set " + request->name());
+  *reply = *set;
+  return data.failure;
+}
+
+Status FakeControl::ImportSet(ServerContext*,
+                              const v1::ImportSetRequest* request,
+                              v1::SetSummary* reply) {
+  Edit([&](FakeData& data) { data.last_import = *request; });
+  reply->set_name(request->name());
+  reply->set_version(1);
+  return Copy().failure;
+}
+
+Status FakeControl::GetInvariant(ServerContext*,
+                                 const v1::GetInvariantRequest* request,
+                                 v1::Invariant* reply) {
+  const FakeData data = Copy();
+  for (const v1::SetDetail& set : data.sets) {
+    for (const v1::Invariant& invariant : set.invariants()) {
+      if (invariant.id() != request->id()) continue;
+      *reply = invariant;
+      return data.failure;
+    }
+  }
+  return NotFound("invariant " + request->id());
+}
+
+Status FakeControl::ListViolations(ServerContext*,
+                                   const v1::ListViolationsRequest* request,
+                                   ServerWriter<v1::Violation>* writer) {
+  const FakeData data = Copy();
+  WriteAll(ViolationsOf(data, request->run()), writer);
+  return data.failure;
+}
+
+Status FakeControl::GetViolation(ServerContext*,
+                                 const v1::GetViolationRequest* request,
+                                 v1::Violation* reply) {
+  const FakeData data = Copy();
+  for (const v1::Violation& violation : data.violations) {
+    if (violation.id() != request->id()) continue;
+    *reply = violation;
+    return data.failure;
+  }
+  return NotFound("violation " + request->id());
+}
+
+Status FakeControl::WatchViolations(ServerContext* context,
+                                    const v1::WatchViolationsRequest* request,
+                                    ServerWriter<v1::Violation>* writer) {
+  size_t sent = 0;
+  while (!context->IsCancelled()) {
+    const FakeData data = Copy();
+    if (!data.failure.ok()) return data.failure;
+    const auto violations = ViolationsOf(data, request->run());
+    for (; sent < violations.size(); ++sent) writer->Write(violations[sent]);
+    if (!request->run().empty()) {
+      const v1::Run* run = FindRun(data, request->run());
+      if (run == nullptr) return NotFound("run " + request->run());
+      if (run->status() == v1::RUN_STATUS_ENDED) return Status::OK;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return Status::CANCELLED;
+}
+
+}  // namespace traincheck::ctl

@@ -1,0 +1,86 @@
+// A control service with canned data on a port that the system chose.
+//
+// Threads: all methods may be called from any thread.
+#ifndef TRAINCHECK_CTL_TESTING_FAKE_CONTROL_H_
+#define TRAINCHECK_CTL_TESTING_FAKE_CONTROL_H_
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "grpcpp/grpcpp.h"
+#include "proto/traincheck/v1/control.grpc.pb.h"
+
+namespace traincheck::ctl {
+
+// What the service answers with and what it was last asked.
+struct FakeData {
+  v1::ServerStatus status;
+  std::vector<v1::Run> runs;
+  std::vector<v1::SetDetail> sets;
+  std::vector<v1::Violation> violations;
+  std::vector<v1::InferProgress> infer;
+  // Answer to every call, if it is an error.
+  grpc::Status failure;
+
+  v1::InferRequest last_infer;
+  v1::ImportSetRequest last_import;
+};
+
+class FakeControl final : public v1::Control::Service {
+ public:
+  FakeControl();
+  ~FakeControl() override;
+
+  const std::string& address() const { return address_; }
+
+  void Edit(const std::function<void(FakeData&)>& edit);
+
+  grpc::Status GetStatus(grpc::ServerContext* context,
+                         const v1::GetStatusRequest* request,
+                         v1::ServerStatus* reply) override;
+  grpc::Status ListRuns(grpc::ServerContext* context,
+                        const v1::ListRunsRequest* request,
+                        grpc::ServerWriter<v1::Run>* writer) override;
+  grpc::Status GetRun(grpc::ServerContext* context,
+                      const v1::GetRunRequest* request,
+                      v1::Run* reply) override;
+  grpc::Status Infer(grpc::ServerContext* context,
+                     const v1::InferRequest* request,
+                     grpc::ServerWriter<v1::InferProgress>* writer) override;
+  grpc::Status ListSets(grpc::ServerContext* context,
+                        const v1::ListSetsRequest* request,
+                        grpc::ServerWriter<v1::SetSummary>* writer) override;
+  grpc::Status GetSet(grpc::ServerContext* context,
+                      const v1::GetSetRequest* request,
+                      v1::SetDetail* reply) override;
+  grpc::Status ImportSet(grpc::ServerContext* context,
+                         const v1::ImportSetRequest* request,
+                         v1::SetSummary* reply) override;
+  grpc::Status GetInvariant(grpc::ServerContext* context,
+                            const v1::GetInvariantRequest* request,
+                            v1::Invariant* reply) override;
+  grpc::Status ListViolations(
+      grpc::ServerContext* context, const v1::ListViolationsRequest* request,
+      grpc::ServerWriter<v1::Violation>* writer) override;
+  grpc::Status GetViolation(grpc::ServerContext* context,
+                            const v1::GetViolationRequest* request,
+                            v1::Violation* reply) override;
+  grpc::Status WatchViolations(
+      grpc::ServerContext* context, const v1::WatchViolationsRequest* request,
+      grpc::ServerWriter<v1::Violation>* writer) override;
+
+ private:
+  FakeData Copy();
+
+  std::mutex mutex_;
+  FakeData data_;  // guarded by mutex_
+  std::string address_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+}  // namespace traincheck::ctl
+
+#endif  // TRAINCHECK_CTL_TESTING_FAKE_CONTROL_H_

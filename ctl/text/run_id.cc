@@ -1,0 +1,61 @@
+#include "ctl/text/run_id.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "ctl/text/utc_time.h"
+
+namespace traincheck::ctl {
+namespace {
+
+constexpr size_t kMaxNameLength = 64;
+constexpr size_t kMaxIdLength = 128;
+
+bool Allowed(char c) {
+  return absl::ascii_isalnum(c) ||
+         (c != '\0' && std::strchr("._:@+-", c) != nullptr);
+}
+
+std::string BaseName(const std::string& path) {
+  return path.substr(path.find_last_of('/') + 1);
+}
+
+}  // namespace
+
+std::string ProgramName(const std::vector<std::string>& command) {
+  for (const std::string& word : command) {
+    const std::string base = BaseName(word);
+    if (base.size() > 3 && absl::EndsWith(base, ".py")) {
+      return base.substr(0, base.size() - 3);
+    }
+  }
+  for (size_t i = 0; i + 1 < command.size(); ++i) {
+    if (command[i] == "-m") return command[i + 1];
+  }
+  return command.empty() ? "run" : BaseName(command[0]);
+}
+
+std::string NewRunId(const std::string& name, uint64_t now_unix_ns,
+                     uint16_t random) {
+  std::string safe = name.substr(0, kMaxNameLength);
+  std::replace_if(
+      safe.begin(), safe.end(), [](char c) { return !Allowed(c); }, '_');
+  if (safe.empty() || !absl::ascii_isalnum(safe[0])) safe = "run" + safe;
+  return absl::StrFormat("%s-%s-%04x", safe, CompactTime(now_unix_ns), random);
+}
+
+absl::Status CheckRunId(const std::string& id) {
+  if (!id.empty() && id.size() <= kMaxIdLength && absl::ascii_isalnum(id[0]) &&
+      std::all_of(id.begin(), id.end(), Allowed)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "\"", id, "\" is no run id: use 1 to ", kMaxIdLength,
+      " letters, digits and . _ : @ + -, a letter or digit first"));
+}
+
+}  // namespace traincheck::ctl

@@ -1,0 +1,20 @@
+#include "ctl/text/shell_quote.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_replace.h"
+
+namespace traincheck::ctl {
+
+std::string ShellQuote(const std::string& text) {
+  const bool plain =
+      !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+        return absl::ascii_isalnum(c) || std::strchr("-_./:,@%+", c) != nullptr;
+      });
+  if (plain && text.find('\0') == std::string::npos) return text;
+  return "'" + absl::StrReplaceAll(text, {{"'", "'\\''"}}) + "'";
+}
+
+}  // namespace traincheck::ctl

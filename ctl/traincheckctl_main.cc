@@ -1,0 +1,5 @@
+#include "ctl/command_line.h"
+
+int main(int argc, char** argv) {
+  return traincheck::ctl::RunCommandLine(argc, argv);
+}

@@ -1,0 +1,60 @@
+// One reference run as it was fed, kept so that it can be read more than
+// once.
+//
+// Threads: one object, one thread at a time.
+#ifndef TRAINCHECK_INFERENCE_RECORDED_RUN_H_
+#define TRAINCHECK_INFERENCE_RECORDED_RUN_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "invariants/run_reader.h"
+#include "invariants/stored_batch.h"
+
+namespace traincheck {
+
+class RecordedRun {
+ public:
+  RecordedRun(const std::string& run, const std::string& experiment)
+      : run_(run), experiment_(experiment) {}
+
+  const std::string& run() const { return run_; }
+  const std::string& experiment() const { return experiment_; }
+
+  void Add(uint32_t process, const StoredBatch& batch) {
+    events_.push_back({process, batch, std::nullopt});
+  }
+  void End(uint32_t process, ProcessEnd end) {
+    events_.push_back({process, {}, end});
+  }
+
+  void Replay(std::vector<RunObserver*> observers) const {
+    RunReader reader(std::move(observers));
+    for (const Event& event : events_) {
+      if (event.end) {
+        reader.EndProcess(event.process, *event.end);
+      } else {
+        reader.Consume(event.process, event.batch);
+      }
+    }
+    reader.EndRun();
+  }
+
+ private:
+  struct Event {
+    uint32_t process = 0;
+    StoredBatch batch;
+    std::optional<ProcessEnd> end;
+  };
+
+  const std::string run_;
+  const std::string experiment_;
+  std::vector<Event> events_;
+};
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_INFERENCE_RECORDED_RUN_H_

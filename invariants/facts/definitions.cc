@@ -1,0 +1,256 @@
+#include "invariants/facts/definitions.h"
+
+#include <algorithm>
+
+namespace traincheck {
+
+namespace {
+
+// Bytes of a character that goes on.
+bool IsContinuation(char c) { return (static_cast<uint8_t>(c) & 0xc0) == 0x80; }
+
+// Length of the character that begins with this byte; 0: none does.
+size_t CharacterBytes(uint8_t lead) {
+  if (lead < 0x80) return 1;
+  if (lead >= 0xc2 && lead < 0xe0) return 2;
+  if (lead >= 0xe0 && lead < 0xf0) return 3;
+  if (lead >= 0xf0 && lead < 0xf5) return 4;
+  return 0;
+}
+
+// Overlong forms, surrogates and what lies beyond Unicode begin like
+// characters and go on in a range that characters do not have.
+bool SecondByteFits(uint8_t lead, uint8_t second) {
+  if (lead == 0xe0) return second >= 0xa0;
+  if (lead == 0xed) return second < 0xa0;
+  if (lead == 0xf0) return second >= 0x90;
+  if (lead == 0xf4) return second < 0x90;
+  return true;
+}
+
+bool BeginsWithCharacter(std::string_view bytes, size_t size) {
+  if (size == 0 || size > bytes.size()) return false;
+  for (size_t i = 1; i < size; ++i) {
+    if (!IsContinuation(bytes[i])) return false;
+  }
+  return size == 1 || SecondByteFits(static_cast<uint8_t>(bytes[0]),
+                                     static_cast<uint8_t>(bytes[1]));
+}
+
+// Names go into JSON, which takes UTF-8 only; writers cut long ones anywhere.
+// Bytes that are no character become '?'.
+std::string ToUtf8(std::string_view bytes) {
+  std::string text;
+  text.reserve(bytes.size());
+  while (!bytes.empty()) {
+    const size_t size = CharacterBytes(static_cast<uint8_t>(bytes[0]));
+    const bool whole = BeginsWithCharacter(bytes, size);
+    text += whole ? std::string(bytes.substr(0, size)) : "?";
+    bytes.remove_prefix(whole ? size : 1);
+  }
+  return text;
+}
+
+template <typename Map>
+auto Find(const Map& map, uint32_t id) -> const typename Map::mapped_type* {
+  const auto found = map.find(id);
+  return found == map.end() ? nullptr : &found->second;
+}
+
+}  // namespace
+
+// Everything that the fields of one definition may say.
+struct Definitions::Parsed {
+  std::string text;
+  FunctionInfo function;
+  SiteInfo site;
+  ObjectInfo object;
+  VariableInfo variable;
+  ReplicaGroupInfo group;
+  ProcessInfo process;
+  std::vector<uint32_t> variables;
+};
+
+void Definitions::ReadText(const FieldReader& field, Parsed* parsed) const {
+  const std::string& text =
+      String(static_cast<uint32_t>(field.unsigned_value()));
+  switch (field.field()) {
+    case Field::kName:
+      parsed->function.name = parsed->variable.name = text;
+      return;
+    case Field::kCategory:
+      parsed->function.category = text;
+      return;
+    case Field::kRole:
+      parsed->function.roles.push_back(text);
+      return;
+    case Field::kFile:
+      parsed->site.file = text;
+      return;
+    case Field::kClass:
+      parsed->object.class_name = text;
+      return;
+    case Field::kBaseClass:
+      parsed->object.bases.push_back(text);
+      return;
+    case Field::kPath:
+      parsed->object.path = text;
+      return;
+    case Field::kOwnerClass:
+      parsed->variable.owner_class = text;
+      return;
+    case Field::kRootClass:
+      parsed->variable.root_class = text;
+      return;
+    case Field::kEvidence:
+      parsed->group.evidence = text;
+      return;
+    default:
+      return;
+  }
+}
+
+void Definitions::ReadNumber(const FieldReader& field, Parsed* parsed) const {
+  const uint64_t value = field.unsigned_value();
+  const auto id = static_cast<uint32_t>(value);
+  switch (field.field()) {
+    case Field::kLine:
+      parsed->site.line = value;
+      return;
+    case Field::kObjectKind:
+      parsed->object.kind = static_cast<ObjectKind>(value);
+      return;
+    case Field::kRootObject:
+      parsed->object.root = parsed->variable.root = id;
+      return;
+    case Field::kWrappedObject:
+      parsed->object.wrapped = id;
+      return;
+    case Field::kVariableKind:
+      parsed->variable.kind = static_cast<VariableKind>(value);
+      return;
+    case Field::kTrainable:
+      parsed->variable.trainable = value != 0;
+      return;
+    case Field::kIdentityEpoch:
+      parsed->variable.identity_epoch = value;
+      return;
+    case Field::kVariable:
+      parsed->variables.push_back(id);
+      return;
+    case Field::kMemberRank:
+      parsed->group.ranks.push_back(static_cast<int32_t>(value));
+      return;
+    case Field::kWrapperObject:
+      parsed->group.wrapper = id;
+      return;
+    case Field::kProcessKind:
+      parsed->process.kind = static_cast<ProcessKind>(value);
+      return;
+    case Field::kAttempt:
+      parsed->process.attempt = id;
+      return;
+    default:
+      return;
+  }
+}
+
+bool Definitions::Read(FieldReader fields, Parsed* parsed) const {
+  while (fields.Next()) {
+    if (fields.field() == Field::kText) {
+      parsed->text = ToUtf8(fields.bytes_value());
+    }
+    ReadText(fields, parsed);
+    ReadNumber(fields, parsed);
+  }
+  return fields.ok();
+}
+
+bool Definitions::Store(RecordType type, uint32_t id, uint32_t aux,
+                        Parsed* parsed) {
+  switch (type) {
+    case RecordType::kStringDef:
+      strings_[id] = std::move(parsed->text);
+      return true;
+    case RecordType::kFunctionDef:
+      functions_[id] = std::move(parsed->function);
+      return true;
+    case RecordType::kSiteDef:
+      sites_[id] = std::move(parsed->site);
+      return true;
+    case RecordType::kObjectDef:
+      objects_[id] = std::move(parsed->object);
+      return true;
+    case RecordType::kVariableDef:
+      variables_[id] = std::move(parsed->variable);
+      return true;
+    case RecordType::kHoldDef:
+      holds_[{id, aux}] = std::move(parsed->variables);
+      return true;
+    case RecordType::kReplicaGroupDef:
+      parsed->group.variables = std::move(parsed->variables);
+      std::sort(parsed->group.ranks.begin(), parsed->group.ranks.end());
+      groups_[id] = std::move(parsed->group);
+      return true;
+    case RecordType::kProcessDef:
+      process_ = parsed->process;
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool Definitions::Apply(const RecordReader& record) {
+  const auto& fixed = record.Get<DefinitionRecord>();
+  Parsed parsed;
+  if (!Read(record.Fields(), &parsed)) return false;
+  return Store(record.type(), fixed.id, fixed.aux, &parsed);
+}
+
+bool Definitions::Knows(const RecordReader& record) const {
+  const auto& fixed = record.Get<DefinitionRecord>();
+  switch (record.type()) {
+    case RecordType::kStringDef:
+      return strings_.count(fixed.id) != 0;
+    case RecordType::kFunctionDef:
+      return functions_.count(fixed.id) != 0;
+    case RecordType::kSiteDef:
+      return sites_.count(fixed.id) != 0;
+    case RecordType::kObjectDef:
+      return objects_.count(fixed.id) != 0;
+    case RecordType::kVariableDef:
+      return variables_.count(fixed.id) != 0;
+    case RecordType::kHoldDef:
+      return holds_.count({fixed.id, fixed.aux}) != 0;
+    case RecordType::kReplicaGroupDef:
+      return groups_.count(fixed.id) != 0;
+    default:
+      return false;
+  }
+}
+
+const FunctionInfo* Definitions::Function(uint32_t id) const {
+  return Find(functions_, id);
+}
+
+const ObjectInfo* Definitions::Object(uint32_t id) const {
+  return Find(objects_, id);
+}
+
+const VariableInfo* Definitions::Variable(uint32_t id) const {
+  return Find(variables_, id);
+}
+
+const std::string& Definitions::String(uint32_t id) const {
+  static const std::string* const kNone = new std::string;
+  const std::string* found = Find(strings_, id);
+  return found ? *found : *kNone;
+}
+
+std::string Definitions::Site(uint32_t id) const {
+  const SiteInfo* site = Find(sites_, id);
+  if (!site) return "";
+  return site->file + ":" + std::to_string(site->line);
+}
+
+}  // namespace traincheck

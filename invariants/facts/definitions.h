@@ -1,0 +1,114 @@
+// The definition table of one process: what its small ids mean. Filled from
+// the definition records of its ring 0.
+//
+// Threads: one object, one thread at a time. Pointers stay valid while the
+// table lives; a definition that comes again changes what they point to.
+#ifndef TRAINCHECK_INVARIANTS_FACTS_DEFINITIONS_H_
+#define TRAINCHECK_INVARIANTS_FACTS_DEFINITIONS_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "proto/record_reader.h"
+
+namespace traincheck {
+
+struct FunctionInfo {
+  std::string name;
+  std::string category;
+  std::vector<std::string> roles;  // narrow to general
+};
+
+struct ObjectInfo {
+  std::string class_name;
+  std::vector<std::string> bases;  // the MRO
+  ObjectKind kind = ObjectKind::kUnknown;
+  std::string path;
+  uint32_t root = 0;     // 0: it is a root itself, or not known
+  uint32_t wrapped = 0;  // 0: wraps nothing
+};
+
+struct VariableInfo {
+  std::string name;  // inside its root
+  std::string root_class;
+  std::string owner_class;
+  uint32_t root = 0;
+  VariableKind kind = VariableKind::kUnknown;
+  bool trainable = false;
+  uint64_t identity_epoch = 0;
+
+  // "Net.fc.weight": the same on every rank.
+  std::string FullName() const { return root_class + "." + name; }
+};
+
+struct ReplicaGroupInfo {
+  std::string evidence;
+  uint32_t wrapper = 0;
+  std::vector<int32_t> ranks;  // sorted
+  std::vector<uint32_t> variables;
+};
+
+struct ProcessInfo {
+  ProcessKind kind = ProcessKind::kUnknown;
+  uint32_t attempt = 0;
+};
+
+class Definitions {
+ public:
+  // Takes over a definition record. False: malformed, nothing changed.
+  // REQUIRES: IsDefinition(record.header().type).
+  bool Apply(const RecordReader& record);
+
+  // Is there a definition under the id of this record?
+  bool Knows(const RecordReader& record) const;
+
+  // Null where the id is not known.
+  const FunctionInfo* Function(uint32_t id) const;
+  const ObjectInfo* Object(uint32_t id) const;
+  const VariableInfo* Variable(uint32_t id) const;
+  // "" where the id is not known.
+  const std::string& String(uint32_t id) const;
+  // "train.py:12"; "" where the id is not known.
+  std::string Site(uint32_t id) const;
+
+  // (optimizer, parameter group) -> variables.
+  using Holds = std::map<std::pair<uint32_t, uint32_t>, std::vector<uint32_t>>;
+  const Holds& holds() const { return holds_; }
+  const std::map<uint32_t, ReplicaGroupInfo>& groups() const { return groups_; }
+  const std::unordered_map<uint32_t, VariableInfo>& variables() const {
+    return variables_;
+  }
+  const std::unordered_map<uint32_t, ObjectInfo>& objects() const {
+    return objects_;
+  }
+  const ProcessInfo& process() const { return process_; }
+
+ private:
+  struct Parsed;
+  bool Store(RecordType type, uint32_t id, uint32_t aux, Parsed* parsed);
+  bool Read(FieldReader fields, Parsed* parsed) const;
+  void ReadText(const FieldReader& field, Parsed* parsed) const;
+  void ReadNumber(const FieldReader& field, Parsed* parsed) const;
+
+  struct SiteInfo {
+    std::string file;
+    uint64_t line = 0;
+  };
+
+  std::unordered_map<uint32_t, std::string> strings_;
+  std::unordered_map<uint32_t, FunctionInfo> functions_;
+  std::unordered_map<uint32_t, SiteInfo> sites_;
+  std::unordered_map<uint32_t, ObjectInfo> objects_;
+  std::unordered_map<uint32_t, VariableInfo> variables_;
+  Holds holds_;
+  std::map<uint32_t, ReplicaGroupInfo> groups_;
+  ProcessInfo process_;
+};
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_INVARIANTS_FACTS_DEFINITIONS_H_

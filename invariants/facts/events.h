@@ -1,0 +1,82 @@
+// The events of one process, as its records tell them in the order of their
+// time.
+//
+// Threads: plain values.
+#ifndef TRAINCHECK_INVARIANTS_FACTS_EVENTS_H_
+#define TRAINCHECK_INVARIANTS_FACTS_EVENTS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "invariants/facts/definitions.h"
+#include "proto/record_format.h"
+
+namespace traincheck {
+
+struct Call {
+  uint32_t ring = 0;
+  uint64_t number = 0;  // within its ring, from 1
+  uint32_t function_id = 0;
+  const FunctionInfo* function = nullptr;  // null: id not known
+  uint32_t site = 0;
+  uint32_t object = 0;  // self; 0: none or not known
+  uint8_t flags = 0;    // CallFlag
+  // Parent on another ring; number 0: none.
+  uint32_t parent_ring = 0;
+  uint64_t parent_number = 0;
+
+  bool Is(CallFlag flag) const { return (flags & flag) != 0; }
+};
+
+enum class CallOutcome {
+  kReturned,
+  kRaised,
+  kUnknown,  // its end was not recorded
+};
+
+struct StateEvent {
+  uint32_t variable_id = 0;
+  const VariableInfo* variable = nullptr;  // null: id not known
+  StatePoint point = StatePoint::kNone;
+  uint8_t content = 0;  // StateContent
+  uint64_t data = 0;    // digests; where content says that they are there
+  uint64_t grad = 0;
+  const Call* call = nullptr;  // innermost open call of its ring
+
+  bool Has(StateContent bit) const { return (content & bit) != 0; }
+};
+
+struct ScalarEvent {
+  uint32_t object = 0;
+  StatePoint point = StatePoint::kNone;
+  uint32_t group = 0;
+  const std::string* name = nullptr;
+  double value = 0;
+};
+
+struct MarkEvent {
+  MarkKind kind = MarkKind::kNone;
+  uint32_t object = 0;
+  uint64_t value = 0;
+  const Call* call = nullptr;  // innermost open call of its ring
+};
+
+class EventVisitor {
+ public:
+  virtual ~EventVisitor() = default;
+  virtual void OnCallBegin(const Call& call) = 0;
+  virtual void OnCallEnd(const Call& call, CallOutcome outcome,
+                         uint8_t output_flags) = 0;
+  virtual void OnState(const StateEvent& event) = 0;
+  virtual void OnScalar(const ScalarEvent& event) = 0;
+  virtual void OnMark(const MarkEvent& event) = 0;
+  virtual void OnPlace(const PlaceRecord& place) = 0;
+  // Records are missing here; windows open now cannot tell that something did
+  // not happen.
+  virtual void OnGap(const std::string& reason) = 0;
+  virtual void OnDefinition(RecordType type, uint32_t id) = 0;
+};
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_INVARIANTS_FACTS_EVENTS_H_

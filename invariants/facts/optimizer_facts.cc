@@ -1,0 +1,40 @@
+// Facts of an optimizer and of the span since its last step.
+#include "invariants/facts/fact.h"
+
+namespace traincheck {
+
+namespace {
+
+FactValue HasStepped(const FactSubject& subject) {
+  if (subject.optimizer == 0) return {};
+  const auto steps = subject.facts->clock().OptimizerSteps(subject.optimizer);
+  if (!steps) return {};
+  return *steps > 0;
+}
+
+FactValue GradsClearedSince(const FactSubject& subject) {
+  if (subject.optimizer == 0) return {};
+  return subject.facts->ClearedSince(subject.optimizer);
+}
+
+FactValue Backwards(const FactSubject& subject) {
+  if (subject.optimizer == 0) return {};
+  return static_cast<double>(subject.facts->BackwardsSince(subject.optimizer));
+}
+
+}  // namespace
+
+const std::vector<Fact>& OptimizerFacts() {
+  static const auto* const kFacts = new std::vector<Fact>{
+      {"opt.has_stepped", FactType::kBool, "the optimizer has stepped before",
+       "after missing records", HasStepped},
+      {"opt.grads_cleared_since", FactType::kBool,
+       "gradients were cleared since its last step", "without an optimizer",
+       GradsClearedSince},
+      {"step.backwards", FactType::kNumber, "backwards since its last step",
+       "without an optimizer", Backwards},
+  };
+  return *kFacts;
+}
+
+}  // namespace traincheck

@@ -1,0 +1,90 @@
+#include "invariants/facts/ownership.h"
+
+#include <algorithm>
+
+namespace traincheck {
+
+void Ownership::Refresh() const {
+  if (!stale_) return;
+  stale_ = false;
+  optimizers_.clear();
+  held_.clear();
+  group_of_.clear();
+  for (const auto& [id, group] : definitions_->groups()) {
+    for (uint32_t variable : group.variables) group_of_[variable] = id;
+  }
+  for (const auto& [key, variables] : definitions_->holds()) {
+    Optimizer& optimizer = optimizers_[key.first];
+    optimizer.object = key.first;
+    for (uint32_t variable : variables) {
+      optimizer.held.push_back({variable, key.second});
+      held_.insert(variable);
+    }
+  }
+  for (auto& [id, optimizer] : optimizers_) {
+    optimizer.ordinal = OrdinalOf(id);
+    AddModules(&optimizer);
+  }
+}
+
+// Objects are numbered as they are defined, so that one that comes later
+// leaves the ordinals before it as they were.
+uint32_t Ownership::OrdinalOf(uint32_t optimizer) const {
+  uint32_t ordinal = 0;
+  for (const auto& [id, object] : definitions_->objects()) {
+    ordinal += object.kind == ObjectKind::kOptimizer && id < optimizer;
+  }
+  return ordinal;
+}
+
+void Ownership::AddModules(Optimizer* optimizer) const {
+  for (const HeldVariable& held : optimizer->held) {
+    const VariableInfo* variable = definitions_->Variable(held.variable);
+    // A tensor in no model has its optimizer as root.
+    const ObjectInfo* root =
+        variable ? definitions_->Object(variable->root) : nullptr;
+    if (root && root->kind == ObjectKind::kModule) {
+      optimizer->modules.insert(variable->root);
+    }
+    const auto group = group_of_.find(held.variable);
+    if (group == group_of_.end()) continue;
+    const uint32_t wrapper = definitions_->groups().at(group->second).wrapper;
+    if (wrapper != 0) optimizer->wrappers.insert(wrapper);
+  }
+  for (const auto& [id, object] : definitions_->objects()) {
+    if (object.wrapped != 0 && optimizer->modules.count(object.wrapped)) {
+      optimizer->wrappers.insert(id);
+    }
+  }
+  optimizer->modules.insert(optimizer->wrappers.begin(),
+                            optimizer->wrappers.end());
+}
+
+const Optimizer* Ownership::Find(uint32_t optimizer) const {
+  Refresh();
+  const auto found = optimizers_.find(optimizer);
+  return found == optimizers_.end() ? nullptr : &found->second;
+}
+
+bool Ownership::IsHeld(uint32_t variable) const {
+  Refresh();
+  return held_.count(variable) != 0;
+}
+
+const ReplicaGroupInfo* Ownership::GroupOf(uint32_t variable) const {
+  Refresh();
+  const auto found = group_of_.find(variable);
+  if (found == group_of_.end()) return nullptr;
+  return &definitions_->groups().at(found->second);
+}
+
+bool Ownership::IsInstance(uint32_t object,
+                           const std::string& class_name) const {
+  const ObjectInfo* info = definitions_->Object(object);
+  if (!info) return false;
+  return info->class_name == class_name ||
+         std::find(info->bases.begin(), info->bases.end(), class_name) !=
+             info->bases.end();
+}
+
+}  // namespace traincheck

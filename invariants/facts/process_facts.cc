@@ -1,0 +1,128 @@
+#include "invariants/facts/process_facts.h"
+
+namespace traincheck {
+
+void ProcessFacts::OnCallBegin(const Call& call) {
+  clock_.OnCallBegin(call);
+  stage_.OnCallBegin(call);
+  if (IsOptimizerStep(call)) BeginStep(call);
+  if (HasCategory(call, "backward") && call.Is(kOutermost)) ++backwards_;
+  if (HasCategory(call, "zero_grad")) Clear(call);
+  if (is_worker()) return;
+  for (ProcessObserver* observer : observers_) {
+    observer->OnCallBegin(*this, call);
+  }
+}
+
+void ProcessFacts::OnCallEnd(const Call& call, CallOutcome outcome,
+                             uint8_t output_flags) {
+  stage_.OnCallEnd(call, outcome, output_flags);
+  if (!is_worker()) {
+    for (ProcessObserver* observer : observers_) {
+      observer->OnCallEnd(*this, call, outcome);
+    }
+  }
+  clock_.OnCallEnd(call);
+  if (IsOptimizerStep(call)) EndStep(call);
+}
+
+void ProcessFacts::OnState(const StateEvent& event) {
+  variables_[event.variable_id].Apply(event);
+  if (is_worker()) return;
+  for (ProcessObserver* observer : observers_) observer->OnState(*this, event);
+}
+
+void ProcessFacts::OnScalar(const ScalarEvent& event) {
+  if (event.point != StatePoint::kPreStep || *event.name != "lr") return;
+  optimizers_[event.object].learning_rates[event.group] = event.value;
+}
+
+void ProcessFacts::OnPlace(const PlaceRecord& place) {
+  rank_ = place.rank;
+  world_ = place.world_size;
+}
+
+void ProcessFacts::OnGap(const std::string& reason) {
+  ++gaps_;
+  gap_reason_ = reason;
+  clock_.OnGap();
+  for (auto& [id, variable] : variables_) variable.Forget();
+}
+
+void ProcessFacts::OnDefinition(RecordType type, uint32_t id) {
+  ownership_.OnDefinition(type);
+  for (ProcessObserver* observer : observers_) {
+    observer->OnDefinition(*this, type, id);
+  }
+}
+
+void ProcessFacts::End(ProcessEnd end) {
+  for (ProcessObserver* observer : observers_) observer->OnEnd(*this, end);
+}
+
+void ProcessFacts::BeginStep(const Call& step) {
+  optimizers_[step.object].learning_rates.clear();
+  const Optimizer* optimizer = ownership_.Find(step.object);
+  if (!optimizer) return;
+  for (const HeldVariable& held : optimizer->held) {
+    variables_[held.variable].BeginStep();
+  }
+}
+
+void ProcessFacts::EndStep(const Call& step) {
+  OptimizerBooks& facts = optimizers_[step.object];
+  facts.backwards_before = backwards_;
+  facts.cleared = false;
+  // A variable that nobody holds got its gradient for nobody: every step ends
+  // its wait.
+  for (auto& [id, variable] : variables_) {
+    if (!ownership_.IsHeld(id)) variable.EndStep();
+  }
+  const Optimizer* optimizer = ownership_.Find(step.object);
+  if (!optimizer) return;
+  for (const HeldVariable& held : optimizer->held) {
+    variables_[held.variable].EndStep();
+  }
+}
+
+void ProcessFacts::Clear(const Call& zero_grad) {
+  for (auto& [id, facts] : optimizers_) {
+    const Optimizer* optimizer = ownership_.Find(id);
+    if (id == zero_grad.object ||
+        (optimizer && optimizer->modules.count(zero_grad.object))) {
+      facts.cleared = true;
+    }
+  }
+}
+
+const VariableState* ProcessFacts::Variable(uint32_t id) const {
+  const auto found = variables_.find(id);
+  return found == variables_.end() ? nullptr : &found->second;
+}
+
+std::optional<double> ProcessFacts::LearningRate(uint32_t optimizer,
+                                                 uint32_t group) const {
+  const auto found = optimizers_.find(optimizer);
+  if (found == optimizers_.end()) return std::nullopt;
+  const auto lr = found->second.learning_rates.find(group);
+  if (lr == found->second.learning_rates.end()) return std::nullopt;
+  return lr->second;
+}
+
+uint64_t ProcessFacts::BackwardsSince(uint32_t optimizer) const {
+  const auto found = optimizers_.find(optimizer);
+  return backwards_ -
+         (found == optimizers_.end() ? 0 : found->second.backwards_before);
+}
+
+bool ProcessFacts::ClearedSince(uint32_t optimizer) const {
+  const auto found = optimizers_.find(optimizer);
+  return found != optimizers_.end() && found->second.cleared;
+}
+
+std::string ProcessFacts::FunctionName(uint32_t id) const {
+  const FunctionInfo* function = definitions().Function(id);
+  return function ? function->name : "";
+}
+
+}  // namespace traincheck

@@ -1,0 +1,125 @@
+// All facts of one process, kept up to date from its batches. Observers (the
+// relations) see each event after the facts have taken it over; at the end of
+// a call they see the facts as the call leaves them, before what belongs to
+// the next span begins.
+//
+// Threads: one object, one thread at a time.
+#ifndef TRAINCHECK_INVARIANTS_FACTS_PROCESS_FACTS_H_
+#define TRAINCHECK_INVARIANTS_FACTS_PROCESS_FACTS_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "invariants/facts/clock.h"
+#include "invariants/facts/events.h"
+#include "invariants/facts/ownership.h"
+#include "invariants/facts/process_reader.h"
+#include "invariants/facts/stage.h"
+#include "invariants/facts/variable_state.h"
+
+namespace traincheck {
+
+class ProcessFacts;
+
+class ProcessObserver {
+ public:
+  virtual ~ProcessObserver() = default;
+  virtual void OnCallBegin(const ProcessFacts& facts, const Call& call) {}
+  virtual void OnCallEnd(const ProcessFacts& facts, const Call& call,
+                         CallOutcome outcome) {}
+  virtual void OnState(const ProcessFacts& facts, const StateEvent& event) {}
+  virtual void OnDefinition(const ProcessFacts& facts, RecordType type,
+                            uint32_t id) {}
+  virtual void OnEnd(const ProcessFacts& facts, ProcessEnd end) {}
+};
+
+class ProcessFacts : private EventVisitor {
+ public:
+  explicit ProcessFacts(uint32_t number)
+      : number_(number), reader_(this), ownership_(&reader_.definitions()) {}
+
+  // Must outlive this object.
+  void AddObserver(ProcessObserver* observer) {
+    observers_.push_back(observer);
+  }
+
+  void Consume(const StoredBatch& batch) { reader_.Consume(batch); }
+  void End(ProcessEnd end);
+
+  // Number of the process in its run.
+  uint32_t number() const { return number_; }
+  uint32_t attempt() const { return definitions().process().attempt; }
+  // Workers of loaders train nothing.
+  bool is_worker() const {
+    return definitions().process().kind == ProcessKind::kWorker;
+  }
+  std::optional<int32_t> rank() const { return rank_; }
+  int32_t world() const { return world_; }
+
+  const Definitions& definitions() const { return reader_.definitions(); }
+  const Clock& clock() const { return clock_; }
+  const char* stage() const { return stage_.name(); }
+  const Ownership& ownership() const { return ownership_; }
+  // Null before its first state record.
+  const VariableState* Variable(uint32_t id) const;
+  const std::unordered_map<uint32_t, VariableState>& variables() const {
+    return variables_;
+  }
+  // Learning rate of a parameter group when its optimizer's step began.
+  std::optional<double> LearningRate(uint32_t optimizer, uint32_t group) const;
+  // Backwards since the last step of the optimizer (opt. facts).
+  uint64_t BackwardsSince(uint32_t optimizer) const;
+  // Were its gradients cleared since its last step?
+  bool ClearedSince(uint32_t optimizer) const;
+
+  // Gaps so far; windows compare it between their open and close.
+  uint64_t gaps() const { return gaps_; }
+  const std::string& gap_reason() const { return gap_reason_; }
+
+  // "torch.optim.sgd.SGD.step"; "" where not known.
+  std::string FunctionName(uint32_t id) const;
+
+ private:
+  struct OptimizerBooks {
+    uint64_t backwards_before = 0;  // count of all backwards at its last step
+    bool cleared = false;
+    std::map<uint32_t, double> learning_rates;  // by group
+  };
+
+  void OnCallBegin(const Call& call) override;
+  void OnCallEnd(const Call& call, CallOutcome outcome,
+                 uint8_t output_flags) override;
+  void OnState(const StateEvent& event) override;
+  void OnScalar(const ScalarEvent& event) override;
+  void OnMark(const MarkEvent& event) override { clock_.OnMark(event); }
+  void OnPlace(const PlaceRecord& place) override;
+  void OnGap(const std::string& reason) override;
+  void OnDefinition(RecordType type, uint32_t id) override;
+
+  void BeginStep(const Call& step);
+  void EndStep(const Call& step);
+  void Clear(const Call& zero_grad);
+
+  const uint32_t number_;
+  ProcessReader reader_;
+  Ownership ownership_;
+  Clock clock_;
+  StageTracker stage_;
+  std::unordered_map<uint32_t, VariableState> variables_;
+  std::map<uint32_t, OptimizerBooks> optimizers_;
+  uint64_t backwards_ = 0;
+  std::optional<int32_t> rank_;
+  int32_t world_ = 0;
+  uint64_t gaps_ = 0;
+  std::string gap_reason_;
+  std::vector<ProcessObserver*> observers_;
+};
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_INVARIANTS_FACTS_PROCESS_FACTS_H_

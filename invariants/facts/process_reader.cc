@@ -1,0 +1,240 @@
+#include "invariants/facts/process_reader.h"
+
+#include <algorithm>
+
+namespace traincheck {
+
+namespace {
+
+constexpr uint32_t kDefinitionRing = 0;
+
+}  // namespace
+
+void ProcessReader::Gap(Ring* ring, const std::string& reason) {
+  ring->resync = true;
+  visitor_->OnGap(reason);
+}
+
+std::vector<ProcessReader::Cursor> ProcessReader::Slices(
+    const StoredBatch& batch) {
+  std::vector<Cursor> cursors;
+  const std::string_view plain(batch.plain);
+  uint64_t at = 0;
+  for (const RingSlice& slice : batch.slices) {
+    const uint64_t size = slice.to - slice.from;
+    Ring& ring = rings_[slice.ring];
+    if (slice.to < slice.from || size > plain.size() - at ||
+        at % kRecordAlignment != 0) {
+      Gap(&ring, "a stored batch does not fit its slices");
+      return cursors;
+    }
+    if (slice.from != ring.position) {
+      Gap(&ring, "records are missing between two batches");
+    }
+    ring.position = slice.to;
+    cursors.emplace_back(slice.ring, &ring, plain.substr(at, size));
+    at += size;
+  }
+  return cursors;
+}
+
+// A definition with a new id is taken over before the events of its batch:
+// the clocks of two rings are not exact enough to sort it before its first
+// use. One that replaces another waits for its place in time.
+void ProcessReader::DefineNew(std::string_view bytes) {
+  RecordReader records(bytes);
+  while (records.Next()) {
+    if (!IsDefinition(records.header().type) || definitions_.Knows(records)) {
+      continue;
+    }
+    if (!definitions_.Apply(records)) continue;
+    defined_.push_back(records.offset());
+    visitor_->OnDefinition(records.type(), records.Get<DefinitionRecord>().id);
+  }
+}
+
+void ProcessReader::Consume(const StoredBatch& batch) {
+  std::vector<Cursor> cursors = Slices(batch);
+  defined_.clear();
+  for (Cursor& cursor : cursors) Advance(&cursor);
+  uint64_t at = 0;
+  for (size_t i = 0; i < cursors.size(); ++i) {
+    const RingSlice& slice = batch.slices[i];
+    const uint64_t size = slice.to - slice.from;
+    if (slice.ring == kDefinitionRing) {
+      DefineNew(std::string_view(batch.plain).substr(at, size));
+    }
+    at += size;
+  }
+  while (true) {
+    Cursor* next = nullptr;
+    for (Cursor& cursor : cursors) {
+      if (cursor.more && (!next || cursor.time_us < next->time_us)) {
+        next = &cursor;
+      }
+    }
+    if (!next) return;
+    Dispatch(next);
+    Advance(next);
+  }
+}
+
+void ProcessReader::Advance(Cursor* cursor) {
+  Ring* ring = cursor->ring;
+  cursor->more = cursor->records.Next();
+  if (!cursor->more) {
+    if (!cursor->records.ok()) Gap(ring, "a stored batch is malformed");
+    return;
+  }
+  if (cursor->records.type() == RecordType::kClockSync) {
+    ring->time_us = cursor->records.Get<ClockSyncRecord>().monotonic_ns / 1000;
+  } else {
+    ring->time_us += cursor->records.header().delta_us;
+  }
+  cursor->time_us = ring->time_us;
+}
+
+void ProcessReader::Dispatch(Cursor* cursor) {
+  const RecordReader& record = cursor->records;
+  if (IsDefinition(record.header().type)) {
+    if (std::binary_search(defined_.begin(), defined_.end(), record.offset())) {
+      return;
+    }
+    if (definitions_.Apply(record)) {
+      visitor_->OnDefinition(record.type(), record.Get<DefinitionRecord>().id);
+    }
+    return;
+  }
+  switch (record.type()) {
+    case RecordType::kClockSync:
+      cursor->ring->next_call = record.Get<ClockSyncRecord>().next_call;
+      return;
+    case RecordType::kCallBegin:
+      return BeginCall(cursor);
+    case RecordType::kCallEnd:
+    case RecordType::kCallRaised:
+      return EndCall(cursor);
+    case RecordType::kState:
+      return State(cursor);
+    case RecordType::kScalar:
+      return Scalar(record);
+    case RecordType::kMark: {
+      const auto& mark = record.Get<MarkRecord>();
+      const std::vector<Call>& open = cursor->ring->open;
+      return visitor_->OnMark({static_cast<MarkKind>(mark.header.flags),
+                               mark.object, mark.value,
+                               open.empty() ? nullptr : &open.back()});
+    }
+    case RecordType::kPlace:
+      return visitor_->OnPlace(record.Get<PlaceRecord>());
+    case RecordType::kDrops:
+      return Drops(cursor->ring, record.Get<DropsRecord>().dropped_records);
+    default:
+      return;  // padding, contexts, types of later versions
+  }
+}
+
+void ProcessReader::Drops(Ring* ring, uint64_t dropped) {
+  if (dropped > ring->dropped) Gap(ring, "records were dropped");
+  ring->dropped = dropped;
+}
+
+uint64_t ProcessReader::FullCall(Ring* ring, uint32_t low) {
+  uint64_t full = (ring->next_call & ~uint64_t{UINT32_MAX}) | low;
+  if (full + UINT32_MAX / 2 < ring->next_call) full += uint64_t{1} << 32;
+  return full;
+}
+
+void ProcessReader::Abandon(Ring* ring, size_t keep) {
+  while (ring->open.size() > keep) {
+    visitor_->OnCallEnd(ring->open.back(), CallOutcome::kUnknown, 0);
+    ring->open.pop_back();
+  }
+}
+
+void ProcessReader::BeginCall(Cursor* cursor) {
+  Ring* ring = cursor->ring;
+  const auto& begin = cursor->records.Get<CallBeginRecord>();
+  Call call;
+  call.ring = cursor->id;
+  call.number = FullCall(ring, begin.call);
+  if (ring->next_call != 0 && call.number != ring->next_call) {
+    Gap(ring, "calls are missing");
+  }
+  ring->next_call = call.number + 1;
+  call.function_id = begin.function;
+  call.function = definitions_.Function(begin.function);
+  call.site = begin.site;
+  call.flags = begin.header.flags;
+  FieldReader fields = cursor->records.Fields();
+  while (fields.Next()) {
+    if (fields.field() == Field::kSelfObject) {
+      call.object = static_cast<uint32_t>(fields.unsigned_value());
+    } else if (fields.field() == Field::kParentRing) {
+      call.parent_ring = static_cast<uint32_t>(fields.unsigned_value());
+    } else if (fields.field() == Field::kParentCall) {
+      call.parent_number = fields.unsigned_value();
+    }
+  }
+  if (ring->resync) {
+    // The begin record names its parent: what lies above it has ended.
+    size_t keep = 0;
+    const uint64_t parent =
+        begin.parent_distance == 0 ? 0 : call.number - begin.parent_distance;
+    while (keep < ring->open.size() && ring->open[keep].number <= parent) {
+      ++keep;
+    }
+    Abandon(ring, keep);
+    ring->resync = false;
+  }
+  if (!call.function) visitor_->OnGap("a function's definition is missing");
+  ring->open.push_back(call);
+  visitor_->OnCallBegin(call);
+}
+
+void ProcessReader::EndCall(Cursor* cursor) {
+  Ring* ring = cursor->ring;
+  const auto& end = cursor->records.Get<CallEndRecord>();
+  size_t at = ring->open.size();
+  while (at > 0 && static_cast<uint32_t>(ring->open[at - 1].number) != end.call)
+    --at;
+  if (at == 0) return;  // its begin was not recorded
+  if (at != ring->open.size()) {
+    visitor_->OnGap("the end of a call is missing");
+    Abandon(ring, at);
+  }
+  const Call call = ring->open.back();
+  const bool raised = cursor->records.type() == RecordType::kCallRaised;
+  visitor_->OnCallEnd(call,
+                      raised ? CallOutcome::kRaised : CallOutcome::kReturned,
+                      raised ? 0 : end.header.flags);
+  ring->open.pop_back();
+}
+
+void ProcessReader::State(Cursor* cursor) {
+  const RecordReader& record = cursor->records;
+  const auto& state = record.Get<StateRecord>();
+  StateEvent event;
+  event.variable_id = state.variable;
+  event.variable = definitions_.Variable(state.variable);
+  event.point = static_cast<StatePoint>(state.point);
+  event.content = state.content;
+  if (event.Has(kHasData)) event.data = record.data_digest();
+  if (event.Has(kHasGrad)) event.grad = record.grad_digest();
+  const std::vector<Call>& open = cursor->ring->open;
+  event.call = open.empty() ? nullptr : &open.back();
+  if (!event.variable) {
+    visitor_->OnGap("a variable's definition is missing");
+    return;
+  }
+  visitor_->OnState(event);
+}
+
+void ProcessReader::Scalar(const RecordReader& record) {
+  const auto& scalar = record.Get<ScalarRecord>();
+  visitor_->OnScalar({scalar.object, static_cast<StatePoint>(scalar.point),
+                      scalar.group, &definitions_.String(scalar.name),
+                      scalar.value});
+}
+
+}  // namespace traincheck

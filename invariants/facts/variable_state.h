@@ -1,0 +1,79 @@
+// What is known of one variable of one process: facts var.changed,
+// var.got_grad, grad.zero and the call that wrote it last.
+//
+// Inputs: state records. A digest is unknown before the first state record,
+// where the tensor was unreadable, and after a gap.
+//
+// Threads: one object, one thread at a time.
+#ifndef TRAINCHECK_INVARIANTS_FACTS_VARIABLE_STATE_H_
+#define TRAINCHECK_INVARIANTS_FACTS_VARIABLE_STATE_H_
+
+#include <cstdint>
+#include <optional>
+
+#include "invariants/facts/events.h"
+
+namespace traincheck {
+
+// Stand-in digests of gradients that are None, or zero and not digested.
+inline constexpr uint64_t kNoGradientDigest = 0x4e6f6e65;
+inline constexpr uint64_t kZeroGradientDigest = 0x5a65726f;
+
+// A function and a site of this process; 0, 0: not known.
+struct Writer {
+  uint32_t function = 0;
+  uint32_t site = 0;
+};
+
+enum class Tri : uint8_t { kUnknown, kNo, kYes };
+
+inline Tri ToTri(bool value) { return value ? Tri::kYes : Tri::kNo; }
+
+class VariableState {
+ public:
+  // Takes over a state record. REQUIRES: event.variable is known.
+  void Apply(const StateEvent& event);
+  // Its optimizer's step begins: what follows belongs to that call.
+  void BeginStep();
+  // Its optimizer's step has ended.
+  void EndStep();
+  void Forget();
+
+  // Digest of the tensor; of its gradient, kNoGradientDigest for None.
+  std::optional<uint64_t> data() const { return data_; }
+  std::optional<uint64_t> grad() const { return grad_; }
+  bool trainable() const { return trainable_; }
+
+  // Since the last BeginStep: data at post_step differs from data at pre_step.
+  Tri changed_in_step() const { return changed_in_step_; }
+  // Gradient at pre_step is there / has a non-zero element.
+  Tri has_grad_at_step() const { return has_grad_; }
+  Tri grad_nonzero_at_step() const { return nonzero_; }
+  // A backward left a non-zero gradient since the last EndStep.
+  bool got_grad() const { return got_grad_; }
+  // The last Apply changed the gradient to something that is there.
+  bool grad_written() const { return grad_written_; }
+
+  Writer data_writer() const { return data_writer_; }
+  Writer grad_writer() const { return grad_writer_; }
+
+ private:
+  void ApplyData(const StateEvent& event);
+  void ApplyGrad(const StateEvent& event);
+
+  std::optional<uint64_t> data_;
+  std::optional<uint64_t> grad_;
+  std::optional<uint64_t> pre_step_data_;
+  bool trainable_ = false;
+  Tri changed_in_step_ = Tri::kUnknown;
+  Tri has_grad_ = Tri::kUnknown;
+  Tri nonzero_ = Tri::kUnknown;
+  bool got_grad_ = false;
+  bool grad_written_ = false;
+  Writer data_writer_;
+  Writer grad_writer_;
+};
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_INVARIANTS_FACTS_VARIABLE_STATE_H_

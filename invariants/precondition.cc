@@ -1,0 +1,211 @@
+#include "invariants/precondition.h"
+
+#include <algorithm>
+
+#include "invariants/json_reader.h"
+
+namespace traincheck {
+
+namespace {
+
+struct KindName {
+  ClauseKind kind;
+  const char* name;
+};
+
+constexpr KindName kKinds[] = {
+    {ClauseKind::kConstant, "constant"},
+    {ClauseKind::kConsistent, "consistent"},
+    {ClauseKind::kUnequal, "unequal"},
+    {ClauseKind::kExists, "exists"},
+    {ClauseKind::kEqual, "equal"},
+};
+
+const char* NameOf(ClauseKind kind) {
+  for (const KindName& entry : kKinds) {
+    if (entry.kind == kind) return entry.name;
+  }
+  return "";
+}
+
+nlohmann::json ValueToJson(const FactValue& value) {
+  if (const auto* flag = std::get_if<bool>(&value)) return *flag;
+  if (const auto* number = std::get_if<double>(&value)) return *number;
+  if (const auto* text = std::get_if<std::string>(&value)) return *text;
+  return nullptr;
+}
+
+FactValue ValueFromJson(const nlohmann::json& json, FactType type) {
+  if (type == FactType::kBool && json.is_boolean()) return json.get<bool>();
+  if (type == FactType::kNumber && json.is_number()) return json.get<double>();
+  if (type == FactType::kText && json.is_string()) {
+    return json.get<std::string>();
+  }
+  return {};
+}
+
+std::string Describe(const Clause& clause) {
+  const std::string fact = clause.fact->text;
+  switch (clause.kind) {
+    case ClauseKind::kConstant:
+      if (const auto* flag = std::get_if<bool>(&clause.value)) {
+        return *flag ? fact : "not (" + fact + ")";
+      }
+      return fact + " is " + ValueToJson(clause.value).dump();
+    case ClauseKind::kConsistent:
+      return fact + " is the same for all";
+    case ClauseKind::kUnequal:
+      return fact + " differs between them";
+    case ClauseKind::kExists:
+      return fact + " is known";
+    case ClauseKind::kEqual:
+      return fact + " equals " + clause.other->text;
+  }
+  return "";
+}
+
+const Fact* FactFromName(const std::string& name, const char* key,
+                         JsonReader* reader) {
+  const Fact* fact = FindFact(name);
+  if (!fact) reader->Fail(key, "no fact of this version");
+  return fact;
+}
+
+absl::StatusOr<Clause> ClauseFromJson(const nlohmann::json& json,
+                                      const std::string& path) {
+  JsonReader reader(json, path);
+  Clause clause;
+  const std::string kind = reader.String("clause");
+  const auto* entry =
+      std::find_if(std::begin(kKinds), std::end(kKinds),
+                   [&kind](const KindName& k) { return kind == k.name; });
+  if (entry == std::end(kKinds)) {
+    reader.Fail("clause", "not a kind of clause of this version");
+  } else {
+    clause.kind = entry->kind;
+  }
+  clause.fact = FactFromName(reader.String("fact"), "fact", &reader);
+  if (clause.kind == ClauseKind::kEqual) {
+    clause.other = FactFromName(reader.String("other"), "other", &reader);
+  }
+  if (clause.kind == ClauseKind::kConstant) {
+    const nlohmann::json& value = reader.Any("value");
+    if (clause.fact) clause.value = ValueFromJson(value, clause.fact->type);
+    if (!IsKnown(clause.value)) reader.Fail("value", "not of the fact's type");
+  }
+  if (absl::Status status = reader.Finish(); !status.ok()) return status;
+  return clause;
+}
+
+Tri And(Tri a, Tri b) {
+  if (a == Tri::kNo || b == Tri::kNo) return Tri::kNo;
+  if (a == Tri::kUnknown || b == Tri::kUnknown) return Tri::kUnknown;
+  return Tri::kYes;
+}
+
+// Clauses that compare the subjects with each other.
+Tri HoldsAcross(const Clause& clause, size_t subjects, const FactReader& read) {
+  Tri result = Tri::kYes;
+  for (size_t a = 0; a < subjects; ++a) {
+    for (size_t b = a + 1; b < subjects; ++b) {
+      const FactValue left = read(*clause.fact, a);
+      const FactValue right = read(*clause.fact, b);
+      if (!IsKnown(left) || !IsKnown(right)) return Tri::kUnknown;
+      const bool wanted = clause.kind == ClauseKind::kConsistent;
+      result = And(result, ToTri((left == right) == wanted));
+    }
+  }
+  return result;
+}
+
+Tri HoldsFor(const Clause& clause, size_t subject, const FactReader& read) {
+  const FactValue value = read(*clause.fact, subject);
+  if (clause.kind == ClauseKind::kExists) return ToTri(IsKnown(value));
+  if (!IsKnown(value)) return Tri::kUnknown;
+  if (clause.kind == ClauseKind::kConstant) return ToTri(value == clause.value);
+  const FactValue other = read(*clause.other, subject);
+  if (!IsKnown(other)) return Tri::kUnknown;
+  return ToTri(value == other);
+}
+
+}  // namespace
+
+Tri Holds(const Clause& clause, size_t subjects, const FactReader& read) {
+  if (clause.kind == ClauseKind::kConsistent ||
+      clause.kind == ClauseKind::kUnequal) {
+    return HoldsAcross(clause, subjects, read);
+  }
+  Tri result = Tri::kYes;
+  for (size_t i = 0; i < subjects; ++i) {
+    result = And(result, HoldsFor(clause, i, read));
+  }
+  return result;
+}
+
+nlohmann::json ToJson(const Clause& clause) {
+  nlohmann::json json = {{"clause", NameOf(clause.kind)},
+                         {"fact", clause.fact->name}};
+  if (clause.kind == ClauseKind::kConstant) {
+    json["value"] = ValueToJson(clause.value);
+  }
+  if (clause.kind == ClauseKind::kEqual) json["other"] = clause.other->name;
+  return json;
+}
+
+Precondition::Precondition(std::vector<Clause> clauses)
+    : clauses_(std::move(clauses)) {
+  std::sort(
+      clauses_.begin(), clauses_.end(), [](const Clause& a, const Clause& b) {
+        return traincheck::ToJson(a).dump() < traincheck::ToJson(b).dump();
+      });
+}
+
+Tri Precondition::Holds(const FactSubject& subject) const {
+  if (clauses_.empty()) return Tri::kYes;
+  return Holds(std::vector<FactSubject>{subject});
+}
+
+Tri Precondition::Holds(const std::vector<FactSubject>& subjects) const {
+  const FactReader read = [&subjects](const Fact& fact, size_t subject) {
+    return fact.read(subjects[subject]);
+  };
+  Tri result = Tri::kYes;
+  for (const Clause& clause : clauses_) {
+    result = And(result, traincheck::Holds(clause, subjects.size(), read));
+  }
+  return result;
+}
+
+nlohmann::json Precondition::ToJson() const {
+  nlohmann::json all = nlohmann::json::array();
+  for (const Clause& clause : clauses_) {
+    all.push_back(traincheck::ToJson(clause));
+  }
+  return {{"all", std::move(all)}};
+}
+
+std::string Precondition::Describe() const {
+  std::string text;
+  for (const Clause& clause : clauses_) {
+    if (!text.empty()) text += ", and ";
+    text += traincheck::Describe(clause);
+  }
+  return text;
+}
+
+absl::StatusOr<Precondition> Precondition::FromJson(const nlohmann::json& json,
+                                                    const std::string& path) {
+  JsonReader reader(json, path);
+  const nlohmann::json& all = reader.Array("all");
+  if (absl::Status status = reader.Finish(); !status.ok()) return status;
+  std::vector<Clause> clauses;
+  for (size_t i = 0; i < all.size(); ++i) {
+    auto clause =
+        ClauseFromJson(all[i], path + ".all[" + std::to_string(i) + "]");
+    if (!clause.ok()) return clause.status();
+    clauses.push_back(*std::move(clause));
+  }
+  return Precondition(std::move(clauses));
+}
+
+}  // namespace traincheck

@@ -1,0 +1,67 @@
+// When a rule applies: all of a list of clauses over facts. A clause that
+// reads an unknown fact is undecided, and so is the precondition unless
+// another clause fails.
+//
+// Threads: plain values.
+#ifndef TRAINCHECK_INVARIANTS_PRECONDITION_H_
+#define TRAINCHECK_INVARIANTS_PRECONDITION_H_
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "invariants/facts/fact.h"
+#include "nlohmann/json.hpp"
+
+namespace traincheck {
+
+enum class ClauseKind {
+  kConstant,    // fact == value, for every subject of the window
+  kConsistent,  // the same value for all subjects
+  kUnequal,     // different values for all subjects
+  kExists,      // known for every subject
+  kEqual,       // fact == other, for every subject
+};
+
+struct Clause {
+  ClauseKind kind = ClauseKind::kConstant;
+  const Fact* fact = nullptr;
+  const Fact* other = nullptr;  // kEqual
+  FactValue value;              // kConstant
+};
+
+// Value of a fact for subject number `subject`.
+using FactReader = std::function<FactValue(const Fact& fact, size_t subject)>;
+
+// Over `subjects` subjects (1, or 2 and more for rules over pairs).
+Tri Holds(const Clause& clause, size_t subjects, const FactReader& read);
+
+class Precondition {
+ public:
+  Precondition() = default;
+  explicit Precondition(std::vector<Clause> clauses);
+
+  bool empty() const { return clauses_.empty(); }
+  const std::vector<Clause>& clauses() const { return clauses_; }
+  Tri Holds(const FactSubject& subject) const;
+  Tri Holds(const std::vector<FactSubject>& subjects) const;
+
+  // {"all": [...]}, the clauses sorted.
+  nlohmann::json ToJson() const;
+  // "the module called is in training mode, and ..."; "" without clauses.
+  std::string Describe() const;
+
+  // InvalidArgument names the JSON path below `path`.
+  [[nodiscard]] static absl::StatusOr<Precondition> FromJson(
+      const nlohmann::json& json, const std::string& path);
+
+ private:
+  std::vector<Clause> clauses_;
+};
+
+nlohmann::json ToJson(const Clause& clause);
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_INVARIANTS_PRECONDITION_H_

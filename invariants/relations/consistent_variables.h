@@ -1,0 +1,30 @@
+// Consistent within a rank: two parameters hold equal data whenever an
+// optimizer step ends, while they change (weights tied by copying).
+//
+//   {"across": "variables", "of": "parameter.data", "point": "post_step",
+//    "a": "Net.encoder.weight", "b": "Net.decoder.weight"}
+//
+// Parameters only: counters such as num_batches_tracked are equal without
+// meaning anything. Windows: one a step of the optimizer that holds both.
+#ifndef TRAINCHECK_INVARIANTS_RELATIONS_CONSISTENT_VARIABLES_H_
+#define TRAINCHECK_INVARIANTS_RELATIONS_CONSISTENT_VARIABLES_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "invariants/relations/relation.h"
+
+namespace traincheck {
+
+absl::Status CheckConsistentVariables(const nlohmann::json& parameters,
+                                      const std::string& path);
+std::string DescribeConsistentVariables(const nlohmann::json& parameters);
+std::unique_ptr<Generator> NewConsistentVariablesGenerator();
+// Judges those of `rules` that are of this form.
+std::unique_ptr<RunObserver> NewConsistentVariablesEvaluator(
+    const std::vector<Rule>& rules, RuleSink* sink);
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_INVARIANTS_RELATIONS_CONSISTENT_VARIABLES_H_

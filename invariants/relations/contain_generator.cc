@@ -1,0 +1,292 @@
+#include "invariants/relations/contain_generator.h"
+
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "invariants/relations/contain_rules.h"
+#include "invariants/relations/contain_spans.h"
+
+namespace traincheck {
+
+namespace {
+
+bool IsTorch(const std::string& name) { return name.rfind("torch.", 0) == 0; }
+
+Scope ScopeOf(const FunctionMatch& match) {
+  return match.level == Level::kCategory || IsTorch(match.text)
+             ? Scope::kGeneral
+             : Scope::kExperiment;
+}
+
+FunctionMatch Category(const char* name) { return {Level::kCategory, name}; }
+FunctionMatch Name(const std::string& name) { return {Level::kName, name}; }
+
+// The most general role of a function; its name where it has none.
+FunctionMatch Broadest(const FunctionInfo& function) {
+  if (function.roles.empty()) return Name(function.name);
+  return {Level::kRole, function.roles.back()};
+}
+
+// Hypotheses by their canonical form.
+class HypothesisSet {
+ public:
+  void Add(const ContainSpec& spec, Scope scope,
+           const std::vector<ContainSpec>& broader) {
+    nlohmann::json json = spec.ToJson();
+    auto [found, added] = hypotheses_.emplace(json.dump(), Hypothesis());
+    if (!added) return;
+    found->second.parameters = std::move(json);
+    found->second.scope = scope;
+    for (const ContainSpec& other : broader) {
+      nlohmann::json parameters = other.ToJson();
+      if (parameters != found->second.parameters) {
+        found->second.broader.push_back(std::move(parameters));
+      }
+    }
+  }
+
+  std::vector<Hypothesis> Take() {
+    std::vector<Hypothesis> result;
+    for (auto& [key, hypothesis] : hypotheses_) {
+      result.push_back(std::move(hypothesis));
+    }
+    hypotheses_.clear();
+    return result;
+  }
+
+ private:
+  std::map<std::string, Hypothesis> hypotheses_;
+};
+
+// An event that some span contained.
+struct SpanEvent {
+  FunctionMatch match;
+  Binding binding = Binding::kAny;
+  Scope scope = Scope::kExperiment;
+  FunctionMatch broader;  // text "": none
+
+  auto Key() const { return std::tie(match.level, match.text, binding); }
+  bool operator<(const SpanEvent& other) const { return Key() < other.Key(); }
+};
+
+// A call and the call directly inside it.
+struct Pair {
+  uint32_t parent = 0;  // function ids
+  uint32_t child = 0;
+  Binding binding = Binding::kAny;
+  bool operator<(const Pair& other) const {
+    return std::tie(parent, child, binding) <
+           std::tie(other.parent, other.child, other.binding);
+  }
+};
+
+class SeenInProcess : public ProcessObserver {
+ public:
+  void OnCallBegin(const ProcessFacts& facts, const Call& call) override;
+  void OnCallEnd(const ProcessFacts& facts, const Call& call,
+                 CallOutcome outcome) override;
+  void OnDefinition(const ProcessFacts& facts, RecordType type,
+                    uint32_t id) override {
+    if (type == RecordType::kHoldDef) optimizers_.insert(id);
+  }
+
+  void Collect(const Definitions& definitions, HypothesisSet* out) const;
+
+ private:
+  void SeeForward(const ProcessFacts& facts, const Call& call);
+  void SeeSpanEvent(const ProcessFacts& facts, const Call& call);
+  bool IsBoundToAny(const ProcessFacts& facts, const Call& call,
+                    Binding binding) const;
+  void SeePair(const ProcessFacts& facts, const Call& parent,
+               const Call& child);
+  static void CollectPair(const Definitions& definitions, const Pair& pair,
+                          HypothesisSet* out);
+  void CollectStep(const FunctionInfo& step, HypothesisSet* out) const;
+
+  std::map<uint32_t, std::vector<Call>> open_;  // by ring
+  std::set<uint32_t> optimizers_;
+  std::set<uint32_t> steps_;  // functions
+  std::set<uint32_t> backwards_;
+  std::set<SpanEvent> span_events_;
+  std::set<Pair> pairs_;
+};
+
+void SeenInProcess::OnCallBegin(const ProcessFacts& facts, const Call& call) {
+  std::vector<Call>& open = open_[call.ring];
+  if (!open.empty()) SeePair(facts, open.back(), call);
+  open.push_back(call);
+  if (!call.function) return;
+  if (IsOptimizerStep(call)) steps_.insert(call.function_id);
+  if (HasCategory(call, "backward")) backwards_.insert(call.function_id);
+  SeeSpanEvent(facts, call);
+}
+
+void SeenInProcess::OnCallEnd(const ProcessFacts& facts, const Call& call,
+                              CallOutcome outcome) {
+  std::vector<Call>& open = open_[call.ring];
+  if (!open.empty()) open.pop_back();
+}
+
+bool SeenInProcess::IsBoundToAny(const ProcessFacts& facts, const Call& call,
+                                 Binding binding) const {
+  for (uint32_t id : optimizers_) {
+    const Optimizer* optimizer = facts.ownership().Find(id);
+    if (IsBoundToOptimizer(facts, optimizer, call.object, binding) ==
+        Tri::kYes) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void SeenInProcess::SeeForward(const ProcessFacts& facts, const Call& call) {
+  const FunctionMatch broadest = Broadest(*call.function);
+  if (IsBoundToAny(facts, call, Binding::kWrapper)) {
+    const FunctionMatch name = Name(call.function->name);
+    span_events_.insert({name, Binding::kWrapper, ScopeOf(name), {}});
+    return;
+  }
+  if (!IsBoundToAny(facts, call, Binding::kHeld)) return;
+  span_events_.insert({broadest, Binding::kHeld, ScopeOf(broadest), {}});
+  if (!IsTorch(call.function->name)) {
+    span_events_.insert({Name(call.function->name), Binding::kHeld,
+                         Scope::kExperiment, broadest});
+  }
+}
+
+void SeenInProcess::SeeSpanEvent(const ProcessFacts& facts, const Call& call) {
+  const std::string& category = call.function->category;
+  if (category == "forward") {
+    if (call.Is(kGradEnabled)) SeeForward(facts, call);
+  } else if (category == "backward") {
+    span_events_.insert(
+        {Category("backward"), Binding::kAny, Scope::kGeneral, {}});
+  } else if (category == "zero_grad") {
+    if (!IsBoundToAny(facts, call, Binding::kHeld)) return;
+    span_events_.insert(
+        {Category("zero_grad"), Binding::kHeld, Scope::kGeneral, {}});
+  } else if (category == "clip_grad") {
+    span_events_.insert(
+        {Name(call.function->name), Binding::kAny, Scope::kExperiment, {}});
+  } else if (category == "loader_next") {
+    span_events_.insert(
+        {Category("loader_next"), Binding::kAny, Scope::kExperiment, {}});
+  }
+}
+
+void SeenInProcess::SeePair(const ProcessFacts& facts, const Call& parent,
+                            const Call& child) {
+  if (!parent.function || !child.function) return;
+  pairs_.insert({parent.function_id, child.function_id, Binding::kAny});
+  const ObjectInfo* object = facts.definitions().Object(parent.object);
+  if (object && object->wrapped != 0 && object->wrapped == child.object) {
+    pairs_.insert({parent.function_id, child.function_id, Binding::kWrapped});
+  }
+}
+
+void SeenInProcess::CollectPair(const Definitions& definitions,
+                                const Pair& pair, HypothesisSet* out) {
+  const FunctionInfo* parent = definitions.Function(pair.parent);
+  const FunctionInfo* child = definitions.Function(pair.child);
+  if (!parent || !child || parent->name.empty() || child->name.empty()) return;
+  ContainSpec bound;
+  bound.window = Name(parent->name);
+  bound.event = Broadest(*child);
+  bound.binding = Binding::kWrapped;
+  if (pair.binding == Binding::kWrapped) {
+    const bool general = IsTorch(parent->name) && IsTorch(bound.event.text);
+    out->Add(bound, general ? Scope::kGeneral : Scope::kExperiment, {});
+    return;
+  }
+  ContainSpec spec;
+  spec.window = Name(parent->name);
+  spec.event = Name(child->name);
+  out->Add(spec, Scope::kExperiment, {bound});
+}
+
+// A window at the step's broadest role and at its name.
+void SeenInProcess::CollectStep(const FunctionInfo& step,
+                                HypothesisSet* out) const {
+  const FunctionMatch role = Broadest(step);
+  for (const FunctionMatch& window : {role, Name(step.name)}) {
+    const auto add = [&](ContainSpec spec, Scope scope,
+                         std::vector<ContainSpec> broader) {
+      spec.window = role;
+      broader.push_back(spec);
+      spec.window = window;
+      if (ScopeOf(window) == Scope::kExperiment) scope = Scope::kExperiment;
+      out->Add(spec, scope, broader);
+    };
+    ContainSpec update;
+    update.is_call = false;
+    add(update, Scope::kGeneral, {});
+    // Whether each parameter moves depends on rates and precision, which are
+    // the experiment's.
+    update.every = true;
+    add(update, Scope::kExperiment, {});
+    ContainSpec gradient;
+    gradient.is_call = false;
+    gradient.span = true;
+    gradient.state = StateKind::kGradNonzero;
+    add(gradient, Scope::kGeneral, {});
+    for (const SpanEvent& event : span_events_) {
+      ContainSpec call;
+      call.span = true;
+      call.event = event.match;
+      call.binding = event.binding;
+      std::vector<ContainSpec> broader;
+      if (!event.broader.text.empty()) {
+        broader.push_back(call);
+        broader.back().event = event.broader;
+        broader.back().window = role;
+      }
+      add(call, event.scope, broader);
+    }
+  }
+}
+
+void SeenInProcess::Collect(const Definitions& definitions,
+                            HypothesisSet* out) const {
+  for (const Pair& pair : pairs_) CollectPair(definitions, pair, out);
+  for (uint32_t id : steps_) {
+    const FunctionInfo* step = definitions.Function(id);
+    if (step) CollectStep(*step, out);
+  }
+  if (backwards_.empty()) return;
+  ContainSpec written;
+  written.window = Category("backward");
+  written.is_call = false;
+  written.state = StateKind::kGradChanged;
+  out->Add(written, Scope::kGeneral, {});
+}
+
+class ContainGenerator : public Generator {
+ public:
+  ProcessObserver* AddProcess(const ProcessFacts& facts) override {
+    processes_.emplace_back(&facts, std::make_unique<SeenInProcess>());
+    return processes_.back().second.get();
+  }
+  void EndRun() override {
+    for (const auto& [facts, seen] : processes_) {
+      seen->Collect(facts->definitions(), &hypotheses_);
+    }
+  }
+  std::vector<Hypothesis> Take() override { return hypotheses_.Take(); }
+
+ private:
+  std::vector<std::pair<const ProcessFacts*, std::unique_ptr<SeenInProcess>>>
+      processes_;
+  HypothesisSet hypotheses_;
+};
+
+}  // namespace
+
+std::unique_ptr<Generator> NewContainGenerator() {
+  return std::make_unique<ContainGenerator>();
+}
+
+}  // namespace traincheck

@@ -1,0 +1,78 @@
+#include "invariants/relations/contain_rules.h"
+
+#include <set>
+
+#include "invariants/relations/words.h"
+
+namespace traincheck {
+
+const FunctionIndex::Concerned& FunctionIndex::Find(const Call& call) {
+  const auto found = cache_.find(call.function_id);
+  if (found != cache_.end()) return found->second;
+  Concerned& concerned = cache_[call.function_id];
+  if (!call.function) return concerned;
+  for (const ContainRule& rule : *rules_) {
+    if (rule.spec.window.Matches(*call.function)) {
+      concerned.windows.push_back(&rule);
+    }
+    if (rule.spec.is_call && rule.spec.event.Matches(*call.function)) {
+      concerned.events.push_back(&rule);
+    }
+  }
+  return concerned;
+}
+
+bool OpensWindow(const Call& call) {
+  const bool once = HasCategory(call, "backward") ||
+                    HasCategory(call, "optimizer_step") ||
+                    HasCategory(call, "zero_grad");
+  return !once || call.Is(kOutermost);
+}
+
+Verdict NewVerdict(const ProcessFacts& facts, const ContainRule& rule,
+                   uint32_t object) {
+  Verdict verdict;
+  verdict.rule = rule.index;
+  verdict.attempt = facts.attempt();
+  verdict.unit = uint64_t{facts.number()} << 32 | object;
+  verdict.step = static_cast<int64_t>(facts.clock().step());
+  return verdict;
+}
+
+void MarkViolated(const ProcessFacts& facts, const Call& window,
+                  const ContainRule& rule, Verdict* verdict) {
+  verdict->outcome = Outcome::kViolated;
+  if (facts.rank()) verdict->ranks = {*facts.rank()};
+  verdict->label = "step " + std::to_string(verdict->step);
+  Finding& finding = verdict->finding;
+  finding.expected = rule.spec.Describe();
+  AddOnce(facts.FunctionName(window.function_id), &finding.apis);
+  AddOnce(facts.definitions().Site(window.site), &finding.sites);
+}
+
+void MarkUnknown(const std::string& reason, Verdict* verdict) {
+  verdict->outcome = Outcome::kUnknown;
+  verdict->reason = reason;
+}
+
+std::string OrphanWords(const ProcessFacts& facts) {
+  std::set<std::string> names;
+  for (const auto& [id, state] : facts.variables()) {
+    const VariableInfo* info = facts.definitions().Variable(id);
+    if (info && state.got_grad() && !facts.ownership().IsHeld(id)) {
+      names.insert(info->FullName());
+    }
+  }
+  if (names.empty()) return "";
+  return "got gradients and are held by no optimizer: " +
+         ListWords({names.begin(), names.end()}, 5);
+}
+
+std::vector<FactValue> ReadFacts(const ContainRule& rule,
+                                 const FactSubject& subject) {
+  std::vector<FactValue> values;
+  for (const Fact* fact : rule.facts) values.push_back(fact->read(subject));
+  return values;
+}
+
+}  // namespace traincheck

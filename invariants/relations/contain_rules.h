@@ -1,0 +1,64 @@
+// What the parts of EventContain share: the rules of one part, looked up by
+// the functions that open their windows or are their events, and the frame of
+// a verdict.
+//
+// Threads: one object, one thread at a time.
+#ifndef TRAINCHECK_INVARIANTS_RELATIONS_CONTAIN_RULES_H_
+#define TRAINCHECK_INVARIANTS_RELATIONS_CONTAIN_RULES_H_
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "invariants/relations/contain_spec.h"
+
+namespace traincheck {
+
+using ContainRules = std::vector<ContainRule>;
+
+// Which rules a function of one process concerns. Small and dense: most
+// functions concern none.
+class FunctionIndex {
+ public:
+  struct Concerned {
+    std::vector<const ContainRule*> windows;
+    std::vector<const ContainRule*> events;
+  };
+
+  // `rules` must outlive this object.
+  explicit FunctionIndex(const ContainRules* rules) : rules_(rules) {}
+
+  const Concerned& Find(const Call& call);
+  // A definition has changed.
+  void Forget(uint32_t function) { cache_.erase(function); }
+
+ private:
+  const ContainRules* const rules_;
+  std::unordered_map<uint32_t, Concerned> cache_;
+};
+
+// Category calls count once for each outermost call (backward calls itself,
+// a step may call its base class).
+bool OpensWindow(const Call& call);
+
+// A verdict of this rule on this process now. `object` tells windows of
+// different objects apart.
+Verdict NewVerdict(const ProcessFacts& facts, const ContainRule& rule,
+                   uint32_t object);
+// Fills in what every violation of this relation says.
+void MarkViolated(const ProcessFacts& facts, const Call& window,
+                  const ContainRule& rule, Verdict* verdict);
+void MarkUnknown(const std::string& reason, Verdict* verdict);
+
+// Variables with a fresh gradient that no optimizer holds: the evidence when
+// an optimizer changes nothing. "" if there are none.
+std::string OrphanWords(const ProcessFacts& facts);
+
+// Values of the rule's facts for the learner.
+std::vector<FactValue> ReadFacts(const ContainRule& rule,
+                                 const FactSubject& subject);
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_INVARIANTS_RELATIONS_CONTAIN_RULES_H_

@@ -1,0 +1,266 @@
+#include "invariants/relations/contain_spec.h"
+
+#include <algorithm>
+
+#include "invariants/json_reader.h"
+
+namespace traincheck {
+
+namespace {
+
+template <typename Enum>
+struct Named {
+  Enum value;
+  const char* name;
+};
+
+constexpr Named<Level> kLevels[] = {
+    {Level::kName, "name"},
+    {Level::kRole, "role"},
+    {Level::kCategory, "category"},
+};
+
+constexpr Named<Binding> kBindings[] = {
+    {Binding::kAny, "any"},         {Binding::kSelf, "self"},
+    {Binding::kWrapped, "wrapped"}, {Binding::kHeld, "held"},
+    {Binding::kWrapper, "wrapper"},
+};
+
+template <typename Enum, size_t n>
+const char* NameOf(const Named<Enum> (&table)[n], Enum value) {
+  for (const Named<Enum>& entry : table) {
+    if (entry.value == value) return entry.name;
+  }
+  return "";
+}
+
+nlohmann::json FunctionToJson(const FunctionMatch& match) {
+  return {{NameOf(kLevels, match.level), match.text}};
+}
+
+FunctionMatch ReadFunction(JsonReader* parent) {
+  FunctionMatch match;
+  const nlohmann::json& json = parent->Object("function");
+  if (!json.is_object()) return match;
+  JsonReader reader(json, parent->PathOf("function"));
+  bool found = false;
+  for (const Named<Level>& level : kLevels) {
+    if (!reader.Has(level.name) || found) continue;
+    match.level = level.value;
+    match.text = reader.String(level.name);
+    found = true;
+  }
+  if (!found || match.text.empty()) {
+    parent->Fail("function", "neither name, role nor category");
+  }
+  parent->Adopt(reader.Finish());
+  return match;
+}
+
+struct StateWords {
+  StateKind kind;
+  const char* of;
+  const char* is;
+};
+
+constexpr StateWords kStates[] = {
+    {StateKind::kDataChanged, "parameter.data", "changed"},
+    {StateKind::kGradNonzero, "parameter.grad", "nonzero"},
+    {StateKind::kGradChanged, "parameter.grad", "changed"},
+};
+
+void ReadCallEvent(JsonReader* reader, ContainSpec* spec) {
+  spec->event = ReadFunction(reader);
+  const std::string binding = reader->String("binding");
+  const auto* found = std::find_if(
+      std::begin(kBindings), std::end(kBindings),
+      [&binding](const Named<Binding>& b) { return binding == b.name; });
+  if (found == std::end(kBindings)) {
+    reader->Fail("binding", "not a binding of this version");
+    return;
+  }
+  spec->binding = found->value;
+  const bool of_span =
+      spec->binding == Binding::kHeld || spec->binding == Binding::kWrapper;
+  const bool of_call =
+      spec->binding == Binding::kSelf || spec->binding == Binding::kWrapped;
+  if ((of_span && !spec->span) || (of_call && spec->span)) {
+    reader->Fail("binding", "does not go with this kind of window");
+  }
+}
+
+void ReadStateEvent(JsonReader* reader, ContainSpec* spec) {
+  const std::string of = reader->String("of");
+  const std::string is = reader->String("is");
+  const auto* found = std::find_if(
+      std::begin(kStates), std::end(kStates),
+      [&](const StateWords& s) { return of == s.of && is == s.is; });
+  if (found == std::end(kStates)) {
+    reader->Fail("is", "not a change of state of this version");
+    return;
+  }
+  spec->state = found->kind;
+  if (spec->span != (spec->state == StateKind::kGradNonzero)) {
+    reader->Fail("is", "does not go with this kind of window");
+  }
+  const std::string which = reader->String("which");
+  spec->every = which == "every";
+  if (which != "some" && which != "every") {
+    reader->Fail("which", "neither \"some\" nor \"every\"");
+  } else if (spec->every && spec->state != StateKind::kDataChanged) {
+    reader->Fail("which", "only \"some\" here");
+  }
+}
+
+void ReadWindow(const nlohmann::json& json, JsonReader* parent,
+                ContainSpec* spec) {
+  JsonReader reader(json, parent->PathOf("window"));
+  const std::string kind = reader.String("kind");
+  spec->span = kind == "span";
+  if (kind != "span" && kind != "call") {
+    reader.Fail("kind", "neither \"call\" nor \"span\"");
+  }
+  spec->window = ReadFunction(&reader);
+  parent->Adopt(reader.Finish());
+}
+
+void ReadEvent(const nlohmann::json& json, JsonReader* parent,
+               ContainSpec* spec) {
+  JsonReader reader(json, parent->PathOf("event"));
+  const std::string kind = reader.String("kind");
+  spec->is_call = kind == "call";
+  if (spec->is_call) {
+    ReadCallEvent(&reader, spec);
+  } else if (kind == "state") {
+    ReadStateEvent(&reader, spec);
+  } else {
+    reader.Fail("kind", "neither \"call\" nor \"state\"");
+  }
+  parent->Adopt(reader.Finish());
+}
+
+std::string DescribeCategory(const FunctionMatch& match) {
+  if (match.text == "backward") return "a backward runs";
+  if (match.text == "zero_grad") return "the gradients it holds are cleared";
+  if (match.text == "loader_next") return "a loader gives a batch";
+  return "a call of kind " + match.text + " happens";
+}
+
+std::string DescribeCallEvent(const ContainSpec& spec) {
+  if (spec.event.level == Level::kCategory) return DescribeCategory(spec.event);
+  const std::string event = spec.event.Describe();
+  switch (spec.binding) {
+    case Binding::kAny:
+      return event + " is called";
+    case Binding::kSelf:
+      return event + " is called on the same object";
+    case Binding::kWrapped:
+      return event + " is called on the module that it wraps";
+    case Binding::kHeld:
+      return event + " is called on a model whose parameters it holds";
+    case Binding::kWrapper:
+      return event + " is called on the wrapper of the parameters it holds";
+  }
+  return "";
+}
+
+std::string DescribeStateEvent(const ContainSpec& spec) {
+  switch (spec.state) {
+    case StateKind::kDataChanged:
+      return spec.every
+                 ? "every parameter that the optimizer holds changes, unless "
+                   "its learning rate is 0"
+                 : "at least one parameter that the optimizer holds changes, "
+                   "unless its learning rates are 0";
+    case StateKind::kGradNonzero:
+      return "at least one parameter that the optimizer holds gets a "
+             "non-zero gradient";
+    case StateKind::kGradChanged:
+      return "the gradient of at least one parameter changes";
+  }
+  return "";
+}
+
+}  // namespace
+
+bool FunctionMatch::Matches(const FunctionInfo& function) const {
+  switch (level) {
+    case Level::kName:
+      return function.name == text;
+    case Level::kRole:
+      return function.name == text ||
+             std::find(function.roles.begin(), function.roles.end(), text) !=
+                 function.roles.end();
+    case Level::kCategory:
+      return function.category == text;
+  }
+  return false;
+}
+
+std::string FunctionMatch::Describe() const {
+  if (level != Level::kCategory) return text;
+  return text == "backward" || text == "zero_grad" ? text
+                                                   : "a call of kind " + text;
+}
+
+nlohmann::json ContainSpec::ToJson() const {
+  nlohmann::json event_json;
+  if (is_call) {
+    event_json = {{"kind", "call"},
+                  {"function", FunctionToJson(event)},
+                  {"binding", NameOf(kBindings, binding)}};
+  } else {
+    event_json = {{"kind", "state"}, {"which", every ? "every" : "some"}};
+    for (const StateWords& words : kStates) {
+      if (words.kind != state) continue;
+      event_json["of"] = words.of;
+      event_json["is"] = words.is;
+    }
+  }
+  return {{"window",
+           {{"kind", span ? "span" : "call"},
+            {"function", FunctionToJson(window)}}},
+          {"event", std::move(event_json)}};
+}
+
+std::string ContainSpec::Describe() const {
+  const std::string where = span ? "Between one step of an optimizer (" +
+                                       window.Describe() +
+                                       ") and the end of its next, "
+                                 : "During " + (window.level == Level::kCategory ? "a " : "") +
+                 window.Describe() + ", ";
+  return where +
+         (is_call ? DescribeCallEvent(*this) : DescribeStateEvent(*this)) + ".";
+}
+
+absl::StatusOr<ContainSpec> ContainSpecFromJson(const nlohmann::json& json,
+                                                const std::string& path) {
+  ContainSpec spec;
+  JsonReader reader(json, path);
+  const nlohmann::json& window = reader.Object("window");
+  if (window.is_object()) ReadWindow(window, &reader, &spec);
+  const nlohmann::json& event = reader.Object("event");
+  if (event.is_object()) ReadEvent(event, &reader, &spec);
+  if (absl::Status status = reader.Finish(); !status.ok()) return status;
+  return spec;
+}
+
+std::vector<const Fact*> ContainFacts(const ContainSpec& spec) {
+  std::vector<const char*> names;
+  if (spec.is_call && !spec.span) {
+    names = {"call.stage", "call.module_training", "call.is_root",
+             "ctx.grad_mode", "call.inside_backward"};
+  } else if (spec.is_call) {
+    names = {"opt.has_stepped"};
+  } else if (spec.every) {
+    // That a gradient is there is itself guarded by the rule that one of the
+    // span's gradients is not zero.
+    names = {"var.role", "var.replica_group", "var.got_grad", "grad.zero",
+             "grad.present"};
+  }
+  std::vector<const Fact*> facts;
+  for (const char* name : names) facts.push_back(FindFact(name));
+  return facts;
+}
+
+}  // namespace traincheck

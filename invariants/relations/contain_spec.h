@@ -1,0 +1,86 @@
+// The parameters of EventContain: which window contains which event.
+//
+//   {"window": {"kind": "call" | "span", "function": FUNCTION},
+//    "event": {"kind": "call", "function": FUNCTION, "binding": BINDING}
+//           | {"kind": "state", "of": "parameter.data", "is": "changed",
+//              "which": "some" | "every"}
+//           | {"kind": "state", "of": "parameter.grad",
+//              "is": "changed" | "nonzero", "which": "some"}}
+//   FUNCTION is {"name": F} | {"role": F} | {"category": C}
+//
+// A *call* window is one call of the function. A *span* runs from the end of
+// one step of an optimizer (its construction, for the first) to the end of
+// its next; the function is the step.
+//
+// Threads: plain values.
+#ifndef TRAINCHECK_INVARIANTS_RELATIONS_CONTAIN_SPEC_H_
+#define TRAINCHECK_INVARIANTS_RELATIONS_CONTAIN_SPEC_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "invariants/facts/definitions.h"
+#include "invariants/relations/relation.h"
+#include "nlohmann/json.hpp"
+
+namespace traincheck {
+
+// Narrow to general.
+enum class Level { kName, kRole, kCategory };
+
+struct FunctionMatch {
+  Level level = Level::kName;
+  std::string text;
+
+  bool Matches(const FunctionInfo& function) const;
+  std::string Describe() const;
+};
+
+// How the object of the call that must happen belongs to the window.
+enum class Binding {
+  kAny,      // not at all
+  kSelf,     // it is the window's object
+  kWrapped,  // the window's object wraps it
+  kHeld,     // the optimizer itself, or a module whose variables it holds
+  kWrapper,  // a wrapper (DDP) of a module whose variables it holds
+};
+
+enum class StateKind {
+  kDataChanged,  // data of held parameters, from pre_step to post_step
+  kGradNonzero,  // gradients of held parameters, at pre_step
+  kGradChanged,  // gradients of any parameter, in a backward
+};
+
+struct ContainSpec {
+  bool span = false;
+  FunctionMatch window;
+  bool is_call = true;
+  // is_call
+  FunctionMatch event;
+  Binding binding = Binding::kAny;
+  // !is_call
+  StateKind state = StateKind::kDataChanged;
+  bool every = false;  // else some
+
+  nlohmann::json ToJson() const;
+  std::string Describe() const;
+};
+
+[[nodiscard]] absl::StatusOr<ContainSpec> ContainSpecFromJson(
+    const nlohmann::json& json, const std::string& path);
+
+// A rule of this relation, ready to be judged.
+struct ContainRule {
+  size_t index = 0;
+  const Rule* rule = nullptr;
+  ContainSpec spec;
+  std::vector<const Fact*> facts;  // FactsFor
+};
+
+// Facts over which the precondition of such a rule may be learned.
+std::vector<const Fact*> ContainFacts(const ContainSpec& spec);
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_INVARIANTS_RELATIONS_CONTAIN_SPEC_H_

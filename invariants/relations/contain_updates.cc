@@ -1,0 +1,185 @@
+#include "invariants/relations/contain_updates.h"
+
+#include <algorithm>
+#include <map>
+
+#include "invariants/relations/words.h"
+
+namespace traincheck {
+
+namespace {
+
+// What the step did to what it holds, over all held parameters.
+struct Summary {
+  size_t held = 0;
+  size_t yes = 0;  // changed, or has a non-zero gradient
+  size_t unknown = 0;
+  bool lr_unknown = false;
+  bool lr_nonzero = false;
+};
+
+class ContainUpdates : public ProcessObserver {
+ public:
+  ContainUpdates(const ContainRules* rules, RuleSink* sink)
+      : sink_(sink), index_(rules) {}
+
+  void OnDefinition(const ProcessFacts& facts, RecordType type,
+                    uint32_t id) override {
+    if (type == RecordType::kFunctionDef) index_.Forget(id);
+  }
+
+  void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
+    if (IsOptimizerStep(call)) gaps_[call.object] = facts.gaps();
+  }
+
+  void OnCallEnd(const ProcessFacts& facts, const Call& call,
+                 CallOutcome outcome) override {
+    if (!IsOptimizerStep(call)) return;
+    const auto gaps = gaps_.find(call.object);
+    const bool whole = gaps != gaps_.end() && gaps->second == facts.gaps();
+    if (gaps != gaps_.end()) gaps_.erase(gaps);
+    if (outcome == CallOutcome::kRaised) return;
+    const Optimizer* optimizer = facts.ownership().Find(call.object);
+    for (const ContainRule* rule : index_.Find(call).windows) {
+      if (!whole || !optimizer || optimizer->held.empty()) {
+        Verdict verdict = NewVerdict(facts, *rule, call.object);
+        MarkUnknown(whole ? "what the optimizer holds is not known"
+                          : facts.gap_reason(),
+                    &verdict);
+        sink_->OnVerdict(verdict);
+      } else if (rule->spec.every) {
+        JudgeEvery(facts, call, *rule, *optimizer);
+      } else {
+        JudgeSome(facts, call, *rule, *optimizer);
+      }
+    }
+  }
+
+ private:
+  static Tri StatusOf(const ProcessFacts& facts, const ContainRule& rule,
+                      uint32_t variable) {
+    const VariableState* state = facts.Variable(variable);
+    if (!state) return Tri::kUnknown;
+    return rule.spec.state == StateKind::kGradNonzero
+               ? state->grad_nonzero_at_step()
+               : state->changed_in_step();
+  }
+
+  static Summary Summarize(const ProcessFacts& facts, const ContainRule& rule,
+                           const Optimizer& optimizer) {
+    Summary summary;
+    for (const HeldVariable& held : optimizer.held) {
+      ++summary.held;
+      const Tri status = StatusOf(facts, rule, held.variable);
+      summary.yes += status == Tri::kYes;
+      summary.unknown += status == Tri::kUnknown;
+      const auto lr = facts.LearningRate(optimizer.object, held.group);
+      summary.lr_unknown |= !lr;
+      summary.lr_nonzero |= lr && *lr != 0;
+    }
+    return summary;
+  }
+
+  void JudgeSome(const ProcessFacts& facts, const Call& step,
+                 const ContainRule& rule, const Optimizer& optimizer) {
+    const Summary summary = Summarize(facts, rule, optimizer);
+    const bool update = rule.spec.state == StateKind::kDataChanged;
+    Verdict verdict = NewVerdict(facts, rule, optimizer.object);
+    if (summary.yes == 0) {
+      if (update && !summary.lr_unknown && !summary.lr_nonzero) return;
+      if (summary.unknown > 0) {
+        MarkUnknown("parameters were not recorded at the step", &verdict);
+      } else if (update && !summary.lr_nonzero) {
+        MarkUnknown("the learning rate was not recorded", &verdict);
+      } else {
+        MarkViolated(facts, step, rule, &verdict);
+        ExplainSome(facts, optimizer, update, &verdict.finding);
+      }
+    }
+    sink_->OnVerdict(verdict);
+  }
+
+  static void ExplainSome(const ProcessFacts& facts, const Optimizer& optimizer,
+                          bool update, Finding* finding) {
+    for (const HeldVariable& held : optimizer.held) {
+      const VariableInfo* info = facts.definitions().Variable(held.variable);
+      if (info) AddOnce(info->FullName(), &finding->variables);
+    }
+    std::sort(finding->variables.begin(), finding->variables.end());
+    const std::string count = std::to_string(optimizer.held.size());
+    finding->seen =
+        update ? "none of the " + count + " parameters that it holds changed"
+               : "none of the " + count +
+                     " parameters that it holds has a non-zero "
+                     "gradient at the step";
+    AddOnce(OrphanWords(facts), &finding->evidence);
+  }
+
+  // One parameter of the step; the verdict is kYes where the rule asks for
+  // nothing.
+  Tri JudgeOne(const ProcessFacts& facts, const ContainRule& rule,
+               const Optimizer& optimizer, const HeldVariable& held,
+               bool* applied) {
+    const auto lr = facts.LearningRate(optimizer.object, held.group);
+    if (lr && *lr == 0) return Tri::kYes;
+    FactSubject subject;
+    subject.facts = &facts;
+    subject.optimizer = optimizer.object;
+    subject.variable = held.variable;
+    subject.group = held.group;
+    const Tri applies = rule.rule->precondition.Holds(subject);
+    if (applies == Tri::kNo) return Tri::kYes;
+    *applied = true;
+    const Tri status = StatusOf(facts, rule, held.variable);
+    if (status == Tri::kYes) {
+      Learn(rule, subject, true);
+      return status;
+    }
+    if (applies == Tri::kUnknown || !lr) return Tri::kUnknown;
+    if (status == Tri::kNo) Learn(rule, subject, false);
+    return status;
+  }
+
+  void Learn(const ContainRule& rule, const FactSubject& subject, bool holds) {
+    if (!sink_->wants_examples()) return;
+    sink_->OnExample(rule.index, {holds, ReadFacts(rule, subject)});
+  }
+
+  void JudgeEvery(const ProcessFacts& facts, const Call& step,
+                  const ContainRule& rule, const Optimizer& optimizer) {
+    std::vector<std::string> still;
+    bool unknown = false;
+    bool applied = false;
+    for (const HeldVariable& held : optimizer.held) {
+      const Tri status = JudgeOne(facts, rule, optimizer, held, &applied);
+      unknown |= status == Tri::kUnknown;
+      const VariableInfo* info = facts.definitions().Variable(held.variable);
+      if (status == Tri::kNo && info) still.push_back(info->FullName());
+    }
+    if (!applied) return;
+    Verdict verdict = NewVerdict(facts, rule, optimizer.object);
+    if (!still.empty()) {
+      std::sort(still.begin(), still.end());
+      MarkViolated(facts, step, rule, &verdict);
+      verdict.finding.variables = still;
+      verdict.finding.seen = std::to_string(still.size()) +
+                             " did not change: " + ListWords(still, 3);
+    } else if (unknown) {
+      MarkUnknown("parameters were not recorded at the step", &verdict);
+    }
+    sink_->OnVerdict(verdict);
+  }
+
+  RuleSink* const sink_;
+  FunctionIndex index_;
+  std::map<uint32_t, uint64_t> gaps_;  // by optimizer, when its step began
+};
+
+}  // namespace
+
+std::unique_ptr<ProcessObserver> NewContainUpdates(const ContainRules* rules,
+                                                   RuleSink* sink) {
+  return std::make_unique<ContainUpdates>(rules, sink);
+}
+
+}  // namespace traincheck

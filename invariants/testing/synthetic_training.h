@@ -1,0 +1,53 @@
+// A training program in miniature: what an agent would record of a rank that
+// trains a small model, healthy or with one of the errors that the rules are
+// made for. Digests stand for values: they change when an update changes
+// them, and are equal on two ranks when their values are.
+#ifndef TRAINCHECK_INVARIANTS_TESTING_SYNTHETIC_TRAINING_H_
+#define TRAINCHECK_INVARIANTS_TESTING_SYNTHETIC_TRAINING_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "invariants/stored_batch.h"
+
+namespace traincheck {
+
+enum class TrainingFault {
+  kNone,
+  kBypassWrapper,    // the forward goes around DDP: replicas drift
+  kWrongParameters,  // the optimizer holds the frozen parameters only
+  kNoClear,          // gradients are never cleared
+  kNoSyncOnOneRank,  // the last rank's gradients differ
+};
+
+struct TrainingOptions {
+  int32_t ranks = 2;
+  bool wrapped = true;  // in DDP
+  bool loader = true;
+  std::string model = "Net";
+  std::string layer = "torch.nn.modules.conv.Conv2d";
+  // "torch.optim.adam.Adam".
+  std::string optimizer = "torch.optim.adam.Adam";
+  int steps = 6;
+  int micro_batches = 1;  // backwards a step
+  int warm_up = 0;        // steps with lr 0
+  int evaluate_every = 0;
+  bool unused_parameter = false;  // never gets a gradient
+  bool frozen_backbone = false;   // not held by the optimizer
+  bool tied = false;              // two names with one value
+  bool clip = false;
+  TrainingFault fault = TrainingFault::kNone;
+  int fault_step = 0;  // kBypassWrapper, kNoSyncOnOneRank begin here
+  uint32_t attempt = 0;
+  int steps_per_batch = 1;  // how much a stored batch holds
+  uint64_t seed = 1;
+};
+
+// The stored batches of one rank.
+std::vector<StoredBatch> TrainRank(const TrainingOptions& options,
+                                   int32_t rank);
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_INVARIANTS_TESTING_SYNTHETIC_TRAINING_H_

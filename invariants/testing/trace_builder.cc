@@ -1,0 +1,289 @@
+#include "invariants/testing/trace_builder.h"
+
+#include <cstdlib>
+
+namespace traincheck {
+
+namespace {
+
+constexpr size_t kBufferBytes = 16384;
+constexpr uint32_t kDefinitions = 0;
+
+struct Buffer {
+  alignas(8) char bytes[kBufferBytes];
+};
+
+}  // namespace
+
+TraceBuilder::TraceBuilder() { RingOf(kDefinitions); }
+
+TraceBuilder::Ring& TraceBuilder::RingOf(uint32_t number) {
+  const auto [found, added] = rings_.try_emplace(number);
+  if (added) {
+    last_us_[number] = now_us_;
+    Append(number, RecordType::kClockSync, 0,
+           ClockSyncRecord{{}, now_us_ * 1000, 0, 1});
+  }
+  return found->second;
+}
+
+void TraceBuilder::Finish(uint32_t ring, FieldWriter* out, const char* buffer,
+                          RecordType type, uint8_t flags) {
+  ++now_us_;
+  const auto delta = static_cast<uint32_t>(now_us_ - last_us_[ring]);
+  last_us_[ring] = now_us_;
+  const size_t size = out->Finish(type, flags, delta);
+  if (size == 0) std::abort();
+  Ring& state = rings_[ring];
+  state.bytes.append(buffer, size);
+  ++state.records;
+}
+
+template <typename Fixed>
+void TraceBuilder::Append(uint32_t ring, RecordType type, uint8_t flags,
+                          const Fixed& fixed) {
+  Buffer buffer;
+  FieldWriter out(buffer.bytes, kBufferBytes, fixed);
+  Finish(ring, &out, buffer.bytes, type, flags);
+}
+
+uint32_t TraceBuilder::String(const std::string& text) {
+  const auto [found, added] =
+      strings_.emplace(text, static_cast<uint32_t>(strings_.size() + 1));
+  if (added) {
+    Buffer buffer;
+    FieldWriter out(buffer.bytes, kBufferBytes,
+                    DefinitionRecord{{}, found->second, 0});
+    out.Bytes(Field::kText, text);
+    Finish(kDefinitions, &out, buffer.bytes, RecordType::kStringDef, 0);
+  }
+  return found->second;
+}
+
+uint32_t TraceBuilder::Function(const std::string& name,
+                                const std::string& category,
+                                const std::vector<std::string>& roles) {
+  const auto [found, added] =
+      functions_.emplace(name, static_cast<uint32_t>(functions_.size() + 1));
+  if (!added) return found->second;
+  Buffer buffer;
+  FieldWriter out(buffer.bytes, kBufferBytes,
+                  DefinitionRecord{{}, found->second, 0});
+  out.Unsigned(Field::kName, String(name));
+  out.Unsigned(Field::kCategory, String(category));
+  for (const std::string& role : roles) {
+    out.Unsigned(Field::kRole, String(role));
+  }
+  Finish(kDefinitions, &out, buffer.bytes, RecordType::kFunctionDef, 0);
+  return found->second;
+}
+
+uint32_t TraceBuilder::Site(const std::string& site) {
+  if (site.empty()) return 0;
+  const auto [found, added] =
+      sites_.emplace(site, static_cast<uint32_t>(sites_.size() + 1));
+  if (!added) return found->second;
+  const size_t colon = site.rfind(':');
+  Buffer buffer;
+  FieldWriter out(buffer.bytes, kBufferBytes,
+                  DefinitionRecord{{}, found->second, 0});
+  out.Unsigned(Field::kFile, String(site.substr(0, colon)));
+  out.Unsigned(Field::kLine, std::stoul(site.substr(colon + 1)));
+  Finish(kDefinitions, &out, buffer.bytes, RecordType::kSiteDef, 0);
+  return found->second;
+}
+
+uint32_t TraceBuilder::Object(const std::string& class_name,
+                              const ObjectOptions& options) {
+  Buffer buffer;
+  FieldWriter out(buffer.bytes, kBufferBytes,
+                  DefinitionRecord{{}, ++objects_, 0});
+  out.Unsigned(Field::kClass, String(class_name));
+  for (const std::string& base : options.bases) {
+    out.Unsigned(Field::kBaseClass, String(base));
+  }
+  out.Unsigned(Field::kObjectKind, static_cast<uint64_t>(options.kind));
+  out.Unsigned(Field::kRootObject, options.root);
+  out.Unsigned(Field::kWrappedObject, options.wrapped);
+  Finish(kDefinitions, &out, buffer.bytes, RecordType::kObjectDef, 0);
+  return objects_;
+}
+
+uint32_t TraceBuilder::Variable(uint32_t root, const std::string& root_class,
+                                const std::string& name,
+                                const VariableOptions& options) {
+  Buffer buffer;
+  FieldWriter out(buffer.bytes, kBufferBytes,
+                  DefinitionRecord{{}, ++variables_, 0});
+  out.Unsigned(Field::kName, String(name));
+  out.Unsigned(Field::kRootClass, String(root_class));
+  out.Unsigned(Field::kRootObject, root);
+  out.Unsigned(Field::kVariableKind, static_cast<uint64_t>(options.kind));
+  out.Unsigned(Field::kTrainable, options.trainable);
+  Finish(kDefinitions, &out, buffer.bytes, RecordType::kVariableDef, 0);
+  return variables_;
+}
+
+void TraceBuilder::Hold(uint32_t optimizer, uint32_t group,
+                        const std::vector<uint32_t>& variables) {
+  Buffer buffer;
+  FieldWriter out(buffer.bytes, kBufferBytes,
+                  DefinitionRecord{{}, optimizer, group});
+  for (uint32_t variable : variables) {
+    out.Unsigned(Field::kVariable, variable);
+  }
+  Finish(kDefinitions, &out, buffer.bytes, RecordType::kHoldDef, 0);
+}
+
+void TraceBuilder::Replicas(uint32_t group, uint32_t wrapper,
+                            const std::vector<int32_t>& ranks,
+                            const std::vector<uint32_t>& variables) {
+  Buffer buffer;
+  FieldWriter out(buffer.bytes, kBufferBytes, DefinitionRecord{{}, group, 0});
+  out.Unsigned(Field::kEvidence, String("DistributedDataParallel"));
+  out.Unsigned(Field::kWrapperObject, wrapper);
+  for (int32_t rank : ranks) {
+    out.Unsigned(Field::kMemberRank, static_cast<uint64_t>(rank));
+  }
+  for (uint32_t variable : variables) {
+    out.Unsigned(Field::kVariable, variable);
+  }
+  Finish(kDefinitions, &out, buffer.bytes, RecordType::kReplicaGroupDef, 0);
+}
+
+void TraceBuilder::Process(ProcessKind kind, uint32_t attempt) {
+  Buffer buffer;
+  FieldWriter out(buffer.bytes, kBufferBytes, DefinitionRecord{{}, 1, 0});
+  out.Unsigned(Field::kProcessKind, static_cast<uint64_t>(kind));
+  out.Unsigned(Field::kAttempt, attempt);
+  Finish(kDefinitions, &out, buffer.bytes, RecordType::kProcessDef, 0);
+}
+
+void TraceBuilder::Place(int32_t rank, int32_t world) {
+  RingOf(1);
+  Append(1, RecordType::kPlace, 0, PlaceRecord{{}, rank, world, -1, 2});
+}
+
+uint64_t TraceBuilder::Begin(uint32_t function, const CallOptions& options) {
+  Ring& ring = RingOf(options.ring);
+  const uint64_t call = ring.next_call++;
+  CallBeginRecord begin = {};
+  begin.function = function;
+  begin.site = Site(options.site);
+  begin.call = static_cast<uint32_t>(call);
+  if (!ring.open.empty()) {
+    begin.parent_distance = static_cast<uint32_t>(call - ring.open.back());
+  }
+  uint8_t flags = options.flags;
+  Buffer buffer;
+  FieldWriter out(buffer.bytes, kBufferBytes, begin);
+  if (options.object != 0) out.Unsigned(Field::kSelfObject, options.object);
+  if (options.parent_call != 0) {
+    flags |= kForeignParent;
+    out.Unsigned(Field::kParentRing, options.parent_ring);
+    out.Unsigned(Field::kParentCall, options.parent_call);
+  }
+  Finish(options.ring, &out, buffer.bytes, RecordType::kCallBegin, flags);
+  ring.open.push_back(call);
+  ring.open_functions.push_back(function);
+  return call;
+}
+
+void TraceBuilder::EndWith(RecordType type, uint8_t flags, uint32_t ring) {
+  Ring& state = rings_[ring];
+  if (state.open.empty()) std::abort();
+  CallEndRecord end = {};
+  end.call = static_cast<uint32_t>(state.open.back());
+  end.function = state.open_functions.back();
+  state.open.pop_back();
+  state.open_functions.pop_back();
+  Append(ring, type, flags, end);
+}
+
+void TraceBuilder::End(uint8_t output_flags, uint32_t ring) {
+  EndWith(RecordType::kCallEnd, output_flags, ring);
+}
+
+void TraceBuilder::Raise(uint32_t ring) {
+  EndWith(RecordType::kCallRaised, 0, ring);
+}
+
+void TraceBuilder::State(StatePoint point, uint32_t variable,
+                         const StateOptions& options) {
+  struct {
+    StateRecord fixed;
+    uint64_t digests[2];
+  } record = {};
+  record.fixed.variable = variable;
+  record.fixed.point = static_cast<uint8_t>(point);
+  size_t digests = 0;
+  uint8_t content = options.requires_grad ? kRequiresGrad : 0;
+  if (options.data) {
+    content |= kHasData;
+    record.digests[digests++] = *options.data;
+  }
+  if (options.grad) {
+    content |= kHasGrad;
+    if (*options.grad == 0) content |= kGradIsZero;
+    record.digests[digests++] = *options.grad;
+  }
+  if (options.no_grad) content |= kGradIsNone;
+  if (options.unreadable) content |= kUnreadable;
+  record.fixed.content = content;
+  const size_t size = sizeof(StateRecord) + digests * sizeof(uint64_t);
+  Ring& ring = RingOf(1);
+  ++now_us_;
+  const auto delta = static_cast<uint32_t>(now_us_ - last_us_[1]);
+  last_us_[1] = now_us_;
+  record.fixed.header = {static_cast<uint16_t>(size),
+                         static_cast<uint8_t>(RecordType::kState), 0, delta};
+  ring.bytes.append(reinterpret_cast<const char*>(&record), size);
+  ++ring.records;
+}
+
+void TraceBuilder::LearningRate(uint32_t optimizer, uint32_t group,
+                                double value) {
+  ScalarRecord scalar = {};
+  scalar.object = optimizer;
+  scalar.point = static_cast<uint8_t>(StatePoint::kPreStep);
+  scalar.group = static_cast<uint16_t>(group);
+  scalar.name = String("lr");
+  scalar.value = value;
+  RingOf(1);
+  Append(1, RecordType::kScalar, 0, scalar);
+}
+
+void TraceBuilder::Mark(MarkKind kind, uint32_t object, uint64_t value) {
+  RingOf(1);
+  Append(1, RecordType::kMark, static_cast<uint8_t>(kind),
+         MarkRecord{{}, object, 0, value});
+}
+
+void TraceBuilder::Lose() {
+  Cut();
+  RingOf(1).position += 64;
+}
+
+void TraceBuilder::Cut() {
+  StoredBatch batch;
+  batch.number = next_batch_;
+  for (auto& [number, ring] : rings_) {
+    if (ring.bytes.empty()) continue;
+    batch.slices.push_back({number, ring.position,
+                            ring.position + ring.bytes.size(), ring.records});
+    ring.position += ring.bytes.size();
+    batch.plain += ring.bytes;
+    ring.bytes.clear();
+    ring.records = 0;
+  }
+  if (batch.slices.empty()) return;
+  ++next_batch_;
+  batches_.push_back(std::move(batch));
+}
+
+std::vector<StoredBatch> TraceBuilder::TakeBatches() {
+  Cut();
+  return std::move(batches_);
+}
+
+}  // namespace traincheck

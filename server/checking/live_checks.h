@@ -1,0 +1,88 @@
+// Checks every run that names a set, while it runs and after a restart. One
+// thread reads from the store by cursor; ingest only wakes it, so that a slow
+// check never slows ingest.
+//
+// Threads: safe on any thread, except Start and Stop, which one owner calls
+// in this order. Wake is short and may be called from the store's commit
+// thread.
+#ifndef TRAINCHECK_SERVER_CHECKING_LIVE_CHECKS_H_
+#define TRAINCHECK_SERVER_CHECKING_LIVE_CHECKS_H_
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "proto/traincheck/v1/control.pb.h"
+#include "server/checking/run_check.h"
+#include "server/checking/violation_board.h"
+#include "server/runs/registry.h"
+#include "server/sets/set_catalog.h"
+#include "server/store/store.h"
+#include "server/store/stored.pb.h"
+
+namespace traincheck {
+
+class LiveChecks {
+ public:
+  // All must outlive the object.
+  struct Dependencies {
+    Store* store;
+    const Registry* registry;
+    const SetCatalog* sets;
+    ViolationBoard* board;
+  };
+
+  explicit LiveChecks(const Dependencies& dependencies) : use_(dependencies) {}
+  ~LiveChecks() { Stop(); }
+  LiveChecks(const LiveChecks&) = delete;
+  LiveChecks& operator=(const LiveChecks&) = delete;
+
+  // Begins, with all runs of the store that are not checked to their end.
+  void Start();
+  // Returns when the thread has finished the batch it is at.
+  void Stop();
+
+  // Something of the run became durable.
+  void Wake(const std::string& run);
+
+  // nullopt: the run names no set, or was not looked at yet.
+  std::optional<v1::CheckProgress> Progress(const std::string& run) const;
+
+ private:
+  // What the worker knows of one run's check.
+  struct Active {
+    std::unique_ptr<RunCheck> check;  // null: not begun, failed or finished
+    std::string error;                // why there is no check
+    // As in the store, or on its way there.
+    stored::Check stored;
+  };
+
+  void Loop();
+  // Advances the check of one run; true if more is to be read.
+  bool Turn(const RunView& run);
+  // Makes the check from the version of the set that the run began with, else
+  // from the newest.
+  void Begin(const RunView& run, Active* active);
+  void Fail(const RunView& run, const absl::Status& why, Active* active);
+  void Finish(const RunView& run, Active* active);
+  void Save(const RunView& run, const stored::Check& check);
+  void Publish(const std::string& run, const v1::CheckProgress& progress);
+
+  const Dependencies use_;
+  std::map<std::string, Active> active_;  // by run; the worker's
+  mutable absl::Mutex mutex_;
+  std::set<std::string> due_ ABSL_GUARDED_BY(mutex_);
+  std::string at_ ABSL_GUARDED_BY(mutex_);  // run that the worker is at
+  std::map<std::string, v1::CheckProgress> progress_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_SERVER_CHECKING_LIVE_CHECKS_H_

@@ -1,0 +1,172 @@
+#include "server/checking/live_checks.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "server/ingest/test_batches.h"
+#include "server/store/rocksdb_store.h"
+
+namespace traincheck {
+namespace {
+
+using testing::HasSubstr;
+
+// Store, registry, catalog, board and checks as the daemon has them.
+class LiveChecksTest : public testing::Test {
+ protected:
+  LiveChecksTest()
+      : dir_(testing::TempDir() + "/checks-" +
+             testing::UnitTest::GetInstance()->current_test_info()->name()) {
+    std::filesystem::remove_all(dir_);
+    Load();
+  }
+  ~LiveChecksTest() override { Close(); }
+
+  void Load() {
+    store_ = *OpenRocksdbStore(dir_);
+    registry_ = *Registry::Load(store_.get(), {});
+    board_ = *ViolationBoard::Load(store_.get());
+    sets_ = std::make_unique<SetCatalog>(store_.get());
+    checks_ = std::make_unique<LiveChecks>(
+        LiveChecks::Dependencies{.store = store_.get(),
+                                 .registry = registry_.get(),
+                                 .sets = sets_.get(),
+                                 .board = board_.get()});
+    registry_->SetObserver(
+        [this](const std::string& run) { checks_->Wake(run); });
+    checks_->Start();
+  }
+  void Close() {
+    checks_->Stop();
+    store_->Close();
+    checks_.reset();
+    sets_.reset();
+    board_.reset();
+    store_.reset();
+    registry_.reset();
+  }
+  void Restart() {
+    Close();
+    Load();
+  }
+
+  void SaveSet() {
+    InvariantSet set;
+    set.name = "rules";
+    ASSERT_TRUE(sets_->Save(set).ok());
+  }
+  StreamId Open(uint32_t pid) {
+    v1::Hello hello = MakeHello("run", pid);
+    hello.set_check_set("rules");
+    return registry_->Open(hello, nullptr)->stream;
+  }
+  void Add(const StreamId& stream, uint64_t batch) {
+    BatchFacts facts;
+    facts.place = PlaceRecord{
+        .header = {}, .rank = 0, .world_size = 1, .local_rank = 0, .source = 0};
+    ASSERT_TRUE(
+        registry_->AddBatch(stream, StepBatch(batch), facts, nullptr).ok());
+  }
+  void End(const StreamId& stream) {
+    v1::Goodbye goodbye;
+    goodbye.set_end(v1::END_KIND_CLEAN);
+    ASSERT_TRUE(registry_->End(stream, goodbye, nullptr).ok());
+  }
+  // Waits until `reached` holds of the progress.
+  v1::CheckProgress Await(bool (*reached)(const v1::CheckProgress&)) {
+    const absl::Time deadline = absl::Now() + absl::Minutes(1);
+    while (absl::Now() < deadline) {
+      const auto progress = checks_->Progress("run");
+      if (progress.has_value() && reached(*progress)) return *progress;
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+    ADD_FAILURE() << "gave up waiting for the check";
+    return v1::CheckProgress();
+  }
+  static bool Finished(const v1::CheckProgress& progress) {
+    return progress.finished();
+  }
+  static bool CaughtUp(const v1::CheckProgress& progress) {
+    return progress.caught_up() && !progress.finished();
+  }
+
+  const std::string dir_;
+  std::unique_ptr<Registry> registry_;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<ViolationBoard> board_;
+  std::unique_ptr<SetCatalog> sets_;
+  std::unique_ptr<LiveChecks> checks_;
+};
+
+TEST_F(LiveChecksTest, FollowsARunToItsEnd) {
+  SaveSet();
+  const StreamId stream = Open(1);
+  for (uint64_t i = 0; i < 30; ++i) Add(stream, i);
+  Await(CaughtUp);
+  End(stream);
+  EXPECT_EQ(Await(Finished).error(), "");
+}
+
+TEST_F(LiveChecksTest, AFinishedCheckIsNotRepeatedAfterARestart) {
+  SaveSet();
+  const StreamId stream = Open(1);
+  Add(stream, 0);
+  End(stream);
+  Await(Finished);
+  Restart();
+  Await(Finished);
+}
+
+TEST_F(LiveChecksTest, AnUnfinishedOneGoesOnAfterARestart) {
+  SaveSet();
+  Add(Open(1), 0);
+  Await(CaughtUp);
+  Restart();
+  const StreamId stream = Open(1);
+  Add(stream, 1);
+  End(stream);
+  Await(Finished);
+}
+
+TEST_F(LiveChecksTest, WhatComesAfterTheEndIsCheckedToo) {
+  SaveSet();
+  const StreamId stream = Open(1);
+  Add(stream, 0);
+  End(stream);
+  Await(Finished);
+  const StreamId late = Open(2);
+  Add(late, 0);
+  Await(CaughtUp);
+  End(late);
+  Await(Finished);
+}
+
+TEST_F(LiveChecksTest, AMissingSetIsNamed) {
+  const StreamId stream = Open(1);
+  Add(stream, 0);
+  EXPECT_THAT(Await(CaughtUp).error(), HasSubstr("no set \"rules\""));
+  End(stream);
+  EXPECT_THAT(Await(Finished).error(), HasSubstr("no set \"rules\""));
+}
+
+TEST_F(LiveChecksTest, ABatchThatTheStoreLostIsAnErrorAndNoCrash) {
+  SaveSet();
+  const StreamId stream = Open(1);
+  Add(stream, 0);
+  Await(CaughtUp);
+  WriteSet spoilt;
+  spoilt.Put(Table::kBatches, BatchKey({registry_->View("run")->number, 0, 1}),
+             "no batch");
+  ASSERT_TRUE(store_->WriteAndWait(std::move(spoilt), absl::Minutes(1)).ok());
+  v1::Batch batch = StepBatch(2);
+  ASSERT_TRUE(registry_->AddBatch(stream, batch, BatchFacts(), nullptr).ok());
+  EXPECT_THAT(Await([](const v1::CheckProgress& progress) {
+                return !progress.error().empty();
+              }).error(),
+              HasSubstr("stored batch 1 of process 0"));
+}
+
+}  // namespace
+}  // namespace traincheck

@@ -1,0 +1,76 @@
+// All violations, kept in the store and in memory (they are few: one for each
+// invariant and first window). Watchers read the board at their own pace, so
+// that a slow one never holds up the checker.
+//
+// Threads: safe on any thread.
+#ifndef TRAINCHECK_SERVER_CHECKING_VIOLATION_BOARD_H_
+#define TRAINCHECK_SERVER_CHECKING_VIOLATION_BOARD_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "checker/checker.h"
+#include "proto/traincheck/v1/control.pb.h"
+#include "server/store/store.h"
+
+namespace traincheck {
+
+v1::Violation ToApi(const Violation& violation);
+
+class ViolationBoard {
+ public:
+  using Clock = std::function<absl::Time()>;
+
+  [[nodiscard]] static absl::StatusOr<std::unique_ptr<ViolationBoard>> Load(
+      Store* store, Clock now = absl::Now);
+  ViolationBoard(const ViolationBoard&) = delete;
+  ViolationBoard& operator=(const ViolationBoard&) = delete;
+
+  // Posts what a checker of run number `run` found. Posting the same again
+  // changes nothing, and neither does a lower count: a check that began anew
+  // passes through it on its way to the known one.
+  void Post(uint64_t run, const std::vector<Violation>& found);
+
+  // By time of first sight. Empty run: all runs.
+  std::vector<v1::Violation> List(const std::string& run) const;
+  std::optional<v1::Violation> Find(const std::string& id) const;
+
+  struct Changes {
+    std::vector<v1::Violation> violations;  // oldest change first
+    uint64_t revision = 0;                  // to ask from the next time
+  };
+  // Violations of `run` (empty: all) that changed after revision `after`.
+  Changes ChangesAfter(uint64_t after, const std::string& run) const;
+  // Returns once there is any revision above `after`, Wake was called, or
+  // after `patience`.
+  void WaitForChange(uint64_t after, absl::Duration patience) const;
+  // Lets every waiter look at what it waits for.
+  void Wake();
+
+ private:
+  ViolationBoard(Store* store, Clock now)
+      : store_(*store), now_(std::move(now)) {}
+
+  Store& store_;
+  const Clock now_;
+  mutable absl::Mutex mutex_;
+  mutable absl::CondVar changed_;
+  std::map<std::string, v1::Violation> by_id_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, std::string> by_revision_ ABSL_GUARDED_BY(mutex_);
+  uint64_t revision_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_SERVER_CHECKING_VIOLATION_BOARD_H_

@@ -1,0 +1,92 @@
+#include "server/checking/violation_board.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "server/store/rocksdb_store.h"
+
+namespace traincheck {
+namespace {
+
+Violation MakeViolation(const std::string& id, const std::string& run,
+                        uint64_t count) {
+  Violation violation;
+  violation.id = id;
+  violation.run = run;
+  violation.relation = "Consistent";
+  violation.first_step = 3;
+  violation.count = count;
+  violation.ranks = {0, 1};
+  return violation;
+}
+
+class ViolationBoardTest : public testing::Test {
+ protected:
+  ViolationBoardTest()
+      : dir_(testing::TempDir() + "/board-" +
+             testing::UnitTest::GetInstance()->current_test_info()->name()) {
+    std::filesystem::remove_all(dir_);
+    Load();
+  }
+  void Load() {
+    board_.reset();
+    store_.reset();
+    store_ = *OpenRocksdbStore(dir_);
+    board_ = *ViolationBoard::Load(store_.get(), [this] { return now_; });
+  }
+
+  const std::string dir_;
+  absl::Time now_ = absl::FromUnixSeconds(100);
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<ViolationBoard> board_;
+};
+
+TEST_F(ViolationBoardTest, KeepsViolationsOverARestart) {
+  board_->Post(1, {MakeViolation("a", "run", 1)});
+  board_->Post(2, {MakeViolation("b", "other", 1)});
+  const v1::Violation before = *board_->Find("a");
+  Load();
+  EXPECT_EQ(board_->Find("a")->SerializeAsString(), before.SerializeAsString());
+  EXPECT_EQ(board_->List("").size(), 2u);
+  EXPECT_EQ(board_->List("run").size(), 1u);
+  EXPECT_EQ(board_->ChangesAfter(0, "").revision, 2u);
+}
+
+TEST_F(ViolationBoardTest, TheSameAgainChangesNothing) {
+  board_->Post(1, {MakeViolation("a", "run", 2)});
+  const uint64_t revision = board_->Find("a")->revision();
+  now_ += absl::Hours(1);
+  board_->Post(1, {MakeViolation("a", "run", 2)});
+  // A check that begins anew counts from 1 again.
+  board_->Post(1, {MakeViolation("a", "run", 1)});
+  EXPECT_EQ(board_->Find("a")->revision(), revision);
+  EXPECT_EQ(board_->Find("a")->count(), 2u);
+}
+
+TEST_F(ViolationBoardTest, AChangeKeepsTheTimeOfFirstSight) {
+  board_->Post(1, {MakeViolation("a", "run", 1)});
+  now_ += absl::Hours(1);
+  board_->Post(1, {MakeViolation("a", "run", 2)});
+  const v1::Violation violation = *board_->Find("a");
+  EXPECT_EQ(violation.count(), 2u);
+  EXPECT_EQ(violation.first_seen_unix_ns(), 100'000'000'000u);
+}
+
+TEST_F(ViolationBoardTest, WatchersGetEachChangeOnce) {
+  board_->Post(1, {MakeViolation("a", "run", 1), MakeViolation("b", "x", 1)});
+  auto changes = board_->ChangesAfter(0, "run");
+  ASSERT_EQ(changes.violations.size(), 1u);
+  EXPECT_EQ(changes.violations[0].id(), "a");
+  // Also past what concerns others, so that waiting for more does wait.
+  EXPECT_EQ(changes.revision, 2u);
+  EXPECT_TRUE(board_->ChangesAfter(2, "run").violations.empty());
+  board_->Post(1, {MakeViolation("a", "run", 2)});
+  changes = board_->ChangesAfter(2, "run");
+  ASSERT_EQ(changes.violations.size(), 1u);
+  EXPECT_EQ(changes.violations[0].count(), 2u);
+  board_->WaitForChange(2, absl::InfiniteDuration());  // is there already
+}
+
+}  // namespace
+}  // namespace traincheck

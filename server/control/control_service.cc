@@ -1,0 +1,148 @@
+#include "server/control/control_service.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace traincheck {
+namespace {
+
+// How soon a waiting call notices that its client has left, or that a run
+// without violations is over.
+constexpr absl::Duration kLookAround = absl::Milliseconds(200);
+
+grpc::Status ToGrpc(const absl::Status& status) {
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()),
+                      std::string(status.message()));
+}
+
+template <typename Message>
+grpc::Status Answer(absl::StatusOr<Message> result, Message* response) {
+  if (!result.ok()) return ToGrpc(result.status());
+  *response = *std::move(result);
+  return grpc::Status::OK;
+}
+
+template <typename Message>
+grpc::Status AnswerAll(const absl::StatusOr<std::vector<Message>>& results,
+                       grpc::ServerWriter<Message>* writer) {
+  if (!results.ok()) return ToGrpc(results.status());
+  for (const Message& message : *results) {
+    if (!writer->Write(message)) break;  // the client has left
+  }
+  return grpc::Status::OK;
+}
+
+grpc::Status Stopping() {
+  return grpc::Status(grpc::StatusCode::UNAVAILABLE, "traincheckd is stopping");
+}
+
+}  // namespace
+
+void ControlService::Stop() {
+  stopping_ = true;
+  use_.board->Wake();
+}
+
+grpc::Status ControlService::GetStatus(grpc::ServerContext*,
+                                       const v1::GetStatusRequest*,
+                                       v1::ServerStatus* response) {
+  *response = use_.queries->Status();
+  return grpc::Status::OK;
+}
+
+grpc::Status ControlService::ListRuns(grpc::ServerContext*,
+                                      const v1::ListRunsRequest*,
+                                      grpc::ServerWriter<v1::Run>* writer) {
+  return AnswerAll<v1::Run>(use_.queries->Runs(), writer);
+}
+
+grpc::Status ControlService::GetRun(grpc::ServerContext*,
+                                    const v1::GetRunRequest* request,
+                                    v1::Run* response) {
+  return Answer(use_.queries->Run(request->run()), response);
+}
+
+// A client that leaves does not end its job: the set is stored all the same.
+grpc::Status ControlService::Infer(
+    grpc::ServerContext* context, const v1::InferRequest* request,
+    grpc::ServerWriter<v1::InferProgress>* writer) {
+  const absl::StatusOr<std::shared_ptr<InferenceJob>> job =
+      use_.jobs->Start(*request);
+  if (!job.ok()) return ToGrpc(job.status());
+  uint64_t seen = 0;
+  while (!context->IsCancelled()) {
+    if (stopping_) return Stopping();
+    const InferenceJob::Snapshot now = (*job)->Wait(seen, kLookAround);
+    if (now.revision == seen) continue;
+    seen = now.revision;
+    if (now.done && !now.status.ok()) return ToGrpc(now.status);
+    v1::InferProgress progress;
+    progress.set_stage(now.stage);
+    progress.set_fraction(now.fraction);
+    if (now.done) *progress.mutable_result() = now.result;
+    if (!writer->Write(progress) || now.done) break;
+  }
+  return grpc::Status::OK;
+}
+
+grpc::Status ControlService::ListSets(
+    grpc::ServerContext*, const v1::ListSetsRequest*,
+    grpc::ServerWriter<v1::SetSummary>* writer) {
+  return AnswerAll(use_.sets->List(), writer);
+}
+
+grpc::Status ControlService::GetSet(grpc::ServerContext*,
+                                    const v1::GetSetRequest* request,
+                                    v1::SetDetail* response) {
+  return Answer(use_.sets->Detail(request->name(), 0), response);
+}
+
+grpc::Status ControlService::ImportSet(grpc::ServerContext*,
+                                       const v1::ImportSetRequest* request,
+                                       v1::SetSummary* response) {
+  return Answer(use_.queries->ImportUntrusted(*request), response);
+}
+
+grpc::Status ControlService::GetInvariant(
+    grpc::ServerContext*, const v1::GetInvariantRequest* request,
+    v1::Invariant* response) {
+  return Answer(use_.sets->FindInvariant(request->id()), response);
+}
+
+grpc::Status ControlService::ListViolations(
+    grpc::ServerContext*, const v1::ListViolationsRequest* request,
+    grpc::ServerWriter<v1::Violation>* writer) {
+  return AnswerAll(use_.queries->Violations(request->run()), writer);
+}
+
+grpc::Status ControlService::GetViolation(
+    grpc::ServerContext*, const v1::GetViolationRequest* request,
+    v1::Violation* response) {
+  return Answer(use_.queries->Violation(request->id()), response);
+}
+
+grpc::Status ControlService::WatchViolations(
+    grpc::ServerContext* context, const v1::WatchViolationsRequest* request,
+    grpc::ServerWriter<v1::Violation>* writer) {
+  // Headers at once: the client knows from then on that nothing escapes it.
+  writer->SendInitialMetadata();
+  const std::string& run = request->run();
+  uint64_t seen = 0;
+  while (!context->IsCancelled()) {
+    if (stopping_) return Stopping();
+    // Asked before reading, so that what is there when it is over is sent.
+    const bool over = !run.empty() && use_.queries->IsOver(run);
+    const ViolationBoard::Changes changes = use_.board->ChangesAfter(seen, run);
+    seen = changes.revision;
+    for (const v1::Violation& violation : changes.violations) {
+      if (!writer->Write(violation)) return grpc::Status::OK;
+    }
+    if (over) break;
+    use_.board->WaitForChange(seen, kLookAround);
+  }
+  return grpc::Status::OK;
+}
+
+}  // namespace traincheck

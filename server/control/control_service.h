@@ -1,0 +1,76 @@
+// gRPC's side of control: each call asks Queries, the board or the jobs and
+// writes what they say.
+//
+// Threads: gRPC calls on threads of its own, one for each open call. Stop on
+// any thread.
+#ifndef TRAINCHECK_SERVER_CONTROL_CONTROL_SERVICE_H_
+#define TRAINCHECK_SERVER_CONTROL_CONTROL_SERVICE_H_
+
+#include <atomic>
+
+#include "proto/traincheck/v1/control.grpc.pb.h"
+#include "server/checking/violation_board.h"
+#include "server/control/queries.h"
+#include "server/jobs/inference_jobs.h"
+#include "server/sets/set_catalog.h"
+
+namespace traincheck {
+
+class ControlService final : public v1::Control::Service {
+ public:
+  // All must outlive the service.
+  struct Dependencies {
+    const Queries* queries;
+    const SetCatalog* sets;
+    ViolationBoard* board;
+    InferenceJobs* jobs;
+  };
+
+  explicit ControlService(const Dependencies& dependencies)
+      : use_(dependencies) {}
+
+  // Ends the calls that wait.
+  void Stop();
+
+  grpc::Status GetStatus(grpc::ServerContext* context,
+                         const v1::GetStatusRequest* request,
+                         v1::ServerStatus* response) override;
+  grpc::Status ListRuns(grpc::ServerContext* context,
+                        const v1::ListRunsRequest* request,
+                        grpc::ServerWriter<v1::Run>* writer) override;
+  grpc::Status GetRun(grpc::ServerContext* context,
+                      const v1::GetRunRequest* request,
+                      v1::Run* response) override;
+  grpc::Status Infer(grpc::ServerContext* context,
+                     const v1::InferRequest* request,
+                     grpc::ServerWriter<v1::InferProgress>* writer) override;
+  grpc::Status ListSets(grpc::ServerContext* context,
+                        const v1::ListSetsRequest* request,
+                        grpc::ServerWriter<v1::SetSummary>* writer) override;
+  grpc::Status GetSet(grpc::ServerContext* context,
+                      const v1::GetSetRequest* request,
+                      v1::SetDetail* response) override;
+  grpc::Status ImportSet(grpc::ServerContext* context,
+                         const v1::ImportSetRequest* request,
+                         v1::SetSummary* response) override;
+  grpc::Status GetInvariant(grpc::ServerContext* context,
+                            const v1::GetInvariantRequest* request,
+                            v1::Invariant* response) override;
+  grpc::Status ListViolations(
+      grpc::ServerContext* context, const v1::ListViolationsRequest* request,
+      grpc::ServerWriter<v1::Violation>* writer) override;
+  grpc::Status GetViolation(grpc::ServerContext* context,
+                            const v1::GetViolationRequest* request,
+                            v1::Violation* response) override;
+  grpc::Status WatchViolations(
+      grpc::ServerContext* context, const v1::WatchViolationsRequest* request,
+      grpc::ServerWriter<v1::Violation>* writer) override;
+
+ private:
+  const Dependencies use_;
+  std::atomic<bool> stopping_ = false;
+};
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_SERVER_CONTROL_CONTROL_SERVICE_H_

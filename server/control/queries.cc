@@ -1,0 +1,86 @@
+#include "server/control/queries.h"
+
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/version.h"
+
+namespace traincheck {
+namespace {
+
+absl::Status NoSuchRun(const std::string& id) {
+  return absl::NotFoundError(
+      absl::StrCat("there is no run \"", id, "\": see the list of runs"));
+}
+
+}  // namespace
+
+Queries::Queries(Dependencies dependencies)
+    : use_(std::move(dependencies)), started_(use_.now()) {}
+
+v1::Run Queries::WithCheck(v1::Run run) const {
+  if (run.check_set().empty()) return run;
+  *run.mutable_check() =
+      use_.checks->Progress(run.id()).value_or(v1::CheckProgress());
+  return run;
+}
+
+v1::ServerStatus Queries::Status() const {
+  v1::ServerStatus status;
+  status.set_version(kServerVersion);
+  status.set_store_id(use_.store_id);
+  status.set_uptime_s(absl::ToDoubleSeconds(use_.now() - started_));
+  status.set_quarantined_batches(use_.registry->quarantined_batches());
+  for (v1::Run& run : use_.registry->RunsNotEnded()) {
+    *status.add_runs() = WithCheck(std::move(run));
+  }
+  return status;
+}
+
+std::vector<v1::Run> Queries::Runs() const {
+  std::vector<v1::Run> runs = use_.registry->Runs();
+  for (v1::Run& run : runs) run = WithCheck(std::move(run));
+  return runs;
+}
+
+absl::StatusOr<v1::Run> Queries::Run(const std::string& id) const {
+  std::optional<v1::Run> run = use_.registry->Run(id);
+  if (!run.has_value()) return NoSuchRun(id);
+  return WithCheck(*std::move(run));
+}
+
+bool Queries::IsOver(const std::string& id) const {
+  const absl::StatusOr<v1::Run> run = Run(id);
+  return run.ok() && run->status() != v1::RUN_STATUS_RUNNING &&
+         (!run->has_check() || run->check().finished());
+}
+
+absl::StatusOr<std::vector<v1::Violation>> Queries::Violations(
+    const std::string& run) const {
+  if (!run.empty() && !use_.registry->Run(run).has_value()) {
+    return NoSuchRun(run);
+  }
+  return use_.board->List(run);
+}
+
+absl::StatusOr<v1::Violation> Queries::Violation(const std::string& id) const {
+  std::optional<v1::Violation> violation = use_.board->Find(id);
+  if (!violation.has_value()) {
+    return absl::NotFoundError(
+        absl::StrCat("there is no violation \"", id, "\""));
+  }
+  return *std::move(violation);
+}
+
+absl::StatusOr<v1::SetSummary> Queries::ImportUntrusted(
+    const v1::ImportSetRequest& request) const {
+  absl::StatusOr<InvariantSet> set = SetFromJsonUntrusted(request.json());
+  if (!set.ok()) return set.status();
+  if (!request.name().empty()) set->name = request.name();
+  if (absl::Status s = CheckSetName(set->name); !s.ok()) return s;
+  set->created_unix_ns = absl::ToUnixNanos(use_.now());
+  return use_.sets->Save(*std::move(set));
+}
+
+}  // namespace traincheck

@@ -1,0 +1,65 @@
+// What control answers, put together from the daemon's parts, without
+// transport.
+//
+// Threads: safe on any thread.
+#ifndef TRAINCHECK_SERVER_CONTROL_QUERIES_H_
+#define TRAINCHECK_SERVER_CONTROL_QUERIES_H_
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "proto/traincheck/v1/control.pb.h"
+#include "server/checking/live_checks.h"
+#include "server/checking/violation_board.h"
+#include "server/runs/registry.h"
+#include "server/sets/set_catalog.h"
+
+namespace traincheck {
+
+class Queries {
+ public:
+  // All must outlive the object.
+  struct Dependencies {
+    std::string store_id;
+    const Registry* registry;
+    const LiveChecks* checks;
+    const ViolationBoard* board;
+    SetCatalog* sets;
+    std::function<absl::Time()> now = absl::Now;
+  };
+
+  explicit Queries(Dependencies dependencies);
+
+  v1::ServerStatus Status() const;
+
+  std::vector<v1::Run> Runs() const;
+  // Errors name what does not exist.
+  [[nodiscard]] absl::StatusOr<v1::Run> Run(const std::string& id) const;
+  // Has the run ended, and is it checked to its end? False for a run that is
+  // not known: it may begin yet.
+  bool IsOver(const std::string& run) const;
+
+  // Empty run: all runs.
+  [[nodiscard]] absl::StatusOr<std::vector<v1::Violation>> Violations(
+      const std::string& run) const;
+  [[nodiscard]] absl::StatusOr<v1::Violation> Violation(
+      const std::string& id) const;
+
+  // Stores a set from its exchange form, under `name` if that is given.
+  [[nodiscard]] absl::StatusOr<v1::SetSummary> ImportUntrusted(
+      const v1::ImportSetRequest& request) const;
+
+ private:
+  v1::Run WithCheck(v1::Run run) const;
+
+  const Dependencies use_;
+  const absl::Time started_;
+};
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_SERVER_CONTROL_QUERIES_H_

@@ -1,0 +1,55 @@
+#include "server/daemon.h"
+
+#include <utility>
+
+#include "server/store/rocksdb_store.h"
+
+namespace traincheck {
+
+absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Open(const Options& options) {
+  std::unique_ptr<Daemon> daemon(new Daemon());
+  if (absl::Status s = daemon->Start(options); !s.ok()) return s;
+  return daemon;
+}
+
+absl::Status Daemon::Start(const Options& options) {
+  absl::StatusOr<std::unique_ptr<Store>> store =
+      OpenRocksdbStore(options.data_dir);
+  if (!store.ok()) return store.status();
+  store_ = *std::move(store);
+  absl::StatusOr<std::unique_ptr<Registry>> registry =
+      Registry::Load(store_.get(), {.lost_after = options.lost_after});
+  if (!registry.ok()) return registry.status();
+  registry_ = *std::move(registry);
+  absl::StatusOr<std::unique_ptr<ViolationBoard>> board =
+      ViolationBoard::Load(store_.get());
+  if (!board.ok()) return board.status();
+  board_ = *std::move(board);
+  sets_ = std::make_unique<SetCatalog>(store_.get());
+  checks_ = std::make_unique<LiveChecks>(
+      LiveChecks::Dependencies{.store = store_.get(),
+                               .registry = registry_.get(),
+                               .sets = sets_.get(),
+                               .board = board_.get()});
+  jobs_ = std::make_unique<InferenceJobs>(InferenceJobs::Dependencies{
+      .store = store_.get(), .registry = registry_.get(), .sets = sets_.get()});
+  queries_ = std::make_unique<Queries>(
+      Queries::Dependencies{.store_id = store_->id(),
+                            .registry = registry_.get(),
+                            .checks = checks_.get(),
+                            .board = board_.get(),
+                            .sets = sets_.get()});
+  registry_->SetObserver(
+      [checks = checks_.get()](const std::string& run) { checks->Wake(run); });
+  checks_->Start();
+  return absl::OkStatus();
+}
+
+bool Daemon::Stop() {
+  checks_->Stop();
+  const bool jobs_ended = jobs_->Stop(absl::Seconds(1));
+  store_->Close();
+  return jobs_ended;
+}
+
+}  // namespace traincheck

@@ -1,0 +1,69 @@
+// The daemon without its front: store, registry, checks and jobs, put
+// together and taken apart in the right order.
+//
+// Threads: Open, Tick and Stop on one thread; the parts have rules of their
+// own.
+#ifndef TRAINCHECK_SERVER_DAEMON_H_
+#define TRAINCHECK_SERVER_DAEMON_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/checking/live_checks.h"
+#include "server/checking/violation_board.h"
+#include "server/control/queries.h"
+#include "server/jobs/inference_jobs.h"
+#include "server/runs/registry.h"
+#include "server/sets/set_catalog.h"
+#include "server/store/store.h"
+
+namespace traincheck {
+
+class Daemon {
+ public:
+  struct Options {
+    std::string data_dir;
+    absl::Duration lost_after = absl::Minutes(10);
+  };
+
+  // Opens the data directory and goes on with the checks that it holds.
+  [[nodiscard]] static absl::StatusOr<std::unique_ptr<Daemon>> Open(
+      const Options& options);
+  Daemon(const Daemon&) = delete;
+  Daemon& operator=(const Daemon&) = delete;
+
+  // To be called several times a second.
+  void Tick() { registry_->Tick(); }
+
+  // Ends all work, within 3 s. False if a job would not end: then only the
+  // end of the process may follow. REQUIRES: no stream and no call is open.
+  bool Stop();
+
+  const std::string& store_id() const { return store_->id(); }
+  Registry& registry() { return *registry_; }
+  const Queries& queries() const { return *queries_; }
+  const SetCatalog& sets() const { return *sets_; }
+  ViolationBoard& board() { return *board_; }
+  InferenceJobs& jobs() { return *jobs_; }
+
+ private:
+  Daemon() = default;
+
+  absl::Status Start(const Options& options);
+
+  // In the order in which they depend on each other.
+  std::unique_ptr<Registry> registry_;
+  std::unique_ptr<ViolationBoard> board_;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<SetCatalog> sets_;
+  std::unique_ptr<LiveChecks> checks_;
+  std::unique_ptr<InferenceJobs> jobs_;
+  std::unique_ptr<Queries> queries_;
+};
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_SERVER_DAEMON_H_

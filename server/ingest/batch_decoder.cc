@@ -1,0 +1,175 @@
+#include "server/ingest/batch_decoder.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+#include "absl/strings/str_cat.h"
+#include "proto/record_reader.h"
+#include "server/ingest/limits.h"
+#include "server/store/payload.h"
+
+namespace traincheck {
+namespace {
+
+absl::Status OverLimit(absl::string_view field, uint64_t size, uint64_t limit) {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("Batch.", field, " has ", size, ", the limit is ", limit));
+}
+
+// Do the slices lie in the payload without hole or overlap?
+absl::Status CheckSlices(const v1::Batch& batch) {
+  if (batch.slices().empty()) {
+    return absl::InvalidArgumentError("batch has no slices");
+  }
+  uint64_t total = 0;
+  for (const v1::Slice& slice : batch.slices()) {
+    const uint64_t size = slice.to() - slice.from();
+    if (slice.from() >= slice.to() || size > batch.plain_bytes() ||
+        size % kRecordAlignment != 0 || slice.from() % kRecordAlignment != 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("slice of ring ", slice.ring(), " has positions ",
+                       slice.from(), " to ", slice.to(), " in a batch of ",
+                       batch.plain_bytes(), " bytes"));
+    }
+    total += size;
+  }
+  if (total != batch.plain_bytes()) {
+    return absl::InvalidArgumentError(absl::StrCat("slices have ", total,
+                                                   " bytes, plain_bytes says ",
+                                                   batch.plain_bytes()));
+  }
+  return absl::OkStatus();
+}
+
+void LearnProcess(FieldReader fields, BatchFacts* facts) {
+  BatchFacts::Kind kind;
+  while (fields.Next()) {
+    switch (fields.field()) {
+      case Field::kProcessKind:
+        kind.kind = static_cast<ProcessKind>(
+            std::min<uint64_t>(fields.unsigned_value(),
+                               static_cast<uint64_t>(ProcessKind::kOther)));
+        break;
+      case Field::kWorkerId:
+        kind.worker_id = static_cast<uint32_t>(fields.unsigned_value());
+        break;
+      case Field::kOwnerPid:
+        kind.owner_pid = static_cast<uint32_t>(fields.unsigned_value());
+        break;
+      case Field::kOwnerTicks:
+        kind.owner_start_ticks = fields.unsigned_value();
+        break;
+      default:
+        break;
+    }
+  }
+  if (kind.kind != ProcessKind::kUnknown) facts->kind = kind;
+}
+
+void LearnMark(const MarkRecord& mark, BatchFacts* facts) {
+  switch (static_cast<MarkKind>(mark.header.flags)) {
+    case MarkKind::kStepClosed:
+      if (!facts->first_step.has_value()) facts->first_step = mark.value;
+      facts->last_step = mark.value;
+      break;
+    case MarkKind::kCleanExit:
+      facts->clean_exit = true;
+      break;
+    default:
+      break;
+  }
+}
+
+void LearnRecord(const RecordReader& records, uint32_t ring,
+                 BatchFacts* facts) {
+  switch (records.type()) {
+    case RecordType::kMark:
+      LearnMark(records.Get<MarkRecord>(), facts);
+      break;
+    case RecordType::kPlace:
+      facts->place = records.Get<PlaceRecord>();
+      break;
+    case RecordType::kProcessDef:
+      LearnProcess(records.Fields(), facts);
+      break;
+    case RecordType::kDrops:
+      facts->dropped[ring] = records.Get<DropsRecord>().dropped_records;
+      break;
+    default:
+      break;
+  }
+}
+
+absl::Status BadSlice(const v1::Slice& slice, absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat("slice of ring ", slice.ring(),
+                                                 " from position ",
+                                                 slice.from(), ": ", what));
+}
+
+absl::Status DecodeSlice(const v1::Slice& slice, std::string_view bytes,
+                         BatchFacts* facts) {
+  uint32_t count = 0;
+  RecordReader records(bytes);
+  while (records.Next()) {
+    if (records.type() == RecordType::kPadding) continue;
+    ++count;
+    if (!records.known()) ++facts->unknown_types;
+    FieldReader fields = records.Fields();
+    while (fields.Next()) {
+    }
+    if (!fields.ok()) {
+      return BadSlice(slice, absl::StrCat("record at byte ", records.offset(),
+                                          ": malformed field"));
+    }
+    LearnRecord(records, slice.ring(), facts);
+  }
+  if (!records.ok()) return BadSlice(slice, records.error());
+  if (count != slice.records()) {
+    return BadSlice(slice,
+                    absl::StrCat("holds ", count, " records, its count says ",
+                                 slice.records()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckBatchLimits(const v1::Batch& batch) {
+  if (batch.payload().size() > kMaxPayloadBytes) {
+    return OverLimit("payload bytes", batch.payload().size(), kMaxPayloadBytes);
+  }
+  if (batch.plain_bytes() > kMaxPlainBytes) {
+    return OverLimit("plain_bytes", batch.plain_bytes(), kMaxPlainBytes);
+  }
+  if (batch.slices_size() > kMaxSlicesInBatch) {
+    return OverLimit("slices", batch.slices_size(), kMaxSlicesInBatch);
+  }
+  if (batch.number() > kMaxBatchNumber) {
+    return OverLimit("number", batch.number(), kMaxBatchNumber);
+  }
+  for (const v1::Slice& slice : batch.slices()) {
+    if (slice.ring() > kMaxRing) {
+      return OverLimit("slices.ring", slice.ring(), kMaxRing);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<BatchFacts> DecodeBatchUntrusted(const v1::Batch& batch) {
+  if (absl::Status status = CheckSlices(batch); !status.ok()) return status;
+  absl::StatusOr<std::string> plain =
+      DecompressUntrusted(batch.payload(), batch.plain_bytes());
+  if (!plain.ok()) return plain.status();
+  BatchFacts facts;
+  std::string_view rest = *plain;
+  for (const v1::Slice& slice : batch.slices()) {
+    const size_t size = slice.to() - slice.from();
+    absl::Status status = DecodeSlice(slice, rest.substr(0, size), &facts);
+    if (!status.ok()) return status;
+    rest.remove_prefix(size);
+  }
+  return facts;
+}
+
+}  // namespace traincheck

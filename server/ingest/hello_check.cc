@@ -1,0 +1,93 @@
+#include "server/ingest/hello_check.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "proto/record_format.h"
+#include "server/ingest/limits.h"
+
+namespace traincheck {
+namespace {
+
+absl::Status Malformed(absl::string_view field, absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat("Hello.", field, " ", what));
+}
+
+bool IsRunIdCharacter(char c) {
+  return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == ':' || c == '-';
+}
+
+absl::Status CheckText(absl::string_view field, const std::string& text,
+                       size_t limit) {
+  if (text.size() > limit) {
+    return Malformed(field, absl::StrCat("has ", text.size(),
+                                         " bytes, the limit is ", limit));
+  }
+  if (std::any_of(text.begin(), text.end(),
+                  [](unsigned char c) { return absl::ascii_iscntrl(c); })) {
+    return Malformed(field, "contains control characters");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckRunId(const std::string& run) {
+  if (run.empty()) return Malformed("run", "is empty");
+  if (absl::Status s = CheckText("run", run, kMaxRunIdBytes); !s.ok()) return s;
+  if (!std::all_of(run.begin(), run.end(), IsRunIdCharacter)) {
+    return Malformed("run", absl::StrCat("\"", run,
+                                         "\" has characters other than "
+                                         "letters, digits and . _ : -"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckHelloUntrusted(const v1::Hello& hello) {
+  if (absl::Status s = CheckRunId(hello.run()); !s.ok()) return s;
+  if (hello.process().pid() == 0) return Malformed("process.pid", "is 0");
+  if (hello.process().host().empty()) {
+    return Malformed("process.host", "is empty");
+  }
+  const std::pair<absl::string_view, const std::string&> texts[] = {
+      {"process.host", hello.process().host()},
+      {"process.boot_id", hello.process().boot_id()},
+      {"experiment", hello.experiment()},
+      {"check_set", hello.check_set()},
+      {"script", hello.script()},
+      {"agent_version", hello.agent_version()},
+      {"torch_version", hello.torch_version()},
+      {"python_version", hello.python_version()},
+  };
+  for (const auto& [field, text] : texts) {
+    if (absl::Status s = CheckText(field, text, kMaxTextBytes); !s.ok()) {
+      return s;
+    }
+  }
+  if (hello.format_version_min() > hello.format_version_max()) {
+    return Malformed("format_version_min",
+                     absl::StrCat("is ", hello.format_version_min(),
+                                  ", above format_version_max ",
+                                  hello.format_version_max()));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint32_t> ChooseFormat(const v1::Hello& hello) {
+  const uint32_t newest =
+      std::min(hello.format_version_max(), kRecordFormatVersion);
+  const uint32_t oldest =
+      std::max(hello.format_version_min(), kRecordFormatVersionMin);
+  if (newest >= oldest) return newest;
+  const bool agent_is_newer = hello.format_version_min() > kRecordFormatVersion;
+  return absl::FailedPreconditionError(
+      absl::StrCat("this agent (version \"", hello.agent_version(),
+                   "\") sends record formats ", hello.format_version_min(),
+                   " to ", hello.format_version_max(), ", this server reads ",
+                   kRecordFormatVersionMin, " to ", kRecordFormatVersion,
+                   ": update the ", agent_is_newer ? "server" : "agent"));
+}
+
+}  // namespace traincheck

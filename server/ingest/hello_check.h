@@ -1,0 +1,24 @@
+// Is a Hello one that a stream can begin with?
+//
+// Threads: pure functions.
+#ifndef TRAINCHECK_SERVER_INGEST_HELLO_CHECK_H_
+#define TRAINCHECK_SERVER_INGEST_HELLO_CHECK_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/traincheck/v1/ingest.pb.h"
+
+namespace traincheck {
+
+// InvalidArgument naming the field that is missing, malformed or too long.
+[[nodiscard]] absl::Status CheckHelloUntrusted(const v1::Hello& hello);
+
+// The record format to speak: the newest that both know. FailedPrecondition
+// with both ranges and what to do if there is none.
+[[nodiscard]] absl::StatusOr<uint32_t> ChooseFormat(const v1::Hello& hello);
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_SERVER_INGEST_HELLO_CHECK_H_

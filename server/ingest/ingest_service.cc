@@ -1,0 +1,204 @@
+#include "server/ingest/ingest_service.h"
+
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/logging.h"
+#include "server/ingest/limits.h"
+#include "server/ingest/session.h"
+
+namespace traincheck {
+namespace {
+
+grpc::Status ToGrpc(const absl::Status& status) {
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()),
+                      std::string(status.message()));
+}
+
+absl::Status CheckSize(size_t bytes) {
+  if (bytes <= kMaxMessageBytes) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "IngestRequest has ", bytes, " bytes, the limit is ", kMaxMessageBytes));
+}
+
+const absl::Status& NoGoodbye() {
+  static const absl::Status& status = *new absl::Status(
+      absl::StatusCode::kInvalidArgument,
+      "the stream ended before Goodbye, or a message was no IngestRequest");
+  return status;
+}
+
+}  // namespace
+
+// One stream. The service's set and gRPC's callbacks share it: it lives until
+// OnDone has run and nobody uses it any more.
+//
+// Threads: gRPC's callbacks, Pump and End may come at once.
+class IngestStream final
+    : public grpc::ServerBidiReactor<v1::IngestRequest, v1::IngestReply>,
+      public std::enable_shared_from_this<IngestStream> {
+ public:
+  IngestStream(IngestService* service, std::string peer)
+      : service_(*service), peer_(std::move(peer)), opened_(absl::Now()) {}
+
+  // Begins; not in the constructor, because callbacks need weak_from_this.
+  void Start() {
+    session_ = std::make_unique<Session>(
+        &service_.registry_, service_.store_id_, [weak = weak_from_this()] {
+          if (const auto stream = weak.lock()) stream->Pump();
+        });
+    StartRead(&request_);
+  }
+
+  // Ends the stream once the write that is under way is done.
+  void End(const absl::Status& status) {
+    absl::MutexLock lock(&mutex_);
+    EndLocked(status);
+  }
+
+  bool greeted() const { return session_->greeted(); }
+  absl::Time opened() const { return opened_; }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) {
+      if (!session_->left()) End(NoGoodbye());
+      return;
+    }
+    absl::Status status = CheckSize(request_.ByteSizeLong());
+    if (status.ok()) status = session_->Receive(request_);
+    if (!status.ok()) {
+      End(status);
+      return;
+    }
+    {
+      absl::MutexLock lock(&mutex_);
+      reading_ = false;
+    }
+    Pump();
+  }
+
+  void OnWriteDone(bool ok) override {
+    {
+      absl::MutexLock lock(&mutex_);
+      writing_ = false;
+      if (!ok) EndLocked(absl::UnavailableError("the stream broke"));
+    }
+    Pump();
+  }
+
+  void OnCancel() override { End(absl::CancelledError("the relay left")); }
+
+  void OnDone() override {
+    session_->Disconnect();
+    service_.Remove(shared_from_this());
+  }
+
+  // Does what is due: the next reply, the next read, the end.
+  void Pump() {
+    absl::MutexLock lock(&mutex_);
+    if (finished_ || writing_) return;
+    if (session_->finished()) EndLocked(absl::OkStatus());
+    if (end_.has_value()) {
+      FinishIfIdle();
+      return;
+    }
+    if (std::optional<v1::IngestReply> next = session_->NextReply()) {
+      reply_ = *std::move(next);
+      writing_ = true;
+      StartWrite(&reply_);
+    }
+    if (!reading_ && session_->may_read()) {
+      reading_ = true;
+      StartRead(&request_);
+    }
+  }
+
+ private:
+  void EndLocked(const absl::Status& status)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (end_.has_value()) return;
+    end_ = status;
+    if (!status.ok()) {
+      spdlog::info("stream ends peer={} code={} message=\"{}\"", peer_,
+                   absl::StatusCodeToString(status.code()),
+                   std::string(status.message()));
+    }
+    FinishIfIdle();
+  }
+
+  // gRPC wants no Finish while a write is under way; OnWriteDone comes back.
+  void FinishIfIdle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (writing_ || finished_) return;
+    finished_ = true;
+    Finish(ToGrpc(*end_));
+  }
+
+  IngestService& service_;
+  const std::string peer_;
+  const absl::Time opened_;
+  std::unique_ptr<Session> session_;
+  v1::IngestRequest request_;  // gRPC's while reading_, then OnReadDone's
+  v1::IngestReply reply_;      // gRPC's while writing_
+  absl::Mutex mutex_;
+  bool reading_ ABSL_GUARDED_BY(mutex_) = true;
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  // Why the stream is to end, if it is.
+  std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);
+  // Finish was called: nothing more may be started.
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+IngestService::IngestService(Registry* registry, std::string store_id,
+                             const Options& options)
+    : registry_(*registry), store_id_(std::move(store_id)), options_(options) {}
+
+IngestService::~IngestService() = default;
+
+grpc::ServerBidiReactor<v1::IngestRequest, v1::IngestReply>*
+IngestService::Stream(grpc::CallbackServerContext* context) {
+  auto stream = std::make_shared<IngestStream>(this, context->peer());
+  bool stopping = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    streams_.insert(stream);
+    stopping = stopping_;
+  }
+  stream->Start();
+  if (stopping) {
+    stream->End(absl::UnavailableError("traincheckd is stopping"));
+  }
+  return stream.get();
+}
+
+void IngestService::Tick(absl::Time now) {
+  for (const std::shared_ptr<IngestStream>& stream : Streams()) {
+    if (!stream->greeted() && now - stream->opened() > options_.hello_timeout) {
+      stream->End(absl::DeadlineExceededError(absl::StrCat(
+          "no Hello within ", absl::FormatDuration(options_.hello_timeout))));
+    }
+  }
+}
+
+void IngestService::Stop() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  for (const std::shared_ptr<IngestStream>& stream : Streams()) {
+    stream->End(absl::UnavailableError("traincheckd is stopping"));
+  }
+}
+
+void IngestService::Remove(const std::shared_ptr<IngestStream>& stream) {
+  absl::MutexLock lock(&mutex_);
+  streams_.erase(stream);
+}
+
+std::vector<std::shared_ptr<IngestStream>> IngestService::Streams() const {
+  absl::MutexLock lock(&mutex_);
+  return {streams_.begin(), streams_.end()};
+}
+
+}  // namespace traincheck

@@ -1,0 +1,60 @@
+// gRPC's side of ingest: one reactor a stream that carries messages between
+// the wire and a Session. No thread waits for a stream.
+//
+// Threads: gRPC calls Stream and the reactors on its own threads; Tick and
+// Stop on any thread.
+#ifndef TRAINCHECK_SERVER_INGEST_INGEST_SERVICE_H_
+#define TRAINCHECK_SERVER_INGEST_INGEST_SERVICE_H_
+
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "proto/traincheck/v1/ingest.grpc.pb.h"
+#include "server/runs/registry.h"
+
+namespace traincheck {
+
+class IngestStream;
+
+class IngestService final : public v1::Ingest::CallbackService {
+ public:
+  struct Options {
+    // A stream without a valid Hello is closed after this time.
+    absl::Duration hello_timeout = absl::Seconds(10);
+  };
+
+  IngestService(Registry* registry, std::string store_id,
+                const Options& options);
+  ~IngestService() override;
+
+  grpc::ServerBidiReactor<v1::IngestRequest, v1::IngestReply>* Stream(
+      grpc::CallbackServerContext* context) override;
+
+  // Closes streams that did not say Hello. To be called every second or so.
+  void Tick(absl::Time now);
+
+  // Ends all streams and refuses new ones; relays come back later.
+  void Stop();
+
+ private:
+  friend class IngestStream;
+
+  void Remove(const std::shared_ptr<IngestStream>& stream);
+  std::vector<std::shared_ptr<IngestStream>> Streams() const;
+
+  Registry& registry_;
+  const std::string store_id_;
+  const Options options_;
+  mutable absl::Mutex mutex_;
+  std::set<std::shared_ptr<IngestStream>> streams_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_SERVER_INGEST_INGEST_SERVICE_H_

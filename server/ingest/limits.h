@@ -1,0 +1,31 @@
+// Every limit on what a relay may send, in one place. What is over one of
+// them ends the stream with an error that names field, size and limit.
+#ifndef TRAINCHECK_SERVER_INGEST_LIMITS_H_
+#define TRAINCHECK_SERVER_INGEST_LIMITS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+namespace traincheck {
+
+// A whole message.
+inline constexpr size_t kMaxMessageBytes = 2 << 20;
+inline constexpr size_t kMaxPayloadBytes = 1 << 20;
+inline constexpr uint32_t kMaxPlainBytes = 8 << 20;
+inline constexpr int kMaxSlicesInBatch = 1024;
+inline constexpr int kMaxRingReports = 1024;
+// Ring ids are small numbers; this bounds the books of a process.
+inline constexpr uint32_t kMaxRing = 1023;
+// Batch numbers are counted up from 0; a larger one is a broken counter.
+inline constexpr uint64_t kMaxBatchNumber = uint64_t{1} << 62;
+
+inline constexpr size_t kMaxRunIdBytes = 128;
+inline constexpr size_t kMaxTextBytes = 1024;  // every other text of Hello
+
+// Compressed bytes of one stream that are not yet synced. Beyond it nothing
+// more is read from the stream.
+inline constexpr uint64_t kCreditBytes = 4 << 20;
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_SERVER_INGEST_LIMITS_H_

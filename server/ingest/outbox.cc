@@ -1,0 +1,73 @@
+#include "server/ingest/outbox.h"
+
+namespace traincheck {
+
+void Outbox::Queued(uint64_t bytes) {
+  absl::MutexLock lock(&mutex_);
+  unsynced_bytes_ += bytes;
+}
+
+void Outbox::Welcome(const v1::Welcome& welcome) {
+  {
+    absl::MutexLock lock(&mutex_);
+    welcome_ = welcome;
+    next_batch_ = welcome.next_batch();
+  }
+  wake_();
+}
+
+void Outbox::Stored(uint64_t next_batch, uint64_t bytes) {
+  {
+    absl::MutexLock lock(&mutex_);
+    next_batch_ = next_batch;
+    unsynced_bytes_ -= bytes;
+    acknowledge_ = true;
+  }
+  wake_();
+}
+
+void Outbox::Repeat() {
+  {
+    absl::MutexLock lock(&mutex_);
+    acknowledge_ = true;
+  }
+  wake_();
+}
+
+void Outbox::Goodbye() {
+  {
+    absl::MutexLock lock(&mutex_);
+    acknowledge_ = true;
+    goodbye_ = true;
+  }
+  wake_();
+}
+
+std::optional<v1::IngestReply> Outbox::Next() {
+  absl::MutexLock lock(&mutex_);
+  v1::IngestReply reply;
+  if (welcome_.has_value()) {
+    *reply.mutable_welcome() = *welcome_;
+    welcome_.reset();
+    welcomed_ = true;
+    return reply;
+  }
+  if (!welcomed_ || !acknowledge_) return std::nullopt;
+  reply.mutable_acknowledged()->set_next_batch(next_batch_);
+  reply.mutable_acknowledged()->set_goodbye(goodbye_);
+  acknowledge_ = false;
+  finished_ = goodbye_;
+  return reply;
+}
+
+uint64_t Outbox::unsynced_bytes() const {
+  absl::MutexLock lock(&mutex_);
+  return unsynced_bytes_;
+}
+
+bool Outbox::finished() const {
+  absl::MutexLock lock(&mutex_);
+  return finished_;
+}
+
+}  // namespace traincheck

@@ -1,0 +1,129 @@
+#include "server/ingest/session.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/ingest/batch_decoder.h"
+#include "server/ingest/hello_check.h"
+#include "server/ingest/limits.h"
+#include "server/ingest/outbox.h"
+
+namespace traincheck {
+namespace {
+
+absl::Status CheckReports(const RingReportList& reports) {
+  if (reports.size() > kMaxRingReports) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("rings has ", reports.size(), " reports, the limit is ",
+                     kMaxRingReports));
+  }
+  for (const v1::RingReport& report : reports) {
+    if (report.ring() > kMaxRing) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "RingReport.ring is ", report.ring(), ", the limit is ", kMaxRing));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Session::Session(Registry* registry, std::string store_id,
+                 std::function<void()> wake)
+    : registry_(*registry),
+      store_id_(std::move(store_id)),
+      outbox_(std::make_shared<Outbox>(std::move(wake))) {}
+
+Session::~Session() = default;
+
+absl::Status Session::Receive(const v1::IngestRequest& request) {
+  if (left_) {
+    return absl::InvalidArgumentError("a message after Goodbye");
+  }
+  if (!greeted_ && !request.has_hello()) {
+    return absl::InvalidArgumentError("the first message must be Hello");
+  }
+  switch (request.kind_case()) {
+    case v1::IngestRequest::kHello:
+      return OnHello(request.hello());
+    case v1::IngestRequest::kBatch:
+      return OnBatch(request.batch());
+    case v1::IngestRequest::kRingReports:
+      return OnReports(request.ring_reports());
+    case v1::IngestRequest::kGoodbye:
+      return OnGoodbye(request.goodbye());
+    case v1::IngestRequest::KIND_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError(
+      "IngestRequest.kind is not set or of a kind that this server does not "
+      "know");
+}
+
+absl::Status Session::OnHello(const v1::Hello& hello) {
+  if (greeted_) return absl::InvalidArgumentError("a second Hello");
+  if (absl::Status s = CheckHelloUntrusted(hello); !s.ok()) return s;
+  const absl::StatusOr<uint32_t> format = ChooseFormat(hello);
+  if (!format.ok()) return format.status();
+  v1::Welcome welcome;
+  welcome.set_store_id(store_id_);
+  welcome.set_format_version(*format);
+  welcome.set_credit_bytes(kCreditBytes);
+  absl::StatusOr<Registry::Opened> opened = registry_.Open(
+      hello, [outbox = outbox_, welcome](uint64_t next_batch) mutable {
+        welcome.set_next_batch(next_batch);
+        outbox->Welcome(welcome);
+      });
+  if (!opened.ok()) return opened.status();
+  stream_ = opened->stream;
+  next_batch_ = opened->next_batch;
+  greeted_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status Session::OnBatch(const v1::Batch& batch) {
+  if (absl::Status s = CheckBatchLimits(batch); !s.ok()) return s;
+  if (batch.number() < next_batch_) {
+    outbox_->Repeat();
+    return absl::OkStatus();
+  }
+  const uint64_t bytes = batch.payload().size();
+  outbox_->Queued(bytes);
+  const absl::StatusOr<Registry::Fate> fate =
+      registry_.AddBatch(stream_, batch, DecodeBatchUntrusted(batch),
+                         [outbox = outbox_, bytes](uint64_t next_batch) {
+                           outbox->Stored(next_batch, bytes);
+                         });
+  if (!fate.ok()) return fate.status();
+  next_batch_ = batch.number() + 1;
+  return absl::OkStatus();
+}
+
+absl::Status Session::OnReports(const v1::RingReports& reports) {
+  if (absl::Status s = CheckReports(reports.rings()); !s.ok()) return s;
+  return registry_.Report(stream_, reports);
+}
+
+absl::Status Session::OnGoodbye(const v1::Goodbye& goodbye) {
+  if (absl::Status s = CheckReports(goodbye.rings()); !s.ok()) return s;
+  if (goodbye.end() == v1::END_KIND_UNSPECIFIED) {
+    return absl::InvalidArgumentError("Goodbye.end is not set");
+  }
+  left_ = true;
+  return registry_.End(stream_, goodbye,
+                       [outbox = outbox_](uint64_t) { outbox->Goodbye(); });
+}
+
+void Session::Disconnect() {
+  if (greeted_) registry_.Disconnect(stream_);
+}
+
+std::optional<v1::IngestReply> Session::NextReply() { return outbox_->Next(); }
+
+bool Session::may_read() const {
+  return outbox_->unsynced_bytes() < kCreditBytes;
+}
+
+bool Session::finished() const { return outbox_->finished(); }
+
+}  // namespace traincheck

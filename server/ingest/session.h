@@ -1,0 +1,71 @@
+// One relay's stream as a state machine, without transport:
+//
+//   (open) ──Hello──> greeted ──Batch, RingReports──> greeted
+//                       └──Goodbye──> leaving ──last reply taken──> finished
+//
+// Replies appear when the store has synced what they promise; `wake` then
+// tells the adapter to fetch them with NextReply.
+//
+// Threads: Receive and Disconnect from one thread at a time; all else on any
+// thread. `wake` runs on the store's commit thread or inside Receive.
+#ifndef TRAINCHECK_SERVER_INGEST_SESSION_H_
+#define TRAINCHECK_SERVER_INGEST_SESSION_H_
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "proto/traincheck/v1/ingest.pb.h"
+#include "server/runs/registry.h"
+
+namespace traincheck {
+
+class Outbox;
+
+class Session {
+ public:
+  // `registry` must outlive the session. `wake` may be called after the
+  // session is gone and must be safe then.
+  Session(Registry* registry, std::string store_id, std::function<void()> wake);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // An error ends the stream with it.
+  [[nodiscard]] absl::Status Receive(const v1::IngestRequest& request);
+
+  // The stream is gone, in whatever state.
+  void Disconnect();
+
+  std::optional<v1::IngestReply> NextReply();
+
+  bool greeted() const { return greeted_; }
+  // Goodbye was received: the relay need not send more.
+  bool left() const { return left_; }
+  // False while more than the credit waits for the disk.
+  bool may_read() const;
+  // The answer to Goodbye was taken by NextReply.
+  bool finished() const;
+
+ private:
+  absl::Status OnHello(const v1::Hello& hello);
+  absl::Status OnBatch(const v1::Batch& batch);
+  absl::Status OnReports(const v1::RingReports& reports);
+  absl::Status OnGoodbye(const v1::Goodbye& goodbye);
+
+  Registry& registry_;
+  const std::string store_id_;
+  // Shared with callbacks that the store still holds.
+  const std::shared_ptr<Outbox> outbox_;
+  std::atomic<bool> greeted_ = false;
+  std::atomic<bool> left_ = false;
+  StreamId stream_;
+  uint64_t next_batch_ = 0;
+};
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_SERVER_INGEST_SESSION_H_

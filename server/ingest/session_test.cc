@@ -1,0 +1,292 @@
+#include "server/ingest/session.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "server/ingest/limits.h"
+#include "server/ingest/test_batches.h"
+
+namespace traincheck {
+namespace {
+
+using testing::HasSubstr;
+
+// A store in memory that becomes durable when the test says so.
+class FakeStore final : public Store {
+ public:
+  const std::string& id() const override { return id_; }
+  void Write(WriteSet writes, Done done) override {
+    pending_.push_back({std::move(writes), std::move(done)});
+  }
+  absl::Status WriteAndWait(WriteSet writes, absl::Duration) override {
+    Write(std::move(writes), nullptr);
+    Sync();
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::optional<std::string>> Get(
+      Table table, const std::string& key) const override {
+    const auto& entries = tables_[static_cast<size_t>(table)];
+    const auto at = entries.find(key);
+    if (at == entries.end()) return std::optional<std::string>();
+    return std::optional<std::string>(at->second);
+  }
+  absl::Status Scan(Table table, const std::string& from, const std::string& to,
+                    const Visitor& visitor) const override {
+    const auto& entries = tables_[static_cast<size_t>(table)];
+    for (auto at = entries.lower_bound(from);
+         at != entries.end() && at->first < to; ++at) {
+      if (!visitor(at->first, at->second)) break;
+    }
+    return absl::OkStatus();
+  }
+  void Close() override {}
+
+  void Sync() {
+    std::vector<std::pair<WriteSet, Done>> pending;
+    pending.swap(pending_);
+    for (auto& [writes, done] : pending) {
+      for (const WriteSet::Entry& entry : writes.entries()) {
+        tables_[static_cast<size_t>(entry.table)][entry.key] = entry.value;
+      }
+      if (done) done();
+    }
+  }
+  void Forget() { pending_.clear(); }
+  size_t Count(Table table) const {
+    return tables_[static_cast<size_t>(table)].size();
+  }
+
+ private:
+  const std::string id_ = "0123456789abcdef";
+  std::map<std::string, std::string> tables_[kTables];
+  std::vector<std::pair<WriteSet, Done>> pending_;
+};
+
+class SessionTest : public testing::Test {
+ protected:
+  SessionTest() { Load(); }
+
+  // The daemon, killed and started again on what was synced.
+  void Load() {
+    session_.reset();
+    store_.Forget();
+    registry_ = *Registry::Load(&store_, {});
+    session_ = MakeSession();
+  }
+
+  std::unique_ptr<Session> MakeSession() {
+    return std::make_unique<Session>(registry_.get(), store_.id(),
+                                     [this] { ++wakes_; });
+  }
+
+  absl::Status Greet(uint32_t pid = 1) {
+    return session_->Receive(Request(MakeHello("run", pid)));
+  }
+  absl::Status Send(const v1::Batch& batch) {
+    return session_->Receive(Request(batch));
+  }
+  // A greeted session whose Welcome was taken.
+  v1::Welcome Welcomed() {
+    EXPECT_TRUE(Greet().ok());
+    store_.Sync();
+    return session_->NextReply().value_or(v1::IngestReply()).welcome();
+  }
+  std::optional<uint64_t> Acknowledged() {
+    const std::optional<v1::IngestReply> reply = session_->NextReply();
+    if (!reply.has_value() || !reply->has_acknowledged()) return std::nullopt;
+    return reply->acknowledged().next_batch();
+  }
+  v1::Process Process() { return registry_->Run("run")->processes(0); }
+
+  FakeStore store_;
+  std::unique_ptr<Registry> registry_;
+  std::unique_ptr<Session> session_;
+  int wakes_ = 0;
+};
+
+TEST_F(SessionTest, WelcomesOnceTheProcessIsDurable) {
+  ASSERT_TRUE(Greet().ok());
+  EXPECT_FALSE(session_->NextReply().has_value());
+  store_.Sync();
+  EXPECT_EQ(wakes_, 1);
+  const v1::Welcome welcome = session_->NextReply()->welcome();
+  EXPECT_EQ(welcome.store_id(), store_.id());
+  EXPECT_EQ(welcome.next_batch(), 0u);
+  EXPECT_EQ(welcome.format_version(), kRecordFormatVersion);
+  EXPECT_EQ(welcome.credit_bytes(), kCreditBytes);
+}
+
+TEST_F(SessionTest, AcknowledgesWhatIsSyncedAndNothingElse) {
+  Welcomed();
+  ASSERT_TRUE(Send(StepBatch(0)).ok());
+  ASSERT_TRUE(Send(StepBatch(1)).ok());
+  EXPECT_FALSE(session_->NextReply().has_value());
+  store_.Sync();
+  EXPECT_EQ(Acknowledged(), 2u);
+  EXPECT_FALSE(session_->NextReply().has_value());
+  EXPECT_EQ(store_.Count(Table::kBatches), 2u);
+}
+
+TEST_F(SessionTest, OrderIsEnforced) {
+  EXPECT_EQ(Send(StepBatch(0)).code(), absl::StatusCode::kInvalidArgument);
+  session_ = MakeSession();
+  ASSERT_TRUE(Greet().ok());
+  EXPECT_EQ(Greet().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(session_->Receive(v1::IngestRequest()).code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(
+      session_->Receive(GoodbyeRequest(v1::END_KIND_UNSPECIFIED, {})).code(),
+      absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(session_->Receive(GoodbyeRequest(v1::END_KIND_CLEAN, {})).ok());
+  EXPECT_EQ(Send(StepBatch(0)).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(SessionTest, WrongVersionIsRefusedAndNothingIsMade) {
+  v1::Hello hello = MakeHello("run", 1);
+  hello.set_format_version_min(90);
+  hello.set_format_version_max(91);
+  EXPECT_EQ(session_->Receive(Request(hello)).code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(registry_->RunIds().empty());
+}
+
+TEST_F(SessionTest, DuplicatesAreAcknowledgedAndNotStoredAgain) {
+  Welcomed();
+  ASSERT_TRUE(Send(StepBatch(0)).ok());
+  store_.Sync();
+  EXPECT_EQ(Acknowledged(), 1u);
+  ASSERT_TRUE(Send(StepBatch(0)).ok());
+  EXPECT_EQ(Acknowledged(), 1u);
+  store_.Sync();
+  EXPECT_EQ(Process().records(), 1u);
+}
+
+TEST_F(SessionTest, ResumesAtTheCursorAfterTheDaemonWasKilled) {
+  Welcomed();
+  ASSERT_TRUE(Send(StepBatch(0)).ok());
+  store_.Sync();
+  ASSERT_TRUE(Send(StepBatch(1)).ok());  // never synced
+  Load();
+  EXPECT_EQ(Welcomed().next_batch(), 1u);
+  ASSERT_TRUE(Send(StepBatch(1)).ok());
+  store_.Sync();
+  EXPECT_EQ(Process().records(), 2u);
+  EXPECT_EQ(registry_->Run("run")->processes_size(), 1);
+}
+
+TEST_F(SessionTest, MissingBatchesAreAcceptedAndCountedAsLost) {
+  Welcomed();
+  ASSERT_TRUE(Send(StepBatch(3)).ok());
+  store_.Sync();
+  EXPECT_EQ(Acknowledged(), 4u);
+  EXPECT_FALSE(Process().has_lost());  // not known until the last counters
+  ASSERT_TRUE(
+      session_
+          ->Receive(GoodbyeRequest(v1::END_KIND_CLEAN, {MakeReport(1, 4, 2)}))
+          .ok());
+  EXPECT_EQ(Process().lost(), 3u);
+  EXPECT_EQ(Process().dropped(), 2u);
+}
+
+TEST_F(SessionTest, CorruptBatchIsQuarantinedAndTheStreamGoesOn) {
+  Welcomed();
+  v1::Batch corrupt = StepBatch(0);
+  corrupt.mutable_payload()->back() ^= 1;
+  ASSERT_TRUE(Send(corrupt).ok());
+  ASSERT_TRUE(Send(StepBatch(1)).ok());
+  store_.Sync();
+  EXPECT_EQ(Acknowledged(), 2u);
+  EXPECT_EQ(store_.Count(Table::kQuarantine), 1u);
+  EXPECT_EQ(store_.Count(Table::kBatches), 1u);
+  EXPECT_EQ(registry_->quarantined_batches(), 1u);
+  EXPECT_EQ(Process().records(), 1u);
+  ASSERT_TRUE(
+      session_
+          ->Receive(GoodbyeRequest(v1::END_KIND_CLEAN, {MakeReport(1, 2, 0)}))
+          .ok());
+  EXPECT_EQ(Process().lost(), 1u);
+}
+
+TEST_F(SessionTest, BatchThatStraddlesTheCursorIsNotStoredTwice) {
+  Welcomed();
+  ASSERT_TRUE(Send(StepBatch(0)).ok());
+  v1::Batch straddling =
+      MakeBatch(1, {{.ring = 1,
+                     .from = 0,
+                     .bytes = StepClosedRecord(0) + StepClosedRecord(1),
+                     .records = 2}});
+  ASSERT_TRUE(Send(straddling).ok());
+  store_.Sync();
+  EXPECT_EQ(store_.Count(Table::kBatches), 1u);
+  EXPECT_EQ(store_.Count(Table::kQuarantine), 1u);
+  EXPECT_EQ(Process().rings(0).stored(), 1u);
+}
+
+TEST_F(SessionTest, OverTheLimitEndsTheStream) {
+  Welcomed();
+  v1::Batch large = StepBatch(0);
+  large.set_payload(std::string(kMaxPayloadBytes + 1, 'x'));
+  EXPECT_EQ(Send(large).code(), absl::StatusCode::kResourceExhausted);
+  v1::IngestRequest reports;
+  for (int i = 0; i <= kMaxRingReports; ++i) {
+    reports.mutable_ring_reports()->add_rings();
+  }
+  EXPECT_EQ(session_->Receive(reports).code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+TEST_F(SessionTest, ReadsNothingMoreWhileTheCreditWaitsForTheDisk) {
+  Welcomed();
+  EXPECT_TRUE(session_->may_read());
+  v1::Batch batch = StepBatch(0);
+  // Garbage counts too: it takes the same room.
+  batch.set_payload(std::string(kMaxPayloadBytes, 'x'));
+  for (uint64_t i = 0; i < kCreditBytes / kMaxPayloadBytes; ++i) {
+    EXPECT_TRUE(session_->may_read());
+    batch.set_number(i);
+    ASSERT_TRUE(Send(batch).ok());
+  }
+  EXPECT_FALSE(session_->may_read());
+  store_.Sync();
+  EXPECT_TRUE(session_->may_read());
+}
+
+TEST_F(SessionTest, GoodbyeIsAnsweredOnceTheEndIsDurable) {
+  Welcomed();
+  ASSERT_TRUE(session_->Receive(GoodbyeRequest(v1::END_KIND_CLEAN, {})).ok());
+  EXPECT_FALSE(session_->NextReply().has_value());
+  EXPECT_FALSE(session_->finished());
+  store_.Sync();
+  EXPECT_TRUE(session_->NextReply()->acknowledged().goodbye());
+  EXPECT_TRUE(session_->finished());
+  EXPECT_EQ(Process().state(), v1::PROCESS_STATE_ENDED);
+}
+
+TEST_F(SessionTest, ASecondStreamOfALiveProcessMustResume) {
+  Welcomed();
+  const auto second = MakeSession();
+  v1::Hello hello = MakeHello("run", 1);
+  const absl::Status refused = second->Receive(Request(hello));
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("pid 1 on host node"));
+  hello.set_resumes(true);
+  EXPECT_TRUE(second->Receive(Request(hello)).ok());
+  EXPECT_EQ(Send(StepBatch(0)).code(), absl::StatusCode::kAborted);
+  session_->Disconnect();  // of the old one: changes nothing
+  EXPECT_EQ(Process().state(), v1::PROCESS_STATE_STREAMING);
+  EXPECT_TRUE(second->Receive(Request(StepBatch(0))).ok());
+}
+
+TEST_F(SessionTest, CallbacksMayComeAfterTheSession) {
+  Welcomed();
+  ASSERT_TRUE(Send(StepBatch(0)).ok());
+  session_->Disconnect();
+  session_.reset();
+  store_.Sync();
+  EXPECT_EQ(Process().records(), 1u);
+}
+
+}  // namespace
+}  // namespace traincheck

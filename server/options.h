@@ -1,0 +1,29 @@
+// traincheckd's command line.
+//
+// Threads: before the first other thread.
+#ifndef TRAINCHECK_SERVER_OPTIONS_H_
+#define TRAINCHECK_SERVER_OPTIONS_H_
+
+#include <optional>
+#include <string>
+
+#include "server/daemon.h"
+
+namespace traincheck {
+
+struct Options {
+  Daemon::Options daemon;
+  std::string listen = "127.0.0.1:7471";
+  double lost_after_s = 600;
+  double hello_timeout_s = 10;
+  std::string log_level = "info";
+  std::string port_file;  // empty: none
+};
+
+// The code to exit with, or nothing if the daemon is to run. Help and errors
+// are printed.
+std::optional<int> ParseOptions(int argc, char** argv, Options* options);
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_SERVER_OPTIONS_H_

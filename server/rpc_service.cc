@@ -1,0 +1,75 @@
+#include "server/rpc_service.h"
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/credentials.h"
+#include "base/logging.h"
+#include "grpc/support/log.h"
+#include "grpcpp/server_builder.h"
+
+namespace traincheck {
+namespace {
+
+constexpr int kKeepaliveMs = 10'000;
+// Larger than any ingest message, for imported sets; IngestService has a
+// limit of its own.
+constexpr int kMaxReceiveBytes = 16 << 20;
+
+// gRPC's own lines concern connections of others; what matters here is said
+// by us.
+void LogGrpc(gpr_log_func_args* args) {
+  spdlog::debug("grpc file={} line={} message=\"{}\"", args->file, args->line,
+                args->message);
+}
+
+void SetArguments(grpc::ServerBuilder* builder) {
+  builder->SetMaxReceiveMessageSize(kMaxReceiveBytes);
+  // Two daemons on one port would share its clients.
+  builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  // A peer whose machine is gone is noticed within 20 s.
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMs);
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder->AddChannelArgument(
+      GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1'000);
+  // Who connects and says nothing.
+  builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
+                              kKeepaliveMs);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
+    const std::string& address, IngestService* ingest,
+    ControlService* control) {
+  absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> credentials =
+      MakeServerCredentials(address);
+  if (!credentials.ok()) return credentials.status();
+  gpr_set_log_function(LogGrpc);
+  std::unique_ptr<RpcServer> rpc(new RpcServer(ingest, control));
+  grpc::ServerBuilder builder;
+  SetArguments(&builder);
+  int port = 0;
+  builder.AddListeningPort(address, *credentials, &port);
+  builder.RegisterService(ingest);
+  builder.RegisterService(control);
+  rpc->server_ = builder.BuildAndStart();
+  if (rpc->server_ == nullptr || port == 0) {
+    return absl::UnavailableError(absl::StrCat(
+        "cannot listen on ", address, ": is another program using it?"));
+  }
+  rpc->address_ =
+      absl::StartsWith(address, "unix:")
+          ? address
+          : absl::StrCat(address.substr(0, address.rfind(':')), ":", port);
+  return rpc;
+}
+
+void RpcServer::Stop(absl::Duration patience) {
+  ingest_.Stop();
+  control_.Stop();
+  server_->Shutdown(absl::ToChronoTime(absl::Now() + patience));
+  server_->Wait();
+}
+
+}  // namespace traincheck

@@ -1,0 +1,46 @@
+// The port: one gRPC server with both services.
+//
+// Threads: Start and Stop on one thread.
+#ifndef TRAINCHECK_SERVER_RPC_SERVICE_H_
+#define TRAINCHECK_SERVER_RPC_SERVICE_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "grpcpp/server.h"
+#include "server/control/control_service.h"
+#include "server/ingest/ingest_service.h"
+
+namespace traincheck {
+
+class RpcServer {
+ public:
+  // Listens on `address`; port 0 takes a free one. The services must outlive
+  // the server. InvalidArgument or PermissionDenied for addresses that may
+  // not be used, Unavailable if the port cannot be had.
+  [[nodiscard]] static absl::StatusOr<std::unique_ptr<RpcServer>> Start(
+      const std::string& address, IngestService* ingest,
+      ControlService* control);
+
+  // Where it listens, with the port that it got.
+  const std::string& address() const { return address_; }
+
+  // Accepts nothing more, ends all streams and calls and waits for that, at
+  // most `patience`.
+  void Stop(absl::Duration patience);
+
+ private:
+  RpcServer(IngestService* ingest, ControlService* control)
+      : ingest_(*ingest), control_(*control) {}
+
+  IngestService& ingest_;
+  ControlService& control_;
+  std::string address_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_SERVER_RPC_SERVICE_H_

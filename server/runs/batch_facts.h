@@ -1,0 +1,36 @@
+// What the daemon learns from the records of one batch, besides storing them.
+//
+// Threads: plain values.
+#ifndef TRAINCHECK_SERVER_RUNS_BATCH_FACTS_H_
+#define TRAINCHECK_SERVER_RUNS_BATCH_FACTS_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+
+#include "proto/record_format.h"
+
+namespace traincheck {
+
+struct BatchFacts {
+  struct Kind {
+    ProcessKind kind = ProcessKind::kUnknown;
+    uint32_t worker_id = 0;
+    uint32_t owner_pid = 0;
+    uint64_t owner_start_ticks = 0;
+  };
+
+  // The last of each in the batch.
+  std::optional<PlaceRecord> place;
+  std::optional<Kind> kind;
+  // Steps that closed.
+  std::optional<uint64_t> first_step;
+  std::optional<uint64_t> last_step;
+  bool clean_exit = false;
+  std::map<uint32_t, uint64_t> dropped;  // ring -> records in all
+  uint64_t unknown_types = 0;            // records of types not known here
+};
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_SERVER_RUNS_BATCH_FACTS_H_

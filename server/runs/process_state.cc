@@ -1,0 +1,283 @@
+#include "server/runs/process_state.h"
+
+#include <algorithm>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+
+namespace traincheck {
+namespace {
+
+stored::Ring* FindOrAddRing(uint32_t ring, stored::Process* process) {
+  for (stored::Ring& known : *process->mutable_rings()) {
+    if (known.ring() == ring) return &known;
+  }
+  stored::Ring* added = process->add_rings();
+  added->set_ring(ring);
+  return added;
+}
+
+uint64_t MissingBytes(const stored::Process& process) {
+  uint64_t bytes = 0;
+  for (const stored::Ring& ring : process.rings()) {
+    bytes += ring.missing_bytes();
+  }
+  return bytes;
+}
+
+std::string Seconds(absl::Duration duration) {
+  return absl::StrCat(std::max<int64_t>(0, absl::ToInt64Seconds(duration)),
+                      " s");
+}
+
+v1::ProcessState ApiState(const stored::Process& process) {
+  switch (process.state()) {
+    case stored::STATE_STREAMING:
+      return v1::PROCESS_STATE_STREAMING;
+    case stored::STATE_DISCONNECTED:
+      return v1::PROCESS_STATE_DISCONNECTED;
+    case stored::STATE_CLEAN:
+      return v1::PROCESS_STATE_ENDED;
+    case stored::STATE_DIED:
+      return IsMain(process) ? v1::PROCESS_STATE_LOST : v1::PROCESS_STATE_ENDED;
+    case stored::STATE_SILENT:
+      return v1::PROCESS_STATE_LOST;
+    default:
+      return v1::PROCESS_STATE_UNSPECIFIED;
+  }
+}
+
+v1::RingAccount ToApi(const stored::Ring& ring) {
+  v1::RingAccount api;
+  api.set_ring(ring.ring());
+  api.set_offered(ring.offered());
+  api.set_committed(ring.committed());
+  api.set_dropped(ring.dropped());
+  api.set_stored(ring.stored_records());
+  api.set_stored_position(ring.stored_position());
+  return api;
+}
+
+v1::ProcessIdentity IdentityOf(const stored::Process& process) {
+  v1::ProcessIdentity identity;
+  identity.set_host(process.host());
+  identity.set_boot_id(process.boot_id());
+  identity.set_pid(process.pid());
+  identity.set_start_ticks(process.start_ticks());
+  identity.set_parent_pid(process.parent_pid());
+  identity.set_kind(static_cast<v1::ProcessKind>(process.kind()));
+  identity.set_worker_id(process.worker_id());
+  identity.set_owner_pid(process.owner_pid());
+  identity.set_owner_start_ticks(process.owner_start_ticks());
+  return identity;
+}
+
+}  // namespace
+
+stored::Process MakeProcess(const v1::Hello& hello, uint32_t number) {
+  const v1::ProcessIdentity& identity = hello.process();
+  stored::Process process;
+  process.set_number(number);
+  process.set_host(identity.host());
+  process.set_boot_id(identity.boot_id());
+  process.set_pid(identity.pid());
+  process.set_start_ticks(identity.start_ticks());
+  process.set_parent_pid(identity.parent_pid());
+  process.set_kind(identity.kind());
+  process.set_worker_id(identity.worker_id());
+  process.set_owner_pid(identity.owner_pid());
+  process.set_owner_start_ticks(identity.owner_start_ticks());
+  process.set_attempt(hello.attempt());
+  process.set_agent_version(hello.agent_version());
+  process.set_torch_version(hello.torch_version());
+  process.set_python_version(hello.python_version());
+  process.set_started_unix_ns(hello.started_unix_ns());
+  return process;
+}
+
+bool IsSameProcess(const v1::ProcessIdentity& identity,
+                   const stored::Process& process) {
+  return identity.pid() == process.pid() &&
+         identity.start_ticks() == process.start_ticks() &&
+         identity.host() == process.host() &&
+         identity.boot_id() == process.boot_id();
+}
+
+std::string ProcessName(const stored::Process& process) {
+  return absl::StrCat("pid ", process.pid(), " on host ", process.host());
+}
+
+bool IsMain(const stored::Process& process) {
+  return process.kind() == v1::PROCESS_KIND_MAIN;
+}
+
+bool HasEnded(const stored::Process& process) {
+  return process.state() == stored::STATE_CLEAN ||
+         process.state() == stored::STATE_DIED ||
+         process.state() == stored::STATE_SILENT;
+}
+
+ProcessEnd EndOf(const stored::Process& process) {
+  switch (process.state()) {
+    case stored::STATE_CLEAN:
+      return ProcessEnd::kClean;
+    case stored::STATE_DIED:
+      return ProcessEnd::kDied;
+    default:
+      return ProcessEnd::kLost;
+  }
+}
+
+bool IsLostRank(const stored::Process& process) {
+  return IsMain(process) && HasEnded(process) &&
+         process.state() != stored::STATE_CLEAN;
+}
+
+void SetState(stored::State state, absl::Time now, stored::Process* process) {
+  process->set_state(state);
+  process->set_state_since_unix_ns(absl::ToUnixNanos(now));
+}
+
+absl::Status CheckPositions(const stored::Process& process,
+                            const v1::Batch& batch) {
+  std::map<uint32_t, uint64_t> position;
+  for (const stored::Ring& ring : process.rings()) {
+    position[ring.ring()] = ring.stored_position();
+  }
+  for (const v1::Slice& slice : batch.slices()) {
+    uint64_t& stored = position[slice.ring()];
+    if (slice.from() < stored) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "slice of ring ", slice.ring(), " begins at position ", slice.from(),
+          ", positions below ", stored, " are stored already"));
+    }
+    stored = slice.to();
+  }
+  return absl::OkStatus();
+}
+
+void BookBatch(const v1::Batch& batch, uint64_t stored_bytes,
+               stored::Process* process) {
+  for (const v1::Slice& slice : batch.slices()) {
+    stored::Ring* ring = FindOrAddRing(slice.ring(), process);
+    ring->set_missing_bytes(ring->missing_bytes() + slice.from() -
+                            ring->stored_position());
+    ring->set_stored_position(slice.to());
+    ring->set_stored_records(ring->stored_records() + slice.records());
+    process->set_stored_records(process->stored_records() + slice.records());
+  }
+  process->set_stored_bytes(process->stored_bytes() + stored_bytes);
+}
+
+void LearnFacts(const BatchFacts& facts, stored::Process* process) {
+  if (facts.place.has_value()) {
+    process->set_rank(facts.place->rank);
+    process->set_world(facts.place->world_size);
+    process->set_place_source(facts.place->source);
+  }
+  if (facts.kind.has_value()) {
+    process->set_kind(static_cast<uint32_t>(facts.kind->kind));
+    process->set_worker_id(facts.kind->worker_id);
+    process->set_owner_pid(facts.kind->owner_pid);
+    process->set_owner_start_ticks(facts.kind->owner_start_ticks);
+  }
+  if (facts.first_step.has_value() && !process->has_first_step()) {
+    process->set_first_step(*facts.first_step);
+  }
+  if (facts.last_step.has_value()) process->set_last_step(*facts.last_step);
+  if (facts.clean_exit) process->set_clean_exit_seen(true);
+  for (const auto& [number, dropped] : facts.dropped) {
+    stored::Ring* ring = FindOrAddRing(number, process);
+    ring->set_dropped(std::max<uint64_t>(ring->dropped(), dropped));
+  }
+}
+
+void BookReports(const RingReportList& reports, stored::Process* process) {
+  for (const v1::RingReport& report : reports) {
+    stored::Ring* ring = FindOrAddRing(report.ring(), process);
+    ring->set_tid(report.tid());
+    ring->set_offered(std::max<uint64_t>(ring->offered(),  //
+                                         report.offered_records()));
+    ring->set_committed(std::max<uint64_t>(ring->committed(),  //
+                                           report.committed_records()));
+    ring->set_dropped(std::max<uint64_t>(ring->dropped(),  //
+                                         report.dropped_records()));
+  }
+}
+
+uint64_t DroppedRecords(const stored::Process& process) {
+  uint64_t dropped = 0;
+  for (const stored::Ring& ring : process.rings()) dropped += ring.dropped();
+  return dropped;
+}
+
+std::optional<uint64_t> LostRecords(const stored::Process& process) {
+  if (process.counters_final()) {
+    uint64_t lost = 0;
+    for (const stored::Ring& ring : process.rings()) {
+      if (ring.committed() > ring.stored_records()) {
+        lost += ring.committed() - ring.stored_records();
+      }
+    }
+    return lost;
+  }
+  const bool nothing_missing = process.state() == stored::STATE_STREAMING &&
+                               MissingBytes(process) == 0 &&
+                               process.quarantined_batches() == 0;
+  if (nothing_missing) return 0;
+  return std::nullopt;
+}
+
+std::string StateReason(const stored::Process& process, absl::Time now,
+                        absl::Duration lost_after) {
+  if (!process.place_conflict().empty()) return process.place_conflict();
+  const absl::Duration since =
+      now - absl::FromUnixNanos(process.state_since_unix_ns());
+  const uint64_t step = process.has_last_step() ? process.last_step() + 1 : 0;
+  switch (process.state()) {
+    case stored::STATE_STREAMING:
+      return "streaming";
+    case stored::STATE_DISCONNECTED:
+      return absl::StrCat("stream ended without goodbye ", Seconds(since),
+                          " ago; counted as lost ", Seconds(lost_after),
+                          " after that unless its relay comes back");
+    case stored::STATE_CLEAN:
+      return "clean exit";
+    case stored::STATE_DIED:
+      return IsMain(process) ? absl::StrCat("died at step ", step,
+                                            ": ended without a clean exit")
+                             : std::string("ended without a clean exit");
+    case stored::STATE_SILENT:
+      return absl::StrCat(
+          "lost",
+          IsMain(process) ? absl::StrCat(" at step ", step) : std::string(),
+          ": nothing heard for ", Seconds(lost_after),
+          "; what its relay had not delivered is unknown");
+    default:
+      return "not known";
+  }
+}
+
+v1::Process ToApi(const stored::Process& process, absl::Time now,
+                  absl::Duration lost_after) {
+  v1::Process api;
+  *api.mutable_identity() = IdentityOf(process);
+  api.set_attempt(process.attempt());
+  if (process.has_rank()) api.set_rank(process.rank());
+  if (process.has_world()) api.set_world(process.world());
+  api.set_state(ApiState(process));
+  api.set_reason(StateReason(process, now, lost_after));
+  api.set_records(process.stored_records());
+  api.set_dropped(DroppedRecords(process));
+  if (const auto lost = LostRecords(process)) api.set_lost(*lost);
+  if (process.has_last_step()) api.set_last_step(process.last_step());
+  for (const stored::Ring& ring : process.rings()) {
+    *api.add_rings() = ToApi(ring);
+  }
+  api.set_next_batch(process.next_batch());
+  api.set_stored_bytes(process.stored_bytes());
+  api.set_number(process.number());
+  return api;
+}
+
+}  // namespace traincheck

@@ -1,0 +1,160 @@
+// All runs and their processes: who streams, what is stored, how each ended.
+// The registry decides what a stream may do, keeps the books and queues each
+// change as one atomic write, a batch together with its cursor.
+//
+// Threads: safe on any thread; callbacks run on the store's commit thread,
+// without the registry's lock. The store must be closed before the registry
+// is destroyed.
+#ifndef TRAINCHECK_SERVER_RUNS_REGISTRY_H_
+#define TRAINCHECK_SERVER_RUNS_REGISTRY_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "server/runs/run_state.h"
+#include "server/store/keys.h"
+#include "server/store/store.h"
+
+namespace traincheck {
+
+// A stream's right to write one process. Plain value.
+struct StreamId {
+  std::string run;
+  uint32_t process = 0;
+  uint64_t stream = 0;
+};
+
+// What readers of stored batches need of a run. Cursors and ends are those of
+// the synced store.
+struct RunView {
+  struct Process {
+    uint32_t number = 0;
+    uint64_t next_batch = 0;
+    std::optional<ProcessEnd> end;
+    // Holds a rank that another process holds: left out of checks.
+    bool refused = false;
+    std::string name;
+    std::string reason;
+  };
+  std::string id;
+  uint64_t number = 0;
+  std::string experiment;
+  std::string check_set;
+  bool ended = false;
+  std::vector<Process> processes;  // by number
+};
+
+class Registry {
+ public:
+  struct Options {
+    absl::Duration lost_after = absl::Minutes(10);
+    // How long a run whose processes have all ended waits for further ones,
+    // unless every rank was there.
+    absl::Duration end_grace = absl::Seconds(1);
+    std::function<absl::Time()> now = absl::Now;
+  };
+  // Called once the change is in the synced store, with the cursor it has
+  // there: all batches below are durable.
+  using Durable = std::function<void(uint64_t next_batch)>;
+  using Observer = std::function<void(const std::string& run)>;
+
+  // Reads what the store holds. Processes whose stream was open are
+  // disconnected since now.
+  [[nodiscard]] static absl::StatusOr<std::unique_ptr<Registry>> Load(
+      Store* store, Options options);
+
+  // `observer` is told of every run that changed, once the change is durable.
+  // REQUIRES: no stream was opened yet.
+  void SetObserver(Observer observer) { observer_ = std::move(observer); }
+
+  struct Opened {
+    StreamId stream;
+    uint64_t next_batch = 0;
+  };
+  // Binds a stream to a process. REQUIRES: hello is valid (hello_check.h).
+  // FailedPrecondition if the process has a live stream that this one does
+  // not resume, or if another live process holds its rank.
+  [[nodiscard]] absl::StatusOr<Opened> Open(const v1::Hello& hello,
+                                            Durable durable);
+
+  enum class Fate { kStored, kDuplicate, kQuarantined };
+  // Books and stores a batch, or quarantines it if `facts` is an error or it
+  // overlaps what is stored. `durable` is not called for duplicates. Aborted
+  // if a newer stream has taken over.
+  [[nodiscard]] absl::StatusOr<Fate> AddBatch(
+      const StreamId& stream, const v1::Batch& batch,
+      const absl::StatusOr<BatchFacts>& facts, Durable durable);
+
+  [[nodiscard]] absl::Status Report(const StreamId& stream,
+                                    const v1::RingReports& reports);
+  [[nodiscard]] absl::Status End(const StreamId& stream,
+                                 const v1::Goodbye& goodbye, Durable durable);
+  // The stream is gone; does nothing if a newer one has taken over.
+  void Disconnect(const StreamId& stream);
+
+  // Lets time pass: silent processes become lost, runs end. To be called
+  // several times a second.
+  void Tick();
+
+  std::vector<v1::Run> Runs() const;
+  std::vector<v1::Run> RunsNotEnded() const;
+  std::optional<v1::Run> Run(const std::string& id) const;
+  std::optional<RunView> View(const std::string& id) const;
+  std::vector<std::string> RunIds() const;
+  uint64_t quarantined_batches() const;
+
+ private:
+  Registry(Store* store, Options options)
+      : store_(*store), options_(std::move(options)) {}
+
+  absl::Status LoadRuns() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status LoadProcesses() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  RunState& FindOrMakeRun(const v1::Hello& hello, WriteSet* writes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  ProcessEntry& AddProcess(const v1::Hello& hello, RunState* run)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Quarantine(const BatchId& id, const absl::Status& reason,
+                  std::string batch, ProcessEntry* process, WriteSet* writes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Something came from a process that counted as ended.
+  void Reopen(RunState* run, ProcessEntry* process, WriteSet* writes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void UpdateConflict(const RunState& run, ProcessEntry* process)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EndRunIfDue(RunState* run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // The process that the stream writes, or Aborted. `run` may be null.
+  absl::StatusOr<ProcessEntry*> Writer(const StreamId& stream, RunState** run)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Queues `writes` together with the state of the process.
+  void WriteProcess(const RunState& run, const ProcessEntry& process,
+                    WriteSet writes, Durable durable)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  Store& store_;
+  const Options options_;
+  Observer observer_;
+  mutable absl::Mutex mutex_;
+  std::map<std::string, RunState> runs_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::string> not_ended_ ABSL_GUARDED_BY(mutex_);  // ids
+  uint64_t next_run_ ABSL_GUARDED_BY(mutex_) = 1;
+  uint64_t next_stream_ ABSL_GUARDED_BY(mutex_) = 1;
+  uint64_t quarantined_batches_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_SERVER_RUNS_REGISTRY_H_

@@ -1,0 +1,305 @@
+#include "server/runs/registry.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "server/store/rocksdb_store.h"
+
+namespace traincheck {
+namespace {
+
+using testing::HasSubstr;
+
+v1::Hello MakeHello(uint32_t pid, uint32_t attempt = 0) {
+  v1::Hello hello;
+  hello.mutable_process()->set_host("node");
+  hello.mutable_process()->set_boot_id("boot");
+  hello.mutable_process()->set_pid(pid);
+  hello.mutable_process()->set_start_ticks(pid);
+  hello.mutable_process()->set_kind(v1::PROCESS_KIND_MAIN);
+  hello.set_run("run");
+  hello.set_experiment("experiment");
+  hello.set_role(v1::RUN_ROLE_TARGET);
+  hello.set_check_set("rules");
+  hello.set_attempt(attempt);
+  return hello;
+}
+
+// A real store and a clock that the test moves.
+class RegistryTest : public testing::Test {
+ protected:
+  RegistryTest()
+      : dir_(testing::TempDir() + "/registry-" +
+             testing::UnitTest::GetInstance()->current_test_info()->name()) {
+    std::filesystem::remove_all(dir_);
+    Load();
+  }
+  ~RegistryTest() override { Close(); }
+
+  void Load() {
+    store_ = *OpenRocksdbStore(dir_);
+    registry_ = *Registry::Load(store_.get(), {.lost_after = absl::Seconds(600),
+                                               .now = [this] { return now_; }});
+  }
+  // The store first: its thread uses the registry.
+  void Close() {
+    if (store_) store_->Close();
+    store_.reset();
+    registry_.reset();
+  }
+  void Restart() {
+    Close();
+    Load();
+  }
+
+  StreamId Open(uint32_t pid, uint32_t attempt = 0) {
+    const auto opened = registry_->Open(MakeHello(pid, attempt), nullptr);
+    EXPECT_TRUE(opened.ok()) << opened.status();
+    return opened.ok() ? opened->stream : StreamId();
+  }
+  void Add(const StreamId& stream, const BatchFacts& facts) {
+    v1::Batch batch;
+    const v1::Run run = *registry_->Run("run");
+    batch.set_number(run.processes(stream.process).next_batch());
+    v1::Slice* slice = batch.add_slices();
+    slice->set_ring(1);
+    slice->set_from(batch.number() * 8);
+    slice->set_to(batch.number() * 8 + 8);
+    slice->set_records(1);
+    const auto fate = registry_->AddBatch(stream, batch, facts, nullptr);
+    ASSERT_TRUE(fate.ok()) << fate.status();
+    EXPECT_EQ(*fate, Registry::Fate::kStored);
+  }
+  void AddPlace(const StreamId& stream, int32_t rank, int32_t world) {
+    BatchFacts facts;
+    facts.place =
+        PlaceRecord{.header = {},
+                    .rank = rank,
+                    .world_size = world,
+                    .local_rank = rank,
+                    .source = static_cast<uint32_t>(PlaceSource::kEnvironment)};
+    Add(stream, facts);
+  }
+  void AddStep(const StreamId& stream, uint64_t step) {
+    BatchFacts facts;
+    facts.first_step = facts.last_step = step;
+    Add(stream, facts);
+  }
+  void End(const StreamId& stream, v1::EndKind end) {
+    v1::Goodbye goodbye;
+    goodbye.set_end(end);
+    ASSERT_TRUE(registry_->End(stream, goodbye, nullptr).ok());
+  }
+  void Pass(absl::Duration time) {
+    now_ += time;
+    registry_->Tick();
+  }
+  v1::Run Run() { return *registry_->Run("run"); }
+  v1::Process Process(int number) { return Run().processes(number); }
+
+  const std::string dir_;
+  absl::Time now_ = absl::FromUnixSeconds(1'700'000'000);
+  std::unique_ptr<Registry> registry_;
+  std::unique_ptr<Store> store_;
+};
+
+TEST_F(RegistryTest, ARunRunsUntilItsProcessesHaveEnded) {
+  const StreamId a = Open(1);
+  EXPECT_EQ(Run().status(), v1::RUN_STATUS_RUNNING);
+  EXPECT_EQ(Process(0).reason(), "streaming");
+  End(a, v1::END_KIND_CLEAN);
+  EXPECT_EQ(Process(0).state(), v1::PROCESS_STATE_ENDED);
+  EXPECT_EQ(Process(0).reason(), "clean exit");
+  // Its world is not known, so others may still announce themselves.
+  Pass(absl::Milliseconds(900));
+  EXPECT_EQ(Run().status(), v1::RUN_STATUS_RUNNING);
+  Pass(absl::Milliseconds(200));
+  EXPECT_EQ(Run().status(), v1::RUN_STATUS_ENDED);
+  EXPECT_EQ(Run().ended_unix_ns(), 1'700'000'000ull * 1'000'000'000);
+}
+
+TEST_F(RegistryTest, ARunWhoseRanksAllCameEndsAtOnce) {
+  const StreamId a = Open(1);
+  const StreamId b = Open(2);
+  AddPlace(a, 0, 2);
+  AddPlace(b, 1, 2);
+  End(a, v1::END_KIND_CLEAN);
+  EXPECT_EQ(Run().status(), v1::RUN_STATUS_RUNNING);
+  End(b, v1::END_KIND_CLEAN);
+  EXPECT_EQ(Run().status(), v1::RUN_STATUS_ENDED);
+  EXPECT_EQ(Run().world(), 2u);
+}
+
+TEST_F(RegistryTest, ALaterProcessOpensAnEndedRunAgain) {
+  const StreamId a = Open(1);
+  AddPlace(a, 0, 1);
+  End(a, v1::END_KIND_CLEAN);
+  ASSERT_EQ(Run().status(), v1::RUN_STATUS_ENDED);
+  const StreamId b = Open(2, /*attempt=*/1);
+  EXPECT_EQ(Run().status(), v1::RUN_STATUS_RUNNING);
+  EXPECT_EQ(Run().attempts(), 2u);
+  AddPlace(b, 0, 1);
+  End(b, v1::END_KIND_CLEAN);
+  EXPECT_EQ(Run().status(), v1::RUN_STATUS_ENDED);
+}
+
+TEST_F(RegistryTest, ARankThatDiedIsLostAtItsStep) {
+  const StreamId a = Open(1);
+  AddPlace(a, 0, 1);
+  AddStep(a, 0);
+  AddStep(a, 11);
+  End(a, v1::END_KIND_DIED);
+  EXPECT_EQ(Process(0).state(), v1::PROCESS_STATE_LOST);
+  EXPECT_EQ(Process(0).reason(), "died at step 12: ended without a clean exit");
+  EXPECT_EQ(Run().status(), v1::RUN_STATUS_LOST);
+  EXPECT_EQ(Run().first_step(), 0u);
+  EXPECT_EQ(Run().last_step(), 11u);
+}
+
+TEST_F(RegistryTest, AWorkerThatDiedDoesNotLoseTheRun) {
+  const StreamId main = Open(1);
+  const StreamId worker = Open(2);
+  BatchFacts facts;
+  facts.kind = BatchFacts::Kind{.kind = ProcessKind::kWorker,
+                                .worker_id = 3,
+                                .owner_pid = 1,
+                                .owner_start_ticks = 1};
+  Add(worker, facts);
+  AddPlace(main, 0, 1);
+  End(worker, v1::END_KIND_DIED);
+  End(main, v1::END_KIND_CLEAN);
+  EXPECT_EQ(Process(1).state(), v1::PROCESS_STATE_ENDED);
+  EXPECT_EQ(Process(1).identity().worker_id(), 3u);
+  EXPECT_EQ(Run().status(), v1::RUN_STATUS_ENDED);
+}
+
+TEST_F(RegistryTest, ACleanExitOnRecordOutweighsTheRelay) {
+  const StreamId a = Open(1);
+  BatchFacts facts;
+  facts.clean_exit = true;
+  Add(a, facts);
+  End(a, v1::END_KIND_DIED);
+  EXPECT_EQ(Process(0).reason(), "clean exit");
+}
+
+TEST_F(RegistryTest, SilenceMakesAProcessLostAndItMayComeBack) {
+  const StreamId a = Open(1);
+  AddPlace(a, 0, 1);
+  registry_->Disconnect(a);
+  Pass(absl::Seconds(3));
+  EXPECT_EQ(Process(0).state(), v1::PROCESS_STATE_DISCONNECTED);
+  EXPECT_THAT(Process(0).reason(),
+              HasSubstr("stream ended without goodbye 3 s ago"));
+  EXPECT_FALSE(Process(0).has_lost());
+  Pass(absl::Seconds(600));
+  EXPECT_EQ(Process(0).state(), v1::PROCESS_STATE_LOST);
+  EXPECT_THAT(Process(0).reason(), HasSubstr("nothing heard for 600 s"));
+  EXPECT_FALSE(Process(0).has_lost());
+  EXPECT_EQ(Run().status(), v1::RUN_STATUS_LOST);
+
+  const StreamId again = Open(1);
+  EXPECT_EQ(Process(0).state(), v1::PROCESS_STATE_STREAMING);
+  EXPECT_EQ(Run().status(), v1::RUN_STATUS_RUNNING);
+  End(again, v1::END_KIND_CLEAN);
+  EXPECT_EQ(Run().status(), v1::RUN_STATUS_ENDED);
+}
+
+TEST_F(RegistryTest, RestartKeepsTheBooksAndDisconnectsWhatStreamed) {
+  const StreamId a = Open(1);
+  const StreamId b = Open(2);
+  AddPlace(a, 0, 2);
+  AddStep(a, 0);
+  End(b, v1::END_KIND_CLEAN);
+  Restart();
+  EXPECT_EQ(Process(0).state(), v1::PROCESS_STATE_DISCONNECTED);
+  EXPECT_EQ(Process(0).next_batch(), 2u);
+  EXPECT_EQ(Process(0).records(), 2u);
+  EXPECT_EQ(Process(0).rank(), 0);
+  EXPECT_EQ(Process(1).reason(), "clean exit");
+  EXPECT_EQ(registry_->RunsNotEnded().size(), 1u);
+  EXPECT_EQ(registry_->Open(MakeHello(1), nullptr)->next_batch, 2u);
+}
+
+TEST_F(RegistryTest, RunNumbersAreNotUsedTwice) {
+  Open(1);
+  const uint64_t first = registry_->View("run")->number;
+  Restart();
+  v1::Hello other = MakeHello(9);
+  other.set_run("other");
+  ASSERT_TRUE(registry_->Open(other, nullptr).ok());
+  EXPECT_GT(registry_->View("other")->number, first);
+}
+
+TEST_F(RegistryTest, ASecondLiveProcessOnARankIsMarkedAndNamesTheFirst) {
+  const StreamId a = Open(1);
+  const StreamId b = Open(2);
+  AddPlace(a, 0, 2);
+  AddPlace(b, 0, 2);
+  EXPECT_THAT(Process(1).reason(),
+              HasSubstr("rank 0 of attempt 0 is held by pid 1 on host node"));
+  EXPECT_TRUE(registry_->View("run")->processes[1].refused);
+  EXPECT_FALSE(registry_->View("run")->processes[0].refused);
+  // When its stream breaks it may not come back.
+  registry_->Disconnect(b);
+  const auto refused = registry_->Open(MakeHello(2), nullptr);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.status().message()),
+              HasSubstr("pid 1 on host node"));
+}
+
+TEST_F(RegistryTest, ARankMayBeTakenFromAProcessThatIsGone) {
+  const StreamId a = Open(1);
+  AddPlace(a, 0, 2);
+  registry_->Disconnect(a);
+  const StreamId b = Open(2);
+  AddPlace(b, 0, 2);
+  EXPECT_EQ(Process(1).reason(), "streaming");
+}
+
+TEST_F(RegistryTest, ProcessesBeforeTheirGroupExistsDoNotCollide) {
+  const StreamId a = Open(1);
+  const StreamId b = Open(2);
+  AddPlace(a, 0, 1);
+  AddPlace(b, 0, 1);
+  EXPECT_EQ(Process(1).reason(), "streaming");
+}
+
+TEST_F(RegistryTest, BooksBalanceAtTheEnd) {
+  const StreamId a = Open(1);
+  AddStep(a, 0);
+  AddStep(a, 1);
+  EXPECT_EQ(Process(0).lost(), 0u);
+  v1::Goodbye goodbye;
+  goodbye.set_end(v1::END_KIND_CLEAN);
+  v1::RingReport* ring = goodbye.add_rings();
+  ring->set_ring(1);
+  ring->set_offered_records(10);
+  ring->set_committed_records(7);
+  ring->set_dropped_records(3);
+  ASSERT_TRUE(registry_->End(a, goodbye, nullptr).ok());
+  const v1::RingAccount account = Process(0).rings(0);
+  EXPECT_EQ(account.offered(), account.committed() + account.dropped());
+  EXPECT_EQ(account.committed(), account.stored() + Process(0).lost());
+  EXPECT_EQ(Run().dropped(), 3u);
+  EXPECT_EQ(Run().lost(), 5u);
+}
+
+TEST_F(RegistryTest, TheObserverSeesWhatIsDurable) {
+  absl::Mutex mutex;
+  std::optional<ProcessEnd> seen;
+  registry_->SetObserver([&](const std::string& run) {
+    absl::MutexLock lock(&mutex);
+    seen = registry_->View(run)->processes[0].end;
+  });
+  End(Open(1), v1::END_KIND_CLEAN);
+  absl::MutexLock lock(&mutex);
+  const auto ended = [&] { return seen.has_value(); };
+  ASSERT_TRUE(
+      mutex.AwaitWithTimeout(absl::Condition(&ended), absl::Minutes(1)));
+  EXPECT_EQ(*seen, ProcessEnd::kClean);
+}
+
+}  // namespace
+}  // namespace traincheck

@@ -1,0 +1,48 @@
+// One run and its processes in memory, and what follows from them.
+//
+// Threads: plain value; the registry synchronises.
+#ifndef TRAINCHECK_SERVER_RUNS_RUN_STATE_H_
+#define TRAINCHECK_SERVER_RUNS_RUN_STATE_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "server/runs/process_state.h"
+
+namespace traincheck {
+
+struct ProcessEntry {
+  stored::Process books;
+  // Whose stream may write; 0: no stream is open.
+  uint64_t stream = 0;
+  // What the synced store holds; `books` runs ahead of it.
+  uint64_t durable_next_batch = 0;
+  std::optional<ProcessEnd> durable_end;
+};
+
+struct RunState {
+  stored::Run run;
+  std::map<uint32_t, ProcessEntry> processes;  // by number
+
+  ProcessEntry* Find(const v1::ProcessIdentity& identity);
+  // The other main process with a live stream that holds the place of `books`;
+  // null if there is none. A process without a group is rank 0 of 1 and
+  // contests nothing.
+  const ProcessEntry* OtherHolder(const stored::Process& books) const;
+};
+
+// Has the run ended? The time of the last end if all processes have ended and
+// either every rank of the last attempt was there or `grace` has passed, in
+// which further processes could still announce themselves.
+std::optional<absl::Time> EndTime(const RunState& run, absl::Time now,
+                                  absl::Duration grace);
+
+v1::Run ToApi(const RunState& run, absl::Time now, absl::Duration lost_after);
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_SERVER_RUNS_RUN_STATE_H_

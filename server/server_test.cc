@@ -1,0 +1,433 @@
+// The real daemon as a process, with real gRPC clients.
+#include <gmock/gmock.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "base/credentials.h"
+#include "proto/traincheck/v1/control.grpc.pb.h"
+#include "proto/traincheck/v1/ingest.grpc.pb.h"
+#include "server/ingest/limits.h"
+#include "server/ingest/test_batches.h"
+
+namespace traincheck {
+namespace {
+
+using testing::HasSubstr;
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kPoll = std::chrono::milliseconds(10);
+constexpr auto kPatience = std::chrono::seconds(60);
+
+// traincheckd on a data directory of its own.
+class DaemonProcess {
+ public:
+  explicit DaemonProcess(std::string folder) : folder_(std::move(folder)) {}
+  ~DaemonProcess() {
+    if (pid_ != 0) Kill();
+  }
+
+  pid_t Spawn(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "server/traincheckd");
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    pid_ = fork();
+    if (pid_ == 0) {
+      execv(argv[0], argv.data());
+      _exit(127);
+    }
+    return pid_;
+  }
+
+  void Start(const std::vector<std::string>& more = {}) {
+    const std::string port_file = folder_ + "/address";
+    std::filesystem::remove(port_file);
+    std::vector<std::string> arguments = {"--data-dir",  folder_ + "/data",
+                                          "--listen",    "127.0.0.1:0",
+                                          "--port-file", port_file};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    Spawn(arguments);
+    const auto deadline = Clock::now() + kPatience;
+    while (!std::filesystem::exists(port_file) && Clock::now() < deadline) {
+      std::this_thread::sleep_for(kPoll);
+    }
+    std::ifstream(port_file) >> address_;
+    ASSERT_FALSE(address_.empty());
+  }
+
+  void LimitFileSize(rlim_t bytes) {
+    const rlimit limit = {.rlim_cur = bytes, .rlim_max = RLIM_INFINITY};
+    ASSERT_EQ(prlimit(pid_, RLIMIT_FSIZE, &limit, nullptr), 0);
+  }
+  void Signal(int number) { kill(pid_, number); }
+  // The exit code, or minus the signal.
+  int Wait() {
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    pid_ = 0;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+  void Kill() {
+    Signal(SIGKILL);
+    Wait();
+  }
+
+  std::shared_ptr<grpc::Channel> Channel() const {
+    return *MakeChannel(address_, grpc::ChannelArguments());
+  }
+
+ private:
+  const std::string folder_;
+  pid_t pid_ = 0;
+  std::string address_;
+};
+
+// A relay's side of one stream.
+class Relay {
+ public:
+  explicit Relay(const std::shared_ptr<grpc::Channel>& channel)
+      : stub_(v1::Ingest::NewStub(channel)), stream_(stub_->Stream(&context_)) {
+    context_.set_wait_for_ready(true);
+  }
+  ~Relay() { context_.TryCancel(); }
+
+  v1::Welcome Greet(const v1::Hello& hello) {
+    Send(Request(hello));
+    return Receive().welcome();
+  }
+  void Send(const v1::IngestRequest& request) { stream_->Write(request); }
+  v1::IngestReply Receive() {
+    v1::IngestReply reply;
+    stream_->Read(&reply);
+    return reply;
+  }
+  void AwaitAcknowledged(uint64_t next_batch) {
+    v1::IngestReply reply;
+    while (stream_->Read(&reply)) {
+      if (reply.acknowledged().next_batch() >= next_batch) return;
+    }
+    FAIL() << "the stream ended before batch " << next_batch;
+  }
+  // Reads until the end.
+  grpc::Status End() {
+    v1::IngestReply reply;
+    while (stream_->Read(&reply)) {
+    }
+    return stream_->Finish();
+  }
+  grpc::Status Leave(v1::EndKind end,
+                     const std::vector<v1::RingReport>& rings) {
+    Send(GoodbyeRequest(end, rings));
+    stream_->WritesDone();
+    return End();
+  }
+
+ private:
+  grpc::ClientContext context_;
+  std::unique_ptr<v1::Ingest::Stub> stub_;
+  std::unique_ptr<grpc::ClientReaderWriter<v1::IngestRequest, v1::IngestReply>>
+      stream_;
+};
+
+class ServerTest : public testing::Test {
+ protected:
+  ServerTest()
+      : folder_(testing::TempDir() + "/server-" +
+                testing::UnitTest::GetInstance()->current_test_info()->name()),
+        daemon_(folder_) {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+  }
+
+  std::unique_ptr<v1::Control::Stub> Control() const {
+    return v1::Control::NewStub(daemon_.Channel());
+  }
+  v1::Run GetRun(const std::string& id) const {
+    v1::Run run;
+    v1::GetRunRequest request;
+    request.set_run(id);
+    grpc::ClientContext context;
+    const grpc::Status status = Control()->GetRun(&context, request, &run);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return run;
+  }
+  // Streams batches [0, count) and leaves.
+  void StreamWholeRun(const std::string& run, uint32_t pid, uint64_t count,
+                      const std::string& check_set = "") {
+    Relay relay(daemon_.Channel());
+    v1::Hello hello = MakeHello(run, pid);
+    hello.set_check_set(check_set);
+    EXPECT_EQ(relay.Greet(hello).next_batch(), 0u);
+    for (uint64_t i = 0; i < count; ++i) relay.Send(Request(StepBatch(i)));
+    const grpc::Status status =
+        relay.Leave(v1::END_KIND_CLEAN, {MakeReport(1, count, 0)});
+    EXPECT_TRUE(status.ok()) << status.error_message();
+  }
+
+  const std::string folder_;
+  DaemonProcess daemon_;
+};
+
+TEST_F(ServerTest, StoresAStreamAndShowsItsRun) {
+  daemon_.Start();
+  StreamWholeRun("run", 1, 20);
+  const v1::Run run = GetRun("run");
+  EXPECT_EQ(run.records(), 20u);
+  EXPECT_EQ(run.lost(), 0u);
+  EXPECT_EQ(run.last_step(), 19u);
+  EXPECT_EQ(run.processes(0).state(), v1::PROCESS_STATE_ENDED);
+  EXPECT_FALSE(run.has_check());
+}
+
+TEST_F(ServerTest, KilledAndStartedAgainItGoesOnWhereItWas) {
+  daemon_.Start();
+  std::string store_id;
+  uint64_t sent = 0;
+  for (int round = 0; round < 3; ++round) {
+    Relay relay(daemon_.Channel());
+    v1::Hello hello = MakeHello("run", 1);
+    hello.set_resumes(round > 0);
+    const v1::Welcome welcome = relay.Greet(hello);
+    if (round == 0) store_id = welcome.store_id();
+    EXPECT_EQ(welcome.store_id(), store_id);
+    // All that was acknowledged is there; what was not may be.
+    const uint64_t acknowledged = 10 * round;
+    EXPECT_GE(welcome.next_batch(), acknowledged);
+    EXPECT_LE(welcome.next_batch(), sent);
+    for (uint64_t i = welcome.next_batch(); i < acknowledged + 10; ++i) {
+      relay.Send(Request(StepBatch(i)));
+    }
+    relay.AwaitAcknowledged(acknowledged + 10);
+    sent = acknowledged + 15;
+    for (uint64_t i = acknowledged + 10; i < sent; ++i) {
+      relay.Send(Request(StepBatch(i)));
+    }
+    daemon_.Kill();
+    daemon_.Start();
+  }
+  Relay relay(daemon_.Channel());
+  v1::Hello hello = MakeHello("run", 1);
+  hello.set_resumes(true);
+  for (uint64_t i = relay.Greet(hello).next_batch(); i < 40; ++i) {
+    relay.Send(Request(StepBatch(i)));
+  }
+  EXPECT_TRUE(relay.Leave(v1::END_KIND_CLEAN, {MakeReport(1, 40, 0)}).ok());
+  const v1::Run run = GetRun("run");
+  EXPECT_EQ(run.processes_size(), 1);
+  EXPECT_EQ(run.records(), 40u);
+  EXPECT_EQ(run.lost(), 0u);
+  EXPECT_EQ(run.processes(0).rings(0).stored_position(), 40 * 24u);
+}
+
+TEST_F(ServerTest, GarbageEndsItsOwnStreamOnly) {
+  daemon_.Start();
+  Relay bystander(daemon_.Channel());
+  bystander.Greet(MakeHello("run", 1));
+
+  grpc::GenericStub stub(daemon_.Channel());
+  grpc::ClientContext context;
+  grpc::CompletionQueue queue;
+  const auto await = [&queue] {
+    void* tag = nullptr;
+    bool ok = false;
+    queue.Next(&tag, &ok);
+    return ok;
+  };
+  auto garbage =
+      stub.PrepareCall(&context, "/traincheck.v1.Ingest/Stream", &queue);
+  garbage->StartCall(nullptr);
+  await();
+  const grpc::Slice bytes("\xff\xff\xff\xff this is no protobuf message");
+  garbage->Write(grpc::ByteBuffer(&bytes, 1), nullptr);
+  await();
+  grpc::Status status;
+  garbage->Finish(&status, nullptr);
+  await();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+
+  bystander.Send(Request(StepBatch(0)));
+  bystander.AwaitAcknowledged(1);
+}
+
+TEST_F(ServerTest, WhatIsNotAllowedIsNamed) {
+  daemon_.Start();
+  {
+    Relay relay(daemon_.Channel());
+    v1::Hello hello = MakeHello("run", 1);
+    hello.set_format_version_min(70);
+    hello.set_format_version_max(71);
+    relay.Send(Request(hello));
+    const grpc::Status status = relay.End();
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+    EXPECT_THAT(status.error_message(), HasSubstr("70 to 71"));
+  }
+  {
+    Relay relay(daemon_.Channel());
+    relay.Send(Request(StepBatch(0)));
+    EXPECT_THAT(relay.End().error_message(),
+                HasSubstr("first message must be Hello"));
+  }
+  {
+    Relay relay(daemon_.Channel());
+    relay.Greet(MakeHello("run", 2));
+    v1::Batch batch = StepBatch(0);
+    batch.set_payload(std::string(3 * kMaxPayloadBytes, 'x'));
+    relay.Send(Request(batch));
+    const grpc::Status status = relay.End();
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+    EXPECT_THAT(status.error_message(), HasSubstr("the limit is 2097152"));
+  }
+  {
+    Relay relay(daemon_.Channel());
+    relay.Greet(MakeHello("run", 3));
+    v1::Batch corrupt = StepBatch(0);
+    corrupt.set_payload("no zstd");
+    relay.Send(Request(corrupt));
+    relay.AwaitAcknowledged(1);
+  }
+  EXPECT_EQ(GetRun("run").quarantined_batches(), 1u);
+}
+
+TEST_F(ServerTest, AClientThatSaysNothingIsClosed) {
+  daemon_.Start({"--hello-timeout", "0.2"});
+  Relay greeted(daemon_.Channel());
+  greeted.Greet(MakeHello("run", 1));
+  Relay silent(daemon_.Channel());
+  const grpc::Status status = silent.End();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_THAT(status.error_message(), HasSubstr("no Hello within"));
+  greeted.Send(Request(StepBatch(0)));
+  greeted.AwaitAcknowledged(1);
+}
+
+TEST_F(ServerTest, ABrokenStreamDisconnectsItsProcess) {
+  daemon_.Start({"--lost-after", "0.3"});
+  { Relay(daemon_.Channel()).Greet(MakeHello("run", 1)); }
+  const auto deadline = Clock::now() + kPatience;
+  v1::Run run = GetRun("run");
+  while (run.status() == v1::RUN_STATUS_RUNNING && Clock::now() < deadline) {
+    std::this_thread::sleep_for(kPoll);
+    run = GetRun("run");
+  }
+  EXPECT_EQ(run.status(), v1::RUN_STATUS_LOST);
+  EXPECT_EQ(run.processes(0).state(), v1::PROCESS_STATE_LOST);
+  EXPECT_FALSE(run.processes(0).has_lost());
+}
+
+// A file size limit stands for a full disk.
+TEST_F(ServerTest, AFullDiskStopsAcknowledgingAndLosesNothing) {
+  daemon_.Start();
+  Relay relay(daemon_.Channel());
+  relay.Greet(MakeHello("run", 1));
+  relay.Send(Request(StepBatch(0)));
+  relay.AwaitAcknowledged(1);
+  daemon_.LimitFileSize(4096);
+  for (uint64_t i = 1; i < 100; ++i) relay.Send(Request(StepBatch(i)));
+  std::this_thread::sleep_for(std::chrono::seconds(2));
+  EXPECT_EQ(GetRun("run").status(), v1::RUN_STATUS_RUNNING);  // it lives
+  daemon_.LimitFileSize(RLIM_INFINITY);
+  relay.AwaitAcknowledged(100);
+  daemon_.Kill();
+  daemon_.Start();
+  EXPECT_EQ(GetRun("run").records(), 100u);
+}
+
+TEST_F(ServerTest, ManyStreamsAtOnce) {
+  daemon_.Start();
+  std::vector<std::thread> threads;
+  for (uint32_t pid = 1; pid <= 40; ++pid) {
+    threads.emplace_back([this, pid] { StreamWholeRun("run", pid, 25); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(GetRun("run").records(), 1000u);
+  EXPECT_EQ(GetRun("run").lost(), 0u);
+}
+
+TEST_F(ServerTest, SigtermEndsItWithinFiveSeconds) {
+  daemon_.Start();
+  Relay relay(daemon_.Channel());
+  relay.Greet(MakeHello("run", 1));
+  relay.Send(Request(StepBatch(0)));
+  relay.AwaitAcknowledged(1);
+  grpc::ClientContext context;
+  const auto control = Control();
+  const auto watch =
+      control->WatchViolations(&context, v1::WatchViolationsRequest());
+  watch->WaitForInitialMetadata();
+
+  const auto start = Clock::now();
+  daemon_.Signal(SIGTERM);
+  EXPECT_EQ(daemon_.Wait(), 0);
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(5));
+  EXPECT_EQ(relay.End().error_code(), grpc::StatusCode::UNAVAILABLE);
+  v1::Violation violation;
+  EXPECT_FALSE(watch->Read(&violation));
+  daemon_.Start();
+  EXPECT_EQ(GetRun("run").records(), 1u);
+}
+
+TEST_F(ServerTest, WatchEndsWithItsRun) {
+  daemon_.Start();
+  grpc::ClientContext context;
+  v1::WatchViolationsRequest request;
+  request.set_run("run");  // has yet to begin
+  const auto control = Control();
+  const auto watch = control->WatchViolations(&context, request);
+  StreamWholeRun("run", 1, 1);
+  v1::Violation violation;
+  EXPECT_FALSE(watch->Read(&violation));
+  EXPECT_TRUE(watch->Finish().ok());
+}
+
+TEST_F(ServerTest, ACheckAgainstNoSuchSetSaysSo) {
+  daemon_.Start();
+  StreamWholeRun("run", 1, 1, "nothing");
+  const auto deadline = Clock::now() + kPatience;
+  v1::Run run = GetRun("run");
+  while (!run.check().finished() && Clock::now() < deadline) {
+    std::this_thread::sleep_for(kPoll);
+    run = GetRun("run");
+  }
+  EXPECT_THAT(run.check().error(), HasSubstr("no set \"nothing\""));
+}
+
+TEST_F(ServerTest, InferenceNamesWhatItCannotUse) {
+  daemon_.Start();
+  Relay relay(daemon_.Channel());
+  relay.Greet(MakeHello("running", 1));
+  const auto infer = [this](const std::string& run, const std::string& set) {
+    grpc::ClientContext context;
+    v1::InferRequest request;
+    request.add_runs(run);
+    request.set_set(set);
+    const auto control = Control();
+    return control->Infer(&context, request)->Finish();
+  };
+  EXPECT_EQ(infer("missing", "set").error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(infer("running", "a b").error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
+  const grpc::Status status = infer("running", "set");
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_THAT(status.error_message(), HasSubstr("run running has not ended"));
+}
+
+TEST_F(ServerTest, UsageErrorsExitWithTwoAndTouchNothing) {
+  daemon_.Spawn({"--data-dir", folder_ + "/data", "--listen", "0.0.0.0:0"});
+  EXPECT_EQ(daemon_.Wait(), 2);
+  daemon_.Spawn({"--listen", "127.0.0.1:0"});
+  EXPECT_EQ(daemon_.Wait(), 2);
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/data"));
+}
+
+}  // namespace
+}  // namespace traincheck

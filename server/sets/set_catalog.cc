@@ -1,0 +1,171 @@
+#include "server/sets/set_catalog.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "server/store/keys.h"
+
+namespace traincheck {
+namespace {
+
+constexpr size_t kMaxNameBytes = 64;
+constexpr absl::Duration kPatience = absl::Seconds(10);
+
+bool IsNameCharacter(char c) {
+  return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-';
+}
+
+absl::StatusOr<v1::SetDetail> Parse(std::string_view value) {
+  v1::SetDetail detail;
+  if (!detail.ParseFromArray(value.data(), value.size())) {
+    return absl::DataLossError("a stored set does not parse");
+  }
+  return detail;
+}
+
+}  // namespace
+
+absl::Status CheckSetName(const std::string& name) {
+  if (!name.empty() && name.size() <= kMaxNameBytes &&
+      std::all_of(name.begin(), name.end(), IsNameCharacter)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", name, "\" is no name for a set: use 1 to ",
+                   kMaxNameBytes, " letters, digits and . _ -"));
+}
+
+v1::Invariant ToApi(const Invariant& invariant) {
+  v1::Invariant api;
+  api.set_id(invariant.id);
+  api.set_relation(invariant.relation);
+  api.set_text(invariant.text);
+  api.set_scope(invariant.scope == Scope::kGeneral ? "general" : "experiment");
+  api.set_support(invariant.support);
+  api.set_json(ToJson(invariant).dump());
+  return api;
+}
+
+absl::StatusOr<v1::SetSummary> SetCatalog::Save(InvariantSet set) {
+  absl::MutexLock lock(&saving_);
+  absl::StatusOr<v1::SetDetail> newest = Read(set.name, 0);
+  if (!newest.ok() && !absl::IsNotFound(newest.status())) {
+    return newest.status();
+  }
+  set.version = newest.ok() ? newest->summary().version() + 1 : 1;
+  v1::SetDetail stored;
+  v1::SetSummary& summary = *stored.mutable_summary();
+  summary.set_name(set.name);
+  summary.set_version(set.version);
+  summary.set_invariants(set.invariants.size());
+  summary.set_created_unix_ns(set.created_unix_ns);
+  for (const std::string& run : set.runs) summary.add_runs(run);
+  stored.set_json(ToJson(set).dump());
+  WriteSet writes;
+  writes.Put(Table::kSets, SetKey(set.name, set.version),
+             stored.SerializeAsString());
+  absl::Status written = store_.WriteAndWait(std::move(writes), kPatience);
+  if (!written.ok()) return written;
+  return summary;
+}
+
+absl::StatusOr<v1::SetDetail> SetCatalog::Read(const std::string& name,
+                                               uint32_t version) const {
+  std::optional<std::string> found;
+  const std::string from = SetKey(name, version);
+  const std::string prefix = SetKey(name, 0).substr(0, name.size() + 1);
+  const absl::Status scanned =
+      store_.Scan(Table::kSets, from,
+                  version == 0 ? PrefixEnd(prefix) : SetKey(name, version + 1),
+                  [&](std::string_view, std::string_view value) {
+                    found = std::string(value);
+                    return true;
+                  });
+  if (!scanned.ok()) return scanned;
+  if (!found.has_value()) {
+    return absl::NotFoundError(absl::StrCat(
+        "there is no set \"", name, "\"",
+        version == 0 ? std::string() : absl::StrCat(" version ", version),
+        ": see the list of sets, or learn one from reference runs"));
+  }
+  return Parse(*found);
+}
+
+absl::StatusOr<std::vector<v1::SetDetail>> SetCatalog::ReadNewest() const {
+  std::vector<v1::SetDetail> newest;
+  absl::Status bad;
+  const absl::Status scanned =
+      store_.Scan(Table::kSets, "", "\xff",  // names are ASCII
+                  [&](std::string_view, std::string_view value) {
+                    absl::StatusOr<v1::SetDetail> set = Parse(value);
+                    if (!set.ok()) {
+                      bad = set.status();
+                      return false;
+                    }
+                    // Versions of one name follow each other.
+                    if (!newest.empty() && newest.back().summary().name() ==
+                                               set->summary().name()) {
+                      newest.pop_back();
+                    }
+                    newest.push_back(*std::move(set));
+                    return true;
+                  });
+  if (!scanned.ok()) return scanned;
+  if (!bad.ok()) return bad;
+  return newest;
+}
+
+absl::StatusOr<std::vector<v1::SetSummary>> SetCatalog::List() const {
+  absl::StatusOr<std::vector<v1::SetDetail>> newest = ReadNewest();
+  if (!newest.ok()) return newest.status();
+  std::vector<v1::SetSummary> summaries;
+  for (const v1::SetDetail& set : *newest) summaries.push_back(set.summary());
+  return summaries;
+}
+
+absl::StatusOr<v1::SetDetail> SetCatalog::Detail(const std::string& name,
+                                                 uint32_t version) const {
+  absl::StatusOr<v1::SetDetail> detail = Read(name, version);
+  if (!detail.ok()) return detail;
+  absl::StatusOr<InvariantSet> set = SetFromJsonUntrusted(detail->json());
+  if (!set.ok()) return set.status();
+  for (const Invariant& invariant : set->invariants) {
+    *detail->add_invariants() = ToApi(invariant);
+  }
+  return detail;
+}
+
+absl::StatusOr<InvariantSet> SetCatalog::Load(const std::string& name,
+                                              uint32_t version) const {
+  absl::StatusOr<v1::SetDetail> stored = Read(name, version);
+  if (!stored.ok()) return stored.status();
+  return SetFromJsonUntrusted(stored->json());
+}
+
+absl::StatusOr<v1::Invariant> SetCatalog::FindInvariant(
+    const std::string& id) const {
+  absl::StatusOr<std::vector<v1::SetDetail>> newest = ReadNewest();
+  if (!newest.ok()) return newest.status();
+  v1::Invariant found;
+  for (const v1::SetDetail& stored : *newest) {
+    absl::StatusOr<InvariantSet> set = SetFromJsonUntrusted(stored.json());
+    if (!set.ok()) return set.status();
+    for (const Invariant& invariant : set->invariants) {
+      if (invariant.id != id) continue;
+      std::vector<std::string> sets(found.sets().begin(), found.sets().end());
+      found = ToApi(invariant);
+      found.mutable_sets()->Assign(sets.begin(), sets.end());
+      found.add_sets(stored.summary().name());
+    }
+  }
+  if (found.id().empty()) {
+    return absl::NotFoundError(
+        absl::StrCat("no set has an invariant \"", id, "\""));
+  }
+  return found;
+}
+
+}  // namespace traincheck

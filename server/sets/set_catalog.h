@@ -1,0 +1,65 @@
+// Sets of invariants by name and version. Saving under a name that exists
+// makes its next version; older ones stay, because runs were checked against
+// them.
+//
+// Threads: safe on any thread.
+#ifndef TRAINCHECK_SERVER_SETS_SET_CATALOG_H_
+#define TRAINCHECK_SERVER_SETS_SET_CATALOG_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "invariants/invariant.h"
+#include "proto/traincheck/v1/control.pb.h"
+#include "server/store/store.h"
+
+namespace traincheck {
+
+// Letters, digits and . _ -, 1 to 64 of them; else InvalidArgument.
+[[nodiscard]] absl::Status CheckSetName(const std::string& name);
+
+v1::Invariant ToApi(const Invariant& invariant);
+
+class SetCatalog {
+ public:
+  // `store` must outlive the catalog.
+  explicit SetCatalog(Store* store) : store_(*store) {}
+  SetCatalog(const SetCatalog&) = delete;
+  SetCatalog& operator=(const SetCatalog&) = delete;
+
+  // Stores `set` as the next version of set.name; its version is ignored.
+  // REQUIRES: CheckSetName(set.name).
+  [[nodiscard]] absl::StatusOr<v1::SetSummary> Save(InvariantSet set);
+
+  // The newest version of each set, by name.
+  [[nodiscard]] absl::StatusOr<std::vector<v1::SetSummary>> List() const;
+
+  // With all invariants. `version` 0: the newest. NotFound with what to do.
+  [[nodiscard]] absl::StatusOr<v1::SetDetail> Detail(const std::string& name,
+                                                     uint32_t version) const;
+  [[nodiscard]] absl::StatusOr<InvariantSet> Load(const std::string& name,
+                                                  uint32_t version) const;
+
+  // The invariant and the sets whose newest version has it.
+  [[nodiscard]] absl::StatusOr<v1::Invariant> FindInvariant(
+      const std::string& id) const;
+
+ private:
+  // Summary and JSON, without invariants.
+  absl::StatusOr<v1::SetDetail> Read(const std::string& name,
+                                     uint32_t version) const;
+  absl::StatusOr<std::vector<v1::SetDetail>> ReadNewest() const;
+
+  Store& store_;
+  absl::Mutex saving_;  // one Save at a time, for the version numbers
+};
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_SERVER_SETS_SET_CATALOG_H_

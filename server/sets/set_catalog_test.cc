@@ -1,0 +1,71 @@
+#include "server/sets/set_catalog.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "server/store/rocksdb_store.h"
+
+namespace traincheck {
+namespace {
+
+using testing::ElementsAre;
+
+class SetCatalogTest : public testing::Test {
+ protected:
+  SetCatalogTest()
+      : dir_(testing::TempDir() + "/sets-" +
+             testing::UnitTest::GetInstance()->current_test_info()->name()) {
+    std::filesystem::remove_all(dir_);
+    store_ = *OpenRocksdbStore(dir_);
+    catalog_ = std::make_unique<SetCatalog>(store_.get());
+  }
+
+  uint32_t Save(const std::string& name, const std::string& run) {
+    InvariantSet set;
+    set.name = name;
+    set.runs = {run};
+    const auto saved = catalog_->Save(set);
+    EXPECT_TRUE(saved.ok()) << saved.status();
+    return saved.ok() ? saved->version() : 0;
+  }
+
+  const std::string dir_;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<SetCatalog> catalog_;
+};
+
+TEST_F(SetCatalogTest, SavingAgainMakesTheNextVersionAndKeepsTheOld) {
+  EXPECT_EQ(Save("rules", "run-1"), 1u);
+  EXPECT_EQ(Save("rules", "run-2"), 2u);
+  EXPECT_EQ(Save("rules-b", "run-3"), 1u);
+  EXPECT_THAT(catalog_->Load("rules", 0)->runs, ElementsAre("run-2"));
+  EXPECT_THAT(catalog_->Load("rules", 1)->runs, ElementsAre("run-1"));
+  EXPECT_EQ(catalog_->Load("rules", 2)->version, 2u);
+  const auto list = *catalog_->List();
+  ASSERT_EQ(list.size(), 2u);
+  EXPECT_EQ(list[0].name(), "rules");
+  EXPECT_EQ(list[0].version(), 2u);
+  EXPECT_EQ(list[1].name(), "rules-b");
+}
+
+TEST_F(SetCatalogTest, WhatIsMissingIsNotFound) {
+  Save("rules", "run");
+  EXPECT_TRUE(absl::IsNotFound(catalog_->Load("rule", 0).status()));
+  EXPECT_TRUE(absl::IsNotFound(catalog_->Detail("rules", 2).status()));
+  EXPECT_TRUE(absl::IsNotFound(catalog_->FindInvariant("id").status()));
+}
+
+TEST(SetName, IsShortAndPlain) {
+  EXPECT_TRUE(CheckSetName("A.b_c-9").ok());
+  EXPECT_TRUE(CheckSetName(std::string(64, 'x')).ok());
+  for (const std::string& bad :
+       {std::string(), std::string(65, 'x'), std::string("a b"),
+        std::string("a/b"), std::string("a\0b", 3)}) {
+    EXPECT_FALSE(CheckSetName(bad).ok()) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace traincheck

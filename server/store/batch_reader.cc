@@ -1,0 +1,52 @@
+#include "server/store/batch_reader.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/traincheck/v1/ingest.pb.h"
+#include "server/store/payload.h"
+
+namespace traincheck {
+namespace {
+
+absl::StatusOr<StoredBatch> Decode(std::string_view value) {
+  v1::Batch stored;
+  if (!stored.ParseFromArray(value.data(), static_cast<int>(value.size()))) {
+    return absl::InvalidArgumentError("it is no Batch");
+  }
+  absl::StatusOr<std::string> plain =
+      DecompressUntrusted(stored.payload(), stored.plain_bytes());
+  if (!plain.ok()) return plain.status();
+  StoredBatch batch;
+  batch.number = stored.number();
+  for (const v1::Slice& slice : stored.slices()) {
+    batch.slices.push_back(
+        {slice.ring(), slice.from(), slice.to(), slice.records()});
+  }
+  batch.plain = *std::move(plain);
+  return batch;
+}
+
+}  // namespace
+
+absl::Status ReadBatches(
+    const Store& store, const BatchId& from, uint64_t to,
+    const std::function<bool(const StoredBatch&)>& visitor) {
+  absl::Status bad;
+  const absl::Status scanned = store.Scan(
+      Table::kBatches, BatchKey(from), BatchKey({from.run, from.process, to}),
+      [&](std::string_view key, std::string_view value) {
+        absl::StatusOr<StoredBatch> batch = Decode(value);
+        if (batch.ok()) return visitor(*batch);
+        BatchId id;
+        ParseBatchKey(key, &id);
+        bad = absl::DataLossError(absl::StrCat("stored batch ", id.batch,
+                                               " of process ", id.process, ": ",
+                                               batch.status().message()));
+        return false;
+      });
+  return scanned.ok() ? bad : scanned;
+}
+
+}  // namespace traincheck

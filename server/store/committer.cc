@@ -1,0 +1,89 @@
+#include "server/store/committer.h"
+
+#include <string>
+#include <utility>
+
+#include "base/logging.h"
+
+namespace traincheck {
+
+Committer::Committer(Commit commit, const Options& options)
+    : commit_(std::move(commit)),
+      options_(options),
+      thread_([this] { Loop(); }) {}
+
+Committer::~Committer() { Close(absl::ZeroDuration()); }
+
+void Committer::Add(WriteSet writes, Store::Done done) {
+  absl::MutexLock lock(&mutex_);
+  queue_.push_back({std::move(writes), std::move(done)});
+}
+
+absl::Status Committer::LastError() const {
+  absl::MutexLock lock(&mutex_);
+  return last_error_;
+}
+
+void Committer::Close(absl::Duration patience) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!closing_) give_up_ = absl::Now() + patience;
+    closing_ = true;
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void Committer::Loop() {
+  std::vector<Pending> group;
+  while (NextGroup(&group)) {
+    if (!CommitWithRetries(group)) return;
+    for (const Pending& pending : group) {
+      if (pending.done) pending.done();
+    }
+  }
+}
+
+bool Committer::NextGroup(std::vector<Pending>* group) {
+  group->clear();
+  absl::MutexLock lock(&mutex_);
+  const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return closing_ || !queue_.empty();
+  };
+  mutex_.Await(absl::Condition(&ready));
+  if (closing_ && absl::Now() > give_up_) return false;
+  size_t bytes = 0;
+  while (!queue_.empty() &&
+         (group->empty() ||
+          bytes + queue_.front().writes.bytes() <= options_.max_group_bytes)) {
+    bytes += queue_.front().writes.bytes();
+    group->push_back(std::move(queue_.front()));
+    queue_.pop_front();
+  }
+  return !group->empty();
+}
+
+bool Committer::CommitWithRetries(const std::vector<Pending>& group) {
+  std::vector<const WriteSet*> sets;
+  for (const Pending& pending : group) sets.push_back(&pending.writes);
+  while (true) {
+    absl::Status status = commit_(sets);
+    absl::MutexLock lock(&mutex_);
+    if (status.ok()) {
+      if (!last_error_.ok()) spdlog::info("store writes again");
+      last_error_ = absl::OkStatus();
+      return true;
+    }
+    spdlog::error(
+        "store write failed, nothing is acknowledged until it "
+        "succeeds error=\"{}\"",
+        std::string(status.message()));
+    last_error_ = std::move(status);
+    if (closing_) return false;
+    const auto closing = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return closing_;
+    };
+    mutex_.AwaitWithTimeout(absl::Condition(&closing), options_.retry_delay);
+  }
+}
+
+}  // namespace traincheck

@@ -1,0 +1,87 @@
+#include "server/store/keys.h"
+
+namespace traincheck {
+namespace {
+
+constexpr size_t kBatchKeyBytes = 8 + 4 + 8;
+
+template <typename Number>
+void Append(Number number, std::string* to) {
+  for (int shift = 8 * (sizeof(Number) - 1); shift >= 0; shift -= 8) {
+    to->push_back(static_cast<char>(number >> shift));
+  }
+}
+
+template <typename Number>
+Number Take(std::string_view* from) {
+  Number number = 0;
+  for (size_t i = 0; i < sizeof(Number); ++i) {
+    number = number << 8 | static_cast<uint8_t>((*from)[i]);
+  }
+  from->remove_prefix(sizeof(Number));
+  return number;
+}
+
+}  // namespace
+
+std::string BatchKey(const BatchId& id) {
+  std::string key;
+  Append(id.run, &key);
+  Append(id.process, &key);
+  Append(id.batch, &key);
+  return key;
+}
+
+bool ParseBatchKey(std::string_view key, BatchId* id) {
+  if (key.size() != kBatchKeyBytes) return false;
+  id->run = Take<uint64_t>(&key);
+  id->process = Take<uint32_t>(&key);
+  id->batch = Take<uint64_t>(&key);
+  return true;
+}
+
+std::string RunKey(uint64_t run) {
+  std::string key = "r";
+  Append(run, &key);
+  return key;
+}
+
+std::string ProcessKey(uint64_t run, uint32_t process) {
+  std::string key = "p";
+  Append(run, &key);
+  Append(process, &key);
+  return key;
+}
+
+std::string CheckKey(uint64_t run) {
+  std::string key = "c";
+  Append(run, &key);
+  return key;
+}
+
+std::string ViolationKey(uint64_t run, std::string_view violation) {
+  std::string key;
+  Append(run, &key);
+  key.append(violation);
+  return key;
+}
+
+std::string SetKey(std::string_view name, uint32_t version) {
+  std::string key(name);
+  key.push_back('\0');
+  Append(version, &key);
+  return key;
+}
+
+std::string PrefixEnd(std::string prefix) {
+  while (!prefix.empty()) {
+    if (static_cast<uint8_t>(prefix.back()) != 0xff) {
+      ++prefix.back();
+      return prefix;
+    }
+    prefix.pop_back();
+  }
+  return prefix;
+}
+
+}  // namespace traincheck

@@ -1,0 +1,36 @@
+// Keys of the store (key_format.md). Numbers are big-endian, so that byte
+// order is numeric order.
+//
+// Threads: pure functions.
+#ifndef TRAINCHECK_SERVER_STORE_KEYS_H_
+#define TRAINCHECK_SERVER_STORE_KEYS_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace traincheck {
+
+struct BatchId {
+  uint64_t run = 0;      // number of the run in this store
+  uint32_t process = 0;  // number of the process in its run
+  uint64_t batch = 0;
+};
+
+std::string BatchKey(const BatchId& id);
+// False if `key` is no batch key.
+bool ParseBatchKey(std::string_view key, BatchId* id);
+
+std::string RunKey(uint64_t run);
+std::string ProcessKey(uint64_t run, uint32_t process);
+std::string CheckKey(uint64_t run);
+std::string ViolationKey(uint64_t run, std::string_view violation);
+std::string SetKey(std::string_view name, uint32_t version);
+
+// The key behind every key that starts with `prefix`. REQUIRES: prefix has a
+// byte other than 0xff.
+std::string PrefixEnd(std::string prefix);
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_SERVER_STORE_KEYS_H_

@@ -1,0 +1,96 @@
+// traincheckd: receives what agents record, keeps it, checks it and learns
+// from it. Reads options, puts the parts together, waits for a signal.
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <system_error>
+
+#include "base/logging.h"
+#include "server/daemon.h"
+#include "server/options.h"
+#include "server/rpc_service.h"
+#include "server/version.h"
+
+namespace traincheck {
+namespace {
+
+constexpr int kExitFailed = 1;
+constexpr long kTickNs = 100'000'000;
+
+// Readers see the whole address or no file.
+bool WritePortFile(const std::string& path, const std::string& address) {
+  const std::string next = path + ".new";
+  std::ofstream(next) << address << "\n";
+  std::error_code error;
+  std::filesystem::rename(next, path, error);
+  if (error) {
+    spdlog::error("cannot write the port file path={} error=\"{}\"", path,
+                  error.message());
+  }
+  return !error;
+}
+
+int Run(const Options& options, const sigset_t& signals) {
+  absl::StatusOr<std::unique_ptr<Daemon>> daemon = Daemon::Open(options.daemon);
+  if (!daemon.ok()) {
+    spdlog::critical("{}", std::string(daemon.status().message()));
+    return kExitFailed;
+  }
+  Daemon& d = **daemon;
+  IngestService ingest(
+      &d.registry(), d.store_id(),
+      {.hello_timeout = absl::Seconds(options.hello_timeout_s)});
+  ControlService control({&d.queries(), &d.sets(), &d.board(), &d.jobs()});
+  absl::StatusOr<std::unique_ptr<RpcServer>> rpc =
+      RpcServer::Start(options.listen, &ingest, &control);
+  if (!rpc.ok()) {
+    spdlog::critical("{}", std::string(rpc.status().message()));
+    return kExitFailed;
+  }
+  spdlog::info("listening address={} data_dir={} store={} version={}",
+               (*rpc)->address(), options.daemon.data_dir, d.store_id(),
+               kServerVersion);
+  int code = 0;
+  if (!options.port_file.empty() &&
+      !WritePortFile(options.port_file, (*rpc)->address())) {
+    code = kExitFailed;
+  }
+  const timespec tick = {.tv_sec = 0, .tv_nsec = kTickNs};
+  while (code == 0 && sigtimedwait(&signals, nullptr, &tick) < 0) {
+    d.Tick();
+    ingest.Tick(absl::Now());
+  }
+  spdlog::info("stopping");
+  (*rpc)->Stop(absl::Seconds(1));
+  const bool all_ended = d.Stop();
+  spdlog::info("stopped");
+  // A job that is still at work would use what the destructors take away; all
+  // that matters is in the store, which is closed.
+  if (!all_ended) _exit(code);
+  return code;
+}
+
+}  // namespace
+}  // namespace traincheck
+
+int main(int argc, char** argv) {
+  traincheck::Options options;
+  if (const auto code = traincheck::ParseOptions(argc, argv, &options)) {
+    return *code;
+  }
+  traincheck::InitLogging("traincheckd", options.log_level);
+  umask(077);
+  // A file size limit is a full disk: an error that the store answers to.
+  signal(SIGXFSZ, SIG_IGN);
+  // Before any thread: the main thread alone takes these.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  sigprocmask(SIG_BLOCK, &signals, nullptr);
+  return traincheck::Run(options, signals);
+}

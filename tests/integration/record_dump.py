@@ -1,0 +1,222 @@
+"""Decodes what relay_for_testing.py wrote, by proto/RECORD_FORMAT.md.
+
+    record_dump.py PID.json     prints the records, one a line
+"""
+
+import json
+import pathlib
+import struct
+import sys
+
+_TYPES = {
+    # type: (name, layout behind the header, names)
+    2: ("clock_sync", "<QQQ", "monotonic realtime next_call"),
+    3: ("begin", "<IIII", "function site call parent_distance"),
+    4: ("end", "<II", "call function"),
+    5: ("raised", "<II", "call function"),
+    6: ("state", "<IBBH", "variable point content reserved"),
+    7: ("scalar", "<IBBHIId", "object point r group name r2 value"),
+    8: ("context_enter", "<II", "function site"),
+    9: ("context_exit", "<II", "function site"),
+    10: ("mark", "<IIQ", "object site value"),
+    11: ("place", "<iiiI", "rank world local_rank source"),
+    12: ("drops", "<Q", "dropped"),
+    32: ("string", "<II", "id aux"),
+    33: ("function", "<II", "id aux"),
+    34: ("site", "<II", "id aux"),
+    35: ("object", "<II", "id aux"),
+    36: ("variable", "<II", "id aux"),
+    37: ("hold", "<II", "id group"),
+    38: ("replica_group", "<II", "id aux"),
+    39: ("process", "<II", "id aux"),
+}
+_POINTS = (
+    "none construction wrap_end forward_begin backward_end pre_clip post_clip "
+    "pre_step post_step grad_clear step_end save load"
+).split()
+_MARKS = (
+    "none iterator_created batch_fetched iterator_exhausted iterator_abandoned "
+    "step_closed clean_exit"
+).split()
+_FIELDS = {
+    1: "self",
+    2: "parent_ring",
+    3: "parent_call",
+    4: "exception",
+    32: "text",
+    33: "name",
+    34: "category",
+    35: "roles",
+    36: "file",
+    37: "line",
+    38: "function_name",
+    39: "class",
+    40: "bases",
+    41: "kind",
+    42: "path",
+    43: "root",
+    44: "wrapped",
+    45: "variable_kind",
+    46: "owner",
+    47: "dtype",
+    48: "device",
+    49: "shape",
+    50: "trainable",
+    51: "alias_group",
+    52: "epoch",
+    53: "variables",
+    54: "evidence",
+    55: "ranks",
+    56: "wrapper",
+    57: "root_class",
+    68: "process_kind",
+    69: "worker_id",
+    72: "attempt",
+    80: "owner_pid",
+}
+_LISTS = (35, 40, 49, 53, 55)
+_STRINGS = (4, 33, 34, 35, 36, 38, 39, 40, 42, 46, 47, 48, 54, 57)
+
+
+def _varint(data, at):
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return value, at
+
+
+def _fields(data):
+    fields, at = {}, 0
+    while at < len(data):
+        tag, at = _varint(data, at)
+        if tag == 0:
+            break
+        number, kind = tag >> 2, tag & 3
+        if kind == 2:
+            value = struct.unpack_from("<d", data, at)[0]
+            at += 8
+        else:
+            value, at = _varint(data, at)
+            if kind == 3:
+                value, at = data[at : at + value].decode(), at + value
+        if number in _LISTS:
+            fields.setdefault(number, []).append(value)
+        else:
+            fields[number] = value
+    return fields
+
+
+def _records(content):
+    """(type, flags, fixed part as dictionary, rest) of each record."""
+    at = 0
+    while at < len(content):
+        size, kind, flags, _ = struct.unpack_from("<HBBI", content, at)
+        if size < 8 or size % 8 or at + size > len(content):
+            raise ValueError(f"record at byte {at}: size {size}")
+        body = content[at + 8 : at + size]
+        at += size
+        if kind in _TYPES:
+            _, layout, names = _TYPES[kind]
+            fixed = dict(zip(names.split(), struct.unpack_from(layout, body)))
+            yield kind, flags, fixed, body[struct.calcsize(layout) :]
+
+
+class Dump:
+    """All records of one process, names resolved, in the order of each ring."""
+
+    def __init__(self, path):
+        self.rings = json.loads(pathlib.Path(path).read_text())
+        self.pid = int(pathlib.Path(path).stem)
+        self._strings, self._names = {0: ""}, {}
+        self.definitions = []
+        self.records = []
+        self.rings.sort(key=lambda ring: ring["ring"])
+        for ring in self.rings:
+            content = bytes.fromhex(ring.pop("content"))
+            ring["records"] = 0
+            for kind, flags, fixed, rest in _records(content):
+                ring["records"] += 1
+                if kind >= 32:
+                    self._define(kind, fixed, _fields(rest))
+                else:
+                    self.records.append(
+                        self._event(ring["ring"], kind, flags, fixed, rest)
+                    )
+
+    def of(self, *types):
+        return [record for record in self.records if record["type"] in types]
+
+    def defined(self, *types):
+        return [record for record in self.definitions if record["type"] in types]
+
+    def _resolve(self, fields):
+        resolved = {}
+        for number, value in fields.items():
+            if number in _STRINGS:
+                if isinstance(value, list):
+                    value = [self._strings.get(item, "?") for item in value]
+                else:
+                    value = self._strings.get(value, "?")
+            resolved[_FIELDS.get(number, str(number))] = value
+        return resolved
+
+    def _define(self, kind, fixed, fields):
+        name = _TYPES[kind][0]
+        if name == "string":
+            self._strings[fixed["id"]] = fields[32]
+            return
+        entry = {"type": name, **fixed, **self._resolve(fields)}
+        if name == "function":
+            label = entry["name"]
+        elif name == "site":
+            label = f"{entry.get('file')}:{entry.get('line')}"
+        elif name == "object":
+            label = f"{entry['class']}#{fixed['id']}"
+        elif name == "variable":
+            label = f"{entry.get('root_class')}.{entry['name']}"
+        else:
+            label = None
+        entry["label"] = label
+        self._names[name, fixed["id"]] = label
+        if "variables" in entry:
+            entry["variables"] = [
+                self._names.get(("variable", number)) for number in entry["variables"]
+            ]
+        self.definitions.append(entry)
+
+    def _event(self, ring, kind, flags, fixed, rest):
+        name = _TYPES[kind][0]
+        event = {"type": name, "ring": ring, "flags": flags, **fixed}
+        for key in ("function", "site", "object", "variable"):
+            if key in fixed:
+                event[key] = self._names.get((key, fixed[key]))
+        if "point" in fixed:
+            event["point"] = _POINTS[fixed["point"]]
+        if name == "state":
+            words = struct.unpack(f"<{len(rest) // 8}Q", rest)
+            event["digests"] = [f"{word:016x}" for word in words]
+        elif name == "mark":
+            event["kind"] = _MARKS[flags]
+        elif name == "scalar":
+            event["name"] = self._strings.get(fixed["name"])
+        elif rest:
+            fields = self._resolve(_fields(rest))
+            if "self" in fields:
+                fields["self"] = self._names.get(("object", fields["self"]))
+            event.update(fields)
+        return event
+
+
+def main():
+    dump = Dump(sys.argv[1])
+    for record in dump.definitions + dump.records:
+        print(json.dumps(record))
+    print(json.dumps(dump.rings))
+
+
+if __name__ == "__main__":
+    main()

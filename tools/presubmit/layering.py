@@ -1,0 +1,115 @@
+"""Who may include whom: the layers of the folders and where libraries end."""
+
+import re
+
+import system_headers
+from source_tree import Problem, SourceTree
+
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"]+)"|<([^>]+)>)')
+
+# A folder, the longest that fits a file, and what it may include of ours.
+RECORD_FORMAT = ("proto/record_", "proto/step_rule.h")
+_CORE_PARTS = ("include", "preload", "ring", "capture", "torch", "python")
+AGENT_CORE = tuple(f"agent/{part}/" for part in _CORE_PARTS)
+_CHECKING_BASE = ("base/", "invariants/") + RECORD_FORMAT
+LAYERS = {
+    "base/": ("base/",),
+    "proto/": ("proto/",),
+    "invariants/": _CHECKING_BASE,
+    "checker/": ("checker/",) + _CHECKING_BASE,
+    "inference/": ("inference/",) + _CHECKING_BASE,
+    "server/": (
+        "server/",
+        "checker/",
+        "inference/",
+        "invariants/",
+        "proto/",
+        "base/",
+    ),
+    "ctl/": ("ctl/", "base/", "proto/", "invariants/"),
+    "agent/relay/": ("agent/relay/", "agent/ring/", "base/", "proto/"),
+    **{folder: AGENT_CORE + RECORD_FORMAT for folder in AGENT_CORE},
+}
+_OUR_FOLDERS = ("agent/", "tests/", "tools/", "deploy/") + tuple(LAYERS)
+
+# A library, how its headers begin (or what matches them), and the files that
+# may include it.
+_GRPC = re.compile(r"^grpc(pp|\+\+)?/|\.grpc\.pb\.h$")
+_PROTOBUF = re.compile(r"^google/protobuf/|\.pb\.h$")
+_ROCKSDB = re.compile(r"^rocksdb/")
+_BOOST = re.compile(r"^boost/")
+_PYTHON = re.compile(r"^(Python|structmember|frameobject)\.h$")
+_LIBRARIES = (
+    (
+        "gRPC",
+        _GRPC,
+        re.compile(
+            r"_service\.(h|cc)$|^base/credentials|^server/traincheckd_main\.cc$"
+            r"|^agent/relay/|^ctl/|^tests/|^(server|base)/.*_(test|for_testing)\."
+        ),
+    ),
+    (
+        "protobuf",
+        _PROTOBUF,
+        re.compile(r"^(proto|server|ctl|agent/relay|tests)/|_service\.(h|cc)$"),
+    ),
+    ("RocksDB", _ROCKSDB, re.compile(r"^server/store/")),
+    ("Boost", _BOOST, re.compile(r"^server/http/|^base/executor|^agent/relay/")),
+    ("Python's C API", _PYTHON, re.compile(r"^agent/(capture|torch|python)/|^tests/")),
+)
+_TEST_FILE = re.compile(r"_(test|for_testing|benchmark|fuzzer)(_main)?\.(h|cc|c)$")
+_TEST_LIBRARIES = ("gtest/", "gmock/", "benchmark/")
+
+
+def _includes(text: str):
+    """Yields (line, path) of every include."""
+    for number, line in enumerate(text.splitlines(), 1):
+        match = _INCLUDE.match(line)
+        if match:
+            yield number, match.group(1) or match.group(2)
+
+
+def _layer_of(name: str):
+    folders = [folder for folder in LAYERS if name.startswith(folder)]
+    return max(folders, key=len) if folders else None
+
+
+def _check_ours(name: str, path: str):
+    layer = _layer_of(name)
+    if layer is None or path.startswith(LAYERS[layer]):
+        return None
+    return f'{layer[:-1]} must not include "{path}"'
+
+
+def _check_library(name: str, path: str):
+    for library, headers, users in _LIBRARIES:
+        if headers.search(path) and not users.search(name):
+            return f'{library} ends before this file: "{path}"'
+    return None
+
+
+def _check_core(name: str, path: str):
+    """The training process gets the C and C++ libraries and Linux only."""
+    if _layer_of(name) not in AGENT_CORE:
+        return None
+    if _TEST_FILE.search(name) and path.startswith(_TEST_LIBRARIES):
+        return None
+    if system_headers.is_system(path) or _PYTHON.search(path):
+        return None
+    return f'the agent in the training process must not include "{path}"'
+
+
+def _check_include(tree: SourceTree, name: str, path: str):
+    if (tree.root / name).parent.joinpath(path).exists():
+        return f'write the path from the root instead of "{path}"'
+    ours = path.startswith(_OUR_FOLDERS)
+    message = _check_ours(name, path) if ours else _check_core(name, path)
+    return message or _check_library(name, path)
+
+
+def check(tree: SourceTree):
+    for name in tree.with_suffix(".h", ".cc", ".c"):
+        for line, path in _includes(tree.text(name)):
+            message = _check_include(tree, name, path)
+            if message:
+                yield Problem(name, line, message)

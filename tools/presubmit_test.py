@@ -1,0 +1,278 @@
+"""Each check of tools/presubmit finds a planted fault and leaves good code be."""
+
+import pathlib
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "presubmit"))
+
+import cpp_functions
+import formatting
+import layering
+import links
+import proto_comments
+import sizes
+import todos
+from source_tree import SourceTree
+
+
+class CheckCase(unittest.TestCase):
+    """Runs checks over a tree of planted files."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+
+    def plant(self, name: str, text: str) -> None:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def found(self, module, files: dict) -> list:
+        """[(path, line)] of what the module's check finds in these files."""
+        for name, text in files.items():
+            self.plant(name, text)
+        problems = list(module.check(SourceTree(self.root)))
+        for problem in problems:
+            self.assertRegex(str(problem), r"^[^:]+:\d+: \S")
+        return [(problem.path, problem.line) for problem in problems]
+
+
+class FormattingTest(CheckCase):
+    def test_cpp_and_python_as_the_tools_write_them(self):
+        self.plant(".clang-format", "BasedOnStyle: Google\n")
+        found = self.found(
+            formatting,
+            {
+                "good.cc": "int main() { return 0; }\n",
+                "bad.cc": "int x;\nint main() {return 0;}\n",
+                "bad.c": "int   y;\n",
+                "good.py": "x = [1, 2]\n",
+                "bad.py": "x = [1,2]\n",
+            },
+        )
+        self.assertCountEqual(found, [("bad.cc", 2), ("bad.c", 1), ("bad.py", 1)])
+
+    def test_python_that_cannot_be_parsed(self):
+        self.assertEqual(self.found(formatting, {"bad.py": "x = (\n"}), [("bad.py", 1)])
+
+
+class LayeringTest(CheckCase):
+    def line_found(self, name: str, path: str) -> bool:
+        found = self.found(layering, {name: f'// x\n#include "{path}"\n'})
+        (self.root / name).unlink()
+        self.assertIn(found, ([], [(name, 2)]))
+        return bool(found)
+
+    def test_layers(self):
+        for name, path, wrong in [
+            ("base/a.cc", "server/b.h", True),
+            ("base/a.cc", "proto/record_format.h", True),
+            ("proto/a.h", "base/b.h", True),
+            ("invariants/a.h", "checker/b.h", True),
+            ("invariants/a.h", "proto/record_reader.h", False),
+            ("checker/a.h", "inference/b.h", True),
+            ("inference/a.h", "checker/b.h", True),
+            ("checker/a.h", "invariants/b.h", False),
+            ("server/a.h", "inference/b.h", False),
+            ("server/a.h", "ctl/b.h", True),
+            ("ctl/a.h", "server/b.h", True),
+            ("ctl/a.h", "invariants/b.h", False),
+            ("agent/relay/a.cc", "agent/ring/b.h", False),
+            ("agent/relay/a.cc", "agent/capture/b.h", True),
+            ("agent/ring/a.h", "agent/relay/b.h", True),
+            ("agent/ring/a.h", "base/b.h", True),
+            ("agent/ring/a.h", "proto/step_rule.h", False),
+            ("agent/ring/a.h", "proto/traincheck/v1/ingest.pb.h", True),
+            ("tests/bench/a.cc", "server/b.h", False),
+        ]:
+            with self.subTest(name=name, path=path):
+                self.assertEqual(self.line_found(name, path), wrong)
+
+    def test_libraries_end_where_they_should(self):
+        for name, path, wrong in [
+            ("server/ingest/ingest_service.cc", "grpcpp/grpcpp.h", False),
+            ("server/ingest/session.cc", "grpcpp/grpcpp.h", True),
+            ("server/a.h", "proto/traincheck/v1/control.grpc.pb.h", True),
+            ("server/a.h", "proto/traincheck/v1/control.pb.h", False),
+            ("server/server_test.cc", "grpcpp/grpcpp.h", False),
+            ("server/traincheckd_main.cc", "grpcpp/server.h", False),
+            ("base/credentials.h", "grpcpp/channel.h", False),
+            ("base/logging.h", "grpcpp/channel.h", True),
+            ("ctl/client.cc", "grpcpp/grpcpp.h", False),
+            ("checker/a.h", "grpcpp/grpcpp.h", True),
+            ("checker/a.h", "proto/traincheck/v1/control.pb.h", True),
+            ("checker/a.h", "google/protobuf/message.h", True),
+            ("server/store/a.cc", "rocksdb/db.h", False),
+            ("server/runs/a.cc", "rocksdb/db.h", True),
+            ("server/http/a.cc", "boost/asio.hpp", False),
+            ("base/executor.cc", "boost/asio.hpp", False),
+            ("checker/a.cc", "boost/asio.hpp", True),
+        ]:
+            with self.subTest(name=name, path=path):
+                self.assertEqual(self.line_found(name, path), wrong)
+
+    def test_the_agent_in_the_training_process(self):
+        for name, path, wrong in [
+            ("agent/ring/a.cc", "atomic", False),
+            ("agent/ring/a.cc", "sys/mman.h", False),
+            ("agent/ring/a.cc", "linux/futex.h", False),
+            ("agent/ring/a.cc", "absl/strings/str_cat.h", True),
+            ("agent/ring/a.cc", "gtest/gtest.h", True),
+            ("agent/ring/a_test.cc", "gtest/gtest.h", False),
+            ("agent/ring/a.cc", "Python.h", True),
+            ("agent/preload/a.c", "Python.h", True),
+            ("agent/capture/a.cc", "Python.h", False),
+            ("agent/torch/a.cc", "ATen/ATen.h", True),
+            ("agent/relay/a.cc", "absl/status/status.h", False),
+        ]:
+            with self.subTest(name=name, path=path):
+                self.assertEqual(self.line_found(name, path), wrong)
+
+    def test_paths_begin_at_the_root(self):
+        self.plant("ctl/b.h", "")
+        self.assertTrue(self.line_found("ctl/a.cc", "b.h"))
+        self.assertFalse(self.line_found("ctl/a.cc", "ctl/b.h"))
+        self.assertFalse(self.line_found("server/a.cc", "zstd.h"))
+
+
+def function_text(lines: int, name: str = "int F()", first: str = "") -> str:
+    return f"{name} {{{first}\n" + "  g();\n" * (lines - 2) + "}\n"
+
+
+class SizesTest(CheckCase):
+    def test_long_files(self):
+        found = self.found(
+            sizes,
+            {
+                "a.h": "int x;\n" * 251,
+                "b.h": "int x;\n" * 250,
+                "c.cc": "int x;\n" * 501,
+                "d.cc": "int x;\n" * 500,
+                "e.py": "x = 1\n" * 501,
+                "f.cc": "// size: one table\n" + "int x;\n" * 500,
+                "g.cc": "// size:\n" + "int x;\n" * 500,
+            },
+        )
+        self.assertEqual(found, [("a.h", 1), ("c.cc", 1), ("e.py", 1), ("g.cc", 1)])
+
+    def test_long_functions(self):
+        found = self.found(
+            sizes,
+            {
+                "a.cc": "int x;\n" + function_text(61),
+                "b.cc": function_text(60) + function_text(60, "int G()"),
+                "c.cc": "// size: one switch\n" + function_text(61),
+                "d.cc": function_text(61, first="  // size: one switch"),
+                "e.py": "def f():\n" + "    g()\n" * 60,
+                "f.py": "def f():\n" + "    g()\n" * 59,
+            },
+        )
+        self.assertEqual(found, [("a.cc", 2), ("e.py", 1)])
+
+    def test_many_parameters(self):
+        found = self.found(
+            sizes,
+            {
+                "a.cc": "void F(int a, int b, int c, int d, int e, int f) {}\n",
+                "b.cc": "void F(std::map<int, int> a, int b, int c, int d, int e) {}\n",
+            },
+        )
+        self.assertEqual(found, [("a.cc", 1)])
+
+
+class FindFunctionsTest(unittest.TestCase):
+    def names(self, text: str) -> list:
+        found = cpp_functions.find_functions(text)
+        return [(f.name, f.parameters, f.first_line, f.last_line) for f in found]
+
+    def test_members_constructors_and_operators(self):
+        text = """namespace a {
+class B final : public C<int> {
+ public:
+  explicit B(int x) : x_(x), y_{x, 1}, z_{} {
+    f();
+  }
+  ~B() override = default;
+  bool operator==(const B& other) const noexcept { return true; }
+
+ private:
+  auto Get(int a, std::function<void(int, int)> g) -> std::vector<int> {
+    if (a) { return {}; }
+  }
+  int x_{3};
+  std::function<void()> f_ = [] { g(); };
+};
+}  // namespace a
+"""
+        self.assertEqual(
+            self.names(text),
+            [
+                ("B", 1, 4, 6),
+                ("operator_", 1, 8, 8),
+                ("Get", 2, 11, 13),
+            ],
+        )
+
+    def test_braces_in_text_do_not_count(self):
+        text = """#define OPEN {
+int F(char a) {
+  // }
+  const char* s = "}" R"(})";
+  return a == '}' + 1'000;
+}
+int table[] = {1, 2};
+struct S s = {.x = F('{')};
+extern "C" {
+void G(void) {
+}
+}
+"""
+        self.assertEqual(self.names(text), [("F", 1, 2, 6), ("G", 0, 10, 11)])
+
+
+class ProtoCommentsTest(CheckCase):
+    def test_comments_behind_a_field(self):
+        found = self.found(
+            proto_comments,
+            {
+                "a.proto": "// fine\nmessage M {\n  // fine\n"
+                '  string url = 1 [default = "http://x"];\n'
+                "  int32 a = 2;  // not here\n  int32 b = 3; /* nor here */\n}\n"
+            },
+        )
+        self.assertEqual(found, [("a.proto", 5), ("a.proto", 6)])
+
+
+class TodosTest(CheckCase):
+    def test_names(self):
+        word = "TO" + "DO"
+        found = self.found(
+            todos,
+            {
+                "a.cc": f"// {word}: later\n// {word}(ada): split by rank\n",
+                "b.py": f"# {word} later\n# {word.lower()} is a word\n",
+                "c.sh": "# DO NOT" + " SUBMIT\n",
+            },
+        )
+        self.assertEqual(found, [("a.cc", 1), ("b.py", 1), ("c.sh", 1)])
+
+
+class LinksTest(CheckCase):
+    def test_relative_links(self):
+        found = self.found(
+            links,
+            {
+                "README.md": "[a](docs/a.md#x) [b](docs/b.md)\n"
+                "[c](https://example.org/) [d](#here) `[e](e.md)`\n"
+                "```\n[f](f.md)\n```\n[g](../outside.md)\n[h]: docs/h.md\n",
+                "docs/a.md": "[up](../README.md) [folder](../docs)\n",
+            },
+        )
+        self.assertEqual(found, [("README.md", 1), ("README.md", 6), ("README.md", 7)])
+
+
+if __name__ == "__main__":
+    unittest.main()
