@@ -63,6 +63,11 @@ PyObject* StartFunction(PyObject* module, PyObject*) {
   return Py_None;
 }
 
+// For tests: what start() does, without the hooks.
+PyObject* BindTorchFunction(PyObject*, PyObject*) {
+  return PyBool_FromLong(BindTorch());
+}
+
 // For tests and benchmarks; hooks never turn recording on or off.
 PyObject* SetRecording(PyObject*, PyObject* on) {
   g_recording.store(PyObject_IsTrue(on) == 1, std::memory_order_relaxed);
@@ -72,6 +77,7 @@ PyObject* SetRecording(PyObject*, PyObject* on) {
 
 PyMethodDef kModuleFunctions[] = {
     {"start", StartFunction, METH_NOARGS, nullptr},
+    {"bind_torch", BindTorchFunction, METH_NOARGS, nullptr},
     {"set_recording", SetRecording, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };

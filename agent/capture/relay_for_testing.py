@@ -112,8 +112,11 @@ class Relay:
         fds.frombytes(control[0][2])
         ring = Ring(fds[0], HANDOVER.unpack(data), self.folder)
         os.close(fds[0])
-        connection.send(b"RING")
         self.rings[connection].append(ring)
+        try:
+            connection.send(b"RING")
+        except BrokenPipeError:
+            pass  # it is gone already
 
 
 if __name__ == "__main__":

@@ -28,12 +28,12 @@ PyObject* LoadedModule(const char* name) {  // borrowed
   return PyDict_GetItemString(PyImport_GetModuleDict(), name);
 }
 
-void LearnLibraryFolders(PyObject* torch) {
-  SiteRules& rules = CallSites::Get().rules();
-  if (PyObject* os = LoadedModule("os")) {
-    rules.AddLibraryFolder(FolderOf(Utf8(Attribute(os, "__file__").get())));
-  }
-  rules.AddLibraryFolder(FolderOf(Utf8(Attribute(torch, "__file__").get())));
+// Below the folder of this module lies library code.
+void LearnLibraryFolder(const char* module_name) {
+  PyObject* module = LoadedModule(module_name);
+  if (module == nullptr) return;
+  const Ref file = Attribute(module, "__file__");
+  CallSites::Get().rules().AddLibraryFolder(FolderOf(Utf8(file.get())));
 }
 
 Ref HookSources() {
@@ -110,15 +110,23 @@ void SetUp(PyObject* core_module) {
     setup.torch_version = Utf8(Attribute(torch, "__version__").get());
   }
   SetUpAgent(setup);
+  LearnLibraryFolder("os");  // the standard library
+}
+
+bool BindTorch() {
+  PyObject* torch = LoadedModule("torch");
+  const std::string missing =
+      torch == nullptr ? "torch, which is not imported" : TorchApi::Bind(torch);
+  if (!missing.empty()) {
+    TurnOff("there is no " + missing);
+    return false;
+  }
+  LearnLibraryFolder("torch");
+  return true;
 }
 
 void Start(PyObject* core_module) {
-  PyObject* torch = LoadedModule("torch");
-  if (torch == nullptr) return TurnOff("torch is not loaded");
-  const std::string missing = TorchApi::Bind(torch);
-  if (!missing.empty()) return TurnOff("this torch has no " + missing);
-  LearnLibraryFolders(torch);
-  if (!RunHooks(core_module)) TurnOffBecauseOfException();
+  if (BindTorch() && !RunHooks(core_module)) TurnOffBecauseOfException();
 }
 
 }  // namespace traincheck

@@ -13,6 +13,9 @@ namespace traincheck {
 // Tells ProcessRecorder where it is; when the module is made.
 void SetUp(PyObject* core_module);
 
+// Both steps of Start; the first alone is enough for recording without hooks.
+// False: recording is off.
+bool BindTorch();
 void Start(PyObject* core_module);
 
 }  // namespace traincheck

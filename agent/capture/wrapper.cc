@@ -120,6 +120,9 @@ PyGetSetDef kGetSets[] = {
     {"__module__", Forwarded, SetForwarded, nullptr, Name("__module__")},
     {"__name__", Forwarded, SetForwarded, nullptr, Name("__name__")},
     {"__qualname__", Forwarded, SetForwarded, nullptr, Name("__qualname__")},
+    // Visible to static lookups too: torch's compiler looks for attributes so.
+    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr,
+     nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 

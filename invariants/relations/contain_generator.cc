@@ -218,7 +218,12 @@ void SeenInProcess::CollectStep(const FunctionInfo& step,
       spec.window = role;
       broader.push_back(spec);
       spec.window = window;
-      if (ScopeOf(window) == Scope::kExperiment) scope = Scope::kExperiment;
+      // One class of optimizer, where the rule does not hold for all, is what
+      // the experiment happens to use.
+      const bool narrow = window.text != role.text;
+      if (narrow || ScopeOf(window) == Scope::kExperiment) {
+        scope = Scope::kExperiment;
+      }
       out->Add(spec, scope, broader);
     };
     ContainSpec update;

@@ -224,13 +224,14 @@ nlohmann::json ContainSpec::ToJson() const {
 }
 
 std::string ContainSpec::Describe() const {
-  const std::string where = span ? "Between one step of an optimizer (" +
-                                       window.Describe() +
-                                       ") and the end of its next, "
-                                 : "During " + (window.level == Level::kCategory ? "a " : "") +
-                 window.Describe() + ", ";
-  return where +
-         (is_call ? DescribeCallEvent(*this) : DescribeStateEvent(*this)) + ".";
+  const std::string event =
+      is_call ? DescribeCallEvent(*this) : DescribeStateEvent(*this);
+  if (span) {
+    return "Between one step of an optimizer (" + window.Describe() +
+           ") and the end of its next, " + event + ".";
+  }
+  const char* article = window.level == Level::kCategory ? "a " : "";
+  return "During " + (article + window.Describe()) + ", " + event + ".";
 }
 
 absl::StatusOr<ContainSpec> ContainSpecFromJson(const nlohmann::json& json,

@@ -4,8 +4,6 @@ namespace traincheck {
 
 namespace {
 
-
-
 // The replica group whose wrapper this object is; null: none.
 const ReplicaGroupInfo* GroupOfWrapper(const ProcessFacts& facts,
                                        uint32_t object, uint32_t* ordinal) {

@@ -1,6 +1,7 @@
 // The states of many variables at one state point, taken together: all of
 // pre_step or of post_step of one optimizer step, or all of forward_begin
-// inside the first training call of a wrapper in a step. Both forms of Consistent read these.
+// inside the first training call of a wrapper in a step. Both forms of
+// Consistent read these.
 //
 // Threads: one object, one thread at a time.
 #ifndef TRAINCHECK_INVARIANTS_RELATIONS_STATE_BLOCK_H_

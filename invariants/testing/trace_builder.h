@@ -50,7 +50,7 @@ struct VariableOptions {
 struct StateOptions {
   std::optional<uint64_t> data = {};
   std::optional<uint64_t> grad = {};  // digest; 0: a zero gradient
-  bool no_grad = false;          // gradient is None
+  bool no_grad = false;               // gradient is None
   bool requires_grad = true;
   bool unreadable = false;
 };

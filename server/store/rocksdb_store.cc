@@ -1,31 +1,29 @@
 #include "server/store/rocksdb_store.h"
 
-#include <sys/stat.h>
+#include <sys/statvfs.h>
 
-#include <array>
 #include <random>
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "base/logging.h"
-#include "rocksdb/db.h"
 #include "rocksdb/write_batch.h"
 #include "server/store/committer.h"
 #include "server/store/data_dir.h"
+#include "server/store/rocksdb_database.h"
 
 namespace traincheck {
 namespace {
 
 constexpr char kStoreIdKey[] = "store_id";
 constexpr absl::Duration kClosePatience = absl::Seconds(1);
-
-// In the order of Table.
-constexpr std::array<const char*, kTables> kColumnFamilies = {
-    "default", "runs", "batches", "sets", "violations", "quarantine"};
+constexpr absl::Duration kFirstWritePatience = absl::Seconds(10);
 
 absl::Status FromRocksdb(const rocksdb::Status& status) {
   return status.ok() ? absl::OkStatus()
@@ -36,51 +34,20 @@ std::string_view View(const rocksdb::Slice& slice) {
   return {slice.data(), slice.size()};
 }
 
-rocksdb::DBOptions DatabaseOptions() {
-  rocksdb::DBOptions options;
-  options.create_if_missing = true;
-  options.create_missing_column_families = true;
-  options.max_background_jobs = 2;
-  // Recovery reads the WAL; with six column families a quiet one would
-  // otherwise keep old logs for ever.
-  options.max_total_wal_size = 256 << 20;
-  options.info_log_level = rocksdb::WARN_LEVEL;
-  options.keep_log_file_num = 2;
-  options.max_log_file_size = 1 << 20;
-  return options;
-}
-
-rocksdb::ColumnFamilyOptions FamilyOptions(Table table) {
-  rocksdb::ColumnFamilyOptions options;
-  if (table == Table::kBatches || table == Table::kQuarantine) {
-    options.enable_blob_files = true;
-    options.min_blob_size = 1024;
-    options.compression = rocksdb::kNoCompression;
-    options.blob_compression_type = rocksdb::kNoCompression;
-  } else {
-    options.write_buffer_size = 8 << 20;
-  }
-  return options;
-}
-
 class RocksdbStore final : public Store {
  public:
-  RocksdbStore(std::unique_ptr<rocksdb::DB> db,
-               std::vector<rocksdb::ColumnFamilyHandle*> families)
-      : db_(std::move(db)),
-        families_(std::move(families)),
+  RocksdbStore(std::string path, std::unique_ptr<RocksdbDatabase> database,
+               const RocksdbStoreOptions& options)
+      : path_(std::move(path)),
+        options_(options),
+        database_(std::move(database)),
         committer_(
             [this](const std::vector<const WriteSet*>& sets) {
               return Commit(sets);
             },
             Committer::Options()) {}
 
-  ~RocksdbStore() override {
-    Close();
-    for (rocksdb::ColumnFamilyHandle* family : families_) {
-      db_->DestroyColumnFamilyHandle(family);
-    }
-  }
+  ~RocksdbStore() override { Close(); }
 
   const std::string& id() const override { return id_; }
 
@@ -97,7 +64,7 @@ class RocksdbStore final : public Store {
     id_ = absl::StrFormat("%08x%08x", random(), random());
     WriteSet writes;
     writes.Put(Table::kMeta, kStoreIdKey, id_);
-    return WriteAndWait(std::move(writes), absl::Seconds(10));
+    return WriteAndWait(std::move(writes), kFirstWritePatience);
   }
 
   void Write(WriteSet writes, Done done) override {
@@ -119,9 +86,11 @@ class RocksdbStore final : public Store {
 
   absl::StatusOr<std::optional<std::string>> Get(
       Table table, const std::string& key) const override {
+    absl::ReaderMutexLock lock(&mutex_);
+    if (database_ == nullptr) return NotOpen();
     std::string value;
-    const rocksdb::Status status =
-        db_->Get(rocksdb::ReadOptions(), Family(table), key, &value);
+    const rocksdb::Status status = database_->db().Get(
+        rocksdb::ReadOptions(), database_->family(table), key, &value);
     if (status.IsNotFound()) return std::optional<std::string>();
     if (!status.ok()) return FromRocksdb(status);
     return std::optional<std::string>(std::move(value));
@@ -129,11 +98,13 @@ class RocksdbStore final : public Store {
 
   absl::Status Scan(Table table, const std::string& from, const std::string& to,
                     const Visitor& visitor) const override {
+    absl::ReaderMutexLock lock(&mutex_);
+    if (database_ == nullptr) return NotOpen();
     const rocksdb::Slice end(to);
     rocksdb::ReadOptions options;
     options.iterate_upper_bound = &end;
     std::unique_ptr<rocksdb::Iterator> at(
-        db_->NewIterator(options, Family(table)));
+        database_->db().NewIterator(options, database_->family(table)));
     for (at->Seek(from); at->Valid(); at->Next()) {
       if (!visitor(View(at->key()), View(at->value()))) break;
     }
@@ -143,29 +114,61 @@ class RocksdbStore final : public Store {
   void Close() override { committer_.Close(kClosePatience); }
 
  private:
-  rocksdb::ColumnFamilyHandle* Family(Table table) const {
-    return families_[static_cast<size_t>(table)];
+  static absl::Status NotOpen() {
+    return absl::UnavailableError(
+        "the store is closed after a write error until the disk takes writes "
+        "again");
   }
 
+  absl::Status CheckFreeSpace() const {
+    struct statvfs disk;
+    if (statvfs(path_.c_str(), &disk) != 0) return absl::OkStatus();
+    const uint64_t free = uint64_t{disk.f_bavail} * disk.f_frsize;
+    if (free >= options_.min_free_bytes) return absl::OkStatus();
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "the disk of ", path_, " is full: ", free >> 20, " MiB free, ",
+        options_.min_free_bytes >> 20, " MiB needed"));
+  }
+
+  // On the commit thread.
   absl::Status Commit(const std::vector<const WriteSet*>& sets) {
+    if (absl::Status status = CheckFreeSpace(); !status.ok()) return status;
+    if (absl::Status status = ReopenIfBroken(); !status.ok()) return status;
+    absl::ReaderMutexLock lock(&mutex_);
     rocksdb::WriteBatch batch;
     for (const WriteSet* set : sets) {
       for (const WriteSet::Entry& entry : set->entries()) {
-        batch.Put(Family(entry.table), entry.key, entry.value);
+        batch.Put(database_->family(entry.table), entry.key, entry.value);
       }
     }
     rocksdb::WriteOptions options;
     options.sync = true;
-    const rocksdb::Status status = db_->Write(options, &batch);
-    // After an error (a full disk) RocksDB refuses writes until it is told to
-    // go on; it then starts a new log, so that no half-written one is trusted.
-    if (!status.ok()) db_->Resume().PermitUncheckedError();
+    const rocksdb::Status status = database_->db().Write(options, &batch);
+    broken_ = !status.ok();
     return FromRocksdb(status);
   }
 
-  const std::unique_ptr<rocksdb::DB> db_;
-  const std::vector<rocksdb::ColumnFamilyHandle*> families_;
+  // RocksDB cannot go on with a log that it failed to write to (Resume does
+  // not help in 7.8). Opened anew it drops the half-written end, which nobody
+  // was told of, and begins another log.
+  absl::Status ReopenIfBroken() {
+    if (!broken_) return absl::OkStatus();
+    absl::MutexLock lock(&mutex_);
+    database_.reset();
+    rocksdb::Status status;
+    database_ = RocksdbDatabase::Open(path_, &status);
+    broken_ = database_ == nullptr;
+    spdlog::warn("store opened again status=\"{}\"", status.ToString());
+    return FromRocksdb(status);
+  }
+
+  const std::string path_;
+  const RocksdbStoreOptions options_;
   std::string id_;
+  bool broken_ = false;  // the commit thread's
+  // Held for reading while the database is used, for writing to replace it.
+  mutable absl::Mutex mutex_;
+  std::unique_ptr<RocksdbDatabase> database_ ABSL_GUARDED_BY(mutex_);
   Committer committer_;  // last: its thread uses the others
 };
 
@@ -185,20 +188,14 @@ absl::Status OpenError(const std::string& dir, const rocksdb::Status& status) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Store>> OpenRocksdbStore(
-    const std::string& dir) {
+    const std::string& dir, const RocksdbStoreOptions& options) {
   if (absl::Status status = PrepareDataDir(dir); !status.ok()) return status;
-  std::vector<rocksdb::ColumnFamilyDescriptor> descriptors;
-  for (int table = 0; table < kTables; ++table) {
-    descriptors.emplace_back(kColumnFamilies[table],
-                             FamilyOptions(static_cast<Table>(table)));
-  }
-  std::vector<rocksdb::ColumnFamilyHandle*> families;
-  rocksdb::DB* db = nullptr;
-  const rocksdb::Status status = rocksdb::DB::Open(
-      DatabaseOptions(), DatabasePath(dir), descriptors, &families, &db);
-  if (!status.ok()) return OpenError(dir, status);
-  auto store = std::make_unique<RocksdbStore>(std::unique_ptr<rocksdb::DB>(db),
-                                              std::move(families));
+  rocksdb::Status status;
+  std::unique_ptr<RocksdbDatabase> database =
+      RocksdbDatabase::Open(DatabasePath(dir), &status);
+  if (database == nullptr) return OpenError(dir, status);
+  auto store = std::make_unique<RocksdbStore>(DatabasePath(dir),
+                                              std::move(database), options);
   if (absl::Status made = store->Initialise(); !made.ok()) return made;
   return std::unique_ptr<Store>(std::move(store));
 }

@@ -4,6 +4,7 @@
 #ifndef TRAINCHECK_SERVER_STORE_ROCKSDB_STORE_H_
 #define TRAINCHECK_SERVER_STORE_ROCKSDB_STORE_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -12,10 +13,16 @@
 
 namespace traincheck {
 
+struct RocksdbStoreOptions {
+  // With less room than this on the disk nothing is written: RocksDB needs
+  // some to flush what is in the log already.
+  uint64_t min_free_bytes = 128 << 20;
+};
+
 // Opens or makes the data directory `dir` and locks it. FailedPrecondition
 // with what is wrong and what to do: not ours, newer, not writable, in use.
 [[nodiscard]] absl::StatusOr<std::unique_ptr<Store>> OpenRocksdbStore(
-    const std::string& dir);
+    const std::string& dir, const RocksdbStoreOptions& options = {});
 
 }  // namespace traincheck
 

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -99,6 +101,41 @@ TEST_F(RocksdbStoreTest, WritesBecomeDurableInOrder) {
   ASSERT_EQ(order.size(), 50u);
   EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
   EXPECT_EQ(store->Get(Table::kRuns, "key")->value_or(""), "49");
+}
+
+TEST_F(RocksdbStoreTest, AFullDiskIsNamedAndReadingGoesOn) {
+  Open();
+  const auto store =
+      *OpenRocksdbStore(dir_, {.min_free_bytes = uint64_t{1} << 60});
+  WriteSet writes;
+  writes.Put(Table::kRuns, "key", "value");
+  const absl::Status status =
+      store->WriteAndWait(std::move(writes), absl::Milliseconds(200));
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("is full"));
+  EXPECT_FALSE(store->Get(Table::kRuns, "key")->has_value());
+}
+
+TEST_F(RocksdbStoreTest, GoesOnOnceTheDiskTakesWritesAgain) {
+  const auto store = Open();
+  const auto put = [&](const std::string& key, absl::Duration patience) {
+    WriteSet writes;
+    writes.Put(Table::kBatches, key, std::string(100'000, 'x'));
+    return store->WriteAndWait(std::move(writes), patience);
+  };
+  ASSERT_TRUE(put("before", absl::Minutes(1)).ok());
+  // A file size limit stands for a disk that refuses.
+  signal(SIGXFSZ, SIG_IGN);
+  rlimit limit = {.rlim_cur = 50'000, .rlim_max = RLIM_INFINITY};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  const absl::Status refused = put("during", absl::Milliseconds(500));
+  limit.rlim_cur = RLIM_INFINITY;
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("File too large"));
+  ASSERT_TRUE(put("after", absl::Minutes(1)).ok());
+  for (const char* key : {"before", "during", "after"}) {
+    EXPECT_TRUE(store->Get(Table::kBatches, key)->has_value()) << key;
+  }
 }
 
 TEST_F(RocksdbStoreTest, DirectoryIsPrivate) {

@@ -1,28 +1,425 @@
+// Inference and checker together, on synthetic training runs: what is learned
+// from two healthy programs, that healthy variants stay quiet, and that
+// errors are found in their first wrong step.
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <set>
 
 #include "tests/engine/engine_harness.h"
 
 namespace traincheck {
 namespace {
 
-TEST(Engine, Dump) {
-  const InferenceResult learned = Learn(TwoReferences());
-  for (const auto& i : learned.invariants)
-    printf("%s %s %s %lu %s  %s\n", i.id.c_str(), i.relation.c_str(),
-           i.scope == Scope::kGeneral ? "general" : "experiment", i.support,
-           i.text.c_str(), i.precondition.dump().c_str());
-  for (const auto& [r, n] : learned.dropped) printf("%s: %u\n", r.c_str(), n);
-  TrainingOptions healthy;
-  healthy.model = "Other";
-  healthy.optimizer = "torch.optim.adamw.AdamW";
-  printf("%s", Print(Check(learned, "other", healthy)).c_str());
-  TrainingOptions b = healthy;
-  b.fault = TrainingFault::kBypassWrapper;
-  b.fault_step = 2;
-  printf("%s", Print(Check(learned, "other", b)).c_str());
-  TrainingOptions c = healthy;
-  c.fault = TrainingFault::kWrongParameters;
-  printf("%s", Print(Check(learned, "other", c)).c_str());
+constexpr char kUpdates[] =
+    "at least one parameter that the optimizer holds "
+    "changes";
+constexpr char kGradients[] = "non-zero gradient";
+constexpr char kWrapper[] = "is called on the wrapper of the parameters";
+constexpr char kEqualGradients[] = "equal gradients of parameters";
+constexpr char kEqualAfterStep[] =
+    "equal parameters when an optimizer step "
+    "ends";
+constexpr char kCleared[] = "the gradients it holds are cleared";
+
+const InferenceResult& Learned() {
+  static const auto* const kLearned =
+      new InferenceResult(Learn(TwoReferences()));
+  return *kLearned;
+}
+
+TrainingOptions Target() {
+  TrainingOptions options;
+  options.model = "Transformer";
+  options.layer = "torch.nn.modules.activation.MultiheadAttention";
+  options.optimizer = "torch.optim.adamw.AdamW";
+  options.seed = 9;
+  return options;
+}
+
+const Invariant* FindRule(const InferenceResult& learned,
+                          const std::string& text_part) {
+  for (const Invariant& invariant : learned.invariants) {
+    if (invariant.text.find(text_part) != std::string::npos) {
+      return &invariant;
+    }
+  }
+  return nullptr;
+}
+
+TEST(Learning, RoleLevelRulesAreGeneral) {
+  for (const char* text : {kUpdates, kGradients, kWrapper, kEqualGradients,
+                           kEqualAfterStep, kCleared, "a backward runs"}) {
+    const Invariant* rule = FindRule(Learned(), text);
+    ASSERT_NE(rule, nullptr) << text;
+    EXPECT_EQ(rule->scope, Scope::kGeneral) << text;
+    EXPECT_EQ(rule->experiments, (std::vector<std::string>{"cnn", "mlp"}));
+  }
+}
+
+TEST(Learning, WhatOneProgramHappensToDoIsNotGeneral) {
+  const Invariant* fetch = FindRule(Learned(), "a loader gives a batch");
+  ASSERT_NE(fetch, nullptr);
+  EXPECT_EQ(fetch->scope, Scope::kExperiment);
+  EXPECT_EQ(fetch->experiments, (std::vector<std::string>{"cnn"}));
+  for (const Invariant& invariant : Learned().invariants) {
+    if (invariant.scope != Scope::kGeneral) continue;
+    for (const char* accident : {"Cnn", "Mlp", "Conv2d", "Linear", "adam",
+                                 "sgd", "loader", "__main__"}) {
+      EXPECT_EQ(invariant.parameters.dump().find(accident), std::string::npos)
+          << invariant.text;
+    }
+  }
+}
+
+TEST(Learning, NarrowRulesUnderARoleRuleAreSuppressed) {
+  size_t updates = 0;
+  for (const Invariant& invariant : Learned().invariants) {
+    updates += invariant.text.find(kUpdates) != std::string::npos;
+  }
+  EXPECT_EQ(updates, 1u);
+  EXPECT_GT(Learned().dropped.at("covered by a broader rule"), 0u);
+}
+
+TEST(Learning, DoesNotDependOnTheOrderOfRuns) {
+  std::vector<Reference> references = TwoReferences();
+  std::reverse(references.begin(), references.end());
+  const InferenceResult other = Learn(references);
+  ASSERT_EQ(other.invariants.size(), Learned().invariants.size());
+  for (size_t i = 0; i < other.invariants.size(); ++i) {
+    EXPECT_EQ(ToJson(other.invariants[i]), ToJson(Learned().invariants[i]));
+  }
+  EXPECT_EQ(other.dropped, Learned().dropped);
+}
+
+TEST(Learning, ARuleThatAReferenceBreaksIsDropped) {
+  std::vector<Reference> references = TwoReferences();
+  references[1].options.fault = TrainingFault::kBypassWrapper;
+  const InferenceResult learned = Learn(references);
+  EXPECT_EQ(FindRule(learned, kEqualAfterStep), nullptr);
+  EXPECT_GT(learned.dropped.at("violated in a reference"), 0u);
+  // For the optimizer of the other one it held.
+  const Invariant* wrapper = FindRule(learned, kWrapper);
+  ASSERT_NE(wrapper, nullptr);
+  EXPECT_EQ(wrapper->scope, Scope::kExperiment);
+  EXPECT_EQ(wrapper->experiments, (std::vector<std::string>{"cnn"}));
+  EXPECT_NE(FindRule(learned, kUpdates), nullptr);
+}
+
+TEST(Learning, ValuesThatNeverVaryMakeNoRule) {
+  std::vector<Reference> references = TwoReferences();
+  references.resize(1);
+  references[0].options.warm_up = 100;  // lr 0 all the time
+  const InferenceResult learned = Learn(references);
+  EXPECT_EQ(FindRule(learned, kEqualAfterStep), nullptr);
+  EXPECT_EQ(FindRule(learned, kUpdates), nullptr);
+  EXPECT_GT(learned.dropped.at("could not have been refuted"), 0u);
+}
+
+TEST(Learning, OneRankWithoutWrapperLearnsItsRules) {
+  std::vector<Reference> references = TwoReferences();
+  references.resize(1);
+  references[0].options.ranks = 1;
+  references[0].options.wrapped = false;
+  const InferenceResult learned = Learn(references);
+  EXPECT_NE(FindRule(learned, kUpdates), nullptr);
+  EXPECT_EQ(FindRule(learned, kWrapper), nullptr);
+  EXPECT_EQ(FindRule(learned, kEqualAfterStep), nullptr);
+}
+
+TEST(Learning, UnusedParametersGiveEveryParameterACondition) {
+  std::vector<Reference> references = TwoReferences();
+  references.resize(1);
+  references[0].options.unused_parameter = true;
+  const InferenceResult learned = Learn(references);
+  const Invariant* every = FindRule(learned, "every parameter");
+  ASSERT_NE(every, nullptr);
+  EXPECT_EQ(every->precondition["all"].size(), 1u) << every->text;
+  EXPECT_EQ(every->scope, Scope::kExperiment);
+}
+
+TEST(Learning, TiedParametersOfOneRankAreEqual) {
+  std::vector<Reference> references = TwoReferences();
+  references.resize(1);
+  references[0].options.tied = true;
+  const InferenceResult learned = Learn(references);
+  const Invariant* tied = FindRule(learned, "hold equal values");
+  ASSERT_NE(tied, nullptr);
+  EXPECT_EQ(tied->parameters["a"], "Cnn.head.weight");
+  EXPECT_EQ(tied->parameters["b"], "Cnn.tied.weight");
+  EXPECT_EQ(tied->scope, Scope::kExperiment);
+}
+
+TEST(Learning, OnlyTheRelationsAskedFor) {
+  InferenceOptions options;
+  options.relations = {"Consistent"};
+  Inference inference(options);
+  inference.BeginRun("run-1", "cnn");
+  for (int32_t rank = 0; rank < 2; ++rank) {
+    for (const StoredBatch& batch : TrainRank(Target(), rank)) {
+      inference.Consume(static_cast<uint32_t>(rank), batch);
+    }
+  }
+  inference.EndRun();
+  double last = 0;
+  const InferenceResult learned = inference.Finish([&last](double fraction) {
+    EXPECT_GE(fraction, last);
+    last = fraction;
+  });
+  EXPECT_EQ(last, 1);
+  EXPECT_FALSE(learned.invariants.empty());
+  for (const Invariant& invariant : learned.invariants) {
+    EXPECT_EQ(invariant.relation, "Consistent");
+  }
+}
+
+struct Variant {
+  const char* name;
+  void (*change)(TrainingOptions*);
+};
+
+class Healthy : public testing::TestWithParam<Variant> {};
+
+TEST_P(Healthy, IsQuiet) {
+  TrainingOptions options = Target();
+  GetParam().change(&options);
+  const Checked checked = Check(Learned(), "other", options);
+  EXPECT_TRUE(checked.violations.empty()) << Print(checked);
+  EXPECT_GE(checked.summary.decided, 5u) << Print(checked);
+}
+
+const Variant kHealthy[] = {
+    {"Plain", [](TrainingOptions*) {}},
+    {"Sgd", [](TrainingOptions* o) { o->optimizer = "torch.optim.sgd.SGD"; }},
+    {"WarmUp", [](TrainingOptions* o) { o->warm_up = 2; }},
+    {"Accumulation", [](TrainingOptions* o) { o->micro_batches = 3; }},
+    {"Evaluation", [](TrainingOptions* o) { o->evaluate_every = 2; }},
+    {"Unused", [](TrainingOptions* o) { o->unused_parameter = true; }},
+    {"FrozenBackbone", [](TrainingOptions* o) { o->frozen_backbone = true; }},
+    {"Alone",
+     [](TrainingOptions* o) {
+       o->ranks = 1;
+       o->wrapped = false;
+     }},
+    {"UnwrappedRanks", [](TrainingOptions* o) { o->wrapped = false; }},
+    {"ThreeRanks", [](TrainingOptions* o) { o->ranks = 3; }},
+    {"NoLoader", [](TrainingOptions* o) { o->loader = false; }},
+    {"Clip", [](TrainingOptions* o) { o->clip = true; }},
+    {"Tied", [](TrainingOptions* o) { o->tied = true; }},
+    {"OneBatchForAll", [](TrainingOptions* o) { o->steps_per_batch = 100; }},
+};
+
+INSTANTIATE_TEST_SUITE_P(Variants, Healthy, testing::ValuesIn(kHealthy),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(Faults, ForwardAroundTheWrapper) {
+  TrainingOptions options = Target();
+  options.fault = TrainingFault::kBypassWrapper;
+  options.fault_step = 2;
+  const Checked checked = Check(Learned(), "other", options);
+  const Violation* drift = FindViolation(checked, kEqualAfterStep);
+  ASSERT_NE(drift, nullptr) << Print(checked);
+  EXPECT_EQ(drift->relation, "Consistent");
+  EXPECT_EQ(drift->first_step, 2);
+  EXPECT_EQ(drift->last_step, 5);
+  EXPECT_EQ(drift->count, 4u);
+  EXPECT_EQ(drift->ranks, (std::vector<int32_t>{0, 1}));
+  EXPECT_EQ(drift->apis,
+            (std::vector<std::string>{"torch.optim.adamw.AdamW.step"}));
+  EXPECT_EQ(drift->sites, (std::vector<std::string>{"train.py:24"}));
+  EXPECT_EQ(drift->variables[0], "Transformer.backbone.bias");
+  ASSERT_FALSE(drift->evidence.empty());
+  EXPECT_EQ(drift->evidence[0],
+            "torch.nn.parallel.distributed.DistributedDataParallel.forward "
+            "was not called between the optimizer's last step and the end of "
+            "this one on ranks 0, 1; the reference runs always do it");
+  const Violation* gradients = FindViolation(checked, kEqualGradients);
+  ASSERT_NE(gradients, nullptr);
+  EXPECT_EQ(gradients->first_step, 2);
+  EXPECT_EQ(gradients->sites, (std::vector<std::string>{"train.py:22"}));
+  const Violation* wrapper = FindViolation(checked, kWrapper);
+  ASSERT_NE(wrapper, nullptr);
+  EXPECT_EQ(wrapper->first_step, 2);
+  EXPECT_EQ(wrapper->sites[0], "train.py:20");
+  EXPECT_FALSE(wrapper->open);
+}
+
+TEST(Faults, OptimizerThatHoldsFrozenParametersOnly) {
+  TrainingOptions options = Target();
+  options.fault = TrainingFault::kWrongParameters;
+  const Checked checked = Check(Learned(), "other", options);
+  const Violation* updates = FindViolation(checked, kUpdates);
+  ASSERT_NE(updates, nullptr) << Print(checked);
+  EXPECT_EQ(updates->first_step, 0);
+  EXPECT_EQ(updates->sites, (std::vector<std::string>{"train.py:24"}));
+  EXPECT_EQ(updates->variables,
+            (std::vector<std::string>{"Transformer.backbone.bias",
+                                      "Transformer.backbone.weight"}));
+  EXPECT_EQ(updates->evidence,
+            (std::vector<std::string>{
+                "got gradients and are held by no optimizer: "
+                "Transformer.head.bias, Transformer.head.weight"}));
+  EXPECT_NE(FindViolation(checked, kGradients), nullptr);
+}
+
+TEST(Faults, GradientsThatAreNeverCleared) {
+  TrainingOptions options = Target();
+  options.fault = TrainingFault::kNoClear;
+  const Checked checked = Check(Learned(), "other", options);
+  const Violation* cleared = FindViolation(checked, kCleared);
+  ASSERT_NE(cleared, nullptr) << Print(checked);
+  // Before the first step there is nothing to clear.
+  EXPECT_EQ(cleared->first_step, 1);
+  EXPECT_EQ(checked.violations.size(), 1u) << Print(checked);
+}
+
+TEST(Faults, AMajorityNamesTheOddRank) {
+  TrainingOptions options = Target();
+  options.ranks = 3;
+  options.fault = TrainingFault::kNoSyncOnOneRank;
+  options.fault_step = 1;
+  const Checked checked = Check(Learned(), "other", options);
+  const Violation* gradients = FindViolation(checked, kEqualGradients);
+  ASSERT_NE(gradients, nullptr) << Print(checked);
+  EXPECT_EQ(gradients->first_step, 1);
+  EXPECT_EQ(gradients->ranks, (std::vector<int32_t>{0, 1, 2}));
+  EXPECT_NE(gradients->seen.find("rank 2 differs from the others"),
+            std::string::npos)
+      << gradients->seen;
+}
+
+TEST(Faults, ModelOptimizerAndStepDoNotMatter) {
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  const char* const optimizers[] = {
+      "torch.optim.sgd.SGD", "torch.optim.adam.Adam",
+      "torch.optim.rmsprop.RMSprop", "my.optimizers.Lion"};
+  for (int round = 0; round < 20; ++round) {
+    TrainingOptions options = Target();
+    options.model = "Model" + std::to_string(random() % 1000);
+    options.optimizer = optimizers[random() % 4];
+    options.seed = random();
+    options.steps = 8;
+    options.loader = random() % 2 == 0;
+    options.micro_batches = static_cast<int>(1 + random() % 3);
+    options.fault = TrainingFault::kBypassWrapper;
+    options.fault_step = static_cast<int>(random() % 7);
+    Checked checked = Check(Learned(), "other", options);
+    const Violation* drift = FindViolation(checked, kEqualAfterStep);
+    ASSERT_NE(drift, nullptr) << Print(checked);
+    EXPECT_EQ(drift->first_step, options.fault_step);
+    options.fault = TrainingFault::kWrongParameters;
+    checked = Check(Learned(), "other", options);
+    ASSERT_NE(FindViolation(checked, kUpdates), nullptr) << Print(checked);
+    options.fault = TrainingFault::kNone;
+    checked = Check(Learned(), "other", options);
+    EXPECT_TRUE(checked.violations.empty()) << Print(checked);
+  }
+}
+
+class Interleaving : public testing::TestWithParam<TrainingFault> {};
+
+TEST_P(Interleaving, ChangesNothing) {
+  TrainingOptions options = Target();
+  options.ranks = 3;
+  options.steps = 7;
+  options.fault = GetParam();
+  options.fault_step = 3;
+  const std::string expected = Print(Check(Learned(), "other", options));
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  Order order;
+  for (uint32_t process = 0; process < 3; ++process) {
+    order.insert(order.end(), 8, process);
+  }
+  for (int round = 0; round < 50; ++round) {
+    std::shuffle(order.begin(), order.end(), random);
+    const Checked checked = Check(Learned(), "other", options, order);
+    ASSERT_EQ(Print(checked), expected);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Interleaving,
+                         testing::Values(TrainingFault::kNone,
+                                         TrainingFault::kBypassWrapper,
+                                         TrainingFault::kWrongParameters,
+                                         TrainingFault::kNoSyncOnOneRank));
+
+TEST(Reporting, AViolationComesWithTheBatchThatShowsIt) {
+  TrainingOptions options = Target();
+  options.fault = TrainingFault::kBypassWrapper;
+  options.fault_step = 2;
+  InvariantSet set;
+  set.invariants = Learned().invariants;
+  Checker checker("run", "other", set);
+  const auto first = TrainRank(options, 0);
+  const auto second = TrainRank(options, 1);
+  for (int step = 0; step < 3; ++step) {
+    checker.Consume(0, first[static_cast<size_t>(step)]);
+    const bool faulty = step == 2;
+    std::set<std::string> relations;
+    for (const Violation& violation : checker.TakeChanges()) {
+      relations.insert(violation.relation);
+    }
+    EXPECT_EQ(relations.count("EventContain"), faulty);
+    EXPECT_EQ(relations.count("Consistent"), 0u);
+    checker.Consume(1, second[static_cast<size_t>(step)]);
+    for (const Violation& violation : checker.TakeChanges()) {
+      EXPECT_TRUE(violation.open);
+      relations.insert(violation.relation);
+    }
+    EXPECT_EQ(relations.count("Consistent"), faulty);
+  }
+}
+
+TEST(Reporting, RulesOfAnotherExperimentAreNotApplied) {
+  uint32_t scoped = 0;
+  for (const Invariant& invariant : Learned().invariants) {
+    scoped += invariant.scope == Scope::kExperiment;
+  }
+  ASSERT_GT(scoped, 0u);
+  const Checked other = Check(Learned(), "other", Target());
+  EXPECT_EQ(other.summary.not_applied, scoped);
+  EXPECT_EQ(other.summary.total + scoped, Learned().invariants.size());
+  TrainingOptions cnn = TwoReferences()[0].options;
+  const Checked same = Check(Learned(), "cnn", cnn);
+  EXPECT_LT(same.summary.not_applied, scoped);
+  EXPECT_TRUE(same.violations.empty()) << Print(same);
+}
+
+TEST(Reporting, AKilledRankLeavesItsWindowsUnknown) {
+  InvariantSet set;
+  set.invariants = Learned().invariants;
+  Checker checker("run", "other", set);
+  const auto first = TrainRank(Target(), 0);
+  const auto second = TrainRank(Target(), 1);
+  checker.Consume(1, second[0].number == 0 ? StoredBatch() : second[0]);
+  checker.EndProcess(1, ProcessEnd::kDied);
+  for (const StoredBatch& batch : first) checker.Consume(0, batch);
+  checker.EndProcess(0, ProcessEnd::kClean);
+  checker.EndRun();
+  EXPECT_TRUE(checker.TakeChanges().empty());
+  const CheckSummary summary = checker.Summary();
+  ASSERT_EQ(summary.unknown.size(), 1u);
+  EXPECT_EQ(summary.unknown.begin()->first, "rank 1 sent no records of it");
+  EXPECT_EQ(summary.violated, 0u);
+}
+
+TEST(Reporting, IdsOfOneRunAreTheSameEachTime) {
+  TrainingOptions options = Target();
+  options.fault = TrainingFault::kWrongParameters;
+  const Checked once = Check(Learned(), "other", options);
+  const Checked again = Check(Learned(), "other", options);
+  ASSERT_EQ(Print(once), Print(again));
+  options.attempt = 1;
+  const Checked later = Check(Learned(), "other", options);
+  for (const auto& [id, violation] : later.violations) {
+    EXPECT_EQ(once.violations.count(id), 0u);
+    EXPECT_EQ(violation.attempt, 1u);
+  }
 }
 
 }  // namespace

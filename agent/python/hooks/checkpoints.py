@@ -40,6 +40,6 @@ def install(watch):
     wrap_method(
         watch, module, "load_state_dict", "load_state_dict", after=checkpoints.loaded
     )
-    wrap_method(watch, module, "state_dict", "state_dict")
+    wrap_method(watch, module, "state_dict", "state_dict", compiled=True)
     wrap_method(watch, optimizer, "load_state_dict", "load_state_dict")
     wrap_method(watch, optimizer, "state_dict", "state_dict")

@@ -1,7 +1,7 @@
 """Keeps torch's compiler out of our functions.
 
-Where a compiled function calls something that is hooked, the compiler would
-try to compile the hook as well.
+Where compiled code calls something that is hooked, the compiler would try to
+compile the hook as well, which costs graph breaks and warnings.
 """
 
 import sys
@@ -12,13 +12,22 @@ import torch
 
 def hide_from_compiler(package):
     """Marks the code of every module of the package as not to be compiled."""
-    skip = getattr(torch._C._dynamo.eval_frame, "skip_code", None)
+    skip = _skipper(torch._C._dynamo.eval_frame)
     if skip is None:
         return
     for name, module in list(sys.modules.items()):
         if name.startswith(package + "."):
             for value in list(vars(module).values()):
                 _hide(value, module.__name__, skip)
+
+
+def _skipper(eval_frame):
+    """A function that marks a code object; None: this torch has none."""
+    if hasattr(eval_frame, "set_code_exec_strategy"):
+        action = eval_frame._FrameAction
+        strategy = eval_frame._FrameExecStrategy(action.SKIP, action.DEFAULT)
+        return lambda code: eval_frame.set_code_exec_strategy(code, strategy)
+    return getattr(eval_frame, "skip_code", None)
 
 
 def _hide(value, module_name, skip):

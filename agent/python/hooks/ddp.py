@@ -69,5 +69,6 @@ def install(watch):
             buffers = wrapper.will_sync_module_buffers()
             forward_begins(watch, model, naming.unwrap(wrapper)[0], buffers)
 
-    # Calls the inner module; the broadcast is done.
+    # Calls the inner module; the broadcast is done. (torch itself ends a
+    # compiled graph within this function.)
     wrapping.before(watch, ddp, "_run_ddp_forward", inner_forward_begins)

@@ -61,14 +61,15 @@ def install(watch):
     module.__call__ = watch.core.wrap_module_call(
         module.__call__, before_root=roots.before
     )
-    wrap_method(watch, module, "train", "train_mode")
-    wrap_method(watch, module, "eval", "train_mode")
+    wrap_method(watch, module, "train", "train_mode", compiled=True)
+    wrap_method(watch, module, "eval", "train_mode", compiled=True)
     zero_grad = _ZeroGrad(watch)
     wrap_method(
         watch,
         module,
         "zero_grad",
         "zero_grad",
+        compiled=True,
         before=zero_grad.before,
         after=zero_grad.after,
     )

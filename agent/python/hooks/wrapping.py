@@ -7,15 +7,36 @@ import types
 from _traincheck import naming
 
 
-def wrap_method(watch, cls, method, category, **callbacks):
-    """Wraps a method that cls itself defines, once."""
+def wrap_method(watch, cls, method, category, compiled=False, **callbacks):
+    """Wraps a method that cls itself defines, once.
+
+    compiled: the compiler can trace through calls of it, at the price of one
+    more Python frame. In compiled code nothing is recorded.
+    """
     fn = cls.__dict__.get(method)
     if not isinstance(fn, types.FunctionType) or watch.core.is_wrapper(fn):
         return
     name = f"{naming.class_name(cls)}.{method}"
     roles = naming.roles(cls, method)
     wrapper = watch.core.wrap(fn, name, category, roles, **callbacks)
+    if compiled:
+        wrapper._torchdynamo_inline = fn
+        setattr(cls, method, _traceable(fn, wrapper))
+        return
+    if method != "step":
+        # The compiler cannot look into a method that is no function: it breaks
+        # its graph at the call. (Torch's function around a step would inherit
+        # the attribute; it is one that the compiler passes by anyway.)
+        wrapper._torchdynamo_disable = True
     setattr(cls, method, wrapper)
+
+
+def _traceable(fn, wrapper):
+    @functools.wraps(fn)
+    def call(self, *args, **kwargs):
+        return wrapper(self, *args, **kwargs)
+
+    return call
 
 
 def wrap_function(watch, module, name, category, **callbacks):
@@ -25,6 +46,9 @@ def wrap_function(watch, module, name, category, **callbacks):
         return
     full_name = f"{module.__name__}.{name}"
     wrapper = watch.core.wrap(fn, full_name, category, (), **callbacks)
+    # In compiled code fn takes the wrapper's place; nothing is recorded there.
+    # (A method must not have this: the compiler would lose its self.)
+    wrapper._torchdynamo_inline = fn
     watch.replaced[id(fn)] = (fn, wrapper)
 
 
@@ -51,8 +75,8 @@ def before(watch, cls, method, callback):
         quietly(watch.core, callback, self)
         return fn(self, *args, **kwargs)
 
-    # What the compiler looks into; the callback runs when the call is real.
-    observed._torchdynamo_inline = fn
+    # The compiler does not look into it and breaks its graph at the call.
+    observed._torchdynamo_disable = True
     setattr(cls, method, observed)
 
 

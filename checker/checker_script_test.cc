@@ -1,0 +1,348 @@
+// Runs the scripts in testdata: events go in, and after each step of a story
+// the script says what the checker must have found. SCRIPTS.md beside them
+// describes the language.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <sstream>
+
+#include "checker/checker.h"
+#include "invariants/identity.h"
+#include "invariants/testing/trace_builder.h"
+
+namespace traincheck {
+namespace {
+
+using Words = std::vector<std::string>;
+
+std::vector<int32_t> Ranks(const std::string& list) {
+  std::vector<int32_t> ranks;
+  std::istringstream in(list);
+  for (std::string rank; std::getline(in, rank, ',');) {
+    ranks.push_back(std::stoi(rank));
+  }
+  return ranks;
+}
+
+// The word after `key`, or "".
+std::string After(const Words& words, const std::string& key) {
+  for (size_t i = 0; i + 1 < words.size(); ++i) {
+    if (words[i] == key) return words[i + 1];
+  }
+  return "";
+}
+
+bool Has(const Words& words, const std::string& word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+StatePoint PointOf(const std::string& name) {
+  static const auto* const kPoints = new std::map<std::string, StatePoint>{
+      {"forward_begin", StatePoint::kForwardBegin},
+      {"backward_end", StatePoint::kBackwardEnd},
+      {"pre_step", StatePoint::kPreStep},
+      {"post_step", StatePoint::kPostStep},
+      {"grad_clear", StatePoint::kGradClear}};
+  return kPoints->at(name);
+}
+
+// One process of a script, by the names that the script gives to things.
+class ScriptProcess {
+ public:
+  void Event(const Words& words) {
+    const std::string& what = words[0];
+    if (what == "rank") {
+      trace_.Place(std::stoi(words[1]), std::stoi(words[3]));
+    } else if (what == "module" || what == "optimizer") {
+      DefineObject(words, what == "module" ? ObjectKind::kModule
+                                           : ObjectKind::kOptimizer);
+    } else if (what == "param" || what == "buffer") {
+      DefineVariable(words);
+    } else if (what == "hold") {
+      trace_.Hold(objects_.at(words[1]), 0, Variables(words, 2));
+    } else if (what == "replicas") {
+      trace_.Replicas(1, objects_.at(words[1]), Ranks(words[3]),
+                      Variables(words, 4));
+    } else {
+      Record(words);
+    }
+  }
+
+  std::vector<StoredBatch> TakeBatches() { return trace_.TakeBatches(); }
+  void Define(const std::string& name, const Words& words) {
+    functions_[name] = {words[0], Words(words.begin() + 1, words.end())};
+  }
+
+ private:
+  void Record(const Words& words) {
+    const std::string& what = words[0];
+    if (what == "begin") {
+      Begin(words);
+    } else if (what == "end") {
+      trace_.End();
+    } else if (what == "raise") {
+      trace_.Raise();
+    } else if (what == "call") {
+      Begin(words);
+      trace_.End();
+    } else if (what == "state") {
+      State(words);
+    } else if (what == "lr") {
+      trace_.LearningRate(objects_.at(words[1]), 0, std::stod(words[2]));
+    } else if (what == "gap") {
+      trace_.Lose();
+    } else {
+      FAIL() << "no such event: " << what;
+    }
+  }
+
+  void DefineObject(const Words& words, ObjectKind kind) {
+    ObjectOptions options;
+    options.kind = kind;
+    options.bases = {"torch.nn.modules.module.Module"};
+    const std::string wrapped = After(words, "wraps");
+    if (!wrapped.empty()) options.wrapped = objects_.at(wrapped);
+    objects_[words[1]] = trace_.Object(words[2], options);
+  }
+
+  // "param net.w": w of the module net.
+  void DefineVariable(const Words& words) {
+    const size_t dot = words[1].find('.');
+    VariableOptions options;
+    options.kind =
+        words[0] == "param" ? VariableKind::kParameter : VariableKind::kBuffer;
+    options.trainable = !Has(words, "frozen");
+    variables_[words[1]] =
+        trace_.Variable(objects_.at(words[1].substr(0, dot)), "Net",
+                        words[1].substr(dot + 1), options);
+  }
+
+  std::vector<uint32_t> Variables(const Words& words, size_t from) {
+    std::vector<uint32_t> ids;
+    for (size_t i = from; i < words.size(); ++i) {
+      ids.push_back(variables_.at(words[i]));
+    }
+    return ids;
+  }
+
+  void Begin(const Words& words) {
+    const auto& [category, roles] = functions_.at(words[1]);
+    CallOptions options;
+    const std::string object = After(words, "on");
+    if (!object.empty()) options.object = objects_.at(object);
+    options.site = After(words, "at");
+    if (Has(words, "root")) options.flags |= kRootModuleCall;
+    if (Has(words, "training")) options.flags |= kModuleTraining;
+    if (Has(words, "no_grad")) options.flags &= ~kGradEnabled;
+    trace_.Begin(trace_.Function(words[1], category, roles), options);
+  }
+
+  void State(const Words& words) {
+    StateOptions options;
+    for (const std::string& word : words) {
+      const size_t equals = word.find('=');
+      const std::string key = word.substr(0, equals);
+      const std::string value =
+          equals == std::string::npos ? "" : word.substr(equals + 1);
+      if (key == "data") options.data = std::stoull(value);
+      if (key == "grad" && value == "none") options.no_grad = true;
+      if (key == "grad" && value != "none") options.grad = std::stoull(value);
+      if (key == "unreadable") options.unreadable = true;
+    }
+    trace_.State(PointOf(words[1]), variables_.at(words[2]), options);
+  }
+
+  TraceBuilder trace_;
+  std::map<std::string, uint32_t> objects_;
+  std::map<std::string, uint32_t> variables_;
+  std::map<std::string, std::pair<std::string, Words>> functions_;
+};
+
+class Script {
+ public:
+  explicit Script(const std::string& path) : path_(path) {}
+
+  void Run() {
+    std::ifstream in(path_);
+    ASSERT_TRUE(in.is_open()) << path_;
+    int number = 0;
+    for (std::string line; std::getline(in, line);) {
+      SCOPED_TRACE(path_ + ":" + std::to_string(++number) + ": " + line);
+      if (line.empty() || line[0] == '#') continue;
+      RunLine(line);
+      if (testing::Test::HasFatalFailure()) return;
+    }
+  }
+
+ private:
+  void RunLine(const std::string& line) {
+    const size_t colon = line.find(": ");
+    ASSERT_NE(colon, std::string::npos);
+    const std::string key = line.substr(0, colon);
+    const std::string rest = line.substr(colon + 2);
+    std::istringstream in(rest);
+    Words words{std::istream_iterator<std::string>(in), {}};
+    if (key == "rule") {
+      Rule(rest);
+    } else if (key == "function") {
+      functions_.push_back(words);
+    } else if (key == "event") {
+      Event(words);
+    } else if (key == "expect") {
+      Flush();
+      Expect(words, rest);
+    } else {
+      FAIL() << "no such line";
+    }
+  }
+
+  // RELATION PARAMETERS [when PRECONDITION]
+  void Rule(const std::string& text) {
+    Invariant invariant;
+    const size_t space = text.find(' ');
+    const size_t when = text.find(" when ");
+    invariant.relation = text.substr(0, space);
+    invariant.parameters =
+        nlohmann::json::parse(text.substr(space + 1, when - space - 1));
+    invariant.precondition =
+        when == std::string::npos
+            ? nlohmann::json{{"all", nlohmann::json::array()}}
+            : nlohmann::json::parse(text.substr(when + 6));
+    invariant.scope = Scope::kGeneral;
+    invariant.id = IdOf(invariant);
+    const auto checked = InvariantFromJson(ToJson(invariant));
+    ASSERT_TRUE(checked.ok()) << checked.status();
+    set_.invariants.push_back(*checked);
+  }
+
+  ScriptProcess& Process(uint32_t number) {
+    auto [found, added] = processes_.try_emplace(number);
+    if (added) {
+      found->second = std::make_unique<ScriptProcess>();
+      for (const Words& function : functions_) {
+        found->second->Define(function[0],
+                              Words(function.begin() + 1, function.end()));
+      }
+    }
+    return *found->second;
+  }
+
+  // "event: 0 begin f", "event: 0,1 begin f", "event: 0 exit died",
+  // "event: run ends".
+  void Event(const Words& words) {
+    if (words[0] == "run") {
+      Flush();
+      checker().EndRun();
+      return;
+    }
+    for (int32_t number : Ranks(words[0])) {
+      const auto process = static_cast<uint32_t>(number);
+      if (words[1] == "exit") {
+        Flush();
+        checker().EndProcess(process, words[2] == "clean"  ? ProcessEnd::kClean
+                                      : words[2] == "died" ? ProcessEnd::kDied
+                                                           : ProcessEnd::kLost);
+        continue;
+      }
+      Process(process).Event(Words(words.begin() + 1, words.end()));
+    }
+  }
+
+  Checker& checker() {
+    if (!checker_) {
+      checker_ = std::make_unique<Checker>("run", "experiment", set_);
+    }
+    return *checker_;
+  }
+
+  void Flush() {
+    for (auto& [number, process] : processes_) {
+      for (const StoredBatch& batch : process->TakeBatches()) {
+        checker().Consume(number, batch);
+      }
+    }
+  }
+
+  void Expect(const Words& words, const std::string& text) {
+    for (Violation& violation : checker().TakeChanges()) {
+      violations_[violation.id] = violation;
+    }
+    if (words[0] == "none") {
+      EXPECT_TRUE(violations_.empty()) << violations_.begin()->second.seen;
+    } else if (words[0] == "decided") {
+      EXPECT_EQ(checker().Summary().decided,
+                static_cast<uint32_t>(std::stoi(words[1])));
+    } else if (words[0] == "unknown") {
+      const auto unknown = checker().Summary().unknown;
+      EXPECT_EQ(unknown.count(text.substr(8)), 1u)
+          << (unknown.empty() ? "nothing is" : unknown.begin()->first);
+    } else if (words[0] == "violation") {
+      ExpectViolation(words);
+    } else {
+      FAIL() << "no such expectation";
+    }
+  }
+
+  // "violation RELATION steps A-B ranks 0,1 count N [variable V] [site S]
+  // [api F] [open|ended]": exactly one is like this.
+  void ExpectViolation(const Words& words) {
+    size_t alike = 0;
+    std::ostringstream all;
+    for (const auto& [id, violation] : violations_) {
+      std::ostringstream steps;
+      steps << *violation.first_step << "-" << *violation.last_step;
+      all << violation.relation << " steps " << steps.str() << " count "
+          << violation.count << ": " << violation.seen << "\n";
+      alike += violation.relation == words[1] &&
+               After(words, "steps") == steps.str() &&
+               Ranks(After(words, "ranks")) == violation.ranks &&
+               After(words, "count") == std::to_string(violation.count) &&
+               Fits(words, "variable", violation.variables) &&
+               Fits(words, "site", violation.sites) &&
+               Fits(words, "api", violation.apis) &&
+               (!Has(words, "open") || violation.open) &&
+               (!Has(words, "ended") || !violation.open);
+    }
+    EXPECT_EQ(alike, 1u) << all.str();
+  }
+
+  static bool Fits(const Words& words, const std::string& key,
+                   const std::vector<std::string>& values) {
+    const std::string wanted = After(words, key);
+    return wanted.empty() || Has(values, wanted);
+  }
+
+  const std::string path_;
+  InvariantSet set_;
+  std::vector<Words> functions_;
+  std::map<uint32_t, std::unique_ptr<ScriptProcess>> processes_;
+  std::unique_ptr<Checker> checker_;
+  std::map<std::string, Violation> violations_;
+};
+
+class CheckerScript : public testing::TestWithParam<std::string> {};
+
+TEST_P(CheckerScript, DoesWhatItSays) {
+  Script("checker/testdata/" + GetParam() + ".txt").Run();
+}
+
+std::vector<std::string> Scripts() {
+  std::vector<std::string> names;
+  for (const auto& entry :
+       std::filesystem::directory_iterator("checker/testdata")) {
+    if (entry.path().extension() == ".txt") {
+      names.push_back(entry.path().stem().string());
+    }
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Testdata, CheckerScript, testing::ValuesIn(Scripts()),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace traincheck

@@ -1,0 +1,168 @@
+#include "invariants/facts/process_facts.h"
+
+#include <gtest/gtest.h>
+
+#include "invariants/facts/fact.h"
+#include "invariants/testing/trace_builder.h"
+
+namespace traincheck {
+namespace {
+
+class ProcessFactsTest : public testing::Test {
+ protected:
+  ProcessFactsTest() { trace_.Hold(optimizer_, 0, {w_, b_}); }
+
+  void Read() {
+    for (const StoredBatch& batch : trace_.TakeBatches()) {
+      facts_.Consume(batch);
+    }
+  }
+  FactValue Value(const char* fact, uint32_t variable) {
+    FactSubject subject;
+    subject.facts = &facts_;
+    subject.optimizer = optimizer_;
+    subject.variable = variable;
+    return FindFact(fact)->read(subject);
+  }
+
+  TraceBuilder trace_;
+  ProcessFacts facts_{0};
+  const uint32_t model_ = trace_.Object("Net", {});
+  const uint32_t ddp_ = trace_.Object("DDP", {.wrapped = model_});
+  const uint32_t optimizer_ =
+      trace_.Object("SGD", {.kind = ObjectKind::kOptimizer});
+  const uint32_t w_ = trace_.Variable(model_, "Net", "w", {});
+  const uint32_t b_ = trace_.Variable(model_, "Net", "b", {});
+  const uint32_t free_ = trace_.Variable(model_, "Net", "free", {});
+  const uint32_t step_ = trace_.Function("SGD.step", "optimizer_step", {});
+  const uint32_t backward_ = trace_.Function("backward", "backward", {});
+  const uint32_t zero_grad_ = trace_.Function("zero_grad", "zero_grad", {});
+};
+
+TEST_F(ProcessFactsTest, HeldAndReplicated) {
+  trace_.Replicas(1, ddp_, {1, 0}, {w_});
+  Read();
+  EXPECT_EQ(Value("var.held_by", w_), FactValue(true));
+  EXPECT_EQ(Value("var.held_by", free_), FactValue(false));
+  EXPECT_EQ(Value("var.replica_group", w_), FactValue(true));
+  EXPECT_EQ(Value("var.replica_group", b_), FactValue(false));
+  EXPECT_EQ(facts_.ownership().GroupOf(w_)->ranks,
+            (std::vector<int32_t>{0, 1}));
+  const Optimizer* optimizer = facts_.ownership().Find(optimizer_);
+  ASSERT_NE(optimizer, nullptr);
+  EXPECT_EQ(optimizer->modules, (std::set<uint32_t>{model_, ddp_}));
+  EXPECT_EQ(optimizer->wrappers, (std::set<uint32_t>{ddp_}));
+}
+
+TEST_F(ProcessFactsTest, StepChangesWhatItChanges) {
+  trace_.Begin(step_, {.object = optimizer_});
+  trace_.LearningRate(optimizer_, 0, 0.5);
+  trace_.State(StatePoint::kPreStep, w_, {.data = 1, .grad = 7});
+  trace_.State(StatePoint::kPreStep, b_, {.data = 2, .no_grad = true});
+  trace_.State(StatePoint::kPostStep, w_, {.data = 3});
+  trace_.State(StatePoint::kPostStep, b_, {.data = 2});
+  trace_.End();
+  Read();
+  EXPECT_EQ(facts_.Variable(w_)->changed_in_step(), Tri::kYes);
+  EXPECT_EQ(facts_.Variable(b_)->changed_in_step(), Tri::kNo);
+  EXPECT_EQ(Value("grad.present", w_), FactValue(true));
+  EXPECT_EQ(Value("grad.zero", w_), FactValue(false));
+  EXPECT_EQ(Value("grad.present", b_), FactValue(false));
+  EXPECT_EQ(Value("grad.zero", b_), FactValue(true));
+  EXPECT_EQ(Value("var.effective_lr", w_), FactValue(0.5));
+  EXPECT_EQ(Value("var.lr_nonzero", w_), FactValue(true));
+  EXPECT_EQ(facts_.Variable(w_)->data_writer().function, step_);
+}
+
+TEST_F(ProcessFactsTest, UnreadableTensorsAreUnknown) {
+  trace_.Begin(step_, {.object = optimizer_});
+  trace_.State(StatePoint::kPreStep, w_, {.unreadable = true});
+  trace_.State(StatePoint::kPostStep, w_, {.data = 3});
+  trace_.End();
+  Read();
+  EXPECT_EQ(facts_.Variable(w_)->changed_in_step(), Tri::kUnknown);
+  EXPECT_FALSE(IsKnown(Value("grad.zero", w_)));
+}
+
+TEST_F(ProcessFactsTest, GradientsAreGotUntilTheNextStep) {
+  trace_.Begin(backward_, {});
+  trace_.State(StatePoint::kBackwardEnd, w_, {.grad = 5});
+  trace_.State(StatePoint::kBackwardEnd, b_, {.grad = 0});
+  trace_.State(StatePoint::kBackwardEnd, free_, {.grad = 5});
+  trace_.End();
+  Read();
+  EXPECT_EQ(Value("var.got_grad", w_), FactValue(true));
+  EXPECT_EQ(Value("var.got_grad", b_), FactValue(false));
+  EXPECT_EQ(Value("var.got_grad", free_), FactValue(true));
+  EXPECT_EQ(facts_.BackwardsSince(optimizer_), 1u);
+  trace_.Begin(step_, {.object = optimizer_});
+  trace_.End();
+  Read();
+  EXPECT_EQ(Value("var.got_grad", w_), FactValue(false));
+  EXPECT_EQ(Value("var.got_grad", free_), FactValue(false));
+  EXPECT_EQ(facts_.BackwardsSince(optimizer_), 0u);
+}
+
+TEST_F(ProcessFactsTest, ClearedByOptimizerModelOrWrapper) {
+  for (uint32_t object : {optimizer_, model_, ddp_}) {
+    trace_.Begin(step_, {.object = optimizer_});
+    trace_.End();
+    Read();
+    EXPECT_FALSE(facts_.ClearedSince(optimizer_));
+    trace_.Begin(zero_grad_, {.object = object});
+    trace_.End();
+    Read();
+    EXPECT_TRUE(facts_.ClearedSince(optimizer_)) << object;
+  }
+}
+
+TEST_F(ProcessFactsTest, AfterAGapValuesAreUnknown) {
+  trace_.Begin(step_, {.object = optimizer_});
+  trace_.State(StatePoint::kPreStep, w_, {.data = 1, .grad = 7});
+  trace_.Lose();
+  trace_.State(StatePoint::kPostStep, w_, {.data = 1});
+  trace_.End();
+  Read();
+  EXPECT_EQ(facts_.gaps(), 1u);
+  EXPECT_EQ(facts_.Variable(w_)->changed_in_step(), Tri::kUnknown);
+}
+
+TEST_F(ProcessFactsTest, StageFollowsGradModeNotTheModulesFlag) {
+  const uint32_t forward = trace_.Function("Net.forward", "forward", {});
+  EXPECT_STREQ(facts_.stage(), "init");
+  const uint8_t root = kOutermost | kRootModuleCall | kModuleTraining;
+  trace_.Begin(forward, {.object = model_, .flags = root});
+  Read();
+  EXPECT_STREQ(facts_.stage(), "evaluation");
+  trace_.End(kOutputSearched);
+  trace_.Begin(forward, {.object = model_,
+                         .flags = static_cast<uint8_t>(root | kGradEnabled)});
+  Read();
+  EXPECT_STREQ(facts_.stage(), "training");
+  trace_.End(kOutputSearched | kOutputHasGradFn);
+  trace_.Begin(backward_, {});
+  trace_.Begin(forward,
+               {.object = model_,
+                .flags = static_cast<uint8_t>(root | kInsideBackward)});
+  Read();
+  EXPECT_STREQ(facts_.stage(), "recomputation");
+  trace_.End();
+  trace_.End();
+  Read();
+  EXPECT_STREQ(facts_.stage(), "training");
+}
+
+TEST(Facts, NamesAreUniqueAndFound) {
+  std::set<std::string> names;
+  for (const auto* table :
+       {&CallFacts(), &OptimizerFacts(), &VariableFacts()}) {
+    for (const Fact& fact : *table) {
+      EXPECT_TRUE(names.insert(fact.name).second) << fact.name;
+      EXPECT_EQ(FindFact(fact.name), &fact);
+    }
+  }
+  EXPECT_EQ(FindFact("process.pid"), nullptr);
+}
+
+}  // namespace
+}  // namespace traincheck

@@ -1,0 +1,140 @@
+#include "invariants/invariant.h"
+
+#include <gtest/gtest.h>
+
+#include "invariants/identity.h"
+
+namespace traincheck {
+namespace {
+
+Invariant Sample() {
+  Invariant invariant;
+  invariant.relation = "EventContain";
+  invariant.parameters = {
+      {"window", {{"kind", "call"}, {"function", {{"name", "a.Net.forward"}}}}},
+      {"event",
+       {{"kind", "call"},
+        {"function", {{"name", "a.Dropout.forward"}}},
+        {"binding", "any"}}}};
+  invariant.precondition = {{"all",
+                             {{{"clause", "constant"},
+                               {"fact", "call.module_training"},
+                               {"value", true}}}}};
+  invariant.experiments = {"cnn"};
+  invariant.support = 12;
+  invariant.id = IdOf(invariant);
+  invariant.text = TextOf(invariant);
+  return invariant;
+}
+
+InvariantSet SampleSet() {
+  InvariantSet set;
+  set.name = "set";
+  set.version = 3;
+  set.runs = {"run-1"};
+  set.created_unix_ns = 1234567890123456789;
+  set.invariants = {Sample()};
+  return set;
+}
+
+// The set's JSON with one change.
+std::string With(const std::string& pointer, const nlohmann::json& value) {
+  nlohmann::json json = ToJson(SampleSet());
+  json[nlohmann::json::json_pointer(pointer)] = value;
+  return json.dump();
+}
+
+std::string ErrorOf(const std::string& text) {
+  const auto set = SetFromJsonUntrusted(text);
+  return set.ok() ? "none" : std::string(set.status().message());
+}
+
+TEST(InvariantJson, RoundTrip) {
+  const std::string text = ToJson(SampleSet()).dump();
+  const auto set = SetFromJsonUntrusted(text);
+  ASSERT_TRUE(set.ok()) << set.status();
+  EXPECT_EQ(ToJson(*set).dump(), text);
+  EXPECT_EQ(set->created_unix_ns, 1234567890123456789u);
+}
+
+TEST(InvariantJson, IdIsStable) {
+  // Stored sets carry it: a change here breaks them.
+  EXPECT_EQ(Sample().id, "f8f3569c18bfed2f");
+}
+
+TEST(InvariantJson, IdFollowsContentNotSupport) {
+  Invariant invariant = Sample();
+  invariant.support = 99;
+  invariant.scope = Scope::kGeneral;
+  EXPECT_EQ(IdOf(invariant), Sample().id);
+  invariant.precondition = {{"all", nlohmann::json::array()}};
+  EXPECT_NE(IdOf(invariant), Sample().id);
+}
+
+TEST(InvariantJson, TextIsPlainEnglish) {
+  EXPECT_EQ(Sample().text,
+            "During a.Net.forward, a.Dropout.forward is called. Holds where "
+            "the module called is in training mode.");
+}
+
+TEST(InvariantJson, ErrorsNameThePath) {
+  EXPECT_EQ(ErrorOf("{"), "document: not valid JSON");
+  EXPECT_EQ(ErrorOf("[]"), "document: not an object");
+  EXPECT_EQ(ErrorOf(With("/format", "other")),
+            "format: not \"traincheck-invariants\"");
+  EXPECT_EQ(ErrorOf(With("/format_version", 2)),
+            "format_version: not a version that this build reads");
+  EXPECT_EQ(ErrorOf(With("/extra", 1)), "extra: unknown key");
+  EXPECT_EQ(ErrorOf(With("/version", -1)), "version: not an unsigned integer");
+  EXPECT_EQ(ErrorOf(With("/runs/0", 7)), "runs[0]: not a string");
+  EXPECT_EQ(ErrorOf(With("/invariants/0", "x")),
+            "invariants[0]: not an object");
+  EXPECT_EQ(ErrorOf(With("/invariants/0/relation", "Foo")),
+            "invariants[0].relation: \"Foo\" is not a relation of this "
+            "version");
+  EXPECT_EQ(ErrorOf(With("/invariants/0/scope", "all")),
+            "invariants[0].scope: neither \"general\" nor \"experiment\"");
+  EXPECT_EQ(ErrorOf(With("/invariants/0/parameters/window/kind", "epoch")),
+            "invariants[0].parameters.window.kind: neither \"call\" nor "
+            "\"span\"");
+  EXPECT_EQ(ErrorOf(With("/invariants/0/parameters/event/function",
+                         nlohmann::json::object())),
+            "invariants[0].parameters.event.function: neither name, role nor "
+            "category");
+  EXPECT_EQ(ErrorOf(With("/invariants/0/parameters/event/binding", "held")),
+            "invariants[0].parameters.event.binding: does not go with this "
+            "kind of window");
+  EXPECT_EQ(
+      ErrorOf(With("/invariants/0/precondition/all/0/fact", "var.got_grad")),
+      "invariants[0].precondition.all: var.got_grad is no fact that "
+      "this rule can read");
+}
+
+TEST(InvariantJson, IdMustFitTheContent) {
+  EXPECT_EQ(
+      ErrorOf(With("/invariants/0/id", "0123456789abcdef")),
+      "invariants[0].id: does not fit its content, which has " + Sample().id);
+}
+
+TEST(InvariantJson, NoInvariantTwice) {
+  nlohmann::json json = ToJson(SampleSet());
+  json["invariants"].push_back(json["invariants"][0]);
+  EXPECT_EQ(ErrorOf(json.dump()),
+            "invariants: " + Sample().id + " is there twice");
+}
+
+TEST(InvariantJson, ConsistentParametersAreChecked) {
+  Invariant invariant;
+  invariant.relation = "Consistent";
+  invariant.parameters = {
+      {"across", "ranks"}, {"of", "parameter.grad"}, {"point", "post_step"}};
+  invariant.precondition = {{"all", nlohmann::json::array()}};
+  invariant.id = IdOf(invariant);
+  const auto read = InvariantFromJson(ToJson(invariant));
+  ASSERT_FALSE(read.ok());
+  EXPECT_EQ(std::string(read.status().message()),
+            "parameters.point: gradients are compared at pre_step only");
+}
+
+}  // namespace
+}  // namespace traincheck

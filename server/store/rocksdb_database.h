@@ -1,0 +1,40 @@
+// An open RocksDB with our column families and options. The only files that
+// know RocksDB's types are this one, its source and rocksdb_store.cc.
+//
+// Threads: as rocksdb::DB: all methods on any thread.
+#ifndef TRAINCHECK_SERVER_STORE_ROCKSDB_DATABASE_H_
+#define TRAINCHECK_SERVER_STORE_ROCKSDB_DATABASE_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rocksdb/db.h"
+#include "server/store/store.h"
+
+namespace traincheck {
+
+class RocksdbDatabase {
+ public:
+  // Null, with *status set, if it cannot be opened.
+  static std::unique_ptr<RocksdbDatabase> Open(const std::string& path,
+                                               rocksdb::Status* status);
+  ~RocksdbDatabase();
+  RocksdbDatabase(const RocksdbDatabase&) = delete;
+  RocksdbDatabase& operator=(const RocksdbDatabase&) = delete;
+
+  rocksdb::DB& db() { return *db_; }
+  rocksdb::ColumnFamilyHandle* family(Table table) const {
+    return families_[static_cast<size_t>(table)];
+  }
+
+ private:
+  RocksdbDatabase() = default;
+
+  std::unique_ptr<rocksdb::DB> db_;
+  std::vector<rocksdb::ColumnFamilyHandle*> families_;
+};
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_SERVER_STORE_ROCKSDB_DATABASE_H_
