@@ -9,15 +9,17 @@ say() { printf '\n\033[1m%s\033[0m\n' "== $*"; }
 python=$(tools/setup.sh | tail -n 1)
 say "Building"
 tools/build.sh build --noshow_progress --ui_event_filters=-info //deploy:dist
-dist=$PWD/bazel-bin/deploy/dist
+dist=$(readlink -f bazel-bin)/deploy/dist
 export PATH="$dist:$PATH" OMP_NUM_THREADS=1
 
-work=$(mktemp -d "${TMPDIR:-/tmp}/traincheck-demo.XXXXXX")
+work="${TMPDIR:-/tmp}/traincheck-demo-$(id -u)"
+rm -rf "$work"
+mkdir -m 700 "$work"
 export TRAINCHECK_SPOOL_DIR="$work/spool"
 traincheckd --data-dir "$work/data" --listen 127.0.0.1:0 \
   --port-file "$work/address" 2>"$work/traincheckd.log" &
 daemon=$!
-trap 'kill "$daemon" 2>/dev/null; wait "$daemon" 2>/dev/null; rm -rf "$work"' EXIT
+trap 'kill "$daemon" 2>/dev/null; wait "$daemon" 2>/dev/null' EXIT
 for _ in $(seq 100); do [ -s "$work/address" ] && break; sleep 0.1; done
 TRAINCHECK_SERVER=$(cat "$work/address")
 export TRAINCHECK_SERVER
@@ -75,12 +77,15 @@ traincheckctl runs list
 traincheckctl violations list
 first=$(traincheckctl -o json violations list --run drift |
   "$python" -c 'import json, sys; print(json.load(sys.stdin)[0]["id"])')
-say "To look further (while this demo's daemon runs)"
+say "traincheckctl violations show $first"
+traincheckctl violations show "$first"
+
+say "To look further"
 cat <<TXT
+  export PATH="$dist:\$PATH"
+  traincheckd --data-dir $work/data &
+  traincheckctl violations list
   traincheckctl violations show $first
   traincheckctl runs show drift
   traincheckctl sets show healthy-ddp
-  traincheckctl invariants list healthy-ddp
 TXT
-say "traincheckctl violations show $first"
-traincheckctl violations show "$first"

@@ -59,8 +59,11 @@ absl::Status CheckAddress(absl::string_view address) {
 absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(
     const std::string& address, const grpc::ChannelArguments& arguments) {
   if (absl::Status status = CheckAddress(address); !status.ok()) return status;
+  // gRPC would send even loopback traffic through $http_proxy.
+  grpc::ChannelArguments direct = arguments;
+  direct.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
-                                   arguments);
+                                   direct);
 }
 
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(

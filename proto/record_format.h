@@ -7,6 +7,9 @@
 // and then *fields* (tag varint + value, see FieldTag) up to size_bytes. Size
 // comes first, so that a reader skips and counts types that it does not know.
 // Numbers in this file are never reused or renumbered.
+//
+// size: the whole format in one place, so that it can be read and compared at
+// a glance.
 #ifndef TRAINCHECK_PROTO_RECORD_FORMAT_H_
 #define TRAINCHECK_PROTO_RECORD_FORMAT_H_
 

@@ -28,7 +28,10 @@ CallSites& CallSites::Get() {
 CallSites::Code& CallSites::Look(PyObject* code) {
   const auto known = codes_.find(code);
   if (known != codes_.end()) return known->second;
-  if (codes_.size() >= kMaxCodes) codes_.clear();
+  // Emptied only when the new entry is in: letting go of code may run Python
+  // code, which comes here again.
+  std::unordered_map<PyObject*, Code> former;
+  if (codes_.size() >= kMaxCodes) former.swap(codes_);
   Code& entry = codes_[code];
   entry.code = Ref::Borrow(code);
   const Ref file = Attribute(code, "co_filename");

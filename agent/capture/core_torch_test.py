@@ -5,7 +5,7 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from records_for_testing import PRELUDE, Recording  # noqa: E402
+from records_for_testing import PRELUDE, CoreCase  # noqa: E402
 
 # CallFlag, OutputFlag, StateContent of record_format.h
 FOREIGN_PARENT, ROOT, TRAINING, GRAD_ENABLED, INSIDE_BACKWARD = 1, 2, 4, 8, 16
@@ -29,12 +29,11 @@ def states(tensors, what=core.STATE_DATA, point=core.POINT_PRE_STEP):
 )
 
 
-class TorchTest(unittest.TestCase):
+class TorchTest(CoreCase):
+    PRELUDE = TORCH_PRELUDE
+
     def record(self, code):
-        recording = Recording(code, prelude=TORCH_PRELUDE)
-        self.assertEqual(recording.result.returncode, 0, recording.result.stderr)
-        self.assertEqual(recording.result.stderr, "")
-        return recording.process
+        return super().record(code).process
 
 
 class StateTest(TorchTest):

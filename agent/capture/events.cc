@@ -31,21 +31,16 @@ std::optional<ContentDigest> DigestOf(PyObject* tensor) {
   return digest;
 }
 
-// The gradient of a tensor that may have one: asking others warns.
-Ref GradOf(PyObject* tensor, bool is_leaf) {
-  if (!is_leaf && !BoolAttribute(tensor, "retains_grad")) {
-    return Ref::Borrow(Py_None);
-  }
-  return Attribute(tensor, "grad");
-}
-
 // Digests in the order data, gradient. Returns how many there are.
 int ReadState(int what, PyObject* tensor, StateWithDigests* record) {
+  if (!TorchApi::IsTensor(tensor)) {
+    record->state.content = kUnreadable;
+    return 0;
+  }
   int digests = 0;
   uint8_t content = 0;
-  const bool is_leaf = BoolAttribute(tensor, "is_leaf");
-  if (is_leaf) content |= kIsLeaf;
-  if (BoolAttribute(tensor, "requires_grad")) content |= kRequiresGrad;
+  if (IsLeaf(tensor)) content |= kIsLeaf;
+  if (RequiresGrad(tensor)) content |= kRequiresGrad;
   if ((what & kStateData) != 0) {
     if (const auto data = DigestOf(tensor)) {
       record->digests[digests++] = data->digest;
@@ -55,7 +50,7 @@ int ReadState(int what, PyObject* tensor, StateWithDigests* record) {
     }
   }
   if ((what & kStateGrad) != 0) {
-    const Ref grad = GradOf(tensor, is_leaf);
+    const Ref grad = GradOf(tensor);
     const auto digest = grad && grad.get() != Py_None
                             ? DigestOf(grad.get())
                             : std::optional<ContentDigest>();
@@ -87,25 +82,26 @@ bool TellStepRule(const Event& event) {
 
 }  // namespace
 
-void RecordState(StatePoint point, int what, uint32_t variable,
-                 PyObject* tensor) {
-  if (variable == 0 || CurrentThread() == nullptr) return;
-  StateWithDigests record = {};
-  record.state.variable = variable;
-  record.state.point = static_cast<uint8_t>(point);
-  int digests = 0;
-  if (TorchApi::IsTensor(tensor)) {
-    const TorchApi::WithoutOverrides direct;
-    digests = ReadState(what, tensor, &record);
-  } else {
-    record.state.content = kUnreadable;
+bool RecordStates(StatePoint point, int what,
+                  const std::vector<uint32_t>& variables, PyObject* tensors) {
+  if (CurrentThread() == nullptr) return true;
+  const TorchApi::WithoutOverrides direct;
+  for (size_t i = 0; i < variables.size(); ++i) {
+    const Ref tensor(PySequence_GetItem(tensors, static_cast<Py_ssize_t>(i)));
+    if (!tensor) return false;
+    if (variables[i] == 0) continue;
+    StateWithDigests record = {};
+    record.state.variable = variables[i];
+    record.state.point = static_cast<uint8_t>(point);
+    const int digests = ReadState(what, tensor.get(), &record);
+    // Asked for again: while the GIL was released anything may have happened.
+    ThreadRecorder* thread = CurrentThread();
+    if (thread == nullptr) return true;
+    thread->Append(&record.state.header,
+                   sizeof(StateRecord) + digests * sizeof(uint64_t),
+                   RecordType::kState, 0);
   }
-  // Reading may have let other threads run; this one's recorder is the same.
-  ThreadRecorder* thread = CurrentThread();
-  if (thread == nullptr) return;
-  thread->Append(&record.state.header,
-                 sizeof(StateRecord) + digests * sizeof(uint64_t),
-                 RecordType::kState, 0);
+  return true;
 }
 
 void RecordScalar(uint32_t object, StatePoint point, uint16_t group,

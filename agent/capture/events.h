@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "agent/capture/python_api.h"
 #include "proto/record_format.h"
@@ -18,9 +19,10 @@ namespace traincheck {
 inline constexpr int kStateData = 1;
 inline constexpr int kStateGrad = 2;
 
-// `point` and `what` as above; a number of 0 (not defined) is left out.
-void RecordState(StatePoint point, int what, uint32_t variable,
-                 PyObject* tensor);
+// One record a variable; those with number 0 (not defined) are left out.
+// False: `tensors` is no sequence of that length, and an exception says so.
+bool RecordStates(StatePoint point, int what,
+                  const std::vector<uint32_t>& variables, PyObject* tensors);
 
 void RecordScalar(uint32_t object, StatePoint point, uint16_t group,
                   const std::string& name, double value);

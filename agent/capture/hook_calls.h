@@ -1,5 +1,5 @@
-// Runs the Python hooks around a wrapped call. What a hook raises is counted,
-// logged once and forgotten, except what is not an Exception: a
+// Runs the Python hooks around a wrapped call. What a hook raises is logged
+// once and forgotten, except what is not an Exception: a
 // KeyboardInterrupt that happens to arrive in a hook is the user's.
 //
 // Threads: GIL held.

@@ -47,11 +47,6 @@ class ThreadEnd {
 };
 thread_local ThreadEnd t_end;
 
-void TurnOff(const std::string& why) {
-  g_recording.store(false, std::memory_order_relaxed);
-  LogLine("recording is off: " + why);
-}
-
 }  // namespace
 
 // In a forked child, from pthread_atfork: no allocation, no lock.
@@ -82,7 +77,9 @@ ProcessRecorder* ProcessRecorder::Get() {
   const std::string error = process->Open(g_ancestor);
   if (!error.empty()) {
     delete process;
-    TurnOff(error);
+    g_recording.store(false, std::memory_order_relaxed);
+    // Of workers there are many, and each would say the same.
+    if (g_ancestor == nullptr) LogLine("recording is off: " + error);
     return nullptr;
   }
   g_process = process;

@@ -24,6 +24,8 @@ using TraincheckVectorcall = PyObject* (*)(PyObject*, PyObject* const*, size_t,
                                            PyObject*);
 PyAPI_FUNC(PyObject*)
     PyObject_Vectorcall(PyObject*, PyObject* const*, size_t, PyObject*);
+PyAPI_FUNC(PyObject*)
+    PyObject_VectorcallMethod(PyObject*, PyObject* const*, size_t, PyObject*);
 PyAPI_FUNC(PyObject*) PyVectorcall_Call(PyObject*, PyObject*, PyObject*);
 PyAPI_FUNC(PyObject*) PyMethod_New(PyObject*, PyObject*);
 PyAPI_FUNC(PyFrameObject*) PyFrame_GetBack(PyFrameObject*);

@@ -77,6 +77,13 @@ inline Ref Attribute(PyObject* object, PyObject* name) {
   return value;
 }
 
+// object.name() without making a bound method; none without an exception.
+inline Ref CallMethod(PyObject* object, PyObject* name) {
+  Ref result(PyObject_VectorcallMethod(name, &object, 1, nullptr));
+  if (!result) PyErr_Clear();
+  return result;
+}
+
 // UTF-8 of a str; "" for anything else. Valid as long as the str lives.
 inline std::string_view Utf8(PyObject* text) {
   if (text == nullptr || !PyUnicode_Check(text)) return {};

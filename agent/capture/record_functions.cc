@@ -34,7 +34,7 @@ PyObject* RecordPlaceFunction(PyObject*, PyObject* args, PyObject* kwargs) {
   return None();
 }
 
-PyObject* RecordStates(PyObject*, PyObject* args, PyObject* kwargs) {
+PyObject* RecordStatesFunction(PyObject*, PyObject* args, PyObject* kwargs) {
   static const char* const names[] = {"point", "what", "variables", "tensors",
                                       nullptr};
   unsigned char point;
@@ -45,13 +45,9 @@ PyObject* RecordStates(PyObject*, PyObject* args, PyObject* kwargs) {
       !Numbers(sequence, &variables)) {
     return nullptr;
   }
-  for (size_t i = 0; i < variables.size(); ++i) {
-    const Ref tensor(PySequence_GetItem(tensors, static_cast<Py_ssize_t>(i)));
-    if (!tensor) return nullptr;
-    RecordState(static_cast<StatePoint>(point), what, variables[i],
-                tensor.get());
-  }
-  return None();
+  const bool done =
+      RecordStates(static_cast<StatePoint>(point), what, variables, tensors);
+  return done ? None() : nullptr;
 }
 
 PyObject* RecordScalarFunction(PyObject*, PyObject* args, PyObject* kwargs) {
@@ -147,7 +143,7 @@ PyObject* ExitFlush(PyObject*, PyObject*) {
 PyMethodDef kRecordFunctions[] = {
     WithKeywords("set_process_kind", SetProcessKind),
     WithKeywords("record_place", RecordPlaceFunction),
-    WithKeywords("record_states", RecordStates),
+    WithKeywords("record_states", RecordStatesFunction),
     WithKeywords("record_scalar", RecordScalarFunction),
     WithKeywords("record_mark", RecordMarkFunction),
     WithKeywords("record_context", RecordContextFunction),

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import unittest
 
 CORE = os.path.abspath("agent/capture/libtraincheck_agent_core.so")
 RELAY = os.path.abspath("agent/capture/relay_for_testing.py")
@@ -228,3 +229,15 @@ class Recording:
     def process(self):
         assert len(self.processes) == 1, self.result.stderr
         return self.processes[0]
+
+
+class CoreCase(unittest.TestCase):
+    """A test whose programs must end well and print nothing on stderr."""
+
+    PRELUDE = PRELUDE
+
+    def record(self, code, **options):
+        recording = Recording(code, prelude=self.PRELUDE, **options)
+        self.assertEqual(recording.result.returncode, 0, recording.result.stderr)
+        self.assertEqual(recording.result.stderr, "")
+        return recording

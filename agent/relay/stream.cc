@@ -25,8 +25,6 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeRelayChannel(
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMaxBackoff.count() / 2);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
                    kKeepaliveTimeout.count());
-  // Compute nodes often have a proxy in their environment.
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   return MakeChannel(address, arguments);
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <list>
+#include <utility>
 
 #include "agent/torch/digest.h"
 #include "agent/torch/torch_api.h"
@@ -13,6 +15,34 @@ namespace {
 constexpr size_t kBlockBytes = 16u << 10;
 constexpr size_t kMaxDimensions = 64;  // torch's own limit
 
+// Names of attributes, made once.
+struct Names {
+  PyObject* data_ptr = PyUnicode_InternFromString("data_ptr");
+  PyObject* device = PyUnicode_InternFromString("device");
+  PyObject* dtype = PyUnicode_InternFromString("dtype");
+  PyObject* element_size = PyUnicode_InternFromString("element_size");
+  PyObject* grad = PyUnicode_InternFromString("grad");
+  PyObject* is_conj = PyUnicode_InternFromString("is_conj");
+  PyObject* is_cpu = PyUnicode_InternFromString("is_cpu");
+  PyObject* is_leaf = PyUnicode_InternFromString("is_leaf");
+  PyObject* is_neg = PyUnicode_InternFromString("is_neg");
+  PyObject* layout = PyUnicode_InternFromString("layout");
+  PyObject* nbytes = PyUnicode_InternFromString("nbytes");
+  PyObject* requires_grad = PyUnicode_InternFromString("requires_grad");
+  PyObject* retains_grad = PyUnicode_InternFromString("retains_grad");
+  PyObject* shape = PyUnicode_InternFromString("shape");
+  PyObject* storage_offset = PyUnicode_InternFromString("storage_offset");
+  PyObject* stride = PyUnicode_InternFromString("stride");
+  PyObject* untyped_storage = PyUnicode_InternFromString("untyped_storage");
+
+  static const Names& Get() {
+    static const auto* names = new Names;
+    return *names;
+  }
+};
+
+bool IsTrue(const Ref& value) { return value.get() == Py_True; }
+
 std::string TextOf(PyObject* object) {
   if (object == nullptr) return "";
   const Ref text(PyObject_Str(object));
@@ -20,28 +50,29 @@ std::string TextOf(PyObject* object) {
   return std::string(Utf8(text.get()));
 }
 
+// Name of a torch.dtype. The objects are few and live for ever, and so do the
+// names.
+const std::string* DtypeName(Ref dtype) {
+  static auto* names = new std::list<std::pair<Ref, std::string>>;
+  for (const auto& [object, name] : *names) {
+    if (object.get() == dtype.get()) return &name;
+  }
+  std::string name = TextOf(dtype.get());
+  names->emplace_back(std::move(dtype), std::move(name));
+  return &names->back().second;
+}
+
 // Result of a method without arguments, as an integer.
-std::optional<int64_t> CallForInteger(PyObject* object, const char* name) {
-  const Ref method = Attribute(object, name);
-  if (!method) return std::nullopt;
-  const Ref result(PyObject_Vectorcall(method.get(), nullptr, 0, nullptr));
+std::optional<int64_t> CallForInteger(PyObject* object, PyObject* name) {
+  const Ref result = CallMethod(object, name);
   // Addresses are unsigned; all 64 bits are wanted.
   const uint64_t value =
       result ? PyLong_AsUnsignedLongLongMask(result.get()) : 0;
-  if (PyErr_Occurred() != nullptr) {
+  if (!result || PyErr_Occurred() != nullptr) {
     PyErr_Clear();
     return std::nullopt;
   }
   return static_cast<int64_t>(value);
-}
-
-bool CallForTruth(PyObject* object, const char* name) {
-  const Ref method = Attribute(object, name);
-  const Ref result(method
-                       ? PyObject_Vectorcall(method.get(), nullptr, 0, nullptr)
-                       : nullptr);
-  if (!result) PyErr_Clear();
-  return result.get() == Py_True;
 }
 
 // A tuple (torch.Size, strides) of integers. None: it is something else.
@@ -57,15 +88,6 @@ std::optional<std::vector<int64_t>> Integers(PyObject* tuple) {
     return std::nullopt;
   }
   return values;
-}
-
-std::optional<std::vector<int64_t>> Strides(PyObject* tensor) {
-  const Ref method = Attribute(tensor, "stride");
-  const Ref result(method
-                       ? PyObject_Vectorcall(method.get(), nullptr, 0, nullptr)
-                       : nullptr);
-  if (!result) PyErr_Clear();
-  return Integers(result.get());
 }
 
 // Puts elements in logical order into blocks and sums those.
@@ -99,13 +121,10 @@ class Gatherer {
 
 }  // namespace
 
-bool BoolAttribute(PyObject* object, const char* name) {
-  return Attribute(object, name).get() == Py_True;
-}
-
 bool TensorView::ReadShape(PyObject* tensor) {
-  const auto sizes = Integers(Attribute(tensor, "shape").get());
-  const auto strides = Strides(tensor);
+  const Names& names = Names::Get();
+  const auto sizes = Integers(Attribute(tensor, names.shape).get());
+  const auto strides = Integers(CallMethod(tensor, names.stride).get());
   if (!sizes || !strides || sizes->size() != strides->size() ||
       sizes->size() > kMaxDimensions) {
     return false;
@@ -132,16 +151,11 @@ bool TensorView::ReadShape(PyObject* tensor) {
 bool TensorView::FitsStorage(PyObject* tensor) const {
   if (bytes_ == 0) return true;
   if (data_ == nullptr) return false;
-  const Ref method = Attribute(tensor, "untyped_storage");
-  const Ref storage(method
-                        ? PyObject_Vectorcall(method.get(), nullptr, 0, nullptr)
-                        : nullptr);
-  if (!storage) {
-    PyErr_Clear();
-    return false;
-  }
-  const auto have = CallForInteger(storage.get(), "nbytes");
-  const auto offset = CallForInteger(tensor, "storage_offset");
+  const Names& names = Names::Get();
+  const Ref storage = CallMethod(tensor, names.untyped_storage);
+  if (!storage) return false;
+  const auto have = CallForInteger(storage.get(), names.nbytes);
+  const auto offset = CallForInteger(tensor, names.storage_offset);
   if (!have || !offset) return false;
   int64_t end = *offset * element_bytes_ + element_bytes_;
   for (const Dimension& d : dimensions_) end += (d.size - 1) * d.stride_bytes;
@@ -150,24 +164,26 @@ bool TensorView::FitsStorage(PyObject* tensor) const {
 
 std::optional<TensorView> TensorView::Of(PyObject* tensor) {
   if (!TorchApi::IsPlainTensor(tensor)) return std::nullopt;
-  if (!BoolAttribute(tensor, "is_cpu")) return std::nullopt;
-  if (!TorchApi::IsStrided(Attribute(tensor, "layout").get())) {
+  const Names& names = Names::Get();
+  if (!IsTrue(Attribute(tensor, names.is_cpu))) return std::nullopt;
+  if (!TorchApi::IsStrided(Attribute(tensor, names.layout).get())) {
     return std::nullopt;
   }
   // Their bytes are not their values.
-  if (CallForTruth(tensor, "is_neg") || CallForTruth(tensor, "is_conj")) {
+  if (IsTrue(CallMethod(tensor, names.is_neg)) ||
+      IsTrue(CallMethod(tensor, names.is_conj))) {
     return std::nullopt;
   }
-  const auto element_bytes = CallForInteger(tensor, "element_size");
+  const auto element_bytes = CallForInteger(tensor, names.element_size);
   if (!element_bytes || *element_bytes <= 0 ||
       kBlockBytes % static_cast<size_t>(*element_bytes) != 0) {
     return std::nullopt;
   }
   TensorView view;
   view.element_bytes_ = *element_bytes;
-  view.dtype_ = TextOf(Attribute(tensor, "dtype").get());
+  view.dtype_ = DtypeName(Attribute(tensor, names.dtype));
   if (!view.ReadShape(tensor)) return std::nullopt;
-  const auto address = CallForInteger(tensor, "data_ptr");
+  const auto address = CallForInteger(tensor, names.data_ptr);
   if (!address) return std::nullopt;
   view.data_ = reinterpret_cast<const char*>(*address);
   if (!view.FitsStorage(tensor)) return std::nullopt;
@@ -203,17 +219,34 @@ ContentDigest TensorView::Digest() const {
     }
     sum = gatherer.Finish();
   }
-  return {FinishDigest(sum.sum, bytes_, dtype_), sum.any_bits == 0};
+  return {FinishDigest(sum.sum, bytes_, *dtype_), sum.any_bits == 0};
 }
 
 TensorFacts FactsOf(PyObject* tensor) {
+  const Names& names = Names::Get();
   TensorFacts facts;
-  facts.dtype = TextOf(Attribute(tensor, "dtype").get());
-  facts.device = TextOf(Attribute(tensor, "device").get());
-  facts.shape = Integers(Attribute(tensor, "shape").get())
+  facts.dtype = *DtypeName(Attribute(tensor, names.dtype));
+  facts.device = TextOf(Attribute(tensor, names.device).get());
+  facts.shape = Integers(Attribute(tensor, names.shape).get())
                     .value_or(std::vector<int64_t>());
-  facts.requires_grad = BoolAttribute(tensor, "requires_grad");
+  facts.requires_grad = RequiresGrad(tensor);
   return facts;
+}
+
+bool IsLeaf(PyObject* tensor) {
+  return IsTrue(Attribute(tensor, Names::Get().is_leaf));
+}
+
+bool RequiresGrad(PyObject* tensor) {
+  return IsTrue(Attribute(tensor, Names::Get().requires_grad));
+}
+
+Ref GradOf(PyObject* tensor) {
+  const Names& names = Names::Get();
+  if (!IsLeaf(tensor) && !IsTrue(Attribute(tensor, names.retains_grad))) {
+    return Ref::Borrow(Py_None);
+  }
+  return Attribute(tensor, names.grad);
 }
 
 }  // namespace traincheck

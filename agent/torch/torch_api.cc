@@ -87,8 +87,8 @@ bool TorchApi::IsPlainTensor(PyObject* value) {
   if (!IsTensor(value)) return false;
   auto* type = reinterpret_cast<PyObject*>(Py_TYPE(value));
   if (type == Get().tensor_type_.get()) return true;
-  const Ref dispatch = Attribute(type, "__torch_dispatch__");
-  return dispatch.get() == Get().plain_dispatch_.get();
+  static PyObject* name = PyUnicode_InternFromString("__torch_dispatch__");
+  return Attribute(type, name).get() == Get().plain_dispatch_.get();
 }
 
 bool TorchApi::IsStrided(PyObject* layout) {

@@ -29,25 +29,27 @@ std::string Steps(const v1::Violation& violation) {
       NumberOrUnknown(violation.has_last_step(), violation.last_step()));
 }
 
-// The first few names that `text` does not mention already.
 template <typename Names>
-std::string FurtherNames(const Names& names, const std::string& text) {
-  std::vector<std::string> further;
-  for (const std::string& name : names) {
-    if (text.find(name) == std::string::npos) further.push_back(OneLine(name));
-  }
-  const size_t count = further.size();
-  if (count > kMaxNamesInBlock) {
-    further.resize(kMaxNamesInBlock);
-    further.push_back(absl::StrCat("and ", count - kMaxNamesInBlock, " more"));
-  }
-  return absl::StrJoin(further, ", ");
+std::string FirstNames(const Names& names) {
+  const size_t count = static_cast<size_t>(names.size());
+  const size_t shown = std::min(count, kMaxNamesInBlock);
+  std::string text =
+      OneLine(absl::StrJoin(names.begin(), names.begin() + shown, ", "));
+  if (shown < count) absl::StrAppend(&text, " and ", count - shown, " more");
+  return text;
 }
 
 void AppendLine(const std::string& title, const std::string& value,
                 std::string* text) {
   if (!value.empty()) {
     absl::StrAppend(text, "    ", title, ": ", OneLine(value), "\n");
+  }
+}
+
+// Many rules say themselves what is expected.
+void AppendExpected(const v1::Violation& violation, std::string* text) {
+  if (violation.expected() != violation.text()) {
+    AppendLine("expected", violation.expected(), text);
   }
 }
 
@@ -109,7 +111,7 @@ std::string ViolationsTable(const std::vector<v1::Violation>& violations) {
 std::string ViolationDetailText(const v1::Violation& violation) {
   std::string text = absl::StrCat("violation ", OneLine(violation.id()), "\n");
   AppendLine("rule", violation.text(), &text);
-  AppendLine("expected", violation.expected(), &text);
+  AppendExpected(violation, &text);
   AppendLine("seen", violation.seen(), &text);
   for (const std::string& line : violation.evidence()) {
     AppendLine("evidence", line, &text);
@@ -146,11 +148,9 @@ std::string ViolationHeadline(const v1::Violation& violation) {
 std::string ViolationBlock(const v1::Violation& violation) {
   std::string text = absl::StrCat("traincheck: VIOLATION ",
                                   ViolationHeadline(violation), "\n");
-  const std::string told =
-      absl::StrCat(violation.text(), violation.expected(), violation.seen());
-  AppendLine("expected", violation.expected(), &text);
+  AppendExpected(violation, &text);
   AppendLine("seen", violation.seen(), &text);
-  AppendLine("variables", FurtherNames(violation.variables(), told), &text);
+  AppendLine("variables", FirstNames(violation.variables()), &text);
   const int shown = std::min(violation.evidence_size(), kMaxEvidenceInBlock);
   for (int i = 0; i < shown; ++i) {
     AppendLine("evidence", violation.evidence(i), &text);

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/logging.h"
+#include "invariants/relations/registry.h"
 #include "server/store/batch_reader.h"
 
 namespace traincheck {
@@ -31,6 +32,19 @@ std::string Shortcomings(const RunView& run) {
     }
   }
   return text;
+}
+
+absl::Status CheckRelations(const v1::InferRequest& request) {
+  for (const std::string& name : request.relations()) {
+    if (FindRelation(name) != nullptr) continue;
+    std::string known;
+    for (const Relation* relation : Relations()) {
+      absl::StrAppend(&known, known.empty() ? "" : ", ", relation->name());
+    }
+    return absl::InvalidArgumentError(absl::StrCat(
+        "\"", name, "\" is no relation of this version; it has ", known));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -76,6 +90,7 @@ absl::Status InferenceJobs::Check(const v1::InferRequest& request) const {
   if (request.runs().empty()) {
     return absl::InvalidArgumentError("no run to learn from was named");
   }
+  if (absl::Status s = CheckRelations(request); !s.ok()) return s;
   for (const std::string& id : request.runs()) {
     const std::optional<RunView> run = use_.registry->View(id);
     if (!run.has_value()) {

@@ -15,12 +15,13 @@ import unittest
 
 import harness
 import record_dump
-import relay_for_testing
 
 SINGLE = harness.SCRIPTS / "single.py"
 DRIFT = harness.SCRIPTS / "drift_ddp.py"
 FROZEN = harness.SCRIPTS / "frozen_head_ddp.py"
+COMPILED = harness.SCRIPTS / "compiled_calls.py"
 CNN = harness.PIPELINES / "cnn_ddp.py"
+RELAY = pathlib.Path("agent/capture/relay_for_testing.py").resolve()
 LIBRARIES = ("libtraincheck_agent.so", "libtraincheck_agent_core.so")
 PROCESS_MAIN, PROCESS_WORKER = 1, 2
 
@@ -32,9 +33,7 @@ class AgentCase(unittest.TestCase):
         for library in LIBRARIES:
             shutil.copy(harness.DIST / library, self.folder)
         relay = self.folder / "traincheck-relay"
-        relay.write_text(
-            f'#!/bin/sh\nexec "{sys.executable}" "{relay_for_testing.__file__}"\n'
-        )
+        relay.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{RELAY}"\n')
         relay.chmod(0o755)
         self.dumps = self.folder / "dumps"
         self.dumps.mkdir()
@@ -56,17 +55,18 @@ class AgentCase(unittest.TestCase):
             LD_PRELOAD=str(self.folder / LIBRARIES[0]),
             TRAINCHECK_AGENT_DIR=str(self.folder),
             TRAINCHECK_SERVER="127.0.0.1:9",
-            TRAINCHECK_DUMP_DIR=str(self.dumps),
+            TRAINCHECK_TEST_OUT=str(self.dumps),
             **extra,
         )
         self.assertEqual(done.returncode, code, done.stderr)
         return done
 
-    def processes(self, kind=None, count=None):
+    def processes(self, kind, count):
         """Dumps of the processes; relays may need a moment after the end."""
         for _ in range(200):
-            dumps = [record_dump.Dump(p) for p in sorted(self.dumps.glob("*.json"))]
-            found = [d for d in dumps if kind in (None, process_kind(d))]
+            pids = record_dump.pids(self.dumps)
+            dumps = [record_dump.Dump(self.dumps, pid) for pid in pids]
+            found = [dump for dump in dumps if process_kind(dump) == kind]
             if len(found) == count:
                 break
             time.sleep(0.05)
@@ -196,6 +196,12 @@ class OneProcess(AgentCase):
                 self.assertEqual(names, {"Autoencoder"})
                 for dump in self.dumps.iterdir():
                     dump.unlink()
+
+    def test_compiled_calls_of_what_is_hooked(self):
+        plain = self.run_plain(COMPILED)
+        self.assertEqual(plain.returncode, 0, plain.stderr)
+        watched = self.run_watched(COMPILED)
+        self.assertEqual(watched.stdout, plain.stdout)
 
     def test_spawned_workers(self):
         self.run_watched(

@@ -1,6 +1,8 @@
-"""Decodes what relay_for_testing.py wrote, by proto/RECORD_FORMAT.md.
+"""Decodes what an agent recorded, by proto/RECORD_FORMAT.md, names resolved.
 
-    record_dump.py PID.json     prints the records, one a line
+    record_dump.py FOLDER PID     prints the records, one a line
+
+FOLDER is what agent/capture/relay_for_testing.py wrote.
 """
 
 import json
@@ -125,20 +127,32 @@ def _records(content):
             yield kind, flags, fixed, body[struct.calcsize(layout) :]
 
 
-class Dump:
-    """All records of one process, names resolved, in the order of each ring."""
+def _ring_number(counters):
+    return int(counters.name.split(".")[1])
 
-    def __init__(self, path):
-        self.rings = json.loads(pathlib.Path(path).read_text())
-        self.pid = int(pathlib.Path(path).stem)
+
+def pids(folder):
+    """The processes that have ended."""
+    names = [path.name.split(".") for path in folder.glob("*.0.json")]
+    return sorted(int(name[0]) for name in names)
+
+
+class Dump:
+    """All records of one process, in the order of each ring."""
+
+    def __init__(self, folder, pid):
+        self.pid = pid
+        self.rings = []
         self._strings, self._names = {0: ""}, {}
         self.definitions = []
         self.records = []
-        self.rings.sort(key=lambda ring: ring["ring"])
-        for ring in self.rings:
-            content = bytes.fromhex(ring.pop("content"))
+        for counters in sorted(folder.glob(f"{pid}.*.json"), key=_ring_number):
+            ring = json.loads(counters.read_text())
+            ring["ring"] = _ring_number(counters)
             ring["records"] = 0
-            for kind, flags, fixed, rest in _records(content):
+            for kind, flags, fixed, rest in _records(
+                counters.with_suffix("").read_bytes()
+            ):
                 ring["records"] += 1
                 if kind >= 32:
                     self._define(kind, fixed, _fields(rest))
@@ -146,6 +160,7 @@ class Dump:
                     self.records.append(
                         self._event(ring["ring"], kind, flags, fixed, rest)
                     )
+            self.rings.append(ring)
 
     def of(self, *types):
         return [record for record in self.records if record["type"] in types]
@@ -212,7 +227,7 @@ class Dump:
 
 
 def main():
-    dump = Dump(sys.argv[1])
+    dump = Dump(pathlib.Path(sys.argv[1]), int(sys.argv[2]))
     for record in dump.definitions + dump.records:
         print(json.dumps(record))
     print(json.dumps(dump.rings))

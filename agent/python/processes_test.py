@@ -1,0 +1,179 @@
+"""Loaders and workers, ranks, DistributedDataParallel, the end."""
+
+import contextlib
+import os
+import pathlib
+import sys
+import tempfile
+import unittest
+import warnings
+
+import torch
+from torch import nn
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from hooks_case import CORE, HooksCase, Net, PARAMS, WATCH, train_step
+
+
+class Loaders(HooksCase):
+    def loader(self, **options):
+        data = torch.utils.data.TensorDataset(torch.arange(6.0))
+        return torch.utils.data.DataLoader(data, batch_size=2, **options)
+
+    def marks(self):
+        return [(kind, value) for _, kind, _, value in CORE.of("mark")]
+
+    def test_whole_and_abandoned_pass(self):
+        loader = self.loader()
+        for _ in loader:
+            pass
+        for _ in loader:
+            break
+        WATCH.loaders.flush()
+        self.assertEqual(
+            self.marks(),
+            [("ITERATOR_CREATED", 0)]
+            + [("BATCH_FETCHED", index) for index in range(3)]
+            + [("ITERATOR_EXHAUSTED", 0), ("ITERATOR_CREATED", 1)]
+            + [("BATCH_FETCHED", 0), ("ITERATOR_ABANDONED", 1)],
+        )
+        self.assertEqual(
+            [event for _, event in CORE.of("clock")],
+            ["fetch"] * 3 + ["end", "fetch"],
+        )
+
+    def test_loader_of_an_evaluation_moves_no_clock(self):
+        with torch.no_grad():
+            for _ in self.loader():
+                pass
+        self.assertEqual(CORE.of("clock"), [])
+        self.assertIn(("ITERATOR_EXHAUSTED", 0), self.marks())
+
+    def test_persistent_workers_use_their_iterator_again(self):
+        loader = self.loader(num_workers=1, persistent_workers=True)
+        next(iter(loader))
+        for _ in loader:
+            pass
+        kinds = [(k, v) for k, v in self.marks() if k.startswith("ITERATOR")]
+        self.assertEqual(
+            kinds,
+            [
+                ("ITERATOR_CREATED", 0),
+                ("ITERATOR_ABANDONED", 0),
+                ("ITERATOR_CREATED", 1),
+                ("ITERATOR_EXHAUSTED", 1),
+            ],
+        )
+
+    def test_worker_tells_what_it_is_and_ends_cleanly(self):
+        class Told(torch.utils.data.Dataset):
+            def __len__(self):
+                return 2
+
+            def __getitem__(self, index):
+                return CORE.kind[0], CORE.kind[1], len(WATCH.models.all())
+
+        model = Net()
+        train_step(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        loader = torch.utils.data.DataLoader(Told(), num_workers=2)
+        told = [tuple(int(value) for value in item) for item in loader]
+        self.assertEqual(
+            told, [(CORE.PROCESS_WORKER, 0, 0), (CORE.PROCESS_WORKER, 1, 0)]
+        )
+
+
+class Places(HooksCase):
+    @contextlib.contextmanager
+    def group(self):
+        with tempfile.TemporaryDirectory() as folder:
+            torch.distributed.init_process_group(
+                "gloo", init_method=f"file://{folder}/store", rank=0, world_size=1
+            )
+            self.addCleanup(torch.distributed.destroy_process_group)
+            yield
+
+    def test_environment_counts_once_the_process_trains(self):
+        os.environ.update(RANK="1", WORLD_SIZE="4", LOCAL_RANK="1")
+        try:
+            nn.Linear(2, 2)(torch.ones(1, 2))
+            self.assertIsNone(CORE.place)
+            torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1)
+        finally:
+            for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
+                del os.environ[name]
+        self.assertEqual(CORE.place, (1, 4, 1, CORE.PLACE_ENVIRONMENT))
+
+    def test_ddp(self):
+        with self.group():
+            self.assertEqual(CORE.place, (0, 1, -1, CORE.PLACE_PROCESS_GROUP))
+            inner = Net()
+            model = nn.parallel.DistributedDataParallel(inner)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        everything = CORE.states("WRAP_END")[0]
+        self.assertEqual(set(PARAMS) - set(everything), set())
+        self.assertIn("Net.norm.running_mean", everything)
+        self.assertEqual(
+            [group[0] for group in CORE.replica_groups], ["DistributedDataParallel"]
+        )
+        (_, wrapper, ranks, variables) = CORE.replica_groups[0]
+        self.assertEqual((ranks, set(variables)), ([0], set(everything)))
+        self.assertEqual(CORE.objects[CORE.objects[wrapper][3]][0], "Net")
+        CORE.log.clear()
+        train_step(model, optimizer)
+        self.assertEqual(CORE.states("FORWARD_BEGIN"), [everything])
+        # The inner module called directly is the same model.
+        CORE.log.clear()
+        inner(torch.ones(5, 3)).sum().backward()
+        self.assertEqual(CORE.states("FORWARD_BEGIN"), [everything])
+        self.assertEqual([n for n in CORE.facts if not n.startswith("Net.")], [])
+
+    def test_buffers_that_ddp_does_not_broadcast(self):
+        with self.group():
+            model = nn.parallel.DistributedDataParallel(Net())
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                apart = nn.parallel.DistributedDataParallel(
+                    Net(), broadcast_buffers=False
+                )
+        self.assertEqual([len(group[3]) for group in CORE.replica_groups], [9, 6])
+        CORE.log.clear()
+        with model.no_sync():
+            for _ in range(2):
+                model(torch.ones(5, 3)).sum().backward()
+        model(torch.ones(5, 3))
+        apart(torch.ones(5, 3))
+        self.assertEqual(
+            [len(names) for names in CORE.states("FORWARD_BEGIN")], [9, 6, 6, 6]
+        )
+
+    def test_part_of_a_known_model_under_ddp(self):
+        model = nn.Sequential(Net(), nn.Linear(2, 2))
+        model(torch.ones(5, 3))
+        with self.group():
+            model[0] = nn.parallel.DistributedDataParallel(model[0])
+        (_, _, _, replicas) = CORE.replica_groups[0]
+        self.assertEqual(len(replicas), 6 + 3)
+        CORE.log.clear()
+        model(torch.ones(5, 3)).sum().backward()
+        outer, inner = CORE.states("FORWARD_BEGIN")
+        self.assertEqual(outer, ["Sequential.1.weight", "Sequential.1.bias"])
+        self.assertEqual(inner, replicas)
+        self.assertEqual(len(CORE.states("BACKWARD_END")[0]), 6 + 2)
+        self.assertEqual(len(CORE.facts), 9 + 2)
+
+    def test_end(self):
+        train_step(model := Net(), torch.optim.SGD(model.parameters(), lr=0.1))
+        CORE.log.clear()
+        WATCH.process.ends(WATCH.clock)
+        WATCH.process.ends(WATCH.clock)
+        self.assertEqual(
+            CORE.log, [("clock", "end"), ("mark", "CLEAN_EXIT", 0, 0), ("flush",)]
+        )
+
+    def test_process_that_did_nothing_ends_silently(self):
+        WATCH.process.ends(WATCH.clock)
+        self.assertEqual(CORE.log, [])
+
+
+if __name__ == "__main__":
+    unittest.main()
