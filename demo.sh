@@ -8,7 +8,7 @@ say() { printf '\n\033[1m%s\033[0m\n' "== $*"; }
 
 python=$(tools/setup.sh | tail -n 1)
 say "Building"
-tools/build.sh build --noshow_progress --ui_event_filters=-info //deploy:dist
+tools/build.sh build --noshow_progress --ui_event_filters=-info --show_result=0 //deploy:dist
 dist=$(readlink -f bazel-bin)/deploy/dist
 export PATH="$dist:$PATH" OMP_NUM_THREADS=1
 

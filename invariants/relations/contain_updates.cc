@@ -86,7 +86,7 @@ class ContainUpdates : public ProcessObserver {
     const bool update = rule.spec.state == StateKind::kDataChanged;
     Verdict verdict = NewVerdict(facts, rule, optimizer.object);
     if (summary.yes == 0) {
-      
+      if (update && !summary.lr_unknown && !summary.lr_nonzero) return;
       if (summary.unknown > 0) {
         MarkUnknown("parameters were not recorded at the step", &verdict);
       } else if (update && !summary.lr_nonzero) {

@@ -10,12 +10,12 @@ shift
 case "$name" in
   *.py)
     python=$(tools/setup.sh | tail -n 1)
-    tools/build.sh build --noshow_progress --ui_event_filters=-info //deploy:dist
+    tools/build.sh build --noshow_progress --ui_event_filters=-info --show_result=0 //deploy:dist
     TRAINCHECK_DIST="$PWD/bazel-bin/deploy/dist" exec "$python" \
       "tests/bench/$name" "$@"
     ;;
   *)
-    tools/build.sh build --noshow_progress --ui_event_filters=-info \
+    tools/build.sh build --noshow_progress --ui_event_filters=-info --show_result=0 \
       "//tests/bench:$name"
     exec "bazel-bin/tests/bench/$name" "$@"
     ;;
