@@ -100,8 +100,12 @@ absl::StatusOr<std::optional<Handover>> ReceiveHandover(int socket) {
   message.msg_iovlen = 1;
   message.msg_control = control;
   message.msg_controllen = sizeof control;
-  const ssize_t size =
-      recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  ssize_t size = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  // A peer that died with our answers unread resets the connection. That is
+  // reported once; what the peer had sent is still there behind it.
+  if (size < 0 && errno == ECONNRESET) {
+    size = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  }
   if (size < 0) {
     if (NothingNow()) return std::nullopt;
     return absl::OutOfRangeError(std::strerror(errno));
