@@ -5,6 +5,7 @@ import os
 import pathlib
 import sys
 import tempfile
+import threading
 import unittest
 import warnings
 
@@ -80,6 +81,49 @@ class Loaders(HooksCase):
         self.assertEqual(
             told, [(CORE.PROCESS_WORKER, 0, 0), (CORE.PROCESS_WORKER, 1, 0)]
         )
+
+
+class Threads(HooksCase):
+    def in_thread(self, function, *arguments):
+        thread = threading.Thread(target=function, args=arguments)
+        thread.start()
+        thread.join()
+
+    def test_gradients_of_another_thread_are_left_alone(self):
+        mine, theirs = Net(), Net()
+        train_step(mine, torch.optim.SGD(mine.parameters(), lr=0.1))
+        optimizer = torch.optim.SGD(theirs.parameters(), lr=0.1)
+        loose = nn.Parameter(torch.ones(2))
+        third = torch.optim.SGD([loose], lr=0.1)
+        third.step()
+        CORE.log.clear()
+        self.in_thread(train_step, theirs, optimizer)
+        others = [name.replace("Net.", "Net#2.") for name in PARAMS]
+        for point in ("BACKWARD_END", "PRE_STEP", "POST_STEP"):
+            self.assertEqual(CORE.states(point), [others], point)
+        CORE.log.clear()
+        mine(torch.ones(5, 3)).sum().backward()
+        own = ["SGD.param_groups[0].params[0]"] + PARAMS
+        self.assertEqual(CORE.states("BACKWARD_END"), [own])
+
+    def test_model_that_two_threads_train(self):
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        train_step(model, optimizer)
+        self.in_thread(train_step, model, optimizer)
+        CORE.log.clear()
+        train_step(model, optimizer)
+        self.assertEqual(CORE.states("BACKWARD_END"), [])
+        self.assertEqual(CORE.states("GRAD_CLEAR"), [])
+        what = {r[2] for r in CORE.of("state") if r[1] == "PRE_STEP"}
+        self.assertEqual(what, {CORE.STATE_DATA})
+
+    def test_evaluation_elsewhere_takes_nothing(self):
+        model = Net()
+        with torch.no_grad():
+            model(torch.ones(5, 3))
+        self.in_thread(train_step, model, torch.optim.SGD(model.parameters(), lr=0.1))
+        self.assertEqual(CORE.states("BACKWARD_END"), [PARAMS])
 
 
 class Places(HooksCase):

@@ -9,6 +9,7 @@ the optimizer.
 from itertools import chain
 
 from _traincheck.identity_map import WeakIdentityMap
+from _traincheck.thread_claim import ThreadClaim
 
 
 class Held:
@@ -24,6 +25,12 @@ class Held:
         self.order = None  # position of each variable's tensor; None: 1 to 1
         self.name = None  # names tensors that are in no model: "SGD", "SGD#2"
         self.loose = {}  # id of such a tensor -> variable
+        self.claims = []  # ThreadClaim of all that it holds
+        self.loose_claim = ThreadClaim()
+
+    def claim(self):
+        """This thread is about to use the gradients: True if it alone does."""
+        return all([claim.claim() for claim in self.claims])
 
     def state(self, optimizer):
         """(variables, tensors) of all that it holds. REQUIRES: complete."""
@@ -61,11 +68,11 @@ class Holds:
             self._refresh(optimizer, name_loose=False)
 
     def loose_state(self):
-        """(variables, tensors) of the parameters that are in no model."""
+        """(variables, tensors) of this thread's parameters that are in no model."""
         variables, tensors = [], []
         for optimizer in self._held.keys():
             held = self._held.get(optimizer)
-            if held is None or not held.loose:
+            if held is None or not held.loose or not held.loose_claim.is_mine():
                 continue
             for tensor in chain.from_iterable(_groups(optimizer)):
                 variable = held.loose.get(id(tensor))
@@ -94,11 +101,13 @@ class Holds:
 
     def _find(self, optimizer, held, name_loose):
         """Variables of each tensor of each group; None where names are missing."""
-        found, loose = [], {}
+        found, loose, claims = [], {}, {id(held.loose_claim): held.loose_claim}
         for group, tensors in enumerate(_groups(optimizer)):
             found.append([])
             for position, tensor in enumerate(tensors):
-                variables = self._models.variables_of(tensor)
+                places = self._models.places_of(tensor)
+                claims.update((id(part.claim), part.claim) for part, _ in places)
+                variables = [variable for _, variable in places]
                 if not variables:
                     if not name_loose and id(tensor) not in held.loose:
                         return None
@@ -107,6 +116,7 @@ class Holds:
                     variables = [variable]
                 found[-1].append(variables)
         held.loose = loose
+        held.claims = list(claims.values())
         return found
 
     def _name(self, optimizer, held, group, position, tensor):

@@ -12,6 +12,7 @@ import torch
 from _traincheck import naming
 from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.parts import Part
+from _traincheck.thread_claim import ThreadClaim
 
 
 class Model:
@@ -25,6 +26,11 @@ class Model:
         self.own = []  # those that this model named
         self.named = {}  # qualified name -> (variable, id of tensor, epoch)
         self.lazy = False  # has parameters without a shape yet
+
+    def claim(self):
+        """This thread is about to train with it."""
+        for part in self.parts:
+            part.claim.claim()
 
 
 class Models:
@@ -74,23 +80,14 @@ class Models:
     def all(self):
         return self._roots.values()
 
-    def variables_of(self, tensor):
-        """Numbers of the variables that are this tensor now, aliases included."""
+    def places_of(self, tensor):
+        """(part, variable) of each name that this tensor has now."""
         found = []
         for part, key, variable in self._by_tensor.get(id(tensor), ()):
             module = part.module()
             if module is not None and module._parameters.get(key) is tensor:
-                found.append(variable)
+                found.append((part, variable))
         return found
-
-    def known(self, tensors):
-        """Those of the tensors that are variables: (variables, tensors)."""
-        variables, kept = [], []
-        for tensor in tensors:
-            for variable in self.variables_of(tensor):
-                variables.append(variable)
-                kept.append(tensor)
-        return variables, kept
 
     def _register(self, root):
         short = type(root).__name__
@@ -138,7 +135,9 @@ class Models:
         core = self._core
         if path:
             core.define_object(module, core.OBJECT_MODULE, path, model.number)
-        part = Part(module, path)
+        known = self._by_module.get(module)
+        claim = known[1].claim if known is not None else ThreadClaim()
+        part = Part(module, path, claim)
         self._by_module.set(module, (model, part))
         for key, tensor in module._parameters.items():
             if tensor is None:

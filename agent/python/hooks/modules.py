@@ -23,6 +23,8 @@ class _Roots:
         if not torch.is_grad_enabled():
             return
         watch.clock.training_forward()
+        if model is not None:
+            model.claim()
         root, replicated = naming.unwrap(args[0])
         # Under DDP the forward begins after its broadcast: see ddp.py. A call
         # of a part of a model is no forward of the model.
@@ -34,6 +36,7 @@ def forward_begins(watch, model, module, buffers=True):
     """The forward of `module`, which is the model's root or a part below it."""
     if not watch.models.refresh(model):
         return
+    model.claim()
     watch.holds.settle()
     whole = model.root() is module
     parts = model.parts if whole else watch.models.parts_below(module)
@@ -50,9 +53,8 @@ class _ZeroGrad:
     def after(self, token, args, kwargs, result, error):
         if error is None:
             watch = self._watch
-            watch.states.gradients(
-                watch.core.POINT_GRAD_CLEAR, *watch.models.known(args[0].parameters())
-            )
+            parts = watch.models.parts_below(naming.unwrap(args[0])[0])
+            watch.states.part_gradients(watch.core.POINT_GRAD_CLEAR, parts)
 
 
 def install(watch):

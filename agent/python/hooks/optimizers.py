@@ -37,7 +37,10 @@ class _Step:
         variables, tensors = held.state(optimizer)
         point = watch.core.POINT_PRE_STEP
         self._record_rates(point, held.number, optimizer)
-        watch.states.both(point, variables, tensors)
+        if held.claim():
+            watch.states.both(point, variables, tensors)
+        else:
+            watch.states.data(point, variables, tensors)
         return variables, tensors
 
     def after(self, token, args, kwargs, result, error):
@@ -70,7 +73,7 @@ class _ZeroGrad:
             return
         watch, optimizer = self._watch, args[0]
         held = watch.holds.ensure(optimizer)
-        if held.complete:
+        if held.complete and held.claim():
             watch.states.gradients(watch.core.POINT_GRAD_CLEAR, *held.state(optimizer))
 
 

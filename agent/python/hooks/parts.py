@@ -8,10 +8,11 @@ import torch
 class Part:
     """Names tensors by (submodule, key), so that nothing here keeps one alive."""
 
-    __slots__ = ("module", "path", "params", "buffers", "_seen")
+    __slots__ = ("module", "path", "params", "buffers", "claim", "_seen")
 
-    def __init__(self, module, path):
+    def __init__(self, module, path, claim):
         self.module = weakref.ref(module)
+        self.claim = claim  # ThreadClaim
         self.path = path
         self.params = []  # (key, variable)
         self.buffers = []

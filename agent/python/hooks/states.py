@@ -16,21 +16,31 @@ class States:
         self.data(point, variables, tensors)
 
     def all_models(self, point):
-        """As parts, of every model known."""
+        """As parts, of every model that no other thread trains."""
         variables, tensors = [], []
         for model in self._models.all():
             for part in model.own:
-                part.collect_params(variables, tensors)
-                part.collect_buffers(variables, tensors)
+                if not part.claim.is_others():
+                    part.collect_params(variables, tensors)
+                    part.collect_buffers(variables, tensors)
         self.data(point, variables, tensors)
 
     def all_gradients(self, point, holds):
-        """Gradients of every parameter known, whether an optimizer holds it or not."""
+        """Gradients of all parameters that this thread trains with, held or not."""
         variables, tensors = holds.loose_state()
         for model in self._models.all():
-            for part in model.own:
-                part.collect_params(variables, tensors)
+            self._collect_mine(model.own, variables, tensors)
         self.gradients(point, variables, tensors)
+
+    def part_gradients(self, point, parts):
+        variables, tensors = [], []
+        self._collect_mine(parts, variables, tensors)
+        self.gradients(point, variables, tensors)
+
+    def _collect_mine(self, parts, variables, tensors):
+        for part in parts:
+            if part.claim.is_mine():
+                part.collect_params(variables, tensors)
 
     def data(self, point, variables, tensors):
         if variables:

@@ -1,0 +1,33 @@
+"""Which thread may look at a set of tensors.
+
+A backward replaces gradients without the interpreter's lock: reading them from
+another thread meanwhile would crash. So gradients are read by the thread that
+trains with them, and by nobody once two threads do.
+"""
+
+from threading import get_ident
+
+
+class ThreadClaim:
+    __slots__ = ("_thread",)
+
+    _SHARED = 0  # no thread's ident
+
+    def __init__(self):
+        self._thread = None
+
+    def claim(self):
+        """Called before this thread trains; True if the claim is its own."""
+        thread = get_ident()
+        if self._thread is None:
+            self._thread = thread
+        elif self._thread != thread:
+            self._thread = self._SHARED
+        return self._thread == thread
+
+    def is_mine(self):
+        return self._thread == get_ident()
+
+    def is_others(self):
+        """Does another thread train with them?"""
+        return self._thread is not None and self._thread != get_ident()
