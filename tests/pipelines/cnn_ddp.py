@@ -125,6 +125,9 @@ def print_digests(model):
     if dist.get_rank() == 0:
         for rank, value in enumerate(digests):
             print(f"rank {rank} digest {value}", flush=True)
+    # Torch's threads may still let go of the objects gathered; a process that
+    # ends meanwhile would be aborted.
+    dist.barrier()
 
 
 def run(rank, world, args):

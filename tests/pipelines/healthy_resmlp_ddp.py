@@ -118,6 +118,9 @@ def report(model):
     if dist.get_rank() == 0:
         for rank, value in enumerate(all_digests):
             print(f"digest rank={rank} {value}", flush=True)
+    # Torch's threads may still let go of the objects gathered; a process that
+    # ends meanwhile would be aborted.
+    dist.barrier()
 
 
 def entry(local_rank, args):

@@ -83,6 +83,9 @@ def finish(rank, world, net, options):
         if rank == 0:
             for number, value in enumerate(found):
                 print(f"digest of rank {number}: {value}", flush=True)
+        # Torch's threads may still let go of the objects gathered; a process that
+        # ends meanwhile would be aborted.
+        torch.distributed.barrier()
     torch.distributed.destroy_process_group()
 
 
