@@ -40,6 +40,11 @@ class CaseResult(unittest.TextTestResult):
         super().addError(test, err)
         self._keep(test, "error", self._exc_info_to_string(err, test))
 
+    def addSubTest(self, test, subtest, err):
+        super().addSubTest(test, subtest, err)
+        if err is not None:
+            self._keep(subtest, "failure", self._exc_info_to_string(err, test))
+
     def addSkip(self, test, reason):
         super().addSkip(test, reason)
         self._keep(test, "skipped", reason)

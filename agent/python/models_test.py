@@ -40,6 +40,21 @@ class Models(HooksCase):
             + ["BACKWARD_END", "step", "PRE_STEP", "PRE_STEP", "POST_STEP"],
         )
 
+    def test_gradients_dropped_by_hand_are_seen_at_the_next_backward(self):
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        train_step(model, optimizer)
+        for parameter in model.parameters():
+            parameter.grad = None
+        CORE.log.clear()
+        model(torch.ones(5, 3)).sum().backward()
+        self.assertEqual(CORE.states("GRAD_CLEAR"), [PARAMS])
+        # Nothing is gone before the second backward of an accumulation.
+        optimizer.step()
+        CORE.log.clear()
+        model(torch.ones(5, 3)).sum().backward()
+        self.assertEqual(CORE.states("GRAD_CLEAR"), [])
+
     def test_buffers_at_forward_begin_only_with_gradients(self):
         model = Net()
         with torch.no_grad():

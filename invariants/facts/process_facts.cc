@@ -1,5 +1,7 @@
 #include "invariants/facts/process_facts.h"
 
+#include <algorithm>
+
 namespace traincheck {
 
 void ProcessFacts::OnCallBegin(const Call& call) {
@@ -27,7 +29,13 @@ void ProcessFacts::OnCallEnd(const Call& call, CallOutcome outcome,
 }
 
 void ProcessFacts::OnState(const StateEvent& event) {
-  variables_[event.variable_id].Apply(event);
+  VariableState& variable = variables_[event.variable_id];
+  variable.Apply(event);
+  if (event.point == StatePoint::kGradClear &&
+      variable.has_grad_at_step() == Tri::kYes &&
+      (event.Has(kGradIsNone) || event.Has(kGradIsZero))) {
+    ClearByState(event.variable_id);
+  }
   if (is_worker()) return;
   for (ProcessObserver* observer : observers_) observer->OnState(*this, event);
 }
@@ -92,6 +100,16 @@ void ProcessFacts::Clear(const Call& zero_grad) {
         (optimizer && optimizer->modules.count(zero_grad.object))) {
       facts.cleared = true;
     }
+  }
+}
+
+void ProcessFacts::ClearByState(uint32_t variable) {
+  for (auto& [id, facts] : optimizers_) {
+    const Optimizer* optimizer = ownership_.Find(id);
+    if (facts.cleared || !optimizer) continue;
+    facts.cleared = std::any_of(
+        optimizer->held.begin(), optimizer->held.end(),
+        [&](const HeldVariable& held) { return held.variable == variable; });
   }
 }
 

@@ -74,7 +74,7 @@ class ProcessFacts : private EventVisitor {
   std::optional<double> LearningRate(uint32_t optimizer, uint32_t group) const;
   // Backwards since the last step of the optimizer (opt. facts).
   uint64_t BackwardsSince(uint32_t optimizer) const;
-  // Were its gradients cleared since its last step?
+  // Were its gradients cleared since its last step, by zero_grad or by hand?
   bool ClearedSince(uint32_t optimizer) const;
 
   // Gaps so far; windows compare it between their open and close.
@@ -104,6 +104,8 @@ class ProcessFacts : private EventVisitor {
   void BeginStep(const Call& step);
   void EndStep(const Call& step);
   void Clear(const Call& zero_grad);
+  // A gradient that was there at the last step is not any more.
+  void ClearByState(uint32_t variable);
 
   const uint32_t number_;
   ProcessReader reader_;

@@ -116,6 +116,20 @@ TEST_F(ProcessFactsTest, ClearedByOptimizerModelOrWrapper) {
   }
 }
 
+TEST_F(ProcessFactsTest, ClearedByHandWhereAGradientWas) {
+  trace_.Begin(step_, {.object = optimizer_});
+  trace_.State(StatePoint::kPreStep, w_, {.data = 1, .grad = 7});
+  trace_.State(StatePoint::kPreStep, b_, {.data = 1, .no_grad = true});
+  trace_.End();
+  // Never had one: says nothing.
+  trace_.State(StatePoint::kGradClear, b_, {.no_grad = true});
+  Read();
+  EXPECT_FALSE(facts_.ClearedSince(optimizer_));
+  trace_.State(StatePoint::kGradClear, w_, {.no_grad = true});
+  Read();
+  EXPECT_TRUE(facts_.ClearedSince(optimizer_));
+}
+
 TEST_F(ProcessFactsTest, AfterAGapValuesAreUnknown) {
   trace_.Begin(step_, {.object = optimizer_});
   trace_.State(StatePoint::kPreStep, w_, {.data = 1, .grad = 7});

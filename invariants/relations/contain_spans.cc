@@ -86,6 +86,9 @@ class ContainSpans : public ProcessObserver {
  private:
   Tri Happened(const ProcessFacts& facts, const Call& step,
                const ContainRule& rule, const Span& span) const {
+    if (IsClear(rule.spec) && facts.ClearedSince(step.object)) {
+      return Tri::kYes;
+    }
     const Optimizer* optimizer = facts.ownership().Find(step.object);
     Tri result = Tri::kNo;
     for (uint32_t object : log_.Since(rule.index, span.begin)) {

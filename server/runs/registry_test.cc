@@ -105,6 +105,36 @@ class RegistryTest : public testing::Test {
   std::unique_ptr<Store> store_;
 };
 
+// What was acknowledged can be read back, all of it, also after a restart.
+TEST_F(RegistryTest, EveryBatchThatIsBookedIsInTheStore) {
+  const StreamId stream = Open(1);
+  constexpr uint64_t kBatches = 50;
+  for (uint64_t i = 0; i < kBatches; ++i) AddStep(stream, i);
+  Restart();
+  uint64_t stored = 0;
+  ASSERT_TRUE(store_
+                  ->Scan(Table::kBatches, "", std::string(1, '\xff'),
+                         [&](std::string_view, std::string_view) {
+                           ++stored;
+                           return true;
+                         })
+                  .ok());
+  EXPECT_EQ(stored, kBatches);
+  EXPECT_EQ(Process(0).next_batch(), kBatches);
+  EXPECT_EQ(Process(0).records(), kBatches);
+}
+
+TEST_F(RegistryTest, ABatchThatComesAgainIsADuplicate) {
+  const StreamId stream = Open(1);
+  AddStep(stream, 0);
+  v1::Batch again;
+  again.set_number(0);
+  const auto fate = registry_->AddBatch(stream, again, BatchFacts(), nullptr);
+  ASSERT_TRUE(fate.ok()) << fate.status();
+  EXPECT_EQ(*fate, Registry::Fate::kDuplicate);
+  EXPECT_EQ(Process(0).records(), 1u);
+}
+
 TEST_F(RegistryTest, ARunRunsUntilItsProcessesHaveEnded) {
   const StreamId a = Open(1);
   EXPECT_EQ(Run().status(), v1::RUN_STATUS_RUNNING);

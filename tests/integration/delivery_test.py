@@ -27,9 +27,7 @@ def relay_pids(marker: str) -> list[int]:
     return found
 
 
-class Accounting(harness.TrainingCase):
-    daemon_options = ("--lost-after", "2")
-
+class Books(harness.TrainingCase):
     def assert_books_balance(self, shown: dict, lost: int = 0) -> None:
         rings = [ring for process in shown["processes"] for ring in process["rings"]]
         self.assertTrue(rings)
@@ -43,6 +41,10 @@ class Accounting(harness.TrainingCase):
         self.assertEqual(shown["dropped"], 0)
         self.assertEqual(shown["lost"], lost)
         self.assertEqual(shown["records"], stored)
+
+
+class Accounting(Books):
+    daemon_options = ("--lost-after", "2")
 
     def learn_rules(self, daemon) -> None:
         done = self.monitored(
@@ -97,7 +99,9 @@ class Accounting(harness.TrainingCase):
         self.assert_books_balance(daemon.run_ended("shaken"))
         self.assert_books_balance(daemon.run_ended("calm"))
         self.assertEqual(self.verdicts(daemon, "shaken"), self.verdicts(daemon, "calm"))
-        self.assertGreater(len(self.verdicts(daemon, "calm")[0]), 2)
+        rows, (decided, *_) = self.verdicts(daemon, "calm")
+        self.assertGreater(len(rows), 2)
+        self.assertGreater(decided, 5)
 
     def main_ring(self, shown: dict) -> dict:
         (process,) = shown["processes"]
@@ -164,6 +168,31 @@ class Accounting(harness.TrainingCase):
         # How much the relay had taken and not delivered nobody can know.
         self.assertIsNone(process["lost"])
         self.assertIn("relay", process["reason"])
+
+
+class StoppedRelay(Books):
+    def test_rank_killed_while_its_relay_cannot_read(self):
+        """What lies in the rings at the death is read after it."""
+        daemon = self.start_daemon()
+        training = self.monitored_start(
+            harness.SCRIPTS / "single.py",
+            *("--steps", "60", "--sleep", "0.05", "--kill-at", "40"),
+            options=("--run", "r", "--collect", "--drain-timeout", "1"),
+        )
+        harness.wait_until(
+            lambda: any(run["last_step"] for run in daemon.ctl("runs", "list")),
+            "first steps of the run",
+        )
+        (relay,) = relay_pids(str(self.folder))
+        os.kill(relay, signal.SIGSTOP)
+        stopped_at = daemon.ctl("runs", "show", "r")["last_step"]
+        self.assertLess(stopped_at, 35)
+        training.wait(harness.PATIENCE_S)
+        os.kill(relay, signal.SIGCONT)
+        shown = daemon.run_ended("r")
+        self.assertEqual(shown["last_step"], 39)
+        self.assertIn("died at step 40", shown["processes"][0]["reason"])
+        self.assert_books_balance(shown)
 
 
 class WithoutServer(harness.TrainingCase):

@@ -77,11 +77,15 @@ class Detection(harness.TrainingCase):
         self.assertGreater(shown["check"]["decided"], 0)
         self.assertNotIn("VIOLATION", done.stderr)
 
-    def test_healthy_single_process_run_raises_nothing(self):
-        _, _, violations = self.check(
-            "single", harness.SCRIPTS / "single.py", "--steps", "15"
-        )
-        self.assertEqual(violations, [])
+    def test_healthy_single_process_runs_raise_nothing(self):
+        programs = [(harness.SCRIPTS / "single.py", "--steps", "15")]
+        for name in ("accumulation", "closure", "gan", "tied_lm"):
+            programs.append((harness.PIPELINES / f"{name}.py",))
+        for script, *arguments in programs:
+            with self.subTest(script=script.name):
+                _, shown, violations = self.check(script.stem, script, *arguments)
+                self.assertEqual(violations, [])
+                self.assertGreater(shown["check"]["decided"], 3)
 
     def test_bypassed_wrapper_and_inverted_filter_at_random(self):
         seed = int(os.environ.get("TRAINCHECK_TEST_SEED", random.randrange(10**6)))
@@ -152,13 +156,13 @@ class Detection(harness.TrainingCase):
                 stamp = float(found.group(1))
                 break
         self.assertIsNotNone(stamp)
-        line = next(l for l in watch.stdout if '"Consistent"' in l)
+        line = next((l for l in watch.stdout if '"Consistent"' in l), "")
         delay_s = time.time() - stamp
         self.assertIn('"first_step":3', line.replace(" ", ""))
         self.assertIsNone(training.poll(), "it was told after the end only")
         print(f"violation after {delay_s:.3f} s")
         self.assertLess(delay_s, 10)
-        told = next(l for l in training.stderr if "VIOLATION" in l)
+        told = next((l for l in training.stderr if "VIOLATION" in l), "")
         self.assertIsNone(training.poll())
         self.assertIn("step 3", told)
 

@@ -20,6 +20,7 @@ class _Backward:
             watch.process.trains()
             # Before gradients appear: a parameter may have joined a group.
             watch.holds.update()
+            watch.states.cleared_by_hand(watch.holds)
         return outermost
 
     def after(self, outermost, args, kwargs, result, error):

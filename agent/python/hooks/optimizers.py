@@ -32,6 +32,7 @@ class _Step:
         watch.loaders.flush()
         watch.process.trains()
         watch.process.steps()
+        watch.states.clear_recorded = False
         held = watch.holds.complete(optimizer)
         watch.clock.optimizer_steps(held.number)
         variables, tensors = held.state(optimizer)

@@ -1,10 +1,15 @@
 """Records of variables' content at state points."""
 
+import torch
+
 
 class States:
     def __init__(self, core, models):
         self._core = core
         self._models = models
+        # Has a gradient clear been recorded since the last optimizer step?
+        # Before the first there is nothing to clear.
+        self.clear_recorded = True
 
     def parts(self, point, parts, buffers=True):
         """Data of their parameters and, unless told otherwise, buffers."""
@@ -32,6 +37,23 @@ class States:
             self._collect_mine(model.own, variables, tensors)
         self.gradients(point, variables, tensors)
 
+    def cleared_by_hand(self, holds):
+        """Gradients that are gone without a zero_grad: p.grad = None."""
+        if self.clear_recorded:
+            return
+        variables, tensors = holds.loose_state()
+        for model in self._models.all():
+            self._collect_mine(model.own, variables, tensors)
+        # Reading an attribute must call no override of the user's.
+        with torch._C.DisableTorchFunctionSubclass():
+            gone = [
+                pair
+                for pair in zip(variables, tensors)
+                if pair[1].is_leaf and pair[1].grad is None
+            ]
+        if gone:
+            self.gradients(self._core.POINT_GRAD_CLEAR, *map(list, zip(*gone)))
+
     def part_gradients(self, point, parts):
         variables, tensors = [], []
         self._collect_mine(parts, variables, tensors)
@@ -48,6 +70,8 @@ class States:
 
     def gradients(self, point, variables, tensors):
         if variables:
+            if point == self._core.POINT_GRAD_CLEAR:
+                self.clear_recorded = True
             self._core.record_states(point, self._core.STATE_GRAD, variables, tensors)
 
     def both(self, point, variables, tensors):
