@@ -9,6 +9,8 @@ import tempfile
 import time
 import unittest
 
+from fields_for_testing import decode_fields
+
 CORE = os.path.abspath("agent/capture/libtraincheck_agent_core.so")
 RELAY = os.path.abspath("agent/capture/relay_for_testing.py")
 
@@ -67,34 +69,6 @@ class Record(dict):
     __getattr__ = dict.__getitem__
 
 
-def _varint(data, at):
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            return value, at
-
-
-def _fields(data):
-    fields, at = {}, 0
-    while at < len(data):
-        tag, at = _varint(data, at)
-        if tag == 0:
-            break
-        if tag & 3 == 2:
-            value = struct.unpack_from("<d", data, at)[0]
-            at += 8
-        else:
-            value, at = _varint(data, at)
-        if tag & 3 == 3:
-            value, at = data[at : at + value], at + value
-        fields.setdefault(tag >> 2, []).append(value)
-    return fields
-
-
 def decode(data):
     records, at = [], 0
     while at < len(data):
@@ -108,7 +82,7 @@ def decode(data):
         if name == "state":
             record["digests"] = struct.unpack(f"<{len(rest) // 8}Q", rest)
         elif name not in ("padding", "clock"):
-            record["fields"] = _fields(rest)
+            record["fields"] = decode_fields(rest)
         if name != "padding":
             records.append(record)
         at += size

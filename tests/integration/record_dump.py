@@ -10,6 +10,9 @@ import pathlib
 import struct
 import sys
 
+sys.path.insert(0, str(pathlib.Path("agent/capture").resolve()))
+from fields_for_testing import decode_fields  # noqa: E402
+
 _TYPES = {
     # type: (name, layout behind the header, names)
     2: ("clock_sync", "<QQQ", "monotonic realtime next_call"),
@@ -80,35 +83,11 @@ _LISTS = (35, 40, 49, 53, 55)
 _STRINGS = (4, 33, 34, 35, 36, 38, 39, 40, 42, 46, 47, 48, 54, 57)
 
 
-def _varint(data, at):
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            return value, at
-
-
 def _fields(data):
-    fields, at = {}, 0
-    while at < len(data):
-        tag, at = _varint(data, at)
-        if tag == 0:
-            break
-        number, kind = tag >> 2, tag & 3
-        if kind == 2:
-            value = struct.unpack_from("<d", data, at)[0]
-            at += 8
-        else:
-            value, at = _varint(data, at)
-            if kind == 3:
-                value, at = data[at : at + value].decode(), at + value
-        if number in _LISTS:
-            fields.setdefault(number, []).append(value)
-        else:
-            fields[number] = value
+    fields = {}
+    for number, values in decode_fields(data).items():
+        values = [v.decode() if isinstance(v, bytes) else v for v in values]
+        fields[number] = values if number in _LISTS else values[-1]
     return fields
 
 
