@@ -48,9 +48,9 @@ class Writer:
         self.run = f"load-{number}"
         self.calls = calls
         self._file = folder / f"counters-{number}"
-        # With its relay dead, or before that could be found out.
+        # Killed with its relay dead, or ended before it could start another.
         self.together = False
-        self.killed = False
+        self._killed_relay = 0
         with open(folder / "writers.log", "ab") as log:
             self.process = subprocess.Popen(
                 [TOOLS / "record_load", harness.DIST / "traincheck-relay"]
@@ -72,7 +72,7 @@ class Writer:
     def relay(self) -> int:
         """pid of the relay if it lives, else 0."""
         pid = self.counters()[3]
-        return pid if pid and alive(pid) else 0
+        return pid if pid not in (0, self._killed_relay) and alive(pid) else 0
 
     def may_lose_relay(self) -> bool:
         return self.running() and self.counters()[2] <= MAX_RESTARTS and self.relay()
@@ -80,6 +80,7 @@ class Writer:
     def kill_relay(self) -> None:
         if pid := self.relay():
             os.kill(pid, signal.SIGKILL)
+            self._killed_relay = pid
         if not self.running() or self.counters()[4]:
             self.together = True
 
@@ -87,7 +88,6 @@ class Writer:
         self.together = self.together or not self.relay()
         self.process.kill()
         self.process.wait()
-        self.killed = True
 
 
 class Field:

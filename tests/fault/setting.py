@@ -66,6 +66,13 @@ class Daemon(harness.Daemon):
     def alive(self) -> bool:
         return self.started and self._process.poll() is None
 
+    def do(self, *arguments: str) -> None:
+        """Runs traincheckctl for what it does, not for what it prints."""
+        command = [harness.DIST / "traincheckctl", "--server", self.address]
+        done = subprocess.run([*command, *arguments], capture_output=True, text=True)
+        if done.returncode != 0:
+            raise AssertionError(f"{arguments}: {done.returncode} {done.stderr}")
+
     def wait(self, timeout_s: float) -> int:
         return self._process.wait(timeout_s)
 

@@ -73,11 +73,11 @@ class EmptyDataDirectory(Fault):
 
     def strike(self, s):
         rules = s.folder / "rules.json"
-        s.daemon.ctl("invariants", "export", "--set", SET, str(rules))
+        s.daemon.do("invariants", "export", "--set", SET, str(rules))
         s.daemon.kill()
         shutil.move(s.daemon.data_dir, s.folder / "data.old")
         s.daemon.start()
-        s.daemon.ctl("invariants", "import", "--set", SET, str(rules))
+        s.daemon.do("invariants", "import", "--set", SET, str(rules))
 
 
 class DaemonReplaced(Fault):

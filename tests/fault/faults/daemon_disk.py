@@ -94,7 +94,7 @@ class DeletedStoreFile(Fault):
 
     def strike(self, s):
         rules = s.folder / "rules.json"
-        s.daemon.ctl("invariants", "export", "--set", SET, str(rules))
+        s.daemon.do("invariants", "export", "--set", SET, str(rules))
         s.daemon.stop()
         files = sorted((s.daemon.data_dir / "db").glob("*.sst"))
         self.draw.choice(files).unlink()
@@ -104,7 +104,7 @@ class DeletedStoreFile(Fault):
             raise AssertionError(f"no refusal: {code} {s.daemon.tail()}")
         shutil.move(s.daemon.data_dir, s.folder / "data.broken")
         s.daemon.start()
-        s.daemon.ctl("invariants", "import", "--set", SET, str(rules))
+        s.daemon.do("invariants", "import", "--set", SET, str(rules))
 
 
 class NewerStore(Fault):
