@@ -30,9 +30,14 @@ std::string CheckHandover(const RingHandover& handover) {
   return "";
 }
 
-// A file that can shrink could end this process by SIGBUS. Sealing works only
-// where the writer allowed it; elsewhere the size check has to do.
-void SealAgainstShrinking(int fd) { fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK); }
+// A file that can shrink could end this process by SIGBUS. Writers seal their
+// rings; one that did not, and does not let us do it, is refused.
+std::string SealAgainstShrinking(int fd) {
+  fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK);  // fails where it is sealed already
+  const int seals = fcntl(fd, F_GET_SEALS);
+  if (seals >= 0 && (seals & F_SEAL_SHRINK) != 0) return "";
+  return "the file may shrink: it has no seal F_SEAL_SHRINK";
+}
 
 std::string CheckFile(int fd, uint64_t capacity_bytes) {
   struct stat status;
@@ -53,8 +58,9 @@ std::string CheckFile(int fd, uint64_t capacity_bytes) {
 std::unique_ptr<RingReader> RingReader::Map(int fd,
                                             const RingHandover& handover,
                                             std::string* error) {
-  SealAgainstShrinking(fd);
   *error = CheckHandover(handover);
+  if (error->empty()) *error = SealAgainstShrinking(fd);
+  // After the seal: a size that is right now stays right.
   if (error->empty()) *error = CheckFile(fd, handover.capacity_bytes);
   if (!error->empty()) return nullptr;
   void* address = mmap(nullptr, kRingHeaderBytes + handover.capacity_bytes,

@@ -54,8 +54,9 @@ class RingReader {
   using RecordVisitor = std::function<void(const RecordReader&)>;
 
   // Maps the ring; nullptr and an error if magic, version, sizes or positions
-  // are not what `handover` says and the ABI allows. Reading starts at the
-  // ring's tail. `fd` stays the caller's and may be closed afterwards.
+  // are not what `handover` says and the ABI allows, or if the file may shrink
+  // (it cannot be sealed). Reading starts at the ring's tail. `fd` stays the
+  // caller's and may be closed afterwards.
   static std::unique_ptr<RingReader> Map(int fd, const RingHandover& handover,
                                          std::string* error);
   ~RingReader();

@@ -227,11 +227,25 @@ TEST(RingReader, RefusesWhatIsNoRingFile) {
   ASSERT_EQ(pipe(ends), 0);
   EXPECT_EQ(RingReader::Map(ends[0], ring.handover(), &error), nullptr);
   EXPECT_EQ(RingReader::Map(-1, ring.handover(), &error), nullptr);
-  const int small = memfd_create("small", MFD_CLOEXEC);
+  const int small = memfd_create("small", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   ASSERT_EQ(ftruncate(small, kRingHeaderBytes), 0);
   EXPECT_EQ(RingReader::Map(small, ring.handover(), &error), nullptr);
   EXPECT_NE(error.find("bytes"), std::string::npos) << error;
   for (int fd : {ends[0], ends[1], small}) close(fd);
+}
+
+TEST(RingReader, RefusesAFileThatMayShrink) {
+  RingForTesting ring(1);
+  const size_t bytes = kRingHeaderBytes + ring.handover().capacity_bytes;
+  // Without MFD_ALLOW_SEALING nobody can seal it.
+  const int file = memfd_create("ring", MFD_CLOEXEC);
+  ASSERT_EQ(ftruncate(file, static_cast<off_t>(bytes)), 0);
+  ASSERT_EQ(pwrite(file, &ring.header(), sizeof(RingHeader), 0),
+            static_cast<ssize_t>(sizeof(RingHeader)));
+  std::string error;
+  EXPECT_EQ(RingReader::Map(file, ring.handover(), &error), nullptr);
+  EXPECT_NE(error.find("may shrink"), std::string::npos) << error;
+  close(file);
 }
 
 TEST(RingReader, TheFileCannotShrinkUnderIt) {
