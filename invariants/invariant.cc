@@ -157,12 +157,9 @@ absl::StatusOr<Invariant> InvariantFromJson(const nlohmann::json& json) {
 }
 
 absl::StatusOr<InvariantSet> SetFromJsonUntrusted(const std::string& text) {
-  const nlohmann::json json =
-      nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) {
-    return absl::InvalidArgumentError("document: not valid JSON");
-  }
-  JsonReader reader(json, "");
+  const absl::StatusOr<nlohmann::json> json = ParseJsonUntrusted(text);
+  if (!json.ok()) return json.status();
+  JsonReader reader(*json, "");
   InvariantSet set;
   if (reader.String("format") != kFormat) {
     reader.Fail("format", "not \"" + std::string(kFormat) + "\"");

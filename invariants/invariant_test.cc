@@ -77,6 +77,17 @@ TEST(InvariantJson, TextIsPlainEnglish) {
             "the module called is in training mode.");
 }
 
+TEST(InvariantJson, DeepNestingIsRefusedAndEndsNobody) {
+  std::string deep = ToJson(SampleSet()).dump();
+  std::string arrays(1'000'000, '[');
+  arrays += std::string(arrays.size(), ']');
+  const std::string key = "\"parameters\":";
+  deep.insert(deep.find(key) + key.size() + 1, "\"x\":" + arrays + ",");
+  EXPECT_EQ(ErrorOf(deep), "document: nested deeper than 32");
+  EXPECT_EQ(ErrorOf(std::string(1'000'000, '[')),
+            "document: nested deeper than 32");
+}
+
 TEST(InvariantJson, ErrorsNameThePath) {
   EXPECT_EQ(ErrorOf("{"), "document: not valid JSON");
   EXPECT_EQ(ErrorOf("[]"), "document: not an object");

@@ -4,12 +4,34 @@ namespace traincheck {
 
 namespace {
 
+constexpr int kMaxDepth = 32;
+
 const nlohmann::json& Null() {
   static const auto* const kNull = new nlohmann::json;
   return *kNull;
 }
 
 }  // namespace
+
+absl::StatusOr<nlohmann::json> ParseJsonUntrusted(const std::string& text) {
+  bool deep = false;
+  // False: the value is left out, so that nothing deep is ever built.
+  const auto keep = [&deep](int depth, nlohmann::json::parse_event_t,
+                            const nlohmann::json&) {
+    deep |= depth > kMaxDepth;
+    return !deep;
+  };
+  nlohmann::json json =
+      nlohmann::json::parse(text, keep, /*allow_exceptions=*/false);
+  if (deep) {
+    return absl::InvalidArgumentError("document: nested deeper than " +
+                                      std::to_string(kMaxDepth));
+  }
+  if (json.is_discarded()) {
+    return absl::InvalidArgumentError("document: not valid JSON");
+  }
+  return json;
+}
 
 JsonReader::JsonReader(const nlohmann::json& json, const std::string& path)
     : json_(json), path_(path) {

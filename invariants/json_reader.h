@@ -17,9 +17,16 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
 
 namespace traincheck {
+
+// InvalidArgument if the text is no JSON or nests deeper than any document of
+// ours: values are copied and printed by recursion, which would end the
+// process.
+[[nodiscard]] absl::StatusOr<nlohmann::json> ParseJsonUntrusted(
+    const std::string& text);
 
 class JsonReader {
  public:
