@@ -69,7 +69,7 @@ def settle(s: Setting, fault: Fault) -> tuple:
                 return shown, []
         elif not fault.cost.stored and not s.leftovers():
             return None, []
-        time.sleep(0.1)
+        time.sleep(0.4)
     what = "is not there" if shown is None else f"stays {shown['status']}"
     why = [
         f"{p['rank']}: {p['state']} {p['reason']}"
@@ -217,7 +217,7 @@ def check_verdicts(s: Setting, shown: dict, fault: Fault, calm: Calm) -> list:
 def check_left_behind(s: Setting, fault: Fault) -> list:
     deadline = time.monotonic() + GRACE_S + 15
     while (left := s.leftovers()) and time.monotonic() < deadline:
-        time.sleep(0.1)
+        time.sleep(0.3)
     problems = [f"left behind: {left}"] if left else []
     files = (
         [p.name for p in s.spool.rglob("*.*") if p.is_file()]

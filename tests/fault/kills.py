@@ -31,6 +31,7 @@ MAX_RESTARTS = 3
 RING_BYTES = 4 << 20
 CALL_BYTES = 40  # begin and end
 KILLS_A_TRAINING = 8
+WEIGHTS = {"daemon": 30, "relay": 35, "writer": 25, "writer and relay": 10}
 
 
 def alive(pid: int) -> bool:
@@ -93,7 +94,8 @@ class Writer:
 class Field:
     """The daemon, its writers, and whoever kills them."""
 
-    def __init__(self, folder: pathlib.Path, draw: random.Random):
+    def __init__(self, folder: pathlib.Path, draw: random.Random, weights: dict):
+        self.weights = weights
         self.folder = folder
         self.draw = draw
         self.kills = collections.Counter()
@@ -121,9 +123,7 @@ class Field:
     def kill_one(self) -> None:
         running = self.fill_up()
         time.sleep(self.draw.uniform(0.02, 0.4))
-        kind = self.draw.choices(
-            ("daemon", "relay", "writer", "writer and relay"), (30, 35, 25, 10)
-        )[0]
+        (kind,) = self.draw.choices([*self.weights], self.weights.values())
         if kind == "daemon":
             self.daemon.kill()
             time.sleep(self.draw.choice([0, 0, 0.3]))
@@ -216,8 +216,8 @@ class Verdict:
                 self.problems.append(f"{name}: more is missing than a ring holds")
 
 
-def kill_writers(folder: pathlib.Path, draw: random.Random, count: int, verdict):
-    field = Field(folder, draw)
+def kill_writers(folder, draw: random.Random, count: int, verdict, weights=WEIGHTS):
+    field = Field(folder, draw, weights)
     try:
         while field.kills.total() < count:
             field.kill_one()
