@@ -66,7 +66,8 @@ absl::Status Registry::LoadRuns() {
 
 absl::Status Registry::LoadProcesses() {
   const absl::Time now = options_.now();
-  for (auto& [id, run] : runs_) {
+  for (auto& entry : runs_) {
+    RunState& run = entry.second;
     absl::Status bad;
     const std::string first = ProcessKey(run.run.number(), 0);
     const std::string prefix = first.substr(0, first.size() - 4);
