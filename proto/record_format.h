@@ -270,6 +270,8 @@ enum class Field : uint32_t {
   kMemberRank = 55,     // unsigned, repeated
   kWrapperObject = 56,  // unsigned: object id
   kRootClass = 57,      // unsigned: str: "Net", "Net#2"
+  kPartBegin = 58,  // unsigned: a long list goes on here: how many variables
+                    // the parts before this one named
   // ProcessDef. Text inline, because the relay reads this record alone.
   kHost = 64,            // bytes
   kBootId = 65,          // bytes

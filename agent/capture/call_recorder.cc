@@ -95,6 +95,7 @@ bool IsRootForward(ThreadRecorder& thread) {
 CallInProgress BeginCall(ThreadRecorder& thread, Function& function,
                          PyObject* self, uint8_t flags) {
   ProcessRecorder& process = *ProcessRecorder::GetIfMade();
+  thread.SyncWith(process.closed_steps());
   std::vector<OpenCall>& open = thread.open_calls();
   const Category category = function.category_number;
   const OpenCall* parent = open.empty() ? nullptr : &open.back();
@@ -124,7 +125,6 @@ CallInProgress BeginCall(ThreadRecorder& thread, Function& function,
   if (category == kBackwardCategory) {
     process.open_backwards().push_back({thread.ring().ring(), call.number});
   }
-  thread.SyncWith(process.closed_steps());
   WriteBegin(thread, begin, self, foreign, flags);
   return result;
 }

@@ -4,10 +4,14 @@
 #include <utility>
 
 #include "agent/capture/clock.h"
+#include "agent/capture/log.h"
 #include "agent/capture/version.h"
 
 namespace traincheck {
 namespace {
+
+// The variables of some thousand models.
+constexpr size_t kMaxKeptBytes = 64u << 20;
 
 void PutProcess(const ProcessIdentity& identity, Definition* def) {
   def->Inline(Field::kHost, identity.host);
@@ -42,18 +46,58 @@ void PutProcess(const ProcessIdentity& identity, Definition* def) {
 Definitions::Definitions(std::unique_ptr<RingWriter> ring)
     : ring_(std::move(ring)), last_us_(MonotonicNs() / 1000) {}
 
-bool Definitions::Process(const ProcessIdentity& identity) {
-  Definition def(*this, identity.pid);
+void Definitions::SetBlocked(bool blocked) {
+  if (blocked_ == blocked) return;
+  blocked_ = blocked;
+  if (told_) told_(blocked);
+}
+
+void Definitions::RetrySlow() {
+  while (!kept_.empty() &&
+         ring_->TryAppend(kept_.front().data(), kept_.front().size())) {
+    kept_bytes_ -= kept_.front().size();
+    kept_.pop_front();
+  }
+  // Not for the next few only: the writers would go on and stop for each.
+  const bool roomy = ring_->backlog() <= ring_->capacity_bytes() / 2;
+  if (kept_.empty() && roomy && !overfull_) SetBlocked(false);
+}
+
+bool Definitions::Put(const char* record, size_t size, bool keep) {
+  if (!blocked_ && ring_->TryAppend(record, size)) return true;
+  SetBlocked(true);
+  if (!keep) return false;
+  if (kept_bytes_ + size > kMaxKeptBytes) {
+    overfull_ = true;
+    LogOnce("definitions",
+            "the relay takes nothing and there are too many definitions to "
+            "keep: records of this process are dropped from now on");
+    return false;
+  }
+  kept_.emplace_back(record, size);
+  kept_bytes_ += size;
+  return true;
+}
+
+void Definitions::Process(const ProcessIdentity& identity) {
+  Definition def(*this, identity.pid, 0, Definition::NoRoom::kKeep);
   PutProcess(identity, &def);
-  return def.Commit(RecordType::kProcessDef);
+  if (!def.Commit(RecordType::kProcessDef)) {
+    LogOnce("process kind", "no room to say what kind of process this is");
+  }
 }
 
 uint32_t Definitions::String(std::string_view text) {
+  return StringId(text, /*keep=*/false);
+}
+
+uint32_t Definitions::StringId(std::string_view text, bool keep) {
   const std::string key(text.substr(0, kMaxStringBytes));
   const auto known = strings_.find(key);
   if (known != strings_.end()) return known->second;
   const uint32_t id = static_cast<uint32_t>(strings_.size()) + 1;
-  Definition def(*this, id);
+  Definition def(*this, id, 0,
+                 keep ? Definition::NoRoom::kKeep : Definition::NoRoom::kFail);
   def.Inline(Field::kText, key);
   if (!def.Commit(RecordType::kStringDef)) return 0;
   strings_.emplace(key, id);
@@ -78,13 +122,15 @@ uint32_t Definitions::Site(std::string_view file, uint32_t line,
   return def.Commit(RecordType::kSiteDef) ? ++sites_ : 0;
 }
 
-Definition::Definition(Definitions& all, uint32_t id, uint32_t aux)
+Definition::Definition(Definitions& all, uint32_t id, uint32_t aux,
+                       NoRoom no_room)
     : all_(all),
+      keep_(no_room == NoRoom::kKeep),
       buffer_(new char[kMaxRecordBytes]),
       out_(buffer_.get(), kMaxRecordBytes, DefinitionRecord{{}, id, aux}) {}
 
 void Definition::Text(Field field, std::string_view text) {
-  const uint32_t id = all_.String(text);
+  const uint32_t id = all_.StringId(text, keep_);
   complete_ = complete_ && id != 0;
   out_.Unsigned(field, id);
   Mix(field, text);
@@ -112,7 +158,7 @@ bool Definition::Commit(RecordType type) {
   const size_t size =
       out_.Finish(type, 0, static_cast<uint32_t>(now_us - all_.last_us_));
   if (!complete_ || size == 0) return false;
-  if (!all_.ring_->TryAppend(buffer_.get(), size)) return false;
+  if (!all_.Put(buffer_.get(), size, keep_)) return false;
   all_.last_us_ = now_us;
   return true;
 }

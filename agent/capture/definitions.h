@@ -1,18 +1,23 @@
 // The tables of this process in ring 0: each name or thing that records refer
 // to gets a small number, and a definition record says once what it stands
-// for. A definition is committed before its number is given out, so that it
-// always precedes its use. Ring 0 never drops: where it is full the number is
-// 0 ("not known") and the next use tries again.
+// for. Ring 0 never drops. Where it has no room, the tables are *blocked*:
+// a name's number is 0 ("not known") and its next use tries again, while what
+// is said only once (a variable, what an optimizer holds) is kept here until
+// there is room. Whoever writes events must not commit any while the tables
+// are blocked: so a definition always precedes its use, and nothing is lost.
 //
 // Threads: externally synchronised (in the agent: GIL held).
 #ifndef TRAINCHECK_AGENT_CAPTURE_DEFINITIONS_H_
 #define TRAINCHECK_AGENT_CAPTURE_DEFINITIONS_H_
 
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "agent/capture/process_identity.h"
@@ -29,9 +34,21 @@ class Definitions {
 
   RingWriter& ring() { return *ring_; }
 
+  // Told when the tables become blocked, and free again.
+  void OnBlocked(std::function<void(bool blocked)> told) {
+    told_ = std::move(told);
+  }
+  bool blocked() const { return blocked_; }
+  // Commits what is kept and frees the tables, if there is room by now. Not
+  // while a record is put together that may have got a 0 for a number: after
+  // it was dropped. Cheap enough for every such record.
+  void Retry() {
+    if (blocked_) RetrySlow();
+  }
+
   // Must be the first one; written again when the process turns out to be
-  // something else. False: no room.
-  bool Process(const ProcessIdentity& identity);
+  // something else, and for a relay that takes over. Kept.
+  void Process(const ProcessIdentity& identity);
 
   uint32_t String(std::string_view text);
   uint32_t Function(std::string_view name, std::string_view category,
@@ -42,7 +59,19 @@ class Definitions {
  private:
   friend class Definition;
 
+  void RetrySlow();
+  void SetBlocked(bool blocked);
+  // False: not committed, and not kept.
+  bool Put(const char* record, size_t size, bool keep);
+  uint32_t StringId(std::string_view text, bool keep);
+
   std::unique_ptr<RingWriter> ring_;
+  std::function<void(bool)> told_;
+  bool blocked_ = false;
+  // Some were more than may be kept: blocked for good.
+  bool overfull_ = false;
+  std::deque<std::string> kept_;
+  size_t kept_bytes_ = 0;
   uint64_t last_us_ = 0;
   std::unordered_map<std::string, uint32_t> strings_;
   uint32_t functions_ = 0;
@@ -56,7 +85,11 @@ class Definitions {
 //   if (def.fingerprint() != last) def.Commit(RecordType::kObjectDef);
 class Definition {
  public:
-  explicit Definition(Definitions& all, uint32_t id, uint32_t aux = 0);
+  // What happens where ring 0 has no room.
+  enum class NoRoom { kFail, kKeep };
+
+  Definition(Definitions& all, uint32_t id, uint32_t aux = 0,
+             NoRoom no_room = NoRoom::kFail);
 
   // The text as a string's number. Without room for it Commit will fail.
   void Text(Field field, std::string_view text);
@@ -67,13 +100,15 @@ class Definition {
   // Equal for equal content.
   uint64_t fingerprint() const { return fingerprint_; }
 
-  // False: ring 0 has no room, or the definition is longer than a record.
+  // False: ring 0 has no room and it is not kept, or the definition is longer
+  // than a record.
   [[nodiscard]] bool Commit(RecordType type);
 
  private:
   void Mix(Field field, std::string_view bytes);
 
   Definitions& all_;
+  const bool keep_;
   std::unique_ptr<char[]> buffer_;
   FieldWriter out_;
   uint64_t fingerprint_ = 0;

@@ -29,8 +29,10 @@ class DefinitionsTest : public testing::Test {
                          definitions_.ring().fd(), 0);
     auto* header = static_cast<RingHeader*>(address);
     const char* data = static_cast<char*>(address) + kRingHeaderBytes;
-    const std::string copy(data + header->tail.load() % kCapacity,
-                           header->head.load() - header->tail.load());
+    std::string copy;
+    for (uint64_t at = header->tail.load(); at < header->head.load(); at += 8) {
+      copy.append(data + at % kCapacity, 8);
+    }
     header->tail.store(header->head.load());
     munmap(address, bytes);
     return Decode(copy);
@@ -55,6 +57,14 @@ class DefinitionsTest : public testing::Test {
     }
     EXPECT_TRUE(records.ok()) << records.error();
     return all;
+  }
+
+  // Until there is no room; returns the name that found none.
+  std::string Fill() {
+    for (int i = 0;; ++i) {
+      const std::string name = "name " + std::to_string(i);
+      if (definitions_.String(name) == 0) return name;
+    }
   }
 
   static constexpr uint64_t kCapacity = 4096;
@@ -85,18 +95,52 @@ TEST_F(DefinitionsTest, StringsOfAFunctionPrecedeIt) {
 }
 
 TEST_F(DefinitionsTest, FullRingGivesZeroAndTriesAgain) {
-  uint32_t last = 1;
-  std::string name;
-  for (int i = 0; last != 0; ++i) {
-    name = "name " + std::to_string(i);
-    last = definitions_.String(name);
-  }
+  std::vector<bool> told;
+  definitions_.OnBlocked([&](bool blocked) { told.push_back(blocked); });
+  const std::string name = Fill();
   EXPECT_EQ(definitions_.Function(name, "x", {}), 0u);
   EXPECT_EQ(definitions_.ring().dropped_records(), 0u);
+  definitions_.Retry();
+  EXPECT_EQ(told, std::vector<bool>{true});
   Take();
+  // Not while a record may be under way that has got a 0 already.
+  EXPECT_EQ(definitions_.String(name), 0u);
+  definitions_.Retry();
+  EXPECT_EQ(told, (std::vector<bool>{true, false}));
   const uint32_t id = definitions_.String(name);
   EXPECT_NE(id, 0u);
   EXPECT_EQ(Take().back().id, id);
+}
+
+TEST_F(DefinitionsTest, WhatIsSaidOnceIsKeptInOrder) {
+  Fill();
+  for (uint32_t id = 1; id <= 40; ++id) {
+    Definition def(definitions_, id, 0, Definition::NoRoom::kKeep);
+    def.Text(Field::kName, "weight " + std::to_string(id));
+    for (int i = 0; i < 50; ++i) def.Number(Field::kDimension, i);
+    EXPECT_TRUE(def.Commit(RecordType::kVariableDef));
+  }
+  // More than the ring takes at a time.
+  std::map<std::string, std::string> names;  // by number
+  uint32_t variables = 0;
+  const auto look = [&] {
+    for (const Defined& defined : Take()) {
+      if (defined.type == static_cast<uint8_t>(RecordType::kStringDef)) {
+        names[std::to_string(defined.id)] = defined.fields.at(Field::kText)[0];
+        continue;
+      }
+      EXPECT_EQ(defined.id, ++variables);
+      EXPECT_EQ(names[defined.fields.at(Field::kName)[0]],
+                "weight " + std::to_string(defined.id));
+    }
+  };
+  for (int round = 0; definitions_.blocked(); ++round) {
+    ASSERT_LT(round, 100);
+    look();
+    definitions_.Retry();
+  }
+  look();
+  EXPECT_EQ(variables, 40u);
 }
 
 TEST_F(DefinitionsTest, FingerprintFollowsContent) {
@@ -118,7 +162,7 @@ TEST_F(DefinitionsTest, ProcessCarriesItsTextInline) {
   identity.experiment = "gpt";
   identity.owner_pid = 41;
   identity.kind = ProcessKind::kMain;
-  ASSERT_TRUE(definitions_.Process(identity));
+  definitions_.Process(identity);
   const std::vector<Defined> all = Take();
   ASSERT_EQ(all.size(), 1u);
   EXPECT_EQ(all[0].type, static_cast<uint8_t>(RecordType::kProcessDef));

@@ -70,13 +70,15 @@ template <typename Event>
 bool TellStepRule(const Event& event) {
   ThreadRecorder* thread = CurrentThread();
   if (thread == nullptr) return false;
-  StepRule& rule = ProcessRecorder::GetIfMade()->step_rule();
+  ProcessRecorder& process = *ProcessRecorder::GetIfMade();
+  StepRule& rule = process.step_rule();
   if (!event(rule)) return false;
   MarkRecord mark = {};
   mark.value = rule.step() - 1;
   thread->Append(mark, RecordType::kMark,
                  static_cast<uint8_t>(MarkKind::kStepClosed));
   thread->SyncWith(rule.step());
+  process.Tend();
   return true;
 }
 
@@ -125,6 +127,7 @@ void RecordMark(MarkKind kind, uint32_t object, uint64_t value) {
   record.site = CallSites::Get().Here();
   record.value = value;
   thread->Append(record, RecordType::kMark, static_cast<uint8_t>(kind));
+  ProcessRecorder::GetIfMade()->Tend();
 }
 
 void RecordContext(bool enter, const std::string& name) {

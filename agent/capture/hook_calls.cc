@@ -10,7 +10,9 @@ namespace {
 class InHook {
  public:
   InHook() {
-    if (t_thread != nullptr) t_thread->set_in_hook(true);
+    if (t_thread == nullptr) return;
+    t_thread->set_in_hook(true);
+    ProcessRecorder::GetIfMade()->TendChild();
   }
   ~InHook() {  // another recorder if the hook forked
     if (t_thread != nullptr) t_thread->set_in_hook(false);

@@ -1,5 +1,6 @@
 #include "agent/capture/model_definitions.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -19,6 +20,10 @@ struct Variable {
   uint32_t generation = 0;
   uint64_t fingerprint = 0;
 };
+constexpr auto kKeep = Definition::NoRoom::kKeep;
+// In one record, each in at most 7 of its 65,528 bytes: room is left for ranks.
+constexpr size_t kMaxVariablesInPart = 4000;
+
 using VariableKey = std::pair<uint32_t, std::string>;  // root, name
 
 std::map<VariableKey, Variable>& Variables() {
@@ -51,6 +56,16 @@ void PutClasses(PyObject* object, Definition* def) {
   }
 }
 
+// The variables from `begin` on, as many as go into one record.
+void PutPart(const std::vector<uint32_t>& variables, size_t begin,
+             Definition* def) {
+  if (begin != 0) def->Number(Field::kPartBegin, begin);
+  const size_t end = std::min(begin + kMaxVariablesInPart, variables.size());
+  for (size_t i = begin; i < end; ++i) {
+    def->Number(Field::kVariable, variables[i]);
+  }
+}
+
 void LogNoRoom(const char* what) {
   LogOnce(what, std::string("no room to define a ") + what);
 }
@@ -62,7 +77,7 @@ uint32_t DefineObject(PyObject* object, const ObjectFacts& facts) {
   if (process == nullptr) return 0;
   ObjectTable::Object* entry = ObjectTable::Get().Number(object);
   if (entry == nullptr) return 0;
-  Definition def(process->definitions(), entry->id);
+  Definition def(process->definitions(), entry->id, 0, kKeep);
   PutClasses(object, &def);
   def.Number(Field::kObjectKind, facts.kind);
   if (!facts.path.empty()) def.Text(Field::kPath, facts.path);
@@ -79,7 +94,7 @@ uint32_t DefineVariable(PyObject* tensor, const VariableFacts& facts) {
   if (entry.id == 0) entry.id = ++last_id;
   const TorchApi::WithoutOverrides direct;
   const TensorFacts tensor_facts = FactsOf(tensor);
-  Definition def(process->definitions(), entry.id);
+  Definition def(process->definitions(), entry.id, 0, kKeep);
   def.Text(Field::kName, facts.name);
   def.Text(Field::kRootClass, facts.root_class);
   def.Number(Field::kRootObject, facts.root);
@@ -100,28 +115,34 @@ void DefineHold(uint32_t optimizer, uint32_t group,
                 const std::vector<uint32_t>& variables) {
   ProcessRecorder* process = ProcessRecorder::Get();
   if (process == nullptr) return;
-  Definition def(process->definitions(), optimizer, group);
-  for (const uint32_t variable : variables) {
-    def.Number(Field::kVariable, variable);
-  }
-  if (!def.Commit(RecordType::kHoldDef)) LogNoRoom("parameter group");
+  size_t begin = 0;
+  do {
+    Definition def(process->definitions(), optimizer, group, kKeep);
+    PutPart(variables, begin, &def);
+    if (!def.Commit(RecordType::kHoldDef)) return LogNoRoom("parameter group");
+    begin += kMaxVariablesInPart;
+  } while (begin < variables.size());
 }
 
 void DefineReplicaGroup(const ReplicaGroup& group) {
   ProcessRecorder* process = ProcessRecorder::Get();
   if (process == nullptr) return;
-  Definition def(process->definitions(), group.id);
-  def.Text(Field::kEvidence, group.evidence);
-  if (group.wrapper != 0) def.Number(Field::kWrapperObject, group.wrapper);
-  for (const uint32_t rank : group.ranks) {
-    def.Number(Field::kMemberRank, rank);
-  }
-  for (const uint32_t variable : group.variables) {
-    def.Number(Field::kVariable, variable);
-  }
-  if (!def.Commit(RecordType::kReplicaGroupDef)) {
-    LogNoRoom("replica group");
-  }
+  size_t begin = 0;
+  do {
+    Definition def(process->definitions(), group.id, 0, kKeep);
+    if (begin == 0) {
+      def.Text(Field::kEvidence, group.evidence);
+      if (group.wrapper != 0) def.Number(Field::kWrapperObject, group.wrapper);
+      for (const uint32_t rank : group.ranks) {
+        def.Number(Field::kMemberRank, rank);
+      }
+    }
+    PutPart(group.variables, begin, &def);
+    if (!def.Commit(RecordType::kReplicaGroupDef)) {
+      return LogNoRoom("replica group");
+    }
+    begin += kMaxVariablesInPart;
+  } while (begin < group.variables.size());
 }
 
 uint64_t StorageKey(PyObject* tensor) {

@@ -1,7 +1,6 @@
 #include "agent/capture/process_recorder.h"
 
 #include <pthread.h>
-#include <time.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -19,7 +18,7 @@ constinit thread_local ThreadRecorder* t_thread = nullptr;
 
 namespace {
 
-constexpr uint64_t kPollNs = 1'000'000;
+constexpr uint64_t kTendChildNs = 10'000'000;
 
 ProcessRecorder* g_process = nullptr;
 // The nearest process above that recorded; its memory is a copy that nobody
@@ -27,7 +26,9 @@ ProcessRecorder* g_process = nullptr;
 const ProcessRecorder* g_ancestor = nullptr;
 AgentSetup* g_setup = nullptr;
 
-// Threads for which there is no ring: not asked for again. A generation, so
+std::string RelayProgram() { return g_setup->folder + "/traincheck-relay"; }
+
+// Threads for which there is nothing: not asked for again. A generation, so
 // that it ends with a fork.
 constinit thread_local uint32_t t_refused = 0;
 
@@ -37,7 +38,7 @@ class ThreadEnd {
   void Arm() { armed_ = true; }
   ~ThreadEnd() {
     if (!armed_) return;
-    if (t_thread != nullptr) t_thread->ring().MarkClosed();
+    if (t_thread != nullptr) t_thread->End();
     t_thread = nullptr;
     t_refused = g_generation;
   }
@@ -101,10 +102,13 @@ std::string ProcessRecorder::Open(const ProcessRecorder* ancestor) {
     return std::string("no shared memory: ") + std::strerror(errno);
   }
   definitions_ = std::make_unique<Definitions>(std::move(ring));
-  if (!definitions_->Process(identity_)) return "the process has no name";
-  const std::string error =
-      ancestor != nullptr ? link_.Join(ancestor->link_.address())
-                          : link_.Start(g_setup->folder + "/traincheck-relay");
+  definitions_->OnBlocked([this](bool blocked) { RefuseEvents(blocked); });
+  definitions_->Process(identity_);
+  forked_ = ancestor != nullptr;
+  std::string error = "no relay yet";
+  if (forked_) error = link_.Join(ancestor->link_.address());
+  // The ancestor's may be dead.
+  if (!error.empty()) error = link_.Start(RelayProgram());
   if (error.empty()) link_.HandOver(&definitions_->ring());
   return error;
 }
@@ -117,35 +121,123 @@ void ProcessRecorder::SetKind(ProcessKind kind, uint32_t worker_id) {
     identity_.owner_pid = identity_.parent_pid;  // spawned, not forked
     identity_.owner_ticks = identity_.parent_ticks;
   }
-  if (!definitions_->Process(identity_)) {
-    LogOnce("process kind", "no room to say what kind of process this is");
-  }
+  definitions_->Process(identity_);
+  Tend();
 }
 
 ThreadRecorder* ProcessRecorder::AddThread() {
-  const uint32_t ring = static_cast<uint32_t>(threads_.size()) + 1;
-  if (ring >= kMaxRingsPerProcess) {
-    LogOnce("rings", "more threads than rings; further ones are not recorded");
-    return nullptr;
+  Tend();
+  ThreadRecorder* free = nullptr;
+  for (const auto& thread : threads_) {
+    if (thread->in_use()) continue;
+    if (free == nullptr || thread->ring().backlog() < free->ring().backlog()) {
+      free = thread.get();
+    }
   }
-  auto writer =
-      RingWriter::Create(ring, ring == 1 ? kMainRingBytes : kThreadRingBytes);
-  if (writer == nullptr) {
-    LogOnce("rings", std::string("no shared memory for a thread's ring: ") +
-                         std::strerror(errno));
-    return nullptr;
-  }
-  threads_.push_back(std::make_unique<ThreadRecorder>(std::move(writer)));
-  ThreadRecorder* thread = threads_.back().get();
-  link_.HandOver(&thread->ring());
+  // Half full: then rather a new one, while there are any.
+  const bool roomy = free != nullptr && free->ring().backlog() <=
+                                            free->ring().capacity_bytes() / 2;
+  if (roomy) return TakeOver(free);
+  if (ThreadRecorder* thread = NewThread()) return thread;
+  return free != nullptr ? TakeOver(free) : OverflowThread();
+}
+
+ThreadRecorder* ProcessRecorder::TakeOver(ThreadRecorder* thread) {
+  // A thread that was ended within a backward leaves it open.
+  std::erase_if(open_backwards_, [&](const OpenBackward& backward) {
+    return backward.ring == thread->ring().ring();
+  });
+  thread->TakeOver();
   return thread;
 }
 
-bool ProcessRecorder::settled() const {
-  if (!link_.alive()) return true;
+std::unique_ptr<RingWriter> ProcessRecorder::NewRing(uint32_t number,
+                                                     uint64_t bytes) {
+  auto ring = RingWriter::Create(number, bytes);
+  if (ring == nullptr) {
+    LogOnce("rings", std::string("no shared memory for a thread's ring: ") +
+                         std::strerror(errno));
+  }
+  return ring;
+}
+
+ThreadRecorder* ProcessRecorder::NewThread() {
+  const uint32_t number = static_cast<uint32_t>(rings_.size()) + 1;
+  if (number > kMaxThreadRings) return nullptr;
+  auto ring = NewRing(number, number == 1 ? kMainRingBytes : kThreadRingBytes);
+  if (ring == nullptr) return nullptr;
+  rings_.push_back(std::move(ring));
+  RingWriter* writer = rings_.back().get();
+  threads_.push_back(
+      std::make_unique<ThreadRecorder>(writer, definitions_.get()));
+  writer->Refuse(definitions_->blocked());
+  link_.HandOver(writer);
+  return threads_.back().get();
+}
+
+ThreadRecorder* ProcessRecorder::OverflowThread() {
+  LogOnce("rings", "more than " + std::to_string(kMaxThreadRings) +
+                       " threads record at a time: what further ones do is "
+                       "counted as dropped");
+  if (overflow_ring_ == nullptr) {
+    overflow_ring_ = NewRing(kOverflowRing, kOverflowRingBytes);
+    if (overflow_ring_ == nullptr) return nullptr;
+  }
+  for (const auto& thread : overflow_threads_) {
+    if (!thread->in_use()) return TakeOver(thread.get());
+  }
+  const bool first = overflow_threads_.empty();
+  overflow_threads_.push_back(std::make_unique<ThreadRecorder>(
+      overflow_ring_.get(), definitions_.get()));
+  if (first) {
+    overflow_ring_->Refuse(true);  // all but the ClockSync that it begins with
+    link_.HandOver(overflow_ring_.get());
+  }
+  return overflow_threads_.back().get();
+}
+
+void ProcessRecorder::RefuseEvents(bool refuse) {
+  for (const auto& ring : rings_) ring->Refuse(refuse);
+}
+
+void ProcessRecorder::Tend() {
+  definitions_->Retry();
+  if (overflow_ring_ != nullptr) overflow_ring_->ReportDrops();
+  if (link_.Tend() == RelayLink::State::kDead && !gave_up_) RestartRelay();
+}
+
+void ProcessRecorder::TendChild() {
+  if (identity_.kind == ProcessKind::kMain) return;
+  const uint64_t now_ns = MonotonicNs();
+  if (now_ns - tended_ns_ < kTendChildNs) return;
+  tended_ns_ = now_ns;
+  Tend();
+}
+
+void ProcessRecorder::RestartRelay() {
+  std::string why = "it died again";
+  if (definitions_->ring().fd() < 0) {
+    why = "the program has closed the files of its rings";
+  } else if (link_.may_restart()) {
+    // The new relay has to know whom it serves.
+    definitions_->Process(identity_);
+    why = link_.Restart(RelayProgram());
+    if (why.empty() || link_.may_restart()) return;
+  }
+  gave_up_ = true;
+  // Of forked children there are many, and each would say the same.
+  if (forked_) return;
+  LogLine("the relay died and cannot be replaced (" + why +
+          "): records of this process are dropped from now on");
+}
+
+bool ProcessRecorder::Settled() {
+  definitions_->Retry();
+  if (link_.Tend() != RelayLink::State::kAlive) return true;
+  const auto drained = [](const auto& ring) { return ring->drained(); };
   return definitions_->ring().drained() &&
-         std::all_of(threads_.begin(), threads_.end(),
-                     [](const auto& t) { return t->ring().drained(); });
+         std::all_of(rings_.begin(), rings_.end(), drained) &&
+         (overflow_ring_ == nullptr || overflow_ring_->drained());
 }
 
 ThreadRecorder* CurrentThreadSlow() {
@@ -159,19 +251,6 @@ ThreadRecorder* CurrentThreadSlow() {
     t_end.Arm();
   }
   return t_thread;
-}
-
-void WaitUntilSettled(double seconds) {
-  ProcessRecorder* process = g_process;
-  if (process == nullptr) return;
-  const uint64_t deadline =
-      MonotonicNs() + static_cast<uint64_t>(seconds * 1e9);
-  process->RetryHandOver();
-  while (!process->settled() && MonotonicNs() < deadline) {
-    const timespec pause = {0, kPollNs};
-    nanosleep(&pause, nullptr);
-    process->RetryHandOver();
-  }
 }
 
 }  // namespace traincheck

@@ -3,6 +3,9 @@
 // the first record; a forked child makes its own and never touches its
 // parent's.
 //
+// A thread that ends leaves its ring to the next one. Threads beyond
+// kMaxThreadRings at a time share the overflow ring, which only counts.
+//
 //   if (ThreadRecorder* thread = CurrentThread()) thread->Append(...);
 //
 // Threads: GIL held, unless a function says otherwise. CurrentThread's result
@@ -62,11 +65,17 @@ class ProcessRecorder {
   };
   std::vector<OpenBackward>& open_backwards() { return open_backwards_; }
 
-  // Hands over what a busy relay has not taken yet.
-  void RetryHandOver() { link_.Retry(); }
+  // What is due now and then, at marks and closed steps: hands over what a
+  // busy relay had no room for, and starts another one in place of one that
+  // died, at most kMaxRelayRestarts times. Under a microsecond while the relay
+  // lives, some milliseconds where one is started.
+  void Tend();
+  // For processes that may set no mark: every now and then, from calls that
+  // have hooks. Does nothing in a main process.
+  void TendChild();
+
   // Has the relay acknowledged or spooled all that was committed, or died?
-  // Threads: any, while no ring is added.
-  bool settled() const;
+  bool Settled();
 
  private:
   friend ThreadRecorder* CurrentThreadSlow();
@@ -75,13 +84,26 @@ class ProcessRecorder {
   ProcessRecorder() = default;
   // The link to the relay first: the ancestor's, else one of our own.
   std::string Open(const ProcessRecorder* ancestor);
-  // nullptr: no ring left for this thread.
+  // For the calling thread; nullptr: nothing left for it.
   ThreadRecorder* AddThread();
+  ThreadRecorder* NewThread();
+  ThreadRecorder* OverflowThread();
+  ThreadRecorder* TakeOver(ThreadRecorder* thread);
+  std::unique_ptr<RingWriter> NewRing(uint32_t number, uint64_t bytes);
+  void RefuseEvents(bool refuse);
+  void RestartRelay();
 
   ProcessIdentity identity_;
   RelayLink link_;
   std::unique_ptr<Definitions> definitions_;
+  // rings_[i] has number i + 1 and is that of threads_[i].
+  std::vector<std::unique_ptr<RingWriter>> rings_;
   std::vector<std::unique_ptr<ThreadRecorder>> threads_;
+  std::unique_ptr<RingWriter> overflow_ring_;
+  std::vector<std::unique_ptr<ThreadRecorder>> overflow_threads_;
+  bool forked_ = false;
+  bool gave_up_ = false;
+  uint64_t tended_ns_ = 0;
   StepRule step_rule_;
   std::vector<OpenBackward> open_backwards_;
 };
@@ -95,10 +117,6 @@ inline ThreadRecorder* CurrentThread() {
   ThreadRecorder* thread = t_thread;
   return thread != nullptr ? thread : CurrentThreadSlow();
 }
-
-// Waits until the relay holds everything, at most `seconds`, or until it dies.
-// Threads: GIL not needed, no ring may be added meanwhile.
-void WaitUntilSettled(double seconds);
 
 }  // namespace traincheck
 

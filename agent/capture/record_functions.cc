@@ -1,6 +1,9 @@
+#include <time.h>
+
 #include <cstdlib>
 
 #include "agent/capture/argument_parsing.h"
+#include "agent/capture/clock.h"
 #include "agent/capture/events.h"
 #include "agent/capture/log.h"
 #include "agent/capture/module_functions.h"
@@ -11,6 +14,7 @@ namespace {
 
 constexpr double kDefaultExitWaitSeconds = 2;
 constexpr double kMaxExitWaitSeconds = 3600;
+constexpr long kPollNs = 1'000'000;
 
 PyObject* SetProcessKind(PyObject*, PyObject* args, PyObject* kwargs) {
   static const char* const names[] = {"kind", "worker_id", nullptr};
@@ -130,11 +134,23 @@ double ExitWaitSeconds() {
   return seconds < kMaxExitWaitSeconds ? seconds : kMaxExitWaitSeconds;
 }
 
+// Waits until the relay holds everything, at most `seconds`, or until it dies.
+void WaitUntilSettled(double seconds) {
+  ProcessRecorder* process = ProcessRecorder::GetIfMade();
+  if (process == nullptr) return;
+  const uint64_t deadline_ns =
+      MonotonicNs() + static_cast<uint64_t>(seconds * 1e9);
+  while (!process->Settled() && MonotonicNs() < deadline_ns) {
+    // Daemon threads still run and record.
+    PyThreadState* thread = PyEval_SaveThread();
+    const timespec pause = {0, kPollNs};
+    nanosleep(&pause, nullptr);
+    PyEval_RestoreThread(thread);
+  }
+}
+
 PyObject* ExitFlush(PyObject*, PyObject*) {
-  const double seconds = ExitWaitSeconds();
-  PyThreadState* thread = PyEval_SaveThread();
-  WaitUntilSettled(seconds);
-  PyEval_RestoreThread(thread);
+  WaitUntilSettled(ExitWaitSeconds());
   return None();
 }
 

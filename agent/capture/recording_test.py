@@ -176,10 +176,13 @@ class ProcessTest(CoreCase):
             "import threading, time\n"
             "f = core.wrap(lambda: None, 'm.f', 'x')\n"
             "f()\n"
-            "for _ in range(2):\n"
-            "    thread = threading.Thread(target=lambda: [f() for _ in range(5)])\n"
-            "    thread.start()\n"
-            "    thread.join()\n"
+            "both = threading.Barrier(2)\n"
+            "def work():\n"
+            "    for _ in range(5): f()\n"
+            "    both.wait()\n"
+            "threads = [threading.Thread(target=work) for _ in range(2)]\n"
+            "for thread in threads: thread.start()\n"
+            "for thread in threads: thread.join()\n"
             "while len(os.listdir('/proc/self/task')) > 1: time.sleep(0.001)\n"
         ).process
         self.assertEqual(sorted(process.rings), [0, 1, 2, 3])
@@ -188,20 +191,6 @@ class ProcessTest(CoreCase):
             self.assertEqual(len(process.of("begin", ring=ring)), calls)
             self.assertEqual(process.counters[ring]["closed"], 1)
         self.assertEqual(process.rings[0][0].type, "process")
-
-    def test_more_threads_than_rings(self):
-        recording = Recording(
-            "import threading\n"
-            "f = core.wrap(lambda: None, 'm.f', 'x')\n"
-            "for _ in range(70):\n"
-            "    thread = threading.Thread(target=f)\n"
-            "    thread.start()\n"
-            "    thread.join()\n"
-            "core.exit_flush()\n"
-        )
-        self.assertEqual(recording.result.returncode, 0, recording.result.stderr)
-        self.assertIn("more threads than rings", recording.result.stderr)
-        self.assertEqual(len(recording.process.rings), 64)
 
     def test_forked_child_has_its_own_stream(self):
         recording = self.record(
@@ -236,25 +225,6 @@ class ProcessTest(CoreCase):
         for process in (parent, child):
             for counters in process.counters.values():
                 self.assertEqual(counters["offered"], counters["committed"])
-
-    def test_child_whose_relay_died_is_silent(self):
-        self.record(
-            "import signal, time\n"
-            "f = core.wrap(lambda: None, 'm.f', 'x')\n"
-            "f()\n"
-            "out = os.environ['TRAINCHECK_TEST_OUT']\n"
-            "def relay():\n"
-            "    for name in os.listdir(out):\n"
-            "        if name.startswith('relay.'): return int(name.split('.')[1])\n"
-            "while not relay(): time.sleep(0.01)\n"
-            "os.kill(relay(), signal.SIGKILL)\n"
-            "while os.path.exists(f'/proc/{relay()}/fd/3'): time.sleep(0.01)\n"
-            "if os.fork() == 0:\n"
-            "    f()\n"
-            "    core.exit_flush()\n"
-            "    os._exit(3)\n"
-            "assert os.waitstatus_to_exitcode(os.wait()[1]) == 3\n"
-        )
 
     def test_daemon_threads_end_with_the_interpreter(self):
         self.record(

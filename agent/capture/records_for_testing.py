@@ -109,7 +109,10 @@ class Process:
             ring = int(name.split(".")[1])
             with open(os.path.join(folder, name), "rb") as file:
                 self.rings[ring] = decode(file.read())
-            with open(os.path.join(folder, name + ".json")) as file:
+            counters = os.path.join(folder, name + ".json")
+            if not os.path.exists(counters):
+                continue  # its relay died and no other has got the ring
+            with open(counters) as file:
                 self.counters[ring] = json.load(file)
         self.definitions = {}
         for record in self.rings[0]:

@@ -1,8 +1,9 @@
 """Stands in for traincheck-relay: takes rings over as it does and keeps what
 they held as files <pid>.<ring> in TRAINCHECK_TEST_OUT.
 
-A ring is given free as it is read, unless the file "hold" is there. Ends when
-nobody is connected any more.
+A file holds the bytes of positions 0, 1, ... of its ring; a relay that takes
+rings over goes on at their tail. A ring is given free as it is read, unless the
+file "hold" is there. Ends when nobody is connected any more.
 """
 
 import array
@@ -24,8 +25,9 @@ class Ring:
         _, _, self.number, self.capacity, self.pid, self.tid = handover
         self.memory = mmap.mmap(fd, HEADER_BYTES + self.capacity)
         self.path = os.path.join(folder, f"{self.pid}.{self.number}")
-        self.file = open(self.path, "wb")
-        self.read = 0
+        self.read = self.word(128)
+        self.file = open(os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o600), "wb")
+        self.file.seek(self.read)
 
     def word(self, offset):
         return struct.unpack_from("<Q", self.memory, offset)[0]
@@ -73,8 +75,10 @@ class Relay:
 
     def note(self, name, facts):
         path = os.path.join(self.folder, f"relay.{os.getpid()}.{name}.json")
-        with open(path, "w") as file:
+        unfinished = os.path.join(self.folder, f"unfinished.{os.getpid()}")
+        with open(unfinished, "w") as file:
             json.dump(facts, file)
+        os.rename(unfinished, path)
 
     def run(self):
         deadline = time.monotonic() + 10

@@ -1,6 +1,5 @@
 #include "agent/capture/relay_link.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -11,15 +10,15 @@
 #include <cstddef>
 #include <cstring>
 
+#include "agent/capture/log.h"
 #include "agent/capture/relay_process.h"
+#include "agent/ring/descriptors.h"
 #include "agent/ring/ring_abi.h"
 
 namespace traincheck {
 namespace {
 
 constexpr int kBacklog = 128;
-// Above what programs use by number.
-constexpr int kLowestDescriptor = 100;
 
 int SeqpacketSocket() {
   return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -52,13 +51,29 @@ uint64_t SocketCookie(int socket) {
 }  // namespace
 
 std::string RelayLink::Start(const std::string& program) {
+  return StartNumber(program, 1);
+}
+
+std::string RelayLink::Restart(const std::string& program) {
+  ++restarts_;
+  if (OwnsDescriptor()) close(socket_);
+  socket_ = -1;
+  std::string error = StartNumber(program, 1 + restarts_);
+  if (!error.empty()) return error;
+  sent_ = 0;
+  SendWaiting();
+  return "";
+}
+
+std::string RelayLink::StartNumber(const std::string& program, int number) {
   const int listener = SeqpacketSocket();
   if (listener < 0) return Failed("socket");
   std::string error;
   address_ = BindAnywhere(listener);
   if (address_.empty() || listen(listener, kBacklog) != 0) {
     error = Failed("listen");
-  } else if (const int code = StartRelay(program, listener); code != 0) {
+  } else if (const int code = StartRelay(program, listener, number);
+             code != 0) {
     error = program + ": " + std::strerror(code);
   } else {
     error = Connect();
@@ -74,11 +89,9 @@ std::string RelayLink::Join(const std::string& address) {
 }
 
 std::string RelayLink::Connect() {
-  const int low = SeqpacketSocket();
-  if (low < 0) return Failed("socket");
-  socket_ = fcntl(low, F_DUPFD_CLOEXEC, kLowestDescriptor);
-  if (socket_ < 0) socket_ = low;
-  if (socket_ != low) close(low);
+  socket_ = SeqpacketSocket();
+  if (socket_ < 0) return Failed("socket");
+  socket_ = MoveUp(socket_);
   cookie_ = SocketCookie(socket_);
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
@@ -101,8 +114,8 @@ bool RelayLink::OwnsDescriptor() const {
 }
 
 void RelayLink::HandOver(RingWriter* ring) {
-  waiting_.push_back(ring);
-  Retry();
+  rings_.push_back(ring);
+  SendWaiting();
 }
 
 void RelayLink::ReadAnswers() {
@@ -112,17 +125,36 @@ void RelayLink::ReadAnswers() {
   }
 }
 
-void RelayLink::Retry() {
-  ReadAnswers();
-  while (!waiting_.empty() && Send(waiting_.front())) {
-    waiting_.front()->CloseFile();
-    waiting_.erase(waiting_.begin());
+RelayLink::State RelayLink::Tend() {
+  bool has_answers = false;
+  const State state = Look(&has_answers);
+  if (state != State::kAlive) return state;
+  if (has_answers) ReadAnswers();
+  if (sent_ < rings_.size()) SendWaiting();
+  return state;
+}
+
+void RelayLink::SendWaiting() {
+  while (sent_ < rings_.size()) {
+    RingWriter& ring = *rings_[sent_];
+    const int file = ring.fd();
+    if (file < 0) {
+      LogOnce("ring file",
+              "the program has closed files of traincheck: records of some "
+              "threads cannot be delivered by another relay");
+    } else if (!Send(file, ring)) {
+      return;
+    } else if (file < kLowestDescriptor) {
+      // Down there every number is the program's.
+      ring.CloseFile();
+    }
+    ++sent_;
   }
 }
 
-bool RelayLink::Send(RingWriter* ring) {
+bool RelayLink::Send(int file, const RingWriter& ring) {
   if (!OwnsDescriptor()) return false;
-  RingHandover handover = ring->handover();
+  RingHandover handover = ring.handover();
   iovec data = {&handover, sizeof handover};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
   msghdr message = {};
@@ -134,21 +166,24 @@ bool RelayLink::Send(RingWriter* ring) {
   rights->cmsg_level = SOL_SOCKET;
   rights->cmsg_type = SCM_RIGHTS;
   rights->cmsg_len = CMSG_LEN(sizeof(int));
-  const int fd = ring->fd();
-  std::memcpy(CMSG_DATA(rights), &fd, sizeof fd);
+  std::memcpy(CMSG_DATA(rights), &file, sizeof file);
   return sendmsg(socket_, &message, MSG_NOSIGNAL | MSG_DONTWAIT) ==
          static_cast<ssize_t>(sizeof handover);
 }
 
-bool RelayLink::alive() const {
-  if (!OwnsDescriptor()) return false;
-  pollfd state = {socket_, 0, 0};
-  return poll(&state, 1, 0) >= 0 && (state.revents & (POLLHUP | POLLERR)) == 0;
+RelayLink::State RelayLink::Look(bool* has_answers) const {
+  if (!OwnsDescriptor()) return socket_ < 0 ? State::kDead : State::kUnknown;
+  pollfd look = {socket_, POLLIN, 0};
+  if (poll(&look, 1, 0) < 0) return State::kUnknown;
+  if (has_answers != nullptr) *has_answers = (look.revents & POLLIN) != 0;
+  const bool dead = (look.revents & (POLLHUP | POLLERR)) != 0;
+  return dead ? State::kDead : State::kAlive;
 }
 
 void RelayLink::Abandon() {
   if (OwnsDescriptor()) close(socket_);
   socket_ = -1;
+  for (RingWriter* ring : rings_) ring->CloseFile();
 }
 
 }  // namespace traincheck

@@ -1,14 +1,17 @@
-// The agent's end of the connection to its relay: hands rings over and knows
-// whether the relay lives. Everything on it is non-blocking.
+// The agent's end of the connection to its relay: hands rings over, sees when
+// the relay has died and starts another one. Everything on it is non-blocking
+// but for the start of a relay.
 //
 // The relay listens on an abstract SOCK_SEQPACKET address that this process
 // (or the one that it was forked from) made; a forked child connects to the
-// same address and gets a stream of its own.
+// same address and gets a stream of its own. After its relay's death each
+// process starts one for itself.
 //
-// Threads: externally synchronised (in the agent: GIL held); alive() any.
+// Threads: externally synchronised (in the agent: GIL held).
 #ifndef TRAINCHECK_AGENT_CAPTURE_RELAY_LINK_H_
 #define TRAINCHECK_AGENT_CAPTURE_RELAY_LINK_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -17,8 +20,17 @@
 
 namespace traincheck {
 
+// How often a process starts another relay in place of one that died.
+inline constexpr int kMaxRelayRestarts = 3;
+
 class RelayLink {
  public:
+  enum class State {
+    kAlive,
+    kDead,
+    kUnknown,  // the program has closed our socket
+  };
+
   RelayLink() = default;
   RelayLink(const RelayLink&) = delete;
   RelayLink& operator=(const RelayLink&) = delete;
@@ -28,33 +40,42 @@ class RelayLink {
   [[nodiscard]] std::string Start(const std::string& program);
   // Connects to the relay of the process that this one was forked from.
   [[nodiscard]] std::string Join(const std::string& address);
+  // In place of a dead one: hands all rings over again. As Start.
+  // REQUIRES: state() is kDead and may_restart().
+  [[nodiscard]] std::string Restart(const std::string& program);
+  bool may_restart() const { return restarts_ < kMaxRelayRestarts; }
 
   // The abstract address, its leading NUL included; "" before Start.
   const std::string& address() const { return address_; }
 
-  // Hands the ring over, now or in a later Retry. The ring's file is closed
-  // once the relay's socket has it.
+  // Hands the ring over, now or in a later Tend; the definitions come first.
+  // Its file stays open for the next relay if it is up where nobody looks.
   // REQUIRES: the ring outlives this link.
   void HandOver(RingWriter* ring);
-  void Retry();
 
-  // False once the relay has closed its end, or if there is none.
-  bool alive() const;
+  // Reads what the relay answered, hands over what it had no room for.
+  State Tend();
+  State state() const { return Look(nullptr); }
 
-  // In a forked child: closes the inherited descriptor, if it still is ours.
+  // In a forked child: closes the inherited descriptors that still are ours.
   // Safe in an atfork handler.
   void Abandon();
 
  private:
+  std::string StartNumber(const std::string& program, int number);
   std::string Connect();
+  State Look(bool* has_answers) const;
   // The relay's answers say nothing that is needed here; but were they left
   // unread at the end, the relay would see a reset instead of an end.
   void ReadAnswers();
-  bool Send(RingWriter* ring);
+  void SendWaiting();
+  bool Send(int file, const RingWriter& ring);
   bool OwnsDescriptor() const;
 
   std::string address_;
-  std::vector<RingWriter*> waiting_;
+  std::vector<RingWriter*> rings_;
+  size_t sent_ = 0;  // how many of rings_ this relay has got
+  int restarts_ = 0;
   int socket_ = -1;
   // Users close descriptors that are not theirs (daemons do): the cookie says
   // whether the number still means our socket.

@@ -89,14 +89,17 @@ int RunOuter(void* argument) {
 
 class Environment {
  public:
-  Environment() {
+  explicit Environment(int number) {
     owner_ = "TRAINCHECK_OWNER_PID=" + std::to_string(getpid());
+    start_ = "TRAINCHECK_RELAY_START=" + std::to_string(number);
     for (char** variable = environ; variable && *variable; ++variable) {
       if (Named(*variable, "LD_PRELOAD=")) continue;
       if (Named(*variable, "TRAINCHECK_OWNER_PID=")) continue;
+      if (Named(*variable, "TRAINCHECK_RELAY_START=")) continue;
       variables_.push_back(*variable);
     }
     variables_.push_back(owner_.data());
+    if (number > 1) variables_.push_back(start_.data());
     variables_.push_back(nullptr);
   }
   char** get() { return variables_.data(); }
@@ -106,6 +109,7 @@ class Environment {
     return std::strncmp(variable, prefix, std::strlen(prefix)) == 0;
   }
   std::string owner_;
+  std::string start_;
   std::vector<char*> variables_;
 };
 
@@ -129,8 +133,8 @@ int RunBoth(Launch* launch, char* outer_stack_end) {
 
 }  // namespace
 
-int StartRelay(const std::string& program, int listening_socket) {
-  Environment environment;
+int StartRelay(const std::string& program, int listening_socket, int number) {
+  Environment environment(number);
   Launch launch;
   launch.program = program.c_str();
   launch.environment = environment.get();

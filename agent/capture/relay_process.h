@@ -10,9 +10,12 @@
 namespace traincheck {
 
 // The environment of this process goes along without LD_PRELOAD and with
-// TRAINCHECK_OWNER_PID. Returns 0 once the program runs, else an errno.
-// Threads: any; the calling thread waits for the exec, some milliseconds.
-[[nodiscard]] int StartRelay(const std::string& program, int listening_socket);
+// TRAINCHECK_OWNER_PID; TRAINCHECK_RELAY_START is `number` from 2 on: a relay
+// that takes over what others had. Returns 0 once the program runs, else an
+// errno. Threads: any; the calling thread waits for the exec, some
+// milliseconds.
+[[nodiscard]] int StartRelay(const std::string& program, int listening_socket,
+                             int number);
 
 }  // namespace traincheck
 

@@ -1,17 +1,18 @@
-// What one thread records: its ring, its stack of open calls, its clock.
+// What one thread records: its ring, its stack of open calls, its clock. When
+// the thread ends, another one goes on where it left off.
 //
-// Owned by ProcessRecorder, used by its thread alone; nothing here blocks or
-// allocates but for a call stack that grows.
+// Owned by ProcessRecorder and never freed, used by its thread alone; nothing
+// here blocks or allocates but for a call stack that grows.
 #ifndef TRAINCHECK_AGENT_CAPTURE_THREAD_RECORDER_H_
 #define TRAINCHECK_AGENT_CAPTURE_THREAD_RECORDER_H_
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
-#include <memory>
-#include <utility>
 #include <vector>
 
 #include "agent/capture/clock.h"
+#include "agent/capture/definitions.h"
 #include "agent/capture/tick_clock.h"
 #include "agent/ring/ring_writer.h"
 #include "proto/record_format.h"
@@ -31,8 +32,24 @@ struct OpenCall {
 
 class ThreadRecorder {
  public:
-  explicit ThreadRecorder(std::unique_ptr<RingWriter> ring)
-      : ring_(std::move(ring)), last_us_(NowUs()) {
+  // For the calling thread. REQUIRES: both outlive this.
+  ThreadRecorder(RingWriter* ring, Definitions* definitions)
+      : ring_(ring), definitions_(definitions), last_us_(NowUs()) {
+    WriteClockSync();
+  }
+
+  // The thread is gone. Threads: from its destructors, without the GIL.
+  void End() {
+    ring_->MarkClosed();
+    in_use_.store(false, std::memory_order_release);
+  }
+  bool in_use() const { return in_use_.load(std::memory_order_acquire); }
+  // Goes on for the calling thread. REQUIRES: !in_use().
+  void TakeOver() {
+    in_use_.store(true, std::memory_order_relaxed);
+    open_calls_.clear();
+    in_hook_ = false;
+    ring_->Reopen();
     WriteClockSync();
   }
 
@@ -48,7 +65,7 @@ class ThreadRecorder {
     const uint64_t now_us = NowUs();
     *record = {static_cast<uint16_t>(size), static_cast<uint8_t>(type), flags,
                Delta(now_us)};
-    if (ring_->Append(record, size)) last_us_ = now_us;
+    Append(record, size, now_us);
   }
 
   // A record without fields.
@@ -62,7 +79,7 @@ class ThreadRecorder {
               uint8_t flags) {
     const uint64_t now_us = NowUs();
     const size_t size = out.Finish(type, flags, Delta(now_us));
-    if (size != 0 && ring_->Append(buffer, size)) last_us_ = now_us;
+    if (size != 0) Append(buffer, size, now_us);
   }
 
   void WriteClockSync() {
@@ -86,13 +103,23 @@ class ThreadRecorder {
   void set_in_hook(bool in_hook) { in_hook_ = in_hook; }
 
  private:
+  void Append(const void* record, size_t size, uint64_t now_us) {
+    if (ring_->Append(record, size)) [[likely]] {
+      last_us_ = now_us;
+    } else {
+      definitions_->Retry();
+    }
+  }
+
   uint32_t Delta(uint64_t now_us) const {
     // The clock may step back a little when its scale becomes known.
     const uint64_t passed_us = now_us > last_us_ ? now_us - last_us_ : 0;
     return static_cast<uint32_t>(std::min<uint64_t>(passed_us, UINT32_MAX));
   }
 
-  const std::unique_ptr<RingWriter> ring_;
+  RingWriter* const ring_;
+  Definitions* const definitions_;
+  std::atomic<bool> in_use_{true};
   std::vector<OpenCall> open_calls_;
   uint64_t next_call_ = 1;
   uint64_t last_us_;

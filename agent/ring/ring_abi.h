@@ -23,6 +23,10 @@ inline constexpr uint64_t kThreadRingBytes = 256u << 10;
 inline constexpr uint64_t kDefinitionRingBytes = 1u << 20;
 inline constexpr uint32_t kMaxRingsPerProcess = 64;
 inline constexpr uint32_t kDefinitionRing = 0;  // ring id of the definitions
+// Of all threads that find no ring of their own: counts and holds nothing.
+inline constexpr uint32_t kOverflowRing = kMaxRingsPerProcess - 1;
+inline constexpr uint32_t kMaxThreadRings = kMaxRingsPerProcess - 2;
+inline constexpr uint64_t kOverflowRingBytes = 4096;
 
 struct RingHeader {
   // Written once, before the ring is handed over.
@@ -31,7 +35,7 @@ struct RingHeader {
   uint32_t ring;  // 0: definitions; 1: first thread that recorded; 2, ...
   uint64_t capacity_bytes;  // power of two
   uint32_t pid;
-  uint32_t tid;
+  uint32_t tid;  // of the first thread that wrote into it
   uint8_t reserved0[32];
 
   // The writer's line. head: bytes before it are whole records; stored with
@@ -41,7 +45,7 @@ struct RingHeader {
   std::atomic<uint64_t> offered_records;
   std::atomic<uint64_t> committed_records;
   std::atomic<uint64_t> dropped_records;
-  std::atomic<uint32_t> closed;  // 1: the writer is gone, no more will come
+  std::atomic<uint32_t> closed;  // 1: the writer is gone; another may come
   uint8_t reserved1[28];
 
   // The reader's line. tail: bytes before it may be overwritten, because they

@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <linux/memfd.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -10,6 +12,7 @@
 #include <cstring>
 #include <new>
 
+#include "agent/ring/descriptors.h"
 #include "proto/record_format.h"
 
 namespace traincheck {
@@ -21,13 +24,29 @@ int CreateMemfd() {
                                   MFD_CLOEXEC | MFD_ALLOW_SEALING));
 }
 
+// Growing a file beyond the limit would raise SIGXFSZ.
+bool MayHaveSize(size_t bytes) {
+  rlimit limit = {};
+  return getrlimit(RLIMIT_FSIZE, &limit) != 0 || bytes <= limit.rlim_cur;
+}
+
+// glibc has fstat since 2.33 only; before, headers call __fxstat.
+bool Identify(int fd, struct stat* status) {
+  return syscall(SYS_fstat, fd, status) == 0;
+}
+
 }  // namespace
 
 std::unique_ptr<RingWriter> RingWriter::Create(uint32_t ring,
                                                uint64_t capacity_bytes) {
-  const int fd = CreateMemfd();
-  if (fd < 0) return nullptr;
   const size_t bytes = kRingHeaderBytes + capacity_bytes;
+  if (!MayHaveSize(bytes)) {
+    errno = EFBIG;
+    return nullptr;
+  }
+  int fd = CreateMemfd();
+  if (fd < 0) return nullptr;
+  if (HasDescriptorsToSpare()) fd = MoveUp(fd);
   void* address = MAP_FAILED;
   if (ftruncate(fd, static_cast<off_t>(bytes)) == 0) {
     // A reader must never meet a file that became shorter (SIGBUS).
@@ -53,15 +72,26 @@ std::unique_ptr<RingWriter> RingWriter::Create(uint32_t ring,
 }
 
 RingWriter::RingWriter(RingHeader* header, uint64_t capacity, int fd)
-    : header_(header), capacity_(capacity), fd_(fd) {}
+    : header_(header), capacity_(capacity), limit_(capacity), fd_(fd) {
+  struct stat status;
+  if (!Identify(fd, &status)) return;
+  file_device_ = status.st_dev;
+  file_number_ = status.st_ino;
+}
 
 RingWriter::~RingWriter() {
   CloseFile();
   munmap(header_, kRingHeaderBytes + capacity_);
 }
 
+bool RingWriter::OwnsFile() const {
+  struct stat status;
+  return fd_ >= 0 && Identify(fd_, &status) && status.st_dev == file_device_ &&
+         status.st_ino == file_number_;
+}
+
 void RingWriter::CloseFile() {
-  if (fd_ >= 0) close(fd_);
+  if (OwnsFile()) close(fd_);
   fd_ = -1;
 }
 
@@ -71,11 +101,11 @@ RingHandover RingWriter::handover() const {
 }
 
 bool RingWriter::Append(const void* record, size_t size) {
-  if (dropped_ != reported_drops_) [[unlikely]] {
+  if (dropped_ != reported_drops_ && limit_ != 0) [[unlikely]] {
     ReportDrops();
   }
   header_->offered_records.store(++offered_, std::memory_order_relaxed);
-  char* at = Place(size);
+  char* at = Place(size, limit_);
   if (at == nullptr) [[unlikely]] {
     header_->dropped_records.store(++dropped_, std::memory_order_relaxed);
     return false;
@@ -85,21 +115,21 @@ bool RingWriter::Append(const void* record, size_t size) {
 }
 
 bool RingWriter::TryAppend(const void* record, size_t size) {
-  char* at = Place(size);
+  char* at = Place(size, capacity_);
   if (at == nullptr) return false;
   header_->offered_records.store(++offered_, std::memory_order_relaxed);
   Publish(record, size, at);
   return true;
 }
 
-char* RingWriter::Place(size_t size) {
+char* RingWriter::Place(size_t size, uint64_t limit) {
   const uint64_t left = capacity_ - (head_ & (capacity_ - 1));
   const uint64_t padding = size > left ? left : 0;
   const uint64_t need = padding + size;
-  if (head_ - known_tail_ + need > capacity_) {
+  if (head_ - known_tail_ + need > limit) {
     const uint64_t tail = header_->tail.load(std::memory_order_acquire);
     // A tail that makes no sense is a full ring.
-    if (tail > head_ || head_ - tail + need > capacity_) return nullptr;
+    if (tail > head_ || head_ - tail + need > limit) return nullptr;
     known_tail_ = tail;
   }
   if (padding > 0) {
@@ -120,6 +150,7 @@ void RingWriter::Publish(const void* record, size_t size, char* at) {
 }
 
 void RingWriter::ReportDrops() {
+  if (dropped_ == reported_drops_) return;
   const DropsRecord drops = {
       {sizeof drops, static_cast<uint8_t>(RecordType::kDrops), 0, 0}, dropped_};
   if (TryAppend(&drops, sizeof drops)) reported_drops_ = dropped_;

@@ -1,12 +1,15 @@
 #include "agent/ring/ring_writer.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -258,6 +261,76 @@ TEST(RingWriter, SurvivesKillOfItsWriter) {
     close(sockets[0]);
   }
   RecordProperty("records", std::to_string(total));
+}
+
+TEST(RingWriter, RefusesAndCounts) {
+  auto ring = RingWriter::Create(1, kSmall);
+  View view(*ring);
+  EXPECT_TRUE(Append(*ring, 1));
+  ring->Refuse(true);
+  EXPECT_FALSE(Append(*ring, 2));
+  EXPECT_FALSE(Append(*ring, 3));
+  EXPECT_EQ(view.header().offered_records.load(), 3u);
+  EXPECT_EQ(view.header().dropped_records.load(), 2u);
+  EXPECT_EQ(view.header().committed_records.load(), 1u);
+  // Only when it is asked to does it say so.
+  ring->ReportDrops();
+  ring->ReportDrops();
+  EXPECT_EQ(view.header().committed_records.load(), 2u);
+  ring->Refuse(false);
+  EXPECT_TRUE(Append(*ring, 4));
+  EXPECT_EQ(view.TakeMarks(), (std::vector<uint64_t>{1, 4}));
+  EXPECT_EQ(view.types()[1], static_cast<uint8_t>(RecordType::kDrops));
+}
+
+TEST(RingWriter, GoesOnForAnotherThread) {
+  auto ring = RingWriter::Create(1, kSmall);
+  View view(*ring);
+  EXPECT_TRUE(Append(*ring, 1));
+  ring->MarkClosed();
+  EXPECT_EQ(view.header().closed.load(), 1u);
+  ring->Reopen();
+  EXPECT_TRUE(Append(*ring, 2));
+  EXPECT_EQ(view.header().closed.load(), 0u);
+  EXPECT_EQ(view.TakeMarks(), (std::vector<uint64_t>{1, 2}));
+}
+
+TEST(RingWriter, LeavesFilesOfOthersAlone) {
+  auto ring = RingWriter::Create(1, kSmall);
+  const int fd = ring->fd();
+  EXPECT_GE(fd, 100);
+  ASSERT_EQ(dup2(STDERR_FILENO, fd), fd);
+  EXPECT_EQ(ring->fd(), -1);
+  ring->CloseFile();
+  EXPECT_EQ(fcntl(fd, F_GETFD), 0);
+  close(fd);
+}
+
+TEST(RingWriter, TakesNoDescriptorFromWhoHasFew) {
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  for (const rlim_t limit : {64, 256}) {
+    rlimit few = {limit, before.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+    auto ring = RingWriter::Create(1, kSmall);
+    ASSERT_NE(ring, nullptr);
+    EXPECT_LT(ring->fd(), 64);
+  }
+  rlimit none = {3, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  EXPECT_EQ(RingWriter::Create(1, kSmall), nullptr);
+  EXPECT_EQ(errno, EMFILE);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
+TEST(RingWriter, AskedForMoreThanAFileMayHave) {
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  rlimit small = {kSmall, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  EXPECT_EQ(RingWriter::Create(1, kSmall), nullptr);
+  EXPECT_EQ(errno, EFBIG);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
 }
 
 }  // namespace

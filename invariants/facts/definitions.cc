@@ -51,8 +51,32 @@ std::string ToUtf8(std::string_view bytes) {
   return text;
 }
 
+// kPartBegin; 0: the record begins a list.
+uint64_t PartBegin(FieldReader fields) {
+  while (fields.Next()) {
+    if (fields.field() == Field::kPartBegin) return fields.unsigned_value();
+  }
+  return 0;
+}
+
+// Is the part that begins there known, or does it not follow on the list?
+// `list` is null where there is none yet.
+bool KnowsPart(const std::vector<uint32_t>* list, uint64_t begin) {
+  if (begin == 0) return list != nullptr;
+  return list == nullptr || list->size() != begin;
+}
+
+// Puts a part where it belongs. False: one before it is missing.
+bool StorePart(uint64_t begin, const std::vector<uint32_t>& part,
+               std::vector<uint32_t>* list) {
+  if (list == nullptr || begin > list->size()) return false;
+  list->resize(begin);
+  list->insert(list->end(), part.begin(), part.end());
+  return true;
+}
+
 template <typename Map>
-auto Find(const Map& map, uint32_t id) -> const typename Map::mapped_type* {
+auto Find(Map& map, const typename Map::key_type& id) {
   const auto found = map.find(id);
   return found == map.end() ? nullptr : &found->second;
 }
@@ -69,6 +93,7 @@ struct Definitions::Parsed {
   ReplicaGroupInfo group;
   ProcessInfo process;
   std::vector<uint32_t> variables;
+  uint64_t part_begin = 0;
 };
 
 void Definitions::ReadText(const FieldReader& field, Parsed* parsed) const {
@@ -138,6 +163,9 @@ void Definitions::ReadNumber(const FieldReader& field, Parsed* parsed) const {
     case Field::kVariable:
       parsed->variables.push_back(id);
       return;
+    case Field::kPartBegin:
+      parsed->part_begin = value;
+      return;
     case Field::kMemberRank:
       parsed->group.ranks.push_back(static_cast<int32_t>(value));
       return;
@@ -185,19 +213,29 @@ bool Definitions::Store(RecordType type, uint32_t id, uint32_t aux,
       variables_[id] = std::move(parsed->variable);
       return true;
     case RecordType::kHoldDef:
-      holds_[{id, aux}] = std::move(parsed->variables);
-      return true;
+      if (parsed->part_begin == 0) holds_[{id, aux}].clear();
+      return StorePart(parsed->part_begin, parsed->variables,
+                       Find(holds_, std::pair(id, aux)));
     case RecordType::kReplicaGroupDef:
-      parsed->group.variables = std::move(parsed->variables);
-      std::sort(parsed->group.ranks.begin(), parsed->group.ranks.end());
-      groups_[id] = std::move(parsed->group);
-      return true;
+      return StoreGroup(id, parsed);
     case RecordType::kProcessDef:
       process_ = parsed->process;
       return true;
     default:
       return false;
   }
+}
+
+bool Definitions::StoreGroup(uint32_t id, Parsed* parsed) {
+  if (parsed->part_begin != 0) {
+    ReplicaGroupInfo* group = Find(groups_, id);
+    return group != nullptr &&
+           StorePart(parsed->part_begin, parsed->variables, &group->variables);
+  }
+  parsed->group.variables = std::move(parsed->variables);
+  std::sort(parsed->group.ranks.begin(), parsed->group.ranks.end());
+  groups_[id] = std::move(parsed->group);
+  return true;
 }
 
 bool Definitions::Apply(const RecordReader& record) {
@@ -221,9 +259,13 @@ bool Definitions::Knows(const RecordReader& record) const {
     case RecordType::kVariableDef:
       return variables_.count(fixed.id) != 0;
     case RecordType::kHoldDef:
-      return holds_.count({fixed.id, fixed.aux}) != 0;
-    case RecordType::kReplicaGroupDef:
-      return groups_.count(fixed.id) != 0;
+      return KnowsPart(Find(holds_, std::pair(fixed.id, fixed.aux)),
+                       PartBegin(record.Fields()));
+    case RecordType::kReplicaGroupDef: {
+      const ReplicaGroupInfo* group = Find(groups_, fixed.id);
+      return KnowsPart(group == nullptr ? nullptr : &group->variables,
+                       PartBegin(record.Fields()));
+    }
     default:
       return false;
   }

@@ -63,7 +63,8 @@ class Definitions {
   // REQUIRES: IsDefinition(record.header().type).
   bool Apply(const RecordReader& record);
 
-  // Is there a definition under the id of this record?
+  // Is there a definition under the id of this record? Of a list in parts:
+  // is this part known, or cannot follow on what is?
   bool Knows(const RecordReader& record) const;
 
   // Null where the id is not known.
@@ -91,6 +92,7 @@ class Definitions {
   struct Parsed;
   bool Store(RecordType type, uint32_t id, uint32_t aux, Parsed* parsed);
   bool Read(FieldReader fields, Parsed* parsed) const;
+  bool StoreGroup(uint32_t id, Parsed* parsed);
   void ReadText(const FieldReader& field, Parsed* parsed) const;
   void ReadNumber(const FieldReader& field, Parsed* parsed) const;
 
