@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "checker/coverage.h"
+#include "checker/snapshot.h"
 #include "checker/violation_book.h"
+#include "invariants/hash.h"
 #include "invariants/relations/registry.h"
 #include "invariants/run_reader.h"
 
@@ -16,6 +18,16 @@ bool Applies(const Invariant& invariant, const std::string& experiment) {
   if (invariant.scope == Scope::kGeneral) return true;
   return std::find(invariant.experiments.begin(), invariant.experiments.end(),
                    experiment) != invariant.experiments.end();
+}
+
+std::string Fingerprint(const std::string& run, const std::string& experiment,
+                        const InvariantSet& set) {
+  std::string text = run + "\n" + experiment + "\n" + set.name + "\n" +
+                     std::to_string(set.version);
+  for (const Invariant& invariant : set.invariants) {
+    text += "\n" + invariant.id;
+  }
+  return HashText(text);
 }
 
 // The rules of one relation, judged.
@@ -51,7 +63,9 @@ class Checker::Impl {
  public:
   Impl(const std::string& run, const std::string& experiment,
        const InvariantSet& set)
-      : invariants_(set.invariants), book_(run) {
+      : invariants_(set.invariants),
+        fingerprint_(Fingerprint(run, experiment, set)),
+        book_(run) {
     std::vector<RunObserver*> observers;
     for (const Relation* relation : Relations()) {
       std::vector<Rule> rules;
@@ -75,18 +89,31 @@ class Checker::Impl {
     reader_ = std::make_unique<RunReader>(std::move(observers));
   }
 
+  // Which check a saved state is of.
+  const std::string& fingerprint() const { return fingerprint_; }
+
+  void Fields(Archive& archive) {
+    archive(*reader_, coverage_);
+    ViolationBook::Rules rules;
+    for (const Invariant& invariant : invariants_) {
+      rules[invariant.id] = &invariant;
+    }
+    book_.Fields(rules, archive);
+  }
+
   RunReader& reader() { return *reader_; }
   ViolationBook& book() { return book_; }
 
   CheckSummary Summary() const {
     CheckSummary summary;
-    coverage_.Summarize(&summary);
+    coverage_.Summarize(reader_->newest_attempt(), &summary);
     summary.not_applied = not_applied_;
     return summary;
   }
 
  private:
   const std::vector<Invariant> invariants_;
+  const std::string fingerprint_;
   Coverage coverage_;
   ViolationBook book_;
   std::vector<std::unique_ptr<RelationCheck>> checks_;
@@ -111,6 +138,47 @@ void Checker::EndProcess(uint32_t process, ProcessEnd end) {
 void Checker::EndRun() {
   impl_->reader().EndRun();
   impl_->book().EndRun();
+}
+
+void Checker::GiveUpRank(uint32_t attempt, int32_t rank,
+                         const std::string& reason) {
+  impl_->reader().GiveUpRank(attempt, rank, reason);
+}
+
+uint64_t Checker::StepOf(uint32_t process) const {
+  const ProcessFacts* facts = impl_->reader().Find(process);
+  return facts ? facts->clock().step() : 0;
+}
+
+std::set<int32_t> Checker::GroupRanksOf(uint32_t process) const {
+  std::set<int32_t> ranks;
+  const ProcessFacts* facts = impl_->reader().Find(process);
+  if (!facts) return ranks;
+  for (const auto& [id, group] : facts->definitions().groups()) {
+    ranks.insert(group.ranks.begin(), group.ranks.end());
+  }
+  return ranks;
+}
+
+std::vector<Violation> Checker::Violations() const {
+  return impl_->book().All();
+}
+
+std::string Checker::Save() const {
+  Archive archive;
+  impl_->Fields(archive);
+  return Seal(impl_->fingerprint(), archive.TakeBytes());
+}
+
+absl::Status Checker::RestoreUntrusted(std::string_view bytes) {
+  const absl::StatusOr<std::string_view> state =
+      Unseal(impl_->fingerprint(), bytes);
+  if (!state.ok()) return state.status();
+  Archive archive(*state);
+  impl_->Fields(archive);
+  if (!archive.ok()) return absl::DataLossError(archive.error());
+  if (!archive.at_end()) return absl::DataLossError("bytes are left over");
+  return absl::OkStatus();
 }
 
 std::vector<Violation> Checker::TakeChanges() {

@@ -12,9 +12,12 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "invariants/invariant.h"
 #include "invariants/stored_batch.h"
 
@@ -72,10 +75,29 @@ class Checker {
   // No more processes will come: judges or gives up every open window.
   void EndRun();
 
+  // Nothing will come of this rank, of which no process came, for this reason
+  // ("never connected"). Windows that wait for it are unknown.
+  void GiveUpRank(uint32_t attempt, int32_t rank, const std::string& reason);
+
+  // Number of the open step of a process; 0 before its first batch.
+  uint64_t StepOf(uint32_t process) const;
+  // The ranks with which a process shares a replica group, its own among them.
+  std::set<int32_t> GroupRanksOf(uint32_t process) const;
+
   // Violations that are new or changed since the last call.
   std::vector<Violation> TakeChanges();
+  // All that were found, also those that TakeChanges has given.
+  std::vector<Violation> Violations() const;
 
   CheckSummary Summary() const;
+
+  // The whole state. A checker of the same run, experiment and set restored
+  // from it goes on to the same verdicts, violations and summary.
+  std::string Save() const;
+  // Takes over a state. An error says why the bytes do not fit (of another
+  // version or set, damaged): then this object is of no more use. REQUIRES:
+  // nothing was consumed yet.
+  [[nodiscard]] absl::Status RestoreUntrusted(std::string_view bytes);
 
  private:
   class Impl;

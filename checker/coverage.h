@@ -23,9 +23,13 @@ class Coverage {
   void Add(size_t rule, const Verdict& verdict) {
     State& state = rules_[rule];
     if (verdict.outcome == Outcome::kUnknown) {
-      // The least of the reasons: independent of the order in which they come.
-      if (state.reason.empty() || verdict.reason < state.reason) {
+      // The least reason of the newest attempt: independent of the order in
+      // which they come.
+      const bool newer = verdict.attempt > state.attempt;
+      if (state.reason.empty() || newer ||
+          (verdict.attempt == state.attempt && verdict.reason < state.reason)) {
         state.reason = verdict.reason;
+        state.attempt = verdict.attempt;
       }
       return;
     }
@@ -33,17 +37,24 @@ class Coverage {
     state.violated |= verdict.outcome == Outcome::kViolated;
   }
 
-  // Fills in all but not_applied.
-  void Summarize(CheckSummary* summary) const {
+  // Fills in all but not_applied. `newest` is the newest attempt of the run:
+  // windows of those before it ended with them.
+  void Summarize(uint32_t newest, CheckSummary* summary) const {
     for (const State& state : rules_) {
       ++summary->total;
       summary->decided += state.decided;
       summary->violated += state.violated;
       if (state.decided) continue;
-      ++summary->unknown[state.reason.empty()
-                             ? "what the rule is about was not seen"
-                             : state.reason];
+      ++summary->unknown[Words(state, newest)];
     }
+  }
+
+  // The rules themselves are not part of it.
+  void Fields(Archive& archive) {
+    const size_t rules = rules_.size();
+    archive(rules_);
+    if (rules_.size() != rules) archive.Fail("not as many rules");
+    rules_.resize(rules);
   }
 
  private:
@@ -51,7 +62,20 @@ class Coverage {
     bool decided = false;
     bool violated = false;
     std::string reason;
+    uint32_t attempt = 0;  // that the reason is from
+
+    void Fields(Archive& archive) {
+      archive(decided, violated, reason, attempt);
+    }
   };
+
+  static std::string Words(const State& state, uint32_t newest) {
+    if (state.reason.empty()) return "what the rule is about was not seen";
+    if (state.attempt >= newest) return state.reason;
+    return "attempt " + std::to_string(state.attempt) +
+           " ended: " + state.reason;
+  }
+
   std::vector<State> rules_;
 };
 

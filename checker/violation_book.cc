@@ -51,13 +51,29 @@ void ViolationBook::Violate(const Invariant& invariant, const Verdict& verdict,
   if (!stretch->open) Start(invariant, verdict, stretch);
   Part& part = entries_.at(stretch->key).parts.at(stretch->part);
   if (verdict.again) {
-    if (part.label == verdict.label) part.finding = verdict.finding;
+    if (part.label == verdict.label) MoveStart(verdict, *stretch, &part);
   } else {
     ++part.count;
-    part.last_step = std::max(part.last_step, verdict.step);
+    part.step_before = part.last_step;
   }
+  part.last_step = std::max(part.step_before, verdict.step);
   changed_.insert(stretch->key);
   if (!verdict.across_ranks) TouchDisagreements(verdict.attempt, verdict.step);
+}
+
+void ViolationBook::MoveStart(const Verdict& verdict, const Stretch& stretch,
+                              Part* part) {
+  part->finding = verdict.finding;
+  if (part->first_step == verdict.step) return;
+  const auto old =
+      disagreements_.equal_range({verdict.attempt, part->first_step});
+  for (auto at = old.first; at != old.second; ++at) {
+    if (at->second != stretch.key) continue;
+    disagreements_.erase(at);
+    break;
+  }
+  disagreements_.emplace(std::pair(verdict.attempt, verdict.step), stretch.key);
+  part->first_step = part->step_before = verdict.step;
 }
 
 void ViolationBook::Start(const Invariant& invariant, const Verdict& verdict,
@@ -75,6 +91,7 @@ void ViolationBook::Start(const Invariant& invariant, const Verdict& verdict,
   part.ranks = verdict.ranks;
   part.label = verdict.label;
   part.first_step = part.last_step = verdict.step;
+  part.open = true;
   part.finding = verdict.finding;
   if (verdict.across_ranks) {
     disagreements_.emplace(std::pair(verdict.attempt, verdict.step),
@@ -104,6 +121,33 @@ std::vector<Violation> ViolationBook::TakeChanges() {
   }
   changed_.clear();
   return changes;
+}
+
+std::vector<Violation> ViolationBook::All() const {
+  std::vector<Violation> all;
+  for (const auto& [key, entry] : entries_) all.push_back(Render(key, entry));
+  return all;
+}
+
+void ViolationBook::Fields(const Rules& rules, Archive& archive) {
+  archive(entries_, stretches_, disagreements_, changed_);
+  if (!archive.reading()) return;
+  bool whole = true;
+  for (auto& [key, entry] : entries_) {
+    const auto rule = rules.find(std::get<1>(key));
+    whole &= rule != rules.end() && !entry.parts.empty();
+    if (rule != rules.end()) entry.invariant = rule->second;
+  }
+  const auto is_there = [this](const Key& key) {
+    return entries_.count(key) != 0;
+  };
+  for (const auto& [key, stretch] : stretches_) {
+    whole &= is_there(stretch.key) &&
+             entries_.at(stretch.key).parts.count(stretch.part) != 0;
+  }
+  for (const auto& [step, key] : disagreements_) whole &= is_there(key);
+  for (const Key& key : changed_) whole &= is_there(key);
+  if (!whole) archive.Fail("violations do not belong together");
 }
 
 Violation ViolationBook::Render(const Key& key, const Entry& entry) const {

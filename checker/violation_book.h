@@ -31,6 +31,12 @@ class ViolationBook {
   void EndRun();
   // Violations new or changed since the last call, by id of their rule.
   std::vector<Violation> TakeChanges();
+  // All of them, as if they had changed.
+  std::vector<Violation> All() const;
+
+  // Rules by id, for entries that are restored.
+  using Rules = std::map<std::string, const Invariant*>;
+  void Fields(const Rules& rules, Archive& archive);
 
  private:
   // Attempt, rule, first window, ranks compared ("": within ranks).
@@ -42,9 +48,15 @@ class ViolationBook {
     std::string label;  // of the first window
     int64_t first_step = 0;
     int64_t last_step = 0;
+    int64_t step_before = 0;  // last_step before the newest window
     uint64_t count = 0;
     bool open = true;
     Finding finding;  // of the first window
+
+    void Fields(Archive& archive) {
+      archive(ranks, label, first_step, last_step, step_before, count, open,
+              finding);
+    }
   };
   using PartKey = std::pair<std::vector<int32_t>, uint64_t>;  // ranks, unit
 
@@ -53,6 +65,8 @@ class ViolationBook {
     uint32_t attempt = 0;
     bool across_ranks = false;
     std::map<PartKey, Part> parts;
+
+    void Fields(Archive& archive) { archive(attempt, across_ranks, parts); }
   };
 
   // The stretches of one unit under one rule.
@@ -61,11 +75,15 @@ class ViolationBook {
     PartKey part;
     bool open = false;
     uint32_t number = 0;
+
+    void Fields(Archive& archive) { archive(key, part, open, number); }
   };
   using StretchKey = std::tuple<uint32_t, std::string, uint64_t>;
 
   void Violate(const Invariant& invariant, const Verdict& verdict,
                Stretch* stretch);
+  // The first window, with more ranks: its step may be another.
+  void MoveStart(const Verdict& verdict, const Stretch& stretch, Part* part);
   void Start(const Invariant& invariant, const Verdict& verdict,
              Stretch* stretch);
   void Pass(const Verdict& verdict, Stretch* stretch);

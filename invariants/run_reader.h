@@ -5,9 +5,11 @@
 #ifndef TRAINCHECK_INVARIANTS_RUN_READER_H_
 #define TRAINCHECK_INVARIANTS_RUN_READER_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "invariants/facts/process_facts.h"
@@ -28,6 +30,37 @@ class RunReader {
   void EndProcess(uint32_t process, ProcessEnd end) { Facts(process).End(end); }
   void EndRun() {
     for (RunObserver* observer : observers_) observer->EndRun();
+  }
+
+  // Of this rank, for which no process came, nothing will come.
+  void GiveUpRank(uint32_t attempt, int32_t rank, const std::string& reason) {
+    for (RunObserver* observer : observers_) {
+      observer->GiveUpRank(attempt, rank, reason);
+    }
+  }
+
+  // Null before its first batch.
+  const ProcessFacts* Find(uint32_t process) const {
+    const auto found = processes_.find(process);
+    return found == processes_.end() ? nullptr : found->second.get();
+  }
+  // The newest attempt that a process belongs to.
+  uint32_t newest_attempt() const {
+    uint32_t newest = 0;
+    for (const auto& [number, facts] : processes_) {
+      newest = std::max(newest, facts->attempt());
+    }
+    return newest;
+  }
+
+  // Saves or restores everything. REQUIRES: nothing was read before it is
+  // restored.
+  void Fields(Archive& archive) {
+    std::vector<uint32_t> numbers;
+    for (const auto& [number, facts] : processes_) numbers.push_back(number);
+    archive(numbers);
+    for (uint32_t number : numbers) archive(Facts(number));
+    for (RunObserver* observer : observers_) observer->Fields(archive);
   }
 
  private:

@@ -56,6 +56,12 @@ class StepRule {
   // Has an optimizer stepped in the open step?
   bool stepped() const { return !stepped_.empty(); }
 
+  // Saves or restores, for whoever has to go on from here.
+  template <typename Archive>
+  void Fields(Archive& archive) {
+    archive(previous_, stepped_, closed_steps_, seen_backward_);
+  }
+
  private:
   static bool Contains(const std::vector<uint32_t>& in, uint32_t optimizer) {
     return std::find(in.begin(), in.end(), optimizer) != in.end();

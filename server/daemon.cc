@@ -30,7 +30,8 @@ absl::Status Daemon::Start(const Options& options) {
       LiveChecks::Dependencies{.store = store_.get(),
                                .registry = registry_.get(),
                                .sets = sets_.get(),
-                               .board = board_.get()});
+                               .board = board_.get(),
+                               .snapshot_every = options.snapshot_every});
   jobs_ = std::make_unique<InferenceJobs>(InferenceJobs::Dependencies{
       .store = store_.get(), .registry = registry_.get(), .sets = sets_.get()});
   queries_ = std::make_unique<Queries>(

@@ -27,6 +27,8 @@ class Daemon {
   struct Options {
     std::string data_dir;
     absl::Duration lost_after = absl::Minutes(10);
+    // How often the state of a check is saved.
+    absl::Duration snapshot_every = absl::Seconds(30);
   };
 
   // Opens the data directory and goes on with the checks that it holds.

@@ -26,6 +26,10 @@ std::optional<int> ParseOptions(int argc, char** argv, Options* options) {
                  "Seconds of silence after which a process counts as lost")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  app.add_option("--snapshot-every", options->snapshot_every_s,
+                 "Seconds between two savings of a check's state")
+      ->check(CLI::NonNegativeNumber)
+      ->group("");  // not shown: for tests
   app.add_option("--hello-timeout", options->hello_timeout_s,
                  "Seconds after which a stream that says nothing is closed")
       ->check(CLI::PositiveNumber)
@@ -44,6 +48,7 @@ std::optional<int> ParseOptions(int argc, char** argv, Options* options) {
     return code == 0 ? 0 : kExitUsage;  // 0: --help, --version
   }
   options->daemon.lost_after = absl::Seconds(options->lost_after_s);
+  options->daemon.snapshot_every = absl::Seconds(options->snapshot_every_s);
   if (absl::Status s = CheckAddress(options->listen); !s.ok()) {
     std::cerr << "traincheckd: --listen: " << s.message() << "\n";
     return kExitUsage;

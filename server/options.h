@@ -15,6 +15,7 @@ struct Options {
   Daemon::Options daemon;
   std::string listen = "127.0.0.1:7471";
   double lost_after_s = 600;
+  double snapshot_every_s = 30;
   double hello_timeout_s = 10;
   std::string log_level = "info";
   std::string port_file;  // empty: none

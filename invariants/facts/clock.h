@@ -14,6 +14,7 @@
 #include <optional>
 
 #include "invariants/facts/events.h"
+#include "invariants/snapshot/archive.h"
 #include "proto/step_rule.h"
 
 namespace traincheck {
@@ -37,10 +38,16 @@ class Clock {
   // Steps that the agent closed at another count than this clock.
   uint64_t disagreements() const { return disagreements_; }
 
+  void Fields(Archive& archive) {
+    archive(rule_, offset_, synced_, disagreements_, optimizers_, open_steps_,
+            iterators_, fetched_from_, training_loader_);
+  }
+
  private:
   struct OptimizerClock {
     uint64_t steps = 0;
     bool known = true;
+    void Fields(Archive& archive) { archive(steps, known); }
   };
   void Resync(uint64_t next_step);
   // Inside a step (a closure) and inside a backward (recomputation) forwards,

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "invariants/snapshot/archive.h"
 #include "proto/record_reader.h"
 
 namespace traincheck {
@@ -21,6 +22,8 @@ struct FunctionInfo {
   std::string name;
   std::string category;
   std::vector<std::string> roles;  // narrow to general
+
+  void Fields(Archive& archive) { archive(name, category, roles); }
 };
 
 struct ObjectInfo {
@@ -30,6 +33,10 @@ struct ObjectInfo {
   std::string path;
   uint32_t root = 0;     // 0: it is a root itself, or not known
   uint32_t wrapped = 0;  // 0: wraps nothing
+
+  void Fields(Archive& archive) {
+    archive(class_name, bases, kind, path, root, wrapped);
+  }
 };
 
 struct VariableInfo {
@@ -43,6 +50,11 @@ struct VariableInfo {
 
   // "Net.fc.weight": the same on every rank.
   std::string FullName() const { return root_class + "." + name; }
+
+  void Fields(Archive& archive) {
+    archive(name, root_class, owner_class, root, kind, trainable,
+            identity_epoch);
+  }
 };
 
 struct ReplicaGroupInfo {
@@ -50,11 +62,17 @@ struct ReplicaGroupInfo {
   uint32_t wrapper = 0;
   std::vector<int32_t> ranks;  // sorted
   std::vector<uint32_t> variables;
+
+  void Fields(Archive& archive) {
+    archive(evidence, wrapper, ranks, variables);
+  }
 };
 
 struct ProcessInfo {
   ProcessKind kind = ProcessKind::kUnknown;
   uint32_t attempt = 0;
+
+  void Fields(Archive& archive) { archive(kind, attempt); }
 };
 
 class Definitions {
@@ -88,6 +106,11 @@ class Definitions {
   }
   const ProcessInfo& process() const { return process_; }
 
+  void Fields(Archive& archive) {
+    archive(strings_, functions_, sites_, objects_, variables_, holds_, groups_,
+            process_);
+  }
+
  private:
   struct Parsed;
   bool Store(RecordType type, uint32_t id, uint32_t aux, Parsed* parsed);
@@ -99,6 +122,7 @@ class Definitions {
   struct SiteInfo {
     std::string file;
     uint64_t line = 0;
+    void Fields(Archive& archive) { archive(file, line); }
   };
 
   std::unordered_map<uint32_t, std::string> strings_;

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "invariants/facts/definitions.h"
+#include "invariants/snapshot/archive.h"
 #include "proto/record_format.h"
 
 namespace traincheck {
@@ -26,6 +27,16 @@ struct Call {
   uint64_t parent_number = 0;
 
   bool Is(CallFlag flag) const { return (flags & flag) != 0; }
+
+  // A function that was not known when the call began stays so.
+  void Fields(Archive& archive) {
+    bool known = function != nullptr;
+    archive(ring, number, function_id, known, site, object, flags, parent_ring,
+            parent_number);
+    if (!archive.reading()) return;
+    function = known ? archive.definitions()->Function(function_id) : nullptr;
+    if (known && !function) archive.Fail("a call's function is not defined");
+  }
 };
 
 enum class CallOutcome {

@@ -46,6 +46,9 @@ class Ownership {
               type == RecordType::kReplicaGroupDef;
   }
 
+  // The definitions are others than before.
+  void OnRestored() { stale_ = true; }
+
   // Null: holds nothing that is known.
   const Optimizer* Find(uint32_t optimizer) const;
   bool IsHeld(uint32_t variable) const;

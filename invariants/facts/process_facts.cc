@@ -52,7 +52,7 @@ void ProcessFacts::OnPlace(const PlaceRecord& place) {
 
 void ProcessFacts::OnGap(const std::string& reason) {
   ++gaps_;
-  gap_reason_ = reason;
+  gap_reason_ = "records of " + Name() + " are missing (" + reason + ")";
   clock_.OnGap();
   for (auto& [id, variable] : variables_) variable.Forget();
 }
@@ -66,6 +66,13 @@ void ProcessFacts::OnDefinition(RecordType type, uint32_t id) {
 
 void ProcessFacts::End(ProcessEnd end) {
   for (ProcessObserver* observer : observers_) observer->OnEnd(*this, end);
+}
+
+void ProcessFacts::Fields(Archive& archive) {
+  archive(reader_, clock_, stage_, variables_, optimizers_, backwards_, rank_,
+          world_, gaps_, gap_reason_);
+  if (archive.reading()) ownership_.OnRestored();
+  for (ProcessObserver* observer : observers_) observer->Fields(archive);
 }
 
 void ProcessFacts::BeginStep(const Call& step) {
@@ -136,6 +143,11 @@ uint64_t ProcessFacts::BackwardsSince(uint32_t optimizer) const {
 bool ProcessFacts::ClearedSince(uint32_t optimizer) const {
   const auto found = optimizers_.find(optimizer);
   return found != optimizers_.end() && found->second.cleared;
+}
+
+std::string ProcessFacts::Name() const {
+  return rank_ ? "rank " + std::to_string(*rank_)
+               : "process " + std::to_string(number_);
 }
 
 std::string ProcessFacts::FunctionName(uint32_t id) const {

@@ -36,6 +36,8 @@ class ProcessObserver {
   virtual void OnDefinition(const ProcessFacts& facts, RecordType type,
                             uint32_t id) {}
   virtual void OnEnd(const ProcessFacts& facts, ProcessEnd end) {}
+  // Saves or restores what it has seen; one that keeps nothing has no fields.
+  virtual void Fields(Archive& archive) {}
 };
 
 class ProcessFacts : private EventVisitor {
@@ -51,6 +53,10 @@ class ProcessFacts : private EventVisitor {
   void Consume(const StoredBatch& batch) { reader_.Consume(batch); }
   void End(ProcessEnd end);
 
+  // Saves or restores the facts, then the state of the observers. REQUIRES:
+  // the observers are the same.
+  void Fields(Archive& archive);
+
   // Number of the process in its run.
   uint32_t number() const { return number_; }
   uint32_t attempt() const { return definitions().process().attempt; }
@@ -60,6 +66,8 @@ class ProcessFacts : private EventVisitor {
   }
   std::optional<int32_t> rank() const { return rank_; }
   int32_t world() const { return world_; }
+  // "rank 1", or "process 4" before its place is known.
+  std::string Name() const;
 
   const Definitions& definitions() const { return reader_.definitions(); }
   const Clock& clock() const { return clock_; }
@@ -89,6 +97,10 @@ class ProcessFacts : private EventVisitor {
     uint64_t backwards_before = 0;  // count of all backwards at its last step
     bool cleared = false;
     std::map<uint32_t, double> learning_rates;  // by group
+
+    void Fields(Archive& archive) {
+      archive(backwards_before, cleared, learning_rates);
+    }
   };
 
   void OnCallBegin(const Call& call) override;

@@ -29,7 +29,7 @@ std::vector<ProcessReader::Cursor> ProcessReader::Slices(
       return cursors;
     }
     if (slice.from != ring.position) {
-      Gap(&ring, "records are missing between two batches");
+      Gap(&ring, "a hole between two batches");
     }
     ring.position = slice.to;
     cursors.emplace_back(slice.ring, &ring, plain.substr(at, size));
@@ -135,7 +135,9 @@ void ProcessReader::Dispatch(Cursor* cursor) {
 }
 
 void ProcessReader::Drops(Ring* ring, uint64_t dropped) {
-  if (dropped > ring->dropped) Gap(ring, "records were dropped");
+  if (dropped > ring->dropped) {
+    Gap(ring, "dropped " + std::to_string(dropped - ring->dropped));
+  }
   ring->dropped = dropped;
 }
 
@@ -159,7 +161,7 @@ void ProcessReader::BeginCall(Cursor* cursor) {
   call.ring = cursor->id;
   call.number = FullCall(ring, begin.call);
   if (ring->next_call != 0 && call.number != ring->next_call) {
-    Gap(ring, "calls are missing");
+    Gap(ring, "a hole between two calls");
   }
   ring->next_call = call.number + 1;
   call.function_id = begin.function;

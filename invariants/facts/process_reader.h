@@ -32,6 +32,13 @@ class ProcessReader {
 
   const Definitions& definitions() const { return definitions_; }
 
+  // Leaves the archive with this process's definitions.
+  void Fields(Archive& archive) {
+    archive(definitions_);
+    archive.set_definitions(&definitions_);
+    archive(rings_);
+  }
+
  private:
   // What is known of one ring between batches.
   struct Ring {
@@ -41,6 +48,10 @@ class ProcessReader {
     uint64_t dropped = 0;
     bool resync = false;  // records were missing: open calls are in doubt
     std::vector<Call> open;
+
+    void Fields(Archive& archive) {
+      archive(position, time_us, next_call, dropped, resync, open);
+    }
   };
 
   // One slice while its batch is merged.

@@ -99,7 +99,7 @@ TEST_F(ProcessReaderTest, MissingPositionsAreAGapAndOpenCallsEndUnknown) {
   trace_.End();
   trace_.Begin(g_, {});
   EXPECT_EQ(Read(),
-            "begin f, begin g, gap: records are missing between two batches, "
+            "begin f, begin g, gap: a hole between two batches, "
             "end g, end f, begin g");
 }
 
@@ -110,8 +110,7 @@ TEST_F(ProcessReaderTest, ALostEndIsSeenByTheNextBegin) {
   trace_.End();
   trace_.TakeBatches();
   trace_.Begin(g_, {});
-  EXPECT_EQ(Read(),
-            "gap: records are missing between two batches, lost f, begin g");
+  EXPECT_EQ(Read(), "gap: a hole between two batches, lost f, begin g");
 }
 
 TEST_F(ProcessReaderTest, ADefinitionThatReplacesWaitsForItsTime) {

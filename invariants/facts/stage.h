@@ -13,6 +13,7 @@
 
 #include "invariants/facts/clock.h"
 #include "invariants/facts/events.h"
+#include "invariants/snapshot/archive.h"
 
 namespace traincheck {
 
@@ -42,6 +43,8 @@ class StageTracker {
                             !(output & kOutputHasGradFn);
     if (no_grad_fn) stage_ = Stage::kEvaluation;
   }
+
+  void Fields(Archive& archive) { archive(stage_, before_recomputation_); }
 
   const char* name() const {
     switch (stage_) {

@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "invariants/facts/events.h"
+#include "invariants/snapshot/archive.h"
 
 namespace traincheck {
 
@@ -23,6 +24,7 @@ inline constexpr uint64_t kZeroGradientDigest = 0x5a65726f;
 struct Writer {
   uint32_t function = 0;
   uint32_t site = 0;
+  void Fields(Archive& archive) { archive(function, site); }
 };
 
 enum class Tri : uint8_t { kUnknown, kNo, kYes };
@@ -38,6 +40,12 @@ class VariableState {
   // Its optimizer's step has ended.
   void EndStep();
   void Forget();
+
+  void Fields(Archive& archive) {
+    archive(data_, grad_, pre_step_data_, trainable_, changed_in_step_,
+            has_grad_, nonzero_, got_grad_, grad_written_, data_writer_,
+            grad_writer_);
+  }
 
   // Digest of the tensor; of its gradient, kNoGradientDigest for None.
   std::optional<uint64_t> data() const { return data_; }

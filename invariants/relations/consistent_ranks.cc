@@ -90,7 +90,15 @@ class TextTable {
     if (added) texts_.push_back(text);
     return found->second;
   }
-  const std::string& Text(uint32_t number) const { return texts_[number]; }
+  // "" if there is none of this number.
+  std::string Text(uint32_t number) const {
+    return number < texts_.size() ? texts_[number] : "";
+  }
+  void Fields(Archive& archive) {
+    archive(texts_);
+    numbers_.clear();
+    for (uint32_t i = 0; i < texts_.size(); ++i) numbers_[texts_[i]] = i;
+  }
 
  private:
   std::unordered_map<std::string, uint32_t> numbers_;
@@ -115,12 +123,21 @@ class Evaluator : public RunObserver, private ReplicaJoinListener {
   }
 
   void EndRun() override { join_.EndRun(); }
+  void GiveUpRank(uint32_t attempt, int32_t rank,
+                  const std::string& reason) override {
+    join_.EndRank(attempt, rank, reason);
+  }
+
+  void Fields(Archive& archive) override {
+    archive(variables_, writers_, join_);
+  }
 
  private:
   class Process : public StateBlocks {
    public:
     explicit Process(Evaluator* run) : run_(run) {}
     void OnEnd(const ProcessFacts& facts, ProcessEnd end) override {
+      StateBlocks::OnEnd(facts, end);
       if (!facts.rank() || facts.is_worker()) return;
       run_->join_.EndRank(facts.attempt(), *facts.rank(), EndWords(facts, end));
     }
@@ -267,7 +284,9 @@ Finding Evaluator::Describe(const ReplicaUnit& unit, const JudgedWindow& window,
 }
 
 void Evaluator::OnJudged(const ReplicaUnit& unit, const JudgedWindow& window) {
-  const StateSpec& spec = specs_.at(unit.rule);
+  const auto found = specs_.find(unit.rule);
+  if (found == specs_.end()) return;
+  const StateSpec& spec = found->second;
   Verdict verdict;
   verdict.rule = unit.rule;
   verdict.attempt = unit.attempt;

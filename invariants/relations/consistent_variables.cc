@@ -166,6 +166,10 @@ class Evaluator : public RunObserver {
   class Process : public StateBlocks {
    public:
     explicit Process(Evaluator* run) : run_(run) {}
+    void Fields(Archive& archive) override {
+      StateBlocks::Fields(archive);
+      archive(last_);
+    }
 
    private:
     void OnBlock(const ProcessFacts& facts, const StateBlock& block) override {

@@ -10,10 +10,15 @@ namespace {
 // One rule in one open window.
 struct Watch {
   const ContainRule* rule = nullptr;
+  size_t rule_index = 0;
   Tri applies = Tri::kYes;
   bool happened = false;
   bool unsure = false;  // a call that may have been it, on an unknown object
-  std::vector<FactValue> facts;
+  std::vector<FactValue> facts;  // for the learner, which is never saved
+
+  void Fields(Archive& archive) {
+    archive(rule_index, applies, happened, unsure);
+  }
 };
 
 struct OpenWindow {
@@ -21,6 +26,8 @@ struct OpenWindow {
   uint64_t gaps = 0;
   bool saw_gradients = false;
   std::vector<Watch> watches;
+
+  void Fields(Archive& archive) { archive(call, gaps, saw_gradients, watches); }
 };
 
 class ContainCalls : public ProcessObserver {
@@ -71,6 +78,30 @@ class ContainCalls : public ProcessObserver {
     }
   }
 
+  void OnEnd(const ProcessFacts& facts, ProcessEnd end) override {
+    for (const auto& [ring, windows] : open_) {
+      for (const OpenWindow& window : windows) {
+        for (const Watch& watch : window.watches) {
+          sink_->OnVerdict(CutOff(facts, *watch.rule, /*object=*/0, end));
+        }
+      }
+    }
+    open_.clear();
+  }
+
+  void Fields(Archive& archive) override {
+    archive(open_, foreign_);
+    for (auto& [ring, windows] : open_) {
+      for (OpenWindow& window : windows) {
+        for (Watch& watch : window.watches) {
+          watch.rule = index_.Rule(watch.rule_index);
+          if (!watch.rule) archive.Fail("a window has an unknown rule");
+        }
+      }
+    }
+    if (!archive.ok()) open_.clear();
+  }
+
  private:
   // The windows on the call's own thread and, where its thread was started or
   // is run by another call, those around that one.
@@ -95,6 +126,7 @@ class ContainCalls : public ProcessObserver {
     for (const ContainRule* rule : rules) {
       Watch watch;
       watch.rule = rule;
+      watch.rule_index = rule->index;
       watch.applies = rule->rule->precondition.Holds(subject);
       if (watch.applies == Tri::kNo) continue;
       if (sink_->wants_examples()) watch.facts = ReadFacts(*rule, subject);

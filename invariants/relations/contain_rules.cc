@@ -9,8 +9,10 @@ namespace traincheck {
 const FunctionIndex::Concerned& FunctionIndex::Find(const Call& call) {
   const auto found = cache_.find(call.function_id);
   if (found != cache_.end()) return found->second;
+  // Its definition may still come, behind the call.
+  static const auto* const kNone = new Concerned;
+  if (!call.function) return *kNone;
   Concerned& concerned = cache_[call.function_id];
-  if (!call.function) return concerned;
   for (const ContainRule& rule : *rules_) {
     if (rule.spec.window.Matches(*call.function)) {
       concerned.windows.push_back(&rule);
@@ -20,6 +22,13 @@ const FunctionIndex::Concerned& FunctionIndex::Find(const Call& call) {
     }
   }
   return concerned;
+}
+
+const ContainRule* FunctionIndex::Rule(size_t index) const {
+  for (const ContainRule& rule : *rules_) {
+    if (rule.index == index) return &rule;
+  }
+  return nullptr;
 }
 
 bool OpensWindow(const Call& call) {
@@ -53,6 +62,13 @@ void MarkViolated(const ProcessFacts& facts, const Call& window,
 void MarkUnknown(const std::string& reason, Verdict* verdict) {
   verdict->outcome = Outcome::kUnknown;
   verdict->reason = reason;
+}
+
+Verdict CutOff(const ProcessFacts& facts, const ContainRule& rule,
+               uint32_t object, ProcessEnd end) {
+  Verdict verdict = NewVerdict(facts, rule, object);
+  MarkUnknown(WhoseEndWords(facts, end), &verdict);
+  return verdict;
 }
 
 std::string OrphanWords(const ProcessFacts& facts) {

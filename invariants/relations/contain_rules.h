@@ -30,6 +30,8 @@ class FunctionIndex {
   explicit FunctionIndex(const ContainRules* rules) : rules_(rules) {}
 
   const Concerned& Find(const Call& call);
+  // The rule with this index; null: none of these.
+  const ContainRule* Rule(size_t index) const;
   // A definition has changed.
   void Forget(uint32_t function) { cache_.erase(function); }
 
@@ -50,6 +52,9 @@ Verdict NewVerdict(const ProcessFacts& facts, const ContainRule& rule,
 void MarkViolated(const ProcessFacts& facts, const Call& window,
                   const ContainRule& rule, Verdict* verdict);
 void MarkUnknown(const std::string& reason, Verdict* verdict);
+// The verdict of a window that was open when its process ended.
+Verdict CutOff(const ProcessFacts& facts, const ContainRule& rule,
+               uint32_t object, ProcessEnd end);
 
 // Variables with a fresh gradient that no optimizer holds: the evidence when
 // an optimizer changes nothing. "" if there are none.

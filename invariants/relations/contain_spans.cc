@@ -13,6 +13,9 @@ struct Span {
   bool first = true;
   uint64_t gaps = 0;
   uint64_t begin = 0;  // number of the last event before it
+  Call step;           // the one before it; no function: there was none
+
+  void Fields(Archive& archive) { archive(first, gaps, begin, step); }
 };
 
 // When events happened: for each rule, the last one on each object. Whose an
@@ -32,6 +35,8 @@ class EventLog {
     }
     return objects;
   }
+
+  void Fields(Archive& archive) { archive(now_, last_); }
 
  private:
   uint64_t now_ = 0;
@@ -60,7 +65,7 @@ class ContainSpans : public ProcessObserver {
     if (type != RecordType::kObjectDef || spans_.count(id)) return;
     const ObjectInfo* object = facts.definitions().Object(id);
     if (object && object->kind == ObjectKind::kOptimizer) {
-      spans_[id] = {true, facts.gaps(), log_.now()};
+      spans_[id] = {true, facts.gaps(), log_.now(), {}};
     }
   }
 
@@ -80,8 +85,22 @@ class ContainSpans : public ProcessObserver {
         Judge(facts, call, *rule, found->second);
       }
     }
-    spans_[call.object] = {false, facts.gaps(), log_.now()};
+    spans_[call.object] = {false, facts.gaps(), log_.now(), call};
   }
+
+  // A span that no step will end: after a clean exit there is none.
+  void OnEnd(const ProcessFacts& facts, ProcessEnd end) override {
+    if (end == ProcessEnd::kClean) return;
+    for (const auto& [optimizer, span] : spans_) {
+      for (const ContainRule* rule : index_.Find(span.step).windows) {
+        if (!IsDue(facts, span.step, *rule, span)) continue;
+        sink_->OnVerdict(CutOff(facts, *rule, optimizer, end));
+      }
+    }
+    spans_.clear();
+  }
+
+  void Fields(Archive& archive) override { archive(spans_, log_, forwards_); }
 
  private:
   Tri Happened(const ProcessFacts& facts, const Call& step,

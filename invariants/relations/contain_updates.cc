@@ -18,6 +18,13 @@ struct Summary {
   bool lr_nonzero = false;
 };
 
+struct OpenStep {
+  Call call;
+  uint64_t gaps = 0;  // when it began
+
+  void Fields(Archive& archive) { archive(call, gaps); }
+};
+
 class ContainUpdates : public ProcessObserver {
  public:
   ContainUpdates(const ContainRules* rules, RuleSink* sink)
@@ -29,15 +36,15 @@ class ContainUpdates : public ProcessObserver {
   }
 
   void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
-    if (IsOptimizerStep(call)) gaps_[call.object] = facts.gaps();
+    if (IsOptimizerStep(call)) open_[call.object] = {call, facts.gaps()};
   }
 
   void OnCallEnd(const ProcessFacts& facts, const Call& call,
                  CallOutcome outcome) override {
     if (!IsOptimizerStep(call)) return;
-    const auto gaps = gaps_.find(call.object);
-    const bool whole = gaps != gaps_.end() && gaps->second == facts.gaps();
-    if (gaps != gaps_.end()) gaps_.erase(gaps);
+    const auto open = open_.find(call.object);
+    const bool whole = open != open_.end() && open->second.gaps == facts.gaps();
+    if (open != open_.end()) open_.erase(open);
     if (outcome == CallOutcome::kRaised) return;
     const Optimizer* optimizer = facts.ownership().Find(call.object);
     for (const ContainRule* rule : index_.Find(call).windows) {
@@ -54,6 +61,17 @@ class ContainUpdates : public ProcessObserver {
       }
     }
   }
+
+  void OnEnd(const ProcessFacts& facts, ProcessEnd end) override {
+    for (const auto& [optimizer, step] : open_) {
+      for (const ContainRule* rule : index_.Find(step.call).windows) {
+        sink_->OnVerdict(CutOff(facts, *rule, optimizer, end));
+      }
+    }
+    open_.clear();
+  }
+
+  void Fields(Archive& archive) override { archive(open_); }
 
  private:
   static Tri StatusOf(const ProcessFacts& facts, const ContainRule& rule,
@@ -172,7 +190,7 @@ class ContainUpdates : public ProcessObserver {
 
   RuleSink* const sink_;
   FunctionIndex index_;
-  std::map<uint32_t, uint64_t> gaps_;  // by optimizer, when its step began
+  std::map<uint32_t, OpenStep> open_;  // by optimizer
 };
 
 }  // namespace

@@ -31,6 +31,10 @@ struct Finding {
   std::string expected;
   std::string seen;
   std::vector<std::string> evidence;
+
+  void Fields(Archive& archive) {
+    archive(apis, variables, sites, expected, seen, evidence);
+  }
 };
 
 // One window of one rule, judged. Windows of a unit come in their order.
@@ -77,8 +81,14 @@ class RunObserver {
   virtual ~RunObserver() = default;
   // The observer of one more process; it lives as long as this object.
   virtual ProcessObserver* AddProcess(const ProcessFacts& facts) = 0;
+  // No process came for this rank, and none is waited for any more.
+  virtual void GiveUpRank(uint32_t attempt, int32_t rank,
+                          const std::string& reason) {}
   // No more events will come.
   virtual void EndRun() = 0;
+  // Saves or restores what it has seen; REQUIRES: AddProcess was called for
+  // the same processes. What a process's observer has seen is not part of it.
+  virtual void Fields(Archive& archive) {}
 };
 
 struct Rule {

@@ -58,6 +58,7 @@ Comparison CompareAll(const std::map<int32_t, ReplicaWindow>& members) {
 
 void ReplicaJoin::Add(const ReplicaUnit& unit, int32_t rank, uint64_t index,
                       ReplicaWindow window) {
+  if (ended_.count({unit.attempt, rank})) return;
   State& state = units_[unit];
   state.progress[rank] = index + 1;
   state.open[index].members.insert_or_assign(rank, std::move(window));
@@ -66,7 +67,7 @@ void ReplicaJoin::Add(const ReplicaUnit& unit, int32_t rank, uint64_t index,
 
 void ReplicaJoin::EndRank(uint32_t attempt, int32_t rank,
                           const std::string& reason) {
-  ended_[{attempt, rank}] = reason;
+  if (!ended_.try_emplace({attempt, rank}, reason).second) return;
   for (auto& [unit, state] : units_) {
     if (unit.attempt == attempt) Advance(unit, &state);
   }
@@ -75,6 +76,16 @@ void ReplicaJoin::EndRank(uint32_t attempt, int32_t rank,
 void ReplicaJoin::EndRun() {
   run_ended_ = true;
   for (auto& [unit, state] : units_) Advance(unit, &state);
+}
+
+void ReplicaJoin::Fields(Archive& archive) {
+  archive(units_, ended_, run_ended_);
+  for (const auto& [unit, state] : units_) {
+    for (const auto& [index, window] : state.open) {
+      if (window.members.empty()) archive.Fail("a window has no members");
+    }
+  }
+  if (!archive.ok()) units_.clear();
 }
 
 bool ReplicaJoin::IsComplete(const ReplicaUnit& unit, const State& state,
@@ -101,16 +112,22 @@ void ReplicaJoin::Advance(const ReplicaUnit& unit, State* state) {
   }
 }
 
-std::string ReplicaJoin::Missing(const ReplicaUnit& unit,
-                                 const Window& window) const {
+// The same whenever it is asked: a member that went past the window sent
+// nothing of it, however it ended later.
+std::string ReplicaJoin::Missing(const ReplicaUnit& unit, const State& state,
+                                 uint64_t index) const {
+  const Window& window = state.open.at(index);
   for (int32_t rank : unit.ranks) {
     const auto member = window.members.find(rank);
     if (member != window.members.end()) {
       if (!member->second.unknown.empty()) return member->second.unknown;
       continue;
     }
+    const auto progress = state.progress.find(rank);
+    const bool passed =
+        progress != state.progress.end() && progress->second > index;
     const auto ended = ended_.find({unit.attempt, rank});
-    if (ended != ended_.end()) {
+    if (!passed && ended != ended_.end()) {
       return "rank " + std::to_string(rank) + " " + ended->second;
     }
     return "rank " + std::to_string(rank) + " sent no records of it";
@@ -135,7 +152,7 @@ void ReplicaJoin::Tell(const ReplicaUnit& unit, State* state, uint64_t index,
     judged.varied = state->has_last && !SameDigests(values, state->last);
     state->last = values;
     state->has_last = true;
-    judged.unknown = Missing(unit, window);
+    judged.unknown = Missing(unit, *state, index);
     if (judged.unknown.empty() && comparison == Comparison::kIncomplete) {
       judged.unknown = "the members recorded different variables";
     }

@@ -19,6 +19,8 @@
 #include <utility>
 #include <vector>
 
+#include "invariants/snapshot/archive.h"
+
 namespace traincheck {
 
 // One value of one member. Variables and writers are numbers that the caller
@@ -27,6 +29,8 @@ struct ReplicaValue {
   uint32_t variable = 0;
   uint32_t writer = 0;
   uint64_t digest = 0;
+
+  void Fields(Archive& archive) { archive(variable, writer, digest); }
 };
 
 // What one member says of a window.
@@ -34,6 +38,8 @@ struct ReplicaWindow {
   int64_t step = 0;
   std::vector<ReplicaValue> values;  // sorted by variable
   std::string unknown;               // why something is missing; "": nothing is
+
+  void Fields(Archive& archive) { archive(step, values, unknown); }
 };
 
 // Windows that belong together: one rule, one group, one object.
@@ -45,6 +51,8 @@ struct ReplicaUnit {
 
   auto Key() const { return std::tie(attempt, rule, ranks, ordinal); }
   bool operator<(const ReplicaUnit& other) const { return Key() < other.Key(); }
+
+  void Fields(Archive& archive) { archive(attempt, rule, ranks, ordinal); }
 };
 
 // A window judged. `members` are those that were in.
@@ -74,21 +82,28 @@ class ReplicaJoin {
   // and unit grow.
   void Add(const ReplicaUnit& unit, int32_t rank, uint64_t index,
            ReplicaWindow window);
-  // Nothing more will come of this rank.
+  // Nothing more will come of this rank; what comes all the same is not
+  // looked at. The first reason counts.
   void EndRank(uint32_t attempt, int32_t rank, const std::string& reason);
   // Nothing more will come at all.
   void EndRun();
+
+  void Fields(Archive& archive);
 
  private:
   struct Window {
     std::map<int32_t, ReplicaWindow> members;
     bool told = false;
+
+    void Fields(Archive& archive) { archive(members, told); }
   };
   struct State {
     std::map<uint64_t, Window> open;
     std::map<int32_t, uint64_t> progress;  // next index of each member
     std::vector<ReplicaValue> last;        // of the window judged last
     bool has_last = false;
+
+    void Fields(Archive& archive) { archive(open, progress, last, has_last); }
   };
   using Ended = std::map<std::pair<uint32_t, int32_t>, std::string>;
 
@@ -96,7 +111,8 @@ class ReplicaJoin {
   bool IsComplete(const ReplicaUnit& unit, const State& state,
                   uint64_t index) const;
   void Tell(const ReplicaUnit& unit, State* state, uint64_t index, bool early);
-  std::string Missing(const ReplicaUnit& unit, const Window& window) const;
+  std::string Missing(const ReplicaUnit& unit, const State& state,
+                      uint64_t index) const;
 
   ReplicaJoinListener* const listener_;
   std::map<ReplicaUnit, State> units_;

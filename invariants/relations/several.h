@@ -35,6 +35,9 @@ class SeveralObservers : public ProcessObserver {
   void OnEnd(const ProcessFacts& facts, ProcessEnd end) override {
     for (ProcessObserver* part : parts_) part->OnEnd(facts, end);
   }
+  void Fields(Archive& archive) override {
+    for (ProcessObserver* part : parts_) part->Fields(archive);
+  }
 
  private:
   std::vector<ProcessObserver*> parts_;
@@ -55,6 +58,13 @@ class Several : public Base {
   }
   void EndRun() override {
     for (const auto& form : forms_) form->EndRun();
+  }
+  void GiveUpRank(uint32_t attempt, int32_t rank,
+                  const std::string& reason) override {
+    for (const auto& form : forms_) form->GiveUpRank(attempt, rank, reason);
+  }
+  void Fields(Archive& archive) override {
+    for (const auto& form : forms_) form->Fields(archive);
   }
 
  protected:

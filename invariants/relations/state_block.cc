@@ -1,5 +1,7 @@
 #include "invariants/relations/state_block.h"
 
+#include "invariants/relations/words.h"
+
 namespace traincheck {
 
 namespace {
@@ -74,6 +76,14 @@ void StateBlocks::OnCallBegin(const ProcessFacts& facts, const Call& call) {
   }
 }
 
+void StateBlocks::Fields(Archive& archive) {
+  archive(open_, forwards_);
+  for (const Open& open : open_) {
+    if (open.blocks.empty()) archive.Fail("a call has no state blocks");
+  }
+  if (!archive.ok()) open_.clear();
+}
+
 StateBlocks::Open* StateBlocks::Innermost(uint32_t ring, StatePoint point,
                                           uint32_t object) {
   for (auto open = open_.rbegin(); open != open_.rend(); ++open) {
@@ -116,18 +126,29 @@ void StateBlocks::OnCallEnd(const ProcessFacts& facts, const Call& call,
     if (first.ring != call.ring || first.call != call.number) continue;
     Open open = std::move(open_[i]);
     open_.erase(open_.begin() + static_cast<ptrdiff_t>(i));
-    const Optimizer* optimizer = facts.ownership().Find(call.object);
-    for (StateBlock& block : open.blocks) {
-      // What it holds may be told as late as in its first step.
-      if (optimizer) block.ordinal = optimizer->ordinal;
-      if (open.gaps != facts.gaps()) {
-        block.broken = facts.gap_reason();
-      } else if (outcome != CallOutcome::kReturned) {
-        block.broken = "the call did not return";
-      }
-      OnBlock(facts, block);
-    }
+    Close(facts,
+          outcome == CallOutcome::kReturned ? "" : "the call did not return",
+          std::move(open));
     return;
+  }
+}
+
+void StateBlocks::OnEnd(const ProcessFacts& facts, ProcessEnd end) {
+  std::vector<Open> open;
+  open.swap(open_);
+  for (Open& one : open) {
+    Close(facts, WhoseEndWords(facts, end), std::move(one));
+  }
+}
+
+void StateBlocks::Close(const ProcessFacts& facts, const std::string& broken,
+                        Open open) {
+  for (StateBlock& block : open.blocks) {
+    // What it holds may be told as late as in its first step.
+    const Optimizer* optimizer = facts.ownership().Find(block.object);
+    if (optimizer) block.ordinal = optimizer->ordinal;
+    block.broken = open.gaps != facts.gaps() ? facts.gap_reason() : broken;
+    OnBlock(facts, block);
   }
 }
 

@@ -23,6 +23,10 @@ struct BlockEntry {
   std::optional<uint64_t> grad;
   Writer data_writer;
   Writer grad_writer;
+
+  void Fields(Archive& archive) {
+    archive(variable, data, grad, data_writer, grad_writer);
+  }
 };
 
 struct StateBlock {
@@ -38,6 +42,10 @@ struct StateBlock {
   uint64_t step = 0;
   std::vector<BlockEntry> entries;
   std::string broken;  // why it cannot be judged; "": it can
+
+  void Fields(Archive& archive) {
+    archive(point, ring, call, object, ordinal, index, step, entries, broken);
+  }
 };
 
 // Collects the blocks of one process.
@@ -46,7 +54,10 @@ class StateBlocks : public ProcessObserver {
   void OnCallBegin(const ProcessFacts& facts, const Call& call) override;
   void OnCallEnd(const ProcessFacts& facts, const Call& call,
                  CallOutcome outcome) override;
+  // Blocks of calls that are open then cannot be judged.
+  void OnEnd(const ProcessFacts& facts, ProcessEnd end) override;
   void OnState(const ProcessFacts& facts, const StateEvent& event) override;
+  void Fields(Archive& archive) override;
 
  protected:
   virtual void OnBlock(const ProcessFacts& facts, const StateBlock& block) = 0;
@@ -54,8 +65,11 @@ class StateBlocks : public ProcessObserver {
  private:
   struct Open {
     uint64_t gaps = 0;
-    std::vector<StateBlock> blocks;  // by point
+    std::vector<StateBlock> blocks;  // by point; one at least
+
+    void Fields(Archive& archive) { archive(gaps, blocks); }
   };
+  void Close(const ProcessFacts& facts, const std::string& broken, Open open);
   Open* Innermost(uint32_t ring, StatePoint point, uint32_t object);
   void OpenStep(const ProcessFacts& facts, const Call& call);
   void OpenForward(const ProcessFacts& facts, const Call& call);

@@ -36,6 +36,10 @@ std::string EndWords(const ProcessFacts& facts, ProcessEnd end) {
   return "";
 }
 
+std::string WhoseEndWords(const ProcessFacts& facts, ProcessEnd end) {
+  return facts.Name() + " " + EndWords(facts, end);
+}
+
 void AddOnce(const std::string& text, std::vector<std::string>* texts) {
   if (text.empty()) return;
   if (std::find(texts->begin(), texts->end(), text) != texts->end()) return;

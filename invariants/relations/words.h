@@ -18,6 +18,8 @@ std::string RankWords(const std::vector<int32_t>& ranks);
 std::string ListWords(const std::vector<std::string>& words, size_t most);
 // "was killed in step 12".
 std::string EndWords(const ProcessFacts& facts, ProcessEnd end);
+// "rank 1 was killed in step 12".
+std::string WhoseEndWords(const ProcessFacts& facts, ProcessEnd end);
 // Appends a text that is not empty and not there yet.
 void AddOnce(const std::string& text, std::vector<std::string>* texts);
 

@@ -1,5 +1,6 @@
 #include "server/checking/live_checks.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/logging.h"
@@ -7,6 +8,10 @@
 
 namespace traincheck {
 namespace {
+
+// Of the checker's time, and of what the disk takes.
+constexpr double kSnapshotShare = 0.02;
+constexpr double kWriteRate = 50e6;  // bytes a second
 
 stored::Check Summarise(const CheckSummary& summary) {
   stored::Check check;
@@ -62,6 +67,32 @@ bool IsFinished(const stored::Check& check, const RunView& run) {
          check.batches() == BatchesOf(run);
 }
 
+void AddCheck(const RunView& run, const stored::Check& check,
+              WriteSet* writes) {
+  writes->Put(Table::kRuns, CheckKey(run.number), check.SerializeAsString());
+}
+
+void Raise(const BatchCursors& to, BatchCursors* cursors) {
+  for (const auto& [process, next] : to) {
+    uint64_t& cursor = (*cursors)[process];
+    cursor = std::max(cursor, next);
+  }
+}
+
+// Has everything been read again that was told of? Processes that are left
+// out now are read no more.
+bool Reached(const RunView& run, const BatchCursors& cursors,
+             const BatchCursors& told) {
+  for (const RunView::Process& process : run.processes) {
+    const auto at = told.find(process.number);
+    if (process.refused || at == told.end()) continue;
+    const auto cursor = cursors.find(process.number);
+    const uint64_t next = cursor == cursors.end() ? 0 : cursor->second;
+    if (next < std::min(at->second, process.next_batch)) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 void LiveChecks::Start() {
@@ -92,7 +123,7 @@ void LiveChecks::Loop() {
         return stopping_ || !due_.empty();
       };
       mutex_.Await(absl::Condition(&ready));
-      if (stopping_) return;
+      if (stopping_) break;
       // The next in the order of ids, so that a busy run does not starve the
       // others.
       auto next = due_.upper_bound(id);
@@ -104,25 +135,34 @@ void LiveChecks::Loop() {
     const std::optional<RunView> run = use_.registry->View(id);
     if (run.has_value() && !run->check_set.empty() && Turn(*run)) Wake(id);
   }
+  SaveAll();
 }
 
 bool LiveChecks::Turn(const RunView& run) {
-  const auto [at, is_new] = active_.try_emplace(run.id);
-  Active& active = at->second;
-  if (is_new) active.stored = ReadCheck(*use_.store, run.number);
+  Active& active = active_[run.id];
+  if (active.run != run.number) {
+    active = Active();
+    active.run = run.number;
+    active.stored = ReadCheck(*use_.store, run.number);
+    active.told = {active.stored.told().begin(), active.stored.told().end()};
+  }
   if (active.check == nullptr && active.error.empty()) {
     if (IsFinished(active.stored, run)) {
       Publish(run.id, ToApi(active.stored));
       return false;
     }
     Begin(run, &active);
-  } else if (active.check != nullptr && !active.check->Fits(run)) {
-    spdlog::info("check begins anew run={}", run.id);
-    Begin(run, &active);
+  }
+  if (active.check != nullptr) {
+    if (const std::string why = active.check->WhyAnew(run); !why.empty()) {
+      spdlog::info("check begins anew run={} reason=\"{}\"", run.id, why);
+      Raise(active.check->Cursors(), &active.told);
+      Begin(run, &active, /*anew=*/true);
+    }
   }
   if (active.check != nullptr) {
     const absl::StatusOr<bool> more = active.check->Advance(run);
-    use_.board->Post(run.number, active.check->TakeChanges());
+    Tell(run, &active);
     if (more.ok() && *more) return true;
     if (!more.ok()) Fail(run, more.status(), &active);
   }
@@ -134,12 +174,12 @@ bool LiveChecks::Turn(const RunView& run) {
   } else if (active.check->finished()) {
     Finish(run, &active);
   } else {
-    Publish(run.id, ToApi(Summarise(active.check->Summary())));
+    Publish(run.id, ToApi(Summarise(active.check->checker().Summary())));
   }
   return false;
 }
 
-void LiveChecks::Begin(const RunView& run, Active* active) {
+void LiveChecks::Begin(const RunView& run, Active* active, bool anew) {
   active->check.reset();
   active->stored.set_finished(false);
   const absl::StatusOr<InvariantSet> set =
@@ -148,9 +188,93 @@ void LiveChecks::Begin(const RunView& run, Active* active) {
     Fail(run, set.status(), active);
     return;
   }
-  active->check = std::make_unique<RunCheck>(use_.store, run, *set);
+  active->next_snapshot = absl::Now() + use_.snapshot_every;
+  if (anew || !Resume(run, *set, active)) {
+    active->check = std::make_unique<RunCheck>(use_.store, run, *set);
+    active->saved_batches = 0;
+  }
   active->stored.set_set_version(set->version);
-  Save(run, active->stored);
+  WriteSet writes;
+  AddCheck(run, active->stored, &writes);
+  use_.store->Write(std::move(writes), nullptr);
+}
+
+bool LiveChecks::Resume(const RunView& run, const InvariantSet& set,
+                        Active* active) {
+  const absl::StatusOr<std::optional<std::string>> value =
+      use_.store->Get(Table::kRuns, SnapshotKey(run.number));
+  if (!value.ok() || !value->has_value() || (*value)->empty()) return false;
+  auto check = std::make_unique<RunCheck>(use_.store, run, set);
+  stored::CheckSnapshot snapshot;
+  absl::Status restored = absl::DataLossError("it does not parse");
+  if (snapshot.ParseFromString(**value)) restored = check->Restore(snapshot);
+  if (!restored.ok()) {
+    spdlog::warn("snapshot of a check is left aside run={} reason=\"{}\"",
+                 run.id, std::string(restored.message()));
+    return false;
+  }
+  spdlog::info("check resumes run={} batches_read={} of={}", run.id,
+               check->batches(), BatchesOf(run));
+  active->saved_batches = check->batches();
+  active->check = std::move(check);
+  return true;
+}
+
+void LiveChecks::Tell(const RunView& run, Active* active) {
+  RunCheck& check = *active->check;
+  std::vector<Violation> found = check.TakeChanges();
+  auto known = ViolationBoard::Known::kUpdate;
+  if (!active->told.empty()) {
+    if (check.finished() || Reached(run, check.Cursors(), active->told)) {
+      active->told.clear();
+      found = check.checker().Violations();
+    } else {
+      known = ViolationBoard::Known::kKeep;
+    }
+  }
+  const absl::Time now = absl::Now();
+  const bool due = now >= active->next_snapshot && !check.finished() &&
+                   check.batches() != active->saved_batches;
+  const auto more = [&](WriteSet* writes) {
+    BatchCursors told = active->told;
+    Raise(check.Cursors(), &told);
+    *active->stored.mutable_told() = {told.begin(), told.end()};
+    AddCheck(run, active->stored, writes);
+  };
+  if (!due) return use_.board->Post(run.number, found, known, more);
+  WriteSet writes;
+  AddSnapshot(run, active, &writes);
+  use_.board->Post(run.number, found, known, more, std::move(writes));
+}
+
+void LiveChecks::AddSnapshot(const RunView& run, Active* active,
+                             WriteSet* writes) {
+  const absl::Time begin = absl::Now();
+  const std::string bytes = active->check->Save().SerializeAsString();
+  const absl::Duration cost =
+      std::max(absl::Now() - begin, absl::Seconds(bytes.size() / kWriteRate));
+  active->saved_batches = active->check->batches();
+  active->next_snapshot =
+      begin + std::max(use_.snapshot_every, cost / kSnapshotShare);
+  spdlog::debug("check saved run={} batches_read={} bytes={} us={}", run.id,
+                active->saved_batches, bytes.size(),
+                absl::ToInt64Microseconds(cost));
+  writes->Put(Table::kRuns, SnapshotKey(run.number), bytes);
+}
+
+// What was found is told already.
+void LiveChecks::SaveAll() {
+  for (auto& [id, active] : active_) {
+    if (active.check == nullptr ||
+        active.check->batches() == active.saved_batches) {
+      continue;
+    }
+    const std::optional<RunView> run = use_.registry->View(id);
+    if (!run.has_value()) continue;
+    WriteSet writes;
+    AddSnapshot(*run, &active, &writes);
+    use_.store->Write(std::move(writes), nullptr);
+  }
 }
 
 void LiveChecks::Fail(const RunView& run, const absl::Status& why,
@@ -162,23 +286,22 @@ void LiveChecks::Fail(const RunView& run, const absl::Status& why,
 
 void LiveChecks::Finish(const RunView& run, Active* active) {
   const uint32_t set_version = active->stored.set_version();
-  active->stored = Summarise(active->check->Summary());
+  active->stored = Summarise(active->check->checker().Summary());
   active->stored.set_set_version(set_version);
   active->stored.set_finished(true);
   active->stored.set_processes(run.processes.size());
   active->stored.set_batches(BatchesOf(run));
+  use_.board->KeepOnly(run.id, run.number,
+                       active->check->checker().Violations());
   active->check.reset();  // the memory of a whole run
-  Save(run, active->stored);
+  WriteSet writes;
+  AddCheck(run, active->stored, &writes);
+  writes.Put(Table::kRuns, SnapshotKey(run.number), "");
+  use_.store->Write(std::move(writes), nullptr);
   Publish(run.id, ToApi(active->stored));
   spdlog::info("check finished run={} set={} decided={} violated={} total={}",
                run.id, run.check_set, active->stored.decided(),
                active->stored.violated(), active->stored.total());
-}
-
-void LiveChecks::Save(const RunView& run, const stored::Check& check) {
-  WriteSet writes;
-  writes.Put(Table::kRuns, CheckKey(run.number), check.SerializeAsString());
-  use_.store->Write(std::move(writes), nullptr);
 }
 
 void LiveChecks::Publish(const std::string& run,

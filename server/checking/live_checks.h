@@ -2,6 +2,11 @@
 // thread reads from the store by cursor; ingest only wakes it, so that a slow
 // check never slows ingest.
 //
+// The state of an unfinished check is saved every `snapshot_every` and at
+// Stop, in one write with the violations found up to there, so that a daemon
+// that starts again goes on from there. Saving takes at most kSnapshotShare of
+// the time: where it costs more, it happens less often.
+//
 // Threads: safe on any thread, except Start and Stop, which one owner calls
 // in this order. Wake is short and may be called from the store's commit
 // thread.
@@ -17,6 +22,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "proto/traincheck/v1/control.pb.h"
 #include "server/checking/run_check.h"
 #include "server/checking/violation_board.h"
@@ -35,6 +41,7 @@ class LiveChecks {
     const Registry* registry;
     const SetCatalog* sets;
     ViolationBoard* board;
+    absl::Duration snapshot_every = absl::Seconds(30);
   };
 
   explicit LiveChecks(const Dependencies& dependencies) : use_(dependencies) {}
@@ -56,21 +63,34 @@ class LiveChecks {
  private:
   // What the worker knows of one run's check.
   struct Active {
+    uint64_t run = 0;                 // its number; another one has begun anew
     std::unique_ptr<RunCheck> check;  // null: not begun, failed or finished
     std::string error;                // why there is no check
     // As in the store, or on its way there.
     stored::Check stored;
+    // What earlier checks of the run have read and told: up to there this one
+    // goes over it again.
+    BatchCursors told;
+    // Of the last snapshot.
+    uint64_t saved_batches = 0;
+    absl::Time next_snapshot = absl::InfinitePast();
   };
 
   void Loop();
   // Advances the check of one run; true if more is to be read.
   bool Turn(const RunView& run);
   // Makes the check from the version of the set that the run began with, else
-  // from the newest.
-  void Begin(const RunView& run, Active* active);
+  // from the newest, and goes on from its snapshot where there is one.
+  // `anew`: at the first batch.
+  void Begin(const RunView& run, Active* active, bool anew = false);
+  // False: there is none that fits, which the log says.
+  bool Resume(const RunView& run, const InvariantSet& set, Active* active);
+  // Tells and saves what the check has found.
+  void Tell(const RunView& run, Active* active);
+  void AddSnapshot(const RunView& run, Active* active, WriteSet* writes);
+  void SaveAll();
   void Fail(const RunView& run, const absl::Status& why, Active* active);
   void Finish(const RunView& run, Active* active);
-  void Save(const RunView& run, const stored::Check& check);
   void Publish(const std::string& run, const v1::CheckProgress& progress);
 
   const Dependencies use_;

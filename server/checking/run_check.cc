@@ -1,5 +1,10 @@
 #include "server/checking/run_check.h"
 
+#include <algorithm>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "server/checking/snapshot_codec.h"
 #include "server/store/batch_reader.h"
 
 namespace traincheck {
@@ -9,66 +14,254 @@ namespace {
 // advance together and windows over ranks close early.
 constexpr int kShareBatches = 8;
 
+constexpr uint32_t kSnapshotVersion = 1;
+
+// A place in a world that others may have to wait for.
+bool HasPlace(const RunView::Process& process) {
+  return process.is_main && process.rank.has_value() && process.world > 1 &&
+         !process.refused;
+}
+
+bool SamePlace(const RunView::Process& a, const RunView::Process& b) {
+  return HasPlace(a) && HasPlace(b) && a.attempt == b.attempt &&
+         a.rank == b.rank;
+}
+
+uint32_t NewestAttempt(const RunView& run) {
+  uint32_t newest = 0;
+  for (const RunView::Process& process : run.processes) {
+    if (HasPlace(process)) newest = std::max(newest, process.attempt);
+  }
+  return newest;
+}
+
 }  // namespace
 
 RunCheck::RunCheck(const Store* store, const RunView& run,
                    const InvariantSet& set)
     : store_(*store), checker_(run.id, run.experiment, set) {}
 
-bool RunCheck::Fits(const RunView& run) const {
-  if (finished_ && (!run.ended || run.processes.size() != cursors_.size())) {
+stored::CheckSnapshot RunCheck::Save() const {
+  stored::CheckSnapshot snapshot;
+  snapshot.set_version(kSnapshotVersion);
+  for (const auto& [process, cursor] : cursors_) {
+    auto* saved = snapshot.add_cursors();
+    saved->set_process(process);
+    saved->set_next_batch(cursor.next_batch);
+    if (cursor.end) saved->set_end(static_cast<uint32_t>(*cursor.end) + 1);
+    saved->set_assumed(cursor.assumed);
+  }
+  for (const Place& place : given_up_) {
+    auto* saved = snapshot.add_given_up();
+    saved->set_attempt(place.first);
+    saved->set_rank(place.second);
+  }
+  PackChecker(checker_.Save(), &snapshot);
+  return snapshot;
+}
+
+absl::Status RunCheck::Restore(const stored::CheckSnapshot& snapshot) {
+  if (snapshot.version() != kSnapshotVersion) {
+    return absl::FailedPreconditionError("it is of another version");
+  }
+  absl::StatusOr<std::string> state = UnpackCheckerUntrusted(snapshot);
+  if (!state.ok()) return state.status();
+  for (const auto& saved : snapshot.cursors()) {
+    Cursor& cursor = cursors_[saved.process()];
+    cursor.next_batch = saved.next_batch();
+    if (saved.end() > static_cast<uint32_t>(ProcessEnd::kLost) + 1) {
+      return absl::DataLossError("a process has no such end");
+    }
+    if (saved.end() != 0) cursor.end = ProcessEnd(saved.end() - 1);
+    cursor.assumed = saved.assumed();
+  }
+  for (const auto& saved : snapshot.given_up()) {
+    given_up_.insert({saved.attempt(), saved.rank()});
+  }
+  return checker_.RestoreUntrusted(*state);
+}
+
+BatchCursors RunCheck::Cursors() const {
+  BatchCursors cursors;
+  for (const auto& [process, cursor] : cursors_) {
+    cursors[process] = cursor.next_batch;
+  }
+  return cursors;
+}
+
+uint64_t RunCheck::batches() const {
+  uint64_t batches = 0;
+  for (const auto& [process, cursor] : cursors_) batches += cursor.next_batch;
+  return batches;
+}
+
+bool RunCheck::HasEnded(uint32_t process) const {
+  const auto at = cursors_.find(process);
+  return at != cursors_.end() && at->second.end.has_value();
+}
+
+std::string RunCheck::WhyAnew(const RunView& run) const {
+  if (finished_ && !run.ended) return "the run goes on";
+  for (const RunView::Process& process : run.processes) {
+    if (HasPlace(process) &&
+        given_up_.count({process.attempt, *process.rank})) {
+      return absl::StrCat("rank ", *process.rank, " came after all");
+    }
+    const auto at = cursors_.find(process.number);
+    const bool unread = at == cursors_.end() || (at->second.next_batch == 0 &&
+                                                 !at->second.end.has_value());
+    if (process.refused) {
+      if (!unread) return absl::StrCat(process.name, " is left out now");
+      continue;
+    }
+    if (finished_ && unread) return absl::StrCat(process.name, " came late");
+    if (unread) continue;
+    const Cursor& cursor = at->second;
+    if (process.next_batch < cursor.next_batch) {
+      return absl::StrCat("records of ", process.name, " are gone");
+    }
+    if (!cursor.end.has_value()) continue;
+    if (process.next_batch != cursor.next_batch) {
+      return absl::StrCat("records of ", process.name, " came late");
+    }
+    const bool as_judged = process.end.has_value()
+                               ? process.end == cursor.end
+                               : cursor.assumed && !process.connected;
+    if (!as_judged) return absl::StrCat(process.name, " is back");
+  }
+  return "";
+}
+
+// A process that has not stepped yet and has said nothing new is not slow: it
+// may never train.
+bool RunCheck::IsLive(const RunView::Process& process) const {
+  if (!HasPlace(process) || HasEnded(process.number)) return false;
+  const auto at = cursors_.find(process.number);
+  const uint64_t read = at == cursors_.end() ? 0 : at->second.next_batch;
+  return read < process.next_batch || checker_.StepOf(process.number) > 0;
+}
+
+uint64_t RunCheck::Limit(const RunView& run,
+                         const RunView::Process& process) const {
+  uint64_t slowest = std::numeric_limits<uint64_t>::max() - kMaxAheadSteps;
+  const std::set<int32_t> group = checker_.GroupRanksOf(process.number);
+  for (const RunView::Process& other : run.processes) {
+    if (other.number == process.number || !IsLive(other) ||
+        other.attempt != process.attempt || SamePlace(process, other) ||
+        group.count(*other.rank) == 0) {
+      continue;
+    }
+    slowest = std::min(slowest, checker_.StepOf(other.number));
+  }
+  return slowest + kMaxAheadSteps;
+}
+
+// The records of a process that took over the place of another are read after
+// all of that one's.
+bool RunCheck::WaitsForItsPlace(const RunView& run,
+                                const RunView::Process& process) const {
+  return std::any_of(run.processes.begin(), run.processes.end(),
+                     [&](const RunView::Process& other) {
+                       return other.number < process.number &&
+                              SamePlace(process, other) &&
+                              !HasEnded(other.number);
+                     });
+}
+
+absl::StatusOr<bool> RunCheck::ReadShare(const RunView& run,
+                                         const RunView::Process& process,
+                                         bool* more) {
+  Cursor& cursor = cursors_[process.number];
+  if (cursor.next_batch >= process.next_batch) return false;
+  if (WaitsForItsPlace(run, process)) return false;
+  const uint64_t limit = Limit(run, process);
+  const auto may_read = [&] { return checker_.StepOf(process.number) < limit; };
+  if (!may_read()) return false;
+  int left = kShareBatches;
+  bool whole = true;
+  const absl::Status read =
+      ReadBatches(store_, {run.number, process.number, cursor.next_batch},
+                  process.next_batch, [&](const StoredBatch& batch) {
+                    checker_.Consume(process.number, batch);
+                    cursor.next_batch = batch.number + 1;
+                    whole = --left > 0 && may_read();
+                    return whole;
+                  });
+  if (!read.ok()) return read;
+  // The numbers behind the last batch found are quarantined ones.
+  if (whole) cursor.next_batch = process.next_batch;
+  *more |= cursor.next_batch < process.next_batch && may_read();
+  return true;
+}
+
+bool RunCheck::IsOver(const RunView& run,
+                      const RunView::Process& process) const {
+  if (process.connected || !HasPlace(process)) return false;
+  if (process.attempt < NewestAttempt(run)) return true;
+  return std::any_of(run.processes.begin(), run.processes.end(),
+                     [&](const RunView::Process& other) {
+                       return other.number > process.number &&
+                              SamePlace(process, other);
+                     });
+}
+
+bool RunCheck::EndIfOver(const RunView& run, const RunView::Process& process) {
+  Cursor& cursor = cursors_[process.number];
+  if (cursor.end.has_value() || cursor.next_batch < process.next_batch) {
     return false;
   }
+  if (process.end.has_value()) {
+    cursor.end = process.end;
+  } else if (IsOver(run, process)) {
+    cursor.end = ProcessEnd::kLost;
+    cursor.assumed = true;
+  } else {
+    return false;
+  }
+  checker_.EndProcess(process.number, *cursor.end);
+  return true;
+}
+
+void RunCheck::GiveUpRanks(const RunView& run, bool at_end) {
+  std::set<Place> missing;
   for (const RunView::Process& process : run.processes) {
-    const auto at = cursors_.find(process.number);
-    if (at == cursors_.end() || !at->second.ended || process.refused) continue;
-    if (!process.end.has_value() ||
-        process.next_batch != at->second.next_batch) {
-      return false;
+    if (!HasPlace(process)) continue;
+    if (!at_end && checker_.StepOf(process.number) <= kMaxAheadSteps) continue;
+    for (int32_t rank : checker_.GroupRanksOf(process.number)) {
+      missing.insert({process.attempt, rank});
     }
   }
-  return true;
+  for (const RunView::Process& process : run.processes) {
+    if (HasPlace(process)) missing.erase({process.attempt, *process.rank});
+  }
+  for (const Place& place : missing) {
+    if (!given_up_.insert(place).second) continue;
+    checker_.GiveUpRank(place.first, place.second, "never connected");
+  }
 }
 
 absl::StatusOr<bool> RunCheck::Advance(const RunView& run) {
   if (finished_) return false;
   bool more = false;
+  bool progress = false;
   bool all_ended = true;
+  bool held_back = false;
   for (const RunView::Process& process : run.processes) {
-    Cursor& cursor = cursors_[process.number];
     if (process.refused) continue;
-    absl::StatusOr<bool> left = ReadShare(run, process, &cursor);
-    if (!left.ok()) return left.status();
-    more |= *left;
-    if (!*left && process.end.has_value() && !cursor.ended) {
-      checker_.EndProcess(process.number, *process.end);
-      cursor.ended = true;
-    }
-    all_ended &= cursor.ended;
+    absl::StatusOr<bool> read = ReadShare(run, process, &more);
+    if (!read.ok()) return read.status();
+    progress |= *read;
+    progress |= EndIfOver(run, process);
+    all_ended &= HasEnded(process.number);
+    held_back |= cursors_[process.number].next_batch < process.next_batch;
   }
+  GiveUpRanks(run, run.ended && all_ended);
   if (run.ended && all_ended) {
     checker_.EndRun();
     finished_ = true;
   }
-  return more;
-}
-
-absl::StatusOr<bool> RunCheck::ReadShare(const RunView& run,
-                                         const RunView::Process& process,
-                                         Cursor* cursor) {
-  if (cursor->next_batch >= process.next_batch) return false;
-  int left = kShareBatches;
-  const absl::Status read =
-      ReadBatches(store_, {run.number, process.number, cursor->next_batch},
-                  process.next_batch, [&](const StoredBatch& batch) {
-                    checker_.Consume(process.number, batch);
-                    cursor->next_batch = batch.number + 1;
-                    return --left > 0;
-                  });
-  if (!read.ok()) return read;
-  // The numbers behind the last batch found are quarantined ones.
-  if (left > 0) cursor->next_batch = process.next_batch;
-  return cursor->next_batch < process.next_batch;
+  // What one waits for may be there now.
+  return more || (held_back && progress);
 }
 
 }  // namespace traincheck

@@ -1,5 +1,12 @@
 // The check of one run: feeds a Checker from the store by cursor. A live
-// check and one after a restart are the same; both begin at the first batch.
+// check and one that goes on from a snapshot are the same.
+//
+// No rank is read more than kMaxAheadSteps ahead of the slowest live member of
+// its replica groups, so that what waits for it stays bounded (a batch is read
+// whole). Live is a member whose records are not all read or whose end is not
+// known, once it has stepped. A rank for which no process came at all holds
+// nobody back: once the others are that far, what waits for it is given up, and
+// should it come after all, the check begins anew.
 //
 // Threads: one object, one thread at a time.
 #ifndef TRAINCHECK_SERVER_CHECKING_RUN_CHECK_H_
@@ -7,47 +14,79 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "checker/checker.h"
 #include "server/runs/registry.h"
 #include "server/store/store.h"
+#include "server/store/stored.pb.h"
 
 namespace traincheck {
 
+// Next batch by process.
+using BatchCursors = std::map<uint32_t, uint64_t>;
+
 class RunCheck {
  public:
+  static constexpr uint64_t kMaxAheadSteps = 64;
+
   // `store` must outlive the check.
   RunCheck(const Store* store, const RunView& run, const InvariantSet& set);
 
-  // Does the run go on from where this check is? False if something came that
-  // was judged to be over: the check must begin anew.
-  bool Fits(const RunView& run) const;
+  // Takes over a state that Save gave. An error says why it does not fit;
+  // then this object is of no more use. REQUIRES: nothing was read yet.
+  [[nodiscard]] absl::Status Restore(const stored::CheckSnapshot& snapshot);
+  stored::CheckSnapshot Save() const;
+
+  // Does the run go on from where this check is? If something came that was
+  // judged to be over, or was judged by another end, the check must begin
+  // anew: the reason; "": it goes on.
+  std::string WhyAnew(const RunView& run) const;
 
   // Reads a share of what is stored beyond the cursors, from every process in
-  // turn. True if more is there. REQUIRES: Fits(run).
+  // turn. True if more may be read. REQUIRES: WhyAnew is "".
   [[nodiscard]] absl::StatusOr<bool> Advance(const RunView& run);
 
+  const Checker& checker() const { return checker_; }
   std::vector<Violation> TakeChanges() { return checker_.TakeChanges(); }
-  CheckSummary Summary() const { return checker_.Summary(); }
+  BatchCursors Cursors() const;
+  // Batches read, over all processes.
+  uint64_t batches() const;
   // The run has ended and every window is judged.
   bool finished() const { return finished_; }
 
  private:
   struct Cursor {
     uint64_t next_batch = 0;
-    bool ended = false;
+    std::optional<ProcessEnd> end;  // that was told to the checker
+    bool assumed = false;
   };
+  using Place = std::pair<uint32_t, int32_t>;  // attempt, rank
 
-  // True if more is there.
+  // True if the process was read or ended; sets `more` if more may be read.
   absl::StatusOr<bool> ReadShare(const RunView& run,
-                                 const RunView::Process& process,
-                                 Cursor* cursor);
+                                 const RunView::Process& process, bool* more);
+  // True if an end was told.
+  bool EndIfOver(const RunView& run, const RunView::Process& process);
+  bool IsOver(const RunView& run, const RunView::Process& process) const;
+  bool IsLive(const RunView::Process& process) const;
+  bool HasEnded(uint32_t process) const;
+  // The step beyond which the process is not read now.
+  uint64_t Limit(const RunView& run, const RunView::Process& process) const;
+  bool WaitsForItsPlace(const RunView& run,
+                        const RunView::Process& process) const;
+  void GiveUpRanks(const RunView& run, bool at_end);
 
   const Store& store_;
   Checker checker_;
   std::map<uint32_t, Cursor> cursors_;  // by process
+  std::set<Place> given_up_;
   bool finished_ = false;
 };
 

@@ -1,6 +1,7 @@
 #include "server/checking/violation_board.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "base/logging.h"
@@ -14,6 +15,9 @@ bool SameBut(const v1::Violation& a, v1::Violation b) {
   b.set_first_seen_unix_ns(a.first_seen_unix_ns());
   return a.SerializeAsString() == b.SerializeAsString();
 }
+
+// Status of what stays of a violation that was taken back.
+constexpr char kTakenBack[] = "taken back";
 
 bool Concerns(const std::string& run, const v1::Violation& violation) {
   return run.empty() || violation.run() == run;
@@ -62,42 +66,84 @@ absl::StatusOr<std::unique_ptr<ViolationBoard>> ViolationBoard::Load(
             }
             board->revision_ =
                 std::max<uint64_t>(board->revision_, violation.revision());
+            if (violation.status() == kTakenBack) return true;
             board->by_revision_[violation.revision()] = violation.id();
             board->by_id_[violation.id()] = std::move(violation);
             return true;
           });
   if (!scanned.ok()) return scanned;
   if (!bad.ok()) return bad;
+  board->durable_revision_ = board->revision_;
   return board;
 }
 
-void ViolationBoard::Post(uint64_t run, const std::vector<Violation>& found) {
+bool ViolationBoard::Update(uint64_t run, const Violation& found, Known how,
+                            WriteSet* writes) {
+  v1::Violation next = ToApi(found);
+  const auto at = by_id_.find(next.id());
+  const bool is_new = at == by_id_.end();
+  if (!is_new && (how == Known::kKeep || SameBut(at->second, next))) {
+    return false;
+  }
+  if (is_new) {
+    spdlog::warn("violation run={} id={} relation={} text=\"{}\"", found.run,
+                 found.id, found.relation, found.text);
+  } else {
+    by_revision_.erase(at->second.revision());
+  }
+  next.set_first_seen_unix_ns(is_new ? absl::ToUnixNanos(now_())
+                                     : at->second.first_seen_unix_ns());
+  next.set_revision(++revision_);
+  by_revision_[revision_] = next.id();
+  writes->Put(Table::kViolations, ViolationKey(run, next.id()),
+              next.SerializeAsString());
+  by_id_[found.id] = std::move(next);
+  return true;
+}
+
+void ViolationBoard::Post(uint64_t run, const std::vector<Violation>& found,
+                          Known known, const MoreWrites& more,
+                          WriteSet writes) {
+  absl::MutexLock lock(&mutex_);
+  bool changed = false;
+  for (const Violation& violation : found) {
+    changed |= Update(run, violation, known, &writes);
+  }
+  if (changed && more) more(&writes);
+  if (!writes.entries().empty()) Write(std::move(writes));
+}
+
+void ViolationBoard::Write(WriteSet writes) {
+  store_.Write(std::move(writes), [this, revision = revision_] {
+    absl::MutexLock lock(&mutex_);
+    durable_revision_ = std::max(durable_revision_, revision);
+    changed_.SignalAll();
+  });
+}
+
+void ViolationBoard::KeepOnly(const std::string& run, uint64_t number,
+                              const std::vector<Violation>& all) {
+  std::set<std::string> kept;
+  for (const Violation& violation : all) kept.insert(violation.id);
   WriteSet writes;
   absl::MutexLock lock(&mutex_);
-  for (const Violation& violation : found) {
-    v1::Violation next = ToApi(violation);
-    v1::Violation& known = by_id_[next.id()];
-    const bool is_new = known.id().empty();
-    if (!is_new && (next.count() < known.count() || SameBut(known, next))) {
+  for (auto at = by_id_.begin(); at != by_id_.end();) {
+    if (at->second.run() != run || kept.count(at->first)) {
+      ++at;
       continue;
     }
-    if (is_new) {
-      spdlog::warn("violation run={} id={} relation={} text=\"{}\"",
-                   violation.run, violation.id, violation.relation,
-                   violation.text);
-    }
-    next.set_first_seen_unix_ns(is_new ? absl::ToUnixNanos(now_())
-                                       : known.first_seen_unix_ns());
-    next.set_revision(++revision_);
-    by_revision_.erase(known.revision());
-    by_revision_[revision_] = next.id();
-    writes.Put(Table::kViolations, ViolationKey(run, next.id()),
-               next.SerializeAsString());
-    known = std::move(next);
+    spdlog::info("violation taken back run={} id={}", run, at->first);
+    // The revision stays taken, for watchers that have seen it.
+    v1::Violation gone;
+    gone.set_id(at->first);
+    gone.set_revision(at->second.revision());
+    gone.set_status(kTakenBack);
+    writes.Put(Table::kViolations, ViolationKey(number, at->first),
+               gone.SerializeAsString());
+    by_revision_.erase(at->second.revision());
+    at = by_id_.erase(at);
   }
-  if (writes.entries().empty()) return;
-  store_.Write(std::move(writes), nullptr);
-  changed_.SignalAll();
+  if (!writes.entries().empty()) Write(std::move(writes));
 }
 
 std::vector<v1::Violation> ViolationBoard::List(const std::string& run) const {
@@ -123,9 +169,9 @@ std::optional<v1::Violation> ViolationBoard::Find(const std::string& id) const {
 ViolationBoard::Changes ViolationBoard::ChangesAfter(
     uint64_t after, const std::string& run) const {
   absl::MutexLock lock(&mutex_);
-  Changes changes = {.violations = {}, .revision = revision_};
-  for (auto at = by_revision_.upper_bound(after); at != by_revision_.end();
-       ++at) {
+  Changes changes = {.violations = {}, .revision = durable_revision_};
+  for (auto at = by_revision_.upper_bound(after);
+       at != by_revision_.end() && at->first <= durable_revision_; ++at) {
     const v1::Violation& violation = by_id_.at(at->second);
     if (Concerns(run, violation)) changes.violations.push_back(violation);
   }
@@ -135,7 +181,7 @@ ViolationBoard::Changes ViolationBoard::ChangesAfter(
 void ViolationBoard::WaitForChange(uint64_t after,
                                    absl::Duration patience) const {
   absl::MutexLock lock(&mutex_);
-  if (revision_ <= after) changed_.WaitWithTimeout(&mutex_, patience);
+  if (durable_revision_ <= after) changed_.WaitWithTimeout(&mutex_, patience);
 }
 
 void ViolationBoard::Wake() {

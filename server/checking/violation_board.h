@@ -2,6 +2,8 @@
 // invariant and first window). Watchers read the board at their own pace, so
 // that a slow one never holds up the checker.
 //
+// The store must be closed before the board is destroyed.
+//
 // Threads: safe on any thread.
 #ifndef TRAINCHECK_SERVER_CHECKING_VIOLATION_BOARD_H_
 #define TRAINCHECK_SERVER_CHECKING_VIOLATION_BOARD_H_
@@ -37,10 +39,23 @@ class ViolationBoard {
   ViolationBoard(const ViolationBoard&) = delete;
   ViolationBoard& operator=(const ViolationBoard&) = delete;
 
-  // Posts what a checker of run number `run` found. Posting the same again
-  // changes nothing, and neither does a lower count: a check that began anew
-  // passes through it on its way to the known one.
-  void Post(uint64_t run, const std::vector<Violation>& found);
+  // Posts what a checker of run number `run` found, in one atomic write with
+  // `writes` and, if anything changes by it, what `more` adds. Posting the same
+  // again changes nothing. Watchers see it once it is durable.
+  enum class Known {
+    kUpdate,
+    // A check that goes over known records again passes through earlier states
+    // of what is known: only new violations are posted.
+    kKeep,
+  };
+  using MoreWrites = std::function<void(WriteSet*)>;
+  void Post(uint64_t run, const std::vector<Violation>& found,
+            Known known = Known::kUpdate, const MoreWrites& more = nullptr,
+            WriteSet writes = WriteSet());
+  // The check of the run has ended and found `all`: what else is posted of it
+  // came from incomplete records and is taken back.
+  void KeepOnly(const std::string& run, uint64_t number,
+                const std::vector<Violation>& all);
 
   // By time of first sight. Empty run: all runs.
   std::vector<v1::Violation> List(const std::string& run) const;
@@ -50,7 +65,8 @@ class ViolationBoard {
     std::vector<v1::Violation> violations;  // oldest change first
     uint64_t revision = 0;                  // to ask from the next time
   };
-  // Violations of `run` (empty: all) that changed after revision `after`.
+  // Violations of `run` (empty: all) that changed durably after revision
+  // `after`.
   Changes ChangesAfter(uint64_t after, const std::string& run) const;
   // Returns once there is any revision above `after`, Wake was called, or
   // after `patience`.
@@ -62,6 +78,12 @@ class ViolationBoard {
   ViolationBoard(Store* store, Clock now)
       : store_(*store), now_(std::move(now)) {}
 
+  // False: nothing changes. Puts the violation where it does.
+  bool Update(uint64_t run, const Violation& found, Known how, WriteSet* writes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Queues the set; watchers see the board as it is now once it is durable.
+  void Write(WriteSet writes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   Store& store_;
   const Clock now_;
   mutable absl::Mutex mutex_;
@@ -69,6 +91,7 @@ class ViolationBoard {
   std::map<std::string, v1::Violation> by_id_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, std::string> by_revision_ ABSL_GUARDED_BY(mutex_);
   uint64_t revision_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t durable_revision_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace traincheck

@@ -23,6 +23,13 @@ RunView::Process ViewOf(const ProcessEntry& process, absl::Time now,
           .next_batch = process.durable_next_batch,
           .end = process.durable_end,
           .refused = !process.books.place_conflict().empty(),
+          .connected = process.stream != 0,
+          .is_main = IsMain(process.books),
+          .attempt = process.books.attempt(),
+          .rank = process.books.has_rank()
+                      ? std::optional<int32_t>(process.books.rank())
+                      : std::nullopt,
+          .world = process.books.world(),
           .name = ProcessName(process.books),
           .reason = StateReason(process.books, now, lost_after)};
 }

@@ -45,6 +45,13 @@ struct RunView {
     std::optional<ProcessEnd> end;
     // Holds a rank that another process holds: left out of checks.
     bool refused = false;
+    // A stream is open.
+    bool connected = false;
+    // Trains; `rank` and `world` where they are known.
+    bool is_main = false;
+    uint32_t attempt = 0;
+    std::optional<int32_t> rank;
+    int32_t world = 0;
     std::string name;
     std::string reason;
   };

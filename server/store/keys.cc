@@ -59,6 +59,12 @@ std::string CheckKey(uint64_t run) {
   return key;
 }
 
+std::string SnapshotKey(uint64_t run) {
+  std::string key = "s";
+  Append(run, &key);
+  return key;
+}
+
 std::string ViolationKey(uint64_t run, std::string_view violation) {
   std::string key;
   Append(run, &key);

@@ -24,6 +24,7 @@ bool ParseBatchKey(std::string_view key, BatchId* id);
 std::string RunKey(uint64_t run);
 std::string ProcessKey(uint64_t run, uint32_t process);
 std::string CheckKey(uint64_t run);
+std::string SnapshotKey(uint64_t run);
 std::string ViolationKey(uint64_t run, std::string_view violation);
 std::string SetKey(std::string_view name, uint32_t version);
 
