@@ -163,7 +163,9 @@ class ScriptProcess {
 
 class Script {
  public:
-  explicit Script(const std::string& path) : path_(path) {}
+  // `restarts`: the checker is saved and restored after every batch.
+  Script(const std::string& path, bool restarts)
+      : path_(path), restarts_(restarts) {}
 
   void Run() {
     std::ifstream in(path_);
@@ -262,8 +264,16 @@ class Script {
     for (auto& [number, process] : processes_) {
       for (const StoredBatch& batch : process->TakeBatches()) {
         checker().Consume(number, batch);
+        if (restarts_) Restart();
       }
     }
+  }
+
+  void Restart() {
+    const std::string state = checker().Save();
+    checker_ = std::make_unique<Checker>("run", "experiment", set_);
+    const absl::Status restored = checker_->RestoreUntrusted(state);
+    ASSERT_TRUE(restored.ok()) << restored;
   }
 
   void Expect(const Words& words, const std::string& text) {
@@ -316,6 +326,7 @@ class Script {
   }
 
   const std::string path_;
+  const bool restarts_;
   InvariantSet set_;
   std::vector<Words> functions_;
   std::map<uint32_t, std::unique_ptr<ScriptProcess>> processes_;
@@ -326,7 +337,11 @@ class Script {
 class CheckerScript : public testing::TestWithParam<std::string> {};
 
 TEST_P(CheckerScript, DoesWhatItSays) {
-  Script("checker/testdata/" + GetParam() + ".txt").Run();
+  Script("checker/testdata/" + GetParam() + ".txt", false).Run();
+}
+
+TEST_P(CheckerScript, DoesItWhenRestoredAfterEveryBatch) {
+  Script("checker/testdata/" + GetParam() + ".txt", true).Run();
 }
 
 std::vector<std::string> Scripts() {
