@@ -79,12 +79,10 @@ bool Definitions::Put(const char* record, size_t size, bool keep) {
   return true;
 }
 
-void Definitions::Process(const ProcessIdentity& identity) {
+bool Definitions::Process(const ProcessIdentity& identity) {
   Definition def(*this, identity.pid, 0, Definition::NoRoom::kKeep);
   PutProcess(identity, &def);
-  if (!def.Commit(RecordType::kProcessDef)) {
-    LogOnce("process kind", "no room to say what kind of process this is");
-  }
+  return def.Commit(RecordType::kProcessDef);
 }
 
 uint32_t Definitions::String(std::string_view text) {

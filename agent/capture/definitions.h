@@ -47,8 +47,8 @@ class Definitions {
   }
 
   // Must be the first one; written again when the process turns out to be
-  // something else, and for a relay that takes over. Kept.
-  void Process(const ProcessIdentity& identity);
+  // something else, and for a relay that takes over. Kept; false: too much is.
+  bool Process(const ProcessIdentity& identity);
 
   uint32_t String(std::string_view text);
   uint32_t Function(std::string_view name, std::string_view category,

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -25,6 +26,17 @@ ProcessRecorder* g_process = nullptr;
 // changes any more.
 const ProcessRecorder* g_ancestor = nullptr;
 AgentSetup* g_setup = nullptr;
+
+// Field 22 of /proc/PID/stat; the name before it may hold anything. 0: gone.
+uint64_t StartTicks(uint32_t pid) {
+  constexpr int kFieldsBehindName = 20;
+  const std::string stat = System::Real().proc_file(pid, "stat");
+  size_t at = stat.rfind(')');
+  for (int i = 0; i < kFieldsBehindName && at != std::string::npos; ++i) {
+    at = stat.find(' ', at + 1);
+  }
+  return at == std::string::npos ? 0 : std::strtoull(&stat[at], nullptr, 10);
+}
 
 std::string RelayProgram() { return g_setup->folder + "/traincheck-relay"; }
 
@@ -103,7 +115,7 @@ std::string ProcessRecorder::Open(const ProcessRecorder* ancestor) {
   }
   definitions_ = std::make_unique<Definitions>(std::move(ring));
   definitions_->OnBlocked([this](bool blocked) { RefuseEvents(blocked); });
-  definitions_->Process(identity_);
+  if (!definitions_->Process(identity_)) return "the process has no name";
   forked_ = ancestor != nullptr;
   std::string error = "no relay yet";
   if (forked_) error = link_.Join(ancestor->link_.address());
@@ -113,15 +125,27 @@ std::string ProcessRecorder::Open(const ProcessRecorder* ancestor) {
   return error;
 }
 
-void ProcessRecorder::SetKind(ProcessKind kind, uint32_t worker_id) {
+// The parent of a worker may be a server that only forks: then the owner is
+// not the parent.
+void ProcessRecorder::SetOwner(uint32_t owner_pid) {
+  if (owner_pid == 0) owner_pid = identity_.owner_pid;
+  if (owner_pid == 0) owner_pid = identity_.parent_pid;
+  if (owner_pid == identity_.owner_pid) return;
+  identity_.owner_pid = owner_pid;
+  identity_.owner_ticks = owner_pid == identity_.parent_pid
+                              ? identity_.parent_ticks
+                              : StartTicks(owner_pid);
+}
+
+void ProcessRecorder::SetKind(ProcessKind kind, uint32_t worker_id,
+                              uint32_t owner_pid) {
   if (identity_.kind == kind && identity_.worker_id == worker_id) return;
   identity_.kind = kind;
   identity_.worker_id = worker_id;
-  if (kind == ProcessKind::kWorker && identity_.owner_pid == 0) {
-    identity_.owner_pid = identity_.parent_pid;  // spawned, not forked
-    identity_.owner_ticks = identity_.parent_ticks;
+  if (kind == ProcessKind::kWorker) SetOwner(owner_pid);
+  if (!definitions_->Process(identity_)) {
+    LogOnce("process kind", "no room to say what kind of process this is");
   }
-  definitions_->Process(identity_);
   Tend();
 }
 
@@ -220,7 +244,7 @@ void ProcessRecorder::RestartRelay() {
     why = "the program has closed the files of its rings";
   } else if (link_.may_restart()) {
     // The new relay has to know whom it serves.
-    definitions_->Process(identity_);
+    [[maybe_unused]] const bool told = definitions_->Process(identity_);
     why = link_.Restart(RelayProgram());
     if (why.empty() || link_.may_restart()) return;
   }

@@ -55,8 +55,9 @@ class ProcessRecorder {
   StepRule& step_rule() { return step_rule_; }
   uint64_t closed_steps() const { return step_rule_.step(); }
 
-  // Writes the ProcessDef again if it changes.
-  void SetKind(ProcessKind kind, uint32_t worker_id);
+  // Writes the ProcessDef again if it changes. `owner_pid`: whom a worker
+  // serves; 0: not known, it is the parent then.
+  void SetKind(ProcessKind kind, uint32_t worker_id, uint32_t owner_pid);
 
   // Calls of category backward that are open on any thread.
   struct OpenBackward {
@@ -88,6 +89,7 @@ class ProcessRecorder {
   ThreadRecorder* AddThread();
   ThreadRecorder* NewThread();
   ThreadRecorder* OverflowThread();
+  void SetOwner(uint32_t owner_pid);
   ThreadRecorder* TakeOver(ThreadRecorder* thread);
   std::unique_ptr<RingWriter> NewRing(uint32_t number, uint64_t bytes);
   void RefuseEvents(bool refuse);

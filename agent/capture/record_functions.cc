@@ -16,12 +16,28 @@ constexpr double kDefaultExitWaitSeconds = 2;
 constexpr double kMaxExitWaitSeconds = 3600;
 constexpr long kPollNs = 1'000'000;
 
+// Of the process that multiprocessing started this one for; 0: it did not.
+uint32_t StartedFor() {
+  PyObject* module =
+      PyDict_GetItemString(PyImport_GetModuleDict(), "multiprocessing.process");
+  const Ref ask = module ? Attribute(module, "parent_process") : Ref();
+  const Ref parent(ask ? PyObject_Vectorcall(ask.get(), nullptr, 0, nullptr)
+                       : nullptr);
+  const Ref pid = parent && parent.get() != Py_None
+                      ? Attribute(parent.get(), "pid")
+                      : Ref();
+  const unsigned long number = pid ? PyLong_AsUnsignedLong(pid.get()) : 0;
+  if (PyErr_Occurred() == nullptr) return static_cast<uint32_t>(number);
+  PyErr_Clear();
+  return 0;
+}
+
 PyObject* SetProcessKind(PyObject*, PyObject* args, PyObject* kwargs) {
   static const char* const names[] = {"kind", "worker_id", nullptr};
   unsigned int kind, worker_id = 0;
   if (!Parse(args, kwargs, "I|I", names, &kind, &worker_id)) return nullptr;
   if (ProcessRecorder* process = ProcessRecorder::Get()) {
-    process->SetKind(static_cast<ProcessKind>(kind), worker_id);
+    process->SetKind(static_cast<ProcessKind>(kind), worker_id, StartedFor());
   }
   return None();
 }

@@ -172,9 +172,12 @@ bool RelayLink::Send(int file, const RingWriter& ring) {
 }
 
 RelayLink::State RelayLink::Look(bool* has_answers) const {
-  if (!OwnsDescriptor()) return socket_ < 0 ? State::kDead : State::kUnknown;
+  if (socket_ < 0) return State::kDead;
   pollfd look = {socket_, POLLIN, 0};
-  if (poll(&look, 1, 0) < 0) return State::kUnknown;
+  const int events = poll(&look, 1, 0);
+  if (events == 0) return State::kAlive;
+  // Whose news this is has to be asked only now: one system call a look.
+  if (events < 0 || !OwnsDescriptor()) return State::kUnknown;
   if (has_answers != nullptr) *has_answers = (look.revents & POLLIN) != 0;
   const bool dead = (look.revents & (POLLHUP | POLLERR)) != 0;
   return dead ? State::kDead : State::kAlive;
