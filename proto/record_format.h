@@ -273,25 +273,26 @@ enum class Field : uint32_t {
   kPartBegin = 58,  // unsigned: a long list goes on here: how many variables
                     // the parts before this one named
   // ProcessDef. Text inline, because the relay reads this record alone.
-  kHost = 64,            // bytes
-  kBootId = 65,          // bytes
-  kStartTicks = 66,      // unsigned: field 22 of /proc/PID/stat
-  kParentPid = 67,       // unsigned
-  kProcessKind = 68,     // unsigned: ProcessKind
-  kWorkerId = 69,        // unsigned
-  kRun = 70,             // bytes
-  kExperiment = 71,      // bytes
-  kAttempt = 72,         // unsigned
-  kRunRole = 73,         // unsigned: RunRole
-  kCheckSet = 74,        // bytes; absent: none asked for
-  kScript = 75,          // bytes
-  kAgentVersion = 76,    // bytes
-  kTorchVersion = 77,    // bytes
-  kPythonVersion = 78,   // bytes
-  kParentProcess = 79,   // unsigned: start ticks of the parent
-  kOwnerPid = 80,        // unsigned: main process that a worker serves
-  kOwnerTicks = 81,      // unsigned
-  kFirstRecordedNs = 82  // unsigned: CLOCK_REALTIME
+  kHost = 64,             // bytes
+  kBootId = 65,           // bytes
+  kStartTicks = 66,       // unsigned: field 22 of /proc/PID/stat
+  kParentPid = 67,        // unsigned
+  kProcessKind = 68,      // unsigned: ProcessKind
+  kWorkerId = 69,         // unsigned
+  kRun = 70,              // bytes
+  kExperiment = 71,       // bytes
+  kAttempt = 72,          // unsigned
+  kRunRole = 73,          // unsigned: RunRole
+  kCheckSet = 74,         // bytes; absent: none asked for
+  kScript = 75,           // bytes
+  kAgentVersion = 76,     // bytes
+  kTorchVersion = 77,     // bytes
+  kPythonVersion = 78,    // bytes
+  kParentProcess = 79,    // unsigned: start ticks of the parent
+  kOwnerPid = 80,         // unsigned: main process that a worker serves
+  kOwnerTicks = 81,       // unsigned
+  kFirstRecordedNs = 82,  // unsigned: CLOCK_REALTIME
+  kRunIsProvisional = 83  // unsigned, 1: a later ProcessDef names the run
 };
 
 enum class ObjectKind : uint8_t {

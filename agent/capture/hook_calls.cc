@@ -2,6 +2,7 @@
 
 #include "agent/capture/log.h"
 #include "agent/capture/process_recorder.h"
+#include "agent/capture/signal_handlers.h"
 
 namespace traincheck {
 namespace {
@@ -48,6 +49,7 @@ bool Swallow(const std::string& name) {
   if (PyErr_Occurred() == nullptr) return true;
   if (!PyErr_ExceptionMatches(PyExc_Exception)) return false;
   SavedException exception;
+  if (PassedSignalHandler(exception.traceback())) return false;
   Ref text;
   if (PyObject* value = exception.Normalized()) {
     text = Ref(PyObject_Str(value));

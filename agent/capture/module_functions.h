@@ -10,10 +10,12 @@
 
 namespace traincheck {
 
-// wrap, wrap_module_call, is_wrapper.
+// wrap, wrap_module_call, is_wrapper, is_users.
 extern PyMethodDef kWrapFunctions[];
 // object_id, define_*, storage_key.
 extern PyMethodDef kDefineFunctions[];
+// rank_is_inherited, provisional_run, settle_run, show_rank.
+extern PyMethodDef kIdentityFunctions[];
 // set_process_kind, record_*, step_*, log_once, exit_flush.
 extern PyMethodDef kRecordFunctions[];
 

@@ -1,35 +1,22 @@
 // Who this process is: what a ProcessDef says. Derived from the environment
-// and from /proc, which tests replace.
+// and from /proc.
 //
-// Processes that multiprocessing spawned carry no trace of their script or run
-// in the environment; both are taken from the process at the top of the chain
-// of such parents, the one that the user started.
+// Processes that multiprocessing spawned carry no trace of their script in the
+// environment; it is taken from the process at the top of the chain of such
+// parents, the one that the user started.
 //
 // Threads: pure functions of System.
 #ifndef TRAINCHECK_AGENT_CAPTURE_PROCESS_IDENTITY_H_
 #define TRAINCHECK_AGENT_CAPTURE_PROCESS_IDENTITY_H_
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
+#include "agent/capture/system.h"
 #include "proto/record_format.h"
 
 namespace traincheck {
-
-// Where the facts come from.
-struct System {
-  // Environment variable, "" if not set.
-  std::function<std::string(const char* name)> environment;
-  // Content of /proc/<pid>/<file>, "" if it cannot be read.
-  std::function<std::string(uint32_t pid, const char* file)> proc_file;
-  std::string host;
-  std::string boot_id;
-  uint32_t pid = 0;
-
-  static System Real();
-};
 
 struct ProcessIdentity {
   std::string host;
@@ -43,6 +30,8 @@ struct ProcessIdentity {
   uint32_t owner_pid = 0;  // 0: none
   uint64_t owner_ticks = 0;
   std::string run;
+  // Nobody has named the run: ranks may still agree on one of their names.
+  bool run_is_provisional = false;
   std::string experiment;
   std::string script;
   uint32_t attempt = 0;

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "agent/capture/rank_sign.h"
+
 namespace traincheck {
 namespace {
 
@@ -25,6 +27,9 @@ class FakeSystem {
         std::to_string(pid) + " (py) (x y) S " + std::to_string(parent);
     for (int field = 5; field < 22; ++field) stat += " 0";
     files_[{pid, "stat"}] = stat + " " + std::to_string(ticks) + " 7 8";
+  }
+  void Maps(uint32_t pid, const std::string& text) {
+    files_[{pid, "maps"}] = text;
   }
   void InitialEnvironment(uint32_t pid, const std::string& text) {
     files_[{pid, "environ"}] = text;
@@ -89,7 +94,7 @@ TEST(ProcessIdentity, SchedulerThenLauncherNameTheRun) {
   system.Set("TORCHELASTIC_RUN_ID", "elastic");
   EXPECT_EQ(IdentifyProcess(system.Get(100)).run, "elastic");
   system.Set("SLURM_JOB_ID", "77");
-  EXPECT_EQ(IdentifyProcess(system.Get(100)).run, "77");
+  EXPECT_EQ(IdentifyProcess(system.Get(100)).run, "77-elastic");
   system.Set("SLURM_STEP_ID", "0");
   EXPECT_EQ(IdentifyProcess(system.Get(100)).run, "77.0");
 }
@@ -169,6 +174,103 @@ TEST(ProcessIdentity, RealSystemKnowsThisProcess) {
   EXPECT_GT(identity.start_ticks, 0u);
   EXPECT_FALSE(identity.host.empty());
   EXPECT_EQ(identity.boot_id.size(), 36u);
+}
+
+TEST(ProcessIdentity, RunIsProvisionalUntilSomethingNamesIt) {
+  FakeSystem system;
+  EXPECT_TRUE(IdentifyProcess(system.Get(100)).run_is_provisional);
+  system.Set("PMIX_NAMESPACE", "prterun-node7-3@1");
+  EXPECT_EQ(IdentifyProcess(system.Get(100)).run, "prterun-node7-3-1");
+  EXPECT_FALSE(IdentifyProcess(system.Get(100)).run_is_provisional);
+}
+
+TEST(ProcessIdentity, TorchrunWithoutIdIsTheRunOnOneHost) {
+  FakeSystem system;
+  system.Process(50, 1, 4000, {"torchrun"});
+  system.Process(100, 50, 5000, {"python3", "train.py"});
+  system.Set("TORCHELASTIC_RUN_ID", "none");
+  system.Set("WORLD_SIZE", "2");
+  system.Set("LOCAL_WORLD_SIZE", "2");
+  EXPECT_EQ(IdentifyProcess(system.Get(100)).run, "node7-50-4000");
+  EXPECT_FALSE(IdentifyProcess(system.Get(100)).run_is_provisional);
+  system.Set("LOCAL_WORLD_SIZE", "1");
+  EXPECT_TRUE(IdentifyProcess(system.Get(100)).run_is_provisional);
+}
+
+TEST(ProcessIdentity, SlurmsVariants) {
+  FakeSystem system;
+  system.Set("SLURM_JOB_ID", "78");
+  // Several trainings may follow one another in a batch script.
+  EXPECT_EQ(IdentifyProcess(system.Get(100)).run, "78-node7-100-5000");
+  system.Set("SLURM_STEP_ID", "3");
+  EXPECT_EQ(IdentifyProcess(system.Get(100)).run, "78.3");
+  system.Set("SLURM_JOB_ID_HET_GROUP_0", "77");
+  EXPECT_EQ(IdentifyProcess(system.Get(100)).run, "77.3");
+  system.Set("SLURM_RESTART_COUNT", "2");
+  system.Set("TORCHELASTIC_RESTART_COUNT", "1");
+  EXPECT_EQ(IdentifyProcess(system.Get(100)).attempt, 2001u);
+}
+
+TEST(ProcessIdentity, JobOfAPod) {
+  FakeSystem system;
+  system.Set("JOB_NAME", "nightly");  // a build server's
+  EXPECT_EQ(IdentifyProcess(system.Get(100)).run, "node7-100-5000");
+  system.Set("KUBERNETES_SERVICE_HOST", "10.0.0.1");
+  EXPECT_EQ(IdentifyProcess(system.Get(100)).run, "nightly");
+  system.Set("JOB_UID", "0a1b");
+  EXPECT_EQ(IdentifyProcess(system.Get(100)).run, "nightly-0a1b");
+}
+
+class BelowARank : public testing::Test {
+ protected:
+  BelowARank() {
+    system_.Maps(100,
+                 "7f00-7f01 r--s 0 00:01 9 /memfd:traincheck-ring\n"
+                 "7f02-7f03 r--s 0 00:01 9 "
+                 "/memfd:traincheck-rank:0/2:agreed (deleted)\n");
+    system_.Process(101, 100, 5001, {"sh", "-c", "python3 eval.py"});
+    system_.Process(102, 101, 5002, {"python3", "eval.py"});
+  }
+  FakeSystem system_;
+};
+
+TEST_F(BelowARank, SubprocessInheritsItsPlaceAndRun) {
+  system_.Set("RANK", "0");
+  system_.Set("WORLD_SIZE", "2");
+  EXPECT_TRUE(InheritsRank(system_.Get(102)));
+  const ProcessIdentity identity = IdentifyProcess(system_.Get(102));
+  EXPECT_EQ(identity.run, "agreed");
+  EXPECT_FALSE(identity.run_is_provisional);
+  EXPECT_EQ(identity.owner_pid, 100u);
+  EXPECT_EQ(identity.owner_ticks, 5000u);
+}
+
+TEST_F(BelowARank, ARankOfAnotherWorldIsItsOwn) {
+  system_.Set("RANK", "0");
+  system_.Set("WORLD_SIZE", "4");
+  EXPECT_FALSE(InheritsRank(system_.Get(102)));
+  EXPECT_EQ(IdentifyProcess(system_.Get(102)).owner_pid, 0u);
+}
+
+TEST_F(BelowARank, ATrainingWithoutRankIsItsOwn) {
+  EXPECT_FALSE(InheritsRank(system_.Get(102)));
+  EXPECT_EQ(IdentifyProcess(system_.Get(102)).run, "node7-102-5002");
+}
+
+TEST_F(BelowARank, SpawnedWorkerIsInTheRunThatTheRanksAgreedOn) {
+  system_.Process(101, 100, 5001, {"python3", "--multiprocessing-fork"});
+  const ProcessIdentity identity = IdentifyProcess(system_.Get(101));
+  EXPECT_EQ(identity.run, "agreed");
+  EXPECT_EQ(identity.owner_pid, 100u);
+}
+
+TEST(RankSign, IsSeenInMaps) {
+  PutUpRankSign("1/4", "first");
+  PutUpRankSign("2/4", "second");
+  System system = System::Real();
+  const std::string maps = system.proc_file(system.pid, "maps");
+  EXPECT_EQ(maps.find("traincheck-rank:1/4:first"), std::string::npos);
+  EXPECT_NE(maps.find("traincheck-rank:2/4:second"), std::string::npos);
 }
 
 }  // namespace

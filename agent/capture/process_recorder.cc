@@ -149,6 +149,15 @@ void ProcessRecorder::SetKind(ProcessKind kind, uint32_t worker_id,
   Tend();
 }
 
+void ProcessRecorder::SettleRun(const std::string& run) {
+  if (!identity_.run_is_provisional) return;
+  identity_.run_is_provisional = false;
+  if (!run.empty()) identity_.run = run;
+  if (!definitions_->Process(identity_)) {
+    LogOnce("run", "no room to say which run this process belongs to");
+  }
+}
+
 ThreadRecorder* ProcessRecorder::AddThread() {
   Tend();
   ThreadRecorder* free = nullptr;

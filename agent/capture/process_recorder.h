@@ -55,9 +55,12 @@ class ProcessRecorder {
   StepRule& step_rule() { return step_rule_; }
   uint64_t closed_steps() const { return step_rule_.step(); }
 
+  const ProcessIdentity& identity() const { return identity_; }
   // Writes the ProcessDef again if it changes. `owner_pid`: whom a worker
   // serves; 0: not known, it is the parent then.
   void SetKind(ProcessKind kind, uint32_t worker_id, uint32_t owner_pid);
+  // The run's name is final: `run`, or the one that it has if that is "".
+  void SettleRun(const std::string& run);
 
   // Calls of category backward that are open on any thread.
   struct OpenBackward {

@@ -51,6 +51,7 @@ class SavedException {
     return value_;
   }
   PyObject* type() const { return type_; }
+  PyObject* traceback() const { return traceback_; }
 
   // Drops it: nothing is put back.
   void Forget() {

@@ -3,6 +3,7 @@
 #include "agent/capture/argument_parsing.h"
 #include "agent/capture/module_call.h"
 #include "agent/capture/module_functions.h"
+#include "agent/capture/signal_handlers.h"
 #include "agent/capture/wrapper.h"
 
 namespace traincheck {
@@ -49,12 +50,18 @@ PyObject* IsWrapperFunction(PyObject*, PyObject* value) {
   return PyBool_FromLong(IsWrapper(value));
 }
 
+PyObject* IsUsers(PyObject*, PyObject* error) {
+  const Ref traceback = Attribute(error, "__traceback__");
+  return PyBool_FromLong(PassedSignalHandler(traceback.get()));
+}
+
 }  // namespace
 
 PyMethodDef kWrapFunctions[] = {
     WithKeywords("wrap", Wrap),
     WithKeywords("wrap_module_call", WrapModuleCall),
     {"is_wrapper", IsWrapperFunction, METH_O, nullptr},
+    {"is_users", IsUsers, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 

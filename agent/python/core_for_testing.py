@@ -71,6 +71,8 @@ class RecordingCore:
         self.replica_groups = []
         self.kind = None
         self.place = None
+        self.inherits, self.sign = False, None
+        self.run, self.provisional = "mine", True
         self._numbers = {}  # id -> (weak reference, number)
         self._open = []
 
@@ -185,6 +187,21 @@ class RecordingCore:
         self.replica_groups.append(
             (evidence, wrapper, list(ranks), self.names(variables))
         )
+
+    def is_users(self, error):
+        return False
+
+    def rank_is_inherited(self):
+        return self.inherits
+
+    def provisional_run(self):
+        return self.run if self.provisional else None
+
+    def settle_run(self, run=""):
+        self.run, self.provisional = run or self.run, False
+
+    def show_rank(self, rank, world_size):
+        self.sign = (rank, world_size)
 
     def set_process_kind(self, kind, worker_id=0):
         self.kind = (kind, worker_id)

@@ -6,7 +6,9 @@ import pathlib
 import sys
 import tempfile
 import threading
+import traceback
 import unittest
+import unittest.mock
 import warnings
 
 import torch
@@ -146,6 +148,72 @@ class Places(HooksCase):
             for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
                 del os.environ[name]
         self.assertEqual(CORE.place, (1, 4, 1, CORE.PLACE_ENVIRONMENT))
+
+    def with_environment(self, **variables):
+        self.addCleanup(lambda: [os.environ.pop(name, None) for name in variables])
+        os.environ.update(variables)
+
+    def train(self):
+        train_step(model := Net(), torch.optim.SGD(model.parameters(), lr=0.1))
+
+    def test_variables_of_a_rank_above_make_no_rank(self):
+        self.with_environment(RANK="0", WORLD_SIZE="4")
+        CORE.inherits = True
+        self.train()
+        self.assertEqual((CORE.kind, CORE.place), (None, None))
+        WATCH.process.ends(WATCH.clock)
+        self.assertEqual(len(CORE.of("mark")), 1)
+
+    def test_place_of_mpi_without_a_group(self):
+        self.with_environment(OMPI_COMM_WORLD_RANK="2", OMPI_COMM_WORLD_SIZE="3")
+        self.train()
+        self.assertEqual(CORE.place, (2, 3, -1, CORE.PLACE_ENVIRONMENT))
+        self.assertEqual(CORE.sign, (2, 3))
+
+    def test_place_in_a_slurm_step_only(self):
+        self.with_environment(SLURM_PROCID="1", SLURM_STEP_NUM_TASKS="2")
+        self.train()
+        self.assertEqual(CORE.place, (0, 1, -1, CORE.PLACE_SINGLE))
+        self.assertIsNone(CORE.sign)
+        WATCH.reset()
+        self.with_environment(SLURM_STEP_ID="0")
+        self.train()
+        self.assertEqual(CORE.place, (1, 2, -1, CORE.PLACE_ENVIRONMENT))
+
+    def test_run_is_final_with_the_first_step(self):
+        self.assertTrue(CORE.provisional)
+        self.train()
+        self.assertFalse(CORE.provisional)
+        self.assertEqual(CORE.run, "mine")
+
+    def test_ranks_agree_on_a_run(self):
+        store = torch.distributed.HashStore()
+        store.set("traincheck/run", "theirs")  # another rank came first
+        with unittest.mock.patch.object(
+            torch.distributed.distributed_c10d, "_get_default_store", lambda: store
+        ):
+            torch.distributed.init_process_group(
+                "fake", store=torch.distributed.HashStore(), rank=1, world_size=2
+            )
+        self.addCleanup(torch.distributed.destroy_process_group)
+        self.assertEqual((CORE.run, CORE.provisional), ("theirs", False))
+        self.assertEqual(CORE.place[:2], (1, 2))
+
+    def test_exception_in_ddp_shows_no_frame_of_ours(self):
+        class Fails(Net):
+            def forward(self, x):
+                raise ValueError("as asked")
+
+        with self.group():
+            model = nn.parallel.DistributedDataParallel(Fails())
+        files = []
+        try:
+            model(torch.ones(1, 3))
+        except ValueError as error:
+            frames = traceback.extract_tb(error.__traceback__)
+            files = [frame.filename for frame in frames]
+        self.assertTrue(files[-1].endswith("processes_test.py"))
+        self.assertEqual([name for name in files if "/hooks/" in name], [])
 
     def test_ddp(self):
         with self.group():

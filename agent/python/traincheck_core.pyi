@@ -65,6 +65,9 @@ def wrap_module_call(
     """
 
 def is_wrapper(value: Any) -> bool: ...
+def is_users(error: BaseException) -> bool:
+    """Did a signal handler of the user's raise it, wherever it came up?"""
+
 def object_id(value: Any) -> int:
     """Number of an object defined before (held weakly), else 0."""
 
@@ -98,6 +101,18 @@ def define_replica_group(
     variables: Sequence[int],
 ) -> None: ...
 def set_process_kind(kind: int, worker_id: int = 0) -> None: ...
+def rank_is_inherited() -> bool:
+    """Are RANK and WORLD_SIZE those of a rank that this process descends from?"""
+
+def provisional_run() -> str | None:
+    """The name of this process's run as long as it may change."""
+
+def settle_run(run: str = "") -> None:
+    """The name is final: run, or the provisional one."""
+
+def show_rank(rank: int, world_size: int) -> None:
+    """Processes below this one see that it is this rank."""
+
 def record_place(rank: int, world_size: int, local_rank: int, source: int) -> None: ...
 def record_states(
     point: int, what: int, variables: Sequence[int], tensors: Sequence[Any]

@@ -109,9 +109,10 @@ bool IsBootId(const std::string& text) {
          });
 }
 
-absl::StatusOr<std::optional<v1::Hello>> HelloOf(const RecordReader& record,
-                                                 uint32_t pid) {
-  v1::Hello hello;
+absl::StatusOr<Introduction> IntroductionOf(const RecordReader& record,
+                                            uint32_t pid) {
+  Introduction introduction;
+  v1::Hello& hello = introduction.hello;
   hello.set_format_version_min(kRecordFormatVersionMin);
   hello.set_format_version_max(kRecordFormatVersion);
   hello.set_role(v1::RUN_ROLE_TARGET);
@@ -119,6 +120,8 @@ absl::StatusOr<std::optional<v1::Hello>> HelloOf(const RecordReader& record,
   while (fields.Next()) {
     SetProcessField(fields, hello.mutable_process());
     SetRunField(fields, &hello);
+    introduction.run_is_provisional |=
+        fields.field() == Field::kRunIsProvisional;
   }
   hello.mutable_process()->set_pid(pid);
   if (!fields.ok()) {
@@ -129,19 +132,24 @@ absl::StatusOr<std::optional<v1::Hello>> HelloOf(const RecordReader& record,
     return absl::InvalidArgumentError(
         "its ProcessDef names no boot id or no start time");
   }
-  return hello;
+  return introduction;
 }
 
 }  // namespace
 
-absl::StatusOr<std::optional<v1::Hello>> FindHello(std::string_view definitions,
-                                                   uint32_t pid) {
+absl::StatusOr<std::optional<Introduction>> FindIntroduction(
+    std::string_view definitions, uint32_t pid) {
+  std::optional<Introduction> found;
   RecordReader records(definitions);
   while (records.Next()) {
-    if (records.type() == RecordType::kProcessDef) return HelloOf(records, pid);
+    if (records.type() != RecordType::kProcessDef) continue;
+    absl::StatusOr<Introduction> next = IntroductionOf(records, pid);
+    if (!next.ok()) return next.status();
+    found = *std::move(next);
+    if (!found->run_is_provisional) break;
   }
   // A record that is cut by the end of the bytes is as good as none.
-  return std::nullopt;
+  return found;
 }
 
 std::string SpoolName(const v1::ProcessIdentity& process) {

@@ -1,4 +1,4 @@
-// Who a process is: its first ProcessDef becomes the Hello of its stream.
+// Who a process is: its ProcessDef becomes the Hello of its stream.
 //
 // Threads: all functions are pure.
 #ifndef TRAINCHECK_AGENT_RELAY_IDENTITY_H_
@@ -14,11 +14,18 @@
 
 namespace traincheck {
 
-// Looks for the first ProcessDef in the beginning of the definition ring;
-// nothing if there is none yet. `pid` is the peer's, from its socket.
+struct Introduction {
+  v1::Hello hello;
+  // The process expects a better name for its run.
+  bool run_is_provisional = false;
+};
+
+// Looks for the first ProcessDef in the beginning of the definition ring that
+// names the run for good, else for the last one; nothing if there is none yet.
+// `pid` is the peer's, from its socket.
 // InvalidArgument: the record lacks boot id or start time, or is malformed.
 // REQUIRES: definitions.data() is 8-byte aligned.
-[[nodiscard]] absl::StatusOr<std::optional<v1::Hello>> FindHello(
+[[nodiscard]] absl::StatusOr<std::optional<Introduction>> FindIntroduction(
     std::string_view definitions, uint32_t pid);
 
 // "BOOT-PID-TICKS.spool"

@@ -24,7 +24,7 @@ void AddIdentity(FieldWriter* out) {
   out->Unsigned(Field::kStartTicks, 1234);
 }
 
-TEST(FindHello, TakesAllFields) {
+TEST(FindIntroduction, TakesAllFields) {
   const std::string record = ProcessDef([](FieldWriter* out) {
     AddIdentity(out);
     out->Unsigned(Field::kParentPid, 7);
@@ -43,7 +43,7 @@ TEST(FindHello, TakesAllFields) {
     out->Bytes(Field::kPythonVersion, "3.11");
     out->Unsigned(Field::kFirstRecordedNs, 99);
   });
-  const v1::Hello hello = FindHello(record, 42).value().value();
+  const v1::Hello hello = FindIntroduction(record, 42).value().value().hello;
   EXPECT_EQ(hello.ShortDebugString(),
             "format_version_min: 1 format_version_max: 1 agent_version: "
             "\"0.1\" process { host: \"node7\" boot_id: \"0f-a1\" pid: 42 "
@@ -55,41 +55,65 @@ TEST(FindHello, TakesAllFields) {
   EXPECT_EQ(SpoolName(hello.process()), "0f-a1-42-1234.spool");
 }
 
-TEST(FindHello, PassesOtherRecordsAndWaitsForTheRest) {
+TEST(FindIntroduction, PassesOtherRecordsAndWaitsForTheRest) {
   const std::string other = StringDefBytes(1, 30);
   const std::string bytes = other + ProcessDef(AddIdentity);
-  EXPECT_TRUE(FindHello(bytes, 1).value().has_value());
+  EXPECT_TRUE(FindIntroduction(bytes, 1).value().has_value());
   for (size_t size = 0; size < bytes.size(); size += 8) {
-    EXPECT_FALSE(FindHello(bytes.substr(0, size), 1).value().has_value());
+    EXPECT_FALSE(
+        FindIntroduction(bytes.substr(0, size), 1).value().has_value());
   }
 }
 
-TEST(FindHello, MakesTextUtf8) {
+std::string NamedRun(const char* run, bool provisional) {
+  return ProcessDef([=](FieldWriter* out) {
+    AddIdentity(out);
+    out->Bytes(Field::kRun, run);
+    if (provisional) out->Unsigned(Field::kRunIsProvisional, 1);
+  });
+}
+
+TEST(FindIntroduction, TakesTheFirstNameThatIsFinal) {
+  const std::string first = NamedRun("mine", true);
+  const Introduction early = FindIntroduction(first, 1).value().value();
+  EXPECT_EQ(early.hello.run(), "mine");
+  EXPECT_TRUE(early.run_is_provisional);
+  const Introduction late =
+      FindIntroduction(first + StringDefBytes(1, 30) + first +
+                           NamedRun("agreed", false) + NamedRun("no", false),
+                       1)
+          .value()
+          .value();
+  EXPECT_EQ(late.hello.run(), "agreed");
+  EXPECT_FALSE(late.run_is_provisional);
+}
+
+TEST(FindIntroduction, MakesTextUtf8) {
   const auto script = [](const char* text) {
-    return FindHello(ProcessDef([text](FieldWriter* out) {
-                       AddIdentity(out);
-                       out->Bytes(Field::kScript, text);
-                     }),
-                     1)
+    return FindIntroduction(ProcessDef([text](FieldWriter* out) {
+                              AddIdentity(out);
+                              out->Bytes(Field::kScript, text);
+                            }),
+                            1)
         .value()
-        ->script();
+        ->hello.script();
   };
   EXPECT_EQ(script("é€😀"), "é€😀");
   EXPECT_EQ(script("a\xc0\xaf\xed\xa0\x80z\xe2\x82"), "a?????z??");
 }
 
-TEST(FindHello, RefusesWhatNamesNobody) {
-  EXPECT_FALSE(FindHello(ProcessDef([](FieldWriter*) {}), 1).ok());
-  EXPECT_FALSE(FindHello(ProcessDef([](FieldWriter* out) {
-                           out->Bytes(Field::kBootId, "../../etc");
-                           out->Unsigned(Field::kStartTicks, 1);
-                         }),
-                         1)
+TEST(FindIntroduction, RefusesWhatNamesNobody) {
+  EXPECT_FALSE(FindIntroduction(ProcessDef([](FieldWriter*) {}), 1).ok());
+  EXPECT_FALSE(FindIntroduction(ProcessDef([](FieldWriter* out) {
+                                  out->Bytes(Field::kBootId, "../../etc");
+                                  out->Unsigned(Field::kStartTicks, 1);
+                                }),
+                                1)
                    .ok());
-  EXPECT_FALSE(FindHello(ProcessDef([](FieldWriter* out) {
-                           out->Bytes(Field::kBootId, "a");
-                         }),
-                         1)
+  EXPECT_FALSE(FindIntroduction(ProcessDef([](FieldWriter* out) {
+                                  out->Bytes(Field::kBootId, "a");
+                                }),
+                                1)
                    .ok());
 }
 

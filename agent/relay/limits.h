@@ -40,6 +40,8 @@ inline constexpr milliseconds kMaxUnacknowledged{200};
 
 // The first record that says who the process is must lie within this.
 inline constexpr size_t kIdentitySearchBytes = 64u << 10;
+// A process whose run may still get another name is waited for no longer.
+inline constexpr seconds kRunAgreement{30};
 
 inline constexpr milliseconds kFirstBackoff{100};
 inline constexpr milliseconds kMaxBackoff{2000};

@@ -101,13 +101,21 @@ void ProcessStream::TryStart(TimePoint now) {
   RingReader* definitions = rings_.definitions();
   if (definitions == nullptr || definitions->unread_bytes() == 0) return;
   const std::string bytes = definitions->Peek(kIdentitySearchBytes);
-  const absl::StatusOr<std::optional<v1::Hello>> hello =
-      FindHello(bytes, peer_.pid);
-  if (!hello.ok()) return Refuse(hello.status());
-  if (hello->has_value()) return Start(**hello, now);
-  if (bytes.size() >= kIdentitySearchBytes) {
-    Refuse(absl::InvalidArgumentError("it does not say who it is"));
+  const auto introduction = FindIntroduction(bytes, peer_.pid);
+  if (!introduction.ok()) return Refuse(introduction.status());
+  const bool searched_all = bytes.size() >= kIdentitySearchBytes;
+  if (!introduction->has_value()) {
+    if (searched_all) {
+      Refuse(absl::InvalidArgumentError("it does not say who it is"));
+    }
+    return;
   }
+  if (!introduced_at_.has_value()) introduced_at_ = now;
+  // Ranks that still have to meet will agree on the name of their run.
+  const bool wait = (*introduction)->run_is_provisional && !searched_all &&
+                    !ended_at_.has_value() && !rings_.under_pressure() &&
+                    now - *introduced_at_ < kRunAgreement;
+  if (!wait) Start((*introduction)->hello, now);
 }
 
 void ProcessStream::Start(const v1::Hello& hello, TimePoint now) {

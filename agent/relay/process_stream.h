@@ -77,6 +77,7 @@ class ProcessStream {
   std::unique_ptr<Delivery> delivery_;
 
   TimePoint started_at_{};
+  std::optional<TimePoint> introduced_at_;
   std::optional<TimePoint> ended_at_;
   TimePoint last_records_{};
   TimePoint reported_at_{};

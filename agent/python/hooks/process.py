@@ -1,12 +1,15 @@
-"""What this process is: its kind, its place in the world, its end."""
+"""What this process is: its kind, its place in the world, its run, its end."""
 
 import atexit
 import functools
+import multiprocessing
 import multiprocessing.util
 import os
 import sys
 
 import torch
+
+from _traincheck import run_agreement
 
 
 class Process:
@@ -14,36 +17,55 @@ class Process:
         self._core = core
         self._kind = None
         self._place = None
+        self._inherits = None  # are RANK and WORLD_SIZE those of a rank above?
+        self._settled = False  # is the name of its run?
         self.active = False  # has anything happened that is worth a clean exit?
 
     def trains(self):
-        """Called when it constructs an optimizer, calls backward or binds a rank."""
+        """Called when it constructs an optimizer or calls backward."""
         if self._kind is not None:
             return
         self.active = True
+        if self.inherits():
+            return
         self._set_kind(self._core.PROCESS_MAIN)
         # The variables alone make nobody a rank: children inherit them.
-        rank, world = _number("RANK"), _number("WORLD_SIZE")
-        if rank is not None and world is not None:
-            self._set_place(rank, world, self._core.PLACE_ENVIRONMENT)
+        place = _place_of("RANK", "WORLD_SIZE")
+        if place is not None:
+            self._set_place(*place, self._core.PLACE_ENVIRONMENT)
 
     def steps(self):
         """Called when an optimizer steps: now it must have some place."""
-        if self._place is None and self.is_main():
+        self._settle()
+        if self._place is not None or not self.is_main():
+            return
+        place = _place_by_launcher()
+        if place is None:
             self._set_place(0, 1, self._core.PLACE_SINGLE)
+        else:
+            self._set_place(*place, self._core.PLACE_ENVIRONMENT)
 
     def binds_rank(self):
+        """Called after init_process_group."""
         distributed = torch.distributed
         if not distributed.is_initialized():
             return
+        self.active = True
         if self._kind is None:
             self._set_kind(self._core.PROCESS_MAIN)
-        self.active = True
+        if not self._settled:
+            self._settle(run_agreement.winner(self._core))
         self._set_place(
             distributed.get_rank(),
             distributed.get_world_size(),
             self._core.PLACE_PROCESS_GROUP,
         )
+
+    def inherits(self):
+        """Is it below a rank whose RANK and WORLD_SIZE it has? Then it is none."""
+        if self._inherits is None:
+            self._inherits = "RANK" in os.environ and self._core.rank_is_inherited()
+        return self._inherits
 
     def loads_data(self):
         """Called at every fetch: in a DataLoader worker?"""
@@ -53,6 +75,7 @@ class Process:
         if info is not None:
             self.active = True
             self._set_kind(self._core.PROCESS_WORKER, info.id)
+            self._settle()
 
     def is_main(self):
         return self._kind == self._core.PROCESS_MAIN
@@ -74,17 +97,44 @@ class Process:
         self._kind = kind
         self._core.set_process_kind(kind, worker_id)
 
+    def _settle(self, run=""):
+        """The run's name is final: `run`, or the one that it has."""
+        if not self._settled:
+            self._settled = True
+            self._core.settle_run(run)
+
     def _set_place(self, rank, world, source):
         local_rank = _number("LOCAL_RANK")
         place = (rank, world, -1 if local_rank is None else local_rank, source)
         if self._place != place:
             self._place = place
             self._core.record_place(*place)
+            if source != self._core.PLACE_SINGLE:
+                self._core.show_rank(rank, world)
 
 
 def _number(variable):
     value = os.environ.get(variable, "")
     return int(value) if value.isdecimal() else None
+
+
+def _place_of(rank, world):
+    place = _number(rank), _number(world)
+    return None if None in place else place
+
+
+def _place_by_launcher():
+    """The place that MPI or Slurm gave to a rank that uses no process group.
+
+    What multiprocessing started has inherited these variables. Slurm sets its
+    own in a batch script too, which is no task of a step.
+    """
+    if multiprocessing.parent_process() is not None:
+        return None
+    place = _place_of("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")
+    if place is None and "SLURM_STEP_ID" in os.environ:
+        place = _place_of("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")
+    return place
 
 
 def _ends_by_exception():

@@ -73,7 +73,13 @@ def before(watch, cls, method, callback):
     @functools.wraps(fn)
     def observed(self, *args, **kwargs):
         quietly(watch.core, callback, self)
-        return fn(self, *args, **kwargs)
+        try:
+            return fn(self, *args, **kwargs)
+        except BaseException as error:
+            # Tracebacks show the user's frames and torch's. This one is the
+            # outermost so far, and raising again does not add it again.
+            error.__traceback__ = error.__traceback__.tb_next
+            raise
 
     # The compiler does not look into it and breaks its graph at the call.
     observed._torchdynamo_disable = True
@@ -85,6 +91,8 @@ def quietly(core, callback, *args):
     try:
         callback(*args)
     except Exception as error:
+        if core.is_users(error):
+            raise
         core.log_once(
             f"hook:{callback.__qualname__}",
             f"{callback.__qualname__}: {type(error).__name__}: {error}",

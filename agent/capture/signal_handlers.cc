@@ -1,0 +1,58 @@
+#include "agent/capture/signal_handlers.h"
+
+#include <signal.h>
+
+#include <vector>
+
+#include "agent/capture/python_ref.h"
+
+namespace traincheck {
+namespace {
+
+// Code of a function, of a method, of what a partial calls or of an object's
+// __call__; none if it is not written in Python.
+Ref CodeOf(PyObject* handler) {
+  if (Ref code = Attribute(handler, "__code__")) return code;
+  for (const char* inner : {"__func__", "func"}) {
+    const Ref function = Attribute(handler, inner);
+    if (function) return Attribute(function.get(), "__code__");
+  }
+  const Ref call =
+      Attribute(reinterpret_cast<PyObject*>(Py_TYPE(handler)), "__call__");
+  return call ? Attribute(call.get(), "__code__") : Ref();
+}
+
+std::vector<Ref> HandlerCodes() {
+  std::vector<Ref> codes;
+  const Ref module(PyImport_ImportModule("_signal"));
+  const Ref get = module ? Attribute(module.get(), "getsignal") : Ref();
+  for (int number = 1; get && number < NSIG; ++number) {
+    const Ref handler(PyObject_CallFunction(get.get(), "i", number));
+    if (!handler) {
+      PyErr_Clear();
+      continue;
+    }
+    if (Ref code = CodeOf(handler.get())) codes.push_back(std::move(code));
+  }
+  PyErr_Clear();
+  return codes;
+}
+
+}  // namespace
+
+bool PassedSignalHandler(PyObject* traceback) {
+  if (traceback == nullptr) return false;
+  const std::vector<Ref> handlers = HandlerCodes();
+  Ref entry = Ref::Borrow(traceback);
+  while (entry && entry.get() != Py_None && !handlers.empty()) {
+    const Ref frame = Attribute(entry.get(), "tb_frame");
+    const Ref code = frame ? Attribute(frame.get(), "f_code") : Ref();
+    for (const Ref& handler : handlers) {
+      if (code && code.get() == handler.get()) return true;
+    }
+    entry = Attribute(entry.get(), "tb_next");
+  }
+  return false;
+}
+
+}  // namespace traincheck
