@@ -5,6 +5,8 @@
 namespace traincheck::ctl {
 
 inline constexpr int kExitDone = 0;
+// doctor found something that keeps trainings from being recorded.
+inline constexpr int kExitUnhealthy = 1;
 // Wrong arguments, an unknown set, a file that cannot be read.
 inline constexpr int kExitUsage = 2;
 // The server answered with an error.

@@ -112,13 +112,30 @@ TEST(RanksJsonTest, NewestAttemptByRankAndTheMissing) {
   ASSERT_EQ(ranks.size(), 3u);
   EXPECT_EQ(JsonLine(ranks[0]),
             R"({"rank":0,"pid":3,"host":"h","state":"streaming",)"
-            R"("reason":null,"records":8,"dropped":0,"lost":null})"
+            R"("reason":null,"records":8,"dropped":0,"lost":null,"others":[]})"
             "\n");
   EXPECT_EQ(ranks[1]["state"], "missing");
   EXPECT_TRUE(ranks[1]["pid"].is_null());
   EXPECT_TRUE(ranks[1]["reason"].is_string());
   EXPECT_EQ(ranks[2]["pid"], 4);
   EXPECT_EQ(ranks[2]["lost"], 3);
+}
+
+TEST(RanksJsonTest, TheLiveProcessHoldsThePlaceThatSeveralClaim) {
+  const auto run = Parse<v1::Run>(R"(
+      world: 1
+      processes { identity { pid: 1 } rank: 0 state: PROCESS_STATE_LOST }
+      processes { identity { pid: 2 } rank: 0 state: PROCESS_STATE_STREAMING }
+      processes { identity { pid: 3 host: 'h' } rank: 0
+                  state: PROCESS_STATE_STREAMING reason: 'held by pid 2' })");
+  const Json ranks = RanksJson(run);
+  ASSERT_EQ(ranks.size(), 1u);
+  EXPECT_EQ(ranks[0]["pid"], 2);
+  ASSERT_EQ(ranks[0]["others"].size(), 2u);
+  EXPECT_EQ(JsonLine(ranks[0]["others"][0]),
+            R"({"pid":3,"host":"h","state":"streaming",)"
+            R"("reason":"held by pid 2"})"
+            "\n");
 }
 
 TEST(ViolationJsonTest, RowAndDetail) {

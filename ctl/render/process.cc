@@ -13,8 +13,8 @@ namespace {
 
 constexpr char kMissing[] = "missing";
 constexpr char kMissingReason[] =
-    "no process of this rank has reached the server: not started yet, started "
-    "without the agent, or its relay is gone";
+    "nothing heard: not started yet, started without the agent (doctor says "
+    "why on its host), or its relay is gone";
 
 Json LostOf(const v1::Process& process) {
   return process.has_lost() ? Json(process.lost()) : Json();
@@ -34,26 +34,52 @@ Json RingJson(const v1::RingAccount& ring) {
 struct Place {
   int32_t rank;
   const v1::Process* process;  // null: missing
+  // Processes that claim the same place and do not hold it.
+  std::vector<const v1::Process*> others;
 };
 
-// Places of the newest attempt, by rank. Of two processes that claimed one
-// place the one that holds it, the first, is shown.
+// The first live process that claims a place holds it; without one the first.
+void SortByHolder(std::vector<const v1::Process*>* claimants) {
+  std::stable_partition(
+      claimants->begin(), claimants->end(), [](const v1::Process* process) {
+        return process->state() == v1::PROCESS_STATE_STREAMING;
+      });
+}
+
+// Places of the newest attempt, by rank.
 std::vector<Place> Places(const v1::Run& run) {
   uint32_t newest = 0;
   for (const v1::Process& process : run.processes()) {
     if (process.has_rank()) newest = std::max(newest, process.attempt());
   }
-  std::map<int32_t, const v1::Process*> by_rank;
+  std::map<int32_t, std::vector<const v1::Process*>> by_rank;
+  for (uint32_t rank = 0; rank < run.world(); ++rank) {
+    by_rank[static_cast<int32_t>(rank)];
+  }
   for (const v1::Process& process : run.processes()) {
     if (!process.has_rank() || process.attempt() != newest) continue;
-    by_rank.emplace(process.rank(), &process);
-  }
-  for (uint32_t rank = 0; rank < run.world(); ++rank) {
-    by_rank.emplace(static_cast<int32_t>(rank), nullptr);
+    by_rank[process.rank()].push_back(&process);
   }
   std::vector<Place> places;
-  for (const auto& [rank, process] : by_rank) places.push_back({rank, process});
+  for (auto& [rank, claimants] : by_rank) {
+    SortByHolder(&claimants);
+    Place place = {rank, nullptr, {}};
+    if (!claimants.empty()) {
+      place.process = claimants[0];
+      place.others.assign(claimants.begin() + 1, claimants.end());
+    }
+    places.push_back(std::move(place));
+  }
   return places;
+}
+
+Json OtherJson(const v1::Process* process) {
+  Json json;
+  json["pid"] = process->identity().pid();
+  json["host"] = TextOrNull(process->identity().host());
+  json["state"] = TextOrNull(StateName(process->state()));
+  json["reason"] = TextOrNull(process->reason());
+  return json;
 }
 
 Json PlaceJson(const Place& place) {
@@ -68,7 +94,25 @@ Json PlaceJson(const Place& place) {
   json["records"] = process ? Json(process->records()) : Json();
   json["dropped"] = process ? Json(process->dropped()) : Json();
   json["lost"] = process ? LostOf(*process) : Json();
+  json["others"] = ArrayOf(place.others, OtherJson);
   return json;
+}
+
+std::string WhoAndWhy(const v1::Process& process) {
+  return absl::StrCat(
+      TextOrUnknown(StateName(process.state())), ", pid ",
+      process.identity().pid(), " on ",
+      TextOrUnknown(OneLine(process.identity().host())), ", records ",
+      process.records(), ", dropped ", process.dropped(), ", lost ",
+      NumberOrUnknown(process.has_lost(), process.lost()),
+      process.reason().empty() ? "" : " (" + OneLine(process.reason()) + ")",
+      "\n");
+}
+
+// Trains, or will: the others in want of a rank are launchers and helpers.
+bool WaitsForRank(const v1::Process& process) {
+  return process.identity().kind() == v1::PROCESS_KIND_MAIN &&
+         !process.has_rank() && process.state() == v1::PROCESS_STATE_STREAMING;
 }
 
 std::string KindText(const v1::Process& process) {
@@ -133,22 +177,18 @@ std::string ProcessesTable(const v1::Run& run) {
 std::string RanksText(const v1::Run& run) {
   std::string text;
   for (const Place& place : Places(run)) {
-    const v1::Process* process = place.process;
-    if (process == nullptr) {
-      absl::StrAppend(&text, "  rank ", place.rank, ": ", kMissing, " (",
-                      kMissingReason, ")\n");
-      continue;
+    absl::StrAppend(&text, "  rank ", place.rank, ": ",
+                    place.process != nullptr
+                        ? WhoAndWhy(*place.process)
+                        : absl::StrCat(kMissing, " (", kMissingReason, ")\n"));
+    for (const v1::Process* other : place.others) {
+      absl::StrAppend(&text, "  also rank ", place.rank, ": ",
+                      WhoAndWhy(*other));
     }
-    absl::StrAppend(
-        &text, "  rank ", place.rank, ": ",
-        TextOrUnknown(StateName(process->state())), ", pid ",
-        process->identity().pid(), " on ",
-        TextOrUnknown(OneLine(process->identity().host())), ", records ",
-        process->records(), ", dropped ", process->dropped(), ", lost ",
-        NumberOrUnknown(process->has_lost(), process->lost()),
-        process->reason().empty() ? ""
-                                  : " (" + OneLine(process->reason()) + ")",
-        "\n");
+  }
+  for (const v1::Process& process : run.processes()) {
+    if (!WaitsForRank(process)) continue;
+    absl::StrAppend(&text, "  no rank yet: ", WhoAndWhy(process));
   }
   return text;
 }

@@ -16,8 +16,9 @@ namespace traincheck::ctl {
 Json ProcessJson(const v1::Process& process);
 
 // The ranks of the newest attempt, [{rank, pid, host, state, reason, records,
-// dropped, lost}] by rank. A rank of the world that no process has taken is in
-// the list with state "missing" and its reason.
+// dropped, lost, others: [{pid, host, state, reason}]}] by rank. A rank of the
+// world that no process has taken is in the list with state "missing" and its
+// reason. Others claim the place that the process holds.
 Json RanksJson(const v1::Run& run);
 
 std::string ProcessesTable(const v1::Run& run);

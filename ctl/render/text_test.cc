@@ -149,9 +149,29 @@ TEST(StatusTextTest, SaysWhyARankIsMissing) {
   EXPECT_THAT(text, HasSubstr("traincheckd 0.1, up 1m01s, store x\n"));
   EXPECT_THAT(text, HasSubstr("rank 0: disconnected, pid 1 on h"));
   EXPECT_THAT(text, HasSubstr("(stream broke)"));
-  EXPECT_THAT(text, HasSubstr("rank 1: missing (no process"));
+  EXPECT_THAT(text, HasSubstr("rank 1: missing (nothing heard"));
   EXPECT_THAT(StatusText(v1::ServerStatus()), HasSubstr("no run in progress"));
   EXPECT_THAT(text, Not(HasSubstr("quarantined")));
+}
+
+TEST(StatusTextTest, SaysWhoElseClaimsARankAndWhoHasNone) {
+  const std::string text = StatusText(Parse<v1::ServerStatus>(R"(
+      runs { id: 'a' world: 2
+        processes { identity { pid: 9 host: 'a' } rank: 0
+                    state: PROCESS_STATE_STREAMING reason: 'streaming' }
+        processes { identity { pid: 17 host: 'b' } rank: 0
+                    state: PROCESS_STATE_STREAMING
+                    reason: 'refused: rank 0 is held by pid 9 on host a' }
+        processes { identity { pid: 18 host: 'b' kind: PROCESS_KIND_MAIN }
+                    state: PROCESS_STATE_STREAMING reason: 'streaming' }
+        processes { identity { pid: 19 host: 'b' kind: PROCESS_KIND_OTHER }
+                    state: PROCESS_STATE_STREAMING } })"));
+  EXPECT_THAT(text, HasSubstr("  rank 0: streaming, pid 9 on a"));
+  EXPECT_THAT(text, HasSubstr("  also rank 0: streaming, pid 17 on b"));
+  EXPECT_THAT(text, HasSubstr("held by pid 9 on host a"));
+  EXPECT_THAT(text, HasSubstr("  rank 1: missing (nothing heard"));
+  EXPECT_THAT(text, HasSubstr("  no rank yet: streaming, pid 18 on b"));
+  EXPECT_THAT(text, Not(HasSubstr("pid 19")));
 }
 
 }  // namespace
