@@ -8,6 +8,8 @@ import sys
 
 _LIBRARY = "libtraincheck_agent.so"
 _OLDEST_TORCH = (2, 4)
+# Of the core that belongs to this library: agent/capture/version.h.
+_VERSION = "0.1.0"
 
 
 def _say(text):
@@ -54,6 +56,10 @@ def _start_core(torch):
     spec = spec_from_file_location("traincheck_core", path, loader=loader)
     core = module_from_spec(spec)
     loader.exec_module(core)
+    if core.__version__ != _VERSION:
+        versions = (path, core.__version__, _VERSION)
+        _say("%s is of version %s, the preloaded library of %s" % versions)
+        return
     core.start()
 
 

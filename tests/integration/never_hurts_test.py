@@ -1,0 +1,264 @@
+"""A watched training does what it does unwatched, whatever it does and wherever.
+
+Same output, same exit code, same numbers, and on stderr nothing but lines of
+ours. Each case also shows that the agent was there, or says that it was not.
+"""
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import unittest
+
+import harness
+
+AWKWARD = harness.SCRIPTS / "awkward.py"
+PRELOAD = "libtraincheck_agent.so"
+CORE = "libtraincheck_agent_core.so"
+RELAY = "traincheck-relay"
+
+
+def ours(line: str) -> bool:
+    return line.startswith("traincheck: ") or " traincheck-relay: " in line
+
+
+def can(*command: str) -> bool:
+    """May this user do that here? Sandboxes and containers differ."""
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return done.returncode == 0
+
+
+class Untouched(harness.TrainingCase):
+    def setUp(self):
+        super().setUp()
+        self.start_daemon()
+        self.dist = self.folder / "traincheck-dist"
+        self.dist.mkdir()
+        for name in (PRELOAD, CORE, RELAY):
+            os.symlink(harness.DIST / name, self.dist / name)
+        self.runs = 0
+
+    def replace(self, name: str, content: bytes | None) -> None:
+        """Another file in the agent's folder; None: no file."""
+        (self.dist / name).unlink()
+        if content is not None:
+            (self.dist / name).write_bytes(content)
+            (self.dist / name).chmod(0o755)
+
+    def environments(self, run: str, preload=(), **extra: str) -> list[dict]:
+        """Without us and with us."""
+        plain = self.environment(**extra)
+        if preload:
+            plain["LD_PRELOAD"] = ":".join(preload).replace("OURS", "")
+        watched = {
+            **plain,
+            "LD_PRELOAD": ":".join(preload or ["OURS"]).replace(
+                "OURS", str(self.dist / PRELOAD)
+            ),
+            "TRAINCHECK_AGENT_DIR": str(self.dist),
+            "TRAINCHECK_SERVER": self.daemon.address,
+            "TRAINCHECK_RUN": run + "-traincheck",
+            "TRAINCHECK_GRACE": "2",
+        }
+        watched.update({k: v for k, v in extra.items() if k.startswith("TRAINCHECK_")})
+        return [plain, watched]
+
+    def compare(self, *arguments: str, python=(), around=(), records=50, **options):
+        """Runs awkward.py with and without us; returns what we said on stderr.
+
+        records: how many have to be stored at least; None: nothing must be.
+        """
+        self.runs += 1
+        run = f"r{self.runs}"
+        command = [*around, sys.executable, *python]
+        if "-c" not in python:
+            command.append(str(AWKWARD))
+        results = []
+        started = [
+            subprocess.Popen(
+                [*command, *arguments],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=environment,
+            )
+            for environment in self.environments(run, **options)
+        ]
+        for process in started:
+            out, err = process.communicate(timeout=5 * harness.PATIENCE_S)
+            results.append((process.returncode, out, err.splitlines()))
+        (code, out, err), (watched_code, watched_out, watched_err) = results
+        told = [line for line in watched_err if ours(line)]
+        self.assertEqual(watched_code, code, watched_err)
+        self.assert_same_lines(out, watched_out)
+        self.assertEqual([line for line in watched_err if not ours(line)], err)
+        self.assertIn("loss", out, err)
+        if records is not None:
+            self.assertEqual(told, [])
+            shown = self.daemon.run_ended(run + "-traincheck")
+            self.assertGreater(shown["records"], records)
+        return told
+
+    def assert_same_lines(self, plain: str, watched: str) -> None:
+        self.assertEqual(len(plain.splitlines()), len(watched.splitlines()), watched)
+        for left, right in zip(plain.splitlines(), watched.splitlines()):
+            if left.startswith("~"):
+                name, number = left.rsplit(" ", 1)
+                self.assertTrue(right.startswith(name), right)
+                self.assertAlmostEqual(int(right.split()[-1]), int(number), delta=10)
+            else:
+                self.assertEqual(left, right)
+
+
+class WhatTheProgramDoes(Untouched):
+    def test_signals_children_and_descriptors(self):
+        self.compare("signals", "children", "descriptors", records=100)
+
+    def test_exceptions_recursion_and_generators(self):
+        self.compare("exceptions", "recursion", "generators")
+
+    def test_tracing_and_import_finders(self):
+        self.compare("tracing", "finders")
+
+    def test_endings(self):
+        for ending in (
+            "normal",
+            "exit-code",
+            "exit-text",
+            "os-exit",
+            "abort",
+            "segfault",
+            "interrupt",
+            "term",
+            "exception",
+            "exit-in-thread",
+            "threads-remain",
+        ):
+            with self.subTest(ending):
+                self.compare("--end", ending, records=30)
+
+
+class HowPythonIsStarted(Untouched):
+    def test_options(self):
+        for options in (
+            ("-I",),
+            ("-E", "-O", "-B"),
+            ("-W", "error::ResourceWarning", "-W", "error::RuntimeWarning"),
+            ("-X", "faulthandler", "-X", "tracemalloc", "-u"),
+            ("-P", "-s", "-OO"),
+        ):
+            with self.subTest(options):
+                self.compare("generators", python=options)
+
+    def test_without_site(self):
+        import torch
+
+        site = os.path.dirname(os.path.dirname(torch.__file__))
+        code = (
+            "import runpy, sys\n"
+            f"sys.path.append({site!r})\n"
+            f"sys.argv[0] = {str(AWKWARD)!r}\n"
+            "runpy.run_path(sys.argv[0], run_name='__main__')\n"
+        )
+        self.compare(python=("-I", "-S", "-c", code))
+
+    def test_import_times_are_told_and_nothing_else(self):
+        done = []
+        for environment in self.environments("times"):
+            done.append(
+                subprocess.run(
+                    [sys.executable, "-X", "importtime", str(AWKWARD)],
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                    env=environment,
+                )
+            )
+        self.assertEqual(done[0].stdout, done[1].stdout)
+        lines = done[1].stderr.splitlines()
+        self.assertEqual([l for l in lines if not l.startswith("import time:")], [])
+
+    def test_beside_other_preloaded_libraries(self):
+        for preload in (("libutil.so.1", "OURS"), ("OURS", "libutil.so.1")):
+            with self.subTest(preload):
+                self.compare(preload=preload)
+
+    def test_setuid_program(self):
+        program = self.folder / "setuid-true"
+        shutil.copy("/bin/true", program)
+        if os.getuid() != 0:
+            self.skipTest("only root can make a program that runs as another user")
+        os.chown(program, 65534, 65534)
+        program.chmod(program.stat().st_mode | stat.S_ISUID)
+        self.folder.chmod(0o755)
+        environment = self.environments("setuid")[1]
+        done = subprocess.run([str(program)], capture_output=True, env=environment)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, b"", b""))
+
+
+class WhereItRuns(Untouched):
+    def assert_one_line(self, told: list[str], *words: str) -> None:
+        self.assertEqual(len(told), 1, told)
+        for word in words:
+            self.assertIn(word, told[0])
+
+    def test_broken_installations(self):
+        core = (harness.DIST / CORE).read_bytes()
+        version = b"\x000.1.0\x00"
+        self.assertIn(version, core)
+        for name, content, words in (
+            (CORE, None, [CORE, "not recorded"]),
+            (CORE, bytes(100000), [CORE, "not recorded"]),
+            (CORE, core[:5000], [CORE, "not recorded"]),
+            (CORE, core.replace(version, b"\x009.9.9\x00"), ["9.9.9", "0.1.0"]),
+            (RELAY, None, [RELAY, "No such file"]),
+            (RELAY, b"no program", [RELAY]),
+        ):
+            with self.subTest(f"{name} of {content and len(content)} bytes"):
+                self.replace(name, content)
+                self.assert_one_line(self.compare(records=None), *words)
+                self.replace(name, None)
+                os.symlink(harness.DIST / name, self.dist / name)
+
+    def test_few_descriptors_and_no_locked_memory(self):
+        limits = 'ulimit -n 40 && ulimit -l 0 && exec "$@"'
+        self.compare(around=("bash", "-c", limits, "bash"))
+
+    def test_descriptors_run_out(self):
+        # The agent asks for some in vain; what Python wants is left to it.
+        limits = 'ulimit -n 9 && exec "$@"'
+        told = self.compare(around=("bash", "-c", limits, "bash"), records=None)
+        self.assertLessEqual(len(told), 2, told)
+
+    def unshared(self, mounts: str) -> tuple:
+        if not can("unshare", "-m", "sh", "-c", mounts):
+            self.skipTest("mounts cannot be changed here")
+        return ("unshare", "-m", "sh", "-c", f'{mounts} && exec "$@"', "sh")
+
+    def test_without_dev_shm(self):
+        self.compare(around=self.unshared("mount -t tmpfs -o ro none /dev/shm"))
+
+    def test_read_only_file_systems(self):
+        read_only = (
+            "cut -d' ' -f2 /proc/mounts | grep -v '^/\\(proc\\|sys\\|dev\\)' | "
+            "while read m; do mount -o remount,bind,ro $m 2>/dev/null; done; "
+            f"! touch {self.folder}/x 2>/dev/null"
+        )
+        around = self.unshared(read_only)
+        self.compare(around=around)
+        self.daemon.kill()
+        told = self.compare(
+            around=around, records=None, TRAINCHECK_SERVER="127.0.0.1:9"
+        )
+        self.assertTrue(any("cannot spool" in line for line in told), told)
+
+    def test_first_process_of_a_container(self):
+        around = ("unshare", "-pf", "--mount-proc")
+        if not can(*around, "true"):
+            self.skipTest("no process namespace can be made here")
+        self.compare("children", "--end", "exit-code", around=around)
+
+
+if __name__ == "__main__":
+    unittest.main()
