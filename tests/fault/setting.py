@@ -265,14 +265,15 @@ class Setting:
     def wait_training(self) -> int:
         """Until it is over; its exit code."""
         harness.wait_until(self.training_over, "the end of the training", 240)
-        harness.wait_until(lambda: not self.live_ranks(), "the end of the ranks", 240)
+        # The launcher too: it may outlive traincheckctl, and ranks the launcher.
+        harness.wait_until(
+            lambda: all(n.startswith("traincheck") for n in self.leftovers().values()),
+            "the end of the ranks",
+            240,
+        )
         if not self.torchrun and (self.out / "exit").exists():
             return int((self.out / "exit").read_text())
         return self.training.wait(harness.PATIENCE_S)
-
-    def live_ranks(self) -> list:
-        pids = {int(file.read_text() or 0) for file in self.out.glob("pid.*")}
-        return [pid for pid in processes(self.marker(), "python") if pid in pids]
 
     def leftovers(self) -> dict:
         """Processes that are still there; pid -> name."""

@@ -63,9 +63,12 @@ class WatchStopped(Fault):
     cost = NOTHING
 
     def strike(self, s):
-        watch = _watch(s)
+        self.watch = _watch(s)
         time.sleep(0.2)
-        watch.send_signal(signal.SIGSTOP)
+        self.watch.send_signal(signal.SIGSTOP)
+
+    def after(self, s):
+        self.watch.send_signal(signal.SIGCONT)
 
 
 def _children(pid: int) -> list:
