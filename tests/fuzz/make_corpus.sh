@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Makes the corpora in this folder anew: seeds from synthetic trainings and
+# from the spool files given, joined with what is there and with what run.sh
+# found, reduced to inputs that each reach something new.
+#
+#   tests/fuzz/make_corpus.sh [SPOOL_FILE...]
+#
+# A spool file is what the relay leaves of a training whose daemon is away.
+# Needs clang as run.sh does.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+folder=${FUZZ_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/traincheckd/fuzz}
+# Of one input and of one target: they are committed and replayed by each test
+# run.
+max_input_bytes=6000
+max_target_bytes=40000
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+spools=()
+for spool; do spools+=("$(realpath "$spool")"); done
+
+fuzz=(--config=fuzz "--repo_env=CC=${CC:-clang}")
+tools/build.sh build "${fuzz[@]}" //tests/fuzz:seeds
+bazel-bin/tests/fuzz/seeds "$work/seeds" "${spools[@]}"
+for path in "$work"/seeds/*; do
+  target=$(basename "$path")
+  tools/build.sh build "${fuzz[@]}" "//tests/fuzz:${target}_fuzzer"
+  mkdir -p "$work/$target" "$folder/$target" "tests/fuzz/corpus/$target"
+  "bazel-bin/tests/fuzz/${target}_fuzzer" -merge=1 \
+    "-max_len=$max_input_bytes" "$work/$target" \
+    "tests/fuzz/corpus/$target" "$path" "$folder/$target" 2>/dev/null
+  # Regression inputs have names of their own and stay.
+  find "tests/fuzz/corpus/$target" -type f ! -name 'bug-*' -delete
+  size=0
+  # Small ones first, until the target has its share.
+  while read -r bytes file; do
+    size=$((size + bytes))
+    [ "$size" -le "$max_target_bytes" ] || break
+    cp "$file" "tests/fuzz/corpus/$target/"
+  done < <(find "$work/$target" -type f -printf '%s %p\n' | sort -n)
+done
+du -sb tests/fuzz/corpus

@@ -1,0 +1,41 @@
+// A Store in memory: fast, and durable when its owner says so.
+//
+// Threads: one object, one thread.
+#ifndef TRAINCHECK_TESTS_FUZZ_MEMORY_STORE_H_
+#define TRAINCHECK_TESTS_FUZZ_MEMORY_STORE_H_
+
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/store/store.h"
+
+namespace traincheck {
+
+class MemoryStore final : public Store {
+ public:
+  const std::string& id() const override { return id_; }
+  void Write(WriteSet writes, Done done) override;
+  absl::Status WriteAndWait(WriteSet writes, absl::Duration patience) override;
+  absl::StatusOr<std::optional<std::string>> Get(
+      Table table, const std::string& key) const override;
+  absl::Status Scan(Table table, const std::string& from, const std::string& to,
+                    const Visitor& visitor) const override;
+  void Close() override {}
+
+  // What was written is durable now.
+  void Sync();
+  // What was written and not synced is gone, as if the machine had died.
+  void Forget() { pending_.clear(); }
+
+ private:
+  const std::string id_ = "0123456789abcdef";
+  std::map<std::string, std::string> tables_[kTables];
+  std::vector<std::pair<WriteSet, Done>> pending_;
+};
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_TESTS_FUZZ_MEMORY_STORE_H_

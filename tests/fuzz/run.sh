@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Fuzzes targets with libFuzzer, one after the other, under AddressSanitizer
+# and UndefinedBehaviorSanitizer. Starts from the corpus in this folder and
+# keeps what it finds in $FUZZ_DIR (default: ~/.cache/traincheckd/fuzz): inputs
+# in TARGET/, the log in TARGET.log, inputs that end the target as
+# TARGET-crash-*.
+#
+#   tests/fuzz/run.sh [-n RUNS] [TARGET...]     default: 10,000,000 runs, all
+#
+# Needs Debian's clang and libclang-rt-dev; CC names another clang.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+# How long an input may be, by target.
+declare -A max_len=(
+  [record]=2048 [ring]=1024 [batch]=2048 [session]=2048
+  [set]=2048 [spool]=2048 [checker]=8192
+)
+
+runs=10000000
+if [ "${1:-}" = -n ]; then
+  runs=$2
+  shift 2
+fi
+targets=("$@")
+[ $# -gt 0 ] || mapfile -t targets < <(ls tests/fuzz/corpus)
+folder=${FUZZ_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/traincheckd/fuzz}
+mkdir -p "$folder"
+
+fuzzers=("${targets[@]/#///tests/fuzz:}")
+fuzzers=("${fuzzers[@]/%/_fuzzer}")
+tools/build.sh build --config=fuzz --repo_env=CC="${CC:-clang}" \
+  "${fuzzers[@]}"
+for target in "${targets[@]}"; do
+  mkdir -p "$folder/$target"
+  options=(
+    "-runs=$runs" "-max_len=${max_len[$target]}" -timeout=20
+    -rss_limit_mb=2048 -print_final_stats=1 -entropic=0
+    "-artifact_prefix=$folder/$target-"
+  )
+  [ "$target" != set ] || options+=(-dict=tests/fuzz/json.dict)
+  echo "fuzz: $target, log in $folder/$target.log"
+  "bazel-bin/tests/fuzz/${target}_fuzzer" "${options[@]}" "$folder/$target" \
+    "tests/fuzz/corpus/$target" >"$folder/$target.log" 2>&1 ||
+    { echo "fuzz: $target found something" >&2; exit 1; }
+done

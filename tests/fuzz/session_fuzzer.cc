@@ -1,0 +1,153 @@
+// Two relays that say what they like to one daemon: sessions over the registry
+// and a store in memory, with disconnects, restarts and time that passes.
+//
+// Input: operations, one byte each (which session: bit 7) with the operands
+// behind it.
+#include <array>
+#include <memory>
+#include <string>
+
+#include "server/ingest/session.h"
+#include "spdlog/spdlog.h"
+#include "tests/fuzz/batch_input.h"
+#include "tests/fuzz/memory_store.h"
+
+namespace traincheck {
+namespace {
+
+constexpr absl::Duration kStep = absl::Seconds(30);
+
+v1::Hello HelloOf(FuzzInput* input) {
+  v1::Hello hello;
+  const uint8_t bits = input->Byte();
+  hello.set_format_version_min(1);
+  hello.set_format_version_max(bits % 4);
+  hello.set_run(std::string(1, static_cast<char>('a' + bits % 3)));
+  hello.set_resumes((bits & 4) != 0);
+  hello.set_experiment("e");
+  hello.set_role(static_cast<v1::RunRole>(bits >> 6));
+  if ((bits & 8) != 0) hello.set_check_set("set");
+  hello.set_attempt(input->Byte());
+  v1::ProcessIdentity* process = hello.mutable_process();
+  process->set_host("h");
+  process->set_pid(input->Byte());
+  process->set_kind(static_cast<v1::ProcessKind>(bits >> 4 & 3));
+  process->set_start_ticks(7);
+  return hello;
+}
+
+template <typename Message>
+void AddReports(FuzzInput* input, Message* to) {
+  for (int i = input->Byte() % 4; i > 0; --i) {
+    v1::RingReport* report = to->add_rings();
+    report->set_ring(input->Byte());
+    report->set_head(input->Number<uint16_t>());
+    report->set_offered_records(input->Byte());
+    report->set_committed_records(input->Number<uint16_t>());
+    report->set_dropped_records(input->Byte());
+  }
+}
+
+class Play {
+ public:
+  explicit Play(FuzzInput* input) : input_(*input) { Start(); }
+  ~Play() {
+    store_.Sync();
+    for (const v1::Run& run : registry_->Runs()) {
+      Require(registry_->View(run.id()).has_value());
+    }
+  }
+
+  void Run() {
+    while (!input_.empty()) {
+      const uint8_t operation = input_.Byte();
+      const size_t which = operation >> 7;
+      Do(operation % 16, which);
+      Drain(which);
+    }
+  }
+
+ private:
+  // The daemon, killed and started on what was synced.
+  void Start() {
+    for (auto& session : sessions_) session.reset();
+    store_.Forget();
+    auto registry = Registry::Load(&store_, {.now = [this] { return now_; }});
+    Require(registry.ok());
+    registry_ = *std::move(registry);
+    Connect(0);
+    Connect(1);
+  }
+
+  void Connect(size_t which) {
+    if (sessions_[which]) sessions_[which]->Disconnect();
+    sessions_[which] =
+        std::make_unique<Session>(registry_.get(), store_.id(), [] {});
+    acknowledged_[which] = 0;
+  }
+
+  void Do(uint8_t operation, size_t which) {
+    v1::IngestRequest request;
+    switch (operation) {
+      case 0:
+        return store_.Sync();
+      case 1:
+        return Connect(which);
+      case 2:
+        now_ += kStep * input_.Byte();
+        return registry_->Tick();
+      case 3:
+        return Start();
+      case 4:
+      case 5:
+        if (!request.ParseFromString(input_.Bytes(input_.Number<uint16_t>()))) {
+          return;
+        }
+        break;
+      case 6:
+      case 7:
+        *request.mutable_hello() = HelloOf(&input_);
+        break;
+      case 8:
+        AddReports(&input_, request.mutable_ring_reports());
+        break;
+      case 9:
+        AddReports(&input_, request.mutable_goodbye());
+        request.mutable_goodbye()->set_end(
+            static_cast<v1::EndKind>(input_.Byte() % 4));
+        break;
+      default:
+        *request.mutable_batch() = BatchOf(&input_);
+    }
+    const absl::Status status = sessions_[which]->Receive(request);
+    Require(status.ok() || !status.message().empty());
+    if (!status.ok()) Connect(which);
+  }
+
+  // Acknowledgements only ever go forward.
+  void Drain(size_t which) {
+    while (auto reply = sessions_[which]->NextReply()) {
+      if (!reply->has_acknowledged()) continue;
+      const uint64_t next = reply->acknowledged().next_batch();
+      Require(next >= acknowledged_[which]);
+      acknowledged_[which] = next;
+    }
+  }
+
+  FuzzInput& input_;
+  absl::Time now_ = absl::FromUnixSeconds(1'700'000'000);
+  MemoryStore store_;
+  std::unique_ptr<Registry> registry_;
+  std::array<std::unique_ptr<Session>, 2> sessions_;
+  std::array<uint64_t, 2> acknowledged_ = {};
+};
+
+}  // namespace
+}  // namespace traincheck
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  spdlog::set_level(spdlog::level::off);
+  traincheck::FuzzInput input(data, size);
+  traincheck::Play(&input).Run();
+  return 0;
+}

@@ -1,0 +1,72 @@
+// Sets of invariants as people import them: any text, and (because no fuzzer
+// finds a hash) the same document with the ids that its content has.
+#include <string>
+
+#include "invariants/identity.h"
+#include "invariants/invariant.h"
+#include "invariants/precondition.h"
+#include "invariants/relations/registry.h"
+#include "tests/fuzz/fuzz_input.h"
+
+namespace traincheck {
+namespace {
+
+class IgnoreVerdicts : public RuleSink {
+  void OnVerdict(const Verdict&) override {}
+};
+
+std::string Print(const nlohmann::json& json) {
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+// What was read can be described, judged by and read again.
+void Use(const InvariantSet& set) {
+  for (const Invariant& invariant : set.invariants) {
+    const Relation* relation = FindRelation(invariant.relation);
+    Require(relation != nullptr);
+    Require(!relation->Describe(invariant.parameters).empty());
+    auto precondition = Precondition::FromJson(invariant.precondition, "");
+    Require(precondition.ok());
+    const std::vector<Rule> rules = {{&invariant, *std::move(precondition)}};
+    IgnoreVerdicts sink;
+    Require(relation->NewEvaluator(rules, &sink) != nullptr);
+  }
+  const std::string text = Print(ToJson(set));
+  const absl::StatusOr<InvariantSet> again = SetFromJsonUntrusted(text);
+  Require(again.ok() && Print(ToJson(*again)) == text);
+}
+
+void Import(const std::string& text) {
+  const absl::StatusOr<InvariantSet> set = SetFromJsonUntrusted(text);
+  if (set.ok()) Use(*set);
+}
+
+// The id that the content would have once it is in canonical form.
+void CorrectId(nlohmann::json* json) {
+  if (!json->is_object()) return;
+  Invariant content;
+  content.relation = json->value("relation", nlohmann::json()).is_string()
+                         ? json->at("relation").get<std::string>()
+                         : "";
+  content.parameters = json->value("parameters", nlohmann::json());
+  const auto precondition =
+      Precondition::FromJson(json->value("precondition", nlohmann::json()), "");
+  if (!precondition.ok()) return;
+  content.precondition = precondition->ToJson();
+  (*json)["id"] = IdOf(content);
+}
+
+}  // namespace
+}  // namespace traincheck
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string text = traincheck::FuzzInput(data, size).Rest();
+  traincheck::Import(text);
+  nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_object() || !json.contains("invariants")) return 0;
+  for (nlohmann::json& invariant : json["invariants"]) {
+    traincheck::CorrectId(&invariant);
+  }
+  traincheck::Import(traincheck::Print(json));
+  return 0;
+}
