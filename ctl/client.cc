@@ -100,6 +100,29 @@ absl::StatusOr<v1::Run> Client::GetRun(const std::string& run) {
   return impl_->Call(&v1::Control::Stub::GetRun, request);
 }
 
+absl::StatusOr<v1::DeleteRunReply> Client::DeleteRun(const std::string& run) {
+  v1::DeleteRunRequest request;
+  request.set_run(run);
+  return impl_->Call(&v1::Control::Stub::DeleteRun, request);
+}
+
+absl::StatusOr<v1::Run> Client::KeepRun(const std::string& run, bool keep) {
+  v1::KeepRunRequest request;
+  request.set_run(run);
+  request.set_keep(keep);
+  return impl_->Call(&v1::Control::Stub::KeepRun, request);
+}
+
+absl::StatusOr<v1::BackupReply> Client::Backup(const std::string& folder) {
+  v1::BackupRequest request;
+  request.set_folder(folder);
+  grpc::ClientContext context;
+  v1::BackupReply reply;
+  absl::Status status = ToAbsl(impl_->stub->Backup(&context, request, &reply));
+  if (!status.ok()) return status;
+  return reply;
+}
+
 absl::StatusOr<std::vector<v1::SetSummary>> Client::ListSets() {
   return impl_->Collect(&v1::Control::Stub::ListSets, v1::ListSetsRequest());
 }

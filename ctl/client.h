@@ -35,6 +35,10 @@ class Client {
   absl::StatusOr<v1::ServerStatus> GetStatus();
   absl::StatusOr<std::vector<v1::Run>> ListRuns();
   absl::StatusOr<v1::Run> GetRun(const std::string& run);
+  absl::StatusOr<v1::DeleteRunReply> DeleteRun(const std::string& run);
+  absl::StatusOr<v1::Run> KeepRun(const std::string& run, bool keep);
+  // Without a time limit: copying to another disk takes as long as it takes.
+  absl::StatusOr<v1::BackupReply> Backup(const std::string& folder);
   absl::StatusOr<std::vector<v1::SetSummary>> ListSets();
   absl::StatusOr<v1::SetDetail> GetSet(const std::string& name);
   absl::StatusOr<v1::SetSummary> ImportSet(const std::string& name,

@@ -14,7 +14,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Open(const Options& options) {
 
 absl::Status Daemon::Start(const Options& options) {
   absl::StatusOr<std::unique_ptr<Store>> store =
-      OpenRocksdbStore(options.data_dir);
+      OpenRocksdbStore(options.data_dir, {.accept_loss = options.accept_loss});
   if (!store.ok()) return store.status();
   store_ = *std::move(store);
   absl::StatusOr<std::unique_ptr<Registry>> registry =
@@ -35,18 +35,29 @@ absl::Status Daemon::Start(const Options& options) {
   jobs_ = std::make_unique<InferenceJobs>(InferenceJobs::Dependencies{
       .store = store_.get(), .registry = registry_.get(), .sets = sets_.get()});
   queries_ = std::make_unique<Queries>(
-      Queries::Dependencies{.store_id = store_->id(),
+      Queries::Dependencies{.store = store_.get(),
                             .registry = registry_.get(),
                             .checks = checks_.get(),
                             .board = board_.get(),
                             .sets = sets_.get()});
+  cleaner_ = std::make_unique<RunCleaner>(
+      RunCleaner::Dependencies{.store = store_.get(),
+                               .registry = registry_.get(),
+                               .checks = checks_.get(),
+                               .board = board_.get(),
+                               .queries = queries_.get(),
+                               .pins = &pins_,
+                               .limits = options.retention,
+                               .period = options.retention_period});
   registry_->SetObserver(
       [checks = checks_.get()](const std::string& run) { checks->Wake(run); });
   checks_->Start();
+  cleaner_->Start();
   return absl::OkStatus();
 }
 
 bool Daemon::Stop() {
+  cleaner_->Stop();
   checks_->Stop();
   const bool jobs_ended = jobs_->Stop(absl::Seconds(1));
   store_->Close();

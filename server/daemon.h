@@ -16,7 +16,9 @@
 #include "server/checking/violation_board.h"
 #include "server/control/queries.h"
 #include "server/jobs/inference_jobs.h"
+#include "server/retention/run_cleaner.h"
 #include "server/runs/registry.h"
+#include "server/runs/run_pins.h"
 #include "server/sets/set_catalog.h"
 #include "server/store/store.h"
 
@@ -29,6 +31,10 @@ class Daemon {
     absl::Duration lost_after = absl::Minutes(10);
     // How often the state of a check is saved.
     absl::Duration snapshot_every = absl::Seconds(30);
+    RetentionLimits retention;
+    absl::Duration retention_period = absl::Minutes(1);
+    // See RocksdbStoreOptions.
+    bool accept_loss = false;
   };
 
   // Opens the data directory and goes on with the checks that it holds.
@@ -50,12 +56,14 @@ class Daemon {
   const SetCatalog& sets() const { return *sets_; }
   ViolationBoard& board() { return *board_; }
   InferenceJobs& jobs() { return *jobs_; }
+  RunCleaner& cleaner() { return *cleaner_; }
 
  private:
   Daemon() = default;
 
   absl::Status Start(const Options& options);
 
+  RunPins pins_;
   // In the order in which they depend on each other.
   std::unique_ptr<Registry> registry_;
   std::unique_ptr<ViolationBoard> board_;
@@ -64,6 +72,7 @@ class Daemon {
   std::unique_ptr<LiveChecks> checks_;
   std::unique_ptr<InferenceJobs> jobs_;
   std::unique_ptr<Queries> queries_;
+  std::unique_ptr<RunCleaner> cleaner_;
 };
 
 }  // namespace traincheck

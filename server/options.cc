@@ -5,12 +5,25 @@
 #include <optional>
 
 #include "base/credentials.h"
+#include "server/retention/retention_rule.h"
 #include "server/version.h"
 
 namespace traincheck {
 namespace {
 
 constexpr int kExitUsage = 2;
+
+absl::Status TakeRetention(Options* options) {
+  RetentionLimits& limits = options->daemon.retention;
+  if (options->retain_days > 0) {
+    limits.age = options->retain_days * absl::Hours(24);
+  }
+  if (options->retain_bytes.empty()) return absl::OkStatus();
+  const absl::StatusOr<uint64_t> bytes = ParseBytes(options->retain_bytes);
+  if (!bytes.ok()) return bytes.status();
+  limits.bytes = *bytes;
+  return absl::OkStatus();
+}
 
 }  // namespace
 
@@ -30,6 +43,20 @@ std::optional<int> ParseOptions(int argc, char** argv, Options* options) {
                  "Seconds between two savings of a check's state")
       ->check(CLI::NonNegativeNumber)
       ->group("");  // not shown: for tests
+  app.add_option("--retain-days", options->retain_days,
+                 "Days after a run's end when its records are deleted; "
+                 "default: never")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--retain-bytes", options->retain_bytes,
+                 "Size of all records, as 200GB, above which those of the "
+                 "oldest ended runs are deleted; default: no limit");
+  app.add_option("--retain-check", options->retain_check_s,
+                 "Seconds between looks at these limits")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_flag("--accept-loss", options->daemon.accept_loss,
+               "Open a store whose log is damaged and give up what was stored "
+               "behind the damage");
   app.add_option("--hello-timeout", options->hello_timeout_s,
                  "Seconds after which a stream that says nothing is closed")
       ->check(CLI::PositiveNumber)
@@ -49,6 +76,11 @@ std::optional<int> ParseOptions(int argc, char** argv, Options* options) {
   }
   options->daemon.lost_after = absl::Seconds(options->lost_after_s);
   options->daemon.snapshot_every = absl::Seconds(options->snapshot_every_s);
+  options->daemon.retention_period = absl::Seconds(options->retain_check_s);
+  if (absl::Status s = TakeRetention(options); !s.ok()) {
+    std::cerr << "traincheckd: --retain-bytes: " << s.message() << "\n";
+    return kExitUsage;
+  }
   if (absl::Status s = CheckAddress(options->listen); !s.ok()) {
     std::cerr << "traincheckd: --listen: " << s.message() << "\n";
     return kExitUsage;

@@ -17,6 +17,9 @@ struct Options {
   double lost_after_s = 600;
   double snapshot_every_s = 30;
   double hello_timeout_s = 10;
+  double retain_days = 0;    // 0: for ever
+  std::string retain_bytes;  // empty: no limit
+  double retain_check_s = 60;
   std::string log_level = "info";
   std::string port_file;  // empty: none
 };

@@ -44,7 +44,8 @@ int Run(const Options& options, const sigset_t& signals) {
   IngestService ingest(
       &d.registry(), d.store_id(),
       {.hello_timeout = absl::Seconds(options.hello_timeout_s)});
-  ControlService control({&d.queries(), &d.sets(), &d.board(), &d.jobs()});
+  ControlService control(
+      {&d.queries(), &d.sets(), &d.board(), &d.jobs(), &d.cleaner()});
   absl::StatusOr<std::unique_ptr<RpcServer>> rpc =
       RpcServer::Start(options.listen, &ingest, &control);
   if (!rpc.ok()) {

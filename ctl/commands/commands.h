@@ -17,6 +17,7 @@ void AddInfer(CLI::App* app, const Context* context, Action* action);
 void AddSets(CLI::App* app, const Context* context, Action* action);
 void AddInvariants(CLI::App* app, const Context* context, Action* action);
 void AddViolations(CLI::App* app, const Context* context, Action* action);
+void AddBackup(CLI::App* app, const Context* context, Action* action);
 void AddStatus(CLI::App* app, const Context* context, Action* action);
 void AddDoctor(CLI::App* app, const Context* context, Action* action);
 

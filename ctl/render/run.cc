@@ -75,6 +75,8 @@ Json RunDetailJson(const v1::Run& run) {
   json["check"] = run.has_check() ? CheckJson(run.check()) : Json();
   json["stored_bytes"] = run.stored_bytes();
   json["quarantined_batches"] = run.quarantined_batches();
+  json["kept"] = run.kept();
+  json["records_deleted"] = TimeOrNull(run.records_deleted_unix_ns());
   return json;
 }
 
@@ -117,6 +119,12 @@ std::string RunDetailText(const v1::Run& run) {
   if (run.quarantined_batches() > 0) {
     absl::StrAppend(&text, "\nquarantined  ", run.quarantined_batches(),
                     " batches that could not be decoded");
+  }
+  if (run.records_deleted_unix_ns() != 0) {
+    absl::StrAppend(&text, "\nretention    deleted the records ",
+                    TimeOrUnknown(run.records_deleted_unix_ns()));
+  } else if (run.kept()) {
+    absl::StrAppend(&text, "\nretention    kept");
   }
   absl::StrAppend(&text, "\nchecked by   ",
                   TextOrUnknown(OneLine(run.check_set())));

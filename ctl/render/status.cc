@@ -16,6 +16,10 @@ Json LiveRunJson(const v1::Run& run) {
   return json;
 }
 
+std::string Megabytes(uint64_t bytes) {
+  return absl::StrCat(bytes / 1'000'000, " MB");
+}
+
 }  // namespace
 
 Json StatusJson(const v1::ServerStatus& status) {
@@ -25,6 +29,9 @@ Json StatusJson(const v1::ServerStatus& status) {
   server["uptime_s"] = status.uptime_s();
   server["quarantined_batches"] = status.quarantined_batches();
   Json json;
+  server["stored_bytes"] = status.stored_bytes();
+  server["free_bytes"] = status.free_bytes();
+  server["store_error"] = TextOrNull(status.store_error());
   json["server"] = server;
   json["runs"] = ArrayOf(status.runs(), LiveRunJson);
   return json;
@@ -38,7 +45,13 @@ std::string StatusText(const v1::ServerStatus& status) {
     absl::StrAppend(&text, ", ", status.quarantined_batches(),
                     " quarantined batches");
   }
-  absl::StrAppend(&text, "\n");
+  absl::StrAppend(&text, "\ndata ", Megabytes(status.stored_bytes()), ", free ",
+                  Megabytes(status.free_bytes()), "\n");
+  if (!status.store_error().empty()) {
+    absl::StrAppend(&text,
+                    "NOTHING IS ACKNOWLEDGED: ", OneLine(status.store_error()),
+                    "\n");
+  }
   if (status.runs().empty()) return text + "no run in progress\n";
   for (const v1::Run& run : status.runs()) {
     absl::StrAppend(&text, "\nrun ", OneLine(run.id()), " (",

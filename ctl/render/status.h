@@ -9,9 +9,9 @@
 
 namespace traincheck::ctl {
 
-// {server: {version, store_id, uptime_s, quarantined_batches}, runs: [a row of
-// `runs list` and {ranks: [{rank, pid, host, state, reason, records, dropped,
-// lost}]}]}
+// {server: {version, store_id, uptime_s, quarantined_batches, stored_bytes,
+// free_bytes, store_error}, runs: [a row of `runs list` and {ranks: [{rank,
+// pid, host, state, reason, records, dropped, lost}]}]}
 Json StatusJson(const v1::ServerStatus& status);
 
 std::string StatusText(const v1::ServerStatus& status);

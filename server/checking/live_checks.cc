@@ -113,6 +113,17 @@ void LiveChecks::Wake(const std::string& run) {
   due_.insert(run);
 }
 
+void LiveChecks::Forget(const std::string& run) {
+  absl::MutexLock lock(&mutex_);
+  const auto left = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return at_ != run;
+  };
+  mutex_.Await(absl::Condition(&left));
+  due_.erase(run);
+  progress_.erase(run);
+  forgotten_.insert(run);
+}
+
 void LiveChecks::Loop() {
   std::string id;
   while (true) {
@@ -124,6 +135,8 @@ void LiveChecks::Loop() {
       };
       mutex_.Await(absl::Condition(&ready));
       if (stopping_) break;
+      for (const std::string& run : forgotten_) active_.erase(run);
+      forgotten_.clear();
       // The next in the order of ids, so that a busy run does not starve the
       // others.
       auto next = due_.upper_bound(id);

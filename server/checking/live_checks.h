@@ -57,6 +57,10 @@ class LiveChecks {
   // Something of the run became durable.
   void Wake(const std::string& run);
 
+  // Returns when nothing of the run's check is in memory or on its way to the
+  // store. REQUIRES: the registry does not show the run any more.
+  void Forget(const std::string& run);
+
   // nullopt: the run names no set, or was not looked at yet.
   std::optional<v1::CheckProgress> Progress(const std::string& run) const;
 
@@ -97,6 +101,7 @@ class LiveChecks {
   std::map<std::string, Active> active_;  // by run; the worker's
   mutable absl::Mutex mutex_;
   std::set<std::string> due_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::string> forgotten_ ABSL_GUARDED_BY(mutex_);  // still active_
   std::string at_ ABSL_GUARDED_BY(mutex_);  // run that the worker is at
   std::map<std::string, v1::CheckProgress> progress_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

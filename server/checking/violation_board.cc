@@ -146,6 +146,18 @@ void ViolationBoard::KeepOnly(const std::string& run, uint64_t number,
   if (!writes.entries().empty()) Write(std::move(writes));
 }
 
+void ViolationBoard::Remove(const std::string& run) {
+  absl::MutexLock lock(&mutex_);
+  for (auto at = by_id_.begin(); at != by_id_.end();) {
+    if (at->second.run() == run) {
+      by_revision_.erase(at->second.revision());
+      at = by_id_.erase(at);
+    } else {
+      ++at;
+    }
+  }
+}
+
 std::vector<v1::Violation> ViolationBoard::List(const std::string& run) const {
   absl::MutexLock lock(&mutex_);
   std::vector<v1::Violation> violations;

@@ -57,6 +57,9 @@ class ViolationBoard {
   void KeepOnly(const std::string& run, uint64_t number,
                 const std::vector<Violation>& all);
 
+  // Forgets the violations of a run; the store's are the caller's to delete.
+  void Remove(const std::string& run);
+
   // By time of first sight. Empty run: all runs.
   std::vector<v1::Violation> List(const std::string& run) const;
   std::optional<v1::Violation> Find(const std::string& id) const;

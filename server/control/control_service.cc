@@ -64,6 +64,24 @@ grpc::Status ControlService::GetRun(grpc::ServerContext*,
   return Answer(use_.queries->Run(request->run()), response);
 }
 
+grpc::Status ControlService::DeleteRun(grpc::ServerContext*,
+                                       const v1::DeleteRunRequest* request,
+                                       v1::DeleteRunReply* response) {
+  return Answer(use_.cleaner->Delete(request->run()), response);
+}
+
+grpc::Status ControlService::KeepRun(grpc::ServerContext*,
+                                     const v1::KeepRunRequest* request,
+                                     v1::Run* response) {
+  return Answer(use_.queries->Keep(*request), response);
+}
+
+grpc::Status ControlService::Backup(grpc::ServerContext*,
+                                    const v1::BackupRequest* request,
+                                    v1::BackupReply* response) {
+  return Answer(use_.queries->Backup(request->folder()), response);
+}
+
 // A client that leaves does not end its job: the set is stored all the same.
 grpc::Status ControlService::Infer(
     grpc::ServerContext* context, const v1::InferRequest* request,

@@ -12,6 +12,7 @@
 #include "server/checking/violation_board.h"
 #include "server/control/queries.h"
 #include "server/jobs/inference_jobs.h"
+#include "server/retention/run_cleaner.h"
 #include "server/sets/set_catalog.h"
 
 namespace traincheck {
@@ -24,6 +25,7 @@ class ControlService final : public v1::Control::Service {
     const SetCatalog* sets;
     ViolationBoard* board;
     InferenceJobs* jobs;
+    RunCleaner* cleaner;
   };
 
   explicit ControlService(const Dependencies& dependencies)
@@ -41,6 +43,15 @@ class ControlService final : public v1::Control::Service {
   grpc::Status GetRun(grpc::ServerContext* context,
                       const v1::GetRunRequest* request,
                       v1::Run* response) override;
+  grpc::Status DeleteRun(grpc::ServerContext* context,
+                         const v1::DeleteRunRequest* request,
+                         v1::DeleteRunReply* response) override;
+  grpc::Status KeepRun(grpc::ServerContext* context,
+                       const v1::KeepRunRequest* request,
+                       v1::Run* response) override;
+  grpc::Status Backup(grpc::ServerContext* context,
+                      const v1::BackupRequest* request,
+                      v1::BackupReply* response) override;
   grpc::Status Infer(grpc::ServerContext* context,
                      const v1::InferRequest* request,
                      grpc::ServerWriter<v1::InferProgress>* writer) override;

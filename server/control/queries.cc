@@ -4,10 +4,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/logging.h"
 #include "server/version.h"
 
 namespace traincheck {
 namespace {
+
+// For the disk, while a client waits.
+constexpr absl::Duration kPatience = absl::Seconds(5);
 
 absl::Status NoSuchRun(const std::string& id) {
   return absl::NotFoundError(
@@ -29,13 +33,36 @@ v1::Run Queries::WithCheck(v1::Run run) const {
 v1::ServerStatus Queries::Status() const {
   v1::ServerStatus status;
   status.set_version(kServerVersion);
-  status.set_store_id(use_.store_id);
+  status.set_store_id(use_.store->id());
+  const StoreHealth health = use_.store->Health();
+  status.set_stored_bytes(health.stored_bytes);
+  status.set_free_bytes(health.free_bytes);
+  status.set_store_error(std::string(health.error.message()));
   status.set_uptime_s(absl::ToDoubleSeconds(use_.now() - started_));
   status.set_quarantined_batches(use_.registry->quarantined_batches());
   for (v1::Run& run : use_.registry->RunsNotEnded()) {
     *status.add_runs() = WithCheck(std::move(run));
   }
   return status;
+}
+
+absl::StatusOr<v1::Run> Queries::Keep(const v1::KeepRunRequest& request) const {
+  absl::Status kept = use_.registry->Keep(request.run(), request.keep());
+  // Its write is queued before this one.
+  if (kept.ok()) kept = use_.store->WriteAndWait(WriteSet(), kPatience);
+  if (!kept.ok()) return kept;
+  return Run(request.run());
+}
+
+absl::StatusOr<v1::BackupReply> Queries::Backup(
+    const std::string& folder) const {
+  const absl::StatusOr<uint64_t> bytes = use_.store->Backup(folder);
+  if (!bytes.ok()) return bytes.status();
+  spdlog::info("backup made folder=\"{}\" bytes={}", folder, *bytes);
+  v1::BackupReply reply;
+  reply.set_folder(folder);
+  reply.set_bytes(*bytes);
+  return reply;
 }
 
 std::vector<v1::Run> Queries::Runs() const {

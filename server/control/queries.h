@@ -17,6 +17,7 @@
 #include "server/checking/violation_board.h"
 #include "server/runs/registry.h"
 #include "server/sets/set_catalog.h"
+#include "server/store/store.h"
 
 namespace traincheck {
 
@@ -24,8 +25,8 @@ class Queries {
  public:
   // All must outlive the object.
   struct Dependencies {
-    std::string store_id;
-    const Registry* registry;
+    Store* store;
+    Registry* registry;
     const LiveChecks* checks;
     const ViolationBoard* board;
     SetCatalog* sets;
@@ -35,6 +36,13 @@ class Queries {
   explicit Queries(Dependencies dependencies);
 
   v1::ServerStatus Status() const;
+
+  // The run as it is then; durable.
+  [[nodiscard]] absl::StatusOr<v1::Run> Keep(
+      const v1::KeepRunRequest& request) const;
+  // Errors as Store::Backup.
+  [[nodiscard]] absl::StatusOr<v1::BackupReply> Backup(
+      const std::string& folder) const;
 
   std::vector<v1::Run> Runs() const;
   // Errors name what does not exist.

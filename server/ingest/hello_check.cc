@@ -82,7 +82,7 @@ absl::StatusOr<uint32_t> ChooseFormat(const v1::Hello& hello) {
       std::max(hello.format_version_min(), kRecordFormatVersionMin);
   if (newest >= oldest) return newest;
   const bool agent_is_newer = hello.format_version_min() > kRecordFormatVersion;
-  return absl::FailedPreconditionError(
+  return absl::UnimplementedError(
       absl::StrCat("this agent (version \"", hello.agent_version(),
                    "\") sends record formats ", hello.format_version_min(),
                    " to ", hello.format_version_max(), ", this server reads ",

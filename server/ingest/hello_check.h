@@ -15,8 +15,9 @@ namespace traincheck {
 // InvalidArgument naming the field that is missing, malformed or too long.
 [[nodiscard]] absl::Status CheckHelloUntrusted(const v1::Hello& hello);
 
-// The record format to speak: the newest that both know. FailedPrecondition
-// with both ranges and what to do if there is none.
+// The record format to speak: the newest that both know. Unimplemented
+// with both ranges and what to do if there is none: the relay keeps what it
+// has until one side is updated.
 [[nodiscard]] absl::StatusOr<uint32_t> ChooseFormat(const v1::Hello& hello);
 
 }  // namespace traincheck

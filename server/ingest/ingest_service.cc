@@ -58,6 +58,11 @@ class IngestStream final
     EndLocked(status);
   }
 
+  // Ends a stream that another has taken over from, even if it says nothing.
+  void EndIfReplaced() {
+    if (absl::Status s = session_->CheckCurrent(); !s.ok()) End(s);
+  }
+
   bool greeted() const { return session_->greeted(); }
   absl::Time opened() const { return opened_; }
 
@@ -178,6 +183,7 @@ void IngestService::Tick(absl::Time now) {
       stream->End(absl::DeadlineExceededError(absl::StrCat(
           "no Hello within ", absl::FormatDuration(options_.hello_timeout))));
     }
+    stream->EndIfReplaced();
   }
 }
 

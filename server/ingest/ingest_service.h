@@ -35,7 +35,8 @@ class IngestService final : public v1::Ingest::CallbackService {
   grpc::ServerBidiReactor<v1::IngestRequest, v1::IngestReply>* Stream(
       grpc::CallbackServerContext* context) override;
 
-  // Closes streams that did not say Hello. To be called every second or so.
+  // Closes streams that did not say Hello and those that a newer stream of
+  // their process has taken over from. To be called every second or so.
   void Tick(absl::Time now);
 
   // Ends all streams and refuses new ones; relays come back later.

@@ -70,8 +70,11 @@ absl::Status Session::OnHello(const v1::Hello& hello) {
   welcome.set_format_version(*format);
   welcome.set_credit_bytes(kCreditBytes);
   absl::StatusOr<Registry::Opened> opened = registry_.Open(
-      hello, [outbox = outbox_, welcome](uint64_t next_batch) mutable {
-        welcome.set_next_batch(next_batch);
+      hello,
+      [outbox = outbox_, welcome](const Registry::Opened& stored) mutable {
+        welcome.set_next_batch(stored.next_batch);
+        welcome.mutable_rings()->Assign(stored.rings.begin(),
+                                        stored.rings.end());
         outbox->Welcome(welcome);
       });
   if (!opened.ok()) return opened.status();
@@ -112,6 +115,10 @@ absl::Status Session::OnGoodbye(const v1::Goodbye& goodbye) {
   left_ = true;
   return registry_.End(stream_, goodbye,
                        [outbox = outbox_](uint64_t) { outbox->Goodbye(); });
+}
+
+absl::Status Session::CheckCurrent() const {
+  return greeted_ ? registry_.CheckStream(stream_) : absl::OkStatus();
 }
 
 void Session::Disconnect() {

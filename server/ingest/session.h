@@ -37,6 +37,9 @@ class Session {
   // An error ends the stream with it.
   [[nodiscard]] absl::Status Receive(const v1::IngestRequest& request);
 
+  // Aborted once a newer stream of the process has taken over.
+  [[nodiscard]] absl::Status CheckCurrent() const;
+
   // The stream is gone, in whatever state.
   void Disconnect();
 

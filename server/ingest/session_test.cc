@@ -41,6 +41,17 @@ class FakeStore final : public Store {
     }
     return absl::OkStatus();
   }
+  absl::Status Erase(const WriteSet&) override {
+    return absl::UnimplementedError("erase");
+  }
+  absl::Status Reclaim(const std::string&, const std::string&,
+                       std::atomic<bool>*) override {
+    return absl::UnimplementedError("reclaim");
+  }
+  absl::StatusOr<uint64_t> Backup(const std::string&) override {
+    return absl::UnimplementedError("backup");
+  }
+  StoreHealth Health() const override { return {}; }
   void Close() override {}
 
   void Sync() {
@@ -264,6 +275,26 @@ TEST_F(SessionTest, GoodbyeIsAnsweredOnceTheEndIsDurable) {
   EXPECT_EQ(Process().state(), v1::PROCESS_STATE_ENDED);
 }
 
+TEST_F(SessionTest, WelcomeTellsWhatIsStoredOfEachRing) {
+  Welcomed();
+  ASSERT_TRUE(Send(StepBatch(0)).ok());
+  ASSERT_TRUE(Send(StepBatch(1)).ok());
+  store_.Sync();
+  session_->Disconnect();
+  const auto second = MakeSession();
+  v1::Hello hello = MakeHello("run", 1);
+  hello.set_resumes(true);
+  ASSERT_TRUE(second->Receive(Request(hello)).ok());
+  EXPECT_FALSE(second->NextReply().has_value());
+  store_.Sync();
+  const v1::Welcome welcome = second->NextReply()->welcome();
+  EXPECT_EQ(welcome.next_batch(), 2u);
+  ASSERT_EQ(welcome.rings_size(), 1);
+  EXPECT_EQ(welcome.rings(0).ring(), 1u);
+  EXPECT_EQ(welcome.rings(0).position(), StepBatch(1).slices(0).to());
+  EXPECT_EQ(welcome.rings(0).records(), 2u);
+}
+
 TEST_F(SessionTest, ASecondStreamOfALiveProcessMustResume) {
   Welcomed();
   const auto second = MakeSession();
@@ -272,7 +303,10 @@ TEST_F(SessionTest, ASecondStreamOfALiveProcessMustResume) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("pid 1 on host node"));
   hello.set_resumes(true);
+  EXPECT_TRUE(session_->CheckCurrent().ok());
   EXPECT_TRUE(second->Receive(Request(hello)).ok());
+  EXPECT_EQ(session_->CheckCurrent().code(), absl::StatusCode::kAborted);
+  EXPECT_TRUE(second->CheckCurrent().ok());
   EXPECT_EQ(Send(StepBatch(0)).code(), absl::StatusCode::kAborted);
   session_->Disconnect();  // of the old one: changes nothing
   EXPECT_EQ(Process().state(), v1::PROCESS_STATE_STREAMING);

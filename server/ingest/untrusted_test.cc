@@ -62,7 +62,7 @@ TEST(Hello, NoCommonFormatNamesBothRangesAndWhatToDo) {
   hello.set_format_version_min(5);
   hello.set_format_version_max(7);
   const absl::Status status = ChooseFormat(hello).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
   EXPECT_THAT(std::string(status.message()), HasSubstr("5 to 7"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("1 to 1"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("update the server"));

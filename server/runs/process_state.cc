@@ -30,6 +30,20 @@ std::string Seconds(absl::Duration duration) {
                       " s");
 }
 
+std::string DiedReason(const stored::Process& process) {
+  const uint64_t step = process.has_last_step() ? process.last_step() + 1 : 0;
+  return IsMain(process) ? absl::StrCat("died at step ", step,
+                                        ": ended without a clean exit")
+                         : std::string("ended without a clean exit");
+}
+
+// Behind the reason of an end that came without counters.
+absl::string_view RelayDied(const stored::Process& process) {
+  return process.counters_unknown()
+             ? "; its relay died with it: what it had not delivered is unknown"
+             : "";
+}
+
 v1::ProcessState ApiState(const stored::Process& process) {
   switch (process.state()) {
     case stored::STATE_STREAMING:
@@ -93,14 +107,6 @@ stored::Process MakeProcess(const v1::Hello& hello, uint32_t number) {
   process.set_python_version(hello.python_version());
   process.set_started_unix_ns(hello.started_unix_ns());
   return process;
-}
-
-bool IsSameProcess(const v1::ProcessIdentity& identity,
-                   const stored::Process& process) {
-  return identity.pid() == process.pid() &&
-         identity.start_ticks() == process.start_ticks() &&
-         identity.host() == process.host() &&
-         identity.boot_id() == process.boot_id();
 }
 
 std::string ProcessName(const stored::Process& process) {
@@ -205,6 +211,23 @@ void BookReports(const RingReportList& reports, stored::Process* process) {
   }
 }
 
+void BookFinalReports(const RingReportList& reports, stored::Process* process) {
+  BookReports(reports, process);
+  if (!reports.empty()) process->set_counters_final(true);
+  process->set_counters_unknown(!process->counters_final());
+}
+
+std::vector<v1::RingCursor> RingCursors(const stored::Process& process) {
+  std::vector<v1::RingCursor> cursors;
+  for (const stored::Ring& ring : process.rings()) {
+    v1::RingCursor& cursor = cursors.emplace_back();
+    cursor.set_ring(ring.ring());
+    cursor.set_position(ring.stored_position());
+    cursor.set_records(ring.stored_records());
+  }
+  return cursors;
+}
+
 uint64_t DroppedRecords(const stored::Process& process) {
   uint64_t dropped = 0;
   for (const stored::Ring& ring : process.rings()) dropped += ring.dropped();
@@ -242,11 +265,9 @@ std::string StateReason(const stored::Process& process, absl::Time now,
                           " ago; counted as lost ", Seconds(lost_after),
                           " after that unless its relay comes back");
     case stored::STATE_CLEAN:
-      return "clean exit";
+      return absl::StrCat("clean exit", RelayDied(process));
     case stored::STATE_DIED:
-      return IsMain(process) ? absl::StrCat("died at step ", step,
-                                            ": ended without a clean exit")
-                             : std::string("ended without a clean exit");
+      return absl::StrCat(DiedReason(process), RelayDied(process));
     case stored::STATE_SILENT:
       return absl::StrCat(
           "lost",

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -29,8 +30,6 @@ namespace traincheck {
 using RingReportList = google::protobuf::RepeatedPtrField<v1::RingReport>;
 
 stored::Process MakeProcess(const v1::Hello& hello, uint32_t number);
-bool IsSameProcess(const v1::ProcessIdentity& identity,
-                   const stored::Process& process);
 // "pid 17 on host a".
 std::string ProcessName(const stored::Process& process);
 
@@ -55,6 +54,11 @@ void BookBatch(const v1::Batch& batch, uint64_t stored_bytes,
 void LearnFacts(const BatchFacts& facts, stored::Process* process);
 // Counters only rise, so that a report that overtook another changes nothing.
 void BookReports(const RingReportList& reports, stored::Process* process);
+// Final counters; none if nobody knows them, which leaves open what is lost.
+void BookFinalReports(const RingReportList& reports, stored::Process* process);
+
+// What the books hold of each ring.
+std::vector<v1::RingCursor> RingCursors(const stored::Process& process);
 
 uint64_t DroppedRecords(const stored::Process& process);
 // Committed and not stored; nullopt while that cannot be known.

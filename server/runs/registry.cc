@@ -3,105 +3,35 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/logging.h"
+#include "server/runs/attempts.h"
 
 namespace traincheck {
 namespace {
-
-constexpr char kNextRunKey[] = "next_run";
 
 void PutRun(const RunState& run, WriteSet* writes) {
   writes->Put(Table::kRuns, RunKey(run.run.number()),
               run.run.SerializeAsString());
 }
 
-RunView::Process ViewOf(const ProcessEntry& process, absl::Time now,
-                        absl::Duration lost_after) {
-  return {.number = process.books.number(),
-          .next_batch = process.durable_next_batch,
-          .end = process.durable_end,
-          .refused = !process.books.place_conflict().empty(),
-          .connected = process.stream != 0,
-          .is_main = IsMain(process.books),
-          .attempt = process.books.attempt(),
-          .rank = process.books.has_rank()
-                      ? std::optional<int32_t>(process.books.rank())
-                      : std::nullopt,
-          .world = process.books.world(),
-          .name = ProcessName(process.books),
-          .reason = StateReason(process.books, now, lost_after)};
+std::string Utc(uint64_t unix_ns) {
+  return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::FromUnixNanos(unix_ns),
+                          absl::UTCTimeZone());
+}
+
+// "rank 0 of attempt 0 is held by pid 17 on host a since ..."
+std::string HeldBy(const stored::Process& process,
+                   const stored::Process& holder) {
+  const uint64_t since = holder.started_unix_ns() != 0
+                             ? holder.started_unix_ns()
+                             : holder.state_since_unix_ns();
+  return absl::StrCat("rank ", process.rank(), " of attempt ",
+                      process.attempt(), " is held by ", ProcessName(holder),
+                      " since ", Utc(since));
 }
 
 }  // namespace
-
-absl::StatusOr<std::unique_ptr<Registry>> Registry::Load(Store* store,
-                                                         Options options) {
-  std::unique_ptr<Registry> registry(new Registry(store, std::move(options)));
-  absl::MutexLock lock(&registry->mutex_);
-  if (absl::Status status = registry->LoadRuns(); !status.ok()) return status;
-  if (absl::Status status = registry->LoadProcesses(); !status.ok()) {
-    return status;
-  }
-  return registry;
-}
-
-absl::Status Registry::LoadRuns() {
-  absl::StatusOr<std::optional<std::string>> next =
-      store_.Get(Table::kMeta, kNextRunKey);
-  if (!next.ok()) return next.status();
-  if (next->has_value() && !absl::SimpleAtoi(**next, &next_run_)) {
-    return absl::DataLossError("meta key next_run is no number");
-  }
-  absl::Status bad;
-  const absl::Status scanned = store_.Scan(
-      Table::kRuns, "r", PrefixEnd("r"),
-      [&](std::string_view, std::string_view value)
-          ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-            stored::Run run;
-            if (!run.ParseFromArray(value.data(), value.size())) {
-              bad = absl::DataLossError("a stored run does not parse");
-              return false;
-            }
-            if (run.ended_unix_ns() == 0) not_ended_.insert(run.id());
-            runs_[run.id()].run = std::move(run);
-            return true;
-          });
-  return scanned.ok() ? bad : scanned;
-}
-
-absl::Status Registry::LoadProcesses() {
-  const absl::Time now = options_.now();
-  for (auto& entry : runs_) {
-    RunState& run = entry.second;
-    absl::Status bad;
-    const std::string first = ProcessKey(run.run.number(), 0);
-    const std::string prefix = first.substr(0, first.size() - 4);
-    const absl::Status scanned = store_.Scan(
-        Table::kRuns, prefix, PrefixEnd(prefix),
-        [&](std::string_view, std::string_view value)
-            ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-              ProcessEntry process;
-              if (!process.books.ParseFromArray(value.data(), value.size())) {
-                bad = absl::DataLossError("a stored process does not parse");
-                return false;
-              }
-              if (HasEnded(process.books)) {
-                process.durable_end = EndOf(process.books);
-              } else {
-                SetState(stored::STATE_DISCONNECTED, now, &process.books);
-              }
-              process.durable_next_batch = process.books.next_batch();
-              quarantined_batches_ += process.books.quarantined_batches();
-              run.processes[process.books.number()] = std::move(process);
-              return true;
-            });
-    if (!scanned.ok()) return scanned;
-    if (!bad.ok()) return bad;
-  }
-  return absl::OkStatus();
-}
 
 RunState& Registry::FindOrMakeRun(const v1::Hello& hello, WriteSet* writes) {
   RunState& state = runs_[hello.run()];
@@ -133,24 +63,36 @@ RunState& Registry::FindOrMakeRun(const v1::Hello& hello, WriteSet* writes) {
   return state;
 }
 
-ProcessEntry& Registry::AddProcess(const v1::Hello& hello, RunState* run) {
+absl::StatusOr<ProcessEntry*> Registry::AddProcess(const v1::Hello& hello,
+                                                   RunState* run) {
   const uint32_t number = run->processes.size();
-  ProcessEntry& process = run->processes[number];
-  process.books = MakeProcess(hello, number);
+  if (number >= options_.max_processes) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("run ", run->run.id(), " has ", number,
+                     " processes, the limit is ", options_.max_processes,
+                     ": give further starts another TRAINCHECK_RUN"));
+  }
+  ProcessEntry& process = run->Add(MakeProcess(hello, number));
   SetState(stored::STATE_STREAMING, options_.now(), &process.books);
   run->run.set_ended_unix_ns(0);
   not_ended_.insert(run->run.id());
-  return process;
+  return &process;
 }
 
 absl::StatusOr<Registry::Opened> Registry::Open(const v1::Hello& hello,
-                                                Durable durable) {
+                                                Admitted admitted) {
   absl::MutexLock lock(&mutex_);
+  if (withdrawn_.count(hello.run()) > 0) {
+    return absl::UnavailableError(absl::StrCat(
+        "run ", hello.run(), " is being deleted: try again in a moment"));
+  }
   WriteSet writes;
   RunState& run = FindOrMakeRun(hello, &writes);
   ProcessEntry* process = run.Find(hello.process());
   if (process == nullptr) {
-    process = &AddProcess(hello, &run);
+    absl::StatusOr<ProcessEntry*> added = AddProcess(hello, &run);
+    if (!added.ok()) return added.status();
+    process = *added;
   } else if (process->stream != 0 && !hello.resumes()) {
     return absl::FailedPreconditionError(absl::StrCat(
         ProcessName(process->books), " streams already and this stream does ",
@@ -158,10 +100,8 @@ absl::StatusOr<Registry::Opened> Registry::Open(const v1::Hello& hello,
   }
   if (const ProcessEntry* holder = run.OtherHolder(process->books)) {
     return absl::FailedPreconditionError(
-        absl::StrCat("rank ", process->books.rank(), " of attempt ",
-                     process->books.attempt(), " of run ", run.run.id(),
-                     " is held by ", ProcessName(holder->books),
-                     ": give each start its own TRAINCHECK_RUN"));
+        absl::StrCat(HeldBy(process->books, holder->books), " of run ",
+                     run.run.id(), ": give each start its own TRAINCHECK_RUN"));
   }
   process->stream = next_stream_++;
   if (process->books.state() == stored::STATE_SILENT) {
@@ -170,21 +110,49 @@ absl::StatusOr<Registry::Opened> Registry::Open(const v1::Hello& hello,
     SetState(stored::STATE_STREAMING, options_.now(), &process->books);
   }
   PutRun(run, &writes);
+  Opened opened = {{run.run.id(), process->books.number(), process->stream},
+                   process->books.next_batch(),
+                   RingCursors(process->books)};
+  Durable durable;
+  if (admitted) {
+    durable = [opened, admitted = std::move(admitted)](uint64_t) {
+      admitted(opened);
+    };
+  }
   WriteProcess(run, *process, std::move(writes), std::move(durable));
-  return Opened{{run.run.id(), process->books.number(), process->stream},
-                process->books.next_batch()};
+  return opened;
 }
 
-absl::StatusOr<ProcessEntry*> Registry::Writer(const StreamId& stream,
-                                               RunState** run) {
-  RunState& state = runs_.at(stream.run);
-  ProcessEntry& process = state.processes.at(stream.process);
-  if (process.stream != stream.stream) {
-    return absl::AbortedError(absl::StrCat(
-        "a newer stream of ", ProcessName(process.books), " has taken over"));
+absl::StatusOr<Registry::StreamOwner> Registry::Writer(const StreamId& stream) {
+  const auto run = runs_.find(stream.run);
+  if (run == runs_.end()) {
+    return absl::AbortedError(absl::StrCat("run ", stream.run, " was deleted"));
   }
-  if (run != nullptr) *run = &state;
-  return &process;
+  const auto process = run->second.processes.find(stream.process);
+  if (process == run->second.processes.end() ||
+      process->second.stream != stream.stream) {
+    return absl::AbortedError(
+        absl::StrCat("a newer stream of process ", stream.process, " of run ",
+                     stream.run, " has taken over, or its run was deleted"));
+  }
+  return StreamOwner{&run->second, &process->second};
+}
+
+absl::Status Registry::CheckStream(const StreamId& stream) const {
+  absl::MutexLock lock(&mutex_);
+  const auto run = runs_.find(stream.run);
+  if (run != runs_.end()) {
+    const auto process = run->second.processes.find(stream.process);
+    // 0: it said Goodbye and waits for the last answer.
+    if (process != run->second.processes.end() &&
+        (process->second.stream == stream.stream ||
+         process->second.stream == 0)) {
+      return absl::OkStatus();
+    }
+  }
+  return absl::AbortedError(
+      absl::StrCat("a newer stream of process ", stream.process, " of run ",
+                   stream.run, " has taken over, or its run was deleted"));
 }
 
 absl::StatusOr<Registry::Fate> Registry::AddBatch(
@@ -192,10 +160,9 @@ absl::StatusOr<Registry::Fate> Registry::AddBatch(
     const absl::StatusOr<BatchFacts>& facts, Durable durable) {
   std::string value = batch.SerializeAsString();  // before the lock: large
   absl::MutexLock lock(&mutex_);
-  RunState* run = nullptr;
-  absl::StatusOr<ProcessEntry*> writer = Writer(stream, &run);
+  const absl::StatusOr<StreamOwner> writer = Writer(stream);
   if (!writer.ok()) return writer.status();
-  ProcessEntry* process = *writer;
+  const auto [run, process] = *writer;
   stored::Process& books = process->books;
   if (batch.number() < books.next_batch()) return Fate::kDuplicate;
   if (batch.number() > books.next_batch()) {
@@ -211,8 +178,12 @@ absl::StatusOr<Registry::Fate> Registry::AddBatch(
       facts.ok() ? CheckPositions(books, batch) : facts.status();
   if (bad.ok()) {
     BookBatch(batch, value.size(), &books);
+    const stored::Process before =
+        facts->place || facts->kind ? books : stored::Process();
     LearnFacts(*facts, &books);
-    if (facts->place || facts->kind) UpdateConflict(*run, process);
+    if ((facts->place || facts->kind) && !SamePlace(before, books)) {
+      SettlePlace(run, process, &writes);
+    }
     writes.Put(Table::kBatches, BatchKey(id), std::move(value));
   } else {
     Quarantine(id, bad, std::move(value), process, &writes);
@@ -249,15 +220,38 @@ void Registry::Reopen(RunState* run, ProcessEntry* process, WriteSet* writes) {
   PutRun(*run, writes);
 }
 
+void Registry::SettlePlace(RunState* run, ProcessEntry* process,
+                           WriteSet* writes) {
+  stored::Process& books = process->books;
+  uint32_t attempt = books.attempt();
+  if (IsMain(books) && books.has_rank()) {
+    attempt = FittingAttempt(*run, books);
+  } else if (const ProcessEntry* owner = run->OwnerOf(books)) {
+    attempt = owner->books.attempt();
+  }
+  if (attempt != books.attempt()) {
+    spdlog::info(
+        "process belongs to another attempt run={} process=\"{}\" "
+        "attempt={} announced={}",
+        run->run.id(), ProcessName(books), attempt, books.attempt());
+    books.set_attempt(attempt);
+    PutRun(*run, writes);
+  }
+  UpdateConflict(*run, process);
+}
+
 void Registry::UpdateConflict(const RunState& run, ProcessEntry* process) {
   stored::Process& books = process->books;
   const ProcessEntry* holder = run.OtherHolder(books);
+  if (holder != nullptr && IsChildOf(books, holder->books)) {
+    // It inherited RANK from the process that holds it.
+    books.set_kind(v1::PROCESS_KIND_OTHER);
+    holder = nullptr;
+  }
   const std::string conflict =
       holder == nullptr
           ? std::string()
-          : absl::StrCat("not checked: rank ", books.rank(), " of attempt ",
-                         books.attempt(), " is held by ",
-                         ProcessName(holder->books));
+          : absl::StrCat("not checked: ", HeldBy(books, holder->books));
   if (conflict == books.place_conflict()) return;
   if (!conflict.empty()) {
     spdlog::warn(
@@ -271,22 +265,20 @@ void Registry::UpdateConflict(const RunState& run, ProcessEntry* process) {
 absl::Status Registry::Report(const StreamId& stream,
                               const v1::RingReports& reports) {
   absl::MutexLock lock(&mutex_);
-  absl::StatusOr<ProcessEntry*> process = Writer(stream, nullptr);
-  if (!process.ok()) return process.status();
-  BookReports(reports.rings(), &(*process)->books);
+  const absl::StatusOr<StreamOwner> writer = Writer(stream);
+  if (!writer.ok()) return writer.status();
+  BookReports(reports.rings(), &writer->process->books);
   return absl::OkStatus();
 }
 
 absl::Status Registry::End(const StreamId& stream, const v1::Goodbye& goodbye,
                            Durable durable) {
   absl::MutexLock lock(&mutex_);
-  RunState* run = nullptr;
-  absl::StatusOr<ProcessEntry*> writer = Writer(stream, &run);
+  const absl::StatusOr<StreamOwner> writer = Writer(stream);
   if (!writer.ok()) return writer.status();
-  ProcessEntry* process = *writer;
+  const auto [run, process] = *writer;
   stored::Process& books = process->books;
-  BookReports(goodbye.rings(), &books);
-  books.set_counters_final(true);
+  BookFinalReports(goodbye.rings(), &books);
   process->stream = 0;
   const bool clean =
       goodbye.end() == v1::END_KIND_CLEAN || books.clean_exit_seen();
@@ -303,16 +295,16 @@ absl::Status Registry::End(const StreamId& stream, const v1::Goodbye& goodbye,
 
 void Registry::Disconnect(const StreamId& stream) {
   absl::MutexLock lock(&mutex_);
-  RunState* run = nullptr;
-  absl::StatusOr<ProcessEntry*> process = Writer(stream, &run);
-  if (!process.ok()) return;
-  (*process)->stream = 0;
-  stored::Process& books = (*process)->books;
+  const absl::StatusOr<StreamOwner> writer = Writer(stream);
+  if (!writer.ok()) return;
+  const auto [run, process] = *writer;
+  process->stream = 0;
+  stored::Process& books = process->books;
   if (books.state() != stored::STATE_STREAMING) return;
   spdlog::warn("stream ended without goodbye run={} process=\"{}\"",
                run->run.id(), ProcessName(books));
   SetState(stored::STATE_DISCONNECTED, options_.now(), &books);
-  WriteProcess(*run, **process, WriteSet(), nullptr);
+  WriteProcess(*run, *process, WriteSet(), nullptr);
 }
 
 void Registry::Tick() {
@@ -360,75 +352,22 @@ void Registry::WriteProcess(const RunState& run, const ProcessEntry& process,
   if (HasEnded(books)) end = EndOf(books);
   store_.Write(
       std::move(writes),
-      [this, id = run.run.id(), number = books.number(),
-       next_batch = books.next_batch(), end, durable = std::move(durable)] {
+      [this, id = run.run.id(), run_number = run.run.number(),
+       number = books.number(), next_batch = books.next_batch(), end,
+       durable = std::move(durable)] {
         {
           absl::MutexLock lock(&mutex_);
-          ProcessEntry& stored = runs_.at(id).processes.at(number);
-          stored.durable_next_batch = next_batch;
-          stored.durable_end = end;
+          const auto at = runs_.find(id);
+          // Else the run was deleted since; its id may be in use again.
+          if (at != runs_.end() && at->second.run.number() == run_number) {
+            ProcessEntry& stored = at->second.processes.at(number);
+            stored.durable_next_batch = next_batch;
+            stored.durable_end = end;
+          }
         }
         if (durable) durable(next_batch);
         if (observer_) observer_(id);
       });
-}
-
-std::vector<v1::Run> Registry::Runs() const {
-  absl::MutexLock lock(&mutex_);
-  std::vector<v1::Run> runs;
-  for (const auto& [id, run] : runs_) {
-    runs.push_back(ToApi(run, options_.now(), options_.lost_after));
-  }
-  std::sort(runs.begin(), runs.end(), [](const v1::Run& a, const v1::Run& b) {
-    return a.started_unix_ns() < b.started_unix_ns();
-  });
-  return runs;
-}
-
-std::vector<v1::Run> Registry::RunsNotEnded() const {
-  absl::MutexLock lock(&mutex_);
-  std::vector<v1::Run> runs;
-  for (const std::string& id : not_ended_) {
-    runs.push_back(ToApi(runs_.at(id), options_.now(), options_.lost_after));
-  }
-  return runs;
-}
-
-std::optional<v1::Run> Registry::Run(const std::string& id) const {
-  absl::MutexLock lock(&mutex_);
-  const auto at = runs_.find(id);
-  if (at == runs_.end()) return std::nullopt;
-  return ToApi(at->second, options_.now(), options_.lost_after);
-}
-
-std::optional<RunView> Registry::View(const std::string& id) const {
-  absl::MutexLock lock(&mutex_);
-  const auto at = runs_.find(id);
-  if (at == runs_.end()) return std::nullopt;
-  const RunState& run = at->second;
-  RunView view = {.id = id,
-                  .number = run.run.number(),
-                  .experiment = run.run.experiment(),
-                  .check_set = run.run.check_set(),
-                  .ended = run.run.ended_unix_ns() != 0,
-                  .processes = {}};
-  for (const auto& [number, process] : run.processes) {
-    view.processes.push_back(
-        ViewOf(process, options_.now(), options_.lost_after));
-  }
-  return view;
-}
-
-std::vector<std::string> Registry::RunIds() const {
-  absl::MutexLock lock(&mutex_);
-  std::vector<std::string> ids;
-  for (const auto& [id, run] : runs_) ids.push_back(id);
-  return ids;
-}
-
-uint64_t Registry::quarantined_batches() const {
-  absl::MutexLock lock(&mutex_);
-  return quarantined_batches_;
 }
 
 }  // namespace traincheck

@@ -23,6 +23,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "server/runs/run_pins.h"
 #include "server/runs/run_state.h"
 #include "server/store/keys.h"
 #include "server/store/store.h"
@@ -43,7 +44,8 @@ struct RunView {
     uint32_t number = 0;
     uint64_t next_batch = 0;
     std::optional<ProcessEnd> end;
-    // Holds a rank that another process holds: left out of checks.
+    // Holds a rank that another process holds, or its records are deleted:
+    // left out of checks.
     bool refused = false;
     // A stream is open.
     bool connected = false;
@@ -60,6 +62,8 @@ struct RunView {
   std::string experiment;
   std::string check_set;
   bool ended = false;
+  // Retention deleted records of it: nothing can be learned from it.
+  bool records_deleted = false;
   std::vector<Process> processes;  // by number
 };
 
@@ -71,6 +75,8 @@ class Registry {
     // unless every rank was there.
     absl::Duration end_grace = absl::Seconds(1);
     std::function<absl::Time()> now = absl::Now;
+    // Of one run; workers that are started for each epoch add up.
+    size_t max_processes = 65'536;
   };
   // Called once the change is in the synced store, with the cursor it has
   // there: all batches below are durable.
@@ -89,12 +95,19 @@ class Registry {
   struct Opened {
     StreamId stream;
     uint64_t next_batch = 0;
+    std::vector<v1::RingCursor> rings;
   };
-  // Binds a stream to a process. REQUIRES: hello is valid (hello_check.h).
+  // Called once all that it tells is in the synced store.
+  using Admitted = std::function<void(const Opened& opened)>;
+  // Binds a stream to a process; one that resumes takes over from the
+  // process's live stream. REQUIRES: hello is valid (hello_check.h).
   // FailedPrecondition if the process has a live stream that this one does
-  // not resume, or if another live process holds its rank.
+  // not resume, or if another live process holds its rank; ResourceExhausted
+  // if the run has too many processes; Unavailable while it is being deleted.
   [[nodiscard]] absl::StatusOr<Opened> Open(const v1::Hello& hello,
-                                            Durable durable);
+                                            Admitted admitted);
+  // Aborted, naming the process, once a newer stream has taken over.
+  [[nodiscard]] absl::Status CheckStream(const StreamId& stream) const;
 
   enum class Fate { kStored, kDuplicate, kQuarantined };
   // Books and stores a batch, or quarantines it if `facts` is an error or it
@@ -111,6 +124,26 @@ class Registry {
   // The stream is gone; does nothing if a newer one has taken over.
   void Disconnect(const StreamId& stream);
 
+  // Takes the run out of retention's reach, or back. NotFound.
+  [[nodiscard]] absl::Status Keep(const std::string& run, bool keep);
+
+  struct Withdrawn {
+    uint64_t number = 0;
+    uint64_t records = 0;
+    uint64_t bytes = 0;
+  };
+  // Forgets an ended run that nobody reads; streams of its id wait until
+  // Release. What the store holds of it is the caller's to delete. NotFound or
+  // FailedPrecondition, saying who needs it.
+  [[nodiscard]] absl::StatusOr<Withdrawn> Withdraw(const std::string& run,
+                                                   const RunPins& pins);
+  // Ends that; the run comes back if it was not deleted.
+  void Release(const std::string& run, bool deleted);
+  // Notes that the records of the run are gone and deletes them, in one write.
+  // Errors as Withdraw; FailedPrecondition also for a run that is kept.
+  [[nodiscard]] absl::StatusOr<Withdrawn> DropRecords(const std::string& run,
+                                                      const RunPins& pins);
+
   // Lets time pass: silent processes become lost, runs end. To be called
   // several times a second.
   void Tick();
@@ -126,12 +159,18 @@ class Registry {
   Registry(Store* store, Options options)
       : store_(*store), options_(std::move(options)) {}
 
+  static RunView::Process ViewOf(const ProcessEntry& process,
+                                 std::string reason);
+  // The run, if nothing and nobody holds on to it.
+  absl::StatusOr<RunState*> AtRest(const std::string& run, const RunPins& pins)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status LoadRuns() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status LoadProcesses() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   RunState& FindOrMakeRun(const v1::Hello& hello, WriteSet* writes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  ProcessEntry& AddProcess(const v1::Hello& hello, RunState* run)
+  absl::StatusOr<ProcessEntry*> AddProcess(const v1::Hello& hello,
+                                           RunState* run)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Quarantine(const BatchId& id, const absl::Status& reason,
                   std::string batch, ProcessEntry* process, WriteSet* writes)
@@ -139,12 +178,20 @@ class Registry {
   // Something came from a process that counted as ended.
   void Reopen(RunState* run, ProcessEntry* process, WriteSet* writes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The process has told what it is: finds its attempt and who else holds its
+  // place.
+  void SettlePlace(RunState* run, ProcessEntry* process, WriteSet* writes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void UpdateConflict(const RunState& run, ProcessEntry* process)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndRunIfDue(RunState* run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // The process that the stream writes, or Aborted. `run` may be null.
-  absl::StatusOr<ProcessEntry*> Writer(const StreamId& stream, RunState** run)
+  struct StreamOwner {
+    RunState* run;
+    ProcessEntry* process;
+  };
+  // What the stream writes, or Aborted.
+  absl::StatusOr<StreamOwner> Writer(const StreamId& stream)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Queues `writes` together with the state of the process.
   void WriteProcess(const RunState& run, const ProcessEntry& process,
@@ -156,7 +203,8 @@ class Registry {
   Observer observer_;
   mutable absl::Mutex mutex_;
   std::map<std::string, RunState> runs_ ABSL_GUARDED_BY(mutex_);
-  std::set<std::string> not_ended_ ABSL_GUARDED_BY(mutex_);  // ids
+  std::set<std::string> not_ended_ ABSL_GUARDED_BY(mutex_);            // ids
+  std::map<std::string, RunState> withdrawn_ ABSL_GUARDED_BY(mutex_);  // by id
   uint64_t next_run_ ABSL_GUARDED_BY(mutex_) = 1;
   uint64_t next_stream_ ABSL_GUARDED_BY(mutex_) = 1;
   uint64_t quarantined_batches_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -2,21 +2,18 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
 
 namespace traincheck {
 namespace {
 
-uint32_t LastAttempt(const RunState& run) {
-  uint32_t attempt = 0;
-  for (const auto& [number, process] : run.processes) {
-    attempt = std::max(attempt, process.books.attempt());
-  }
-  return attempt;
-}
+// More than anybody reads.
+constexpr size_t kMaxMissingRanks = 256;
 
-// World size of the last attempt; 0: not known.
-int32_t World(const RunState& run) {
-  const uint32_t attempt = LastAttempt(run);
+// World size of an attempt; 0: not known.
+int32_t World(const RunState& run, uint32_t attempt) {
   int32_t world = 0;
   for (const auto& [number, process] : run.processes) {
     if (process.books.attempt() == attempt && IsMain(process.books)) {
@@ -26,8 +23,7 @@ int32_t World(const RunState& run) {
   return world;
 }
 
-bool AllRanksCame(const RunState& run) {
-  const uint32_t attempt = LastAttempt(run);
+std::set<int32_t> RanksOf(const RunState& run, uint32_t attempt) {
   std::set<int32_t> ranks;
   for (const auto& [number, process] : run.processes) {
     const stored::Process& books = process.books;
@@ -35,15 +31,24 @@ bool AllRanksCame(const RunState& run) {
       ranks.insert(books.rank());
     }
   }
-  const int32_t world = World(run);
-  return world > 0 && ranks.size() == static_cast<size_t>(world);
+  return ranks;
+}
+
+bool AllRanksCame(const RunState& run) {
+  const uint32_t attempt = LastAttempt(run);
+  const int32_t world = World(run, attempt);
+  return world > 0 &&
+         RanksOf(run, attempt).size() == static_cast<size_t>(world);
 }
 
 v1::RunStatus StatusOf(const RunState& run) {
   if (run.run.ended_unix_ns() == 0) return v1::RUN_STATUS_RUNNING;
+  // What an earlier attempt lost was made up for.
+  const uint32_t attempt = LastAttempt(run);
   bool any_main = false;
   bool any_silent = false;
   for (const auto& [number, process] : run.processes) {
+    if (process.books.attempt() != attempt) continue;
     if (IsLostRank(process.books)) return v1::RUN_STATUS_LOST;
     any_main |= IsMain(process.books);
     any_silent |= process.books.state() == stored::STATE_SILENT;
@@ -61,13 +66,110 @@ void AddSteps(const stored::Process& process, v1::Run* api) {
   }
 }
 
+std::string MissingReason(const RunState& run, uint32_t attempt) {
+  size_t others = 0;
+  for (const auto& [number, process] : run.processes) {
+    const stored::Process& books = process.books;
+    others += books.attempt() == attempt && !books.has_rank() &&
+              books.kind() != v1::PROCESS_KIND_WORKER;
+  }
+  std::string reason = "no process announced this rank";
+  if (run.run.ended_unix_ns() == 0 && attempt == LastAttempt(run)) {
+    absl::StrAppend(&reason, " yet");
+  }
+  if (others > 0) {
+    absl::StrAppend(&reason, "; processes that took no rank: ", others);
+  }
+  return reason;
+}
+
+void AddMissingRanks(const RunState& run, v1::Run* api) {
+  std::set<uint32_t> attempts;
+  for (const auto& [number, process] : run.processes) {
+    attempts.insert(process.books.attempt());
+  }
+  for (const uint32_t attempt : attempts) {
+    const std::set<int32_t> ranks = RanksOf(run, attempt);
+    const int32_t world = World(run, attempt);
+    std::string reason;
+    for (int32_t rank = 0; rank < world; ++rank) {
+      if (static_cast<size_t>(api->missing_size()) == kMaxMissingRanks) return;
+      if (ranks.count(rank) > 0) continue;
+      if (reason.empty()) reason = MissingReason(run, attempt);
+      v1::MissingRank* missing = api->add_missing();
+      missing->set_attempt(attempt);
+      missing->set_rank(rank);
+      missing->set_reason(reason);
+    }
+  }
+}
+
+std::string IdentityKey(const std::string& host, const std::string& boot_id,
+                        uint32_t pid, uint64_t start_ticks) {
+  return absl::StrCat(pid, " ", start_ticks, " ", boot_id, " ", host);
+}
+
 }  // namespace
 
-ProcessEntry* RunState::Find(const v1::ProcessIdentity& identity) {
-  for (auto& [number, process] : processes) {
-    if (IsSameProcess(identity, process.books)) return &process;
+uint32_t LastAttempt(const RunState& run) {
+  uint32_t attempt = 0;
+  for (const auto& [number, process] : run.processes) {
+    attempt = std::max(attempt, process.books.attempt());
   }
-  return nullptr;
+  return attempt;
+}
+
+std::string ReasonOf(const stored::Process& process, uint32_t last_attempt,
+                     absl::Time now, absl::Duration lost_after) {
+  std::string reason = StateReason(process, now, lost_after);
+  if (process.attempt() < last_attempt && HasEnded(process)) {
+    absl::StrAppend(&reason, "; superseded by attempt ", last_attempt);
+  }
+  return reason;
+}
+
+ProcessEntry& RunState::Add(stored::Process books) {
+  by_identity[IdentityKey(books.host(), books.boot_id(), books.pid(),
+                          books.start_ticks())] = books.number();
+  ProcessEntry& process = processes[books.number()];
+  process.books = std::move(books);
+  return process;
+}
+
+ProcessEntry* RunState::Find(const v1::ProcessIdentity& identity) {
+  const auto at =
+      by_identity.find(IdentityKey(identity.host(), identity.boot_id(),
+                                   identity.pid(), identity.start_ticks()));
+  return at == by_identity.end() ? nullptr : &processes.at(at->second);
+}
+
+const ProcessEntry* RunState::OwnerOf(const stored::Process& worker) const {
+  const auto at = by_identity.find(IdentityKey(worker.host(), worker.boot_id(),
+                                               worker.owner_pid(),
+                                               worker.owner_start_ticks()));
+  return at == by_identity.end() ? nullptr : &processes.at(at->second);
+}
+
+absl::Status RunState::CheckAtRest() const {
+  if (run.ended_unix_ns() == 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("run ", run.id(), " has not ended"));
+  }
+  for (const auto& [number, process] : processes) {
+    if (process.stream != 0) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("run ", run.id(), ": the relay of ",
+                       ProcessName(process.books), " is still connected"));
+    }
+    if (process.durable_end != EndOf(process.books) ||
+        process.durable_next_batch != process.books.next_batch()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("run ", run.id(),
+                       " has ended but is not on disk yet: see "
+                       "traincheckctl status"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 const ProcessEntry* RunState::OtherHolder(const stored::Process& books) const {
@@ -107,11 +209,15 @@ v1::Run ToApi(const RunState& run, absl::Time now, absl::Duration lost_after) {
   api.set_status(StatusOf(run));
   api.set_started_unix_ns(run.run.started_unix_ns());
   api.set_ended_unix_ns(run.run.ended_unix_ns());
-  api.set_world(World(run));
+  const uint32_t last = LastAttempt(run);
+  api.set_world(World(run, last));
+  api.set_kept(run.run.kept());
+  api.set_records_deleted_unix_ns(run.run.records_deleted_unix_ns());
   api.set_check_set(run.run.check_set());
   std::set<uint32_t> attempts;
   for (const auto& [number, process] : run.processes) {
-    const v1::Process shown = ToApi(process.books, now, lost_after);
+    v1::Process shown = ToApi(process.books, now, lost_after);
+    shown.set_reason(ReasonOf(process.books, last, now, lost_after));
     attempts.insert(shown.attempt());
     AddSteps(process.books, &api);
     api.set_records(api.records() + shown.records());
@@ -120,9 +226,10 @@ v1::Run ToApi(const RunState& run, absl::Time now, absl::Duration lost_after) {
     api.set_stored_bytes(api.stored_bytes() + shown.stored_bytes());
     api.set_quarantined_batches(api.quarantined_batches() +
                                 process.books.quarantined_batches());
-    *api.add_processes() = shown;
+    *api.add_processes() = std::move(shown);
   }
   api.set_attempts(attempts.size());
+  AddMissingRanks(run, &api);
   return api;
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "server/runs/process_state.h"
 
@@ -28,12 +29,27 @@ struct RunState {
   stored::Run run;
   std::map<uint32_t, ProcessEntry> processes;  // by number
 
+  // Takes a process in under its number.
+  ProcessEntry& Add(stored::Process books);
   ProcessEntry* Find(const v1::ProcessIdentity& identity);
+  // The main process that a worker serves; null if it is not known.
+  const ProcessEntry* OwnerOf(const stored::Process& worker) const;
   // The other main process with a live stream that holds the place of `books`;
   // null if there is none. A process without a group is rank 0 of 1 and
   // contests nothing.
   const ProcessEntry* OtherHolder(const stored::Process& books) const;
+  // May its records go? FailedPrecondition if it has not ended, a relay is
+  // still connected, or an end is not on disk yet.
+  [[nodiscard]] absl::Status CheckAtRest() const;
+
+  std::map<std::string, uint32_t> by_identity;  // Add's
 };
+
+uint32_t LastAttempt(const RunState& run);
+
+// StateReason of a process of a run whose last attempt is `last_attempt`.
+std::string ReasonOf(const stored::Process& process, uint32_t last_attempt,
+                     absl::Time now, absl::Duration lost_after);
 
 // Has the run ended? The time of the last end if all processes have ended and
 // either every rank of the last attempt was there or `grace` has passed, in

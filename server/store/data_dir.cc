@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -19,7 +20,16 @@ namespace {
 
 constexpr char kFormatPrefix[] = "traincheckd store ";
 
-std::string FormatPath(const std::string& dir) { return dir + "/FORMAT"; }
+constexpr char kFormatName[] = "FORMAT";
+constexpr char kBackupName[] = "BACKUP";
+
+std::string FormatPath(const std::string& dir) {
+  return absl::StrCat(dir, "/", kFormatName);
+}
+
+std::string BackupPath(const std::string& dir) {
+  return absl::StrCat(dir, "/", kBackupName);
+}
 
 absl::Status Failed(const std::string& dir, absl::string_view what,
                     const std::string& why) {
@@ -27,12 +37,20 @@ absl::Status Failed(const std::string& dir, absl::string_view what,
       absl::StrCat("data directory \"", dir, "\": ", what, ": ", why));
 }
 
-// Durable before the database is made, so that a crash in between leaves a
-// directory that is still recognised.
-absl::Status WriteFormat(const std::string& dir) {
-  const std::string text =
-      absl::StrCat(kFormatPrefix, kStoreFormatVersion, "\n");
-  const std::string next = FormatPath(dir) + ".new";
+absl::Status SyncFolder(const std::string& dir) {
+  const int fd = open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const bool synced = fd >= 0 && fsync(fd) == 0;
+  const int error = errno;
+  if (fd >= 0) close(fd);
+  return synced ? absl::OkStatus()
+                : Failed(dir, "cannot sync it", strerror(error));
+}
+
+// Readers see the whole text or no file, whatever dies when.
+absl::Status WriteWhole(const std::string& dir, const std::string& name,
+                        const std::string& text) {
+  const std::string path = absl::StrCat(dir, "/", name);
+  const std::string next = path + ".new";
   const int fd =
       open(next.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (fd < 0) return Failed(dir, "cannot write to it", strerror(errno));
@@ -42,10 +60,17 @@ absl::Status WriteFormat(const std::string& dir) {
   const int error = errno;
   close(fd);
   if (!synced) return Failed(dir, "cannot write to it", strerror(error));
-  if (rename(next.c_str(), FormatPath(dir).c_str()) != 0) {
+  if (rename(next.c_str(), path.c_str()) != 0) {
     return Failed(dir, "cannot write to it", strerror(errno));
   }
-  return absl::OkStatus();
+  return SyncFolder(dir);
+}
+
+// Durable before the database is made, so that a crash in between leaves a
+// directory that is still recognised.
+absl::Status WriteFormat(const std::string& dir) {
+  return WriteWhole(dir, kFormatName,
+                    absl::StrCat(kFormatPrefix, kStoreFormatVersion, "\n"));
 }
 
 absl::Status CheckFormat(const std::string& dir) {
@@ -72,7 +97,100 @@ absl::Status CheckFormat(const std::string& dir) {
   return absl::OkStatus();
 }
 
+absl::Status CheckBackupFolder(const std::string& dir,
+                               const std::filesystem::path& folder) {
+  std::error_code error;
+  if (!folder.is_absolute()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("backup folder \"", folder.string(),
+                     "\" is no absolute path on the daemon's host"));
+  }
+  if (std::filesystem::exists(folder, error)) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("backup folder \"", folder.string(),
+                     "\" exists already: name one that does not"));
+  }
+  const std::filesystem::path parent =
+      std::filesystem::canonical(folder.parent_path(), error);
+  if (error) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "backup folder \"", folder.string(),
+        "\": ", folder.parent_path().string(), ": ", error.message()));
+  }
+  const std::filesystem::path own = std::filesystem::canonical(dir, error);
+  const auto [own_end, unused] =
+      std::mismatch(own.begin(), own.end(), parent.begin(), parent.end());
+  if (own_end == own.end()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "backup folder \"", folder.string(), "\" lies in the data directory"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FillBackup(
+    const std::string& partial, const std::string& store_id,
+    const std::function<absl::Status(const std::string& path)>& copy_database) {
+  if (mkdir(partial.c_str(), 0700) != 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "cannot make backup folder \"", partial, "\": ", strerror(errno)));
+  }
+  if (absl::Status s = copy_database(DatabasePath(partial)); !s.ok()) return s;
+  const std::string origin = absl::StrCat("backup of store ", store_id, "\n");
+  if (absl::Status s = WriteWhole(partial, kBackupName, origin); !s.ok()) {
+    return s;
+  }
+  // Last: without it the folder is not taken for a data directory.
+  return WriteFormat(partial);
+}
+
 }  // namespace
+
+uint64_t BytesOf(const std::string& dir) {
+  uint64_t bytes = 0;
+  std::error_code error;
+  std::filesystem::recursive_directory_iterator at(dir, error);
+  while (!error && at != std::filesystem::recursive_directory_iterator()) {
+    std::error_code gone;  // files come and go meanwhile
+    const uint64_t size = at->is_regular_file(gone) ? at->file_size(gone) : 0;
+    if (!gone) bytes += size;
+    at.increment(error);
+  }
+  return bytes;
+}
+
+absl::Status MakeBackup(
+    const std::string& dir, const std::string& folder,
+    const std::string& store_id,
+    const std::function<absl::Status(const std::string& path)>& copy_database) {
+  const std::filesystem::path target =
+      std::filesystem::path(folder).lexically_normal();
+  if (absl::Status s = CheckBackupFolder(dir, target); !s.ok()) return s;
+  const std::string partial = target.string() + ".partial";
+  std::error_code error;
+  // What an earlier try left.
+  std::filesystem::remove_all(partial, error);
+  absl::Status made = FillBackup(partial, store_id, copy_database);
+  if (made.ok() && rename(partial.c_str(), target.c_str()) != 0) {
+    made = Failed(folder, "cannot rename the backup to it", strerror(errno));
+  }
+  if (!made.ok()) {
+    std::filesystem::remove_all(partial, error);
+    return made;
+  }
+  return SyncFolder(target.parent_path().string());
+}
+
+bool IsUnopenedBackup(const std::string& dir) {
+  std::error_code error;
+  return std::filesystem::exists(BackupPath(dir), error);
+}
+
+absl::Status MarkBackupOpened(const std::string& dir) {
+  if (unlink(BackupPath(dir).c_str()) != 0) {
+    return Failed(dir, "cannot remove its file BACKUP", strerror(errno));
+  }
+  return SyncFolder(dir);
+}
 
 std::string DatabasePath(const std::string& dir) { return dir + "/db"; }
 

@@ -5,6 +5,8 @@
 #ifndef TRAINCHECK_SERVER_STORE_DATA_DIR_H_
 #define TRAINCHECK_SERVER_STORE_DATA_DIR_H_
 
+#include <cstdint>
+#include <functional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -18,6 +20,23 @@ inline constexpr int kStoreFormatVersion = 1;
 
 // Where in it the database lies.
 std::string DatabasePath(const std::string& dir);
+
+// Bytes of all files below `dir`; 0 if it cannot be read.
+uint64_t BytesOf(const std::string& dir);
+
+// Makes the data directory `folder` by `copy_database`, which makes the
+// database at the path that it is given. The folder appears complete, synced
+// and marked as a backup of store `store_id`, or not at all. Errors as
+// Store::Backup.
+[[nodiscard]] absl::Status MakeBackup(
+    const std::string& dir, const std::string& folder,
+    const std::string& store_id,
+    const std::function<absl::Status(const std::string& path)>& copy_database);
+
+// A backup that was never opened: its store needs an id of its own.
+bool IsUnopenedBackup(const std::string& dir);
+// REQUIRES: the new id is durable.
+[[nodiscard]] absl::Status MarkBackupOpened(const std::string& dir);
 
 }  // namespace traincheck
 

@@ -11,6 +11,9 @@
 
 namespace traincheck {
 
+// In the meta table: number of the next new run.
+inline constexpr char kNextRunKey[] = "next_run";
+
 struct BatchId {
   uint64_t run = 0;      // number of the run in this store
   uint32_t process = 0;  // number of the process in its run

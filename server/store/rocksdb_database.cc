@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "base/logging.h"
+#include "rocksdb/utilities/checkpoint.h"
 
 namespace traincheck {
 namespace {
@@ -12,6 +13,10 @@ namespace {
 // In the order of Table.
 constexpr std::array<const char*, kTables> kColumnFamilies = {
     "default", "runs", "batches", "sets", "violations", "quarantine"};
+
+// Of the oldest blob files; beyond it RocksDB copies what is alive by itself.
+constexpr double kGarbageShare = 0.5;
+constexpr uint64_t kKeyFileBytes = 2 << 20;
 
 // RocksDB's own messages go where ours go. Its log file would be one more
 // that a full disk breaks, and RocksDB does not survive that one.
@@ -28,8 +33,15 @@ class LogToOurs final : public rocksdb::Logger {
   void LogHeader(const char*, va_list) override {}
 };
 
-rocksdb::DBOptions DatabaseOptions() {
+rocksdb::DBOptions DatabaseOptions(RocksdbDatabase::DamagedLog damaged_log) {
   rocksdb::DBOptions options;
+  // RocksDB's default cuts a damaged log off at the damage and opens: what had
+  // been acknowledged behind it would be gone without a word. This mode takes
+  // a log whose end is missing (nobody was told of that) and no other.
+  options.wal_recovery_mode =
+      damaged_log == RocksdbDatabase::DamagedLog::kCutOff
+          ? rocksdb::WALRecoveryMode::kPointInTimeRecovery
+          : rocksdb::WALRecoveryMode::kTolerateCorruptedTailRecords;
   options.create_if_missing = true;
   options.create_missing_column_families = true;
   options.max_background_jobs = 2;
@@ -46,6 +58,11 @@ rocksdb::ColumnFamilyOptions FamilyOptions(Table table) {
     options.min_blob_size = 1024;
     options.compression = rocksdb::kNoCompression;
     options.blob_compression_type = rocksdb::kNoCompression;
+    options.enable_blob_garbage_collection = true;
+    options.blob_garbage_collection_force_threshold = kGarbageShare;
+    // Keys are few and small. Small files of them keep short what Reclaim
+    // copies of the neighbours of a deleted run.
+    options.target_file_size_base = kKeyFileBytes;
   } else {
     options.write_buffer_size = 8 << 20;
   }
@@ -55,7 +72,7 @@ rocksdb::ColumnFamilyOptions FamilyOptions(Table table) {
 }  // namespace
 
 std::unique_ptr<RocksdbDatabase> RocksdbDatabase::Open(
-    const std::string& path, rocksdb::Status* status) {
+    const std::string& path, DamagedLog damaged_log, rocksdb::Status* status) {
   std::vector<rocksdb::ColumnFamilyDescriptor> descriptors;
   for (int table = 0; table < kTables; ++table) {
     descriptors.emplace_back(kColumnFamilies[table],
@@ -63,11 +80,42 @@ std::unique_ptr<RocksdbDatabase> RocksdbDatabase::Open(
   }
   std::unique_ptr<RocksdbDatabase> database(new RocksdbDatabase());
   rocksdb::DB* db = nullptr;
-  *status = rocksdb::DB::Open(DatabaseOptions(), path, descriptors,
+  *status = rocksdb::DB::Open(DatabaseOptions(damaged_log), path, descriptors,
                               &database->families_, &db);
   if (!status->ok()) return nullptr;
   database->db_.reset(db);
   return database;
+}
+
+rocksdb::Status RocksdbDatabase::Reclaim(const std::string& from,
+                                         const std::string& to, bool may_copy,
+                                         std::atomic<bool>* cancel) {
+  // Also the tables that are not compacted: a log goes once no table needs it.
+  rocksdb::Status status = db_->Flush(rocksdb::FlushOptions(), families_);
+  rocksdb::CompactRangeOptions options;
+  options.exclusive_manual_compaction = false;
+  options.bottommost_level_compaction =
+      rocksdb::BottommostLevelCompaction::kForceOptimized;
+  options.blob_garbage_collection_policy =
+      may_copy ? rocksdb::BlobGarbageCollectionPolicy::kForce
+               : rocksdb::BlobGarbageCollectionPolicy::kDisable;
+  options.blob_garbage_collection_age_cutoff = 1;
+  options.canceled = cancel;
+  const rocksdb::Slice begin(from);
+  const rocksdb::Slice end(to);
+  for (const Table table : {Table::kBatches, Table::kQuarantine}) {
+    if (!status.ok()) break;
+    status = db_->CompactRange(options, family(table), &begin, &end);
+  }
+  return status;
+}
+
+rocksdb::Status RocksdbDatabase::Checkpoint(const std::string& path) {
+  rocksdb::Checkpoint* made = nullptr;
+  rocksdb::Status status = rocksdb::Checkpoint::Create(db_.get(), &made);
+  if (!status.ok()) return status;
+  const std::unique_ptr<rocksdb::Checkpoint> checkpoint(made);
+  return checkpoint->CreateCheckpoint(path);
 }
 
 RocksdbDatabase::~RocksdbDatabase() {

@@ -5,6 +5,7 @@
 #ifndef TRAINCHECK_SERVER_STORE_ROCKSDB_DATABASE_H_
 #define TRAINCHECK_SERVER_STORE_ROCKSDB_DATABASE_H_
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,12 +17,26 @@ namespace traincheck {
 
 class RocksdbDatabase {
  public:
+  // What to do about a log that is damaged before its end.
+  enum class DamagedLog { kRefuse, kCutOff };
+
   // Null, with *status set, if it cannot be opened.
   static std::unique_ptr<RocksdbDatabase> Open(const std::string& path,
+                                               DamagedLog damaged_log,
                                                rocksdb::Status* status);
   ~RocksdbDatabase();
   RocksdbDatabase(const RocksdbDatabase&) = delete;
   RocksdbDatabase& operator=(const RocksdbDatabase&) = delete;
+
+  // Drops what was deleted between the keys from disk: index entries, blobs and
+  // the logs that still hold them. Blobs lie in files together with those of
+  // others; `may_copy` those out so that the files can go. Ends early once
+  // *cancel is true.
+  rocksdb::Status Reclaim(const std::string& from, const std::string& to,
+                          bool may_copy, std::atomic<bool>* cancel);
+
+  // A consistent copy in the new folder `path`, hard links where possible.
+  rocksdb::Status Checkpoint(const std::string& path);
 
   rocksdb::DB& db() { return *db_; }
   rocksdb::ColumnFamilyHandle* family(Table table) const {

@@ -23,11 +23,33 @@ namespace {
 
 constexpr char kStoreIdKey[] = "store_id";
 constexpr absl::Duration kClosePatience = absl::Seconds(1);
+constexpr uint64_t kRoomToCopy = uint64_t{1} << 30;
 constexpr absl::Duration kFirstWritePatience = absl::Seconds(10);
 
 absl::Status FromRocksdb(const rocksdb::Status& status) {
-  return status.ok() ? absl::OkStatus()
-                     : absl::UnavailableError(status.ToString());
+  if (status.ok()) return absl::OkStatus();
+  if (status.IsCorruption()) {
+    return absl::DataLossError(
+        absl::StrCat("the store is damaged: ", status.ToString(),
+                     ". Check the disk; put a backup in its place or delete "
+                     "the runs concerned"));
+  }
+  return absl::UnavailableError(status.ToString());
+}
+
+void Apply(const WriteSet::Entry& entry, rocksdb::ColumnFamilyHandle* family,
+           rocksdb::WriteBatch* batch) {
+  switch (entry.change) {
+    case WriteSet::Change::kPut:
+      batch->Put(family, entry.key, entry.value);
+      break;
+    case WriteSet::Change::kDelete:
+      batch->Delete(family, entry.key);
+      break;
+    case WriteSet::Change::kDeleteRange:
+      batch->DeleteRange(family, entry.key, entry.value);
+      break;
+  }
 }
 
 std::string_view View(const rocksdb::Slice& slice) {
@@ -36,9 +58,10 @@ std::string_view View(const rocksdb::Slice& slice) {
 
 class RocksdbStore final : public Store {
  public:
-  RocksdbStore(std::string path, std::unique_ptr<RocksdbDatabase> database,
+  RocksdbStore(std::string dir, std::unique_ptr<RocksdbDatabase> database,
                const RocksdbStoreOptions& options)
-      : path_(std::move(path)),
+      : dir_(std::move(dir)),
+        path_(DatabasePath(dir_)),
         options_(options),
         database_(std::move(database)),
         committer_(
@@ -51,17 +74,24 @@ class RocksdbStore final : public Store {
 
   const std::string& id() const override { return id_; }
 
-  // Draws the id of a new store. Called once, before the store is handed out.
-  absl::Status Initialise() {
+  // Draws the id of a new store, or of one that is to have a new one. Called
+  // once, before the store is handed out.
+  absl::Status Initialise(bool wants_new_id) {
     absl::StatusOr<std::optional<std::string>> id =
         Get(Table::kMeta, kStoreIdKey);
     if (!id.ok()) return id.status();
-    if (id->has_value()) {
+    if (id->has_value() && !wants_new_id) {
       id_ = **id;
       return absl::OkStatus();
     }
     std::random_device random;
     id_ = absl::StrFormat("%08x%08x", random(), random());
+    if (id->has_value()) {
+      spdlog::warn(
+          "store has a new id, relays send again what they still have "
+          "store={} before={}",
+          id_, **id);
+    }
     WriteSet writes;
     writes.Put(Table::kMeta, kStoreIdKey, id_);
     return WriteAndWait(std::move(writes), kFirstWritePatience);
@@ -111,6 +141,44 @@ class RocksdbStore final : public Store {
     return FromRocksdb(at->status());
   }
 
+  absl::Status Erase(const WriteSet& deletions) override {
+    absl::ReaderMutexLock lock(&mutex_);
+    if (database_ == nullptr) return NotOpen();
+    return FromRocksdb(WriteSynced({&deletions}));
+  }
+
+  absl::Status Reclaim(const std::string& from, const std::string& to,
+                       std::atomic<bool>* cancel) override {
+    absl::ReaderMutexLock lock(&mutex_);
+    if (database_ == nullptr) return NotOpen();
+    // Copying needs room; without it what is wholly dead still goes.
+    const bool may_copy = FreeBytes().value_or(0) >= kRoomToCopy;
+    const rocksdb::Status status =
+        database_->Reclaim(from, to, may_copy, cancel);
+    if (status.IsIncomplete() || *cancel) {
+      return absl::CancelledError("stopped before all room was given back");
+    }
+    return FromRocksdb(status);
+  }
+
+  absl::StatusOr<uint64_t> Backup(const std::string& folder) override {
+    absl::ReaderMutexLock lock(&mutex_);
+    if (database_ == nullptr) return NotOpen();
+    const absl::Status made =
+        MakeBackup(dir_, folder, id_, [this](const std::string& path) {
+          mutex_.AssertReaderHeld();
+          return FromRocksdb(database_->Checkpoint(path));
+        });
+    if (!made.ok()) return made;
+    return BytesOf(folder);
+  }
+
+  StoreHealth Health() const override {
+    return {.stored_bytes = BytesOf(dir_),
+            .free_bytes = FreeBytes().value_or(0),
+            .error = committer_.LastError()};
+  }
+
   void Close() override { committer_.Close(kClosePatience); }
 
  private:
@@ -120,13 +188,20 @@ class RocksdbStore final : public Store {
         "again");
   }
 
-  absl::Status CheckFreeSpace() const {
+  // nullopt: the disk does not say.
+  std::optional<uint64_t> FreeBytes() const {
     struct statvfs disk;
-    if (statvfs(path_.c_str(), &disk) != 0) return absl::OkStatus();
-    const uint64_t free = uint64_t{disk.f_bavail} * disk.f_frsize;
-    if (free >= options_.min_free_bytes) return absl::OkStatus();
+    if (statvfs(path_.c_str(), &disk) != 0) return std::nullopt;
+    return uint64_t{disk.f_bavail} * disk.f_frsize;
+  }
+
+  absl::Status CheckFreeSpace() const {
+    const std::optional<uint64_t> free = FreeBytes();
+    if (free.value_or(UINT64_MAX) >= options_.min_free_bytes) {
+      return absl::OkStatus();
+    }
     return absl::ResourceExhaustedError(absl::StrCat(
-        "the disk of ", path_, " is full: ", free >> 20, " MiB free, ",
+        "the disk of ", path_, " is full: ", *free >> 20, " MiB free, ",
         options_.min_free_bytes >> 20, " MiB needed"));
   }
 
@@ -135,17 +210,22 @@ class RocksdbStore final : public Store {
     if (absl::Status status = CheckFreeSpace(); !status.ok()) return status;
     if (absl::Status status = ReopenIfBroken(); !status.ok()) return status;
     absl::ReaderMutexLock lock(&mutex_);
+    const rocksdb::Status status = WriteSynced(sets);
+    broken_ = !status.ok();
+    return FromRocksdb(status);
+  }
+
+  rocksdb::Status WriteSynced(const std::vector<const WriteSet*>& sets)
+      ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     rocksdb::WriteBatch batch;
     for (const WriteSet* set : sets) {
       for (const WriteSet::Entry& entry : set->entries()) {
-        batch.Put(database_->family(entry.table), entry.key, entry.value);
+        Apply(entry, database_->family(entry.table), &batch);
       }
     }
     rocksdb::WriteOptions options;
     options.sync = true;
-    const rocksdb::Status status = database_->db().Write(options, &batch);
-    broken_ = !status.ok();
-    return FromRocksdb(status);
+    return database_->db().Write(options, &batch);
   }
 
   // RocksDB cannot go on with a log that it failed to write to (Resume does
@@ -156,12 +236,14 @@ class RocksdbStore final : public Store {
     absl::MutexLock lock(&mutex_);
     database_.reset();
     rocksdb::Status status;
-    database_ = RocksdbDatabase::Open(path_, &status);
+    database_ = RocksdbDatabase::Open(
+        path_, RocksdbDatabase::DamagedLog::kRefuse, &status);
     broken_ = database_ == nullptr;
     spdlog::warn("store opened again status=\"{}\"", status.ToString());
     return FromRocksdb(status);
   }
 
+  const std::string dir_;
   const std::string path_;
   const RocksdbStoreOptions options_;
   std::string id_;
@@ -181,6 +263,13 @@ absl::Status OpenError(const std::string& dir, const rocksdb::Status& status) {
                      "name another directory (",
                      text, ")"));
   }
+  if (status.IsCorruption()) {
+    return absl::DataLossError(absl::StrCat(
+        "data directory \"", dir, "\" is damaged: ", text,
+        ". Nothing was changed. Check the disk and put a backup in its place; "
+        "if the damaged file is a log, --accept-loss opens what lies before "
+        "the damage and gives up what was stored behind it"));
+  }
   return absl::FailedPreconditionError(absl::StrCat(
       "data directory \"", dir, "\": cannot open its database: ", text));
 }
@@ -190,13 +279,26 @@ absl::Status OpenError(const std::string& dir, const rocksdb::Status& status) {
 absl::StatusOr<std::unique_ptr<Store>> OpenRocksdbStore(
     const std::string& dir, const RocksdbStoreOptions& options) {
   if (absl::Status status = PrepareDataDir(dir); !status.ok()) return status;
+  using DamagedLog = RocksdbDatabase::DamagedLog;
+  const std::string path = DatabasePath(dir);
   rocksdb::Status status;
   std::unique_ptr<RocksdbDatabase> database =
-      RocksdbDatabase::Open(DatabasePath(dir), &status);
+      RocksdbDatabase::Open(path, DamagedLog::kRefuse, &status);
+  const bool loses = options.accept_loss && status.IsCorruption();
+  if (loses) {
+    spdlog::error(
+        "store is damaged, what is behind the damage is given up "
+        "as asked for error=\"{}\"",
+        status.ToString());
+    database = RocksdbDatabase::Open(path, DamagedLog::kCutOff, &status);
+  }
   if (database == nullptr) return OpenError(dir, status);
-  auto store = std::make_unique<RocksdbStore>(DatabasePath(dir),
-                                              std::move(database), options);
-  if (absl::Status made = store->Initialise(); !made.ok()) return made;
+  const bool is_backup = IsUnopenedBackup(dir);
+  auto store =
+      std::make_unique<RocksdbStore>(dir, std::move(database), options);
+  absl::Status made = store->Initialise(is_backup || loses);
+  if (made.ok() && is_backup) made = MarkBackupOpened(dir);
+  if (!made.ok()) return made;
   return std::unique_ptr<Store>(std::move(store));
 }
 

@@ -1,11 +1,14 @@
 // The daemon's durable state: tables of byte strings sorted by key. This is
 // the only way to disk; key_format.md says what lies under which key.
 //
-// Threads: all methods are safe on any thread, except Close.
+// Threads: all methods are safe on any thread, except Close. Reclaim and Backup
+// may take minutes and do not hold up the others.
 #ifndef TRAINCHECK_SERVER_STORE_STORE_H_
 #define TRAINCHECK_SERVER_STORE_STORE_H_
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -22,26 +25,50 @@ namespace traincheck {
 enum class Table { kMeta, kRuns, kBatches, kSets, kViolations, kQuarantine };
 inline constexpr int kTables = 6;
 
-// Entries that become durable together or not at all.
+// Changes that become durable together or not at all, applied in the order in
+// which they were added.
 class WriteSet {
  public:
+  enum class Change { kPut, kDelete, kDeleteRange };
   struct Entry {
     Table table;
+    Change change;
     std::string key;
+    // The value, or the end of the range.
     std::string value;
   };
 
   void Put(Table table, std::string key, std::string value) {
-    bytes_ += key.size() + value.size();
-    entries_.push_back({table, std::move(key), std::move(value)});
+    Add({table, Change::kPut, std::move(key), std::move(value)});
+  }
+  // No error if there is no such key.
+  void Delete(Table table, std::string key) {
+    Add({table, Change::kDelete, std::move(key), {}});
+  }
+  // All keys with from <= key < to.
+  void DeleteRange(Table table, std::string from, std::string to) {
+    Add({table, Change::kDeleteRange, std::move(from), std::move(to)});
   }
 
   const std::vector<Entry>& entries() const { return entries_; }
   size_t bytes() const { return bytes_; }
 
  private:
+  void Add(Entry entry) {
+    bytes_ += entry.key.size() + entry.value.size();
+    entries_.push_back(std::move(entry));
+  }
+
   std::vector<Entry> entries_;
   size_t bytes_ = 0;
+};
+
+// How the data directory is.
+struct StoreHealth {
+  uint64_t stored_bytes = 0;  // all its files
+  uint64_t free_bytes = 0;    // on its disk, for us
+  // Why nothing is acknowledged just now; OK: writes succeed.
+  absl::Status error;
 };
 
 class Store {
@@ -69,7 +96,8 @@ class Store {
   [[nodiscard]] virtual absl::Status WriteAndWait(WriteSet writes,
                                                   absl::Duration patience) = 0;
 
-  // nullopt: no such key.
+  // nullopt: no such key. Here and in Scan DataLoss, with the damaged file and
+  // what to do, if the disk gives back something else than was written.
   [[nodiscard]] virtual absl::StatusOr<std::optional<std::string>> Get(
       Table table, const std::string& key) const = 0;
 
@@ -77,6 +105,27 @@ class Store {
   [[nodiscard]] virtual absl::Status Scan(Table table, const std::string& from,
                                           const std::string& to,
                                           const Visitor& visitor) const = 0;
+
+  // Deletes at once, ahead of what is queued, and on a full disk too.
+  [[nodiscard]] virtual absl::Status Erase(const WriteSet& deletions) = 0;
+
+  // Gives the room of the deleted batches with from <= key < to back to the
+  // disk. Takes as long as copying what shares files with them; nothing else
+  // waits for that. Ends early, with Cancelled, once *cancel is true. Writes
+  // that are still queued are not seen.
+  [[nodiscard]] virtual absl::Status Reclaim(const std::string& from,
+                                             const std::string& to,
+                                             std::atomic<bool>* cancel) = 0;
+
+  // Makes `folder`, a data directory with all that is durable now, and returns
+  // its bytes. It appears complete or not at all. Files are shared with this
+  // store where both lie on one disk. InvalidArgument if `folder` is no
+  // absolute path or lies in the data directory, AlreadyExists,
+  // FailedPrecondition if it cannot be written, each with what to do.
+  [[nodiscard]] virtual absl::StatusOr<uint64_t> Backup(
+      const std::string& folder) = 0;
+
+  virtual StoreHealth Health() const = 0;
 
   // Syncs what is queued, for a second at most, and ends the commit thread.
   // No other method may be called any more.

@@ -1,0 +1,45 @@
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "ctl/commands/commands.h"
+#include "ctl/commands/query.h"
+#include "ctl/render/json.h"
+
+namespace traincheck::ctl {
+namespace {
+
+std::string Text(const v1::BackupReply& reply) {
+  return absl::StrCat("backup in ", reply.folder(), ", ", reply.bytes(),
+                      " bytes\n");
+}
+
+Json ToJson(const v1::BackupReply& reply) {
+  Json json;
+  json["folder"] = reply.folder();
+  json["bytes"] = reply.bytes();
+  return json;
+}
+
+int Backup(const Context& context, const std::string& folder) {
+  return Query<v1::BackupReply>(
+      context, [&](Client& client) { return client.Backup(folder); },
+      {Text,
+       [](const v1::BackupReply& reply) { return PrettyJson(ToJson(reply)); }});
+}
+
+}  // namespace
+
+void AddBackup(CLI::App* app, const Context* context, Action* action) {
+  CLI::App* backup = app->add_subcommand(
+      "backup", "A copy of the server's data while it works");
+  auto folder = std::make_shared<std::string>();
+  backup
+      ->add_option("DIR", *folder,
+                   "Absolute path on the server's host; must not exist")
+      ->required();
+  backup->callback(
+      [=] { *action = [=] { return Backup(*context, *folder); }; });
+}
+
+}  // namespace traincheck::ctl

@@ -1,0 +1,74 @@
+#include "server/retention/retention_rule.h"
+
+#include <algorithm>
+#include <map>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace traincheck {
+namespace {
+
+bool MayDrop(const v1::Run& run) {
+  return run.status() != v1::RUN_STATUS_RUNNING && !run.kept() &&
+         run.stored_bytes() > 0 && (!run.has_check() || run.check().finished());
+}
+
+}  // namespace
+
+std::vector<std::string> RunsToDrop(const std::vector<v1::Run>& runs,
+                                    const RetentionLimits& limits,
+                                    absl::Time now) {
+  uint64_t bytes = 0;
+  std::vector<const v1::Run*> candidates;
+  for (const v1::Run& run : runs) {
+    bytes += run.stored_bytes();
+    if (MayDrop(run)) candidates.push_back(&run);
+  }
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const v1::Run* a, const v1::Run* b) {
+                     return a->ended_unix_ns() < b->ended_unix_ns();
+                   });
+  std::vector<std::string> dropped;
+  for (const v1::Run* run : candidates) {
+    const absl::Time ended = absl::FromUnixNanos(run->ended_unix_ns());
+    if (now - ended <= limits.age && bytes <= limits.bytes) break;
+    bytes -= run->stored_bytes();
+    dropped.push_back(run->id());
+  }
+  return dropped;
+}
+
+absl::StatusOr<uint64_t> ParseBytes(const std::string& text) {
+  static const auto& units = *new std::map<std::string, double>{
+      {"", 1},
+      {"B", 1},
+      {"K", 1e3},
+      {"KB", 1e3},
+      {"M", 1e6},
+      {"MB", 1e6},
+      {"G", 1e9},
+      {"GB", 1e9},
+      {"T", 1e12},
+      {"TB", 1e12},
+      {"KIB", 1024.0},
+      {"MIB", 1024.0 * 1024},
+      {"GIB", 1024.0 * 1024 * 1024},
+      {"TIB", 1024.0 * 1024 * 1024 * 1024},
+  };
+  const size_t digits = std::min(text.size(), text.find_first_not_of(  //
+                                                  "0123456789."));
+  const auto unit = units.find(absl::AsciiStrToUpper(text.substr(digits)));
+  double number = 0;
+  if (unit == units.end() ||
+      !absl::SimpleAtod(text.substr(0, digits), &number) ||
+      number * unit->second >= 1.8e19) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", text, "\" is no size: expected a number with an ",
+                     "optional unit, as 500MB, 200GB or 1.5TB"));
+  }
+  return static_cast<uint64_t>(number * unit->second);
+}
+
+}  // namespace traincheck

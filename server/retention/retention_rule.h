@@ -1,0 +1,36 @@
+// Which runs' records are to go, by age and by size, oldest first.
+//
+// Threads: pure functions.
+#ifndef TRAINCHECK_SERVER_RETENTION_RETENTION_RULE_H_
+#define TRAINCHECK_SERVER_RETENTION_RETENTION_RULE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "proto/traincheck/v1/control.pb.h"
+
+namespace traincheck {
+
+struct RetentionLimits {
+  // Of ended runs, since their end.
+  absl::Duration age = absl::InfiniteDuration();
+  // Of the stored records of all runs.
+  uint64_t bytes = UINT64_MAX;
+};
+
+// Ids of the runs whose records are over a limit, oldest end first. Runs that
+// have not ended, are kept, or whose check has not read all of them, stay,
+// whatever the limits say.
+std::vector<std::string> RunsToDrop(const std::vector<v1::Run>& runs,
+                                    const RetentionLimits& limits,
+                                    absl::Time now);
+
+// "200GB", "1.5TB", "4096", "512MiB". InvalidArgument, saying what is expected.
+[[nodiscard]] absl::StatusOr<uint64_t> ParseBytes(const std::string& text);
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_SERVER_RETENTION_RETENTION_RULE_H_

@@ -1,0 +1,78 @@
+#include "server/retention/retention_rule.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace traincheck {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr int64_t kNow = 1'700'000'000;
+
+// Ended `age` days ago, with 10 bytes.
+v1::Run Ended(const std::string& id, int64_t age) {
+  v1::Run run;
+  run.set_id(id);
+  run.set_status(v1::RUN_STATUS_ENDED);
+  run.set_ended_unix_ns((kNow - age * 86'400) * 1'000'000'000);
+  run.set_stored_bytes(10);
+  return run;
+}
+
+std::vector<std::string> Drop(const std::vector<v1::Run>& runs,
+                              const RetentionLimits& limits) {
+  return RunsToDrop(runs, limits, absl::FromUnixSeconds(kNow));
+}
+
+TEST(RetentionRuleTest, NothingGoesWithoutLimits) {
+  EXPECT_THAT(Drop({Ended("a", 10'000)}, {}), IsEmpty());
+}
+
+TEST(RetentionRuleTest, WhatIsTooOldGoesOldestFirst) {
+  EXPECT_THAT(Drop({Ended("new", 1), Ended("old", 8), Ended("oldest", 9)},
+                   {.age = absl::Hours(7 * 24)}),
+              ElementsAre("oldest", "old"));
+}
+
+TEST(RetentionRuleTest, WhatIsTooMuchGoesOldestFirstUntilItFits) {
+  const std::vector<v1::Run> runs = {Ended("c", 1), Ended("a", 3),
+                                     Ended("b", 2)};
+  EXPECT_THAT(Drop(runs, {.bytes = 30}), IsEmpty());
+  EXPECT_THAT(Drop(runs, {.bytes = 29}), ElementsAre("a"));
+  EXPECT_THAT(Drop(runs, {.bytes = 10}), ElementsAre("a", "b"));
+  EXPECT_THAT(Drop(runs, {.bytes = 0}), ElementsAre("a", "b", "c"));
+}
+
+TEST(RetentionRuleTest, WhatIsInUseStaysWhateverTheLimits) {
+  v1::Run live = Ended("live", 100);
+  live.set_status(v1::RUN_STATUS_RUNNING);
+  v1::Run kept = Ended("kept", 100);
+  kept.set_kept(true);
+  v1::Run unchecked = Ended("unchecked", 100);
+  unchecked.mutable_check()->set_finished(false);
+  v1::Run checked = Ended("checked", 100);
+  checked.mutable_check()->set_finished(true);
+  v1::Run empty = Ended("empty", 100);
+  empty.set_stored_bytes(0);
+  const std::vector<v1::Run> runs = {live, kept, unchecked, checked, empty};
+  EXPECT_THAT(Drop(runs, {.age = absl::Hours(1)}), ElementsAre("checked"));
+  EXPECT_THAT(Drop(runs, {.bytes = 0}), ElementsAre("checked"));
+}
+
+TEST(RetentionRuleTest, SizesAreReadWithTheirUnits) {
+  EXPECT_EQ(*ParseBytes("4096"), 4096u);
+  EXPECT_EQ(*ParseBytes("200GB"), 200'000'000'000u);
+  EXPECT_EQ(*ParseBytes("1.5tb"), 1'500'000'000'000u);
+  EXPECT_EQ(*ParseBytes("512MiB"), 536'870'912u);
+  for (const char* bad : {"", "GB", "12 apples", "-5", "1e3", "99999999TB"}) {
+    EXPECT_THAT(std::string(ParseBytes(bad).status().message()),
+                HasSubstr("is no size"))
+        << bad;
+  }
+}
+
+}  // namespace
+}  // namespace traincheck

@@ -1,0 +1,115 @@
+#include "server/retention/run_cleaner.h"
+
+#include <optional>
+
+#include "base/logging.h"
+#include "server/store/run_range.h"
+
+namespace traincheck {
+namespace {
+
+// For what is queued before a deletion; a disk that takes nothing must not
+// stand in the way of making room.
+constexpr absl::Duration kPatience = absl::Seconds(5);
+
+}  // namespace
+
+void RunCleaner::Start() {
+  thread_ = std::thread([this] { Loop(); });
+}
+
+void RunCleaner::Stop() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+absl::StatusOr<v1::DeleteRunReply> RunCleaner::Delete(const std::string& run) {
+  const absl::StatusOr<Registry::Withdrawn> withdrawn =
+      use_.registry->Withdraw(run, *use_.pins);
+  if (!withdrawn.ok()) return withdrawn.status();
+  use_.checks->Forget(run);
+  // What was queued of the run must not come behind its deletion.
+  const absl::Status settled = use_.store->WriteAndWait(WriteSet(), kPatience);
+  if (!settled.ok()) {
+    spdlog::warn("deletes ahead of queued writes run={} error=\"{}\"", run,
+                 std::string(settled.message()));
+  }
+  WriteSet deletions;
+  DeleteAllOf(withdrawn->number, &deletions);
+  const absl::Status erased = use_.store->Erase(deletions);
+  if (erased.ok()) use_.board->Remove(run);
+  use_.registry->Release(run, erased.ok());
+  if (!erased.ok()) {
+    use_.checks->Wake(run);
+    return erased;
+  }
+  spdlog::info("run deleted run={} records={} bytes={}", run,
+               withdrawn->records, withdrawn->bytes);
+  QueueGiveBack(withdrawn->number);
+  v1::DeleteRunReply reply;
+  reply.set_records(withdrawn->records);
+  reply.set_bytes(withdrawn->bytes);
+  return reply;
+}
+
+void RunCleaner::QueueGiveBack(uint64_t run) {
+  absl::MutexLock lock(&mutex_);
+  deleted_.push_back(run);
+}
+
+void RunCleaner::Loop() {
+  while (true) {
+    std::optional<uint64_t> run;
+    {
+      absl::MutexLock lock(&mutex_);
+      const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return stopping_ || !deleted_.empty();
+      };
+      mutex_.AwaitWithTimeout(absl::Condition(&ready), use_.period);
+      if (stopping_) return;
+      if (!deleted_.empty()) {
+        run = deleted_.front();
+        deleted_.pop_front();
+      }
+    }
+    if (run.has_value()) {
+      GiveBack(*run);
+    } else {
+      ApplyLimits();
+    }
+  }
+}
+
+void RunCleaner::ApplyLimits() {
+  const std::vector<v1::Run> runs = use_.queries->Runs();
+  for (const std::string& run : RunsToDrop(runs, use_.limits, absl::Now())) {
+    const absl::StatusOr<Registry::Withdrawn> dropped =
+        use_.registry->DropRecords(run, *use_.pins);
+    if (dropped.ok()) {
+      QueueGiveBack(dropped->number);
+    } else {
+      spdlog::info("retention leaves a run run={} reason=\"{}\"", run,
+                   std::string(dropped.status().message()));
+    }
+  }
+}
+
+void RunCleaner::GiveBack(uint64_t run) {
+  // The deletion may still be queued.
+  const absl::Status settled = use_.store->WriteAndWait(WriteSet(), kPatience);
+  const KeyRange range = BatchesOf(run);
+  const absl::Status given =
+      settled.ok() ? use_.store->Reclaim(range.from, range.to, &stopping_)
+                   : settled;
+  if (!given.ok()) {
+    spdlog::warn(
+        "room of a deleted run is not given back yet run_number={} "
+        "error=\"{}\"",
+        run, std::string(given.message()));
+  }
+}
+
+}  // namespace traincheck

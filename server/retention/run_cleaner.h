@@ -1,0 +1,75 @@
+// Deletes runs: those that a user names, wholly, and the records of those that
+// are over the limits of retention. Gives their room back to the disk.
+//
+// Threads: Start and Stop on one thread, in this order; Delete on any.
+#ifndef TRAINCHECK_SERVER_RETENTION_RUN_CLEANER_H_
+#define TRAINCHECK_SERVER_RETENTION_RUN_CLEANER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "proto/traincheck/v1/control.pb.h"
+#include "server/checking/live_checks.h"
+#include "server/checking/violation_board.h"
+#include "server/control/queries.h"
+#include "server/retention/retention_rule.h"
+#include "server/runs/registry.h"
+#include "server/runs/run_pins.h"
+#include "server/store/store.h"
+
+namespace traincheck {
+
+class RunCleaner {
+ public:
+  // All must outlive the object.
+  struct Dependencies {
+    Store* store;
+    Registry* registry;
+    LiveChecks* checks;
+    ViolationBoard* board;
+    const Queries* queries;
+    const RunPins* pins;
+    RetentionLimits limits;
+    // How often the limits are looked at.
+    absl::Duration period = absl::Minutes(1);
+  };
+
+  explicit RunCleaner(const Dependencies& dependencies) : use_(dependencies) {}
+  ~RunCleaner() { Stop(); }
+  RunCleaner(const RunCleaner&) = delete;
+  RunCleaner& operator=(const RunCleaner&) = delete;
+
+  void Start();
+  // Room that was not given back yet comes back with later deletions.
+  void Stop();
+
+  // Deletes a run with its records, verdicts and violations. It is gone when
+  // this returns; its room comes back a little later. NotFound, or
+  // FailedPrecondition saying who needs the run.
+  [[nodiscard]] absl::StatusOr<v1::DeleteRunReply> Delete(
+      const std::string& run);
+
+ private:
+  void Loop();
+  void ApplyLimits();
+  void GiveBack(uint64_t run);
+  void QueueGiveBack(uint64_t run);
+
+  const Dependencies use_;
+  std::atomic<bool> stopping_ = false;
+  absl::Mutex mutex_;
+  // Numbers of runs whose room is to be given back.
+  std::deque<uint64_t> deleted_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_SERVER_RETENTION_RUN_CLEANER_H_

@@ -1,0 +1,99 @@
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/logging.h"
+#include "server/runs/registry.h"
+#include "server/store/run_range.h"
+
+// How runs leave the registry.
+namespace traincheck {
+namespace {
+
+absl::Status NoSuchRun(const std::string& run) {
+  return absl::NotFoundError(
+      absl::StrCat("there is no run \"", run, "\": see the list of runs"));
+}
+
+Registry::Withdrawn Sum(const RunState& run) {
+  Registry::Withdrawn sum;
+  sum.number = run.run.number();
+  for (const auto& [number, process] : run.processes) {
+    sum.records += process.books.stored_records();
+    sum.bytes += process.books.stored_bytes();
+  }
+  return sum;
+}
+
+}  // namespace
+
+absl::Status Registry::Keep(const std::string& run, bool keep) {
+  absl::MutexLock lock(&mutex_);
+  const auto at = runs_.find(run);
+  if (at == runs_.end()) return NoSuchRun(run);
+  stored::Run& books = at->second.run;
+  books.set_kept(keep);
+  WriteSet writes;
+  writes.Put(Table::kRuns, RunKey(books.number()), books.SerializeAsString());
+  store_.Write(std::move(writes), nullptr);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RunState*> Registry::AtRest(const std::string& run,
+                                           const RunPins& pins) {
+  const auto at = runs_.find(run);
+  if (at == runs_.end()) return NoSuchRun(run);
+  if (absl::Status s = at->second.CheckAtRest(); !s.ok()) return s;
+  if (pins.IsPinned(run)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "run ", run, " is being read by a job: see traincheckctl jobs list"));
+  }
+  return &at->second;
+}
+
+absl::StatusOr<Registry::Withdrawn> Registry::Withdraw(const std::string& run,
+                                                       const RunPins& pins) {
+  absl::MutexLock lock(&mutex_);
+  absl::StatusOr<RunState*> state = AtRest(run, pins);
+  if (!state.ok()) return state.status();
+  const Withdrawn withdrawn = Sum(**state);
+  withdrawn_[run] = std::move(**state);
+  runs_.erase(run);
+  return withdrawn;
+}
+
+void Registry::Release(const std::string& run, bool deleted) {
+  absl::MutexLock lock(&mutex_);
+  const auto at = withdrawn_.find(run);
+  if (!deleted) runs_[run] = std::move(at->second);
+  withdrawn_.erase(at);
+}
+
+absl::StatusOr<Registry::Withdrawn> Registry::DropRecords(
+    const std::string& run, const RunPins& pins) {
+  absl::MutexLock lock(&mutex_);
+  absl::StatusOr<RunState*> at_rest = AtRest(run, pins);
+  if (!at_rest.ok()) return at_rest.status();
+  RunState& state = **at_rest;
+  if (state.run.kept()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("run ", run, " is kept: see traincheckctl runs keep"));
+  }
+  const Withdrawn dropped = Sum(state);
+  spdlog::info("records deleted by retention run={} records={} bytes={}", run,
+               dropped.records, dropped.bytes);
+  state.run.set_records_deleted_unix_ns(absl::ToUnixNanos(options_.now()));
+  WriteSet writes;
+  writes.Put(Table::kRuns, RunKey(dropped.number),
+             state.run.SerializeAsString());
+  for (auto& [number, process] : state.processes) {
+    process.books.set_records_deleted(true);
+    process.books.set_stored_bytes(0);
+    writes.Put(Table::kRuns, ProcessKey(dropped.number, number),
+               process.books.SerializeAsString());
+  }
+  DeleteRecordsOf(dropped.number, &writes);
+  store_.Write(std::move(writes), nullptr);
+  return dropped;
+}
+
+}  // namespace traincheck

@@ -1,0 +1,76 @@
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "server/runs/registry.h"
+
+// What the registry reads when it begins.
+namespace traincheck {
+
+absl::StatusOr<std::unique_ptr<Registry>> Registry::Load(Store* store,
+                                                         Options options) {
+  std::unique_ptr<Registry> registry(new Registry(store, std::move(options)));
+  absl::MutexLock lock(&registry->mutex_);
+  if (absl::Status status = registry->LoadRuns(); !status.ok()) return status;
+  if (absl::Status status = registry->LoadProcesses(); !status.ok()) {
+    return status;
+  }
+  return registry;
+}
+
+absl::Status Registry::LoadRuns() {
+  absl::StatusOr<std::optional<std::string>> next =
+      store_.Get(Table::kMeta, kNextRunKey);
+  if (!next.ok()) return next.status();
+  if (next->has_value() && !absl::SimpleAtoi(**next, &next_run_)) {
+    return absl::DataLossError("meta key next_run is no number");
+  }
+  absl::Status bad;
+  const absl::Status scanned = store_.Scan(
+      Table::kRuns, "r", PrefixEnd("r"),
+      [&](std::string_view, std::string_view value)
+          ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+            stored::Run run;
+            if (!run.ParseFromArray(value.data(), value.size())) {
+              bad = absl::DataLossError("a stored run does not parse");
+              return false;
+            }
+            if (run.ended_unix_ns() == 0) not_ended_.insert(run.id());
+            runs_[run.id()].run = std::move(run);
+            return true;
+          });
+  return scanned.ok() ? bad : scanned;
+}
+
+absl::Status Registry::LoadProcesses() {
+  const absl::Time now = options_.now();
+  for (auto& entry : runs_) {
+    RunState& run = entry.second;
+    absl::Status bad;
+    const std::string first = ProcessKey(run.run.number(), 0);
+    const std::string prefix = first.substr(0, first.size() - 4);
+    const absl::Status scanned = store_.Scan(
+        Table::kRuns, prefix, PrefixEnd(prefix),
+        [&](std::string_view, std::string_view value)
+            ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+              stored::Process books;
+              if (!books.ParseFromArray(value.data(), value.size())) {
+                bad = absl::DataLossError("a stored process does not parse");
+                return false;
+              }
+              ProcessEntry& process = run.Add(std::move(books));
+              if (HasEnded(process.books)) {
+                process.durable_end = EndOf(process.books);
+              } else {
+                SetState(stored::STATE_DISCONNECTED, now, &process.books);
+              }
+              process.durable_next_batch = process.books.next_batch();
+              quarantined_batches_ += process.books.quarantined_batches();
+              return true;
+            });
+    if (!scanned.ok()) return scanned;
+    if (!bad.ok()) return bad;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace traincheck

@@ -1,0 +1,27 @@
+#include "server/store/run_range.h"
+
+#include "server/store/keys.h"
+
+namespace traincheck {
+
+KeyRange BatchesOf(uint64_t run) {
+  return {BatchKey({.run = run}), BatchKey({.run = run + 1})};
+}
+
+void DeleteRecordsOf(uint64_t run, WriteSet* writes) {
+  const KeyRange range = BatchesOf(run);
+  writes->DeleteRange(Table::kBatches, range.from, range.to);
+  writes->DeleteRange(Table::kQuarantine, range.from, range.to);
+}
+
+void DeleteAllOf(uint64_t run, WriteSet* writes) {
+  DeleteRecordsOf(run, writes);
+  writes->Delete(Table::kRuns, RunKey(run));
+  writes->Delete(Table::kRuns, CheckKey(run));
+  writes->Delete(Table::kRuns, SnapshotKey(run));
+  writes->DeleteRange(Table::kRuns, ProcessKey(run, 0), ProcessKey(run + 1, 0));
+  writes->DeleteRange(Table::kViolations, ViolationKey(run, ""),
+                      ViolationKey(run + 1, ""));
+}
+
+}  // namespace traincheck

@@ -1,0 +1,28 @@
+// All that the store holds of one run, as ranges of keys.
+//
+// Threads: pure functions.
+#ifndef TRAINCHECK_SERVER_STORE_RUN_RANGE_H_
+#define TRAINCHECK_SERVER_STORE_RUN_RANGE_H_
+
+#include <cstdint>
+#include <string>
+
+#include "server/store/store.h"
+
+namespace traincheck {
+
+// Where the batches of the run begin and end.
+struct KeyRange {
+  std::string from;
+  std::string to;
+};
+KeyRange BatchesOf(uint64_t run);
+
+// Batches, quarantined ones among them.
+void DeleteRecordsOf(uint64_t run, WriteSet* writes);
+// Records, books, the check and its violations.
+void DeleteAllOf(uint64_t run, WriteSet* writes);
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_SERVER_STORE_RUN_RANGE_H_
