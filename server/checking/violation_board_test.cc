@@ -30,16 +30,23 @@ class ViolationBoardTest : public testing::Test {
     Load();
   }
   void Load() {
+    store_.reset();  // closes it
     board_.reset();
-    store_.reset();
     store_ = *OpenRocksdbStore(dir_);
     board_ = *ViolationBoard::Load(store_.get(), [this] { return now_; });
   }
 
   const std::string dir_;
   absl::Time now_ = absl::FromUnixSeconds(100);
-  std::unique_ptr<Store> store_;
+  // Waits until what was posted is durable.
+  void Sync() {
+    WriteSet writes;
+    writes.Put(Table::kMeta, "test", "");
+    ASSERT_TRUE(store_->WriteAndWait(std::move(writes), absl::Minutes(1)).ok());
+  }
+
   std::unique_ptr<ViolationBoard> board_;
+  std::unique_ptr<Store> store_;
 };
 
 TEST_F(ViolationBoardTest, KeepsViolationsOverARestart) {
@@ -58,10 +65,52 @@ TEST_F(ViolationBoardTest, TheSameAgainChangesNothing) {
   const uint64_t revision = board_->Find("a")->revision();
   now_ += absl::Hours(1);
   board_->Post(1, {MakeViolation("a", "run", 2)});
-  // A check that begins anew counts from 1 again.
-  board_->Post(1, {MakeViolation("a", "run", 1)});
   EXPECT_EQ(board_->Find("a")->revision(), revision);
   EXPECT_EQ(board_->Find("a")->count(), 2u);
+}
+
+TEST_F(ViolationBoardTest, ACheckThatGoesOverItAgainOnlyAdds) {
+  board_->Post(1, {MakeViolation("a", "run", 2)});
+  board_->Post(1, {MakeViolation("a", "run", 1), MakeViolation("b", "run", 1)},
+               ViolationBoard::Known::kKeep);
+  EXPECT_EQ(board_->Find("a")->count(), 2u);
+  EXPECT_TRUE(board_->Find("b").has_value());
+  // Complete records decide, also for less.
+  board_->Post(1, {MakeViolation("a", "run", 1)});
+  EXPECT_EQ(board_->Find("a")->count(), 1u);
+}
+
+TEST_F(ViolationBoardTest, WhatCompleteRecordsDoNotShowIsTakenBack) {
+  board_->Post(1, {MakeViolation("a", "run", 1), MakeViolation("b", "run", 1)});
+  board_->Post(2, {MakeViolation("c", "other", 1)});
+  board_->KeepOnly("run", 1, {MakeViolation("a", "run", 1)});
+  EXPECT_TRUE(board_->Find("a").has_value());
+  EXPECT_FALSE(board_->Find("b").has_value());
+  EXPECT_TRUE(board_->Find("c").has_value());
+  board_->KeepOnly("other", 2, {});
+  Load();
+  EXPECT_EQ(board_->List("").size(), 1u);
+  // The revision of what is gone is not used again.
+  board_->Post(1, {MakeViolation("d", "run", 1)});
+  EXPECT_EQ(board_->Find("d")->revision(), 4u);
+}
+
+TEST_F(ViolationBoardTest, WritesWhatBelongsToItTogether) {
+  int added = 0;
+  const auto more = [&](WriteSet* writes) {
+    ++added;
+    writes->Put(Table::kMeta, "more", "1");
+  };
+  WriteSet writes;
+  writes.Put(Table::kMeta, "always", "1");
+  board_->Post(1, {}, ViolationBoard::Known::kUpdate, more, std::move(writes));
+  EXPECT_EQ(added, 0);
+  board_->Post(1, {MakeViolation("a", "run", 1)},
+               ViolationBoard::Known::kUpdate, more);
+  EXPECT_EQ(added, 1);
+  Load();
+  EXPECT_TRUE((*store_->Get(Table::kMeta, "always")).has_value());
+  EXPECT_TRUE((*store_->Get(Table::kMeta, "more")).has_value());
 }
 
 TEST_F(ViolationBoardTest, AChangeKeepsTheTimeOfFirstSight) {
@@ -75,6 +124,7 @@ TEST_F(ViolationBoardTest, AChangeKeepsTheTimeOfFirstSight) {
 
 TEST_F(ViolationBoardTest, WatchersGetEachChangeOnce) {
   board_->Post(1, {MakeViolation("a", "run", 1), MakeViolation("b", "x", 1)});
+  Sync();
   auto changes = board_->ChangesAfter(0, "run");
   ASSERT_EQ(changes.violations.size(), 1u);
   EXPECT_EQ(changes.violations[0].id(), "a");
@@ -82,6 +132,7 @@ TEST_F(ViolationBoardTest, WatchersGetEachChangeOnce) {
   EXPECT_EQ(changes.revision, 2u);
   EXPECT_TRUE(board_->ChangesAfter(2, "run").violations.empty());
   board_->Post(1, {MakeViolation("a", "run", 2)});
+  Sync();
   changes = board_->ChangesAfter(2, "run");
   ASSERT_EQ(changes.violations.size(), 1u);
   EXPECT_EQ(changes.violations[0].count(), 2u);

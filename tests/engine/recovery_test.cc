@@ -73,6 +73,8 @@ class Checking {
     ASSERT_EQ(checker_->Save(), state);
   }
 
+  std::string State() const { return checker_->Save(); }
+
   std::string End() {
     checker_->EndRun();
     Take();
@@ -163,6 +165,26 @@ TEST(Recovery, ARestartAfterEveryBatchChangesNothing) {
     const RandomRun run = DrawRun(seed);
     SCOPED_TRACE("TRAINCHECK_SEED=" + std::to_string(seed) + ": " + run.about);
     ASSERT_EQ(Disturbed(run, 1, seed), Undisturbed(run));
+  }
+}
+
+// Nothing that a snapshot forgets comes into the state later either.
+TEST(Recovery, ARestoredStateGrowsAsTheOther) {
+  const uint64_t first =
+      FromEnvironment("TRAINCHECK_SEED", std::random_device()());
+  for (uint64_t seed = first; seed < first + 25; ++seed) {
+    const RandomRun run = DrawRun(seed);
+    SCOPED_TRACE("TRAINCHECK_SEED=" + std::to_string(seed) + ": " + run.about);
+    Checking whole(run);
+    Checking restored(run);
+    for (size_t process = 0; process < run.processes.size(); ++process) {
+      while (whole.HasMore(process)) {
+        whole.Feed(process);
+        restored.Feed(process);
+        restored.Restart();
+        ASSERT_EQ(whole.State(), restored.State());
+      }
+    }
   }
 }
 

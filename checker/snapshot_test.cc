@@ -1,0 +1,130 @@
+// States that are damaged, and the format of those that are not.
+#include "checker/snapshot.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "checker/checker.h"
+#include "invariants/hash.h"
+#include "invariants/identity.h"
+#include "invariants/testing/synthetic_training.h"
+
+namespace traincheck {
+namespace {
+
+constexpr char kRun[] = "run";
+constexpr char kExperiment[] = "experiment";
+
+// One rule of every kind that keeps a state.
+constexpr const char* kRules[][2] = {
+    {"Consistent",
+     R"({"across": "ranks", "of": "parameter.data", "point": "post_step"})"},
+    {"Consistent",
+     R"({"across": "variables", "of": "parameter.data", "point": "post_step",
+         "a": "Net.backbone.weight", "b": "Net.head.weight"})"},
+    {"EventContain",
+     R"({"window": {"kind": "call", "function": {"category": "backward"}},
+         "event": {"kind": "state", "of": "parameter.grad", "is": "changed",
+                   "which": "some"}})"},
+    {"EventContain",
+     R"({"window": {"kind": "span",
+                    "function": {"role": "torch.optim.optimizer.Optimizer.step"}},
+         "event": {"kind": "call", "function": {"category": "zero_grad"},
+                   "binding": "held"}})"},
+    {"EventContain",
+     R"({"window": {"kind": "call",
+                    "function": {"role": "torch.optim.optimizer.Optimizer.step"}},
+         "event": {"kind": "state", "of": "parameter.data", "is": "changed",
+                   "which": "some"}})"},
+};
+
+InvariantSet Rules() {
+  InvariantSet set;
+  set.name = "rules";
+  for (const auto& [relation, parameters] : kRules) {
+    Invariant invariant;
+    invariant.relation = relation;
+    invariant.parameters = nlohmann::json::parse(parameters);
+    invariant.precondition = {{"all", nlohmann::json::array()}};
+    invariant.scope = Scope::kGeneral;
+    invariant.id = IdOf(invariant);
+    set.invariants.push_back(invariant);
+  }
+  return set;
+}
+
+TrainingOptions Training() {
+  TrainingOptions options;
+  options.fault = TrainingFault::kBypassWrapper;
+  options.fault_step = 1;
+  return options;
+}
+
+void Feed(size_t from, size_t to, Checker* checker) {
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    const auto batches = TrainRank(Training(), static_cast<int32_t>(rank));
+    for (size_t i = from; i < to; ++i) checker->Consume(rank, batches[i]);
+  }
+}
+
+constexpr size_t kFingerprintAt = 8;
+constexpr size_t kFingerprintBytes = 16;
+constexpr size_t kStateAt = 40;
+
+// As a mistake in a version number would make them: the envelope is whole.
+TEST(Snapshot, UntrustedStatesAreRefusedOrGoneOnWith) {
+  const InvariantSet set = Rules();
+  Checker checker(kRun, kExperiment, set);
+  Feed(0, 3, &checker);
+  const std::string sealed = checker.Save();
+  const std::string fingerprint =
+      sealed.substr(kFingerprintAt, kFingerprintBytes);
+  std::mt19937_64 random(3);
+  int refused = 0;
+  for (int round = 0; round < 3000; ++round) {
+    std::string state = sealed.substr(kStateAt);
+    for (uint64_t i = 1 + random() % 3; i > 0; --i) {
+      state[random() % state.size()] = static_cast<char>(random());
+    }
+    if (round % 5 == 0) state.resize(random() % state.size());
+    Checker other(kRun, kExperiment, set);
+    if (!other.RestoreUntrusted(Seal(fingerprint, state)).ok()) {
+      ++refused;
+      continue;
+    }
+    Feed(3, 6, &other);
+    other.EndProcess(0, ProcessEnd::kDied);
+    other.EndRun();
+    other.TakeChanges();
+    other.Summary();
+  }
+  EXPECT_GT(refused, 600);
+  EXPECT_LT(refused, 3000);
+}
+
+TEST(Snapshot, DamageIsNoticed) {
+  const InvariantSet set = Rules();
+  Checker checker(kRun, kExperiment, set);
+  Feed(0, 3, &checker);
+  const std::string sealed = checker.Save();
+  std::mt19937_64 random(4);
+  for (int round = 0; round < 300; ++round) {
+    std::string spoilt = sealed;
+    spoilt[random() % spoilt.size()] ^= static_cast<char>(1 + random() % 255);
+    EXPECT_FALSE(Checker(kRun, kExperiment, set).RestoreUntrusted(spoilt).ok());
+  }
+}
+
+// Who changes what is saved raises kFormat in snapshot.cc, and then the hash
+// here. A change of the synthetic training alone changes the hash only.
+TEST(Snapshot, TheFormatIsThatOfItsNumber) {
+  Checker checker(kRun, kExperiment, Rules());
+  Feed(0, 3, &checker);
+  const std::string sealed = checker.Save();
+  EXPECT_EQ(sealed[7], 1);
+  EXPECT_EQ(HashText(sealed.substr(kStateAt)), "c763fb188ea0f939");
+}
+
+}  // namespace
+}  // namespace traincheck
