@@ -46,6 +46,7 @@ void AddCommands(CLI::App* app, const Context* context, Action* action) {
   AddInvariants(app, context, action);
   AddViolations(app, context, action);
   AddBackup(app, context, action);
+  AddSpool(app, context, action);
   AddStatus(app, context, action);
   AddDoctor(app, context, action);
   app->require_subcommand(1);

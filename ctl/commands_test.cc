@@ -1,4 +1,7 @@
 // Every command but `run`, as a process, against a server with canned data.
+#include <sys/stat.h>
+
+#include <cstdlib>
 #include <fstream>
 
 #include "ctl/testing/fake_control.h"
@@ -75,6 +78,35 @@ TEST_F(CommandsTest, ViolationsListAndShow) {
   EXPECT_EQ(RunJson({"violations", "list"}).size(), 1u);
   EXPECT_EQ(RunJson({"violations", "list", "--run", "r2"}), Json::array());
   EXPECT_EQ(RunJson({"violations", "show", "v1"})["id"], "v1");
+}
+
+// A relay that says what it was called with and one delivered file.
+TEST_F(CommandsTest, SpoolSendShowsWhatTheRelaySays) {
+  std::string folder = std::string(getenv("TEST_TMPDIR")) + "/relay-XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const std::string relay = folder + "/traincheck-relay";
+  std::ofstream(relay) << "#!/bin/sh\n"
+                          "echo '{\"file\": \"'$2'/a.spool\", \"run\": "
+                          "\"'$TRAINCHECK_SERVER'\", \"pid\": 7, "
+                          "\"batches\": 3, \"result\": \"refused\", "
+                          "\"reason\": \"why\"}'\nexit 3\n";
+  ASSERT_EQ(chmod(relay.c_str(), 0700), 0);
+  Process::Options options =
+      Ctl({"--server", "127.0.0.1:9", "spool", "send", "dir", "-o", "json"});
+  options.environment.push_back("TRAINCHECK_AGENT_DIR=" + folder);
+  const ProcessResult result = RunProcess(options);
+  EXPECT_EQ(result.code, 3);
+  EXPECT_EQ(Json::parse(result.out, nullptr, false),
+            Json::parse(R"([{"file": "dir/a.spool", "pid": 7, "host": null,
+                             "run": "127.0.0.1:9", "batches": 3,
+                             "result": "refused", "reason": "why"}])"));
+  options.command.pop_back();
+  options.command.pop_back();
+  EXPECT_THAT(RunProcess(options).out, HasSubstr("RESULT   REASON"));
+  options.environment.back() += "/nowhere";
+  const ProcessResult lacking = RunProcess(options);
+  EXPECT_EQ(lacking.code, 2);
+  EXPECT_THAT(lacking.err, HasSubstr("traincheck-relay is not in"));
 }
 
 TEST_F(CommandsTest, WatchEndsWithTheRunAndPrintsALineEach) {

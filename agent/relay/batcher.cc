@@ -1,5 +1,7 @@
 #include "agent/relay/batcher.h"
 
+#include <string_view>
+
 #include "agent/relay/limits.h"
 
 namespace traincheck {
@@ -27,6 +29,7 @@ std::optional<v1::Batch> Batcher::Next(TimePoint now, bool flush) {
 }
 
 bool Batcher::TakeRing(RingReader* ring, v1::Batch* batch) {
+  const size_t begin = plain_.size();
   const RingChunk chunk = ring->Take(
       kMaxBatchPlainBytes - plain_.size(), &plain_,
       [this](const RecordReader& record) {
@@ -35,6 +38,9 @@ bool Batcher::TakeRing(RingReader* ring, v1::Batch* batch) {
             record.header().flags == static_cast<uint8_t>(MarkKind::kCleanExit);
       });
   rings_->CountRead(ring->ring(), chunk.records);
+  if (ring->ring() == kDefinitionRing) {
+    table_->Add(chunk, std::string_view(plain_).substr(begin));
+  }
   if (chunk.to > chunk.from) {
     v1::Slice* slice = batch->add_slices();
     slice->set_ring(ring->ring());

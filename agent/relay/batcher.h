@@ -1,7 +1,7 @@
 // Turns what lies in a process's rings into batches.
 //
-// Owned by the ProcessStream; borrows its rings. Threads: externally
-// synchronised. It is told the time.
+// Owned by the ProcessStream; borrows its rings and its table. Threads:
+// externally synchronised. It is told the time.
 #ifndef TRAINCHECK_AGENT_RELAY_BATCHER_H_
 #define TRAINCHECK_AGENT_RELAY_BATCHER_H_
 
@@ -10,6 +10,7 @@
 #include <string>
 
 #include "agent/relay/compressor.h"
+#include "agent/relay/definition_table.h"
 #include "agent/relay/ring_set.h"
 #include "proto/traincheck/v1/ingest.pb.h"
 
@@ -19,8 +20,9 @@ class Batcher {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  Batcher(RingSet* rings, Compressor* compressor)
-      : rings_(rings), compressor_(compressor) {}
+  // Every definition that is taken goes into the table too.
+  Batcher(RingSet* rings, DefinitionTable* table, Compressor* compressor)
+      : rings_(rings), table_(table), compressor_(compressor) {}
   Batcher(const Batcher&) = delete;
   Batcher& operator=(const Batcher&) = delete;
 
@@ -37,6 +39,7 @@ class Batcher {
   bool TakeRing(RingReader* ring, v1::Batch* batch);
 
   RingSet* const rings_;
+  DefinitionTable* const table_;
   Compressor* const compressor_;
   std::string plain_;  // of the batch in the making
   // When the rings were last seen empty: nothing lies longer than that.

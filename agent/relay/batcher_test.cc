@@ -49,7 +49,8 @@ class BatcherTest : public testing::Test {
 
   Compressor compressor_;
   RingSet rings_;
-  Batcher batcher_{&rings_, &compressor_};
+  DefinitionTable table_{&compressor_};
+  Batcher batcher_{&rings_, &table_, &compressor_};
   Batcher::TimePoint now_{std::chrono::hours(1)};
 };
 

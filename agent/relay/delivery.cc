@@ -10,16 +10,28 @@
 namespace traincheck {
 namespace {
 
-// Would the server say the same again?
+// Said to a Hello: would the server say the same for ever?
 bool IsFinal(const absl::Status& status) {
+  return status.code() == absl::StatusCode::kFailedPrecondition ||
+         status.code() == absl::StatusCode::kInvalidArgument;
+}
+
+// Is it for a person to change something, at the server or here?
+bool IsUnwelcome(const absl::Status& status) {
   switch (status.code()) {
-    case absl::StatusCode::kFailedPrecondition:
-    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kUnimplemented:
+    case absl::StatusCode::kUnauthenticated:
     case absl::StatusCode::kPermissionDenied:
       return true;
     default:
       return false;
   }
+}
+
+// Said after the Welcome: is it about a message and not about the server?
+bool BlamesAMessage(const absl::Status& status) {
+  return status.code() == absl::StatusCode::kInvalidArgument ||
+         status.code() == absl::StatusCode::kResourceExhausted;
 }
 
 }  // namespace
@@ -43,9 +55,12 @@ void Delivery::Turn(TimePoint now) {
   if (state_ == State::kOpening && now - opened_at_ > kWelcomeTimeout) {
     Break(absl::DeadlineExceededError("the server does not answer"), now);
   }
-  while (state_ == State::kOpen && stream_->writable() && SendOne(now)) {
+  while (state_ == State::kOpen && stream_->writable() && SendOne()) {
   }
+  TellLost();
 }
+
+bool Delivery::unwelcome() const { return IsUnwelcome(last_error_); }
 
 void Delivery::Open(TimePoint now) {
   stream_ = std::make_unique<IngestStream>(dependencies_.channel, hello_,
@@ -77,15 +92,13 @@ void Delivery::HearWelcome(const v1::Welcome& welcome, TimePoint now) {
                  store_id_, welcome.store_id(), welcome.next_batch());
   }
   store_id_ = welcome.store_id();
-  const absl::Status status =
-      outbox_->Resume(welcome.next_batch(), welcome.credit_bytes());
-  if (!status.ok()) return Break(status, now);
+  const std::optional<RingCoverages> coverages = outbox_->Resume(welcome);
+  if (coverages.has_value()) dependencies_.covered(*coverages);
   state_ = State::kOpen;
   last_error_ = absl::OkStatus();
   backoff_ = kFirstBackoff;
   goodbye_sent_ = false;
   reports_sent_ = reports_.rings().empty();
-  hello_.set_resumes(true);
   spdlog::debug("stream open pid={} next_batch={} held={}",
                 hello_.process().pid(), welcome.next_batch(), outbox_->held());
 }
@@ -95,31 +108,61 @@ void Delivery::HearAcknowledged(const v1::Acknowledged& acknowledged,
   if (state_ != State::kOpen) {
     return Break(absl::InternalError("acknowledged before Welcome"), now);
   }
+  const size_t before = outbox_->sent();
   const absl::Status status = outbox_->Acknowledge(acknowledged.next_batch());
   if (!status.ok()) return Break(status, now);
+  if (outbox_->sent() < before) strikes_ = 0;
+  if (outbox_->empty()) careful_ = false;
   if (acknowledged.goodbye() && goodbye_sent_ && outbox_->empty()) {
     state_ = State::kDone;
     stream_.reset();
-  } else if (outbox_->must_reopen()) {
-    Break(absl::DataLossError("a spooled batch is lost"), now);
   }
 }
 
 void Delivery::Break(const absl::Status& why, TimePoint now) {
+  const bool was_open = state_ == State::kOpen;
   stream_.reset();
+  // Also without a Welcome: the server may have begun and believe in that
+  // stream for some time yet.
+  hello_.set_resumes(true);
   outbox_->Disconnect();
   last_error_ = why;
-  state_ = IsFinal(why) ? State::kRefused : State::kWaiting;
-  next_try_ = now + backoff_;
+  state_ = !was_open && IsFinal(why) ? State::kRefused : State::kWaiting;
+  if (was_open && BlamesAMessage(why)) Blame();
+  next_try_ = now + (IsUnwelcome(why) ? kRetryUnwelcome : backoff_);
   backoff_ = std::min(2 * backoff_, kMaxBackoff);
   spdlog::debug("stream broken pid={} code={} error=\"{}\"",
                 hello_.process().pid(), static_cast<int>(why.code()),
                 std::string(why.message()));
 }
 
-bool Delivery::SendOne(TimePoint now) {
-  if (SendBatch(now)) return true;
-  if (state_ != State::kOpen) return false;
+void Delivery::Blame() {
+  ++strikes_;
+  if (outbox_->sent() > 1) {
+    careful_ = true;
+    strikes_ = 0;
+  } else if (strikes_ < kMaxStrikes) {
+    return;
+  } else if (outbox_->sent() == 1) {
+    spdlog::error("the server does not take a batch of process {}: {}",
+                  hello_.process().pid(), std::string(last_error_.message()));
+    outbox_->DropFirst();
+    strikes_ = 0;
+  } else {
+    state_ = State::kRefused;  // reports or goodbye
+  }
+}
+
+void Delivery::TellLost() {
+  const uint64_t lost = outbox_->TakeLostBatches();
+  if (lost == 0) return;
+  spdlog::error("{} batches of process {} are lost, damaged or refused", lost,
+                hello_.process().pid());
+}
+
+bool Delivery::SendOne() {
+  if (careful_ && outbox_->sent() > 0) return false;
+  if (SendBatch()) return true;
   if (goodbye_.has_value()) {
     if (goodbye_sent_ || !outbox_->all_sent()) return false;
     v1::IngestRequest request;
@@ -131,24 +174,17 @@ bool Delivery::SendOne(TimePoint now) {
   return SendReports();
 }
 
-bool Delivery::SendBatch(TimePoint now) {
-  absl::StatusOr<std::optional<v1::Batch>> batch = outbox_->NextToSend();
-  if (!batch.ok()) {
-    spdlog::error("spooled records are lost pid={} error=\"{}\"",
-                  hello_.process().pid(),
-                  std::string(batch.status().message()));
-    if (outbox_->must_reopen()) Break(batch.status(), now);
-    return false;
-  }
-  if (!batch->has_value()) return false;
+bool Delivery::SendBatch() {
+  std::optional<v1::Batch> batch = outbox_->NextToSend();
+  if (!batch.has_value()) return false;
   v1::IngestRequest request;
-  *request.mutable_batch() = std::move(**batch);
+  *request.mutable_batch() = *std::move(batch);
   stream_->Send(std::move(request));
   return true;
 }
 
 bool Delivery::SendReports() {
-  if (reports_sent_) return false;
+  if (reports_sent_ || careful_) return false;
   v1::IngestRequest request;
   *request.mutable_ring_reports() = reports_;
   stream_->Send(std::move(request));

@@ -5,7 +5,7 @@
 //             v                                               |
 //   start -> waiting -> opening (Hello) -> open (Welcome) ----+
 //                            |                 |
-//                            +---- refused <---+---> done (goodbye stored)
+//                            +---> refused     +---> done (goodbye stored)
 //
 // Owned by the ProcessStream; borrows its Outbox.
 // Threads: externally synchronised (the relay's loop). It is told the time.
@@ -33,6 +33,8 @@ class Delivery {
   struct Dependencies {
     std::shared_ptr<grpc::Channel> channel;  // shared by all processes
     std::function<void()> wake;              // see IngestStream
+    // The server told what it has of the rings.
+    std::function<void(const RingCoverages&)> covered;
   };
   Delivery(Dependencies dependencies, v1::Hello hello, Outbox* outbox);
   Delivery(const Delivery&) = delete;
@@ -49,6 +51,9 @@ class Delivery {
   bool open() const { return state_ == State::kOpen; }
   // The server has everything, the goodbye included.
   bool done() const { return state_ == State::kDone; }
+  // The server does not talk to this version or user now; it is asked again
+  // and again.
+  bool unwelcome() const;
   // The server will not have this process; `last_error` says why.
   bool refused() const { return state_ == State::kRefused; }
   // Why there is no stream; OK if none was tried yet or one is open.
@@ -62,9 +67,13 @@ class Delivery {
   void HearWelcome(const v1::Welcome& welcome, TimePoint now);
   void HearAcknowledged(const v1::Acknowledged& acknowledged, TimePoint now);
   void Break(const absl::Status& why, TimePoint now);
+  // The server did not like a message: finds out which batch, and gives that
+  // one up so that those behind it come through.
+  void Blame();
+  void TellLost();
   // Sends one message if there is one to send.
-  bool SendOne(TimePoint now);
-  bool SendBatch(TimePoint now);
+  bool SendOne();
+  bool SendBatch();
   bool SendReports();
 
   const Dependencies dependencies_;
@@ -84,6 +93,11 @@ class Delivery {
   bool reports_sent_ = true;  // reports_, on this stream
   std::optional<v1::Goodbye> goodbye_;
   bool goodbye_sent_ = false;  // on this stream
+
+  // One batch at a time, until the server has taken them all.
+  bool careful_ = false;
+  // Streams that ended over what is in flight, since the last progress.
+  int strikes_ = 0;
 };
 
 }  // namespace traincheck

@@ -74,7 +74,7 @@ RelayProcess::RelayProcess(const std::string& folder,
   setsid();
   const int null = open("/dev/null", O_RDWR);
   const int errors =
-      open(stderr_path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+      open(stderr_path_.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
   dup2(write_end.get(), kInherited);
   const int high = fcntl(listener.get(), F_DUPFD, 60);
   dup2(null, 0);

@@ -21,7 +21,8 @@ using Environment = std::map<std::string, std::string>;
 
 class RelayProcess {
  public:
-  // `folder` gets what it writes on stderr and its spool.
+  // `folder` gets what it writes on stderr, behind what is there, and its
+  // spool.
   RelayProcess(const std::string& folder, const Environment& environment);
   // Kills it if it still runs.
   ~RelayProcess();

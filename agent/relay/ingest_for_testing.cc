@@ -26,9 +26,10 @@ std::string Decompress(const v1::Batch& batch) {
 void StoreSlice(const v1::Slice& slice, std::string_view bytes,
                 StoredProcess* process) {
   uint64_t& position = process->positions[slice.ring()];
-  // A first batch above 0 is a gap that the store has to live with.
-  if (slice.from() != position && process->first_batch == 0) {
-    process->faults.push_back("a slice does not follow the one before");
+  if (slice.from() < position) {
+    process->faults.push_back("a slice straddles what is stored");
+  } else if (slice.from() > position) {
+    process->missing[slice.ring()] += slice.from() - position;
   }
   position = slice.to();
   uint64_t records = 0;
@@ -47,19 +48,27 @@ void StoreSlice(const v1::Slice& slice, std::string_view bytes,
 
 }  // namespace
 
-uint64_t StoreForTesting::Open(const v1::Hello& hello) {
+v1::Welcome StoreForTesting::Open(const v1::Hello& hello) {
   std::lock_guard<std::mutex> lock(mutex_);
   StoredProcess& process = processes_[hello.process().pid()];
   process.hello = hello;
-  return process.next_batch;
+  v1::Welcome welcome;
+  welcome.set_store_id(id_);
+  welcome.set_next_batch(process.next_batch);
+  for (const auto& [ring, position] : process.positions) {
+    v1::RingCursor* cursor = welcome.add_rings();
+    cursor->set_ring(ring);
+    cursor->set_position(position);
+    cursor->set_records(process.records[ring]);
+  }
+  return welcome;
 }
 
 uint64_t StoreForTesting::Put(uint32_t pid, const v1::Batch& batch) {
   std::lock_guard<std::mutex> lock(mutex_);
   StoredProcess& process = processes_[pid];
   if (batch.number() < process.next_batch) return process.next_batch;
-  if (process.next_batch == 0) process.first_batch = batch.number();
-  if (batch.number() > process.next_batch && process.next_batch != 0) {
+  if (batch.number() > process.next_batch) {
     process.faults.push_back("a batch is missing");
   }
   process.next_batch = batch.number() + 1;
@@ -146,8 +155,8 @@ grpc::Status IngestForTesting::Stream(
   const uint32_t pid = request.hello().process().pid();
   v1::IngestReply reply;
   v1::Welcome* welcome = reply.mutable_welcome();
-  welcome->set_next_batch(store_->Open(request.hello()));
-  welcome->set_store_id(store_->id());
+  *welcome = store_->Open(request.hello());
+  if (!behaviour_.tells_rings) welcome->clear_rings();
   welcome->set_format_version(1);
   welcome->set_credit_bytes(behaviour_.credit_bytes);
   stream->Write(reply);
@@ -156,9 +165,25 @@ grpc::Status IngestForTesting::Stream(
     return grpc::Status::OK;
   }
   while (stream->Read(&request)) {
+    if (request.has_batch() && Hates(request.batch())) {
+      return {grpc::StatusCode::INVALID_ARGUMENT, "this batch is not liked"};
+    }
     if (Answer(pid, request, &reply)) stream->Write(reply);
   }
   return grpc::Status::OK;
+}
+
+bool IngestForTesting::Hates(const v1::Batch& batch) const {
+  if (!behaviour_.hates_mark.has_value()) return false;
+  const std::string plain = Decompress(batch);
+  RecordReader records(plain);
+  while (records.Next()) {
+    if (records.type() == RecordType::kMark &&
+        records.Get<MarkRecord>().value == *behaviour_.hates_mark) {
+      return true;
+    }
+  }
+  return false;
 }
 
 bool IngestForTesting::Answer(uint32_t pid, const v1::IngestRequest& request,

@@ -27,8 +27,8 @@ namespace traincheck {
 struct StoredProcess {
   v1::Hello hello;
   uint64_t next_batch = 0;
-  uint64_t first_batch = 0;
   std::map<uint32_t, uint64_t> positions;  // by ring: stored up to here
+  std::map<uint32_t, uint64_t> missing;    // by ring: bytes left out
   std::map<uint32_t, uint64_t> records;    // by ring
   std::vector<uint64_t> marks;             // values of Mark records, in order
   v1::RingReports reports;
@@ -41,7 +41,8 @@ class StoreForTesting {
   explicit StoreForTesting(std::string id) : id_(std::move(id)) {}
 
   const std::string& id() const { return id_; }
-  uint64_t Open(const v1::Hello& hello);
+  // What the server answers.
+  v1::Welcome Open(const v1::Hello& hello);
   // The new cursor.
   uint64_t Put(uint32_t pid, const v1::Batch& batch);
   void Put(uint32_t pid, const v1::RingReports& reports);
@@ -66,6 +67,9 @@ class IngestForTesting final : public v1::Ingest::Service {
     bool welcomes = true;      // else it takes the stream and says nothing
     bool acknowledges = true;  // else it reads and never answers again
     grpc::Status refusal = grpc::Status::OK;  // after the Hello
+    bool tells_rings = true;  // as servers before Welcome.rings do not
+    // Batches with a Mark of this value end the stream.
+    std::optional<uint64_t> hates_mark = std::nullopt;
     uint64_t credit_bytes = 1u << 20;
   };
 
@@ -86,6 +90,7 @@ class IngestForTesting final : public v1::Ingest::Service {
       override;
 
  private:
+  bool Hates(const v1::Batch& batch) const;
   bool Answer(uint32_t pid, const v1::IngestRequest& request,
               v1::IngestReply* reply);
   void WaitForEnd(grpc::ServerContext* context) const;

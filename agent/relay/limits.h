@@ -54,6 +54,29 @@ inline constexpr seconds kNoAnswer{2};
 inline constexpr seconds kWelcomeTimeout{10};
 inline constexpr seconds kReportPeriod{1};
 
+// A server that cannot or will not talk to this version or user is asked again
+// after this.
+inline constexpr seconds kRetryUnwelcome{30};
+// So often a server may end the stream over one and the same batch before that
+// batch is given up.
+inline constexpr int kMaxStrikes = 3;
+
+// Definitions kept for a server with a new store, compressed; a chunk of them
+// plain.
+inline constexpr size_t kMaxDefinitionTableBytes = 16u << 20;
+inline constexpr size_t kDefinitionChunkBytes = 256u << 10;
+
+// Spool files that dead relays left are looked for this often ...
+inline constexpr seconds kOrphanScanPeriod{60};
+// ... and taken from another pid namespace, in which nobody can see who lives,
+// when nothing was written to them for this long.
+inline constexpr seconds kForeignOrphanAge{600};
+// A file without a valid beginning is called damaged after this; before, it may
+// be in the making.
+inline constexpr seconds kUnfinishedSpoolAge{60};
+// An orphan's delivery that moves nothing for so long waits for another time.
+inline constexpr seconds kOrphanPatience{15};
+
 // A relay that nobody connects to ends.
 inline constexpr seconds kFirstClientTimeout{10};
 // Whoever reads the training's stderr to its end waits for the relay no longer
@@ -63,6 +86,8 @@ inline constexpr milliseconds kKeepStderr{500};
 inline constexpr seconds kGraceAfterTerm{2};
 inline constexpr uint32_t kMaxClients = 256;
 
+// All spool files of the folder are counted this often.
+inline constexpr seconds kSpoolCountPeriod{1};
 // The spool leaves this share of its disk free.
 inline constexpr int kKeepFreePercent = 5;
 

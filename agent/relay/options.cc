@@ -65,6 +65,11 @@ absl::StatusOr<RelayOptions> ParseOptions(const GetEnv& get_env, uint32_t uid) {
         "TRAINCHECK_GRACE is \"", grace, "\": write a number of seconds"));
   }
   options.grace = std::chrono::seconds(grace_seconds);
+  const std::string start = Value(get_env, "TRAINCHECK_RELAY_START", "1");
+  if (!absl::SimpleAtoi(start, &options.start)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "TRAINCHECK_RELAY_START is \"", start, "\": write a number"));
+  }
   return options;
 }
 

@@ -22,6 +22,9 @@ struct RelayOptions {
   // How long to try after the end of a process.
   std::chrono::seconds grace{30};
   std::string log_level = "warning";
+  // The how-manieth relay of this training process it is; above 1 it goes on
+  // with what the one before left.
+  uint32_t start = 1;
 };
 
 // Value of an environment variable; nullptr: not set.

@@ -1,109 +1,257 @@
 #include "agent/relay/outbox.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "agent/relay/limits.h"
+#include "agent/ring/ring_abi.h"
 
 namespace traincheck {
+namespace {
+
+// Where the first definitions lie that a batch brings; nothing if none does.
+template <typename Held>
+std::optional<uint64_t> FirstDefinition(const Held& held) {
+  for (const auto& batch : held) {
+    for (const v1::Slice& slice : batch.slices) {
+      if (slice.ring() == kDefinitionRing) return slice.from();
+    }
+  }
+  return std::nullopt;
+}
+
+// What leaves exactly `slices` of the batch that they were cut from.
+RingRanges RangesOf(const v1::Batch& batch, const Slices& slices) {
+  RingRanges ranges;
+  for (const v1::Slice& slice : batch.slices()) ranges[slice.ring()] = {0, 0};
+  for (const v1::Slice& slice : slices) {
+    ranges[slice.ring()] = {slice.from(), slice.to()};
+  }
+  return ranges;
+}
+
+// Goes on counting with a slice that follows, or does not.
+void Cover(const v1::Slice& slice, RingCoverage* ring) {
+  if (slice.from() != ring->position) ring->records.reset();
+  if (ring->records.has_value()) *ring->records += slice.records();
+  ring->position = slice.to();
+}
+
+}  // namespace
 
 Outbox::Outbox(Dependencies dependencies)
     : dependencies_(std::move(dependencies)) {}
 
+void Outbox::Adopt(LoadedSpool loaded) {
+  spool_ = std::move(loaded.file);
+  next_sequence_ = adopted_sequence_ = loaded.next_number;
+  for (SpooledBatch& batch : loaded.batches) {
+    held_.push_back({.sequence = batch.number,
+                     .payload_bytes = batch.payload_bytes,
+                     .slices = std::move(batch.slices),
+                     .offset = batch.offset});
+  }
+  spooled_ = held_.size();
+  lost_batches_ = loaded.damage.places;
+}
+
 bool Outbox::has_room() const { return memory_bytes_ < kMaxMemoryBytes; }
 
 void Outbox::Add(v1::Batch batch, TimePoint now) {
-  batch.set_number(next_number_);
   const uint64_t bytes = batch.payload().size();
-  held_.push_back({.number = next_number_++,
+  Slices slices = batch.slices();
+  held_.push_back({.sequence = next_sequence_++,
                    .payload_bytes = bytes,
                    .added = now,
-                   .batch = std::make_unique<v1::Batch>(std::move(batch))});
+                   .batch = std::make_shared<v1::Batch>(std::move(batch)),
+                   .slices = std::move(slices)});
   memory_bytes_ += bytes;
 }
 
-Outbox::Held* Outbox::Find(uint64_t number) {
-  if (held_.empty() || number >= next_number_) return nullptr;
-  const uint64_t first = held_.front().number;
-  return &held_[number < first ? 0 : number - first];
-}
-
-absl::Status Outbox::Resume(uint64_t next_batch, uint64_t credit_bytes) {
-  if (next_batch > next_number_) {
-    return absl::InvalidArgumentError(absl::StrCat("the server asks for batch ",
-                                                   next_batch, ", only ",
-                                                   next_number_, " were made"));
+std::optional<RingCoverages> Outbox::Resume(const v1::Welcome& welcome) {
+  const bool first = store_id_.empty();
+  const bool same_store = !first && store_id_ == welcome.store_id();
+  const uint64_t next_batch = welcome.next_batch();
+  store_id_ = welcome.store_id();
+  credit_bytes_ = welcome.credit_bytes();
+  std::optional<RingCoverages> coverages;
+  if (same_store && next_batch >= first_number_ &&
+      next_batch <= first_number_ + held_.size()) {
+    while (first_number_ < next_batch) PopFront();
+  } else if (next_batch == 0 || !welcome.rings().empty()) {
+    coverages = Rebase(welcome);
+  } else if (first) {
+    // A server that does not tell positions, and batches of a relay before
+    // this one: the spool's numbers say what it has.
+    const uint64_t stored = std::min(next_batch, adopted_sequence_);
+    while (!held_.empty() && held_.front().sequence < stored) PopFront();
   }
-  next_to_send_ = next_number_;
-  if (absl::Status status = Acknowledge(next_batch); !status.ok()) {
-    return status;
-  }
-  PopLost();
-  next_to_send_ = held_.empty() ? next_number_ : held_.front().number;
+  first_number_ = next_batch;
+  sent_ = 0;
   in_flight_bytes_ = 0;
-  credit_bytes_ = credit_bytes;
-  return absl::OkStatus();
+  NoteProgress();
+  return coverages;
 }
 
-absl::StatusOr<std::optional<v1::Batch>> Outbox::NextToSend() {
-  Held* held = Find(next_to_send_);
-  if (held == nullptr || held->lost || credit_bytes_ == 0) return std::nullopt;
-  // A batch larger than the whole credit goes alone.
-  if (in_flight_bytes_ > 0 &&
-      in_flight_bytes_ + held->payload_bytes > credit_bytes_) {
-    return std::nullopt;
+RingCoverages Outbox::Rebase(const v1::Welcome& welcome) {
+  RingCoverages coverages;
+  RingRanges wanted;
+  for (const v1::RingCursor& ring : welcome.rings()) {
+    const uint64_t position = ring.position();
+    coverages[ring.ring()] = {
+        .safe = position, .position = position, .records = ring.records()};
+    wanted[ring.ring()].from = position;
   }
-  v1::Batch batch;
-  if (held->batch != nullptr) {
-    batch = *held->batch;
-  } else {
-    const auto bytes = spool_->ReadBatch(held->offset, held->number);
-    if (!bytes.ok() || !batch.ParseFromString(*bytes)) {
-      held->lost = true;
-      return bytes.ok() ? absl::DataLossError("a spooled batch is damaged")
-                        : bytes.status();
+  InsertDefinitions(wanted[kDefinitionRing].from);
+  std::deque<Held> before = std::exchange(held_, {});
+  for (Held& held : before) {
+    if (!Trim(wanted, &held)) {
+      Leave(held);
+      continue;
     }
+    for (const v1::Slice& slice : held.slices) {
+      const auto ring =
+          coverages.try_emplace(slice.ring(), RingCoverage{.records = 0});
+      Cover(slice, &ring.first->second);
+      wanted[slice.ring()].from = slice.to();
+    }
+    held_.push_back(std::move(held));
   }
-  in_flight_bytes_ += held->payload_bytes;
-  ++next_to_send_;
-  return batch;
+  return coverages;
 }
 
-bool Outbox::must_reopen() const {
-  return !held_.empty() && held_.front().lost &&
-         held_.front().number == next_to_send_;
+void Outbox::InsertDefinitions(uint64_t stored_position) {
+  while (definitions_ > 0) PopFront();  // of a store before
+  RingRange lacking = {.from = stored_position};
+  if (const auto first = FirstDefinition(held_)) lacking.to = *first;
+  if (lacking.from >= lacking.to) return;
+  const std::vector<SharedBatch> table = dependencies_.definitions();
+  for (auto chunk = table.rbegin(); chunk != table.rend(); ++chunk) {
+    Held held = {.payload_bytes = (*chunk)->payload().size(),
+                 .batch = *chunk,
+                 .slices = (*chunk)->slices(),
+                 .definitions = true};
+    if (!Trim({{kDefinitionRing, lacking}}, &held)) continue;
+    held_.push_front(std::move(held));
+    ++definitions_;
+  }
+}
+
+bool Outbox::Trim(const RingRanges& wanted, Held* held) {
+  if (LieWithin(held->slices, wanted)) return true;
+  if (LieOutside(held->slices, wanted)) return false;
+  const absl::StatusOr<SharedBatch> batch = Load(*held);
+  absl::StatusOr<v1::Batch> trimmed =
+      batch.ok() ? TrimBatch(**batch, wanted, dependencies_.compressor)
+                 : batch.status();
+  if (!trimmed.ok()) {
+    ++lost_batches_;
+    return false;
+  }
+  held->slices = trimmed->slices();
+  if (trimmed->slices().empty()) return false;
+  if (held->batch == nullptr) return true;  // cut again when it is sent
+  const uint64_t bytes = trimmed->payload().size();
+  if (!held->definitions) memory_bytes_ += bytes - held->payload_bytes;
+  held->payload_bytes = bytes;
+  held->batch = std::make_shared<v1::Batch>(*std::move(trimmed));
+  return true;
+}
+
+absl::StatusOr<Outbox::SharedBatch> Outbox::Load(const Held& held) {
+  if (held.batch != nullptr) return held.batch;
+  const absl::StatusOr<std::string> bytes =
+      spool_->ReadBatch(held.offset, held.sequence);
+  if (!bytes.ok()) return bytes.status();
+  auto batch = std::make_shared<v1::Batch>();
+  if (!batch->ParseFromString(*bytes)) {
+    return absl::DataLossError("a spooled batch does not parse");
+  }
+  const RingRanges wanted = RangesOf(*batch, held.slices);
+  if (LieWithin(batch->slices(), wanted)) return batch;
+  absl::StatusOr<v1::Batch> trimmed =
+      TrimBatch(*batch, wanted, dependencies_.compressor);
+  if (!trimmed.ok()) return trimmed.status();
+  return std::make_shared<v1::Batch>(*std::move(trimmed));
+}
+
+std::optional<v1::Batch> Outbox::NextToSend() {
+  while (sent_ < held_.size() && credit_bytes_ > 0) {
+    const Held& held = held_[sent_];
+    // A batch larger than the whole credit goes alone.
+    if (in_flight_bytes_ > 0 &&
+        in_flight_bytes_ + held.payload_bytes > credit_bytes_) {
+      return std::nullopt;
+    }
+    const absl::StatusOr<SharedBatch> batch = Load(held);
+    if (!batch.ok()) {
+      ++lost_batches_;
+      Leave(held);
+      held_.erase(held_.begin() + static_cast<std::ptrdiff_t>(sent_));
+      continue;
+    }
+    in_flight_bytes_ += held.payload_bytes;
+    v1::Batch numbered = **batch;
+    numbered.set_number(first_number_ + sent_++);
+    return numbered;
+  }
+  return std::nullopt;
 }
 
 absl::Status Outbox::Acknowledge(uint64_t next_batch) {
-  if (next_batch > next_to_send_) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the server acknowledges all below batch ", next_batch,
-                     ", only those below ", next_to_send_, " were sent"));
+  if (next_batch > first_number_ + sent_) {
+    return absl::InternalError(absl::StrCat(
+        "the server acknowledges all below batch ", next_batch,
+        ", only those below ", first_number_ + sent_, " were sent"));
   }
-  const bool spooled = spooled_ > 0;
-  while (!held_.empty() && held_.front().number < next_batch) PopFront();
-  if (spooled && spooled_ == 0) {
-    spool_->Clear(next_batch);
-  } else if (spooled) {
-    spool_->SetAcknowledged(next_batch);
-  }
+  if (next_batch <= first_number_) return absl::OkStatus();
+  while (first_number_ < next_batch) PopFront();
+  NoteProgress();
   return absl::OkStatus();
 }
 
-void Outbox::PopFront() {
-  Held& front = held_.front();
-  if (front.batch != nullptr) {
-    dependencies_.release(*front.batch);
-    memory_bytes_ -= front.payload_bytes;
-  } else {
-    --spooled_;
-  }
-  in_flight_bytes_ -= front.payload_bytes;
-  held_.pop_front();
+void Outbox::DropFirst() {
+  ++lost_batches_;
+  PopFront();
+  --first_number_;  // the next one takes its number
+  NoteProgress();
 }
 
-void Outbox::PopLost() {
-  while (!held_.empty() && held_.front().lost) PopFront();
+void Outbox::PopFront() {
+  const Held& front = held_.front();
+  if (front.batch != nullptr && !front.definitions) {
+    dependencies_.release(front.slices);
+  }
+  if (sent_ > 0) {
+    --sent_;
+    in_flight_bytes_ -= front.payload_bytes;
+  }
+  Leave(front);
+  held_.pop_front();
+  ++first_number_;
+}
+
+void Outbox::Leave(const Held& held) {
+  if (held.definitions) {
+    --definitions_;
+  } else if (held.batch == nullptr) {
+    --spooled_;
+  } else {
+    memory_bytes_ -= held.payload_bytes;
+  }
+}
+
+void Outbox::NoteProgress() {
+  if (spool_ == nullptr) return;
+  const uint64_t first = held_.size() > definitions_
+                             ? held_[definitions_].sequence
+                             : next_sequence_;
+  if (spooled_ == 0) {
+    spool_->Clear(first);
+  } else {
+    spool_->SetAcknowledged(first);
+  }
 }
 
 absl::Status Outbox::OpenSpool() {
@@ -116,11 +264,13 @@ absl::Status Outbox::OpenSpool() {
 
 absl::Status Outbox::SpoolOne(Held* held) {
   if (absl::Status status = OpenSpool(); !status.ok()) return status;
-  const auto offset = spool_->Append(SpoolEntryKind::kBatch, held->number,
-                                     held->batch->SerializeAsString());
+  v1::Batch batch = *held->batch;
+  batch.set_number(held->sequence);
+  const auto offset = spool_->Append(SpoolEntryKind::kBatch, held->sequence,
+                                     batch.SerializeAsString());
   if (!offset.ok()) return offset.status();
   held->offset = *offset;
-  dependencies_.release(*held->batch);
+  dependencies_.release(held->slices);
   held->batch.reset();
   memory_bytes_ -= held->payload_bytes;
   ++spooled_;
@@ -128,12 +278,24 @@ absl::Status Outbox::SpoolOne(Held* held) {
 }
 
 absl::Status Outbox::Spool(TimePoint now, std::chrono::milliseconds age) {
-  while (spooled_ < held_.size() && now - held_[spooled_].added >= age) {
-    absl::Status status = SpoolOne(&held_[spooled_]);
+  for (size_t next = definitions_ + spooled_;
+       next < held_.size() && now - held_[next].added >= age; ++next) {
+    absl::Status status = SpoolOne(&held_[next]);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
 }
+
+uint64_t Outbox::held_records() const {
+  uint64_t records = 0;
+  for (const Held& held : held_) {
+    if (held.definitions) continue;
+    for (const v1::Slice& slice : held.slices) records += slice.records();
+  }
+  return records;
+}
+
+uint64_t Outbox::TakeLostBatches() { return std::exchange(lost_batches_, 0); }
 
 void Outbox::RemoveSpool() {
   if (spool_ != nullptr) spool_->Remove();
@@ -145,14 +307,13 @@ absl::Status Outbox::LeaveBehind(const v1::Goodbye& goodbye) {
   if (status.ok()) status = OpenSpool();
   if (!status.ok()) return status;
   return spool_
-      ->Append(SpoolEntryKind::kGoodbye, next_number_,
+      ->Append(SpoolEntryKind::kGoodbye, next_sequence_,
                goodbye.SerializeAsString())
       .status();
 }
 
 void Outbox::Discard() {
   while (!held_.empty()) PopFront();
-  next_to_send_ = next_number_;
   RemoveSpool();
 }
 

@@ -1,6 +1,7 @@
 #include "agent/relay/process_setup.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
@@ -28,6 +29,15 @@ void CloseOpenFrom(int first) {
 }
 
 }  // namespace
+
+void OpenStandardFiles() {
+  for (int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    // Opening takes the lowest number that is free: that of `fd`.
+    if (fcntl(fd, F_GETFD) < 0) {
+      [[maybe_unused]] const int opened = open("/dev/null", O_RDWR);
+    }
+  }
+}
 
 void CloseFrom(int first) {
   if (syscall(SYS_close_range, first, ~0u, 0) != 0) CloseOpenFrom(first);

@@ -8,6 +8,10 @@
 
 namespace traincheck {
 
+// Opens /dev/null in the place of each of stdin, stdout and stderr that is
+// closed, so that no socket takes its number and gets what is meant for it.
+void OpenStandardFiles();
+
 // Closes every descriptor from `first` on.
 void CloseFrom(int first);
 

@@ -6,6 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "agent/relay/identity.h"
 #include "agent/relay/limits.h"
+#include "agent/relay/process_liveness.h"
+#include "agent/relay/spool_load.h"
 #include "base/logging.h"
 
 namespace traincheck {
@@ -20,7 +22,8 @@ std::string Message(const absl::Status& status) {
 ProcessStream::ProcessStream(Peer peer, RelayContext* context)
     : peer_(std::move(peer)),
       context_(context),
-      batcher_(&rings_, context->compressor) {}
+      table_(context->compressor),
+      batcher_(&rings_, &table_, context->compressor) {}
 
 void ProcessStream::OnSocket() {
   while (peer_.socket.valid()) {
@@ -90,6 +93,7 @@ void ProcessStream::Turn(TimePoint now) {
     return;
   }
   MakeBatches(now);
+  NoteDefinitions();
   SpoolOld(now);
   Report(now);
   delivery_->Turn(now);
@@ -98,12 +102,11 @@ void ProcessStream::Turn(TimePoint now) {
 }
 
 void ProcessStream::TryStart(TimePoint now) {
-  RingReader* definitions = rings_.definitions();
-  if (definitions == nullptr || definitions->unread_bytes() == 0) return;
-  const std::string bytes = definitions->Peek(kIdentitySearchBytes);
-  const auto introduction = FindIntroduction(bytes, peer_.pid);
+  const RingReader* definitions = rings_.definitions();
+  if (definitions == nullptr) return;
+  const auto introduction = FindIdentity();
   if (!introduction.ok()) return Refuse(introduction.status());
-  const bool searched_all = bytes.size() >= kIdentitySearchBytes;
+  const bool searched_all = definitions->unread_bytes() >= kIdentitySearchBytes;
   if (!introduction->has_value()) {
     if (searched_all) {
       Refuse(absl::InvalidArgumentError("it does not say who it is"));
@@ -112,27 +115,120 @@ void ProcessStream::TryStart(TimePoint now) {
   }
   if (!introduced_at_.has_value()) introduced_at_ = now;
   // Ranks that still have to meet will agree on the name of their run.
+  // Those that a relay has named already do not wait again.
   const bool wait = (*introduction)->run_is_provisional && !searched_all &&
-                    !ended_at_.has_value() && !rings_.under_pressure() &&
+                    definitions->position() == 0 && !ended_at_.has_value() &&
+                    !rings_.under_pressure() &&
                     now - *introduced_at_ < kRunAgreement;
   if (!wait) Start((*introduction)->hello, now);
 }
 
-void ProcessStream::Start(const v1::Hello& hello, TimePoint now) {
+absl::StatusOr<std::optional<Introduction>> ProcessStream::FindIdentity()
+    const {
+  const RingReader& definitions = *rings_.definitions();
+  if (definitions.position() == 0) {
+    return FindIntroduction(definitions.Peek(kIdentitySearchBytes), peer_.pid);
+  }
+  // A relay before this one has taken it.
+  std::string history;
+  RingChunk chunk;
+  if (definitions.PeekHistory(0, &history, &chunk)) {
+    return FindIntroduction(history, peer_.pid);
+  }
+  v1::ProcessIdentity process;
+  process.set_boot_id(BootId());
+  process.set_pid(peer_.pid);
+  process.set_start_ticks(StartTicks(peer_.pid).value_or(0));
+  const std::string path = context_->spool_directory->Find(SpoolName(process));
+  absl::StatusOr<SpoolOwner> owner =
+      path.empty() ? absl::NotFoundError("there is no spool file of it")
+                   : ReadSpoolOwner(path);
+  if (owner.ok()) return Introduction{.hello = std::move(owner->hello)};
+  return absl::FailedPreconditionError(
+      absl::StrCat("the relay before this one is gone, and its ring does not "
+                   "say any more who it is; ",
+                   owner.status().message()));
+}
+
+void ProcessStream::Start(v1::Hello hello, TimePoint now) {
   started_at_ = now;
   const std::string name = SpoolName(hello.process());
-  const std::string serialized = hello.SerializeAsString();
   SpoolDirectory* directory = context_->spool_directory;
+  hello.set_resumes(context_->takes_over ||
+                    rings_.definitions()->position() > 0);
+  const std::string serialized = hello.SerializeAsString();
   outbox_ = std::make_unique<Outbox>(Outbox::Dependencies{
       .open_spool =
           [directory, name, serialized] {
             return SpoolFile::Create(directory, name, serialized);
           },
-      .release = [this](const v1::Batch& batch) { rings_.Release(batch); }});
+      .release = [this](const Slices& slices) { rings_.Release(slices); },
+      .definitions = [this] { return table_.Batches(); },
+      .compressor = context_->compressor});
+  if (TakeOverSpool(name)) hello.set_resumes(true);
+  if (!table_.Fill(*rings_.definitions())) {
+    spdlog::warn(
+        "definitions of process {} below position {} are gone: a new store "
+        "could not be told them",
+        peer_.pid, table_.begin());
+  }
   delivery_ = std::make_unique<Delivery>(
-      Delivery::Dependencies{context_->channel, context_->wake}, hello,
-      outbox_.get());
-  spdlog::info("process started pid={} run={}", peer_.pid, hello.run());
+      Delivery::Dependencies{
+          context_->channel, context_->wake,
+          [this](const RingCoverages& coverages) { OnCovered(coverages); }},
+      hello, outbox_.get());
+  spdlog::info("process started pid={} run={} resumes={}", peer_.pid,
+               hello.run(), hello.resumes());
+}
+
+bool ProcessStream::TakeOverSpool(const std::string& name) {
+  const std::string path = context_->spool_directory->Find(name);
+  if (path.empty()) return false;
+  absl::StatusOr<LoadedSpool> loaded =
+      LoadSpool(context_->spool_directory, path);
+  if (loaded.status().code() == absl::StatusCode::kDataLoss) {
+    spdlog::error("spool file set aside as {}: {}", SetDamagedAside(path),
+                  Message(loaded.status()));
+  } else if (!loaded.ok()) {
+    spdlog::error("cannot go on with the spool: {}", Message(loaded.status()));
+  }
+  if (!loaded.ok()) return false;
+  RingCoverages coverages;
+  for (const SpooledBatch& batch : loaded->batches) {
+    for (const v1::Slice& slice : batch.slices) {
+      coverages[slice.ring()] = {.safe = slice.to(), .position = slice.to()};
+    }
+  }
+  rings_.Cover(coverages);
+  outbox_->Adopt(*std::move(loaded));
+  return true;
+}
+
+void ProcessStream::OnCovered(const RingCoverages& coverages) {
+  rings_.Cover(coverages);
+  if (const RingReader* ring = rings_.definitions()) table_.Fill(*ring);
+  // Now the counts are known better than when it was said.
+  if (said_goodbye_) delivery_->Finish(MakeGoodbye());
+}
+
+void ProcessStream::NoteDefinitions() {
+  const RingReader& ring = *rings_.definitions();
+  // Beyond its capacity the ring does not say any more who the process is; a
+  // relay after this one finds it in the spool file.
+  if (!identity_noted_ && ring.position() > ring.capacity_bytes() / 2) {
+    identity_noted_ = true;
+    const absl::Status status = outbox_->OpenSpool();
+    if (!status.ok()) {
+      spdlog::info("no spool file yet pid={} error=\"{}\"", peer_.pid,
+                   Message(status));
+    }
+  }
+  if (table_.full() && !std::exchange(told_table_full_, true)) {
+    spdlog::warn(
+        "process {} has defined more than {} MiB: a new store could be told "
+        "the definitions below position {} only",
+        peer_.pid, kMaxDefinitionTableBytes >> 20, table_.end());
+  }
 }
 
 void ProcessStream::MakeBatches(TimePoint now) {
@@ -164,9 +260,10 @@ void ProcessStream::TellUnreachable(TimePoint now) {
   if (!failed && now - started_at_ < kNoAnswer) return;
   if (std::exchange(context_->told_unreachable, true)) return;
   const std::string why = Message(delivery_->last_error());
-  spdlog::warn(
-      "traincheckd at {} not reachable ({}): records are spooled in {}",
-      context_->server, why.empty() ? "no answer" : why, outbox_->spool_path());
+  spdlog::warn("traincheckd at {} {} ({}): records are spooled in {}",
+               context_->server,
+               delivery_->unwelcome() ? "does not take them" : "not reachable",
+               why.empty() ? "no answer" : why, outbox_->spool_path());
 }
 
 void ProcessStream::TellUndelivered() const {
@@ -182,9 +279,12 @@ void ProcessStream::Report(TimePoint now) {
 }
 
 void ProcessStream::Refuse(const absl::Status& why) {
-  spdlog::error("records of process {} are refused: {}", peer_.pid,
-                Message(why));
   refused_ = true;
+  const uint64_t held = outbox_ == nullptr ? 0 : outbox_->held_records();
+  spdlog::error(
+      "records of process {} are refused: {}; {} records that were held and "
+      "all that follow are dropped",
+      peer_.pid, Message(why), held);
   if (outbox_ != nullptr) outbox_->Discard();
 }
 

@@ -4,6 +4,9 @@
 //
 //   rings (RingSet) -> Batcher -> Outbox (memory, spool) -> Delivery (gRPC)
 //
+// Where a relay before this one died, it goes on from what that one left: the
+// ring's tails, the spool file and, as soon as the server answers, its cursor.
+//
 // Owned by the Relay. Threads: one, the relay's loop.
 #ifndef TRAINCHECK_AGENT_RELAY_PROCESS_STREAM_H_
 #define TRAINCHECK_AGENT_RELAY_PROCESS_STREAM_H_
@@ -14,8 +17,10 @@
 #include <optional>
 
 #include "agent/relay/batcher.h"
+#include "agent/relay/definition_table.h"
 #include "agent/relay/delivery.h"
 #include "agent/relay/handover.h"
+#include "agent/relay/identity.h"
 #include "agent/relay/outbox.h"
 #include "agent/relay/relay_context.h"
 #include "agent/relay/ring_set.h"
@@ -47,6 +52,8 @@ class ProcessStream {
   // Have records come lately, so that it should be polled often?
   bool active(TimePoint now) const;
   bool ended() const { return ended_at_.has_value(); }
+  // Is a stream to the server open?
+  bool streaming() const { return delivery_ != nullptr && delivery_->open(); }
   // Says where the records are that still wait for the server.
   void TellUndelivered() const;
   // All is delivered, spooled or lost: nothing is left to do.
@@ -56,7 +63,13 @@ class ProcessStream {
   void TakeHandover(const Handover& handover);
   // Learns the identity and makes outbox and delivery, once ring 0 has it.
   void TryStart(TimePoint now);
-  void Start(const v1::Hello& hello, TimePoint now);
+  // The identity; nothing: not there yet.
+  absl::StatusOr<std::optional<Introduction>> FindIdentity() const;
+  void Start(v1::Hello hello, TimePoint now);
+  // Takes over the spool file of a relay before this one, if there is one.
+  bool TakeOverSpool(const std::string& name);
+  void OnCovered(const RingCoverages& coverages);
+  void NoteDefinitions();
   void MakeBatches(TimePoint now);
   void SpoolOld(TimePoint now);
   void TellUnreachable(TimePoint now);
@@ -71,6 +84,7 @@ class ProcessStream {
   Peer peer_;
   RelayContext* const context_;
   RingSet rings_;
+  DefinitionTable table_;
   Batcher batcher_;
   // Null until the process is known.
   std::unique_ptr<Outbox> outbox_;
@@ -81,6 +95,8 @@ class ProcessStream {
   std::optional<TimePoint> ended_at_;
   TimePoint last_records_{};
   TimePoint reported_at_{};
+  bool identity_noted_ = false;
+  bool told_table_full_ = false;
   bool refused_ = false;
   bool said_goodbye_ = false;
   bool finished_ = false;

@@ -1,7 +1,6 @@
 #include "agent/relay/relay.h"
 
 #include <fcntl.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,25 +14,6 @@
 
 namespace traincheck {
 
-// Interrupts the loop's poll from any thread.
-class Relay::Wake {
- public:
-  Wake() : event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
-
-  int fd() const { return event_.get(); }
-  void Set() {
-    // Fails only when it is set to the brim already.
-    [[maybe_unused]] const int result = eventfd_write(event_.get(), 1);
-  }
-  void Clear() {
-    eventfd_t count;
-    [[maybe_unused]] const int result = eventfd_read(event_.get(), &count);
-  }
-
- private:
-  const UniqueFd event_;
-};
-
 Relay::Relay(const RelayOptions& options, int listener, int terminate)
     : options_(options),
       listener_(listener),
@@ -45,6 +25,7 @@ Relay::Relay(const RelayOptions& options, int listener, int terminate)
   context_.wake = [wake = wake_] { wake->Set(); };
   context_.spool_directory = &spool_directory_;
   context_.compressor = &compressor_;
+  context_.takes_over = options.start > 1;
   context_.grace = options.grace;
 }
 
@@ -53,14 +34,20 @@ absl::Status Relay::Run() {
       MakeRelayChannel(options_.server);
   if (!channel.ok()) return channel.status();
   context_.channel = *std::move(channel);
+  orphans_.emplace(&spool_directory_,
+                   OrphanDelivery::Dependencies{context_.channel, context_.wake,
+                                                &compressor_});
   started_ = std::chrono::steady_clock::now();
   while (!MayEnd(std::chrono::steady_clock::now())) {
     Poll(std::chrono::steady_clock::now());
     const TimePoint now = std::chrono::steady_clock::now();
+    bool streaming = false;
     for (const auto& process : processes_) {
       process->Turn(now);
       had_rings_ |= process->has_rings();
+      streaming |= process->streaming();
     }
+    orphans_->Turn(now, streaming);
     MayLetGoOfStderr(now);
     std::erase_if(processes_, [](const auto& p) { return p->finished(); });
   }
@@ -69,7 +56,9 @@ absl::Status Relay::Run() {
 
 bool Relay::MayEnd(TimePoint now) const {
   const bool expecting = !had_rings_ && now - started_ < kFirstClientTimeout;
-  return processes_.empty() && !expecting;
+  const bool for_orphans =
+      orphans_->busy() && now - last_alive_ < context_.grace;
+  return processes_.empty() && !expecting && !for_orphans;
 }
 
 void Relay::Poll(TimePoint now) {

@@ -9,14 +9,17 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "agent/relay/compressor.h"
 #include "agent/relay/options.h"
+#include "agent/relay/orphans.h"
 #include "agent/relay/process_stream.h"
 #include "agent/relay/relay_context.h"
 #include "agent/relay/spool_directory.h"
+#include "agent/relay/wake.h"
 
 namespace traincheck {
 
@@ -34,7 +37,6 @@ class Relay {
 
  private:
   using TimePoint = std::chrono::steady_clock::time_point;
-  class Wake;
 
   bool MayEnd(TimePoint now) const;
   void Poll(TimePoint now);
@@ -53,6 +55,7 @@ class Relay {
   SpoolDirectory spool_directory_;
   Compressor compressor_;
   RelayContext context_;
+  std::optional<Orphans> orphans_;  // once there is a channel
   TimePoint started_;
   bool had_rings_ = false;
   TimePoint last_alive_;  // when some process was last seen alive

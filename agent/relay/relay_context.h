@@ -22,6 +22,8 @@ struct RelayContext {
   std::function<void()> wake;
   SpoolDirectory* spool_directory = nullptr;
   Compressor* compressor = nullptr;
+  // Is there a relay before this one, whose processes it takes over?
+  bool takes_over = false;
   // How long to try after the end of a process; shorter after SIGTERM.
   std::chrono::seconds grace{0};
   // Said once for all processes.

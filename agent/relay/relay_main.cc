@@ -1,6 +1,6 @@
 // traincheck-relay: brings the records of training processes on this machine
 // to traincheckd. The agent starts it, with the listening socket as
-// descriptor 3; it is of no use by hand.
+// descriptor 3. By hand (traincheckctl does it): --send-spool DIR.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -10,6 +10,7 @@
 #include "agent/relay/options.h"
 #include "agent/relay/process_setup.h"
 #include "agent/relay/relay.h"
+#include "agent/relay/send_spool.h"
 #include "base/logging.h"
 
 namespace traincheck {
@@ -22,7 +23,18 @@ int Fail(const absl::Status& status) {
   return 2;
 }
 
+// traincheckctl's side: the relay's half of `spool send`.
+int MainOfSendSpool(const std::string& folder) {
+  SetUpGrpcEnvironment();
+  const absl::StatusOr<RelayOptions> options = ParseOptions(getenv, getuid());
+  InitLogging("traincheck-relay",
+              options.ok() ? options->log_level : RelayOptions().log_level);
+  if (!options.ok()) return Fail(options.status());
+  return SendSpool(*options, folder);
+}
+
 int Main() {
+  OpenStandardFiles();
   CloseFrom(kListener + 1);
   ResetAffinity();
   SetUpGrpcEnvironment();
@@ -42,4 +54,7 @@ int Main() {
 
 // Calls that a hanging server has not ended may still hold gRPC: no
 // destructors of its globals run.
-int main() { _exit(traincheck::Main()); }
+int main(int argc, char** argv) {
+  const bool send = argc == 3 && std::string(argv[1]) == "--send-spool";
+  _exit(send ? traincheck::MainOfSendSpool(argv[2]) : traincheck::Main());
+}

@@ -11,9 +11,9 @@
 #include <cstring>
 #include <filesystem>
 #include <optional>
+#include <string>
 
-#include "agent/relay/harness_for_testing.h"
-#include "agent/relay/ingest_for_testing.h"
+#include "agent/relay/relay_fixture_for_testing.h"
 #include "agent/relay/spool_for_testing.h"
 #include "agent/ring/ring_for_testing.h"
 
@@ -22,75 +22,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using Behaviour = IngestForTesting::Behaviour;
-
-class RelayTest : public testing::Test {
- protected:
-  RelayTest() {
-    // Under /tmp, because the path of a unix socket must be short.
-    char name[] = "/tmp/relay-test-XXXXXX";
-    folder_ = mkdtemp(name);
-    address_ = "unix:" + folder_ + "/server";
-  }
-  ~RelayTest() override {
-    server_.reset();
-    relay_.reset();
-    std::filesystem::remove_all(folder_);
-  }
-
-  void StartServer(const Behaviour& behaviour = {}) {
-    server_.reset();
-    server_ = std::make_unique<IngestForTesting>(&store_, address_, behaviour);
-    address_ = server_->address();
-  }
-
-  void StartRelay(Environment environment = {}) {
-    environment.emplace("TRAINCHECK_SERVER", address_);
-    relay_ = std::make_unique<RelayProcess>(folder_, environment);
-  }
-
-  // Everything that a process committed is stored, once and in order.
-  void ExpectComplete(pid_t pid, size_t marks, v1::EndKind end) {
-    const StoredProcess stored = store_.Get(pid);
-    EXPECT_TRUE(stored.faults.empty()) << stored.faults[0];
-    EXPECT_EQ(stored.first_batch, 0u);
-    ExpectMarks(stored.marks, 0, marks);
-    ASSERT_TRUE(stored.goodbye.has_value());
-    EXPECT_EQ(stored.goodbye->end(), end);
-    ASSERT_EQ(stored.goodbye->rings_size(), 2);
-    for (const v1::RingReport& ring : stored.goodbye->rings()) {
-      EXPECT_EQ(ring.committed_records(), stored.records.at(ring.ring()));
-      EXPECT_EQ(ring.offered_records(), ring.committed_records());
-      EXPECT_EQ(ring.dropped_records(), 0u);
-      EXPECT_EQ(ring.head(), stored.positions.at(ring.ring()));
-    }
-  }
-
-  static void ExpectMarks(const std::vector<uint64_t>& marks, uint64_t first,
-                          size_t count) {
-    ASSERT_EQ(marks.size(), count);
-    for (size_t i = 0; i < count; ++i) ASSERT_EQ(marks[i], first + i);
-  }
-
-  bool WaitForMarks(pid_t pid, size_t count) {
-    return store_.WaitFor(
-        pid, [count](const auto& p) { return p.marks.size() >= count; },
-        seconds(10));
-  }
-
-  std::vector<std::string> Spools() { return SpoolFiles(folder_ + "/spool"); }
-
-  void ExpectExit(int status, milliseconds within = seconds(10)) {
-    EXPECT_EQ(relay_->Wait(within), std::optional<int>(status))
-        << relay_->Stderr();
-  }
-
-  std::string folder_;
-  std::string address_;
-  StoreForTesting store_{"store"};
-  std::unique_ptr<IngestForTesting> server_;
-  std::unique_ptr<RelayProcess> relay_;
-};
+using RelayTest = RelayFixture;
 
 TEST_F(RelayTest, DeliversEverythingAndEndsQuietly) {
   address_ = "127.0.0.1:0";
@@ -178,7 +110,7 @@ TEST_F(RelayTest, AServerThatNeverComesLeavesASpoolFile) {
   EXPECT_EQ(contents.hello.run(), "the-run");
   ASSERT_TRUE(contents.goodbye.has_value());
   EXPECT_EQ(contents.goodbye->end(), v1::END_KIND_CLEAN);
-  store_.Open(contents.hello);
+  EXPECT_EQ(store_.Open(contents.hello).next_batch(), 0u);
   const uint32_t pid = contents.hello.process().pid();
   for (const v1::Batch& batch : contents.batches) store_.Put(pid, batch);
   EXPECT_EQ(store_.Get(static_cast<pid_t>(pid)).marks.size(), 1001u);
@@ -205,7 +137,7 @@ TEST_F(RelayTest, AServerThatIsKilledAndComesBackGetsEachRecordOnce) {
   EXPECT_TRUE(Spools().empty());
 }
 
-TEST_F(RelayTest, ANewStoreGetsWhatIsStillHeld) {
+TEST_F(RelayTest, ANewStoreGetsTheDefinitionsAndWhatIsStillHeld) {
   StartServer();
   StartRelay();
   WriterProcess writer(relay_->socket_name());
@@ -220,9 +152,12 @@ TEST_F(RelayTest, ANewStoreGetsWhatIsStillHeld) {
   writer.Kill();
   ExpectExit(0);
   const StoredProcess stored = other.Get(pid);
-  EXPECT_GT(stored.first_batch, 0u);
   EXPECT_TRUE(stored.faults.empty());
   ExpectMarks(stored.marks, 10, 10);
+  // What the other store has of the events is missing here; the definitions,
+  // which the other has too, are not.
+  EXPECT_EQ(stored.missing, (std::map<uint32_t, uint64_t>{{1, 240}}));
+  EXPECT_EQ(stored.records.at(0), 1u);
   EXPECT_TRUE(stored.goodbye.has_value());
 }
 
@@ -265,6 +200,47 @@ TEST_F(RelayTest, ARefusedProcessIsFreedAndTheReasonSaidOnce) {
   EXPECT_NE(said.find("do not overlap"), std::string::npos) << said;
   EXPECT_EQ(said.find('\n'), said.size() - 1) << said;
   EXPECT_TRUE(Spools().empty());
+  EXPECT_EQ(server_->streams(), 1);
+}
+
+TEST_F(RelayTest, ABatchThatTheServerRefusesStopsNoOther) {
+  StartServer({.hates_mark = 70000});
+  StartRelay();
+  WriterProcess writer(relay_->socket_name());
+  const pid_t pid = writer.pid();
+  EXPECT_EQ(writer.Do("marks 200000"), "ok");
+  EXPECT_EQ(writer.Do("drained 5000"), "yes");
+  writer.End();
+  ExpectExit(0);
+  const StoredProcess stored = store_.Get(pid);
+  EXPECT_TRUE(stored.faults.empty()) << stored.faults[0];
+  ASSERT_TRUE(stored.goodbye.has_value());
+  ASSERT_EQ(stored.missing.size(), 1u);
+  EXPECT_LE(stored.missing.at(1), 512u << 10);  // one batch
+  // The counters say what is lost.
+  EXPECT_EQ(stored.records.at(1) + stored.missing.at(1) / 24, 200000u);
+  EXPECT_EQ(stored.goodbye->rings(1).committed_records(), 200000u);
+  EXPECT_NE(relay_->Stderr().find("not liked"), std::string::npos);
+}
+
+TEST_F(RelayTest, AVersionThatTheServerDoesNotSpeakIsSpooledAndToldOnce) {
+  StartServer({.refusal = grpc::Status(
+                   grpc::StatusCode::UNIMPLEMENTED,
+                   "format versions 1..1 and 2..3 do not overlap")});
+  StartRelay({{"TRAINCHECK_GRACE", "1"}});
+  WriterProcess writer(relay_->socket_name());
+  EXPECT_EQ(writer.Do("marks 1000"), "ok");
+  EXPECT_EQ(writer.Do("drained 2000"), "yes");
+  for (int i = 0; i < 200 && relay_->Stderr().empty(); ++i) {
+    EXPECT_FALSE(relay_->Wait(milliseconds(10)).has_value());
+  }
+  writer.End();
+  ExpectExit(0);
+  const std::string said = relay_->Stderr();
+  EXPECT_NE(said.find("do not overlap"), std::string::npos) << said;
+  EXPECT_EQ(said.find("do not overlap"), said.rfind("do not overlap")) << said;
+  ASSERT_EQ(Spools().size(), 1u);
+  EXPECT_TRUE(ReadSpool(Spools()[0])->goodbye.has_value());
   EXPECT_EQ(server_->streams(), 1);
 }
 

@@ -20,9 +20,33 @@ absl::Status RingSet::Add(int fd, const RingHandover& handover) {
   std::unique_ptr<RingReader> reader = RingReader::Map(fd, handover, &error);
   if (reader == nullptr) return absl::InvalidArgumentError(error);
   const bool from_beginning = reader->position() == 0;
-  rings_.emplace(handover.ring, Held{.reader = std::move(reader),
-                                     .from_beginning = from_beginning});
+  Held held = {.reader = std::move(reader), .count_known = from_beginning};
+  const auto known = coverages_.find(handover.ring);
+  if (known != coverages_.end()) Apply(known->second, &held);
+  rings_.emplace(handover.ring, std::move(held));
   return absl::OkStatus();
+}
+
+void RingSet::Cover(const RingCoverages& coverages) {
+  for (const auto& [ring, coverage] : coverages) {
+    coverages_[ring] = coverage;
+    const auto found = rings_.find(ring);
+    if (found != rings_.end()) Apply(coverage, &found->second);
+  }
+}
+
+void RingSet::Apply(const RingCoverage& coverage, Held* held) {
+  RingReader& reader = *held->reader;
+  if (!reader.Refresh()) return;
+  if (reader.position() < coverage.position) {
+    held->count_known = false;
+    reader.SkipTo(coverage.position);
+  }
+  reader.Release(std::min(coverage.safe, reader.position()));
+  if (coverage.records.has_value() && coverage.position == reader.position()) {
+    held->records_read = *coverage.records;
+    held->count_known = true;
+  }
 }
 
 void RingSet::Refresh() {
@@ -50,6 +74,10 @@ bool RingSet::under_pressure() const {
 }
 
 RingReader* RingSet::definitions() {
+  return const_cast<RingReader*>(std::as_const(*this).definitions());
+}
+
+const RingReader* RingSet::definitions() const {
   const auto found = rings_.find(kDefinitionRing);
   return found == rings_.end() ? nullptr : found->second.reader.get();
 }
@@ -62,11 +90,19 @@ std::vector<RingReader*> RingSet::events() {
   return events;
 }
 
-void RingSet::Release(const v1::Batch& batch) {
-  for (const v1::Slice& slice : batch.slices()) {
+void RingSet::Release(const Slices& slices) {
+  for (const v1::Slice& slice : slices) {
     const auto found = rings_.find(slice.ring());
     if (found != rings_.end()) found->second.reader->Release(slice.to());
   }
+}
+
+uint64_t RingSet::committed_records() const {
+  uint64_t records = 0;
+  for (const auto& [number, ring] : rings_) {
+    records += ring.reader->counters().committed_records;
+  }
+  return records;
 }
 
 void RingSet::Discard() {
@@ -77,7 +113,7 @@ std::vector<v1::RingReport> RingSet::Reports(bool final) const {
   std::vector<v1::RingReport> reports;
   for (const auto& [number, ring] : rings_) {
     RingCounters counters = ring.reader->counters();
-    const bool read_all = ring.from_beginning && !ring.reader->quarantined() &&
+    const bool read_all = ring.count_known && !ring.reader->quarantined() &&
                           ring.reader->unread_bytes() == 0;
     if (final && read_all) {
       counters.committed_records = ring.records_read;

@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "agent/relay/batch_trim.h"
+#include "agent/relay/ring_coverage.h"
 #include "agent/ring/ring_reader.h"
 #include "proto/traincheck/v1/ingest.pb.h"
 
@@ -33,17 +35,23 @@ class RingSet {
 
   // The definition ring; null until it is handed over.
   RingReader* definitions();
+  const RingReader* definitions() const;
   // All other rings, the main thread's first.
   std::vector<RingReader*> events();
 
-  // Gives the space of a batch's slices back.
-  void Release(const v1::Batch& batch);
+  // Leaves out and releases what others have safe already, and takes over
+  // their counts; of rings, too, that are handed over later.
+  void Cover(const RingCoverages& coverages);
+  // Gives the space of slices back.
+  void Release(const Slices& slices);
+  // Records that the writers committed, by their own counters.
+  uint64_t committed_records() const;
   // Loses everything unread and frees all rings.
   void Discard();
 
   // Counters of all rings. Final: the process is dead. Its counters may be
-  // off by a record that it was just writing; of rings that were read from
-  // beginning to end, the records read are the records committed.
+  // off by a record that it was just writing; of rings whose records are known
+  // from beginning to end, those are the records committed.
   std::vector<v1::RingReport> Reports(bool final) const;
   // Notes records read from a ring, for the final report.
   void CountRead(uint32_t ring, uint32_t records) {
@@ -56,13 +64,17 @@ class RingSet {
  private:
   struct Held {
     std::unique_ptr<RingReader> reader;
-    bool from_beginning = false;
+    // records_read counts all before the read position.
+    bool count_known = false;
     uint64_t records_read = 0;
     bool fault_told = false;
   };
 
+  static void Apply(const RingCoverage& coverage, Held* held);
+
   // By ring number: the definitions, the main thread, the others.
   std::map<uint32_t, Held> rings_;
+  RingCoverages coverages_;
 };
 
 }  // namespace traincheck

@@ -4,6 +4,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -39,14 +40,27 @@ absl::Status PrepareFolder(const std::string& path, bool must_be_mine) {
   return absl::OkStatus();
 }
 
-uint64_t SpooledBytes(const std::string& path) {
-  uint64_t bytes = 0;
+// What is no spool file of this user is none of ours to read or to count.
+void AddFiles(const std::string& path, std::vector<std::string>* files) {
   std::error_code error;
   for (fs::directory_iterator at(path, error), end; !error && at != end;
        at.increment(error)) {
+    struct stat status;
+    if (at->path().extension() == ".spool" &&
+        lstat(at->path().c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
+        status.st_uid == geteuid()) {
+      files->push_back(at->path());
+    }
+  }
+}
+
+uint64_t SpooledBytes(const std::string& path) {
+  std::vector<std::string> files;
+  AddFiles(path, &files);
+  uint64_t bytes = 0;
+  for (const std::string& file : files) {
     std::error_code gone;
-    if (at->path().extension() != ".spool") continue;
-    const uintmax_t size = at->file_size(gone);
+    const uintmax_t size = fs::file_size(file, gone);
     if (!gone) bytes += size;
   }
   return bytes;
@@ -70,10 +84,12 @@ absl::Status CheckDisk(const std::string& path, uint64_t bytes) {
 }  // namespace
 
 SpoolDirectory::SpoolDirectory(std::string path, std::string fallback,
-                               uint64_t limit_bytes)
+                               uint64_t limit_bytes,
+                               std::function<TimePoint()> now)
     : path_(std::move(path)),
       fallback_(std::move(fallback)),
-      limit_bytes_(limit_bytes) {}
+      limit_bytes_(limit_bytes),
+      now_(std::move(now)) {}
 
 absl::StatusOr<std::string> SpoolDirectory::Prepare() {
   if (!chosen_.empty()) return chosen_;
@@ -85,11 +101,32 @@ absl::StatusOr<std::string> SpoolDirectory::Prepare() {
         "no folder for the spool: ", first.message(), "; ", second.message()));
   }
   chosen_ = first.ok() ? path_ : fallback_;
-  used_bytes_ = SpooledBytes(chosen_);
+  Count();
   return chosen_;
 }
 
+std::vector<std::string> SpoolDirectory::Files() const {
+  std::vector<std::string> files;
+  AddFiles(path_, &files);
+  if (fallback_ != path_) AddFiles(fallback_, &files);
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+std::string SpoolDirectory::Find(const std::string& name) const {
+  for (const std::string& file : Files()) {
+    if (fs::path(file).filename() == name) return file;
+  }
+  return "";
+}
+
+void SpoolDirectory::Count() {
+  used_bytes_ = SpooledBytes(chosen_);
+  counted_at_ = now_();
+}
+
 absl::Status SpoolDirectory::Reserve(uint64_t bytes) {
+  if (now_() - counted_at_ >= kSpoolCountPeriod) Count();
   if (used_bytes_ + bytes > limit_bytes_) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "the spool has reached its limit of ", limit_bytes_, " bytes"));
@@ -99,6 +136,8 @@ absl::Status SpoolDirectory::Reserve(uint64_t bytes) {
   return absl::OkStatus();
 }
 
-void SpoolDirectory::Return(uint64_t bytes) { used_bytes_ -= bytes; }
+void SpoolDirectory::Return(uint64_t bytes) {
+  used_bytes_ -= std::min(bytes, used_bytes_);
+}
 
 }  // namespace traincheck

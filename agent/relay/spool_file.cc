@@ -1,9 +1,12 @@
 #include "agent/relay/spool_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
@@ -11,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "agent/relay/limits.h"
+#include "agent/relay/process_liveness.h"
 
 namespace traincheck {
 namespace {
@@ -42,6 +46,11 @@ bool ReadAt(int fd, void* to, size_t bytes, uint64_t offset) {
   return true;
 }
 
+// A Batch is its payload and some slices; a Hello some names.
+constexpr uint64_t kMaxEntryBytes = 2 * kMaxPayloadBytes;
+constexpr uint64_t kMaxHelloBytes = 1u << 20;
+constexpr uint64_t kSearchBytes = 4u << 20;
+
 template <typename T>
 std::string Join(const T& header, const std::string& bytes) {
   std::string joined(reinterpret_cast<const char*>(&header), sizeof header);
@@ -56,8 +65,34 @@ uint64_t SpoolEntryHash(const SpoolEntryHeader& header,
                XXH64(&header, offsetof(SpoolEntryHeader, hash), 0));
 }
 
-uint64_t SpoolHelloHash(const std::string& hello) {
-  return XXH64(hello.data(), hello.size(), 0);
+uint64_t SpoolHelloHash(const std::string& hello, uint64_t pid_namespace) {
+  return XXH64(hello.data(), hello.size(), pid_namespace);
+}
+
+absl::StatusOr<SpoolHead> ReadSpoolHead(int fd) {
+  SpoolHead head = {};
+  SpoolHeader& header = head.header;
+  if (!ReadAt(fd, &header, kSpoolHeaderBytesV1, 0) ||
+      header.magic != kSpoolMagic) {
+    return absl::DataLossError("it does not begin as a spool file");
+  }
+  if (header.version < kSpoolVersionMin || header.version > kSpoolVersion) {
+    return absl::UnimplementedError(absl::StrCat(
+        "spool version ", header.version, ", this relay reads versions ",
+        kSpoolVersionMin, " to ", kSpoolVersion));
+  }
+  head.bytes = header.version == 1 ? kSpoolHeaderBytesV1 : sizeof header;
+  if (!ReadAt(fd, &header, head.bytes, 0) ||
+      header.hello_bytes > kMaxHelloBytes) {
+    return absl::DataLossError("its header is damaged");
+  }
+  head.hello.resize(header.hello_bytes);
+  if (!ReadAt(fd, head.hello.data(), head.hello.size(), head.bytes) ||
+      SpoolHelloHash(head.hello, header.pid_namespace) != header.hello_hash) {
+    return absl::DataLossError("its Hello is damaged");
+  }
+  head.bytes += head.hello.size();
+  return head;
 }
 
 absl::StatusOr<std::unique_ptr<SpoolFile>> SpoolFile::Create(
@@ -71,18 +106,117 @@ absl::StatusOr<std::unique_ptr<SpoolFile>> SpoolFile::Create(
     return absl::UnavailableError(
         absl::StrCat(path, ": ", std::strerror(errno)));
   }
+  // Whoever looks at it meanwhile sees a living process or a young file.
+  flock(fd.get(), LOCK_EX);
   std::unique_ptr<SpoolFile> file(
       new SpoolFile(directory, path, std::move(fd)));
-  const SpoolHeader header = {kSpoolMagic, kSpoolVersion,
-                              static_cast<uint32_t>(hello.size()), 0,
-                              SpoolHelloHash(hello)};
+  const uint64_t pid_namespace = PidNamespace();
+  const SpoolHeader header = {
+      .magic = kSpoolMagic,
+      .version = kSpoolVersion,
+      .hello_bytes = static_cast<uint32_t>(hello.size()),
+      .acknowledged = 0,
+      .hello_hash = SpoolHelloHash(hello, pid_namespace),
+      .pid_namespace = pid_namespace};
   absl::Status status = file->Extend(Join(header, hello));
   if (!status.ok()) {
     file->Remove();
     return status;
   }
+  file->head_ = {header, hello, file->end_};
   file->begin_ = file->end_;
   return file;
+}
+
+absl::StatusOr<std::unique_ptr<SpoolFile>> SpoolFile::Open(
+    SpoolDirectory* directory, const std::string& path) {
+  // What is appended later is counted there. Where that fails the file can
+  // still be read.
+  directory->Prepare().IgnoreError();
+  UniqueFd fd(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+  if (!fd.valid()) {
+    return absl::UnavailableError(
+        absl::StrCat(path, ": ", std::strerror(errno)));
+  }
+  struct stat there, here;
+  // Its owner may have deleted it between our open and the lock.
+  if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0 || fstat(fd.get(), &here) != 0 ||
+      stat(path.c_str(), &there) != 0 || here.st_ino != there.st_ino) {
+    return absl::AbortedError(absl::StrCat(path, ": another relay has it"));
+  }
+  absl::StatusOr<SpoolHead> head = ReadSpoolHead(fd.get());
+  if (!head.ok()) {
+    return absl::Status(head.status().code(),
+                        absl::StrCat(path, ": ", head.status().message()));
+  }
+  std::unique_ptr<SpoolFile> file(
+      new SpoolFile(directory, path, std::move(fd)));
+  file->begin_ = head->bytes;
+  file->end_ = static_cast<uint64_t>(here.st_size);
+  file->head_ = *std::move(head);
+  return file;
+}
+
+bool SpoolFile::ReadEntry(Offset offset, uint64_t end, SpoolEntryHeader* header,
+                          std::string* payload) const {
+  if (end - offset < sizeof *header ||
+      !ReadAt(fd_.get(), header, sizeof *header, offset) ||
+      header->payload_bytes > kMaxEntryBytes ||
+      header->payload_bytes > end - offset - sizeof *header) {
+    return false;
+  }
+  payload->resize(header->payload_bytes);
+  return ReadAt(fd_.get(), payload->data(), payload->size(),
+                offset + sizeof *header) &&
+         SpoolEntryHash(*header, *payload) == header->hash;
+}
+
+SpoolFile::Offset SpoolFile::FindEntry(Offset offset, uint64_t end) const {
+  SpoolEntryHeader header;
+  std::string payload, window;
+  while (end - offset >= sizeof header) {
+    window.resize(std::min(kSearchBytes, end - offset));
+    if (!ReadAt(fd_.get(), window.data(), window.size(), offset)) return end;
+    const size_t starts = window.size() - sizeof header + 1;
+    for (size_t at = 0; at < starts; ++at) {
+      std::memcpy(&header, window.data() + at, sizeof header);
+      // Only what looks like an entry is worth a checksum.
+      const bool likely =
+          (header.kind == static_cast<uint32_t>(SpoolEntryKind::kBatch) ||
+           header.kind == static_cast<uint32_t>(SpoolEntryKind::kGoodbye)) &&
+          header.payload_bytes <= kMaxEntryBytes;
+      if (likely && ReadEntry(offset + at, end, &header, &payload)) {
+        return offset + at;
+      }
+    }
+    offset += starts;
+  }
+  return end;
+}
+
+SpoolFile::Damage SpoolFile::Scan(const Visitor& visit) {
+  Damage damage;
+  SpoolEntryHeader header;
+  std::string payload;
+  Offset at = begin_;
+  while (at < end_) {
+    if (ReadEntry(at, end_, &header, &payload)) {
+      if (!visit(header, at, payload)) ++damage.places;
+      at += sizeof header + payload.size();
+      continue;
+    }
+    const Offset next = FindEntry(at + 1, end_);
+    if (next == end_) break;
+    ++damage.places;
+    at = next;
+  }
+  damage.torn_bytes = end_ - at;
+  if (damage.torn_bytes > 0 &&
+      ftruncate(fd_.get(), static_cast<off_t>(at)) == 0) {
+    directory_->Return(damage.torn_bytes);
+  }
+  end_ = at;
+  return damage;
 }
 
 SpoolFile::~SpoolFile() = default;
@@ -121,26 +255,13 @@ absl::StatusOr<SpoolFile::Offset> SpoolFile::Append(
 
 absl::StatusOr<std::string> SpoolFile::ReadBatch(Offset offset,
                                                  uint64_t number) {
-  const auto bad = [&](const char* what) {
-    return absl::DataLossError(absl::StrCat(path_, ": batch ", number,
-                                            " at byte ", offset, ": ", what));
-  };
   SpoolEntryHeader header;
-  if (!ReadAt(fd_.get(), &header, sizeof header, offset)) {
-    return bad("the file ends there");
-  }
-  if (header.kind != static_cast<uint32_t>(SpoolEntryKind::kBatch) ||
-      header.number != number ||
-      header.payload_bytes > end_ - offset - sizeof header) {
-    return bad("its header is damaged");
-  }
-  std::string payload(header.payload_bytes, '\0');
-  if (!ReadAt(fd_.get(), payload.data(), payload.size(),
-              offset + sizeof header)) {
-    return bad("the file ends there");
-  }
-  if (SpoolEntryHash(header, payload) != header.hash) {
-    return bad("its checksum is wrong");
+  std::string payload;
+  if (offset > end_ || !ReadEntry(offset, end_, &header, &payload) ||
+      header.kind != static_cast<uint32_t>(SpoolEntryKind::kBatch) ||
+      header.number != number) {
+    return absl::DataLossError(absl::StrCat(
+        path_, ": batch ", number, " at byte ", offset, " is damaged"));
   }
   return payload;
 }
@@ -151,6 +272,7 @@ void SpoolFile::SetAcknowledged(uint64_t next_batch) {
 }
 
 void SpoolFile::Clear(uint64_t next_batch) {
+  if (end_ == begin_) return;
   SetAcknowledged(next_batch);
   if (ftruncate(fd_.get(), static_cast<off_t>(begin_)) != 0) return;
   directory_->Return(end_ - begin_);

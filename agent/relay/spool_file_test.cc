@@ -2,13 +2,20 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <string>
+#include <vector>
 
+#include "agent/relay/limits.h"
 #include "agent/relay/spool_for_testing.h"
+#include "agent/relay/spool_load.h"
 
 namespace traincheck {
 namespace {
@@ -131,6 +138,164 @@ TEST_F(SpoolFileTest, CountsFilesThatWereLeftBefore) {
   SpoolDirectory directory(folder_, folder_, 9000);
   EXPECT_EQ(SpoolFile::Create(&directory, "a.spool", "").status().code(),
             absl::StatusCode::kResourceExhausted);
+}
+
+TEST_F(SpoolFileTest, CountsWhatOtherRelaysWriteMeanwhile) {
+  SpoolDirectory::TimePoint now{std::chrono::hours(1)};
+  SpoolDirectory mine(folder_, folder_, 20000, [&now] { return now; });
+  SpoolDirectory theirs(folder_, folder_, kNoLimit);
+  auto file = Create(&mine);
+  auto other = SpoolFile::Create(&theirs, "b.spool", HelloBytes()).value();
+  const auto append = [&] {
+    return file->Append(SpoolEntryKind::kBatch, 0, BatchBytes(0, 1000))
+        .status();
+  };
+  ASSERT_TRUE(
+      other->Append(SpoolEntryKind::kBatch, 0, BatchBytes(0, 19000)).ok());
+  EXPECT_TRUE(append().ok());  // not counted yet
+  now += kSpoolCountPeriod;
+  EXPECT_EQ(append().code(), absl::StatusCode::kResourceExhausted);
+  other->Remove();
+  EXPECT_EQ(append().code(), absl::StatusCode::kResourceExhausted);
+  now += kSpoolCountPeriod;
+  EXPECT_TRUE(append().ok());
+}
+
+TEST_F(SpoolFileTest, AFullDiskKeepsWhatIsThere) {
+  std::filesystem::create_directories(folder_);
+  if (mount("none", folder_.c_str(), "tmpfs", 0, "size=256k") != 0) {
+    GTEST_SKIP() << "mounting is not allowed here: " << strerror(errno);
+  }
+  SpoolDirectory directory(folder_, folder_, kNoLimit);
+  auto file = Create(&directory);
+  size_t appended = 0;
+  absl::Status status;
+  while (status.ok() && appended < 1000) {
+    status = file->Append(SpoolEntryKind::kBatch, appended,
+                          BatchBytes(appended, 3000))
+                 .status();
+    if (status.ok()) ++appended;
+  }
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_NE(status.message().find("5% free"), std::string::npos) << status;
+  // Others fill the rest, behind the count of free space.
+  std::ofstream(folder_ + "/others") << std::string(256 << 10, 'x');
+  EXPECT_FALSE(
+      file->Append(SpoolEntryKind::kBatch, 0, BatchBytes(0, 3000)).ok());
+  EXPECT_EQ(ReadSpool(file->path())->batches.size(), appended);
+  EXPECT_FALSE(ReadSpool(file->path())->torn);
+  std::filesystem::remove(folder_ + "/others");
+  file->Clear(appended);
+  EXPECT_TRUE(
+      file->Append(SpoolEntryKind::kBatch, 9, BatchBytes(9, 3000)).ok());
+  file.reset();
+  umount(folder_.c_str());
+}
+
+TEST_F(SpoolFileTest, IsTakenOverByOneAtATime) {
+  SpoolDirectory directory(folder_, folder_, kNoLimit);
+  auto file = Create(&directory);
+  ASSERT_TRUE(file->Append(SpoolEntryKind::kBatch, 5, BatchBytes(5)).ok());
+  const std::string path = directory.Find("a.spool");
+  EXPECT_EQ(path, file->path());
+  EXPECT_EQ(LoadSpool(&directory, path).status().code(),
+            absl::StatusCode::kAborted);
+  file.reset();
+  auto loaded = LoadSpool(&directory, path);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(LoadSpool(&directory, path).status().code(),
+            absl::StatusCode::kAborted);
+  EXPECT_EQ(loaded->hello.run(), "run");
+  EXPECT_TRUE(loaded->hello.resumes());
+  EXPECT_NE(loaded->file->head().header.pid_namespace, 0u);
+  ASSERT_EQ(loaded->batches.size(), 1u);
+  EXPECT_EQ(loaded->batches[0].number, 5u);
+  EXPECT_EQ(loaded->next_number, 6u);
+  // And it goes on where it ended.
+  ASSERT_TRUE(
+      loaded->file->Append(SpoolEntryKind::kBatch, 6, BatchBytes(6)).ok());
+  EXPECT_EQ(ReadSpool(path)->batches.size(), 2u);
+}
+
+TEST_F(SpoolFileTest, WhatIsDamagedIsLeftOutAndCounted) {
+  SpoolDirectory directory(folder_, folder_, kNoLimit);
+  auto file = Create(&directory);
+  std::vector<uint64_t> offsets;
+  for (uint64_t number = 0; number < 6; ++number) {
+    offsets.push_back(
+        file->Append(SpoolEntryKind::kBatch, number, BatchBytes(number, 500))
+            .value());
+  }
+  file.reset();
+  for (uint64_t inside : {0, 4, 16, 24, 200}) {
+    Damage(offsets[2] + inside);
+    auto loaded = LoadSpool(&directory, folder_ + "/a.spool");
+    ASSERT_TRUE(loaded.ok());
+    EXPECT_EQ(loaded->damage.places, 1u) << inside;
+    EXPECT_EQ(loaded->damage.torn_bytes, 0u);
+    ASSERT_EQ(loaded->batches.size(), 5u) << inside;
+    EXPECT_EQ(loaded->batches[2].number, 3u);
+    loaded->file.reset();
+    Damage(offsets[2] + inside);
+  }
+  const uint64_t size = std::filesystem::file_size(folder_ + "/a.spool");
+  std::filesystem::resize_file(folder_ + "/a.spool", size - 3);
+  const auto loaded = LoadSpool(&directory, folder_ + "/a.spool");
+  EXPECT_EQ(loaded->batches.size(), 5u);
+  EXPECT_EQ(loaded->damage.places, 0u);
+  EXPECT_GT(loaded->damage.torn_bytes, 0u);
+  EXPECT_EQ(std::filesystem::file_size(folder_ + "/a.spool"), offsets[5]);
+}
+
+TEST_F(SpoolFileTest, ADamagedBeginningIsNoSpool) {
+  SpoolDirectory directory(folder_, folder_, kNoLimit);
+  Create(&directory);
+  const std::string path = folder_ + "/a.spool";
+  for (uint64_t at : {0, 12, 24, 32, 41}) {
+    Damage(at);
+    EXPECT_EQ(LoadSpool(&directory, path).status().code(),
+              absl::StatusCode::kDataLoss)
+        << at;
+    Damage(at);
+  }
+  EXPECT_TRUE(LoadSpool(&directory, path).ok());
+  Damage(8);  // the version
+  EXPECT_EQ(LoadSpool(&directory, path).status().code(),
+            absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(SetDamagedAside(path), path + ".damaged");
+  EXPECT_TRUE(directory.Files().empty());
+}
+
+TEST_F(SpoolFileTest, ReadsVersion1) {
+  std::filesystem::create_directories(folder_);
+  const std::string path = folder_ + "/old.spool";
+  {
+    const std::string hello = HelloBytes();
+    const SpoolHeader header = {.magic = kSpoolMagic,
+                                .version = 1,
+                                .hello_bytes = uint32_t(hello.size()),
+                                .acknowledged = 3,
+                                .hello_hash = SpoolHelloHash(hello, 0),
+                                .pid_namespace = 0};
+    std::ofstream file(path, std::ios::binary);
+    file.write(reinterpret_cast<const char*>(&header), kSpoolHeaderBytesV1);
+    file << hello;
+    for (uint64_t number = 2; number < 6; ++number) {
+      const std::string payload = BatchBytes(number);
+      SpoolEntryHeader entry = {static_cast<uint32_t>(payload.size()), 1,
+                                number, 0};
+      entry.hash = SpoolEntryHash(entry, payload);
+      file.write(reinterpret_cast<const char*>(&entry), sizeof entry);
+      file << payload;
+    }
+  }
+  SpoolDirectory directory(folder_, folder_, kNoLimit);
+  auto loaded = LoadSpool(&directory, path);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  ASSERT_EQ(loaded->batches.size(), 3u);  // the first is acknowledged
+  EXPECT_EQ(loaded->batches[0].number, 3u);
+  EXPECT_EQ(loaded->file->ReadBatch(loaded->batches[0].offset, 3).value(),
+            BatchBytes(3));
 }
 
 TEST_F(SpoolFileTest, NoticesDamage) {

@@ -53,7 +53,7 @@ absl::StatusOr<SpoolContents> ReadSpool(const std::string& path) {
   bytes.remove_prefix(hello.size());
   SpoolContents contents;
   contents.acknowledged = header.acknowledged;
-  if (SpoolHelloHash(hello) != header.hello_hash ||
+  if (SpoolHelloHash(hello, header.pid_namespace) != header.hello_hash ||
       !contents.hello.ParseFromString(hello)) {
     return absl::DataLossError(path + ": damaged hello");
   }

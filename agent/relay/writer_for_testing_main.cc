@@ -1,9 +1,21 @@
 // A training process as the relay sees it, without Python: connects to the
 // abstract socket argv[1], hands over a definition ring and a thread's ring
-// and obeys commands, one a line, each answered by one line.
+// and obeys commands, one a line, each answered by one line. It says "ready"
+// first.
 //
+// If argv[1] is a path, it is the relay's program, which is started, and
+// started anew, as the agent does; what the relay needs is in the environment.
+// WRITER_RUN names another run than "the-run", and then the process says its
+// real boot id, host and start time.
+//
+//   relay       the pid of the relay that was started last
+//   restart     waits until that relay is dead, starts the next one and hands
+//               the rings over to it. "ok"
 //   marks N     commits N Mark records with values 0, 1, 2, ... ; one that
 //               does not fit is tried again until it does. "ok"
+//   strings N   commits N definitions of 200 bytes. "ok"
+//   reconnect S connects to the abstract socket S and hands its rings over
+//               again, as the agent does when the relay has died. "ok"
 //   clean       commits the mark of a clean exit. "ok"
 //   drained MS  "yes" as soon as both rings are given back, "no" after MS
 //   forever     commits marks until killed; answers "ok" first
@@ -11,16 +23,22 @@
 // It ends at the end of its input.
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <iostream>
+#include <iterator>
 #include <sstream>
 #include <string>
 #include <thread>
+#include <utility>
 
+#include "agent/relay/relay_start_for_testing.h"
 #include "agent/ring/ring_writer.h"
 #include "proto/record_writer.h"
 
@@ -68,14 +86,36 @@ void Commit(RingWriter* ring, const void* record, size_t size) {
   while (!ring->TryAppend(record, size)) Nap();
 }
 
+struct Identity {
+  std::string host = "host";
+  std::string boot_id = "b007";
+  uint64_t start_ticks = 77;
+  std::string run = "the-run";
+};
+
+Identity RealIdentity(const char* run) {
+  Identity identity = {.run = run};
+  char host[256] = {};
+  if (gethostname(host, sizeof host - 1) == 0) identity.host = host;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> identity.boot_id;
+  std::ifstream file("/proc/self/stat");
+  std::string text((std::istreambuf_iterator<char>(file)), {});
+  std::istringstream fields(text.substr(text.rfind(')') + 1));
+  for (int field = 3; field < 22; ++field) fields >> text;
+  fields >> identity.start_ticks;
+  return identity;
+}
+
 void CommitProcessDef(RingWriter* ring) {
+  const char* run = getenv("WRITER_RUN");
+  const Identity identity = run == nullptr ? Identity() : RealIdentity(run);
   alignas(8) char buffer[1024];
   FieldWriter out(buffer, sizeof buffer, DefinitionRecord{{}, 1, 0});
-  out.Bytes(Field::kHost, "host");
-  out.Bytes(Field::kBootId, "b007");
-  out.Unsigned(Field::kStartTicks, 77);
+  out.Bytes(Field::kHost, identity.host);
+  out.Bytes(Field::kBootId, identity.boot_id);
+  out.Unsigned(Field::kStartTicks, identity.start_ticks);
   out.Unsigned(Field::kProcessKind, static_cast<uint64_t>(ProcessKind::kMain));
-  out.Bytes(Field::kRun, "the-run");
+  out.Bytes(Field::kRun, identity.run);
   const size_t size = out.Finish(RecordType::kProcessDef, 0, 0);
   Commit(ring, buffer, size);
 }
@@ -88,18 +128,65 @@ void CommitMark(RingWriter* ring, uint64_t value, MarkKind kind) {
   Commit(ring, &mark, sizeof mark);
 }
 
+void CommitString(RingWriter* ring, uint32_t id) {
+  alignas(8) char buffer[1024];
+  FieldWriter out(buffer, sizeof buffer, DefinitionRecord{{}, id, 0});
+  out.Bytes(Field::kText, std::string(200, 's'));
+  Commit(ring, buffer, out.Finish(RecordType::kStringDef, 0, 0));
+}
+
+// The relay that this process starts itself; nothing if argv[1] is a socket.
+class OwnRelay {
+ public:
+  explicit OwnRelay(std::string program) : program_(std::move(program)) {}
+
+  // The socket of a new relay. The one before, if any, is waited for.
+  std::string Start() {
+    if (pid_ > 0) waitpid(pid_, nullptr, 0);
+    ++start_;
+    const std::string name = "traincheck-writer-" + std::to_string(getpid()) +
+                             "-" + std::to_string(start_);
+    pid_ = StartRelayAsAgent(program_, name, start_);
+    return name;
+  }
+  pid_t pid() const { return pid_; }
+
+ private:
+  const std::string program_;
+  int start_ = 0;
+  pid_t pid_ = -1;
+};
+
+// A socket that handed both rings over; -1: it failed.
+int ConnectAndHandOver(const std::string& name, const RingWriter& definitions,
+                       const RingWriter& main) {
+  const int socket = Connect(name);
+  const bool done =
+      socket >= 0 && HandOver(socket, definitions) && HandOver(socket, main);
+  return done ? socket : -1;
+}
+
 class Obedient {
  public:
-  Obedient(RingWriter* definitions, RingWriter* main)
-      : definitions_(definitions), main_(main) {}
+  Obedient(RingWriter* definitions, RingWriter* main, OwnRelay* relay,
+           int socket)
+      : definitions_(definitions),
+        main_(main),
+        relay_(relay),
+        socket_(socket) {}
 
   std::string Do(const std::string& line) {
     std::istringstream words(line);
-    std::string command;
-    uint64_t number = 0;
-    words >> command >> number;
+    std::string command, word;
+    words >> command >> word;
+    if (command == "relay") return std::to_string(relay_->pid());
+    if (command == "restart") return Reconnect(relay_->Start()) ? "ok" : "bad";
+    if (command == "reconnect") return Reconnect(word) ? "ok" : "failed";
+    uint64_t number = word.empty() ? 0 : std::stoull(word);
     if (command == "marks") {
       while (number-- > 0) CommitMark(main_, next_++, MarkKind::kStepClosed);
+    } else if (command == "strings") {
+      while (number-- > 0) CommitString(definitions_, next_string_++);
     } else if (command == "clean") {
       CommitMark(main_, 0, MarkKind::kCleanExit);
     } else if (command == "drained") {
@@ -112,6 +199,12 @@ class Obedient {
   }
 
  private:
+  bool Reconnect(const std::string& name) {
+    close(socket_);
+    socket_ = ConnectAndHandOver(name, *definitions_, *main_);
+    return socket_ >= 0;
+  }
+
   bool Drained(milliseconds within) const {
     const auto end = std::chrono::steady_clock::now() + within;
     while (!definitions_->drained() || !main_->drained()) {
@@ -123,21 +216,26 @@ class Obedient {
 
   RingWriter* const definitions_;
   RingWriter* const main_;
+  OwnRelay* const relay_;
+  int socket_;
   uint64_t next_ = 0;
+  uint32_t next_string_ = 2;
 };
 
-int Main(const std::string& name) {
-  const int socket = Connect(name);
+int Main(const std::string& argument) {
+  OwnRelay relay(argument);
+  const bool starts_relay = argument.find('/') != std::string::npos;
+  const std::string name = starts_relay ? relay.Start() : argument;
   auto definitions = RingWriter::Create(0, kDefinitionRingBytes);
   auto main = RingWriter::Create(1, kMainRingBytes);
-  if (socket < 0 || !HandOver(socket, *definitions) ||
-      !HandOver(socket, *main)) {
+  const int socket = ConnectAndHandOver(name, *definitions, *main);
+  if (socket < 0) {
     std::cout << "not connected" << std::endl;
     return 1;
   }
   CommitProcessDef(definitions.get());
   std::cout << "ready" << std::endl;
-  Obedient obedient(definitions.get(), main.get());
+  Obedient obedient(definitions.get(), main.get(), &relay, socket);
   std::string line;
   while (std::getline(std::cin, line)) {
     std::cout << obedient.Do(line) << std::endl;

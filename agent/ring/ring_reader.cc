@@ -164,17 +164,48 @@ size_t RingReader::Walk(std::string_view bytes, bool cut, RingChunk* chunk,
   return whole;
 }
 
-std::string RingReader::Peek(size_t limit) const {
+std::string RingReader::Copy(uint64_t from, uint64_t to) const {
   std::string bytes;
-  uint64_t at = read_;
-  while (at < head_ && bytes.size() < limit) {
-    const uint64_t offset = at & (capacity_ - 1);
-    const size_t size = std::min<uint64_t>(
-        {head_ - at, capacity_ - offset, limit - bytes.size()});
+  while (from < to) {
+    const uint64_t offset = from & (capacity_ - 1);
+    const size_t size = std::min<uint64_t>(to - from, capacity_ - offset);
     bytes.append(data() + offset, size);
-    at += size;
+    from += size;
   }
   return bytes;
+}
+
+std::string RingReader::Peek(size_t limit) const {
+  return Copy(read_, std::min<uint64_t>(head_, read_ + limit));
+}
+
+bool RingReader::PeekHistory(uint64_t from, std::string* out,
+                             RingChunk* chunk) const {
+  if (quarantined() || from > read_ || !IsAligned(from) ||
+      read_ - from > capacity_) {
+    return false;
+  }
+  *out = Copy(from, read_);
+  *chunk = {from, read_, 0};
+  // What the writer was just writing, not yet published, may have come round
+  // as well, unless it is forbidden to by the tail.
+  const uint64_t head = header_->head.load(std::memory_order_acquire);
+  const uint64_t written = std::min(head + kMaxRecordBytes,  //
+                                    released_ + capacity_);
+  if (head < head_ || written > from + capacity_) return false;
+  RecordReader records(*out);
+  while (records.Next()) {
+    if (records.type() != RecordType::kPadding) ++chunk->records;
+  }
+  return records.ok();
+}
+
+bool RingReader::SkipTo(uint64_t position) {
+  if (position <= read_) return true;
+  if (quarantined() || !IsAligned(position) || position > head_) return false;
+  read_ = position;
+  Release(position);
+  return true;
 }
 
 void RingReader::Release(uint64_t position) {

@@ -87,6 +87,18 @@ class RingReader {
   // Copies up to `limit` bytes from the read position on, without moving it.
   std::string Peek(size_t limit) const;
 
+  // Copies the bytes of [from, position()), also of those that were released
+  // long ago: they lie in the memory until the writer comes round. False: some
+  // of them may be overwritten, or a record in them is malformed; then `out`
+  // and `chunk` say nothing.
+  [[nodiscard]] bool PeekHistory(uint64_t from, std::string* out,
+                                 RingChunk* chunk) const;
+
+  // Leaves out and releases what lies before `position`, because it is safe
+  // elsewhere already. False if the ring does not reach so far.
+  // REQUIRES: a record begins or ends there.
+  bool SkipTo(uint64_t position);
+
   // The bytes before `position` may be overwritten from now on.
   // REQUIRES: position <= the read position.
   void Release(uint64_t position);
@@ -110,6 +122,7 @@ class RingReader {
   explicit RingReader(RingHeader* header) : header_(header) {}
 
   bool CheckHeader(const RingHandover& handover, std::string* error);
+  std::string Copy(uint64_t from, uint64_t to) const;
   bool Quarantine(const std::string& what);
   // Walks the records in `bytes`, which start at the read position. Returns
   // the bytes of whole records. `cut`: the last one may go on behind them.

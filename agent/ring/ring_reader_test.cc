@@ -269,5 +269,67 @@ TEST(RingReader, ReportsTheWritersCounters) {
   EXPECT_TRUE(reader->closed());
 }
 
+TEST(RingReaderHistoryTest, ShowsWhatWasReleasedUntilItMayBeOverwritten) {
+  constexpr uint64_t kCapacity = 256u << 10;
+  RingForTesting ring(0, kCapacity);
+  uint64_t value = 0;
+  while (ring.header().head + kMaxRecordBytes + 48 <= kCapacity) {
+    ASSERT_TRUE(ring.AppendMark(value++));
+  }
+  const auto first = ring.Map();
+  std::string taken;
+  while (first->unread_bytes() > 0) {
+    first->Take(kCapacity, &taken, [](const RecordReader&) {});
+  }
+  first->Release(first->position());
+  // Another reader, which begins at the tail.
+  const auto second = ring.Map();
+  EXPECT_EQ(second->unread_bytes(), 0u);
+  std::string history;
+  RingChunk chunk;
+  ASSERT_TRUE(second->PeekHistory(0, &history, &chunk));
+  EXPECT_EQ(history, taken);
+  EXPECT_EQ(chunk.records, value);
+  EXPECT_EQ(chunk.to, taken.size());
+  ASSERT_TRUE(second->PeekHistory(24, &history, &chunk));
+  EXPECT_EQ(history, taken.substr(24));
+  EXPECT_FALSE(second->PeekHistory(4, &history, &chunk));
+  EXPECT_FALSE(second->PeekHistory(taken.size() + 24, &history, &chunk));
+  // From here on the writer may be at the beginning again.
+  while (ring.header().head + kMaxRecordBytes <= kCapacity) {
+    ASSERT_TRUE(ring.AppendMark(value++));
+  }
+  EXPECT_FALSE(second->PeekHistory(0, &history, &chunk));
+}
+
+TEST(RingReaderHistoryTest, RefusesWhatIsNoRecord) {
+  RingForTesting ring(0);
+  ring.AppendRaw(std::string(64, '\0'));
+  const auto writer_made = ring.header().head.load();
+  ring.header().tail = writer_made;
+  const auto reader = ring.Map();
+  std::string history;
+  RingChunk chunk;
+  EXPECT_FALSE(reader->PeekHistory(0, &history, &chunk));
+}
+
+TEST(RingReaderSkipTest, LeavesOutWhatIsSafeElsewhere) {
+  RingForTesting ring(1);
+  for (uint64_t value = 0; value < 10; ++value) ring.AppendMark(value);
+  const auto reader = ring.Map();
+  ASSERT_TRUE(reader->Refresh());
+  EXPECT_TRUE(reader->SkipTo(3 * sizeof(MarkRecord)));
+  EXPECT_EQ(ring.header().tail, 3 * sizeof(MarkRecord));
+  EXPECT_TRUE(reader->SkipTo(sizeof(MarkRecord)));  // long past
+  EXPECT_EQ(reader->position(), 3 * sizeof(MarkRecord));
+  EXPECT_FALSE(reader->SkipTo(11 * sizeof(MarkRecord)));
+  EXPECT_FALSE(reader->SkipTo(3 * sizeof(MarkRecord) + 4));
+  std::string bytes;
+  const RingChunk chunk =
+      reader->Take(1 << 20, &bytes, [](const RecordReader&) {});
+  EXPECT_EQ(chunk.records, 7u);
+  EXPECT_FALSE(reader->quarantined());
+}
+
 }  // namespace
 }  // namespace traincheck

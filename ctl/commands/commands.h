@@ -18,6 +18,7 @@ void AddSets(CLI::App* app, const Context* context, Action* action);
 void AddInvariants(CLI::App* app, const Context* context, Action* action);
 void AddViolations(CLI::App* app, const Context* context, Action* action);
 void AddBackup(CLI::App* app, const Context* context, Action* action);
+void AddSpool(CLI::App* app, const Context* context, Action* action);
 void AddStatus(CLI::App* app, const Context* context, Action* action);
 void AddDoctor(CLI::App* app, const Context* context, Action* action);
 

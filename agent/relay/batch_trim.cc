@@ -1,0 +1,110 @@
+#include "agent/relay/batch_trim.h"
+
+#include <zstd.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/strings/str_cat.h"
+#include "agent/relay/limits.h"
+#include "proto/record_reader.h"
+
+namespace traincheck {
+namespace {
+
+RingRange RangeOf(const RingRanges& ranges, uint32_t ring) {
+  const auto found = ranges.find(ring);
+  return found == ranges.end() ? RingRange() : found->second;
+}
+
+absl::StatusOr<std::string> Decompress(const v1::Batch& batch) {
+  if (batch.plain_bytes() > kMaxBatchPlainBytes) {
+    return absl::DataLossError(absl::StrCat("a batch of ", batch.plain_bytes(),
+                                            " plain bytes, the limit is ",
+                                            kMaxBatchPlainBytes));
+  }
+  std::string plain(batch.plain_bytes(), '\0');
+  const size_t size =
+      ZSTD_decompress(plain.data(), plain.size(), batch.payload().data(),
+                      batch.payload().size());
+  if (ZSTD_isError(size) || size != plain.size()) {
+    return absl::DataLossError("the payload of a batch is damaged");
+  }
+  return plain;
+}
+
+// The part of the slice within the range, its records counted. Nothing: no
+// record begins at one of its ends.
+std::optional<v1::Slice> Cut(const v1::Slice& slice, const RingRange& range,
+                             const std::string& bytes) {
+  v1::Slice part;
+  part.set_ring(slice.ring());
+  part.set_from(std::max<uint64_t>(slice.from(), range.from));
+  part.set_to(std::min<uint64_t>(slice.to(), range.to));
+  bool begins = part.from() == slice.from();
+  bool ends = part.to() == slice.to();
+  uint32_t count = 0;
+  RecordReader records(bytes);
+  while (records.Next()) {
+    const uint64_t position = slice.from() + records.offset();
+    begins |= position == part.from();
+    ends |= position == part.to();
+    const bool inside = position >= part.from() && position < part.to();
+    if (inside && records.type() != RecordType::kPadding) ++count;
+  }
+  if (!records.ok() || !begins || !ends) return std::nullopt;
+  part.set_records(count);
+  return part;
+}
+
+}  // namespace
+
+bool LieWithin(const Slices& slices, const RingRanges& ranges) {
+  return std::all_of(slices.begin(), slices.end(), [&](const v1::Slice& slice) {
+    const RingRange range = RangeOf(ranges, slice.ring());
+    return slice.from() >= range.from && slice.to() <= range.to;
+  });
+}
+
+bool LieOutside(const Slices& slices, const RingRanges& ranges) {
+  return std::all_of(slices.begin(), slices.end(), [&](const v1::Slice& slice) {
+    const RingRange range = RangeOf(ranges, slice.ring());
+    return slice.to() <= range.from || slice.from() >= range.to;
+  });
+}
+
+absl::StatusOr<v1::Batch> TrimBatch(const v1::Batch& batch,
+                                    const RingRanges& ranges,
+                                    Compressor* compressor) {
+  const absl::StatusOr<std::string> plain = Decompress(batch);
+  if (!plain.ok()) return plain.status();
+  v1::Batch trimmed;
+  trimmed.set_number(batch.number());
+  std::string left;
+  uint64_t at = 0;
+  for (const v1::Slice& slice : batch.slices()) {
+    const uint64_t size = slice.to() - slice.from();
+    if (slice.to() < slice.from() || size > plain->size() - at) {
+      return absl::DataLossError("the slices of a batch exceed its payload");
+    }
+    const std::string bytes = plain->substr(at, size);
+    at += size;
+    const RingRange range = RangeOf(ranges, slice.ring());
+    if (slice.to() <= range.from || slice.from() >= range.to) continue;
+    const std::optional<v1::Slice> part = Cut(slice, range, bytes);
+    if (!part.has_value()) {
+      return absl::DataLossError(absl::StrCat(
+          "ring ", slice.ring(), " cannot be cut at position ", range.from,
+          " or ", range.to, ": no record begins there"));
+    }
+    *trimmed.add_slices() = *part;
+    left.append(bytes, part->from() - slice.from(), part->to() - part->from());
+  }
+  trimmed.set_plain_bytes(static_cast<uint32_t>(left.size()));
+  if (!left.empty()) trimmed.set_payload(compressor->Compress(left));
+  return trimmed;
+}
+
+}  // namespace traincheck

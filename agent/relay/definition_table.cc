@@ -1,0 +1,75 @@
+#include "agent/relay/definition_table.h"
+
+#include <utility>
+
+#include "agent/relay/limits.h"
+#include "proto/record_reader.h"
+
+namespace traincheck {
+
+void DefinitionTable::Add(const RingChunk& chunk, std::string_view bytes) {
+  if (full_ || chunk.to <= end_) return;
+  if (chunk.from != end_) BeginAt(chunk.from);
+  if (open_.size() + bytes.size() > kDefinitionChunkBytes) Close();
+  if (full_) return;
+  open_.append(bytes);
+  open_records_ += chunk.records;
+  end_ = chunk.to;
+}
+
+bool DefinitionTable::Fill(const RingReader& ring) {
+  if (full_ || end_ >= ring.position()) return true;
+  // Not in one piece: a chunk is no larger than a batch may be.
+  std::string bytes;
+  RingChunk all;
+  if (!ring.PeekHistory(end_, &bytes, &all)) {
+    BeginAt(ring.position());
+    return false;
+  }
+  RecordReader records(bytes);
+  while (records.Next()) {
+    const uint64_t from = all.from + records.offset();
+    const uint32_t count = records.type() == RecordType::kPadding ? 0 : 1;
+    Add({from, from + records.bytes().size(), count}, records.bytes());
+  }
+  return true;
+}
+
+void DefinitionTable::BeginAt(uint64_t position) {
+  closed_.clear();
+  closed_bytes_ = 0;
+  open_.clear();
+  open_records_ = 0;
+  begin_ = end_ = open_from_ = position;
+}
+
+void DefinitionTable::Close() {
+  if (open_.empty()) return;
+  auto batch = Pack();
+  closed_bytes_ += batch->payload().size();
+  full_ = closed_bytes_ > kMaxDefinitionTableBytes;
+  closed_.push_back(std::move(batch));
+  open_.clear();
+  open_records_ = 0;
+  open_from_ = end_;
+}
+
+std::shared_ptr<const v1::Batch> DefinitionTable::Pack() const {
+  auto batch = std::make_shared<v1::Batch>();
+  v1::Slice* slice = batch->add_slices();
+  slice->set_ring(kDefinitionRing);
+  slice->set_from(open_from_);
+  slice->set_to(end_);
+  slice->set_records(open_records_);
+  batch->set_plain_bytes(static_cast<uint32_t>(open_.size()));
+  batch->set_payload(compressor_->Compress(open_));
+  return batch;
+}
+
+std::vector<std::shared_ptr<const v1::Batch>> DefinitionTable::Batches() const {
+  std::vector<std::shared_ptr<const v1::Batch>> batches = closed_;
+  if (!open_.empty()) batches.push_back(Pack());
+  return batches;
+}
+
+}  // namespace traincheck

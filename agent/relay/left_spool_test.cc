@@ -1,0 +1,230 @@
+// Spool files that relays left: delivered by the next relay, or by hand.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <utime.h>
+
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "agent/relay/process_liveness.h"
+#include "agent/relay/relay_fixture_for_testing.h"
+
+namespace traincheck {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using Json = nlohmann::json;
+
+class LeftSpoolTest : public RelayFixture {
+ protected:
+  // Leaves a spool file of 1000 marks; returns the process.
+  pid_t Leave() {
+    server_.reset();
+    StartRelay({{"TRAINCHECK_GRACE", "0"}});
+    WriterProcess writer(relay_->socket_name());
+    const pid_t pid = writer.pid();
+    EXPECT_EQ(writer.Do("marks 1000"), "ok");
+    EXPECT_EQ(writer.Do("drained 5000"), "yes");
+    writer.End();
+    ExpectExit(0);
+    return pid;
+  }
+
+  // As if nothing had been written to the spool files for `age`.
+  void Age(seconds age) {
+    const std::time_t then = std::time(nullptr) - age.count();
+    const utimbuf times = {then, then};
+    for (const std::string& path : Spools()) {
+      ASSERT_EQ(utime(path.c_str(), &times), 0);
+    }
+  }
+
+  struct Sent {
+    int code;
+    std::vector<Json> files;
+  };
+  Sent SendSpool() {
+    const std::string out = folder_ + "/out";
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, out.c_str(),
+                                     O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    std::string relay = "agent/relay/traincheck-relay", flag = "--send-spool",
+                spool = folder_ + "/spool",
+                server = "TRAINCHECK_SERVER=" + address_;
+    char* argv[] = {relay.data(), flag.data(), spool.data(), nullptr};
+    char* envp[] = {server.data(), nullptr};
+    pid_t pid = 0;
+    EXPECT_EQ(posix_spawn(&pid, relay.c_str(), &actions, nullptr, argv, envp),
+              0);
+    posix_spawn_file_actions_destroy(&actions);
+    int status = 0;
+    EXPECT_EQ(waitpid(pid, &status, 0), pid);
+    Sent sent = {WEXITSTATUS(status), {}};
+    std::ifstream lines(out);
+    for (std::string line; std::getline(lines, line);) {
+      sent.files.push_back(Json::parse(line, nullptr, false));
+    }
+    return sent;
+  }
+
+  void ExpectDelivered(pid_t pid) {
+    const StoredProcess stored = store_.Get(pid);
+    EXPECT_TRUE(stored.faults.empty());
+    EXPECT_TRUE(stored.missing.empty());
+    ExpectMarks(stored.marks, 0, 1000);
+    EXPECT_TRUE(stored.goodbye.has_value());
+    EXPECT_TRUE(stored.hello.resumes());
+  }
+};
+
+TEST_F(LeftSpoolTest, TheNextRelayDeliversItBesideItsOwnRecords) {
+  const pid_t left = Leave();
+  Age(seconds(700));  // it says that it comes from another host
+  StartServer();
+  StartRelay();
+  WriterProcess writer(relay_->socket_name());
+  const pid_t pid = writer.pid();
+  EXPECT_EQ(writer.Do("marks 10"), "ok");
+  ASSERT_TRUE(store_.WaitFor(
+      left, [](const auto& p) { return p.goodbye.has_value(); }, seconds(10)));
+  writer.Kill();
+  ExpectExit(0);
+  ExpectDelivered(left);
+  ExpectComplete(pid, 10, v1::END_KIND_DIED);
+  EXPECT_TRUE(Spools().empty());
+}
+
+TEST_F(LeftSpoolTest, AFileWhoseProcessMayLiveIsLeftAlone) {
+  const pid_t left = Leave();
+  StartServer();
+  const Sent sent = SendSpool();
+  EXPECT_EQ(sent.code, 0);
+  ASSERT_EQ(sent.files.size(), 1u);
+  EXPECT_EQ(sent.files[0]["result"], "in_use") << sent.files[0];
+  EXPECT_TRUE(store_.Get(left).marks.empty());
+  EXPECT_EQ(Spools().size(), 1u);
+}
+
+TEST_F(LeftSpoolTest, AFileThatARelayOwnsIsLeftAlone) {
+  StartRelay();
+  WriterProcess writer(relay_->socket_name());
+  EXPECT_EQ(writer.Do("marks 1000"), "ok");
+  EXPECT_EQ(writer.Do("drained 5000"), "yes");
+  const pid_t pid = writer.pid();
+  Age(seconds(700));
+  kill(relay_->pid(), SIGSTOP);
+  StartServer();
+  const Sent sent = SendSpool();
+  EXPECT_EQ(sent.code, 0);
+  ASSERT_EQ(sent.files.size(), 1u);
+  EXPECT_EQ(sent.files[0]["result"], "in_use") << sent.files[0];
+  kill(relay_->pid(), SIGCONT);
+  writer.Kill();
+  ExpectExit(0);
+  ExpectComplete(pid, 1000, v1::END_KIND_DIED);
+}
+
+TEST_F(LeftSpoolTest, ByHandAllFilesAreDelivered) {
+  const pid_t first = Leave();
+  const pid_t second = Leave();
+  Age(seconds(700));
+  const Sent unreachable = SendSpool();
+  EXPECT_EQ(unreachable.code, 4);
+  EXPECT_EQ(Spools().size(), 2u);
+  StartServer();
+  const Sent sent = SendSpool();
+  EXPECT_EQ(sent.code, 0);
+  ASSERT_EQ(sent.files.size(), 2u);
+  for (const Json& file : sent.files) {
+    EXPECT_EQ(file["result"], "delivered") << file;
+    EXPECT_EQ(file["run"], "the-run");
+    EXPECT_TRUE(file["pid"] == first || file["pid"] == second);
+  }
+  ExpectDelivered(first);
+  ExpectDelivered(second);
+  EXPECT_TRUE(Spools().empty());
+}
+
+TEST_F(LeftSpoolTest, AProcessThatDiedWithItsRelayHasUnknownCounters) {
+  StartRelay();
+  WriterProcess writer(relay_->socket_name());
+  EXPECT_EQ(writer.Do("marks 1000"), "ok");
+  EXPECT_EQ(writer.Do("drained 5000"), "yes");
+  const pid_t pid = writer.pid();
+  kill(relay_->pid(), SIGKILL);
+  writer.Kill();
+  Age(seconds(700));
+  StartServer();
+  EXPECT_EQ(SendSpool().code, 0);
+  ExpectDelivered(pid);
+  EXPECT_EQ(store_.Get(pid).goodbye->end(), v1::END_KIND_DIED);
+  EXPECT_EQ(store_.Get(pid).goodbye->rings_size(), 0);
+}
+
+TEST_F(LeftSpoolTest, DamageIsSetAsideOrLeftOut) {
+  const pid_t left = Leave();
+  const std::string path = Spools().at(0);
+  std::ofstream(folder_ + "/spool/bad.spool") << "no spool at all";
+  {
+    // Within the last batch, in front of the goodbye.
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    const auto size = std::filesystem::file_size(path);
+    file.seekp(static_cast<std::streamoff>(size / 2));
+    file << "damage";
+  }
+  Age(seconds(700));
+  StartServer();
+  const Sent sent = SendSpool();
+  EXPECT_EQ(sent.code, 2);
+  ASSERT_EQ(sent.files.size(), 2u);
+  EXPECT_TRUE(store_.Get(left).goodbye.has_value());
+  EXPECT_LT(store_.Get(left).marks.size(), 1000u);
+  EXPECT_TRUE(std::filesystem::exists(folder_ + "/spool/bad.spool.damaged"));
+  EXPECT_TRUE(Spools().empty());
+}
+
+TEST_F(LeftSpoolTest, TheServersNoIsTold) {
+  Leave();
+  Age(seconds(700));
+  StartServer({.refusal = grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "no")});
+  const Sent sent = SendSpool();
+  EXPECT_EQ(sent.code, 3);
+  ASSERT_EQ(sent.files.size(), 1u);
+  EXPECT_EQ(sent.files[0]["result"], "refused");
+  EXPECT_EQ(sent.files[0]["reason"], "no");
+  EXPECT_EQ(Spools().size(), 1u);
+}
+
+TEST(ProcessLivenessTest, KnowsWhatItCanSee) {
+  char host[256] = {};
+  ASSERT_EQ(gethostname(host, sizeof host - 1), 0);
+  v1::ProcessIdentity process;
+  process.set_host(host);
+  process.set_boot_id(BootId());
+  process.set_pid(static_cast<uint32_t>(getpid()));
+  process.set_start_ticks(StartTicks(process.pid()).value());
+  const uint64_t here = PidNamespace();
+  EXPECT_EQ(LivenessOf(process, here), Liveness::kAlive);
+  process.set_start_ticks(process.start_ticks() + 1);  // another one since
+  EXPECT_EQ(LivenessOf(process, here), Liveness::kDead);
+  EXPECT_EQ(LivenessOf(process, here + 1), Liveness::kUnknown);
+  EXPECT_EQ(LivenessOf(process, 0), Liveness::kUnknown);
+  process.set_boot_id("before");
+  EXPECT_EQ(LivenessOf(process, here), Liveness::kDead);
+  process.set_host("elsewhere");
+  EXPECT_EQ(LivenessOf(process, here), Liveness::kUnknown);
+}
+
+}  // namespace
+}  // namespace traincheck

@@ -1,0 +1,96 @@
+#include "agent/relay/orphan_delivery.h"
+
+#include <sys/stat.h>
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "agent/relay/limits.h"
+#include "agent/relay/process_liveness.h"
+
+namespace traincheck {
+namespace {
+
+Outbox::Dependencies NoRings(Compressor* compressor) {
+  return {.open_spool = []() -> absl::StatusOr<std::unique_ptr<SpoolFile>> {
+            return absl::FailedPreconditionError("it has its spool file");
+          },
+          .release = [](const Slices&) {},
+          .definitions = [] { return std::vector<Outbox::SharedBatch>(); },
+          .compressor = compressor};
+}
+
+// A process whose end nobody wrote down died together with its relay: what its
+// rings still held nobody knows.
+v1::Goodbye GoodbyeOf(const LoadedSpool& loaded) {
+  if (loaded.goodbye.has_value()) return *loaded.goodbye;
+  v1::Goodbye goodbye;
+  goodbye.set_end(v1::END_KIND_DIED);
+  return goodbye;
+}
+
+}  // namespace
+
+SpoolVerdict JudgeSpool(const std::string& path, int64_t unix_seconds) {
+  struct stat status;
+  const int64_t age =
+      stat(path.c_str(), &status) == 0 ? unix_seconds - status.st_mtime : 0;
+  const absl::StatusOr<SpoolOwner> owner = ReadSpoolOwner(path);
+  if (!owner.ok()) {
+    const std::string why(owner.status().message());
+    if (owner.status().code() != absl::StatusCode::kDataLoss) {
+      return {SpoolFate::kUnreadable, why};
+    }
+    return {age >= kUnfinishedSpoolAge.count() ? SpoolFate::kDamaged
+                                               : SpoolFate::kInUse,
+            why};
+  }
+  const v1::ProcessIdentity& process = owner->hello.process();
+  switch (LivenessOf(process, owner->pid_namespace)) {
+    case Liveness::kDead:
+      return {};
+    case Liveness::kAlive:
+      return {SpoolFate::kInUse,
+              absl::StrCat("process ", process.pid(), " still runs")};
+    case Liveness::kUnknown:
+      break;
+  }
+  if (age >= kForeignOrphanAge.count()) return {};
+  return {SpoolFate::kInUse,
+          absl::StrCat("process ", process.pid(), " on ", process.host(),
+                       " cannot be seen from here, and the file was written "
+                       "to ",
+                       age, " s ago; it counts as left after ",
+                       kForeignOrphanAge.count(), " s")};
+}
+
+OrphanDelivery::OrphanDelivery(const Dependencies& dependencies,
+                               LoadedSpool loaded, TimePoint now)
+    : path_(loaded.file->path()),
+      outbox_(NoRings(dependencies.compressor)),
+      delivery_({dependencies.channel, dependencies.wake,
+                 [](const RingCoverages&) {}},
+                loaded.hello, &outbox_),
+      moved_at_(now) {
+  delivery_.Finish(GoodbyeOf(loaded));
+  outbox_.Adopt(std::move(loaded));
+  held_ = outbox_.held();
+}
+
+void OrphanDelivery::Turn(TimePoint now) {
+  delivery_.Turn(now);
+  if (outbox_.held() != held_ || delivery_.open() != was_open_) moved_at_ = now;
+  held_ = outbox_.held();
+  was_open_ = delivery_.open();
+  if (delivery_.done()) {
+    outbox_.RemoveSpool();
+    done_ = true;
+  }
+}
+
+bool OrphanDelivery::stuck(TimePoint now) const {
+  return now - moved_at_ >= kOrphanPatience;
+}
+
+}  // namespace traincheck

@@ -1,0 +1,68 @@
+#include "agent/relay/orphans.h"
+
+#include <ctime>
+#include <utility>
+
+#include "agent/relay/limits.h"
+#include "base/logging.h"
+
+namespace traincheck {
+
+void Orphans::Turn(TimePoint now, bool streaming) {
+  if (streaming && now >= next_scan_) Scan(now);
+  if (current_ == nullptr && streaming) StartNext(now);
+  if (current_ == nullptr) return;
+  current_->Turn(now);
+  if (current_->done()) {
+    spdlog::info("left spool file delivered file={}", current_->path());
+    current_.reset();
+  } else if (current_->refused()) {
+    spdlog::warn("left spool file {} stays where it is: {}", current_->path(),
+                 std::string(current_->last_error().message()));
+    left_alone_.insert(current_->path());
+    current_.reset();
+  } else if (current_->stuck(now)) {
+    current_.reset();  // found again by a later scan
+  }
+}
+
+void Orphans::Scan(TimePoint now) {
+  next_scan_ = now + kOrphanScanPeriod;
+  found_.clear();
+  for (std::string& path : directory_->Files()) {
+    if (left_alone_.count(path) == 0) found_.push_back(std::move(path));
+  }
+}
+
+void Orphans::StartNext(TimePoint now) {
+  while (current_ == nullptr && !found_.empty()) {
+    const std::string path = std::move(found_.back());
+    found_.pop_back();
+    current_ = Take(path, now);
+  }
+}
+
+std::unique_ptr<OrphanDelivery> Orphans::Take(const std::string& path,
+                                              TimePoint now) {
+  const SpoolVerdict verdict = JudgeSpool(path, std::time(nullptr));
+  if (verdict.fate == SpoolFate::kInUse) return nullptr;
+  if (verdict.fate == SpoolFate::kDamaged) {
+    spdlog::error("damaged spool file set aside as {}: {}",
+                  SetDamagedAside(path), verdict.why);
+    return nullptr;
+  }
+  if (verdict.fate == SpoolFate::kUnreadable) {
+    spdlog::warn("left spool file cannot be read: {}", verdict.why);
+    left_alone_.insert(path);
+    return nullptr;
+  }
+  absl::StatusOr<LoadedSpool> loaded = LoadSpool(directory_, path);
+  // Another relay was faster.
+  if (!loaded.ok()) return nullptr;
+  spdlog::info("left spool file taken file={} batches={}", path,
+               loaded->batches.size());
+  return std::make_unique<OrphanDelivery>(dependencies_, *std::move(loaded),
+                                          now);
+}
+
+}  // namespace traincheck

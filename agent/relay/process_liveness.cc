@@ -1,0 +1,61 @@
+#include "agent/relay/process_liveness.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+namespace traincheck {
+
+std::string BootId() {
+  std::string id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
+  return id;
+}
+
+std::optional<uint64_t> StartTicks(uint32_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  // The name, field 2, may hold anything; field 3 follows its last bracket.
+  const size_t bracket = text.rfind(')');
+  if (bracket == std::string::npos) return std::nullopt;
+  std::istringstream fields(text.substr(bracket + 1));
+  std::string skipped;
+  for (int field = 3; field < 22; ++field) fields >> skipped;
+  uint64_t ticks = 0;
+  if (!(fields >> ticks)) return std::nullopt;
+  return ticks;
+}
+
+uint64_t PidNamespace() {
+  struct stat status;
+  return stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
+}
+
+namespace {
+
+std::string HostName() {
+  char name[256] = {};
+  return gethostname(name, sizeof name - 1) == 0 ? name : "";
+}
+
+}  // namespace
+
+Liveness LivenessOf(const v1::ProcessIdentity& process,
+                    uint64_t pid_namespace) {
+  const std::string boot = BootId();
+  if (boot.empty()) return Liveness::kUnknown;
+  if (process.boot_id() != boot) {
+    // The folder may be shared with other machines, on which it lives.
+    return process.host() == HostName() ? Liveness::kDead : Liveness::kUnknown;
+  }
+  if (StartTicks(process.pid()) == process.start_ticks()) {
+    return Liveness::kAlive;
+  }
+  const bool can_look = pid_namespace != 0 && pid_namespace == PidNamespace();
+  return can_look ? Liveness::kDead : Liveness::kUnknown;
+}
+
+}  // namespace traincheck

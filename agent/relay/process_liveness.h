@@ -1,0 +1,34 @@
+// Is a process still there? Asked about the owner of a spool file, by a relay
+// that may live in another container.
+//
+// Threads: all functions only read /proc.
+#ifndef TRAINCHECK_AGENT_RELAY_PROCESS_LIVENESS_H_
+#define TRAINCHECK_AGENT_RELAY_PROCESS_LIVENESS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "proto/traincheck/v1/ingest.pb.h"
+
+namespace traincheck {
+
+// Of the running system; empty: unknown.
+std::string BootId();
+// Field 22 of /proc/PID/stat; nothing if there is no such process.
+std::optional<uint64_t> StartTicks(uint32_t pid);
+// Inode of this process's pid namespace; 0: unknown.
+uint64_t PidNamespace();
+
+enum class Liveness {
+  kAlive,
+  kDead,
+  kUnknown,  // it ran where this process cannot look
+};
+
+// `pid_namespace`: of the relay that wrote the identity down; 0: unknown.
+Liveness LivenessOf(const v1::ProcessIdentity& process, uint64_t pid_namespace);
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_AGENT_RELAY_PROCESS_LIVENESS_H_

@@ -1,0 +1,30 @@
+// `traincheck-relay --send-spool DIR`: delivers by hand what relays left in a
+// folder. One JSON object a line on stdout for each spool file:
+//
+//   file, pid, host, run, batches, result, reason
+//
+// result: "delivered"; "in_use": its process may live; "damaged": set aside as
+// FILE.damaged; "refused" by the server; "unreachable".
+//
+// Threads: one.
+#ifndef TRAINCHECK_AGENT_RELAY_SEND_SPOOL_H_
+#define TRAINCHECK_AGENT_RELAY_SEND_SPOOL_H_
+
+#include <string>
+
+#include "agent/relay/options.h"
+
+namespace traincheck {
+
+// Exit codes, the same as traincheckctl's.
+inline constexpr int kSendDone = 0;
+inline constexpr int kSendBadInput = 2;  // no such folder, damaged files
+inline constexpr int kSendRefused = 3;
+inline constexpr int kSendUnreachable = 4;
+
+// Returns the exit code, that of the worst file.
+int SendSpool(const RelayOptions& options, const std::string& folder);
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_AGENT_RELAY_SEND_SPOOL_H_

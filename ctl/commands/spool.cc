@@ -1,0 +1,97 @@
+#include <iostream>
+#include <memory>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "ctl/commands/commands.h"
+#include "ctl/exit_codes.h"
+#include "ctl/render/json.h"
+#include "ctl/report.h"
+#include "ctl/run/relay_program.h"
+#include "ctl/text/table.h"
+
+namespace traincheck::ctl {
+namespace {
+
+constexpr const char* kKeys[] = {"file",    "pid",    "host",  "run",
+                                 "batches", "result", "reason"};
+
+// What the relay printed, an object a line; discarded if it is none.
+Json ParseLines(const std::string& text) {
+  Json files = Json::array();
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const Json parsed = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!parsed.is_object()) return Json(Json::value_t::discarded);
+    Json file;
+    for (const char* key : kKeys) {
+      file[key] = parsed.contains(key) ? parsed[key] : Json();
+    }
+    files.push_back(std::move(file));
+  }
+  return files;
+}
+
+std::string Cell(const Json& value) {
+  if (value.is_null()) return "-";
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+std::string SpoolTable(const Json& files) {
+  Table table({{"FILE"},
+               {"PID", Align::kRight},
+               {"HOST"},
+               {"RUN"},
+               {"BATCHES", Align::kRight},
+               {"RESULT"},
+               {"REASON"}});
+  for (const Json& file : files) {
+    std::vector<std::string> cells;
+    for (const char* key : kKeys) cells.push_back(Cell(file[key]));
+    table.AddRow(std::move(cells));
+  }
+  return table.Render();
+}
+
+int Send(const Context& context, const std::string& folder) {
+  const absl::StatusOr<std::string> relay = FindRelayProgram();
+  if (!relay.ok()) {
+    Complain(std::string(relay.status().message()));
+    return kExitUsage;
+  }
+  const absl::StatusOr<ProgramResult> sent =
+      RunProgram({*relay, "--send-spool", folder},
+                 {absl::StrCat("TRAINCHECK_SERVER=", context.server)});
+  if (!sent.ok()) {
+    Complain(std::string(sent.status().message()));
+    return kExitUsage;
+  }
+  const Json files = ParseLines(sent->out);
+  if (files.is_discarded()) {
+    Complain(absl::StrCat(*relay, " is of another version than this program"));
+    return kExitUsage;
+  }
+  std::cout << (context.json() ? PrettyJson(files) : SpoolTable(files));
+  return sent->code;
+}
+
+}  // namespace
+
+void AddSpool(CLI::App* app, const Context* context, Action* action) {
+  CLI::App* group = app->add_subcommand(
+      "spool", "Records that were kept on disk while traincheckd was away");
+  group->require_subcommand(1);
+
+  CLI::App* send = group->add_subcommand(
+      "send",
+      "Deliver what ended trainings left in a folder, and delete what is "
+      "delivered");
+  auto folder = std::make_shared<std::string>();
+  send->add_option("DIR", *folder,
+                   "Folder of spool files, on this machine "
+                   "~/.local/state/traincheck/spool")
+      ->required();
+  send->callback([=] { *action = [=] { return Send(*context, *folder); }; });
+}
+
+}  // namespace traincheck::ctl
