@@ -309,7 +309,7 @@ void LiveChecks::Finish(const RunView& run, Active* active) {
   active->check.reset();  // the memory of a whole run
   WriteSet writes;
   AddCheck(run, active->stored, &writes);
-  writes.Put(Table::kRuns, SnapshotKey(run.number), "");
+  writes.Delete(Table::kRuns, SnapshotKey(run.number));
   use_.store->Write(std::move(writes), nullptr);
   Publish(run.id, ToApi(active->stored));
   spdlog::info("check finished run={} set={} decided={} violated={} total={}",
