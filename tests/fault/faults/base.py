@@ -1,6 +1,8 @@
 """What a fault is: where it strikes, and what it is allowed to cost."""
 
 import dataclasses
+import errno
+import pathlib
 import random
 
 from setting import STEPS, Setting
@@ -37,6 +39,18 @@ COUNTED = Cost(records="counted", verdicts="unknown")
 UNKNOWN = Cost(records="unknown", verdicts="unknown")
 KILLED_RANK = Cost(dies=True, verdicts="unknown")
 NOT_STORED = Cost(records="unknown", verdicts="unknown", stored=False, spool=True)
+
+
+def fill_disk(path: pathlib.Path) -> None:
+    """Writes the file until its disk is full."""
+    with open(path, "wb", buffering=0) as file:
+        for size in (1 << 20, 4096, 1):
+            try:
+                while file.write(b"x" * size):
+                    pass
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
 
 
 class Fault:

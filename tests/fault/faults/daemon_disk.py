@@ -5,7 +5,7 @@ import subprocess
 import time
 
 import harness
-from faults.base import COUNTED, NOTHING, UNKNOWN, Cost, Fault, Skipped
+from faults.base import COUNTED, NOTHING, UNKNOWN, Cost, Fault, Skipped, fill_disk
 from setting import SET, TOOLS
 
 
@@ -62,12 +62,7 @@ class FullDisk(Fault):
 
     def strike(self, s):
         self.filler = s.daemon.data_dir / "filler"
-        with open(self.filler, "wb") as file:
-            try:
-                while file.write(b"x" * (1 << 20)):
-                    file.flush()
-            except OSError:
-                pass  # full, as it is meant to be
+        fill_disk(self.filler)
 
     def after(self, s):
         self.filler.unlink()

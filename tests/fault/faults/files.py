@@ -1,11 +1,12 @@
 """Spool files and rings are damaged, full, or may not be written."""
 
 import os
+import signal
 import subprocess
 import time
 
 import harness
-from faults.base import COUNTED, NOT_STORED, UNKNOWN, Cost, Fault, Skipped
+from faults.base import COUNTED, NOT_STORED, UNKNOWN, Cost, Fault, Skipped, fill_disk
 
 
 class _Spooling(Fault):
@@ -33,12 +34,7 @@ class SpoolFull(_Spooling):
 
     def strike(self, s):
         super().strike(s)
-        with open(s.spool / "filler", "wb") as file:
-            try:
-                while file.write(b"x" * 4096):
-                    file.flush()
-            except OSError:
-                pass  # full, as it is meant to be
+        fill_disk(s.spool / "filler")
 
     def after(self, s):
         (s.spool / "filler").unlink()
@@ -120,9 +116,9 @@ class _Ring(Fault):
 
     def ring(self, s) -> int:
         """A descriptor of the main ring of one rank, shared with its relay."""
-        relay = s.relay_of(self.rank(s))
+        self.relay = s.relay_of(self.rank(s))
         found = []
-        for entry in os.scandir(f"/proc/{relay}/map_files"):
+        for entry in os.scandir(f"/proc/{self.relay}/map_files"):
             try:
                 if "memfd:" in os.readlink(entry.path):
                     fd = os.open(entry.path, os.O_RDWR)
@@ -144,11 +140,14 @@ class RingGarbage(_Ring):
 
     def strike(self, s):
         fd = self.ring(s)
-        deadline = time.monotonic() + 0.5
-        while time.monotonic() < deadline:
-            head = int.from_bytes(os.pread(fd, 8, 64), "little")
-            at = 4096 + head % (4 << 20)
-            os.pwrite(fd, self.draw.randbytes(64), at)
+        # Stopped, so that what is overwritten has not been read yet.
+        os.kill(self.relay, signal.SIGSTOP)
+        time.sleep(0.3)
+        head = int.from_bytes(os.pread(fd, 8, 64), "little")
+        for _ in range(3):
+            at = max(0, head - self.draw.randint(8, 600)) % (4 << 20)
+            os.pwrite(fd, self.draw.randbytes(8), 4096 + at)
+        os.kill(self.relay, signal.SIGCONT)
         os.close(fd)
 
 

@@ -46,15 +46,14 @@ class RelayOtherRings(Fault):
         _patch(s.copy_dist() / "traincheck-relay", _RING_MAGIC, b"TRCRING9")
 
 
-class CoreOtherVersion(Fault):
+class CoreUnusable(Fault):
     name = "skew-preload-core"
-    what = "the core library is damaged"
+    what = "the core library is no library"
     cost = NOT_STORED
 
     def prepare(self, s):
         core = s.copy_dist() / "libtraincheck_agent_core.so"
-        content = core.read_bytes()
-        core.write_bytes(content[: len(content) // 2])
+        core.write_bytes(b"not what it was\n")
 
 
 class ToolNewer(Fault):
