@@ -162,8 +162,13 @@ class HostileStreams(HostileCase):
             ("utf-8", [wire.hello(host=b"\xc3\x28")], None, ""),
             ("garbage", [b"\xff" * 100], None, ""),
             ("lengths", [b"\x0a\xff\xff\xff\xff\x0f"], None, ""),
-            ("oversize", [b"\0" * (3 << 20)], RESOURCE_EXHAUSTED, "limit"),
-            ("huge", [b"\0" * (17 << 20)], RESOURCE_EXHAUSTED, ""),
+            (
+                "oversize",
+                [wire.batch(0, b"x" * (3 << 20), 8, [])],
+                RESOURCE_EXHAUSTED,
+                "limit",
+            ),
+            ("huge", [wire.batch(0, b"x" * (17 << 20), 8, [])], RESOURCE_EXHAUSTED, ""),
         ]
         for name, messages, code, words in cases:
             with self.subTest(name):
