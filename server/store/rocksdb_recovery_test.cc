@@ -1,0 +1,247 @@
+// What the store does about damage, deletion, copies and a disk that is full.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mount.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+
+#include "server/store/keys.h"
+#include "server/store/rocksdb_store.h"
+#include "server/store/run_range.h"
+
+namespace traincheck {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+constexpr size_t kValueBytes = 100'000;
+
+std::string Key(uint64_t run, uint64_t batch) {
+  return BatchKey({.run = run, .process = 0, .batch = batch});
+}
+
+class RocksdbRecoveryTest : public testing::Test {
+ protected:
+  RocksdbRecoveryTest()
+      : base_(testing::TempDir() + "/recovery-" +
+              testing::UnitTest::GetInstance()->current_test_info()->name()),
+        dir_(base_ + "/data") {
+    fs::remove_all(base_);
+    fs::create_directories(base_);
+  }
+
+  std::unique_ptr<Store> Open(const std::string& dir) {
+    absl::StatusOr<std::unique_ptr<Store>> store = OpenRocksdbStore(dir);
+    EXPECT_TRUE(store.ok()) << store.status();
+    return store.ok() ? *std::move(store) : nullptr;
+  }
+  // As a kill at this moment would leave it.
+  std::string CopyOf(const std::string& dir) {
+    const std::string copy = base_ + "/copy";
+    fs::remove_all(copy);
+    fs::copy(dir, copy, fs::copy_options::recursive);
+    return copy;
+  }
+  static absl::Status Put(Store* store, uint64_t run, uint64_t batch,
+                          absl::Duration patience = absl::Minutes(1)) {
+    WriteSet writes;
+    writes.Put(Table::kBatches, Key(run, batch),
+               std::string(kValueBytes, static_cast<char>('a' + run)));
+    return store->WriteAndWait(std::move(writes), patience);
+  }
+  static bool Has(const Store& store, uint64_t run, uint64_t batch) {
+    const auto value = store.Get(Table::kBatches, Key(run, batch));
+    EXPECT_TRUE(value.ok()) << value.status();
+    return value.ok() && value->has_value();
+  }
+  static void Reclaim(Store* store, uint64_t run) {
+    std::atomic<bool> cancel = false;
+    const KeyRange range = BatchesOf(run);
+    const absl::Status done = store->Reclaim(range.from, range.to, &cancel);
+    EXPECT_TRUE(done.ok()) << done;
+  }
+  static fs::path Largest(const std::string& dir, const std::string& suffix) {
+    fs::path largest;
+    for (const auto& entry : fs::directory_iterator(dir + "/db")) {
+      if (entry.path().extension() == suffix &&
+          (largest.empty() || entry.file_size() > fs::file_size(largest))) {
+        largest = entry.path();
+      }
+    }
+    return largest;
+  }
+  static void Flip(const fs::path& path, uint64_t at) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(at);
+    const char byte = static_cast<char>(file.get() ^ 0x5a);
+    file.seekp(at);
+    file.put(byte);
+  }
+
+  const std::string base_;
+  const std::string dir_;
+};
+
+TEST_F(RocksdbRecoveryTest, ALogWithoutItsEndLosesNothingBeforeIt) {
+  const auto store = Open(dir_);
+  for (uint64_t i = 0; i < 5; ++i) ASSERT_TRUE(Put(store.get(), 1, i).ok());
+  const std::string copy = CopyOf(dir_);
+  const fs::path log = Largest(copy, ".log");
+  fs::resize_file(log, fs::file_size(log) - 10);
+  const auto recovered = Open(copy);
+  ASSERT_NE(recovered, nullptr);
+  EXPECT_EQ(recovered->id(), store->id());
+  for (uint64_t i = 0; i < 4; ++i) EXPECT_TRUE(Has(*recovered, 1, i)) << i;
+  EXPECT_FALSE(Has(*recovered, 1, 4));
+}
+
+TEST_F(RocksdbRecoveryTest,
+       ALogDamagedInItsMiddleIsRefusedUnlessLossIsAccepted) {
+  const auto store = Open(dir_);
+  for (uint64_t i = 0; i < 5; ++i) ASSERT_TRUE(Put(store.get(), 1, i).ok());
+  const std::string copy = CopyOf(dir_);
+  Flip(Largest(copy, ".log"), 2 * kValueBytes);
+  for (int i = 0; i < 2; ++i) {  // refusing changes nothing
+    const absl::Status refused = OpenRocksdbStore(copy).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kDataLoss);
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("is damaged"));
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("--accept-loss"));
+  }
+  const auto cut = OpenRocksdbStore(copy, {.accept_loss = true});
+  ASSERT_TRUE(cut.ok()) << cut.status();
+  EXPECT_TRUE(Has(**cut, 1, 0));
+  EXPECT_FALSE(Has(**cut, 1, 4));
+  EXPECT_NE((*cut)->id(), store->id());
+}
+
+TEST_F(RocksdbRecoveryTest, ADamagedBlobIsNamedAndOtherRunsAreRead) {
+  {
+    const auto store = Open(dir_);
+    for (uint64_t run = 1; run < 4; ++run) {
+      ASSERT_TRUE(Put(store.get(), run, 0).ok());
+    }
+    Reclaim(store.get(), 9);  // to files
+  }
+  Flip(Largest(dir_, ".blob"), kValueBytes / 2);
+  const auto store = Open(dir_);
+  ASSERT_NE(store, nullptr);
+  const absl::Status damaged = store->Get(Table::kBatches, Key(1, 0)).status();
+  EXPECT_EQ(damaged.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(damaged.message()),
+              HasSubstr("the store is damaged"));
+  EXPECT_TRUE(Has(*store, 2, 0));
+  EXPECT_TRUE(Has(*store, 3, 0));
+}
+
+TEST_F(RocksdbRecoveryTest, DeletedRunsGiveTheirRoomBack) {
+  const auto store = Open(dir_);
+  // Two runs at once share files, a third lies behind them.
+  constexpr uint64_t kBatches = 100;
+  for (uint64_t i = 0; i < kBatches; ++i) {
+    ASSERT_TRUE(Put(store.get(), 1, i).ok());
+    ASSERT_TRUE(Put(store.get(), 2, i).ok());
+  }
+  for (uint64_t i = 0; i < kBatches; ++i) {
+    ASSERT_TRUE(Put(store.get(), 3, i).ok());
+  }
+  Reclaim(store.get(), 9);  // to files
+  const uint64_t before = store->Health().stored_bytes;
+  EXPECT_GT(before, 3 * kBatches * kValueBytes);
+  for (const uint64_t run : {1, 3}) {
+    WriteSet deletions;
+    DeleteRecordsOf(run, &deletions);
+    ASSERT_TRUE(store->Erase(deletions).ok());
+    Reclaim(store.get(), run);
+  }
+  const uint64_t after = store->Health().stored_bytes;
+  EXPECT_LT(after, kBatches * kValueBytes * 11 / 10);
+  for (uint64_t i = 0; i < kBatches; ++i) {
+    EXPECT_TRUE(Has(*store, 2, i));
+    EXPECT_FALSE(Has(*store, 1, i));
+    EXPECT_FALSE(Has(*store, 3, i));
+  }
+  RecordProperty("bytes_before", std::to_string(before));
+  RecordProperty("bytes_after", std::to_string(after));
+}
+
+TEST_F(RocksdbRecoveryTest, ABackupIsAStoreOfItsOwn) {
+  const auto store = Open(dir_);
+  ASSERT_TRUE(Put(store.get(), 1, 0).ok());
+  const std::string folder = base_ + "/backup";
+  const auto bytes = store->Backup(folder);
+  ASSERT_TRUE(bytes.ok()) << bytes.status();
+  EXPECT_GT(*bytes, kValueBytes);
+  ASSERT_TRUE(Put(store.get(), 1, 1).ok());
+  std::string id;
+  {
+    const auto restored = Open(folder);
+    ASSERT_NE(restored, nullptr);
+    EXPECT_TRUE(Has(*restored, 1, 0));
+    EXPECT_FALSE(Has(*restored, 1, 1));
+    id = restored->id();
+    EXPECT_NE(id, store->id());
+  }
+  EXPECT_EQ(Open(folder)->id(), id);
+  EXPECT_TRUE(Has(*store, 1, 1));
+}
+
+TEST_F(RocksdbRecoveryTest, ABackupHasAFolderOfItsOwn) {
+  const auto store = Open(dir_);
+  const auto error = [&](const std::string& folder) {
+    return store->Backup(folder).status();
+  };
+  EXPECT_EQ(error("relative").code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(error(dir_ + "/inside").code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(error(base_).code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(std::string(error(base_ + "/no/parent").message()),
+              HasSubstr("No such file"));
+  // What a try that was cut short left does not stand in the way.
+  fs::create_directories(base_ + "/backup.partial/db");
+  EXPECT_TRUE(store->Backup(base_ + "/backup").ok());
+  EXPECT_FALSE(fs::exists(base_ + "/backup.partial"));
+}
+
+// A disk of 48 MiB that is really full.
+class FullDiskTest : public RocksdbRecoveryTest {
+ protected:
+  void SetUp() override {
+    fs::create_directories(dir_);
+    if (mount("tmpfs", dir_.c_str(), "tmpfs", 0, "size=48m") != 0) {
+      GTEST_SKIP() << "may not mount a tmpfs here: " << strerror(errno);
+    }
+    mounted_ = true;
+  }
+  void TearDown() override {
+    if (mounted_) umount2(dir_.c_str(), MNT_DETACH);
+  }
+
+  bool mounted_ = false;
+};
+
+TEST_F(FullDiskTest, NothingIsAcknowledgedUntilThereIsRoomAgain) {
+  // No reserve: the disk itself refuses.
+  auto opened = OpenRocksdbStore(dir_, {.min_free_bytes = 0});
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  Store* store = opened->get();
+  const std::string ballast = dir_ + "/ballast";
+  std::ofstream(ballast) << std::string(20 << 20, 'x');
+  uint64_t stored = 0;
+  while (stored < 1000 &&
+         Put(store, 1, stored, absl::Milliseconds(1500)).ok()) {
+    ++stored;
+  }
+  ASSERT_GT(stored, 10u);
+  ASSERT_LT(stored, 400u);
+  EXPECT_FALSE(store->Health().error.ok());
+  EXPECT_TRUE(Has(*store, 1, 0));
+  fs::remove(ballast);
+  ASSERT_TRUE(Put(store, 1, 1000).ok());
+  EXPECT_TRUE(store->Health().error.ok()) << store->Health().error;
+  for (uint64_t i = 0; i <= stored; ++i) EXPECT_TRUE(Has(*store, 1, i)) << i;
+}
+
+}  // namespace
+}  // namespace traincheck
