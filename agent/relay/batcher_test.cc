@@ -101,7 +101,7 @@ TEST_F(BatcherTest, AFullRingGoesAtOnceInBoundedBatches) {
     EXPECT_EQ(batch->slices(0).from(), position);
     position = batch->slices(0).to();
     for (uint64_t value : Marks(*batch)) ASSERT_EQ(value, expected++);
-    rings_.Release(*batch);
+    rings_.Release(batch->slices());
     now_ += kMaxLie;
   }
   EXPECT_EQ(expected, count);
@@ -184,7 +184,7 @@ TEST_F(BatcherTest, PressureIsAHalfFullRing) {
   for (int i = 0; i < 20; ++i) main.AppendMark(i);
   Next(true);
   EXPECT_TRUE(rings_.under_pressure());
-  rings_.Release(*first);
+  rings_.Release(first->slices());
   EXPECT_FALSE(rings_.under_pressure());
 }
 

@@ -22,6 +22,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using Behaviour = IngestForTesting::Behaviour;
 using RelayTest = RelayFixture;
 
 TEST_F(RelayTest, DeliversEverythingAndEndsQuietly) {
