@@ -43,9 +43,10 @@ void RingSet::Apply(const RingCoverage& coverage, Held* held) {
     reader.SkipTo(coverage.position);
   }
   reader.Release(std::min(coverage.safe, reader.position()));
-  if (coverage.records.has_value() && coverage.position == reader.position()) {
+  if (!held->count_known && coverage.records.has_value() &&
+      coverage.position == reader.position()) {
     held->records_read = *coverage.records;
-    held->count_known = true;
+    held->count_known = held->count_told = true;
   }
 }
 
@@ -113,8 +114,12 @@ std::vector<v1::RingReport> RingSet::Reports(bool final) const {
   std::vector<v1::RingReport> reports;
   for (const auto& [number, ring] : rings_) {
     RingCounters counters = ring.reader->counters();
-    const bool read_all = ring.count_known && !ring.reader->quarantined() &&
-                          ring.reader->unread_bytes() == 0;
+    const uint64_t committed = counters.committed_records;
+    const bool counts_alike = committed <= ring.records_read + 1 &&
+                              ring.records_read <= committed + 1;
+    const bool read_all =
+        ring.count_known && (!ring.count_told || counts_alike) &&
+        !ring.reader->quarantined() && ring.reader->unread_bytes() == 0;
     if (final && read_all) {
       counters.committed_records = ring.records_read;
       counters.offered_records = ring.records_read + counters.dropped_records;

@@ -51,7 +51,8 @@ class RingSet {
 
   // Counters of all rings. Final: the process is dead. Its counters may be
   // off by a record that it was just writing; of rings whose records are known
-  // from beginning to end, those are the records committed.
+  // from beginning to end, those are the records committed. Not if the server
+  // counts otherwise by more than that record: it misses some.
   std::vector<v1::RingReport> Reports(bool final) const;
   // Notes records read from a ring, for the final report.
   void CountRead(uint32_t ring, uint32_t records) {
@@ -64,8 +65,10 @@ class RingSet {
  private:
   struct Held {
     std::unique_ptr<RingReader> reader;
-    // records_read counts all before the read position.
+    // records_read counts all before the read position: as this relay took
+    // them from the first on, or as the server told.
     bool count_known = false;
+    bool count_told = false;
     uint64_t records_read = 0;
     bool fault_told = false;
   };
