@@ -4,10 +4,13 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <vector>
@@ -27,6 +30,7 @@ struct Launch {
   int dev_null = -1;
   char* inner_stack_end = nullptr;
   int error = 0;
+  std::atomic<bool> started{false};
 };
 
 // Handlers of this process must not run in a child that shares its memory;
@@ -87,6 +91,22 @@ int RunOuter(void* argument) {
   _exit(0);
 }
 
+// The first process of a container adopts every orphan, and its wait() would
+// meet the relay. There the outer child stays, adopts the relay and reaps it.
+// It has this process's memory, all signals blocked, and makes only system
+// calls that succeed: errno is this process's too.
+int RunKeeper(void* argument) {
+  Launch& launch = *static_cast<Launch*>(argument);
+  setsid();
+  prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+  const int relay = clone(RunInner, launch.inner_stack_end,
+                          CLONE_VM | CLONE_VFORK | SIGCHLD, argument);
+  if (relay < 0) launch.error = errno;
+  launch.started.store(true, std::memory_order_release);  // its last use
+  if (relay > 0) waitpid(relay, nullptr, 0);
+  _exit(0);
+}
+
 class Environment {
  public:
   explicit Environment(int number) {
@@ -131,6 +151,21 @@ int RunBoth(Launch* launch, char* outer_stack_end) {
   return error;
 }
 
+// The keeper's stack is in use as long as the relay lives.
+int RunKept(Launch* launch, char* keeper_stack_end) {
+  sigset_t all, before;
+  sigfillset(&all);
+  sigprocmask(SIG_BLOCK, &all, &before);
+  const int keeper = clone(RunKeeper, keeper_stack_end, CLONE_VM, launch);
+  const int error = keeper < 0 ? errno : 0;
+  while (keeper > 0 && !launch->started.load(std::memory_order_acquire)) {
+    const timespec pause = {0, 100'000};
+    nanosleep(&pause, nullptr);
+  }
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+  return error != 0 ? error : launch->error;
+}
+
 }  // namespace
 
 int StartRelay(const std::string& program, int listening_socket, int number) {
@@ -148,8 +183,13 @@ int StartRelay(const std::string& program, int listening_socket, int number) {
     error = errno;
   } else {
     launch.inner_stack_end = static_cast<char*>(stacks) + kStackBytes;
-    error = RunBoth(&launch, static_cast<char*>(stacks) + 2 * kStackBytes);
-    munmap(stacks, 2 * kStackBytes);
+    char* outer_stack_end = static_cast<char*>(stacks) + 2 * kStackBytes;
+    if (getpid() == 1) {
+      error = RunKept(&launch, outer_stack_end);
+    } else {
+      error = RunBoth(&launch, outer_stack_end);
+      munmap(stacks, 2 * kStackBytes);
+    }
   }
   close(launch.dev_null);
   return error;

@@ -41,7 +41,7 @@ class Untouched(harness.TrainingCase):
 
     def replace(self, name: str, content: bytes | None) -> None:
         """Another file in the agent's folder; None: no file."""
-        (self.dist / name).unlink()
+        (self.dist / name).unlink(missing_ok=True)
         if content is not None:
             (self.dist / name).write_bytes(content)
             (self.dist / name).chmod(0o755)
