@@ -76,7 +76,7 @@ class Checker {
   void EndRun();
 
   // Nothing will come of this rank, of which no process came, for this reason
-  // ("never connected"). Windows that wait for it are unknown.
+  // ("never announced itself"). Windows that wait for it are unknown.
   void GiveUpRank(uint32_t attempt, int32_t rank, const std::string& reason);
 
   // Number of the open step of a process; 0 before its first batch.

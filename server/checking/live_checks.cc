@@ -153,7 +153,8 @@ void LiveChecks::Loop() {
 
 bool LiveChecks::Turn(const RunView& run) {
   Active& active = active_[run.id];
-  if (active.run != run.number) {
+  const bool is_new = active.run != run.number;
+  if (is_new) {
     active = Active();
     active.run = run.number;
     active.stored = ReadCheck(*use_.store, run.number);
@@ -164,7 +165,8 @@ bool LiveChecks::Turn(const RunView& run) {
       Publish(run.id, ToApi(active.stored));
       return false;
     }
-    Begin(run, &active);
+    // A snapshot may still lie there when the check has finished.
+    Begin(run, &active, /*anew=*/!is_new);
   }
   if (active.check != nullptr) {
     if (const std::string why = active.check->WhyAnew(run); !why.empty()) {
@@ -299,9 +301,11 @@ void LiveChecks::Fail(const RunView& run, const absl::Status& why,
 
 void LiveChecks::Finish(const RunView& run, Active* active) {
   const uint32_t set_version = active->stored.set_version();
+  Raise(active->check->Cursors(), &active->told);
   active->stored = Summarise(active->check->checker().Summary());
   active->stored.set_set_version(set_version);
   active->stored.set_finished(true);
+  *active->stored.mutable_told() = {active->told.begin(), active->told.end()};
   active->stored.set_processes(run.processes.size());
   active->stored.set_batches(BatchesOf(run));
   use_.board->KeepOnly(run.id, run.number,

@@ -88,6 +88,36 @@ std::string Text(uint32_t total, uint32_t decided, uint32_t violated,
   return text;
 }
 
+v1::Batch ToApi(const StoredBatch& batch) {
+  v1::Batch api;
+  api.set_number(batch.number);
+  for (const RingSlice& slice : batch.slices) {
+    v1::Slice* added = api.add_slices();
+    added->set_ring(slice.ring);
+    added->set_from(slice.from);
+    added->set_to(slice.to);
+    added->set_records(slice.records);
+  }
+  api.set_plain_bytes(batch.plain.size());
+  api.set_payload(Compress(batch.plain));
+  return api;
+}
+
+// Attempts and ranks that never connect or die before they say who they are.
+std::set<std::pair<uint32_t, int32_t>> Unannounced(const RandomRun& run) {
+  std::set<std::pair<uint32_t, int32_t>> ranks(run.absent.begin(),
+                                               run.absent.end());
+  for (const RandomProcess& process : run.processes) {
+    const bool announced = std::any_of(
+        process.batches.begin(), process.batches.end(),
+        [](const StoredBatch& batch) {
+          return DecodeBatchUntrusted(ToApi(batch))->place.has_value();
+        });
+    if (!announced) ranks.insert({process.attempt, process.rank});
+  }
+  return ranks;
+}
+
 Found Undisturbed(const RandomRun& run, const InvariantSet& rules) {
   Checker checker(kRun, kExperiment, rules);
   for (size_t i = 0; i < run.processes.size(); ++i) {
@@ -97,8 +127,8 @@ Found Undisturbed(const RandomRun& run, const InvariantSet& rules) {
     }
     checker.EndProcess(process, run.processes[i].end);
   }
-  for (const auto& [attempt, rank] : run.absent) {
-    checker.GiveUpRank(attempt, rank, "never connected");
+  for (const auto& [attempt, rank] : Unannounced(run)) {
+    checker.GiveUpRank(attempt, rank, "never announced itself");
   }
   checker.EndRun();
   Found found;
@@ -205,21 +235,6 @@ class TestDaemon {
   std::unique_ptr<LiveChecks> checks_;
 };
 
-v1::Batch ToApi(const StoredBatch& batch) {
-  v1::Batch api;
-  api.set_number(batch.number);
-  for (const RingSlice& slice : batch.slices) {
-    v1::Slice* added = api.add_slices();
-    added->set_ring(slice.ring);
-    added->set_from(slice.from);
-    added->set_to(slice.to);
-    added->set_records(slice.records);
-  }
-  api.set_plain_bytes(batch.plain.size());
-  api.set_payload(Compress(batch.plain));
-  return api;
-}
-
 // The relay of one process.
 class TestRelay {
  public:
@@ -285,6 +300,7 @@ class Watcher {
     for (v1::Violation violation : changes.violations) {
       known_[violation.id()] = Text(violation);
       // Runs that seemed over go on: open, ended, open.
+      const uint64_t revision = violation.revision();
       violation.clear_status();
       History& history = histories_[violation.id()];
       const std::string text = Text(violation);
@@ -300,6 +316,7 @@ class Watcher {
   struct History {
     std::string now;
     std::set<std::string> states;
+    std::string told;  // for people
   };
   uint64_t seen_ = 0;
   std::map<std::string, std::string> known_;

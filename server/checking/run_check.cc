@@ -236,7 +236,7 @@ void RunCheck::GiveUpRanks(const RunView& run, bool at_end) {
   }
   for (const Place& place : missing) {
     if (!given_up_.insert(place).second) continue;
-    checker_.GiveUpRank(place.first, place.second, "never connected");
+    checker_.GiveUpRank(place.first, place.second, "never announced itself");
   }
 }
 

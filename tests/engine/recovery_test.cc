@@ -59,7 +59,7 @@ class Checking {
 
   void GiveUpAbsent() {
     for (const auto& [attempt, rank] : run_.absent) {
-      checker_->GiveUpRank(attempt, rank, "never connected");
+      checker_->GiveUpRank(attempt, rank, "never announced itself");
     }
     Take();
   }
