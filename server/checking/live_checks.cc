@@ -49,6 +49,16 @@ uint64_t BatchesOf(const RunView& run) {
   return batches;
 }
 
+// By process; those that are left out have none.
+std::map<uint32_t, uint32_t> EndsOf(const RunView& run) {
+  std::map<uint32_t, uint32_t> ends;
+  for (const RunView::Process& process : run.processes) {
+    if (process.refused || !process.end.has_value()) continue;
+    ends[process.number] = static_cast<uint32_t>(*process.end);
+  }
+  return ends;
+}
+
 // Empty if the run's check was never begun.
 stored::Check ReadCheck(const Store& store, uint64_t run) {
   const absl::StatusOr<std::optional<std::string>> value =
@@ -62,9 +72,12 @@ stored::Check ReadCheck(const Store& store, uint64_t run) {
 
 // Was all that the run has checked to the end?
 bool IsFinished(const stored::Check& check, const RunView& run) {
+  const std::map<uint32_t, uint32_t> ends(check.ends().begin(),
+                                          check.ends().end());
   return check.finished() && run.ended &&
          check.processes() == run.processes.size() &&
-         check.batches() == BatchesOf(run);
+         check.batches() == BatchesOf(run) &&
+         (ends.empty() || ends == EndsOf(run));  // older versions kept none
 }
 
 void AddCheck(const RunView& run, const stored::Check& check,
@@ -308,6 +321,8 @@ void LiveChecks::Finish(const RunView& run, Active* active) {
   *active->stored.mutable_told() = {active->told.begin(), active->told.end()};
   active->stored.set_processes(run.processes.size());
   active->stored.set_batches(BatchesOf(run));
+  const std::map<uint32_t, uint32_t> ends = EndsOf(run);
+  *active->stored.mutable_ends() = {ends.begin(), ends.end()};
   use_.board->KeepOnly(run.id, run.number,
                        active->check->checker().Violations());
   active->check.reset();  // the memory of a whole run
