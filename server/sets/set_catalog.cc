@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "server/store/keys.h"
 
@@ -34,8 +35,9 @@ absl::Status CheckSetName(const std::string& name) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("\"", name, "\" is no name for a set: use 1 to ",
-                   kMaxNameBytes, " letters, digits and . _ -"));
+      absl::StrCat("\"", absl::CHexEscape(name.substr(0, kMaxNameBytes)),
+                   "\" is no name for a set: use 1 to ", kMaxNameBytes,
+                   " letters, digits and . _ -"));
 }
 
 v1::Invariant ToApi(const Invariant& invariant) {
