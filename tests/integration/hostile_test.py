@@ -41,9 +41,10 @@ class RawCall:
         """Half-closes; returns (code, text, replies)."""
         out, _ = self._process.communicate(timeout=harness.PATIENCE_S)
         *replies, status = out.splitlines()
-        _, code, text = status.split(b" ", 2)
+        _, code, text = status.split(b" ")
         raw = [bytes.fromhex(reply.split()[1].decode()) for reply in replies]
-        return int(code), text.decode(errors="replace"), raw
+        message = bytes.fromhex(text.decode()).decode()
+        return int(code), message, raw
 
 
 class HostileCase(harness.TrainingCase):
@@ -288,6 +289,7 @@ class HostileSets(HostileCase):
             code, error, _ = self.import_set(_set(""), name)
             if name:  # without one the document's own is taken
                 self.assertEqual(code, INVALID_ARGUMENT, error)
+                self.assertTrue(error.isprintable(), repr(error))
         self.assert_serves("honest")
         self.assertEqual(daemon.stop(), 0)
 

@@ -6,7 +6,7 @@
 // stdin: messages, each as its length (u32, little-endian) and its bytes. They
 // are sent as they come; the end of stdin half-closes the call, which is open
 // until then. stdout, after that: a line "reply HEX" for each reply, and
-// "status CODE MESSAGE" (CODE as a number).
+// "status CODE HEX" (the code as a number, the message's bytes).
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -112,6 +112,6 @@ int main(int argc, char** argv) {
   call.WriteAll();
   const grpc::Status status = call.Finish();
   std::printf("status %d %s\n", status.error_code(),
-              status.error_message().c_str());
+              Hex(status.error_message()).c_str());
   return EXIT_SUCCESS;
 }
