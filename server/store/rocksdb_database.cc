@@ -53,6 +53,9 @@ rocksdb::DBOptions DatabaseOptions(RocksdbDatabase::DamagedLog damaged_log) {
 
 rocksdb::ColumnFamilyOptions FamilyOptions(Table table) {
   rocksdb::ColumnFamilyOptions options;
+  // What is not on disk in tables yet lies in memory, and in the log that is
+  // read at the next start: small buffers keep both small.
+  options.write_buffer_size = 8 << 20;
   if (table == Table::kBatches || table == Table::kQuarantine) {
     options.enable_blob_files = true;
     options.min_blob_size = 1024;
@@ -63,8 +66,6 @@ rocksdb::ColumnFamilyOptions FamilyOptions(Table table) {
     // Keys are few and small. Small files of them keep short what Reclaim
     // copies of the neighbours of a deleted run.
     options.target_file_size_base = kKeyFileBytes;
-  } else {
-    options.write_buffer_size = 8 << 20;
   }
   return options;
 }
