@@ -120,9 +120,13 @@ def while_recording(options):
     fit()
     end = threading.Event()
 
+    # No backward: a fork within one leaves torch's own locks taken in the child.
     def work():
-        while not end.is_set():
-            fit(steps=2, seed=5)
+        model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+        with torch.no_grad():
+            while not end.is_set():
+                model(torch.ones(8, 4))
+                time.sleep(0.0001)
 
     threads = [threading.Thread(target=work) for _ in range(2)]
     for thread in threads:
