@@ -43,6 +43,23 @@ def _torch_is_too_old(torch):
     return not parts or tuple(map(int, parts.groups())) < _OLDEST_TORCH
 
 
+def _is_whole(path):
+    """Does the file reach as far as its header says?
+
+    The loader maps what is missing and dies of it.
+    """
+    import os
+
+    with open(path, "rb") as file:
+        header = file.read(64)
+        size = os.fstat(file.fileno()).st_size
+    at, entry, count = (
+        int.from_bytes(header[first:last], "little")
+        for first, last in ((40, 48), (58, 60), (60, 62))
+    )
+    return header[:4] == b"\x7fELF" and at + entry * count <= size
+
+
 def _start_core(torch):
     from importlib.machinery import ExtensionFileLoader
     from importlib.util import module_from_spec, spec_from_file_location
@@ -52,6 +69,9 @@ def _start_core(torch):
         _say("torch %s is older than %d.%d" % ((version,) + _OLDEST_TORCH))
         return
     path = _agent_folder() + "/libtraincheck_agent_core.so"
+    if not _is_whole(path):
+        _say("%s is damaged or incomplete" % path)
+        return
     loader = ExtensionFileLoader("traincheck_core", path)
     spec = spec_from_file_location("traincheck_core", path, loader=loader)
     core = module_from_spec(spec)

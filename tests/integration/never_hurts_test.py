@@ -5,6 +5,7 @@ ours. Each case also shows that the agent was there, or says that it was not.
 """
 
 import os
+import pathlib
 import shutil
 import stat
 import subprocess
@@ -64,6 +65,11 @@ class Untouched(harness.TrainingCase):
         watched.update({k: v for k, v in extra.items() if k.startswith("TRAINCHECK_")})
         return [plain, watched]
 
+    def stored(self, run: str) -> int:
+        """Records of the run so far."""
+        rows = self.daemon.ctl("runs", "list")
+        return sum(row["records"] for row in rows if row["id"] == run)
+
     def compare(self, *arguments: str, python=(), around=(), records=50, **options):
         """Runs awkward.py with and without us; returns what we said on stderr.
 
@@ -96,8 +102,10 @@ class Untouched(harness.TrainingCase):
         self.assertIn("loss", out, err)
         if records is not None:
             self.assertEqual(told, [])
-            shown = self.daemon.run_ended(run + "-traincheck")
-            self.assertGreater(shown["records"], records)
+            harness.wait_until(
+                lambda: self.stored(run + "-traincheck") > records,
+                f"{records} stored records",
+            )
         return told
 
     def assert_same_lines(self, plain: str, watched: str) -> None:
@@ -246,10 +254,17 @@ class WhereItRuns(Untouched):
             f"! touch {self.folder}/x 2>/dev/null"
         )
         around = self.unshared(read_only)
-        self.compare(around=around)
+        # torch itself wants a folder for temporary files.
+        temporary = pathlib.Path("/dev/shm", self.folder.name)
+        temporary.mkdir()
+        self.addCleanup(shutil.rmtree, temporary)
+        self.compare(around=around, TMPDIR=str(temporary))
         self.daemon.kill()
         told = self.compare(
-            around=around, records=None, TRAINCHECK_SERVER="127.0.0.1:9"
+            around=around,
+            records=None,
+            TMPDIR=str(temporary),
+            TRAINCHECK_SERVER="127.0.0.1:9",
         )
         self.assertTrue(any("cannot spool" in line for line in told), told)
 
