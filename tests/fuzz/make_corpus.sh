@@ -11,9 +11,10 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 folder=${FUZZ_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/traincheckd/fuzz}
-# Of one input and of one target: they are committed and replayed by each test
-# run.
-max_input_bytes=6000
+# What is committed and replayed by each test run: inputs of all sizes up to
+# the first number, so many a target, so many bytes a target.
+max_input_bytes=4000
+max_inputs=60
 max_target_bytes=40000
 
 work=$(mktemp -d)
@@ -33,12 +34,16 @@ for path in "$work"/seeds/*; do
     "tests/fuzz/corpus/$target" "$path" "$folder/$target" 2>/dev/null
   # Regression inputs have names of their own and stay.
   find "tests/fuzz/corpus/$target" -type f ! -name 'bug-*' -delete
-  size=0
-  # Small ones first, until the target has its share.
-  while read -r bytes file; do
-    size=$((size + bytes))
-    [ "$size" -le "$max_target_bytes" ] || break
-    cp "$file" "tests/fuzz/corpus/$target/"
-  done < <(find "$work/$target" -type f -printf '%s %p\n' | sort -n)
+  find "$work/$target" -type f -printf '%s %p\n' | sort -n |
+    awk -v inputs="$max_inputs" -v bytes="$max_target_bytes" '
+      { size[NR] = $1; file[NR] = $2 }
+      END {
+        step = NR > inputs ? NR / inputs : 1
+        for (at = 1; at <= NR; at += step) {
+          i = int(at)
+          if ((sum += size[i]) > bytes) exit
+          print file[i]
+        }
+      }' | xargs -r cp -t "tests/fuzz/corpus/$target/"
 done
 du -sb tests/fuzz/corpus
