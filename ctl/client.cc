@@ -160,6 +160,27 @@ absl::StatusOr<v1::Violation> Client::GetViolation(const std::string& id) {
   return impl_->Call(&v1::Control::Stub::GetViolation, request);
 }
 
+absl::StatusOr<v1::Job> Client::StartInference(
+    const v1::InferRequest& request) {
+  return impl_->Call(&v1::Control::Stub::StartInference, request);
+}
+
+absl::StatusOr<std::vector<v1::Job>> Client::ListJobs() {
+  return impl_->Collect(&v1::Control::Stub::ListJobs, v1::ListJobsRequest());
+}
+
+absl::StatusOr<v1::Job> Client::GetJob(const std::string& id) {
+  v1::GetJobRequest request;
+  request.set_id(id);
+  return impl_->Call(&v1::Control::Stub::GetJob, request);
+}
+
+absl::StatusOr<v1::Job> Client::CancelJob(const std::string& id) {
+  v1::CancelJobRequest request;
+  request.set_id(id);
+  return impl_->Call(&v1::Control::Stub::CancelJob, request);
+}
+
 absl::StatusOr<v1::InferResult> Client::Infer(
     const v1::InferRequest& request,
     const std::function<void(const v1::InferProgress&)>& on_progress) {

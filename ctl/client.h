@@ -49,6 +49,11 @@ class Client {
       const std::string& run);
   absl::StatusOr<v1::Violation> GetViolation(const std::string& id);
 
+  absl::StatusOr<v1::Job> StartInference(const v1::InferRequest& request);
+  absl::StatusOr<std::vector<v1::Job>> ListJobs();
+  absl::StatusOr<v1::Job> GetJob(const std::string& id);
+  absl::StatusOr<v1::Job> CancelJob(const std::string& id);
+
   // Without a time limit; on_progress sees every message but the result.
   absl::StatusOr<v1::InferResult> Infer(
       const v1::InferRequest& request,

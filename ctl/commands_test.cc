@@ -1,4 +1,5 @@
 // Every command but `run`, as a process, against a server with canned data.
+#include <signal.h>
 #include <sys/stat.h>
 
 #include <cstdlib>
@@ -165,6 +166,79 @@ TEST_F(CommandsTest, InferSendsWhatItWasToldAndShowsStagesOnStderr) {
     EXPECT_EQ(data.last_infer.relations_size(), 2);
     EXPECT_EQ(data.last_infer.set(), "s2");
   });
+}
+
+TEST_F(CommandsTest, InferDetachedPrintsTheJob) {
+  server_.Edit([](FakeData& data) {
+    data.jobs.resize(1);
+    data.jobs[0].set_id("j3");
+    data.jobs[0].set_status(v1::JOB_STATUS_QUEUED);
+    data.jobs[0].mutable_request()->set_set("s2");
+  });
+  const std::vector<std::string> infer = {"infer", "--from", "r1",
+                                          "--set", "s2",     "--detach"};
+  const Json job = RunJson(infer);
+  EXPECT_EQ(job["job"], "j3");
+  EXPECT_EQ(job["id"], "j3");
+  EXPECT_EQ(job["status"], "queued");
+  EXPECT_EQ(job["set"], "s2");
+  EXPECT_TRUE(job["invariants"].is_null());
+  EXPECT_EQ(Run(infer).out,
+            "job j3 is queued: see traincheckctl jobs show j3\n");
+  server_.Edit([](FakeData& data) { EXPECT_EQ(data.last_infer.set(), "s2"); });
+}
+
+TEST_F(CommandsTest, AnInterruptedInferSaysThatItsJobGoesOn) {
+  server_.Edit([](FakeData& data) {
+    data.infer.resize(1);
+    data.infer[0].set_job("j3");
+    data.infer[0].set_stage("reading r1");
+    data.infer_hangs = true;
+  });
+  for (const int number : {SIGINT, SIGTERM}) {
+    Process infer(Ctl({"--server", server_.address(), "infer", "--from", "r1",
+                       "--set", "s2"}));
+    ASSERT_TRUE(infer.WaitForErr("reading r1"));
+    kill(infer.pid(), number);
+    const ProcessResult result = infer.Wait();
+    EXPECT_EQ(result.code, 128 + number);
+    EXPECT_EQ(result.out, "");
+    EXPECT_THAT(result.err, HasSubstr("job j3 goes on"));
+    EXPECT_THAT(result.err, HasSubstr("traincheckctl jobs cancel j3"));
+  }
+}
+
+TEST_F(CommandsTest, JobsListShowAndCancel) {
+  server_.Edit([](FakeData& data) {
+    data.jobs.resize(2);
+    data.jobs[0].set_id("j1");
+    data.jobs[0].set_status(v1::JOB_STATUS_FAILED);
+    data.jobs[0].set_reason("its process was killed by signal 9");
+    data.jobs[0].mutable_request()->add_runs("r1");
+    data.jobs[1].set_id("j2");
+    data.jobs[1].set_status(v1::JOB_STATUS_DONE);
+    data.jobs[1].set_peak_bytes(3 << 20);
+    data.jobs[1].mutable_result()->set_invariants(7);
+  });
+  const Json list = RunJson({"jobs", "list"});
+  ASSERT_EQ(list.size(), 2u);
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : list[0].items()) keys.push_back(key);
+  EXPECT_THAT(keys, testing::UnorderedElementsAre("id", "set", "runs", "status",
+                                                  "stage", "fraction", "reason",
+                                                  "queued", "started", "ended",
+                                                  "invariants", "peak_bytes"));
+  EXPECT_EQ(list[0]["status"], "failed");
+  EXPECT_EQ(list[0]["reason"], "its process was killed by signal 9");
+  EXPECT_TRUE(list[0]["invariants"].is_null());
+  EXPECT_EQ(list[1]["invariants"], 7);
+  EXPECT_EQ(list[1]["peak_bytes"], 3 << 20);
+  EXPECT_EQ(RunJson({"jobs", "show", "j1"})["runs"][0], "r1");
+  EXPECT_THAT(Run({"jobs", "list"}).out, HasSubstr("killed by signal 9"));
+  EXPECT_THAT(Run({"jobs", "show", "j2"}).out, HasSubstr("status      done"));
+  EXPECT_EQ(RunJson({"jobs", "cancel", "j2"})["status"], "cancelled");
+  EXPECT_EQ(Run({"jobs", "show", "j9"}).code, 3);
+  EXPECT_EQ(Run({"jobs", "show"}).code, 2);
 }
 
 TEST_F(CommandsTest, ExportAndImport) {

@@ -32,8 +32,14 @@ absl::Status Daemon::Start(const Options& options) {
                                .sets = sets_.get(),
                                .board = board_.get(),
                                .snapshot_every = options.snapshot_every});
-  jobs_ = std::make_unique<InferenceJobs>(InferenceJobs::Dependencies{
-      .store = store_.get(), .registry = registry_.get(), .sets = sets_.get()});
+  absl::StatusOr<std::unique_ptr<InferenceJobs>> jobs =
+      InferenceJobs::Open({.store = store_.get(),
+                           .registry = registry_.get(),
+                           .sets = sets_.get(),
+                           .pins = &pins_,
+                           .memory_bytes = options.job_memory_bytes});
+  if (!jobs.ok()) return jobs.status();
+  jobs_ = *std::move(jobs);
   queries_ = std::make_unique<Queries>(
       Queries::Dependencies{.store = store_.get(),
                             .registry = registry_.get(),

@@ -35,6 +35,8 @@ class Daemon {
     absl::Duration retention_period = absl::Minutes(1);
     // See RocksdbStoreOptions.
     bool accept_loss = false;
+    // Of the process of an inference job.
+    uint64_t job_memory_bytes = uint64_t{2} << 30;
   };
 
   // Opens the data directory and goes on with the checks that it holds.
@@ -63,8 +65,8 @@ class Daemon {
 
   absl::Status Start(const Options& options);
 
-  RunPins pins_;
   // In the order in which they depend on each other.
+  RunPins pins_;
   std::unique_ptr<Registry> registry_;
   std::unique_ptr<ViolationBoard> board_;
   std::unique_ptr<Store> store_;

@@ -1,10 +1,13 @@
 #include "server/options.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <iostream>
 #include <optional>
 
 #include "base/credentials.h"
+#include "server/jobs/limits.h"
+#include "server/jobs/process_memory.h"
 #include "server/retention/retention_rule.h"
 #include "server/version.h"
 
@@ -12,6 +15,35 @@ namespace traincheck {
 namespace {
 
 constexpr int kExitUsage = 2;
+// Half of the machine for learning leaves the other half for checks.
+constexpr uint64_t kMinDefaultJobMemory = 512 << 20;
+
+uint64_t DefaultJobMemory() {
+  return std::max(kMinDefaultJobMemory, MachineBytes() / 2);
+}
+
+void AddRetention(CLI::App* app, Options* options) {
+  app->add_option("--retain-days", options->retain_days,
+                  "Days after a run's end when its records are deleted; "
+                  "default: never")
+      ->check(CLI::PositiveNumber);
+  app->add_option("--retain-bytes", options->retain_bytes,
+                  "Size of all records, as 200GB, above which those of the "
+                  "oldest ended runs are deleted; default: no limit");
+  app->add_option("--retain-check", options->retain_check_s,
+                  "Seconds between looks at these limits")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+}
+
+void AddJobMemory(CLI::App* app, Options* options) {
+  options->daemon.job_memory_bytes = DefaultJobMemory();
+  app->add_option("--job-memory", options->daemon.job_memory_bytes,
+                  "Memory limit of an inference job, as in 4GiB; default: half "
+                  "of the memory, at least 512MiB")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::Range(kMinJobMemoryBytes, uint64_t{1} << 50));
+}
 
 absl::Status TakeRetention(Options* options) {
   RetentionLimits& limits = options->daemon.retention;
@@ -43,17 +75,7 @@ std::optional<int> ParseOptions(int argc, char** argv, Options* options) {
                  "Seconds between two savings of a check's state")
       ->check(CLI::NonNegativeNumber)
       ->group("");  // not shown: for tests
-  app.add_option("--retain-days", options->retain_days,
-                 "Days after a run's end when its records are deleted; "
-                 "default: never")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--retain-bytes", options->retain_bytes,
-                 "Size of all records, as 200GB, above which those of the "
-                 "oldest ended runs are deleted; default: no limit");
-  app.add_option("--retain-check", options->retain_check_s,
-                 "Seconds between looks at these limits")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  AddRetention(&app, options);
   app.add_flag("--accept-loss", options->daemon.accept_loss,
                "Open a store whose log is damaged and give up what was stored "
                "behind the damage");
@@ -61,6 +83,7 @@ std::optional<int> ParseOptions(int argc, char** argv, Options* options) {
                  "Seconds after which a stream that says nothing is closed")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  AddJobMemory(&app, options);
   app.add_option("--log-level", options->log_level, "Least level of the log")
       ->check(CLI::IsMember(
           {"trace", "debug", "info", "warning", "error", "critical", "off"}))

@@ -6,14 +6,12 @@
 #include "base/logging.h"
 #include "grpc/support/log.h"
 #include "grpcpp/server_builder.h"
+#include "server/control/limits.h"
 
 namespace traincheck {
 namespace {
 
 constexpr int kKeepaliveMs = 10'000;
-// Larger than any ingest message, for imported sets; IngestService has a
-// limit of its own.
-constexpr int kMaxReceiveBytes = 16 << 20;
 
 // gRPC's own lines concern connections of others; what matters here is said
 // by us.

@@ -1,21 +1,14 @@
 // The real daemon as a process, with real gRPC clients.
 #include <gmock/gmock.h>
 #include <grpcpp/generic/generic_stub.h>
-#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <thread>
 
-#include "base/credentials.h"
-#include "proto/traincheck/v1/control.grpc.pb.h"
-#include "proto/traincheck/v1/ingest.grpc.pb.h"
+#include "server/daemon_for_testing.h"
 #include "server/ingest/limits.h"
 #include "server/ingest/test_batches.h"
 
@@ -24,120 +17,6 @@ namespace {
 
 using testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
-
-constexpr auto kPoll = std::chrono::milliseconds(10);
-constexpr auto kPatience = std::chrono::seconds(60);
-
-// traincheckd on a data directory of its own.
-class DaemonProcess {
- public:
-  explicit DaemonProcess(std::string folder) : folder_(std::move(folder)) {}
-  ~DaemonProcess() {
-    if (pid_ != 0) Kill();
-  }
-
-  pid_t Spawn(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), "server/traincheckd");
-    std::vector<char*> argv;
-    for (std::string& argument : arguments) argv.push_back(argument.data());
-    argv.push_back(nullptr);
-    pid_ = fork();
-    if (pid_ == 0) {
-      execv(argv[0], argv.data());
-      _exit(127);
-    }
-    return pid_;
-  }
-
-  void Start(const std::vector<std::string>& more = {}) {
-    const std::string port_file = folder_ + "/address";
-    std::filesystem::remove(port_file);
-    std::vector<std::string> arguments = {"--data-dir",  folder_ + "/data",
-                                          "--listen",    "127.0.0.1:0",
-                                          "--port-file", port_file};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    Spawn(arguments);
-    const auto deadline = Clock::now() + kPatience;
-    while (!std::filesystem::exists(port_file) && Clock::now() < deadline) {
-      std::this_thread::sleep_for(kPoll);
-    }
-    std::ifstream(port_file) >> address_;
-    ASSERT_FALSE(address_.empty());
-  }
-
-  void LimitFileSize(rlim_t bytes) {
-    const rlimit limit = {.rlim_cur = bytes, .rlim_max = RLIM_INFINITY};
-    ASSERT_EQ(prlimit(pid_, RLIMIT_FSIZE, &limit, nullptr), 0);
-  }
-  void Signal(int number) { kill(pid_, number); }
-  // The exit code, or minus the signal.
-  int Wait() {
-    int status = 0;
-    waitpid(pid_, &status, 0);
-    pid_ = 0;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-  }
-  void Kill() {
-    Signal(SIGKILL);
-    Wait();
-  }
-
-  std::shared_ptr<grpc::Channel> Channel() const {
-    return *MakeChannel(address_, grpc::ChannelArguments());
-  }
-
- private:
-  const std::string folder_;
-  pid_t pid_ = 0;
-  std::string address_;
-};
-
-// A relay's side of one stream.
-class Relay {
- public:
-  explicit Relay(const std::shared_ptr<grpc::Channel>& channel)
-      : stub_(v1::Ingest::NewStub(channel)), stream_(stub_->Stream(&context_)) {
-    context_.set_wait_for_ready(true);
-  }
-  ~Relay() { context_.TryCancel(); }
-
-  v1::Welcome Greet(const v1::Hello& hello) {
-    Send(Request(hello));
-    return Receive().welcome();
-  }
-  void Send(const v1::IngestRequest& request) { stream_->Write(request); }
-  v1::IngestReply Receive() {
-    v1::IngestReply reply;
-    stream_->Read(&reply);
-    return reply;
-  }
-  void AwaitAcknowledged(uint64_t next_batch) {
-    v1::IngestReply reply;
-    while (stream_->Read(&reply)) {
-      if (reply.acknowledged().next_batch() >= next_batch) return;
-    }
-    FAIL() << "the stream ended before batch " << next_batch;
-  }
-  // Reads until the end.
-  grpc::Status End() {
-    v1::IngestReply reply;
-    while (stream_->Read(&reply)) {
-    }
-    return stream_->Finish();
-  }
-  grpc::Status Leave(v1::EndKind end,
-                     const std::vector<v1::RingReport>& rings) {
-    Send(GoodbyeRequest(end, rings));
-    stream_->WritesDone();
-    return End();
-  }
-
- private:
-  grpc::ClientContext context_;
-  std::unique_ptr<v1::Ingest::Stub> stub_;
-  std::unique_ptr<grpc::ClientReaderWriter<v1::IngestRequest, v1::IngestReply>>
-      stream_;
-};
 
 class ServerTest : public testing::Test {
  protected:
@@ -207,7 +86,7 @@ TEST_F(ServerTest, KilledAndStartedAgainItGoesOnWhereItWas) {
     for (uint64_t i = welcome.next_batch(); i < acknowledged + 10; ++i) {
       relay.Send(Request(StepBatch(i)));
     }
-    relay.AwaitAcknowledged(acknowledged + 10);
+    EXPECT_TRUE(relay.AwaitAcknowledged(acknowledged + 10));
     sent = acknowledged + 15;
     for (uint64_t i = acknowledged + 10; i < sent; ++i) {
       relay.Send(Request(StepBatch(i)));
@@ -256,7 +135,7 @@ TEST_F(ServerTest, GarbageEndsItsOwnStreamOnly) {
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 
   bystander.Send(Request(StepBatch(0)));
-  bystander.AwaitAcknowledged(1);
+  EXPECT_TRUE(bystander.AwaitAcknowledged(1));
 }
 
 TEST_F(ServerTest, WhatIsNotAllowedIsNamed) {
@@ -293,7 +172,7 @@ TEST_F(ServerTest, WhatIsNotAllowedIsNamed) {
     v1::Batch corrupt = StepBatch(0);
     corrupt.set_payload("no zstd");
     relay.Send(Request(corrupt));
-    relay.AwaitAcknowledged(1);
+    EXPECT_TRUE(relay.AwaitAcknowledged(1));
   }
   EXPECT_EQ(GetRun("run").quarantined_batches(), 1u);
 }
@@ -307,7 +186,7 @@ TEST_F(ServerTest, AClientThatSaysNothingIsClosed) {
   EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
   EXPECT_THAT(status.error_message(), HasSubstr("no Hello within"));
   greeted.Send(Request(StepBatch(0)));
-  greeted.AwaitAcknowledged(1);
+  EXPECT_TRUE(greeted.AwaitAcknowledged(1));
 }
 
 TEST_F(ServerTest, ABrokenStreamDisconnectsItsProcess) {
@@ -330,13 +209,13 @@ TEST_F(ServerTest, AFullDiskStopsAcknowledgingAndLosesNothing) {
   Relay relay(daemon_.Channel());
   relay.Greet(MakeHello("run", 1));
   relay.Send(Request(StepBatch(0)));
-  relay.AwaitAcknowledged(1);
+  EXPECT_TRUE(relay.AwaitAcknowledged(1));
   daemon_.LimitFileSize(4096);
   for (uint64_t i = 1; i < 100; ++i) relay.Send(Request(StepBatch(i)));
   std::this_thread::sleep_for(std::chrono::seconds(2));
   EXPECT_EQ(GetRun("run").status(), v1::RUN_STATUS_RUNNING);  // it lives
   daemon_.LimitFileSize(RLIM_INFINITY);
-  relay.AwaitAcknowledged(100);
+  EXPECT_TRUE(relay.AwaitAcknowledged(100));
   daemon_.Kill();
   daemon_.Start();
   EXPECT_EQ(GetRun("run").records(), 100u);
@@ -358,7 +237,7 @@ TEST_F(ServerTest, SigtermEndsItWithinFiveSeconds) {
   Relay relay(daemon_.Channel());
   relay.Greet(MakeHello("run", 1));
   relay.Send(Request(StepBatch(0)));
-  relay.AwaitAcknowledged(1);
+  EXPECT_TRUE(relay.AwaitAcknowledged(1));
   grpc::ClientContext context;
   const auto control = Control();
   const auto watch =

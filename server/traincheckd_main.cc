@@ -1,6 +1,7 @@
 // traincheckd: receives what agents record, keeps it, checks it and learns
 // from it. Reads options, puts the parts together, waits for a signal.
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 
 #include "base/logging.h"
 #include "server/daemon.h"
+#include "server/jobs/inference_worker.h"
 #include "server/options.h"
 #include "server/rpc_service.h"
 #include "server/version.h"
@@ -20,6 +22,14 @@ namespace {
 
 constexpr int kExitFailed = 1;
 constexpr long kTickNs = 100'000'000;
+
+// Each client takes a file, and the store must never lack one.
+void RaiseFileLimit() {
+  rlimit files;
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  files.rlim_cur = files.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &files);
+}
 
 // Readers see the whole address or no file.
 bool WritePortFile(const std::string& path, const std::string& address) {
@@ -79,11 +89,15 @@ int Run(const Options& options, const sigset_t& signals) {
 }  // namespace traincheck
 
 int main(int argc, char** argv) {
+  if (const auto code = traincheck::RunIfInferenceWorker(argc, argv)) {
+    return *code;
+  }
   traincheck::Options options;
   if (const auto code = traincheck::ParseOptions(argc, argv, &options)) {
     return *code;
   }
   traincheck::InitLogging("traincheckd", options.log_level);
+  traincheck::RaiseFileLimit();
   umask(077);
   // A file size limit is a full disk: an error that the store answers to.
   signal(SIGXFSZ, SIG_IGN);

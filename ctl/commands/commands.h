@@ -14,6 +14,7 @@ void AddRun(CLI::App* app, const Context* context, Action* action);
 void AddEnv(CLI::App* app, const Context* context, Action* action);
 void AddRuns(CLI::App* app, const Context* context, Action* action);
 void AddInfer(CLI::App* app, const Context* context, Action* action);
+void AddJobs(CLI::App* app, const Context* context, Action* action);
 void AddSets(CLI::App* app, const Context* context, Action* action);
 void AddInvariants(CLI::App* app, const Context* context, Action* action);
 void AddViolations(CLI::App* app, const Context* context, Action* action);

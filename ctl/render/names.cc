@@ -57,6 +57,23 @@ std::string StateName(v1::ProcessState state) {
   }
 }
 
+std::string JobStatusName(v1::JobStatus status) {
+  switch (status) {
+    case v1::JOB_STATUS_QUEUED:
+      return "queued";
+    case v1::JOB_STATUS_RUNNING:
+      return "running";
+    case v1::JOB_STATUS_DONE:
+      return "done";
+    case v1::JOB_STATUS_FAILED:
+      return "failed";
+    case v1::JOB_STATUS_CANCELLED:
+      return "cancelled";
+    default:
+      return "";
+  }
+}
+
 std::string NumberOrUnknown(bool known, int64_t number) {
   return known ? std::to_string(number) : kUnknown;
 }

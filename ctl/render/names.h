@@ -15,6 +15,7 @@ std::string RoleName(v1::RunRole role);
 std::string StatusName(v1::RunStatus status);
 std::string KindName(v1::ProcessKind kind);
 std::string StateName(v1::ProcessState state);
+std::string JobStatusName(v1::JobStatus status);
 
 // What tables show where JSON has null.
 inline constexpr char kUnknown[] = "-";

@@ -97,12 +97,57 @@ Status FakeControl::GetRun(ServerContext*, const v1::GetRunRequest* request,
   return data.failure;
 }
 
-Status FakeControl::Infer(ServerContext*, const v1::InferRequest* request,
+Status FakeControl::Infer(ServerContext* context,
+                          const v1::InferRequest* request,
                           ServerWriter<v1::InferProgress>* writer) {
   Edit([&](FakeData& data) { data.last_infer = *request; });
   const FakeData data = Copy();
   WriteAll(data.infer, writer);
+  while (data.infer_hangs && !context->IsCancelled()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
   return data.failure;
+}
+
+Status FakeControl::StartInference(ServerContext*,
+                                   const v1::InferRequest* request,
+                                   v1::Job* reply) {
+  Edit([&](FakeData& data) { data.last_infer = *request; });
+  const FakeData data = Copy();
+  if (!data.jobs.empty()) *reply = data.jobs[0];
+  return data.failure;
+}
+
+Status FakeControl::ListJobs(ServerContext*, const v1::ListJobsRequest*,
+                             ServerWriter<v1::Job>* writer) {
+  const FakeData data = Copy();
+  WriteAll(data.jobs, writer);
+  return data.failure;
+}
+
+Status FakeControl::GetJob(ServerContext*, const v1::GetJobRequest* request,
+                           v1::Job* reply) {
+  const FakeData data = Copy();
+  for (const v1::Job& job : data.jobs) {
+    if (job.id() != request->id()) continue;
+    *reply = job;
+    return data.failure;
+  }
+  return NotFound("job " + request->id());
+}
+
+Status FakeControl::CancelJob(ServerContext* context,
+                              const v1::CancelJobRequest* request,
+                              v1::Job* reply) {
+  Edit([&](FakeData& data) {
+    for (v1::Job& job : data.jobs) {
+      if (job.id() != request->id()) continue;
+      job.set_status(v1::JOB_STATUS_CANCELLED);
+    }
+  });
+  v1::GetJobRequest get;
+  get.set_id(request->id());
+  return GetJob(context, &get, reply);
 }
 
 Status FakeControl::ListSets(ServerContext*, const v1::ListSetsRequest*,

@@ -22,6 +22,9 @@ struct FakeData {
   std::vector<v1::SetDetail> sets;
   std::vector<v1::Violation> violations;
   std::vector<v1::InferProgress> infer;
+  // Infer then says no more until its client leaves.
+  bool infer_hangs = false;
+  std::vector<v1::Job> jobs;
   // Answer to every call, if it is an error.
   grpc::Status failure;
 
@@ -50,6 +53,19 @@ class FakeControl final : public v1::Control::Service {
   grpc::Status Infer(grpc::ServerContext* context,
                      const v1::InferRequest* request,
                      grpc::ServerWriter<v1::InferProgress>* writer) override;
+  // Answers with the first job.
+  grpc::Status StartInference(grpc::ServerContext* context,
+                              const v1::InferRequest* request,
+                              v1::Job* reply) override;
+  grpc::Status ListJobs(grpc::ServerContext* context,
+                        const v1::ListJobsRequest* request,
+                        grpc::ServerWriter<v1::Job>* writer) override;
+  grpc::Status GetJob(grpc::ServerContext* context,
+                      const v1::GetJobRequest* request,
+                      v1::Job* reply) override;
+  grpc::Status CancelJob(grpc::ServerContext* context,
+                         const v1::CancelJobRequest* request,
+                         v1::Job* reply) override;
   grpc::Status ListSets(grpc::ServerContext* context,
                         const v1::ListSetsRequest* request,
                         grpc::ServerWriter<v1::SetSummary>* writer) override;

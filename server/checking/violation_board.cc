@@ -178,14 +178,21 @@ std::optional<v1::Violation> ViolationBoard::Find(const std::string& id) const {
   return at->second;
 }
 
-ViolationBoard::Changes ViolationBoard::ChangesAfter(
-    uint64_t after, const std::string& run) const {
+ViolationBoard::Changes ViolationBoard::ChangesAfter(uint64_t after,
+                                                     const std::string& run,
+                                                     size_t limit) const {
   absl::MutexLock lock(&mutex_);
   Changes changes = {.violations = {}, .revision = durable_revision_};
   for (auto at = by_revision_.upper_bound(after);
        at != by_revision_.end() && at->first <= durable_revision_; ++at) {
     const v1::Violation& violation = by_id_.at(at->second);
-    if (Concerns(run, violation)) changes.violations.push_back(violation);
+    if (!Concerns(run, violation)) continue;
+    if (changes.violations.size() == limit) {
+      changes.revision = changes.violations.back().revision();
+      changes.complete = false;
+      break;
+    }
+    changes.violations.push_back(violation);
   }
   return changes;
 }

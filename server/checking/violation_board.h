@@ -67,10 +67,12 @@ class ViolationBoard {
   struct Changes {
     std::vector<v1::Violation> violations;  // oldest change first
     uint64_t revision = 0;                  // to ask from the next time
+    bool complete = true;                   // there are no further ones now
   };
-  // Violations of `run` (empty: all) that changed durably after revision
-  // `after`.
-  Changes ChangesAfter(uint64_t after, const std::string& run) const;
+  // The first `limit` violations of `run` (empty: all) that changed durably
+  // after revision `after`.
+  Changes ChangesAfter(uint64_t after, const std::string& run,
+                       size_t limit = SIZE_MAX) const;
   // Returns once there is any revision above `after`, Wake was called, or
   // after `patience`.
   void WaitForChange(uint64_t after, absl::Duration patience) const;

@@ -139,5 +139,20 @@ TEST_F(ViolationBoardTest, WatchersGetEachChangeOnce) {
   board_->WaitForChange(2, absl::InfiniteDuration());  // is there already
 }
 
+// A watcher that is slow holds no more than it asked for.
+TEST_F(ViolationBoardTest, ChangesComeInPortions) {
+  board_->Post(1, {MakeViolation("a", "run", 1), MakeViolation("b", "x", 1),
+                   MakeViolation("c", "run", 1), MakeViolation("d", "x", 1)});
+  auto changes = board_->ChangesAfter(0, "run", 1);
+  ASSERT_EQ(changes.violations.size(), 1u);
+  EXPECT_EQ(changes.violations[0].id(), "a");
+  EXPECT_FALSE(changes.complete);
+  changes = board_->ChangesAfter(changes.revision, "run", 1);
+  ASSERT_EQ(changes.violations.size(), 1u);
+  EXPECT_EQ(changes.violations[0].id(), "c");
+  EXPECT_TRUE(changes.complete);
+  EXPECT_EQ(changes.revision, 4u);
+}
+
 }  // namespace
 }  // namespace traincheck

@@ -5,6 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "server/jobs/job_book.h"
+
 namespace traincheck {
 namespace {
 
@@ -24,14 +27,29 @@ grpc::Status Answer(absl::StatusOr<Message> result, Message* response) {
   return grpc::Status::OK;
 }
 
-template <typename Message>
-grpc::Status AnswerAll(const absl::StatusOr<std::vector<Message>>& results,
+// `ask` puts the answer together once there is a place among the lists.
+template <typename Message, typename Ask>
+grpc::Status AnswerAll(CallLimit* lists, Ask ask,
                        grpc::ServerWriter<Message>* writer) {
+  const absl::StatusOr<CallLimit::Slot> slot = lists->Enter();
+  if (!slot.ok()) return ToGrpc(slot.status());
+  const absl::StatusOr<std::vector<Message>> results = ask();
   if (!results.ok()) return ToGrpc(results.status());
   for (const Message& message : *results) {
     if (!writer->Write(message)) break;  // the client has left
   }
   return grpc::Status::OK;
+}
+
+// How the client hears of a job that did not yield a set.
+grpc::Status NotDone(const v1::Job& job) {
+  if (job.status() == v1::JOB_STATUS_CANCELLED) {
+    return grpc::Status(grpc::StatusCode::CANCELLED,
+                        absl::StrCat("job ", job.id(), " was cancelled"));
+  }
+  return grpc::Status(
+      grpc::StatusCode::ABORTED,
+      absl::StrCat("job ", job.id(), " has failed: ", job.reason()));
 }
 
 grpc::Status Stopping() {
@@ -55,7 +73,12 @@ grpc::Status ControlService::GetStatus(grpc::ServerContext*,
 grpc::Status ControlService::ListRuns(grpc::ServerContext*,
                                       const v1::ListRunsRequest*,
                                       grpc::ServerWriter<v1::Run>* writer) {
-  return AnswerAll<v1::Run>(use_.queries->Runs(), writer);
+  return AnswerAll(
+      &lists_,
+      [this]() -> absl::StatusOr<std::vector<v1::Run>> {
+        return use_.queries->Runs();
+      },
+      writer);
 }
 
 grpc::Status ControlService::GetRun(grpc::ServerContext*,
@@ -86,29 +109,64 @@ grpc::Status ControlService::Backup(grpc::ServerContext*,
 grpc::Status ControlService::Infer(
     grpc::ServerContext* context, const v1::InferRequest* request,
     grpc::ServerWriter<v1::InferProgress>* writer) {
-  const absl::StatusOr<std::shared_ptr<InferenceJob>> job =
-      use_.jobs->Start(*request);
-  if (!job.ok()) return ToGrpc(job.status());
+  const absl::StatusOr<CallLimit::Slot> slot = waiting_.Enter();
+  if (!slot.ok()) return ToGrpc(slot.status());
+  const absl::StatusOr<v1::Job> started = use_.jobs->Start(*request);
+  if (!started.ok()) return ToGrpc(started.status());
   uint64_t seen = 0;
   while (!context->IsCancelled()) {
     if (stopping_) return Stopping();
-    const InferenceJob::Snapshot now = (*job)->Wait(seen, kLookAround);
-    if (now.revision == seen) continue;
-    seen = now.revision;
-    if (now.done && !now.status.ok()) return ToGrpc(now.status);
+    const absl::StatusOr<JobBook::Snapshot> now =
+        use_.jobs->book().Wait(started->id(), seen, kLookAround);
+    if (!now.ok()) return ToGrpc(now.status());
+    if (now->revision == seen) continue;
+    seen = now->revision;
+    const bool done = now->job.status() == v1::JOB_STATUS_DONE;
+    if (HasEnded(now->job) && !done) return NotDone(now->job);
     v1::InferProgress progress;
-    progress.set_stage(now.stage);
-    progress.set_fraction(now.fraction);
-    if (now.done) *progress.mutable_result() = now.result;
-    if (!writer->Write(progress) || now.done) break;
+    progress.set_job(now->job.id());
+    progress.set_stage(now->job.stage());
+    progress.set_fraction(now->job.fraction());
+    if (done) *progress.mutable_result() = now->job.result();
+    if (!writer->Write(progress) || done) break;
   }
   return grpc::Status::OK;
+}
+
+grpc::Status ControlService::StartInference(grpc::ServerContext*,
+                                            const v1::InferRequest* request,
+                                            v1::Job* response) {
+  return Answer(use_.jobs->Start(*request), response);
+}
+
+grpc::Status ControlService::ListJobs(grpc::ServerContext*,
+                                      const v1::ListJobsRequest*,
+                                      grpc::ServerWriter<v1::Job>* writer) {
+  return AnswerAll(
+      &lists_,
+      [this]() -> absl::StatusOr<std::vector<v1::Job>> {
+        return use_.jobs->book().List();
+      },
+      writer);
+}
+
+grpc::Status ControlService::GetJob(grpc::ServerContext*,
+                                    const v1::GetJobRequest* request,
+                                    v1::Job* response) {
+  return Answer(use_.jobs->book().Find(request->id()), response);
+}
+
+grpc::Status ControlService::CancelJob(grpc::ServerContext*,
+                                       const v1::CancelJobRequest* request,
+                                       v1::Job* response) {
+  return Answer(use_.jobs->Cancel(request->id()), response);
 }
 
 grpc::Status ControlService::ListSets(
     grpc::ServerContext*, const v1::ListSetsRequest*,
     grpc::ServerWriter<v1::SetSummary>* writer) {
-  return AnswerAll(use_.sets->List(), writer);
+  return AnswerAll(
+      &lists_, [this] { return use_.sets->List(); }, writer);
 }
 
 grpc::Status ControlService::GetSet(grpc::ServerContext*,
@@ -132,7 +190,9 @@ grpc::Status ControlService::GetInvariant(
 grpc::Status ControlService::ListViolations(
     grpc::ServerContext*, const v1::ListViolationsRequest* request,
     grpc::ServerWriter<v1::Violation>* writer) {
-  return AnswerAll(use_.queries->Violations(request->run()), writer);
+  return AnswerAll(
+      &lists_, [&] { return use_.queries->Violations(request->run()); },
+      writer);
 }
 
 grpc::Status ControlService::GetViolation(
@@ -144,6 +204,8 @@ grpc::Status ControlService::GetViolation(
 grpc::Status ControlService::WatchViolations(
     grpc::ServerContext* context, const v1::WatchViolationsRequest* request,
     grpc::ServerWriter<v1::Violation>* writer) {
+  const absl::StatusOr<CallLimit::Slot> slot = waiting_.Enter();
+  if (!slot.ok()) return ToGrpc(slot.status());
   // Headers at once: the client knows from then on that nothing escapes it.
   writer->SendInitialMetadata();
   const std::string& run = request->run();
@@ -152,12 +214,13 @@ grpc::Status ControlService::WatchViolations(
     if (stopping_) return Stopping();
     // Asked before reading, so that what is there when it is over is sent.
     const bool over = !run.empty() && use_.queries->IsOver(run);
-    const ViolationBoard::Changes changes = use_.board->ChangesAfter(seen, run);
+    const ViolationBoard::Changes changes =
+        use_.board->ChangesAfter(seen, run, kMaxChanges);
     seen = changes.revision;
     for (const v1::Violation& violation : changes.violations) {
       if (!writer->Write(violation)) return grpc::Status::OK;
     }
-    if (over) break;
+    if (over && changes.complete) break;
     use_.board->WaitForChange(seen, kLookAround);
   }
   return grpc::Status::OK;

@@ -1,8 +1,8 @@
 // gRPC's side of control: each call asks Queries, the board or the jobs and
 // writes what they say.
 //
-// Threads: gRPC calls on threads of its own, one for each open call. Stop on
-// any thread.
+// Threads: gRPC calls on threads of its own, one for each open call; limits.h
+// bounds these. Stop on any thread.
 #ifndef TRAINCHECK_SERVER_CONTROL_CONTROL_SERVICE_H_
 #define TRAINCHECK_SERVER_CONTROL_CONTROL_SERVICE_H_
 
@@ -10,6 +10,8 @@
 
 #include "proto/traincheck/v1/control.grpc.pb.h"
 #include "server/checking/violation_board.h"
+#include "server/control/call_limit.h"
+#include "server/control/limits.h"
 #include "server/control/queries.h"
 #include "server/jobs/inference_jobs.h"
 #include "server/retention/run_cleaner.h"
@@ -55,6 +57,18 @@ class ControlService final : public v1::Control::Service {
   grpc::Status Infer(grpc::ServerContext* context,
                      const v1::InferRequest* request,
                      grpc::ServerWriter<v1::InferProgress>* writer) override;
+  grpc::Status StartInference(grpc::ServerContext* context,
+                              const v1::InferRequest* request,
+                              v1::Job* response) override;
+  grpc::Status ListJobs(grpc::ServerContext* context,
+                        const v1::ListJobsRequest* request,
+                        grpc::ServerWriter<v1::Job>* writer) override;
+  grpc::Status GetJob(grpc::ServerContext* context,
+                      const v1::GetJobRequest* request,
+                      v1::Job* response) override;
+  grpc::Status CancelJob(grpc::ServerContext* context,
+                         const v1::CancelJobRequest* request,
+                         v1::Job* response) override;
   grpc::Status ListSets(grpc::ServerContext* context,
                         const v1::ListSetsRequest* request,
                         grpc::ServerWriter<v1::SetSummary>* writer) override;
@@ -79,6 +93,8 @@ class ControlService final : public v1::Control::Service {
 
  private:
   const Dependencies use_;
+  CallLimit waiting_{"calls that watch or wait", kMaxWaitingCalls};
+  CallLimit lists_{"calls that list", kMaxListCalls};
   std::atomic<bool> stopping_ = false;
 };
 

@@ -7,13 +7,14 @@
 #include "absl/strings/str_cat.h"
 #include "base/logging.h"
 #include "invariants/relations/registry.h"
-#include "server/store/batch_reader.h"
+#include "server/jobs/limits.h"
 
 namespace traincheck {
 namespace {
 
-// Share of the bar that reading fills; the rest is learning.
-constexpr double kReadingShare = 0.5;
+constexpr char kStopping[] = "traincheckd is stopping";
+constexpr char kStopped[] = "traincheckd stopped while it ran";
+constexpr char kCancelled[] = "cancelled";
 
 std::vector<std::string> SortedRuns(const v1::InferRequest& request) {
   std::vector<std::string> runs(request.runs().begin(), request.runs().end());
@@ -22,16 +23,11 @@ std::vector<std::string> SortedRuns(const v1::InferRequest& request) {
   return runs;
 }
 
-// "; pid 7 on host a died at step 3: ..." for every process that did not end
-// in order: its rules come from the part that there is.
-std::string Shortcomings(const RunView& run) {
-  std::string text;
-  for (const RunView::Process& process : run.processes) {
-    if (process.end.has_value() && *process.end != ProcessEnd::kClean) {
-      absl::StrAppend(&text, "; ", process.name, " ", process.reason);
-    }
-  }
-  return text;
+absl::Status CheckCount(const char* field, int count, int limit) {
+  if (count <= limit) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("InferRequest.", field, " has ", count,
+                   " entries, the limit is ", limit));
 }
 
 absl::Status CheckRelations(const v1::InferRequest& request) {
@@ -47,45 +43,53 @@ absl::Status CheckRelations(const v1::InferRequest& request) {
   return absl::OkStatus();
 }
 
+absl::Status NoSuchRun(const std::string& id) {
+  return absl::NotFoundError(
+      absl::StrCat("there is no run \"", id, "\": see the list of runs"));
+}
+
 }  // namespace
 
-InferenceJob::Snapshot InferenceJob::Wait(uint64_t after,
-                                          absl::Duration patience) const {
-  absl::MutexLock lock(&mutex_);
-  const auto changed = [this, after]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return now_.revision > after;
-  };
-  mutex_.AwaitWithTimeout(absl::Condition(&changed), patience);
-  return now_;
+absl::StatusOr<std::unique_ptr<InferenceJobs>> InferenceJobs::Open(
+    Dependencies dependencies) {
+  absl::StatusOr<std::unique_ptr<JobBook>> book =
+      JobBook::Load(dependencies.store, dependencies.now);
+  if (!book.ok()) return book.status();
+  return std::unique_ptr<InferenceJobs>(
+      new InferenceJobs(std::move(dependencies), *std::move(book)));
 }
 
-void InferenceJob::Report(const std::string& stage, double fraction) {
-  absl::MutexLock lock(&mutex_);
-  ++now_.revision;
-  now_.stage = stage;
-  now_.fraction = fraction;
+InferenceJobs::InferenceJobs(Dependencies dependencies,
+                             std::unique_ptr<JobBook> book)
+    : use_(std::move(dependencies)), book_(std::move(book)) {
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const v1::Job& job : book_->List()) {
+      if (!HasEnded(job)) pins_[job.id()] = Hold(job.request());
+    }
+  }
+  thread_ = std::thread([this] { Loop(); });
 }
-
-void InferenceJob::Finish(absl::StatusOr<v1::InferResult> result) {
-  absl::MutexLock lock(&mutex_);
-  ++now_.revision;
-  now_.done = true;
-  now_.status = result.status();
-  if (!result.ok()) return;
-  now_.stage = "done";
-  now_.fraction = 1;
-  now_.result = *std::move(result);
-}
-
-InferenceJobs::InferenceJobs(Dependencies dependencies)
-    : use_(std::move(dependencies)), thread_([this] { Loop(); }) {}
 
 InferenceJobs::~InferenceJobs() {
   Stop(absl::InfiniteDuration());
   if (thread_.joinable()) thread_.join();
 }
 
+std::vector<RunPins::Pin> InferenceJobs::Hold(
+    const v1::InferRequest& request) const {
+  std::vector<RunPins::Pin> pins;
+  for (const std::string& run : SortedRuns(request)) {
+    pins.push_back(use_.pins->Hold(run));
+  }
+  return pins;
+}
+
 absl::Status InferenceJobs::Check(const v1::InferRequest& request) const {
+  absl::Status count = CheckCount("runs", request.runs_size(), kMaxRunsInJob);
+  count.Update(
+      CheckCount("relations", request.relations_size(), kMaxRelationsInJob));
+  if (!count.ok()) return count;
   if (absl::Status s = CheckSetName(request.set()); !s.ok()) return s;
   if (request.runs().empty()) {
     return absl::InvalidArgumentError("no run to learn from was named");
@@ -93,10 +97,7 @@ absl::Status InferenceJobs::Check(const v1::InferRequest& request) const {
   if (absl::Status s = CheckRelations(request); !s.ok()) return s;
   for (const std::string& id : request.runs()) {
     const std::optional<RunView> run = use_.registry->View(id);
-    if (!run.has_value()) {
-      return absl::NotFoundError(
-          absl::StrCat("there is no run \"", id, "\": see the list of runs"));
-    }
+    if (!run.has_value()) return NoSuchRun(id);
     if (!run->ended) {
       return absl::FailedPreconditionError(absl::StrCat(
           "run ", id, " has not ended: learn from it when it has, ",
@@ -106,114 +107,172 @@ absl::Status InferenceJobs::Check(const v1::InferRequest& request) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::shared_ptr<InferenceJob>> InferenceJobs::Start(
-    const v1::InferRequest& request) {
+absl::StatusOr<v1::Job> InferenceJobs::Start(const v1::InferRequest& request) {
+  // Held first and looked for then, see RunPins.
+  std::vector<RunPins::Pin> pins = Hold(request);
   if (absl::Status status = Check(request); !status.ok()) return status;
-  auto job = std::make_shared<InferenceJob>(request);
-  job->Report("waiting", 0);
+  {
+    absl::MutexLock lock(&mutex_);
+    if (stopping_) return absl::UnavailableError(kStopping);
+  }
+  absl::StatusOr<v1::Job> job = book_->Add(request);
+  if (!job.ok()) return job.status();
   absl::MutexLock lock(&mutex_);
-  if (stopping_) return absl::UnavailableError("traincheckd is stopping");
-  queue_.push_back(job);
+  new_job_ = true;
+  // It may be over by now, if another one has just woken the thread.
+  const absl::StatusOr<v1::Job> now = book_->Find(job->id());
+  if (now.ok() && !HasEnded(*now)) pins_[job->id()] = std::move(pins);
   return job;
+}
+
+absl::StatusOr<v1::Job> InferenceJobs::Cancel(const std::string& id) {
+  absl::MutexLock lock(&mutex_);
+  if (running_.id != id) {
+    book_->End(id, v1::JOB_STATUS_CANCELLED, kCancelled);
+    pins_.erase(id);
+  } else if (!running_.saving) {
+    running_.cancelled = true;
+    if (running_.process != nullptr) running_.process->Kill();
+  }
+  return book_->Find(id);
 }
 
 bool InferenceJobs::Stop(absl::Duration patience) {
   absl::MutexLock lock(&mutex_);
   stopping_ = true;
+  if (running_.process != nullptr) running_.process->Kill();
   const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return !working_;
   };
   return mutex_.AwaitWithTimeout(absl::Condition(&idle), patience);
 }
 
-bool InferenceJobs::stopping() const {
-  absl::MutexLock lock(&mutex_);
-  return stopping_;
-}
-
 void InferenceJobs::Loop() {
   while (true) {
-    std::shared_ptr<InferenceJob> job;
+    std::optional<v1::Job> job;
     {
       absl::MutexLock lock(&mutex_);
+      running_ = Running();
       working_ = false;
       const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-        return stopping_ || !queue_.empty();
+        return stopping_ || new_job_;
       };
       mutex_.Await(absl::Condition(&ready));
-      if (queue_.empty()) return;
-      job = queue_.front();
-      queue_.pop_front();
+      if (stopping_) return;
+      job = book_->TakeNext();
+      if (!job.has_value()) {
+        new_job_ = false;
+        continue;
+      }
       working_ = true;
+      running_.id = job->id();
     }
-    absl::StatusOr<v1::InferResult> result = Run(job.get());
-    if (result.ok()) {
-      spdlog::info("inference done set={} version={} invariants={}",
-                   result->set(), result->version(), result->invariants());
-    } else {
-      spdlog::warn("inference failed set={} error=\"{}\"", job->request().set(),
-                   std::string(result.status().message()));
-    }
-    job->Finish(std::move(result));
+    Execute(*job);
+    absl::MutexLock lock(&mutex_);
+    pins_.erase(job->id());
   }
 }
 
-absl::StatusOr<v1::InferResult> InferenceJobs::Run(InferenceJob* job) {
-  const v1::InferRequest& request = job->request();
-  const std::vector<std::string> runs = SortedRuns(request);
-  Inference inference(
-      {.relations = {request.relations().begin(), request.relations().end()}});
-  for (size_t i = 0; i < runs.size(); ++i) {
-    const std::optional<RunView> run = use_.registry->View(runs[i]);
-    if (!run.has_value()) return absl::NotFoundError("run " + runs[i]);
-    job->Report(absl::StrCat("reading ", run->id, Shortcomings(*run)),
-                kReadingShare * i / runs.size());
-    absl::Status read = Read(*run, &inference);
-    if (!read.ok()) return read;
+bool InferenceJobs::Attach(WorkerProcess* process) {
+  absl::MutexLock lock(&mutex_);
+  if (stopping_ || running_.cancelled) return false;
+  running_.process = process;
+  return true;
+}
+
+bool InferenceJobs::Detach() {
+  absl::MutexLock lock(&mutex_);
+  running_.process = nullptr;
+  running_.saving = !stopping_ && !running_.cancelled;
+  return running_.saving;
+}
+
+void InferenceJobs::Execute(const v1::Job& job) {
+  absl::StatusOr<LearningSession::Learned> learned = LearnInProcess(job);
+  if (!learned.ok()) return Failed(job, learned.status());
+  const absl::Status saved = SaveSet(job, *std::move(learned));
+  if (!saved.ok()) Failed(job, saved);
+}
+
+void InferenceJobs::Failed(const v1::Job& job, const absl::Status& why) {
+  bool cancelled = false;
+  std::string reason(why.message());
+  {
+    absl::MutexLock lock(&mutex_);
+    cancelled = running_.cancelled;
+    if (stopping_) reason = kStopped;
   }
-  job->Report("learning", kReadingShare);
-  InferenceResult learned = inference.Finish([job](double fraction) {
-    job->Report("learning", kReadingShare + (1 - kReadingShare) * fraction);
-  });
-  if (stopping()) return absl::UnavailableError("traincheckd is stopping");
-  InvariantSet set = {
-      .name = request.set(),
-      .runs = runs,
-      .created_unix_ns = static_cast<uint64_t>(absl::ToUnixNanos(use_.now())),
-      .invariants = std::move(learned.invariants)};
-  absl::StatusOr<v1::SetSummary> saved = use_.sets->Save(std::move(set));
+  if (cancelled) reason = kCancelled;
+  spdlog::warn("inference {} job={} set={} reason=\"{}\"",
+               cancelled ? "cancelled" : "failed", job.id(),
+               job.request().set(), reason);
+  book_->End(job.id(),
+             cancelled ? v1::JOB_STATUS_CANCELLED : v1::JOB_STATUS_FAILED,
+             reason);
+}
+
+absl::StatusOr<std::vector<RunView>> InferenceJobs::Views(
+    const v1::Job& job) const {
+  std::vector<RunView> views;
+  for (const std::string& id : SortedRuns(job.request())) {
+    std::optional<RunView> run = use_.registry->View(id);
+    if (!run.has_value()) return NoSuchRun(id);
+    views.push_back(*std::move(run));
+  }
+  return views;
+}
+
+absl::StatusOr<LearningSession::Learned> InferenceJobs::LearnInProcess(
+    const v1::Job& job) {
+  const absl::StatusOr<std::vector<RunView>> runs = Views(job);
+  if (!runs.ok()) return runs.status();
+  absl::StatusOr<std::unique_ptr<WorkerProcess>> process = WorkerProcess::Start(
+      {.memory_bytes = use_.memory_bytes,
+       .on_peak = [this, id = job.id()](
+                      uint64_t bytes) { book_->ReportPeak(id, bytes); },
+       .program = use_.worker_program});
+  if (!process.ok()) return process.status();
+  LearningSession session(
+      use_.store, process->get(),
+      [this, id = job.id()](const std::string& stage, double fraction) {
+        book_->Report(id, stage, fraction);
+      });
+  const absl::Status interrupted = absl::CancelledError(kCancelled);
+  if (!Attach(process->get())) return interrupted;
+  absl::StatusOr<LearningSession::Learned> learned = session.Learn(
+      *runs,
+      {job.request().relations().begin(), job.request().relations().end()});
+  if (!Detach()) return interrupted;
+  return learned;
+}
+
+absl::Status InferenceJobs::SaveSet(const v1::Job& job,
+                                    LearningSession::Learned learned) {
+  InvariantSet set = std::move(learned.set);
+  set.name = job.request().set();
+  set.runs = SortedRuns(job.request());
+  set.created_unix_ns = absl::ToUnixNanos(use_.now());
+  book_->Report(job.id(), "saving", 1);
+  v1::Job finished;
+  const absl::StatusOr<v1::SetSummary> saved = use_.sets->Save(
+      set, [&](const v1::SetSummary& summary, WriteSet* writes) {
+        v1::InferResult result;
+        result.set_job(job.id());
+        result.set_set(summary.name());
+        result.set_version(summary.version());
+        result.set_invariants(summary.invariants());
+        *result.mutable_runs() = summary.runs();
+        for (const auto& [reason, hypotheses] : learned.dropped) {
+          v1::UnknownReason& dropped = *result.add_dropped();
+          dropped.set_reason(reason);
+          dropped.set_invariants(hypotheses);
+        }
+        finished = book_->Finished(job.id(), result, writes);
+      });
   if (!saved.ok()) return saved.status();
-  v1::InferResult result;
-  result.set_set(saved->name());
-  result.set_version(saved->version());
-  result.set_invariants(saved->invariants());
-  result.mutable_runs()->Assign(runs.begin(), runs.end());
-  for (const auto& [reason, hypotheses] : learned.dropped) {
-    v1::UnknownReason* dropped = result.add_dropped();
-    dropped->set_reason(reason);
-    dropped->set_invariants(hypotheses);
-  }
-  return result;
-}
-
-absl::Status InferenceJobs::Read(const RunView& run, Inference* inference) {
-  inference->BeginRun(run.id, run.experiment);
-  for (const RunView::Process& process : run.processes) {
-    if (process.refused) continue;
-    bool stopped = false;
-    const absl::Status read =
-        ReadBatches(*use_.store, {run.number, process.number, 0},
-                    process.next_batch, [&](const StoredBatch& batch) {
-                      inference->Consume(process.number, batch);
-                      stopped = stopping();
-                      return !stopped;
-                    });
-    if (!read.ok()) return read;
-    if (stopped) return absl::UnavailableError("traincheckd is stopping");
-    inference->EndProcess(process.number,
-                          process.end.value_or(ProcessEnd::kLost));
-  }
-  inference->EndRun();
+  book_->Done(finished);
+  spdlog::info("inference done job={} set={} version={} invariants={}",
+               job.id(), saved->name(), saved->version(), saved->invariants());
   return absl::OkStatus();
 }
 

@@ -1,11 +1,14 @@
-// Inference over stored runs, one job at a time, in a thread of the daemon.
+// Inference over stored runs: a queue of jobs, one at a time, each in a
+// process of its own with a memory limit. The daemon feeds the process from
+// the store and stores the set that it answers with; whatever becomes of the
+// process, the daemon goes on and the job says why it failed.
 //
 // Threads: safe on any thread, except Stop, which the owner calls once.
 #ifndef TRAINCHECK_SERVER_JOBS_INFERENCE_JOBS_H_
 #define TRAINCHECK_SERVER_JOBS_INFERENCE_JOBS_H_
 
-#include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -17,79 +20,85 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "inference/inference.h"
 #include "proto/traincheck/v1/control.pb.h"
+#include "server/jobs/job_book.h"
+#include "server/jobs/learning_session.h"
+#include "server/jobs/worker_process.h"
 #include "server/runs/registry.h"
+#include "server/runs/run_pins.h"
 #include "server/sets/set_catalog.h"
 #include "server/store/store.h"
 
 namespace traincheck {
 
-// One request and how far it is. Shared by the worker and those who wait.
-//
-// Threads: safe on any thread.
-class InferenceJob {
- public:
-  struct Snapshot {
-    uint64_t revision = 0;  // raised with every change
-    std::string stage;
-    double fraction = 0;
-    bool done = false;
-    absl::Status status;  // when done
-    v1::InferResult result;
-  };
-
-  explicit InferenceJob(v1::InferRequest request)
-      : request_(std::move(request)) {}
-
-  const v1::InferRequest& request() const { return request_; }
-
-  // Waits for a revision above `after`, at most `patience`.
-  Snapshot Wait(uint64_t after, absl::Duration patience) const;
-
-  void Report(const std::string& stage, double fraction);
-  void Finish(absl::StatusOr<v1::InferResult> result);
-
- private:
-  const v1::InferRequest request_;
-  mutable absl::Mutex mutex_;
-  Snapshot now_ ABSL_GUARDED_BY(mutex_);
-};
-
 class InferenceJobs {
  public:
-  // All must outlive the object.
+  // All pointers must outlive the object.
   struct Dependencies {
-    const Store* store;
+    Store* store;
     const Registry* registry;
     SetCatalog* sets;
+    RunPins* pins;
+    uint64_t memory_bytes;  // of a job's process
+    std::string worker_program = "/proc/self/exe";
     std::function<absl::Time()> now = absl::Now;
   };
 
-  explicit InferenceJobs(Dependencies dependencies);
+  // Goes on with the jobs that the store holds.
+  [[nodiscard]] static absl::StatusOr<std::unique_ptr<InferenceJobs>> Open(
+      Dependencies dependencies);
   ~InferenceJobs();
   InferenceJobs(const InferenceJobs&) = delete;
   InferenceJobs& operator=(const InferenceJobs&) = delete;
 
-  // Queues a job. InvalidArgument, NotFound or FailedPrecondition, naming the
-  // run or the set and what to do.
-  [[nodiscard]] absl::StatusOr<std::shared_ptr<InferenceJob>> Start(
-      const v1::InferRequest& request);
+  // Queues a job. InvalidArgument, NotFound, FailedPrecondition or
+  // ResourceExhausted, naming the run, the set or the limit and what to do.
+  [[nodiscard]] absl::StatusOr<v1::Job> Start(const v1::InferRequest& request);
 
-  // Fails what is queued and waits for the running job. False if it was still
-  // at work after `patience`: then only the end of the process ends it.
+  // The job as it is once cancelling has begun. A job that has ended, or whose
+  // set is being stored, stays as it is.
+  [[nodiscard]] absl::StatusOr<v1::Job> Cancel(const std::string& id);
+
+  const JobBook& book() const { return *book_; }
+
+  // Kills the running job; what waits goes on with the next daemon. False if
+  // the thread was still at work after `patience`: then only the end of the
+  // process ends it.
   bool Stop(absl::Duration patience);
 
  private:
+  // The job that is running.
+  struct Running {
+    std::string id;
+    WorkerProcess* process = nullptr;  // while there is one
+    bool cancelled = false;
+    bool saving = false;  // too late to cancel
+  };
+
+  InferenceJobs(Dependencies dependencies, std::unique_ptr<JobBook> book);
+
   absl::Status Check(const v1::InferRequest& request) const;
+  std::vector<RunPins::Pin> Hold(const v1::InferRequest& request) const;
   void Loop();
-  absl::StatusOr<v1::InferResult> Run(InferenceJob* job);
-  absl::Status Read(const RunView& run, Inference* inference);
-  bool stopping() const;
+  void Execute(const v1::Job& job);
+  absl::StatusOr<LearningSession::Learned> LearnInProcess(const v1::Job& job);
+  absl::Status SaveSet(const v1::Job& job, LearningSession::Learned learned);
+  absl::StatusOr<std::vector<RunView>> Views(const v1::Job& job) const;
+  void Failed(const v1::Job& job, const absl::Status& why);
+  // False if the job was cancelled or is to stop. Otherwise Cancel and Stop
+  // kill `process` from now on, until Detach.
+  bool Attach(WorkerProcess* process);
+  // False as above; otherwise it is too late for Cancel from now on.
+  bool Detach();
 
   const Dependencies use_;
-  mutable absl::Mutex mutex_;
-  std::deque<std::shared_ptr<InferenceJob>> queue_ ABSL_GUARDED_BY(mutex_);
+  const std::unique_ptr<JobBook> book_;
+  absl::Mutex mutex_;
+  Running running_ ABSL_GUARDED_BY(mutex_);
+  // By job: its runs are not deleted before it has ended.
+  std::map<std::string, std::vector<RunPins::Pin>> pins_
+      ABSL_GUARDED_BY(mutex_);
+  bool new_job_ ABSL_GUARDED_BY(mutex_) = true;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool working_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;

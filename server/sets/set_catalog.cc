@@ -51,7 +51,8 @@ v1::Invariant ToApi(const Invariant& invariant) {
   return api;
 }
 
-absl::StatusOr<v1::SetSummary> SetCatalog::Save(InvariantSet set) {
+absl::StatusOr<v1::SetSummary> SetCatalog::Save(InvariantSet set,
+                                                const Companion& companion) {
   absl::MutexLock lock(&saving_);
   absl::StatusOr<v1::SetDetail> newest = Read(set.name, 0);
   if (!newest.ok() && !absl::IsNotFound(newest.status())) {
@@ -69,6 +70,7 @@ absl::StatusOr<v1::SetSummary> SetCatalog::Save(InvariantSet set) {
   WriteSet writes;
   writes.Put(Table::kSets, SetKey(set.name, set.version),
              stored.SerializeAsString());
+  if (companion) companion(summary, &writes);
   absl::Status written = store_.WriteAndWait(std::move(writes), kPatience);
   if (!written.ok()) return written;
   return summary;

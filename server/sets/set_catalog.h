@@ -33,9 +33,13 @@ class SetCatalog {
   SetCatalog(const SetCatalog&) = delete;
   SetCatalog& operator=(const SetCatalog&) = delete;
 
+  // Adds what is to become durable together with a set.
+  using Companion = std::function<void(const v1::SetSummary&, WriteSet*)>;
+
   // Stores `set` as the next version of set.name; its version is ignored.
-  // REQUIRES: CheckSetName(set.name).
-  [[nodiscard]] absl::StatusOr<v1::SetSummary> Save(InvariantSet set);
+  // `companion` may be empty. REQUIRES: CheckSetName(set.name).
+  [[nodiscard]] absl::StatusOr<v1::SetSummary> Save(
+      InvariantSet set, const Companion& companion = nullptr);
 
   // The newest version of each set, by name.
   [[nodiscard]] absl::StatusOr<std::vector<v1::SetSummary>> List() const;

@@ -8,9 +8,8 @@
 #include "server/store/payload.h"
 
 namespace traincheck {
-namespace {
 
-absl::StatusOr<StoredBatch> Decode(std::string_view value) {
+absl::StatusOr<StoredBatch> DecodeStored(std::string_view value) {
   v1::Batch stored;
   if (!stored.ParseFromArray(value.data(), static_cast<int>(value.size()))) {
     return absl::InvalidArgumentError("it is no Batch");
@@ -28,8 +27,6 @@ absl::StatusOr<StoredBatch> Decode(std::string_view value) {
   return batch;
 }
 
-}  // namespace
-
 absl::Status ReadBatches(
     const Store& store, const BatchId& from, uint64_t to,
     const std::function<bool(const StoredBatch&)>& visitor) {
@@ -37,7 +34,7 @@ absl::Status ReadBatches(
   const absl::Status scanned = store.Scan(
       Table::kBatches, BatchKey(from), BatchKey({from.run, from.process, to}),
       [&](std::string_view key, std::string_view value) {
-        absl::StatusOr<StoredBatch> batch = Decode(value);
+        absl::StatusOr<StoredBatch> batch = DecodeStored(value);
         if (batch.ok()) return visitor(*batch);
         BatchId id;
         ParseBatchKey(key, &id);

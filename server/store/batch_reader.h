@@ -6,13 +6,18 @@
 
 #include <cstdint>
 #include <functional>
+#include <string_view>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "invariants/stored_batch.h"
 #include "server/store/keys.h"
 #include "server/store/store.h"
 
 namespace traincheck {
+
+// One value of the table of batches. InvalidArgument, saying what is wrong.
+[[nodiscard]] absl::StatusOr<StoredBatch> DecodeStored(std::string_view value);
 
 // Visits the batches of one process from number `from.batch` on and below
 // number `to`, until `visitor` returns false. DataLoss, naming the batch, if

@@ -4,6 +4,7 @@ namespace traincheck {
 namespace {
 
 constexpr size_t kBatchKeyBytes = 8 + 4 + 8;
+constexpr std::string_view kJobPrefix = "job/";
 
 template <typename Number>
 void Append(Number number, std::string* to) {
@@ -77,6 +78,22 @@ std::string SetKey(std::string_view name, uint32_t version) {
   key.push_back('\0');
   Append(version, &key);
   return key;
+}
+
+std::string JobKey(uint32_t slot) {
+  std::string key(kJobPrefix);
+  Append(slot, &key);
+  return key;
+}
+
+bool ParseJobKey(std::string_view key, uint32_t* slot) {
+  if (key.substr(0, kJobPrefix.size()) != kJobPrefix ||
+      key.size() != kJobPrefix.size() + sizeof(*slot)) {
+    return false;
+  }
+  key.remove_prefix(kJobPrefix.size());
+  *slot = Take<uint32_t>(&key);
+  return true;
 }
 
 std::string PrefixEnd(std::string prefix) {

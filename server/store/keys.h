@@ -30,6 +30,9 @@ std::string CheckKey(uint64_t run);
 std::string SnapshotKey(uint64_t run);
 std::string ViolationKey(uint64_t run, std::string_view violation);
 std::string SetKey(std::string_view name, uint32_t version);
+std::string JobKey(uint32_t slot);
+// False if `key` is no job key.
+bool ParseJobKey(std::string_view key, uint32_t* slot);
 
 // The key behind every key that starts with `prefix`. REQUIRES: prefix has a
 // byte other than 0xff.

@@ -1,0 +1,107 @@
+#include "ctl/render/job.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "ctl/render/infer_result.h"
+#include "ctl/render/names.h"
+#include "ctl/text/table.h"
+
+namespace traincheck::ctl {
+namespace {
+
+std::string Percent(const v1::Job& job) {
+  return absl::StrFormat("%.0f%%", job.fraction() * 100);
+}
+
+std::string Invariants(const v1::Job& job) {
+  return NumberOrUnknown(job.has_result(), job.result().invariants());
+}
+
+std::string PeakMiB(const v1::Job& job) {
+  return NumberOrUnknown(job.peak_bytes() > 0,
+                         static_cast<int64_t>(job.peak_bytes() >> 20));
+}
+
+}  // namespace
+
+Json JobRowJson(const v1::Job& job) {
+  Json json;
+  json["id"] = job.id();
+  json["set"] = job.request().set();
+  json["runs"] = ArrayOf(job.request().runs());
+  json["status"] = JobStatusName(job.status());
+  json["stage"] = TextOrNull(job.stage());
+  json["fraction"] = job.fraction();
+  json["reason"] = TextOrNull(job.reason());
+  json["queued"] = TimeOrNull(job.queued_unix_ns());
+  json["started"] = TimeOrNull(job.started_unix_ns());
+  json["ended"] = TimeOrNull(job.ended_unix_ns());
+  json["invariants"] =
+      job.has_result() ? Json(job.result().invariants()) : Json();
+  json["peak_bytes"] = job.peak_bytes() > 0 ? Json(job.peak_bytes()) : Json();
+  return json;
+}
+
+Json JobDetailJson(const v1::Job& job) {
+  Json json = JobRowJson(job);
+  json["relations"] = ArrayOf(job.request().relations());
+  json["version"] = job.has_result() ? Json(job.result().version()) : Json();
+  json["dropped"] = InferResultJson(job.result())["dropped"];
+  return json;
+}
+
+Json DetachedJobJson(const v1::Job& job) {
+  Json json;
+  json["job"] = job.id();
+  json.update(JobRowJson(job));
+  return json;
+}
+
+std::string JobsTable(const std::vector<v1::Job>& jobs) {
+  Table table({{"ID"},
+               {"SET"},
+               {"STATUS"},
+               {"DONE", Align::kRight},
+               {"INVARIANTS", Align::kRight},
+               {"PEAK MIB", Align::kRight},
+               {"QUEUED"},
+               {"ENDED"},
+               {"STAGE OR REASON"}});
+  for (const v1::Job& job : jobs) {
+    table.AddRow(
+        {job.id(), job.request().set(), JobStatusName(job.status()),
+         Percent(job), Invariants(job), PeakMiB(job),
+         TimeOrUnknown(job.queued_unix_ns()),
+         TimeOrUnknown(job.ended_unix_ns()),
+         TextOrUnknown(job.reason().empty() ? job.stage() : job.reason())});
+  }
+  return table.Render();
+}
+
+std::string JobText(const v1::Job& job) {
+  const v1::InferRequest& request = job.request();
+  std::string text = absl::StrCat(
+      "job         ", OneLine(job.id()), "\nset         ",
+      OneLine(request.set()), "\nruns        ",
+      OneLine(absl::StrJoin(request.runs(), ", ")), "\nstatus      ",
+      JobStatusName(job.status()), "\nstage       ",
+      TextOrUnknown(OneLine(job.stage())), " (", Percent(job), ")",
+      "\nreason      ", TextOrUnknown(OneLine(job.reason())), "\nqueued      ",
+      TimeOrUnknown(job.queued_unix_ns()), "\nstarted     ",
+      TimeOrUnknown(job.started_unix_ns()));
+  absl::StrAppend(&text, "\nended       ", TimeOrUnknown(job.ended_unix_ns()),
+                  "\npeak        ", PeakMiB(job), " MiB\n");
+  if (job.has_result()) {
+    absl::StrAppend(&text, "\n", InferResultText(job.result()));
+  }
+  return text;
+}
+
+std::string DetachedJobText(const v1::Job& job) {
+  return absl::StrCat(
+      "job ", OneLine(job.id()), " is ", JobStatusName(job.status()),
+      ": see traincheckctl jobs show ", OneLine(job.id()), "\n");
+}
+
+}  // namespace traincheck::ctl

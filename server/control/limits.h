@@ -1,0 +1,24 @@
+// Limits on what clients of control may hold open, in one place. Each such
+// call holds a thread; what is over a limit is refused with an error that
+// names it.
+#ifndef TRAINCHECK_SERVER_CONTROL_LIMITS_H_
+#define TRAINCHECK_SERVER_CONTROL_LIMITS_H_
+
+#include <cstddef>
+
+namespace traincheck {
+
+// Calls that wait for what comes: WatchViolations and Infer.
+inline constexpr int kMaxWaitingCalls = 256;
+// Calls that answer with a list. They end by themselves, but a client may be
+// slow to take it.
+inline constexpr int kMaxListCalls = 64;
+// Violations that one watcher takes from the board at once.
+inline constexpr size_t kMaxChanges = 256;
+// A whole message. Imported sets are the largest; ingest has a limit of its
+// own.
+inline constexpr int kMaxReceiveBytes = 16 << 20;
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_SERVER_CONTROL_LIMITS_H_

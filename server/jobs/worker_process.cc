@@ -1,0 +1,180 @@
+#include "server/jobs/worker_process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "server/jobs/inference_worker.h"
+#include "server/jobs/process_memory.h"
+
+extern char** environ;
+
+namespace traincheck {
+namespace {
+
+constexpr char kShownName[] = "traincheckd-job";
+
+std::string Size(uint64_t bytes) {
+  constexpr double kMiB = 1 << 20;
+  const double mib = static_cast<double>(bytes) / kMiB;
+  return mib < 1024 ? absl::StrFormat("%.0f MiB", mib)
+                    : absl::StrFormat("%.1f GiB", mib / 1024);
+}
+
+absl::Status SystemError(const char* what, int error) {
+  return absl::UnavailableError(absl::StrCat(
+      "cannot start a process for the job: ", what, ": ", strerror(error)));
+}
+
+// A new process group, no signal blocked or ignored, and no file but its
+// socket and the log: what the daemon's terminal or clients do does not
+// reach it.
+class SpawnPlan {
+ public:
+  explicit SpawnPlan(int socket) {
+    posix_spawn_file_actions_init(&actions_);
+    posix_spawn_file_actions_addopen(&actions_, STDIN_FILENO, "/dev/null",
+                                     O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(&actions_, STDERR_FILENO, STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(&actions_, socket, kWorkerSocket);
+    posix_spawn_file_actions_addclosefrom_np(&actions_, kWorkerSocket + 1);
+    posix_spawnattr_init(&attributes_);
+    sigset_t signals;
+    sigemptyset(&signals);
+    posix_spawnattr_setsigmask(&attributes_, &signals);
+    sigfillset(&signals);
+    posix_spawnattr_setsigdefault(&attributes_, &signals);
+    posix_spawnattr_setpgroup(&attributes_, 0);
+    posix_spawnattr_setflags(&attributes_, POSIX_SPAWN_SETPGROUP |
+                                               POSIX_SPAWN_SETSIGMASK |
+                                               POSIX_SPAWN_SETSIGDEF);
+  }
+  ~SpawnPlan() {
+    posix_spawn_file_actions_destroy(&actions_);
+    posix_spawnattr_destroy(&attributes_);
+  }
+  SpawnPlan(const SpawnPlan&) = delete;
+  SpawnPlan& operator=(const SpawnPlan&) = delete;
+
+  // 0 or an errno.
+  int Spawn(const std::string& program, std::vector<std::string> words,
+            pid_t* pid) {
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    return posix_spawn(pid, program.c_str(), &actions_, &attributes_,
+                       argv.data(), environ);
+  }
+
+ private:
+  posix_spawn_file_actions_t actions_;
+  posix_spawnattr_t attributes_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(
+    Options options) {
+  int sockets[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0) {
+    return SystemError("socketpair", errno);
+  }
+  // dup2 onto itself would keep the close-on-exec flag.
+  int theirs = fcntl(sockets[1], F_DUPFD_CLOEXEC, kWorkerSocket + 1);
+  const int dup_error = errno;
+  close(sockets[1]);
+  if (theirs < 0) {
+    close(sockets[0]);
+    return SystemError("fcntl", dup_error);
+  }
+  pid_t pid = 0;
+  const int error = SpawnPlan(theirs).Spawn(
+      options.program,
+      {kShownName, kWorkerArgument, absl::StrCat(options.memory_bytes),
+       absl::StrCat(getpid())},
+      &pid);
+  close(theirs);
+  if (error != 0) {
+    close(sockets[0]);
+    return SystemError("posix_spawn", error);
+  }
+  std::unique_ptr<WorkerProcess> process(
+      new WorkerProcess(std::move(options), pid));
+  process->channel_ = std::make_unique<MessageChannel>(
+      sockets[0], [raw = process.get()] { raw->MeasurePeak(); });
+  return process;
+}
+
+WorkerProcess::~WorkerProcess() {
+  Kill();
+  AwaitEnd();
+}
+
+void WorkerProcess::Kill() {
+  absl::MutexLock lock(&mutex_);
+  if (pid_ != 0) kill(-pid_, SIGKILL);  // its group
+}
+
+void WorkerProcess::MeasurePeak() {
+  pid_t pid = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    pid = pid_;
+  }
+  if (pid != 0) NotePeak(PeakBytes(pid));
+}
+
+void WorkerProcess::NotePeak(uint64_t bytes) {
+  if (bytes <= peak_bytes_) return;
+  peak_bytes_ = bytes;
+  if (options_.on_peak) options_.on_peak(bytes);
+}
+
+std::string WorkerProcess::AwaitEnd() {
+  pid_t pid = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    pid = pid_;
+  }
+  if (pid == 0) return "";
+  // Not reaped while it is waited for, so that Kill meets no stranger.
+  siginfo_t info;
+  while (waitid(P_PID, pid, &info, WEXITED | WNOWAIT) != 0 && errno == EINTR) {
+  }
+  absl::MutexLock lock(&mutex_);
+  int status = 0;
+  waitpid(pid, &status, 0);
+  pid_ = 0;
+  return Describe(status);
+}
+
+std::string WorkerProcess::Describe(int status) const {
+  const std::string limit = Size(options_.memory_bytes);
+  if (WIFSIGNALED(status)) {
+    return absl::StrCat(
+        "its process was killed by signal ", WTERMSIG(status), " (",
+        strsignal(WTERMSIG(status)), "); its memory limit is ", limit,
+        peak_bytes_ == 0 ? "" : ", it had reached " + Size(peak_bytes_),
+        ": if the machine ran out of memory, learn from fewer runs or lower "
+        "--job-memory");
+  }
+  if (WEXITSTATUS(status) == kWorkerOutOfMemory) {
+    return absl::StrCat("its process needs more memory than its limit of ",
+                        limit,
+                        ": raise traincheckd's --job-memory or learn from "
+                        "fewer runs");
+  }
+  return absl::StrCat("its process ended with exit code ", WEXITSTATUS(status));
+}
+
+}  // namespace traincheck
