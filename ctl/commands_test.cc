@@ -94,7 +94,7 @@ TEST_F(CommandsTest, SpoolSendShowsWhatTheRelaySays) {
   ASSERT_EQ(chmod(relay.c_str(), 0700), 0);
   Process::Options options =
       Ctl({"--server", "127.0.0.1:9", "spool", "send", "dir", "-o", "json"});
-  options.environment.push_back("TRAINCHECK_AGENT_DIR=" + folder);
+  options.environment = {"TRAINCHECK_AGENT_DIR=" + folder};
   const ProcessResult result = RunProcess(options);
   EXPECT_EQ(result.code, 3);
   EXPECT_EQ(Json::parse(result.out, nullptr, false),
