@@ -159,7 +159,7 @@ TEST_F(SessionTest, WrongVersionIsRefusedAndNothingIsMade) {
   hello.set_format_version_min(90);
   hello.set_format_version_max(91);
   EXPECT_EQ(session_->Receive(Request(hello)).code(),
-            absl::StatusCode::kFailedPrecondition);
+            absl::StatusCode::kUnimplemented);
   EXPECT_TRUE(registry_->RunIds().empty());
 }
 

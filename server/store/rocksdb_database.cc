@@ -3,7 +3,10 @@
 #include <array>
 #include <cstdarg>
 #include <cstdio>
+#include <string_view>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "base/logging.h"
 #include "rocksdb/utilities/checkpoint.h"
 
@@ -28,9 +31,23 @@ class LogToOurs final : public rocksdb::Logger {
   void Logv(const char* format, va_list arguments) override {
     char text[512];
     vsnprintf(text, sizeof text, format, arguments);
+    // The one place where RocksDB tells which log it finds damaged.
+    if (std::string_view(text).find(": dropping ") != std::string_view::npos) {
+      absl::MutexLock lock(&mutex_);
+      damage_ = text;
+    }
     spdlog::debug("rocksdb message=\"{}\"", text);
   }
   void LogHeader(const char*, va_list) override {}
+
+  std::string damage() const {
+    absl::MutexLock lock(&mutex_);
+    return damage_;
+  }
+
+ private:
+  mutable absl::Mutex mutex_;
+  std::string damage_ ABSL_GUARDED_BY(mutex_);
 };
 
 rocksdb::DBOptions DatabaseOptions(RocksdbDatabase::DamagedLog damaged_log) {
@@ -47,7 +64,6 @@ rocksdb::DBOptions DatabaseOptions(RocksdbDatabase::DamagedLog damaged_log) {
   options.max_background_jobs = 2;
   // A column family that is written seldom would otherwise keep old logs.
   options.max_total_wal_size = 256 << 20;
-  options.info_log = std::make_shared<LogToOurs>();
   return options;
 }
 
@@ -80,9 +96,15 @@ std::unique_ptr<RocksdbDatabase> RocksdbDatabase::Open(
                              FamilyOptions(static_cast<Table>(table)));
   }
   std::unique_ptr<RocksdbDatabase> database(new RocksdbDatabase());
+  const auto log = std::make_shared<LogToOurs>();
+  rocksdb::DBOptions options = DatabaseOptions(damaged_log);
+  options.info_log = log;
   rocksdb::DB* db = nullptr;
-  *status = rocksdb::DB::Open(DatabaseOptions(damaged_log), path, descriptors,
-                              &database->families_, &db);
+  *status =
+      rocksdb::DB::Open(options, path, descriptors, &database->families_, &db);
+  if (status->IsCorruption()) {
+    *status = rocksdb::Status::Corruption(status->ToString(), log->damage());
+  }
   if (!status->ok()) return nullptr;
   database->db_.reset(db);
   return database;

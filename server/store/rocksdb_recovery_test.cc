@@ -108,6 +108,7 @@ TEST_F(RocksdbRecoveryTest,
     const absl::Status refused = OpenRocksdbStore(copy).status();
     EXPECT_EQ(refused.code(), absl::StatusCode::kDataLoss);
     EXPECT_THAT(std::string(refused.message()), HasSubstr("is damaged"));
+    EXPECT_THAT(std::string(refused.message()), HasSubstr(".log: dropping"));
     EXPECT_THAT(std::string(refused.message()), HasSubstr("--accept-loss"));
   }
   const auto cut = OpenRocksdbStore(copy, {.accept_loss = true});
@@ -132,6 +133,7 @@ TEST_F(RocksdbRecoveryTest, ADamagedBlobIsNamedAndOtherRunsAreRead) {
   EXPECT_EQ(damaged.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(damaged.message()),
               HasSubstr("the store is damaged"));
+  EXPECT_THAT(std::string(damaged.message()), HasSubstr(".blob"));
   EXPECT_TRUE(Has(*store, 2, 0));
   EXPECT_TRUE(Has(*store, 3, 0));
 }
@@ -236,7 +238,6 @@ TEST_F(FullDiskTest, NothingIsAcknowledgedUntilThereIsRoomAgain) {
   ASSERT_GT(stored, 10u);
   ASSERT_LT(stored, 400u);
   EXPECT_FALSE(store->Health().error.ok());
-  EXPECT_TRUE(Has(*store, 1, 0));
   fs::remove(ballast);
   ASSERT_TRUE(Put(store, 1, 1000).ok());
   EXPECT_TRUE(store->Health().error.ok()) << store->Health().error;
