@@ -1,0 +1,193 @@
+// Which process a check reads next, whom it waits for, and when it must begin
+// anew.
+#include "server/checking/run_check.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "invariants/identity.h"
+#include "invariants/testing/synthetic_training.h"
+#include "server/ingest/test_batches.h"
+#include "server/store/rocksdb_store.h"
+
+namespace traincheck {
+namespace {
+
+constexpr uint64_t kSteps = 200;
+
+InvariantSet EqualParameters() {
+  Invariant rule;
+  rule.relation = "Consistent";
+  rule.parameters = {
+      {"across", "ranks"}, {"of", "parameter.data"}, {"point", "post_step"}};
+  rule.precondition = {{"all", nlohmann::json::array()}};
+  rule.scope = Scope::kGeneral;
+  rule.id = IdOf(rule);
+  InvariantSet set;
+  set.name = "rules";
+  set.invariants = {rule};
+  return set;
+}
+
+class RunCheckTest : public testing::Test {
+ protected:
+  RunCheckTest()
+      : dir_(testing::TempDir() + "/run-check-" +
+             testing::UnitTest::GetInstance()->current_test_info()->name()) {
+    std::filesystem::remove_all(dir_);
+    store_ = *OpenRocksdbStore(dir_);
+    run_.id = "run";
+    run_.number = 1;
+    check_ = std::make_unique<RunCheck>(store_.get(), run_, set_);
+  }
+
+  // A rank of two that streams; a batch a step.
+  void AddRank(int32_t rank, uint64_t steps) {
+    TrainingOptions options;
+    options.steps = kSteps;
+    RunView::Process process;
+    process.number = static_cast<uint32_t>(run_.processes.size());
+    process.next_batch = steps;
+    process.connected = true;
+    process.is_main = true;
+    process.rank = rank;
+    process.world = 2;
+    process.name = "rank " + std::to_string(rank);
+    WriteSet writes;
+    for (const StoredBatch& batch : TrainRank(options, rank)) {
+      std::vector<TestSlice> slices;
+      size_t at = 0;
+      for (const RingSlice& slice : batch.slices) {
+        const size_t size = slice.to - slice.from;
+        slices.push_back({.ring = slice.ring,
+                          .from = slice.from,
+                          .bytes = batch.plain.substr(at, size),
+                          .records = slice.records});
+        at += size;
+      }
+      writes.Put(Table::kBatches,
+                 BatchKey({run_.number, process.number, batch.number}),
+                 MakeBatch(batch.number, slices).SerializeAsString());
+    }
+    ASSERT_TRUE(store_->WriteAndWait(std::move(writes), absl::Minutes(1)).ok());
+    run_.processes.push_back(process);
+  }
+  void ReadAll() {
+    while (true) {
+      ASSERT_EQ(check_->WhyAnew(run_), "");
+      const absl::StatusOr<bool> more = check_->Advance(run_);
+      ASSERT_TRUE(more.ok()) << more.status();
+      if (!*more) return;
+    }
+  }
+  uint64_t StepOf(uint32_t process) const {
+    return check_->checker().StepOf(process);
+  }
+  std::map<std::string, uint32_t> Unknown() const {
+    return check_->checker().Summary().unknown;
+  }
+
+  const std::string dir_;
+  const InvariantSet set_ = EqualParameters();
+  std::unique_ptr<Store> store_;
+  RunView run_;
+  std::unique_ptr<RunCheck> check_;
+};
+
+TEST_F(RunCheckTest, ReadsNoRankFarAheadOfTheSlowest) {
+  AddRank(0, kSteps);
+  AddRank(1, 10);
+  ReadAll();
+  const uint64_t slow = StepOf(1);
+  EXPECT_LE(StepOf(0), slow + RunCheck::kMaxAheadSteps);
+  EXPECT_GE(StepOf(0), slow + RunCheck::kMaxAheadSteps - 1);
+  run_.processes[1].next_batch = 20;
+  ReadAll();
+  EXPECT_EQ(StepOf(0), slow + 10 + RunCheck::kMaxAheadSteps);
+  // Who is lost holds nobody back.
+  run_.processes[1].end = ProcessEnd::kLost;
+  ReadAll();
+  EXPECT_GE(StepOf(0), kSteps - 1);
+}
+
+TEST_F(RunCheckTest, ARankThatNeverCameHoldsNobodyBack) {
+  AddRank(0, kSteps);
+  ReadAll();
+  EXPECT_GE(StepOf(0), kSteps - 1);
+  EXPECT_EQ(Unknown().count("rank 1 never announced itself"), 1u);
+  // What waits for it is not kept.
+  const size_t bytes = check_->Save().checker().size();
+  EXPECT_LT(bytes, size_t{20} << 10);
+
+  AddRank(1, 1);
+  EXPECT_EQ(check_->WhyAnew(run_), "rank 1 came after all");
+}
+
+TEST_F(RunCheckTest, ASavedOneGoesOnWhereItWas) {
+  AddRank(0, 30);
+  AddRank(1, 20);
+  ReadAll();
+  const stored::CheckSnapshot snapshot = check_->Save();
+  const uint64_t batches = check_->batches();
+  check_ = std::make_unique<RunCheck>(store_.get(), run_, set_);
+  ASSERT_TRUE(check_->Restore(snapshot).ok());
+  EXPECT_EQ(check_->batches(), batches);
+  EXPECT_EQ(check_->Save().SerializeAsString(), snapshot.SerializeAsString());
+  run_.processes[1].next_batch = 30;
+  ReadAll();
+  EXPECT_EQ(StepOf(1), StepOf(0));
+}
+
+TEST_F(RunCheckTest, ASnapshotThatDoesNotFitIsRefused) {
+  AddRank(0, 5);
+  ReadAll();
+  const auto refuses = [&](const stored::CheckSnapshot& snapshot) {
+    return !RunCheck(store_.get(), run_, set_).Restore(snapshot).ok();
+  };
+  stored::CheckSnapshot snapshot = check_->Save();
+  EXPECT_FALSE(refuses(snapshot));
+  snapshot.set_version(2);
+  EXPECT_TRUE(refuses(snapshot));
+  snapshot = check_->Save();
+  snapshot.mutable_checker()->pop_back();
+  EXPECT_TRUE(refuses(snapshot));
+  snapshot = check_->Save();
+  snapshot.set_plain_bytes(1u << 31);
+  EXPECT_TRUE(refuses(snapshot));
+  snapshot = check_->Save();
+  snapshot.mutable_cursors(0)->set_end(9);
+  EXPECT_TRUE(refuses(snapshot));
+  EXPECT_TRUE(refuses({}));
+}
+
+TEST_F(RunCheckTest, WhatComesAfterAnEndBeginsAnew) {
+  AddRank(0, 5);
+  run_.processes[0].connected = false;
+  run_.processes[0].end = ProcessEnd::kLost;
+  ReadAll();
+  EXPECT_EQ(check_->WhyAnew(run_), "");
+  run_.processes[0].end = ProcessEnd::kClean;
+  EXPECT_EQ(check_->WhyAnew(run_), "rank 0 is back");
+  run_.processes[0].end = ProcessEnd::kLost;
+  run_.processes[0].next_batch = 6;
+  EXPECT_EQ(check_->WhyAnew(run_), "records of rank 0 came late");
+}
+
+TEST_F(RunCheckTest, ANewAttemptEndsTheOneBefore) {
+  AddRank(0, 5);
+  AddRank(1, 5);
+  run_.processes[1].connected = false;
+  ReadAll();
+  EXPECT_EQ(Unknown().count("what the rule is about was not seen"), 0u);
+  AddRank(0, 0);
+  run_.processes[2].attempt = 1;
+  ReadAll();
+  // Rank 1 of the first attempt is not waited for, until it is heard again.
+  EXPECT_EQ(check_->WhyAnew(run_), "");
+  run_.processes[1].connected = true;
+  EXPECT_EQ(check_->WhyAnew(run_), "rank 1 is back");
+}
+
+}  // namespace
+}  // namespace traincheck
