@@ -36,7 +36,9 @@ pid_t DaemonProcess::Spawn(std::vector<std::string> arguments) {
   pid_ = fork();
   if (pid_ == 0) {
     if (open_files_ != 0) {
-      const rlimit limit = {.rlim_cur = open_files_, .rlim_max = open_files_};
+      rlimit limit;
+      getrlimit(RLIMIT_NOFILE, &limit);
+      limit.rlim_cur = open_files_;
       setrlimit(RLIMIT_NOFILE, &limit);
     }
     execv(argv[0], argv.data());

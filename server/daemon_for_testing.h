@@ -37,7 +37,7 @@ class DaemonProcess {
   pid_t Spawn(std::vector<std::string> arguments);
   // Returns once it listens.
   void Start(const std::vector<std::string>& more = {});
-  // For the next Spawn.
+  // The soft limit, for the next Spawn.
   void LimitOpenFiles(rlim_t files) { open_files_ = files; }
   void LimitFileSize(rlim_t bytes);
   void Signal(int number);

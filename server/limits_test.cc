@@ -253,7 +253,7 @@ TEST_F(LimitsTest, AThousandRunsAreListed) {
 // credit and no more.
 TEST_F(LimitsTest, ARelayThatSendsOnWhileTheDiskStandsIsHeldBack) {
   daemon_.Start();
-  const auto requests = MakeRequests(200, StatesText(20'000), 20'000);
+  const auto requests = MakeRequests(400, StatesText(20'000), 20'000);
   const size_t bytes = requests[0].ByteSizeLong();
   ASSERT_GT(requests.size() * bytes, 8 * kCreditBytes);
   Relay relay(daemon_.Channel());
@@ -319,12 +319,12 @@ TEST_F(LimitsTest, ConnectionsThatSayNothingOrGarbageHurtNobody) {
   EXPECT_GT(connections.size(), 900u);
   ExpectServed("after");
   for (const int fd : connections) close(fd);
-  ExpectServed("at last");
+  ExpectServed("at-last");
 }
 
-// More connections than the daemon may open files for: it takes no more, and
-// what it has is not lost.
-TEST_F(LimitsTest, AFloodBeyondTheFileLimitPasses) {
+// A shell's usual limit on files is not the daemon's: it takes what the system
+// lets it have.
+TEST_F(LimitsTest, AFloodBeyondTheSoftFileLimitPasses) {
   daemon_.LimitOpenFiles(256);
   daemon_.Start();
   ExpectServed("before");
@@ -333,14 +333,14 @@ TEST_F(LimitsTest, AFloodBeyondTheFileLimitPasses) {
     const int fd = Connect(daemon_.address());
     if (fd >= 0) connections.push_back(fd);
   }
-  std::this_thread::sleep_for(std::chrono::seconds(2));
+  ExpectServed("within");
   for (const int fd : connections) close(fd);
   ExpectServed("after");
-  daemon_.Signal(SIGTERM);
-  EXPECT_EQ(daemon_.Wait(), 0);
+  daemon_.Kill();
   daemon_.Start();
-  EXPECT_EQ(GetRun("before").records(), 2u);
-  EXPECT_EQ(GetRun("after").records(), 2u);
+  for (const char* run : {"before", "within", "after"}) {
+    EXPECT_EQ(GetRun(run).records(), 2u) << run;
+  }
 }
 
 TEST_F(LimitsTest, AControlMessageOverTheLimitNamesSizeAndLimit) {
@@ -353,7 +353,7 @@ TEST_F(LimitsTest, AControlMessageOverTheLimitNamesSizeAndLimit) {
   const grpc::Status status =
       daemon_.Control()->ImportSet(&context, request, &summary);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_THAT(status.error_message(), HasSubstr("16777228 vs. 16777216"));
+  EXPECT_THAT(status.error_message(), HasSubstr("vs. 16777216"));
   ExpectServed("run");
 }
 
