@@ -163,6 +163,17 @@ class MortalStore : public Store {
                     const Visitor& visitor) const override {
     return disk_->Scan(table, from, to, visitor);
   }
+  absl::Status Erase(const WriteSet& deletions) override {
+    return disk_->Erase(deletions);
+  }
+  absl::Status Reclaim(const std::string& from, const std::string& to,
+                       std::atomic<bool>* cancel) override {
+    return disk_->Reclaim(from, to, cancel);
+  }
+  absl::StatusOr<uint64_t> Backup(const std::string& folder) override {
+    return disk_->Backup(folder);
+  }
+  StoreHealth Health() const override { return disk_->Health(); }
   void Close() override { disk_->Close(); }
 
  private:

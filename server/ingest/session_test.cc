@@ -3,77 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <map>
-
 #include "server/ingest/limits.h"
 #include "server/ingest/test_batches.h"
+#include "server/store/memory_store_for_testing.h"
 
 namespace traincheck {
 namespace {
 
 using testing::HasSubstr;
-
-// A store in memory that becomes durable when the test says so.
-class FakeStore final : public Store {
- public:
-  const std::string& id() const override { return id_; }
-  void Write(WriteSet writes, Done done) override {
-    pending_.push_back({std::move(writes), std::move(done)});
-  }
-  absl::Status WriteAndWait(WriteSet writes, absl::Duration) override {
-    Write(std::move(writes), nullptr);
-    Sync();
-    return absl::OkStatus();
-  }
-  absl::StatusOr<std::optional<std::string>> Get(
-      Table table, const std::string& key) const override {
-    const auto& entries = tables_[static_cast<size_t>(table)];
-    const auto at = entries.find(key);
-    if (at == entries.end()) return std::optional<std::string>();
-    return std::optional<std::string>(at->second);
-  }
-  absl::Status Scan(Table table, const std::string& from, const std::string& to,
-                    const Visitor& visitor) const override {
-    const auto& entries = tables_[static_cast<size_t>(table)];
-    for (auto at = entries.lower_bound(from);
-         at != entries.end() && at->first < to; ++at) {
-      if (!visitor(at->first, at->second)) break;
-    }
-    return absl::OkStatus();
-  }
-  absl::Status Erase(const WriteSet&) override {
-    return absl::UnimplementedError("erase");
-  }
-  absl::Status Reclaim(const std::string&, const std::string&,
-                       std::atomic<bool>*) override {
-    return absl::UnimplementedError("reclaim");
-  }
-  absl::StatusOr<uint64_t> Backup(const std::string&) override {
-    return absl::UnimplementedError("backup");
-  }
-  StoreHealth Health() const override { return {}; }
-  void Close() override {}
-
-  void Sync() {
-    std::vector<std::pair<WriteSet, Done>> pending;
-    pending.swap(pending_);
-    for (auto& [writes, done] : pending) {
-      for (const WriteSet::Entry& entry : writes.entries()) {
-        tables_[static_cast<size_t>(entry.table)][entry.key] = entry.value;
-      }
-      if (done) done();
-    }
-  }
-  void Forget() { pending_.clear(); }
-  size_t Count(Table table) const {
-    return tables_[static_cast<size_t>(table)].size();
-  }
-
- private:
-  const std::string id_ = "0123456789abcdef";
-  std::map<std::string, std::string> tables_[kTables];
-  std::vector<std::pair<WriteSet, Done>> pending_;
-};
 
 class SessionTest : public testing::Test {
  protected:
@@ -111,7 +48,7 @@ class SessionTest : public testing::Test {
   }
   v1::Process Process() { return registry_->Run("run")->processes(0); }
 
-  FakeStore store_;
+  MemoryStore store_;
   std::unique_ptr<Registry> registry_;
   std::unique_ptr<Session> session_;
   int wakes_ = 0;

@@ -8,9 +8,9 @@
 #include <string>
 
 #include "server/ingest/session.h"
+#include "server/store/memory_store_for_testing.h"
 #include "spdlog/spdlog.h"
 #include "tests/fuzz/batch_input.h"
-#include "tests/fuzz/memory_store.h"
 
 namespace traincheck {
 namespace {

@@ -1,4 +1,4 @@
-#include "tests/fuzz/memory_store.h"
+#include "server/store/memory_store_for_testing.h"
 
 namespace traincheck {
 
@@ -31,13 +31,34 @@ absl::Status MemoryStore::Scan(Table table, const std::string& from,
   return absl::OkStatus();
 }
 
+absl::Status MemoryStore::Erase(const WriteSet& deletions) {
+  Apply(deletions);
+  return absl::OkStatus();
+}
+
+void MemoryStore::Apply(const WriteSet& writes) {
+  for (const WriteSet::Entry& entry : writes.entries()) {
+    auto& entries = tables_[static_cast<size_t>(entry.table)];
+    switch (entry.change) {
+      case WriteSet::Change::kPut:
+        entries[entry.key] = entry.value;
+        break;
+      case WriteSet::Change::kDelete:
+        entries.erase(entry.key);
+        break;
+      case WriteSet::Change::kDeleteRange:
+        entries.erase(entries.lower_bound(entry.key),
+                      entries.lower_bound(entry.value));
+        break;
+    }
+  }
+}
+
 void MemoryStore::Sync() {
   std::vector<std::pair<WriteSet, Done>> pending;
   pending.swap(pending_);
   for (auto& [writes, done] : pending) {
-    for (const WriteSet::Entry& entry : writes.entries()) {
-      tables_[static_cast<size_t>(entry.table)][entry.key] = entry.value;
-    }
+    Apply(writes);
     if (done) done();
   }
 }
