@@ -7,7 +7,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <random>
@@ -16,6 +15,7 @@
 #include "invariants/testing/random_run.h"
 #include "invariants/testing/synthetic_training.h"
 #include "server/checking/live_checks.h"
+#include "server/checking/mortal_store_for_testing.h"
 #include "server/ingest/batch_decoder.h"
 #include "server/ingest/test_batches.h"
 #include "server/store/rocksdb_store.h"
@@ -140,46 +140,6 @@ Found Undisturbed(const RandomRun& run, const InvariantSet& rules) {
       Text(summary.total, summary.decided, summary.violated, summary.unknown);
   return found;
 }
-
-// The disk of a daemon that may be killed: what is written from then on never
-// gets there.
-class MortalStore : public Store {
- public:
-  explicit MortalStore(std::unique_ptr<Store> disk) : disk_(std::move(disk)) {}
-  void Kill() { dead_ = true; }
-
-  const std::string& id() const override { return disk_->id(); }
-  void Write(WriteSet writes, Done done) override {
-    if (!dead_) disk_->Write(std::move(writes), std::move(done));
-  }
-  absl::Status WriteAndWait(WriteSet writes, absl::Duration patience) override {
-    return disk_->WriteAndWait(std::move(writes), patience);
-  }
-  absl::StatusOr<std::optional<std::string>> Get(
-      Table table, const std::string& key) const override {
-    return disk_->Get(table, key);
-  }
-  absl::Status Scan(Table table, const std::string& from, const std::string& to,
-                    const Visitor& visitor) const override {
-    return disk_->Scan(table, from, to, visitor);
-  }
-  absl::Status Erase(const WriteSet& deletions) override {
-    return disk_->Erase(deletions);
-  }
-  absl::Status Reclaim(const std::string& from, const std::string& to,
-                       std::atomic<bool>* cancel) override {
-    return disk_->Reclaim(from, to, cancel);
-  }
-  absl::StatusOr<uint64_t> Backup(const std::string& folder) override {
-    return disk_->Backup(folder);
-  }
-  StoreHealth Health() const override { return disk_->Health(); }
-  void Close() override { disk_->Close(); }
-
- private:
-  std::unique_ptr<Store> disk_;
-  std::atomic<bool> dead_{false};
-};
 
 // The parts of a daemon that keep and check runs.
 class TestDaemon {

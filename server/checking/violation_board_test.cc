@@ -143,6 +143,7 @@ TEST_F(ViolationBoardTest, WatchersGetEachChangeOnce) {
 TEST_F(ViolationBoardTest, ChangesComeInPortions) {
   board_->Post(1, {MakeViolation("a", "run", 1), MakeViolation("b", "x", 1),
                    MakeViolation("c", "run", 1), MakeViolation("d", "x", 1)});
+  Sync();
   auto changes = board_->ChangesAfter(0, "run", 1);
   ASSERT_EQ(changes.violations.size(), 1u);
   EXPECT_EQ(changes.violations[0].id(), "a");
