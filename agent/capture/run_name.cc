@@ -34,7 +34,8 @@ std::string TorchrunOf(const System& system, uint32_t top) {
   if (id.empty()) return "";
   if (id != "none") return id;
   const std::string world = VariableOf(system, top, "WORLD_SIZE");
-  if (world != VariableOf(system, top, "LOCAL_WORLD_SIZE")) return "";
+  if (world.empty() || world != VariableOf(system, top, "LOCAL_WORLD_SIZE"))
+    return "";
   return Local(system, ReadStat(system, top).parent);
 }
 

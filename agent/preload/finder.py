@@ -118,7 +118,8 @@ class _TorchFinder:
             try:
                 _start_core(module)
             except Exception as error:
-                _say("the agent could not start: %r" % error)
+                kind = type(error).__name__
+                _say("the agent could not start: %s: %s" % (kind, error))
 
         try:
             loader.exec_module = exec_module

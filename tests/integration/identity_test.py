@@ -18,7 +18,7 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-class Identity(harness.TrainingCase):
+class IdentityCase(harness.TrainingCase):
     def setUp(self):
         super().setUp()
         self.start_daemon()
@@ -71,6 +71,8 @@ class Identity(harness.TrainingCase):
     def others(self, run: dict) -> list:
         return [p for p in run["processes"] if p["kind"] == "other"]
 
+
+class Identity(IdentityCase):
     def test_ranks_that_shells_started_agree_on_one_run(self):
         # Two shells, as on two nodes: no parent in common but this test's.
         port = str(free_port())
@@ -197,7 +199,7 @@ class Identity(harness.TrainingCase):
         self.assertEqual(self.places(run), [(0, 0)])
 
 
-class Doctor(Identity):
+class Doctor(IdentityCase):
     def doctor(self, *options: str, **extra: str) -> tuple:
         done = subprocess.run(
             [str(harness.DIST / "traincheckctl"), "--server", self.daemon.address]
