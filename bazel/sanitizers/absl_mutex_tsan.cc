@@ -1,7 +1,8 @@
 // Debian's absl is not instrumented, so that ThreadSanitizer does not see what
-// its mutex orders and would call every use of guarded data a race. The
-// linker sends the calls here (--wrap, in .bazelrc under tsan), and these say
-// what the mutex does: unlocking releases, locking acquires.
+// its mutex and notifications order and would call every use of guarded data a
+// race. The linker sends the calls here (--wrap, in .bazelrc under tsan), and
+// these say what they do: unlocking and notifying release, locking and waiting
+// acquire.
 //
 // The names are those of Debian's absl; where it changes them, the tsan build
 // reports races of everything, which nobody overlooks.
@@ -12,6 +13,11 @@
 
 #define MUTEX(method) _ZN4absl7debian35Mutex##method
 #define CONDVAR(method) _ZN4absl7debian37CondVar##method
+#define NOTIFICATION(method) _ZN4absl7debian312Notification##method
+#define WAIT_FOR_NOTIFICATION \
+  _ZNK4absl7debian312Notification19WaitForNotificationEv
+#define WAIT_FOR_NOTIFICATION_FOR \
+  _ZNK4absl7debian312Notification30WaitForNotificationWithTimeoutENS0_8DurationE
 #define JOIN2(a, b) a##b
 #define JOIN(a, b) JOIN2(a, b)
 #define REAL(name) JOIN(__real_, name)
@@ -84,6 +90,25 @@ bool WRAP(WAIT_FOR)(void* condition, Mutex* m, Duration timeout) {
   const bool expired = REAL(WAIT_FOR)(condition, m, timeout);
   __tsan_acquire(m);
   return expired;
+}
+
+void REAL(NOTIFICATION(6NotifyEv))(void*);
+void WRAP(NOTIFICATION(6NotifyEv))(void* n) {
+  __tsan_release(n);
+  REAL(NOTIFICATION(6NotifyEv))(n);
+}
+
+void REAL(WAIT_FOR_NOTIFICATION)(const void*);
+void WRAP(WAIT_FOR_NOTIFICATION)(const void* n) {
+  REAL(WAIT_FOR_NOTIFICATION)(n);
+  __tsan_acquire(const_cast<void*>(n));
+}
+
+bool REAL(WAIT_FOR_NOTIFICATION_FOR)(const void*, Duration);
+bool WRAP(WAIT_FOR_NOTIFICATION_FOR)(const void* n, Duration timeout) {
+  const bool notified = REAL(WAIT_FOR_NOTIFICATION_FOR)(n, timeout);
+  if (notified) __tsan_acquire(const_cast<void*>(n));
+  return notified;
 }
 
 }  // extern "C"
