@@ -43,7 +43,11 @@ absl::Status ReadBatches(
                                                batch.status().message()));
         return false;
       });
-  return scanned.ok() ? bad : scanned;
+  if (scanned.ok()) return bad;
+  return absl::Status(
+      scanned.code(),
+      absl::StrCat("batches of process ", from.process, " from ", from.batch,
+                   " on: ", scanned.message()));
 }
 
 }  // namespace traincheck

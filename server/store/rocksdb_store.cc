@@ -122,7 +122,7 @@ class RocksdbStore final : public Store {
     const rocksdb::Status status = database_->db().Get(
         rocksdb::ReadOptions(), database_->family(table), key, &value);
     if (status.IsNotFound()) return std::optional<std::string>();
-    if (!status.ok()) return FromRocksdb(status);
+    if (!status.ok()) return Unreadable(status, table);
     return std::optional<std::string>(std::move(value));
   }
 
@@ -138,7 +138,18 @@ class RocksdbStore final : public Store {
     for (at->Seek(from); at->Valid(); at->Next()) {
       if (!visitor(View(at->key()), View(at->value()))) break;
     }
-    return FromRocksdb(at->status());
+    if (at->status().ok()) return absl::OkStatus();
+    return Unreadable(at->status(), table);
+  }
+
+  // RocksDB names a damaged table file, but not a damaged blob file.
+  absl::Status Unreadable(const rocksdb::Status& status, Table table) const
+      ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    const absl::Status error = FromRocksdb(status);
+    return absl::Status(
+        error.code(),
+        absl::StrCat("reading ", database_->family(table)->GetName(), " in ",
+                     path_, ": ", error.message()));
   }
 
   absl::Status Erase(const WriteSet& deletions) override {

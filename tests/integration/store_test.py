@@ -203,7 +203,7 @@ class FullDisk(StoreCase):
         data = self.folder / "data"
         data.mkdir()
         mounted = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=160m", "tmpfs", str(data)],
+            ["mount", "-t", "tmpfs", "-o", "size=400m", "tmpfs", str(data)],
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -212,7 +212,7 @@ class FullDisk(StoreCase):
         self.addCleanup(subprocess.run, ["umount", "-l", str(data)])
         daemon = self.start_daemon()
         ballast = data / "ballast"
-        ballast.write_bytes(b"x" * (100 << 20))
+        ballast.write_bytes(b"x" * (250 << 20))
         done = self.monitored(
             harness.SCRIPTS / "single.py",
             options=("--run", "full", "--collect", "--drain-timeout", "1"),
