@@ -10,6 +10,7 @@
 
 #include <cstring>
 #include <fstream>
+#include <random>
 #include <sstream>
 #include <thread>
 #include <vector>
@@ -52,9 +53,10 @@ std::vector<char*> Pointers(std::vector<std::string>* strings) {
 RelayProcess::RelayProcess(const std::string& folder,
                            const Environment& environment)
     : stderr_path_(folder + "/relay.stderr") {
-  static int next = 0;
-  socket_name_ = "traincheck-test-" + std::to_string(getpid()) + "-" +
-                 std::to_string(next++);
+  // Tests in sandboxes share abstract names, but not process ids.
+  std::random_device random;
+  socket_name_ = "traincheck-test-" + std::to_string(random()) + "-" +
+                 std::to_string(random());
   const UniqueFd listener(Listen(socket_name_));
   int pipe_ends[2];
   EXPECT_EQ(pipe2(pipe_ends, O_CLOEXEC), 0);

@@ -33,6 +33,7 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <random>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -144,8 +145,10 @@ class OwnRelay {
   std::string Start() {
     if (pid_ > 0) waitpid(pid_, nullptr, 0);
     ++start_;
-    const std::string name = "traincheck-writer-" + std::to_string(getpid()) +
-                             "-" + std::to_string(start_);
+    // Tests in sandboxes share abstract names, but not process ids.
+    const std::string name = "traincheck-writer-" +
+                             std::to_string(std::random_device()()) + "-" +
+                             std::to_string(start_);
     pid_ = StartRelayAsAgent(program_, name, start_);
     return name;
   }

@@ -57,10 +57,12 @@ TEST(RunJsonTest, DetailIsTheRowAndMore) {
   for (const auto& item : row.items()) {
     EXPECT_EQ(json[item.key()], item.value());
   }
-  EXPECT_EQ(json.size(), row.size() + 5);
+  EXPECT_EQ(json.size(), row.size() + 7);
   EXPECT_EQ(json["processes"], Json::array());
   EXPECT_EQ(json["stored_bytes"], 9);
   EXPECT_EQ(json["quarantined_batches"], 1);
+  EXPECT_EQ(json["kept"], false);
+  EXPECT_TRUE(json["records_deleted"].is_null());
   EXPECT_EQ(json["check_set"], "s");
   EXPECT_EQ(JsonLine(json["check"]),
             R"({"caught_up":true,"finished":false,"decided":3,"total":5,)"
@@ -212,7 +214,8 @@ TEST(StatusJsonTest, ServerAndLiveRuns) {
   const Json json = StatusJson(status);
   EXPECT_EQ(JsonLine(json["server"]),
             R"({"version":"0.1","store_id":"x","uptime_s":1.5,)"
-            R"("quarantined_batches":0})"
+            R"("quarantined_batches":0,"stored_bytes":0,"free_bytes":0,)"
+            R"("store_error":null})"
             "\n");
   ASSERT_EQ(json["runs"].size(), 1u);
   EXPECT_EQ(json["runs"][0]["id"], "a");
