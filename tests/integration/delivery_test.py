@@ -136,24 +136,45 @@ class Accounting(Books):
         self.assertLess(stored, left)
         self.assertGreaterEqual(stored, left - 3)
 
-    def test_relay_killed(self):
-        daemon = self.start_daemon()
-        script = harness.SCRIPTS / "single.py"
-        arguments = ("--steps", "100", "--sleep", "0.02", "--print-digest")
-        plain = self.plain(script, *arguments)
+    def start_single(self, daemon, *arguments: str):
+        """A training that has closed steps, and the pid of its relay."""
         training = self.monitored_start(
-            script, *arguments, options=("--run", "r", "--collect")
+            harness.SCRIPTS / "single.py",
+            *arguments,
+            options=("--run", "r", "--collect"),
         )
         harness.wait_until(
             lambda: any(run["last_step"] for run in daemon.ctl("runs", "list")),
             "first steps of the run",
         )
-        relays = relay_pids(str(self.folder))
-        self.assertEqual(len(relays), 1)
-        os.kill(relays[0], signal.SIGKILL)
+        (relay,) = relay_pids(str(self.folder))
+        return training, relay
+
+    def test_relay_killed(self):
+        """Another relay takes over what the dead one had not delivered."""
+        daemon = self.start_daemon()
+        arguments = ("--steps", "100", "--sleep", "0.02", "--print-digest")
+        plain = self.plain(harness.SCRIPTS / "single.py", *arguments)
+        training, relay = self.start_single(daemon, *arguments)
+        os.kill(relay, signal.SIGKILL)
         out, err = training.communicate(timeout=harness.PATIENCE_S)
         self.assertEqual(training.returncode, 0, err)
         self.assertEqual(out, plain.stdout)
+        shown = daemon.run_ended("r")
+        self.assertEqual(shown["status"], "ended")
+        self.assert_books_balance(shown)
+        self.assertEqual(shown["last_step"], 99)
+
+    def test_relay_and_rank_killed(self):
+        """How much lay in the rings nobody can know."""
+        daemon = self.start_daemon()
+        training, relay = self.start_single(daemon, "--steps", "100", "--sleep", "0.02")
+        (process,) = daemon.ctl("runs", "show", "r")["processes"]
+        os.kill(process["pid"], signal.SIGSTOP)
+        os.kill(relay, signal.SIGKILL)
+        os.kill(process["pid"], signal.SIGKILL)
+        training.communicate(timeout=harness.PATIENCE_S)
+        self.assertEqual(training.returncode, 128 + signal.SIGKILL)
         process = harness.wait_until(
             lambda: next(
                 (
@@ -165,7 +186,6 @@ class Accounting(Books):
             ),
             "the process to be shown as lost",
         )
-        # How much the relay had taken and not delivered nobody can know.
         self.assertIsNone(process["lost"])
         self.assertIn("relay", process["reason"])
 
