@@ -210,12 +210,13 @@ TEST(InferResultJsonTest, JobIsNullForNow) {
 TEST(StatusJsonTest, ServerAndLiveRuns) {
   const auto status = Parse<v1::ServerStatus>(R"(
       version: '0.1' store_id: 'x' uptime_s: 1.5
+      stored_bytes: 7 free_bytes: 8 store_error: 'full'
       runs { id: 'a' processes { identity { pid: 1 } rank: 0 } })");
   const Json json = StatusJson(status);
   EXPECT_EQ(JsonLine(json["server"]),
             R"({"version":"0.1","store_id":"x","uptime_s":1.5,)"
-            R"("quarantined_batches":0,"stored_bytes":0,"free_bytes":0,)"
-            R"("store_error":null})"
+            R"("quarantined_batches":0,"stored_bytes":7,"free_bytes":8,)"
+            R"("store_error":"full"})"
             "\n");
   ASSERT_EQ(json["runs"].size(), 1u);
   EXPECT_EQ(json["runs"][0]["id"], "a");
