@@ -103,6 +103,11 @@ absl::Status InferenceJobs::Check(const v1::InferRequest& request) const {
           "run ", id, " has not ended: learn from it when it has, ",
           "or name other runs"));
     }
+    if (run->records_deleted) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("the records of run ", id,
+                       " were deleted by retention: name other runs"));
+    }
   }
   return absl::OkStatus();
 }
