@@ -32,6 +32,18 @@ def load():
         pass
 
 
+def kill_rank_1_once(marker):
+    """In the first attempt rank 1 dies, once rank 0 has trained too."""
+    if os.environ["TORCHELASTIC_RESTART_COUNT"] != "0":
+        return
+    if os.environ["RANK"] == "0":
+        marker.touch()
+        return
+    while not marker.exists():
+        time.sleep(0.05)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--init", default="env://")
@@ -49,15 +61,13 @@ def main():
             time.sleep(0.05)
     if args.alone:
         list(train(6, False))
+        if args.kill_once:
+            kill_rank_1_once(pathlib.Path(args.kill_once))
         return
     group = {} if args.rank < 0 else {"rank": args.rank, "world_size": 2}
     torch.distributed.init_process_group("gloo", init_method=args.init, **group)
     rank = torch.distributed.get_rank()
-    for step in train(6, True):
-        if step == 2 and rank == 1 and args.kill_once:
-            if not os.path.exists(args.kill_once):
-                pathlib.Path(args.kill_once).touch()
-                os.kill(os.getpid(), signal.SIGKILL)
+    list(train(6, True))
     if args.spawned_worker:
         load()
     if args.subprocess and rank == 0:
