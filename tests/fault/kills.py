@@ -94,8 +94,7 @@ class Writer:
 class Field:
     """The daemon, its writers, and whoever kills them."""
 
-    def __init__(self, folder: pathlib.Path, draw: random.Random, weights: dict):
-        self.weights = weights
+    def __init__(self, folder: pathlib.Path, draw: random.Random):
         self.folder = folder
         self.draw = draw
         self.kills = collections.Counter()
@@ -123,7 +122,7 @@ class Field:
     def kill_one(self) -> None:
         running = self.fill_up()
         time.sleep(self.draw.uniform(0.02, 0.4))
-        (kind,) = self.draw.choices([*self.weights], self.weights.values())
+        (kind,) = self.draw.choices([*WEIGHTS], WEIGHTS.values())
         if kind == "daemon":
             self.daemon.kill()
             time.sleep(self.draw.choice([0, 0, 0.3]))
@@ -158,12 +157,12 @@ class Field:
             check=False,
         )
 
-        def all_ended():
+        deadline = time.monotonic() + harness.PATIENCE_S
+        while time.monotonic() < deadline:
             rows = self.daemon.ctl("runs", "list")
-            running = [row for row in rows if row["status"] == "running"]
-            return not running and rows
-
-        rows = harness.wait_until(all_ended, "the end of all runs")
+            if all(row["status"] != "running" for row in rows):
+                break
+            time.sleep(0.5)
         shown = {row["id"]: self.daemon.ctl("runs", "show", row["id"]) for row in rows}
         self.daemon.stop()
         return shown
@@ -199,6 +198,9 @@ class Verdict:
         self.doubled += doubled
         missing = max(0, committed - main["calls"])
         told = shown["processes"][0]["lost"] if shown and shown["processes"] else None
+        if shown and shown["status"] == "running":
+            reason = [(p["state"], p["reason"]) for p in shown["processes"]]
+            self.problems.append(f"{writer.run} never ends: {reason}")
         name = f"{writer.run} ({committed} calls, {writer.counters()[2]} relays)"
         if doubled:
             self.problems.append(f"{name}: {doubled} records twice")
@@ -216,8 +218,8 @@ class Verdict:
                 self.problems.append(f"{name}: more is missing than a ring holds")
 
 
-def kill_writers(folder, draw: random.Random, count: int, verdict, weights=WEIGHTS):
-    field = Field(folder, draw, weights)
+def kill_writers(folder, draw: random.Random, count: int, verdict):
+    field = Field(folder, draw)
     try:
         while field.kills.total() < count:
             field.kill_one()

@@ -23,8 +23,7 @@ class Kills(unittest.TestCase):
         folder = pathlib.Path(tempfile.mkdtemp(prefix="kills-", dir=base))
         self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
         verdict = kills.Verdict()
-        weights = {k: v for k, v in kills.WEIGHTS.items() if k != "relay"}
-        kills.kill_writers(folder, random.Random(seed), 40, verdict, weights)
+        kills.kill_writers(folder, random.Random(seed), 40, verdict)
         self.assertGreater(verdict.records, 10000)
         self.assertEqual(verdict.problems, [])
 

@@ -108,6 +108,7 @@ class Link {
   // Twice forked, so that nobody has to wait for the relay.
   void Launch(int listener) {
     const std::string owner = std::to_string(getpid());
+    const std::string start = std::to_string(counters_->relay_starts);
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) return;
     const pid_t child = fork();
@@ -116,7 +117,9 @@ class Link {
       if (relay == 0) {
         setsid();
         setenv("TRAINCHECK_OWNER_PID", owner.c_str(), 1);
-        dup2(listener, 3);
+        // From 2 on: it takes over what another one had.
+        if (start != "1") setenv("TRAINCHECK_RELAY_START", start.c_str(), 1);
+        dup2(fcntl(listener, F_DUPFD, 10), 3);  // it may be 3, close-on-exec
         execl(program_.c_str(), program_.c_str(), nullptr);
         _exit(127);
       }
