@@ -215,7 +215,7 @@ class FullDisk(StoreCase):
         self.addCleanup(subprocess.run, ["umount", "-l", str(data)])
         daemon = self.start_daemon()
         ballast = data / "ballast"
-        ballast.write_bytes(b"x" * (250 << 20))
+        ballast.write_bytes(b"x" * (300 << 20))
         done = self.monitored(
             harness.SCRIPTS / "single.py",
             options=("--run", "full", "--collect", "--drain-timeout", "1"),
