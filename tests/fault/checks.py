@@ -207,7 +207,10 @@ def check_verdicts(s: Setting, shown: dict, fault: Fault, calm: Calm) -> list:
     complete = all(p["state"] == "ended" and p["lost"] == 0 for p in shown["processes"])
     if missing and complete and shown["dropped"] == 0:
         problems.append(f"nothing is unknown, but violations are missing: {missing}")
-    if missing and not complete and not shown["check"]["unknown"]:
+    # A new store may not have the set yet when the ranks come: the run is shown
+    # as not checked then.
+    told = shown["check"]["unknown"] or shown["check"]["error"]
+    if missing and not complete and not told:
         reached = min(len((losses_of(s, rank) or [[]])[-1]) for rank in range(s.ranks))
         if reached > ERROR_STEP + 1:
             problems.append("violations are missing and no window is unknown")
