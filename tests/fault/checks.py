@@ -204,16 +204,15 @@ def check_verdicts(s: Setting, shown: dict, fault: Fault, calm: Calm) -> list:
         if row["invariant_id"] not in expected or early:
             problems.append(f"a violation that the calm run has not: {row}")
     missing = expected - {row["invariant_id"] for row in rows}
+    reached = min(len((losses_of(s, rank) or [[]])[-1]) for rank in range(s.ranks))
+    if not missing or reached <= ERROR_STEP + 1:
+        return problems
     complete = all(p["state"] == "ended" and p["lost"] == 0 for p in shown["processes"])
-    if missing and complete and shown["dropped"] == 0:
+    if complete and shown["dropped"] == 0:
         problems.append(f"nothing is unknown, but violations are missing: {missing}")
-    # A new store may not have the set yet when the ranks come: the run is shown
-    # as not checked then.
-    told = shown["check"]["unknown"] or shown["check"]["error"]
-    if missing and not complete and not told:
-        reached = min(len((losses_of(s, rank) or [[]])[-1]) for rank in range(s.ranks))
-        if reached > ERROR_STEP + 1:
-            problems.append("violations are missing and no window is unknown")
+    # A run is shown as not checked if a new store lacked its set when it came.
+    elif not shown["check"]["unknown"] and not shown["check"]["error"]:
+        problems.append("violations are missing and no window is unknown")
     return problems
 
 

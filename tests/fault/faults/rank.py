@@ -113,6 +113,7 @@ class ElasticRestart(Fault):
     # The second attempt trains to its end: nothing of it may be missing.
     cost = Cost(verdicts="unknown", dies=True)
     exit_code = 0
+    last = 20
 
     def prepare(self, s):
         s.torchrun = True
