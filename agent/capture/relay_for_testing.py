@@ -86,6 +86,8 @@ class Relay:
             for key, _ in self.selector.select(POLL_SECONDS):
                 if key.fileobj is self.listener:
                     self.accept()
+                elif key.data is not None:
+                    self.bury(key.fileobj, key.data)
                 else:
                     self.receive(key.fileobj)
                 if not self.rings:
@@ -107,10 +109,8 @@ class Relay:
         except ConnectionResetError:
             return  # it died with answers unread; what it sent comes next
         if not data:
-            for ring in self.rings.pop(connection):
-                ring.finish()
             self.selector.unregister(connection)
-            connection.close()
+            self.await_death(connection)
             return
         fds = array.array("i")
         fds.frombytes(control[0][2])
@@ -121,6 +121,26 @@ class Relay:
             connection.send(b"RING")
         except BrokenPipeError:
             pass  # it is gone already
+
+    def await_death(self, connection):
+        """A program may close our socket; its end is its death."""
+        peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        try:
+            death = os.pidfd_open(struct.unpack("3i", peer)[0])
+        except ProcessLookupError:
+            self.finish(connection)
+        else:
+            self.selector.register(death, selectors.EVENT_READ, connection)
+
+    def bury(self, death, connection):
+        self.selector.unregister(death)
+        os.close(death)
+        self.finish(connection)
+
+    def finish(self, connection):
+        for ring in self.rings.pop(connection):
+            ring.finish()
+        connection.close()
 
 
 if __name__ == "__main__":

@@ -271,7 +271,6 @@ class Watcher {
     for (v1::Violation violation : changes.violations) {
       known_[violation.id()] = Text(violation);
       // Runs that seemed over go on: open, ended, open.
-      const uint64_t revision = violation.revision();
       violation.clear_status();
       History& history = histories_[violation.id()];
       const std::string text = Text(violation);
