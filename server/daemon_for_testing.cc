@@ -101,8 +101,11 @@ uint64_t DaemonProcess::StatusNumber(const std::string& name) const {
 }
 
 Relay::Relay(const std::shared_ptr<grpc::Channel>& channel)
-    : stub_(v1::Ingest::NewStub(channel)), stream_(stub_->Stream(&context_)) {
+    : stub_(v1::Ingest::NewStub(channel)) {
+  // Of hundreds that connect at once one may be refused; a relay tries again.
+  // Counts only for streams that are opened after it.
   context_.set_wait_for_ready(true);
+  stream_ = stub_->Stream(&context_);
 }
 
 v1::Welcome Relay::Greet(const v1::Hello& hello) {

@@ -120,7 +120,9 @@ class LimitsTest : public testing::Test {
     auto relay = std::make_unique<Relay>(daemon_.Channel());
     relay->Greet(MakeHello(run, pid));
     for (const v1::IngestRequest& request : all) relay->Send(request);
-    EXPECT_TRUE(relay->AwaitAcknowledged(all.size()));
+    if (!relay->AwaitAcknowledged(all.size())) {
+      ADD_FAILURE() << "stream ended: " << relay->End().error_message();
+    }
     return relay;
   }
   void ExpectServed(const std::string& run) {

@@ -76,6 +76,20 @@ def train(rank, options, losses):
         time.sleep(options.sleep)
 
 
+def join(out, attempt):
+    """Under torchrun each attempt gets a store of its own: gloo may find the
+    addresses of the attempt before in the launcher's, and fail."""
+    if attempt is None:
+        torch.distributed.init_process_group("gloo")
+        return
+    torch.distributed.init_process_group(
+        "gloo",
+        init_method=f"file://{out.resolve()}/store.{attempt}",
+        rank=int(os.environ["RANK"]),
+        world_size=int(os.environ["WORLD_SIZE"]),
+    )
+
+
 def main():
     cli = argparse.ArgumentParser(description=__doc__)
     cli.add_argument("--out", type=pathlib.Path, required=True)
@@ -87,15 +101,15 @@ def main():
     cli.add_argument("--threads", type=int, default=0)
     options = cli.parse_args()
     rank = int(os.environ["RANK"])
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT")
     (options.out / f"pid.{rank}").write_text(str(os.getpid()))
     torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo")
-    with open(options.out / f"loss.{rank}.{attempt}", "w") as losses:
+    join(options.out, attempt)
+    with open(options.out / f"loss.{rank}.{attempt or 0}", "w") as losses:
         train(rank, options, losses)
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
-    if attempt == "0":
+    if attempt is None:
         sys.exit(EXIT_CODE)
 
 
