@@ -9,6 +9,7 @@
 #include "agent/capture/log.h"
 #include "agent/capture/process_recorder.h"
 #include "agent/capture/python_ref.h"
+#include "agent/torch/tensor_shim.h"
 #include "agent/torch/torch_api.h"
 
 namespace traincheck {
@@ -120,6 +121,10 @@ bool BindTorch() {
   if (!missing.empty()) {
     TurnOff("there is no " + missing);
     return false;
+  }
+  const std::string slow = TensorShim::Bind(torch);
+  if (!slow.empty()) {
+    LogOnce("tensor shim", "tensors are read slowly in this torch: " + slow);
   }
   LearnLibraryFolder("torch");
   return true;

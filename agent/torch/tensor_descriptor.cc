@@ -1,0 +1,27 @@
+#include "agent/torch/tensor_descriptor.h"
+
+#include "agent/torch/tensor_attributes.h"
+#include "agent/torch/tensor_shim.h"
+#include "agent/torch/torch_api.h"
+
+namespace traincheck {
+
+bool Describe(PyObject* object, TensorDescriptor* tensor) {
+  if (!TorchApi::IsTensor(object)) return false;
+  if (TensorShim::Describe(object, tensor)) return true;
+  const SavedException exception;
+  const TorchApi::WithoutOverrides direct;
+  DescribeByAttributes(object, tensor);
+  return true;
+}
+
+std::optional<StorageExtent> StorageOf(PyObject* object,
+                                       const TensorDescriptor& tensor) {
+  if (tensor.storage == nullptr) return std::nullopt;
+  if (const auto extent = TensorShim::StorageOf(object)) return extent;
+  const SavedException exception;
+  const TorchApi::WithoutOverrides direct;
+  return StorageByAttributes(object);
+}
+
+}  // namespace traincheck
