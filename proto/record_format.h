@@ -243,6 +243,24 @@ enum class Field : uint32_t {
   kValueSigned = 7,    // signed
   kValueDouble = 8,    // double
   kValueString = 9,    // unsigned: str
+  kValueBool = 10,     // unsigned
+  kValueNone = 11,     // unsigned, 0
+  kValueTensor = 12,   // bytes: see RECORD_FORMAT.md "Tensors in calls"
+  kValueLength = 13,   // unsigned: of the container whose elements may follow
+  kValueDigest = 14,   // double's 8 bytes: of the tensor before it
+  kValueObject = 15,   // unsigned: object id
+  kValueType = 16,     // unsigned: str: class of any other value or container
+  kRngDigest = 17,     // double's 8 bytes: of the generators, here and now
+  kParameter = 18,     // unsigned: str; in a FunctionDef: a parameter that
+                       // calls tell; its default follows as a value
+  kReturnTold = 19,    // unsigned, 1; in a FunctionDef: calls tell the result
+  kArgument = 20,      // unsigned: position among the FunctionDef's kParameter,
+                       // from 0; names the value that follows
+  kElement = 21,       // unsigned: index in the container before it; names the
+                       // value that follows
+  kElementKey = 22,    // unsigned: str: key in the container before it
+  kReturn = 23,        // unsigned, 0; names the value that follows
+  kContentCut = 24,    // unsigned, 1: what follows did not fit
   // Definitions.
   kText = 32,           // bytes: StringDef
   kName = 33,           // unsigned: str
@@ -293,6 +311,13 @@ enum class Field : uint32_t {
   kOwnerTicks = 81,       // unsigned
   kFirstRecordedNs = 82,  // unsigned: CLOCK_REALTIME
   kRunIsProvisional = 83  // unsigned, 1: a later ProcessDef names the run
+};
+
+// Flags in the bytes of kValueTensor.
+enum TensorFlag : uint8_t {
+  kTensorRequiresGrad = 1,
+  kTensorHasGradFn = 2,
+  kTensorAutogradKnown = 4,  // the two above were looked at
 };
 
 enum class ObjectKind : uint8_t {

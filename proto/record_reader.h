@@ -15,6 +15,7 @@
 #ifndef TRAINCHECK_PROTO_RECORD_READER_H_
 #define TRAINCHECK_PROTO_RECORD_READER_H_
 
+#include <bit>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -44,7 +45,11 @@ class FieldReader {
            -static_cast<int64_t>(unsigned_ & 1);
   }
   double double_value() const { return double_; }
+  // The bytes of a double.
+  uint64_t word_value() const { return std::bit_cast<uint64_t>(double_); }
   std::string_view bytes_value() const { return value_; }
+  // The bytes of the fields that follow.
+  std::string_view rest() const { return bytes_; }
   bool ok() const { return ok_; }
 
  private:

@@ -47,12 +47,27 @@ class FieldWriter {
     Raw(&value, sizeof value);
   }
 
+  // 8 bytes as they are.
+  void Word(Field field, uint64_t word) {
+    Tag(field, FieldKind::kDouble);
+    Raw(&word, sizeof word);
+  }
+
   // Cut at kMaxStringBytes.
   void Bytes(Field field, std::string_view bytes) {
     bytes = bytes.substr(0, kMaxStringBytes);
     Tag(field, FieldKind::kBytes);
     Varint(bytes.size());
     Raw(bytes.data(), bytes.size());
+  }
+
+  bool fits() const { return fits_; }
+  // Where the next field will stand, and back to there: the fields since then
+  // are taken back, whether they fitted or not.
+  size_t position() const { return static_cast<size_t>(at_ - begin_); }
+  void Rewind(size_t position) {
+    at_ = begin_ + position;
+    fits_ = true;
   }
 
   // Size of the whole record, or 0 if it did not fit.

@@ -11,7 +11,7 @@ namespace traincheck {
 namespace {
 
 // Fixed part and three fields.
-constexpr size_t kMaxBeginBytes = 64;
+constexpr size_t kMaxBareBytes = 64;
 
 // The backward whose graph runs on this thread, which has no open call of its
 // own: on GPUs autograd runs on engine threads.
@@ -35,30 +35,62 @@ bool WantsSite(Category category, uint8_t flags) {
   return category != kForwardCategory || (flags & kRootModuleCall) != 0;
 }
 
-void WriteBegin(ThreadRecorder& thread, const CallBeginRecord& begin,
-                PyObject* self, const ProcessRecorder::OpenBackward* foreign,
-                uint8_t flags) {
-  alignas(8) char buffer[kMaxBeginBytes];
-  FieldWriter out(buffer, sizeof buffer, begin);
+template <size_t kBytes>
+struct alignas(8) RecordBuffer {
+  char bytes[kBytes];
+};
+
+void PutBegin(FieldWriter* out, PyObject* self,
+              const ProcessRecorder::OpenBackward* foreign) {
   const uint32_t object = self == nullptr ? 0 : ObjectTable::Get().IdOf(self);
-  if (object != 0) out.Unsigned(Field::kSelfObject, object);
+  if (object != 0) out->Unsigned(Field::kSelfObject, object);
   if (foreign != nullptr) {
-    out.Unsigned(Field::kParentRing, foreign->ring);
-    out.Unsigned(Field::kParentCall, foreign->call);
+    out->Unsigned(Field::kParentRing, foreign->ring);
+    out->Unsigned(Field::kParentCall, foreign->call);
   }
-  thread.Append(out, buffer, RecordType::kCallBegin, flags);
+}
+
+void WriteBegin(ThreadRecorder& thread, const CallBeginRecord& begin,
+                PyObject* self, const ProcessRecorder::OpenBackward* foreign) {
+  RecordBuffer<kMaxBareBytes> buffer;
+  FieldWriter out(buffer.bytes, sizeof buffer, begin);
+  PutBegin(&out, self, foreign);
+  thread.Append(out, buffer.bytes, RecordType::kCallBegin, begin.header.flags);
+}
+
+// As WriteBegin, with what the plan wants to know of the arguments.
+void WriteTellingBegin(ThreadRecorder& thread, const CallBeginRecord& begin,
+                       const CallContent& content,
+                       const CallArguments& arguments,
+                       const ProcessRecorder::OpenBackward* foreign) {
+  RecordBuffer<kMaxBareBytes + kMaxContentBytes> buffer;
+  FieldWriter out(buffer.bytes, sizeof buffer, begin);
+  PutBegin(&out, arguments.first(), foreign);
+  content.WriteArguments(arguments, &out,
+                         &ProcessRecorder::GetIfMade()->definitions());
+  thread.Append(out, buffer.bytes, RecordType::kCallBegin, begin.header.flags);
+}
+
+void WriteTellingEnd(ThreadRecorder& thread, const CallEndRecord& end,
+                     const CallContent& content, PyObject* result,
+                     uint8_t flags) {
+  RecordBuffer<kMaxBareBytes + kMaxContentBytes> buffer;
+  FieldWriter out(buffer.bytes, sizeof buffer, end);
+  content.WriteReturn(result, &out,
+                      &ProcessRecorder::GetIfMade()->definitions());
+  thread.Append(out, buffer.bytes, RecordType::kCallEnd, flags);
 }
 
 void WriteRaised(ThreadRecorder& thread, const CallEndRecord& end) {
   const SavedException exception;
-  alignas(8) char buffer[kMaxBeginBytes];
-  FieldWriter out(buffer, sizeof buffer, end);
+  RecordBuffer<kMaxBareBytes> buffer;
+  FieldWriter out(buffer.bytes, sizeof buffer, end);
   ProcessRecorder* process = ProcessRecorder::Get();
   if (process != nullptr) {
     out.Unsigned(Field::kException, process->definitions().String(
                                         QualifiedTypeName(exception.type())));
   }
-  thread.Append(out, buffer, RecordType::kCallRaised, 0);
+  thread.Append(out, buffer.bytes, RecordType::kCallRaised, 0);
 }
 
 }  // namespace
@@ -78,8 +110,7 @@ uint32_t FunctionId(Function& function) {
   }
   ProcessRecorder* process = ProcessRecorder::Get();
   if (process == nullptr) return 0;
-  const uint32_t id = process->definitions().Function(
-      function.name, function.category, function.roles);
+  const uint32_t id = process->definitions().Function(function.facts);
   if (id != 0) {
     function.id = id;
     function.generation = g_generation;
@@ -93,7 +124,8 @@ bool IsRootForward(ThreadRecorder& thread) {
 }
 
 CallInProgress BeginCall(ThreadRecorder& thread, Function& function,
-                         PyObject* self, uint8_t flags) {
+                         const CallArguments& arguments, uint8_t flags) {
+  PyObject* self = arguments.first();
   ProcessRecorder& process = *ProcessRecorder::GetIfMade();
   thread.SyncWith(process.closed_steps());
   std::vector<OpenCall>& open = thread.open_calls();
@@ -117,6 +149,7 @@ CallInProgress BeginCall(ThreadRecorder& thread, Function& function,
   CallBeginRecord begin = {};
   begin.function = result.function;
   begin.site = WantsSite(category, flags) ? CallSites::Get().Here() : 0;
+  begin.header.flags = flags;
   begin.call = static_cast<uint32_t>(call.number);
   begin.parent_distance =
       parent == nullptr ? 0
@@ -125,11 +158,16 @@ CallInProgress BeginCall(ThreadRecorder& thread, Function& function,
   if (category == kBackwardCategory) {
     process.open_backwards().push_back({thread.ring().ring(), call.number});
   }
-  WriteBegin(thread, begin, self, foreign, flags);
+  if (function.content == nullptr) [[likely]] {
+    WriteBegin(thread, begin, self, foreign);
+  } else {
+    WriteTellingBegin(thread, begin, *function.content, arguments, foreign);
+  }
   return result;
 }
 
-void EndCall(const CallInProgress& call, uint8_t output_flags) {
+void EndCall(const CallInProgress& call, const Function& function,
+             PyObject* result, uint8_t output_flags) {
   ThreadRecorder* thread = t_thread;
   if (thread == nullptr || call.generation != g_generation) return;
   std::vector<OpenCall>& open = thread->open_calls();
@@ -146,8 +184,10 @@ void EndCall(const CallInProgress& call, uint8_t output_flags) {
   }
   const CallEndRecord end = {
       {}, static_cast<uint32_t>(call.number), call.function};
-  if (PyErr_Occurred() != nullptr) {
+  if (result == nullptr) {
     WriteRaised(*thread, end);
+  } else if (function.content != nullptr && function.content->returns) {
+    WriteTellingEnd(*thread, end, *function.content, result, output_flags);
   } else {
     thread->Append(end, RecordType::kCallEnd, output_flags);
   }

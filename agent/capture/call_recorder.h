@@ -6,9 +6,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "agent/capture/call_content.h"
 #include "agent/capture/process_recorder.h"
 #include "agent/capture/python_api.h"
 
@@ -23,12 +25,11 @@ Category CategoryNumber(const std::string& category);
 
 // A function as records name it; its number is made at the first call.
 struct Function {
-  std::string name;
-  std::string category;
-  std::vector<std::string> roles;
+  FunctionFacts facts;
   Category category_number = 0;
   uint32_t id = 0;
-  uint32_t generation = 0;  // in which id was made
+  uint32_t generation = 0;  // in which id was made; 0: the facts have changed
+  std::unique_ptr<CallContent> content;  // null: nothing but begin and end
 };
 
 // 0: ring 0 has no room now.
@@ -43,13 +44,16 @@ struct CallInProgress {
   uint8_t flags;  // CallFlag
 };
 
-// `flags` are those that the caller knows already. `self` may be null.
+// `flags` are those that the caller knows already. The first argument counts
+// as the object that is called.
 CallInProgress BeginCall(ThreadRecorder& thread, Function& function,
-                         PyObject* self, uint8_t flags);
+                         const CallArguments& arguments, uint8_t flags);
 
-// Writes CallEnd, or CallRaised if an exception is set, which stays as it is.
+// Writes CallEnd, or CallRaised if the result is null: the exception that is
+// set stays as it is.
 // A child that was forked within the call writes nothing.
-void EndCall(const CallInProgress& call, uint8_t output_flags);
+void EndCall(const CallInProgress& call, const Function& function,
+             PyObject* result, uint8_t output_flags);
 
 // Is no other forward open on the thread?
 bool IsRootForward(ThreadRecorder& thread);

@@ -103,12 +103,16 @@ uint32_t Definitions::StringId(std::string_view text, bool keep) {
   return id;
 }
 
-uint32_t Definitions::Function(std::string_view name, std::string_view category,
-                               const std::vector<std::string>& roles) {
+uint32_t Definitions::Function(const FunctionFacts& facts) {
   Definition def(*this, functions_ + 1);
-  def.Text(Field::kName, name);
-  def.Text(Field::kCategory, category);
-  for (const std::string& role : roles) def.Text(Field::kRole, role);
+  def.Text(Field::kName, facts.name);
+  def.Text(Field::kCategory, facts.category);
+  for (const std::string& role : facts.roles) def.Text(Field::kRole, role);
+  for (const ParameterFacts& parameter : facts.parameters) {
+    def.Text(Field::kParameter, parameter.name);
+    def.Plain(parameter.fallback);
+  }
+  if (facts.tells_return) def.Number(Field::kReturnTold, 1);
   return def.Commit(RecordType::kFunctionDef) ? ++functions_ : 0;
 }
 
@@ -143,6 +147,24 @@ void Definition::Inline(Field field, std::string_view text) {
 void Definition::Number(Field field, uint64_t value) {
   out_.Unsigned(field, value);
   Mix(field, {reinterpret_cast<const char*>(&value), sizeof value});
+}
+
+void Definition::Plain(const PlainValue& value) {
+  if (const auto* text = std::get_if<std::string>(&value)) {
+    Text(Field::kValueString, *text);
+  } else if (const auto* truth = std::get_if<bool>(&value)) {
+    Number(Field::kValueBool, *truth);
+  } else if (const auto* number = std::get_if<int64_t>(&value)) {
+    out_.Signed(Field::kValueSigned, *number);
+    Mix(Field::kValueSigned,
+        {reinterpret_cast<const char*>(number), sizeof *number});
+  } else if (const auto* real = std::get_if<double>(&value)) {
+    out_.Double(Field::kValueDouble, *real);
+    Mix(Field::kValueDouble,
+        {reinterpret_cast<const char*>(real), sizeof *real});
+  } else if (std::holds_alternative<std::nullptr_t>(value)) {
+    Number(Field::kValueNone, 0);
+  }
 }
 
 void Definition::Mix(Field field, std::string_view bytes) {

@@ -10,6 +10,7 @@
 #ifndef TRAINCHECK_AGENT_CAPTURE_DEFINITIONS_H_
 #define TRAINCHECK_AGENT_CAPTURE_DEFINITIONS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -18,6 +19,7 @@
 #include <string_view>
 #include <unordered_map>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "agent/capture/process_identity.h"
@@ -26,6 +28,26 @@
 #include "proto/record_writer.h"
 
 namespace traincheck {
+
+// A default that a signature names; monostate: none, or nothing that a record
+// could tell.
+using PlainValue = std::variant<std::monostate, std::nullptr_t, bool, int64_t,
+                                double, std::string>;
+
+// A parameter whose argument calls tell.
+struct ParameterFacts {
+  std::string name;
+  PlainValue fallback;
+};
+
+struct FunctionFacts {
+  std::string name;
+  std::string category;
+  std::vector<std::string> roles;  // narrow to general
+  // What calls tell, from now on.
+  std::vector<ParameterFacts> parameters;
+  bool tells_return = false;
+};
 
 class Definitions {
  public:
@@ -51,8 +73,9 @@ class Definitions {
   bool Process(const ProcessIdentity& identity);
 
   uint32_t String(std::string_view text);
-  uint32_t Function(std::string_view name, std::string_view category,
-                    const std::vector<std::string>& roles);
+  // How many there are.
+  uint32_t strings() const { return static_cast<uint32_t>(strings_.size()); }
+  uint32_t Function(const FunctionFacts& facts);
   uint32_t Site(std::string_view file, uint32_t line,
                 std::string_view function);
 
@@ -96,6 +119,8 @@ class Definition {
   // The text itself; for ProcessDef and StringDef.
   void Inline(Field field, std::string_view text);
   void Number(Field field, uint64_t value);
+  // Under the field of its kind; nothing for monostate.
+  void Plain(const PlainValue& value);
 
   // Equal for equal content.
   uint64_t fingerprint() const { return fingerprint_; }

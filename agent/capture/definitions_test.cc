@@ -83,8 +83,10 @@ TEST_F(DefinitionsTest, StringsAreDefinedOnce) {
 
 TEST_F(DefinitionsTest, StringsOfAFunctionPrecedeIt) {
   const uint32_t id = definitions_.Function(
-      "torch.optim.adam.Adam.step", "optimizer_step",
-      {"torch.optim.optimizer.Optimizer.step", "a.B.step"});
+      {.name = "torch.optim.adam.Adam.step",
+       .category = "optimizer_step",
+       .roles = {"torch.optim.optimizer.Optimizer.step", "a.B.step"},
+       .parameters = {}});
   const std::vector<Defined> all = Take();
   ASSERT_EQ(all.size(), 5u);
   const Defined& function = all.back();
@@ -98,7 +100,9 @@ TEST_F(DefinitionsTest, FullRingGivesZeroAndTriesAgain) {
   std::vector<bool> told;
   definitions_.OnBlocked([&](bool blocked) { told.push_back(blocked); });
   const std::string name = Fill();
-  EXPECT_EQ(definitions_.Function(name, "x", {}), 0u);
+  EXPECT_EQ(definitions_.Function(
+                {.name = name, .category = "x", .roles = {}, .parameters = {}}),
+            0u);
   EXPECT_EQ(definitions_.ring().dropped_records(), 0u);
   definitions_.Retry();
   EXPECT_EQ(told, std::vector<bool>{true});

@@ -137,13 +137,13 @@ void RecordContext(bool enter, const std::string& name) {
   static auto* functions = new std::vector<std::unique_ptr<Function>>;
   Function* function = nullptr;
   for (const auto& known : *functions) {
-    if (known->name == name) function = known.get();
+    if (known->facts.name == name) function = known.get();
   }
   if (function == nullptr) {
     functions->push_back(std::make_unique<Function>());
     function = functions->back().get();
-    function->name = name;
-    function->category = "context";
+    function->facts.name = name;
+    function->facts.category = "context";
   }
   ContextRecord record = {};
   record.function = FunctionId(*function);

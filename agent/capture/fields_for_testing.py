@@ -14,9 +14,9 @@ def _varint(data, at):
             return value, at
 
 
-def decode_fields(data):
-    """{field number: [values]} of the bytes behind a record's fixed part."""
-    fields, at = {}, 0
+def list_fields(data):
+    """[(field number, value)] of the bytes behind a record's fixed part."""
+    fields, at = [], 0
     while at < len(data):
         tag, at = _varint(data, at)
         if tag == 0:
@@ -26,7 +26,17 @@ def decode_fields(data):
             at += 8
         else:
             value, at = _varint(data, at)
+        if tag & 3 == 1:
+            value = value >> 1 ^ -(value & 1)
         if tag & 3 == 3:
             value, at = data[at : at + value], at + value
-        fields.setdefault(tag >> 2, []).append(value)
+        fields.append((tag >> 2, value))
+    return fields
+
+
+def decode_fields(data):
+    """{field number: [values]}"""
+    fields = {}
+    for number, value in list_fields(data):
+        fields.setdefault(number, []).append(value)
     return fields

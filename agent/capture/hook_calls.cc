@@ -101,6 +101,16 @@ PyObject* After(const Hooks& hooks, PyObject* (&arguments)[5], PyObject* result,
 
 }  // namespace
 
+Ref AskHook(PyObject* callback, PyObject* argument, const std::string& name) {
+  const InHook in_hook;
+  Ref answer(PyObject_Vectorcall(callback, &argument, 1, nullptr));
+  if (Swallow(name)) return answer;
+  // Of the user's; the call that is about to begin cannot raise it.
+  PyErr_Clear();
+  PyErr_SetInterrupt();
+  return Ref();
+}
+
 PyObject* CallWithHooks(PyObject* fn, const CallArguments& call,
                         const Hooks& hooks, const std::string& name) {
   const Ref positional = PositionalTuple(call);

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <string>
 
+#include "agent/capture/call_content.h"
 #include "agent/capture/python_ref.h"
 
 namespace traincheck {
@@ -22,16 +23,13 @@ struct Hooks {
   bool any() const { return before != nullptr || after != nullptr; }
 };
 
-// Arguments as vectorcall passes them.
-struct CallArguments {
-  PyObject* const* values;
-  size_t nargsf;
-  PyObject* names;
-};
-
 // before, fn, after. Result and exception are fn's.
 PyObject* CallWithHooks(PyObject* fn, const CallArguments& arguments,
                         const Hooks& hooks, const std::string& name);
+
+// callback(argument) of ours, as a hook runs. None without an exception if it
+// failed; a KeyboardInterrupt that arrived in it is set again when it can be.
+Ref AskHook(PyObject* callback, PyObject* argument, const std::string& name);
 
 }  // namespace traincheck
 

@@ -9,6 +9,7 @@
 #include "agent/capture/object_table.h"
 #include "agent/capture/process_recorder.h"
 #include "agent/capture/python_ref.h"
+#include "agent/torch/storage_identity.h"
 #include "agent/torch/tensor_view.h"
 #include "agent/torch/torch_api.h"
 
@@ -146,22 +147,7 @@ void DefineReplicaGroup(const ReplicaGroup& group) {
 }
 
 uint64_t StorageKey(PyObject* tensor) {
-  static auto* storages = new WeakMap<uint64_t>;
-  static uint64_t last_key = 0;
-  if (!TorchApi::IsPlainTensor(tensor)) return 0;
-  const TorchApi::WithoutOverrides direct;
-  const Ref method = Attribute(tensor, "untyped_storage");
-  const Ref storage(method
-                        ? PyObject_Vectorcall(method.get(), nullptr, 0, nullptr)
-                        : nullptr);
-  if (!storage) {
-    PyErr_Clear();
-    return 0;
-  }
-  uint64_t* key = storages->FindOrAdd(storage.get());
-  if (key == nullptr) return 0;
-  if (*key == 0) *key = ++last_key;
-  return *key;
+  return TorchApi::IsTensor(tensor) ? StorageNumber(tensor, nullptr) : 0;
 }
 
 }  // namespace traincheck

@@ -85,8 +85,8 @@ PyMethodDef kModuleFunctions[] = {
 int Execute(PyObject* module) {
   if (!ReadyWrapperType()) return -1;
   for (PyMethodDef* functions :
-       {kModuleFunctions, kWrapFunctions, kDefineFunctions, kIdentityFunctions,
-        kRecordFunctions}) {
+       {kModuleFunctions, kWrapFunctions, kContentFunctions, kDefineFunctions,
+        kIdentityFunctions, kRecordFunctions}) {
     if (PyModule_AddFunctions(module, functions) != 0) return -1;
   }
   for (const Constant& constant : kConstants) {

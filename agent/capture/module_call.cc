@@ -4,6 +4,7 @@
 #include <string>
 
 #include "agent/capture/call_recorder.h"
+#include "agent/capture/content_spec.h"
 #include "agent/capture/hook_calls.h"
 #include "agent/capture/object_table.h"
 #include "agent/capture/python_ref.h"
@@ -28,8 +29,8 @@ bool DefinesForward(PyObject* type) {
 // down to Module's.
 std::unique_ptr<Function> DescribeForward(PyObject* type) {
   auto function = std::make_unique<Function>();
-  function->name = QualifiedTypeName(type) + ".forward";
-  function->category = "forward";
+  function->facts.name = QualifiedTypeName(type) + ".forward";
+  function->facts.category = "forward";
   function->category_number = kForwardCategory;
   const Ref mro = Attribute(type, "__mro__");
   const Py_ssize_t classes =
@@ -37,19 +38,48 @@ std::unique_ptr<Function> DescribeForward(PyObject* type) {
   for (Py_ssize_t i = 1; i < classes; ++i) {
     PyObject* base = PyTuple_GetItem(mro.get(), i);
     if (!DefinesForward(base)) continue;
-    function->roles.push_back(QualifiedTypeName(base) + ".forward");
+    function->facts.roles.push_back(QualifiedTypeName(base) + ".forward");
   }
   return function;
 }
 
+// Who says what forwards tell, and how often that has changed.
+struct ForwardPlan {
+  Ref callback;
+  uint32_t version = 0;
+
+  static ForwardPlan& Get() {
+    static auto* plan = new ForwardPlan;
+    return *plan;
+  }
+};
+
+struct ClassForward {
+  std::unique_ptr<Function> function;
+  uint32_t plan = 0;
+};
+
+void Replan(PyObject* type, Function* forward) {
+  const Ref callback = Ref::Borrow(ForwardPlan::Get().callback.get());
+  const Ref spec = callback ? AskHook(callback.get(), type, "forward plan")
+                            : Ref::Borrow(Py_None);
+  if (spec && !SetContent(spec.get(), forward)) PyErr_Clear();
+}
+
 // Null: no memory for it.
 Function* ForwardOf(PyObject* module) {
-  static auto* classes = new WeakMap<std::unique_ptr<Function>>;
+  static auto* classes = new WeakMap<ClassForward>;
   auto* type = reinterpret_cast<PyObject*>(Py_TYPE(module));
-  auto* known = classes->FindOrAdd(type);
+  ClassForward* known = classes->FindOrAdd(type);
   if (known == nullptr) return nullptr;
-  if (*known == nullptr) *known = DescribeForward(type);
-  return known->get();
+  if (known->function == nullptr) known->function = DescribeForward(type);
+  Function* forward = known->function.get();
+  const uint32_t version = ForwardPlan::Get().version;
+  if (known->plan != version) {
+    known->plan = version;
+    Replan(type, forward);  // may add classes: `known` is not used any more
+  }
+  return forward;
 }
 
 bool HasGradFn(PyObject* value) {
@@ -98,6 +128,13 @@ uint8_t BeginFlags(ThreadRecorder& thread, PyObject* module) {
 
 }  // namespace
 
+void PlanForwards(PyObject* callback) {
+  ForwardPlan& plan = ForwardPlan::Get();
+  Py_XINCREF(callback);
+  plan.callback = Ref(callback);
+  ++plan.version;
+}
+
 PyObject* CallModule(PyObject* object, PyObject* const* arguments,
                      size_t nargsf, PyObject* names) {
   auto* self = reinterpret_cast<Wrapper*>(object);
@@ -108,18 +145,17 @@ PyObject* CallModule(PyObject* object, PyObject* const* arguments,
   if (forward == nullptr) {
     return PyObject_Vectorcall(self->fn, arguments, nargsf, names);
   }
-  PyObject* module = arguments[0];
+  const CallArguments given = {arguments, nargsf, names};
   Py_INCREF(object);
   const CallInProgress call =
-      BeginCall(*thread, *forward, module, BeginFlags(*thread, module));
+      BeginCall(*thread, *forward, given, BeginFlags(*thread, arguments[0]));
   PyObject* result;
   if (self->hooks.any() && (call.flags & kRootModuleCall) != 0) {
-    result = CallWithHooks(self->fn, {arguments, nargsf, names}, self->hooks,
-                           forward->name);
+    result = CallWithHooks(self->fn, given, self->hooks, forward->facts.name);
   } else {
     result = PyObject_Vectorcall(self->fn, arguments, nargsf, names);
   }
-  EndCall(call, OutputFlags(result, call.flags));
+  EndCall(call, *forward, result, OutputFlags(result, call.flags));
   Py_DECREF(object);
   return result;
 }

@@ -14,6 +14,11 @@ namespace traincheck {
 PyObject* CallModule(PyObject* self, PyObject* const* arguments, size_t nargsf,
                      PyObject* names);
 
+// From now on `callback`(class) says what the records of its forward tell, as
+// content_spec.h describes; asked once a class, at its next call. Null: they
+// tell nothing.
+void PlanForwards(PyObject* callback);
+
 }  // namespace traincheck
 
 #endif  // TRAINCHECK_AGENT_CAPTURE_MODULE_CALL_H_

@@ -12,6 +12,8 @@ namespace traincheck {
 
 // wrap, wrap_module_call, is_wrapper, is_users.
 extern PyMethodDef kWrapFunctions[];
+// set_content, plan_forwards.
+extern PyMethodDef kContentFunctions[];
 // object_id, define_*, storage_key.
 extern PyMethodDef kDefineFunctions[];
 // rank_is_inherited, provisional_run, settle_run, show_rank.

@@ -10,6 +10,7 @@ import time
 import unittest
 
 from fields_for_testing import decode_fields
+from fields_for_testing import list_fields
 
 CORE = os.path.abspath("agent/capture/libtraincheck_agent_core.so")
 RELAY = os.path.abspath("agent/capture/relay_for_testing.py")
@@ -83,6 +84,7 @@ def decode(data):
             record["digests"] = struct.unpack(f"<{len(rest) // 8}Q", rest)
         elif name not in ("padding", "clock"):
             record["fields"] = decode_fields(rest)
+            record["listed"] = list_fields(rest)
         if name != "padding":
             records.append(record)
         at += size

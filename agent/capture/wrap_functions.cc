@@ -26,10 +26,10 @@ PyObject* Wrap(PyObject*, PyObject* args, PyObject* kwargs) {
     return nullptr;
   }
   auto function = std::make_unique<Function>();
-  function->name = name;
-  function->category = category;
+  function->facts.name = name;
+  function->facts.category = category;
   function->category_number = CategoryNumber(category);
-  if (roles != nullptr && !Texts(roles, &function->roles)) return nullptr;
+  if (roles != nullptr && !Texts(roles, &function->facts.roles)) return nullptr;
   return NewWrapper(
       fn, CallRecorded, function.release(),
       {HookOrNull(before), HookOrNull(after), outermost_only != 0});

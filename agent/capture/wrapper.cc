@@ -198,18 +198,17 @@ PyObject* CallRecorded(PyObject* object, PyObject* const* arguments,
   if (thread == nullptr || thread->in_hook()) {
     return PyObject_Vectorcall(self->fn, arguments, nargsf, names);
   }
-  PyObject* first =
-      VectorcallArgumentCount(nargsf) > 0 ? arguments[0] : nullptr;
+  const CallArguments given = {arguments, nargsf, names};
   // The wrapper may be replaced, and its last reference go, while it runs.
   Py_INCREF(object);
-  const CallInProgress call = BeginCall(*thread, *self->function, first, 0);
+  const CallInProgress call = BeginCall(*thread, *self->function, given, 0);
   const bool hooks = self->hooks.any() && (!self->hooks.outermost_only ||
                                            (call.flags & kOutermost) != 0);
   PyObject* result =
-      hooks ? CallWithHooks(self->fn, {arguments, nargsf, names}, self->hooks,
-                            self->function->name)
+      hooks ? CallWithHooks(self->fn, given, self->hooks,
+                            self->function->facts.name)
             : PyObject_Vectorcall(self->fn, arguments, nargsf, names);
-  EndCall(call, 0);
+  EndCall(call, *self->function, result, 0);
   Py_DECREF(object);
   return result;
 }

@@ -60,6 +60,7 @@ class RecordingCore:
         for mark in _MARKS:
             setattr(self, f"MARK_{mark}", mark)
         self.raised = []  # exceptions of hooks
+        self.contents = {}  # function -> what its calls tell
         self.clear()
 
     def clear(self):
@@ -108,6 +109,12 @@ class RecordingCore:
             return f"{type(args[0]).__qualname__}.forward"
 
         return self._wrap(fn, name, "forward", before_root, after_root, None)
+
+    def set_content(self, wrapper, content):
+        self.contents[wrapper.__wrapped__] = content
+
+    def plan_forwards(self, callback):
+        self.forward_plan = callback
 
     def _wrap(self, fn, name_of, category, before, after, outermost_only):
         @functools.wraps(fn)

@@ -64,6 +64,12 @@ def wrap_module_call(
     this thread. Flags of CallFlag and OutputFlag are filled in here.
     """
 
+def set_content(wrapper: Callable, content: Optional[tuple]) -> None:
+    """What calls of a wrapper tell from now on: see agent/capture/content_spec.h."""
+
+def plan_forwards(callback: Optional[Callable[[type], Optional[tuple]]]) -> None:
+    """Who says, once a class, what calls of its modules tell."""
+
 def is_wrapper(value: Any) -> bool: ...
 def is_users(error: BaseException) -> bool:
     """Did a signal handler of the user's raise it, wherever it came up?"""

@@ -184,7 +184,13 @@ void Definitions::ReadNumber(const FieldReader& field, Parsed* parsed) const {
 }
 
 bool Definitions::Read(FieldReader fields, Parsed* parsed) const {
+  std::string_view rest = fields.rest();
   while (fields.Next()) {
+    if (fields.field() == Field::kParameter &&
+        parsed->function.parameters.empty()) {
+      parsed->function.parameters = std::string(rest);
+    }
+    rest = fields.rest();
     if (fields.field() == Field::kText) {
       parsed->text = ToUtf8(fields.bytes_value());
     }

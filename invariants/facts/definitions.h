@@ -22,8 +22,12 @@ struct FunctionInfo {
   std::string name;
   std::string category;
   std::vector<std::string> roles;  // narrow to general
+  // The fields that name the parameters which calls tell: see call_values.h.
+  std::string parameters = {};
 
-  void Fields(Archive& archive) { archive(name, category, roles); }
+  void Fields(Archive& archive) {
+    archive(name, category, roles, parameters);
+  }
 };
 
 struct ObjectInfo {

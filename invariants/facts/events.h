@@ -25,6 +25,10 @@ struct Call {
   // Parent on another ring; number 0: none.
   uint32_t parent_ring = 0;
   uint64_t parent_number = 0;
+  // The fields that tell its arguments; "": none is told. See call_values.h.
+  std::string content;
+  // The same of its result, once it has ended.
+  std::string result;
 
   bool Is(CallFlag flag) const { return (flags & flag) != 0; }
 
@@ -32,7 +36,7 @@ struct Call {
   void Fields(Archive& archive) {
     bool known = function != nullptr;
     archive(ring, number, function_id, known, site, object, flags, parent_ring,
-            parent_number);
+            parent_number, content);
     if (!archive.reading()) return;
     function = known ? archive.definitions()->Function(function_id) : nullptr;
     if (known && !function) archive.Fail("a call's function is not defined");

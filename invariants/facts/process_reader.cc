@@ -8,6 +8,12 @@ namespace {
 
 constexpr uint32_t kDefinitionRing = 0;
 
+// Does it begin what a call tells of its arguments?
+bool IsContent(Field field) {
+  return field == Field::kArgument || field == Field::kArgumentName ||
+         field == Field::kContentCut;
+}
+
 }  // namespace
 
 void ProcessReader::Gap(Ring* ring, const std::string& reason) {
@@ -169,7 +175,12 @@ void ProcessReader::BeginCall(Cursor* cursor) {
   call.site = begin.site;
   call.flags = begin.header.flags;
   FieldReader fields = cursor->records.Fields();
-  while (fields.Next()) {
+  for (std::string_view rest = fields.rest(); fields.Next();
+       rest = fields.rest()) {
+    if (IsContent(fields.field())) {
+      call.content = std::string(rest);
+      break;  // comes last
+    }
     if (fields.field() == Field::kSelfObject) {
       call.object = static_cast<uint32_t>(fields.unsigned_value());
     } else if (fields.field() == Field::kParentRing) {
@@ -205,7 +216,8 @@ void ProcessReader::EndCall(Cursor* cursor) {
     visitor_->OnGap("the end of a call is missing");
     Abandon(ring, at);
   }
-  const Call call = ring->open.back();
+  Call call = ring->open.back();
+  call.result = std::string(cursor->records.Fields().rest());
   const bool raised = cursor->records.type() == RecordType::kCallRaised;
   visitor_->OnCallEnd(call,
                       raised ? CallOutcome::kRaised : CallOutcome::kReturned,

@@ -4,6 +4,8 @@ from _traincheck.clock import Clock
 from _traincheck.holds import Holds
 from _traincheck.loader_table import LoaderTable
 from _traincheck.models import Models
+from _traincheck.planner import Planner
+from _traincheck.planner import first_plan
 from _traincheck.process import Process
 from _traincheck.states import States
 
@@ -22,6 +24,7 @@ class Watch:
         # (original, replacement).
         self.replaced = {}
         self.clock = Clock(core)
+        self.planner = Planner(core, first_plan())
         self.reset()
 
     def reset(self):

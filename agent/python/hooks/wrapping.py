@@ -19,6 +19,7 @@ def wrap_method(watch, cls, method, category, compiled=False, **callbacks):
     name = f"{naming.class_name(cls)}.{method}"
     roles = naming.roles(cls, method)
     wrapper = watch.core.wrap(fn, name, category, roles, **callbacks)
+    watch.planner.add(wrapper, [name, *roles], is_method=True)
     if compiled:
         wrapper._torchdynamo_inline = fn
         setattr(cls, method, _traceable(fn, wrapper))
@@ -46,6 +47,7 @@ def wrap_function(watch, module, name, category, **callbacks):
         return
     full_name = f"{module.__name__}.{name}"
     wrapper = watch.core.wrap(fn, full_name, category, (), **callbacks)
+    watch.planner.add(wrapper, [full_name])
     # In compiled code fn takes the wrapper's place; nothing is recorded there.
     # (A method must not have this: the compiler would lose its self.)
     wrapper._torchdynamo_inline = fn

@@ -1,0 +1,196 @@
+#include "agent/capture/call_values.h"
+
+#include <algorithm>
+#include <cctype>
+#include <string>
+
+#include "agent/capture/object_table.h"
+#include "agent/capture/python_ref.h"
+#include "agent/torch/tensor_field.h"
+#include "agent/torch/tensor_view.h"
+#include "agent/torch/torch_api.h"
+
+namespace traincheck {
+namespace {
+
+// Elements of a container that a record tells of.
+constexpr Py_ssize_t kMaxElements = 8;
+// Different texts of one process; further ones are told by their length.
+constexpr uint32_t kMaxTexts = 10'000;
+
+bool IsTruth(PyObject* value) { return value == Py_True || value == Py_False; }
+
+// Classes of torch whose text says all: dtype, device, layout, memory_format.
+bool IsTorchConstant(PyObject* value) {
+  static auto* known = new std::vector<PyTypeObject*>;
+  static auto* others = new std::vector<PyTypeObject*>;
+  PyTypeObject* type = Py_TYPE(value);
+  if (std::find(known->begin(), known->end(), type) != known->end()) {
+    return true;
+  }
+  // Types of the user's may die and others take their addresses: only those
+  // that live for ever are remembered.
+  if ((PyType_GetFlags(type) & Py_TPFLAGS_HEAPTYPE) != 0) return false;
+  if (std::find(others->begin(), others->end(), type) != others->end()) {
+    return false;
+  }
+  const std::string name = QualifiedTypeName(reinterpret_cast<PyObject*>(type));
+  const bool constant = name == "torch.dtype" || name == "torch.device" ||
+                        name == "torch.layout" || name == "torch.memory_format";
+  (constant ? known : others)->push_back(type);
+  return constant;
+}
+
+}  // namespace
+
+bool IsSecretName(std::string_view name) {
+  std::string lower(name);
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char c) { return std::tolower(c); });
+  for (const char* part : {"token", "key", "password", "secret"}) {
+    if (lower.find(part) != std::string::npos) return true;
+  }
+  return false;
+}
+
+bool ValueWriter::Write(Field name, uint64_t number, PyObject* value,
+                        ValueDetail detail) {
+  if (full_) return false;
+  const size_t from = out_.position();
+  out_.Unsigned(name, number);
+  Value(value, detail);
+  return Finish(from);
+}
+
+bool ValueWriter::WriteNamed(std::string_view name, PyObject* value,
+                             ValueDetail detail) {
+  if (full_) return false;
+  const size_t from = out_.position();
+  out_.Unsigned(Field::kArgumentName, definitions_.String(name));
+  Value(value, detail);
+  return Finish(from);
+}
+
+bool ValueWriter::Finish(size_t from) {
+  if (out_.fits()) return true;
+  full_ = true;
+  out_.Rewind(from);
+  out_.Unsigned(Field::kContentCut, 1);
+  // Where not even this fits, the value before goes with it: none is half.
+  if (!out_.fits()) out_.Rewind(from);
+  return false;
+}
+
+void ValueWriter::Value(PyObject* value, ValueDetail detail) {
+  if (Plain(value, detail)) return;
+  if (PyList_CheckExact(value) || PyTuple_Check(value)) {
+    Sequence(value, detail);
+  } else if (PyDict_Check(value)) {
+    Mapping(value, detail);
+  } else {
+    Type(value);
+  }
+}
+
+// False: it is a container or an object of some class.
+bool ValueWriter::Plain(PyObject* value, ValueDetail detail) {
+  if (TorchApi::IsTensor(value)) {
+    Tensor(value, detail);
+  } else if (value == Py_None) {
+    out_.Unsigned(Field::kValueNone, 0);
+  } else if (IsTruth(value)) {
+    out_.Unsigned(Field::kValueBool, value == Py_True);
+  } else if (PyLong_Check(value)) {
+    Integer(value);
+  } else if (PyFloat_Check(value)) {
+    out_.Double(Field::kValueDouble, PyFloat_AsDouble(value));
+  } else if (PyUnicode_Check(value)) {
+    Text(Utf8(value), value, detail);
+  } else if (IsTorchConstant(value)) {
+    const Ref text(PyObject_Str(value));
+    if (!text) PyErr_Clear();
+    Text(Utf8(text.get()), value, {.text = true});
+  } else {
+    return false;
+  }
+  return true;
+}
+
+void ValueWriter::Integer(PyObject* value) {
+  int overflow = 0;
+  const long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
+  if (overflow == 0) {
+    out_.Signed(Field::kValueSigned, number);
+  } else {
+    out_.Double(Field::kValueDouble, PyLong_AsDouble(value));
+    PyErr_Clear();  // beyond a double, too
+  }
+}
+
+void ValueWriter::Text(std::string_view text, PyObject* value,
+                       ValueDetail detail) {
+  if (detail.text && definitions_.strings() < kMaxTexts) {
+    const uint32_t id = definitions_.String(text.substr(0, kMaxTextBytes));
+    out_.Unsigned(Field::kValueString, id);
+    return;
+  }
+  Type(value);
+  out_.Unsigned(Field::kValueLength, text.size());
+}
+
+void ValueWriter::Tensor(PyObject* value, ValueDetail detail) {
+  char bytes[kMaxTensorFieldBytes];
+  const size_t size = EncodeTensor(value, detail.autograd, bytes);
+  out_.Bytes(Field::kValueTensor, {bytes, size});
+  if (!detail.digest) return;
+  const std::optional<TensorView> view = TensorView::Of(value);
+  if (view.has_value()) {
+    out_.Word(Field::kValueDigest, view->Digest().digest);
+  }
+}
+
+void ValueWriter::Sequence(PyObject* value, ValueDetail detail) {
+  const bool tuple = PyTuple_Check(value);
+  const Py_ssize_t size = tuple ? PyTuple_Size(value) : PyList_Size(value);
+  Type(value);
+  out_.Unsigned(Field::kValueLength, static_cast<uint64_t>(size));
+  for (Py_ssize_t i = 0; i < std::min(size, kMaxElements); ++i) {
+    PyObject* element =
+        tuple ? PyTuple_GetItem(value, i) : PyList_GetItem(value, i);
+    out_.Unsigned(Field::kElement, static_cast<uint64_t>(i));
+    if (!Plain(element, detail)) Type(element);
+  }
+}
+
+void ValueWriter::Mapping(PyObject* value, ValueDetail detail) {
+  Type(value);
+  out_.Unsigned(Field::kValueLength, static_cast<uint64_t>(PyDict_Size(value)));
+  PyObject *key, *element;
+  Py_ssize_t at = 0;
+  for (Py_ssize_t i = 0;
+       i < kMaxElements && PyDict_Next(value, &at, &key, &element); ++i) {
+    if (!PyUnicode_Check(key)) continue;
+    const std::string_view name = Utf8(key);
+    out_.Unsigned(Field::kElementKey,
+                  definitions_.strings() < kMaxTexts
+                      ? definitions_.String(name.substr(0, kMaxTextBytes))
+                      : 0);
+    ValueDetail inner = detail;
+    inner.text = inner.text && !IsSecretName(name);
+    if (!Plain(element, inner)) Type(element);
+  }
+}
+
+// Which object it is, if the records know it; else its class.
+void ValueWriter::Type(PyObject* value) {
+  const uint32_t object = ObjectTable::Get().IdOf(value);
+  if (object != 0) {
+    out_.Unsigned(Field::kValueObject, object);
+    return;
+  }
+  const std::string name =
+      QualifiedTypeName(reinterpret_cast<PyObject*>(Py_TYPE(value)));
+  out_.Unsigned(Field::kValueType, definitions_.String(name));
+}
+
+}  // namespace traincheck

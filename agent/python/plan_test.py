@@ -1,0 +1,174 @@
+"""Capture plans: what is read from files, and what functions are told to tell."""
+
+import json
+import pathlib
+import sys
+import tempfile
+import unittest
+
+import torch
+from torch import nn
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from hooks_case import CORE, HooksCase, WATCH
+
+from _traincheck import plan as plans
+from _traincheck import signatures
+
+TEXT, DIGEST, AUTOGRAD = plans.TEXT, plans.DIGEST, plans.AUTOGRAD
+
+
+def plan_of(*rules, mode="selective"):
+    return plans.parse({"format": 1, "mode": mode, "calls": list(rules)})
+
+
+class Files(unittest.TestCase):
+    def refused(self, text, reason):
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            file.write(text if isinstance(text, str) else json.dumps(text))
+            file.flush()
+            with self.assertRaises(plans.PlanError) as caught:
+                plans.read(file.name)
+        self.assertIn(reason, str(caught.exception))
+        self.assertIn(file.name, str(caught.exception))
+
+    def test_what_is_wrong_is_named(self):
+        self.refused("{", "Expecting")
+        self.refused([], "a plan is an object")
+        self.refused({"format": 2}, "format is not 1")
+        self.refused({"format": 1, "call": []}, "no key 'call'")
+        self.refused({"format": 1, "mode": "some"}, "mode 'some' is none of")
+        self.refused({"format": 1, "version": -1}, "version")
+        self.refused({"format": 1, "calls": {}}, "calls is no list")
+        self.refused({"format": 1, "calls": [{}]}, "calls[0] names no function")
+        row = {"function": "f", "arguments": "x"}
+        self.refused({"format": 1, "calls": [row]}, "calls[0].arguments")
+        row = {"function": "f", "returns": 1}
+        self.refused({"format": 1, "calls": [row]}, "calls[0].returns")
+        row = {"function": "f", "digest": []}
+        self.refused({"format": 1, "calls": [row]}, "calls[0] has no key 'digest'")
+
+    def test_a_missing_file(self):
+        with self.assertRaisesRegex(plans.PlanError, "/nowhere/plan.json: No such"):
+            plans.read("/nowhere/plan.json")
+
+    def test_full_has_a_rule_for_everything_and_others_win_over_it(self):
+        plan = plan_of({"function": "torch.save", "arguments": []}, mode="full")
+        self.assertEqual(plan.rule_for(["torch.relu"]).arguments, "*")
+        self.assertEqual(plan.rule_for(["torch.save"]).arguments, frozenset())
+
+
+def dropout(input, p=0.5, training=True, *, api_token="x", mode="a"):
+    return input
+
+
+class Contents(unittest.TestCase):
+    def content(self, rule, fn=dropout, names=("m.dropout",), is_method=False):
+        return plans.content(plan_of(rule), fn, list(names), is_method)
+
+    def test_arguments_by_name(self):
+        rule = {"function": "m.dropout", "arguments": ["p", "input"], "returns": True}
+        self.assertEqual(
+            self.content(rule),
+            ([("input", 0, 0), ("p", 1, 0, 0.5)], None, 0),
+        )
+
+    def test_details(self):
+        rule = {
+            "function": "m.*",
+            "arguments": "*",
+            "digests": ["input", "return"],
+            "texts": ["mode", "api_token"],
+            "returns": True,
+            "autograd": True,
+        }
+        self.assertEqual(
+            self.content(rule),
+            (
+                [
+                    ("input", 0, DIGEST | AUTOGRAD),
+                    ("p", 1, AUTOGRAD, 0.5),
+                    ("training", 2, AUTOGRAD, True),
+                    ("api_token", -1, AUTOGRAD, "x"),
+                    ("mode", -1, AUTOGRAD | TEXT, "a"),
+                ],
+                None,
+                DIGEST | AUTOGRAD,
+            ),
+        )
+
+    def test_no_rule_no_content(self):
+        self.assertIsNone(self.content({"function": "m.other"}))
+        self.assertIsNotNone(
+            self.content({"function": "base.step"}, names=("m.step", "base.step"))
+        )
+
+    def test_self_is_no_argument(self):
+        def step(self, closure=None, *rest, **more):
+            pass
+
+        rule = {"function": "m.step", "arguments": "*"}
+        content = self.content(rule, step, ["m.step"], is_method=True)
+        self.assertEqual(content, ([("closure", 1, 0, None)], (2, 0), None))
+
+    def test_functions_of_c_tell_their_parameters_through_torch(self):
+        for fn in (torch.relu, torch.matmul, torch.nn.functional.dropout):
+            self.assertEqual(signatures.of(fn).parameters[0].name, "input", fn)
+
+    def test_without_a_signature_arguments_have_positions(self):
+        rule = {"function": "m.f", "arguments": "*"}
+        content = self.content(rule, max, ["m.f"])
+        self.assertEqual(content, ([], (0, 0), None))
+
+
+class Applied(HooksCase):
+    def tearDown(self):
+        WATCH.planner.apply(plans.BARE)
+        super().tearDown()
+
+    def told(self, fn):
+        return CORE.contents.get(fn.__wrapped__)
+
+    def test_to_what_is_wrapped_already_by_name_or_role(self):
+        self.assertIsNone(self.told(torch.save))
+        WATCH.planner.apply(
+            plan_of(
+                {"function": "torch.serialization.save", "arguments": ["f"]},
+                {"function": "torch.optim.optimizer.Optimizer.zero_grad"},
+            )
+        )
+        self.assertEqual(self.told(torch.save)[0], [("f", 1, 0)])
+        WATCH.planner.apply(plans.BARE)
+        self.assertIsNone(self.told(torch.save))
+
+    def test_to_classes_that_come_later(self):
+        step = {"function": "torch.optim.optimizer.Optimizer.step", "arguments": "*"}
+        WATCH.planner.apply(plan_of(step))
+
+        class Late(torch.optim.SGD):
+            def step(self, closure=None):
+                return super().step(closure)
+
+        Late([nn.Parameter(torch.ones(1))], lr=0.1)
+        told = [
+            content
+            for fn, content in CORE.contents.items()
+            if getattr(fn, "__qualname__", "").endswith("Late.step")
+        ]
+        self.assertEqual(told, [([("closure", 1, 0, None)], None, None)])
+
+    def test_forwards_by_class(self):
+        class Net(nn.Module):
+            def forward(self, x, scale=2.0):
+                return x * scale
+
+        self.assertIsNone(CORE.forward_plan(Net))
+        role = "torch.nn.modules.module.Module.forward"
+        WATCH.planner.apply(plan_of({"function": role, "arguments": "*"}))
+        self.assertEqual(
+            CORE.forward_plan(Net), ([("x", 1, 0), ("scale", 2, 0, 2.0)], None, None)
+        )
+
+
+if __name__ == "__main__":
+    unittest.main()

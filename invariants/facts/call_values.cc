@@ -1,0 +1,294 @@
+#include "invariants/facts/call_values.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace traincheck {
+
+namespace {
+
+// torch's ScalarType numbers; "" for those that no tensor of a program has.
+constexpr std::array<std::string_view, 46> kDtypes = {"torch.uint8",
+                                                      "torch.int8",
+                                                      "torch.int16",
+                                                      "torch.int32",
+                                                      "torch.int64",
+                                                      "torch.float16",
+                                                      "torch.float32",
+                                                      "torch.float64",
+                                                      "torch.complex32",
+                                                      "torch.complex64",
+                                                      "torch.complex128",
+                                                      "torch.bool",
+                                                      "torch.qint8",
+                                                      "torch.quint8",
+                                                      "torch.qint32",
+                                                      "torch.bfloat16",
+                                                      "torch.quint4x2",
+                                                      "torch.quint2x4",
+                                                      "torch.bits1x8",
+                                                      "torch.bits2x4",
+                                                      "torch.bits4x2",
+                                                      "torch.bits8",
+                                                      "torch.bits16",
+                                                      "torch.float8_e5m2",
+                                                      "torch.float8_e4m3fn",
+                                                      "torch.float8_e5m2fnuz",
+                                                      "torch.float8_e4m3fnuz",
+                                                      "torch.uint16",
+                                                      "torch.uint32",
+                                                      "torch.uint64",
+                                                      "torch.uint1",
+                                                      "torch.uint2",
+                                                      "torch.uint3",
+                                                      "torch.uint4",
+                                                      "torch.uint5",
+                                                      "torch.uint6",
+                                                      "torch.uint7",
+                                                      "torch.int1",
+                                                      "torch.int2",
+                                                      "torch.int3",
+                                                      "torch.int4",
+                                                      "torch.int5",
+                                                      "torch.int6",
+                                                      "torch.int7",
+                                                      "torch.float8_e8m0fnu",
+                                                      "torch.float4_e2m1fn_x2"};
+
+std::string DeviceName(uint8_t type, int8_t index) {
+  std::string name;
+  switch (type) {
+    case 0:
+      name = "cpu";
+      break;
+    case 1:
+      name = "cuda";
+      break;
+    case 14:
+      name = "meta";
+      break;
+    case 255:
+      return "";
+    default:
+      name = "device" + std::to_string(type);
+  }
+  return index < 0 ? name : name + ":" + std::to_string(index);
+}
+
+// The bytes of a kValueTensor.
+class TensorBytes {
+ public:
+  explicit TensorBytes(std::string_view bytes) : bytes_(bytes) {}
+
+  std::optional<TensorValue> Read() {
+    if (bytes_.size() < 5) return std::nullopt;
+    TensorValue tensor;
+    const uint8_t dtype = Byte();
+    if (dtype < kDtypes.size()) tensor.dtype = kDtypes[dtype];
+    const uint8_t device = Byte();
+    tensor.device = DeviceName(device, static_cast<int8_t>(Byte()));
+    tensor.layout = Byte();
+    const uint8_t flags = Byte();
+    if ((flags & kTensorAutogradKnown) != 0) {
+      tensor.requires_grad = (flags & kTensorRequiresGrad) != 0;
+      tensor.has_grad_fn = (flags & kTensorHasGradFn) != 0;
+    }
+    tensor.storage = Varint();
+    if (const uint64_t dimensions = Varint(); dimensions > 0) {
+      tensor.dimensions = dimensions - 1;
+    }
+    while (!bytes_.empty() && ok_) tensor.sizes.push_back(Varint());
+    if (!ok_ || tensor.sizes.size() > tensor.dimensions.value_or(0)) {
+      return std::nullopt;
+    }
+    return tensor;
+  }
+
+ private:
+  uint8_t Byte() {
+    const auto byte = static_cast<uint8_t>(bytes_.front());
+    bytes_.remove_prefix(1);
+    return byte;
+  }
+  uint64_t Varint() {
+    uint64_t value = 0;
+    for (int shift = 0; shift < 64; shift += 7) {
+      if (bytes_.empty()) break;
+      const uint8_t byte = Byte();
+      value |= static_cast<uint64_t>(byte & 0x7f) << shift;
+      if (byte < 0x80) return value;
+    }
+    ok_ = false;
+    return 0;
+  }
+
+  std::string_view bytes_;
+  bool ok_ = true;
+};
+
+// Walks over fields: names of values, and the values behind them.
+class ValueReader {
+ public:
+  ValueReader(std::string_view bytes, const Definitions& definitions)
+      : fields_(bytes), definitions_(definitions) {
+    Step();
+  }
+
+  bool more() const { return more_; }
+  Field field() const { return fields_.field(); }
+  uint64_t number() const { return fields_.unsigned_value(); }
+  const std::string& text() const {
+    return definitions_.String(static_cast<uint32_t>(number()));
+  }
+  void Step() { more_ = fields_.Next(); }
+
+  // The value that begins here, up to the next name.
+  CallValue Read() {
+    CallValue value;
+    while (more_ && ReadPart(&value)) Step();
+    while (more_ &&
+           (field() == Field::kElement || field() == Field::kElementKey)) {
+      const std::string name =
+          field() == Field::kElement ? std::to_string(number()) : text();
+      Step();
+      CallValue element;
+      while (more_ && ReadPart(&element)) Step();
+      value.elements.emplace_back(name, std::move(element));
+    }
+    return value;
+  }
+
+ private:
+  // False: the field belongs to no value.
+  bool ReadPart(CallValue* to) {
+    switch (field()) {
+      case Field::kValueUnsigned:
+        to->value = static_cast<int64_t>(number());
+        return true;
+      case Field::kValueSigned:
+        to->value = fields_.signed_value();
+        return true;
+      case Field::kValueDouble:
+        to->value = fields_.double_value();
+        return true;
+      case Field::kValueString:
+        to->value = text();
+        return true;
+      case Field::kValueBool:
+        to->value = number() != 0;
+        return true;
+      case Field::kValueNone:
+        to->value = NoneValue();
+        return true;
+      case Field::kValueObject:
+        to->value = ObjectValue{static_cast<uint32_t>(number())};
+        return true;
+      case Field::kValueType:
+        to->value = OtherValue{text()};
+        return true;
+      default:
+        return ReadDetail(to);
+    }
+  }
+
+  bool ReadDetail(CallValue* to) {
+    switch (field()) {
+      case Field::kValueLength:
+        to->length = number();
+        return true;
+      case Field::kValueTensor:
+        if (auto tensor = TensorBytes(fields_.bytes_value()).Read()) {
+          to->value = *std::move(tensor);
+        }
+        return true;
+      case Field::kValueDigest:
+        if (auto* tensor = std::get_if<TensorValue>(&to->value)) {
+          tensor->digest = fields_.word_value();
+        }
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  FieldReader fields_;
+  const Definitions& definitions_;
+  bool more_ = false;
+};
+
+struct Parameter {
+  std::string name;
+  std::optional<CallValue> fallback;
+};
+
+std::vector<Parameter> ParametersOf(const FunctionInfo* function,
+                                    const Definitions& definitions) {
+  std::vector<Parameter> parameters;
+  if (function == nullptr) return parameters;
+  ValueReader reader(function->parameters, definitions);
+  while (reader.more()) {
+    if (reader.field() != Field::kParameter) {
+      reader.Step();
+      continue;
+    }
+    Parameter parameter = {reader.text(), std::nullopt};
+    reader.Step();
+    CallValue fallback = reader.Read();
+    if (!fallback.Get<std::monostate>()) parameter.fallback = fallback;
+    parameters.push_back(std::move(parameter));
+  }
+  return parameters;
+}
+
+}  // namespace
+
+const CallValue* CallArguments::Find(std::string_view name) const {
+  const auto found =
+      std::find_if(all.begin(), all.end(),
+                   [&](const CallArgument& one) { return one.name == name; });
+  return found == all.end() ? nullptr : &found->value;
+}
+
+CallArguments ArgumentsOf(const Call& call, const Definitions& definitions) {
+  CallArguments arguments;
+  const std::vector<Parameter> parameters =
+      ParametersOf(call.function, definitions);
+  std::vector<bool> given(parameters.size());
+  ValueReader reader(call.content, definitions);
+  while (reader.more()) {
+    const Field field = reader.field();
+    const uint64_t number = reader.number();
+    std::string name;
+    if (field == Field::kArgument && number < parameters.size()) {
+      given[number] = true;
+      name = parameters[number].name;
+    } else if (field == Field::kArgumentName) {
+      name = reader.text();
+    }
+    if (field == Field::kContentCut) arguments.cut = true;
+    reader.Step();
+    if (!name.empty()) {
+      arguments.all.push_back({std::move(name), reader.Read(), false});
+    }
+  }
+  for (size_t i = 0; i < parameters.size() && !arguments.cut; ++i) {
+    if (given[i] || !parameters[i].fallback.has_value()) continue;
+    arguments.all.push_back(
+        {parameters[i].name, *parameters[i].fallback, true});
+  }
+  return arguments;
+}
+
+std::optional<CallValue> ResultOf(const Call& call,
+                                  const Definitions& definitions) {
+  ValueReader reader(call.result, definitions);
+  while (reader.more()) {
+    const bool is_result = reader.field() == Field::kReturn;
+    reader.Step();
+    if (is_result) return reader.Read();
+  }
+  return std::nullopt;
+}
+
+}  // namespace traincheck
