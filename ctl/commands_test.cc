@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 
 #include "ctl/testing/fake_control.h"
@@ -368,6 +369,25 @@ TEST(EnvCommandTest, PrintsWhatAShellEvaluates) {
   EXPECT_THAT(RunProcess(shell).out,
               testing::MatchesRegex("/.*/ctl/testing/libtraincheck_agent.so:"
                                     "libm.so.6\nit's 1 127.0.0.1:7471\n"));
+}
+
+TEST(EnvCommandTest, NamesThePlanFromTheRootAndRefusesOneThatIsNotThere) {
+  const std::string path = testing::TempDir() + "/plan.json";
+  std::ofstream(path) << "{}";
+  Process::Options shell = Ctl({"env", "--plan", "plan.json"});
+  const std::string program =
+      std::filesystem::absolute(shell.command.front()).string();
+  shell.command = {"sh", "-c",
+                   "cd " + testing::TempDir() + " && exec " + program +
+                       " env --plan plan.json"};
+  const ProcessResult result = RunProcess(shell);
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("export TRAINCHECK_PLAN=/"));
+  EXPECT_THAT(result.out, HasSubstr("/plan.json\n"));
+  const ProcessResult refused =
+      RunProcess(Ctl({"env", "--plan", "/nowhere/plan.json"}));
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("/nowhere/plan.json"));
 }
 
 TEST(EnvCommandTest, PrintsNothingWithoutAnAgent) {

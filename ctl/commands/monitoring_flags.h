@@ -2,6 +2,7 @@
 #ifndef TRAINCHECK_CTL_COMMANDS_MONITORING_FLAGS_H_
 #define TRAINCHECK_CTL_COMMANDS_MONITORING_FLAGS_H_
 
+#include <filesystem>
 #include <string>
 
 #include "CLI/CLI.hpp"
@@ -9,8 +10,8 @@
 
 namespace traincheck::ctl {
 
-// Adds --experiment, --run, --collect and --check to `command`; Options has
-// experiment, run, collect and check_set, and outlives the parsing.
+// Adds --experiment, --run, --collect, --check and --plan to `command`; Options
+// has experiment, run, collect, check_set and plan, and outlives the parsing.
 template <typename Options>
 void AddMonitoringFlags(CLI::App* command, Options* options) {
   command->add_option("--experiment", options->experiment,
@@ -27,6 +28,14 @@ void AddMonitoringFlags(CLI::App* command, Options* options) {
       ->add_option("--check", options->check_set,
                    "Check against this set while it trains")
       ->excludes(collect);
+  command
+      ->add_option("--plan", options->plan,
+                   "Capture plan: what calls tell (docs/capture-plan.md)")
+      ->check(CLI::ExistingFile)
+      ->transform([](const std::string& path) {
+        // The training may change its directory before it imports torch.
+        return std::filesystem::absolute(path).string();
+      });
 }
 
 }  // namespace traincheck::ctl

@@ -40,6 +40,9 @@ std::vector<Variable> MonitoringVariables(const MonitoringOptions& options,
     variables.push_back({"TRAINCHECK_CHECK", options.check_set});
     variables.push_back({"TRAINCHECK_COLLECT", std::nullopt});
   }
+  if (!options.plan.empty()) {
+    variables.push_back({"TRAINCHECK_PLAN", options.plan});
+  }
   return variables;
 }
 

@@ -16,6 +16,7 @@ struct MonitoringOptions {
   std::string experiment;  // empty: the agent takes the script's name
   bool collect = false;
   std::string check_set;  // empty: none
+  std::string plan;       // file; empty: the usual one
 };
 
 struct Variable {

@@ -71,6 +71,7 @@ std::vector<std::string> TrainingEnvironment(const TrainingRunOptions& options,
   monitoring.experiment = options.experiment;
   monitoring.collect = options.collect;
   monitoring.check_set = options.check_set;
+  monitoring.plan = options.plan;
   return ChangedEnvironment(
       environ, MonitoringVariables(monitoring, Environment("LD_PRELOAD")));
 }

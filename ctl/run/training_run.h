@@ -17,6 +17,7 @@ struct TrainingRunOptions {
   std::string run;  // empty: a new id
   bool collect = false;
   std::string check_set;
+  std::string plan;  // empty: the usual one
   bool require_server = false;
   bool fail_on_violation = false;
   std::chrono::milliseconds drain_timeout{60'000};

@@ -25,9 +25,7 @@ struct FunctionInfo {
   // The fields that name the parameters which calls tell: see call_values.h.
   std::string parameters = {};
 
-  void Fields(Archive& archive) {
-    archive(name, category, roles, parameters);
-  }
+  void Fields(Archive& archive) { archive(name, category, roles, parameters); }
 };
 
 struct ObjectInfo {
