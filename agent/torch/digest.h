@@ -1,11 +1,12 @@
-// The digest of a tensor: 64 bits over its whole content.
+// The digest of a tensor: 64 bits over its whole content. docs/digest.md has
+// the proofs, test vectors and measurements.
 //
 // The content is its elements in logical (row-major) order, cut into
 // little-endian 64-bit words w_0, w_1, ...; the last is padded with zero bytes.
 //
 //   sum     = sum over i of mix(w_i ^ (i + 1) * G)          (mod 2^64)
 //   mix(x)  : x ^= x >> 32; x *= C1; x ^= x >> 32; x *= C2; x ^= x >> 32
-//   digest  = mix(sum ^ mix(bytes ^ fnv1a(dtype) * G))
+//   digest  = mix(sum ^ mix(bytes ^ fnv1a(name of dtype) * G))
 //
 // mix is a bijection, so any change within one word changes the sum for
 // certain. The sum does not depend on the order in which words are visited:
@@ -18,31 +19,18 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
+
+#include "agent/torch/dtype.h"
+#include "agent/torch/word_sum.h"
 
 namespace traincheck {
-
-// Sum over some words, and all their bits together: 0 where every byte is zero
-// (-0.0 has a bit set and is therefore not zero here). Parts of one tensor add
-// up.
-struct DigestSum {
-  uint64_t sum = 0;
-  uint64_t any_bits = 0;
-
-  DigestSum& operator+=(const DigestSum& part) {
-    sum += part.sum;
-    any_bits |= part.any_bits;
-    return *this;
-  }
-};
 
 // `bytes` bytes at `data` (any alignment), the first of which begins word
 // `first_word` of the tensor.
 DigestSum SumWords(const void* data, size_t bytes, uint64_t first_word = 0);
 
-// `dtype` names the element type ("torch.float32"); equal content of another
-// type or length has another digest.
-uint64_t FinishDigest(uint64_t sum, uint64_t bytes, std::string_view dtype);
+// Equal content of another type or length has another digest.
+uint64_t FinishDigest(uint64_t sum, uint64_t bytes, Dtype dtype);
 
 }  // namespace traincheck
 

@@ -53,14 +53,58 @@ TEST(Digest, EqualsItsDefinitionForAllLengthsAndAlignments) {
   }
 }
 
+// docs/digest.md.
 TEST(Digest, TestVectorsStay) {
-  EXPECT_EQ(FinishDigest(Sum(""), 0, "torch.float32"),
-            FinishDigest(0, 0, "torch.float32"));
-  EXPECT_EQ(Sum(std::string(8, '\0')), ReferenceMix(0x9e3779b97f4a7c15));
-  const std::string counting = "\x01\x02\x03\x04\x05\x06\x07\x08\x09";
-  EXPECT_EQ(Sum(counting),
-            ReferenceMix(0x0807060504030201 ^ 0x9e3779b97f4a7c15) +
-                ReferenceMix(0x09 ^ (2 * 0x9e3779b97f4a7c15)));
+  struct Vector {
+    Dtype dtype;
+    const char* bytes;  // hexadecimal
+    uint64_t digest;
+  };
+  const Vector vectors[] = {
+      {Dtype::kFloat32, "", 0x06a24f1250d0a321},
+      {Dtype::kFloat32, "00000000", 0xc27902e69f7ef249},
+      {Dtype::kFloat32, "0000000000000000", 0x0039605cec6b4cfc},
+      {Dtype::kFloat32, "0000803f00000040", 0xb1ebe42ea59d39d8},
+      {Dtype::kFloat32, "0000803f0000004000004040", 0x093b3b0d8c0c8af4},
+      {Dtype::kInt64, "01000000000000000200000000000000", 0x1ae0c5ad0bf5a1d6},
+      {Dtype::kFloat64, "000000000000f03f0000000000000040", 0xa811cb01a2df8a24},
+      {Dtype::kBfloat16, "803f004040408040a040", 0xc3ea780e18780824},
+      {Dtype::kFloat16, "003c0040004200440045", 0xd975626730593749},
+      {Dtype::kFloat8E4m3fn, "38404448", 0xebf4f1c75dd04457},
+      {Dtype::kBool, "010001", 0x82d9617ccf3b38ac},
+      {Dtype::kComplex64, "0000803f000000400000404000008040",
+       0x9d4946d13f7f6046},
+      {Dtype::kUint8, "010203040506070809", 0x9ef4cc146fa295d7},
+  };
+  for (const Vector& vector : vectors) {
+    std::string bytes;
+    const std::string text = vector.bytes;
+    for (size_t i = 0; i < text.size(); i += 2) {
+      bytes += static_cast<char>(std::stoi(text.substr(i, 2), nullptr, 16));
+    }
+    EXPECT_EQ(FinishDigest(Sum(bytes), bytes.size(), vector.dtype),
+              vector.digest)
+        << DtypeName(vector.dtype) << " " << text;
+    EXPECT_EQ(Sum(bytes), ReferenceSum(bytes));
+  }
+}
+
+TEST(Digest, AllVectorSetsGiveTheSame) {
+  const std::string bytes = RandomBytes(5000, 6);
+  for (VectorSet set :
+       {VectorSet::kNone, VectorSet::kAvx2, VectorSet::kAvx512}) {
+    if (set > BestVectorSet()) continue;
+    for (size_t words : {0, 1, 3, 7, 8, 9, 31, 32, 33, 40, 63, 100, 600}) {
+      for (uint64_t first : {uint64_t{0}, uint64_t{5}, uint64_t{1} << 40}) {
+        const char* from = bytes.data() + words % 5;
+        const DigestSum want =
+            SumWholeWordsWith(VectorSet::kNone, from, words, first);
+        const DigestSum sum = SumWholeWordsWith(set, from, words, first);
+        EXPECT_EQ(sum.sum, want.sum) << words;
+        EXPECT_EQ(sum.any_bits, want.any_bits) << words;
+      }
+    }
+  }
 }
 
 TEST(Digest, ShardsOnWordBoundariesAddUp) {
@@ -101,14 +145,14 @@ TEST(Digest, SwappedWordsAndRowsAreSeen) {
 }
 
 TEST(Digest, LengthAndTypeAreInTheDigest) {
-  EXPECT_NE(FinishDigest(5, 8, "torch.float32"),
-            FinishDigest(5, 16, "torch.float32"));
-  EXPECT_NE(FinishDigest(5, 8, "torch.float32"),
-            FinishDigest(5, 8, "torch.int32"));
+  EXPECT_NE(FinishDigest(5, 8, Dtype::kFloat32),
+            FinishDigest(5, 16, Dtype::kFloat32));
+  EXPECT_NE(FinishDigest(5, 8, Dtype::kFloat32),
+            FinishDigest(5, 8, Dtype::kInt32));
   // Zero padding of the last word does not make two lengths equal.
   EXPECT_EQ(Sum(std::string(4, '\0')), Sum(std::string(8, '\0')));
-  EXPECT_NE(FinishDigest(Sum(std::string(4, '\0')), 4, "torch.float32"),
-            FinishDigest(Sum(std::string(8, '\0')), 8, "torch.float32"));
+  EXPECT_NE(FinishDigest(Sum(std::string(4, '\0')), 4, Dtype::kFloat32),
+            FinishDigest(Sum(std::string(8, '\0')), 8, Dtype::kFloat32));
 }
 
 TEST(Digest, ZeroIsNoticed) {

@@ -21,7 +21,7 @@ struct Names {
   PyObject* is_neg = PyUnicode_InternFromString("is_neg");
   PyObject* layout = PyUnicode_InternFromString("layout");
   PyObject* nbytes = PyUnicode_InternFromString("nbytes");
-  PyObject* shape = PyUnicode_InternFromString("shape");
+  PyObject* size = PyUnicode_InternFromString("size");
   PyObject* storage_offset = PyUnicode_InternFromString("storage_offset");
   PyObject* stride = PyUnicode_InternFromString("stride");
   PyObject* type = PyUnicode_InternFromString("type");
@@ -155,7 +155,7 @@ void ReadDimensions(PyObject* tensor, TensorDescriptor* descriptor) {
   const Names& names = Names::Get();
   std::vector<int64_t>& own = descriptor->own_dimensions;
   own.reserve(8);  // an address also where there are no dimensions
-  if (!AppendIntegers(Attribute(tensor, names.shape).get(), &own)) return;
+  if (!AppendIntegers(CallMethod(tensor, names.size).get(), &own)) return;
   const size_t ndim = own.size();
   const bool has_strides =
       descriptor->layout == kLayoutStrided &&

@@ -1,51 +1,41 @@
-// A dense CPU tensor's bytes and shape, read through Python attributes
-// (about 0.7 us a tensor).
+// A tensor's content in this process's memory, and facts of tensors.
 //
 // REQUIRES for all: a TorchApi::WithoutOverrides lives.
-// Threads: GIL held, but for Digest.
+// Threads: GIL held, but for Digest and Summarize.
 #ifndef TRAINCHECK_AGENT_TORCH_TENSOR_VIEW_H_
 #define TRAINCHECK_AGENT_TORCH_TENSOR_VIEW_H_
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "agent/capture/python_ref.h"
+#include "agent/torch/content.h"
 
 namespace traincheck {
-
-struct ContentDigest {
-  uint64_t digest = 0;
-  bool all_zero = false;  // also of a tensor without elements
-};
 
 // Valid as long as the tensor keeps its storage.
 class TensorView {
  public:
-  // None: no dense tensor in this process's memory (another device, sparse,
-  // quantised, meta, a subclass without bytes of its own, freed, ...).
+  // None: no strided tensor in this process's memory (another device, sparse,
+  // meta, a subclass without bytes of its own, freed, ...), or one whose
+  // elements are of an unknown type.
   static std::optional<TensorView> Of(PyObject* tensor);
 
-  uint64_t bytes() const { return bytes_; }
+  uint64_t bytes() const { return content_.bytes(); }
 
-  // Threads: any; the GIL may be released while it runs.
-  ContentDigest Digest() const;
+  // Threads: any; the GIL may be released while they run.
+  ContentDigest Digest() const { return content_.Digest(); }
+  ContentSummary Summarize(ContentWanted wanted) const {
+    return content_.Summarize(wanted);
+  }
 
  private:
-  struct Dimension {
-    int64_t size;
-    int64_t stride_bytes;
-  };
+  explicit TensorView(StridedContent content) : content_(std::move(content)) {}
 
-  bool ReadShape(PyObject* tensor);
-  bool FitsStorage(PyObject* tensor) const;
-
-  const char* data_ = nullptr;
-  uint64_t bytes_ = 0;  // of the elements, in logical order
-  int64_t element_bytes_ = 0;
-  const std::string* dtype_ = nullptr;  // lives for ever
-  std::vector<Dimension> dimensions_;   // outermost first, merged where dense
+  StridedContent content_;
 };
 
 // What a VariableDef says of a tensor. Unknown: empty, false.

@@ -1,0 +1,90 @@
+// The content of a strided tensor in this process's memory: its elements in
+// logical (row-major) order, whatever their order in memory, negated and
+// conjugated where the tensor says so. A view and its contiguous copy have the
+// same content.
+//
+// Threads: any; the memory is read without synchronisation.
+#ifndef TRAINCHECK_AGENT_TORCH_CONTENT_H_
+#define TRAINCHECK_AGENT_TORCH_CONTENT_H_
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "agent/torch/dtype.h"
+#include "agent/torch/statistics.h"
+
+namespace traincheck {
+
+struct ContentDigest {
+  uint64_t digest = 0;
+  bool all_zero = false;  // also of a tensor without elements
+};
+
+// Everything that one pass can tell.
+struct ContentSummary {
+  ContentDigest content;
+  // Of floating-point and complex elements, if wanted.
+  std::optional<TensorStatistics> statistics;
+  // If wanted: the digest of each slice of the first dimension, as if it were
+  // a tensor of its own. A tensor without dimensions is one row.
+  std::vector<uint64_t> rows;
+};
+
+struct ContentWanted {
+  bool statistics = false;
+  bool rows = false;
+};
+
+// What is known of a tensor's place in memory.
+struct StridedTensor {
+  const void* data = nullptr;
+  Dtype dtype = Dtype::kUnknown;
+  int32_t ndim = 0;
+  const int64_t* sizes = nullptr;
+  const int64_t* strides = nullptr;  // in elements, never negative
+  bool negative = false;
+  bool conjugate = false;
+};
+
+class StridedContent {
+ public:
+  // None: an element type without known size, sizes or strides that cannot be,
+  // elements that cannot be negated. The arrays are not kept.
+  static std::optional<StridedContent> Of(const StridedTensor& tensor);
+
+  uint64_t bytes() const { return bytes_; }  // of the elements
+  // Bytes from the first element's begin to the last one's end in memory.
+  uint64_t extent() const { return extent_; }
+
+  ContentDigest Digest() const;
+  ContentSummary Summarize(ContentWanted wanted) const;
+
+ private:
+  struct Dimension {
+    int64_t size;
+    int64_t stride_bytes;
+  };
+
+  bool TakeDimensions(const StridedTensor& tensor);
+  template <typename Take>
+  void ForEachBlock(const Take& take) const;
+  template <typename Take>
+  void GatherBlocks(const Take& take) const;
+  TensorStatistics ScaledStatistics(double scale) const;
+
+  const char* data_ = nullptr;
+  Dtype dtype_ = Dtype::kUnknown;
+  bool negative_ = false;
+  bool conjugate_ = false;
+  uint64_t element_bytes_ = 0;
+  uint64_t bytes_ = 0;
+  uint64_t extent_ = 0;
+  uint64_t rows_ = 1;
+  // Outermost first, merged where dense; none: one block of memory.
+  std::vector<Dimension> dimensions_;
+};
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_AGENT_TORCH_CONTENT_H_

@@ -1,0 +1,22 @@
+// Negation and conjugation that torch does only when an element is read.
+//
+// Threads: pure functions.
+#ifndef TRAINCHECK_AGENT_TORCH_LAZY_SIGNS_H_
+#define TRAINCHECK_AGENT_TORCH_LAZY_SIGNS_H_
+
+#include <cstddef>
+
+#include "agent/torch/dtype.h"
+
+namespace traincheck {
+
+// Does torch negate elements of this type?
+bool CanNegate(Dtype dtype);
+
+// Makes elements what a reader of the tensor sees. Whole elements.
+void Negate(Dtype dtype, char* data, size_t bytes);
+void Conjugate(Dtype dtype, char* data, size_t bytes);  // of complex types only
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_AGENT_TORCH_LAZY_SIGNS_H_
