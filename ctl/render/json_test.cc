@@ -50,6 +50,7 @@ TEST(RunJsonTest, RowOfAKnownRun) {
 TEST(RunJsonTest, DetailIsTheRowAndMore) {
   const auto run = Parse<v1::Run>(R"(
       id: 'a' check_set: 's' stored_bytes: 9 quarantined_batches: 1
+      missing { attempt: 1 rank: 2 reason: 'never came' }
       check { caught_up: true decided: 3 total: 5 violated: 1 not_applied: 2
               unknown { reason: 'rank 1 lost' invariants: 2 } })");
   const Json json = RunDetailJson(run);
@@ -57,13 +58,16 @@ TEST(RunJsonTest, DetailIsTheRowAndMore) {
   for (const auto& item : row.items()) {
     EXPECT_EQ(json[item.key()], item.value());
   }
-  EXPECT_EQ(json.size(), row.size() + 7);
+  EXPECT_EQ(json.size(), row.size() + 8);
   EXPECT_EQ(json["processes"], Json::array());
   EXPECT_EQ(json["stored_bytes"], 9);
   EXPECT_EQ(json["quarantined_batches"], 1);
   EXPECT_EQ(json["kept"], false);
   EXPECT_TRUE(json["records_deleted"].is_null());
   EXPECT_EQ(json["check_set"], "s");
+  EXPECT_EQ(JsonLine(json["missing"]),
+            R"([{"attempt":1,"rank":2,"reason":"never came"}])"
+            "\n");
   EXPECT_EQ(JsonLine(json["check"]),
             R"({"caught_up":true,"finished":false,"decided":3,"total":5,)"
             R"("violated":1,"not_applied":2,"unknown":[{"reason":)"
@@ -78,24 +82,26 @@ TEST(RunJsonTest, ARunWithoutASetHasNoCheck) {
 }
 
 TEST(ProcessJsonTest, UnknownsAreNull) {
-  EXPECT_EQ(JsonLine(ProcessJson(Parse<v1::Process>("identity { pid: 7 }"))),
-            R"({"rank":null,"pid":7,"host":null,"kind":null,)"
-            R"("worker_id":null,"attempt":0,"state":null,"reason":null,)"
-            R"("records":0,"dropped":0,"lost":null,"last_step":null,)"
-            R"("rings":[]})"
-            "\n");
+  EXPECT_EQ(
+      JsonLine(ProcessJson(Parse<v1::Process>("identity { pid: 7 }"))),
+      R"({"rank":null,"pid":7,"host":null,"kind":null,)"
+      R"("worker_id":null,"owner_pid":null,"attempt":0,"state":null,"reason":null,)"
+      R"("records":0,"dropped":0,"lost":null,"last_step":null,)"
+      R"("rings":[]})"
+      "\n");
 }
 
 TEST(ProcessJsonTest, AWorkerWithARing) {
   const auto process = Parse<v1::Process>(R"(
-      identity { host: 'h' pid: 7 kind: PROCESS_KIND_WORKER worker_id: 0 }
+      identity { host: 'h' pid: 7 kind: PROCESS_KIND_WORKER worker_id: 0
+                 owner_pid: 6 }
       attempt: 1 state: PROCESS_STATE_LOST reason: 'killed at step 12'
       records: 5 dropped: 1 lost: 0 last_step: 12
       rings { ring: 2 offered: 6 committed: 5 dropped: 1 stored: 5
               stored_position: 400 })");
   EXPECT_EQ(JsonLine(ProcessJson(process)),
             R"({"rank":null,"pid":7,"host":"h","kind":"worker",)"
-            R"("worker_id":0,"attempt":1,"state":"lost",)"
+            R"("worker_id":0,"owner_pid":6,"attempt":1,"state":"lost",)"
             R"("reason":"killed at step 12","records":5,"dropped":1,"lost":0,)"
             R"("last_step":12,"rings":[{"ring":2,"offered":6,"committed":5,)"
             R"("dropped":1,"stored":5,"stored_position":400}]})"

@@ -135,6 +135,8 @@ Json ProcessJson(const v1::Process& process) {
   json["worker_id"] = identity.kind() == v1::PROCESS_KIND_WORKER
                           ? Json(identity.worker_id())
                           : Json();
+  json["owner_pid"] =
+      identity.owner_pid() == 0 ? Json() : Json(identity.owner_pid());
   json["attempt"] = process.attempt();
   json["state"] = TextOrNull(StateName(process.state()));
   json["reason"] = TextOrNull(process.reason());

@@ -1,5 +1,8 @@
 #include "ctl/render/run.h"
 
+#include <map>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "ctl/render/names.h"
 #include "ctl/render/process.h"
@@ -26,6 +29,29 @@ Json CheckJson(const v1::CheckProgress& check) {
   json["unknown"] = ArrayOf(check.unknown(), UnknownJson);
   json["error"] = TextOrNull(check.error());
   return json;
+}
+
+Json MissingJson(const v1::MissingRank& missing) {
+  Json json;
+  json["attempt"] = missing.attempt();
+  json["rank"] = missing.rank();
+  json["reason"] = TextOrNull(missing.reason());
+  return json;
+}
+
+// A line for each attempt and reason.
+std::string MissingText(const v1::Run& run) {
+  std::map<std::pair<uint32_t, std::string>, std::string> ranks;
+  for (const v1::MissingRank& missing : run.missing()) {
+    std::string& list = ranks[{missing.attempt(), missing.reason()}];
+    absl::StrAppend(&list, list.empty() ? "" : ", ", missing.rank());
+  }
+  std::string text;
+  for (const auto& [why, list] : ranks) {
+    absl::StrAppend(&text, "\nmissing      rank ", list, " of attempt ",
+                    why.first, ": ", OneLine(why.second));
+  }
+  return text;
 }
 
 std::string Steps(const v1::Run& run) {
@@ -72,6 +98,7 @@ Json RunDetailJson(const v1::Run& run) {
   Json json = RunRowJson(run);
   json["check_set"] = TextOrNull(run.check_set());
   json["processes"] = ArrayOf(run.processes(), ProcessJson);
+  json["missing"] = ArrayOf(run.missing(), MissingJson);
   json["check"] = run.has_check() ? CheckJson(run.check()) : Json();
   json["stored_bytes"] = run.stored_bytes();
   json["quarantined_batches"] = run.quarantined_batches();
@@ -111,11 +138,11 @@ std::string RunDetailText(const v1::Run& run) {
       TextOrUnknown(StatusName(run.status())), "\nstarted      ",
       TimeOrUnknown(run.started_unix_ns()), "\nended        ",
       TimeOrUnknown(run.ended_unix_ns()), "\nattempts     ", run.attempts());
-  absl::StrAppend(&text, "\nworld        ",
-                  NumberOrUnknown(run.world() != 0, run.world()),
-                  "\nsteps        ", Steps(run), "\nrecords      ",
-                  run.records(), " (dropped ", run.dropped(), ", lost ",
-                  run.lost(), ")\nstored       ", run.stored_bytes(), " bytes");
+  absl::StrAppend(
+      &text, "\nworld        ", NumberOrUnknown(run.world() != 0, run.world()),
+      "\nsteps        ", Steps(run), "\nrecords      ", run.records(),
+      " (dropped ", run.dropped(), ", lost ", run.lost(), ")\nstored       ",
+      run.stored_bytes(), " bytes", MissingText(run));
   if (run.quarantined_batches() > 0) {
     absl::StrAppend(&text, "\nquarantined  ", run.quarantined_batches(),
                     " batches that could not be decoded");

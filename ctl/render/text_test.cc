@@ -50,6 +50,9 @@ TEST(RunTextTest, RowsOfTheTable) {
 TEST(RunTextTest, DetailSaysWhyInvariantsAreUndecided) {
   const auto run = Parse<v1::Run>(R"(
       id: 'a' check_set: 's' quarantined_batches: 2
+      missing { attempt: 0 rank: 1 reason: 'never came' }
+      missing { attempt: 0 rank: 3 reason: 'never came' }
+      missing { attempt: 1 rank: 1 reason: 'never came' }
       check { finished: true decided: 3 total: 5 violated: 1
               unknown { reason: 'rank 1 lost' invariants: 2 } }
       processes { identity { pid: 7 kind: PROCESS_KIND_WORKER worker_id: 1 }
@@ -58,6 +61,9 @@ TEST(RunTextTest, DetailSaysWhyInvariantsAreUndecided) {
   EXPECT_THAT(text, HasSubstr("1 violated, 3/5 decided"));
   EXPECT_THAT(text, HasSubstr("unknown 2: rank 1 lost"));
   EXPECT_THAT(text, HasSubstr("2 batches that could not be decoded"));
+  EXPECT_THAT(text,
+              HasSubstr("\nmissing      rank 1, 3 of attempt 0: never came"
+                        "\nmissing      rank 1 of attempt 1: never came\n"));
   EXPECT_THAT(text, HasSubstr("worker 1"));
   EXPECT_THAT(text, HasSubstr("killed"));
 }
