@@ -105,6 +105,31 @@ TEST_F(LeftSpoolTest, TheNextRelayDeliversItBesideItsOwnRecords) {
   EXPECT_TRUE(Spools().empty());
 }
 
+TEST_F(LeftSpoolTest, AnotherStoreGetsAllDefinitions) {
+  StartServer();
+  StartRelay({{"TRAINCHECK_GRACE", "0"}});
+  WriterProcess writer(relay_->socket_name());
+  const pid_t pid = writer.pid();
+  EXPECT_EQ(writer.Do("marks 1000"), "ok");
+  ASSERT_TRUE(WaitForMarks(pid, 1000));
+  server_.reset();
+  EXPECT_EQ(writer.Do("marks 1000"), "ok");
+  EXPECT_EQ(writer.Do("drained 5000"), "yes");
+  writer.End();
+  ExpectExit(0);
+  Age(seconds(700));
+  StoreForTesting other("other");
+  server_ = std::make_unique<IngestForTesting>(&other, address_, Behaviour());
+  EXPECT_EQ(SendSpool().code, 0);
+  const StoredProcess stored = other.Get(pid);
+  EXPECT_TRUE(stored.faults.empty());
+  EXPECT_EQ(stored.missing.count(0), 0u);
+  EXPECT_EQ(stored.positions.at(0), store_.Get(pid).positions.at(0));
+  EXPECT_FALSE(stored.marks.empty());
+  EXPECT_EQ(stored.marks.back(), 1999u);
+  EXPECT_TRUE(stored.goodbye.has_value());
+}
+
 TEST_F(LeftSpoolTest, AFileWhoseProcessMayLiveIsLeftAlone) {
   const pid_t left = Leave();
   StartServer();

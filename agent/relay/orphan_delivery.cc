@@ -12,12 +12,14 @@
 namespace traincheck {
 namespace {
 
-Outbox::Dependencies NoRings(Compressor* compressor) {
+Outbox::Dependencies NoRings(Compressor* compressor,
+                             std::vector<Outbox::SharedBatch> definitions) {
   return {.open_spool = []() -> absl::StatusOr<std::unique_ptr<SpoolFile>> {
             return absl::FailedPreconditionError("it has its spool file");
           },
           .release = [](const Slices&) {},
-          .definitions = [] { return std::vector<Outbox::SharedBatch>(); },
+          .definitions = [definitions =
+                              std::move(definitions)] { return definitions; },
           .compressor = compressor};
 }
 
@@ -68,7 +70,7 @@ SpoolVerdict JudgeSpool(const std::string& path, int64_t unix_seconds) {
 OrphanDelivery::OrphanDelivery(const Dependencies& dependencies,
                                LoadedSpool loaded, TimePoint now)
     : path_(loaded.file->path()),
-      outbox_(NoRings(dependencies.compressor)),
+      outbox_(NoRings(dependencies.compressor, loaded.definitions)),
       delivery_({dependencies.channel, dependencies.wake,
                  [](const RingCoverages&) {}},
                 loaded.hello, &outbox_),

@@ -6,15 +6,17 @@
 #include "absl/strings/str_cat.h"
 #include "agent/relay/limits.h"
 #include "agent/ring/ring_abi.h"
+#include "base/logging.h"
 
 namespace traincheck {
 namespace {
 
-// Where the first definitions lie that a batch brings; nothing if none does.
+// Where the first definitions lie that a batch brings, from the one at `begin`
+// on; nothing if none does.
 template <typename Held>
-std::optional<uint64_t> FirstDefinition(const Held& held) {
-  for (const auto& batch : held) {
-    for (const v1::Slice& slice : batch.slices) {
+std::optional<uint64_t> FirstDefinition(const Held& held, size_t begin) {
+  for (size_t i = begin; i < held.size(); ++i) {
+    for (const v1::Slice& slice : held[i].slices) {
       if (slice.ring() == kDefinitionRing) return slice.from();
     }
   }
@@ -124,7 +126,7 @@ RingCoverages Outbox::Rebase(const v1::Welcome& welcome) {
 void Outbox::InsertDefinitions(uint64_t stored_position) {
   while (definitions_ > 0) PopFront();  // of a store before
   RingRange lacking = {.from = stored_position};
-  if (const auto first = FirstDefinition(held_)) lacking.to = *first;
+  if (const auto first = FirstDefinition(held_, 0)) lacking.to = *first;
   if (lacking.from >= lacking.to) return;
   const std::vector<SharedBatch> table = dependencies_.definitions();
   for (auto chunk = table.rbegin(); chunk != table.rend(); ++chunk) {
@@ -302,10 +304,30 @@ void Outbox::RemoveSpool() {
   spool_.reset();
 }
 
+absl::Status Outbox::SpoolDefinitions() {
+  if (spooled_ == 0) return absl::OkStatus();
+  const uint64_t end =
+      FirstDefinition(held_, definitions_).value_or(UINT64_MAX);
+  for (const SharedBatch& batch : dependencies_.definitions()) {
+    if (batch->slices(0).from() >= end) break;
+    const auto offset =
+        spool_->Append(SpoolEntryKind::kDefinitions, next_sequence_,
+                       batch->SerializeAsString());
+    if (!offset.ok()) return offset.status();
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Outbox::LeaveBehind(const v1::Goodbye& goodbye) {
   absl::Status status = Spool(TimePoint::max(), std::chrono::milliseconds(0));
   if (status.ok()) status = OpenSpool();
   if (!status.ok()) return status;
+  if (const absl::Status kept = SpoolDefinitions(); !kept.ok()) {
+    spdlog::warn(
+        "definitions are not spooled ({}): only the store that has them can "
+        "make something of {}",
+        std::string(kept.message()), spool_->path());
+  }
   return spool_
       ->Append(SpoolEntryKind::kGoodbye, next_sequence_,
                goodbye.SerializeAsString())

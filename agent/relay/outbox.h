@@ -106,7 +106,7 @@ class Outbox {
   // The end when all is delivered: deletes the spool file.
   void RemoveSpool();
   // The end when the server stayed away: everything held, and the goodbye,
-  // stays in the spool file.
+  // stays in the spool file, with the definitions that a new store would lack.
   [[nodiscard]] absl::Status LeaveBehind(const v1::Goodbye& goodbye);
   // The end when the server refused: everything is lost, all rings are free.
   void Discard();
@@ -127,6 +127,7 @@ class Outbox {
   };
 
   absl::Status SpoolOne(Held* held);
+  absl::Status SpoolDefinitions();
   absl::StatusOr<SharedBatch> Load(const Held& held);
   void PopFront();
   // Takes a batch that leaves held_ out of the books.

@@ -24,14 +24,13 @@ class OutboxTest : public testing::Test {
       : folder_(testing::TempDir() + "/outbox-" + std::to_string(getpid()) +
                 "-" + std::to_string(next_folder_++)),
         directory_(folder_, folder_, kManyBytes),
-        outbox_(
-            {.open_spool = [this] { return Open(); },
-             .release =
-                 [this](const Slices& slices) {
-                   released_.push_back(slices[0].from());
-                 },
-             .definitions = [] { return std::vector<Outbox::SharedBatch>(); },
-             .compressor = &compressor_}) {}
+        outbox_({.open_spool = [this] { return Open(); },
+                 .release =
+                     [this](const Slices& slices) {
+                       released_.push_back(slices[0].from());
+                     },
+                 .definitions = [this] { return definitions_; },
+                 .compressor = &compressor_}) {}
   ~OutboxTest() override { std::filesystem::remove_all(folder_); }
 
   absl::StatusOr<std::unique_ptr<SpoolFile>> Open() {
@@ -85,6 +84,17 @@ class OutboxTest : public testing::Test {
     std::filesystem::resize_file(path, std::filesystem::file_size(path) - by);
   }
 
+  // Of the process: [0, 10) and [10, 20).
+  void Define() {
+    for (uint64_t from : {0, 10}) {
+      auto batch = std::make_shared<v1::Batch>();
+      v1::Slice* slice = batch->add_slices();
+      slice->set_from(from);
+      slice->set_to(from + 10);
+      definitions_.push_back(std::move(batch));
+    }
+  }
+
   static inline int next_folder_ = 0;
   const std::string folder_;
   SpoolDirectory directory_;
@@ -93,6 +103,7 @@ class OutboxTest : public testing::Test {
   Numbers released_;
   uint64_t number_ = 0;
   Compressor compressor_;
+  std::vector<Outbox::SharedBatch> definitions_;
   Outbox::TimePoint now_{std::chrono::hours(1)};
   Outbox outbox_;
 };
@@ -240,6 +251,28 @@ TEST_F(OutboxTest, LeavesEverythingBehindWithTheGoodbye) {
   EXPECT_EQ(contents.batches[0].number(), 1u);
   EXPECT_EQ(contents.goodbye->end(), v1::END_KIND_DIED);
   EXPECT_FALSE(contents.torn);
+}
+
+TEST_F(OutboxTest, LeavesTheDefinitionsThatANewStoreWouldLack) {
+  Define();
+  Add(2);
+  v1::Batch batch;
+  v1::Slice* slice = batch.add_slices();
+  slice->set_from(10);
+  slice->set_to(20);
+  outbox_.Add(std::move(batch), now_);
+  ASSERT_TRUE(outbox_.LeaveBehind(v1::Goodbye()).ok());
+  const SpoolContents contents = Spooled();
+  EXPECT_EQ(contents.batches.size(), 3u);
+  ASSERT_EQ(contents.definitions.size(), 1u);
+  EXPECT_EQ(contents.definitions[0].slices(0).to(), 10u);
+  EXPECT_TRUE(contents.goodbye.has_value());
+}
+
+TEST_F(OutboxTest, LeavesNoDefinitionsWithoutRecords) {
+  Define();
+  ASSERT_TRUE(outbox_.LeaveBehind(v1::Goodbye()).ok());
+  EXPECT_TRUE(Spooled().definitions.empty());
 }
 
 TEST_F(OutboxTest, LeavesAGoodbyeThatAloneIsMissing) {

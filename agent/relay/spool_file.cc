@@ -183,7 +183,9 @@ SpoolFile::Offset SpoolFile::FindEntry(Offset offset, uint64_t end) const {
       // Only what looks like an entry is worth a checksum.
       const bool likely =
           (header.kind == static_cast<uint32_t>(SpoolEntryKind::kBatch) ||
-           header.kind == static_cast<uint32_t>(SpoolEntryKind::kGoodbye)) &&
+           header.kind == static_cast<uint32_t>(SpoolEntryKind::kGoodbye) ||
+           header.kind ==
+               static_cast<uint32_t>(SpoolEntryKind::kDefinitions)) &&
           header.payload_bytes <= kMaxEntryBytes;
       if (likely && ReadEntry(offset + at, end, &header, &payload)) {
         return offset + at;

@@ -7,9 +7,11 @@
 //   entry    bytes u32 | kind u32 | number u64 | XXH64 of the 16 bytes before
 //            and of the payload u64 | payload
 //
-// Integers are little-endian. A payload is a serialized Batch (kind 1) or a
-// serialized Goodbye (kind 2, the last entry). Numbers rise; a batch whose
-// number lies below `acknowledged` is in the server's store. The hash of the
+// Integers are little-endian. A payload is a serialized Batch (kind 1), a
+// serialized Goodbye (kind 2, the last entry) or, since version 3, a Batch of
+// definitions that lie before those of the batches (kind 3): for another store
+// than the one that had acknowledged them. Numbers rise; a batch whose number
+// lies below `acknowledged` is in the server's store. The hash of the
 // hello is seeded with the pid namespace. A file may end within an entry: what
 // is torn there was never promised to anybody.
 //
@@ -36,7 +38,7 @@
 namespace traincheck {
 
 inline constexpr uint64_t kSpoolMagic = 0x314c4f4f50534354;  // "TCSPOOL1"
-inline constexpr uint32_t kSpoolVersion = 2;
+inline constexpr uint32_t kSpoolVersion = 3;
 // The oldest that can still be read.
 inline constexpr uint32_t kSpoolVersionMin = 1;
 
@@ -51,7 +53,11 @@ struct SpoolHeader {
 static_assert(sizeof(SpoolHeader) == 40);
 inline constexpr size_t kSpoolHeaderBytesV1 = 32;
 
-enum class SpoolEntryKind : uint32_t { kBatch = 1, kGoodbye = 2 };
+enum class SpoolEntryKind : uint32_t {
+  kBatch = 1,
+  kGoodbye = 2,
+  kDefinitions = 3
+};
 
 struct SpoolEntryHeader {
   uint32_t payload_bytes;

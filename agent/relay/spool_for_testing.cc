@@ -33,6 +33,9 @@ bool CutEntry(std::string_view* bytes, SpoolContents* contents) {
   if (header.kind == static_cast<uint32_t>(SpoolEntryKind::kGoodbye)) {
     return contents->goodbye.emplace().ParseFromString(payload);
   }
+  if (header.kind == static_cast<uint32_t>(SpoolEntryKind::kDefinitions)) {
+    return contents->definitions.emplace_back().ParseFromString(payload);
+  }
   return contents->batches.emplace_back().ParseFromString(payload);
 }
 

@@ -16,6 +16,7 @@ struct SpoolContents {
   v1::Hello hello;
   uint64_t acknowledged = 0;
   std::vector<v1::Batch> batches;
+  std::vector<v1::Batch> definitions;
   std::optional<v1::Goodbye> goodbye;
   bool torn = false;  // something behind the last whole entry
 };

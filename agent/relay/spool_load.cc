@@ -21,6 +21,12 @@ bool TakeEntry(const SpoolEntryHeader& header, SpoolFile::Offset offset,
     return loaded->goodbye.emplace().ParseFromString(payload);
   }
   v1::Batch batch;
+  if (header.kind == static_cast<uint32_t>(SpoolEntryKind::kDefinitions)) {
+    if (!batch.ParseFromString(payload)) return false;
+    loaded->definitions.push_back(
+        std::make_shared<const v1::Batch>(std::move(batch)));
+    return true;
+  }
   if (header.kind != static_cast<uint32_t>(SpoolEntryKind::kBatch) ||
       !batch.ParseFromString(payload)) {
     return false;

@@ -30,6 +30,9 @@ struct LoadedSpool {
   v1::Hello hello;
   std::vector<SpooledBatch> batches;  // numbers rise
   std::optional<v1::Goodbye> goodbye;
+  // What the process had defined before the batches, as batches without
+  // numbers; empty if the relay could not leave it.
+  std::vector<std::shared_ptr<const v1::Batch>> definitions;
   // Above all numbers in the file.
   uint64_t next_number = 0;
   SpoolFile::Damage damage;
