@@ -8,6 +8,9 @@
 namespace traincheck {
 namespace {
 
+// The ring that says what the ids in the others mean.
+constexpr uint32_t kDefinitionRing = 0;
+
 stored::Ring* FindOrAddRing(uint32_t ring, stored::Process* process) {
   for (stored::Ring& known : *process->mutable_rings()) {
     if (known.ring() == ring) return &known;
@@ -23,6 +26,30 @@ uint64_t MissingBytes(const stored::Process& process) {
     bytes += ring.missing_bytes();
   }
   return bytes;
+}
+
+// Behind the reason of whatever state: what is known not to be there.
+std::string MissingWords(const stored::Process& process) {
+  uint64_t record_bytes = 0;
+  bool defines = false;
+  bool lacks_definitions = false;
+  for (const stored::Ring& ring : process.rings()) {
+    if (ring.ring() != kDefinitionRing) {
+      record_bytes += ring.missing_bytes();
+      continue;
+    }
+    defines = ring.stored_position() > 0;
+    lacks_definitions = ring.missing_bytes() > 0;
+  }
+  std::string words;
+  if (lacks_definitions || (!defines && record_bytes > 0)) {
+    words = "; definitions are missing: what came after them cannot be judged";
+  }
+  if (record_bytes > 0) {
+    absl::StrAppend(&words, "; ", record_bytes,
+                    " bytes of its records are missing");
+  }
+  return words;
 }
 
 std::string Seconds(absl::Duration duration) {
@@ -240,6 +267,9 @@ std::optional<uint64_t> LostRecords(const stored::Process& process) {
     for (const stored::Ring& ring : process.rings()) {
       if (ring.committed() > ring.stored_records()) {
         lost += ring.committed() - ring.stored_records();
+      } else if (ring.missing_bytes() > 0) {
+        // A relay that took over may have counted without the hole.
+        return std::nullopt;
       }
     }
     return lost;
@@ -251,9 +281,11 @@ std::optional<uint64_t> LostRecords(const stored::Process& process) {
   return std::nullopt;
 }
 
-std::string StateReason(const stored::Process& process, absl::Time now,
-                        absl::Duration lost_after) {
-  if (!process.place_conflict().empty()) return process.place_conflict();
+namespace {
+
+// Why it is in its state, without regard to what is missing.
+std::string StateWords(const stored::Process& process, absl::Time now,
+                       absl::Duration lost_after) {
   const absl::Duration since =
       now - absl::FromUnixNanos(process.state_since_unix_ns());
   const uint64_t step = process.has_last_step() ? process.last_step() + 1 : 0;
@@ -277,6 +309,14 @@ std::string StateReason(const stored::Process& process, absl::Time now,
     default:
       return "not known";
   }
+}
+
+}  // namespace
+
+std::string StateReason(const stored::Process& process, absl::Time now,
+                        absl::Duration lost_after) {
+  if (!process.place_conflict().empty()) return process.place_conflict();
+  return StateWords(process, now, lost_after) + MissingWords(process);
 }
 
 v1::Process ToApi(const stored::Process& process, absl::Time now,

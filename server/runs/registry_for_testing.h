@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "server/runs/registry.h"
 #include "server/store/rocksdb_store.h"
@@ -61,15 +62,26 @@ class RegistryTest : public testing::Test {
     EXPECT_TRUE(opened.ok()) << opened.status();
     return opened.ok() ? opened->stream : StreamId();
   }
+  // One record of 8 bytes.
+  static v1::Slice MakeSlice(uint32_t ring, uint64_t from) {
+    v1::Slice slice;
+    slice.set_ring(ring);
+    slice.set_from(from);
+    slice.set_to(from + 8);
+    slice.set_records(1);
+    return slice;
+  }
   void Add(const StreamId& stream, const BatchFacts& facts) {
+    AddSlices(stream, {MakeSlice(1, 8 * NextBatch(stream))}, facts);
+  }
+  uint64_t NextBatch(const StreamId& stream) const {
+    return registry_->Run("run")->processes(stream.process).next_batch();
+  }
+  void AddSlices(const StreamId& stream, const std::vector<v1::Slice>& slices,
+                 const BatchFacts& facts = BatchFacts()) {
     v1::Batch batch;
-    const v1::Run run = *registry_->Run("run");
-    batch.set_number(run.processes(stream.process).next_batch());
-    v1::Slice* slice = batch.add_slices();
-    slice->set_ring(1);
-    slice->set_from(batch.number() * 8);
-    slice->set_to(batch.number() * 8 + 8);
-    slice->set_records(1);
+    batch.set_number(NextBatch(stream));
+    for (const v1::Slice& slice : slices) *batch.add_slices() = slice;
     const auto fate = registry_->AddBatch(stream, batch, facts, nullptr);
     ASSERT_TRUE(fate.ok()) << fate.status();
     EXPECT_EQ(*fate, Registry::Fate::kStored);

@@ -118,6 +118,44 @@ TEST_F(RegistryTest, ACleanExitOnRecordOutweighsTheRelay) {
   EXPECT_EQ(Process(0).reason(), "clean exit");
 }
 
+TEST_F(RegistryTest, AHoleThatTheCountersDoNotKnowLeavesOpenWhatIsLost) {
+  // 8 bytes of ring 1 in two batches, with 8 bytes between them.
+  const auto stream_with_hole = [&](uint32_t pid, uint64_t committed) {
+    const StreamId stream = Open(pid);
+    AddSlices(stream, {MakeSlice(1, 0)});
+    AddSlices(stream, {MakeSlice(1, 16)});
+    v1::Goodbye goodbye;
+    goodbye.set_end(v1::END_KIND_CLEAN);
+    v1::RingReport* report = goodbye.add_rings();
+    report->set_ring(1);
+    report->set_offered_records(committed);
+    report->set_committed_records(committed);
+    ASSERT_TRUE(registry_->End(stream, goodbye, nullptr).ok());
+  };
+  stream_with_hole(1, 2);
+  EXPECT_FALSE(Process(0).has_lost());
+  EXPECT_THAT(Process(0).reason(), HasSubstr("8 bytes of its records"));
+  stream_with_hole(2, 3);
+  EXPECT_EQ(Process(1).lost(), 1u);
+}
+
+TEST_F(RegistryTest, MissingDefinitionsAreNamed) {
+  const auto lacks = [&](uint32_t process) {
+    return Process(process).reason().find("definitions are missing") !=
+           std::string::npos;
+  };
+  const StreamId whole = Open(1);
+  AddSlices(whole, {MakeSlice(0, 0), MakeSlice(1, 0)});
+  EXPECT_FALSE(lacks(0));
+  AddSlices(whole, {MakeSlice(0, 16)});
+  EXPECT_TRUE(lacks(0));
+  // Of another store's rest.
+  AddSlices(Open(2), {MakeSlice(0, 80), MakeSlice(1, 80)});
+  EXPECT_TRUE(lacks(1));
+  AddSlices(Open(3), {MakeSlice(1, 80)});
+  EXPECT_TRUE(lacks(2));
+}
+
 TEST_F(RegistryTest, SilenceMakesAProcessLostAndItMayComeBack) {
   const StreamId a = Open(1);
   AddPlace(a, 0, 1);
