@@ -72,6 +72,11 @@ void ProcessReader::Consume(const StoredBatch& batch) {
     }
     at += size;
   }
+  // Once definitions are missing anything may be misunderstood (what an
+  // optimizer holds, who replicates what): each later event comes with a gap
+  // of its own. No call begins on that ring, so its `resync` stays.
+  const auto defining = rings_.find(kDefinitionRing);
+  const bool undefined = defining != rings_.end() && defining->second.resync;
   while (true) {
     Cursor* next = nullptr;
     for (Cursor& cursor : cursors) {
@@ -80,6 +85,9 @@ void ProcessReader::Consume(const StoredBatch& batch) {
       }
     }
     if (!next) return;
+    if (undefined && next->id != kDefinitionRing) {
+      visitor_->OnGap("definitions are missing");
+    }
     Dispatch(next);
     Advance(next);
   }

@@ -103,6 +103,21 @@ TEST_F(ProcessReaderTest, MissingPositionsAreAGapAndOpenCallsEndUnknown) {
             "end g, end f, begin g");
 }
 
+TEST_F(ProcessReaderTest, NothingIsSureOnceDefinitionsAreMissing) {
+  trace_.Begin(f_, {});
+  trace_.End();
+  EXPECT_EQ(Read(), "begin f, end f");
+  trace_.Function("lost", "forward", {});
+  trace_.TakeBatches();
+  trace_.Begin(f_, {});
+  trace_.Function("h", "forward", {});
+  EXPECT_EQ(Read(),
+            "gap: a hole between two batches, gap: definitions are missing, "
+            "begin f");
+  trace_.End();
+  EXPECT_EQ(Read(), "gap: definitions are missing, end f");
+}
+
 TEST_F(ProcessReaderTest, ALostEndIsSeenByTheNextBegin) {
   trace_.Begin(f_, {});
   Read();
