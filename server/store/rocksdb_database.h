@@ -1,5 +1,5 @@
 // An open RocksDB with our column families and options. The only files that
-// know RocksDB's types are this one, its source and rocksdb_store.cc.
+// know RocksDB's types are this one, its source and test, and rocksdb_store.cc.
 //
 // Threads: as rocksdb::DB: all methods on any thread.
 #ifndef TRAINCHECK_SERVER_STORE_ROCKSDB_DATABASE_H_
@@ -17,6 +17,10 @@ namespace traincheck {
 
 class RocksdbDatabase {
  public:
+  // Memory and descriptors do not grow with what is stored.
+  static constexpr int kMaxOpenFiles = 256;
+  static constexpr size_t kBlockCacheBytes = 16 << 20;
+
   // What to do about a log that is damaged before its end.
   enum class DamagedLog { kRefuse, kCutOff };
 
