@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import subprocess
 import time
 import unittest
 
@@ -188,6 +189,109 @@ class Accounting(Books):
         )
         self.assertIsNone(process["lost"])
         self.assertIn("relay", process["reason"])
+
+
+class AnotherStore(harness.TrainingCase):
+    """What a spool file holds goes to a store that has nothing of the process."""
+
+    def transfer(self, daemon, what: str, rules) -> None:
+        command = [harness.DIST / "traincheckctl", "--server", daemon.address]
+        command += ["invariants", what, "--set", "rules", rules]
+        subprocess.run(
+            list(map(str, command)),
+            check=True,
+            stdout=subprocess.DEVNULL,
+            timeout=harness.PATIENCE_S,
+        )
+
+    def begin(self, *arguments: str):
+        """A checked training whose daemon was killed; its pid and its rules."""
+        script = harness.SCRIPTS / "single.py"
+        first = self.start_daemon()
+        self.monitored(script, "--steps", "20", options=("--run", "ref", "--collect"))
+        first.run_ended("ref")
+        first.ctl("infer", "--from", "ref", "--set", "rules")
+        rules = self.folder / "rules.json"
+        self.transfer(first, "export", rules)
+        training = self.monitored_start(
+            script,
+            *arguments,
+            options=("--run", "r", "--check", "rules"),
+            TRAINCHECK_GRACE="1",
+        )
+        shown = harness.wait_until(
+            lambda: next(
+                (
+                    r
+                    for r in first.ctl("runs", "list")
+                    if r["id"] == "r" and r["last_step"]
+                ),
+                None,
+            ),
+            "first steps of the run",
+        )
+        (process,) = first.ctl("runs", "show", shown["id"])["processes"]
+        first.kill()
+        return training, process["pid"], rules
+
+    def deliver(self, rules) -> dict:
+        """Sends the spool to a new store; shows the run as checked there."""
+        folder = self.folder / "second"
+        folder.mkdir()
+        second = harness.Daemon(folder)
+        second.start()
+        self.addCleanup(second.kill)
+        sent = second.ctl("spool", "send", str(self.folder / "spool"))
+        self.assertEqual([row["result"] for row in sent], ["delivered"], sent)
+        self.assertIn("no set", second.run_ended("r")["check"]["error"])
+        self.transfer(second, "import", rules)
+        shown = harness.wait_until(
+            lambda: next(
+                (
+                    run
+                    for run in [second.run_ended("r")]
+                    if run["check"]["error"] is None
+                ),
+                None,
+            ),
+            "the check against the imported set",
+        )
+        return shown
+
+    def test_definitions_come_with_the_spool(self):
+        training, _, rules = self.begin("--steps", "150", "--sleep", "0.02")
+        _, err = training.communicate(timeout=harness.PATIENCE_S)
+        self.assertEqual(training.returncode, 0, err)
+        shown = self.deliver(rules)
+        (process,) = shown["processes"]
+        ring = next(r for r in process["rings"] if r["ring"] == 0)
+        self.assertEqual(ring["stored"], ring["committed"])
+        self.assertNotIn("definitions", process["reason"])
+        self.assertGreater(process["lost"], 0)
+        self.assertEqual(shown["last_step"], 149)
+        self.assertGreater(shown["check"]["decided"], 0)
+        self.assertEqual(shown["check"]["violated"], 0, shown["check"])
+
+    def test_without_definitions_nothing_is_judged(self):
+        """A relay that is killed leaves what it had spooled, and nothing more."""
+        training, pid, rules = self.begin("--steps", "1000", "--sleep", "0.02")
+        spool = self.folder / "spool"
+        harness.wait_until(
+            lambda: sum(f.stat().st_size for f in spool.rglob("*.spool")) > 20_000,
+            "a spool file",
+        )
+        (relay,) = relay_pids(str(self.folder))
+        os.kill(pid, signal.SIGSTOP)
+        os.kill(relay, signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)
+        training.communicate(timeout=harness.PATIENCE_S)
+        shown = self.deliver(rules)
+        (process,) = shown["processes"]
+        self.assertIsNone(process["lost"])
+        self.assertIn("definitions are missing", process["reason"])
+        self.assertGreater(process["records"], 0)
+        check = shown["check"]
+        self.assertEqual((check["decided"], check["violated"]), (0, 0), check)
 
 
 class StoppedRelay(Books):
