@@ -57,6 +57,8 @@ absl::Status Daemon::Start(const Options& options) {
                                .period = options.retention_period});
   registry_->SetObserver(
       [checks = checks_.get()](const std::string& run) { checks->Wake(run); });
+  sets_->SetObserver(
+      [checks = checks_.get()](const std::string& set) { checks->OnSet(set); });
   checks_->Start();
   cleaner_->Start();
   return absl::OkStatus();

@@ -60,7 +60,7 @@ std::string Steps(const v1::Run& run) {
 }
 
 std::string CheckText(const v1::CheckProgress& check) {
-  if (!check.error().empty()) return "failed: " + check.error();
+  if (!check.error().empty()) return "not checked: " + check.error();
   std::string text = absl::StrCat(
       check.violated(), " violated, ", check.decided(), "/", check.total(),
       " decided, ", check.not_applied(), " not applied",

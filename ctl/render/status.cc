@@ -60,6 +60,10 @@ std::string StatusText(const v1::ServerStatus& status) {
                     NumberOrUnknown(run.has_last_step(), run.last_step()),
                     ", world ", NumberOrUnknown(run.world() != 0, run.world()),
                     "\n", RanksText(run));
+    if (!run.check().error().empty()) {
+      absl::StrAppend(&text, "  not checked: ", OneLine(run.check().error()),
+                      "\n");
+    }
   }
   return text;
 }

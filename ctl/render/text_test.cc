@@ -71,7 +71,7 @@ TEST(RunTextTest, DetailSaysWhyInvariantsAreUndecided) {
 TEST(RunTextTest, DetailSaysThatACheckCouldNotRun) {
   EXPECT_THAT(
       RunDetailText(Parse<v1::Run>("check { error: 'no set of that name' }")),
-      HasSubstr("failed: no set of that name"));
+      HasSubstr("not checked: no set of that name"));
 }
 
 constexpr char kViolation[] = R"(
@@ -158,6 +158,14 @@ TEST(StatusTextTest, SaysWhyARankIsMissing) {
   EXPECT_THAT(text, HasSubstr("rank 1: missing (nothing heard"));
   EXPECT_THAT(StatusText(v1::ServerStatus()), HasSubstr("no run in progress"));
   EXPECT_THAT(text, Not(HasSubstr("quarantined")));
+}
+
+TEST(StatusTextTest, SaysWhyARunIsNotChecked) {
+  const std::string text = StatusText(Parse<v1::ServerStatus>(
+      "runs { id: 'a' check { error: 'there is no set \\'s\\'' } } "
+      "runs { id: 'b' check { total: 1 } }"));
+  EXPECT_THAT(text, HasSubstr("  not checked: there is no set 's'\n"));
+  EXPECT_THAT(text, Not(HasSubstr("checked: \n")));
 }
 
 TEST(StatusTextTest, SaysWhoElseClaimsARankAndWhoHasNone) {

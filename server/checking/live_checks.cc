@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/logging.h"
 #include "server/store/keys.h"
 
@@ -57,6 +58,14 @@ std::map<uint32_t, uint32_t> EndsOf(const RunView& run) {
     ends[process.number] = static_cast<uint32_t>(*process.end);
   }
   return ends;
+}
+
+// Did retention take all that could be checked?
+bool HasNoRecords(const RunView& run) {
+  return run.records_deleted &&
+         std::all_of(
+             run.processes.begin(), run.processes.end(),
+             [](const RunView::Process& process) { return process.refused; });
 }
 
 // Empty if the run's check was never begun.
@@ -126,6 +135,23 @@ void LiveChecks::Wake(const std::string& run) {
   due_.insert(run);
 }
 
+void LiveChecks::OnSet(const std::string& name) {
+  absl::MutexLock lock(&mutex_);
+  for (auto run = waiting_.begin(); run != waiting_.end();) {
+    if (run->second != name) {
+      ++run;
+      continue;
+    }
+    due_.insert(run->first);
+    run = waiting_.erase(run);
+  }
+}
+
+bool LiveChecks::IsWaiting(const std::string& run) const {
+  absl::MutexLock lock(&mutex_);
+  return waiting_.count(run) > 0;
+}
+
 void LiveChecks::Forget(const std::string& run) {
   absl::MutexLock lock(&mutex_);
   const auto left = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -133,6 +159,7 @@ void LiveChecks::Forget(const std::string& run) {
   };
   mutex_.Await(absl::Condition(&left));
   due_.erase(run);
+  waiting_.erase(run);
   progress_.erase(run);
   forgotten_.insert(run);
 }
@@ -173,6 +200,10 @@ bool LiveChecks::Turn(const RunView& run) {
     active.stored = ReadCheck(*use_.store, run.number);
     active.told = {active.stored.told().begin(), active.stored.told().end()};
   }
+  if (active.without_set && !IsWaiting(run.id)) {  // it has come
+    active.without_set = false;
+    active.error.clear();
+  }
   if (active.check == nullptr && active.error.empty()) {
     if (IsFinished(active.stored, run)) {
       Publish(run.id, ToApi(active.stored));
@@ -210,9 +241,9 @@ bool LiveChecks::Turn(const RunView& run) {
 void LiveChecks::Begin(const RunView& run, Active* active, bool anew) {
   active->check.reset();
   active->stored.set_finished(false);
-  const absl::StatusOr<InvariantSet> set =
-      use_.sets->Load(run.check_set, active->stored.set_version());
+  const absl::StatusOr<InvariantSet> set = LoadSet(run, *active);
   if (!set.ok()) {
+    active->without_set = absl::IsNotFound(set.status());
     Fail(run, set.status(), active);
     return;
   }
@@ -225,6 +256,29 @@ void LiveChecks::Begin(const RunView& run, Active* active, bool anew) {
   WriteSet writes;
   AddCheck(run, active->stored, &writes);
   use_.store->Write(std::move(writes), nullptr);
+}
+
+absl::StatusOr<InvariantSet> LiveChecks::LoadSet(const RunView& run,
+                                                 const Active& active) {
+  if (HasNoRecords(run)) {
+    return absl::FailedPreconditionError(
+        "retention deleted the records before they were checked");
+  }
+  {
+    // Before looking, so that one that comes meanwhile is not missed.
+    absl::MutexLock lock(&mutex_);
+    waiting_[run.id] = run.check_set;
+  }
+  absl::StatusOr<InvariantSet> set =
+      use_.sets->Load(run.check_set, active.stored.set_version());
+  if (absl::IsNotFound(set.status())) {
+    return absl::NotFoundError(absl::StrCat(
+        set.status().message(),
+        "; once it is there the run is checked from its first record"));
+  }
+  absl::MutexLock lock(&mutex_);
+  waiting_.erase(run.id);
+  return set;
 }
 
 bool LiveChecks::Resume(const RunView& run, const InvariantSet& set,

@@ -7,6 +7,10 @@
 // that starts again goes on from there. Saving takes at most kSnapshotShare of
 // the time: where it costs more, it happens less often.
 //
+// A run whose set is not there waits for it. Once it is saved, the run is
+// checked from its first batch, also if it has ended: what a restarted daemon
+// would find.
+//
 // Threads: safe on any thread, except Start and Stop, which one owner calls
 // in this order. Wake is short and may be called from the store's commit
 // thread.
@@ -57,6 +61,9 @@ class LiveChecks {
   // Something of the run became durable.
   void Wake(const std::string& run);
 
+  // A set of that name was saved: runs that wait for it are checked.
+  void OnSet(const std::string& name);
+
   // Returns when nothing of the run's check is in memory or on its way to the
   // store. REQUIRES: the registry does not show the run any more.
   void Forget(const std::string& run);
@@ -70,6 +77,7 @@ class LiveChecks {
     uint64_t run = 0;                 // its number; another one has begun anew
     std::unique_ptr<RunCheck> check;  // null: not begun, failed or finished
     std::string error;                // why there is no check
+    bool without_set = false;         // that is why
     // As in the store, or on its way there.
     stored::Check stored;
     // What earlier checks of the run have read and told: up to there this one
@@ -87,6 +95,10 @@ class LiveChecks {
   // from the newest, and goes on from its snapshot where there is one.
   // `anew`: at the first batch.
   void Begin(const RunView& run, Active* active, bool anew = false);
+  // The set that the run is checked against; while there is none, it waits.
+  absl::StatusOr<InvariantSet> LoadSet(const RunView& run,
+                                       const Active& active);
+  bool IsWaiting(const std::string& run) const;
   // False: there is none that fits, which the log says.
   bool Resume(const RunView& run, const InvariantSet& set, Active* active);
   // Tells and saves what the check has found.
@@ -101,6 +113,8 @@ class LiveChecks {
   std::map<std::string, Active> active_;  // by run; the worker's
   mutable absl::Mutex mutex_;
   std::set<std::string> due_ ABSL_GUARDED_BY(mutex_);
+  // Runs that wait for a set, with its name.
+  std::map<std::string, std::string> waiting_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> forgotten_ ABSL_GUARDED_BY(mutex_);  // still active_
   std::string at_ ABSL_GUARDED_BY(mutex_);  // run that the worker is at
   std::map<std::string, v1::CheckProgress> progress_ ABSL_GUARDED_BY(mutex_);

@@ -36,6 +36,7 @@ class LiveChecksTest : public testing::Test {
                                  .board = board_.get()});
     registry_->SetObserver(
         [this](const std::string& run) { checks_->Wake(run); });
+    sets_->SetObserver([this](const std::string& set) { checks_->OnSet(set); });
     checks_->Start();
   }
   void Close() {
@@ -52,9 +53,9 @@ class LiveChecksTest : public testing::Test {
     Load();
   }
 
-  void SaveSet() {
+  void SaveSet(const std::string& name = "rules") {
     InvariantSet set;
-    set.name = "rules";
+    set.name = name;
     ASSERT_TRUE(sets_->Save(set).ok());
   }
   StreamId Open(uint32_t pid) {
@@ -149,6 +150,42 @@ TEST_F(LiveChecksTest, AMissingSetIsNamed) {
   EXPECT_THAT(Await(CaughtUp).error(), HasSubstr("no set \"rules\""));
   End(stream);
   EXPECT_THAT(Await(Finished).error(), HasSubstr("no set \"rules\""));
+}
+
+TEST_F(LiveChecksTest, ARunIsCheckedOnceItsSetIsThere) {
+  const StreamId stream = Open(1);
+  Add(stream, 0);
+  EXPECT_THAT(Await(CaughtUp).error(), HasSubstr("once it is there"));
+  SaveSet("others");
+  EXPECT_THAT(Await(CaughtUp).error(), HasSubstr("no set \"rules\""));
+  SaveSet();
+  EXPECT_EQ(Await(CaughtUp).error(), "");
+  Add(stream, 1);
+  End(stream);
+  EXPECT_EQ(Await(Finished).error(), "");
+  Restart();
+  EXPECT_EQ(Await(Finished).error(), "");
+}
+
+TEST_F(LiveChecksTest, ARunThatHasEndedToo) {
+  const StreamId stream = Open(1);
+  Add(stream, 0);
+  End(stream);
+  EXPECT_THAT(Await(Finished).error(), HasSubstr("no set \"rules\""));
+  SaveSet();
+  EXPECT_EQ(Await(Finished).error(), "");
+}
+
+TEST_F(LiveChecksTest, NotOnceItsRecordsAreDeleted) {
+  const StreamId stream = Open(1);
+  Add(stream, 0);
+  End(stream);
+  Await(Finished);
+  ASSERT_TRUE(registry_->DropRecords("run", RunPins()).ok());
+  SaveSet();
+  EXPECT_THAT(Await(Finished).error(), HasSubstr("retention deleted"));
+  Restart();
+  EXPECT_THAT(Await(Finished).error(), HasSubstr("retention deleted"));
 }
 
 TEST_F(LiveChecksTest, ABatchThatTheStoreLostIsAnErrorAndNoCrash) {

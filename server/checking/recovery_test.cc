@@ -1,7 +1,8 @@
 // A run whose batches come late, twice and in any order between its processes,
 // whose relays disconnect and are given up, whose daemon stops and dies at any
-// time: the violations, the verdicts and what watchers are told are those of
-// an undisturbed check. Over random runs, with the real store.
+// time, whose set comes late: the violations, the verdicts and what watchers
+// are told are those of an undisturbed check. Over random runs, with the real
+// store.
 //
 // TRAINCHECK_SEEDS is how many runs are drawn, TRAINCHECK_SEED the first.
 #include <gtest/gtest.h>
@@ -10,6 +11,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <random>
+#include <utility>
 
 #include "inference/inference.h"
 #include "invariants/testing/random_run.h"
@@ -184,6 +186,7 @@ class TestDaemon {
                                  .snapshot_every = snapshot_every_});
     registry_->SetObserver(
         [this](const std::string& run) { checks_->Wake(run); });
+    sets_->SetObserver([this](const std::string& set) { checks_->OnSet(set); });
     checks_->Start();
   }
   void Stop() {
@@ -305,7 +308,7 @@ class Disturbance {
   }
 
   Found Run() {
-    EXPECT_TRUE(daemon_.sets().Save(Rules()).ok());
+    if (OneIn(2)) SaveSet();
     // Processes get their numbers in the order in which they connect.
     for (TestRelay& relay : relays_) {
       EXPECT_TRUE(relay.Connect(&daemon_.registry()));
@@ -315,7 +318,9 @@ class Disturbance {
       Act();
       if (testing::Test::HasFailure()) return {};
     }
+    if (OneIn(2)) SaveSet();
     EndAll();
+    SaveSet();
     return Read();
   }
 
@@ -324,6 +329,12 @@ class Disturbance {
   bool AllSent() const {
     return std::all_of(relays_.begin(), relays_.end(),
                        [](const TestRelay& relay) { return relay.sent_all(); });
+  }
+
+  // The run may begin, go on and end before there is one.
+  void SaveSet() {
+    if (std::exchange(set_saved_, true)) return;
+    EXPECT_TRUE(daemon_.sets().Save(Rules()).ok());
   }
 
   void Act() {
@@ -342,6 +353,7 @@ class Disturbance {
     } else if (OneIn(4)) {
       relay.End(registry);
     }
+    if (OneIn(40)) SaveSet();
     if (OneIn(60)) daemon_.Pass(absl::Minutes(11));  // the silent are lost
     if (OneIn(25)) Restart();
     if (OneIn(6)) AwaitReading();
@@ -442,6 +454,7 @@ class Disturbance {
   TestDaemon daemon_;
   std::vector<TestRelay> relays_;
   Watcher watcher_;
+  bool set_saved_ = false;
 };
 
 TEST(Recovery, WhateverHappensTheVerdictsAreThoseOfAnUndisturbedRun) {

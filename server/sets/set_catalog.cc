@@ -73,6 +73,7 @@ absl::StatusOr<v1::SetSummary> SetCatalog::Save(InvariantSet set,
   if (companion) companion(summary, &writes);
   absl::Status written = store_.WriteAndWait(std::move(writes), kPatience);
   if (!written.ok()) return written;
+  if (observer_) observer_(summary.name());
   return summary;
 }
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -32,6 +33,11 @@ class SetCatalog {
   explicit SetCatalog(Store* store) : store_(*store) {}
   SetCatalog(const SetCatalog&) = delete;
   SetCatalog& operator=(const SetCatalog&) = delete;
+
+  // Called with the name of each set that has become durable, on the thread
+  // that saved it. It must not save. REQUIRES: nothing was saved yet.
+  using Observer = std::function<void(const std::string& name)>;
+  void SetObserver(Observer observer) { observer_ = std::move(observer); }
 
   // Adds what is to become durable together with a set.
   using Companion = std::function<void(const v1::SetSummary&, WriteSet*)>;
@@ -61,6 +67,7 @@ class SetCatalog {
   absl::StatusOr<std::vector<v1::SetDetail>> ReadNewest() const;
 
   Store& store_;
+  Observer observer_;
   absl::Mutex saving_;  // one Save at a time, for the version numbers
 };
 
