@@ -9,10 +9,17 @@
 #include <string>
 
 namespace traincheck {
+namespace {
+
+bool LevelIs(const char* name) {
+  const char* level = std::getenv("TRAINCHECK_LOG");
+  return level != nullptr && std::strcmp(level, name) == 0;
+}
+
+}  // namespace
 
 void LogLine(std::string_view message) {
-  const char* level = std::getenv("TRAINCHECK_LOG");
-  if (level != nullptr && std::strcmp(level, "off") == 0) return;
+  if (LevelIs("off")) return;
   std::string line = "traincheck: " + std::string(message);
   std::replace(line.begin(), line.end(), '\n', ' ');
   line += '\n';
@@ -21,6 +28,7 @@ void LogLine(std::string_view message) {
 }
 
 void LogOnce(std::string_view key, std::string_view message) {
+  if (LevelIs("error")) return;
   static auto* seen = new std::set<std::string, std::less<>>();
   if (seen->find(key) != seen->end()) return;
   seen->emplace(key);

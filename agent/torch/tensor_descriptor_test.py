@@ -234,7 +234,7 @@ class DescriptorTest(unittest.TestCase):
             after = [t._version for t in tensors if not t.is_inference()]
         self.assertEqual(versions, after)
 
-    def test_lazily_cloned_tensors_stay_lazy(self):
+    def test_lazily_cloned_tensors_are_described(self):
         if not hasattr(torch, "_lazy_clone"):
             self.skipTest("this torch has no lazy clones")
         lazy = torch._lazy_clone(torch.ones(100))
