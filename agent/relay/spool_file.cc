@@ -83,7 +83,8 @@ absl::StatusOr<SpoolHead> ReadSpoolHead(int fd) {
   }
   head.bytes = header.version == 1 ? kSpoolHeaderBytesV1 : sizeof header;
   if (!ReadAt(fd, &header, head.bytes, 0) ||
-      header.hello_bytes > kMaxHelloBytes) {
+      header.hello_bytes > kMaxHelloBytes ||
+      header.acknowledged >= kSpoolNumberEnd) {
     return absl::DataLossError("its header is damaged");
   }
   head.hello.resize(header.hello_bytes);

@@ -9,9 +9,10 @@
 //
 // Integers are little-endian. A payload is a serialized Batch (kind 1), a
 // serialized Goodbye (kind 2, the last entry) or, since version 3, a Batch of
-// definitions that lie before those of the batches (kind 3): for another store
-// than the one that had acknowledged them. Numbers rise; a batch whose number
-// lies below `acknowledged` is in the server's store. The hash of the
+// definitions that lie before those of the batches (kind 3, its number means
+// nothing): for another store than the one that had acknowledged them. Numbers
+// rise and stay below 2^62: what has another one is damage. A batch whose
+// number lies below `acknowledged` is in the server's store. The hash of the
 // hello is seeded with the pid namespace. A file may end within an entry: what
 // is torn there was never promised to anybody.
 //
@@ -41,6 +42,9 @@ inline constexpr uint64_t kSpoolMagic = 0x314c4f4f50534354;  // "TCSPOOL1"
 inline constexpr uint32_t kSpoolVersion = 3;
 // The oldest that can still be read.
 inline constexpr uint32_t kSpoolVersionMin = 1;
+
+// Far above what any training counts to, far below where counting wraps.
+inline constexpr uint64_t kSpoolNumberEnd = uint64_t{1} << 62;
 
 struct SpoolHeader {
   uint64_t magic;

@@ -298,6 +298,50 @@ TEST_F(SpoolFileTest, ReadsVersion1) {
             BatchBytes(3));
 }
 
+// Whole entries that no relay appends there would make the server's cursor
+// mean other batches than those that it has.
+TEST_F(SpoolFileTest, NumbersThatDoNotRiseAreDamage) {
+  SpoolDirectory directory(folder_, folder_, kNoLimit);
+  auto file = Create(&directory);
+  const uint64_t numbers[] = {4, 3, 4, 6, UINT64_MAX, kSpoolNumberEnd};
+  for (uint64_t number : numbers) {
+    ASSERT_TRUE(
+        file->Append(SpoolEntryKind::kBatch, number, BatchBytes(number)).ok());
+  }
+  file.reset();
+  const auto loaded = LoadSpool(&directory, folder_ + "/a.spool");
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  ASSERT_EQ(loaded->batches.size(), 2u);
+  EXPECT_EQ(loaded->batches[0].number, 4u);
+  EXPECT_EQ(loaded->batches[1].number, 6u);
+  EXPECT_EQ(loaded->next_number, 7u);
+  EXPECT_EQ(loaded->damage.places, 4u);
+}
+
+TEST_F(SpoolFileTest, AGoodbyeThatDoesNotParseIsNone) {
+  SpoolDirectory directory(folder_, folder_, kNoLimit);
+  auto file = Create(&directory);
+  v1::Goodbye goodbye;
+  goodbye.set_end(v1::END_KIND_CLEAN);
+  ASSERT_TRUE(file->Append(SpoolEntryKind::kGoodbye, 1,
+                           goodbye.SerializeAsString() + "\xff")
+                  .ok());
+  file.reset();
+  const auto loaded = LoadSpool(&directory, folder_ + "/a.spool");
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_FALSE(loaded->goodbye.has_value());
+  EXPECT_EQ(loaded->damage.places, 1u);
+}
+
+TEST_F(SpoolFileTest, AnAcknowledgedNumberBeyondAllIsADamagedHeader) {
+  SpoolDirectory directory(folder_, folder_, kNoLimit);
+  auto file = Create(&directory);
+  file->SetAcknowledged(UINT64_MAX);
+  file.reset();
+  EXPECT_EQ(LoadSpool(&directory, folder_ + "/a.spool").status().code(),
+            absl::StatusCode::kDataLoss);
+}
+
 TEST_F(SpoolFileTest, NoticesDamage) {
   SpoolDirectory directory(folder_, folder_, kNoLimit);
   auto file = Create(&directory);

@@ -14,30 +14,61 @@
 namespace traincheck {
 namespace {
 
-bool TakeEntry(const SpoolEntryHeader& header, SpoolFile::Offset offset,
-               const std::string& payload, LoadedSpool* loaded) {
-  loaded->next_number = std::max(loaded->next_number, header.number + 1);
-  if (header.kind == static_cast<uint32_t>(SpoolEntryKind::kGoodbye)) {
-    return loaded->goodbye.emplace().ParseFromString(payload);
+// Takes the entries of a file as a scan shows them.
+class Taker {
+ public:
+  explicit Taker(LoadedSpool* loaded) : loaded_(*loaded) {}
+
+  // False: what no relay appends there. An entry's checksum does not tell
+  // where it belongs, and the server's cursor counts by these numbers.
+  bool Take(const SpoolEntryHeader& header, SpoolFile::Offset offset,
+            const std::string& payload) {
+    if (header.kind == static_cast<uint32_t>(SpoolEntryKind::kDefinitions)) {
+      return TakeDefinitions(payload);
+    }
+    if (header.number < lowest_ || header.number >= kSpoolNumberEnd) {
+      return false;
+    }
+    lowest_ = header.number + 1;
+    loaded_.next_number = std::max(loaded_.next_number, lowest_);
+    if (header.kind == static_cast<uint32_t>(SpoolEntryKind::kGoodbye)) {
+      return TakeGoodbye(payload);
+    }
+    return header.kind == static_cast<uint32_t>(SpoolEntryKind::kBatch) &&
+           TakeBatch(header.number, offset, payload);
   }
-  v1::Batch batch;
-  if (header.kind == static_cast<uint32_t>(SpoolEntryKind::kDefinitions)) {
+
+ private:
+  bool TakeDefinitions(const std::string& payload) {
+    v1::Batch batch;
     if (!batch.ParseFromString(payload)) return false;
-    loaded->definitions.push_back(
+    loaded_.definitions.push_back(
         std::make_shared<const v1::Batch>(std::move(batch)));
     return true;
   }
-  if (header.kind != static_cast<uint32_t>(SpoolEntryKind::kBatch) ||
-      !batch.ParseFromString(payload)) {
-    return false;
+
+  bool TakeGoodbye(const std::string& payload) {
+    v1::Goodbye goodbye;
+    if (!goodbye.ParseFromString(payload)) return false;
+    loaded_.goodbye = std::move(goodbye);
+    return true;
   }
-  if (header.number < loaded->file->head().header.acknowledged) return true;
-  loaded->batches.push_back({.number = header.number,
-                             .offset = offset,
-                             .payload_bytes = batch.payload().size(),
-                             .slices = std::move(*batch.mutable_slices())});
-  return true;
-}
+
+  bool TakeBatch(uint64_t number, SpoolFile::Offset offset,
+                 const std::string& payload) {
+    v1::Batch batch;
+    if (!batch.ParseFromString(payload)) return false;
+    if (number < loaded_.file->head().header.acknowledged) return true;
+    loaded_.batches.push_back({.number = number,
+                               .offset = offset,
+                               .payload_bytes = batch.payload().size(),
+                               .slices = std::move(*batch.mutable_slices())});
+    return true;
+  }
+
+  LoadedSpool& loaded_;
+  uint64_t lowest_ = 0;  // above all numbers so far
+};
 
 absl::StatusOr<v1::Hello> HelloOf(const SpoolHead& head,
                                   const std::string& path) {
@@ -62,9 +93,10 @@ absl::StatusOr<LoadedSpool> LoadSpool(SpoolDirectory* directory,
   loaded.file = *std::move(file);
   loaded.hello = *std::move(hello);
   loaded.next_number = loaded.file->head().header.acknowledged;
+  Taker taker(&loaded);
   loaded.damage = loaded.file->Scan(
-      [&loaded](const auto& header, auto offset, const auto& payload) {
-        return TakeEntry(header, offset, payload, &loaded);
+      [&taker](const auto& header, auto offset, const auto& payload) {
+        return taker.Take(header, offset, payload);
       });
   return loaded;
 }

@@ -14,7 +14,8 @@ cd "$(dirname "$0")/../.."
 # How long an input may be, by target.
 declare -A max_len=(
   [record]=2048 [ring]=1024 [batch]=2048 [session]=2048
-  [set]=2048 [spool]=2048 [checker]=8192
+  [set]=2048 [spool]=2048 [spool_load]=2048
+  [checker]=4096 [checker_state]=4096
 )
 
 runs=10000000
@@ -25,12 +26,20 @@ fi
 targets=("$@")
 [ $# -gt 0 ] || mapfile -t targets < <(ls tests/fuzz/corpus)
 folder=${FUZZ_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/traincheckd/fuzz}
-mkdir -p "$folder"
+mkdir -p "$folder/bin"
 
 fuzzers=("${targets[@]/#///tests/fuzz:}")
 fuzzers=("${fuzzers[@]/%/_fuzzer}")
 tools/build.sh build --config=fuzz --repo_env=CC="${CC:-clang}" \
   "${fuzzers[@]}"
+# Copies, so that a later build changes nothing of a run.
+for target in "${targets[@]}"; do
+  cp -f "bazel-bin/tests/fuzz/${target}_fuzzer" "$folder/bin/"
+done
+
+# A stack of two frames for each allocation: what is kept of it takes most of
+# an input's time. Who wants more of a finding replays it without this.
+export ASAN_OPTIONS=${ASAN_OPTIONS:-malloc_context_size=2:quarantine_size_mb=16}
 for target in "${targets[@]}"; do
   mkdir -p "$folder/$target"
   options=(
@@ -40,7 +49,7 @@ for target in "${targets[@]}"; do
   )
   [ "$target" != set ] || options+=(-dict=tests/fuzz/json.dict)
   echo "fuzz: $target, log in $folder/$target.log"
-  "bazel-bin/tests/fuzz/${target}_fuzzer" "${options[@]}" "$folder/$target" \
+  "$folder/bin/${target}_fuzzer" "${options[@]}" "$folder/$target" \
     "tests/fuzz/corpus/$target" >"$folder/$target.log" 2>&1 ||
     { echo "fuzz: $target found something" >&2; exit 1; }
 done

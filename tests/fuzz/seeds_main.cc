@@ -5,10 +5,12 @@
 //
 // Spool files of real trainings give real records; without one there are those
 // of the synthetic trainings.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -17,6 +19,7 @@
 #include "proto/record_reader.h"
 #include "server/store/payload.h"
 #include "tests/engine/engine_harness.h"
+#include "tests/fuzz/checker_state.h"
 #include "tests/fuzz/fuzz_input.h"
 
 namespace traincheck {
@@ -92,18 +95,21 @@ class Corpus {
   void AddProcess(const std::vector<Pieces>& batches) {
     std::string session = Byte(6) + Byte(1) + Byte(0) + Byte(1);
     std::string checker;
+    std::string spool = Byte(1) + Byte(0) + Byte(0);
     for (size_t i = 0; i < batches.size(); ++i) {
       if (batches[i].empty()) continue;
       for (const Piece& piece : batches[i]) AddPiece(piece);
       Add("batch", Byte(1) + BatchInput(i, batches[i]));
       session += Byte(10) + BatchInput(i, batches[i]) + Byte(0);
       checker += CheckerInput(i % 2, batches[i]);
+      spool += SpoolEntry(i, batches[i]);
     }
     // One report, the end, the sync.
     session += Byte(9) + Byte(1) + Byte(1) + Number(uint16_t{8}) + Byte(1) +
                Number(uint16_t{1}) + Byte(0) + Byte(1) + Byte(0);
     Add("session", session);
     Add("checker", checker + Byte(0xe0) + Byte(0) + Byte(0xe1) + Byte(0));
+    Add("spool_load", spool);
   }
 
  private:
@@ -130,6 +136,22 @@ class Corpus {
                Number(static_cast<uint16_t>(piece.bytes.size())) + piece.bytes;
     }
     return input;
+  }
+
+  // A batch whose payload nobody looks at.
+  static std::string SpoolEntry(size_t number, const Pieces& pieces) {
+    v1::Batch batch;
+    batch.set_number(number);
+    for (const Piece& piece : pieces) {
+      v1::Slice* slice = batch.add_slices();
+      slice->set_ring(piece.ring);
+      slice->set_to(piece.bytes.size());
+      slice->set_records(piece.records);
+    }
+    batch.set_payload("payload");
+    const std::string bytes = batch.SerializeAsString();
+    return Byte(1) + Byte(number) +
+           Number(static_cast<uint16_t>(bytes.size())) + bytes;
   }
 
   const std::filesystem::path folder_;
@@ -172,6 +194,28 @@ void AddSynthetic(Corpus* corpus) {
   }
 }
 
+// What checks in the middle of a run save, of runs with every fault.
+void AddStates(Corpus* corpus) {
+  for (TrainingFault fault :
+       {TrainingFault::kNone, TrainingFault::kBypassWrapper,
+        TrainingFault::kWrongParameters, TrainingFault::kNoClear,
+        TrainingFault::kNoSyncOnOneRank}) {
+    TrainingOptions options;
+    options.steps = 3;
+    options.fault = fault;
+    const auto first = TrainRank(options, 0);
+    const auto second = TrainRank(options, 1);
+    const std::unique_ptr<Checker> checker = NewSmallChecker();
+    corpus->Add("checker_state", StateOf(*checker));
+    for (size_t i = 0; i < std::min(first.size(), second.size()); ++i) {
+      checker->Consume(0, first[i]);
+      corpus->Add("checker_state", StateOf(*checker));
+      checker->Consume(1, second[i]);
+      corpus->Add("checker_state", StateOf(*checker));
+    }
+  }
+}
+
 void AddSets(Corpus* corpus) {
   InvariantSet set;
   set.name = "set";
@@ -192,6 +236,7 @@ int main(int argc, char** argv) {
   }
   traincheck::Corpus corpus(argv[1]);
   traincheck::AddSynthetic(&corpus);
+  traincheck::AddStates(&corpus);
   traincheck::AddSets(&corpus);
   for (int i = 2; i < argc; ++i) traincheck::AddSpool(argv[i], &corpus);
   return EXIT_SUCCESS;

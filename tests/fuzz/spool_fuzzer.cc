@@ -14,26 +14,12 @@
 #include "agent/relay/spool_file.h"
 #include "agent/relay/unique_fd.h"
 #include "tests/fuzz/fuzz_input.h"
+#include "tests/fuzz/memory_folder.h"
 
 namespace traincheck {
 namespace {
 
 constexpr uint64_t kLimit = 1 << 20;
-
-// A folder in memory, one for this process, removed with what is in it.
-class Folder {
- public:
-  Folder() {
-    char name[] = "/dev/shm/spool-fuzzer-XXXXXX";
-    Require(mkdtemp(name) != nullptr);
-    path_ = name;
-  }
-  ~Folder() { rmdir(path_.c_str()); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 class Play {
  public:
@@ -132,7 +118,7 @@ class Play {
 }  // namespace traincheck
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const traincheck::Folder folder;
+  static const traincheck::MemoryFolder folder;
   traincheck::SpoolDirectory directory(folder.path(), "", traincheck::kLimit);
   traincheck::FuzzInput input(data, size);
   traincheck::Play(&directory, &input).Run();
