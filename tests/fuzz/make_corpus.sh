@@ -22,18 +22,23 @@ trap 'rm -rf "$work"' EXIT
 spools=()
 for spool; do spools+=("$(realpath "$spool")"); done
 
-fuzz=(--config=fuzz "--repo_env=CC=${CC:-clang}")
-tools/build.sh build "${fuzz[@]}" //tests/fuzz:seeds
+mapfile -t targets < <(ls tests/fuzz/corpus)
+fuzzers=("${targets[@]/#///tests/fuzz:}")
+fuzzers=("${fuzzers[@]/%/_fuzzer}")
+tools/build.sh build --config=fuzz --repo_env=CC="${CC:-clang}" \
+  //tests/fuzz:seeds "${fuzzers[@]}"
 bazel-bin/tests/fuzz/seeds "$work/seeds" "${spools[@]}"
-for path in "$work"/seeds/*; do
-  target=$(basename "$path")
-  tools/build.sh build "${fuzz[@]}" "//tests/fuzz:${target}_fuzzer"
-  mkdir -p "$work/$target" "$folder/$target" "tests/fuzz/corpus/$target"
+
+for target in "${targets[@]}"; do
+  corpus=tests/fuzz/corpus/$target
+  # Not every target has seeds.
+  mkdir -p "$work/$target" "$work/seeds/$target" "$folder/$target"
   "bazel-bin/tests/fuzz/${target}_fuzzer" -merge=1 \
-    "-max_len=$max_input_bytes" "$work/$target" \
-    "tests/fuzz/corpus/$target" "$path" "$folder/$target" 2>/dev/null
+    "-max_len=$max_input_bytes" "$work/$target" "$corpus" \
+    "$work/seeds/$target" "$folder/$target" >"$work/log" 2>&1 ||
+    { cat "$work/log" >&2; exit 1; }
   # Regression inputs have names of their own and stay.
-  find "tests/fuzz/corpus/$target" -type f ! -name 'bug-*' -delete
+  find "$corpus" -type f ! -name 'bug-*' -delete
   find "$work/$target" -type f -printf '%s %p\n' | sort -n |
     awk -v inputs="$max_inputs" -v bytes="$max_target_bytes" '
       { size[NR] = $1; file[NR] = $2 }
@@ -44,6 +49,6 @@ for path in "$work"/seeds/*; do
           if ((sum += size[i]) > bytes) exit
           print file[i]
         }
-      }' | xargs -r cp -t "tests/fuzz/corpus/$target/"
+      }' | xargs -r cp -t "$corpus/"
 done
 du -sb tests/fuzz/corpus

@@ -27,6 +27,7 @@ namespace {
 
 constexpr size_t kSliceBytes = 3000;  // of one input; records are not cut
 constexpr size_t kBatches = 6;        // of one process
+constexpr uint32_t kDefinitions = 0;  // their ring
 
 // The first whole records of `bytes`, at most `limit` bytes.
 std::string Front(std::string_view bytes, size_t limit, uint32_t* count) {
@@ -194,6 +195,37 @@ void AddSynthetic(Corpus* corpus) {
   }
 }
 
+// The batch as if it had been cut while calls were open: of each thread only
+// the first bytes.
+StoredBatch Begin(const StoredBatch& batch, size_t limit) {
+  StoredBatch begin;
+  begin.number = batch.number;
+  std::string_view rest = batch.plain;
+  for (RingSlice slice : batch.slices) {
+    const size_t size = slice.to - slice.from;
+    const std::string bytes =
+        Front(rest.substr(0, size), slice.ring == kDefinitions ? size : limit,
+              &slice.records);
+    rest.remove_prefix(size);
+    slice.to = slice.from + bytes.size();
+    begin.plain += bytes;
+    begin.slices.push_back(slice);
+  }
+  return begin;
+}
+
+// A check that got whole batches and the beginning of one.
+void AddOpenStates(const std::vector<StoredBatch>& batches, Corpus* corpus) {
+  for (size_t limit : {100, 300, 500, 900, 1500}) {
+    for (size_t whole = 0; whole < batches.size(); ++whole) {
+      const std::unique_ptr<Checker> checker = NewSmallChecker();
+      for (size_t i = 0; i < whole; ++i) checker->Consume(0, batches[i]);
+      checker->Consume(0, Begin(batches[whole], limit));
+      corpus->Add("checker_state", StateOf(*checker));
+    }
+  }
+}
+
 // What checks in the middle of a run save, of runs with every fault.
 void AddStates(Corpus* corpus) {
   for (TrainingFault fault :
@@ -205,6 +237,7 @@ void AddStates(Corpus* corpus) {
     options.fault = fault;
     const auto first = TrainRank(options, 0);
     const auto second = TrainRank(options, 1);
+    AddOpenStates(first, corpus);
     const std::unique_ptr<Checker> checker = NewSmallChecker();
     corpus->Add("checker_state", StateOf(*checker));
     for (size_t i = 0; i < std::min(first.size(), second.size()); ++i) {
