@@ -119,8 +119,7 @@ class Setting:
         self.out.mkdir(parents=True)
         self.spool = folder / "spool"
         self.dist = harness.DIST
-        self.daemon = Daemon(folder, "--lost-after", str(LOST_AFTER_S))
-        self.daemon.address = reserve_address()
+        self.set_lost_after(LOST_AFTER_S)
         if template:
             subprocess.run(
                 ["cp", "-a", "--sparse=always", template, self.daemon.data_dir],
@@ -148,6 +147,11 @@ class Setting:
     def use_proxy(self) -> proxy.Proxy:
         self.proxy = proxy.Proxy(self.daemon.address)
         return self.proxy
+
+    def set_lost_after(self, seconds: float) -> None:
+        """How long the daemon waits for a silent rank. Before it is started."""
+        self.daemon = Daemon(self.folder, "--lost-after", str(seconds))
+        self.daemon.address = reserve_address()
 
     def copy_dist(self) -> pathlib.Path:
         """A copy of the shipped files that may be altered."""

@@ -28,6 +28,12 @@ class CutForGood(_Network):
     name = "net-cut-long"
     what = "the connection is cut until the training is over"
 
+    def prepare(self, s):
+        # A rank that is silent for longer than this counts as lost, which is no
+        # fault: on a busy machine the training may take that long.
+        s.set_lost_after(120)
+        super().prepare(s)
+
     def strike(self, s):
         s.proxy.cut()
 
