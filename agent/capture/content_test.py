@@ -5,7 +5,7 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from core_torch_test import TORCH_PRELUDE  # noqa: E402
+from records_for_testing import TORCH_PRELUDE  # noqa: E402
 from records_for_testing import CoreCase, Recording  # noqa: E402
 
 TEXT, DIGEST, AUTOGRAD = 1, 2, 4

@@ -5,28 +5,13 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from records_for_testing import PRELUDE, CoreCase  # noqa: E402
+from records_for_testing import TORCH_PRELUDE, CoreCase  # noqa: E402
 
 # CallFlag, OutputFlag, StateContent of record_format.h
 FOREIGN_PARENT, ROOT, TRAINING, GRAD_ENABLED, INSIDE_BACKWARD = 1, 2, 4, 8, 16
 HAS_GRAD_FN, SEARCHED = 1, 2
 HAS_DATA, HAS_GRAD, GRAD_IS_NONE, GRAD_IS_ZERO, DATA_IS_ZERO = 1, 2, 4, 8, 16
 REQUIRES_GRAD, UNREADABLE, IS_LEAF = 32, 64, 128
-
-# Binds torch as start() does, with a hook module that does nothing.
-TORCH_PRELUDE = (
-    "import torch\n"
-    + PRELUDE
-    + """
-core.bind_torch()
-from torch import nn
-def variable(tensor, name="w", **facts):
-    facts = dict(root_class="Net", root=1, kind=1, owner_class="x", alias_group=0) | facts
-    return core.define_variable(tensor, name, **facts)
-def states(tensors, what=core.STATE_DATA, point=core.POINT_PRE_STEP):
-    core.record_states(point, what, [variable(t) for t in tensors], tensors)
-"""
-)
 
 
 class TorchTest(CoreCase):

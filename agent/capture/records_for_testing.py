@@ -26,6 +26,21 @@ def _load(path):
 core = _load(os.environ["TRAINCHECK_TEST_CORE"])
 """
 
+# Binds torch as start() does, with a hook module that does nothing.
+TORCH_PRELUDE = (
+    "import torch\n"
+    + PRELUDE
+    + """
+core.bind_torch()
+from torch import nn
+def variable(tensor, name="w", **facts):
+    facts = dict(root_class="Net", root=1, kind=1, owner_class="x", alias_group=0) | facts
+    return core.define_variable(tensor, name, **facts)
+def states(tensors, what=core.STATE_DATA, point=core.POINT_PRE_STEP):
+    core.record_states(point, what, [variable(t) for t in tensors], tensors)
+"""
+)
+
 TYPES = {
     1: "padding",
     2: "clock",
