@@ -8,16 +8,22 @@ import unittest
 import harness
 
 
+def state_of(pid) -> tuple[str, int]:
+    """(state, parent); ("Z", 0): there is no such process any more."""
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            state, parent = stat.read().rsplit(")", 1)[1].split()[:2]
+    except (OSError, ValueError):
+        return "Z", 0
+    return state, int(parent)
+
+
 def children(pid: int) -> list[int]:
     """Live child processes of pid."""
     found = []
     for entry in os.listdir("/proc"):
-        try:
-            with open(f"/proc/{entry}/stat") as stat:
-                state, parent = stat.read().rsplit(")", 1)[1].split()[:2]
-        except (OSError, ValueError):
-            continue
-        if int(parent) == pid and state != "Z":
+        state, parent = state_of(entry)
+        if parent == pid and state != "Z":
             found.append(int(entry))
     return found
 
@@ -39,11 +45,39 @@ class Jobs(harness.TrainingCase):
 
         return harness.wait_until(ended, f"the end of job {job}")
 
-    def stop_child(self, daemon) -> int:
-        """Stops the process of the job that runs, or of the next one."""
-        (child,) = harness.wait_until(lambda: children(daemon.pid), "a job's process")
-        os.kill(child, signal.SIGSTOP)
-        return child
+    def stopped_job(self, daemon) -> tuple[str, int, list]:
+        """A job whose process is stopped: its id, the process, and the sets of
+        jobs that ended before they could be stopped."""
+        learned = []
+        for attempt in range(50):
+            name = f"rules{attempt}"
+            job = daemon.ctl("infer", "--from", "a", "--set", name, "--detach")["job"]
+            child = self.stop_child(daemon, job)
+            if child is not None:
+                return job, child, learned
+            self.assertEqual(self.job_ended(daemon, job)["status"], "done")
+            learned.append(name)
+        self.fail("50 jobs ended before they could be stopped")
+
+    def stop_child(self, daemon, job: str):
+        """Stops the process of a job; None: it ended before."""
+
+        def found():
+            shown = daemon.ctl("jobs", "show", job)
+            return children(daemon.pid) or shown["status"] not in ("queued", "running")
+
+        child = harness.wait_until(found, "a job's process")
+        if child is True:
+            return None
+        try:
+            os.kill(child[0], signal.SIGSTOP)
+        except ProcessLookupError:
+            return None
+        state = harness.wait_until(
+            lambda: {"T": "stopped", "Z": "gone"}.get(state_of(child[0])[0]),
+            "the process to stop",
+        )
+        return child[0] if state == "stopped" else None
 
     def invariants(self, daemon, name: str) -> list:
         rows = daemon.ctl("invariants", "list", name)
@@ -79,9 +113,7 @@ class Jobs(harness.TrainingCase):
     def test_a_killed_job_leaves_no_set_and_the_next_one_works(self):
         daemon = self.start_daemon()
         self.record(daemon, "a")
-        # The first process is met while it starts; it ends when it is killed.
-        job = daemon.ctl("infer", "--from", "a", "--set", "rules", "--detach")["job"]
-        child = self.stop_child(daemon)
+        job, child, learned = self.stopped_job(daemon)
         queued = daemon.ctl("infer", "--from", "a", "--set", "next", "--detach")["job"]
         os.kill(child, signal.SIGKILL)
         killed = self.job_ended(daemon, job)
@@ -90,19 +122,22 @@ class Jobs(harness.TrainingCase):
         self.assertIn("memory limit", killed["reason"])
         self.assertIsNone(killed["invariants"])
         self.assertEqual(self.job_ended(daemon, queued)["status"], "done")
-        self.assertEqual([row["name"] for row in daemon.ctl("sets", "list")], ["next"])
+        sets = {row["name"] for row in daemon.ctl("sets", "list")}
+        self.assertEqual(sets, {"next", *learned})
 
     def test_an_interrupted_infer_leaves_its_job_to_the_daemon(self):
         daemon = self.start_daemon()
         self.record(daemon, "a")
         command = [str(harness.DIST / "traincheckctl"), "--server", daemon.address]
         command += ["infer", "--from", "a", "--set", "rules"]
-        blocked = daemon.ctl("infer", "--from", "a", "--set", "x", "--detach")["job"]
-        child = self.stop_child(daemon)
+        blocked, child, _ = self.stopped_job(daemon)
+        earlier = {row["id"] for row in daemon.ctl("jobs", "list")}
         infer = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         (waiting,) = harness.wait_until(
             lambda: [
-                row["id"] for row in daemon.ctl("jobs", "list") if row["id"] != blocked
+                row["id"]
+                for row in daemon.ctl("jobs", "list")
+                if row["id"] not in earlier
             ],
             "the second job",
         )
