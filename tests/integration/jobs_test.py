@@ -1,31 +1,65 @@
 """Inference jobs on real recordings: the same sets, in processes of their own."""
 
 import os
+import pathlib
 import signal
 import subprocess
+import threading
 import unittest
 
 import harness
 
 
-def state_of(pid) -> tuple[str, int]:
-    """(state, parent); ("Z", 0): there is no such process any more."""
-    try:
-        with open(f"/proc/{pid}/stat") as stat:
-            state, parent = stat.read().rsplit(")", 1)[1].split()[:2]
-    except (OSError, ValueError):
-        return "Z", 0
-    return state, int(parent)
-
-
 def children(pid: int) -> list[int]:
-    """Live child processes of pid."""
+    """Child processes of pid, those that have ended and were not reaped too."""
     found = []
-    for entry in os.listdir("/proc"):
-        state, parent = state_of(entry)
-        if parent == pid and state != "Z":
-            found.append(int(entry))
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        try:
+            found += map(int, (task / "children").read_text().split())
+        except FileNotFoundError:
+            continue  # a thread that has ended
     return found
+
+
+def command_of(pid: int) -> bytes:
+    """b"": it has ended."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
+
+
+class Trap(threading.Thread):
+    """Stops the first process that a daemon starts, as soon as it runs a program
+    of its own: jobs on small runs last some milliseconds."""
+
+    def __init__(self, daemon_pid: int):
+        super().__init__(daemon=True)
+        self._pid = daemon_pid
+        self._given_up = threading.Event()
+        self.caught = None
+        self.start()
+
+    def run(self):
+        own = command_of(self._pid)
+        while self.caught is None and not self._given_up.is_set():
+            for child in children(self._pid):
+                if command_of(child) not in (b"", own):
+                    self._catch(child)
+                    return
+
+    def _catch(self, child):
+        try:
+            os.kill(child, signal.SIGSTOP)
+        except ProcessLookupError:
+            return
+        # A process that ended meanwhile has no command any more.
+        if command_of(child):
+            self.caught = child
+
+    def give_up(self):
+        self._given_up.set()
+        self.join()
 
 
 class Jobs(harness.TrainingCase):
@@ -51,33 +85,22 @@ class Jobs(harness.TrainingCase):
         learned = []
         for attempt in range(50):
             name = f"rules{attempt}"
+            trap = Trap(daemon.pid)
             job = daemon.ctl("infer", "--from", "a", "--set", name, "--detach")["job"]
-            child = self.stop_child(daemon, job)
-            if child is not None:
-                return job, child, learned
+            harness.wait_until(
+                lambda: trap.caught or not self.goes_on(daemon, job),
+                "the job's process",
+            )
+            trap.give_up()
+            if trap.caught is not None:
+                return job, trap.caught, learned
             self.assertEqual(self.job_ended(daemon, job)["status"], "done")
             learned.append(name)
         self.fail("50 jobs ended before they could be stopped")
 
-    def stop_child(self, daemon, job: str):
-        """Stops the process of a job; None: it ended before."""
-
-        def found():
-            shown = daemon.ctl("jobs", "show", job)
-            return children(daemon.pid) or shown["status"] not in ("queued", "running")
-
-        child = harness.wait_until(found, "a job's process")
-        if child is True:
-            return None
-        try:
-            os.kill(child[0], signal.SIGSTOP)
-        except ProcessLookupError:
-            return None
-        state = harness.wait_until(
-            lambda: {"T": "stopped", "Z": "gone"}.get(state_of(child[0])[0]),
-            "the process to stop",
-        )
-        return child[0] if state == "stopped" else None
+    def goes_on(self, daemon, job: str) -> bool:
+        shown = daemon.ctl("jobs", "show", job)
+        return shown["status"] in ("queued", "running")
 
     def invariants(self, daemon, name: str) -> list:
         rows = daemon.ctl("invariants", "list", name)
