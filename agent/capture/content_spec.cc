@@ -29,7 +29,8 @@ bool ReadDetail(PyObject* value, ValueDetail* detail) {
   return true;
 }
 
-PlainValue AsPlain(PyObject* value) {
+// A text only where texts are wanted, as in calls.
+PlainValue AsPlain(PyObject* value, ValueDetail detail) {
   if (value == Py_None) return nullptr;
   if (value == Py_True || value == Py_False) return value == Py_True;
   if (PyLong_CheckExact(value)) {
@@ -38,7 +39,7 @@ PlainValue AsPlain(PyObject* value) {
     if (overflow == 0) return static_cast<int64_t>(number);
   }
   if (PyFloat_CheckExact(value)) return PyFloat_AsDouble(value);
-  if (PyUnicode_CheckExact(value)) {
+  if (detail.text && PyUnicode_CheckExact(value)) {
     return std::string(Utf8(value).substr(0, kMaxTextBytes));
   }
   return {};
@@ -57,7 +58,10 @@ bool ReadParameter(PyObject* row, CallContent* content, FunctionFacts* facts) {
   }
   ParameterFacts fact;
   fact.name = Utf8(name);
-  if (PyTuple_Size(row) > 3) fact.fallback = AsPlain(PyTuple_GetItem(row, 3));
+  if (IsSecretName(fact.name)) parameter.detail.text = false;
+  if (PyTuple_Size(row) > 3) {
+    fact.fallback = AsPlain(PyTuple_GetItem(row, 3), parameter.detail);
+  }
   content->parameters.push_back(std::move(parameter));
   facts->parameters.push_back(std::move(fact));
   return true;

@@ -6,7 +6,8 @@
 //                 default)]; position -1: by keyword only
 //     rest:       None or (first position, detail)
 //     returns:    None or detail
-//     detail:     1 text, 2 digest, 4 autograd, added up
+//     detail:     1 text (of names that are no secrets, in calls and defaults),
+//                 2 digest, 4 autograd, added up
 //
 // Threads: GIL held.
 #ifndef TRAINCHECK_AGENT_CAPTURE_CONTENT_SPEC_H_

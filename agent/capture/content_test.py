@@ -130,6 +130,22 @@ class ArgumentTest(ContentCase):
         self.assertEqual(arguments["x"], [("type", "str"), ("length", 6)])
         self.assertEqual(arguments["y"], [("text", "a" * 128)])
 
+    def test_texts_of_secrets_are_told_nowhere(self):
+        process = self.record(
+            "f = core.wrap(lambda api_key, hub_token='hidden', mode='seen':"
+            " None, 'm.f', 'other')\n"
+            "core.set_content(f, ([('api_key', 0, 1), ('hub_token', 1, 1, 'hidden'),"
+            " ('mode', 2, 1, 'seen'), ('other', -1, 0, 'unasked')], None, None))\n"
+            "f('concealed')\n"
+        )
+        told = self.told(process, process.of("begin")[0])
+        self.assertEqual(told["api_key"], [("type", "str"), ("length", 9)])
+        strings = process.definitions["string"]
+        texts = {process.text(number) for number in strings}
+        self.assertIn("seen", texts)
+        for text in ("hidden", "concealed", "unasked"):
+            self.assertNotIn(text, texts)
+
     def test_constants_of_torch_are_told(self):
         arguments, _ = self.one(
             "lambda x, y: x", call="f(torch.float16, torch.device('cpu'))"

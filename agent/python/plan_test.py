@@ -57,6 +57,10 @@ class Files(unittest.TestCase):
         self.assertEqual(plan.rule_for(["torch.relu"]).arguments, "*")
         self.assertEqual(plan.rule_for(["torch.save"]).arguments, frozenset())
 
+    def test_off_has_no_rules(self):
+        plan = plan_of({"function": "*", "arguments": "*"}, mode="off")
+        self.assertIsNone(plan.rule_for(["torch.save"]))
+
 
 def dropout(input, p=0.5, training=True, *, api_token="x", mode="a"):
     return input
@@ -89,7 +93,7 @@ class Contents(unittest.TestCase):
                     ("input", 0, DIGEST | AUTOGRAD),
                     ("p", 1, AUTOGRAD, 0.5),
                     ("training", 2, AUTOGRAD, True),
-                    ("api_token", -1, AUTOGRAD, "x"),
+                    ("api_token", -1, AUTOGRAD | TEXT, "x"),  # the core refuses
                     ("mode", -1, AUTOGRAD | TEXT, "a"),
                 ],
                 None,
