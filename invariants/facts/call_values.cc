@@ -154,7 +154,7 @@ class ValueReader {
       Step();
       CallValue element;
       while (more_ && ReadPart(&element)) Step();
-      value.elements.emplace_back(name, std::move(element));
+      value.elements.push_back({name, std::move(element)});
     }
     return value;
   }

@@ -46,6 +46,8 @@ struct OtherValue {
 
 struct NoneValue {};
 
+struct CallElement;
+
 struct CallValue {
   // monostate: told in a way that this build does not know.
   std::variant<std::monostate, NoneValue, bool, int64_t, double, std::string,
@@ -53,12 +55,17 @@ struct CallValue {
       value;
   std::optional<uint64_t> length;  // of a container, or of a text not told
   // The first elements of a container, by "0", "1" or their keys.
-  std::vector<std::pair<std::string, CallValue>> elements;
+  std::vector<CallElement> elements;
 
   template <typename T>
   const T* Get() const {
     return std::get_if<T>(&value);
   }
+};
+
+struct CallElement {
+  std::string name;
+  CallValue value;
 };
 
 struct CallArgument {

@@ -125,8 +125,8 @@ TEST_F(CallValuesTest, TensorsAndContainers) {
   EXPECT_EQ(rest->Get<OtherValue>()->class_name, "list");
   EXPECT_THAT(rest->length, Optional(20u));
   ASSERT_EQ(rest->elements.size(), 2u);
-  EXPECT_EQ(*rest->elements[0].second.Get<double>(), 1.5);
-  EXPECT_EQ(rest->elements[1].second.Get<ObjectValue>()->object, 7u);
+  EXPECT_EQ(*rest->elements[0].value.Get<double>(), 1.5);
+  EXPECT_EQ(rest->elements[1].value.Get<ObjectValue>()->object, 7u);
 }
 
 TEST_F(CallValuesTest, ResultOfACall) {
