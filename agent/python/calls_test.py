@@ -27,7 +27,7 @@ class Optimizers(HooksCase):
                 train_step(model, optimizer)
                 scheduler.step()
         self.assertEqual(
-            CORE.of("scalar"),
+            [r for r in CORE.of("scalar") if r[2] == "lr"],
             [("scalar", "PRE_STEP", "lr", 0.5), ("scalar", "PRE_STEP", "lr", 0.25)],
         )
         self.assertEqual(len(CORE.states("PRE_STEP")), 2)

@@ -70,6 +70,7 @@ class RecordingCore:
         self.facts = {}  # "Root.name" -> (kind, owner, alias group, epoch)
         self.holds = {}  # (optimizer, group) -> names
         self.replica_groups = []
+        self.closing = set()  # clock events that close a step
         self.kind = None
         self.place = None
         self.inherits, self.sign = False, None
@@ -234,27 +235,26 @@ class RecordingCore:
         return tensor.untyped_storage()._cdata
 
     def step_optimizer(self, optimizer):
-        self.log.append(("clock", "step"))
-        return False
+        return self._clock("step")
 
     def step_batch_fetched(self):
-        self.log.append(("clock", "fetch"))
-        return False
+        return self._clock("fetch")
 
     def step_grad_clear(self):
-        self.log.append(("clock", "clear"))
-        return False
+        return self._clock("clear")
 
     def step_training_forward(self):
-        self.log.append(("clock", "forward"))
-        return False
+        return self._clock("forward")
+
+    def _clock(self, event):
+        self.log.append(("clock", event))
+        return event in self.closing
 
     def step_backward(self):
         self.log.append(("clock", "backward"))
 
     def step_end(self):
-        self.log.append(("clock", "end"))
-        return False
+        return self._clock("end")
 
     def log_once(self, key, message):
         self.raised.append(AssertionError(f"{key}: {message}"))

@@ -1,6 +1,7 @@
 #include "invariants/facts/process_facts.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace traincheck {
 
@@ -42,7 +43,12 @@ void ProcessFacts::OnState(const StateEvent& event) {
 
 void ProcessFacts::OnScalar(const ScalarEvent& event) {
   if (event.point != StatePoint::kPreStep || *event.name != "lr") return;
-  optimizers_[event.object].learning_rates[event.group] = event.value;
+  std::map<uint32_t, double>& rates = optimizers_[event.object].learning_rates;
+  if (std::isnan(event.value)) {
+    rates.erase(event.group);
+  } else {
+    rates[event.group] = event.value;
+  }
 }
 
 void ProcessFacts::OnPlace(const PlaceRecord& place) {
@@ -55,6 +61,8 @@ void ProcessFacts::OnGap(const std::string& reason) {
   gap_reason_ = "records of " + Name() + " are missing (" + reason + ")";
   clock_.OnGap();
   for (auto& [id, variable] : variables_) variable.Forget();
+  // Rates are written when they change: a change may be what is missing.
+  for (auto& [id, facts] : optimizers_) facts.learning_rates.clear();
 }
 
 void ProcessFacts::OnDefinition(RecordType type, uint32_t id) {
@@ -76,7 +84,6 @@ void ProcessFacts::Fields(Archive& archive) {
 }
 
 void ProcessFacts::BeginStep(const Call& step) {
-  optimizers_[step.object].learning_rates.clear();
   const Optimizer* optimizer = ownership_.Find(step.object);
   if (!optimizer) return;
   for (const HeldVariable& held : optimizer->held) {

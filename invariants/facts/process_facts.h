@@ -78,7 +78,8 @@ class ProcessFacts : private EventVisitor {
   const std::unordered_map<uint32_t, VariableState>& variables() const {
     return variables_;
   }
-  // Learning rate of a parameter group when its optimizer's step began.
+  // Learning rate of a parameter group when its optimizer's step began: as last
+  // recorded; nullopt: never, or records are missing since.
   std::optional<double> LearningRate(uint32_t optimizer, uint32_t group) const;
   // Backwards since the last step of the optimizer (opt. facts).
   uint64_t BackwardsSince(uint32_t optimizer) const;
@@ -96,7 +97,7 @@ class ProcessFacts : private EventVisitor {
   struct OptimizerBooks {
     uint64_t backwards_before = 0;  // count of all backwards at its last step
     bool cleared = false;
-    std::map<uint32_t, double> learning_rates;  // by group
+    std::map<uint32_t, double> learning_rates;  // by group, as last recorded
 
     void Fields(Archive& archive) {
       archive(backwards_before, cleared, learning_rates);

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "invariants/facts/fact.h"
 #include "invariants/testing/trace_builder.h"
 
@@ -139,6 +141,30 @@ TEST_F(ProcessFactsTest, AfterAGapValuesAreUnknown) {
   Read();
   EXPECT_EQ(facts_.gaps(), 1u);
   EXPECT_EQ(facts_.Variable(w_)->changed_in_step(), Tri::kUnknown);
+}
+
+TEST_F(ProcessFactsTest, LearningRateIsAsLastRecorded) {
+  trace_.Begin(step_, {.object = optimizer_});
+  trace_.LearningRate(optimizer_, 0, 0.5);
+  trace_.End();
+  trace_.Begin(step_, {.object = optimizer_});
+  Read();
+  EXPECT_EQ(facts_.LearningRate(optimizer_, 0), 0.5);
+  EXPECT_EQ(facts_.LearningRate(optimizer_, 1), std::nullopt);
+  // Not a number: not known any more.
+  trace_.LearningRate(optimizer_, 0, std::nan(""));
+  Read();
+  EXPECT_EQ(facts_.LearningRate(optimizer_, 0), std::nullopt);
+  trace_.LearningRate(optimizer_, 0, 0.25);
+  trace_.End();
+  Read();
+  EXPECT_EQ(facts_.LearningRate(optimizer_, 0), 0.25);
+  // The change may be among what is missing.
+  trace_.Lose();
+  trace_.Begin(step_, {.object = optimizer_});
+  trace_.End();
+  Read();
+  EXPECT_EQ(facts_.LearningRate(optimizer_, 0), std::nullopt);
 }
 
 TEST_F(ProcessFactsTest, StageFollowsGradModeNotTheModulesFlag) {

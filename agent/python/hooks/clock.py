@@ -16,9 +16,14 @@ class _Depths(threading.local):
     backwards = 0
 
 
+def _nothing():
+    pass
+
+
 class Clock:
     def __init__(self, core):
         self._core = core
+        self.closed = _nothing  # called when a step has closed
         self.reset()
 
     def reset(self):
@@ -32,7 +37,8 @@ class Clock:
         self._depths.steps += 1
 
     def optimizer_steps(self, optimizer):
-        self._core.step_optimizer(optimizer)
+        if self._core.step_optimizer(optimizer):
+            self.closed()
 
     def leave_step(self):
         self._depths.steps -= 1
@@ -49,20 +55,20 @@ class Clock:
         self._depths.backwards -= 1
 
     def training_forward(self):
-        if self._counts():
-            self._core.step_training_forward()
+        if self._counts() and self._core.step_training_forward():
+            self.closed()
 
     def batch_fetched(self):
-        if self._counts():
-            self._core.step_batch_fetched()
+        if self._counts() and self._core.step_batch_fetched():
+            self.closed()
 
     def gradients_cleared(self):
-        if self._counts():
-            self._core.step_grad_clear()
+        if self._counts() and self._core.step_grad_clear():
+            self.closed()
 
     def end(self):
-        if self._counts():
-            self._core.step_end()
+        if self._counts() and self._core.step_end():
+            self.closed()
 
     def _counts(self):
         return self._depths.steps == 0 and not self.inside_backward()

@@ -8,7 +8,9 @@ the optimizer.
 
 from itertools import chain
 
+from _traincheck.hyper_parameters import HyperParameters
 from _traincheck.identity_map import WeakIdentityMap
+from _traincheck.optimizer_state import OptimizerState
 from _traincheck.thread_claim import ThreadClaim
 
 
@@ -21,12 +23,15 @@ class Held:
         self.generation = -1  # of the models
         self.groups = None  # ids of the tensors, by parameter group
         self.recorded = {}  # group -> variables, as last written
+        self.recordings = 0  # how often `variables` was made anew
         self.variables = []  # of all groups
         self.order = None  # position of each variable's tensor; None: 1 to 1
         self.name = None  # names tensors that are in no model: "SGD", "SGD#2"
         self.loose = {}  # id of such a tensor -> variable
         self.claims = []  # ThreadClaim of all that it holds
         self.loose_claim = ThreadClaim()
+        self.hyper_parameters = HyperParameters()
+        self.optimizer_state = OptimizerState()
 
     def claim(self):
         """This thread is about to use the gradients: True if it alone does."""
@@ -47,6 +52,7 @@ class Holds:
         self._held = WeakIdentityMap()  # optimizer -> Held
         self._names = {}
         self._settled = 0  # generation of the models
+        self.found = None  # called with variables in no model, and their tensors
 
     def ensure(self, optimizer):
         """The optimizer's Held, brought up to date as far as names are known."""
@@ -115,24 +121,38 @@ class Holds:
                     loose[id(tensor)] = variable
                     variables = [variable]
                 found[-1].append(variables)
+        self._tell_new(optimizer, held.loose, loose)
         held.loose = loose
         held.claims = list(claims.values())
         return found
+
+    def _tell_new(self, optimizer, former, loose):
+        variables, tensors = [], []
+        for tensor in chain.from_iterable(_groups(optimizer)):
+            variable = loose.get(id(tensor))
+            if variable is not None and id(tensor) not in former:
+                variables.append(variable)
+                tensors.append(tensor)
+        if variables and self.found is not None:
+            self.found(variables, tensors)
 
     def _name(self, optimizer, held, group, position, tensor):
         if held.name is None:
             short = type(optimizer).__name__
             self._names[short] = count = self._names.get(short, 0) + 1
             held.name = short if count == 1 else f"{short}#{count}"
-        return self._core.define_variable(
+        name = f"param_groups[{group}].params[{position}]"
+        variable = self._core.define_variable(
             tensor,
-            f"param_groups[{group}].params[{position}]",
+            name,
             held.name,
             held.number,
             self._core.VARIABLE_PARAMETER,
             "",
             self._core.storage_key(tensor),
         )
+        self._models.variable_names[variable] = (held.name, name)
+        return variable
 
     def _record(self, held, found):
         counts = [len(variables) for group in found for variables in group]
@@ -146,6 +166,7 @@ class Holds:
             if held.recorded.get(group) != variables:
                 self._core.define_hold(held.number, group, variables)
                 held.recorded[group] = variables
+        held.recordings += 1
         held.complete = True
 
 

@@ -40,6 +40,8 @@ class Models:
         self._roots = WeakIdentityMap()  # root module -> Model
         self._by_tensor = {}  # id of tensor -> [(Part, key, variable)]
         self._names = {}  # class name -> instances so far
+        self.variable_names = {}  # variable -> (root class, name)
+        self.found = None  # called with parts whose variables are new
         # Changes with every variable that is defined.
         self.generation = 0
 
@@ -101,6 +103,7 @@ class Models:
 
     def _scan(self, model, root):
         retired = set(map(id, model.own))
+        former = {part.path: part for part in model.own}
         model.parts, model.own, model.lazy = [], [], False
         for path, module in naming.walk(root):
             if naming.is_replicating(module):
@@ -115,6 +118,9 @@ class Models:
             model.own.append(part)
         self._drop_stale_tensors(retired)
         self.generation += 1
+        new = [part for part in model.own if not part.same_as(former.get(part.path))]
+        if new and self.found is not None:
+            self.found(new)
 
     def _scan_replicated(self, model, path, wrapper):
         """What DDP wraps is a model of its own, unless this one named it before.
@@ -174,6 +180,7 @@ class Models:
             epoch,
         )
         model.named[name] = (variable, id(tensor), epoch)
+        self.variable_names[variable] = (model.name, name)
         return variable
 
     def _drop_stale_tensors(self, retired):

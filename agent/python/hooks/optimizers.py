@@ -37,29 +37,22 @@ class _Step:
         watch.clock.optimizer_steps(held.number)
         variables, tensors = held.state(optimizer)
         point = watch.core.POINT_PRE_STEP
-        self._record_rates(point, held.number, optimizer)
+        held.hyper_parameters.record(watch.core, point, held.number, optimizer)
         if held.claim():
             watch.states.both(point, variables, tensors)
         else:
             watch.states.data(point, variables, tensors)
-        return variables, tensors
+        return held, variables, tensors
 
     def after(self, token, args, kwargs, result, error):
         watch = self._watch
         watch.clock.leave_step()
         if token is not None and error is None:
-            watch.states.data(watch.core.POINT_POST_STEP, *token)
-
-    def _record_rates(self, point, number, optimizer):
-        for position, group in enumerate(optimizer.param_groups):
-            rate = group.get("lr")
-            # A rate in a tensor may be on a GPU: reading it would wait for it.
-            if isinstance(rate, torch.Tensor) and rate.device.type == "cpu":
-                rate = rate.item()
-            if isinstance(rate, (int, float)):
-                self._watch.core.record_scalar(
-                    number, point, position, "lr", float(rate)
-                )
+            point, held, optimizer = watch.core.POINT_POST_STEP, token[0], args[0]
+            watch.states.data(point, *token[1:])
+            held.optimizer_state.record(
+                watch.core, point, held, optimizer, watch.models.variable_names
+            )
 
 
 class _ZeroGrad:

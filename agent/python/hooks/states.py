@@ -4,9 +4,10 @@ import torch
 
 
 class States:
-    def __init__(self, core, models):
+    def __init__(self, core, models, holds):
         self._core = core
         self._models = models
+        self._holds = holds
         # Has a gradient clear been recorded since the last optimizer step?
         # Before the first there is nothing to clear.
         self.clear_recorded = True
@@ -29,6 +30,23 @@ class States:
                     part.collect_params(variables, tensors)
                     part.collect_buffers(variables, tensors)
         self.data(point, variables, tensors)
+
+    def constructed(self, parts):
+        """Called when their variables become known."""
+        self.parts(self._core.POINT_CONSTRUCTION, parts)
+
+    def constructed_loose(self, variables, tensors):
+        self.data(self._core.POINT_CONSTRUCTION, variables, tensors)
+
+    def step_ended(self):
+        """Called when a step has closed: all that this thread trains."""
+        variables, tensors = self._holds.loose_state()
+        for model in self._models.all():
+            for part in model.own:
+                if part.claim.is_mine():
+                    part.collect_params(variables, tensors)
+                    part.collect_buffers(variables, tensors)
+        self.data(self._core.POINT_STEP_END, variables, tensors)
 
     def all_gradients(self, point, holds):
         """Gradients of all parameters that this thread trains with, held or not."""

@@ -32,6 +32,9 @@ class Watch:
         self.process = Process(self.core)
         self.models = Models(self.core)
         self.holds = Holds(self.core, self.models)
-        self.states = States(self.core, self.models)
+        self.states = States(self.core, self.models, self.holds)
+        self.models.found = self.states.constructed
+        self.holds.found = self.states.constructed_loose
         self.clock.reset()
+        self.clock.closed = self.states.step_ended
         self.loaders = LoaderTable(self.core)

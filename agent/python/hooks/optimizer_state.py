@@ -1,0 +1,71 @@
+"""What an optimizer keeps of each parameter: exp_avg, momentum_buffer, step.
+
+Tensors are variables "Net.fc.weight/exp_avg" whose root is the optimizer.
+Counters that are plain numbers, and the same for all parameters, are scalars
+"state.step".
+"""
+
+import torch
+
+from _traincheck import naming
+
+
+class OptimizerState:
+    """Names of one optimizer's state, valid as long as it holds the same."""
+
+    def __init__(self):
+        self._recorded = None  # Held.recordings when the names were given
+        self._names = {}  # id of a parameter -> (root class, name)
+        self._rows = {}  # id of a parameter -> {state's name: variable}
+        self._counters = {}  # name -> value, as last written
+
+    def record(self, core, point, held, optimizer, variable_names):
+        if self._recorded != held.recordings:
+            self._recorded = held.recordings
+            self._rename(held, optimizer, variable_names)
+        variables, tensors, counters = [], [], {}
+        for owner, entry in optimizer.state.items():
+            row = self._rows.get(id(owner))
+            if row is None or type(entry) is not dict:
+                continue  # of no parameter that it holds
+            for name, value in entry.items():
+                if isinstance(value, torch.Tensor):
+                    variable = row.get(name)
+                    if not variable:
+                        variable = self._define(core, held, optimizer, owner, name)
+                        row[name] = variable
+                    variables.append(variable)
+                    tensors.append(value)
+                elif type(value) is int or type(value) is float:
+                    if counters.setdefault(name, value) != value:
+                        counters[name] = float("nan")
+        if variables:
+            core.record_states(point, core.STATE_DATA, variables, tensors)
+        if counters != self._counters:
+            self._write(core, point, held.number, counters)
+
+    def _rename(self, held, optimizer, variable_names):
+        self._names = {}
+        for variable, tensor in zip(*held.state(optimizer)):
+            # A tied weight has one state, under its first name.
+            self._names.setdefault(id(tensor), variable_names[variable])
+        self._rows = {number: {} for number in self._names}
+
+    def _define(self, core, held, optimizer, owner, name):
+        tensor = optimizer.state[owner][name]
+        root_class, owner_name = self._names[id(owner)]
+        return core.define_variable(
+            tensor,
+            f"{owner_name}/{name}",
+            root_class,
+            held.number,
+            core.VARIABLE_OPTIMIZER_STATE,
+            naming.class_name(type(optimizer)),
+            core.storage_key(tensor),
+        )
+
+    def _write(self, core, point, number, counters):
+        for name, value in counters.items():
+            if self._counters.get(name) != value:
+                core.record_scalar(number, point, 0, f"state.{name}", float(value))
+        self._counters = counters
