@@ -85,7 +85,7 @@ PyMethodDef kModuleFunctions[] = {
 int Execute(PyObject* module) {
   if (!ReadyWrapperType()) return -1;
   for (PyMethodDef* functions :
-       {kModuleFunctions, kWrapFunctions, kContentFunctions, kDefineFunctions,
+       {kModuleFunctions, kWrapFunctions, kPlanFunctions, kDefineFunctions,
         kIdentityFunctions, kRecordFunctions}) {
     if (PyModule_AddFunctions(module, functions) != 0) return -1;
   }

@@ -13,7 +13,7 @@ namespace traincheck {
 // wrap, wrap_module_call, is_wrapper, is_users.
 extern PyMethodDef kWrapFunctions[];
 // set_content, plan_forwards.
-extern PyMethodDef kContentFunctions[];
+extern PyMethodDef kPlanFunctions[];
 // object_id, define_*, storage_key.
 extern PyMethodDef kDefineFunctions[];
 // rank_is_inherited, provisional_run, settle_run, show_rank.

@@ -35,7 +35,7 @@ PyObject* PlanForwardsFunction(PyObject*, PyObject* callback) {
 
 }  // namespace
 
-PyMethodDef kContentFunctions[] = {
+PyMethodDef kPlanFunctions[] = {
     WithKeywords("set_content", SetContentFunction),
     {"plan_forwards", PlanForwardsFunction, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},
