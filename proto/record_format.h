@@ -47,6 +47,7 @@ enum class RecordType : uint8_t {
   kMark = 10,
   kPlace = 11,  // rank and world of this process
   kDrops = 12,
+  kCheckpointEntry = 13,
   // Definitions, in ring 0 of the process. Ids start at 1; 0 is "not known".
   // A definition with an id seen before replaces the earlier one from its
   // place in the stream on.
@@ -152,8 +153,12 @@ enum class StatePoint : uint8_t {
   kStepEnd = 10,
   kSave = 11,
   kLoad = 12,
+  kStateDict = 13,      // given out
+  kLoadStateDict = 14,  // taken in
+  kFetch = 15,          // of a batch of indices
+  kWorkerInit = 16,     // a loader's worker is about to fetch
 };
-inline constexpr uint8_t kMaxStatePoint = 12;
+inline constexpr uint8_t kMaxStatePoint = 16;
 
 struct ScalarRecord {
   RecordHeader header;
@@ -166,6 +171,17 @@ struct ScalarRecord {
   double value;
 };
 static_assert(sizeof(ScalarRecord) == 32);
+
+// One entry of what a checkpoint function took or gave, within its call.
+struct CheckpointEntryRecord {
+  RecordHeader header;
+  uint32_t key;     // str: "model.fc.weight"
+  uint8_t point;    // StatePoint
+  uint8_t content;  // StateContent: kHasData, kDataIsZero, kUnreadable
+  uint16_t reserved;
+  uint64_t digest;  // with kHasData
+};
+static_assert(sizeof(CheckpointEntryRecord) == 24);
 
 struct ContextRecord {
   RecordHeader header;
@@ -290,6 +306,9 @@ enum class Field : uint32_t {
   kRootClass = 57,      // unsigned: str: "Net", "Net#2"
   kPartBegin = 58,  // unsigned: a long list goes on here: how many variables
                     // the parts before this one named
+  // Checkpoints and copies.
+  kShadowOf = 90,  // unsigned: variable of which this one is a copy
+  kLeftOut = 91,   // unsigned: entries of a checkpoint beyond its bound
   // ProcessDef. Text inline, because the relay reads this record alone.
   kHost = 64,             // bytes
   kBootId = 65,           // bytes
@@ -333,6 +352,8 @@ enum class VariableKind : uint8_t {
   kParameter = 1,
   kBuffer = 2,
   kOptimizerState = 3,
+  kGenerator = 4,    // the state of a random generator
+  kLoaderState = 5,  // indices that a loader's sampler yields
 };
 
 enum class ProcessKind : uint8_t {

@@ -134,6 +134,8 @@ TEST(RecordFormat, EveryTypeRoundTripsInOneStream) {
   stream.Append(RecordType::kMark, MarkRecord{{}, 1, 2, 3});
   stream.Append(RecordType::kPlace, PlaceRecord{{}, 1, 2, -1, 2});
   stream.Append(RecordType::kDrops, DropsRecord{{}, 77});
+  stream.Append(RecordType::kCheckpointEntry,
+                CheckpointEntryRecord{{}, 4, 11, kHasData, 0, 99});
   stream.Append(RecordType::kPadding, RecordHeader{});
   for (uint8_t type = 32; type <= 39; ++type) {
     stream.Append(static_cast<RecordType>(type), DefinitionRecord{{}, 5, 0});
@@ -142,7 +144,7 @@ TEST(RecordFormat, EveryTypeRoundTripsInOneStream) {
   size_t count = 0;
   for (; records.Next(); ++count) EXPECT_TRUE(records.known());
   EXPECT_TRUE(records.ok()) << records.error();
-  EXPECT_EQ(count, 20u);
+  EXPECT_EQ(count, 21u);
 }
 
 TEST(RecordFormat, UnknownTypesAndFieldsAreSkipped) {

@@ -29,6 +29,8 @@ size_t FixedBytes(uint8_t type) {
       return sizeof(PlaceRecord);
     case RecordType::kDrops:
       return sizeof(DropsRecord);
+    case RecordType::kCheckpointEntry:
+      return sizeof(CheckpointEntryRecord);
     default:
       return IsDefinition(type) ? sizeof(DefinitionRecord) : 0;
   }

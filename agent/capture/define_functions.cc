@@ -26,15 +26,15 @@ PyObject* DefineObjectFunction(PyObject*, PyObject* args, PyObject* kwargs) {
 
 PyObject* DefineVariableFunction(PyObject*, PyObject* args, PyObject* kwargs) {
   static const char* const names[] = {
-      "tensor",      "name",        "root_class",     "root", "kind",
-      "owner_class", "alias_group", "identity_epoch", nullptr};
+      "tensor",      "name",        "root_class",     "root",      "kind",
+      "owner_class", "alias_group", "identity_epoch", "shadow_of", nullptr};
   PyObject* tensor;
   const char *name, *root_class, *owner_class;
   unsigned long long alias_group;
   VariableFacts facts;
-  if (!Parse(args, kwargs, "OssIIsK|I", names, &tensor, &name, &root_class,
+  if (!Parse(args, kwargs, "OssIIsK|II", names, &tensor, &name, &root_class,
              &facts.root, &facts.kind, &owner_class, &alias_group,
-             &facts.identity_epoch)) {
+             &facts.identity_epoch, &facts.shadow_of)) {
     return nullptr;
   }
   facts.name = name;

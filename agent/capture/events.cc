@@ -20,17 +20,6 @@ struct StateWithDigests {
   uint64_t digests[2];
 };
 
-// None: the bytes cannot be read here.
-std::optional<ContentDigest> DigestOf(PyObject* tensor) {
-  const std::optional<TensorView> view = TensorView::Of(tensor);
-  if (!view) return std::nullopt;
-  if (view->bytes() < kReleaseGilBytes) return view->Digest();
-  PyThreadState* thread = PyEval_SaveThread();
-  const ContentDigest digest = view->Digest();
-  PyEval_RestoreThread(thread);
-  return digest;
-}
-
 // Digests in the order data, gradient. Returns how many there are.
 int ReadState(int what, PyObject* tensor, StateWithDigests* record) {
   if (!TorchApi::IsTensor(tensor)) {
@@ -83,6 +72,17 @@ bool TellStepRule(const Event& event) {
 }
 
 }  // namespace
+
+std::optional<ContentDigest> DigestOf(PyObject* tensor) {
+  const Ref local = LocalTensor(tensor);
+  const std::optional<TensorView> view = TensorView::Of(local.get());
+  if (!view) return std::nullopt;
+  if (view->bytes() < kReleaseGilBytes) return view->Digest();
+  PyThreadState* thread = PyEval_SaveThread();
+  const ContentDigest digest = view->Digest();
+  PyEval_RestoreThread(thread);
+  return digest;
+}
 
 bool RecordStates(StatePoint point, int what,
                   const std::vector<uint32_t>& variables, PyObject* tensors) {

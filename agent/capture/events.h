@@ -7,10 +7,12 @@
 #define TRAINCHECK_AGENT_CAPTURE_EVENTS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "agent/capture/python_api.h"
+#include "agent/torch/tensor_view.h"
 #include "proto/record_format.h"
 
 namespace traincheck {
@@ -18,6 +20,10 @@ namespace traincheck {
 // What RecordStates digests of each tensor.
 inline constexpr int kStateData = 1;
 inline constexpr int kStateGrad = 2;
+
+// Of a tensor's bytes, of a DTensor's local shard. None: they cannot be read
+// here. REQUIRES: a TorchApi::WithoutOverrides lives.
+std::optional<ContentDigest> DigestOf(PyObject* tensor);
 
 // One record a variable; those with number 0 (not defined) are left out.
 // False: `tensors` is no sequence of that length, and an exception says so.

@@ -25,7 +25,7 @@ constexpr auto kKeep = Definition::NoRoom::kKeep;
 // In one record, each in at most 7 of its 65,528 bytes: room is left for ranks.
 constexpr size_t kMaxVariablesInPart = 4000;
 
-using VariableKey = std::pair<uint32_t, std::string>;  // root, name
+using VariableKey = std::pair<uint32_t, std::string>;  // root, full name
 
 std::map<VariableKey, Variable>& Variables() {
   static auto* variables = new std::map<VariableKey, Variable>;
@@ -91,7 +91,9 @@ uint32_t DefineVariable(PyObject* tensor, const VariableFacts& facts) {
   ProcessRecorder* process = ProcessRecorder::Get();
   if (process == nullptr) return 0;
   static uint32_t last_id = 0;
-  Variable& entry = Variables()[{facts.root, facts.name}];
+  // An optimizer's state has parameters of several roots in its names.
+  const std::string name = facts.root_class + '.' + facts.name;
+  Variable& entry = Variables()[{facts.root, name}];
   if (entry.id == 0) entry.id = ++last_id;
   const TorchApi::WithoutOverrides direct;
   const TensorFacts tensor_facts = FactsOf(tensor);
@@ -109,6 +111,7 @@ uint32_t DefineVariable(PyObject* tensor, const VariableFacts& facts) {
   def.Number(Field::kTrainable, tensor_facts.requires_grad ? 1 : 0);
   def.Number(Field::kAliasGroup, facts.alias_group);
   def.Number(Field::kIdentityEpoch, facts.identity_epoch);
+  if (facts.shadow_of != 0) def.Number(Field::kShadowOf, facts.shadow_of);
   return CommitIfNew(def, RecordType::kVariableDef, &entry);
 }
 
@@ -147,7 +150,10 @@ void DefineReplicaGroup(const ReplicaGroup& group) {
 }
 
 uint64_t StorageKey(PyObject* tensor) {
-  return TorchApi::IsTensor(tensor) ? StorageNumber(tensor, nullptr) : 0;
+  const TorchApi::WithoutOverrides direct;
+  const Ref local = LocalTensor(tensor);
+  if (!TorchApi::IsTensor(local.get())) return 0;
+  return StorageNumber(local.get(), nullptr);
 }
 
 }  // namespace traincheck

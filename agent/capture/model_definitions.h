@@ -31,6 +31,7 @@ struct VariableFacts {
   std::string owner_class;
   uint64_t alias_group = 0;
   uint32_t identity_epoch = 0;
+  uint32_t shadow_of = 0;  // variable; 0: none
 };
 // Type, device and shape come from the tensor.
 uint32_t DefineVariable(PyObject* tensor, const VariableFacts& facts);
@@ -47,7 +48,8 @@ struct ReplicaGroup {
 };
 void DefineReplicaGroup(const ReplicaGroup& group);
 
-// A number given once to the tensor's storage, held weakly; 0: unreadable.
+// A number given once to the tensor's storage, held weakly; 0: unreadable. Of a
+// DTensor: of its local shard.
 uint64_t StorageKey(PyObject* tensor);
 
 }  // namespace traincheck

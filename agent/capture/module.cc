@@ -35,6 +35,10 @@ constexpr Constant kConstants[] = {
     Of("POINT_STEP_END", StatePoint::kStepEnd),
     Of("POINT_SAVE", StatePoint::kSave),
     Of("POINT_LOAD", StatePoint::kLoad),
+    Of("POINT_STATE_DICT", StatePoint::kStateDict),
+    Of("POINT_LOAD_STATE_DICT", StatePoint::kLoadStateDict),
+    Of("POINT_FETCH", StatePoint::kFetch),
+    Of("POINT_WORKER_INIT", StatePoint::kWorkerInit),
     Of("MARK_ITERATOR_CREATED", MarkKind::kIteratorCreated),
     Of("MARK_BATCH_FETCHED", MarkKind::kBatchFetched),
     Of("MARK_ITERATOR_EXHAUSTED", MarkKind::kIteratorExhausted),
@@ -47,6 +51,8 @@ constexpr Constant kConstants[] = {
     Of("VARIABLE_PARAMETER", VariableKind::kParameter),
     Of("VARIABLE_BUFFER", VariableKind::kBuffer),
     Of("VARIABLE_OPTIMIZER_STATE", VariableKind::kOptimizerState),
+    Of("VARIABLE_GENERATOR", VariableKind::kGenerator),
+    Of("VARIABLE_LOADER_STATE", VariableKind::kLoaderState),
     Of("PROCESS_MAIN", ProcessKind::kMain),
     Of("PROCESS_WORKER", ProcessKind::kWorker),
     Of("PROCESS_OTHER", ProcessKind::kOther),
@@ -86,7 +92,7 @@ int Execute(PyObject* module) {
   if (!ReadyWrapperType()) return -1;
   for (PyMethodDef* functions :
        {kModuleFunctions, kWrapFunctions, kPlanFunctions, kDefineFunctions,
-        kIdentityFunctions, kRecordFunctions}) {
+        kIdentityFunctions, kRecordFunctions, kContentFunctions}) {
     if (PyModule_AddFunctions(module, functions) != 0) return -1;
   }
   for (const Constant& constant : kConstants) {

@@ -20,6 +20,8 @@ extern PyMethodDef kDefineFunctions[];
 extern PyMethodDef kIdentityFunctions[];
 // set_process_kind, record_*, step_*, log_once, exit_flush.
 extern PyMethodDef kRecordFunctions[];
+// record_bytes, record_checkpoint.
+extern PyMethodDef kContentFunctions[];
 
 }  // namespace traincheck
 

@@ -2,7 +2,9 @@
 
 Every record is a tuple in `log`: ("begin", name), ("end", name),
 ("raised", name), ("state", point, what, names), ("scalar", point, name, value),
-("mark", kind, object, value), ("context", enter, name), ("clock", event).
+("mark", kind, object, value), ("context", enter, name), ("clock", event),
+("bytes", point, name, data, dtype),
+("checkpoint", point, {key: (value, alias)}, left_out).
 Points and marks appear by their names, variables by "Root.name".
 """
 
@@ -28,6 +30,10 @@ _POINTS = (
     "STEP_END",
     "SAVE",
     "LOAD",
+    "STATE_DICT",
+    "LOAD_STATE_DICT",
+    "FETCH",
+    "WORKER_INIT",
 )
 _MARKS = (
     "ITERATOR_CREATED",
@@ -51,6 +57,7 @@ class RecordingCore:
     STATE_GRAD = 2
     OBJECT_MODULE, OBJECT_OPTIMIZER, OBJECT_LOADER, OBJECT_OTHER = 1, 2, 3, 4
     VARIABLE_PARAMETER, VARIABLE_BUFFER, VARIABLE_OPTIMIZER_STATE = 1, 2, 3
+    VARIABLE_GENERATOR, VARIABLE_LOADER_STATE = 4, 5
     PROCESS_MAIN, PROCESS_WORKER, PROCESS_OTHER = 1, 2, 3
     PLACE_SINGLE, PLACE_ENVIRONMENT, PLACE_PROCESS_GROUP = 0, 1, 2
 
@@ -68,6 +75,7 @@ class RecordingCore:
         self.objects = {}  # number -> (class name, path, root, wrapped)
         self.variables = {}  # number -> "Root.name"
         self.facts = {}  # "Root.name" -> (kind, owner, alias group, epoch)
+        self.shadows = {}  # "Root.name" -> the one of which it is a copy
         self.holds = {}  # (optimizer, group) -> names
         self.replica_groups = []
         self.closing = set()  # clock events that close a step
@@ -177,9 +185,11 @@ class RecordingCore:
         owner_class,
         alias_group,
         identity_epoch=0,
+        shadow_of=0,
     ):
         full = f"{root_class}.{name}"
         self.facts[full] = (kind, owner_class, alias_group, identity_epoch)
+        self.shadows[full] = self.variables.get(shadow_of)
         for number, known in self.variables.items():
             if known == full:
                 return number
@@ -221,6 +231,17 @@ class RecordingCore:
     def record_states(self, point, what, variables, tensors):
         assert len(variables) == len(tensors)
         self.log.append(("state", point, what, self.names(variables)))
+
+    def record_bytes(self, point, variable, data, dtype):
+        name = self.variables[variable]
+        self.log.append(("bytes", point, name, data, dtype))
+
+    def record_checkpoint(self, point, keys, values, variables, left_out=0):
+        assert len(keys) == len(values) == len(variables)
+        aliases = [self.variables.get(number) for number in variables]
+        self.log.append(
+            ("checkpoint", point, dict(zip(keys, zip(values, aliases))), left_out)
+        )
 
     def record_scalar(self, obj, point, group, name, value):
         self.log.append(("scalar", point, name, value))

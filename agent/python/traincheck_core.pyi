@@ -20,11 +20,13 @@ After = Callable[[Any, tuple, dict, Any, Optional[BaseException]], None]
 # State points, mark kinds, kinds of objects and variables, as ints.
 POINT_WRAP_END: int  # ... POINT_CONSTRUCTION, POINT_FORWARD_BEGIN, POINT_BACKWARD_END,
 # POINT_PRE_CLIP, POINT_POST_CLIP, POINT_PRE_STEP, POINT_POST_STEP, POINT_GRAD_CLEAR,
-# POINT_STEP_END, POINT_SAVE, POINT_LOAD
+# POINT_STEP_END, POINT_SAVE, POINT_LOAD, POINT_STATE_DICT, POINT_LOAD_STATE_DICT,
+# POINT_FETCH, POINT_WORKER_INIT
 MARK_ITERATOR_CREATED: int  # ... MARK_BATCH_FETCHED, MARK_ITERATOR_EXHAUSTED,
 # MARK_ITERATOR_ABANDONED, MARK_CLEAN_EXIT
 OBJECT_MODULE: int  # ... OBJECT_OPTIMIZER, OBJECT_LOADER, OBJECT_OTHER
-VARIABLE_PARAMETER: int  # ... VARIABLE_BUFFER, VARIABLE_OPTIMIZER_STATE
+VARIABLE_PARAMETER: int  # ... VARIABLE_BUFFER, VARIABLE_OPTIMIZER_STATE,
+# VARIABLE_GENERATOR, VARIABLE_LOADER_STATE
 PROCESS_MAIN: int  # ... PROCESS_WORKER, PROCESS_OTHER
 PLACE_SINGLE: int  # ... PLACE_ENVIRONMENT, PLACE_PROCESS_GROUP
 STATE_DATA: int  # digest the tensor itself
@@ -93,9 +95,10 @@ def define_variable(
     owner_class: str,
     alias_group: int,
     identity_epoch: int = 0,
+    shadow_of: int = 0,
 ) -> int:
     """Defines a variable; dtype, device, shape and requires_grad from the
-    tensor. (root, name) defined before keeps its number and is written again
+    tensor, which may be None. (root, root_class, name) defined before keeps its number and is written again
     where something differs."""
 
 def define_hold(optimizer: int, group: int, variables: Sequence[int]) -> None: ...
@@ -126,13 +129,29 @@ def record_states(
     """One State record a variable; what is STATE_DATA | STATE_GRAD. Tensors
     whose bytes cannot be read here are recorded as unreadable."""
 
+def record_bytes(point: int, variable: int, data: bytes, dtype: str) -> None:
+    """A State record of a variable that is no tensor: the digest that a tensor of
+    these bytes and this element type ("torch.int64") would have."""
+
+def record_checkpoint(
+    point: int,
+    keys: Sequence[str],
+    values: Sequence[Any],
+    variables: Sequence[int],
+    left_out: int = 0,
+) -> None:
+    """One CheckpointEntry record a key: digest, type and shape of a tensor, the
+    value of a number, else the key alone. variables: the live variable in whose
+    storage an entry lies, or 0. left_out: further entries, not given here."""
+
 def record_scalar(
     obj: int, point: int, group: int, name: str, value: float
 ) -> None: ...
 def record_mark(kind: int, obj: int, value: int) -> None: ...
 def record_context(enter: bool, name: str) -> None: ...
 def storage_key(tensor: Any) -> int:
-    """Number given once to the tensor's storage (held weakly); 0: unreadable."""
+    """Number given once to the tensor's storage (held weakly); 0: unreadable. Of a
+    DTensor: of its local shard."""
 
 # The step rule (proto/step_rule.h), one per process; each returns True when a
 # step closed, after writing the StepClosed mark and a ClockSync.

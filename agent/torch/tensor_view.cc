@@ -15,6 +15,7 @@ struct Names {
   PyObject* dtype = PyUnicode_InternFromString("dtype");
   PyObject* grad = PyUnicode_InternFromString("grad");
   PyObject* is_leaf = PyUnicode_InternFromString("is_leaf");
+  PyObject* local_tensor = PyUnicode_InternFromString("_local_tensor");
   PyObject* requires_grad = PyUnicode_InternFromString("requires_grad");
   PyObject* retains_grad = PyUnicode_InternFromString("retains_grad");
   PyObject* shape = PyUnicode_InternFromString("shape");
@@ -96,6 +97,15 @@ TensorFacts FactsOf(PyObject* tensor) {
                     .value_or(std::vector<int64_t>());
   facts.requires_grad = RequiresGrad(tensor);
   return facts;
+}
+
+Ref LocalTensor(PyObject* tensor) {
+  if (TorchApi::IsPlainTensor(tensor) || !TorchApi::IsTensor(tensor)) {
+    return Ref::Borrow(tensor);
+  }
+  // An attribute of the instance: reading it gathers nothing.
+  Ref local = Attribute(tensor, Names::Get().local_tensor);
+  return local ? std::move(local) : Ref::Borrow(tensor);
 }
 
 bool IsLeaf(PyObject* tensor) {

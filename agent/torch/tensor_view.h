@@ -47,6 +47,9 @@ struct TensorFacts {
 };
 TensorFacts FactsOf(PyObject* tensor);
 
+// The part of a DTensor that this process holds; any other value itself.
+Ref LocalTensor(PyObject* tensor);
+
 // Of any tensor.
 bool IsLeaf(PyObject* tensor);
 bool RequiresGrad(PyObject* tensor);

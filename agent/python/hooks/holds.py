@@ -62,6 +62,9 @@ class Holds:
         """As ensure; whatever has no name yet gets one."""
         return self._refresh(optimizer, name_loose=True)
 
+    def optimizers(self):
+        return self._held.keys()
+
     def settle(self):
         """Completes the holds that models found since the last call can name."""
         if self._settled != self._models.generation:

@@ -10,11 +10,15 @@ from _traincheck import checkpoints
 from _traincheck import clipping
 from _traincheck import ddp
 from _traincheck import distributed
+from _traincheck import generators
 from _traincheck import grad_mode
 from _traincheck import loaders
 from _traincheck import modules
 from _traincheck import optimizers
 from _traincheck import process
+from _traincheck import samplers
+from _traincheck import scaling
+from _traincheck import schedulers
 from _traincheck import wrapping
 from _traincheck.compiler import hide_from_compiler
 from _traincheck.watch import Watch
@@ -30,6 +34,10 @@ _HOOKS = (
     distributed,
     loaders,
     checkpoints,
+    generators,
+    samplers,
+    scaling,
+    schedulers,
 )
 
 

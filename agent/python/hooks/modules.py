@@ -23,6 +23,7 @@ class _Roots:
         if not torch.is_grad_enabled():
             return
         watch.clock.training_forward()
+        watch.generators.training_forward()
         if model is not None:
             model.claim()
         root, replicated = naming.unwrap(args[0])

@@ -1,13 +1,16 @@
 """What all hooks of a process share."""
 
 from _traincheck.clock import Clock
+from _traincheck.generators import Generators
 from _traincheck.holds import Holds
 from _traincheck.loader_table import LoaderTable
 from _traincheck.models import Models
 from _traincheck.planner import Planner
 from _traincheck.planner import first_plan
 from _traincheck.process import Process
+from _traincheck.samplers import Samplers
 from _traincheck.states import States
+from _traincheck.written_scalars import WrittenScalars
 
 
 class Watch:
@@ -38,3 +41,7 @@ class Watch:
         self.clock.reset()
         self.clock.closed = self.states.step_ended
         self.loaders = LoaderTable(self.core)
+        self.generators = Generators(self.core)
+        self.samplers = Samplers(self)
+        self.scalars = WrittenScalars(self.core)
+        self.found_inf = WrittenScalars(self.core)

@@ -1,0 +1,109 @@
+#include "agent/capture/content.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "agent/capture/events.h"
+#include "agent/capture/process_recorder.h"
+#include "agent/capture/python_ref.h"
+#include "agent/torch/digest.h"
+#include "agent/torch/tensor_view.h"
+#include "agent/torch/torch_api.h"
+
+namespace traincheck {
+namespace {
+
+// A tensor has at most 64 dimensions of 11 bytes each.
+constexpr size_t kMaxEntryBytes = 1024;
+
+struct StateWithDigest {
+  StateRecord state;
+  uint64_t digest;
+};
+
+class Entry {
+ public:
+  Entry(StatePoint point, uint32_t key) {
+    record_.key = key;
+    record_.point = static_cast<uint8_t>(point);
+  }
+
+  void Read(PyObject* value, Definitions& definitions) {
+    if (TorchApi::IsTensor(value)) {
+      if (const auto digest = DigestOf(value)) {
+        record_.digest = digest->digest;
+        record_.content = kHasData | (digest->all_zero ? kDataIsZero : 0);
+      } else {
+        record_.content = kUnreadable;
+      }
+      TensorFacts facts = FactsOf(value);
+      dtype_ = definitions.String(facts.dtype);
+      shape_ = std::move(facts.shape);
+    } else if (PyFloat_Check(value) || PyLong_Check(value)) {
+      number_ = PyFloat_AsDouble(value);
+      if (PyErr_Occurred() != nullptr) {
+        PyErr_Clear();  // an integer beyond all doubles
+        number_.reset();
+      }
+    }
+  }
+
+  void Append(ThreadRecorder* thread, uint32_t variable, uint64_t left_out) {
+    alignas(8) char buffer[kMaxEntryBytes];
+    FieldWriter out(buffer, sizeof buffer, record_);
+    if (dtype_ != 0) out.Unsigned(Field::kDtype, dtype_);
+    for (const int64_t size : shape_) {
+      out.Unsigned(Field::kDimension, static_cast<uint64_t>(size));
+    }
+    if (number_) out.Double(Field::kValueDouble, *number_);
+    if (variable != 0) out.Unsigned(Field::kVariable, variable);
+    if (left_out != 0) out.Unsigned(Field::kLeftOut, left_out);
+    thread->Append(out, buffer, RecordType::kCheckpointEntry, 0);
+  }
+
+ private:
+  CheckpointEntryRecord record_ = {};
+  uint32_t dtype_ = 0;
+  std::vector<int64_t> shape_;
+  std::optional<double> number_;
+};
+
+}  // namespace
+
+void RecordBytes(StatePoint point, uint32_t variable, std::string_view bytes,
+                 std::string_view dtype) {
+  ThreadRecorder* thread = CurrentThread();
+  if (thread == nullptr || variable == 0) return;
+  const DigestSum sum = SumWords(bytes.data(), bytes.size());
+  StateWithDigest record = {};
+  record.state.variable = variable;
+  record.state.point = static_cast<uint8_t>(point);
+  record.state.content = kHasData | (sum.any_bits == 0 ? kDataIsZero : 0);
+  record.digest = FinishDigest(sum.sum, bytes.size(), dtype);
+  thread->Append(&record.state.header, sizeof record, RecordType::kState, 0);
+}
+
+bool RecordCheckpoint(StatePoint point, const CheckpointContent& content,
+                      PyObject* values) {
+  const TorchApi::WithoutOverrides direct;
+  const size_t size = std::min(content.keys.size(), content.variables.size());
+  for (size_t i = 0; i < size; ++i) {
+    const Ref value(PySequence_GetItem(values, static_cast<Py_ssize_t>(i)));
+    if (!value) return false;
+    if (CurrentThread() == nullptr) return true;
+    Definitions& definitions = ProcessRecorder::GetIfMade()->definitions();
+    Entry entry(point, definitions.String(content.keys[i]));
+    entry.Read(value.get(), definitions);
+    // Asked for again: while the GIL was released anything may have happened.
+    ThreadRecorder* thread = CurrentThread();
+    if (thread == nullptr) return true;
+    entry.Append(thread, content.variables[i], 0);
+  }
+  ThreadRecorder* thread = CurrentThread();
+  if (thread != nullptr && content.left_out != 0) {
+    Entry(point, 0).Append(thread, 0, content.left_out);
+  }
+  return true;
+}
+
+}  // namespace traincheck

@@ -1,0 +1,52 @@
+#include "agent/capture/argument_parsing.h"
+#include "agent/capture/content.h"
+#include "agent/capture/module_functions.h"
+
+namespace traincheck {
+namespace {
+
+PyObject* RecordBytesFunction(PyObject*, PyObject* args, PyObject* kwargs) {
+  static const char* const names[] = {"point", "variable", "data", "dtype",
+                                      nullptr};
+  unsigned char point;
+  unsigned int variable;
+  const char* data;
+  Py_ssize_t size;
+  const char* dtype;
+  if (!Parse(args, kwargs, "bIy#s", names, &point, &variable, &data, &size,
+             &dtype)) {
+    return nullptr;
+  }
+  RecordBytes(static_cast<StatePoint>(point), variable,
+              {data, static_cast<size_t>(size)}, dtype);
+  return None();
+}
+
+PyObject* RecordCheckpointFunction(PyObject*, PyObject* args,
+                                   PyObject* kwargs) {
+  static const char* const names[] = {"point",     "keys",     "values",
+                                      "variables", "left_out", nullptr};
+  unsigned char point;
+  PyObject *keys, *values, *variables;
+  unsigned long long left_out = 0;
+  CheckpointContent content;
+  if (!Parse(args, kwargs, "bOOO|K", names, &point, &keys, &values, &variables,
+             &left_out) ||
+      !Texts(keys, &content.keys) || !Numbers(variables, &content.variables)) {
+    return nullptr;
+  }
+  content.left_out = left_out;
+  const bool done =
+      RecordCheckpoint(static_cast<StatePoint>(point), content, values);
+  return done ? None() : nullptr;
+}
+
+}  // namespace
+
+PyMethodDef kContentFunctions[] = {
+    WithKeywords("record_bytes", RecordBytesFunction),
+    WithKeywords("record_checkpoint", RecordCheckpointFunction),
+    {nullptr, nullptr, 0, nullptr},
+};
+
+}  // namespace traincheck

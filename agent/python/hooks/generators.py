@@ -1,0 +1,86 @@
+"""States of random generators: read, never advanced.
+
+In a DataLoader's worker after its worker_init, at the first fetch of each pass
+over a loader, and at the first forward that trains.
+"""
+
+import array
+import struct
+import sys
+
+import torch
+from torch.utils.data._utils import fetch
+
+from _traincheck.observing import observe
+
+_BYTES = "torch.uint8"
+
+
+class Generators:
+    def __init__(self, core):
+        self._core = core
+        self._variables = {}  # name -> variable
+        self._trained = False
+
+    def training_forward(self):
+        """Called at every one; the first is recorded."""
+        if not self._trained:
+            self._trained = True
+            self.record(self._core.POINT_FORWARD_BEGIN)
+
+    def record(self, point):
+        self._record_bytes(point, "python", _python_state())
+        numpy_random = sys.modules.get("numpy.random")
+        if numpy_random is not None:
+            self._record_bytes(point, "numpy", _numpy_state(numpy_random))
+        self._record_state(point, "torch.cpu", torch.default_generator)
+        cuda = torch.cuda
+        if cuda.is_initialized() and not cuda.is_current_stream_capturing():
+            # Its state is kept on the host: nothing waits for the device.
+            device = cuda.current_device()
+            generator = cuda.default_generators[device]
+            self._record_state(point, f"torch.cuda:{device}", generator)
+
+    def _record_bytes(self, point, name, state):
+        self._core.record_bytes(point, self._variable(name), state, _BYTES)
+
+    def _record_state(self, point, name, generator):
+        core, variable = self._core, self._variable(name)
+        core.record_states(point, core.STATE_DATA, [variable], [generator.get_state()])
+
+    def _variable(self, name):
+        variable = self._variables.get(name)
+        if not variable:
+            core = self._core
+            variable = self._variables[name] = core.define_variable(
+                None, name, "generator", 0, core.VARIABLE_GENERATOR, "", 0
+            )
+        return variable
+
+
+def _python_state():
+    import random
+
+    version, words, gauss = random.getstate()
+    tail = b"" if gauss is None else struct.pack("<d", gauss)
+    return array.array("I", words).tobytes() + tail
+
+
+def _numpy_state(numpy_random):
+    state = numpy_random.get_state(legacy=False)
+    bits = state["state"]
+    tail = struct.pack("<qd", state.get("has_gauss", 0), state.get("gauss", 0.0))
+    if "key" in bits:
+        return bits["key"].tobytes() + struct.pack("<q", bits["pos"]) + tail
+    # A generator that the user put in place of numpy's own: numbers by name.
+    return repr(sorted(bits.items())).encode() + tail
+
+
+def install(watch):
+    def fetcher_made(fetcher, args):
+        # Before: an iterable dataset is asked for its iterator within.
+        if torch.utils.data.get_worker_info() is not None:
+            watch.process.loads_data()
+            watch.generators.record(watch.core.POINT_WORKER_INIT)
+
+    observe(watch, fetch._BaseDatasetFetcher, "__init__", before=fetcher_made)

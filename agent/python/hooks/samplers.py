@@ -1,0 +1,112 @@
+"""Indices that a loader's sampler or batch sampler yields, in the main process.
+
+Their digest and their count, for loaders with workers too. An iterable dataset
+has no indices: count only.
+"""
+
+import array
+
+import torch
+from torch.utils.data import dataloader
+
+from _traincheck.identity_map import WeakIdentityMap
+from _traincheck.observing import observe
+
+_TYPE = "torch.int64"
+
+
+class _Pass:
+    def __init__(self, loader, variable):
+        self.loader = loader  # object number
+        self.variable = variable
+        self.begun = False
+        self.count = None  # as last written
+
+
+class Samplers:
+    def __init__(self, watch):
+        self._watch = watch
+        self._core = watch.core
+        self._loaders = WeakIdentityMap()  # loader -> (object number, variable)
+        self._names = {}
+        self._passes = WeakIdentityMap()  # iterator -> _Pass
+
+    def begins(self, iterator, loader):
+        known = self._loaders.get(loader)
+        if known is None:
+            known = self._define(loader)
+            self._loaders.set(loader, known)
+        self._passes.set(iterator, _Pass(*known))
+
+    def asks(self, iterator):
+        """Called before a batch of indices is drawn."""
+        current = self._passes.get(iterator)
+        if current is not None and not current.begun:
+            current.begun = True
+            self._watch.generators.record(self._core.POINT_FETCH)
+
+    def yields(self, iterator, indices):
+        current = self._passes.get(iterator)
+        if current is None:
+            return
+        core = self._core
+        content, count = content_of(indices)
+        if content is not None:
+            core.record_bytes(core.POINT_FETCH, current.variable, content, _TYPE)
+        if count != current.count:
+            current.count = count
+            core.record_scalar(current.loader, core.POINT_FETCH, 0, "indices", count)
+
+    def _define(self, loader):
+        core, short = self._core, type(loader).__name__
+        self._names[short] = count = self._names.get(short, 0) + 1
+        number = core.define_object(loader, core.OBJECT_LOADER)
+        variable = core.define_variable(
+            None,
+            "indices",
+            short if count == 1 else f"{short}#{count}",
+            number,
+            core.VARIABLE_LOADER_STATE,
+            "",
+            0,
+        )
+        return number, variable
+
+
+def content_of(indices):
+    """(the indices as int64 in bytes, how many); None: no plain integers."""
+    if type(indices) is int:
+        indices = (indices,)
+    if isinstance(indices, torch.Tensor):
+        if indices.device.type != "cpu" or indices.is_floating_point():
+            return None, float(indices.numel())
+        indices = indices.flatten().tolist()
+    if not isinstance(indices, (list, tuple)):
+        return None, 1.0
+    # An index may be anything; what is no number of Python's or numpy's is
+    # not asked for one.
+    if indices and not (
+        type(indices[0]) is int or type(indices[0]).__module__ == "numpy"
+    ):
+        return None, float(len(indices))
+    try:
+        return array.array("q", indices).tobytes(), float(len(indices))
+    except (TypeError, OverflowError):
+        return None, float(len(indices))
+
+
+def install(watch):
+    def begins(iterator, args):
+        watch.samplers.begins(iterator, args[0])
+
+    def asks(iterator, args):
+        watch.samplers.asks(iterator)
+
+    def yields(iterator, args, indices):
+        watch.samplers.yields(iterator, indices)
+
+    base = dataloader._BaseDataLoaderIter
+    # The second is for workers that are kept for the next pass.
+    observe(watch, base, "__init__", before=begins)
+    observe(watch, base, "_reset", before=begins)
+    observe(watch, base, "_next_index", before=asks, after=yields)

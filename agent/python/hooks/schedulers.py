@@ -1,0 +1,43 @@
+"""Learning rate schedulers: last_epoch and the rates that they set."""
+
+import torch
+
+from _traincheck.hyper_parameters import number_of
+from _traincheck.observing import observe
+
+
+def _observe_steps(watch, cls):
+    def stepped(scheduler, args, result):
+        scalars = {}
+        epoch = number_of(getattr(scheduler, "last_epoch", None))
+        if epoch is not None:
+            scalars[("last_epoch", 0)] = epoch
+        for group, rate in enumerate(getattr(scheduler, "_last_lr", ())):
+            rate = number_of(rate)
+            if rate is not None:
+                scalars[("last_lr", group)] = rate
+        core = watch.core
+        watch.scalars.write(scheduler, core.OBJECT_OTHER, core.POINT_POST_STEP, scalars)
+
+    observe(watch, cls, "step", after=stepped)
+
+
+def _subclasses(cls):
+    for subclass in cls.__subclasses__():
+        yield subclass
+        yield from _subclasses(subclass)
+
+
+def install(watch):
+    base = torch.optim.lr_scheduler.LRScheduler
+    for cls in {base, *_subclasses(base)}:
+        _observe_steps(watch, cls)
+
+    def constructed(scheduler, args):
+        for cls in type(scheduler).__mro__:
+            if cls is base:
+                break
+            _observe_steps(watch, cls)
+
+    # Before: it steps within.
+    observe(watch, base, "__init__", before=constructed)
