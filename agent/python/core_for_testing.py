@@ -253,7 +253,8 @@ class RecordingCore:
         self.log.append(("context", enter, name))
 
     def storage_key(self, tensor):
-        return tensor.untyped_storage()._cdata
+        tensor = getattr(tensor, "_local_tensor", tensor)
+        return 0 if tensor.is_meta else tensor.untyped_storage()._cdata
 
     def step_optimizer(self, optimizer):
         return self._clock("step")

@@ -1,7 +1,11 @@
 """Checkpoints: saving, loading, and states given and taken."""
 
+import sys
+
 import torch
 
+from _traincheck import naming
+from _traincheck.imports import Imports
 from _traincheck.wrapping import wrap_function
 from _traincheck.wrapping import wrap_method
 
@@ -9,37 +13,129 @@ from _traincheck.wrapping import wrap_method
 class _Checkpoints:
     def __init__(self, watch):
         self._watch = watch
+        # Open saves and loads that call torch.save and load for their parts.
+        self._inside = 0
 
     def saving(self, args, kwargs):
+        watch = self._watch
+        if self._inside:
+            return
         saved = args[0] if args else kwargs.get("obj")
-        if _holds_tensors(saved):
-            self._watch.states.all_models(self._watch.core.POINT_SAVE)
+        watch.checkpoints.record(watch.core.POINT_SAVE, saved)
+        if _holds_states(saved):
+            watch.states.all_models(watch.core.POINT_SAVE)
 
     def loaded(self, token, args, kwargs, result, error):
+        if error is None and not self._inside:
+            self._watch.checkpoints.record(self._watch.core.POINT_LOAD, result)
+
+    def takes_state(self, args, kwargs):
+        watch = self._watch
+        state = args[1] if len(args) > 1 else kwargs.get("state_dict")
+        point = watch.core.POINT_LOAD_STATE_DICT
+        watch.checkpoints.record_once(point, args[0], state)
+
+    def module_took(self, token, args, kwargs, result, error):
         watch = self._watch
         model = watch.models.find(args[0])
         if error is None and model is not None:
             if watch.models.refresh(model):
                 watch.states.parts(watch.core.POINT_LOAD, model.own)
 
+    def gave_state(self, token, args, kwargs, result, error):
+        # A module asks its children, which put theirs into one dictionary.
+        if error is None and len(args) == 1 and kwargs.get("destination") is None:
+            watch = self._watch
+            point = watch.core.POINT_STATE_DICT
+            watch.checkpoints.record_once(point, args[0], result)
 
-def _holds_tensors(value, depth=2):
-    """Is it a model, its state, or a dictionary that has one in it?"""
-    if isinstance(value, (torch.nn.Module, torch.Tensor)):
+    def saving_parts(self, args, kwargs):
+        """Of torch.distributed.checkpoint and safetensors."""
+        saved = args[0] if args else next(iter(kwargs.values()), None)
+        self.saving((saved,), {})
+        self._inside += 1
+
+    def saved_parts(self, token, args, kwargs, result, error):
+        self._inside -= 1
+
+    def loading_parts(self, args, kwargs):
+        self._inside += 1
+
+    def loaded_into(self, token, args, kwargs, result, error):
+        """What was asked for has been filled in."""
+        self._inside -= 1
+        into = args[0] if args else kwargs.get("state_dict")
+        self.loaded(token, args, kwargs, into, error)
+
+    def loaded_parts(self, token, args, kwargs, result, error):
+        self._inside -= 1
+        self.loaded(token, args, kwargs, result, error)
+
+
+def _holds_states(value, depth=2):
+    """Is it a model, or a dictionary with tensors in it?"""
+    if isinstance(value, torch.nn.Module):
         return True
     if isinstance(value, dict) and depth > 0:
-        return any(_holds_tensors(item, depth - 1) for item in value.values())
+        return any(
+            isinstance(item, torch.Tensor) or _holds_states(item, depth - 1)
+            for item in value.values()
+        )
     return False
+
+
+def _late_functions(checkpoints):
+    """module -> {function: (category, callbacks)} of what is imported later."""
+    save = {"before": checkpoints.saving_parts, "after": checkpoints.saved_parts}
+    fill = {"before": checkpoints.loading_parts, "after": checkpoints.loaded_into}
+    load = {"before": checkpoints.loading_parts, "after": checkpoints.loaded_parts}
+    distributed = "torch.distributed.checkpoint.state_dict_"
+    return {
+        distributed + "saver": {"save": ("save", save), "async_save": ("save", save)},
+        distributed + "loader": {"load": ("load", fill)},
+        # save_model and load_model call these.
+        "safetensors.torch": {
+            "save_file": ("save", save),
+            "save": ("save", save),
+            "load_file": ("load", load),
+            "load": ("load", load),
+        },
+    }
+
+
+def _wrap_late(watch, functions):
+    def imported(module):
+        for name, (category, callbacks) in functions[module.__name__].items():
+            wrap_function(watch, module, name, category, **callbacks)
+            pair = watch.replaced.get(id(getattr(module, name, None)))
+            if pair is not None:
+                setattr(module, name, pair[1])
+
+    waited = set()
+    for name in functions:
+        if name in sys.modules:
+            imported(sys.modules[name])
+        else:
+            waited.add(name)
+    Imports(watch.core, waited, imported).install()
 
 
 def install(watch):
     checkpoints = _Checkpoints(watch)
     module, optimizer = torch.nn.Module, torch.optim.Optimizer
+    give = {"after": checkpoints.gave_state}
+    take = {"before": checkpoints.takes_state}
     wrap_function(watch, torch.serialization, "save", "save", before=checkpoints.saving)
-    wrap_function(watch, torch.serialization, "load", "load")
+    wrap_function(watch, torch.serialization, "load", "load", after=checkpoints.loaded)
     wrap_method(
-        watch, module, "load_state_dict", "load_state_dict", after=checkpoints.loaded
+        watch,
+        module,
+        "load_state_dict",
+        "load_state_dict",
+        after=checkpoints.module_took,
+        **take,
     )
-    wrap_method(watch, module, "state_dict", "state_dict", compiled=True)
-    wrap_method(watch, optimizer, "load_state_dict", "load_state_dict")
-    wrap_method(watch, optimizer, "state_dict", "state_dict")
+    wrap_method(watch, module, "state_dict", "state_dict", compiled=True, **give)
+    wrap_method(watch, optimizer, "load_state_dict", "load_state_dict", **take)
+    wrap_method(watch, optimizer, "state_dict", "state_dict", **give)
+    _wrap_late(watch, _late_functions(checkpoints))

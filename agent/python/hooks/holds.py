@@ -52,6 +52,7 @@ class Holds:
         self._held = WeakIdentityMap()  # optimizer -> Held
         self._names = {}
         self._settled = 0  # generation of the models
+        self.recordings = 0  # changes with every hold that is recorded
         self.found = None  # called with variables in no model, and their tensors
 
     def ensure(self, optimizer):
@@ -61,6 +62,9 @@ class Holds:
     def complete(self, optimizer):
         """As ensure; whatever has no name yet gets one."""
         return self._refresh(optimizer, name_loose=True)
+
+    def held_variables(self):
+        return {variable for held in self._held.values() for variable in held.variables}
 
     def optimizers(self):
         return self._held.keys()
@@ -170,6 +174,7 @@ class Holds:
                 self._core.define_hold(held.number, group, variables)
                 held.recorded[group] = variables
         held.recordings += 1
+        self.recordings += 1
         held.complete = True
 
 

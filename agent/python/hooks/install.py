@@ -19,6 +19,7 @@ from _traincheck import process
 from _traincheck import samplers
 from _traincheck import scaling
 from _traincheck import schedulers
+from _traincheck import shadows
 from _traincheck import wrapping
 from _traincheck.compiler import hide_from_compiler
 from _traincheck.watch import Watch
@@ -38,6 +39,7 @@ _HOOKS = (
     samplers,
     scaling,
     schedulers,
+    shadows,
 )
 
 

@@ -26,6 +26,22 @@ class Model:
         self.own = []  # those that this model named
         self.named = {}  # qualified name -> (variable, id of tensor, epoch)
         self.lazy = False  # has parameters without a shape yet
+        self.shadow_of = {}  # qualified name -> variable of which it is a copy
+        self.copied_from = None  # number of the root that it is a copy of
+
+    def variables(self):
+        return {variable for part in self.own for _, variable in part.params}
+
+    def params(self):
+        """Yields (qualified name, variable, tensor)."""
+        for part in self.own:
+            module = part.module()
+            if module is None:
+                continue
+            for key, variable in part.params:
+                tensor = module._parameters.get(key)
+                if tensor is not None:
+                    yield naming.join(part.path, key), variable, tensor
 
     def claim(self):
         """This thread is about to train with it."""
@@ -41,6 +57,9 @@ class Models:
         self._by_tensor = {}  # id of tensor -> [(Part, key, variable)]
         self._names = {}  # class name -> instances so far
         self.variable_names = {}  # variable -> (root class, name)
+        self._roots_of = {}  # variable -> number of its root
+        self._storages = {}  # variable -> key of its storage
+        self._by_storage = {}  # key of a storage -> variable
         self.found = None  # called with parts whose variables are new
         # Changes with every variable that is defined.
         self.generation = 0
@@ -82,6 +101,37 @@ class Models:
     def all(self):
         return self._roots.values()
 
+    def root_of(self, variable):
+        return self._roots_of.get(variable)
+
+    def variable_in(self, storage):
+        """The variable whose tensor lies in the storage of this key, or 0."""
+        variable = self._by_storage.get(storage, 0)
+        return variable if self._storages.get(variable) == storage else 0
+
+    def set_storage(self, variable, storage):
+        if storage:
+            former = self._storages.get(variable)
+            if former != storage:
+                self._by_storage.pop(former, None)
+            self._storages[variable] = storage
+            # A tied weight goes by the first of its names.
+            if not self.variable_in(storage):
+                self._by_storage[storage] = variable
+
+    def define_shadows(self, model, shadow_of):
+        """shadow_of: qualified name -> variable of which it is a copy."""
+        if shadow_of == model.shadow_of:
+            return
+        model.shadow_of = shadow_of
+        for part in model.own:
+            module = part.module()
+            for key, _ in part.params if module is not None else ():
+                tensor = module._parameters.get(key)
+                if tensor is not None:
+                    kind = self._core.VARIABLE_PARAMETER
+                    self._define(model, part, key, tensor, kind)
+
     def places_of(self, tensor):
         """(part, variable) of each name that this tensor has now."""
         found = []
@@ -92,7 +142,7 @@ class Models:
         return found
 
     def _register(self, root):
-        short = type(root).__name__
+        short = naming.own_class(root).__name__
         self._names[short] = count = self._names.get(short, 0) + 1
         number = self._core.define_object(root, self._core.OBJECT_MODULE)
         name = short if count == 1 else f"{short}#{count}"
@@ -153,6 +203,8 @@ class Models:
                 continue
             variable = self._define(model, part, key, tensor, core.VARIABLE_PARAMETER)
             part.params.append((key, variable))
+            if naming.is_sharded(tensor):
+                part.sharded.add(key)
             row = (part, key, variable)
             self._by_tensor.setdefault(id(tensor), []).append(row)
         for key, tensor in module._buffers.items():
@@ -169,16 +221,20 @@ class Models:
             replaced = known[1] != id(tensor)
             # Models may assign a new buffer every step: that is an update.
             epoch = known[2] + (replaced and kind == self._core.VARIABLE_PARAMETER)
+        storage = self._core.storage_key(tensor)
         variable = self._core.define_variable(
             tensor,
             name,
             model.name,
             model.number,
             kind,
-            naming.class_name(type(part.module())),
-            self._core.storage_key(tensor),
+            naming.class_name(naming.own_class(part.module())),
+            storage,
             epoch,
+            model.shadow_of.get(name, 0),
         )
+        self.set_storage(variable, storage)
+        self._roots_of[variable] = model.number
         model.named[name] = (variable, id(tensor), epoch)
         self.variable_names[variable] = (model.name, name)
         return variable

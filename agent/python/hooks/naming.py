@@ -28,6 +28,20 @@ def is_replicating(module):
     return isinstance(module, torch.nn.parallel.DistributedDataParallel)
 
 
+def own_class(module):
+    """The class as the user knows it: fully_shard gives a module one of its own."""
+    cls = type(module)
+    bases = cls.__bases__
+    if len(bases) == 2 and bases[0].__name__ == "FSDPModule":
+        return bases[1]
+    return cls
+
+
+def is_sharded(tensor):
+    """Is it a DTensor: does this process hold a part of it only?"""
+    return hasattr(tensor, "_local_tensor")
+
+
 def is_script(module):
     return isinstance(module, torch.jit.ScriptModule)
 

@@ -19,10 +19,10 @@ class OptimizerState:
         self._rows = {}  # id of a parameter -> {state's name: variable}
         self._counters = {}  # name -> value, as last written
 
-    def record(self, core, point, held, optimizer, variable_names):
+    def record(self, core, point, held, optimizer, models):
         if self._recorded != held.recordings:
             self._recorded = held.recordings
-            self._rename(held, optimizer, variable_names)
+            self._rename(held, optimizer, models.variable_names)
         variables, tensors, counters = [], [], {}
         for owner, entry in optimizer.state.items():
             row = self._rows.get(id(owner))
@@ -32,7 +32,9 @@ class OptimizerState:
                 if isinstance(value, torch.Tensor):
                     variable = row.get(name)
                     if not variable:
-                        variable = self._define(core, held, optimizer, owner, name)
+                        variable = self._define(
+                            core, held, optimizer, owner, name, models
+                        )
                         row[name] = variable
                     variables.append(variable)
                     tensors.append(value)
@@ -51,18 +53,21 @@ class OptimizerState:
             self._names.setdefault(id(tensor), variable_names[variable])
         self._rows = {number: {} for number in self._names}
 
-    def _define(self, core, held, optimizer, owner, name):
+    def _define(self, core, held, optimizer, owner, name, models):
         tensor = optimizer.state[owner][name]
         root_class, owner_name = self._names[id(owner)]
-        return core.define_variable(
+        storage = core.storage_key(tensor)
+        variable = core.define_variable(
             tensor,
             f"{owner_name}/{name}",
             root_class,
             held.number,
             core.VARIABLE_OPTIMIZER_STATE,
             naming.class_name(type(optimizer)),
-            core.storage_key(tensor),
+            storage,
         )
+        models.set_storage(variable, storage)
+        return variable
 
     def _write(self, core, point, number, counters):
         for name, value in counters.items():

@@ -51,7 +51,7 @@ class _Step:
             point, held, optimizer = watch.core.POINT_POST_STEP, token[0], args[0]
             watch.states.data(point, *token[1:])
             held.optimizer_state.record(
-                watch.core, point, held, optimizer, watch.models.variable_names
+                watch.core, point, held, optimizer, watch.models
             )
 
 

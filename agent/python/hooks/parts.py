@@ -4,11 +4,13 @@ import weakref
 
 import torch
 
+from _traincheck import naming
+
 
 class Part:
     """Names tensors by (submodule, key), so that nothing here keeps one alive."""
 
-    __slots__ = ("module", "path", "params", "buffers", "claim", "_seen")
+    __slots__ = ("module", "path", "params", "buffers", "sharded", "claim", "_seen")
 
     def __init__(self, module, path, claim):
         self.module = weakref.ref(module)
@@ -16,6 +18,7 @@ class Part:
         self.path = path
         self.params = []  # (key, variable)
         self.buffers = []
+        self.sharded = set()  # keys of params that are DTensors
         self._seen = _content(module)
 
     def changed(self):
@@ -24,7 +27,9 @@ class Part:
         Buffers are compared by name: models may assign new ones every step.
         """
         module = self.module()
-        return module is not None and _content(module) != self._seen
+        if module is None or (self.sharded and self._gathered(module)):
+            return False
+        return _content(module) != self._seen
 
     def same_as(self, former):
         """Has `former`, of the same path, the same tensors under the same names?"""
@@ -46,7 +51,19 @@ class Part:
     def collect_params(self, variables, tensors):
         module = self.module()
         if module is not None:
-            _collect(module._parameters, self.params, variables, tensors)
+            rows = self.params
+            if self.sharded and self._gathered(module):
+                rows = [row for row in rows if row[0] not in self.sharded]
+            _collect(module._parameters, rows, variables, tensors)
+
+    def _gathered(self, module):
+        """Are whole parameters in the places of its sharded ones?
+
+        FSDP puts them there for a forward and a backward, and leaves them after
+        an evaluation. They are no other parameters, and another content.
+        """
+        tensors = (module._parameters.get(key) for key in self.sharded)
+        return any(t is not None and not naming.is_sharded(t) for t in tensors)
 
     def collect_buffers(self, variables, tensors):
         module = self.module()

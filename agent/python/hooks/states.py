@@ -39,11 +39,11 @@ class States:
         self.data(self._core.POINT_CONSTRUCTION, variables, tensors)
 
     def step_ended(self):
-        """Called when a step has closed: all that this thread trains."""
+        """Called when a step has closed: what this thread trains, and copies."""
         variables, tensors = self._holds.loose_state()
         for model in self._models.all():
             for part in model.own:
-                if part.claim.is_mine():
+                if part.claim.is_mine() or model.shadow_of:
                     part.collect_params(variables, tensors)
                     part.collect_buffers(variables, tensors)
         self.data(self._core.POINT_STEP_END, variables, tensors)

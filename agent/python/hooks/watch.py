@@ -1,5 +1,6 @@
 """What all hooks of a process share."""
 
+from _traincheck.checkpoint_content import CheckpointContent
 from _traincheck.clock import Clock
 from _traincheck.generators import Generators
 from _traincheck.holds import Holds
@@ -9,6 +10,7 @@ from _traincheck.planner import Planner
 from _traincheck.planner import first_plan
 from _traincheck.process import Process
 from _traincheck.samplers import Samplers
+from _traincheck.shadows import Shadows
 from _traincheck.states import States
 from _traincheck.written_scalars import WrittenScalars
 
@@ -39,9 +41,16 @@ class Watch:
         self.models.found = self.states.constructed
         self.holds.found = self.states.constructed_loose
         self.clock.reset()
-        self.clock.closed = self.states.step_ended
+        self.shadows = Shadows(self.core, self.models, self.holds)
+        self.checkpoints = CheckpointContent(self.core, self.models)
+        self.clock.closed = self._step_ended
         self.loaders = LoaderTable(self.core)
         self.generators = Generators(self.core)
         self.samplers = Samplers(self)
         self.scalars = WrittenScalars(self.core)
         self.found_inf = WrittenScalars(self.core)
+
+    def _step_ended(self):
+        self.shadows.update()
+        self.checkpoints.step_ended()
+        self.states.step_ended()

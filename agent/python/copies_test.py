@@ -1,0 +1,112 @@
+"""Copies of models that are not trained themselves."""
+
+import copy
+import gc
+import pathlib
+import sys
+import unittest
+import weakref
+
+import torch
+from torch import nn
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from hooks_case import CORE, HooksCase, Net, PARAMS, WATCH, train_step
+
+
+class Copies(HooksCase):
+    def setUp(self):
+        super().setUp()
+        CORE.closing = {"clear"}
+        self.model = Net()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+    def steps(self, count=2):
+        for _ in range(count):
+            train_step(self.model, self.optimizer)
+
+    def shadows(self):
+        return {name: of for name, of in CORE.shadows.items() if of is not None}
+
+    def all_of(self, root):
+        return {name.replace("Net.", root): name for name in PARAMS}
+
+    def test_deep_copy_before_and_during_training(self):
+        early = copy.deepcopy(self.model)
+        self.steps(1)
+        late = copy.deepcopy(self.model)
+        self.steps()
+        expected = {**self.all_of("Net#2."), **self.all_of("Net#3.")}
+        self.assertEqual(self.shadows(), expected)
+        names = CORE.states("STEP_END")[-1]
+        self.assertLess(set(expected), set(names))
+        self.assertIsNot(early, late)
+
+    def test_at_most_two_and_none_that_is_gone(self):
+        self.steps(1)
+        kept = [copy.deepcopy(self.model) for _ in range(4)]
+        self.steps(1)
+        self.assertEqual(len(WATCH.models.all()), 3)
+        gone = weakref.ref(kept[0])
+        del kept
+        gc.collect()
+        self.assertIsNone(gone())
+        self.steps(1)
+        self.assertEqual(CORE.states("STEP_END")[-1][:1], PARAMS[:1])
+        self.assertEqual(len(CORE.states("STEP_END")[-1]), 9)
+
+    def test_averaged_model(self):
+        averaged = torch.optim.swa_utils.AveragedModel(self.model)
+        self.steps()
+        averaged.update_parameters(self.model)
+        expected = {f"AveragedModel.module.{name[4:]}": name for name in PARAMS}
+        self.assertEqual(self.shadows(), expected)
+        self.assertIn("AveragedModel.n_averaged", CORE.facts)
+
+    def test_average_that_was_no_copy(self):
+        average = Net()
+        average.load_state_dict(self.model.state_dict())
+        self.steps()
+        with torch.no_grad():
+            average(torch.ones(5, 3))
+        self.steps()
+        self.assertEqual(self.shadows(), self.all_of("Net#2."))
+
+    def test_copy_that_is_trained_is_none(self):
+        other = copy.deepcopy(self.model)
+        self.steps()
+        self.assertEqual(len(self.shadows()), 6)
+        second = torch.optim.SGD(other.parameters(), lr=0.1)
+        train_step(other, second)
+        self.steps()
+        self.assertEqual(self.shadows(), {})
+
+    def test_layers_copied_within_a_model_are_none(self):
+        class Stack(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.first = nn.Linear(3, 3)
+                self.second = copy.deepcopy(self.first)
+
+            def forward(self, x):
+                return self.second(self.first(x))
+
+        self.model = Stack()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        self.steps()
+        layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
+        encoder = nn.TransformerEncoder(layer, 2)
+        encoder(torch.ones(1, 3, 4))
+        self.steps()
+        self.assertEqual(self.shadows(), {})
+
+    def test_copies_are_as_torch_makes_them(self):
+        self.steps(1)
+        other = copy.deepcopy(self.model)
+        for mine, theirs in zip(self.model.parameters(), other.parameters()):
+            self.assertTrue(torch.equal(mine, theirs))
+            self.assertEqual(weakref.getweakrefs(theirs), [])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,96 @@
+"""What goes into and comes out of checkpoints, key by key.
+
+Nested dictionaries and lists give keys like "model.fc.weight" and
+"optimizer.state.0.exp_avg".
+"""
+
+import torch
+
+from _traincheck import naming
+
+# Further entries of one checkpoint are counted.
+_MAX_ENTRIES = 20_000
+_MAX_DEPTH = 16
+
+
+class CheckpointContent:
+    def __init__(self, core, models):
+        self._core = core
+        self._models = models
+        self._done = set()  # (point, id of an object) in the open step
+
+    def record(self, point, value):
+        keys, leaves, left_out = flatten(value)
+        if keys:
+            variables = [self._alias(leaf) for leaf in leaves]
+            self._core.record_checkpoint(point, keys, leaves, variables, left_out)
+
+    def record_once(self, point, owner, value):
+        """As record; of the same object at most once a step.
+
+        Programs that average weights by their state_dict ask for it every step.
+        """
+        if (point, id(owner)) not in self._done:
+            self._done.add((point, id(owner)))
+            self.record(point, value)
+
+    def step_ended(self):
+        self._done.clear()
+
+    def _alias(self, leaf):
+        if not isinstance(leaf, torch.Tensor):
+            return 0
+        return self._models.variable_in(self._core.storage_key(leaf))
+
+
+def flatten(value):
+    """(keys, leaves, how many were left out), in the order of the dictionaries."""
+    keys, leaves, left_out = [], [], 0
+    seen = set()  # of containers: one may hold itself
+    todo = [("", value, 0)]
+    while todo:
+        key, item, depth = todo.pop()
+        children = None
+        if depth < _MAX_DEPTH and id(item) not in seen:
+            children = _children(item)
+        if children is not None:
+            if not isinstance(item, tuple):  # equal ones are often the same
+                seen.add(id(item))
+            todo.extend(
+                (naming.join(key, name), child, depth + 1)
+                for name, child in reversed(children)
+            )
+        elif len(keys) == _MAX_ENTRIES:
+            left_out += 1
+        else:
+            keys.append(key)
+            leaves.append(item)
+    return keys, leaves, left_out
+
+
+def _children(item):
+    """[(name, value)] of what holds others; None: it holds none."""
+    if isinstance(item, torch.nn.Module):
+        return _tensors_of(item)
+    # By the built-in methods: none of a subclass of the user's runs.
+    if isinstance(item, dict):
+        return [(_name(key), value) for key, value in list(dict.items(item))]
+    if isinstance(item, (list, tuple)):
+        builtin = list if isinstance(item, list) else tuple
+        return [(str(n), value) for n, value in enumerate(builtin.__iter__(item))]
+    return None
+
+
+def _tensors_of(module):
+    return [
+        (naming.join(path, key), tensor)
+        for path, part in naming.walk(module)
+        for table in (part._parameters, part._buffers)
+        for key, tensor in table.items()
+        if tensor is not None
+    ]
+
+
+def _name(key):
+    # Keys may be anything; a class of the user's is not asked for its text.
+    return str(key) if type(key) in (str, int, float, bool) else type(key).__name__

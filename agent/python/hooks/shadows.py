@@ -1,0 +1,137 @@
+"""Copies of models that are not trained: deep copies, AveragedModel, averages.
+
+A parameter is a shadow of another where it is a deep copy of it, or where its
+model has never been trained and has the same names and shapes as one that is.
+"""
+
+import collections
+import weakref
+
+import torch
+
+from _traincheck import naming
+from _traincheck.observing import observe
+
+_MAX_COPIES = 100_000  # parameters
+_MAX_MODULES = 10_000  # waiting for the end of a step
+_MAX_SHADOWS = 2  # of one model, found by being copied; programs keep the best
+
+
+class Shadows:
+    def __init__(self, core, models, holds):
+        self._core = core
+        self._models = models
+        self._holds = holds
+        # Storage of a copy -> storage of what it was copied from.
+        self._copies = collections.OrderedDict()
+        self._made = collections.deque(maxlen=_MAX_MODULES)
+        self._new = False  # has one been made since the last update?
+        self._seen = None  # what the shadows were last found from
+
+    def copied(self, parameter, copy):
+        core = self._core
+        target, source = core.storage_key(copy), core.storage_key(parameter)
+        if target and source and target != source:
+            self._copies[target] = self._copies.get(source, source)
+            if len(self._copies) > _MAX_COPIES:
+                self._copies.popitem(last=False)
+
+    def module_made(self, module):
+        """Called for each module that was copied or unpickled, children first."""
+        self._made.append(weakref.ref(module))
+        self._new = True
+
+    def update(self):
+        """Called when a step has closed."""
+        if not self._new and self._seen == self._known():
+            return
+        self._new = False
+        self._name_copies()
+        held = self._holds.held_variables()
+        models = self._models.all()
+        trained = [model for model in models if held & model.variables()]
+        for model in models:
+            if any(model is one for one in trained):
+                found = {}
+            else:
+                found = self._copied_in(model) or _same_names(model, trained)
+            self._models.define_shadows(model, found)
+        self._seen = self._known()
+
+    def _known(self):
+        return self._models.generation, self._holds.recordings
+
+    def _name_copies(self):
+        """Copies of known models become models, as long as they are few."""
+        made = [ref() for ref in self._made]
+        made = [module for module in made if module is not None]
+        self._made.clear()
+        inner = set()
+        for module in reversed(made):
+            if id(module) in inner:
+                continue
+            inner.update(id(child) for _, child in naming.walk(module))
+            if self._models.find(module) is not None:
+                continue
+            copied, source = self._source_of(module)
+            if source is None and copied:
+                # Of what may become known.
+                self._made.append(weakref.ref(module))
+            elif source is not None and self._copies_of(source) < _MAX_SHADOWS:
+                self._models.ensure(module).copied_from = source
+
+    def _source_of(self, module):
+        """(has it copied parameters?, number of the model that they are from)"""
+        copied = False
+        for _, part in naming.walk(module):
+            for tensor in part._parameters.values():
+                if tensor is None or self._core.storage_key(tensor) not in self._copies:
+                    continue
+                copied, variable = True, self._original(tensor)
+                if variable:
+                    return True, self._models.root_of(variable)
+        return copied, None
+
+    def _copies_of(self, source):
+        return sum(model.copied_from == source for model in self._models.all())
+
+    def _original(self, tensor):
+        """The variable of which it is a copy, or 0."""
+        source = self._copies.get(self._core.storage_key(tensor))
+        return self._models.variable_in(source) if source else 0
+
+    def _copied_in(self, model):
+        found = {}
+        for name, _, tensor in model.params():
+            original = self._original(tensor)
+            # Layers copied within a model are its own.
+            if original and self._models.root_of(original) != model.number:
+                found[name] = original
+        return found
+
+
+def _same_names(model, trained):
+    """name -> variable of the model in training that has the same names."""
+    shapes = {name: tensor.shape for name, _, tensor in model.params()}
+    for other in trained:
+        theirs = list(other.params())
+        if shapes and shapes == {name: tensor.shape for name, _, tensor in theirs}:
+            return {name: variable for name, variable, _ in theirs}
+    return {}
+
+
+def install(watch):
+    def parameter_copied(parameter, args, copy):
+        watch.shadows.copied(parameter, copy)
+
+    def module_made(module, args, result):
+        watch.shadows.module_made(module)
+
+    def averaged(model, args, result):
+        watch.models.ensure(model)
+
+    observe(watch, torch.nn.Parameter, "__deepcopy__", after=parameter_copied)
+    observe(watch, torch.nn.Module, "__setstate__", after=module_made)
+    from torch.optim import swa_utils
+
+    observe(watch, swa_utils.AveragedModel, "__init__", after=averaged)
