@@ -28,6 +28,10 @@ FactValue Kind(const FactSubject& subject) {
       return std::string("buffer");
     case VariableKind::kOptimizerState:
       return std::string("optimizer_state");
+    case VariableKind::kGenerator:
+      return std::string("generator");
+    case VariableKind::kLoaderState:
+      return std::string("loader_state");
     default:
       return {};
   }

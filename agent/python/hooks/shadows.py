@@ -78,7 +78,9 @@ class Shadows:
                 # Of what may become known.
                 self._made.append(weakref.ref(module))
             elif source is not None and self._copies_of(source) < _MAX_SHADOWS:
-                self._models.ensure(module).copied_from = source
+                model = self._models.ensure(module)
+                if model is not None:
+                    model.copied_from = source
 
     def _source_of(self, module):
         """(has it copied parameters?, number of the model that they are from)"""
