@@ -54,6 +54,7 @@ TYPES = {
     10: "mark",
     11: "place",
     12: "drops",
+    13: "checkpoint",
     32: "string",
     33: "function",
     34: "site",
@@ -76,6 +77,7 @@ FIXED = {
     "mark": ("IIQ", ("object", "site", "value")),
     "place": ("iiiI", ("rank", "world", "local_rank", "source")),
     "drops": ("Q", ("dropped",)),
+    "checkpoint": ("IBBHQ", ("key", "point", "content", "reserved", "digest")),
 }
 
 

@@ -26,6 +26,7 @@ _TYPES = {
     10: ("mark", "<IIQ", "object site value"),
     11: ("place", "<iiiI", "rank world local_rank source"),
     12: ("drops", "<Q", "dropped"),
+    13: ("checkpoint", "<IBBHQ", "key point content reserved digest"),
     32: ("string", "<II", "id aux"),
     33: ("function", "<II", "id aux"),
     34: ("site", "<II", "id aux"),
@@ -37,7 +38,8 @@ _TYPES = {
 }
 _POINTS = (
     "none construction wrap_end forward_begin backward_end pre_clip post_clip "
-    "pre_step post_step grad_clear step_end save load"
+    "pre_step post_step grad_clear step_end save load state_dict "
+    "load_state_dict fetch worker_init"
 ).split()
 _MARKS = (
     "none iterator_created batch_fetched iterator_exhausted iterator_abandoned "
@@ -78,6 +80,8 @@ _FIELDS = {
     69: "worker_id",
     72: "attempt",
     80: "owner_pid",
+    90: "shadow_of",
+    91: "left_out",
 }
 _LISTS = (35, 40, 49, 53, 55)
 _STRINGS = (4, 33, 34, 35, 36, 38, 39, 40, 42, 46, 47, 48, 54, 57)
