@@ -104,7 +104,7 @@ class Sharded(HooksCase):
         names = [n for n in result["facts"] if not n.startswith("generator.")]
         self.assertEqual(sorted(names), sorted(NAMES + states))
         self.assertEqual(set(result["facts"].values()), {0})
-        for names in (result["begin"][1], *result["backward"], *result["pre"]):
+        for names in (result["begin"][0], *result["backward"], *result["pre"]):
             self.assertEqual(sorted(names), sorted(NAMES))
         self.assertEqual(sorted(result["post"][1]), sorted(states))
         self.assertEqual(len(result["end"]), 3)

@@ -143,6 +143,20 @@ TEST_F(ProcessFactsTest, AfterAGapValuesAreUnknown) {
   EXPECT_EQ(facts_.Variable(w_)->changed_in_step(), Tri::kUnknown);
 }
 
+TEST_F(ProcessFactsTest, ChangeSeenAtTheEndOfAStepHasNoWriter) {
+  trace_.Begin(step_, {.object = optimizer_});
+  trace_.State(StatePoint::kPostStep, w_, {.data = 1});
+  trace_.End();
+  trace_.Begin(zero_grad_, {.object = optimizer_});
+  trace_.State(StatePoint::kStepEnd, w_, {.data = 1});
+  Read();
+  EXPECT_EQ(facts_.Variable(w_)->data_writer().function, step_);
+  trace_.State(StatePoint::kStepEnd, w_, {.data = 2});
+  trace_.End();
+  Read();
+  EXPECT_EQ(facts_.Variable(w_)->data_writer().function, 0u);
+}
+
 TEST_F(ProcessFactsTest, LearningRateIsAsLastRecorded) {
   trace_.Begin(step_, {.object = optimizer_});
   trace_.LearningRate(optimizer_, 0, 0.5);

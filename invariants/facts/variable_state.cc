@@ -15,6 +15,12 @@ bool SaysGradient(const StateEvent& event) {
          event.Has(kGradIsZero);
 }
 
+// A change that is first seen when a step begins, or has closed, was made
+// before the call within which it is seen.
+bool IsSeenLater(StatePoint point) {
+  return point == StatePoint::kPreStep || point == StatePoint::kStepEnd;
+}
+
 uint64_t GradDigest(const StateEvent& event) {
   if (event.Has(kGradIsNone)) return kNoGradientDigest;
   return event.Has(kHasGrad) ? event.grad : kZeroGradientDigest;
@@ -34,10 +40,10 @@ void VariableState::Apply(const StateEvent& event) {
 }
 
 void VariableState::ApplyData(const StateEvent& event) {
-  if (!data_ || *data_ != event.data) data_writer_ = WriterOf(event);
+  const bool differs = data_ && *data_ != event.data;
+  if (!data_ || differs) data_writer_ = WriterOf(event);
+  if (differs && IsSeenLater(event.point)) data_writer_ = {};
   if (event.point == StatePoint::kPreStep) {
-    // A change that is first seen when a step begins was made before it.
-    if (data_ && *data_ != event.data) data_writer_ = {};
     pre_step_data_ = event.data;
   } else if (event.point == StatePoint::kPostStep && pre_step_data_) {
     changed_in_step_ = ToTri(*pre_step_data_ != event.data);
