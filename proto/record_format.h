@@ -48,6 +48,7 @@ enum class RecordType : uint8_t {
   kPlace = 11,  // rank and world of this process
   kDrops = 12,
   kCheckpointEntry = 13,
+  kCollective = 41,  // which group's the innermost open call is
   // Definitions, in ring 0 of the process. Ids start at 1; 0 is "not known".
   // A definition with an id seen before replaces the earlier one from its
   // place in the stream on.
@@ -59,6 +60,7 @@ enum class RecordType : uint8_t {
   kHoldDef = 37,
   kReplicaGroupDef = 38,
   kProcessDef = 39,
+  kProcessGroupDef = 40,
 };
 
 struct RecordHeader {
@@ -206,7 +208,28 @@ enum class MarkKind : uint8_t {
   kIteratorAbandoned = 4,
   kStepClosed = 5,  // value: the step that closed, from 0, as the agent counts
   kCleanExit = 6,
+  kUserStep = 7,     // traincheckd.step()
+  kUserStage = 8,    // traincheckd.stage(); value: UserStage
+  kStepSkipped = 9,  // object: the optimizer whose step a scaler left out
 };
+
+// What the user says that the code of this thread does from here on.
+enum class UserStage : uint8_t {
+  kNone = 0,  // nothing: it follows from the calls again
+  kInit = 1,
+  kTraining = 2,
+  kEvaluation = 3,
+};
+inline constexpr uint8_t kMaxUserStage = 3;
+
+// The innermost open call of this ring is a collective of this group.
+struct CollectiveRecord {
+  RecordHeader header;
+  uint32_t group;  // ProcessGroupDef
+  uint32_t reserved;
+  uint64_t sequence;  // of this process's collectives of the group, from 0
+};
+static_assert(sizeof(CollectiveRecord) == 24);
 
 struct PlaceRecord {
   RecordHeader header;
@@ -310,26 +333,33 @@ enum class Field : uint32_t {
   kShadowOf = 90,  // unsigned: variable of which this one is a copy
   kLeftOut = 91,   // unsigned: entries of a checkpoint beyond its bound
   // ProcessDef. Text inline, because the relay reads this record alone.
-  kHost = 64,             // bytes
-  kBootId = 65,           // bytes
-  kStartTicks = 66,       // unsigned: field 22 of /proc/PID/stat
-  kParentPid = 67,        // unsigned
-  kProcessKind = 68,      // unsigned: ProcessKind
-  kWorkerId = 69,         // unsigned
-  kRun = 70,              // bytes
-  kExperiment = 71,       // bytes
-  kAttempt = 72,          // unsigned
-  kRunRole = 73,          // unsigned: RunRole
-  kCheckSet = 74,         // bytes; absent: none asked for
-  kScript = 75,           // bytes
-  kAgentVersion = 76,     // bytes
-  kTorchVersion = 77,     // bytes
-  kPythonVersion = 78,    // bytes
-  kParentProcess = 79,    // unsigned: start ticks of the parent
-  kOwnerPid = 80,         // unsigned: main process that a worker serves
-  kOwnerTicks = 81,       // unsigned
-  kFirstRecordedNs = 82,  // unsigned: CLOCK_REALTIME
-  kRunIsProvisional = 83  // unsigned, 1: a later ProcessDef names the run
+  kHost = 64,              // bytes
+  kBootId = 65,            // bytes
+  kStartTicks = 66,        // unsigned: field 22 of /proc/PID/stat
+  kParentPid = 67,         // unsigned
+  kProcessKind = 68,       // unsigned: ProcessKind
+  kWorkerId = 69,          // unsigned
+  kRun = 70,               // bytes
+  kExperiment = 71,        // bytes
+  kAttempt = 72,           // unsigned
+  kRunRole = 73,           // unsigned: RunRole
+  kCheckSet = 74,          // bytes; absent: none asked for
+  kScript = 75,            // bytes
+  kAgentVersion = 76,      // bytes
+  kTorchVersion = 77,      // bytes
+  kPythonVersion = 78,     // bytes
+  kParentProcess = 79,     // unsigned: start ticks of the parent
+  kOwnerPid = 80,          // unsigned: main process that a worker serves
+  kOwnerTicks = 81,        // unsigned
+  kFirstRecordedNs = 82,   // unsigned: CLOCK_REALTIME
+  kRunIsProvisional = 83,  // unsigned, 1: a later ProcessDef names the run
+  // ProcessGroupDef, with kName and kMemberRank.
+  kBackend = 84,        // unsigned: str: "gloo"
+  kMesh = 85,           // unsigned: from 1: groups of one DeviceMesh have one
+  kMeshDimension = 86,  // unsigned: position in the mesh
+  kMeshName = 87,       // unsigned: str: name of the dimension, "dp"
+  // VariableDef.
+  kAttribute = 88,  // unsigned: str, repeated: "partition_dim=0"
 };
 
 // Flags in the bytes of kValueTensor.
@@ -371,7 +401,7 @@ constexpr size_t AlignRecord(size_t bytes) {
 
 constexpr bool IsDefinition(uint8_t type) {
   return type >= static_cast<uint8_t>(RecordType::kStringDef) &&
-         type <= static_cast<uint8_t>(RecordType::kProcessDef);
+         type <= static_cast<uint8_t>(RecordType::kProcessGroupDef);
 }
 
 }  // namespace traincheck

@@ -31,6 +31,8 @@ size_t FixedBytes(uint8_t type) {
       return sizeof(DropsRecord);
     case RecordType::kCheckpointEntry:
       return sizeof(CheckpointEntryRecord);
+    case RecordType::kCollective:
+      return sizeof(CollectiveRecord);
     default:
       return IsDefinition(type) ? sizeof(DefinitionRecord) : 0;
   }

@@ -26,15 +26,18 @@ PyObject* DefineObjectFunction(PyObject*, PyObject* args, PyObject* kwargs) {
 
 PyObject* DefineVariableFunction(PyObject*, PyObject* args, PyObject* kwargs) {
   static const char* const names[] = {
-      "tensor",      "name",        "root_class",     "root",      "kind",
-      "owner_class", "alias_group", "identity_epoch", "shadow_of", nullptr};
+      "tensor",      "name",        "root_class",     "root",
+      "kind",        "owner_class", "alias_group",    "identity_epoch",
+      "attributes",  "shadow_of",   nullptr};
   PyObject* tensor;
+  PyObject* attributes = nullptr;
   const char *name, *root_class, *owner_class;
   unsigned long long alias_group;
   VariableFacts facts;
-  if (!Parse(args, kwargs, "OssIIsK|II", names, &tensor, &name, &root_class,
+  if (!Parse(args, kwargs, "OssIIsK|IOI", names, &tensor, &name, &root_class,
              &facts.root, &facts.kind, &owner_class, &alias_group,
-             &facts.identity_epoch, &facts.shadow_of)) {
+             &facts.identity_epoch, &attributes, &facts.shadow_of) ||
+      (attributes != nullptr && !Texts(attributes, &facts.attributes))) {
     return nullptr;
   }
   facts.name = name;
@@ -75,6 +78,26 @@ PyObject* DefineReplicaGroupFunction(PyObject*, PyObject* args,
   return None();
 }
 
+PyObject* DefineProcessGroupFunction(PyObject*, PyObject* args,
+                                     PyObject* kwargs) {
+  static const char* const names[] = {"group",     "name", "backend",
+                                      "ranks",     "mesh", "mesh_dimension",
+                                      "mesh_name", nullptr};
+  ProcessGroup group;
+  const char *name, *backend, *mesh_name = "";
+  PyObject* ranks;
+  if (!Parse(args, kwargs, "IssO|IIs", names, &group.id, &name, &backend,
+             &ranks, &group.mesh, &group.mesh_dimension, &mesh_name) ||
+      !Numbers(ranks, &group.ranks)) {
+    return nullptr;
+  }
+  group.name = name;
+  group.backend = backend;
+  group.mesh_name = mesh_name;
+  DefineProcessGroup(group);
+  return None();
+}
+
 PyObject* StorageKeyFunction(PyObject*, PyObject* tensor) {
   return PyLong_FromUnsignedLongLong(StorageKey(tensor));
 }
@@ -87,6 +110,7 @@ PyMethodDef kDefineFunctions[] = {
     WithKeywords("define_variable", DefineVariableFunction),
     WithKeywords("define_hold", DefineHoldFunction),
     WithKeywords("define_replica_group", DefineReplicaGroupFunction),
+    WithKeywords("define_process_group", DefineProcessGroupFunction),
     {"storage_key", StorageKeyFunction, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };

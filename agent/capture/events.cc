@@ -54,20 +54,34 @@ int ReadState(int what, PyObject* tensor, StateWithDigests* record) {
   return digests;
 }
 
-// Runs `event` on the step rule.
+// Whose loop an event belongs to. An engine thread has no backward of its own:
+// it works for the thread that called it.
+uint32_t LoopOf(ThreadRecorder& thread, ProcessRecorder& process) {
+  const std::vector<OpenCall>& open = thread.open_calls();
+  const bool own = !open.empty() && open.back().backwards > 0;
+  const auto& backwards = process.open_backwards();
+  const bool foreign = !own && !backwards.empty() && TorchApi::InGraphTask();
+  return foreign ? backwards.back().ring : thread.ring().ring();
+}
+
+void MarkClosedStep(ThreadRecorder* thread, ProcessRecorder& process,
+                    uint64_t step) {
+  MarkRecord mark = {};
+  mark.value = step;
+  thread->Append(mark, RecordType::kMark,
+                 static_cast<uint8_t>(MarkKind::kStepClosed));
+  thread->SyncWith(process.closed_steps());
+  process.Tend();
+}
+
+// Runs `event` on the step rule of this thread's loop.
 template <typename Event>
 bool TellStepRule(const Event& event) {
   ThreadRecorder* thread = CurrentThread();
   if (thread == nullptr) return false;
   ProcessRecorder& process = *ProcessRecorder::GetIfMade();
-  StepRule& rule = process.step_rule();
-  if (!event(rule)) return false;
-  MarkRecord mark = {};
-  mark.value = rule.step() - 1;
-  thread->Append(mark, RecordType::kMark,
-                 static_cast<uint8_t>(MarkKind::kStepClosed));
-  thread->SyncWith(rule.step());
-  process.Tend();
+  if (!process.step_rules().Tell(LoopOf(*thread, process), event)) return false;
+  MarkClosedStep(thread, process, process.closed_steps() - 1);
   return true;
 }
 
@@ -157,13 +171,33 @@ void RecordPlace(const PlaceRecord& place) {
   if (thread != nullptr) thread->Append(place, RecordType::kPlace);
 }
 
+void RecordCollective(uint32_t group, uint64_t sequence) {
+  ThreadRecorder* thread = CurrentThread();
+  if (thread == nullptr) return;
+  CollectiveRecord record = {};
+  record.group = group;
+  record.sequence = sequence;
+  thread->Append(record, RecordType::kCollective);
+}
+
 bool StepOptimizer(uint32_t optimizer) {
   return TellStepRule(
       [optimizer](StepRule& rule) { return rule.OptimizerStep(optimizer); });
 }
 
-bool StepBatchFetched() {
-  return TellStepRule([](StepRule& rule) { return rule.BatchFetched(); });
+void StepOptimizerMade() {
+  if (CurrentThread() == nullptr) return;
+  ProcessRecorder::GetIfMade()->step_rules().OptimizerMade();
+}
+
+bool StepBatchFetched(uint32_t loader) {
+  return TellStepRule(
+      [loader](StepRule& rule) { return rule.BatchFetched(loader); });
+}
+
+bool StepIteratorEnd(uint32_t loader) {
+  return TellStepRule(
+      [loader](StepRule& rule) { return rule.IteratorEnd(loader); });
 }
 
 bool StepGradClear() {
@@ -181,8 +215,24 @@ void StepBackward() {
   });
 }
 
+bool StepUser() {
+  return TellStepRule([](StepRule& rule) { return rule.UserStep(); });
+}
+
 bool StepEnd() {
   return TellStepRule([](StepRule& rule) { return rule.End(); });
+}
+
+bool StepExit() {
+  ThreadRecorder* thread = CurrentThread();
+  if (thread == nullptr) return false;
+  ProcessRecorder& process = *ProcessRecorder::GetIfMade();
+  const uint64_t before = process.closed_steps();
+  const uint64_t ended = process.step_rules().EndAll();
+  for (uint64_t i = 0; i < ended; ++i) {
+    MarkClosedStep(thread, process, before + i);
+  }
+  return ended > 0;
 }
 
 }  // namespace traincheck

@@ -35,15 +35,22 @@ void RecordScalar(uint32_t object, StatePoint point, uint16_t group,
 void RecordMark(MarkKind kind, uint32_t object, uint64_t value);
 void RecordContext(bool enter, const std::string& name);
 void RecordPlace(const PlaceRecord& place);
+// The innermost open call is a collective of this group.
+void RecordCollective(uint32_t group, uint64_t sequence);
 
-// Events of the step rule. Where one closes the step, a mark and a ClockSync
-// follow. True: it closed.
+// Events of the step rule (proto/step_rule.h). Where one closes the step, a
+// mark and a ClockSync follow. True: it closed.
 bool StepOptimizer(uint32_t optimizer);
-bool StepBatchFetched();
+void StepOptimizerMade();
+bool StepBatchFetched(uint32_t loader);
+bool StepIteratorEnd(uint32_t loader);
 bool StepGradClear();
 bool StepTrainingForward();
 void StepBackward();
+bool StepUser();
 bool StepEnd();
+// The process ends: the steps of all its threads.
+bool StepExit();
 
 }  // namespace traincheck
 

@@ -112,6 +112,9 @@ uint32_t DefineVariable(PyObject* tensor, const VariableFacts& facts) {
   def.Number(Field::kAliasGroup, facts.alias_group);
   def.Number(Field::kIdentityEpoch, facts.identity_epoch);
   if (facts.shadow_of != 0) def.Number(Field::kShadowOf, facts.shadow_of);
+  for (const std::string& attribute : facts.attributes) {
+    def.Text(Field::kAttribute, attribute);
+  }
   return CommitIfNew(def, RecordType::kVariableDef, &entry);
 }
 
@@ -147,6 +150,23 @@ void DefineReplicaGroup(const ReplicaGroup& group) {
     }
     begin += kMaxVariablesInPart;
   } while (begin < group.variables.size());
+}
+
+void DefineProcessGroup(const ProcessGroup& group) {
+  ProcessRecorder* process = ProcessRecorder::Get();
+  if (process == nullptr) return;
+  Definition def(process->definitions(), group.id, 0, kKeep);
+  def.Text(Field::kName, group.name);
+  def.Text(Field::kBackend, group.backend);
+  if (group.mesh != 0) {
+    def.Number(Field::kMesh, group.mesh);
+    def.Number(Field::kMeshDimension, group.mesh_dimension);
+    def.Text(Field::kMeshName, group.mesh_name);
+  }
+  for (const uint32_t rank : group.ranks) {
+    def.Number(Field::kMemberRank, rank);
+  }
+  if (!def.Commit(RecordType::kProcessGroupDef)) LogNoRoom("process group");
 }
 
 uint64_t StorageKey(PyObject* tensor) {

@@ -32,6 +32,8 @@ struct VariableFacts {
   uint64_t alias_group = 0;
   uint32_t identity_epoch = 0;
   uint32_t shadow_of = 0;  // variable; 0: none
+  // What parallel training says of it: "partition_dim=0".
+  std::vector<std::string> attributes;
 };
 // Type, device and shape come from the tensor.
 uint32_t DefineVariable(PyObject* tensor, const VariableFacts& facts);
@@ -47,6 +49,18 @@ struct ReplicaGroup {
   std::vector<uint32_t> variables;
 };
 void DefineReplicaGroup(const ReplicaGroup& group);
+
+struct ProcessGroup {
+  uint32_t id = 0;
+  std::string name;
+  std::string backend;
+  std::vector<uint32_t> ranks;
+  // Where it is a dimension of a DeviceMesh.
+  uint32_t mesh = 0;  // 0: of none
+  uint32_t mesh_dimension = 0;
+  std::string mesh_name;  // of the dimension
+};
+void DefineProcessGroup(const ProcessGroup& group);
 
 // A number given once to the tensor's storage, held weakly; 0: unreadable. Of a
 // DTensor: of its local shard.

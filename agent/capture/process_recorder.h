@@ -1,5 +1,5 @@
 // Everything that this process records into: the definitions, a ring for each
-// thread that records, the connection to the relay and the step rule. Made at
+// thread that records, the connection to the relay and the step rules. Made at
 // the first record; a forked child makes its own and never touches its
 // parent's.
 //
@@ -52,8 +52,8 @@ class ProcessRecorder {
   static ProcessRecorder* GetIfMade();
 
   Definitions& definitions() { return *definitions_; }
-  StepRule& step_rule() { return step_rule_; }
-  uint64_t closed_steps() const { return step_rule_.step(); }
+  StepRules& step_rules() { return step_rules_; }
+  uint64_t closed_steps() const { return step_rules_.step(); }
 
   const ProcessIdentity& identity() const { return identity_; }
   // Writes the ProcessDef again if it changes. `owner_pid`: whom a worker
@@ -109,7 +109,7 @@ class ProcessRecorder {
   bool forked_ = false;
   bool gave_up_ = false;
   uint64_t tended_ns_ = 0;
-  StepRule step_rule_;
+  StepRules step_rules_;
   std::vector<OpenBackward> open_backwards_;
 };
 

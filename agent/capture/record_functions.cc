@@ -107,27 +107,33 @@ PyObject* RecordContextFunction(PyObject*, PyObject* args, PyObject* kwargs) {
   return None();
 }
 
-PyObject* StepOptimizerFunction(PyObject*, PyObject* value) {
-  const unsigned long optimizer = PyLong_AsUnsignedLong(value);
-  if (PyErr_Occurred() != nullptr) return nullptr;
-  return PyBool_FromLong(StepOptimizer(static_cast<uint32_t>(optimizer)));
-}
-
-PyObject* StepBatchFetchedFunction(PyObject*, PyObject*) {
-  return PyBool_FromLong(StepBatchFetched());
-}
-PyObject* StepGradClearFunction(PyObject*, PyObject*) {
-  return PyBool_FromLong(StepGradClear());
-}
-PyObject* StepTrainingForwardFunction(PyObject*, PyObject*) {
-  return PyBool_FromLong(StepTrainingForward());
-}
-PyObject* StepBackwardFunction(PyObject*, PyObject*) {
-  StepBackward();
+PyObject* RecordCollectiveFunction(PyObject*, PyObject* args,
+                                   PyObject* kwargs) {
+  static const char* const names[] = {"group", "sequence", nullptr};
+  unsigned int group;
+  unsigned long long sequence;
+  if (!Parse(args, kwargs, "IK", names, &group, &sequence)) return nullptr;
+  RecordCollective(group, sequence);
   return None();
 }
-PyObject* StepEndFunction(PyObject*, PyObject*) {
-  return PyBool_FromLong(StepEnd());
+
+// An event of the step rule that is about an object, by its number.
+template <bool (*event)(uint32_t)>
+PyObject* StepOf(PyObject*, PyObject* value) {
+  const unsigned long number = PyLong_AsUnsignedLong(value);
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  return PyBool_FromLong(event(static_cast<uint32_t>(number)));
+}
+
+template <bool (*event)()>
+PyObject* Step(PyObject*, PyObject*) {
+  return PyBool_FromLong(event());
+}
+
+template <void (*event)()>
+PyObject* Tell(PyObject*, PyObject*) {
+  event();
+  return None();
 }
 
 PyObject* LogOnceFunction(PyObject*, PyObject* args, PyObject* kwargs) {
@@ -179,13 +185,17 @@ PyMethodDef kRecordFunctions[] = {
     WithKeywords("record_scalar", RecordScalarFunction),
     WithKeywords("record_mark", RecordMarkFunction),
     WithKeywords("record_context", RecordContextFunction),
-    {"step_optimizer", StepOptimizerFunction, METH_O, nullptr},
-    {"step_batch_fetched", StepBatchFetchedFunction, METH_NOARGS, nullptr},
-    {"step_grad_clear", StepGradClearFunction, METH_NOARGS, nullptr},
-    {"step_training_forward", StepTrainingForwardFunction, METH_NOARGS,
-     nullptr},
-    {"step_backward", StepBackwardFunction, METH_NOARGS, nullptr},
-    {"step_end", StepEndFunction, METH_NOARGS, nullptr},
+    WithKeywords("record_collective", RecordCollectiveFunction),
+    {"step_optimizer", StepOf<StepOptimizer>, METH_O, nullptr},
+    {"step_optimizer_made", Tell<StepOptimizerMade>, METH_NOARGS, nullptr},
+    {"step_batch_fetched", StepOf<StepBatchFetched>, METH_O, nullptr},
+    {"step_iterator_end", StepOf<StepIteratorEnd>, METH_O, nullptr},
+    {"step_grad_clear", Step<StepGradClear>, METH_NOARGS, nullptr},
+    {"step_training_forward", Step<StepTrainingForward>, METH_NOARGS, nullptr},
+    {"step_backward", Tell<StepBackward>, METH_NOARGS, nullptr},
+    {"step_user", Step<StepUser>, METH_NOARGS, nullptr},
+    {"step_end", Step<StepEnd>, METH_NOARGS, nullptr},
+    {"step_exit", Step<StepExit>, METH_NOARGS, nullptr},
     WithKeywords("log_once", LogOnceFunction),
     {"exit_flush", ExitFlush, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},

@@ -63,6 +63,8 @@ TYPES = {
     37: "hold",
     38: "replica_group",
     39: "process",
+    40: "process_group",
+    41: "collective",
 }
 FIXED = {
     "padding": ("", ()),
@@ -78,6 +80,7 @@ FIXED = {
     "place": ("iiiI", ("rank", "world", "local_rank", "source")),
     "drops": ("Q", ("dropped",)),
     "checkpoint": ("IBBHQ", ("key", "point", "content", "reserved", "digest")),
+    "collective": ("IIQ", ("group", "reserved", "sequence")),
 }
 
 

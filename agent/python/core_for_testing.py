@@ -41,6 +41,9 @@ _MARKS = (
     "ITERATOR_EXHAUSTED",
     "ITERATOR_ABANDONED",
     "CLEAN_EXIT",
+    "USER_STEP",
+    "USER_STAGE",
+    "STEP_SKIPPED",
 )
 
 
@@ -58,6 +61,8 @@ class RecordingCore:
     OBJECT_MODULE, OBJECT_OPTIMIZER, OBJECT_LOADER, OBJECT_OTHER = 1, 2, 3, 4
     VARIABLE_PARAMETER, VARIABLE_BUFFER, VARIABLE_OPTIMIZER_STATE = 1, 2, 3
     VARIABLE_GENERATOR, VARIABLE_LOADER_STATE = 4, 5
+    USER_STAGE_NONE, USER_STAGE_INIT = 0, 1
+    USER_STAGE_TRAINING, USER_STAGE_EVALUATION = 2, 3
     PROCESS_MAIN, PROCESS_WORKER, PROCESS_OTHER = 1, 2, 3
     PLACE_SINGLE, PLACE_ENVIRONMENT, PLACE_PROCESS_GROUP = 0, 1, 2
 
@@ -79,6 +84,8 @@ class RecordingCore:
         self.holds = {}  # (optimizer, group) -> names
         self.replica_groups = []
         self.closing = set()  # clock events that close a step
+        self.process_groups = {}  # number -> (name, backend, ranks, mesh)
+        self.attributes = {}  # "Root.name" -> ["partition_dim=0"]
         self.kind = None
         self.place = None
         self.inherits, self.sign = False, None
@@ -187,9 +194,11 @@ class RecordingCore:
         owner_class,
         alias_group,
         identity_epoch=0,
+        attributes=(),
         shadow_of=0,
     ):
         full = f"{root_class}.{name}"
+        self.attributes[full] = list(attributes)
         self.facts[full] = (kind, owner_class, alias_group, identity_epoch)
         self.shadows[full] = self.variables.get(shadow_of)
         for number, known in self.variables.items():
@@ -207,6 +216,12 @@ class RecordingCore:
         self.replica_groups.append(
             (evidence, wrapper, list(ranks), self.names(variables))
         )
+
+    def define_process_group(
+        self, group, name, backend, ranks, mesh=0, mesh_dimension=0, mesh_name=""
+    ):
+        place = (mesh, mesh_dimension, mesh_name)
+        self.process_groups[group] = (name, backend, list(ranks), place)
 
     def is_users(self, error):
         return False
@@ -251,6 +266,9 @@ class RecordingCore:
     def record_mark(self, kind, obj, value):
         self.log.append(("mark", kind, obj, value))
 
+    def record_collective(self, group, sequence):
+        self.log.append(("collective", group, sequence))
+
     def record_context(self, enter, name):
         self.log.append(("context", enter, name))
 
@@ -261,8 +279,15 @@ class RecordingCore:
     def step_optimizer(self, optimizer):
         return self._clock("step")
 
-    def step_batch_fetched(self):
+    def step_optimizer_made(self):
+        pass
+
+    def step_batch_fetched(self, loader):
         return self._clock("fetch")
+
+    def step_iterator_end(self, loader):
+        self.log.append(("clock", "end"))
+        return False
 
     def step_grad_clear(self):
         return self._clock("clear")
@@ -277,8 +302,15 @@ class RecordingCore:
     def step_backward(self):
         self.log.append(("clock", "backward"))
 
+    def step_user(self):
+        self.log.append(("clock", "user"))
+        return False
+
     def step_end(self):
         return self._clock("end")
+
+    def step_exit(self):
+        return self.step_end()
 
     def log_once(self, key, message):
         self.raised.append(AssertionError(f"{key}: {message}"))

@@ -23,7 +23,9 @@ POINT_WRAP_END: int  # ... POINT_CONSTRUCTION, POINT_FORWARD_BEGIN, POINT_BACKWA
 # POINT_STEP_END, POINT_SAVE, POINT_LOAD, POINT_STATE_DICT, POINT_LOAD_STATE_DICT,
 # POINT_FETCH, POINT_WORKER_INIT
 MARK_ITERATOR_CREATED: int  # ... MARK_BATCH_FETCHED, MARK_ITERATOR_EXHAUSTED,
-# MARK_ITERATOR_ABANDONED, MARK_CLEAN_EXIT
+# MARK_ITERATOR_ABANDONED, MARK_CLEAN_EXIT, MARK_USER_STEP, MARK_USER_STAGE,
+# MARK_STEP_SKIPPED
+USER_STAGE_NONE: int  # ... USER_STAGE_INIT, USER_STAGE_TRAINING, USER_STAGE_EVALUATION
 OBJECT_MODULE: int  # ... OBJECT_OPTIMIZER, OBJECT_LOADER, OBJECT_OTHER
 VARIABLE_PARAMETER: int  # ... VARIABLE_BUFFER, VARIABLE_OPTIMIZER_STATE,
 # VARIABLE_GENERATOR, VARIABLE_LOADER_STATE
@@ -95,6 +97,7 @@ def define_variable(
     owner_class: str,
     alias_group: int,
     identity_epoch: int = 0,
+    attributes: Sequence[str] = (),
     shadow_of: int = 0,
 ) -> int:
     """Defines a variable; dtype, device, shape and requires_grad from the
@@ -109,6 +112,17 @@ def define_replica_group(
     ranks: Sequence[int],
     variables: Sequence[int],
 ) -> None: ...
+def define_process_group(
+    group: int,
+    name: str,
+    backend: str,
+    ranks: Sequence[int],
+    mesh: int = 0,
+    mesh_dimension: int = 0,
+    mesh_name: str = "",
+) -> None:
+    """mesh: number of the DeviceMesh of which it is a dimension; 0: none."""
+
 def set_process_kind(kind: int, worker_id: int = 0) -> None: ...
 def rank_is_inherited() -> bool:
     """Are RANK and WORLD_SIZE those of a rank that this process descends from?"""
@@ -148,19 +162,28 @@ def record_scalar(
     obj: int, point: int, group: int, name: str, value: float
 ) -> None: ...
 def record_mark(kind: int, obj: int, value: int) -> None: ...
+def record_collective(group: int, sequence: int) -> None:
+    """The innermost open call is this collective of the group."""
+
 def record_context(enter: bool, name: str) -> None: ...
 def storage_key(tensor: Any) -> int:
     """Number given once to the tensor's storage (held weakly); 0: unreadable. Of a
     DTensor: of its local shard."""
 
-# The step rule (proto/step_rule.h), one per process; each returns True when a
-# step closed, after writing the StepClosed mark and a ClockSync.
+# The step rule (proto/step_rule.h), one per thread that trains; each returns
+# True when a step closed, after writing the StepClosed mark and a ClockSync.
 def step_optimizer(optimizer: int) -> bool: ...
-def step_batch_fetched() -> bool: ...
+def step_optimizer_made() -> None: ...
+def step_batch_fetched(loader: int) -> bool: ...
+def step_iterator_end(loader: int) -> bool: ...
 def step_grad_clear() -> bool: ...
 def step_training_forward() -> bool: ...
 def step_backward() -> None: ...
+def step_user() -> bool: ...
 def step_end() -> bool: ...
+def step_exit() -> bool:
+    """Ends the open steps of all threads."""
+
 def log_once(key: str, message: str) -> None:
     """One line on stderr the first time for each key, if the log level allows."""
 

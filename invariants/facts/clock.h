@@ -1,9 +1,10 @@
 // Facts "clock": step, epoch and the optimizers' own clocks of one process.
 //
 // Type: integers from 0. Inputs: the skeleton (fetches, training root
-// forwards, backwards, gradient clears, optimizer steps, iterator ends, exit).
-// Known from the start; unknown after a gap until the agent's next StepClosed
-// mark says where its own count stands.
+// forwards, backwards, gradient clears, optimizers made, steps made and
+// skipped, iterator ends, exit) and the user's own steps and stages. Known
+// from the start; unknown after a gap until the agent's next StepClosed mark
+// says where its own count stands.
 //
 // Threads: one object, one thread at a time.
 #ifndef TRAINCHECK_INVARIANTS_FACTS_CLOCK_H_
@@ -13,6 +14,8 @@
 #include <map>
 #include <optional>
 
+#include "invariants/facts/call_contexts.h"
+#include "invariants/facts/epochs.h"
 #include "invariants/facts/events.h"
 #include "invariants/snapshot/archive.h"
 #include "proto/step_rule.h"
@@ -28,56 +31,50 @@ class Clock {
   void OnGap() { synced_ = false; }
 
   // Number of the open step.
-  uint64_t step() const { return offset_ + rule_.step(); }
+  uint64_t step() const { return rules_.step(); }
   // False: records were missing and step() may be behind.
   bool synced() const { return synced_; }
-  // Iterator ordinal of the loader that feeds training; no loader: nullopt.
-  std::optional<uint64_t> epoch() const;
+  // Pass over the training data; no loader: nullopt.
+  std::optional<uint64_t> epoch() const { return epochs_.current(); }
   // Outermost steps that this optimizer has finished; nullopt: not known.
   std::optional<uint64_t> OptimizerSteps(uint32_t optimizer) const;
+  // Steps that a scaler left out, as far as they were seen.
+  uint64_t SkippedSteps(uint32_t optimizer) const;
   // Steps that the agent closed at another count than this clock.
   uint64_t disagreements() const { return disagreements_; }
+  const CallContexts& contexts() const { return contexts_; }
 
   void Fields(Archive& archive) {
-    archive(rule_, offset_, synced_, disagreements_, optimizers_, open_steps_,
-            iterators_, fetched_from_, training_loader_);
+    archive(rules_, synced_, disagreements_, optimizers_, contexts_, epochs_);
   }
 
  private:
   struct OptimizerClock {
     uint64_t steps = 0;
+    uint64_t skipped = 0;
     bool known = true;
-    void Fields(Archive& archive) { archive(steps, known); }
+    void Fields(Archive& archive) { archive(steps, skipped, known); }
   };
+  void OnSkeletonCall(const Call& call);
+  void OnStepClosed(const MarkEvent& mark);
   void Resync(uint64_t next_step);
   // Inside a step (a closure) and inside a backward (recomputation) forwards,
   // fetches and clears are parts of the step.
   bool Counts(const Call& call) const;
+  // Loaders that are read without gradients feed no training.
+  bool Trains(const MarkEvent& mark) const;
 
-  StepRule rule_;
-  uint64_t offset_ = 0;
+  StepRules rules_;
   bool synced_ = true;
   uint64_t disagreements_ = 0;
   std::map<uint32_t, OptimizerClock> optimizers_;
-  std::map<uint32_t, uint32_t> open_steps_;  // by ring
-
-  // Iterators created, by loader; the loader of the last fetch; the one whose
-  // fetch a backward followed.
-  std::map<uint32_t, uint64_t> iterators_;
-  uint32_t fetched_from_ = 0;
-  uint32_t training_loader_ = 0;
+  CallContexts contexts_;
+  Epochs epochs_;
 };
 
-// Categories of calls that facts and relations know by name.
-inline bool HasCategory(const Call& call, const char* category) {
-  return call.function && call.function->category == category;
-}
-inline bool IsOptimizerStep(const Call& call) {
-  return HasCategory(call, "optimizer_step") && call.Is(kOutermost);
-}
 inline bool IsTrainingRootForward(const Call& call) {
-  return HasCategory(call, "forward") && call.Is(kRootModuleCall) &&
-         call.Is(kGradEnabled) && !call.Is(kInsideBackward);
+  return IsRootForward(call) && call.Is(kGradEnabled) &&
+         !call.Is(kInsideBackward);
 }
 
 }  // namespace traincheck

@@ -19,14 +19,15 @@ class ClockTest : public testing::Test {
   }
   void Mark(MarkKind kind, uint64_t value = 0, bool grad = true) {
     Call next;
+    next.ring = ring_;
     next.flags = grad ? kGradEnabled : 0;
-    clock_.OnMark({kind, 5, value, &next});
+    clock_.OnMark({kind, 5, value, &next, ring_});
   }
   void Fetch(bool grad = true) { Mark(MarkKind::kBatchFetched, 0, grad); }
 
   Call Make(const FunctionInfo& function, uint32_t object, uint8_t flags) {
     Call call;
-    call.ring = 1;
+    call.ring = ring_;
     call.function = &function;
     call.object = object;
     call.flags = flags;
@@ -42,6 +43,9 @@ class ClockTest : public testing::Test {
   const FunctionInfo backward_{"b", "backward", {}};
   const FunctionInfo zero_grad_{"z", "zero_grad", {}};
   const FunctionInfo step_{"s", "optimizer_step", {}};
+  const FunctionInfo init_{"i", "optimizer_init", {}};
+  const FunctionInfo checkpoint_{"c", "checkpoint", {}};
+  uint32_t ring_ = 1;
   Clock clock_;
 };
 
@@ -85,6 +89,7 @@ TEST_F(ClockTest, EvaluationInsideTheLoopClosesNothing) {
 }
 
 TEST_F(ClockTest, AccumulationWithAShortLastGroup) {
+  Event(init_, 1, kGradEnabled | kOutermost);
   for (int batch = 0; batch < 7; ++batch) {  // groups of 3, 3 and 1
     Fetch();
     EXPECT_EQ(clock_.step(), static_cast<uint64_t>(batch / 3));
@@ -140,6 +145,85 @@ TEST_F(ClockTest, EpochIsTheIteratorOfTheTrainingLoader) {
     EXPECT_EQ(clock_.epoch(), epoch);
     Mark(MarkKind::kIteratorExhausted);
   }
+}
+
+TEST_F(ClockTest, PassWithoutGradientsIsNoEpoch) {
+  Fetch();
+  Backward();
+  Step();
+  Fetch(/*grad=*/false);
+  EXPECT_EQ(clock_.epoch(), 0u);
+}
+
+TEST_F(ClockTest, ThreadsHaveALoopEach) {
+  for (int i = 0; i < 3; ++i) {
+    for (ring_ = 1; ring_ <= 2; ++ring_) ZeroGrad();
+    for (ring_ = 1; ring_ <= 2; ++ring_) Step(ring_);
+  }
+  EXPECT_EQ(clock_.step(), 4u);
+  clock_.OnMark({MarkKind::kCleanExit, 0, 0, nullptr, 1});
+  EXPECT_EQ(clock_.step(), 6u);
+}
+
+TEST_F(ClockTest, SkippedStepClosesAndIsNoStep) {
+  Step(5);
+  Fetch();
+  Mark(MarkKind::kStepSkipped);  // of object 5
+  Fetch();
+  EXPECT_EQ(clock_.step(), 2u);
+  EXPECT_EQ(clock_.OptimizerSteps(5), 1u);
+  EXPECT_EQ(clock_.SkippedSteps(5), 1u);
+}
+
+TEST_F(ClockTest, StepsOfTheUserTakeOver) {
+  Mark(MarkKind::kUserStep);
+  EXPECT_EQ(clock_.step(), 0u);  // nothing has happened yet
+  for (uint64_t step = 0; step < 3; ++step) {
+    for (int i = 0; i < 2; ++i) {
+      Fetch();
+      ZeroGrad();
+      Forward();
+      Backward();
+      Step();
+    }
+    EXPECT_EQ(clock_.step(), step);
+    Mark(MarkKind::kUserStep);
+  }
+  EXPECT_EQ(clock_.step(), 3u);
+}
+
+TEST_F(ClockTest, StageOfTheUserDecidesWhatCounts) {
+  Forward();
+  Backward();
+  Step();
+  Mark(MarkKind::kUserStage, static_cast<uint64_t>(UserStage::kEvaluation));
+  Fetch();
+  Forward();
+  EXPECT_EQ(clock_.step(), 0u);
+  Mark(MarkKind::kUserStage, static_cast<uint64_t>(UserStage::kTraining));
+  Evaluate();
+  EXPECT_EQ(clock_.step(), 1u);
+  Step();
+  Mark(MarkKind::kUserStage, 77);  // of a later version
+  Evaluate();
+  EXPECT_EQ(clock_.step(), 1u);
+  Forward();
+  EXPECT_EQ(clock_.step(), 2u);
+}
+
+TEST_F(ClockTest, CheckpointedForwardTrains) {
+  Backward();
+  Step();
+  const Call region = Make(checkpoint_, 0, kGradEnabled | kOutermost);
+  clock_.OnCallBegin(region);
+  Evaluate();
+  clock_.OnCallEnd(region);
+  EXPECT_EQ(clock_.step(), 1u);
+  Step();
+  const Call ungraded = Make(checkpoint_, 0, kOutermost);
+  clock_.OnCallBegin(ungraded);
+  Evaluate();
+  EXPECT_EQ(clock_.step(), 1u);
 }
 
 TEST_F(ClockTest, AfterAGapTheAgentsMarkSaysWhereItStands) {

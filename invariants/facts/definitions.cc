@@ -91,6 +91,7 @@ struct Definitions::Parsed {
   ObjectInfo object;
   VariableInfo variable;
   ReplicaGroupInfo group;
+  ProcessGroupInfo process_group;
   ProcessInfo process;
   std::vector<uint32_t> variables;
   uint64_t part_begin = 0;
@@ -102,6 +103,7 @@ void Definitions::ReadText(const FieldReader& field, Parsed* parsed) const {
   switch (field.field()) {
     case Field::kName:
       parsed->function.name = parsed->variable.name = text;
+      parsed->process_group.name = text;
       return;
     case Field::kCategory:
       parsed->function.category = text;
@@ -129,6 +131,15 @@ void Definitions::ReadText(const FieldReader& field, Parsed* parsed) const {
       return;
     case Field::kEvidence:
       parsed->group.evidence = text;
+      return;
+    case Field::kBackend:
+      parsed->process_group.backend = text;
+      return;
+    case Field::kMeshName:
+      parsed->process_group.mesh_name = text;
+      return;
+    case Field::kAttribute:
+      parsed->variable.attributes.push_back(text);
       return;
     default:
       return;
@@ -168,6 +179,13 @@ void Definitions::ReadNumber(const FieldReader& field, Parsed* parsed) const {
       return;
     case Field::kMemberRank:
       parsed->group.ranks.push_back(static_cast<int32_t>(value));
+      parsed->process_group.ranks.push_back(static_cast<int32_t>(value));
+      return;
+    case Field::kMesh:
+      parsed->process_group.mesh = id;
+      return;
+    case Field::kMeshDimension:
+      parsed->process_group.mesh_dimension = id;
       return;
     case Field::kWrapperObject:
       parsed->group.wrapper = id;
@@ -227,6 +245,9 @@ bool Definitions::Store(RecordType type, uint32_t id, uint32_t aux,
     case RecordType::kProcessDef:
       process_ = parsed->process;
       return true;
+    case RecordType::kProcessGroupDef:
+      process_groups_[id] = std::move(parsed->process_group);
+      return true;
     default:
       return false;
   }
@@ -272,6 +293,8 @@ bool Definitions::Knows(const RecordReader& record) const {
       return KnowsPart(group == nullptr ? nullptr : &group->variables,
                        PartBegin(record.Fields()));
     }
+    case RecordType::kProcessGroupDef:
+      return process_groups_.count(fixed.id) != 0;
     default:
       return false;
   }

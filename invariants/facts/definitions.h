@@ -49,13 +49,15 @@ struct VariableInfo {
   VariableKind kind = VariableKind::kUnknown;
   bool trainable = false;
   uint64_t identity_epoch = 0;
+  // What parallel training says of it: "partition_dim=0", "placement.dp=R".
+  std::vector<std::string> attributes;
 
   // "Net.fc.weight": the same on every rank.
   std::string FullName() const { return root_class + "." + name; }
 
   void Fields(Archive& archive) {
     archive(name, root_class, owner_class, root, kind, trainable,
-            identity_epoch);
+            identity_epoch, attributes);
   }
 };
 
@@ -67,6 +69,20 @@ struct ReplicaGroupInfo {
 
   void Fields(Archive& archive) {
     archive(evidence, wrapper, ranks, variables);
+  }
+};
+
+struct ProcessGroupInfo {
+  std::string name;
+  std::string backend;
+  std::vector<int32_t> ranks;  // in the order of the group
+  // Where it is a dimension of a DeviceMesh.
+  uint32_t mesh = 0;  // number of the mesh in this process; 0: of none
+  uint32_t mesh_dimension = 0;
+  std::string mesh_name;  // of the dimension; "": it has none
+
+  void Fields(Archive& archive) {
+    archive(name, backend, ranks, mesh, mesh_dimension, mesh_name);
   }
 };
 
@@ -100,6 +116,9 @@ class Definitions {
   using Holds = std::map<std::pair<uint32_t, uint32_t>, std::vector<uint32_t>>;
   const Holds& holds() const { return holds_; }
   const std::map<uint32_t, ReplicaGroupInfo>& groups() const { return groups_; }
+  const std::map<uint32_t, ProcessGroupInfo>& process_groups() const {
+    return process_groups_;
+  }
   const std::unordered_map<uint32_t, VariableInfo>& variables() const {
     return variables_;
   }
@@ -110,7 +129,7 @@ class Definitions {
 
   void Fields(Archive& archive) {
     archive(strings_, functions_, sites_, objects_, variables_, holds_, groups_,
-            process_);
+            process_groups_, process_);
   }
 
  private:
@@ -134,6 +153,7 @@ class Definitions {
   std::unordered_map<uint32_t, VariableInfo> variables_;
   Holds holds_;
   std::map<uint32_t, ReplicaGroupInfo> groups_;
+  std::map<uint32_t, ProcessGroupInfo> process_groups_;
   ProcessInfo process_;
 };
 

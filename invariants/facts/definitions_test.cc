@@ -96,6 +96,46 @@ TEST_P(PartsTest, PartAfterAGapIsRefused) {
   EXPECT_EQ(Listed(), (Variables{1, 2}));
 }
 
+// Appends `text` to the definitions as string `id`.
+void DefineString(uint32_t id, const std::string& text,
+                  Definitions* definitions) {
+  alignas(8) char buffer[256];
+  FieldWriter out(buffer, sizeof buffer, DefinitionRecord{{}, id, 0});
+  out.Bytes(Field::kText, text);
+  const std::string bytes(buffer, out.Finish(RecordType::kStringDef, 0, 0));
+  RecordReader record(bytes);
+  ASSERT_TRUE(record.Next());
+  ASSERT_TRUE(definitions->Apply(record));
+}
+
+TEST(Definitions, ProcessGroup) {
+  Definitions definitions;
+  DefineString(1, "7", &definitions);
+  DefineString(2, "gloo", &definitions);
+  DefineString(3, "dp", &definitions);
+  alignas(8) char buffer[256];
+  FieldWriter out(buffer, sizeof buffer, DefinitionRecord{{}, 5, 0});
+  out.Unsigned(Field::kName, 1);
+  out.Unsigned(Field::kBackend, 2);
+  out.Unsigned(Field::kMesh, 1);
+  out.Unsigned(Field::kMeshDimension, 0);
+  out.Unsigned(Field::kMeshName, 3);
+  for (uint64_t rank : {3, 1}) out.Unsigned(Field::kMemberRank, rank);
+  const std::string bytes(buffer,
+                          out.Finish(RecordType::kProcessGroupDef, 0, 0));
+  RecordReader record(bytes);
+  ASSERT_TRUE(record.Next());
+  EXPECT_FALSE(definitions.Knows(record));
+  ASSERT_TRUE(definitions.Apply(record));
+  EXPECT_TRUE(definitions.Knows(record));
+  const ProcessGroupInfo& group = definitions.process_groups().at(5);
+  EXPECT_EQ(group.name, "7");
+  EXPECT_EQ(group.backend, "gloo");
+  EXPECT_EQ(group.ranks, (std::vector<int32_t>{3, 1}));
+  EXPECT_EQ(group.mesh, 1u);
+  EXPECT_EQ(group.mesh_name, "dp");
+}
+
 INSTANTIATE_TEST_SUITE_P(Lists, PartsTest,
                          testing::Values(RecordType::kHoldDef,
                                          RecordType::kReplicaGroupDef));

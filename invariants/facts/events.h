@@ -74,6 +74,17 @@ struct MarkEvent {
   uint32_t object = 0;
   uint64_t value = 0;
   const Call* call = nullptr;  // innermost open call of its ring
+  uint32_t ring = 0;
+};
+
+// The call is a collective of this group of its process.
+struct CollectiveEvent {
+  uint32_t group = 0;
+  const ProcessGroupInfo* info = nullptr;  // null: id not known
+  // Of this process's collectives of the group, from 0: the same on every
+  // member.
+  uint64_t sequence = 0;
+  const Call* call = nullptr;  // innermost open call of its ring
 };
 
 class EventVisitor {
@@ -85,6 +96,7 @@ class EventVisitor {
   virtual void OnState(const StateEvent& event) = 0;
   virtual void OnScalar(const ScalarEvent& event) = 0;
   virtual void OnMark(const MarkEvent& event) = 0;
+  virtual void OnCollective(const CollectiveEvent& event) {}
   virtual void OnPlace(const PlaceRecord& place) = 0;
   // Records are missing here; windows open now cannot tell that something did
   // not happen.

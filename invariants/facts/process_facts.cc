@@ -7,7 +7,7 @@ namespace traincheck {
 
 void ProcessFacts::OnCallBegin(const Call& call) {
   clock_.OnCallBegin(call);
-  stage_.OnCallBegin(call);
+  stage_.OnCallBegin(call, clock_.contexts());
   if (IsOptimizerStep(call)) BeginStep(call);
   if (HasCategory(call, "backward") && call.Is(kOutermost)) ++backwards_;
   if (HasCategory(call, "zero_grad")) Clear(call);
@@ -19,7 +19,7 @@ void ProcessFacts::OnCallBegin(const Call& call) {
 
 void ProcessFacts::OnCallEnd(const Call& call, CallOutcome outcome,
                              uint8_t output_flags) {
-  stage_.OnCallEnd(call, outcome, output_flags);
+  stage_.OnCallEnd(call, clock_.contexts(), outcome, output_flags);
   if (!is_worker()) {
     for (ProcessObserver* observer : observers_) {
       observer->OnCallEnd(*this, call, outcome);
@@ -48,6 +48,20 @@ void ProcessFacts::OnScalar(const ScalarEvent& event) {
     rates.erase(event.group);
   } else {
     rates[event.group] = event.value;
+  }
+}
+
+void ProcessFacts::OnMark(const MarkEvent& event) {
+  clock_.OnMark(event);
+  stage_.OnMark(event, clock_.contexts());
+  if (is_worker()) return;
+  for (ProcessObserver* observer : observers_) observer->OnMark(*this, event);
+}
+
+void ProcessFacts::OnCollective(const CollectiveEvent& event) {
+  if (is_worker()) return;
+  for (ProcessObserver* observer : observers_) {
+    observer->OnCollective(*this, event);
   }
 }
 

@@ -33,6 +33,9 @@ class ProcessObserver {
   virtual void OnCallEnd(const ProcessFacts& facts, const Call& call,
                          CallOutcome outcome) {}
   virtual void OnState(const ProcessFacts& facts, const StateEvent& event) {}
+  virtual void OnMark(const ProcessFacts& facts, const MarkEvent& event) {}
+  virtual void OnCollective(const ProcessFacts& facts,
+                            const CollectiveEvent& event) {}
   virtual void OnDefinition(const ProcessFacts& facts, RecordType type,
                             uint32_t id) {}
   virtual void OnEnd(const ProcessFacts& facts, ProcessEnd end) {}
@@ -109,7 +112,8 @@ class ProcessFacts : private EventVisitor {
                  uint8_t output_flags) override;
   void OnState(const StateEvent& event) override;
   void OnScalar(const ScalarEvent& event) override;
-  void OnMark(const MarkEvent& event) override { clock_.OnMark(event); }
+  void OnMark(const MarkEvent& event) override;
+  void OnCollective(const CollectiveEvent& event) override;
   void OnPlace(const PlaceRecord& place) override;
   void OnGap(const std::string& reason) override;
   void OnDefinition(RecordType type, uint32_t id) override;

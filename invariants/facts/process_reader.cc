@@ -132,12 +132,14 @@ void ProcessReader::Dispatch(Cursor* cursor) {
       return State(cursor);
     case RecordType::kScalar:
       return Scalar(record);
+    case RecordType::kCollective:
+      return Collective(cursor);
     case RecordType::kMark: {
       const auto& mark = record.Get<MarkRecord>();
       const std::vector<Call>& open = cursor->ring->open;
-      return visitor_->OnMark({static_cast<MarkKind>(mark.header.flags),
-                               mark.object, mark.value,
-                               open.empty() ? nullptr : &open.back()});
+      return visitor_->OnMark(
+          {static_cast<MarkKind>(mark.header.flags), mark.object, mark.value,
+           open.empty() ? nullptr : &open.back(), cursor->id});
     }
     case RecordType::kPlace:
       return visitor_->OnPlace(record.Get<PlaceRecord>());
@@ -250,6 +252,16 @@ void ProcessReader::State(Cursor* cursor) {
     return;
   }
   visitor_->OnState(event);
+}
+
+void ProcessReader::Collective(Cursor* cursor) {
+  const auto& collective = cursor->records.Get<CollectiveRecord>();
+  const auto& groups = definitions_.process_groups();
+  const auto group = groups.find(collective.group);
+  const std::vector<Call>& open = cursor->ring->open;
+  visitor_->OnCollective(
+      {collective.group, group == groups.end() ? nullptr : &group->second,
+       collective.sequence, open.empty() ? nullptr : &open.back()});
 }
 
 void ProcessReader::Scalar(const RecordReader& record) {

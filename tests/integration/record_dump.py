@@ -35,6 +35,8 @@ _TYPES = {
     37: ("hold", "<II", "id group"),
     38: ("replica_group", "<II", "id aux"),
     39: ("process", "<II", "id aux"),
+    40: ("process_group", "<II", "id aux"),
+    41: ("collective", "<IIQ", "group reserved sequence"),
 }
 _POINTS = (
     "none construction wrap_end forward_begin backward_end pre_clip post_clip "
@@ -43,7 +45,7 @@ _POINTS = (
 ).split()
 _MARKS = (
     "none iterator_created batch_fetched iterator_exhausted iterator_abandoned "
-    "step_closed clean_exit"
+    "step_closed clean_exit user_step user_stage step_skipped"
 ).split()
 _FIELDS = {
     1: "self",
@@ -82,9 +84,14 @@ _FIELDS = {
     80: "owner_pid",
     90: "shadow_of",
     91: "left_out",
+    84: "backend",
+    85: "mesh",
+    86: "mesh_dimension",
+    87: "mesh_name",
+    88: "attributes",
 }
-_LISTS = (35, 40, 49, 53, 55)
-_STRINGS = (4, 33, 34, 35, 36, 38, 39, 40, 42, 46, 47, 48, 54, 57)
+_LISTS = (35, 40, 49, 53, 55, 88)
+_STRINGS = (4, 33, 34, 35, 36, 38, 39, 40, 42, 46, 47, 48, 54, 57, 84, 87, 88)
 
 
 def _fields(data):
@@ -137,7 +144,7 @@ class Dump:
                 counters.with_suffix("").read_bytes()
             ):
                 ring["records"] += 1
-                if kind >= 32:
+                if 32 <= kind <= 40:
                     self._define(kind, fixed, _fields(rest))
                 else:
                     self.records.append(

@@ -1,7 +1,5 @@
 """DistributedDataParallel: construction, and where its inner forward begins."""
 
-import itertools
-
 import torch
 
 from _traincheck import naming
@@ -12,7 +10,6 @@ from _traincheck.modules import forward_begins
 class _Construction:
     def __init__(self, watch):
         self._watch = watch
-        self._numbers = itertools.count(1)
 
     def after(self, token, args, kwargs, result, error):
         if error is not None:
@@ -50,7 +47,11 @@ class _Construction:
                 if naming.join(path, key) not in ignored
             ]
         self._watch.core.define_replica_group(
-            next(self._numbers), "DistributedDataParallel", number, ranks, variables
+            self._watch.topology.next_replica_group(),
+            "DistributedDataParallel",
+            number,
+            ranks,
+            variables,
         )
 
 

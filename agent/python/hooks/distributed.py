@@ -1,8 +1,12 @@
 """Process groups and collectives."""
 
+import inspect
+import types
+
 import torch
 
 from _traincheck.wrapping import wrap_function
+from _traincheck.wrapping import wrap_method
 
 _COLLECTIVES = (
     "all_gather",
@@ -29,31 +33,97 @@ _COLLECTIVES = (
 )
 
 
+# What makes groups and returns one of them.
+_MAKERS = ("new_group", "split_group")
+
+
+class _Collective:
+    """Names the group of one function's calls."""
+
+    def __init__(self, watch, function):
+        self._watch = watch
+        names = list(inspect.signature(function).parameters)
+        self._position = names.index("group") if "group" in names else len(names)
+
+    def before(self, args, kwargs):
+        group = kwargs.get("group")
+        if group is None and len(args) > self._position:
+            group = args[self._position]
+        if group is None:
+            group = _default_group()
+        self._watch.topology.enter_collective(group)
+
+    def after(self, token, args, kwargs, result, error):
+        self._watch.topology.leave_collective()
+
+
+def _default_group():
+    distributed = torch.distributed
+    return distributed.group.WORLD if distributed.is_initialized() else None
+
+
+class _Groups:
+    def __init__(self, watch):
+        self._watch = watch
+
+    def initialized(self, token, args, kwargs, result, error):
+        if error is None:
+            self._watch.process.binds_rank()
+            self._watch.topology.ensure(_default_group())
+
+    def made(self, token, args, kwargs, result, error):
+        if error is None:
+            self._watch.topology.ensure(result)
+
+    def destroys(self, args, kwargs):
+        self._watch.clock.group_destroyed()
+
+    def destroyed(self, token, args, kwargs, result, error):
+        if not torch.distributed.is_initialized():
+            self._watch.topology.forget()
+
+    def mesh_made(self, token, args, kwargs, result, error):
+        if error is None:
+            self._watch.topology.add_mesh(args[0])
+
+
 def install(watch):
     if not torch.distributed.is_available():
         return
     from torch.distributed import distributed_c10d
 
-    def initialized(token, args, kwargs, result, error):
-        if error is None:
-            watch.process.binds_rank()
-
-    def destroyed(args, kwargs):
-        watch.clock.end()
-
+    groups = _Groups(watch)
     wrap_function(
         watch,
         distributed_c10d,
         "init_process_group",
         "init_process_group",
-        after=initialized,
+        after=groups.initialized,
     )
     wrap_function(
         watch,
         distributed_c10d,
         "destroy_process_group",
         "destroy_process_group",
-        before=destroyed,
+        before=groups.destroys,
+        after=groups.destroyed,
     )
+    for name in _MAKERS:
+        wrap_function(watch, distributed_c10d, name, "new_group", after=groups.made)
     for name in _COLLECTIVES:
-        wrap_function(watch, distributed_c10d, name, "collective")
+        function = getattr(distributed_c10d, name, None)
+        if not isinstance(function, types.FunctionType):
+            continue
+        collective = _Collective(watch, function)
+        wrap_function(
+            watch,
+            distributed_c10d,
+            name,
+            "collective",
+            before=collective.before,
+            after=collective.after,
+            outermost_only=False,
+        )
+    mesh = getattr(torch.distributed, "DeviceMesh", None)
+    if mesh is not None:
+        wrap_method(watch, mesh, "__init__", "device_mesh", after=groups.mesh_made)

@@ -6,6 +6,7 @@ out with one line on stderr; the others work on.
 """
 
 from _traincheck import autograd
+from _traincheck import checkpointing
 from _traincheck import checkpoints
 from _traincheck import clipping
 from _traincheck import ddp
@@ -17,9 +18,11 @@ from _traincheck import modules
 from _traincheck import optimizers
 from _traincheck import process
 from _traincheck import samplers
+from _traincheck import scaler
 from _traincheck import scaling
 from _traincheck import schedulers
 from _traincheck import shadows
+from _traincheck import user
 from _traincheck import wrapping
 from _traincheck.compiler import hide_from_compiler
 from _traincheck.watch import Watch
@@ -29,7 +32,9 @@ _HOOKS = (
     modules,
     ddp,
     optimizers,
+    scaler,
     autograd,
+    checkpointing,
     clipping,
     grad_mode,
     distributed,
@@ -40,6 +45,7 @@ _HOOKS = (
     scaling,
     schedulers,
     shadows,
+    user,
 )
 
 

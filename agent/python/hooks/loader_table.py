@@ -31,6 +31,11 @@ class LoaderTable:
         self._passes.set(iterator, _Pass(number, ordinal))
         core.record_mark(core.MARK_ITERATOR_CREATED, number, ordinal)
 
+    def loader_of(self, iterator):
+        """Number of the loader whose pass this is; 0: none that goes on."""
+        current = self._passes.get(iterator)
+        return 0 if current is None or current.over else current.loader
+
     def fetched(self, iterator, index):
         current = self._passes.get(iterator)
         if current is not None:

@@ -1,6 +1,5 @@
 """DataLoaders, their iterators, and the fetches of their workers."""
 
-import torch
 from torch.utils.data import dataloader
 from torch.utils.data._utils import fetch
 
@@ -18,15 +17,14 @@ class _Loaders:
 
     def fetched(self, token, args, kwargs, result, error):
         watch, iterator = self._watch, args[0]
-        # Loaders that are read without gradients feed no training.
-        trains = torch.is_grad_enabled()
+        loader = watch.loaders.loader_of(iterator)
+        if not loader:
+            return
         if error is None:
-            if trains:
-                watch.clock.batch_fetched()
+            watch.clock.batch_fetched(loader)
             watch.loaders.fetched(iterator, iterator._num_yielded - 1)
         elif isinstance(error, StopIteration):
-            if trains:
-                watch.clock.end()
+            watch.clock.iterator_ended(loader)
             watch.loaders.exhausted(iterator)
 
     def fetches(self, args, kwargs):

@@ -10,6 +10,7 @@ import weakref
 import torch
 
 from _traincheck import naming
+from _traincheck import topology
 from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.parts import Part
 from _traincheck.thread_claim import ThreadClaim
@@ -69,15 +70,16 @@ class Models:
         row = self._by_module.get(naming.unwrap(module)[0])
         return row[0] if row is not None else None
 
-    def ensure(self, module):
-        """As find; a module with variables becomes a model."""
+    def ensure(self, module, name=None):
+        """As find; a module with variables becomes a model, called by its class
+        or by `name`."""
         root = naming.unwrap(module)[0]
         row = self._by_module.get(root)
         if row is not None:
             return row[0]
         if not _is_model(root):
             return None
-        return self._register(root)
+        return self._register(root, name)
 
     def refresh(self, model):
         """Sees replaced parameters and new submodules.
@@ -141,8 +143,8 @@ class Models:
                 found.append((part, variable))
         return found
 
-    def _register(self, root):
-        short = naming.own_class(root).__name__
+    def _register(self, root, name=None):
+        short = name or naming.own_class(root).__name__
         self._names[short] = count = self._names.get(short, 0) + 1
         number = self._core.define_object(root, self._core.OBJECT_MODULE)
         name = short if count == 1 else f"{short}#{count}"
@@ -231,6 +233,7 @@ class Models:
             naming.class_name(naming.own_class(part.module())),
             storage,
             epoch,
+            topology.attributes(tensor),
             model.shadow_of.get(name, 0),
         )
         self.set_storage(variable, storage)

@@ -20,7 +20,7 @@ class _Roots:
         watch.process.active = True
         model = watch.models.ensure(args[0])
         watch.holds.settle()
-        if not torch.is_grad_enabled():
+        if not watch.clock.trains():
             return
         watch.clock.training_forward()
         watch.generators.training_forward()
@@ -39,6 +39,7 @@ def forward_begins(watch, model, module, buffers=True):
         return
     model.claim()
     watch.holds.settle()
+    watch.topology.replicate(watch.models)
     whole = model.root() is module
     parts = model.parts if whole else watch.models.parts_below(module)
     watch.states.parts(watch.core.POINT_FORWARD_BEGIN, parts, buffers)

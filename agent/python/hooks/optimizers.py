@@ -20,6 +20,8 @@ class _Construction:
         if error is None:
             self._watch.process.trains()
             self._watch.holds.ensure(args[0])
+        # Whether or not it is one now: facts know only that the call began.
+        self._watch.core.step_optimizer_made()
 
 
 class _Step:

@@ -12,6 +12,7 @@ from _traincheck.process import Process
 from _traincheck.samplers import Samplers
 from _traincheck.shadows import Shadows
 from _traincheck.states import States
+from _traincheck.topology import Topology
 from _traincheck.written_scalars import WrittenScalars
 
 
@@ -49,6 +50,7 @@ class Watch:
         self.samplers = Samplers(self)
         self.scalars = WrittenScalars(self.core)
         self.found_inf = WrittenScalars(self.core)
+        self.topology = Topology(self.core)
 
     def _step_ended(self):
         self.shadows.update()

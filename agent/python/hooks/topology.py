@@ -1,0 +1,155 @@
+"""Process groups, device meshes, and what parallel training says of tensors."""
+
+import itertools
+import sys
+import threading
+
+import torch
+
+# What Megatron-style code sets on its parameters.
+_ATTRIBUTES = (
+    "tensor_model_parallel",
+    "partition_dim",
+    "partition_stride",
+    "sequence_parallel",
+    "allreduce",
+    "expert_model_parallel",
+    "shared",
+)
+
+
+class _Open(threading.local):
+    collectives = 0
+
+
+class Topology:
+    """Numbers of the groups that this process is a member of."""
+
+    def __init__(self, core):
+        self._core = core
+        self._numbers = itertools.count(1)
+        self._meshes = itertools.count(1)
+        self._replica_groups = itertools.count(1)
+        self._groups = {}  # name -> number
+        self._sequences = {}  # number -> collectives so far
+        self._replicated = {}  # (model, group) -> variables
+        self._generation = 0  # of the models
+        self._open = _Open()
+
+    def forget(self):
+        """The groups are destroyed; their names may come again."""
+        self._groups.clear()
+
+    def ensure(self, group):
+        """The number of a group, defined at first sight; 0: not a member."""
+        if group is None or group is torch.distributed.GroupMember.NON_GROUP_MEMBER:
+            return 0
+        number = self._groups.get(group.group_name)
+        if number is None:
+            number = next(self._numbers)
+            self._groups[group.group_name] = number
+            self._define(number, group)
+        return number
+
+    def add_mesh(self, mesh):
+        if mesh.get_coordinate() is None:
+            return  # this rank is not in it
+        number = next(self._meshes)
+        names = mesh.mesh_dim_names
+        for dimension in range(mesh.ndim):
+            group = mesh.get_group(dimension)
+            known = self.ensure(group)
+            if known:
+                name = names[dimension] if names else ""
+                place = dict(mesh=number, mesh_dimension=dimension, mesh_name=name)
+                self._define(known, group, **place)
+
+    def enter_collective(self, group):
+        """Only the outermost counts: some are made of others."""
+        self._open.collectives += 1
+        if self._open.collectives > 1:
+            return
+        number = self.ensure(group)
+        if number:
+            sequence = self._sequences.get(number, 0)
+            self._sequences[number] = sequence + 1
+            self._core.record_collective(number, sequence)
+
+    def leave_collective(self):
+        self._open.collectives -= 1
+
+    def next_replica_group(self):
+        return next(self._replica_groups)
+
+    def replicate(self, models):
+        """Replica groups of DTensors, as far as models found since can tell."""
+        if self._generation == models.generation:
+            return
+        self._generation = models.generation
+        found = {}
+        for model in models.all():
+            for variable, tensor in _parameters(model):
+                for group in _replicating_groups(tensor):
+                    key = (model.name, self.ensure(group))
+                    found.setdefault(key, (group, []))[1].append(variable)
+        for key, (group, variables) in found.items():
+            if self._replicated.get(key, (0, None))[1] == variables:
+                continue
+            number = self._replicated.get(key, (0, None))[0]
+            number = number or self.next_replica_group()
+            self._replicated[key] = (number, variables)
+            ranks = torch.distributed.get_process_group_ranks(group)
+            self._core.define_replica_group(
+                number, "DTensor Replicate", 0, ranks, variables
+            )
+
+    def _define(self, number, group, **mesh):
+        distributed = torch.distributed
+        self._core.define_process_group(
+            number,
+            group.group_name,
+            distributed.get_backend(group),
+            distributed.get_process_group_ranks(group),
+            **mesh,
+        )
+
+
+def attributes(tensor):
+    """What parallel training says of a parameter: ["partition_dim=0"]."""
+    told = getattr(tensor, "__dict__", None) or {}
+    found = [
+        f"{name}={told[name]}"
+        for name in _ATTRIBUTES
+        if isinstance(told.get(name), (bool, int, str))
+    ]
+    if _is_dtensor(tensor):
+        mesh = tensor.device_mesh
+        names = mesh.mesh_dim_names or [str(d) for d in range(mesh.ndim)]
+        found += [
+            f"placement.{name}={placement}"
+            for name, placement in zip(names, tensor.placements)
+        ]
+    return found
+
+
+def _is_dtensor(tensor):
+    # Nobody has one before its module is imported.
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(tensor, module.DTensor)
+
+
+def _parameters(model):
+    for part in model.own:
+        module = part.module()
+        if module is not None:
+            for key, variable in part.params:
+                yield variable, module._parameters.get(key)
+
+
+def _replicating_groups(tensor):
+    if not _is_dtensor(tensor):
+        return
+    mesh = tensor.device_mesh
+    for dimension, placement in enumerate(tensor.placements):
+        if placement.is_replicate() and mesh.size(dimension) > 1:
+            yield mesh.get_group(dimension)

@@ -1,0 +1,138 @@
+"""Process groups, device meshes, collectives, what is replicated."""
+
+import pathlib
+import sys
+import unittest
+
+import torch
+from torch import nn
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from hooks_case import CORE, HooksCase, Net, WATCH, train_step
+from torch.testing._internal.distributed import fake_pg  # noqa: F401
+
+distributed = torch.distributed
+
+
+class Topology(HooksCase):
+    """Rank 1 of 4; nobody else is there."""
+
+    def setUp(self):
+        super().setUp()
+        distributed.init_process_group(
+            "fake", store=distributed.HashStore(), rank=1, world_size=4
+        )
+
+    def tearDown(self):
+        if distributed.is_initialized():
+            distributed.destroy_process_group()
+        super().tearDown()
+
+    def groups(self):
+        return {number: row[2] for number, row in CORE.process_groups.items()}
+
+    def collectives(self):
+        return CORE.of("collective")
+
+    def test_default_group_and_new_ones(self):
+        distributed.new_group([1, 3])
+        distributed.new_group([0, 2])
+        self.assertEqual(self.groups(), {1: [0, 1, 2, 3], 2: [1, 3]})
+        name, backend, _, mesh = CORE.process_groups[1]
+        self.assertEqual((backend, mesh), ("fake", (0, 0, "")))
+        self.assertEqual(name, distributed.group.WORLD.group_name)
+
+    def test_collectives_are_numbered_by_group(self):
+        pair = distributed.new_group([0, 1])
+        x = torch.ones(2)
+        distributed.all_reduce(x)
+        distributed.all_reduce(x, distributed.ReduceOp.MAX, pair)
+        distributed.broadcast(x, 0, group=pair)
+        distributed.barrier()
+        distributed.all_reduce(x, group=distributed.GroupMember.NON_GROUP_MEMBER)
+        self.assertEqual(
+            self.collectives(),
+            [
+                ("collective", 1, 0),
+                ("collective", 2, 0),
+                ("collective", 2, 1),
+                ("collective", 1, 1),
+            ],
+        )
+        log = [record[0] for record in CORE.log]
+        self.assertEqual(log[log.index("collective") - 1], "begin")
+
+    def test_collectives_inside_others_are_parts_of_them(self):
+        distributed.broadcast_object_list(["x"], src=1)
+        self.assertEqual(self.collectives(), [("collective", 1, 0)])
+
+    def test_collective_that_raises(self):
+        with self.assertRaises(Exception):
+            distributed.all_reduce("no tensor")
+        distributed.barrier()
+        self.assertEqual(self.collectives()[-1], ("collective", 1, 1))
+
+    def test_groups_of_another_time(self):
+        distributed.destroy_process_group()
+        distributed.init_process_group(
+            "fake", store=distributed.HashStore(), rank=0, world_size=2
+        )
+        self.assertEqual(self.groups(), {1: [0, 1, 2, 3], 2: [0, 1]})
+
+    def test_mesh(self):
+        distributed.init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+        places = {row[3][1:]: row[2] for row in CORE.process_groups.values()}
+        del places[0, ""]  # the default group
+        self.assertEqual(places, {(0, "dp"): [1, 3], (1, "tp"): [0, 1]})
+        meshes = {row[3][0] for row in CORE.process_groups.values()}
+        self.assertEqual(meshes, {0, 1})
+
+    def test_mesh_without_names_and_without_this_rank(self):
+        distributed.DeviceMesh("cpu", [0, 2])
+        self.assertEqual({row[3][0] for row in CORE.process_groups.values()}, {0})
+        distributed.DeviceMesh("cpu", [1, 3])
+        self.assertIn((1, 0, ""), [row[3] for row in CORE.process_groups.values()])
+
+    def test_placements_are_evidence_of_replicas(self):
+        from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+        mesh = distributed.init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+        model = Net()
+        for name, placement in (("weight", Shard(0)), ("bias", Replicate())):
+            value = getattr(model.head, name)
+            placed = distribute_tensor(value.data, mesh, [Replicate(), placement])
+            setattr(model.head, name, nn.Parameter(placed))
+        WATCH.models.ensure(model)
+        WATCH.topology.replicate(WATCH.models)
+        self.assertEqual(
+            CORE.attributes["Net.head.weight"],
+            ["placement.dp=R", "placement.tp=S(0)"],
+        )
+        self.assertEqual(CORE.attributes["Net.body.weight"], [])
+        weight, bias = "Net.head.weight", "Net.head.bias"
+        self.assertEqual(
+            sorted(CORE.replica_groups, key=str),
+            [
+                ("DTensor Replicate", 0, [0, 1], [bias]),
+                ("DTensor Replicate", 0, [1, 3], [weight, bias]),
+            ],
+        )
+        WATCH.topology.replicate(WATCH.models)
+        self.assertEqual(len(CORE.replica_groups), 2)
+
+    def test_attributes_of_megatron(self):
+        model = Net()
+        model.head.weight.tensor_model_parallel = True
+        model.head.weight.partition_dim = 0
+        model.head.bias.allreduce = False
+        model.head.bias.something_else = True
+        train_step(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        self.assertEqual(
+            CORE.attributes["Net.head.weight"],
+            ["tensor_model_parallel=True", "partition_dim=0"],
+        )
+        self.assertEqual(CORE.attributes["Net.head.bias"], ["allreduce=False"])
+
+
+if __name__ == "__main__":
+    unittest.main()
