@@ -157,7 +157,6 @@ def report(name):
     breaks = counters["graph_break"]
     print(name, "breaks", sum(breaks.values()))
     print(name, "graphs", counters["stats"]["unique_graphs"])
-    print(name, "frames", counters["frames"]["total"], counters["frames"]["ok"])
 
 
 def main():
