@@ -286,8 +286,7 @@ class RecordingCore:
         return self._clock("fetch")
 
     def step_iterator_end(self, loader):
-        self.log.append(("clock", "end"))
-        return False
+        return self._clock("end")
 
     def step_grad_clear(self):
         return self._clock("clear")
@@ -303,8 +302,7 @@ class RecordingCore:
         self.log.append(("clock", "backward"))
 
     def step_user(self):
-        self.log.append(("clock", "user"))
-        return False
+        return self._clock("user")
 
     def step_end(self):
         return self._clock("end")

@@ -24,7 +24,7 @@ class OptimizerState:
             self._recorded = held.recordings
             self._rename(held, optimizer, models.variable_names)
         variables, tensors, counters = [], [], {}
-        for owner, entry in optimizer.state.items():
+        for owner, entry in _state_of(optimizer).items():
             row = self._rows.get(id(owner))
             if row is None or type(entry) is not dict:
                 continue  # of no parameter that it holds
@@ -74,3 +74,9 @@ class OptimizerState:
             if self._counters.get(name) != value:
                 core.record_scalar(number, point, 0, f"state.{name}", float(value))
         self._counters = counters
+
+
+def _state_of(optimizer):
+    """What is stepped as an optimizer need not be torch's."""
+    state = getattr(optimizer, "state", None)
+    return state if isinstance(state, dict) else {}
