@@ -30,9 +30,15 @@ bool IsOutermost(const std::vector<OpenCall>& open, Category category,
   });
 }
 
-// Inner module calls are the many; their site is the root's.
-bool WantsSite(Category category, uint8_t flags) {
-  return category != kForwardCategory || (flags & kRootModuleCall) != 0;
+// Inner module calls and what library code calls are the many; their site is
+// that of the call around them.
+uint32_t SiteOf(const Function& function, uint8_t flags) {
+  if (function.detail) return CallSites::Get().OfCaller();
+  if (function.category_number == kForwardCategory &&
+      (flags & kRootModuleCall) == 0) {
+    return 0;
+  }
+  return CallSites::Get().Here();
 }
 
 template <size_t kBytes>
@@ -148,7 +154,7 @@ CallInProgress BeginCall(ThreadRecorder& thread, Function& function,
                                  g_generation, flags};
   CallBeginRecord begin = {};
   begin.function = result.function;
-  begin.site = WantsSite(category, flags) ? CallSites::Get().Here() : 0;
+  begin.site = SiteOf(function, flags);
   begin.header.flags = flags;
   begin.call = static_cast<uint32_t>(call.number);
   begin.parent_distance =

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "agent/capture/call_content.h"
+#include "agent/capture/function_switches.h"
 #include "agent/capture/process_recorder.h"
 #include "agent/capture/python_api.h"
 
@@ -30,6 +31,17 @@ struct Function {
   uint32_t id = 0;
   uint32_t generation = 0;  // in which id was made; 0: the facts have changed
   std::unique_ptr<CallContent> content;  // null: nothing but begin and end
+  // Beyond the skeleton: can be switched off (function_switches.h), and has a
+  // call site only where user code itself calls it.
+  bool detail = false;
+  bool active = true;  // always, but for details
+
+  Function() = default;
+  ~Function() {
+    if (detail) FunctionSwitches::Get().Remove(*this);
+  }
+  Function(const Function&) = delete;
+  Function& operator=(const Function&) = delete;
 };
 
 // 0: ring 0 has no room now.

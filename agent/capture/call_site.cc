@@ -36,6 +36,7 @@ CallSites::Code& CallSites::Look(PyObject* code) {
   entry.code = Ref::Borrow(code);
   const Ref file = Attribute(code, "co_filename");
   entry.is_user = rules_.IsUserFile(Utf8(file.get()));
+  entry.is_ours = Utf8(file.get()) == "<traincheck/call>";
   return entry;
 }
 
@@ -61,6 +62,19 @@ uint32_t CallSites::Here() {
     const Ref code(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame)));
     Code& entry = Look(code.get());
     if (entry.is_user) return SiteIn(entry, frame);
+    frame = PyFrame_GetBack(frame);
+    owner = Ref(reinterpret_cast<PyObject*>(frame));
+  }
+  return 0;
+}
+
+uint32_t CallSites::OfCaller() {
+  PyFrameObject* frame = PyEval_GetFrame();  // borrowed
+  Ref owner;
+  while (frame != nullptr) {
+    const Ref code(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame)));
+    Code& entry = Look(code.get());
+    if (!entry.is_ours) return entry.is_user ? SiteIn(entry, frame) : 0;
     frame = PyFrame_GetBack(frame);
     owner = Ref(reinterpret_cast<PyObject*>(frame));
   }

@@ -29,11 +29,14 @@ class CallSites {
   // Site of the code that runs now; 0: none of it is the user's, or ring 0 is
   // full.
   uint32_t Here();
+  // Site of the frame that called; 0: it is no code of the user's.
+  uint32_t OfCaller();
 
  private:
   struct Code {
     Ref code;
     bool is_user = false;
+    bool is_ours = false;  // a Python function that stands before a wrapper
     uint32_t generation = 0;
     // By instruction; a handful in each function.
     std::vector<std::pair<int, uint32_t>> sites;

@@ -72,7 +72,8 @@ ProcessIdentity IdentifyProcess(const System& system) {
   identity.run = run.id;
   identity.run_is_provisional = run.provisional;
   identity.attempt = AttemptOf(system);
-  if (system.environment("TRAINCHECK_COLLECT") == "1") {
+  const std::string collect = system.environment("TRAINCHECK_COLLECT");
+  if (collect == "1" || collect == "full") {
     identity.role = RunRole::kReference;
   }
   identity.check_set = system.environment("TRAINCHECK_CHECK");

@@ -16,13 +16,13 @@ PyObject* HookOrNull(PyObject* value) {
 
 PyObject* Wrap(PyObject*, PyObject* args, PyObject* kwargs) {
   static const char* const names[] = {
-      "fn",     "name",  "category",       "roles",
-      "before", "after", "outermost_only", nullptr};
+      "fn",    "name",           "category", "roles", "before",
+      "after", "outermost_only", "detail",   nullptr};
   PyObject *fn, *roles = nullptr, *before = Py_None, *after = Py_None;
   const char *name, *category;
-  int outermost_only = 1;
-  if (!Parse(args, kwargs, "Oss|OOOp", names, &fn, &name, &category, &roles,
-             &before, &after, &outermost_only)) {
+  int outermost_only = 1, detail = 0;
+  if (!Parse(args, kwargs, "Oss|OOOpp", names, &fn, &name, &category, &roles,
+             &before, &after, &outermost_only, &detail)) {
     return nullptr;
   }
   auto function = std::make_unique<Function>();
@@ -30,6 +30,8 @@ PyObject* Wrap(PyObject*, PyObject* args, PyObject* kwargs) {
   function->facts.category = category;
   function->category_number = CategoryNumber(category);
   if (roles != nullptr && !Texts(roles, &function->facts.roles)) return nullptr;
+  function->detail = detail != 0;
+  if (function->detail) FunctionSwitches::Get().Add(*function);
   return NewWrapper(
       fn, CallRecorded, function.release(),
       {HookOrNull(before), HookOrNull(after), outermost_only != 0});
@@ -55,11 +57,30 @@ PyObject* IsUsers(PyObject*, PyObject* error) {
   return PyBool_FromLong(PassedSignalHandler(traceback.get()));
 }
 
+PyObject* SetActive(PyObject*, PyObject* args, PyObject* kwargs) {
+  static const char* const names[] = {"pattern", "active", nullptr};
+  const char* pattern;
+  int active;
+  if (!Parse(args, kwargs, "sp", names, &pattern, &active)) return nullptr;
+  return PyLong_FromSize_t(FunctionSwitches::Get().Set(pattern, active != 0));
+}
+
+PyObject* TypeModified(PyObject*, PyObject* type) {
+  if (!PyType_Check(type)) {
+    PyErr_SetString(PyExc_TypeError, "type_modified() takes a class");
+    return nullptr;
+  }
+  PyType_Modified(reinterpret_cast<PyTypeObject*>(type));
+  return None();
+}
+
 }  // namespace
 
 PyMethodDef kWrapFunctions[] = {
     WithKeywords("wrap", Wrap),
     WithKeywords("wrap_module_call", WrapModuleCall),
+    WithKeywords("set_active", SetActive),
+    {"type_modified", TypeModified, METH_O, nullptr},
     {"is_wrapper", IsWrapperFunction, METH_O, nullptr},
     {"is_users", IsUsers, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},

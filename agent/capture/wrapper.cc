@@ -1,11 +1,15 @@
 #include "agent/capture/wrapper.h"
 
+#include <algorithm>
 #include <cstddef>
+#include <iterator>
+#include <string>
 
 namespace traincheck {
 namespace {
 
 PyTypeObject* g_type = nullptr;
+PyTypeObject* g_static_type = nullptr;  // does not bind
 
 Wrapper* As(PyObject* object) { return reinterpret_cast<Wrapper*>(object); }
 
@@ -72,9 +76,31 @@ PyObject* Compare(PyObject* left, PyObject* right, int operation) {
   return PyObject_RichCompare(inner_left, inner_right, operation);
 }
 
-// A string: pickled by name, copied as itself.
+// Does its function's name lead to this wrapper?
+bool IsFoundByName(PyObject* object) {
+  const Ref module = Attribute(As(object)->fn, "__module__");
+  const Ref name = Attribute(As(object)->fn, "__qualname__");
+  if (!module || !name) return false;
+  Ref at = Ref::Borrow(PyDict_GetItem(PyImport_GetModuleDict(), module.get()));
+  const std::string path(Utf8(name.get()));
+  for (size_t begin = 0; at && begin <= path.size();) {
+    const size_t end = std::min(path.find('.', begin), path.size());
+    at = Attribute(at.get(), path.substr(begin, end - begin).c_str());
+    begin = end + 1;
+  }
+  return at.get() == object;
+}
+
+// A string: pickled by name, copied as itself. What its name does not lead to
+// (a callable that was handed over) is pickled as the function itself, by
+// means of the one function of the standard library that returns its argument.
 PyObject* Reduce(PyObject* object, PyObject*) {
-  return PyObject_GetAttrString(As(object)->fn, "__qualname__");
+  PyObject* fn = As(object)->fn;
+  if (IsFoundByName(object)) return PyObject_GetAttrString(fn, "__qualname__");
+  if (PyCFunction_Check(fn)) return PyObject_CallMethod(fn, "__reduce__", "");
+  const Ref typing(PyImport_ImportModule("typing"));
+  const Ref cast = typing ? Attribute(typing.get(), "cast") : Ref();
+  return cast ? Py_BuildValue("O(OO)", cast.get(), Py_None, fn) : nullptr;
 }
 
 PyObject* GetClass(PyObject* object, void*) {
@@ -144,38 +170,53 @@ PyType_Slot kSlots[] = {
     {Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
     {Py_tp_getattro, reinterpret_cast<void*>(GetAttribute)},
     {Py_tp_setattro, reinterpret_cast<void*>(PyObject_GenericSetAttr)},
-    {Py_tp_descr_get, reinterpret_cast<void*>(Bind)},
     {Py_tp_repr, reinterpret_cast<void*>(Represent)},
     {Py_tp_hash, reinterpret_cast<void*>(Hash)},
     {Py_tp_richcompare, reinterpret_cast<void*>(Compare)},
     {Py_tp_methods, kMethods},
     {Py_tp_getset, kGetSets},
     {Py_tp_members, kMembers},
+    {0, nullptr},  // a place for Bind
     {0, nullptr},
 };
 
-PyType_Spec kSpec = {
-    "_traincheck.wrapper",
-    sizeof(Wrapper),
-    0,
-    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
-        Py_TPFLAGS_METHOD_DESCRIPTOR | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    kSlots,
-};
+constexpr unsigned long kFlags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC |
+                                 Py_TPFLAGS_HAVE_VECTORCALL |
+                                 Py_TPFLAGS_DISALLOW_INSTANTIATION;
+
+PyTypeObject* MakeType(const char* name, bool binds) {
+  kSlots[std::size(kSlots) - 2] =
+      binds ? PyType_Slot{Py_tp_descr_get, reinterpret_cast<void*>(Bind)}
+            : PyType_Slot{0, nullptr};
+  PyType_Spec spec = {name, sizeof(Wrapper), 0,
+                      static_cast<unsigned>(
+                          kFlags | (binds ? Py_TPFLAGS_METHOD_DESCRIPTOR : 0)),
+                      kSlots};
+  return reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+}
+
+bool BecomesMethod(PyObject* fn) {
+  return (PyType_GetFlags(Py_TYPE(fn)) & Py_TPFLAGS_METHOD_DESCRIPTOR) != 0;
+}
 
 }  // namespace
 
 bool ReadyWrapperType() {
-  if (g_type != nullptr) return true;
-  g_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&kSpec));
-  return g_type != nullptr;
+  if (g_type == nullptr) g_type = MakeType("_traincheck.wrapper", true);
+  if (g_static_type == nullptr) {
+    g_static_type = MakeType("_traincheck.static_wrapper", false);
+  }
+  return g_type != nullptr && g_static_type != nullptr;
 }
 
-bool IsWrapper(PyObject* value) { return Py_TYPE(value) == g_type; }
+bool IsWrapper(PyObject* value) {
+  return Py_TYPE(value) == g_type || Py_TYPE(value) == g_static_type;
+}
 
 PyObject* NewWrapper(PyObject* fn, TraincheckVectorcall vectorcall,
                      Function* function, const Hooks& hooks) {
-  PyObject* object = PyType_GenericAlloc(g_type, 0);
+  PyObject* object =
+      PyType_GenericAlloc(BecomesMethod(fn) ? g_type : g_static_type, 0);
   if (object == nullptr) {
     delete function;
     return nullptr;
@@ -194,6 +235,9 @@ PyObject* NewWrapper(PyObject* fn, TraincheckVectorcall vectorcall,
 PyObject* CallRecorded(PyObject* object, PyObject* const* arguments,
                        size_t nargsf, PyObject* names) {
   Wrapper* self = As(object);
+  if (!self->function->active) {
+    return PyObject_Vectorcall(self->fn, arguments, nargsf, names);
+  }
   ThreadRecorder* thread = CurrentThread();
   if (thread == nullptr || thread->in_hook()) {
     return PyObject_Vectorcall(self->fn, arguments, nargsf, names);

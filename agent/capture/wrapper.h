@@ -22,7 +22,9 @@ struct Wrapper {
   Function* function;  // owned; null for Module.__call__, see module_call.h
 };
 
-// Makes the type. False: a Python exception is set.
+// Makes the types: one for functions that become methods of objects whose
+// class has them, one for those that do not (C functions). False: a Python
+// exception is set.
 [[nodiscard]] bool ReadyWrapperType();
 
 // A new wrapper around fn, which calls `vectorcall`; takes over `function`.

@@ -8,6 +8,7 @@ Every record is a tuple in `log`: ("begin", name), ("end", name),
 Points and marks appear by their names, variables by "Root.name".
 """
 
+import ctypes
 import functools
 import importlib.machinery
 import pathlib
@@ -73,6 +74,7 @@ class RecordingCore:
             setattr(self, f"MARK_{mark}", mark)
         self.raised = []  # exceptions of hooks
         self.contents = {}  # function -> what its calls tell
+        self.functions = {}  # name -> (category, roles) of all wrappers
         self.clear()
 
     def clear(self):
@@ -117,7 +119,9 @@ class RecordingCore:
         before=None,
         after=None,
         outermost_only=True,
+        detail=False,
     ):
+        self.functions[name] = (category, tuple(roles))
         return self._wrap(
             fn, lambda args: name, category, before, after, outermost_only
         )
@@ -173,6 +177,9 @@ class RecordingCore:
 
     def is_wrapper(self, value):
         return "is_wrapper_of_core" in getattr(value, "__dict__", {})
+
+    def type_modified(self, cls):
+        ctypes.pythonapi.PyType_Modified(ctypes.py_object(cls))
 
     def object_id(self, value):
         row = self._numbers.get(id(value))

@@ -10,7 +10,7 @@ from _traincheck import naming
 _CONTEXTS = ("no_grad", "enable_grad", "inference_mode", "set_grad_enabled")
 
 
-def _observe(core, cls, method, entering):
+def observe(core, cls, method, entering):
     fn = cls.__dict__.get(method)
     if not isinstance(fn, types.FunctionType):
         return
@@ -29,5 +29,5 @@ def install(watch):
     for name in _CONTEXTS:
         cls = getattr(grad_mode, name, None)
         if cls is not None:
-            _observe(watch.core, cls, "__enter__", True)
-            _observe(watch.core, cls, "__exit__", False)
+            observe(watch.core, cls, "__enter__", True)
+            observe(watch.core, cls, "__exit__", False)

@@ -11,6 +11,7 @@ from _traincheck import checkpoints
 from _traincheck import clipping
 from _traincheck import ddp
 from _traincheck import distributed
+from _traincheck import full_collection
 from _traincheck import generators
 from _traincheck import grad_mode
 from _traincheck import loaders
@@ -46,6 +47,7 @@ _HOOKS = (
     schedulers,
     shadows,
     user,
+    full_collection,  # wraps what the hooks before it have left
 )
 
 
@@ -60,5 +62,6 @@ def install(core):
                 f"{hook.__name__} is not active: {type(error).__name__}: {error}",
             )
     wrapping.substitute(watch.replaced)
+    full_collection.reach_beyond(watch)
     hide_from_compiler("_traincheck")
     return watch

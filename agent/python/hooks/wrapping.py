@@ -40,6 +40,76 @@ def _traceable(fn, wrapper):
     return call
 
 
+def wrap_value(watch, fn, full_name, row):
+    """Wraps a function by a row of the catalogue, wherever torch refers to it."""
+    wrapper = watch.core.wrap(fn, full_name, row.category, row.roles, detail=True)
+    if isinstance(fn, types.FunctionType):
+        wrapper._torchdynamo_inline = fn
+    watch.replaced[id(fn)] = (fn, wrapper)
+    return wrapper
+
+
+def wrap_member(watch, cls, name, member, row):
+    """Wraps a method of any kind that cls itself defines, by a row."""
+    kind = type(member)
+    fn = member.__func__ if kind in (staticmethod, classmethod) else member
+    if not isinstance(fn, types.FunctionType) or is_wrapped(watch.core, fn):
+        return
+    full_name = f"{naming.class_name(cls)}.{name}"
+    roles = (*naming.roles(cls, name), *row.roles)
+    wrapper = watch.core.wrap(fn, full_name, row.category, roles, detail=True)
+    shim = stand_in(fn, wrapper)
+    setattr(cls, name, kind(shim) if fn is not member else shim)
+
+
+def is_wrapped(core, fn):
+    return core.is_wrapper(fn) or core.is_wrapper(getattr(fn, _WRAPPER, None))
+
+
+# Attribute of a stand-in: the wrapper that it calls.
+_WRAPPER = "__traincheck__"
+
+
+def stand_in(fn, wrapper):
+    """A Python function for `wrapper`, which the compilers take for `fn`.
+
+    torch's compiler looks into it and finds fn; TorchScript finds fn's source
+    (by __wrapped__), its globals and the variables that it closes over.
+    """
+    wrapper._torchdynamo_inline = fn
+    closed = fn.__code__.co_freevars
+    code = _stand_in_code(closed)
+    cells = dict(zip(closed, fn.__closure__ or ()))
+    cells[_WRAPPER] = types.CellType(wrapper)
+    shim = types.FunctionType(
+        code,
+        fn.__globals__,
+        fn.__name__,
+        None,
+        tuple(cells[name] for name in code.co_freevars),
+    )
+    functools.update_wrapper(shim, fn)
+    shim.__kwdefaults__ = None
+    setattr(shim, _WRAPPER, wrapper)
+    return shim
+
+
+@functools.lru_cache(maxsize=None)
+def _stand_in_code(closed):
+    # Names that are never reached belong to the closure all the same.
+    names = ", ".join((*closed, _WRAPPER))
+    source = (
+        f"def around({names}):\n"
+        " def call(*args, **kwargs):\n"
+        f"  return {_WRAPPER}(*args, **kwargs)\n"
+        f"  {names}\n"
+    )
+    code = compile(source, "<traincheck/call>", "exec", dont_inherit=True)
+    for _ in range(2):
+        code = next(c for c in code.co_consts if isinstance(c, types.CodeType))
+    return code
+
+
 def wrap_function(watch, module, name, category, **callbacks):
     """Wraps a function of a torch module, wherever torch refers to it."""
     fn = getattr(module, name, None)

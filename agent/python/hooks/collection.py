@@ -1,0 +1,127 @@
+"""Full collection: wraps what the catalogue names for it.
+
+Only where TRAINCHECK_COLLECT asks for it. Modules that are not imported yet
+(parts of torch, frameworks) follow when they are: see imports.py.
+"""
+
+import gc
+import os
+import sys
+import types
+
+import torch
+
+from _traincheck import naming
+from _traincheck import wrapping
+from _traincheck.grad_mode import observe
+from _traincheck.selection import Catalogue
+
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
+_C_METHODS = (types.MethodDescriptorType,)
+
+
+def is_full():
+    """Does the user ask for full collection?"""
+    return os.environ.get("TRAINCHECK_COLLECT") == "full"
+
+
+class Collection:
+    def __init__(self, watch, catalogue=None):
+        self._watch = watch
+        self._catalogue = catalogue or Catalogue()
+
+    def modules(self):
+        return self._catalogue.modules()
+
+    def add_all(self):
+        """All modules that are here now."""
+        for name in self._catalogue.modules():
+            if name in sys.modules:
+                self.add(sys.modules[name])
+
+    def add(self, module):
+        """Wraps what the catalogue names in this module."""
+        for cls in self._catalogue.classes(module.__name__):
+            if cls == "":
+                self._add_functions(module)
+            elif cls == "*":
+                for value in list(vars(module).values()):
+                    if isinstance(value, type) and value.__module__ == module.__name__:
+                        self._add_methods(module.__name__, cls, value)
+            else:
+                value = getattr(module, cls, None)
+                if isinstance(value, type):
+                    self._add_methods(module.__name__, cls, value)
+
+    def _add_functions(self, module):
+        namespace = module.__name__
+        for name, value in list(vars(module).items()):
+            if not isinstance(value, _FUNCTIONS) or not _is_at_home(value, namespace):
+                continue
+            row = self._catalogue.find(namespace, "", name)
+            if row is not None and id(value) not in self._watch.replaced:
+                full_name = f"{namespace}.{name}"
+                wrapping.wrap_value(self._watch, value, full_name, row)
+
+    def _add_methods(self, namespace, pattern, cls):
+        members = dict(vars(cls))
+        if cls is torch.Tensor:
+            # Its base in C takes no attributes: theirs stand before it.
+            members = {**vars(torch._C.TensorBase), **members}
+        for name, value in members.items():
+            row = self._catalogue.find(namespace, pattern, name)
+            if row is None:
+                continue
+            if row.category == "context":
+                observe(self._watch.core, cls, name, name == "__enter__")
+            elif isinstance(value, _C_METHODS):
+                self._add_c_method(cls, name, value, row)
+            else:
+                wrapping.wrap_member(self._watch, cls, name, value, row)
+
+    def _add_c_method(self, cls, name, value, row):
+        # One function may have several names (abs, __abs__).
+        known = self._watch.replaced.get(id(value))
+        if known is not None:
+            setattr(cls, name, known[1])
+            return
+        full_name = f"{naming.class_name(cls)}.{name}"
+        wrapper = self._watch.core.wrap(
+            value, full_name, row.category, row.roles, detail=True
+        )
+        self._watch.replaced[id(value)] = (value, wrapper)
+        setattr(cls, name, wrapper)
+
+
+def _is_at_home(value, namespace):
+    """Functions belong to the module that defines them, C functions to the
+    public one that shows them."""
+    if isinstance(value, types.BuiltinFunctionType):
+        return (value.__module__ or "").startswith("torch")
+    return value.__module__ == namespace
+
+
+def reach_into_c(watch):
+    """Puts the wrappers also where torch's C code looks its functions up.
+
+    For an override (__torch_function__) C code takes the function from this
+    class by name; user code compares it with torch's. The class takes no
+    attributes, but its dictionary does.
+    """
+    cls = type(torch._C._VariableFunctions)
+    (members,) = gc.get_referents(cls.__dict__)
+    for name, value in list(members.items()):
+        pair = watch.replaced.get(id(getattr(value, "__func__", None)))
+        if pair is not None:
+            members[name] = staticmethod(pair[1])
+    watch.core.type_modified(cls)
+
+
+def tell_script(watch):
+    """TorchScript knows torch's functions by their identity."""
+    from torch.jit import _builtins
+
+    for function, operator in list(_builtins._builtin_ops):
+        pair = watch.replaced.get(id(function))
+        if pair is not None:
+            _builtins._builtin_ops.append((pair[1], operator))

@@ -1,0 +1,46 @@
+"""Full collection, where it is asked for: everything in the catalogue."""
+
+from _traincheck import user_code
+from _traincheck.collection import Collection
+from _traincheck.collection import is_full
+from _traincheck.collection import reach_into_c
+from _traincheck.collection import tell_script
+from _traincheck.imports import Imports
+from _traincheck import wrapping
+
+
+class _Wanted:
+    """Modules to be told of: those of the catalogue, and the user's."""
+
+    def __init__(self, modules, asked):
+        self._modules, self._asked = modules, asked
+
+    def __contains__(self, name):
+        return name in self._modules or name in self._asked
+
+
+def install(watch):
+    """After all other hooks: what they wrap is wrapped."""
+    if not is_full():
+        return
+    collection = Collection(watch)
+    users = user_code.UserCode(watch)
+    collection.add_all()
+    user_code.install(watch, users)
+
+    def imported(module):
+        known = set(watch.replaced)
+        collection.add(module)
+        users.wrap_asked(module)
+        added = watch.replaced.keys() - known
+        if added:
+            wrapping.substitute({key: watch.replaced[key] for key in added})
+
+    Imports(watch.core, _Wanted(collection.modules(), users.asked), imported).install()
+
+
+def reach_beyond(watch):
+    """When torch's namespaces have the wrappers: the places that are none."""
+    if is_full():
+        reach_into_c(watch)
+        tell_script(watch)

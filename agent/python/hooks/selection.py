@@ -1,0 +1,65 @@
+"""Reads the catalogue: which entry a name falls under."""
+
+import fnmatch
+import re
+
+from _traincheck import catalogue
+
+
+class Row:
+    """One entry of a table, its names ready to be compared."""
+
+    def __init__(self, head, names):
+        facts, _, self.reason = head.partition("  # ")
+        self.namespace, self.mode, self.category, role = facts.split()
+        self.module, _, self.cls = self.namespace.partition(":")
+        self.roles = () if role == "-" else (role,)
+        self.names = names
+        self._exact = {name for name in names if "*" not in name}
+        self._like = like(name for name in names if "*" in name)
+
+    def fits(self, name):
+        if name in self._exact:
+            return True
+        return not name.startswith("_") and self._like(name) is not None
+
+
+def like(patterns):
+    """A function that says whether a name is like one of the patterns."""
+    text = "|".join(map(fnmatch.translate, patterns))
+    return re.compile(text).match if text else lambda name: None
+
+
+def read(table):
+    """The entries of a table, in their order."""
+    heads = []
+    for line in table.splitlines():
+        if line.startswith(" "):
+            heads[-1][1].extend(line.split())
+        elif line:
+            heads.append((line, []))
+    return [Row(head, names) for head, names in heads]
+
+
+class Catalogue:
+    """The table of what is wrapped, by namespace."""
+
+    def __init__(self, table=catalogue.TABLE):
+        self._rows = {}
+        for row in read(table):
+            self._rows.setdefault((row.module, row.cls), []).append(row)
+
+    def classes(self, module):
+        """The classes of this module that entries name; "" for itself."""
+        return [cls for name, cls in self._rows if name == module]
+
+    def modules(self):
+        return dict.fromkeys(module for module, _ in self._rows)
+
+    def find(self, module, cls, name):
+        """The first entry that fits the name; None where it is not wrapped in
+        full collection, or by the skeleton."""
+        for row in self._rows.get((module, cls), ()):
+            if row.fits(name):
+                return row if row.mode == "full" else None
+        return None

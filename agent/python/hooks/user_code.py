@@ -1,0 +1,141 @@
+"""The user's own code: classes below torch's, callables given to loaders, and
+functions that are asked for by name (TRAINCHECK_WRAP).
+"""
+
+import os
+import sys
+import types
+
+import torch
+from torch.utils.data import dataloader
+
+from _traincheck import catalogue
+from _traincheck import naming
+from _traincheck import wrapping
+from _traincheck.selection import read
+from _traincheck.wrapping import quietly
+
+# (parameter of a loader, what it is)
+_HANDED_OVER = (("collate_fn", "collate"), ("worker_init_fn", "worker_init"))
+
+
+class _Kind:
+    """Category and roles of what is wrapped here; see selection.Row."""
+
+    def __init__(self, category, *roles):
+        self.category, self.roles = category, roles
+
+
+class UserCode:
+    def __init__(self, watch):
+        self._watch = watch
+        # module -> names in it that are asked for
+        self.asked = _asked(os.environ.get("TRAINCHECK_WRAP", ""))
+
+    def watch_classes(self):
+        """Wraps methods of user classes below torch's when they are made."""
+        for row in read(catalogue.BASES):
+            base = getattr(sys.modules.get(row.module), row.cls, None)
+            if isinstance(base, type):
+                self._watch_below(base, row)
+
+    def _watch_below(self, base, row):
+        own = base.__dict__.get("__init_subclass__")
+        core = self._watch.core
+
+        def __init_subclass__(cls, **kwargs):
+            if own is not None:
+                own.__get__(None, cls)(**kwargs)
+            else:
+                super(base, cls).__init_subclass__(**kwargs)
+            quietly(core, self._made, cls, row)
+
+        base.__init_subclass__ = classmethod(__init_subclass__)
+
+    def _made(self, cls, row):
+        if _is_torchs(cls.__module__):
+            return
+        for name, member in list(vars(cls).items()):
+            if _is_private(name) or row.fits(name):
+                continue
+            wrapping.wrap_member(self._watch, cls, name, member, row)
+
+    def loader_made(self, loader):
+        """Wraps what the user has handed over to a DataLoader."""
+        for name, role in _HANDED_OVER:
+            fn = getattr(loader, name, None)
+            if fn is None or wrapping.is_wrapped(self._watch.core, fn):
+                continue
+            kind = _Kind("data", role)
+            if isinstance(fn, (types.FunctionType, types.MethodType)):
+                if not _is_torchs(fn.__module__):
+                    # Neither the loader nor a pickle of it sees a difference.
+                    wrapper = self._watch.core.wrap(
+                        fn, _name_of(fn), kind.category, kind.roles, detail=True
+                    )
+                    setattr(loader, name, wrapper)
+            elif not _is_torchs(type(fn).__module__):
+                self._wrap_call(type(fn), kind)
+
+    def _wrap_call(self, cls, kind):
+        """An object that is called: it keeps its identity and attributes."""
+        call = cls.__dict__.get("__call__")
+        if call is not None:
+            wrapping.wrap_member(self._watch, cls, "__call__", call, kind)
+
+    def wrap_asked(self, module):
+        """Wraps the functions of this module that are asked for by name."""
+        names = self.asked.get(module.__name__, set())
+        for name in list(names):
+            if self._wrap_by_name(module, name):
+                names.discard(name)
+
+    def _wrap_by_name(self, module, name):
+        owner, _, last = name.rpartition(".")
+        for part in filter(None, owner.split(".")):
+            module = getattr(module, part, None)
+        member = vars(module).get(last) if hasattr(module, "__dict__") else None
+        kind = _Kind("user")
+        if isinstance(module, type) and member is not None:
+            wrapping.wrap_member(self._watch, module, last, member, kind)
+        elif isinstance(member, types.FunctionType):
+            wrapper = self._watch.core.wrap(
+                member, _name_of(member), kind.category, (), detail=True
+            )
+            setattr(module, last, wrapping.stand_in(member, wrapper))
+        return member is not None
+
+
+def _asked(text):
+    """ "module:function,module:Class.method" by module."""
+    asked = {}
+    for item in text.split(","):
+        module, _, name = item.strip().partition(":")
+        if module and name:
+            asked.setdefault(module, set()).add(name)
+    return asked
+
+
+def _is_private(name):
+    special = name in ("__init__", "__getitem__", "__iter__", "__call__", "__next__")
+    return name.startswith("_") and not special
+
+
+def _is_torchs(module):
+    return module == "torch" or (module or "").startswith("torch.")
+
+
+def _name_of(fn):
+    module = fn.__module__ if fn.__module__ != "__mp_main__" else "__main__"
+    return f"{module}.{fn.__qualname__}"
+
+
+def install(watch, user_code):
+    user_code.watch_classes()
+
+    def made(token, args, kwargs, result, error):
+        if error is None:
+            quietly(watch.core, user_code.loader_made, args[0])
+
+    loader = dataloader.DataLoader
+    wrapping.wrap_method(watch, loader, "__init__", "data", after=made)
