@@ -97,7 +97,9 @@ bool IsFoundByName(PyObject* object) {
 PyObject* Reduce(PyObject* object, PyObject*) {
   PyObject* fn = As(object)->fn;
   if (IsFoundByName(object)) return PyObject_GetAttrString(fn, "__qualname__");
-  if (PyCFunction_Check(fn)) return PyObject_CallMethod(fn, "__reduce__", "");
+  if (PyCFunction_Check(fn) || Py_TYPE(fn) == &PyMethodDescr_Type) {
+    return PyObject_CallMethod(fn, "__reduce__", "");
+  }
   const Ref typing(PyImport_ImportModule("typing"));
   const Ref cast = typing ? Attribute(typing.get(), "cast") : Ref();
   return cast ? Py_BuildValue("O(OO)", cast.get(), Py_None, fn) : nullptr;

@@ -23,7 +23,7 @@ time.h uchar.h wchar.h wctype.h
 
 _LINUX = """
 alloca.h cpuid.h dirent.h dlfcn.h elf.h endian.h execinfo.h fcntl.h features.h
-getopt.h grp.h immintrin.h libgen.h link.h malloc.h mntent.h netdb.h nmmintrin.h
+fnmatch.h getopt.h grp.h immintrin.h libgen.h link.h malloc.h mntent.h netdb.h nmmintrin.h
 poll.h pthread.h pty.h pwd.h regex.h sched.h semaphore.h smmintrin.h spawn.h
 strings.h syscall.h syslog.h termios.h ucontext.h ulimit.h unistd.h utime.h
 wait.h wordexp.h x86intrin.h

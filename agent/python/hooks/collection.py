@@ -15,6 +15,7 @@ from _traincheck import naming
 from _traincheck import wrapping
 from _traincheck.grad_mode import observe
 from _traincheck.selection import Catalogue
+from _traincheck.wrapping import quietly
 
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 _C_METHODS = (types.MethodDescriptorType,)
@@ -46,7 +47,7 @@ class Collection:
                 self._add_functions(module)
             elif cls == "*":
                 for value in list(vars(module).values()):
-                    if isinstance(value, type) and value.__module__ == module.__name__:
+                    if _is_class_of(value, module):
                         self._add_methods(module.__name__, cls, value)
             else:
                 value = getattr(module, cls, None)
@@ -56,7 +57,8 @@ class Collection:
     def _add_functions(self, module):
         namespace = module.__name__
         for name, value in list(vars(module).items()):
-            if not isinstance(value, _FUNCTIONS) or not _is_at_home(value, namespace):
+            # By type(): some objects warn when they are asked for their class.
+            if type(value) not in _FUNCTIONS or not _is_at_home(value, namespace):
                 continue
             row = self._catalogue.find(namespace, "", name)
             if row is not None and id(value) not in self._watch.replaced:
@@ -66,7 +68,6 @@ class Collection:
     def _add_methods(self, namespace, pattern, cls):
         members = dict(vars(cls))
         if cls is torch.Tensor:
-            # Its base in C takes no attributes: theirs stand before it.
             members = {**vars(torch._C.TensorBase), **members}
         for name, value in members.items():
             row = self._catalogue.find(namespace, pattern, name)
@@ -77,20 +78,23 @@ class Collection:
             elif isinstance(value, _C_METHODS):
                 self._add_c_method(cls, name, value, row)
             else:
-                wrapping.wrap_member(self._watch, cls, name, value, row)
+                wrap = wrapping.wrap_member
+                quietly(self._watch.core, wrap, self._watch, cls, name, value, row)
 
     def _add_c_method(self, cls, name, value, row):
         # One function may have several names (abs, __abs__).
-        known = self._watch.replaced.get(id(value))
-        if known is not None:
-            setattr(cls, name, known[1])
-            return
-        full_name = f"{naming.class_name(cls)}.{name}"
-        wrapper = self._watch.core.wrap(
-            value, full_name, row.category, row.roles, detail=True
-        )
-        self._watch.replaced[id(value)] = (value, wrapper)
-        setattr(cls, name, wrapper)
+        if id(value) not in self._watch.replaced:
+            full_name = f"{naming.class_name(cls)}.{name}"
+            wrapper = self._watch.core.wrap(
+                value, full_name, row.category, row.roles, detail=True
+            )
+            self._watch.replaced[id(value)] = (value, wrapper)
+        if name in vars(cls):
+            setattr(cls, name, self._watch.replaced[id(value)][1])
+
+
+def _is_class_of(value, module):
+    return issubclass(type(value), type) and value.__module__ == module.__name__
 
 
 def _is_at_home(value, namespace):
@@ -102,19 +106,20 @@ def _is_at_home(value, namespace):
 
 
 def reach_into_c(watch):
-    """Puts the wrappers also where torch's C code looks its functions up.
+    """Puts the wrappers into torch's two classes in C that have its functions.
 
-    For an override (__torch_function__) C code takes the function from this
-    class by name; user code compares it with torch's. The class takes no
-    attributes, but its dictionary does.
+    Overrides (__torch_function__) get the function that is found there by its
+    name and compare it with torch's; pickles name it so. The classes take no
+    attributes, but their dictionaries do.
     """
-    cls = type(torch._C._VariableFunctions)
-    (members,) = gc.get_referents(cls.__dict__)
-    for name, value in list(members.items()):
-        pair = watch.replaced.get(id(getattr(value, "__func__", None)))
-        if pair is not None:
-            members[name] = staticmethod(pair[1])
-    watch.core.type_modified(cls)
+    for cls in (type(torch._C._VariableFunctions), torch._C.TensorBase):
+        (members,) = gc.get_referents(cls.__dict__)
+        for name, value in list(members.items()):
+            static = isinstance(value, staticmethod)
+            pair = watch.replaced.get(id(value.__func__ if static else value))
+            if pair is not None:
+                members[name] = staticmethod(pair[1]) if static else pair[1]
+        watch.core.type_modified(cls)
 
 
 def tell_script(watch):
@@ -125,3 +130,8 @@ def tell_script(watch):
         pair = watch.replaced.get(id(function))
         if pair is not None:
             _builtins._builtin_ops.append((pair[1], operator))
+    table = _builtins._builtin_table  # None as long as nobody has asked
+    for function, operator in list((table or {}).items()):
+        pair = watch.replaced.get(function)
+        if pair is not None:
+            table[id(pair[1])] = operator

@@ -1,6 +1,7 @@
 """Putting the core's wrapper in place of functions and methods."""
 
 import functools
+import inspect
 import sys
 import types
 
@@ -89,7 +90,11 @@ def stand_in(fn, wrapper):
         tuple(cells[name] for name in code.co_freevars),
     )
     functools.update_wrapper(shim, fn)
-    shim.__kwdefaults__ = None
+    # For those who ask without following __wrapped__ (getfullargspec).
+    try:
+        shim.__signature__ = inspect.signature(fn)
+    except (TypeError, ValueError):
+        pass  # it has none to show
     setattr(shim, _WRAPPER, wrapper)
     return shim
 
