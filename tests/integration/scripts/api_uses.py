@@ -111,7 +111,7 @@ def overrides():
     names = sorted(
         name
         for name in dir(torch.Tensor)
-        if getattr(torch.Tensor, name).__hash__ is not None
+        if hasattr(getattr(torch.Tensor, name), "__name__")
         and torch.overrides.is_tensor_method_or_property(getattr(torch.Tensor, name))
     )
     return [
