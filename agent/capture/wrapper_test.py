@@ -106,6 +106,25 @@ class WrapperTest(CoreCase):
             "assert not core.is_wrapper(None)\n"
         )
 
+    def test_c_functions_do_not_become_methods(self):
+        self.check(
+            "size = core.wrap(len, 'm.len', 'other')\n"
+            "class Holds: count = size\n"
+            "assert Holds().count([1, 2]) == 2 and core.is_wrapper(size)\n"
+            "assert inspect.isbuiltin(size) and pickle.loads(pickle.dumps(size)) is len\n"
+            "upper = core.wrap(str.__dict__['upper'], 'm.upper', 'other')\n"
+            "class Text(str): shout = upper\n"
+            "assert Text('a').shout() == 'A' and inspect.ismethoddescriptor(upper)\n"
+            "assert pickle.loads(pickle.dumps(upper)) is str.__dict__['upper']\n"
+        )
+
+    def test_what_no_name_leads_to_is_pickled_as_the_function(self):
+        self.check(
+            "def handed(): return 1\n"
+            "wrapper = core.wrap(handed, 'm.handed', 'other')\n"
+            "assert pickle.loads(pickle.dumps(wrapper)) is handed\n"
+        )
+
     def test_cannot_be_made_by_hand(self):
         self.check(
             "try:\n"
@@ -135,6 +154,38 @@ class WrapperTest(CoreCase):
             "for _ in range(1000): plain(argument); hooked(argument, b=argument)\n"
             "assert sys.getrefcount(argument) == before\n"
         )
+
+
+class SwitchTest(CoreCase):
+    def test_details_are_switched_by_name(self):
+        process = self.record(
+            "def make(name, **more):\n"
+            "    return core.wrap(lambda: None, name, 'x', **more)\n"
+            "a, b = make('m.a', detail=True), make('m.b', detail=True)\n"
+            "kept = make('m.kept')\n"
+            "assert core.set_active('m.*', False) == 2\n"
+            "a(); b(); kept()\n"
+            "later = make('m.later', detail=True)\n"
+            "later()\n"
+            "assert core.set_active('m.a', True) == 1\n"
+            "a(); b()\n"
+            "del b\n"
+            "assert core.set_active('m.*', True) == 2\n"
+            "a(); later()\n"
+        ).process
+        names = [name for kind, name in process.calls() if kind == "begin"]
+        self.assertEqual(names, ["m.kept", "m.a", "m.a", "m.later"])
+
+    def test_a_detail_has_a_site_where_user_code_calls_it(self):
+        process = self.record(
+            "import functools\n"
+            "f = core.wrap(lambda *a: 0, 'm.f', 'x', detail=True)\n"
+            "f()\n"
+            "exec(compile('g = lambda: f()', os.__file__, 'exec'))\n"
+            "g()\n"
+        ).process
+        sites = [begin.site != 0 for begin in process.of("begin")]
+        self.assertEqual(sites, [True, False])
 
 
 class HookTest(CoreCase):
