@@ -98,7 +98,9 @@ PyObject* Reduce(PyObject* object, PyObject*) {
   PyObject* fn = As(object)->fn;
   if (IsFoundByName(object)) return PyObject_GetAttrString(fn, "__qualname__");
   if (PyCFunction_Check(fn) || Py_TYPE(fn) == &PyMethodDescr_Type) {
-    return PyObject_CallMethod(fn, "__reduce__", "");
+    // "Attribute of that class"; a name would lead elsewhere, see above.
+    Ref own(PyObject_CallMethod(fn, "__reduce__", ""));
+    if (!own || PyTuple_Check(own.get())) return own.Release();
   }
   const Ref typing(PyImport_ImportModule("typing"));
   const Ref cast = typing ? Attribute(typing.get(), "cast") : Ref();
