@@ -10,7 +10,7 @@ namespace traincheck {
 namespace {
 
 bool IsLike(const Function& function, const std::string& pattern) {
-  return fnmatch(pattern.c_str(), function.name.c_str(), 0) == 0;
+  return fnmatch(pattern.c_str(), function.facts.name.c_str(), 0) == 0;
 }
 
 }  // namespace

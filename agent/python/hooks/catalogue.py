@@ -64,6 +64,12 @@ torch.distributed.distributed_c10d  skeleton  init_process_group  -  # ranks
     init_process_group
 torch.distributed.distributed_c10d  skeleton  destroy_process_group  -  # ends a rank's last step
     destroy_process_group
+torch.distributed.distributed_c10d  skeleton  new_group  -  # topology
+    new_group split_group
+torch.distributed.device_mesh:DeviceMesh  skeleton  device_mesh  -  # topology
+    __init__
+torch.utils.checkpoint  skeleton  checkpoint  -  # its forward trains without gradients
+    checkpoint
 torch.distributed.distributed_c10d  skeleton  collective  -  # order across ranks
     all_gather all_gather_coalesced all_gather_into_tensor all_gather_object
     all_gather_single all_reduce all_reduce_coalesced all_to_all all_to_all_single

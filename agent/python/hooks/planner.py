@@ -61,4 +61,5 @@ def first_plan():
     path = os.environ.get("TRAINCHECK_PLAN")
     if path:
         return plans.read(path)
-    return plans.FULL if os.environ.get("TRAINCHECK_COLLECT") == "1" else plans.BARE
+    collects = os.environ.get("TRAINCHECK_COLLECT") in ("1", "full")
+    return plans.FULL if collects else plans.BARE
