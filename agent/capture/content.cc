@@ -79,7 +79,7 @@ void RecordBytes(StatePoint point, uint32_t variable, std::string_view bytes,
   record.state.variable = variable;
   record.state.point = static_cast<uint8_t>(point);
   record.state.content = kHasData | (sum.any_bits == 0 ? kDataIsZero : 0);
-  record.digest = FinishDigest(sum.sum, bytes.size(), dtype);
+  record.digest = FinishDigest(sum.sum, bytes.size(), DtypeOfName(dtype));
   thread->Append(&record.state.header, sizeof record, RecordType::kState, 0);
 }
 

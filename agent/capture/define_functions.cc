@@ -26,9 +26,9 @@ PyObject* DefineObjectFunction(PyObject*, PyObject* args, PyObject* kwargs) {
 
 PyObject* DefineVariableFunction(PyObject*, PyObject* args, PyObject* kwargs) {
   static const char* const names[] = {
-      "tensor",      "name",        "root_class",     "root",
-      "kind",        "owner_class", "alias_group",    "identity_epoch",
-      "attributes",  "shadow_of",   nullptr};
+      "tensor",     "name",        "root_class",  "root",
+      "kind",       "owner_class", "alias_group", "identity_epoch",
+      "attributes", "shadow_of",   nullptr};
   PyObject* tensor;
   PyObject* attributes = nullptr;
   const char *name, *root_class, *owner_class;
