@@ -122,8 +122,8 @@ TEST(Snapshot, TheFormatIsThatOfItsNumber) {
   Checker checker(kRun, kExperiment, Rules());
   Feed(0, 3, &checker);
   const std::string sealed = checker.Save();
-  EXPECT_EQ(sealed[7], 2);
-  EXPECT_EQ(HashText(sealed.substr(kStateAt)), "2c5e6e7d5cfc2fb3");
+  EXPECT_EQ(sealed[7], 3);
+  EXPECT_EQ(HashText(sealed.substr(kStateAt)), "0e56bb746056f5d2");
 }
 
 }  // namespace

@@ -60,6 +60,7 @@ class Rank {
   uint32_t optimizer_ = 0;
   uint32_t forward_ = 0, layer_forward_ = 0, ddp_forward_ = 0;
   uint32_t backward_ = 0, step_ = 0, zero_grad_ = 0, next_ = 0, clip_ = 0;
+  uint32_t init_ = 0;
   std::vector<Parameter> parameters_;
   std::vector<size_t> held_;
   uint32_t buffer_ = 0;
@@ -78,6 +79,8 @@ void Rank::DefineFunctions() {
   backward_ = trace_.Function("torch._tensor.Tensor.backward", "backward", {});
   step_ = trace_.Function(options_.optimizer + ".step", "optimizer_step",
                           {"torch.optim.optimizer.Optimizer.step"});
+  init_ = trace_.Function("torch.optim.optimizer.Optimizer.__init__",
+                          "optimizer_init", {});
   zero_grad_ = trace_.Function("torch.optim.optimizer.Optimizer.zero_grad",
                                "zero_grad", {});
   next_ = trace_.Function(
@@ -123,6 +126,8 @@ void Rank::DefineOptimizer() {
   optimizer_ = trace_.Object(options_.optimizer,
                              {.kind = ObjectKind::kOptimizer,
                               .bases = {"torch.optim.optimizer.Optimizer"}});
+  trace_.Begin(init_, {.site = "train.py:9"});
+  trace_.End();
   const bool wrong = options_.fault == TrainingFault::kWrongParameters;
   std::vector<uint32_t> ids;
   for (size_t i = 0; i < parameters_.size(); ++i) {
