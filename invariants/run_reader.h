@@ -59,7 +59,10 @@ class RunReader {
     std::vector<uint32_t> numbers;
     for (const auto& [number, facts] : processes_) numbers.push_back(number);
     archive(numbers);
-    for (uint32_t number : numbers) archive(Facts(number));
+    for (uint32_t number : numbers) {
+      if (!archive.ok()) return;
+      archive(Facts(number));
+    }
     for (RunObserver* observer : observers_) observer->Fields(archive);
   }
 

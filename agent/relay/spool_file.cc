@@ -50,6 +50,10 @@ bool ReadAt(int fd, void* to, size_t bytes, uint64_t offset) {
 constexpr uint64_t kMaxEntryBytes = 2 * kMaxPayloadBytes;
 constexpr uint64_t kMaxHelloBytes = 1u << 20;
 constexpr uint64_t kSearchBytes = 4u << 20;
+// What the search for whole entries may hash, in sizes of the file. A file
+// that was only damaged stays far below; one made of false headers would cost
+// the largest payload for every 24 bytes.
+constexpr uint64_t kMaxSearchSizes = 16;
 
 template <typename T>
 std::string Join(const T& header, const std::string& bytes) {
@@ -172,7 +176,8 @@ bool SpoolFile::ReadEntry(Offset offset, uint64_t end, SpoolEntryHeader* header,
          SpoolEntryHash(*header, *payload) == header->hash;
 }
 
-SpoolFile::Offset SpoolFile::FindEntry(Offset offset, uint64_t end) const {
+SpoolFile::Offset SpoolFile::FindEntry(Offset offset, uint64_t end,
+                                       uint64_t* budget) const {
   SpoolEntryHeader header;
   std::string payload, window;
   while (end - offset >= sizeof header) {
@@ -187,10 +192,12 @@ SpoolFile::Offset SpoolFile::FindEntry(Offset offset, uint64_t end) const {
            header.kind == static_cast<uint32_t>(SpoolEntryKind::kGoodbye) ||
            header.kind ==
                static_cast<uint32_t>(SpoolEntryKind::kDefinitions)) &&
-          header.payload_bytes <= kMaxEntryBytes;
-      if (likely && ReadEntry(offset + at, end, &header, &payload)) {
-        return offset + at;
-      }
+          header.payload_bytes <= kMaxEntryBytes &&
+          header.payload_bytes <= end - offset - at - sizeof header;
+      if (!likely) continue;
+      if (header.payload_bytes > *budget) return end;
+      *budget -= header.payload_bytes;
+      if (ReadEntry(offset + at, end, &header, &payload)) return offset + at;
     }
     offset += starts;
   }
@@ -201,6 +208,7 @@ SpoolFile::Damage SpoolFile::Scan(const Visitor& visit) {
   Damage damage;
   SpoolEntryHeader header;
   std::string payload;
+  uint64_t budget = kMaxSearchSizes * end_;
   Offset at = begin_;
   while (at < end_) {
     if (ReadEntry(at, end_, &header, &payload)) {
@@ -208,7 +216,7 @@ SpoolFile::Damage SpoolFile::Scan(const Visitor& visit) {
       at += sizeof header + payload.size();
       continue;
     }
-    const Offset next = FindEntry(at + 1, end_);
+    const Offset next = FindEntry(at + 1, end_, &budget);
     if (next == end_) break;
     ++damage.places;
     at = next;

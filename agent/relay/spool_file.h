@@ -150,7 +150,8 @@ class SpoolFile {
   bool ReadEntry(Offset offset, uint64_t end, SpoolEntryHeader* header,
                  std::string* payload) const;
   // Where the next whole entry begins, from `offset` on; `end`: nowhere.
-  Offset FindEntry(Offset offset, uint64_t end) const;
+  // Takes what it hashes off the budget, and ends with it.
+  Offset FindEntry(Offset offset, uint64_t end, uint64_t* budget) const;
 
   SpoolDirectory* const directory_;
   const std::string path_;

@@ -247,6 +247,30 @@ TEST_F(SpoolFileTest, WhatIsDamagedIsLeftOutAndCounted) {
   EXPECT_EQ(std::filesystem::file_size(folder_ + "/a.spool"), offsets[5]);
 }
 
+// Each of 700,000 headers announces as many bytes as an entry may have: without
+// a bound 1.4 TB to hash.
+TEST_F(SpoolFileTest, AFileOfFalseHeadersIsGivenUp) {
+  SpoolDirectory directory(folder_, folder_, kNoLimit);
+  auto file = Create(&directory);
+  ASSERT_TRUE(file->Append(SpoolEntryKind::kBatch, 0, BatchBytes(0)).ok());
+  const std::string path = file->path();
+  file.reset();
+  const SpoolEntryHeader header = {
+      .payload_bytes = 2 * kMaxPayloadBytes,
+      .kind = static_cast<uint32_t>(SpoolEntryKind::kBatch),
+      .number = 1,
+      .hash = 0};
+  std::string headers;
+  while (headers.size() < (size_t{16} << 20)) {
+    headers.append(reinterpret_cast<const char*>(&header), sizeof header);
+  }
+  std::ofstream(path, std::ios::app | std::ios::binary) << headers;
+  const auto loaded = LoadSpool(&directory, path);
+  ASSERT_TRUE(loaded.ok());
+  EXPECT_EQ(loaded->batches.size(), 1u);
+  EXPECT_EQ(loaded->damage.torn_bytes, headers.size());
+}
+
 TEST_F(SpoolFileTest, ADamagedBeginningIsNoSpool) {
   SpoolDirectory directory(folder_, folder_, kNoLimit);
   Create(&directory);
