@@ -237,6 +237,7 @@ class CoreCase(unittest.TestCase):
 
     def record(self, code, **options):
         recording = Recording(code, prelude=self.PRELUDE, **options)
-        self.assertEqual(recording.result.returncode, 0, recording.result.stderr)
-        self.assertEqual(recording.result.stderr, "")
+        stderr = recording.result.stderr
+        self.assertEqual(recording.result.returncode, 0, stderr)
+        self.assertFalse(stderr, stderr)
         return recording

@@ -119,7 +119,7 @@ class Relay:
         self.rings[connection].append(ring)
         try:
             connection.send(b"RING")
-        except BrokenPipeError:
+        except (BrokenPipeError, ConnectionResetError):
             pass  # it is gone already
 
     def await_death(self, connection):
