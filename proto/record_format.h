@@ -32,6 +32,9 @@ inline constexpr size_t kMaxRecordBytes = 65528;
 // Strings longer than this are cut by the writer.
 inline constexpr size_t kMaxStringBytes = 1024;
 
+// The ring that says what the ids in the others mean.
+inline constexpr uint32_t kDefinitionRing = 0;
+
 enum class RecordType : uint8_t {
   kInvalid = 0,
   kPadding = 1,  // fills a ring up to its end; carries nothing

@@ -3,6 +3,8 @@
 #include <bit>
 #include <cstring>
 
+#include "proto/varint.h"
+
 namespace traincheck {
 
 size_t FixedBytes(uint8_t type) {
@@ -38,25 +40,10 @@ size_t FixedBytes(uint8_t type) {
   }
 }
 
-bool FieldReader::Varint(uint64_t* value) {
-  uint64_t result = 0;
-  for (size_t i = 0; i < bytes_.size() && i < 10; ++i) {
-    const uint8_t byte = static_cast<uint8_t>(bytes_[i]);
-    if (i == 9 && byte > 1) return false;
-    result |= static_cast<uint64_t>(byte & 0x7f) << (7 * i);
-    if (byte < 0x80) {
-      bytes_.remove_prefix(i + 1);
-      *value = result;
-      return true;
-    }
-  }
-  return false;
-}
-
 bool FieldReader::Next() {
   if (!ok_ || bytes_.empty() || bytes_[0] == '\0') return false;
   uint64_t tag = 0;
-  ok_ = Varint(&tag) && (tag >> 2) <= UINT32_MAX;
+  ok_ = TakeVarint(&bytes_, &tag) && (tag >> 2) <= UINT32_MAX;
   if (!ok_) return false;
   field_ = static_cast<Field>(tag >> 2);
   kind_ = static_cast<FieldKind>(tag & 3);
@@ -66,7 +53,7 @@ bool FieldReader::Next() {
   switch (kind_) {
     case FieldKind::kUnsigned:
     case FieldKind::kSigned:
-      ok_ = Varint(&unsigned_);
+      ok_ = TakeVarint(&bytes_, &unsigned_);
       break;
     case FieldKind::kDouble:
       ok_ = bytes_.size() >= sizeof double_;
@@ -76,7 +63,7 @@ bool FieldReader::Next() {
       break;
     case FieldKind::kBytes: {
       uint64_t size = 0;
-      ok_ = Varint(&size) && size <= bytes_.size();
+      ok_ = TakeVarint(&bytes_, &size) && size <= bytes_.size();
       if (!ok_) break;
       value_ = bytes_.substr(0, size);
       bytes_.remove_prefix(size);

@@ -53,8 +53,6 @@ class FieldReader {
   bool ok() const { return ok_; }
 
  private:
-  bool Varint(uint64_t* value);
-
   std::string_view bytes_;
   Field field_ = Field::kEnd;
   FieldKind kind_ = FieldKind::kUnsigned;

@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "proto/record_format.h"
+#include "proto/varint.h"
 
 namespace traincheck {
 
@@ -88,15 +89,11 @@ class FieldWriter {
   }
 
   void Varint(uint64_t value) {
-    if (end_ - at_ < 10) {
+    if (end_ - at_ < kMaxVarintBytes) {
       fits_ = false;
       return;
     }
-    while (value >= 0x80) {
-      *at_++ = static_cast<char>(value | 0x80);
-      value >>= 7;
-    }
-    *at_++ = static_cast<char>(value);
+    at_ = PutVarint(value, at_);
   }
 
   void Raw(const void* from, size_t size) {

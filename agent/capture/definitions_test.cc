@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "proto/record_format.h"
 #include "proto/record_reader.h"
 
 namespace traincheck {

@@ -10,6 +10,7 @@
 
 #include "agent/capture/clock.h"
 #include "agent/capture/log.h"
+#include "proto/record_format.h"
 
 namespace traincheck {
 

@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "agent/relay/limits.h"
+#include "proto/record_format.h"
 
 namespace traincheck {
 

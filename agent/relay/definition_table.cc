@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "agent/relay/limits.h"
+#include "proto/record_format.h"
 #include "proto/record_reader.h"
 
 namespace traincheck {

@@ -7,6 +7,7 @@
 #include "agent/relay/limits.h"
 #include "agent/ring/ring_abi.h"
 #include "base/logging.h"
+#include "proto/record_format.h"
 
 namespace traincheck {
 namespace {

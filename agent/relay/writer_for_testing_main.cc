@@ -41,6 +41,7 @@
 
 #include "agent/relay/relay_start_for_testing.h"
 #include "agent/ring/ring_writer.h"
+#include "proto/record_format.h"
 #include "proto/record_writer.h"
 
 namespace traincheck {
@@ -229,7 +230,7 @@ int Main(const std::string& argument) {
   OwnRelay relay(argument);
   const bool starts_relay = argument.find('/') != std::string::npos;
   const std::string name = starts_relay ? relay.Start() : argument;
-  auto definitions = RingWriter::Create(0, kDefinitionRingBytes);
+  auto definitions = RingWriter::Create(kDefinitionRing, kDefinitionRingBytes);
   auto main = RingWriter::Create(1, kMainRingBytes);
   const int socket = ConnectAndHandOver(name, *definitions, *main);
   if (socket < 0) {

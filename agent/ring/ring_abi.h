@@ -22,7 +22,6 @@ inline constexpr uint64_t kMainRingBytes = 4u << 20;
 inline constexpr uint64_t kThreadRingBytes = 256u << 10;
 inline constexpr uint64_t kDefinitionRingBytes = 1u << 20;
 inline constexpr uint32_t kMaxRingsPerProcess = 64;
-inline constexpr uint32_t kDefinitionRing = 0;  // ring id of the definitions
 // Of all threads that find no ring of their own: counts and holds nothing.
 inline constexpr uint32_t kOverflowRing = kMaxRingsPerProcess - 1;
 inline constexpr uint32_t kMaxThreadRings = kMaxRingsPerProcess - 2;
@@ -32,7 +31,7 @@ struct RingHeader {
   // Written once, before the ring is handed over.
   uint64_t magic;
   uint32_t version;
-  uint32_t ring;  // 0: definitions; 1: first thread that recorded; 2, ...
+  uint32_t ring;  // kDefinitionRing; 1: first thread that recorded; 2, ...
   uint64_t capacity_bytes;  // power of two
   uint32_t pid;
   uint32_t tid;  // of the first thread that wrote into it

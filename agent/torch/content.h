@@ -11,8 +11,8 @@
 #include <optional>
 #include <vector>
 
-#include "agent/torch/dtype.h"
 #include "agent/torch/statistics.h"
+#include "proto/torch_types.h"
 
 namespace traincheck {
 

@@ -20,8 +20,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "agent/torch/dtype.h"
 #include "agent/torch/word_sum.h"
+#include "proto/torch_types.h"
 
 namespace traincheck {
 

@@ -6,7 +6,7 @@
 
 #include <cstddef>
 
-#include "agent/torch/dtype.h"
+#include "proto/torch_types.h"
 
 namespace traincheck {
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "agent/torch/dtype.h"
+#include "proto/torch_types.h"
 
 namespace traincheck {
 

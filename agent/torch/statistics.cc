@@ -1,6 +1,7 @@
 #include "agent/torch/statistics.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -15,25 +16,17 @@ namespace {
 #define TRAINCHECK_VECTORS \
   __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 
-struct Float64 {
-  using Bits = uint64_t;
-  static constexpr Bits kInfinity = 0x7ff0000000000000;
+// A type that the compiler knows too.
+template <typename Float, typename Word, Word infinity>
+struct Native {
+  using Bits = Word;
+  static constexpr Bits kInfinity = infinity;
   static double Value(Bits magnitude) {
-    double value;
-    std::memcpy(&value, &magnitude, sizeof value);
-    return value;
+    return std::bit_cast<Float>(magnitude);
   }
 };
-
-struct Float32 {
-  using Bits = uint32_t;
-  static constexpr Bits kInfinity = 0x7f800000;
-  static double Value(Bits magnitude) {
-    float value;
-    std::memcpy(&value, &magnitude, sizeof value);
-    return value;
-  }
-};
+using Float64 = Native<double, uint64_t, 0x7ff0000000000000>;
+using Float32 = Native<float, uint32_t, 0x7f800000>;
 
 struct Bfloat16 {
   using Bits = uint16_t;

@@ -17,7 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "agent/torch/dtype.h"
+#include "proto/torch_types.h"
 
 namespace traincheck {
 

@@ -33,51 +33,6 @@ struct Names {
   }
 };
 
-struct Number {
-  std::string_view name;
-  uint8_t number;
-};
-
-constexpr Number kDevices[] = {
-    {"cpu", kDeviceCpu},
-    {"cuda", kDeviceCuda},
-    {"mkldnn", 2},
-    {"opengl", 3},
-    {"opencl", 4},
-    {"ideep", 5},
-    {"hip", 6},
-    {"fpga", 7},
-    {"maia", 8},
-    {"xla", 9},
-    {"vulkan", 10},
-    {"metal", 11},
-    {"xpu", 12},
-    {"mps", 13},
-    {"meta", kDeviceMeta},
-    {"hpu", 15},
-    {"ve", 16},
-    {"lazy", 17},
-    {"ipu", 18},
-    {"mtia", 19},
-};
-constexpr uint8_t kDevicePrivateUse1 = 20;  // goes by a name of its maker
-
-constexpr Number kLayouts[] = {
-    {"torch.strided", kLayoutStrided}, {"torch.sparse_coo", 1},
-    {"torch.sparse_csr", 2},           {"torch._mkldnn", 3},
-    {"torch.sparse_csc", 4},           {"torch.sparse_bsr", 5},
-    {"torch.sparse_bsc", 6},           {"torch.jagged", 7},
-};
-
-template <size_t count>
-uint8_t NumberOf(const Number (&table)[count], std::string_view name,
-                 uint8_t otherwise) {
-  for (const Number& entry : table) {
-    if (entry.name == name) return entry.number;
-  }
-  return otherwise;
-}
-
 // The number of a dtype or layout object by how it prints. The objects are few
 // and live for ever.
 template <typename Find>
@@ -104,9 +59,7 @@ Dtype ReadDtype(PyObject* tensor) {
 uint8_t ReadLayout(PyObject* tensor) {
   static auto* known = new std::vector<std::pair<Ref, uint8_t>>;
   return NumberOfObject(Attribute(tensor, Names::Get().layout), known,
-                        [](std::string_view name) {
-                          return NumberOf(kLayouts, name, kUnknownNumber);
-                        });
+                        LayoutOfName);
 }
 
 // An integer, or none. Addresses are unsigned; all 64 bits are wanted.
@@ -145,8 +98,7 @@ void ReadDevice(PyObject* tensor, TensorDescriptor* descriptor) {
   const Ref device = Attribute(tensor, names.device);
   if (!device) return;
   const Ref type = Attribute(device.get(), names.type);
-  descriptor->device_type =
-      NumberOf(kDevices, Utf8(type.get()), kDevicePrivateUse1);
+  descriptor->device_type = DeviceTypeOfName(Utf8(type.get()));
   descriptor->device_index = static_cast<int8_t>(
       Integer(Attribute(device.get(), names.index)).value_or(-1));
 }

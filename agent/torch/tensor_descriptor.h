@@ -19,16 +19,9 @@
 #include <vector>
 
 #include "agent/capture/python_ref.h"
-#include "agent/torch/dtype.h"
+#include "proto/torch_types.h"
 
 namespace traincheck {
-
-// c10::DeviceType and c10::Layout, as far as anybody here names them.
-constexpr uint8_t kDeviceCpu = 0;
-constexpr uint8_t kDeviceCuda = 1;
-constexpr uint8_t kDeviceMeta = 14;
-constexpr uint8_t kLayoutStrided = 0;
-constexpr uint8_t kUnknownNumber = 255;
 
 // Valid while the tensor is kept alive and nobody changes its shape: within
 // the call that is being recorded. Use it again for the next tensor.

@@ -6,18 +6,10 @@
 #include "agent/torch/storage_identity.h"
 #include "agent/torch/tensor_descriptor.h"
 #include "proto/record_format.h"
+#include "proto/varint.h"
 
 namespace traincheck {
 namespace {
-
-char* PutVarint(uint64_t value, char* out) {
-  while (value >= 0x80) {
-    *out++ = static_cast<char>(value | 0x80);
-    value >>= 7;
-  }
-  *out++ = static_cast<char>(value);
-  return out;
-}
 
 uint8_t AutogradFlags(PyObject* tensor) {
   static PyObject* requires_grad = PyUnicode_InternFromString("requires_grad");

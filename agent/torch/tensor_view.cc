@@ -1,6 +1,5 @@
 #include "agent/torch/tensor_view.h"
 
-#include <list>
 #include <utility>
 
 #include "agent/torch/tensor_descriptor.h"
@@ -33,18 +32,6 @@ std::string TextOf(PyObject* object) {
   const Ref text(PyObject_Str(object));
   if (!text) PyErr_Clear();
   return std::string(Utf8(text.get()));
-}
-
-// Name of a torch.dtype. The objects are few and live for ever, and so do the
-// names.
-const std::string* DtypeName(Ref dtype) {
-  static auto* names = new std::list<std::pair<Ref, std::string>>;
-  for (const auto& [object, name] : *names) {
-    if (object.get() == dtype.get()) return &name;
-  }
-  std::string name = TextOf(dtype.get());
-  names->emplace_back(std::move(dtype), std::move(name));
-  return &names->back().second;
 }
 
 // A tuple (torch.Size, strides) of integers. None: it is something else.
@@ -91,7 +78,7 @@ std::optional<TensorView> TensorView::Of(PyObject* tensor) {
 TensorFacts FactsOf(PyObject* tensor) {
   const Names& names = Names::Get();
   TensorFacts facts;
-  facts.dtype = *DtypeName(Attribute(tensor, names.dtype));
+  facts.dtype = TextOf(Attribute(tensor, names.dtype).get());
   facts.device = TextOf(Attribute(tensor, names.device).get());
   facts.shape = Integers(Attribute(tensor, names.shape).get())
                     .value_or(std::vector<int64_t>());

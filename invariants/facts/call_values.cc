@@ -1,78 +1,19 @@
 #include "invariants/facts/call_values.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
+
+#include "proto/torch_types.h"
+#include "proto/varint.h"
 
 namespace traincheck {
 
 namespace {
 
-// torch's ScalarType numbers; "" for those that no tensor of a program has.
-constexpr std::array<std::string_view, 46> kDtypes = {"torch.uint8",
-                                                      "torch.int8",
-                                                      "torch.int16",
-                                                      "torch.int32",
-                                                      "torch.int64",
-                                                      "torch.float16",
-                                                      "torch.float32",
-                                                      "torch.float64",
-                                                      "torch.complex32",
-                                                      "torch.complex64",
-                                                      "torch.complex128",
-                                                      "torch.bool",
-                                                      "torch.qint8",
-                                                      "torch.quint8",
-                                                      "torch.qint32",
-                                                      "torch.bfloat16",
-                                                      "torch.quint4x2",
-                                                      "torch.quint2x4",
-                                                      "torch.bits1x8",
-                                                      "torch.bits2x4",
-                                                      "torch.bits4x2",
-                                                      "torch.bits8",
-                                                      "torch.bits16",
-                                                      "torch.float8_e5m2",
-                                                      "torch.float8_e4m3fn",
-                                                      "torch.float8_e5m2fnuz",
-                                                      "torch.float8_e4m3fnuz",
-                                                      "torch.uint16",
-                                                      "torch.uint32",
-                                                      "torch.uint64",
-                                                      "torch.uint1",
-                                                      "torch.uint2",
-                                                      "torch.uint3",
-                                                      "torch.uint4",
-                                                      "torch.uint5",
-                                                      "torch.uint6",
-                                                      "torch.uint7",
-                                                      "torch.int1",
-                                                      "torch.int2",
-                                                      "torch.int3",
-                                                      "torch.int4",
-                                                      "torch.int5",
-                                                      "torch.int6",
-                                                      "torch.int7",
-                                                      "torch.float8_e8m0fnu",
-                                                      "torch.float4_e2m1fn_x2"};
-
 std::string DeviceName(uint8_t type, int8_t index) {
-  std::string name;
-  switch (type) {
-    case 0:
-      name = "cpu";
-      break;
-    case 1:
-      name = "cuda";
-      break;
-    case 14:
-      name = "meta";
-      break;
-    case 255:
-      return "";
-    default:
-      name = "device" + std::to_string(type);
-  }
+  if (type == kUnknownNumber) return "";
+  std::string name(DeviceTypeName(type));
+  if (name.empty()) name = "device" + std::to_string(type);
   return index < 0 ? name : name + ":" + std::to_string(index);
 }
 
@@ -84,8 +25,7 @@ class TensorBytes {
   std::optional<TensorValue> Read() {
     if (bytes_.size() < 5) return std::nullopt;
     TensorValue tensor;
-    const uint8_t dtype = Byte();
-    if (dtype < kDtypes.size()) tensor.dtype = kDtypes[dtype];
+    tensor.dtype = DtypeName(static_cast<Dtype>(Byte()));
     const uint8_t device = Byte();
     tensor.device = DeviceName(device, static_cast<int8_t>(Byte()));
     tensor.layout = Byte();
@@ -113,14 +53,8 @@ class TensorBytes {
   }
   uint64_t Varint() {
     uint64_t value = 0;
-    for (int shift = 0; shift < 64; shift += 7) {
-      if (bytes_.empty()) break;
-      const uint8_t byte = Byte();
-      value |= static_cast<uint64_t>(byte & 0x7f) << shift;
-      if (byte < 0x80) return value;
-    }
-    ok_ = false;
-    return 0;
+    ok_ = TakeVarint(&bytes_, &value) && ok_;
+    return value;
   }
 
   std::string_view bytes_;
@@ -243,15 +177,15 @@ std::vector<Parameter> ParametersOf(const FunctionInfo* function,
 
 }  // namespace
 
-const CallValue* CallArguments::Find(std::string_view name) const {
+const CallValue* ToldArguments::Find(std::string_view name) const {
   const auto found =
       std::find_if(all.begin(), all.end(),
                    [&](const CallArgument& one) { return one.name == name; });
   return found == all.end() ? nullptr : &found->value;
 }
 
-CallArguments ArgumentsOf(const Call& call, const Definitions& definitions) {
-  CallArguments arguments;
+ToldArguments ArgumentsOf(const Call& call, const Definitions& definitions) {
+  ToldArguments arguments;
   const std::vector<Parameter> parameters =
       ParametersOf(call.function, definitions);
   std::vector<bool> given(parameters.size());

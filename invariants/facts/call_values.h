@@ -74,7 +74,7 @@ struct CallArgument {
   bool is_default = false;
 };
 
-struct CallArguments {
+struct ToldArguments {
   std::vector<CallArgument> all;
   // Some did not fit into the record: an argument that is not here may have
   // been given.
@@ -85,7 +85,7 @@ struct CallArguments {
 };
 
 // Those that the capture plan wanted told.
-CallArguments ArgumentsOf(const Call& call, const Definitions& definitions);
+ToldArguments ArgumentsOf(const Call& call, const Definitions& definitions);
 
 // None: not told, or it has not ended.
 std::optional<CallValue> ResultOf(const Call& call,

@@ -55,7 +55,7 @@ class CallValuesTest : public testing::Test {
     ASSERT_TRUE(record.Next());
     ASSERT_TRUE(definitions_.Apply(record));
   }
-  CallArguments Arguments() { return ArgumentsOf(call_, definitions_); }
+  ToldArguments Arguments() { return ArgumentsOf(call_, definitions_); }
 
   Definitions definitions_;
   Call call_;
@@ -72,7 +72,7 @@ TEST_F(CallValuesTest, DefaultsStandInForWhatWasNotGiven) {
     out.Unsigned(Field::kArgument, 2);
     out.Unsigned(Field::kValueNone, 0);
   });
-  const CallArguments arguments = Arguments();
+  const ToldArguments arguments = Arguments();
   ASSERT_EQ(arguments.all.size(), 3u);
   EXPECT_EQ(*arguments.Find("x")->Get<int64_t>(), -3);
   EXPECT_NE(arguments.Find("z")->Get<NoneValue>(), nullptr);
@@ -89,7 +89,7 @@ TEST_F(CallValuesTest, NoDefaultIsAssumedBehindACut) {
     out.Unsigned(Field::kValueBool, 1);
     out.Unsigned(Field::kContentCut, 1);
   });
-  const CallArguments arguments = Arguments();
+  const ToldArguments arguments = Arguments();
   EXPECT_TRUE(arguments.cut);
   EXPECT_EQ(arguments.all.size(), 1u);
   EXPECT_TRUE(*arguments.Find("x")->Get<bool>());
@@ -110,7 +110,7 @@ TEST_F(CallValuesTest, TensorsAndContainers) {
     out.Unsigned(Field::kElement, 1);
     out.Unsigned(Field::kValueObject, 7);
   });
-  const CallArguments arguments = Arguments();
+  const ToldArguments arguments = Arguments();
   const auto* matrix = arguments.Find("x")->Get<TensorValue>();
   ASSERT_NE(matrix, nullptr);
   EXPECT_EQ(matrix->dtype, "torch.float32");
@@ -146,7 +146,7 @@ TEST_F(CallValuesTest, AnyBytesAreReadWithoutHarm) {
       out.Unsigned(Field::kArgument, 0);
       out.Bytes(Field::kValueTensor, {kMatrix, size});
     });
-    const CallArguments arguments = Arguments();
+    const ToldArguments arguments = Arguments();
     const auto* tensor = arguments.Find("x")->Get<TensorValue>();
     EXPECT_EQ(tensor != nullptr, size >= 7) << size;
   }

@@ -27,7 +27,7 @@ struct Call {
   uint64_t parent_number = 0;
   // The fields that tell its arguments; "": none is told. See call_values.h.
   std::string content;
-  // The same of its result, once it has ended.
+  // The same of its result, once it has returned.
   std::string result;
 
   bool Is(CallFlag flag) const { return (flags & flag) != 0; }

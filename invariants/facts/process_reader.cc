@@ -1,12 +1,11 @@
 #include "invariants/facts/process_reader.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace traincheck {
 
 namespace {
-
-constexpr uint32_t kDefinitionRing = 0;
 
 // Does it begin what a call tells of its arguments?
 bool IsContent(Field field) {
@@ -211,8 +210,8 @@ void ProcessReader::BeginCall(Cursor* cursor) {
     ring->resync = false;
   }
   if (!call.function) visitor_->OnGap("a function's definition is missing");
-  ring->open.push_back(call);
-  visitor_->OnCallBegin(call);
+  ring->open.push_back(std::move(call));
+  visitor_->OnCallBegin(ring->open.back());
 }
 
 void ProcessReader::EndCall(Cursor* cursor) {
@@ -226,9 +225,9 @@ void ProcessReader::EndCall(Cursor* cursor) {
     visitor_->OnGap("the end of a call is missing");
     Abandon(ring, at);
   }
-  Call call = ring->open.back();
-  call.result = std::string(cursor->records.Fields().rest());
+  Call& call = ring->open.back();
   const bool raised = cursor->records.type() == RecordType::kCallRaised;
+  if (!raised) call.result = std::string(cursor->records.Fields().rest());
   visitor_->OnCallEnd(call,
                       raised ? CallOutcome::kRaised : CallOutcome::kReturned,
                       raised ? 0 : end.header.flags);

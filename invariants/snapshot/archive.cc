@@ -2,32 +2,18 @@
 
 #include <cstring>
 
+#include "proto/varint.h"
+
 namespace traincheck {
-
-namespace {
-
-constexpr int kMaxVarintBytes = 10;
-
-}  // namespace
 
 void Archive::Varint(uint64_t* number) {
   if (!reading_) {
-    uint64_t rest = *number;
-    for (; rest >= 0x80; rest >>= 7) {
-      to_.push_back(static_cast<char>(rest | 0x80));
-    }
-    to_.push_back(static_cast<char>(rest));
+    char bytes[kMaxVarintBytes];
+    to_.append(bytes, PutVarint(*number, bytes));
     return;
   }
   *number = 0;
-  for (int i = 0; i < kMaxVarintBytes && !from_.empty(); ++i) {
-    const auto byte = static_cast<uint8_t>(from_.front());
-    from_.remove_prefix(1);
-    *number |= uint64_t{byte & 0x7fu} << (7 * i);
-    if (byte < 0x80) return;
-  }
-  *number = 0;
-  Fail("a number is cut off");
+  if (!TakeVarint(&from_, number)) Fail("a number is cut off");
 }
 
 void Archive::Raw(void* value, size_t size) {

@@ -4,12 +4,10 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
+#include "proto/record_format.h"
 
 namespace traincheck {
 namespace {
-
-// The ring that says what the ids in the others mean.
-constexpr uint32_t kDefinitionRing = 0;
 
 stored::Ring* FindOrAddRing(uint32_t ring, stored::Process* process) {
   for (stored::Ring& known : *process->mutable_rings()) {

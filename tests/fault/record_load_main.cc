@@ -160,7 +160,7 @@ class Link {
 class Load {
  public:
   Load(Link* link, Counters* counters)
-      : definitions_(RingWriter::Create(0, kDefinitionRingBytes)),
+      : definitions_(RingWriter::Create(kDefinitionRing, kDefinitionRingBytes)),
         main_(RingWriter::Create(1, kMainRingBytes)),
         link_(*link),
         counters_(*counters) {}

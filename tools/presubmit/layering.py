@@ -8,7 +8,12 @@ from source_tree import Problem, SourceTree
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"]+)"|<([^>]+)>)')
 
 # A folder, the longest that fits a file, and what it may include of ours.
-RECORD_FORMAT = ("proto/record_", "proto/step_rule.h")
+RECORD_FORMAT = (
+    "proto/record_",
+    "proto/step_rule.h",
+    "proto/torch_types.h",
+    "proto/varint.h",
+)
 _CORE_PARTS = ("include", "preload", "ring", "capture", "torch", "python")
 AGENT_CORE = tuple(f"agent/{part}/" for part in _CORE_PARTS)
 _CHECKING_BASE = ("base/", "invariants/") + RECORD_FORMAT

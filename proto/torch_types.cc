@@ -1,6 +1,7 @@
-#include "agent/torch/dtype.h"
+#include "proto/torch_types.h"
 
 #include <cstddef>
+#include <iterator>
 
 namespace traincheck {
 namespace {
@@ -59,7 +60,27 @@ constexpr Entry kDtypes[] = {
     {"torch.float8_e8m0fnu", 1},
     {"torch.float4_e2m1fn_x2", 1},
 };
-constexpr size_t kCount = sizeof kDtypes / sizeof kDtypes[0];
+constexpr size_t kCount = std::size(kDtypes);
+
+// By number.
+constexpr std::string_view kDevices[] = {
+    "cpu",  "cuda", "mkldnn", "opengl", "opencl", "ideep", "hip",
+    "fpga", "maia", "xla",    "vulkan", "metal",  "xpu",   "mps",
+    "meta", "hpu",  "ve",     "lazy",   "ipu",    "mtia",
+};
+constexpr std::string_view kLayouts[] = {
+    "torch.strided",    "torch.sparse_coo", "torch.sparse_csr", "torch._mkldnn",
+    "torch.sparse_csc", "torch.sparse_bsr", "torch.sparse_bsc", "torch.jagged",
+};
+
+template <size_t count>
+uint8_t NumberOf(const std::string_view (&table)[count], std::string_view name,
+                 uint8_t otherwise) {
+  for (size_t number = 0; number < count; ++number) {
+    if (table[number] == name) return static_cast<uint8_t>(number);
+  }
+  return otherwise;
+}
 
 }  // namespace
 
@@ -78,6 +99,18 @@ Dtype DtypeOfName(std::string_view name) {
     if (kDtypes[i].name == name) return static_cast<Dtype>(i);
   }
   return Dtype::kUnknown;
+}
+
+std::string_view DeviceTypeName(uint8_t device) {
+  return device < std::size(kDevices) ? kDevices[device] : std::string_view();
+}
+
+uint8_t DeviceTypeOfName(std::string_view name) {
+  return NumberOf(kDevices, name, kDevicePrivateUse1);
+}
+
+uint8_t LayoutOfName(std::string_view name) {
+  return NumberOf(kLayouts, name, kUnknownNumber);
 }
 
 }  // namespace traincheck

@@ -1,14 +1,24 @@
-// torch's element types by their ScalarType numbers, which are fixed from torch
-// 2.4 on; new types get new numbers.
+// torch's element types, devices and layouts by their numbers (ScalarType,
+// c10::DeviceType, c10::Layout), which are fixed from torch 2.4 on: what stands
+// in a kValueTensor. New ones get new numbers.
 //
 // Threads: pure functions.
-#ifndef TRAINCHECK_AGENT_TORCH_DTYPE_H_
-#define TRAINCHECK_AGENT_TORCH_DTYPE_H_
+#ifndef TRAINCHECK_PROTO_TORCH_TYPES_H_
+#define TRAINCHECK_PROTO_TORCH_TYPES_H_
 
 #include <cstdint>
 #include <string_view>
 
 namespace traincheck {
+
+// Of a device or a layout that is not known.
+inline constexpr uint8_t kUnknownNumber = 255;
+
+inline constexpr uint8_t kDeviceCpu = 0;
+inline constexpr uint8_t kDeviceCuda = 1;
+inline constexpr uint8_t kDeviceMeta = 14;
+inline constexpr uint8_t kDevicePrivateUse1 = 20;
+inline constexpr uint8_t kLayoutStrided = 0;
 
 enum class Dtype : uint8_t {
   kUint8 = 0,
@@ -44,6 +54,13 @@ uint8_t DtypeBytes(Dtype dtype);
 // kUnknown for a name not in the table.
 Dtype DtypeOfName(std::string_view name);
 
+// "cuda"; "" for numbers without a name here.
+std::string_view DeviceTypeName(uint8_t device);
+// kDevicePrivateUse1 for other names: such a device is named by its maker.
+uint8_t DeviceTypeOfName(std::string_view name);
+// Of "torch.strided"; kUnknownNumber for a name not in the table.
+uint8_t LayoutOfName(std::string_view name);
+
 inline bool IsComplex(Dtype dtype) {
   return dtype == Dtype::kComplex32 || dtype == Dtype::kComplex64 ||
          dtype == Dtype::kComplex128;
@@ -51,4 +68,4 @@ inline bool IsComplex(Dtype dtype) {
 
 }  // namespace traincheck
 
-#endif  // TRAINCHECK_AGENT_TORCH_DTYPE_H_
+#endif  // TRAINCHECK_PROTO_TORCH_TYPES_H_
