@@ -282,6 +282,18 @@ class ModuleTest(TorchTest):
             "assert log == [('before', 'Sequential'), ('after', (1, 3))], log\n"
         )
 
+    def test_a_traced_model_is_one_and_a_graph_is_none(self):
+        process = self.record(
+            self.PATCH + "from torch import fx\n"
+            "graph = fx.Graph()\n"
+            "graph.output(graph.placeholder('x'))\n"
+            "fx.GraphModule({}, graph)(torch.ones(1))\n"
+            "fx.symbolic_trace(nn.Sequential(nn.Linear(2, 2)))(torch.ones(1, 2))\n"
+        )
+        roots = [b for b in process.of("begin") if b.flags & ROOT]
+        self.assertEqual(len(roots), 1)
+        self.assertIn("GraphModule", process.function(roots[0]))
+
     def test_recomputation_is_a_root_inside_backward(self):
         process = self.record(
             self.PATCH + "from torch.utils.checkpoint import checkpoint\n"

@@ -16,6 +16,8 @@ namespace {
 
 // Containers are looked into this far for a tensor with a grad_fn.
 constexpr Py_ssize_t kMaxSearched = 16;
+// How the names of the classes begin that torch.fx makes for graphs.
+constexpr char kTracedClass[] = "torch.fx.graph_module.GraphModule.__new__.";
 
 bool DefinesForward(PyObject* type) {
   const Ref members = Attribute(type, "__dict__");
@@ -57,7 +59,20 @@ struct ForwardPlan {
 struct ClassForward {
   std::unique_ptr<Function> function;
   uint32_t plan = 0;
+  bool traced = false;  // torch.fx made the class
 };
+
+// torch.compile runs a graph as a module of a traced class, with what it needs
+// as arguments: it is the inside of something of the user's, no model.
+bool HoldsNothing(PyObject* module) {
+  for (const char* held : {"_parameters", "_buffers", "_modules"}) {
+    const Ref dict = Attribute(module, held);
+    if (!dict || !PyDict_Check(dict.get()) || PyDict_Size(dict.get()) != 0) {
+      return false;
+    }
+  }
+  return true;
+}
 
 void Replan(PyObject* type, Function* forward) {
   const Ref callback = Ref::Borrow(ForwardPlan::Get().callback.get());
@@ -66,13 +81,17 @@ void Replan(PyObject* type, Function* forward) {
   if (spec && !SetContent(spec.get(), forward)) PyErr_Clear();
 }
 
-// Null: no memory for it.
+// Null: it is none that records tell of, or there is no memory for it.
 Function* ForwardOf(PyObject* module) {
   static auto* classes = new WeakMap<ClassForward>;
   auto* type = reinterpret_cast<PyObject*>(Py_TYPE(module));
   ClassForward* known = classes->FindOrAdd(type);
   if (known == nullptr) return nullptr;
-  if (known->function == nullptr) known->function = DescribeForward(type);
+  if (known->function == nullptr) {
+    known->function = DescribeForward(type);
+    known->traced = known->function->facts.name.rfind(kTracedClass, 0) == 0;
+  }
+  if (known->traced && HoldsNothing(module)) return nullptr;
   Function* forward = known->function.get();
   const uint32_t version = ForwardPlan::Get().version;
   if (known->plan != version) {

@@ -87,12 +87,18 @@ def process_kind(dump):
     return dump.defined("process")[-1].get("process_kind")
 
 
+def of_the_model(dump):
+    """Definitions of parameters and buffers, not of generators and the like."""
+    return [v for v in dump.defined("variable") if v["variable_kind"] in (1, 2)]
+
+
 def states(dump, point):
-    """Variable and digests at a state point, in order."""
+    """The model's variables and their digests at a state point, in order."""
+    names = {f"{v['root_class']}.{v['name']}" for v in of_the_model(dump)}
     return [
         (record["variable"], record["digests"])
         for record in dump.of("state")
-        if record["point"] == point
+        if record["point"] == point and record["variable"] in names
     ]
 
 
@@ -192,7 +198,7 @@ class OneProcess(AgentCase):
                 self.assertEqual(watched.stderr, plain.stderr)
                 (main,) = self.processes(PROCESS_MAIN, 1)
                 self.assertEqual(len(states(main, "post_step")), 8 * 6)
-                names = {v["root_class"] for v in main.defined("variable")}
+                names = {v["root_class"] for v in of_the_model(main)}
                 self.assertEqual(names, {"Autoencoder"})
                 for dump in self.dumps.iterdir():
                     dump.unlink()
