@@ -173,6 +173,18 @@ class Applied(HooksCase):
             CORE.forward_plan(Net), ([("x", 1, 0), ("scale", 2, 0, 2.0)], None, None)
         )
 
+    def test_forwards_that_only_instances_have(self):
+        class OfInstances:
+            def __get__(self, instance, cls):
+                raise AttributeError("of the class there is none")
+
+        class Scripted(nn.Module):
+            forward = OfInstances()
+
+        role = "torch.nn.modules.module.Module.forward"
+        WATCH.planner.apply(plan_of({"function": role, "arguments": "*"}))
+        self.assertEqual(CORE.forward_plan(Scripted), ([], (1, 0), None))
+
 
 if __name__ == "__main__":
     unittest.main()

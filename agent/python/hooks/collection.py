@@ -122,6 +122,13 @@ def reach_into_c(watch):
         watch.core.type_modified(cls)
 
 
+def tell_overrides():
+    """Tables of what can be overridden were made before methods were replaced."""
+    for table in vars(torch.overrides).values():
+        if hasattr(table, "cache_clear"):
+            table.cache_clear()
+
+
 def tell_script(watch):
     """TorchScript knows torch's functions by their identity."""
     from torch.jit import _builtins

@@ -4,6 +4,7 @@ from _traincheck import user_code
 from _traincheck.collection import Collection
 from _traincheck.collection import is_full
 from _traincheck.collection import reach_into_c
+from _traincheck.collection import tell_overrides
 from _traincheck.collection import tell_script
 from _traincheck.imports import Imports
 from _traincheck import wrapping
@@ -43,4 +44,5 @@ def reach_beyond(watch):
     """When torch's namespaces have the wrappers: the places that are none."""
     if is_full():
         reach_into_c(watch)
+        tell_overrides()
         tell_script(watch)

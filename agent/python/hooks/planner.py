@@ -50,7 +50,9 @@ class Planner:
     def _forward(self, cls):
         """What forwards of a class tell; see agent/capture/module_call.h."""
         names = [f"{naming.class_name(cls)}.forward", *naming.roles(cls, "forward")]
-        return plans.content(self.plan, cls.forward, names, is_method=True)
+        # None where only instances have it (TorchScript).
+        fn = getattr(cls, "forward", None)
+        return plans.content(self.plan, fn, names, is_method=True)
 
 
 def first_plan():
