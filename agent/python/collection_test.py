@@ -43,6 +43,7 @@ started = []
 from math import floor
 class Box:
     def volume(self, x): return x ** 3
+    capacity = volume
     @staticmethod
     def unit(): return 1
     @classmethod
@@ -169,6 +170,11 @@ class CollectionTest(HooksCase):
             ["fake_shapes.Box." + n for n in ("volume", "unit", "make", "volume")]
             + ["fake_shapes.Box.hidden"],
         )
+
+    def test_two_names_of_one_method_stay_one(self):
+        box = self.module.Box
+        self.assertIs(box.capacity, box.volume)
+        self.assertTrue(wrapping.is_wrapped(CORE, box.volume))
 
     def test_generators_are_not_consumed(self):
         values = self.module.many(3)

@@ -69,6 +69,7 @@ class Collection:
         members = dict(vars(cls))
         if cls is torch.Tensor:
             members = {**vars(torch._C.TensorBase), **members}
+        first_names = {}
         for name, value in members.items():
             row = self._catalogue.find(namespace, pattern, name)
             if row is None:
@@ -77,9 +78,15 @@ class Collection:
                 observe(self._watch.core, cls, name, name == "__enter__")
             elif isinstance(value, _C_METHODS):
                 self._add_c_method(cls, name, value, row)
-            else:
+            elif id(value) not in first_names:
+                if isinstance(value, types.FunctionType):
+                    first_names[id(value)] = name
                 wrap = wrapping.wrap_member
                 quietly(self._watch.core, wrap, self._watch, cls, name, value, row)
+        # One function may have several names (__rdiv__, __rtruediv__).
+        for name, value in members.items():
+            if id(value) in first_names:
+                setattr(cls, name, getattr(cls, first_names[id(value)]))
 
     def _add_c_method(self, cls, name, value, row):
         # One function may have several names (abs, __abs__).
