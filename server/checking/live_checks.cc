@@ -94,27 +94,6 @@ void AddCheck(const RunView& run, const stored::Check& check,
   writes->Put(Table::kRuns, CheckKey(run.number), check.SerializeAsString());
 }
 
-void Raise(const BatchCursors& to, BatchCursors* cursors) {
-  for (const auto& [process, next] : to) {
-    uint64_t& cursor = (*cursors)[process];
-    cursor = std::max(cursor, next);
-  }
-}
-
-// Has everything been read again that was told of? Processes that are left
-// out now are read no more.
-bool Reached(const RunView& run, const BatchCursors& cursors,
-             const BatchCursors& told) {
-  for (const RunView::Process& process : run.processes) {
-    const auto at = told.find(process.number);
-    if (process.refused || at == told.end()) continue;
-    const auto cursor = cursors.find(process.number);
-    const uint64_t next = cursor == cursors.end() ? 0 : cursor->second;
-    if (next < std::min(at->second, process.next_batch)) return false;
-  }
-  return true;
-}
-
 }  // namespace
 
 void LiveChecks::Start() {
@@ -198,7 +177,7 @@ bool LiveChecks::Turn(const RunView& run) {
     active = Active();
     active.run = run.number;
     active.stored = ReadCheck(*use_.store, run.number);
-    active.told = {active.stored.told().begin(), active.stored.told().end()};
+    active.told = Told(active.stored);
   }
   if (active.without_set && !IsWaiting(run.id)) {  // it has come
     active.without_set = false;
@@ -215,7 +194,7 @@ bool LiveChecks::Turn(const RunView& run) {
   if (active.check != nullptr) {
     if (const std::string why = active.check->WhyAnew(run); !why.empty()) {
       spdlog::info("check begins anew run={} reason=\"{}\"", run.id, why);
-      Raise(active.check->Cursors(), &active.told);
+      active.told.Add(run, *active.check);
       Begin(run, &active, /*anew=*/true);
     }
   }
@@ -307,8 +286,8 @@ void LiveChecks::Tell(const RunView& run, Active* active) {
   std::vector<Violation> found = check.TakeChanges();
   auto known = ViolationBoard::Known::kUpdate;
   if (!active->told.empty()) {
-    if (check.finished() || Reached(run, check.Cursors(), active->told)) {
-      active->told.clear();
+    if (check.finished() || active->told.ReachedBy(run, check)) {
+      active->told.Clear();
       found = check.checker().Violations();
     } else {
       known = ViolationBoard::Known::kKeep;
@@ -318,9 +297,9 @@ void LiveChecks::Tell(const RunView& run, Active* active) {
   const bool due = now >= active->next_snapshot && !check.finished() &&
                    check.batches() != active->saved_batches;
   const auto more = [&](WriteSet* writes) {
-    BatchCursors told = active->told;
-    Raise(check.Cursors(), &told);
-    *active->stored.mutable_told() = {told.begin(), told.end()};
+    Told told = active->told;
+    told.Add(run, check);
+    told.Store(&active->stored);
     AddCheck(run, active->stored, writes);
   };
   if (!due) return use_.board->Post(run.number, found, known, more);
@@ -368,11 +347,11 @@ void LiveChecks::Fail(const RunView& run, const absl::Status& why,
 
 void LiveChecks::Finish(const RunView& run, Active* active) {
   const uint32_t set_version = active->stored.set_version();
-  Raise(active->check->Cursors(), &active->told);
+  active->told.Add(run, *active->check);
   active->stored = Summarise(active->check->checker().Summary());
   active->stored.set_set_version(set_version);
   active->stored.set_finished(true);
-  *active->stored.mutable_told() = {active->told.begin(), active->told.end()};
+  active->told.Store(&active->stored);
   active->stored.set_processes(run.processes.size());
   active->stored.set_batches(BatchesOf(run));
   const std::map<uint32_t, uint32_t> ends = EndsOf(run);

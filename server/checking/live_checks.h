@@ -29,6 +29,7 @@
 #include "absl/time/time.h"
 #include "proto/traincheck/v1/control.pb.h"
 #include "server/checking/run_check.h"
+#include "server/checking/told.h"
 #include "server/checking/violation_board.h"
 #include "server/runs/registry.h"
 #include "server/sets/set_catalog.h"
@@ -80,9 +81,8 @@ class LiveChecks {
     bool without_set = false;         // that is why
     // As in the store, or on its way there.
     stored::Check stored;
-    // What earlier checks of the run have read and told: up to there this one
-    // goes over it again.
-    BatchCursors told;
+    // By earlier checks of the run: up to there this one goes over it again.
+    Told told;
     // Of the last snapshot.
     uint64_t saved_batches = 0;
     absl::Time next_snapshot = absl::InfinitePast();

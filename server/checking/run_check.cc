@@ -16,12 +16,6 @@ constexpr int kShareBatches = 8;
 
 constexpr uint32_t kSnapshotVersion = 1;
 
-// A place in a world that others may have to wait for.
-bool HasPlace(const RunView::Process& process) {
-  return process.is_main && process.rank.has_value() && process.world > 1 &&
-         !process.refused;
-}
-
 bool SamePlace(const RunView::Process& a, const RunView::Process& b) {
   return HasPlace(a) && HasPlace(b) && a.attempt == b.attempt &&
          a.rank == b.rank;
@@ -36,6 +30,11 @@ uint32_t NewestAttempt(const RunView& run) {
 }
 
 }  // namespace
+
+bool HasPlace(const RunView::Process& process) {
+  return process.is_main && process.rank.has_value() && process.world > 1 &&
+         !process.refused;
+}
 
 RunCheck::RunCheck(const Store* store, const RunView& run,
                    const InvariantSet& set)

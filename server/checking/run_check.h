@@ -32,6 +32,9 @@ namespace traincheck {
 // Next batch by process.
 using BatchCursors = std::map<uint32_t, uint64_t>;
 
+// A place in a world that others may have to wait for.
+bool HasPlace(const RunView::Process& process);
+
 class RunCheck {
  public:
   static constexpr uint64_t kMaxAheadSteps = 64;
@@ -56,6 +59,8 @@ class RunCheck {
   const Checker& checker() const { return checker_; }
   std::vector<Violation> TakeChanges() { return checker_.TakeChanges(); }
   BatchCursors Cursors() const;
+  // Was the end of the process judged?
+  bool HasEnded(uint32_t process) const;
   // Batches read, over all processes.
   uint64_t batches() const;
   // The run has ended and every window is judged.
@@ -76,7 +81,6 @@ class RunCheck {
   bool EndIfOver(const RunView& run, const RunView::Process& process);
   bool IsOver(const RunView& run, const RunView::Process& process) const;
   bool IsLive(const RunView::Process& process) const;
-  bool HasEnded(uint32_t process) const;
   // The step beyond which the process is not read now.
   uint64_t Limit(const RunView& run, const RunView::Process& process) const;
   bool WaitsForItsPlace(const RunView& run,

@@ -82,9 +82,10 @@ bool ViolationBoard::Update(uint64_t run, const Violation& found, Known how,
   v1::Violation next = ToApi(found);
   const auto at = by_id_.find(next.id());
   const bool is_new = at == by_id_.end();
-  if (!is_new && (how == Known::kKeep || SameBut(at->second, next))) {
+  if (!is_new && how == Known::kKeep && next.count() <= at->second.count()) {
     return false;
   }
+  if (!is_new && SameBut(at->second, next)) return false;
   if (is_new) {
     spdlog::warn("violation run={} id={} relation={} text=\"{}\"", found.run,
                  found.id, found.relation, found.text);

@@ -45,7 +45,8 @@ class ViolationBoard {
   enum class Known {
     kUpdate,
     // A check that goes over known records again passes through earlier states
-    // of what is known: only new violations are posted.
+    // of what is known: only new violations and those that were seen more often
+    // than known are posted.
     kKeep,
   };
   using MoreWrites = std::function<void(WriteSet*)>;

@@ -75,6 +75,8 @@ TEST_F(ViolationBoardTest, ACheckThatGoesOverItAgainOnlyAdds) {
                ViolationBoard::Known::kKeep);
   EXPECT_EQ(board_->Find("a")->count(), 2u);
   EXPECT_TRUE(board_->Find("b").has_value());
+  board_->Post(1, {MakeViolation("a", "run", 3)}, ViolationBoard::Known::kKeep);
+  EXPECT_EQ(board_->Find("a")->count(), 3u);
   // Complete records decide, also for less.
   board_->Post(1, {MakeViolation("a", "run", 1)});
   EXPECT_EQ(board_->Find("a")->count(), 1u);

@@ -1,0 +1,58 @@
+#include "server/checking/told.h"
+
+#include <algorithm>
+
+namespace traincheck {
+namespace {
+
+void Raise(uint64_t to, uint64_t* value) { *value = std::max(*value, to); }
+
+}  // namespace
+
+Told::Told(const stored::Check& check)
+    : batches_(check.told().begin(), check.told().end()),
+      steps_(check.told_steps().begin(), check.told_steps().end()),
+      ended_(check.told_ended().begin(), check.told_ended().end()) {}
+
+void Told::Store(stored::Check* check) const {
+  *check->mutable_told() = {batches_.begin(), batches_.end()};
+  *check->mutable_told_steps() = {steps_.begin(), steps_.end()};
+  check->mutable_told_ended()->Assign(ended_.begin(), ended_.end());
+}
+
+void Told::Add(const RunView& run, const RunCheck& check) {
+  for (const auto& [process, next] : check.Cursors()) {
+    Raise(next, &batches_[process]);
+  }
+  for (const RunView::Process& process : run.processes) {
+    if (!HasPlace(process)) continue;
+    Raise(check.checker().StepOf(process.number), &steps_[process.attempt]);
+    if (check.HasEnded(process.number)) ended_.insert(process.number);
+  }
+}
+
+bool Told::IsBehind(const RunView::Process& process,
+                    const RunCheck& check) const {
+  if (!HasPlace(process) || check.HasEnded(process.number)) return false;
+  const bool was_waited_for =
+      batches_.count(process.number) > 0 && ended_.count(process.number) == 0;
+  const auto step = steps_.find(process.attempt);
+  return !was_waited_for && step != steps_.end() &&
+         check.checker().StepOf(process.number) <= step->second;
+}
+
+bool Told::ReachedBy(const RunView& run, const RunCheck& check) const {
+  const BatchCursors cursors = check.Cursors();
+  for (const RunView::Process& process : run.processes) {
+    if (process.refused) continue;
+    if (IsBehind(process, check)) return false;
+    const auto told = batches_.find(process.number);
+    if (told == batches_.end()) continue;
+    const auto cursor = cursors.find(process.number);
+    const uint64_t next = cursor == cursors.end() ? 0 : cursor->second;
+    if (next < std::min(told->second, process.next_batch)) return false;
+  }
+  return true;
+}
+
+}  // namespace traincheck
