@@ -19,6 +19,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
+from ranks import gather_digests
+
 CLASSES = 4
 
 
@@ -120,13 +122,10 @@ def train(args):
 
 
 def print_digests(model):
-    digests = [None] * dist.get_world_size()
-    dist.all_gather_object(digests, digest(model))
+    digests = gather_digests(digest(model))
     if dist.get_rank() == 0:
         for rank, value in enumerate(digests):
             print(f"rank {rank} digest {value}", flush=True)
-    # Torch's threads may still let go of the objects gathered; a process that
-    # ends meanwhile would be aborted.
     dist.barrier()
 
 

@@ -13,6 +13,8 @@ import torch.distributed as dist
 import torch.nn as nn
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
+from ranks import gather_digests
+
 
 class Block(nn.Module):
     def __init__(self, dim, expansion):
@@ -113,13 +115,10 @@ def report(model):
     sha = hashlib.sha256()
     for p in model.parameters():
         sha.update(p.detach().numpy().tobytes())
-    all_digests = [None] * dist.get_world_size()
-    dist.all_gather_object(all_digests, sha.hexdigest())
+    all_digests = gather_digests(sha.hexdigest())
     if dist.get_rank() == 0:
         for rank, value in enumerate(all_digests):
             print(f"digest rank={rank} {value}", flush=True)
-    # Torch's threads may still let go of the objects gathered; a process that
-    # ends meanwhile would be aborted.
     dist.barrier()
 
 

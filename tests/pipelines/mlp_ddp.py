@@ -14,6 +14,8 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
+from ranks import gather_digests
+
 
 class Perceptron(nn.Module):
     def __init__(self, inputs, hidden, depth):
@@ -73,18 +75,15 @@ def worker(rank, world, port, options):
     torch.distributed.init_process_group(
         "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world
     )
-    finish(rank, world, fit(rank, options), options)
+    finish(rank, fit(rank, options), options)
 
 
-def finish(rank, world, net, options):
+def finish(rank, net, options):
     if options.print_digest:
-        found = [None] * world
-        torch.distributed.all_gather_object(found, fingerprint(net))
+        found = gather_digests(fingerprint(net))
         if rank == 0:
             for number, value in enumerate(found):
                 print(f"digest of rank {number}: {value}", flush=True)
-        # Torch's threads may still let go of the objects gathered; a process that
-        # ends meanwhile would be aborted.
         torch.distributed.barrier()
     torch.distributed.destroy_process_group()
 
@@ -108,8 +107,7 @@ def main():
         torch.set_num_threads(1)
         torch.distributed.init_process_group("gloo")
         rank = torch.distributed.get_rank()
-        world = torch.distributed.get_world_size()
-        finish(rank, world, fit(rank, options), options)
+        finish(rank, fit(rank, options), options)
     else:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
