@@ -8,10 +8,10 @@ the optimizer.
 
 from itertools import chain
 
-from _traincheck.hyper_parameters import HyperParameters
 from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.optimizer_state import OptimizerState
 from _traincheck.thread_claim import ThreadClaim
+from _traincheck.written_scalars import ObjectScalars
 
 
 class Held:
@@ -30,7 +30,7 @@ class Held:
         self.loose = {}  # id of such a tensor -> variable
         self.claims = []  # ThreadClaim of all that it holds
         self.loose_claim = ThreadClaim()
-        self.hyper_parameters = HyperParameters()
+        self.hyper_parameters = ObjectScalars()
         self.optimizer_state = OptimizerState()
 
     def claim(self):

@@ -1,43 +1,24 @@
 """Numbers of an optimizer's parameter groups: lr, betas[0], weight_decay, ...
 
-A number is written when it has changed since it was last written, and all of
-them again every so many steps, so that a reader that lost records knows them
-again. One that is no number any more, or that cannot be read without waiting
-for a device, is written as NaN: not known.
+One that is no number any more, or that cannot be read without waiting for a
+device, is not known.
 """
 
 import numbers
 
 import torch
 
-_AGAIN = 16  # steps
 _PLAIN = frozenset((float, int, bool))
 _SKIPPED = frozenset((type(None), str, dict))
 
 
-class HyperParameters:
-    """What was last written of one optimizer."""
-
-    def __init__(self):
-        self._written = []  # name -> value, by parameter group
-        self._steps = 0
-
-    def record(self, core, point, number, optimizer):
-        again = self._steps % _AGAIN == 0
-        self._steps += 1
-        for position, group in enumerate(optimizer.param_groups):
-            now = numbers_of(group)
-            if position == len(self._written):
-                self._written.append({})
-            written = self._written[position]
-            if not again and now == written:
-                continue
-            for name in written.keys() - now.keys():
-                now[name] = float("nan")
-            for name, value in now.items():
-                if again or written.get(name) != value:
-                    core.record_scalar(number, point, position, name, value)
-            self._written[position] = now
+def numbers_of_groups(optimizer):
+    """{(name, position of the group): float}."""
+    return {
+        (name, position): value
+        for position, group in enumerate(optimizer.param_groups)
+        for name, value in numbers_of(group).items()
+    }
 
 
 def numbers_of(group):

@@ -8,6 +8,7 @@ Counters that are plain numbers, and the same for all parameters, are scalars
 import torch
 
 from _traincheck import naming
+from _traincheck.written_scalars import ObjectScalars, UNKNOWN
 
 
 class OptimizerState:
@@ -17,7 +18,7 @@ class OptimizerState:
         self._recorded = None  # Held.recordings when the names were given
         self._names = {}  # id of a parameter -> (root class, name)
         self._rows = {}  # id of a parameter -> {state's name: variable}
-        self._counters = {}  # name -> value, as last written
+        self._counters = ObjectScalars()
 
     def record(self, core, point, held, optimizer, models):
         if self._recorded != held.recordings:
@@ -40,11 +41,11 @@ class OptimizerState:
                     tensors.append(value)
                 elif type(value) is int or type(value) is float:
                     if counters.setdefault(name, value) != value:
-                        counters[name] = float("nan")
+                        counters[name] = UNKNOWN
         if variables:
             core.record_states(point, core.STATE_DATA, variables, tensors)
-        if counters != self._counters:
-            self._write(core, point, held.number, counters)
+        scalars = {(f"state.{name}", 0): float(n) for name, n in counters.items()}
+        self._counters.write(core, held.number, point, scalars)
 
     def _rename(self, held, optimizer, variable_names):
         self._names = {}
@@ -68,12 +69,6 @@ class OptimizerState:
         )
         models.set_storage(variable, storage)
         return variable
-
-    def _write(self, core, point, number, counters):
-        for name, value in counters.items():
-            if self._counters.get(name) != value:
-                core.record_scalar(number, point, 0, f"state.{name}", float(value))
-        self._counters = counters
 
 
 def _state_of(optimizer):

@@ -2,6 +2,7 @@
 
 import torch
 
+from _traincheck.hyper_parameters import numbers_of_groups
 from _traincheck.wrapping import wrap_method
 
 
@@ -39,7 +40,8 @@ class _Step:
         watch.clock.optimizer_steps(held.number)
         variables, tensors = held.state(optimizer)
         point = watch.core.POINT_PRE_STEP
-        held.hyper_parameters.record(watch.core, point, held.number, optimizer)
+        numbers = numbers_of_groups(optimizer)
+        held.hyper_parameters.write(watch.core, held.number, point, numbers)
         if held.claim():
             watch.states.both(point, variables, tensors)
         else:

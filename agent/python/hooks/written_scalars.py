@@ -1,27 +1,51 @@
-"""Numbers of objects, written when they change."""
+"""Numbers of objects, written when they change.
+
+All of an object's again every so many times, so that a reader that lost
+records knows them again. One that is not told any more is written as NaN: not
+known.
+"""
 
 from _traincheck.identity_map import WeakIdentityMap
+
+UNKNOWN = float("nan")  # always this one: it is equal to itself by identity
 
 _AGAIN = 16  # times
 
 
+class ObjectScalars:
+    """What was last written of one object."""
+
+    def __init__(self):
+        self._written = {}
+        self._times = 0
+
+    def write(self, core, number, point, scalars):
+        """scalars: {(name, group): float} of the object of this number."""
+        again = self._times % _AGAIN == 0
+        self._times += 1
+        written = self._written
+        for key in written.keys() - scalars.keys():
+            scalars[key] = UNKNOWN
+        if not again and scalars == written:
+            return
+        for key, value in scalars.items():
+            former = written.get(key)
+            if again or not (former is value or former == value):
+                core.record_scalar(number, point, key[1], key[0], value)
+        self._written = scalars
+
+
 class WrittenScalars:
-    """What was last written of each object; all of it again now and then."""
+    """What was last written of each object."""
 
     def __init__(self, core):
         self._core = core
-        self._objects = WeakIdentityMap()  # object -> [number, times, values]
+        self._objects = WeakIdentityMap()  # object -> (number, ObjectScalars)
 
     def write(self, value, kind, point, scalars):
         """scalars: {(name, group): float} of the object `value`."""
         row = self._objects.get(value)
         if row is None:
-            row = [self._core.define_object(value, kind), 0, {}]
+            row = (self._core.define_object(value, kind), ObjectScalars())
             self._objects.set(value, row)
-        number, times, written = row
-        row[1] += 1
-        for key, scalar in scalars.items():
-            if times % _AGAIN == 0 or written.get(key) != scalar:
-                name, group = key
-                self._core.record_scalar(number, point, group, name, scalar)
-        row[2] = scalars
+        row[1].write(self._core, row[0], point, scalars)
