@@ -14,15 +14,14 @@
 
 namespace traincheck {
 
-// Categories of calls that facts and relations know by name.
-inline bool HasCategory(const Call& call, const char* category) {
-  return call.function && call.function->category == category;
+inline bool HasCategory(const Call& call, CallCategory::Number category) {
+  return call.function && call.function->category.number() == category;
 }
 inline bool IsOptimizerStep(const Call& call) {
-  return HasCategory(call, "optimizer_step") && call.Is(kOutermost);
+  return HasCategory(call, CallCategory::kOptimizerStep) && call.Is(kOutermost);
 }
 inline bool IsRootForward(const Call& call) {
-  return HasCategory(call, "forward") && call.Is(kRootModuleCall);
+  return HasCategory(call, CallCategory::kForward) && call.Is(kRootModuleCall);
 }
 
 class CallContexts {
@@ -79,7 +78,8 @@ class CallContexts {
   };
 
   static bool IsTrainingCheckpoint(const Call& call) {
-    return HasCategory(call, "checkpoint") && call.Is(kGradEnabled);
+    return HasCategory(call, CallCategory::kCheckpoint) &&
+           call.Is(kGradEnabled);
   }
 
   Thread Find(uint32_t ring) const {

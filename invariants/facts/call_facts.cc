@@ -16,12 +16,14 @@ FactValue Stage(const FactSubject& subject) {
 }
 
 FactValue ModuleTraining(const FactSubject& subject) {
-  if (!subject.call || !HasCategory(*subject.call, "forward")) return {};
+  if (!subject.call || !HasCategory(*subject.call, CallCategory::kForward))
+    return {};
   return subject.call->Is(kModuleTraining);
 }
 
 FactValue IsRoot(const FactSubject& subject) {
-  if (!subject.call || !HasCategory(*subject.call, "forward")) return {};
+  if (!subject.call || !HasCategory(*subject.call, CallCategory::kForward))
+    return {};
   return subject.call->Is(kRootModuleCall);
 }
 

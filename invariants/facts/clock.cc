@@ -32,9 +32,9 @@ void Clock::OnSkeletonCall(const Call& call) {
   if (IsOptimizerStep(call)) {
     rules_.Tell(
         loop, [&](StepRule& rule) { return rule.OptimizerStep(call.object); });
-  } else if (HasCategory(call, "optimizer_init")) {
+  } else if (HasCategory(call, CallCategory::kOptimizerInit)) {
     rules_.OptimizerMade();
-  } else if (HasCategory(call, "backward")) {
+  } else if (HasCategory(call, CallCategory::kBackward)) {
     if (call.Is(kInsideBackward)) return;
     rules_.Tell(loop, [](StepRule& rule) { return rule.Backward(), false; });
     epochs_.Backward();
@@ -42,9 +42,10 @@ void Clock::OnSkeletonCall(const Call& call) {
     return;
   } else if (IsRootForward(call) && contexts_.Trains(call)) {
     rules_.Tell(loop, [](StepRule& rule) { return rule.TrainingForward(); });
-  } else if (HasCategory(call, "zero_grad") && call.Is(kOutermost)) {
+  } else if (HasCategory(call, CallCategory::kZeroGrad) &&
+             call.Is(kOutermost)) {
     rules_.Tell(loop, [](StepRule& rule) { return rule.GradClear(); });
-  } else if (HasCategory(call, "destroy_process_group")) {
+  } else if (HasCategory(call, CallCategory::kDestroyProcessGroup)) {
     rules_.Tell(loop, [](StepRule& rule) { return rule.End(); });
   }
 }

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "invariants/facts/call_category.h"
 #include "invariants/snapshot/archive.h"
 #include "proto/record_reader.h"
 
@@ -20,7 +21,7 @@ namespace traincheck {
 
 struct FunctionInfo {
   std::string name;
-  std::string category;
+  CallCategory category;
   std::vector<std::string> roles;  // narrow to general
   // The fields that name the parameters which calls tell: see call_values.h.
   std::string parameters = {};

@@ -9,8 +9,9 @@ void ProcessFacts::OnCallBegin(const Call& call) {
   clock_.OnCallBegin(call);
   stage_.OnCallBegin(call, clock_.contexts());
   if (IsOptimizerStep(call)) BeginStep(call);
-  if (HasCategory(call, "backward") && call.Is(kOutermost)) ++backwards_;
-  if (HasCategory(call, "zero_grad")) Clear(call);
+  if (HasCategory(call, CallCategory::kBackward) && call.Is(kOutermost))
+    ++backwards_;
+  if (HasCategory(call, CallCategory::kZeroGrad)) Clear(call);
   if (is_worker()) return;
   for (ProcessObserver* observer : observers_) {
     observer->OnCallBegin(*this, call);

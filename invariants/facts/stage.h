@@ -30,7 +30,8 @@ class StageTracker {
   void OnCallBegin(const Call& call, const CallContexts& contexts) {
     Thread& thread = Enter(call.ring);
     thread.named = contexts.user_stage(call.ring);
-    if (HasCategory(call, "backward")) thread.stage = Stage::kTraining;
+    if (HasCategory(call, CallCategory::kBackward))
+      thread.stage = Stage::kTraining;
     if (!IsRootForward(call)) return;
     thread.before = thread.stage;
     if (call.Is(kInsideBackward)) {

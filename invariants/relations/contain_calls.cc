@@ -57,7 +57,7 @@ class ContainCalls : public ProcessObserver {
     if (event.point != StatePoint::kBackwardEnd || !event.call) return;
     const bool written = facts.Variable(event.variable_id)->grad_written();
     ForEachEnclosing(*event.call, [&](OpenWindow* window) {
-      if (!HasCategory(window->call, "backward")) return;
+      if (!HasCategory(window->call, CallCategory::kBackward)) return;
       window->saw_gradients = true;
       for (Watch& watch : window->watches) {
         if (!watch.rule->spec.is_call) watch.happened |= written;

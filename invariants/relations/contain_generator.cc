@@ -121,7 +121,8 @@ void SeenInProcess::OnCallBegin(const ProcessFacts& facts, const Call& call) {
   open.push_back(call);
   if (!call.function) return;
   if (IsOptimizerStep(call)) steps_.insert(call.function_id);
-  if (HasCategory(call, "backward")) backwards_.insert(call.function_id);
+  if (HasCategory(call, CallCategory::kBackward))
+    backwards_.insert(call.function_id);
   SeeSpanEvent(facts, call);
 }
 
@@ -159,7 +160,7 @@ void SeenInProcess::SeeForward(const ProcessFacts& facts, const Call& call) {
 }
 
 void SeenInProcess::SeeSpanEvent(const ProcessFacts& facts, const Call& call) {
-  const std::string& category = call.function->category;
+  const std::string& category = call.function->category.text();
   if (category == "forward") {
     if (call.Is(kGradEnabled)) SeeForward(facts, call);
   } else if (category == "backward") {

@@ -32,9 +32,9 @@ const ContainRule* FunctionIndex::Rule(size_t index) const {
 }
 
 bool OpensWindow(const Call& call) {
-  const bool once = HasCategory(call, "backward") ||
-                    HasCategory(call, "optimizer_step") ||
-                    HasCategory(call, "zero_grad");
+  const bool once = HasCategory(call, CallCategory::kBackward) ||
+                    HasCategory(call, CallCategory::kOptimizerStep) ||
+                    HasCategory(call, CallCategory::kZeroGrad);
   return !once || call.Is(kOutermost);
 }
 

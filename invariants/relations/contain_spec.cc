@@ -192,7 +192,7 @@ bool FunctionMatch::Matches(const FunctionInfo& function) const {
              std::find(function.roles.begin(), function.roles.end(), text) !=
                  function.roles.end();
     case Level::kCategory:
-      return function.category == text;
+      return function.category.text() == text;
   }
   return false;
 }

@@ -18,7 +18,7 @@ const ReplicaGroupInfo* GroupOfWrapper(const ProcessFacts& facts,
 }
 
 bool IsTrainingForward(const Call& call) {
-  return HasCategory(call, "forward") && call.Is(kGradEnabled) &&
+  return HasCategory(call, CallCategory::kForward) && call.Is(kGradEnabled) &&
          !call.Is(kInsideBackward) && call.object != 0;
 }
 
