@@ -20,14 +20,14 @@ class _Backward:
             watch.process.trains()
             # Before gradients appear: a parameter may have joined a group.
             watch.holds.update()
-            watch.states.cleared_by_hand(watch.holds)
+            watch.states.cleared_by_hand()
         return outermost
 
     def after(self, outermost, args, kwargs, result, error):
         watch = self._watch
         watch.clock.leave_backward()
         if outermost and error is None:
-            watch.states.all_gradients(watch.core.POINT_BACKWARD_END, watch.holds)
+            watch.states.all_gradients(watch.core.POINT_BACKWARD_END)
 
 
 def install(watch):

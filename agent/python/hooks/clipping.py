@@ -16,12 +16,12 @@ class _Clip:
 
     def before(self, args, kwargs):
         watch = self._watch
-        watch.states.all_gradients(watch.core.POINT_PRE_CLIP, watch.holds)
+        watch.states.all_gradients(watch.core.POINT_PRE_CLIP)
 
     def after(self, token, args, kwargs, result, error):
         watch = self._watch
         if error is None:
-            watch.states.all_gradients(watch.core.POINT_POST_CLIP, watch.holds)
+            watch.states.all_gradients(watch.core.POINT_POST_CLIP)
 
 
 def install(watch):

@@ -5,6 +5,7 @@ import torch
 from _traincheck import naming
 from _traincheck import wrapping
 from _traincheck.modules import forward_begins
+from _traincheck.observing import observe
 
 
 class _Construction:
@@ -61,7 +62,7 @@ def install(watch):
         watch, ddp, "__init__", "wrap", after=_Construction(watch).after
     )
 
-    def inner_forward_begins(wrapper):
+    def inner_forward_begins(wrapper, args):
         if not torch.is_grad_enabled() or watch.clock.inside_backward():
             return
         model = watch.models.find(wrapper)
@@ -72,4 +73,4 @@ def install(watch):
 
     # Calls the inner module; the broadcast is done. (torch itself ends a
     # compiled graph within this function.)
-    wrapping.before(watch, ddp, "_run_ddp_forward", inner_forward_begins)
+    observe(watch, ddp, "_run_ddp_forward", before=inner_forward_begins)

@@ -37,6 +37,13 @@ def own_class(module):
     return cls
 
 
+def subclasses(cls):
+    """All that there are now, some of them more than once."""
+    for subclass in cls.__subclasses__():
+        yield subclass
+        yield from subclasses(subclass)
+
+
 def is_sharded(tensor):
     """Is it a DTensor: does this process hold a part of it only?"""
     return hasattr(tensor, "_local_tensor")

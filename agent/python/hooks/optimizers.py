@@ -2,6 +2,7 @@
 
 import torch
 
+from _traincheck import naming
 from _traincheck.hyper_parameters import numbers_of_groups
 from _traincheck.wrapping import wrap_method
 
@@ -99,16 +100,10 @@ def wrap_steps(watch, cls):
     )
 
 
-def _subclasses(cls):
-    for subclass in cls.__subclasses__():
-        yield subclass
-        yield from _subclasses(subclass)
-
-
 def install(watch):
     base = torch.optim.Optimizer
     wrap_steps(watch, base)
-    for cls in set(_subclasses(base)):
+    for cls in set(naming.subclasses(base)):
         wrap_steps(watch, cls)
     callbacks = _Construction(watch)
     wrap_method(

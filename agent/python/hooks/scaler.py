@@ -19,7 +19,7 @@ def _observe(watch, cls):
         try:
             result = decide(self, optimizer, *args, **kwargs)
         except BaseException as error:
-            # As in wrapping.before: no frame of ours in tracebacks.
+            # As in observing.py: no frame of ours in tracebacks.
             error.__traceback__ = error.__traceback__.tb_next
             raise
         if watch.clock.steps_begun() == before:

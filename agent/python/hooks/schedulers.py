@@ -2,6 +2,7 @@
 
 import torch
 
+from _traincheck import naming
 from _traincheck.hyper_parameters import number_of
 from _traincheck.observing import observe
 
@@ -22,15 +23,9 @@ def _observe_steps(watch, cls):
     observe(watch, cls, "step", after=stepped)
 
 
-def _subclasses(cls):
-    for subclass in cls.__subclasses__():
-        yield subclass
-        yield from _subclasses(subclass)
-
-
 def install(watch):
     base = torch.optim.lr_scheduler.LRScheduler
-    for cls in {base, *_subclasses(base)}:
+    for cls in {base, *naming.subclasses(base)}:
         _observe_steps(watch, cls)
 
     def constructed(scheduler, args):

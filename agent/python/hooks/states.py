@@ -48,25 +48,19 @@ class States:
                     part.collect_buffers(variables, tensors)
         self.data(self._core.POINT_STEP_END, variables, tensors)
 
-    def all_gradients(self, point, holds):
+    def all_gradients(self, point):
         """Gradients of all parameters that this thread trains with, held or not."""
-        variables, tensors = holds.loose_state()
-        for model in self._models.all():
-            self._collect_mine(model.own, variables, tensors)
-        self.gradients(point, variables, tensors)
+        self.gradients(point, *self._mine())
 
-    def cleared_by_hand(self, holds):
+    def cleared_by_hand(self):
         """Gradients that are gone without a zero_grad: p.grad = None."""
         if self.clear_recorded:
             return
-        variables, tensors = holds.loose_state()
-        for model in self._models.all():
-            self._collect_mine(model.own, variables, tensors)
         # Reading an attribute must call no override of the user's.
         with torch._C.DisableTorchFunctionSubclass():
             gone = [
                 pair
-                for pair in zip(variables, tensors)
+                for pair in zip(*self._mine())
                 if pair[1].is_leaf and pair[1].grad is None
             ]
         if gone:
@@ -76,6 +70,13 @@ class States:
         variables, tensors = [], []
         self._collect_mine(parts, variables, tensors)
         self.gradients(point, variables, tensors)
+
+    def _mine(self):
+        """(variables, tensors) of what this thread trains with."""
+        variables, tensors = self._holds.loose_state()
+        for model in self._models.all():
+            self._collect_mine(model.own, variables, tensors)
+        return variables, tensors
 
     def _collect_mine(self, parts, variables, tensors):
         for part in parts:

@@ -88,7 +88,7 @@ class Topology:
         self._generation = models.generation
         found = {}
         for model in models.all():
-            for variable, tensor in _parameters(model):
+            for _, variable, tensor in model.params():
                 for group in _replicating_groups(tensor):
                     key = (model.name, self.ensure(group))
                     found.setdefault(key, (group, []))[1].append(variable)
@@ -136,14 +136,6 @@ def _is_dtensor(tensor):
     # Nobody has one before its module is imported.
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(tensor, module.DTensor)
-
-
-def _parameters(model):
-    for part in model.own:
-        module = part.module()
-        if module is not None:
-            for key, variable in part.params:
-                yield variable, module._parameters.get(key)
 
 
 def _replicating_groups(tensor):

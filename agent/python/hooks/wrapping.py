@@ -144,28 +144,6 @@ def substitute(replaced):
                 namespace[name] = pair[1]
 
 
-def before(watch, cls, method, callback):
-    """Runs callback(self) before a method, without a record of the call."""
-    fn = cls.__dict__.get(method)
-    if not isinstance(fn, types.FunctionType):
-        return
-
-    @functools.wraps(fn)
-    def observed(self, *args, **kwargs):
-        quietly(watch.core, callback, self)
-        try:
-            return fn(self, *args, **kwargs)
-        except BaseException as error:
-            # Tracebacks show the user's frames and torch's. This one is the
-            # outermost so far, and raising again does not add it again.
-            error.__traceback__ = error.__traceback__.tb_next
-            raise
-
-    # The compiler does not look into it and breaks its graph at the call.
-    observed._torchdynamo_disable = True
-    setattr(cls, method, observed)
-
-
 def quietly(core, callback, *args):
     """Calls a hook of ours where the core does not stand before user code."""
     try:
