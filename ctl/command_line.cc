@@ -85,6 +85,7 @@ int RunCommandLine(int argc, const char* const* argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == kExitDone ? kExitDone : kExitUsage;
   }
+  context.server_named = app.get_option("--server")->count() > 0;
   return Execute(app, context, action);
 }
 

@@ -385,6 +385,32 @@ TEST(EnvCommandTest, NamesThePlanFromTheRootAndRefusesOneThatIsNotThere) {
   EXPECT_THAT(refused.err, HasSubstr("/nowhere/plan.json"));
 }
 
+TEST(EnvCommandTest, TakesTheFileOfSettings) {
+  const std::string path = testing::TempDir() + "/settings.yaml";
+  std::ofstream(path) << "server: 127.0.0.1:99\nexperiment: e\ncheck: s\n";
+  Process::Options options =
+      Ctl({"env", "--config", std::filesystem::relative(path).string()});
+  EXPECT_THAT(RunProcess(options).out,
+              AllOf(HasSubstr("export TRAINCHECK_CONFIG=/"),
+                    HasSubstr("export TRAINCHECK_SERVER=127.0.0.1:99\n"),
+                    HasSubstr("export TRAINCHECK_EXPERIMENT=e\n"),
+                    HasSubstr("export TRAINCHECK_CHECK=s\n")));
+  options.command.push_back("--collect");
+  options.environment.push_back("TRAINCHECK_SERVER=127.0.0.1:98");
+  EXPECT_THAT(RunProcess(options).out,
+              AllOf(HasSubstr("export TRAINCHECK_SERVER=127.0.0.1:98\n"),
+                    HasSubstr("export TRAINCHECK_CHECK=''\n")));
+}
+
+TEST(EnvCommandTest, PrintsNothingWithWrongSettings) {
+  const std::string path = testing::TempDir() + "/wrong.yaml";
+  std::ofstream(path) << "sever: 127.0.0.1:99\n";
+  const ProcessResult result = RunProcess(Ctl({"env", "--config", path}));
+  EXPECT_EQ(result.code, 2);
+  EXPECT_EQ(result.out, "");
+  EXPECT_THAT(result.err, HasSubstr("line 1: sever is no setting"));
+}
+
 TEST(EnvCommandTest, PrintsNothingWithoutAnAgent) {
   Process::Options options = Ctl({"env"});
   options.environment.push_back("TRAINCHECK_AGENT_DIR=/nowhere");

@@ -14,6 +14,7 @@ enum class OutputFormat { kTable, kJson };
 
 struct Context {
   std::string server = kDefaultServer;
+  bool server_named = false;  // by an option or the environment
   OutputFormat output = OutputFormat::kTable;
   // The words after "--": a training's command line, for `run` only. Cut off
   // before the option parser sees them, so that they arrive untouched.

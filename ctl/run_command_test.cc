@@ -171,6 +171,17 @@ TEST(RunCommandTest, AMissingLibraryIsOneWarning) {
   EXPECT_EQ(Count(result.err, "unmonitored"), 1) << result.err;
 }
 
+TEST(RunCommandTest, WrongSettingsAreOneWarning) {
+  Process::Options options = Ctl({"--server", kNobody, "run", "--", "sh", "-c",
+                                  "echo trained $LD_PRELOAD; exit 5"});
+  options.environment.push_back("TRAINCHECK_GRASE=1");
+  const ProcessResult result = RunProcess(options);
+  EXPECT_EQ(result.code, 5);
+  EXPECT_EQ(result.out, "trained\n");
+  EXPECT_EQ(Count(result.err, "unmonitored: TRAINCHECK_GRASE is no setting"), 1)
+      << result.err;
+}
+
 TEST(RunCommandTest, ALibraryThatTheLoaderRefusesIsNotPreloaded) {
   const std::string folder = std::string(getenv("TEST_TMPDIR")) + "/broken";
   std::filesystem::create_directory(folder);

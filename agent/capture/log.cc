@@ -3,18 +3,15 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
 #include <set>
 #include <string>
+
+#include "agent/capture/agent_settings.h"
 
 namespace traincheck {
 namespace {
 
-bool LevelIs(const char* name) {
-  const char* level = std::getenv("TRAINCHECK_LOG");
-  return level != nullptr && std::strcmp(level, name) == 0;
-}
+bool LevelIs(const char* name) { return SettingOf("TRAINCHECK_LOG") == name; }
 
 }  // namespace
 

@@ -18,7 +18,7 @@ extern PyMethodDef kPlanFunctions[];
 extern PyMethodDef kDefineFunctions[];
 // rank_is_inherited, provisional_run, settle_run, show_rank.
 extern PyMethodDef kIdentityFunctions[];
-// set_process_kind, record_*, step_*, log_once, exit_flush.
+// set_process_kind, record_*, step_*, log_once, setting, exit_flush.
 extern PyMethodDef kRecordFunctions[];
 // record_bytes, record_checkpoint.
 extern PyMethodDef kContentFunctions[];

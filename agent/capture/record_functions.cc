@@ -1,7 +1,8 @@
 #include <time.h>
 
-#include <cstdlib>
+#include <string>
 
+#include "agent/capture/agent_settings.h"
 #include "agent/capture/argument_parsing.h"
 #include "agent/capture/clock.h"
 #include "agent/capture/events.h"
@@ -144,10 +145,19 @@ PyObject* LogOnceFunction(PyObject*, PyObject* args, PyObject* kwargs) {
   return None();
 }
 
+PyObject* SettingFunction(PyObject*, PyObject* args, PyObject* kwargs) {
+  static const char* const names[] = {"name", nullptr};
+  const char* name;
+  if (!Parse(args, kwargs, "s", names, &name)) return nullptr;
+  const std::string value = SettingOf(name);
+  return PyUnicode_DecodeFSDefaultAndSize(
+      value.data(), static_cast<Py_ssize_t>(value.size()));
+}
+
 double ExitWaitSeconds() {
-  const char* text = std::getenv("TRAINCHECK_EXIT_WAIT");
-  if (text == nullptr) return kDefaultExitWaitSeconds;
-  const double seconds = PyOS_string_to_double(text, nullptr, nullptr);
+  const std::string text = SettingOf("TRAINCHECK_EXIT_WAIT");
+  if (text.empty()) return kDefaultExitWaitSeconds;
+  const double seconds = PyOS_string_to_double(text.c_str(), nullptr, nullptr);
   if (PyErr_Occurred() != nullptr || !(seconds >= 0)) {
     PyErr_Clear();
     LogOnce("exit wait", "TRAINCHECK_EXIT_WAIT is no number of seconds");
@@ -197,6 +207,7 @@ PyMethodDef kRecordFunctions[] = {
     {"step_end", Step<StepEnd>, METH_NOARGS, nullptr},
     {"step_exit", Step<StepExit>, METH_NOARGS, nullptr},
     WithKeywords("log_once", LogOnceFunction),
+    WithKeywords("setting", SettingFunction),
     {"exit_flush", ExitFlush, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };

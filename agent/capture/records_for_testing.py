@@ -164,6 +164,11 @@ class Process:
         return [record for record in self.rings[ring] if record.type in types]
 
 
+def _others_environment():
+    """The tests' own variables are no settings of the agent."""
+    return {k: v for k, v in os.environ.items() if not k.startswith("TRAINCHECK_")}
+
+
 class Recording:
     """One run of a program: result, and what its processes recorded."""
 
@@ -175,7 +180,7 @@ class Recording:
             with open(script, "w") as file:
                 file.write(prelude + code)
             environment = dict(
-                os.environ,
+                _others_environment(),
                 TRAINCHECK_TEST_CORE=CORE,
                 TRAINCHECK_TEST_OUT=folder,
                 TRAINCHECK_AGENT_DIR=folder,

@@ -12,8 +12,11 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <vector>
+
+#include "agent/capture/agent_settings.h"
 
 namespace traincheck {
 namespace {
@@ -109,15 +112,17 @@ int RunKeeper(void* argument) {
 
 class Environment {
  public:
-  explicit Environment(int number) {
+  explicit Environment(int number) : settings_(LinesOfFile()) {
     owner_ = "TRAINCHECK_OWNER_PID=" + std::to_string(getpid());
     start_ = "TRAINCHECK_RELAY_START=" + std::to_string(number);
     for (char** variable = environ; variable && *variable; ++variable) {
       if (Named(*variable, "LD_PRELOAD=")) continue;
       if (Named(*variable, "TRAINCHECK_OWNER_PID=")) continue;
       if (Named(*variable, "TRAINCHECK_RELAY_START=")) continue;
+      if (Named(*variable, "TRAINCHECK_CONFIG=")) continue;
       variables_.push_back(*variable);
     }
+    for (std::string& line : settings_) variables_.push_back(line.data());
     variables_.push_back(owner_.data());
     if (number > 1) variables_.push_back(start_.data());
     variables_.push_back(nullptr);
@@ -128,8 +133,17 @@ class Environment {
   static bool Named(const char* variable, const char* prefix) {
     return std::strncmp(variable, prefix, std::strlen(prefix)) == 0;
   }
+  // The relay gets what was read, not the name of a file that may change.
+  static std::vector<std::string> LinesOfFile() {
+    std::vector<std::string> lines;
+    for (const auto& [name, value] : SettingsOfFile()) {
+      if (getenv(name.c_str()) == nullptr) lines.push_back(name + "=" + value);
+    }
+    return lines;
+  }
   std::string owner_;
   std::string start_;
+  std::vector<std::string> settings_;
   std::vector<char*> variables_;
 };
 

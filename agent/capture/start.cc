@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "agent/capture/agent_settings.h"
 #include "agent/capture/bootstrap_source.h"
 #include "agent/capture/call_site.h"
 #include "agent/capture/hooks_source.h"
@@ -131,7 +132,14 @@ bool BindTorch() {
 }
 
 void Start(PyObject* core_module) {
-  if (BindTorch() && !RunHooks(core_module)) TurnOffBecauseOfException();
+  const std::string wrong = LoadSettings();
+  if (!wrong.empty()) {
+    TurnOff(wrong);
+  } else if (SettingOf("TRAINCHECK_DISABLE") == "1") {
+    g_recording.store(false, std::memory_order_relaxed);
+  } else if (BindTorch() && !RunHooks(core_module)) {
+    TurnOffBecauseOfException();
+  }
 }
 
 }  // namespace traincheck

@@ -5,7 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
+
+#include "agent/capture/agent_settings.h"
 
 namespace traincheck {
 namespace {
@@ -40,10 +41,8 @@ std::vector<std::string> SplitNul(const std::string& text) {
 
 System System::Real() {
   System system;
-  system.environment = [](const char* name) {
-    const char* value = std::getenv(name);
-    return std::string(value == nullptr ? "" : value);
-  };
+  // Settings from their file too: run, experiment and what is checked.
+  system.environment = SettingOf;
   system.proc_file = [](uint32_t pid, const char* file) {
     return ReadFile("/proc/" + std::to_string(pid) + "/" + file);
   };

@@ -14,7 +14,7 @@ namespace traincheck {
 
 // Where the facts come from.
 struct System {
-  // Environment variable, "" if not set.
+  // Environment variable, "" if not set; a setting also from its file.
   std::function<std::string(const char* name)> environment;
   // Content of /proc/<pid>/<file>, "" if it cannot be read.
   std::function<std::string(uint32_t pid, const char* file)> proc_file;

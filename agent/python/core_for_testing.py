@@ -11,6 +11,7 @@ Points and marks appear by their names, variables by "Root.name".
 import ctypes
 import functools
 import importlib.machinery
+import os
 import pathlib
 import sys
 import types
@@ -316,6 +317,9 @@ class RecordingCore:
 
     def step_exit(self):
         return self.step_end()
+
+    def setting(self, name):
+        return os.environ.get(name, "")
 
     def log_once(self, key, message):
         self.raised.append(AssertionError(f"{key}: {message}"))

@@ -196,6 +196,10 @@ def step_end() -> bool: ...
 def step_exit() -> bool:
     """Ends the open steps of all threads."""
 
+def setting(name: str) -> str:
+    """Value of TRAINCHECK_<...>, from the environment, else from the file of
+    settings; "": what holds without it."""
+
 def log_once(key: str, message: str) -> None:
     """One line on stderr the first time for each key, if the log level allows."""
 

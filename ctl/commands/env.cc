@@ -9,6 +9,7 @@
 #include "ctl/report.h"
 #include "ctl/run/agent_library.h"
 #include "ctl/run/monitoring_environment.h"
+#include "ctl/run/training_settings.h"
 
 namespace traincheck::ctl {
 namespace {
@@ -21,8 +22,12 @@ int Env(const Context& context, MonitoringOptions options) {
     Complain(absl::StrCat("env: ", library.status().message()));
     return kExitUsage;
   }
+  if (const std::string wrong = TakeSettings(context, &options);
+      !wrong.empty()) {
+    Complain(absl::StrCat("env: ", wrong));
+    return kExitUsage;
+  }
   options.agent_library = *library;
-  options.server = context.server;
   const char* preload = std::getenv("LD_PRELOAD");
   std::cout << ShellLines(MonitoringVariables(options, preload ? preload : ""))
             << std::flush;

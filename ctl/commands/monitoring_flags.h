@@ -10,8 +10,9 @@
 
 namespace traincheck::ctl {
 
-// Adds --experiment, --run, --collect, --check and --plan to `command`; Options
-// has experiment, run, collect, check_set and plan, and outlives the parsing.
+// Adds --experiment, --run, --collect, --check, --plan and --config to
+// `command`; Options has experiment, run, collect, check_set, plan and config,
+// and outlives the parsing.
 template <typename Options>
 void AddMonitoringFlags(CLI::App* command, Options* options) {
   command->add_option("--experiment", options->experiment,
@@ -36,6 +37,10 @@ void AddMonitoringFlags(CLI::App* command, Options* options) {
         // The training may change its directory before it imports torch.
         return std::filesystem::absolute(path).string();
       });
+  command
+      ->add_option("--config", options->config,
+                   "File of settings (docs/configuration.md)")
+      ->check(CLI::ExistingFile);
 }
 
 }  // namespace traincheck::ctl

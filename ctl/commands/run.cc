@@ -7,6 +7,7 @@
 #include "ctl/exit_codes.h"
 #include "ctl/report.h"
 #include "ctl/run/training_run.h"
+#include "ctl/run/training_settings.h"
 
 namespace traincheck::ctl {
 namespace {
@@ -24,11 +25,11 @@ int Run(const Context& context, Options options) {
     return kExitUsage;
   }
   TrainingRunOptions& training = options.training;
+  training.wrong_settings = TakeSettings(context, &training);
   if (training.fail_on_violation && training.check_set.empty()) {
     Complain("run: --fail-on-violation needs --check SET");
     return kExitUsage;
   }
-  training.server = context.server;
   training.command = context.command;
   training.drain_timeout =
       std::chrono::milliseconds(std::llround(options.drain_timeout_s * 1000));

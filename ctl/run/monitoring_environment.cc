@@ -32,13 +32,20 @@ std::vector<Variable> MonitoringVariables(const MonitoringOptions& options,
   if (!options.experiment.empty()) {
     variables.push_back({"TRAINCHECK_EXPERIMENT", options.experiment});
   }
+  if (!options.config.empty()) {
+    variables.push_back({"TRAINCHECK_CONFIG", options.config});
+  }
+  // What the file of settings says holds where a variable is absent, not where
+  // it is empty.
+  std::optional<std::string> none;
+  if (!options.config.empty()) none = "";
   // The one asked for; the other one may be inherited from a job script.
   if (options.collect) {
     variables.push_back({"TRAINCHECK_COLLECT", "1"});
-    variables.push_back({"TRAINCHECK_CHECK", std::nullopt});
+    variables.push_back({"TRAINCHECK_CHECK", none});
   } else if (!options.check_set.empty()) {
     variables.push_back({"TRAINCHECK_CHECK", options.check_set});
-    variables.push_back({"TRAINCHECK_COLLECT", std::nullopt});
+    variables.push_back({"TRAINCHECK_COLLECT", none});
   }
   if (!options.plan.empty()) {
     variables.push_back({"TRAINCHECK_PLAN", options.plan});

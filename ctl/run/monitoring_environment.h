@@ -17,6 +17,7 @@ struct MonitoringOptions {
   bool collect = false;
   std::string check_set;  // empty: none
   std::string plan;       // file; empty: the usual one
+  std::string config;     // file of settings; empty: none
 };
 
 struct Variable {

@@ -53,7 +53,11 @@ std::string FreshRunId(const TrainingRunOptions& options) {
 }
 
 // "" where the agent cannot be preloaded, after a warning.
-std::string LibraryOrWarning() {
+std::string LibraryOrWarning(const std::string& wrong_settings) {
+  if (!wrong_settings.empty()) {
+    Warn(absl::StrCat("the training runs unmonitored: ", wrong_settings));
+    return "";
+  }
   const absl::StatusOr<std::string> library = UsableAgentLibrary();
   if (library.ok()) return *library;
   Warn(absl::StrCat("the training runs unmonitored: ",
@@ -72,6 +76,7 @@ std::vector<std::string> TrainingEnvironment(const TrainingRunOptions& options,
   monitoring.collect = options.collect;
   monitoring.check_set = options.check_set;
   monitoring.plan = options.plan;
+  monitoring.config = options.config;
   return ChangedEnvironment(
       environ, MonitoringVariables(monitoring, Environment("LD_PRELOAD")));
 }
@@ -102,7 +107,7 @@ class TrainingRun {
     server_answered_ = preflight.server_answered;
     exit_code_ = preflight.exit_code.value_or(kExitDone);
     if (preflight.exit_code) return false;
-    library_ = LibraryOrWarning();
+    library_ = LibraryOrWarning(options_.wrong_settings);
     // A Ctrl-C that came meanwhile met no training.
     const int ended_by = signals_.EndedWithin(milliseconds(0));
     if (ended_by != 0) exit_code_ = kExitSignalBase + ended_by;

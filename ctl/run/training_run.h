@@ -17,7 +17,10 @@ struct TrainingRunOptions {
   std::string run;  // empty: a new id
   bool collect = false;
   std::string check_set;
-  std::string plan;  // empty: the usual one
+  std::string plan;    // empty: the usual one
+  std::string config;  // file of settings; empty: none
+  // Why the agent would stay off in this training; empty: it would not.
+  std::string wrong_settings;
   bool require_server = false;
   bool fail_on_violation = false;
   std::chrono::milliseconds drain_timeout{60'000};

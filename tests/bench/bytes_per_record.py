@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 
-DIST = pathlib.Path(os.environ["TRAINCHECK_DIST"])
+DIST = pathlib.Path(os.environ.pop("TRAINCHECK_DIST"))
 
 # Calls only: inner module calls of a model that nobody trains.
 CALLS = """

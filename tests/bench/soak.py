@@ -53,8 +53,9 @@ class Setting:
 
     def train(self, run: str, seconds: float, rate: int, *options: str):
         """Starts the training; its output goes to a file of the folder."""
+        # The benchmark's own variables are no settings of the agent.
         environment = dict(
-            os.environ,
+            {k: v for k, v in os.environ.items() if not k.startswith("TRAINCHECK_")},
             OMP_NUM_THREADS="1",
             TRAINCHECK_SPOOL_DIR=str(self.folder / "spool"),
         )

@@ -27,7 +27,9 @@ def install(folder):
 
 def run(folder, *command):
     """Runs a Python program; watched, unless folder is None."""
-    environment = {**os.environ, "TRAINCHECK_TEST_MODULE": str(MODULE)}
+    # The tests' own variables are no settings of the agent.
+    others = {k: v for k, v in os.environ.items() if not k.startswith("TRAINCHECK_")}
+    environment = {**others, "TRAINCHECK_TEST_MODULE": str(MODULE)}
     if folder is not None:
         environment.update(
             LD_PRELOAD=str(folder / PRELOAD.name),

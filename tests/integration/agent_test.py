@@ -39,7 +39,7 @@ class AgentCase(unittest.TestCase):
         self.dumps.mkdir()
 
     def run_plain(self, *command, **extra):
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", **extra}
+        environment = {**harness.others_environment(), "OMP_NUM_THREADS": "1", **extra}
         return subprocess.run(
             [sys.executable, *map(str, command)],
             env=environment,

@@ -34,6 +34,23 @@ def wait_until(condition, what: str, timeout_s: float = PATIENCE_S):
         time.sleep(0.05)
 
 
+def others_environment() -> dict:
+    """Without TRAINCHECK_ variables: the tests' own are no settings of the agent."""
+    return {k: v for k, v in os.environ.items() if not k.startswith("TRAINCHECK_")}
+
+
+def run_captured(command: list, environment: dict):
+    """Runs a command to its end."""
+    return subprocess.run(
+        [*map(str, command)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=5 * PATIENCE_S,
+        env=environment,
+    )
+
+
 class Daemon:
     """One traincheckd with its data directory; may be killed and started again."""
 
@@ -130,7 +147,7 @@ class TrainingCase(unittest.TestCase):
         return not any(test is self for test, _ in result.failures + result.errors)
 
     def environment(self, **extra: str) -> dict:
-        env = {k: v for k, v in os.environ.items() if not k.startswith("TRAINCHECK_")}
+        env = others_environment()
         env["TRAINCHECK_SPOOL_DIR"] = str(self.folder / "spool")
         env["OMP_NUM_THREADS"] = "1"
         env.update(extra)
@@ -138,13 +155,8 @@ class TrainingCase(unittest.TestCase):
 
     def plain(self, script, *arguments: str, **extra: str):
         """Runs a training without us."""
-        return subprocess.run(
-            [sys.executable, str(script), *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=5 * PATIENCE_S,
-            env=self.environment(**extra),
+        return run_captured(
+            [sys.executable, script, *arguments], self.environment(**extra)
         )
 
     def monitored_command(self, script, arguments, options) -> list:
@@ -162,13 +174,9 @@ class TrainingCase(unittest.TestCase):
 
     def monitored(self, script, *arguments: str, options=("--collect",), **extra: str):
         """Runs a training under traincheckctl run, to its end."""
-        return subprocess.run(
+        return run_captured(
             self.monitored_command(script, arguments, options),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=5 * PATIENCE_S,
-            env=self.environment(**extra),
+            self.environment(**extra),
         )
 
     def monitored_start(self, script, *arguments: str, options=("--collect",), **extra):

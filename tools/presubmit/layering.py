@@ -14,6 +14,8 @@ RECORD_FORMAT = (
     "proto/torch_types.h",
     "proto/varint.h",
 )
+# What the agent can be told; the standard library only, as the format.
+SETTINGS = ("proto/settings/",)
 _CORE_PARTS = ("include", "preload", "ring", "capture", "torch", "python")
 AGENT_CORE = tuple(f"agent/{part}/" for part in _CORE_PARTS)
 _CHECKING_BASE = ("base/", "invariants/") + RECORD_FORMAT
@@ -33,7 +35,7 @@ LAYERS = {
     ),
     "ctl/": ("ctl/", "base/", "proto/", "invariants/"),
     "agent/relay/": ("agent/relay/", "agent/ring/", "base/", "proto/"),
-    **{folder: AGENT_CORE + RECORD_FORMAT for folder in AGENT_CORE},
+    **{folder: AGENT_CORE + RECORD_FORMAT + SETTINGS for folder in AGENT_CORE},
 }
 _OUR_FOLDERS = ("agent/", "tests/", "tools/", "deploy/") + tuple(LAYERS)
 

@@ -5,7 +5,6 @@ Only where TRAINCHECK_COLLECT asks for it. Modules that are not imported yet
 """
 
 import gc
-import os
 import sys
 import types
 
@@ -21,9 +20,9 @@ _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 _C_METHODS = (types.MethodDescriptorType,)
 
 
-def is_full():
+def is_full(core):
     """Does the user ask for full collection?"""
-    return os.environ.get("TRAINCHECK_COLLECT") == "full"
+    return core.setting("TRAINCHECK_COLLECT") == "full"
 
 
 class Collection:

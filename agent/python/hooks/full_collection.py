@@ -22,7 +22,7 @@ class _Wanted:
 
 def install(watch):
     """After all other hooks: what they wrap is wrapped."""
-    if not is_full():
+    if not is_full(watch.core):
         return
     collection = Collection(watch)
     users = user_code.UserCode(watch)
@@ -42,7 +42,7 @@ def install(watch):
 
 def reach_beyond(watch):
     """When torch's namespaces have the wrappers: the places that are none."""
-    if is_full():
+    if is_full(watch.core):
         reach_into_c(watch)
         tell_overrides()
         tell_script(watch)

@@ -2,7 +2,6 @@
 functions that are asked for by name (TRAINCHECK_WRAP).
 """
 
-import os
 import sys
 import types
 
@@ -30,7 +29,7 @@ class UserCode:
     def __init__(self, watch):
         self._watch = watch
         # module -> names in it that are asked for
-        self.asked = _asked(os.environ.get("TRAINCHECK_WRAP", ""))
+        self.asked = _asked(watch.core.setting("TRAINCHECK_WRAP"))
 
     def watch_classes(self):
         """Wraps methods of user classes below torch's when they are made."""

@@ -1,0 +1,35 @@
+#include "agent/capture/agent_settings.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "proto/settings/settings.h"
+
+namespace traincheck {
+namespace {
+
+// Never destroyed: threads of the program may still record at its end.
+Settings& Loaded() {
+  static auto* const settings = new Settings;
+  return *settings;
+}
+
+}  // namespace
+
+std::string LoadSettings() { return Loaded().Load(environ); }
+
+std::string SettingOf(const char* variable) {
+  const char* const set = std::getenv(variable);
+  if (set != nullptr) return set;
+  for (const auto& [name, value] : SettingsOfFile()) {
+    if (name == variable) return value;
+  }
+  return "";
+}
+
+const std::vector<std::pair<std::string, std::string>>& SettingsOfFile() {
+  return Loaded().of_file();
+}
+
+}  // namespace traincheck

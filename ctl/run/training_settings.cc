@@ -1,0 +1,50 @@
+#include "ctl/run/training_settings.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <vector>
+
+#include "ctl/run/monitoring_environment.h"
+#include "proto/settings/settings.h"
+
+namespace traincheck::ctl {
+namespace {
+
+// The environment of the training, as far as its settings go.
+std::string Load(const std::string& config, Settings* settings) {
+  std::vector<Variable> changes;
+  if (!config.empty()) changes.push_back({"TRAINCHECK_CONFIG", config});
+  const std::vector<std::string> lines = ChangedEnvironment(environ, changes);
+  std::vector<const char*> pointers;
+  for (const std::string& line : lines) pointers.push_back(line.c_str());
+  pointers.push_back(nullptr);
+  return settings->Load(pointers.data());
+}
+
+void Take(const Settings& settings, const char* variable, std::string* value) {
+  for (const auto& [name, of_file] : settings.of_file()) {
+    if (name == variable && value->empty()) *value = of_file;
+  }
+}
+
+}  // namespace
+
+std::string FillFromSettings(bool collects, NamedSettings* named) {
+  Settings settings;
+  const std::string wrong = Load(named->config, &settings);
+  if (!wrong.empty()) return wrong;
+  named->config = settings.Get("TRAINCHECK_CONFIG");
+  if (!named->config.empty()) {
+    // The training may change its directory before it imports torch.
+    std::error_code error;
+    const auto path = std::filesystem::absolute(named->config, error);
+    if (!error) named->config = path.string();
+  }
+  Take(settings, "TRAINCHECK_SERVER", &named->server);
+  Take(settings, "TRAINCHECK_EXPERIMENT", &named->experiment);
+  if (!collects) Take(settings, "TRAINCHECK_CHECK", &named->check_set);
+  return "";
+}
+
+}  // namespace traincheck::ctl

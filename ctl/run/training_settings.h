@@ -1,0 +1,41 @@
+// The settings that a training started from here would have: this program's
+// environment, and under it the file of settings (docs/configuration.md).
+#ifndef TRAINCHECK_CTL_RUN_TRAINING_SETTINGS_H_
+#define TRAINCHECK_CTL_RUN_TRAINING_SETTINGS_H_
+
+#include <string>
+
+#include "ctl/context.h"
+
+namespace traincheck::ctl {
+
+// What options of the command line say; empty: nothing.
+struct NamedSettings {
+  std::string server;
+  std::string experiment;
+  std::string check_set;
+  std::string config;  // the file
+};
+
+// Puts in what the environment says of the file, and what the file says of the
+// rest where neither option nor environment does. `collects`: no set is taken
+// from the file then. "": done; else why the agent would stay off.
+[[nodiscard]] std::string FillFromSettings(bool collects, NamedSettings* named);
+
+// For Options of `run` or `env`, which have these members, collect and server.
+template <typename Options>
+[[nodiscard]] std::string TakeSettings(const Context& context,
+                                       Options* options) {
+  NamedSettings named{context.server_named ? context.server : "",
+                      options->experiment, options->check_set, options->config};
+  const std::string wrong = FillFromSettings(options->collect, &named);
+  options->server = named.server.empty() ? context.server : named.server;
+  options->experiment = named.experiment;
+  options->check_set = named.check_set;
+  options->config = named.config;
+  return wrong;
+}
+
+}  // namespace traincheck::ctl
+
+#endif  // TRAINCHECK_CTL_RUN_TRAINING_SETTINGS_H_

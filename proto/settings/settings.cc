@@ -1,0 +1,132 @@
+#include "proto/settings/settings.h"
+
+#include <algorithm>
+
+#include "proto/settings/settings_file.h"
+#include "proto/settings/settings_table.h"
+
+namespace traincheck {
+namespace {
+
+constexpr size_t kMaxShownBytes = 64;  // of a value
+
+std::string Lower(std::string_view name) {
+  std::string lower(name);
+  for (char& c : lower) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return lower;
+}
+
+std::string Upper(std::string_view name) {
+  std::string upper(name);
+  for (char& c : upper) {
+    if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
+  }
+  return upper;
+}
+
+std::string Variable(std::string_view name) {
+  return std::string(kSettingPrefix) + std::string(name);
+}
+
+std::string NotAllowed(const std::string& name, std::string_view value,
+                       const AgentSetting& setting) {
+  return name + " is \"" + std::string(value.substr(0, kMaxShownBytes)) +
+         "\": write " + AllowedValues(setting);
+}
+
+std::string Unknown(const std::string& name, const std::string& nearest) {
+  return name + " is no setting of the agent; the nearest is " + nearest;
+}
+
+std::string CheckVariable(std::string_view name, std::string_view value) {
+  const AgentSetting* const setting = FindSetting(name);
+  if (setting == nullptr) {
+    return Unknown(Variable(name.substr(0, kMaxShownBytes)),
+                   Variable(NearestSetting(name)));
+  }
+  if (IsAllowed(*setting, value)) return "";
+  return NotAllowed(Variable(name), value, *setting);
+}
+
+std::string CheckLine(const SettingsLine& line) {
+  const std::string name = Upper(line.key);
+  const AgentSetting* const setting = FindSetting(name);
+  if (setting == nullptr) {
+    return Unknown(line.key.substr(0, kMaxShownBytes),
+                   Lower(NearestSetting(name)));
+  }
+  if (!setting->in_file) {
+    return line.key + " is read from the environment only, as " +
+           Variable(name);
+  }
+  if (IsAllowed(*setting, line.value)) return "";
+  return NotAllowed(line.key, line.value, *setting);
+}
+
+}  // namespace
+
+std::string Settings::Load(const char* const* environment) {
+  std::string wrong = LoadEnvironment(environment);
+  const std::string path = Get("TRAINCHECK_CONFIG");
+  if (wrong.empty() && !path.empty()) wrong = LoadFile(path);
+  if (!wrong.empty()) {
+    of_environment_.clear();
+    of_file_.clear();
+  }
+  return wrong;
+}
+
+std::string Settings::LoadEnvironment(const char* const* environment) {
+  for (; environment != nullptr && *environment != nullptr; ++environment) {
+    const std::string_view entry = *environment;
+    const size_t end = std::min(entry.find('='), entry.size());
+    const std::string_view variable = entry.substr(0, end);
+    if (variable.substr(0, kSettingPrefix.size()) != kSettingPrefix) continue;
+    if (variable.substr(0, kForeignPrefix.size()) == kForeignPrefix) continue;
+    const std::string_view name = variable.substr(kSettingPrefix.size());
+    const std::string_view value =
+        entry.substr(std::min(end + 1, entry.size()));
+    std::string wrong = CheckVariable(name, value);
+    if (!wrong.empty()) return wrong;
+    of_environment_.emplace_back(variable, value);
+  }
+  return "";
+}
+
+std::string Settings::LoadFile(const std::string& path) {
+  std::string text;
+  std::string wrong = ReadSettingsFile(path, &text);
+  if (!wrong.empty()) return "TRAINCHECK_CONFIG: " + path + ": " + wrong;
+  std::vector<SettingsLine> lines;
+  wrong = ParseSettings(text, &lines);
+  if (!wrong.empty()) return path + ", " + wrong;
+  for (const SettingsLine& line : lines) {
+    wrong = CheckLine(line);
+    if (!wrong.empty()) {
+      return path + ", line " + std::to_string(line.number) + ": " + wrong;
+    }
+    const std::string variable = Variable(Upper(line.key));
+    if (!IsInEnvironment(variable)) {
+      of_file_.emplace_back(variable, line.value);
+    }
+  }
+  return "";
+}
+
+bool Settings::IsInEnvironment(std::string_view variable) const {
+  return std::any_of(of_environment_.begin(), of_environment_.end(),
+                     [&](const auto& row) { return row.first == variable; });
+}
+
+std::string Settings::Get(std::string_view variable) const {
+  for (const auto* rows : {&of_environment_, &of_file_}) {
+    for (const auto& [name, value] : *rows) {
+      if (name == variable) return value;
+    }
+  }
+  return "";
+}
+
+}  // namespace traincheck
