@@ -88,12 +88,19 @@ bool IsBytes(std::string_view value) {
   return number <= std::numeric_limits<unsigned long long>::max() >> shift;
 }
 
+bool IsPort(std::string_view value) {
+  unsigned port = 0;
+  for (const char digit : value) {
+    port = port * 10 + static_cast<unsigned>(digit - '0');
+  }
+  return port <= 65535;
+}
+
 bool IsAddress(std::string_view value) {
   if (value.substr(0, 5) == "unix:") return value.size() > 5;
   const size_t colon = value.rfind(':');
   return colon != std::string_view::npos && colon > 0 &&
-         IsWhole(value.substr(colon + 1), 5) &&
-         std::stoul(std::string(value.substr(colon + 1))) <= 65535;
+         IsWhole(value.substr(colon + 1), 5) && IsPort(value.substr(colon + 1));
 }
 
 bool IsRun(std::string_view value) {
