@@ -51,8 +51,8 @@ MODES = ("bare", "selective", "inferred", "reference", "full")
 REFERENCES = 2  # runs that a set is learned from
 HEAD = """\
 | pipeline | mode | step, ms | ratio | 95% | CPU s, without | with | relay | \
-records | dropped | lost | MiB more | relay MiB |
-|---|---|---|---|---|---|---|---|---|---|---|---|---|"""
+records | dropped | lost | MiB more |
+|---|---|---|---|---|---|---|---|---|---|---|---|"""
 
 
 @dataclasses.dataclass
@@ -164,7 +164,6 @@ def _row(name: str, mode: str, plain: list, watched: list, books: list) -> str:
         str(sum(shown["dropped"] for shown in books)),
         _lost(books),
         f"{more:.0f}",
-        f"{middle([r.usage.relay_rss_mib for r in watched]):.0f}",
     ]
     return "| " + " | ".join(cells) + " |"
 

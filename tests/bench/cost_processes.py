@@ -22,7 +22,6 @@ class Usage:
     cpu_s: float = 0.0  # the training and the processes that it waited for
     relay_cpu_s: float = 0.0
     max_rss_mib: float = 0.0  # the largest of the training's processes
-    relay_rss_mib: float = 0.0
 
 
 def adopt_orphans() -> None:
@@ -58,8 +57,6 @@ def run(command: list, environment: dict, log: pathlib.Path) -> Usage:
             ended, _, usage = os.wait4(pid, os.WNOHANG)
             if ended:
                 result.relay_cpu_s += _cpu_s(usage)
-                relay_rss_mib = usage.ru_maxrss / 1024
-                result.relay_rss_mib = max(result.relay_rss_mib, relay_rss_mib)
         if time.monotonic() > deadline:
             raise TimeoutError(f"{orphans} did not end: {log}")
         time.sleep(_PAUSE_S)
