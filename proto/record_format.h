@@ -214,7 +214,19 @@ enum class MarkKind : uint8_t {
   kUserStep = 7,     // traincheckd.step()
   kUserStage = 8,    // traincheckd.stage(); value: UserStage
   kStepSkipped = 9,  // object: the optimizer whose step a scaler left out
+  // A change of plan begins to hold here; value: its version.
+  kPlanApplied = 10,
+  kCaptureMode = 11,  // from here on; value: CaptureMode
 };
+
+// What a process records. It begins with kAll and changes between two steps.
+enum class CaptureMode : uint8_t {
+  kOff = 0,       // nothing, until the next such mark
+  kAll = 1,       // everything of the plan
+  kSkeleton = 2,  // what clocks and stages are made of: no content of calls, no
+                  // calls beyond the skeleton, no states of a step
+};
+inline constexpr uint8_t kMaxCaptureMode = 2;
 
 // What the user says that the code of this thread does from here on.
 enum class UserStage : uint8_t {

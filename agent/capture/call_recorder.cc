@@ -4,6 +4,7 @@
 
 #include "agent/capture/call_site.h"
 #include "agent/capture/object_table.h"
+#include "agent/capture/own_time.h"
 #include "agent/capture/python_ref.h"
 #include "agent/torch/torch_api.h"
 
@@ -72,8 +73,13 @@ void WriteTellingBegin(ThreadRecorder& thread, const CallBeginRecord& begin,
   RecordBuffer<kMaxBareBytes + kMaxContentBytes> buffer;
   FieldWriter out(buffer.bytes, sizeof buffer, begin);
   PutBegin(&out, arguments.first(), foreign);
-  content.WriteArguments(arguments, &out,
-                         &ProcessRecorder::GetIfMade()->definitions());
+  if (g_capture_mode == CaptureMode::kAll) {
+    content.WriteArguments(arguments, &out,
+                           &ProcessRecorder::GetIfMade()->definitions());
+  } else {
+    // Else an argument that is not here would look like one not given.
+    out.Unsigned(Field::kContentCut, 1);
+  }
   thread.Append(out, buffer.bytes, RecordType::kCallBegin, begin.header.flags);
 }
 
@@ -131,6 +137,7 @@ bool IsRootForward(ThreadRecorder& thread) {
 
 CallInProgress BeginCall(ThreadRecorder& thread, Function& function,
                          const CallArguments& arguments, uint8_t flags) {
+  const OwnTimeOfCall time(function.content == nullptr);
   PyObject* self = arguments.first();
   ProcessRecorder& process = *ProcessRecorder::GetIfMade();
   thread.SyncWith(process.closed_steps());
@@ -174,6 +181,7 @@ CallInProgress BeginCall(ThreadRecorder& thread, Function& function,
 
 void EndCall(const CallInProgress& call, const Function& function,
              PyObject* result, uint8_t output_flags) {
+  const OwnTimeOfCall time(function.content == nullptr);
   ThreadRecorder* thread = t_thread;
   if (thread == nullptr || call.generation != g_generation) return;
   std::vector<OpenCall>& open = thread->open_calls();
@@ -192,7 +200,8 @@ void EndCall(const CallInProgress& call, const Function& function,
       {}, static_cast<uint32_t>(call.number), call.function};
   if (result == nullptr) {
     WriteRaised(*thread, end);
-  } else if (function.content != nullptr && function.content->returns) {
+  } else if (function.content != nullptr && function.content->returns &&
+             g_capture_mode == CaptureMode::kAll) {
     WriteTellingEnd(*thread, end, *function.content, result, output_flags);
   } else {
     thread->Append(end, RecordType::kCallEnd, output_flags);

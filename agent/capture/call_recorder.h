@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "agent/capture/call_content.h"
+#include "agent/capture/capture_mode.h"
 #include "agent/capture/function_switches.h"
 #include "agent/capture/process_recorder.h"
 #include "agent/capture/python_api.h"
@@ -43,6 +44,12 @@ struct Function {
   Function(const Function&) = delete;
   Function& operator=(const Function&) = delete;
 };
+
+// Does the plan ask for its calls, and in this step?
+inline bool IsRecorded(const Function& function) {
+  return function.active &&
+         (!function.detail || g_capture_mode == CaptureMode::kAll);
+}
 
 // 0: ring 0 has no room now.
 uint32_t FunctionId(Function& function);

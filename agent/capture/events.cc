@@ -4,6 +4,8 @@
 
 #include "agent/capture/call_recorder.h"
 #include "agent/capture/call_site.h"
+#include "agent/capture/capture_mode.h"
+#include "agent/capture/model_definitions.h"
 #include "agent/capture/process_recorder.h"
 #include "agent/capture/python_ref.h"
 #include "agent/torch/tensor_view.h"
@@ -52,6 +54,18 @@ int ReadState(int what, PyObject* tensor, StateWithDigests* record) {
   }
   record->state.content = content;
   return digests;
+}
+
+// Where large tensors take turns: is there something to digest and is it
+// another's turn?
+bool HasToWait(int what, uint32_t variable, PyObject* tensor) {
+  if (g_rotation.HasTurn(VariableHash(variable))) return false;
+  if (!TorchApi::IsTensor(tensor)) return false;
+  const Ref grad = what == kStateGrad ? GradOf(tensor) : Ref();
+  if (grad.get() == Py_None) return false;
+  const std::optional<TensorView> view =
+      TensorView::Of(LocalTensor(tensor).get());
+  return view && view->bytes() >= kRotatedBytes;
 }
 
 // Whose loop an event belongs to. An engine thread has no backward of its own:
@@ -109,7 +123,9 @@ bool RecordStates(StatePoint point, int what,
     StateWithDigests record = {};
     record.state.variable = variables[i];
     record.state.point = static_cast<uint8_t>(point);
-    const int digests = ReadState(what, tensor.get(), &record);
+    const bool waits = HasToWait(what, variables[i], tensor.get());
+    const int digests = ReadState(waits ? 0 : what, tensor.get(), &record);
+    if (waits) record.state.content |= kUnreadable;
     // Asked for again: while the GIL was released anything may have happened.
     ThreadRecorder* thread = CurrentThread();
     if (thread == nullptr) return true;
@@ -142,6 +158,21 @@ void RecordMark(MarkKind kind, uint32_t object, uint64_t value) {
   record.value = value;
   thread->Append(record, RecordType::kMark, static_cast<uint8_t>(kind));
   ProcessRecorder::GetIfMade()->Tend();
+}
+
+void SetCaptureMode(CaptureMode mode) {
+  if (mode == g_capture_mode) return;
+  ThreadRecorder* thread = CurrentThread();
+  if (thread == nullptr) return;
+  const bool was_off = g_capture_mode == CaptureMode::kOff;
+  MarkRecord mark = {};
+  mark.value = static_cast<uint64_t>(mode);
+  // The mark itself is recorded in any case.
+  if (was_off) g_capture_mode = mode;
+  if (was_off) thread->WriteClockSync();
+  thread->Append(mark, RecordType::kMark,
+                 static_cast<uint8_t>(MarkKind::kCaptureMode));
+  g_capture_mode = mode;
 }
 
 void RecordContext(bool enter, const std::string& name) {

@@ -38,6 +38,9 @@ void RecordPlace(const PlaceRecord& place);
 // The innermost open call is a collective of this group.
 void RecordCollective(uint32_t group, uint64_t sequence);
 
+// From here on this is recorded; a mark says so where it changes.
+void SetCaptureMode(CaptureMode mode);
+
 // Events of the step rule (proto/step_rule.h). Where one closes the step, a
 // mark and a ClockSync follow. True: it closed.
 bool StepOptimizer(uint32_t optimizer);

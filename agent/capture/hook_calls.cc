@@ -1,6 +1,7 @@
 #include "agent/capture/hook_calls.h"
 
 #include "agent/capture/log.h"
+#include "agent/capture/own_time.h"
 #include "agent/capture/process_recorder.h"
 #include "agent/capture/signal_handlers.h"
 
@@ -20,6 +21,9 @@ class InHook {
   }
   InHook(const InHook&) = delete;
   InHook& operator=(const InHook&) = delete;
+
+ private:
+  const OwnTime time_;
 };
 
 Ref PositionalTuple(const CallArguments& arguments) {

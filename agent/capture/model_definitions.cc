@@ -32,6 +32,20 @@ std::map<VariableKey, Variable>& Variables() {
   return *variables;
 }
 
+// FNV-1a.
+uint32_t HashOf(const std::string& name) {
+  uint32_t hash = 2166136261u;
+  for (const char c : name) {
+    hash = (hash ^ static_cast<uint8_t>(c)) * 16777619u;
+  }
+  return hash;
+}
+
+std::vector<uint32_t>& Hashes() {  // by variable
+  static auto* hashes = new std::vector<uint32_t>;
+  return *hashes;
+}
+
 // Commits `def` unless it says what `entry` was last defined as. Returns the
 // number under which the entry is known now.
 template <typename Entry>
@@ -87,6 +101,11 @@ uint32_t DefineObject(PyObject* object, const ObjectFacts& facts) {
   return CommitIfNew(def, RecordType::kObjectDef, entry);
 }
 
+uint32_t VariableHash(uint32_t variable) {
+  const std::vector<uint32_t>& hashes = Hashes();
+  return variable < hashes.size() ? hashes[variable] : 0;
+}
+
 uint32_t DefineVariable(PyObject* tensor, const VariableFacts& facts) {
   ProcessRecorder* process = ProcessRecorder::Get();
   if (process == nullptr) return 0;
@@ -94,7 +113,11 @@ uint32_t DefineVariable(PyObject* tensor, const VariableFacts& facts) {
   // An optimizer's state has parameters of several roots in its names.
   const std::string name = facts.root_class + '.' + facts.name;
   Variable& entry = Variables()[{facts.root, name}];
-  if (entry.id == 0) entry.id = ++last_id;
+  if (entry.id == 0) {
+    entry.id = ++last_id;
+    Hashes().resize(entry.id + 1);
+    Hashes()[entry.id] = HashOf(name);
+  }
   const TorchApi::WithoutOverrides direct;
   const TensorFacts tensor_facts = FactsOf(tensor);
   Definition def(process->definitions(), entry.id, 0, kKeep);

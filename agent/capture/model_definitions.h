@@ -36,6 +36,8 @@ struct VariableFacts {
   std::vector<std::string> attributes;
 };
 // Type, device and shape come from the tensor.
+// Of its root's class and its name: the same on every rank. 0: no such number.
+uint32_t VariableHash(uint32_t variable);
 uint32_t DefineVariable(PyObject* tensor, const VariableFacts& facts);
 
 void DefineHold(uint32_t optimizer, uint32_t group,

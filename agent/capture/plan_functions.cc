@@ -1,4 +1,4 @@
-// set_content, plan_forwards: the capture plan's part of the module.
+// The capture plan's part of the module: what is recorded, and when.
 #include <memory>
 #include <optional>
 #include <string>
@@ -6,25 +6,35 @@
 
 #include "agent/capture/argument_parsing.h"
 #include "agent/capture/call_content.h"
+#include "agent/capture/capture_mode.h"
 #include "agent/capture/content_spec.h"
+#include "agent/capture/events.h"
 #include "agent/capture/module_call.h"
 #include "agent/capture/module_functions.h"
+#include "agent/capture/own_time.h"
+#include "agent/capture/process_recorder.h"
 #include "agent/capture/wrapper.h"
 
 namespace traincheck {
 namespace {
 
-PyObject* SetContentFunction(PyObject*, PyObject* args, PyObject* kwargs) {
-  static const char* const names[] = {"wrapper", "content", nullptr};
-  PyObject *wrapper, *content;
-  if (!Parse(args, kwargs, "OO", names, &wrapper, &content)) return nullptr;
+// Null with an exception set: it is no wrapper of a function.
+Function* FunctionOf(PyObject* wrapper) {
   Function* function = IsWrapper(wrapper)
                            ? reinterpret_cast<Wrapper*>(wrapper)->function
                            : nullptr;
   if (function == nullptr) {
-    PyErr_SetString(PyExc_TypeError, "set_content: no wrapper of a function");
-    return nullptr;
+    PyErr_SetString(PyExc_TypeError, "this is no wrapper of a function");
   }
+  return function;
+}
+
+PyObject* SetContentFunction(PyObject*, PyObject* args, PyObject* kwargs) {
+  static const char* const names[] = {"wrapper", "content", nullptr};
+  PyObject *wrapper, *content;
+  if (!Parse(args, kwargs, "OO", names, &wrapper, &content)) return nullptr;
+  Function* function = FunctionOf(wrapper);
+  if (function == nullptr) return nullptr;
   return SetContent(content, function) ? None() : nullptr;
 }
 
@@ -33,11 +43,65 @@ PyObject* PlanForwardsFunction(PyObject*, PyObject* callback) {
   return None();
 }
 
+PyObject* SwitchFunction(PyObject*, PyObject* args, PyObject* kwargs) {
+  static const char* const names[] = {"wrapper", "active", nullptr};
+  PyObject* wrapper;
+  int active;
+  if (!Parse(args, kwargs, "Op", names, &wrapper, &active)) return nullptr;
+  Function* function = FunctionOf(wrapper);
+  if (function == nullptr) return nullptr;
+  if (function->detail) function->active = active != 0;
+  return None();
+}
+
+PyObject* SetCaptureFunction(PyObject*, PyObject* args, PyObject* kwargs) {
+  static const char* const names[] = {"mode", "turns", "step", nullptr};
+  unsigned char mode;
+  unsigned int turns = 1;
+  unsigned long long step = 0;
+  if (!Parse(args, kwargs, "b|IK", names, &mode, &turns, &step)) return nullptr;
+  if (mode > kMaxCaptureMode) {
+    PyErr_SetString(PyExc_ValueError, "set_capture: no such mode");
+    return nullptr;
+  }
+  SetCaptureMode(static_cast<CaptureMode>(mode));
+  g_rotation = {turns, step};
+  return None();
+}
+
+// None, or (version, first step, JSON).
+PyObject* NextPlanFunction(PyObject*, PyObject*) {
+  ProcessRecorder* process = ProcessRecorder::GetIfMade();
+  const auto change = process == nullptr ? std::nullopt : process->TakePlan();
+  if (!change) return None();
+  return Py_BuildValue("KKy#", static_cast<unsigned long long>(change->version),
+                       static_cast<unsigned long long>(change->from_step),
+                       change->json.data(),
+                       static_cast<Py_ssize_t>(change->json.size()));
+}
+
+PyObject* OpenStepFunction(PyObject*, PyObject*) {
+  ProcessRecorder* process = ProcessRecorder::GetIfMade();
+  return PyLong_FromUnsignedLongLong(
+      process == nullptr ? 0 : process->closed_steps());
+}
+
+// (the agent's own, all) so far, in ticks.
+PyObject* TimesFunction(PyObject*, PyObject*) {
+  return Py_BuildValue("KK", static_cast<unsigned long long>(g_own_ticks),
+                       static_cast<unsigned long long>(Ticks()));
+}
+
 }  // namespace
 
 PyMethodDef kPlanFunctions[] = {
     WithKeywords("set_content", SetContentFunction),
     {"plan_forwards", PlanForwardsFunction, METH_O, nullptr},
+    WithKeywords("switch", SwitchFunction),
+    WithKeywords("set_capture", SetCaptureFunction),
+    {"next_plan", NextPlanFunction, METH_NOARGS, nullptr},
+    {"open_step", OpenStepFunction, METH_NOARGS, nullptr},
+    {"times", TimesFunction, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 

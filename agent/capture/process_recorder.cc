@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "agent/capture/capture_mode.h"
 #include "agent/capture/clock.h"
 #include "agent/capture/log.h"
 #include "proto/record_format.h"
@@ -72,6 +73,9 @@ void ForgetParentsRecorder() {
   g_process = nullptr;
   t_thread = nullptr;
   ++g_generation;
+  // Its records say nothing of the parent's mode.
+  if (g_capture_mode != CaptureMode::kOff) g_capture_mode = CaptureMode::kAll;
+  g_rotation = {};
 }
 
 void SetUpAgent(const AgentSetup& setup) {

@@ -16,6 +16,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -77,6 +78,9 @@ class ProcessRecorder {
   // For processes that may set no mark: every now and then, from calls that
   // have hooks. Does nothing in a main process.
   void TendChild();
+
+  // A change of plan that the relay has sent; see relay_link.h.
+  std::optional<PlanChange> TakePlan() { return link_.TakePlan(); }
 
   // Has the relay acknowledged or spooled all that was committed, or died?
   bool Settled();

@@ -118,18 +118,16 @@ void RelayLink::HandOver(RingWriter* ring) {
   SendWaiting();
 }
 
-void RelayLink::ReadAnswers() {
-  char answer[16];
-  while (OwnsDescriptor() &&
-         recv(socket_, answer, sizeof answer, MSG_DONTWAIT) > 0) {
+void RelayLink::ReadMessages() {
+  while (OwnsDescriptor() && inbox_.Receive(socket_)) {
   }
 }
 
 RelayLink::State RelayLink::Tend() {
-  bool has_answers = false;
-  const State state = Look(&has_answers);
+  bool has_messages = false;
+  const State state = Look(&has_messages);
   if (state != State::kAlive) return state;
-  if (has_answers) ReadAnswers();
+  if (has_messages) ReadMessages();
   if (sent_ < rings_.size()) SendWaiting();
   return state;
 }
@@ -171,14 +169,14 @@ bool RelayLink::Send(int file, const RingWriter& ring) {
          static_cast<ssize_t>(sizeof handover);
 }
 
-RelayLink::State RelayLink::Look(bool* has_answers) const {
+RelayLink::State RelayLink::Look(bool* has_messages) const {
   if (socket_ < 0) return State::kDead;
   pollfd look = {socket_, POLLIN, 0};
   const int events = poll(&look, 1, 0);
   if (events == 0) return State::kAlive;
   // Whose news this is has to be asked only now: one system call a look.
   if (events < 0 || !OwnsDescriptor()) return State::kUnknown;
-  if (has_answers != nullptr) *has_answers = (look.revents & POLLIN) != 0;
+  if (has_messages != nullptr) *has_messages = (look.revents & POLLIN) != 0;
   const bool dead = (look.revents & (POLLHUP | POLLERR)) != 0;
   return dead ? State::kDead : State::kAlive;
 }

@@ -13,9 +13,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "agent/capture/plan_inbox.h"
 #include "agent/ring/ring_writer.h"
 
 namespace traincheck {
@@ -53,9 +55,12 @@ class RelayLink {
   // REQUIRES: the ring outlives this link.
   void HandOver(RingWriter* ring);
 
-  // Reads what the relay answered, hands over what it had no room for.
+  // Reads what the relay sent, hands over what it had no room for.
   State Tend();
   State state() const { return Look(nullptr); }
+
+  // The newest change of plan that the relay has sent since the last call.
+  std::optional<PlanChange> TakePlan() { return inbox_.Take(); }
 
   // In a forked child: closes the inherited descriptors that still are ours.
   // Safe in an atfork handler.
@@ -64,10 +69,10 @@ class RelayLink {
  private:
   std::string StartNumber(const std::string& program, int number);
   std::string Connect();
-  State Look(bool* has_answers) const;
-  // The relay's answers say nothing that is needed here; but were they left
-  // unread at the end, the relay would see a reset instead of an end.
-  void ReadAnswers();
+  State Look(bool* has_messages) const;
+  // Changes of plan, and answers that say nothing that is needed here; but were
+  // they left unread at the end, the relay would see a reset instead of an end.
+  void ReadMessages();
   void SendWaiting();
   bool Send(int file, const RingWriter& ring);
   bool OwnsDescriptor() const;
@@ -76,6 +81,7 @@ class RelayLink {
   std::vector<RingWriter*> rings_;
   size_t sent_ = 0;  // how many of rings_ this relay has got
   int restarts_ = 0;
+  PlanInbox inbox_;
   int socket_ = -1;
   // Users close descriptors that are not theirs (daemons do): the cookie says
   // whether the number still means our socket.

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "agent/capture/capture_mode.h"
 #include "agent/capture/clock.h"
 #include "agent/capture/definitions.h"
 #include "agent/capture/tick_clock.h"
@@ -104,6 +105,8 @@ class ThreadRecorder {
 
  private:
   void Append(const void* record, size_t size, uint64_t now_us) {
+    // What the plan does not want is not offered and not dropped.
+    if (g_capture_mode == CaptureMode::kOff) return;
     if (ring_->Append(record, size)) [[likely]] {
       last_us_ = now_us;
     } else {

@@ -239,7 +239,7 @@ PyObject* NewWrapper(PyObject* fn, TraincheckVectorcall vectorcall,
 PyObject* CallRecorded(PyObject* object, PyObject* const* arguments,
                        size_t nargsf, PyObject* names) {
   Wrapper* self = As(object);
-  if (!self->function->active) {
+  if (!IsRecorded(*self->function)) {
     return PyObject_Vectorcall(self->fn, arguments, nargsf, names);
   }
   ThreadRecorder* thread = CurrentThread();

@@ -66,6 +66,9 @@ fake_shapes:*  full  method  -  # for the test
 """
 
 
+WATCH.planner.everything = True
+
+
 class CatalogueTest(unittest.TestCase):
     def test_every_function_of_the_skeleton_is_listed_and_none_else(self):
         listed = {}

@@ -3,7 +3,7 @@
 Every record is a tuple in `log`: ("begin", name), ("end", name),
 ("raised", name), ("state", point, what, names), ("scalar", point, name, value),
 ("mark", kind, object, value), ("context", enter, name), ("clock", event),
-("bytes", point, name, data, dtype),
+("bytes", point, name, data, dtype), ("capture", mode),
 ("checkpoint", point, {key: (value, alias)}, left_out).
 Points and marks appear by their names, variables by "Root.name".
 """
@@ -46,6 +46,7 @@ _MARKS = (
     "USER_STEP",
     "USER_STAGE",
     "STEP_SKIPPED",
+    "PLAN_APPLIED",
 )
 
 
@@ -66,6 +67,7 @@ class RecordingCore:
     USER_STAGE_NONE, USER_STAGE_INIT = 0, 1
     USER_STAGE_TRAINING, USER_STAGE_EVALUATION = 2, 3
     PROCESS_MAIN, PROCESS_WORKER, PROCESS_OTHER = 1, 2, 3
+    CAPTURE_OFF, CAPTURE_ALL, CAPTURE_SKELETON = 0, 1, 2
     PLACE_SINGLE, PLACE_ENVIRONMENT, PLACE_PROCESS_GROUP = 0, 1, 2
 
     def __init__(self):
@@ -74,6 +76,11 @@ class RecordingCore:
         for mark in _MARKS:
             setattr(self, f"MARK_{mark}", mark)
         self.raised = []  # exceptions of hooks
+        self.switched = {}  # function -> is it recorded?
+        self.capture = (1, 1, 0)  # mode, turns, step
+        self.steps = 0  # closed
+        self.plans = []  # that the relay has sent
+        self.clocks = (0, 0)  # own time, all
         self.contents = {}  # function -> what its calls tell
         self.functions = {}  # name -> (category, roles) of all wrappers
         self.clear()
@@ -135,6 +142,23 @@ class RecordingCore:
 
     def set_content(self, wrapper, content):
         self.contents[wrapper.__wrapped__] = content
+
+    def switch(self, wrapper, active):
+        self.switched[wrapper.__wrapped__] = active
+
+    def set_capture(self, mode, turns=1, step=0):
+        if mode != self.capture[0]:
+            self.log.append(("capture", mode))
+        self.capture = (mode, turns, step)
+
+    def next_plan(self):
+        return self.plans.pop(0) if self.plans else None
+
+    def open_step(self):
+        return self.steps
+
+    def times(self):
+        return self.clocks
 
     def plan_forwards(self, callback):
         self.forward_plan = callback
@@ -304,7 +328,9 @@ class RecordingCore:
 
     def _clock(self, event):
         self.log.append(("clock", event))
-        return event in self.closing
+        closes = event in self.closing
+        self.steps += closes
+        return closes
 
     def step_backward(self):
         self.log.append(("clock", "backward"))

@@ -41,6 +41,11 @@ class Files(unittest.TestCase):
         self.refused({"format": 1, "version": -1}, "version")
         self.refused({"format": 1, "calls": {}}, "calls is no list")
         self.refused({"format": 1, "calls": [{}]}, "calls[0] names no function")
+        self.refused({"format": 1, "sample": {"every": 3}}, "power of two")
+        self.refused({"format": 1, "sample": {"every": True}}, "power of two")
+        self.refused({"format": 1, "sample": {"warm_up": -1}}, "sample.warm_up")
+        self.refused({"format": 1, "sample": {"each": 2}}, "sample has no key 'each'")
+        self.refused({"format": 1, "mode": "sampled"}, "needs sample")
         row = {"function": "f", "arguments": "x"}
         self.refused({"format": 1, "calls": [row]}, "calls[0].arguments")
         row = {"function": "f", "returns": 1}
@@ -60,6 +65,15 @@ class Files(unittest.TestCase):
     def test_off_has_no_rules(self):
         plan = plan_of({"function": "*", "arguments": "*"}, mode="off")
         self.assertIsNone(plan.rule_for(["torch.save"]))
+
+    def test_steps_that_are_sampled(self):
+        plan = plans.parse({"format": 1, "mode": "sampled", "sample": {"every": 8}})
+        self.assertEqual((plan.every, plan.warm_up), (8, 256))
+        self.assertTrue(plan.samples(255) and plan.samples(264))
+        self.assertFalse(plan.samples(257) or plan.samples(260))
+        # Whoever asks for less decides.
+        self.assertTrue(plan.samples(256, every=4))
+        self.assertFalse(plan.samples(264, every=16))
 
 
 def dropout(input, p=0.5, training=True, *, api_token="x", mode="a"):

@@ -24,7 +24,8 @@ POINT_WRAP_END: int  # ... POINT_CONSTRUCTION, POINT_FORWARD_BEGIN, POINT_BACKWA
 # POINT_FETCH, POINT_WORKER_INIT
 MARK_ITERATOR_CREATED: int  # ... MARK_BATCH_FETCHED, MARK_ITERATOR_EXHAUSTED,
 # MARK_ITERATOR_ABANDONED, MARK_CLEAN_EXIT, MARK_USER_STEP, MARK_USER_STAGE,
-# MARK_STEP_SKIPPED
+# MARK_STEP_SKIPPED, MARK_PLAN_APPLIED
+CAPTURE_OFF: int  # ... CAPTURE_ALL, CAPTURE_SKELETON
 USER_STAGE_NONE: int  # ... USER_STAGE_INIT, USER_STAGE_TRAINING, USER_STAGE_EVALUATION
 OBJECT_MODULE: int  # ... OBJECT_OPTIMIZER, OBJECT_LOADER, OBJECT_OTHER
 VARIABLE_PARAMETER: int  # ... VARIABLE_BUFFER, VARIABLE_OPTIMIZER_STATE,
@@ -82,6 +83,26 @@ def wrap_module_call(
 
 def set_content(wrapper: Callable, content: Optional[tuple]) -> None:
     """What calls of a wrapper tell from now on: see agent/capture/content_spec.h."""
+
+def switch(wrapper: Callable, active: bool) -> None:
+    """Switches a function beyond the skeleton on or off; a no-op for others."""
+
+def set_capture(mode: int, turns: int = 1, step: int = 0) -> None:
+    """CAPTURE_*: what is recorded from here on; a mark says so if it changes.
+
+    turns: large tensors are digested where (hash of their name + step) % turns
+    is 0, and else recorded as unreadable.
+    """
+
+def next_plan() -> Optional[tuple[int, int, bytes]]:
+    """(version, first step, JSON) of the newest change of plan that the relay has
+    sent since the last call."""
+
+def open_step() -> int:
+    """Number of the step that is open: of steps closed so far."""
+
+def times() -> tuple[int, int]:
+    """(the agent's own, all) so far, in ticks of one clock."""
 
 def plan_forwards(callback: Optional[Callable[[type], Optional[tuple]]]) -> None:
     """Who says, once a class, what calls of its modules tell."""

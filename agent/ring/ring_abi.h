@@ -74,6 +74,21 @@ static_assert(sizeof(RingHandover) == 32);
 
 inline constexpr uint32_t kRelayHasRing = 0x474e4952;  // "RING"
 
+// What the relay tells an agent process on the same connection: a change of the
+// capture plan. Attached (SCM_RIGHTS) is a memfd of `bytes` bytes with the plan
+// as JSON (docs/capture-plan.md), sealed against writing, growing and
+// shrinking.
+inline constexpr char kPlanMagic[4] = {'P', 'L', 'A', 'N'};
+inline constexpr uint32_t kMaxPlanBytes = 1u << 20;
+
+struct PlanMessage {
+  char magic[4];  // kPlanMagic
+  uint32_t bytes;
+  uint64_t version;    // grows
+  uint64_t from_step;  // begins to hold here, or at once if it has passed
+};
+static_assert(sizeof(PlanMessage) == 24);
+
 }  // namespace traincheck
 
 #endif  // TRAINCHECK_AGENT_RING_RING_ABI_H_

@@ -45,7 +45,8 @@ _POINTS = (
 ).split()
 _MARKS = (
     "none iterator_created batch_fetched iterator_exhausted iterator_abandoned "
-    "step_closed clean_exit user_step user_stage step_skipped"
+    "step_closed clean_exit user_step user_stage step_skipped plan_applied"
+    " capture_mode"
 ).split()
 _FIELDS = {
     1: "self",

@@ -14,12 +14,15 @@ _MAX_DEPTH = 16
 
 
 class CheckpointContent:
-    def __init__(self, core, models):
+    def __init__(self, core, models, recorded):
         self._core = core
+        self._recorded = recorded
         self._models = models
         self._done = set()  # (point, id of an object) in the open step
 
     def record(self, point, value):
+        if self._recorded.off:
+            return
         keys, leaves, left_out = flatten(value)
         if keys:
             variables = [self._alias(leaf) for leaf in leaves]
@@ -30,7 +33,7 @@ class CheckpointContent:
 
         Programs that average weights by their state_dict ask for it every step.
         """
-        if (point, id(owner)) not in self._done:
+        if self._recorded.states and (point, id(owner)) not in self._done:
             self._done.add((point, id(owner)))
             self.record(point, value)
 

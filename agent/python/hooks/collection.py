@@ -1,6 +1,6 @@
 """Full collection: wraps what the catalogue names for it.
 
-Only where TRAINCHECK_COLLECT asks for it. Modules that are not imported yet
+All of it where TRAINCHECK_COLLECT asks for it, else what the plan names. Modules that are not imported yet
 (parts of torch, frameworks) follow when they are: see imports.py.
 """
 
@@ -18,11 +18,6 @@ from _traincheck.wrapping import quietly
 
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 _C_METHODS = (types.MethodDescriptorType,)
-
-
-def is_full(core):
-    """Does the user ask for full collection?"""
-    return core.setting("TRAINCHECK_COLLECT") == "full"
 
 
 class Collection:
@@ -62,7 +57,8 @@ class Collection:
             row = self._catalogue.find(namespace, "", name)
             if row is not None and id(value) not in self._watch.replaced:
                 full_name = f"{namespace}.{name}"
-                wrapping.wrap_value(self._watch, value, full_name, row)
+                if self._watch.planner.wraps([full_name, *row.roles]):
+                    wrapping.wrap_value(self._watch, value, full_name, row)
 
     def _add_methods(self, namespace, pattern, cls):
         members = dict(vars(cls))
@@ -91,9 +87,13 @@ class Collection:
         # One function may have several names (abs, __abs__).
         if id(value) not in self._watch.replaced:
             full_name = f"{naming.class_name(cls)}.{name}"
+            names = [full_name, *row.roles]
+            if not self._watch.planner.wraps(names):
+                return
             wrapper = self._watch.core.wrap(
                 value, full_name, row.category, row.roles, detail=True
             )
+            self._watch.planner.add(wrapper, names, detail=True, tells=False)
             self._watch.replaced[id(value)] = (value, wrapper)
         if name in vars(cls):
             setattr(cls, name, self._watch.replaced[id(value)][1])

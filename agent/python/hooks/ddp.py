@@ -65,6 +65,8 @@ def install(watch):
     def inner_forward_begins(wrapper, args):
         if not torch.is_grad_enabled() or watch.clock.inside_backward():
             return
+        if not watch.recorded.states:
+            return
         model = watch.models.find(wrapper)
         if model is not None:
             # Inside no_sync() buffers may stay as each rank left them.

@@ -1,8 +1,12 @@
-"""Full collection, where it is asked for: everything in the catalogue."""
+"""Full collection, where it is asked for: everything in the catalogue.
+
+Else, of all that, what the plan names at the start. A change of plan finds it
+wrapped or cannot have it: user code may hold functions of torch since its
+imports, and calls that only some of it records would look like calls left out.
+"""
 
 from _traincheck import user_code
 from _traincheck.collection import Collection
-from _traincheck.collection import is_full
 from _traincheck.collection import reach_into_c
 from _traincheck.collection import tell_overrides
 from _traincheck.collection import tell_script
@@ -22,7 +26,7 @@ class _Wanted:
 
 def install(watch):
     """After all other hooks: what they wrap is wrapped."""
-    if not is_full(watch.core):
+    if not watch.planner.reaches_beyond():
         return
     collection = Collection(watch)
     users = user_code.UserCode(watch)
@@ -42,7 +46,7 @@ def install(watch):
 
 def reach_beyond(watch):
     """When torch's namespaces have the wrappers: the places that are none."""
-    if is_full(watch.core):
+    if watch.planner.reaches_beyond():
         reach_into_c(watch)
         tell_overrides()
         tell_script(watch)

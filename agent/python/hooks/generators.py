@@ -29,6 +29,7 @@ class Generators:
             self.record(self._core.POINT_FORWARD_BEGIN)
 
     def record(self, point):
+        """Rare: done whatever the step records."""
         self._record_bytes(point, "python", _python_state())
         numpy_random = sys.modules.get("numpy.random")
         if numpy_random is not None:

@@ -25,7 +25,10 @@ from _traincheck import schedulers
 from _traincheck import shadows
 from _traincheck import user
 from _traincheck import wrapping
+from _traincheck.budget import from_environment
 from _traincheck.compiler import hide_from_compiler
+from _traincheck.planner import collects
+from _traincheck.planner import first_plan
 from _traincheck.watch import Watch
 
 _HOOKS = (
@@ -52,7 +55,12 @@ _HOOKS = (
 
 
 def install(core):
-    watch = Watch(core)
+    """The Watch; None: the plan says that nothing is recorded."""
+    plan = first_plan()
+    budget = from_environment(collects())
+    if plan.mode == "off":
+        return None
+    watch = Watch(core, plan, budget)
     for hook in _HOOKS:
         try:
             hook.install(watch)

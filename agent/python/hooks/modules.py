@@ -27,6 +27,8 @@ class _Roots:
         if model is not None:
             model.claim()
         root, replicated = naming.unwrap(args[0])
+        if not watch.recorded.states:
+            return
         # Under DDP the forward begins after its broadcast: see ddp.py. A call
         # of a part of a model is no forward of the model.
         if model is not None and not replicated and model.root() is root:
@@ -55,6 +57,8 @@ class _ZeroGrad:
     def after(self, token, args, kwargs, result, error):
         if error is None:
             watch = self._watch
+            if not watch.recorded.states:
+                return
             parts = watch.models.parts_below(naming.unwrap(args[0])[0])
             watch.states.part_gradients(watch.core.POINT_GRAD_CLEAR, parts)
 

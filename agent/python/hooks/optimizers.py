@@ -39,11 +39,14 @@ class _Step:
         watch.states.clear_recorded = False
         held = watch.holds.complete(optimizer)
         watch.clock.optimizer_steps(held.number)
-        variables, tensors = held.state(optimizer)
         point = watch.core.POINT_PRE_STEP
         numbers = numbers_of_groups(optimizer)
         held.hyper_parameters.write(watch.core, held.number, point, numbers)
-        if held.claim():
+        alone = held.claim()
+        if not watch.recorded.states:
+            return None
+        variables, tensors = held.state(optimizer)
+        if alone:
             watch.states.both(point, variables, tensors)
         else:
             watch.states.data(point, variables, tensors)
@@ -72,7 +75,7 @@ class _ZeroGrad:
             return
         watch, optimizer = self._watch, args[0]
         held = watch.holds.ensure(optimizer)
-        if held.complete and held.claim():
+        if held.complete and held.claim() and watch.recorded.states:
             watch.states.gradients(watch.core.POINT_GRAD_CLEAR, *held.state(optimizer))
 
 

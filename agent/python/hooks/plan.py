@@ -8,15 +8,18 @@ before it.
 
 import fnmatch
 import json
+import re
 
 from _traincheck import signatures
 
 TEXT, DIGEST, AUTOGRAD = 1, 2, 4
 
-_MODES = ("full", "selective", "off")
-_PLAN_KEYS = {"format", "version", "mode", "calls"}
+_MODES = ("full", "selective", "sampled", "off")
+_PLAN_KEYS = {"format", "version", "mode", "calls", "sample"}
+_SAMPLE_KEYS = {"every", "warm_up"}
 _RULE_KEYS = {"function", "arguments", "digests", "texts", "returns", "autograd"}
 FORMAT = 1
+WARM_UP = 256  # steps
 
 # Arguments whose texts choose between few ways of doing something: a full plan
 # tells them. Other texts need a rule that names them.
@@ -42,12 +45,14 @@ class Rule:
         self.texts = frozenset(texts)
         self.returns = returns
         self.autograd = autograd
-        self._pattern = any(sign in function for sign in "*?[")
+        self._pattern = None
+        if any(sign in function for sign in "*?["):
+            self._pattern = re.compile(fnmatch.translate(function)).match
 
     def fits(self, names):
         """names: the function's own, then its roles."""
-        if self._pattern:
-            return fnmatch.fnmatchcase(names[0], self.function)
+        if self._pattern is not None:
+            return self._pattern(names[0]) is not None
         return self.function in names
 
     def tells(self, parameter):
@@ -63,12 +68,22 @@ class Rule:
 
 
 class Plan:
-    """Rules, and the mode they stand in."""
+    """Rules, the mode they stand in, and the steps that they hold in."""
 
-    def __init__(self, mode="selective", rules=(), version=0):
+    def __init__(self, mode="selective", rules=(), version=0, every=1, warm_up=WARM_UP):
         self.mode = mode
         self.rules = list(rules)
         self.version = version
+        self.every = every
+        self.warm_up = warm_up
+
+    def samples(self, step, every=1):
+        """Is this step recorded in full, where others ask for one in `every`?
+
+        Both are powers of two. The larger decides: its steps are among those of
+        the smaller, so that ranks with different numbers have common steps.
+        """
+        return step < self.warm_up or step % max(self.every, every) == 0
 
     def rule_for(self, names):
         for rule in reversed(self.rules):
@@ -81,15 +96,23 @@ FULL = Plan("full", [Rule("*", texts=CHOICES, autograd=True)])
 BARE = Plan("selective")
 
 
+def read_text(text, where):
+    """The plan in a text. Raises PlanError, which begins with `where`."""
+    try:
+        return parse(json.loads(text))
+    # Nested too deeply: RecursionError.
+    except (ValueError, RecursionError) as error:
+        raise PlanError(f"{where}: {error}") from None
+
+
 def read(path):
     """The plan in a file. Raises PlanError."""
     try:
-        with open(path, encoding="utf-8") as file:
-            return parse(json.load(file))
+        with open(path, "rb") as file:
+            text = file.read()
     except OSError as error:
         raise PlanError(f"{path}: {error.strerror}") from None
-    except ValueError as error:
-        raise PlanError(f"{path}: {error}") from None
+    return read_text(text, path)
 
 
 def parse(value):
@@ -105,7 +128,21 @@ def parse(value):
     rules = [_rule(row, f"calls[{index}]") for index, row in enumerate(rows)]
     if mode == "off":
         rules = []
-    return Plan(mode, FULL.rules + rules if mode == "full" else rules, version)
+    _require(mode != "sampled" or "sample" in value, "a sampled plan needs sample")
+    if mode == "full":
+        rules = FULL.rules + rules
+    return Plan(mode, rules, version, **_sample(value.get("sample", {})))
+
+
+def _sample(value):
+    _require(isinstance(value, dict), "sample is no object")
+    _known(value, _SAMPLE_KEYS, "sample")
+    every, warm_up = value.get("every", 1), value.get("warm_up", WARM_UP)
+    power = type(every) is int and every > 0 and every & (every - 1) == 0
+    _require(power, "sample.every is no power of two")
+    fine = type(warm_up) is int and warm_up >= 0
+    _require(fine, "sample.warm_up is no number of steps")
+    return {"every": every, "warm_up": warm_up}
 
 
 def _rule(row, where):

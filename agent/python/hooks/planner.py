@@ -1,4 +1,8 @@
-"""Applies the capture plan to everything that is wrapped, now and later."""
+"""Applies the capture plan to everything that is wrapped, now and later.
+
+A call that no rule names and that is not of the skeleton is switched off at its
+wrapper: it is not recorded at all.
+"""
 
 import os
 import weakref
@@ -10,12 +14,14 @@ from _traincheck import plan as plans
 class _Wrapped:
     """One wrapper, held weakly: classes of the user's may go."""
 
-    __slots__ = ("wrapper", "names", "is_method")
+    __slots__ = ("wrapper", "names", "is_method", "detail", "tells")
 
-    def __init__(self, wrapper, names, is_method):
+    def __init__(self, wrapper, names, is_method, detail, tells):
         self.wrapper = weakref.ref(wrapper)
         self.names = names
         self.is_method = is_method
+        self.detail = detail
+        self.tells = tells
 
 
 class Planner:
@@ -23,14 +29,33 @@ class Planner:
         self._core = core
         self._wrapped = []
         self.plan = plan
+        # Full collection: what is beyond the skeleton is wrapped, all of it.
+        self.everything = os.environ.get("TRAINCHECK_COLLECT") == "full"
         core.plan_forwards(self._forward)
 
-    def add(self, wrapper, names, is_method=False):
-        """names: the function's own, then its roles, narrow to general."""
-        row = _Wrapped(wrapper, names, is_method)
+    def wraps(self, names):
+        """Is it wrapped, if it is not of the skeleton?"""
+        return self.everything or _names_more(self.plan.rule_for(names))
+
+    def reaches_beyond(self):
+        """May anything be wrapped that is not of the skeleton?"""
+        return self.everything or any(map(_names_more, self.plan.rules))
+
+    def add(self, wrapper, names, is_method=False, detail=False, tells=True):
+        """names: the function's own, then its roles, narrow to general.
+
+        detail: not of the skeleton. tells: its calls may tell content.
+        """
+        row = _Wrapped(wrapper, names, is_method, detail, tells)
         self._wrapped.append(row)
         if self.plan.rules:
             self._apply(row)
+        elif detail:
+            self._core.switch(wrapper, False)
+
+    def wants(self, names):
+        """Does a rule name it?"""
+        return self.plan.rule_for(names) is not None
 
     def apply(self, plan):
         """From now on this plan holds."""
@@ -42,7 +67,11 @@ class Planner:
 
     def _apply(self, row):
         wrapper = row.wrapper()
-        if wrapper is not None:
+        if wrapper is None:
+            return
+        if row.detail:
+            self._core.switch(wrapper, self.wants(row.names))
+        if row.tells:
             fn = wrapper.__wrapped__
             content = plans.content(self.plan, fn, row.names, row.is_method)
             self._core.set_content(wrapper, content)
@@ -55,6 +84,16 @@ class Planner:
         return plans.content(self.plan, fn, names, is_method=True)
 
 
+def _names_more(rule):
+    """The rule that a full plan begins with is about what is wrapped anyway."""
+    return rule is not None and rule not in plans.FULL.rules
+
+
+def collects():
+    """Is this run to be learned from?"""
+    return os.environ.get("TRAINCHECK_COLLECT") in ("1", "full")
+
+
 def first_plan():
     """The plan of TRAINCHECK_PLAN, else the one for this kind of run.
 
@@ -63,5 +102,4 @@ def first_plan():
     path = os.environ.get("TRAINCHECK_PLAN")
     if path:
         return plans.read(path)
-    collects = os.environ.get("TRAINCHECK_COLLECT") in ("1", "full")
-    return plans.FULL if collects else plans.BARE
+    return plans.FULL if collects() else plans.BARE

@@ -13,8 +13,9 @@ from _traincheck import run_agreement
 
 
 class Process:
-    def __init__(self, core):
+    def __init__(self, core, control):
         self._core = core
+        self._control = control
         self._kind = None
         self._place = None
         self._inherits = None  # are RANK and WORLD_SIZE those of a rank above?
@@ -96,6 +97,8 @@ class Process:
     def _set_kind(self, kind, worker_id=0):
         self._kind = kind
         self._core.set_process_kind(kind, worker_id)
+        if self.is_main():
+            self._control.trains()
 
     def _settle(self, run=""):
         """The run's name is final: `run`, or the one that it has."""

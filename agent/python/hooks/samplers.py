@@ -49,6 +49,8 @@ class Samplers:
         current = self._passes.get(iterator)
         if current is None:
             return
+        if not self._watch.recorded.states:
+            return
         core = self._core
         content, count = content_of(indices)
         if content is not None:

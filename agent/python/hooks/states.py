@@ -4,8 +4,9 @@ import torch
 
 
 class States:
-    def __init__(self, core, models, holds):
+    def __init__(self, core, models, holds, recorded):
         self._core = core
+        self._recorded = recorded
         self._models = models
         self._holds = holds
         # Has a gradient clear been recorded since the last optimizer step?
@@ -13,7 +14,12 @@ class States:
         self.clear_recorded = True
 
     def parts(self, point, parts, buffers=True):
-        """Data of their parameters and, unless told otherwise, buffers."""
+        """Data of their parameters and, unless told otherwise, buffers.
+
+        Whatever the step records; the callers at points of a step ask first.
+        """
+        if self._recorded.off:
+            return
         variables, tensors = [], []
         for part in parts:
             part.collect_params(variables, tensors)
@@ -23,6 +29,8 @@ class States:
 
     def all_models(self, point):
         """As parts, of every model that no other thread trains."""
+        if self._recorded.off:
+            return
         variables, tensors = [], []
         for model in self._models.all():
             for part in model.own:
@@ -40,6 +48,8 @@ class States:
 
     def step_ended(self):
         """Called when a step has closed: what this thread trains, and copies."""
+        if not self._recorded.states:
+            return
         variables, tensors = self._holds.loose_state()
         for model in self._models.all():
             for part in model.own:
@@ -50,11 +60,12 @@ class States:
 
     def all_gradients(self, point):
         """Gradients of all parameters that this thread trains with, held or not."""
-        self.gradients(point, *self._mine())
+        if self._recorded.states:
+            self.gradients(point, *self._mine())
 
     def cleared_by_hand(self):
         """Gradients that are gone without a zero_grad: p.grad = None."""
-        if self.clear_recorded:
+        if self.clear_recorded or not self._recorded.states:
             return
         # Reading an attribute must call no override of the user's.
         with torch._C.DisableTorchFunctionSubclass():
@@ -67,6 +78,8 @@ class States:
             self.gradients(self._core.POINT_GRAD_CLEAR, *map(list, zip(*gone)))
 
     def part_gradients(self, point, parts):
+        if not self._recorded.states:
+            return
         variables, tensors = [], []
         self._collect_mine(parts, variables, tensors)
         self.gradients(point, variables, tensors)
@@ -84,7 +97,7 @@ class States:
                 part.collect_params(variables, tensors)
 
     def data(self, point, variables, tensors):
-        if variables:
+        if variables and not self._recorded.off:
             self._core.record_states(point, self._core.STATE_DATA, variables, tensors)
 
     def gradients(self, point, variables, tensors):

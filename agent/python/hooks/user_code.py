@@ -67,11 +67,13 @@ class UserCode:
                 continue
             kind = _Kind("data", role)
             if isinstance(fn, (types.FunctionType, types.MethodType)):
-                if not _is_torchs(fn.__module__):
+                names = [_name_of(fn), *kind.roles]
+                if not _is_torchs(fn.__module__) and self._watch.planner.wraps(names):
                     # Neither the loader nor a pickle of it sees a difference.
                     wrapper = self._watch.core.wrap(
-                        fn, _name_of(fn), kind.category, kind.roles, detail=True
+                        fn, names[0], kind.category, kind.roles, detail=True
                     )
+                    self._watch.planner.add(wrapper, names, detail=True)
                     setattr(loader, name, wrapper)
             elif not _is_torchs(type(fn).__module__):
                 self._wrap_call(type(fn), kind)

@@ -2,12 +2,13 @@
 
 from _traincheck.checkpoint_content import CheckpointContent
 from _traincheck.clock import Clock
+from _traincheck.control import Control
+from _traincheck.control import Recorded
 from _traincheck.generators import Generators
 from _traincheck.holds import Holds
 from _traincheck.loader_table import LoaderTable
 from _traincheck.models import Models
 from _traincheck.planner import Planner
-from _traincheck.planner import first_plan
 from _traincheck.process import Process
 from _traincheck.samplers import Samplers
 from _traincheck.shadows import Shadows
@@ -24,26 +25,29 @@ class Watch:
     that a fork could leave taken.
     """
 
-    def __init__(self, core):
+    def __init__(self, core, plan, budget=None):
         self.core = core
         # Functions to be exchanged wherever torch refers to them, by id:
         # (original, replacement).
         self.replaced = {}
         self.clock = Clock(core)
-        self.planner = Planner(core, first_plan())
+        self.planner = Planner(core, plan)
+        self.recorded = Recorded()
+        self.control = Control(core, self.planner, self.recorded, budget)
         self.reset()
 
     def reset(self):
         """Forgets everything; numbers of objects are worth nothing any more."""
-        self.process = Process(self.core)
+        self.control.forked()
+        self.process = Process(self.core, self.control)
         self.models = Models(self.core)
         self.holds = Holds(self.core, self.models)
-        self.states = States(self.core, self.models, self.holds)
+        self.states = States(self.core, self.models, self.holds, self.recorded)
         self.models.found = self.states.constructed
         self.holds.found = self.states.constructed_loose
         self.clock.reset()
         self.shadows = Shadows(self.core, self.models, self.holds)
-        self.checkpoints = CheckpointContent(self.core, self.models)
+        self.checkpoints = CheckpointContent(self.core, self.models, self.recorded)
         self.clock.closed = self._step_ended
         self.loaders = LoaderTable(self.core)
         self.generators = Generators(self.core)
@@ -56,3 +60,4 @@ class Watch:
         self.shadows.update()
         self.checkpoints.step_ended()
         self.states.step_ended()
+        self.control.step_closed()

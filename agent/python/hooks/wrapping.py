@@ -44,7 +44,7 @@ def _traceable(fn, wrapper):
 def wrap_value(watch, fn, full_name, row):
     """Wraps a function by a row of the catalogue, wherever torch refers to it."""
     wrapper = watch.core.wrap(fn, full_name, row.category, row.roles, detail=True)
-    watch.planner.add(wrapper, [full_name, *row.roles])
+    watch.planner.add(wrapper, [full_name, *row.roles], detail=True)
     if isinstance(fn, types.FunctionType):
         wrapper._torchdynamo_inline = fn
     watch.replaced[id(fn)] = (fn, wrapper)
@@ -59,9 +59,11 @@ def wrap_member(watch, cls, name, member, row):
         return
     full_name = f"{naming.class_name(cls)}.{name}"
     roles = (*naming.roles(cls, name), *row.roles)
+    if not watch.planner.wraps([full_name, *roles]):
+        return
     wrapper = watch.core.wrap(fn, full_name, row.category, roles, detail=True)
     is_method = kind is not staticmethod
-    watch.planner.add(wrapper, [full_name, *roles], is_method)
+    watch.planner.add(wrapper, [full_name, *roles], is_method, detail=True)
     shim = stand_in(fn, wrapper)
     setattr(cls, name, kind(shim) if fn is not member else shim)
 

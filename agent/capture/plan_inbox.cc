@@ -1,0 +1,112 @@
+#include "agent/capture/plan_inbox.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "agent/capture/log.h"
+#include "agent/ring/ring_abi.h"
+
+namespace traincheck {
+namespace {
+
+constexpr size_t kMaxDescriptors = 4;
+constexpr int kSeals = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW;
+
+// The descriptors of a message; closed at the end.
+class Descriptors {
+ public:
+  explicit Descriptors(msghdr& message) {
+    for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr;
+         part = CMSG_NXTHDR(&message, part)) {
+      if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) {
+        continue;
+      }
+      const size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+      for (size_t i = 0; i < count; ++i) {
+        int file;
+        std::memcpy(&file, CMSG_DATA(part) + i * sizeof file, sizeof file);
+        files_.push_back(file);
+      }
+    }
+  }
+  ~Descriptors() {
+    for (const int file : files_) close(file);
+  }
+  Descriptors(const Descriptors&) = delete;
+  Descriptors& operator=(const Descriptors&) = delete;
+
+  int only() const { return files_.size() == 1 ? files_[0] : -1; }
+
+ private:
+  std::vector<int> files_;
+};
+
+bool IsPlan(const PlanMessage& message, size_t size) {
+  return size >= sizeof message.magic &&
+         std::memcmp(message.magic, kPlanMagic, sizeof message.magic) == 0;
+}
+
+// "": it is in *text; else why not. The file is one that nobody can change any
+// more and that has no end of a pipe: reading it does not block.
+std::string ReadSealed(int file, uint32_t bytes, std::string* text) {
+  if (file < 0) return "it comes without its file";
+  if (bytes == 0 || bytes > kMaxPlanBytes) {
+    return "it has " + std::to_string(bytes) + " bytes; 1 MiB is allowed";
+  }
+  const int seals = fcntl(file, F_GET_SEALS);
+  if (seals < 0 || (seals & kSeals) != kSeals) return "its file is not sealed";
+  if (lseek(file, 0, SEEK_END) != static_cast<off_t>(bytes)) {
+    return "its file has another size than it says";
+  }
+  text->resize(bytes);
+  const ssize_t count = pread(file, text->data(), bytes, 0);
+  if (count == static_cast<ssize_t>(bytes)) return "";
+  return std::string("its file cannot be read: ") + std::strerror(errno);
+}
+
+}  // namespace
+
+bool PlanInbox::Receive(int socket) {
+  PlanMessage message = {};
+  iovec data = {&message, sizeof message};
+  alignas(cmsghdr) char control[CMSG_SPACE(kMaxDescriptors * sizeof(int))] = {};
+  msghdr header = {};
+  header.msg_iov = &data;
+  header.msg_iovlen = 1;
+  header.msg_control = control;
+  header.msg_controllen = sizeof control;
+  const ssize_t size =
+      recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (size <= 0) return false;
+  const Descriptors files(header);
+  if (!IsPlan(message, static_cast<size_t>(size))) return true;
+
+  PlanChange change = {message.version, message.from_step, {}};
+  const bool whole = static_cast<size_t>(size) == sizeof message &&
+                     (header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == 0;
+  if (whole && newest_ && message.version <= *newest_) return true;
+  const std::string why =
+      whole ? ReadSealed(files.only(), message.bytes, &change.json)
+            : "the message is malformed";
+  if (!why.empty()) {
+    LogOnce("change of plan",
+            "a change of the capture plan is refused: " + why);
+    return true;
+  }
+  newest_ = change.version;
+  waiting_ = std::move(change);
+  return true;
+}
+
+std::optional<PlanChange> PlanInbox::Take() {
+  return std::exchange(waiting_, std::nullopt);
+}
+
+}  // namespace traincheck

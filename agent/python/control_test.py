@@ -1,0 +1,284 @@
+"""What is recorded from which step on: modes, sampling, changes of plan."""
+
+import json
+import pathlib
+import sys
+import unittest
+
+import torch
+from torch import nn
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from hooks_case import CORE, HooksCase, Net, PARAMS, WATCH
+
+from _traincheck import plan as plans
+from _traincheck.budget import Budget
+from _traincheck.control import Control
+from _traincheck.plan import Plan
+
+DROPOUT = "torch.nn.functional.dropout"
+ALL, SKELETON, OFF = CORE.CAPTURE_ALL, CORE.CAPTURE_SKELETON, CORE.CAPTURE_OFF
+
+
+def plan_of(mode="selective", rules=(), **keys):
+    text = {"format": 1, "mode": mode, "calls": list(rules), **keys}
+    return json.dumps(text).encode()
+
+
+class ControlCase(HooksCase):
+    def setUp(self):
+        super().setUp()
+        CORE.closing = {"clear"}
+        CORE.steps = 0
+        WATCH.recorded.states, WATCH.recorded.off = True, False
+        CORE.capture = (ALL, 1, 0)
+        self.budget = None
+        self.plan(plans.BARE)
+
+    def tearDown(self):
+        WATCH.planner.apply(plans.BARE)
+        WATCH.recorded.states, WATCH.recorded.off = True, False
+        super().tearDown()
+
+    def plan(self, plan):
+        WATCH.planner.apply(plan)
+        WATCH.control = Control(CORE, WATCH.planner, WATCH.recorded, self.budget)
+
+    def sends(self, version, first_step, plan):
+        CORE.plans.append((version, first_step, plan))
+
+    def applied(self):
+        marks = [r for r in CORE.of("mark") if r[1] == "PLAN_APPLIED"]
+        return [value for _, _, _, value in marks]
+
+    def train(self, steps, model=None):
+        """Each begins with the gradient clear that closes the one before."""
+        model = model or Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        for _ in range(steps):
+            optimizer.zero_grad()
+            model(torch.ones(5, 3)).sum().backward()
+            optimizer.step()
+
+    def by_step(self):
+        """The records of each step, from its first event on."""
+        found = [[]]
+        for record in CORE.log:
+            if record == ("clock", "clear"):
+                found.append([])
+            found[-1].append(record)
+        return found[1:]
+
+
+class Sampling(ControlCase):
+    def test_whole_steps_after_the_warm_up(self):
+        self.plan(Plan(every=4, warm_up=3))
+        self.train(10)
+        # The zero_grad before the first step closes one in this stand-in: the
+        # steps are numbered from 1 on.
+        full = []
+        for number, records in enumerate(self.by_step(), 1):
+            points = {r[1] for r in records if r[0] == "state"}
+            points.discard("STEP_END")  # of the step before it
+            full.append(bool(points - {"CONSTRUCTION"}))
+        self.assertEqual(
+            full, [n < 3 or n % 4 == 0 for n in range(1, 11)], CORE.of("capture")
+        )
+        modes = [mode for _, mode in CORE.of("capture")]
+        self.assertEqual(modes, [SKELETON, ALL, SKELETON, ALL, SKELETON])
+
+    def test_the_skeleton_stays(self):
+        self.plan(Plan(every=1024, warm_up=2))
+        self.train(6)
+        last = self.by_step()[4]
+        begins = [r[1].rpartition(".")[2] for r in last if r[0] == "begin"]
+        for name in ("forward", "backward", "step"):
+            self.assertIn(name, begins)
+        clocks = [r[1] for r in last if r[0] == "clock"]
+        self.assertEqual(clocks, ["clear", "forward", "backward", "step"])
+        self.assertEqual([r for r in last if r[0] == "state"], [])
+
+    def test_numbers_of_optimizers_are_told_in_every_step(self):
+        self.plan(Plan(every=1024, warm_up=0))
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(4):
+            optimizer.param_groups[0]["lr"] = 0.5**step
+            optimizer.zero_grad()
+            model(torch.ones(5, 3)).sum().backward()
+            optimizer.step()
+        rates = [r[3] for r in CORE.of("scalar") if r[2] == "lr"]
+        self.assertEqual(rates, [1.0, 0.5, 0.25, 0.125])
+
+    def test_what_is_saved_and_new_is_recorded_in_every_step(self):
+        self.plan(Plan(every=1024, warm_up=0))
+        model = Net()
+        self.train(2, model)
+        CORE.log.clear()
+        torch.save(model.state_dict(), "/dev/null")
+        other = Net()
+        self.train(1, other)
+        points = {r[1] for r in CORE.of("state", "checkpoint")}
+        self.assertEqual(points, {"SAVE", "CONSTRUCTION"})
+
+    def test_gradients_cleared_by_hand_are_looked_for_again_when_sampled(self):
+        self.plan(Plan(every=2, warm_up=0))
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        CORE.closing = {"forward"}
+        for _ in range(4):
+            for parameter in model.parameters():
+                parameter.grad = None
+            model(torch.ones(5, 3)).sum().backward()
+            optimizer.step()
+        # In steps 2 and 4.
+        self.assertEqual(CORE.states("GRAD_CLEAR"), [PARAMS, PARAMS])
+
+
+class Selective(ControlCase):
+    def setUp(self):
+        super().setUp()
+
+        def fn(input, p=0.5):
+            return input
+
+        self.fn = fn
+        self.wrapper = CORE.wrap(fn, DROPOUT, "operation", ("dropout",), detail=True)
+
+    def on(self):
+        return CORE.switched[self.fn]
+
+    def test_what_no_rule_names_is_switched_off(self):
+        WATCH.planner.add(self.wrapper, [DROPOUT, "dropout"], detail=True)
+        self.assertFalse(self.on())
+        for function in (DROPOUT, "dropout", "torch.nn.functional.*"):
+            WATCH.planner.apply(Plan(rules=[plans.Rule(function)]))
+            self.assertTrue(self.on(), function)
+        WATCH.planner.apply(Plan(rules=[plans.Rule("torch.relu")]))
+        self.assertFalse(self.on())
+        WATCH.planner.apply(plans.FULL)
+        self.assertTrue(self.on())
+
+    def test_what_a_plan_names_at_the_start_is_wrapped(self):
+        planner = WATCH.planner
+        self.assertFalse(planner.wraps([DROPOUT]))
+        self.assertFalse(planner.reaches_beyond())
+        WATCH.planner.apply(plans.FULL)  # as told by a run that collects
+        self.assertFalse(planner.wraps([DROPOUT]))
+        self.assertFalse(planner.reaches_beyond())
+        WATCH.planner.apply(Plan(rules=[plans.Rule(DROPOUT)]))
+        self.assertTrue(planner.wraps([DROPOUT, "dropout"]))
+        self.assertFalse(planner.wraps(["torch.relu"]))
+        self.assertTrue(planner.reaches_beyond())
+
+    def test_a_function_that_only_is_switched_tells_nothing(self):
+        WATCH.planner.apply(plans.FULL)
+        CORE.contents.pop(self.fn, None)
+        WATCH.planner.add(self.wrapper, [DROPOUT], detail=True, tells=False)
+        self.assertTrue(self.on())
+        self.assertNotIn(self.fn, CORE.contents)
+
+
+class Changes(ControlCase):
+    def test_at_the_step_that_it_names(self):
+        self.sends(7, 4, plan_of(rules=[{"function": "torch.save"}]))
+        self.train(6)
+        steps = self.by_step()
+        holds = [any("PLAN_APPLIED" in r for r in step) for step in steps]
+        self.assertEqual(holds, [False] * 3 + [True] + [False] * 2)
+        self.assertEqual(WATCH.planner.plan.version, 7)
+        self.assertEqual(self.applied(), [7])
+        # What ends the step before comes first, then the mark, then the rest.
+        kinds = [r[1] for r in steps[3] if r[0] in ("state", "mark")]
+        self.assertEqual(kinds[:3], ["STEP_END", "PLAN_APPLIED", "GRAD_CLEAR"])
+
+    def test_at_once_where_that_step_has_passed(self):
+        self.train(3)
+        self.sends(2, 1, plan_of())
+        self.train(1)
+        self.assertEqual(self.applied(), [2])
+
+    def test_a_newer_one_replaces_one_that_waits(self):
+        self.sends(1, 3, plan_of(rules=[{"function": "a"}]))
+        self.sends(2, 4, plan_of(rules=[{"function": "b"}]))
+        self.train(5)
+        self.assertEqual(self.applied(), [2])
+        self.assertEqual(WATCH.planner.plan.rules[0].function, "b")
+
+    def test_a_bad_one_is_refused_and_the_old_one_stays(self):
+        before = WATCH.planner.plan
+        for text in (b"{", b"\xff", b"[" * 100_000, plan_of(mode="some"), b"[]"):
+            CORE.raised.clear()
+            self.sends(9, 0, text)
+            self.train(1)
+            (line,) = CORE.raised
+            self.assertIn("is refused: plan 9: ", str(line))
+        CORE.raised.clear()
+        self.assertIs(WATCH.planner.plan, before)
+        self.assertEqual(self.applied(), [])
+
+    def test_off_and_on_again(self):
+        self.sends(1, 2, plan_of("off"))
+        self.train(4)
+        self.assertEqual(CORE.of("capture"), [("capture", OFF)])
+        self.assertEqual(self.applied(), [1])
+        off = self.by_step()[2]
+        self.assertEqual([r for r in off if r[0] == "state"], [])
+        CORE.log.clear()
+        self.sends(2, 0, plan_of())
+        self.train(3)
+        # The mark is written when something is recorded again.
+        control = [r for r in CORE.log if r[0] == "capture" or "PLAN_APPLIED" in r]
+        self.assertEqual([r[0] for r in control], ["capture", "mark"])
+        self.assertIn("POST_STEP", {r[1] for r in CORE.of("state")})
+
+    def test_the_plan_of_the_start_is_told_when_the_process_trains(self):
+        self.plan(Plan(version=3))
+        WATCH.reset()
+        self.assertEqual(self.applied(), [])
+        self.train(3)
+        self.assertEqual(self.applied(), [3])
+
+
+class UnderBudget(ControlCase):
+    def test_steps_and_turns(self):
+        self.budget = Budget(2)
+        self.plan(Plan(warm_up=24))
+        clock = [0, 0]
+
+        def times():
+            # Five times the step where it is recorded.
+            own = 5000 if WATCH.recorded.states else 1
+            clock[0], clock[1] = clock[0] + own, clock[1] + own + 1000
+            return tuple(clock)
+
+        CORE.times = times
+        self.addCleanup(CORE.__dict__.pop, "times")
+        model = nn.Linear(3, 1)
+        self.train(23, model)
+        self.assertEqual(CORE.of("capture"), [])
+        self.train(20, model)
+        self.assertEqual(CORE.capture[0], SKELETON)
+        self.assertGreater(CORE.capture[1], 1)
+        self.assertEqual(CORE.capture[2], CORE.steps)
+        self.assertEqual(self.budget.turns, 9)
+        self.assertGreaterEqual(self.budget.every, 32)
+
+    def test_a_budget_that_cannot_be_kept_is_one_line(self):
+        self.budget = Budget(2)
+        self.plan(Plan(warm_up=1))
+        clock = [0, 0]
+
+        def times():
+            clock[0], clock[1] = clock[0] + 500, clock[1] + 1500
+            return tuple(clock)
+
+        CORE.times = times
+        self.addCleanup(CORE.__dict__.pop, "times")
+        self.train(40, nn.Linear(3, 1))
+        self.assertIn("more than the 2% of TRAINCHECK_BUDGET", str(CORE.raised[0]))
+        CORE.raised.clear()
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,105 @@
+"""What is recorded from which step on: the plan, its changes, and the budget.
+
+All of it changes between two steps only and is a function of the step's number,
+the same on all ranks.
+"""
+
+from _traincheck import plan as plans
+
+
+class Recorded:
+    """What the step that runs now records, for the hooks that ask."""
+
+    def __init__(self):
+        self.states = True  # content of variables at the points of a step
+        self.off = False
+
+
+class Control:
+    def __init__(self, core, planner, recorded, budget):
+        self._core = core
+        self._planner = planner
+        self._recorded = recorded
+        self._budget = budget
+        self._waiting = None  # (first step, plan)
+        self._times = None  # (own, all) when the last step closed
+        self._told = False  # of the plan that held from the beginning
+
+    def forked(self):
+        """In the child: the core records everything again, unless it is off."""
+        self._times = None
+        self._recorded.states = not self._recorded.off
+
+    def trains(self):
+        """The process is one of the run's; says what it began with."""
+        if not self._told and self._planner.plan.version:
+            self._tell(self._planner.plan)
+        self._told = True
+
+    def step_closed(self):
+        """Called after everything else that belongs to the step."""
+        step = self._core.open_step()
+        self._measure(step)
+        self._receive()
+        if self._waiting is not None and step >= self._waiting[0]:
+            self._change(self._waiting[1])
+            self._waiting = None
+        self._choose(step)
+
+    def _receive(self):
+        change = self._core.next_plan()
+        if change is None:
+            return
+        version, first_step, text = change
+        try:
+            plan = plans.read_text(text, f"plan {version}")
+        except plans.PlanError as error:
+            self._core.log_once(
+                "change of plan", f"a change of the capture plan is refused: {error}"
+            )
+            return
+        plan.version = version
+        self._waiting = (first_step, plan)
+
+    def _change(self, plan):
+        self._planner.apply(plan)
+        if self._budget is not None:
+            self._budget.forget()
+        # While nothing is recorded the mark would be lost.
+        if self._recorded.off:
+            self._set(self._core.CAPTURE_ALL)
+        self._tell(plan)
+
+    def _tell(self, plan):
+        self._told = True
+        self._core.record_mark(self._core.MARK_PLAN_APPLIED, 0, plan.version)
+
+    def _measure(self, step):
+        before, self._times = self._times, self._core.times()
+        budget, plan = self._budget, self._planner.plan
+        if budget is None or before is None or self._recorded.off:
+            return
+        own, wall = self._times[0] - before[0], self._times[1] - before[1]
+        budget.add(own, wall, self._recorded.states)
+        if step >= plan.warm_up and budget.decide() and budget.exhausted:
+            self._core.log_once(
+                "budget",
+                f"what every step records takes more than the {budget.percent:g}% "
+                "of TRAINCHECK_BUDGET",
+            )
+
+    def _choose(self, step):
+        core, plan, budget = self._core, self._planner.plan, self._budget
+        if plan.mode == "off":
+            self._set(core.CAPTURE_OFF)
+            return
+        every, turns = (budget.every, budget.turns) if budget is not None else (1, 1)
+        if step < plan.warm_up:
+            turns = 1
+        whole = plan.samples(step, every)
+        self._set(core.CAPTURE_ALL if whole else core.CAPTURE_SKELETON, turns, step)
+
+    def _set(self, mode, turns=1, step=0):
+        self._core.set_capture(mode, turns, step)
+        self._recorded.states = mode == self._core.CAPTURE_ALL
+        self._recorded.off = mode == self._core.CAPTURE_OFF
