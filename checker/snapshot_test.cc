@@ -122,7 +122,7 @@ TEST(Snapshot, TheFormatIsThatOfItsNumber) {
   Checker checker(kRun, kExperiment, Rules());
   Feed(0, 3, &checker);
   const std::string sealed = checker.Save();
-  EXPECT_EQ(sealed[7], 3);
+  EXPECT_EQ(sealed[7], 4);
   EXPECT_EQ(HashText(sealed.substr(kStateAt)), "0e56bb746056f5d2");
 }
 

@@ -92,6 +92,19 @@ PyObject* TimesFunction(PyObject*, PyObject*) {
                        static_cast<unsigned long long>(Ticks()));
 }
 
+// For hooks that no wrapper runs. 0 within one that is timed already.
+PyObject* HookBeginsFunction(PyObject*, PyObject*) {
+  const bool timed = t_thread != nullptr && t_thread->in_hook();
+  return PyLong_FromUnsignedLongLong(timed ? 0 : Ticks());
+}
+
+PyObject* HookEndsFunction(PyObject*, PyObject* begin) {
+  const unsigned long long ticks = PyLong_AsUnsignedLongLong(begin);
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  if (ticks != 0) g_own_ticks += Ticks() - ticks;
+  return None();
+}
+
 }  // namespace
 
 PyMethodDef kPlanFunctions[] = {
@@ -102,6 +115,8 @@ PyMethodDef kPlanFunctions[] = {
     {"next_plan", NextPlanFunction, METH_NOARGS, nullptr},
     {"open_step", OpenStepFunction, METH_NOARGS, nullptr},
     {"times", TimesFunction, METH_NOARGS, nullptr},
+    {"hook_begins", HookBeginsFunction, METH_NOARGS, nullptr},
+    {"hook_ends", HookEndsFunction, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 

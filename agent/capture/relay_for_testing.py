@@ -3,10 +3,13 @@ they held as files <pid>.<ring> in TRAINCHECK_TEST_OUT.
 
 A file holds the bytes of positions 0, 1, ... of its ring; a relay that takes
 rings over goes on at their tail. A ring is given free as it is read, unless the
-file "hold" is there. Ends when nobody is connected any more.
+file "hold" is there. A file plan.VERSION.STEP there is sent as a change of plan, one
+time; sent.VERSION tells that it is on its way. Ends when nobody is connected any
+more.
 """
 
 import array
+import fcntl
 import json
 import mmap
 import os
@@ -18,6 +21,7 @@ import time
 HEADER_BYTES = 4096
 HANDOVER = struct.Struct("<QIIQII")
 POLL_SECONDS = 0.002
+PLAN = struct.Struct("<4sIQQ")
 
 
 class Ring:
@@ -92,6 +96,7 @@ class Relay:
                     self.receive(key.fileobj)
                 if not self.rings:
                     deadline = 0
+            self.send_plans()
             release = not os.path.exists(os.path.join(self.folder, "hold"))
             for rings in self.rings.values():
                 for ring in rings:
@@ -121,6 +126,27 @@ class Relay:
             connection.send(b"RING")
         except (BrokenPipeError, ConnectionResetError):
             pass  # it is gone already
+
+    def send_plans(self):
+        for name in sorted(os.listdir(self.folder)):
+            if name.startswith("plan.") and self.rings:
+                self.send_plan(name)
+
+    def send_plan(self, name):
+        path = os.path.join(self.folder, name)
+        with open(path, "rb") as file:
+            text = file.read()
+        os.remove(path)
+        _, version, step = name.split(".")
+        memory = os.memfd_create("plan", os.MFD_ALLOW_SEALING)
+        os.write(memory, text)
+        seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+        fcntl.fcntl(memory, fcntl.F_ADD_SEALS, seals)
+        message = PLAN.pack(b"PLAN", len(text), int(version), int(step))
+        for connection in self.rings:
+            socket.send_fds(connection, [message], [memory])
+        os.close(memory)
+        open(os.path.join(self.folder, f"sent.{version}"), "w").close()
 
     def await_death(self, connection):
         """A program may close our socket; its end is its death."""

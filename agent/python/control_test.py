@@ -232,6 +232,15 @@ class Changes(ControlCase):
         self.assertEqual([r[0] for r in control], ["capture", "mark"])
         self.assertIn("POST_STEP", {r[1] for r in CORE.of("state")})
 
+    def test_a_clean_exit_is_told_while_it_is_off(self):
+        WATCH.reset()
+        self.sends(1, 0, plan_of("off"))
+        self.train(3)
+        CORE.log.clear()
+        WATCH.process.ends(WATCH.clock)
+        kinds = [r[:2] for r in CORE.of("capture", "mark")]
+        self.assertEqual(kinds, [("capture", ALL), ("mark", "CLEAN_EXIT")])
+
     def test_the_plan_of_the_start_is_told_when_the_process_trains(self):
         self.plan(Plan(version=3))
         WATCH.reset()

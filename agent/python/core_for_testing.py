@@ -160,6 +160,12 @@ class RecordingCore:
     def times(self):
         return self.clocks
 
+    def hook_begins(self):
+        return 0
+
+    def hook_ends(self, begin):
+        pass
+
     def plan_forwards(self, callback):
         self.forward_plan = callback
 

@@ -104,6 +104,10 @@ def open_step() -> int:
 def times() -> tuple[int, int]:
     """(the agent's own, all) so far, in ticks of one clock."""
 
+def hook_begins() -> int:
+    """For hooks that no wrapper runs: what hook_ends takes, so that times() knows."""
+
+def hook_ends(begin: int) -> None: ...
 def plan_forwards(callback: Optional[Callable[[type], Optional[tuple]]]) -> None:
     """Who says, once a class, what calls of its modules tell."""
 

@@ -106,6 +106,9 @@ class Definitions {
 
   // Null where the id is not known.
   const FunctionInfo* Function(uint32_t id) const;
+  const std::unordered_map<uint32_t, FunctionInfo>& functions() const {
+    return functions_;
+  }
   const ObjectInfo* Object(uint32_t id) const;
   const VariableInfo* Variable(uint32_t id) const;
   // "" where the id is not known.

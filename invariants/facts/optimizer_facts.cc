@@ -14,7 +14,10 @@ FactValue HasStepped(const FactSubject& subject) {
 
 FactValue GradsClearedSince(const FactSubject& subject) {
   if (subject.optimizer == 0) return {};
-  return subject.facts->ClearedSince(subject.optimizer);
+  const bool cleared = subject.facts->ClearedSince(subject.optimizer);
+  if (!cleared && subject.facts->MayBeClearedSince(subject.optimizer))
+    return {};
+  return cleared;
 }
 
 FactValue Backwards(const FactSubject& subject) {
@@ -29,7 +32,8 @@ const std::vector<Fact>& OptimizerFacts() {
       {"opt.has_stepped", FactType::kBool, "the optimizer has stepped before",
        "after missing records", HasStepped},
       {"opt.grads_cleared_since", FactType::kBool,
-       "gradients were cleared since its last step", "without an optimizer",
+       "gradients were cleared since its last step",
+       "without an optimizer, and where a backward was not sampled",
        GradsClearedSince},
       {"step.backwards", FactType::kNumber, "backwards since its last step",
        "without an optimizer", Backwards},

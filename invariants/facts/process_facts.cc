@@ -9,8 +9,10 @@ void ProcessFacts::OnCallBegin(const Call& call) {
   clock_.OnCallBegin(call);
   stage_.OnCallBegin(call, clock_.contexts());
   if (IsOptimizerStep(call)) BeginStep(call);
-  if (HasCategory(call, CallCategory::kBackward) && call.Is(kOutermost))
+  if (HasCategory(call, CallCategory::kBackward) && call.Is(kOutermost)) {
     ++backwards_;
+    if (!recorded_.whole()) MissBackward();
+  }
   if (HasCategory(call, CallCategory::kZeroGrad)) Clear(call);
   if (is_worker()) return;
   for (ProcessObserver* observer : observers_) {
@@ -34,9 +36,9 @@ void ProcessFacts::OnState(const StateEvent& event) {
   VariableState& variable = variables_[event.variable_id];
   variable.Apply(event);
   if (event.point == StatePoint::kGradClear &&
-      variable.has_grad_at_step() == Tri::kYes &&
+      variable.has_grad_at_step() != Tri::kNo &&
       (event.Has(kGradIsNone) || event.Has(kGradIsZero))) {
-    ClearByState(event.variable_id);
+    ClearByState(event.variable_id, variable.has_grad_at_step() == Tri::kYes);
   }
   if (is_worker()) return;
   for (ProcessObserver* observer : observers_) observer->OnState(*this, event);
@@ -55,6 +57,10 @@ void ProcessFacts::OnScalar(const ScalarEvent& event) {
 void ProcessFacts::OnMark(const MarkEvent& event) {
   clock_.OnMark(event);
   stage_.OnMark(event, clock_.contexts());
+  recorded_.OnMark(event);
+  if (event.kind == MarkKind::kCaptureMode && !recorded_.whole()) {
+    for (auto& [id, variable] : variables_) variable.Forget();
+  }
   if (is_worker()) return;
   for (ProcessObserver* observer : observers_) observer->OnMark(*this, event);
 }
@@ -92,8 +98,8 @@ void ProcessFacts::End(ProcessEnd end) {
 }
 
 void ProcessFacts::Fields(Archive& archive) {
-  archive(reader_, clock_, stage_, variables_, optimizers_, backwards_, rank_,
-          world_, gaps_, gap_reason_);
+  archive(reader_, clock_, stage_, variables_, optimizers_, backwards_,
+          missed_backwards_, recorded_, rank_, world_, gaps_, gap_reason_);
   if (archive.reading()) ownership_.OnRestored();
   for (ProcessObserver* observer : observers_) observer->Fields(archive);
 }
@@ -109,7 +115,8 @@ void ProcessFacts::BeginStep(const Call& step) {
 void ProcessFacts::EndStep(const Call& step) {
   OptimizerBooks& facts = optimizers_[step.object];
   facts.backwards_before = backwards_;
-  facts.cleared = false;
+  facts.missed_before = missed_backwards_;
+  facts.cleared = facts.maybe_cleared = false;
   // A variable that nobody holds got its gradient for nobody: every step ends
   // its wait.
   for (auto& [id, variable] : variables_) {
@@ -132,14 +139,20 @@ void ProcessFacts::Clear(const Call& zero_grad) {
   }
 }
 
-void ProcessFacts::ClearByState(uint32_t variable) {
+void ProcessFacts::ClearByState(uint32_t variable, bool sure) {
   for (auto& [id, facts] : optimizers_) {
     const Optimizer* optimizer = ownership_.Find(id);
     if (facts.cleared || !optimizer) continue;
-    facts.cleared = std::any_of(
+    const bool holds = std::any_of(
         optimizer->held.begin(), optimizer->held.end(),
         [&](const HeldVariable& held) { return held.variable == variable; });
+    (sure ? facts.cleared : facts.maybe_cleared) |= holds;
   }
+}
+
+void ProcessFacts::MissBackward() {
+  ++missed_backwards_;
+  for (auto& [id, facts] : optimizers_) facts.maybe_cleared = true;
 }
 
 const VariableState* ProcessFacts::Variable(uint32_t id) const {
@@ -165,6 +178,17 @@ uint64_t ProcessFacts::BackwardsSince(uint32_t optimizer) const {
 bool ProcessFacts::ClearedSince(uint32_t optimizer) const {
   const auto found = optimizers_.find(optimizer);
   return found != optimizers_.end() && found->second.cleared;
+}
+
+bool ProcessFacts::MayBeClearedSince(uint32_t optimizer) const {
+  const auto found = optimizers_.find(optimizer);
+  return found != optimizers_.end() && found->second.maybe_cleared;
+}
+
+bool ProcessFacts::MissedBackwardSince(uint32_t optimizer) const {
+  const auto found = optimizers_.find(optimizer);
+  return missed_backwards_ !=
+         (found == optimizers_.end() ? 0 : found->second.missed_before);
 }
 
 std::string ProcessFacts::Name() const {

@@ -19,6 +19,7 @@
 #include "invariants/facts/events.h"
 #include "invariants/facts/ownership.h"
 #include "invariants/facts/process_reader.h"
+#include "invariants/facts/recorded_steps.h"
 #include "invariants/facts/stage.h"
 #include "invariants/facts/variable_state.h"
 
@@ -88,10 +89,17 @@ class ProcessFacts : private EventVisitor {
   uint64_t BackwardsSince(uint32_t optimizer) const;
   // Were its gradients cleared since its last step, by zero_grad or by hand?
   bool ClearedSince(uint32_t optimizer) const;
+  // Where not: may they have been, by hand, while nobody looked?
+  bool MayBeClearedSince(uint32_t optimizer) const;
+  // Was there a backward since its last step that did not tell its gradients?
+  bool MissedBackwardSince(uint32_t optimizer) const;
 
   // Gaps so far; windows compare it between their open and close.
   uint64_t gaps() const { return gaps_; }
   const std::string& gap_reason() const { return gap_reason_; }
+  // Steps that were not sampled.
+  const RecordedSteps& recorded() const { return recorded_; }
+  std::string not_sampled() const { return RecordedSteps::Words(Name()); }
 
   // "torch.optim.sgd.SGD.step"; "" where not known.
   std::string FunctionName(uint32_t id) const;
@@ -100,10 +108,13 @@ class ProcessFacts : private EventVisitor {
   struct OptimizerBooks {
     uint64_t backwards_before = 0;  // count of all backwards at its last step
     bool cleared = false;
+    bool maybe_cleared = false;
+    uint64_t missed_before = 0;  // count of all missed ones at its last step
     std::map<uint32_t, double> learning_rates;  // by group, as last recorded
 
     void Fields(Archive& archive) {
-      archive(backwards_before, cleared, learning_rates);
+      archive(backwards_before, cleared, maybe_cleared, missed_before,
+              learning_rates);
     }
   };
 
@@ -121,8 +132,11 @@ class ProcessFacts : private EventVisitor {
   void BeginStep(const Call& step);
   void EndStep(const Call& step);
   void Clear(const Call& zero_grad);
-  // A gradient that was there at the last step is not any more.
-  void ClearByState(uint32_t variable);
+  // A gradient that was there at the last step is not any more; not `sure`:
+  // it may have been there.
+  void ClearByState(uint32_t variable, bool sure);
+  // A backward begins that tells nothing of gradients.
+  void MissBackward();
 
   const uint32_t number_;
   ProcessReader reader_;
@@ -132,6 +146,8 @@ class ProcessFacts : private EventVisitor {
   std::unordered_map<uint32_t, VariableState> variables_;
   std::map<uint32_t, OptimizerBooks> optimizers_;
   uint64_t backwards_ = 0;
+  uint64_t missed_backwards_ = 0;
+  RecordedSteps recorded_;
   std::optional<int32_t> rank_;
   int32_t world_ = 0;
   uint64_t gaps_ = 0;

@@ -27,6 +27,10 @@ class ProcessFactsTest : public testing::Test {
     return FindFact(fact)->read(subject);
   }
 
+  void Capture(CaptureMode mode) {
+    trace_.Mark(MarkKind::kCaptureMode, 0, static_cast<uint64_t>(mode));
+  }
+
   TraceBuilder trace_;
   ProcessFacts facts_{0};
   const uint32_t model_ = trace_.Object("Net", {});
@@ -130,6 +134,114 @@ TEST_F(ProcessFactsTest, ClearedByHandWhereAGradientWas) {
   trace_.State(StatePoint::kGradClear, w_, {.no_grad = true});
   Read();
   EXPECT_TRUE(facts_.ClearedSince(optimizer_));
+}
+
+TEST_F(ProcessFactsTest, WhatAStepDidThatWasNotSampledIsUnknown) {
+  trace_.Begin(backward_, {});
+  trace_.State(StatePoint::kBackwardEnd, w_, {.grad = 5});
+  trace_.End();
+  trace_.Begin(step_, {.object = optimizer_});
+  trace_.State(StatePoint::kPreStep, w_, {.data = 1, .grad = 7});
+  trace_.State(StatePoint::kPostStep, w_, {.data = 2});
+  trace_.End();
+  Capture(CaptureMode::kSkeleton);
+  trace_.Begin(backward_, {});
+  trace_.End();
+  Read();
+  EXPECT_EQ(Value("var.got_grad", w_), FactValue());
+  EXPECT_EQ(Value("opt.grads_cleared_since", w_), FactValue());
+  trace_.Begin(step_, {.object = optimizer_});
+  trace_.End();
+  Read();
+  EXPECT_EQ(facts_.Variable(w_)->changed_in_step(), Tri::kUnknown);
+  EXPECT_EQ(Value("grad.present", w_), FactValue());
+  EXPECT_EQ(Value("grad.zero", w_), FactValue());
+  EXPECT_EQ(facts_.Variable(w_)->data(), std::nullopt);
+  // Nothing is missing: clocks go on.
+  EXPECT_EQ(facts_.gaps(), 0u);
+  EXPECT_EQ(facts_.clock().OptimizerSteps(optimizer_), 2u);
+  EXPECT_EQ(facts_.BackwardsSince(optimizer_), 0u);
+  // The next one is.
+  Capture(CaptureMode::kAll);
+  trace_.Begin(backward_, {});
+  trace_.State(StatePoint::kBackwardEnd, b_, {.grad = 5});
+  trace_.End();
+  Read();
+  EXPECT_EQ(Value("var.got_grad", w_), FactValue(false));
+  EXPECT_EQ(Value("var.got_grad", b_), FactValue(true));
+  EXPECT_EQ(Value("opt.grads_cleared_since", w_), FactValue(false));
+}
+
+TEST_F(ProcessFactsTest, AGradientThatIsGoneSaysNothingWhereNobodyKnewIt) {
+  trace_.Begin(step_, {.object = optimizer_});
+  trace_.State(StatePoint::kPreStep, w_, {.data = 1, .grad = 7});
+  trace_.End();
+  Capture(CaptureMode::kSkeleton);
+  trace_.Begin(step_, {.object = optimizer_});
+  trace_.End();
+  Capture(CaptureMode::kAll);
+  trace_.State(StatePoint::kGradClear, w_, {.no_grad = true});
+  Read();
+  EXPECT_FALSE(facts_.ClearedSince(optimizer_));
+  EXPECT_TRUE(facts_.MayBeClearedSince(optimizer_));
+}
+
+TEST_F(ProcessFactsTest, WhetherAForgottenGradientChangedIsUnknown) {
+  trace_.State(StatePoint::kBackwardEnd, w_, {.grad = 5});
+  Read();
+  EXPECT_EQ(facts_.Variable(w_)->grad_written(), Tri::kYes);
+  Capture(CaptureMode::kSkeleton);
+  Capture(CaptureMode::kAll);
+  trace_.State(StatePoint::kBackwardEnd, w_, {.grad = 5});
+  Read();
+  EXPECT_EQ(facts_.Variable(w_)->grad_written(), Tri::kUnknown);
+  trace_.State(StatePoint::kBackwardEnd, w_, {.grad = 6});
+  trace_.State(StatePoint::kBackwardEnd, b_, {.unreadable = true});
+  Read();
+  EXPECT_EQ(facts_.Variable(w_)->grad_written(), Tri::kYes);
+  EXPECT_EQ(facts_.Variable(b_)->grad_written(), Tri::kUnknown);
+}
+
+TEST_F(ProcessFactsTest, WindowsKnowWhetherTheirStepWasSampled) {
+  const auto whole = [&](const RecordedSince& begin, uint64_t call) {
+    return facts_.recorded().WholeSince(begin, 1, call);
+  };
+  const RecordedSince first = facts_.recorded().now();
+  EXPECT_TRUE(whole(first, 9));
+  Capture(CaptureMode::kSkeleton);
+  Read();
+  const RecordedSince second = facts_.recorded().now();
+  EXPECT_FALSE(whole(first, 9));
+  EXPECT_FALSE(whole(second, 9));
+  // The call that closes the step is part of the next one.
+  const uint64_t clear = trace_.Begin(zero_grad_, {.object = optimizer_});
+  Capture(CaptureMode::kAll);
+  trace_.End();
+  Read();
+  EXPECT_TRUE(whole(second, clear));
+  EXPECT_FALSE(whole(second, clear + 1));
+  EXPECT_FALSE(whole(first, clear));
+  EXPECT_TRUE(whole(facts_.recorded().now(), 9));
+  // A mode of a later version.
+  trace_.Mark(MarkKind::kCaptureMode, 0, 77);
+  Read();
+  EXPECT_FALSE(facts_.recorded().whole());
+}
+
+TEST_F(ProcessFactsTest, WhatIsSwitchedOffIsMissing) {
+  trace_.Begin(step_, {.object = optimizer_});
+  trace_.LearningRate(optimizer_, 0, 0.5);
+  trace_.State(StatePoint::kPreStep, w_, {.data = 1, .grad = 7});
+  Capture(CaptureMode::kOff);
+  Read();
+  EXPECT_EQ(facts_.gaps(), 1u);
+  EXPECT_NE(facts_.gap_reason().find("switched off by the plan"),
+            std::string::npos);
+  EXPECT_FALSE(facts_.clock().synced());
+  EXPECT_EQ(Value("var.effective_lr", w_), FactValue());
+  Capture(CaptureMode::kAll);
+  Read();
+  EXPECT_EQ(facts_.gaps(), 1u);
 }
 
 TEST_F(ProcessFactsTest, AfterAGapValuesAreUnknown) {

@@ -13,6 +13,11 @@ bool IsContent(Field field) {
          field == Field::kContentCut;
 }
 
+bool IsSwitchedOff(const MarkRecord& mark) {
+  return static_cast<MarkKind>(mark.header.flags) == MarkKind::kCaptureMode &&
+         mark.value == static_cast<uint64_t>(CaptureMode::kOff);
+}
+
 }  // namespace
 
 void ProcessReader::Gap(Ring* ring, const std::string& reason) {
@@ -136,9 +141,11 @@ void ProcessReader::Dispatch(Cursor* cursor) {
     case RecordType::kMark: {
       const auto& mark = record.Get<MarkRecord>();
       const std::vector<Call>& open = cursor->ring->open;
-      return visitor_->OnMark(
-          {static_cast<MarkKind>(mark.header.flags), mark.object, mark.value,
-           open.empty() ? nullptr : &open.back(), cursor->id});
+      visitor_->OnMark({static_cast<MarkKind>(mark.header.flags), mark.object,
+                        mark.value, open.empty() ? nullptr : &open.back(),
+                        cursor->id});
+      if (IsSwitchedOff(mark)) SwitchedOff();
+      return;
     }
     case RecordType::kPlace:
       return visitor_->OnPlace(record.Get<PlaceRecord>());
@@ -147,6 +154,14 @@ void ProcessReader::Dispatch(Cursor* cursor) {
     default:
       return;  // padding, contexts, types of later versions
   }
+}
+
+// What happens until the next such mark is seen by nobody.
+void ProcessReader::SwitchedOff() {
+  for (auto& [id, ring] : rings_) {
+    if (id != kDefinitionRing) ring.resync = true;
+  }
+  visitor_->OnGap("recording was switched off by the plan");
 }
 
 void ProcessReader::Drops(Ring* ring, uint64_t dropped) {

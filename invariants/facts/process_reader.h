@@ -70,6 +70,7 @@ class ProcessReader {
   void DefineNew(std::string_view definitions);
   void Dispatch(Cursor* cursor);
   void Gap(Ring* ring, const std::string& reason);
+  void SwitchedOff();
 
   void BeginCall(Cursor* cursor);
   void EndCall(Cursor* cursor);

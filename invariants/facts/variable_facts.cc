@@ -58,6 +58,8 @@ FactValue Replicated(const FactSubject& subject) {
 FactValue GotGrad(const FactSubject& subject) {
   const VariableState* state = State(subject);
   if (!state) return {};
+  const bool missed = subject.facts->MissedBackwardSince(subject.optimizer);
+  if (!state->got_grad() && missed) return {};
   return state->got_grad();
 }
 
@@ -95,7 +97,8 @@ const std::vector<Fact>& VariableFacts() {
        "without a variable", Replicated},
       {"var.got_grad", FactType::kBool,
        "a backward gave it a non-zero gradient since the last step",
-       "before its first state record", GotGrad},
+       "before its first state record, and where a backward was not sampled",
+       GotGrad},
       {"grad.present", FactType::kBool, "its gradient is there at the step",
        "where it was not recorded at pre_step", GradPresent},
       {"grad.zero", FactType::kBool, "its gradient is zero or absent",

@@ -30,9 +30,10 @@ uint64_t GradDigest(const StateEvent& event) {
 
 void VariableState::Apply(const StateEvent& event) {
   trainable_ = event.Has(kRequiresGrad);
-  grad_written_ = false;
+  grad_written_ = Tri::kNo;
   if (event.Has(kUnreadable)) {
     Forget();
+    grad_written_ = Tri::kUnknown;
     return;
   }
   if (event.Has(kHasData)) ApplyData(event);
@@ -59,7 +60,9 @@ void VariableState::ApplyGrad(const StateEvent& event) {
   if (differs && event.point != StatePoint::kPreStep) {
     grad_writer_ = WriterOf(event);
   }
-  grad_written_ = differs && !none;
+  const bool unsure = !grad_ && forgotten_ && nonzero;
+  grad_written_ = unsure ? Tri::kUnknown : ToTri(differs && !none);
+  forgotten_ = false;
   if (event.point == StatePoint::kBackwardEnd && nonzero) got_grad_ = true;
   if (event.point == StatePoint::kPreStep) {
     has_grad_ = ToTri(!none);
@@ -77,6 +80,7 @@ void VariableState::EndStep() { got_grad_ = false; }
 
 void VariableState::Forget() {
   data_.reset();
+  forgotten_ |= grad_.has_value();
   grad_.reset();
   pre_step_data_.reset();
   changed_in_step_ = has_grad_ = nonzero_ = Tri::kUnknown;

@@ -43,8 +43,8 @@ class VariableState {
 
   void Fields(Archive& archive) {
     archive(data_, grad_, pre_step_data_, trainable_, changed_in_step_,
-            has_grad_, nonzero_, got_grad_, grad_written_, data_writer_,
-            grad_writer_);
+            has_grad_, nonzero_, got_grad_, grad_written_, forgotten_,
+            data_writer_, grad_writer_);
   }
 
   // Digest of the tensor; of its gradient, kNoGradientDigest for None.
@@ -59,8 +59,9 @@ class VariableState {
   Tri grad_nonzero_at_step() const { return nonzero_; }
   // A backward left a non-zero gradient since the last EndStep.
   bool got_grad() const { return got_grad_; }
-  // The last Apply changed the gradient to something that is there.
-  bool grad_written() const { return grad_written_; }
+  // The last Apply changed the gradient to something that is there; unknown
+  // where it was not read, or what it was before is not known any more.
+  Tri grad_written() const { return grad_written_; }
 
   Writer data_writer() const { return data_writer_; }
   Writer grad_writer() const { return grad_writer_; }
@@ -77,7 +78,8 @@ class VariableState {
   Tri has_grad_ = Tri::kUnknown;
   Tri nonzero_ = Tri::kUnknown;
   bool got_grad_ = false;
-  bool grad_written_ = false;
+  Tri grad_written_ = Tri::kNo;
+  bool forgotten_ = false;  // there was a gradient's digest
   Writer data_writer_;
   Writer grad_writer_;
 };

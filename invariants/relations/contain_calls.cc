@@ -13,7 +13,9 @@ struct Watch {
   size_t rule_index = 0;
   Tri applies = Tri::kYes;
   bool happened = false;
-  bool unsure = false;  // a call that may have been it, on an unknown object
+  // A call that may have been it, on an unknown object; a gradient that may
+  // have changed.
+  bool unsure = false;
   std::vector<FactValue> facts;  // for the learner, which is never saved
 
   void Fields(Archive& archive) {
@@ -24,10 +26,13 @@ struct Watch {
 struct OpenWindow {
   Call call;
   uint64_t gaps = 0;
+  RecordedSince recorded;
   bool saw_gradients = false;
   std::vector<Watch> watches;
 
-  void Fields(Archive& archive) { archive(call, gaps, saw_gradients, watches); }
+  void Fields(Archive& archive) {
+    archive(call, gaps, recorded, saw_gradients, watches);
+  }
 };
 
 class ContainCalls : public ProcessObserver {
@@ -55,12 +60,14 @@ class ContainCalls : public ProcessObserver {
 
   void OnState(const ProcessFacts& facts, const StateEvent& event) override {
     if (event.point != StatePoint::kBackwardEnd || !event.call) return;
-    const bool written = facts.Variable(event.variable_id)->grad_written();
+    const Tri written = facts.Variable(event.variable_id)->grad_written();
     ForEachEnclosing(*event.call, [&](OpenWindow* window) {
       if (!HasCategory(window->call, CallCategory::kBackward)) return;
       window->saw_gradients = true;
       for (Watch& watch : window->watches) {
-        if (!watch.rule->spec.is_call) watch.happened |= written;
+        if (watch.rule->spec.is_call) continue;
+        watch.happened |= written == Tri::kYes;
+        watch.unsure |= written == Tri::kUnknown;
       }
     });
   }
@@ -120,6 +127,7 @@ class ContainCalls : public ProcessObserver {
     OpenWindow window;
     window.call = call;
     window.gaps = facts.gaps();
+    window.recorded = facts.recorded().now();
     FactSubject subject;
     subject.facts = &facts;
     subject.call = &call;
@@ -161,12 +169,22 @@ class ContainCalls : public ProcessObserver {
     return ToTri(call.object == wrapper->wrapped);
   }
 
+  // Was whatever the rule waits for recorded, all through the window?
+  static bool IsSampled(const ProcessFacts& facts, const OpenWindow& window,
+                        const ContainRule& rule) {
+    const Call& call = window.call;
+    return facts.recorded().WholeSince(window.recorded, call.ring,
+                                       call.number) ||
+           (rule.spec.is_call && !IsBeyondSkeleton(facts, rule.spec.event));
+  }
+
   void Judge(const ProcessFacts& facts, const OpenWindow& window,
              const Watch& watch, CallOutcome outcome) {
     const ContainRule& rule = *watch.rule;
     // Without a state record there is nothing to judge by: the calls of
     // backward inside a backward, or no model is known yet.
-    if (!rule.spec.is_call && !window.saw_gradients) return;
+    const bool sampled = IsSampled(facts, window, rule);
+    if (!rule.spec.is_call && !window.saw_gradients && sampled) return;
     Verdict verdict = NewVerdict(facts, rule, /*object=*/0);
     if (watch.applies == Tri::kUnknown) {
       MarkUnknown("a fact of its precondition is not known", &verdict);
@@ -175,8 +193,12 @@ class ContainCalls : public ProcessObserver {
         MarkUnknown(facts.gap_reason(), &verdict);
       } else if (outcome == CallOutcome::kUnknown) {
         MarkUnknown("the end of a call is missing", &verdict);
+      } else if (!sampled) {
+        MarkUnknown(facts.not_sampled(), &verdict);
       } else if (watch.unsure) {
-        MarkUnknown("the object of a call is not known", &verdict);
+        MarkUnknown(rule.spec.is_call ? "the object of a call is not known"
+                                      : "not every gradient was recorded",
+                    &verdict);
       } else {
         MarkViolated(facts, window.call, rule, &verdict);
         Explain(rule, &verdict.finding);

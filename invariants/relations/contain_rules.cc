@@ -71,6 +71,22 @@ Verdict CutOff(const ProcessFacts& facts, const ContainRule& rule,
   return verdict;
 }
 
+bool IsBeyondSkeleton(const ProcessFacts& facts, const FunctionMatch& event) {
+  // Whose calls an agent records in every step, whatever their functions.
+  static const auto* const kSkeleton = new std::set<std::string>{
+      "forward",        "train_mode", "backward", "optimizer_init",
+      "optimizer_step", "zero_grad",  "fetch",    "loader_iter",
+      "loader_next",    "checkpoint"};
+  if (event.level == Level::kCategory) return !kSkeleton->count(event.text);
+  bool found = false;
+  for (const auto& [id, function] : facts.definitions().functions()) {
+    if (!event.Matches(function)) continue;
+    if (!kSkeleton->count(function.category)) return true;
+    found = true;
+  }
+  return !found;
+}
+
 std::string OrphanWords(const ProcessFacts& facts) {
   std::set<std::string> names;
   for (const auto& [id, state] : facts.variables()) {

@@ -56,6 +56,10 @@ void MarkUnknown(const std::string& reason, Verdict* verdict);
 Verdict CutOff(const ProcessFacts& facts, const ContainRule& rule,
                uint32_t object, ProcessEnd end);
 
+// Is it a call that is not recorded in a step that was not sampled? True where
+// nothing says that it is of the skeleton.
+bool IsBeyondSkeleton(const ProcessFacts& facts, const FunctionMatch& event);
+
 // Variables with a fresh gradient that no optimizer holds: the evidence when
 // an optimizer changes nothing. "" if there are none.
 std::string OrphanWords(const ProcessFacts& facts);

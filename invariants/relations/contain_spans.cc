@@ -12,10 +12,11 @@ namespace {
 struct Span {
   bool first = true;
   uint64_t gaps = 0;
+  RecordedSince recorded;
   uint64_t begin = 0;  // number of the last event before it
   Call step;           // the one before it; no function: there was none
 
-  void Fields(Archive& archive) { archive(first, gaps, begin, step); }
+  void Fields(Archive& archive) { archive(first, gaps, recorded, begin, step); }
 };
 
 // When events happened: for each rule, the last one on each object. Whose an
@@ -65,7 +66,7 @@ class ContainSpans : public ProcessObserver {
     if (type != RecordType::kObjectDef || spans_.count(id)) return;
     const ObjectInfo* object = facts.definitions().Object(id);
     if (object && object->kind == ObjectKind::kOptimizer) {
-      spans_[id] = {true, facts.gaps(), log_.now(), {}};
+      spans_[id] = {true, facts.gaps(), facts.recorded().now(), log_.now(), {}};
     }
   }
 
@@ -85,7 +86,8 @@ class ContainSpans : public ProcessObserver {
         Judge(facts, call, *rule, found->second);
       }
     }
-    spans_[call.object] = {false, facts.gaps(), log_.now(), call};
+    spans_[call.object] = {false, facts.gaps(), facts.recorded().now(),
+                           log_.now(), call};
   }
 
   // A span that no step will end: after a clean exit there is none.
@@ -119,6 +121,15 @@ class ContainSpans : public ProcessObserver {
     return result;
   }
 
+  // Was whatever the rule waits for recorded, all through the span?
+  static bool IsSampled(const ProcessFacts& facts, const Call& step,
+                        const ContainRule& rule, const Span& span) {
+    // Recorded in every step, unless it is done by hand.
+    if (IsClear(rule.spec)) return !facts.MayBeClearedSince(step.object);
+    return facts.recorded().WholeSince(span.recorded, 0, 0) ||
+           !IsBeyondSkeleton(facts, rule.spec.event);
+  }
+
   bool IsDue(const ProcessFacts& facts, const Call& step,
              const ContainRule& rule, const Span& span) const {
     if (IsClear(rule.spec) && span.first) return false;
@@ -150,6 +161,8 @@ class ContainSpans : public ProcessObserver {
       MarkUnknown("a fact of its precondition is not known", &verdict);
     } else if (!happened && span.gaps != facts.gaps()) {
       MarkUnknown(facts.gap_reason(), &verdict);
+    } else if (!happened && !IsSampled(facts, step, rule, span)) {
+      MarkUnknown(facts.not_sampled(), &verdict);
     } else if (!happened && happens == Tri::kUnknown) {
       MarkUnknown("the object of a call is not known", &verdict);
     } else if (!happened) {

@@ -74,6 +74,11 @@ class ContainUpdates : public ProcessObserver {
   void Fields(Archive& archive) override { archive(open_); }
 
  private:
+  static std::string WhyUnrecorded(const ProcessFacts& facts) {
+    return facts.recorded().whole() ? "parameters were not recorded at the step"
+                                    : facts.not_sampled();
+  }
+
   static Tri StatusOf(const ProcessFacts& facts, const ContainRule& rule,
                       uint32_t variable) {
     const VariableState* state = facts.Variable(variable);
@@ -106,7 +111,7 @@ class ContainUpdates : public ProcessObserver {
     if (summary.yes == 0) {
       if (update && !summary.lr_unknown && !summary.lr_nonzero) return;
       if (summary.unknown > 0) {
-        MarkUnknown("parameters were not recorded at the step", &verdict);
+        MarkUnknown(WhyUnrecorded(facts), &verdict);
       } else if (update && !summary.lr_nonzero) {
         MarkUnknown("the learning rate was not recorded", &verdict);
       } else {
@@ -183,7 +188,7 @@ class ContainUpdates : public ProcessObserver {
       verdict.finding.seen = std::to_string(still.size()) +
                              " did not change: " + ListWords(still, 3);
     } else if (unknown) {
-      MarkUnknown("parameters were not recorded at the step", &verdict);
+      MarkUnknown(WhyUnrecorded(facts), &verdict);
     }
     sink_->OnVerdict(verdict);
   }

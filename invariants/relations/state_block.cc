@@ -44,7 +44,7 @@ void StateBlocks::OpenStep(const ProcessFacts& facts, const Call& call) {
   block.object = call.object;
   block.index = facts.clock().OptimizerSteps(call.object);
   block.step = facts.clock().step();
-  Open open{facts.gaps(), {block, block}};
+  Open open{facts.gaps(), facts.recorded().now(), {block, block}};
   open.blocks[0].point = StatePoint::kPreStep;
   open.blocks[1].point = StatePoint::kPostStep;
   open_.push_back(std::move(open));
@@ -65,7 +65,8 @@ void StateBlocks::OpenForward(const ProcessFacts& facts, const Call& call) {
   last->second = block.step;
   if (facts.clock().synced()) block.index = block.step;
 
-  open_.push_back(Open{facts.gaps(), {std::move(block)}});
+  open_.push_back(
+      Open{facts.gaps(), facts.recorded().now(), {std::move(block)}});
 }
 
 void StateBlocks::OnCallBegin(const ProcessFacts& facts, const Call& call) {
@@ -147,8 +148,29 @@ void StateBlocks::Close(const ProcessFacts& facts, const std::string& broken,
     // What it holds may be told as late as in its first step.
     const Optimizer* optimizer = facts.ownership().Find(block.object);
     if (optimizer) block.ordinal = optimizer->ordinal;
-    block.broken = open.gaps != facts.gaps() ? facts.gap_reason() : broken;
+    block.broken = broken;
+    if (!facts.recorded().WholeSince(open.recorded, block.ring, block.call)) {
+      block.broken = facts.not_sampled();
+      if (block.entries.empty()) AddUnrecorded(facts, &block);
+    }
+    if (open.gaps != facts.gaps()) block.broken = facts.gap_reason();
     OnBlock(facts, block);
+  }
+}
+
+void StateBlocks::AddUnrecorded(const ProcessFacts& facts, StateBlock* block) {
+  const auto add = [block](uint32_t variable) {
+    BlockEntry entry;
+    entry.variable = variable;
+    block->entries.push_back(entry);
+  };
+  if (const Optimizer* optimizer = facts.ownership().Find(block->object)) {
+    for (const HeldVariable& held : optimizer->held) add(held.variable);
+    return;
+  }
+  uint32_t ordinal = 0;
+  if (const auto* group = GroupOfWrapper(facts, block->object, &ordinal)) {
+    for (const uint32_t variable : group->variables) add(variable);
   }
 }
 

@@ -65,11 +65,14 @@ class StateBlocks : public ProcessObserver {
  private:
   struct Open {
     uint64_t gaps = 0;
+    RecordedSince recorded;
     std::vector<StateBlock> blocks;  // by point; one at least
 
-    void Fields(Archive& archive) { archive(gaps, blocks); }
+    void Fields(Archive& archive) { archive(gaps, recorded, blocks); }
   };
   void Close(const ProcessFacts& facts, const std::string& broken, Open open);
+  // What a block would hold had its step been sampled.
+  static void AddUnrecorded(const ProcessFacts& facts, StateBlock* block);
   Open* Innermost(uint32_t ring, StatePoint point, uint32_t object);
   void OpenStep(const ProcessFacts& facts, const Call& call);
   void OpenForward(const ProcessFacts& facts, const Call& call);

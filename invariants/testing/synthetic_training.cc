@@ -38,11 +38,16 @@ class Rank {
   void DefineModel();
   void DefineOptimizer();
   void Step(int step);
+  // The first event of a step has closed the one before it.
+  void ChooseWhatToRecord(int step);
+  void State(StatePoint point, uint32_t variable, const StateOptions& options) {
+    if (sampled_) trace_.State(point, variable, options);
+  }
   void MicroBatch(int step, int micro);
   void Forward(int step, bool training);
   void InnerForward(bool root, uint8_t flags, const std::string& site);
   void Backward(int step, int micro);
-  void Clear();
+  void Clear(int step);
   void Clip();
   void Update(int step);
   bool Faulty(TrainingFault fault, int step) const {
@@ -66,6 +71,8 @@ class Rank {
   uint32_t buffer_ = 0;
   uint64_t buffer_value_ = 1;
   uint64_t fetched_ = 0;
+  int chosen_ = -1;  // for this step
+  bool sampled_ = true;
 };
 
 void Rank::DefineFunctions() {
@@ -177,10 +184,9 @@ void Rank::Forward(int step, bool training) {
                 .site = "train.py:20",
                 .flags = static_cast<uint8_t>(flags | kRootModuleCall)});
   for (const Parameter& parameter : parameters_) {
-    trace_.State(StatePoint::kForwardBegin, parameter.id,
-                 {.data = parameter.value});
+    State(StatePoint::kForwardBegin, parameter.id, {.data = parameter.value});
   }
-  trace_.State(StatePoint::kForwardBegin, buffer_, {.data = buffer_value_});
+  State(StatePoint::kForwardBegin, buffer_, {.data = buffer_value_});
   InnerForward(false, flags, "");
   trace_.End(kOutputSearched | kOutputHasGradFn);
   buffer_value_ = Mix(buffer_value_, 3);
@@ -200,16 +206,30 @@ void Rank::Backward(int step, int micro) {
     if (parameter.grad != 0) state.grad = parameter.grad;
     state.no_grad = parameter.grad == 0;
     state.requires_grad = parameter.trainable;
-    trace_.State(StatePoint::kBackwardEnd, parameter.id, state);
+    State(StatePoint::kBackwardEnd, parameter.id, state);
   }
   trace_.End();
 }
 
-void Rank::Clear() {
+void Rank::ChooseWhatToRecord(int step) {
+  if (chosen_ == step) return;
+  chosen_ = step;
+  const int every = options_.ranks_sample_alike
+                        ? options_.sample_every
+                        : options_.sample_every << rank_;
+  const bool sampled = step % every == 0;
+  if (sampled == sampled_) return;
+  sampled_ = sampled;
+  const auto mode = sampled ? CaptureMode::kAll : CaptureMode::kSkeleton;
+  trace_.Mark(MarkKind::kCaptureMode, 0, static_cast<uint64_t>(mode));
+}
+
+void Rank::Clear(int step) {
   trace_.Begin(zero_grad_, {.object = optimizer_, .site = "train.py:19"});
+  ChooseWhatToRecord(step);
   for (size_t i : held_) {
     parameters_[i].grad = 0;
-    trace_.State(StatePoint::kGradClear, parameters_[i].id, {.no_grad = true});
+    State(StatePoint::kGradClear, parameters_[i].id, {.no_grad = true});
   }
   trace_.End();
 }
@@ -230,15 +250,14 @@ void Rank::Update(int step) {
     if (parameter.grad != 0) state.grad = parameter.grad;
     state.no_grad = parameter.grad == 0;
     state.requires_grad = parameter.trainable;
-    trace_.State(StatePoint::kPreStep, parameter.id, state);
+    State(StatePoint::kPreStep, parameter.id, state);
   }
   for (size_t i : held_) {
     Parameter& parameter = parameters_[i];
     if (parameter.grad != 0 && rate != 0) {
       parameter.value = Mix(parameter.value, parameter.grad);
     }
-    trace_.State(StatePoint::kPostStep, parameter.id,
-                 {.data = parameter.value});
+    State(StatePoint::kPostStep, parameter.id, {.data = parameter.value});
   }
   trace_.End();
 }
@@ -247,9 +266,10 @@ void Rank::MicroBatch(int step, int micro) {
   if (options_.loader) {
     trace_.Begin(next_, {.object = 99, .site = "train.py:18"});
     trace_.Mark(MarkKind::kBatchFetched, 99, fetched_++);
+    ChooseWhatToRecord(step);
     trace_.End();
   }
-  if (micro == 0 && options_.fault != TrainingFault::kNoClear) Clear();
+  if (micro == 0 && options_.fault != TrainingFault::kNoClear) Clear(step);
   Forward(step, /*training=*/true);
   Backward(step, micro);
 }

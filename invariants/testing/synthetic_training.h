@@ -39,6 +39,9 @@ struct TrainingOptions {
   bool clip = false;
   TrainingFault fault = TrainingFault::kNone;
   int fault_step = 0;  // kBypassWrapper, kNoSyncOnOneRank begin here
+  // Steps of which one is recorded in full; power of two.
+  int sample_every = 1;
+  bool ranks_sample_alike = true;  // else each half as often as the one before
   uint32_t attempt = 0;
   int steps_per_batch = 1;  // how much a stored batch holds
   uint64_t seed = 1;

@@ -36,6 +36,12 @@ class Control:
             self._tell(self._planner.plan)
         self._told = True
 
+    def process_ends(self):
+        """What follows is recorded in any case: else the end would look like a
+        death."""
+        if self._recorded.off:
+            self._set(self._core.CAPTURE_ALL)
+
     def step_closed(self):
         """Called after everything else that belongs to the step."""
         step = self._core.open_step()

@@ -88,6 +88,7 @@ class Process:
         self.active = False
         if not _ends_by_exception():
             clock.process_ends()
+            self._control.process_ends()
             self._core.record_mark(self._core.MARK_CLEAN_EXIT, 0, 0)
         # A worker's rings are with the relay of its main process, which may be
         # waiting for the worker to end.

@@ -148,6 +148,7 @@ def substitute(replaced):
 
 def quietly(core, callback, *args):
     """Calls a hook of ours where the core does not stand before user code."""
+    begin = core.hook_begins()
     try:
         callback(*args)
     except Exception as error:
@@ -157,3 +158,5 @@ def quietly(core, callback, *args):
             f"hook:{callback.__qualname__}",
             f"{callback.__qualname__}: {type(error).__name__}: {error}",
         )
+    finally:
+        core.hook_ends(begin)
