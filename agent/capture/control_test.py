@@ -7,7 +7,7 @@ import tempfile
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from records_for_testing import PRELUDE, Recording  # noqa: E402
+from records_for_testing import PRELUDE, TORCH_PRELUDE, Recording  # noqa: E402
 
 STEP_CLOSED, PLAN_APPLIED, CAPTURE_MODE = 5, 10, 11
 OFF, ALL, SKELETON = 0, 1, 2
@@ -202,6 +202,44 @@ class Named(unittest.TestCase):
             sorted(name.rpartition(".")[2] for name in names),
             ["dropout", "mul", "relu"],
         )
+
+
+def hash_of(name):
+    """FNV-1a: whose turn it is must be the same on every rank."""
+    value = 2166136261
+    for byte in name.encode():
+        value = (value ^ byte) * 16777619 % 2**32
+    return value
+
+
+class Turns(unittest.TestCase):
+    def test_large_tensors_take_turns_and_the_others_are_unreadable(self):
+        recording = Recording(
+            "big, small = torch.ones(1 << 15), torch.ones(4)\n"
+            "both = [variable(big, 'big'), variable(small, 'small')]\n"
+            "for step in range(0, 24, 4):\n"
+            "    core.set_capture(core.CAPTURE_ALL, 3, step)\n"
+            "    core.record_states(core.POINT_PRE_STEP,"
+            " core.STATE_DATA | core.STATE_GRAD, both, [big, small])\n"
+            "    core.record_states(core.POINT_GRAD_CLEAR,"
+            " core.STATE_GRAD, both[:1], [big])\n",
+            prelude=TORCH_PRELUDE,
+        )
+        self.assertEqual(recording.result.returncode, 0, recording.result.stderr)
+        has_data, grad_is_none, unreadable = 1, 4, 64
+        states = recording.process.of("state")
+        turns = [bool(r.content & has_data) for r in states[::3]]
+        name = hash_of("Net.big")
+        self.assertEqual(turns, [(name + s) % 3 == 0 for s in range(0, 24, 4)])
+        self.assertEqual(sum(turns), 2)
+        for record, turn in zip(states[::3], turns):
+            self.assertEqual(bool(record.content & unreadable), not turn)
+            self.assertEqual(len(record.digests), turn)
+        for record in states[1::3]:
+            self.assertTrue(record.content & has_data)
+        # That there is no gradient costs nothing to tell.
+        for record in states[2::3]:
+            self.assertEqual(record.content & (grad_is_none | unreadable), grad_is_none)
 
 
 class UnderBudget(unittest.TestCase):

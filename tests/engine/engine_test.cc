@@ -208,26 +208,6 @@ const Variant kHealthy[] = {
     {"Clip", [](TrainingOptions* o) { o->clip = true; }},
     {"Tied", [](TrainingOptions* o) { o->tied = true; }},
     {"OneBatchForAll", [](TrainingOptions* o) { o->steps_per_batch = 100; }},
-    {"Sampled", [](TrainingOptions* o) { o->sample_every = 2; }},
-    {"SampledWithoutLoader",
-     [](TrainingOptions* o) {
-       o->sample_every = 4;
-       o->loader = false;
-       o->steps = 20;
-     }},
-    {"SampledApart",
-     [](TrainingOptions* o) {
-       o->sample_every = 2;
-       o->ranks_sample_alike = false;
-       o->steps = 20;
-     }},
-    {"SampledUnused",
-     [](TrainingOptions* o) {
-       o->sample_every = 4;
-       o->unused_parameter = true;
-       o->micro_batches = 3;
-       o->tied = true;
-     }},
 };
 
 INSTANTIATE_TEST_SUITE_P(Variants, Healthy, testing::ValuesIn(kHealthy),
@@ -307,61 +287,6 @@ TEST(Faults, AMajorityNamesTheOddRank) {
   EXPECT_NE(gradients->seen.find("rank 2 differs from the others"),
             std::string::npos)
       << gradients->seen;
-}
-
-// What is wrong from step 1 on is found in the next step that is recorded.
-TEST(Faults, AreFoundInTheNextStepThatIsSampled) {
-  for (const bool loader : {true, false}) {
-    TrainingOptions options = Target();
-    options.loader = loader;
-    options.steps = 10;
-    options.sample_every = 4;
-    options.fault_step = 1;
-    options.fault = TrainingFault::kBypassWrapper;
-    Checked checked = Check(Learned(), "other", options);
-    const Violation* drift = FindViolation(checked, kEqualAfterStep);
-    ASSERT_NE(drift, nullptr) << Print(checked);
-    EXPECT_EQ(drift->first_step, 4);
-    EXPECT_EQ(drift->last_step, 8);
-    EXPECT_EQ(drift->count, 2u);
-    // Its calls are of the skeleton.
-    const Violation* wrapper = FindViolation(checked, kWrapper);
-    ASSERT_NE(wrapper, nullptr) << Print(checked);
-    EXPECT_EQ(wrapper->first_step, 1);
-    options.fault = TrainingFault::kWrongParameters;
-    options.fault_step = 0;
-    checked = Check(Learned(), "other", options);
-    const Violation* updates = FindViolation(checked, kUpdates);
-    ASSERT_NE(updates, nullptr) << Print(checked);
-    EXPECT_EQ(updates->count, 3u);  // steps 0, 4, 8
-  }
-}
-
-TEST(Faults, GradientsNeverClearedAreFoundWhereNobodyCanHaveClearedThem) {
-  TrainingOptions options = Target();
-  options.steps = 10;
-  options.sample_every = 4;
-  options.fault = TrainingFault::kNoClear;
-  const Checked checked = Check(Learned(), "other", options);
-  const Violation* cleared = FindViolation(checked, kCleared);
-  ASSERT_NE(cleared, nullptr) << Print(checked);
-  EXPECT_EQ(cleared->first_step, 4);
-  EXPECT_EQ(cleared->count, 2u);
-}
-
-// Of ranks that sample differently the common steps are compared.
-TEST(Faults, RanksThatSampleDifferentlyHaveCommonSteps) {
-  TrainingOptions options = Target();
-  options.steps = 20;
-  options.sample_every = 2;
-  options.ranks_sample_alike = false;
-  options.fault = TrainingFault::kBypassWrapper;
-  options.fault_step = 1;
-  const Checked checked = Check(Learned(), "other", options);
-  const Violation* drift = FindViolation(checked, kEqualAfterStep);
-  ASSERT_NE(drift, nullptr) << Print(checked);
-  EXPECT_EQ(drift->first_step, 4);
-  EXPECT_EQ(drift->count, 4u);  // 4, 8, 12, 16
 }
 
 TEST(Faults, ModelOptimizerAndStepDoNotMatter) {

@@ -1,0 +1,132 @@
+// Runs of which not every step is recorded in full: nothing is taken for wrong
+// or right that was not seen, and what is wrong is found in the next step that
+// was.
+#include <gtest/gtest.h>
+
+#include "tests/engine/engine_harness.h"
+
+namespace traincheck {
+namespace {
+
+constexpr char kUpdates[] =
+    "at least one parameter that the optimizer holds "
+    "changes";
+constexpr char kWrapper[] = "is called on the wrapper of the parameters";
+constexpr char kEqualAfterStep[] =
+    "equal parameters when an optimizer step "
+    "ends";
+constexpr char kCleared[] = "the gradients it holds are cleared";
+
+const InferenceResult& Learned() {
+  static const auto* const kLearned =
+      new InferenceResult(Learn(TwoReferences()));
+  return *kLearned;
+}
+
+TrainingOptions Target() {
+  TrainingOptions options;
+  options.model = "Transformer";
+  options.layer = "torch.nn.modules.activation.MultiheadAttention";
+  options.optimizer = "torch.optim.adamw.AdamW";
+  options.seed = 9;
+  return options;
+}
+
+struct Variant {
+  const char* name;
+  void (*change)(TrainingOptions*);
+};
+
+class Healthy : public testing::TestWithParam<Variant> {};
+
+TEST_P(Healthy, IsQuiet) {
+  TrainingOptions options = Target();
+  GetParam().change(&options);
+  const Checked checked = Check(Learned(), "other", options);
+  EXPECT_TRUE(checked.violations.empty()) << Print(checked);
+  EXPECT_GE(checked.summary.decided, 5u) << Print(checked);
+}
+
+const Variant kHealthy[] = {
+    {"EverySecond", [](TrainingOptions* o) { o->sample_every = 2; }},
+    {"WithoutLoader",
+     [](TrainingOptions* o) {
+       o->sample_every = 4;
+       o->loader = false;
+       o->steps = 20;
+     }},
+    {"Apart",
+     [](TrainingOptions* o) {
+       o->sample_every = 2;
+       o->ranks_sample_alike = false;
+       o->steps = 20;
+     }},
+    {"Unused",
+     [](TrainingOptions* o) {
+       o->sample_every = 4;
+       o->unused_parameter = true;
+       o->micro_batches = 3;
+       o->tied = true;
+     }},
+};
+
+INSTANTIATE_TEST_SUITE_P(Variants, Healthy, testing::ValuesIn(kHealthy),
+                         [](const auto& info) { return info.param.name; });
+
+// What is wrong from step 1 on is found in the next step that is recorded.
+TEST(Faults, AreFoundInTheNextStepThatIsSampled) {
+  for (const bool loader : {true, false}) {
+    TrainingOptions options = Target();
+    options.loader = loader;
+    options.steps = 10;
+    options.sample_every = 4;
+    options.fault_step = 1;
+    options.fault = TrainingFault::kBypassWrapper;
+    Checked checked = Check(Learned(), "other", options);
+    const Violation* drift = FindViolation(checked, kEqualAfterStep);
+    ASSERT_NE(drift, nullptr) << Print(checked);
+    EXPECT_EQ(drift->first_step, 4);
+    EXPECT_EQ(drift->last_step, 8);
+    EXPECT_EQ(drift->count, 2u);
+    // Its calls are of the skeleton.
+    const Violation* wrapper = FindViolation(checked, kWrapper);
+    ASSERT_NE(wrapper, nullptr) << Print(checked);
+    EXPECT_EQ(wrapper->first_step, 1);
+    options.fault = TrainingFault::kWrongParameters;
+    options.fault_step = 0;
+    checked = Check(Learned(), "other", options);
+    const Violation* updates = FindViolation(checked, kUpdates);
+    ASSERT_NE(updates, nullptr) << Print(checked);
+    EXPECT_EQ(updates->count, 3u);  // steps 0, 4, 8
+  }
+}
+
+TEST(Faults, GradientsNeverClearedAreFoundWhereNobodyCanHaveClearedThem) {
+  TrainingOptions options = Target();
+  options.steps = 10;
+  options.sample_every = 4;
+  options.fault = TrainingFault::kNoClear;
+  const Checked checked = Check(Learned(), "other", options);
+  const Violation* cleared = FindViolation(checked, kCleared);
+  ASSERT_NE(cleared, nullptr) << Print(checked);
+  EXPECT_EQ(cleared->first_step, 4);
+  EXPECT_EQ(cleared->count, 2u);
+}
+
+// Of ranks that sample differently the common steps are compared.
+TEST(Faults, RanksThatSampleDifferentlyHaveCommonSteps) {
+  TrainingOptions options = Target();
+  options.steps = 20;
+  options.sample_every = 2;
+  options.ranks_sample_alike = false;
+  options.fault = TrainingFault::kBypassWrapper;
+  options.fault_step = 1;
+  const Checked checked = Check(Learned(), "other", options);
+  const Violation* drift = FindViolation(checked, kEqualAfterStep);
+  ASSERT_NE(drift, nullptr) << Print(checked);
+  EXPECT_EQ(drift->first_step, 4);
+  EXPECT_EQ(drift->count, 4u);  // 4, 8, 12, 16
+}
+
+}  // namespace
+}  // namespace traincheck
