@@ -39,16 +39,17 @@ FactValue InsideBackward(const FactSubject& subject) {
 
 const std::vector<Fact>& CallFacts() {
   static const auto* const kFacts = new std::vector<Fact>{
-      {"call.stage", FactType::kText, "the stage", "outside calls", Stage},
-      {"call.module_training", FactType::kBool,
+      {"call.stage", FactType::kText, FactState::kNone, "the stage",
+       "outside calls", Stage},
+      {"call.module_training", FactType::kBool, FactState::kNone,
        "the module called is in training mode", "for calls of no module",
        ModuleTraining},
-      {"call.is_root", FactType::kBool, "no module call encloses it",
-       "for calls of no module", IsRoot},
-      {"ctx.grad_mode", FactType::kBool, "gradients are enabled",
-       "outside calls", GradMode},
-      {"call.inside_backward", FactType::kBool, "it runs inside a backward",
-       "outside calls", InsideBackward},
+      {"call.is_root", FactType::kBool, FactState::kNone,
+       "no module call encloses it", "for calls of no module", IsRoot},
+      {"ctx.grad_mode", FactType::kBool, FactState::kNone,
+       "gradients are enabled", "outside calls", GradMode},
+      {"call.inside_backward", FactType::kBool, FactState::kNone,
+       "it runs inside a backward", "outside calls", InsideBackward},
   };
   return *kFacts;
 }

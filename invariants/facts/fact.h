@@ -32,9 +32,17 @@ struct FactSubject {
 
 enum class FactType { kBool, kNumber, kText };
 
+// What must be recorded besides the skeleton for a fact to be known.
+enum class FactState {
+  kNone,
+  kAny,        // some state record of the variable
+  kGradients,  // of parameters
+};
+
 struct Fact {
   const char* name;
   FactType type;
+  FactState state;
   const char* text;     // "the module called is in training mode"
   const char* unknown;  // when it is unknown
   FactValue (*read)(const FactSubject& subject);

@@ -29,14 +29,14 @@ FactValue Backwards(const FactSubject& subject) {
 
 const std::vector<Fact>& OptimizerFacts() {
   static const auto* const kFacts = new std::vector<Fact>{
-      {"opt.has_stepped", FactType::kBool, "the optimizer has stepped before",
-       "after missing records", HasStepped},
-      {"opt.grads_cleared_since", FactType::kBool,
+      {"opt.has_stepped", FactType::kBool, FactState::kNone,
+       "the optimizer has stepped before", "after missing records", HasStepped},
+      {"opt.grads_cleared_since", FactType::kBool, FactState::kGradients,
        "gradients were cleared since its last step",
        "without an optimizer, and where a backward was not sampled",
        GradsClearedSince},
-      {"step.backwards", FactType::kNumber, "backwards since its last step",
-       "without an optimizer", Backwards},
+      {"step.backwards", FactType::kNumber, FactState::kNone,
+       "backwards since its last step", "without an optimizer", Backwards},
   };
   return *kFacts;
 }

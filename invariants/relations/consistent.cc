@@ -35,6 +35,17 @@ class ConsistentRelation : public Relation {
     return {};
   }
 
+  void AddNeeds(const nlohmann::json& parameters,
+                CaptureNeeds* needs) const override {
+    // Both forms name the state that they compare in the same way.
+    const std::string of = parameters.at("of");
+    if (of == "parameter.grad") {
+      needs->Gradients();
+    } else {
+      needs->State(of, parameters.at("point"));
+    }
+  }
+
   std::unique_ptr<Generator> NewGenerator() const override {
     auto forms = std::make_unique<SeveralGenerators>();
     forms->Add(NewConsistentRanksGenerator());

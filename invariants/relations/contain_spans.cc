@@ -44,10 +44,6 @@ class EventLog {
   std::map<size_t, std::map<uint32_t, uint64_t>> last_;
 };
 
-bool IsClear(const ContainSpec& spec) {
-  return spec.event.level == Level::kCategory && spec.event.text == "zero_grad";
-}
-
 // "a.b.Class" of "a.b.Class.forward".
 std::string ClassOf(const std::string& method) {
   const size_t dot = method.rfind('.');
@@ -107,7 +103,7 @@ class ContainSpans : public ProcessObserver {
  private:
   Tri Happened(const ProcessFacts& facts, const Call& step,
                const ContainRule& rule, const Span& span) const {
-    if (IsClear(rule.spec) && facts.ClearedSince(step.object)) {
+    if (IsClear(rule.spec.event) && facts.ClearedSince(step.object)) {
       return Tri::kYes;
     }
     const Optimizer* optimizer = facts.ownership().Find(step.object);
@@ -132,11 +128,11 @@ class ContainSpans : public ProcessObserver {
 
   bool IsDue(const ProcessFacts& facts, const Call& step,
              const ContainRule& rule, const Span& span) const {
-    if (IsClear(rule.spec) && span.first) return false;
+    if (IsClear(rule.spec.event) && span.first) return false;
     const Optimizer* optimizer = facts.ownership().Find(step.object);
     if (rule.spec.binding == Binding::kAny) return true;
     if (!optimizer) return false;
-    if (IsClear(rule.spec)) return true;
+    if (IsClear(rule.spec.event)) return true;
     // An optimizer of tensors that are in no module has nothing to call.
     if (rule.spec.binding == Binding::kHeld) return !optimizer->modules.empty();
     const std::string wanted = ClassOf(rule.spec.event.text);

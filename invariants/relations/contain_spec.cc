@@ -181,7 +181,19 @@ std::string DescribeStateEvent(const ContainSpec& spec) {
   return "";
 }
 
+void AddCalls(const FunctionMatch& match, CaptureNeeds* needs) {
+  if (match.level == Level::kCategory) {
+    needs->CallsOfCategory(match.text);
+  } else {
+    needs->Calls(match.text);
+  }
+}
+
 }  // namespace
+
+bool IsClear(const FunctionMatch& match) {
+  return match.level == Level::kCategory && match.text == "zero_grad";
+}
 
 bool FunctionMatch::Matches(const FunctionInfo& function) const {
   switch (level) {
@@ -244,6 +256,21 @@ absl::StatusOr<ContainSpec> ContainSpecFromJson(const nlohmann::json& json,
   if (event.is_object()) ReadEvent(event, &reader, &spec);
   if (absl::Status status = reader.Finish(); !status.ok()) return status;
   return spec;
+}
+
+void AddContainNeeds(const ContainSpec& spec, CaptureNeeds* needs) {
+  AddCalls(spec.window, needs);
+  if (spec.is_call) {
+    AddCalls(spec.event, needs);
+    // Who sets p.grad = None by hand clears as well.
+    if (IsClear(spec.event)) needs->Gradients();
+    return;
+  }
+  // For those of data, who got a gradient in vain is evidence.
+  needs->Gradients();
+  if (spec.state != StateKind::kDataChanged) return;
+  needs->State("parameter.data", "pre_step");
+  needs->State("parameter.data", "post_step");
 }
 
 std::vector<const Fact*> ContainFacts(const ContainSpec& spec) {

@@ -37,6 +37,9 @@ struct FunctionMatch {
   std::string Describe() const;
 };
 
+// Are gradients cleared there?
+bool IsClear(const FunctionMatch& match);
+
 // How the object of the call that must happen belongs to the window.
 enum class Binding {
   kAny,      // not at all
@@ -77,6 +80,9 @@ struct ContainRule {
   ContainSpec spec;
   std::vector<const Fact*> facts;  // FactsFor
 };
+
+// What must be recorded for such a rule to be decided.
+void AddContainNeeds(const ContainSpec& spec, CaptureNeeds* needs);
 
 // Facts over which the precondition of such a rule may be learned.
 std::vector<const Fact*> ContainFacts(const ContainSpec& spec);

@@ -50,6 +50,11 @@ class EventContainRelation : public Relation {
     return ContainFacts(*ContainSpecFromJson(parameters, ""));
   }
 
+  void AddNeeds(const nlohmann::json& parameters,
+                CaptureNeeds* needs) const override {
+    AddContainNeeds(*ContainSpecFromJson(parameters, ""), needs);
+  }
+
   std::unique_ptr<Generator> NewGenerator() const override {
     return NewContainGenerator();
   }

@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "invariants/facts/process_facts.h"
 #include "invariants/invariant.h"
+#include "invariants/plan/capture_needs.h"
 #include "invariants/precondition.h"
 
 namespace traincheck {
@@ -125,6 +126,11 @@ class Relation {
   // opens, and never the one whose absence the rule is to report.
   virtual std::vector<const Fact*> FactsFor(
       const nlohmann::json& parameters) const = 0;
+
+  // What must be recorded for such a rule to be decided, besides what the
+  // facts of its precondition need. REQUIRES: Check is ok.
+  virtual void AddNeeds(const nlohmann::json& parameters,
+                        CaptureNeeds* needs) const = 0;
 
   virtual std::unique_ptr<Generator> NewGenerator() const = 0;
   // Judges rules of this relation; verdicts carry their index in `rules`.

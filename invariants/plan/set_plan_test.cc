@@ -1,0 +1,213 @@
+#include "invariants/plan/set_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+
+#include "invariants/identity.h"
+#include "invariants/plan/capture_needs.h"
+#include "invariants/relations/registry.h"
+
+namespace traincheck {
+namespace {
+
+using nlohmann::json;
+
+constexpr char kStep[] = "torch.optim.optimizer.Optimizer.step";
+
+const json kAlways = {{"all", json::array()}};
+
+json Span(json event) {
+  return {{"window", {{"kind", "span"}, {"function", {{"role", kStep}}}}},
+          {"event", std::move(event)}};
+}
+json Window(json function, json event) {
+  return {{"window", {{"kind", "call"}, {"function", std::move(function)}}},
+          {"event", std::move(event)}};
+}
+json CallOf(json function) {
+  return {
+      {"kind", "call"}, {"function", std::move(function)}, {"binding", "any"}};
+}
+json State(const char* of, const char* is) {
+  return {{"kind", "state"}, {"of", of}, {"is", is}, {"which", "some"}};
+}
+
+Invariant Rule(const char* relation, json parameters,
+               json precondition = kAlways) {
+  Invariant invariant;
+  invariant.relation = relation;
+  invariant.parameters = std::move(parameters);
+  invariant.precondition = std::move(precondition);
+  EXPECT_TRUE(FindRelation(relation)->Check(invariant.parameters, "").ok())
+      << invariant.parameters;
+  return invariant;
+}
+
+std::set<std::string> Functions(const json& plan) {
+  std::set<std::string> functions;
+  for (const json& rule : plan.at("calls")) functions.insert(rule["function"]);
+  return functions;
+}
+
+const std::set<std::string> kGradientPoints = {
+    "backward_end", "grad_clear", "post_clip", "pre_clip", "pre_step"};
+
+// Each form of rule of each relation, and what its plan must hold.
+struct Form {
+  Invariant rule;
+  std::set<std::string> functions;
+  PlannedState state;
+};
+
+std::vector<Form> Forms() {
+  const PlannedState gradients = {{"parameter.grad", kGradientPoints}};
+  PlannedState update = gradients;
+  update["parameter.data"] = {"pre_step", "post_step"};
+  return {
+      {Rule("Consistent", {{"across", "ranks"},
+                           {"of", "buffer.data"},
+                           {"point", "forward_begin"}}),
+       {},
+       {{"buffer.data", {"forward_begin"}}}},
+      {Rule("Consistent", {{"across", "ranks"},
+                           {"of", "parameter.grad"},
+                           {"point", "pre_step"}}),
+       {},
+       gradients},
+      {Rule("Consistent", {{"across", "variables"},
+                           {"of", "parameter.data"},
+                           {"point", "post_step"},
+                           {"a", "Net.a"},
+                           {"b", "Net.b"}}),
+       {},
+       {{"parameter.data", {"post_step"}}}},
+      {Rule("EventContain", Window({{"name", "my.Net.forward"}},
+                                   CallOf({{"role", "dropout"}}))),
+       {"my.Net.forward", "dropout"},
+       {}},
+      {Rule("EventContain", Span(CallOf({{"category", "zero_grad"}}))),
+       {kStep},
+       gradients},
+      {Rule("EventContain", Span(CallOf({{"category", "backward"}}))),
+       {kStep},
+       {}},
+      {Rule("EventContain", Span(State("parameter.grad", "nonzero"))),
+       {kStep},
+       gradients},
+      {Rule("EventContain",
+            Window({{"role", kStep}}, State("parameter.data", "changed"))),
+       {kStep},
+       update},
+      {Rule("EventContain", Window({{"category", "backward"}},
+                                   State("parameter.grad", "changed"))),
+       {},
+       gradients},
+  };
+}
+
+TEST(SetPlan, EachFormOfRuleGetsWhatItReads) {
+  std::set<std::string> relations;
+  for (const Form& form : Forms()) {
+    relations.insert(form.rule.relation);
+    const json plan = PlanOf({form.rule});
+    EXPECT_EQ(Functions(plan), form.functions) << form.rule.parameters;
+    EXPECT_EQ(plan.at("state").get<PlannedState>(), form.state)
+        << form.rule.parameters;
+    EXPECT_TRUE(PlanFromJsonUntrusted(PlanText(plan, 1)).ok());
+  }
+  for (const Relation* relation : Relations()) {
+    EXPECT_EQ(relations.count(relation->name()), 1u)
+        << relation->name() << " has no form in this test";
+  }
+}
+
+TEST(SetPlan, IsTheUnionOverItsRules) {
+  std::vector<Invariant> rules;
+  std::set<std::string> functions;
+  PlannedState state;
+  for (const Form& form : Forms()) {
+    rules.push_back(form.rule);
+    functions.insert(form.functions.begin(), form.functions.end());
+    for (const auto& [value, points] : form.state) {
+      state[value].insert(points.begin(), points.end());
+    }
+  }
+  const json plan = PlanOf(rules);
+  EXPECT_EQ(Functions(plan), functions);
+  EXPECT_EQ(plan.at("state").get<PlannedState>(), state);
+}
+
+TEST(SetPlan, PreconditionsAreReadToo) {
+  const json got_grad = {
+      {"all",
+       {{{"kind", "constant"}, {"fact", "var.got_grad"}, {"value", true}}}}};
+  json every = State("parameter.data", "changed");
+  every["which"] = "every";
+  const Invariant rule =
+      Rule("EventContain", Window({{"role", kStep}}, every), got_grad);
+  EXPECT_EQ(PlanOf({rule}).at("state").at("parameter.grad"), kGradientPoints);
+}
+
+TEST(SetPlan, ASetWithoutRulesNeedsNothing) {
+  const json plan = PlanOf({});
+  EXPECT_EQ(plan.at("mode"), "selective");
+  EXPECT_TRUE(plan.at("calls").empty());
+  EXPECT_EQ(plan.at("state"), json::object());
+}
+
+TEST(SetPlan, ACategoryThatPlansSwitchOffNeedsAllCalls) {
+  const auto functions = [](const char* category) {
+    return Functions(PlanOf(
+        {Rule("EventContain",
+              Window({{"name", "f"}}, CallOf({{"category", category}})))}));
+  };
+  EXPECT_EQ(functions("loader_next"), (std::set<std::string>{"f"}));
+  EXPECT_EQ(functions("operation"), (std::set<std::string>{"*", "f"}));
+}
+
+TEST(SetPlan, NamesAreNoPatterns) {
+  const Invariant rule =
+      Rule("EventContain",
+           Window({{"name", "f[int]"}}, CallOf({{"category", "backward"}})));
+  EXPECT_EQ(Functions(PlanOf({rule})), (std::set<std::string>{"f[[]int]"}));
+}
+
+TEST(SetPlan, WhereNamesAreTooManyItAsksForAll) {
+  std::vector<Invariant> rules;
+  for (int i = 0; i < 300; ++i) {
+    const std::string name = std::to_string(i) + std::string(8000, 'x');
+    rules.push_back(
+        Rule("EventContain",
+             Window({{"name", name}}, CallOf({{"category", "backward"}}))));
+  }
+  const json plan = PlanOf(rules);
+  EXPECT_EQ(Functions(plan), (std::set<std::string>{"*"}));
+  EXPECT_LT(PlanText(plan, 1).size(), kMaxCapturePlanBytes);
+}
+
+// The table in capture_needs.cc is that of the agent: a category is recorded
+// under every plan if each of its functions belongs to the skeleton.
+TEST(SetPlan, CategoriesOfTheSkeletonAreThoseOfTheCatalogue) {
+  std::ifstream file("agent/python/hooks/catalogue.py");
+  ASSERT_TRUE(file.good());
+  const std::regex head(R"(^(\S+)  (skeleton|full)  (\S+)  .*)");
+  std::map<std::string, bool> always;
+  for (std::string line; std::getline(file, line);) {
+    std::smatch match;
+    if (!std::regex_match(line, match, head)) continue;
+    const bool skeleton = match[2] == "skeleton";
+    const auto [found, added] = always.emplace(match[3], skeleton);
+    found->second &= skeleton;
+  }
+  ASSERT_GT(always.size(), 20u);
+  for (const auto& [category, is_always] : always) {
+    EXPECT_EQ(IsAlwaysRecorded(category), is_always) << category;
+  }
+}
+
+}  // namespace
+}  // namespace traincheck
