@@ -53,6 +53,19 @@ class Files(unittest.TestCase):
         row = {"function": "f", "digest": []}
         self.refused({"format": 1, "calls": [row]}, "calls[0] has no key 'digest'")
 
+    def test_state_that_no_version_knows_is_named(self):
+        self.refused({"format": 1, "state": []}, "state is no object")
+        self.refused({"format": 1, "state": {"moon": []}}, "state has no key 'moon'")
+        row = {"parameter.data": "pre_step"}
+        self.refused({"format": 1, "state": row}, "state.parameter.data is no list")
+
+    def test_without_a_word_on_state_all_is_wanted(self):
+        self.assertTrue(plan_of().wants("buffer.data", "step_end"))
+        plan = plans.parse({"format": 1, "state": {"buffer.data": ["step_end"]}})
+        self.assertTrue(plan.wants("buffer.data", "step_end"))
+        self.assertFalse(plan.wants("buffer.data", "save"))
+        self.assertFalse(plan.wants("parameter.grad", "step_end"))
+
     def test_a_missing_file(self):
         with self.assertRaisesRegex(plans.PlanError, "/nowhere/plan.json: No such"):
             plans.read("/nowhere/plan.json")

@@ -12,6 +12,8 @@ from torch import nn
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from hooks_case import CORE, HooksCase, Net, PARAMS, WATCH, train_step
 
+from _traincheck import plan as plans
+
 BUFFERS = [
     "Net.norm.running_mean",
     "Net.norm.running_var",
@@ -21,6 +23,59 @@ BUFFERS = [
 
 def scalars(name=None):
     return [r[1:] for r in CORE.of("scalar") if name in (None, r[2])]
+
+
+class Planned(HooksCase):
+    """What a plan leaves out of the state is not recorded, and nothing else."""
+
+    def tearDown(self):
+        WATCH.planner.apply(plans.BARE)
+        super().tearDown()
+
+    def steps(self, state):
+        plan = {"format": 1, "state": state}
+        WATCH.planner.apply(plans.parse(plan))
+        model = Net()
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+        for _ in range(3):
+            train_step(model, optimizer)
+
+    def seen(self):
+        """State records, those of generators left out."""
+        records = CORE.of("state")
+        return [r for r in records if not r[3][0].startswith("generator.")]
+
+    def test_nothing_where_nothing_is_wanted(self):
+        self.steps({})
+        self.assertEqual(self.seen(), [])
+        # Hyper-parameters are not state of this kind.
+        self.assertTrue(scalars("lr"))
+
+    def test_only_the_points_that_are_named(self):
+        self.steps({"parameter.data": ["pre_step", "post_step"]})
+        points = {record[1] for record in self.seen()}
+        self.assertEqual(points, {"PRE_STEP", "POST_STEP"})
+        self.assertEqual({name for r in self.seen() for name in r[3]}, set(PARAMS))
+
+    def test_gradients_without_data(self):
+        self.steps({"parameter.grad": ["pre_step", "backward_end", "grad_clear"]})
+        what = {(record[1], record[2]) for record in self.seen()}
+        grad = CORE.STATE_GRAD
+        self.assertEqual(
+            what,
+            {("PRE_STEP", grad), ("BACKWARD_END", grad), ("GRAD_CLEAR", grad)},
+        )
+
+    def test_buffers_alone(self):
+        self.steps({"buffer.data": ["step_end"]})
+        for record in self.seen():
+            self.assertEqual((record[1], record[3]), ("STEP_END", BUFFERS))
+
+    def test_state_of_optimizers(self):
+        self.steps({"optimizer_state.data": ["post_step"]})
+        names = {name for r in self.seen() for name in r[3]}
+        self.assertIn("Net.head.bias/exp_avg", names)
+        self.assertEqual({r[1] for r in self.seen()}, {"POST_STEP"})
 
 
 class Points(HooksCase):

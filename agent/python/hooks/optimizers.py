@@ -58,9 +58,10 @@ class _Step:
         if token is not None and error is None:
             point, held, optimizer = watch.core.POINT_POST_STEP, token[0], args[0]
             watch.states.data(point, *token[1:])
-            held.optimizer_state.record(
-                watch.core, point, held, optimizer, watch.models
-            )
+            if watch.states.wants("optimizer_state.data", point):
+                held.optimizer_state.record(
+                    watch.core, point, held, optimizer, watch.models
+                )
 
 
 class _ZeroGrad:

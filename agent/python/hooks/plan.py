@@ -15,11 +15,16 @@ from _traincheck import signatures
 TEXT, DIGEST, AUTOGRAD = 1, 2, 4
 
 _MODES = ("full", "selective", "sampled", "off")
-_PLAN_KEYS = {"format", "version", "mode", "calls", "sample"}
+_PLAN_KEYS = {"format", "version", "mode", "calls", "sample", "state"}
 _SAMPLE_KEYS = {"every", "warm_up"}
 _RULE_KEYS = {"function", "arguments", "digests", "texts", "returns", "autograd"}
 FORMAT = 1
 WARM_UP = 256  # steps
+
+# What a plan may leave out of the state at some points.
+STATE_VALUES = frozenset(
+    "parameter.data parameter.grad buffer.data optimizer_state.data".split()
+)
 
 # Arguments whose texts choose between few ways of doing something: a full plan
 # tells them. Other texts need a rule that names them.
@@ -70,6 +75,10 @@ class Rule:
 class Plan:
     """Rules, the mode they stand in, and the steps that they hold in."""
 
+    # Points by value ("parameter.grad"), of the state that is recorded; None:
+    # all of it.
+    state = None
+
     def __init__(self, mode="selective", rules=(), version=0, every=1, warm_up=WARM_UP):
         self.mode = mode
         self.rules = list(rules)
@@ -84,6 +93,10 @@ class Plan:
         the smaller, so that ranks with different numbers have common steps.
         """
         return step < self.warm_up or step % max(self.every, every) == 0
+
+    def wants(self, value, point):
+        """Is this value recorded at this point?"""
+        return self.state is None or point in self.state.get(value, ())
 
     def rule_for(self, names):
         for rule in reversed(self.rules):
@@ -131,7 +144,10 @@ def parse(value):
     _require(mode != "sampled" or "sample" in value, "a sampled plan needs sample")
     if mode == "full":
         rules = FULL.rules + rules
-    return Plan(mode, rules, version, **_sample(value.get("sample", {})))
+    plan = Plan(mode, rules, version, **_sample(value.get("sample", {})))
+    if "state" in value:
+        plan.state = _state(value["state"])
+    return plan
 
 
 def _sample(value):
@@ -143,6 +159,12 @@ def _sample(value):
     fine = type(warm_up) is int and warm_up >= 0
     _require(fine, "sample.warm_up is no number of steps")
     return {"every": every, "warm_up": warm_up}
+
+
+def _state(value):
+    _require(isinstance(value, dict), "state is no object")
+    _known(value, STATE_VALUES, "state")
+    return {name: _names(points, f"state.{name}") for name, points in value.items()}
 
 
 def _rule(row, where):

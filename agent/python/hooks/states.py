@@ -4,40 +4,56 @@ import torch
 
 
 class States:
-    def __init__(self, core, models, holds, recorded):
+    def __init__(self, core, models, holds, recorded, planner):
         self._core = core
         self._recorded = recorded
+        self._planner = planner
+        # Names of the points, as plans have them.
+        self._points = {
+            getattr(core, name): name[len("POINT_") :].lower()
+            for name in dir(core)
+            if name.startswith("POINT_")
+        }
         self._models = models
         self._holds = holds
         # Has a gradient clear been recorded since the last optimizer step?
         # Before the first there is nothing to clear.
         self.clear_recorded = True
 
+    def wants(self, value, point):
+        """Does the plan ask for it? value: "parameter.data" and the like."""
+        return self._planner.plan.wants(value, self._points[point])
+
     def parts(self, point, parts, buffers=True):
         """Data of their parameters and, unless told otherwise, buffers.
 
         Whatever the step records; the callers at points of a step ask first.
         """
+        self._parts(point, parts, ([], []), buffers)
+
+    def _parts(self, point, parts, loose, buffers=True):
+        """The same, with loose parameters."""
         if self._recorded.off:
             return
-        variables, tensors = [], []
+        params = self.wants("parameter.data", point)
+        buffers = buffers and self.wants("buffer.data", point)
+        variables, tensors = loose if params else ([], [])
         for part in parts:
-            part.collect_params(variables, tensors)
+            if params:
+                part.collect_params(variables, tensors)
             if buffers:
                 part.collect_buffers(variables, tensors)
-        self.data(point, variables, tensors)
+        self._record(point, self._core.STATE_DATA, variables, tensors)
 
     def all_models(self, point):
         """As parts, of every model that no other thread trains."""
-        if self._recorded.off:
-            return
-        variables, tensors = [], []
-        for model in self._models.all():
-            for part in model.own:
-                if not part.claim.is_others():
-                    part.collect_params(variables, tensors)
-                    part.collect_buffers(variables, tensors)
-        self.data(point, variables, tensors)
+        parts = [
+            part
+            for model in self._models.all()
+            for part in model.own
+            if not part.claim.is_others()
+        ]
+        self.parts(point, parts)
 
     def constructed(self, parts):
         """Called when their variables become known."""
@@ -50,22 +66,25 @@ class States:
         """Called when a step has closed: what this thread trains, and copies."""
         if not self._recorded.states:
             return
-        variables, tensors = self._holds.loose_state()
-        for model in self._models.all():
-            for part in model.own:
-                if part.claim.is_mine() or model.shadow_of:
-                    part.collect_params(variables, tensors)
-                    part.collect_buffers(variables, tensors)
-        self.data(self._core.POINT_STEP_END, variables, tensors)
+        parts = [
+            part
+            for model in self._models.all()
+            for part in model.own
+            if part.claim.is_mine() or model.shadow_of
+        ]
+        self._parts(self._core.POINT_STEP_END, parts, self._holds.loose_state())
 
     def all_gradients(self, point):
         """Gradients of all parameters that this thread trains with, held or not."""
-        if self._recorded.states:
+        if self._recorded.states and self.wants("parameter.grad", point):
             self.gradients(point, *self._mine())
 
     def cleared_by_hand(self):
         """Gradients that are gone without a zero_grad: p.grad = None."""
+        point = self._core.POINT_GRAD_CLEAR
         if self.clear_recorded or not self._recorded.states:
+            return
+        if not self.wants("parameter.grad", point):
             return
         # Reading an attribute must call no override of the user's.
         with torch._C.DisableTorchFunctionSubclass():
@@ -75,7 +94,7 @@ class States:
                 if pair[1].is_leaf and pair[1].grad is None
             ]
         if gone:
-            self.gradients(self._core.POINT_GRAD_CLEAR, *map(list, zip(*gone)))
+            self.gradients(point, *map(list, zip(*gone)))
 
     def part_gradients(self, point, parts):
         if not self._recorded.states:
@@ -97,16 +116,25 @@ class States:
                 part.collect_params(variables, tensors)
 
     def data(self, point, variables, tensors):
-        if variables and not self._recorded.off:
-            self._core.record_states(point, self._core.STATE_DATA, variables, tensors)
+        """Of parameters."""
+        if self.wants("parameter.data", point):
+            self._record(point, self._core.STATE_DATA, variables, tensors)
 
     def gradients(self, point, variables, tensors):
-        if variables:
-            if point == self._core.POINT_GRAD_CLEAR:
-                self.clear_recorded = True
-            self._core.record_states(point, self._core.STATE_GRAD, variables, tensors)
+        if variables and point == self._core.POINT_GRAD_CLEAR:
+            self.clear_recorded = True
+        if self.wants("parameter.grad", point):
+            self._record(point, self._core.STATE_GRAD, variables, tensors)
 
     def both(self, point, variables, tensors):
-        if variables:
-            what = self._core.STATE_DATA | self._core.STATE_GRAD
+        what = 0
+        if self.wants("parameter.data", point):
+            what |= self._core.STATE_DATA
+        if self.wants("parameter.grad", point):
+            what |= self._core.STATE_GRAD
+        if what:
+            self._record(point, what, variables, tensors)
+
+    def _record(self, point, what, variables, tensors):
+        if variables and not self._recorded.off:
             self._core.record_states(point, what, variables, tensors)

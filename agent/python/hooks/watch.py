@@ -42,7 +42,9 @@ class Watch:
         self.process = Process(self.core, self.control)
         self.models = Models(self.core)
         self.holds = Holds(self.core, self.models)
-        self.states = States(self.core, self.models, self.holds, self.recorded)
+        self.states = States(
+            self.core, self.models, self.holds, self.recorded, self.planner
+        )
         self.models.found = self.states.constructed
         self.holds.found = self.states.constructed_loose
         self.clock.reset()
