@@ -26,11 +26,14 @@ absl::Status Daemon::Start(const Options& options) {
   if (!board.ok()) return board.status();
   board_ = *std::move(board);
   sets_ = std::make_unique<SetCatalog>(store_.get());
+  plans_ = std::make_unique<RunPlans>(RunPlans::Dependencies{
+      .store = store_.get(), .registry = registry_.get()});
   checks_ = std::make_unique<LiveChecks>(
       LiveChecks::Dependencies{.store = store_.get(),
                                .registry = registry_.get(),
                                .sets = sets_.get(),
                                .board = board_.get(),
+                               .plans = plans_.get(),
                                .snapshot_every = options.snapshot_every});
   absl::StatusOr<std::unique_ptr<InferenceJobs>> jobs =
       InferenceJobs::Open({.store = store_.get(),

@@ -16,6 +16,7 @@
 #include "server/checking/violation_board.h"
 #include "server/control/queries.h"
 #include "server/jobs/inference_jobs.h"
+#include "server/plans/run_plans.h"
 #include "server/retention/run_cleaner.h"
 #include "server/runs/registry.h"
 #include "server/runs/run_pins.h"
@@ -59,6 +60,7 @@ class Daemon {
   ViolationBoard& board() { return *board_; }
   InferenceJobs& jobs() { return *jobs_; }
   RunCleaner& cleaner() { return *cleaner_; }
+  RunPlans& plans() { return *plans_; }
 
  private:
   Daemon() = default;
@@ -71,6 +73,7 @@ class Daemon {
   std::unique_ptr<ViolationBoard> board_;
   std::unique_ptr<Store> store_;
   std::unique_ptr<SetCatalog> sets_;
+  std::unique_ptr<RunPlans> plans_;
   std::unique_ptr<LiveChecks> checks_;
   std::unique_ptr<InferenceJobs> jobs_;
   std::unique_ptr<Queries> queries_;

@@ -292,6 +292,61 @@ TEST_F(ServerTest, ACheckAgainstNoSuchSetSaysSoUntilItIsThere) {
   }));
 }
 
+TEST_F(ServerTest, ProcessesAreToldThePlanOfTheirSetAndItsChanges) {
+  daemon_.Start();
+  InvariantSet set;
+  set.name = "rules";
+  v1::ImportSetRequest import;
+  import.set_json(ToJson(set).dump());
+  {
+    v1::SetSummary summary;
+    grpc::ClientContext context;
+    ASSERT_TRUE(Control()->ImportSet(&context, import, &summary).ok());
+  }
+  v1::SetPlan of_set;
+  {
+    v1::GetSetPlanRequest request;
+    request.set_name("rules");
+    grpc::ClientContext context;
+    ASSERT_TRUE(Control()->GetSetPlan(&context, request, &of_set).ok());
+  }
+  v1::Hello hello = MakeHello("run", 1);
+  hello.set_role(v1::RUN_ROLE_TARGET);
+  hello.set_check_set("rules");
+  {
+    Relay relay(daemon_.Channel());
+    relay.Greet(hello);
+    const v1::PlanChange first = relay.Receive().plan_change();
+    EXPECT_EQ(first.version(), 1u);
+    EXPECT_EQ(first.from_step(), 0u);
+    EXPECT_EQ(first.plan(), of_set.json());
+    relay.Send(Request(StepBatch(0)));
+    EXPECT_TRUE(relay.AwaitAcknowledged(1));
+    v1::RunPlan changed;
+    const auto change = [&](const std::string& json) {
+      v1::ChangeRunPlanRequest request;
+      request.set_run("run");
+      request.set_json(json);
+      grpc::ClientContext context;
+      return Control()->ChangeRunPlan(&context, request, &changed);
+    };
+    const grpc::Status refused = change(R"({"format": 1, "mode": "some"})");
+    EXPECT_EQ(refused.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_THAT(refused.error_message(), HasSubstr("mode"));
+    ASSERT_TRUE(change(R"({"format": 1, "mode": "off"})").ok());
+    EXPECT_EQ(changed.versions_size(), 2);
+    const v1::PlanChange second = relay.Receive().plan_change();
+    EXPECT_EQ(second.version(), 2u);
+    EXPECT_EQ(second.from_step(), 2u);
+  }
+  daemon_.Kill();
+  daemon_.Start();
+  Relay relay(daemon_.Channel());
+  hello.set_resumes(true);
+  relay.Greet(hello);
+  EXPECT_EQ(relay.Receive().plan_change().version(), 2u);
+}
+
 TEST_F(ServerTest, InferenceNamesWhatItCannotUse) {
   daemon_.Start();
   Relay relay(daemon_.Channel());

@@ -52,10 +52,10 @@ int Run(const Options& options, const sigset_t& signals) {
   }
   Daemon& d = **daemon;
   IngestService ingest(
-      &d.registry(), d.store_id(),
+      &d.registry(), &d.plans(), d.store_id(),
       {.hello_timeout = absl::Seconds(options.hello_timeout_s)});
-  ControlService control(
-      {&d.queries(), &d.sets(), &d.board(), &d.jobs(), &d.cleaner()});
+  ControlService control({&d.queries(), &d.sets(), &d.board(), &d.jobs(),
+                          &d.cleaner(), &d.plans()});
   absl::StatusOr<std::unique_ptr<RpcServer>> rpc =
       RpcServer::Start(options.listen, &ingest, &control);
   if (!rpc.ok()) {

@@ -72,6 +72,7 @@ void Delivery::Open(TimePoint now) {
 void Delivery::Hear(TimePoint now) {
   const IngestStream::News news = stream_->TakeNews();
   if (news.welcome.has_value()) HearWelcome(*news.welcome, now);
+  if (news.plan.has_value()) dependencies_.plan_changed(*news.plan);
   if (news.acknowledged.has_value() && stream_ != nullptr) {
     HearAcknowledged(*news.acknowledged, now);
   }

@@ -35,6 +35,8 @@ class Delivery {
     std::function<void()> wake;              // see IngestStream
     // The server told what it has of the rings.
     std::function<void(const RingCoverages&)> covered;
+    // The run's capture plan has changed, or is told again.
+    std::function<void(const v1::PlanChange&)> plan_changed;
   };
   Delivery(Dependencies dependencies, v1::Hello hello, Outbox* outbox);
   Delivery(const Delivery&) = delete;

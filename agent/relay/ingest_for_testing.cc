@@ -160,6 +160,10 @@ grpc::Status IngestForTesting::Stream(
   welcome->set_format_version(1);
   welcome->set_credit_bytes(behaviour_.credit_bytes);
   stream->Write(reply);
+  if (behaviour_.plan.has_value()) {
+    *reply.mutable_plan_change() = *behaviour_.plan;
+    stream->Write(reply);
+  }
   if (!behaviour_.acknowledges) {
     WaitForEnd(context);
     return grpc::Status::OK;

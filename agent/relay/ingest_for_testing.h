@@ -71,6 +71,8 @@ class IngestForTesting final : public v1::Ingest::Service {
     // Batches with a Mark of this value end the stream.
     std::optional<uint64_t> hates_mark = std::nullopt;
     uint64_t credit_bytes = 1u << 20;
+    // Told behind the Welcome.
+    std::optional<v1::PlanChange> plan = std::nullopt;
   };
 
   // Listens on `address`; "127.0.0.1:0" finds a port.

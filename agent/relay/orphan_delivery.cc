@@ -72,7 +72,7 @@ OrphanDelivery::OrphanDelivery(const Dependencies& dependencies,
     : path_(loaded.file->path()),
       outbox_(NoRings(dependencies.compressor, loaded.definitions)),
       delivery_({dependencies.channel, dependencies.wake,
-                 [](const RingCoverages&) {}},
+                 [](const RingCoverages&) {}, [](const v1::PlanChange&) {}},
                 loaded.hello, &outbox_),
       moved_at_(now) {
   delivery_.Finish(GoodbyeOf(loaded));

@@ -97,6 +97,7 @@ void ProcessStream::Turn(TimePoint now) {
   SpoolOld(now);
   Report(now);
   delivery_->Turn(now);
+  TellPlan();
   if (delivery_->refused()) return Refuse(delivery_->last_error());
   if (ended_at_.has_value()) TurnEnd(now);
 }
@@ -152,6 +153,7 @@ absl::StatusOr<std::optional<Introduction>> ProcessStream::FindIdentity()
 
 void ProcessStream::Start(v1::Hello hello, TimePoint now) {
   started_at_ = now;
+  run_ = hello.run();
   const std::string name = SpoolName(hello.process());
   SpoolDirectory* directory = context_->spool_directory;
   hello.set_resumes(context_->takes_over ||
@@ -175,7 +177,8 @@ void ProcessStream::Start(v1::Hello hello, TimePoint now) {
   delivery_ = std::make_unique<Delivery>(
       Delivery::Dependencies{
           context_->channel, context_->wake,
-          [this](const RingCoverages& coverages) { OnCovered(coverages); }},
+          [this](const RingCoverages& coverages) { OnCovered(coverages); },
+          [this](const v1::PlanChange& change) { OnPlan(change); }},
       hello, outbox_.get());
   spdlog::info("process started pid={} run={} resumes={}", peer_.pid,
                hello.run(), hello.resumes());
@@ -209,6 +212,24 @@ void ProcessStream::OnCovered(const RingCoverages& coverages) {
   if (const RingReader* ring = rings_.definitions()) table_.Fill(*ring);
   // Now the counts are known better than when it was said.
   if (said_goodbye_) delivery_->Finish(MakeGoodbye());
+}
+
+void ProcessStream::OnPlan(const v1::PlanChange& change) {
+  const absl::Status kept = context_->plans->Put(run_, change);
+  if (!kept.ok()) {
+    spdlog::warn("a change of the capture plan is left out run={} error=\"{}\"",
+                 run_, Message(kept));
+  }
+}
+
+void ProcessStream::TellPlan() {
+  const HeldPlan* plan = context_->plans->Find(run_);
+  if (plan == nullptr || plan->message.version <= told_plan_ ||
+      !peer_.socket.valid()) {
+    return;
+  }
+  // One that does not read gets it, or a newer one, when it does.
+  if (SendPlan(peer_.socket.get(), *plan)) told_plan_ = plan->message.version;
 }
 
 void ProcessStream::NoteDefinitions() {

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "agent/relay/batcher.h"
 #include "agent/relay/definition_table.h"
@@ -69,6 +70,9 @@ class ProcessStream {
   // Takes over the spool file of a relay before this one, if there is one.
   bool TakeOverSpool(const std::string& name);
   void OnCovered(const RingCoverages& coverages);
+  void OnPlan(const v1::PlanChange& change);
+  // Hands over the run's plan if the process has an older one.
+  void TellPlan();
   void NoteDefinitions();
   void MakeBatches(TimePoint now);
   void SpoolOld(TimePoint now);
@@ -89,6 +93,9 @@ class ProcessStream {
   // Null until the process is known.
   std::unique_ptr<Outbox> outbox_;
   std::unique_ptr<Delivery> delivery_;
+
+  std::string run_;
+  uint64_t told_plan_ = 0;  // version
 
   TimePoint started_at_{};
   std::optional<TimePoint> introduced_at_;

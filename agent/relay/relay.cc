@@ -25,6 +25,7 @@ Relay::Relay(const RelayOptions& options, int listener, int terminate)
   context_.wake = [wake = wake_] { wake->Set(); };
   context_.spool_directory = &spool_directory_;
   context_.compressor = &compressor_;
+  context_.plans = &plans_;
   context_.takes_over = options.start > 1;
   context_.grace = options.grace;
 }

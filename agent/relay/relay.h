@@ -16,6 +16,7 @@
 #include "agent/relay/compressor.h"
 #include "agent/relay/options.h"
 #include "agent/relay/orphans.h"
+#include "agent/relay/plan_table.h"
 #include "agent/relay/process_stream.h"
 #include "agent/relay/relay_context.h"
 #include "agent/relay/spool_directory.h"
@@ -54,6 +55,7 @@ class Relay {
   const std::shared_ptr<Wake> wake_;  // shared with calls that outlive us
   SpoolDirectory spool_directory_;
   Compressor compressor_;
+  PlanTable plans_;
   RelayContext context_;
   std::optional<Orphans> orphans_;  // once there is a channel
   TimePoint started_;

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "agent/relay/compressor.h"
+#include "agent/relay/plan_table.h"
 #include "agent/relay/spool_directory.h"
 #include "agent/relay/stream.h"
 
@@ -22,6 +23,7 @@ struct RelayContext {
   std::function<void()> wake;
   SpoolDirectory* spool_directory = nullptr;
   Compressor* compressor = nullptr;
+  PlanTable* plans = nullptr;
   // Is there a relay before this one, whose processes it takes over?
   bool takes_over = false;
   // How long to try after the end of a process; shorter after SIGTERM.

@@ -124,6 +124,8 @@ class IngestStream::Call final
       news_.welcome = std::move(*reply_.mutable_welcome());
     } else if (reply_.has_acknowledged()) {
       news_.acknowledged = std::move(*reply_.mutable_acknowledged());
+    } else if (reply_.has_plan_change()) {
+      news_.plan = std::move(*reply_.mutable_plan_change());
     }
   }
 

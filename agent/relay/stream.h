@@ -32,6 +32,8 @@ class IngestStream {
     std::optional<v1::Welcome> welcome;
     // The latest; the cursor only grows.
     std::optional<v1::Acknowledged> acknowledged;
+    // The latest.
+    std::optional<v1::PlanChange> plan;
     // Set when the stream has ended, OK or not.
     std::optional<absl::Status> ended;
   };

@@ -16,11 +16,15 @@
 //   strings N   commits N definitions of 200 bytes. "ok"
 //   reconnect S connects to the abstract socket S and hands its rings over
 //               again, as the agent does when the relay has died. "ok"
+//   plan MS     the plan that the relay hands over within this time: "none", or
+//               version, first step, "sealed" or "open", and its text
 //   clean       commits the mark of a clean exit. "ok"
 //   drained MS  "yes" as soon as both rings are given back, "no" after MS
 //   forever     commits marks until killed; answers "ok" first
 //
 // It ends at the end of its input.
+#include <fcntl.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -82,6 +86,36 @@ bool HandOver(int socket, const RingWriter& ring) {
   return sendmsg(socket, &message, 0) == sizeof handover &&
          recv(socket, &answer, sizeof answer, 0) == sizeof answer &&
          answer == kRelayHasRing;
+}
+
+// The next message; see the command "plan".
+std::string ReceivePlan(int socket, int timeout_ms) {
+  pollfd ready = {socket, POLLIN, 0};
+  if (poll(&ready, 1, timeout_ms) != 1) return "none";
+  PlanMessage plan = {};
+  iovec part = {&plan, sizeof plan};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message = {};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  const ssize_t size = recvmsg(socket, &message, MSG_DONTWAIT);
+  const cmsghdr* rights = CMSG_FIRSTHDR(&message);
+  if (size != sizeof plan || rights == nullptr ||
+      std::memcmp(plan.magic, kPlanMagic, sizeof kPlanMagic) != 0) {
+    return "no plan";
+  }
+  int file = -1;
+  std::memcpy(&file, CMSG_DATA(rights), sizeof file);
+  std::string text(plan.bytes, '?');
+  const ssize_t read = pread(file, text.data(), text.size(), 0);
+  const int all = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
+  const bool sealed = fcntl(file, F_GET_SEALS) == all;
+  close(file);
+  if (read != static_cast<ssize_t>(text.size())) return "short";
+  return std::to_string(plan.version) + " " + std::to_string(plan.from_step) +
+         (sealed ? " sealed " : " open ") + text;
 }
 
 void Commit(RingWriter* ring, const void* record, size_t size) {
@@ -195,6 +229,8 @@ class Obedient {
       CommitMark(main_, 0, MarkKind::kCleanExit);
     } else if (command == "drained") {
       return Drained(milliseconds(number)) ? "yes" : "no";
+    } else if (command == "plan") {
+      return ReceivePlan(socket_, static_cast<int>(number));
     } else if (command == "forever") {
       std::cout << "ok" << std::endl;
       while (true) CommitMark(main_, next_++, MarkKind::kStepClosed);

@@ -226,6 +226,7 @@ void LiveChecks::Begin(const RunView& run, Active* active, bool anew) {
     Fail(run, set.status(), active);
     return;
   }
+  if (use_.plans != nullptr) use_.plans->OnCheckBegins(run, *set);
   active->next_snapshot = absl::Now() + use_.snapshot_every;
   if (anew || !Resume(run, *set, active)) {
     active->check = std::make_unique<RunCheck>(use_.store, run, *set);

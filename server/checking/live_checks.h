@@ -31,6 +31,7 @@
 #include "server/checking/run_check.h"
 #include "server/checking/told.h"
 #include "server/checking/violation_board.h"
+#include "server/plans/run_plans.h"
 #include "server/runs/registry.h"
 #include "server/sets/set_catalog.h"
 #include "server/store/store.h"
@@ -46,6 +47,8 @@ class LiveChecks {
     const Registry* registry;
     const SetCatalog* sets;
     ViolationBoard* board;
+    // Told of each check that begins; null: nobody.
+    RunPlans* plans = nullptr;
     absl::Duration snapshot_every = absl::Seconds(30);
   };
 

@@ -99,6 +99,19 @@ grpc::Status ControlService::KeepRun(grpc::ServerContext*,
   return Answer(use_.queries->Keep(*request), response);
 }
 
+grpc::Status ControlService::GetRunPlan(grpc::ServerContext*,
+                                        const v1::GetRunPlanRequest* request,
+                                        v1::RunPlan* response) {
+  return Answer(use_.plans->Show(request->run()), response);
+}
+
+grpc::Status ControlService::ChangeRunPlan(
+    grpc::ServerContext*, const v1::ChangeRunPlanRequest* request,
+    v1::RunPlan* response) {
+  return Answer(use_.plans->ChangeUntrusted(request->run(), request->json()),
+                response);
+}
+
 grpc::Status ControlService::Backup(grpc::ServerContext*,
                                     const v1::BackupRequest* request,
                                     v1::BackupReply* response) {
@@ -179,6 +192,12 @@ grpc::Status ControlService::ImportSet(grpc::ServerContext*,
                                        const v1::ImportSetRequest* request,
                                        v1::SetSummary* response) {
   return Answer(use_.queries->ImportUntrusted(*request), response);
+}
+
+grpc::Status ControlService::GetSetPlan(grpc::ServerContext*,
+                                        const v1::GetSetPlanRequest* request,
+                                        v1::SetPlan* response) {
+  return Answer(use_.queries->SetPlan(request->name()), response);
 }
 
 grpc::Status ControlService::GetInvariant(

@@ -14,6 +14,7 @@
 #include "server/control/limits.h"
 #include "server/control/queries.h"
 #include "server/jobs/inference_jobs.h"
+#include "server/plans/run_plans.h"
 #include "server/retention/run_cleaner.h"
 #include "server/sets/set_catalog.h"
 
@@ -28,6 +29,7 @@ class ControlService final : public v1::Control::Service {
     ViolationBoard* board;
     InferenceJobs* jobs;
     RunCleaner* cleaner;
+    RunPlans* plans;
   };
 
   explicit ControlService(const Dependencies& dependencies)
@@ -51,6 +53,12 @@ class ControlService final : public v1::Control::Service {
   grpc::Status KeepRun(grpc::ServerContext* context,
                        const v1::KeepRunRequest* request,
                        v1::Run* response) override;
+  grpc::Status GetRunPlan(grpc::ServerContext* context,
+                          const v1::GetRunPlanRequest* request,
+                          v1::RunPlan* response) override;
+  grpc::Status ChangeRunPlan(grpc::ServerContext* context,
+                             const v1::ChangeRunPlanRequest* request,
+                             v1::RunPlan* response) override;
   grpc::Status Backup(grpc::ServerContext* context,
                       const v1::BackupRequest* request,
                       v1::BackupReply* response) override;
@@ -78,6 +86,9 @@ class ControlService final : public v1::Control::Service {
   grpc::Status ImportSet(grpc::ServerContext* context,
                          const v1::ImportSetRequest* request,
                          v1::SetSummary* response) override;
+  grpc::Status GetSetPlan(grpc::ServerContext* context,
+                          const v1::GetSetPlanRequest* request,
+                          v1::SetPlan* response) override;
   grpc::Status GetInvariant(grpc::ServerContext* context,
                             const v1::GetInvariantRequest* request,
                             v1::Invariant* response) override;

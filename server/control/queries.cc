@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/logging.h"
+#include "server/plans/run_plans.h"
 #include "server/version.h"
 
 namespace traincheck {
@@ -98,6 +99,12 @@ absl::StatusOr<v1::Violation> Queries::Violation(const std::string& id) const {
         absl::StrCat("there is no violation \"", id, "\""));
   }
   return *std::move(violation);
+}
+
+absl::StatusOr<v1::SetPlan> Queries::SetPlan(const std::string& name) const {
+  const absl::StatusOr<InvariantSet> set = use_.sets->Load(name, 0);
+  if (!set.ok()) return set.status();
+  return PlanOfSet(*set);
 }
 
 absl::StatusOr<v1::SetSummary> Queries::ImportUntrusted(

@@ -57,6 +57,9 @@ class Queries {
   [[nodiscard]] absl::StatusOr<v1::Violation> Violation(
       const std::string& id) const;
 
+  // The capture plan of the set's newest version.
+  [[nodiscard]] absl::StatusOr<v1::SetPlan> SetPlan(
+      const std::string& name) const;
   // Stores a set from its exchange form, under `name` if that is given.
   [[nodiscard]] absl::StatusOr<v1::SetSummary> ImportUntrusted(
       const v1::ImportSetRequest& request) const;

@@ -45,10 +45,12 @@ class IngestStream final
 
   // Begins; not in the constructor, because callbacks need weak_from_this.
   void Start() {
-    session_ = std::make_unique<Session>(
-        &service_.registry_, service_.store_id_, [weak = weak_from_this()] {
-          if (const auto stream = weak.lock()) stream->Pump();
-        });
+    session_ = std::make_unique<Session>(&service_.registry_, &service_.plans_,
+                                         service_.store_id_,
+                                         [weak = weak_from_this()] {
+                                           if (const auto stream = weak.lock())
+                                             stream->Pump();
+                                         });
     StartRead(&request_);
   }
 
@@ -155,9 +157,12 @@ class IngestStream final
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-IngestService::IngestService(Registry* registry, std::string store_id,
-                             const Options& options)
-    : registry_(*registry), store_id_(std::move(store_id)), options_(options) {}
+IngestService::IngestService(Registry* registry, RunPlans* plans,
+                             std::string store_id, const Options& options)
+    : registry_(*registry),
+      plans_(*plans),
+      store_id_(std::move(store_id)),
+      options_(options) {}
 
 IngestService::~IngestService() = default;
 

@@ -15,6 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "proto/traincheck/v1/ingest.grpc.pb.h"
+#include "server/plans/run_plans.h"
 #include "server/runs/registry.h"
 
 namespace traincheck {
@@ -28,7 +29,7 @@ class IngestService final : public v1::Ingest::CallbackService {
     absl::Duration hello_timeout = absl::Seconds(10);
   };
 
-  IngestService(Registry* registry, std::string store_id,
+  IngestService(Registry* registry, RunPlans* plans, std::string store_id,
                 const Options& options);
   ~IngestService() override;
 
@@ -49,6 +50,7 @@ class IngestService final : public v1::Ingest::CallbackService {
   std::vector<std::shared_ptr<IngestStream>> Streams() const;
 
   Registry& registry_;
+  RunPlans& plans_;
   const std::string store_id_;
   const Options options_;
   mutable absl::Mutex mutex_;

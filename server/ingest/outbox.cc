@@ -43,6 +43,16 @@ void Outbox::Goodbye() {
   wake_();
 }
 
+void Outbox::Plan(const v1::PlanChange& change) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (change.version() <= plan_.version()) return;
+    plan_ = change;
+    plan_waits_ = true;
+  }
+  wake_();
+}
+
 std::optional<v1::IngestReply> Outbox::Next() {
   absl::MutexLock lock(&mutex_);
   v1::IngestReply reply;
@@ -52,7 +62,15 @@ std::optional<v1::IngestReply> Outbox::Next() {
     welcomed_ = true;
     return reply;
   }
-  if (!welcomed_ || !acknowledge_) return std::nullopt;
+  if (!welcomed_) return std::nullopt;
+  if (plan_waits_) {
+    reply.mutable_plan_change()->Swap(&plan_);
+    // Of what was told the number is enough.
+    plan_.set_version(reply.plan_change().version());
+    plan_waits_ = false;
+    return reply;
+  }
+  if (!acknowledge_) return std::nullopt;
   reply.mutable_acknowledged()->set_next_batch(next_batch_);
   reply.mutable_acknowledged()->set_goodbye(goodbye_);
   acknowledge_ = false;

@@ -28,6 +28,8 @@ class Outbox {
   // Say again where we are.
   void Repeat();
   void Goodbye();
+  // The relay is to be told, unless it was told of a newer one.
+  void Plan(const v1::PlanChange& change);
 
   std::optional<v1::IngestReply> Next();
   uint64_t unsynced_bytes() const;
@@ -40,6 +42,9 @@ class Outbox {
   bool welcomed_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t next_batch_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t unsynced_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Its version is the newest of all; told once.
+  v1::PlanChange plan_ ABSL_GUARDED_BY(mutex_);
+  bool plan_waits_ ABSL_GUARDED_BY(mutex_) = false;
   bool acknowledge_ ABSL_GUARDED_BY(mutex_) = false;
   bool goodbye_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;

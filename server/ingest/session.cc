@@ -28,9 +28,10 @@ absl::Status CheckReports(const RingReportList& reports) {
 
 }  // namespace
 
-Session::Session(Registry* registry, std::string store_id,
+Session::Session(Registry* registry, RunPlans* plans, std::string store_id,
                  std::function<void()> wake)
     : registry_(*registry),
+      plans_(*plans),
       store_id_(std::move(store_id)),
       outbox_(std::make_shared<Outbox>(std::move(wake))) {}
 
@@ -81,6 +82,10 @@ absl::Status Session::OnHello(const v1::Hello& hello) {
   stream_ = opened->stream;
   next_batch_ = opened->next_batch;
   greeted_ = true;
+  plan_ = plans_.Subscribe(stream_.run,
+                           [outbox = outbox_](const v1::PlanChange& change) {
+                             outbox->Plan(change);
+                           });
   return absl::OkStatus();
 }
 
@@ -122,6 +127,7 @@ absl::Status Session::CheckCurrent() const {
 }
 
 void Session::Disconnect() {
+  plan_.reset();
   if (greeted_) registry_.Disconnect(stream_);
 }
 

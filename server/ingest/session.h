@@ -19,6 +19,7 @@
 
 #include "absl/status/status.h"
 #include "proto/traincheck/v1/ingest.pb.h"
+#include "server/plans/run_plans.h"
 #include "server/runs/registry.h"
 
 namespace traincheck {
@@ -27,9 +28,10 @@ class Outbox;
 
 class Session {
  public:
-  // `registry` must outlive the session. `wake` may be called after the
-  // session is gone and must be safe then.
-  Session(Registry* registry, std::string store_id, std::function<void()> wake);
+  // `registry` and `plans` must outlive the session. `wake` may be called after
+  // the session is gone and must be safe then.
+  Session(Registry* registry, RunPlans* plans, std::string store_id,
+          std::function<void()> wake);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -60,12 +62,14 @@ class Session {
   absl::Status OnGoodbye(const v1::Goodbye& goodbye);
 
   Registry& registry_;
+  RunPlans& plans_;
   const std::string store_id_;
   // Shared with callbacks that the store still holds.
   const std::shared_ptr<Outbox> outbox_;
   std::atomic<bool> greeted_ = false;
   std::atomic<bool> left_ = false;
   StreamId stream_;
+  std::unique_ptr<RunPlans::Subscription> plan_;
   uint64_t next_batch_ = 0;
 };
 

@@ -21,11 +21,13 @@ class SessionTest : public testing::Test {
     session_.reset();
     store_.Forget();
     registry_ = *Registry::Load(&store_, {});
+    plans_ = std::make_unique<RunPlans>(
+        RunPlans::Dependencies{.store = &store_, .registry = registry_.get()});
     session_ = MakeSession();
   }
 
   std::unique_ptr<Session> MakeSession() {
-    return std::make_unique<Session>(registry_.get(), store_.id(),
+    return std::make_unique<Session>(registry_.get(), plans_.get(), store_.id(),
                                      [this] { ++wakes_; });
   }
 
@@ -50,6 +52,7 @@ class SessionTest : public testing::Test {
 
   MemoryStore store_;
   std::unique_ptr<Registry> registry_;
+  std::unique_ptr<RunPlans> plans_;
   std::unique_ptr<Session> session_;
   int wakes_ = 0;
 };
@@ -64,6 +67,30 @@ TEST_F(SessionTest, WelcomesOnceTheProcessIsDurable) {
   EXPECT_EQ(welcome.next_batch(), 0u);
   EXPECT_EQ(welcome.format_version(), kRecordFormatVersion);
   EXPECT_EQ(welcome.credit_bytes(), kCreditBytes);
+}
+
+TEST_F(SessionTest, TellsThePlanOfTheRunBehindTheWelcome) {
+  ASSERT_TRUE(Greet().ok());
+  ASSERT_TRUE(
+      plans_->ChangeUntrusted("run", R"({"format": 1, "mode": "off"})").ok());
+  // Waiting for that has synced what was queued before it.
+  EXPECT_TRUE(session_->NextReply()->has_welcome());
+  const v1::PlanChange first = session_->NextReply()->plan_change();
+  EXPECT_EQ(first.version(), 1u);
+  EXPECT_NE(first.plan().find("\"off\""), std::string::npos);
+  EXPECT_FALSE(session_->NextReply().has_value());
+  ASSERT_TRUE(plans_->ChangeUntrusted("run", R"({"format": 1})").ok());
+  EXPECT_EQ(session_->NextReply()->plan_change().version(), 2u);
+  EXPECT_FALSE(session_->NextReply().has_value());
+  // A stream that takes over is told again.
+  session_->Disconnect();
+  session_ = MakeSession();
+  v1::Hello hello = MakeHello("run", 1);
+  hello.set_resumes(true);
+  ASSERT_TRUE(session_->Receive(Request(hello)).ok());
+  store_.Sync();
+  EXPECT_TRUE(session_->NextReply()->has_welcome());
+  EXPECT_EQ(session_->NextReply()->plan_change().version(), 2u);
 }
 
 TEST_F(SessionTest, AcknowledgesWhatIsSyncedAndNothingElse) {

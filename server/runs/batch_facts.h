@@ -26,6 +26,10 @@ struct BatchFacts {
   // Steps that closed.
   std::optional<uint64_t> first_step;
   std::optional<uint64_t> last_step;
+  // A capture plan began to hold: the last one, and the last step of the batch
+  // that had closed by then.
+  std::optional<uint64_t> plan_version;
+  std::optional<uint64_t> plan_after_step;
   bool clean_exit = false;
   std::map<uint32_t, uint64_t> dropped;  // ring -> records in all
   uint64_t unknown_types = 0;            // records of types not known here

@@ -200,6 +200,17 @@ void BookBatch(const v1::Batch& batch, uint64_t stored_bytes,
   process->set_stored_bytes(process->stored_bytes() + stored_bytes);
 }
 
+// REQUIRES: the steps of the batch are not learned yet.
+void LearnPlan(const BatchFacts& facts, stored::Process* process) {
+  process->set_plan_version(*facts.plan_version);
+  process->clear_plan_after_step();
+  if (facts.plan_after_step.has_value()) {
+    process->set_plan_after_step(*facts.plan_after_step);
+  } else if (process->has_last_step()) {
+    process->set_plan_after_step(process->last_step());
+  }
+}
+
 void LearnFacts(const BatchFacts& facts, stored::Process* process) {
   if (facts.place.has_value()) {
     process->set_rank(facts.place->rank);
@@ -212,6 +223,7 @@ void LearnFacts(const BatchFacts& facts, stored::Process* process) {
     process->set_owner_pid(facts.kind->owner_pid);
     process->set_owner_start_ticks(facts.kind->owner_start_ticks);
   }
+  if (facts.plan_version.has_value()) LearnPlan(facts, process);
   if (facts.first_step.has_value() && !process->has_first_step()) {
     process->set_first_step(*facts.first_step);
   }

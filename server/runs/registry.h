@@ -54,6 +54,10 @@ struct RunView {
     uint32_t attempt = 0;
     std::optional<int32_t> rank;
     int32_t world = 0;
+    // The capture plan that it last began to record under, and the last step
+    // that had closed by then.
+    std::optional<uint64_t> plan_version;
+    std::optional<uint64_t> plan_after_step;
     std::string name;
     std::string reason;
   };
@@ -61,7 +65,10 @@ struct RunView {
   uint64_t number = 0;
   std::string experiment;
   std::string check_set;
+  bool is_reference = false;
   bool ended = false;
+  // The newest that closed on any rank.
+  std::optional<uint64_t> last_step;
   // Retention deleted records of it: nothing can be learned from it.
   bool records_deleted = false;
   std::vector<Process> processes;  // by number
@@ -152,6 +159,8 @@ class Registry {
   std::vector<v1::Run> RunsNotEnded() const;
   std::optional<v1::Run> Run(const std::string& id) const;
   std::optional<RunView> View(const std::string& id) const;
+  // The store's number of the run.
+  std::optional<uint64_t> NumberOf(const std::string& id) const;
   std::vector<std::string> RunIds() const;
   uint64_t quarantined_batches() const;
 

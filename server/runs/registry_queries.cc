@@ -36,20 +36,27 @@ std::optional<v1::Run> Registry::Run(const std::string& id) const {
 
 RunView::Process Registry::ViewOf(const ProcessEntry& process,
                                   std::string reason) {
-  return {.number = process.books.number(),
-          .next_batch = process.durable_next_batch,
-          .end = process.durable_end,
-          .refused = !process.books.place_conflict().empty() ||
-                     process.books.records_deleted(),
-          .connected = process.stream != 0,
-          .is_main = IsMain(process.books),
-          .attempt = process.books.attempt(),
-          .rank = process.books.has_rank()
-                      ? std::optional<int32_t>(process.books.rank())
-                      : std::nullopt,
-          .world = process.books.world(),
-          .name = ProcessName(process.books),
-          .reason = std::move(reason)};
+  return {
+      .number = process.books.number(),
+      .next_batch = process.durable_next_batch,
+      .end = process.durable_end,
+      .refused = !process.books.place_conflict().empty() ||
+                 process.books.records_deleted(),
+      .connected = process.stream != 0,
+      .is_main = IsMain(process.books),
+      .attempt = process.books.attempt(),
+      .rank = process.books.has_rank()
+                  ? std::optional<int32_t>(process.books.rank())
+                  : std::nullopt,
+      .world = process.books.world(),
+      .plan_version = process.books.has_plan_version()
+                          ? std::optional(process.books.plan_version())
+                          : std::nullopt,
+      .plan_after_step = process.books.has_plan_after_step()
+                             ? std::optional(process.books.plan_after_step())
+                             : std::nullopt,
+      .name = ProcessName(process.books),
+      .reason = std::move(reason)};
 }
 
 std::optional<RunView> Registry::View(const std::string& id) const {
@@ -61,7 +68,9 @@ std::optional<RunView> Registry::View(const std::string& id) const {
                   .number = run.run.number(),
                   .experiment = run.run.experiment(),
                   .check_set = run.run.check_set(),
+                  .is_reference = run.run.role() == v1::RUN_ROLE_REFERENCE,
                   .ended = run.run.ended_unix_ns() != 0,
+                  .last_step = std::nullopt,
                   .records_deleted = run.run.records_deleted_unix_ns() != 0,
                   .processes = {}};
   const uint32_t last = LastAttempt(run);
@@ -69,8 +78,19 @@ std::optional<RunView> Registry::View(const std::string& id) const {
     view.processes.push_back(ViewOf(
         process,
         ReasonOf(process.books, last, options_.now(), options_.lost_after)));
+    if (IsMain(process.books) && process.books.has_last_step()) {
+      view.last_step = std::max(view.last_step.value_or(0),
+                                uint64_t{process.books.last_step()});
+    }
   }
   return view;
+}
+
+std::optional<uint64_t> Registry::NumberOf(const std::string& id) const {
+  absl::MutexLock lock(&mutex_);
+  const auto at = runs_.find(id);
+  if (at == runs_.end()) return std::nullopt;
+  return at->second.run.number();
 }
 
 std::vector<std::string> Registry::RunIds() const {

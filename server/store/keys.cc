@@ -66,6 +66,13 @@ std::string SnapshotKey(uint64_t run) {
   return key;
 }
 
+std::string PlanKey(uint64_t run, uint64_t version) {
+  std::string key = "l";
+  Append(run, &key);
+  Append(version, &key);
+  return key;
+}
+
 std::string ViolationKey(uint64_t run, std::string_view violation) {
   std::string key;
   Append(run, &key);

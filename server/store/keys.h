@@ -28,6 +28,7 @@ std::string RunKey(uint64_t run);
 std::string ProcessKey(uint64_t run, uint32_t process);
 std::string CheckKey(uint64_t run);
 std::string SnapshotKey(uint64_t run);
+std::string PlanKey(uint64_t run, uint64_t version);
 std::string ViolationKey(uint64_t run, std::string_view violation);
 std::string SetKey(std::string_view name, uint32_t version);
 std::string JobKey(uint32_t slot);

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "server/ingest/session.h"
+#include "server/plans/run_plans.h"
 #include "server/store/memory_store_for_testing.h"
 #include "spdlog/spdlog.h"
 #include "tests/fuzz/batch_input.h"
@@ -75,14 +76,16 @@ class Play {
     auto registry = Registry::Load(&store_, {.now = [this] { return now_; }});
     Require(registry.ok());
     registry_ = *std::move(registry);
+    plans_ = std::make_unique<RunPlans>(
+        RunPlans::Dependencies{.store = &store_, .registry = registry_.get()});
     Connect(0);
     Connect(1);
   }
 
   void Connect(size_t which) {
     if (sessions_[which]) sessions_[which]->Disconnect();
-    sessions_[which] =
-        std::make_unique<Session>(registry_.get(), store_.id(), [] {});
+    sessions_[which] = std::make_unique<Session>(registry_.get(), plans_.get(),
+                                                 store_.id(), [] {});
     acknowledged_[which] = 0;
   }
 
@@ -138,6 +141,7 @@ class Play {
   absl::Time now_ = absl::FromUnixSeconds(1'700'000'000);
   MemoryStore store_;
   std::unique_ptr<Registry> registry_;
+  std::unique_ptr<RunPlans> plans_;
   std::array<std::unique_ptr<Session>, 2> sessions_;
   std::array<uint64_t, 2> acknowledged_ = {};
 };

@@ -1,0 +1,230 @@
+#include "server/plans/run_plans.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/logging.h"
+#include "invariants/plan/capture_plan.h"
+#include "invariants/plan/set_plan.h"
+#include "server/store/keys.h"
+
+namespace traincheck {
+namespace {
+
+constexpr absl::Duration kPatience = absl::Seconds(5);
+// Of one run; each may have a MiB.
+constexpr size_t kMaxVersions = 100;
+constexpr uint64_t kFirstVersion = 1;
+// A change that is told now reaches all ranks before they have closed so many
+// steps more.
+constexpr uint64_t kStepsAhead = 2;
+
+v1::PlanChange ToChange(const stored::Plan& plan) {
+  v1::PlanChange change;
+  change.set_version(plan.version());
+  change.set_from_step(plan.from_step());
+  change.set_plan(plan.json());
+  return change;
+}
+
+absl::Status NoSuchRun(const std::string& run) {
+  return absl::NotFoundError(
+      absl::StrCat("there is no run \"", run, "\": see the list of runs"));
+}
+
+std::string OriginOf(const InvariantSet& set) {
+  return absl::StrCat("set ", set.name, " version ", set.version);
+}
+
+// Does the set say what the run records under already?
+bool Says(const stored::Plan& plan, const nlohmann::json& json) {
+  return plan.json() == PlanText(json, plan.version());
+}
+
+}  // namespace
+
+v1::SetPlan PlanOfSet(const InvariantSet& set) {
+  v1::SetPlan plan;
+  plan.set_name(set.name);
+  plan.set_version(set.version);
+  plan.set_json(PlanText(PlanOf(set.invariants), kFirstVersion));
+  return plan;
+}
+
+absl::StatusOr<std::vector<stored::Plan>> RunPlans::Read(uint64_t run) const {
+  std::vector<stored::Plan> plans;
+  absl::Status bad;
+  const absl::Status scanned = use_.store->Scan(
+      Table::kRuns, PlanKey(run, 0), PlanKey(run + 1, 0),
+      [&](std::string_view, std::string_view value) {
+        stored::Plan plan;
+        if (!plan.ParseFromArray(value.data(), value.size())) {
+          bad = absl::DataLossError("a stored capture plan does not parse");
+          return false;
+        }
+        plans.push_back(std::move(plan));
+        return true;
+      });
+  if (!scanned.ok()) return scanned;
+  if (!bad.ok()) return bad;
+  return plans;
+}
+
+absl::Status RunPlans::Add(const RunView& run,
+                           const std::vector<stored::Plan>& before,
+                           stored::Plan plan, const nlohmann::json& json) {
+  if (before.size() >= kMaxVersions) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the plan of run ", run.id, " has changed ", before.size(),
+                     " times, the limit is ", kMaxVersions));
+  }
+  plan.set_version(before.empty() ? kFirstVersion
+                                  : before.back().version() + 1);
+  if (run.last_step.has_value()) {
+    plan.set_from_step(*run.last_step + kStepsAhead);
+  }
+  plan.set_made_unix_ns(absl::ToUnixNanos(use_.now()));
+  plan.set_json(PlanText(json, plan.version()));
+  if (plan.json().size() > kMaxCapturePlanBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("document: ", plan.json().size(),
+                     " bytes, a plan has at most ", kMaxCapturePlanBytes));
+  }
+  WriteSet writes;
+  writes.Put(Table::kRuns, PlanKey(run.number, plan.version()),
+             plan.SerializeAsString());
+  const absl::Status written =
+      use_.store->WriteAndWait(std::move(writes), kPatience);
+  if (!written.ok()) return written;
+  spdlog::info("plan of a run run={} version={} from_step={} origin=\"{}\"",
+               run.id, plan.version(), plan.from_step(), plan.origin());
+  Publish(run.number, ToChange(plan));
+  return absl::OkStatus();
+}
+
+void RunPlans::Publish(uint64_t run, const v1::PlanChange& change) {
+  std::vector<Listener> listeners;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto channel = channels_.find(run);
+    if (channel == channels_.end()) return;
+    channel->second.newest = change;
+    for (const auto& [number, listener] : channel->second.listeners) {
+      listeners.push_back(listener);
+    }
+  }
+  for (const Listener& listener : listeners) listener(change);
+}
+
+std::unique_ptr<RunPlans::Subscription> RunPlans::Subscribe(
+    const std::string& run, Listener listener) {
+  const std::optional<uint64_t> number = use_.registry->NumberOf(run);
+  if (!number.has_value()) return nullptr;
+  v1::PlanChange newest;
+  std::unique_ptr<Subscription> subscription;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto [channel, added] = channels_.try_emplace(*number);
+    if (added) {
+      const auto plans = Read(*number);
+      if (!plans.ok()) {
+        spdlog::error("no plan for run={} error=\"{}\"", run,
+                      std::string(plans.status().message()));
+      } else if (!plans->empty()) {
+        channel->second.newest = ToChange(plans->back());
+      }
+    }
+    newest = channel->second.newest;
+    channel->second.listeners[next_listener_] = listener;
+    subscription =
+        std::make_unique<Subscription>(this, *number, next_listener_++);
+  }
+  if (newest.version() > 0) listener(newest);
+  return subscription;
+}
+
+void RunPlans::Unsubscribe(uint64_t run, uint64_t number) {
+  absl::MutexLock lock(&mutex_);
+  const auto channel = channels_.find(run);
+  if (channel == channels_.end()) return;
+  channel->second.listeners.erase(number);
+  if (channel->second.listeners.empty()) channels_.erase(channel);
+}
+
+void RunPlans::OnCheckBegins(const RunView& run, const InvariantSet& set) {
+  // A reference run tells all that its own plan says.
+  if (run.ended || run.is_reference) return;
+  const nlohmann::json json = PlanOf(set.invariants);
+  absl::MutexLock lock(&changing_);
+  const auto before = Read(run.number);
+  absl::Status status = before.status();
+  if (before.ok()) {
+    // What somebody asked for stays.
+    if (!before->empty() &&
+        (before->back().by_hand() || Says(before->back(), json))) {
+      return;
+    }
+    stored::Plan plan;
+    plan.set_origin(OriginOf(set));
+    status = Add(run, *before, std::move(plan), json);
+  }
+  if (!status.ok()) {
+    spdlog::error("run keeps its plan run={} error=\"{}\"", run.id,
+                  std::string(status.message()));
+  }
+}
+
+absl::StatusOr<v1::RunPlan> RunPlans::ChangeUntrusted(const std::string& run,
+                                                      const std::string& text) {
+  const auto json = PlanFromJsonUntrusted(text);
+  if (!json.ok()) return json.status();
+  {
+    absl::MutexLock lock(&changing_);
+    const std::optional<RunView> view = use_.registry->View(run);
+    if (!view.has_value()) return NoSuchRun(run);
+    if (view->ended) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("run ", run, " has ended: nobody is left to record"));
+    }
+    const auto before = Read(view->number);
+    if (!before.ok()) return before.status();
+    stored::Plan plan;
+    plan.set_origin("by hand");
+    plan.set_by_hand(true);
+    const absl::Status added = Add(*view, *before, std::move(plan), *json);
+    if (!added.ok()) return added;
+  }
+  return Show(run);
+}
+
+absl::StatusOr<v1::RunPlan> RunPlans::Show(const std::string& run) const {
+  const std::optional<RunView> view = use_.registry->View(run);
+  if (!view.has_value()) return NoSuchRun(run);
+  const auto plans = Read(view->number);
+  if (!plans.ok()) return plans.status();
+  v1::RunPlan reply;
+  reply.set_run(run);
+  for (const stored::Plan& plan : *plans) {
+    v1::PlanVersion* version = reply.add_versions();
+    version->set_version(plan.version());
+    version->set_from_step(plan.from_step());
+    version->set_origin(plan.origin());
+    version->set_made_unix_ns(plan.made_unix_ns());
+    reply.set_json(plan.json());
+  }
+  for (const RunView::Process& process : view->processes) {
+    if (!process.rank.has_value() || !process.plan_version.has_value()) {
+      continue;
+    }
+    v1::RankPlan* rank = reply.add_ranks();
+    rank->set_attempt(process.attempt);
+    rank->set_rank(*process.rank);
+    rank->set_version(*process.plan_version);
+    if (process.plan_after_step.has_value()) {
+      rank->set_after_step(*process.plan_after_step);
+    }
+  }
+  return reply;
+}
+
+}  // namespace traincheck
