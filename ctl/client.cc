@@ -113,6 +113,20 @@ absl::StatusOr<v1::Run> Client::KeepRun(const std::string& run, bool keep) {
   return impl_->Call(&v1::Control::Stub::KeepRun, request);
 }
 
+absl::StatusOr<v1::RunPlan> Client::GetRunPlan(const std::string& run) {
+  v1::GetRunPlanRequest request;
+  request.set_run(run);
+  return impl_->Call(&v1::Control::Stub::GetRunPlan, request);
+}
+
+absl::StatusOr<v1::RunPlan> Client::ChangeRunPlan(const std::string& run,
+                                                  const std::string& json) {
+  v1::ChangeRunPlanRequest request;
+  request.set_run(run);
+  request.set_json(json);
+  return impl_->Call(&v1::Control::Stub::ChangeRunPlan, request);
+}
+
 absl::StatusOr<v1::BackupReply> Client::Backup(const std::string& folder) {
   v1::BackupRequest request;
   request.set_folder(folder);
@@ -131,6 +145,12 @@ absl::StatusOr<v1::SetDetail> Client::GetSet(const std::string& name) {
   v1::GetSetRequest request;
   request.set_name(name);
   return impl_->Call(&v1::Control::Stub::GetSet, request);
+}
+
+absl::StatusOr<v1::SetPlan> Client::GetSetPlan(const std::string& name) {
+  v1::GetSetPlanRequest request;
+  request.set_name(name);
+  return impl_->Call(&v1::Control::Stub::GetSetPlan, request);
 }
 
 absl::StatusOr<v1::SetSummary> Client::ImportSet(const std::string& name,

@@ -37,10 +37,14 @@ class Client {
   absl::StatusOr<v1::Run> GetRun(const std::string& run);
   absl::StatusOr<v1::DeleteRunReply> DeleteRun(const std::string& run);
   absl::StatusOr<v1::Run> KeepRun(const std::string& run, bool keep);
+  absl::StatusOr<v1::RunPlan> GetRunPlan(const std::string& run);
+  absl::StatusOr<v1::RunPlan> ChangeRunPlan(const std::string& run,
+                                            const std::string& json);
   // Without a time limit: copying to another disk takes as long as it takes.
   absl::StatusOr<v1::BackupReply> Backup(const std::string& folder);
   absl::StatusOr<std::vector<v1::SetSummary>> ListSets();
   absl::StatusOr<v1::SetDetail> GetSet(const std::string& name);
+  absl::StatusOr<v1::SetPlan> GetSetPlan(const std::string& name);
   absl::StatusOr<v1::SetSummary> ImportSet(const std::string& name,
                                            const std::string& json);
   absl::StatusOr<v1::Invariant> GetInvariant(const std::string& id);

@@ -16,6 +16,7 @@ namespace traincheck::ctl {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 using Json = nlohmann::json;
 
 // A port of loopback on which nothing listens: "discard" on a system port.
@@ -68,6 +69,43 @@ TEST_F(CommandsTest, SetsListAndShow) {
   EXPECT_EQ(RunJson({"sets", "list"})[0]["name"], "s1");
   EXPECT_EQ(RunJson({"sets", "show", "s1"})["members"][0]["id"], "i1");
   EXPECT_THAT(Run({"sets", "show", "s1"}).out, HasSubstr("i1"));
+}
+
+TEST_F(CommandsTest, PlansOfSetsAndRuns) {
+  server_.Edit([](FakeData& data) {
+    data.set_plan.set_json(R"({"format":1,"version":1})");
+    data.run_plan.set_run("r1");
+  });
+  EXPECT_EQ(RunJson({"sets", "plan", "s1"})["format"], 1);
+  EXPECT_EQ(Json::parse(Run({"sets", "plan", "s1"}).out)["version"], 1);
+  EXPECT_THAT(Run({"runs", "plan", "r1"}).out, HasSubstr("was sent no plan"));
+  EXPECT_TRUE(RunJson({"runs", "plan", "r1"})["plan"].is_null());
+  server_.Edit([](FakeData& data) {
+    v1::PlanVersion* version = data.run_plan.add_versions();
+    version->set_version(4);
+    version->set_from_step(12);
+    version->set_origin("by hand");
+    v1::RankPlan* rank = data.run_plan.add_ranks();
+    rank->set_version(4);
+    data.run_plan.set_json(R"({"format":1,"mode":"off"})");
+  });
+  const Json shown = RunJson({"runs", "plan", "r1"});
+  EXPECT_EQ(shown["versions"][0]["from_step"], 12);
+  EXPECT_EQ(shown["ranks"][0]["version"], 4);
+  EXPECT_TRUE(shown["ranks"][0]["after_step"].is_null());
+  EXPECT_EQ(shown["plan"]["mode"], "off");
+  EXPECT_THAT(Run({"runs", "plan", "r1"}).out, HasSubstr("by hand"));
+}
+
+TEST_F(CommandsTest, APlanIsSentAsItIs) {
+  const std::string file = testing::TempDir() + "/plan.json";
+  std::ofstream(file) << R"({"format": 1})";
+  EXPECT_EQ(Run({"runs", "plan", "r1", "--file", file}).code, 0);
+  server_.Edit([](FakeData& data) {
+    EXPECT_EQ(data.last_plan.run(), "r1");
+    EXPECT_EQ(data.last_plan.json(), R"({"format": 1})");
+  });
+  EXPECT_EQ(Run({"runs", "plan", "r1", "--file", "/no/such"}).code, 2);
 }
 
 TEST_F(CommandsTest, InvariantsListAndShow) {
@@ -409,6 +447,38 @@ TEST(EnvCommandTest, PrintsNothingWithWrongSettings) {
   EXPECT_EQ(result.code, 2);
   EXPECT_EQ(result.out, "");
   EXPECT_THAT(result.err, HasSubstr("line 1: sever is no setting"));
+}
+
+TEST(EnvCommandTest, ThePlanOfTheSetIsThereForTheFirstCall) {
+  FakeControl server;
+  const std::string plan = R"({"format":1,"version":1})";
+  server.Edit([&](FakeData& data) { data.set_plan.set_json(plan); });
+  const std::string state = testing::TempDir() + "/state";
+  const auto lines = [&](std::vector<std::string> arguments,
+                         const std::string& address) {
+    arguments.insert(arguments.begin(), {"--server", address, "env"});
+    Process::Options options = Ctl(arguments);
+    options.environment.push_back("XDG_STATE_HOME=" + state);
+    return RunProcess(options);
+  };
+  const ProcessResult result = lines({"--check", "s1"}, server.address());
+  Process::Options shell;
+  shell.command = {"sh", "-c", result.out + "cat $TRAINCHECK_PLAN"};
+  EXPECT_EQ(RunProcess(shell).out, plan) << result.out << result.err;
+  EXPECT_THAT(result.out, HasSubstr(state + "/traincheck/plans/s1-"));
+  // Whoever names a plan means it, and a run that is not checked has none.
+  const std::string own = testing::TempDir() + "/own.json";
+  std::ofstream(own) << "{}";
+  EXPECT_THAT(lines({"--check", "s1", "--plan", own}, server.address()).out,
+              HasSubstr("TRAINCHECK_PLAN=" + own));
+  EXPECT_THAT(lines({}, server.address()).out,
+              Not(HasSubstr("TRAINCHECK_PLAN")));
+  // Without a server the job starts all the same.
+  const ProcessResult alone = lines({"--check", "s1"}, kNobody);
+  EXPECT_EQ(alone.code, 0);
+  EXPECT_THAT(alone.out, HasSubstr("TRAINCHECK_CHECK=s1"));
+  EXPECT_THAT(alone.out, Not(HasSubstr("TRAINCHECK_PLAN")));
+  EXPECT_THAT(alone.err, HasSubstr("after the first steps"));
 }
 
 TEST(EnvCommandTest, PrintsNothingWithoutAnAgent) {

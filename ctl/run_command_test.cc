@@ -207,6 +207,7 @@ class RunWithServerTest : public testing::Test {
     folder_ = std::string(getenv("TEST_TMPDIR")) + "/" +
               testing::UnitTest::GetInstance()->current_test_info()->name();
     std::filesystem::create_directory(folder_);
+    setenv("XDG_STATE_HOME", folder_.c_str(), 1);
   }
 
   // A training that says "started" and goes on until Release.
@@ -266,6 +267,15 @@ TEST_F(RunWithServerTest, ARunIdThatExistsStopsBeforeTheStart) {
   EXPECT_EQ(result.code, 2);
   EXPECT_EQ(result.out, "");
   EXPECT_THAT(result.err, HasSubstr("\"r1\" exists already"));
+}
+
+TEST_F(RunWithServerTest, ThePlanOfTheSetIsThereForTheFirstCall) {
+  const std::string plan = R"({"format":1,"version":1})";
+  server_.Edit([&](FakeData& data) { data.set_plan.set_json(plan); });
+  const ProcessResult result =
+      RunShell({"--check", "s1", "--drain-timeout", "0"},
+               "cat $TRAINCHECK_PLAN", server_.address());
+  EXPECT_EQ(result.out, plan) << result.err;
 }
 
 TEST_F(RunWithServerTest, ViolationsAppearWhileItTrains) {

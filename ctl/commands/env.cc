@@ -1,18 +1,37 @@
+#include <chrono>
 #include <cstdlib>
 #include <iostream>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "ctl/client.h"
 #include "ctl/commands/commands.h"
 #include "ctl/commands/monitoring_flags.h"
 #include "ctl/exit_codes.h"
 #include "ctl/report.h"
 #include "ctl/run/agent_library.h"
 #include "ctl/run/monitoring_environment.h"
+#include "ctl/run/plan_file.h"
 #include "ctl/run/training_settings.h"
 
 namespace traincheck::ctl {
 namespace {
+
+// A job must not wait long for a server that may be down.
+constexpr std::chrono::milliseconds kAnswerTimeout{2000};
+
+// "" where the training has to wait for the server's.
+std::string PlanOrWarning(const std::string& server, const std::string& set) {
+  auto client = Client::Make(server, kAnswerTimeout);
+  const absl::StatusOr<std::string> plan =
+      client.ok() ? FetchPlanFile(client->get(), set)
+                  : absl::StatusOr<std::string>(client.status());
+  if (plan.ok()) return *plan;
+  Complain(absl::StrCat(
+      "env: the plan of set ", set,
+      " holds only after the first steps: ", plan.status().message()));
+  return "";
+}
 
 // Prints nothing on stdout when the agent cannot be preloaded: what a job
 // script evaluates then leaves its trainings as they are.
@@ -28,6 +47,9 @@ int Env(const Context& context, MonitoringOptions options) {
     return kExitUsage;
   }
   options.agent_library = *library;
+  if (WantsPlanOfSet(options.check_set, options.plan)) {
+    options.plan = PlanOrWarning(options.server, options.check_set);
+  }
   const char* preload = std::getenv("LD_PRELOAD");
   std::cout << ShellLines(MonitoringVariables(options, preload ? preload : ""))
             << std::flush;

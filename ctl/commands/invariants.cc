@@ -7,12 +7,10 @@
 #include "ctl/commands/query.h"
 #include "ctl/render/invariant.h"
 #include "ctl/render/set.h"
+#include "ctl/text/input_file.h"
 
 namespace traincheck::ctl {
 namespace {
-
-// The name of a file that stands for stdin or stdout.
-constexpr char kStandardStream[] = "-";
 
 struct Options {
   std::string id;
@@ -36,22 +34,8 @@ int Show(const Context& context, const Options& options) {
        }});
 }
 
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  std::ostringstream text;
-  if (path == kStandardStream) {
-    text << std::cin.rdbuf();
-    return text.str();
-  }
-  std::ifstream file(path, std::ios::binary);
-  if (file) text << file.rdbuf();
-  if (!file) {
-    return absl::NotFoundError(absl::StrCat("cannot read \"", path, "\""));
-  }
-  return text.str();
-}
-
 int Import(const Context& context, const Options& options) {
-  const absl::StatusOr<std::string> json = ReadFile(options.file);
+  const absl::StatusOr<std::string> json = ReadInputFile(options.file);
   if (!json.ok()) {
     Complain(std::string(json.status().message()));
     return kExitUsage;

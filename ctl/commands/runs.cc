@@ -4,7 +4,9 @@
 
 #include "ctl/commands/commands.h"
 #include "ctl/commands/query.h"
+#include "ctl/render/plan.h"
 #include "ctl/render/run.h"
+#include "ctl/text/input_file.h"
 
 namespace traincheck::ctl {
 namespace {
@@ -73,6 +75,39 @@ int Keep(const Context& context, const std::string& id, bool keep) {
        [](const v1::Run& run) { return PrettyJson(RunDetailJson(run)); }});
 }
 
+int Plan(const Context& context, const std::string& id,
+         const std::string& file) {
+  std::string json;
+  if (!file.empty()) {
+    absl::StatusOr<std::string> text = ReadInputFile(file);
+    if (!text.ok()) {
+      Complain(std::string(text.status().message()));
+      return kExitUsage;
+    }
+    json = *std::move(text);
+  }
+  return Query<v1::RunPlan>(context,
+                            [&](Client& client) {
+                              return file.empty()
+                                         ? client.GetRunPlan(id)
+                                         : client.ChangeRunPlan(id, json);
+                            },
+                            {RunPlanText, [](const v1::RunPlan& plan) {
+                               return PrettyJson(RunPlanJson(plan));
+                             }});
+}
+
+void AddPlan(CLI::App* group, const Context* context, Action* action) {
+  CLI::App* plan = group->add_subcommand(
+      "plan", "What the agents of a run record, or another plan for them");
+  auto id = std::make_shared<std::string>();
+  auto file = std::make_shared<std::string>();
+  plan->add_option("ID", *id, "Run")->required();
+  plan->add_option("--file", *file,
+                   "Send this plan (docs/capture-plan.md); - is stdin");
+  plan->callback([=] { *action = [=] { return Plan(*context, *id, *file); }; });
+}
+
 }  // namespace
 
 void AddRuns(CLI::App* app, const Context* context, Action* action) {
@@ -102,6 +137,8 @@ void AddRuns(CLI::App* app, const Context* context, Action* action) {
   keep->add_flag("--off", *off, "Leave it to retention again");
   keep->callback(
       [=] { *action = [=] { return Keep(*context, *kept, !*off); }; });
+
+  AddPlan(group, context, action);
 }
 
 }  // namespace traincheck::ctl

@@ -2,6 +2,7 @@
 
 #include "ctl/commands/commands.h"
 #include "ctl/commands/query.h"
+#include "ctl/render/plan.h"
 #include "ctl/render/set.h"
 
 namespace traincheck::ctl {
@@ -23,6 +24,12 @@ int Show(const Context& context, const std::string& name) {
        }});
 }
 
+int Plan(const Context& context, const std::string& name) {
+  return Query<v1::SetPlan>(
+      context, [&](Client& client) { return client.GetSetPlan(name); },
+      {SetPlanText, SetPlanText});
+}
+
 }  // namespace
 
 void AddSets(CLI::App* app, const Context* context, Action* action) {
@@ -36,6 +43,12 @@ void AddSets(CLI::App* app, const Context* context, Action* action) {
   auto name = std::make_shared<std::string>();
   show->add_option("NAME", *name, "Set")->required();
   show->callback([=] { *action = [=] { return Show(*context, *name); }; });
+
+  CLI::App* plan = group->add_subcommand(
+      "plan", "The capture plan under which all its rules can be decided");
+  auto of = std::make_shared<std::string>();
+  plan->add_option("NAME", *of, "Set")->required();
+  plan->callback([=] { *action = [=] { return Plan(*context, *of); }; });
 }
 
 }  // namespace traincheck::ctl

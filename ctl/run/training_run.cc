@@ -16,6 +16,7 @@
 #include "ctl/run/agent_library.h"
 #include "ctl/run/drain.h"
 #include "ctl/run/monitoring_environment.h"
+#include "ctl/run/plan_file.h"
 #include "ctl/run/preflight.h"
 #include "ctl/run/training_process.h"
 #include "ctl/run/verdict.h"
@@ -67,7 +68,8 @@ std::string LibraryOrWarning(const std::string& wrong_settings) {
 
 std::vector<std::string> TrainingEnvironment(const TrainingRunOptions& options,
                                              const std::string& run,
-                                             const std::string& library) {
+                                             const std::string& library,
+                                             const std::string& plan) {
   MonitoringOptions monitoring;
   monitoring.agent_library = library;
   monitoring.server = options.server;
@@ -75,7 +77,7 @@ std::vector<std::string> TrainingEnvironment(const TrainingRunOptions& options,
   monitoring.experiment = options.experiment;
   monitoring.collect = options.collect;
   monitoring.check_set = options.check_set;
-  monitoring.plan = options.plan;
+  monitoring.plan = plan;
   monitoring.config = options.config;
   return ChangedEnvironment(
       environ, MonitoringVariables(monitoring, Environment("LD_PRELOAD")));
@@ -108,6 +110,10 @@ class TrainingRun {
     exit_code_ = preflight.exit_code.value_or(kExitDone);
     if (preflight.exit_code) return false;
     library_ = LibraryOrWarning(options_.wrong_settings);
+    plan_ = options_.plan;
+    if (server_answered_ && WantsPlanOfSet(options_.check_set, plan_)) {
+      plan_ = PlanOrWarning();
+    }
     // A Ctrl-C that came meanwhile met no training.
     const int ended_by = signals_.EndedWithin(milliseconds(0));
     if (ended_by != 0) exit_code_ = kExitSignalBase + ended_by;
@@ -115,9 +121,9 @@ class TrainingRun {
   }
 
   void Train() {
-    const auto pid =
-        StartTraining(options_.command,
-                      TrainingEnvironment(options_, run_, library_), signals_);
+    const auto pid = StartTraining(
+        options_.command, TrainingEnvironment(options_, run_, library_, plan_),
+        signals_);
     if (!pid.ok()) {
       Complain(std::string(pid.status().message()));
       exit_code_ = absl::IsNotFound(pid.status()) ? kExitCommandNotFound
@@ -154,6 +160,16 @@ class TrainingRun {
   int exit_code() const { return exit_code_; }
 
  private:
+  // "" where the training has to wait for the server's.
+  std::string PlanOrWarning() {
+    const auto plan = FetchPlanFile(&client_, options_.check_set);
+    if (plan.ok()) return *plan;
+    Warn(absl::StrCat(
+        "the plan of set ", options_.check_set,
+        " holds only after the first steps: ", plan.status().message()));
+    return "";
+  }
+
   DrainResult WaitForServer() {
     return Drain({options_.drain_timeout, server_answered_},
                  {[this] { return client_.GetRun(run_); },
@@ -171,6 +187,7 @@ class TrainingRun {
   const TrainingSignals& signals_;
   const std::string run_;
   std::string library_;
+  std::string plan_;  // file
   bool server_answered_ = false;
   ViolationPrinter printer_{WriteToStderr};
   std::optional<DrainResult> drain_;

@@ -175,6 +175,31 @@ Status FakeControl::ImportSet(ServerContext*,
   return Copy().failure;
 }
 
+Status FakeControl::GetRunPlan(ServerContext*, const v1::GetRunPlanRequest*,
+                               v1::RunPlan* reply) {
+  const FakeData data = Copy();
+  *reply = data.run_plan;
+  return data.failure;
+}
+
+Status FakeControl::ChangeRunPlan(ServerContext*,
+                                  const v1::ChangeRunPlanRequest* request,
+                                  v1::RunPlan* reply) {
+  Edit([request](FakeData& data) { data.last_plan = *request; });
+  const FakeData data = Copy();
+  *reply = data.run_plan;
+  return data.failure;
+}
+
+Status FakeControl::GetSetPlan(ServerContext*,
+                               const v1::GetSetPlanRequest* request,
+                               v1::SetPlan* reply) {
+  const FakeData data = Copy();
+  *reply = data.set_plan;
+  reply->set_name(request->name());
+  return data.failure;
+}
+
 Status FakeControl::GetInvariant(ServerContext*,
                                  const v1::GetInvariantRequest* request,
                                  v1::Invariant* reply) {

@@ -30,6 +30,10 @@ struct FakeData {
 
   v1::InferRequest last_infer;
   v1::ImportSetRequest last_import;
+  v1::ChangeRunPlanRequest last_plan;
+  // Of every run, and of every set.
+  v1::RunPlan run_plan;
+  v1::SetPlan set_plan;
 };
 
 class FakeControl final : public v1::Control::Service {
@@ -75,6 +79,15 @@ class FakeControl final : public v1::Control::Service {
   grpc::Status ImportSet(grpc::ServerContext* context,
                          const v1::ImportSetRequest* request,
                          v1::SetSummary* reply) override;
+  grpc::Status GetRunPlan(grpc::ServerContext* context,
+                          const v1::GetRunPlanRequest* request,
+                          v1::RunPlan* reply) override;
+  grpc::Status ChangeRunPlan(grpc::ServerContext* context,
+                             const v1::ChangeRunPlanRequest* request,
+                             v1::RunPlan* reply) override;
+  grpc::Status GetSetPlan(grpc::ServerContext* context,
+                          const v1::GetSetPlanRequest* request,
+                          v1::SetPlan* reply) override;
   grpc::Status GetInvariant(grpc::ServerContext* context,
                             const v1::GetInvariantRequest* request,
                             v1::Invariant* reply) override;

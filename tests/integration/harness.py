@@ -149,6 +149,7 @@ class TrainingCase(unittest.TestCase):
     def environment(self, **extra: str) -> dict:
         env = others_environment()
         env["TRAINCHECK_SPOOL_DIR"] = str(self.folder / "spool")
+        env["XDG_STATE_HOME"] = str(self.folder / "state")
         env["OMP_NUM_THREADS"] = "1"
         env.update(extra)
         return env
