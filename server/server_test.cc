@@ -296,12 +296,12 @@ TEST_F(ServerTest, ProcessesAreToldThePlanOfTheirSetAndItsChanges) {
   daemon_.Start();
   InvariantSet set;
   set.name = "rules";
-  v1::ImportSetRequest import;
-  import.set_json(ToJson(set).dump());
+  v1::ImportSetRequest imported;
+  imported.set_json(ToJson(set).dump());
   {
     v1::SetSummary summary;
     grpc::ClientContext context;
-    ASSERT_TRUE(Control()->ImportSet(&context, import, &summary).ok());
+    ASSERT_TRUE(Control()->ImportSet(&context, imported, &summary).ok());
   }
   v1::SetPlan of_set;
   {

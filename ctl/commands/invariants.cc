@@ -1,6 +1,5 @@
 #include <fstream>
 #include <memory>
-#include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "ctl/commands/commands.h"

@@ -32,16 +32,15 @@ class Plans(harness.TrainingCase):
 
     def save_part(self, name, wanted):
         """A set of those rules of "rules" whose text has this part."""
-        exported = self.folder / "rules.json"
-        self.daemon.ctl("invariants", "export", "rules", str(exported))
-        whole = json.loads(exported.read_text())
+        whole = self.daemon.ctl("invariants", "export", "--set", "rules", "-")
         whole["name"] = name
         whole["invariants"] = [
             rule for rule in whole["invariants"] if wanted in rule["text"]
         ]
         self.assertTrue(whole["invariants"], wanted)
-        exported.write_text(json.dumps(whole))
-        self.daemon.ctl("invariants", "import", str(exported))
+        part = self.folder / f"{name}.json"
+        part.write_text(json.dumps(whole))
+        self.daemon.ctl("invariants", "import", "--set", name, str(part))
 
     def plan_files(self):
         return list((self.folder / "state/traincheck/plans").glob("*.json"))
