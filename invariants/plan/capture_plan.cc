@@ -72,6 +72,9 @@ absl::Status CheckSample(const nlohmann::json& sample,
 void CheckMode(JsonReader* reader) {
   if (!reader->Has("mode")) return;
   const std::string mode = reader->String("mode");
+  if (mode == "sampled" && !reader->Has("sample")) {
+    reader->Fail("sample", "missing: a sampled plan needs it");
+  }
   for (const char* known : kModes) {
     if (mode == known) return;
   }

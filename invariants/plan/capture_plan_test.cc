@@ -41,6 +41,7 @@ TEST(CapturePlan, WhatIsWrongIsNamedWithItsPlace) {
       {R"({"format": 2})", "format: not 1"},
       {R"({"format": 1, "mood": "full"})", "mood"},
       {R"({"format": 1, "mode": "all"})", "mode: none of"},
+      {R"({"format": 1, "mode": "sampled"})", "sample: missing"},
       {R"({"format": 1, "version": -1})", "version: not an unsigned"},
       {R"({"format": 1, "calls": {}})", "calls: not an array"},
       {R"({"format": 1, "calls": [7]})", "calls[0]: not an object"},
