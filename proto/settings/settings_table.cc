@@ -30,6 +30,10 @@ constexpr AgentSetting kSettings[] = {
     {"CHECK", Kind::kText, "", "none", "the set to check against", true},
     {"PLAN", Kind::kText, "", "a reference run tells all, others nothing",
      "file with the [capture plan](capture-plan.md): what calls tell", true},
+    {"BUDGET", Kind::kText, "", "2%; none for a reference run",
+     "largest share of the step time, in percent, or `off`: "
+     "[capture plans](capture-plan.md)",
+     true},
     {"WRAP", Kind::kText, "", "none",
      "functions of your own to record: `module:function,module:Class.method`",
      true},

@@ -67,20 +67,15 @@ void LearnProcess(FieldReader fields, BatchFacts* facts) {
   if (kind.kind != ProcessKind::kUnknown) facts->kind = kind;
 }
 
-// As record_format.h numbers it: the value is the version of the capture plan
-// that holds from here on.
-constexpr auto kPlanApplied = static_cast<MarkKind>(10);
-
 void LearnMark(const MarkRecord& mark, BatchFacts* facts) {
-  if (static_cast<MarkKind>(mark.header.flags) == kPlanApplied) {
-    facts->plan_version = mark.value;
-    facts->plan_after_step = facts->last_step;
-    return;
-  }
   switch (static_cast<MarkKind>(mark.header.flags)) {
     case MarkKind::kStepClosed:
       if (!facts->first_step.has_value()) facts->first_step = mark.value;
       facts->last_step = mark.value;
+      break;
+    case MarkKind::kPlanApplied:
+      facts->plan_version = mark.value;
+      facts->plan_after_step = facts->last_step;
       break;
     case MarkKind::kCleanExit:
       facts->clean_exit = true;

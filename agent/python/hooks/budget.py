@@ -12,7 +12,6 @@ that with a step in every `every`, a power of two, each tensor's turn comes.
 """
 
 import collections
-import os
 
 from _traincheck.plan import PlanError
 
@@ -40,12 +39,12 @@ def percent_of(text):
     return percent or None
 
 
-def from_environment(collects):
+def from_settings(core, collects):
     """The budget of this run, or None. Raises PlanError.
 
     A run that is to be learned from has none unless one is asked for.
     """
-    text = os.environ.get("TRAINCHECK_BUDGET", "")
+    text = core.setting("TRAINCHECK_BUDGET")
     percent = percent_of(text) if text else None if collects else DEFAULT_PERCENT
     return None if percent is None else Budget(percent)
 

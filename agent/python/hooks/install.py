@@ -6,6 +6,7 @@ out with one line on stderr; the others work on.
 """
 
 from _traincheck import autograd
+from _traincheck import budget
 from _traincheck import checkpointing
 from _traincheck import checkpoints
 from _traincheck import clipping
@@ -25,7 +26,6 @@ from _traincheck import schedulers
 from _traincheck import shadows
 from _traincheck import user
 from _traincheck import wrapping
-from _traincheck.budget import from_environment
 from _traincheck.compiler import hide_from_compiler
 from _traincheck.planner import collects
 from _traincheck.planner import first_plan
@@ -56,11 +56,11 @@ _HOOKS = (
 
 def install(core):
     """The Watch; None: the plan says that nothing is recorded."""
-    plan = first_plan()
-    budget = from_environment(collects())
+    plan = first_plan(core)
+    bound = budget.from_settings(core, collects(core))
     if plan.mode == "off":
         return None
-    watch = Watch(core, plan, budget)
+    watch = Watch(core, plan, bound)
     for hook in _HOOKS:
         try:
             hook.install(watch)

@@ -4,7 +4,6 @@ A call that no rule names and that is not of the skeleton is switched off at its
 wrapper: it is not recorded at all.
 """
 
-import os
 import weakref
 
 from _traincheck import naming
@@ -30,7 +29,7 @@ class Planner:
         self._wrapped = []
         self.plan = plan
         # Full collection: what is beyond the skeleton is wrapped, all of it.
-        self.everything = os.environ.get("TRAINCHECK_COLLECT") == "full"
+        self.everything = core.setting("TRAINCHECK_COLLECT") == "full"
         core.plan_forwards(self._forward)
 
     def wraps(self, names):
@@ -89,17 +88,17 @@ def _names_more(rule):
     return rule is not None and rule not in plans.FULL.rules
 
 
-def collects():
+def collects(core):
     """Is this run to be learned from?"""
-    return os.environ.get("TRAINCHECK_COLLECT") in ("1", "full")
+    return core.setting("TRAINCHECK_COLLECT") in ("1", "full")
 
 
-def first_plan():
+def first_plan(core):
     """The plan of TRAINCHECK_PLAN, else the one for this kind of run.
 
     Raises PlanError.
     """
-    path = os.environ.get("TRAINCHECK_PLAN")
+    path = core.setting("TRAINCHECK_PLAN")
     if path:
         return plans.read(path)
-    return plans.FULL if collects() else plans.BARE
+    return plans.FULL if collects(core) else plans.BARE
