@@ -63,8 +63,9 @@ class RecordedSteps {
 
  private:
   static bool ClosesAsItBegins(const Call& call) {
-    return HasCategory(call, "forward") || HasCategory(call, "zero_grad") ||
-           HasCategory(call, "optimizer_step");
+    return HasCategory(call, CallCategory::kForward) ||
+           HasCategory(call, CallCategory::kZeroGrad) ||
+           HasCategory(call, CallCategory::kOptimizerStep);
   }
 
   bool whole_ = true;

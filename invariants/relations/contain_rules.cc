@@ -81,7 +81,7 @@ bool IsBeyondSkeleton(const ProcessFacts& facts, const FunctionMatch& event) {
   bool found = false;
   for (const auto& [id, function] : facts.definitions().functions()) {
     if (!event.Matches(function)) continue;
-    if (!kSkeleton->count(function.category)) return true;
+    if (!kSkeleton->count(function.category.text())) return true;
     found = true;
   }
   return !found;

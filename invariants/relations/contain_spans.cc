@@ -121,7 +121,7 @@ class ContainSpans : public ProcessObserver {
   static bool IsSampled(const ProcessFacts& facts, const Call& step,
                         const ContainRule& rule, const Span& span) {
     // Recorded in every step, unless it is done by hand.
-    if (IsClear(rule.spec)) return !facts.MayBeClearedSince(step.object);
+    if (IsClear(rule.spec.event)) return !facts.MayBeClearedSince(step.object);
     return facts.recorded().WholeSince(span.recorded, 0, 0) ||
            !IsBeyondSkeleton(facts, rule.spec.event);
   }
