@@ -92,6 +92,12 @@ class ScriptProcess {
       State(words);
     } else if (what == "lr") {
       trace_.LearningRate(objects_.at(words[1]), 0, std::stod(words[2]));
+    } else if (what == "switch") {
+      trace_.Mark(
+          words[2] == "on" ? MarkKind::kFunctionOn : MarkKind::kFunctionOff, 0,
+          Function(words[1]));
+    } else if (what == "plan") {
+      trace_.Mark(MarkKind::kPlanApplied, 0, std::stoull(words[1]));
     } else if (what == "gap") {
       trace_.Lose();
     } else {
@@ -128,8 +134,12 @@ class ScriptProcess {
     return ids;
   }
 
+  uint32_t Function(const std::string& name) {
+    const auto& [category, roles] = functions_.at(name);
+    return trace_.Function(name, category, roles);
+  }
+
   void Begin(const Words& words) {
-    const auto& [category, roles] = functions_.at(words[1]);
     CallOptions options;
     const std::string object = After(words, "on");
     if (!object.empty()) options.object = objects_.at(object);
@@ -137,7 +147,7 @@ class ScriptProcess {
     if (Has(words, "root")) options.flags |= kRootModuleCall;
     if (Has(words, "training")) options.flags |= kModuleTraining;
     if (Has(words, "no_grad")) options.flags &= ~kGradEnabled;
-    trace_.Begin(trace_.Function(words[1], category, roles), options);
+    trace_.Begin(Function(words[1]), options);
   }
 
   void State(const Words& words) {

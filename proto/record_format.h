@@ -217,6 +217,11 @@ enum class MarkKind : uint8_t {
   // A change of plan begins to hold here; value: its version.
   kPlanApplied = 10,
   kCaptureMode = 11,  // from here on; value: CaptureMode
+  // From here on calls of a function are recorded; value: the function. Told
+  // of all that is wrapped when the process turns out to train, so that a
+  // function that was not called is told from one that is not recorded.
+  kFunctionOn = 12,
+  kFunctionOff = 13,  // no longer
 };
 
 // What a process records. It begins with kAll and changes between two steps.

@@ -54,6 +54,18 @@ PyObject* SwitchFunction(PyObject*, PyObject* args, PyObject* kwargs) {
   return None();
 }
 
+// Marks whether calls of a wrapped function are recorded from here on.
+PyObject* TellSwitchFunction(PyObject*, PyObject* wrapper) {
+  Function* function = FunctionOf(wrapper);
+  if (function == nullptr) return nullptr;
+  const MarkKind kind =
+      function->active ? MarkKind::kFunctionOn : MarkKind::kFunctionOff;
+  if (const uint32_t id = FunctionId(*function); id != 0) {
+    RecordMark(kind, 0, id);
+  }
+  return None();
+}
+
 PyObject* SetCaptureFunction(PyObject*, PyObject* args, PyObject* kwargs) {
   static const char* const names[] = {"mode", "turns", "step", nullptr};
   unsigned char mode;
@@ -111,6 +123,7 @@ PyMethodDef kPlanFunctions[] = {
     WithKeywords("set_content", SetContentFunction),
     {"plan_forwards", PlanForwardsFunction, METH_O, nullptr},
     WithKeywords("switch", SwitchFunction),
+    {"tell_switch", TellSwitchFunction, METH_O, nullptr},
     WithKeywords("set_capture", SetCaptureFunction),
     {"next_plan", NextPlanFunction, METH_NOARGS, nullptr},
     {"open_step", OpenStepFunction, METH_NOARGS, nullptr},

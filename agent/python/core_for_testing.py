@@ -146,6 +146,10 @@ class RecordingCore:
     def switch(self, wrapper, active):
         self.switched[wrapper.__wrapped__] = active
 
+    def tell_switch(self, wrapper):
+        on = self.switched.get(wrapper.__wrapped__, True)
+        self.log.append(("switch", wrapper.__wrapped__, on))
+
     def set_capture(self, mode, turns=1, step=0):
         if mode != self.capture[0]:
             self.log.append(("capture", mode))

@@ -87,6 +87,9 @@ def set_content(wrapper: Callable, content: Optional[tuple]) -> None:
 def switch(wrapper: Callable, active: bool) -> None:
     """Switches a function beyond the skeleton on or off; a no-op for others."""
 
+def tell_switch(wrapper: Callable) -> None:
+    """Marks whether calls of the function are recorded from here on."""
+
 def set_capture(mode: int, turns: int = 1, step: int = 0) -> None:
     """CAPTURE_*: what is recorded from here on; a mark says so if it changes.
 

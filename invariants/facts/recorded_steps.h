@@ -13,6 +13,7 @@
 
 #include "invariants/facts/call_contexts.h"
 #include "invariants/facts/events.h"
+#include "invariants/facts/recorded_functions.h"
 #include "invariants/snapshot/archive.h"
 
 namespace traincheck {
@@ -21,12 +22,14 @@ namespace traincheck {
 struct RecordedSince {
   bool whole = true;
   uint64_t changes = 0;
-  void Fields(Archive& archive) { archive(whole, changes); }
+  uint64_t plans = 0;
+  void Fields(Archive& archive) { archive(whole, changes, plans); }
 };
 
 class RecordedSteps {
  public:
   void OnMark(const MarkEvent& mark) {
+    functions_.OnMark(mark);
     // The user may end a step anywhere within a call.
     if (mark.kind == MarkKind::kUserStep) user_steps_ = true;
     if (mark.kind != MarkKind::kCaptureMode) return;
@@ -40,7 +43,8 @@ class RecordedSteps {
 
   // Is everything recorded now?
   bool whole() const { return whole_; }
-  RecordedSince now() const { return {whole_, changes_}; }
+  RecordedSince now() const { return {whole_, changes_, functions_.plans()}; }
+  const RecordedFunctions& functions() const { return functions_; }
 
   // Was everything recorded from `begin` to now, in a window that begins with
   // this call?
@@ -58,7 +62,7 @@ class RecordedSteps {
   }
 
   void Fields(Archive& archive) {
-    archive(whole_, changes_, user_steps_, ring_, call_);
+    archive(whole_, changes_, user_steps_, ring_, call_, functions_);
   }
 
  private:
@@ -68,6 +72,7 @@ class RecordedSteps {
            HasCategory(call, CallCategory::kOptimizerStep);
   }
 
+  RecordedFunctions functions_;
   bool whole_ = true;
   uint64_t changes_ = 0;
   bool user_steps_ = false;

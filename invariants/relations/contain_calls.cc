@@ -195,6 +195,9 @@ class ContainCalls : public ProcessObserver {
         MarkUnknown("the end of a call is missing", &verdict);
       } else if (!sampled) {
         MarkUnknown(facts.not_sampled(), &verdict);
+      } else if (rule.spec.is_call &&
+                 !IsRecorded(facts, rule.spec.event, window.recorded)) {
+        MarkUnknown(NotRecordedWords(facts, rule.spec.event), &verdict);
       } else if (watch.unsure) {
         MarkUnknown(rule.spec.is_call ? "the object of a call is not known"
                                       : "not every gradient was recorded",

@@ -159,6 +159,9 @@ class ContainSpans : public ProcessObserver {
       MarkUnknown(facts.gap_reason(), &verdict);
     } else if (!happened && !IsSampled(facts, step, rule, span)) {
       MarkUnknown(facts.not_sampled(), &verdict);
+    } else if (!happened &&
+               !IsRecorded(facts, rule.spec.event, span.recorded)) {
+      MarkUnknown(NotRecordedWords(facts, rule.spec.event), &verdict);
     } else if (!happened && happens == Tri::kUnknown) {
       MarkUnknown("the object of a call is not known", &verdict);
     } else if (!happened) {

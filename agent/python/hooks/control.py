@@ -32,7 +32,10 @@ class Control:
 
     def trains(self):
         """The process is one of the run's; says what it began with."""
-        if not self._told and self._planner.plan.version:
+        if self._told:
+            return
+        self._planner.tell_all()
+        if self._planner.plan.version:
             self._tell(self._planner.plan)
         self._told = True
 
@@ -68,13 +71,13 @@ class Control:
         self._waiting = (first_step, plan)
 
     def _change(self, plan):
-        self._planner.apply(plan)
         if self._budget is not None:
             self._budget.forget()
-        # While nothing is recorded the mark would be lost.
+        # While nothing is recorded the marks would be lost.
         if self._recorded.off:
             self._set(self._core.CAPTURE_ALL)
         self._tell(plan)
+        self._planner.apply(plan)
 
     def _tell(self, plan):
         self._told = True

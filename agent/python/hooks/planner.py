@@ -13,7 +13,7 @@ from _traincheck import plan as plans
 class _Wrapped:
     """One wrapper, held weakly: classes of the user's may go."""
 
-    __slots__ = ("wrapper", "names", "is_method", "detail", "tells")
+    __slots__ = ("wrapper", "names", "is_method", "detail", "tells", "on")
 
     def __init__(self, wrapper, names, is_method, detail, tells):
         self.wrapper = weakref.ref(wrapper)
@@ -21,12 +21,14 @@ class _Wrapped:
         self.is_method = is_method
         self.detail = detail
         self.tells = tells
+        self.on = True
 
 
 class Planner:
     def __init__(self, core, plan):
         self._core = core
         self._wrapped = []
+        self._telling = False
         self.plan = plan
         # Full collection: what is beyond the skeleton is wrapped, all of it.
         self.everything = core.setting("TRAINCHECK_COLLECT") == "full"
@@ -50,7 +52,9 @@ class Planner:
         if self.plan.rules:
             self._apply(row)
         elif detail:
-            self._core.switch(wrapper, False)
+            self._switch(row, wrapper, False)
+        if self._telling and row.on:
+            self._core.tell_switch(wrapper)
 
     def wants(self, names):
         """Does a rule name it?"""
@@ -61,19 +65,38 @@ class Planner:
         self.plan = plan
         self._wrapped = [row for row in self._wrapped if row.wrapper() is not None]
         for row in self._wrapped:
+            was_on = row.on
             self._apply(row)
+            if self._telling and row.on != was_on:
+                self._tell(row)
         self._core.plan_forwards(self._forward)
+
+    def tell_all(self):
+        """Records which functions are recorded, now and whenever that changes."""
+        self._telling = True
+        for row in self._wrapped:
+            if row.on:
+                self._tell(row)
+
+    def _tell(self, row):
+        wrapper = row.wrapper()
+        if wrapper is not None:
+            self._core.tell_switch(wrapper)
 
     def _apply(self, row):
         wrapper = row.wrapper()
         if wrapper is None:
             return
         if row.detail:
-            self._core.switch(wrapper, self.wants(row.names))
+            self._switch(row, wrapper, self.wants(row.names))
         if row.tells:
             fn = wrapper.__wrapped__
             content = plans.content(self.plan, fn, row.names, row.is_method)
             self._core.set_content(wrapper, content)
+
+    def _switch(self, row, wrapper, on):
+        row.on = on
+        self._core.switch(wrapper, on)
 
     def _forward(self, cls):
         """What forwards of a class tell; see agent/capture/module_call.h."""
