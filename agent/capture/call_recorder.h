@@ -12,7 +12,6 @@
 
 #include "agent/capture/call_content.h"
 #include "agent/capture/capture_mode.h"
-#include "agent/capture/function_switches.h"
 #include "agent/capture/process_recorder.h"
 #include "agent/capture/python_api.h"
 
@@ -32,17 +31,10 @@ struct Function {
   uint32_t id = 0;
   uint32_t generation = 0;  // in which id was made; 0: the facts have changed
   std::unique_ptr<CallContent> content;  // null: nothing but begin and end
-  // Beyond the skeleton: can be switched off (function_switches.h), and has a
-  // call site only where user code itself calls it.
+  // Beyond the skeleton: can be switched off, and has a call site only where
+  // user code itself calls it.
   bool detail = false;
   bool active = true;  // always, but for details
-
-  Function() = default;
-  ~Function() {
-    if (detail) FunctionSwitches::Get().Remove(*this);
-  }
-  Function(const Function&) = delete;
-  Function& operator=(const Function&) = delete;
 };
 
 // Does the plan ask for its calls, and in this step?

@@ -10,7 +10,7 @@
 
 namespace traincheck {
 
-// wrap, wrap_module_call, set_active, type_modified, is_wrapper, is_users.
+// wrap, wrap_module_call, type_modified, is_wrapper, is_users.
 extern PyMethodDef kWrapFunctions[];
 // set_content, plan_forwards.
 extern PyMethodDef kPlanFunctions[];

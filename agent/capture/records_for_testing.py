@@ -144,8 +144,10 @@ class Process:
         return self.definitions["string"][number].fields[32][0].decode()
 
     def function(self, record):
-        definition = self.definitions["function"][record.function]
-        return self.text(definition.fields[33][0])
+        return self.function_name(record.function)
+
+    def function_name(self, number):
+        return self.text(self.definitions["function"][number].fields[33][0])
 
     def site(self, record):
         """(file name, line, function)"""

@@ -31,7 +31,6 @@ PyObject* Wrap(PyObject*, PyObject* args, PyObject* kwargs) {
   function->category_number = CategoryNumber(category);
   if (roles != nullptr && !Texts(roles, &function->facts.roles)) return nullptr;
   function->detail = detail != 0;
-  if (function->detail) FunctionSwitches::Get().Add(*function);
   return NewWrapper(
       fn, CallRecorded, function.release(),
       {HookOrNull(before), HookOrNull(after), outermost_only != 0});
@@ -57,14 +56,6 @@ PyObject* IsUsers(PyObject*, PyObject* error) {
   return PyBool_FromLong(PassedSignalHandler(traceback.get()));
 }
 
-PyObject* SetActive(PyObject*, PyObject* args, PyObject* kwargs) {
-  static const char* const names[] = {"pattern", "active", nullptr};
-  const char* pattern;
-  int active;
-  if (!Parse(args, kwargs, "sp", names, &pattern, &active)) return nullptr;
-  return PyLong_FromSize_t(FunctionSwitches::Get().Set(pattern, active != 0));
-}
-
 PyObject* TypeModified(PyObject*, PyObject* type) {
   if (!PyType_Check(type)) {
     PyErr_SetString(PyExc_TypeError, "type_modified() takes a class");
@@ -79,7 +70,6 @@ PyObject* TypeModified(PyObject*, PyObject* type) {
 PyMethodDef kWrapFunctions[] = {
     WithKeywords("wrap", Wrap),
     WithKeywords("wrap_module_call", WrapModuleCall),
-    WithKeywords("set_active", SetActive),
     {"type_modified", TypeModified, METH_O, nullptr},
     {"is_wrapper", IsWrapperFunction, METH_O, nullptr},
     {"is_users", IsUsers, METH_O, nullptr},

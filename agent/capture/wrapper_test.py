@@ -157,24 +157,29 @@ class WrapperTest(CoreCase):
 
 
 class SwitchTest(CoreCase):
-    def test_details_are_switched_by_name(self):
+    def test_details_are_switched_and_say_so(self):
         process = self.record(
             "def make(name, **more):\n"
             "    return core.wrap(lambda: None, name, 'x', **more)\n"
             "a, b = make('m.a', detail=True), make('m.b', detail=True)\n"
             "kept = make('m.kept')\n"
-            "assert core.set_active('m.*', False) == 2\n"
+            "for wrapper in (a, b, kept):\n"
+            "    core.switch(wrapper, False)\n"
+            "    core.tell_switch(wrapper)\n"
             "a(); b(); kept()\n"
-            "later = make('m.later', detail=True)\n"
-            "later()\n"
-            "assert core.set_active('m.a', True) == 1\n"
+            "core.switch(a, True)\n"
+            "core.tell_switch(a)\n"
             "a(); b()\n"
-            "del b\n"
-            "assert core.set_active('m.*', True) == 2\n"
-            "a(); later()\n"
         ).process
         names = [name for kind, name in process.calls() if kind == "begin"]
-        self.assertEqual(names, ["m.kept", "m.a", "m.a", "m.later"])
+        self.assertEqual(names, ["m.kept", "m.a"])
+        on, off = 12, 13
+        told = [
+            (mark.flags, process.function_name(mark.value)) for mark in process.of("mark")
+        ]
+        self.assertEqual(
+            told, [(off, "m.a"), (off, "m.b"), (on, "m.kept"), (on, "m.a")]
+        )
 
     def test_a_detail_has_a_site_where_user_code_calls_it(self):
         process = self.record(

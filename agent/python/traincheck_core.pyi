@@ -55,14 +55,9 @@ def wrap(
     __name__, __qualname__, __doc__, __module__, __wrapped__, signature,
     pickling, and accepts attributes. fn's result and exceptions pass untouched.
     C functions, which do not bind, stay so. A detail (no part of the skeleton)
-    can be switched off by set_active, and has a call site only where user code
+    can be switched off by switch, and has a call site only where user code
     itself calls it: what library code calls has that of the call around it.
     """
-
-def set_active(pattern: str, active: bool) -> int:
-    """Switches details on or off by name (fnmatch): those that are there, whose
-    number is returned, and those to come. The last word on a name holds. What
-    is off records nothing and costs its caller under 30 ns."""
 
 def type_modified(cls: type) -> None:
     """Its dictionary was changed from outside."""
@@ -85,7 +80,10 @@ def set_content(wrapper: Callable, content: Optional[tuple]) -> None:
     """What calls of a wrapper tell from now on: see agent/capture/content_spec.h."""
 
 def switch(wrapper: Callable, active: bool) -> None:
-    """Switches a function beyond the skeleton on or off; a no-op for others."""
+    """Switches a function beyond the skeleton on or off; a no-op for others.
+
+    What is off records nothing and costs its caller under 30 ns.
+    """
 
 def tell_switch(wrapper: Callable) -> None:
     """Marks whether calls of the function are recorded from here on."""

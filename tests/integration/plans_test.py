@@ -4,11 +4,8 @@ import json
 import unittest
 
 import harness
-import record_dump
 
 SCRIPT = harness.SCRIPTS / "single.py"
-# The agent takes another plan while it records and marks the step.
-CHANGES = "plan_applied" in record_dump._MARKS
 
 
 class Plans(harness.TrainingCase):
@@ -81,6 +78,23 @@ class Plans(harness.TrainingCase):
         self.assertEqual(version["origin"], "set few version 1")
         self.assertEqual(sent["plan"], plan)
 
+    def test_without_its_file_a_process_takes_the_plan_from_the_daemon(self):
+        self.learn()
+        nowhere = str(self.folder / "nowhere.json")
+        done = self.monitored(
+            SCRIPT,
+            *("--steps", "20"),
+            options=("--run", "late", "--check", "rules"),
+            TRAINCHECK_PLAN=nowhere,
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(f"{nowhere} is not there", done.stderr)
+        shown = self.daemon.run_ended("late")
+        self.assertGreater(shown["check"]["decided"], 0)
+        self.assertEqual(shown["check"]["violated"], 0)
+        (rank,) = self.daemon.ctl("runs", "plan", "late")["ranks"]
+        self.assertEqual(rank["version"], 1)
+
     def test_an_ended_run_takes_no_plan_and_a_bad_one_is_named(self):
         self.train("over", steps=3)
         good, bad = self.folder / "good.json", self.folder / "bad.json"
@@ -90,7 +104,6 @@ class Plans(harness.TrainingCase):
             with self.assertRaisesRegex(AssertionError, reason):
                 self.daemon.ctl("runs", "plan", "over", "--file", str(file))
 
-    @unittest.skipUnless(CHANGES, "the agent keeps the plan that it began with")
     def test_another_plan_holds_from_a_step_on_and_survives_the_daemon(self):
         off = self.folder / "less.json"
         off.write_text('{"format": 1, "state": {}}')

@@ -46,7 +46,7 @@ _POINTS = (
 _MARKS = (
     "none iterator_created batch_fetched iterator_exhausted iterator_abandoned "
     "step_closed clean_exit user_step user_stage step_skipped plan_applied"
-    " capture_mode"
+    " capture_mode function_on function_off"
 ).split()
 _FIELDS = {
     1: "self",

@@ -4,6 +4,7 @@ A call that no rule names and that is not of the skeleton is switched off at its
 wrapper: it is not recorded at all.
 """
 
+import os
 import weakref
 
 from _traincheck import naming
@@ -122,6 +123,8 @@ def first_plan(core):
     Raises PlanError.
     """
     path = core.setting("TRAINCHECK_PLAN")
-    if path:
+    if path and core.setting("TRAINCHECK_CHECK") and not os.path.exists(path):
+        core.log_once("plan", f"{path} is not there: the daemon sends the set's plan")
+    elif path:
         return plans.read(path)
     return plans.FULL if collects(core) else plans.BARE
