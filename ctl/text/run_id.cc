@@ -17,7 +17,7 @@ constexpr size_t kMaxIdLength = 128;
 
 bool Allowed(char c) {
   return absl::ascii_isalnum(c) ||
-         (c != '\0' && std::strchr("._:@+-", c) != nullptr);
+         (c != '\0' && std::strchr("._:-", c) != nullptr);
 }
 
 std::string BaseName(const std::string& path) {
@@ -55,7 +55,7 @@ absl::Status CheckRunId(const std::string& id) {
   }
   return absl::InvalidArgumentError(absl::StrCat(
       "\"", id, "\" is no run id: use 1 to ", kMaxIdLength,
-      " letters, digits and . _ : @ + -, a letter or digit first"));
+      " letters, digits and . _ : -, a letter or digit first"));
 }
 
 }  // namespace traincheck::ctl

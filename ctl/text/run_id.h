@@ -18,7 +18,7 @@ std::string ProgramName(const std::vector<std::string>& command);
 std::string NewRunId(const std::string& name, uint64_t now_unix_ns,
                      uint16_t random);
 
-// An id given by hand: 1 to 128 of the characters A-Z a-z 0-9 . _ : @ + -,
+// An id given by hand: 1 to 128 of the characters A-Z a-z 0-9 . _ : -,
 // the first a letter or digit.
 [[nodiscard]] absl::Status CheckRunId(const std::string& id);
 

@@ -34,7 +34,8 @@ TEST(RunIdTest, RefusesIdsThatWouldNeedCare) {
   EXPECT_TRUE(CheckRunId("12345.0").ok());
   for (const std::string& id :
        {std::string(), std::string("a b"), std::string("a/b"),
-        std::string("-x"), std::string("a\0b", 3), std::string(129, 'a')}) {
+        std::string("a@b"), std::string("-x"), std::string("a\0b", 3),
+        std::string(129, 'a')}) {
     EXPECT_EQ(CheckRunId(id).code(), absl::StatusCode::kInvalidArgument) << id;
   }
 }

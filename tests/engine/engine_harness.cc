@@ -49,6 +49,21 @@ std::vector<Reference> TwoReferences() {
   return {{"run-1", "cnn", cnn}, {"run-2", "mlp", mlp}};
 }
 
+const InferenceResult& Learned() {
+  static const auto* const kLearned =
+      new InferenceResult(Learn(TwoReferences()));
+  return *kLearned;
+}
+
+TrainingOptions Target() {
+  TrainingOptions options;
+  options.model = "Transformer";
+  options.layer = "torch.nn.modules.activation.MultiheadAttention";
+  options.optimizer = "torch.optim.adamw.AdamW";
+  options.seed = 9;
+  return options;
+}
+
 Checked Check(const InferenceResult& learned, const std::string& experiment,
               const TrainingOptions& options, const Order& order) {
   InvariantSet set;

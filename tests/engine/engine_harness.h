@@ -24,6 +24,22 @@ InferenceResult Learn(const std::vector<Reference>& references);
 // A CNN under DDP with Adam and a loader, and an MLP under DDP with SGD and
 // none.
 std::vector<Reference> TwoReferences();
+// What is learned from these two.
+const InferenceResult& Learned();
+// Parts of the texts of its rules.
+inline constexpr char kUpdates[] =
+    "at least one parameter that the optimizer holds "
+    "changes";
+inline constexpr char kGradients[] = "non-zero gradient";
+inline constexpr char kWrapper[] = "is called on the wrapper of the parameters";
+inline constexpr char kEqualGradients[] = "equal gradients of parameters";
+inline constexpr char kEqualAfterStep[] =
+    "equal parameters when an optimizer step "
+    "ends";
+inline constexpr char kCleared[] = "the gradients it holds are cleared";
+
+// A healthy training of a third kind.
+TrainingOptions Target();
 
 struct Checked {
   std::map<std::string, Violation> violations;  // by id, as they ended

@@ -12,32 +12,6 @@
 namespace traincheck {
 namespace {
 
-constexpr char kUpdates[] =
-    "at least one parameter that the optimizer holds "
-    "changes";
-constexpr char kGradients[] = "non-zero gradient";
-constexpr char kWrapper[] = "is called on the wrapper of the parameters";
-constexpr char kEqualGradients[] = "equal gradients of parameters";
-constexpr char kEqualAfterStep[] =
-    "equal parameters when an optimizer step "
-    "ends";
-constexpr char kCleared[] = "the gradients it holds are cleared";
-
-const InferenceResult& Learned() {
-  static const auto* const kLearned =
-      new InferenceResult(Learn(TwoReferences()));
-  return *kLearned;
-}
-
-TrainingOptions Target() {
-  TrainingOptions options;
-  options.model = "Transformer";
-  options.layer = "torch.nn.modules.activation.MultiheadAttention";
-  options.optimizer = "torch.optim.adamw.AdamW";
-  options.seed = 9;
-  return options;
-}
-
 const Invariant* FindRule(const InferenceResult& learned,
                           const std::string& text_part) {
   for (const Invariant& invariant : learned.invariants) {

@@ -8,30 +8,6 @@
 namespace traincheck {
 namespace {
 
-constexpr char kUpdates[] =
-    "at least one parameter that the optimizer holds "
-    "changes";
-constexpr char kWrapper[] = "is called on the wrapper of the parameters";
-constexpr char kEqualAfterStep[] =
-    "equal parameters when an optimizer step "
-    "ends";
-constexpr char kCleared[] = "the gradients it holds are cleared";
-
-const InferenceResult& Learned() {
-  static const auto* const kLearned =
-      new InferenceResult(Learn(TwoReferences()));
-  return *kLearned;
-}
-
-TrainingOptions Target() {
-  TrainingOptions options;
-  options.model = "Transformer";
-  options.layer = "torch.nn.modules.activation.MultiheadAttention";
-  options.optimizer = "torch.optim.adamw.AdamW";
-  options.seed = 9;
-  return options;
-}
-
 struct Variant {
   const char* name;
   void (*change)(TrainingOptions*);

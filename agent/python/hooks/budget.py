@@ -46,12 +46,13 @@ def from_settings(core, collects):
     """
     text = core.setting("TRAINCHECK_BUDGET")
     percent = percent_of(text) if text else None if collects else DEFAULT_PERCENT
-    return None if percent is None else Budget(percent)
+    return None if percent is None else Budget(percent, asked_for=bool(text))
 
 
 class Budget:
-    def __init__(self, percent):
+    def __init__(self, percent, asked_for=True):
         self.percent = percent
+        self.asked_for = asked_for  # by the user; else it is the default
         self.every = 1
         self.turns = 1
         self.exhausted = False  # is even the longest cycle too dear?

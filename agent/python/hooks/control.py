@@ -90,7 +90,9 @@ class Control:
             return
         own, wall = self._times[0] - before[0], self._times[1] - before[1]
         budget.add(own, wall, self._recorded.states)
-        if step >= plan.warm_up and budget.decide() and budget.exhausted:
+        changed = step >= plan.warm_up and budget.decide()
+        # Steps of a millisecond exceed the default, and nobody minds.
+        if changed and budget.exhausted and budget.asked_for:
             self._core.log_once(
                 "budget",
                 f"what every step records takes more than the {budget.percent:g}% "
