@@ -175,7 +175,8 @@ class SwitchTest(CoreCase):
         self.assertEqual(names, ["m.kept", "m.a"])
         on, off = 12, 13
         told = [
-            (mark.flags, process.function_name(mark.value)) for mark in process.of("mark")
+            (mark.flags, process.function_name(mark.value))
+            for mark in process.of("mark")
         ]
         self.assertEqual(
             told, [(off, "m.a"), (off, "m.b"), (on, "m.kept"), (on, "m.a")]

@@ -146,11 +146,15 @@ class VariableTest(unittest.TestCase):
 
     def test_who_has_one(self):
         os.environ.pop("TRAINCHECK_BUDGET", None)
-        self.assertEqual(budgets.from_settings(core_for_testing.RecordingCore(), False).percent, 2.0)
+        self.assertEqual(
+            budgets.from_settings(core_for_testing.RecordingCore(), False).percent, 2.0
+        )
         self.assertIsNone(budgets.from_settings(core_for_testing.RecordingCore(), True))
         os.environ["TRAINCHECK_BUDGET"] = "5"
         self.addCleanup(os.environ.pop, "TRAINCHECK_BUDGET")
-        self.assertEqual(budgets.from_settings(core_for_testing.RecordingCore(), True).percent, 5.0)
+        self.assertEqual(
+            budgets.from_settings(core_for_testing.RecordingCore(), True).percent, 5.0
+        )
 
 
 if __name__ == "__main__":

@@ -53,9 +53,9 @@ absl::Status CheckRunId(const std::string& id) {
       std::all_of(id.begin(), id.end(), Allowed)) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "\"", id, "\" is no run id: use 1 to ", kMaxIdLength,
-      " letters, digits and . _ : -, a letter or digit first"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", id, "\" is no run id: use 1 to ", kMaxIdLength,
+                   " letters, digits and . _ : -, a letter or digit first"));
 }
 
 }  // namespace traincheck::ctl
