@@ -58,6 +58,7 @@ class Setting:
             {k: v for k, v in os.environ.items() if not k.startswith("TRAINCHECK_")},
             OMP_NUM_THREADS="1",
             TRAINCHECK_SPOOL_DIR=str(self.folder / "spool"),
+            TRAINCHECK_BUDGET="off",  # every step is recorded in full
         )
         command = [DIST / "traincheckctl", "--server", self.address, "run"]
         command += ["--run", run, *options, "--", sys.executable, TRAINING]
