@@ -178,6 +178,34 @@ class Selective(ControlCase):
         self.assertTrue(self.on())
         self.assertNotIn(self.fn, CORE.contents)
 
+    def switches(self):
+        return [(r[1], r[2]) for r in CORE.of("switch")]
+
+    def test_who_trains_tells_of_which_functions_calls_are_recorded(self):
+        WATCH.planner.add(self.wrapper, [DROPOUT], detail=True)
+        for _ in range(2):
+            WATCH.reset()  # as in a forked child
+            CORE.log.clear()
+            self.assertEqual(self.switches(), [])
+            self.train(1)
+            told = self.switches()
+            self.assertGreater(len(told), 10)
+            self.assertEqual(len(told), len(set(told)))
+            self.assertTrue(all(on for _, on in told))
+            self.assertNotIn((self.fn, True), told)
+
+    def test_a_change_tells_what_it_switches_behind_its_mark(self):
+        WATCH.reset()
+        WATCH.planner.add(self.wrapper, [DROPOUT], detail=True)
+        self.train(1)
+        for version, rules, on in ((1, [{"function": DROPOUT}], True), (2, [], False)):
+            CORE.log.clear()
+            self.sends(version, 0, plan_of(rules=rules))
+            self.train(2)
+            self.assertEqual(self.switches(), [(self.fn, on)])
+            marks = [r for r in CORE.log if r[0] == "switch" or "PLAN_APPLIED" in r]
+            self.assertEqual([r[0] for r in marks], ["mark", "switch"])
+
 
 class Changes(ControlCase):
     def test_at_the_step_that_it_names(self):

@@ -28,6 +28,8 @@ class Control:
     def forked(self):
         """In the child: the core records everything again, unless it is off."""
         self._times = None
+        self._told = False
+        self._planner.tell_nothing()
         self._recorded.states = not self._recorded.off
 
     def trains(self):

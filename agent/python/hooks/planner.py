@@ -79,6 +79,10 @@ class Planner:
             if row.on:
                 self._tell(row)
 
+    def tell_nothing(self):
+        """Until tell_all: the process may be none that trains."""
+        self._telling = False
+
     def _tell(self, row):
         wrapper = row.wrapper()
         if wrapper is not None:
