@@ -1,5 +1,5 @@
-// Which process a check reads next, whom it waits for, and when it must begin
-// anew.
+// Which process a check reads next, whom it waits for, when it must begin anew
+// and when it has then judged again what was told.
 #include "server/checking/run_check.h"
 
 #include <gtest/gtest.h>
@@ -8,6 +8,7 @@
 
 #include "invariants/identity.h"
 #include "invariants/testing/synthetic_training.h"
+#include "server/checking/told.h"
 #include "server/ingest/test_batches.h"
 #include "server/store/rocksdb_store.h"
 
@@ -80,6 +81,15 @@ class RunCheckTest : public testing::Test {
       ASSERT_TRUE(more.ok()) << more.status();
       if (!*more) return;
     }
+  }
+  // The check begins anew; what it has judged so far, as the store keeps it.
+  Told BeginAnew() {
+    Told told;
+    told.Add(run_, *check_);
+    check_ = std::make_unique<RunCheck>(store_.get(), run_, set_);
+    stored::Check stored;
+    told.Store(&stored);
+    return Told(stored);
   }
   uint64_t StepOf(uint32_t process) const {
     return check_->checker().StepOf(process);
@@ -187,6 +197,62 @@ TEST_F(RunCheckTest, ANewAttemptEndsTheOneBefore) {
   EXPECT_EQ(check_->WhyAnew(run_), "");
   run_.processes[1].connected = true;
   EXPECT_EQ(check_->WhyAnew(run_), "rank 1 is back");
+}
+
+TEST_F(RunCheckTest, WhatWasReadIsJudgedAgainWhenItIsReadAgain) {
+  AddRank(0, 20);
+  AddRank(1, 20);
+  ReadAll();
+  const Told told = BeginAnew();
+  EXPECT_FALSE(told.empty());
+  ASSERT_TRUE(check_->Advance(run_).ok());  // a share of it
+  EXPECT_FALSE(told.ReachedBy(run_, *check_));
+  ReadAll();
+  EXPECT_TRUE(told.ReachedBy(run_, *check_));
+}
+
+TEST_F(RunCheckTest, ARankThatSeemedLostMustComeAsFarAsTheOthersHadBeenJudged) {
+  AddRank(0, 20);
+  AddRank(1, 5);
+  run_.processes[1].connected = false;
+  run_.processes[1].end = ProcessEnd::kLost;
+  ReadAll();
+  run_.processes[1].connected = true;
+  run_.processes[1].end.reset();
+  ASSERT_EQ(check_->WhyAnew(run_), "rank 1 is back");
+  const Told told = BeginAnew();
+  ReadAll();  // all that there is, and rank 0 waits
+  EXPECT_FALSE(told.ReachedBy(run_, *check_));
+  run_.processes[1].next_batch = 15;
+  ReadAll();
+  EXPECT_FALSE(told.ReachedBy(run_, *check_));
+  run_.processes[1].next_batch = 22;
+  ReadAll();
+  EXPECT_TRUE(told.ReachedBy(run_, *check_));
+}
+
+TEST_F(RunCheckTest, ARankThatSeemedLostAndEndsIsWaitedForNoMore) {
+  AddRank(0, 20);
+  AddRank(1, 5);
+  run_.processes[1].end = ProcessEnd::kLost;
+  ReadAll();
+  run_.processes[1].end = ProcessEnd::kDied;
+  const Told told = BeginAnew();
+  ReadAll();
+  EXPECT_TRUE(told.ReachedBy(run_, *check_));
+}
+
+TEST_F(RunCheckTest, ARankThatCameAfterAllMustComeAsFar) {
+  AddRank(0, 100);
+  ReadAll();
+  AddRank(1, 5);
+  ASSERT_EQ(check_->WhyAnew(run_), "rank 1 came after all");
+  const Told told = BeginAnew();
+  ReadAll();
+  EXPECT_FALSE(told.ReachedBy(run_, *check_));
+  run_.processes[1].next_batch = 110;
+  ReadAll();
+  EXPECT_TRUE(told.ReachedBy(run_, *check_));
 }
 
 }  // namespace

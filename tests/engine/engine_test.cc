@@ -182,6 +182,27 @@ const Variant kHealthy[] = {
     {"Clip", [](TrainingOptions* o) { o->clip = true; }},
     {"Tied", [](TrainingOptions* o) { o->tied = true; }},
     {"OneBatchForAll", [](TrainingOptions* o) { o->steps_per_batch = 100; }},
+    // Not every step is recorded in full.
+    {"SampledEverySecond", [](TrainingOptions* o) { o->sample_every = 2; }},
+    {"SampledWithoutLoader",
+     [](TrainingOptions* o) {
+       o->sample_every = 4;
+       o->loader = false;
+       o->steps = 20;
+     }},
+    {"SampledApart",
+     [](TrainingOptions* o) {
+       o->sample_every = 2;
+       o->ranks_sample_alike = false;
+       o->steps = 20;
+     }},
+    {"SampledUnused",
+     [](TrainingOptions* o) {
+       o->sample_every = 4;
+       o->unused_parameter = true;
+       o->micro_batches = 3;
+       o->tied = true;
+     }},
 };
 
 INSTANTIATE_TEST_SUITE_P(Variants, Healthy, testing::ValuesIn(kHealthy),

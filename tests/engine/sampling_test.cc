@@ -1,53 +1,11 @@
-// Runs of which not every step is recorded in full: nothing is taken for wrong
-// or right that was not seen, and what is wrong is found in the next step that
-// was.
+// Errors in runs of which not every step is recorded in full: they are found in
+// the next step that is. That healthy ones stay quiet is in engine_test.
 #include <gtest/gtest.h>
 
 #include "tests/engine/engine_harness.h"
 
 namespace traincheck {
 namespace {
-
-struct Variant {
-  const char* name;
-  void (*change)(TrainingOptions*);
-};
-
-class Healthy : public testing::TestWithParam<Variant> {};
-
-TEST_P(Healthy, IsQuiet) {
-  TrainingOptions options = Target();
-  GetParam().change(&options);
-  const Checked checked = Check(Learned(), "other", options);
-  EXPECT_TRUE(checked.violations.empty()) << Print(checked);
-  EXPECT_GE(checked.summary.decided, 5u) << Print(checked);
-}
-
-const Variant kHealthy[] = {
-    {"EverySecond", [](TrainingOptions* o) { o->sample_every = 2; }},
-    {"WithoutLoader",
-     [](TrainingOptions* o) {
-       o->sample_every = 4;
-       o->loader = false;
-       o->steps = 20;
-     }},
-    {"Apart",
-     [](TrainingOptions* o) {
-       o->sample_every = 2;
-       o->ranks_sample_alike = false;
-       o->steps = 20;
-     }},
-    {"Unused",
-     [](TrainingOptions* o) {
-       o->sample_every = 4;
-       o->unused_parameter = true;
-       o->micro_batches = 3;
-       o->tied = true;
-     }},
-};
-
-INSTANTIATE_TEST_SUITE_P(Variants, Healthy, testing::ValuesIn(kHealthy),
-                         [](const auto& info) { return info.param.name; });
 
 // What is wrong from step 1 on is found in the next step that is recorded.
 TEST(Faults, AreFoundInTheNextStepThatIsSampled) {
