@@ -51,6 +51,8 @@ enum class RecordType : uint8_t {
   kPlace = 11,  // rank and world of this process
   kDrops = 12,
   kCheckpointEntry = 13,
+  kStatistics = 14,
+  kRowDigests = 15,
   kCollective = 41,  // which group's the innermost open call is
   // Definitions, in ring 0 of the process. Ids start at 1; 0 is "not known".
   // A definition with an id seen before replaces the earlier one from its
@@ -144,6 +146,36 @@ enum StateContent : uint8_t {
   kIsLeaf = 128,
 };
 
+// On plan, right after the State record of the same variable and point.
+struct StatisticsRecord {
+  RecordHeader header;
+  uint32_t variable;
+  uint8_t point;  // StatePoint
+  uint8_t of;     // kHasData or kHasGrad
+  uint16_t reserved;
+  // Over the elements that are finite: the square root of the sum of squares,
+  // the largest magnitude.
+  double norm;
+  double absmax;
+  uint64_t nan_count;
+  uint64_t inf_count;
+};
+static_assert(sizeof(StatisticsRecord) == 48);
+
+// On plan, after those: the digest of each slice of the first dimension, as if
+// it were a tensor of its own. The record's size says how many follow; the rows
+// of one content come in several records, in order.
+struct RowDigestsRecord {
+  RecordHeader header;
+  uint32_t variable;
+  uint8_t point;  // StatePoint
+  uint8_t of;     // kHasData or kHasGrad
+  uint16_t reserved;
+  uint64_t first_row;  // of this record's digests
+  uint64_t rows;       // of the content, in all
+};
+static_assert(sizeof(RowDigestsRecord) == 32);
+
 enum class StatePoint : uint8_t {
   kNone = 0,
   kConstruction = 1,
@@ -162,8 +194,9 @@ enum class StatePoint : uint8_t {
   kLoadStateDict = 14,  // taken in
   kFetch = 15,          // of a batch of indices
   kWorkerInit = 16,     // a loader's worker is about to fetch
+  kForwardEnd = 17,     // of the outermost module: generators
 };
-inline constexpr uint8_t kMaxStatePoint = 16;
+inline constexpr uint8_t kMaxStatePoint = 17;
 
 struct ScalarRecord {
   RecordHeader header;
@@ -188,6 +221,7 @@ struct CheckpointEntryRecord {
 };
 static_assert(sizeof(CheckpointEntryRecord) == 24);
 
+// At entry fields tell what the context was made with.
 struct ContextRecord {
   RecordHeader header;
   uint32_t function;  // the context's class
@@ -309,7 +343,6 @@ enum class Field : uint32_t {
   kValueDigest = 14,   // double's 8 bytes: of the tensor before it
   kValueObject = 15,   // unsigned: object id
   kValueType = 16,     // unsigned: str: class of any other value or container
-  kRngDigest = 17,     // double's 8 bytes: of the generators, here and now
   kParameter = 18,     // unsigned: str; in a FunctionDef: a parameter that
                        // calls tell; its default follows as a value
   kReturnTold = 19,    // unsigned, 1; in a FunctionDef: calls tell the result

@@ -136,6 +136,10 @@ TEST(RecordFormat, EveryTypeRoundTripsInOneStream) {
   stream.Append(RecordType::kDrops, DropsRecord{{}, 77});
   stream.Append(RecordType::kCheckpointEntry,
                 CheckpointEntryRecord{{}, 4, 11, kHasData, 0, 99});
+  stream.Append(RecordType::kStatistics,
+                StatisticsRecord{{}, 1, 7, kHasGrad, 0, 2.5, 1.5, 1, 0});
+  stream.Append(RecordType::kRowDigests,
+                RowDigestsRecord{{}, 1, 7, kHasData, 0, 2048, 2048});
   stream.Append(RecordType::kPadding, RecordHeader{});
   for (uint8_t type = 32; type <= 39; ++type) {
     stream.Append(static_cast<RecordType>(type), DefinitionRecord{{}, 5, 0});
@@ -144,7 +148,7 @@ TEST(RecordFormat, EveryTypeRoundTripsInOneStream) {
   size_t count = 0;
   for (; records.Next(); ++count) EXPECT_TRUE(records.known());
   EXPECT_TRUE(records.ok()) << records.error();
-  EXPECT_EQ(count, 21u);
+  EXPECT_EQ(count, 23u);
 }
 
 TEST(RecordFormat, UnknownTypesAndFieldsAreSkipped) {

@@ -20,6 +20,10 @@ size_t FixedBytes(uint8_t type) {
       return sizeof(CallEndRecord);
     case RecordType::kState:
       return sizeof(StateRecord);
+    case RecordType::kStatistics:
+      return sizeof(StatisticsRecord);
+    case RecordType::kRowDigests:
+      return sizeof(RowDigestsRecord);
     case RecordType::kScalar:
       return sizeof(ScalarRecord);
     case RecordType::kContextEnter:
@@ -124,7 +128,8 @@ bool RecordReader::Next() {
 FieldReader RecordReader::Fields() const {
   const size_t fixed = FixedBytes(header().type);
   const bool has_fields = fixed != 0 && type() != RecordType::kPadding &&
-                          type() != RecordType::kState;
+                          type() != RecordType::kState &&
+                          type() != RecordType::kRowDigests;
   return FieldReader(has_fields ? record_.substr(fixed) : std::string_view());
 }
 

@@ -84,8 +84,8 @@ class RecordReader {
   }
   // Whole record, header included.
   std::string_view bytes() const { return record_; }
-  // Fields of records that have them; the digests of a StateRecord are no
-  // fields.
+  // Fields of records that have them; the digests of State and RowDigests
+  // records are no fields.
   FieldReader Fields() const;
   // Digest of data or gradient of a kState record. REQUIRES: the content bit
   // is set.

@@ -1,10 +1,12 @@
 """Runs the embedded hook modules as the package _traincheck.
 
-Each module is compiled when it is first imported; all are imported before
-run() returns, so that nothing of this stays on sys.meta_path.
+All are imported before run() returns, so that nothing of this stays on
+sys.meta_path. Where this Python is not the one that they were compiled for, each
+is compiled from its source.
 """
 
 import importlib.util
+import marshal
 import sys
 import types
 
@@ -14,8 +16,9 @@ PACKAGE = "_traincheck"
 class _Embedded:
     """Finder and loader of _traincheck.<name>."""
 
-    def __init__(self, sources):
+    def __init__(self, sources, codes):
         self._sources = sources
+        self._codes = codes  # marshalled
 
     def find_spec(self, name, path=None, target=None):
         package, _, stem = name.partition(".")
@@ -28,17 +31,25 @@ class _Embedded:
 
     def exec_module(self, module):
         stem = module.__name__.partition(".")[2]
-        # Call sites skip files of this name.
+        exec(self._code(stem), module.__dict__)
+
+    def _code(self, stem):
+        if stem in self._codes:
+            return marshal.loads(self._codes[stem])
+        # Call sites skip files of this name; compile_hooks.py has it too.
         file = "<traincheck/%s>" % stem
-        code = compile(self._sources[stem], file, "exec", dont_inherit=True)
-        exec(code, module.__dict__)
+        return compile(self._sources[stem], file, "exec", dont_inherit=True)
 
 
-def run(core, sources):
+def run(core, sources, compiled):
+    """compiled: (magic number, {name: code}) of the Python that built this."""
+    magic, codes = compiled
     package = types.ModuleType(PACKAGE)
     package.__path__ = []
     sys.modules[PACKAGE] = package
-    finder = _Embedded(sources)
+    if magic != importlib.util.MAGIC_NUMBER:
+        codes = {}
+    finder = _Embedded(sources, codes)
     sys.meta_path.insert(0, finder)
     try:
         for stem in sources:

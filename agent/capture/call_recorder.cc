@@ -105,6 +105,11 @@ void WriteRaised(ThreadRecorder& thread, const CallEndRecord& end) {
   thread.Append(out, buffer.bytes, RecordType::kCallRaised, 0);
 }
 
+// Do its records cost much the same each time? Digests do not.
+bool IsOneOfMany(const Function& function) {
+  return function.content == nullptr || !function.content->reads_attributes;
+}
+
 }  // namespace
 
 Category CategoryNumber(const std::string& category) {
@@ -137,7 +142,7 @@ bool IsRootForward(ThreadRecorder& thread) {
 
 CallInProgress BeginCall(ThreadRecorder& thread, Function& function,
                          const CallArguments& arguments, uint8_t flags) {
-  const OwnTimeOfCall time(function.content == nullptr);
+  const OwnTimeOfCall time(IsOneOfMany(function));
   PyObject* self = arguments.first();
   ProcessRecorder& process = *ProcessRecorder::GetIfMade();
   thread.SyncWith(process.closed_steps());
@@ -181,7 +186,7 @@ CallInProgress BeginCall(ThreadRecorder& thread, Function& function,
 
 void EndCall(const CallInProgress& call, const Function& function,
              PyObject* result, uint8_t output_flags) {
-  const OwnTimeOfCall time(function.content == nullptr);
+  const OwnTimeOfCall time(IsOneOfMany(function));
   ThreadRecorder* thread = t_thread;
   if (thread == nullptr || call.generation != g_generation) return;
   std::vector<OpenCall>& open = thread->open_calls();

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <optional>
 
-#include "agent/capture/events.h"
 #include "agent/capture/process_recorder.h"
 #include "agent/capture/python_ref.h"
+#include "agent/capture/states.h"
 #include "agent/torch/digest.h"
 #include "agent/torch/tensor_view.h"
 #include "agent/torch/torch_api.h"
@@ -30,9 +30,10 @@ class Entry {
 
   void Read(PyObject* value, Definitions& definitions) {
     if (TorchApi::IsTensor(value)) {
-      if (const auto digest = DigestOf(value)) {
-        record_.digest = digest->digest;
-        record_.content = kHasData | (digest->all_zero ? kDataIsZero : 0);
+      if (const auto summary = SummaryOf(value)) {
+        const ContentDigest& digest = summary->content;
+        record_.digest = digest.digest;
+        record_.content = kHasData | (digest.all_zero ? kDataIsZero : 0);
       } else {
         record_.content = kUnreadable;
       }

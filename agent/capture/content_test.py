@@ -42,6 +42,42 @@ class ContentTest(CoreCase):
         self.assertEqual(a.point, 15)
         self.assertEqual(process.definitions["variable"][a.variable].fields[45], [4])
 
+    def test_statistics_and_rows_come_behind_their_state(self):
+        process = self.record(
+            "w = torch.tensor([[3., -4.], [float('nan'), 0.]], requires_grad=True)\n"
+            "w.grad = torch.tensor([[1., float('inf')], [0., 0.]])\n"
+            "counts, rows = torch.arange(3), [t for t in torch.ones(3, 2) * 0 + 5]\n"
+            "long = torch.zeros(5000, 1)\n"
+            "everything = (core.STATE_DATA | core.STATE_GRAD\n"
+            "    | core.STATE_DATA_STATISTICS | core.STATE_GRAD_STATISTICS)\n"
+            "more = core.STATE_DATA | core.STATE_DATA_STATISTICS | core.STATE_DATA_ROWS\n"
+            "for what, *tensors in (\n"
+            "    (everything, w), (more, counts, rows[0], long),\n"
+            "    (core.STATE_DATA, w.detach()[0]),\n"
+            "):\n"
+            "    for t in tensors:\n"
+            "        v = [variable(t, 'v')]\n"
+            "        core.record_states(core.POINT_PRE_STEP, what, v, [t])\n"
+        )
+        records = process.of("state", "statistics", "rows")
+        self.assertEqual(
+            [record.type for record in records],
+            ["state", "statistics", "statistics"]  # w: data, gradient
+            + ["state", "rows"]  # integers have no statistics
+            + ["state", "statistics", "rows"]
+            + ["state", "statistics", "rows", "rows", "rows"]
+            + ["state"],
+        )
+        data, grad = records[1:3]
+        self.assertEqual((data.of, data.norm, data.absmax, data.nans), (1, 5, 4, 1))
+        self.assertEqual((grad.of, grad.norm, grad.absmax, grad.infs), (2, 1, 1, 1))
+        self.assertEqual({r.variable for r in records[:3]}, {data.variable})
+        of_long = records[10:13]
+        self.assertEqual([r.first for r in of_long], [0, 2048, 4096])
+        self.assertEqual([len(r.digests) for r in of_long], [2048, 2048, 904])
+        self.assertEqual({r.rows for r in of_long}, {5000})
+        self.assertEqual(len({d for r in of_long for d in r.digests}), 1)
+
     def test_checkpoint_entries(self):
         process = self.record(
             "w = torch.ones(2, 3)\n"

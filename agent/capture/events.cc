@@ -1,71 +1,26 @@
 #include "agent/capture/events.h"
 
-#include <optional>
-
 #include "agent/capture/call_recorder.h"
 #include "agent/capture/call_site.h"
+#include "agent/capture/call_values.h"
 #include "agent/capture/capture_mode.h"
-#include "agent/capture/model_definitions.h"
 #include "agent/capture/process_recorder.h"
-#include "agent/capture/python_ref.h"
-#include "agent/torch/tensor_view.h"
 #include "agent/torch/torch_api.h"
 
 namespace traincheck {
 namespace {
 
-// Digests below this size take less time than handing the GIL over.
-constexpr uint64_t kReleaseGilBytes = 1u << 20;
+constexpr size_t kMaxContextBytes = 512;
 
-struct StateWithDigests {
-  StateRecord state;
-  uint64_t digests[2];
-};
-
-// Digests in the order data, gradient. Returns how many there are.
-int ReadState(int what, PyObject* tensor, StateWithDigests* record) {
-  if (!TorchApi::IsTensor(tensor)) {
-    record->state.content = kUnreadable;
-    return 0;
+// Names and values of a dict of the agent's own, as far as they fit.
+void WriteArguments(PyObject* arguments, FieldWriter* out) {
+  if (arguments == nullptr) return;
+  ValueWriter values(out, &ProcessRecorder::GetIfMade()->definitions());
+  PyObject *name, *value;
+  for (Py_ssize_t at = 0; PyDict_Next(arguments, &at, &name, &value);) {
+    const ValueDetail detail = {true, false, false};
+    if (!values.WriteNamed(Utf8(name), value, detail)) return;
   }
-  int digests = 0;
-  uint8_t content = 0;
-  if (IsLeaf(tensor)) content |= kIsLeaf;
-  if (RequiresGrad(tensor)) content |= kRequiresGrad;
-  if ((what & kStateData) != 0) {
-    if (const auto data = DigestOf(tensor)) {
-      record->digests[digests++] = data->digest;
-      content |= kHasData | (data->all_zero ? kDataIsZero : 0);
-    } else {
-      content |= kUnreadable;
-    }
-  }
-  if ((what & kStateGrad) != 0) {
-    const Ref grad = GradOf(tensor);
-    const auto digest = grad && grad.get() != Py_None
-                            ? DigestOf(grad.get())
-                            : std::optional<ContentDigest>();
-    if (digest) {
-      record->digests[digests++] = digest->digest;
-      content |= kHasGrad | (digest->all_zero ? kGradIsZero : 0);
-    } else {
-      content |= grad.get() == Py_None ? kGradIsNone : kUnreadable;
-    }
-  }
-  record->state.content = content;
-  return digests;
-}
-
-// Where large tensors take turns: is there something to digest and is it
-// another's turn?
-bool HasToWait(int what, uint32_t variable, PyObject* tensor) {
-  if (g_rotation.HasTurn(VariableHash(variable))) return false;
-  if (!TorchApi::IsTensor(tensor)) return false;
-  const Ref grad = what == kStateGrad ? GradOf(tensor) : Ref();
-  if (grad.get() == Py_None) return false;
-  const std::optional<TensorView> view =
-      TensorView::Of(LocalTensor(tensor).get());
-  return view && view->bytes() >= kRotatedBytes;
 }
 
 // Whose loop an event belongs to. An engine thread has no backward of its own:
@@ -100,41 +55,6 @@ bool TellStepRule(const Event& event) {
 }
 
 }  // namespace
-
-std::optional<ContentDigest> DigestOf(PyObject* tensor) {
-  const Ref local = LocalTensor(tensor);
-  const std::optional<TensorView> view = TensorView::Of(local.get());
-  if (!view) return std::nullopt;
-  if (view->bytes() < kReleaseGilBytes) return view->Digest();
-  PyThreadState* thread = PyEval_SaveThread();
-  const ContentDigest digest = view->Digest();
-  PyEval_RestoreThread(thread);
-  return digest;
-}
-
-bool RecordStates(StatePoint point, int what,
-                  const std::vector<uint32_t>& variables, PyObject* tensors) {
-  if (CurrentThread() == nullptr) return true;
-  const TorchApi::WithoutOverrides direct;
-  for (size_t i = 0; i < variables.size(); ++i) {
-    const Ref tensor(PySequence_GetItem(tensors, static_cast<Py_ssize_t>(i)));
-    if (!tensor) return false;
-    if (variables[i] == 0) continue;
-    StateWithDigests record = {};
-    record.state.variable = variables[i];
-    record.state.point = static_cast<uint8_t>(point);
-    const bool waits = HasToWait(what, variables[i], tensor.get());
-    const int digests = ReadState(waits ? 0 : what, tensor.get(), &record);
-    if (waits) record.state.content |= kUnreadable;
-    // Asked for again: while the GIL was released anything may have happened.
-    ThreadRecorder* thread = CurrentThread();
-    if (thread == nullptr) return true;
-    thread->Append(&record.state.header,
-                   sizeof(StateRecord) + digests * sizeof(uint64_t),
-                   RecordType::kState, 0);
-  }
-  return true;
-}
 
 void RecordScalar(uint32_t object, StatePoint point, uint16_t group,
                   const std::string& name, double value) {
@@ -175,10 +95,10 @@ void SetCaptureMode(CaptureMode mode) {
   g_capture_mode = mode;
 }
 
-void RecordContext(bool enter, const std::string& name) {
+void RecordContext(bool enter, const std::string& name, PyObject* arguments) {
   ThreadRecorder* thread = CurrentThread();
   if (thread == nullptr) return;
-  // One entry a context class, by name; a handful in a program.
+  // One entry a context, by name; a handful in a program.
   static auto* functions = new std::vector<std::unique_ptr<Function>>;
   Function* function = nullptr;
   for (const auto& known : *functions) {
@@ -193,8 +113,12 @@ void RecordContext(bool enter, const std::string& name) {
   ContextRecord record = {};
   record.function = FunctionId(*function);
   record.site = CallSites::Get().Here();
-  thread->Append(record,
-                 enter ? RecordType::kContextEnter : RecordType::kContextExit);
+  alignas(8) char buffer[kMaxContextBytes];
+  FieldWriter out(buffer, sizeof buffer, record);
+  WriteArguments(arguments, &out);
+  thread->Append(out, buffer,
+                 enter ? RecordType::kContextEnter : RecordType::kContextExit,
+                 0);
 }
 
 void RecordPlace(const PlaceRecord& place) {

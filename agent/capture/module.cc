@@ -1,10 +1,10 @@
 // The extension module traincheck_core: its table of names. The only symbol
 // that this library exports is the one that Python looks for.
-#include "agent/capture/events.h"
 #include "agent/capture/module_functions.h"
 #include "agent/capture/process_recorder.h"
 #include "agent/capture/python_ref.h"
 #include "agent/capture/start.h"
+#include "agent/capture/states.h"
 #include "agent/capture/version.h"
 #include "agent/capture/wrapper.h"
 #include "proto/record_format.h"
@@ -39,6 +39,7 @@ constexpr Constant kConstants[] = {
     Of("POINT_LOAD_STATE_DICT", StatePoint::kLoadStateDict),
     Of("POINT_FETCH", StatePoint::kFetch),
     Of("POINT_WORKER_INIT", StatePoint::kWorkerInit),
+    Of("POINT_FORWARD_END", StatePoint::kForwardEnd),
     Of("MARK_ITERATOR_CREATED", MarkKind::kIteratorCreated),
     Of("MARK_BATCH_FETCHED", MarkKind::kBatchFetched),
     Of("MARK_ITERATOR_EXHAUSTED", MarkKind::kIteratorExhausted),
@@ -72,6 +73,10 @@ constexpr Constant kConstants[] = {
     Of("PLACE_PROCESS_GROUP", PlaceSource::kProcessGroup),
     Of("STATE_DATA", kStateData),
     Of("STATE_GRAD", kStateGrad),
+    Of("STATE_DATA_STATISTICS", kStateDataStatistics),
+    Of("STATE_GRAD_STATISTICS", kStateGradStatistics),
+    Of("STATE_DATA_ROWS", kStateDataRows),
+    Of("STATE_GRAD_ROWS", kStateGradRows),
 };
 
 PyObject* StartFunction(PyObject* module, PyObject*) {

@@ -1,7 +1,8 @@
 // The time that the agent takes of the program's, in ticks of a clock of which
-// only ratios mean anything: hooks and calls that tell content are timed, each;
-// of the other recorded calls every kStride-th stands for all. Not in it: the
-// wrappers' own frames, what our memory traffic costs the program's, the relay.
+// only ratios mean anything: hooks and calls that tell digests or autograd's
+// view of tensors are timed, each; of the other recorded calls every kStride-th
+// stands for all. Not in it: the wrappers' own frames, what our memory traffic
+// costs the program's, the relay.
 //
 // Threads: GIL held at the ends of what is timed.
 #ifndef TRAINCHECK_AGENT_CAPTURE_OWN_TIME_H_

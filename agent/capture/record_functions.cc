@@ -9,6 +9,7 @@
 #include "agent/capture/log.h"
 #include "agent/capture/module_functions.h"
 #include "agent/capture/process_recorder.h"
+#include "agent/capture/states.h"
 
 namespace traincheck {
 namespace {
@@ -100,11 +101,14 @@ PyObject* RecordMarkFunction(PyObject*, PyObject* args, PyObject* kwargs) {
 }
 
 PyObject* RecordContextFunction(PyObject*, PyObject* args, PyObject* kwargs) {
-  static const char* const names[] = {"enter", "name", nullptr};
+  static const char* const names[] = {"enter", "name", "arguments", nullptr};
   int enter;
   const char* name;
-  if (!Parse(args, kwargs, "ps", names, &enter, &name)) return nullptr;
-  RecordContext(enter != 0, name);
+  PyObject* arguments = nullptr;
+  if (!Parse(args, kwargs, "ps|O", names, &enter, &name, &arguments)) {
+    return nullptr;
+  }
+  RecordContext(enter != 0, name, arguments);
   return None();
 }
 

@@ -55,6 +55,8 @@ TYPES = {
     11: "place",
     12: "drops",
     13: "checkpoint",
+    14: "statistics",
+    15: "rows",
     32: "string",
     33: "function",
     34: "site",
@@ -80,6 +82,11 @@ FIXED = {
     "place": ("iiiI", ("rank", "world", "local_rank", "source")),
     "drops": ("Q", ("dropped",)),
     "checkpoint": ("IBBHQ", ("key", "point", "content", "reserved", "digest")),
+    "statistics": (
+        "IBBHddQQ",
+        ("variable", "point", "of", "reserved", "norm", "absmax", "nans", "infs"),
+    ),
+    "rows": ("IBBHQQ", ("variable", "point", "of", "reserved", "first", "rows")),
     "collective": ("IIQ", ("group", "reserved", "sequence")),
 }
 
@@ -100,7 +107,7 @@ def decode(data):
         values = struct.unpack_from("<" + layout, data, at + 8)
         record = Record(zip(names, values), type=name, flags=flags)
         rest = data[at + 8 + struct.calcsize("<" + layout) : at + size]
-        if name == "state":
+        if name in ("state", "rows"):
             record["digests"] = struct.unpack(f"<{len(rest) // 8}Q", rest)
         elif name not in ("padding", "clock"):
             record["fields"] = decode_fields(rest)

@@ -6,6 +6,7 @@
 #include "agent/capture/agent_settings.h"
 #include "agent/capture/bootstrap_source.h"
 #include "agent/capture/call_site.h"
+#include "agent/capture/hooks_code.h"
 #include "agent/capture/hooks_source.h"
 #include "agent/capture/log.h"
 #include "agent/capture/process_recorder.h"
@@ -48,19 +49,35 @@ Ref HookSources() {
   return sources;
 }
 
+// (magic number of the Python that it is for, name -> marshalled code)
+Ref HookCode() {
+  Ref codes(PyDict_New());
+  for (const EmbeddedCode* hook = kHookCode; codes && hook->name; ++hook) {
+    const Ref code(PyBytes_FromStringAndSize(
+        hook->bytes, static_cast<Py_ssize_t>(hook->size)));
+    if (!code) return Ref();
+    PyDict_SetItemString(codes.get(), hook->name, code.get());
+  }
+  const Ref magic(PyBytes_FromStringAndSize(
+      reinterpret_cast<const char*>(kHookCodeMagic), sizeof kHookCodeMagic));
+  if (!codes || !magic) return Ref();
+  return Ref(PyTuple_Pack(2, magic.get(), codes.get()));
+}
+
 // False: an exception is set.
 bool RunHooks(PyObject* core_module) {
   const Ref globals(PyDict_New());
   const Ref sources = HookSources();
+  const Ref compiled = HookCode();
   const Ref code(Py_CompileString(kBootstrapSource[0].text,
                                   "<traincheck/bootstrap>", Py_file_input));
-  if (!globals || !sources || !code) return false;
+  if (!globals || !sources || !compiled || !code) return false;
   PyDict_SetItemString(globals.get(), "__builtins__", PyEval_GetBuiltins());
   const Ref defined(PyEval_EvalCode(code.get(), globals.get(), globals.get()));
   PyObject* run = PyDict_GetItemString(globals.get(), "run");
   if (!defined || run == nullptr) return false;
-  PyObject* const arguments[] = {core_module, sources.get()};
-  const Ref done(PyObject_Vectorcall(run, arguments, 2, nullptr));
+  PyObject* const arguments[] = {core_module, sources.get(), compiled.get()};
+  const Ref done(PyObject_Vectorcall(run, arguments, 3, nullptr));
   return static_cast<bool>(done);
 }
 

@@ -144,16 +144,42 @@ class Calls(HooksCase):
             pass
         with torch.inference_mode():
             pass
-        name = "torch.autograd.grad_mode."
+        with torch.autocast("cpu", torch.bfloat16, enabled=False):
+            pass
+        with torch.random.fork_rng(devices=[]):
+            pass
+        grad, autocast = "torch.autograd.grad_mode.", "torch.amp.autocast_mode.autocast"
+        told = {"device_type": "cpu", "dtype": torch.bfloat16, "enabled": False}
+        told["cache_enabled"] = True
         self.assertEqual(
             CORE.of("context"),
             [
-                ("context", True, name + "no_grad"),
-                ("context", False, name + "no_grad"),
-                ("context", True, name + "inference_mode"),
-                ("context", False, name + "inference_mode"),
+                ("context", True, grad + "no_grad", {}),
+                ("context", False, grad + "no_grad"),
+                ("context", True, grad + "inference_mode", {"mode": True}),
+                ("context", False, grad + "inference_mode"),
+                ("context", True, autocast, told),
+                ("context", False, autocast),
+                ("context", True, "torch.random.fork_rng"),
+                ("context", False, "torch.random.fork_rng"),
             ],
         )
+
+    def test_a_manager_stays_what_it_was(self):
+        fork_rng = torch.random.fork_rng
+        self.assertIn("devices", inspect.signature(fork_rng).parameters)
+        with self.assertRaisesRegex(ValueError, "mine"):
+            with fork_rng(devices=[]):
+                torch.manual_seed(7)
+                raise ValueError("mine")
+
+        @fork_rng(devices=[])
+        def draw():
+            return torch.rand(1).item()
+
+        self.assertEqual(draw(), draw())  # the generator is put back
+        entries = [record[1] for record in CORE.of("context")]
+        self.assertEqual(entries, [True, False] * 3)
 
     def test_zero_grad_of_a_module(self):
         model = Net()

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from hooks_case import CORE, HooksCase, WATCH
-from _traincheck import catalogue, user_code, wrapping
+from _traincheck import catalogue, contexts, user_code, wrapping
 from _traincheck.collection import Collection
 from _traincheck.imports import Imports
 from _traincheck.selection import Catalogue, read
@@ -51,6 +51,7 @@ class Box:
     @property
     def side(self): return 1
     def hidden(self): return 0
+    def forward(self): return 0
 class Small(Box):
     def volume(self, x): return super().volume(x) + 1
 """
@@ -73,7 +74,7 @@ class CatalogueTest(unittest.TestCase):
     def test_every_function_of_the_skeleton_is_listed_and_none_else(self):
         listed = {}
         for row in read(catalogue.TABLE):
-            if row.mode == "skeleton":
+            if row.mode == "skeleton" and row.category != "context":
                 where = ".".join(filter(None, (row.module, row.cls)))
                 for name in row.names:
                     listed[_class_of(row) + name] = row.category
@@ -89,6 +90,24 @@ class CatalogueTest(unittest.TestCase):
         absent = set(listed) - seen - {"torch.nn.modules.module.Module.__call__"}
         absent = {name for name in absent if _is_there(name)}
         self.assertEqual(absent, set())
+
+    def test_every_context_is_listed_and_none_else(self):
+        listed = {
+            (row.module, row.cls, name)
+            for row in read(catalogue.TABLE)
+            if row.mode == "skeleton" and row.category == "context"
+            for name in row.names
+        }
+        observed = {
+            (module.__name__, cls, method)
+            for module, cls, _ in contexts.CLASSES
+            for method in ("__enter__", "__exit__")
+        }
+        for owner, name in contexts.MANAGERS:
+            is_class = isinstance(owner, type)
+            module = owner.__module__ if is_class else owner.__name__
+            observed.add((module, owner.__name__ if is_class else "", name))
+        self.assertEqual(observed, listed)
 
     def test_entries_are_well_formed(self):
         tables = catalogue.TABLE + catalogue.BASES
@@ -152,6 +171,22 @@ class CollectionTest(HooksCase):
             pair = self.added.get(id(value))
             if pair is not None:
                 setattr(self.module, name, pair[1])
+
+    def test_functions_that_only_the_plan_names(self):
+        table = Catalogue(TABLE)
+        names = "_private skipped absent Box.hidden Small.volume Box.forward"
+        names = [f"fake_shapes.{name}" for name in names.split()]
+        found = table.add_named([*names, "no.such.module", "word"], sys.modules)
+        self.assertEqual(found, ["fake_shapes"])
+        Collection(WATCH, table).add(self.module)
+        private = self.module._private
+        self.assertIn(id(private), WATCH.replaced)
+        self.assertFalse(CORE.is_wrapper(self.module.skipped))  # out stays out
+        small = self.module.Small()
+        small.volume(2)
+        small.forward()  # recorded by a module's call
+        names = [name for _, name in CORE.of("begin")]
+        self.assertEqual(names, ["fake_shapes.Small.volume", "fake_shapes.Box.volume"])
 
     def test_functions(self):
         self.assertEqual(self.module.area(2, c=1), 4)
@@ -249,7 +284,7 @@ class ImportsTest(HooksCase):
         )
         sys.path.insert(0, folder.name)
         self.addCleanup(sys.path.remove, folder.name)
-        collection = Collection(WATCH)
+        collection = Collection(WATCH, Catalogue())
         finder = Imports(CORE, collection.modules(), collection.add)
         finder.install()
         self.addCleanup(sys.meta_path.remove, finder)

@@ -36,6 +36,7 @@ _POINTS = (
     "LOAD_STATE_DICT",
     "FETCH",
     "WORKER_INIT",
+    "FORWARD_END",
 )
 _MARKS = (
     "ITERATOR_CREATED",
@@ -59,8 +60,9 @@ def hooks_package():
 
 
 class RecordingCore:
-    STATE_DATA = 1
-    STATE_GRAD = 2
+    STATE_DATA, STATE_GRAD = 1, 2
+    STATE_DATA_STATISTICS, STATE_GRAD_STATISTICS = 4, 8
+    STATE_DATA_ROWS, STATE_GRAD_ROWS = 16, 32
     OBJECT_MODULE, OBJECT_OPTIMIZER, OBJECT_LOADER, OBJECT_OTHER = 1, 2, 3, 4
     VARIABLE_PARAMETER, VARIABLE_BUFFER, VARIABLE_OPTIMIZER_STATE = 1, 2, 3
     VARIABLE_GENERATOR, VARIABLE_LOADER_STATE = 4, 5
@@ -311,8 +313,9 @@ class RecordingCore:
     def record_collective(self, group, sequence):
         self.log.append(("collective", group, sequence))
 
-    def record_context(self, enter, name):
-        self.log.append(("context", enter, name))
+    def record_context(self, enter, name, arguments=None):
+        told = () if arguments is None else (arguments,)
+        self.log.append(("context", enter, name, *told))
 
     def storage_key(self, tensor):
         tensor = getattr(tensor, "_local_tensor", tensor)

@@ -59,6 +59,21 @@ class Files(unittest.TestCase):
         row = {"parameter.data": "pre_step"}
         self.refused({"format": 1, "state": row}, "state.parameter.data is no list")
 
+    def test_what_tells_more_is_recorded_too(self):
+        more = {"buffer.data": ["step_end"]}
+        for key in ("statistics", "rows"):
+            plan = plans.parse({"format": 1, "state": {}, key: more})
+            self.assertTrue(plan.wants("buffer.data", "step_end"))
+            self.assertFalse(plan.wants("parameter.data", "step_end"))
+            self.assertTrue(plans.parse({"format": 1, key: more}).state is None)
+            self.refused({"format": 1, key: {"moon": []}}, f"{key} has no key 'moon'")
+
+    def test_generators_on_demand_and_in_full(self):
+        for more, wanted in (({}, False), ({"mode": "full"}, True)):
+            self.assertIs(plans.parse({"format": 1, **more}).generators, wanted)
+        self.assertTrue(plans.parse({"format": 1, "generators": True}).generators)
+        self.refused({"format": 1, "generators": 1}, "generators is no truth value")
+
     def test_without_a_word_on_state_all_is_wanted(self):
         self.assertTrue(plan_of().wants("buffer.data", "step_end"))
         plan = plans.parse({"format": 1, "state": {"buffer.data": ["step_end"]}})

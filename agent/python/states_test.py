@@ -33,8 +33,10 @@ class Planned(HooksCase):
         super().tearDown()
 
     def steps(self, state):
-        plan = {"format": 1, "state": state}
-        WATCH.planner.apply(plans.parse(plan))
+        WATCH.planner.apply(plans.parse({"format": 1, "state": state}))
+        self.train()
+
+    def train(self):
         model = Net()
         optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
         for _ in range(3):
@@ -67,9 +69,55 @@ class Planned(HooksCase):
         )
 
     def test_buffers_alone(self):
-        self.steps({"buffer.data": ["step_end"]})
-        for record in self.seen():
-            self.assertEqual((record[1], record[3]), ("STEP_END", BUFFERS))
+        self.steps({"buffer.data": ["forward_begin"]})
+        self.assertEqual(
+            [(record[1], record[3]) for record in self.seen()],
+            [("FORWARD_BEGIN", BUFFERS)] * 3,
+        )
+
+    def test_statistics_and_rows_of_what_they_name_alone(self):
+        plan = {
+            "format": 1,
+            "state": {"parameter.data": ["pre_step"], "parameter.grad": ["pre_step"]},
+            "statistics": {
+                "parameter.grad": ["pre_step"],
+                "optimizer_state.data": ["post_step"],
+            },
+            "rows": {"parameter.data": ["pre_step"], "buffer.data": ["forward_begin"]},
+        }
+        WATCH.planner.apply(plans.parse(plan))
+        self.train()
+        data, grad = CORE.STATE_DATA, CORE.STATE_GRAD
+        data_rows = data | CORE.STATE_DATA_ROWS
+        self.assertEqual(
+            {(record[1], record[2]) for record in self.seen()},
+            {
+                ("PRE_STEP", data_rows | grad | CORE.STATE_GRAD_STATISTICS),
+                ("POST_STEP", data | CORE.STATE_DATA_STATISTICS),
+                ("FORWARD_BEGIN", data_rows),
+            },
+        )
+
+    def test_generators_around_every_outermost_forward(self):
+        plan = {"format": 1, "state": {}, "generators": True}
+        WATCH.planner.apply(plans.parse(plan))
+        net, dropout = Net(), nn.Dropout()
+        model = nn.Sequential(net, dropout)
+        with torch.no_grad():  # of an evaluation too
+            model(torch.ones(5, 3))
+        found = [r[1] for r in CORE.of("state") if r[3] == ["generator.torch.cpu"]]
+        self.assertEqual(found, ["FORWARD_BEGIN", "FORWARD_END"])
+        bytes_of = {(r[1], r[2]) for r in CORE.of("bytes")}
+        self.assertIn(("FORWARD_END", "generator.python"), bytes_of)
+
+    def test_generators_belong_to_the_step_that_the_forward_begins(self):
+        WATCH.planner.apply(plans.parse({"format": 1, "generators": True}))
+        Net()(torch.ones(5, 3))
+        told = [
+            r for r in CORE.log if r[0] == "clock" or "generator.torch.cpu" in r[-1]
+        ]
+        self.assertEqual(told[0][:2], ("clock", "forward"))
+        self.assertEqual([r[1] for r in told[1:]], ["FORWARD_BEGIN", "FORWARD_END"])
 
     def test_state_of_optimizers(self):
         self.steps({"optimizer_state.data": ["post_step"]})

@@ -10,7 +10,7 @@ swallows, counts and logs what they raise. None takes a lock on the record
 path. All may be called from any thread with the GIL held.
 """
 
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Dict, Optional, Sequence
 
 # Called when the call begins, after its CallBegin record: (args, kwargs) -> token
 Before = Callable[[tuple, dict], Any]
@@ -34,6 +34,12 @@ PROCESS_MAIN: int  # ... PROCESS_WORKER, PROCESS_OTHER
 PLACE_SINGLE: int  # ... PLACE_ENVIRONMENT, PLACE_PROCESS_GROUP
 STATE_DATA: int  # digest the tensor itself
 STATE_GRAD: int  # digest its .grad (None is recorded as such)
+# Of what is digested: norm, largest magnitude, NaN and Inf; a digest of each
+# slice of the first dimension.
+STATE_DATA_STATISTICS: int
+STATE_GRAD_STATISTICS: int
+STATE_DATA_ROWS: int
+STATE_GRAD_ROWS: int
 
 def wrap(
     fn: Callable,
@@ -178,8 +184,8 @@ def record_place(rank: int, world_size: int, local_rank: int, source: int) -> No
 def record_states(
     point: int, what: int, variables: Sequence[int], tensors: Sequence[Any]
 ) -> None:
-    """One State record a variable; what is STATE_DATA | STATE_GRAD. Tensors
-    whose bytes cannot be read here are recorded as unreadable."""
+    """One State record a variable, and what else `what` asks for, STATE_* added
+    up. Tensors whose bytes cannot be read here are recorded as unreadable."""
 
 def record_bytes(point: int, variable: int, data: bytes, dtype: str) -> None:
     """A State record of a variable that is no tensor: the digest that a tensor of
@@ -203,7 +209,11 @@ def record_mark(kind: int, obj: int, value: int) -> None: ...
 def record_collective(group: int, sequence: int) -> None:
     """The innermost open call is this collective of the group."""
 
-def record_context(enter: bool, name: str) -> None: ...
+def record_context(
+    enter: bool, name: str, arguments: Optional[Dict[str, Any]] = None
+) -> None:
+    """arguments: what the context was made with; texts in it are recorded."""
+
 def storage_key(tensor: Any) -> int:
     """Number given once to the tensor's storage (held weakly); 0: unreadable. Of a
     DTensor: of its local shard."""

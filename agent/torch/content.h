@@ -54,6 +54,7 @@ class StridedContent {
   static std::optional<StridedContent> Of(const StridedTensor& tensor);
 
   uint64_t bytes() const { return bytes_; }  // of the elements
+  uint64_t rows() const { return rows_; }    // slices of the first dimension
   // Bytes from the first element's begin to the last one's end in memory.
   uint64_t extent() const { return extent_; }
 

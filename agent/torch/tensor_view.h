@@ -25,6 +25,7 @@ class TensorView {
   static std::optional<TensorView> Of(PyObject* tensor);
 
   uint64_t bytes() const { return content_.bytes(); }
+  uint64_t rows() const { return content_.rows(); }
 
   // Threads: any; the GIL may be released while they run.
   ContentDigest Digest() const { return content_.Digest(); }

@@ -77,10 +77,9 @@ bool TorchApi::InGraphTask() {
 }
 
 bool TorchApi::IsTensor(PyObject* value) {
-  PyObject* type = Get().tensor_type_.get();
-  return type != nullptr &&
-         PyType_IsSubtype(Py_TYPE(value),
-                          reinterpret_cast<PyTypeObject*>(type)) != 0;
+  auto* type = reinterpret_cast<PyTypeObject*>(Get().tensor_type_.get());
+  if (Py_TYPE(value) == type) return true;  // most are
+  return type != nullptr && PyType_IsSubtype(Py_TYPE(value), type) != 0;
 }
 
 bool TorchApi::IsPlainTensor(PyObject* value) {

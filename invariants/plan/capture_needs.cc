@@ -5,13 +5,16 @@
 namespace traincheck {
 
 bool IsAlwaysRecorded(const std::string& category) {
-  static const auto* const kCategories = new std::set<std::string>{
-      "backward",           "checkpoint",      "destroy_process_group",
-      "device_mesh",        "fetch",           "forward",
-      "init_process_group", "load_state_dict", "loader_iter",
-      "loader_next",        "new_group",       "optimizer_init",
-      "optimizer_step",     "state_dict",      "train_mode",
-      "zero_grad"};
+  static const auto* const kCategories =
+      new std::set<std::string>{"backward",        "checkpoint",
+                                "context",         "destroy_process_group",
+                                "device_mesh",     "fetch",
+                                "forward",         "init_process_group",
+                                "load_state_dict", "loader_iter",
+                                "loader_next",     "new_group",
+                                "optimizer_init",  "optimizer_step",
+                                "state_dict",      "train_mode",
+                                "zero_grad"};
   return kCategories->count(category) > 0;
 }
 

@@ -116,10 +116,12 @@ absl::StatusOr<nlohmann::json> PlanFromJsonUntrusted(const std::string& text) {
       reader.Adopt(CheckRule(calls[i], "calls[" + std::to_string(i) + "]"));
     }
   }
-  if (reader.Has("state")) {
-    const nlohmann::json& state = reader.Object("state");
-    if (state.is_object()) reader.Adopt(CheckState(state, "state"));
+  for (const char* key : {"state", "statistics", "rows"}) {
+    if (!reader.Has(key)) continue;
+    const nlohmann::json& state = reader.Object(key);
+    if (state.is_object()) reader.Adopt(CheckState(state, key));
   }
+  if (reader.Has("generators")) CheckFlag(*plan, "generators", &reader);
   if (reader.Has("sample")) {
     const nlohmann::json& sample = reader.Object("sample");
     if (sample.is_object()) reader.Adopt(CheckSample(sample, "sample"));

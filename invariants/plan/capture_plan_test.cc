@@ -56,6 +56,9 @@ TEST(CapturePlan, WhatIsWrongIsNamedWithItsPlace) {
        "shape"},
       {R"({"format": 1, "state": {"moon.phase": []}})", "state.moon.phase"},
       {R"({"format": 1, "state": {"buffer.data": ["noon"]}})", "\"noon\""},
+      {R"({"format": 1, "rows": {"buffer.data": ["noon"]}})", "rows.buffer"},
+      {R"({"format": 1, "statistics": []})", "statistics"},
+      {R"({"format": 1, "generators": 1})", "generators"},
       {R"({"format": 1, "sample": {"every": 3}})", "sample.every"},
       {R"({"format": 1, "sample": {}})", "sample.every: missing"},
   };

@@ -27,6 +27,8 @@ PROCESS_MAIN, PROCESS_WORKER = 1, 2
 
 
 class AgentCase(unittest.TestCase):
+    python = sys.executable  # that trains
+
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR")))
         self.addCleanup(shutil.rmtree, self.folder)
@@ -41,7 +43,7 @@ class AgentCase(unittest.TestCase):
     def run_plain(self, *command, **extra):
         environment = {**harness.others_environment(), "OMP_NUM_THREADS": "1", **extra}
         return subprocess.run(
-            [sys.executable, *map(str, command)],
+            [str(self.python), *map(str, command)],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

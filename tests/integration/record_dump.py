@@ -27,6 +27,12 @@ _TYPES = {
     11: ("place", "<iiiI", "rank world local_rank source"),
     12: ("drops", "<Q", "dropped"),
     13: ("checkpoint", "<IBBHQ", "key point content reserved digest"),
+    14: (
+        "statistics",
+        "<IBBHddQQ",
+        "variable point of reserved norm absmax nans infs",
+    ),
+    15: ("rows", "<IBBHQQ", "variable point of reserved first rows"),
     32: ("string", "<II", "id aux"),
     33: ("function", "<II", "id aux"),
     34: ("site", "<II", "id aux"),
@@ -41,7 +47,7 @@ _TYPES = {
 _POINTS = (
     "none construction wrap_end forward_begin backward_end pre_clip post_clip "
     "pre_step post_step grad_clear step_end save load state_dict "
-    "load_state_dict fetch worker_init"
+    "load_state_dict fetch worker_init forward_end"
 ).split()
 _MARKS = (
     "none iterator_created batch_fetched iterator_exhausted iterator_abandoned "
@@ -95,10 +101,14 @@ _LISTS = (35, 40, 49, 53, 55, 88)
 _STRINGS = (4, 33, 34, 35, 36, 38, 39, 40, 42, 46, 47, 48, 54, 57, 84, 87, 88)
 
 
+_TENSOR = 12  # its bytes are no text
+
+
 def _fields(data):
     fields = {}
     for number, values in decode_fields(data).items():
-        values = [v.decode() if isinstance(v, bytes) else v for v in values]
+        if number != _TENSOR:
+            values = [v.decode() if isinstance(v, bytes) else v for v in values]
         fields[number] = values if number in _LISTS else values[-1]
     return fields
 

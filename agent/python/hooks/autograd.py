@@ -18,9 +18,10 @@ class _Backward:
         outermost = watch.clock.enter_backward()
         if outermost:
             watch.process.trains()
-            # Before gradients appear: a parameter may have joined a group.
-            watch.holds.update()
-            watch.states.cleared_by_hand()
+            if watch.recorded.states:
+                # Before gradients appear: a parameter may have joined a group.
+                watch.holds.update()
+                watch.states.cleared_by_hand()
         return outermost
 
     def after(self, outermost, args, kwargs, result, error):

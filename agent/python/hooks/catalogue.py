@@ -68,6 +68,22 @@ torch.distributed.distributed_c10d  skeleton  new_group  -  # topology
     new_group split_group
 torch.distributed.device_mesh:DeviceMesh  skeleton  device_mesh  -  # topology
     __init__
+torch.autograd.grad_mode:no_grad  skeleton  context  -  # gradients off
+    __enter__ __exit__
+torch.autograd.grad_mode:enable_grad  skeleton  context  -  # gradients on
+    __enter__ __exit__
+torch.autograd.grad_mode:inference_mode  skeleton  context  -  # gradients off for good
+    __enter__ __exit__
+torch.autograd.grad_mode:set_grad_enabled  skeleton  context  -  # gradients on or off
+    __enter__ __exit__
+torch.amp.autocast_mode:autocast  skeleton  context  -  # precision of a region
+    __enter__ __exit__
+torch.autograd.anomaly_mode:detect_anomaly  skeleton  context  -  # slows and checks a region
+    __enter__ __exit__
+torch.random  skeleton  context  -  # a region with random numbers of its own
+    fork_rng
+torch.nn.parallel.distributed:DistributedDataParallel  skeleton  context  -  # accumulation
+    no_sync
 torch.utils.checkpoint  skeleton  checkpoint  -  # its forward trains without gradients
     checkpoint
 torch.distributed.distributed_c10d  skeleton  collective  -  # order across ranks
@@ -210,10 +226,6 @@ torch.optim.swa_utils  full  operation  average  # shadow
     update_bn
 torch.amp.grad_scaler:GradScaler  full  scaler  scaler  # skipped steps
     scale unscale_ step update load_state_dict state_dict
-torch.amp.autocast_mode:autocast  full  context  -  # precision of a region
-    __enter__ __exit__
-torch.autograd.anomaly_mode:detect_anomaly  full  context  -  # slows and checks a region
-    __enter__ __exit__
 torch.autograd  full  autograd  backward  # a backward by hand
     grad
 torch.autograd.functional  full  autograd  backward  # derivatives

@@ -12,8 +12,6 @@ import torch
 
 from _traincheck import naming
 from _traincheck import wrapping
-from _traincheck.grad_mode import observe
-from _traincheck.selection import Catalogue
 from _traincheck.wrapping import quietly
 
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
@@ -21,9 +19,9 @@ _C_METHODS = (types.MethodDescriptorType,)
 
 
 class Collection:
-    def __init__(self, watch, catalogue=None):
+    def __init__(self, watch, catalogue):
         self._watch = watch
-        self._catalogue = catalogue or Catalogue()
+        self._catalogue = catalogue
 
     def modules(self):
         return self._catalogue.modules()
@@ -69,9 +67,7 @@ class Collection:
             row = self._catalogue.find(namespace, pattern, name)
             if row is None:
                 continue
-            if row.category == "context":
-                observe(self._watch.core, cls, name, name == "__enter__")
-            elif isinstance(value, _C_METHODS):
+            if isinstance(value, _C_METHODS):
                 self._add_c_method(cls, name, value, row)
             elif id(value) not in first_names:
                 if isinstance(value, types.FunctionType):

@@ -5,12 +5,15 @@ wrapped or cannot have it: user code may hold functions of torch since its
 imports, and calls that only some of it records would look like calls left out.
 """
 
+import sys
+
 from _traincheck import user_code
 from _traincheck.collection import Collection
 from _traincheck.collection import reach_into_c
 from _traincheck.collection import tell_overrides
 from _traincheck.collection import tell_script
 from _traincheck.imports import Imports
+from _traincheck.selection import Catalogue
 from _traincheck import wrapping
 
 
@@ -28,10 +31,14 @@ def install(watch):
     """After all other hooks: what they wrap is wrapped."""
     if not watch.planner.reaches_beyond():
         return
-    collection = Collection(watch)
+    catalogue = Catalogue()
+    collection = Collection(watch, catalogue)
     users = user_code.UserCode(watch)
     collection.add_all()
     user_code.install(watch, users)
+    # Last: what is wrapped by now keeps its category.
+    for name in catalogue.add_named(_of_torch(watch.planner.named()), sys.modules):
+        collection.add(sys.modules[name])
 
     def imported(module):
         known = set(watch.replaced)
@@ -42,6 +49,11 @@ def install(watch):
             wrapping.substitute({key: watch.replaced[key] for key in added})
 
     Imports(watch.core, _Wanted(collection.modules(), users.asked), imported).install()
+
+
+def _of_torch(names):
+    """What user_code.py does not look after."""
+    return [name for name in names if name.startswith("torch.")]
 
 
 def reach_beyond(watch):

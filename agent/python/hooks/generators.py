@@ -1,7 +1,8 @@
 """States of random generators: read, never advanced.
 
 In a DataLoader's worker after its worker_init, at the first fetch of each pass
-over a loader, and at the first forward that trains.
+over a loader, at the first forward that trains and, on plan, where every
+outermost forward begins and ends.
 """
 
 import array
@@ -17,16 +18,27 @@ _BYTES = "torch.uint8"
 
 
 class Generators:
-    def __init__(self, core):
+    def __init__(self, core, recorded, planner):
         self._core = core
+        self._recorded = recorded
+        self._planner = planner
         self._variables = {}  # name -> variable
         self._trained = False
 
-    def training_forward(self):
-        """Called at every one; the first is recorded."""
-        if not self._trained:
+    def forward_begins(self, trains):
+        """Called at every outermost one."""
+        first = trains and not self._trained
+        if first:
             self._trained = True
+        if first or self._planned():
             self.record(self._core.POINT_FORWARD_BEGIN)
+
+    def forward_ended(self):
+        if self._planned():
+            self.record(self._core.POINT_FORWARD_END)
+
+    def _planned(self):
+        return self._planner.plan.generators and self._recorded.states
 
     def record(self, point):
         """Rare: done whatever the step records."""

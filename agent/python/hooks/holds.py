@@ -10,7 +10,7 @@ from itertools import chain
 
 from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.optimizer_state import OptimizerState
-from _traincheck.thread_claim import ThreadClaim
+from _traincheck.thread_claim import ThreadClaim, claim_all
 from _traincheck.written_scalars import ObjectScalars
 
 
@@ -35,7 +35,7 @@ class Held:
 
     def claim(self):
         """This thread is about to use the gradients: True if it alone does."""
-        return all([claim.claim() for claim in self.claims])
+        return claim_all(self.claims)
 
     def state(self, optimizer):
         """(variables, tensors) of all that it holds. REQUIRES: complete."""

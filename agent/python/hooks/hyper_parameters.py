@@ -14,32 +14,26 @@ _SKIPPED = frozenset((type(None), str, dict))
 
 def numbers_of_groups(optimizer):
     """{(name, position of the group): float}."""
-    return {
-        (name, position): value
-        for position, group in enumerate(optimizer.param_groups)
-        for name, value in numbers_of(group).items()
-    }
-
-
-def numbers_of(group):
-    """name -> float of every number in it; elements of tuples as "betas[0]"."""
     found = {}
-    for name, value in group.items():
-        kind = type(value)
-        if kind in _PLAIN:
-            found[name] = float(value)
-        elif kind in _SKIPPED or name == "params":
-            continue
-        elif kind is tuple or kind is list:
-            for index, item in enumerate(value):
-                number = number_of(item)
-                if number is not None:
-                    found[f"{name}[{index}]"] = number
-        else:
-            number = number_of(value)
-            if number is not None:
-                found[name] = number
+    for position, group in enumerate(optimizer.param_groups):
+        for name, value in group.items():
+            kind = type(value)
+            if kind in _PLAIN:
+                found[name, position] = float(value)
+            elif kind not in _SKIPPED and name != "params":
+                found.update(_numbers_in(name, value, position))
     return found
+
+
+def _numbers_in(name, value, position):
+    """Of a value that is no plain number; elements of tuples as "betas[0]"."""
+    rows = {name: value}
+    if type(value) in (tuple, list):
+        rows = {f"{name}[{index}]": item for index, item in enumerate(value)}
+    for key, item in rows.items():
+        number = number_of(item)
+        if number is not None:
+            yield (key, position), number
 
 
 def number_of(value):

@@ -10,11 +10,11 @@ from _traincheck import budget
 from _traincheck import checkpointing
 from _traincheck import checkpoints
 from _traincheck import clipping
+from _traincheck import contexts
 from _traincheck import ddp
 from _traincheck import distributed
 from _traincheck import full_collection
 from _traincheck import generators
-from _traincheck import grad_mode
 from _traincheck import loaders
 from _traincheck import modules
 from _traincheck import optimizers
@@ -40,7 +40,7 @@ _HOOKS = (
     autograd,
     checkpointing,
     clipping,
-    grad_mode,
+    contexts,
     distributed,
     loaders,
     checkpoints,

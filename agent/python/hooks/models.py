@@ -13,7 +13,7 @@ from _traincheck import naming
 from _traincheck import topology
 from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.parts import Part
-from _traincheck.thread_claim import ThreadClaim
+from _traincheck.thread_claim import ThreadClaim, claim_all
 
 
 class Model:
@@ -46,8 +46,7 @@ class Model:
 
     def claim(self):
         """This thread is about to train with it."""
-        for part in self.parts:
-            part.claim.claim()
+        claim_all([part.claim for part in self.parts])
 
 
 class Models:
@@ -73,6 +72,11 @@ class Models:
     def ensure(self, module, name=None):
         """As find; a module with variables becomes a model, called by its class
         or by `name`."""
+        # Most roots are no wrappers and known. What is below DDP is another
+        # model than the one that DDP may be a part of.
+        row = self._by_module.get(module)
+        if row is not None and not naming.is_replicating(module):
+            return row[0]
         root = naming.unwrap(module)[0]
         row = self._by_module.get(root)
         if row is not None:

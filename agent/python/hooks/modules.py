@@ -20,19 +20,26 @@ class _Roots:
         watch.process.active = True
         model = watch.models.ensure(args[0])
         watch.holds.settle()
-        if not watch.clock.trains():
+        trains = watch.clock.trains()
+        if trains:
+            watch.clock.training_forward()  # may close a step
+        watch.generators.forward_begins(trains)
+        if not trains:
             return
-        watch.clock.training_forward()
-        watch.generators.training_forward()
-        if model is not None:
-            model.claim()
-        root, replicated = naming.unwrap(args[0])
+        if model is None:
+            return
+        model.claim()
         if not watch.recorded.states:
             return
         # Under DDP the forward begins after its broadcast: see ddp.py. A call
         # of a part of a model is no forward of the model.
-        if model is not None and not replicated and model.root() is root:
+        root, replicated = naming.unwrap(args[0])
+        if not replicated and model.root() is root:
             forward_begins(watch, model, root)
+
+    def after(self, token, args, kwargs, result, error):
+        if not self._watch.clock.inside_backward():
+            self._watch.generators.forward_ended()
 
 
 def forward_begins(watch, model, module, buffers=True):
@@ -67,7 +74,7 @@ def install(watch):
     module = torch.nn.Module
     roots = _Roots(watch)
     module.__call__ = watch.core.wrap_module_call(
-        module.__call__, before_root=roots.before
+        module.__call__, before_root=roots.before, after_root=roots.after
     )
     wrap_method(watch, module, "train", "train_mode", compiled=True)
     wrap_method(watch, module, "eval", "train_mode", compiled=True)

@@ -1,6 +1,7 @@
 """Names: classes, roles, and qualified names without wrapper prefixes."""
 
-import torch
+from torch.jit import ScriptModule
+from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 # Children under these names are the wrapped module itself.
 _TRANSPARENT = ("_orig_mod", "_fsdp_wrapped_module")
@@ -25,7 +26,7 @@ def roles(cls, method):
 
 def is_replicating(module):
     """Does it hold one model's replicas in step: DistributedDataParallel?"""
-    return isinstance(module, torch.nn.parallel.DistributedDataParallel)
+    return isinstance(module, DistributedDataParallel)
 
 
 def own_class(module):
@@ -50,12 +51,12 @@ def is_sharded(tensor):
 
 
 def is_script(module):
-    return isinstance(module, torch.jit.ScriptModule)
+    return isinstance(module, ScriptModule)
 
 
 def wrapped_child(module):
     """The module that this one only wraps, or None."""
-    if is_replicating(module) or isinstance(module, torch.nn.DataParallel):
+    if isinstance(module, (DistributedDataParallel, DataParallel)):
         return module.module
     children = module._modules
     for name in _TRANSPARENT:

@@ -20,7 +20,8 @@ class OptimizerState:
         self._rows = {}  # id of a parameter -> {state's name: variable}
         self._counters = ObjectScalars()
 
-    def record(self, core, point, held, optimizer, models):
+    def record(self, core, point, what, held, optimizer, models):
+        """what: as record_states takes it."""
         if self._recorded != held.recordings:
             self._recorded = held.recordings
             self._rename(held, optimizer, models.variable_names)
@@ -43,7 +44,7 @@ class OptimizerState:
                     if counters.setdefault(name, value) != value:
                         counters[name] = UNKNOWN
         if variables:
-            core.record_states(point, core.STATE_DATA, variables, tensors)
+            core.record_states(point, what, variables, tensors)
         scalars = {(f"state.{name}", 0): float(n) for name, n in counters.items()}
         self._counters.write(core, held.number, point, scalars)
 

@@ -58,9 +58,10 @@ class _Step:
         if token is not None and error is None:
             point, held, optimizer = watch.core.POINT_POST_STEP, token[0], args[0]
             watch.states.data(point, *token[1:])
-            if watch.states.wants("optimizer_state.data", point):
+            what = watch.states.asked("optimizer_state.data", point)
+            if what:
                 held.optimizer_state.record(
-                    watch.core, point, held, optimizer, watch.models
+                    watch.core, point, what, held, optimizer, watch.models
                 )
 
 
@@ -72,11 +73,11 @@ class _ZeroGrad:
         self._watch.clock.gradients_cleared()
 
     def after(self, token, args, kwargs, result, error):
-        if error is not None:
-            return
         watch, optimizer = self._watch, args[0]
+        if error is not None or not watch.recorded.states:
+            return
         held = watch.holds.ensure(optimizer)
-        if held.complete and held.claim() and watch.recorded.states:
+        if held.complete and held.claim():
             watch.states.gradients(watch.core.POINT_GRAD_CLEAR, *held.state(optimizer))
 
 

@@ -15,13 +15,16 @@ from _traincheck import signatures
 TEXT, DIGEST, AUTOGRAD = 1, 2, 4
 
 _MODES = ("full", "selective", "sampled", "off")
-_PLAN_KEYS = {"format", "version", "mode", "calls", "sample", "state"}
+_STATE_KEYS = ("state", "statistics", "rows")
+_PLAN_KEYS = {"format", "version", "mode", "calls", "sample", "generators"}
+_PLAN_KEYS.update(_STATE_KEYS)
 _SAMPLE_KEYS = {"every", "warm_up"}
 _RULE_KEYS = {"function", "arguments", "digests", "texts", "returns", "autograd"}
 FORMAT = 1
 WARM_UP = 256  # steps
 
-# What a plan may leave out of the state at some points.
+# Kinds of state: what a plan may leave out at some points and tell more of at
+# others.
 STATE_VALUES = frozenset(
     "parameter.data parameter.grad buffer.data optimizer_state.data".split()
 )
@@ -54,6 +57,9 @@ class Rule:
         if any(sign in function for sign in "*?["):
             self._pattern = re.compile(fnmatch.translate(function)).match
 
+    def is_pattern(self):
+        return self._pattern is not None
+
     def fits(self, names):
         """names: the function's own, then its roles."""
         if self._pattern is not None:
@@ -78,6 +84,12 @@ class Plan:
     # Points by value ("parameter.grad"), of the state that is recorded; None:
     # all of it.
     state = None
+    # Where norm, largest magnitude, NaN and Inf are told too, and where digests
+    # of rows.
+    statistics = {}
+    rows = {}
+    # Are the random generators recorded around every outermost forward?
+    generators = False
 
     def __init__(self, mode="selective", rules=(), version=0, every=1, warm_up=WARM_UP):
         self.mode = mode
@@ -106,6 +118,7 @@ class Plan:
 
 
 FULL = Plan("full", [Rule("*", texts=CHOICES, autograd=True)])
+FULL.generators = True
 BARE = Plan("selective")
 
 
@@ -145,8 +158,9 @@ def parse(value):
     if mode == "full":
         rules = FULL.rules + rules
     plan = Plan(mode, rules, version, **_sample(value.get("sample", {})))
-    if "state" in value:
-        plan.state = _state(value["state"])
+    plan.generators = value.get("generators", mode == "full")
+    _require(isinstance(plan.generators, bool), "generators is no truth value")
+    _take_state(value, plan)
     return plan
 
 
@@ -161,10 +175,21 @@ def _sample(value):
     return {"every": every, "warm_up": warm_up}
 
 
-def _state(value):
-    _require(isinstance(value, dict), "state is no object")
-    _known(value, STATE_VALUES, "state")
-    return {name: _names(points, f"state.{name}") for name, points in value.items()}
+def _take_state(value, plan):
+    for key in _STATE_KEYS:
+        if key in value:
+            setattr(plan, key, _points(value[key], key))
+    if plan.state is None:
+        return
+    for more in (plan.statistics, plan.rows):  # of what is recorded
+        for name, points in more.items():
+            plan.state[name] = plan.state.get(name, frozenset()) | points
+
+
+def _points(value, key):
+    _require(isinstance(value, dict), f"{key} is no object")
+    _known(value, STATE_VALUES, key)
+    return {name: _names(points, f"{key}.{name}") for name, points in value.items()}
 
 
 def _rule(row, where):

@@ -43,6 +43,10 @@ class Planner:
         """May anything be wrapped that is not of the skeleton?"""
         return self.everything or any(map(_names_more, self.plan.rules))
 
+    def named(self):
+        """The qualified names in the plan, without patterns."""
+        return [rule.function for rule in self.plan.rules if not rule.is_pattern()]
+
     def add(self, wrapper, names, is_method=False, detail=False, tells=True):
         """names: the function's own, then its roles, narrow to general.
 

@@ -46,8 +46,31 @@ class Catalogue:
 
     def __init__(self, table=catalogue.TABLE):
         self._rows = {}
-        for row in read(table):
+        self._take(read(table))
+
+    def _take(self, rows):
+        for row in rows:
             self._rows.setdefault((row.module, row.cls), []).append(row)
+
+    def add_named(self, names, modules):
+        """Takes functions that no entry is about, by their qualified names.
+
+        modules: the names of those that there are. Returns those that the
+        functions are in. What the table leaves out stays out; a module's forward
+        is recorded by its call.
+        """
+        found = {}
+        for name in names:
+            module, _, member = name.rpartition(".")
+            cls = ""
+            if module not in modules:
+                module, _, cls = module.rpartition(".")
+            if module in modules and member != "forward":
+                namespace = f"{module}:{cls}" if cls else module
+                head = f"{namespace}  full  operation  -  # named by the plan"
+                self._take([Row(head, [member])])
+                found[module] = None
+        return list(found)
 
     def classes(self, module):
         """The classes of this module that entries name; "" for itself."""

@@ -2,6 +2,8 @@
 
 import torch
 
+from _traincheck.plan import STATE_VALUES
+
 
 class States:
     def __init__(self, core, models, holds, recorded, planner):
@@ -14,15 +16,29 @@ class States:
             for name in dir(core)
             if name.startswith("POINT_")
         }
+        data = core.STATE_DATA, core.STATE_DATA_STATISTICS, core.STATE_DATA_ROWS
+        grad = core.STATE_GRAD, core.STATE_GRAD_STATISTICS, core.STATE_GRAD_ROWS
+        self._bits = {
+            value: grad if value.endswith(".grad") else data for value in STATE_VALUES
+        }
         self._models = models
         self._holds = holds
         # Has a gradient clear been recorded since the last optimizer step?
         # Before the first there is nothing to clear.
         self.clear_recorded = True
 
-    def wants(self, value, point):
-        """Does the plan ask for it? value: "parameter.data" and the like."""
-        return self._planner.plan.wants(value, self._points[point])
+    def asked(self, value, point):
+        """What the plan asks for of "parameter.data" and the like, as record_states
+        takes it; 0: nothing."""
+        plan, point = self._planner.plan, self._points[point]
+        if not plan.wants(value, point):
+            return 0
+        what, statistics, rows = self._bits[value]
+        if point in plan.statistics.get(value, ()):
+            what |= statistics
+        if point in plan.rows.get(value, ()):
+            what |= rows
+        return what
 
     def parts(self, point, parts, buffers=True):
         """Data of their parameters and, unless told otherwise, buffers.
@@ -35,15 +51,17 @@ class States:
         """The same, with loose parameters."""
         if self._recorded.off:
             return
-        params = self.wants("parameter.data", point)
-        buffers = buffers and self.wants("buffer.data", point)
-        variables, tensors = loose if params else ([], [])
+        of_params = self.asked("parameter.data", point)
+        of_buffers = self.asked("buffer.data", point) if buffers else 0
+        asked = {of_params: loose}
+        asked.setdefault(of_buffers, ([], []))
         for part in parts:
-            if params:
-                part.collect_params(variables, tensors)
-            if buffers:
-                part.collect_buffers(variables, tensors)
-        self._record(point, self._core.STATE_DATA, variables, tensors)
+            if of_params:
+                part.collect_params(*asked[of_params])
+            if of_buffers:
+                part.collect_buffers(*asked[of_buffers])
+        for what, found in asked.items():
+            self._record(point, what, *found)
 
     def all_models(self, point):
         """As parts, of every model that no other thread trains."""
@@ -76,7 +94,7 @@ class States:
 
     def all_gradients(self, point):
         """Gradients of all parameters that this thread trains with, held or not."""
-        if self._recorded.states and self.wants("parameter.grad", point):
+        if self._recorded.states and self.asked("parameter.grad", point):
             self.gradients(point, *self._mine())
 
     def cleared_by_hand(self):
@@ -84,7 +102,7 @@ class States:
         point = self._core.POINT_GRAD_CLEAR
         if self.clear_recorded or not self._recorded.states:
             return
-        if not self.wants("parameter.grad", point):
+        if not self.asked("parameter.grad", point):
             return
         # Reading an attribute must call no override of the user's.
         with torch._C.DisableTorchFunctionSubclass():
@@ -117,24 +135,17 @@ class States:
 
     def data(self, point, variables, tensors):
         """Of parameters."""
-        if self.wants("parameter.data", point):
-            self._record(point, self._core.STATE_DATA, variables, tensors)
+        self._record(point, self.asked("parameter.data", point), variables, tensors)
 
     def gradients(self, point, variables, tensors):
         if variables and point == self._core.POINT_GRAD_CLEAR:
             self.clear_recorded = True
-        if self.wants("parameter.grad", point):
-            self._record(point, self._core.STATE_GRAD, variables, tensors)
+        self._record(point, self.asked("parameter.grad", point), variables, tensors)
 
     def both(self, point, variables, tensors):
-        what = 0
-        if self.wants("parameter.data", point):
-            what |= self._core.STATE_DATA
-        if self.wants("parameter.grad", point):
-            what |= self._core.STATE_GRAD
-        if what:
-            self._record(point, what, variables, tensors)
+        what = self.asked("parameter.data", point) | self.asked("parameter.grad", point)
+        self._record(point, what, variables, tensors)
 
     def _record(self, point, what, variables, tensors):
-        if variables and not self._recorded.off:
+        if what and variables and not self._recorded.off:
             self._core.record_states(point, what, variables, tensors)

@@ -52,7 +52,7 @@ class Watch:
         self.checkpoints = CheckpointContent(self.core, self.models, self.recorded)
         self.clock.closed = self._step_ended
         self.loaders = LoaderTable(self.core)
-        self.generators = Generators(self.core)
+        self.generators = Generators(self.core, self.recorded, self.planner)
         self.samplers = Samplers(self)
         self.scalars = WrittenScalars(self.core)
         self.found_inf = WrittenScalars(self.core)
