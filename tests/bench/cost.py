@@ -2,18 +2,23 @@
 
     tests/bench/cost.sh                                   bare, reference and full
     tests/bench/cost.sh --modes selective --set FILE      checked against a set
-    tests/bench/cost.sh --modes inferred                  with all that is learned
+    tests/bench/cost.sh --modes own,inferred              with what is learned
+    tests/bench/cost.sh --modes traincheck --traincheck FILE
     tests/bench/cost.sh --only start                      import torch, /bin/true
 
-Pairs alternate (without, with, with, without, ...). The ratio is that of the
-mean step times that the scripts themselves measured after some steps of warm-up,
-evaluation and checkpoints between steps included; shown is the median over the
-pairs with a 95% interval by order statistics. CPU seconds are the kernel's, of
-whole processes: the training's without and with the agent, and the relay's.
+All modes of a pipeline and the run without the agent take turns, in this order and
+back (without, a, b, b, a, without, ...); a pair is a mode's run and the one without
+of the same turn. The ratio is that of the mean step times that the scripts
+themselves measured after some steps of warm-up, evaluation and checkpoints between
+steps included; shown is the median over the pairs with a 95% interval by order
+statistics. CPU seconds are the kernel's, of whole processes: the training's without
+and with the agent, and the relay's.
 Prints markdown tables. Modes:
 
     bare       the agent as it is without any option
     selective  checked against --set (and --plan, if given)
+    traincheck recorded under the plan of a file of TrainCheck's invariants
+    own        checked against 100 of the invariants that inferred has
     inferred   checked against all that was learned from two full collections
     reference  --collect
     full       --collect, with all functions of the catalogue
@@ -21,6 +26,7 @@ Prints markdown tables. Modes:
 
 import argparse
 import dataclasses
+import json
 import os
 import pathlib
 import statistics
@@ -33,6 +39,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "integration")]
 import cost_processes
 import cost_start
 import harness
+import traincheck_plan
 from cost_statistics import median_interval
 
 PIPELINES = {
@@ -47,8 +54,9 @@ PIPELINES = {
     "transformer_lm": "transformer LM",
     "mixer_ddp": "DDP, 2 ranks",
 }
-MODES = ("bare", "selective", "inferred", "reference", "full")
+MODES = ("bare", "selective", "traincheck", "own", "inferred", "reference", "full")
 REFERENCES = 2  # runs that a set is learned from
+OWN = 100  # invariants of the set "own"
 HEAD = """\
 | pipeline | mode | step, ms | ratio | 95% | CPU s, without | with | relay | \
 records | dropped | lost | MiB more |
@@ -66,6 +74,8 @@ class Bench:
         self.options, self.folder = options, folder
         self.daemon = harness.Daemon(folder).start()
         self.runs = 0
+        self.steps = options.steps
+        self.learned: set = set()
         if options.set:
             self.daemon.ctl("invariants", "import", str(options.set), "--set", "given")
 
@@ -87,10 +97,14 @@ class Bench:
 
     def watched(self, mode: str, pipeline: str, run: str) -> dict:
         words = ["--run", run]
-        if mode in ("selective", "inferred"):
-            words += ["--check", "given" if mode == "selective" else f"all-{pipeline}"]
-            if mode == "selective" and self.options.plan:
+        if mode == "selective":
+            words += ["--check", "given"]
+            if self.options.plan:
                 words += ["--plan", str(self.options.plan)]
+        elif mode == "traincheck":
+            words += ["--plan", str(self._traincheck_plan())]
+        elif mode in ("own", "inferred"):
+            words += ["--check", f"{mode}-{pipeline}"]
         elif mode != "bare":
             words.append("--collect")
         extra = {"TRAINCHECK_COLLECT": "full"} if mode == "full" else {}
@@ -101,7 +115,7 @@ class Bench:
         times.unlink(missing_ok=True)
         script = harness.PIPELINES / f"{pipeline}.py"
         command = [sys.executable, str(script), "--times", str(times), "--threads=1"]
-        command += [f"--steps={self.options.steps}"]
+        command += [f"--steps={self.steps}"]
         log = self.folder / "training.log"
         usage = cost_processes.run(command, environment, log)
         if usage.code != 0:
@@ -118,28 +132,55 @@ class Bench:
         result = self.train(pipeline, self.watched(mode, pipeline, run))
         return result, self.daemon.run_ended(run)
 
+    def _traincheck_plan(self) -> pathlib.Path:
+        path = self.folder / "traincheck-plan.json"
+        if not path.exists():
+            plan = traincheck_plan.plan_of(self.options.traincheck)
+            path.write_text(json.dumps(plan))
+        return path
+
     def learn(self, pipeline: str) -> None:
+        """The sets inferred-PIPELINE and own-PIPELINE."""
+        if pipeline in self.learned:
+            return
+        self.learned.add(pipeline)
         runs = []
         for _ in range(REFERENCES):
             self.train_watched(pipeline, "full")
             runs.append(f"{pipeline}-full-{self.runs}")
-        self.daemon.ctl("infer", "--from", ",".join(runs), "--set", f"all-{pipeline}")
+        learned = f"inferred-{pipeline}"
+        self.daemon.ctl("infer", "--from", ",".join(runs), "--set", learned)
+        file = self.folder / "set.json"
+        some = self.daemon.ctl("invariants", "export", "-", "--set", learned)
+        rules = some["invariants"]
+        kept = min(OWN, len(rules))
+        some["invariants"] = [rules[i * len(rules) // kept] for i in range(kept)]
+        file.write_text(json.dumps(some))
+        self.daemon.ctl("invariants", "import", str(file), "--set", f"own-{pipeline}")
 
-    def measure(self, pipeline: str, mode: str) -> str:
-        """A row of the table."""
-        if mode == "inferred":
+    def measure(self, pipeline: str, modes: list) -> list:
+        """A row of the table for each mode."""
+        if self.options.seconds:
+            self.steps = self.options.warmup + 20
+            step_s = self.train(pipeline, self.environment()).step_s
+            self.steps = self.options.warmup + max(
+                20, round(self.options.seconds / step_s)
+            )
+        if {"own", "inferred"} & {*modes}:
             self.learn(pipeline)
-        plain, watched, books = [], [], []
-        for pair in range(self.options.pairs):
-            turns = (True, False) if pair % 2 else (False, True)
-            for with_agent in turns:
-                if with_agent:
-                    result, shown = self.train_watched(pipeline, mode)
-                    watched.append(result)
-                    books.append(shown)
-                else:
+        plain: list = []
+        watched: dict = {mode: [] for mode in modes}
+        for turn in range(self.options.pairs):
+            order = [None, *modes]
+            for mode in reversed(order) if turn % 2 else order:
+                if mode is None:
                     plain.append(self.train(pipeline, self.environment()))
-        return _row(PIPELINES[pipeline], mode, plain, watched, books)
+                else:
+                    watched[mode].append(self.train_watched(pipeline, mode))
+        return [
+            _row(PIPELINES[pipeline], mode, plain, *zip(*watched[mode]))
+            for mode in modes
+        ]
 
 
 def _row(name: str, mode: str, plain: list, watched: list, books: list) -> str:
@@ -208,6 +249,9 @@ def _parse():
     )
     parser.add_argument("--pairs", type=int, default=15)
     parser.add_argument("--steps", type=int, default=120)
+    parser.add_argument(
+        "--seconds", type=float, help="instead of --steps: as many as take so long"
+    )
     parser.add_argument("--warmup", type=int, default=20)
     parser.add_argument("--modes", type=_words(MODES), default=["bare", "reference", "full"])  # fmt: skip
     parser.add_argument("--pipelines", type=_words(PIPELINES), default=list(PIPELINES))
@@ -216,6 +260,9 @@ def _parse():
     )
     parser.add_argument("--plan", type=pathlib.Path, help="capture plan, for selective")
     parser.add_argument(
+        "--traincheck", type=pathlib.Path, help="file of TrainCheck's, for traincheck"
+    )
+    parser.add_argument(
         "--only", choices=["steps", "start"], help="one of the two parts"
     )
     options = parser.parse_args()
@@ -223,6 +270,8 @@ def _parse():
         parser.error("--steps: at least two more than --warmup")
     if "selective" in options.modes and not options.set:
         parser.error("--modes selective needs --set FILE")
+    if "traincheck" in options.modes and not options.traincheck:
+        parser.error("--modes traincheck needs --traincheck FILE")
     return options
 
 
@@ -231,10 +280,10 @@ def _measure_steps(options, folder: pathlib.Path) -> None:
     try:
         print(HEAD, flush=True)
         rows = []
-        for mode in options.modes:
-            for pipeline in options.pipelines:
-                rows.append(bench.measure(pipeline, mode))
-                print(rows[-1], flush=True)
+        for pipeline in options.pipelines:
+            found = bench.measure(pipeline, options.modes)
+            print("\n".join(found), flush=True)
+            rows += found
         print("\n".join(_summary(rows)))
     finally:
         bench.daemon.stop()

@@ -1,7 +1,8 @@
-"""What a wrapped call costs: begin and end recorded, and switched off.
+"""What a wrapped call costs: begin and end recorded, with two tensors told, and
+switched off.
 
-Prints nanoseconds a call above the plain one, for a function and a method that
-do nothing. Runs with TRAINCHECK_DIST (tests/bench/run.sh sets it) against the
+Prints nanoseconds a call above the plain one, for functions and a method that do
+nothing. Runs with TRAINCHECK_DIST (tests/bench/run.sh sets it) against the
 real relay without a server. The minimum of many rounds counts: everything else
 on the machine only adds.
 """
@@ -12,12 +13,13 @@ import os
 import tempfile
 import time
 
-import torch  # noqa: F401  (the core binds it)
-
+import torch
 
 CALLS = 20_000
 ROUNDS = 300
-TARGETS = {"on": 150, "off": 30}
+TARGETS = {"on": 100, "off": 30}
+TENSORS_TARGET = 200
+X, Y = torch.ones(4, 4), torch.ones(4)
 
 
 def load_core():
@@ -37,6 +39,10 @@ def function(x):
     return x
 
 
+def pair(x, y):
+    return x
+
+
 class Plain:
     def method(self, x):
         return x
@@ -51,6 +57,14 @@ def time_function(fn):
     start = time.perf_counter_ns()
     for _ in calls:
         fn(1)
+    return (time.perf_counter_ns() - start) / CALLS
+
+
+def time_pair(fn):
+    calls, x, y = range(CALLS), X, Y
+    start = time.perf_counter_ns()
+    for _ in calls:
+        fn(x, y)
     return (time.perf_counter_ns() - start) / CALLS
 
 
@@ -93,6 +107,10 @@ def main():
             added = best(measure, subject) - base
             print(f"  {switch}: +{added:.0f} ns (target {TARGETS[switch]})")
         core.set_recording(True)
+    two = core.wrap(pair, "bench.pair", "other")
+    core.set_content(two, ([("x", 0, 0), ("y", 1, 0)], None, None))
+    added = best(time_pair, two) - best(time_pair, pair)
+    print(f"two tensors told: +{added:.0f} ns (target {TENSORS_TARGET})")
 
 
 if __name__ == "__main__":
