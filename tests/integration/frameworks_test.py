@@ -1,0 +1,69 @@
+"""Trainings that are driven by a framework: as before, with their steps, and with
+what the catalogue names of the framework.
+
+They need an environment of their own, next to that of the tests, which
+tools/frameworks.sh makes; without it they say that they are skipped.
+"""
+
+import pathlib
+import sys
+import unittest
+
+import harness
+from agent_test import AgentCase, marks
+
+
+def python_with_frameworks():
+    """The Python of the environment, or None."""
+    environments = pathlib.Path(sys.executable).parents[2]
+    found = sorted(environments.glob("frameworks-*/complete"))
+    return found[-1].parent / "bin/python" if found else None
+
+
+class Frameworks(AgentCase):
+    def setUp(self):
+        super().setUp()
+        self.python = python_with_frameworks()
+        if self.python is None:
+            self.skipTest("no frameworks are installed: tools/frameworks.sh")
+
+    def trains(self, script, steps, functions):
+        command = [harness.SCRIPTS / script, self.folder / "out"]
+        offline = {"HF_HUB_OFFLINE": "1"}
+        plain = self.run_plain(*command, **offline)
+        self.assertEqual(plain.returncode, 0, plain.stderr)
+        watched = self.run_watched(*command, TRAINCHECK_COLLECT="full", **offline)
+        self.assertNotIn("not active", watched.stderr)
+        losses = [_loss(run.stdout) for run in (plain, watched)]
+        self.assertEqual(losses[0], losses[1])
+
+        (rank,) = self.ranks(1)
+        closed = [mark["value"] for mark in marks(rank, "step_closed")]
+        self.assertEqual(closed, list(range(steps)))
+        recorded = {f["name"] for f in rank.defined("function")}
+        self.assertLessEqual(functions, recorded)
+
+    def test_transformers(self):
+        trainer = "transformers.trainer.Trainer."
+        self.trains("transformers_trainer.py", 10, {trainer + "train"})
+
+    def test_accelerate(self):
+        accelerator = "accelerate.accelerator.Accelerator."
+        self.trains(
+            "accelerate_loop.py",
+            8,
+            {accelerator + n for n in ("prepare", "backward", "clip_grad_norm_")},
+        )
+
+    def test_lightning(self):
+        trainer = "lightning.pytorch.trainer.trainer.Trainer."
+        self.trains("lightning_fit.py", 16, {trainer + "fit"})
+
+
+def _loss(stdout):
+    (line,) = [line for line in stdout.splitlines() if line.startswith("loss ")]
+    return line
+
+
+if __name__ == "__main__":
+    unittest.main()
