@@ -52,8 +52,11 @@ struct CheckSummary {
   uint32_t total = 0;    // invariants of the set that apply to this run
   uint32_t decided = 0;  // reached pass or violated at least once
   uint32_t violated = 0;
-  uint32_t not_applied = 0;                 // scope of another experiment
-  std::map<std::string, uint32_t> unknown;  // reason -> invariants
+  uint32_t not_applied = 0;  // scope of another experiment
+  // Reason -> invariants that reached no verdict at all.
+  std::map<std::string, uint32_t> unknown;
+  // Reason -> invariants that did, but not in every window.
+  std::map<std::string, uint32_t> partly_unknown;
 };
 
 class Checker {

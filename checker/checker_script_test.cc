@@ -299,6 +299,13 @@ class Script {
       const auto unknown = checker().Summary().unknown;
       EXPECT_EQ(unknown.count(text.substr(8)), 1u)
           << (unknown.empty() ? "nothing is" : unknown.begin()->first);
+    } else if (words[0] == "partly-unknown") {
+      const auto unknown = checker().Summary().partly_unknown;
+      EXPECT_EQ(unknown.count(text.substr(15)), 1u)
+          << (unknown.empty() ? "nothing is" : unknown.begin()->first);
+    } else if (words[0] == "known") {
+      EXPECT_TRUE(checker().Summary().partly_unknown.empty())
+          << checker().Summary().partly_unknown.begin()->first;
     } else if (words[0] == "violation") {
       ExpectViolation(words);
     } else {

@@ -1,4 +1,5 @@
-// Which rules reached a verdict, and why the others did not.
+// Which rules reached a verdict, and why others, or some of their windows,
+// did not.
 //
 // Threads: one object, one thread at a time.
 #ifndef TRAINCHECK_CHECKER_COVERAGE_H_
@@ -44,8 +45,11 @@ class Coverage {
       ++summary->total;
       summary->decided += state.decided;
       summary->violated += state.violated;
-      if (state.decided) continue;
-      ++summary->unknown[Words(state, newest)];
+      if (!state.decided) {
+        ++summary->unknown[Words(state, newest)];
+      } else if (!state.reason.empty()) {
+        ++summary->partly_unknown[Words(state, newest)];
+      }
     }
   }
 

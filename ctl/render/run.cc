@@ -27,6 +27,7 @@ Json CheckJson(const v1::CheckProgress& check) {
   json["violated"] = check.violated();
   json["not_applied"] = check.not_applied();
   json["unknown"] = ArrayOf(check.unknown(), UnknownJson);
+  json["partly_unknown"] = ArrayOf(check.partly_unknown(), UnknownJson);
   json["error"] = TextOrNull(check.error());
   return json;
 }
@@ -70,6 +71,10 @@ std::string CheckText(const v1::CheckProgress& check) {
   for (const v1::UnknownReason& unknown : check.unknown()) {
     absl::StrAppend(&text, "\n             unknown ", unknown.invariants(),
                     ": ", OneLine(unknown.reason()));
+  }
+  for (const v1::UnknownReason& unknown : check.partly_unknown()) {
+    absl::StrAppend(&text, "\n             unknown in some windows ",
+                    unknown.invariants(), ": ", OneLine(unknown.reason()));
   }
   return text;
 }

@@ -17,7 +17,7 @@ Json RunRowJson(const v1::Run& run);
 // The row and {check_set, processes, check, stored_bytes,
 // quarantined_batches}; check is null for a run without a set, else
 // {caught_up, finished, decided, total, violated, not_applied, unknown:
-// [{reason, invariants}], error}.
+// [{reason, invariants}], partly_unknown: [{reason, invariants}], error}.
 Json RunDetailJson(const v1::Run& run);
 
 std::string RunsTable(const std::vector<v1::Run>& runs);

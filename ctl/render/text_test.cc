@@ -54,12 +54,14 @@ TEST(RunTextTest, DetailSaysWhyInvariantsAreUndecided) {
       missing { attempt: 0 rank: 3 reason: 'never came' }
       missing { attempt: 1 rank: 1 reason: 'never came' }
       check { finished: true decided: 3 total: 5 violated: 1
-              unknown { reason: 'rank 1 lost' invariants: 2 } }
+              unknown { reason: 'rank 1 lost' invariants: 2 }
+              partly_unknown { reason: 'rank 0 lost' invariants: 3 } }
       processes { identity { pid: 7 kind: PROCESS_KIND_WORKER worker_id: 1 }
                   reason: 'killed' })");
   const std::string text = RunDetailText(run);
   EXPECT_THAT(text, HasSubstr("1 violated, 3/5 decided"));
   EXPECT_THAT(text, HasSubstr("unknown 2: rank 1 lost"));
+  EXPECT_THAT(text, HasSubstr("unknown in some windows 3: rank 0 lost"));
   EXPECT_THAT(text, HasSubstr("2 batches that could not be decoded"));
   EXPECT_THAT(text,
               HasSubstr("\nmissing      rank 1, 3 of attempt 0: never came"

@@ -77,6 +77,11 @@ std::string CoverageText(const v1::CheckProgress& check) {
     text += Indented(
         absl::StrCat("unknown ", unknown.invariants(), ": ", unknown.reason()));
   }
+  for (const v1::UnknownReason& unknown : check.partly_unknown()) {
+    text +=
+        Indented(absl::StrCat("unknown in some windows ", unknown.invariants(),
+                              ": ", unknown.reason()));
+  }
   return text;
 }
 

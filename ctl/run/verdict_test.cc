@@ -25,7 +25,8 @@ TEST(VerdictTest, ViolationsCoverageLossesAndWhereToLook) {
   VerdictInput input = Checked(R"(
       records: 100 dropped: 1 lost: 2
       check { decided: 3 total: 4 violated: 1 not_applied: 2
-              unknown { reason: 'rank 1 lost' invariants: 1 } })");
+              unknown { reason: 'rank 1 lost' invariants: 1 }
+              partly_unknown { reason: 'rank 0 lost' invariants: 3 } })");
   input.violations.resize(1);
   input.violations[0].set_id("v1");
   EXPECT_EQ(VerdictText(input),
@@ -33,6 +34,7 @@ TEST(VerdictTest, ViolationsCoverageLossesAndWhereToLook) {
             "traincheck:   coverage 3/4 invariants decided (75%), 1 violated\n"
             "traincheck:   not applied 2 (rules of another experiment)\n"
             "traincheck:   unknown 1: rank 1 lost\n"
+            "traincheck:   unknown in some windows 3: rank 0 lost\n"
             "traincheck:   100 records, 1 dropped, 2 lost\n"
             "traincheck:   traincheckctl violations list --run r1\n"
             "traincheck:   traincheckctl violations show v1\n"

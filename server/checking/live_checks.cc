@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/logging.h"
+#include "server/checking/check_summary.h"
 #include "server/store/keys.h"
 
 namespace traincheck {
@@ -13,34 +14,6 @@ namespace {
 // Of the checker's time, and of what the disk takes.
 constexpr double kSnapshotShare = 0.02;
 constexpr double kWriteRate = 50e6;  // bytes a second
-
-stored::Check Summarise(const CheckSummary& summary) {
-  stored::Check check;
-  check.set_total(summary.total);
-  check.set_decided(summary.decided);
-  check.set_violated(summary.violated);
-  check.set_not_applied(summary.not_applied);
-  check.mutable_unknown()->insert(summary.unknown.begin(),
-                                  summary.unknown.end());
-  return check;
-}
-
-v1::CheckProgress ToApi(const stored::Check& check) {
-  v1::CheckProgress progress;
-  progress.set_finished(check.finished());
-  progress.set_total(check.total());
-  progress.set_decided(check.decided());
-  progress.set_violated(check.violated());
-  progress.set_not_applied(check.not_applied());
-  const std::map<std::string, uint32_t> unknown(check.unknown().begin(),
-                                                check.unknown().end());
-  for (const auto& [reason, invariants] : unknown) {
-    v1::UnknownReason* added = progress.add_unknown();
-    added->set_reason(reason);
-    added->set_invariants(invariants);
-  }
-  return progress;
-}
 
 uint64_t BatchesOf(const RunView& run) {
   uint64_t batches = 0;

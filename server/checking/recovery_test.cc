@@ -13,9 +13,11 @@
 #include <random>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "inference/inference.h"
 #include "invariants/testing/random_run.h"
 #include "invariants/testing/synthetic_training.h"
+#include "server/checking/check_summary.h"
 #include "server/checking/live_checks.h"
 #include "server/checking/mortal_store_for_testing.h"
 #include "server/ingest/batch_decoder.h"
@@ -79,13 +81,16 @@ std::string Text(v1::Violation violation) {
   return violation.DebugString();
 }
 
-std::string Text(uint32_t total, uint32_t decided, uint32_t violated,
-                 const std::map<std::string, uint32_t>& unknown) {
-  std::string text = std::to_string(total) + " rules, " +
-                     std::to_string(decided) + " decided, " +
-                     std::to_string(violated) + " violated";
-  for (const auto& [reason, rules] : unknown) {
-    text += "\n" + std::to_string(rules) + " unknown: " + reason;
+std::string Text(const v1::CheckProgress& check) {
+  std::string text = absl::StrCat(check.total(), " rules, ", check.decided(),
+                                  " decided, ", check.violated(), " violated");
+  for (const v1::UnknownReason& unknown : check.unknown()) {
+    absl::StrAppend(&text, "\n", unknown.invariants(),
+                    " unknown: ", unknown.reason());
+  }
+  for (const v1::UnknownReason& unknown : check.partly_unknown()) {
+    absl::StrAppend(&text, "\n", unknown.invariants(),
+                    " partly unknown: ", unknown.reason());
   }
   return text;
 }
@@ -137,9 +142,7 @@ Found Undisturbed(const RandomRun& run, const InvariantSet& rules) {
   for (const Violation& violation : checker.Violations()) {
     found.violations[violation.id] = Text(ToApi(violation));
   }
-  const CheckSummary summary = checker.Summary();
-  found.summary =
-      Text(summary.total, summary.decided, summary.violated, summary.unknown);
+  found.summary = Text(traincheck::ToApi(Summarise(checker.Summary())));
   return found;
 }
 
@@ -409,12 +412,7 @@ class Disturbance {
     for (const v1::Violation& violation : daemon_.board().List(kRun)) {
       found.violations[violation.id()] = Text(violation);
     }
-    std::map<std::string, uint32_t> unknown;
-    for (const v1::UnknownReason& reason : progress.unknown()) {
-      unknown[reason.reason()] = reason.invariants();
-    }
-    found.summary = Text(progress.total(), progress.decided(),
-                         progress.violated(), unknown);
+    found.summary = Text(progress);
     AwaitTold(found);
     return found;
   }

@@ -187,6 +187,10 @@ def verdict_rows(s: Setting) -> list:
     return [{key: row[key] for key in _ROW} for row in rows]
 
 
+def _says_why(check: dict) -> bool:
+    return bool(check["unknown"] or check["partly_unknown"] or check["error"])
+
+
 def check_verdicts(s: Setting, shown: dict, fault: Fault, calm: Calm) -> list:
     rows = verdict_rows(s)
 
@@ -211,7 +215,7 @@ def check_verdicts(s: Setting, shown: dict, fault: Fault, calm: Calm) -> list:
     if complete and shown["dropped"] == 0:
         problems.append(f"nothing is unknown, but violations are missing: {missing}")
     # A run is shown as not checked if a new store lacked its set when it came.
-    elif not shown["check"]["unknown"] and not shown["check"]["error"]:
+    elif not _says_why(shown["check"]):
         problems.append("violations are missing and no window is unknown")
     return problems
 
