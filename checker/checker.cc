@@ -44,6 +44,15 @@ class RelationCheck : private RuleSink {
 
   RunObserver* evaluator() { return evaluator_.get(); }
 
+  void AddVerdicts(uint32_t newest_attempt,
+                   std::vector<InvariantVerdict>* verdicts) const {
+    for (size_t i = 0; i < rules_.size(); ++i) {
+      verdicts->push_back({rules_[i].invariant,
+                           coverage_->OutcomeOf(numbers_[i]),
+                           coverage_->ReasonOf(numbers_[i], newest_attempt)});
+    }
+  }
+
  private:
   void OnVerdict(const Verdict& verdict) override {
     coverage_->Add(numbers_[verdict.rule], verdict);
@@ -109,6 +118,18 @@ class Checker::Impl {
     coverage_.Summarize(reader_->newest_attempt(), &summary);
     summary.not_applied = not_applied_;
     return summary;
+  }
+
+  std::vector<InvariantVerdict> Verdicts() const {
+    std::vector<InvariantVerdict> verdicts;
+    for (const auto& check : checks_) {
+      check->AddVerdicts(reader_->newest_attempt(), &verdicts);
+    }
+    std::sort(verdicts.begin(), verdicts.end(),
+              [](const InvariantVerdict& a, const InvariantVerdict& b) {
+                return a.invariant->id < b.invariant->id;
+              });
+    return verdicts;
   }
 
  private:
@@ -186,5 +207,9 @@ std::vector<Violation> Checker::TakeChanges() {
 }
 
 CheckSummary Checker::Summary() const { return impl_->Summary(); }
+
+std::vector<InvariantVerdict> Checker::Verdicts() const {
+  return impl_->Verdicts();
+}
 
 }  // namespace traincheck

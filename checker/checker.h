@@ -19,6 +19,7 @@
 
 #include "absl/status/status.h"
 #include "invariants/invariant.h"
+#include "invariants/relations/relation.h"
 #include "invariants/stored_batch.h"
 
 namespace traincheck {
@@ -59,6 +60,15 @@ struct CheckSummary {
   std::map<std::string, uint32_t> partly_unknown;
 };
 
+// What became of an invariant that applies to the run.
+struct InvariantVerdict {
+  const Invariant* invariant = nullptr;  // of the checker
+  // kPass: in every window that was decided; kUnknown: in none.
+  Outcome outcome = Outcome::kUnknown;
+  // Why it, or some window of it, is unknown; "": it was decided everywhere.
+  std::string reason;
+};
+
 class Checker {
  public:
   Checker(const std::string& run, const std::string& experiment,
@@ -93,6 +103,8 @@ class Checker {
   std::vector<Violation> Violations() const;
 
   CheckSummary Summary() const;
+  // By id of the invariant.
+  std::vector<InvariantVerdict> Verdicts() const;
 
   // The whole state. A checker of the same run, experiment and set restored
   // from it goes on to the same verdicts, violations and summary.

@@ -45,7 +45,8 @@ StatePoint PointOf(const std::string& name) {
       {"backward_end", StatePoint::kBackwardEnd},
       {"pre_step", StatePoint::kPreStep},
       {"post_step", StatePoint::kPostStep},
-      {"grad_clear", StatePoint::kGradClear}};
+      {"grad_clear", StatePoint::kGradClear},
+      {"save", StatePoint::kSave}};
   return kPoints->at(name);
 }
 
@@ -81,8 +82,14 @@ class ScriptProcess {
     const std::string& what = words[0];
     if (what == "begin") {
       Begin(words);
-    } else if (what == "end") {
+    } else if (what == "end" && words.size() == 1) {
       trace_.End();
+    } else if (what == "end") {
+      trace_.Return("torch." + words[2], std::stoull(words[3]));
+    } else if (what == "autocast" && words[1] == "leave") {
+      trace_.LeaveAutocast();
+    } else if (what == "autocast") {
+      trace_.EnterAutocast(words[1] == "off" ? "" : "torch." + words[1]);
     } else if (what == "raise") {
       trace_.Raise();
     } else if (what == "call") {
@@ -90,6 +97,8 @@ class ScriptProcess {
       trace_.End();
     } else if (what == "state") {
       State(words);
+    } else if (what == "entry") {
+      Entry(words);
     } else if (what == "lr") {
       trace_.LearningRate(objects_.at(words[1]), 0, std::stod(words[2]));
     } else if (what == "switch") {
@@ -121,6 +130,8 @@ class ScriptProcess {
     options.kind =
         words[0] == "param" ? VariableKind::kParameter : VariableKind::kBuffer;
     options.trainable = !Has(words, "frozen");
+    const std::string group = After(words, "storage");
+    if (!group.empty()) options.alias_group = std::stoull(group);
     variables_[words[1]] =
         trace_.Variable(objects_.at(words[1].substr(0, dot)), "Net",
                         words[1].substr(dot + 1), options);
@@ -147,6 +158,18 @@ class ScriptProcess {
     if (Has(words, "root")) options.flags |= kRootModuleCall;
     if (Has(words, "training")) options.flags |= kModuleTraining;
     if (Has(words, "no_grad")) options.flags &= ~kGradEnabled;
+    const std::string tensor = After(words, "rows");
+    if (!tensor.empty()) {
+      const size_t equals = tensor.find('=');
+      options.rows[tensor.substr(0, equals)] =
+          std::stoull(tensor.substr(equals + 1));
+    }
+    const std::string argument = After(words, "with");
+    if (!argument.empty()) {
+      const size_t equals = argument.find('=');
+      options.arguments[argument.substr(0, equals)] =
+          std::stod(argument.substr(equals + 1));
+    }
     trace_.Begin(Function(words[1]), options);
   }
 
@@ -163,6 +186,17 @@ class ScriptProcess {
       if (key == "unreadable") options.unreadable = true;
     }
     trace_.State(PointOf(words[1]), variables_.at(words[2]), options);
+  }
+
+  void Entry(const Words& words) {
+    EntryOptions options;
+    const std::string digest = After(words, "data");
+    const std::string dtype = After(words, "dtype");
+    const std::string more = After(words, "more");
+    if (!digest.empty()) options.digest = std::stoull(digest);
+    if (!dtype.empty()) options.dtype = "torch." + dtype;
+    if (!more.empty()) options.left_out = std::stoull(more);
+    trace_.CheckpointEntry(PointOf(words[1]), words[2], options);
   }
 
   TraceBuilder trace_;

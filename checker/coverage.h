@@ -38,18 +38,30 @@ class Coverage {
     state.violated |= verdict.outcome == Outcome::kViolated;
   }
 
+  Outcome OutcomeOf(size_t rule) const {
+    const State& state = rules_[rule];
+    if (!state.decided) return Outcome::kUnknown;
+    return state.violated ? Outcome::kViolated : Outcome::kPass;
+  }
+  // Why it, or some window of it, is unknown; "": it was decided everywhere.
+  // `newest` as below.
+  std::string ReasonOf(size_t rule, uint32_t newest) const {
+    const State& state = rules_[rule];
+    if (state.decided && state.reason.empty()) return "";
+    return Words(state, newest);
+  }
+
   // Fills in all but not_applied. `newest` is the newest attempt of the run:
   // windows of those before it ended with them.
   void Summarize(uint32_t newest, CheckSummary* summary) const {
-    for (const State& state : rules_) {
+    for (size_t rule = 0; rule < rules_.size(); ++rule) {
+      const State& state = rules_[rule];
       ++summary->total;
       summary->decided += state.decided;
       summary->violated += state.violated;
-      if (!state.decided) {
-        ++summary->unknown[Words(state, newest)];
-      } else if (!state.reason.empty()) {
-        ++summary->partly_unknown[Words(state, newest)];
-      }
+      const std::string reason = ReasonOf(rule, newest);
+      if (reason.empty()) continue;
+      ++(state.decided ? summary->partly_unknown : summary->unknown)[reason];
     }
   }
 

@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <set>
 
 #include "checker/checker.h"
 #include "invariants/hash.h"
 #include "invariants/identity.h"
+#include "invariants/relations/registry.h"
 #include "invariants/testing/synthetic_training.h"
 
 namespace traincheck {
@@ -23,6 +25,13 @@ constexpr const char* kRules[][2] = {
     {"Consistent",
      R"({"across": "variables", "of": "parameter.data", "point": "post_step",
          "a": "Net.backbone.weight", "b": "Net.head.weight"})"},
+    {"APIArg",
+     R"({"is": "constant", "function": {"name": "f"}, "argument": "p",
+         "value": 0.5})"},
+    {"APIOutput",
+     R"json({"is": "equal", "function": {"name": "f"}, "output": "size(0)",
+             "to": {"argument": "x"}})json"},
+    {"SavedEqualsLive", R"({"what": "content"})"},
     {"EventContain",
      R"({"window": {"kind": "call", "function": {"category": "backward"}},
          "event": {"kind": "state", "of": "parameter.grad", "is": "changed",
@@ -116,14 +125,22 @@ TEST(Snapshot, DamageIsNoticed) {
   }
 }
 
+TEST(Snapshot, EveryRelationIsAmongTheRules) {
+  std::set<std::string> relations;
+  for (const auto& [relation, parameters] : kRules) relations.insert(relation);
+  for (const Relation* relation : Relations()) {
+    EXPECT_EQ(relations.count(relation->name()), 1u) << relation->name();
+  }
+}
+
 // Who changes what is saved raises kFormat in snapshot.cc, and then the hash
 // here. A change of the synthetic training alone changes the hash only.
 TEST(Snapshot, TheFormatIsThatOfItsNumber) {
   Checker checker(kRun, kExperiment, Rules());
   Feed(0, 3, &checker);
   const std::string sealed = checker.Save();
-  EXPECT_EQ(sealed[7], 4);
-  EXPECT_EQ(HashText(sealed.substr(kStateAt)), "f2a17a54f0da1435");
+  EXPECT_EQ(sealed[7], 5);
+  EXPECT_EQ(HashText(sealed.substr(kStateAt)), "c613e09270dbb182");
 }
 
 }  // namespace

@@ -175,21 +175,12 @@ std::vector<Parameter> ParametersOf(const FunctionInfo* function,
   return parameters;
 }
 
-}  // namespace
-
-const CallValue* ToldArguments::Find(std::string_view name) const {
-  const auto found =
-      std::find_if(all.begin(), all.end(),
-                   [&](const CallArgument& one) { return one.name == name; });
-  return found == all.end() ? nullptr : &found->value;
-}
-
-ToldArguments ArgumentsOf(const Call& call, const Definitions& definitions) {
+ToldArguments ReadArguments(std::string_view content,
+                            const std::vector<Parameter>& parameters,
+                            const Definitions& definitions) {
   ToldArguments arguments;
-  const std::vector<Parameter> parameters =
-      ParametersOf(call.function, definitions);
   std::vector<bool> given(parameters.size());
-  ValueReader reader(call.content, definitions);
+  ValueReader reader(content, definitions);
   while (reader.more()) {
     const Field field = reader.field();
     const uint64_t number = reader.number();
@@ -212,6 +203,25 @@ ToldArguments ArgumentsOf(const Call& call, const Definitions& definitions) {
         {parameters[i].name, *parameters[i].fallback, true});
   }
   return arguments;
+}
+
+}  // namespace
+
+const CallValue* ToldArguments::Find(std::string_view name) const {
+  const auto found =
+      std::find_if(all.begin(), all.end(),
+                   [&](const CallArgument& one) { return one.name == name; });
+  return found == all.end() ? nullptr : &found->value;
+}
+
+ToldArguments ArgumentsOf(const Call& call, const Definitions& definitions) {
+  return ReadArguments(call.content, ParametersOf(call.function, definitions),
+                       definitions);
+}
+
+ToldArguments ArgumentsOf(std::string_view content,
+                          const Definitions& definitions) {
+  return ReadArguments(content, {}, definitions);
 }
 
 std::optional<CallValue> ResultOf(const Call& call,

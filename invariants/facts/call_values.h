@@ -86,6 +86,9 @@ struct ToldArguments {
 
 // Those that the capture plan wanted told.
 ToldArguments ArgumentsOf(const Call& call, const Definitions& definitions);
+// The same of fields that name all that they tell.
+ToldArguments ArgumentsOf(std::string_view content,
+                          const Definitions& definitions);
 
 // None: not told, or it has not ended.
 std::optional<CallValue> ResultOf(const Call& call,

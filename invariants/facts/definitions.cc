@@ -126,6 +126,9 @@ void Definitions::ReadText(const FieldReader& field, Parsed* parsed) const {
     case Field::kOwnerClass:
       parsed->variable.owner_class = text;
       return;
+    case Field::kDtype:
+      parsed->variable.dtype = text;
+      return;
     case Field::kRootClass:
       parsed->variable.root_class = text;
       return;
@@ -162,15 +165,6 @@ void Definitions::ReadNumber(const FieldReader& field, Parsed* parsed) const {
     case Field::kWrappedObject:
       parsed->object.wrapped = id;
       return;
-    case Field::kVariableKind:
-      parsed->variable.kind = static_cast<VariableKind>(value);
-      return;
-    case Field::kTrainable:
-      parsed->variable.trainable = value != 0;
-      return;
-    case Field::kIdentityEpoch:
-      parsed->variable.identity_epoch = value;
-      return;
     case Field::kVariable:
       parsed->variables.push_back(id);
       return;
@@ -195,6 +189,30 @@ void Definitions::ReadNumber(const FieldReader& field, Parsed* parsed) const {
       return;
     case Field::kAttempt:
       parsed->process.attempt = id;
+      return;
+    default:
+      return ReadVariableNumber(field, &parsed->variable);
+  }
+}
+
+void Definitions::ReadVariableNumber(const FieldReader& field,
+                                     VariableInfo* variable) {
+  const uint64_t value = field.unsigned_value();
+  switch (field.field()) {
+    case Field::kVariableKind:
+      variable->kind = static_cast<VariableKind>(value);
+      return;
+    case Field::kTrainable:
+      variable->trainable = value != 0;
+      return;
+    case Field::kDimension:
+      variable->shape.push_back(value);
+      return;
+    case Field::kAliasGroup:
+      variable->alias_group = value;
+      return;
+    case Field::kIdentityEpoch:
+      variable->identity_epoch = value;
       return;
     default:
       return;

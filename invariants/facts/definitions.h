@@ -50,6 +50,10 @@ struct VariableInfo {
   VariableKind kind = VariableKind::kUnknown;
   bool trainable = false;
   uint64_t identity_epoch = 0;
+  std::string dtype;            // "torch.float32"; "" where it is not told
+  std::vector<uint64_t> shape;  // likewise
+  // Equal for names that share a storage; 0: shares none.
+  uint64_t alias_group = 0;
   // What parallel training says of it: "partition_dim=0", "placement.dp=R".
   std::vector<std::string> attributes;
 
@@ -58,7 +62,7 @@ struct VariableInfo {
 
   void Fields(Archive& archive) {
     archive(name, root_class, owner_class, root, kind, trainable,
-            identity_epoch, attributes);
+            identity_epoch, dtype, shape, alias_group, attributes);
   }
 };
 
@@ -143,6 +147,8 @@ class Definitions {
   bool StoreGroup(uint32_t id, Parsed* parsed);
   void ReadText(const FieldReader& field, Parsed* parsed) const;
   void ReadNumber(const FieldReader& field, Parsed* parsed) const;
+  static void ReadVariableNumber(const FieldReader& field,
+                                 VariableInfo* variable);
 
   struct SiteInfo {
     std::string file;

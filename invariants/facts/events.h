@@ -6,7 +6,10 @@
 #define TRAINCHECK_INVARIANTS_FACTS_EVENTS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "invariants/facts/definitions.h"
 #include "invariants/snapshot/archive.h"
@@ -87,6 +90,26 @@ struct CollectiveEvent {
   const Call* call = nullptr;  // innermost open call of its ring
 };
 
+// One entry of what a checkpoint function took or gave.
+struct CheckpointEntryEvent {
+  const std::string* key = nullptr;  // "model.fc.weight"
+  StatePoint point = StatePoint::kNone;
+  std::optional<uint64_t> digest;  // of a tensor that could be read
+  std::string dtype;               // "" for what is no tensor
+  std::vector<uint64_t> shape;
+  uint32_t variable = 0;       // live, in whose storage it lies; 0: in none
+  uint64_t left_out = 0;       // not 0: that many entries more are not told
+  const Call* call = nullptr;  // innermost open call of its ring
+};
+
+// A context of user code is entered or left.
+struct ContextEvent {
+  bool enter = false;
+  uint32_t ring = 0;
+  const FunctionInfo* function = nullptr;  // its class; null: id not known
+  std::string_view content;  // fields that tell what it was made with
+};
+
 class EventVisitor {
  public:
   virtual ~EventVisitor() = default;
@@ -97,6 +120,8 @@ class EventVisitor {
   virtual void OnScalar(const ScalarEvent& event) = 0;
   virtual void OnMark(const MarkEvent& event) = 0;
   virtual void OnCollective(const CollectiveEvent& event) {}
+  virtual void OnContext(const ContextEvent& event) {}
+  virtual void OnCheckpointEntry(const CheckpointEntryEvent& event) {}
   virtual void OnPlace(const PlaceRecord& place) = 0;
   // Records are missing here; windows open now cannot tell that something did
   // not happen.

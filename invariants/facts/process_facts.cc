@@ -72,6 +72,17 @@ void ProcessFacts::OnCollective(const CollectiveEvent& event) {
   }
 }
 
+void ProcessFacts::OnContext(const ContextEvent& event) {
+  autocast_.OnContext(event, definitions());
+}
+
+void ProcessFacts::OnCheckpointEntry(const CheckpointEntryEvent& event) {
+  if (is_worker()) return;
+  for (ProcessObserver* observer : observers_) {
+    observer->OnCheckpointEntry(*this, event);
+  }
+}
+
 void ProcessFacts::OnPlace(const PlaceRecord& place) {
   rank_ = place.rank;
   world_ = place.world_size;
@@ -81,6 +92,7 @@ void ProcessFacts::OnGap(const std::string& reason) {
   ++gaps_;
   gap_reason_ = "records of " + Name() + " are missing (" + reason + ")";
   clock_.OnGap();
+  autocast_.OnGap();
   for (auto& [id, variable] : variables_) variable.Forget();
   // Rates are written when they change: a change may be what is missing.
   for (auto& [id, facts] : optimizers_) facts.learning_rates.clear();
@@ -98,8 +110,9 @@ void ProcessFacts::End(ProcessEnd end) {
 }
 
 void ProcessFacts::Fields(Archive& archive) {
-  archive(reader_, clock_, stage_, variables_, optimizers_, backwards_,
-          missed_backwards_, recorded_, rank_, world_, gaps_, gap_reason_);
+  archive(reader_, clock_, stage_, autocast_, variables_, optimizers_,
+          backwards_, missed_backwards_, recorded_, rank_, world_, gaps_,
+          gap_reason_);
   if (archive.reading()) ownership_.OnRestored();
   for (ProcessObserver* observer : observers_) observer->Fields(archive);
 }

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "invariants/facts/autocast.h"
 #include "invariants/facts/clock.h"
 #include "invariants/facts/events.h"
 #include "invariants/facts/ownership.h"
@@ -37,6 +38,8 @@ class ProcessObserver {
   virtual void OnMark(const ProcessFacts& facts, const MarkEvent& event) {}
   virtual void OnCollective(const ProcessFacts& facts,
                             const CollectiveEvent& event) {}
+  virtual void OnCheckpointEntry(const ProcessFacts& facts,
+                                 const CheckpointEntryEvent& event) {}
   virtual void OnDefinition(const ProcessFacts& facts, RecordType type,
                             uint32_t id) {}
   virtual void OnEnd(const ProcessFacts& facts, ProcessEnd end) {}
@@ -75,6 +78,7 @@ class ProcessFacts : private EventVisitor {
 
   const Definitions& definitions() const { return reader_.definitions(); }
   const Clock& clock() const { return clock_; }
+  const Autocast& autocast() const { return autocast_; }
   const char* stage() const { return stage_.name(); }
   const Ownership& ownership() const { return ownership_; }
   // Null before its first state record.
@@ -125,6 +129,8 @@ class ProcessFacts : private EventVisitor {
   void OnScalar(const ScalarEvent& event) override;
   void OnMark(const MarkEvent& event) override;
   void OnCollective(const CollectiveEvent& event) override;
+  void OnContext(const ContextEvent& event) override;
+  void OnCheckpointEntry(const CheckpointEntryEvent& event) override;
   void OnPlace(const PlaceRecord& place) override;
   void OnGap(const std::string& reason) override;
   void OnDefinition(RecordType type, uint32_t id) override;
@@ -143,6 +149,7 @@ class ProcessFacts : private EventVisitor {
   Ownership ownership_;
   Clock clock_;
   StageTracker stage_;
+  Autocast autocast_;
   std::unordered_map<uint32_t, VariableState> variables_;
   std::map<uint32_t, OptimizerBooks> optimizers_;
   uint64_t backwards_ = 0;

@@ -138,6 +138,14 @@ void ProcessReader::Dispatch(Cursor* cursor) {
       return Scalar(record);
     case RecordType::kCollective:
       return Collective(cursor);
+    case RecordType::kContextEnter:
+    case RecordType::kContextExit:
+      return visitor_->OnContext(
+          {record.type() == RecordType::kContextEnter, cursor->id,
+           definitions_.Function(record.Get<ContextRecord>().function),
+           record.Fields().rest()});
+    case RecordType::kCheckpointEntry:
+      return CheckpointEntry(cursor);
     case RecordType::kMark: {
       const auto& mark = record.Get<MarkRecord>();
       const std::vector<Call>& open = cursor->ring->open;
@@ -152,7 +160,7 @@ void ProcessReader::Dispatch(Cursor* cursor) {
     case RecordType::kDrops:
       return Drops(cursor->ring, record.Get<DropsRecord>().dropped_records);
     default:
-      return;  // padding, contexts, types of later versions
+      return;  // padding, types of later versions
   }
 }
 
@@ -276,6 +284,30 @@ void ProcessReader::Collective(Cursor* cursor) {
   visitor_->OnCollective(
       {collective.group, group == groups.end() ? nullptr : &group->second,
        collective.sequence, open.empty() ? nullptr : &open.back()});
+}
+
+void ProcessReader::CheckpointEntry(Cursor* cursor) {
+  const auto& entry = cursor->records.Get<CheckpointEntryRecord>();
+  const std::vector<Call>& open = cursor->ring->open;
+  CheckpointEntryEvent event;
+  event.key = &definitions_.String(entry.key);
+  event.point = static_cast<StatePoint>(entry.point);
+  if (entry.content & kHasData) event.digest = entry.digest;
+  event.call = open.empty() ? nullptr : &open.back();
+  FieldReader fields = cursor->records.Fields();
+  while (fields.Next()) {
+    const uint64_t value = fields.unsigned_value();
+    if (fields.field() == Field::kDtype) {
+      event.dtype = definitions_.String(static_cast<uint32_t>(value));
+    } else if (fields.field() == Field::kDimension) {
+      event.shape.push_back(value);
+    } else if (fields.field() == Field::kVariable) {
+      event.variable = static_cast<uint32_t>(value);
+    } else if (fields.field() == Field::kLeftOut) {
+      event.left_out = value;
+    }
+  }
+  visitor_->OnCheckpointEntry(event);
 }
 
 void ProcessReader::Scalar(const RecordReader& record) {

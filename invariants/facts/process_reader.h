@@ -76,6 +76,7 @@ class ProcessReader {
   void EndCall(Cursor* cursor);
   void State(Cursor* cursor);
   void Collective(Cursor* cursor);
+  void CheckpointEntry(Cursor* cursor);
   void Scalar(const RecordReader& record);
   void Drops(Ring* ring, uint64_t dropped);
   // Ends the calls above the first `keep`, whose ends were not recorded.

@@ -1,5 +1,8 @@
 #include "invariants/plan/set_plan.h"
 
+#include <string_view>
+#include <utility>
+
 #include "invariants/plan/capture_needs.h"
 #include "invariants/precondition.h"
 #include "invariants/relations/registry.h"
@@ -48,6 +51,51 @@ std::string Literal(const std::string& name) {
   return literal;
 }
 
+bool IsEmpty(const CallContent& content) {
+  return !content.all_arguments && content.arguments.empty() &&
+         content.texts.empty() && content.digests.empty() && !content.returns &&
+         !content.autograd;
+}
+
+void Join(const CallContent& other, CallContent* content) {
+  content->all_arguments |= other.all_arguments;
+  content->arguments.insert(other.arguments.begin(), other.arguments.end());
+  content->texts.insert(other.texts.begin(), other.texts.end());
+  content->digests.insert(other.digests.begin(), other.digests.end());
+  content->returns |= other.returns;
+  content->autograd |= other.autograd;
+}
+
+// "forward" of "torch.nn.modules.module.Module.forward".
+std::string_view Method(std::string_view function) {
+  return function.substr(function.rfind('.') + 1);
+}
+
+// Of two rules that fit a function, by its name and by a role, the agent takes
+// the later one. So what tells nothing comes first, and what may be of the
+// same function (a role is the same method of another class, or a word) tells
+// what any of them needs.
+std::vector<std::pair<std::string, CallContent>> Ordered(
+    const std::map<std::string, CallContent>& calls) {
+  std::vector<std::pair<std::string, CallContent>> empty;
+  std::vector<std::pair<std::string, CallContent>> telling;
+  for (const auto& [function, content] : calls) {
+    (IsEmpty(content) ? empty : telling).emplace_back(function, content);
+  }
+  const auto alone = telling;
+  for (auto& [function, content] : telling) {
+    for (const auto& [other, more] : alone) {
+      if (Method(other) == Method(function) ||
+          other.find('.') == std::string::npos ||
+          function.find('.') == std::string::npos) {
+        Join(more, &content);
+      }
+    }
+  }
+  empty.insert(empty.end(), telling.begin(), telling.end());
+  return empty;
+}
+
 nlohmann::json RuleOf(const std::string& function, const CallContent& content) {
   nlohmann::json rule = {{"function", Literal(function)}};
   if (content.all_arguments) {
@@ -72,7 +120,7 @@ nlohmann::json PlanOf(const std::vector<Invariant>& invariants) {
   const nlohmann::json all = {{"function", "*"}};
   if (needs.all_calls()) calls.push_back(all);
   size_t bytes = kFrameBytes;
-  for (const auto& [function, content] : needs.calls()) {
+  for (const auto& [function, content] : Ordered(needs.calls())) {
     calls.push_back(RuleOf(function, content));
     bytes += calls.back().dump().size() + 1;
   }

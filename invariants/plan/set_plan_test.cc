@@ -63,11 +63,40 @@ struct Form {
   PlannedState state;
 };
 
-std::vector<Form> Forms() {
+std::vector<Form> CallForms() {
+  return {
+      {Rule("APIArg", {{"is", "constant"},
+                       {"function", {{"name", "my.drop"}}},
+                       {"argument", "p"},
+                       {"value", 0.0}}),
+       {"my.drop"},
+       {}},
+      {Rule("APIOutput", {{"is", "equal"},
+                          {"function", {{"name", "my.linear"}}},
+                          {"output", "dtype"},
+                          {"to", {{"context", "autocast_dtype"}}}}),
+       {"my.linear"},
+       {}},
+      {Rule("APIOutput", {{"is", "equal"},
+                          {"function", {{"name", "my.collate"}}},
+                          {"output", "size(0)"},
+                          {"to", {{"argument", "samples"}}}}),
+       {"my.collate"},
+       {}},
+  };
+}
+
+std::vector<Form> StateForms() {
   const PlannedState gradients = {{"parameter.grad", kGradientPoints}};
   PlannedState update = gradients;
   update["parameter.data"] = {"pre_step", "post_step"};
   return {
+      {Rule("SavedEqualsLive", {{"what", "content"}}),
+       {},
+       {{"buffer.data", {"save"}}, {"parameter.data", {"save"}}}},
+      {Rule("SavedEqualsLive", {{"what", "keys"}}),
+       {},
+       {{"buffer.data", {"save"}}, {"parameter.data", {"save"}}}},
       {Rule("Consistent", {{"across", "ranks"},
                            {"of", "buffer.data"},
                            {"point", "forward_begin"}}),
@@ -109,6 +138,12 @@ std::vector<Form> Forms() {
   };
 }
 
+std::vector<Form> Forms() {
+  std::vector<Form> forms = CallForms();
+  for (Form& form : StateForms()) forms.push_back(std::move(form));
+  return forms;
+}
+
 TEST(SetPlan, EachFormOfRuleGetsWhatItReads) {
   std::set<std::string> relations;
   for (const Form& form : Forms()) {
@@ -122,6 +157,52 @@ TEST(SetPlan, EachFormOfRuleGetsWhatItReads) {
   for (const Relation* relation : Relations()) {
     EXPECT_EQ(relations.count(relation->name()), 1u)
         << relation->name() << " has no form in this test";
+  }
+}
+
+TEST(SetPlan, TellsOfCallsWhatRulesRead) {
+  const json function = {{"name", "my.f"}};
+  const auto argument = [&](const char* name, const json& value) {
+    return Rule("APIArg", {{"is", "constant"},
+                           {"function", function},
+                           {"argument", name},
+                           {"value", value}});
+  };
+  const json rows = {{"is", "equal"},
+                     {"function", function},
+                     {"output", "size(0)"},
+                     {"to", {{"argument", "x"}}}};
+  const json plan = PlanOf(
+      {argument("p", 0.5), argument("mode", "sum"), Rule("APIOutput", rows)});
+  EXPECT_EQ(plan.at("calls"), json::array({{{"function", "my.f"},
+                                            {"arguments", {"mode", "p", "x"}},
+                                            {"texts", {"mode"}},
+                                            {"returns", true}}}));
+}
+
+// The agent takes the last rule that fits a function by its name or a role.
+TEST(SetPlan, ARoleTakesNothingAwayFromAName) {
+  const auto output = [](const char* level, const char* function) {
+    return Rule("APIOutput", {{"is", "equal"},
+                              {"function", {{level, function}}},
+                              {"output", "dtype"},
+                              {"to", {{"context", "autocast_dtype"}}}});
+  };
+  const Invariant argument =
+      Rule("APIArg", {{"is", "constant"},
+                      {"function", {{"role", "z.B.run"}}},
+                      {"argument", "p"},
+                      {"value", 1}});
+  const Invariant call = Rule(
+      "EventContain", Window({{"role", "z.A.run"}}, CallOf({{"name", "g"}})));
+  const json plan = PlanOf({output("name", "a.C.run"), argument, call});
+  const json& rules = plan.at("calls");
+  ASSERT_EQ(rules.size(), 4u);
+  EXPECT_EQ(rules[0], json({{"function", "g"}}));
+  EXPECT_EQ(rules[1], json({{"function", "z.A.run"}}));
+  for (const size_t i : {2, 3}) {
+    EXPECT_EQ(rules[i].at("arguments"), json({"p"})) << rules[i];
+    EXPECT_EQ(rules[i].at("returns"), true) << rules[i];
   }
 }
 

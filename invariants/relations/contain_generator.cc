@@ -9,6 +9,7 @@
 
 #include "invariants/relations/contain_rules.h"
 #include "invariants/relations/contain_spans.h"
+#include "invariants/relations/hypothesis_set.h"
 
 namespace traincheck {
 
@@ -17,9 +18,7 @@ namespace {
 bool IsTorch(const std::string& name) { return name.rfind("torch.", 0) == 0; }
 
 Scope ScopeOf(const FunctionMatch& match) {
-  return match.level == Level::kCategory || IsTorch(match.text)
-             ? Scope::kGeneral
-             : Scope::kExperiment;
+  return match.IsGeneral() ? Scope::kGeneral : Scope::kExperiment;
 }
 
 FunctionMatch Category(const char* name) { return {Level::kCategory, name}; }
@@ -31,36 +30,15 @@ FunctionMatch Broadest(const FunctionInfo& function) {
   return {Level::kRole, function.roles.back()};
 }
 
-// Hypotheses by their canonical form.
-class HypothesisSet {
- public:
-  void Add(const ContainSpec& spec, Scope scope,
-           const std::vector<ContainSpec>& broader) {
-    nlohmann::json json = spec.ToJson();
-    auto [found, added] = hypotheses_.emplace(json.dump(), Hypothesis());
-    if (!added) return;
-    found->second.parameters = std::move(json);
-    found->second.scope = scope;
-    for (const ContainSpec& other : broader) {
-      nlohmann::json parameters = other.ToJson();
-      if (parameters != found->second.parameters) {
-        found->second.broader.push_back(std::move(parameters));
-      }
-    }
+void AddHypothesis(const ContainSpec& spec, Scope scope,
+                   const std::vector<ContainSpec>& broader,
+                   HypothesisSet* out) {
+  Hypothesis hypothesis{spec.ToJson(), scope, {}};
+  for (const ContainSpec& other : broader) {
+    hypothesis.broader.push_back(other.ToJson());
   }
-
-  std::vector<Hypothesis> Take() {
-    std::vector<Hypothesis> result;
-    for (auto& [key, hypothesis] : hypotheses_) {
-      result.push_back(std::move(hypothesis));
-    }
-    hypotheses_.clear();
-    return result;
-  }
-
- private:
-  std::map<std::string, Hypothesis> hypotheses_;
-};
+  out->Add(std::move(hypothesis));
+}
 
 // An event that some span contained.
 struct SpanEvent {
@@ -200,13 +178,14 @@ void SeenInProcess::CollectPair(const Definitions& definitions,
   bound.binding = Binding::kWrapped;
   if (pair.binding == Binding::kWrapped) {
     const bool general = IsTorch(parent->name) && IsTorch(bound.event.text);
-    out->Add(bound, general ? Scope::kGeneral : Scope::kExperiment, {});
+    AddHypothesis(bound, general ? Scope::kGeneral : Scope::kExperiment, {},
+                  out);
     return;
   }
   ContainSpec spec;
   spec.window = Name(parent->name);
   spec.event = Name(child->name);
-  out->Add(spec, Scope::kExperiment, {bound});
+  AddHypothesis(spec, Scope::kExperiment, {bound}, out);
 }
 
 // A window at the step's broadest role and at its name.
@@ -225,7 +204,7 @@ void SeenInProcess::CollectStep(const FunctionInfo& step,
       if (narrow || ScopeOf(window) == Scope::kExperiment) {
         scope = Scope::kExperiment;
       }
-      out->Add(spec, scope, broader);
+      AddHypothesis(spec, scope, broader, out);
     };
     ContainSpec update;
     update.is_call = false;
@@ -267,7 +246,7 @@ void SeenInProcess::Collect(const Definitions& definitions,
   written.window = Category("backward");
   written.is_call = false;
   written.state = StateKind::kGradChanged;
-  out->Add(written, Scope::kGeneral, {});
+  AddHypothesis(written, Scope::kGeneral, {}, out);
 }
 
 class ContainGenerator : public Generator {

@@ -40,30 +40,10 @@ bool OpensWindow(const Call& call) {
   return !once || call.Is(kOutermost);
 }
 
-Verdict NewVerdict(const ProcessFacts& facts, const ContainRule& rule,
-                   uint32_t object) {
-  Verdict verdict;
-  verdict.rule = rule.index;
-  verdict.attempt = facts.attempt();
-  verdict.unit = uint64_t{facts.number()} << 32 | object;
-  verdict.step = static_cast<int64_t>(facts.clock().step());
-  return verdict;
-}
-
 void MarkViolated(const ProcessFacts& facts, const Call& window,
                   const ContainRule& rule, Verdict* verdict) {
-  verdict->outcome = Outcome::kViolated;
-  if (facts.rank()) verdict->ranks = {*facts.rank()};
-  verdict->label = "step " + std::to_string(verdict->step);
-  Finding& finding = verdict->finding;
-  finding.expected = rule.spec.Describe();
-  AddOnce(facts.FunctionName(window.function_id), &finding.apis);
-  AddOnce(facts.definitions().Site(window.site), &finding.sites);
-}
-
-void MarkUnknown(const std::string& reason, Verdict* verdict) {
-  verdict->outcome = Outcome::kUnknown;
-  verdict->reason = reason;
+  MarkViolated(facts, window, verdict);
+  verdict->finding.expected = rule.spec.Describe();
 }
 
 Verdict CutOff(const ProcessFacts& facts, const ContainRule& rule,

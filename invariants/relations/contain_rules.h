@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "invariants/relations/contain_spec.h"
+#include "invariants/relations/verdicts.h"
 
 namespace traincheck {
 
@@ -44,14 +45,14 @@ class FunctionIndex {
 // a step may call its base class).
 bool OpensWindow(const Call& call);
 
-// A verdict of this rule on this process now. `object` tells windows of
-// different objects apart.
-Verdict NewVerdict(const ProcessFacts& facts, const ContainRule& rule,
-                   uint32_t object);
+// A verdict of this rule on this process now.
+inline Verdict NewVerdict(const ProcessFacts& facts, const ContainRule& rule,
+                          uint32_t object) {
+  return NewVerdict(facts, rule.index, object);
+}
 // Fills in what every violation of this relation says.
 void MarkViolated(const ProcessFacts& facts, const Call& window,
                   const ContainRule& rule, Verdict* verdict);
-void MarkUnknown(const std::string& reason, Verdict* verdict);
 // The verdict of a window that was open when its process ended.
 Verdict CutOff(const ProcessFacts& facts, const ContainRule& rule,
                uint32_t object, ProcessEnd end);

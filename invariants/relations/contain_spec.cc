@@ -14,12 +14,6 @@ struct Named {
   const char* name;
 };
 
-constexpr Named<Level> kLevels[] = {
-    {Level::kName, "name"},
-    {Level::kRole, "role"},
-    {Level::kCategory, "category"},
-};
-
 constexpr Named<Binding> kBindings[] = {
     {Binding::kAny, "any"},         {Binding::kSelf, "self"},
     {Binding::kWrapped, "wrapped"}, {Binding::kHeld, "held"},
@@ -32,29 +26,6 @@ const char* NameOf(const Named<Enum> (&table)[n], Enum value) {
     if (entry.value == value) return entry.name;
   }
   return "";
-}
-
-nlohmann::json FunctionToJson(const FunctionMatch& match) {
-  return {{NameOf(kLevels, match.level), match.text}};
-}
-
-FunctionMatch ReadFunction(JsonReader* parent) {
-  FunctionMatch match;
-  const nlohmann::json& json = parent->Object("function");
-  if (!json.is_object()) return match;
-  JsonReader reader(json, parent->PathOf("function"));
-  bool found = false;
-  for (const Named<Level>& level : kLevels) {
-    if (!reader.Has(level.name) || found) continue;
-    match.level = level.value;
-    match.text = reader.String(level.name);
-    found = true;
-  }
-  if (!found || match.text.empty()) {
-    parent->Fail("function", "neither name, role nor category");
-  }
-  parent->Adopt(reader.Finish());
-  return match;
 }
 
 struct StateWords {
@@ -70,7 +41,7 @@ constexpr StateWords kStates[] = {
 };
 
 void ReadCallEvent(JsonReader* reader, ContainSpec* spec) {
-  spec->event = ReadFunction(reader);
+  spec->event = ReadFunctionMatch(reader);
   const std::string binding = reader->String("binding");
   const auto* found = std::find_if(
       std::begin(kBindings), std::end(kBindings),
@@ -120,7 +91,7 @@ void ReadWindow(const nlohmann::json& json, JsonReader* parent,
   if (kind != "span" && kind != "call") {
     reader.Fail("kind", "neither \"call\" nor \"span\"");
   }
-  spec->window = ReadFunction(&reader);
+  spec->window = ReadFunctionMatch(&reader);
   parent->Adopt(reader.Finish());
 }
 
@@ -181,45 +152,17 @@ std::string DescribeStateEvent(const ContainSpec& spec) {
   return "";
 }
 
-void AddCalls(const FunctionMatch& match, CaptureNeeds* needs) {
-  if (match.level == Level::kCategory) {
-    needs->CallsOfCategory(match.text);
-  } else {
-    needs->Calls(match.text);
-  }
-}
-
 }  // namespace
 
 bool IsClear(const FunctionMatch& match) {
   return match.level == Level::kCategory && match.text == "zero_grad";
 }
 
-bool FunctionMatch::Matches(const FunctionInfo& function) const {
-  switch (level) {
-    case Level::kName:
-      return function.name == text;
-    case Level::kRole:
-      return function.name == text ||
-             std::find(function.roles.begin(), function.roles.end(), text) !=
-                 function.roles.end();
-    case Level::kCategory:
-      return function.category.text() == text;
-  }
-  return false;
-}
-
-std::string FunctionMatch::Describe() const {
-  if (level != Level::kCategory) return text;
-  return text == "backward" || text == "zero_grad" ? text
-                                                   : "a call of kind " + text;
-}
-
 nlohmann::json ContainSpec::ToJson() const {
   nlohmann::json event_json;
   if (is_call) {
     event_json = {{"kind", "call"},
-                  {"function", FunctionToJson(event)},
+                  {"function", traincheck::ToJson(event)},
                   {"binding", NameOf(kBindings, binding)}};
   } else {
     event_json = {{"kind", "state"}, {"which", every ? "every" : "some"}};
@@ -231,7 +174,7 @@ nlohmann::json ContainSpec::ToJson() const {
   }
   return {{"window",
            {{"kind", span ? "span" : "call"},
-            {"function", FunctionToJson(window)}}},
+            {"function", traincheck::ToJson(window)}}},
           {"event", std::move(event_json)}};
 }
 

@@ -6,7 +6,7 @@
 //              "which": "some" | "every"}
 //           | {"kind": "state", "of": "parameter.grad",
 //              "is": "changed" | "nonzero", "which": "some"}}
-//   FUNCTION is {"name": F} | {"role": F} | {"category": C}
+//   FUNCTION: see function_match.h
 //
 // A *call* window is one call of the function. A *span* runs from the end of
 // one step of an optimizer (its construction, for the first) to the end of
@@ -20,22 +20,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "invariants/facts/definitions.h"
+#include "invariants/relations/function_match.h"
 #include "invariants/relations/relation.h"
 #include "nlohmann/json.hpp"
 
 namespace traincheck {
-
-// Narrow to general.
-enum class Level { kName, kRole, kCategory };
-
-struct FunctionMatch {
-  Level level = Level::kName;
-  std::string text;
-
-  bool Matches(const FunctionInfo& function) const;
-  std::string Describe() const;
-};
 
 // Are gradients cleared there?
 bool IsClear(const FunctionMatch& match);

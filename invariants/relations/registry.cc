@@ -1,13 +1,16 @@
 #include "invariants/relations/registry.h"
 
+#include "invariants/relations/api_arg.h"
+#include "invariants/relations/api_output.h"
 #include "invariants/relations/consistent.h"
 #include "invariants/relations/event_contain.h"
+#include "invariants/relations/saved_equals_live.h"
 
 namespace traincheck {
 
 const std::vector<const Relation*>& Relations() {
-  static const auto* const kRelations =
-      new std::vector<const Relation*>{Consistent(), EventContain()};
+  static const auto* const kRelations = new std::vector<const Relation*>{
+      ApiArg(), ApiOutput(), Consistent(), EventContain(), SavedEqualsLive()};
   return *kRelations;
 }
 

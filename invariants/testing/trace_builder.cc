@@ -2,6 +2,8 @@
 
 #include <cstdlib>
 
+#include "proto/torch_types.h"
+
 namespace traincheck {
 
 namespace {
@@ -12,6 +14,19 @@ constexpr uint32_t kDefinitions = 0;
 struct Buffer {
   alignas(8) char bytes[kBufferBytes];
 };
+
+// A tensor of one dimension on the CPU, of at most 127 rows: type, device and
+// its index, layout, flags; storage, dimensions + 1, sizes.
+std::string TensorBytes(const std::string& dtype, uint64_t rows) {
+  return {static_cast<char>(DtypeOfName(dtype)),
+          0,
+          -1,
+          0,
+          0,
+          0,
+          2,
+          static_cast<char>(rows)};
+}
 
 }  // namespace
 
@@ -120,6 +135,10 @@ uint32_t TraceBuilder::Variable(uint32_t root, const std::string& root_class,
   out.Unsigned(Field::kRootObject, root);
   out.Unsigned(Field::kVariableKind, static_cast<uint64_t>(options.kind));
   out.Unsigned(Field::kTrainable, options.trainable);
+  out.Unsigned(Field::kDtype, String(options.dtype));
+  if (options.alias_group != 0) {
+    out.Unsigned(Field::kAliasGroup, options.alias_group);
+  }
   Finish(kDefinitions, &out, buffer.bytes, RecordType::kVariableDef, 0);
   return variables_;
 }
@@ -183,13 +202,21 @@ uint64_t TraceBuilder::Begin(uint32_t function, const CallOptions& options) {
     out.Unsigned(Field::kParentRing, options.parent_ring);
     out.Unsigned(Field::kParentCall, options.parent_call);
   }
+  for (const auto& [name, value] : options.arguments) {
+    out.Unsigned(Field::kArgumentName, String(name));
+    out.Double(Field::kValueDouble, value);
+  }
+  for (const auto& [name, rows] : options.rows) {
+    out.Unsigned(Field::kArgumentName, String(name));
+    out.Bytes(Field::kValueTensor, TensorBytes("torch.float32", rows));
+  }
   Finish(options.ring, &out, buffer.bytes, RecordType::kCallBegin, flags);
   ring.open.push_back(call);
   ring.open_functions.push_back(function);
   return call;
 }
 
-void TraceBuilder::EndWith(RecordType type, uint8_t flags, uint32_t ring) {
+CallEndRecord TraceBuilder::TakeOpenCall(uint32_t ring) {
   Ring& state = rings_[ring];
   if (state.open.empty()) std::abort();
   CallEndRecord end = {};
@@ -197,7 +224,43 @@ void TraceBuilder::EndWith(RecordType type, uint8_t flags, uint32_t ring) {
   end.function = state.open_functions.back();
   state.open.pop_back();
   state.open_functions.pop_back();
-  Append(ring, type, flags, end);
+  return end;
+}
+
+void TraceBuilder::EndWith(RecordType type, uint8_t flags, uint32_t ring) {
+  Append(ring, type, flags, TakeOpenCall(ring));
+}
+
+void TraceBuilder::Return(const std::string& dtype, uint64_t rows) {
+  Buffer buffer;
+  FieldWriter out(buffer.bytes, kBufferBytes, TakeOpenCall(1));
+  out.Unsigned(Field::kReturn, 0);
+  out.Bytes(Field::kValueTensor, TensorBytes(dtype, rows));
+  Finish(1, &out, buffer.bytes, RecordType::kCallEnd, 0);
+}
+
+void TraceBuilder::EnterAutocast(const std::string& dtype) {
+  ContextRecord record = {};
+  record.function = Function("torch.amp.autocast_mode.autocast", "context", {});
+  Buffer buffer;
+  FieldWriter out(buffer.bytes, kBufferBytes, record);
+  const auto tell = [&](const char* name, const std::string& text) {
+    out.Unsigned(Field::kArgumentName, String(name));
+    out.Unsigned(Field::kValueString, String(text));
+  };
+  tell("device_type", "cpu");
+  if (!dtype.empty()) tell("dtype", dtype);
+  out.Unsigned(Field::kArgumentName, String("enabled"));
+  out.Unsigned(Field::kValueBool, !dtype.empty());
+  RingOf(1);
+  Finish(1, &out, buffer.bytes, RecordType::kContextEnter, 0);
+}
+
+void TraceBuilder::LeaveAutocast() {
+  ContextRecord record = {};
+  record.function = Function("torch.amp.autocast_mode.autocast", "context", {});
+  RingOf(1);
+  Append(1, RecordType::kContextExit, 0, record);
 }
 
 void TraceBuilder::End(uint8_t output_flags, uint32_t ring) {
@@ -239,6 +302,24 @@ void TraceBuilder::State(StatePoint point, uint32_t variable,
                          static_cast<uint8_t>(RecordType::kState), 0, delta};
   ring.bytes.append(reinterpret_cast<const char*>(&record), size);
   ++ring.records;
+}
+
+void TraceBuilder::CheckpointEntry(StatePoint point, const std::string& key,
+                                   const EntryOptions& options) {
+  CheckpointEntryRecord entry = {};
+  entry.key = options.left_out == 0 ? String(key) : 0;
+  entry.point = static_cast<uint8_t>(point);
+  entry.content = options.digest ? kHasData : 0;
+  entry.digest = options.digest.value_or(0);
+  Buffer buffer;
+  FieldWriter out(buffer.bytes, kBufferBytes, entry);
+  if (!options.dtype.empty()) {
+    out.Unsigned(Field::kDtype, String(options.dtype));
+  }
+  if (options.variable != 0) out.Unsigned(Field::kVariable, options.variable);
+  if (options.left_out != 0) out.Unsigned(Field::kLeftOut, options.left_out);
+  RingOf(1);
+  Finish(1, &out, buffer.bytes, RecordType::kCheckpointEntry, 0);
 }
 
 void TraceBuilder::LearningRate(uint32_t optimizer, uint32_t group,

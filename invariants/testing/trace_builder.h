@@ -30,6 +30,10 @@ struct CallOptions {
   std::string site = {};
   uint8_t flags = kOutermost | kGradEnabled;
   uint32_t ring = 1;
+  // Numbers that the call tells, by name.
+  std::map<std::string, double> arguments = {};
+  // Tensors that it tells, by name: their rows.
+  std::map<std::string, uint64_t> rows = {};
   // Parent on another ring.
   uint32_t parent_ring = 0;
   uint64_t parent_call = 0;
@@ -45,6 +49,8 @@ struct ObjectOptions {
 struct VariableOptions {
   VariableKind kind = VariableKind::kParameter;
   bool trainable = true;
+  std::string dtype = "torch.float32";
+  uint64_t alias_group = 0;
 };
 
 struct StateOptions {
@@ -53,6 +59,13 @@ struct StateOptions {
   bool no_grad = false;               // gradient is None
   bool requires_grad = true;
   bool unreadable = false;
+};
+
+struct EntryOptions {
+  std::optional<uint64_t> digest = {};
+  std::string dtype = "torch.float32";  // "": no tensor
+  uint32_t variable = 0;
+  uint64_t left_out = 0;
 };
 
 class TraceBuilder {
@@ -77,8 +90,15 @@ class TraceBuilder {
   void Place(int32_t rank, int32_t world);
   uint64_t Begin(uint32_t function, const CallOptions& options);
   void End(uint8_t output_flags = 0, uint32_t ring = 1);
+  // Ends the innermost call of ring 1 with a tensor of so many rows on the CPU.
+  void Return(const std::string& dtype, uint64_t rows);
   void Raise(uint32_t ring = 1);
+  // An autocast region of the CPU begins; dtype "": disabled.
+  void EnterAutocast(const std::string& dtype);
+  void LeaveAutocast();
   void State(StatePoint point, uint32_t variable, const StateOptions& options);
+  void CheckpointEntry(StatePoint point, const std::string& key,
+                       const EntryOptions& options);
   void LearningRate(uint32_t optimizer, uint32_t group, double value);
   void Mark(MarkKind kind, uint32_t object, uint64_t value);
   // Records of ring 1 are missing here.
@@ -106,6 +126,7 @@ class TraceBuilder {
   void Finish(uint32_t ring, FieldWriter* out, const char* buffer,
               RecordType type, uint8_t flags);
   uint32_t Site(const std::string& site);
+  CallEndRecord TakeOpenCall(uint32_t ring);
   void EndWith(RecordType type, uint8_t flags, uint32_t ring);
 
   std::map<uint32_t, Ring> rings_;

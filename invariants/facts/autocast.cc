@@ -1,0 +1,65 @@
+#include "invariants/facts/autocast.h"
+
+#include "invariants/facts/call_values.h"
+
+namespace traincheck {
+
+namespace {
+
+constexpr char kAutocast[] = "torch.amp.autocast_mode.autocast";
+
+// "cuda" of "cuda:0".
+std::string_view KindOf(std::string_view device) {
+  return device.substr(0, device.find(':'));
+}
+
+}  // namespace
+
+void Autocast::OnContext(const ContextEvent& event,
+                         const Definitions& definitions) {
+  if (!event.function || event.function->name != kAutocast) return;
+  Thread& thread =
+      threads_.try_emplace(event.ring, Thread{{}, !gap_}).first->second;
+  if (!event.enter) {
+    if (!thread.open.empty()) thread.open.pop_back();
+    return;
+  }
+  const ToldArguments told = ArgumentsOf(event.content, definitions);
+  const auto text = [&told](const char* name) -> const std::string* {
+    const CallValue* value = told.Find(name);
+    return value ? value->Get<std::string>() : nullptr;
+  };
+  const CallValue* enabled = told.Find("enabled");
+  const bool* is_enabled = enabled ? enabled->Get<bool>() : nullptr;
+  const std::string* device_type = text("device_type");
+  const std::string* dtype = text("dtype");
+  Region region;
+  if (device_type) region.device_type = *device_type;
+  if (is_enabled && !*is_enabled) {
+    region.dtype = "";
+  } else if (is_enabled && dtype) {
+    region.dtype = *dtype;
+  }
+  thread.open.push_back(std::move(region));
+}
+
+void Autocast::OnGap() {
+  gap_ = true;
+  for (auto& [ring, thread] : threads_) thread = Thread{{}, false};
+}
+
+std::optional<std::string> Autocast::DtypeOn(uint32_t ring,
+                                             std::string_view device) const {
+  const auto thread = threads_.find(ring);
+  if (thread == threads_.end()) {
+    return gap_ ? std::nullopt : std::optional<std::string>("");
+  }
+  const std::vector<Region>& open = thread->second.open;
+  for (auto region = open.rbegin(); region != open.rend(); ++region) {
+    if (region->device_type.empty()) return std::nullopt;
+    if (region->device_type == KindOf(device)) return region->dtype;
+  }
+  return thread->second.known ? std::optional<std::string>("") : std::nullopt;
+}
+
+}  // namespace traincheck

@@ -1,0 +1,56 @@
+// Fact "ctx.autocast_dtype": the type to which the innermost autocast region
+// of a thread casts.
+//
+// Type: text ("torch.bfloat16"), by thread and kind of device. Inputs: entries
+// and exits of torch.autocast with its arguments. "" outside all regions and
+// where the innermost one is disabled; unknown after missing records until the
+// next region is entered, and outside it again.
+//
+// Threads: one object, one thread at a time.
+#ifndef TRAINCHECK_INVARIANTS_FACTS_AUTOCAST_H_
+#define TRAINCHECK_INVARIANTS_FACTS_AUTOCAST_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "invariants/facts/events.h"
+#include "invariants/snapshot/archive.h"
+
+namespace traincheck {
+
+class Autocast {
+ public:
+  void OnContext(const ContextEvent& event, const Definitions& definitions);
+  void OnGap();
+
+  // nullopt: not known. `device` is "cpu" or "cuda:0".
+  std::optional<std::string> DtypeOn(uint32_t ring,
+                                     std::string_view device) const;
+
+  void Fields(Archive& archive) { archive(threads_, gap_); }
+
+ private:
+  struct Region {
+    std::string device_type;
+    std::optional<std::string> dtype;  // "": disabled; nullopt: not told
+
+    void Fields(Archive& archive) { archive(device_type, dtype); }
+  };
+  struct Thread {
+    std::vector<Region> open;
+    bool known = true;  // what lies outside of `open`
+
+    void Fields(Archive& archive) { archive(open, known); }
+  };
+
+  std::map<uint32_t, Thread> threads_;  // by ring
+  bool gap_ = false;  // threads that are new may be in a region
+};
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_INVARIANTS_FACTS_AUTOCAST_H_

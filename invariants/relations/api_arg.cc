@@ -1,0 +1,330 @@
+#include "invariants/relations/api_arg.h"
+
+#include <map>
+#include <set>
+#include <unordered_map>
+#include <utility>
+
+#include "invariants/facts/call_values.h"
+#include "invariants/json_reader.h"
+#include "invariants/relations/function_match.h"
+#include "invariants/relations/hypothesis_set.h"
+#include "invariants/relations/open_modules.h"
+#include "invariants/relations/plain_value.h"
+#include "invariants/relations/rules_of_functions.h"
+#include "invariants/relations/verdicts.h"
+
+namespace traincheck {
+
+namespace {
+
+// Arguments with more values in one run are data, no settings.
+constexpr size_t kMostValues = 3;
+
+struct ArgSpec {
+  FunctionMatch function;
+  std::string argument;
+  nlohmann::json value;
+
+  nlohmann::json ToJson() const {
+    return {{"is", "constant"},
+            {"function", traincheck::ToJson(function)},
+            {"argument", argument},
+            {"value", value}};
+  }
+  std::string Describe() const {
+    return "In calls of " + function.Describe() + ", " + argument + " is " +
+           PythonText(value) + ".";
+  }
+};
+
+ArgSpec ParseSpec(const nlohmann::json& parameters, const std::string& path,
+                  absl::Status* status) {
+  ArgSpec spec;
+  JsonReader reader(parameters, path);
+  if (reader.String("is") != "constant") reader.Fail("is", "not \"constant\"");
+  spec.function = ReadFunctionMatch(&reader);
+  if (spec.function.level == Level::kCategory) {
+    reader.Fail("function", "neither name nor role");
+  }
+  spec.argument = reader.String("argument");
+  spec.value = reader.Any("value");
+  if (!IsPlain(spec.value)) {
+    reader.Fail("value", "no number, bool, text or null");
+  }
+  *status = reader.Finish();
+  return spec;
+}
+
+ArgSpec SpecOf(const nlohmann::json& parameters) {
+  absl::Status status;
+  return ParseSpec(parameters, "", &status);
+}
+
+// Does the value say what is done, and not how much? Other numbers are
+// settings, which programs choose as they like.
+bool SaysWhat(const nlohmann::json& value) {
+  return !value.is_number() || value == 0 || value == 1;
+}
+
+// The values of each argument of each function, while they are few.
+class SeenInProcess : public ProcessObserver {
+ public:
+  void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
+    const bool inside = modules_.Inside(call);
+    modules_.OnCallBegin(call);
+    if (!inside || call.content.empty() || !call.function) return;
+    std::map<std::string, Values>& seen = seen_[call.function_id];
+    for (const CallArgument& argument :
+         ArgumentsOf(call, facts.definitions()).all) {
+      Values& values = seen[argument.name];
+      if (values.many) continue;
+      const auto plain = PlainValue(argument.value);
+      if (plain) values.few.insert(plain->dump());
+      values.many = !plain || values.few.size() > kMostValues;
+    }
+  }
+
+  void OnCallEnd(const ProcessFacts& facts, const Call& call,
+                 CallOutcome outcome) override {
+    modules_.OnCallEnd(call);
+  }
+
+  // Calls take(function, argument, value) for each value of an argument that
+  // had several.
+  template <typename Take>
+  void ForEachVaried(const Definitions& definitions, Take take) const {
+    for (const auto& [id, arguments] : seen_) {
+      const FunctionInfo* function = definitions.Function(id);
+      if (!function || function->name.empty()) continue;
+      for (const auto& [argument, values] : arguments) {
+        if (values.many || values.few.size() < 2) continue;
+        for (const std::string& value : values.few) {
+          take(*function, argument, nlohmann::json::parse(value));
+        }
+      }
+    }
+  }
+
+ private:
+  struct Values {
+    std::set<std::string> few;  // JSON
+    bool many = false;
+  };
+  OpenModules modules_;
+  std::unordered_map<uint32_t, std::map<std::string, Values>> seen_;
+};
+
+class HypothesisMaker : public Generator {
+ public:
+  ProcessObserver* AddProcess(const ProcessFacts& facts) override {
+    processes_.emplace_back(&facts, std::make_unique<SeenInProcess>());
+    return processes_.back().second.get();
+  }
+
+  void EndRun() override {
+    for (const auto& [facts, seen] : processes_) {
+      seen->ForEachVaried(
+          facts->definitions(),
+          [this](const FunctionInfo& function, const std::string& argument,
+                 const nlohmann::json& value) {
+            Add({{Level::kName, function.name}, argument, value});
+          });
+    }
+  }
+
+  std::vector<Hypothesis> Take() override { return hypotheses_.Take(); }
+
+ private:
+  void Add(const ArgSpec& spec) {
+    if (!SaysWhat(spec.value)) return;
+    const bool general = spec.function.IsGeneral() && !spec.value.is_string();
+    const Scope scope = general ? Scope::kGeneral : Scope::kExperiment;
+    hypotheses_.Add({spec.ToJson(), scope, {}});
+  }
+
+  std::vector<std::pair<const ProcessFacts*, std::unique_ptr<SeenInProcess>>>
+      processes_;
+  HypothesisSet hypotheses_;
+};
+
+struct ArgRule {
+  size_t index = 0;
+  const Rule* rule = nullptr;
+  ArgSpec spec;
+};
+
+const std::vector<const Fact*>& ArgFacts() {
+  // Not the module's own mode: a model that is still in training mode when it
+  // is evaluated is what such a rule is to report.
+  static const auto* const kFacts = new std::vector<const Fact*>{
+      FindFact("call.stage"), FindFact("ctx.grad_mode"),
+      FindFact("call.inside_backward")};
+  return *kFacts;
+}
+
+class Evaluator : public RunObserver {
+ public:
+  Evaluator(const std::vector<Rule>& rules, RuleSink* sink) : sink_(sink) {
+    for (size_t i = 0; i < rules.size(); ++i) {
+      rules_.push_back({i, &rules[i], SpecOf(rules[i].invariant->parameters)});
+    }
+  }
+
+  ProcessObserver* AddProcess(const ProcessFacts& facts) override {
+    processes_.push_back(std::make_unique<Process>(this));
+    return processes_.back().get();
+  }
+  void EndRun() override {}
+
+ private:
+  class Process : public ProcessObserver {
+   public:
+    explicit Process(const Evaluator* run)
+        : run_(run), concerned_(&run->rules_) {}
+
+    void OnDefinition(const ProcessFacts& facts, RecordType type,
+                      uint32_t id) override {
+      concerned_.OnDefinition(type, id);
+    }
+    void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
+      const bool inside = modules_.Inside(call);
+      modules_.OnCallBegin(call);
+      if (!inside) return;
+      const std::vector<const ArgRule*>& rules = concerned_.Of(call);
+      if (rules.empty()) return;
+      const ToldArguments arguments = ArgumentsOf(call, facts.definitions());
+      for (const ArgRule* rule : rules) Judge(facts, call, arguments, *rule);
+    }
+    void OnCallEnd(const ProcessFacts& facts, const Call& call,
+                   CallOutcome outcome) override {
+      modules_.OnCallEnd(call);
+    }
+    void Fields(Archive& archive) override { archive(modules_, seen_); }
+
+   private:
+    void Judge(const ProcessFacts& facts, const Call& call,
+               const ToldArguments& arguments, const ArgRule& rule);
+
+    struct Seen {
+      bool passed = false;
+      bool other_since = false;  // another value, since it last passed
+
+      void Fields(Archive& archive) { archive(passed, other_since); }
+    };
+
+    const Evaluator* const run_;
+    OpenModules modules_;
+    RulesOfFunctions<ArgRule> concerned_;
+    std::map<size_t, Seen> seen_;  // by rule
+  };
+
+  static void Explain(const ProcessFacts& facts, const Call& call,
+                      const ArgSpec& spec, const std::string& value,
+                      Verdict* verdict);
+
+  RuleSink* const sink_;
+  std::vector<ArgRule> rules_;
+  std::vector<std::unique_ptr<Process>> processes_;
+};
+
+void Evaluator::Explain(const ProcessFacts& facts, const Call& call,
+                        const ArgSpec& spec, const std::string& value,
+                        Verdict* verdict) {
+  MarkViolated(facts, call, verdict);
+  Finding& finding = verdict->finding;
+  finding.expected = spec.argument + " = " + PythonText(spec.value);
+  finding.seen = spec.argument + " = " + value + " in stage " + facts.stage();
+}
+
+void Evaluator::Process::Judge(const ProcessFacts& facts, const Call& call,
+                               const ToldArguments& arguments,
+                               const ArgRule& rule) {
+  const CallValue* told = arguments.Find(rule.spec.argument);
+  std::optional<nlohmann::json> value;
+  if (told) value = PlainValue(*told);
+  // What is told and cannot be named is another value as well.
+  const bool holds = value && *value == rule.spec.value;
+  Seen& seen = seen_[rule.index];
+  if (told && !holds) seen.other_since = true;
+  FactSubject subject;
+  subject.facts = &facts;
+  subject.call = &call;
+  const Tri applies = rule.rule->precondition.Holds(subject);
+  if (applies == Tri::kNo) return;
+  Verdict verdict = NewVerdict(facts, rule.index, /*object=*/0);
+  if (holds) {
+    // The value comes and goes with the condition: that it began with it would
+    // say little (the first of several epochs).
+    verdict.varied = seen.passed && seen.other_since;
+    seen = {true, false};
+  }
+  if (!told) {
+    MarkUnknown(facts.recorded().whole()
+                    ? "calls of " + rule.spec.function.Describe() +
+                          " did not tell " + rule.spec.argument + " on " +
+                          facts.Name()
+                    : facts.not_sampled(),
+                &verdict);
+  } else if (applies == Tri::kUnknown) {
+    MarkUnknown("a fact of its precondition is not known", &verdict);
+  } else if (!holds) {
+    Explain(facts, call, rule.spec,
+            value ? PythonText(*value) : "another kind of value", &verdict);
+  }
+  if (run_->sink_->wants_examples() && verdict.outcome != Outcome::kUnknown) {
+    Example example;
+    example.holds = holds;
+    for (const Fact* fact : ArgFacts()) {
+      example.facts.push_back(fact->read(subject));
+    }
+    run_->sink_->OnExample(rule.index, example);
+  }
+  run_->sink_->OnVerdict(verdict);
+}
+
+class ApiArgRelation : public Relation {
+ public:
+  const char* name() const override { return "APIArg"; }
+
+  absl::Status Check(const nlohmann::json& parameters,
+                     const std::string& path) const override {
+    absl::Status status;
+    ParseSpec(parameters, path, &status);
+    return status;
+  }
+
+  std::string Describe(const nlohmann::json& parameters) const override {
+    return SpecOf(parameters).Describe();
+  }
+
+  std::vector<const Fact*> FactsFor(const nlohmann::json&) const override {
+    return ArgFacts();
+  }
+
+  void AddNeeds(const nlohmann::json& parameters,
+                CaptureNeeds* needs) const override {
+    const ArgSpec spec = SpecOf(parameters);
+    CallContent& content = needs->Calls(spec.function.text);
+    content.arguments.insert(spec.argument);
+    if (spec.value.is_string()) content.texts.insert(spec.argument);
+  }
+
+  std::unique_ptr<Generator> NewGenerator() const override {
+    return std::make_unique<HypothesisMaker>();
+  }
+
+  std::unique_ptr<RunObserver> NewEvaluator(const std::vector<Rule>& rules,
+                                            RuleSink* sink) const override {
+    return std::make_unique<Evaluator>(rules, sink);
+  }
+};
+
+}  // namespace
+
+const Relation* ApiArg() {
+  static const auto* const kRelation = new ApiArgRelation;
+  return kRelation;
+}
+
+}  // namespace traincheck
