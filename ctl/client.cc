@@ -201,6 +201,24 @@ absl::StatusOr<v1::Job> Client::CancelJob(const std::string& id) {
   return impl_->Call(&v1::Control::Stub::CancelJob, request);
 }
 
+absl::StatusOr<v1::CheckResult> Client::CheckRun(
+    const v1::CheckRunRequest& request,
+    const std::function<void(double)>& on_progress) {
+  grpc::ClientContext context;
+  auto reader = impl_->stub->CheckRun(&context, request);
+  std::optional<v1::CheckResult> result;
+  v1::CheckRunProgress progress;
+  while (reader->Read(&progress)) {
+    on_progress(progress.fraction());
+    if (progress.has_result()) result = progress.result();
+  }
+  if (absl::Status status = ToAbsl(reader->Finish()); !status.ok()) {
+    return status;
+  }
+  if (!result) return absl::InternalError("the check ended without a result");
+  return *std::move(result);
+}
+
 absl::StatusOr<v1::InferResult> Client::Infer(
     const v1::InferRequest& request,
     const std::function<void(const v1::InferProgress&)>& on_progress) {

@@ -58,6 +58,11 @@ class Client {
   absl::StatusOr<v1::Job> GetJob(const std::string& id);
   absl::StatusOr<v1::Job> CancelJob(const std::string& id);
 
+  // Without a time limit; on_progress is told the part that is done.
+  absl::StatusOr<v1::CheckResult> CheckRun(
+      const v1::CheckRunRequest& request,
+      const std::function<void(double)>& on_progress);
+
   // Without a time limit; on_progress sees every message but the result.
   absl::StatusOr<v1::InferResult> Infer(
       const v1::InferRequest& request,

@@ -42,6 +42,7 @@ void AddCommands(CLI::App* app, const Context* context, Action* action) {
   AddEnv(app, context, action);
   AddRuns(app, context, action);
   AddInfer(app, context, action);
+  AddCheck(app, context, action);
   AddJobs(app, context, action);
   AddSets(app, context, action);
   AddInvariants(app, context, action);

@@ -35,6 +35,11 @@ absl::Status Daemon::Start(const Options& options) {
                                .board = board_.get(),
                                .plans = plans_.get(),
                                .snapshot_every = options.snapshot_every});
+  stored_checks_ = std::make_unique<StoredChecks>(
+      StoredChecks::Dependencies{.store = store_.get(),
+                                 .registry = registry_.get(),
+                                 .sets = sets_.get(),
+                                 .pins = &pins_});
   absl::StatusOr<std::unique_ptr<InferenceJobs>> jobs =
       InferenceJobs::Open({.store = store_.get(),
                            .registry = registry_.get(),

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/checking/live_checks.h"
+#include "server/checking/stored_check.h"
 #include "server/checking/violation_board.h"
 #include "server/control/queries.h"
 #include "server/jobs/inference_jobs.h"
@@ -61,6 +62,7 @@ class Daemon {
   InferenceJobs& jobs() { return *jobs_; }
   RunCleaner& cleaner() { return *cleaner_; }
   RunPlans& plans() { return *plans_; }
+  const StoredChecks& stored_checks() const { return *stored_checks_; }
 
  private:
   Daemon() = default;
@@ -75,6 +77,7 @@ class Daemon {
   std::unique_ptr<SetCatalog> sets_;
   std::unique_ptr<RunPlans> plans_;
   std::unique_ptr<LiveChecks> checks_;
+  std::unique_ptr<StoredChecks> stored_checks_;
   std::unique_ptr<InferenceJobs> jobs_;
   std::unique_ptr<Queries> queries_;
   std::unique_ptr<RunCleaner> cleaner_;

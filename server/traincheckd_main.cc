@@ -55,7 +55,7 @@ int Run(const Options& options, const sigset_t& signals) {
       &d.registry(), &d.plans(), d.store_id(),
       {.hello_timeout = absl::Seconds(options.hello_timeout_s)});
   ControlService control({&d.queries(), &d.sets(), &d.board(), &d.jobs(),
-                          &d.cleaner(), &d.plans()});
+                          &d.cleaner(), &d.plans(), &d.stored_checks()});
   absl::StatusOr<std::unique_ptr<RpcServer>> rpc =
       RpcServer::Start(options.listen, &ingest, &control);
   if (!rpc.ok()) {

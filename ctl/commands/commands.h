@@ -13,6 +13,7 @@ namespace traincheck::ctl {
 void AddRun(CLI::App* app, const Context* context, Action* action);
 void AddEnv(CLI::App* app, const Context* context, Action* action);
 void AddRuns(CLI::App* app, const Context* context, Action* action);
+void AddCheck(CLI::App* app, const Context* context, Action* action);
 void AddInfer(CLI::App* app, const Context* context, Action* action);
 void AddJobs(CLI::App* app, const Context* context, Action* action);
 void AddSets(CLI::App* app, const Context* context, Action* action);

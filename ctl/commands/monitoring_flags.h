@@ -10,9 +10,9 @@
 
 namespace traincheck::ctl {
 
-// Adds --experiment, --run, --collect, --check, --plan and --config to
-// `command`; Options has experiment, run, collect, check_set, plan and config,
-// and outlives the parsing.
+// Adds --experiment, --run, --collect, --full, --check, --plan and --config to
+// `command`; Options has experiment, run, collect, full, check_set, plan and
+// config, and outlives the parsing.
 template <typename Options>
 void AddMonitoringFlags(CLI::App* command, Options* options) {
   command->add_option("--experiment", options->experiment,
@@ -23,8 +23,13 @@ void AddMonitoringFlags(CLI::App* command, Options* options) {
       ->check([](const std::string& id) {
         return std::string(CheckRunId(id).message());
       });
-  CLI::Option* collect = command->add_flag(
-      "--collect", options->collect, "Record everything: a reference run");
+  CLI::Option* collect = command->add_flag("--collect", options->collect,
+                                           "A reference run, to learn from");
+  command
+      ->add_flag("--full", options->full,
+                 "Record the calls of torch's functions too, not only what "
+                 "every training has")
+      ->needs(collect);
   command
       ->add_option("--check", options->check_set,
                    "Check against this set while it trains")

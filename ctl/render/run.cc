@@ -18,20 +18,6 @@ Json UnknownJson(const v1::UnknownReason& unknown) {
   return json;
 }
 
-Json CheckJson(const v1::CheckProgress& check) {
-  Json json;
-  json["caught_up"] = check.caught_up();
-  json["finished"] = check.finished();
-  json["decided"] = check.decided();
-  json["total"] = check.total();
-  json["violated"] = check.violated();
-  json["not_applied"] = check.not_applied();
-  json["unknown"] = ArrayOf(check.unknown(), UnknownJson);
-  json["partly_unknown"] = ArrayOf(check.partly_unknown(), UnknownJson);
-  json["error"] = TextOrNull(check.error());
-  return json;
-}
-
 Json MissingJson(const v1::MissingRank& missing) {
   Json json;
   json["attempt"] = missing.attempt();
@@ -60,6 +46,22 @@ std::string Steps(const v1::Run& run) {
                    NumberOrUnknown(run.has_last_step(), run.last_step()));
 }
 
+}  // namespace
+
+Json CheckJson(const v1::CheckProgress& check) {
+  Json json;
+  json["caught_up"] = check.caught_up();
+  json["finished"] = check.finished();
+  json["decided"] = check.decided();
+  json["total"] = check.total();
+  json["violated"] = check.violated();
+  json["not_applied"] = check.not_applied();
+  json["unknown"] = ArrayOf(check.unknown(), UnknownJson);
+  json["partly_unknown"] = ArrayOf(check.partly_unknown(), UnknownJson);
+  json["error"] = TextOrNull(check.error());
+  return json;
+}
+
 std::string CheckText(const v1::CheckProgress& check) {
   if (!check.error().empty()) return "not checked: " + check.error();
   std::string text = absl::StrCat(
@@ -78,8 +80,6 @@ std::string CheckText(const v1::CheckProgress& check) {
   }
   return text;
 }
-
-}  // namespace
 
 Json RunRowJson(const v1::Run& run) {
   Json json;

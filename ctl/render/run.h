@@ -14,10 +14,16 @@ namespace traincheck::ctl {
 // last_step, records, dropped, lost}
 Json RunRowJson(const v1::Run& run);
 
-// The row and {check_set, processes, check, stored_bytes,
-// quarantined_batches}; check is null for a run without a set, else
 // {caught_up, finished, decided, total, violated, not_applied, unknown:
-// [{reason, invariants}], partly_unknown: [{reason, invariants}], error}.
+// [{reason, invariants}], partly_unknown: [{reason, invariants}], error}
+Json CheckJson(const v1::CheckProgress& check);
+
+// One line, and one more for each reason why something is unknown.
+std::string CheckText(const v1::CheckProgress& check);
+
+// The row and {check_set, processes, check, stored_bytes,
+// quarantined_batches}; check is null for a run without a set, else as
+// CheckJson.
 Json RunDetailJson(const v1::Run& run);
 
 std::string RunsTable(const std::vector<v1::Run>& runs);

@@ -41,7 +41,7 @@ std::vector<Variable> MonitoringVariables(const MonitoringOptions& options,
   if (!options.config.empty()) none = "";
   // The one asked for; the other one may be inherited from a job script.
   if (options.collect) {
-    variables.push_back({"TRAINCHECK_COLLECT", "1"});
+    variables.push_back({"TRAINCHECK_COLLECT", options.full ? "full" : "1"});
     variables.push_back({"TRAINCHECK_CHECK", none});
   } else if (!options.check_set.empty()) {
     variables.push_back({"TRAINCHECK_CHECK", options.check_set});

@@ -40,6 +40,13 @@ TEST(MonitoringEnvironmentTest, CollectExcludesAnInheritedCheck) {
             "unset TRAINCHECK_CHECK\n");
 }
 
+TEST(MonitoringEnvironmentTest, CollectsInFull) {
+  MonitoringOptions options = Options();
+  options.collect = options.full = true;
+  EXPECT_THAT(Lines(options),
+              testing::HasSubstr("export TRAINCHECK_COLLECT=full\n"));
+}
+
 TEST(MonitoringEnvironmentTest, CheckExcludesAnInheritedCollect) {
   MonitoringOptions options = Options();
   options.check_set = "s";

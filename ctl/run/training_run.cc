@@ -76,6 +76,7 @@ std::vector<std::string> TrainingEnvironment(const TrainingRunOptions& options,
   monitoring.run = run;
   monitoring.experiment = options.experiment;
   monitoring.collect = options.collect;
+  monitoring.full = options.full;
   monitoring.check_set = options.check_set;
   monitoring.plan = plan;
   monitoring.config = options.config;

@@ -16,6 +16,7 @@ struct TrainingRunOptions {
   std::string experiment;
   std::string run;  // empty: a new id
   bool collect = false;
+  bool full = false;
   std::string check_set;
   std::string plan;    // empty: the usual one
   std::string config;  // file of settings; empty: none

@@ -175,6 +175,28 @@ grpc::Status ControlService::CancelJob(grpc::ServerContext*,
   return Answer(use_.jobs->Cancel(request->id()), response);
 }
 
+grpc::Status ControlService::CheckRun(
+    grpc::ServerContext* context, const v1::CheckRunRequest* request,
+    grpc::ServerWriter<v1::CheckRunProgress>* writer) {
+  const absl::StatusOr<CallLimit::Slot> slot = checks_.Enter();
+  if (!slot.ok()) return ToGrpc(slot.status());
+  v1::CheckRunProgress progress;
+  absl::Time told;
+  const auto tell = [&](double fraction) {
+    if (stopping_ || context->IsCancelled()) return false;
+    if (absl::Now() - told < kLookAround) return true;
+    told = absl::Now();
+    progress.set_fraction(fraction);
+    return writer->Write(progress);
+  };
+  absl::StatusOr<v1::CheckResult> result = use_.checks->Check(*request, tell);
+  if (stopping_) return Stopping();
+  if (!result.ok()) return ToGrpc(result.status());
+  *progress.mutable_result() = *std::move(result);
+  writer->Write(progress);
+  return grpc::Status::OK;
+}
+
 grpc::Status ControlService::ListSets(
     grpc::ServerContext*, const v1::ListSetsRequest*,
     grpc::ServerWriter<v1::SetSummary>* writer) {

@@ -9,6 +9,7 @@
 #include <atomic>
 
 #include "proto/traincheck/v1/control.grpc.pb.h"
+#include "server/checking/stored_check.h"
 #include "server/checking/violation_board.h"
 #include "server/control/call_limit.h"
 #include "server/control/limits.h"
@@ -30,6 +31,7 @@ class ControlService final : public v1::Control::Service {
     InferenceJobs* jobs;
     RunCleaner* cleaner;
     RunPlans* plans;
+    const StoredChecks* checks;
   };
 
   explicit ControlService(const Dependencies& dependencies)
@@ -77,6 +79,9 @@ class ControlService final : public v1::Control::Service {
   grpc::Status CancelJob(grpc::ServerContext* context,
                          const v1::CancelJobRequest* request,
                          v1::Job* response) override;
+  grpc::Status CheckRun(
+      grpc::ServerContext* context, const v1::CheckRunRequest* request,
+      grpc::ServerWriter<v1::CheckRunProgress>* writer) override;
   grpc::Status ListSets(grpc::ServerContext* context,
                         const v1::ListSetsRequest* request,
                         grpc::ServerWriter<v1::SetSummary>* writer) override;
@@ -106,6 +111,7 @@ class ControlService final : public v1::Control::Service {
   const Dependencies use_;
   CallLimit waiting_{"calls that watch or wait", kMaxWaitingCalls};
   CallLimit lists_{"calls that list", kMaxListCalls};
+  CallLimit checks_{"checks of stored runs", kMaxCheckCalls};
   std::atomic<bool> stopping_ = false;
 };
 

@@ -40,7 +40,7 @@ class ControlServiceTest : public testing::Test {
     board_ = *ViolationBoard::Load(store_.get());
     // Watching all runs asks the board alone.
     service_ = std::make_unique<ControlService>(ControlService::Dependencies{
-        nullptr, nullptr, board_.get(), nullptr, nullptr, nullptr});
+        nullptr, nullptr, board_.get(), nullptr, nullptr, nullptr, nullptr});
     grpc::ServerBuilder builder;
     int port = 0;
     builder.AddListeningPort("127.0.0.1:0",

@@ -13,6 +13,8 @@ inline constexpr int kMaxWaitingCalls = 256;
 // Calls that answer with a list. They end by themselves, but a client may be
 // slow to take it.
 inline constexpr int kMaxListCalls = 64;
+// CheckRun: each keeps a processor busy.
+inline constexpr int kMaxCheckCalls = 2;
 // Violations that one watcher takes from the board at once.
 inline constexpr size_t kMaxChanges = 256;
 // A whole message. Imported sets are the largest; ingest has a limit of its

@@ -1,5 +1,6 @@
 """Silent errors are caught while they train; healthy variants are not."""
 
+import operator
 import os
 import random
 import re
@@ -56,6 +57,18 @@ class Detection(harness.TrainingCase):
             shown["evidence"],
         )
 
+    def assert_stored_check_agrees(self, run, shown, violations):
+        """A check of the stored run says what the live one said."""
+        again = self.daemon.ctl("check", "--run", run, "--set", "rules")
+        self.assertEqual(again["coverage"], shown["check"])
+        key = operator.itemgetter("id", "first_step", "last_step", "count", "ranks")
+        self.assertEqual(
+            sorted(map(key, again["violations"])), sorted(map(key, violations))
+        )
+        violated = [v for v in again["verdicts"] if v["verdict"] == "violated"]
+        self.assertEqual(len(violated), shown["check"]["violated"])
+        self.assertEqual(len(again["verdicts"]), shown["check"]["total"])
+
     def assert_frozen_caught(self, violations):
         self.assertTrue(violations)
         first = min(v["first_step"] for v in violations)
@@ -73,6 +86,7 @@ class Detection(harness.TrainingCase):
         done, shown, violations = self.check(
             "healthy", harness.PIPELINES / "healthy_resmlp_ddp.py", "--steps", "15"
         )
+        self.assert_stored_check_agrees("healthy", shown, violations)
         self.assertEqual(violations, [])
         self.assertGreater(shown["check"]["decided"], 0)
         self.assertNotIn("VIOLATION", done.stderr)
@@ -103,10 +117,12 @@ class Detection(harness.TrainingCase):
             drift = harness.SCRIPTS / "drift_ddp.py"
             frozen = harness.SCRIPTS / "frozen_head_ddp.py"
             with self.subTest(fault="drift", varied=varied, fault_step=fault_step):
-                _, _, violations = self.check(
-                    f"drift-{number}", drift, *varied, f"--fault-step={fault_step}"
+                run = f"drift-{number}"
+                _, shown, violations = self.check(
+                    run, drift, *varied, f"--fault-step={fault_step}"
                 )
                 self.assert_drift_caught(violations, fault_step)
+                self.assert_stored_check_agrees(run, shown, violations)
             with self.subTest(fault="none (drift)", varied=varied):
                 _, _, violations = self.check(
                     f"drift-ok-{number}", drift, *varied, "--healthy"

@@ -1,0 +1,58 @@
+#include "ctl/render/check_result.h"
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "ctl/render/run.h"
+#include "ctl/render/violation.h"
+#include "ctl/text/table.h"
+
+namespace traincheck::ctl {
+namespace {
+
+const char* VerdictName(v1::Verdict verdict) {
+  switch (verdict) {
+    case v1::VERDICT_PASS:
+      return "pass";
+    case v1::VERDICT_VIOLATED:
+      return "violated";
+    default:
+      return "unknown";
+  }
+}
+
+Json VerdictJson(const v1::InvariantVerdict& verdict) {
+  Json json;
+  json["invariant_id"] = verdict.invariant_id();
+  json["relation"] = verdict.relation();
+  json["text"] = verdict.text();
+  json["verdict"] = VerdictName(verdict.verdict());
+  json["reason"] = TextOrNull(verdict.reason());
+  return json;
+}
+
+}  // namespace
+
+Json CheckResultJson(const v1::CheckResult& result) {
+  Json json;
+  json["run"] = result.run();
+  json["set"] = result.set();
+  json["version"] = result.version();
+  json["verdicts"] = ArrayOf(result.verdicts(), VerdictJson);
+  json["coverage"] = CheckJson(result.coverage());
+  json["violations"] = ArrayOf(result.violations(), ViolationDetailJson);
+  return json;
+}
+
+std::string CheckResultText(const v1::CheckResult& result) {
+  std::string text =
+      absl::StrCat("run          ", OneLine(result.run()), "\nset          ",
+                   OneLine(result.set()), " version ", result.version(),
+                   "\ncheck        ", CheckText(result.coverage()), "\n");
+  if (result.violations().empty()) return text;
+  return text + "\n" +
+         ViolationsTable(
+             {result.violations().begin(), result.violations().end()});
+}
+
+}  // namespace traincheck::ctl

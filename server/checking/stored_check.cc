@@ -1,0 +1,128 @@
+#include "server/checking/stored_check.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "server/checking/check_summary.h"
+#include "server/checking/run_check.h"
+#include "server/checking/violation_board.h"
+
+namespace traincheck {
+namespace {
+
+// How long the last records of a run that has ended are waited for, and how
+// often they are looked for.
+constexpr absl::Duration kPatience = absl::Seconds(10);
+constexpr absl::Duration kLookAgain = absl::Milliseconds(10);
+
+v1::Verdict ToApi(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::kPass:
+      return v1::VERDICT_PASS;
+    case Outcome::kViolated:
+      return v1::VERDICT_VIOLATED;
+    case Outcome::kUnknown:
+      return v1::VERDICT_UNKNOWN;
+  }
+  return v1::VERDICT_UNSPECIFIED;
+}
+
+v1::CheckResult ResultOf(const RunCheck& check, const RunView& run,
+                         const InvariantSet& set) {
+  v1::CheckResult result;
+  result.set_run(run.id);
+  result.set_set(set.name);
+  result.set_version(set.version);
+  for (const InvariantVerdict& verdict : check.checker().Verdicts()) {
+    v1::InvariantVerdict* added = result.add_verdicts();
+    added->set_invariant_id(verdict.invariant->id);
+    added->set_relation(verdict.invariant->relation);
+    added->set_text(verdict.invariant->text);
+    added->set_verdict(ToApi(verdict.outcome));
+    added->set_reason(verdict.reason);
+  }
+  for (const Violation& violation : check.checker().Violations()) {
+    *result.add_violations() = traincheck::ToApi(violation);
+  }
+  std::sort(result.mutable_violations()->begin(),
+            result.mutable_violations()->end(),
+            [](const v1::Violation& a, const v1::Violation& b) {
+              return std::pair(a.first_step(), a.id()) <
+                     std::pair(b.first_step(), b.id());
+            });
+  *result.mutable_coverage() =
+      traincheck::ToApi(Summarise(check.checker().Summary()));
+  result.mutable_coverage()->set_finished(true);
+  result.mutable_coverage()->set_caught_up(true);
+  return result;
+}
+
+double FractionRead(const RunCheck& check, const RunView& run) {
+  uint64_t batches = 0;
+  for (const RunView::Process& process : run.processes) {
+    if (!process.refused) batches += process.next_batch;
+  }
+  if (batches == 0) return 1;
+  return static_cast<double>(check.batches()) / static_cast<double>(batches);
+}
+
+}  // namespace
+
+absl::StatusOr<RunView> StoredChecks::FindRun(const std::string& id) const {
+  std::optional<RunView> run = use_.registry->View(id);
+  if (!run.has_value()) {
+    return absl::NotFoundError(
+        absl::StrCat("there is no run \"", id, "\": see the list of runs"));
+  }
+  if (!run->ended) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "run ", id, " has not ended: check it when it has, or start it with ",
+        "the set to check it while it trains"));
+  }
+  if (run->records_deleted) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the records of run ", id, " were deleted by retention"));
+  }
+  return *std::move(run);
+}
+
+absl::StatusOr<v1::CheckResult> StoredChecks::Check(
+    const v1::CheckRunRequest& request, const Progress& progress) const {
+  // Held first and looked for then, see RunPins.
+  const RunPins::Pin pin = use_.pins->Hold(request.run());
+  absl::StatusOr<RunView> run = FindRun(request.run());
+  if (!run.ok()) return run.status();
+  const absl::StatusOr<InvariantSet> set = use_.sets->Load(request.set(), 0);
+  if (!set.ok()) return set.status();
+  RunCheck check(use_.store, *run, *set);
+  absl::Time patience = absl::Now() + kPatience;
+  while (true) {
+    const absl::StatusOr<bool> more = check.Advance(*run);
+    if (!more.ok()) return more.status();
+    if (check.finished()) return ResultOf(check, *run, *set);
+    if (!progress(FractionRead(check, *run))) {
+      return absl::CancelledError("the client has left");
+    }
+    if (*more) {
+      patience = absl::Now() + kPatience;
+      continue;
+    }
+    // The end of a run is known a moment before its last batch is durable.
+    if (absl::Now() > patience) {
+      return absl::UnavailableError(absl::StrCat(
+          "the last records of run ", run->id, " are not stored yet"));
+    }
+    absl::SleepFor(kLookAgain);
+    run = FindRun(request.run());
+    if (!run.ok()) return run.status();
+    if (const std::string why = check.WhyAnew(*run); !why.empty()) {
+      return absl::AbortedError(
+          absl::StrCat("run ", run->id, " has changed: ", why));
+    }
+  }
+}
+
+}  // namespace traincheck
