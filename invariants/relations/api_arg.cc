@@ -90,17 +90,18 @@ class SeenInProcess : public ProcessObserver {
     modules_.OnCallEnd(call);
   }
 
-  // Calls take(function, argument, value) for each value of an argument that
-  // had several.
-  template <typename Take>
-  void ForEachVaried(const Definitions& definitions, Take take) const {
+  // Each value of an argument that had several.
+  void Collect(const Definitions& definitions, HypothesisSet* out) const {
     for (const auto& [id, arguments] : seen_) {
       const FunctionInfo* function = definitions.Function(id);
       if (!function || function->name.empty()) continue;
       for (const auto& [argument, values] : arguments) {
         if (values.many || values.few.size() < 2) continue;
         for (const std::string& value : values.few) {
-          take(*function, argument, nlohmann::json::parse(value));
+          Add({{Level::kName, function->name},
+               argument,
+               nlohmann::json::parse(value)},
+              out);
         }
       }
     }
@@ -111,41 +112,16 @@ class SeenInProcess : public ProcessObserver {
     std::set<std::string> few;  // JSON
     bool many = false;
   };
-  OpenModules modules_;
-  std::unordered_map<uint32_t, std::map<std::string, Values>> seen_;
-};
 
-class HypothesisMaker : public Generator {
- public:
-  ProcessObserver* AddProcess(const ProcessFacts& facts) override {
-    processes_.emplace_back(&facts, std::make_unique<SeenInProcess>());
-    return processes_.back().second.get();
-  }
-
-  void EndRun() override {
-    for (const auto& [facts, seen] : processes_) {
-      seen->ForEachVaried(
-          facts->definitions(),
-          [this](const FunctionInfo& function, const std::string& argument,
-                 const nlohmann::json& value) {
-            Add({{Level::kName, function.name}, argument, value});
-          });
-    }
-  }
-
-  std::vector<Hypothesis> Take() override { return hypotheses_.Take(); }
-
- private:
-  void Add(const ArgSpec& spec) {
+  static void Add(const ArgSpec& spec, HypothesisSet* out) {
     if (!SaysWhat(spec.value)) return;
     const bool general = spec.function.IsGeneral() && !spec.value.is_string();
     const Scope scope = general ? Scope::kGeneral : Scope::kExperiment;
-    hypotheses_.Add({spec.ToJson(), scope, {}});
+    out->Add({spec.ToJson(), scope, {}});
   }
 
-  std::vector<std::pair<const ProcessFacts*, std::unique_ptr<SeenInProcess>>>
-      processes_;
-  HypothesisSet hypotheses_;
+  OpenModules modules_;
+  std::unordered_map<uint32_t, std::map<std::string, Values>> seen_;
 };
 
 struct ArgRule {
@@ -311,7 +287,7 @@ class ApiArgRelation : public Relation {
   }
 
   std::unique_ptr<Generator> NewGenerator() const override {
-    return std::make_unique<HypothesisMaker>();
+    return std::make_unique<SeenGenerator<SeenInProcess>>();
   }
 
   std::unique_ptr<RunObserver> NewEvaluator(const std::vector<Rule>& rules,

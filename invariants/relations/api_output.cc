@@ -128,19 +128,19 @@ class SeenInProcess : public ProcessObserver {
     SeeRows(facts, call, *result, &seen);
   }
 
-  template <typename Take>
-  void ForEach(const Definitions& definitions, Take take) const {
+  void Collect(const Definitions& definitions, HypothesisSet* out) const {
     for (const auto& [id, seen] : seen_) {
       const FunctionInfo* function = definitions.Function(id);
       if (!function || function->name.empty()) continue;
       const FunctionMatch match{Level::kName, function->name};
       // What a module of modules returns is up to the last of these.
-      if (seen.autocast == Held::kAlways && !seen.has_modules)
-        take({match, ""});
+      if (seen.autocast == Held::kAlways && !seen.has_modules) {
+        Add({match, ""}, out);
+      }
       // Of torch's functions, which rows go through is up to their caller.
       if (match.IsGeneral()) continue;
       for (const auto& [argument, held] : seen.rows) {
-        if (held == Held::kAlways) take({match, argument});
+        if (held == Held::kAlways) Add({match, argument}, out);
       }
     }
   }
@@ -162,6 +162,12 @@ class SeenInProcess : public ProcessObserver {
     }
   };
 
+  static void Add(const OutputSpec& spec, HypothesisSet* out) {
+    const bool general = spec.is_autocast() && spec.function.IsGeneral();
+    const Scope scope = general ? Scope::kGeneral : Scope::kExperiment;
+    out->Add({spec.ToJson(), scope, {}});
+  }
+
   static void SeeRows(const ProcessFacts& facts, const Call& call,
                       const TensorValue& result, Seen* seen) {
     if (FunctionMatch{Level::kName, call.function->name}.IsGeneral()) return;
@@ -176,32 +182,6 @@ class SeenInProcess : public ProcessObserver {
 
   std::map<uint32_t, std::vector<Open>> open_;  // by ring
   std::unordered_map<uint32_t, Seen> seen_;     // by function
-};
-
-class HypothesisMaker : public Generator {
- public:
-  ProcessObserver* AddProcess(const ProcessFacts& facts) override {
-    processes_.emplace_back(&facts, std::make_unique<SeenInProcess>());
-    return processes_.back().second.get();
-  }
-
-  void EndRun() override {
-    for (const auto& [facts, seen] : processes_) {
-      seen->ForEach(facts->definitions(), [this](const OutputSpec& spec) {
-        const bool general = spec.is_autocast() && spec.function.IsGeneral();
-        hypotheses_.Add({spec.ToJson(),
-                         general ? Scope::kGeneral : Scope::kExperiment,
-                         {}});
-      });
-    }
-  }
-
-  std::vector<Hypothesis> Take() override { return hypotheses_.Take(); }
-
- private:
-  std::vector<std::pair<const ProcessFacts*, std::unique_ptr<SeenInProcess>>>
-      processes_;
-  HypothesisSet hypotheses_;
 };
 
 struct OutputRule {
@@ -362,7 +342,7 @@ class ApiOutputRelation : public Relation {
   }
 
   std::unique_ptr<Generator> NewGenerator() const override {
-    return std::make_unique<HypothesisMaker>();
+    return std::make_unique<SeenGenerator<SeenInProcess>>();
   }
 
   std::unique_ptr<RunObserver> NewEvaluator(const std::vector<Rule>& rules,

@@ -249,29 +249,10 @@ void SeenInProcess::Collect(const Definitions& definitions,
   AddHypothesis(written, Scope::kGeneral, {}, out);
 }
 
-class ContainGenerator : public Generator {
- public:
-  ProcessObserver* AddProcess(const ProcessFacts& facts) override {
-    processes_.emplace_back(&facts, std::make_unique<SeenInProcess>());
-    return processes_.back().second.get();
-  }
-  void EndRun() override {
-    for (const auto& [facts, seen] : processes_) {
-      seen->Collect(facts->definitions(), &hypotheses_);
-    }
-  }
-  std::vector<Hypothesis> Take() override { return hypotheses_.Take(); }
-
- private:
-  std::vector<std::pair<const ProcessFacts*, std::unique_ptr<SeenInProcess>>>
-      processes_;
-  HypothesisSet hypotheses_;
-};
-
 }  // namespace
 
 std::unique_ptr<Generator> NewContainGenerator() {
-  return std::make_unique<ContainGenerator>();
+  return std::make_unique<SeenGenerator<SeenInProcess>>();
 }
 
 }  // namespace traincheck
