@@ -6,6 +6,7 @@
 #include "ctl/commands/query.h"
 #include "ctl/render/invariant.h"
 #include "ctl/render/set.h"
+#include "ctl/render/set_diff.h"
 #include "ctl/text/input_file.h"
 
 namespace traincheck::ctl {
@@ -14,6 +15,7 @@ namespace {
 struct Options {
   std::string id;
   std::string set;
+  std::string other;
   std::string file;
 };
 
@@ -68,6 +70,19 @@ int Export(const Context& context, const Options& options) {
   return kExitDone;
 }
 
+int Diff(const Context& context, const Options& options) {
+  const auto ask = [&](Client& client) -> absl::StatusOr<SetDiff> {
+    const auto a = client.GetSet(options.set);
+    if (!a.ok()) return a.status();
+    const auto b = client.GetSet(options.other);
+    if (!b.ok()) return b.status();
+    return DiffSets(*a, *b);
+  };
+  return Query<SetDiff>(context, ask, {SetDiffText, [](const SetDiff& diff) {
+                                         return PrettyJson(SetDiffJson(diff));
+                                       }});
+}
+
 void AddTransfer(CLI::App* command, Options* options) {
   command->add_option("--set", options->set, "Set")->required();
   command
@@ -90,21 +105,23 @@ void AddInvariants(CLI::App* app, const Context* context, Action* action) {
   show->add_option("ID", options->id, "Invariant")->required();
   show->callback([=] { *action = [=] { return Show(*context, *options); }; });
 
-  CLI::App* import =
+  // "import" alone is a word of C++20.
+  CLI::App* import_set =
       group->add_subcommand("import", "Makes a set from a JSON file");
-  AddTransfer(import, options.get());
-  import->callback(
-      [=] { *action = [=] { return Import(*context, *options);
-};
-}  // namespace traincheck::ctl
-);
+  AddTransfer(import_set, options.get());
+  import_set->callback(
+      [=] { *action = [=] { return Import(*context, *options); }; });
 
-CLI::App* export_ =
-    group->add_subcommand("export", "Writes a set to a JSON file");
-AddTransfer(export_, options.get());
-export_->callback([=] {
-  *action = [=] { return Export(*context, *options); };
-});
+  CLI::App* export_set =
+      group->add_subcommand("export", "Writes a set to a JSON file");
+  AddTransfer(export_set, options.get());
+  export_set->callback(
+      [=] { *action = [=] { return Export(*context, *options); }; });
+
+  CLI::App* diff = group->add_subcommand("diff", "How two sets differ");
+  diff->add_option("A", options->set, "Set")->required();
+  diff->add_option("B", options->other, "Set")->required();
+  diff->callback([=] { *action = [=] { return Diff(*context, *options); }; });
 }
 
 }  // namespace traincheck::ctl
