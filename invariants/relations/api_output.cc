@@ -115,7 +115,10 @@ class SeenInProcess : public ProcessObserver {
     if (open.empty() || open.back().call != call.number) return;
     const bool has_module = open.back().has_module;
     open.pop_back();
-    if (outcome != CallOutcome::kReturned || call.result.empty()) return;
+    if (outcome != CallOutcome::kReturned || call.result.empty() ||
+        !call.function) {
+      return;
+    }
     const auto value = ResultOf(call, facts.definitions());
     const auto* result = value ? value->Get<TensorValue>() : nullptr;
     if (!result) return;

@@ -7,6 +7,7 @@
 #include <random>
 #include <set>
 
+#include "invariants/testing/trace_builder.h"
 #include "tests/engine/engine_harness.h"
 
 namespace traincheck {
@@ -30,6 +31,27 @@ TEST(Learning, RoleLevelRulesAreGeneral) {
     EXPECT_EQ(rule->scope, Scope::kGeneral) << text;
     EXPECT_EQ(rule->experiments, (std::vector<std::string>{"cnn", "mlp"}));
   }
+}
+
+// Its definition may be among records that are missing.
+TEST(Learning, CallsOfAFunctionThatIsNotDefinedTeachNothing) {
+  TraceBuilder trace;
+  trace.Place(0, 1);
+  for (const uint64_t rows : {4, 3, 4}) {
+    CallOptions told;
+    told.rows = {{"x", rows}};
+    told.arguments = {{"p", static_cast<double>(rows % 2)}};
+    trace.Begin(/*function=*/77, told);
+    trace.Return("torch.float32", rows);
+  }
+  Inference inference((InferenceOptions()));
+  inference.BeginRun("run", "experiment");
+  for (const StoredBatch& batch : trace.TakeBatches()) {
+    inference.Consume(0, batch);
+  }
+  inference.EndProcess(0, ProcessEnd::kClean);
+  inference.EndRun();
+  EXPECT_TRUE(inference.Finish(nullptr).invariants.empty());
 }
 
 TEST(Learning, WhatOneProgramHappensToDoIsNotGeneral) {
