@@ -15,7 +15,8 @@ statistics. CPU seconds are the kernel's, of whole processes: the training's wit
 and with the agent, and the relay's.
 Prints markdown tables. Modes:
 
-    bare       the agent as it is without any option
+    skeleton   calls that every training has, and no state
+    bare       the agent as it is without any option: the skeleton and all state
     selective  checked against --set (and --plan, if given)
     traincheck recorded under the plan of a file of TrainCheck's invariants
     own        checked against 100 of the invariants that inferred has
@@ -54,7 +55,17 @@ PIPELINES = {
     "transformer_lm": "transformer LM",
     "mixer_ddp": "DDP, 2 ranks",
 }
-MODES = ("bare", "selective", "traincheck", "own", "inferred", "reference", "full")
+MODES = (
+    "skeleton",
+    "bare",
+    "selective",
+    "traincheck",
+    "own",
+    "inferred",
+    "reference",
+    "full",
+)
+SKELETON = {"format": 1, "mode": "selective", "state": {}}
 REFERENCES = 2  # runs that a set is learned from
 OWN = 100  # invariants of the set "own"
 HEAD = """\
@@ -101,8 +112,10 @@ class Bench:
             words += ["--check", "given"]
             if self.options.plan:
                 words += ["--plan", str(self.options.plan)]
+        elif mode == "skeleton":
+            words += ["--plan", str(self._plan("skeleton", lambda: SKELETON))]
         elif mode == "traincheck":
-            words += ["--plan", str(self._traincheck_plan())]
+            words += ["--plan", str(self._plan("traincheck", self._of_traincheck))]
         elif mode in ("own", "inferred"):
             words += ["--check", f"{mode}-{pipeline}"]
         elif mode != "bare":
@@ -132,11 +145,13 @@ class Bench:
         result = self.train(pipeline, self.watched(mode, pipeline, run))
         return result, self.daemon.run_ended(run)
 
-    def _traincheck_plan(self) -> pathlib.Path:
-        path = self.folder / "traincheck-plan.json"
+    def _of_traincheck(self) -> dict:
+        return traincheck_plan.plan_of(self.options.traincheck)
+
+    def _plan(self, name: str, make) -> pathlib.Path:
+        path = self.folder / f"{name}.json"
         if not path.exists():
-            plan = traincheck_plan.plan_of(self.options.traincheck)
-            path.write_text(json.dumps(plan))
+            path.write_text(json.dumps(make()))
         return path
 
     def learn(self, pipeline: str) -> None:
