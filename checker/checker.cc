@@ -91,6 +91,8 @@ class Checker::Impl {
                                          ? *std::move(precondition)
                                          : Precondition()});
       }
+      // It would look at every call for nothing.
+      if (rules.empty()) continue;
       checks_.push_back(std::make_unique<RelationCheck>(
           *relation, std::move(rules), &coverage_, &book_));
       observers.push_back(checks_.back()->evaluator());

@@ -71,29 +71,33 @@ std::string_view Method(std::string_view function) {
   return function.substr(function.rfind('.') + 1);
 }
 
+bool IsWord(std::string_view function) {
+  return function.find('.') == std::string_view::npos;
+}
+
 // Of two rules that fit a function, by its name and by a role, the agent takes
 // the later one. So what tells nothing comes first, and what may be of the
 // same function (a role is the same method of another class, or a word) tells
 // what any of them needs.
 std::vector<std::pair<std::string, CallContent>> Ordered(
     const std::map<std::string, CallContent>& calls) {
-  std::vector<std::pair<std::string, CallContent>> empty;
-  std::vector<std::pair<std::string, CallContent>> telling;
+  std::vector<std::pair<std::string, CallContent>> ordered;
+  std::map<std::string_view, CallContent> by_method;
+  CallContent of_words;
+  CallContent of_all;
   for (const auto& [function, content] : calls) {
-    (IsEmpty(content) ? empty : telling).emplace_back(function, content);
+    if (IsEmpty(content)) ordered.emplace_back(function, content);
+    Join(content, &by_method[Method(function)]);
+    Join(content, &of_all);
+    if (IsWord(function)) Join(content, &of_words);
   }
-  const auto alone = telling;
-  for (auto& [function, content] : telling) {
-    for (const auto& [other, more] : alone) {
-      if (Method(other) == Method(function) ||
-          other.find('.') == std::string::npos ||
-          function.find('.') == std::string::npos) {
-        Join(more, &content);
-      }
-    }
+  for (const auto& [function, content] : calls) {
+    if (IsEmpty(content)) continue;
+    CallContent joined = IsWord(function) ? of_all : of_words;
+    Join(by_method[Method(function)], &joined);
+    ordered.emplace_back(function, std::move(joined));
   }
-  empty.insert(empty.end(), telling.begin(), telling.end());
-  return empty;
+  return ordered;
 }
 
 nlohmann::json RuleOf(const std::string& function, const CallContent& content) {

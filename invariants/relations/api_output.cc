@@ -224,7 +224,8 @@ class Evaluator : public RunObserver {
     void Judge(const ProcessFacts& facts, const Call& call,
                const std::optional<CallValue>& result, const OutputRule& rule);
     void JudgeDtype(const ProcessFacts& facts, const Call& call,
-                    const TensorValue& result, Verdict* verdict);
+                    const TensorValue& result,
+                    const std::optional<std::string>& wanted, Verdict* verdict);
     void JudgeRows(const ProcessFacts& facts, const Call& call,
                    const TensorValue& result, const OutputRule& rule,
                    Verdict* verdict);
@@ -261,9 +262,10 @@ void Evaluator::Process::Judge(const ProcessFacts& facts, const Call& call,
                                const OutputRule& rule) {
   const auto* tensor = result ? result->Get<TensorValue>() : nullptr;
   if (result && !tensor) return;
-  if (tensor && rule.spec.is_autocast() &&
-      RegionDtype(facts, call, *tensor) == "") {
-    return;
+  std::optional<std::string> region;
+  if (tensor && rule.spec.is_autocast()) {
+    region = RegionDtype(facts, call, *tensor);
+    if (region == "") return;
   }
   Verdict verdict = NewVerdict(facts, rule.index, /*object=*/0);
   if (!tensor) {
@@ -273,7 +275,7 @@ void Evaluator::Process::Judge(const ProcessFacts& facts, const Call& call,
                     : facts.not_sampled(),
                 &verdict);
   } else if (rule.spec.is_autocast()) {
-    JudgeDtype(facts, call, *tensor, &verdict);
+    JudgeDtype(facts, call, *tensor, region, &verdict);
   } else {
     JudgeRows(facts, call, *tensor, rule, &verdict);
   }
@@ -282,14 +284,15 @@ void Evaluator::Process::Judge(const ProcessFacts& facts, const Call& call,
 
 void Evaluator::Process::JudgeDtype(const ProcessFacts& facts, const Call& call,
                                     const TensorValue& result,
+                                    const std::optional<std::string>& wanted,
                                     Verdict* verdict) {
-  const auto wanted = RegionDtype(facts, call, result);
   if (!wanted) {
     return MarkUnknown("the autocast region is not known on " + facts.Name(),
                        verdict);
   }
-  // A result that has the type of what came in says nothing.
-  verdict->varied = HasCast(ArgumentsOf(call, facts.definitions()), result);
+  // A result that has the type of what came in says nothing to the learner.
+  verdict->varied = run_->sink_->wants_examples() &&
+                    HasCast(ArgumentsOf(call, facts.definitions()), result);
   if (result.dtype == *wanted) return;
   Violate(facts, call, *wanted, "a result of " + result.dtype, verdict);
 }

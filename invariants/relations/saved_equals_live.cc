@@ -102,7 +102,6 @@ class Evaluator : public RunObserver {
     void OnCheckpoint(const ProcessFacts& facts,
                       const SavedCheckpoint& checkpoint,
                       const Digests& before) override {
-      if (run_->rules_.empty()) return;
       if (!checkpoint.broken.empty()) {
         return run_->TellUnknown(facts, checkpoint);
       }
