@@ -27,6 +27,10 @@ std::vector<int32_t> Ranks(const std::string& list) {
   return ranks;
 }
 
+uint32_t Number(const std::string& word) {
+  return static_cast<uint32_t>(std::stoul(word));
+}
+
 // The word after `key`, or "".
 std::string After(const Words& words, const std::string& key) {
   for (size_t i = 0; i + 1 < words.size(); ++i) {
@@ -46,7 +50,11 @@ StatePoint PointOf(const std::string& name) {
       {"pre_step", StatePoint::kPreStep},
       {"post_step", StatePoint::kPostStep},
       {"grad_clear", StatePoint::kGradClear},
-      {"save", StatePoint::kSave}};
+      {"step_end", StatePoint::kStepEnd},
+      {"worker_init", StatePoint::kWorkerInit},
+      {"save", StatePoint::kSave},
+      {"load", StatePoint::kLoad},
+      {"load_state_dict", StatePoint::kLoadStateDict}};
   return kPoints->at(name);
 }
 
@@ -57,6 +65,17 @@ class ScriptProcess {
     const std::string& what = words[0];
     if (what == "rank") {
       trace_.Place(std::stoi(words[1]), std::stoi(words[3]));
+    } else if (what == "process") {
+      trace_.Owner(Number(words[1]));
+    } else if (what == "worker") {
+      trace_.Worker({Number(words[1]), Number(words[3]), Number(words[5]),
+                     Number(words[7])});
+    } else if (what == "group") {
+      trace_.ProcessGroup(Number(words[1]), Ranks(words[3]));
+    } else if (what == "generator") {
+      variables_[words[1]] = trace_.Variable(
+          0, "generator", words[1].substr(words[1].find('.') + 1),
+          {.kind = VariableKind::kGenerator});
     } else if (what == "module" || what == "optimizer") {
       DefineObject(words, what == "module" ? ObjectKind::kModule
                                            : ObjectKind::kOptimizer);
@@ -84,8 +103,14 @@ class ScriptProcess {
       Begin(words);
     } else if (what == "end" && words.size() == 1) {
       trace_.End();
+    } else if (what == "end" && words[1] == "gives") {
+      trace_.Return(std::stod(words[2]));
     } else if (what == "end") {
       trace_.Return("torch." + words[2], std::stoull(words[3]));
+    } else if (what == "collective") {
+      trace_.Collective(Number(words[1]), Number(words[2]));
+    } else if (what == "step") {
+      trace_.Mark(MarkKind::kUserStep, 0, 0);
     } else if (what == "autocast" && words[1] == "leave") {
       trace_.LeaveAutocast();
     } else if (what == "autocast") {
@@ -164,6 +189,12 @@ class ScriptProcess {
       options.rows[tensor.substr(0, equals)] =
           std::stoull(tensor.substr(equals + 1));
     }
+    const std::string memory = After(words, "memory");
+    if (!memory.empty()) {
+      const size_t equals = memory.find('=');
+      options.storages[memory.substr(0, equals)] =
+          std::stoull(memory.substr(equals + 1));
+    }
     const std::string argument = After(words, "with");
     if (!argument.empty()) {
       const size_t equals = argument.find('=');
@@ -184,6 +215,7 @@ class ScriptProcess {
       if (key == "grad" && value == "none") options.no_grad = true;
       if (key == "grad" && value != "none") options.grad = std::stoull(value);
       if (key == "unreadable") options.unreadable = true;
+      if (key == "frozen") options.requires_grad = false;
     }
     trace_.State(PointOf(words[1]), variables_.at(words[2]), options);
   }

@@ -28,10 +28,47 @@ constexpr const char* kRules[][2] = {
     {"APIArg",
      R"({"is": "constant", "function": {"name": "f"}, "argument": "p",
          "value": 0.5})"},
+    {"APIArg",
+     R"({"is": "distinct", "function": {"name": "f"}, "argument": "p",
+         "within": {"name": "g"}})"},
+    {"APIArg",
+     R"({"is": "equal", "across": "ranks", "function": {"name": "f"},
+         "argument": "p"})"},
+    {"APIArg",
+     R"({"is": "distinct", "across": "workers",
+         "argument": "generator.numpy"})"},
+    {"APISequence",
+     R"({"window": "step", "functions": [{"category": "zero_grad"},
+                                         {"category": "backward"}]})"},
+    {"CallCount",
+     R"({"function": {"category": "backward"}, "counts": [1],
+         "per": "step"})"},
+    {"CollectiveContract", R"({"what": "operation"})"},
+    {"Consistent",
+     R"({"across": "ranks", "of": "optimizer.lr", "point": "pre_step"})"},
+    {"StateChange",
+     R"({"of": "parameter.data", "role": "frozen", "changes": "never"})"},
+    {"EventContain",
+     R"({"window": {"kind": "call", "function": {"category": "zero_grad"}},
+         "event": {"kind": "state", "of": "parameter.grad", "is": "cleared",
+                   "which": "every"}})"},
+    {"EventContain",
+     R"({"window": {"kind": "span",
+                    "function": {"role": "torch.optim.optimizer.Optimizer.step"}},
+         "event": {"kind": "state", "of": "parameter.data", "is": "kept",
+                   "which": "every"}})"},
     {"APIOutput",
      R"json({"is": "equal", "function": {"name": "f"}, "output": "size(0)",
              "to": {"argument": "x"}})json"},
+    {"DeclaredTotal", R"({"function": {"name": "f"}, "argument": "p"})"},
     {"SavedEqualsLive", R"({"what": "content"})"},
+    {"TrainCheck",
+     R"json({"relation": "APIContainRelation", "params": [
+               {"param_type": "APIParam", "api_full_name": "f"},
+               {"param_type": "APIParam", "api_full_name": "g"}],
+             "precondition": {"parent_func_call_pre": {
+               "inverted": false,
+               "preconditions": [{"clauses": "Unconditional"}]}}})json"},
     {"EventContain",
      R"({"window": {"kind": "call", "function": {"category": "backward"}},
          "event": {"kind": "state", "of": "parameter.grad", "is": "changed",
@@ -139,8 +176,8 @@ TEST(Snapshot, TheFormatIsThatOfItsNumber) {
   Checker checker(kRun, kExperiment, Rules());
   Feed(0, 3, &checker);
   const std::string sealed = checker.Save();
-  EXPECT_EQ(sealed[7], 5);
-  EXPECT_EQ(HashText(sealed.substr(kStateAt)), "c613e09270dbb182");
+  EXPECT_EQ(sealed[7], 6);
+  EXPECT_EQ(HashText(sealed.substr(kStateAt)), "61185244f62783ad");
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// The control service as plain calls: the one file of traincheckctl that
-// speaks gRPC. Statuses keep the server's code and message; Unavailable means
-// that nobody answered in time.
+// The control service as plain calls: the one file of traincheckctl, besides
+// delivery.h, that speaks gRPC. Statuses keep the server's code and message;
+// Unavailable means that nobody answered in time.
 //
 // Threads: all methods may be called from any thread.
 #ifndef TRAINCHECK_CTL_CLIENT_H_

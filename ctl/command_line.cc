@@ -46,6 +46,7 @@ void AddCommands(CLI::App* app, const Context* context, Action* action) {
   AddJobs(app, context, action);
   AddSets(app, context, action);
   AddInvariants(app, context, action);
+  AddImport(app, context, action);
   AddViolations(app, context, action);
   AddBackup(app, context, action);
   AddSpool(app, context, action);

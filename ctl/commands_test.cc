@@ -195,7 +195,8 @@ TEST_F(CommandsTest, InferSendsWhatItWasToldAndShowsStagesOnStderr) {
   });
   const ProcessResult result =
       Run({"infer", "--from", "r1,r2", "--set", "s2", "--relations",
-           "Consistent,EventContain", "-o", "json"});
+           "Consistent,EventContain", "--exclude-functions", "a.*,b",
+           "--max-chance", "0.001", "-o", "json"});
   EXPECT_EQ(result.code, 0);
   EXPECT_EQ(result.err, "load\nlearn\n");
   EXPECT_EQ(Json::parse(result.out)["invariants"], 12);
@@ -203,6 +204,9 @@ TEST_F(CommandsTest, InferSendsWhatItWasToldAndShowsStagesOnStderr) {
     EXPECT_EQ(data.last_infer.runs_size(), 2);
     EXPECT_EQ(data.last_infer.runs(1), "r2");
     EXPECT_EQ(data.last_infer.relations_size(), 2);
+    const v1::InferOptions& options = data.last_infer.options();
+    EXPECT_EQ(options.exclude_functions(1), "b");
+    EXPECT_EQ(options.max_chance(), 0.001);
     EXPECT_EQ(data.last_infer.set(), "s2");
   });
 }

@@ -11,8 +11,8 @@ class Inference::Impl {
  public:
   explicit Impl(const InferenceOptions& options) : options_(options) {}
 
-  void BeginRun(const std::string& run, const std::string& experiment) {
-    runs_.push_back(std::make_unique<RecordedRun>(run, experiment));
+  void BeginRun(const ReferenceRun& run) {
+    runs_.push_back(std::make_unique<RecordedRun>(run));
   }
 
   RecordedRun& current() { return *runs_.back(); }
@@ -22,7 +22,7 @@ class Inference::Impl {
     for (const auto& run : runs_) sorted.push_back(run.get());
     std::sort(sorted.begin(), sorted.end(),
               [](const RecordedRun* a, const RecordedRun* b) {
-                return a->run() < b->run();
+                return a->info().run < b->info().run;
               });
     return Learning(sorted, options_, progress).Learn();
   }
@@ -37,10 +37,7 @@ Inference::Inference(const InferenceOptions& options)
 
 Inference::~Inference() = default;
 
-void Inference::BeginRun(const std::string& run,
-                         const std::string& experiment) {
-  impl_->BeginRun(run, experiment);
-}
+void Inference::BeginRun(const ReferenceRun& run) { impl_->BeginRun(run); }
 
 void Inference::Consume(uint32_t process, const StoredBatch& batch) {
   impl_->current().Add(process, batch);

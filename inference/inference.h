@@ -2,14 +2,16 @@
 // reference runs.
 //
 //   Inference inference(options);
-//   inference.BeginRun("run-1", "cnn");
+//   inference.BeginRun({.run = "run-1", .program = "cnn"});
 //   inference.Consume(process, batch); ... EndProcess(process, end);
 //   inference.EndRun();
 //   InferenceResult result = inference.Finish(progress);
 //
-// The result depends on the runs alone, not on their order.
+// The result depends on the runs and the options alone: not on the order of the
+// runs, nor on the number of threads. Time and memory grow with the number of
+// records.
 //
-// Threads: one object, one thread at a time.
+// Threads: one object, one thread at a time; Finish works on several.
 #ifndef TRAINCHECK_INFERENCE_INFERENCE_H_
 #define TRAINCHECK_INFERENCE_INFERENCE_H_
 
@@ -20,13 +22,16 @@
 #include <string>
 #include <vector>
 
+#include "inference/options.h"
 #include "invariants/invariant.h"
 #include "invariants/stored_batch.h"
 
 namespace traincheck {
 
-struct InferenceOptions {
-  std::vector<std::string> relations;  // names; empty: all
+struct ReferenceRun {
+  std::string run;
+  std::string program;  // its experiment
+  std::string torch_version;
 };
 
 struct InferenceResult {
@@ -41,14 +46,14 @@ class Inference {
   Inference(const Inference&) = delete;
   Inference& operator=(const Inference&) = delete;
 
-  void BeginRun(const std::string& run, const std::string& experiment);
+  void BeginRun(const ReferenceRun& run);
   // As Checker::Consume and Checker::EndProcess.
   void Consume(uint32_t process, const StoredBatch& batch);
   void EndProcess(uint32_t process, ProcessEnd end);
   void EndRun();
 
-  // `progress(fraction)` is called now and then with 0..1. REQUIRES: every
-  // run that was begun was ended.
+  // `progress(fraction)` is called now and then with 0..1, by one thread at a
+  // time. REQUIRES: every run that was begun was ended.
   InferenceResult Finish(const std::function<void(double)>& progress);
 
  private:

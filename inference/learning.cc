@@ -1,8 +1,12 @@
 #include "inference/learning.h"
 
 #include <algorithm>
-#include <set>
+#include <memory>
+#include <thread>
 
+#include "inference/name_filter.h"
+#include "inference/parallel.h"
+#include "inference/selection.h"
 #include "invariants/identity.h"
 #include "invariants/relations/registry.h"
 
@@ -10,11 +14,8 @@ namespace traincheck {
 
 namespace {
 
-constexpr char kNeverSeen[] = "its subject was not seen";
-constexpr char kUndecided[] = "undecided in a run that has its subject";
-constexpr char kViolated[] = "violated in a reference";
-constexpr char kNotRefutable[] = "could not have been refuted";
-constexpr char kCovered[] = "covered by a broader rule";
+constexpr char kNotWanted[] = "left out by the options";
+constexpr char kTooMany[] = "over the limit of hypotheses";
 
 // Generate, judge, judge again.
 constexpr size_t kPasses = 3;
@@ -22,36 +23,49 @@ constexpr size_t kPasses = 3;
 // Hands the verdicts of one relation in one run to the candidates' scores.
 class ScoreSink : public RuleSink {
  public:
-  explicit ScoreSink(const RecordedRun& run) : run_(run) {}
-
-  void AddRule(Rule rule, Score* score) {
-    rules_.push_back(std::move(rule));
-    scores_.push_back(score);
+  void AddRule(Candidate* candidate) {
+    rules_.push_back({&candidate->invariant, candidate->precondition});
+    scores_.emplace_back(candidate, RunScore());
   }
   const std::vector<Rule>& rules() const { return rules_; }
+  std::vector<std::pair<Candidate*, RunScore>> TakeScores() {
+    return std::move(scores_);
+  }
 
   void OnVerdict(const Verdict& verdict) override {
-    scores_[verdict.rule]->Add(run_.run(), run_.experiment(), verdict);
+    scores_[verdict.rule].second.Add(verdict);
   }
   bool wants_examples() const override { return true; }
   void OnExample(size_t rule, const Example& example) override {
-    scores_[rule]->AddExample(run_.experiment(), example);
+    scores_[rule].second.examples.Add(example);
   }
 
  private:
-  const RecordedRun& run_;
   std::vector<Rule> rules_;
-  std::vector<Score*> scores_;
+  std::vector<std::pair<Candidate*, RunScore>> scores_;
 };
 
-bool Wanted(const InferenceOptions& options, const Relation& relation) {
+bool IsAsked(const InferenceOptions& options, const Relation& relation) {
   return options.relations.empty() ||
          std::find(options.relations.begin(), options.relations.end(),
                    relation.name()) != options.relations.end();
 }
 
-std::string Canonical(const nlohmann::json& json) {
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+// Where a rule comes from, for people.
+nlohmann::json OriginOf(const Candidate& candidate,
+                        const std::vector<const RecordedRun*>& runs) {
+  nlohmann::json seen = nlohmann::json::array();
+  for (const RecordedRun* run : runs) {
+    const auto witness = candidate.score.witnesses().find(run->info().run);
+    if (witness == candidate.score.witnesses().end()) continue;
+    seen.push_back({{"run", run->info().run},
+                    {"torch", run->info().torch_version},
+                    {"step", witness->second.step}});
+  }
+  return {{"format", "learned"},
+          {"units", candidate.score.units()},
+          {"chance", ChanceOf(candidate.score.varied())},
+          {"runs", std::move(seen)}};
 }
 
 }  // namespace
@@ -59,128 +73,144 @@ std::string Canonical(const nlohmann::json& json) {
 Learning::Learning(const std::vector<const RecordedRun*>& runs,
                    const InferenceOptions& options,
                    const std::function<void(double)>& progress)
-    : runs_(runs), options_(options), progress_(progress) {}
+    : runs_(runs),
+      options_(options),
+      progress_(progress),
+      threads_(ThreadCount()) {}
+
+size_t Learning::ThreadCount() const {
+  if (options_.threads > 0) return options_.threads;
+  return std::max(1u, std::thread::hardware_concurrency());
+}
+
+void Learning::Divide() {
+  std::vector<const Relation*> relations;
+  for (const Relation* relation : Relations()) {
+    if (IsAsked(options_, *relation)) relations.push_back(relation);
+  }
+  const size_t runs = std::max<size_t>(1, runs_.size());
+  const size_t pieces = std::clamp<size_t>(
+      (threads_ + runs - 1) / runs, 1, std::max<size_t>(1, relations.size()));
+  for (const RecordedRun* run : runs_) {
+    for (size_t piece = 0; piece < pieces; ++piece) {
+      Part part{run, {}, piece == 0};
+      for (size_t i = piece; i < relations.size(); i += pieces) {
+        part.relations.push_back(relations[i]);
+      }
+      parts_.push_back(std::move(part));
+    }
+  }
+}
+
+void Learning::ForEachPart(const std::function<void(size_t)>& work) {
+  RunInParallel(parts_.size(), threads_, [&](size_t part) {
+    work(part);
+    Progress();
+  });
+}
 
 void Learning::Progress() {
-  ++passes_done_;
+  absl::MutexLock lock(&telling_);
+  ++parts_done_;
+  const size_t all = kPasses * std::max<size_t>(1, parts_.size());
   if (progress_) {
-    progress_(static_cast<double>(passes_done_) /
-              static_cast<double>(kPasses * std::max<size_t>(1, runs_.size())));
+    progress_(static_cast<double>(parts_done_) / static_cast<double>(all));
+  }
+}
+
+void Learning::AddHypothesis(const Relation& relation, Hypothesis hypothesis) {
+  const CandidateKey key = KeyOf(relation, hypothesis.parameters);
+  const auto [found, added] = candidates_.try_emplace(key);
+  Candidate& candidate = found->second;
+  if (added) {
+    if (!IsWanted(hypothesis.parameters, options_)) {
+      candidate.dropped = kNotWanted;
+    } else if (++hypotheses_[relation.name()] > options_.max_hypotheses) {
+      candidate.dropped = kTooMany;
+    }
+    candidate.relation = &relation;
+    candidate.invariant.relation = relation.name();
+    candidate.invariant.parameters = std::move(hypothesis.parameters);
+    candidate.invariant.scope = hypothesis.scope;
+  }
+  ++candidate.runs;
+  for (const Hypothesis::Broader& broader : hypothesis.broader) {
+    Implied implied{{KeyOf(relation, broader.parameters)}, broader.why};
+    if (!broader.with.is_null()) {
+      implied.by.push_back(KeyOf(relation, broader.with));
+    }
+    ++candidate.implied[std::move(implied)];
   }
 }
 
 void Learning::Generate() {
-  for (const RecordedRun* run : runs_) {
-    std::vector<std::pair<const Relation*, std::unique_ptr<Generator>>> all;
+  struct Found {
+    std::vector<std::pair<const Relation*, std::vector<Hypothesis>>> hypotheses;
+    ModelCollector models;
+  };
+  std::vector<Found> found(parts_.size());
+  ForEachPart([&](size_t number) {
+    const Part& part = parts_[number];
+    std::vector<std::unique_ptr<Generator>> generators;
     std::vector<RunObserver*> observers;
-    for (const Relation* relation : Relations()) {
-      if (!Wanted(options_, *relation)) continue;
-      all.emplace_back(relation, relation->NewGenerator());
-      observers.push_back(all.back().second.get());
+    for (const Relation* relation : part.relations) {
+      generators.push_back(relation->NewGenerator());
+      observers.push_back(generators.back().get());
     }
-    run->Replay(std::move(observers));
-    for (auto& [relation, generator] : all) {
-      for (Hypothesis& hypothesis : generator->Take()) {
-        Candidate& candidate =
-            candidates_[{relation->name(), Canonical(hypothesis.parameters)}];
-        candidate.relation = relation;
-        candidate.invariant.relation = relation->name();
-        candidate.invariant.parameters = std::move(hypothesis.parameters);
-        candidate.invariant.scope = hypothesis.scope;
-        for (const nlohmann::json& broader : hypothesis.broader) {
-          candidate.broader.push_back(Canonical(broader));
-        }
+    if (part.first) observers.push_back(&found[number].models);
+    part.run->Replay(std::move(observers));
+    for (size_t i = 0; i < generators.size(); ++i) {
+      found[number].hypotheses.emplace_back(part.relations[i],
+                                            generators[i]->Take());
+    }
+  });
+  for (size_t number = 0; number < parts_.size(); ++number) {
+    for (auto& [relation, hypotheses] : found[number].hypotheses) {
+      for (Hypothesis& hypothesis : hypotheses) {
+        AddHypothesis(*relation, std::move(hypothesis));
       }
     }
-    Progress();
+    kinds_.Add(parts_[number].run->info().program,
+               found[number].models.models());
   }
 }
 
-void Learning::JudgeRun(const RecordedRun& run,
-                        const std::function<bool(const Candidate&)>& wanted) {
+std::vector<std::pair<Candidate*, RunScore>> Learning::JudgePart(
+    const Part& part, const Wanted& wanted) {
   std::vector<std::unique_ptr<ScoreSink>> sinks;
   std::vector<std::unique_ptr<RunObserver>> evaluators;
   std::vector<RunObserver*> observers;
-  for (const Relation* relation : Relations()) {
-    auto sink = std::make_unique<ScoreSink>(run);
+  for (const Relation* relation : part.relations) {
+    auto sink = std::make_unique<ScoreSink>();
     for (auto& [key, candidate] : candidates_) {
-      if (candidate.relation != relation || candidate.dropped ||
-          !wanted(candidate)) {
-        continue;
+      if (candidate.relation == relation && candidate.dropped.empty() &&
+          wanted(candidate)) {
+        sink->AddRule(&candidate);
       }
-      sink->AddRule({&candidate.invariant, candidate.precondition},
-                    &candidate.score);
     }
     if (sink->rules().empty()) continue;
     evaluators.push_back(relation->NewEvaluator(sink->rules(), sink.get()));
     observers.push_back(evaluators.back().get());
     sinks.push_back(std::move(sink));
   }
-  if (!observers.empty()) run.Replay(std::move(observers));
+  if (!observers.empty()) part.run->Replay(std::move(observers));
+  std::vector<std::pair<Candidate*, RunScore>> scores;
+  for (const auto& sink : sinks) {
+    for (auto& score : sink->TakeScores()) scores.push_back(std::move(score));
+  }
+  return scores;
 }
 
-void Learning::Judge(const std::function<bool(const Candidate&)>& wanted) {
-  for (const RecordedRun* run : runs_) {
-    JudgeRun(*run, wanted);
-    Progress();
-  }
-}
-
-// After the first look.
-void Learning::Weigh(Candidate* candidate) {
-  const Score& score = candidate->score;
-  if (!score.seen()) {
-    candidate->dropped = kNeverSeen;
-  } else if (!score.DecidedEverywhere()) {
-    candidate->dropped = kUndecided;
-  }
-  if (candidate->dropped || score.violated() == 0) return;
-  const auto precondition = LearnPrecondition(
-      candidate->relation->FactsFor(candidate->invariant.parameters),
-      score.Examples());
-  if (!precondition) {
-    candidate->dropped = kViolated;
-    return;
-  }
-  // A condition that only one program asked for may be its accident.
-  if (score.refuting().size() < 2) {
-    candidate->invariant.scope = Scope::kExperiment;
-  }
-  candidate->precondition = *precondition;
-  candidate->score = Score();
-}
-
-// After the second, under the precondition.
-void Learning::WeighAgain(Candidate* candidate) {
-  if (candidate->dropped || candidate->precondition.empty()) return;
-  if (candidate->score.violated() > 0) {
-    candidate->dropped = kViolated;
-  } else if (!candidate->score.seen()) {
-    candidate->dropped = kNeverSeen;
-  } else if (!candidate->score.DecidedEverywhere()) {
-    candidate->dropped = kUndecided;
-  }
-}
-
-void Learning::CheckSupport(Candidate* candidate) {
-  if (!candidate->dropped && !candidate->score.Refutable()) {
-    candidate->dropped = kNotRefutable;
-  }
-}
-
-void Learning::Suppress() {
-  std::set<std::pair<std::string, std::string>> shipped;
-  for (const auto& [key, candidate] : candidates_) {
-    // A broader rule under a condition says less than it seems to.
-    if (!candidate.dropped && candidate.precondition.empty()) {
-      shipped.insert(key);
-    }
-  }
-  for (auto& [key, candidate] : candidates_) {
-    for (const std::string& broader : candidate.broader) {
-      if (!candidate.dropped && shipped.count({key.first, broader})) {
-        candidate.dropped = kCovered;
-      }
+void Learning::Judge(const Wanted& wanted) {
+  std::vector<std::vector<std::pair<Candidate*, RunScore>>> scores(
+      parts_.size());
+  ForEachPart([&](size_t number) {
+    scores[number] = JudgePart(parts_[number], wanted);
+  });
+  for (size_t number = 0; number < parts_.size(); ++number) {
+    const ReferenceRun& run = parts_[number].run->info();
+    for (auto& [candidate, score] : scores[number]) {
+      candidate->score.Add(run.run, run.program, score);
     }
   }
 }
@@ -188,15 +218,15 @@ void Learning::Suppress() {
 InferenceResult Learning::Result() {
   InferenceResult result;
   for (auto& [key, candidate] : candidates_) {
-    if (candidate.dropped) {
+    if (!candidate.dropped.empty()) {
       ++result.dropped[candidate.dropped];
       continue;
     }
     Invariant invariant = std::move(candidate.invariant);
     invariant.precondition = candidate.precondition.ToJson();
     invariant.support = candidate.score.passed();
-    const auto& experiments = candidate.score.experiments();
-    invariant.experiments.assign(experiments.begin(), experiments.end());
+    invariant.experiments = candidate.score.Programs();
+    invariant.origin = OriginOf(candidate, runs_);
     invariant.id = IdOf(invariant);
     invariant.text = TextOf(invariant);
     result.invariants.push_back(std::move(invariant));
@@ -207,6 +237,7 @@ InferenceResult Learning::Result() {
 }
 
 InferenceResult Learning::Learn() {
+  Divide();
   Generate();
   Judge([](const Candidate&) { return true; });
   for (auto& [key, candidate] : candidates_) Weigh(&candidate);
@@ -215,9 +246,11 @@ InferenceResult Learning::Learn() {
   });
   for (auto& [key, candidate] : candidates_) {
     WeighAgain(&candidate);
-    CheckSupport(&candidate);
+    Settle(options_, kinds_, &candidate);
   }
-  Suppress();
+  DropUnguarded(&candidates_);
+  Suppress(&candidates_);
+  KeepBest(options_.max_invariants, &candidates_);
   return Result();
 }
 

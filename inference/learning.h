@@ -2,19 +2,25 @@
 // relations' own check, preconditions for those that some window refuted, a
 // second look at these, and what is left without what others already say.
 //
-// Threads: one object, one thread.
+// Each run is read three times at most, whatever the number of hypotheses.
+// Runs, and relations where there are fewer runs than threads, are read side by
+// side; what comes of them is put together in the order of the runs.
+//
+// Threads: one object, one thread; Learn works on several.
 #ifndef TRAINCHECK_INFERENCE_LEARNING_H_
 #define TRAINCHECK_INFERENCE_LEARNING_H_
 
 #include <functional>
 #include <map>
-#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/synchronization/mutex.h"
+#include "inference/candidate.h"
 #include "inference/inference.h"
+#include "inference/program_kinds.h"
 #include "inference/recorded_run.h"
-#include "inference/scoreboard.h"
 
 namespace traincheck {
 
@@ -28,33 +34,38 @@ class Learning {
   InferenceResult Learn();
 
  private:
-  struct Candidate {
-    const Relation* relation = nullptr;
-    Invariant invariant;
-    Precondition precondition;
-    std::vector<std::string> broader;  // parameters in canonical form
-    Score score;
-    const char* dropped = nullptr;  // why; null: still in
+  // What one thread reads at a time.
+  struct Part {
+    const RecordedRun* run = nullptr;
+    std::vector<const Relation*> relations;
+    bool first = false;  // of its run
   };
+  using Wanted = std::function<bool(const Candidate&)>;
+
+  size_t ThreadCount() const;
+  void Divide();
+  // Calls work(part number) for each part.
+  void ForEachPart(const std::function<void(size_t)>& work);
+  void Progress();
 
   void Generate();
+  void AddHypothesis(const Relation& relation, Hypothesis hypothesis);
   // Judges the candidates that are in and wanted on every run.
-  void Judge(const std::function<bool(const Candidate&)>& wanted);
-  void JudgeRun(const RecordedRun& run,
-                const std::function<bool(const Candidate&)>& wanted);
-  void Weigh(Candidate* candidate);
-  void WeighAgain(Candidate* candidate);
-  void CheckSupport(Candidate* candidate);
-  void Suppress();
+  void Judge(const Wanted& wanted);
+  std::vector<std::pair<Candidate*, RunScore>> JudgePart(const Part& part,
+                                                         const Wanted& wanted);
   InferenceResult Result();
-  void Progress();
 
   const std::vector<const RecordedRun*>& runs_;
   const InferenceOptions& options_;
   const std::function<void(double)>& progress_;
-  size_t passes_done_ = 0;
-  // By relation and canonical parameters.
-  std::map<std::pair<std::string, std::string>, Candidate> candidates_;
+  const size_t threads_;
+  std::vector<Part> parts_;
+  ProgramKinds kinds_;
+  std::map<std::string, uint32_t> hypotheses_;  // by relation
+  Candidates candidates_;
+  absl::Mutex telling_;
+  size_t parts_done_ = 0;  // of all passes; guarded by telling_
 };
 
 }  // namespace traincheck

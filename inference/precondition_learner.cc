@@ -8,9 +8,12 @@ namespace traincheck {
 namespace {
 
 constexpr size_t kMaxClauses = 3;
-// A list that covers less than this part of the windows in which the rule
+constexpr size_t kMaxAlternatives = 3;
+// A condition that covers less than this part of the windows in which the rule
 // held is about something else.
 constexpr double kLeastCoverage = 0.5;
+// One more alternative for fewer windows says little and fits anything.
+constexpr double kLeastShare = 0.1;
 
 // One clause and what it says of each example.
 struct Candidate {
@@ -75,19 +78,33 @@ class Search {
  public:
   Search(const std::vector<Candidate>& candidates,
          const std::vector<WeightedExample>& examples)
-      : candidates_(candidates), examples_(examples) {
+      : candidates_(candidates),
+        examples_(examples),
+        covered_(examples.size()) {
     for (const WeightedExample& example : examples) {
       if (example.holds) all_ += example.windows;
     }
   }
 
-  // The best list of `size` clauses; empty: none.
-  std::vector<size_t> Best(size_t size) {
-    best_.clear();
-    best_coverage_ = 0;
-    chosen_.clear();
-    Extend(0, size);
-    return best_;
+  // The smallest list that covers the share of what is not covered yet, which
+  // it takes as covered; empty: none.
+  ClauseList Next() {
+    for (size_t size = 1; size <= kMaxClauses; ++size) {
+      best_.clear();
+      best_coverage_ = 0;
+      Extend(0, size);
+      if (!best_.empty()) return Take();
+    }
+    return {};
+  }
+
+  // Part of the windows with the event that the lists cover.
+  double Coverage() const {
+    uint64_t covered = 0;
+    for (size_t e = 0; e < examples_.size(); ++e) {
+      if (covered_[e]) covered += examples_[e].windows;
+    }
+    return static_cast<double>(covered) / static_cast<double>(all_);
   }
 
  private:
@@ -103,30 +120,46 @@ class Search {
     }
   }
 
+  Tri AllHold(const std::vector<size_t>& chosen, size_t example) const {
+    Tri result = Tri::kYes;
+    for (size_t c : chosen) {
+      const Tri one = candidates_[c].holds[example];
+      if (one == Tri::kNo) return one;
+      if (one == Tri::kUnknown) result = one;
+    }
+    return result;
+  }
+
   void Try() {
-    uint64_t covered = 0;
+    uint64_t gained = 0;
     for (size_t e = 0; e < examples_.size(); ++e) {
-      bool all = true;
-      bool none_fails = true;
-      for (size_t c : chosen_) {
-        all &= candidates_[c].holds[e] == Tri::kYes;
-        none_fails &= candidates_[c].holds[e] != Tri::kNo;
+      const Tri holds = AllHold(chosen_, e);
+      if (!examples_[e].holds && holds != Tri::kNo) return;
+      if (examples_[e].holds && holds == Tri::kYes && !covered_[e]) {
+        gained += examples_[e].windows;
       }
-      if (!examples_[e].holds && none_fails) return;
-      if (examples_[e].holds && all) covered += examples_[e].windows;
     }
-    if (covered <= best_coverage_) return;
-    if (static_cast<double>(covered) <
-        kLeastCoverage * static_cast<double>(all_)) {
-      return;
-    }
-    best_coverage_ = covered;
+    const double least = kLeastShare * static_cast<double>(all_);
+    if (gained <= best_coverage_ || static_cast<double>(gained) < least) return;
+    best_coverage_ = gained;
     best_ = chosen_;
+  }
+
+  ClauseList Take() {
+    for (size_t e = 0; e < examples_.size(); ++e) {
+      if (examples_[e].holds && AllHold(best_, e) == Tri::kYes) {
+        covered_[e] = true;
+      }
+    }
+    ClauseList clauses;
+    for (size_t c : best_) clauses.push_back(candidates_[c].clause);
+    return clauses;
   }
 
   const std::vector<Candidate>& candidates_;
   const std::vector<WeightedExample>& examples_;
   uint64_t all_ = 0;
+  std::vector<bool> covered_;  // by example
   std::vector<size_t> chosen_;
   std::vector<size_t> best_;
   uint64_t best_coverage_ = 0;
@@ -139,14 +172,26 @@ std::optional<Precondition> LearnPrecondition(
     const std::vector<WeightedExample>& examples) {
   const std::vector<Candidate> candidates = Candidates(facts, examples);
   Search search(candidates, examples);
-  for (size_t size = 1; size <= kMaxClauses; ++size) {
-    const std::vector<size_t> best = search.Best(size);
-    if (best.empty()) continue;
-    std::vector<Clause> clauses;
-    for (size_t i : best) clauses.push_back(candidates[i].clause);
-    return Precondition(std::move(clauses));
+  std::vector<ClauseList> alternatives;
+  while (alternatives.size() < kMaxAlternatives) {
+    ClauseList clauses = search.Next();
+    if (clauses.empty()) break;
+    alternatives.push_back(std::move(clauses));
   }
-  return std::nullopt;
+  if (alternatives.empty() || search.Coverage() < kLeastCoverage) {
+    return std::nullopt;
+  }
+  return Precondition(std::move(alternatives));
+}
+
+bool IsViolated(const Precondition& precondition,
+                const std::vector<const Fact*>& facts,
+                const std::vector<WeightedExample>& examples) {
+  return std::any_of(
+      examples.begin(), examples.end(), [&](const WeightedExample& example) {
+        return !example.holds &&
+               precondition.Holds(1, ReaderOf(facts, example)) == Tri::kYes;
+      });
 }
 
 }  // namespace traincheck

@@ -1,9 +1,11 @@
-// Learns when a rule holds: the smallest AND list of clauses that no window
-// without the event fulfils, and most windows with it do.
+// Learns when a rule holds: at most three lists of clauses, of which no window
+// without the event fulfils any, and most windows with it fulfil one.
 //
 // Only facts of kind flag and text become constants: a number (a rate, a
-// count) is an accident of its run. Sizes are tried from 1 to 3; among lists of
-// one size the one that covers most wins, then the first in canonical order.
+// count) is an accident of its run. Lists of one clause are tried first, then
+// of two and three; among lists of one size the one that covers most windows
+// wins, then the first in canonical order. Another list is added while it
+// covers a tenth of all windows that the ones before leave out.
 //
 // Threads: pure functions.
 #ifndef TRAINCHECK_INFERENCE_PRECONDITION_LEARNER_H_
@@ -30,6 +32,11 @@ struct WeightedExample {
 std::optional<Precondition> LearnPrecondition(
     const std::vector<const Fact*>& facts,
     const std::vector<WeightedExample>& examples);
+
+// Would the rule be violated in one of these windows under the condition?
+bool IsViolated(const Precondition& precondition,
+                const std::vector<const Fact*>& facts,
+                const std::vector<WeightedExample>& examples);
 
 }  // namespace traincheck
 

@@ -70,6 +70,27 @@ TEST_F(LearnerTest, AConditionThatLeavesMostOutIsNone) {
   EXPECT_EQ(Learn(), "none");
 }
 
+TEST_F(LearnerTest, SeveralListsWhereNoneCoversAll) {
+  Add(true, 10, {FactValue(), true, false});
+  Add(true, 8, {FactValue(), false, true});
+  Add(true, 1, {FactValue(), false, FactValue()});
+  Add(false, 5, {FactValue(), false, false});
+  EXPECT_EQ(Learn(),
+            R"({"any":[{"all":[)" + Constant("call.module_training", "true") +
+                R"(]},{"all":[)" + Constant("ctx.grad_mode", "true") + "]}]}");
+}
+
+TEST_F(LearnerTest, ConditionThatLetsAWindowWithoutTheEventIn) {
+  Add(true, 10, {std::string("training"), true, true});
+  Add(false, 5, {std::string("evaluation"), false, false});
+  const auto learned = LearnPrecondition(facts_, examples_);
+  ASSERT_TRUE(learned);
+  EXPECT_FALSE(IsViolated(*learned, facts_, examples_));
+  const std::vector<WeightedExample> others = {
+      {false, 1, {std::string("training"), true, true}}};
+  EXPECT_TRUE(IsViolated(*learned, facts_, others));
+}
+
 TEST(LearnerNumbers, AreNoConstants) {
   const std::vector<const Fact*> facts = {FindFact("var.effective_lr")};
   const std::vector<WeightedExample> examples = {{true, 10, {0.1}},

@@ -1,16 +1,16 @@
 // One reference run as it was fed, kept so that it can be read more than
 // once.
 //
-// Threads: one object, one thread at a time.
+// Threads: one object, one thread at a time, but for Replay.
 #ifndef TRAINCHECK_INFERENCE_RECORDED_RUN_H_
 #define TRAINCHECK_INFERENCE_RECORDED_RUN_H_
 
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
+#include "inference/inference.h"
 #include "invariants/run_reader.h"
 #include "invariants/stored_batch.h"
 
@@ -18,11 +18,9 @@ namespace traincheck {
 
 class RecordedRun {
  public:
-  RecordedRun(const std::string& run, const std::string& experiment)
-      : run_(run), experiment_(experiment) {}
+  explicit RecordedRun(const ReferenceRun& info) : info_(info) {}
 
-  const std::string& run() const { return run_; }
-  const std::string& experiment() const { return experiment_; }
+  const ReferenceRun& info() const { return info_; }
 
   void Add(uint32_t process, const StoredBatch& batch) {
     events_.push_back({process, batch, std::nullopt});
@@ -31,6 +29,7 @@ class RecordedRun {
     events_.push_back({process, {}, end});
   }
 
+  // May run on several threads at once.
   void Replay(std::vector<RunObserver*> observers) const {
     RunReader reader(std::move(observers));
     for (const Event& event : events_) {
@@ -50,8 +49,7 @@ class RecordedRun {
     std::optional<ProcessEnd> end;
   };
 
-  const std::string run_;
-  const std::string experiment_;
+  const ReferenceRun info_;
   std::vector<Event> events_;
 };
 

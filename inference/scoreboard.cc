@@ -1,6 +1,7 @@
 #include "inference/scoreboard.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "invariants/hash.h"
 
@@ -8,8 +9,8 @@ namespace traincheck {
 
 namespace {
 
-// Fewer windows could agree by chance.
-constexpr uint64_t kLeastWindows = 2;
+// More are more than enough.
+constexpr size_t kMostContexts = 64;
 
 std::string Content(const Example& example) {
   std::string content = example.holds ? "+" : "-";
@@ -26,50 +27,113 @@ std::string Content(const Example& example) {
   return content;
 }
 
+// Ranks of a program number their processes; what follows is the object.
+uint64_t UnitOf(const Verdict& verdict) {
+  return verdict.across_ranks ? verdict.unit : verdict.unit & UINT32_MAX;
+}
+
 }  // namespace
 
-void Score::Add(const std::string& run, const std::string& experiment,
-                const Verdict& verdict) {
-  if (verdict.again) return;
-  bool& decided = runs_[run];
-  if (verdict.outcome == Outcome::kUnknown) return;
-  decided = true;
-  experiments_.insert(experiment);
-  if (verdict.outcome == Outcome::kViolated) {
-    ++violated_;
-    return;
+void ExampleTable::Add(const Key& key, const WeightedExample& example) {
+  refuted_ |= !example.holds;
+  const auto [found, added] = examples_.emplace(key, example);
+  if (!added) {
+    found->second.windows += example.windows;
+  } else if (examples_.size() > kMaxExamples) {
+    examples_.erase(std::prev(examples_.end()));
   }
-  ++passed_;
-  varied_ += verdict.varied;
 }
 
-void Score::AddExample(const std::string& experiment, const Example& example) {
-  if (!example.holds) refuting_.insert(experiment);
+void ExampleTable::Add(const Example& example) {
   std::string content = Content(example);
   const uint64_t hash = StableHash(content);
-  WeightedExample& weighted = examples_[{hash, std::move(content)}];
-  if (weighted.windows++ == 0) {
-    weighted.holds = example.holds;
-    weighted.facts = example.facts;
-    if (examples_.size() > kMaxExamples) {
-      examples_.erase(std::prev(examples_.end()));
-    }
-  }
+  Add({hash, std::move(content)}, {example.holds, 1, example.facts});
 }
 
-bool Score::DecidedEverywhere() const {
-  return std::all_of(runs_.begin(), runs_.end(),
-                     [](const auto& run) { return run.second; });
+void ExampleTable::Merge(const ExampleTable& other) {
+  refuted_ |= other.refuted_;
+  for (const auto& [key, example] : other.examples_) Add(key, example);
 }
 
-bool Score::Refutable() const {
-  return passed_ >= kLeastWindows && varied_ > 0;
-}
-
-std::vector<WeightedExample> Score::Examples() const {
+std::vector<WeightedExample> ExampleTable::Take() const {
   std::vector<WeightedExample> examples;
   for (const auto& [key, example] : examples_) examples.push_back(example);
   return examples;
+}
+
+void RunScore::Add(const Verdict& verdict) {
+  if (verdict.again) return;
+  seen = true;
+  if (verdict.outcome == Outcome::kUnknown) return;
+  decided = true;
+  units.insert(UnitOf(verdict));
+  if (verdict.outcome == Outcome::kViolated) {
+    ++violated;
+    return;
+  }
+  const Witness witness{UnitOf(verdict), verdict.step};
+  if (passed++ == 0 || witness < first) first = witness;
+  if (!verdict.varied) return;
+  if (verdict.context) {
+    if (contexts.size() < kMostContexts) contexts.insert(*verdict.context);
+    return;
+  }
+  // Of ranks that run one program, the one that shows most counts.
+  const uint64_t process = verdict.across_ranks ? 0 : verdict.unit >> 32;
+  varied = std::max(varied, varied_of_process[process] += verdict.trials);
+}
+
+void Score::Add(const std::string& run, const std::string& program,
+                const RunScore& score) {
+  if (!score.seen) return;
+  decided_[run] = score.decided;
+  passed_ += score.passed;
+  violated_ += score.violated;
+  varied_ += score.varied;
+  contexts_.insert(score.contexts.begin(), score.contexts.end());
+  if (!score.decided) return;
+  if (score.passed > 0) witnesses_[run] = score.first;
+  ProgramScore& all = programs_[program];
+  all.passed += score.passed;
+  all.violated += score.violated;
+  all.units.insert(score.units.begin(), score.units.end());
+  all.examples.Merge(score.examples);
+}
+
+bool Score::DecidedEverywhere() const {
+  return std::all_of(decided_.begin(), decided_.end(),
+                     [](const auto& run) { return run.second; });
+}
+
+uint64_t Score::units() const {
+  uint64_t units = 0;
+  for (const auto& [program, score] : programs_) units += score.units.size();
+  return units;
+}
+
+std::vector<std::string> Score::Programs() const {
+  std::vector<std::string> programs;
+  for (const auto& [program, score] : programs_) programs.push_back(program);
+  return programs;
+}
+
+std::vector<WeightedExample> Score::Examples(const std::string& without) const {
+  ExampleTable all;
+  for (const auto& [program, score] : programs_) {
+    if (program != without) all.Merge(score.examples);
+  }
+  return all.Take();
+}
+
+std::vector<WeightedExample> Score::ExamplesOf(
+    const std::string& program) const {
+  const auto found = programs_.find(program);
+  if (found == programs_.end()) return {};
+  return found->second.examples.Take();
+}
+
+double ChanceOf(uint64_t trials) {
+  return std::exp2(-static_cast<double>(trials));
 }
 
 }  // namespace traincheck

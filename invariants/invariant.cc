@@ -28,7 +28,7 @@ absl::Status CheckFacts(const Relation& relation, const Invariant& invariant,
     return fact == nullptr ||
            std::find(facts.begin(), facts.end(), fact) != facts.end();
   };
-  for (const Clause& clause : precondition.clauses()) {
+  for (const Clause& clause : precondition.Clauses()) {
     if (offered(clause.fact) && offered(clause.other)) continue;
     const Fact* fact = offered(clause.fact) ? clause.other : clause.fact;
     return absl::InvalidArgumentError(path + ".all: " + fact->name +
@@ -81,6 +81,7 @@ absl::StatusOr<Invariant> Read(const nlohmann::json& json,
   std::sort(invariant.experiments.begin(), invariant.experiments.end());
   invariant.support = reader.Unsigned("support");
   invariant.text = reader.OptionalString("text");
+  if (reader.Has("origin")) invariant.origin = reader.Object("origin");
   if (absl::Status status = reader.Finish(); !status.ok()) return status;
   const absl::Status status =
       CheckContent(path.empty() ? path : path + ".", &invariant);
@@ -128,14 +129,16 @@ std::string TextOf(const Invariant& invariant) {
 }
 
 nlohmann::json ToJson(const Invariant& invariant) {
-  return {{"id", invariant.id},
-          {"relation", invariant.relation},
-          {"parameters", invariant.parameters},
-          {"precondition", invariant.precondition},
-          {"scope", ScopeName(invariant.scope)},
-          {"experiments", invariant.experiments},
-          {"support", invariant.support},
-          {"text", invariant.text}};
+  nlohmann::json json = {{"id", invariant.id},
+                         {"relation", invariant.relation},
+                         {"parameters", invariant.parameters},
+                         {"precondition", invariant.precondition},
+                         {"scope", ScopeName(invariant.scope)},
+                         {"experiments", invariant.experiments},
+                         {"support", invariant.support},
+                         {"text", invariant.text}};
+  if (!invariant.origin.is_null()) json["origin"] = invariant.origin;
+  return json;
 }
 
 nlohmann::json ToJson(const InvariantSet& set) {

@@ -30,6 +30,9 @@ struct Invariant {
   std::vector<std::string> experiments;  // learned from, sorted
   uint64_t support = 0;                  // windows that showed it
   std::string text;                      // plain English
+  // Where an imported rule stood, and what its file says besides its content
+  // (docs/traincheck-files.md). Null: not imported. No part of the id.
+  nlohmann::json origin;
 };
 
 struct InvariantSet {

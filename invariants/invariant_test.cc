@@ -57,6 +57,20 @@ TEST(InvariantJson, RoundTrip) {
   EXPECT_EQ(set->created_unix_ns, 1234567890123456789u);
 }
 
+TEST(InvariantJson, OriginIsNoContent) {
+  const Invariant plain = Sample();
+  EXPECT_FALSE(ToJson(plain).contains("origin"));
+  Invariant imported = Sample();
+  imported.origin = {{"format", "traincheck"}, {"lines", {17}}};
+  EXPECT_EQ(IdOf(imported), IdOf(plain));
+  const auto again = InvariantFromJson(ToJson(imported));
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->origin, imported.origin);
+  nlohmann::json bad = ToJson(plain);
+  bad["origin"] = "a file";
+  EXPECT_EQ(InvariantFromJson(bad).status().message(), "origin: not an object");
+}
+
 TEST(InvariantJson, IdIsStable) {
   // Stored sets carry it: a change here breaks them.
   EXPECT_EQ(Sample().id, "f8f3569c18bfed2f");

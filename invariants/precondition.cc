@@ -152,60 +152,148 @@ nlohmann::json ToJson(const Clause& clause) {
   return json;
 }
 
-Precondition::Precondition(std::vector<Clause> clauses)
-    : clauses_(std::move(clauses)) {
-  std::sort(
-      clauses_.begin(), clauses_.end(), [](const Clause& a, const Clause& b) {
-        return traincheck::ToJson(a).dump() < traincheck::ToJson(b).dump();
-      });
-}
-
-Tri Precondition::Holds(const FactSubject& subject) const {
-  if (clauses_.empty()) return Tri::kYes;
-  return Holds(std::vector<FactSubject>{subject});
-}
-
-Tri Precondition::Holds(const std::vector<FactSubject>& subjects) const {
-  const FactReader read = [&subjects](const Fact& fact, size_t subject) {
-    return fact.read(subjects[subject]);
-  };
+Tri Holds(const ClauseList& clauses, size_t subjects, const FactReader& read) {
   Tri result = Tri::kYes;
-  for (const Clause& clause : clauses_) {
-    result = And(result, traincheck::Holds(clause, subjects.size(), read));
+  for (const Clause& clause : clauses) {
+    result = And(result, Holds(clause, subjects, read));
   }
   return result;
 }
 
-nlohmann::json Precondition::ToJson() const {
+namespace {
+
+std::string Canonical(const Clause& clause) { return ToJson(clause).dump(); }
+
+std::string Canonical(const ClauseList& clauses) {
+  std::string text;
+  for (const Clause& clause : clauses) text += Canonical(clause) + "\n";
+  return text;
+}
+
+// Sorted, so that the same condition reads the same, whoever wrote it.
+template <typename T>
+void SortByText(std::vector<T>* list) {
+  std::sort(list->begin(), list->end(),
+            [](const T& a, const T& b) { return Canonical(a) < Canonical(b); });
+}
+
+nlohmann::json AllOf(const ClauseList& clauses) {
   nlohmann::json all = nlohmann::json::array();
-  for (const Clause& clause : clauses_) {
-    all.push_back(traincheck::ToJson(clause));
-  }
+  for (const Clause& clause : clauses) all.push_back(ToJson(clause));
   return {{"all", std::move(all)}};
 }
 
-std::string Precondition::Describe() const {
+std::string Describe(const ClauseList& clauses) {
   std::string text;
-  for (const Clause& clause : clauses_) {
+  for (const Clause& clause : clauses) {
     if (!text.empty()) text += ", and ";
-    text += traincheck::Describe(clause);
+    text += Describe(clause);
   }
   return text;
 }
 
-absl::StatusOr<Precondition> Precondition::FromJson(const nlohmann::json& json,
-                                                    const std::string& path) {
+absl::StatusOr<ClauseList> ClausesFromJson(const nlohmann::json& json,
+                                           const std::string& path) {
   JsonReader reader(json, path);
   const nlohmann::json& all = reader.Array("all");
   if (absl::Status status = reader.Finish(); !status.ok()) return status;
-  std::vector<Clause> clauses;
+  ClauseList clauses;
   for (size_t i = 0; i < all.size(); ++i) {
     auto clause =
         ClauseFromJson(all[i], path + ".all[" + std::to_string(i) + "]");
     if (!clause.ok()) return clause.status();
     clauses.push_back(*std::move(clause));
   }
-  return Precondition(std::move(clauses));
+  return clauses;
+}
+
+}  // namespace
+
+Precondition::Precondition(ClauseList clauses)
+    : Precondition(std::vector<ClauseList>{std::move(clauses)}) {}
+
+Precondition::Precondition(std::vector<ClauseList> alternatives)
+    : alternatives_(std::move(alternatives)) {
+  // One that always holds makes the others needless.
+  for (const ClauseList& clauses : alternatives_) {
+    if (!clauses.empty()) continue;
+    alternatives_.clear();
+    return;
+  }
+  for (ClauseList& clauses : alternatives_) SortByText(&clauses);
+  SortByText(&alternatives_);
+}
+
+std::vector<Clause> Precondition::Clauses() const {
+  std::vector<Clause> result;
+  for (const ClauseList& clauses : alternatives_) {
+    result.insert(result.end(), clauses.begin(), clauses.end());
+  }
+  return result;
+}
+
+Tri Precondition::Holds(size_t subjects, const FactReader& read) const {
+  if (alternatives_.empty()) return Tri::kYes;
+  Tri result = Tri::kNo;
+  for (const ClauseList& clauses : alternatives_) {
+    const Tri one = traincheck::Holds(clauses, subjects, read);
+    if (one == Tri::kYes) return one;
+    if (one == Tri::kUnknown) result = one;
+  }
+  return result;
+}
+
+Tri Precondition::Holds(const FactSubject& subject) const {
+  if (alternatives_.empty()) return Tri::kYes;
+  return Holds(
+      1, [&subject](const Fact& fact, size_t) { return fact.read(subject); });
+}
+
+Tri Precondition::Holds(const std::vector<FactSubject>& subjects) const {
+  return Holds(subjects.size(), [&subjects](const Fact& fact, size_t subject) {
+    return fact.read(subjects[subject]);
+  });
+}
+
+nlohmann::json Precondition::ToJson() const {
+  if (alternatives_.empty()) return AllOf({});
+  if (alternatives_.size() == 1) return AllOf(alternatives_[0]);
+  nlohmann::json any = nlohmann::json::array();
+  for (const ClauseList& clauses : alternatives_) any.push_back(AllOf(clauses));
+  return {{"any", std::move(any)}};
+}
+
+std::string Precondition::Describe() const {
+  std::string text;
+  for (const ClauseList& clauses : alternatives_) {
+    if (!text.empty()) text += "; or where ";
+    text += traincheck::Describe(clauses);
+  }
+  return text;
+}
+
+absl::StatusOr<Precondition> Precondition::FromJson(const nlohmann::json& json,
+                                                    const std::string& path) {
+  if (!json.is_object() || !json.contains("any")) {
+    auto clauses = ClausesFromJson(json, path);
+    if (!clauses.ok()) return clauses.status();
+    return Precondition(*std::move(clauses));
+  }
+  JsonReader reader(json, path);
+  const nlohmann::json& any = reader.Array("any");
+  if (any.size() < 2) reader.Fail("any", "fewer than two alternatives");
+  if (absl::Status status = reader.Finish(); !status.ok()) return status;
+  std::vector<ClauseList> alternatives;
+  for (size_t i = 0; i < any.size(); ++i) {
+    const std::string place = path + ".any[" + std::to_string(i) + "]";
+    auto clauses = ClausesFromJson(any[i], place);
+    if (!clauses.ok()) return clauses.status();
+    if (clauses->empty()) {
+      return absl::InvalidArgumentError(place + ".all: empty");
+    }
+    alternatives.push_back(*std::move(clauses));
+  }
+  return Precondition(std::move(alternatives));
 }
 
 }  // namespace traincheck

@@ -1,6 +1,7 @@
-// When a rule applies: all of a list of clauses over facts. A clause that
-// reads an unknown fact is undecided, and so is the precondition unless
-// another clause fails.
+// When a rule applies: one of several lists of clauses over facts, all of
+// which hold. A clause that reads an unknown fact is undecided, and so is its
+// list unless another clause fails, and the precondition unless another list
+// holds.
 //
 // Threads: plain values.
 #ifndef TRAINCHECK_INVARIANTS_PRECONDITION_H_
@@ -37,17 +38,30 @@ using FactReader = std::function<FactValue(const Fact& fact, size_t subject)>;
 // Over `subjects` subjects (1, or 2 and more for rules over pairs).
 Tri Holds(const Clause& clause, size_t subjects, const FactReader& read);
 
+// All of them must hold.
+using ClauseList = std::vector<Clause>;
+
+// No clauses: yes.
+Tri Holds(const ClauseList& clauses, size_t subjects, const FactReader& read);
+
 class Precondition {
  public:
+  // Always holds.
   Precondition() = default;
-  explicit Precondition(std::vector<Clause> clauses);
+  explicit Precondition(ClauseList clauses);
+  // One of them must hold.
+  explicit Precondition(std::vector<ClauseList> alternatives);
 
-  bool empty() const { return clauses_.empty(); }
-  const std::vector<Clause>& clauses() const { return clauses_; }
+  bool empty() const { return alternatives_.empty(); }
+  // None: it always holds.
+  const std::vector<ClauseList>& alternatives() const { return alternatives_; }
+  // Those of all alternatives.
+  std::vector<Clause> Clauses() const;
   Tri Holds(const FactSubject& subject) const;
   Tri Holds(const std::vector<FactSubject>& subjects) const;
+  Tri Holds(size_t subjects, const FactReader& read) const;
 
-  // {"all": [...]}, the clauses sorted.
+  // {"all": [...]} or {"any": [{"all": [...]}, ...]}, sorted.
   nlohmann::json ToJson() const;
   // "the module called is in training mode, and ..."; "" without clauses.
   std::string Describe() const;
@@ -57,7 +71,7 @@ class Precondition {
       const nlohmann::json& json, const std::string& path);
 
  private:
-  std::vector<Clause> clauses_;
+  std::vector<ClauseList> alternatives_;  // none empty
 };
 
 nlohmann::json ToJson(const Clause& clause);

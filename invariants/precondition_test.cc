@@ -84,6 +84,33 @@ TEST_F(PreconditionTest, JsonRoundTrip) {
   EXPECT_EQ(after->Describe(), before.Describe());
 }
 
+TEST_F(PreconditionTest, OneOfSeveralListsMustHold) {
+  const Clause training{ClauseKind::kConstant, training_, nullptr, true};
+  const Clause grad{ClauseKind::kConstant, grad_, nullptr, true};
+  const Precondition either(
+      std::vector<ClauseList>{ClauseList{training}, ClauseList{grad}});
+  std::map<std::string, FactValue> row;
+  const auto holds = [&] {
+    return either.Holds(1, [&row](const Fact& fact, size_t) -> FactValue {
+      const auto found = row.find(fact.name);
+      return found == row.end() ? FactValue() : found->second;
+    });
+  };
+  row = {{"call.module_training", false}, {"ctx.grad_mode", true}};
+  EXPECT_EQ(holds(), Tri::kYes);
+  row["ctx.grad_mode"] = false;
+  EXPECT_EQ(holds(), Tri::kNo);
+  row.erase("ctx.grad_mode");
+  EXPECT_EQ(holds(), Tri::kUnknown);
+  row["call.module_training"] = true;
+  EXPECT_EQ(holds(), Tri::kYes);
+  const auto again = Precondition::FromJson(either.ToJson(), "p");
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->ToJson(), either.ToJson());
+  EXPECT_EQ(either.ToJson().at("any").size(), 2u);
+  EXPECT_NE(either.Describe().find("; or where "), std::string::npos);
+}
+
 struct BadJson {
   const char* json;
   const char* error;
@@ -93,7 +120,10 @@ TEST(PreconditionJson, ErrorsNameThePath) {
   const BadJson cases[] = {
       {R"([])", "p: not an object"},
       {R"({})", "p.all: missing"},
-      {R"({"all": [], "any": []})", "p.any: unknown key"},
+      {R"({"all": [], "any": []})", "p.any: fewer than two alternatives"},
+      {R"({"any": [{"all": []}, {"all": []}], "all": []})",
+       "p.all: unknown key"},
+      {R"({"any": [{"all": []}, {"all": []}]})", "p.any[0].all: empty"},
       {R"({"all": [3]})", "p.all[0]: not an object"},
       {R"({"all": [{"clause": "exists", "fact": "call.stage"},
                    {"clause": "exists", "fact": "process.pid"}]})",

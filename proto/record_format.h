@@ -411,6 +411,10 @@ enum class Field : uint32_t {
   kMesh = 85,           // unsigned: from 1: groups of one DeviceMesh have one
   kMeshDimension = 86,  // unsigned: position in the mesh
   kMeshName = 87,       // unsigned: str: name of the dimension, "dp"
+  // ProcessDef of a loader's worker.
+  kPassSeed = 92,   // unsigned: what the workers of one pass have in common
+  kOwnerStep = 93,  // unsigned: step that was open in its owner; absent: it was
+                    // not forked by it
   // VariableDef.
   kAttribute = 88,  // unsigned: str, repeated: "partition_dim=0"
 };

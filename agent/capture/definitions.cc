@@ -22,6 +22,10 @@ void PutProcess(const ProcessIdentity& identity, Definition* def) {
   def->Number(Field::kProcessKind, static_cast<uint64_t>(identity.kind));
   if (identity.kind == ProcessKind::kWorker) {
     def->Number(Field::kWorkerId, identity.worker_id);
+    if (identity.pass_seed) def->Number(Field::kPassSeed, *identity.pass_seed);
+    if (identity.owner_step) {
+      def->Number(Field::kOwnerStep, *identity.owner_step);
+    }
   }
   def->Inline(Field::kRun, identity.run);
   def->Inline(Field::kExperiment, identity.experiment);

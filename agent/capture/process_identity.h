@@ -10,6 +10,7 @@
 #define TRAINCHECK_AGENT_CAPTURE_PROCESS_IDENTITY_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,10 @@ struct ProcessIdentity {
   uint32_t worker_id = 0;
   uint32_t owner_pid = 0;  // 0: none
   uint64_t owner_ticks = 0;
+  // Of a loader's worker: equal for those of one pass over the data; the step
+  // that was open when its owner forked it.
+  std::optional<uint64_t> pass_seed;
+  std::optional<uint64_t> owner_step;
   std::string run;
   // Nobody has named the run: ranks may still agree on one of their names.
   bool run_is_provisional = false;

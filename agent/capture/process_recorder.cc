@@ -108,6 +108,7 @@ std::string ProcessRecorder::Open(const ProcessRecorder* ancestor) {
   const System system = System::Real();
   if (ancestor != nullptr) {
     identity_ = IdentifyForkedChild(system, ancestor->identity_);
+    identity_.owner_step = ancestor->step_rules_.step();
   } else {
     identity_ = IdentifyProcess(system);
     identity_.torch_version = g_setup->torch_version;
@@ -143,8 +144,10 @@ void ProcessRecorder::SetOwner(uint32_t owner_pid) {
 }
 
 void ProcessRecorder::SetKind(ProcessKind kind, uint32_t worker_id,
-                              uint32_t owner_pid) {
+                              uint32_t owner_pid,
+                              std::optional<uint64_t> pass_seed) {
   if (identity_.kind == kind && identity_.worker_id == worker_id) return;
+  identity_.pass_seed = pass_seed;
   identity_.kind = kind;
   identity_.worker_id = worker_id;
   if (kind == ProcessKind::kWorker) SetOwner(owner_pid);

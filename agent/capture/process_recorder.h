@@ -59,7 +59,9 @@ class ProcessRecorder {
   const ProcessIdentity& identity() const { return identity_; }
   // Writes the ProcessDef again if it changes. `owner_pid`: whom a worker
   // serves; 0: not known, it is the parent then.
-  void SetKind(ProcessKind kind, uint32_t worker_id, uint32_t owner_pid);
+  // serves; 0: its parent. `pass_seed`: see ProcessIdentity.
+  void SetKind(ProcessKind kind, uint32_t worker_id, uint32_t owner_pid,
+               std::optional<uint64_t> pass_seed);
   // The run's name is final: `run`, or the one that it has if that is "".
   void SettleRun(const std::string& run);
 

@@ -35,11 +35,19 @@ uint32_t StartedFor() {
 }
 
 PyObject* SetProcessKind(PyObject*, PyObject* args, PyObject* kwargs) {
-  static const char* const names[] = {"kind", "worker_id", nullptr};
+  static const char* const names[] = {"kind", "worker_id", "pass_seed",
+                                      nullptr};
   unsigned int kind, worker_id = 0;
-  if (!Parse(args, kwargs, "I|I", names, &kind, &worker_id)) return nullptr;
+  unsigned long long seed = 0;
+  if (!Parse(args, kwargs, "I|IK", names, &kind, &worker_id, &seed)) {
+    return nullptr;
+  }
   if (ProcessRecorder* process = ProcessRecorder::Get()) {
-    process->SetKind(static_cast<ProcessKind>(kind), worker_id, StartedFor());
+    const auto made = static_cast<ProcessKind>(kind);
+    process->SetKind(made, worker_id, StartedFor(),
+                     made == ProcessKind::kWorker
+                         ? std::optional<uint64_t>(seed)
+                         : std::nullopt);
   }
   return None();
 }

@@ -282,7 +282,7 @@ class RecordingCore:
     def show_rank(self, rank, world_size):
         self.sign = (rank, world_size)
 
-    def set_process_kind(self, kind, worker_id=0):
+    def set_process_kind(self, kind, worker_id=0, pass_seed=0):
         self.kind = (kind, worker_id)
 
     def record_place(self, rank, world_size, local_rank, source):

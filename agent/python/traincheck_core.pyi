@@ -167,7 +167,7 @@ def define_process_group(
 ) -> None:
     """mesh: number of the DeviceMesh of which it is a dimension; 0: none."""
 
-def set_process_kind(kind: int, worker_id: int = 0) -> None: ...
+def set_process_kind(kind: int, worker_id: int = 0, pass_seed: int = 0) -> None: ...
 def rank_is_inherited() -> bool:
     """Are RANK and WORLD_SIZE those of a rank that this process descends from?"""
 

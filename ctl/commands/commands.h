@@ -18,6 +18,7 @@ void AddInfer(CLI::App* app, const Context* context, Action* action);
 void AddJobs(CLI::App* app, const Context* context, Action* action);
 void AddSets(CLI::App* app, const Context* context, Action* action);
 void AddInvariants(CLI::App* app, const Context* context, Action* action);
+void AddImport(CLI::App* app, const Context* context, Action* action);
 void AddViolations(CLI::App* app, const Context* context, Action* action);
 void AddBackup(CLI::App* app, const Context* context, Action* action);
 void AddSpool(CLI::App* app, const Context* context, Action* action);

@@ -1,6 +1,7 @@
 #include <unistd.h>
 
 #include <memory>
+#include <optional>
 
 #include "ctl/commands/commands.h"
 #include "ctl/commands/interrupt_note.h"
@@ -16,15 +17,42 @@ struct Options {
   std::vector<std::string> runs;
   std::string set;
   std::vector<std::string> relations;
+  std::vector<std::string> include_functions;
+  std::vector<std::string> exclude_functions;
+  std::vector<std::string> include_variables;
+  std::vector<std::string> exclude_variables;
+  std::optional<uint32_t> min_programs;
+  std::optional<double> max_chance;
+  std::optional<uint32_t> max_invariants;
+  std::optional<uint32_t> max_hypotheses;
   bool detach = false;
 };
 
+using Texts = google::protobuf::RepeatedPtrField<std::string>;
+
+void Fill(const std::vector<std::string>& from, Texts* to) {
+  to->Add(from.begin(), from.end());
+}
+
+v1::InferOptions MakeOptions(const Options& options) {
+  v1::InferOptions made;
+  Fill(options.include_functions, made.mutable_include_functions());
+  Fill(options.exclude_functions, made.mutable_exclude_functions());
+  Fill(options.include_variables, made.mutable_include_variables());
+  Fill(options.exclude_variables, made.mutable_exclude_variables());
+  if (options.min_programs) made.set_min_programs(*options.min_programs);
+  if (options.max_chance) made.set_max_chance(*options.max_chance);
+  if (options.max_invariants) made.set_max_invariants(*options.max_invariants);
+  if (options.max_hypotheses) made.set_max_hypotheses(*options.max_hypotheses);
+  return made;
+}
+
 v1::InferRequest MakeRequest(const Options& options) {
   v1::InferRequest request;
-  request.mutable_runs()->Add(options.runs.begin(), options.runs.end());
+  Fill(options.runs, request.mutable_runs());
   request.set_set(options.set);
-  request.mutable_relations()->Add(options.relations.begin(),
-                                   options.relations.end());
+  Fill(options.relations, request.mutable_relations());
+  *request.mutable_options() = MakeOptions(options);
   return request;
 }
 
@@ -55,6 +83,34 @@ int InferAndWait(const Context& context, const Options& options) {
                                  }});
 }
 
+void AddPatterns(CLI::App* infer, Options* options) {
+  const auto add = [infer](const char* name, std::vector<std::string>* patterns,
+                           const char* what) {
+    infer->add_option(name, *patterns, what)->delimiter(',');
+  };
+  add("--include-functions", &options->include_functions,
+      "Only rules on these functions: PATTERN[,PATTERN...] (*, ?, [...])");
+  add("--exclude-functions", &options->exclude_functions,
+      "No rules on these functions");
+  add("--include-variables", &options->include_variables,
+      "Only rules on these variables");
+  add("--exclude-variables", &options->exclude_variables,
+      "No rules on these variables");
+}
+
+void AddThresholds(CLI::App* infer, Options* options) {
+  infer->add_option("--min-programs", options->min_programs,
+                    "Programs of different kind that a general rule was seen "
+                    "in (default 2)");
+  infer->add_option("--max-chance", options->max_chance,
+                    "Ship a rule only if the chance that it says nothing is "
+                    "below (default 0.01)");
+  infer->add_option("--max-invariants", options->max_invariants,
+                    "Ship the best so many rules at most (default 20000)");
+  infer->add_option("--max-hypotheses", options->max_hypotheses,
+                    "Look at so many of a relation at most (default 100000)");
+}
+
 }  // namespace
 
 void AddInfer(CLI::App* app, const Context* context, Action* action) {
@@ -69,6 +125,8 @@ void AddInfer(CLI::App* app, const Context* context, Action* action) {
       ->add_option("--relations", options->relations,
                    "Only these relations: NAME[,NAME...]")
       ->delimiter(',');
+  AddPatterns(infer, options.get());
+  AddThresholds(infer, options.get());
   infer->add_flag("--detach", options->detach,
                   "Do not wait: print the job and leave");
   infer->callback([=] {

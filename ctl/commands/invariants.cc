@@ -8,15 +8,22 @@
 #include "ctl/render/set.h"
 #include "ctl/render/set_diff.h"
 #include "ctl/text/input_file.h"
+#include "invariants/invariant.h"
+#include "invariants/traincheck/invariant_file.h"
 
 namespace traincheck::ctl {
 namespace {
+
+constexpr char kOwnFormat[] = "json";
+constexpr char kTrainCheckFormat[] = "traincheck";
 
 struct Options {
   std::string id;
   std::string set;
   std::string other;
   std::string file;
+  std::string format = kOwnFormat;
+  std::vector<std::string> experiments;
 };
 
 int List(const Context& context, const Options& options) {
@@ -35,8 +42,35 @@ int Show(const Context& context, const Options& options) {
        }});
 }
 
+// A set of ours with the rules of one of TrainCheck's files.
+absl::StatusOr<std::string> FromTrainCheck(const std::string& text,
+                                           const Options& options) {
+  absl::StatusOr<std::vector<Invariant>> rules =
+      RulesFromFileUntrusted(text, options.experiments);
+  if (!rules.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.file, ": ", rules.status().message()));
+  }
+  size_t nowhere = 0;
+  for (const Invariant& rule : *rules) {
+    nowhere += rule.scope == Scope::kExperiment && rule.experiments.empty();
+  }
+  if (nowhere > 0) {
+    WriteToStderr(absl::StrCat(
+        nowhere, " of ", rules->size(), " rules name what is not torch's and ",
+        "apply to no run: --experiment says whose they are\n"));
+  }
+  InvariantSet set;
+  set.name = options.set;
+  set.invariants = *std::move(rules);
+  return ToJson(set).dump();
+}
+
 int Import(const Context& context, const Options& options) {
-  const absl::StatusOr<std::string> json = ReadInputFile(options.file);
+  absl::StatusOr<std::string> json = ReadInputFile(options.file);
+  if (json.ok() && options.format == kTrainCheckFormat) {
+    json = FromTrainCheck(*json, options);
+  }
   if (!json.ok()) {
     Complain(std::string(json.status().message()));
     return kExitUsage;
@@ -49,24 +83,54 @@ int Import(const Context& context, const Options& options) {
        [](const Summary& set) { return PrettyJson(SetRowJson(set)); }});
 }
 
+// What is to be written, and how many invariants it holds.
+struct ExportedSet {
+  std::string text;
+  size_t invariants = 0;
+};
+
+absl::StatusOr<ExportedSet> ToTrainCheck(const v1::SetDetail& detail) {
+  const absl::StatusOr<InvariantSet> set = SetFromJsonUntrusted(detail.json());
+  if (!set.ok()) return set.status();
+  RuleFile file = FileOfRules(set->invariants);
+  if (file.lines == 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("set \"", set->name, "\" has no rule of TrainCheck's, ",
+                     "and those learned here have no form there"));
+  }
+  if (file.left_out > 0) {
+    WriteToStderr(
+        absl::StrCat("left out ", file.left_out,
+                     " invariants that have no form in TrainCheck's files\n"));
+  }
+  return ExportedSet{std::move(file.text), file.lines};
+}
+
 int Export(const Context& context, const Options& options) {
   auto client = Client::Make(context.server);
   if (!client.ok()) return ReportFailedCall(client.status(), context.server);
   const auto set = (*client)->GetSet(options.set);
   if (!set.ok()) return ReportFailedCall(set.status(), context.server);
+  absl::StatusOr<ExportedSet> exported =
+      ExportedSet{set->json(), set->summary().invariants()};
+  if (options.format == kTrainCheckFormat) exported = ToTrainCheck(*set);
+  if (!exported.ok()) {
+    Complain(std::string(exported.status().message()));
+    return kExitUsage;
+  }
   if (options.file == kStandardStream) {
-    std::cout << set->json() << std::flush;
+    std::cout << exported->text << std::flush;
     return kExitDone;
   }
   std::ofstream file(options.file, std::ios::binary | std::ios::trunc);
-  file << set->json();
+  file << exported->text;
   file.close();
   if (!file) {
     Complain(absl::StrCat("cannot write \"", options.file, "\""));
     return kExitUsage;
   }
-  WriteToStderr(absl::StrCat("wrote ", set->summary().invariants(),
-                             " invariants to ", options.file, "\n"));
+  WriteToStderr(absl::StrCat("wrote ", exported->invariants, " invariants to ",
+                             options.file, "\n"));
   return kExitDone;
 }
 
@@ -85,9 +149,13 @@ int Diff(const Context& context, const Options& options) {
 
 void AddTransfer(CLI::App* command, Options* options) {
   command->add_option("--set", options->set, "Set")->required();
-  command
-      ->add_option("FILE", options->file, "JSON file; -: the standard stream")
+  command->add_option("FILE", options->file, "File; -: the standard stream")
       ->required();
+  command
+      ->add_option("--format", options->format,
+                   "Of the file: json, or traincheck (JSON lines)")
+      ->check(CLI::IsMember({kOwnFormat, kTrainCheckFormat}))
+      ->capture_default_str();
 }
 
 }  // namespace
@@ -107,13 +175,18 @@ void AddInvariants(CLI::App* app, const Context* context, Action* action) {
 
   // "import" alone is a word of C++20.
   CLI::App* import_set =
-      group->add_subcommand("import", "Makes a set from a JSON file");
+      group->add_subcommand("import", "Makes a set from a file");
   AddTransfer(import_set, options.get());
+  import_set
+      ->add_option("--experiment", options->experiments,
+                   "Whose the rules of a TrainCheck file are that name more "
+                   "than torch: NAME[,NAME...]")
+      ->delimiter(',');
   import_set->callback(
       [=] { *action = [=] { return Import(*context, *options); }; });
 
   CLI::App* export_set =
-      group->add_subcommand("export", "Writes a set to a JSON file");
+      group->add_subcommand("export", "Writes a set to a file");
   AddTransfer(export_set, options.get());
   export_set->callback(
       [=] { *action = [=] { return Export(*context, *options); }; });

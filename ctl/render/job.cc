@@ -43,9 +43,32 @@ Json JobRowJson(const v1::Job& job) {
   return json;
 }
 
+namespace {
+
+Json OptionsJson(const v1::InferOptions& options) {
+  Json json;
+  json["include_functions"] = ArrayOf(options.include_functions());
+  json["exclude_functions"] = ArrayOf(options.exclude_functions());
+  json["include_variables"] = ArrayOf(options.include_variables());
+  json["exclude_variables"] = ArrayOf(options.exclude_variables());
+  // Null: the default.
+  json["min_programs"] =
+      options.has_min_programs() ? Json(options.min_programs()) : Json();
+  json["max_chance"] =
+      options.has_max_chance() ? Json(options.max_chance()) : Json();
+  json["max_invariants"] =
+      options.has_max_invariants() ? Json(options.max_invariants()) : Json();
+  json["max_hypotheses"] =
+      options.has_max_hypotheses() ? Json(options.max_hypotheses()) : Json();
+  return json;
+}
+
+}  // namespace
+
 Json JobDetailJson(const v1::Job& job) {
   Json json = JobRowJson(job);
   json["relations"] = ArrayOf(job.request().relations());
+  json["options"] = OptionsJson(job.request().options());
   json["version"] = job.has_result() ? Json(job.result().version()) : Json();
   json["dropped"] = InferResultJson(job.result())["dropped"];
   return json;

@@ -184,35 +184,67 @@ void Definitions::ReadNumber(const FieldReader& field, Parsed* parsed) const {
     case Field::kWrapperObject:
       parsed->group.wrapper = id;
       return;
-    case Field::kProcessKind:
-      parsed->process.kind = static_cast<ProcessKind>(value);
-      return;
-    case Field::kAttempt:
-      parsed->process.attempt = id;
-      return;
     default:
-      return ReadVariableNumber(field, &parsed->variable);
+      if (!ReadVariableNumber(field, &parsed->variable)) {
+        ReadProcessNumber(field, &parsed->process);
+      }
   }
 }
 
-void Definitions::ReadVariableNumber(const FieldReader& field,
+bool Definitions::ReadVariableNumber(const FieldReader& field,
                                      VariableInfo* variable) {
   const uint64_t value = field.unsigned_value();
   switch (field.field()) {
     case Field::kVariableKind:
       variable->kind = static_cast<VariableKind>(value);
-      return;
+      return true;
     case Field::kTrainable:
       variable->trainable = value != 0;
-      return;
+      return true;
     case Field::kDimension:
       variable->shape.push_back(value);
-      return;
+      return true;
     case Field::kAliasGroup:
       variable->alias_group = value;
-      return;
+      return true;
+    case Field::kShadowOf:
+      variable->shadow_of = static_cast<uint32_t>(value);
+      return true;
     case Field::kIdentityEpoch:
       variable->identity_epoch = value;
+      return true;
+    default:
+      return false;
+  }
+}
+
+void Definitions::ReadProcessNumber(const FieldReader& field,
+                                    ProcessInfo* process) {
+  const uint64_t value = field.unsigned_value();
+  switch (field.field()) {
+    case Field::kProcessKind:
+      process->kind = static_cast<ProcessKind>(value);
+      return;
+    case Field::kAttempt:
+      process->attempt = static_cast<uint32_t>(value);
+      return;
+    case Field::kStartTicks:
+      process->start_ticks = value;
+      return;
+    case Field::kWorkerId:
+      process->worker = value;
+      return;
+    case Field::kOwnerPid:
+      process->owner_pid = static_cast<uint32_t>(value);
+      return;
+    case Field::kOwnerTicks:
+      process->owner_ticks = value;
+      return;
+    case Field::kPassSeed:
+      process->pass_seed = value;
+      return;
+    case Field::kOwnerStep:
+      process->owner_step = value;
       return;
     default:
       return;
@@ -229,6 +261,8 @@ bool Definitions::Read(FieldReader fields, Parsed* parsed) const {
     rest = fields.rest();
     if (fields.field() == Field::kText) {
       parsed->text = ToUtf8(fields.bytes_value());
+    } else if (fields.field() == Field::kHost) {
+      parsed->process.host = ToUtf8(fields.bytes_value());
     }
     ReadText(fields, parsed);
     ReadNumber(fields, parsed);
@@ -261,7 +295,8 @@ bool Definitions::Store(RecordType type, uint32_t id, uint32_t aux,
     case RecordType::kReplicaGroupDef:
       return StoreGroup(id, parsed);
     case RecordType::kProcessDef:
-      process_ = parsed->process;
+      process_ = std::move(parsed->process);
+      process_.pid = id;
       return true;
     case RecordType::kProcessGroupDef:
       process_groups_[id] = std::move(parsed->process_group);

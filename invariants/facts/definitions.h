@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -54,6 +55,8 @@ struct VariableInfo {
   std::vector<uint64_t> shape;  // likewise
   // Equal for names that share a storage; 0: shares none.
   uint64_t alias_group = 0;
+  // That it copies (a moving average); 0: none.
+  uint32_t shadow_of = 0;
   // What parallel training says of it: "partition_dim=0", "placement.dp=R".
   std::vector<std::string> attributes;
 
@@ -62,7 +65,7 @@ struct VariableInfo {
 
   void Fields(Archive& archive) {
     archive(name, root_class, owner_class, root, kind, trainable,
-            identity_epoch, dtype, shape, alias_group, attributes);
+            identity_epoch, dtype, shape, alias_group, shadow_of, attributes);
   }
 };
 
@@ -94,8 +97,20 @@ struct ProcessGroupInfo {
 struct ProcessInfo {
   ProcessKind kind = ProcessKind::kUnknown;
   uint32_t attempt = 0;
+  std::string host;
+  uint32_t pid = 0;
+  uint64_t start_ticks = 0;
+  // Of a loader's worker.
+  uint64_t worker = 0;
+  uint32_t owner_pid = 0;
+  uint64_t owner_ticks = 0;
+  std::optional<uint64_t> pass_seed;   // equal for the workers of one pass
+  std::optional<uint64_t> owner_step;  // that was open when it was forked
 
-  void Fields(Archive& archive) { archive(kind, attempt); }
+  void Fields(Archive& archive) {
+    archive(kind, attempt, host, pid, start_ticks, worker, owner_pid,
+            owner_ticks, pass_seed, owner_step);
+  }
 };
 
 class Definitions {
@@ -147,8 +162,9 @@ class Definitions {
   bool StoreGroup(uint32_t id, Parsed* parsed);
   void ReadText(const FieldReader& field, Parsed* parsed) const;
   void ReadNumber(const FieldReader& field, Parsed* parsed) const;
-  static void ReadVariableNumber(const FieldReader& field,
+  static bool ReadVariableNumber(const FieldReader& field,
                                  VariableInfo* variable);
+  static void ReadProcessNumber(const FieldReader& field, ProcessInfo* process);
 
   struct SiteInfo {
     std::string file;

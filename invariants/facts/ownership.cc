@@ -13,6 +13,7 @@ void Ownership::Refresh() const {
   for (const auto& [id, group] : definitions_->groups()) {
     for (uint32_t variable : group.variables) group_of_[variable] = id;
   }
+  AddOptimizerState();
   for (const auto& [key, variables] : definitions_->holds()) {
     Optimizer& optimizer = optimizers_[key.first];
     optimizer.object = key.first;
@@ -24,6 +25,22 @@ void Ownership::Refresh() const {
   for (auto& [id, optimizer] : optimizers_) {
     optimizer.ordinal = OrdinalOf(id);
     AddModules(&optimizer);
+  }
+}
+
+// What an optimizer keeps of a replica is one too.
+void Ownership::AddOptimizerState() const {
+  std::unordered_map<std::string, uint32_t> group_of_name;
+  for (const auto& [variable, group] : group_of_) {
+    const VariableInfo* info = definitions_->Variable(variable);
+    if (info) group_of_name[info->FullName()] = group;
+  }
+  if (group_of_name.empty()) return;
+  for (const auto& [id, info] : definitions_->variables()) {
+    if (info.kind != VariableKind::kOptimizerState) continue;
+    const std::string name = info.FullName();
+    const auto found = group_of_name.find(name.substr(0, name.rfind('/')));
+    if (found != group_of_name.end()) group_of_[id] = found->second;
   }
 }
 

@@ -61,6 +61,7 @@ class Ownership {
   void Refresh() const;
   uint32_t OrdinalOf(uint32_t optimizer) const;
   void AddModules(Optimizer* optimizer) const;
+  void AddOptimizerState() const;
 
   const Definitions* const definitions_;
   mutable bool stale_ = true;

@@ -40,8 +40,13 @@ void ProcessFacts::OnState(const StateEvent& event) {
       (event.Has(kGradIsNone) || event.Has(kGradIsZero))) {
     ClearByState(event.variable_id, variable.has_grad_at_step() == Tri::kYes);
   }
-  if (is_worker()) return;
-  for (ProcessObserver* observer : observers_) observer->OnState(*this, event);
+  for (ProcessObserver* observer : observers_) {
+    if (is_worker()) {
+      observer->OnWorkerState(*this, event);
+    } else {
+      observer->OnState(*this, event);
+    }
+  }
 }
 
 void ProcessFacts::OnScalar(const ScalarEvent& event) {

@@ -35,6 +35,9 @@ class ProcessObserver {
   virtual void OnCallEnd(const ProcessFacts& facts, const Call& call,
                          CallOutcome outcome) {}
   virtual void OnState(const ProcessFacts& facts, const StateEvent& event) {}
+  // Of a process that is a worker: the only of its events that are shown.
+  virtual void OnWorkerState(const ProcessFacts& facts,
+                             const StateEvent& event) {}
   virtual void OnMark(const ProcessFacts& facts, const MarkEvent& event) {}
   virtual void OnCollective(const ProcessFacts& facts,
                             const CollectiveEvent& event) {}

@@ -42,6 +42,7 @@ FactValue Role(const FactSubject& subject) {
   const VariableState* state = State(subject);
   if (!info || !state) return {};
   if (info->kind == VariableKind::kBuffer) return std::string("buffer");
+  if (info->shadow_of != 0) return std::string("shadow copy");
   return std::string(state->trainable() ? "trainable" : "frozen");
 }
 

@@ -35,7 +35,7 @@ void AddNeeds(const Invariant& invariant, CaptureNeeds* needs) {
   relation->AddNeeds(invariant.parameters, needs);
   const auto precondition = Precondition::FromJson(invariant.precondition, "");
   if (!precondition.ok()) return;
-  for (const Clause& clause : precondition->clauses()) {
+  for (const Clause& clause : precondition->Clauses()) {
     AddFact(clause.fact, needs);
     AddFact(clause.other, needs);
   }

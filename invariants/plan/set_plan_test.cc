@@ -63,7 +63,7 @@ struct Form {
   PlannedState state;
 };
 
-std::vector<Form> CallForms() {
+std::vector<Form> ArgumentForms() {
   return {
       {Rule("APIArg", {{"is", "constant"},
                        {"function", {{"name", "my.drop"}}},
@@ -71,6 +71,64 @@ std::vector<Form> CallForms() {
                        {"value", 0.0}}),
        {"my.drop"},
        {}},
+      {Rule("APIArg", {{"is", "distinct"},
+                       {"function", {{"name", "my.normal_"}}},
+                       {"argument", "tensor"},
+                       {"within", {{"name", "my.apply"}}}}),
+       {"my.normal_", "my.apply"},
+       {}},
+      {Rule("APIArg", {{"is", "equal"},
+                       {"across", "ranks"},
+                       {"function", {{"name", "my.set_epoch"}}},
+                       {"argument", "epoch"}}),
+       {"my.set_epoch"},
+       {}},
+      {Rule("APIArg", {{"is", "distinct"},
+                       {"across", "workers"},
+                       {"argument", "generator.numpy"}}),
+       {},
+       {}},
+  };
+}
+
+std::vector<Form> OrderForms() {
+  return {
+      {Rule("APISequence",
+            {{"window", "step"},
+             {"functions", {{{"category", "backward"}}, {{"name", "my.f"}}}}}),
+       {"my.f"},
+       {}},
+      {Rule("CallCount", {{"function", {{"name", "my.f"}}},
+                          {"counts", {1}},
+                          {"per", {{"call", {{"name", "my.g"}}}}}}),
+       {"my.f", "my.g"},
+       {}},
+      {Rule("DeclaredTotal",
+            {{"function", {{"name", "my.f"}}}, {"argument", "total"}}),
+       {"my.f"},
+       {}},
+      {Rule("APIOutput", {{"is", "at_most"},
+                          {"function", {{"name", "my.generate"}}},
+                          {"dimension", 1},
+                          {"over", "ids"},
+                          {"bound", "most"}}),
+       {"my.generate"},
+       {}},
+      {Rule("Consistent", {{"across", "ranks"},
+                           {"of", "return"},
+                           {"function", {{"name", "my.clip"}}}}),
+       {"my.clip"},
+       {}},
+      {Rule("Consistent", {{"across", "ranks"},
+                           {"of", "optimizer.lr"},
+                           {"point", "pre_step"}}),
+       {},
+       {}},
+      {Rule("StateChange", {{"of", "parameter.data"},
+                            {"role", "frozen"},
+                            {"changes", "never"}}),
+       {},
+       {{"parameter.data", {"step_end"}}}},
       {Rule("APIOutput", {{"is", "equal"},
                           {"function", {{"name", "my.linear"}}},
                           {"output", "dtype"},
@@ -84,6 +142,29 @@ std::vector<Form> CallForms() {
        {"my.collate"},
        {}},
   };
+}
+
+// Of an imported rule what its native counterpart reads.
+std::vector<Form> ImportedForms() {
+  const auto contain = [](json child) {
+    return Rule("TrainCheck",
+                {{"relation", "APIContainRelation"},
+                 {"params",
+                  {{{"param_type", "APIParam"}, {"api_full_name", "my.f"}},
+                   std::move(child)}},
+                 {"precondition",
+                  {{"parent_func_call_pre",
+                    {{"inverted", false},
+                     {"preconditions", {{{"clauses", "Unconditional"}}}}}}}}});
+  };
+  return {{contain({{"param_type", "APIParam"}, {"api_full_name", "my.g"}}),
+           {"my.f", "my.g"},
+           {}},
+          {contain({{"param_type", "VarTypeParam"},
+                    {"var_type", "torch.nn.Parameter"},
+                    {"attr_name", "data"}}),
+           {},
+           {}}};
 }
 
 std::vector<Form> StateForms() {
@@ -114,6 +195,11 @@ std::vector<Form> StateForms() {
                            {"b", "Net.b"}}),
        {},
        {{"parameter.data", {"post_step"}}}},
+      {Rule("Consistent", {{"across", "ranks"},
+                           {"of", "optimizer_state.data"},
+                           {"point", "post_step"}}),
+       {},
+       {{"optimizer_state.data", {"post_step"}}}},
       {Rule("EventContain", Window({{"name", "my.Net.forward"}},
                                    CallOf({{"role", "dropout"}}))),
        {"my.Net.forward", "dropout"},
@@ -138,14 +224,33 @@ std::vector<Form> StateForms() {
   };
 }
 
+// Collectives by name: their category is not always recorded.
+TEST(SetPlan, CollectivesAreNamed) {
+  const json plan = PlanOf({Rule("CollectiveContract", {{"what", "tensors"}})});
+  const std::set<std::string> functions = Functions(plan);
+  EXPECT_EQ(functions.count("torch.distributed.distributed_c10d.all_reduce"),
+            1u);
+  EXPECT_EQ(functions.count("torch.distributed.distributed_c10d.barrier"), 1u);
+  EXPECT_EQ(functions.count("*"), 0u);
+  for (const json& rule : plan.at("calls")) {
+    if (rule["function"] != "torch.distributed.distributed_c10d.broadcast") {
+      continue;
+    }
+    EXPECT_EQ(rule.at("arguments"),
+              json({"input_split_sizes", "output_split_sizes", "tensor"}));
+  }
+}
+
 std::vector<Form> Forms() {
-  std::vector<Form> forms = CallForms();
+  std::vector<Form> forms = ArgumentForms();
+  for (Form& form : OrderForms()) forms.push_back(std::move(form));
   for (Form& form : StateForms()) forms.push_back(std::move(form));
+  for (Form& form : ImportedForms()) forms.push_back(std::move(form));
   return forms;
 }
 
 TEST(SetPlan, EachFormOfRuleGetsWhatItReads) {
-  std::set<std::string> relations;
+  std::set<std::string> relations = {"CollectiveContract"};  // below
   for (const Form& form : Forms()) {
     relations.insert(form.rule.relation);
     const json plan = PlanOf({form.rule});

@@ -1,19 +1,11 @@
-// APIArg: an argument of a function has one value.
+// APIArg: what the arguments of a function are, over a scope. Its forms:
 //
-//   {"is": "constant", "function": FUNCTION, "argument": "dropout_p",
-//    "value": 0.0}
-//
-// FUNCTION by name or role (function_match.h); value is a number, a bool, a
-// text or null (None). A window is one call inside a call of a module, judged
-// when it begins; outside, the stage is that of what ran last, and calls that
-// switch it (train, eval) would be judged by the stage that they end. What an
-// argument always is says nothing of a program's health: a rule is learned only
-// where the argument had another value elsewhere, and holds under the
-// precondition that tells the two apart
-// ("dropout_p is 0 in evaluation").
-//
-// Unknown where a call does not tell the argument (its plan did not ask, or
-// the record was full). Needs calls of the function and this argument.
+//   constant        one value, where a condition holds      arg_constant.h
+//   distinct        no tensor twice in one call of another   arg_distinct.h
+//                   function
+//   equal           the same on all ranks                    arg_equal.h
+//   distinct        random generators of the workers of a    arg_workers.h
+//     across workers  loader
 #ifndef TRAINCHECK_INVARIANTS_RELATIONS_API_ARG_H_
 #define TRAINCHECK_INVARIANTS_RELATIONS_API_ARG_H_
 

@@ -1,18 +1,7 @@
-// APIOutput: a property of a function's result equals another fact.
+// APIOutput: what the result of a function is. Its forms:
 //
-//   {"is": "equal", "function": FUNCTION, "output": "dtype",
-//    "to": {"context": "autocast_dtype"}}
-//   {"is": "equal", "function": FUNCTION, "output": "size(0)",
-//    "to": {"argument": "input"}}
-//
-// The first: within torch.autocast the result has the type to which it casts.
-// The second: the result has as many rows as this argument (no sample of a
-// batch is lost or invented). FUNCTION by name or role. A window is one call
-// that returns a tensor; for the first, inside an enabled region of the
-// tensor's device.
-//
-// Unknown where a call does not tell its result or the argument. Needs calls
-// of the function with their results.
+//   equal    its type or its rows are those of something else  output_equal.h
+//   at_most  it grows by no more than an argument says          output_bound.h
 #ifndef TRAINCHECK_INVARIANTS_RELATIONS_API_OUTPUT_H_
 #define TRAINCHECK_INVARIANTS_RELATIONS_API_OUTPUT_H_
 

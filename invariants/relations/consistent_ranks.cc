@@ -1,15 +1,14 @@
 #include "invariants/relations/consistent_ranks.h"
 
-#include <algorithm>
 #include <map>
+#include <memory>
 #include <set>
-#include <unordered_map>
+#include <utility>
+#include <vector>
 
-#include "invariants/hash.h"
-#include "invariants/relations/replica_join.h"
+#include "invariants/relations/rank_comparison.h"
 #include "invariants/relations/state_block.h"
 #include "invariants/relations/state_spec.h"
-#include "invariants/relations/words.h"
 
 namespace traincheck {
 
@@ -24,16 +23,6 @@ StateSpec ParseSpec(const nlohmann::json& parameters, const std::string& path,
   const StateSpec spec = ReadStateSpec(&reader);
   *status = reader.Finish();
   return spec;
-}
-
-// Null: nothing says that this variable has replicas on other ranks.
-const ReplicaGroupInfo* ComparableGroup(const ProcessFacts& facts,
-                                        uint32_t variable) {
-  const ReplicaGroupInfo* group = facts.ownership().GroupOf(variable);
-  if (!group || group->evidence.empty() || group->ranks.size() < 2) {
-    return nullptr;
-  }
-  return group;
 }
 
 class HypothesisMaker : public Generator {
@@ -81,39 +70,17 @@ class HypothesisMaker : public Generator {
   std::set<StateSpec> seen_;
 };
 
-// Texts shared by all processes of the run, by number.
-class TextTable {
- public:
-  uint32_t Number(const std::string& text) {
-    const auto [found, added] =
-        numbers_.emplace(text, static_cast<uint32_t>(texts_.size()));
-    if (added) texts_.push_back(text);
-    return found->second;
-  }
-  // "" if there is none of this number.
-  std::string Text(uint32_t number) const {
-    return number < texts_.size() ? texts_[number] : "";
-  }
-  void Fields(Archive& archive) {
-    archive(texts_);
-    numbers_.clear();
-    for (uint32_t i = 0; i < texts_.size(); ++i) numbers_[texts_[i]] = i;
-  }
-
- private:
-  std::unordered_map<std::string, uint32_t> numbers_;
-  std::vector<std::string> texts_;
-};
-
-class Evaluator : public RunObserver, private ReplicaJoinListener {
+class Evaluator : public RunObserver {
  public:
   Evaluator(const std::vector<Rule>& rules, RuleSink* sink)
-      : sink_(sink), join_(this) {
+      : comparison_(sink) {
     for (size_t i = 0; i < rules.size(); ++i) {
       absl::Status status;
       const StateSpec spec =
           ParseSpec(rules[i].invariant->parameters, "", &status);
-      if (status.ok()) specs_[i] = spec;
+      if (!status.ok()) continue;
+      specs_[i] = spec;
+      comparison_.SetWords(i, {spec.Describe(), /*variables=*/true});
     }
   }
 
@@ -121,16 +88,12 @@ class Evaluator : public RunObserver, private ReplicaJoinListener {
     processes_.push_back(std::make_unique<Process>(this));
     return processes_.back().get();
   }
-
-  void EndRun() override { join_.EndRun(); }
+  void EndRun() override { comparison_.EndRun(); }
   void GiveUpRank(uint32_t attempt, int32_t rank,
                   const std::string& reason) override {
-    join_.EndRank(attempt, rank, reason);
+    comparison_.GiveUpRank(attempt, rank, reason);
   }
-
-  void Fields(Archive& archive) override {
-    archive(variables_, writers_, join_);
-  }
+  void Fields(Archive& archive) override { archive(comparison_); }
 
  private:
   class Process : public StateBlocks {
@@ -138,8 +101,7 @@ class Evaluator : public RunObserver, private ReplicaJoinListener {
     explicit Process(Evaluator* run) : run_(run) {}
     void OnEnd(const ProcessFacts& facts, ProcessEnd end) override {
       StateBlocks::OnEnd(facts, end);
-      if (!facts.rank() || facts.is_worker()) return;
-      run_->join_.EndRank(facts.attempt(), *facts.rank(), EndWords(facts, end));
+      run_->comparison_.EndProcess(facts, end);
     }
 
    private:
@@ -154,161 +116,41 @@ class Evaluator : public RunObserver, private ReplicaJoinListener {
 
   void Add(const ProcessFacts& facts, const StateBlock& block, size_t rule,
            const StateSpec& spec);
-  uint32_t WriterNumber(const ProcessFacts& facts, const Writer& writer);
-  void OnJudged(const ReplicaUnit& unit, const JudgedWindow& window) override;
-  Finding Describe(const ReplicaUnit& unit, const JudgedWindow& window,
-                   const StateSpec& spec) const;
 
-  RuleSink* const sink_;
+  RankComparison comparison_;
   std::map<size_t, StateSpec> specs_;  // by rule
   std::vector<std::unique_ptr<Process>> processes_;
-  TextTable variables_;  // full names
-  TextTable writers_;    // function, newline, site
-  ReplicaJoin join_;
 };
-
-uint32_t Evaluator::WriterNumber(const ProcessFacts& facts,
-                                 const Writer& writer) {
-  return writers_.Number(facts.FunctionName(writer.function) + "\n" +
-                         facts.definitions().Site(writer.site));
-}
 
 void Evaluator::Add(const ProcessFacts& facts, const StateBlock& block,
                     size_t rule, const StateSpec& spec) {
   if (!facts.rank() || !block.index) return;
-  std::map<std::vector<int32_t>, ReplicaWindow> windows;
+  std::map<std::vector<int32_t>, RankWindow> windows;
   for (const BlockEntry& entry : block.entries) {
     const VariableInfo* info = facts.definitions().Variable(entry.variable);
     const ReplicaGroupInfo* group = ComparableGroup(facts, entry.variable);
     if (!info || info->kind != spec.kind || !group) continue;
-    ReplicaWindow& window = windows[group->ranks];
+    RankWindow& window = windows[group->ranks];
     const std::optional<uint64_t> value = ValueOf(spec, entry);
     if (!value) {
       window.unknown = info->FullName() + " could not be read on rank " +
                        std::to_string(*facts.rank());
       continue;
     }
-    window.values.push_back({variables_.Number(info->FullName()),
-                             WriterNumber(facts, WriterOf(spec, entry)),
-                             *value});
+    const Writer writer = WriterOf(spec, entry);
+    window.values.push_back({.name = info->FullName(),
+                             .digest = *value,
+                             .function = facts.FunctionName(writer.function),
+                             .site = facts.definitions().Site(writer.site)});
   }
   for (auto& [ranks, window] : windows) {
+    window.ranks = ranks;
+    window.ordinal = block.ordinal;
+    window.index = *block.index;
     window.step = static_cast<int64_t>(block.step);
     if (!block.broken.empty()) window.unknown = block.broken;
-    std::sort(window.values.begin(), window.values.end(),
-              [](const ReplicaValue& a, const ReplicaValue& b) {
-                return a.variable < b.variable;
-              });
-    join_.Add({facts.attempt(), rule, ranks, block.ordinal}, *facts.rank(),
-              *block.index, std::move(window));
+    comparison_.Add(facts, rule, std::move(window));
   }
-}
-
-// The digest that most members hold, per variable; the members that hold
-// another. With two members both do.
-struct Disagreement {
-  std::set<int32_t> odd;
-  uint32_t writer = 0;
-};
-
-using Disagreements = std::map<uint32_t, Disagreement>;
-
-Disagreement Judge(const std::map<uint64_t, std::vector<int32_t>>& by_digest) {
-  Disagreement result;
-  const auto most = std::max_element(by_digest.begin(), by_digest.end(),
-                                     [](const auto& a, const auto& b) {
-                                       return a.second.size() < b.second.size();
-                                     });
-  const bool majority = most->second.size() > 1 && [&] {
-    for (auto it = by_digest.begin(); it != by_digest.end(); ++it) {
-      if (it != most && it->second.size() == most->second.size()) return false;
-    }
-    return true;
-  }();
-  for (const auto& [digest, ranks] : by_digest) {
-    if (majority && ranks == most->second) continue;
-    result.odd.insert(ranks.begin(), ranks.end());
-  }
-  return result;
-}
-
-Disagreements FindDisagreements(
-    const std::map<int32_t, ReplicaWindow>& members) {
-  std::map<uint32_t, std::map<uint64_t, std::vector<int32_t>>> table;
-  std::map<uint32_t, uint32_t> writers;
-  for (const auto& [rank, window] : members) {
-    for (const ReplicaValue& value : window.values) {
-      table[value.variable][value.digest].push_back(rank);
-      writers.emplace(value.variable, value.writer);
-    }
-  }
-  Disagreements result;
-  for (const auto& [variable, by_digest] : table) {
-    if (by_digest.size() < 2) continue;
-    result[variable] = Judge(by_digest);
-    result[variable].writer = writers[variable];
-  }
-  return result;
-}
-
-Finding Evaluator::Describe(const ReplicaUnit& unit, const JudgedWindow& window,
-                            const StateSpec& spec) const {
-  const Disagreements disagreements = FindDisagreements(*window.members);
-  Finding finding;
-  std::set<int32_t> odd;
-  std::set<std::string> names;
-  std::map<std::string, std::string> writer_of;  // by variable name
-  for (const auto& [variable, disagreement] : disagreements) {
-    odd.insert(disagreement.odd.begin(), disagreement.odd.end());
-    names.insert(variables_.Text(variable));
-    writer_of[variables_.Text(variable)] = writers_.Text(disagreement.writer);
-  }
-  finding.variables.assign(names.begin(), names.end());
-  for (const auto& [name, writer] : writer_of) {
-    const size_t split = writer.find('\n');
-    AddOnce(writer.substr(0, split), &finding.apis);
-    AddOnce(writer.substr(split + 1), &finding.sites);
-  }
-  const size_t compared = window.members->begin()->second.values.size();
-  finding.expected =
-      "equal " + spec.Describe() + " on " + RankWords(unit.ranks);
-  finding.seen = std::to_string(names.size()) + " of " +
-                 std::to_string(compared) +
-                 " differ: " + ListWords(finding.variables, 3);
-  const bool one_stands_out =
-      unit.ranks.size() > 2 && odd.size() < unit.ranks.size();
-  finding.seen += one_stands_out ? "; " + RankWords({odd.begin(), odd.end()}) +
-                                       " differs from the others"
-                                 : "; between " + RankWords(unit.ranks);
-  return finding;
-}
-
-void Evaluator::OnJudged(const ReplicaUnit& unit, const JudgedWindow& window) {
-  const auto found = specs_.find(unit.rule);
-  if (found == specs_.end()) return;
-  const StateSpec& spec = found->second;
-  Verdict verdict;
-  verdict.rule = unit.rule;
-  verdict.attempt = unit.attempt;
-  verdict.unit =
-      StableHash(RankWords(unit.ranks) + "#" + std::to_string(unit.ordinal));
-  verdict.step = window.members->begin()->second.step;
-  verdict.varied = window.varied;
-  if (!window.differs) {
-    verdict.outcome =
-        window.unknown.empty() ? Outcome::kPass : Outcome::kUnknown;
-    verdict.reason = window.unknown;
-    sink_->OnVerdict(verdict);
-    return;
-  }
-  verdict.outcome = Outcome::kViolated;
-  verdict.ranks = unit.ranks;
-  verdict.across_ranks = true;
-  verdict.label = "object " + std::to_string(unit.ordinal) + " window " +
-                  std::to_string(window.index);
-  verdict.again = window.again;
-  verdict.finding = Describe(unit, window, spec);
-  sink_->OnVerdict(verdict);
 }
 
 }  // namespace

@@ -2,19 +2,29 @@
 
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "invariants/hash.h"
+#include "invariants/json_reader.h"
 #include "invariants/relations/state_block.h"
-#include "invariants/relations/state_spec.h"
 #include "invariants/relations/words.h"
 
 namespace traincheck {
 
 namespace {
 
+constexpr char kParameters[] = "parameter.data";
+// Parameters and what their optimizer keeps of them.
+constexpr char kAny[] = "data";
+
 struct Pair {
+  std::string of;
   std::string a;
   std::string b;
+
+  bool operator<(const Pair& other) const {
+    return std::tie(of, a, b) < std::tie(other.of, other.a, other.b);
+  }
 };
 
 Pair ParsePair(const nlohmann::json& parameters, const std::string& path,
@@ -23,12 +33,14 @@ Pair ParsePair(const nlohmann::json& parameters, const std::string& path,
   if (reader.String("across") != "variables") {
     reader.Fail("across", "not \"variables\"");
   }
-  const StateSpec spec = ReadStateSpec(&reader);
-  if (spec.kind != VariableKind::kParameter || spec.grad ||
-      spec.point != StatePoint::kPostStep) {
-    reader.Fail("of", "only parameter.data at post_step");
+  const std::string of = reader.String("of");
+  if (of != kParameters && of != kAny) {
+    reader.Fail("of", "neither \"parameter.data\" nor \"data\"");
   }
-  Pair pair{reader.String("a"), reader.String("b")};
+  if (reader.String("point") != "post_step") {
+    reader.Fail("point", "only \"post_step\"");
+  }
+  Pair pair{of, reader.String("a"), reader.String("b")};
   if (!(pair.a < pair.b)) reader.Fail("b", "does not sort after \"a\"");
   *status = reader.Finish();
   return pair;
@@ -36,15 +48,19 @@ Pair ParsePair(const nlohmann::json& parameters, const std::string& path,
 
 nlohmann::json WritePair(const Pair& pair) {
   return {{"across", "variables"},
-          {"of", "parameter.data"},
+          {"of", pair.of},
           {"point", "post_step"},
           {"a", pair.a},
           {"b", pair.b}};
 }
 
-bool IsParameterData(const ProcessFacts& facts, const BlockEntry& entry) {
+// Of what the optimizer keeps, single numbers count steps, which is equal for
+// all and means nothing.
+bool IsComparable(const ProcessFacts& facts, const BlockEntry& entry) {
   const VariableInfo* info = facts.definitions().Variable(entry.variable);
-  return info && info->kind == VariableKind::kParameter && entry.data;
+  if (!info || !entry.data) return false;
+  return info->kind == VariableKind::kParameter ||
+         (info->kind == VariableKind::kOptimizerState && !info->shape.empty());
 }
 
 // Parts the variables of an optimizer by their digests, block after block:
@@ -55,7 +71,7 @@ class Partition {
     std::map<std::pair<uint64_t, uint64_t>, uint64_t> split;
     std::map<uint32_t, Member> next;
     for (const BlockEntry& entry : block.entries) {
-      if (!IsParameterData(facts, entry)) continue;
+      if (!IsComparable(facts, entry)) continue;
       Member member;
       if (const auto old = members_.find(entry.variable);
           old != members_.end()) {
@@ -75,18 +91,21 @@ class Partition {
   }
 
   // Neighbours by name in each class whose values varied.
-  void Pairs(const Definitions& definitions,
-             std::set<std::pair<std::string, std::string>>* pairs) const {
-    std::map<uint64_t, std::set<std::string>> parts;
+  void Pairs(const Definitions& definitions, std::set<Pair>* pairs) const {
+    std::map<uint64_t, std::map<std::string, VariableKind>> parts;
     for (const auto& [variable, member] : members_) {
       const VariableInfo* info = definitions.Variable(variable);
-      if (info && member.varied) parts[member.part].insert(info->FullName());
+      if (!info || !member.varied) continue;
+      parts[member.part][info->FullName()] = info->kind;
     }
     for (const auto& [part, names] : parts) {
-      const std::string* last = nullptr;
-      for (const std::string& name : names) {
-        if (last) pairs->insert({*last, name});
-        last = &name;
+      for (auto name = names.begin(); name != names.end(); ++name) {
+        const auto next = std::next(name);
+        if (next == names.end()) break;
+        const bool parameters = name->second == VariableKind::kParameter &&
+                                next->second == VariableKind::kParameter;
+        pairs->insert(
+            {parameters ? kParameters : kAny, name->first, next->first});
       }
     }
   }
@@ -113,8 +132,8 @@ class HypothesisMaker : public Generator {
 
   std::vector<Hypothesis> Take() override {
     std::vector<Hypothesis> result;
-    for (const auto& [a, b] : pairs_) {
-      result.push_back({WritePair({a, b}), Scope::kExperiment, {}});
+    for (const Pair& pair : pairs_) {
+      result.push_back({WritePair(pair), Scope::kExperiment, {}});
     }
     return result;
   }
@@ -123,7 +142,7 @@ class HypothesisMaker : public Generator {
   class Process : public StateBlocks {
    public:
     explicit Process(const ProcessFacts* facts) : facts_(facts) {}
-    void Pairs(std::set<std::pair<std::string, std::string>>* pairs) const {
+    void Pairs(std::set<Pair>* pairs) const {
       for (const auto& [optimizer, partition] : partitions_) {
         partition.Pairs(facts_->definitions(), pairs);
       }
@@ -140,7 +159,7 @@ class HypothesisMaker : public Generator {
   };
 
   std::vector<std::unique_ptr<Process>> processes_;
-  std::set<std::pair<std::string, std::string>> pairs_;
+  std::set<Pair> pairs_;
 };
 
 class Evaluator : public RunObserver {

@@ -4,8 +4,10 @@
 //   {"across": "variables", "of": "parameter.data", "point": "post_step",
 //    "a": "Net.encoder.weight", "b": "Net.decoder.weight"}
 //
-// Parameters only: counters such as num_batches_tracked are equal without
-// meaning anything. Windows: one a step of the optimizer that holds both.
+// `of` is "parameter.data" where both are parameters, "data" where one is what
+// the optimizer keeps of some ("Net.fc.weight/master"). No buffers: counters
+// such as num_batches_tracked are equal without meaning anything. Windows: one
+// a step of the optimizer that holds both.
 #ifndef TRAINCHECK_INVARIANTS_RELATIONS_CONSISTENT_VARIABLES_H_
 #define TRAINCHECK_INVARIANTS_RELATIONS_CONSISTENT_VARIABLES_H_
 

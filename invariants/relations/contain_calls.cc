@@ -1,7 +1,11 @@
 #include "invariants/relations/contain_calls.h"
 
 #include <map>
+#include <variant>
 #include <vector>
+
+#include "invariants/facts/call_values.h"
+#include "invariants/relations/plain_value.h"
 
 namespace traincheck {
 
@@ -151,10 +155,32 @@ class ContainCalls : public ProcessObserver {
       for (const ContainRule* rule : rules) {
         if (rule != watch.rule) continue;
         const Tri bound = IsBound(facts, call, *window, rule->spec.binding);
-        watch.happened = bound == Tri::kYes;
-        watch.unsure |= bound == Tri::kUnknown;
+        const Tri fits = bound == Tri::kYes
+                             ? Fits(facts, call, *window, rule->spec.with)
+                             : bound;
+        watch.happened = fits == Tri::kYes;
+        watch.unsure |= fits == Tri::kUnknown;
       }
     }
+  }
+
+  // Is its argument what it must be?
+  static Tri Fits(const ProcessFacts& facts, const Call& call,
+                  const OpenWindow& window, const CallWith& with) {
+    if (with.argument.empty()) return Tri::kYes;
+    const ToldArguments told = ArgumentsOf(call, facts.definitions());
+    const CallValue* argument = told.Find(with.argument);
+    if (!argument) return Tri::kUnknown;
+    const auto value = PlainValue(*argument);
+    if (!value) return Tri::kNo;
+    if (!with.fact) return ToTri(*value == with.value);
+    FactSubject subject;
+    subject.facts = &facts;
+    subject.call = &window.call;
+    const FactValue wanted = with.fact->read(subject);
+    if (!IsKnown(wanted)) return Tri::kUnknown;
+    const auto* flag = std::get_if<bool>(&wanted);
+    return ToTri(flag && value->is_boolean() && value->get<bool>() == *flag);
   }
 
   static Tri IsBound(const ProcessFacts& facts, const Call& call,
@@ -188,6 +214,10 @@ class ContainCalls : public ProcessObserver {
     Verdict verdict = NewVerdict(facts, rule, /*object=*/0);
     if (watch.applies == Tri::kUnknown) {
       MarkUnknown("a fact of its precondition is not known", &verdict);
+    } else if (watch.happened && rule.spec.never) {
+      MarkViolated(facts, window.call, rule, &verdict);
+      verdict.finding.apis.push_back(rule.spec.event.text);
+      verdict.finding.seen = rule.spec.event.Describe() + " was called in it";
     } else if (!watch.happened) {
       if (window.gaps != facts.gaps()) {
         MarkUnknown(facts.gap_reason(), &verdict);
@@ -199,23 +229,34 @@ class ContainCalls : public ProcessObserver {
                  !IsRecorded(facts, rule.spec.event, window.recorded)) {
         MarkUnknown(NotRecordedWords(facts, rule.spec.event), &verdict);
       } else if (watch.unsure) {
-        MarkUnknown(rule.spec.is_call ? "the object of a call is not known"
-                                      : "not every gradient was recorded",
-                    &verdict);
-      } else {
+        MarkUnknown(WhyUnsure(rule.spec), &verdict);
+      } else if (!rule.spec.never) {
         MarkViolated(facts, window.call, rule, &verdict);
         Explain(rule, &verdict.finding);
       }
     }
     if (sink_->wants_examples() && verdict.outcome != Outcome::kUnknown) {
-      sink_->OnExample(rule.index, {watch.happened, watch.facts});
+      sink_->OnExample(rule.index,
+                       {watch.happened != rule.spec.never, watch.facts});
     }
     sink_->OnVerdict(verdict);
+  }
+
+  static const char* WhyUnsure(const ContainSpec& spec) {
+    if (!spec.is_call) return "not every gradient was recorded";
+    return spec.with.argument.empty() ? "the object of a call is not known"
+                                      : "a call did not tell its argument";
   }
 
   static void Explain(const ContainRule& rule, Finding* finding) {
     if (!rule.spec.is_call) {
       finding->seen = "no gradient of any parameter changed";
+      return;
+    }
+    if (!rule.spec.with.argument.empty()) {
+      finding->apis.push_back(rule.spec.event.text);
+      finding->seen = "no call of " + rule.spec.event.Describe() +
+                      " in it has such a " + rule.spec.with.argument;
       return;
     }
     finding->apis.push_back(rule.spec.event.text);

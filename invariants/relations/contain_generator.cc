@@ -1,12 +1,12 @@
 #include "invariants/relations/contain_generator.h"
 
-#include <map>
 #include <set>
 #include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "invariants/relations/contain_pairs.h"
 #include "invariants/relations/contain_rules.h"
 #include "invariants/relations/contain_spans.h"
 #include "invariants/relations/hypothesis_set.h"
@@ -24,18 +24,14 @@ Scope ScopeOf(const FunctionMatch& match) {
 FunctionMatch Category(const char* name) { return {Level::kCategory, name}; }
 FunctionMatch Name(const std::string& name) { return {Level::kName, name}; }
 
-// The most general role of a function; its name where it has none.
-FunctionMatch Broadest(const FunctionInfo& function) {
-  if (function.roles.empty()) return Name(function.name);
-  return {Level::kRole, function.roles.back()};
-}
+constexpr char kByRole[] = "a role says it of all that have it";
 
 void AddHypothesis(const ContainSpec& spec, Scope scope,
-                   const std::vector<ContainSpec>& broader,
+                   const std::vector<ContainSpec>& broader, const char* why,
                    HypothesisSet* out) {
   Hypothesis hypothesis{spec.ToJson(), scope, {}};
   for (const ContainSpec& other : broader) {
-    hypothesis.broader.push_back(other.ToJson());
+    hypothesis.broader.push_back({other.ToJson(), why});
   }
   out->Add(std::move(hypothesis));
 }
@@ -49,17 +45,6 @@ struct SpanEvent {
 
   auto Key() const { return std::tie(match.level, match.text, binding); }
   bool operator<(const SpanEvent& other) const { return Key() < other.Key(); }
-};
-
-// A call and the call directly inside it.
-struct Pair {
-  uint32_t parent = 0;  // function ids
-  uint32_t child = 0;
-  Binding binding = Binding::kAny;
-  bool operator<(const Pair& other) const {
-    return std::tie(parent, child, binding) <
-           std::tie(other.parent, other.child, other.binding);
-  }
 };
 
 class SeenInProcess : public ProcessObserver {
@@ -79,24 +64,18 @@ class SeenInProcess : public ProcessObserver {
   void SeeSpanEvent(const ProcessFacts& facts, const Call& call);
   bool IsBoundToAny(const ProcessFacts& facts, const Call& call,
                     Binding binding) const;
-  void SeePair(const ProcessFacts& facts, const Call& parent,
-               const Call& child);
-  static void CollectPair(const Definitions& definitions, const Pair& pair,
-                          HypothesisSet* out);
   void CollectStep(const FunctionInfo& step, HypothesisSet* out) const;
 
-  std::map<uint32_t, std::vector<Call>> open_;  // by ring
   std::set<uint32_t> optimizers_;
   std::set<uint32_t> steps_;  // functions
   std::set<uint32_t> backwards_;
+  bool clears_ = false;  // gradients that an optimizer holds
   std::set<SpanEvent> span_events_;
-  std::set<Pair> pairs_;
+  ContainPairs pairs_;
 };
 
 void SeenInProcess::OnCallBegin(const ProcessFacts& facts, const Call& call) {
-  std::vector<Call>& open = open_[call.ring];
-  if (!open.empty()) SeePair(facts, open.back(), call);
-  open.push_back(call);
+  pairs_.OnCallBegin(facts, call);
   if (!call.function) return;
   if (IsOptimizerStep(call)) steps_.insert(call.function_id);
   if (HasCategory(call, CallCategory::kBackward))
@@ -106,8 +85,7 @@ void SeenInProcess::OnCallBegin(const ProcessFacts& facts, const Call& call) {
 
 void SeenInProcess::OnCallEnd(const ProcessFacts& facts, const Call& call,
                               CallOutcome outcome) {
-  std::vector<Call>& open = open_[call.ring];
-  if (!open.empty()) open.pop_back();
+  pairs_.OnCallEnd(call);
 }
 
 bool SeenInProcess::IsBoundToAny(const ProcessFacts& facts, const Call& call,
@@ -146,6 +124,7 @@ void SeenInProcess::SeeSpanEvent(const ProcessFacts& facts, const Call& call) {
         {Category("backward"), Binding::kAny, Scope::kGeneral, {}});
   } else if (category == "zero_grad") {
     if (!IsBoundToAny(facts, call, Binding::kHeld)) return;
+    clears_ = true;
     span_events_.insert(
         {Category("zero_grad"), Binding::kHeld, Scope::kGeneral, {}});
   } else if (category == "clip_grad") {
@@ -155,37 +134,6 @@ void SeenInProcess::SeeSpanEvent(const ProcessFacts& facts, const Call& call) {
     span_events_.insert(
         {Category("loader_next"), Binding::kAny, Scope::kExperiment, {}});
   }
-}
-
-void SeenInProcess::SeePair(const ProcessFacts& facts, const Call& parent,
-                            const Call& child) {
-  if (!parent.function || !child.function) return;
-  pairs_.insert({parent.function_id, child.function_id, Binding::kAny});
-  const ObjectInfo* object = facts.definitions().Object(parent.object);
-  if (object && object->wrapped != 0 && object->wrapped == child.object) {
-    pairs_.insert({parent.function_id, child.function_id, Binding::kWrapped});
-  }
-}
-
-void SeenInProcess::CollectPair(const Definitions& definitions,
-                                const Pair& pair, HypothesisSet* out) {
-  const FunctionInfo* parent = definitions.Function(pair.parent);
-  const FunctionInfo* child = definitions.Function(pair.child);
-  if (!parent || !child || parent->name.empty() || child->name.empty()) return;
-  ContainSpec bound;
-  bound.window = Name(parent->name);
-  bound.event = Broadest(*child);
-  bound.binding = Binding::kWrapped;
-  if (pair.binding == Binding::kWrapped) {
-    const bool general = IsTorch(parent->name) && IsTorch(bound.event.text);
-    AddHypothesis(bound, general ? Scope::kGeneral : Scope::kExperiment, {},
-                  out);
-    return;
-  }
-  ContainSpec spec;
-  spec.window = Name(parent->name);
-  spec.event = Name(child->name);
-  AddHypothesis(spec, Scope::kExperiment, {bound}, out);
 }
 
 // A window at the step's broadest role and at its name.
@@ -204,7 +152,7 @@ void SeenInProcess::CollectStep(const FunctionInfo& step,
       if (narrow || ScopeOf(window) == Scope::kExperiment) {
         scope = Scope::kExperiment;
       }
-      AddHypothesis(spec, scope, broader, out);
+      AddHypothesis(spec, scope, broader, kByRole, out);
     };
     ContainSpec update;
     update.is_call = false;
@@ -213,6 +161,19 @@ void SeenInProcess::CollectStep(const FunctionInfo& step,
     // the experiment's.
     update.every = true;
     add(update, Scope::kExperiment, {});
+    // What else may touch parameters is the experiment's.
+    ContainSpec kept;
+    kept.is_call = false;
+    kept.span = true;
+    kept.state = StateKind::kDataKept;
+    kept.every = true;
+    add(kept, Scope::kExperiment, {});
+    ContainSpec held;
+    held.is_call = false;
+    held.state = StateKind::kHeld;
+    held.every = true;
+    // Some train a part of a model on purpose and freeze nothing.
+    add(held, Scope::kExperiment, {});
     ContainSpec gradient;
     gradient.is_call = false;
     gradient.span = true;
@@ -236,17 +197,25 @@ void SeenInProcess::CollectStep(const FunctionInfo& step,
 
 void SeenInProcess::Collect(const Definitions& definitions,
                             HypothesisSet* out) const {
-  for (const Pair& pair : pairs_) CollectPair(definitions, pair, out);
+  pairs_.Collect(definitions, out);
   for (uint32_t id : steps_) {
     const FunctionInfo* step = definitions.Function(id);
     if (step) CollectStep(*step, out);
+  }
+  if (clears_) {
+    ContainSpec cleared;
+    cleared.window = Category("zero_grad");
+    cleared.is_call = false;
+    cleared.state = StateKind::kGradCleared;
+    cleared.every = true;
+    AddHypothesis(cleared, Scope::kGeneral, {}, "", out);
   }
   if (backwards_.empty()) return;
   ContainSpec written;
   written.window = Category("backward");
   written.is_call = false;
   written.state = StateKind::kGradChanged;
-  AddHypothesis(written, Scope::kGeneral, {}, out);
+  AddHypothesis(written, Scope::kGeneral, {}, "", out);
 }
 
 }  // namespace

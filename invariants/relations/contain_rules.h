@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "invariants/relations/contain_spec.h"
+#include "invariants/relations/recorded_calls.h"
 #include "invariants/relations/verdicts.h"
 
 namespace traincheck {
@@ -56,17 +57,6 @@ void MarkViolated(const ProcessFacts& facts, const Call& window,
 // The verdict of a window that was open when its process ended.
 Verdict CutOff(const ProcessFacts& facts, const ContainRule& rule,
                uint32_t object, ProcessEnd end);
-
-// Is it a call that is not recorded in a step that was not sampled? True where
-// nothing says that it is of the skeleton.
-bool IsBeyondSkeleton(const ProcessFacts& facts, const FunctionMatch& event);
-// Has the process recorded such calls since then, in the steps that it
-// recorded in full? What no plan names may have happened unseen.
-bool IsRecorded(const ProcessFacts& facts, const FunctionMatch& event,
-                const RecordedSince& since);
-// Why it is unknown whether such a call happened.
-std::string NotRecordedWords(const ProcessFacts& facts,
-                             const FunctionMatch& event);
 
 // Variables with a fresh gradient that no optimizer holds: the evidence when
 // an optimizer changes nothing. "" if there are none.

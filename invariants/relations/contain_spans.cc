@@ -155,6 +155,10 @@ class ContainSpans : public ProcessObserver {
     Verdict verdict = NewVerdict(facts, rule, step.object);
     if (applies == Tri::kUnknown) {
       MarkUnknown("a fact of its precondition is not known", &verdict);
+    } else if (happened && rule.spec.never) {
+      MarkViolated(facts, step, rule, &verdict);
+      verdict.finding.seen = rule.spec.event.Describe() +
+                             " was called since the optimizer's last step";
     } else if (!happened && span.gaps != facts.gaps()) {
       MarkUnknown(facts.gap_reason(), &verdict);
     } else if (!happened && !IsSampled(facts, step, rule, span)) {
@@ -164,12 +168,13 @@ class ContainSpans : public ProcessObserver {
       MarkUnknown(NotRecordedWords(facts, rule.spec.event), &verdict);
     } else if (!happened && happens == Tri::kUnknown) {
       MarkUnknown("the object of a call is not known", &verdict);
-    } else if (!happened) {
+    } else if (!happened && !rule.spec.never) {
       MarkViolated(facts, step, rule, &verdict);
       Explain(facts, step, rule, span, &verdict.finding);
     }
     if (sink_->wants_examples() && verdict.outcome != Outcome::kUnknown) {
-      sink_->OnExample(rule.index, {happened, ReadFacts(rule, subject)});
+      sink_->OnExample(rule.index,
+                       {happened != rule.spec.never, ReadFacts(rule, subject)});
     }
     sink_->OnVerdict(verdict);
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "invariants/json_reader.h"
+#include "invariants/relations/plain_value.h"
 
 namespace traincheck {
 
@@ -36,9 +37,34 @@ struct StateWords {
 
 constexpr StateWords kStates[] = {
     {StateKind::kDataChanged, "parameter.data", "changed"},
+    {StateKind::kDataKept, "parameter.data", "kept"},
+    {StateKind::kGradCleared, "parameter.grad", "cleared"},
+    {StateKind::kHeld, "parameter", "held"},
     {StateKind::kGradNonzero, "parameter.grad", "nonzero"},
     {StateKind::kGradChanged, "parameter.grad", "changed"},
 };
+
+void ReadWith(JsonReader* parent, ContainSpec* spec) {
+  if (!parent->Has("with")) return;
+  const nlohmann::json& json = parent->Object("with");
+  if (!json.is_object()) return;
+  JsonReader reader(json, parent->PathOf("with"));
+  spec->with.argument = reader.String("argument");
+  if (spec->with.argument.empty()) reader.Fail("argument", "empty");
+  if (spec->span) parent->Fail("with", "does not go with this kind of window");
+  if (reader.Has("fact")) {
+    spec->with.fact = FindFact(reader.String("fact"));
+    const bool of_call = spec->with.fact &&
+                         std::string(spec->with.fact->name).rfind("c", 0) == 0;
+    if (!of_call) reader.Fail("fact", "no fact of a call");
+  } else {
+    spec->with.value = reader.Any("value");
+    if (!IsPlain(spec->with.value)) {
+      reader.Fail("value", "no number, bool, text or null");
+    }
+  }
+  parent->Adopt(reader.Finish());
+}
 
 void ReadCallEvent(JsonReader* reader, ContainSpec* spec) {
   spec->event = ReadFunctionMatch(reader);
@@ -58,6 +84,14 @@ void ReadCallEvent(JsonReader* reader, ContainSpec* spec) {
   if ((of_span && !spec->span) || (of_call && spec->span)) {
     reader->Fail("binding", "does not go with this kind of window");
   }
+  ReadWith(reader, spec);
+  if (!reader->Has("happens")) return;
+  spec->never = true;
+  if (reader->String("happens") != "never") {
+    reader->Fail("happens", "not \"never\"");
+  } else if (IsClear(spec->event) && spec->span) {
+    reader->Fail("happens", "clearing gradients always may");
+  }
 }
 
 void ReadStateEvent(JsonReader* reader, ContainSpec* spec) {
@@ -71,15 +105,22 @@ void ReadStateEvent(JsonReader* reader, ContainSpec* spec) {
     return;
   }
   spec->state = found->kind;
-  if (spec->span != (spec->state == StateKind::kGradNonzero)) {
+  const bool of_span = spec->state == StateKind::kGradNonzero ||
+                       spec->state == StateKind::kDataKept;
+  if (spec->span != of_span) {
     reader->Fail("is", "does not go with this kind of window");
   }
   const std::string which = reader->String("which");
   spec->every = which == "every";
+  const bool only_some = spec->state == StateKind::kGradNonzero ||
+                         spec->state == StateKind::kGradChanged;
   if (which != "some" && which != "every") {
     reader->Fail("which", "neither \"some\" nor \"every\"");
-  } else if (spec->every && spec->state != StateKind::kDataChanged) {
+  } else if (spec->every && only_some) {
     reader->Fail("which", "only \"some\" here");
+  } else if (!spec->every && !only_some &&
+             spec->state != StateKind::kDataChanged) {
+    reader->Fail("which", "only \"every\" here");
   }
 }
 
@@ -117,6 +158,14 @@ std::string DescribeCategory(const FunctionMatch& match) {
   return "a call of kind " + match.text + " happens";
 }
 
+std::string DescribeWith(const CallWith& with) {
+  if (with.argument.empty()) return "";
+  if (!with.fact) {
+    return " with " + with.argument + " = " + PythonText(with.value);
+  }
+  return " with " + with.argument + " = whether " + with.fact->text;
+}
+
 std::string DescribeCallEvent(const ContainSpec& spec) {
   if (spec.event.level == Level::kCategory) return DescribeCategory(spec.event);
   const std::string event = spec.event.Describe();
@@ -148,6 +197,15 @@ std::string DescribeStateEvent(const ContainSpec& spec) {
              "non-zero gradient";
     case StateKind::kGradChanged:
       return "the gradient of at least one parameter changes";
+    case StateKind::kDataKept:
+      return "no parameter that the optimizer holds changes outside of its "
+             "steps";
+    case StateKind::kGradCleared:
+      return "the gradient of every parameter that the optimizer holds becomes "
+             "None or zero";
+    case StateKind::kHeld:
+      return "every parameter of its models that got a gradient is held by an "
+             "optimizer";
   }
   return "";
 }
@@ -164,6 +222,15 @@ nlohmann::json ContainSpec::ToJson() const {
     event_json = {{"kind", "call"},
                   {"function", traincheck::ToJson(event)},
                   {"binding", NameOf(kBindings, binding)}};
+    if (never) event_json["happens"] = "never";
+    if (!with.argument.empty()) {
+      event_json["with"] = {{"argument", with.argument}};
+      if (with.fact) {
+        event_json["with"]["fact"] = with.fact->name;
+      } else {
+        event_json["with"]["value"] = with.value;
+      }
+    }
   } else {
     event_json = {{"kind", "state"}, {"which", every ? "every" : "some"}};
     for (const StateWords& words : kStates) {
@@ -179,8 +246,9 @@ nlohmann::json ContainSpec::ToJson() const {
 }
 
 std::string ContainSpec::Describe() const {
-  const std::string event =
-      is_call ? DescribeCallEvent(*this) : DescribeStateEvent(*this);
+  std::string event = is_call ? DescribeCallEvent(*this) + DescribeWith(with)
+                              : DescribeStateEvent(*this);
+  if (never) event = "it never happens that " + event;
   if (span) {
     return "Between one step of an optimizer (" + window.Describe() +
            ") and the end of its next, " + event + ".";
@@ -205,13 +273,22 @@ void AddContainNeeds(const ContainSpec& spec, CaptureNeeds* needs) {
   AddCalls(spec.window, needs);
   if (spec.is_call) {
     AddCalls(spec.event, needs);
+    if (!spec.with.argument.empty()) {
+      CallContent& content = needs->Calls(spec.event.text);
+      content.arguments.insert(spec.with.argument);
+      if (spec.with.value.is_string()) {
+        content.texts.insert(spec.with.argument);
+      }
+    }
     // Who sets p.grad = None by hand clears as well.
     if (IsClear(spec.event)) needs->Gradients();
     return;
   }
   // For those of data, who got a gradient in vain is evidence.
   needs->Gradients();
-  if (spec.state != StateKind::kDataChanged) return;
+  const bool of_data = spec.state == StateKind::kDataChanged ||
+                       spec.state == StateKind::kDataKept;
+  if (!of_data) return;
   needs->State("parameter.data", "pre_step");
   needs->State("parameter.data", "post_step");
 }
@@ -223,7 +300,7 @@ std::vector<const Fact*> ContainFacts(const ContainSpec& spec) {
              "ctx.grad_mode", "call.inside_backward"};
   } else if (spec.is_call) {
     names = {"opt.has_stepped"};
-  } else if (spec.every) {
+  } else if (spec.state == StateKind::kDataChanged && spec.every) {
     // That a gradient is there is itself guarded by the rule that one of the
     // span's gradients is not zero.
     names = {"var.role", "var.replica_group", "var.got_grad", "grad.zero",

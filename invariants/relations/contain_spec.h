@@ -1,12 +1,22 @@
 // The parameters of EventContain: which window contains which event.
 //
 //   {"window": {"kind": "call" | "span", "function": FUNCTION},
-//    "event": {"kind": "call", "function": FUNCTION, "binding": BINDING}
+//    "event": {"kind": "call", "function": FUNCTION, "binding": BINDING,
+//              "with": WITH, "happens": "never"}
 //           | {"kind": "state", "of": "parameter.data", "is": "changed",
 //              "which": "some" | "every"}
+//           | {"kind": "state", "of": "parameter.data", "is": "kept",
+//              "which": "every"}
 //           | {"kind": "state", "of": "parameter.grad",
-//              "is": "changed" | "nonzero", "which": "some"}}
+//              "is": "changed" | "nonzero", "which": "some"}
+//           | {"kind": "state", "of": "parameter.grad", "is": "cleared",
+//              "which": "every"}
+//           | {"kind": "state", "of": "parameter", "is": "held",
+//              "which": "every"}}
 //   FUNCTION: see function_match.h
+//   WITH: {"argument": "training", "fact": "call.module_training"}, a fact of
+//     the window's call, or {"argument": "val", "value": 0.0}; may be absent
+//   "happens" may be absent: then it does
 //
 // A *call* window is one call of the function. A *span* runs from the end of
 // one step of an optimizer (its construction, for the first) to the end of
@@ -40,8 +50,20 @@ enum class Binding {
 
 enum class StateKind {
   kDataChanged,  // data of held parameters, from pre_step to post_step
+  kDataKept,     // the same, from a post_step to the next pre_step
   kGradNonzero,  // gradients of held parameters, at pre_step
   kGradChanged,  // gradients of any parameter, in a backward
+  kGradCleared,  // gradients of held parameters are None or zero after the call
+  // Parameters of the models that the optimizer trains, that got a gradient
+  // since its last step: some optimizer holds them.
+  kHeld,
+};
+
+// What an argument of the call must be.
+struct CallWith {
+  std::string argument;        // "": anything
+  const Fact* fact = nullptr;  // of the window's call; null: `value`
+  nlohmann::json value;
 };
 
 struct ContainSpec {
@@ -51,6 +73,8 @@ struct ContainSpec {
   // is_call
   FunctionMatch event;
   Binding binding = Binding::kAny;
+  CallWith with;
+  bool never = false;
   // !is_call
   StateKind state = StateKind::kDataChanged;
   bool every = false;  // else some

@@ -48,7 +48,9 @@ class ContainUpdates : public ProcessObserver {
     if (outcome == CallOutcome::kRaised) return;
     const Optimizer* optimizer = facts.ownership().Find(call.object);
     for (const ContainRule* rule : index_.Find(call).windows) {
-      if (!whole || !optimizer || optimizer->held.empty()) {
+      if (rule->spec.state == StateKind::kHeld && whole && optimizer) {
+        JudgeHeld(facts, call, *rule, *optimizer);
+      } else if (!whole || !optimizer || optimizer->held.empty()) {
         Verdict verdict = NewVerdict(facts, *rule, call.object);
         MarkUnknown(whole ? "what the optimizer holds is not known"
                           : facts.gap_reason(),
@@ -166,6 +168,34 @@ class ContainUpdates : public ProcessObserver {
   void Learn(const ContainRule& rule, const FactSubject& subject, bool holds) {
     if (!sink_->wants_examples()) return;
     sink_->OnExample(rule.index, {holds, ReadFacts(rule, subject)});
+  }
+
+  // Parameters of the models whose variables it holds.
+  void JudgeHeld(const ProcessFacts& facts, const Call& step,
+                 const ContainRule& rule, const Optimizer& optimizer) {
+    std::vector<std::string> orphans;
+    bool any = false;
+    for (const auto& [id, state] : facts.variables()) {
+      const VariableInfo* info = facts.definitions().Variable(id);
+      if (!info || info->kind != VariableKind::kParameter ||
+          !state.got_grad() || !optimizer.modules.count(info->root)) {
+        continue;
+      }
+      any = true;
+      if (!facts.ownership().IsHeld(id)) orphans.push_back(info->FullName());
+    }
+    if (!any) return;
+    Verdict verdict = NewVerdict(facts, rule, optimizer.object);
+    if (!orphans.empty()) {
+      std::sort(orphans.begin(), orphans.end());
+      MarkViolated(facts, step, rule, &verdict);
+      verdict.finding.variables = orphans;
+      verdict.finding.seen = "no optimizer holds " + ListWords(orphans, 3) +
+                             ", which got gradients";
+    } else if (facts.MissedBackwardSince(optimizer.object)) {
+      MarkUnknown(facts.not_sampled(), &verdict);
+    }
+    sink_->OnVerdict(verdict);
   }
 
   void JudgeEvery(const ProcessFacts& facts, const Call& step,

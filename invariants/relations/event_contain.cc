@@ -1,7 +1,11 @@
 #include "invariants/relations/event_contain.h"
 
+#include <map>
+
 #include "invariants/relations/contain_calls.h"
+#include "invariants/relations/contain_cleared.h"
 #include "invariants/relations/contain_generator.h"
+#include "invariants/relations/contain_kept.h"
 #include "invariants/relations/contain_spans.h"
 #include "invariants/relations/contain_updates.h"
 #include "invariants/relations/several.h"
@@ -12,6 +16,24 @@ namespace {
 
 using NewPart = std::unique_ptr<ProcessObserver> (*)(const ContainRules*,
                                                      RuleSink*);
+
+// Who judges such a rule.
+NewPart PartOf(const ContainSpec& spec) {
+  if (spec.is_call) return spec.span ? NewContainSpans : NewContainCalls;
+  switch (spec.state) {
+    case StateKind::kGradChanged:
+      return NewContainCalls;
+    case StateKind::kGradCleared:
+      return NewContainCleared;
+    case StateKind::kDataKept:
+      return NewContainKept;
+    case StateKind::kDataChanged:
+    case StateKind::kGradNonzero:
+    case StateKind::kHeld:
+      break;
+  }
+  return NewContainUpdates;
+}
 
 // The rules of one kind of window, over all processes of a run.
 class Part : public RunObserver {
@@ -50,6 +72,19 @@ class EventContainRelation : public Relation {
     return ContainFacts(*ContainSpecFromJson(parameters, ""));
   }
 
+  // Where no gradient flows, a rule on parameters that got one is silent; then
+  // the one that some gradient of the span is not zero speaks.
+  std::vector<nlohmann::json> GuardsOf(const nlohmann::json& parameters,
+                                       const Fact& fact) const override {
+    if (fact.state != FactState::kGradients) return {};
+    ContainSpec guard;
+    guard.window = ContainSpecFromJson(parameters, "")->window;
+    guard.is_call = false;
+    guard.span = true;
+    guard.state = StateKind::kGradNonzero;
+    return {guard.ToJson()};
+  }
+
   void AddNeeds(const nlohmann::json& parameters,
                 CaptureNeeds* needs) const override {
     AddContainNeeds(*ContainSpecFromJson(parameters, ""), needs);
@@ -61,24 +96,21 @@ class EventContainRelation : public Relation {
 
   std::unique_ptr<RunObserver> NewEvaluator(const std::vector<Rule>& rules,
                                             RuleSink* sink) const override {
-    ContainRules calls;
-    ContainRules spans;
-    ContainRules updates;
+    std::map<NewPart, ContainRules> by_part;
     for (size_t i = 0; i < rules.size(); ++i) {
       auto spec = ContainSpecFromJson(rules[i].invariant->parameters, "");
       if (!spec.ok()) continue;
       ContainRule rule{i, &rules[i], *std::move(spec), {}};
       rule.facts = ContainFacts(rule.spec);
-      const bool of_call =
-          rule.spec.is_call || rule.spec.state == StateKind::kGradChanged;
-      ContainRules& part = !of_call ? updates : rule.spec.span ? spans : calls;
-      part.push_back(std::move(rule));
+      by_part[PartOf(rule.spec)].push_back(std::move(rule));
     }
     auto parts = std::make_unique<Several<RunObserver>>();
-    parts->Add(std::make_unique<Part>(std::move(calls), NewContainCalls, sink));
-    parts->Add(std::make_unique<Part>(std::move(spans), NewContainSpans, sink));
-    parts->Add(
-        std::make_unique<Part>(std::move(updates), NewContainUpdates, sink));
+    for (const NewPart part :
+         {NewContainCalls, NewContainSpans, NewContainUpdates,
+          NewContainCleared, NewContainKept}) {
+      if (by_part[part].empty()) continue;
+      parts->Add(std::make_unique<Part>(std::move(by_part[part]), part, sink));
+    }
     return parts;
   }
 };

@@ -52,11 +52,11 @@ nlohmann::json ToJson(const FunctionMatch& match) {
   return nullptr;
 }
 
-FunctionMatch ReadFunctionMatch(JsonReader* parent) {
+FunctionMatch FunctionMatchFromJson(const nlohmann::json& json,
+                                    const std::string& path,
+                                    absl::Status* status) {
   FunctionMatch match;
-  const nlohmann::json& json = parent->Object("function");
-  if (!json.is_object()) return match;
-  JsonReader reader(json, parent->PathOf("function"));
+  JsonReader reader(json, path);
   bool found = false;
   for (const LevelName& level : kLevels) {
     if (!reader.Has(level.name) || found) continue;
@@ -64,11 +64,27 @@ FunctionMatch ReadFunctionMatch(JsonReader* parent) {
     match.text = reader.String(level.name);
     found = true;
   }
+  *status = reader.Finish();
   if (!found || match.text.empty()) {
-    parent->Fail("function", "neither name, role nor category");
+    *status =
+        absl::InvalidArgumentError(path + ": neither name, role nor category");
   }
-  parent->Adopt(reader.Finish());
   return match;
+}
+
+FunctionMatch ReadFunctionMatch(JsonReader* parent, const char* key) {
+  const nlohmann::json& json = parent->Object(key);
+  if (!json.is_object()) return {};
+  absl::Status status;
+  FunctionMatch match =
+      FunctionMatchFromJson(json, parent->PathOf(key), &status);
+  parent->Adopt(status);
+  return match;
+}
+
+FunctionMatch Broadest(const FunctionInfo& function) {
+  if (function.roles.empty()) return {Level::kName, function.name};
+  return {Level::kRole, function.roles.back()};
 }
 
 void AddCalls(const FunctionMatch& match, CaptureNeeds* needs) {

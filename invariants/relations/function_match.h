@@ -6,6 +6,7 @@
 #define TRAINCHECK_INVARIANTS_RELATIONS_FUNCTION_MATCH_H_
 
 #include <string>
+#include <tuple>
 
 #include "invariants/facts/definitions.h"
 #include "invariants/json_reader.h"
@@ -21,6 +22,11 @@ struct FunctionMatch {
   Level level = Level::kName;
   std::string text;
 
+  bool operator==(const FunctionMatch& other) const = default;
+  bool operator<(const FunctionMatch& other) const {
+    return std::tie(level, text) < std::tie(other.level, other.text);
+  }
+
   bool Matches(const FunctionInfo& function) const;
   std::string Describe() const;
   // Do programs of all kinds have it? Names of user code say nothing to
@@ -30,8 +36,16 @@ struct FunctionMatch {
 
 nlohmann::json ToJson(const FunctionMatch& match);
 
-// Reads "function". Errors go to `parent`.
-FunctionMatch ReadFunctionMatch(JsonReader* parent);
+// Reads the object under the key. Errors go to `parent`.
+FunctionMatch ReadFunctionMatch(JsonReader* parent,
+                                const char* key = "function");
+// Reads `json`, which stands at `path`.
+FunctionMatch FunctionMatchFromJson(const nlohmann::json& json,
+                                    const std::string& path,
+                                    absl::Status* status);
+
+// The most general role of a function; its name where it has none.
+FunctionMatch Broadest(const FunctionInfo& function);
 
 // Its calls must be recorded.
 void AddCalls(const FunctionMatch& match, CaptureNeeds* needs);

@@ -20,7 +20,9 @@ class HypothesisSet {
   // The first of equal parameters counts. What is broader than itself is left
   // out.
   void Add(Hypothesis hypothesis) {
-    std::erase(hypothesis.broader, hypothesis.parameters);
+    std::erase_if(hypothesis.broader, [&](const Hypothesis::Broader& other) {
+      return other.parameters == hypothesis.parameters;
+    });
     std::string key = hypothesis.parameters.dump();
     hypotheses_.emplace(std::move(key), std::move(hypothesis));
   }

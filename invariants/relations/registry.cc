@@ -2,15 +2,24 @@
 
 #include "invariants/relations/api_arg.h"
 #include "invariants/relations/api_output.h"
+#include "invariants/relations/api_sequence.h"
+#include "invariants/relations/call_count.h"
+#include "invariants/relations/collective_contract.h"
 #include "invariants/relations/consistent.h"
+#include "invariants/relations/declared_total.h"
 #include "invariants/relations/event_contain.h"
 #include "invariants/relations/saved_equals_live.h"
+#include "invariants/relations/state_change.h"
+#include "invariants/relations/traincheck.h"
 
 namespace traincheck {
 
 const std::vector<const Relation*>& Relations() {
   static const auto* const kRelations = new std::vector<const Relation*>{
-      ApiArg(), ApiOutput(), Consistent(), EventContain(), SavedEqualsLive()};
+      ApiArg(),        ApiOutput(),          ApiSequence(),
+      CallCount(),     CollectiveContract(), Consistent(),
+      DeclaredTotal(), EventContain(),       SavedEqualsLive(),
+      StateChange(),   TrainCheckRules()};
   return *kRelations;
 }
 

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,11 +50,17 @@ struct Verdict {
   // Something relevant differs from the unit's window before, so that the
   // rule could have been refuted here.
   bool varied = true;
+  // How many things could have refuted it, where it varied: one a window, or
+  // each of the values that were compared.
+  uint32_t trials = 1;
+  // Where it says that little could have refuted a window that is like another:
+  // what it was like. Windows with equal contexts are one trial.
+  std::optional<uint64_t> context = {};
+  // The rule compares ranks: they are part of a violation's identity.
+  bool across_ranks = false;
   std::string reason;  // kUnknown: why
   // kViolated only, from here on.
   std::vector<int32_t> ranks;
-  // The rule compares ranks: they are part of the violation's identity.
-  bool across_ranks = false;
   // Names the window within its unit, the same however batches interleave.
   std::string label;
   // The same window was reported before, when not all ranks were in.
@@ -98,11 +105,18 @@ struct Rule {
 };
 
 struct Hypothesis {
+  // Of the same relation: where it ships, this one says nothing new.
+  struct Broader {
+    nlohmann::json parameters;
+    const char* why = "";  // "a role says it of all optimizers"
+    // Not null: only together with this one.
+    nlohmann::json with = nullptr;
+  };
+
   nlohmann::json parameters;
+  // The widest in which it may be shipped.
   Scope scope = Scope::kExperiment;
-  // Parameters of broader ones: where one of them ships, this one says
-  // nothing new.
-  std::vector<nlohmann::json> broader;
+  std::vector<Broader> broader;
 };
 
 // Looks at one run and makes hypotheses of what it sees.
@@ -126,6 +140,14 @@ class Relation {
   // opens, and never the one whose absence the rule is to report.
   virtual std::vector<const Fact*> FactsFor(
       const nlohmann::json& parameters) const = 0;
+
+  // Of a fact that it offers and whose absence would silence the rule:
+  // parameters of the rules of this relation of which one must ship with it.
+  // Empty: the fact needs no guard.
+  virtual std::vector<nlohmann::json> GuardsOf(const nlohmann::json& parameters,
+                                               const Fact& fact) const {
+    return {};
+  }
 
   // What must be recorded for such a rule to be decided, besides what the
   // facts of its precondition need. REQUIRES: Check is ok.

@@ -15,6 +15,18 @@ bool SameDigests(const Values& a, const Values& b) {
                     });
 }
 
+// What is not in both has changed.
+uint32_t CountChanged(const Values& before, const Values& now) {
+  uint32_t same = 0;
+  auto old = before.begin();
+  for (const ReplicaValue& value : now) {
+    while (old != before.end() && old->variable < value.variable) ++old;
+    same += old != before.end() && old->variable == value.variable &&
+            old->digest == value.digest;
+  }
+  return static_cast<uint32_t>(std::max(before.size(), now.size())) - same;
+}
+
 enum class Comparison { kEqual, kDiffers, kIncomplete };
 
 // Values of variables that both have.
@@ -149,7 +161,7 @@ void ReplicaJoin::Tell(const ReplicaUnit& unit, State* state, uint64_t index,
   window.told = true;
   if (!early) {
     const Values& values = window.members.begin()->second.values;
-    judged.varied = state->has_last && !SameDigests(values, state->last);
+    if (state->has_last) judged.varied = CountChanged(state->last, values);
     state->last = values;
     state->has_last = true;
     judged.unknown = Missing(unit, *state, index);

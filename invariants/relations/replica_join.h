@@ -61,7 +61,8 @@ struct JudgedWindow {
   bool differs = false;
   bool early = false;  // members are missing and may still come
   bool again = false;  // was told early before
-  bool varied = false;
+  // Values that differ from those of the window before.
+  uint32_t varied = 0;
   std::string unknown;  // "" and not differs: all equal
   const std::map<int32_t, ReplicaWindow>* members = nullptr;
 };

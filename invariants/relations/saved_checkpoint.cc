@@ -6,7 +6,7 @@ namespace traincheck {
 
 void SavedCheckpoints::OnCheckpointEntry(const ProcessFacts& facts,
                                          const CheckpointEntryEvent& event) {
-  if (event.point != StatePoint::kSave || !event.call) return;
+  if (event.point != points_.entries || !event.call) return;
   const auto [found, added] =
       open_.try_emplace({event.call->ring, event.call->number});
   SavedCheckpoint& checkpoint = found->second;
@@ -23,7 +23,7 @@ void SavedCheckpoints::OnCheckpointEntry(const ProcessFacts& facts,
 
 void SavedCheckpoints::OnState(const ProcessFacts& facts,
                                const StateEvent& event) {
-  if (event.point != StatePoint::kSave || !event.call) return;
+  if (event.point != points_.states || !event.call) return;
   const auto open = open_.find({event.call->ring, event.call->number});
   if (open == open_.end() || !event.Has(kHasData)) return;
   open->second.live[event.variable_id] = event.data;

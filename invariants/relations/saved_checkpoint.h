@@ -1,5 +1,5 @@
-// What one call saved, and what was live then: the entries and states inside
-// a call that writes a checkpoint, taken together.
+// What one call saved or took, and what was live then: the entries and states
+// inside a call that writes a checkpoint or loads a state, taken together.
 //
 // Threads: one object, one thread at a time.
 #ifndef TRAINCHECK_INVARIANTS_RELATIONS_SAVED_CHECKPOINT_H_
@@ -30,9 +30,21 @@ struct SavedCheckpoint {
   }
 };
 
-// Collects the checkpoints of one process.
+// Which of the two.
+struct CheckpointPoints {
+  StatePoint entries;
+  StatePoint states;
+};
+inline constexpr CheckpointPoints kSaving = {StatePoint::kSave,
+                                             StatePoint::kSave};
+inline constexpr CheckpointPoints kLoading = {StatePoint::kLoadStateDict,
+                                              StatePoint::kLoad};
+
+// Collects those of one process.
 class SavedCheckpoints : public ProcessObserver {
  public:
+  explicit SavedCheckpoints(CheckpointPoints points) : points_(points) {}
+
   void OnCheckpointEntry(const ProcessFacts& facts,
                          const CheckpointEntryEvent& event) override;
   void OnState(const ProcessFacts& facts, const StateEvent& event) override;
@@ -51,7 +63,8 @@ class SavedCheckpoints : public ProcessObserver {
  private:
   using Place = std::pair<uint32_t, uint64_t>;  // ring, call
 
-  // By the call that saves; states and entries lie directly in it.
+  const CheckpointPoints points_;
+  // By the call; states and entries lie directly in it.
   std::map<Place, SavedCheckpoint> open_;
   Digests before_;
   uint64_t saved_ = 0;

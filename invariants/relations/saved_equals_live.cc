@@ -5,6 +5,7 @@
 
 #include "invariants/json_reader.h"
 #include "invariants/relations/saved_checkpoint.h"
+#include "invariants/relations/several.h"
 #include "invariants/relations/verdicts.h"
 #include "invariants/relations/words.h"
 
@@ -12,16 +13,17 @@ namespace traincheck {
 
 namespace {
 
-enum class What { kContent, kKeys };
+enum class What { kContent, kKeys, kLoaded };
 
 What ParseWhat(const nlohmann::json& parameters, const std::string& path,
                absl::Status* status) {
   JsonReader reader(parameters, path);
   const std::string what = reader.String("what");
-  if (what != "content" && what != "keys") {
-    reader.Fail("what", "neither \"content\" nor \"keys\"");
+  if (what != "content" && what != "keys" && what != "loaded") {
+    reader.Fail("what", "neither \"content\", \"keys\" nor \"loaded\"");
   }
   *status = reader.Finish();
+  if (what == "loaded") return What::kLoaded;
   return what == "keys" ? What::kKeys : What::kContent;
 }
 
@@ -43,26 +45,48 @@ void ForEachLiveModel(const ProcessFacts& facts,
   }
 }
 
+// A collector of what is saved and one of what is loaded.
+template <typename Collector>
+class BothWays : public SeveralObservers {
+ public:
+  template <typename Of>
+  BothWays(Of saves, Of loads)
+      : saved_(kSaving, saves), loaded_(kLoading, loads) {
+    Add(&saved_);
+    Add(&loaded_);
+  }
+
+ private:
+  Collector saved_;
+  Collector loaded_;
+};
+
 class HypothesisMaker : public Generator {
  public:
   ProcessObserver* AddProcess(const ProcessFacts& facts) override {
-    processes_.push_back(std::make_unique<Process>(&seen_));
+    processes_.push_back(
+        std::make_unique<BothWays<Process>>(&saved_, &loaded_));
     return processes_.back().get();
   }
   void EndRun() override {}
 
   std::vector<Hypothesis> Take() override {
-    if (!seen_) return {};
-    // Which keys a program saves is its own affair: adapters alone are enough
-    // for some.
-    return {{{{"what", "content"}}, Scope::kGeneral, {}},
-            {{{"what", "keys"}}, Scope::kExperiment, {}}};
+    std::vector<Hypothesis> result;
+    if (saved_) {
+      // Which keys a program saves is its own affair: adapters alone are
+      // enough for some.
+      result.push_back({{{"what", "content"}}, Scope::kGeneral, {}});
+      result.push_back({{{"what", "keys"}}, Scope::kExperiment, {}});
+    }
+    if (loaded_) result.push_back({{{"what", "loaded"}}, Scope::kGeneral, {}});
+    return result;
   }
 
  private:
   class Process : public SavedCheckpoints {
    public:
-    explicit Process(bool* seen) : seen_(seen) {}
+    Process(CheckpointPoints points, bool* seen)
+        : SavedCheckpoints(points), seen_(seen) {}
 
    private:
     void OnCheckpoint(const ProcessFacts& facts,
@@ -75,48 +99,68 @@ class HypothesisMaker : public Generator {
     bool* const seen_;
   };
 
-  std::vector<std::unique_ptr<Process>> processes_;
-  bool seen_ = false;
+  std::vector<std::unique_ptr<BothWays<Process>>> processes_;
+  bool saved_ = false;
+  bool loaded_ = false;
 };
 
 class Evaluator : public RunObserver {
  public:
   Evaluator(const std::vector<Rule>& rules, RuleSink* sink) : sink_(sink) {
     for (size_t i = 0; i < rules.size(); ++i) {
-      rules_.emplace_back(i, WhatOf(rules[i].invariant->parameters));
+      const What what = WhatOf(rules[i].invariant->parameters);
+      (what == What::kLoaded ? loaded_ : saved_).emplace_back(i, what);
     }
   }
 
   ProcessObserver* AddProcess(const ProcessFacts& facts) override {
-    processes_.push_back(std::make_unique<Process>(this));
+    processes_.push_back(std::make_unique<BothWays<Process>>(
+        JudgeOf{this, &saved_}, JudgeOf{this, &loaded_}));
     return processes_.back().get();
   }
   void EndRun() override {}
 
  private:
+  using WhatRules = std::vector<std::pair<size_t, What>>;
+  struct JudgeOf {
+    const Evaluator* run;
+    const WhatRules* rules;
+  };
+
   class Process : public SavedCheckpoints {
    public:
-    explicit Process(const Evaluator* run) : run_(run) {}
+    Process(CheckpointPoints points, const JudgeOf& judge)
+        : SavedCheckpoints(points), judge_(judge) {}
 
    private:
     void OnCheckpoint(const ProcessFacts& facts,
                       const SavedCheckpoint& checkpoint,
                       const Digests& before) override {
       if (!checkpoint.broken.empty()) {
-        return run_->TellUnknown(facts, checkpoint);
+        return judge_.run->TellUnknown(facts, *judge_.rules, checkpoint);
       }
       ForEachLiveModel(facts, checkpoint, before, [&](const SavedModel& model) {
-        run_->Judge(facts, checkpoint, before, model);
+        for (const auto& [rule, what] : *judge_.rules) {
+          Verdict verdict = NewVerdict(facts, rule, model.root);
+          // Had an old state been saved, it would have shown.
+          verdict.trials = static_cast<uint32_t>(ChangedParameters(
+              model, facts.definitions(), checkpoint.live, before));
+          if (what == What::kLoaded) {
+            verdict.trials = static_cast<uint32_t>(model.variables.size());
+          }
+          verdict.varied = verdict.trials > 0;
+          judge_.run->Judge(facts, checkpoint, model, what, &verdict);
+        }
       });
     }
 
-    const Evaluator* const run_;
+    const JudgeOf judge_;
   };
 
-  void TellUnknown(const ProcessFacts& facts,
+  void TellUnknown(const ProcessFacts& facts, const WhatRules& rules,
                    const SavedCheckpoint& checkpoint) const;
   void Judge(const ProcessFacts& facts, const SavedCheckpoint& checkpoint,
-             const Digests& before, const SavedModel& model) const;
+             const SavedModel& model, What what, Verdict* verdict) const;
   static std::string JudgeContent(const ProcessFacts& facts,
                                   const SavedModel& model, Finding* finding);
   static void JudgeKeys(const ProcessFacts& facts,
@@ -127,13 +171,14 @@ class Evaluator : public RunObserver {
                       const SavedModel& model, Verdict* verdict);
 
   RuleSink* const sink_;
-  std::vector<std::pair<size_t, What>> rules_;
-  std::vector<std::unique_ptr<Process>> processes_;
+  WhatRules saved_;
+  WhatRules loaded_;
+  std::vector<std::unique_ptr<BothWays<Process>>> processes_;
 };
 
-void Evaluator::TellUnknown(const ProcessFacts& facts,
+void Evaluator::TellUnknown(const ProcessFacts& facts, const WhatRules& rules,
                             const SavedCheckpoint& checkpoint) const {
-  for (const auto& [rule, what] : rules_) {
+  for (const auto& [rule, what] : rules) {
     Verdict verdict = NewVerdict(facts, rule, /*root=*/0);
     MarkUnknown(checkpoint.broken, &verdict);
     sink_->OnVerdict(verdict);
@@ -193,32 +238,28 @@ void Evaluator::Explain(const ProcessFacts& facts,
 }
 
 void Evaluator::Judge(const ProcessFacts& facts,
-                      const SavedCheckpoint& checkpoint, const Digests& before,
-                      const SavedModel& model) const {
-  for (const auto& [rule, what] : rules_) {
-    Verdict verdict = NewVerdict(facts, rule, model.root);
-    // Had an old state been saved, it would have shown.
-    verdict.varied =
-        HasChanged(model, facts.definitions(), checkpoint.live, before);
-    std::string unread;
-    if (what == What::kContent) {
-      unread = JudgeContent(facts, model, &verdict.finding);
-    } else {
-      JudgeKeys(facts, checkpoint, model, &verdict.finding);
-    }
-    if (checkpoint.left_out != 0 && unread.empty()) {
-      unread = "the checkpoint has " + std::to_string(checkpoint.left_out) +
-               " more entries than are recorded";
-    }
-    const bool violated = !verdict.finding.variables.empty();
-    const bool sure = what == What::kContent || checkpoint.left_out == 0;
-    if (violated && sure) {
-      Explain(facts, checkpoint, model, &verdict);
-    } else if (!unread.empty()) {
-      MarkUnknown(unread, &verdict);
-    }
-    sink_->OnVerdict(verdict);
+                      const SavedCheckpoint& checkpoint,
+                      const SavedModel& model, What what,
+                      Verdict* verdict) const {
+  std::string unread;
+  if (what == What::kKeys) {
+    JudgeKeys(facts, checkpoint, model, &verdict->finding);
+  } else {
+    unread = JudgeContent(facts, model, &verdict->finding);
+    if (what == What::kLoaded) verdict->finding.expected = "what was loaded";
   }
+  if (checkpoint.left_out != 0 && unread.empty()) {
+    unread = "the checkpoint has " + std::to_string(checkpoint.left_out) +
+             " more entries than are recorded";
+  }
+  const bool violated = !verdict->finding.variables.empty();
+  const bool sure = what != What::kKeys || checkpoint.left_out == 0;
+  if (violated && sure) {
+    Explain(facts, checkpoint, model, verdict);
+  } else if (!unread.empty()) {
+    MarkUnknown(unread, verdict);
+  }
+  sink_->OnVerdict(*verdict);
 }
 
 class SavedEqualsLiveRelation : public Relation {
@@ -233,10 +274,16 @@ class SavedEqualsLiveRelation : public Relation {
   }
 
   std::string Describe(const nlohmann::json& parameters) const override {
-    return WhatOf(parameters) == What::kContent
-               ? "What a checkpoint holds of a model is equal to the model as "
-                 "it is when it is saved."
-               : "A checkpoint of a model holds every parameter of it.";
+    switch (WhatOf(parameters)) {
+      case What::kContent:
+        return "What a checkpoint holds of a model is equal to the model as "
+               "it is when it is saved.";
+      case What::kKeys:
+        return "A checkpoint of a model holds every parameter of it.";
+      case What::kLoaded:
+        return "After a model has loaded a state, it is equal to it.";
+    }
+    return "";
   }
 
   // That a model is there in its live state says when it applies.
@@ -244,9 +291,11 @@ class SavedEqualsLiveRelation : public Relation {
     return {};
   }
 
-  void AddNeeds(const nlohmann::json&, CaptureNeeds* needs) const override {
-    needs->State("parameter.data", "save");
-    needs->State("buffer.data", "save");
+  void AddNeeds(const nlohmann::json& parameters,
+                CaptureNeeds* needs) const override {
+    const char* point = WhatOf(parameters) == What::kLoaded ? "load" : "save";
+    needs->State("parameter.data", point);
+    needs->State("buffer.data", point);
   }
 
   std::unique_ptr<Generator> NewGenerator() const override {

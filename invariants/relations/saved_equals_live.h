@@ -2,6 +2,8 @@
 //
 //   {"what": "content"}  each of its tensors equals the live one
 //   {"what": "keys"}     every parameter of the model is in it
+//   {"what": "loaded"}   after load_state_dict of a model each of its tensors
+//                        equals the one that was given
 //
 // A window is one call that saves (torch.save, torch.distributed.checkpoint,
 // safetensors) and one model that is saved in its live state; what holds
@@ -11,8 +13,8 @@
 //
 // Unknown where records are missing, where the process ended in the call,
 // where a live tensor could not be read and where more was saved than is
-// recorded (20,000 entries). Needs the states of parameters and buffers at
-// save.
+// recorded (20,000 entries). Needs the states of parameters and buffers at save
+// or load.
 #ifndef TRAINCHECK_INVARIANTS_RELATIONS_SAVED_EQUALS_LIVE_H_
 #define TRAINCHECK_INVARIANTS_RELATIONS_SAVED_EQUALS_LIVE_H_
 

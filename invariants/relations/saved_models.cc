@@ -113,15 +113,15 @@ bool IsLiveState(const SavedModel& model, const Definitions& definitions,
              kLeastEqual * static_cast<double>(telling.all);
 }
 
-bool HasChanged(const SavedModel& model, const Definitions& definitions,
-                const Digests& live, const Digests& before) {
+size_t ChangedParameters(const SavedModel& model,
+                         const Definitions& definitions, const Digests& live,
+                         const Digests& before) {
+  size_t changed = 0;
   for (const SavedVariable& saved : model.variables) {
-    if (IsTrainable(definitions, saved.variable) &&
-        HasMoved(saved.variable, live, before)) {
-      return true;
-    }
+    changed += IsTrainable(definitions, saved.variable) &&
+               HasMoved(saved.variable, live, before);
   }
-  return false;
+  return changed;
 }
 
 std::vector<uint32_t> MissingParameters(const SavedModel& model,

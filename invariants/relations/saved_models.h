@@ -68,8 +68,9 @@ bool IsLiveState(const SavedModel& model, const Definitions& definitions,
                  const Digests& live, const Digests& before);
 
 // Did a trainable parameter of it change since `before`?
-bool HasChanged(const SavedModel& model, const Definitions& definitions,
-                const Digests& live, const Digests& before);
+size_t ChangedParameters(const SavedModel& model,
+                         const Definitions& definitions, const Digests& live,
+                         const Digests& before);
 
 // Parameters of the model's root that are not in the checkpoint, and share
 // their storage with none that is.

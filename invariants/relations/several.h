@@ -28,6 +28,21 @@ class SeveralObservers : public ProcessObserver {
   void OnState(const ProcessFacts& facts, const StateEvent& event) override {
     for (ProcessObserver* part : parts_) part->OnState(facts, event);
   }
+  void OnWorkerState(const ProcessFacts& facts,
+                     const StateEvent& event) override {
+    for (ProcessObserver* part : parts_) part->OnWorkerState(facts, event);
+  }
+  void OnMark(const ProcessFacts& facts, const MarkEvent& event) override {
+    for (ProcessObserver* part : parts_) part->OnMark(facts, event);
+  }
+  void OnCollective(const ProcessFacts& facts,
+                    const CollectiveEvent& event) override {
+    for (ProcessObserver* part : parts_) part->OnCollective(facts, event);
+  }
+  void OnCheckpointEntry(const ProcessFacts& facts,
+                         const CheckpointEntryEvent& event) override {
+    for (ProcessObserver* part : parts_) part->OnCheckpointEntry(facts, event);
+  }
   void OnDefinition(const ProcessFacts& facts, RecordType type,
                     uint32_t id) override {
     for (ProcessObserver* part : parts_) part->OnDefinition(facts, type, id);

@@ -31,6 +31,8 @@ constexpr Of kOfs[] = {
     {VariableKind::kParameter, true, "parameter.grad",
      "gradients of parameters"},
     {VariableKind::kBuffer, false, "buffer.data", "buffers"},
+    {VariableKind::kOptimizerState, false, "optimizer_state.data",
+     "optimizer state"},
 };
 
 const Of* Find(const StateSpec& spec) {
@@ -86,6 +88,9 @@ StateSpec ReadStateSpec(JsonReader* reader) {
     reader->Fail("point", "not a state point on which rules stand");
   } else if (spec.grad && spec.point != StatePoint::kPreStep) {
     reader->Fail("point", "gradients are compared at pre_step only");
+  } else if (spec.kind == VariableKind::kOptimizerState &&
+             spec.point != StatePoint::kPostStep) {
+    reader->Fail("point", "optimizer state is recorded at post_step only");
   }
   return spec;
 }

@@ -195,7 +195,8 @@ void Rank::Forward(int step, bool training) {
 void Rank::Backward(int step, int micro) {
   trace_.Begin(backward_, {.site = "train.py:22"});
   for (Parameter& parameter : parameters_) {
-    if (parameter.trainable && parameter.used) {
+    if (parameter.trainable && parameter.used &&
+        !Faulty(TrainingFault::kNoGradient, step)) {
       const uint64_t part = Mix(Sample(step), static_cast<uint64_t>(micro));
       parameter.grad = Mix(parameter.grad + part, parameter.value);
     }

@@ -19,6 +19,7 @@ enum class TrainingFault {
   kWrongParameters,  // the optimizer holds the frozen parameters only
   kNoClear,          // gradients are never cleared
   kNoSyncOnOneRank,  // the last rank's gradients differ
+  kNoGradient,       // the loss is cut off from the parameters
 };
 
 struct TrainingOptions {

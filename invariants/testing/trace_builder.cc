@@ -15,15 +15,17 @@ struct Buffer {
   alignas(8) char bytes[kBufferBytes];
 };
 
-// A tensor of one dimension on the CPU, of at most 127 rows: type, device and
-// its index, layout, flags; storage, dimensions + 1, sizes.
-std::string TensorBytes(const std::string& dtype, uint64_t rows) {
+// A tensor of one dimension on the CPU, of at most 127 rows in a storage up to
+// 127: type, device and its index, layout, flags; storage, dimensions + 1,
+// sizes.
+std::string TensorBytes(const std::string& dtype, uint64_t rows,
+                        uint64_t storage = 0) {
   return {static_cast<char>(DtypeOfName(dtype)),
           0,
           -1,
           0,
           0,
-          0,
+          static_cast<char>(storage),
           2,
           static_cast<char>(rows)};
 }
@@ -178,6 +180,37 @@ void TraceBuilder::Process(ProcessKind kind, uint32_t attempt) {
   Finish(kDefinitions, &out, buffer.bytes, RecordType::kProcessDef, 0);
 }
 
+void TraceBuilder::Owner(uint32_t pid) {
+  Buffer buffer;
+  FieldWriter out(buffer.bytes, kBufferBytes, DefinitionRecord{{}, pid, 0});
+  out.Unsigned(Field::kProcessKind, static_cast<uint64_t>(ProcessKind::kMain));
+  Finish(kDefinitions, &out, buffer.bytes, RecordType::kProcessDef, 0);
+}
+
+void TraceBuilder::Worker(const WorkerOptions& options) {
+  Buffer buffer;
+  FieldWriter out(buffer.bytes, kBufferBytes,
+                  DefinitionRecord{{}, 1000 + options.worker, 0});
+  out.Unsigned(Field::kProcessKind,
+               static_cast<uint64_t>(ProcessKind::kWorker));
+  out.Unsigned(Field::kWorkerId, options.worker);
+  out.Unsigned(Field::kOwnerPid, options.owner);
+  out.Unsigned(Field::kPassSeed, options.seed);
+  out.Unsigned(Field::kOwnerStep, options.step);
+  Finish(kDefinitions, &out, buffer.bytes, RecordType::kProcessDef, 0);
+}
+
+void TraceBuilder::ProcessGroup(uint32_t group,
+                                const std::vector<int32_t>& ranks) {
+  Buffer buffer;
+  FieldWriter out(buffer.bytes, kBufferBytes, DefinitionRecord{{}, group, 0});
+  out.Unsigned(Field::kName, String("group"));
+  for (const int32_t rank : ranks) {
+    out.Unsigned(Field::kMemberRank, static_cast<uint64_t>(rank));
+  }
+  Finish(kDefinitions, &out, buffer.bytes, RecordType::kProcessGroupDef, 0);
+}
+
 void TraceBuilder::Place(int32_t rank, int32_t world) {
   RingOf(1);
   Append(1, RecordType::kPlace, 0, PlaceRecord{{}, rank, world, -1, 2});
@@ -210,6 +243,10 @@ uint64_t TraceBuilder::Begin(uint32_t function, const CallOptions& options) {
     out.Unsigned(Field::kArgumentName, String(name));
     out.Bytes(Field::kValueTensor, TensorBytes("torch.float32", rows));
   }
+  for (const auto& [name, storage] : options.storages) {
+    out.Unsigned(Field::kArgumentName, String(name));
+    out.Bytes(Field::kValueTensor, TensorBytes("torch.float32", 1, storage));
+  }
   Finish(options.ring, &out, buffer.bytes, RecordType::kCallBegin, flags);
   ring.open.push_back(call);
   ring.open_functions.push_back(function);
@@ -237,6 +274,22 @@ void TraceBuilder::Return(const std::string& dtype, uint64_t rows) {
   out.Unsigned(Field::kReturn, 0);
   out.Bytes(Field::kValueTensor, TensorBytes(dtype, rows));
   Finish(1, &out, buffer.bytes, RecordType::kCallEnd, 0);
+}
+
+void TraceBuilder::Return(double number) {
+  Buffer buffer;
+  FieldWriter out(buffer.bytes, kBufferBytes, TakeOpenCall(1));
+  out.Unsigned(Field::kReturn, 0);
+  out.Double(Field::kValueDouble, number);
+  Finish(1, &out, buffer.bytes, RecordType::kCallEnd, 0);
+}
+
+void TraceBuilder::Collective(uint32_t group, uint64_t sequence) {
+  CollectiveRecord record = {};
+  record.group = group;
+  record.sequence = sequence;
+  RingOf(1);
+  Append(1, RecordType::kCollective, 0, record);
 }
 
 void TraceBuilder::EnterAutocast(const std::string& dtype) {

@@ -32,8 +32,9 @@ struct CallOptions {
   uint32_t ring = 1;
   // Numbers that the call tells, by name.
   std::map<std::string, double> arguments = {};
-  // Tensors that it tells, by name: their rows.
+  // Tensors that it tells, by name: their rows, and where they lie.
   std::map<std::string, uint64_t> rows = {};
+  std::map<std::string, uint64_t> storages = {};
   // Parent on another ring.
   uint32_t parent_ring = 0;
   uint64_t parent_call = 0;
@@ -61,6 +62,13 @@ struct StateOptions {
   bool unreadable = false;
 };
 
+struct WorkerOptions {
+  uint32_t worker = 0;
+  uint32_t owner = 0;  // pid
+  uint64_t seed = 0;
+  uint64_t step = 0;
+};
+
 struct EntryOptions {
   std::optional<uint64_t> digest = {};
   std::string dtype = "torch.float32";  // "": no tensor
@@ -85,6 +93,10 @@ class TraceBuilder {
                 const std::vector<int32_t>& ranks,
                 const std::vector<uint32_t>& variables);
   void Process(ProcessKind kind, uint32_t attempt);
+  // A main process with this pid, whose workers can name it.
+  void Owner(uint32_t pid);
+  void Worker(const WorkerOptions& options);
+  void ProcessGroup(uint32_t group, const std::vector<int32_t>& ranks);
 
   // Events.
   void Place(int32_t rank, int32_t world);
@@ -92,6 +104,10 @@ class TraceBuilder {
   void End(uint8_t output_flags = 0, uint32_t ring = 1);
   // Ends the innermost call of ring 1 with a tensor of so many rows on the CPU.
   void Return(const std::string& dtype, uint64_t rows);
+  // The same with a number.
+  void Return(double number);
+  // The innermost open call is this collective of the group.
+  void Collective(uint32_t group, uint64_t sequence);
   void Raise(uint32_t ring = 1);
   // An autocast region of the CPU begins; dtype "": disabled.
   void EnterAutocast(const std::string& dtype);

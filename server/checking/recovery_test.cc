@@ -38,7 +38,7 @@ uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
 
 void LearnFrom(const std::string& run, const std::string& experiment,
                const TrainingOptions& options, Inference* inference) {
-  inference->BeginRun(run, experiment);
+  inference->BeginRun({run, experiment, ""});
   for (int32_t rank = 0; rank < options.ranks; ++rank) {
     const auto process = static_cast<uint32_t>(rank);
     for (const StoredBatch& batch : TrainRank(options, rank)) {

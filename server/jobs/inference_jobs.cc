@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/logging.h"
-#include "invariants/relations/registry.h"
 #include "server/jobs/limits.h"
+#include "server/jobs/request_check.h"
 
 namespace traincheck {
 namespace {
@@ -21,26 +21,6 @@ std::vector<std::string> SortedRuns(const v1::InferRequest& request) {
   std::sort(runs.begin(), runs.end());
   runs.erase(std::unique(runs.begin(), runs.end()), runs.end());
   return runs;
-}
-
-absl::Status CheckCount(const char* field, int count, int limit) {
-  if (count <= limit) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("InferRequest.", field, " has ", count,
-                   " entries, the limit is ", limit));
-}
-
-absl::Status CheckRelations(const v1::InferRequest& request) {
-  for (const std::string& name : request.relations()) {
-    if (FindRelation(name) != nullptr) continue;
-    std::string known;
-    for (const Relation* relation : Relations()) {
-      absl::StrAppend(&known, known.empty() ? "" : ", ", relation->name());
-    }
-    return absl::InvalidArgumentError(absl::StrCat(
-        "\"", name, "\" is no relation of this version; it has ", known));
-  }
-  return absl::OkStatus();
 }
 
 absl::Status NoSuchRun(const std::string& id) {
@@ -86,15 +66,7 @@ std::vector<RunPins::Pin> InferenceJobs::Hold(
 }
 
 absl::Status InferenceJobs::Check(const v1::InferRequest& request) const {
-  absl::Status count = CheckCount("runs", request.runs_size(), kMaxRunsInJob);
-  count.Update(
-      CheckCount("relations", request.relations_size(), kMaxRelationsInJob));
-  if (!count.ok()) return count;
-  if (absl::Status s = CheckSetName(request.set()); !s.ok()) return s;
-  if (request.runs().empty()) {
-    return absl::InvalidArgumentError("no run to learn from was named");
-  }
-  if (absl::Status s = CheckRelations(request); !s.ok()) return s;
+  if (absl::Status s = CheckRequest(request); !s.ok()) return s;
   for (const std::string& id : request.runs()) {
     const std::optional<RunView> run = use_.registry->View(id);
     if (!run.has_value()) return NoSuchRun(id);
@@ -108,6 +80,7 @@ absl::Status InferenceJobs::Check(const v1::InferRequest& request) const {
           absl::StrCat("the records of run ", id,
                        " were deleted by retention: name other runs"));
     }
+    if (absl::Status s = CheckContent(*run); !s.ok()) return s;
   }
   return absl::OkStatus();
 }
@@ -244,9 +217,8 @@ absl::StatusOr<LearningSession::Learned> InferenceJobs::LearnInProcess(
       });
   const absl::Status interrupted = absl::CancelledError(kCancelled);
   if (!Attach(process->get())) return interrupted;
-  absl::StatusOr<LearningSession::Learned> learned = session.Learn(
-      *runs,
-      {job.request().relations().begin(), job.request().relations().end()});
+  absl::StatusOr<LearningSession::Learned> learned =
+      session.Learn(*runs, job.request());
   if (!Detach()) return interrupted;
   return learned;
 }
@@ -257,6 +229,9 @@ absl::Status InferenceJobs::SaveSet(const v1::Job& job,
   set.name = job.request().set();
   set.runs = SortedRuns(job.request());
   set.created_unix_ns = absl::ToUnixNanos(use_.now());
+  for (Invariant& invariant : set.invariants) {
+    invariant.origin["learned_unix_ns"] = set.created_unix_ns;
+  }
   book_->Report(job.id(), "saving", 1);
   v1::Job finished;
   const absl::StatusOr<v1::SetSummary> saved = use_.sets->Save(

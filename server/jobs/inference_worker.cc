@@ -1,5 +1,6 @@
 #include "server/jobs/inference_worker.h"
 
+#include <malloc.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -16,6 +17,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "inference/inference.h"
+#include "proto/traincheck/v1/control.pb.h"
 #include "server/jobs/message_channel.h"
 #include "server/jobs/process_memory.h"
 #include "server/jobs/worker.pb.h"
@@ -43,6 +45,8 @@ bool SetUpProcess(uint64_t memory_bytes, pid_t daemon) {
   if (getppid() != daemon) return false;
   setpriority(PRIO_PROCESS, 0, kNice);
   VolunteerForTheOomKiller();
+  // Each arena reserves address space, which the limit counts.
+  mallopt(M_ARENA_MAX, 2);
   const rlimit memory = {.rlim_cur = memory_bytes, .rlim_max = memory_bytes};
   setrlimit(RLIMIT_AS, &memory);
   const rlimit no_core = {.rlim_cur = 0, .rlim_max = 0};
@@ -63,6 +67,30 @@ absl::StatusOr<ProcessEnd> ToProcessEnd(worker::End end) {
       return absl::InvalidArgumentError(
           absl::StrCat("EndProcess.end is ", static_cast<int>(end)));
   }
+}
+
+std::vector<std::string> Texts(
+    const google::protobuf::RepeatedPtrField<std::string>& texts) {
+  return {texts.begin(), texts.end()};
+}
+
+InferenceOptions OptionsOf(const v1::InferRequest& request) {
+  const v1::InferOptions& asked = request.options();
+  InferenceOptions options;
+  options.relations = Texts(request.relations());
+  options.functions = {Texts(asked.include_functions()),
+                       Texts(asked.exclude_functions())};
+  options.variables = {Texts(asked.include_variables()),
+                       Texts(asked.exclude_variables())};
+  if (asked.has_min_programs()) options.min_programs = asked.min_programs();
+  if (asked.has_max_chance()) options.max_chance = asked.max_chance();
+  if (asked.has_max_invariants()) {
+    options.max_invariants = asked.max_invariants();
+  }
+  if (asked.has_max_hypotheses()) {
+    options.max_hypotheses = asked.max_hypotheses();
+  }
+  return options;
 }
 
 // One job as a state machine over the daemon's messages.
@@ -94,13 +122,12 @@ class Worker {
     }
     switch (message.kind_case()) {
       case worker::ToWorker::kBegin:
-        inference_ = std::make_unique<Inference>(
-            InferenceOptions{.relations = {message.begin().relations().begin(),
-                                           message.begin().relations().end()}});
-        return absl::OkStatus();
+        return OnBegin(message.begin());
       case worker::ToWorker::kBeginRun:
-        inference_->BeginRun(message.begin_run().run(),
-                             message.begin_run().experiment());
+        inference_->BeginRun(
+            {.run = message.begin_run().run(),
+             .program = message.begin_run().experiment(),
+             .torch_version = message.begin_run().torch_version()});
         return absl::OkStatus();
       case worker::ToWorker::kBatch:
         return OnBatch(message.batch());
@@ -116,6 +143,15 @@ class Worker {
         break;
     }
     return absl::InvalidArgumentError("ToWorker.kind is not set");
+  }
+
+  absl::Status OnBegin(const worker::Begin& begin) {
+    v1::InferRequest request;
+    if (!request.ParseFromString(begin.request())) {
+      return absl::InvalidArgumentError("Begin.request is no InferRequest");
+    }
+    inference_ = std::make_unique<Inference>(OptionsOf(request));
+    return absl::OkStatus();
   }
 
   absl::Status OnBatch(const worker::StoredBatch& stored) {

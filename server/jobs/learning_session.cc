@@ -52,6 +52,14 @@ worker::End ToMessage(ProcessEnd end) {
   return worker::END_LOST;
 }
 
+// Of its ranks; "" where none told it.
+std::string TorchOf(const RunView& run) {
+  for (const RunView::Process& process : run.processes) {
+    if (process.is_main) return process.torch_version;
+  }
+  return "";
+}
+
 // "; pid 7 on host a died at step 3: ..." for every process that did not end
 // in order: its rules come from the part that there is.
 std::string Shortcomings(const RunView& run) {
@@ -67,9 +75,8 @@ std::string Shortcomings(const RunView& run) {
 }  // namespace
 
 absl::StatusOr<LearningSession::Learned> LearningSession::Learn(
-    const std::vector<RunView>& runs,
-    const std::vector<std::string>& relations) {
-  const absl::Status fed = Feed(runs, relations);
+    const std::vector<RunView>& runs, const v1::InferRequest& request) {
+  const absl::Status fed = Feed(runs, request);
   if (absl::IsUnavailable(fed)) return WhyGone();
   if (!fed.ok()) return fed;
   progress_("learning", kReadingShare);
@@ -77,15 +84,14 @@ absl::StatusOr<LearningSession::Learned> LearningSession::Learn(
 }
 
 absl::Status LearningSession::Feed(const std::vector<RunView>& runs,
-                                   const std::vector<std::string>& relations) {
+                                   const v1::InferRequest& request) {
   for (const RunView& run : runs) {
     for (const RunView::Process& process : run.processes) {
       if (!process.refused) batches_ += process.next_batch;
     }
   }
   worker::ToWorker begin;
-  begin.mutable_begin()->mutable_relations()->Assign(relations.begin(),
-                                                     relations.end());
+  begin.mutable_begin()->set_request(request.SerializeAsString());
   if (absl::Status s = process_.channel().Send(begin); !s.ok()) return s;
   for (const RunView& run : runs) {
     if (absl::Status s = FeedRun(run); !s.ok()) return s;
@@ -100,6 +106,7 @@ absl::Status LearningSession::FeedRun(const RunView& run) {
   worker::ToWorker begin;
   begin.mutable_begin_run()->set_run(run.id);
   begin.mutable_begin_run()->set_experiment(run.experiment);
+  begin.mutable_begin_run()->set_torch_version(TorchOf(run));
   if (absl::Status s = process_.channel().Send(begin); !s.ok()) return s;
   for (const RunView::Process& process : run.processes) {
     if (process.refused) continue;

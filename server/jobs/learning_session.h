@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "invariants/invariant.h"
+#include "proto/traincheck/v1/control.pb.h"
 #include "server/jobs/worker.pb.h"
 #include "server/jobs/worker_process.h"
 #include "server/runs/registry.h"
@@ -35,13 +36,12 @@ class LearningSession {
       : store_(*store), process_(*process), progress_(std::move(progress)) {}
 
   // An error says why the job failed; the process is of no use then.
-  [[nodiscard]] absl::StatusOr<Learned> Learn(
-      const std::vector<RunView>& runs,
-      const std::vector<std::string>& relations);
+  [[nodiscard]] absl::StatusOr<Learned> Learn(const std::vector<RunView>& runs,
+                                              const v1::InferRequest& request);
 
  private:
   absl::Status Feed(const std::vector<RunView>& runs,
-                    const std::vector<std::string>& relations);
+                    const v1::InferRequest& request);
   absl::Status FeedRun(const RunView& run);
   absl::Status FeedProcess(const RunView& run, const RunView::Process& process);
   void ReportReading(const RunView& run);

@@ -11,6 +11,7 @@ namespace traincheck {
 inline constexpr int kMaxRunsInJob = 1000;
 // Names in one request, repeated ones among them.
 inline constexpr int kMaxRelationsInJob = 64;
+inline constexpr int kMaxPatterns = 256;  // of one kind
 inline constexpr size_t kMaxQueuedJobs = 100;
 // Of the jobs that have ended the latest ones stay on the list.
 inline constexpr size_t kMaxEndedJobs = 1000;

@@ -60,6 +60,7 @@ struct RunView {
     std::optional<uint64_t> plan_after_step;
     std::string name;
     std::string reason;
+    std::string torch_version;
   };
   std::string id;
   uint64_t number = 0;

@@ -56,7 +56,8 @@ RunView::Process Registry::ViewOf(const ProcessEntry& process,
                              ? std::optional(process.books.plan_after_step())
                              : std::nullopt,
       .name = ProcessName(process.books),
-      .reason = std::move(reason)};
+      .reason = std::move(reason),
+      .torch_version = process.books.torch_version()};
 }
 
 std::optional<RunView> Registry::View(const std::string& id) const {

@@ -51,7 +51,7 @@ InvariantSet Learn() {
   Inference inference({});
   TrainingOptions options;
   options.steps = 50;
-  inference.BeginRun("reference", "bench");
+  inference.BeginRun({"reference", "bench", ""});
   for (int32_t rank = 0; rank < kRanks; ++rank) {
     for (const StoredBatch& batch : TrainRank(options, rank)) {
       inference.Consume(static_cast<uint32_t>(rank), batch);

@@ -21,10 +21,11 @@ void Keep(std::vector<Violation> changes, Checked* checked) {
 
 }  // namespace
 
-InferenceResult Learn(const std::vector<Reference>& references) {
-  Inference inference({});
+InferenceResult Learn(const std::vector<Reference>& references,
+                      const InferenceOptions& options) {
+  Inference inference(options);
   for (const Reference& reference : references) {
-    inference.BeginRun(reference.run, reference.experiment);
+    inference.BeginRun({reference.run, reference.experiment, ""});
     for (int32_t rank = 0; rank < reference.options.ranks; ++rank) {
       const auto process = static_cast<uint32_t>(rank);
       for (const StoredBatch& batch : TrainRank(reference.options, rank)) {
@@ -40,11 +41,13 @@ InferenceResult Learn(const std::vector<Reference>& references) {
 std::vector<Reference> TwoReferences() {
   TrainingOptions cnn;
   cnn.model = "Cnn";
+  cnn.steps = 12;
   TrainingOptions mlp;
   mlp.model = "Mlp";
   mlp.layer = "torch.nn.modules.linear.Linear";
   mlp.optimizer = "torch.optim.sgd.SGD";
   mlp.loader = false;
+  mlp.steps = 12;
   mlp.seed = 2;
   return {{"run-1", "cnn", cnn}, {"run-2", "mlp", mlp}};
 }

@@ -19,7 +19,8 @@ struct Reference {
   TrainingOptions options;
 };
 
-InferenceResult Learn(const std::vector<Reference>& references);
+InferenceResult Learn(const std::vector<Reference>& references,
+                      const InferenceOptions& options = {});
 
 // A CNN under DDP with Adam and a loader, and an MLP under DDP with SGD and
 // none.

@@ -82,7 +82,8 @@ def train(options):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     shuffle = torch.Generator().manual_seed(options.seed)
     data = Stripes(options.batch_size * options.steps_per_epoch, options.seed + 1)
-    loader = DataLoader(data, options.batch_size, shuffle=True, generator=shuffle)
+    loader = DataLoader(data, options.batch_size, shuffle=True, generator=shuffle,
+                        num_workers=options.workers)  # fmt: skip
     held_out = DataLoader(Stripes(32, options.seed + 2), 16)
     step = 0
     while step < options.steps:
@@ -103,6 +104,7 @@ def main():
     parser.add_argument("--steps", type=int, default=16)
     parser.add_argument("--steps-per-epoch", type=int, default=4)
     parser.add_argument("--batch-size", type=int, default=8)
+    parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--drop", type=float, default=0.1)
     parser.add_argument("--seed", type=int, default=17)
     options = parser.parse_args()

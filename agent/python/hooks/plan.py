@@ -117,7 +117,15 @@ class Plan:
         return None
 
 
-FULL = Plan("full", [Rule("*", texts=CHOICES, autograd=True)])
+FULL = Plan(
+    "full",
+    [
+        Rule("*", texts=CHOICES, autograd=True),
+        # A norm, which ranks must agree on.
+        Rule("torch.nn.utils.clip_grad.clip_grad_norm_", texts=CHOICES,
+             digests=("return",), autograd=True),  # fmt: skip
+    ],
+)
 FULL.generators = True
 BARE = Plan("selective")
 

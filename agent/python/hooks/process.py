@@ -75,7 +75,8 @@ class Process:
         info = torch.utils.data.get_worker_info()
         if info is not None:
             self.active = True
-            self._set_kind(self._core.PROCESS_WORKER, info.id)
+            # Each worker's seed is that of its pass and its number.
+            self._set_kind(self._core.PROCESS_WORKER, info.id, info.seed - info.id)
             self._settle()
 
     def is_main(self):
@@ -95,9 +96,9 @@ class Process:
         if self._kind != self._core.PROCESS_WORKER:
             self._core.exit_flush()
 
-    def _set_kind(self, kind, worker_id=0):
+    def _set_kind(self, kind, worker_id=0, pass_seed=0):
         self._kind = kind
-        self._core.set_process_kind(kind, worker_id)
+        self._core.set_process_kind(kind, worker_id, pass_seed)
         if self.is_main():
             self._control.trains()
 

@@ -1,0 +1,172 @@
+#include "inference/selection.h"
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+#include "inference/precondition_learner.h"
+
+namespace traincheck {
+
+namespace {
+
+constexpr char kNeverSeen[] = "its subject was not seen";
+constexpr char kUndecided[] = "undecided in a run that has its subject";
+constexpr char kViolated[] = "violated in a reference";
+constexpr char kNotRefutable[] = "could not have been refuted";
+constexpr char kUnguarded[] = "its condition is guarded by no other rule";
+constexpr char kOverLimit[] = "over the limit of invariants";
+
+// Would each program pass what the others teach?
+bool HoldsWithoutEach(const Candidate& candidate) {
+  const auto facts =
+      candidate.relation->FactsFor(candidate.invariant.parameters);
+  for (const std::string& program : candidate.score.Programs()) {
+    const auto others = candidate.score.Examples(program);
+    const bool refuted =
+        std::any_of(others.begin(), others.end(),
+                    [](const WeightedExample& e) { return !e.holds; });
+    Precondition learned;  // always, where nothing refutes it
+    if (refuted) {
+      const auto condition = LearnPrecondition(facts, others);
+      if (!condition) return false;
+      learned = *condition;
+    }
+    if (IsViolated(learned, facts, candidate.score.ExamplesOf(program))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Those in which nothing is in doubt any more.
+std::set<CandidateKey> Shipped(const Candidates& candidates) {
+  std::set<CandidateKey> shipped;
+  for (const auto& [key, candidate] : candidates) {
+    // A broader rule under a condition says less than it seems to.
+    if (candidate.dropped.empty() && candidate.precondition.empty()) {
+      shipped.insert(key);
+    }
+  }
+  return shipped;
+}
+
+// What holds for one experiment does not say what holds for all.
+bool IsAsWide(const Invariant& broad, const Invariant& narrow) {
+  return broad.scope == Scope::kGeneral || narrow.scope != Scope::kGeneral;
+}
+
+bool IsGuarded(const Candidate& candidate,
+               const std::set<CandidateKey>& shipped) {
+  for (const Clause& clause : candidate.precondition.Clauses()) {
+    const auto guards = candidate.relation->GuardsOf(
+        candidate.invariant.parameters, *clause.fact);
+    const bool guarded = std::any_of(
+        guards.begin(), guards.end(), [&](const nlohmann::json& guard) {
+          return shipped.count(KeyOf(*candidate.relation, guard)) > 0;
+        });
+    if (!guards.empty() && !guarded) return false;
+  }
+  return true;
+}
+
+// Greater: of more use to more people.
+auto RankOf(const Candidate& candidate) {
+  return std::tuple(candidate.invariant.scope == Scope::kGeneral,
+                    candidate.score.Programs().size(), candidate.score.units(),
+                    candidate.score.passed());
+}
+
+}  // namespace
+
+CandidateKey KeyOf(const Relation& relation, const nlohmann::json& parameters) {
+  return {relation.name(),
+          parameters.dump(-1, ' ', false,
+                          nlohmann::json::error_handler_t::replace)};
+}
+
+void Weigh(Candidate* candidate) {
+  if (!candidate->dropped.empty()) return;
+  const Score& score = candidate->score;
+  if (!score.seen()) {
+    candidate->dropped = kNeverSeen;
+  } else if (!score.DecidedEverywhere()) {
+    candidate->dropped = kUndecided;
+  }
+  if (!candidate->dropped.empty() || score.violated() == 0) return;
+  const auto precondition = LearnPrecondition(
+      candidate->relation->FactsFor(candidate->invariant.parameters),
+      score.Examples());
+  if (!precondition || precondition->empty()) {
+    candidate->dropped = kViolated;
+    return;
+  }
+  if (!HoldsWithoutEach(*candidate)) {
+    candidate->invariant.scope = Scope::kExperiment;
+  }
+  candidate->precondition = *precondition;
+  candidate->score = Score();
+}
+
+void WeighAgain(Candidate* candidate) {
+  if (!candidate->dropped.empty() || candidate->precondition.empty()) return;
+  if (candidate->score.violated() > 0) {
+    candidate->dropped = kViolated;
+  } else if (!candidate->score.seen()) {
+    candidate->dropped = kNeverSeen;
+  } else if (!candidate->score.DecidedEverywhere()) {
+    candidate->dropped = kUndecided;
+  }
+}
+
+void Settle(const InferenceOptions& options, const ProgramKinds& kinds,
+            Candidate* candidate) {
+  if (!candidate->dropped.empty()) return;
+  const Score& score = candidate->score;
+  if (!(ChanceOf(score.varied()) < options.max_chance)) {
+    candidate->dropped = kNotRefutable;
+  }
+  if (kinds.Count(score.Programs()) < options.min_programs) {
+    candidate->invariant.scope = Scope::kExperiment;
+  }
+}
+
+void DropUnguarded(Candidates* candidates) {
+  const std::set<CandidateKey> shipped = Shipped(*candidates);
+  for (auto& [key, candidate] : *candidates) {
+    if (candidate.dropped.empty() && !IsGuarded(candidate, shipped)) {
+      candidate.dropped = kUnguarded;
+    }
+  }
+}
+
+void Suppress(Candidates* candidates) {
+  const std::set<CandidateKey> shipped = Shipped(*candidates);
+  for (auto& [key, candidate] : *candidates) {
+    for (const auto& [implied, runs] : candidate.implied) {
+      const bool all = std::all_of(
+          implied.by.begin(), implied.by.end(), [&](const CandidateKey& by) {
+            return shipped.count(by) > 0 &&
+                   IsAsWide(candidates->at(by).invariant, candidate.invariant);
+          });
+      if (!candidate.dropped.empty() || runs < candidate.runs || !all) continue;
+      candidate.dropped = "implied: " + implied.why;
+    }
+  }
+}
+
+void KeepBest(uint32_t most, Candidates* candidates) {
+  std::vector<Candidate*> in;
+  for (auto& [key, candidate] : *candidates) {
+    if (candidate.dropped.empty()) in.push_back(&candidate);
+  }
+  if (in.size() <= most) return;
+  // Equal ones stay in the order of their keys.
+  std::stable_sort(in.begin(), in.end(),
+                   [](const Candidate* a, const Candidate* b) {
+                     return RankOf(*a) > RankOf(*b);
+                   });
+  for (size_t i = most; i < in.size(); ++i) in[i]->dropped = kOverLimit;
+}
+
+}  // namespace traincheck

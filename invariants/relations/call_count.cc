@@ -1,0 +1,272 @@
+#include "invariants/relations/call_count.h"
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "invariants/relations/count_generator.h"
+#include "invariants/relations/count_spec.h"
+#include "invariants/relations/per_process.h"
+#include "invariants/relations/recorded_calls.h"
+#include "invariants/relations/rules_of_functions.h"
+#include "invariants/relations/step_windows.h"
+#include "invariants/relations/verdicts.h"
+
+namespace traincheck {
+
+namespace {
+
+// What was counted for one rule in one window.
+struct Counted {
+  uint64_t calls = 0;
+  uint32_t function = 0;  // the last call's
+  uint32_t site = 0;
+
+  void Add(const Call& call) {
+    ++calls;
+    function = call.function_id;
+    site = call.site;
+  }
+  void Fields(Archive& archive) { archive(calls, function, site); }
+};
+using Counts = std::map<size_t, Counted>;  // by place of the rule in its list
+
+// One call whose inside is counted.
+struct OpenCall {
+  Call call;
+  uint64_t gaps = 0;
+  RecordedSince recorded;
+  Counts counts;
+
+  void Fields(Archive& archive) { archive(call, gaps, recorded, counts); }
+};
+
+struct EpochWindow {
+  std::optional<uint64_t> epoch;
+  bool whole = false;  // it began in order, and is not the first
+  uint64_t gaps = 0;
+  RecordedSince recorded;
+  uint64_t step = 0;
+
+  void Fields(Archive& archive) { archive(epoch, whole, gaps, recorded, step); }
+};
+
+using Judged = JudgedRules<CountRule>;
+
+class CountsOfProcess : public ProcessObserver {
+ public:
+  explicit CountsOfProcess(const Judged* judged) : judged_(judged) {}
+
+  void OnDefinition(const ProcessFacts& facts, RecordType type,
+                    uint32_t id) override {
+    if (type == RecordType::kFunctionDef) known_.erase(id);
+  }
+
+  void OnMark(const ProcessFacts& facts, const MarkEvent& event) override {
+    Advance(facts);
+  }
+
+  void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
+    Advance(facts);
+    const Concerned& concerned = Find(call);
+    for (const size_t place : concerned.counted) Count(call, place);
+    if (concerned.windows.empty()) return;
+    OpenCall open{call, facts.gaps(), facts.recorded().now(), {}};
+    for (const size_t place : concerned.windows) open.counts[place];
+    open_[call.ring].push_back(std::move(open));
+  }
+
+  void OnCallEnd(const ProcessFacts& facts, const Call& call,
+                 CallOutcome outcome) override {
+    std::vector<OpenCall>& open = open_[call.ring];
+    if (open.empty() || open.back().call.number != call.number) return;
+    const OpenCall window = std::move(open.back());
+    open.pop_back();
+    if (outcome == CallOutcome::kRaised) return;
+    for (const auto& [place, count] : window.counts) {
+      std::string missed = outcome == CallOutcome::kUnknown
+                               ? "the end of a call is missing"
+                               : Missed(facts, place, window);
+      Verdict verdict = NewVerdict(facts, RuleAt(place).index, /*object=*/0);
+      Judge(facts, count, missed, &window.call, &verdict);
+    }
+  }
+
+  void Fields(Archive& archive) override {
+    archive(steps_, epoch_, step_counts_, epoch_counts_, open_);
+  }
+
+ private:
+  // Places in the list of rules.
+  struct Concerned {
+    std::vector<size_t> counted;
+    std::vector<size_t> windows;
+  };
+
+  const CountRule& RuleAt(size_t place) const { return judged_->rules[place]; }
+  // Rules are listed by their index.
+  const CountSpec& SpecOf(const Verdict& verdict) const {
+    return judged_->rules[verdict.rule].spec;
+  }
+
+  const Concerned& Find(const Call& call) {
+    static const auto* const kNone = new Concerned;
+    if (!call.function) return *kNone;
+    const auto [found, added] = known_.try_emplace(call.function_id);
+    if (!added) return found->second;
+    for (size_t place = 0; place < judged_->rules.size(); ++place) {
+      const CountSpec& spec = RuleAt(place).spec;
+      if (spec.function.Matches(*call.function)) {
+        found->second.counted.push_back(place);
+      }
+      if (spec.per == CountPer::kCall && spec.window.Matches(*call.function)) {
+        found->second.windows.push_back(place);
+      }
+    }
+    return found->second;
+  }
+
+  void Count(const Call& call, size_t place) {
+    switch (RuleAt(place).spec.per) {
+      case CountPer::kStep:
+        step_counts_[place].Add(call);
+        return;
+      case CountPer::kEpoch:
+        epoch_counts_[place].Add(call);
+        return;
+      case CountPer::kCall:
+        for (OpenCall& open : open_[call.ring]) {
+          const auto found = open.counts.find(place);
+          if (found != open.counts.end()) found->second.Add(call);
+        }
+        return;
+    }
+  }
+
+  template <typename Window>
+  std::string Missed(const ProcessFacts& facts, size_t place,
+                     const Window& window) const {
+    return WhyMissed(facts, RuleAt(place).spec.function, window.recorded,
+                     window.gaps);
+  }
+
+  void Advance(const ProcessFacts& facts) {
+    if (steps_.Advance(facts)) {
+      const StepWindow& closed = steps_.closed();
+      if (closed.whole) JudgeAll(facts, CountPer::kStep, closed, &step_counts_);
+      step_counts_.clear();
+    }
+    const std::optional<uint64_t> epoch = facts.clock().epoch();
+    if (epoch == epoch_.epoch) return;
+    if (epoch_.whole) {
+      JudgeAll(facts, CountPer::kEpoch, epoch_, &epoch_counts_);
+    }
+    epoch_counts_.clear();
+    epoch_ = {epoch, epoch && *epoch > 0, facts.gaps(), facts.recorded().now(),
+              facts.clock().step()};
+  }
+
+  template <typename Window>
+  void JudgeAll(const ProcessFacts& facts, CountPer per, const Window& window,
+                Counts* counts) {
+    for (size_t place = 0; place < judged_->rules.size(); ++place) {
+      if (RuleAt(place).spec.per != per) continue;
+      Verdict verdict = NewVerdict(facts, RuleAt(place).index, /*object=*/0);
+      verdict.step = static_cast<int64_t>(window.step);
+      Judge(facts, (*counts)[place], Missed(facts, place, window), nullptr,
+            &verdict);
+    }
+  }
+
+  // `missed`: why calls may have been missed; "": none was.
+  void Judge(const ProcessFacts& facts, const Counted& count,
+             const std::string& missed, const Call* window, Verdict* verdict) {
+    const CountSpec& spec = SpecOf(*verdict);
+    if (!missed.empty()) {
+      MarkUnknown(missed, verdict);
+    } else if (spec.counts.count(count.calls) == 0) {
+      Violate(facts, spec, count, window, verdict);
+    }
+    judged_->sink->OnVerdict(*verdict);
+  }
+
+  static void Violate(const ProcessFacts& facts, const CountSpec& spec,
+                      const Counted& count, const Call* window,
+                      Verdict* verdict) {
+    // The last of too many, else where it should have been.
+    Call call;
+    call.function_id = count.function;
+    call.site = count.site;
+    if (count.calls == 0 && window) call = *window;
+    MarkViolated(facts, call, verdict);
+    if (count.calls == 0) {
+      verdict->finding.apis = {spec.function.text};
+    }
+    verdict->finding.expected = spec.CountWords();
+    verdict->finding.seen =
+        std::to_string(count.calls) + (count.calls == 1 ? " call" : " calls");
+  }
+
+  const Judged* const judged_;
+  std::unordered_map<uint32_t, Concerned> known_;  // by function
+  StepWindows steps_;
+  EpochWindow epoch_;
+  Counts step_counts_;
+  Counts epoch_counts_;
+  std::map<uint32_t, std::vector<OpenCall>> open_;  // by ring
+};
+
+class CallCountRelation : public Relation {
+ public:
+  const char* name() const override { return "CallCount"; }
+
+  absl::Status Check(const nlohmann::json& parameters,
+                     const std::string& path) const override {
+    absl::Status status;
+    ReadCountSpec(parameters, path, &status);
+    return status;
+  }
+
+  std::string Describe(const nlohmann::json& parameters) const override {
+    return CountSpecOf(parameters).Describe();
+  }
+
+  // A step, a pass and a call of another function are windows for themselves.
+  std::vector<const Fact*> FactsFor(const nlohmann::json&) const override {
+    return {};
+  }
+
+  void AddNeeds(const nlohmann::json& parameters,
+                CaptureNeeds* needs) const override {
+    const CountSpec spec = CountSpecOf(parameters);
+    AddCalls(spec.function, needs);
+    if (spec.per == CountPer::kCall) AddCalls(spec.window, needs);
+  }
+
+  std::unique_ptr<Generator> NewGenerator() const override {
+    return NewCountGenerator();
+  }
+
+  std::unique_ptr<RunObserver> NewEvaluator(const std::vector<Rule>& rules,
+                                            RuleSink* sink) const override {
+    std::vector<CountRule> counts;
+    for (size_t i = 0; i < rules.size(); ++i) {
+      counts.push_back(
+          {i, &rules[i], CountSpecOf(rules[i].invariant->parameters)});
+    }
+    return std::make_unique<PerProcess<CountRule, CountsOfProcess>>(
+        std::move(counts), sink);
+  }
+};
+
+}  // namespace
+
+const Relation* CallCount() {
+  static const auto* const kRelation = new CallCountRelation;
+  return kRelation;
+}
+
+}  // namespace traincheck

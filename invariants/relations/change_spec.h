@@ -1,0 +1,39 @@
+// The parameters of StateChange (state_change.h).
+//
+// Threads: plain values.
+#ifndef TRAINCHECK_INVARIANTS_RELATIONS_CHANGE_SPEC_H_
+#define TRAINCHECK_INVARIANTS_RELATIONS_CHANGE_SPEC_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "invariants/facts/process_facts.h"
+#include "invariants/relations/relation.h"
+
+namespace traincheck {
+
+inline constexpr uint64_t kLongestPeriod = 64;  // steps
+
+struct ChangeSpec {
+  VariableKind kind = VariableKind::kParameter;  // or kBuffer
+  std::string variable;                          // full name; "": a role
+  uint64_t steps = 0;                            // 0: never
+
+  nlohmann::json ToJson() const;
+  std::string Describe() const;
+  bool Matches(const ProcessFacts& facts, uint32_t variable_id) const;
+};
+
+// A parameter that nobody should change: it requires no gradient, no optimizer
+// holds it, and it copies nothing.
+bool IsFrozen(const ProcessFacts& facts, uint32_t variable);
+
+ChangeSpec ReadChangeSpec(const nlohmann::json& parameters,
+                          const std::string& path, absl::Status* status);
+// REQUIRES: they were read without an error.
+ChangeSpec ChangeSpecOf(const nlohmann::json& parameters);
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_INVARIANTS_RELATIONS_CHANGE_SPEC_H_

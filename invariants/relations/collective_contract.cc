@@ -1,0 +1,325 @@
+#include "invariants/relations/collective_contract.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "invariants/facts/call_values.h"
+#include "invariants/hash.h"
+#include "invariants/json_reader.h"
+#include "invariants/relations/plain_value.h"
+#include "invariants/relations/rank_comparison.h"
+
+namespace traincheck {
+
+namespace {
+
+enum class What { kOperation, kTensors, kRoot };
+
+struct WhatWords {
+  What what;
+  const char* name;
+  const char* compared;
+  const char* text;
+};
+
+constexpr WhatWords kWhats[] = {
+    {What::kOperation, "operation", "collective",
+     "The members of a process group call the same collectives in the same "
+     "order."},
+    {What::kTensors, "tensors", "tensor",
+     "The members of a process group give a collective tensors of equal type "
+     "and shape."},
+    {What::kRoot, "root", "root",
+     "The members of a process group name the same source or destination of a "
+     "collective."},
+};
+
+const WhatWords& WordsOf(What what) {
+  return *std::find_if(std::begin(kWhats), std::end(kWhats),
+                       [what](const WhatWords& w) { return w.what == what; });
+}
+
+// What a collective of torch.distributed asks its members to agree on.
+struct Operation {
+  const char* name;
+  const char* tensor;  // argument; null: none, or each may bring its own
+  const char* root;    // argument; null: none
+};
+
+constexpr Operation kOperations[] = {
+    {"all_gather", "tensor", nullptr},
+    {"all_gather_into_tensor", "input_tensor", nullptr},
+    {"all_reduce", "tensor", nullptr},
+    {"all_to_all_single", "input", nullptr},
+    {"broadcast", "tensor", "src"},
+    {"broadcast_object_list", nullptr, "src"},
+    {"gather", "tensor", "dst"},
+    {"gather_object", nullptr, "dst"},
+    {"reduce", "tensor", "dst"},
+    {"reduce_scatter", "output", nullptr},
+    {"reduce_scatter_tensor", "input", nullptr},
+    {"scatter", "tensor", "src"},
+    {"scatter_object_list", nullptr, "src"},
+};
+
+constexpr char kModule[] = "torch.distributed.distributed_c10d.";
+// Lengths that the members agree on pairwise, in place of equal shapes.
+constexpr const char* kSplits[] = {"input_split_sizes", "output_split_sizes"};
+
+const Operation* FindOperation(const std::string& function) {
+  for (const Operation& operation : kOperations) {
+    if (function == std::string(kModule) + operation.name) return &operation;
+  }
+  return nullptr;
+}
+
+What ParseWhat(const nlohmann::json& parameters, const std::string& path,
+               absl::Status* status) {
+  JsonReader reader(parameters, path);
+  const std::string name = reader.String("what");
+  What what = What::kOperation;
+  bool found = false;
+  for (const WhatWords& words : kWhats) {
+    if (name != words.name) continue;
+    what = words.what;
+    found = true;
+  }
+  if (!found) {
+    reader.Fail("what", "neither \"operation\", \"tensors\" nor \"root\"");
+  }
+  *status = reader.Finish();
+  return what;
+}
+
+What WhatOf(const nlohmann::json& parameters) {
+  absl::Status status;
+  return ParseWhat(parameters, "", &status);
+}
+
+std::string LastPart(const std::string& name) {
+  return name.substr(name.rfind('.') + 1);
+}
+
+std::string TensorWords(const TensorValue& tensor) {
+  std::string text = tensor.dtype + " [";
+  for (size_t i = 0; i < tensor.sizes.size(); ++i) {
+    text += (i == 0 ? "" : ", ") + std::to_string(tensor.sizes[i]);
+  }
+  return text + "]";
+}
+
+// What a member brings; nullopt: nothing to agree on. `unknown` says why it is
+// not known.
+std::optional<std::string> Brought(const ProcessFacts& facts, const Call& call,
+                                   What what, std::string* unknown) {
+  const std::string& name = call.function->name;
+  if (what == What::kOperation) return LastPart(name);
+  const Operation* operation = FindOperation(name);
+  if (!operation) return std::nullopt;
+  const char* argument =
+      what == What::kTensors ? operation->tensor : operation->root;
+  if (!argument) return std::nullopt;
+  const ToldArguments told = ArgumentsOf(call, facts.definitions());
+  if (what == What::kTensors) {
+    for (const char* splits : kSplits) {
+      const CallValue* value = told.Find(splits);
+      if (value && !value->Get<NoneValue>()) return std::nullopt;
+    }
+  }
+  const CallValue* value = told.Find(argument);
+  const auto* tensor = value ? value->Get<TensorValue>() : nullptr;
+  if (what == What::kTensors && tensor) return TensorWords(*tensor);
+  const auto plain = value ? PlainValue(*value) : std::nullopt;
+  if (what == What::kRoot && plain) return PythonText(*plain);
+  *unknown =
+      LastPart(name) + " did not tell its " + argument + " on " + facts.Name();
+  return std::nullopt;
+}
+
+// Its place among the groups of the process that have the same members.
+uint32_t OrdinalOf(const ProcessFacts& facts, uint32_t group,
+                   const std::vector<int32_t>& ranks) {
+  uint32_t ordinal = 0;
+  for (const auto& [id, info] : facts.definitions().process_groups()) {
+    if (id == group) break;
+    std::vector<int32_t> others = info.ranks;
+    std::sort(others.begin(), others.end());
+    ordinal += others == ranks;
+  }
+  return ordinal;
+}
+
+class HypothesisMaker : public Generator {
+ public:
+  ProcessObserver* AddProcess(const ProcessFacts& facts) override {
+    processes_.push_back(std::make_unique<Process>(&seen_));
+    return processes_.back().get();
+  }
+  void EndRun() override {}
+
+  std::vector<Hypothesis> Take() override {
+    std::vector<Hypothesis> result;
+    for (const What what : seen_) {
+      result.push_back({{{"what", WordsOf(what).name}}, Scope::kGeneral, {}});
+    }
+    return result;
+  }
+
+ private:
+  class Process : public ProcessObserver {
+   public:
+    explicit Process(std::set<What>* seen) : seen_(seen) {}
+    void OnCollective(const ProcessFacts& facts,
+                      const CollectiveEvent& event) override {
+      if (!event.info || event.info->ranks.size() < 2 || !event.call ||
+          !event.call->function) {
+        return;
+      }
+      for (const WhatWords& words : kWhats) {
+        std::string unknown;
+        if (Brought(facts, *event.call, words.what, &unknown)) {
+          seen_->insert(words.what);
+        }
+      }
+    }
+
+   private:
+    std::set<What>* const seen_;
+  };
+
+  std::vector<std::unique_ptr<Process>> processes_;
+  std::set<What> seen_;
+};
+
+class Evaluator : public RunObserver {
+ public:
+  Evaluator(const std::vector<Rule>& rules, RuleSink* sink)
+      : comparison_(sink) {
+    for (size_t i = 0; i < rules.size(); ++i) {
+      const What what = WhatOf(rules[i].invariant->parameters);
+      rules_.emplace_back(i, what);
+      comparison_.SetWords(i, {WordsOf(what).compared, /*variables=*/false,
+                               /*each_window_counts=*/true});
+    }
+  }
+
+  ProcessObserver* AddProcess(const ProcessFacts& facts) override {
+    processes_.push_back(std::make_unique<Process>(this));
+    return processes_.back().get();
+  }
+  void EndRun() override { comparison_.EndRun(); }
+  void GiveUpRank(uint32_t attempt, int32_t rank,
+                  const std::string& reason) override {
+    comparison_.GiveUpRank(attempt, rank, reason);
+  }
+  void Fields(Archive& archive) override { archive(comparison_); }
+
+ private:
+  class Process : public ProcessObserver {
+   public:
+    explicit Process(Evaluator* run) : run_(run) {}
+    void OnCollective(const ProcessFacts& facts,
+                      const CollectiveEvent& event) override {
+      for (const auto& [rule, what] : run_->rules_) {
+        run_->Add(facts, event, rule, what);
+      }
+    }
+    void OnEnd(const ProcessFacts& facts, ProcessEnd end) override {
+      run_->comparison_.EndProcess(facts, end);
+    }
+
+   private:
+    Evaluator* const run_;
+  };
+
+  void Add(const ProcessFacts& facts, const CollectiveEvent& event, size_t rule,
+           What what) {
+    if (!facts.rank() || !event.info || event.info->ranks.size() < 2 ||
+        !event.call || !event.call->function) {
+      return;
+    }
+    RankWindow window;
+    window.ranks = event.info->ranks;
+    std::sort(window.ranks.begin(), window.ranks.end());
+    window.ordinal = OrdinalOf(facts, event.group, window.ranks);
+    window.index = event.sequence;
+    window.step = static_cast<int64_t>(facts.clock().step());
+    const auto brought = Brought(facts, *event.call, what, &window.unknown);
+    if (!brought && window.unknown.empty()) return;  // nothing to agree on
+    if (brought) {
+      const std::string& shown = *brought;
+      window.values.push_back(
+          {.name = WordsOf(what).compared,
+           .digest = StableHash(shown),
+           .shown = shown + " at " + facts.definitions().Site(event.call->site),
+           .function = event.call->function->name,
+           .site = facts.definitions().Site(event.call->site)});
+    }
+    comparison_.Add(facts, rule, std::move(window));
+  }
+
+  RankComparison comparison_;
+  std::vector<std::pair<size_t, What>> rules_;
+  std::vector<std::unique_ptr<Process>> processes_;
+};
+
+class CollectiveContractRelation : public Relation {
+ public:
+  const char* name() const override { return "CollectiveContract"; }
+
+  absl::Status Check(const nlohmann::json& parameters,
+                     const std::string& path) const override {
+    absl::Status status;
+    ParseWhat(parameters, path, &status);
+    return status;
+  }
+
+  std::string Describe(const nlohmann::json& parameters) const override {
+    return WordsOf(WhatOf(parameters)).text;
+  }
+
+  std::vector<const Fact*> FactsFor(const nlohmann::json&) const override {
+    return {};
+  }
+
+  void AddNeeds(const nlohmann::json& parameters,
+                CaptureNeeds* needs) const override {
+    const What what = WhatOf(parameters);
+    for (const Operation& operation : kOperations) {
+      CallContent& content =
+          needs->Calls(kModule + std::string(operation.name));
+      const char* argument =
+          what == What::kTensors ? operation.tensor : operation.root;
+      if (what == What::kOperation || !argument) continue;
+      content.arguments.insert(argument);
+      if (what == What::kRoot) continue;
+      for (const char* splits : kSplits) content.arguments.insert(splits);
+    }
+    needs->Calls(kModule + std::string("barrier"));
+    needs->Calls(kModule + std::string("all_gather_object"));
+    needs->Calls(kModule + std::string("all_to_all"));
+  }
+
+  std::unique_ptr<Generator> NewGenerator() const override {
+    return std::make_unique<HypothesisMaker>();
+  }
+
+  std::unique_ptr<RunObserver> NewEvaluator(const std::vector<Rule>& rules,
+                                            RuleSink* sink) const override {
+    return std::make_unique<Evaluator>(rules, sink);
+  }
+};
+
+}  // namespace
+
+const Relation* CollectiveContract() {
+  static const auto* const kRelation = new CollectiveContractRelation;
+  return kRelation;
+}
+
+}  // namespace traincheck

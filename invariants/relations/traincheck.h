@@ -1,0 +1,18 @@
+// The relation TrainCheck: rules of TrainCheck's own files, kept as they are
+// (docs/traincheck-files.md). Parameters: traincheck/rule_form.h.
+//
+// Those that mean the same as a rule of ours (traincheck/translation.h) are
+// judged by that one's evaluator. All others are unknown, with the reason, and
+// never a pass. None is learned.
+#ifndef TRAINCHECK_INVARIANTS_RELATIONS_TRAINCHECK_H_
+#define TRAINCHECK_INVARIANTS_RELATIONS_TRAINCHECK_H_
+
+#include "invariants/relations/relation.h"
+
+namespace traincheck {
+
+const Relation* TrainCheckRules();
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_INVARIANTS_RELATIONS_TRAINCHECK_H_

@@ -1,0 +1,305 @@
+#include "invariants/traincheck/trace_calls.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "invariants/traincheck/function_kind.h"
+#include "invariants/traincheck/trace_values.h"
+
+namespace traincheck {
+
+namespace {
+
+using nlohmann::json;
+
+// Beyond this a call tells no more of its values, as with the agent.
+constexpr size_t kCallBytes = 1536;
+
+bool IsBound(const TraceLine& line) {
+  return line.Any("is_bound_method") == true;
+}
+
+// {TYPE: VALUE} of the first argument; null: not told.
+const json* Self(const TraceLine& line) {
+  const json& arguments = line.Object("args");
+  if (!arguments.is_object()) return nullptr;
+  const auto self = arguments.find("0");
+  if (self == arguments.end() || !self->is_object() || self->size() != 1) {
+    return nullptr;
+  }
+  return &*self;
+}
+
+// The attribute `training` of a module that is called.
+std::optional<bool> Mode(const TraceLine& line) {
+  const json* self = Self(line);
+  if (self == nullptr || !self->begin()->is_object()) return std::nullopt;
+  const auto mode = self->begin()->find("training");
+  if (mode == self->begin()->end() || !mode->is_boolean()) return std::nullopt;
+  return mode->get<bool>();
+}
+
+// "a.b.Class" of "a.b.Class.method".
+std::string ClassOf(const std::string& method) {
+  const size_t dot = method.rfind('.');
+  return dot == std::string::npos ? method : method.substr(0, dot);
+}
+
+// A line of Python's own, `File "train.py", line 12, in main`.
+struct Frame {
+  std::string file;
+  uint64_t line = 0;
+  std::string function;
+};
+
+std::optional<Frame> ParseFrame(const std::string& text) {
+  constexpr char kFile[] = "File \"";
+  constexpr char kLine[] = "\", line ";
+  const size_t file = text.find(kFile);
+  const size_t line = text.find(kLine);
+  if (file == std::string::npos || line == std::string::npos || line < file) {
+    return std::nullopt;
+  }
+  Frame frame;
+  const size_t name = file + sizeof kFile - 1;
+  frame.file = text.substr(name, line - name);
+  const size_t number = line + sizeof kLine - 1;
+  const size_t comma = text.find(", in ", number);
+  if (!absl::SimpleAtoi(text.substr(number, comma - number), &frame.line)) {
+    return std::nullopt;
+  }
+  if (comma == std::string::npos) return frame;
+  const size_t function = comma + 5;
+  frame.function = text.substr(function, text.find('\n', function) - function);
+  return frame;
+}
+
+bool IsOfUser(const Frame& frame) {
+  for (const char* part :
+       {"/site-packages/", "/dist-packages/", "/traincheck/", "<frozen"}) {
+    if (absl::StrContains(frame.file, part)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string TraceCalls::Take(const TraceLine& line, TraceThread* thread) {
+  return line.kind == TraceLineKind::kCallBegin ? Begin(line, thread)
+                                                : End(line, thread);
+}
+
+uint32_t TraceCalls::ObjectOf(const TraceLine& line) {
+  const json& id = line.Any("obj_id");
+  if (!IsBound(line) || !id.is_number_unsigned()) return 0;
+  const json* self = Self(line);
+  const std::string class_name =
+      self != nullptr ? self->begin().key() : ClassOf(line.function());
+  // Tensors are no objects of records: there would be one for each.
+  if (IsTensorClass(class_name)) return 0;
+  return conversion_.definitions().Object(id.get<uint64_t>(), class_name,
+                                          Mode(line).has_value());
+}
+
+// The innermost line of the user's own.
+uint32_t TraceCalls::SiteOf(const TraceLine& line) {
+  const json& stack = line.Any("stack_trace");
+  if (!stack.is_array()) return 0;
+  for (auto at = stack.rbegin(); at != stack.rend(); ++at) {
+    if (!at->is_string()) continue;
+    const auto frame = ParseFrame(at->get_ref<const std::string&>());
+    if (!frame || !IsOfUser(*frame)) continue;
+    return conversion_.definitions().Site(frame->file, frame->line,
+                                          frame->function);
+  }
+  return 0;
+}
+
+uint8_t TraceCalls::FlagsOf(const TraceLine& line, const TraceThread& thread,
+                            const Call& call) const {
+  uint8_t flags = kOutermost;
+  for (const OpenCall& open : thread.open) {
+    const std::string& category = open.call.function->category.text();
+    if (!category.empty() && category == call.function->category.text() &&
+        open.call.object == call.object) {
+      flags &= static_cast<uint8_t>(~kOutermost);
+    }
+  }
+  const bool grad = thread.open.empty() ? thread.grad_enabled
+                                        : thread.open.back().grad_enabled;
+  if (grad) flags |= kGradEnabled;
+  if (thread.Inside(CallCategory::kBackward)) flags |= kInsideBackward;
+  if (HasCategory(call, CallCategory::kForward)) {
+    if (!thread.Inside(CallCategory::kForward)) flags |= kRootModuleCall;
+    if (Mode(line).value_or(false)) flags |= kModuleTraining;
+  }
+  return flags;
+}
+
+std::string TraceCalls::Begin(const TraceLine& line, TraceThread* thread) {
+  for (const OpenCall& open : thread->open) {
+    if (open.id == line.call()) return "the call has begun already";
+  }
+  const DefinedFunction& function =
+      conversion_.definitions().Function(line.function(), IsBound(line));
+  OpenCall open;
+  open.id = line.call();
+  open.call.ring = thread->ring;
+  open.call.function_id = function.id;
+  open.call.function = &function.info;
+  open.call.object = ObjectOf(line);
+  open.call.site = SiteOf(line);
+  open.call.flags = FlagsOf(line, *thread, open.call);
+  open.grad_enabled = open.call.Is(kGradEnabled);
+  conversion_.clock().OnCallBegin(open.call);
+  conversion_.TellClosedSteps(*thread);
+  open.call.number = conversion_.records().NextCall(thread->ring);
+  if (absl::EndsWith(function.info.name, ".__exit__")) {
+    FollowGradMode(function.info.name, line, thread);
+  }
+  WriteBegin(line, *thread, open.call);
+  thread->open.push_back(std::move(open));
+  return "";
+}
+
+void TraceCalls::WriteBegin(const TraceLine& line, const TraceThread& thread,
+                            const Call& call) {
+  CallBeginRecord begin = {};
+  begin.function = call.function_id;
+  begin.site = call.site;
+  begin.call = static_cast<uint32_t>(call.number);
+  if (const Call* parent = thread.innermost()) {
+    begin.parent_distance = static_cast<uint32_t>(call.number - parent->number);
+  }
+  RecordBuffer buffer;
+  FieldWriter out(buffer.bytes, kCallBytes, begin);
+  if (call.object != 0) out.Unsigned(Field::kSelfObject, call.object);
+  TraceValues values(&conversion_.definitions(), &out);
+  const json& positional = line.Object("args");
+  if (positional.is_object()) {
+    for (const auto& [index, value] : positional.items()) {
+      if (index == "0" && IsBound(line)) continue;
+      values.Argument("args[" + index + "]", value);
+    }
+  }
+  const json& named = line.Object("kwargs");
+  if (named.is_object()) {
+    for (const auto& [name, value] : named.items()) {
+      values.Argument(name, value);
+    }
+  }
+  conversion_.records().Finish(thread.ring, &out, &buffer,
+                               RecordType::kCallBegin, call.flags);
+}
+
+std::string TraceCalls::End(const TraceLine& line, TraceThread* thread) {
+  std::vector<OpenCall>& open = thread->open;
+  const auto found = std::find_if(
+      open.rbegin(), open.rend(),
+      [&](const OpenCall& call) { return call.id == line.call(); });
+  if (found == open.rend()) return "the call has not begun on its thread";
+  // What it called and never ended: a reader sees that as a gap.
+  const auto inner = static_cast<size_t>(found - open.rbegin());
+  conversion_.AddIncomplete(inner);
+  open.resize(open.size() - inner);
+  const Call call = open.back().call;
+  TellLoader(line, call, thread);
+  WriteEnd(line, *thread, call);
+  open.pop_back();
+  conversion_.clock().OnCallEnd(call);
+  conversion_.TellClosedSteps(*thread);
+  stepped_ |= IsOptimizerStep(call);
+  if (!absl::EndsWith(call.function->name, ".__exit__")) {
+    FollowGradMode(call.function->name, line, thread);
+  }
+  return "";
+}
+
+void TraceCalls::WriteEnd(const TraceLine& line, const TraceThread& thread,
+                          const Call& call) {
+  CallEndRecord end = {};
+  end.call = static_cast<uint32_t>(call.number);
+  end.function = call.function_id;
+  RecordBuffer buffer;
+  FieldWriter out(buffer.bytes, kCallBytes, end);
+  if (line.kind == TraceLineKind::kCallRaised) {
+    const json& exception = line.Any("exception");
+    if (exception.is_string()) {
+      out.Unsigned(Field::kException, conversion_.definitions().String(
+                                          exception.get<std::string>()));
+    }
+    if (line.Any("exception_msg").is_string()) {
+      conversion_.LeaveOut("exception_msg");
+    }
+    return conversion_.records().Finish(thread.ring, &out, &buffer,
+                                        RecordType::kCallRaised, 0);
+  }
+  uint8_t flags = 0;
+  if (line.json.contains("return_values")) {
+    const json& result = line.Any("return_values");
+    TraceValues(&conversion_.definitions(), &out).Result(result);
+    const GradFnSearch search = FindGradFn(result);
+    if (search.searched) flags |= kOutputSearched;
+    if (search.found) flags |= kOutputHasGradFn;
+  }
+  conversion_.records().Finish(thread.ring, &out, &buffer, RecordType::kCallEnd,
+                               flags);
+}
+
+// Marks within the call that makes an iterator or takes a batch from it.
+void TraceCalls::TellLoader(const TraceLine& line, const Call& call,
+                            TraceThread* thread) {
+  const std::string& category = call.function->category.text();
+  const bool returned = line.kind == TraceLineKind::kCallEnd;
+  if (category == "loader_iter" && returned && call.object != 0) {
+    last_loader_ = call.object;
+    conversion_.Mark(thread, MarkKind::kIteratorCreated, call.object,
+                     ordinals_[call.object]);
+    return;
+  }
+  if (category != "loader_next" || call.object == 0) return;
+  const auto [found, is_new] = iterators_.try_emplace(call.object);
+  Iterator& iterator = found->second;
+  if (is_new) {
+    // The trace does not say whose iterator it is: that of the loader that
+    // made one last, or it stands for a loader of its own.
+    iterator.loader = last_loader_ != 0 ? last_loader_ : call.object;
+    last_loader_ = 0;
+    iterator.ordinal = ordinals_[iterator.loader]++;
+  }
+  if (returned) {
+    conversion_.Mark(thread, MarkKind::kBatchFetched, iterator.loader,
+                     iterator.fetched++);
+  } else if (line.Any("exception") == "StopIteration") {
+    conversion_.Mark(thread, MarkKind::kIteratorExhausted, iterator.loader,
+                     iterator.ordinal);
+  }
+}
+
+// Gradients are on at first. Regions that change that, and what torch answers
+// when it is asked, tell it for the code around them.
+void TraceCalls::FollowGradMode(const std::string& name, const TraceLine& line,
+                                TraceThread* thread) {
+  if (name == "torch.is_grad_enabled") {
+    const json& result = line.Object("return_values");
+    if (result.is_object() && result.size() == 1 &&
+        result.begin()->is_boolean()) {
+      thread->grad_mode() = result.begin()->get<bool>();
+    }
+    return;
+  }
+  if (!absl::StartsWith(name, "torch.autograd.grad_mode.")) return;
+  if (absl::EndsWith(name, ".__enter__")) {
+    thread->grad_before.push_back(thread->grad_mode());
+    thread->grad_mode() = absl::StrContains(name, ".enable_grad.");
+  } else if (absl::EndsWith(name, ".__exit__") &&
+             !thread->grad_before.empty()) {
+    thread->grad_mode() = thread->grad_before.back();
+    thread->grad_before.pop_back();
+  }
+}
+
+}  // namespace traincheck
