@@ -3,6 +3,8 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "base/credentials.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/traincheck/v1/control.grpc.pb.h"
@@ -143,7 +145,15 @@ absl::StatusOr<std::vector<v1::SetSummary>> Client::ListSets() {
 
 absl::StatusOr<v1::SetDetail> Client::GetSet(const std::string& name) {
   v1::GetSetRequest request;
-  request.set_name(name);
+  const size_t at = name.rfind('@');
+  uint32_t version = 0;
+  if (at != std::string::npos &&
+      !absl::SimpleAtoi(name.substr(at + 1), &version)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", name, "\": a set is NAME or NAME@VERSION"));
+  }
+  request.set_name(name.substr(0, at));
+  request.set_version(version);
   return impl_->Call(&v1::Control::Stub::GetSet, request);
 }
 

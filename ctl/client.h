@@ -43,6 +43,7 @@ class Client {
   // Without a time limit: copying to another disk takes as long as it takes.
   absl::StatusOr<v1::BackupReply> Backup(const std::string& folder);
   absl::StatusOr<std::vector<v1::SetSummary>> ListSets();
+  // NAME, or NAME@VERSION for an older one.
   absl::StatusOr<v1::SetDetail> GetSet(const std::string& name);
   absl::StatusOr<v1::SetPlan> GetSetPlan(const std::string& name);
   absl::StatusOr<v1::SetSummary> ImportSet(const std::string& name,

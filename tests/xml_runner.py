@@ -63,6 +63,7 @@ def write_report(path: str, name: str, rows: list) -> None:
 
 def main() -> int:
     path = pathlib.Path(sys.argv[1])
+    sys.path.insert(0, str(path.parent))  # for what stands beside the test
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module

@@ -9,6 +9,7 @@
 #include "ctl/render/set_diff.h"
 #include "ctl/text/input_file.h"
 #include "invariants/invariant.h"
+#include "invariants/set_merge.h"
 #include "invariants/traincheck/invariant_file.h"
 
 namespace traincheck::ctl {
@@ -21,6 +22,7 @@ struct Options {
   std::string id;
   std::string set;
   std::string other;
+  std::vector<std::string> sets;
   std::string file;
   std::string format = kOwnFormat;
   std::vector<std::string> experiments;
@@ -147,6 +149,27 @@ int Diff(const Context& context, const Options& options) {
                                        }});
 }
 
+int Merge(const Context& context, const Options& options) {
+  const auto ask = [&](Client& client) -> absl::StatusOr<v1::SetSummary> {
+    std::vector<InvariantSet> sets;
+    for (const std::string& name : options.sets) {
+      const auto detail = client.GetSet(name);
+      if (!detail.ok()) return detail.status();
+      auto set = SetFromJsonUntrusted(detail->json());
+      if (!set.ok()) return set.status();
+      sets.push_back(*std::move(set));
+    }
+    InvariantSet merged = MergeSets(sets);
+    merged.name = options.set;
+    return client.ImportSet(options.set, ToJson(merged).dump());
+  };
+  using Summary = v1::SetSummary;
+  return Query<Summary>(
+      context, ask,
+      {[](const Summary& set) { return SetsTable({set}); },
+       [](const Summary& set) { return PrettyJson(SetRowJson(set)); }});
+}
+
 void AddTransfer(CLI::App* command, Options* options) {
   command->add_option("--set", options->set, "Set")->required();
   command->add_option("FILE", options->file, "File; -: the standard stream")
@@ -191,8 +214,15 @@ void AddInvariants(CLI::App* app, const Context* context, Action* action) {
   export_set->callback(
       [=] { *action = [=] { return Export(*context, *options); }; });
 
+  CLI::App* merge =
+      group->add_subcommand("merge", "Makes one set of what several hold");
+  merge->add_option("--set", options->set, "Set to make")->required();
+  merge->add_option("SETS", options->sets, "Sets: NAME or NAME@VERSION")
+      ->required();
+  merge->callback([=] { *action = [=] { return Merge(*context, *options); }; });
+
   CLI::App* diff = group->add_subcommand("diff", "How two sets differ");
-  diff->add_option("A", options->set, "Set")->required();
+  diff->add_option("A", options->set, "Set: NAME or NAME@VERSION")->required();
   diff->add_option("B", options->other, "Set")->required();
   diff->callback([=] { *action = [=] { return Diff(*context, *options); }; });
 }

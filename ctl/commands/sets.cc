@@ -41,7 +41,7 @@ void AddSets(CLI::App* app, const Context* context, Action* action) {
 
   CLI::App* show = group->add_subcommand("show", "One set with its invariants");
   auto name = std::make_shared<std::string>();
-  show->add_option("NAME", *name, "Set")->required();
+  show->add_option("NAME", *name, "Set: NAME or NAME@VERSION")->required();
   show->callback([=] { *action = [=] { return Show(*context, *name); }; });
 
   CLI::App* plan = group->add_subcommand(

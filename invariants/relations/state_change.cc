@@ -77,6 +77,9 @@ class SeenInProcess : public ProcessObserver {
     if (!change) return;
     rhythms_[event.variable_id].Add(*change);
     if (IsFrozen(facts, event.variable_id)) frozen_.insert(event.variable_id);
+    if (facts.ownership().IsHeld(event.variable_id)) {
+      held_.insert(event.variable_id);
+    }
   }
 
   void Collect(const Definitions& definitions, HypothesisSet* out) const {
@@ -88,6 +91,9 @@ class SeenInProcess : public ProcessObserver {
       const bool known = info && (info->kind == VariableKind::kParameter ||
                                   info->kind == VariableKind::kBuffer);
       if (!known || !period) continue;
+      // What is trained and stood still did so by chance: its gradients were
+      // zero, or too small.
+      if (*period == 0 && held_.count(variable)) continue;
       Hypothesis hypothesis;
       hypothesis.parameters =
           ChangeSpec{info->kind, info->FullName(), *period}.ToJson();
@@ -102,6 +108,7 @@ class SeenInProcess : public ProcessObserver {
   StepEndChanges changes_;
   std::map<uint32_t, Rhythm> rhythms_;  // by variable
   std::set<uint32_t> frozen_;
+  std::set<uint32_t> held_;
 };
 
 struct ChangeRule {

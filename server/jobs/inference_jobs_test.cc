@@ -33,13 +33,20 @@ class InferenceJobsTest : public testing::Test {
     store_->Close();
   }
 
-  // "run", which has ended and holds nothing.
+  // "run", which has ended and holds a record.
   void MakeRun() {
     v1::Hello hello;
     hello.set_run("run");
     hello.set_experiment("e");
     const auto opened = registry_->Open(hello, nullptr);
     ASSERT_TRUE(opened.ok()) << opened.status();
+    v1::Batch batch;
+    v1::Slice& slice = *batch.add_slices();
+    slice.set_ring(1);
+    slice.set_to(8);
+    slice.set_records(1);
+    ASSERT_TRUE(
+        registry_->AddBatch(opened->stream, batch, BatchFacts(), nullptr).ok());
     v1::Goodbye goodbye;
     goodbye.set_end(v1::END_KIND_CLEAN);
     absl::Notification durable;

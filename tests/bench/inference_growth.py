@@ -20,7 +20,7 @@ import soak
 
 PIPELINES = pathlib.Path(__file__).resolve().parents[1] / "pipelines"
 # Records a step of this one, about: what is left over or missing shows.
-PIPELINE, RECORDS_A_STEP = "denoiser.py", 200
+PIPELINE, RECORDS_A_STEP = "denoiser.py", 450
 # So many steps take about a minute.
 STEPS_A_RUN = 12000
 
