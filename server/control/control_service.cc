@@ -207,7 +207,8 @@ grpc::Status ControlService::ListSets(
 grpc::Status ControlService::GetSet(grpc::ServerContext*,
                                     const v1::GetSetRequest* request,
                                     v1::SetDetail* response) {
-  return Answer(use_.sets->Detail(request->name(), request->version()), response);
+  return Answer(use_.sets->Detail(request->name(), request->version()),
+                response);
 }
 
 grpc::Status ControlService::ImportSet(grpc::ServerContext*,
