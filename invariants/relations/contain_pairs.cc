@@ -26,17 +26,17 @@ std::optional<FunctionMatch> WindowOf(const Call& call) {
   return std::nullopt;
 }
 
-// What belongs to no such window.
+// What belongs to no such window. Steps and clears may: a closure clears within
+// a step, and an optimizer of each layer steps within the backward.
 std::optional<FunctionMatch> StrangerOf(const Call& call) {
   static const auto* const kCategories = new std::set<std::string>{
-      "load_state_dict", "optimizer_init", "train_mode", "zero_grad"};
+      "load_state_dict", "optimizer_init", "train_mode"};
   static const auto* const kRoles =
       new std::set<std::string>{"freeze", "initialiser", "seed"};
   const std::string& category = call.function->category.text();
   if (kCategories->count(category)) {
     return FunctionMatch{Level::kCategory, category};
   }
-  if (IsOptimizerStep(call)) return WindowOf(call);
   const std::vector<std::string>& roles = call.function->roles;
   if (!roles.empty() && kRoles->count(roles.back())) {
     return FunctionMatch{Level::kRole, roles.back()};

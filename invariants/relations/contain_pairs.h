@@ -3,9 +3,8 @@
 // - a function calls another one directly, or the module that it wraps;
 // - a module's call gives a function an argument that is the module's training
 //   flag, where both values were seen;
-// - during a step of an optimizer, a backward or a forward that trains, what
-//   belongs elsewhere never happens (a step in a forward, an initialiser
-//   anywhere), where it does happen elsewhere.
+// - during a step of an optimizer or a backward, what belongs elsewhere never
+//   happens (an initialiser, a state that is loaded), where it does elsewhere.
 #ifndef TRAINCHECK_INVARIANTS_RELATIONS_CONTAIN_PAIRS_H_
 #define TRAINCHECK_INVARIANTS_RELATIONS_CONTAIN_PAIRS_H_
 

@@ -55,7 +55,7 @@ class Accounting(Books):
         )
         self.assertEqual(done.returncode, 0, done.stderr)
         daemon.run_ended("ref")
-        daemon.ctl("infer", "--from", "ref", "--set", "rules")
+        daemon.ctl("infer", *harness.ONE_PROGRAM, "--from", "ref", "--set", "rules")
 
     def kill_and_restart(self, daemon, run: str) -> None:
         """Kills the daemon once 300 more records of the run are stored."""

@@ -17,6 +17,8 @@ import unittest
 
 DIST = pathlib.Path(os.environ.get("TRAINCHECK_DIST", "deploy/dist")).resolve()
 SCRIPTS = pathlib.Path("tests/integration/scripts").resolve()
+# Rules of one program, for programs of every kind: a test has no time for two.
+ONE_PROGRAM = ("--min-programs", "1")
 PIPELINES = pathlib.Path("tests/pipelines").resolve()
 # Ten times what is promised: only a hang fails a test by time.
 PATIENCE_S = 120

@@ -85,7 +85,7 @@ class Limits(harness.TrainingCase):
         )
         self.assertEqual(done.returncode, 0, done.stderr)
         daemon.run_ended("ref")
-        daemon.ctl("infer", "--from", "ref", "--set", "rules")
+        daemon.ctl("infer", *harness.ONE_PROGRAM, "--from", "ref", "--set", "rules")
         command = [str(harness.DIST / "traincheckctl"), "--server", daemon.address]
         command += ["-o", "json", "violations", "watch"]
         watchers = []

@@ -26,7 +26,9 @@ class Recovery(harness.TrainingCase):
         )
         self.assertEqual(done.returncode, 0, done.stderr)
         self.daemon.run_ended("ref")
-        self.daemon.ctl("infer", "--from", "ref", "--set", "rules")
+        self.daemon.ctl(
+            "infer", *harness.ONE_PROGRAM, "--from", "ref", "--set", "rules"
+        )
 
     def start_copy(self) -> harness.Daemon:
         """A second daemon with the same sets, so that a run of the same name has
