@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "invariants/hash.h"
-#include "invariants/relations/per_process.h"
 #include "invariants/relations/recorded_calls.h"
 #include "invariants/relations/sequence_generator.h"
 #include "invariants/relations/sequence_spec.h"
@@ -209,51 +208,12 @@ class OrderInProcess : public ProcessObserver {
   std::map<uint32_t, uint32_t> open_;  // calls, by ring
 };
 
-class ApiSequenceRelation : public Relation {
- public:
-  const char* name() const override { return "APISequence"; }
-
-  absl::Status Check(const nlohmann::json& parameters,
-                     const std::string& path) const override {
-    absl::Status status;
-    ReadSequenceSpec(parameters, path, &status);
-    return status;
-  }
-
-  std::string Describe(const nlohmann::json& parameters) const override {
-    return SequenceSpecOf(parameters).Describe();
-  }
-
-  std::vector<const Fact*> FactsFor(const nlohmann::json&) const override {
-    return {};
-  }
-
-  void AddNeeds(const nlohmann::json& parameters,
-                CaptureNeeds* needs) const override {
-    for (const FunctionMatch& function : SequenceSpecOf(parameters).functions) {
-      AddCalls(function, needs);
-    }
-  }
-
-  std::unique_ptr<Generator> NewGenerator() const override {
-    return NewSequenceGenerator();
-  }
-
-  std::unique_ptr<RunObserver> NewEvaluator(const std::vector<Rule>& rules,
-                                            RuleSink* sink) const override {
-    std::vector<SequenceRule> sequences;
-    for (size_t i = 0; i < rules.size(); ++i) {
-      sequences.push_back({i, SequenceSpecOf(rules[i].invariant->parameters)});
-    }
-    return std::make_unique<PerProcess<SequenceRule, OrderInProcess>>(
-        std::move(sequences), sink);
-  }
-};
-
 }  // namespace
 
 const Relation* ApiSequence() {
-  static const auto* const kRelation = new ApiSequenceRelation;
+  static const auto* const kRelation =
+      new ProcessRelation<SequenceSpec, OrderInProcess>("APISequence",
+                                                        NewSequenceGenerator);
   return kRelation;
 }
 

@@ -8,10 +8,9 @@
 #include "invariants/facts/call_values.h"
 #include "invariants/json_reader.h"
 #include "invariants/relations/function_match.h"
-#include "invariants/relations/hypothesis_set.h"
 #include "invariants/relations/open_modules.h"
-#include "invariants/relations/per_process.h"
 #include "invariants/relations/plain_value.h"
+#include "invariants/relations/process_relation.h"
 #include "invariants/relations/rules_of_functions.h"
 #include "invariants/relations/verdicts.h"
 
@@ -37,10 +36,18 @@ struct ArgSpec {
     return "In calls of " + function.Describe() + ", " + argument + " is " +
            PythonText(value) + ".";
   }
+  void AddNeeds(CaptureNeeds* needs) const {
+    CallContent& content = needs->Calls(function.text);
+    content.arguments.insert(argument);
+    if (value.is_string()) content.texts.insert(argument);
+  }
+  static const std::vector<const Fact*>& Facts();
+  static ArgSpec Parse(const nlohmann::json& parameters,
+                       const std::string& path, absl::Status* status);
 };
 
-ArgSpec ParseSpec(const nlohmann::json& parameters, const std::string& path,
-                  absl::Status* status) {
+ArgSpec ArgSpec::Parse(const nlohmann::json& parameters,
+                       const std::string& path, absl::Status* status) {
   ArgSpec spec;
   JsonReader reader(parameters, path);
   if (reader.String("is") != "constant") reader.Fail("is", "not \"constant\"");
@@ -55,11 +62,6 @@ ArgSpec ParseSpec(const nlohmann::json& parameters, const std::string& path,
   }
   *status = reader.Finish();
   return spec;
-}
-
-ArgSpec SpecOf(const nlohmann::json& parameters) {
-  absl::Status status;
-  return ParseSpec(parameters, "", &status);
 }
 
 // Does the value say what is done, and not how much? Other numbers are
@@ -125,13 +127,9 @@ class SeenInProcess : public ProcessObserver {
   std::unordered_map<uint32_t, std::map<std::string, Values>> seen_;
 };
 
-struct ArgRule {
-  size_t index = 0;
-  const Rule* rule = nullptr;
-  ArgSpec spec;
-};
+using ArgRule = SpecRule<ArgSpec>;
 
-const std::vector<const Fact*>& ArgFacts() {
+const std::vector<const Fact*>& ArgSpec::Facts() {
   // Not the module's own mode: a model that is still in training mode when it
   // is evaluated is what such a rule is to report.
   static const auto* const kFacts = new std::vector<const Fact*>{
@@ -232,7 +230,7 @@ void ArgsOfProcess::Judge(const ProcessFacts& facts, const Call& call,
   if (judged_->sink->wants_examples() && verdict.outcome != Outcome::kUnknown) {
     Example example;
     example.holds = holds;
-    for (const Fact* fact : ArgFacts()) {
+    for (const Fact* fact : ArgSpec::Facts()) {
       example.facts.push_back(fact->read(subject));
     }
     judged_->sink->OnExample(rule.index, example);
@@ -240,52 +238,11 @@ void ArgsOfProcess::Judge(const ProcessFacts& facts, const Call& call,
   judged_->sink->OnVerdict(verdict);
 }
 
-class ArgConstantForm : public Relation {
- public:
-  const char* name() const override { return "APIArg"; }
-
-  absl::Status Check(const nlohmann::json& parameters,
-                     const std::string& path) const override {
-    absl::Status status;
-    ParseSpec(parameters, path, &status);
-    return status;
-  }
-
-  std::string Describe(const nlohmann::json& parameters) const override {
-    return SpecOf(parameters).Describe();
-  }
-
-  std::vector<const Fact*> FactsFor(const nlohmann::json&) const override {
-    return ArgFacts();
-  }
-
-  void AddNeeds(const nlohmann::json& parameters,
-                CaptureNeeds* needs) const override {
-    const ArgSpec spec = SpecOf(parameters);
-    CallContent& content = needs->Calls(spec.function.text);
-    content.arguments.insert(spec.argument);
-    if (spec.value.is_string()) content.texts.insert(spec.argument);
-  }
-
-  std::unique_ptr<Generator> NewGenerator() const override {
-    return std::make_unique<SeenGenerator<SeenInProcess>>();
-  }
-
-  std::unique_ptr<RunObserver> NewEvaluator(const std::vector<Rule>& rules,
-                                            RuleSink* sink) const override {
-    std::vector<ArgRule> args;
-    for (size_t i = 0; i < rules.size(); ++i) {
-      args.push_back({i, &rules[i], SpecOf(rules[i].invariant->parameters)});
-    }
-    return std::make_unique<PerProcess<ArgRule, ArgsOfProcess>>(std::move(args),
-                                                                sink);
-  }
-};
-
 }  // namespace
 
 const Relation* ArgConstant() {
-  static const auto* const kForm = new ArgConstantForm;
+  static const auto* const kForm = new ProcessRelation<ArgSpec, ArgsOfProcess>(
+      "constant", NewSeenGenerator<SeenInProcess>);
   return kForm;
 }
 

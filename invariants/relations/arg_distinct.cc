@@ -4,14 +4,13 @@
 #include <memory>
 #include <set>
 #include <tuple>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "invariants/facts/call_values.h"
 #include "invariants/relations/function_match.h"
-#include "invariants/relations/hypothesis_set.h"
-#include "invariants/relations/per_process.h"
+#include "invariants/relations/functions_in_windows.h"
+#include "invariants/relations/process_relation.h"
 #include "invariants/relations/recorded_calls.h"
 #include "invariants/relations/verdicts.h"
 #include "invariants/relations/words.h"
@@ -31,10 +30,23 @@ struct DistinctSpec {
             {"argument", argument},
             {"within", traincheck::ToJson(within)}};
   }
+  std::string Describe() const {
+    return "In one call of " + within.Describe() + ", " + function.Describe() +
+           " is called on each tensor (" + argument + ") once at most.";
+  }
+  void AddNeeds(CaptureNeeds* needs) const {
+    needs->Calls(function.text).arguments.insert(argument);
+    AddCalls(within, needs);
+  }
+  const FunctionMatch* Window() const { return &within; }
+  static std::vector<const Fact*> Facts() { return {}; }
+  static DistinctSpec Parse(const nlohmann::json& parameters,
+                            const std::string& path, absl::Status* status);
 };
 
-DistinctSpec ParseSpec(const nlohmann::json& parameters,
-                       const std::string& path, absl::Status* status) {
+DistinctSpec DistinctSpec::Parse(const nlohmann::json& parameters,
+                                 const std::string& path,
+                                 absl::Status* status) {
   DistinctSpec spec;
   JsonReader reader(parameters, path);
   if (reader.String("is") != "distinct") reader.Fail("is", "not \"distinct\"");
@@ -46,11 +58,6 @@ DistinctSpec ParseSpec(const nlohmann::json& parameters,
   spec.within = ReadFunctionMatch(&reader, "within");
   *status = reader.Finish();
   return spec;
-}
-
-DistinctSpec SpecOf(const nlohmann::json& parameters) {
-  absl::Status status;
-  return ParseSpec(parameters, "", &status);
 }
 
 // Memory of the tensor; 0: not told, or no tensor.
@@ -130,24 +137,21 @@ class SeenInProcess : public ProcessObserver {
   std::map<std::tuple<uint32_t, uint32_t, std::string>, Twice> seen_;
 };
 
-struct DistinctRule {
-  size_t index = 0;
-  DistinctSpec spec;
-};
-
+using DistinctRule = SpecRule<DistinctSpec>;
 using Judged = JudgedRules<DistinctRule>;
 
 class DistinctInProcess : public ProcessObserver {
  public:
-  explicit DistinctInProcess(const Judged* judged) : judged_(judged) {}
+  explicit DistinctInProcess(const Judged* judged)
+      : judged_(judged), known_(&judged->rules) {}
 
   void OnDefinition(const ProcessFacts& facts, RecordType type,
                     uint32_t id) override {
-    if (type == RecordType::kFunctionDef) known_.erase(id);
+    known_.OnDefinition(type, id);
   }
 
   void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
-    const Concerned& concerned = Find(call);
+    const auto& concerned = known_.Of(call);
     if (!concerned.inner.empty() && !open_[call.ring].empty()) {
       const ToldArguments told = ArgumentsOf(call, facts.definitions());
       for (const size_t place : concerned.inner) {
@@ -189,10 +193,6 @@ class DistinctInProcess : public ProcessObserver {
   void Fields(Archive& archive) override { archive(open_); }
 
  private:
-  struct Concerned {
-    std::vector<size_t> inner;  // places in the list of rules
-    std::vector<size_t> windows;
-  };
   struct Tensors {
     std::map<uint64_t, uint32_t> sites;  // by memory
     uint64_t missed = 0;
@@ -209,23 +209,6 @@ class DistinctInProcess : public ProcessObserver {
 
   const DistinctRule& RuleAt(size_t place) const {
     return judged_->rules[place];
-  }
-
-  const Concerned& Find(const Call& call) {
-    static const auto* const kNone = new Concerned;
-    if (!call.function) return *kNone;
-    const auto [found, added] = known_.try_emplace(call.function_id);
-    if (!added) return found->second;
-    for (size_t place = 0; place < judged_->rules.size(); ++place) {
-      const DistinctSpec& spec = RuleAt(place).spec;
-      if (spec.function.Matches(*call.function)) {
-        found->second.inner.push_back(place);
-      }
-      if (spec.within.Matches(*call.function)) {
-        found->second.windows.push_back(place);
-      }
-    }
-    return found->second;
   }
 
   void Give(const ProcessFacts& facts, const Call& call,
@@ -262,58 +245,16 @@ class DistinctInProcess : public ProcessObserver {
   }
 
   const Judged* const judged_;
-  std::unordered_map<uint32_t, Concerned> known_;  // by function
-  std::map<uint32_t, std::vector<Window>> open_;   // by ring
-};
-
-class ArgDistinctForm : public Relation {
- public:
-  const char* name() const override { return "distinct"; }
-
-  absl::Status Check(const nlohmann::json& parameters,
-                     const std::string& path) const override {
-    absl::Status status;
-    ParseSpec(parameters, path, &status);
-    return status;
-  }
-
-  std::string Describe(const nlohmann::json& parameters) const override {
-    const DistinctSpec spec = SpecOf(parameters);
-    return "In one call of " + spec.within.Describe() + ", " +
-           spec.function.Describe() + " is called on each tensor (" +
-           spec.argument + ") once at most.";
-  }
-
-  std::vector<const Fact*> FactsFor(const nlohmann::json&) const override {
-    return {};
-  }
-
-  void AddNeeds(const nlohmann::json& parameters,
-                CaptureNeeds* needs) const override {
-    const DistinctSpec spec = SpecOf(parameters);
-    needs->Calls(spec.function.text).arguments.insert(spec.argument);
-    AddCalls(spec.within, needs);
-  }
-
-  std::unique_ptr<Generator> NewGenerator() const override {
-    return std::make_unique<SeenGenerator<SeenInProcess>>();
-  }
-
-  std::unique_ptr<RunObserver> NewEvaluator(const std::vector<Rule>& rules,
-                                            RuleSink* sink) const override {
-    std::vector<DistinctRule> mine;
-    for (size_t i = 0; i < rules.size(); ++i) {
-      mine.push_back({i, SpecOf(rules[i].invariant->parameters)});
-    }
-    return std::make_unique<PerProcess<DistinctRule, DistinctInProcess>>(
-        std::move(mine), sink);
-  }
+  FunctionsInWindows<DistinctRule> known_;
+  std::map<uint32_t, std::vector<Window>> open_;  // by ring
 };
 
 }  // namespace
 
 const Relation* ArgDistinct() {
-  static const auto* const kForm = new ArgDistinctForm;
+  static const auto* const kForm =
+      new ProcessRelation<DistinctSpec, DistinctInProcess>(
+          "distinct", NewSeenGenerator<SeenInProcess>);
   return kForm;
 }
 

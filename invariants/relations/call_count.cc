@@ -3,13 +3,12 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "invariants/relations/count_generator.h"
 #include "invariants/relations/count_spec.h"
-#include "invariants/relations/per_process.h"
+#include "invariants/relations/functions_in_windows.h"
 #include "invariants/relations/recorded_calls.h"
 #include "invariants/relations/rules_of_functions.h"
 #include "invariants/relations/step_windows.h"
@@ -58,11 +57,12 @@ using Judged = JudgedRules<CountRule>;
 
 class CountsOfProcess : public ProcessObserver {
  public:
-  explicit CountsOfProcess(const Judged* judged) : judged_(judged) {}
+  explicit CountsOfProcess(const Judged* judged)
+      : judged_(judged), known_(&judged->rules) {}
 
   void OnDefinition(const ProcessFacts& facts, RecordType type,
                     uint32_t id) override {
-    if (type == RecordType::kFunctionDef) known_.erase(id);
+    known_.OnDefinition(type, id);
   }
 
   void OnMark(const ProcessFacts& facts, const MarkEvent& event) override {
@@ -71,8 +71,8 @@ class CountsOfProcess : public ProcessObserver {
 
   void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
     Advance(facts);
-    const Concerned& concerned = Find(call);
-    for (const size_t place : concerned.counted) Count(call, place);
+    const auto& concerned = known_.Of(call);
+    for (const size_t place : concerned.inner) Count(call, place);
     if (concerned.windows.empty()) return;
     OpenCall open{call, facts.gaps(), facts.recorded().now(), {}};
     for (const size_t place : concerned.windows) open.counts[place];
@@ -100,33 +100,10 @@ class CountsOfProcess : public ProcessObserver {
   }
 
  private:
-  // Places in the list of rules.
-  struct Concerned {
-    std::vector<size_t> counted;
-    std::vector<size_t> windows;
-  };
-
   const CountRule& RuleAt(size_t place) const { return judged_->rules[place]; }
   // Rules are listed by their index.
   const CountSpec& SpecOf(const Verdict& verdict) const {
     return judged_->rules[verdict.rule].spec;
-  }
-
-  const Concerned& Find(const Call& call) {
-    static const auto* const kNone = new Concerned;
-    if (!call.function) return *kNone;
-    const auto [found, added] = known_.try_emplace(call.function_id);
-    if (!added) return found->second;
-    for (size_t place = 0; place < judged_->rules.size(); ++place) {
-      const CountSpec& spec = RuleAt(place).spec;
-      if (spec.function.Matches(*call.function)) {
-        found->second.counted.push_back(place);
-      }
-      if (spec.per == CountPer::kCall && spec.window.Matches(*call.function)) {
-        found->second.windows.push_back(place);
-      }
-    }
-    return found->second;
   }
 
   void Count(const Call& call, size_t place) {
@@ -211,7 +188,7 @@ class CountsOfProcess : public ProcessObserver {
   }
 
   const Judged* const judged_;
-  std::unordered_map<uint32_t, Concerned> known_;  // by function
+  FunctionsInWindows<CountRule> known_;
   StepWindows steps_;
   EpochWindow epoch_;
   Counts step_counts_;
@@ -219,53 +196,12 @@ class CountsOfProcess : public ProcessObserver {
   std::map<uint32_t, std::vector<OpenCall>> open_;  // by ring
 };
 
-class CallCountRelation : public Relation {
- public:
-  const char* name() const override { return "CallCount"; }
-
-  absl::Status Check(const nlohmann::json& parameters,
-                     const std::string& path) const override {
-    absl::Status status;
-    ReadCountSpec(parameters, path, &status);
-    return status;
-  }
-
-  std::string Describe(const nlohmann::json& parameters) const override {
-    return CountSpecOf(parameters).Describe();
-  }
-
-  // A step, a pass and a call of another function are windows for themselves.
-  std::vector<const Fact*> FactsFor(const nlohmann::json&) const override {
-    return {};
-  }
-
-  void AddNeeds(const nlohmann::json& parameters,
-                CaptureNeeds* needs) const override {
-    const CountSpec spec = CountSpecOf(parameters);
-    AddCalls(spec.function, needs);
-    if (spec.per == CountPer::kCall) AddCalls(spec.window, needs);
-  }
-
-  std::unique_ptr<Generator> NewGenerator() const override {
-    return NewCountGenerator();
-  }
-
-  std::unique_ptr<RunObserver> NewEvaluator(const std::vector<Rule>& rules,
-                                            RuleSink* sink) const override {
-    std::vector<CountRule> counts;
-    for (size_t i = 0; i < rules.size(); ++i) {
-      counts.push_back(
-          {i, &rules[i], CountSpecOf(rules[i].invariant->parameters)});
-    }
-    return std::make_unique<PerProcess<CountRule, CountsOfProcess>>(
-        std::move(counts), sink);
-  }
-};
-
 }  // namespace
 
 const Relation* CallCount() {
-  static const auto* const kRelation = new CallCountRelation;
+  static const auto* const kRelation =
+      new ProcessRelation<CountSpec, CountsOfProcess>("CallCount",
+                                                      NewCountGenerator);
   return kRelation;
 }
 

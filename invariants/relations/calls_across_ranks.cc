@@ -33,12 +33,12 @@ std::optional<RankValue> ValueOf(const CallValue& value) {
   return result;
 }
 
-class Evaluator : public RunObserver {
+class Evaluator : public RankEvaluator {
  public:
   Evaluator(std::vector<RankCallRule> rules, RuleSink* sink)
-      : rules_(std::move(rules)), comparison_(sink) {
+      : RankEvaluator(sink), rules_(std::move(rules)) {
     for (const RankCallRule& rule : rules_) {
-      comparison_.SetWords(rule.index, {.what = rule.spec.What()});
+      comparison().SetWords(rule.index, {.what = rule.spec.What()});
     }
   }
 
@@ -46,12 +46,6 @@ class Evaluator : public RunObserver {
     processes_.push_back(std::make_unique<Process>(this));
     return processes_.back().get();
   }
-  void EndRun() override { comparison_.EndRun(); }
-  void GiveUpRank(uint32_t attempt, int32_t rank,
-                  const std::string& reason) override {
-    comparison_.GiveUpRank(attempt, rank, reason);
-  }
-  void Fields(Archive& archive) override { archive(comparison_); }
 
  private:
   class Process : public ProcessObserver {
@@ -79,7 +73,7 @@ class Evaluator : public RunObserver {
       }
     }
     void OnEnd(const ProcessFacts& facts, ProcessEnd end) override {
-      run_->comparison_.EndProcess(facts, end);
+      run_->comparison().EndProcess(facts, end);
     }
     void Fields(Archive& archive) override { archive(counts_); }
 
@@ -101,7 +95,6 @@ class Evaluator : public RunObserver {
   };
 
   const std::vector<RankCallRule> rules_;
-  RankComparison comparison_;
   std::vector<std::unique_ptr<Process>> processes_;
 };
 
@@ -129,7 +122,7 @@ void Evaluator::Process::Add(const ProcessFacts& facts, const Call& call,
     told->site = facts.definitions().Site(call.site);
     window.values.push_back(*std::move(told));
   }
-  run_->comparison_.Add(facts, rule.index, std::move(window));
+  run_->comparison().Add(facts, rule.index, std::move(window));
 }
 
 }  // namespace

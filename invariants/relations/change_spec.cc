@@ -65,6 +65,10 @@ nlohmann::json ChangeSpec::ToJson() const {
   return json;
 }
 
+void ChangeSpec::AddNeeds(CaptureNeeds* needs) const {
+  needs->State(ToJson().at("of"), "step_end");
+}
+
 std::string ChangeSpec::Describe() const {
   if (variable.empty()) {
     return "A parameter that requires no gradient and is held by no optimizer "
@@ -84,19 +88,14 @@ bool ChangeSpec::Matches(const ProcessFacts& facts,
   return info && info->kind == kind && info->FullName() == variable;
 }
 
-ChangeSpec ReadChangeSpec(const nlohmann::json& parameters,
-                          const std::string& path, absl::Status* status) {
+ChangeSpec ChangeSpec::Parse(const nlohmann::json& parameters,
+                             const std::string& path, absl::Status* status) {
   ChangeSpec spec;
   JsonReader reader(parameters, path);
   ReadWhat(&reader, &spec);
   ReadHow(&reader, &spec);
   *status = reader.Finish();
   return spec;
-}
-
-ChangeSpec ChangeSpecOf(const nlohmann::json& parameters) {
-  absl::Status status;
-  return ReadChangeSpec(parameters, "", &status);
 }
 
 }  // namespace traincheck

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "invariants/facts/process_facts.h"
@@ -22,17 +23,16 @@ struct ChangeSpec {
 
   nlohmann::json ToJson() const;
   std::string Describe() const;
+  void AddNeeds(CaptureNeeds* needs) const;
+  static std::vector<const Fact*> Facts() { return {}; }
+  static ChangeSpec Parse(const nlohmann::json& parameters,
+                          const std::string& path, absl::Status* status);
   bool Matches(const ProcessFacts& facts, uint32_t variable_id) const;
 };
 
 // A parameter that nobody should change: it requires no gradient, no optimizer
 // holds it, and it copies nothing.
 bool IsFrozen(const ProcessFacts& facts, uint32_t variable);
-
-ChangeSpec ReadChangeSpec(const nlohmann::json& parameters,
-                          const std::string& path, absl::Status* status);
-// REQUIRES: they were read without an error.
-ChangeSpec ChangeSpecOf(const nlohmann::json& parameters);
 
 }  // namespace traincheck
 

@@ -196,15 +196,15 @@ class HypothesisMaker : public Generator {
   std::set<What> seen_;
 };
 
-class Evaluator : public RunObserver {
+class Evaluator : public RankEvaluator {
  public:
   Evaluator(const std::vector<Rule>& rules, RuleSink* sink)
-      : comparison_(sink) {
+      : RankEvaluator(sink) {
     for (size_t i = 0; i < rules.size(); ++i) {
       const What what = WhatOf(rules[i].invariant->parameters);
       rules_.emplace_back(i, what);
-      comparison_.SetWords(i, {WordsOf(what).compared, /*variables=*/false,
-                               /*each_window_counts=*/true});
+      comparison().SetWords(i, {WordsOf(what).compared, /*variables=*/false,
+                                /*each_window_counts=*/true});
     }
   }
 
@@ -212,12 +212,6 @@ class Evaluator : public RunObserver {
     processes_.push_back(std::make_unique<Process>(this));
     return processes_.back().get();
   }
-  void EndRun() override { comparison_.EndRun(); }
-  void GiveUpRank(uint32_t attempt, int32_t rank,
-                  const std::string& reason) override {
-    comparison_.GiveUpRank(attempt, rank, reason);
-  }
-  void Fields(Archive& archive) override { archive(comparison_); }
 
  private:
   class Process : public ProcessObserver {
@@ -230,7 +224,7 @@ class Evaluator : public RunObserver {
       }
     }
     void OnEnd(const ProcessFacts& facts, ProcessEnd end) override {
-      run_->comparison_.EndProcess(facts, end);
+      run_->comparison().EndProcess(facts, end);
     }
 
    private:
@@ -260,10 +254,9 @@ class Evaluator : public RunObserver {
            .function = event.call->function->name,
            .site = facts.definitions().Site(event.call->site)});
     }
-    comparison_.Add(facts, rule, std::move(window));
+    comparison().Add(facts, rule, std::move(window));
   }
 
-  RankComparison comparison_;
   std::vector<std::pair<size_t, What>> rules_;
   std::vector<std::unique_ptr<Process>> processes_;
 };

@@ -70,17 +70,17 @@ class HypothesisMaker : public Generator {
   std::set<StateSpec> seen_;
 };
 
-class Evaluator : public RunObserver {
+class Evaluator : public RankEvaluator {
  public:
   Evaluator(const std::vector<Rule>& rules, RuleSink* sink)
-      : comparison_(sink) {
+      : RankEvaluator(sink) {
     for (size_t i = 0; i < rules.size(); ++i) {
       absl::Status status;
       const StateSpec spec =
           ParseSpec(rules[i].invariant->parameters, "", &status);
       if (!status.ok()) continue;
       specs_[i] = spec;
-      comparison_.SetWords(i, {spec.Describe(), /*variables=*/true});
+      comparison().SetWords(i, {spec.Describe(), /*variables=*/true});
     }
   }
 
@@ -88,12 +88,6 @@ class Evaluator : public RunObserver {
     processes_.push_back(std::make_unique<Process>(this));
     return processes_.back().get();
   }
-  void EndRun() override { comparison_.EndRun(); }
-  void GiveUpRank(uint32_t attempt, int32_t rank,
-                  const std::string& reason) override {
-    comparison_.GiveUpRank(attempt, rank, reason);
-  }
-  void Fields(Archive& archive) override { archive(comparison_); }
 
  private:
   class Process : public StateBlocks {
@@ -101,7 +95,7 @@ class Evaluator : public RunObserver {
     explicit Process(Evaluator* run) : run_(run) {}
     void OnEnd(const ProcessFacts& facts, ProcessEnd end) override {
       StateBlocks::OnEnd(facts, end);
-      run_->comparison_.EndProcess(facts, end);
+      run_->comparison().EndProcess(facts, end);
     }
 
    private:
@@ -117,7 +111,6 @@ class Evaluator : public RunObserver {
   void Add(const ProcessFacts& facts, const StateBlock& block, size_t rule,
            const StateSpec& spec);
 
-  RankComparison comparison_;
   std::map<size_t, StateSpec> specs_;  // by rule
   std::vector<std::unique_ptr<Process>> processes_;
 };
@@ -149,7 +142,7 @@ void Evaluator::Add(const ProcessFacts& facts, const StateBlock& block,
     window.index = *block.index;
     window.step = static_cast<int64_t>(block.step);
     if (!block.broken.empty()) window.unknown = block.broken;
-    comparison_.Add(facts, rule, std::move(window));
+    comparison().Add(facts, rule, std::move(window));
   }
 }
 

@@ -43,12 +43,12 @@ class SeenInProcess : public ProcessObserver {
   bool seen_ = false;
 };
 
-class Evaluator : public RunObserver {
+class Evaluator : public RankEvaluator {
  public:
   Evaluator(std::vector<size_t> rules, RuleSink* sink)
-      : rules_(std::move(rules)), comparison_(sink) {
+      : RankEvaluator(sink), rules_(std::move(rules)) {
     for (const size_t rule : rules_) {
-      comparison_.SetWords(
+      comparison().SetWords(
           rule, {.what = "learning rates when an optimizer step begins"});
     }
   }
@@ -57,12 +57,6 @@ class Evaluator : public RunObserver {
     processes_.push_back(std::make_unique<Process>(this));
     return processes_.back().get();
   }
-  void EndRun() override { comparison_.EndRun(); }
-  void GiveUpRank(uint32_t attempt, int32_t rank,
-                  const std::string& reason) override {
-    comparison_.GiveUpRank(attempt, rank, reason);
-  }
-  void Fields(Archive& archive) override { archive(comparison_); }
 
  private:
   class Process : public ProcessObserver {
@@ -77,7 +71,7 @@ class Evaluator : public RunObserver {
       }
     }
     void OnEnd(const ProcessFacts& facts, ProcessEnd end) override {
-      run_->comparison_.EndProcess(facts, end);
+      run_->comparison().EndProcess(facts, end);
     }
 
    private:
@@ -87,7 +81,6 @@ class Evaluator : public RunObserver {
   void Add(const ProcessFacts& facts, const Call& step);
 
   const std::vector<size_t> rules_;
-  RankComparison comparison_;
   std::vector<std::unique_ptr<Process>> processes_;
 };
 
@@ -120,7 +113,7 @@ void Evaluator::Add(const ProcessFacts& facts, const Call& step) {
     window.ordinal = optimizer->ordinal;
     window.index = *index;
     window.step = static_cast<int64_t>(facts.clock().step());
-    for (const size_t rule : rules_) comparison_.Add(facts, rule, window);
+    for (const size_t rule : rules_) comparison().Add(facts, rule, window);
   }
 }
 

@@ -1,7 +1,5 @@
 #include "invariants/relations/count_spec.h"
 
-#include <vector>
-
 namespace traincheck {
 
 namespace {
@@ -65,6 +63,11 @@ nlohmann::json CountSpec::ToJson() const {
   return json;
 }
 
+void CountSpec::AddNeeds(CaptureNeeds* needs) const {
+  AddCalls(function, needs);
+  if (Window()) AddCalls(*Window(), needs);
+}
+
 std::string CountSpec::CountWords() const {
   std::string text;
   for (const uint64_t count : counts) {
@@ -87,8 +90,8 @@ std::string CountSpec::Describe() const {
   return "";
 }
 
-CountSpec ReadCountSpec(const nlohmann::json& parameters,
-                        const std::string& path, absl::Status* status) {
+CountSpec CountSpec::Parse(const nlohmann::json& parameters,
+                           const std::string& path, absl::Status* status) {
   CountSpec spec;
   JsonReader reader(parameters, path);
   spec.function = ReadFunctionMatch(&reader);
@@ -96,11 +99,6 @@ CountSpec ReadCountSpec(const nlohmann::json& parameters,
   ReadPer(&reader, &spec);
   *status = reader.Finish();
   return spec;
-}
-
-CountSpec CountSpecOf(const nlohmann::json& parameters) {
-  absl::Status status;
-  return ReadCountSpec(parameters, "", &status);
 }
 
 }  // namespace traincheck

@@ -7,10 +7,11 @@
 #include <cstdint>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "invariants/relations/function_match.h"
-#include "invariants/relations/relation.h"
+#include "invariants/relations/process_relation.h"
 
 namespace traincheck {
 
@@ -26,22 +27,22 @@ struct CountSpec {
   FunctionMatch window;  // kCall
 
   nlohmann::json ToJson() const;
+  void AddNeeds(CaptureNeeds* needs) const;
+  // Null: a step or a pass.
+  const FunctionMatch* Window() const {
+    return per == CountPer::kCall ? &window : nullptr;
+  }
+  // A step, a pass and a call of another function are windows for themselves.
+  static std::vector<const Fact*> Facts() { return {}; }
+  static CountSpec Parse(const nlohmann::json& parameters,
+                         const std::string& path, absl::Status* status);
   // "is called once in each step".
   std::string Describe() const;
   // "once", "2 or 3 times".
   std::string CountWords() const;
 };
 
-CountSpec ReadCountSpec(const nlohmann::json& parameters,
-                        const std::string& path, absl::Status* status);
-// REQUIRES: they were read without an error.
-CountSpec CountSpecOf(const nlohmann::json& parameters);
-
-struct CountRule {
-  size_t index = 0;
-  const Rule* rule = nullptr;
-  CountSpec spec;
-};
+using CountRule = SpecRule<CountSpec>;
 
 }  // namespace traincheck
 

@@ -11,8 +11,7 @@
 
 #include "invariants/facts/call_values.h"
 #include "invariants/relations/function_match.h"
-#include "invariants/relations/hypothesis_set.h"
-#include "invariants/relations/per_process.h"
+#include "invariants/relations/process_relation.h"
 #include "invariants/relations/rules_of_functions.h"
 #include "invariants/relations/verdicts.h"
 #include "invariants/relations/words.h"
@@ -31,10 +30,20 @@ struct TotalSpec {
   nlohmann::json ToJson() const {
     return {{"function", traincheck::ToJson(function)}, {"argument", argument}};
   }
+  std::string Describe() const {
+    return "A run makes as many optimizer steps as " + function.Describe() +
+           " is told by " + argument + ".";
+  }
+  void AddNeeds(CaptureNeeds* needs) const {
+    needs->Calls(function.text).arguments.insert(argument);
+  }
+  static std::vector<const Fact*> Facts() { return {}; }
+  static TotalSpec Parse(const nlohmann::json& parameters,
+                         const std::string& path, absl::Status* status);
 };
 
-TotalSpec ParseSpec(const nlohmann::json& parameters, const std::string& path,
-                    absl::Status* status) {
+TotalSpec TotalSpec::Parse(const nlohmann::json& parameters,
+                           const std::string& path, absl::Status* status) {
   TotalSpec spec;
   JsonReader reader(parameters, path);
   spec.function = ReadFunctionMatch(&reader);
@@ -45,11 +54,6 @@ TotalSpec ParseSpec(const nlohmann::json& parameters, const std::string& path,
   if (spec.argument.empty()) reader.Fail("argument", "empty");
   *status = reader.Finish();
   return spec;
-}
-
-TotalSpec SpecOf(const nlohmann::json& parameters) {
-  absl::Status status;
-  return ParseSpec(parameters, "", &status);
 }
 
 std::optional<int64_t> NumberOf(const CallValue* value) {
@@ -123,11 +127,7 @@ class SeenInProcess : public ProcessObserver {
   std::unordered_map<uint32_t, std::map<std::string, int64_t>> told_;
 };
 
-struct TotalRule {
-  size_t index = 0;
-  TotalSpec spec;
-};
-
+using TotalRule = SpecRule<TotalSpec>;
 using Judged = JudgedRules<TotalRule>;
 
 class TotalsOfProcess : public ProcessObserver {
@@ -204,47 +204,12 @@ class TotalsOfProcess : public ProcessObserver {
   std::map<size_t, Declared> declared_;  // by rule
 };
 
-class DeclaredTotalRelation : public Relation {
- public:
-  const char* name() const override { return "DeclaredTotal"; }
-
-  absl::Status Check(const nlohmann::json& parameters,
-                     const std::string& path) const override {
-    absl::Status status;
-    ParseSpec(parameters, path, &status);
-    return status;
-  }
-  std::string Describe(const nlohmann::json& parameters) const override {
-    const TotalSpec spec = SpecOf(parameters);
-    return "A run makes as many optimizer steps as " +
-           spec.function.Describe() + " is told by " + spec.argument + ".";
-  }
-  std::vector<const Fact*> FactsFor(const nlohmann::json&) const override {
-    return {};
-  }
-  void AddNeeds(const nlohmann::json& parameters,
-                CaptureNeeds* needs) const override {
-    const TotalSpec spec = SpecOf(parameters);
-    needs->Calls(spec.function.text).arguments.insert(spec.argument);
-  }
-  std::unique_ptr<Generator> NewGenerator() const override {
-    return std::make_unique<SeenGenerator<SeenInProcess>>();
-  }
-  std::unique_ptr<RunObserver> NewEvaluator(const std::vector<Rule>& rules,
-                                            RuleSink* sink) const override {
-    std::vector<TotalRule> mine;
-    for (size_t i = 0; i < rules.size(); ++i) {
-      mine.push_back({i, SpecOf(rules[i].invariant->parameters)});
-    }
-    return std::make_unique<PerProcess<TotalRule, TotalsOfProcess>>(
-        std::move(mine), sink);
-  }
-};
-
 }  // namespace
 
 const Relation* DeclaredTotal() {
-  static const auto* const kRelation = new DeclaredTotalRelation;
+  static const auto* const kRelation =
+      new ProcessRelation<TotalSpec, TotalsOfProcess>(
+          "DeclaredTotal", NewSeenGenerator<SeenInProcess>);
   return kRelation;
 }
 

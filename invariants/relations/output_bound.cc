@@ -10,8 +10,7 @@
 
 #include "invariants/facts/call_values.h"
 #include "invariants/relations/function_match.h"
-#include "invariants/relations/hypothesis_set.h"
-#include "invariants/relations/per_process.h"
+#include "invariants/relations/process_relation.h"
 #include "invariants/relations/rules_of_functions.h"
 #include "invariants/relations/verdicts.h"
 
@@ -39,10 +38,18 @@ struct BoundSpec {
            " (dimension " + std::to_string(dimension) + ") by " + bound +
            " at most.";
   }
+  void AddNeeds(CaptureNeeds* needs) const {
+    CallContent& content = needs->Calls(function.text);
+    content.returns = true;
+    content.arguments.insert({over, bound});
+  }
+  static std::vector<const Fact*> Facts() { return {}; }
+  static BoundSpec Parse(const nlohmann::json& parameters,
+                         const std::string& path, absl::Status* status);
 };
 
-BoundSpec ParseSpec(const nlohmann::json& parameters, const std::string& path,
-                    absl::Status* status) {
+BoundSpec BoundSpec::Parse(const nlohmann::json& parameters,
+                           const std::string& path, absl::Status* status) {
   BoundSpec spec;
   JsonReader reader(parameters, path);
   if (reader.String("is") != "at_most") reader.Fail("is", "not \"at_most\"");
@@ -58,11 +65,6 @@ BoundSpec ParseSpec(const nlohmann::json& parameters, const std::string& path,
   spec.bound = reader.String("bound");
   *status = reader.Finish();
   return spec;
-}
-
-BoundSpec SpecOf(const nlohmann::json& parameters) {
-  absl::Status status;
-  return ParseSpec(parameters, "", &status);
 }
 
 std::optional<int64_t> SizeOf(const CallValue* value, uint64_t dimension) {
@@ -138,11 +140,7 @@ class SeenInProcess : public ProcessObserver {
   std::unordered_map<uint32_t, std::map<Key, Seen>> seen_;  // by function
 };
 
-struct BoundRule {
-  size_t index = 0;
-  BoundSpec spec;
-};
-
+using BoundRule = SpecRule<BoundSpec>;
 using Judged = JudgedRules<BoundRule>;
 
 class BoundsOfProcess : public ProcessObserver {
@@ -200,47 +198,12 @@ class BoundsOfProcess : public ProcessObserver {
   std::map<size_t, int64_t> last_;  // growth, by rule
 };
 
-class OutputBoundForm : public Relation {
- public:
-  const char* name() const override { return "at_most"; }
-
-  absl::Status Check(const nlohmann::json& parameters,
-                     const std::string& path) const override {
-    absl::Status status;
-    ParseSpec(parameters, path, &status);
-    return status;
-  }
-  std::string Describe(const nlohmann::json& parameters) const override {
-    return SpecOf(parameters).Describe();
-  }
-  std::vector<const Fact*> FactsFor(const nlohmann::json&) const override {
-    return {};
-  }
-  void AddNeeds(const nlohmann::json& parameters,
-                CaptureNeeds* needs) const override {
-    const BoundSpec spec = SpecOf(parameters);
-    CallContent& content = needs->Calls(spec.function.text);
-    content.returns = true;
-    content.arguments.insert({spec.over, spec.bound});
-  }
-  std::unique_ptr<Generator> NewGenerator() const override {
-    return std::make_unique<SeenGenerator<SeenInProcess>>();
-  }
-  std::unique_ptr<RunObserver> NewEvaluator(const std::vector<Rule>& rules,
-                                            RuleSink* sink) const override {
-    std::vector<BoundRule> mine;
-    for (size_t i = 0; i < rules.size(); ++i) {
-      mine.push_back({i, SpecOf(rules[i].invariant->parameters)});
-    }
-    return std::make_unique<PerProcess<BoundRule, BoundsOfProcess>>(
-        std::move(mine), sink);
-  }
-};
-
 }  // namespace
 
 const Relation* OutputBound() {
-  static const auto* const kForm = new OutputBoundForm;
+  static const auto* const kForm =
+      new ProcessRelation<BoundSpec, BoundsOfProcess>(
+          "at_most", NewSeenGenerator<SeenInProcess>);
   return kForm;
 }
 

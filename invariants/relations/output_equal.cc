@@ -7,7 +7,7 @@
 #include "invariants/facts/call_values.h"
 #include "invariants/json_reader.h"
 #include "invariants/relations/function_match.h"
-#include "invariants/relations/hypothesis_set.h"
+#include "invariants/relations/process_relation.h"
 #include "invariants/relations/rules_of_functions.h"
 #include "invariants/relations/verdicts.h"
 
@@ -40,10 +40,19 @@ struct OutputSpec {
     return function.Describe() + " returns as many rows as " + argument +
            " has.";
   }
+  void AddNeeds(CaptureNeeds* needs) const {
+    CallContent& content = needs->Calls(function.text);
+    content.returns = true;
+    if (!is_autocast()) content.arguments.insert(argument);
+  }
+  // The region, or that rows were given, says when it applies.
+  static std::vector<const Fact*> Facts() { return {}; }
+  static OutputSpec Parse(const nlohmann::json& parameters,
+                          const std::string& path, absl::Status* status);
 };
 
-OutputSpec ParseSpec(const nlohmann::json& parameters, const std::string& path,
-                     absl::Status* status) {
+OutputSpec OutputSpec::Parse(const nlohmann::json& parameters,
+                             const std::string& path, absl::Status* status) {
   OutputSpec spec;
   JsonReader reader(parameters, path);
   if (reader.String("is") != "equal") reader.Fail("is", "not \"equal\"");
@@ -69,11 +78,6 @@ OutputSpec ParseSpec(const nlohmann::json& parameters, const std::string& path,
   }
   *status = reader.Finish();
   return spec;
-}
-
-OutputSpec SpecOf(const nlohmann::json& parameters) {
-  absl::Status status;
-  return ParseSpec(parameters, "", &status);
 }
 
 std::optional<uint64_t> RowsOf(const TensorValue& tensor) {
@@ -196,57 +200,35 @@ class SeenInProcess : public ProcessObserver {
   std::unordered_map<uint32_t, Seen> seen_;     // by function
 };
 
-struct OutputRule {
-  size_t index = 0;
-  OutputSpec spec;
-};
+using OutputRule = SpecRule<OutputSpec>;
+using Judged = JudgedRules<OutputRule>;
 
-class Evaluator : public RunObserver {
+class OutputsOfProcess : public ProcessObserver {
  public:
-  Evaluator(const std::vector<Rule>& rules, RuleSink* sink) : sink_(sink) {
-    for (size_t i = 0; i < rules.size(); ++i) {
-      rules_.push_back({i, SpecOf(rules[i].invariant->parameters)});
-    }
-  }
+  explicit OutputsOfProcess(const Judged* judged)
+      : judged_(judged), concerned_(&judged->rules) {}
 
-  ProcessObserver* AddProcess(const ProcessFacts& facts) override {
-    processes_.push_back(std::make_unique<Process>(this));
-    return processes_.back().get();
+  void OnDefinition(const ProcessFacts& facts, RecordType type,
+                    uint32_t id) override {
+    concerned_.OnDefinition(type, id);
   }
-  void EndRun() override {}
+  void OnCallEnd(const ProcessFacts& facts, const Call& call,
+                 CallOutcome outcome) override;
+  void Fields(Archive& archive) override { archive(last_rows_); }
 
  private:
-  class Process : public ProcessObserver {
-   public:
-    explicit Process(const Evaluator* run)
-        : run_(run), concerned_(&run->rules_) {}
+  void Judge(const ProcessFacts& facts, const Call& call,
+             const std::optional<CallValue>& result, const OutputRule& rule);
+  void JudgeDtype(const ProcessFacts& facts, const Call& call,
+                  const TensorValue& result,
+                  const std::optional<std::string>& wanted, Verdict* verdict);
+  void JudgeRows(const ProcessFacts& facts, const Call& call,
+                 const TensorValue& result, const OutputRule& rule,
+                 Verdict* verdict);
 
-    void OnDefinition(const ProcessFacts& facts, RecordType type,
-                      uint32_t id) override {
-      concerned_.OnDefinition(type, id);
-    }
-    void OnCallEnd(const ProcessFacts& facts, const Call& call,
-                   CallOutcome outcome) override;
-    void Fields(Archive& archive) override { archive(last_rows_); }
-
-   private:
-    void Judge(const ProcessFacts& facts, const Call& call,
-               const std::optional<CallValue>& result, const OutputRule& rule);
-    void JudgeDtype(const ProcessFacts& facts, const Call& call,
-                    const TensorValue& result,
-                    const std::optional<std::string>& wanted, Verdict* verdict);
-    void JudgeRows(const ProcessFacts& facts, const Call& call,
-                   const TensorValue& result, const OutputRule& rule,
-                   Verdict* verdict);
-
-    const Evaluator* const run_;
-    RulesOfFunctions<OutputRule> concerned_;
-    std::map<size_t, uint64_t> last_rows_;  // by rule
-  };
-
-  RuleSink* const sink_;
-  std::vector<OutputRule> rules_;
-  std::vector<std::unique_ptr<Process>> processes_;
+  const Judged* const judged_;
+  RulesOfFunctions<OutputRule> concerned_;
+  std::map<size_t, uint64_t> last_rows_;  // by rule
 };
 
 void Violate(const ProcessFacts& facts, const Call& call,
@@ -257,8 +239,8 @@ void Violate(const ProcessFacts& facts, const Call& call,
   verdict->finding.seen = seen;
 }
 
-void Evaluator::Process::OnCallEnd(const ProcessFacts& facts, const Call& call,
-                                   CallOutcome outcome) {
+void OutputsOfProcess::OnCallEnd(const ProcessFacts& facts, const Call& call,
+                                 CallOutcome outcome) {
   if (outcome == CallOutcome::kRaised) return;
   const std::vector<const OutputRule*>& rules = concerned_.Of(call);
   if (rules.empty()) return;
@@ -266,9 +248,9 @@ void Evaluator::Process::OnCallEnd(const ProcessFacts& facts, const Call& call,
   for (const OutputRule* rule : rules) Judge(facts, call, result, *rule);
 }
 
-void Evaluator::Process::Judge(const ProcessFacts& facts, const Call& call,
-                               const std::optional<CallValue>& result,
-                               const OutputRule& rule) {
+void OutputsOfProcess::Judge(const ProcessFacts& facts, const Call& call,
+                             const std::optional<CallValue>& result,
+                             const OutputRule& rule) {
   const auto* tensor = result ? result->Get<TensorValue>() : nullptr;
   if (result && !tensor) return;
   std::optional<std::string> region;
@@ -288,27 +270,27 @@ void Evaluator::Process::Judge(const ProcessFacts& facts, const Call& call,
   } else {
     JudgeRows(facts, call, *tensor, rule, &verdict);
   }
-  run_->sink_->OnVerdict(verdict);
+  judged_->sink->OnVerdict(verdict);
 }
 
-void Evaluator::Process::JudgeDtype(const ProcessFacts& facts, const Call& call,
-                                    const TensorValue& result,
-                                    const std::optional<std::string>& wanted,
-                                    Verdict* verdict) {
+void OutputsOfProcess::JudgeDtype(const ProcessFacts& facts, const Call& call,
+                                  const TensorValue& result,
+                                  const std::optional<std::string>& wanted,
+                                  Verdict* verdict) {
   if (!wanted) {
     return MarkUnknown("the autocast region is not known on " + facts.Name(),
                        verdict);
   }
   // A result that has the type of what came in says nothing to the learner.
-  verdict->varied = run_->sink_->wants_examples() &&
+  verdict->varied = judged_->sink->wants_examples() &&
                     HasCast(ArgumentsOf(call, facts.definitions()), result);
   if (result.dtype == *wanted) return;
   Violate(facts, call, *wanted, "a result of " + result.dtype, verdict);
 }
 
-void Evaluator::Process::JudgeRows(const ProcessFacts& facts, const Call& call,
-                                   const TensorValue& result,
-                                   const OutputRule& rule, Verdict* verdict) {
+void OutputsOfProcess::JudgeRows(const ProcessFacts& facts, const Call& call,
+                                 const TensorValue& result,
+                                 const OutputRule& rule, Verdict* verdict) {
   const ToldArguments arguments = ArgumentsOf(call, facts.definitions());
   const std::string& name = rule.spec.argument;
   const CallValue* argument = arguments.Find(name);
@@ -328,48 +310,12 @@ void Evaluator::Process::JudgeRows(const ProcessFacts& facts, const Call& call,
           std::to_string(*rows) + " rows", verdict);
 }
 
-class OutputEqualForm : public Relation {
- public:
-  const char* name() const override { return "APIOutput"; }
-
-  absl::Status Check(const nlohmann::json& parameters,
-                     const std::string& path) const override {
-    absl::Status status;
-    ParseSpec(parameters, path, &status);
-    return status;
-  }
-
-  std::string Describe(const nlohmann::json& parameters) const override {
-    return SpecOf(parameters).Describe();
-  }
-
-  // The region, or that rows were given, says when it applies.
-  std::vector<const Fact*> FactsFor(const nlohmann::json&) const override {
-    return {};
-  }
-
-  void AddNeeds(const nlohmann::json& parameters,
-                CaptureNeeds* needs) const override {
-    const OutputSpec spec = SpecOf(parameters);
-    CallContent& content = needs->Calls(spec.function.text);
-    content.returns = true;
-    if (!spec.is_autocast()) content.arguments.insert(spec.argument);
-  }
-
-  std::unique_ptr<Generator> NewGenerator() const override {
-    return std::make_unique<SeenGenerator<SeenInProcess>>();
-  }
-
-  std::unique_ptr<RunObserver> NewEvaluator(const std::vector<Rule>& rules,
-                                            RuleSink* sink) const override {
-    return std::make_unique<Evaluator>(rules, sink);
-  }
-};
-
 }  // namespace
 
 const Relation* OutputEqual() {
-  static const auto* const kForm = new OutputEqualForm;
+  static const auto* const kForm =
+      new ProcessRelation<OutputSpec, OutputsOfProcess>(
+          "equal", NewSeenGenerator<SeenInProcess>);
   return kForm;
 }
 

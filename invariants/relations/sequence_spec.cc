@@ -75,6 +75,10 @@ nlohmann::json SequenceSpec::ToJson() const {
           {"functions", std::move(list)}};
 }
 
+void SequenceSpec::AddNeeds(CaptureNeeds* needs) const {
+  for (const FunctionMatch& function : functions) AddCalls(function, needs);
+}
+
 std::string SequenceSpec::Describe() const {
   std::string order;
   for (const FunctionMatch& function : functions) {
@@ -85,8 +89,9 @@ std::string SequenceSpec::Describe() const {
          (", first " + order + ", where they are called.");
 }
 
-SequenceSpec ReadSequenceSpec(const nlohmann::json& parameters,
-                              const std::string& path, absl::Status* status) {
+SequenceSpec SequenceSpec::Parse(const nlohmann::json& parameters,
+                                 const std::string& path,
+                                 absl::Status* status) {
   SequenceSpec spec;
   JsonReader reader(parameters, path);
   const std::string window = reader.String("window");
@@ -109,11 +114,6 @@ SequenceSpec ReadSequenceSpec(const nlohmann::json& parameters,
   }
   *status = reader.Finish();
   return spec;
-}
-
-SequenceSpec SequenceSpecOf(const nlohmann::json& parameters) {
-  absl::Status status;
-  return ReadSequenceSpec(parameters, "", &status);
 }
 
 }  // namespace traincheck

@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "invariants/relations/function_match.h"
-#include "invariants/relations/relation.h"
+#include "invariants/relations/process_relation.h"
 
 namespace traincheck {
 
@@ -25,17 +25,13 @@ struct SequenceSpec {
 
   nlohmann::json ToJson() const;
   std::string Describe() const;
+  void AddNeeds(CaptureNeeds* needs) const;
+  static std::vector<const Fact*> Facts() { return {}; }
+  static SequenceSpec Parse(const nlohmann::json& parameters,
+                            const std::string& path, absl::Status* status);
 };
 
-SequenceSpec ReadSequenceSpec(const nlohmann::json& parameters,
-                              const std::string& path, absl::Status* status);
-// REQUIRES: they were read without an error.
-SequenceSpec SequenceSpecOf(const nlohmann::json& parameters);
-
-struct SequenceRule {
-  size_t index = 0;
-  SequenceSpec spec;
-};
+using SequenceRule = SpecRule<SequenceSpec>;
 
 // As what a sequence names this call: of the loop that trains, what torch and
 // the training are made of, at any depth; nullopt: nothing.

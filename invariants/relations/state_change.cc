@@ -9,8 +9,7 @@
 #include <vector>
 
 #include "invariants/relations/change_spec.h"
-#include "invariants/relations/hypothesis_set.h"
-#include "invariants/relations/per_process.h"
+#include "invariants/relations/process_relation.h"
 #include "invariants/relations/step_end_changes.h"
 #include "invariants/relations/verdicts.h"
 #include "invariants/relations/words.h"
@@ -111,11 +110,7 @@ class SeenInProcess : public ProcessObserver {
   std::set<uint32_t> held_;
 };
 
-struct ChangeRule {
-  size_t index = 0;
-  ChangeSpec spec;
-};
-
+using ChangeRule = SpecRule<ChangeSpec>;
 using Judged = JudgedRules<ChangeRule>;
 
 class ChangesOfProcess : public ProcessObserver {
@@ -234,49 +229,12 @@ class ChangesOfProcess : public ProcessObserver {
   std::map<std::pair<size_t, uint32_t>, uint64_t> since_change_;
 };
 
-class StateChangeRelation : public Relation {
- public:
-  const char* name() const override { return "StateChange"; }
-
-  absl::Status Check(const nlohmann::json& parameters,
-                     const std::string& path) const override {
-    absl::Status status;
-    ReadChangeSpec(parameters, path, &status);
-    return status;
-  }
-
-  std::string Describe(const nlohmann::json& parameters) const override {
-    return ChangeSpecOf(parameters).Describe();
-  }
-
-  std::vector<const Fact*> FactsFor(const nlohmann::json&) const override {
-    return {};
-  }
-
-  void AddNeeds(const nlohmann::json& parameters,
-                CaptureNeeds* needs) const override {
-    needs->State(parameters.at("of"), "step_end");
-  }
-
-  std::unique_ptr<Generator> NewGenerator() const override {
-    return std::make_unique<SeenGenerator<SeenInProcess>>();
-  }
-
-  std::unique_ptr<RunObserver> NewEvaluator(const std::vector<Rule>& rules,
-                                            RuleSink* sink) const override {
-    std::vector<ChangeRule> changes;
-    for (size_t i = 0; i < rules.size(); ++i) {
-      changes.push_back({i, ChangeSpecOf(rules[i].invariant->parameters)});
-    }
-    return std::make_unique<PerProcess<ChangeRule, ChangesOfProcess>>(
-        std::move(changes), sink);
-  }
-};
-
 }  // namespace
 
 const Relation* StateChange() {
-  static const auto* const kRelation = new StateChangeRelation;
+  static const auto* const kRelation =
+      new ProcessRelation<ChangeSpec, ChangesOfProcess>(
+          "StateChange", NewSeenGenerator<SeenInProcess>);
   return kRelation;
 }
 
