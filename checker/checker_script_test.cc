@@ -109,6 +109,8 @@ class ScriptProcess {
       trace_.Return("torch." + words[2], std::stoull(words[3]));
     } else if (what == "collective") {
       trace_.Collective(Number(words[1]), Number(words[2]));
+    } else if (what == "closed") {
+      trace_.Mark(MarkKind::kStepClosed, 0, Number(words[1]));
     } else if (what == "step") {
       trace_.Mark(MarkKind::kUserStep, 0, 0);
     } else if (what == "autocast" && words[1] == "leave") {

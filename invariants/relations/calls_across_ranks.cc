@@ -11,6 +11,7 @@
 #include "invariants/relations/plain_value.h"
 #include "invariants/relations/rank_comparison.h"
 #include "invariants/relations/rules_of_functions.h"
+#include "invariants/relations/step_windows.h"
 
 namespace traincheck {
 
@@ -56,7 +57,11 @@ class Evaluator : public RankEvaluator {
                       uint32_t id) override {
       concerned_.OnDefinition(type, id);
     }
+    void OnMark(const ProcessFacts& facts, const MarkEvent& event) override {
+      steps_.Advance(facts);
+    }
     void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
+      steps_.Advance(facts);
       for (const RankCallRule* rule : concerned_.Of(call)) {
         if (rule->spec.argument.empty()) continue;
         const ToldArguments told = ArgumentsOf(call, facts.definitions());
@@ -75,7 +80,7 @@ class Evaluator : public RankEvaluator {
     void OnEnd(const ProcessFacts& facts, ProcessEnd end) override {
       run_->comparison().EndProcess(facts, end);
     }
-    void Fields(Archive& archive) override { archive(counts_); }
+    void Fields(Archive& archive) override { archive(steps_, counts_); }
 
    private:
     // Calls of a rule's functions in the step that is open.
@@ -91,6 +96,7 @@ class Evaluator : public RankEvaluator {
 
     Evaluator* const run_;
     RulesOfFunctions<RankCallRule> concerned_;
+    StepWindows steps_;
     std::map<size_t, Count> counts_;  // by rule
   };
 
@@ -110,7 +116,9 @@ void Evaluator::Process::Add(const ProcessFacts& facts, const Call& call,
   window.index = step * kMostCalls + count.calls++;
   window.step = static_cast<int64_t>(step);
   auto told = value ? ValueOf(*value) : std::nullopt;
-  if (count.gaps != facts.gaps()) {
+  // Calls before the clock found its count again may be of this step.
+  const bool from_begin = step == 0 || steps_.open().whole;
+  if (count.gaps != facts.gaps() || (!from_begin && facts.gaps() > 0)) {
     window.unknown = facts.gap_reason();
   } else if (!told) {
     window.unknown = facts.recorded().whole()

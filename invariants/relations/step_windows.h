@@ -27,20 +27,25 @@ class StepWindows {
   // and what comes now belongs to the next.
   bool Advance(const ProcessFacts& facts) {
     const uint64_t step = facts.clock().step();
+    // A clock that finds its count again does so a little after the step's
+    // first events.
+    const bool known = in_sync_ && facts.clock().synced();
+    in_sync_ = facts.clock().synced();
     if (step == open_.step) return false;
     closed_ = open_;
     open_ = {step, facts.gaps(), facts.recorded().now(),
-             facts.clock().synced() && step == closed_.step + 1};
+             known && step == closed_.step + 1};
     return true;
   }
   const StepWindow& closed() const { return closed_; }
   const StepWindow& open() const { return open_; }
 
-  void Fields(Archive& archive) { archive(open_, closed_); }
+  void Fields(Archive& archive) { archive(open_, closed_, in_sync_); }
 
  private:
   StepWindow open_;
   StepWindow closed_;
+  bool in_sync_ = true;
 };
 
 }  // namespace traincheck
