@@ -148,4 +148,12 @@ uint64_t RecordReader::grad_digest() const {
   return digest;
 }
 
+std::vector<uint64_t> RecordReader::row_digests() const {
+  const std::string_view bytes = record_.substr(sizeof(RowDigestsRecord));
+  std::vector<uint64_t> digests(bytes.size() / sizeof(uint64_t));
+  if (digests.empty()) return digests;
+  std::memcpy(digests.data(), bytes.data(), digests.size() * sizeof(uint64_t));
+  return digests;
+}
+
 }  // namespace traincheck

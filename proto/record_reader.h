@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "proto/record_format.h"
 
@@ -91,6 +92,8 @@ class RecordReader {
   // is set.
   uint64_t data_digest() const;
   uint64_t grad_digest() const;
+  // Those of a kRowDigests record.
+  std::vector<uint64_t> row_digests() const;
 
   // Offset of the current record.
   size_t offset() const { return offset_; }

@@ -21,16 +21,13 @@
 #include <cstdint>
 
 #include "agent/torch/word_sum.h"
-#include "proto/torch_types.h"
+#include "proto/content_digest.h"
 
 namespace traincheck {
 
 // `bytes` bytes at `data` (any alignment), the first of which begins word
 // `first_word` of the tensor.
 DigestSum SumWords(const void* data, size_t bytes, uint64_t first_word = 0);
-
-// Equal content of another type or length has another digest.
-uint64_t FinishDigest(uint64_t sum, uint64_t bytes, Dtype dtype);
 
 }  // namespace traincheck
 

@@ -162,5 +162,15 @@ TEST(Digest, ZeroIsNoticed) {
   EXPECT_NE(SumWords(bytes.data(), 100).any_bits, 0u);
 }
 
+TEST(DigestTest, ZerosAreRecognised) {
+  for (const size_t bytes : {0, 1, 4, 8, 20, 4096}) {
+    const std::string zeros(bytes, '\0');
+    const DigestSum sum = SumWords(zeros.data(), bytes);
+    EXPECT_EQ(DigestOfZeros(bytes, Dtype::kFloat32),
+              FinishDigest(sum.sum, bytes, Dtype::kFloat32))
+        << bytes;
+  }
+}
+
 }  // namespace
 }  // namespace traincheck

@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "proto/content_digest.h"
+
 namespace traincheck {
 namespace {
 

@@ -10,18 +10,6 @@
 
 namespace traincheck {
 
-constexpr uint64_t kDigestG = 0x9e3779b97f4a7c15;   // 2^64 / golden ratio, odd
-constexpr uint64_t kDigestC1 = 0xd6e8feb86659fd93;  // odd
-constexpr uint64_t kDigestC2 = 0xc2b2ae3d27d4eb4f;  // odd
-
-constexpr uint64_t MixWord(uint64_t x) {
-  x ^= x >> 32;
-  x *= kDigestC1;
-  x ^= x >> 32;
-  x *= kDigestC2;
-  return x ^ (x >> 32);
-}
-
 // Sum over some words, and all their bits together: 0 where every byte is zero
 // (-0.0 has a bit set and is therefore not zero here). Parts of one tensor add
 // up.
