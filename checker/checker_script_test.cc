@@ -45,6 +45,7 @@ bool Has(const Words& words, const std::string& word) {
 
 StatePoint PointOf(const std::string& name) {
   static const auto* const kPoints = new std::map<std::string, StatePoint>{
+      {"construction", StatePoint::kConstruction},
       {"forward_begin", StatePoint::kForwardBegin},
       {"backward_end", StatePoint::kBackwardEnd},
       {"pre_step", StatePoint::kPreStep},
@@ -124,6 +125,9 @@ class ScriptProcess {
       trace_.End();
     } else if (what == "state") {
       State(words);
+    } else if (what == "statistics") {
+      trace_.Statistics(PointOf(words[1]), variables_.at(words[2]), kHasGrad,
+                        Number(words[3].substr(words[3].find('=') + 1)));
     } else if (what == "entry") {
       Entry(words);
     } else if (what == "lr") {

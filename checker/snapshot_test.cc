@@ -60,6 +60,14 @@ constexpr const char* kRules[][2] = {
     {"APIOutput",
      R"json({"is": "equal", "function": {"name": "f"}, "output": "size(0)",
              "to": {"argument": "x"}})json"},
+    {"APIArg",
+     R"({"is": "fact", "function": {"category": "optimizer_step"},
+         "fact": "step.backwards", "value": 1})"},
+    {"EventContain",
+     R"({"window": {"kind": "call",
+                    "function": {"role": "torch.optim.optimizer.Optimizer.step"}},
+         "event": {"kind": "state", "of": "parameter", "fact": "grad.finite",
+                   "value": true, "which": "every"}})"},
     {"DeclaredTotal", R"({"function": {"name": "f"}, "argument": "p"})"},
     {"SavedEqualsLive", R"({"what": "content"})"},
     {"TrainCheck",
@@ -176,8 +184,8 @@ TEST(Snapshot, TheFormatIsThatOfItsNumber) {
   Checker checker(kRun, kExperiment, Rules());
   Feed(0, 3, &checker);
   const std::string sealed = checker.Save();
-  EXPECT_EQ(sealed[7], 6);
-  EXPECT_EQ(HashText(sealed.substr(kStateAt)), "3b6c0a634759af87");
+  EXPECT_EQ(sealed[7], 7);
+  EXPECT_EQ(HashText(sealed.substr(kStateAt)), "263f152383dd44f5");
 }
 
 }  // namespace

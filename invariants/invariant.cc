@@ -55,6 +55,7 @@ absl::Status CheckContent(const std::string& path, Invariant* invariant) {
   if (!status.ok()) return status;
   invariant->precondition = precondition->ToJson();
   const std::string id = IdOf(*invariant);
+  if (invariant->id.empty()) invariant->id = id;
   if (invariant->id != id) {
     return absl::InvalidArgumentError(path + "id: does not fit its content, " +
                                       "which has " + id);
@@ -67,7 +68,7 @@ absl::StatusOr<Invariant> Read(const nlohmann::json& json,
                                const std::string& path) {
   JsonReader reader(json, path);
   Invariant invariant;
-  invariant.id = reader.String("id");
+  invariant.id = reader.OptionalString("id");
   invariant.relation = reader.String("relation");
   invariant.parameters = reader.Object("parameters");
   invariant.precondition = reader.Object("precondition");

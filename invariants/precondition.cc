@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "invariants/fact_value.h"
 #include "invariants/json_reader.h"
 
 namespace traincheck {
@@ -28,30 +29,11 @@ const char* NameOf(ClauseKind kind) {
   return "";
 }
 
-nlohmann::json ValueToJson(const FactValue& value) {
-  if (const auto* flag = std::get_if<bool>(&value)) return *flag;
-  if (const auto* number = std::get_if<double>(&value)) return *number;
-  if (const auto* text = std::get_if<std::string>(&value)) return *text;
-  return nullptr;
-}
-
-FactValue ValueFromJson(const nlohmann::json& json, FactType type) {
-  if (type == FactType::kBool && json.is_boolean()) return json.get<bool>();
-  if (type == FactType::kNumber && json.is_number()) return json.get<double>();
-  if (type == FactType::kText && json.is_string()) {
-    return json.get<std::string>();
-  }
-  return {};
-}
-
-std::string Describe(const Clause& clause) {
+std::string DescribeClause(const Clause& clause) {
   const std::string fact = clause.fact->text;
   switch (clause.kind) {
     case ClauseKind::kConstant:
-      if (const auto* flag = std::get_if<bool>(&clause.value)) {
-        return *flag ? fact : "not (" + fact + ")";
-      }
-      return fact + " is " + ValueToJson(clause.value).dump();
+      return Describe(*clause.fact, clause.value);
     case ClauseKind::kConsistent:
       return fact + " is the same for all";
     case ClauseKind::kUnequal:
@@ -62,13 +44,6 @@ std::string Describe(const Clause& clause) {
       return fact + " equals " + clause.other->text;
   }
   return "";
-}
-
-const Fact* FactFromName(const std::string& name, const char* key,
-                         JsonReader* reader) {
-  const Fact* fact = FindFact(name);
-  if (!fact) reader->Fail(key, "no fact of this version");
-  return fact;
 }
 
 absl::StatusOr<Clause> ClauseFromJson(const nlohmann::json& json,
@@ -84,14 +59,12 @@ absl::StatusOr<Clause> ClauseFromJson(const nlohmann::json& json,
   } else {
     clause.kind = entry->kind;
   }
-  clause.fact = FactFromName(reader.String("fact"), "fact", &reader);
+  clause.fact = ReadFact("fact", &reader);
   if (clause.kind == ClauseKind::kEqual) {
-    clause.other = FactFromName(reader.String("other"), "other", &reader);
+    clause.other = ReadFact("other", &reader);
   }
   if (clause.kind == ClauseKind::kConstant) {
-    const nlohmann::json& value = reader.Any("value");
-    if (clause.fact) clause.value = ValueFromJson(value, clause.fact->type);
-    if (!IsKnown(clause.value)) reader.Fail("value", "not of the fact's type");
+    clause.value = ReadFactValue(clause.fact, &reader);
   }
   if (absl::Status status = reader.Finish(); !status.ok()) return status;
   return clause;
@@ -146,7 +119,7 @@ nlohmann::json ToJson(const Clause& clause) {
   nlohmann::json json = {{"clause", NameOf(clause.kind)},
                          {"fact", clause.fact->name}};
   if (clause.kind == ClauseKind::kConstant) {
-    json["value"] = ValueToJson(clause.value);
+    json["value"] = FactToJson(clause.value);
   }
   if (clause.kind == ClauseKind::kEqual) json["other"] = clause.other->name;
   return json;
@@ -183,11 +156,11 @@ nlohmann::json AllOf(const ClauseList& clauses) {
   return {{"all", std::move(all)}};
 }
 
-std::string Describe(const ClauseList& clauses) {
+std::string DescribeClauses(const ClauseList& clauses) {
   std::string text;
   for (const Clause& clause : clauses) {
     if (!text.empty()) text += ", and ";
-    text += Describe(clause);
+    text += DescribeClause(clause);
   }
   return text;
 }
@@ -267,7 +240,7 @@ std::string Precondition::Describe() const {
   std::string text;
   for (const ClauseList& clauses : alternatives_) {
     if (!text.empty()) text += "; or where ";
-    text += traincheck::Describe(clauses);
+    text += DescribeClauses(clauses);
   }
   return text;
 }

@@ -24,6 +24,7 @@ void Autocast::OnContext(const ContextEvent& event,
     if (!thread.open.empty()) thread.open.pop_back();
     return;
   }
+  used_ = true;
   const ToldArguments told = ArgumentsOf(event.content, definitions);
   const auto text = [&told](const char* name) -> const std::string* {
     const CallValue* value = told.Find(name);
@@ -46,6 +47,15 @@ void Autocast::OnContext(const ContextEvent& event,
 void Autocast::OnGap() {
   gap_ = true;
   for (auto& [ring, thread] : threads_) thread = Thread{{}, false};
+}
+
+std::optional<std::string> Autocast::InnermostDtype(uint32_t ring) const {
+  const auto thread = threads_.find(ring);
+  if (thread != threads_.end() && !thread->second.open.empty()) {
+    return thread->second.open.back().dtype;
+  }
+  const bool known = thread == threads_.end() ? !gap_ : thread->second.known;
+  return known ? std::optional<std::string>("") : std::nullopt;
 }
 
 std::optional<std::string> Autocast::DtypeOn(uint32_t ring,

@@ -27,11 +27,16 @@ class Autocast {
   void OnContext(const ContextEvent& event, const Definitions& definitions);
   void OnGap();
 
+  // Has any region been entered?
+  bool used() const { return used_; }
+  // Of the innermost region of a thread, whatever its kind of device; nullopt:
+  // not known.
+  std::optional<std::string> InnermostDtype(uint32_t ring) const;
   // nullopt: not known. `device` is "cpu" or "cuda:0".
   std::optional<std::string> DtypeOn(uint32_t ring,
                                      std::string_view device) const;
 
-  void Fields(Archive& archive) { archive(threads_, gap_); }
+  void Fields(Archive& archive) { archive(threads_, gap_, used_); }
 
  private:
   struct Region {
@@ -49,6 +54,7 @@ class Autocast {
 
   std::map<uint32_t, Thread> threads_;  // by ring
   bool gap_ = false;  // threads that are new may be in a region
+  bool used_ = false;
 };
 
 }  // namespace traincheck

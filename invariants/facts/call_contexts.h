@@ -24,6 +24,15 @@ inline bool IsRootForward(const Call& call) {
   return HasCategory(call, CallCategory::kForward) && call.Is(kRootModuleCall);
 }
 
+// Does it count as a call of its category? A backward calls itself, a step may
+// call that of its base class.
+inline bool OpensWindow(const Call& call) {
+  const bool once = HasCategory(call, CallCategory::kBackward) ||
+                    HasCategory(call, CallCategory::kOptimizerStep) ||
+                    HasCategory(call, CallCategory::kZeroGrad);
+  return !once || call.Is(kOutermost);
+}
+
 class CallContexts {
  public:
   void OnCallBegin(const Call& call) {

@@ -1,4 +1,6 @@
-// Facts of a call, known when it begins.
+// Facts of a call, known when it begins unless their row says otherwise.
+#include "absl/strings/match.h"
+#include "invariants/facts/call_values.h"
 #include "invariants/facts/fact.h"
 
 namespace traincheck {
@@ -10,20 +12,22 @@ FactValue Flag(const FactSubject& subject, CallFlag flag) {
   return subject.call->Is(flag);
 }
 
+bool IsForward(const FactSubject& subject) {
+  return subject.call && HasCategory(*subject.call, CallCategory::kForward);
+}
+
 FactValue Stage(const FactSubject& subject) {
   if (!subject.call) return {};
   return std::string(subject.facts->stage());
 }
 
 FactValue ModuleTraining(const FactSubject& subject) {
-  if (!subject.call || !HasCategory(*subject.call, CallCategory::kForward))
-    return {};
+  if (!IsForward(subject)) return {};
   return subject.call->Is(kModuleTraining);
 }
 
 FactValue IsRoot(const FactSubject& subject) {
-  if (!subject.call || !HasCategory(*subject.call, CallCategory::kForward))
-    return {};
+  if (!IsForward(subject)) return {};
   return subject.call->Is(kRootModuleCall);
 }
 
@@ -35,21 +39,132 @@ FactValue InsideBackward(const FactSubject& subject) {
   return Flag(subject, kInsideBackward);
 }
 
+FactValue IsRecompute(const FactSubject& subject) {
+  if (!IsForward(subject)) return {};
+  return subject.call->Is(kInsideBackward);
+}
+
+bool IsOfWrapped(const FactSubject& subject) {
+  return IsForward(subject) &&
+         subject.facts->wrapper_calls().IsWrapped(subject.call->object);
+}
+
+FactValue InsideWrapper(const FactSubject& subject) {
+  if (!IsForward(subject)) return {};
+  return ToFactValue(subject.facts->wrapper_calls().Enclose(*subject.call));
+}
+
+FactValue Overrides(const FactSubject& subject) {
+  if (!subject.call || !subject.call->function) return {};
+  const FunctionInfo& function = *subject.call->function;
+  return !function.roles.empty() && function.roles.back() != function.name &&
+         !absl::StartsWith(function.name, "torch.");
+}
+
+bool UsesAutocast(const FactSubject& subject) {
+  return subject.call && subject.facts->autocast().used();
+}
+
+FactValue AutocastDtype(const FactSubject& subject) {
+  if (!subject.call) return {};
+  const auto dtype =
+      subject.facts->autocast().InnermostDtype(subject.call->ring);
+  return dtype ? FactValue(*dtype) : FactValue();
+}
+
+struct Dropout {
+  const double* p = nullptr;
+  const int64_t* whole_p = nullptr;  // 0 or 1
+  const bool* active = nullptr;
+};
+
+Dropout DropoutOf(const ToldArguments& told) {
+  Dropout dropout;
+  if (const CallValue* p = told.Find("p")) {
+    dropout.p = p->Get<double>();
+    dropout.whole_p = p->Get<int64_t>();
+  }
+  for (const char* name : {"training", "train"}) {
+    const CallValue* active = told.Find(name);
+    if (active && !dropout.active) dropout.active = active->Get<bool>();
+  }
+  return dropout;
+}
+
+// One with p = 0 drops nothing in any stage.
+bool MayDrop(const FactSubject& subject) {
+  if (!subject.call || !subject.call->function) return false;
+  const std::vector<std::string>& roles = subject.call->function->roles;
+  if (roles.empty() || roles.back() != "dropout") return false;
+  const ToldArguments told =
+      ArgumentsOf(*subject.call, subject.facts->definitions());
+  const Dropout dropout = DropoutOf(told);
+  const bool zero = (dropout.p && *dropout.p == 0) ||
+                    (dropout.whole_p && *dropout.whole_p == 0);
+  return !zero;
+}
+
+FactValue EffectiveDropoutP(const FactSubject& subject) {
+  if (!subject.call) return {};
+  const ToldArguments told =
+      ArgumentsOf(*subject.call, subject.facts->definitions());
+  const Dropout dropout = DropoutOf(told);
+  if (!dropout.active) return {};
+  if (!*dropout.active) return 0.0;
+  if (dropout.whole_p) return static_cast<double>(*dropout.whole_p);
+  return dropout.p ? FactValue(*dropout.p) : FactValue();
+}
+
+bool MayDraw(const FactSubject& subject) {
+  return subject.call && IsRootForward(*subject.call) &&
+         subject.facts->random_draws().Draws(subject.call->object);
+}
+
+FactValue RngAdvanced(const FactSubject& subject) {
+  if (!subject.call || !IsRootForward(*subject.call)) return {};
+  return ToFactValue(
+      subject.facts->random_draws().Advanced(subject.call->ring));
+}
+
 }  // namespace
 
 const std::vector<Fact>& CallFacts() {
+  constexpr auto kOf = FactOf::kCall;
   static const auto* const kFacts = new std::vector<Fact>{
-      {"call.stage", FactType::kText, FactState::kNone, "the stage",
+      {"call.stage", kOf, FactType::kText, FactNeed::kNone, "the stage",
        "outside calls", Stage},
-      {"call.module_training", FactType::kBool, FactState::kNone,
+      {"call.module_training", kOf, FactType::kBool, FactNeed::kNone,
        "the module called is in training mode", "for calls of no module",
-       ModuleTraining},
-      {"call.is_root", FactType::kBool, FactState::kNone,
-       "no module call encloses it", "for calls of no module", IsRoot},
-      {"ctx.grad_mode", FactType::kBool, FactState::kNone,
-       "gradients are enabled", "outside calls", GradMode},
-      {"call.inside_backward", FactType::kBool, FactState::kNone,
+       ModuleTraining, IsForward},
+      {"call.is_root", kOf, FactType::kBool, FactNeed::kNone,
+       "no module call encloses it", "for calls of no module", IsRoot,
+       IsForward},
+      {"call.inside_backward", kOf, FactType::kBool, FactNeed::kNone,
        "it runs inside a backward", "outside calls", InsideBackward},
+      {"call.is_recompute", kOf, FactType::kBool, FactNeed::kNone,
+       "it computes a forward again, in a backward", "for calls of no module",
+       IsRecompute, IsForward},
+      {"call.inside_wrapper", kOf, FactType::kBool, FactNeed::kNone,
+       "a call of a wrapper (DistributedDataParallel) encloses it",
+       "for calls of no module, and after missing records until the next "
+       "outermost one",
+       InsideWrapper, IsOfWrapped},
+      {"call.overrides", kOf, FactType::kBool, FactNeed::kNone,
+       "the user's class defines the method", "outside calls", Overrides},
+      {"call.effective_dropout_p", kOf, FactType::kNumber, FactNeed::kDropout,
+       "the share that it drops",
+       "where it did not tell p and whether it trains", EffectiveDropoutP,
+       MayDrop},
+      {"call.rng_advanced", kOf, FactType::kBool, FactNeed::kGenerators,
+       "it draws random numbers",
+       "for all but outermost module calls, and where a generator's state was "
+       "not recorded",
+       RngAdvanced, MayDraw, /*at_end=*/true},
+      {"ctx.grad_mode", kOf, FactType::kBool, FactNeed::kNone,
+       "gradients are enabled", "outside calls", GradMode},
+      {"ctx.autocast_dtype", kOf, FactType::kText, FactNeed::kNone,
+       "the type to which autocast casts", "after missing records",
+       AutocastDtype, UsesAutocast},
   };
   return *kFacts;
 }

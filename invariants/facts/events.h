@@ -64,6 +64,25 @@ struct StateEvent {
   bool Has(StateContent bit) const { return (content & bit) != 0; }
 };
 
+// Of the data or the gradient of the state record before it.
+struct StatisticsEvent {
+  uint32_t variable_id = 0;
+  StatePoint point = StatePoint::kNone;
+  uint8_t of = 0;           // kHasData or kHasGrad
+  uint64_t not_finite = 0;  // elements
+};
+
+// Digests of some rows, likewise. A variable's rows come in order.
+struct RowsEvent {
+  uint32_t variable_id = 0;
+  const VariableInfo* variable = nullptr;
+  StatePoint point = StatePoint::kNone;
+  uint8_t of = 0;  // kHasData or kHasGrad
+  uint64_t first_row = 0;
+  uint64_t rows = 0;  // in all
+  std::vector<uint64_t> digests;
+};
+
 struct ScalarEvent {
   uint32_t object = 0;
   StatePoint point = StatePoint::kNone;
@@ -117,6 +136,8 @@ class EventVisitor {
   virtual void OnCallEnd(const Call& call, CallOutcome outcome,
                          uint8_t output_flags) = 0;
   virtual void OnState(const StateEvent& event) = 0;
+  virtual void OnStatistics(const StatisticsEvent& event) {}
+  virtual void OnRows(const RowsEvent& event) {}
   virtual void OnScalar(const ScalarEvent& event) = 0;
   virtual void OnMark(const MarkEvent& event) = 0;
   virtual void OnCollective(const CollectiveEvent& event) {}

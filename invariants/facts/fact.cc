@@ -4,7 +4,7 @@ namespace traincheck {
 
 const Fact* FindFact(const std::string& name) {
   for (const auto* table :
-       {&CallFacts(), &OptimizerFacts(), &VariableFacts()}) {
+       {&CallFacts(), &OptimizerFacts(), &LoaderFacts(), &VariableFacts()}) {
     for (const Fact& fact : *table) {
       if (name == fact.name) return &fact;
     }

@@ -1,7 +1,8 @@
-// Facts by name, as preconditions read them. Each is defined once, in
-// call_facts.cc, optimizer_facts.cc or variable_facts.cc: name, type, subject,
-// and when it is known. Unknown is a value of its own and makes every clause
-// over it undecided.
+// Facts by name, as preconditions and rules on facts read them. Each is defined
+// once, in a row of call_facts.cc, optimizer_facts.cc, loader_facts.cc or
+// variable_facts.cc. docs/facts.md lists them.
+//
+// Unknown is a value of its own: it makes every clause over it undecided.
 //
 // Threads: constant tables.
 #ifndef TRAINCHECK_INVARIANTS_FACTS_FACT_H_
@@ -21,36 +22,63 @@ using FactValue = std::variant<std::monostate, bool, double, std::string>;
 
 inline bool IsKnown(const FactValue& value) { return value.index() != 0; }
 
+inline FactValue ToFactValue(Tri value) {
+  if (value == Tri::kUnknown) return {};
+  return value == Tri::kYes;
+}
+
 // What a fact is read from. A window fills in what it has.
 struct FactSubject {
   const ProcessFacts* facts = nullptr;
   const Call* call = nullptr;
   uint32_t optimizer = 0;  // object; 0: none
+  uint32_t loader = 0;     // object; 0: none
   uint32_t variable = 0;   // 0: none
   uint32_t group = 0;      // parameter group that holds the variable
 };
 
+enum class FactOf { kCall, kOptimizer, kLoader, kVariable };
+
 enum class FactType { kBool, kNumber, kText };
 
 // What must be recorded besides the skeleton for a fact to be known.
-enum class FactState {
+enum class FactNeed {
   kNone,
-  kAny,        // some state record of the variable
-  kGradients,  // of parameters
+  kAny,         // some state record of the variable
+  kGradients,   // of parameters, wherever they may change
+  kUpdates,     // of parameters, around the step
+  kBuffers,     // as training forwards find and leave them
+  kStatistics,  // of gradients when the step begins
+  kRows,        // digests of rows, around the step
+  kLoads,       // parameters when they were loaded, and at the step
+  kGenerators,  // around outermost forwards
+  kScaler,      // what GradScalers do
+  kDropout,     // arguments of functions that drop elements
 };
 
 struct Fact {
   const char* name;
+  FactOf of;
   FactType type;
-  FactState state;
+  FactNeed need;
   const char* text;     // "the module called is in training mode"
   const char* unknown;  // when it is unknown
   FactValue (*read)(const FactSubject& subject);
+  // Does it mean something for this subject, and could it be otherwise? Rules
+  // that ask for a value of it judge no other subject. Null: for each.
+  bool (*applies)(const FactSubject& subject) = nullptr;
+  // Of a call: known when it ends only.
+  bool at_end = false;
+
+  bool Applies(const FactSubject& subject) const {
+    return applies == nullptr || applies(subject);
+  }
 };
 
-// Tables of the three subjects.
+// Tables of the four subjects.
 const std::vector<Fact>& CallFacts();
 const std::vector<Fact>& OptimizerFacts();
+const std::vector<Fact>& LoaderFacts();
 const std::vector<Fact>& VariableFacts();
 
 // Null: no fact of this version.

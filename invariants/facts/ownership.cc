@@ -10,6 +10,10 @@ void Ownership::Refresh() const {
   optimizers_.clear();
   held_.clear();
   group_of_.clear();
+  in_storage_.clear();
+  for (const auto& [id, info] : definitions_->variables()) {
+    if (info.alias_group != 0) ++in_storage_[info.alias_group];
+  }
   for (const auto& [id, group] : definitions_->groups()) {
     for (uint32_t variable : group.variables) group_of_[variable] = id;
   }
@@ -81,6 +85,14 @@ const Optimizer* Ownership::Find(uint32_t optimizer) const {
   Refresh();
   const auto found = optimizers_.find(optimizer);
   return found == optimizers_.end() ? nullptr : &found->second;
+}
+
+bool Ownership::IsTied(uint32_t variable) const {
+  Refresh();
+  const VariableInfo* info = definitions_->Variable(variable);
+  if (!info || info->alias_group == 0) return false;
+  const auto found = in_storage_.find(info->alias_group);
+  return found != in_storage_.end() && found->second > 1;
 }
 
 bool Ownership::IsHeld(uint32_t variable) const {

@@ -1,4 +1,4 @@
-// Who holds what: facts var.held_by, var.replica_group and the modules and
+// Who holds what: facts var.held_by, var.replica_group, var.alias_group and the modules and
 // wrappers that belong to an optimizer, from HoldDef, ObjectDef, VariableDef
 // and ReplicaGroupDef.
 //
@@ -54,6 +54,8 @@ class Ownership {
   bool IsHeld(uint32_t variable) const;
   // Null: no evidence that the variable has replicas.
   const ReplicaGroupInfo* GroupOf(uint32_t variable) const;
+  // Does another variable lie in the same storage?
+  bool IsTied(uint32_t variable) const;
   // Is the object of this class, or of a subclass?
   bool IsInstance(uint32_t object, const std::string& class_name) const;
 
@@ -68,6 +70,7 @@ class Ownership {
   mutable std::map<uint32_t, Optimizer> optimizers_;
   mutable std::set<uint32_t> held_;
   mutable std::unordered_map<uint32_t, uint32_t> group_of_;
+  mutable std::unordered_map<uint64_t, size_t> in_storage_;  // variables
 };
 
 }  // namespace traincheck

@@ -5,12 +5,25 @@
 
 namespace traincheck {
 
+namespace {
+
+// Of a buffer: the same in all modules of a class.
+std::pair<std::string, std::string> PlaceOf(const VariableInfo& buffer) {
+  return {buffer.owner_class, buffer.name.substr(buffer.name.rfind('.') + 1)};
+}
+
+}  // namespace
+
 void ProcessFacts::OnCallBegin(const Call& call) {
   clock_.OnCallBegin(call);
+  wrapper_calls_.OnCallBegin(call);
+  random_draws_.OnCallBegin(call);
+  grad_scaling_.OnCallBegin(call, recorded_);
   stage_.OnCallBegin(call, clock_.contexts());
   if (IsOptimizerStep(call)) BeginStep(call);
   if (HasCategory(call, CallCategory::kBackward) && call.Is(kOutermost)) {
     ++backwards_;
+    loader_passes_.OnBackward(call.ring);
     if (!recorded_.whole()) MissBackward();
   }
   if (HasCategory(call, CallCategory::kZeroGrad)) Clear(call);
@@ -22,6 +35,7 @@ void ProcessFacts::OnCallBegin(const Call& call) {
 
 void ProcessFacts::OnCallEnd(const Call& call, CallOutcome outcome,
                              uint8_t output_flags) {
+  grad_scaling_.OnCallEnd(call, definitions());
   stage_.OnCallEnd(call, clock_.contexts(), outcome, output_flags);
   if (!is_worker()) {
     for (ProcessObserver* observer : observers_) {
@@ -29,12 +43,20 @@ void ProcessFacts::OnCallEnd(const Call& call, CallOutcome outcome,
     }
   }
   clock_.OnCallEnd(call);
+  wrapper_calls_.OnCallEnd(call);
   if (IsOptimizerStep(call)) EndStep(call);
 }
 
 void ProcessFacts::OnState(const StateEvent& event) {
   VariableState& variable = variables_[event.variable_id];
+  const bool was_written = variable.forward_writes();
   variable.Apply(event);
+  if (event.variable->kind == VariableKind::kBuffer && !was_written &&
+      variable.forward_writes()) {
+    written_by_forwards_.insert(PlaceOf(*event.variable));
+  }
+  random_draws_.OnState(event);
+  loader_passes_.OnState(event);
   if (event.point == StatePoint::kGradClear &&
       variable.has_grad_at_step() != Tri::kNo &&
       (event.Has(kGradIsNone) || event.Has(kGradIsZero))) {
@@ -49,7 +71,17 @@ void ProcessFacts::OnState(const StateEvent& event) {
   }
 }
 
+void ProcessFacts::OnStatistics(const StatisticsEvent& event) {
+  const auto variable = variables_.find(event.variable_id);
+  if (variable != variables_.end()) variable->second.Apply(event);
+}
+
+void ProcessFacts::OnRows(const RowsEvent& event) {
+  rows_[event.variable_id].OnRows(event);
+}
+
 void ProcessFacts::OnScalar(const ScalarEvent& event) {
+  grad_scaling_.OnScalar(event);
   if (event.point != StatePoint::kPreStep || *event.name != "lr") return;
   std::map<uint32_t, double>& rates = optimizers_[event.object].learning_rates;
   if (std::isnan(event.value)) {
@@ -63,6 +95,7 @@ void ProcessFacts::OnMark(const MarkEvent& event) {
   clock_.OnMark(event);
   stage_.OnMark(event, clock_.contexts());
   recorded_.OnMark(event);
+  loader_passes_.OnMark(event, recorded_.whole());
   if (event.kind == MarkKind::kCaptureMode && !recorded_.whole()) {
     for (auto& [id, variable] : variables_) variable.Forget();
   }
@@ -98,6 +131,11 @@ void ProcessFacts::OnGap(const std::string& reason) {
   gap_reason_ = "records of " + Name() + " are missing (" + reason + ")";
   clock_.OnGap();
   autocast_.OnGap();
+  wrapper_calls_.OnGap();
+  random_draws_.OnGap();
+  loader_passes_.OnGap();
+  grad_scaling_.OnGap();
+  rows_.clear();
   for (auto& [id, variable] : variables_) variable.Forget();
   // Rates are written when they change: a change may be what is missing.
   for (auto& [id, facts] : optimizers_) facts.learning_rates.clear();
@@ -105,6 +143,8 @@ void ProcessFacts::OnGap(const std::string& reason) {
 
 void ProcessFacts::OnDefinition(RecordType type, uint32_t id) {
   ownership_.OnDefinition(type);
+  wrapper_calls_.OnDefinition(type, id, definitions());
+  grad_scaling_.OnDefinition(type, id, definitions());
   for (ProcessObserver* observer : observers_) {
     observer->OnDefinition(*this, type, id);
   }
@@ -115,9 +155,10 @@ void ProcessFacts::End(ProcessEnd end) {
 }
 
 void ProcessFacts::Fields(Archive& archive) {
-  archive(reader_, clock_, stage_, autocast_, variables_, optimizers_,
-          backwards_, missed_backwards_, recorded_, rank_, world_, gaps_,
-          gap_reason_);
+  archive(reader_, clock_, stage_, autocast_, wrapper_calls_, random_draws_,
+          loader_passes_, grad_scaling_, rows_, written_by_forwards_,
+          variables_, optimizers_, backwards_, missed_backwards_, recorded_,
+          rank_, world_, gaps_, gap_reason_);
   if (archive.reading()) ownership_.OnRestored();
   for (ProcessObserver* observer : observers_) observer->Fields(archive);
 }
@@ -127,6 +168,8 @@ void ProcessFacts::BeginStep(const Call& step) {
   if (!optimizer) return;
   for (const HeldVariable& held : optimizer->held) {
     variables_[held.variable].BeginStep();
+    const auto rows = rows_.find(held.variable);
+    if (rows != rows_.end()) rows->second.BeginStep();
   }
 }
 
@@ -148,6 +191,13 @@ void ProcessFacts::EndStep(const Call& step) {
 }
 
 void ProcessFacts::Clear(const Call& zero_grad) {
+  for (const auto& [key, held] : definitions().holds()) {
+    const Optimizer* optimizer = ownership_.Find(key.first);
+    if (key.first == zero_grad.object ||
+        (optimizer && optimizer->modules.count(zero_grad.object))) {
+      grad_scaling_.OnCleared(key.first);
+    }
+  }
   for (auto& [id, facts] : optimizers_) {
     const Optimizer* optimizer = ownership_.Find(id);
     if (id == zero_grad.object ||
@@ -165,6 +215,7 @@ void ProcessFacts::ClearByState(uint32_t variable, bool sure) {
         optimizer->held.begin(), optimizer->held.end(),
         [&](const HeldVariable& held) { return held.variable == variable; });
     (sure ? facts.cleared : facts.maybe_cleared) |= holds;
+    if (sure && holds) grad_scaling_.OnCleared(id);
   }
 }
 
@@ -176,6 +227,17 @@ void ProcessFacts::MissBackward() {
 const VariableState* ProcessFacts::Variable(uint32_t id) const {
   const auto found = variables_.find(id);
   return found == variables_.end() ? nullptr : &found->second;
+}
+
+const RowChanges* ProcessFacts::Rows(uint32_t variable) const {
+  const auto found = rows_.find(variable);
+  return found == rows_.end() ? nullptr : &found->second;
+}
+
+bool ProcessFacts::IsWrittenByForwards(uint32_t variable) const {
+  const VariableInfo* info = definitions().Variable(variable);
+  return info && info->kind == VariableKind::kBuffer &&
+         written_by_forwards_.count(PlaceOf(*info)) != 0;
 }
 
 std::optional<double> ProcessFacts::LearningRate(uint32_t optimizer,

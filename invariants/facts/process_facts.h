@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -18,11 +19,16 @@
 #include "invariants/facts/autocast.h"
 #include "invariants/facts/clock.h"
 #include "invariants/facts/events.h"
+#include "invariants/facts/grad_scaling.h"
+#include "invariants/facts/loader_passes.h"
 #include "invariants/facts/ownership.h"
 #include "invariants/facts/process_reader.h"
+#include "invariants/facts/random_draws.h"
 #include "invariants/facts/recorded_steps.h"
+#include "invariants/facts/row_changes.h"
 #include "invariants/facts/stage.h"
 #include "invariants/facts/variable_state.h"
+#include "invariants/facts/wrapper_calls.h"
 
 namespace traincheck {
 
@@ -82,6 +88,10 @@ class ProcessFacts : private EventVisitor {
   const Definitions& definitions() const { return reader_.definitions(); }
   const Clock& clock() const { return clock_; }
   const Autocast& autocast() const { return autocast_; }
+  const WrapperCalls& wrapper_calls() const { return wrapper_calls_; }
+  const RandomDraws& random_draws() const { return random_draws_; }
+  const LoaderPasses& loader_passes() const { return loader_passes_; }
+  const GradScaling& grad_scaling() const { return grad_scaling_; }
   const char* stage() const { return stage_.name(); }
   const Ownership& ownership() const { return ownership_; }
   // Null before its first state record.
@@ -89,6 +99,11 @@ class ProcessFacts : private EventVisitor {
   const std::unordered_map<uint32_t, VariableState>& variables() const {
     return variables_;
   }
+  // Null: its rows were never recorded.
+  const RowChanges* Rows(uint32_t variable) const;
+  // Do training forwards write this buffer, in the variable's module or in
+  // another of its class?
+  bool IsWrittenByForwards(uint32_t variable) const;
   // Learning rate of a parameter group when its optimizer's step began: as last
   // recorded; nullopt: never, or records are missing since.
   std::optional<double> LearningRate(uint32_t optimizer, uint32_t group) const;
@@ -129,6 +144,8 @@ class ProcessFacts : private EventVisitor {
   void OnCallEnd(const Call& call, CallOutcome outcome,
                  uint8_t output_flags) override;
   void OnState(const StateEvent& event) override;
+  void OnStatistics(const StatisticsEvent& event) override;
+  void OnRows(const RowsEvent& event) override;
   void OnScalar(const ScalarEvent& event) override;
   void OnMark(const MarkEvent& event) override;
   void OnCollective(const CollectiveEvent& event) override;
@@ -153,6 +170,13 @@ class ProcessFacts : private EventVisitor {
   Clock clock_;
   StageTracker stage_;
   Autocast autocast_;
+  WrapperCalls wrapper_calls_;
+  RandomDraws random_draws_;
+  LoaderPasses loader_passes_;
+  GradScaling grad_scaling_;
+  std::map<uint32_t, RowChanges> rows_;  // by variable
+  // Class of the module and name in it, of buffers.
+  std::set<std::pair<std::string, std::string>> written_by_forwards_;
   std::unordered_map<uint32_t, VariableState> variables_;
   std::map<uint32_t, OptimizerBooks> optimizers_;
   uint64_t backwards_ = 0;

@@ -134,6 +134,10 @@ void ProcessReader::Dispatch(Cursor* cursor) {
       return EndCall(cursor);
     case RecordType::kState:
       return State(cursor);
+    case RecordType::kStatistics:
+      return Statistics(record);
+    case RecordType::kRowDigests:
+      return Rows(record);
     case RecordType::kScalar:
       return Scalar(record);
     case RecordType::kCollective:
@@ -274,6 +278,29 @@ void ProcessReader::State(Cursor* cursor) {
     return;
   }
   visitor_->OnState(event);
+}
+
+void ProcessReader::Statistics(const RecordReader& record) {
+  const auto& statistics = record.Get<StatisticsRecord>();
+  const uint64_t not_finite = statistics.nan_count + statistics.inf_count;
+  visitor_->OnStatistics({statistics.variable,
+                          static_cast<StatePoint>(statistics.point),
+                          statistics.of, not_finite});
+}
+
+void ProcessReader::Rows(const RecordReader& record) {
+  const auto& rows = record.Get<RowDigestsRecord>();
+  RowsEvent event;
+  event.variable_id = rows.variable;
+  event.variable = definitions_.Variable(rows.variable);
+  // That its definition is missing was said at its state record.
+  if (!event.variable) return;
+  event.point = static_cast<StatePoint>(rows.point);
+  event.of = rows.of;
+  event.first_row = rows.first_row;
+  event.rows = rows.rows;
+  event.digests = record.row_digests();
+  visitor_->OnRows(event);
 }
 
 void ProcessReader::Collective(Cursor* cursor) {

@@ -75,6 +75,8 @@ class ProcessReader {
   void BeginCall(Cursor* cursor);
   void EndCall(Cursor* cursor);
   void State(Cursor* cursor);
+  void Statistics(const RecordReader& record);
+  void Rows(const RecordReader& record);
   void Collective(Cursor* cursor);
   void CheckpointEntry(Cursor* cursor);
   void Scalar(const RecordReader& record);

@@ -1,4 +1,5 @@
 // Facts of a variable, at a step of the optimizer that holds it.
+#include "absl/strings/match.h"
 #include "invariants/facts/fact.h"
 
 namespace traincheck {
@@ -11,11 +12,6 @@ const VariableInfo* Info(const FactSubject& subject) {
 
 const VariableState* State(const FactSubject& subject) {
   return subject.facts->Variable(subject.variable);
-}
-
-FactValue FromTri(Tri value) {
-  if (value == Tri::kUnknown) return {};
-  return value == Tri::kYes;
 }
 
 FactValue Kind(const FactSubject& subject) {
@@ -66,7 +62,7 @@ FactValue GotGrad(const FactSubject& subject) {
 
 FactValue GradPresent(const FactSubject& subject) {
   const VariableState* state = State(subject);
-  return state ? FromTri(state->has_grad_at_step()) : FactValue();
+  return state ? ToFactValue(state->has_grad_at_step()) : FactValue();
 }
 
 FactValue GradZero(const FactSubject& subject) {
@@ -85,34 +81,140 @@ FactValue LrNonzero(const FactSubject& subject) {
   return lr ? FactValue(*lr != 0) : FactValue();
 }
 
+FactValue Changed(const FactSubject& subject) {
+  const VariableState* state = State(subject);
+  return state ? ToFactValue(state->changed_in_step()) : FactValue();
+}
+
+FactValue IdentityEpoch(const FactSubject& subject) {
+  const VariableInfo* info = Info(subject);
+  return info ? FactValue(static_cast<double>(info->identity_epoch))
+              : FactValue();
+}
+
+FactValue Tied(const FactSubject& subject) {
+  if (!Info(subject)) return {};
+  return subject.facts->ownership().IsTied(subject.variable);
+}
+
+// "placement.dp=S(0)" of a DTensor, "partition_dim=1" of Megatron's layers.
+FactValue Sharded(const FactSubject& subject) {
+  const VariableInfo* info = Info(subject);
+  if (!info) return {};
+  for (const std::string& attribute : info->attributes) {
+    if (absl::StartsWith(attribute, "partition_dim=") ||
+        (absl::StartsWith(attribute, "placement.") &&
+         absl::StrContains(attribute, "=S"))) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool HasGradient(const FactSubject& subject) {
+  const VariableState* state = State(subject);
+  return state && state->has_grad_at_step() != Tri::kNo;
+}
+
+FactValue GradFinite(const FactSubject& subject) {
+  const VariableState* state = State(subject);
+  return state ? ToFactValue(state->grad_finite_at_step()) : FactValue();
+}
+
+FactValue RowsChangedWithoutGrad(const FactSubject& subject) {
+  const RowChanges* rows = subject.facts->Rows(subject.variable);
+  return rows ? ToFactValue(rows->WithoutGrad()) : FactValue();
+}
+
+bool IsLoaded(const FactSubject& subject) {
+  const VariableState* state = State(subject);
+  return state && state->loaded();
+}
+
+FactValue LoadedConsumed(const FactSubject& subject) {
+  const VariableState* state = State(subject);
+  return state ? ToFactValue(state->loaded_kept_at_step()) : FactValue();
+}
+
+bool IsBuffer(const FactSubject& subject) {
+  const VariableInfo* info = Info(subject);
+  return info && info->kind == VariableKind::kBuffer;
+}
+
+// That nobody writes it is known only where everything was recorded.
+FactValue WrittenByForward(const FactSubject& subject) {
+  const VariableState* state = State(subject);
+  if (!IsBuffer(subject) || !state) return {};
+  if (subject.facts->IsWrittenByForwards(subject.variable)) return true;
+  const bool all =
+      subject.facts->gaps() == 0 && subject.facts->recorded().whole();
+  return all ? FactValue(false) : FactValue();
+}
+
+FactValue UpdatedOrLoaded(const FactSubject& subject) {
+  const VariableState* state = State(subject);
+  if (!IsBuffer(subject) || !state) return {};
+  return ToFactValue(state->updated_or_loaded());
+}
+
 }  // namespace
 
 const std::vector<Fact>& VariableFacts() {
+  constexpr auto kOf = FactOf::kVariable;
   static const auto* const kFacts = new std::vector<Fact>{
-      {"var.kind", FactType::kText, FactState::kNone, "its kind",
+      {"var.kind", kOf, FactType::kText, FactNeed::kNone, "its kind",
        "without a definition", Kind},
-      {"var.role", FactType::kText, FactState::kAny, "its role",
+      {"var.role", kOf, FactType::kText, FactNeed::kAny, "its role",
        "before its first state record", Role},
-      {"var.held_by", FactType::kBool, FactState::kNone,
+      {"var.held_by", kOf, FactType::kBool, FactNeed::kNone,
        "an optimizer holds it", "without a variable", Held},
-      {"var.replica_group", FactType::kBool, FactState::kNone,
+      {"var.replica_group", kOf, FactType::kBool, FactNeed::kNone,
        "other ranks hold a replica", "without a variable", Replicated},
-      {"var.got_grad", FactType::kBool, FactState::kGradients,
+      {"var.got_grad", kOf, FactType::kBool, FactNeed::kGradients,
        "a backward gave it a non-zero gradient since the last step",
        "before its first state record, and where a backward was not sampled",
        GotGrad},
-      {"grad.present", FactType::kBool, FactState::kGradients,
+      {"grad.present", kOf, FactType::kBool, FactNeed::kGradients,
        "its gradient is there at the step",
        "where it was not recorded at pre_step", GradPresent},
-      {"grad.zero", FactType::kBool, FactState::kGradients,
+      {"grad.zero", kOf, FactType::kBool, FactNeed::kGradients,
        "its gradient is zero or absent",
        "where it was not recorded at pre_step", GradZero},
-      {"var.effective_lr", FactType::kNumber, FactState::kNone,
+      {"var.effective_lr", kOf, FactType::kNumber, FactNeed::kNone,
        "its learning rate", "where the optimizer's lr was not recorded",
        EffectiveLr},
-      {"var.lr_nonzero", FactType::kBool, FactState::kNone,
+      {"var.lr_nonzero", kOf, FactType::kBool, FactNeed::kNone,
        "its learning rate is not zero",
        "where the optimizer's lr was not recorded", LrNonzero},
+      {"var.changed", kOf, FactType::kBool, FactNeed::kUpdates,
+       "the step changed it", "where it was not recorded before and after it",
+       Changed},
+      {"var.identity_epoch", kOf, FactType::kNumber, FactNeed::kNone,
+       "how often another tensor took its place", "without a definition",
+       IdentityEpoch},
+      {"var.alias_group", kOf, FactType::kBool, FactNeed::kNone,
+       "another name shares its storage", "without a definition", Tied},
+      {"var.sharded", kOf, FactType::kBool, FactNeed::kNone,
+       "each rank holds a part of it", "without a definition", Sharded},
+      {"grad.finite", kOf, FactType::kBool, FactNeed::kStatistics,
+       "its gradient has no NaN and no infinity",
+       "where its statistics were not recorded at pre_step", GradFinite,
+       HasGradient},
+      {"rows_changed_without_grad", kOf, FactType::kBool, FactNeed::kRows,
+       "the step changed rows whose gradients are zero",
+       "where its rows were not recorded around the step",
+       RowsChangedWithoutGrad, HasGradient},
+      {"loaded.consumed", kOf, FactType::kBool, FactNeed::kLoads,
+       "what was loaded into it is still there",
+       "where it was not recorded at pre_step", LoadedConsumed, IsLoaded},
+      {"buffer.written_by_forward", kOf, FactType::kBool, FactNeed::kBuffers,
+       "training forwards write such a buffer",
+       "for no buffers, and while none did where records are missing",
+       WrittenByForward, IsBuffer},
+      {"buffer.updated_or_loaded", kOf, FactType::kBool, FactNeed::kBuffers,
+       "it was updated or loaded",
+       "for no buffers, and where its first content was not recorded",
+       UpdatedOrLoaded, IsBuffer},
   };
   return *kFacts;
 }

@@ -50,6 +50,40 @@ void VariableState::ApplyData(const StateEvent& event) {
     changed_in_step_ = ToTri(*pre_step_data_ != event.data);
   }
   data_ = event.data;
+  FollowContent(event);
+}
+
+void VariableState::FollowContent(const StateEvent& event) {
+  switch (event.point) {
+    case StatePoint::kConstruction:
+      // Another tensor may have taken its place.
+      first_ = event.data;
+      updated_ = false;
+      loaded_.reset();
+      break;
+    case StatePoint::kForwardBegin:
+      at_forward_ = event.data;
+      break;
+    case StatePoint::kStepEnd:
+      forward_writes_ |= at_forward_ && *at_forward_ != event.data;
+      at_forward_.reset();
+      break;
+    case StatePoint::kLoad:
+      loaded_ = event.data;
+      updated_ = true;
+      break;
+    case StatePoint::kPreStep:
+      if (loaded_) loaded_kept_ = ToTri(*loaded_ == event.data);
+      break;
+    default:
+      break;
+  }
+  updated_ |= first_ && *first_ != event.data;
+}
+
+void VariableState::Apply(const StatisticsEvent& event) {
+  if (event.of != kHasGrad || event.point != StatePoint::kPreStep) return;
+  finite_ = ToTri(event.not_finite == 0);
 }
 
 void VariableState::ApplyGrad(const StateEvent& event) {
@@ -73,17 +107,24 @@ void VariableState::ApplyGrad(const StateEvent& event) {
 
 void VariableState::BeginStep() {
   pre_step_data_.reset();
-  changed_in_step_ = has_grad_ = nonzero_ = Tri::kUnknown;
+  changed_in_step_ = has_grad_ = nonzero_ = finite_ = Tri::kUnknown;
+  loaded_kept_ = Tri::kUnknown;
 }
 
-void VariableState::EndStep() { got_grad_ = false; }
+void VariableState::EndStep() {
+  got_grad_ = false;
+  loaded_.reset();
+}
 
 void VariableState::Forget() {
   data_.reset();
   forgotten_ |= grad_.has_value();
   grad_.reset();
   pre_step_data_.reset();
-  changed_in_step_ = has_grad_ = nonzero_ = Tri::kUnknown;
+  changed_in_step_ = has_grad_ = nonzero_ = finite_ = Tri::kUnknown;
+  at_forward_.reset();
+  loaded_.reset();
+  loaded_kept_ = Tri::kUnknown;
   data_writer_ = grad_writer_ = {};
 }
 

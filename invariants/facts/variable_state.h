@@ -1,8 +1,9 @@
 // What is known of one variable of one process: facts var.changed,
-// var.got_grad, grad.zero and the call that wrote it last.
+// var.got_grad, grad.zero, grad.finite, loaded.consumed, buffer.* and the call
+// that wrote it last.
 //
-// Inputs: state records. A digest is unknown before the first state record,
-// where the tensor was unreadable, and after a gap.
+// Inputs: state records and their statistics. A digest is unknown before the
+// first state record, where the tensor was unreadable, and after a gap.
 //
 // Threads: one object, one thread at a time.
 #ifndef TRAINCHECK_INVARIANTS_FACTS_VARIABLE_STATE_H_
@@ -12,6 +13,7 @@
 #include <optional>
 
 #include "invariants/facts/events.h"
+#include "invariants/facts/tri.h"
 #include "invariants/snapshot/archive.h"
 
 namespace traincheck {
@@ -27,14 +29,12 @@ struct Writer {
   void Fields(Archive& archive) { archive(function, site); }
 };
 
-enum class Tri : uint8_t { kUnknown, kNo, kYes };
-
-inline Tri ToTri(bool value) { return value ? Tri::kYes : Tri::kNo; }
-
 class VariableState {
  public:
   // Takes over a state record. REQUIRES: event.variable is known.
   void Apply(const StateEvent& event);
+  // Takes over what follows one.
+  void Apply(const StatisticsEvent& event);
   // Its optimizer's step begins: what follows belongs to that call.
   void BeginStep();
   // Its optimizer's step has ended.
@@ -43,8 +43,9 @@ class VariableState {
 
   void Fields(Archive& archive) {
     archive(data_, grad_, pre_step_data_, trainable_, changed_in_step_,
-            has_grad_, nonzero_, got_grad_, grad_written_, forgotten_,
-            data_writer_, grad_writer_);
+            has_grad_, nonzero_, finite_, got_grad_, grad_written_, forgotten_,
+            first_, updated_, at_forward_, forward_writes_, loaded_,
+            loaded_kept_, data_writer_, grad_writer_);
   }
 
   // Digest of the tensor; of its gradient, kNoGradientDigest for None.
@@ -57,17 +58,31 @@ class VariableState {
   // Gradient at pre_step is there / has a non-zero element.
   Tri has_grad_at_step() const { return has_grad_; }
   Tri grad_nonzero_at_step() const { return nonzero_; }
+  Tri grad_finite_at_step() const { return finite_; }
   // A backward left a non-zero gradient since the last EndStep.
   bool got_grad() const { return got_grad_; }
   // The last Apply changed the gradient to something that is there; unknown
   // where it was not read, or what it was before is not known any more.
   Tri grad_written() const { return grad_written_; }
 
+  // Other data than at first, or data that was loaded; unknown where it was not
+  // recorded when it became known.
+  Tri updated_or_loaded() const {
+    return updated_ ? Tri::kYes : first_ ? Tri::kNo : Tri::kUnknown;
+  }
+  // Some training forward changed it.
+  bool forward_writes() const { return forward_writes_; }
+  // Was it loaded since its optimizer's last step?
+  bool loaded() const { return loaded_.has_value(); }
+  // Is what was loaded still there at the step?
+  Tri loaded_kept_at_step() const { return loaded_kept_; }
+
   Writer data_writer() const { return data_writer_; }
   Writer grad_writer() const { return grad_writer_; }
 
  private:
   void ApplyData(const StateEvent& event);
+  void FollowContent(const StateEvent& event);
   void ApplyGrad(const StateEvent& event);
 
   std::optional<uint64_t> data_;
@@ -77,9 +92,16 @@ class VariableState {
   Tri changed_in_step_ = Tri::kUnknown;
   Tri has_grad_ = Tri::kUnknown;
   Tri nonzero_ = Tri::kUnknown;
+  Tri finite_ = Tri::kUnknown;
   bool got_grad_ = false;
   Tri grad_written_ = Tri::kNo;
   bool forgotten_ = false;  // there was a gradient's digest
+  std::optional<uint64_t> first_;
+  bool updated_ = false;
+  std::optional<uint64_t> at_forward_;  // as the open step's forward found it
+  bool forward_writes_ = false;
+  std::optional<uint64_t> loaded_;
+  Tri loaded_kept_ = Tri::kUnknown;
   Writer data_writer_;
   Writer grad_writer_;
 };

@@ -28,6 +28,15 @@ class CaptureNeeds {
   void State(const std::string& value, const std::string& point) {
     state_[value].insert(point);
   }
+  // Counts of what is not finite, and digests of rows, likewise.
+  void Statistics(const std::string& value, const std::string& point) {
+    statistics_[value].insert(point);
+  }
+  void Rows(const std::string& value, const std::string& point) {
+    rows_[value].insert(point);
+  }
+  // The states of random generators around every outermost forward.
+  void Generators() { generators_ = true; }
   // What gradients are, how they came to be and that they were cleared: one
   // point alone cannot tell a gradient that was computed anew, and is equal,
   // from one that is left over.
@@ -36,11 +45,17 @@ class CaptureNeeds {
   const std::map<std::string, CallContent>& calls() const { return calls_; }
   bool all_calls() const { return all_calls_; }
   const PlannedState& state() const { return state_; }
+  const PlannedState& statistics() const { return statistics_; }
+  const PlannedState& rows() const { return rows_; }
+  bool generators() const { return generators_; }
 
  private:
   std::map<std::string, CallContent> calls_;
   bool all_calls_ = false;
   PlannedState state_;
+  PlannedState statistics_;
+  PlannedState rows_;
+  bool generators_ = false;
 };
 
 // Is every function of the category recorded under every plan? A table of

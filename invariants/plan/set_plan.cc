@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "invariants/plan/capture_needs.h"
+#include "invariants/plan/fact_needs.h"
 #include "invariants/precondition.h"
 #include "invariants/relations/registry.h"
 
@@ -15,20 +16,6 @@ constexpr char kSpecial[] = "*?[";
 // Of the frame around the rules, with room to spare.
 constexpr size_t kFrameBytes = 64u << 10;
 
-void AddFact(const Fact* fact, CaptureNeeds* needs) {
-  if (fact == nullptr) return;
-  switch (fact->state) {
-    case FactState::kNone:
-      break;
-    case FactState::kAny:
-      needs->State("parameter.data", "pre_step");
-      break;
-    case FactState::kGradients:
-      needs->Gradients();
-      break;
-  }
-}
-
 void AddNeeds(const Invariant& invariant, CaptureNeeds* needs) {
   const Relation* relation = FindRelation(invariant.relation);
   if (relation == nullptr) return;
@@ -36,8 +23,8 @@ void AddNeeds(const Invariant& invariant, CaptureNeeds* needs) {
   const auto precondition = Precondition::FromJson(invariant.precondition, "");
   if (!precondition.ok()) return;
   for (const Clause& clause : precondition->Clauses()) {
-    AddFact(clause.fact, needs);
-    AddFact(clause.other, needs);
+    if (clause.fact) AddNeeds(*clause.fact, needs);
+    if (clause.other) AddNeeds(*clause.other, needs);
   }
 }
 
@@ -129,10 +116,14 @@ nlohmann::json PlanOf(const std::vector<Invariant>& invariants) {
     bytes += calls.back().dump().size() + 1;
   }
   if (bytes > kMaxCapturePlanBytes) calls = nlohmann::json::array({all});
-  return {{"format", 1},
-          {"mode", "selective"},
-          {"calls", std::move(calls)},
-          {"state", needs.state()}};
+  nlohmann::json plan = {{"format", 1},
+                         {"mode", "selective"},
+                         {"calls", std::move(calls)},
+                         {"state", needs.state()}};
+  if (!needs.statistics().empty()) plan["statistics"] = needs.statistics();
+  if (!needs.rows().empty()) plan["rows"] = needs.rows();
+  if (needs.generators()) plan["generators"] = true;
+  return plan;
 }
 
 }  // namespace traincheck

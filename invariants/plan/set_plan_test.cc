@@ -241,10 +241,74 @@ TEST(SetPlan, CollectivesAreNamed) {
   }
 }
 
+// Rules that ask for a value of a fact, and what it needs.
+Invariant OfCalls(const char* fact, json function, json value) {
+  return Rule("APIArg", {{"is", "fact"},
+                         {"function", std::move(function)},
+                         {"fact", fact},
+                         {"value", std::move(value)}});
+}
+Invariant OfSteps(const char* of, const char* fact, bool value) {
+  return Rule("EventContain", Window({{"role", kStep}}, {{"kind", "state"},
+                                                         {"of", of},
+                                                         {"fact", fact},
+                                                         {"value", value},
+                                                         {"which", "every"}}));
+}
+
+std::vector<Form> FactForms() {
+  const std::string scaler = "torch.amp.grad_scaler.GradScaler.";
+  PlannedState rows = {{"parameter.data", {"pre_step", "post_step"}},
+                       {"parameter.grad", {"pre_step"}}};
+  return {
+      {OfCalls("call.inside_wrapper", {{"category", "forward"}}, true), {}, {}},
+      {OfCalls("call.effective_dropout_p", {{"role", "dropout"}}, 0.0),
+       {"dropout"},
+       {}},
+      {OfCalls("grad.scaled", {{"category", "optimizer_step"}}, false),
+       {scaler + "scale", scaler + "unscale_", scaler + "step"},
+       {{"parameter.grad", kGradientPoints}}},
+      {OfCalls("sampler.shuffles", {{"category", "loader_next"}}, true),
+       {},
+       {}},
+      {OfSteps("parameter", "grad.finite", true),
+       {kStep},
+       {{"parameter.grad", {"pre_step"}}}},
+      {OfSteps("parameter", "rows_changed_without_grad", false), {kStep}, rows},
+      {OfSteps("parameter", "loaded.consumed", true),
+       {kStep},
+       {{"parameter.data", {"load", "pre_step"}}}},
+      {OfSteps("buffer", "buffer.updated_or_loaded", true),
+       {kStep},
+       {{"buffer.data",
+         {"construction", "forward_begin", "load", "step_end"}}}},
+  };
+}
+
+TEST(SetPlan, FactsThatNeedMoreThanState) {
+  const PlannedState at_step = {{"parameter.grad", {"pre_step"}}};
+  const json finite = PlanOf({OfSteps("parameter", "grad.finite", true)});
+  EXPECT_EQ(finite.at("statistics").get<PlannedState>(), at_step);
+  EXPECT_FALSE(finite.contains("rows"));
+  const json rows =
+      PlanOf({OfSteps("parameter", "rows_changed_without_grad", false)});
+  EXPECT_EQ(rows.at("rows").at("parameter.grad"), json({"pre_step"}));
+  EXPECT_EQ(rows.at("rows").at("parameter.data"),
+            json({"post_step", "pre_step"}));
+  const json draws =
+      PlanOf({OfCalls("call.rng_advanced", {{"category", "forward"}}, false)});
+  EXPECT_EQ(draws.at("generators"), true);
+  for (const json& plan : {finite, rows, draws}) {
+    const auto read = PlanFromJsonUntrusted(PlanText(plan, 1));
+    EXPECT_TRUE(read.ok()) << read.status();
+  }
+}
+
 std::vector<Form> Forms() {
   std::vector<Form> forms = ArgumentForms();
   for (Form& form : OrderForms()) forms.push_back(std::move(form));
   for (Form& form : StateForms()) forms.push_back(std::move(form));
+  for (Form& form : FactForms()) forms.push_back(std::move(form));
   for (Form& form : ImportedForms()) forms.push_back(std::move(form));
   return forms;
 }

@@ -3,6 +3,7 @@
 #include "invariants/relations/arg_constant.h"
 #include "invariants/relations/arg_distinct.h"
 #include "invariants/relations/arg_equal.h"
+#include "invariants/relations/arg_fact.h"
 #include "invariants/relations/arg_workers.h"
 #include "invariants/relations/relation_forms.h"
 
@@ -14,6 +15,7 @@ const Relation* FormOf(const nlohmann::json& parameters) {
   if (!parameters.is_object()) return ArgConstant();
   const nlohmann::json is = parameters.value("is", nlohmann::json());
   if (is == "equal") return ArgEqual();
+  if (is == "fact") return ArgFact();
   if (is != "distinct") return ArgConstant();
   return parameters.contains("across") ? ArgWorkers() : ArgDistinct();
 }
@@ -22,7 +24,8 @@ const Relation* FormOf(const nlohmann::json& parameters) {
 
 const Relation* ApiArg() {
   static const auto* const kRelation = new RelationForms(
-      "APIArg", {ArgConstant(), ArgDistinct(), ArgEqual(), ArgWorkers()},
+      "APIArg",
+      {ArgConstant(), ArgDistinct(), ArgEqual(), ArgFact(), ArgWorkers()},
       FormOf);
   return kRelation;
 }

@@ -24,6 +24,24 @@ Scope ScopeOf(const FunctionMatch& match) {
 FunctionMatch Category(const char* name) { return {Level::kCategory, name}; }
 FunctionMatch Name(const std::string& name) { return {Level::kName, name}; }
 
+// What may hold of each parameter or buffer at a step.
+struct FactOfStep {
+  const char* fact;
+  bool value;
+  bool of_buffers;
+  Scope scope;
+};
+
+constexpr FactOfStep kFactsOfSteps[] = {
+    {"grad.finite", true, false, Scope::kGeneral},
+    // Momentum and decay move such rows: whose optimizer has none is the
+    // experiment's affair.
+    {"rows_changed_without_grad", false, false, Scope::kExperiment},
+    // Some initialise a part of a model again after loading the whole.
+    {"loaded.consumed", true, false, Scope::kExperiment},
+    {"buffer.updated_or_loaded", true, true, Scope::kGeneral},
+};
+
 constexpr char kByRole[] = "a role says it of all that have it";
 
 void AddHypothesis(const ContainSpec& spec, Scope scope,
@@ -179,6 +197,15 @@ void SeenInProcess::CollectStep(const FunctionInfo& step,
     gradient.span = true;
     gradient.state = StateKind::kGradNonzero;
     add(gradient, Scope::kGeneral, {});
+    for (const FactOfStep& row : kFactsOfSteps) {
+      ContainSpec fact;
+      fact.is_call = false;
+      fact.state = StateKind::kFact;
+      fact.every = true;
+      fact.of_buffers = row.of_buffers;
+      fact.wanted = {FindFact(row.fact), row.value};
+      add(fact, row.scope, {});
+    }
     for (const SpanEvent& event : span_events_) {
       ContainSpec call;
       call.span = true;

@@ -32,13 +32,6 @@ const ContainRule* FunctionIndex::Rule(size_t index) const {
   return nullptr;
 }
 
-bool OpensWindow(const Call& call) {
-  const bool once = HasCategory(call, CallCategory::kBackward) ||
-                    HasCategory(call, CallCategory::kOptimizerStep) ||
-                    HasCategory(call, CallCategory::kZeroGrad);
-  return !once || call.Is(kOutermost);
-}
-
 void MarkViolated(const ProcessFacts& facts, const Call& window,
                   const ContainRule& rule, Verdict* verdict) {
   MarkViolated(facts, window, verdict);

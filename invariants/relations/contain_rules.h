@@ -42,10 +42,6 @@ class FunctionIndex {
   std::unordered_map<uint32_t, Concerned> cache_;
 };
 
-// Category calls count once for each outermost call (backward calls itself,
-// a step may call its base class).
-bool OpensWindow(const Call& call);
-
 // A verdict of this rule on this process now.
 inline Verdict NewVerdict(const ProcessFacts& facts, const ContainRule& rule,
                           uint32_t object) {

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "invariants/fact_value.h"
 #include "invariants/json_reader.h"
+#include "invariants/plan/fact_needs.h"
 #include "invariants/relations/plain_value.h"
 
 namespace traincheck {
@@ -54,9 +56,9 @@ void ReadWith(JsonReader* parent, ContainSpec* spec) {
   if (spec->span) parent->Fail("with", "does not go with this kind of window");
   if (reader.Has("fact")) {
     spec->with.fact = FindFact(reader.String("fact"));
-    const bool of_call = spec->with.fact &&
-                         std::string(spec->with.fact->name).rfind("c", 0) == 0;
-    if (!of_call) reader.Fail("fact", "no fact of a call");
+    const Fact* fact = spec->with.fact;
+    if (!fact || fact->of != FactOf::kCall || fact->at_end)
+      reader.Fail("fact", "no fact of a call");
   } else {
     spec->with.value = reader.Any("value");
     if (!IsPlain(spec->with.value)) {
@@ -94,8 +96,30 @@ void ReadCallEvent(JsonReader* reader, ContainSpec* spec) {
   }
 }
 
+void ReadFactEvent(const std::string& of, JsonReader* reader,
+                   ContainSpec* spec) {
+  spec->state = StateKind::kFact;
+  spec->every = true;
+  spec->of_buffers = of == "buffer";
+  if (!spec->of_buffers && of != "parameter") {
+    reader->Fail("of", "neither \"parameter\" nor \"buffer\"");
+  }
+  spec->wanted.fact = ReadFact("fact", reader);
+  spec->wanted.value = ReadFactValue(spec->wanted.fact, reader);
+  if (spec->wanted.fact && spec->wanted.fact->of != FactOf::kVariable) {
+    reader->Fail("fact", "no fact of a variable");
+  }
+  if (spec->span) {
+    reader->Fail("fact", "does not go with this kind of window");
+  }
+  if (reader->String("which") != "every") {
+    reader->Fail("which", "only \"every\" here");
+  }
+}
+
 void ReadStateEvent(JsonReader* reader, ContainSpec* spec) {
   const std::string of = reader->String("of");
+  if (reader->Has("fact")) return ReadFactEvent(of, reader, spec);
   const std::string is = reader->String("is");
   const auto* found = std::find_if(
       std::begin(kStates), std::end(kStates),
@@ -184,6 +208,16 @@ std::string DescribeCallEvent(const ContainSpec& spec) {
   return "";
 }
 
+std::string DescribeFactEvent(const ContainSpec& spec) {
+  const std::string of = spec.of_buffers ? "buffer of the models that it trains"
+                                         : "parameter that the optimizer holds";
+  const WantedFact& wanted = spec.wanted;
+  if (wanted.value == FactValue(false)) {
+    return "for no " + of + ": " + wanted.fact->text;
+  }
+  return "for every " + of + ": " + Describe(*wanted.fact, wanted.value);
+}
+
 std::string DescribeStateEvent(const ContainSpec& spec) {
   switch (spec.state) {
     case StateKind::kDataChanged:
@@ -206,6 +240,8 @@ std::string DescribeStateEvent(const ContainSpec& spec) {
     case StateKind::kHeld:
       return "every parameter of its models that got a gradient is held by an "
              "optimizer";
+    case StateKind::kFact:
+      return DescribeFactEvent(spec);
   }
   return "";
 }
@@ -233,6 +269,11 @@ nlohmann::json ContainSpec::ToJson() const {
     }
   } else {
     event_json = {{"kind", "state"}, {"which", every ? "every" : "some"}};
+    if (state == StateKind::kFact) {
+      event_json["of"] = of_buffers ? "buffer" : "parameter";
+      event_json["fact"] = wanted.fact->name;
+      event_json["value"] = FactToJson(wanted.value);
+    }
     for (const StateWords& words : kStates) {
       if (words.kind != state) continue;
       event_json["of"] = words.of;
@@ -284,6 +325,7 @@ void AddContainNeeds(const ContainSpec& spec, CaptureNeeds* needs) {
     if (IsClear(spec.event)) needs->Gradients();
     return;
   }
+  if (spec.state == StateKind::kFact) return AddNeeds(*spec.wanted.fact, needs);
   // For those of data, who got a gradient in vain is evidence.
   needs->Gradients();
   const bool of_data = spec.state == StateKind::kDataChanged ||
@@ -305,9 +347,16 @@ std::vector<const Fact*> ContainFacts(const ContainSpec& spec) {
     // span's gradients is not zero.
     names = {"var.role", "var.replica_group", "var.got_grad", "grad.zero",
              "grad.present"};
+  } else if (spec.state == StateKind::kFact && spec.of_buffers) {
+    names = {"opt.has_stepped", "buffer.written_by_forward"};
+  } else if (spec.state == StateKind::kFact) {
+    names = {"opt.has_stepped", "var.role", "var.replica_group"};
   }
   std::vector<const Fact*> facts;
-  for (const char* name : names) facts.push_back(FindFact(name));
+  for (const char* name : names) {
+    const Fact* fact = FindFact(name);
+    if (fact != spec.wanted.fact) facts.push_back(fact);
+  }
   return facts;
 }
 

@@ -12,7 +12,9 @@
 //           | {"kind": "state", "of": "parameter.grad", "is": "cleared",
 //              "which": "every"}
 //           | {"kind": "state", "of": "parameter", "is": "held",
-//              "which": "every"}}
+//              "which": "every"}
+//           | {"kind": "state", "of": "parameter" | "buffer",
+//              "fact": "grad.finite", "value": true, "which": "every"}}
 //   FUNCTION: see function_match.h
 //   WITH: {"argument": "training", "fact": "call.module_training"}, a fact of
 //     the window's call, or {"argument": "val", "value": 0.0}; may be absent
@@ -30,6 +32,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "invariants/relations/fact_rules.h"
 #include "invariants/relations/function_match.h"
 #include "invariants/relations/relation.h"
 #include "nlohmann/json.hpp"
@@ -57,6 +60,9 @@ enum class StateKind {
   // Parameters of the models that the optimizer trains, that got a gradient
   // since its last step: some optimizer holds them.
   kHeld,
+  // A fact of held parameters, or of buffers of the models that the optimizer
+  // trains, has a value.
+  kFact,
 };
 
 // What an argument of the call must be.
@@ -78,6 +84,9 @@ struct ContainSpec {
   // !is_call
   StateKind state = StateKind::kDataChanged;
   bool every = false;  // else some
+  // kFact
+  WantedFact wanted;
+  bool of_buffers = false;  // else of parameters
 
   nlohmann::json ToJson() const;
   std::string Describe() const;

@@ -4,6 +4,7 @@
 
 #include "invariants/relations/contain_calls.h"
 #include "invariants/relations/contain_cleared.h"
+#include "invariants/relations/contain_facts.h"
 #include "invariants/relations/contain_generator.h"
 #include "invariants/relations/contain_kept.h"
 #include "invariants/relations/contain_spans.h"
@@ -27,6 +28,8 @@ NewPart PartOf(const ContainSpec& spec) {
       return NewContainCleared;
     case StateKind::kDataKept:
       return NewContainKept;
+    case StateKind::kFact:
+      return NewContainFacts;
     case StateKind::kDataChanged:
     case StateKind::kGradNonzero:
     case StateKind::kHeld:
@@ -76,7 +79,7 @@ class EventContainRelation : public Relation {
   // the one that some gradient of the span is not zero speaks.
   std::vector<nlohmann::json> GuardsOf(const nlohmann::json& parameters,
                                        const Fact& fact) const override {
-    if (fact.state != FactState::kGradients) return {};
+    if (fact.need != FactNeed::kGradients) return {};
     ContainSpec guard;
     guard.window = ContainSpecFromJson(parameters, "")->window;
     guard.is_call = false;
@@ -107,7 +110,7 @@ class EventContainRelation : public Relation {
     auto parts = std::make_unique<Several<RunObserver>>();
     for (const NewPart part :
          {NewContainCalls, NewContainSpans, NewContainUpdates,
-          NewContainCleared, NewContainKept}) {
+          NewContainCleared, NewContainKept, NewContainFacts}) {
       if (by_part[part].empty()) continue;
       parts->Add(std::make_unique<Part>(std::move(by_part[part]), part, sink));
     }

@@ -6,7 +6,7 @@
 //                     const std::string& path, absl::Status* status);
 //   std::string Describe() const;
 //   void AddNeeds(CaptureNeeds* needs) const;
-//   static std::vector<const Fact*> Facts();
+//   std::vector<const Fact*> Facts() const;  (or static)
 // Part is a ProcessObserver made of a const JudgedRules<SpecRule<Spec>>*.
 //
 // Threads: as relation.h.
@@ -56,8 +56,9 @@ class ProcessRelation : public Relation {
   std::string Describe(const nlohmann::json& parameters) const override {
     return SpecOf(parameters).Describe();
   }
-  std::vector<const Fact*> FactsFor(const nlohmann::json&) const override {
-    return Spec::Facts();
+  std::vector<const Fact*> FactsFor(
+      const nlohmann::json& parameters) const override {
+    return SpecOf(parameters).Facts();
   }
   void AddNeeds(const nlohmann::json& parameters,
                 CaptureNeeds* needs) const override {

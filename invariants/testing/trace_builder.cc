@@ -138,6 +138,15 @@ uint32_t TraceBuilder::Variable(uint32_t root, const std::string& root_class,
   out.Unsigned(Field::kVariableKind, static_cast<uint64_t>(options.kind));
   out.Unsigned(Field::kTrainable, options.trainable);
   out.Unsigned(Field::kDtype, String(options.dtype));
+  if (!options.owner_class.empty()) {
+    out.Unsigned(Field::kOwnerClass, String(options.owner_class));
+  }
+  for (const uint64_t size : options.shape) {
+    out.Unsigned(Field::kDimension, size);
+  }
+  if (!options.attribute.empty()) {
+    out.Unsigned(Field::kAttribute, String(options.attribute));
+  }
   if (options.alias_group != 0) {
     out.Unsigned(Field::kAliasGroup, options.alias_group);
   }
@@ -247,6 +256,14 @@ uint64_t TraceBuilder::Begin(uint32_t function, const CallOptions& options) {
     out.Unsigned(Field::kArgumentName, String(name));
     out.Bytes(Field::kValueTensor, TensorBytes("torch.float32", 1, storage));
   }
+  for (const auto& [name, truth] : options.truths) {
+    out.Unsigned(Field::kArgumentName, String(name));
+    out.Unsigned(Field::kValueBool, truth);
+  }
+  for (const auto& [name, object] : options.objects) {
+    out.Unsigned(Field::kArgumentName, String(name));
+    out.Unsigned(Field::kValueObject, object);
+  }
   Finish(options.ring, &out, buffer.bytes, RecordType::kCallBegin, flags);
   ring.open.push_back(call);
   ring.open_functions.push_back(function);
@@ -281,6 +298,14 @@ void TraceBuilder::Return(double number) {
   FieldWriter out(buffer.bytes, kBufferBytes, TakeOpenCall(1));
   out.Unsigned(Field::kReturn, 0);
   out.Double(Field::kValueDouble, number);
+  Finish(1, &out, buffer.bytes, RecordType::kCallEnd, 0);
+}
+
+void TraceBuilder::ReturnStorage(uint64_t storage) {
+  Buffer buffer;
+  FieldWriter out(buffer.bytes, kBufferBytes, TakeOpenCall(1));
+  out.Unsigned(Field::kReturn, 0);
+  out.Bytes(Field::kValueTensor, TensorBytes("torch.float32", 1, storage));
   Finish(1, &out, buffer.bytes, RecordType::kCallEnd, 0);
 }
 
@@ -357,6 +382,36 @@ void TraceBuilder::State(StatePoint point, uint32_t variable,
   ++ring.records;
 }
 
+void TraceBuilder::Statistics(StatePoint point, uint32_t variable, uint8_t of,
+                              uint64_t not_finite) {
+  StatisticsRecord record = {};
+  record.variable = variable;
+  record.point = static_cast<uint8_t>(point);
+  record.of = of;
+  record.nan_count = not_finite;
+  RingOf(1);
+  Append(1, RecordType::kStatistics, 0, record);
+}
+
+void TraceBuilder::Rows(StatePoint point, uint32_t variable, uint8_t of,
+                        const std::vector<uint64_t>& digests) {
+  RowDigestsRecord record = {};
+  record.variable = variable;
+  record.point = static_cast<uint8_t>(point);
+  record.of = of;
+  record.rows = digests.size();
+  Ring& ring = RingOf(1);
+  ++now_us_;
+  record.header = {static_cast<uint16_t>(sizeof record + 8 * digests.size()),
+                   static_cast<uint8_t>(RecordType::kRowDigests), 0,
+                   static_cast<uint32_t>(now_us_ - last_us_[1])};
+  last_us_[1] = now_us_;
+  ring.bytes.append(reinterpret_cast<const char*>(&record), sizeof record);
+  ring.bytes.append(reinterpret_cast<const char*>(digests.data()),
+                    8 * digests.size());
+  ++ring.records;
+}
+
 void TraceBuilder::CheckpointEntry(StatePoint point, const std::string& key,
                                    const EntryOptions& options) {
   CheckpointEntryRecord entry = {};
@@ -375,13 +430,22 @@ void TraceBuilder::CheckpointEntry(StatePoint point, const std::string& key,
   Finish(1, &out, buffer.bytes, RecordType::kCheckpointEntry, 0);
 }
 
+void TraceBuilder::Scale(uint32_t object, double value) {
+  Scalar(StatePoint::kPostStep, object, 0, "scale", value);
+}
+
 void TraceBuilder::LearningRate(uint32_t optimizer, uint32_t group,
                                 double value) {
+  Scalar(StatePoint::kPreStep, optimizer, group, "lr", value);
+}
+
+void TraceBuilder::Scalar(StatePoint point, uint32_t object, uint32_t group,
+                          const char* name, double value) {
   ScalarRecord scalar = {};
-  scalar.object = optimizer;
-  scalar.point = static_cast<uint8_t>(StatePoint::kPreStep);
+  scalar.object = object;
+  scalar.point = static_cast<uint8_t>(point);
   scalar.group = static_cast<uint16_t>(group);
-  scalar.name = String("lr");
+  scalar.name = String(name);
   scalar.value = value;
   RingOf(1);
   Append(1, RecordType::kScalar, 0, scalar);

@@ -35,6 +35,9 @@ struct CallOptions {
   // Tensors that it tells, by name: their rows, and where they lie.
   std::map<std::string, uint64_t> rows = {};
   std::map<std::string, uint64_t> storages = {};
+  // Bools and objects that it tells, by name.
+  std::map<std::string, bool> truths = {};
+  std::map<std::string, uint32_t> objects = {};
   // Parent on another ring.
   uint32_t parent_ring = 0;
   uint64_t parent_call = 0;
@@ -51,7 +54,10 @@ struct VariableOptions {
   VariableKind kind = VariableKind::kParameter;
   bool trainable = true;
   std::string dtype = "torch.float32";
+  std::vector<uint64_t> shape = {};
+  std::string owner_class = {};
   uint64_t alias_group = 0;
+  std::string attribute = {};  // "placement.dp=R"
 };
 
 struct StateOptions {
@@ -106,6 +112,8 @@ class TraceBuilder {
   void Return(const std::string& dtype, uint64_t rows);
   // The same with a number.
   void Return(double number);
+  // The same with a tensor in this storage.
+  void ReturnStorage(uint64_t storage);
   // The innermost open call is this collective of the group.
   void Collective(uint32_t group, uint64_t sequence);
   void Raise(uint32_t ring = 1);
@@ -113,8 +121,16 @@ class TraceBuilder {
   void EnterAutocast(const std::string& dtype);
   void LeaveAutocast();
   void State(StatePoint point, uint32_t variable, const StateOptions& options);
+  // They follow the state record of the same variable and point; `of` is
+  // kHasData or kHasGrad.
+  void Statistics(StatePoint point, uint32_t variable, uint8_t of,
+                  uint64_t not_finite);
+  void Rows(StatePoint point, uint32_t variable, uint8_t of,
+            const std::vector<uint64_t>& digests);
   void CheckpointEntry(StatePoint point, const std::string& key,
                        const EntryOptions& options);
+  // "scale" of a GradScaler after an update.
+  void Scale(uint32_t object, double value);
   void LearningRate(uint32_t optimizer, uint32_t group, double value);
   void Mark(MarkKind kind, uint32_t object, uint64_t value);
   // Records of ring 1 are missing here.
@@ -142,6 +158,8 @@ class TraceBuilder {
   void Finish(uint32_t ring, FieldWriter* out, const char* buffer,
               RecordType type, uint8_t flags);
   uint32_t Site(const std::string& site);
+  void Scalar(StatePoint point, uint32_t object, uint32_t group,
+              const char* name, double value);
   CallEndRecord TakeOpenCall(uint32_t ring);
   void EndWith(RecordType type, uint8_t flags, uint32_t ring);
 

@@ -127,6 +127,8 @@ FULL = Plan(
     ],
 )
 FULL.generators = True
+# Is each gradient finite that is stepped with?
+FULL.statistics = {"parameter.grad": frozenset({"pre_step"})}
 BARE = Plan("selective")
 
 
@@ -166,6 +168,8 @@ def parse(value):
     if mode == "full":
         rules = FULL.rules + rules
     plan = Plan(mode, rules, version, **_sample(value.get("sample", {})))
+    if mode == "full":
+        plan.statistics = FULL.statistics
     plan.generators = value.get("generators", mode == "full")
     _require(isinstance(plan.generators, bool), "generators is no truth value")
     _take_state(value, plan)

@@ -1,0 +1,127 @@
+#include "invariants/facts/grad_scaling.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "invariants/facts/call_contexts.h"
+#include "invariants/facts/call_values.h"
+
+namespace traincheck {
+
+namespace {
+
+constexpr char kScaler[] = "torch.amp.grad_scaler.GradScaler.";
+
+uint64_t StorageOf(const CallValue* value) {
+  const auto* tensor = value ? value->Get<TensorValue>() : nullptr;
+  return tensor ? tensor->storage : 0;
+}
+
+// A scaler that is disabled returns the loss itself.
+Tri IsScaled(const Call& call, const Definitions& definitions) {
+  const ToldArguments told = ArgumentsOf(call, definitions);
+  const auto result = ResultOf(call, definitions);
+  const uint64_t from = StorageOf(told.Find("outputs"));
+  const uint64_t to = StorageOf(result ? &*result : nullptr);
+  if (from == 0 || to == 0) return Tri::kUnknown;
+  return ToTri(from != to);
+}
+
+}  // namespace
+
+void GradScaling::OnDefinition(RecordType type, uint32_t id,
+                               const Definitions& definitions) {
+  if (type != RecordType::kFunctionDef) return;
+  methods_.erase(id);
+  const FunctionInfo* function = definitions.Function(id);
+  if (!function) return;
+  const auto is = [&](const char* method) {
+    const std::string name = std::string(kScaler) + method;
+    return function->name == name ||
+           std::find(function->roles.begin(), function->roles.end(), name) !=
+               function->roles.end();
+  };
+  if (is("scale")) methods_[id] = Method::kScale;
+  if (is("unscale_")) methods_[id] = Method::kUnscale;
+  if (is("step")) methods_[id] = Method::kStep;
+}
+
+void GradScaling::OnCallBegin(const Call& call, const RecordedSteps& recorded) {
+  if (HasCategory(call, CallCategory::kBackward) && call.Is(kOutermost)) {
+    return Backward(&threads_[call.ring], recorded);
+  }
+  const auto method = methods_.find(call.function_id);
+  if (method == methods_.end() || method->second != Method::kStep) return;
+  ++threads_[call.ring].open_steps;
+}
+
+void GradScaling::OnCallEnd(const Call& call, const Definitions& definitions) {
+  const auto method = methods_.find(call.function_id);
+  if (method == methods_.end()) return;
+  Thread& thread = threads_[call.ring];
+  switch (method->second) {
+    case Method::kStep:
+      if (thread.open_steps > 0) --thread.open_steps;
+      return;
+    case Method::kScale: {
+      const Tri scaled = IsScaled(call, definitions);
+      if (thread.scaled_loss == Tri::kYes || scaled == Tri::kNo) return;
+      thread.scaled_loss = scaled;
+      return;
+    }
+    case Method::kUnscale: {
+      const ToldArguments told = ArgumentsOf(call, definitions);
+      const CallValue* given = told.Find("optimizer");
+      const auto* optimizer = given ? given->Get<ObjectValue>() : nullptr;
+      ++now_;
+      if (optimizer) {
+        unscaled_[optimizer->object] = now_;
+      } else {
+        some_unscaled_ = now_;
+      }
+      return;
+    }
+  }
+}
+
+bool GradScaling::IsRecorded(const RecordedSteps& recorded) const {
+  if (!recorded.whole()) return false;
+  const RecordedFunctions& functions = recorded.functions();
+  if (!functions.told()) return true;
+  return std::any_of(methods_.begin(), methods_.end(), [&](const auto& method) {
+    return method.second == Method::kScale &&
+           functions.RecordsSince(method.first, functions.plans());
+  });
+}
+
+void GradScaling::Backward(Thread* thread, const RecordedSteps& recorded) {
+  ++now_;
+  if (thread->scaled_loss == Tri::kYes) {
+    scaled_ = now_;
+  } else if (thread->scaled_loss == Tri::kUnknown || !IsRecorded(recorded)) {
+    doubtful_ = now_;
+  }
+  thread->scaled_loss = Tri::kNo;
+}
+
+void GradScaling::OnScalar(const ScalarEvent& event) {
+  if (event.point != StatePoint::kPostStep || *event.name != "scale") return;
+  scale_.reset();
+  if (!std::isnan(event.value)) scale_ = event.value;
+}
+
+Tri GradScaling::Scaled(uint32_t ring, uint32_t optimizer) const {
+  const auto thread = threads_.find(ring);
+  if (thread != threads_.end() && thread->second.open_steps > 0) {
+    return Tri::kNo;
+  }
+  const auto found = unscaled_.find(optimizer);
+  const uint64_t since = found == unscaled_.end() ? 0 : found->second;
+  if (scaled_ > since) {
+    return some_unscaled_ > scaled_ ? Tri::kUnknown : Tri::kYes;
+  }
+  return doubtful_ > since ? Tri::kUnknown : Tri::kNo;
+}
+
+}  // namespace traincheck

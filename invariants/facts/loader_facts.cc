@@ -1,0 +1,56 @@
+// Facts of a loader: of the one that a call iterates over or reads from, when
+// the call ends.
+#include "invariants/facts/fact.h"
+
+namespace traincheck {
+
+namespace {
+
+const LoaderPasses& Passes(const FactSubject& subject) {
+  return subject.facts->loader_passes();
+}
+
+FactValue Trains(const FactSubject& subject) {
+  return ToFactValue(Passes(subject).Trains(subject.loader));
+}
+
+bool HasPassBefore(const FactSubject& subject) {
+  return Passes(subject).Passes(subject.loader) > 1;
+}
+
+FactValue Consumed(const FactSubject& subject) {
+  return ToFactValue(Passes(subject).Consumed(subject.loader));
+}
+
+// The batch with which the prefix is whole, once a pass.
+bool CompletesPrefix(const FactSubject& subject) {
+  return HasPassBefore(subject) &&
+         Passes(subject).Fetched(subject.loader) == LoaderPasses::kPrefix;
+}
+
+FactValue Shuffles(const FactSubject& subject) {
+  return ToFactValue(Passes(subject).Shuffles(subject.loader));
+}
+
+}  // namespace
+
+const std::vector<Fact>& LoaderFacts() {
+  constexpr auto kOf = FactOf::kLoader;
+  static const auto* const kFacts = new std::vector<Fact>{
+      {"loader.trains", kOf, FactType::kBool, FactNeed::kNone,
+       "batches of the loader were trained with",
+       "after missing records, until a backward follows a batch of it", Trains,
+       nullptr, /*at_end=*/true},
+      {"loader.consumed", kOf, FactType::kBool, FactNeed::kNone,
+       "the loader's pass before was read to its end",
+       "in the first pass, and where the end of a pass may be missing",
+       Consumed, HasPassBefore, /*at_end=*/true},
+      {"sampler.shuffles", kOf, FactType::kBool, FactNeed::kNone,
+       "the loader's sampler gives another order than in the pass before",
+       "in the first pass, and where indices of a pass were not recorded",
+       Shuffles, CompletesPrefix, /*at_end=*/true},
+  };
+  return *kFacts;
+}
+
+}  // namespace traincheck

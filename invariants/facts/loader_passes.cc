@@ -1,0 +1,131 @@
+#include "invariants/facts/loader_passes.h"
+
+namespace traincheck {
+
+namespace {
+
+// Indices that are drawn while an iterator is made are of its pass, whose mark
+// comes after.
+bool IsAhead(const StateEvent& event) {
+  return event.call && event.call->function &&
+         event.call->function->category.text() == "loader_iter";
+}
+
+}  // namespace
+
+void LoaderPasses::Indices::Add(uint64_t batch) {
+  if (batches >= kPrefix) return;
+  ++batches;
+  // Odd: the order of the batches matters, and none is lost.
+  digest = (digest ^ batch) * 0x9e3779b97f4a7c15;
+}
+
+std::optional<uint64_t> LoaderPasses::Indices::Prefix() const {
+  if (!whole || batches < kPrefix) return std::nullopt;
+  return digest;
+}
+
+void LoaderPasses::Begin(Loader* loader, uint64_t ordinal, bool whole) {
+  loader->consumed = loader->passes > 0 ? loader->exhausted : Tri::kUnknown;
+  loader->exhausted = Tri::kNo;
+  loader->prefix_before = loader->indices.Prefix();
+  loader->indices = loader->early;
+  loader->indices.whole &= whole;
+  loader->early = Indices();
+  loader->ordinal = ordinal;
+  loader->fetched = 0;
+  ++loader->passes;
+}
+
+void LoaderPasses::OnMark(const MarkEvent& mark, bool whole) {
+  switch (mark.kind) {
+    case MarkKind::kIteratorCreated:
+      current_[mark.ring] = mark.object;
+      return Begin(&loaders_[mark.object], mark.value, whole);
+    case MarkKind::kBatchFetched:
+      current_[mark.ring] = mark.object;
+      loaders_[mark.object].fetched = mark.value + 1;
+      return;
+    case MarkKind::kIteratorExhausted: {
+      Loader& loader = loaders_[mark.object];
+      if (loader.ordinal == mark.value) loader.exhausted = Tri::kYes;
+      return;
+    }
+    case MarkKind::kCaptureMode:
+      for (auto& [id, loader] : loaders_) {
+        loader.early.whole &= whole;
+        if (loader.indices.batches < kPrefix) loader.indices.whole &= whole;
+      }
+      return;
+    default:
+      return;
+  }
+}
+
+void LoaderPasses::OnState(const StateEvent& event) {
+  if (event.variable->kind != VariableKind::kLoaderState) return;
+  if (event.point != StatePoint::kFetch || !event.Has(kHasData)) return;
+  Loader& loader = loaders_[event.variable->root];
+  (IsAhead(event) ? loader.early : loader.indices).Add(event.data);
+}
+
+void LoaderPasses::OnBackward(uint32_t ring) {
+  const auto current = current_.find(ring);
+  if (current != current_.end()) loaders_[current->second].trains = true;
+}
+
+void LoaderPasses::OnGap() {
+  gap_ = true;
+  for (auto& [id, loader] : loaders_) {
+    if (loader.exhausted == Tri::kNo) loader.exhausted = Tri::kUnknown;
+    loader.consumed = Tri::kUnknown;
+    loader.early.whole = loader.indices.whole = false;
+    loader.prefix_before.reset();
+  }
+}
+
+const LoaderPasses::Loader* LoaderPasses::Find(uint32_t loader) const {
+  const auto found = loaders_.find(loader);
+  return found == loaders_.end() ? nullptr : &found->second;
+}
+
+uint32_t LoaderPasses::LoaderOn(uint32_t ring) const {
+  const auto current = current_.find(ring);
+  return current == current_.end() ? 0 : current->second;
+}
+
+uint64_t LoaderPasses::Passes(uint32_t loader) const {
+  const Loader* found = Find(loader);
+  return found ? found->passes : 0;
+}
+
+uint64_t LoaderPasses::Fetched(uint32_t loader) const {
+  const Loader* found = Find(loader);
+  return found ? found->fetched : 0;
+}
+
+Tri LoaderPasses::Trains(uint32_t loader) const {
+  const Loader* found = Find(loader);
+  if (found && found->trains) return Tri::kYes;
+  return found && !gap_ ? Tri::kNo : Tri::kUnknown;
+}
+
+Tri LoaderPasses::Consumed(uint32_t loader) const {
+  const Loader* found = Find(loader);
+  return found ? found->consumed : Tri::kUnknown;
+}
+
+Tri LoaderPasses::Shuffles(uint32_t loader) const {
+  const Loader* found = Find(loader);
+  if (!found || !found->prefix_before) return Tri::kUnknown;
+  const auto prefix = found->indices.Prefix();
+  if (!prefix) return Tri::kUnknown;
+  return ToTri(*prefix != *found->prefix_before);
+}
+
+std::optional<uint64_t> LoaderPasses::PrefixDigest(uint32_t loader) const {
+  const Loader* found = Find(loader);
+  return found ? found->indices.Prefix() : std::nullopt;
+}
+
+}  // namespace traincheck

@@ -1,0 +1,92 @@
+// Facts of loaders: "loader.trains", "loader.consumed", "sampler.shuffles", and
+// the digest of the indices of a pass so far.
+//
+// Inputs: marks of iterators and batches, digests of the indices that samplers
+// yield, backwards. Two passes are compared by their first kPrefix batches.
+// Unknown: before a second pass; of passes that have fewer batches, or of which
+// some batch was not recorded (a step that was not sampled, missing records,
+// indices that are no integers).
+//
+// Threads: one object, one thread at a time.
+#ifndef TRAINCHECK_INVARIANTS_FACTS_LOADER_PASSES_H_
+#define TRAINCHECK_INVARIANTS_FACTS_LOADER_PASSES_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+
+#include "invariants/facts/events.h"
+#include "invariants/facts/tri.h"
+#include "invariants/snapshot/archive.h"
+
+namespace traincheck {
+
+class LoaderPasses {
+ public:
+  // Fewer may be equal by chance where a batch is one sample of few.
+  static constexpr uint64_t kPrefix = 4;
+
+  // `whole`: everything is recorded now.
+  void OnMark(const MarkEvent& mark, bool whole);
+  void OnState(const StateEvent& event);
+  // An outermost one begins: the loader that was last read on this thread
+  // feeds it.
+  void OnBackward(uint32_t ring);
+  void OnGap();
+
+  // The loader that this thread iterated over or read from last; 0: none.
+  uint32_t LoaderOn(uint32_t ring) const;
+  // Its passes so far, with the one that goes on.
+  uint64_t Passes(uint32_t loader) const;
+  // Batches of the pass that goes on that were read.
+  uint64_t Fetched(uint32_t loader) const;
+
+  Tri Trains(uint32_t loader) const;
+  // Was the pass before this one read to its end?
+  Tri Consumed(uint32_t loader) const;
+  // Does this pass have another order than the one before?
+  Tri Shuffles(uint32_t loader) const;
+  // Of the indices of the first kPrefix batches, in their order.
+  std::optional<uint64_t> PrefixDigest(uint32_t loader) const;
+
+  void Fields(Archive& archive) { archive(loaders_, current_, gap_); }
+
+ private:
+  // What samplers yielded in one pass.
+  struct Indices {
+    uint64_t batches = 0;
+    uint64_t digest = 0;
+    bool whole = true;  // none was missed
+
+    void Add(uint64_t batch);
+    std::optional<uint64_t> Prefix() const;
+    void Fields(Archive& archive) { archive(batches, digest, whole); }
+  };
+  struct Loader {
+    uint64_t passes = 0;
+    uint64_t ordinal = 0;  // of the iterator
+    uint64_t fetched = 0;
+    Tri exhausted = Tri::kNo;      // this pass
+    Tri consumed = Tri::kUnknown;  // the one before
+    bool trains = false;
+    Indices early;  // drawn ahead for the next pass
+    Indices indices;
+    std::optional<uint64_t> prefix_before;
+
+    void Fields(Archive& archive) {
+      archive(passes, ordinal, fetched, exhausted, consumed, trains, early,
+              indices, prefix_before);
+    }
+  };
+
+  void Begin(Loader* loader, uint64_t ordinal, bool whole);
+  const Loader* Find(uint32_t loader) const;
+
+  std::map<uint32_t, Loader> loaders_;
+  std::map<uint32_t, uint32_t> current_;  // loader by ring
+  bool gap_ = false;
+};
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_INVARIANTS_FACTS_LOADER_PASSES_H_

@@ -1,0 +1,77 @@
+// Fact "call.inside_wrapper": does a call of a wrapper
+// (DistributedDataParallel) enclose a call?
+//
+// Inputs: definitions of wrappers, their calls. A call that no module call
+// encloses is outside. Others are unknown after missing records until the next
+// such call of their thread.
+//
+// Threads: one object, one thread at a time.
+#ifndef TRAINCHECK_INVARIANTS_FACTS_WRAPPER_CALLS_H_
+#define TRAINCHECK_INVARIANTS_FACTS_WRAPPER_CALLS_H_
+
+#include <cstdint>
+#include <map>
+#include <set>
+
+#include "invariants/facts/call_contexts.h"
+#include "invariants/facts/events.h"
+#include "invariants/facts/tri.h"
+#include "invariants/snapshot/archive.h"
+
+namespace traincheck {
+
+class WrapperCalls {
+ public:
+  void OnDefinition(RecordType type, uint32_t id,
+                    const Definitions& definitions) {
+    if (type != RecordType::kObjectDef) return;
+    const ObjectInfo* object = definitions.Object(id);
+    if (!object || object->wrapped == 0) return;
+    wrappers_.insert(id);
+    wrapped_.insert(object->wrapped);
+  }
+
+  void OnCallBegin(const Call& call) {
+    if (wrappers_.empty() || !HasCategory(call, CallCategory::kForward)) return;
+    Thread& thread = threads_[call.ring];
+    if (call.Is(kRootModuleCall)) thread = Thread();
+    if (wrappers_.count(call.object)) ++thread.open;
+  }
+  void OnCallEnd(const Call& call) {
+    if (!wrappers_.count(call.object)) return;
+    if (!HasCategory(call, CallCategory::kForward)) return;
+    Thread& thread = threads_[call.ring];
+    if (thread.open > 0) --thread.open;
+  }
+  void OnGap() {
+    for (auto& [ring, thread] : threads_) thread.sure = false;
+  }
+
+  // Is there a wrapper around this module?
+  bool IsWrapped(uint32_t object) const { return wrapped_.count(object) != 0; }
+
+  Tri Enclose(const Call& call) const {
+    if (call.Is(kRootModuleCall)) return Tri::kNo;
+    const auto thread = threads_.find(call.ring);
+    if (thread == threads_.end()) return Tri::kUnknown;
+    if (thread->second.open > 0) return Tri::kYes;
+    return thread->second.sure ? Tri::kNo : Tri::kUnknown;
+  }
+
+  void Fields(Archive& archive) { archive(wrappers_, wrapped_, threads_); }
+
+ private:
+  struct Thread {
+    uint32_t open = 0;  // calls of wrappers
+    bool sure = true;   // no more than these
+    void Fields(Archive& archive) { archive(open, sure); }
+  };
+
+  std::set<uint32_t> wrappers_;
+  std::set<uint32_t> wrapped_;
+  std::map<uint32_t, Thread> threads_;  // by ring
+};
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_INVARIANTS_FACTS_WRAPPER_CALLS_H_
