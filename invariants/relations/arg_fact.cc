@@ -92,7 +92,8 @@ const std::vector<Candidate>& Candidates() {
   };
   static const auto* const kCandidates = new std::vector<Candidate>{
       {"call.inside_wrapper", category("forward"), Scope::kGeneral, true},
-      {"call.rng_advanced", category("forward"), Scope::kGeneral, false},
+      // Some models sample when they are evaluated (a VAE its latents).
+      {"call.rng_advanced", category("forward"), Scope::kExperiment, false},
       {"call.effective_dropout_p",
        {Level::kRole, "dropout"},
        Scope::kGeneral,
