@@ -201,6 +201,17 @@ class ScriptProcess {
       options.storages[memory.substr(0, equals)] =
           std::stoull(memory.substr(equals + 1));
     }
+    for (const char* name : {"sends", "expects"}) {
+      const std::string parts = After(words, name);
+      if (parts.empty()) continue;
+      std::vector<uint64_t>& list =
+          options.lists[name == std::string("sends") ? "input_split_sizes"
+                                                     : "output_split_sizes"];
+      std::istringstream in(parts);
+      for (std::string part; std::getline(in, part, ',');) {
+        list.push_back(std::stoull(part));
+      }
+    }
     const std::string argument = After(words, "with");
     if (!argument.empty()) {
       const size_t equals = argument.find('=');

@@ -304,6 +304,14 @@ TEST(SetPlan, FactsThatNeedMoreThanState) {
   }
 }
 
+TEST(SetPlan, PartsOfAllToAllAreTold) {
+  const json plan = PlanOf({Rule("CollectiveContract", {{"what", "splits"}})});
+  const std::string module = "torch.distributed.distributed_c10d.";
+  EXPECT_EQ(Functions(plan),
+            (std::set<std::string>{module + "all_to_all",
+                                   module + "all_to_all_single"}));
+}
+
 std::vector<Form> Forms() {
   std::vector<Form> forms = ArgumentForms();
   for (Form& form : OrderForms()) forms.push_back(std::move(form));

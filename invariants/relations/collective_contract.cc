@@ -11,14 +11,17 @@
 #include "invariants/facts/call_values.h"
 #include "invariants/hash.h"
 #include "invariants/json_reader.h"
+#include "invariants/relations/collective_splits.h"
 #include "invariants/relations/plain_value.h"
 #include "invariants/relations/rank_comparison.h"
+#include "invariants/relations/tensor_words.h"
+#include "invariants/relations/words.h"
 
 namespace traincheck {
 
 namespace {
 
-enum class What { kOperation, kTensors, kRoot };
+enum class What { kOperation, kTensors, kRoot, kSplits };
 
 struct WhatWords {
   What what;
@@ -37,6 +40,9 @@ constexpr WhatWords kWhats[] = {
     {What::kRoot, "root", "root",
      "The members of a process group name the same source or destination of a "
      "collective."},
+    {What::kSplits, "splits", "part",
+     "The members of a process group send each other the parts that the other "
+     "expects."},
 };
 
 const WhatWords& WordsOf(What what) {
@@ -90,7 +96,8 @@ What ParseWhat(const nlohmann::json& parameters, const std::string& path,
     found = true;
   }
   if (!found) {
-    reader.Fail("what", "neither \"operation\", \"tensors\" nor \"root\"");
+    reader.Fail("what",
+                "none of \"operation\", \"tensors\", \"root\", \"splits\"");
   }
   *status = reader.Finish();
   return what;
@@ -105,14 +112,6 @@ std::string LastPart(const std::string& name) {
   return name.substr(name.rfind('.') + 1);
 }
 
-std::string TensorWords(const TensorValue& tensor) {
-  std::string text = tensor.dtype + " [";
-  for (size_t i = 0; i < tensor.sizes.size(); ++i) {
-    text += (i == 0 ? "" : ", ") + std::to_string(tensor.sizes[i]);
-  }
-  return text + "]";
-}
-
 // What a member brings; nullopt: nothing to agree on. `unknown` says why it is
 // not known.
 std::optional<std::string> Brought(const ProcessFacts& facts, const Call& call,
@@ -120,7 +119,7 @@ std::optional<std::string> Brought(const ProcessFacts& facts, const Call& call,
   const std::string& name = call.function->name;
   if (what == What::kOperation) return LastPart(name);
   const Operation* operation = FindOperation(name);
-  if (!operation) return std::nullopt;
+  if (!operation || what == What::kSplits) return std::nullopt;
   const char* argument =
       what == What::kTensors ? operation->tensor : operation->root;
   if (!argument) return std::nullopt;
@@ -186,6 +185,11 @@ class HypothesisMaker : public Generator {
           seen_->insert(words.what);
         }
       }
+      if (!ExchangesOf(*event.call, facts.definitions(), *event.info,
+                       facts.rank().value_or(-1))
+               .empty()) {
+        seen_->insert(What::kSplits);
+      }
     }
 
    private:
@@ -243,18 +247,55 @@ class Evaluator : public RankEvaluator {
     window.ordinal = OrdinalOf(facts, event.group, window.ranks);
     window.index = event.sequence;
     window.step = static_cast<int64_t>(facts.clock().step());
+    if (what == What::kSplits) return AddExchanges(facts, event, rule, window);
     const auto brought = Brought(facts, *event.call, what, &window.unknown);
     if (!brought && window.unknown.empty()) return;  // nothing to agree on
     if (brought) {
-      const std::string& shown = *brought;
       window.values.push_back(
-          {.name = WordsOf(what).compared,
-           .digest = StableHash(shown),
-           .shown = shown + " at " + facts.definitions().Site(event.call->site),
-           .function = event.call->function->name,
-           .site = facts.definitions().Site(event.call->site)});
+          ValueOf(facts, *event.call, WordsOf(what).compared, *brought));
     }
     comparison().Add(facts, rule, std::move(window));
+  }
+
+  static RankValue ValueOf(const ProcessFacts& facts, const Call& call,
+                           const std::string& name, const std::string& shown) {
+    const std::string site = facts.definitions().Site(call.site);
+    return {.name = name,
+            .digest = StableHash(shown),
+            .shown = shown + " at " + site,
+            .function = call.function->name,
+            .site = site};
+  }
+
+  // A window for each pair of members: what one sends is what the other
+  // expects. It is the group's otherwise.
+  void AddExchanges(const ProcessFacts& facts, const CollectiveEvent& event,
+                    size_t rule, const RankWindow& of_group) {
+    const int32_t rank = *facts.rank();
+    // Two members may belong to several groups.
+    const auto group = static_cast<uint32_t>(StableHash(
+        RankWords(of_group.ranks) + "#" + std::to_string(of_group.ordinal)));
+    for (const Exchange& exchange :
+         ExchangesOf(*event.call, facts.definitions(), *event.info, rank)) {
+      RankWindow window = of_group;
+      window.ordinal = group;
+      window.ranks = {std::min(rank, exchange.peer),
+                      std::max(rank, exchange.peer)};
+      const std::string from = "part from rank ";
+      const std::string me = std::to_string(rank);
+      const std::string peer = std::to_string(exchange.peer);
+      if (exchange.sent.empty() || exchange.expected.empty()) {
+        window.unknown = LastPart(event.call->function->name) +
+                         " did not tell its parts on " + facts.Name();
+      } else {
+        window.values = {
+            ValueOf(facts, *event.call, from + me + " to rank " + peer,
+                    exchange.sent),
+            ValueOf(facts, *event.call, from + peer + " to rank " + me,
+                    exchange.expected)};
+      }
+      comparison().Add(facts, rule, std::move(window));
+    }
   }
 
   std::vector<std::pair<size_t, What>> rules_;
@@ -283,6 +324,7 @@ class CollectiveContractRelation : public Relation {
   void AddNeeds(const nlohmann::json& parameters,
                 CaptureNeeds* needs) const override {
     const What what = WhatOf(parameters);
+    if (what == What::kSplits) return AddExchangeNeeds(needs);
     for (const Operation& operation : kOperations) {
       CallContent& content =
           needs->Calls(kModule + std::string(operation.name));

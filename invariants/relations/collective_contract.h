@@ -6,6 +6,8 @@
 //                           them (all_reduce, broadcast, all_to_all_single
 //                           without splits, ...)
 //   {"what": "root"}        the same source or destination
+//   {"what": "splits"}      in all_to_all_single and all_to_all each sends the
+//                           part that the other expects, judged by pairs
 //
 // A window is one collective of one group, by its number among those of the
 // group on each member. It is judged as soon as two members have begun it: one
@@ -13,7 +15,8 @@
 // waited for.
 //
 // Unknown where a member's records are missing, or its calls do not tell the
-// argument. Needs calls of collectives; for tensors and root these arguments.
+// argument. Needs calls of collectives; for all but the operation their
+// arguments.
 #ifndef TRAINCHECK_INVARIANTS_RELATIONS_COLLECTIVE_CONTRACT_H_
 #define TRAINCHECK_INVARIANTS_RELATIONS_COLLECTIVE_CONTRACT_H_
 

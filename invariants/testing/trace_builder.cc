@@ -256,6 +256,15 @@ uint64_t TraceBuilder::Begin(uint32_t function, const CallOptions& options) {
     out.Unsigned(Field::kArgumentName, String(name));
     out.Bytes(Field::kValueTensor, TensorBytes("torch.float32", 1, storage));
   }
+  for (const auto& [name, list] : options.lists) {
+    out.Unsigned(Field::kArgumentName, String(name));
+    out.Unsigned(Field::kValueType, String("list"));
+    out.Unsigned(Field::kValueLength, list.size());
+    for (size_t i = 0; i < list.size(); ++i) {
+      out.Unsigned(Field::kElement, i);
+      out.Unsigned(Field::kValueUnsigned, list[i]);
+    }
+  }
   for (const auto& [name, truth] : options.truths) {
     out.Unsigned(Field::kArgumentName, String(name));
     out.Unsigned(Field::kValueBool, truth);

@@ -35,6 +35,8 @@ struct CallOptions {
   // Tensors that it tells, by name: their rows, and where they lie.
   std::map<std::string, uint64_t> rows = {};
   std::map<std::string, uint64_t> storages = {};
+  // Lists of numbers that it tells, by name.
+  std::map<std::string, std::vector<uint64_t>> lists = {};
   // Bools and objects that it tells, by name.
   std::map<std::string, bool> truths = {};
   std::map<std::string, uint32_t> objects = {};

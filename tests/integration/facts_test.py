@@ -132,6 +132,20 @@ class Facts(harness.TrainingCase):
                 self.assertEqual(len(told), 1, told)
                 print(f"{error}: {told[0]}")
 
+    def test_parts_that_two_ranks_exchange_fit(self):
+        self.load("parts", [rule("CollectiveContract", {"what": "splits"}, ())])
+        for run, arguments in (("fit", ()), ("misfit", ("--fault",))):
+            script = harness.SCRIPTS / "exchange.py"
+            options = ("--run", run, "--check", "parts")
+            done = self.monitored(script, *arguments, options=options)
+            self.assertEqual(done.returncode == 0, run == "fit", done.stderr)
+            coverage = self.daemon.run_ended(run)["check"]
+            self.assertEqual(coverage["decided"], 1, coverage)
+        self.assertEqual(self.daemon.ctl("violations", "list", "--run", "fit"), [])
+        (found,) = self.daemon.ctl("violations", "list", "--run", "misfit")
+        self.assertEqual((found["ranks"], found["first_step"]), ([0, 1], 2), found)
+        self.assertIn("3 rows at", found["seen"])
+
 
 if __name__ == "__main__":
     unittest.main()
