@@ -44,8 +44,10 @@ FactValue IsRecompute(const FactSubject& subject) {
   return subject.call->Is(kInsideBackward);
 }
 
+// Without gradients a wrapper has nothing to do: many evaluate the module
+// itself.
 bool IsOfWrapped(const FactSubject& subject) {
-  return IsForward(subject) &&
+  return IsForward(subject) && subject.call->Is(kGradEnabled) &&
          subject.facts->wrapper_calls().IsWrapped(subject.call->object);
 }
 

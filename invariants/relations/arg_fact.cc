@@ -196,6 +196,16 @@ class SeenInProcess : public ProcessObserver {
 using FactRule = SpecRule<FactSpec>;
 using Judged = JudgedRules<FactRule>;
 
+std::string SeenWords(const ProcessFacts& facts, const Call& call,
+                      const Fact& fact, const FactValue& value) {
+  const std::string is =
+      value == FactValue(false)
+          ? ", and it is not so that " + std::string(fact.text)
+          : ": " + Describe(fact, value);
+  return facts.FunctionName(call.function_id) + " was called" + is +
+         " (stage " + facts.stage() + ")";
+}
+
 class FactsOfCalls : public ProcessObserver {
  public:
   explicit FactsOfCalls(const Judged* judged)
@@ -242,8 +252,7 @@ class FactsOfCalls : public ProcessObserver {
     } else if (!holds) {
       MarkViolated(facts, call, &verdict);
       verdict.finding.expected = Describe(*wanted.fact, wanted.value);
-      verdict.finding.seen =
-          Describe(*wanted.fact, value) + " in stage " + facts.stage();
+      verdict.finding.seen = SeenWords(facts, call, *wanted.fact, value);
     }
     if (judged_->sink->wants_examples() &&
         verdict.outcome != Outcome::kUnknown) {
