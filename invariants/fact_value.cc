@@ -35,6 +35,7 @@ std::string Describe(const Fact& fact, const FactValue& value) {
   if (const auto* flag = std::get_if<bool>(&value)) {
     return *flag ? text : "not (" + text + ")";
   }
+  if (value == FactValue(std::string())) return text + " is none";
   return text + " is " + FactToJson(value).dump();
 }
 

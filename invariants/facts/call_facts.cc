@@ -147,7 +147,7 @@ const std::vector<Fact>& CallFacts() {
        "it computes a forward again, in a backward", "for calls of no module",
        IsRecompute, IsForward},
       {"call.inside_wrapper", kOf, FactType::kBool, FactNeed::kNone,
-       "a call of a wrapper (DistributedDataParallel) encloses it",
+       "it goes through its wrapper (DistributedDataParallel), if it has one",
        "for calls of no module, and after missing records until the next "
        "outermost one",
        InsideWrapper, IsOfWrapped},

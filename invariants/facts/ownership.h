@@ -1,6 +1,6 @@
-// Who holds what: facts var.held_by, var.replica_group, var.alias_group and the modules and
-// wrappers that belong to an optimizer, from HoldDef, ObjectDef, VariableDef
-// and ReplicaGroupDef.
+// Who holds what: facts var.held_by, var.replica_group, var.alias_group and the
+// modules and wrappers that belong to an optimizer, from HoldDef, ObjectDef,
+// VariableDef and ReplicaGroupDef.
 //
 // Known as soon as the definitions are; rebuilt when one of them changes.
 //

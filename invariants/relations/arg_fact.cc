@@ -34,9 +34,7 @@ struct FactSpec {
             {"value", FactToJson(wanted.value)}};
   }
   std::string Describe() const {
-    const bool category = function.level == Level::kCategory;
-    return wanted.Describe(function.Describe() +
-                           (category ? " happens" : " is called"));
+    return wanted.Describe(function.DescribeCalled());
   }
   void AddNeeds(CaptureNeeds* needs) const {
     AddCalls(function, needs);

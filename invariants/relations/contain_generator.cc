@@ -24,6 +24,26 @@ Scope ScopeOf(const FunctionMatch& match) {
 FunctionMatch Category(const char* name) { return {Level::kCategory, name}; }
 FunctionMatch Name(const std::string& name) { return {Level::kName, name}; }
 
+// What a step, or a span that ends with one, may do to parameters.
+struct StateOfStep {
+  StateKind state;
+  bool span;
+  bool every;
+  Scope scope;
+};
+
+constexpr StateOfStep kStatesOfSteps[] = {
+    {StateKind::kDataChanged, false, false, Scope::kGeneral},
+    // Whether each parameter moves depends on rates and precision, which are
+    // the experiment's.
+    {StateKind::kDataChanged, false, true, Scope::kExperiment},
+    // What else may touch parameters is the experiment's.
+    {StateKind::kDataKept, true, true, Scope::kExperiment},
+    // Some train a part of a model on purpose and freeze nothing.
+    {StateKind::kHeld, false, true, Scope::kExperiment},
+    {StateKind::kGradNonzero, true, false, Scope::kGeneral},
+};
+
 // What may hold of each parameter or buffer at a step.
 struct FactOfStep {
   const char* fact;
@@ -172,31 +192,14 @@ void SeenInProcess::CollectStep(const FunctionInfo& step,
       }
       AddHypothesis(spec, scope, broader, kByRole, out);
     };
-    ContainSpec update;
-    update.is_call = false;
-    add(update, Scope::kGeneral, {});
-    // Whether each parameter moves depends on rates and precision, which are
-    // the experiment's.
-    update.every = true;
-    add(update, Scope::kExperiment, {});
-    // What else may touch parameters is the experiment's.
-    ContainSpec kept;
-    kept.is_call = false;
-    kept.span = true;
-    kept.state = StateKind::kDataKept;
-    kept.every = true;
-    add(kept, Scope::kExperiment, {});
-    ContainSpec held;
-    held.is_call = false;
-    held.state = StateKind::kHeld;
-    held.every = true;
-    // Some train a part of a model on purpose and freeze nothing.
-    add(held, Scope::kExperiment, {});
-    ContainSpec gradient;
-    gradient.is_call = false;
-    gradient.span = true;
-    gradient.state = StateKind::kGradNonzero;
-    add(gradient, Scope::kGeneral, {});
+    for (const StateOfStep& row : kStatesOfSteps) {
+      ContainSpec state;
+      state.is_call = false;
+      state.span = row.span;
+      state.state = row.state;
+      state.every = row.every;
+      add(state, row.scope, {});
+    }
     for (const FactOfStep& row : kFactsOfSteps) {
       ContainSpec fact;
       fact.is_call = false;

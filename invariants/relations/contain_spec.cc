@@ -175,13 +175,6 @@ void ReadEvent(const nlohmann::json& json, JsonReader* parent,
   parent->Adopt(reader.Finish());
 }
 
-std::string DescribeCategory(const FunctionMatch& match) {
-  if (match.text == "backward") return "a backward runs";
-  if (match.text == "zero_grad") return "the gradients it holds are cleared";
-  if (match.text == "loader_next") return "a loader gives a batch";
-  return "a call of kind " + match.text + " happens";
-}
-
 std::string DescribeWith(const CallWith& with) {
   if (with.argument.empty()) return "";
   if (!with.fact) {
@@ -191,7 +184,9 @@ std::string DescribeWith(const CallWith& with) {
 }
 
 std::string DescribeCallEvent(const ContainSpec& spec) {
-  if (spec.event.level == Level::kCategory) return DescribeCategory(spec.event);
+  // By a call, or by hand.
+  if (IsClear(spec.event)) return "the gradients it holds are cleared";
+  if (spec.event.level == Level::kCategory) return spec.event.DescribeCalled();
   const std::string event = spec.event.Describe();
   switch (spec.binding) {
     case Binding::kAny:

@@ -19,6 +19,19 @@ constexpr LevelName kLevels[] = {
     {Level::kCategory, "category"},
 };
 
+struct CategoryWords {
+  const char* category;
+  const char* called;
+};
+
+constexpr CategoryWords kCategoryWords[] = {
+    {"backward", "a backward runs"},
+    {"forward", "a module is called"},
+    {"loader_iter", "a loader begins a pass"},
+    {"loader_next", "a loader gives a batch"},
+    {"optimizer_step", "an optimizer steps"},
+};
+
 }  // namespace
 
 bool FunctionMatch::Matches(const FunctionInfo& function) const {
@@ -39,6 +52,14 @@ std::string FunctionMatch::Describe() const {
   if (level != Level::kCategory) return text;
   return text == "backward" || text == "zero_grad" ? text
                                                    : "a call of kind " + text;
+}
+
+std::string FunctionMatch::DescribeCalled() const {
+  if (level != Level::kCategory) return text + " is called";
+  for (const CategoryWords& words : kCategoryWords) {
+    if (text == words.category) return words.called;
+  }
+  return Describe() + " happens";
 }
 
 bool FunctionMatch::IsGeneral() const {

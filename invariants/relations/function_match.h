@@ -28,7 +28,10 @@ struct FunctionMatch {
   }
 
   bool Matches(const FunctionInfo& function) const;
+  // "torch.optim.sgd.SGD.step", "a call of kind save".
   std::string Describe() const;
+  // "torch.optim.sgd.SGD.step is called", "an optimizer steps".
+  std::string DescribeCalled() const;
   // Do programs of all kinds have it? Names of user code say nothing to
   // others.
   bool IsGeneral() const;

@@ -11,6 +11,7 @@ _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"]+)"|<([^>]+)>)')
 RECORD_FORMAT = (
     "proto/record_",
     "proto/step_rule.h",
+    "proto/content_digest.h",
     "proto/torch_types.h",
     "proto/varint.h",
 )
