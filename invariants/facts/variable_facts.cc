@@ -14,6 +14,13 @@ const VariableState* State(const FactSubject& subject) {
   return subject.facts->Variable(subject.variable);
 }
 
+// What the variable's state says itself; unknown before its first record.
+template <Tri (VariableState::*method)() const>
+FactValue OfState(const FactSubject& subject) {
+  const VariableState* state = State(subject);
+  return state ? ToFactValue((state->*method)()) : FactValue();
+}
+
 FactValue Kind(const FactSubject& subject) {
   const VariableInfo* info = Info(subject);
   if (!info) return {};
@@ -60,11 +67,6 @@ FactValue GotGrad(const FactSubject& subject) {
   return state->got_grad();
 }
 
-FactValue GradPresent(const FactSubject& subject) {
-  const VariableState* state = State(subject);
-  return state ? ToFactValue(state->has_grad_at_step()) : FactValue();
-}
-
 FactValue GradZero(const FactSubject& subject) {
   const VariableState* state = State(subject);
   if (!state || state->has_grad_at_step() == Tri::kUnknown) return {};
@@ -79,11 +81,6 @@ FactValue EffectiveLr(const FactSubject& subject) {
 FactValue LrNonzero(const FactSubject& subject) {
   const auto lr = subject.facts->LearningRate(subject.optimizer, subject.group);
   return lr ? FactValue(*lr != 0) : FactValue();
-}
-
-FactValue Changed(const FactSubject& subject) {
-  const VariableState* state = State(subject);
-  return state ? ToFactValue(state->changed_in_step()) : FactValue();
 }
 
 FactValue IdentityEpoch(const FactSubject& subject) {
@@ -116,11 +113,6 @@ bool HasGradient(const FactSubject& subject) {
   return state && state->has_grad_at_step() != Tri::kNo;
 }
 
-FactValue GradFinite(const FactSubject& subject) {
-  const VariableState* state = State(subject);
-  return state ? ToFactValue(state->grad_finite_at_step()) : FactValue();
-}
-
 FactValue RowsChangedWithoutGrad(const FactSubject& subject) {
   const RowChanges* rows = subject.facts->Rows(subject.variable);
   return rows ? ToFactValue(rows->WithoutGrad()) : FactValue();
@@ -129,11 +121,6 @@ FactValue RowsChangedWithoutGrad(const FactSubject& subject) {
 bool IsLoaded(const FactSubject& subject) {
   const VariableState* state = State(subject);
   return state && state->loaded();
-}
-
-FactValue LoadedConsumed(const FactSubject& subject) {
-  const VariableState* state = State(subject);
-  return state ? ToFactValue(state->loaded_kept_at_step()) : FactValue();
 }
 
 bool IsBuffer(const FactSubject& subject) {
@@ -176,7 +163,8 @@ const std::vector<Fact>& VariableFacts() {
        GotGrad},
       {"grad.present", kOf, FactType::kBool, FactNeed::kGradients,
        "its gradient is there at the step",
-       "where it was not recorded at pre_step", GradPresent},
+       "where it was not recorded at pre_step",
+       OfState<&VariableState::has_grad_at_step>},
       {"grad.zero", kOf, FactType::kBool, FactNeed::kGradients,
        "its gradient is zero or absent",
        "where it was not recorded at pre_step", GradZero},
@@ -188,7 +176,7 @@ const std::vector<Fact>& VariableFacts() {
        "where the optimizer's lr was not recorded", LrNonzero},
       {"var.changed", kOf, FactType::kBool, FactNeed::kUpdates,
        "the step changed it", "where it was not recorded before and after it",
-       Changed},
+       OfState<&VariableState::changed_in_step>},
       {"var.identity_epoch", kOf, FactType::kNumber, FactNeed::kNone,
        "how often another tensor took its place", "without a definition",
        IdentityEpoch},
@@ -198,15 +186,16 @@ const std::vector<Fact>& VariableFacts() {
        "each rank holds a part of it", "without a definition", Sharded},
       {"grad.finite", kOf, FactType::kBool, FactNeed::kStatistics,
        "its gradient has no NaN and no infinity",
-       "where its statistics were not recorded at pre_step", GradFinite,
-       HasGradient},
+       "where its statistics were not recorded at pre_step",
+       OfState<&VariableState::grad_finite_at_step>, HasGradient},
       {"rows_changed_without_grad", kOf, FactType::kBool, FactNeed::kRows,
        "the step changed rows whose gradients are zero",
        "where its rows were not recorded around the step",
        RowsChangedWithoutGrad, HasGradient},
       {"loaded.consumed", kOf, FactType::kBool, FactNeed::kLoads,
        "what was loaded into it is still there",
-       "where it was not recorded at pre_step", LoadedConsumed, IsLoaded},
+       "where it was not recorded at pre_step",
+       OfState<&VariableState::loaded_kept_at_step>, IsLoaded},
       {"buffer.written_by_forward", kOf, FactType::kBool, FactNeed::kBuffers,
        "training forwards write such a buffer",
        "for no buffers, and while none did where records are missing",

@@ -41,15 +41,21 @@ struct FactSpec {
     traincheck::AddNeeds(*wanted.fact, needs);
   }
   // What the call is like, or the loader; never the fact itself.
-  std::vector<const Fact*> Facts() const {
-    if (wanted.fact->of == FactOf::kOptimizer) return {};
-    if (wanted.fact->of == FactOf::kLoader) return {FindFact("loader.trains")};
-    return {FindFact("call.stage"), FindFact("ctx.grad_mode"),
-            FindFact("call.inside_backward")};
-  }
+  const std::vector<const Fact*>& Facts() const;
   static FactSpec Parse(const nlohmann::json& parameters,
                         const std::string& path, absl::Status* status);
 };
+
+const std::vector<const Fact*>& FactSpec::Facts() const {
+  using List = std::vector<const Fact*>;
+  static const auto* const kNone = new List;
+  static const auto* const kOfLoaders = new List{FindFact("loader.trains")};
+  static const auto* const kOfCalls =
+      new List{FindFact("call.stage"), FindFact("ctx.grad_mode"),
+               FindFact("call.inside_backward")};
+  if (wanted.fact->of == FactOf::kOptimizer) return *kNone;
+  return wanted.fact->of == FactOf::kLoader ? *kOfLoaders : *kOfCalls;
+}
 
 FactSpec FactSpec::Parse(const nlohmann::json& parameters,
                          const std::string& path, absl::Status* status) {
@@ -77,7 +83,7 @@ FactSubject SubjectOf(const ProcessFacts& facts, const Call& call) {
 
 // Which facts of which calls may be rules.
 struct Candidate {
-  const char* fact;
+  const Fact* fact;
   FunctionMatch calls;
   Scope scope;
   // Null: each value that is seen, but for the text "".
@@ -89,19 +95,26 @@ const std::vector<Candidate>& Candidates() {
     return FunctionMatch{Level::kCategory, name};
   };
   static const auto* const kCandidates = new std::vector<Candidate>{
-      {"call.inside_wrapper", category("forward"), Scope::kGeneral, true},
+      {FindFact("call.inside_wrapper"), category("forward"), Scope::kGeneral,
+       true},
       // Some models sample when they are evaluated (a VAE its latents).
-      {"call.rng_advanced", category("forward"), Scope::kExperiment, false},
-      {"call.effective_dropout_p",
+      {FindFact("call.rng_advanced"), category("forward"), Scope::kExperiment,
+       false},
+      {FindFact("call.effective_dropout_p"),
        {Level::kRole, "dropout"},
        Scope::kGeneral,
        0.0},
-      {"grad.scaled", category("optimizer_step"), Scope::kGeneral, false},
-      {"grad.scaled", category("clip_grad"), Scope::kGeneral, false},
-      {"ctx.autocast_dtype", category("forward"), Scope::kExperiment, nullptr},
-      {"ctx.autocast_dtype", category("optimizer_step"), Scope::kGeneral, ""},
-      {"loader.consumed", category("loader_iter"), Scope::kGeneral, true},
-      {"sampler.shuffles", category("loader_next"), Scope::kGeneral, true},
+      {FindFact("grad.scaled"), category("optimizer_step"), Scope::kGeneral,
+       false},
+      {FindFact("grad.scaled"), category("clip_grad"), Scope::kGeneral, false},
+      {FindFact("ctx.autocast_dtype"), category("forward"), Scope::kExperiment,
+       nullptr},
+      {FindFact("ctx.autocast_dtype"), category("optimizer_step"),
+       Scope::kGeneral, ""},
+      {FindFact("loader.consumed"), category("loader_iter"), Scope::kGeneral,
+       true},
+      {FindFact("sampler.shuffles"), category("loader_next"), Scope::kGeneral,
+       true},
   };
   return *kCandidates;
 }
@@ -143,7 +156,7 @@ class SeenInProcess : public ProcessObserver {
     if (!call.function || !OpensWindow(call)) return;
     for (const size_t place : Of(call)) {
       const Candidate& candidate = Candidates()[place];
-      const Fact& fact = *FindFact(candidate.fact);
+      const Fact& fact = *candidate.fact;
       const FactSubject subject = SubjectOf(facts, call);
       if (fact.at_end != at_end || !fact.Applies(subject)) continue;
       const FactValue value = fact.read(subject);
@@ -180,7 +193,7 @@ class SeenInProcess : public ProcessObserver {
     }
     out->Add({{{"is", "fact"},
                {"function", ToJson(match)},
-               {"fact", candidate.fact},
+               {"fact", candidate.fact->name},
                {"value", value}},
               candidate.scope,
               {}});

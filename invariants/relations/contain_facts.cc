@@ -1,6 +1,7 @@
 #include "invariants/relations/contain_facts.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -32,17 +33,39 @@ class FactsAtSteps : public ProcessObserver {
     if (type == RecordType::kFunctionDef) index_.Forget(id);
   }
 
+  void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
+    if (IsOptimizerStep(call)) open_[call.object] = call;
+  }
+
   void OnCallEnd(const ProcessFacts& facts, const Call& call,
                  CallOutcome outcome) override {
-    if (!IsOptimizerStep(call) || outcome != CallOutcome::kReturned) return;
+    if (!IsOptimizerStep(call)) return;
+    open_.erase(call.object);
+    if (outcome == CallOutcome::kRaised) return;
     const Optimizer* optimizer = facts.ownership().Find(call.object);
-    if (!optimizer) return;
     for (const ContainRule* rule : index_.Find(call).windows) {
-      Judge(facts, call, *rule, *optimizer);
+      if (outcome == CallOutcome::kReturned && optimizer) {
+        Judge(facts, call, *rule, *optimizer);
+        continue;
+      }
+      Verdict verdict = NewVerdict(facts, *rule, call.object);
+      MarkUnknown(optimizer ? "the end of a step is missing"
+                            : "what the optimizer holds is not known",
+                  &verdict);
+      sink_->OnVerdict(verdict);
     }
   }
 
-  void Fields(Archive& archive) override { archive(tried_); }
+  void OnEnd(const ProcessFacts& facts, ProcessEnd end) override {
+    for (const auto& [optimizer, step] : open_) {
+      for (const ContainRule* rule : index_.Find(step).windows) {
+        sink_->OnVerdict(CutOff(facts, *rule, optimizer, end));
+      }
+    }
+    open_.clear();
+  }
+
+  void Fields(Archive& archive) override { archive(open_, tried_); }
 
  private:
   static std::vector<HeldVariable> VariablesOf(const ProcessFacts& facts,
@@ -121,6 +144,7 @@ class FactsAtSteps : public ProcessObserver {
 
   RuleSink* const sink_;
   FunctionIndex index_;
+  std::map<uint32_t, Call> open_;                // by optimizer
   std::set<std::pair<size_t, uint32_t>> tried_;  // rule, variable
 };
 
