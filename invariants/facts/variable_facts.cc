@@ -14,6 +14,8 @@ const VariableState* State(const FactSubject& subject) {
   return subject.facts->Variable(subject.variable);
 }
 
+constexpr char kNotAtStep[] = "where it was not recorded at pre_step";
+
 // What the variable's state says itself; unknown before its first record.
 template <Tri (VariableState::*method)() const>
 FactValue OfState(const FactSubject& subject) {
@@ -162,12 +164,10 @@ const std::vector<Fact>& VariableFacts() {
        "before its first state record, and where a backward was not sampled",
        GotGrad},
       {"grad.present", kOf, FactType::kBool, FactNeed::kGradients,
-       "its gradient is there at the step",
-       "where it was not recorded at pre_step",
+       "its gradient is there at the step", kNotAtStep,
        OfState<&VariableState::has_grad_at_step>},
       {"grad.zero", kOf, FactType::kBool, FactNeed::kGradients,
-       "its gradient is zero or absent",
-       "where it was not recorded at pre_step", GradZero},
+       "its gradient is zero or absent", kNotAtStep, GradZero},
       {"var.effective_lr", kOf, FactType::kNumber, FactNeed::kNone,
        "its learning rate", "where the optimizer's lr was not recorded",
        EffectiveLr},
@@ -193,8 +193,7 @@ const std::vector<Fact>& VariableFacts() {
        "where its rows were not recorded around the step",
        RowsChangedWithoutGrad, HasGradient},
       {"loaded.consumed", kOf, FactType::kBool, FactNeed::kLoads,
-       "what was loaded into it is still there",
-       "where it was not recorded at pre_step",
+       "what was loaded into it is still there", kNotAtStep,
        OfState<&VariableState::loaded_kept_at_step>, IsLoaded},
       {"buffer.written_by_forward", kOf, FactType::kBool, FactNeed::kBuffers,
        "training forwards write such a buffer",
