@@ -256,6 +256,9 @@ enum class MarkKind : uint8_t {
   // function that was not called is told from one that is not recorded.
   kFunctionOn = 12,
   kFunctionOff = 13,  // no longer
+  // At the begin of an optimizer's step; object: the optimizer, value: how many
+  // it made before.
+  kOptimizerSteps = 14,
 };
 
 // What a process records. It begins with kAll and changes between two steps.

@@ -49,6 +49,7 @@ constexpr Constant kConstants[] = {
     Of("MARK_USER_STAGE", MarkKind::kUserStage),
     Of("MARK_STEP_SKIPPED", MarkKind::kStepSkipped),
     Of("MARK_PLAN_APPLIED", MarkKind::kPlanApplied),
+    Of("MARK_OPTIMIZER_STEPS", MarkKind::kOptimizerSteps),
     Of("CAPTURE_OFF", CaptureMode::kOff),
     Of("CAPTURE_ALL", CaptureMode::kAll),
     Of("CAPTURE_SKELETON", CaptureMode::kSkeleton),

@@ -116,11 +116,19 @@ class Clock:
     def name_stage(self, stage):
         if stage != self._thread.stage:
             self._thread.stage = stage
-            self._core.record_mark(self._core.MARK_USER_STAGE, 0, stage)
+            self._record_stage()
+
+    def _record_stage(self):
+        stage = self._thread.stage
+        self._core.record_mark(self._core.MARK_USER_STAGE, 0, stage)
 
     def _tell(self, closed):
-        if closed:
-            self.closed()
+        if not closed:
+            return
+        # Whoever missed the name learns it here.
+        if self._thread.stage:
+            self._record_stage()
+        self.closed()
 
     def _counts(self):
         return self._thread.steps == 0 and not self.inside_backward()

@@ -19,6 +19,7 @@ class Held:
 
     def __init__(self, number):
         self.number = number
+        self.steps = 0  # that have begun
         self.complete = False
         self.generation = -1  # of the models
         self.groups = None  # ids of the tensors, by parameter group
@@ -32,6 +33,11 @@ class Held:
         self.loose_claim = ThreadClaim()
         self.hyper_parameters = ObjectScalars()
         self.optimizer_state = OptimizerState()
+
+    def count_step(self, core):
+        """One begins. Says how many there were: who missed some goes by it."""
+        core.record_mark(core.MARK_OPTIMIZER_STEPS, self.number, self.steps)
+        self.steps += 1
 
     def claim(self):
         """This thread is about to use the gradients: True if it alone does."""

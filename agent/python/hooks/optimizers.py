@@ -39,6 +39,7 @@ class _Step:
         watch.states.clear_recorded = False
         held = watch.holds.complete(optimizer)
         watch.clock.optimizer_steps(held.number)
+        held.count_step(watch.core)
         point = watch.core.POINT_PRE_STEP
         numbers = numbers_of_groups(optimizer)
         held.hyper_parameters.write(watch.core, held.number, point, numbers)
