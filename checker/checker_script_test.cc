@@ -402,12 +402,12 @@ class Script {
     size_t alike = 0;
     std::ostringstream all;
     for (const auto& [id, violation] : violations_) {
-      std::ostringstream steps;
-      steps << *violation.first_step << "-" << *violation.last_step;
-      all << violation.relation << " steps " << steps.str() << " count "
+      const std::string steps =
+          StepText(violation.first_step) + "-" + StepText(violation.last_step);
+      all << violation.relation << " steps " << steps << " count "
           << violation.count << ": " << violation.seen << "\n";
       alike += violation.relation == words[1] &&
-               After(words, "steps") == steps.str() &&
+               After(words, "steps") == steps &&
                Ranks(After(words, "ranks")) == violation.ranks &&
                After(words, "count") == std::to_string(violation.count) &&
                Fits(words, "variable", violation.variables) &&
@@ -417,6 +417,10 @@ class Script {
                (!Has(words, "ended") || !violation.open);
     }
     EXPECT_EQ(alike, 1u) << all.str();
+  }
+
+  static std::string StepText(std::optional<int64_t> step) {
+    return step ? std::to_string(*step) : "?";
   }
 
   static bool Fits(const Words& words, const std::string& key,

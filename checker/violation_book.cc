@@ -50,11 +50,13 @@ void ViolationBook::Violate(const Invariant& invariant, const Verdict& verdict,
                             Stretch* stretch) {
   if (!stretch->open) Start(invariant, verdict, stretch);
   Part& part = entries_.at(stretch->key).parts.at(stretch->part);
-  if (verdict.again) {
-    if (part.label == verdict.label) MoveStart(verdict, *stretch, &part);
-  } else {
+  if (!verdict.again) {
     ++part.count;
     part.step_before = part.last_step;
+    if (!part.first_step) MoveStart(verdict, *stretch, &part);
+  } else if (part.label == verdict.label) {
+    part.finding = verdict.finding;
+    MoveStart(verdict, *stretch, &part);
   }
   part.last_step = std::max(part.step_before, verdict.step);
   changed_.insert(stretch->key);
@@ -63,16 +65,16 @@ void ViolationBook::Violate(const Invariant& invariant, const Verdict& verdict,
 
 void ViolationBook::MoveStart(const Verdict& verdict, const Stretch& stretch,
                               Part* part) {
-  part->finding = verdict.finding;
   if (part->first_step == verdict.step) return;
   const auto old =
       disagreements_.equal_range({verdict.attempt, part->first_step});
   for (auto at = old.first; at != old.second; ++at) {
     if (at->second != stretch.key) continue;
     disagreements_.erase(at);
+    disagreements_.emplace(std::pair(verdict.attempt, verdict.step),
+                           stretch.key);
     break;
   }
-  disagreements_.emplace(std::pair(verdict.attempt, verdict.step), stretch.key);
   part->first_step = part->step_before = verdict.step;
 }
 
@@ -99,7 +101,8 @@ void ViolationBook::Start(const Invariant& invariant, const Verdict& verdict,
   }
 }
 
-void ViolationBook::TouchDisagreements(uint32_t attempt, int64_t step) {
+void ViolationBook::TouchDisagreements(uint32_t attempt,
+                                       std::optional<int64_t> step) {
   const auto range = disagreements_.equal_range({attempt, step});
   for (auto it = range.first; it != range.second; ++it) {
     changed_.insert(it->second);
@@ -163,12 +166,12 @@ Violation ViolationBook::Render(const Key& key, const Entry& entry) const {
   violation.open = false;
   std::set<int32_t> ranks;
   for (const auto& [unit, part] : entry.parts) {
-    const bool first = !violation.first_step;
-    violation.first_step =
-        first ? part.first_step
-              : std::min(*violation.first_step, part.first_step);
-    violation.last_step =
-        first ? part.last_step : std::max(*violation.last_step, part.last_step);
+    const bool first = violation.count == 0;
+    if (!violation.first_step ||
+        (part.first_step && part.first_step < violation.first_step)) {
+      violation.first_step = part.first_step;
+    }
+    violation.last_step = std::max(violation.last_step, part.last_step);
     violation.count += part.count;
     violation.open |= part.open;
     ranks.insert(part.ranks.begin(), part.ranks.end());
@@ -190,6 +193,7 @@ Violation ViolationBook::Render(const Key& key, const Entry& entry) const {
 // disagree: most often the reason.
 void ViolationBook::AddCompanions(const Entry& entry,
                                   Violation* violation) const {
+  if (!violation->first_step) return;
   const auto begin = entries_.lower_bound(Key(entry.attempt, "", "", ""));
   for (auto it = begin;
        it != entries_.end() && it->second.attempt == entry.attempt; ++it) {
@@ -198,8 +202,8 @@ void ViolationBook::AddCompanions(const Entry& entry,
     std::set<int32_t> ranks;
     const Finding* finding = nullptr;
     for (const auto& [unit, part] : other.parts) {
-      if (part.first_step > *violation->first_step ||
-          part.last_step < *violation->first_step ||
+      if (!part.first_step || part.first_step > violation->first_step ||
+          part.last_step < violation->first_step ||
           !Overlap(part.ranks, violation->ranks)) {
         continue;
       }

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -46,9 +47,10 @@ class ViolationBook {
   struct Part {
     std::vector<int32_t> ranks;
     std::string label;  // of the first window
-    int64_t first_step = 0;
-    int64_t last_step = 0;
-    int64_t step_before = 0;  // last_step before the newest window
+    // nullopt: not known.
+    std::optional<int64_t> first_step;
+    std::optional<int64_t> last_step;
+    std::optional<int64_t> step_before;  // last_step before the newest window
     uint64_t count = 0;
     bool open = true;
     Finding finding;  // of the first window
@@ -82,12 +84,12 @@ class ViolationBook {
 
   void Violate(const Invariant& invariant, const Verdict& verdict,
                Stretch* stretch);
-  // The first window, with more ranks: its step may be another.
+  // The step of the first window is another, or is known only now.
   void MoveStart(const Verdict& verdict, const Stretch& stretch, Part* part);
   void Start(const Invariant& invariant, const Verdict& verdict,
              Stretch* stretch);
   void Pass(const Verdict& verdict, Stretch* stretch);
-  void TouchDisagreements(uint32_t attempt, int64_t step);
+  void TouchDisagreements(uint32_t attempt, std::optional<int64_t> step);
   Violation Render(const Key& key, const Entry& entry) const;
   void AddCompanions(const Entry& entry, Violation* violation) const;
 
@@ -95,7 +97,8 @@ class ViolationBook {
   std::map<Key, Entry> entries_;
   std::map<StretchKey, Stretch> stretches_;
   // Disagreements of ranks by attempt and first step.
-  std::multimap<std::pair<uint32_t, int64_t>, Key> disagreements_;
+  std::multimap<std::pair<uint32_t, std::optional<int64_t>>, Key>
+      disagreements_;
   std::set<Key> changed_;
 };
 

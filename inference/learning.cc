@@ -58,9 +58,10 @@ nlohmann::json OriginOf(const Candidate& candidate,
   for (const RecordedRun* run : runs) {
     const auto witness = candidate.score.witnesses().find(run->info().run);
     if (witness == candidate.score.witnesses().end()) continue;
+    const std::optional<int64_t> step = witness->second.step;
     seen.push_back({{"run", run->info().run},
                     {"torch", run->info().torch_version},
-                    {"step", witness->second.step}});
+                    {"step", step ? nlohmann::json(*step) : nullptr}});
   }
   return {{"format", "learned"},
           {"units", candidate.score.units()},

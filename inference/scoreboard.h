@@ -47,10 +47,10 @@ class ExampleTable {
 // A window that showed the rule.
 struct Witness {
   uint64_t unit = 0;
-  int64_t step = 0;
-  bool operator<(const Witness& other) const {
-    return std::tie(step, unit) < std::tie(other.step, other.unit);
-  }
+  std::optional<int64_t> step;  // nullopt: not known
+  // Known steps come first.
+  auto Key() const { return std::tuple(!step, step, unit); }
+  bool operator<(const Witness& other) const { return Key() < other.Key(); }
 };
 
 // One run about one hypothesis.

@@ -94,17 +94,11 @@ class StepRule {
   // Process group destroyed, or exit.
   bool End() { return (!stepped_.empty() || BackwardDone()) && Close(); }
 
-  // Events were missed: whatever may be in the open step is forgotten.
-  void Forget() {
-    previous_.clear();
-    stepped_.clear();
-    backward_ = forward_ = false;
-  }
+  // The event that comes next is known to close the step.
+  bool CloseAhead() { return Close(); }
 
   // Steps that this thread closed.
   uint64_t closed() const { return closed_steps_; }
-  // Has an optimizer stepped in the open step?
-  bool stepped() const { return !stepped_.empty(); }
   // The loader whose fetch a backward followed; 0: none.
   uint32_t training_loader() const { return training_loader_; }
 
@@ -184,12 +178,6 @@ class StepRules {
     const uint64_t before = closed_steps_;
     for (auto& [ring, rule] : rules_) closed_steps_ += rule.End();
     return closed_steps_ - before;
-  }
-
-  // Goes on at this step after events were missed.
-  void RestartAt(uint64_t step) {
-    for (auto& [ring, rule] : rules_) rule.Forget();
-    closed_steps_ = step;
   }
 
   // Number of the open step.

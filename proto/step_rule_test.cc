@@ -64,7 +64,17 @@ TEST(StepRule, ASecondStepOfOneOptimizerCloses) {
   EXPECT_FALSE(rule.OptimizerStep(1));
   EXPECT_TRUE(rule.OptimizerStep(1));
   EXPECT_EQ(rule.closed(), 1u);
-  EXPECT_TRUE(rule.stepped());
+  // The second is of the step that it opened.
+  EXPECT_TRUE(rule.GradClear());
+}
+
+TEST(StepRule, AStepThatIsClosedAheadIsNotClosedAgain) {
+  StepRule rule;
+  rule.OptimizerStep(1);
+  EXPECT_TRUE(rule.CloseAhead());
+  EXPECT_FALSE(rule.BatchFetched(5));
+  EXPECT_FALSE(rule.GradClear());
+  EXPECT_EQ(rule.closed(), 1u);
 }
 
 TEST(StepRule, ForwardBeforeAnyBackwardDoesNotCloseTheFirstStep) {

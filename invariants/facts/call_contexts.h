@@ -55,6 +55,11 @@ class CallContexts {
         known ? static_cast<UserStage>(mark.value) : UserStage::kNone;
   }
 
+  // A stage that is still named is named again when a step has closed.
+  void OnGap() {
+    for (auto& [ring, thread] : threads_) thread.stage = UserStage::kNone;
+  }
+
   // Is this call made where gradients are wanted? Reentrant checkpointing runs
   // its forward without them.
   bool Trains(const Call& call) const {

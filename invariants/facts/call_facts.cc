@@ -18,7 +18,8 @@ bool IsForward(const FactSubject& subject) {
 
 FactValue Stage(const FactSubject& subject) {
   if (!subject.call) return {};
-  return std::string(subject.facts->stage());
+  const char* stage = subject.facts->stage();
+  return stage ? FactValue(std::string(stage)) : FactValue();
 }
 
 FactValue ModuleTraining(const FactSubject& subject) {
@@ -134,7 +135,9 @@ const std::vector<Fact>& CallFacts() {
   constexpr auto kOf = FactOf::kCall;
   static const auto* const kFacts = new std::vector<Fact>{
       {"call.stage", kOf, FactType::kText, FactNeed::kNone, "the stage",
-       "outside calls", Stage},
+       "outside calls, and after missing records until the next outermost "
+       "module call or backward",
+       Stage},
       {"call.module_training", kOf, FactType::kBool, FactNeed::kNone,
        "the module called is in training mode", "for calls of no module",
        ModuleTraining, IsForward},

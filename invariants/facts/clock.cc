@@ -30,29 +30,31 @@ void Clock::OnCallBegin(const Call& call) {
 void Clock::OnSkeletonCall(const Call& call) {
   const uint32_t loop = LoopOf(call);
   if (IsOptimizerStep(call)) {
-    rules_.Tell(
-        loop, [&](StepRule& rule) { return rule.OptimizerStep(call.object); });
+    Tell(loop, [&](StepRule& rule) { return rule.OptimizerStep(call.object); });
   } else if (HasCategory(call, CallCategory::kOptimizerInit)) {
     rules_.OptimizerMade();
   } else if (HasCategory(call, CallCategory::kBackward)) {
     if (call.Is(kInsideBackward)) return;
-    rules_.Tell(loop, [](StepRule& rule) { return rule.Backward(), false; });
+    Tell(loop, [](StepRule& rule) { return rule.Backward(), false; });
     epochs_.Backward();
   } else if (!Counts(call)) {
     return;
   } else if (IsRootForward(call) && contexts_.Trains(call)) {
-    rules_.Tell(loop, [](StepRule& rule) { return rule.TrainingForward(); });
+    Tell(loop, [](StepRule& rule) { return rule.TrainingForward(); });
   } else if (HasCategory(call, CallCategory::kZeroGrad) &&
              call.Is(kOutermost)) {
-    rules_.Tell(loop, [](StepRule& rule) { return rule.GradClear(); });
+    Tell(loop, [](StepRule& rule) { return rule.GradClear(); });
   } else if (HasCategory(call, CallCategory::kDestroyProcessGroup)) {
-    rules_.Tell(loop, [](StepRule& rule) { return rule.End(); });
+    Tell(loop, [](StepRule& rule) { return rule.End(); });
   }
 }
 
 void Clock::OnCallEnd(const Call& call) {
   contexts_.OnCallEnd(call);
-  if (IsOptimizerStep(call)) ++optimizers_[call.object].steps;
+  if (IsOptimizerStep(call)) ++Find(call.object).steps;
+  if (HasCategory(call, CallCategory::kOptimizerInit) && call.object != 0) {
+    optimizers_[call.object] = OptimizerClock();
+  }
 }
 
 void Clock::OnMark(const MarkEvent& mark) {
@@ -61,70 +63,93 @@ void Clock::OnMark(const MarkEvent& mark) {
     case MarkKind::kBatchFetched:
       if (!Trains(mark)) return;
       epochs_.Fetched(mark.object, mark.value);
-      rules_.Tell(mark.ring, [&](StepRule& rule) {
-        return rule.BatchFetched(mark.object);
-      });
+      Tell(mark.ring,
+           [&](StepRule& rule) { return rule.BatchFetched(mark.object); });
       return;
     case MarkKind::kIteratorExhausted:
       epochs_.IteratorEnded(mark.object);
       if (!Trains(mark)) return;
-      rules_.Tell(mark.ring, [&](StepRule& rule) {
-        return rule.IteratorEnd(mark.object);
-      });
+      Tell(mark.ring,
+           [&](StepRule& rule) { return rule.IteratorEnd(mark.object); });
       return;
     case MarkKind::kIteratorAbandoned:
       epochs_.IteratorEnded(mark.object);
       return;
     case MarkKind::kStepSkipped:
-      ++optimizers_[mark.object].skipped;
-      rules_.Tell(mark.ring, [&](StepRule& rule) {
-        return rule.OptimizerStep(mark.object);
-      });
+      ++Find(mark.object).skipped;
+      Tell(mark.ring,
+           [&](StepRule& rule) { return rule.OptimizerStep(mark.object); });
       return;
     case MarkKind::kUserStep:
-      rules_.Tell(mark.ring, [](StepRule& rule) { return rule.UserStep(); });
+      Tell(mark.ring, [](StepRule& rule) { return rule.UserStep(); });
       return;
     case MarkKind::kCleanExit:
       rules_.EndAll();
       return;
     case MarkKind::kStepClosed:
       return OnStepClosed(mark);
+    case MarkKind::kOptimizerSteps:
+      return OnOptimizerSteps(mark);
     default:
       return;
   }
 }
 
-void Clock::OnStepClosed(const MarkEvent& mark) {
-  if (!synced_) return Resync(mark.value + 1);
-  // The mark stands just before or just after the closing event. Where several
-  // threads train, the others' events may stand on the other side of it.
-  const uint64_t others = rules_.rules().size() > 1 ? rules_.rules().size() : 0;
-  const uint64_t after = mark.value + 1;
-  if (step() + 1 + others < after || step() > after + others) ++disagreements_;
+Clock::OptimizerClock& Clock::Find(uint32_t optimizer) {
+  // Steps of one that is new may be missing.
+  return optimizers_.try_emplace(optimizer, OptimizerClock{0, 0, !told_})
+      .first->second;
 }
 
-// After a gap: the agent's count is taken over. The clock of an optimizer
-// that stepped once in every step so far goes with it; others stay unknown.
-void Clock::Resync(uint64_t next_step) {
-  const uint64_t closed = step();
-  const bool stepped =
-      std::any_of(rules_.rules().begin(), rules_.rules().end(),
-                  [](const auto& loop) { return loop.second.stepped(); });
-  for (auto& [id, optimizer] : optimizers_) {
-    const uint64_t open = stepped ? closed + 1 : closed;
-    optimizer.known = optimizer.known &&
-                      (optimizers_.size() == 1 && optimizer.skipped == 0 &&
-                       (optimizer.steps == closed || optimizer.steps == open));
-    optimizer.steps = next_step;
+template <typename Event>
+void Clock::Tell(uint32_t loop, const Event& event) {
+  if (expected_) disagreements_ += !event(*expected_);
+  expected_.reset();
+  rules_.Tell(loop, event);
+}
+
+void Clock::OnStepClosed(const MarkEvent& mark) {
+  if (told_) return Follow(mark.value + 1);
+  const auto& loops = rules_.rules();
+  // The mark stands just before or just after the closing event. Where several
+  // threads train, the others' events may stand on the other side of it.
+  if (loops.size() == 1 && step() == mark.value) {
+    expected_ = loops.begin()->second;
+    rules_.Tell(loops.begin()->first,
+                [](StepRule& rule) { return rule.CloseAhead(); });
+    return;
   }
-  rules_.RestartAt(next_step);
+  const uint64_t others = loops.size() > 1 ? loops.size() : 0;
+  const uint64_t after = mark.value + 1;
+  if (step() + others < after || step() > after + others) ++disagreements_;
+}
+
+void Clock::OnGap() {
+  told_ = step();
+  synced_ = false;
+  expected_.reset();
+  contexts_.OnGap();
+  for (auto& [id, optimizer] : optimizers_) optimizer.known = false;
+}
+
+void Clock::OnOptimizerSteps(const MarkEvent& mark) {
+  if (!told_) return;
+  // Where its begin is missing, its end will not count.
+  const bool counts = mark.call && IsOptimizerStep(*mark.call);
+  optimizers_[mark.object] = {mark.value + (counts ? 0 : 1), 0, true};
+}
+
+void Clock::Follow(uint64_t next_step) {
+  // Marks of several threads that train may come out of order.
+  told_ = synced_ ? std::max(*told_, next_step) : next_step;
   synced_ = true;
 }
 
 std::optional<uint64_t> Clock::OptimizerSteps(uint32_t optimizer) const {
-  if (!synced_) return std::nullopt;
   const auto found = optimizers_.find(optimizer);
-  if (found == optimizers_.end()) return 0;
+  if (found == optimizers_.end()) {
+    return told_ ? std::nullopt : std::optional<uint64_t>(0);
+  }
   if (!found->second.known) return std::nullopt;
   return found->second.steps;
 }

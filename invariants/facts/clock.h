@@ -3,8 +3,9 @@
 // Type: integers from 0. Inputs: the skeleton (fetches, training root
 // forwards, backwards, gradient clears, optimizers made, steps made and
 // skipped, iterator ends, exit) and the user's own steps and stages. Known
-// from the start; unknown after a gap until the agent's next StepClosed mark
-// says where its own count stands.
+// from the start, by the rule that the agent too goes by. What the rule would
+// need to know is lost with the first gap: from there on the agent's marks tell
+// (StepClosed, OptimizerSteps), and until the next of them it is unknown.
 //
 // Threads: one object, one thread at a time.
 #ifndef TRAINCHECK_INVARIANTS_FACTS_CLOCK_H_
@@ -28,12 +29,16 @@ class Clock {
   // An optimizer's clock advances when its outermost step has ended.
   void OnCallEnd(const Call& call);
   void OnMark(const MarkEvent& mark);
-  void OnGap() { synced_ = false; }
+  void OnGap();
 
   // Number of the open step.
-  uint64_t step() const { return rules_.step(); }
+  uint64_t step() const { return told_ ? *told_ : rules_.step(); }
   // False: records were missing and step() may be behind.
   bool synced() const { return synced_; }
+  // nullopt: step() may be behind.
+  std::optional<uint64_t> known_step() const {
+    return synced_ ? std::optional<uint64_t>(step()) : std::nullopt;
+  }
   // Pass over the training data; no loader: nullopt.
   std::optional<uint64_t> epoch() const { return epochs_.current(); }
   // Outermost steps that this optimizer has finished; nullopt: not known.
@@ -45,7 +50,8 @@ class Clock {
   const CallContexts& contexts() const { return contexts_; }
 
   void Fields(Archive& archive) {
-    archive(rules_, synced_, disagreements_, optimizers_, contexts_, epochs_);
+    archive(rules_, expected_, told_, synced_, disagreements_, optimizers_,
+            contexts_, epochs_);
   }
 
  private:
@@ -55,9 +61,13 @@ class Clock {
     bool known = true;
     void Fields(Archive& archive) { archive(steps, skipped, known); }
   };
+  OptimizerClock& Find(uint32_t optimizer);
   void OnSkeletonCall(const Call& call);
+  template <typename Event>
+  void Tell(uint32_t loop, const Event& event);
   void OnStepClosed(const MarkEvent& mark);
-  void Resync(uint64_t next_step);
+  void OnOptimizerSteps(const MarkEvent& mark);
+  void Follow(uint64_t next_step);
   // Inside a step (a closure) and inside a backward (recomputation) forwards,
   // fetches and clears are parts of the step.
   bool Counts(const Call& call) const;
@@ -65,6 +75,9 @@ class Clock {
   bool Trains(const MarkEvent& mark) const;
 
   StepRules rules_;
+  // The mark came before the event: how it was, to see that the event closes.
+  std::optional<StepRule> expected_;
+  std::optional<uint64_t> told_;  // by the agent, after a gap
   bool synced_ = true;
   uint64_t disagreements_ = 0;
   std::map<uint32_t, OptimizerClock> optimizers_;

@@ -226,7 +226,7 @@ TEST_F(ClockTest, CheckpointedForwardTrains) {
   EXPECT_EQ(clock_.step(), 1u);
 }
 
-TEST_F(ClockTest, AfterAGapTheAgentsMarkSaysWhereItStands) {
+TEST_F(ClockTest, AfterAGapTheAgentsMarksTell) {
   for (int i = 0; i < 3; ++i) {
     ZeroGrad();
     Forward();
@@ -234,26 +234,55 @@ TEST_F(ClockTest, AfterAGapTheAgentsMarkSaysWhereItStands) {
     Step();
   }
   clock_.OnGap();
-  EXPECT_FALSE(clock_.synced());
+  EXPECT_EQ(clock_.known_step(), std::nullopt);
   EXPECT_EQ(clock_.OptimizerSteps(1), std::nullopt);
   Mark(MarkKind::kStepClosed, 9);
-  EXPECT_TRUE(clock_.synced());
-  EXPECT_EQ(clock_.step(), 10u);
-  EXPECT_EQ(clock_.OptimizerSteps(1), 10u);
+  EXPECT_EQ(clock_.known_step(), 10u);
+  EXPECT_EQ(clock_.OptimizerSteps(1), std::nullopt);
   Forward();
   Step();
+  // What else would close the step is not asked.
   ZeroGrad();
-  EXPECT_EQ(clock_.step(), 11u);
+  EXPECT_EQ(clock_.known_step(), 10u);
+  Mark(MarkKind::kStepClosed, 10);
+  EXPECT_EQ(clock_.known_step(), 11u);
   EXPECT_EQ(clock_.disagreements(), 0u);
 }
 
-TEST_F(ClockTest, AfterAGapClocksOfIrregularOptimizersStayUnknown) {
-  Step(1);
-  Step(2);
+TEST_F(ClockTest, AfterAGapTheAgentTellsTheOptimizersSteps) {
   Step(1);
   clock_.OnGap();
-  Mark(MarkKind::kStepClosed, 9);
+  const Call step = Make(step_, 1, kGradEnabled | kOutermost);
+  clock_.OnCallBegin(step);
   EXPECT_EQ(clock_.OptimizerSteps(1), std::nullopt);
+  clock_.OnMark({MarkKind::kOptimizerSteps, 1, 7, &step, 0});
+  EXPECT_EQ(clock_.OptimizerSteps(1), 7u);
+  clock_.OnCallEnd(step);
+  EXPECT_EQ(clock_.OptimizerSteps(1), 8u);
+  // Its begin is missing: so will its end be.
+  clock_.OnMark({MarkKind::kOptimizerSteps, 2, 3, nullptr, 0});
+  EXPECT_EQ(clock_.OptimizerSteps(2), 4u);
+  // One that nobody saw may have stepped; one that is new has not.
+  EXPECT_EQ(clock_.OptimizerSteps(3), std::nullopt);
+  Event(init_, 3, kGradEnabled | kOutermost);
+  EXPECT_EQ(clock_.OptimizerSteps(3), 0u);
+}
+
+TEST_F(ClockTest, AMarkBeforeItsEventClosesTheStep) {
+  for (uint64_t step = 0; step < 3; ++step) {
+    Forward();
+    Backward();
+    Step();
+    Mark(MarkKind::kStepClosed, step);
+    EXPECT_EQ(clock_.step(), step + 1);
+    Fetch();
+    EXPECT_EQ(clock_.step(), step + 1);
+  }
+  EXPECT_EQ(clock_.disagreements(), 0u);
+  Forward();
+  Mark(MarkKind::kStepClosed, 3);
+  Backward();
+  EXPECT_EQ(clock_.disagreements(), 1u);
 }
 
 TEST_F(ClockTest, MarksThatDisagreeAreCounted) {

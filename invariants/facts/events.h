@@ -25,6 +25,8 @@ struct Call {
   uint32_t site = 0;
   uint32_t object = 0;  // self; 0: none or not known
   uint8_t flags = 0;    // CallFlag
+  // A call around it on its ring was not recorded.
+  bool orphan = false;
   // Parent on another ring; number 0: none.
   uint32_t parent_ring = 0;
   uint64_t parent_number = 0;
@@ -38,8 +40,8 @@ struct Call {
   // A function that was not known when the call began stays so.
   void Fields(Archive& archive) {
     bool known = function != nullptr;
-    archive(ring, number, function_id, known, site, object, flags, parent_ring,
-            parent_number, content);
+    archive(ring, number, function_id, known, site, object, flags, orphan,
+            parent_ring, parent_number, content);
     if (!archive.reading()) return;
     function = known ? archive.definitions()->Function(function_id) : nullptr;
     if (known && !function) archive.Fail("a call's function is not defined");

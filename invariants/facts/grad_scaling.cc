@@ -30,6 +30,20 @@ Tri IsScaled(const Call& call, const Definitions& definitions) {
 
 }  // namespace
 
+GradScaling::Thread& GradScaling::Find(uint32_t ring) {
+  const Tri scaled = missed_ ? Tri::kUnknown : Tri::kNo;
+  return threads_.try_emplace(ring, Thread{scaled, 0}).first->second;
+}
+
+void GradScaling::OnGap() {
+  missed_ = true;
+  for (auto& [ring, thread] : threads_) {
+    if (thread.scaled_loss == Tri::kNo) thread.scaled_loss = Tri::kUnknown;
+  }
+  doubtful_ = some_unscaled_ = ++now_;
+  scale_.reset();
+}
+
 void GradScaling::OnDefinition(RecordType type, uint32_t id,
                                const Definitions& definitions) {
   if (type != RecordType::kFunctionDef) return;
@@ -49,17 +63,17 @@ void GradScaling::OnDefinition(RecordType type, uint32_t id,
 
 void GradScaling::OnCallBegin(const Call& call, const RecordedSteps& recorded) {
   if (HasCategory(call, CallCategory::kBackward) && call.Is(kOutermost)) {
-    return Backward(&threads_[call.ring], recorded);
+    return Backward(&Find(call.ring), recorded);
   }
   const auto method = methods_.find(call.function_id);
   if (method == methods_.end() || method->second != Method::kStep) return;
-  ++threads_[call.ring].open_steps;
+  ++Find(call.ring).open_steps;
 }
 
 void GradScaling::OnCallEnd(const Call& call, const Definitions& definitions) {
   const auto method = methods_.find(call.function_id);
   if (method == methods_.end()) return;
-  Thread& thread = threads_[call.ring];
+  Thread& thread = Find(call.ring);
   switch (method->second) {
     case Method::kStep:
       if (thread.open_steps > 0) --thread.open_steps;

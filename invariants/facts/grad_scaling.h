@@ -33,7 +33,8 @@ class GradScaling {
   void OnCallEnd(const Call& call, const Definitions& definitions);
   void OnScalar(const ScalarEvent& event);
   void OnCleared(uint32_t optimizer) { unscaled_[optimizer] = ++now_; }
-  void OnGap() { doubtful_ = ++now_; }
+  // A loss may have been scaled, an optimizer's gradients unscaled.
+  void OnGap();
 
   // Has a scaled backward been seen?
   bool used() const { return scaled_ > 0; }
@@ -44,7 +45,7 @@ class GradScaling {
   std::optional<double> scale() const { return scale_; }
 
   void Fields(Archive& archive) {
-    archive(methods_, threads_, unscaled_, now_, scaled_, doubtful_,
+    archive(methods_, threads_, missed_, unscaled_, now_, scaled_, doubtful_,
             some_unscaled_, scale_);
   }
 
@@ -56,11 +57,13 @@ class GradScaling {
     void Fields(Archive& archive) { archive(scaled_loss, open_steps); }
   };
 
+  Thread& Find(uint32_t ring);
   void Backward(Thread* thread, const RecordedSteps& recorded);
   bool IsRecorded(const RecordedSteps& recorded) const;
 
   std::map<uint32_t, Method> methods_;  // by function
   std::map<uint32_t, Thread> threads_;  // by ring
+  bool missed_ = false;  // threads that are new may have scaled a loss
   // Times, in events of this class.
   std::map<uint32_t, uint64_t> unscaled_;  // or cleared, by optimizer
   uint64_t now_ = 0;

@@ -41,13 +41,13 @@ void LoaderPasses::OnMark(const MarkEvent& mark, bool whole) {
   switch (mark.kind) {
     case MarkKind::kIteratorCreated:
       current_[mark.ring] = mark.object;
-      return Begin(&loaders_[mark.object], mark.value, whole);
+      return Begin(&At(mark.object), mark.value, whole);
     case MarkKind::kBatchFetched:
       current_[mark.ring] = mark.object;
-      loaders_[mark.object].fetched = mark.value + 1;
+      At(mark.object).fetched = mark.value + 1;
       return;
     case MarkKind::kIteratorExhausted: {
-      Loader& loader = loaders_[mark.object];
+      Loader& loader = At(mark.object);
       if (loader.ordinal == mark.value) loader.exhausted = Tri::kYes;
       return;
     }
@@ -65,23 +65,32 @@ void LoaderPasses::OnMark(const MarkEvent& mark, bool whole) {
 void LoaderPasses::OnState(const StateEvent& event) {
   if (event.variable->kind != VariableKind::kLoaderState) return;
   if (event.point != StatePoint::kFetch || !event.Has(kHasData)) return;
-  Loader& loader = loaders_[event.variable->root];
+  Loader& loader = At(event.variable->root);
   (IsAhead(event) ? loader.early : loader.indices).Add(event.data);
 }
 
 void LoaderPasses::OnBackward(uint32_t ring) {
   const auto current = current_.find(ring);
-  if (current != current_.end()) loaders_[current->second].trains = true;
+  if (current != current_.end()) At(current->second).trains = true;
 }
 
 void LoaderPasses::OnGap() {
   gap_ = true;
+  current_.clear();
   for (auto& [id, loader] : loaders_) {
-    if (loader.exhausted == Tri::kNo) loader.exhausted = Tri::kUnknown;
+    loader.exhausted = Tri::kUnknown;
     loader.consumed = Tri::kUnknown;
     loader.early.whole = loader.indices.whole = false;
     loader.prefix_before.reset();
   }
+}
+
+LoaderPasses::Loader& LoaderPasses::At(uint32_t loader) {
+  const auto [found, is_new] = loaders_.try_emplace(loader);
+  if (is_new) {
+    found->second.early.whole = found->second.indices.whole = !gap_;
+  }
+  return found->second;
 }
 
 const LoaderPasses::Loader* LoaderPasses::Find(uint32_t loader) const {

@@ -81,6 +81,7 @@ class LoaderPasses {
 
   void Begin(Loader* loader, uint64_t ordinal, bool whole);
   const Loader* Find(uint32_t loader) const;
+  Loader& At(uint32_t loader);
 
   std::map<uint32_t, Loader> loaders_;
   std::map<uint32_t, uint32_t> current_;  // loader by ring

@@ -20,15 +20,13 @@ FactValue HasStepped(const FactSubject& subject) {
 
 FactValue GradsClearedSince(const FactSubject& subject) {
   if (subject.optimizer == 0) return {};
-  const bool cleared = subject.facts->ClearedSince(subject.optimizer);
-  if (!cleared && subject.facts->MayBeClearedSince(subject.optimizer))
-    return {};
-  return cleared;
+  return ToFactValue(subject.facts->ClearedSince(subject.optimizer));
 }
 
 FactValue Backwards(const FactSubject& subject) {
   if (subject.optimizer == 0) return {};
-  return static_cast<double>(subject.facts->BackwardsSince(subject.optimizer));
+  const auto backwards = subject.facts->BackwardsSince(subject.optimizer);
+  return backwards ? FactValue(static_cast<double>(*backwards)) : FactValue();
 }
 
 bool ScalesGradients(const FactSubject& subject) {
@@ -69,10 +67,12 @@ const std::vector<Fact>& OptimizerFacts() {
        "the optimizer has stepped before", "after missing records", HasStepped},
       {"opt.grads_cleared_since", kOf, FactType::kBool, FactNeed::kGradients,
        "gradients were cleared since its last step",
-       "without an optimizer, and where a backward was not sampled",
+       "without an optimizer, and where a backward was not sampled or records "
+       "are missing since then",
        GradsClearedSince},
       {"step.backwards", kOf, FactType::kNumber, FactNeed::kNone,
-       "the number of backwards since its last step", "without an optimizer",
+       "the number of backwards since its last step",
+       "without an optimizer, and where records are missing since then",
        Backwards},
       {"grad.scaled", kOf, FactType::kBool, FactNeed::kScaler,
        "gradients are still multiplied by a GradScaler's scale",

@@ -44,7 +44,7 @@ void ProcessFacts::OnCallEnd(const Call& call, CallOutcome outcome,
   }
   clock_.OnCallEnd(call);
   wrapper_calls_.OnCallEnd(call);
-  if (IsOptimizerStep(call)) EndStep(call);
+  if (IsOptimizerStep(call)) EndStep(call, outcome);
 }
 
 void ProcessFacts::OnState(const StateEvent& event) {
@@ -130,6 +130,7 @@ void ProcessFacts::OnGap(const std::string& reason) {
   ++gaps_;
   gap_reason_ = "records of " + Name() + " are missing (" + reason + ")";
   clock_.OnGap();
+  stage_.OnGap();
   autocast_.OnGap();
   wrapper_calls_.OnGap();
   random_draws_.OnGap();
@@ -173,10 +174,12 @@ void ProcessFacts::BeginStep(const Call& step) {
   }
 }
 
-void ProcessFacts::EndStep(const Call& step) {
+void ProcessFacts::EndStep(const Call& step, CallOutcome outcome) {
   OptimizerBooks& facts = optimizers_[step.object];
   facts.backwards_before = backwards_;
   facts.missed_before = missed_backwards_;
+  // Records of what came after an end that is missing may be too.
+  if (outcome != CallOutcome::kUnknown) facts.gaps_before = gaps_;
   facts.cleared = facts.maybe_cleared = false;
   // A variable that nobody holds got its gradient for nobody: every step ends
   // its wait.
@@ -249,23 +252,28 @@ std::optional<double> ProcessFacts::LearningRate(uint32_t optimizer,
   return lr->second;
 }
 
-uint64_t ProcessFacts::BackwardsSince(uint32_t optimizer) const {
+bool ProcessFacts::HasGapSince(uint32_t optimizer) const {
+  const auto found = optimizers_.find(optimizer);
+  return gaps_ != (found == optimizers_.end() ? 0 : found->second.gaps_before);
+}
+
+std::optional<uint64_t> ProcessFacts::BackwardsSince(uint32_t optimizer) const {
+  if (HasGapSince(optimizer)) return std::nullopt;
   const auto found = optimizers_.find(optimizer);
   return backwards_ -
          (found == optimizers_.end() ? 0 : found->second.backwards_before);
 }
 
-bool ProcessFacts::ClearedSince(uint32_t optimizer) const {
+Tri ProcessFacts::ClearedSince(uint32_t optimizer) const {
+  if (HasGapSince(optimizer)) return Tri::kUnknown;
   const auto found = optimizers_.find(optimizer);
-  return found != optimizers_.end() && found->second.cleared;
-}
-
-bool ProcessFacts::MayBeClearedSince(uint32_t optimizer) const {
-  const auto found = optimizers_.find(optimizer);
-  return found != optimizers_.end() && found->second.maybe_cleared;
+  if (found == optimizers_.end()) return Tri::kNo;
+  if (found->second.cleared) return Tri::kYes;
+  return found->second.maybe_cleared ? Tri::kUnknown : Tri::kNo;
 }
 
 bool ProcessFacts::MissedBackwardSince(uint32_t optimizer) const {
+  if (HasGapSince(optimizer)) return true;
   const auto found = optimizers_.find(optimizer);
   return missed_backwards_ !=
          (found == optimizers_.end() ? 0 : found->second.missed_before);

@@ -92,6 +92,7 @@ class ProcessFacts : private EventVisitor {
   const RandomDraws& random_draws() const { return random_draws_; }
   const LoaderPasses& loader_passes() const { return loader_passes_; }
   const GradScaling& grad_scaling() const { return grad_scaling_; }
+  // Null: not known.
   const char* stage() const { return stage_.name(); }
   const Ownership& ownership() const { return ownership_; }
   // Null before its first state record.
@@ -107,12 +108,12 @@ class ProcessFacts : private EventVisitor {
   // Learning rate of a parameter group when its optimizer's step began: as last
   // recorded; nullopt: never, or records are missing since.
   std::optional<double> LearningRate(uint32_t optimizer, uint32_t group) const;
-  // Backwards since the last step of the optimizer (opt. facts).
-  uint64_t BackwardsSince(uint32_t optimizer) const;
+  // Backwards since the last step of the optimizer (opt. facts); nullopt: not
+  // known.
+  std::optional<uint64_t> BackwardsSince(uint32_t optimizer) const;
   // Were its gradients cleared since its last step, by zero_grad or by hand?
-  bool ClearedSince(uint32_t optimizer) const;
-  // Where not: may they have been, by hand, while nobody looked?
-  bool MayBeClearedSince(uint32_t optimizer) const;
+  // Unknown: nobody looked, or it may have been in a step that nobody saw.
+  Tri ClearedSince(uint32_t optimizer) const;
   // Was there a backward since its last step that did not tell its gradients?
   bool MissedBackwardSince(uint32_t optimizer) const;
 
@@ -132,11 +133,12 @@ class ProcessFacts : private EventVisitor {
     bool cleared = false;
     bool maybe_cleared = false;
     uint64_t missed_before = 0;  // count of all missed ones at its last step
+    uint64_t gaps_before = 0;    // count of all gaps at its last step
     std::map<uint32_t, double> learning_rates;  // by group, as last recorded
 
     void Fields(Archive& archive) {
       archive(backwards_before, cleared, maybe_cleared, missed_before,
-              learning_rates);
+              gaps_before, learning_rates);
     }
   };
 
@@ -156,13 +158,15 @@ class ProcessFacts : private EventVisitor {
   void OnDefinition(RecordType type, uint32_t id) override;
 
   void BeginStep(const Call& step);
-  void EndStep(const Call& step);
+  void EndStep(const Call& step, CallOutcome outcome);
   void Clear(const Call& zero_grad);
   // A gradient that was there at the last step is not any more; not `sure`:
   // it may have been there.
   void ClearByState(uint32_t variable, bool sure);
   // A backward begins that tells nothing of gradients.
   void MissBackward();
+  // Are records missing since the last step of the optimizer?
+  bool HasGapSince(uint32_t optimizer) const;
 
   const uint32_t number_;
   ProcessReader reader_;

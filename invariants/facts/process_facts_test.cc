@@ -114,11 +114,11 @@ TEST_F(ProcessFactsTest, ClearedByOptimizerModelOrWrapper) {
     trace_.Begin(step_, {.object = optimizer_});
     trace_.End();
     Read();
-    EXPECT_FALSE(facts_.ClearedSince(optimizer_));
+    EXPECT_EQ(facts_.ClearedSince(optimizer_), Tri::kNo);
     trace_.Begin(zero_grad_, {.object = object});
     trace_.End();
     Read();
-    EXPECT_TRUE(facts_.ClearedSince(optimizer_)) << object;
+    EXPECT_EQ(facts_.ClearedSince(optimizer_), Tri::kYes) << object;
   }
 }
 
@@ -130,10 +130,10 @@ TEST_F(ProcessFactsTest, ClearedByHandWhereAGradientWas) {
   // Never had one: says nothing.
   trace_.State(StatePoint::kGradClear, b_, {.no_grad = true});
   Read();
-  EXPECT_FALSE(facts_.ClearedSince(optimizer_));
+  EXPECT_EQ(facts_.ClearedSince(optimizer_), Tri::kNo);
   trace_.State(StatePoint::kGradClear, w_, {.no_grad = true});
   Read();
-  EXPECT_TRUE(facts_.ClearedSince(optimizer_));
+  EXPECT_EQ(facts_.ClearedSince(optimizer_), Tri::kYes);
 }
 
 TEST_F(ProcessFactsTest, WhatAStepDidThatWasNotSampledIsUnknown) {
@@ -182,8 +182,7 @@ TEST_F(ProcessFactsTest, AGradientThatIsGoneSaysNothingWhereNobodyKnewIt) {
   Capture(CaptureMode::kAll);
   trace_.State(StatePoint::kGradClear, w_, {.no_grad = true});
   Read();
-  EXPECT_FALSE(facts_.ClearedSince(optimizer_));
-  EXPECT_TRUE(facts_.MayBeClearedSince(optimizer_));
+  EXPECT_EQ(facts_.ClearedSince(optimizer_), Tri::kUnknown);
 }
 
 TEST_F(ProcessFactsTest, WhetherAForgottenGradientChangedIsUnknown) {

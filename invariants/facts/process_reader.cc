@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "invariants/facts/call_contexts.h"
+
 namespace traincheck {
 
 namespace {
@@ -13,6 +15,39 @@ bool IsContent(Field field) {
          field == Field::kContentCut;
 }
 
+// Calls at whose begin a step may close.
+bool MayCloseStep(const Call& call) {
+  return IsRootForward(call) || IsOptimizerStep(call) ||
+         HasCategory(call, CallCategory::kZeroGrad) ||
+         HasCategory(call, CallCategory::kDestroyProcessGroup);
+}
+
+// What the agent records at the begin of a call only once the step is closed.
+bool FollowsClose(const RecordReader& record) {
+  switch (record.type()) {
+    case RecordType::kCallBegin:
+    case RecordType::kCallEnd:
+    case RecordType::kCallRaised:
+      return true;
+    case RecordType::kState: {
+      const auto point =
+          static_cast<StatePoint>(record.Get<StateRecord>().point);
+      return point == StatePoint::kPreStep || point == StatePoint::kGradClear ||
+             point == StatePoint::kForwardBegin ||
+             point == StatePoint::kStepEnd;
+    }
+    default:
+      return false;
+  }
+}
+
+MarkEvent MarkOf(const RecordReader& record, uint32_t ring,
+                 const std::vector<Call>& open) {
+  const auto& mark = record.Get<MarkRecord>();
+  return {static_cast<MarkKind>(mark.header.flags), mark.object, mark.value,
+          open.empty() ? nullptr : &open.back(), ring};
+}
+
 bool IsSwitchedOff(const MarkRecord& mark) {
   return static_cast<MarkKind>(mark.header.flags) == MarkKind::kCaptureMode &&
          mark.value == static_cast<uint64_t>(CaptureMode::kOff);
@@ -20,9 +55,14 @@ bool IsSwitchedOff(const MarkRecord& mark) {
 
 }  // namespace
 
+void ProcessReader::Miss(const std::string& reason) {
+  missed_ = true;
+  visitor_->OnGap(reason);
+}
+
 void ProcessReader::Gap(Ring* ring, const std::string& reason) {
   ring->resync = true;
-  visitor_->OnGap(reason);
+  Miss(reason);
 }
 
 std::vector<ProcessReader::Cursor> ProcessReader::Slices(
@@ -90,7 +130,7 @@ void ProcessReader::Consume(const StoredBatch& batch) {
     }
     if (!next) return;
     if (undefined && next->id != kDefinitionRing) {
-      visitor_->OnGap("definitions are missing");
+      Miss("definitions are missing");
     }
     Dispatch(next);
     Advance(next);
@@ -151,12 +191,9 @@ void ProcessReader::Dispatch(Cursor* cursor) {
     case RecordType::kCheckpointEntry:
       return CheckpointEntry(cursor);
     case RecordType::kMark: {
-      const auto& mark = record.Get<MarkRecord>();
-      const std::vector<Call>& open = cursor->ring->open;
-      visitor_->OnMark({static_cast<MarkKind>(mark.header.flags), mark.object,
-                        mark.value, open.empty() ? nullptr : &open.back(),
-                        cursor->id});
-      if (IsSwitchedOff(mark)) SwitchedOff();
+      if (record.offset() == cursor->told) return;
+      visitor_->OnMark(MarkOf(record, cursor->id, cursor->ring->open));
+      if (IsSwitchedOff(record.Get<MarkRecord>())) SwitchedOff();
       return;
     }
     case RecordType::kPlace:
@@ -173,7 +210,7 @@ void ProcessReader::SwitchedOff() {
   for (auto& [id, ring] : rings_) {
     if (id != kDefinitionRing) ring.resync = true;
   }
-  visitor_->OnGap("recording was switched off by the plan");
+  Miss("recording was switched off by the plan");
 }
 
 void ProcessReader::Drops(Ring* ring, uint64_t dropped) {
@@ -236,9 +273,32 @@ void ProcessReader::BeginCall(Cursor* cursor) {
     Abandon(ring, keep);
     ring->resync = false;
   }
-  if (!call.function) visitor_->OnGap("a function's definition is missing");
+  if (missed_ && begin.parent_distance != 0) {
+    const uint64_t parent = call.number - begin.parent_distance;
+    call.orphan = ring->open.empty() || ring->open.back().orphan ||
+                  ring->open.back().number != parent;
+  }
+  if (!call.function) Miss("a function's definition is missing");
+  if (missed_ && MayCloseStep(call)) TellOfStep(cursor);
   ring->open.push_back(std::move(call));
   visitor_->OnCallBegin(ring->open.back());
+}
+
+// The call belongs to the step that it opens, the mark that a step has closed
+// stands behind its begin. Who goes by the mark must see it before the call.
+void ProcessReader::TellOfStep(Cursor* cursor) {
+  RecordReader ahead = cursor->records;
+  while (ahead.Next()) {
+    if (FollowsClose(ahead)) return;
+    if (ahead.type() != RecordType::kMark) continue;
+    const MarkEvent mark = MarkOf(ahead, cursor->id, cursor->ring->open);
+    if (mark.kind == MarkKind::kStepClosed) cursor->told = ahead.offset();
+    // A stage comes after it, and may be shown again.
+    if (cursor->told == ahead.offset() || mark.kind == MarkKind::kUserStage) {
+      visitor_->OnMark(mark);
+    }
+  }
+  Miss("a batch ends where a step may close");
 }
 
 void ProcessReader::EndCall(Cursor* cursor) {
@@ -249,7 +309,7 @@ void ProcessReader::EndCall(Cursor* cursor) {
     --at;
   if (at == 0) return;  // its begin was not recorded
   if (at != ring->open.size()) {
-    visitor_->OnGap("the end of a call is missing");
+    Miss("the end of a call is missing");
     Abandon(ring, at);
   }
   Call& call = ring->open.back();
@@ -274,7 +334,7 @@ void ProcessReader::State(Cursor* cursor) {
   const std::vector<Call>& open = cursor->ring->open;
   event.call = open.empty() ? nullptr : &open.back();
   if (!event.variable) {
-    visitor_->OnGap("a variable's definition is missing");
+    Miss("a variable's definition is missing");
     return;
   }
   visitor_->OnState(event);

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,7 +37,7 @@ class ProcessReader {
   void Fields(Archive& archive) {
     archive(definitions_);
     archive.set_definitions(&definitions_);
-    archive(rings_);
+    archive(rings_, missed_);
   }
 
  private:
@@ -63,6 +64,7 @@ class ProcessReader {
     RecordReader records;
     uint64_t time_us = 0;
     bool more = false;
+    std::optional<size_t> told;  // offset of a mark that was shown early
   };
 
   std::vector<Cursor> Slices(const StoredBatch& batch);
@@ -70,6 +72,8 @@ class ProcessReader {
   void DefineNew(std::string_view definitions);
   void Dispatch(Cursor* cursor);
   void Gap(Ring* ring, const std::string& reason);
+  void Miss(const std::string& reason);
+  void TellOfStep(Cursor* cursor);
   void SwitchedOff();
 
   void BeginCall(Cursor* cursor);
@@ -88,6 +92,7 @@ class ProcessReader {
   EventVisitor* const visitor_;
   Definitions definitions_;
   std::map<uint32_t, Ring> rings_;
+  bool missed_ = false;  // some record
   // Definitions that DefineNew took over, by offset in the slice.
   std::vector<size_t> defined_;
 };

@@ -8,7 +8,9 @@
 // thread; before the first it is init. A stage that the user named holds on
 // its thread until the user takes it back. A module's own `training` flag
 // plays no part: "evaluation with dropout on" must not call itself training.
-// Always known.
+// Unknown after missing records until the next root call or backward of the
+// thread and, because the user may have named a stage, until a step has closed:
+// then the agent says again what he named.
 //
 // Threads: one object, one thread at a time.
 #ifndef TRAINCHECK_INVARIANTS_FACTS_STAGE_H_
@@ -30,10 +32,16 @@ class StageTracker {
   void OnCallBegin(const Call& call, const CallContexts& contexts) {
     Thread& thread = Enter(call.ring);
     thread.named = contexts.user_stage(call.ring);
-    if (HasCategory(call, CallCategory::kBackward))
+    if (HasCategory(call, CallCategory::kBackward)) {
       thread.stage = Stage::kTraining;
+      thread.known = true;
+    }
     if (!IsRootForward(call)) return;
     thread.before = thread.stage;
+    thread.known_before = thread.known;
+    // A checkpointed region around it may have been entered with gradients.
+    thread.known =
+        thread.named_known && (!call.orphan || contexts.Trains(call));
     if (call.Is(kInsideBackward)) {
       thread.stage = Stage::kRecomputation;
     } else {
@@ -60,29 +68,45 @@ class StageTracker {
   }
 
   void OnMark(const MarkEvent& mark, const CallContexts& contexts) {
+    if (mark.kind == MarkKind::kStepClosed) NamesAreKnown(mark.ring);
     if (mark.kind != MarkKind::kUserStage) return;
-    Enter(mark.ring).named = contexts.user_stage(mark.ring);
+    Thread& thread = Enter(mark.ring);
+    thread.named = contexts.user_stage(mark.ring);
+    thread.names = true;
+    thread.named_known = true;
   }
 
-  void Fields(Archive& archive) { archive(threads_, current_); }
+  void OnGap() {
+    missed_ = true;
+    names_known_ = false;
+    for (auto& [ring, thread] : threads_) {
+      thread.known = thread.known_before = thread.named_known = false;
+    }
+  }
 
-  // Of the thread that the last call or stage was on.
+  void Fields(Archive& archive) {
+    archive(threads_, current_, missed_, names_known_);
+  }
+
+  // Of the thread that the last call or stage was on; null: not known.
   const char* name() const {
     const auto found = threads_.find(current_);
-    if (found == threads_.end()) return "init";
+    if (found == threads_.end()) return missed_ ? nullptr : "init";
     const Thread& thread = found->second;
+    if (!thread.named_known) return nullptr;
     switch (thread.named) {
       case UserStage::kNone:
         break;
       case UserStage::kInit:
         return "init";
       case UserStage::kTraining:
+        if (!thread.known) return nullptr;
         return thread.stage == Stage::kRecomputation ? "recomputation"
                                                      : "training";
       case UserStage::kEvaluation:
         return "evaluation";
     }
-    return NameOf(thread.stage);
+    return thread.known ? NameOf(thread.stage) : nullptr;
   }
 
  private:
@@ -90,14 +114,38 @@ class StageTracker {
     Stage stage = Stage::kInit;
     Stage before = Stage::kInit;  // a recomputation began
     bool over = false;            // that recomputation, as of the next event
+    bool known = true;
+    bool known_before = true;
     UserStage named = UserStage::kNone;
-    void Fields(Archive& archive) { archive(stage, before, over, named); }
+    bool names = false;  // the user has named stages on it
+    bool named_known = true;
+    void Fields(Archive& archive) {
+      archive(stage, before, over, known, known_before, named, names,
+              named_known);
+    }
   };
+
+  // Other threads do not say their names again.
+  void NamesAreKnown(uint32_t ring) {
+    if (names_known_) return;
+    names_known_ = true;
+    for (auto& [id, thread] : threads_) {
+      thread.named_known |= id == ring || !thread.names;
+    }
+  }
 
   Thread& Enter(uint32_t ring) {
     current_ = ring;
-    Thread& thread = threads_[ring];
-    if (thread.over) thread.stage = thread.before;
+    const auto [found, is_new] = threads_.try_emplace(ring);
+    Thread& thread = found->second;
+    if (is_new) {
+      thread.known = thread.known_before = !missed_;
+      thread.named_known = names_known_;
+    }
+    if (thread.over) {
+      thread.stage = thread.before;
+      thread.known = thread.known_before;
+    }
     thread.over = false;
     return thread;
   }
@@ -118,6 +166,8 @@ class StageTracker {
 
   std::map<uint32_t, Thread> threads_;  // by ring
   uint32_t current_ = 0;
+  bool missed_ = false;  // threads that are new may be in any stage
+  bool names_known_ = true;
 };
 
 }  // namespace traincheck

@@ -33,7 +33,8 @@ class WrapperCalls {
 
   void OnCallBegin(const Call& call) {
     if (wrappers_.empty() || !HasCategory(call, CallCategory::kForward)) return;
-    Thread& thread = threads_[call.ring];
+    Thread& thread =
+        threads_.try_emplace(call.ring, Thread{0, !missed_}).first->second;
     if (call.Is(kRootModuleCall)) thread = Thread();
     if (wrappers_.count(call.object)) ++thread.open;
   }
@@ -44,6 +45,7 @@ class WrapperCalls {
     if (thread.open > 0) --thread.open;
   }
   void OnGap() {
+    missed_ = true;
     for (auto& [ring, thread] : threads_) thread.sure = false;
   }
 
@@ -58,7 +60,9 @@ class WrapperCalls {
     return thread->second.sure ? Tri::kNo : Tri::kUnknown;
   }
 
-  void Fields(Archive& archive) { archive(wrappers_, wrapped_, threads_); }
+  void Fields(Archive& archive) {
+    archive(wrappers_, wrapped_, missed_, threads_);
+  }
 
  private:
   struct Thread {
@@ -69,6 +73,7 @@ class WrapperCalls {
 
   std::set<uint32_t> wrappers_;
   std::set<uint32_t> wrapped_;
+  bool missed_ = false;                 // threads that are new may be in a call
   std::map<uint32_t, Thread> threads_;  // by ring
 };
 

@@ -13,6 +13,7 @@
 #include "invariants/relations/process_relation.h"
 #include "invariants/relations/rules_of_functions.h"
 #include "invariants/relations/verdicts.h"
+#include "invariants/relations/words.h"
 
 namespace traincheck {
 
@@ -190,7 +191,7 @@ void ArgsOfProcess::Explain(const ProcessFacts& facts, const Call& call,
   MarkViolated(facts, call, verdict);
   Finding& finding = verdict->finding;
   finding.expected = spec.argument + " = " + PythonText(spec.value);
-  finding.seen = spec.argument + " = " + value + " in stage " + facts.stage();
+  finding.seen = spec.argument + " = " + value + " in " + StageWords(facts);
 }
 
 void ArgsOfProcess::Judge(const ProcessFacts& facts, const Call& call,

@@ -15,6 +15,7 @@
 #include "invariants/relations/process_relation.h"
 #include "invariants/relations/rules_of_functions.h"
 #include "invariants/relations/verdicts.h"
+#include "invariants/relations/words.h"
 
 namespace traincheck {
 
@@ -213,8 +214,8 @@ std::string SeenWords(const ProcessFacts& facts, const Call& call,
       value == FactValue(false)
           ? ", and it is not so that " + std::string(fact.text)
           : ": " + Describe(fact, value);
-  return facts.FunctionName(call.function_id) + " was called" + is +
-         " (stage " + facts.stage() + ")";
+  return facts.FunctionName(call.function_id) + " was called" + is + " (" +
+         StageWords(facts) + ")";
 }
 
 class FactsOfCalls : public ProcessObserver {
@@ -278,7 +279,8 @@ class FactsOfCalls : public ProcessObserver {
 
   const Judged* const judged_;
   RulesOfFunctions<FactRule> concerned_;
-  std::map<size_t, int64_t> steps_;  // of the last window, by rule
+  std::map<size_t, std::optional<int64_t>>
+      steps_;  // of the last window, by rule
 };
 
 }  // namespace

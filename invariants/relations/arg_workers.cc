@@ -83,7 +83,7 @@ struct Pass {
   uint32_t owner = 0;
   uint64_t owner_ticks = 0;
   uint64_t seed = 0;
-  uint64_t step = 0;
+  std::optional<uint64_t> step;
   uint32_t attempt = 0;
 
   auto Key() const {
@@ -141,12 +141,8 @@ class Evaluator : public RunObserver {
   void Add(const ProcessFacts& facts, const StateEvent& event) {
     const ProcessInfo& worker = facts.definitions().process();
     if (!worker.pass_seed) return;
-    const Pass pass{worker.host,
-                    worker.owner_pid,
-                    worker.owner_ticks,
-                    *worker.pass_seed,
-                    worker.owner_step.value_or(0),
-                    worker.attempt};
+    const Pass pass{worker.host,       worker.owner_pid,  worker.owner_ticks,
+                    *worker.pass_seed, worker.owner_step, worker.attempt};
     const bool read = event.Has(kHasData) && !event.Has(kUnreadable);
     const std::string name = event.variable->FullName();
     for (size_t rule = 0; rule < generators_.size(); ++rule) {
@@ -193,8 +189,8 @@ class Evaluator : public RunObserver {
     verdict.rule = rule;
     verdict.attempt = pass.attempt;
     verdict.unit = StableHash(pass.host + " " + std::to_string(pass.owner));
-    verdict.step = static_cast<int64_t>(pass.step);
-    verdict.label = "pass " + std::to_string(pass.step) + " " +
+    verdict.step = pass.step;
+    verdict.label = "pass " + std::to_string(pass.step.value_or(0)) + " " +
                     std::to_string(pass.seed) + " worker " +
                     std::to_string(worker);
     const auto mine = starts.at(worker);

@@ -48,7 +48,7 @@ struct EpochWindow {
   bool whole = false;  // it began in order, and is not the first
   uint64_t gaps = 0;
   RecordedSince recorded;
-  uint64_t step = 0;
+  std::optional<uint64_t> step = 0;
 
   void Fields(Archive& archive) { archive(epoch, whole, gaps, recorded, step); }
 };
@@ -143,7 +143,7 @@ class CountsOfProcess : public ProcessObserver {
     }
     epoch_counts_.clear();
     epoch_ = {epoch, epoch && *epoch > 0, facts.gaps(), facts.recorded().now(),
-              facts.clock().step()};
+              facts.clock().known_step()};
   }
 
   template <typename Window>
@@ -152,7 +152,7 @@ class CountsOfProcess : public ProcessObserver {
     for (size_t place = 0; place < judged_->rules.size(); ++place) {
       if (RuleAt(place).spec.per != per) continue;
       Verdict verdict = NewVerdict(facts, RuleAt(place).index, /*object=*/0);
-      verdict.step = static_cast<int64_t>(window.step);
+      verdict.step = window.step;
       Judge(facts, (*counts)[place], Missed(facts, place, window), nullptr,
             &verdict);
     }

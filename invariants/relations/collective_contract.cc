@@ -246,7 +246,7 @@ class Evaluator : public RankEvaluator {
     std::sort(window.ranks.begin(), window.ranks.end());
     window.ordinal = OrdinalOf(facts, event.group, window.ranks);
     window.index = event.sequence;
-    window.step = static_cast<int64_t>(facts.clock().step());
+    window.step = facts.clock().known_step();
     if (what == What::kSplits) return AddExchanges(facts, event, rule, window);
     const auto brought = Brought(facts, *event.call, what, &window.unknown);
     if (!brought && window.unknown.empty()) return;  // nothing to agree on

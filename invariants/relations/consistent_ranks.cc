@@ -140,7 +140,7 @@ void Evaluator::Add(const ProcessFacts& facts, const StateBlock& block,
     window.ranks = ranks;
     window.ordinal = block.ordinal;
     window.index = *block.index;
-    window.step = static_cast<int64_t>(block.step);
+    window.step = block.step;
     if (!block.broken.empty()) window.unknown = block.broken;
     comparison().Add(facts, rule, std::move(window));
   }

@@ -112,7 +112,7 @@ void Evaluator::Add(const ProcessFacts& facts, const Call& step) {
     window.ranks = ranks;
     window.ordinal = optimizer->ordinal;
     window.index = *index;
-    window.step = static_cast<int64_t>(facts.clock().step());
+    window.step = facts.clock().known_step();
     for (const size_t rule : rules_) comparison().Add(facts, rule, window);
   }
 }

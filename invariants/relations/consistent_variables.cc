@@ -7,6 +7,7 @@
 #include "invariants/hash.h"
 #include "invariants/json_reader.h"
 #include "invariants/relations/state_block.h"
+#include "invariants/relations/verdicts.h"
 #include "invariants/relations/words.h"
 
 namespace traincheck {
@@ -220,7 +221,7 @@ class Evaluator : public RunObserver {
       verdict.attempt = facts.attempt();
       verdict.unit = StableHash(std::to_string(facts.rank().value_or(-1)) +
                                 "#" + std::to_string(block.ordinal));
-      verdict.step = static_cast<int64_t>(block.step);
+      verdict.step = block.step;
       if (!a.data || !b.data) {
         verdict.outcome = Outcome::kUnknown;
         verdict.reason =
@@ -240,7 +241,7 @@ class Evaluator : public RunObserver {
                         const BlockEntry& a, const BlockEntry& b,
                         Verdict* verdict) {
       if (facts.rank()) verdict->ranks = {*facts.rank()};
-      verdict->label = "step " + std::to_string(verdict->step);
+      verdict->label = StepLabel(facts, *verdict);
       Finding& finding = verdict->finding;
       finding.variables = {pair.a, pair.b};
       for (const BlockEntry* entry : {&a, &b}) {

@@ -71,7 +71,7 @@ class ContainKept : public StateBlocks {
     if (block.entries.empty() && left->second.data.empty()) return;
     for (const ContainRule* rule : index_.Find(step->second).windows) {
       Verdict verdict = NewVerdict(facts, *rule, block.object);
-      verdict.step = static_cast<int64_t>(block.step);
+      verdict.step = block.step;
       if (left->second.gaps != facts.gaps()) {
         MarkUnknown(facts.gap_reason(), &verdict);
       } else if (!changed.empty()) {

@@ -103,7 +103,8 @@ class ContainSpans : public ProcessObserver {
  private:
   Tri Happened(const ProcessFacts& facts, const Call& step,
                const ContainRule& rule, const Span& span) const {
-    if (IsClear(rule.spec.event) && facts.ClearedSince(step.object)) {
+    if (IsClear(rule.spec.event) &&
+        facts.ClearedSince(step.object) == Tri::kYes) {
       return Tri::kYes;
     }
     const Optimizer* optimizer = facts.ownership().Find(step.object);
@@ -121,7 +122,9 @@ class ContainSpans : public ProcessObserver {
   static bool IsSampled(const ProcessFacts& facts, const Call& step,
                         const ContainRule& rule, const Span& span) {
     // Recorded in every step, unless it is done by hand.
-    if (IsClear(rule.spec.event)) return !facts.MayBeClearedSince(step.object);
+    if (IsClear(rule.spec.event)) {
+      return facts.ClearedSince(step.object) != Tri::kUnknown;
+    }
     return facts.recorded().WholeSince(span.recorded, 0, 0) ||
            !IsBeyondSkeleton(facts, rule.spec.event);
   }
@@ -155,12 +158,13 @@ class ContainSpans : public ProcessObserver {
     Verdict verdict = NewVerdict(facts, rule, step.object);
     if (applies == Tri::kUnknown) {
       MarkUnknown("a fact of its precondition is not known", &verdict);
+    } else if (span.gaps != facts.gaps()) {
+      // What happened may have been in a step of which no record is left.
+      MarkUnknown(facts.gap_reason(), &verdict);
     } else if (happened && rule.spec.never) {
       MarkViolated(facts, step, rule, &verdict);
       verdict.finding.seen = rule.spec.event.Describe() +
                              " was called since the optimizer's last step";
-    } else if (!happened && span.gaps != facts.gaps()) {
-      MarkUnknown(facts.gap_reason(), &verdict);
     } else if (!happened && !IsSampled(facts, step, rule, span)) {
       MarkUnknown(facts.not_sampled(), &verdict);
     } else if (!happened &&

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -31,10 +32,10 @@ struct RankValue {
 
 // The values of one rank.
 struct RankWindow {
-  std::vector<int32_t> ranks;  // that are compared, sorted
-  uint32_t ordinal = 0;        // tells apart what the ranks share otherwise
-  uint64_t index = 0;          // of the window; grows
-  int64_t step = 0;
+  std::vector<int32_t> ranks;   // that are compared, sorted
+  uint32_t ordinal = 0;         // tells apart what the ranks share otherwise
+  uint64_t index = 0;           // of the window; grows
+  std::optional<int64_t> step;  // nullopt: not known
   std::vector<RankValue> values;
   std::string unknown;  // why something is missing; "": nothing is
 };

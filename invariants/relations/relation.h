@@ -46,7 +46,7 @@ struct Verdict {
   uint32_t attempt = 0;
   // Whose windows follow each other: an optimizer of a rank, a replica group.
   uint64_t unit = 0;
-  int64_t step = 0;
+  std::optional<int64_t> step = 0;  // nullopt: not known
   // Something relevant differs from the unit's window before, so that the
   // rule could have been refuted here.
   bool varied = true;

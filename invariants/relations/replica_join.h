@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -35,7 +36,7 @@ struct ReplicaValue {
 
 // What one member says of a window.
 struct ReplicaWindow {
-  int64_t step = 0;
+  std::optional<int64_t> step;       // nullopt: not known
   std::vector<ReplicaValue> values;  // sorted by variable
   std::string unknown;               // why something is missing; "": nothing is
 

@@ -43,7 +43,7 @@ void StateBlocks::OpenStep(const ProcessFacts& facts, const Call& call) {
   block.call = call.number;
   block.object = call.object;
   block.index = facts.clock().OptimizerSteps(call.object);
-  block.step = facts.clock().step();
+  block.step = facts.clock().known_step();
   Open open{facts.gaps(), facts.recorded().now(), {block, block}};
   open.blocks[0].point = StatePoint::kPreStep;
   open.blocks[1].point = StatePoint::kPostStep;
@@ -57,13 +57,14 @@ void StateBlocks::OpenForward(const ProcessFacts& facts, const Call& call) {
   block.ring = call.ring;
   block.call = call.number;
   block.object = call.object;
-  block.step = facts.clock().step();
+  block.step = facts.clock().known_step();
   // DDP broadcasts buffers in the first of a step's forwards at any rate; in
   // those that follow a forward under no_sync it does not.
-  const auto [last, added] = forwards_.emplace(call.object, block.step);
-  if (!added && last->second == block.step) return;
-  last->second = block.step;
-  if (facts.clock().synced()) block.index = block.step;
+  const uint64_t step = facts.clock().step();
+  const auto [last, added] = forwards_.emplace(call.object, step);
+  if (!added && last->second == step) return;
+  last->second = step;
+  block.index = block.step;
 
   open_.push_back(
       Open{facts.gaps(), facts.recorded().now(), {std::move(block)}});

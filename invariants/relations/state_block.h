@@ -39,7 +39,7 @@ struct StateBlock {
   // Place of the block in the object's own count, growing; the same on every
   // rank. nullopt: not known, because records are missing.
   std::optional<uint64_t> index;
-  uint64_t step = 0;
+  std::optional<uint64_t> step;  // nullopt: not known
   std::vector<BlockEntry> entries;
   std::string broken;  // why it cannot be judged; "": it can
 

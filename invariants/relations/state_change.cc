@@ -218,7 +218,7 @@ class ChangesOfProcess : public ProcessObserver {
     verdict->finding.expected = spec.Describe();
     verdict->finding.seen = event.variable->FullName() +
                             (changed ? " changed" : " did not change") +
-                            " in step " + std::to_string(verdict->step);
+                            " in " + StepLabel(facts, *verdict);
   }
 
   const Judged* const judged_;

@@ -9,15 +9,20 @@ Verdict NewVerdict(const ProcessFacts& facts, size_t rule, uint32_t object) {
   verdict.rule = rule;
   verdict.attempt = facts.attempt();
   verdict.unit = uint64_t{facts.number()} << 32 | object;
-  verdict.step = static_cast<int64_t>(facts.clock().step());
+  verdict.step = facts.clock().known_step();
   return verdict;
+}
+
+std::string StepLabel(const ProcessFacts& facts, const Verdict& verdict) {
+  if (verdict.step) return "step " + std::to_string(*verdict.step);
+  return "after step " + std::to_string(facts.clock().step());
 }
 
 void MarkViolated(const ProcessFacts& facts, const Call& call,
                   Verdict* verdict) {
   verdict->outcome = Outcome::kViolated;
   if (facts.rank()) verdict->ranks = {*facts.rank()};
-  verdict->label = "step " + std::to_string(verdict->step);
+  verdict->label = StepLabel(facts, *verdict);
   AddOnce(facts.FunctionName(call.function_id), &verdict->finding.apis);
   AddOnce(facts.definitions().Site(call.site), &verdict->finding.sites);
 }

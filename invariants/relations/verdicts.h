@@ -15,6 +15,9 @@ namespace traincheck {
 // different objects apart.
 Verdict NewVerdict(const ProcessFacts& facts, size_t rule, uint32_t object);
 
+// Names the window by its step.
+std::string StepLabel(const ProcessFacts& facts, const Verdict& verdict);
+
 // The call is the window: its function, its line and the step are told.
 void MarkViolated(const ProcessFacts& facts, const Call& call,
                   Verdict* verdict);

@@ -23,8 +23,14 @@ std::string ListWords(const std::vector<std::string>& words, size_t most) {
   return text;
 }
 
+std::string StageWords(const ProcessFacts& facts) {
+  const char* stage = facts.stage();
+  return stage ? "stage " + std::string(stage) : "an unknown stage";
+}
+
 std::string EndWords(const ProcessFacts& facts, ProcessEnd end) {
-  const std::string step = std::to_string(facts.clock().step());
+  const std::string step = std::to_string(facts.clock().step()) +
+                           (facts.clock().synced() ? "" : " or later");
   switch (end) {
     case ProcessEnd::kClean:
       return "ended in order in step " + step;

@@ -16,7 +16,9 @@ namespace traincheck {
 std::string RankWords(const std::vector<int32_t>& ranks);
 // The first `most`, then "and 4 more".
 std::string ListWords(const std::vector<std::string>& words, size_t most);
-// "was killed in step 12".
+// "stage training".
+std::string StageWords(const ProcessFacts& facts);
+// "was killed in step 12", "was killed in step 12 or later".
 std::string EndWords(const ProcessFacts& facts, ProcessEnd end);
 // "rank 1 was killed in step 12".
 std::string WhoseEndWords(const ProcessFacts& facts, ProcessEnd end);

@@ -134,6 +134,7 @@ RandomProcess DrawProcess(const TrainingOptions& options, int32_t rank,
   }
   if (OneIn(8, random) && process.batches.size() > 3) {
     const size_t hole = 1 + (*random)() % (process.batches.size() - 2);
+    process.hole = true;
     process.batches.erase(process.batches.begin() +
                           static_cast<ptrdiff_t>(hole));
   }

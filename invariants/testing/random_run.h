@@ -19,6 +19,7 @@ struct RandomProcess {
   int32_t rank = 0;
   std::vector<StoredBatch> batches;
   ProcessEnd end = ProcessEnd::kClean;
+  bool hole = false;  // a batch is missing
 };
 
 struct RandomRun {

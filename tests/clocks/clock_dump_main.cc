@@ -4,17 +4,12 @@
 //   clock_dump FOLDER PID
 //
 // FOLDER is what agent/capture/relay_for_testing.py wrote.
-#include <filesystem>
-#include <fstream>
 #include <iostream>
-#include <iterator>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "invariants/facts/process_facts.h"
-#include "invariants/stored_batch.h"
-#include "proto/record_reader.h"
+#include "tests/clocks/rings.h"
 
 namespace traincheck {
 namespace {
@@ -64,26 +59,6 @@ class Notes : public ProcessObserver {
   Json steps_ = Json::array();
   uint64_t closed_by_agent_ = 0;
 };
-
-// The rings of one process, from files <pid>.<ring>, as one batch.
-StoredBatch ReadRings(const std::string& folder, const std::string& pid) {
-  std::map<uint32_t, std::string> rings;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    if (name.rfind(pid + ".", 0) != 0 || name.find(".json") != name.npos) {
-      continue;
-    }
-    std::ifstream file(entry.path(), std::ios::binary);
-    rings[static_cast<uint32_t>(std::stoul(name.substr(pid.size() + 1)))] =
-        std::string(std::istreambuf_iterator<char>(file), {});
-  }
-  StoredBatch batch;
-  for (const auto& [ring, bytes] : rings) {
-    batch.slices.push_back({ring, 0, bytes.size(), 0});
-    batch.plain += bytes;
-  }
-  return batch;
-}
 
 }  // namespace
 }  // namespace traincheck

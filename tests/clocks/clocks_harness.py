@@ -13,6 +13,7 @@ PRELOAD = pathlib.Path("agent/preload/libtraincheck_agent.so").resolve()
 RELAY = pathlib.Path("agent/capture/relay_for_testing.py").resolve()
 MODULE = pathlib.Path("agent/python/module").resolve()
 DUMP = pathlib.Path("tests/clocks/clock_dump").resolve()
+GAPS = pathlib.Path("tests/clocks/fact_gaps").resolve()
 
 
 def install(folder):
@@ -48,13 +49,22 @@ def run(folder, *command):
 
 
 def facts(folder, pid):
-    """What the facts say of a process; its relay may need a moment."""
+    """What the facts say of a process."""
+    return _ask(folder, pid, DUMP)
+
+
+def gaps(folder, pid, times):
+    """What they say where records are missing: see fact_gaps_main.cc."""
+    return _ask(folder, pid, GAPS, times)
+
+
+def _ask(folder, pid, program, *more):
+    # Its relay may need a moment.
     ended = folder / "out" / f"{pid}.0.json"
     deadline = time.monotonic() + 120
     while not ended.exists():
         assert time.monotonic() < deadline, f"no records of process {pid}"
         time.sleep(0.02)
-    done = subprocess.run(
-        [DUMP, folder / "out", str(pid)], stdout=subprocess.PIPE, check=True
-    )
+    command = [program, folder / "out", str(pid), *map(str, more)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     return json.loads(done.stdout)

@@ -188,7 +188,9 @@ TEST(Recovery, ARestoredStateGrowsAsTheOther) {
   }
 }
 
-// Batches that are cut otherwise tell the same story.
+// Batches that are cut otherwise tell the same story. Not where records are
+// missing: from there on the agent's marks tell of steps, and one that comes in
+// the next batch comes too late for the call at which its step closed.
 TEST(Recovery, OtherBatchesGiveTheSame) {
   const uint64_t first =
       FromEnvironment("TRAINCHECK_SEED", std::random_device()());
@@ -198,6 +200,7 @@ TEST(Recovery, OtherBatchesGiveTheSame) {
     const std::string expected = Undisturbed(run);
     std::mt19937_64 random(seed);
     for (RandomProcess& process : run.processes) {
+      if (process.hole) continue;
       process.batches = Split(process.batches, &random);
     }
     ASSERT_EQ(Undisturbed(run), expected);
