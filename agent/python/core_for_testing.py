@@ -47,6 +47,7 @@ _MARKS = (
     "USER_STEP",
     "USER_STAGE",
     "STEP_SKIPPED",
+    "OPTIMIZER_STEPS",
     "PLAN_APPLIED",
 )
 

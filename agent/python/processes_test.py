@@ -162,7 +162,8 @@ class Places(HooksCase):
         self.train()
         self.assertEqual((CORE.kind, CORE.place), (None, None))
         WATCH.process.ends(WATCH.clock)
-        self.assertEqual(len(CORE.of("mark")), 1)
+        kinds = [kind for _, kind, *_ in CORE.of("mark")]
+        self.assertEqual(kinds, ["OPTIMIZER_STEPS", "CLEAN_EXIT"])
 
     def test_place_of_mpi_without_a_group(self):
         self.with_environment(OMPI_COMM_WORLD_RANK="2", OMPI_COMM_WORLD_SIZE="3")

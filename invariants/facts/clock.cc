@@ -103,6 +103,7 @@ Clock::OptimizerClock& Clock::Find(uint32_t optimizer) {
 
 template <typename Event>
 void Clock::Tell(uint32_t loop, const Event& event) {
+  if (told_) return;
   if (expected_) disagreements_ += !event(*expected_);
   expected_.reset();
   rules_.Tell(loop, event);
@@ -135,8 +136,11 @@ void Clock::OnGap() {
 void Clock::OnOptimizerSteps(const MarkEvent& mark) {
   if (!told_) return;
   // Where its begin is missing, its end will not count.
-  const bool counts = mark.call && IsOptimizerStep(*mark.call);
-  optimizers_[mark.object] = {mark.value + (counts ? 0 : 1), 0, true};
+  const bool counts = mark.call && IsOptimizerStep(*mark.call) &&
+                      mark.call->object == mark.object;
+  OptimizerClock& clock = optimizers_[mark.object];
+  clock.steps = mark.value + (counts ? 0 : 1);
+  clock.known = true;
 }
 
 void Clock::Follow(uint64_t next_step) {

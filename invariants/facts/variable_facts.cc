@@ -48,7 +48,8 @@ FactValue Role(const FactSubject& subject) {
   if (!info || !state) return {};
   if (info->kind == VariableKind::kBuffer) return std::string("buffer");
   if (info->shadow_of != 0) return std::string("shadow copy");
-  return std::string(state->trainable() ? "trainable" : "frozen");
+  if (state->trainable() == Tri::kUnknown) return {};
+  return std::string(state->trainable() == Tri::kYes ? "trainable" : "frozen");
 }
 
 FactValue Held(const FactSubject& subject) {

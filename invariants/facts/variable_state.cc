@@ -29,13 +29,15 @@ uint64_t GradDigest(const StateEvent& event) {
 }  // namespace
 
 void VariableState::Apply(const StateEvent& event) {
-  trainable_ = event.Has(kRequiresGrad);
+  const Tri trainable = ToTri(event.Has(kRequiresGrad));
   grad_written_ = Tri::kNo;
   if (event.Has(kUnreadable)) {
     Forget();
+    trainable_ = trainable;
     grad_written_ = Tri::kUnknown;
     return;
   }
+  trainable_ = trainable;
   if (event.Has(kHasData)) ApplyData(event);
   if (SaysGradient(event)) ApplyGrad(event);
 }
@@ -117,6 +119,7 @@ void VariableState::EndStep() {
 }
 
 void VariableState::Forget() {
+  trainable_ = Tri::kUnknown;
   data_.reset();
   forgotten_ |= grad_.has_value();
   grad_.reset();

@@ -51,7 +51,7 @@ class VariableState {
   // Digest of the tensor; of its gradient, kNoGradientDigest for None.
   std::optional<uint64_t> data() const { return data_; }
   std::optional<uint64_t> grad() const { return grad_; }
-  bool trainable() const { return trainable_; }
+  Tri trainable() const { return trainable_; }
 
   // Since the last BeginStep: data at post_step differs from data at pre_step.
   Tri changed_in_step() const { return changed_in_step_; }
@@ -88,7 +88,7 @@ class VariableState {
   std::optional<uint64_t> data_;
   std::optional<uint64_t> grad_;
   std::optional<uint64_t> pre_step_data_;
-  bool trainable_ = false;
+  Tri trainable_ = Tri::kUnknown;
   Tri changed_in_step_ = Tri::kUnknown;
   Tri has_grad_ = Tri::kUnknown;
   Tri nonzero_ = Tri::kUnknown;

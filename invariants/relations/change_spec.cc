@@ -48,7 +48,7 @@ bool IsFrozen(const ProcessFacts& facts, uint32_t variable) {
   const VariableInfo* info = facts.definitions().Variable(variable);
   const VariableState* state = facts.Variable(variable);
   return info && state && info->kind == VariableKind::kParameter &&
-         !state->trainable() && info->shadow_of == 0 &&
+         state->trainable() == Tri::kNo && info->shadow_of == 0 &&
          !facts.ownership().IsHeld(variable);
 }
 

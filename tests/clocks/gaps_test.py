@@ -18,7 +18,7 @@ import clocks_harness  # noqa: E402
 
 LOOPS = pathlib.Path("tests/clocks/loops.py").resolve()
 FACTS = pathlib.Path("tests/integration/scripts/facts.py").resolve()
-TIMES = 200
+TIMES = 100
 
 
 class Gaps(unittest.TestCase):
