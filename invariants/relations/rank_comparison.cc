@@ -1,6 +1,7 @@
 #include "invariants/relations/rank_comparison.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -56,6 +57,15 @@ std::map<uint32_t, Disagreement> FindDisagreements(
     result[variable] = {FindOdd(by_digest), writers[variable]};
   }
   return result;
+}
+
+// Members that lost records may not know it; all that do mean the same one.
+std::optional<int64_t> FirstKnownStep(
+    const std::map<int32_t, ReplicaWindow>& members) {
+  for (const auto& [rank, window] : members) {
+    if (window.step.has_value()) return window.step;
+  }
+  return std::nullopt;
 }
 
 struct WriterParts {
@@ -176,7 +186,7 @@ void RankComparison::OnJudged(const ReplicaUnit& unit,
   verdict.attempt = unit.attempt;
   verdict.unit =
       StableHash(RankWords(unit.ranks) + "#" + std::to_string(unit.ordinal));
-  verdict.step = window.members->begin()->second.step;
+  verdict.step = FirstKnownStep(*window.members);
   verdict.across_ranks = true;
   const bool each = words->second.each_window_counts;
   verdict.varied = each || window.varied > 0;
