@@ -235,4 +235,9 @@ std::optional<CallValue> ResultOf(const Call& call,
   return std::nullopt;
 }
 
+uint64_t StorageOf(const CallValue* value) {
+  const auto* tensor = value ? value->Get<TensorValue>() : nullptr;
+  return tensor ? tensor->storage : 0;
+}
+
 }  // namespace traincheck

@@ -94,6 +94,9 @@ ToldArguments ArgumentsOf(std::string_view content,
 std::optional<CallValue> ResultOf(const Call& call,
                                   const Definitions& definitions);
 
+// Memory of the tensor; 0: not told, or no tensor. Null is not told.
+uint64_t StorageOf(const CallValue* value);
+
 }  // namespace traincheck
 
 #endif  // TRAINCHECK_INVARIANTS_FACTS_CALL_VALUES_H_

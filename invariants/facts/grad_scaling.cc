@@ -13,11 +13,6 @@ namespace {
 
 constexpr char kScaler[] = "torch.amp.grad_scaler.GradScaler.";
 
-uint64_t StorageOf(const CallValue* value) {
-  const auto* tensor = value ? value->Get<TensorValue>() : nullptr;
-  return tensor ? tensor->storage : 0;
-}
-
 // A scaler that is disabled returns the loss itself.
 Tri IsScaled(const Call& call, const Definitions& definitions) {
   const ToldArguments told = ArgumentsOf(call, definitions);

@@ -60,12 +60,6 @@ DistinctSpec DistinctSpec::Parse(const nlohmann::json& parameters,
   return spec;
 }
 
-// Memory of the tensor; 0: not told, or no tensor.
-uint64_t StorageOf(const CallValue* value) {
-  const auto* tensor = value ? value->Get<TensorValue>() : nullptr;
-  return tensor ? tensor->storage : 0;
-}
-
 // What may be meant to be done once to each tensor: whatever overwrites it.
 bool Overwrites(const FunctionInfo& function) {
   return function.category.text() == "initialiser" ||
