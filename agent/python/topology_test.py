@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from hooks_case import CORE, HooksCase, Net, WATCH, train_step
+from hooks_case import CORE, HooksCase, Net, PARAMS, WATCH, train_step
 from torch.testing._internal.distributed import fake_pg  # noqa: F401
 
 distributed = torch.distributed
@@ -108,7 +108,8 @@ class Topology(HooksCase):
             CORE.attributes["Net.head.weight"],
             ["placement.dp=R", "placement.tp=S(0)"],
         )
-        self.assertEqual(CORE.attributes["Net.body.weight"], [])
+        own = "shared_memory=False"
+        self.assertEqual(CORE.attributes["Net.body.weight"], [own])
         weight, bias = "Net.head.weight", "Net.head.bias"
         self.assertEqual(
             sorted(CORE.replica_groups, key=str),
@@ -129,9 +130,34 @@ class Topology(HooksCase):
         train_step(model, torch.optim.SGD(model.parameters(), lr=0.1))
         self.assertEqual(
             CORE.attributes["Net.head.weight"],
-            ["tensor_model_parallel=True", "partition_dim=0"],
+            ["tensor_model_parallel=True", "partition_dim=0", "shared_memory=False"],
         )
-        self.assertEqual(CORE.attributes["Net.head.bias"], ["allreduce=False"])
+        self.assertEqual(
+            CORE.attributes["Net.head.bias"], ["allreduce=False", "shared_memory=False"]
+        )
+
+    def test_memory_that_processes_share(self):
+        model = Net().share_memory()
+        model.head.bias = nn.Parameter(torch.zeros(model.head.bias.shape))
+        WATCH.models.ensure(model)
+        for name in PARAMS:
+            shared = name != "Net.head.bias"
+            self.assertEqual(CORE.attributes[name], [f"shared_memory={shared}"])
+
+    def test_memory_of_subclasses_is_not_asked_for(self):
+        class Odd(torch.Tensor):
+            asked = []
+
+            @classmethod
+            def __torch_function__(cls, function, types, args=(), kwargs=None):
+                cls.asked.append(function)
+                return super().__torch_function__(function, types, args, kwargs)
+
+        model = nn.Linear(2, 2)
+        model.weight = nn.Parameter(torch.ones(2, 2).as_subclass(Odd))
+        WATCH.models.ensure(model)
+        self.assertNotIn(torch.Tensor.is_shared, Odd.asked)
+        self.assertEqual(CORE.attributes["Linear.weight"], ["shared_memory=False"])
 
 
 if __name__ == "__main__":

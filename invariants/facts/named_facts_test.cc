@@ -435,6 +435,13 @@ TEST_F(NamedFactsTest, WhatDefinitionsSay) {
   EXPECT_EQ(OfVariable("var.alias_group", w_), kNo);
   EXPECT_EQ(OfVariable("var.sharded", shard), kYes);
   EXPECT_EQ(OfVariable("var.sharded", replica), kNo);
+  const uint32_t shared = trace_.Variable(net_, "Net", "shared",
+                                          {.attribute = "shared_memory=True"});
+  const uint32_t own =
+      trace_.Variable(net_, "Net", "own", {.attribute = "shared_memory=False"});
+  EXPECT_EQ(OfVariable("var.shared_memory", shared), kYes);
+  EXPECT_EQ(OfVariable("var.shared_memory", own), kNo);
+  EXPECT_EQ(OfVariable("var.shared_memory", w_), kUnknown);
   EXPECT_EQ(OfVariable("var.identity_epoch", w_), FactValue(0.0));
   EXPECT_EQ(OfVariable("var.identity_epoch", 999), kUnknown);
 }

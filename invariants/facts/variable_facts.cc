@@ -1,4 +1,6 @@
 // Facts of a variable, at a step of the optimizer that holds it.
+#include <iterator>
+
 #include "absl/strings/match.h"
 #include "invariants/facts/fact.h"
 
@@ -111,6 +113,17 @@ FactValue Sharded(const FactSubject& subject) {
   return false;
 }
 
+// As it was when its model was first seen.
+FactValue InSharedMemory(const FactSubject& subject) {
+  const VariableInfo* info = Info(subject);
+  if (!info) return {};
+  for (const std::string& attribute : info->attributes) {
+    if (attribute == "shared_memory=True") return true;
+    if (attribute == "shared_memory=False") return false;
+  }
+  return {};
+}
+
 bool HasGradient(const FactSubject& subject) {
   const VariableState* state = State(subject);
   return state && state->has_grad_at_step() != Tri::kNo;
@@ -147,64 +160,70 @@ FactValue UpdatedOrLoaded(const FactSubject& subject) {
   return ToFactValue(state->updated_or_loaded());
 }
 
+constexpr auto kOf = FactOf::kVariable;
+constexpr Fact kRows[] = {
+    {"var.kind", kOf, FactType::kText, FactNeed::kNone, "its kind",
+     "without a definition", Kind},
+    {"var.role", kOf, FactType::kText, FactNeed::kAny, "its role",
+     "before its first state record", Role},
+    {"var.held_by", kOf, FactType::kBool, FactNeed::kNone,
+     "an optimizer holds it", "without a variable", Held},
+    {"var.replica_group", kOf, FactType::kBool, FactNeed::kNone,
+     "other ranks hold a replica", "without a variable", Replicated},
+    {"var.got_grad", kOf, FactType::kBool, FactNeed::kGradients,
+     "a backward gave it a non-zero gradient since the last step",
+     "before its first state record, and where a backward was not sampled",
+     GotGrad},
+    {"grad.present", kOf, FactType::kBool, FactNeed::kGradients,
+     "its gradient is there at the step", kNotAtStep,
+     OfState<&VariableState::has_grad_at_step>},
+    {"grad.zero", kOf, FactType::kBool, FactNeed::kGradients,
+     "its gradient is zero or absent", kNotAtStep, GradZero},
+    {"var.effective_lr", kOf, FactType::kNumber, FactNeed::kNone,
+     "its learning rate", "where the optimizer's lr was not recorded",
+     EffectiveLr},
+    {"var.lr_nonzero", kOf, FactType::kBool, FactNeed::kNone,
+     "its learning rate is not zero",
+     "where the optimizer's lr was not recorded", LrNonzero},
+    {"var.changed", kOf, FactType::kBool, FactNeed::kUpdates,
+     "the step changed it", "where it was not recorded before and after it",
+     OfState<&VariableState::changed_in_step>},
+    {"var.identity_epoch", kOf, FactType::kNumber, FactNeed::kNone,
+     "how often another tensor took its place", "without a definition",
+     IdentityEpoch},
+    {"var.alias_group", kOf, FactType::kBool, FactNeed::kNone,
+     "another name shares its storage", "without a definition", Tied},
+    {"var.sharded", kOf, FactType::kBool, FactNeed::kNone,
+     "each rank holds a part of it", "without a definition", Sharded},
+    {"var.shared_memory", kOf, FactType::kBool, FactNeed::kNone,
+     "it lies in memory that processes share", "for what is not on the CPU",
+     InSharedMemory},
+    {"grad.finite", kOf, FactType::kBool, FactNeed::kStatistics,
+     "its gradient has no NaN and no infinity",
+     "where its statistics were not recorded at pre_step",
+     OfState<&VariableState::grad_finite_at_step>, HasGradient},
+    {"rows_changed_without_grad", kOf, FactType::kBool, FactNeed::kRows,
+     "the step changed rows whose gradients are zero",
+     "where its rows were not recorded around the step", RowsChangedWithoutGrad,
+     HasGradient},
+    {"loaded.consumed", kOf, FactType::kBool, FactNeed::kLoads,
+     "what was loaded into it is still there", kNotAtStep,
+     OfState<&VariableState::loaded_kept_at_step>, IsLoaded},
+    {"buffer.written_by_forward", kOf, FactType::kBool, FactNeed::kBuffers,
+     "training forwards write such a buffer",
+     "for no buffers, and while none did where records are missing",
+     WrittenByForward, IsBuffer},
+    {"buffer.updated_or_loaded", kOf, FactType::kBool, FactNeed::kBuffers,
+     "it was updated or loaded",
+     "for no buffers, and where its first content was not recorded",
+     UpdatedOrLoaded, IsBuffer},
+};
+
 }  // namespace
 
 const std::vector<Fact>& VariableFacts() {
-  constexpr auto kOf = FactOf::kVariable;
-  static const auto* const kFacts = new std::vector<Fact>{
-      {"var.kind", kOf, FactType::kText, FactNeed::kNone, "its kind",
-       "without a definition", Kind},
-      {"var.role", kOf, FactType::kText, FactNeed::kAny, "its role",
-       "before its first state record", Role},
-      {"var.held_by", kOf, FactType::kBool, FactNeed::kNone,
-       "an optimizer holds it", "without a variable", Held},
-      {"var.replica_group", kOf, FactType::kBool, FactNeed::kNone,
-       "other ranks hold a replica", "without a variable", Replicated},
-      {"var.got_grad", kOf, FactType::kBool, FactNeed::kGradients,
-       "a backward gave it a non-zero gradient since the last step",
-       "before its first state record, and where a backward was not sampled",
-       GotGrad},
-      {"grad.present", kOf, FactType::kBool, FactNeed::kGradients,
-       "its gradient is there at the step", kNotAtStep,
-       OfState<&VariableState::has_grad_at_step>},
-      {"grad.zero", kOf, FactType::kBool, FactNeed::kGradients,
-       "its gradient is zero or absent", kNotAtStep, GradZero},
-      {"var.effective_lr", kOf, FactType::kNumber, FactNeed::kNone,
-       "its learning rate", "where the optimizer's lr was not recorded",
-       EffectiveLr},
-      {"var.lr_nonzero", kOf, FactType::kBool, FactNeed::kNone,
-       "its learning rate is not zero",
-       "where the optimizer's lr was not recorded", LrNonzero},
-      {"var.changed", kOf, FactType::kBool, FactNeed::kUpdates,
-       "the step changed it", "where it was not recorded before and after it",
-       OfState<&VariableState::changed_in_step>},
-      {"var.identity_epoch", kOf, FactType::kNumber, FactNeed::kNone,
-       "how often another tensor took its place", "without a definition",
-       IdentityEpoch},
-      {"var.alias_group", kOf, FactType::kBool, FactNeed::kNone,
-       "another name shares its storage", "without a definition", Tied},
-      {"var.sharded", kOf, FactType::kBool, FactNeed::kNone,
-       "each rank holds a part of it", "without a definition", Sharded},
-      {"grad.finite", kOf, FactType::kBool, FactNeed::kStatistics,
-       "its gradient has no NaN and no infinity",
-       "where its statistics were not recorded at pre_step",
-       OfState<&VariableState::grad_finite_at_step>, HasGradient},
-      {"rows_changed_without_grad", kOf, FactType::kBool, FactNeed::kRows,
-       "the step changed rows whose gradients are zero",
-       "where its rows were not recorded around the step",
-       RowsChangedWithoutGrad, HasGradient},
-      {"loaded.consumed", kOf, FactType::kBool, FactNeed::kLoads,
-       "what was loaded into it is still there", kNotAtStep,
-       OfState<&VariableState::loaded_kept_at_step>, IsLoaded},
-      {"buffer.written_by_forward", kOf, FactType::kBool, FactNeed::kBuffers,
-       "training forwards write such a buffer",
-       "for no buffers, and while none did where records are missing",
-       WrittenByForward, IsBuffer},
-      {"buffer.updated_or_loaded", kOf, FactType::kBool, FactNeed::kBuffers,
-       "it was updated or loaded",
-       "for no buffers, and where its first content was not recorded",
-       UpdatedOrLoaded, IsBuffer},
-  };
+  static const auto* const kFacts =
+      new std::vector<Fact>(std::begin(kRows), std::end(kRows));
   return *kFacts;
 }
 

@@ -59,6 +59,8 @@ constexpr FactOfStep kFactsOfSteps[] = {
     {"rows_changed_without_grad", false, false, Scope::kExperiment},
     // Some initialise a part of a model again after loading the whole.
     {"loaded.consumed", true, false, Scope::kExperiment},
+    // Several processes train one model (Hogwild).
+    {"var.shared_memory", true, false, Scope::kExperiment},
     {"buffer.updated_or_loaded", true, true, Scope::kGeneral},
 };
 

@@ -62,6 +62,7 @@ RULES = {
         True,
         {"clause": "constant", "fact": "buffer.written_by_forward", "value": True},
     ),
+    "own-memory": of_steps("parameter", "var.shared_memory", True),
     "outside-autocast": of_calls(
         kind("forward"), "ctx.autocast_dtype", "torch.bfloat16", TRAINING
     ),

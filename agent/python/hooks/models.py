@@ -237,7 +237,7 @@ class Models:
             naming.class_name(naming.own_class(part.module())),
             storage,
             epoch,
-            topology.attributes(tensor),
+            topology.attributes(tensor, storage),
             model.shadow_of.get(name, 0),
         )
         self.set_storage(variable, storage)

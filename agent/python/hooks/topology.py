@@ -114,8 +114,11 @@ class Topology:
         )
 
 
-def attributes(tensor):
-    """What parallel training says of a parameter: ["partition_dim=0"]."""
+def attributes(tensor, storage):
+    """What parallel training says of a parameter: ["partition_dim=0"].
+
+    storage is the core's key of its memory, 0 where it has none of its own.
+    """
     told = getattr(tensor, "__dict__", None) or {}
     found = [
         f"{name}={told[name]}"
@@ -129,7 +132,22 @@ def attributes(tensor):
             f"placement.{name}={placement}"
             for name, placement in zip(names, tensor.placements)
         ]
+    if storage:
+        found += _memory(tensor)
     return found
+
+
+def _memory(tensor):
+    """May other processes write it? Of the CPU's only: a GPU's always says yes."""
+    # Subclasses and modes of the user's must not see the question.
+    with torch._C.DisableTorchFunction():
+        if tensor.device.type != "cpu" or not _is_plain(tensor):
+            return []
+        return [f"shared_memory={tensor.is_shared()}"]
+
+
+def _is_plain(tensor):
+    return type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
 
 
 def _is_dtensor(tensor):

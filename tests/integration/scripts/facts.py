@@ -23,6 +23,7 @@ ERRORS = (
     "initialise-again",
     "frozen-statistics",
     "outside-autocast",
+    "own-memory",
 )
 
 
@@ -95,6 +96,8 @@ def main():
     )
     torch.manual_seed(0)
     net = Net(error)
+    if error != "own-memory":
+        net.share_memory()
     ddp = DistributedDataParallel(net)
     decay = 0.1 if error == "decay" else 0.0
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01, weight_decay=decay)
