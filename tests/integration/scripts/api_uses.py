@@ -441,6 +441,17 @@ def exported():
 
 
 @use
+def least_squares():
+    out = []
+    for driver in ("gels", "gelsd", "gelss"):
+        matrix = (values() + torch.eye(2, 3)).requires_grad_()
+        found = torch.linalg.lstsq(matrix, values(), driver=driver)
+        found.solution.sum().backward()
+        out += [*found, matrix.grad]
+    return out
+
+
+@use
 def contexts():
     out = []
     with contextlib.ExitStack() as stack:

@@ -43,6 +43,9 @@ _LEFT_OUT = re.compile(
     r"|multi_head|clear_|read_|geqrf|q_|Stream|Event|initial|jit|futures|Generator"
     r"|^new$|autocast|grad_mode|profiler|numpy|tolist|parse|merge|unify|typename"
     r"|prepare_multi|__dir__|__init|rnn_|lstm|gru|get_device|sspaddmm"
+    # Its default driver reads memory that torch leaves uninitialised
+    # (pytorch issue 187411); api_uses.least_squares takes the other drivers.
+    r"|lstsq"
 )
 
 
