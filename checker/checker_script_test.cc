@@ -161,6 +161,7 @@ class ScriptProcess {
     options.kind =
         words[0] == "param" ? VariableKind::kParameter : VariableKind::kBuffer;
     options.trainable = !Has(words, "frozen");
+    options.owner_class = After(words, "of");
     const std::string group = After(words, "storage");
     if (!group.empty()) options.alias_group = std::stoull(group);
     variables_[words[1]] =

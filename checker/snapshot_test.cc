@@ -48,6 +48,9 @@ constexpr const char* kRules[][2] = {
      R"({"across": "ranks", "of": "optimizer.lr", "point": "pre_step"})"},
     {"StateChange",
      R"({"of": "parameter.data", "role": "frozen", "changes": "never"})"},
+    {"StateChange",
+     R"({"of": "buffer.data", "role": "my.Norm.mean", "changes": "every",
+         "steps": 1})"},
     {"EventContain",
      R"({"window": {"kind": "call", "function": {"category": "zero_grad"}},
          "event": {"kind": "state", "of": "parameter.grad", "is": "cleared",
@@ -185,7 +188,7 @@ TEST(Snapshot, TheFormatIsThatOfItsNumber) {
   Feed(0, 3, &checker);
   const std::string sealed = checker.Save();
   EXPECT_EQ(sealed[7], 7);
-  EXPECT_EQ(HashText(sealed.substr(kStateAt)), "a2fc08158d1b8cfb");
+  EXPECT_EQ(HashText(sealed.substr(kStateAt)), "769ea83cfdd6be5b");
 }
 
 }  // namespace

@@ -62,6 +62,11 @@ struct VariableInfo {
 
   // "Net.fc.weight": the same on every rank.
   std::string FullName() const { return root_class + "." + name; }
+  // "torch.nn.modules.batchnorm.BatchNorm2d.running_mean": what all modules of
+  // its class have.
+  std::string Role() const {
+    return owner_class + "." + name.substr(name.rfind('.') + 1);
+  }
 
   void Fields(Archive& archive) {
     archive(name, root_class, owner_class, root, kind, trainable,

@@ -5,15 +5,6 @@
 
 namespace traincheck {
 
-namespace {
-
-// Of a buffer: the same in all modules of a class.
-std::pair<std::string, std::string> PlaceOf(const VariableInfo& buffer) {
-  return {buffer.owner_class, buffer.name.substr(buffer.name.rfind('.') + 1)};
-}
-
-}  // namespace
-
 void ProcessFacts::OnCallBegin(const Call& call) {
   clock_.OnCallBegin(call);
   wrapper_calls_.OnCallBegin(call);
@@ -53,7 +44,7 @@ void ProcessFacts::OnState(const StateEvent& event) {
   variable.Apply(event);
   if (event.variable->kind == VariableKind::kBuffer && !was_written &&
       variable.forward_writes()) {
-    written_by_forwards_.insert(PlaceOf(*event.variable));
+    written_by_forwards_.insert(event.variable->Role());
   }
   random_draws_.OnState(event);
   loader_passes_.OnState(event);
@@ -240,7 +231,7 @@ const RowChanges* ProcessFacts::Rows(uint32_t variable) const {
 bool ProcessFacts::IsWrittenByForwards(uint32_t variable) const {
   const VariableInfo* info = definitions().Variable(variable);
   return info && info->kind == VariableKind::kBuffer &&
-         written_by_forwards_.count(PlaceOf(*info)) != 0;
+         written_by_forwards_.count(info->Role()) != 0;
 }
 
 std::optional<double> ProcessFacts::LearningRate(uint32_t optimizer,

@@ -180,7 +180,7 @@ class ProcessFacts : private EventVisitor {
   GradScaling grad_scaling_;
   std::map<uint32_t, RowChanges> rows_;  // by variable
   // Class of the module and name in it, of buffers.
-  std::set<std::pair<std::string, std::string>> written_by_forwards_;
+  std::set<std::string> written_by_forwards_;
   std::unordered_map<uint32_t, VariableState> variables_;
   std::map<uint32_t, OptimizerBooks> optimizers_;
   uint64_t backwards_ = 0;

@@ -1,6 +1,8 @@
 #include "invariants/relations/change_spec.h"
 
+#include "invariants/facts/fact.h"
 #include "invariants/json_reader.h"
+#include "invariants/plan/fact_needs.h"
 
 namespace traincheck {
 
@@ -8,9 +10,13 @@ namespace {
 
 constexpr char kParameter[] = "parameter.data";
 constexpr char kBuffer[] = "buffer.data";
-constexpr char kFrozen[] = "frozen";
 constexpr char kNever[] = "never";
 constexpr char kEvery[] = "every";
+
+bool IsClassMember(const std::string& role) {
+  const size_t dot = role.rfind('.');
+  return dot != std::string::npos && dot > 0 && dot + 1 < role.size();
+}
 
 void ReadWhat(JsonReader* reader, ChangeSpec* spec) {
   const std::string of = reader->String("of");
@@ -23,8 +29,11 @@ void ReadWhat(JsonReader* reader, ChangeSpec* spec) {
     if (spec->variable.empty()) reader->Fail("variable", "empty");
     return;
   }
-  if (reader->String("role") != kFrozen || of != kParameter) {
-    reader->Fail("role", "only \"frozen\" parameters");
+  spec->role = reader->String("role");
+  if (spec->role == kFrozen && of != kParameter) {
+    reader->Fail("role", "only parameters are \"frozen\"");
+  } else if (spec->role != kFrozen && !IsClassMember(spec->role)) {
+    reader->Fail("role", "neither \"frozen\" nor CLASS.NAME");
   }
 }
 
@@ -34,8 +43,8 @@ void ReadHow(JsonReader* reader, ChangeSpec* spec) {
     spec->steps = reader->Unsigned("steps");
     if (spec->steps < 1 || spec->steps > kLongestPeriod) {
       reader->Fail("steps", "not 1 to 64");
-    } else if (spec->variable.empty()) {
-      reader->Fail("changes", "a role only \"never\"");
+    } else if (spec->role == kFrozen) {
+      reader->Fail("changes", "what is frozen only \"never\"");
     }
   } else if (changes != kNever) {
     reader->Fail("changes", "neither \"never\" nor \"every\"");
@@ -56,36 +65,49 @@ nlohmann::json ChangeSpec::ToJson() const {
   nlohmann::json json = {
       {"of", kind == VariableKind::kBuffer ? kBuffer : kParameter},
       {"changes", steps == 0 ? kNever : kEvery}};
-  if (variable.empty()) {
-    json["role"] = kFrozen;
-  } else {
-    json["variable"] = variable;
-  }
+  json[role.empty() ? "variable" : "role"] = role.empty() ? variable : role;
   if (steps > 0) json["steps"] = steps;
   return json;
 }
 
 void ChangeSpec::AddNeeds(CaptureNeeds* needs) const {
   needs->State(ToJson().at("of"), "step_end");
+  if (AsksForwards()) {
+    traincheck::AddNeeds(*FindFact("buffer.written_by_forward"), needs);
+  }
 }
 
 std::string ChangeSpec::Describe() const {
-  if (variable.empty()) {
+  if (role == kFrozen) {
     return "A parameter that requires no gradient and is held by no optimizer "
            "does not change.";
   }
-  if (steps == 0) return variable + " does not change during training.";
-  if (steps == 1) {
-    return variable + " changes in each step, unless its learning rate is 0.";
+  const size_t dot = role.rfind('.');
+  const std::string who =
+      role.empty() ? variable
+                   : role.substr(dot + 1) + " of each " + role.substr(0, dot);
+  if (steps == 0) return who + " does not change during training.";
+  std::string text = who + " changes in ";
+  text +=
+      steps == 1 ? "each step" : "one of " + std::to_string(steps) + " steps";
+  if (kind == VariableKind::kParameter) {
+    text += ", unless its learning rate is 0";
+  } else if (AsksForwards()) {
+    text += " when forwards in training have begun to write it";
   }
-  return variable + " changes in one of " + std::to_string(steps) + " steps.";
+  return text + ".";
+}
+
+bool ChangeSpec::AsksForwards() const {
+  return kind == VariableKind::kBuffer && !role.empty() && steps > 0;
 }
 
 bool ChangeSpec::Matches(const ProcessFacts& facts,
                          uint32_t variable_id) const {
-  if (variable.empty()) return IsFrozen(facts, variable_id);
+  if (role == kFrozen) return IsFrozen(facts, variable_id);
   const VariableInfo* info = facts.definitions().Variable(variable_id);
-  return info && info->kind == kind && info->FullName() == variable;
+  if (!info || info->kind != kind) return false;
+  return role.empty() ? info->FullName() == variable : info->Role() == role;
 }
 
 ChangeSpec ChangeSpec::Parse(const nlohmann::json& parameters,

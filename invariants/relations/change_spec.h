@@ -16,10 +16,15 @@ namespace traincheck {
 
 inline constexpr uint64_t kLongestPeriod = 64;  // steps
 
+// Of parameters: see IsFrozen.
+inline constexpr char kFrozen[] = "frozen";
+
+// Exactly one of `variable` and `role` is set.
 struct ChangeSpec {
   VariableKind kind = VariableKind::kParameter;  // or kBuffer
-  std::string variable;                          // full name; "": a role
-  uint64_t steps = 0;                            // 0: never
+  std::string variable;                          // full name
+  std::string role;    // kFrozen, or VariableInfo::Role()
+  uint64_t steps = 0;  // 0: never
 
   nlohmann::json ToJson() const;
   std::string Describe() const;
@@ -28,6 +33,8 @@ struct ChangeSpec {
   static ChangeSpec Parse(const nlohmann::json& parameters,
                           const std::string& path, absl::Status* status);
   bool Matches(const ProcessFacts& facts, uint32_t variable_id) const;
+  // Is it asked of buffers only that training forwards are known to write?
+  bool AsksForwards() const;
 };
 
 // A parameter that nobody should change: it requires no gradient, no optimizer

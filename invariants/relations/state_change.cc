@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "invariants/relations/change_spec.h"
 #include "invariants/relations/process_relation.h"
 #include "invariants/relations/step_end_changes.h"
@@ -18,7 +19,8 @@ namespace traincheck {
 
 namespace {
 
-constexpr char kByRole[] = "a role says it of all frozen parameters";
+constexpr char kByFrozen[] = "a role says it of all frozen parameters";
+constexpr char kByRole[] = "a role says it of all modules of its class";
 // Fewer periods could agree by chance.
 constexpr size_t kLeastPeriods = 3;
 
@@ -82,28 +84,77 @@ class SeenInProcess : public ProcessObserver {
   }
 
   void Collect(const Definitions& definitions, HypothesisSet* out) const {
-    const ChangeSpec role;
-    if (!frozen_.empty()) out->Add({role.ToJson(), Scope::kGeneral, {}});
+    if (!frozen_.empty()) {
+      out->Add({Frozen().ToJson(), Scope::kGeneral, {}});
+    }
+    const Roles roles = CollectRoles(definitions);
+    for (const auto& [key, period] : roles) {
+      if (!period) continue;
+      const ChangeSpec spec = OfRole(key, *period);
+      // That training forwards write such a buffer holds in all programs. What
+      // else changes is a matter of the program.
+      const bool general =
+          spec.AsksForwards() && absl::StartsWith(spec.role, "torch.");
+      const Scope scope = general ? Scope::kGeneral : Scope::kExperiment;
+      out->Add({spec.ToJson(), scope, {}});
+    }
     for (const auto& [variable, rhythm] : rhythms_) {
       const VariableInfo* info = definitions.Variable(variable);
-      const auto period = rhythm.Period();
-      const bool known = info && (info->kind == VariableKind::kParameter ||
-                                  info->kind == VariableKind::kBuffer);
-      if (!known || !period) continue;
-      // What is trained and stood still did so by chance: its gradients were
-      // zero, or too small.
-      if (*period == 0 && held_.count(variable)) continue;
+      const auto period = Period(variable, rhythm);
+      if (!IsModelState(info) || !period) continue;
       Hypothesis hypothesis;
       hypothesis.parameters =
-          ChangeSpec{info->kind, info->FullName(), *period}.ToJson();
+          ChangeSpec{info->kind, info->FullName(), "", *period}.ToJson();
+      const auto role = roles.find({info->kind, info->Role()});
       if (*period == 0 && frozen_.count(variable)) {
-        hypothesis.broader.push_back({role.ToJson(), kByRole});
+        hypothesis.broader.push_back({Frozen().ToJson(), kByFrozen});
+      } else if (role != roles.end() && role->second) {
+        hypothesis.broader.push_back(
+            {OfRole(role->first, *period).ToJson(), kByRole});
       }
       out->Add(std::move(hypothesis));
     }
   }
 
  private:
+  using RoleKey = std::pair<VariableKind, std::string>;
+  // The period of all variables of a role; nullopt: they have none in common.
+  using Roles = std::map<RoleKey, std::optional<uint64_t>>;
+
+  static ChangeSpec Frozen() {
+    return {VariableKind::kParameter, "", kFrozen, 0};
+  }
+  static ChangeSpec OfRole(const RoleKey& key, uint64_t period) {
+    return {key.first, "", key.second, period};
+  }
+  static bool IsModelState(const VariableInfo* info) {
+    return info && (info->kind == VariableKind::kParameter ||
+                    info->kind == VariableKind::kBuffer);
+  }
+
+  std::optional<uint64_t> Period(uint32_t variable,
+                                 const Rhythm& rhythm) const {
+    const auto period = rhythm.Period();
+    // What is trained and stood still did so by chance: its gradients were
+    // zero, or too small.
+    if (period == 0 && held_.count(variable)) return std::nullopt;
+    return period;
+  }
+
+  Roles CollectRoles(const Definitions& definitions) const {
+    Roles roles;
+    for (const auto& [variable, rhythm] : rhythms_) {
+      const VariableInfo* info = definitions.Variable(variable);
+      if (!IsModelState(info) || info->owner_class.empty()) continue;
+      auto period = Period(variable, rhythm);
+      if (frozen_.count(variable)) period.reset();  // has a role of its own
+      const auto [found, first] =
+          roles.try_emplace({info->kind, info->Role()}, period);
+      if (!first && found->second != period) found->second.reset();
+    }
+    return roles;
+  }
+
   StepEndChanges changes_;
   std::map<uint32_t, Rhythm> rhythms_;  // by variable
   std::set<uint32_t> frozen_;
@@ -130,7 +181,7 @@ class ChangesOfProcess : public ProcessObserver {
     }
     if (!IsFrozen(facts, event.variable_id)) return;
     for (size_t place = 0; place < judged_->rules.size(); ++place) {
-      if (judged_->rules[place].spec.variable.empty()) {
+      if (judged_->rules[place].spec.role == kFrozen) {
         Judge(facts, event, *change, place);
       }
     }
@@ -157,11 +208,18 @@ class ChangesOfProcess : public ProcessObserver {
     if (!added) return found->second;
     for (size_t place = 0; place < judged_->rules.size(); ++place) {
       const ChangeSpec& spec = judged_->rules[place].spec;
-      if (!spec.variable.empty() && spec.Matches(facts, variable)) {
+      if (spec.role != kFrozen && spec.Matches(facts, variable)) {
         found->second.push_back(place);
       }
     }
     return found->second;
+  }
+
+  static bool IsAsked(const ProcessFacts& facts, const ChangeSpec& spec,
+                      uint32_t variable, const StepChange& change) {
+    if (spec.steps == 0) return true;
+    if (change.due == Tri::kNo) return false;
+    return !spec.AsksForwards() || facts.IsWrittenByForwards(variable);
   }
 
   // Was it to change, this many steps after its last change? nullopt: nobody
@@ -182,7 +240,7 @@ class ChangesOfProcess : public ProcessObserver {
     const ChangeRule& rule = judged_->rules[place];
     asked_.insert(place);
     uint64_t& since = since_change_[{place, event.variable_id}];
-    if (rule.spec.steps > 0 && change.due == Tri::kNo) return;
+    if (!IsAsked(facts, rule.spec, event.variable_id, change)) return;
     Verdict verdict = NewVerdict(facts, rule.index, event.variable_id);
     verdict.step = static_cast<int64_t>(change.step);
     if (change.changed == Tri::kUnknown) {

@@ -62,6 +62,16 @@ RULES = {
         True,
         {"clause": "constant", "fact": "buffer.written_by_forward", "value": True},
     ),
+    "statistics-stop": rule(
+        "StateChange",
+        {
+            "of": "buffer.data",
+            "role": "torch.nn.modules.batchnorm.BatchNorm1d.num_batches_tracked",
+            "changes": "every",
+            "steps": 1,
+        },
+        (),
+    ),
     "own-memory": of_steps("parameter", "var.shared_memory", True),
     "outside-autocast": of_calls(
         kind("forward"), "ctx.autocast_dtype", "torch.bfloat16", TRAINING
