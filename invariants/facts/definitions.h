@@ -64,7 +64,7 @@ struct VariableInfo {
   std::string FullName() const { return root_class + "." + name; }
   // "torch.nn.modules.batchnorm.BatchNorm2d.running_mean": what all modules of
   // its class have.
-  std::string Role() const {
+  std::string ClassRole() const {
     return owner_class + "." + name.substr(name.rfind('.') + 1);
   }
 

@@ -44,7 +44,7 @@ void ProcessFacts::OnState(const StateEvent& event) {
   variable.Apply(event);
   if (event.variable->kind == VariableKind::kBuffer && !was_written &&
       variable.forward_writes()) {
-    written_by_forwards_.insert(event.variable->Role());
+    written_by_forwards_.insert(event.variable->ClassRole());
   }
   random_draws_.OnState(event);
   loader_passes_.OnState(event);
@@ -231,7 +231,7 @@ const RowChanges* ProcessFacts::Rows(uint32_t variable) const {
 bool ProcessFacts::IsWrittenByForwards(uint32_t variable) const {
   const VariableInfo* info = definitions().Variable(variable);
   return info && info->kind == VariableKind::kBuffer &&
-         written_by_forwards_.count(info->Role()) != 0;
+         written_by_forwards_.count(info->ClassRole()) != 0;
 }
 
 std::optional<double> ProcessFacts::LearningRate(uint32_t optimizer,

@@ -107,7 +107,8 @@ bool ChangeSpec::Matches(const ProcessFacts& facts,
   if (role == kFrozen) return IsFrozen(facts, variable_id);
   const VariableInfo* info = facts.definitions().Variable(variable_id);
   if (!info || info->kind != kind) return false;
-  return role.empty() ? info->FullName() == variable : info->Role() == role;
+  return role.empty() ? info->FullName() == variable
+                      : info->ClassRole() == role;
 }
 
 ChangeSpec ChangeSpec::Parse(const nlohmann::json& parameters,

@@ -23,7 +23,7 @@ inline constexpr char kFrozen[] = "frozen";
 struct ChangeSpec {
   VariableKind kind = VariableKind::kParameter;  // or kBuffer
   std::string variable;                          // full name
-  std::string role;    // kFrozen, or VariableInfo::Role()
+  std::string role;    // kFrozen, or VariableInfo::ClassRole()
   uint64_t steps = 0;  // 0: never
 
   nlohmann::json ToJson() const;

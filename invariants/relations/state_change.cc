@@ -105,7 +105,7 @@ class SeenInProcess : public ProcessObserver {
       Hypothesis hypothesis;
       hypothesis.parameters =
           ChangeSpec{info->kind, info->FullName(), "", *period}.ToJson();
-      const auto role = roles.find({info->kind, info->Role()});
+      const auto role = roles.find({info->kind, info->ClassRole()});
       if (*period == 0 && frozen_.count(variable)) {
         hypothesis.broader.push_back({Frozen().ToJson(), kByFrozen});
       } else if (role != roles.end() && role->second) {
@@ -149,7 +149,7 @@ class SeenInProcess : public ProcessObserver {
       auto period = Period(variable, rhythm);
       if (frozen_.count(variable)) period.reset();  // has a role of its own
       const auto [found, first] =
-          roles.try_emplace({info->kind, info->Role()}, period);
+          roles.try_emplace({info->kind, info->ClassRole()}, period);
       if (!first && found->second != period) found->second.reset();
     }
     return roles;

@@ -14,6 +14,7 @@ STEP = "torch.optim.optimizer.Optimizer.step"
 TRAINING = {"clause": "constant", "fact": "ctx.grad_mode", "value": True}
 EVALUATION = {"clause": "constant", "fact": "ctx.grad_mode", "value": False}
 LINEAR = "torch.nn.modules.linear.Linear.forward"
+COUNTER = "torch.nn.modules.batchnorm.BatchNorm1d.num_batches_tracked"
 CLIP = "torch.nn.utils.clip_grad.clip_grad_norm_"
 
 
@@ -64,12 +65,7 @@ RULES = {
     ),
     "statistics-stop": rule(
         "StateChange",
-        {
-            "of": "buffer.data",
-            "role": "torch.nn.modules.batchnorm.BatchNorm1d.num_batches_tracked",
-            "changes": "every",
-            "steps": 1,
-        },
+        {"of": "buffer.data", "role": COUNTER, "changes": "every", "steps": 1},
         (),
     ),
     "own-memory": of_steps("parameter", "var.shared_memory", True),
@@ -142,6 +138,25 @@ class Facts(harness.TrainingCase):
                 told, _ = self.check(f"{error}-all", "facts", "--error", error)
                 self.assertEqual(len(told), 1, told)
                 print(f"{error}: {told[0]}")
+
+    def test_a_role_of_buffers_is_learned_in_place_of_their_names(self):
+        script = harness.SCRIPTS / "facts.py"
+        done = self.monitored(
+            script, options=("--run", "reference", "--collect", "--full")
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.daemon.run_ended("reference")
+        options = (*harness.ONE_PROGRAM, "--from", "reference", "--set", "learned")
+        self.daemon.ctl("infer", *options)
+        learned = self.daemon.ctl("invariants", "export", "--set", "learned", "-")
+        of_counter = [
+            (invariant["parameters"].get("role"), invariant["scope"])
+            for invariant in learned["invariants"]
+            if "num_batches_tracked" in json.dumps(invariant["parameters"])
+        ]
+        self.assertEqual(of_counter, [(COUNTER, "general")])
+        told, _ = self.check("stopped", "learned", "--error", "statistics-stop")
+        self.assertTrue(any(text.startswith("num_batches_tracked") for text in told))
 
     def test_parts_that_two_ranks_exchange_fit(self):
         self.load("parts", [rule("CollectiveContract", {"what": "splits"}, ())])
