@@ -50,7 +50,7 @@ constexpr const char* kRules[][2] = {
      R"({"of": "parameter.data", "role": "frozen", "changes": "never"})"},
     {"StateChange",
      R"({"of": "buffer.data", "role": "my.Norm.mean", "changes": "every",
-         "steps": 1})"},
+         "steps": 1, "after": "first_forward"})"},
     {"EventContain",
      R"({"window": {"kind": "call", "function": {"category": "zero_grad"}},
          "event": {"kind": "state", "of": "parameter.grad", "is": "cleared",

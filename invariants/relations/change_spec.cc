@@ -12,6 +12,7 @@ constexpr char kParameter[] = "parameter.data";
 constexpr char kBuffer[] = "buffer.data";
 constexpr char kNever[] = "never";
 constexpr char kEvery[] = "every";
+constexpr char kFirstForward[] = "first_forward";
 
 bool IsClassMember(const std::string& role) {
   const size_t dot = role.rfind('.');
@@ -34,6 +35,16 @@ void ReadWhat(JsonReader* reader, ChangeSpec* spec) {
     reader->Fail("role", "only parameters are \"frozen\"");
   } else if (spec->role != kFrozen && !IsClassMember(spec->role)) {
     reader->Fail("role", "neither \"frozen\" nor CLASS.NAME");
+  }
+}
+
+void ReadAfter(JsonReader* reader, ChangeSpec* spec) {
+  if (!reader->Has("after")) return;
+  spec->after_forward = true;
+  if (reader->String("after") != kFirstForward) {
+    reader->Fail("after", "not \"first_forward\"");
+  } else if (spec->kind != VariableKind::kBuffer || spec->steps == 0) {
+    reader->Fail("after", "only of buffers that change every so many steps");
   }
 }
 
@@ -67,12 +78,13 @@ nlohmann::json ChangeSpec::ToJson() const {
       {"changes", steps == 0 ? kNever : kEvery}};
   json[role.empty() ? "variable" : "role"] = role.empty() ? variable : role;
   if (steps > 0) json["steps"] = steps;
+  if (after_forward) json["after"] = kFirstForward;
   return json;
 }
 
 void ChangeSpec::AddNeeds(CaptureNeeds* needs) const {
   needs->State(ToJson().at("of"), "step_end");
-  if (AsksForwards()) {
+  if (after_forward) {
     traincheck::AddNeeds(*FindFact("buffer.written_by_forward"), needs);
   }
 }
@@ -92,14 +104,10 @@ std::string ChangeSpec::Describe() const {
       steps == 1 ? "each step" : "one of " + std::to_string(steps) + " steps";
   if (kind == VariableKind::kParameter) {
     text += ", unless its learning rate is 0";
-  } else if (AsksForwards()) {
+  } else if (after_forward) {
     text += " when forwards in training have begun to write it";
   }
   return text + ".";
-}
-
-bool ChangeSpec::AsksForwards() const {
-  return kind == VariableKind::kBuffer && !role.empty() && steps > 0;
 }
 
 bool ChangeSpec::Matches(const ProcessFacts& facts,
@@ -117,6 +125,7 @@ ChangeSpec ChangeSpec::Parse(const nlohmann::json& parameters,
   JsonReader reader(parameters, path);
   ReadWhat(&reader, &spec);
   ReadHow(&reader, &spec);
+  ReadAfter(&reader, &spec);
   *status = reader.Finish();
   return spec;
 }

@@ -25,6 +25,8 @@ struct ChangeSpec {
   std::string variable;                          // full name
   std::string role;    // kFrozen, or VariableInfo::ClassRole()
   uint64_t steps = 0;  // 0: never
+  // Asked of a buffer only once a training forward has written such a one.
+  bool after_forward = false;
 
   nlohmann::json ToJson() const;
   std::string Describe() const;
@@ -33,8 +35,6 @@ struct ChangeSpec {
   static ChangeSpec Parse(const nlohmann::json& parameters,
                           const std::string& path, absl::Status* status);
   bool Matches(const ProcessFacts& facts, uint32_t variable_id) const;
-  // Is it asked of buffers only that training forwards are known to write?
-  bool AsksForwards() const;
 };
 
 // A parameter that nobody should change: it requires no gradient, no optimizer

@@ -89,22 +89,17 @@ class SeenInProcess : public ProcessObserver {
     }
     const Roles roles = CollectRoles(definitions);
     for (const auto& [key, period] : roles) {
-      if (!period) continue;
-      const ChangeSpec spec = OfRole(key, *period);
-      // That training forwards write such a buffer holds in all programs. What
-      // else changes is a matter of the program.
-      const bool general =
-          spec.AsksForwards() && absl::StartsWith(spec.role, "torch.");
-      const Scope scope = general ? Scope::kGeneral : Scope::kExperiment;
-      out->Add({spec.ToJson(), scope, {}});
+      if (period) CollectRole(OfRole(key, *period), out);
     }
     for (const auto& [variable, rhythm] : rhythms_) {
       const VariableInfo* info = definitions.Variable(variable);
       const auto period = Period(variable, rhythm);
       if (!IsModelState(info) || !period) continue;
       Hypothesis hypothesis;
-      hypothesis.parameters =
-          ChangeSpec{info->kind, info->FullName(), "", *period}.ToJson();
+      hypothesis.parameters = ChangeSpec{.kind = info->kind,
+                                         .variable = info->FullName(),
+                                         .steps = *period}
+                                  .ToJson();
       const auto role = roles.find({info->kind, info->ClassRole()});
       if (*period == 0 && frozen_.count(variable)) {
         hypothesis.broader.push_back({Frozen().ToJson(), kByFrozen});
@@ -122,10 +117,19 @@ class SeenInProcess : public ProcessObserver {
   using Roles = std::map<RoleKey, std::optional<uint64_t>>;
 
   static ChangeSpec Frozen() {
-    return {VariableKind::kParameter, "", kFrozen, 0};
+    return {.kind = VariableKind::kParameter, .role = kFrozen};
   }
   static ChangeSpec OfRole(const RoleKey& key, uint64_t period) {
-    return {key.first, "", key.second, period};
+    return {.kind = key.first, .role = key.second, .steps = period};
+  }
+  // How often something changes is a matter of the program. In all of them
+  // a buffer of torch's own modules goes on changing once forwards do that.
+  static void CollectRole(ChangeSpec spec, HypothesisSet* out) {
+    out->Add({spec.ToJson(), Scope::kExperiment, {}});
+    const bool buffers = spec.kind == VariableKind::kBuffer && spec.steps > 0;
+    if (!buffers || !absl::StartsWith(spec.role, "torch.")) return;
+    spec.after_forward = true;
+    out->Add({spec.ToJson(), Scope::kGeneral, {}});
   }
   static bool IsModelState(const VariableInfo* info) {
     return info && (info->kind == VariableKind::kParameter ||
@@ -219,7 +223,7 @@ class ChangesOfProcess : public ProcessObserver {
                       uint32_t variable, const StepChange& change) {
     if (spec.steps == 0) return true;
     if (change.due == Tri::kNo) return false;
-    return !spec.AsksForwards() || facts.IsWrittenByForwards(variable);
+    return !spec.after_forward || facts.IsWrittenByForwards(variable);
   }
 
   // Was it to change, this many steps after its last change? nullopt: nobody

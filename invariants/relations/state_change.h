@@ -6,7 +6,7 @@
 //   {"of": "parameter.data", "role": "frozen", "changes": "never"}
 //   {"of": "buffer.data",
 //    "role": "torch.nn.modules.batchnorm.BatchNorm2d.running_mean",
-//    "changes": "every", "steps": 1}
+//    "changes": "every", "steps": 1, "after": "first_forward"}
 //
 // Content at step_end, from one step of the process to the next. A role speaks
 // of every variable that has it: what all modules of a class have under one
@@ -14,9 +14,9 @@
 // optimizer and are no copies of others, which follow what they copy. Every so
 // many steps: it changes in each of them and in no other, counted from the
 // first change that was seen. A parameter whose learning rate is 0 is not asked
-// to change; nor is, by its role, a buffer that no training forward has written
-// so far (a BatchNorm that stays in evaluation). Only the steps from the second
-// on are judged: the first makes the model.
+// to change; nor is, after the first forward, a buffer before any training
+// forward has written such a one (a BatchNorm that is always in evaluation).
+// Only the steps from the second on are judged: the first makes the model.
 //
 // Unknown where the variable was not recorded, or records are missing. Needs
 // this state at step_end.

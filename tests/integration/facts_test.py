@@ -65,7 +65,13 @@ RULES = {
     ),
     "statistics-stop": rule(
         "StateChange",
-        {"of": "buffer.data", "role": COUNTER, "changes": "every", "steps": 1},
+        {
+            "of": "buffer.data",
+            "role": COUNTER,
+            "changes": "every",
+            "steps": 1,
+            "after": "first_forward",
+        },
         (),
     ),
     "own-memory": of_steps("parameter", "var.shared_memory", True),
@@ -154,7 +160,9 @@ class Facts(harness.TrainingCase):
             for invariant in learned["invariants"]
             if "num_batches_tracked" in json.dumps(invariant["parameters"])
         ]
-        self.assertEqual(of_counter, [(COUNTER, "general")])
+        self.assertCountEqual(
+            of_counter, [(COUNTER, "general"), (COUNTER, "experiment")]
+        )
         told, _ = self.check("stopped", "learned", "--error", "statistics-stop")
         self.assertTrue(any(text.startswith("num_batches_tracked") for text in told))
 
