@@ -22,9 +22,9 @@ inline constexpr char kFrozen[] = "frozen";
 // Exactly one of `variable` and `role` is set.
 struct ChangeSpec {
   VariableKind kind = VariableKind::kParameter;  // or kBuffer
-  std::string variable;                          // full name
-  std::string role;    // kFrozen, or VariableInfo::ClassRole()
-  uint64_t steps = 0;  // 0: never
+  std::string variable = {};                     // full name
+  std::string role = {};  // kFrozen, or VariableInfo::ClassRole()
+  uint64_t steps = 0;     // 0: never
   // Asked of a buffer only once a training forward has written such a one.
   bool after_forward = false;
 
