@@ -148,17 +148,53 @@ TEST(InvariantJson, NoInvariantTwice) {
             "invariants: " + Sample().id + " is there twice");
 }
 
-TEST(InvariantJson, ConsistentParametersAreChecked) {
+// "none": such a rule is read.
+std::string ErrorOfRule(const std::string& relation,
+                        const nlohmann::json& parameters) {
   Invariant invariant;
-  invariant.relation = "Consistent";
-  invariant.parameters = {
-      {"across", "ranks"}, {"of", "parameter.grad"}, {"point", "post_step"}};
+  invariant.relation = relation;
+  invariant.parameters = parameters;
   invariant.precondition = {{"all", nlohmann::json::array()}};
   invariant.id = IdOf(invariant);
   const auto read = InvariantFromJson(ToJson(invariant));
-  ASSERT_FALSE(read.ok());
-  EXPECT_EQ(std::string(read.status().message()),
+  return read.ok() ? "none" : std::string(read.status().message());
+}
+
+TEST(InvariantJson, ConsistentParametersAreChecked) {
+  EXPECT_EQ(ErrorOfRule("Consistent", {{"across", "ranks"},
+                                       {"of", "parameter.grad"},
+                                       {"point", "post_step"}}),
             "parameters.point: gradients are compared at pre_step only");
+}
+
+TEST(InvariantJson, StateChangeParametersAreChecked) {
+  const nlohmann::json good = {{"of", "buffer.data"},
+                               {"role", "my.Norm.mean"},
+                               {"changes", "every"},
+                               {"steps", 1},
+                               {"after", "first_forward"}};
+  const auto error_with = [&](const nlohmann::json& change) {
+    nlohmann::json parameters = good;
+    parameters.merge_patch(change);
+    return ErrorOfRule("StateChange", parameters);
+  };
+  EXPECT_EQ(error_with(nlohmann::json::object()), "none");
+  EXPECT_EQ(error_with({{"role", "mean"}}),
+            "parameters.role: neither \"frozen\" nor CLASS.NAME");
+  EXPECT_EQ(error_with({{"role", "frozen"}}),
+            "parameters.role: only parameters are \"frozen\"");
+  EXPECT_EQ(error_with({{"variable", "Net.mean"}}),
+            "parameters.variable: unknown key");
+  EXPECT_EQ(error_with({{"steps", 65}}), "parameters.steps: not 1 to 64");
+  EXPECT_EQ(error_with({{"after", "backward"}}),
+            "parameters.after: not \"first_forward\"");
+  EXPECT_EQ(error_with({{"of", "parameter.data"}}),
+            "parameters.after: only of buffers that change every so many "
+            "steps");
+  EXPECT_EQ(
+      error_with(
+          {{"of", "parameter.data"}, {"role", "frozen"}, {"after", nullptr}}),
+      "parameters.changes: what is frozen only \"never\"");
 }
 
 }  // namespace
