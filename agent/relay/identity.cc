@@ -4,6 +4,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "base/utf8.h"
 #include "proto/record_reader.h"
 
 namespace traincheck {
@@ -21,34 +22,8 @@ v1::RunRole RoleOf(uint64_t role) {
              : v1::RUN_ROLE_TARGET;
 }
 
-// Length of the UTF-8 sequence at the front of `text`; 0: there is none.
-size_t Utf8Length(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
-  const uint8_t lead = byte(0);
-  if (lead < 0x80) return 1;
-  const size_t length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
-  if (lead < 0xc2 || lead > 0xf4 || text.size() < length) return 0;
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-  }
-  // Overlong forms, surrogates and what lies above U+10FFFF.
-  if ((lead == 0xe0 && byte(1) < 0xa0) || (lead == 0xed && byte(1) > 0x9f) ||
-      (lead == 0xf0 && byte(1) < 0x90) || (lead == 0xf4 && byte(1) > 0x8f)) {
-    return 0;
-  }
-  return length;
-}
-
 // Protobuf strings have to be UTF-8; file names need not be.
-std::string Text(std::string_view bytes) {
-  std::string text;
-  while (!bytes.empty()) {
-    const size_t length = Utf8Length(bytes);
-    text += length == 0 ? "?" : bytes.substr(0, length);
-    bytes.remove_prefix(length == 0 ? 1 : length);
-  }
-  return text;
-}
+std::string Text(std::string_view bytes) { return ToUtf8(bytes); }
 
 void SetProcessField(const FieldReader& field, v1::ProcessIdentity* process) {
   const uint64_t number = field.unsigned_value();
