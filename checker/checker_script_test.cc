@@ -11,6 +11,7 @@
 
 #include "checker/checker.h"
 #include "invariants/identity.h"
+#include "invariants/set_json.h"
 #include "invariants/testing/trace_builder.h"
 
 namespace traincheck {

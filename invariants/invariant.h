@@ -1,5 +1,5 @@
-// An invariant and a set of them, in the form in which they are stored,
-// exchanged (JSON, docs/formats.md) and shown.
+// An invariant and a set of them, as they are stored, exchanged
+// (invariants/set_json.h) and shown.
 //
 // Threads: plain values.
 #ifndef TRAINCHECK_INVARIANTS_INVARIANT_H_
@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
 
 namespace traincheck {
@@ -42,18 +41,6 @@ struct InvariantSet {
   uint64_t created_unix_ns = 0;
   std::vector<Invariant> invariants;  // sorted by id
 };
-
-// Canonical: keys sorted, no white space that depends on anything.
-nlohmann::json ToJson(const Invariant& invariant);
-nlohmann::json ToJson(const InvariantSet& set);
-
-// Trusts nothing: InvalidArgument with the JSON path of what is wrong
-// ("invariants[3].relation: \"Foo\" is not a relation of this version").
-// The id is recomputed; one that differs from its content is an error.
-[[nodiscard]] absl::StatusOr<Invariant> InvariantFromJson(
-    const nlohmann::json& json);
-[[nodiscard]] absl::StatusOr<InvariantSet> SetFromJsonUntrusted(
-    const std::string& text);
 
 }  // namespace traincheck
 

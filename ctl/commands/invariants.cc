@@ -9,6 +9,7 @@
 #include "ctl/render/set_diff.h"
 #include "ctl/text/input_file.h"
 #include "invariants/invariant.h"
+#include "invariants/set_json.h"
 #include "invariants/set_merge.h"
 #include "invariants/traincheck/invariant_file.h"
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/logging.h"
+#include "invariants/set_json.h"
 #include "server/plans/run_plans.h"
 #include "server/version.h"
 

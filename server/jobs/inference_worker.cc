@@ -17,6 +17,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "inference/inference.h"
+#include "invariants/set_json.h"
 #include "proto/traincheck/v1/control.pb.h"
 #include "server/jobs/message_channel.h"
 #include "server/jobs/process_memory.h"

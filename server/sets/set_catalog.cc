@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "invariants/set_json.h"
 #include "server/store/keys.h"
 
 namespace traincheck {

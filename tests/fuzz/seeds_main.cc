@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "agent/relay/spool_for_testing.h"
+#include "invariants/set_json.h"
 #include "invariants/stored_batch.h"
 #include "proto/record_reader.h"
 #include "server/store/payload.h"

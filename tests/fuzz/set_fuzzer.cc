@@ -6,6 +6,7 @@
 #include "invariants/invariant.h"
 #include "invariants/precondition.h"
 #include "invariants/relations/registry.h"
+#include "invariants/set_json.h"
 #include "tests/fuzz/fuzz_input.h"
 
 namespace traincheck {

@@ -1,4 +1,4 @@
-#include "invariants/invariant.h"
+#include "invariants/set_json.h"
 
 #include <gtest/gtest.h>
 

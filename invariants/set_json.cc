@@ -1,8 +1,7 @@
-#include "invariants/invariant.h"
+#include "invariants/set_json.h"
 
 #include <algorithm>
 
-#include "invariants/hash.h"
 #include "invariants/identity.h"
 #include "invariants/json_reader.h"
 #include "invariants/precondition.h"
@@ -109,25 +108,6 @@ absl::Status ReadInvariants(const nlohmann::json& array, InvariantSet* set) {
 }
 
 }  // namespace
-
-std::string IdOf(const Invariant& invariant) {
-  const nlohmann::json content = {{"parameters", invariant.parameters},
-                                  {"precondition", invariant.precondition},
-                                  {"relation", invariant.relation}};
-  return HashText(
-      content.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-}
-
-std::string TextOf(const Invariant& invariant) {
-  const Relation* relation = FindRelation(invariant.relation);
-  if (!relation) return "";
-  std::string text = relation->Describe(invariant.parameters);
-  auto precondition = Precondition::FromJson(invariant.precondition, "");
-  if (precondition.ok() && !precondition->empty()) {
-    text += " Holds where " + precondition->Describe() + ".";
-  }
-  return text;
-}
 
 nlohmann::json ToJson(const Invariant& invariant) {
   nlohmann::json json = {{"id", invariant.id},
