@@ -36,7 +36,7 @@ class ProcessReader {
   // Leaves the archive with this process's definitions.
   void Fields(Archive& archive) {
     archive(definitions_);
-    archive.set_definitions(&definitions_);
+    archive.set_table(&definitions_);
     archive(rings_, missed_);
   }
 

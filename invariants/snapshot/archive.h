@@ -15,6 +15,7 @@
 #define TRAINCHECK_INVARIANTS_SNAPSHOT_ARCHIVE_H_
 
 #include <algorithm>
+#include <any>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -25,8 +26,6 @@
 #include <vector>
 
 namespace traincheck {
-
-class Definitions;
 
 class Archive {
  public:
@@ -57,9 +56,18 @@ class Archive {
     (One(&fields), ...);
   }
 
-  // What the function ids of the calls that follow stand for.
-  const Definitions* definitions() const { return definitions_; }
-  void set_definitions(const Definitions* table) { definitions_ = table; }
+  // A table that objects which follow point into and do not save themselves:
+  // the last one that was set, if it is of this type, else null.
+  template <typename T>
+  const T* table() const {
+    const auto* const table = std::any_cast<const T*>(&table_);
+    return table == nullptr ? nullptr : *table;
+  }
+  // It must outlive the reading of these objects.
+  template <typename T>
+  void set_table(const T* table) {
+    table_ = table;
+  }
 
  private:
   template <typename T, typename = void>
@@ -184,7 +192,7 @@ class Archive {
   std::string_view from_;  // what is left
   std::string to_;
   std::string error_;
-  const Definitions* definitions_ = nullptr;
+  std::any table_;
 };
 
 }  // namespace traincheck

@@ -135,6 +135,17 @@ TEST(Archive, UntrustedBytesAreReadOrRefused) {
   }
 }
 
+TEST(Archive, TablesAreFoundByTheirType) {
+  Archive archive;
+  EXPECT_EQ(archive.table<std::string>(), nullptr);
+  const std::string first = "first";
+  const std::string second = "second";
+  archive.set_table(&first);
+  archive.set_table(&second);
+  EXPECT_EQ(archive.table<std::string>(), &second);
+  EXPECT_EQ(archive.table<std::vector<int>>(), nullptr);
+}
+
 TEST(Archive, AListOfAnyLengthIsNotBelieved) {
   const std::string bytes = "\xff\xff\xff\xff\xff\xff\xff\xff\x7f";
   Archive archive(bytes);
