@@ -16,10 +16,17 @@ namespace traincheck {
 
 const std::vector<const Relation*>& Relations() {
   static const auto* const kRelations = new std::vector<const Relation*>{
-      ApiArg(),        ApiOutput(),          ApiSequence(),
-      CallCount(),     CollectiveContract(), Consistent(),
-      DeclaredTotal(), EventContain(),       SavedEqualsLive(),
-      StateChange(),   TrainCheckRules()};
+      ApiArg(),
+      ApiOutput(),
+      ApiSequence(),
+      CallCount(),
+      CollectiveContract(),
+      Consistent(),
+      DeclaredTotal(),
+      EventContain(),
+      SavedEqualsLive(),
+      StateChange(),
+      NewTrainCheckRules(EventContain()).release()};
   return *kRelations;
 }
 

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "invariants/relations/event_contain.h"
 #include "invariants/relations/several.h"
 #include "invariants/relations/verdicts.h"
 #include "invariants/traincheck/rule_form.h"
@@ -55,11 +54,12 @@ class Unjudged : public RunObserver {
 // Judges native rules in the name of the imported ones that they stand for.
 class Translated : public RunObserver, private RuleSink {
  public:
-  explicit Translated(RuleSink* sink) : sink_(sink) {}
+  Translated(const Relation* native, RuleSink* sink)
+      : native_(native), sink_(sink) {}
 
   void Add(size_t imported, NativeRule native) {
     auto invariant = std::make_unique<Invariant>();
-    invariant->relation = EventContain()->name();
+    invariant->relation = native_->name();
     invariant->parameters = std::move(native.parameters);
     auto precondition = Precondition::FromJson(native.precondition, "");
     rules_.push_back({invariant.get(), precondition.ok()
@@ -70,7 +70,7 @@ class Translated : public RunObserver, private RuleSink {
   }
 
   // No rule is added any more.
-  void Begin() { evaluator_ = EventContain()->NewEvaluator(rules_, this); }
+  void Begin() { evaluator_ = native_->NewEvaluator(rules_, this); }
 
   ProcessObserver* AddProcess(const ProcessFacts& facts) override {
     return evaluator_->AddProcess(facts);
@@ -89,6 +89,7 @@ class Translated : public RunObserver, private RuleSink {
     sink_->OnVerdict(mine);
   }
 
+  const Relation* const native_;
   RuleSink* const sink_;
   std::vector<std::unique_ptr<Invariant>> invariants_;  // of rules_
   std::vector<Rule> rules_;
@@ -110,6 +111,8 @@ class NothingToLearn : public Generator {
 
 class TrainCheckRelation : public Relation {
  public:
+  explicit TrainCheckRelation(const Relation* native) : native_(native) {}
+
   const char* name() const override { return "TrainCheck"; }
 
   absl::Status Check(const nlohmann::json& parameters,
@@ -129,7 +132,7 @@ class TrainCheckRelation : public Relation {
   void AddNeeds(const nlohmann::json& parameters,
                 CaptureNeeds* needs) const override {
     for (const NativeRule& native : TranslateRule(parameters).rules) {
-      EventContain()->AddNeeds(native.parameters, needs);
+      native_->AddNeeds(native.parameters, needs);
     }
   }
 
@@ -139,7 +142,7 @@ class TrainCheckRelation : public Relation {
 
   std::unique_ptr<RunObserver> NewEvaluator(const std::vector<Rule>& rules,
                                             RuleSink* sink) const override {
-    auto translated = std::make_unique<Translated>(sink);
+    auto translated = std::make_unique<Translated>(native_, sink);
     std::vector<Unjudged::Reason> reasons;
     for (size_t i = 0; i < rules.size(); ++i) {
       Translation translation = TranslateRule(rules[i].invariant->parameters);
@@ -156,13 +159,15 @@ class TrainCheckRelation : public Relation {
     parts->Add(std::make_unique<Unjudged>(std::move(reasons), sink));
     return parts;
   }
+
+ private:
+  const Relation* const native_;  // of rules that say the same
 };
 
 }  // namespace
 
-const Relation* TrainCheckRules() {
-  static const auto* const kRelation = new TrainCheckRelation;
-  return kRelation;
+std::unique_ptr<Relation> NewTrainCheckRules(const Relation* event_contain) {
+  return std::make_unique<TrainCheckRelation>(event_contain);
 }
 
 }  // namespace traincheck

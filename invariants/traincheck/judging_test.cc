@@ -1,7 +1,7 @@
 // Verdicts on imported rules over runs recorded here.
 #include <gtest/gtest.h>
 
-#include "invariants/relations/traincheck.h"
+#include "invariants/relations/registry.h"
 #include "invariants/run_reader.h"
 #include "invariants/testing/trace_builder.h"
 
@@ -43,12 +43,12 @@ std::vector<Verdict> Judge(const std::vector<json>& parameters,
   std::vector<Invariant> invariants(parameters.size());
   std::vector<Rule> rules;
   for (size_t i = 0; i < parameters.size(); ++i) {
-    EXPECT_TRUE(TrainCheckRules()->Check(parameters[i], "").ok());
+    EXPECT_TRUE(FindRelation("TrainCheck")->Check(parameters[i], "").ok());
     invariants[i].parameters = parameters[i];
     rules.push_back({&invariants[i], Precondition()});
   }
   Verdicts sink;
-  const auto evaluator = TrainCheckRules()->NewEvaluator(rules, &sink);
+  const auto evaluator = FindRelation("TrainCheck")->NewEvaluator(rules, &sink);
   RunReader reader({evaluator.get()});
   for (const StoredBatch& batch : trace->TakeBatches()) {
     reader.Consume(0, batch);
@@ -90,7 +90,7 @@ TEST(ImportedRules, AreJudgedUnderTheirOwnNumber) {
 }
 
 TEST(ImportedRules, AreNeverLearned) {
-  const auto generator = TrainCheckRules()->NewGenerator();
+  const auto generator = FindRelation("TrainCheck")->NewGenerator();
   TraceBuilder trace;
   Call("torch.p", "torch.c", &trace);
   RunReader reader({generator.get()});

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "invariants/precondition.h"
-#include "invariants/relations/event_contain.h"
+#include "invariants/relations/registry.h"
 #include "invariants/traincheck/names.h"
 #include "invariants/traincheck/rule_form.h"
 #include "invariants/traincheck/rule_words.h"
@@ -224,7 +224,7 @@ TEST(Translation, StagesAreFacts) {
   ASSERT_EQ(translation.rules.size(), 2u);
   std::vector<std::string> stages;
   for (const NativeRule& rule : translation.rules) {
-    EXPECT_TRUE(EventContain()->Check(rule.parameters, "").ok());
+    EXPECT_TRUE(FindRelation("EventContain")->Check(rule.parameters, "").ok());
     EXPECT_TRUE(Precondition::FromJson(rule.precondition, "").ok());
     stages.push_back(rule.precondition["all"][0]["value"]);
   }
