@@ -17,7 +17,7 @@ RECORD_FORMAT = (
 )
 # What the agent can be told; the standard library only, as the format.
 SETTINGS = ("proto/settings/",)
-_CORE_PARTS = ("include", "preload", "ring", "capture", "torch", "python")
+_CORE_PARTS = ("preload", "ring", "capture", "torch", "python")
 AGENT_CORE = tuple(f"agent/{part}/" for part in _CORE_PARTS)
 _CHECKING_BASE = ("base/", "invariants/") + RECORD_FORMAT
 LAYERS = {
@@ -45,7 +45,6 @@ _OUR_FOLDERS = ("agent/", "tests/", "tools/", "deploy/") + tuple(LAYERS)
 _GRPC = re.compile(r"^grpc(pp|\+\+)?/|\.grpc\.pb\.h$")
 _PROTOBUF = re.compile(r"^google/protobuf/|\.pb\.h$")
 _ROCKSDB = re.compile(r"^rocksdb/")
-_BOOST = re.compile(r"^boost/")
 _PYTHON = re.compile(r"^(Python|structmember|frameobject)\.h$")
 _LIBRARIES = (
     (
@@ -62,7 +61,6 @@ _LIBRARIES = (
         re.compile(r"^(proto|server|ctl|agent/relay|tests)/|_service\.(h|cc)$"),
     ),
     ("RocksDB", _ROCKSDB, re.compile(r"^server/store/")),
-    ("Boost", _BOOST, re.compile(r"^server/http/|^base/executor|^agent/relay/")),
     ("Python's C API", _PYTHON, re.compile(r"^agent/(capture|torch|python)/|^tests/")),
 )
 _TEST_FILE = re.compile(r"_(test|for_testing|benchmark|fuzzer)(_main)?\.(h|cc|c)$")
