@@ -1,6 +1,7 @@
-// Runs the scripts in testdata: events go in, and after each step of a story
-// the script says what the checker must have found. SCRIPTS.md beside them
-// describes the language.
+// Runs the scripts that a target has as data: events go in, and after each step
+// of a story the script says what the checker must have found.
+// testdata/SCRIPTS.md describes the language. Scripts of a relation are in the
+// testdata of its folder, those of the checker in its own.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -442,28 +443,33 @@ class Script {
 
 class CheckerScript : public testing::TestWithParam<std::string> {};
 
-TEST_P(CheckerScript, DoesWhatItSays) {
-  Script("checker/testdata/" + GetParam() + ".txt", false).Run();
-}
+TEST_P(CheckerScript, DoesWhatItSays) { Script(GetParam(), false).Run(); }
 
 TEST_P(CheckerScript, DoesItWhenRestoredAfterEveryBatch) {
-  Script("checker/testdata/" + GetParam() + ".txt", true).Run();
+  Script(GetParam(), true).Run();
 }
 
 std::vector<std::string> Scripts() {
-  std::vector<std::string> names;
-  for (const auto& entry :
-       std::filesystem::directory_iterator("checker/testdata")) {
-    if (entry.path().extension() == ".txt") {
-      names.push_back(entry.path().stem().string());
+  std::vector<std::string> paths;
+  for (const char* folder : {"checker/testdata", "invariants/relations"}) {
+    if (!std::filesystem::exists(folder)) continue;
+    for (const auto& entry :
+         std::filesystem::recursive_directory_iterator(folder)) {
+      if (entry.path().extension() == ".txt") paths.push_back(entry.path());
     }
   }
-  std::sort(names.begin(), names.end());
-  return names;
+  std::sort(paths.begin(), paths.end());
+  return paths;
 }
 
-INSTANTIATE_TEST_SUITE_P(Testdata, CheckerScript, testing::ValuesIn(Scripts()),
-                         [](const auto& info) { return info.param; });
+// Without any, gtest would run nothing and call it a pass.
+TEST(CheckerScripts, AreThere) { EXPECT_FALSE(Scripts().empty()); }
+
+INSTANTIATE_TEST_SUITE_P(
+    Testdata, CheckerScript, testing::ValuesIn(Scripts()),
+    [](const auto& info) {
+      return std::filesystem::path(info.param).stem().string();
+    });
 
 }  // namespace
 }  // namespace traincheck
