@@ -6,10 +6,10 @@
 #include <optional>
 
 #include "base/credentials.h"
+#include "server/control/version.h"
 #include "server/jobs/limits.h"
 #include "server/jobs/process_memory.h"
 #include "server/retention/retention_rule.h"
-#include "server/version.h"
 
 namespace traincheck {
 namespace {

@@ -11,11 +11,11 @@
 #include <system_error>
 
 #include "base/logging.h"
+#include "server/control/version.h"
 #include "server/daemon.h"
 #include "server/jobs/inference_worker.h"
 #include "server/options.h"
 #include "server/rpc_service.h"
-#include "server/version.h"
 
 namespace traincheck {
 namespace {

@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/logging.h"
 #include "invariants/set_json.h"
+#include "server/control/version.h"
 #include "server/plans/run_plans.h"
-#include "server/version.h"
 
 namespace traincheck {
 namespace {

@@ -84,7 +84,7 @@ void RunCleaner::Loop() {
 }
 
 void RunCleaner::ApplyLimits() {
-  const std::vector<v1::Run> runs = use_.queries->Runs();
+  const std::vector<v1::Run> runs = use_.runs();
   for (const std::string& run : RunsToDrop(runs, use_.limits, absl::Now())) {
     const absl::StatusOr<Registry::Withdrawn> dropped =
         use_.registry->DropRecords(run, *use_.pins);

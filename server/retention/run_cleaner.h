@@ -8,8 +8,10 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -18,7 +20,6 @@
 #include "proto/traincheck/v1/control.pb.h"
 #include "server/checking/live_checks.h"
 #include "server/checking/violation_board.h"
-#include "server/control/queries.h"
 #include "server/retention/retention_rule.h"
 #include "server/runs/registry.h"
 #include "server/runs/run_pins.h"
@@ -34,7 +35,8 @@ class RunCleaner {
     Registry* registry;
     LiveChecks* checks;
     ViolationBoard* board;
-    const Queries* queries;
+    // All, with the progress of their checks.
+    std::function<std::vector<v1::Run>()> runs;
     const RunPins* pins;
     RetentionLimits limits;
     // How often the limits are looked at.

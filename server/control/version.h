@@ -1,6 +1,6 @@
 // The version that this daemon reports.
-#ifndef TRAINCHECK_SERVER_VERSION_H_
-#define TRAINCHECK_SERVER_VERSION_H_
+#ifndef TRAINCHECK_SERVER_CONTROL_VERSION_H_
+#define TRAINCHECK_SERVER_CONTROL_VERSION_H_
 
 namespace traincheck {
 
@@ -8,4 +8,4 @@ inline constexpr char kServerVersion[] = "0.1.0";
 
 }  // namespace traincheck
 
-#endif  // TRAINCHECK_SERVER_VERSION_H_
+#endif  // TRAINCHECK_SERVER_CONTROL_VERSION_H_
