@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -105,7 +106,8 @@ absl::Status CheckBackupFolder(const std::string& dir,
         absl::StrCat("backup folder \"", folder.string(),
                      "\" is no absolute path on the daemon's host"));
   }
-  if (std::filesystem::exists(folder, error)) {
+  // A link that leads nowhere exists too.
+  if (std::filesystem::exists(std::filesystem::symlink_status(folder, error))) {
     return absl::AlreadyExistsError(
         absl::StrCat("backup folder \"", folder.string(),
                      "\" exists already: name one that does not"));
@@ -130,10 +132,6 @@ absl::Status CheckBackupFolder(const std::string& dir,
 absl::Status FillBackup(
     const std::string& partial, const std::string& store_id,
     const std::function<absl::Status(const std::string& path)>& copy_database) {
-  if (mkdir(partial.c_str(), 0700) != 0) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "cannot make backup folder \"", partial, "\": ", strerror(errno)));
-  }
   if (absl::Status s = copy_database(DatabasePath(partial)); !s.ok()) return s;
   const std::string origin = absl::StrCat("backup of store ", store_id, "\n");
   if (absl::Status s = WriteWhole(partial, kBackupName, origin); !s.ok()) {
@@ -162,18 +160,25 @@ absl::Status MakeBackup(
     const std::string& dir, const std::string& folder,
     const std::string& store_id,
     const std::function<absl::Status(const std::string& path)>& copy_database) {
-  const std::filesystem::path target =
+  std::filesystem::path target =
       std::filesystem::path(folder).lexically_normal();
+  // "/backups/today/" is the folder too.
+  if (!target.has_filename()) target = target.parent_path();
   if (absl::Status s = CheckBackupFolder(dir, target); !s.ok()) return s;
-  const std::string partial = target.string() + ".partial";
-  std::error_code error;
-  // What an earlier try left.
-  std::filesystem::remove_all(partial, error);
+  // A folder of this call alone (0700): whatever else is called *.partial is
+  // somebody's, and what a try left that was cut short is theirs to delete.
+  std::string partial = target.string() + ".partial-XXXXXX";
+  if (mkdtemp(partial.data()) == nullptr) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "cannot make backup folder \"", partial, "\": ", strerror(errno)));
+  }
   absl::Status made = FillBackup(partial, store_id, copy_database);
+  // Takes the place of nothing but an empty folder.
   if (made.ok() && rename(partial.c_str(), target.c_str()) != 0) {
     made = Failed(folder, "cannot rename the backup to it", strerror(errno));
   }
   if (!made.ok()) {
+    std::error_code error;
     std::filesystem::remove_all(partial, error);
     return made;
   }

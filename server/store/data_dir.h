@@ -26,8 +26,10 @@ uint64_t BytesOf(const std::string& dir);
 
 // Makes the data directory `folder` by `copy_database`, which makes the
 // database at the path that it is given. The folder appears complete, synced
-// and marked as a backup of store `store_id`, or not at all. Errors as
-// Store::Backup.
+// and marked as a backup of store `store_id`, or not at all. It is filled under
+// the name `folder`.partial-XXXXXX, new and with a random end; that stays if
+// the daemon dies meanwhile and is no data directory. Nothing that was there
+// before is removed or changed. Errors as Store::Backup.
 [[nodiscard]] absl::Status MakeBackup(
     const std::string& dir, const std::string& folder,
     const std::string& store_id,
