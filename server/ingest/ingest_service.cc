@@ -39,19 +39,27 @@ const absl::Status& NoGoodbye() {
 class IngestStream final
     : public grpc::ServerBidiReactor<v1::IngestRequest, v1::IngestReply>,
       public std::enable_shared_from_this<IngestStream> {
+  // Only Begin makes streams.
+  struct Key {};
+
  public:
-  IngestStream(IngestService* service, std::string peer)
+  IngestStream(Key, IngestService* service, std::string peer)
       : service_(*service), peer_(std::move(peer)), opened_(absl::Now()) {}
 
-  // Begins; not in the constructor, because callbacks need weak_from_this.
-  void Start() {
-    session_ = std::make_unique<Session>(&service_.registry_, &service_.plans_,
-                                         service_.store_id_,
-                                         [weak = weak_from_this()] {
-                                           if (const auto stream = weak.lock())
-                                             stream->Pump();
-                                         });
-    StartRead(&request_);
+  // A stream that has its session and waits for the first message: others may
+  // know it from here on.
+  static std::shared_ptr<IngestStream> Begin(IngestService* service,
+                                             std::string peer) {
+    auto stream =
+        std::make_shared<IngestStream>(Key(), service, std::move(peer));
+    // Not in the constructor, because callbacks need weak_from_this.
+    stream->session_ = std::make_unique<Session>(
+        &service->registry_, &service->plans_, service->store_id_,
+        [weak = stream->weak_from_this()] {
+          if (const auto alive = weak.lock()) alive->Pump();
+        });
+    stream->StartRead(&stream->request_);
+    return stream;
   }
 
   // Ends the stream once the write that is under way is done.
@@ -168,14 +176,13 @@ IngestService::~IngestService() = default;
 
 grpc::ServerBidiReactor<v1::IngestRequest, v1::IngestReply>*
 IngestService::Stream(grpc::CallbackServerContext* context) {
-  auto stream = std::make_shared<IngestStream>(this, context->peer());
+  auto stream = IngestStream::Begin(this, context->peer());
   bool stopping = false;
   {
     absl::MutexLock lock(&mutex_);
     streams_.insert(stream);
     stopping = stopping_;
   }
-  stream->Start();
   if (stopping) {
     stream->End(absl::UnavailableError("traincheckd is stopping"));
   }
