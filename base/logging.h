@@ -3,6 +3,10 @@
 //   InitLogging("traincheckd", "info");
 //   spdlog::warn("batch quarantined process={} batch={} error=\"{}\"", ...);
 //
+// A line is printable, as base/printable_text.h says, and stays one line,
+// whatever is in its values; text of peers goes in by QuotePrintable, so that
+// it cannot pose as further values.
+//
 // Threads: InitLogging before the first other thread; spdlog is thread-safe.
 #ifndef TRAINCHECK_BASE_LOGGING_H_
 #define TRAINCHECK_BASE_LOGGING_H_

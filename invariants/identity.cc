@@ -1,5 +1,6 @@
 #include "invariants/identity.h"
 
+#include "base/printable_text.h"
 #include "invariants/hash.h"
 #include "invariants/precondition.h"
 #include "invariants/relations/registry.h"
@@ -22,7 +23,8 @@ std::string TextOf(const Invariant& invariant) {
   if (precondition.ok() && !precondition->empty()) {
     text += " Holds where " + precondition->Describe() + ".";
   }
-  return text;
+  // Names of functions and variables come from programs and files.
+  return EscapeUnprintable(text);
 }
 
 }  // namespace traincheck

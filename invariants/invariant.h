@@ -28,7 +28,8 @@ struct Invariant {
   Scope scope = Scope::kExperiment;
   std::vector<std::string> experiments;  // learned from, sorted
   uint64_t support = 0;                  // windows that showed it
-  std::string text;                      // plain English
+  // Plain English, always made from the rule, one printable line.
+  std::string text;
   // Where an imported rule stood, and what its file says besides its content
   // (docs/traincheck-files.md). Null: not imported. No part of the id.
   nlohmann::json origin;

@@ -91,6 +91,17 @@ TEST(InvariantJson, TextIsPlainEnglish) {
             "the module called is in training mode.");
 }
 
+TEST(InvariantJson, TextIsMadeFromTheRuleWhateverTheFileSays) {
+  nlohmann::json forged = ToJson(Sample());
+  forged["text"] = "All is well.\n2026-01-01 violation text=forged";
+  EXPECT_EQ(InvariantFromJson(forged)->text, Sample().text);
+  forged["text"] = 7;
+  EXPECT_EQ(InvariantFromJson(forged).status().message(), "text: not a string");
+  Invariant odd = Sample();
+  odd.parameters["window"]["function"]["name"] = "a.\u202eNet\n.forward";
+  EXPECT_EQ(TextOf(odd).find("During a.\\u{202e}Net\\u{a}.forward, "), 0u);
+}
+
 TEST(InvariantJson, DeepNestingIsRefusedAndEndsNobody) {
   std::string deep = ToJson(SampleSet()).dump();
   std::string arrays(1'000'000, '[');

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/logging.h"
+#include "base/printable_text.h"
 #include "server/checking/check_summary.h"
 #include "server/store/keys.h"
 
@@ -316,7 +317,8 @@ void LiveChecks::Fail(const RunView& run, const absl::Status& why,
                       Active* active) {
   active->check.reset();
   active->error = std::string(why.message());
-  spdlog::warn("run is not checked run={} error=\"{}\"", run.id, active->error);
+  spdlog::warn("run is not checked run={} error={}", run.id,
+               QuotePrintable(active->error));
 }
 
 void LiveChecks::Finish(const RunView& run, Active* active) {
@@ -339,7 +341,7 @@ void LiveChecks::Finish(const RunView& run, Active* active) {
   use_.store->Write(std::move(writes), nullptr);
   Publish(run.id, ToApi(active->stored));
   spdlog::info("check finished run={} set={} decided={} violated={} total={}",
-               run.id, run.check_set, active->stored.decided(),
+               run.id, QuotePrintable(run.check_set), active->stored.decided(),
                active->stored.violated(), active->stored.total());
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/logging.h"
+#include "base/printable_text.h"
 #include "server/store/keys.h"
 
 namespace traincheck {
@@ -87,8 +88,8 @@ bool ViolationBoard::Update(uint64_t run, const Violation& found, Known how,
   }
   if (!is_new && SameBut(at->second, next)) return false;
   if (is_new) {
-    spdlog::warn("violation run={} id={} relation={} text=\"{}\"", found.run,
-                 found.id, found.relation, found.text);
+    spdlog::warn("violation run={} id={} relation={} text={}", found.run,
+                 found.id, found.relation, QuotePrintable(found.text));
   } else {
     by_revision_.erase(at->second.revision());
   }

@@ -5,6 +5,8 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "base/printable_text.h"
 #include "proto/record_format.h"
 #include "server/ingest/limits.h"
 
@@ -25,10 +27,6 @@ absl::Status CheckText(absl::string_view field, const std::string& text,
     return Malformed(field, absl::StrCat("has ", text.size(),
                                          " bytes, the limit is ", limit));
   }
-  if (std::any_of(text.begin(), text.end(),
-                  [](unsigned char c) { return absl::ascii_iscntrl(c); })) {
-    return Malformed(field, "contains control characters");
-  }
   return absl::OkStatus();
 }
 
@@ -36,8 +34,8 @@ absl::Status CheckRunId(const std::string& run) {
   if (run.empty()) return Malformed("run", "is empty");
   if (absl::Status s = CheckText("run", run, kMaxRunIdBytes); !s.ok()) return s;
   if (!std::all_of(run.begin(), run.end(), IsRunIdCharacter)) {
-    return Malformed("run", absl::StrCat("\"", run,
-                                         "\" has characters other than "
+    return Malformed("run", absl::StrCat(QuotePrintable(run),
+                                         " has characters other than "
                                          "letters, digits and . _ : -"));
   }
   return absl::OkStatus();
@@ -73,6 +71,18 @@ absl::Status CheckHelloUntrusted(const v1::Hello& hello) {
                                   hello.format_version_max()));
   }
   return absl::OkStatus();
+}
+
+void MakePrintable(v1::Hello* hello) {
+  std::string& host = *hello->mutable_process()->mutable_host();
+  host = absl::StrReplaceAll(host, {{"\"", "\\u{22}"}, {"\\", "\\u{5c}"}});
+  for (std::string* const text :
+       {&host, hello->mutable_process()->mutable_boot_id(),
+        hello->mutable_experiment(), hello->mutable_check_set(),
+        hello->mutable_script(), hello->mutable_agent_version(),
+        hello->mutable_torch_version(), hello->mutable_python_version()}) {
+    *text = EscapeUnprintable(*text);
+  }
 }
 
 absl::StatusOr<uint32_t> ChooseFormat(const v1::Hello& hello) {

@@ -15,6 +15,12 @@ namespace traincheck {
 // InvalidArgument naming the field that is missing, malformed or too long.
 [[nodiscard]] absl::Status CheckHelloUntrusted(const v1::Hello& hello);
 
+// Escapes what is not printable in the texts that describe the process: they
+// come up in lists and in the log. A process is not refused for an odd name,
+// its records would be gone. In host, which names it in messages, `"` and `\`
+// are escaped too.
+void MakePrintable(v1::Hello* hello);
+
 // The record format to speak: the newest that both know. Unimplemented
 // with both ranges and what to do if there is none: the relay keeps what it
 // has until one side is updated.

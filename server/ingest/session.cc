@@ -61,9 +61,10 @@ absl::Status Session::Receive(const v1::IngestRequest& request) {
       "know");
 }
 
-absl::Status Session::OnHello(const v1::Hello& hello) {
+absl::Status Session::OnHello(v1::Hello hello) {
   if (greeted_) return absl::InvalidArgumentError("a second Hello");
   if (absl::Status s = CheckHelloUntrusted(hello); !s.ok()) return s;
+  MakePrintable(&hello);
   const absl::StatusOr<uint32_t> format = ChooseFormat(hello);
   if (!format.ok()) return format.status();
   v1::Welcome welcome;

@@ -56,7 +56,7 @@ class Session {
   bool finished() const;
 
  private:
-  absl::Status OnHello(const v1::Hello& hello);
+  absl::Status OnHello(v1::Hello hello);
   absl::Status OnBatch(const v1::Batch& batch);
   absl::Status OnReports(const v1::RingReports& reports);
   absl::Status OnGoodbye(const v1::Goodbye& goodbye);

@@ -69,6 +69,14 @@ TEST_F(SessionTest, WelcomesOnceTheProcessIsDurable) {
   EXPECT_EQ(welcome.credit_bytes(), kCreditBytes);
 }
 
+TEST_F(SessionTest, KeepsTextsOfPeersInPrintableForm) {
+  v1::Hello hello = MakeHello("run", 1);
+  hello.set_experiment("x\n2026-01-01 run begins");
+  ASSERT_TRUE(session_->Receive(Request(hello)).ok());
+  EXPECT_EQ(registry_->Run("run")->experiment(),
+            "x\\u{a}2026-01-01 run begins");
+}
+
 TEST_F(SessionTest, TellsThePlanOfTheRunBehindTheWelcome) {
   ASSERT_TRUE(Greet().ok());
   ASSERT_TRUE(

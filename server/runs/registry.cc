@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/logging.h"
+#include "base/printable_text.h"
 #include "server/runs/attempts.h"
 
 namespace traincheck {
@@ -47,13 +48,15 @@ RunState& Registry::FindOrMakeRun(const v1::Hello& hello, WriteSet* writes) {
                                 : absl::ToUnixNanos(options_.now()));
     writes->Put(Table::kMeta, kNextRunKey, absl::StrCat(next_run_));
     spdlog::info("run begins run={} experiment={} check_set={}", run.id(),
-                 run.experiment(), hello.check_set());
+                 QuotePrintable(run.experiment()),
+                 QuotePrintable(hello.check_set()));
   } else if (hello.experiment() != run.experiment() ||
              static_cast<uint32_t>(hello.role()) != run.role()) {
     spdlog::warn(
         "process differs from its run in experiment or role, the run's are "
         "kept run={} experiment={} process_experiment={}",
-        run.id(), run.experiment(), hello.experiment());
+        run.id(), QuotePrintable(run.experiment()),
+        QuotePrintable(hello.experiment()));
   }
   if (run.check_set().empty()) run.set_check_set(hello.check_set());
   if (hello.started_unix_ns() != 0) {

@@ -1,0 +1,26 @@
+#include "base/logging.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace traincheck {
+namespace {
+
+TEST(Logging, NobodysTextBeginsALineOrMovesTheCursor) {
+  EXPECT_TRUE(InitLogging("test", "info"));
+  testing::internal::CaptureStderr();
+  spdlog::info("run begins run={}",
+               "a\n2026-01-01T00:00:00.000+0000 error test: forged\u009b31m");
+  spdlog::debug("not shown");
+  const std::string lines = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 1) << lines;
+  EXPECT_THAT(
+      lines, testing::EndsWith(" info test: run begins run=a\\u{a}2026-01-01T00"
+                               ":00:00.000+0000 error test: forged\\u{9b}31m"
+                               "\n"));
+}
+
+}  // namespace
+}  // namespace traincheck
