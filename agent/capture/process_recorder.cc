@@ -124,7 +124,7 @@ std::string ProcessRecorder::Open(const ProcessRecorder* ancestor) {
   if (!definitions_->Process(identity_)) return "the process has no name";
   forked_ = ancestor != nullptr;
   std::string error = "no relay yet";
-  if (forked_) error = link_.Join(ancestor->link_.address());
+  if (forked_) error = link_.Join(ancestor->link_);
   // The ancestor's may be dead.
   if (!error.empty()) error = link_.Start(RelayProgram());
   if (error.empty()) link_.HandOver(&definitions_->ring());

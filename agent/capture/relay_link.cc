@@ -70,6 +70,8 @@ std::string RelayLink::StartNumber(const std::string& program, int number) {
   if (listener < 0) return Failed("socket");
   std::string error;
   address_ = BindAnywhere(listener);
+  maker_pid_ = static_cast<uint32_t>(getpid());
+  maker_uid_ = geteuid();
   if (address_.empty() || listen(listener, kBacklog) != 0) {
     error = Failed("listen");
   } else if (const int code = StartRelay(program, listener, number);
@@ -83,8 +85,10 @@ std::string RelayLink::StartNumber(const std::string& program, int number) {
   return error;
 }
 
-std::string RelayLink::Join(const std::string& address) {
-  address_ = address;
+std::string RelayLink::Join(const RelayLink& ancestor) {
+  address_ = ancestor.address_;
+  maker_pid_ = ancestor.maker_pid_;
+  maker_uid_ = ancestor.maker_uid_;
   return Connect();
 }
 
@@ -99,14 +103,40 @@ std::string RelayLink::Connect() {
               std::min(address_.size(), sizeof address.sun_path));
   const socklen_t size =
       static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address_.size());
+  std::string error;
   if (connect(socket_, reinterpret_cast<const sockaddr*>(&address), size) !=
       0) {
-    const std::string error = Failed("the relay does not answer");
+    error = Failed("the relay does not answer");
+  } else {
+    error = CheckListener();
+  }
+  if (!error.empty()) {
     close(socket_);
     socket_ = -1;
-    return error;
   }
-  return "";
+  return error;
+}
+
+std::string RelayLink::CheckListener() const {
+  ucred listener = {};
+  socklen_t size = sizeof listener;
+  if (getsockopt(socket_, SOL_SOCKET, SO_PEERCRED, &listener, &size) != 0) {
+    return Failed("SO_PEERCRED");
+  }
+  // Seen from another user's namespace our own number is another one too. Pid
+  // 0: the maker is in a pid namespace that is not to be seen from here.
+  const bool same_process =
+      listener.pid == 0 || static_cast<uint32_t>(listener.pid) == maker_pid_;
+  if (same_process && listener.uid == geteuid()) return "";
+  // A server that drops privileges: that relay would refuse us.
+  if (same_process && listener.uid == maker_uid_) {
+    return "the relay serves another user";
+  }
+  LogOnce("listener", "process " + std::to_string(listener.pid) + " of user " +
+                          std::to_string(listener.uid) +
+                          " answers at the address of a relay that has died: "
+                          "it gets nothing, a relay of our own is started");
+  return "another process has the address of the relay";
 }
 
 bool RelayLink::OwnsDescriptor() const {

@@ -7,6 +7,12 @@
 // same address and gets a stream of its own. After its relay's death each
 // process starts one for itself.
 //
+// An abstract address is free again when its relay is dead, and anybody on the
+// host may take it then. So whoever connects asks the kernel whose listener
+// answered before it hands anything over: it must be of this user and made by
+// the process that made the address. (The kernel notes both at listen(), which
+// the relay itself never calls.)
+//
 // Threads: externally synchronised (in the agent: GIL held).
 #ifndef TRAINCHECK_AGENT_CAPTURE_RELAY_LINK_H_
 #define TRAINCHECK_AGENT_CAPTURE_RELAY_LINK_H_
@@ -40,8 +46,9 @@ class RelayLink {
   // Makes an address, starts the relay on it and connects. "": done; else
   // what failed.
   [[nodiscard]] std::string Start(const std::string& program);
-  // Connects to the relay of the process that this one was forked from.
-  [[nodiscard]] std::string Join(const std::string& address);
+  // Connects to the relay of the process that this one was forked from. ""; or
+  // why not: it is dead, or somebody else sits on its address, which is logged.
+  [[nodiscard]] std::string Join(const RelayLink& ancestor);
   // In place of a dead one: hands all rings over again. As Start.
   // REQUIRES: state() is kDead and may_restart().
   [[nodiscard]] std::string Restart(const std::string& program);
@@ -69,6 +76,8 @@ class RelayLink {
  private:
   std::string StartNumber(const std::string& program, int number);
   std::string Connect();
+  // "": the listener that answered is the one that the address was made for.
+  std::string CheckListener() const;
   State Look(bool* has_messages) const;
   // Changes of plan, and answers that say nothing that is needed here; but were
   // they left unread at the end, the relay would see a reset instead of an end.
@@ -78,6 +87,9 @@ class RelayLink {
   bool OwnsDescriptor() const;
 
   std::string address_;
+  // Who made the address, this process or one above it.
+  uint32_t maker_pid_ = 0;
+  uint32_t maker_uid_ = 0;
   std::vector<RingWriter*> rings_;
   size_t sent_ = 0;  // how many of rings_ this relay has got
   int restarts_ = 0;
