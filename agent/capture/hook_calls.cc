@@ -12,9 +12,10 @@ namespace {
 class InHook {
  public:
   InHook() {
-    if (t_thread == nullptr) return;
+    ProcessRecorder* process = ProcessRecorder::GetIfMade();
+    if (t_thread == nullptr || process == nullptr) return;
     t_thread->set_in_hook(true);
-    ProcessRecorder::GetIfMade()->TendChild();
+    process->TendChild();
   }
   ~InHook() {  // another recorder if the hook forked
     if (t_thread != nullptr) t_thread->set_in_hook(false);

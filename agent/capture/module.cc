@@ -92,8 +92,8 @@ PyObject* BindTorchFunction(PyObject*, PyObject*) {
 }
 
 // For tests and benchmarks; hooks never turn recording on or off.
-PyObject* SetRecording(PyObject*, PyObject* on) {
-  g_recording.store(PyObject_IsTrue(on) == 1, std::memory_order_relaxed);
+PyObject* SetRecordingFunction(PyObject*, PyObject* on) {
+  SetRecording(PyObject_IsTrue(on) == 1);
   Py_INCREF(Py_None);
   return Py_None;
 }
@@ -101,7 +101,7 @@ PyObject* SetRecording(PyObject*, PyObject* on) {
 PyMethodDef kModuleFunctions[] = {
     {"start", StartFunction, METH_NOARGS, nullptr},
     {"bind_torch", BindTorchFunction, METH_NOARGS, nullptr},
-    {"set_recording", SetRecording, METH_O, nullptr},
+    {"set_recording", SetRecordingFunction, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 

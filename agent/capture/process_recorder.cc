@@ -1,6 +1,7 @@
 #include "agent/capture/process_recorder.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -15,15 +16,12 @@
 
 namespace traincheck {
 
-std::atomic<bool> g_recording{true};
-uint32_t g_generation = 1;
 constinit thread_local ThreadRecorder* t_thread = nullptr;
 
 namespace {
 
 constexpr uint64_t kTendChildNs = 10'000'000;
 
-ProcessRecorder* g_process = nullptr;
 // The nearest process above that recorded; its memory is a copy that nobody
 // changes any more.
 const ProcessRecorder* g_ancestor = nullptr;
@@ -52,7 +50,8 @@ class ThreadEnd {
   void Arm() { armed_ = true; }
   ~ThreadEnd() {
     if (!armed_) return;
-    if (t_thread != nullptr) t_thread->End();
+    // No recorder: a child of a fork that nobody has seen.
+    if (t_thread != nullptr && g_fork_page.process != nullptr) t_thread->End();
     t_thread = nullptr;
     t_refused = g_generation;
   }
@@ -66,13 +65,11 @@ thread_local ThreadEnd t_end;
 
 // In a forked child, from pthread_atfork: no allocation, no lock.
 void ForgetParentsRecorder() {
-  if (g_process != nullptr) {
-    g_process->link_.Abandon();
-    g_ancestor = g_process;
+  if (ProcessRecorder* parents = RenewForkPage()) {
+    parents->link_.Abandon();
+    g_ancestor = parents;
   }
-  g_process = nullptr;
   t_thread = nullptr;
-  ++g_generation;
   // Its records say nothing of the parent's mode.
   if (g_capture_mode != CaptureMode::kOff) g_capture_mode = CaptureMode::kAll;
   g_rotation = {};
@@ -81,26 +78,27 @@ void ForgetParentsRecorder() {
 void SetUpAgent(const AgentSetup& setup) {
   if (g_setup == nullptr) {
     g_setup = new AgentSetup;
+    SetUpForkPage();
     pthread_atfork(nullptr, nullptr, ForgetParentsRecorder);
   }
   *g_setup = setup;
 }
 
-ProcessRecorder* ProcessRecorder::GetIfMade() { return g_process; }
+ProcessRecorder* ProcessRecorder::GetIfMade() { return g_fork_page.process; }
 
 ProcessRecorder* ProcessRecorder::Get() {
-  if (g_process != nullptr) return g_process;
+  if (g_fork_page.process != nullptr) return g_fork_page.process;
   if (!Recording() || g_setup == nullptr) return nullptr;
   auto* process = new ProcessRecorder;
   const std::string error = process->Open(g_ancestor);
   if (!error.empty()) {
     delete process;
-    g_recording.store(false, std::memory_order_relaxed);
+    SetRecording(false);
     // Of workers there are many, and each would say the same.
     if (g_ancestor == nullptr) LogLine("recording is off: " + error);
     return nullptr;
   }
-  g_process = process;
+  SetProcessRecorder(process);
   return process;
 }
 
@@ -279,6 +277,14 @@ bool ProcessRecorder::Settled() {
   return definitions_->ring().drained() &&
          std::all_of(rings_.begin(), rings_.end(), drained) &&
          (overflow_ring_ == nullptr || overflow_ring_->drained());
+}
+
+void SayIfForkWasUnseen() {
+  static constinit bool said = false;
+  if (said || !ForkWasUnseen()) return;
+  said = true;
+  LogLine("process " + std::to_string(getpid()) +
+          " was forked past the C library: what it does is not recorded");
 }
 
 ThreadRecorder* CurrentThreadSlow() {

@@ -13,7 +13,6 @@
 #ifndef TRAINCHECK_AGENT_CAPTURE_PROCESS_RECORDER_H_
 #define TRAINCHECK_AGENT_CAPTURE_PROCESS_RECORDER_H_
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -21,20 +20,13 @@
 #include <vector>
 
 #include "agent/capture/definitions.h"
+#include "agent/capture/fork_page.h"
 #include "agent/capture/process_identity.h"
 #include "agent/capture/relay_link.h"
 #include "agent/capture/thread_recorder.h"
 #include "proto/step_rule.h"
 
 namespace traincheck {
-
-// The one switch: off, every wrapper is a plain call and no ring is made.
-extern std::atomic<bool> g_recording;
-inline bool Recording() { return g_recording.load(std::memory_order_relaxed); }
-
-// Counts the forks behind this process. Numbers of definitions that are kept
-// outside ProcessRecorder are good only for the generation they were made in.
-extern uint32_t g_generation;
 
 // What only the loader of the agent knows.
 struct AgentSetup {
@@ -58,7 +50,6 @@ class ProcessRecorder {
 
   const ProcessIdentity& identity() const { return identity_; }
   // Writes the ProcessDef again if it changes. `owner_pid`: whom a worker
-  // serves; 0: not known, it is the parent then.
   // serves; 0: its parent. `pass_seed`: see ProcessIdentity.
   void SetKind(ProcessKind kind, uint32_t worker_id, uint32_t owner_pid,
                std::optional<uint64_t> pass_seed);
@@ -123,8 +114,12 @@ class ProcessRecorder {
 // the thread. Made at first use.
 extern constinit thread_local ThreadRecorder* t_thread;
 ThreadRecorder* CurrentThreadSlow();
+void SayIfForkWasUnseen();
 inline ThreadRecorder* CurrentThread() {
-  if (!Recording()) return nullptr;
+  if (!Recording()) [[unlikely]] {
+    SayIfForkWasUnseen();
+    return nullptr;
+  }
   ThreadRecorder* thread = t_thread;
   return thread != nullptr ? thread : CurrentThreadSlow();
 }

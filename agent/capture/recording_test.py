@@ -228,6 +228,38 @@ class ProcessTest(CoreCase):
             for counters in process.counters.values():
                 self.assertEqual(counters["offered"], counters["committed"])
 
+    def test_child_of_a_fork_that_nobody_sees_is_not_recorded(self):
+        # What a system call forks runs no handler of the C library or Python.
+        recording = Recording(
+            "import ctypes\n"
+            "fork = lambda: ctypes.CDLL(None).syscall(57)\n"
+            "f = core.wrap(lambda: None, 'm.f', 'x')\n"
+            "hooked = core.wrap(lambda: None, 'm.g', 'x', before=lambda a, k: None)\n"
+            "f()\n"
+            "pid = core.wrap(fork, 'm.fork', 'x')()\n"
+            "for _ in range(3): f(); hooked()\n"
+            "core.record_mark(core.MARK_BATCH_FETCHED, 0, 0)\n"
+            "core.step_optimizer(1)\n"
+            "core.step_end()\n"
+            "core.exit_flush()\n"
+            "if pid:\n"
+            "    assert os.waitpid(pid, 0)[1] == 0, 'the child died'\n"
+            "elif os.fork() == 0:\n"  # seen again
+            "    f()\n"
+            "    core.exit_flush()\n"
+            "    os._exit(0)\n"
+            "else:\n"
+            "    assert os.wait()[1] == 0\n"
+        )
+        self.assertEqual(recording.result.returncode, 0, recording.result.stderr)
+        (line,) = recording.result.stderr.splitlines()
+        self.assertIn("is not recorded", line)
+        parent, grandchild = sorted(
+            recording.processes, key=lambda p: -len(p.of("begin"))
+        )
+        self.assertEqual(len(parent.of("begin")), 8)
+        self.assertEqual(grandchild.calls(), [("begin", "m.f"), ("end", "m.f")])
+
     def test_daemon_threads_end_with_the_interpreter(self):
         self.record(
             "import threading, time\n"

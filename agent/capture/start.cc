@@ -100,7 +100,7 @@ std::string Place(PyObject* exception) {
 }
 
 void TurnOff(const std::string& why) {
-  g_recording.store(false, std::memory_order_relaxed);
+  SetRecording(false);
   LogLine("recording is off: " + why);
 }
 
@@ -153,7 +153,7 @@ void Start(PyObject* core_module) {
   if (!wrong.empty()) {
     TurnOff(wrong);
   } else if (SettingOf("TRAINCHECK_DISABLE") == "1") {
-    g_recording.store(false, std::memory_order_relaxed);
+    SetRecording(false);
   } else if (BindTorch() && !RunHooks(core_module)) {
     TurnOffBecauseOfException();
   }
