@@ -1,5 +1,8 @@
 #include "agent/capture/call_site.h"
 
+#include <optional>
+
+#include "agent/capture/log.h"
 #include "agent/capture/process_recorder.h"
 
 namespace traincheck {
@@ -8,14 +11,19 @@ namespace {
 constexpr int kMaxFrames = 128;
 constexpr size_t kMaxCodes = 8192;
 
-uint32_t DefineSite(PyObject* code, int line) {
-  ProcessRecorder* process = ProcessRecorder::Get();
-  if (process == nullptr) return 0;
+// Nothing: no room now.
+std::optional<uint32_t> DefineSite(Definitions& definitions, PyObject* code,
+                                   int line) {
   const Ref file = Attribute(code, "co_filename");
   const Ref function = Attribute(code, "co_qualname");
-  return process->definitions().Site(Utf8(file.get()),
-                                     line > 0 ? static_cast<uint32_t>(line) : 0,
-                                     Utf8(function.get()));
+  return definitions.Site(Utf8(file.get()),
+                          line > 0 ? static_cast<uint32_t>(line) : 0,
+                          Utf8(function.get()));
+}
+
+int FirstLine(PyObject* code) {
+  const Ref line = Attribute(code, "co_firstlineno");
+  return line ? static_cast<int>(PyLong_AsLong(line.get())) : 0;
 }
 
 }  // namespace
@@ -45,14 +53,29 @@ uint32_t CallSites::SiteIn(Code& code, PyFrameObject* frame) {
     code.sites.clear();
     code.generation = g_generation;
   }
-  const int instruction = PyFrame_GetLasti(frame);
-  for (const auto& [known, site] : code.sites) {
-    if (known == instruction) return site;
+  int instruction = PyFrame_GetLasti(frame);
+  auto known = code.sites.find(instruction);
+  if (known != code.sites.end()) return known->second;
+  ProcessRecorder* process = ProcessRecorder::Get();
+  if (process == nullptr) return 0;
+  Definitions& definitions = process->definitions();
+  const bool whole = code.sites.size() >= kMaxSitesOfCode ||
+                     definitions.sites() >= kMaxLineSites;
+  if (whole) {
+    LogOnce(
+        "call sites",
+        "there are more call sites than can be told apart (generated code?):"
+        " further calls are recorded at the first line of their function");
+    instruction = kWholeFunction;
+    known = code.sites.find(instruction);
+    if (known != code.sites.end()) return known->second;
   }
-  const uint32_t site =
-      DefineSite(code.code.get(), PyFrame_GetLineNumber(frame));
-  if (site != 0) code.sites.emplace_back(instruction, site);
-  return site;
+  // Finding the line takes as long as the code before it.
+  const auto site = DefineSite(
+      definitions, code.code.get(),
+      whole ? FirstLine(code.code.get()) : PyFrame_GetLineNumber(frame));
+  if (site) code.sites.emplace(instruction, *site);
+  return site.value_or(0);
 }
 
 uint32_t CallSites::Here() {

@@ -2,8 +2,10 @@
 // innermost frame in the user's own code, as the number of a SiteDef.
 //
 // Code objects are looked at once; after that a site costs a hash lookup for
-// each frame down to the user's. Code is kept alive by the table, which is
-// emptied when a program makes code without end.
+// each frame down to the user's, and one for the instruction. Code is kept
+// alive by the table, which is emptied when a program makes code without end.
+// Where a function has more calls than people write, the further ones have its
+// first line (see also definitions.h, kMaxLineSites).
 //
 // Threads: GIL held.
 #ifndef TRAINCHECK_AGENT_CAPTURE_CALL_SITE_H_
@@ -12,8 +14,6 @@
 #include <cstdint>
 #include <string>
 #include <unordered_map>
-#include <utility>
-#include <vector>
 
 #include "agent/capture/python_ref.h"
 #include "agent/capture/site_rules.h"
@@ -38,9 +38,12 @@ class CallSites {
     bool is_user = false;
     bool is_ours = false;  // a Python function that stands before a wrapper
     uint32_t generation = 0;
-    // By instruction; a handful in each function.
-    std::vector<std::pair<int, uint32_t>> sites;
+    // By instruction, or kWholeFunction; a handful in each function.
+    std::unordered_map<int, uint32_t> sites;
   };
+
+  static constexpr size_t kMaxSitesOfCode = 1024;
+  static constexpr int kWholeFunction = -1;
 
   Code& Look(PyObject* code);
   uint32_t SiteIn(Code& code, PyFrameObject* frame);

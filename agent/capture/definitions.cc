@@ -107,6 +107,12 @@ uint32_t Definitions::StringId(std::string_view text, bool keep) {
   return id;
 }
 
+uint32_t Definitions::KnownString(std::string_view text) const {
+  const auto known =
+      strings_.find(std::string(text.substr(0, kMaxStringBytes)));
+  return known != strings_.end() ? known->second : 0;
+}
+
 uint32_t Definitions::Function(const FunctionFacts& facts) {
   Definition def(*this, functions_ + 1);
   def.Text(Field::kName, facts.name);
@@ -120,13 +126,20 @@ uint32_t Definitions::Function(const FunctionFacts& facts) {
   return def.Commit(RecordType::kFunctionDef) ? ++functions_ : 0;
 }
 
-uint32_t Definitions::Site(std::string_view file, uint32_t line,
-                           std::string_view function) {
-  Definition def(*this, sites_ + 1);
+std::optional<uint32_t> Definitions::Site(std::string_view file, uint32_t line,
+                                          std::string_view function) {
+  const auto known =
+      sites_.find({KnownString(file), line, KnownString(function)});
+  if (known != sites_.end()) return known->second;
+  if (sites() >= kMaxSites) return 0;
+  const uint32_t id = sites() + 1;
+  Definition def(*this, id);
   def.Text(Field::kFile, file);
   def.Number(Field::kLine, line);
   def.Text(Field::kFunctionName, function);
-  return def.Commit(RecordType::kSiteDef) ? ++sites_ : 0;
+  if (!def.Commit(RecordType::kSiteDef)) return std::nullopt;
+  sites_[{KnownString(file), line, KnownString(function)}] = id;
+  return id;
 }
 
 Definition::Definition(Definitions& all, uint32_t id, uint32_t aux,

@@ -14,9 +14,12 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <variant>
@@ -49,6 +52,12 @@ struct FunctionFacts {
   bool tells_return = false;
 };
 
+// Generated code has call sites without end, and every table of them, here, in
+// the relay and in the daemon, grows with them. From kMaxLineSites on a call is
+// where its function begins; beyond kMaxSites it is nowhere.
+inline constexpr uint32_t kMaxLineSites = 16'384;
+inline constexpr uint32_t kMaxSites = 2 * kMaxLineSites;
+
 class Definitions {
  public:
   // REQUIRES: ring is ring 0 of this process.
@@ -76,8 +85,12 @@ class Definitions {
   // How many there are.
   uint32_t strings() const { return static_cast<uint32_t>(strings_.size()); }
   uint32_t Function(const FunctionFacts& facts);
-  uint32_t Site(std::string_view file, uint32_t line,
-                std::string_view function);
+  // The same number for the same place. 0: there are kMaxSites of others.
+  // nothing: no room now.
+  std::optional<uint32_t> Site(std::string_view file, uint32_t line,
+                               std::string_view function);
+  // How many there are.
+  uint32_t sites() const { return static_cast<uint32_t>(sites_.size()); }
 
  private:
   friend class Definition;
@@ -87,6 +100,7 @@ class Definitions {
   // False: not committed, and not kept.
   bool Put(const char* record, size_t size, bool keep);
   uint32_t StringId(std::string_view text, bool keep);
+  uint32_t KnownString(std::string_view text) const;
 
   std::unique_ptr<RingWriter> ring_;
   std::function<void(bool)> told_;
@@ -98,7 +112,8 @@ class Definitions {
   uint64_t last_us_ = 0;
   std::unordered_map<std::string, uint32_t> strings_;
   uint32_t functions_ = 0;
-  uint32_t sites_ = 0;
+  // By file, line and function.
+  std::map<std::tuple<uint32_t, uint32_t, uint32_t>, uint32_t> sites_;
 };
 
 // One definition being put together:

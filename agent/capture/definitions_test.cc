@@ -97,6 +97,31 @@ TEST_F(DefinitionsTest, StringsOfAFunctionPrecedeIt) {
   EXPECT_EQ(function.fields.at(Field::kRole).size(), 2u);
 }
 
+TEST_F(DefinitionsTest, SitesAreDefinedOnce) {
+  const auto first = definitions_.Site("train.py", 7, "main");
+  EXPECT_EQ(definitions_.Site("train.py", 7, "main"), first);
+  EXPECT_NE(definitions_.Site("train.py", 8, "main"), first);
+  EXPECT_NE(definitions_.Site("train.py", 7, "other"), first);
+  EXPECT_EQ(definitions_.sites(), 3u);
+  EXPECT_EQ(Take().size(), 3u + 3u);
+}
+
+TEST_F(DefinitionsTest, SitesHaveAnEnd) {
+  for (uint32_t line = 1; line <= kMaxSites + 10; ++line) {
+    std::optional<uint32_t> site = definitions_.Site("train.py", line, "main");
+    if (!site) {
+      Take();
+      definitions_.Retry();
+      site = definitions_.Site("train.py", line, "main");
+    }
+    ASSERT_EQ(site, line <= kMaxSites ? line : 0);
+  }
+  EXPECT_EQ(definitions_.Site("train.py", 5, "main"), 5u);
+  Take();
+  EXPECT_EQ(definitions_.Site("new.py", 1, "main"), 0u);
+  EXPECT_TRUE(Take().empty());  // nor a name of it
+}
+
 TEST_F(DefinitionsTest, FullRingGivesZeroAndTriesAgain) {
   std::vector<bool> told;
   definitions_.OnBlocked([&](bool blocked) { told.push_back(blocked); });

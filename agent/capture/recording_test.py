@@ -161,6 +161,28 @@ class CallTest(CoreCase):
         self.assertEqual(begins[0].fields[1], [objects[0].id])
         self.assertEqual(begins[1].fields, {})
 
+    def test_calls_of_generated_code_share_sites(self):
+        calls = 1500
+        recording = Recording(
+            "f = core.wrap(lambda: None, 'm.f', 'x')\n"
+            "def run(text, name):\n"
+            "    exec(compile(text, name, 'exec'), names)\n"
+            "names = {'f': f}\n"
+            f"run('def many():\\n' + '  f()\\n' * {calls}, 'big.py')\n"
+            "names['many']()\n"
+            "names['many']()\n"
+            "for _ in range(100): run('f()', 'again.py')\n"
+        )
+        (line,) = recording.result.stderr.splitlines()
+        self.assertIn("more call sites than can be told apart", line)
+        process = recording.process
+        sites = [process.site(begin) for begin in process.of("begin")]
+        self.assertEqual(sites[:1024], [("big.py", 2 + i, "many") for i in range(1024)])
+        self.assertEqual(set(sites[1024:calls]), {("big.py", 1, "many")})
+        self.assertEqual(sites[calls : 2 * calls], sites[:calls])
+        self.assertEqual(set(sites[2 * calls :]), {("again.py", 1, "<module>")})
+        self.assertEqual(len(process.definitions["site"]), 1024 + 2)
+
     def test_switched_off_is_a_plain_call(self):
         recording = self.record(
             "core.set_recording(False)\n"
