@@ -1,5 +1,5 @@
 // An invariant and a set of them, as they are stored, exchanged
-// (invariants/set_json.h) and shown.
+// (invariants/set_json.h, docs/invariant-json.md) and shown.
 //
 // Threads: plain values.
 #ifndef TRAINCHECK_INVARIANTS_INVARIANT_H_
