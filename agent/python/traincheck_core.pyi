@@ -10,235 +10,273 @@ swallows, counts and logs what they raise. None takes a lock on the record
 path. All may be called from any thread with the GIL held.
 """
 
-from typing import Any, Callable, Dict, Optional, Sequence
+from typing import Any, Callable, Dict, Optional, Protocol, Sequence
+
+# Of a call, as the hooks get them.
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+# (name, group) -> value
+Scalars = dict[tuple[str, int], float]
+# What calls of a function tell: agent/capture/content_spec.h.
+Content = tuple[Any, ...]
 
 # Called when the call begins, after its CallBegin record: (args, kwargs) -> token
-Before = Callable[[tuple, dict], Any]
+Before = Callable[[Args, Kwargs], Any]
 # Called before its CallEnd/CallRaised record: result is None if it raised.
-After = Callable[[Any, tuple, dict, Any, Optional[BaseException]], None]
+After = Callable[[Any, Args, Kwargs, Any, Optional[BaseException]], None]
 
-# State points, mark kinds, kinds of objects and variables, as ints.
-POINT_WRAP_END: int  # ... POINT_CONSTRUCTION, POINT_FORWARD_BEGIN, POINT_BACKWARD_END,
-# POINT_PRE_CLIP, POINT_POST_CLIP, POINT_PRE_STEP, POINT_POST_STEP, POINT_GRAD_CLEAR,
-# POINT_STEP_END, POINT_SAVE, POINT_LOAD, POINT_STATE_DICT, POINT_LOAD_STATE_DICT,
-# POINT_FETCH, POINT_WORKER_INIT
-MARK_ITERATOR_CREATED: int  # ... MARK_BATCH_FETCHED, MARK_ITERATOR_EXHAUSTED,
-# MARK_ITERATOR_ABANDONED, MARK_CLEAN_EXIT, MARK_USER_STEP, MARK_USER_STAGE,
-# MARK_STEP_SKIPPED, MARK_PLAN_APPLIED
-CAPTURE_OFF: int  # ... CAPTURE_ALL, CAPTURE_SKELETON
-USER_STAGE_NONE: int  # ... USER_STAGE_INIT, USER_STAGE_TRAINING, USER_STAGE_EVALUATION
-OBJECT_MODULE: int  # ... OBJECT_OPTIMIZER, OBJECT_LOADER, OBJECT_OTHER
-VARIABLE_PARAMETER: int  # ... VARIABLE_BUFFER, VARIABLE_OPTIMIZER_STATE,
-# VARIABLE_GENERATOR, VARIABLE_LOADER_STATE
-PROCESS_MAIN: int  # ... PROCESS_WORKER, PROCESS_OTHER
-PLACE_SINGLE: int  # ... PLACE_ENVIRONMENT, PLACE_PROCESS_GROUP
-STATE_DATA: int  # digest the tensor itself
-STATE_GRAD: int  # digest its .grad (None is recorded as such)
-# Of what is digested: norm, largest magnitude, NaN and Inf; a digest of each
-# slice of the first dimension.
-STATE_DATA_STATISTICS: int
-STATE_GRAD_STATISTICS: int
-STATE_DATA_ROWS: int
-STATE_GRAD_ROWS: int
+class Core(Protocol):
+    """The extension module itself."""
 
-def wrap(
-    fn: Callable,
-    name: str,
-    category: str,
-    roles: Sequence[str] = (),
-    before: Optional[Before] = None,
-    after: Optional[After] = None,
-    outermost_only: bool = True,
-    detail: bool = False,
-) -> Callable:
-    """Wraps fn: CallBegin, fn, CallEnd or CallRaised.
+    # State points, as plans have them in lower case.
+    POINT_CONSTRUCTION: int
+    POINT_WRAP_END: int
+    POINT_FORWARD_BEGIN: int
+    POINT_FORWARD_END: int
+    POINT_BACKWARD_END: int
+    POINT_PRE_CLIP: int
+    POINT_POST_CLIP: int
+    POINT_PRE_STEP: int
+    POINT_POST_STEP: int
+    POINT_GRAD_CLEAR: int
+    POINT_STEP_END: int
+    POINT_SAVE: int
+    POINT_LOAD: int
+    POINT_STATE_DICT: int
+    POINT_LOAD_STATE_DICT: int
+    POINT_FETCH: int
+    POINT_WORKER_INIT: int
 
-    name is the qualified name ("torch.optim.adam.Adam.step"); roles are the
-    qualified names of the same method in base classes, narrow to general, plus
-    nothing else. With outermost_only the callbacks run only where no call of
-    the same category on the same self (first argument) is open on the thread;
-    records are written for all. The wrapper binds as a method, keeps
-    __name__, __qualname__, __doc__, __module__, __wrapped__, signature,
-    pickling, and accepts attributes. fn's result and exceptions pass untouched.
-    C functions, which do not bind, stay so. A detail (no part of the skeleton)
-    can be switched off by switch, and has a call site only where user code
-    itself calls it: what library code calls has that of the call around it.
-    """
+    MARK_ITERATOR_CREATED: int
+    MARK_BATCH_FETCHED: int
+    MARK_ITERATOR_EXHAUSTED: int
+    MARK_ITERATOR_ABANDONED: int
+    MARK_CLEAN_EXIT: int
+    MARK_USER_STEP: int
+    MARK_USER_STAGE: int
+    MARK_STEP_SKIPPED: int
+    MARK_PLAN_APPLIED: int
+    MARK_OPTIMIZER_STEPS: int
 
-def type_modified(cls: type) -> None:
-    """Its dictionary was changed from outside."""
+    CAPTURE_OFF: int
+    CAPTURE_ALL: int
+    CAPTURE_SKELETON: int
 
-def wrap_module_call(
-    fn: Callable,
-    before_root: Optional[Before] = None,
-    after_root: Optional[After] = None,
-) -> Callable:
-    """Wraps torch.nn.Module.__call__.
+    USER_STAGE_NONE: int
+    USER_STAGE_INIT: int
+    USER_STAGE_TRAINING: int
+    USER_STAGE_EVALUATION: int
 
-    The function recorded is "<module>.<qualname of type(self)>.forward" with
-    category "forward" and, as roles, "<class>.forward" of every class of its
-    MRO that defines forward plus "torch.nn.modules.module.Module.forward".
-    before_root/after_root run for calls that no other module call encloses on
-    this thread. Flags of CallFlag and OutputFlag are filled in here.
-    """
+    OBJECT_MODULE: int
+    OBJECT_OPTIMIZER: int
+    OBJECT_LOADER: int
+    OBJECT_OTHER: int
 
-def set_content(wrapper: Callable, content: Optional[tuple]) -> None:
-    """What calls of a wrapper tell from now on: see agent/capture/content_spec.h."""
+    VARIABLE_PARAMETER: int
+    VARIABLE_BUFFER: int
+    VARIABLE_OPTIMIZER_STATE: int
+    VARIABLE_GENERATOR: int
+    VARIABLE_LOADER_STATE: int
 
-def switch(wrapper: Callable, active: bool) -> None:
-    """Switches a function beyond the skeleton on or off; a no-op for others.
+    PROCESS_MAIN: int
+    PROCESS_WORKER: int
+    PROCESS_OTHER: int
 
-    What is off records nothing and costs its caller under 30 ns.
-    """
+    PLACE_SINGLE: int
+    PLACE_ENVIRONMENT: int
+    PLACE_PROCESS_GROUP: int
 
-def tell_switch(wrapper: Callable) -> None:
-    """Marks whether calls of the function are recorded from here on."""
+    STATE_DATA: int  # digest the tensor itself
+    STATE_GRAD: int  # digest its .grad (None is recorded as such)
+    # Of what is digested: norm, largest magnitude, NaN and Inf; a digest of each
+    # slice of the first dimension.
+    STATE_DATA_STATISTICS: int
+    STATE_GRAD_STATISTICS: int
+    STATE_DATA_ROWS: int
+    STATE_GRAD_ROWS: int
 
-def set_capture(mode: int, turns: int = 1, step: int = 0) -> None:
-    """CAPTURE_*: what is recorded from here on; a mark says so if it changes.
+    def wrap(
+        self,
+        fn: Callable[..., Any],
+        name: str,
+        category: str,
+        roles: Sequence[str] = (),
+        before: Optional[Before] = None,
+        after: Optional[After] = None,
+        outermost_only: bool = True,
+        detail: bool = False,
+    ) -> Any:
+        """Wraps fn: CallBegin, fn, CallEnd or CallRaised.
 
-    turns: large tensors are digested where (hash of their name + step) % turns
-    is 0, and else recorded as unreadable.
-    """
+        name is the qualified name ("torch.optim.adam.Adam.step"); roles are the
+        qualified names of the same method in base classes, narrow to general, plus
+        nothing else. With outermost_only the callbacks run only where no call of
+        the same category on the same self (first argument) is open on the thread;
+        records are written for all. The wrapper binds as a method, keeps
+        __name__, __qualname__, __doc__, __module__, __wrapped__, signature,
+        pickling, and accepts attributes. fn's result and exceptions pass untouched.
+        C functions, which do not bind, stay so. A detail (no part of the skeleton)
+        can be switched off by switch, and has a call site only where user code
+        itself calls it: what library code calls has that of the call around it.
+        """
+    def type_modified(self, cls: type[Any]) -> None:
+        """Its dictionary was changed from outside."""
+    def wrap_module_call(
+        self,
+        fn: Callable[..., Any],
+        before_root: Optional[Before] = None,
+        after_root: Optional[After] = None,
+    ) -> Any:
+        """Wraps torch.nn.Module.__call__.
 
-def next_plan() -> Optional[tuple[int, int, bytes]]:
-    """(version, first step, JSON) of the newest change of plan that the relay has
-    sent since the last call."""
+        The function recorded is "<module>.<qualname of type(self)>.forward" with
+        category "forward" and, as roles, "<class>.forward" of every class of its
+        MRO that defines forward plus "torch.nn.modules.module.Module.forward".
+        before_root/after_root run for calls that no other module call encloses on
+        this thread. Flags of CallFlag and OutputFlag are filled in here.
+        """
+    def set_content(self, wrapper: Any, content: Optional[Content]) -> None:
+        """What calls of a wrapper tell from now on: see agent/capture/content_spec.h."""
+    def switch(self, wrapper: Any, active: bool) -> None:
+        """Switches a function beyond the skeleton on or off; a no-op for others.
 
-def open_step() -> int:
-    """Number of the step that is open: of steps closed so far."""
+        What is off records nothing and costs its caller under 30 ns.
+        """
+    def tell_switch(self, wrapper: Any) -> None:
+        """Marks whether calls of the function are recorded from here on."""
+    def set_capture(self, mode: int, turns: int = 1, step: int = 0) -> None:
+        """CAPTURE_*: what is recorded from here on; a mark says so if it changes.
 
-def times() -> tuple[int, int]:
-    """(the agent's own, all) so far, in ticks of one clock."""
-
-def hook_begins() -> int:
-    """For hooks that no wrapper runs: what hook_ends takes, so that times() knows."""
-
-def hook_ends(begin: int) -> None: ...
-def plan_forwards(callback: Optional[Callable[[type], Optional[tuple]]]) -> None:
-    """Who says, once a class, what calls of its modules tell."""
-
-def is_wrapper(value: Any) -> bool: ...
-def is_users(error: BaseException) -> bool:
-    """Did a signal handler of the user's raise it, wherever it came up?"""
-
-def object_id(value: Any) -> int:
-    """Number of an object defined before (held weakly), else 0."""
-
-def define_object(
-    value: Any, kind: int, path: str = "", root: int = 0, wrapped: int = 0
-) -> int:
-    """Defines value (class and MRO names from its type) and returns its number.
-    An object defined before keeps its number; changed facts are written again.
-    """
-
-def define_variable(
-    tensor: Any,
-    name: str,
-    root_class: str,
-    root: int,
-    kind: int,
-    owner_class: str,
-    alias_group: int,
-    identity_epoch: int = 0,
-    attributes: Sequence[str] = (),
-    shadow_of: int = 0,
-) -> int:
-    """Defines a variable; dtype, device, shape and requires_grad from the
-    tensor, which may be None. (root, root_class, name) defined before keeps its number and is written again
-    where something differs."""
-
-def define_hold(optimizer: int, group: int, variables: Sequence[int]) -> None: ...
-def define_replica_group(
-    group: int,
-    evidence: str,
-    wrapper: int,
-    ranks: Sequence[int],
-    variables: Sequence[int],
-) -> None: ...
-def define_process_group(
-    group: int,
-    name: str,
-    backend: str,
-    ranks: Sequence[int],
-    mesh: int = 0,
-    mesh_dimension: int = 0,
-    mesh_name: str = "",
-) -> None:
-    """mesh: number of the DeviceMesh of which it is a dimension; 0: none."""
-
-def set_process_kind(kind: int, worker_id: int = 0, pass_seed: int = 0) -> None: ...
-def rank_is_inherited() -> bool:
-    """Are RANK and WORLD_SIZE those of a rank that this process descends from?"""
-
-def provisional_run() -> str | None:
-    """The name of this process's run as long as it may change."""
-
-def settle_run(run: str = "") -> None:
-    """The name is final: run, or the provisional one."""
-
-def show_rank(rank: int, world_size: int) -> None:
-    """Processes below this one see that it is this rank."""
-
-def record_place(rank: int, world_size: int, local_rank: int, source: int) -> None: ...
-def record_states(
-    point: int, what: int, variables: Sequence[int], tensors: Sequence[Any]
-) -> None:
-    """One State record a variable, and what else `what` asks for, STATE_* added
-    up. Tensors whose bytes cannot be read here are recorded as unreadable."""
-
-def record_bytes(point: int, variable: int, data: bytes, dtype: str) -> None:
-    """A State record of a variable that is no tensor: the digest that a tensor of
-    these bytes and this element type ("torch.int64") would have."""
-
-def record_checkpoint(
-    point: int,
-    keys: Sequence[str],
-    values: Sequence[Any],
-    variables: Sequence[int],
-    left_out: int = 0,
-) -> None:
-    """One CheckpointEntry record a key: digest, type and shape of a tensor, the
-    value of a number, else the key alone. variables: the live variable in whose
-    storage an entry lies, or 0. left_out: further entries, not given here."""
-
-def record_scalar(
-    obj: int, point: int, group: int, name: str, value: float
-) -> None: ...
-def record_mark(kind: int, obj: int, value: int) -> None: ...
-def record_collective(group: int, sequence: int) -> None:
-    """The innermost open call is this collective of the group."""
-
-def record_context(
-    enter: bool, name: str, arguments: Optional[Dict[str, Any]] = None
-) -> None:
-    """arguments: what the context was made with; texts in it are recorded."""
-
-def storage_key(tensor: Any) -> int:
-    """Number given once to the tensor's storage (held weakly); 0: unreadable. Of a
-    DTensor: of its local shard."""
-
-# The step rule (proto/step_rule.h), one per thread that trains; each returns
-# True when a step closed, after writing the StepClosed mark and a ClockSync.
-def step_optimizer(optimizer: int) -> bool: ...
-def step_optimizer_made() -> None: ...
-def step_batch_fetched(loader: int) -> bool: ...
-def step_iterator_end(loader: int) -> bool: ...
-def step_grad_clear() -> bool: ...
-def step_training_forward() -> bool: ...
-def step_backward() -> None: ...
-def step_user() -> bool: ...
-def step_end() -> bool: ...
-def step_exit() -> bool:
-    """Ends the open steps of all threads."""
-
-def setting(name: str) -> str:
-    """Value of TRAINCHECK_<...>, from the environment, else from the file of
-    settings; "": what holds without it."""
-
-def log_once(key: str, message: str) -> None:
-    """One line on stderr the first time for each key, if the log level allows."""
-
-def exit_flush() -> None:
-    """Waits until the relay holds all (acknowledged or spooled), at most
-    TRAINCHECK_EXIT_WAIT seconds, GIL released."""
+        turns: large tensors are digested where (hash of their name + step) % turns
+        is 0, and else recorded as unreadable.
+        """
+    def next_plan(self) -> Optional[tuple[int, int, bytes]]:
+        """(version, first step, JSON) of the newest change of plan that the relay has
+        sent since the last call."""
+    def open_step(self) -> int:
+        """Number of the step that is open: of steps closed so far."""
+    def times(self) -> tuple[int, int]:
+        """(the agent's own, all) so far, in ticks of one clock."""
+    def hook_begins(self) -> int:
+        """For hooks that no wrapper runs: what hook_ends takes, so that times() knows."""
+    def hook_ends(self, begin: int) -> None: ...
+    def plan_forwards(
+        self, callback: Optional[Callable[[type[Any]], Optional[Content]]]
+    ) -> None:
+        """Who says, once a class, what calls of its modules tell."""
+    def is_wrapper(self, value: Any) -> bool: ...
+    def is_users(self, error: BaseException) -> bool:
+        """Did a signal handler of the user's raise it, wherever it came up?"""
+    def object_id(self, value: Any) -> int:
+        """Number of an object defined before (held weakly), else 0."""
+    def define_object(
+        self, value: Any, kind: int, path: str = "", root: int = 0, wrapped: int = 0
+    ) -> int:
+        """Defines value (class and MRO names from its type) and returns its number.
+        An object defined before keeps its number; changed facts are written again.
+        """
+    def define_variable(
+        self,
+        tensor: Any,
+        name: str,
+        root_class: str,
+        root: int,
+        kind: int,
+        owner_class: str,
+        alias_group: int,
+        identity_epoch: int = 0,
+        attributes: Sequence[str] = (),
+        shadow_of: int = 0,
+    ) -> int:
+        """Defines a variable; dtype, device, shape and requires_grad from the
+        tensor, which may be None. (root, root_class, name) defined before keeps its number and is written again
+        where something differs."""
+    def define_hold(
+        self, optimizer: int, group: int, variables: Sequence[int]
+    ) -> None: ...
+    def define_replica_group(
+        self,
+        group: int,
+        evidence: str,
+        wrapper: int,
+        ranks: Sequence[int],
+        variables: Sequence[int],
+    ) -> None: ...
+    def define_process_group(
+        self,
+        group: int,
+        name: str,
+        backend: str,
+        ranks: Sequence[int],
+        mesh: int = 0,
+        mesh_dimension: int = 0,
+        mesh_name: str = "",
+    ) -> None:
+        """mesh: number of the DeviceMesh of which it is a dimension; 0: none."""
+    def set_process_kind(
+        self, kind: int, worker_id: int = 0, pass_seed: int = 0
+    ) -> None: ...
+    def rank_is_inherited(self) -> bool:
+        """Are RANK and WORLD_SIZE those of a rank that this process descends from?"""
+    def provisional_run(self) -> str | None:
+        """The name of this process's run as long as it may change."""
+    def settle_run(self, run: str = "") -> None:
+        """The name is final: run, or the provisional one."""
+    def show_rank(self, rank: int, world_size: int) -> None:
+        """Processes below this one see that it is this rank."""
+    def record_place(
+        self, rank: int, world_size: int, local_rank: int, source: int
+    ) -> None: ...
+    def record_states(
+        self, point: int, what: int, variables: Sequence[int], tensors: Sequence[Any]
+    ) -> None:
+        """One State record a variable, and what else `what` asks for, STATE_* added
+        up. Tensors whose bytes cannot be read here are recorded as unreadable."""
+    def record_bytes(self, point: int, variable: int, data: bytes, dtype: str) -> None:
+        """A State record of a variable that is no tensor: the digest that a tensor of
+        these bytes and this element type ("torch.int64") would have."""
+    def record_checkpoint(
+        self,
+        point: int,
+        keys: Sequence[str],
+        values: Sequence[Any],
+        variables: Sequence[int],
+        left_out: int = 0,
+    ) -> None:
+        """One CheckpointEntry record a key: digest, type and shape of a tensor, the
+        value of a number, else the key alone. variables: the live variable in whose
+        storage an entry lies, or 0. left_out: further entries, not given here."""
+    def record_scalar(
+        self, obj: int, point: int, group: int, name: str, value: float
+    ) -> None: ...
+    def record_mark(self, kind: int, obj: int, value: int) -> None: ...
+    def record_collective(self, group: int, sequence: int) -> None:
+        """The innermost open call is this collective of the group."""
+    def record_context(
+        self, enter: bool, name: str, arguments: Optional[Dict[str, Any]] = None
+    ) -> None:
+        """arguments: what the context was made with; texts in it are recorded."""
+    def storage_key(self, tensor: Any) -> int:
+        """Number given once to the tensor's storage (held weakly); 0: unreadable. Of a
+        DTensor: of its local shard."""
+    # The step rule (proto/step_rule.h), one per thread that trains; each returns
+    # True when a step closed, after writing the StepClosed mark and a ClockSync.
+    def step_optimizer(self, optimizer: int) -> bool: ...
+    def step_optimizer_made(self) -> None: ...
+    def step_batch_fetched(self, loader: int) -> bool: ...
+    def step_iterator_end(self, loader: int) -> bool: ...
+    def step_grad_clear(self) -> bool: ...
+    def step_training_forward(self) -> bool: ...
+    def step_backward(self) -> None: ...
+    def step_user(self) -> bool: ...
+    def step_end(self) -> bool: ...
+    def step_exit(self) -> bool:
+        """Ends the open steps of all threads."""
+    def setting(self, name: str) -> str:
+        """Value of TRAINCHECK_<...>, from the environment, else from the file of
+        settings; "": what holds without it."""
+    def log_once(self, key: str, message: str) -> None:
+        """One line on stderr the first time for each key, if the log level allows."""
+    def exit_flush(self) -> None:
+        """Waits until the relay holds all (acknowledged or spooled), at most
+        TRAINCHECK_EXIT_WAIT seconds, GIL released."""
