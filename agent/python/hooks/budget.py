@@ -11,9 +11,17 @@ than a step's time, large tensors take turns: `turns` is a power of three, so
 that with a step in every `every`, a power of two, each tensor's turn comes.
 """
 
+from __future__ import annotations
+
 import collections
+from typing import TYPE_CHECKING
 
 from _traincheck.plan import PlanError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from traincheck_core import Core
 
 DEFAULT_PERCENT = 2.0
 LADDER = tuple(1 << rung for rung in range(11))
@@ -26,7 +34,7 @@ _SEEN = 2  # steps in full, and steps in part, that a decision needs
 _OUTLIER = 4  # times the median: a pause is no step
 
 
-def percent_of(text):
+def percent_of(text: str) -> float | None:
     """The value of TRAINCHECK_BUDGET; None: no bound. Raises PlanError."""
     if text == "off":
         return None
@@ -39,7 +47,7 @@ def percent_of(text):
     return percent or None
 
 
-def from_settings(core, collects):
+def from_settings(core: Core, collects: bool) -> Budget | None:
     """The budget of this run, or None. Raises PlanError.
 
     A run that is to be learned from has none unless one is asked for.
@@ -50,7 +58,7 @@ def from_settings(core, collects):
 
 
 class Budget:
-    def __init__(self, percent, asked_for=True):
+    def __init__(self, percent: float, asked_for: bool = True) -> None:
         self.percent = percent
         self.asked_for = asked_for  # by the user; else it is the default
         self.every = 1
@@ -58,18 +66,25 @@ class Budget:
         self.exhausted = False  # is even the longest cycle too dear?
         self.forget()
 
-    def forget(self):
+    def forget(self) -> None:
         """Another plan holds: what was measured is worth nothing."""
-        self._full = collections.deque(maxlen=32)  # own time of steps in full
-        self._part = collections.deque(maxlen=64)  # and of the others
-        self._steps = collections.deque(maxlen=128)  # the program's own
+        self._full: collections.deque[int] = collections.deque(
+            maxlen=32
+        )  # own time of steps in full
+        self._part: collections.deque[int] = collections.deque(
+            maxlen=64
+        )  # and of the others
+        self._steps: collections.deque[int] = collections.deque(
+            maxlen=128
+        )  # the program's own
         self._since = 0  # steps since the last decision
         self._less = 0  # decisions in a row that found room
         self._fewer = 0
-        self._before = None  # what a step in full cost with fewer turns
+        # what a step in full cost with fewer turns
+        self._before: float | None = None
         self._rotates = True  # did turns help so far?
 
-    def add(self, own, wall, full):
+    def add(self, own: int, wall: int, full: bool) -> None:
         """A step has closed that took `wall`, the agent's `own` included."""
         if wall <= own or own < 0:
             return  # the clock went back
@@ -77,7 +92,7 @@ class Budget:
         self._steps.append(wall - own)
         self._since += 1
 
-    def decide(self):
+    def decide(self) -> bool:
         """Called after add, once warm-up is over. True: the cycle is another."""
         if not self._is_ready():
             return False
@@ -94,12 +109,12 @@ class Budget:
         self._choose(extra, part, step * self.percent / 100)
         return (self.every, self.turns) != former
 
-    def _is_ready(self):
+    def _is_ready(self) -> bool:
         if self._since < _SETTLED or len(self._full) < _SEEN:
             return False
         return self.every == 1 or len(self._part) >= _SEEN
 
-    def _take_turns(self, extra, step):
+    def _take_turns(self, extra: float, step: float) -> None:
         rung = TURNS.index(self.turns)
         if self._before is not None and extra > 0.8 * self._before:
             # Small tensors are what is dear: turns do not help.
@@ -120,8 +135,8 @@ class Budget:
             self._fewer = 0
         self._before = None
 
-    def _choose(self, extra, part, allowed):
-        def share(every):
+    def _choose(self, extra: float, part: float, allowed: float) -> None:
+        def share(every: int) -> float:
             return part + extra / every if every > 1 else part + extra
 
         fitting = [every for every in LADDER if share(every) <= allowed]
@@ -138,11 +153,11 @@ class Budget:
             self._less = 0
 
 
-def _mean(times):
+def _mean(times: Collection[float]) -> float:
     return sum(times) / len(times) if times else 0.0
 
 
-def _typical(times):
+def _typical(times: Collection[float]) -> float:
     """The mean without pauses."""
     ordered = sorted(times)
     bound = _OUTLIER * ordered[len(ordered) // 2]

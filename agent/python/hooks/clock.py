@@ -6,11 +6,18 @@ gradients are enabled, and in a checkpointed region that was called with them;
 a stage that the user named goes before both.
 """
 
+from __future__ import annotations
+
 import threading
+from typing import TYPE_CHECKING
 
 import torch
 
-_graph_task = getattr(torch._C, "_current_graph_task_id", lambda: -1)
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from traincheck_core import Core
+
+_graph_task: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", lambda: -1)
 
 
 class _Thread(threading.local):
@@ -21,49 +28,49 @@ class _Thread(threading.local):
     stage = 0  # as the user named it
 
 
-def _nothing():
+def _nothing() -> None:
     pass
 
 
 class Clock:
-    def __init__(self, core):
+    def __init__(self, core: Core) -> None:
         self._core = core
-        self.closed = _nothing  # called when a step has closed
+        self.closed: Callable[[], None] = _nothing  # called when a step has closed
         self.reset()
 
-    def reset(self):
+    def reset(self) -> None:
         self._thread = _Thread()
 
-    def inside_backward(self):
+    def inside_backward(self) -> bool:
         # Engine threads have no backward call of their own, but a graph task.
         return self._thread.backwards > 0 or _graph_task() != -1
 
-    def trains(self):
+    def trains(self) -> bool:
         """Does the code that runs now on this thread belong to training?"""
         thread = self._thread
         if thread.stage:
             return thread.stage == self._core.USER_STAGE_TRAINING
-        return torch.is_grad_enabled() or thread.checkpoints > 0
+        return bool(torch.is_grad_enabled()) or thread.checkpoints > 0
 
-    def enter_step(self):
+    def enter_step(self) -> None:
         self._thread.steps += 1
         self._thread.begun += 1
 
-    def steps_begun(self):
+    def steps_begun(self) -> int:
         """Of all optimizers, on this thread."""
         return self._thread.begun
 
-    def optimizer_steps(self, optimizer):
+    def optimizer_steps(self, optimizer: int) -> None:
         self._tell(self._core.step_optimizer(optimizer))
 
-    def optimizer_skips(self, optimizer):
+    def optimizer_skips(self, optimizer: int) -> None:
         self._tell(self._core.step_optimizer(optimizer))
         self._core.record_mark(self._core.MARK_STEP_SKIPPED, optimizer, 0)
 
-    def leave_step(self):
+    def leave_step(self) -> None:
         self._thread.steps -= 1
 
-    def enter_backward(self):
+    def enter_backward(self) -> bool:
         """True for the outermost one."""
         self._thread.backwards += 1
         outermost = self._thread.backwards == 1 and _graph_task() == -1
@@ -71,58 +78,58 @@ class Clock:
             self._core.step_backward()
         return outermost
 
-    def leave_backward(self):
+    def leave_backward(self) -> None:
         self._thread.backwards -= 1
 
-    def enter_checkpoint(self):
+    def enter_checkpoint(self) -> bool:
         """True if leave_checkpoint must follow."""
-        trains = torch.is_grad_enabled()
+        trains: bool = torch.is_grad_enabled()
         self._thread.checkpoints += trains
         return trains
 
-    def leave_checkpoint(self):
+    def leave_checkpoint(self) -> None:
         self._thread.checkpoints -= 1
 
-    def training_forward(self):
+    def training_forward(self) -> None:
         if self._counts():
             self._tell(self._core.step_training_forward())
 
-    def batch_fetched(self, loader):
+    def batch_fetched(self, loader: int) -> None:
         if self.trains() and self._counts():
             self._tell(self._core.step_batch_fetched(loader))
 
-    def iterator_ended(self, loader):
+    def iterator_ended(self, loader: int) -> None:
         if self.trains() and self._counts():
             self._tell(self._core.step_iterator_end(loader))
 
-    def gradients_cleared(self):
+    def gradients_cleared(self) -> None:
         if self._counts():
             self._tell(self._core.step_grad_clear())
 
-    def group_destroyed(self):
+    def group_destroyed(self) -> None:
         if self._counts():
             self._tell(self._core.step_end())
 
-    def process_ends(self):
+    def process_ends(self) -> None:
         self._tell(self._core.step_exit())
 
-    def user_step(self):
+    def user_step(self) -> None:
         self._core.record_mark(self._core.MARK_USER_STEP, 0, 0)
         self._tell(self._core.step_user())
 
-    def user_stage(self):
+    def user_stage(self) -> int:
         return self._thread.stage
 
-    def name_stage(self, stage):
+    def name_stage(self, stage: int) -> None:
         if stage != self._thread.stage:
             self._thread.stage = stage
             self._record_stage()
 
-    def _record_stage(self):
+    def _record_stage(self) -> None:
         stage = self._thread.stage
         self._core.record_mark(self._core.MARK_USER_STAGE, 0, stage)
 
-    def _tell(self, closed):
+    def _tell(self, closed: bool) -> None:
         if not closed:
             return
         # Whoever missed the name learns it here.
@@ -130,5 +137,5 @@ class Clock:
             self._record_stage()
         self.closed()
 
-    def _counts(self):
+    def _counts(self) -> bool:
         return self._thread.steps == 0 and not self.inside_backward()

@@ -4,35 +4,49 @@ All of it changes between two steps only and is a function of the step's number,
 the same on all ranks.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from _traincheck import plan as plans
+
+if TYPE_CHECKING:
+    from traincheck_core import Core
+
+    from _traincheck.budget import Budget
+    from _traincheck.plan import Plan
+    from _traincheck.planner import Planner
 
 
 class Recorded:
     """What the step that runs now records, for the hooks that ask."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.states = True  # content of variables at the points of a step
         self.off = False
 
 
 class Control:
-    def __init__(self, core, planner, recorded, budget):
+    def __init__(
+        self, core: Core, planner: Planner, recorded: Recorded, budget: Budget | None
+    ) -> None:
         self._core = core
         self._planner = planner
         self._recorded = recorded
         self._budget = budget
-        self._waiting = None  # (first step, plan)
-        self._times = None  # (own, all) when the last step closed
+        self._waiting: tuple[int, Plan] | None = None  # from this step on
+        # (own, all) when the last step closed
+        self._times: tuple[int, int] | None = None
         self._told = False  # of the plan that held from the beginning
 
-    def forked(self):
+    def forked(self) -> None:
         """In the child: the core records everything again, unless it is off."""
         self._times = None
         self._told = False
         self._planner.tell_nothing()
         self._recorded.states = not self._recorded.off
 
-    def trains(self):
+    def trains(self) -> None:
         """The process is one of the run's; says what it began with."""
         if self._told:
             return
@@ -41,13 +55,13 @@ class Control:
             self._tell(self._planner.plan)
         self._told = True
 
-    def process_ends(self):
+    def process_ends(self) -> None:
         """What follows is recorded in any case: else the end would look like a
         death."""
         if self._recorded.off:
             self._set(self._core.CAPTURE_ALL)
 
-    def step_closed(self):
+    def step_closed(self) -> None:
         """Called after everything else that belongs to the step."""
         step = self._core.open_step()
         self._measure(step)
@@ -57,7 +71,7 @@ class Control:
             self._waiting = None
         self._choose(step)
 
-    def _receive(self):
+    def _receive(self) -> None:
         change = self._core.next_plan()
         if change is None:
             return
@@ -72,7 +86,7 @@ class Control:
         plan.version = version
         self._waiting = (first_step, plan)
 
-    def _change(self, plan):
+    def _change(self, plan: Plan) -> None:
         if self._budget is not None:
             self._budget.forget()
         # While nothing is recorded the marks would be lost.
@@ -81,16 +95,17 @@ class Control:
         self._tell(plan)
         self._planner.apply(plan)
 
-    def _tell(self, plan):
+    def _tell(self, plan: Plan) -> None:
         self._told = True
         self._core.record_mark(self._core.MARK_PLAN_APPLIED, 0, plan.version)
 
-    def _measure(self, step):
-        before, self._times = self._times, self._core.times()
+    def _measure(self, step: int) -> None:
+        before, times = self._times, self._core.times()
+        self._times = times
         budget, plan = self._budget, self._planner.plan
         if budget is None or before is None or self._recorded.off:
             return
-        own, wall = self._times[0] - before[0], self._times[1] - before[1]
+        own, wall = times[0] - before[0], times[1] - before[1]
         budget.add(own, wall, self._recorded.states)
         changed = step >= plan.warm_up and budget.decide()
         # Steps of a millisecond exceed the default, and nobody minds.
@@ -101,7 +116,7 @@ class Control:
                 "of TRAINCHECK_BUDGET",
             )
 
-    def _choose(self, step):
+    def _choose(self, step: int) -> None:
         core, plan, budget = self._core, self._planner.plan, self._budget
         if plan.mode == "off":
             self._set(core.CAPTURE_OFF)
@@ -112,7 +127,7 @@ class Control:
         whole = plan.samples(step, every)
         self._set(core.CAPTURE_ALL if whole else core.CAPTURE_SKELETON, turns, step)
 
-    def _set(self, mode, turns=1, step=0):
+    def _set(self, mode: int, turns: int = 1, step: int = 0) -> None:
         self._core.set_capture(mode, turns, step)
         self._recorded.states = mode == self._core.CAPTURE_ALL
         self._recorded.off = mode == self._core.CAPTURE_OFF

@@ -4,15 +4,24 @@ One that is no number any more, or that cannot be read without waiting for a
 device, is not known.
 """
 
+from __future__ import annotations
+
 import numbers
+from typing import TYPE_CHECKING
 
 import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from traincheck_core import Scalars
 
 _PLAIN = frozenset((float, int, bool))
 _SKIPPED = frozenset((type(None), str, dict))
 
 
-def numbers_of_groups(optimizer):
+def numbers_of_groups(optimizer: torch.optim.Optimizer) -> Scalars:
     """{(name, position of the group): float}."""
     found = {}
     for position, group in enumerate(optimizer.param_groups):
@@ -25,7 +34,9 @@ def numbers_of_groups(optimizer):
     return found
 
 
-def _numbers_in(name, value, position):
+def _numbers_in(
+    name: str, value: Any, position: int
+) -> Iterator[tuple[tuple[str, int], float]]:
     """Of a value that is no plain number; elements of tuples as "betas[0]"."""
     rows = {name: value}
     if type(value) in (tuple, list):
@@ -36,7 +47,7 @@ def _numbers_in(name, value, position):
             yield (key, position), number
 
 
-def number_of(value):
+def number_of(value: Any) -> float | None:
     """As a float; None: it is no number, or it is on a device."""
     if isinstance(value, torch.Tensor):
         # Reading what is on a GPU would wait for it.

@@ -1,28 +1,40 @@
 """A dictionary by identity that does not keep its keys alive."""
 
+from __future__ import annotations
+
 import weakref
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
-class WeakIdentityMap:
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class WeakIdentityMap(Generic[Key, Value]):
     """Keys are ordinary objects (modules, optimizers), never tensors.
 
     Tensors must not get weak references: torch.utils.swap_tensors refuses
     tensors that have some, and `Module.to` may call it.
     """
 
-    def __init__(self, dropped=None):
+    def __init__(self, dropped: Callable[[Value], None] | None = None) -> None:
         """dropped(value) is called after a key's death, anywhere."""
         self._dropped = dropped
-        self._rows = {}  # id of the key -> (weak reference, value)
+        self._rows: dict[
+            int, tuple[weakref.ref[Key], Value]
+        ] = {}  # id of the key -> (weak reference, value)
 
-    def get(self, key):
+    def get(self, key: Key) -> Value | None:
         row = self._rows.get(id(key))
         return row[1] if row is not None and row[0]() is key else None
 
-    def set(self, key, value):
+    def set(self, key: Key, value: Value) -> None:
         number = id(key)
 
-        def drop(reference):
+        def drop(reference: weakref.ref[Key]) -> None:
             row = self._rows.get(number)
             if row is not None and row[0] is reference:
                 del self._rows[number]
@@ -31,12 +43,12 @@ class WeakIdentityMap:
 
         self._rows[number] = (weakref.ref(key, drop), value)
 
-    def values(self):
+    def values(self) -> list[Value]:
         return [row[1] for row in list(self._rows.values())]
 
-    def keys(self):
+    def keys(self) -> list[Key]:
         keys = [row[0]() for row in list(self._rows.values())]
         return [key for key in keys if key is not None]
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._rows)

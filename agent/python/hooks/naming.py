@@ -1,13 +1,23 @@
 """Names: classes, roles, and qualified names without wrapper prefixes."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from torch.jit import ScriptModule
 from torch.nn.parallel import DataParallel, DistributedDataParallel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    import torch
 
 # Children under these names are the wrapped module itself.
 _TRANSPARENT = ("_orig_mod", "_fsdp_wrapped_module")
 
 
-def class_name(cls):
+def class_name(cls: type[Any]) -> str:
     module = cls.__module__
     # A spawned child runs the script under another name.
     if module == "__mp_main__":
@@ -15,7 +25,7 @@ def class_name(cls):
     return f"{module}.{cls.__qualname__}"
 
 
-def roles(cls, method):
+def roles(cls: type[Any], method: str) -> list[str]:
     """The method's qualified names in the base classes of cls, narrow to general."""
     return [
         f"{class_name(base)}.{method}"
@@ -24,12 +34,12 @@ def roles(cls, method):
     ]
 
 
-def is_replicating(module):
+def is_replicating(module: torch.nn.Module) -> bool:
     """Does it hold one model's replicas in step: DistributedDataParallel?"""
     return isinstance(module, DistributedDataParallel)
 
 
-def own_class(module):
+def own_class(module: torch.nn.Module) -> type[Any]:
     """The class as the user knows it: fully_shard gives a module one of its own."""
     cls = type(module)
     bases = cls.__bases__
@@ -38,23 +48,23 @@ def own_class(module):
     return cls
 
 
-def subclasses(cls):
+def subclasses(cls: type[Any]) -> Iterator[type[Any]]:
     """All that there are now, some of them more than once."""
     for subclass in cls.__subclasses__():
         yield subclass
         yield from subclasses(subclass)
 
 
-def is_sharded(tensor):
+def is_sharded(tensor: torch.Tensor) -> bool:
     """Is it a DTensor: does this process hold a part of it only?"""
     return hasattr(tensor, "_local_tensor")
 
 
-def is_script(module):
+def is_script(module: Any) -> bool:
     return isinstance(module, ScriptModule)
 
 
-def wrapped_child(module):
+def wrapped_child(module: torch.nn.Module) -> torch.nn.Module | None:
     """The module that this one only wraps, or None."""
     if isinstance(module, (DistributedDataParallel, DataParallel)):
         return module.module
@@ -65,7 +75,7 @@ def wrapped_child(module):
     return None
 
 
-def unwrap(module):
+def unwrap(module: torch.nn.Module) -> tuple[torch.nn.Module, bool]:
     """The model below all wrappers, and whether one of them is DDP."""
     replicated = False
     while not is_script(module):
@@ -77,16 +87,16 @@ def unwrap(module):
     return module, replicated
 
 
-def join(path, name):
+def join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def strip_prefixes(name):
+def strip_prefixes(name: str) -> str:
     """A name that torch gave inside a wrapper, as it is inside the model."""
     return ".".join(part for part in name.split(".") if part not in _TRANSPARENT)
 
 
-def walk(root):
+def walk(root: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
     """Yields (path, module) below root, root first, each module once.
 
     Wrappers add nothing to the path. A DDP wrapper is yielded and not entered:

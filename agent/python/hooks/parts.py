@@ -1,10 +1,18 @@
 """A part of a model: one submodule with the variables that it owns."""
 
+from __future__ import annotations
+
 import weakref
+from typing import TYPE_CHECKING
 
 import torch
 
 from _traincheck import naming
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from _traincheck.thread_claim import ThreadClaim
 
 
 class Part:
@@ -12,16 +20,16 @@ class Part:
 
     __slots__ = ("module", "path", "params", "buffers", "sharded", "claim", "_seen")
 
-    def __init__(self, module, path, claim):
+    def __init__(self, module: torch.nn.Module, path: str, claim: ThreadClaim) -> None:
         self.module = weakref.ref(module)
         self.claim = claim  # ThreadClaim
         self.path = path
-        self.params = []  # (key, variable)
-        self.buffers = []
-        self.sharded = set()  # keys of params that are DTensors
+        self.params: list[tuple[str, int]] = []  # (key, variable)
+        self.buffers: list[tuple[str, int]] = []
+        self.sharded: set[str] = set()  # keys of params that are DTensors
         self._seen = _content(module)
 
-    def changed(self):
+    def changed(self) -> bool:
         """Are its parameters, buffers' names or children others than at first?
 
         Buffers are compared by name: models may assign new ones every step.
@@ -31,7 +39,7 @@ class Part:
             return False
         return _content(module) != self._seen
 
-    def same_as(self, former):
+    def same_as(self, former: Part | None) -> bool:
         """Has `former`, of the same path, the same tensors under the same names?"""
         return (
             former is not None
@@ -40,7 +48,7 @@ class Part:
             and former._seen[0] == self._seen[0]
         )
 
-    def lent(self):
+    def lent(self) -> bool:
         """Has something put tensors that are no parameters in their places?"""
         module = self.module()
         return module is not None and not all(
@@ -48,7 +56,7 @@ class Part:
             for value in module._parameters.values()
         )
 
-    def collect_params(self, variables, tensors):
+    def collect_params(self, variables: list[int], tensors: list[torch.Tensor]) -> None:
         module = self.module()
         if module is not None:
             rows = self.params
@@ -56,7 +64,7 @@ class Part:
                 rows = [row for row in rows if row[0] not in self.sharded]
             _collect(module._parameters, rows, variables, tensors)
 
-    def _gathered(self, module):
+    def _gathered(self, module: torch.nn.Module) -> bool:
         """Are whole parameters in the places of its sharded ones?
 
         FSDP puts them there for a forward and a backward, and leaves them after
@@ -65,13 +73,20 @@ class Part:
         tensors = (module._parameters.get(key) for key in self.sharded)
         return any(t is not None and not naming.is_sharded(t) for t in tensors)
 
-    def collect_buffers(self, variables, tensors):
+    def collect_buffers(
+        self, variables: list[int], tensors: list[torch.Tensor]
+    ) -> None:
         module = self.module()
         if module is not None:
             _collect(module._buffers, self.buffers, variables, tensors)
 
 
-def _collect(table, rows, variables, tensors):
+def _collect(
+    table: dict[str, Any],
+    rows: list[tuple[str, int]],
+    variables: list[int],
+    tensors: list[torch.Tensor],
+) -> None:
     for key, variable in rows:
         tensor = table.get(key)
         if tensor is not None:
@@ -79,7 +94,7 @@ def _collect(table, rows, variables, tensors):
             tensors.append(tensor)
 
 
-def _content(module):
+def _content(module: torch.nn.Module) -> tuple[list[int], list[str], list[int]]:
     # An id may be used again after its object's death; then a replacement goes
     # unseen here, which costs an identity epoch and nothing else: tensors are
     # always looked up through their module.

@@ -6,11 +6,22 @@ name functions by name, by role or by pattern; a later rule wins over those
 before it.
 """
 
+from __future__ import annotations
+
 import fnmatch
 import json
 import re
+from typing import TYPE_CHECKING
 
 from _traincheck import signatures
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Iterable, Sequence
+    from typing import Any
+
+    from traincheck_core import Content
+
+    Points = dict[str, frozenset[str]]
 
 TEXT, DIGEST, AUTOGRAD = 1, 2, 4
 
@@ -45,8 +56,8 @@ class PlanError(ValueError):
 class Rule:
     """What calls of some functions tell."""
 
-    def __init__(self, function, arguments="*", digests=(), texts=(), returns=True,
-                 autograd=False):  # fmt: skip
+    def __init__(self, function: str, arguments: str | Iterable[str]="*", digests: Iterable[str]=(), texts: Iterable[str]=(), returns: bool=True,
+                 autograd: bool=False) -> None:  # fmt: skip
         self.function = function
         self.arguments = arguments  # "*": all; else names
         self.digests = frozenset(digests)  # names; "return" is the result
@@ -57,19 +68,19 @@ class Rule:
         if any(sign in function for sign in "*?["):
             self._pattern = re.compile(fnmatch.translate(function)).match
 
-    def is_pattern(self):
+    def is_pattern(self) -> bool:
         return self._pattern is not None
 
-    def fits(self, names):
+    def fits(self, names: Sequence[str]) -> bool:
         """names: the function's own, then its roles."""
         if self._pattern is not None:
             return self._pattern(names[0]) is not None
         return self.function in names
 
-    def tells(self, parameter):
+    def tells(self, parameter: str) -> bool:
         return self.arguments == "*" or parameter in self.arguments
 
-    def detail(self, parameter):
+    def detail(self, parameter: str) -> int:
         bits = AUTOGRAD if self.autograd else 0
         if parameter in self.digests:
             bits |= DIGEST
@@ -83,22 +94,29 @@ class Plan:
 
     # Points by value ("parameter.grad"), of the state that is recorded; None:
     # all of it.
-    state = None
+    state: Points | None = None
     # Where norm, largest magnitude, NaN and Inf are told too, and where digests
     # of rows.
-    statistics = {}
-    rows = {}
+    statistics: Points = {}
+    rows: Points = {}
     # Are the random generators recorded around every outermost forward?
     generators = False
 
-    def __init__(self, mode="selective", rules=(), version=0, every=1, warm_up=WARM_UP):
+    def __init__(
+        self,
+        mode: str = "selective",
+        rules: Iterable[Rule] = (),
+        version: int = 0,
+        every: int = 1,
+        warm_up: int = WARM_UP,
+    ) -> None:
         self.mode = mode
         self.rules = list(rules)
         self.version = version
         self.every = every
         self.warm_up = warm_up
 
-    def samples(self, step, every=1):
+    def samples(self, step: int, every: int = 1) -> bool:
         """Is this step recorded in full, where others ask for one in `every`?
 
         Both are powers of two. The larger decides: its steps are among those of
@@ -106,11 +124,11 @@ class Plan:
         """
         return step < self.warm_up or step % max(self.every, every) == 0
 
-    def wants(self, value, point):
+    def wants(self, value: str, point: str) -> bool:
         """Is this value recorded at this point?"""
         return self.state is None or point in self.state.get(value, ())
 
-    def rule_for(self, names):
+    def rule_for(self, names: Sequence[str]) -> Rule | None:
         for rule in reversed(self.rules):
             if rule.fits(names):
                 return rule
@@ -132,7 +150,7 @@ FULL.statistics = {"parameter.grad": frozenset({"pre_step"})}
 BARE = Plan("selective")
 
 
-def read_text(text, where):
+def read_text(text: str | bytes, where: str) -> Plan:
     """The plan in a text. Raises PlanError, which begins with `where`."""
     try:
         return parse(json.loads(text))
@@ -141,7 +159,7 @@ def read_text(text, where):
         raise PlanError(f"{where}: {error}") from None
 
 
-def read(path):
+def read(path: str) -> Plan:
     """The plan in a file. Raises PlanError."""
     try:
         with open(path, "rb") as file:
@@ -151,7 +169,7 @@ def read(path):
     return read_text(text, path)
 
 
-def parse(value):
+def parse(value: Any) -> Plan:
     _require(isinstance(value, dict), "a plan is an object")
     _known(value, _PLAN_KEYS, "a plan")
     _require(value.get("format") == FORMAT, f"format is not {FORMAT}")
@@ -176,7 +194,7 @@ def parse(value):
     return plan
 
 
-def _sample(value):
+def _sample(value: Any) -> dict[str, int]:
     _require(isinstance(value, dict), "sample is no object")
     _known(value, _SAMPLE_KEYS, "sample")
     every, warm_up = value.get("every", 1), value.get("warm_up", WARM_UP)
@@ -187,7 +205,7 @@ def _sample(value):
     return {"every": every, "warm_up": warm_up}
 
 
-def _take_state(value, plan):
+def _take_state(value: Any, plan: Plan) -> None:
     for key in _STATE_KEYS:
         if key in value:
             setattr(plan, key, _points(value[key], key))
@@ -198,13 +216,13 @@ def _take_state(value, plan):
             plan.state[name] = plan.state.get(name, frozenset()) | points
 
 
-def _points(value, key):
+def _points(value: Any, key: str) -> Points:
     _require(isinstance(value, dict), f"{key} is no object")
     _known(value, STATE_VALUES, key)
     return {name: _names(points, f"{key}.{name}") for name, points in value.items()}
 
 
-def _rule(row, where):
+def _rule(row: Any, where: str) -> Rule:
     _require(isinstance(row, dict), f"{where} is no object")
     _known(row, _RULE_KEYS, where)
     function = row.get("function")
@@ -225,23 +243,25 @@ def _rule(row, where):
     )
 
 
-def _names(value, where):
+def _names(value: Any, where: str) -> frozenset[str]:
     fine = isinstance(value, list) and all(isinstance(name, str) for name in value)
     _require(fine, f"{where} is no list of names")
     return frozenset(value)
 
 
-def _known(value, keys, where):
+def _known(value: Any, keys: Container[str], where: str) -> None:
     for key in value:
         _require(key in keys, f"{where} has no key {key!r}")
 
 
-def _require(condition, text):
+def _require(condition: object, text: str) -> None:
     if not condition:
         raise PlanError(text)
 
 
-def content(plan, fn, names, is_method):
+def content(
+    plan: Plan, fn: Any, names: Sequence[str], is_method: bool
+) -> Content | None:
     """As agent/capture/content_spec.h describes: what calls of fn tell."""
     rule = plan.rule_for(names)
     if rule is None:
@@ -261,6 +281,6 @@ def content(plan, fn, names, is_method):
     return parameters, rest, rule.detail("return") if rule.returns else None
 
 
-def _row(parameter, rule):
+def _row(parameter: signatures.Parameter, rule: Rule) -> tuple[Any, ...]:
     row = (parameter.name, parameter.position, rule.detail(parameter.name))
     return row + (parameter.default,) if parameter.has_default else row

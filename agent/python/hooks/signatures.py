@@ -1,10 +1,16 @@
 """Parameters of functions: from their signature, else from what torch tells of
 its C functions for those who override them (torch.overrides)."""
 
+from __future__ import annotations
+
 import functools
 import inspect
+from typing import TYPE_CHECKING
 
 import torch
+
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class Parameter:
@@ -12,7 +18,9 @@ class Parameter:
 
     __slots__ = ("name", "position", "has_default", "default")
 
-    def __init__(self, name, position, has_default, default):
+    def __init__(
+        self, name: str, position: int, has_default: bool, default: Any
+    ) -> None:
         self.name = name
         self.position = position
         self.has_default = has_default
@@ -22,12 +30,12 @@ class Parameter:
 class Signature:
     """Parameters in order, and where further positional arguments begin."""
 
-    def __init__(self, parameters, rest):
+    def __init__(self, parameters: list[Parameter], rest: int | None) -> None:
         self.parameters = parameters
         self.rest = rest  # None: there are none, and no further keywords
 
 
-def of(fn):
+def of(fn: Any) -> Signature | None:
     """None: nobody tells."""
     found = _inspect(fn)
     if found is None:
@@ -36,7 +44,7 @@ def of(fn):
     return found
 
 
-def _inspect(fn):
+def _inspect(fn: Any) -> Signature | None:
     try:
         signature = inspect.signature(fn)
     except (ValueError, TypeError):
@@ -65,7 +73,7 @@ def _inspect(fn):
 
 
 @functools.lru_cache(maxsize=1)
-def _overridable():
+def _overridable() -> dict[Any, Any]:
     """Function -> a lambda with its signature. About 10 ms, once."""
     overrides = getattr(torch.overrides, "get_testing_overrides", dict)
     return overrides()

@@ -5,10 +5,16 @@ another thread meanwhile would crash. So gradients are read by the thread that
 trains with them, and by nobody once two threads do.
 """
 
+from __future__ import annotations
+
 from threading import get_ident
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
-def claim_all(claims):
+def claim_all(claims: Iterable[ThreadClaim]) -> bool:
     """This thread is about to train with them: True if it alone does."""
     thread, alone = get_ident(), True
     for claim in claims:
@@ -23,10 +29,10 @@ class ThreadClaim:
 
     _SHARED = 0  # no thread's ident
 
-    def __init__(self):
-        self._thread = None
+    def __init__(self) -> None:
+        self._thread: int | None = None
 
-    def claim(self):
+    def claim(self) -> bool:
         """Called before this thread trains; True if the claim is its own."""
         thread = get_ident()
         if self._thread is None:
@@ -35,9 +41,9 @@ class ThreadClaim:
             self._thread = self._SHARED
         return self._thread == thread
 
-    def is_mine(self):
+    def is_mine(self) -> bool:
         return self._thread == get_ident()
 
-    def is_others(self):
+    def is_others(self) -> bool:
         """Does another thread train with them?"""
         return self._thread is not None and self._thread != get_ident()

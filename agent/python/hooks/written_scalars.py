@@ -5,7 +5,16 @@ records knows them again. One that is not told any more is written as NaN: not
 known.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from _traincheck.identity_map import WeakIdentityMap
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from traincheck_core import Core, Scalars
 
 UNKNOWN = float("nan")  # always this one: it is equal to itself by identity
 
@@ -15,11 +24,11 @@ _AGAIN = 16  # times
 class ObjectScalars:
     """What was last written of one object."""
 
-    def __init__(self):
-        self._written = {}
+    def __init__(self) -> None:
+        self._written: Scalars = {}
         self._times = 0
 
-    def write(self, core, number, point, scalars):
+    def write(self, core: Core, number: int, point: int, scalars: Scalars) -> None:
         """scalars: {(name, group): float} of the object of this number."""
         again = self._times % _AGAIN == 0
         self._times += 1
@@ -38,11 +47,13 @@ class ObjectScalars:
 class WrittenScalars:
     """What was last written of each object."""
 
-    def __init__(self, core):
+    def __init__(self, core: Core) -> None:
         self._core = core
-        self._objects = WeakIdentityMap()  # object -> (number, ObjectScalars)
+        # object -> (its number, what was written)
+        self._objects: WeakIdentityMap[Any, tuple[int, ObjectScalars]]
+        self._objects = WeakIdentityMap()
 
-    def write(self, value, kind, point, scalars):
+    def write(self, value: Any, kind: int, point: int, scalars: Scalars) -> None:
         """scalars: {(name, group): float} of the object `value`."""
         row = self._objects.get(value)
         if row is None:
