@@ -4,9 +4,21 @@ Nested dictionaries and lists give keys like "model.fc.weight" and
 "optimizer.state.0.exp_avg".
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import torch
 
 from _traincheck import naming
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from traincheck_core import Core
+
+    from _traincheck.models import Models
+    from _traincheck.control import Recorded
 
 # Further entries of one checkpoint are counted.
 _MAX_ENTRIES = 20_000
@@ -14,13 +26,15 @@ _MAX_DEPTH = 16
 
 
 class CheckpointContent:
-    def __init__(self, core, models, recorded):
+    def __init__(self, core: Core, models: Models, recorded: Recorded) -> None:
         self._core = core
         self._recorded = recorded
         self._models = models
-        self._done = set()  # (point, id of an object) in the open step
+        self._done: set[
+            tuple[int, int]
+        ] = set()  # (point, id of an object) in the open step
 
-    def record(self, point, value):
+    def record(self, point: int, value: Any) -> None:
         if self._recorded.off:
             return
         keys, leaves, left_out = flatten(value)
@@ -28,7 +42,7 @@ class CheckpointContent:
             variables = [self._alias(leaf) for leaf in leaves]
             self._core.record_checkpoint(point, keys, leaves, variables, left_out)
 
-    def record_once(self, point, owner, value):
+    def record_once(self, point: int, owner: Any, value: Any) -> None:
         """As record; of the same object at most once a step.
 
         Programs that average weights by their state_dict ask for it every step.
@@ -37,19 +51,21 @@ class CheckpointContent:
             self._done.add((point, id(owner)))
             self.record(point, value)
 
-    def step_ended(self):
+    def step_ended(self) -> None:
         self._done.clear()
 
-    def _alias(self, leaf):
+    def _alias(self, leaf: Any) -> int:
         if not isinstance(leaf, torch.Tensor):
             return 0
         return self._models.variable_in(self._core.storage_key(leaf))
 
 
-def flatten(value):
+def flatten(value: Any) -> tuple[list[str], list[Any], int]:
     """(keys, leaves, how many were left out), in the order of the dictionaries."""
-    keys, leaves, left_out = [], [], 0
-    seen = set()  # of containers: one may hold itself
+    keys: list[str] = []
+    leaves: list[Any] = []
+    left_out = 0
+    seen: set[int] = set()  # of containers: one may hold itself
     todo = [("", value, 0)]
     while todo:
         key, item, depth = todo.pop()
@@ -71,7 +87,7 @@ def flatten(value):
     return keys, leaves, left_out
 
 
-def _children(item):
+def _children(item: Any) -> list[tuple[str, Any]] | None:
     """[(name, value)] of what holds others; None: it holds none."""
     if isinstance(item, torch.nn.Module):
         return _tensors_of(item)
@@ -79,12 +95,12 @@ def _children(item):
     if isinstance(item, dict):
         return [(_name(key), value) for key, value in list(dict.items(item))]
     if isinstance(item, (list, tuple)):
-        builtin = list if isinstance(item, list) else tuple
+        builtin: Any = list if isinstance(item, list) else tuple
         return [(str(n), value) for n, value in enumerate(builtin.__iter__(item))]
     return None
 
 
-def _tensors_of(module):
+def _tensors_of(module: torch.nn.Module) -> list[tuple[str, Any]]:
     return [
         (naming.join(path, key), tensor)
         for path, part in naming.walk(module)
@@ -94,6 +110,6 @@ def _tensors_of(module):
     ]
 
 
-def _name(key):
+def _name(key: Any) -> str:
     # Keys may be anything; a class of the user's is not asked for its text.
     return str(key) if type(key) in (str, int, float, bool) else type(key).__name__

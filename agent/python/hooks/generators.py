@@ -5,27 +5,39 @@ over a loader, at the first forward that trains and, on plan, where every
 outermost forward begins and ends.
 """
 
+from __future__ import annotations
+
 import array
 import struct
 import sys
+from typing import TYPE_CHECKING
 
 import torch
 from torch.utils.data._utils import fetch
 
 from _traincheck.observing import observe
 
+if TYPE_CHECKING:
+    from typing import Any
+
+    from traincheck_core import Args, Core
+
+    from _traincheck.planner import Planner
+    from _traincheck.control import Recorded
+    from _traincheck.watch import Watch
+
 _BYTES = "torch.uint8"
 
 
 class Generators:
-    def __init__(self, core, recorded, planner):
+    def __init__(self, core: Core, recorded: Recorded, planner: Planner) -> None:
         self._core = core
         self._recorded = recorded
         self._planner = planner
-        self._variables = {}  # name -> variable
+        self._variables: dict[str, int] = {}  # name -> variable
         self._trained = False
 
-    def forward_begins(self, trains):
+    def forward_begins(self, trains: bool) -> None:
         """Called at every outermost one."""
         first = trains and not self._trained
         if first:
@@ -33,14 +45,14 @@ class Generators:
         if first or self._planned():
             self.record(self._core.POINT_FORWARD_BEGIN)
 
-    def forward_ended(self):
+    def forward_ended(self) -> None:
         if self._planned():
             self.record(self._core.POINT_FORWARD_END)
 
-    def _planned(self):
+    def _planned(self) -> bool:
         return self._planner.plan.generators and self._recorded.states
 
-    def record(self, point):
+    def record(self, point: int) -> None:
         """Rare: done whatever the step records."""
         self._record_bytes(point, "python", _python_state())
         numpy_random = sys.modules.get("numpy.random")
@@ -54,24 +66,25 @@ class Generators:
             generator = cuda.default_generators[device]
             self._record_state(point, f"torch.cuda:{device}", generator)
 
-    def _record_bytes(self, point, name, state):
+    def _record_bytes(self, point: int, name: str, state: bytes) -> None:
         self._core.record_bytes(point, self._variable(name), state, _BYTES)
 
-    def _record_state(self, point, name, generator):
+    def _record_state(self, point: int, name: str, generator: torch.Generator) -> None:
         core, variable = self._core, self._variable(name)
         core.record_states(point, core.STATE_DATA, [variable], [generator.get_state()])
 
-    def _variable(self, name):
+    def _variable(self, name: str) -> int:
         variable = self._variables.get(name)
         if not variable:
             core = self._core
-            variable = self._variables[name] = core.define_variable(
+            variable = core.define_variable(
                 None, name, "generator", 0, core.VARIABLE_GENERATOR, "", 0
             )
+            self._variables[name] = variable
         return variable
 
 
-def _python_state():
+def _python_state() -> bytes:
     import random
 
     version, words, gauss = random.getstate()
@@ -79,18 +92,19 @@ def _python_state():
     return array.array("I", words).tobytes() + tail
 
 
-def _numpy_state(numpy_random):
+def _numpy_state(numpy_random: Any) -> bytes:
     state = numpy_random.get_state(legacy=False)
     bits = state["state"]
     tail = struct.pack("<qd", state.get("has_gauss", 0), state.get("gauss", 0.0))
     if "key" in bits:
-        return bits["key"].tobytes() + struct.pack("<q", bits["pos"]) + tail
+        words: bytes = bits["key"].tobytes()
+        return words + struct.pack("<q", bits["pos"]) + tail
     # A generator that the user put in place of numpy's own: numbers by name.
     return repr(sorted(bits.items())).encode() + tail
 
 
-def install(watch):
-    def fetcher_made(fetcher, args):
+def install(watch: Watch) -> None:
+    def fetcher_made(fetcher: Any, args: Args) -> None:
         # Before: an iterable dataset is asked for its iterator within.
         if torch.utils.data.get_worker_info() is not None:
             watch.process.loads_data()

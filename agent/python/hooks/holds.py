@@ -6,44 +6,64 @@ call. What no model names until the optimizer steps is named by its place in
 the optimizer.
 """
 
+from __future__ import annotations
+
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.optimizer_state import OptimizerState
 from _traincheck.thread_claim import ThreadClaim, claim_all
 from _traincheck.written_scalars import ObjectScalars
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    import torch
+    from traincheck_core import Core
+
+    from _traincheck.models import Models
+
+    Found = list[list[list[int]]]  # variables, by group and tensor
+
 
 class Held:
     """What one optimizer holds, as last seen."""
 
-    def __init__(self, number):
+    def __init__(self, number: int) -> None:
         self.number = number
         self.steps = 0  # that have begun
         self.complete = False
         self.generation = -1  # of the models
-        self.groups = None  # ids of the tensors, by parameter group
-        self.recorded = {}  # group -> variables, as last written
+        self.groups: list[
+            list[int]
+        ] | None = None  # ids of the tensors, by parameter group
+        self.recorded: dict[int, list[int]] = {}  # group -> variables, as last written
         self.recordings = 0  # how often `variables` was made anew
-        self.variables = []  # of all groups
-        self.order = None  # position of each variable's tensor; None: 1 to 1
-        self.name = None  # names tensors that are in no model: "SGD", "SGD#2"
-        self.loose = {}  # id of such a tensor -> variable
-        self.claims = []  # ThreadClaim of all that it holds
+        self.variables: list[int] = []  # of all groups
+        # position of each variable's tensor; None: 1 to 1
+        self.order: list[int] | None = None
+        # names tensors that are in no model: "SGD", "SGD#2"
+        self.name: str | None = None
+        self.loose: dict[int, int] = {}  # id of such a tensor -> variable
+        self.claims: list[ThreadClaim] = []  # ThreadClaim of all that it holds
         self.loose_claim = ThreadClaim()
         self.hyper_parameters = ObjectScalars()
         self.optimizer_state = OptimizerState()
 
-    def count_step(self, core):
+    def count_step(self, core: Core) -> None:
         """One begins. Says how many there were: who missed some goes by it."""
         core.record_mark(core.MARK_OPTIMIZER_STEPS, self.number, self.steps)
         self.steps += 1
 
-    def claim(self):
+    def claim(self) -> bool:
         """This thread is about to use the gradients: True if it alone does."""
         return claim_all(self.claims)
 
-    def state(self, optimizer):
+    def state(
+        self, optimizer: torch.optim.Optimizer
+    ) -> tuple[list[int], list[torch.Tensor]]:
         """(variables, tensors) of all that it holds. REQUIRES: complete."""
         tensors = list(chain.from_iterable(_groups(optimizer)))
         if self.order is not None:
@@ -52,41 +72,42 @@ class Held:
 
 
 class Holds:
-    def __init__(self, core, models):
+    def __init__(self, core: Core, models: Models) -> None:
         self._core = core
         self._models = models
-        self._held = WeakIdentityMap()  # optimizer -> Held
-        self._names = {}
+        self._held: WeakIdentityMap[torch.optim.Optimizer, Held] = WeakIdentityMap()
+        self._names: dict[str, int] = {}
         self._settled = 0  # generation of the models
         self.recordings = 0  # changes with every hold that is recorded
-        self.found = None  # called with variables in no model, and their tensors
+        # called with variables in no model, and their tensors
+        self.found: Callable[[list[int], list[torch.Tensor]], None] | None = None
 
-    def ensure(self, optimizer):
+    def ensure(self, optimizer: torch.optim.Optimizer) -> Held:
         """The optimizer's Held, brought up to date as far as names are known."""
         return self._refresh(optimizer, name_loose=False)
 
-    def complete(self, optimizer):
+    def complete(self, optimizer: torch.optim.Optimizer) -> Held:
         """As ensure; whatever has no name yet gets one."""
         return self._refresh(optimizer, name_loose=True)
 
-    def held_variables(self):
+    def held_variables(self) -> set[int]:
         return {variable for held in self._held.values() for variable in held.variables}
 
-    def optimizers(self):
+    def optimizers(self) -> list[torch.optim.Optimizer]:
         return self._held.keys()
 
-    def settle(self):
+    def settle(self) -> None:
         """Completes the holds that models found since the last call can name."""
         if self._settled != self._models.generation:
             self.update()
 
-    def update(self):
+    def update(self) -> None:
         """Sees what was added to or taken from any optimizer."""
         self._settled = self._models.generation
         for optimizer in self._held.keys():
             self._refresh(optimizer, name_loose=False)
 
-    def loose_state(self):
+    def loose_state(self) -> tuple[list[int], list[torch.Tensor]]:
         """(variables, tensors) of this thread's parameters that are in no model."""
         variables, tensors = [], []
         for optimizer in self._held.keys():
@@ -100,7 +121,7 @@ class Holds:
                     tensors.append(tensor)
         return variables, tensors
 
-    def _refresh(self, optimizer, name_loose):
+    def _refresh(self, optimizer: torch.optim.Optimizer, name_loose: bool) -> Held:
         held = self._held.get(optimizer)
         if held is None:
             core = self._core
@@ -118,9 +139,13 @@ class Holds:
             self._record(held, found)
         return held
 
-    def _find(self, optimizer, held, name_loose):
+    def _find(
+        self, optimizer: torch.optim.Optimizer, held: Held, name_loose: bool
+    ) -> Found | None:
         """Variables of each tensor of each group; None where names are missing."""
-        found, loose, claims = [], {}, {id(held.loose_claim): held.loose_claim}
+        found: Found = []
+        loose: dict[int, int] = {}
+        claims = {id(held.loose_claim): held.loose_claim}
         for group, tensors in enumerate(_groups(optimizer)):
             found.append([])
             for position, tensor in enumerate(tensors):
@@ -139,7 +164,12 @@ class Holds:
         held.claims = list(claims.values())
         return found
 
-    def _tell_new(self, optimizer, former, loose):
+    def _tell_new(
+        self,
+        optimizer: torch.optim.Optimizer,
+        former: dict[int, int],
+        loose: dict[int, int],
+    ) -> None:
         variables, tensors = [], []
         for tensor in chain.from_iterable(_groups(optimizer)):
             variable = loose.get(id(tensor))
@@ -149,7 +179,14 @@ class Holds:
         if variables and self.found is not None:
             self.found(variables, tensors)
 
-    def _name(self, optimizer, held, group, position, tensor):
+    def _name(
+        self,
+        optimizer: torch.optim.Optimizer,
+        held: Held,
+        group: int,
+        position: int,
+        tensor: torch.Tensor,
+    ) -> int:
         if held.name is None:
             short = type(optimizer).__name__
             self._names[short] = count = self._names.get(short, 0) + 1
@@ -167,7 +204,7 @@ class Holds:
         self._models.variable_names[variable] = (held.name, name)
         return variable
 
-    def _record(self, held, found):
+    def _record(self, held: Held, found: Found) -> None:
         counts = [len(variables) for group in found for variables in group]
         held.order = None
         if any(count != 1 for count in counts):
@@ -184,5 +221,5 @@ class Holds:
         held.complete = True
 
 
-def _groups(optimizer):
+def _groups(optimizer: torch.optim.Optimizer) -> list[Any]:
     return [group["params"] for group in optimizer.param_groups]

@@ -5,7 +5,10 @@ module call is open. Its root is the module below all wrappers, so a variable
 is the same whether it is reached through a wrapper or directly.
 """
 
+from __future__ import annotations
+
 import weakref
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -15,25 +18,39 @@ from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.parts import Part
 from _traincheck.thread_claim import ThreadClaim, claim_all
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from collections.abc import Iterator
+
+    from traincheck_core import Core
+
+    Place = tuple[Part, str, int]  # key and variable
+
 
 class Model:
     """One root with its parts."""
 
-    def __init__(self, root, name, number):
+    def __init__(
+        self, root: weakref.ref[torch.nn.Module], name: str, number: int
+    ) -> None:
         self.root = root  # weak reference
         self.name = name  # "Net", "Net#2"
         self.number = number  # of the root object
-        self.parts = []  # all, including parts that an earlier model named
-        self.own = []  # those that this model named
-        self.named = {}  # qualified name -> (variable, id of tensor, epoch)
+        self.parts: list[Part] = []  # all, including parts that an earlier model named
+        self.own: list[Part] = []  # those that this model named
+        self.named: dict[
+            str, tuple[int, int, int]
+        ] = {}  # qualified name -> (variable, id of tensor, epoch)
         self.lazy = False  # has parameters without a shape yet
-        self.shadow_of = {}  # qualified name -> variable of which it is a copy
-        self.copied_from = None  # number of the root that it is a copy of
+        self.shadow_of: dict[
+            str, int
+        ] = {}  # qualified name -> variable of which it is a copy
+        self.copied_from: int | None = None  # number of the root that it is a copy of
 
-    def variables(self):
+    def variables(self) -> set[int]:
         return {variable for part in self.own for _, variable in part.params}
 
-    def params(self):
+    def params(self) -> Iterator[tuple[str, int, torch.Tensor]]:
         """Yields (qualified name, variable, tensor)."""
         for part in self.own:
             module = part.module()
@@ -44,32 +61,36 @@ class Model:
                 if tensor is not None:
                     yield naming.join(part.path, key), variable, tensor
 
-    def claim(self):
+    def claim(self) -> None:
         """This thread is about to train with it."""
         claim_all([part.claim for part in self.parts])
 
 
 class Models:
-    def __init__(self, core):
+    def __init__(self, core: Core) -> None:
         self._core = core
-        self._by_module = WeakIdentityMap()  # module -> (Model, Part)
-        self._roots = WeakIdentityMap()  # root module -> Model
-        self._by_tensor = {}  # id of tensor -> [(Part, key, variable)]
-        self._names = {}  # class name -> instances so far
-        self.variable_names = {}  # variable -> (root class, name)
-        self._roots_of = {}  # variable -> number of its root
-        self._storages = {}  # variable -> key of its storage
-        self._by_storage = {}  # key of a storage -> variable
-        self.found = None  # called with parts whose variables are new
+        self._by_module: WeakIdentityMap[torch.nn.Module, tuple[Model, Part]]
+        self._by_module = WeakIdentityMap()
+        self._roots: WeakIdentityMap[torch.nn.Module, Model] = WeakIdentityMap()
+        self._by_tensor: dict[int, list[Place]] = {}  # by id of tensor
+        self._names: dict[str, int] = {}  # class name -> instances so far
+        # variable -> (root class, name)
+        self.variable_names: dict[int, tuple[str, str]] = {}
+        self._roots_of: dict[int, int] = {}  # variable -> number of its root
+        self._storages: dict[int, int] = {}  # variable -> key of its storage
+        self._by_storage: dict[int, int] = {}  # key of a storage -> variable
+        self.found: Callable[
+            [list[Part]], None
+        ] | None = None  # called with parts whose variables are new
         # Changes with every variable that is defined.
         self.generation = 0
 
-    def find(self, module):
+    def find(self, module: torch.nn.Module) -> Model | None:
         """The model that this module belongs to, or None."""
         row = self._by_module.get(naming.unwrap(module)[0])
         return row[0] if row is not None else None
 
-    def ensure(self, module, name=None):
+    def ensure(self, module: torch.nn.Module, name: str | None = None) -> Model | None:
         """As find; a module with variables becomes a model, called by its class
         or by `name`."""
         # Most roots are no wrappers and known. What is below DDP is another
@@ -85,7 +106,7 @@ class Models:
             return None
         return self._register(root, name)
 
-    def refresh(self, model):
+    def refresh(self, model: Model) -> bool:
         """Sees replaced parameters and new submodules.
 
         False: the modules hold other tensors for the time of this call
@@ -99,46 +120,49 @@ class Models:
             self._scan(model, root)
         return True
 
-    def parts_below(self, module):
+    def parts_below(self, module: torch.nn.Module) -> list[Part]:
         """Parts of the known model that this module is, or is a part of."""
         rows = (self._by_module.get(child) for _, child in naming.walk(module))
         return [row[1] for row in rows if row is not None]
 
-    def all(self):
+    def all(self) -> list[Model]:
         return self._roots.values()
 
-    def root_of(self, variable):
+    def root_of(self, variable: int) -> int | None:
         return self._roots_of.get(variable)
 
-    def variable_in(self, storage):
+    def variable_in(self, storage: int) -> int:
         """The variable whose tensor lies in the storage of this key, or 0."""
         variable = self._by_storage.get(storage, 0)
         return variable if self._storages.get(variable) == storage else 0
 
-    def set_storage(self, variable, storage):
+    def set_storage(self, variable: int, storage: int) -> None:
         if storage:
             former = self._storages.get(variable)
             if former != storage:
-                self._by_storage.pop(former, None)
+                if former is not None:
+                    self._by_storage.pop(former, None)
             self._storages[variable] = storage
             # A tied weight goes by the first of its names.
             if not self.variable_in(storage):
                 self._by_storage[storage] = variable
 
-    def define_shadows(self, model, shadow_of):
+    def define_shadows(self, model: Model, shadow_of: dict[str, int]) -> None:
         """shadow_of: qualified name -> variable of which it is a copy."""
         if shadow_of == model.shadow_of:
             return
         model.shadow_of = shadow_of
         for part in model.own:
             module = part.module()
-            for key, _ in part.params if module is not None else ():
+            if module is None:
+                continue
+            for key, _ in part.params:
                 tensor = module._parameters.get(key)
                 if tensor is not None:
                     kind = self._core.VARIABLE_PARAMETER
                     self._define(model, part, key, tensor, kind)
 
-    def places_of(self, tensor):
+    def places_of(self, tensor: torch.Tensor) -> list[tuple[Part, int]]:
         """(part, variable) of each name that this tensor has now."""
         found = []
         for part, key, variable in self._by_tensor.get(id(tensor), ()):
@@ -147,7 +171,7 @@ class Models:
                 found.append((part, variable))
         return found
 
-    def _register(self, root, name=None):
+    def _register(self, root: torch.nn.Module, name: str | None = None) -> Model:
         short = name or naming.own_class(root).__name__
         self._names[short] = count = self._names.get(short, 0) + 1
         number = self._core.define_object(root, self._core.OBJECT_MODULE)
@@ -157,7 +181,7 @@ class Models:
         self._scan(model, root)
         return model
 
-    def _scan(self, model, root):
+    def _scan(self, model: Model, root: torch.nn.Module) -> None:
         retired = set(map(id, model.own))
         former = {part.path: part for part in model.own}
         model.parts, model.own, model.lazy = [], [], False
@@ -178,7 +202,9 @@ class Models:
         if new and self.found is not None:
             self.found(new)
 
-    def _scan_replicated(self, model, path, wrapper):
+    def _scan_replicated(
+        self, model: Model, path: str, wrapper: torch.nn.Module
+    ) -> None:
         """What DDP wraps is a model of its own, unless this one named it before.
 
         Its forward begins later than this model's: it is no part of it.
@@ -193,7 +219,7 @@ class Models:
                 part = self._define_part(model, module, naming.join(path, below))
                 model.own.append(part)
 
-    def _define_part(self, model, module, path):
+    def _define_part(self, model: Model, module: torch.nn.Module, path: str) -> Part:
         core = self._core
         if path:
             core.define_object(module, core.OBJECT_MODULE, path, model.number)
@@ -219,7 +245,9 @@ class Models:
                 part.buffers.append((key, variable))
         return part
 
-    def _define(self, model, part, key, tensor, kind):
+    def _define(
+        self, model: Model, part: Part, key: str, tensor: torch.Tensor, kind: int
+    ) -> int:
         name = naming.join(part.path, key)
         known = model.named.get(name)
         epoch = 0
@@ -246,7 +274,7 @@ class Models:
         self.variable_names[variable] = (model.name, name)
         return variable
 
-    def _drop_stale_tensors(self, retired):
+    def _drop_stale_tensors(self, retired: set[int]) -> None:
         for number, rows in list(self._by_tensor.items()):
             live = [
                 row for row in rows if id(row[0]) not in retired and _still(row, number)
@@ -258,7 +286,7 @@ class Models:
                     self._by_tensor.pop(number, None)
 
 
-def _still(row, number):
+def _still(row: Place, number: int) -> bool:
     """Is the row's tensor still the one of this id?"""
     part, key, _ = row
     module = part.module()
@@ -268,7 +296,7 @@ def _still(row, number):
     return tensor is not None and id(tensor) == number
 
 
-def _is_model(root):
+def _is_model(root: torch.nn.Module) -> bool:
     """Has it variables of its own? DataParallel's replicas borrow theirs."""
     if naming.is_script(root) or "_is_replica" in root.__dict__:
         return False

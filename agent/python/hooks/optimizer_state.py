@@ -5,27 +5,51 @@ Counters that are plain numbers, and the same for all parameters, are scalars
 "state.step".
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import torch
 
 from _traincheck import naming
 from _traincheck.written_scalars import ObjectScalars, UNKNOWN
 
+if TYPE_CHECKING:
+    from typing import Any
+
+    from traincheck_core import Core
+
+    from _traincheck.holds import Held
+    from _traincheck.models import Models
+
 
 class OptimizerState:
     """Names of one optimizer's state, valid as long as it holds the same."""
 
-    def __init__(self):
-        self._recorded = None  # Held.recordings when the names were given
-        self._names = {}  # id of a parameter -> (root class, name)
-        self._rows = {}  # id of a parameter -> {state's name: variable}
+    def __init__(self) -> None:
+        self._recorded: int | None = None  # Held.recordings when the names were given
+        # id of a parameter -> (root class, name)
+        self._names: dict[int, tuple[str, str]] = {}
+        # id of a parameter -> {state's name: variable}
+        self._rows: dict[int, dict[str, int]] = {}
         self._counters = ObjectScalars()
 
-    def record(self, core, point, what, held, optimizer, models):
+    def record(
+        self,
+        core: Core,
+        point: int,
+        what: int,
+        held: Held,
+        optimizer: torch.optim.Optimizer,
+        models: Models,
+    ) -> None:
         """what: as record_states takes it."""
         if self._recorded != held.recordings:
             self._recorded = held.recordings
             self._rename(held, optimizer, models.variable_names)
-        variables, tensors, counters = [], [], {}
+        variables: list[int] = []
+        tensors: list[torch.Tensor] = []
+        counters: dict[str, float] = {}
         for owner, entry in _state_of(optimizer).items():
             row = self._rows.get(id(owner))
             if row is None or type(entry) is not dict:
@@ -48,14 +72,27 @@ class OptimizerState:
         scalars = {(f"state.{name}", 0): float(n) for name, n in counters.items()}
         self._counters.write(core, held.number, point, scalars)
 
-    def _rename(self, held, optimizer, variable_names):
+    def _rename(
+        self,
+        held: Held,
+        optimizer: torch.optim.Optimizer,
+        variable_names: dict[int, tuple[str, str]],
+    ) -> None:
         self._names = {}
         for variable, tensor in zip(*held.state(optimizer)):
             # A tied weight has one state, under its first name.
             self._names.setdefault(id(tensor), variable_names[variable])
         self._rows = {number: {} for number in self._names}
 
-    def _define(self, core, held, optimizer, owner, name, models):
+    def _define(
+        self,
+        core: Core,
+        held: Held,
+        optimizer: torch.optim.Optimizer,
+        owner: Any,
+        name: str,
+        models: Models,
+    ) -> int:
         tensor = optimizer.state[owner][name]
         root_class, owner_name = self._names[id(owner)]
         storage = core.storage_key(tensor)
@@ -72,7 +109,7 @@ class OptimizerState:
         return variable
 
 
-def _state_of(optimizer):
+def _state_of(optimizer: torch.optim.Optimizer) -> dict[Any, Any]:
     """What is stepped as an optimizer need not be torch's."""
     state = getattr(optimizer, "state", None)
     return state if isinstance(state, dict) else {}

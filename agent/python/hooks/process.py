@@ -1,28 +1,39 @@
 """What this process is: its kind, its place in the world, its run, its end."""
 
+from __future__ import annotations
+
 import atexit
 import functools
 import multiprocessing
 import multiprocessing.util
 import os
 import sys
+from typing import TYPE_CHECKING
 
 import torch
 
 from _traincheck import run_agreement
 
+if TYPE_CHECKING:
+    from traincheck_core import Core
+
+    from _traincheck.clock import Clock
+    from _traincheck.control import Control
+    from _traincheck.watch import Watch
+
 
 class Process:
-    def __init__(self, core, control):
+    def __init__(self, core: Core, control: Control) -> None:
         self._core = core
         self._control = control
-        self._kind = None
-        self._place = None
-        self._inherits = None  # are RANK and WORLD_SIZE those of a rank above?
+        self._kind: int | None = None
+        self._place: tuple[int, int, int, int] | None = None
+        # are RANK and WORLD_SIZE those of a rank above?
+        self._inherits: bool | None = None
         self._settled = False  # is the name of its run?
         self.active = False  # has anything happened that is worth a clean exit?
 
-    def trains(self):
+    def trains(self) -> None:
         """Called when it constructs an optimizer or calls backward."""
         if self._kind is not None:
             return
@@ -35,7 +46,7 @@ class Process:
         if place is not None:
             self._set_place(*place, self._core.PLACE_ENVIRONMENT)
 
-    def steps(self):
+    def steps(self) -> None:
         """Called when an optimizer steps: now it must have some place."""
         self._settle()
         if self._place is not None or not self.is_main():
@@ -46,7 +57,7 @@ class Process:
         else:
             self._set_place(*place, self._core.PLACE_ENVIRONMENT)
 
-    def binds_rank(self):
+    def binds_rank(self) -> None:
         """Called after init_process_group."""
         distributed = torch.distributed
         if not distributed.is_initialized():
@@ -62,13 +73,13 @@ class Process:
             self._core.PLACE_PROCESS_GROUP,
         )
 
-    def inherits(self):
+    def inherits(self) -> bool:
         """Is it below a rank whose RANK and WORLD_SIZE it has? Then it is none."""
         if self._inherits is None:
             self._inherits = "RANK" in os.environ and self._core.rank_is_inherited()
         return self._inherits
 
-    def loads_data(self):
+    def loads_data(self) -> None:
         """Called at every fetch: in a DataLoader worker?"""
         if self._kind is not None:
             return
@@ -79,10 +90,10 @@ class Process:
             self._set_kind(self._core.PROCESS_WORKER, info.id, info.seed - info.id)
             self._settle()
 
-    def is_main(self):
+    def is_main(self) -> bool:
         return self._kind == self._core.PROCESS_MAIN
 
-    def ends(self, clock):
+    def ends(self, clock: Clock) -> None:
         """Called once at a regular end."""
         if not self.active:
             return
@@ -96,19 +107,19 @@ class Process:
         if self._kind != self._core.PROCESS_WORKER:
             self._core.exit_flush()
 
-    def _set_kind(self, kind, worker_id=0, pass_seed=0):
+    def _set_kind(self, kind: int, worker_id: int = 0, pass_seed: int = 0) -> None:
         self._kind = kind
         self._core.set_process_kind(kind, worker_id, pass_seed)
         if self.is_main():
             self._control.trains()
 
-    def _settle(self, run=""):
+    def _settle(self, run: str = "") -> None:
         """The run's name is final: `run`, or the one that it has."""
         if not self._settled:
             self._settled = True
             self._core.settle_run(run)
 
-    def _set_place(self, rank, world, source):
+    def _set_place(self, rank: int, world: int, source: int) -> None:
         local_rank = _number("LOCAL_RANK")
         place = (rank, world, -1 if local_rank is None else local_rank, source)
         if self._place != place:
@@ -118,17 +129,17 @@ class Process:
                 self._core.show_rank(rank, world)
 
 
-def _number(variable):
+def _number(variable: str) -> int | None:
     value = os.environ.get(variable, "")
     return int(value) if value.isdecimal() else None
 
 
-def _place_of(rank, world):
-    place = _number(rank), _number(world)
-    return None if None in place else place
+def _place_of(rank: str, world: str) -> tuple[int, int] | None:
+    first, second = _number(rank), _number(world)
+    return None if first is None or second is None else (first, second)
 
 
-def _place_by_launcher():
+def _place_by_launcher() -> tuple[int, int] | None:
     """The place that MPI or Slurm gave to a rank that uses no process group.
 
     What multiprocessing started has inherited these variables. Slurm sets its
@@ -142,17 +153,17 @@ def _place_by_launcher():
     return place
 
 
-def _ends_by_exception():
+def _ends_by_exception() -> bool:
     # The interpreter leaves it there when an exception reaches the top.
     return getattr(sys, "last_value", None) is not None
 
 
-def _end(watch):
+def _end(watch: Watch) -> None:
     watch.loaders.flush()
     watch.process.ends(watch.clock)
 
 
-def _end_child(watch):
+def _end_child(watch: Watch) -> None:
     # Children that multiprocessing forks leave by os._exit, after its
     # finalizers; lowest priority: after those of user code.
     multiprocessing.util.Finalize(
@@ -160,7 +171,7 @@ def _end_child(watch):
     )
 
 
-def install(watch):
+def install(watch: Watch) -> None:
     # Exit functions run last in, first out: after all of user code's.
     atexit.register(_end, watch)
     os.register_at_fork(after_in_child=watch.reset)

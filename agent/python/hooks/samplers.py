@@ -4,7 +4,10 @@ Their digest and their count, for loaders with workers too. An iterable dataset
 has no indices: count only.
 """
 
+from __future__ import annotations
+
 import array
+from typing import TYPE_CHECKING
 
 import torch
 from torch.utils.data import dataloader
@@ -12,40 +15,51 @@ from torch.utils.data import dataloader
 from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.observing import observe
 
+if TYPE_CHECKING:
+    from typing import Any
+
+    from torch.utils.data import DataLoader
+    from torch.utils.data.dataloader import _BaseDataLoaderIter as LoaderIterator
+    from traincheck_core import Args
+
+    from _traincheck.watch import Watch
+
 _TYPE = "torch.int64"
 
 
 class _Pass:
-    def __init__(self, loader, variable):
+    def __init__(self, loader: int, variable: int) -> None:
         self.loader = loader  # object number
         self.variable = variable
         self.begun = False
-        self.count = None  # as last written
+        self.count: float | None = None  # as last written
 
 
 class Samplers:
-    def __init__(self, watch):
+    def __init__(self, watch: Watch) -> None:
         self._watch = watch
         self._core = watch.core
-        self._loaders = WeakIdentityMap()  # loader -> (object number, variable)
-        self._names = {}
-        self._passes = WeakIdentityMap()  # iterator -> _Pass
+        # loader -> (object number, variable)
+        self._loaders: WeakIdentityMap[DataLoader, tuple[int, int]]
+        self._loaders = WeakIdentityMap()
+        self._names: dict[str, int] = {}
+        self._passes: WeakIdentityMap[LoaderIterator, _Pass] = WeakIdentityMap()
 
-    def begins(self, iterator, loader):
+    def begins(self, iterator: LoaderIterator, loader: DataLoader) -> None:
         known = self._loaders.get(loader)
         if known is None:
             known = self._define(loader)
             self._loaders.set(loader, known)
         self._passes.set(iterator, _Pass(*known))
 
-    def asks(self, iterator):
+    def asks(self, iterator: LoaderIterator) -> None:
         """Called before a batch of indices is drawn."""
         current = self._passes.get(iterator)
         if current is not None and not current.begun:
             current.begun = True
             self._watch.generators.record(self._core.POINT_FETCH)
 
-    def yields(self, iterator, indices):
+    def yields(self, iterator: LoaderIterator, indices: Any) -> None:
         current = self._passes.get(iterator)
         if current is None:
             return
@@ -59,7 +73,7 @@ class Samplers:
             current.count = count
             core.record_scalar(current.loader, core.POINT_FETCH, 0, "indices", count)
 
-    def _define(self, loader):
+    def _define(self, loader: DataLoader) -> tuple[int, int]:
         core, short = self._core, type(loader).__name__
         self._names[short] = count = self._names.get(short, 0) + 1
         number = core.define_object(loader, core.OBJECT_LOADER)
@@ -75,7 +89,7 @@ class Samplers:
         return number, variable
 
 
-def content_of(indices):
+def content_of(indices: Any) -> tuple[bytes | None, float]:
     """(the indices as int64 in bytes, how many); None: no plain integers."""
     if type(indices) is int:
         indices = (indices,)
@@ -97,14 +111,14 @@ def content_of(indices):
         return None, float(len(indices))
 
 
-def install(watch):
-    def begins(iterator, args):
+def install(watch: Watch) -> None:
+    def begins(iterator: LoaderIterator, args: Args) -> None:
         watch.samplers.begins(iterator, args[0])
 
-    def asks(iterator, args):
+    def asks(iterator: LoaderIterator, args: Args) -> None:
         watch.samplers.asks(iterator)
 
-    def yields(iterator, args, indices):
+    def yields(iterator: LoaderIterator, args: Args, indices: Any) -> None:
         watch.samplers.yields(iterator, indices)
 
     base = dataloader._BaseDataLoaderIter

@@ -4,13 +4,27 @@ A parameter is a shadow of another where it is a deep copy of it, or where its
 model has never been trained and has the same names and shapes as one that is.
 """
 
+from __future__ import annotations
+
 import collections
 import weakref
+from typing import TYPE_CHECKING
 
 import torch
 
 from _traincheck import naming
 from _traincheck.observing import observe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from traincheck_core import Args, Core
+
+    from _traincheck.holds import Holds
+    from _traincheck.models import Model
+    from _traincheck.models import Models
+    from _traincheck.watch import Watch
 
 _MAX_COPIES = 100_000  # parameters
 _MAX_MODULES = 10_000  # waiting for the end of a step
@@ -18,17 +32,19 @@ _MAX_SHADOWS = 2  # of one model, found by being copied; programs keep the best
 
 
 class Shadows:
-    def __init__(self, core, models, holds):
+    def __init__(self, core: Core, models: Models, holds: Holds) -> None:
         self._core = core
         self._models = models
         self._holds = holds
         # Storage of a copy -> storage of what it was copied from.
-        self._copies = collections.OrderedDict()
+        self._copies: collections.OrderedDict[int, int] = collections.OrderedDict()
+        self._made: collections.deque[weakref.ref[torch.nn.Module]]
         self._made = collections.deque(maxlen=_MAX_MODULES)
         self._new = False  # has one been made since the last update?
-        self._seen = None  # what the shadows were last found from
+        # what the shadows were last found from
+        self._seen: tuple[int, int] | None = None
 
-    def copied(self, parameter, copy):
+    def copied(self, parameter: torch.Tensor, copy: torch.Tensor) -> None:
         core = self._core
         target, source = core.storage_key(copy), core.storage_key(parameter)
         if target and source and target != source:
@@ -36,12 +52,12 @@ class Shadows:
             if len(self._copies) > _MAX_COPIES:
                 self._copies.popitem(last=False)
 
-    def module_made(self, module):
+    def module_made(self, module: torch.nn.Module) -> None:
         """Called for each module that was copied or unpickled, children first."""
         self._made.append(weakref.ref(module))
         self._new = True
 
-    def update(self):
+    def update(self) -> None:
         """Called when a step has closed."""
         if not self._new and self._seen == self._known():
             return
@@ -58,15 +74,15 @@ class Shadows:
             self._models.define_shadows(model, found)
         self._seen = self._known()
 
-    def _known(self):
+    def _known(self) -> tuple[int, int]:
         return self._models.generation, self._holds.recordings
 
-    def _name_copies(self):
+    def _name_copies(self) -> None:
         """Copies of known models become models, as long as they are few."""
         made = [ref() for ref in self._made]
         made = [module for module in made if module is not None]
         self._made.clear()
-        inner = set()
+        inner: set[int] = set()
         for module in reversed(made):
             if id(module) in inner:
                 continue
@@ -82,7 +98,7 @@ class Shadows:
                 if model is not None:
                     model.copied_from = source
 
-    def _source_of(self, module):
+    def _source_of(self, module: torch.nn.Module) -> tuple[bool, int | None]:
         """(has it copied parameters?, number of the model that they are from)"""
         copied = False
         for _, part in naming.walk(module):
@@ -94,15 +110,15 @@ class Shadows:
                     return True, self._models.root_of(variable)
         return copied, None
 
-    def _copies_of(self, source):
+    def _copies_of(self, source: int) -> int:
         return sum(model.copied_from == source for model in self._models.all())
 
-    def _original(self, tensor):
+    def _original(self, tensor: torch.Tensor) -> int:
         """The variable of which it is a copy, or 0."""
         source = self._copies.get(self._core.storage_key(tensor))
         return self._models.variable_in(source) if source else 0
 
-    def _copied_in(self, model):
+    def _copied_in(self, model: Model) -> dict[str, int]:
         found = {}
         for name, _, tensor in model.params():
             original = self._original(tensor)
@@ -112,7 +128,7 @@ class Shadows:
         return found
 
 
-def _same_names(model, trained):
+def _same_names(model: Model, trained: Iterable[Model]) -> dict[str, int]:
     """name -> variable of the model in training that has the same names."""
     shapes = {name: tensor.shape for name, _, tensor in model.params()}
     for other in trained:
@@ -122,14 +138,16 @@ def _same_names(model, trained):
     return {}
 
 
-def install(watch):
-    def parameter_copied(parameter, args, copy):
+def install(watch: Watch) -> None:
+    def parameter_copied(
+        parameter: torch.Tensor, args: Args, copy: torch.Tensor
+    ) -> None:
         watch.shadows.copied(parameter, copy)
 
-    def module_made(module, args, result):
+    def module_made(module: torch.nn.Module, args: Args, result: Any) -> None:
         watch.shadows.module_made(module)
 
-    def averaged(model, args, result):
+    def averaged(model: torch.nn.Module, args: Args, result: Any) -> None:
         watch.models.ensure(model)
 
     observe(watch, torch.nn.Parameter, "__deepcopy__", after=parameter_copied)

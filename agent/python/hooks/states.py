@@ -1,17 +1,39 @@
 """Records of variables' content at state points."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import torch
 
 from _traincheck.plan import STATE_VALUES
 
+if TYPE_CHECKING:
+    from traincheck_core import Core
+
+    from _traincheck.holds import Holds
+    from _traincheck.models import Models
+    from _traincheck.parts import Part
+    from _traincheck.planner import Planner
+    from _traincheck.control import Recorded
+
+    Loose = tuple[list[int], list[torch.Tensor]]  # variables and theirs
+
 
 class States:
-    def __init__(self, core, models, holds, recorded, planner):
+    def __init__(
+        self,
+        core: Core,
+        models: Models,
+        holds: Holds,
+        recorded: Recorded,
+        planner: Planner,
+    ) -> None:
         self._core = core
         self._recorded = recorded
         self._planner = planner
         # Names of the points, as plans have them.
-        self._points = {
+        self._points: dict[int, str] = {
             getattr(core, name): name[len("POINT_") :].lower()
             for name in dir(core)
             if name.startswith("POINT_")
@@ -27,27 +49,29 @@ class States:
         # Before the first there is nothing to clear.
         self.clear_recorded = True
 
-    def asked(self, value, point):
+    def asked(self, value: str, point: int) -> int:
         """What the plan asks for of "parameter.data" and the like, as record_states
         takes it; 0: nothing."""
-        plan, point = self._planner.plan, self._points[point]
-        if not plan.wants(value, point):
+        plan, place = self._planner.plan, self._points[point]
+        if not plan.wants(value, place):
             return 0
         what, statistics, rows = self._bits[value]
-        if point in plan.statistics.get(value, ()):
+        if place in plan.statistics.get(value, ()):
             what |= statistics
-        if point in plan.rows.get(value, ()):
+        if place in plan.rows.get(value, ()):
             what |= rows
         return what
 
-    def parts(self, point, parts, buffers=True):
+    def parts(self, point: int, parts: list[Part], buffers: bool = True) -> None:
         """Data of their parameters and, unless told otherwise, buffers.
 
         Whatever the step records; the callers at points of a step ask first.
         """
         self._parts(point, parts, ([], []), buffers)
 
-    def _parts(self, point, parts, loose, buffers=True):
+    def _parts(
+        self, point: int, parts: list[Part], loose: Loose, buffers: bool = True
+    ) -> None:
         """The same, with loose parameters."""
         if self._recorded.off:
             return
@@ -63,7 +87,7 @@ class States:
         for what, found in asked.items():
             self._record(point, what, *found)
 
-    def all_models(self, point):
+    def all_models(self, point: int) -> None:
         """As parts, of every model that no other thread trains."""
         parts = [
             part
@@ -73,14 +97,16 @@ class States:
         ]
         self.parts(point, parts)
 
-    def constructed(self, parts):
+    def constructed(self, parts: list[Part]) -> None:
         """Called when their variables become known."""
         self.parts(self._core.POINT_CONSTRUCTION, parts)
 
-    def constructed_loose(self, variables, tensors):
+    def constructed_loose(
+        self, variables: list[int], tensors: list[torch.Tensor]
+    ) -> None:
         self.data(self._core.POINT_CONSTRUCTION, variables, tensors)
 
-    def step_ended(self):
+    def step_ended(self) -> None:
         """Called when a step has closed: what this thread trains, and copies."""
         if not self._recorded.states:
             return
@@ -92,12 +118,12 @@ class States:
         ]
         self._parts(self._core.POINT_STEP_END, parts, self._holds.loose_state())
 
-    def all_gradients(self, point):
+    def all_gradients(self, point: int) -> None:
         """Gradients of all parameters that this thread trains with, held or not."""
         if self._recorded.states and self.asked("parameter.grad", point):
             self.gradients(point, *self._mine())
 
-    def cleared_by_hand(self):
+    def cleared_by_hand(self) -> None:
         """Gradients that are gone without a zero_grad: p.grad = None."""
         point = self._core.POINT_GRAD_CLEAR
         if self.clear_recorded or not self._recorded.states:
@@ -112,40 +138,53 @@ class States:
                 if pair[1].is_leaf and pair[1].grad is None
             ]
         if gone:
-            self.gradients(point, *map(list, zip(*gone)))
+            self.gradients(
+                point, [pair[0] for pair in gone], [pair[1] for pair in gone]
+            )
 
-    def part_gradients(self, point, parts):
+    def part_gradients(self, point: int, parts: list[Part]) -> None:
         if not self._recorded.states:
             return
-        variables, tensors = [], []
+        variables: list[int] = []
+        tensors: list[torch.Tensor] = []
         self._collect_mine(parts, variables, tensors)
         self.gradients(point, variables, tensors)
 
-    def _mine(self):
+    def _mine(self) -> tuple[list[int], list[torch.Tensor]]:
         """(variables, tensors) of what this thread trains with."""
         variables, tensors = self._holds.loose_state()
         for model in self._models.all():
             self._collect_mine(model.own, variables, tensors)
         return variables, tensors
 
-    def _collect_mine(self, parts, variables, tensors):
+    def _collect_mine(
+        self, parts: list[Part], variables: list[int], tensors: list[torch.Tensor]
+    ) -> None:
         for part in parts:
             if part.claim.is_mine():
                 part.collect_params(variables, tensors)
 
-    def data(self, point, variables, tensors):
+    def data(
+        self, point: int, variables: list[int], tensors: list[torch.Tensor]
+    ) -> None:
         """Of parameters."""
         self._record(point, self.asked("parameter.data", point), variables, tensors)
 
-    def gradients(self, point, variables, tensors):
+    def gradients(
+        self, point: int, variables: list[int], tensors: list[torch.Tensor]
+    ) -> None:
         if variables and point == self._core.POINT_GRAD_CLEAR:
             self.clear_recorded = True
         self._record(point, self.asked("parameter.grad", point), variables, tensors)
 
-    def both(self, point, variables, tensors):
+    def both(
+        self, point: int, variables: list[int], tensors: list[torch.Tensor]
+    ) -> None:
         what = self.asked("parameter.data", point) | self.asked("parameter.grad", point)
         self._record(point, what, variables, tensors)
 
-    def _record(self, point, what, variables, tensors):
+    def _record(
+        self, point: int, what: int, variables: list[int], tensors: list[torch.Tensor]
+    ) -> None:
         if what and variables and not self._recorded.off:
             self._core.record_states(point, what, variables, tensors)

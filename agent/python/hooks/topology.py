@@ -1,10 +1,23 @@
 """Process groups, device meshes, and what parallel training says of tensors."""
 
+from __future__ import annotations
+
 import itertools
 import sys
 import threading
+from typing import TYPE_CHECKING
 
 import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed import ProcessGroup
+    from traincheck_core import Core
+
+    from _traincheck.models import Models
 
 # What Megatron-style code sets on its parameters.
 _ATTRIBUTES = (
@@ -25,22 +38,23 @@ class _Open(threading.local):
 class Topology:
     """Numbers of the groups that this process is a member of."""
 
-    def __init__(self, core):
+    def __init__(self, core: Core) -> None:
         self._core = core
         self._numbers = itertools.count(1)
         self._meshes = itertools.count(1)
         self._replica_groups = itertools.count(1)
-        self._groups = {}  # name -> number
-        self._sequences = {}  # number -> collectives so far
-        self._replicated = {}  # (model, group) -> variables
+        self._groups: dict[str, int] = {}  # name -> number
+        self._sequences: dict[int, int] = {}  # number -> collectives so far
+        # (model, group) -> (number, variables)
+        self._replicated: dict[tuple[str, int], tuple[int, list[int]]] = {}
         self._generation = 0  # of the models
         self._open = _Open()
 
-    def forget(self):
+    def forget(self) -> None:
         """The groups are destroyed; their names may come again."""
         self._groups.clear()
 
-    def ensure(self, group):
+    def ensure(self, group: ProcessGroup | None) -> int:
         """The number of a group, defined at first sight; 0: not a member."""
         if group is None or group is torch.distributed.GroupMember.NON_GROUP_MEMBER:
             return 0
@@ -51,7 +65,7 @@ class Topology:
             self._define(number, group)
         return number
 
-    def add_mesh(self, mesh):
+    def add_mesh(self, mesh: DeviceMesh) -> None:
         if mesh.get_coordinate() is None:
             return  # this rank is not in it
         number = next(self._meshes)
@@ -64,7 +78,7 @@ class Topology:
                 place = dict(mesh=number, mesh_dimension=dimension, mesh_name=name)
                 self._define(known, group, **place)
 
-    def enter_collective(self, group):
+    def enter_collective(self, group: ProcessGroup | None) -> None:
         """Only the outermost counts: some are made of others."""
         self._open.collectives += 1
         if self._open.collectives > 1:
@@ -75,18 +89,18 @@ class Topology:
             self._sequences[number] = sequence + 1
             self._core.record_collective(number, sequence)
 
-    def leave_collective(self):
+    def leave_collective(self) -> None:
         self._open.collectives -= 1
 
-    def next_replica_group(self):
+    def next_replica_group(self) -> int:
         return next(self._replica_groups)
 
-    def replicate(self, models):
+    def replicate(self, models: Models) -> None:
         """Replica groups of DTensors, as far as models found since can tell."""
         if self._generation == models.generation:
             return
         self._generation = models.generation
-        found = {}
+        found: dict[tuple[str, int], tuple[ProcessGroup, list[int]]] = {}
         for model in models.all():
             for _, variable, tensor in model.params():
                 for group in _replicating_groups(tensor):
@@ -103,7 +117,7 @@ class Topology:
                 number, "DTensor Replicate", 0, ranks, variables
             )
 
-    def _define(self, number, group, **mesh):
+    def _define(self, number: int, group: ProcessGroup, **mesh: Any) -> None:
         distributed = torch.distributed
         self._core.define_process_group(
             number,
@@ -114,7 +128,7 @@ class Topology:
         )
 
 
-def attributes(tensor, storage):
+def attributes(tensor: torch.Tensor, storage: int) -> list[str]:
     """What parallel training says of a parameter: ["partition_dim=0"].
 
     storage is the core's key of its memory, 0 where it has none of its own.
@@ -137,7 +151,7 @@ def attributes(tensor, storage):
     return found
 
 
-def _memory(tensor):
+def _memory(tensor: torch.Tensor) -> list[str]:
     """May other processes write it? Of the CPU's only: a GPU's always says yes."""
     # Subclasses and modes of the user's must not see the question.
     with torch._C.DisableTorchFunction():
@@ -146,17 +160,17 @@ def _memory(tensor):
         return [f"shared_memory={tensor.is_shared()}"]
 
 
-def _is_plain(tensor):
+def _is_plain(tensor: torch.Tensor) -> bool:
     return type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
 
 
-def _is_dtensor(tensor):
+def _is_dtensor(tensor: torch.Tensor) -> bool:
     # Nobody has one before its module is imported.
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(tensor, module.DTensor)
 
 
-def _replicating_groups(tensor):
+def _replicating_groups(tensor: torch.Tensor) -> Iterator[ProcessGroup]:
     if not _is_dtensor(tensor):
         return
     mesh = tensor.device_mesh

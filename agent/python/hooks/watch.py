@@ -1,5 +1,9 @@
 """What all hooks of a process share."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from _traincheck.checkpoint_content import CheckpointContent
 from _traincheck.clock import Clock
 from _traincheck.control import Control
@@ -16,6 +20,13 @@ from _traincheck.states import States
 from _traincheck.topology import Topology
 from _traincheck.written_scalars import WrittenScalars
 
+if TYPE_CHECKING:
+    from _traincheck.wrapping import Replaced
+    from traincheck_core import Core
+
+    from _traincheck.budget import Budget
+    from _traincheck.plan import Plan
+
 
 class Watch:
     """The tables of this process; a forked child begins with empty ones.
@@ -25,18 +36,18 @@ class Watch:
     that a fork could leave taken.
     """
 
-    def __init__(self, core, plan, budget=None):
+    def __init__(self, core: Core, plan: Plan, budget: Budget | None = None) -> None:
         self.core = core
         # Functions to be exchanged wherever torch refers to them, by id:
         # (original, replacement).
-        self.replaced = {}
+        self.replaced: Replaced = {}
         self.clock = Clock(core)
         self.planner = Planner(core, plan)
         self.recorded = Recorded()
         self.control = Control(core, self.planner, self.recorded, budget)
         self.reset()
 
-    def reset(self):
+    def reset(self) -> None:
         """Forgets everything; numbers of objects are worth nothing any more."""
         self.control.forked()
         self.process = Process(self.core, self.control)
@@ -58,7 +69,7 @@ class Watch:
         self.found_inf = WrittenScalars(self.core)
         self.topology = Topology(self.core)
 
-    def _step_ended(self):
+    def _step_ended(self) -> None:
         self.shadows.update()
         self.checkpoints.step_ended()
         self.states.step_ended()
