@@ -105,6 +105,13 @@ class Tracking(HooksCase):
         WATCH.clock.closed()
         self.assertEqual(len(CORE.states("STEP_END")), 1)
 
+    def test_name_of_a_tensor_that_is_no_text(self):
+        traincheckd.track(torch.ones(3), name=5)
+        traincheckd.track(None, name=5)
+        traincheckd.track(None)
+        WATCH.clock.closed()
+        self.assertEqual(CORE.states("STEP_END"), [])
+
     def test_tensors_may_still_be_swapped(self):
         one, two = torch.ones(3), torch.zeros(3)
         traincheckd.track(one, name="one")

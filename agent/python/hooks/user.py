@@ -5,18 +5,30 @@ anything is written where the agent is not installed or was left behind by a
 fork that has not used it yet.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import torch
 
 from _traincheck.optimizers import wrap_steps
 from _traincheck.tracked import Tracked
 from _traincheck.wrapping import quietly
 
-_watch = None
-_tracked = None  # of the process _tracked_in
-_tracked_in = None
+if TYPE_CHECKING:
+    from _traincheck.states import States
+    from typing import Any
+
+    from traincheck_core import Core
+
+    from _traincheck.watch import Watch
+
+_watch: Watch | None = None
+_tracked: Tracked | None = None  # of the process _tracked_in
+_tracked_in: States | None = None
 
 
-def _stages(core):
+def _stages(core: Core) -> dict[str | None, int]:
     return {
         None: core.USER_STAGE_NONE,
         "init": core.USER_STAGE_INIT,
@@ -25,12 +37,12 @@ def _stages(core):
     }
 
 
-def step():
+def step() -> None:
     if _watch is not None:
         quietly(_watch.core, _watch.clock.user_step)
 
 
-def name_stage(name):
+def name_stage(name: str | None) -> int | None:
     """Returns the stage to go back to."""
     if _watch is None:
         return None
@@ -46,38 +58,39 @@ def name_stage(name):
     return before
 
 
-def return_to_stage(number):
+def return_to_stage(number: int | None) -> None:
     if _watch is not None and number is not None:
         quietly(_watch.core, _watch.clock.name_stage, number)
 
 
-def track(obj, name):
+def track(obj: Any, name: str | None) -> None:
     if _watch is not None:
-        quietly(_watch.core, _track, obj, name)
+        quietly(_watch.core, _track, _watch, obj, name)
 
 
-def _track(obj, name):
+def _track(watch: Watch, obj: Any, name: str | None) -> None:
     if isinstance(obj, torch.nn.Module):
-        _watch.models.ensure(obj, name)
-        _watch.holds.settle()
+        watch.models.ensure(obj, name)
+        watch.holds.settle()
     elif isinstance(obj, torch.Tensor):
         if name:
-            _tensors().add(obj, str(name))
+            _tensors(watch).add(obj, str(name))
         else:
-            _cannot("a tensor needs a name")
+            _cannot(watch, "a tensor needs a name")
     elif obj is None:
-        _tensors().remove(name)
+        if name:
+            _tensors(watch).remove(str(name))
     elif _is_optimizer(obj):
-        _track_optimizer(obj)
+        _track_optimizer(watch, obj)
     else:
-        _cannot(f"{type(obj).__name__} is no module, tensor or optimizer")
+        _cannot(watch, f"{type(obj).__name__} is no module, tensor or optimizer")
 
 
-def _cannot(why):
-    _watch.core.log_once(f"track:{why}", f"traincheckd.track: {why}")
+def _cannot(watch: Watch, why: str) -> None:
+    watch.core.log_once(f"track:{why}", f"traincheckd.track: {why}")
 
 
-def _is_optimizer(obj):
+def _is_optimizer(obj: Any) -> bool:
     groups = getattr(obj, "param_groups", None)
     return (
         callable(getattr(obj, "step", None))
@@ -86,23 +99,23 @@ def _is_optimizer(obj):
     )
 
 
-def _track_optimizer(optimizer):
+def _track_optimizer(watch: Watch, optimizer: torch.optim.Optimizer) -> None:
     """One that derives from no optimizer of torch."""
     for cls in type(optimizer).__mro__:
         if cls is not object and cls is not torch.optim.Optimizer:
-            wrap_steps(_watch, cls)
-    _watch.process.trains()
-    _watch.holds.ensure(optimizer)
+            wrap_steps(watch, cls)
+    watch.process.trains()
+    watch.holds.ensure(optimizer)
 
 
-def _tensors():
+def _tensors(watch: Watch) -> Tracked:
     """A forked child begins with none, as with all tables."""
     global _tracked, _tracked_in
-    if _tracked is None or _tracked_in is not _watch.states:
-        _tracked, _tracked_in = Tracked(_watch), _watch.states
+    if _tracked is None or _tracked_in is not watch.states:
+        _tracked, _tracked_in = Tracked(watch), watch.states
     return _tracked
 
 
-def install(watch):
+def install(watch: Watch) -> None:
     global _watch
     _watch = watch
