@@ -1,19 +1,30 @@
 """Backward passes."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import torch
 
 from _traincheck.wrapping import wrap_function
 from _traincheck.wrapping import wrap_method
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from traincheck_core import Args, Kwargs
+
+    from _traincheck.watch import Watch
 
 
 class _Backward:
     """Tensor.backward calls torch.autograd.backward; checkpointing calls it
     inside a backward. State is recorded at the end of the outermost only."""
 
-    def __init__(self, watch):
+    def __init__(self, watch: Watch) -> None:
         self._watch = watch
 
-    def before(self, args, kwargs):
+    def before(self, args: Args, kwargs: Kwargs) -> bool:
         watch = self._watch
         outermost = watch.clock.enter_backward()
         if outermost:
@@ -24,16 +35,23 @@ class _Backward:
                 watch.states.cleared_by_hand()
         return outermost
 
-    def after(self, outermost, args, kwargs, result, error):
+    def after(
+        self,
+        outermost: bool,
+        args: Args,
+        kwargs: Kwargs,
+        result: Any,
+        error: BaseException | None,
+    ) -> None:
         watch = self._watch
         watch.clock.leave_backward()
         if outermost and error is None:
             watch.states.all_gradients(watch.core.POINT_BACKWARD_END)
 
 
-def install(watch):
+def install(watch: Watch) -> None:
     backward = _Backward(watch)
-    callbacks = {
+    callbacks: dict[str, Any] = {
         "before": backward.before,
         "after": backward.after,
         "outermost_only": False,

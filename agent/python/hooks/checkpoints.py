@@ -1,6 +1,9 @@
 """Checkpoints: saving, loading, and states given and taken."""
 
+from __future__ import annotations
+
 import sys
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -9,14 +12,24 @@ from _traincheck.imports import Imports
 from _traincheck.wrapping import wrap_function
 from _traincheck.wrapping import wrap_method
 
+if TYPE_CHECKING:
+    import types
+    from typing import Any
+
+    from traincheck_core import Args, Kwargs
+
+    from _traincheck.watch import Watch
+
+    LateFunctions = dict[str, dict[str, tuple[str, dict[str, Any]]]]
+
 
 class _Checkpoints:
-    def __init__(self, watch):
+    def __init__(self, watch: Watch) -> None:
         self._watch = watch
         # Open saves and loads that call torch.save and load for their parts.
         self._inside = 0
 
-    def saving(self, args, kwargs):
+    def saving(self, args: Args, kwargs: Kwargs) -> None:
         watch = self._watch
         if self._inside:
             return
@@ -25,54 +38,96 @@ class _Checkpoints:
         if _holds_states(saved):
             watch.states.all_models(watch.core.POINT_SAVE)
 
-    def loaded(self, token, args, kwargs, result, error):
+    def loaded(
+        self,
+        token: Any,
+        args: Args,
+        kwargs: Kwargs,
+        result: Any,
+        error: BaseException | None,
+    ) -> None:
         if error is None and not self._inside:
             self._watch.checkpoints.record(self._watch.core.POINT_LOAD, result)
 
-    def takes_state(self, args, kwargs):
+    def takes_state(self, args: Args, kwargs: Kwargs) -> None:
         watch = self._watch
         state = args[1] if len(args) > 1 else kwargs.get("state_dict")
         point = watch.core.POINT_LOAD_STATE_DICT
         watch.checkpoints.record_once(point, args[0], state)
 
-    def module_took(self, token, args, kwargs, result, error):
+    def module_took(
+        self,
+        token: Any,
+        args: Args,
+        kwargs: Kwargs,
+        result: Any,
+        error: BaseException | None,
+    ) -> None:
         watch = self._watch
         model = watch.models.find(args[0])
         if error is None and model is not None:
             if watch.models.refresh(model):
                 watch.states.parts(watch.core.POINT_LOAD, model.own)
 
-    def gave_state(self, token, args, kwargs, result, error):
+    def gave_state(
+        self,
+        token: Any,
+        args: Args,
+        kwargs: Kwargs,
+        result: Any,
+        error: BaseException | None,
+    ) -> None:
         # A module asks its children, which put theirs into one dictionary.
         if error is None and len(args) == 1 and kwargs.get("destination") is None:
             watch = self._watch
             point = watch.core.POINT_STATE_DICT
             watch.checkpoints.record_once(point, args[0], result)
 
-    def saving_parts(self, args, kwargs):
+    def saving_parts(self, args: Args, kwargs: Kwargs) -> None:
         """Of torch.distributed.checkpoint and safetensors."""
         saved = args[0] if args else next(iter(kwargs.values()), None)
         self.saving((saved,), {})
         self._inside += 1
 
-    def saved_parts(self, token, args, kwargs, result, error):
+    def saved_parts(
+        self,
+        token: Any,
+        args: Args,
+        kwargs: Kwargs,
+        result: Any,
+        error: BaseException | None,
+    ) -> None:
         self._inside -= 1
 
-    def loading_parts(self, args, kwargs):
+    def loading_parts(self, args: Args, kwargs: Kwargs) -> None:
         self._inside += 1
 
-    def loaded_into(self, token, args, kwargs, result, error):
+    def loaded_into(
+        self,
+        token: Any,
+        args: Args,
+        kwargs: Kwargs,
+        result: Any,
+        error: BaseException | None,
+    ) -> None:
         """What was asked for has been filled in."""
         self._inside -= 1
         into = args[0] if args else kwargs.get("state_dict")
         self.loaded(token, args, kwargs, into, error)
 
-    def loaded_parts(self, token, args, kwargs, result, error):
+    def loaded_parts(
+        self,
+        token: Any,
+        args: Args,
+        kwargs: Kwargs,
+        result: Any,
+        error: BaseException | None,
+    ) -> None:
         self._inside -= 1
         self.loaded(token, args, kwargs, result, error)
 
 
-def _holds_states(value, depth=2):
+def _holds_states(value: Any, depth: int = 2) -> bool:
     """Is it a model, or a dictionary with tensors in it?"""
     if isinstance(value, torch.nn.Module):
         return True
@@ -84,7 +139,7 @@ def _holds_states(value, depth=2):
     return False
 
 
-def _late_functions(checkpoints):
+def _late_functions(checkpoints: _Checkpoints) -> LateFunctions:
     """module -> {function: (category, callbacks)} of what is imported later."""
     save = {"before": checkpoints.saving_parts, "after": checkpoints.saved_parts}
     fill = {"before": checkpoints.loading_parts, "after": checkpoints.loaded_into}
@@ -103,8 +158,8 @@ def _late_functions(checkpoints):
     }
 
 
-def _wrap_late(watch, functions):
-    def imported(module):
+def _wrap_late(watch: Watch, functions: LateFunctions) -> None:
+    def imported(module: types.ModuleType) -> None:
         for name, (category, callbacks) in functions[module.__name__].items():
             wrap_function(watch, module, name, category, **callbacks)
             pair = watch.replaced.get(id(getattr(module, name, None)))
@@ -120,11 +175,11 @@ def _wrap_late(watch, functions):
     Imports(watch.core, waited, imported).install()
 
 
-def install(watch):
+def install(watch: Watch) -> None:
     checkpoints = _Checkpoints(watch)
     module, optimizer = torch.nn.Module, torch.optim.Optimizer
-    give = {"after": checkpoints.gave_state}
-    take = {"before": checkpoints.takes_state}
+    give: dict[str, Any] = {"after": checkpoints.gave_state}
+    take: dict[str, Any] = {"before": checkpoints.takes_state}
     wrap_function(watch, torch.serialization, "save", "save", before=checkpoints.saving)
     wrap_function(watch, torch.serialization, "load", "load", after=checkpoints.loaded)
     wrap_method(

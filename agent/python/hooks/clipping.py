@@ -1,8 +1,19 @@
 """Gradient clipping."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from torch.nn.utils import clip_grad
 
 from _traincheck.wrapping import wrap_function
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from traincheck_core import Args, Kwargs
+
+    from _traincheck.watch import Watch
 
 _FUNCTIONS = ("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm")
 
@@ -11,20 +22,27 @@ class _Clip:
     """The parameters may come as a generator, which must not be consumed here:
     the gradients of all known parameters are recorded."""
 
-    def __init__(self, watch):
+    def __init__(self, watch: Watch) -> None:
         self._watch = watch
 
-    def before(self, args, kwargs):
+    def before(self, args: Args, kwargs: Kwargs) -> None:
         watch = self._watch
         watch.states.all_gradients(watch.core.POINT_PRE_CLIP)
 
-    def after(self, token, args, kwargs, result, error):
+    def after(
+        self,
+        token: Any,
+        args: Args,
+        kwargs: Kwargs,
+        result: Any,
+        error: BaseException | None,
+    ) -> None:
         watch = self._watch
         if error is None:
             watch.states.all_gradients(watch.core.POINT_POST_CLIP)
 
 
-def install(watch):
+def install(watch: Watch) -> None:
     clip = _Clip(watch)
     for name in _FUNCTIONS:
         wrap_function(

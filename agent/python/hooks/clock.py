@@ -15,6 +15,7 @@ import torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
     from traincheck_core import Core
 
 _graph_task: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", lambda: -1)

@@ -4,9 +4,12 @@ All of it where TRAINCHECK_COLLECT asks for it, else what the plan names. Module
 (parts of torch, frameworks) follow when they are: see imports.py.
 """
 
+from __future__ import annotations
+
 import gc
 import sys
 import types
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -14,25 +17,32 @@ from _traincheck import naming
 from _traincheck import wrapping
 from _traincheck.wrapping import quietly
 
+if TYPE_CHECKING:
+    from typing import Any
+
+    from _traincheck.selection import Catalogue
+    from _traincheck.selection import Row
+    from _traincheck.watch import Watch
+
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 _C_METHODS = (types.MethodDescriptorType,)
 
 
 class Collection:
-    def __init__(self, watch, catalogue):
+    def __init__(self, watch: Watch, catalogue: Catalogue) -> None:
         self._watch = watch
         self._catalogue = catalogue
 
-    def modules(self):
+    def modules(self) -> dict[str, None]:
         return self._catalogue.modules()
 
-    def add_all(self):
+    def add_all(self) -> None:
         """All modules that are here now."""
         for name in self._catalogue.modules():
             if name in sys.modules:
                 self.add(sys.modules[name])
 
-    def add(self, module):
+    def add(self, module: types.ModuleType) -> None:
         """Wraps what the catalogue names in this module."""
         for cls in self._catalogue.classes(module.__name__):
             if cls == "":
@@ -46,7 +56,7 @@ class Collection:
                 if isinstance(value, type):
                     self._add_methods(module.__name__, cls, value)
 
-    def _add_functions(self, module):
+    def _add_functions(self, module: types.ModuleType) -> None:
         namespace = module.__name__
         for name, value in list(vars(module).items()):
             # By type(): some objects warn when they are asked for their class.
@@ -58,7 +68,7 @@ class Collection:
                 if self._watch.planner.wraps([full_name, *row.roles]):
                     wrapping.wrap_value(self._watch, value, full_name, row)
 
-    def _add_methods(self, namespace, pattern, cls):
+    def _add_methods(self, namespace: str, pattern: str, cls: type[Any]) -> None:
         members = dict(vars(cls))
         if cls is torch.Tensor:
             members = {**vars(torch._C.TensorBase), **members}
@@ -79,7 +89,7 @@ class Collection:
             if id(value) in first_names:
                 setattr(cls, name, getattr(cls, first_names[id(value)]))
 
-    def _add_c_method(self, cls, name, value, row):
+    def _add_c_method(self, cls: type[Any], name: str, value: Any, row: Row) -> None:
         # One function may have several names (abs, __abs__).
         if id(value) not in self._watch.replaced:
             full_name = f"{naming.class_name(cls)}.{name}"
@@ -95,19 +105,19 @@ class Collection:
             setattr(cls, name, self._watch.replaced[id(value)][1])
 
 
-def _is_class_of(value, module):
+def _is_class_of(value: Any, module: types.ModuleType) -> bool:
     return issubclass(type(value), type) and value.__module__ == module.__name__
 
 
-def _is_at_home(value, namespace):
+def _is_at_home(value: Any, namespace: str) -> bool:
     """Functions belong to the module that defines them, C functions to the
     public one that shows them."""
     if isinstance(value, types.BuiltinFunctionType):
         return (value.__module__ or "").startswith("torch")
-    return value.__module__ == namespace
+    return bool(value.__module__ == namespace)
 
 
-def reach_into_c(watch):
+def reach_into_c(watch: Watch) -> None:
     """Puts the wrappers into torch's two classes in C that have its functions.
 
     Overrides (__torch_function__) get the function that is found there by its
@@ -124,14 +134,14 @@ def reach_into_c(watch):
         watch.core.type_modified(cls)
 
 
-def tell_overrides():
+def tell_overrides() -> None:
     """Tables of what can be overridden were made before methods were replaced."""
     for table in vars(torch.overrides).values():
         if hasattr(table, "cache_clear"):
             table.cache_clear()
 
 
-def tell_script(watch):
+def tell_script(watch: Watch) -> None:
     """TorchScript knows torch's functions by their identity."""
     from torch.jit import _builtins
 

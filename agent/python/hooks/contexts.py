@@ -1,9 +1,12 @@
 """Contexts of user code: recorded where they are entered, with what they were
 made with, and where they are left."""
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import types
+from typing import TYPE_CHECKING
 
 import torch
 from torch.amp import autocast_mode
@@ -12,9 +15,17 @@ from torch.nn.parallel import distributed
 
 from _traincheck import naming
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from typing import Any
+
+    from traincheck_core import Core
+
+    from _traincheck.watch import Watch
+
 # Of each class the arguments that its entry tells: name and the attribute of
 # the instance that holds it.
-CLASSES = (
+CLASSES: tuple[tuple[Any, str, dict[str, str]], ...] = (
     (grad_mode, "no_grad", {}),
     (grad_mode, "enable_grad", {}),
     (grad_mode, "inference_mode", {"mode": "mode"}),
@@ -39,16 +50,16 @@ MANAGERS = (
 )
 
 
-def _observe_class(core, cls, arguments):
+def _observe_class(core: Core, cls: type[Any], arguments: Mapping[str, str]) -> None:
     name = naming.class_name(cls)
 
-    def entered(self):
+    def entered(self: Any) -> None:
         # By the instance's dictionary: no code of a subclass runs.
         known = vars(self)
         given = {key: known[at] for key, at in arguments.items() if at in known}
         core.record_context(True, name, given)
 
-    def left(self):
+    def left(self: Any) -> None:
         core.record_context(False, name)
 
     for method, tell in (("__enter__", entered), ("__exit__", left)):
@@ -57,9 +68,11 @@ def _observe_class(core, cls, arguments):
             setattr(cls, method, _observed(fn, tell))
 
 
-def _observed(fn, tell):
+def _observed(
+    fn: Callable[..., Any], tell: Callable[[Any], None]
+) -> Callable[..., Any]:
     @functools.wraps(fn)
-    def observed(self, *args):
+    def observed(self: Any, *args: Any) -> Any:
         result = fn(self, *args)
         tell(self)
         return result
@@ -67,7 +80,7 @@ def _observed(fn, tell):
     return observed
 
 
-def _observe_manager(core, owner, attribute):
+def _observe_manager(core: Core, owner: Any, attribute: str) -> None:
     fn = vars(owner).get(attribute)
     if not isinstance(fn, types.FunctionType):
         return
@@ -75,7 +88,7 @@ def _observe_manager(core, owner, attribute):
 
     @contextlib.contextmanager
     @functools.wraps(fn)
-    def observed(*args, **kwargs):
+    def observed(*args: Any, **kwargs: Any) -> Iterator[Any]:
         with fn(*args, **kwargs) as value:
             core.record_context(True, name)
             try:
@@ -86,7 +99,7 @@ def _observe_manager(core, owner, attribute):
     setattr(owner, attribute, observed)
 
 
-def install(watch):
+def install(watch: Watch) -> None:
     for module, name, arguments in CLASSES:
         cls = getattr(module, name, None)
         if cls is not None:

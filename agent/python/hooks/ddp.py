@@ -1,5 +1,9 @@
 """DistributedDataParallel: construction, and where its inner forward begins."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import torch
 
 from _traincheck import naming
@@ -7,12 +11,28 @@ from _traincheck import wrapping
 from _traincheck.modules import forward_begins
 from _traincheck.observing import observe
 
+if TYPE_CHECKING:
+    from typing import Any
+
+    from torch.nn.parallel import DistributedDataParallel as DDP
+    from traincheck_core import Args, Kwargs
+
+    from _traincheck.parts import Part
+    from _traincheck.watch import Watch
+
 
 class _Construction:
-    def __init__(self, watch):
+    def __init__(self, watch: Watch) -> None:
         self._watch = watch
 
-    def after(self, token, args, kwargs, result, error):
+    def after(
+        self,
+        token: Any,
+        args: Args,
+        kwargs: Kwargs,
+        result: Any,
+        error: BaseException | None,
+    ) -> None:
         if error is not None:
             return
         watch, wrapper = self._watch, args[0]
@@ -30,7 +50,9 @@ class _Construction:
         self._define_replicas(wrapper, number, inner, parts)
         watch.states.parts(core.POINT_WRAP_END, parts)
 
-    def _define_replicas(self, wrapper, number, inner, parts):
+    def _define_replicas(
+        self, wrapper: DDP, number: int, inner: torch.nn.Module, parts: list[Part]
+    ) -> None:
         ranks = torch.distributed.get_process_group_ranks(wrapper.process_group)
         ignored = {
             naming.strip_prefixes(name)
@@ -56,13 +78,13 @@ class _Construction:
         )
 
 
-def install(watch):
+def install(watch: Watch) -> None:
     ddp = torch.nn.parallel.DistributedDataParallel
     wrapping.wrap_method(
         watch, ddp, "__init__", "wrap", after=_Construction(watch).after
     )
 
-    def inner_forward_begins(wrapper, args):
+    def inner_forward_begins(wrapper: DDP, args: Args) -> None:
         if not torch.is_grad_enabled() or watch.clock.inside_backward():
             return
         if not watch.recorded.states:

@@ -1,12 +1,24 @@
 """Process groups and collectives."""
 
+from __future__ import annotations
+
 import inspect
 import types
+from typing import TYPE_CHECKING
 
 import torch
 
 from _traincheck.wrapping import wrap_function
 from _traincheck.wrapping import wrap_method
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from torch.distributed import ProcessGroup
+    from traincheck_core import Args, Kwargs
+
+    from _traincheck.watch import Watch
 
 _COLLECTIVES = (
     "all_gather",
@@ -40,12 +52,12 @@ _MAKERS = ("new_group", "split_group")
 class _Collective:
     """Names the group of one function's calls."""
 
-    def __init__(self, watch, function):
+    def __init__(self, watch: Watch, function: Callable[..., Any]) -> None:
         self._watch = watch
         names = list(inspect.signature(function).parameters)
         self._position = names.index("group") if "group" in names else len(names)
 
-    def before(self, args, kwargs):
+    def before(self, args: Args, kwargs: Kwargs) -> None:
         group = kwargs.get("group")
         if group is None and len(args) > self._position:
             group = args[self._position]
@@ -53,41 +65,76 @@ class _Collective:
             group = _default_group()
         self._watch.topology.enter_collective(group)
 
-    def after(self, token, args, kwargs, result, error):
+    def after(
+        self,
+        token: Any,
+        args: Args,
+        kwargs: Kwargs,
+        result: Any,
+        error: BaseException | None,
+    ) -> None:
         self._watch.topology.leave_collective()
 
 
-def _default_group():
+def _default_group() -> ProcessGroup | None:
     distributed = torch.distributed
     return distributed.group.WORLD if distributed.is_initialized() else None
 
 
 class _Groups:
-    def __init__(self, watch):
+    def __init__(self, watch: Watch) -> None:
         self._watch = watch
 
-    def initialized(self, token, args, kwargs, result, error):
+    def initialized(
+        self,
+        token: Any,
+        args: Args,
+        kwargs: Kwargs,
+        result: Any,
+        error: BaseException | None,
+    ) -> None:
         if error is None:
             self._watch.process.binds_rank()
             self._watch.topology.ensure(_default_group())
 
-    def made(self, token, args, kwargs, result, error):
+    def made(
+        self,
+        token: Any,
+        args: Args,
+        kwargs: Kwargs,
+        result: Any,
+        error: BaseException | None,
+    ) -> None:
         if error is None:
             self._watch.topology.ensure(result)
 
-    def destroys(self, args, kwargs):
+    def destroys(self, args: Args, kwargs: Kwargs) -> None:
         self._watch.clock.group_destroyed()
 
-    def destroyed(self, token, args, kwargs, result, error):
+    def destroyed(
+        self,
+        token: Any,
+        args: Args,
+        kwargs: Kwargs,
+        result: Any,
+        error: BaseException | None,
+    ) -> None:
         if not torch.distributed.is_initialized():
             self._watch.topology.forget()
 
-    def mesh_made(self, token, args, kwargs, result, error):
+    def mesh_made(
+        self,
+        token: Any,
+        args: Args,
+        kwargs: Kwargs,
+        result: Any,
+        error: BaseException | None,
+    ) -> None:
         if error is None:
             self._watch.topology.add_mesh(args[0])
 
 
-def install(watch):
+def install(watch: Watch) -> None:
     if not torch.distributed.is_available():
         return
     from torch.distributed import distributed_c10d

@@ -5,7 +5,10 @@ wrapped or cannot have it: user code may hold functions of torch since its
 imports, and calls that only some of it records would look like calls left out.
 """
 
+from __future__ import annotations
+
 import sys
+from typing import TYPE_CHECKING
 
 from _traincheck import user_code
 from _traincheck.collection import Collection
@@ -16,18 +19,24 @@ from _traincheck.imports import Imports
 from _traincheck.selection import Catalogue
 from _traincheck import wrapping
 
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable
+    import types
+
+    from _traincheck.watch import Watch
+
 
 class _Wanted:
     """Modules to be told of: those of the catalogue, and the user's."""
 
-    def __init__(self, modules, asked):
+    def __init__(self, modules: Container[str], asked: Container[str]) -> None:
         self._modules, self._asked = modules, asked
 
-    def __contains__(self, name):
+    def __contains__(self, name: object) -> bool:
         return name in self._modules or name in self._asked
 
 
-def install(watch):
+def install(watch: Watch) -> None:
     """After all other hooks: what they wrap is wrapped."""
     if not watch.planner.reaches_beyond():
         return
@@ -40,7 +49,7 @@ def install(watch):
     for name in catalogue.add_named(_of_torch(watch.planner.named()), sys.modules):
         collection.add(sys.modules[name])
 
-    def imported(module):
+    def imported(module: types.ModuleType) -> None:
         known = set(watch.replaced)
         collection.add(module)
         users.wrap_asked(module)
@@ -51,12 +60,12 @@ def install(watch):
     Imports(watch.core, _Wanted(collection.modules(), users.asked), imported).install()
 
 
-def _of_torch(names):
+def _of_torch(names: Iterable[str]) -> list[str]:
     """What user_code.py does not look after."""
     return [name for name in names if name.startswith("torch.")]
 
 
-def reach_beyond(watch):
+def reach_beyond(watch: Watch) -> None:
     """When torch's namespaces have the wrappers: the places that are none."""
     if watch.planner.reaches_beyond():
         reach_into_c(watch)

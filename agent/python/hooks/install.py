@@ -5,6 +5,10 @@ before any user code sees torch. A hook that does not fit this torch is left
 out with one line on stderr; the others work on.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from _traincheck import autograd
 from _traincheck import budget
 from _traincheck import checkpointing
@@ -31,6 +35,9 @@ from _traincheck.planner import collects
 from _traincheck.planner import first_plan
 from _traincheck.watch import Watch
 
+if TYPE_CHECKING:
+    from traincheck_core import Core
+
 _HOOKS = (
     process,
     modules,
@@ -54,7 +61,7 @@ _HOOKS = (
 )
 
 
-def install(core):
+def install(core: Core) -> Watch | None:
     """The Watch; None: the plan says that nothing is recorded."""
     plan = first_plan(core)
     bound = budget.from_settings(core, collects(core))

@@ -1,21 +1,46 @@
 """DataLoaders, their iterators, and the fetches of their workers."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from torch.utils.data import dataloader
 from torch.utils.data._utils import fetch
 
 from _traincheck.wrapping import wrap_method
 
+if TYPE_CHECKING:
+    from typing import Any
+
+    from traincheck_core import Args, Kwargs
+
+    from _traincheck.watch import Watch
+
 
 class _Loaders:
-    def __init__(self, watch):
+    def __init__(self, watch: Watch) -> None:
         self._watch = watch
 
-    def created(self, token, args, kwargs, result, error):
+    def created(
+        self,
+        token: Any,
+        args: Args,
+        kwargs: Kwargs,
+        result: Any,
+        error: BaseException | None,
+    ) -> None:
         if error is None:
             self._watch.process.active = True
             self._watch.loaders.begin(args[0], result)
 
-    def fetched(self, token, args, kwargs, result, error):
+    def fetched(
+        self,
+        token: Any,
+        args: Args,
+        kwargs: Kwargs,
+        result: Any,
+        error: BaseException | None,
+    ) -> None:
         watch, iterator = self._watch, args[0]
         loader = watch.loaders.loader_of(iterator)
         if not loader:
@@ -27,11 +52,11 @@ class _Loaders:
             watch.clock.iterator_ended(loader)
             watch.loaders.exhausted(iterator)
 
-    def fetches(self, args, kwargs):
+    def fetches(self, args: Args, kwargs: Kwargs) -> None:
         self._watch.process.loads_data()
 
 
-def install(watch):
+def install(watch: Watch) -> None:
     loaders = _Loaders(watch)
     wrap_method(
         watch,

@@ -19,8 +19,7 @@ from _traincheck.parts import Part
 from _traincheck.thread_claim import ThreadClaim, claim_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from traincheck_core import Core
 

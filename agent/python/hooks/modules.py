@@ -1,18 +1,30 @@
 """Module calls, modes, and gradients cleared through a module."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import torch
 
 from _traincheck import naming
 from _traincheck.wrapping import wrap_method
 
+if TYPE_CHECKING:
+    from typing import Any
+
+    from traincheck_core import Args, Kwargs
+
+    from _traincheck.models import Model
+    from _traincheck.watch import Watch
+
 
 class _Roots:
     """Callbacks for calls that no other module call encloses."""
 
-    def __init__(self, watch):
+    def __init__(self, watch: Watch) -> None:
         self._watch = watch
 
-    def before(self, args, kwargs):
+    def before(self, args: Args, kwargs: Kwargs) -> None:
         watch = self._watch
         watch.loaders.flush()
         if watch.clock.inside_backward():
@@ -37,12 +49,21 @@ class _Roots:
         if not replicated and model.root() is root:
             forward_begins(watch, model, root)
 
-    def after(self, token, args, kwargs, result, error):
+    def after(
+        self,
+        token: Any,
+        args: Args,
+        kwargs: Kwargs,
+        result: Any,
+        error: BaseException | None,
+    ) -> None:
         if not self._watch.clock.inside_backward():
             self._watch.generators.forward_ended()
 
 
-def forward_begins(watch, model, module, buffers=True):
+def forward_begins(
+    watch: Watch, model: Model, module: torch.nn.Module, buffers: bool = True
+) -> None:
     """The forward of `module`, which is the model's root or a part below it."""
     if not watch.models.refresh(model):
         return
@@ -55,13 +76,20 @@ def forward_begins(watch, model, module, buffers=True):
 
 
 class _ZeroGrad:
-    def __init__(self, watch):
+    def __init__(self, watch: Watch) -> None:
         self._watch = watch
 
-    def before(self, args, kwargs):
+    def before(self, args: Args, kwargs: Kwargs) -> None:
         self._watch.clock.gradients_cleared()
 
-    def after(self, token, args, kwargs, result, error):
+    def after(
+        self,
+        token: Any,
+        args: Args,
+        kwargs: Kwargs,
+        result: Any,
+        error: BaseException | None,
+    ) -> None:
         if error is None:
             watch = self._watch
             if not watch.recorded.states:
@@ -70,7 +98,7 @@ class _ZeroGrad:
             watch.states.part_gradients(watch.core.POINT_GRAD_CLEAR, parts)
 
 
-def install(watch):
+def install(watch: Watch) -> None:
     module = torch.nn.Module
     roots = _Roots(watch)
     module.__call__ = watch.core.wrap_module_call(

@@ -1,31 +1,48 @@
 """Looking at calls of methods without a record of the call itself."""
 
+from __future__ import annotations
+
 import functools
 import types
+from typing import TYPE_CHECKING
 
 from _traincheck.wrapping import quietly
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from traincheck_core import Args
+
+    from _traincheck.watch import Watch
 
 _OBSERVED = "_traincheck_observed"
 
 
-def observe(watch, cls, method, before=None, after=None):
+def observe(
+    watch: Watch,
+    cls: type[Any],
+    method: str,
+    before: Callable[[Any, Args], None] | None = None,
+    after: Callable[[Any, Args, Any], None] | None = None,
+) -> None:
     """Runs before(self, args) and after(self, args, result) around a method.
 
     What cls itself defines, once. after does not run where the method raises.
     """
-    fn = cls.__dict__.get(method)
+    fn: Any = cls.__dict__.get(method)
     if not isinstance(fn, types.FunctionType) or hasattr(fn, _OBSERVED):
         return
 
     @functools.wraps(fn)
-    def observed(self, *args, **kwargs):
+    def observed(self: Any, *args: Any, **kwargs: Any) -> Any:
         if before is not None:
             quietly(watch.core, before, self, args)
         try:
             result = fn(self, *args, **kwargs)
         except BaseException as error:
             # Tracebacks show the user's frames and torch's, not this one.
-            error.__traceback__ = error.__traceback__.tb_next
+            error.__traceback__ = error.__traceback__.tb_next  # type: ignore[union-attr]
             raise
         if after is not None:
             quietly(watch.core, after, self, args, result)
@@ -33,5 +50,5 @@ def observe(watch, cls, method, before=None, after=None):
 
     setattr(observed, _OBSERVED, True)
     # The compiler does not look into it and breaks its graph at the call.
-    observed._torchdynamo_disable = True
+    setattr(observed, "_torchdynamo_disable", True)
     setattr(cls, method, observed)

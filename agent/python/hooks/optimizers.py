@@ -1,24 +1,43 @@
 """Optimizers: construction, steps, gradients cleared."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import torch
 
 from _traincheck import naming
 from _traincheck.hyper_parameters import numbers_of_groups
 from _traincheck.wrapping import wrap_method
 
+if TYPE_CHECKING:
+    from typing import Any
+
+    from traincheck_core import Args, Kwargs
+
+    from _traincheck.holds import Held
+    from _traincheck.watch import Watch
+
 
 class _Construction:
-    def __init__(self, watch):
+    def __init__(self, watch: Watch) -> None:
         self._watch = watch
 
-    def before(self, args, kwargs):
+    def before(self, args: Args, kwargs: Kwargs) -> None:
         # Before torch puts its own function around the class's step.
         for cls in type(args[0]).__mro__:
             if cls is torch.optim.Optimizer:
                 break
             wrap_steps(self._watch, cls)
 
-    def after(self, token, args, kwargs, result, error):
+    def after(
+        self,
+        token: Any,
+        args: Args,
+        kwargs: Kwargs,
+        result: Any,
+        error: BaseException | None,
+    ) -> None:
         if error is None:
             self._watch.process.trains()
             self._watch.holds.ensure(args[0])
@@ -27,10 +46,12 @@ class _Construction:
 
 
 class _Step:
-    def __init__(self, watch):
+    def __init__(self, watch: Watch) -> None:
         self._watch = watch
 
-    def before(self, args, kwargs):
+    def before(
+        self, args: Args, kwargs: Kwargs
+    ) -> tuple[Held, list[int], list[torch.Tensor]] | None:
         watch, optimizer = self._watch, args[0]
         watch.clock.enter_step()
         watch.loaders.flush()
@@ -53,7 +74,14 @@ class _Step:
             watch.states.data(point, variables, tensors)
         return held, variables, tensors
 
-    def after(self, token, args, kwargs, result, error):
+    def after(
+        self,
+        token: Any,
+        args: Args,
+        kwargs: Kwargs,
+        result: Any,
+        error: BaseException | None,
+    ) -> None:
         watch = self._watch
         watch.clock.leave_step()
         if token is not None and error is None:
@@ -67,13 +95,20 @@ class _Step:
 
 
 class _ZeroGrad:
-    def __init__(self, watch):
+    def __init__(self, watch: Watch) -> None:
         self._watch = watch
 
-    def before(self, args, kwargs):
+    def before(self, args: Args, kwargs: Kwargs) -> None:
         self._watch.clock.gradients_cleared()
 
-    def after(self, token, args, kwargs, result, error):
+    def after(
+        self,
+        token: Any,
+        args: Args,
+        kwargs: Kwargs,
+        result: Any,
+        error: BaseException | None,
+    ) -> None:
         watch, optimizer = self._watch, args[0]
         if error is not None or not watch.recorded.states:
             return
@@ -82,7 +117,7 @@ class _ZeroGrad:
             watch.states.gradients(watch.core.POINT_GRAD_CLEAR, *held.state(optimizer))
 
 
-def wrap_steps(watch, cls):
+def wrap_steps(watch: Watch, cls: type[Any]) -> None:
     """Wraps what cls itself defines; a class that torch has hooked is done."""
     step = cls.__dict__.get("step")
     if not getattr(step, "hooked", False):
@@ -95,18 +130,18 @@ def wrap_steps(watch, cls):
             before=callbacks.before,
             after=callbacks.after,
         )
-    callbacks = _ZeroGrad(watch)
+    clears = _ZeroGrad(watch)
     wrap_method(
         watch,
         cls,
         "zero_grad",
         "zero_grad",
-        before=callbacks.before,
-        after=callbacks.after,
+        before=clears.before,
+        after=clears.after,
     )
 
 
-def install(watch):
+def install(watch: Watch) -> None:
     base = torch.optim.Optimizer
     wrap_steps(watch, base)
     for cls in set(naming.subclasses(base)):

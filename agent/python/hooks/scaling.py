@@ -3,19 +3,30 @@
 On a GPU these are tensors there, and reading them would wait for it: not known.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import torch
 
 from _traincheck.hyper_parameters import number_of
 from _traincheck.observing import observe
 
+if TYPE_CHECKING:
+    from typing import Any
+
+    from traincheck_core import Args
+
+    from _traincheck.watch import Watch
+
 _ATTRIBUTES = {"scale": "_scale", "growth_tracker": "_growth_tracker"}
 
 
 class _Scaling:
-    def __init__(self, watch):
+    def __init__(self, watch: Watch) -> None:
         self._watch = watch
 
-    def updates(self, scaler, args):
+    def updates(self, scaler: Any, args: Args) -> None:
         """Before: the update forgets what was found for which optimizer."""
         watch, core = self._watch, self._watch.core
         found = _found_by_optimizer(scaler)
@@ -29,7 +40,7 @@ class _Scaling:
                     {("found_inf", 0): value},
                 )
 
-    def updated(self, scaler, args, result):
+    def updated(self, scaler: Any, args: Args, result: Any) -> None:
         core, scalars = self._watch.core, {}
         for name, attribute in _ATTRIBUTES.items():
             number = number_of(getattr(scaler, attribute, None))
@@ -40,7 +51,7 @@ class _Scaling:
         )
 
 
-def _found_by_optimizer(scaler):
+def _found_by_optimizer(scaler: Any) -> dict[int, float]:
     """id of the optimizer -> 0 or 1; those that are not known are left out."""
     found = {}
     for number, state in getattr(scaler, "_per_optimizer_states", {}).items():
@@ -50,7 +61,7 @@ def _found_by_optimizer(scaler):
     return found
 
 
-def install(watch):
+def install(watch: Watch) -> None:
     scaling = _Scaling(watch)
     observe(
         watch,

@@ -1,14 +1,25 @@
 """Learning rate schedulers: last_epoch and the rates that they set."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import torch
 
 from _traincheck import naming
 from _traincheck.hyper_parameters import number_of
 from _traincheck.observing import observe
 
+if TYPE_CHECKING:
+    from typing import Any
 
-def _observe_steps(watch, cls):
-    def stepped(scheduler, args, result):
+    from traincheck_core import Args
+
+    from _traincheck.watch import Watch
+
+
+def _observe_steps(watch: Watch, cls: type[Any]) -> None:
+    def stepped(scheduler: Any, args: Args, result: Any) -> None:
         scalars = {}
         epoch = number_of(getattr(scheduler, "last_epoch", None))
         if epoch is not None:
@@ -23,12 +34,12 @@ def _observe_steps(watch, cls):
     observe(watch, cls, "step", after=stepped)
 
 
-def install(watch):
+def install(watch: Watch) -> None:
     base = torch.optim.lr_scheduler.LRScheduler
     for cls in {base, *naming.subclasses(base)}:
         _observe_steps(watch, cls)
 
-    def constructed(scheduler, args):
+    def constructed(scheduler: Any, args: Args) -> None:
         for cls in type(scheduler).__mro__:
             if cls is base:
                 break

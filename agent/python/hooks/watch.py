@@ -21,8 +21,9 @@ from _traincheck.topology import Topology
 from _traincheck.written_scalars import WrittenScalars
 
 if TYPE_CHECKING:
-    from _traincheck.wrapping import Replaced
     from traincheck_core import Core
+
+    from _traincheck.wrapping import Replaced
 
     from _traincheck.budget import Budget
     from _traincheck.plan import Plan

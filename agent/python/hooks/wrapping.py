@@ -1,14 +1,36 @@
 """Putting the core's wrapper in place of functions and methods."""
 
+from __future__ import annotations
+
 import functools
 import inspect
 import sys
 import types
+from typing import TYPE_CHECKING
 
 from _traincheck import naming
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
-def wrap_method(watch, cls, method, category, compiled=False, **callbacks):
+    from traincheck_core import Core
+
+    from _traincheck.selection import Row
+    from _traincheck.user_code import _Kind
+    from _traincheck.watch import Watch
+
+    Replaced = dict[int, tuple[Any, Any]]  # by id: original, replacement
+
+
+def wrap_method(
+    watch: Watch,
+    cls: type[Any],
+    method: str,
+    category: str,
+    compiled: bool = False,
+    **callbacks: Any,
+) -> None:
     """Wraps a method that cls itself defines, once.
 
     compiled: the compiler can trace through calls of it, at the price of one
@@ -33,15 +55,15 @@ def wrap_method(watch, cls, method, category, compiled=False, **callbacks):
     setattr(cls, method, wrapper)
 
 
-def _traceable(fn, wrapper):
+def _traceable(fn: Callable[..., Any], wrapper: Any) -> Callable[..., Any]:
     @functools.wraps(fn)
-    def call(self, *args, **kwargs):
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         return wrapper(self, *args, **kwargs)
 
     return call
 
 
-def wrap_value(watch, fn, full_name, row):
+def wrap_value(watch: Watch, fn: Callable[..., Any], full_name: str, row: Row) -> Any:
     """Wraps a function by a row of the catalogue, wherever torch refers to it."""
     wrapper = watch.core.wrap(fn, full_name, row.category, row.roles, detail=True)
     watch.planner.add(wrapper, [full_name, *row.roles], detail=True)
@@ -51,7 +73,9 @@ def wrap_value(watch, fn, full_name, row):
     return wrapper
 
 
-def wrap_member(watch, cls, name, member, row):
+def wrap_member(
+    watch: Watch, cls: type[Any], name: str, member: Any, row: Row | _Kind
+) -> None:
     """Wraps a method of any kind that cls itself defines, by a row."""
     kind = type(member)
     fn = member.__func__ if kind in (staticmethod, classmethod) else member
@@ -68,7 +92,7 @@ def wrap_member(watch, cls, name, member, row):
     setattr(cls, name, kind(shim) if fn is not member else shim)
 
 
-def is_wrapped(core, fn):
+def is_wrapped(core: Core, fn: Any) -> bool:
     return core.is_wrapper(fn) or core.is_wrapper(getattr(fn, _WRAPPER, None))
 
 
@@ -76,7 +100,7 @@ def is_wrapped(core, fn):
 _WRAPPER = "__traincheck__"
 
 
-def stand_in(fn, wrapper):
+def stand_in(fn: types.FunctionType, wrapper: Any) -> Any:
     """A Python function for `wrapper`, which the compilers take for `fn`.
 
     torch's compiler looks into it and finds fn; TorchScript finds fn's source
@@ -87,7 +111,7 @@ def stand_in(fn, wrapper):
     code = _stand_in_code(closed)
     cells = dict(zip(closed, fn.__closure__ or ()))
     cells[_WRAPPER] = types.CellType(wrapper)
-    shim = types.FunctionType(
+    shim: Any = types.FunctionType(
         code,
         fn.__globals__,
         fn.__name__,
@@ -105,7 +129,7 @@ def stand_in(fn, wrapper):
 
 
 @functools.lru_cache(maxsize=None)
-def _stand_in_code(closed):
+def _stand_in_code(closed: tuple[str, ...]) -> types.CodeType:
     # Names that are never reached belong to the closure all the same.
     names = ", ".join((*closed, _WRAPPER))
     source = (
@@ -114,13 +138,17 @@ def _stand_in_code(closed):
         f"  return {_WRAPPER}(*args, **kwargs)\n"
         f"  {names}\n"
     )
-    code = compile(source, "<traincheck/call>", "exec", dont_inherit=True)
+    code: types.CodeType = compile(
+        source, "<traincheck/call>", "exec", dont_inherit=True
+    )
     for _ in range(2):
         code = next(c for c in code.co_consts if isinstance(c, types.CodeType))
     return code
 
 
-def wrap_function(watch, module, name, category, **callbacks):
+def wrap_function(
+    watch: Watch, module: types.ModuleType, name: str, category: str, **callbacks: Any
+) -> None:
     """Wraps a function of a torch module, wherever torch refers to it."""
     fn = getattr(module, name, None)
     if not isinstance(fn, types.FunctionType) or watch.core.is_wrapper(fn):
@@ -134,7 +162,7 @@ def wrap_function(watch, module, name, category, **callbacks):
     watch.replaced[id(fn)] = (fn, wrapper)
 
 
-def substitute(replaced):
+def substitute(replaced: Replaced) -> None:
     """Exchanges functions in all namespaces of torch: many import them by name."""
     for module_name, module in list(sys.modules.items()):
         if module_name != "torch" and not module_name.startswith("torch."):
@@ -146,7 +174,7 @@ def substitute(replaced):
                 namespace[name] = pair[1]
 
 
-def quietly(core, callback, *args):
+def quietly(core: Core, callback: Callable[..., object], *args: Any) -> None:
     """Calls a hook of ours where the core does not stand before user code."""
     begin = core.hook_begins()
     try:
