@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks the sources without building: formatting, include layering, sizes,
-# proto comments, names of open points, links of the documents. Prints FILE:LINE: MESSAGE
-# and exits with 1 if anything is found.
+# types of the hooks, proto comments, names of open points, links of the
+# documents. Prints FILE:LINE: MESSAGE and exits with 1 if anything is found.
 #
 #   tools/presubmit.sh            all checks
 #   tools/presubmit.sh sizes      one check (a module of tools/presubmit)

@@ -13,6 +13,7 @@ import layering
 import links
 import proto_comments
 import sizes
+import strict_types
 import todos
 from source_tree import SourceTree
 
@@ -241,6 +242,27 @@ class ProtoCommentsTest(CheckCase):
             },
         )
         self.assertEqual(found, [("a.proto", 5), ("a.proto", 6)])
+
+
+class StrictTypesTest(CheckCase):
+    def test_what_has_no_type_and_what_has_another(self):
+        self.plant("agent/python/mypy.ini", "[mypy]\nstrict = True\n")
+        self.plant("agent/python/traincheck_core.pyi", "class Core:\n    A: int\n")
+        found = self.found(
+            strict_types,
+            {
+                "agent/python/hooks/good.py": "from traincheck_core import Core\n"
+                "def f(core: Core) -> int:\n    return core.A\n",
+                "agent/python/hooks/untyped.py": "def f(x):\n    return x\n",
+                "agent/python/hooks/other.py": "from _traincheck import good\n"
+                "def f(x: str) -> int:\n    return good.f(x)\n",
+                "elsewhere.py": "def f(x):\n    return x\n",
+            },
+        )
+        folder = "agent/python/hooks"
+        self.assertEqual(
+            sorted(found), [(f"{folder}/other.py", 3), (f"{folder}/untyped.py", 1)]
+        )
 
 
 class TodosTest(CheckCase):

@@ -11,6 +11,7 @@ import layering
 import links
 import proto_comments
 import sizes
+import strict_types
 import todos
 from source_tree import SourceTree
 
@@ -21,6 +22,7 @@ CHECKS = {
     "links": links.check,
     "proto_comments": proto_comments.check,
     "sizes": sizes.check,
+    "strict_types": strict_types.check,
     "todos": todos.check,
 }
 # A check that takes longer is named, so that the whole stays quick.
