@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/logging.h"
+#include "base/printable_text.h"
 #include "server/ingest/limits.h"
 #include "server/ingest/session.h"
 
@@ -25,9 +26,32 @@ absl::Status CheckSize(size_t bytes) {
 
 const absl::Status& NoGoodbye() {
   static const absl::Status& status = *new absl::Status(
-      absl::StatusCode::kInvalidArgument,
-      "the stream ended before Goodbye, or a message was no IngestRequest");
+      absl::StatusCode::kInvalidArgument, "the stream ended before Goodbye");
   return status;
+}
+
+// Takes the bytes. Those of a message over the limit are let go before anything
+// is made of them.
+absl::StatusOr<v1::IngestRequest> ParseUntrusted(grpc::ByteBuffer* bytes) {
+  v1::IngestRequest request;
+  absl::Status status = CheckSize(bytes->Length());
+  if (status.ok() && !grpc::SerializationTraits<v1::IngestRequest>::Deserialize(
+                          bytes, &request)
+                          .ok()) {
+    status = absl::InvalidArgumentError("a message is not an IngestRequest");
+  }
+  bytes->Clear();
+  if (!status.ok()) return status;
+  return request;
+}
+
+grpc::ByteBuffer ToBytes(const v1::IngestReply& reply) {
+  grpc::ByteBuffer bytes;
+  bool owned = false;
+  // Fails only for what is over 2 GiB.
+  (void)grpc::SerializationTraits<v1::IngestReply>::Serialize(reply, &bytes,
+                                                              &owned);
+  return bytes;
 }
 
 }  // namespace
@@ -37,7 +61,7 @@ const absl::Status& NoGoodbye() {
 //
 // Threads: gRPC's callbacks, Pump and End may come at once.
 class IngestStream final
-    : public grpc::ServerBidiReactor<v1::IngestRequest, v1::IngestReply>,
+    : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
       public std::enable_shared_from_this<IngestStream> {
   // Only Begin makes streams.
   struct Key {};
@@ -81,8 +105,9 @@ class IngestStream final
       if (!session_->left()) End(NoGoodbye());
       return;
     }
-    absl::Status status = CheckSize(request_.ByteSizeLong());
-    if (status.ok()) status = session_->Receive(request_);
+    const absl::StatusOr<v1::IngestRequest> request = ParseUntrusted(&request_);
+    absl::Status status = request.status();
+    if (status.ok()) status = session_->Receive(*request);
     if (!status.ok()) {
       End(status);
       return;
@@ -120,7 +145,7 @@ class IngestStream final
       return;
     }
     if (std::optional<v1::IngestReply> next = session_->NextReply()) {
-      reply_ = *std::move(next);
+      reply_ = ToBytes(*next);
       writing_ = true;
       StartWrite(&reply_);
     }
@@ -135,10 +160,10 @@ class IngestStream final
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (end_.has_value()) return;
     end_ = status;
-    if (!status.ok()) {
-      spdlog::info("stream ends peer={} code={} message=\"{}\"", peer_,
+    if (!status.ok() && service_.ends_.Allows(absl::Now())) {
+      spdlog::info("stream ends peer={} code={} message={}", peer_,
                    absl::StatusCodeToString(status.code()),
-                   std::string(status.message()));
+                   QuotePrintable(std::string(status.message())));
     }
     FinishIfIdle();
   }
@@ -154,8 +179,8 @@ class IngestStream final
   const std::string peer_;
   const absl::Time opened_;
   std::unique_ptr<Session> session_;
-  v1::IngestRequest request_;  // gRPC's while reading_, then OnReadDone's
-  v1::IngestReply reply_;      // gRPC's while writing_
+  grpc::ByteBuffer request_;  // gRPC's while reading_, then OnReadDone's
+  grpc::ByteBuffer reply_;    // gRPC's while writing_
   absl::Mutex mutex_;
   bool reading_ ABSL_GUARDED_BY(mutex_) = true;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
@@ -174,7 +199,7 @@ IngestService::IngestService(Registry* registry, RunPlans* plans,
 
 IngestService::~IngestService() = default;
 
-grpc::ServerBidiReactor<v1::IngestRequest, v1::IngestReply>*
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>*
 IngestService::Stream(grpc::CallbackServerContext* context) {
   auto stream = IngestStream::Begin(this, context->peer());
   bool stopping = false;
@@ -196,6 +221,9 @@ void IngestService::Tick(absl::Time now) {
           "no Hello within ", absl::FormatDuration(options_.hello_timeout))));
     }
     stream->EndIfReplaced();
+  }
+  if (const uint64_t left_out = ends_.TakeLeftOut(now)) {
+    spdlog::info("further streams have ended streams={}", left_out);
   }
 }
 

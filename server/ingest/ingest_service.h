@@ -14,6 +14,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/line_limit.h"
 #include "proto/traincheck/v1/ingest.grpc.pb.h"
 #include "server/plans/run_plans.h"
 #include "server/runs/registry.h"
@@ -22,7 +23,10 @@ namespace traincheck {
 
 class IngestStream;
 
-class IngestService final : public v1::Ingest::CallbackService {
+// Messages come as bytes, so that their size is looked at before they are
+// parsed.
+class IngestService final
+    : public v1::Ingest::WithRawCallbackMethod_Stream<v1::Ingest::Service> {
  public:
   struct Options {
     // A stream without a valid Hello is closed after this time.
@@ -33,7 +37,7 @@ class IngestService final : public v1::Ingest::CallbackService {
                 const Options& options);
   ~IngestService() override;
 
-  grpc::ServerBidiReactor<v1::IngestRequest, v1::IngestReply>* Stream(
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Stream(
       grpc::CallbackServerContext* context) override;
 
   // Closes streams that did not say Hello and those that a newer stream of
@@ -53,6 +57,8 @@ class IngestService final : public v1::Ingest::CallbackService {
   RunPlans& plans_;
   const std::string store_id_;
   const Options options_;
+  // Lines on streams that end in an error: anybody can make these.
+  LineLimit ends_{20, absl::Seconds(10)};
   mutable absl::Mutex mutex_;
   std::set<std::shared_ptr<IngestStream>> streams_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

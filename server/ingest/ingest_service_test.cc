@@ -9,8 +9,10 @@
 #include <atomic>
 #include <cstdlib>
 #include <functional>
+#include <memory>
 #include <new>
 #include <thread>
+#include <utility>
 
 #include "absl/synchronization/mutex.h"
 #include "server/store/memory_store_for_testing.h"
