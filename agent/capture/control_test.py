@@ -150,7 +150,7 @@ class Changes(unittest.TestCase):
             "step()\n"
             "send(2, 0, ' ' * (1 << 20) + '{}')\n"
             "for _ in range(3): step()\n",
-            stderr="a change of the capture plan is refused: plan 1: mode 'all'",
+            stderr="a change of the capture plan is refused: plan 1 is not a capture plan: mode 'all'",
         )
         self.assertEqual(marks(process.rings[1], PLAN_APPLIED), [])
 
@@ -167,15 +167,27 @@ class Changes(unittest.TestCase):
         self.assertEqual(recording.result.stderr, "")
         self.assertEqual((recording.processes, recording.relays), ([], []))
 
-    def test_a_budget_that_is_no_number_switches_the_agent_off(self):
-        recording = Recording(
-            "make()\nstep()\n", prelude=TRAINING, TRAINCHECK_BUDGET="a little"
-        )
-        self.assertEqual(recording.result.returncode, 0)
-        (line,) = recording.result.stderr.splitlines()
-        self.assertIn("recording is off: ", line)
-        self.assertIn("TRAINCHECK_BUDGET 'a little'", line)
-        self.assertEqual(recording.processes, [])
+    def test_what_the_user_wrote_wrong_switches_the_agent_off_in_plain_words(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".py") as script:
+            script.write("import torch\n")
+            script.flush()
+            for variable, value, line in (
+                ("BUDGET", "abc", 'TRAINCHECK_BUDGET is "abc": write a percentage of 0'
+                 " to 100, or off"),
+                ("PLAN", script.name, f"TRAINCHECK_PLAN: {script.name} is not a capture"
+                 " plan: line 1, column 1: Expecting value; name a JSON file as"
+                 " docs/capture-plan.md describes it"),
+            ):  # fmt: skip
+                with self.subTest(variable):
+                    recording = Recording(
+                        "make()\nstep()\n",
+                        prelude=TRAINING,
+                        **{f"TRAINCHECK_{variable}": value},
+                    )
+                    self.assertEqual(recording.result.returncode, 0)
+                    said = "traincheck: recording is off: " + line + "\n"
+                    self.assertEqual(recording.result.stderr, said)
+                    self.assertEqual(recording.processes, [])
 
 
 class Named(unittest.TestCase):

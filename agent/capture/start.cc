@@ -110,8 +110,11 @@ void TurnOffBecauseOfException() {
   std::string why = "an unknown error";
   if (exception != nullptr) {
     const Ref text(PyObject_Str(exception));
-    why = Place(exception) + QualifiedTypeName(saved.type()) + ": " +
-          std::string(Utf8(text.get()));
+    why = Utf8(text.get());
+    // What the user has written wrong needs no place in our code.
+    if (!Attribute(exception, "for_users")) {
+      why = Place(exception) + QualifiedTypeName(saved.type()) + ": " + why;
+    }
   }
   saved.Forget();
   PyErr_Clear();

@@ -33,7 +33,9 @@ class Files(unittest.TestCase):
         self.assertIn(file.name, str(caught.exception))
 
     def test_what_is_wrong_is_named(self):
-        self.refused("{", "Expecting")
+        self.refused("{", "is not a capture plan: line 1, column 2: Expecting")
+        self.refused("\nimport torch", "line 2, column 1: Expecting value")
+        self.refused("[" * 100000, "it is nested too deeply")
         self.refused([], "a plan is an object")
         self.refused({"format": 2}, "format is not 1")
         self.refused({"format": 1, "call": []}, "no key 'call'")

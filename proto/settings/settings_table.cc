@@ -30,7 +30,7 @@ constexpr AgentSetting kSettings[] = {
     {"CHECK", Kind::kText, "", "none", "the set to check against", true},
     {"PLAN", Kind::kText, "", "a reference run tells all, others nothing",
      "file with the [capture plan](capture-plan.md): what calls tell", true},
-    {"BUDGET", Kind::kText, "", "2%; none for a reference run",
+    {"BUDGET", Kind::kPercent, "", "2%; none for a reference run",
      "largest share of the step time, in percent, or `off`: "
      "[capture plans](capture-plan.md)",
      true},
@@ -73,6 +73,19 @@ bool IsSeconds(std::string_view value) {
   if (point == std::string_view::npos) return IsWhole(whole, kMaxWholeDigits);
   return IsWhole(whole, kMaxWholeDigits) &&
          IsWhole(value.substr(point + 1), kMaxWholeDigits);
+}
+
+// 0, 2.5, .5, 100 or off.
+bool IsPercent(std::string_view value) {
+  if (value == "off") return true;
+  const size_t point = std::min(value.find('.'), value.size());
+  const std::string_view whole = value.substr(0, point);
+  const std::string_view rest = value.substr(std::min(point + 1, value.size()));
+  if (whole.empty() && rest.empty()) return false;
+  if (!whole.empty() && !IsWhole(whole, 3)) return false;
+  if (!rest.empty() && !IsWhole(rest, kMaxWholeDigits)) return false;
+  const bool no_fraction = rest.find_first_not_of('0') == rest.npos;
+  return whole.size() < 3 || whole[0] == '0' || (whole == "100" && no_fraction);
 }
 
 // A number that fits into 64 bits with its unit.
@@ -177,6 +190,8 @@ std::string AllowedValues(const AgentSetting& setting) {
       return "a number of seconds";
     case Kind::kWholeSeconds:
       return "a whole number of seconds";
+    case Kind::kPercent:
+      return "a percentage of 0 to 100, or off";
     case Kind::kBytes:
       return "a number of bytes, or one with K, M or G";
     case Kind::kAddress:
@@ -202,6 +217,8 @@ bool IsAllowed(const AgentSetting& setting, std::string_view value) {
       return IsSeconds(value);
     case Kind::kWholeSeconds:
       return IsWhole(value, kMaxWholeDigits);
+    case Kind::kPercent:
+      return IsPercent(value);
     case Kind::kBytes:
       return IsBytes(value);
     case Kind::kAddress:

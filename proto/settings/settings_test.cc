@@ -68,6 +68,9 @@ TEST(SettingsOfTheEnvironment, WrongValuesAreNamed) {
   EXPECT_EQ(Load({"TRAINCHECK_LOG=loud"}),
             "TRAINCHECK_LOG is \"loud\": write one of off, error, warning, "
             "info, debug");
+  EXPECT_EQ(Load({"TRAINCHECK_BUDGET=abc"}),
+            "TRAINCHECK_BUDGET is \"abc\": write a percentage of 0 to 100, or "
+            "off");
 }
 
 TEST(SettingsOfTheEnvironment, AValueThatIsLongIsCut) {
@@ -174,6 +177,9 @@ TEST(SettingsTable, KnowsWhatIsAValue) {
        {"a", "a:", ":1", "unix:", "a:65536", "a:b"}},
       {"RUN", {"a.b_c:d-1"}, {"a b", "a/b", "a@b"}},
       {"EXPERIMENT", {"anything at all"}, {}},
+      {"BUDGET",
+       {"off", "0", "2.5", ".5", "2.", "100", "100.0", "007"},
+       {"abc", "-1", "101", "100.1", ".", "nan", "1e1", "2%", "OFF", "1.2.3"}},
   };
   for (const Values& values : all) {
     const AgentSetting* const setting = FindSetting(values.name);
@@ -189,8 +195,11 @@ TEST(SettingsTable, KnowsWhatIsAValue) {
 
 TEST(SettingsTable, AChoiceHasItsDefaultAmongItsWords) {
   for (const AgentSetting& setting : AllSettings()) {
-    if (setting.kind == SettingKind::kText || setting.kind == SettingKind::kRun)
-      continue;
+    if (setting.kind == SettingKind::kText ||
+        setting.kind == SettingKind::kRun ||
+        setting.kind == SettingKind::kPercent) {
+      continue;  // a text for people
+    }
     EXPECT_TRUE(IsAllowed(setting, setting.fallback)) << setting.name;
     EXPECT_NE(setting.fallback, "") << setting.name;
   }

@@ -43,7 +43,9 @@ def percent_of(text: str) -> float | None:
     except ValueError:
         percent = -1.0
     if not 0 <= percent <= 100:
-        raise PlanError(f"TRAINCHECK_BUDGET {text!r} is no percentage and not off")
+        raise PlanError(
+            f"TRAINCHECK_BUDGET is {text!r}: write a percentage of 0 to 100, or off"
+        )
     return percent or None
 
 

@@ -52,6 +52,8 @@ CHOICES = frozenset(
 class PlanError(ValueError):
     """A plan that cannot be read; the text says what is wrong and where."""
 
+    for_users = True  # agent/capture/start.cc says the text and nothing else
+
 
 class Rule:
     """What calls of some functions tell."""
@@ -154,9 +156,13 @@ def read_text(text: str | bytes, where: str) -> Plan:
     """The plan in a text. Raises PlanError, which begins with `where`."""
     try:
         return parse(json.loads(text))
-    # Nested too deeply: RecursionError.
-    except (ValueError, RecursionError) as error:
-        raise PlanError(f"{where}: {error}") from None
+    except json.JSONDecodeError as error:
+        why = f"line {error.lineno}, column {error.colno}: {error.msg}"
+    except RecursionError:
+        why = "it is nested too deeply"
+    except ValueError as error:
+        why = str(error)
+    raise PlanError(f"{where} is not a capture plan: {why}")
 
 
 def read(path: str) -> Plan:

@@ -160,5 +160,15 @@ def first_plan(core: Core) -> Plan:
     if path and core.setting("TRAINCHECK_CHECK") and not os.path.exists(path):
         core.log_once("plan", f"{path} is not there: the daemon sends the set's plan")
     elif path:
-        return plans.read(path)
+        return _read(path)
     return plans.FULL if collects(core) else plans.BARE
+
+
+def _read(path):
+    try:
+        return plans.read(path)
+    except plans.PlanError as error:
+        raise plans.PlanError(
+            f"TRAINCHECK_PLAN: {error}; name a JSON file as docs/capture-plan.md"
+            " describes it"
+        ) from None
