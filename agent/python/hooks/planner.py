@@ -164,7 +164,7 @@ def first_plan(core: Core) -> Plan:
     return plans.FULL if collects(core) else plans.BARE
 
 
-def _read(path):
+def _read(path: str) -> Plan:
     try:
         return plans.read(path)
     except plans.PlanError as error:
