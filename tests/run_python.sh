@@ -8,5 +8,7 @@ if [ -z "${TRAINCHECK_TEST_PYTHON:-}" ]; then
 fi
 export PYTHONPATH="$PWD/tests:$PWD/tests/integration"
 export PYTHONDONTWRITEBYTECODE=1
+# Sets have the same order in each run; see base/seed_for_testing.h.
+export PYTHONHASHSEED=$((${TRAINCHECK_SEED:-0} % 4294967296))
 export HOME="${TEST_TMPDIR:?}"
 exec "$TRAINCHECK_TEST_PYTHON" tests/xml_runner.py "$@"

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "agent/relay/relay_fixture_for_testing.h"
+#include "base/seed_for_testing.h"
 
 namespace traincheck {
 namespace {
@@ -35,7 +36,9 @@ TEST_F(TakeoverTest, NothingIsLostOrDoubledWhereverARelayIsKilled) {
   StartRelay();
   WriterProcess writer(relay_->socket_name());
   const pid_t pid = writer.pid();
-  std::minstd_rand random(testing::UnitTest::GetInstance()->random_seed());
+  const uint64_t seed = SeedForTesting(20240607);
+  SCOPED_TRACE("TRAINCHECK_SEED=" + std::to_string(seed));
+  std::mt19937_64 random(seed);
   constexpr int kKills = 50;
   constexpr size_t kMarks = 3000;
   for (int i = 0; i < kKills; ++i) {

@@ -13,11 +13,12 @@
 
 #include "agent/ring/ring_reader.h"
 #include "agent/ring/ring_writer.h"
+#include "base/seed_for_testing.h"
 
 namespace traincheck {
 namespace {
 
-constexpr int kKills = 150;
+constexpr uint64_t kKills = 150;
 constexpr uint64_t kRingBytes = 64u << 10;  // small: goes around often
 constexpr size_t kMaxWords = 60;            // behind the header
 
@@ -132,17 +133,17 @@ uint64_t LiveAndDie(std::chrono::microseconds life) {
 }
 
 TEST(RingKill, EverythingCommittedIsReadableAfterSigkill) {
-  const unsigned seed = std::random_device()();
-  RecordProperty("seed", static_cast<int>(seed));
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937 random(seed);
+  const uint64_t seed = SeedForTesting(20240607);
+  SCOPED_TRACE("TRAINCHECK_SEED=" + std::to_string(seed));
+  std::mt19937_64 random(seed);
   uint64_t records = 0;
-  for (int i = 0; i < kKills && !HasFailure(); ++i) {
+  const uint64_t kills = SeedsForTesting(kKills);
+  for (uint64_t i = 0; i < kills && !HasFailure(); ++i) {
     records += LiveAndDie(std::chrono::microseconds(random() % 5000));
   }
   // Several turns around the ring, or this shows nothing. A sanitizer makes the
   // writer slow.
-  EXPECT_GT(records, kKills * 100u);
+  EXPECT_GT(records, kills * 100);
 }
 
 }  // namespace

@@ -24,10 +24,12 @@ class Suite:
         self._numbers = iter(range(10**9))
         self.template = self._make_template()
 
-    def run(self, name: str, repeat: int, ranks: int) -> tuple:
-        """("passed" | "failed" | "skipped", why, seconds)"""
+    def run(self, name: str, repeat: int, ranks: int, seed=None) -> tuple:
+        """("passed" | "failed" | "skipped", why, seconds). What the fault draws
+        comes from `seed`, or else from that of the suite."""
         start = time.monotonic()
-        fault = KINDS[name](random.Random(f"{self.seed}/{name}/{repeat}"))
+        draws_from = self.seed if seed is None else seed
+        fault = KINDS[name](random.Random(f"{draws_from}/{name}/{repeat}"))
         s = self._setting(ranks, self.template)
         outcome, why = "passed", ""
         try:

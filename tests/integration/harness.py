@@ -36,6 +36,13 @@ def wait_until(condition, what: str, timeout_s: float = PATIENCE_S):
         time.sleep(0.05)
 
 
+def seed(fixed: int) -> int:
+    """What a test draws from: always the same, or TRAINCHECK_SEED."""
+    number = int(os.environ.get("TRAINCHECK_SEED", fixed))
+    print(f"seed {number} (TRAINCHECK_SEED repeats it)")
+    return number
+
+
 def others_environment() -> dict:
     """Without TRAINCHECK_ variables: the tests' own are no settings of the agent."""
     return {k: v for k, v in os.environ.items() if not k.startswith("TRAINCHECK_")}

@@ -17,6 +17,8 @@ RECORD_FORMAT = (
 )
 # What the agent can be told; the standard library only, as the format.
 SETTINGS = ("proto/settings/",)
+# In tests of every layer.
+_TESTING = ("base/seed_for_testing.h",)
 _CORE_PARTS = ("preload", "ring", "capture", "torch", "python")
 AGENT_CORE = tuple(f"agent/{part}/" for part in _CORE_PARTS)
 _CHECKING_BASE = ("base/", "invariants/") + RECORD_FORMAT
@@ -36,7 +38,10 @@ LAYERS = {
     ),
     "ctl/": ("ctl/", "base/", "proto/", "invariants/"),
     "agent/relay/": ("agent/relay/", "agent/ring/", "base/", "proto/"),
-    **{folder: AGENT_CORE + RECORD_FORMAT + SETTINGS for folder in AGENT_CORE},
+    **{
+        folder: AGENT_CORE + RECORD_FORMAT + SETTINGS + _TESTING
+        for folder in AGENT_CORE
+    },
 }
 _OUR_FOLDERS = ("agent/", "tests/", "tools/", "deploy/") + tuple(LAYERS)
 
