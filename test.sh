@@ -1,23 +1,25 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds everything, checks the sources and runs all
-# tests. The last line counts test cases: "N passed, N failed".
+# Installs what is missing, checks the sources, builds everything and runs all
+# tests of the suite, side by side as far as the processors go. What draws seeds
+# or takes long is in tools/long_tests.sh. Prints which targets take longest and
+# why tests were skipped; the last line counts test cases: "N passed, N failed".
 set -euo pipefail
 cd "$(dirname "$0")"
 
-python=$(tools/setup.sh | tail -n 1)
-export TRAINCHECK_TEST_PYTHON="$python"
-TRAINCHECK_TEST_ENV_HASH=$(basename "$(dirname "$(dirname "$python")")")
-export TRAINCHECK_TEST_ENV_HASH
-if [ -d ../shared/oracles ]; then
-  TRAINCHECK_ORACLES=$(cd ../shared/oracles && pwd)
-  export TRAINCHECK_ORACLES
-fi
+. tools/test_environment.sh
 
 presubmit=0
 tools/presubmit.sh || presubmit=$?
 
+# Whole processes wait for each other half of the time: three tests on two
+# processors. Those that keep two busy say so (tag cpu:2).
+slots=$((($(nproc) * 3 + 1) / 2))
+events=$(mktemp)
+trap 'rm -f "$events"' EXIT
 tests=0
-tools/build.sh test --keep_going --noshow_progress //... || tests=$?
+tools/build.sh test --keep_going --noshow_progress \
+  --jobs="$slots" --local_cpu_resources="$slots" \
+  --build_event_json_file="$events" //... || tests=$?
 
 python3 tools/count_tests.py --presubmit "$presubmit" --bazel "$tests" \
-  bazel-testlogs
+  --slowest 10 "$events"
