@@ -1,18 +1,21 @@
 #!/usr/bin/env bash
 # Installs further torch versions, each into an environment of its own, for the
-# test that the agent's core loads into all of them. Prints "VERSION PYTHON" for
+# tests that the agent's core loads into them. Prints "VERSION PYTHON" for
 # each that is there in the end; everything else goes to stderr. Downloads
 # happen once (a version that the index has with CUDA only is about 3 GB).
 #
-#   tools/torch_versions.sh                 those that the test wants
+#   tools/torch_versions.sh                 the oldest, which the suite wants
+#   tools/torch_versions.sh --all           those of the long tier
 #   tools/torch_versions.sh 2.4.1 2.7.1     these
 #   tools/torch_versions.sh --installed     prints what is there, installs nothing
 set -euo pipefail
 
 envs="${XDG_CACHE_HOME:-$HOME/.cache}/traincheckd/envs"
 python=$(command -v python3.11 || command -v python3)
-# The oldest that the agent takes, and one between it and the pinned one.
-wanted=(2.4.1 2.7.1)
+# The oldest that the agent takes, and those between it and the pinned one.
+oldest=2.4.1
+between=(2.7.1)
+wanted=("$oldest")
 
 environment_of() {
   local hash
@@ -41,6 +44,11 @@ install=true
 case "${1:-}" in
   --installed)
     install=false
+    wanted+=("${between[@]}")
+    shift
+    ;;
+  --all)
+    wanted+=("${between[@]}")
     shift
     ;;
 esac

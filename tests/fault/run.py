@@ -18,6 +18,7 @@ def parse():
     cli.add_argument("--seed", type=int, default=int(time.time()) % 10**6)
     cli.add_argument("--repeats", type=int, default=10)
     cli.add_argument("--only", default="", help="names, separated by commas")
+    cli.add_argument("--slice", default="1/1", help="I/N: the Ith of N shares")
     cli.add_argument("--ranks", default="2,4", help="taken in turn by the repeats")
     cli.add_argument("--jobs", type=int, default=1, help="runs at the same time")
     cli.add_argument("--report", type=pathlib.Path, help="Markdown file to fill in")
@@ -27,7 +28,8 @@ def parse():
     names = options.only.split(",") if options.only else list(KINDS)
     if unknown := [name for name in names if name not in KINDS]:
         cli.error(f"no such fault: {', '.join(unknown)}; --list shows all")
-    return options, names
+    share, shares = map(int, options.slice.split("/"))
+    return options, names[share - 1 :: shares]
 
 
 def main() -> int:

@@ -4,6 +4,7 @@
 #
 #   tests/fault/run.sh --seed 7                          everything, ten times
 #   tests/fault/run.sh --seed 7 --repeats 1 --only relay-kill --ranks 2
+#   tests/fault/run.sh --seed 7 --slice 2/8              the second eighth of it
 #   tests/fault/run.sh --list
 #   tests/fault/run.sh --seed 7 --report docs/reliability.md
 #

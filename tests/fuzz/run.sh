@@ -5,7 +5,9 @@
 # in TARGET/, the log in TARGET.log, inputs that end the target as
 # TARGET-crash-*.
 #
-#   tests/fuzz/run.sh [-n RUNS] [TARGET...]     default: 10,000,000 runs, all
+#   tests/fuzz/run.sh [-n RUNS] [-s SECONDS] [TARGET...]
+#
+# Default: 10,000,000 runs however long they take, of all targets.
 #
 # Needs Debian's clang and libclang-rt-dev; CC names another clang.
 set -euo pipefail
@@ -19,10 +21,15 @@ declare -A max_len=(
 )
 
 runs=10000000
-if [ "${1:-}" = -n ]; then
-  runs=$2
-  shift 2
-fi
+seconds=0
+while getopts n:s: option; do
+  case "$option" in
+    n) runs=$OPTARG ;;
+    s) seconds=$OPTARG ;;
+    *) exit 2 ;;
+  esac
+done
+shift $((OPTIND - 1))
 targets=("$@")
 [ $# -gt 0 ] || mapfile -t targets < <(ls tests/fuzz/corpus)
 folder=${FUZZ_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/traincheckd/fuzz}
@@ -43,7 +50,7 @@ export ASAN_OPTIONS=${ASAN_OPTIONS:-malloc_context_size=2:quarantine_size_mb=16}
 for target in "${targets[@]}"; do
   mkdir -p "$folder/$target"
   options=(
-    "-runs=$runs" "-max_len=${max_len[$target]}" -timeout=20
+    "-runs=$runs" "-max_total_time=$seconds" "-max_len=${max_len[$target]}" -timeout=20
     -rss_limit_mb=2048 -print_final_stats=1 -entropic=0
     "-artifact_prefix=$folder/$target-"
   )

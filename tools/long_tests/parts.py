@@ -1,0 +1,121 @@
+"""The parts of the long tier: one command each, at most half an hour on two
+processors. A new part is a new entry; no name is used for something else later.
+"""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    name: str
+    what: str  # for people
+    command: str  # for bash, in the repository's root; $SEED where it draws
+
+    @property
+    def draws(self) -> bool:
+        return "$SEED" in self.command
+
+
+_TEST = "tools/build.sh test --noshow_progress --nocache_test_results"
+_DRAWN = "--test_env=TRAINCHECK_SEED=$SEED"
+FAULT_SLICES = 8
+FUZZ_TARGETS = (
+    *("record", "ring", "batch", "session", "set"),
+    *("spool", "spool_load", "checker", "checker_state"),
+)
+FUZZ_S = 1200
+
+
+def _seeds(name: str, what: str, targets: str, seeds: int = 0) -> Part:
+    many = f" --test_env=TRAINCHECK_SEEDS={seeds}" if seeds else ""
+    options = f"{_DRAWN}{many} --test_timeout=1700"
+    return Part(f"seeds-{name}", what, f"{_TEST} {options} {targets}")
+
+
+_SEEDS = [
+    _seeds(
+        "checks",
+        "30,000 random runs, orders and restarts of a check",
+        "//tests/engine:recovery_test",
+        30000,
+    ),
+    _seeds(
+        "daemon",
+        "1,000 random runs with the real store, kills and reconnects",
+        "//server/checking:recovery_test",
+        1000,
+    ),
+    _seeds(
+        "engine",
+        "5,000 random programs with seeded errors, 20,000 orders of batches",
+        "//tests/engine:engine_test",
+        5000,
+    ),
+    _seeds(
+        "rings",
+        "20,000 kills of a writer, 50 of relays",
+        "//agent/ring:ring_kill_test //agent/relay:takeover_test",
+        20000,
+    ),
+    _seeds(
+        "trainings",
+        "the suite's trainings, faults and kills from another seed",
+        "//tests/integration:detection_test //tests/fault:all",
+    ),
+]
+_FAULTS = [
+    Part(
+        f"faults-{number}",
+        "an eighth of all kinds of fault, twice on two ranks and on four",
+        f"tests/fault/run.sh --seed $SEED --repeats 4 --ranks 2,4 "
+        f"--slice {number}/{FAULT_SLICES}",
+    )
+    for number in range(1, FAULT_SLICES + 1)
+]
+_KILLS = [
+    Part(
+        f"kills-{number}",
+        "500 kills, 64 of them in 8 trainings",
+        "tests/fault/kills.sh --kills 500 --trainings 8 --seed $SEED",
+    )
+    for number in (1, 2)
+]
+_FUZZ = [
+    Part(
+        f"fuzz-{target}",
+        f"{FUZZ_S // 60} minutes of libFuzzer under asan and ubsan",
+        f"tests/fuzz/run.sh -s {FUZZ_S} {target}",
+    )
+    for target in FUZZ_TARGETS
+]
+_SANITIZERS = [
+    Part("asan", "the C++ tests under asan and ubsan", "tools/sanitize.sh asan"),
+    Part("tsan", "the C++ tests under tsan", "tools/sanitize.sh tsan"),
+]
+_VERSIONS = [
+    Part(
+        "torch-versions",
+        "the agent in every torch version that it takes",
+        "tools/torch_versions.sh --all && "
+        f"{_TEST} //tests/integration:other_torch_versions_test",
+    ),
+]
+_BENCHES = [
+    Part(
+        "soak",
+        "two ranks for 20 minutes, the daemon's memory",
+        "tests/bench/soak.sh --minutes 20",
+    ),
+    Part(
+        "bench-cost",
+        "what the agent costs ten trainings",
+        "tests/bench/cost.sh --pairs 3 --modes bare,full",
+    ),
+    Part("bench-ingest", "records a second", "tests/bench/run.sh ingest_bench 2 500"),
+    Part("bench-checker", "checks a second", "tests/bench/run.sh checker_bench"),
+]
+
+PARTS = [
+    *(_SEEDS + _FAULTS + _KILLS),
+    *(_FUZZ + _SANITIZERS + _VERSIONS + _BENCHES),
+]
