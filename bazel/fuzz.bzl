@@ -1,5 +1,7 @@
 """Fuzz targets: a corpus test for everybody, a libFuzzer binary for clang."""
 
+load("@rules_cc//cc:defs.bzl", "cc_binary", "cc_library", "cc_test")
+
 def fuzz_target(name, deps, srcs = None):
     """A function LLVMFuzzerTestOneInput and the inputs in corpus/NAME.
 
@@ -9,14 +11,14 @@ def fuzz_target(name, deps, srcs = None):
       deps: what the target needs.
       srcs: default: NAME_fuzzer.cc.
     """
-    native.cc_library(
+    cc_library(
         name = name + "_target",
         testonly = True,
         srcs = srcs or [name + "_fuzzer.cc"],
         deps = deps,
         alwayslink = True,
     )
-    native.cc_test(
+    cc_test(
         name = name + "_corpus_test",
         size = "small",
         args = ["tests/fuzz/corpus/" + name],
@@ -26,7 +28,7 @@ def fuzz_target(name, deps, srcs = None):
             ":replay_main",
         ],
     )
-    native.cc_binary(
+    cc_binary(
         name = name + "_fuzzer",
         testonly = True,
         linkopts = ["-fsanitize=fuzzer"],

@@ -1,5 +1,7 @@
 """Compiles .proto files with Debian's protoc and its gRPC plugin."""
 
+load("@rules_cc//cc:defs.bzl", "cc_library")
+
 def traincheck_proto_library(name, srcs, visibility, deps = []):
     """One C++ library of all messages and services in srcs.
 
@@ -22,7 +24,7 @@ def traincheck_proto_library(name, srcs, visibility, deps = []):
               "$(SRCS)",
         tools = ["@system//:protoc", "@system//:grpc_cpp_plugin"],
     )
-    native.cc_library(
+    cc_library(
         name = name,
         srcs = sources,
         hdrs = headers,

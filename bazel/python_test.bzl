@@ -1,5 +1,7 @@
 """Tests written in Python that run under the torch environment."""
 
+load("@rules_shell//shell:sh_test.bzl", "sh_test")
+
 def python_test(name, src, data = [], tags = [], size = "medium", **kwargs):
     """A sh_test that runs src with the interpreter of the torch environment.
 
@@ -14,7 +16,7 @@ def python_test(name, src, data = [], tags = [], size = "medium", **kwargs):
       size: as in every test.
       **kwargs: passed on.
     """
-    native.sh_test(
+    sh_test(
         name = name,
         srcs = ["//tests:run_python.sh"],
         args = ["$(location %s)" % src],

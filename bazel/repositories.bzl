@@ -4,15 +4,21 @@ def traincheckd_repositories():
     """Declares the system libraries and replaces Bazel's implicit downloads.
 
     Debian's packages are used through /usr. Bazel 4.2 would fetch rules_cc,
-    rules_java and remote_coverage_tools; the shims forward to native rules, so
-    that a build needs no network.
+    rules_java and remote_coverage_tools, and knows no rules_shell; the shims
+    forward to native rules, so that a build needs no network. MODULE.bazel says
+    the same to current Bazel.
     """
     native.new_local_repository(
         name = "system",
         path = "/usr",
         build_file = "//bazel:system.BUILD",
     )
-    for shim in ["rules_cc", "rules_java", "remote_coverage_tools"]:
+    for shim in [
+        "remote_coverage_tools",
+        "rules_cc",
+        "rules_java",
+        "rules_shell",
+    ]:
         native.local_repository(
             name = shim,
             path = "bazel/shims/" + shim,

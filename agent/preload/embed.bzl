@@ -1,5 +1,7 @@
 """Text files as C arrays, made with coreutils only."""
 
+load("@rules_cc//cc:defs.bzl", "cc_library")
+
 def embed_text(name, srcs, array):
     """A header NAME.h with one NUL-terminated array a file and a table of them.
 
@@ -35,7 +37,7 @@ def embed_text(name, srcs, array):
   echo '{0, 0}};'
 ) > $@""" % array,
     )
-    native.cc_library(
+    cc_library(
         name = name,
         hdrs = [name + ".h"],
         visibility = ["//agent:__subpackages__"],
