@@ -1,5 +1,7 @@
 """Everything outside the tree: Debian's libraries and offline rule shims."""
 
+load("//bazel:library_versions.bzl", "library_versions")
+
 def traincheckd_repositories():
     """Declares the system libraries and replaces Bazel's implicit downloads.
 
@@ -13,6 +15,7 @@ def traincheckd_repositories():
         path = "/usr",
         build_file = "//bazel:system.BUILD",
     )
+    library_versions(name = "library_versions")
     for shim in [
         "remote_coverage_tools",
         "rules_cc",

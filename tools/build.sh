@@ -8,5 +8,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 command="$1"
 shift
-exec bazel "$command" \
+# After an upgrade of packages the programs are linked again: see
+# bazel/library_versions.bzl.
+packages=$(stat -c %Y /var/lib/dpkg/status)
+exec bazel "$command" --repo_env=TRAINCHECK_PACKAGES="$packages" \
   --disk_cache="${XDG_CACHE_HOME:-$HOME/.cache}/traincheckd/bazel" "$@"
