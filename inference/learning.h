@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "inference/candidate.h"
 #include "inference/inference.h"
@@ -65,7 +66,7 @@ class Learning {
   std::map<std::string, uint32_t> hypotheses_;  // by relation
   Candidates candidates_;
   absl::Mutex telling_;
-  size_t parts_done_ = 0;  // of all passes; guarded by telling_
+  size_t parts_done_ ABSL_GUARDED_BY(telling_) = 0;  // of all passes
 };
 
 }  // namespace traincheck

@@ -123,9 +123,8 @@ absl::Status CheckConsistentRates(const nlohmann::json& parameters,
                                   const std::string& path) {
   JsonReader reader(parameters, path);
   for (const char* key : {"across", "of", "point"}) {
-    if (reader.String(key) != Parameters()[key]) {
-      reader.Fail(key, "not \"" + Parameters()[key].get<std::string>() + "\"");
-    }
+    const auto only = Parameters()[key].get<std::string>();
+    if (reader.String(key) != only) reader.Fail(key, "not \"" + only + "\"");
   }
   return reader.Finish();
 }
