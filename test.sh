@@ -21,5 +21,8 @@ tools/build.sh test --keep_going --noshow_progress \
   --jobs="$slots" --local_cpu_resources="$slots" \
   --build_event_json_file="$events" //... || tests=$?
 
+# After the build, which makes headers that the sources include.
+tools/clang_checks.sh || presubmit=$?
+
 python3 tools/count_tests.py --presubmit "$presubmit" --bazel "$tests" \
   --slowest 10 "$events"
