@@ -5,7 +5,6 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "base/printable_text.h"
 #include "proto/record_format.h"
 #include "server/ingest/limits.h"
@@ -41,16 +40,28 @@ absl::Status CheckRunId(const std::string& run) {
   return absl::OkStatus();
 }
 
+// It stands in quotes in messages.
+absl::Status CheckHost(const std::string& host) {
+  if (host.empty()) return Malformed("process.host", "is empty");
+  if (absl::Status s = CheckText("process.host", host, kMaxTextBytes);
+      !s.ok()) {
+    return s;
+  }
+  if (!IsPrintable(host) || host.find_first_of("\"\\") != std::string::npos) {
+    return Malformed("process.host",
+                     absl::StrCat("is ", QuotePrintable(host),
+                                  ", which is not the name of a host"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CheckHelloUntrusted(const v1::Hello& hello) {
   if (absl::Status s = CheckRunId(hello.run()); !s.ok()) return s;
   if (hello.process().pid() == 0) return Malformed("process.pid", "is 0");
-  if (hello.process().host().empty()) {
-    return Malformed("process.host", "is empty");
-  }
+  if (absl::Status s = CheckHost(hello.process().host()); !s.ok()) return s;
   const std::pair<absl::string_view, const std::string&> texts[] = {
-      {"process.host", hello.process().host()},
       {"process.boot_id", hello.process().boot_id()},
       {"experiment", hello.experiment()},
       {"check_set", hello.check_set()},
@@ -74,10 +85,8 @@ absl::Status CheckHelloUntrusted(const v1::Hello& hello) {
 }
 
 void MakePrintable(v1::Hello* hello) {
-  std::string& host = *hello->mutable_process()->mutable_host();
-  host = absl::StrReplaceAll(host, {{"\"", "\\u{22}"}, {"\\", "\\u{5c}"}});
   for (std::string* const text :
-       {&host, hello->mutable_process()->mutable_boot_id(),
+       {hello->mutable_process()->mutable_boot_id(),
         hello->mutable_experiment(), hello->mutable_check_set(),
         hello->mutable_script(), hello->mutable_agent_version(),
         hello->mutable_torch_version(), hello->mutable_python_version()}) {

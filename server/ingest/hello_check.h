@@ -16,9 +16,8 @@ namespace traincheck {
 [[nodiscard]] absl::Status CheckHelloUntrusted(const v1::Hello& hello);
 
 // Escapes what is not printable in the texts that describe the process: they
-// come up in lists and in the log. A process is not refused for an odd name,
-// its records would be gone. In host, which names it in messages, `"` and `\`
-// are escaped too.
+// come up in lists and in the log. A process is not refused for an odd script,
+// its records would be gone.
 void MakePrintable(v1::Hello* hello);
 
 // The record format to speak: the newest that both know. Unimplemented
