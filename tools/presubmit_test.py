@@ -7,6 +7,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "presubmit"))
 
+import build_loads
 import cpp_functions
 import formatting
 import layering
@@ -39,6 +40,35 @@ class CheckCase(unittest.TestCase):
         for problem in problems:
             self.assertRegex(str(problem), r"^[^:]+:\d+: \S")
         return [(problem.path, problem.line) for problem in problems]
+
+
+class BuildLoadsTest(CheckCase):
+    def test_rules_that_are_not_loaded_or_not_used(self):
+        cc = '"@rules_cc//cc:defs.bzl"'
+        found = self.found(
+            build_loads,
+            {
+                "a/BUILD.bazel": f'load({cc}, "cc_test")\n# cc_library(\ncc_test(\n)\n',
+                "b/BUILD.bazel": "package()\n\n[\n    cc_test(name = n)\n]\n",
+                "c/BUILD.bazel": f'load({cc}, "cc_library", "cc_test")\ncc_test()\n',
+                "d/BUILD.bazel": 'load("//x.bzl", "cc_test")\ncc_test()\n',
+                "e.bzl": "def f():\n    native.cc_library()\n",
+                "f.BUILD": f'load({cc}, "cc_library")\ncc_library(deps = ["cc_test"])\n',
+                "g/BUILD.bazel": "sh_test()\npy_test()\n",
+                "bazel/shims/h.bzl": "native.cc_test()\n",
+            },
+        )
+        self.assertEqual(
+            found,
+            [
+                ("b/BUILD.bazel", 4),
+                ("c/BUILD.bazel", 1),
+                ("d/BUILD.bazel", 2),
+                ("e.bzl", 2),
+                ("g/BUILD.bazel", 1),
+                ("g/BUILD.bazel", 2),
+            ],
+        )
 
 
 class FormattingTest(CheckCase):

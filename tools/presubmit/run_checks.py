@@ -6,6 +6,7 @@ import pathlib
 import sys
 import time
 
+import build_loads
 import formatting
 import layering
 import links
@@ -17,6 +18,7 @@ from source_tree import SourceTree
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CHECKS = {
+    "build_loads": build_loads.check,
     "formatting": formatting.check,
     "layering": layering.check,
     "links": links.check,
