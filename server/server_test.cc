@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "invariants/invariant.h"
@@ -135,6 +136,7 @@ TEST_F(ServerTest, GarbageEndsItsOwnStreamOnly) {
   garbage->Finish(&status, nullptr);
   await();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("is not an IngestRequest"));
 
   bystander.Send(Request(StepBatch(0)));
   EXPECT_TRUE(bystander.AwaitAcknowledged(1));
@@ -366,6 +368,17 @@ TEST_F(ServerTest, InferenceNamesWhatItCannotUse) {
   const grpc::Status status = infer("running", "set");
   EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
   EXPECT_THAT(status.error_message(), HasSubstr("run running has not ended"));
+}
+
+// In a folder where others may write, as /tmp.
+TEST_F(ServerTest, ThePortFileFollowsNoLink) {
+  const std::string precious = folder_ + "/precious";
+  std::ofstream(precious) << "precious";
+  std::filesystem::create_symlink(precious, folder_ + "/address.new");
+  daemon_.Start();
+  EXPECT_EQ(std::filesystem::file_size(precious), 8u);
+  EXPECT_EQ(std::filesystem::status(folder_ + "/address").permissions(),
+            std::filesystem::perms(0600));
 }
 
 TEST_F(ServerTest, UsageErrorsExitWithTwoAndTouchNothing) {

@@ -1,14 +1,15 @@
 // traincheckd: receives what agents record, keeps it, checks it and learns
 // from it. Reads options, puts the parts together, waits for a signal.
+#include <fcntl.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
+#include <cerrno>
+#include <cstring>
 #include <string>
-#include <system_error>
 
 #include "base/logging.h"
 #include "server/control/version.h"
@@ -31,17 +32,22 @@ void RaiseFileLimit() {
   setrlimit(RLIMIT_NOFILE, &files);
 }
 
-// Readers see the whole address or no file.
+// Readers see the whole address or no file. Written under a new name, so that
+// no link that lies in a folder of many users leads elsewhere.
 bool WritePortFile(const std::string& path, const std::string& address) {
-  const std::string next = path + ".new";
-  std::ofstream(next) << address << "\n";
-  std::error_code error;
-  std::filesystem::rename(next, path, error);
-  if (error) {
+  std::string next = path + ".XXXXXX";
+  const std::string line = address + "\n";
+  const int fd = mkostemp(next.data(), O_CLOEXEC);
+  bool written = fd >= 0 && write(fd, line.data(), line.size()) ==
+                                static_cast<ssize_t>(line.size());
+  written = written && rename(next.c_str(), path.c_str()) == 0;
+  if (!written) {
     spdlog::error("cannot write the port file path={} error=\"{}\"", path,
-                  error.message());
+                  strerror(errno));
+    if (fd >= 0) unlink(next.c_str());
   }
-  return !error;
+  if (fd >= 0) close(fd);
+  return written;
 }
 
 int Run(const Options& options, const sigset_t& signals) {
