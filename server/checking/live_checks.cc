@@ -218,10 +218,12 @@ absl::StatusOr<InvariantSet> LiveChecks::LoadSet(const RunView& run,
     return absl::FailedPreconditionError(
         "retention deleted the records before they were checked");
   }
+  const absl::StatusOr<SetRef> ref = ParseSetRef(run.check_set);
+  if (!ref.ok()) return ref.status();
   {
     // Before looking, so that one that comes meanwhile is not missed.
     absl::MutexLock lock(&mutex_);
-    waiting_[run.id] = run.check_set;
+    waiting_[run.id] = ref->name;
   }
   absl::StatusOr<InvariantSet> set =
       use_.sets->Load(run.check_set, active.stored.set_version());
@@ -352,6 +354,11 @@ void LiveChecks::Publish(const std::string& run,
     progress_[run] = progress;
   }
   if (progress.finished()) use_.board->Wake();
+}
+
+void LiveChecks::AddProgress(v1::Run* run) const {
+  if (run->check_set().empty()) return;
+  *run->mutable_check() = Progress(run->id()).value_or(v1::CheckProgress());
 }
 
 std::optional<v1::CheckProgress> LiveChecks::Progress(

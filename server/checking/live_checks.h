@@ -72,6 +72,9 @@ class LiveChecks {
   // store. REQUIRES: the registry does not show the run any more.
   void Forget(const std::string& run);
 
+  // Fills run->check of a run that names a set.
+  void AddProgress(v1::Run* run) const;
+
   // nullopt: the run names no set, or was not looked at yet.
   std::optional<v1::CheckProgress> Progress(const std::string& run) const;
 
@@ -94,8 +97,9 @@ class LiveChecks {
   void Loop();
   // Advances the check of one run; true if more is to be read.
   bool Turn(const RunView& run);
-  // Makes the check from the version of the set that the run began with, else
-  // from the newest, and goes on from its snapshot where there is one.
+  // Makes the check from the version of the set that the run names, or that it
+  // began with, else from the newest, and goes on from its snapshot where there
+  // is one.
   // `anew`: at the first batch.
   void Begin(const RunView& run, Active* active, bool anew = false);
   // The set that the run is checked against; while there is none, it waits.

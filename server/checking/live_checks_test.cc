@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "invariants/identity.h"
 #include "server/ingest/test_batches.h"
 #include "server/store/rocksdb_store.h"
 
@@ -58,9 +59,24 @@ class LiveChecksTest : public testing::Test {
     set.name = name;
     ASSERT_TRUE(sets_->Save(set).ok());
   }
-  StreamId Open(uint32_t pid) {
+  // The next version of "rules", with one rule.
+  void SaveRule() {
+    InvariantSet set;
+    set.name = "rules";
+    Invariant& rule = set.invariants.emplace_back();
+    rule.relation = "EventContain";
+    const nlohmann::json call = {{"kind", "call"},
+                                 {"function", {{"name", "a.forward"}}}};
+    rule.parameters = {{"window", call}, {"event", call}};
+    rule.parameters["event"]["binding"] = "any";
+    rule.precondition = {{"all", nlohmann::json::array()}};
+    rule.scope = Scope::kGeneral;
+    rule.id = IdOf(rule);
+    ASSERT_TRUE(sets_->Save(set).ok());
+  }
+  StreamId Open(uint32_t pid, const std::string& check_set = "rules") {
     v1::Hello hello = MakeHello("run", pid);
-    hello.set_check_set("rules");
+    hello.set_check_set(check_set);
     return registry_->Open(hello, nullptr)->stream;
   }
   void Add(const StreamId& stream, uint64_t batch) {
@@ -175,6 +191,39 @@ TEST_F(LiveChecksTest, ARunIsCheckedOnceItsSetIsThere) {
   EXPECT_EQ(Await(Finished).error(), "");
   Restart();
   EXPECT_EQ(Await(Finished).error(), "");
+}
+
+TEST_F(LiveChecksTest, ARunMayNameAVersionOfItsSet) {
+  SaveRule();
+  SaveSet();
+  const StreamId stream = Open(1, "rules@1");
+  Add(stream, 0);
+  EXPECT_EQ(Await(CaughtUp).total(), 1u);
+  SaveSet();
+  End(stream);
+  EXPECT_EQ(Await(Finished).total(), 1u);
+  EXPECT_EQ(Await(Finished).error(), "");
+}
+
+TEST_F(LiveChecksTest, AndWaitsForThatVersion) {
+  SaveSet();
+  const StreamId stream = Open(1, "rules@3");
+  Add(stream, 0);
+  EXPECT_THAT(Await(CaughtUp).error(), HasSubstr("no set \"rules\" version 3"));
+  SaveSet();
+  EXPECT_THAT(Await(CaughtUp).error(), HasSubstr("no set \"rules\" version 3"));
+  SaveRule();
+  End(stream);
+  EXPECT_EQ(Await([](const v1::CheckProgress& progress) {
+              return progress.finished() && progress.error().empty();
+            }).total(),
+            1u);
+}
+
+TEST_F(LiveChecksTest, AVersionThatIsNoneIsNamed) {
+  SaveSet();
+  Add(Open(1, "rules@newest"), 0);
+  EXPECT_THAT(Await(CaughtUp).error(), HasSubstr("NAME@VERSION"));
 }
 
 TEST_F(LiveChecksTest, ARunThatHasEndedToo) {

@@ -95,7 +95,7 @@ absl::StatusOr<v1::CheckResult> StoredChecks::Check(
   const RunPins::Pin pin = use_.pins->Hold(request.run());
   absl::StatusOr<RunView> run = FindRun(request.run());
   if (!run.ok()) return run.status();
-  const absl::StatusOr<InvariantSet> set = use_.sets->Load(request.set(), 0);
+  const absl::StatusOr<InvariantSet> set = use_.sets->Load(request.set());
   if (!set.ok()) return set.status();
   RunCheck check(use_.store, *run, *set);
   absl::Time patience = absl::Now() + kPatience;

@@ -6,7 +6,9 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "invariants/set_json.h"
 #include "server/store/keys.h"
 
@@ -39,6 +41,20 @@ absl::Status CheckSetName(const std::string& name) {
       absl::StrCat("\"", absl::CHexEscape(name.substr(0, kMaxNameBytes)),
                    "\" is no name for a set: use 1 to ", kMaxNameBytes,
                    " letters, digits and . _ -"));
+}
+
+absl::StatusOr<SetRef> ParseSetRef(const std::string& text) {
+  const size_t at = text.rfind('@');
+  if (at == std::string::npos) return SetRef{text};
+  SetRef set{text.substr(0, at)};
+  if (!absl::SimpleAtoi(text.substr(at + 1), &set.version) ||
+      set.version == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", absl::CHexEscape(text.substr(0, 2 * kMaxNameBytes)),
+                     "\" is not a set: write NAME for its newest version, or "
+                     "NAME@VERSION with a version from 1 on"));
+  }
+  return set;
 }
 
 v1::Invariant ToApi(const Invariant& invariant) {
@@ -76,6 +92,23 @@ absl::StatusOr<v1::SetSummary> SetCatalog::Save(InvariantSet set,
   if (!written.ok()) return written;
   if (observer_) observer_(summary.name());
   return summary;
+}
+
+absl::StatusOr<v1::SetSummary> SetCatalog::ImportUntrusted(
+    const std::string& name, const std::string& json) {
+  absl::StatusOr<InvariantSet> set = SetFromJsonUntrusted(json);
+  if (!set.ok()) return set.status();
+  if (!name.empty()) set->name = name;
+  if (absl::Status s = CheckSetName(set->name); !s.ok()) return s;
+  set->created_unix_ns = absl::ToUnixNanos(absl::Now());
+  return Save(*std::move(set));
+}
+
+absl::StatusOr<v1::SetDetail> SetCatalog::Find(const std::string& set,
+                                               uint32_t version) const {
+  const absl::StatusOr<SetRef> ref = ParseSetRef(set);
+  if (!ref.ok()) return ref.status();
+  return Read(ref->name, ref->version != 0 ? ref->version : version);
 }
 
 absl::StatusOr<v1::SetDetail> SetCatalog::Read(const std::string& name,
@@ -132,9 +165,9 @@ absl::StatusOr<std::vector<v1::SetSummary>> SetCatalog::List() const {
   return summaries;
 }
 
-absl::StatusOr<v1::SetDetail> SetCatalog::Detail(const std::string& name,
+absl::StatusOr<v1::SetDetail> SetCatalog::Detail(const std::string& set_name,
                                                  uint32_t version) const {
-  absl::StatusOr<v1::SetDetail> detail = Read(name, version);
+  absl::StatusOr<v1::SetDetail> detail = Find(set_name, version);
   if (!detail.ok()) return detail;
   absl::StatusOr<InvariantSet> set = SetFromJsonUntrusted(detail->json());
   if (!set.ok()) return set.status();
@@ -144,9 +177,9 @@ absl::StatusOr<v1::SetDetail> SetCatalog::Detail(const std::string& name,
   return detail;
 }
 
-absl::StatusOr<InvariantSet> SetCatalog::Load(const std::string& name,
+absl::StatusOr<InvariantSet> SetCatalog::Load(const std::string& set_name,
                                               uint32_t version) const {
-  absl::StatusOr<v1::SetDetail> stored = Read(name, version);
+  absl::StatusOr<v1::SetDetail> stored = Find(set_name, version);
   if (!stored.ok()) return stored.status();
   return SetFromJsonUntrusted(stored->json());
 }

@@ -25,6 +25,14 @@ namespace traincheck {
 // Letters, digits and . _ -, 1 to 64 of them; else InvalidArgument.
 [[nodiscard]] absl::Status CheckSetName(const std::string& name);
 
+// A set as people write it: NAME, its newest version, or NAME@VERSION.
+struct SetRef {
+  std::string name;
+  uint32_t version = 0;  // 0: the newest
+};
+// InvalidArgument where VERSION is not a number from 1 on.
+[[nodiscard]] absl::StatusOr<SetRef> ParseSetRef(const std::string& text);
+
 v1::Invariant ToApi(const Invariant& invariant);
 
 class SetCatalog {
@@ -47,21 +55,30 @@ class SetCatalog {
   [[nodiscard]] absl::StatusOr<v1::SetSummary> Save(
       InvariantSet set, const Companion& companion = nullptr);
 
+  // Stores a set from its exchange form, under `name` if that is given. The
+  // error names what is wrong and where.
+  [[nodiscard]] absl::StatusOr<v1::SetSummary> ImportUntrusted(
+      const std::string& name, const std::string& json);
+
   // The newest version of each set, by name.
   [[nodiscard]] absl::StatusOr<std::vector<v1::SetSummary>> List() const;
 
-  // With all invariants. `version` 0: the newest. NotFound with what to do.
-  [[nodiscard]] absl::StatusOr<v1::SetDetail> Detail(const std::string& name,
-                                                     uint32_t version) const;
-  [[nodiscard]] absl::StatusOr<InvariantSet> Load(const std::string& name,
-                                                  uint32_t version) const;
+  // With all invariants. `set`: NAME or NAME@VERSION; `version` counts where
+  // the name has none, 0: the newest. NotFound with what to do, or
+  // InvalidArgument.
+  [[nodiscard]] absl::StatusOr<v1::SetDetail> Detail(
+      const std::string& set, uint32_t version = 0) const;
+  [[nodiscard]] absl::StatusOr<InvariantSet> Load(const std::string& set,
+                                                  uint32_t version = 0) const;
 
   // The invariant and the sets whose newest version has it.
   [[nodiscard]] absl::StatusOr<v1::Invariant> FindInvariant(
       const std::string& id) const;
 
  private:
-  // Summary and JSON, without invariants.
+  // Summary and JSON, without invariants. Find takes NAME@VERSION too.
+  absl::StatusOr<v1::SetDetail> Find(const std::string& set,
+                                     uint32_t version) const;
   absl::StatusOr<v1::SetDetail> Read(const std::string& name,
                                      uint32_t version) const;
   absl::StatusOr<std::vector<v1::SetDetail>> ReadNewest() const;

@@ -57,6 +57,21 @@ TEST_F(SetCatalogTest, WhatIsMissingIsNotFound) {
   EXPECT_TRUE(absl::IsNotFound(catalog_->FindInvariant("id").status()));
 }
 
+TEST_F(SetCatalogTest, ASetIsNamedWithOrWithoutItsVersion) {
+  Save("rules", "run-1");
+  Save("rules", "run-2");
+  EXPECT_THAT(catalog_->Load("rules@1")->runs, ElementsAre("run-1"));
+  EXPECT_THAT(catalog_->Load("rules@2")->runs, ElementsAre("run-2"));
+  EXPECT_THAT(catalog_->Load("rules")->runs, ElementsAre("run-2"));
+  EXPECT_EQ(catalog_->Detail("rules@1")->summary().version(), 1u);
+  EXPECT_TRUE(absl::IsNotFound(catalog_->Load("rules@3").status()));
+  for (const char* bad : {"rules@", "rules@0", "rules@-1", "rules@1x"}) {
+    const absl::Status status = catalog_->Load(bad).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_NE(status.message().find(bad), std::string::npos);
+  }
+}
+
 TEST(SetName, IsShortAndPlain) {
   EXPECT_TRUE(CheckSetName("A.b_c-9").ok());
   EXPECT_TRUE(CheckSetName(std::string(64, 'x')).ok());
