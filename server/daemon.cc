@@ -54,15 +54,14 @@ absl::Status Daemon::Start(const Options& options) {
                             .checks = checks_.get(),
                             .board = board_.get(),
                             .sets = sets_.get()});
-  cleaner_ = std::make_unique<RunCleaner>(RunCleaner::Dependencies{
-      .store = store_.get(),
-      .registry = registry_.get(),
-      .checks = checks_.get(),
-      .board = board_.get(),
-      .runs = [queries = queries_.get()] { return queries->Runs(); },
-      .pins = &pins_,
-      .limits = options.retention,
-      .period = options.retention_period});
+  cleaner_ = std::make_unique<RunCleaner>(
+      RunCleaner::Dependencies{.store = store_.get(),
+                               .registry = registry_.get(),
+                               .checks = checks_.get(),
+                               .board = board_.get(),
+                               .pins = &pins_,
+                               .limits = options.retention,
+                               .period = options.retention_period});
   registry_->SetObserver(
       [checks = checks_.get()](const std::string& run) { checks->Wake(run); });
   sets_->SetObserver(

@@ -57,7 +57,8 @@ class Daemon {
   const std::string& store_id() const { return store_->id(); }
   Registry& registry() { return *registry_; }
   const Queries& queries() const { return *queries_; }
-  const SetCatalog& sets() const { return *sets_; }
+  Store& store() { return *store_; }
+  SetCatalog& sets() { return *sets_; }
   ViolationBoard& board() { return *board_; }
   InferenceJobs& jobs() { return *jobs_; }
   RunCleaner& cleaner() { return *cleaner_; }

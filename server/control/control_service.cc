@@ -96,7 +96,9 @@ grpc::Status ControlService::DeleteRun(grpc::ServerContext*,
 grpc::Status ControlService::KeepRun(grpc::ServerContext*,
                                      const v1::KeepRunRequest* request,
                                      v1::Run* response) {
-  return Answer(use_.queries->Keep(*request), response);
+  const absl::Status kept = use_.cleaner->Keep(request->run(), request->keep());
+  if (!kept.ok()) return ToGrpc(kept);
+  return Answer(use_.queries->Run(request->run()), response);
 }
 
 grpc::Status ControlService::GetRunPlan(grpc::ServerContext*,
@@ -115,7 +117,11 @@ grpc::Status ControlService::ChangeRunPlan(
 grpc::Status ControlService::Backup(grpc::ServerContext*,
                                     const v1::BackupRequest* request,
                                     v1::BackupReply* response) {
-  return Answer(use_.queries->Backup(request->folder()), response);
+  const absl::StatusOr<uint64_t> bytes = use_.store->Backup(request->folder());
+  if (!bytes.ok()) return ToGrpc(bytes.status());
+  response->set_folder(request->folder());
+  response->set_bytes(*bytes);
+  return grpc::Status::OK;
 }
 
 // A client that leaves does not end its job: the set is stored all the same.
@@ -214,7 +220,8 @@ grpc::Status ControlService::GetSet(grpc::ServerContext*,
 grpc::Status ControlService::ImportSet(grpc::ServerContext*,
                                        const v1::ImportSetRequest* request,
                                        v1::SetSummary* response) {
-  return Answer(use_.queries->ImportUntrusted(*request), response);
+  return Answer(use_.sets->ImportUntrusted(request->name(), request->json()),
+                response);
 }
 
 grpc::Status ControlService::GetSetPlan(grpc::ServerContext*,

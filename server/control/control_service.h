@@ -18,6 +18,7 @@
 #include "server/plans/run_plans.h"
 #include "server/retention/run_cleaner.h"
 #include "server/sets/set_catalog.h"
+#include "server/store/store.h"
 
 namespace traincheck {
 
@@ -25,8 +26,9 @@ class ControlService final : public v1::Control::Service {
  public:
   // All must outlive the service.
   struct Dependencies {
+    Store* store;
     const Queries* queries;
-    const SetCatalog* sets;
+    SetCatalog* sets;
     ViolationBoard* board;
     InferenceJobs* jobs;
     RunCleaner* cleaner;

@@ -32,15 +32,25 @@ std::vector<Violation> MakeViolations(int count) {
 
 class ControlServiceTest : public testing::Test {
  protected:
-  ControlServiceTest() {
+  static void SetUpTestSuite() {
     InitLogging("control_service_test", "error");  // not a line a violation
+  }
+  ControlServiceTest() {
     const std::string dir = testing::TempDir() + "/control";
     std::filesystem::remove_all(dir);
     store_ = *OpenRocksdbStore(dir);
     board_ = *ViolationBoard::Load(store_.get());
-    // Watching all runs asks the board alone.
-    service_ = std::make_unique<ControlService>(ControlService::Dependencies{
-        nullptr, nullptr, board_.get(), nullptr, nullptr, nullptr, nullptr});
+    sets_ = std::make_unique<SetCatalog>(store_.get());
+    // All that the calls below ask.
+    service_ = std::make_unique<ControlService>(
+        ControlService::Dependencies{.store = store_.get(),
+                                     .queries = nullptr,
+                                     .sets = sets_.get(),
+                                     .board = board_.get(),
+                                     .jobs = nullptr,
+                                     .cleaner = nullptr,
+                                     .plans = nullptr,
+                                     .checks = nullptr});
     grpc::ServerBuilder builder;
     int port = 0;
     builder.AddListeningPort("127.0.0.1:0",
@@ -58,6 +68,7 @@ class ControlServiceTest : public testing::Test {
   std::string address_;
   std::unique_ptr<Store> store_;
   std::unique_ptr<ViolationBoard> board_;
+  std::unique_ptr<SetCatalog> sets_;
   std::unique_ptr<ControlService> service_;
   std::unique_ptr<grpc::Server> server_;
 };

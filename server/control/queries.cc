@@ -4,16 +4,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/logging.h"
-#include "invariants/set_json.h"
 #include "server/control/version.h"
 #include "server/plans/run_plans.h"
 
 namespace traincheck {
 namespace {
-
-// For the disk, while a client waits.
-constexpr absl::Duration kPatience = absl::Seconds(5);
 
 absl::Status NoSuchRun(const std::string& id) {
   return absl::NotFoundError(
@@ -24,13 +19,6 @@ absl::Status NoSuchRun(const std::string& id) {
 
 Queries::Queries(Dependencies dependencies)
     : use_(std::move(dependencies)), started_(use_.now()) {}
-
-v1::Run Queries::WithCheck(v1::Run run) const {
-  if (run.check_set().empty()) return run;
-  *run.mutable_check() =
-      use_.checks->Progress(run.id()).value_or(v1::CheckProgress());
-  return run;
-}
 
 v1::ServerStatus Queries::Status() const {
   v1::ServerStatus status;
@@ -43,40 +31,23 @@ v1::ServerStatus Queries::Status() const {
   status.set_uptime_s(absl::ToDoubleSeconds(use_.now() - started_));
   status.set_quarantined_batches(use_.registry->quarantined_batches());
   for (v1::Run& run : use_.registry->RunsNotEnded()) {
-    *status.add_runs() = WithCheck(std::move(run));
+    use_.checks->AddProgress(&run);
+    *status.add_runs() = std::move(run);
   }
   return status;
 }
 
-absl::StatusOr<v1::Run> Queries::Keep(const v1::KeepRunRequest& request) const {
-  absl::Status kept = use_.registry->Keep(request.run(), request.keep());
-  // Its write is queued before this one.
-  if (kept.ok()) kept = use_.store->WriteAndWait(WriteSet(), kPatience);
-  if (!kept.ok()) return kept;
-  return Run(request.run());
-}
-
-absl::StatusOr<v1::BackupReply> Queries::Backup(
-    const std::string& folder) const {
-  const absl::StatusOr<uint64_t> bytes = use_.store->Backup(folder);
-  if (!bytes.ok()) return bytes.status();
-  spdlog::info("backup made folder=\"{}\" bytes={}", folder, *bytes);
-  v1::BackupReply reply;
-  reply.set_folder(folder);
-  reply.set_bytes(*bytes);
-  return reply;
-}
-
 std::vector<v1::Run> Queries::Runs() const {
   std::vector<v1::Run> runs = use_.registry->Runs();
-  for (v1::Run& run : runs) run = WithCheck(std::move(run));
+  for (v1::Run& run : runs) use_.checks->AddProgress(&run);
   return runs;
 }
 
 absl::StatusOr<v1::Run> Queries::Run(const std::string& id) const {
   std::optional<v1::Run> run = use_.registry->Run(id);
   if (!run.has_value()) return NoSuchRun(id);
-  return WithCheck(*std::move(run));
+  use_.checks->AddProgress(&*run);
+  return *std::move(run);
 }
 
 bool Queries::IsOver(const std::string& id) const {
@@ -103,19 +74,9 @@ absl::StatusOr<v1::Violation> Queries::Violation(const std::string& id) const {
 }
 
 absl::StatusOr<v1::SetPlan> Queries::SetPlan(const std::string& name) const {
-  const absl::StatusOr<InvariantSet> set = use_.sets->Load(name, 0);
+  const absl::StatusOr<InvariantSet> set = use_.sets->Load(name);
   if (!set.ok()) return set.status();
   return PlanOfSet(*set);
-}
-
-absl::StatusOr<v1::SetSummary> Queries::ImportUntrusted(
-    const v1::ImportSetRequest& request) const {
-  absl::StatusOr<InvariantSet> set = SetFromJsonUntrusted(request.json());
-  if (!set.ok()) return set.status();
-  if (!request.name().empty()) set->name = request.name();
-  if (absl::Status s = CheckSetName(set->name); !s.ok()) return s;
-  set->created_unix_ns = absl::ToUnixNanos(use_.now());
-  return use_.sets->Save(*std::move(set));
 }
 
 }  // namespace traincheck

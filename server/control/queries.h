@@ -1,5 +1,5 @@
 // What control answers, put together from the daemon's parts, without
-// transport.
+// transport. Changes nothing.
 //
 // Threads: safe on any thread.
 #ifndef TRAINCHECK_SERVER_CONTROL_QUERIES_H_
@@ -25,24 +25,17 @@ class Queries {
  public:
   // All must outlive the object.
   struct Dependencies {
-    Store* store;
-    Registry* registry;
+    const Store* store;
+    const Registry* registry;
     const LiveChecks* checks;
     const ViolationBoard* board;
-    SetCatalog* sets;
+    const SetCatalog* sets;
     std::function<absl::Time()> now = absl::Now;
   };
 
   explicit Queries(Dependencies dependencies);
 
   v1::ServerStatus Status() const;
-
-  // The run as it is then; durable.
-  [[nodiscard]] absl::StatusOr<v1::Run> Keep(
-      const v1::KeepRunRequest& request) const;
-  // Errors as Store::Backup.
-  [[nodiscard]] absl::StatusOr<v1::BackupReply> Backup(
-      const std::string& folder) const;
 
   std::vector<v1::Run> Runs() const;
   // Errors name what does not exist.
@@ -57,16 +50,11 @@ class Queries {
   [[nodiscard]] absl::StatusOr<v1::Violation> Violation(
       const std::string& id) const;
 
-  // The capture plan of the set's newest version.
+  // The capture plan of a set, NAME or NAME@VERSION.
   [[nodiscard]] absl::StatusOr<v1::SetPlan> SetPlan(
-      const std::string& name) const;
-  // Stores a set from its exchange form, under `name` if that is given.
-  [[nodiscard]] absl::StatusOr<v1::SetSummary> ImportUntrusted(
-      const v1::ImportSetRequest& request) const;
+      const std::string& set) const;
 
  private:
-  v1::Run WithCheck(v1::Run run) const;
-
   const Dependencies use_;
   const absl::Time started_;
 };

@@ -8,8 +8,8 @@
 namespace traincheck {
 namespace {
 
-// For what is queued before a deletion; a disk that takes nothing must not
-// stand in the way of making room.
+// For what is queued before a deletion or with a client waiting; a disk that
+// takes nothing must not stand in the way of making room.
 constexpr absl::Duration kPatience = absl::Seconds(5);
 
 }  // namespace
@@ -55,6 +55,13 @@ absl::StatusOr<v1::DeleteRunReply> RunCleaner::Delete(const std::string& run) {
   return reply;
 }
 
+absl::Status RunCleaner::Keep(const std::string& run, bool keep) {
+  absl::Status kept = use_.registry->Keep(run, keep);
+  // Its write is queued before this one.
+  if (kept.ok()) kept = use_.store->WriteAndWait(WriteSet(), kPatience);
+  return kept;
+}
+
 void RunCleaner::QueueGiveBack(uint64_t run) {
   absl::MutexLock lock(&mutex_);
   deleted_.push_back(run);
@@ -84,7 +91,8 @@ void RunCleaner::Loop() {
 }
 
 void RunCleaner::ApplyLimits() {
-  const std::vector<v1::Run> runs = use_.runs();
+  std::vector<v1::Run> runs = use_.registry->Runs();
+  for (v1::Run& run : runs) use_.checks->AddProgress(&run);
   for (const std::string& run : RunsToDrop(runs, use_.limits, absl::Now())) {
     const absl::StatusOr<Registry::Withdrawn> dropped =
         use_.registry->DropRecords(run, *use_.pins);

@@ -1,7 +1,8 @@
 // Deletes runs: those that a user names, wholly, and the records of those that
-// are over the limits of retention. Gives their room back to the disk.
+// are over the limits of retention, but not of those that a user keeps. Gives
+// their room back to the disk.
 //
-// Threads: Start and Stop on one thread, in this order; Delete on any.
+// Threads: Start and Stop on one thread, in this order; Delete and Keep on any.
 #ifndef TRAINCHECK_SERVER_RETENTION_RUN_CLEANER_H_
 #define TRAINCHECK_SERVER_RETENTION_RUN_CLEANER_H_
 
@@ -35,8 +36,6 @@ class RunCleaner {
     Registry* registry;
     LiveChecks* checks;
     ViolationBoard* board;
-    // All, with the progress of their checks.
-    std::function<std::vector<v1::Run>()> runs;
     const RunPins* pins;
     RetentionLimits limits;
     // How often the limits are looked at.
@@ -57,6 +56,10 @@ class RunCleaner {
   // FailedPrecondition saying who needs the run.
   [[nodiscard]] absl::StatusOr<v1::DeleteRunReply> Delete(
       const std::string& run);
+
+  // Takes a run out of retention, or puts it back; durable when this returns.
+  // NotFound.
+  [[nodiscard]] absl::Status Keep(const std::string& run, bool keep);
 
  private:
   void Loop();

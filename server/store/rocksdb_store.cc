@@ -13,6 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "base/logging.h"
+#include "base/printable_text.h"
 #include "rocksdb/write_batch.h"
 #include "server/store/committer.h"
 #include "server/store/data_dir.h"
@@ -181,7 +182,10 @@ class RocksdbStore final : public Store {
           return FromRocksdb(database_->Checkpoint(path));
         });
     if (!made.ok()) return made;
-    return BytesOf(folder);
+    const uint64_t bytes = BytesOf(folder);
+    spdlog::info("backup made folder={} bytes={}", QuotePrintable(folder),
+                 bytes);
+    return bytes;
   }
 
   StoreHealth Health() const override {
