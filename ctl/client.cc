@@ -12,8 +12,12 @@
 namespace traincheck::ctl {
 namespace {
 
-// A set with its exchange form travels in one message.
+// From daemons that send a set in one message.
 constexpr int kMaxMessageBytes = 64 << 20;
+// Of a set that is sent in parts, and how much longer that may take than other
+// answers: the daemon reads every rule.
+constexpr size_t kPartBytes = 1 << 20;
+constexpr int kTimesForSets = 12;
 // A daemon that comes back is met within this time.
 constexpr int kMaxBackoffMs = 1000;
 
@@ -41,8 +45,9 @@ struct Client::Impl {
   std::unique_ptr<v1::Control::Stub> stub;
   std::chrono::milliseconds answer_timeout;
 
-  void SetDeadline(grpc::ClientContext* context) const {
-    context->set_deadline(std::chrono::system_clock::now() + answer_timeout);
+  void SetDeadline(grpc::ClientContext* context, int times = 1) const {
+    context->set_deadline(std::chrono::system_clock::now() +
+                          times * answer_timeout);
   }
 
   template <typename Reply, typename Request>
@@ -62,9 +67,9 @@ struct Client::Impl {
   absl::StatusOr<std::vector<Reply>> Collect(
       std::unique_ptr<grpc::ClientReader<Reply>> (v1::Control::Stub::*method)(
           grpc::ClientContext*, const Request&),
-      const Request& request) {
+      const Request& request, int times = 1) {
     grpc::ClientContext context;
-    SetDeadline(&context);
+    SetDeadline(&context, times);
     auto reader = (stub.get()->*method)(&context, request);
     std::vector<Reply> replies;
     Reply reply;
@@ -72,6 +77,38 @@ struct Client::Impl {
     absl::Status status = ToAbsl(reader->Finish());
     if (!status.ok()) return status;
     return replies;
+  }
+
+  absl::StatusOr<v1::SetDetail> CollectSet(const v1::GetSetRequest& request) {
+    absl::StatusOr<std::vector<v1::SetPart>> parts =
+        Collect(&v1::Control::Stub::GetSetInParts, request, kTimesForSets);
+    if (!parts.ok()) return parts.status();
+    v1::SetDetail set;
+    for (const v1::SetPart& part : *parts) {
+      if (part.has_summary()) *set.mutable_summary() = part.summary();
+      set.mutable_invariants()->MergeFrom(part.invariants());
+      set.mutable_json()->append(part.json());
+    }
+    return set;
+  }
+
+  absl::StatusOr<v1::SetSummary> SendSet(const v1::ImportSetRequest& request) {
+    grpc::ClientContext context;
+    SetDeadline(&context, kTimesForSets);
+    v1::SetSummary reply;
+    auto writer = stub->ImportSetInParts(&context, &reply);
+    v1::ImportSetPart part;
+    part.set_name(request.name());
+    size_t from = 0;
+    do {
+      part.set_json(request.json().substr(from, kPartBytes));
+      from += kPartBytes;
+      // What the daemon says then comes with Finish.
+    } while (writer->Write(part) && from < request.json().size());
+    writer->WritesDone();
+    absl::Status status = ToAbsl(writer->Finish());
+    if (!status.ok()) return status;
+    return reply;
   }
 };
 
@@ -154,7 +191,9 @@ absl::StatusOr<v1::SetDetail> Client::GetSet(const std::string& name) {
   }
   request.set_name(name.substr(0, at));
   request.set_version(version);
-  return impl_->Call(&v1::Control::Stub::GetSet, request);
+  absl::StatusOr<v1::SetDetail> set = impl_->CollectSet(request);
+  if (!absl::IsUnimplemented(set.status())) return set;
+  return impl_->Call(&v1::Control::Stub::GetSet, request);  // an older daemon
 }
 
 absl::StatusOr<v1::SetPlan> Client::GetSetPlan(const std::string& name) {
@@ -168,6 +207,8 @@ absl::StatusOr<v1::SetSummary> Client::ImportSet(const std::string& name,
   v1::ImportSetRequest request;
   request.set_name(name);
   request.set_json(json);
+  absl::StatusOr<v1::SetSummary> set = impl_->SendSet(request);
+  if (!absl::IsUnimplemented(set.status())) return set;
   return impl_->Call(&v1::Control::Stub::ImportSet, request);
 }
 

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/jobs/job_book.h"
+#include "server/sets/set_parts.h"
 
 namespace traincheck {
 namespace {
@@ -222,6 +223,39 @@ grpc::Status ControlService::ImportSet(grpc::ServerContext*,
                                        v1::SetSummary* response) {
   return Answer(use_.sets->ImportUntrusted(request->name(), request->json()),
                 response);
+}
+
+grpc::Status ControlService::GetSetInParts(
+    grpc::ServerContext*, const v1::GetSetRequest* request,
+    grpc::ServerWriter<v1::SetPart>* writer) {
+  const absl::StatusOr<CallLimit::Slot> slot = lists_.Enter();
+  if (!slot.ok()) return ToGrpc(slot.status());
+  const absl::StatusOr<v1::SetDetail> set =
+      use_.sets->Detail(request->name(), request->version());
+  if (!set.ok()) return ToGrpc(set.status());
+  SendInParts(*set,
+              [&](const v1::SetPart& part) { return writer->Write(part); });
+  return grpc::Status::OK;
+}
+
+grpc::Status ControlService::ImportSetInParts(
+    grpc::ServerContext*, grpc::ServerReader<v1::ImportSetPart>* reader,
+    v1::SetSummary* response) {
+  const absl::StatusOr<CallLimit::Slot> slot = imports_.Enter();
+  if (!slot.ok()) return ToGrpc(slot.status());
+  std::string name;
+  std::string json;
+  v1::ImportSetPart part;
+  while (reader->Read(&part)) {
+    if (name.empty()) name = part.name();
+    json += part.json();
+    if (json.size() > kMaxSetBytes) {
+      return ToGrpc(absl::ResourceExhaustedError(absl::StrCat(
+          "the set has more than ", kMaxSetBytes >> 20,
+          " MiB of JSON, which is the limit: import it in two sets")));
+    }
+  }
+  return Answer(use_.sets->ImportUntrusted(name, json), response);
 }
 
 grpc::Status ControlService::GetSetPlan(grpc::ServerContext*,

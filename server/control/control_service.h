@@ -93,6 +93,12 @@ class ControlService final : public v1::Control::Service {
   grpc::Status ImportSet(grpc::ServerContext* context,
                          const v1::ImportSetRequest* request,
                          v1::SetSummary* response) override;
+  grpc::Status GetSetInParts(grpc::ServerContext* context,
+                             const v1::GetSetRequest* request,
+                             grpc::ServerWriter<v1::SetPart>* writer) override;
+  grpc::Status ImportSetInParts(grpc::ServerContext* context,
+                                grpc::ServerReader<v1::ImportSetPart>* reader,
+                                v1::SetSummary* response) override;
   grpc::Status GetSetPlan(grpc::ServerContext* context,
                           const v1::GetSetPlanRequest* request,
                           v1::SetPlan* response) override;
@@ -113,6 +119,7 @@ class ControlService final : public v1::Control::Service {
   const Dependencies use_;
   CallLimit waiting_{"calls that watch or wait", kMaxWaitingCalls};
   CallLimit lists_{"calls that list", kMaxListCalls};
+  CallLimit imports_{"imports", kMaxImportCalls};
   CallLimit checks_{"checks of stored runs", kMaxCheckCalls};
   std::atomic<bool> stopping_ = false;
 };

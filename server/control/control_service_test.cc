@@ -5,13 +5,17 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/credentials.h"
 #include "base/logging.h"
+#include "invariants/identity.h"
+#include "invariants/invariant.h"
 #include "server/store/rocksdb_store.h"
 
 namespace traincheck {
@@ -114,6 +118,87 @@ TEST_F(ControlServiceTest, AWatcherThatDoesNotReadHoldsUpNobody) {
   // Late, but nothing escapes it.
   EXPECT_EQ(slow[0]->Read(kViolations).size(),
             static_cast<size_t>(kViolations));
+}
+
+// A set of `rules` rules in its exchange form.
+std::string SetJson(int rules) {
+  InvariantSet set;
+  set.name = "large";
+  for (int i = 0; i < rules; ++i) {
+    Invariant rule;
+    rule.relation = "EventContain";
+    rule.parameters = {
+        {"window",
+         {{"kind", "call"},
+          {"function", {{"name", absl::StrCat("train.Net", i, ".forward")}}}}},
+        {"event",
+         {{"kind", "call"},
+          {"function", {{"name", "torch.nn.modules.dropout.Dropout.forward"}}},
+          {"binding", "any"}}}};
+    rule.precondition = {{"all", nlohmann::json::array()}};
+    rule.experiments = {std::string(6000, 'e')};  // few rules, many bytes
+    rule.support = 12;
+    rule.id = IdOf(rule);
+    rule.text = TextOf(rule);
+    set.invariants.push_back(std::move(rule));
+  }
+  std::sort(set.invariants.begin(), set.invariants.end(),
+            [](const Invariant& a, const Invariant& b) { return a.id < b.id; });
+  return ToJson(set).dump();
+}
+
+// The daemon's limit on messages and the client's, 4 MiB here, bound no set.
+TEST_F(ControlServiceTest, SetsOfAnySizeGoInAndOut) {
+  constexpr int kRules = 3'000;
+  const std::string json = SetJson(kRules);
+  ASSERT_GT(json.size(), size_t{kMaxReceiveBytes});
+  const auto stub = v1::Control::NewStub(*MakeChannel(address_, {}));
+  v1::SetSummary summary;
+  {
+    grpc::ClientContext context;
+    const auto writer = stub->ImportSetInParts(&context, &summary);
+    v1::ImportSetPart part;
+    part.set_name("mine");
+    for (size_t from = 0; from < json.size(); from += 1 << 20) {
+      part.set_json(json.substr(from, 1 << 20));
+      ASSERT_TRUE(writer->Write(part));
+      part.Clear();
+    }
+    writer->WritesDone();
+    const grpc::Status status = writer->Finish();
+    ASSERT_TRUE(status.ok()) << status.error_message();
+  }
+  EXPECT_EQ(summary.name(), "mine");
+  EXPECT_EQ(summary.invariants(), static_cast<uint32_t>(kRules));
+  grpc::ClientContext context;
+  v1::GetSetRequest request;
+  request.set_name("mine@1");
+  const auto reader = stub->GetSetInParts(&context, request);
+  v1::SetPart part;
+  v1::SetDetail whole;
+  while (reader->Read(&part)) {
+    if (part.has_summary()) *whole.mutable_summary() = part.summary();
+    whole.mutable_invariants()->MergeFrom(part.invariants());
+    whole.mutable_json()->append(part.json());
+  }
+  ASSERT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(whole.summary().version(), 1u);
+  EXPECT_EQ(whole.invariants_size(), kRules);
+  EXPECT_EQ(whole.json(), sets_->Detail("mine")->json());
+}
+
+TEST_F(ControlServiceTest, ASetOverTheLimitIsNamed) {
+  const auto stub = v1::Control::NewStub(*MakeChannel(address_, {}));
+  grpc::ClientContext context;
+  v1::SetSummary summary;
+  const auto writer = stub->ImportSetInParts(&context, &summary);
+  v1::ImportSetPart part;
+  part.set_json(std::string(1 << 20, ' '));
+  while (writer->Write(part)) {
+  }
+  const grpc::Status status = writer->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(status.error_message(), testing::HasSubstr("more than 96 MiB"));
 }
 
 }  // namespace

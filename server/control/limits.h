@@ -15,10 +15,14 @@ inline constexpr int kMaxWaitingCalls = 256;
 inline constexpr int kMaxListCalls = 64;
 // CheckRun: each keeps a processor busy.
 inline constexpr int kMaxCheckCalls = 2;
+// Sets on their way in: each is held and parsed as a whole.
+inline constexpr int kMaxImportCalls = 4;
+// JSON of one of these; more than a job may learn.
+inline constexpr size_t kMaxSetBytes = 96 << 20;
 // Violations that one watcher takes from the board at once.
 inline constexpr size_t kMaxChanges = 256;
-// A whole message. Imported sets are the largest; ingest has a limit of its
-// own.
+// A whole message. Sets that older clients import are the largest; ingest has a
+// limit of its own.
 inline constexpr int kMaxReceiveBytes = 16 << 20;
 
 }  // namespace traincheck
