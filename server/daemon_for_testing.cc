@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/credentials.h"
+#include "invariants/testing/synthetic_training.h"
 #include "server/ingest/test_batches.h"
 
 namespace traincheck {
@@ -22,6 +23,26 @@ bool WaitUntil(const std::function<bool()>& condition) {
     std::this_thread::sleep_for(kPoll);
   }
   return true;
+}
+
+std::vector<v1::Batch> TrainingBatches() {
+  TrainingOptions options;
+  options.ranks = 1;
+  options.wrapped = false;
+  options.steps = 40;
+  std::vector<v1::Batch> batches;
+  for (const StoredBatch& batch : TrainRank(options, 0)) {
+    std::vector<TestSlice> slices;
+    size_t at = 0;
+    for (const RingSlice& slice : batch.slices) {
+      const size_t size = slice.to - slice.from;
+      slices.push_back({slice.ring, slice.from, batch.plain.substr(at, size),
+                        slice.records});
+      at += size;
+    }
+    batches.push_back(MakeBatch(batch.number, slices));
+  }
+  return batches;
 }
 
 DaemonProcess::~DaemonProcess() {

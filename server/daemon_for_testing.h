@@ -25,6 +25,9 @@ inline constexpr auto kPatience = std::chrono::seconds(60);
 // Polls until `condition` holds; false after kPatience.
 bool WaitUntil(const std::function<bool()>& condition);
 
+// What one process sends that trains a small model for 40 steps.
+std::vector<v1::Batch> TrainingBatches();
+
 // traincheckd on a data directory of its own.
 class DaemonProcess {
  public:

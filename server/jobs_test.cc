@@ -77,6 +77,16 @@ class JobsTest : public testing::Test {
     ASSERT_TRUE(relay.Leave(v1::END_KIND_CLEAN, {}).ok());
     ASSERT_TRUE(WaitUntil([&] { return !IsRunning(run); }));
   }
+  // A run that rules can be learned from.
+  void StreamTraining(const std::string& run) {
+    Relay relay(daemon_.Channel());
+    relay.Greet(MakeHello(run, 1));
+    for (const v1::Batch& batch : TrainingBatches()) {
+      ASSERT_TRUE(relay.Send(Request(batch)));
+    }
+    ASSERT_TRUE(relay.Leave(v1::END_KIND_CLEAN, {}).ok());
+    ASSERT_TRUE(WaitUntil([&] { return !IsRunning(run); }));
+  }
   bool IsRunning(const std::string& id) {
     v1::GetRunRequest request;
     request.set_run(id);
@@ -156,7 +166,7 @@ class JobsTest : public testing::Test {
 
   // The daemon takes streams, answers and learns.
   void ExpectAllIsWell() {
-    StreamRun("small", 1);
+    StreamTraining("small");
     const v1::Job job = AwaitEnd(StartJob("small", "good"));
     EXPECT_EQ(job.status(), v1::JOB_STATUS_DONE) << job.reason();
     EXPECT_THAT(Sets(), testing::ElementsAre("good"));
@@ -168,12 +178,13 @@ class JobsTest : public testing::Test {
 
 TEST_F(JobsTest, AJobThatIsDoneShowsWhatItMade) {
   daemon_.Start();
-  StreamRun("small", 1);
+  StreamTraining("small");
   const v1::Job job = AwaitEnd(StartJob("small", "set"));
   EXPECT_EQ(job.status(), v1::JOB_STATUS_DONE) << job.reason();
   EXPECT_EQ(job.id(), "j1");
   EXPECT_EQ(job.result().job(), "j1");
   EXPECT_EQ(job.result().version(), 1u);
+  EXPECT_GT(job.result().invariants(), 0u);
   EXPECT_EQ(job.fraction(), 1);
   EXPECT_GT(job.peak_bytes(), 1u << 20);
   EXPECT_GE(job.started_unix_ns(), job.queued_unix_ns());
@@ -251,9 +262,10 @@ TEST_F(JobsTest, ItsProcessIsSetApart) {
 TEST_F(JobsTest, AKilledDaemonLeavesNoProcessAndGoesOnWithItsQueue) {
   daemon_.Start();
   std::string id;
+  StreamTraining("small");
   const pid_t process = StartHangingJob(&id);
   ASSERT_NE(process, 0);
-  const std::string queued = StartJob("large", "queued");
+  const std::string queued = StartJob("small", "queued");
   const std::string cancelled = StartJob("large", "cancelled");
   Cancel(cancelled);
   daemon_.Kill();
@@ -315,7 +327,7 @@ TEST_F(JobsTest, WhatIsOverALimitIsNamed) {
       daemon_.Control()->StartInference(&context, request, &job);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_EQ(status.error_message(),
-            "InferRequest.runs has 1001 entries, the limit is 1000");
+            "--from has 1001 entries, the limit is 1000");
   daemon_.Signal(SIGTERM);
   EXPECT_EQ(daemon_.Wait(), 0);
   daemon_.Spawn({"--data-dir", folder_ + "/data", "--job-memory", "1MiB"});

@@ -1,6 +1,7 @@
 #include "server/jobs/inference_jobs.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -26,6 +27,19 @@ std::vector<std::string> SortedRuns(const v1::InferRequest& request) {
 absl::Status NoSuchRun(const std::string& id) {
   return absl::NotFoundError(
       absl::StrCat("there is no run \"", id, "\": see the list of runs"));
+}
+
+// A set without rules would pass whatever is checked against it.
+absl::Status NothingLearned(const std::map<std::string, uint32_t>& dropped) {
+  std::string text = "no rule was learned, so no set is saved";
+  for (const auto& [reason, hypotheses] : dropped) {
+    absl::StrAppend(&text, "; ", hypotheses, " hypotheses dropped: ", reason);
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      text,
+      ". Learn from runs that trained for some steps and came to their "
+      "end, from more of them, or with fewer options that leave rules "
+      "out"));
 }
 
 }  // namespace
@@ -225,6 +239,9 @@ absl::StatusOr<LearningSession::Learned> InferenceJobs::LearnInProcess(
 
 absl::Status InferenceJobs::SaveSet(const v1::Job& job,
                                     LearningSession::Learned learned) {
+  if (learned.set.invariants.empty()) {
+    return NothingLearned(learned.dropped);
+  }
   InvariantSet set = std::move(learned.set);
   set.name = job.request().set();
   set.runs = SortedRuns(job.request());

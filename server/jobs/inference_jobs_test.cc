@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "absl/synchronization/notification.h"
+#include "server/jobs/worker.pb.h"
 #include "server/store/rocksdb_store.h"
 
 namespace traincheck {
@@ -117,6 +118,25 @@ TEST_F(InferenceJobsTest, ASetThatIsNoneFailsTheJob) {
   const v1::Job job = RunJob();
   EXPECT_EQ(job.status(), v1::JOB_STATUS_FAILED);
   EXPECT_NE(job.reason(), "");
+  EXPECT_TRUE(sets_->List()->empty());
+}
+
+// Everything passes a set without rules.
+TEST_F(InferenceJobsTest, NothingLearnedIsNoSet) {
+  worker::FromWorker answer;
+  answer.mutable_result()->set_set_json(ToJson(InvariantSet()).dump());
+  (*answer.mutable_result()->mutable_dropped())["seen too seldom"] = 72;
+  const std::string bytes = answer.SerializeAsString();
+  const std::string size = {static_cast<char>(bytes.size() & 0xff),
+                            static_cast<char>(bytes.size() >> 8), 0, 0};
+  std::ofstream(dir_ + "/answer", std::ios::binary) << size << bytes;
+  Open("cat " + dir_ + "/answer >&3; sleep 1000");
+  const v1::Job job = RunJob();
+  EXPECT_EQ(job.status(), v1::JOB_STATUS_FAILED);
+  EXPECT_THAT(job.reason(), HasSubstr("no rule was learned, so no set is saved;"
+                                      " 72 hypotheses dropped: seen too "
+                                      "seldom. Learn from runs that trained"));
+  EXPECT_FALSE(job.has_result());
   EXPECT_TRUE(sets_->List()->empty());
 }
 

@@ -19,6 +19,7 @@
 #include "inference/inference.h"
 #include "invariants/set_json.h"
 #include "proto/traincheck/v1/control.pb.h"
+#include "server/jobs/limits.h"
 #include "server/jobs/message_channel.h"
 #include "server/jobs/process_memory.h"
 #include "server/jobs/worker.pb.h"
@@ -186,6 +187,14 @@ class Worker {
     worker::FromWorker answer;
     worker::Result& result = *answer.mutable_result();
     result.set_set_json(ToJson(set).dump());
+    if (result.set_json().size() > kMaxLearnedSetBytes) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          set.invariants.size(), " rules were learned, ",
+          result.set_json().size() >> 20, " MiB of JSON; a set has at most ",
+          kMaxLearnedSetBytes >> 20,
+          " MiB: lower --max-invariants, or leave functions and variables "
+          "out"));
+    }
     for (const auto& [reason, hypotheses] : learned.dropped) {
       (*result.mutable_dropped())[reason] = hypotheses;
     }

@@ -19,6 +19,9 @@ inline constexpr size_t kMaxEndedJobs = 1000;
 // A message between the daemon and a job's process: a stored batch on the way
 // there, a set on the way back.
 inline constexpr uint32_t kMaxWorkerMessageBytes = 64 << 20;
+// JSON of a set that a job makes; less than what can be imported, so that it
+// can be taken out and in again.
+inline constexpr size_t kMaxLearnedSetBytes = 60 << 20;
 // Below this not even a short run can be learned from.
 inline constexpr uint64_t kMinJobMemoryBytes = 128 << 20;
 

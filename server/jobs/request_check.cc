@@ -11,11 +11,27 @@
 namespace traincheck {
 namespace {
 
-absl::Status CheckCount(const char* field, int count, int limit) {
+// `option` as the user writes it.
+absl::Status CheckCount(const char* option, int count, int limit) {
   if (count <= limit) return absl::OkStatus();
   return absl::ResourceExhaustedError(
-      absl::StrCat("InferRequest.", field, " has ", count,
-                   " entries, the limit is ", limit));
+      absl::StrCat(option, " has ", count, " entries, the limit is ", limit));
+}
+
+// A name that is empty comes of a comma too many and may stand for a run that
+// was meant.
+absl::Status CheckRunNames(const v1::InferRequest& request) {
+  if (request.runs().empty()) {
+    return absl::InvalidArgumentError(
+        "no run to learn from was named: name runs with --from RUN[,RUN...]");
+  }
+  for (int i = 0; i < request.runs_size(); ++i) {
+    if (!request.runs(i).empty()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("--from: name ", i + 1, " of ", request.runs_size(),
+                     " is empty: remove the comma or name the run"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckRelations(const v1::InferRequest& request) {
@@ -25,32 +41,31 @@ absl::Status CheckRelations(const v1::InferRequest& request) {
     for (const Relation* relation : Relations()) {
       absl::StrAppend(&known, known.empty() ? "" : ", ", relation->name());
     }
-    return absl::InvalidArgumentError(absl::StrCat(
-        "\"", name, "\" is no relation of this version; it has ", known));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--relations: \"", name,
+                     "\" is not a relation of this version; it has ", known));
   }
   return absl::OkStatus();
 }
 
 absl::Status CheckOptions(const v1::InferOptions& options) {
   absl::Status counts;
-  counts.Update(CheckCount("options.include_functions",
+  counts.Update(CheckCount("--include-functions",
                            options.include_functions_size(), kMaxPatterns));
-  counts.Update(CheckCount("options.exclude_functions",
+  counts.Update(CheckCount("--exclude-functions",
                            options.exclude_functions_size(), kMaxPatterns));
-  counts.Update(CheckCount("options.include_variables",
+  counts.Update(CheckCount("--include-variables",
                            options.include_variables_size(), kMaxPatterns));
-  counts.Update(CheckCount("options.exclude_variables",
+  counts.Update(CheckCount("--exclude-variables",
                            options.exclude_variables_size(), kMaxPatterns));
   if (!counts.ok()) return counts;
   if (options.has_min_programs() && options.min_programs() == 0) {
-    return absl::InvalidArgumentError(
-        "InferRequest.options.min_programs is 0: one program at least");
+    return absl::InvalidArgumentError("--min-programs is 0: write 1 or more");
   }
   const double chance = options.max_chance();
   if (options.has_max_chance() && !(chance > 0 && chance <= 1)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("InferRequest.options.max_chance is ", chance,
-                     ": above 0 and at most 1"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--max-chance is ", chance, ": write a number above 0 and at most 1"));
   }
   return absl::OkStatus();
 }
@@ -58,14 +73,12 @@ absl::Status CheckOptions(const v1::InferOptions& options) {
 }  // namespace
 
 absl::Status CheckRequest(const v1::InferRequest& request) {
-  absl::Status count = CheckCount("runs", request.runs_size(), kMaxRunsInJob);
+  absl::Status count = CheckCount("--from", request.runs_size(), kMaxRunsInJob);
   count.Update(
-      CheckCount("relations", request.relations_size(), kMaxRelationsInJob));
+      CheckCount("--relations", request.relations_size(), kMaxRelationsInJob));
   if (!count.ok()) return count;
   if (absl::Status s = CheckSetName(request.set()); !s.ok()) return s;
-  if (request.runs().empty()) {
-    return absl::InvalidArgumentError("no run to learn from was named");
-  }
+  if (absl::Status s = CheckRunNames(request); !s.ok()) return s;
   if (absl::Status s = CheckRelations(request); !s.ok()) return s;
   return CheckOptions(request.options());
 }

@@ -21,22 +21,31 @@ TEST(RequestCheck, SaysWhichOptionMakesNoSense) {
   v1::InferRequest request = Good();
   request.mutable_options()->set_max_chance(0);
   EXPECT_EQ(Words(CheckRequest(request)),
-            "InferRequest.options.max_chance is 0: above 0 and at most 1");
+            "--max-chance is 0: write a number above 0 and at most 1");
   request = Good();
   request.mutable_options()->set_min_programs(0);
   EXPECT_EQ(Words(CheckRequest(request)),
-            "InferRequest.options.min_programs is 0: one program at least");
+            "--min-programs is 0: write 1 or more");
   request = Good();
   for (int i = 0; i < 257; ++i) {
     request.mutable_options()->add_exclude_variables("x");
   }
   EXPECT_EQ(Words(CheckRequest(request)),
-            "InferRequest.options.exclude_variables has 257 entries, the limit "
-            "is 256");
+            "--exclude-variables has 257 entries, the limit is 256");
   request = Good();
   request.add_relations("Foo");
-  EXPECT_NE(Words(CheckRequest(request)).find("\"Foo\" is no relation"),
+  EXPECT_NE(Words(CheckRequest(request)).find("\"Foo\" is not a relation"),
             std::string::npos);
+}
+
+TEST(RequestCheck, EveryRunHasAName) {
+  v1::InferRequest request = Good();
+  request.add_runs("");
+  request.add_runs("r2");
+  EXPECT_EQ(Words(CheckRequest(request)),
+            "--from: name 2 of 3 is empty: remove the comma or name the run");
+  request.clear_runs();
+  EXPECT_EQ(CheckRequest(request).code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST(RequestCheck, ARunWithoutRecordsTeachesNothing) {
