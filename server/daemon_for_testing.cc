@@ -60,6 +60,7 @@ pid_t DaemonProcess::Spawn(std::vector<std::string> arguments) {
       rlimit limit;
       getrlimit(RLIMIT_NOFILE, &limit);
       limit.rlim_cur = open_files_;
+      if (hard_limit_) limit.rlim_max = open_files_;
       setrlimit(RLIMIT_NOFILE, &limit);
     }
     execv(argv[0], argv.data());

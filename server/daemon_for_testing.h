@@ -40,8 +40,11 @@ class DaemonProcess {
   pid_t Spawn(std::vector<std::string> arguments);
   // Returns once it listens.
   void Start(const std::vector<std::string>& more = {});
-  // The soft limit, for the next Spawn.
-  void LimitOpenFiles(rlim_t files) { open_files_ = files; }
+  // The soft limit, for the next Spawn; `hard`: the hard one too.
+  void LimitOpenFiles(rlim_t files, bool hard = false) {
+    open_files_ = files;
+    hard_limit_ = hard;
+  }
   void LimitFileSize(rlim_t bytes);
   void Signal(int number);
   // The exit code, or minus the signal.
@@ -59,6 +62,7 @@ class DaemonProcess {
   const std::string folder_;
   pid_t pid_ = 0;
   rlim_t open_files_ = 0;
+  bool hard_limit_ = false;
   std::string address_;
 };
 

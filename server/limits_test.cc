@@ -345,6 +345,25 @@ TEST_F(LimitsTest, AFloodBeyondTheSoftFileLimitPasses) {
   }
 }
 
+// Who takes all connections that there are makes nobody deaf: the port lives on
+// and the store has files left.
+TEST_F(LimitsTest, AFloodAtTheHardFileLimitIsSurvived) {
+  daemon_.LimitOpenFiles(200, /*hard=*/true);
+  daemon_.Start();
+  Relay relay(daemon_.Channel());
+  relay.Greet(MakeHello("before", 1));
+  std::vector<int> connections;
+  for (int i = 0; i < 400; ++i) {
+    const int fd = Connect(daemon_.address());
+    if (fd >= 0) connections.push_back(fd);
+  }
+  // Who was there goes on, and what is stored takes files.
+  relay.Send(Request(StepBatch(0)));
+  EXPECT_TRUE(relay.AwaitAcknowledged(1));
+  for (const int fd : connections) close(fd);
+  ExpectServed("after");
+}
+
 TEST_F(LimitsTest, AControlMessageOverTheLimitNamesSizeAndLimit) {
   daemon_.Start();
   v1::ImportSetRequest request;

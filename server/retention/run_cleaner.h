@@ -9,7 +9,6 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
