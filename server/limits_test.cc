@@ -17,6 +17,7 @@
 #include <thread>
 #include <utility>
 
+#include "invariants/invariant.h"
 #include "server/daemon_for_testing.h"
 #include "server/ingest/limits.h"
 #include "server/ingest/test_batches.h"
@@ -30,6 +31,8 @@ using Clock = std::chrono::steady_clock;
 constexpr int kIdle = 200;
 constexpr int kStreaming = 64;
 constexpr int kWatchers = 20;
+// Some 2 kB each: more than the buffers of a watcher's connection take.
+constexpr int kViolated = 300;
 constexpr int kLists = 5;
 constexpr uint64_t kBatches = 30;
 constexpr int kCallsInBatch = 2000;
@@ -125,6 +128,44 @@ class LimitsTest : public testing::Test {
     }
     return relay;
   }
+  // A run that violates kViolated rules, each by far more than a line.
+  void MakeViolations() {
+    InvariantSet set;
+    for (int i = 0; i < kViolated; ++i) {
+      Invariant& rule = set.invariants.emplace_back();
+      const auto call = [](const std::string& function) {
+        return nlohmann::json{{"kind", "call"},
+                              {"function", {{"name", function}}}};
+      };
+      rule.relation = "EventContain";
+      rule.parameters = {{"window", call("torch.optim.adam.Adam.step")},
+                         {"event", call("never.called" + std::to_string(i) +
+                                        std::string(1000, 'x'))}};
+      rule.parameters["event"]["binding"] = "any";
+      rule.precondition = {{"all", nlohmann::json::array()}};
+      rule.scope = Scope::kGeneral;
+    }
+    v1::ImportSetRequest request;
+    request.set_name("rules");
+    nlohmann::json json = ToJson(set);
+    for (nlohmann::json& rule : json["invariants"]) rule.erase("id");
+    request.set_json(json.dump());
+    v1::SetSummary summary;
+    grpc::ClientContext context;
+    const grpc::Status status =
+        daemon_.Control()->ImportSet(&context, request, &summary);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    v1::Hello hello = MakeHello("faulty", 1);
+    hello.set_check_set("rules");
+    Relay relay(daemon_.Channel());
+    relay.Greet(hello);
+    for (const v1::Batch& batch : TrainingBatches()) {
+      ASSERT_TRUE(relay.Send(Request(batch)));
+    }
+    EXPECT_TRUE(relay.Leave(v1::END_KIND_CLEAN, {}).ok());
+    EXPECT_TRUE(WaitUntil(
+        [&] { return GetRun("faulty").check().violated() == kViolated; }));
+  }
   void ExpectServed(const std::string& run) {
     const auto requests = MakeRequests(1, CallsText(1), 2);
     Stream(run, 1, requests);
@@ -135,7 +176,7 @@ class LimitsTest : public testing::Test {
   DaemonProcess daemon_;
 };
 
-// A watcher that never reads and stays until the end.
+// A watcher that does not read what is there for it and stays until the end.
 class Watcher {
  public:
   explicit Watcher(std::unique_ptr<v1::Control::Stub> stub)
@@ -143,6 +184,13 @@ class Watcher {
     reader_->WaitForInitialMetadata();
   }
   ~Watcher() { context_.TryCancel(); }
+  // How many of `count` violations came.
+  int Read(int count) {
+    v1::Violation violation;
+    int read = 0;
+    while (read < count && reader_->Read(&violation)) ++read;
+    return read;
+  }
   grpc::Status Finish() {
     v1::Violation violation;
     while (reader_->Read(&violation)) {
@@ -158,6 +206,7 @@ class Watcher {
 
 TEST_F(LimitsTest, TwoHundredIdleAndSixtyFourStreamingClients) {
   daemon_.Start();
+  MakeViolations();
   std::vector<std::unique_ptr<Relay>> idle;
   for (int i = 0; i < kIdle; ++i) {
     idle.push_back(std::make_unique<Relay>(daemon_.Channel()));
@@ -193,6 +242,8 @@ TEST_F(LimitsTest, TwoHundredIdleAndSixtyFourStreamingClients) {
   EXPECT_EQ(run.quarantined_batches(), 0u);
   EXPECT_LT(threads_now, 150u);
   EXPECT_LT(peak_mib, 1024u);
+  // Whoever reads late has missed nothing.
+  EXPECT_EQ(watchers[0]->Read(kViolated), kViolated);
 
   const auto end = Clock::now();
   daemon_.Signal(SIGTERM);
