@@ -200,6 +200,8 @@ TEST(CommandLineTest, WrongUsageIsCode2OnStderr) {
       {"run", "true"},
       {"run", "--collect", "--check", "s", "--", "true"},
       {"run", "--fail-on-violation", "--", "true"},
+      {"run", "--min-coverage", "50", "--", "true"},
+      {"run", "--check", "s", "--min-coverage", "101", "--", "true"},
       {"run", "--run", "a b", "--", "true"},
       {"run", "--drain-timeout", "-1", "--", "true"},
       {"env", "--collect", "--check", "s"}};

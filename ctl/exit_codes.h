@@ -12,8 +12,11 @@ inline constexpr int kExitUsage = 2;
 // The server answered with an error.
 inline constexpr int kExitServerError = 3;
 inline constexpr int kExitUnreachable = 4;
-// run --fail-on-violation, when the training itself exited with 0.
+// Of `check`, and of `run` where the training itself exited with 0:
+// --fail-on-violation found a violation,
 inline constexpr int kExitViolations = 10;
+// or less was decided than --fail-on-violation or --min-coverage ask for.
+inline constexpr int kExitTooLittle = 11;
 // As shells do.
 inline constexpr int kExitCannotExecute = 126;
 inline constexpr int kExitCommandNotFound = 127;

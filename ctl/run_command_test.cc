@@ -130,7 +130,7 @@ TEST(RunCommandTest, WithoutAServerItWarnsOnceAndTrains) {
   EXPECT_EQ(result.out, "trained\n");
   EXPECT_EQ(Count(result.err, "traincheckd answers"), 1) << result.err;
   EXPECT_THAT(result.err, HasSubstr(kNobody));
-  EXPECT_THAT(result.err, HasSubstr("nothing was checked"));
+  EXPECT_THAT(result.err, HasSubstr("NOTHING CHECKED"));
 }
 
 // Accepts connections, by the backlog, and never answers.
@@ -159,6 +159,20 @@ TEST(RunCommandTest, RequireServerDoesNotStartWithoutOne) {
   EXPECT_EQ(result.code, 4);
   EXPECT_EQ(result.out, "");
   EXPECT_THAT(result.err, HasSubstr(kNobody));
+}
+
+// Neither without a server nor where the agent cannot be preloaded.
+TEST(RunCommandTest, AGateDoesNotPassOnNothing) {
+  for (const char* option : {"--fail-on-violation", "--min-coverage=1"}) {
+    EXPECT_EQ(RunShell({"--check", "s", option}, "exit 0").code, 11);
+    EXPECT_EQ(RunShell({"--check", "s", option}, "exit 3").code, 3);
+  }
+  Process::Options options = Ctl({"--server", kNobody, "run", "--check", "s",
+                                  "--fail-on-violation", "--", "true"});
+  options.environment = {"TRAINCHECK_AGENT_DIR=/nowhere"};
+  const ProcessResult result = RunProcess(options);
+  EXPECT_EQ(result.code, 11);
+  EXPECT_THAT(result.err, HasSubstr("too little was checked: 0 of 0"));
 }
 
 TEST(RunCommandTest, AMissingLibraryIsOneWarning) {
@@ -318,6 +332,27 @@ TEST_F(RunWithServerTest, WithoutViolationsTheCodeIsTheTrainings) {
   const ProcessResult result = run.Wait();
   EXPECT_EQ(result.code, 0);
   EXPECT_THAT(result.err, HasSubstr("0 violations\n"));
+}
+
+TEST_F(RunWithServerTest, AGateTellsWhoseRulesWereLeftAside) {
+  server_.Edit([](FakeData& data) {
+    data.sets[0].add_invariants()->set_json(R"({"experiments": ["mnist"]})");
+  });
+  Process run(Training({"--check", "s1", "--fail-on-violation"}, "exit 0"));
+  ASSERT_TRUE(run.WaitForOut("started"));
+  ShowRun(v1::RUN_STATUS_ENDED, true, 0);
+  server_.Edit([](FakeData& data) {
+    data.runs[0].set_experiment("pkg.train");
+    data.runs[0].mutable_check()->clear_decided();
+    data.runs[0].mutable_check()->set_not_applied(80);
+  });
+  Release();
+  const ProcessResult result = run.Wait();
+  EXPECT_EQ(result.code, 11);
+  EXPECT_THAT(result.err, testing::StartsWith("traincheck: NOTHING CHECKED"));
+  EXPECT_THAT(result.err,
+              HasSubstr("the rules of set s1 are of experiment mnist, this run "
+                        "is pkg.train: give --experiment mnist\n"));
 }
 
 TEST_F(RunWithServerTest, WaitsForTheVerdict) {

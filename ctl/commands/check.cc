@@ -4,8 +4,10 @@
 #include <string>
 
 #include "ctl/commands/commands.h"
+#include "ctl/commands/gate_flags.h"
 #include "ctl/commands/query.h"
 #include "ctl/render/check_result.h"
+#include "ctl/run/left_aside.h"
 #include "ctl/text/progress_line.h"
 
 namespace traincheck::ctl {
@@ -14,28 +16,43 @@ namespace {
 struct Options {
   std::string run;
   std::string set;
-  bool fail_on_violation = false;
+  GateOptions gate;
 };
+
+// On stderr, beside the result: why rules were left aside.
+void SayWhatWasLeftAside(Client* client, const v1::CheckResult& result) {
+  const auto run = client->GetRun(result.run());
+  if (!run.ok()) return;
+  const std::string why =
+      WhyLeftAside(client, result.set(), run->experiment(), result.coverage());
+  if (!why.empty()) Complain(why + " when it is recorded");
+}
 
 int Check(const Context& context, const Options& options) {
   v1::CheckRunRequest request;
   request.set_run(options.run);
   request.set_set(options.set);
-  bool violated = false;
+  GateFindings findings;
   const auto ask = [&](Client& client) {
     ProgressLine line(&std::cerr, isatty(STDERR_FILENO) == 1);
     auto result = client.CheckRun(request, [&](double fraction) {
       line.Update("checking " + options.run, fraction);
     });
-    violated = result.ok() && !result->violations().empty();
+    if (!result.ok()) return result;
+    findings = {static_cast<size_t>(result->violations_size()),
+                result->coverage().decided(), result->coverage().total(),
+                result->coverage().finished()};
+    SayWhatWasLeftAside(&client, *result);
     return result;
   };
   const int code = Query<v1::CheckResult>(
       context, ask, {CheckResultText, [](const auto& result) {
                        return PrettyJson(CheckResultJson(result));
                      }});
-  if (code != kExitDone || !violated || !options.fail_on_violation) return code;
-  return kExitViolations;
+  if (code != kExitDone) return code;
+  const GateResult gate = PassGate(options.gate, findings);
+  if (!gate.reason.empty()) Complain(gate.reason);
+  return gate.code;
 }
 
 }  // namespace
@@ -46,8 +63,7 @@ void AddCheck(CLI::App* app, const Context* context, Action* action) {
   auto options = std::make_shared<Options>();
   check->add_option("--run", options->run, "Run that has ended")->required();
   check->add_option("--set", options->set, "Name of the set")->required();
-  check->add_flag("--fail-on-violation", options->fail_on_violation,
-                  "Exit with 10 if an invariant is violated");
+  AddGateFlags(check, &options->gate);
   check->callback([=] { *action = [=] { return Check(*context, *options); }; });
 }
 

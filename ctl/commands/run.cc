@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "ctl/commands/commands.h"
+#include "ctl/commands/gate_flags.h"
 #include "ctl/commands/monitoring_flags.h"
 #include "ctl/exit_codes.h"
 #include "ctl/report.h"
@@ -26,8 +27,8 @@ int Run(const Context& context, Options options) {
   }
   TrainingRunOptions& training = options.training;
   training.wrong_settings = TakeSettings(context, &training);
-  if (training.fail_on_violation && training.check_set.empty()) {
-    Complain("run: --fail-on-violation needs --check SET");
+  if (training.gate.asked_for() && training.check_set.empty()) {
+    Complain("run: --fail-on-violation and --min-coverage need --check SET");
     return kExitUsage;
   }
   training.command = context.command;
@@ -45,8 +46,7 @@ void AddRun(CLI::App* app, const Context* context, Action* action) {
   AddMonitoringFlags(run, &options->training);
   run->add_flag("--require-server", options->training.require_server,
                 "Do not start without the server (exit code 4)");
-  run->add_flag("--fail-on-violation", options->training.fail_on_violation,
-                "Exit code 10 if the training succeeds with violations");
+  AddGateFlags(run, &options->training.gate);
   run->add_option("--drain-timeout", options->drain_timeout_s,
                   "Seconds to wait for the verdict afterwards")
       ->capture_default_str()

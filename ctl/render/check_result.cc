@@ -45,10 +45,15 @@ Json CheckResultJson(const v1::CheckResult& result) {
 }
 
 std::string CheckResultText(const v1::CheckResult& result) {
-  std::string text =
-      absl::StrCat("run          ", OneLine(result.run()), "\nset          ",
-                   OneLine(result.set()), " version ", result.version(),
-                   "\ncheck        ", CheckText(result.coverage()), "\n");
+  const v1::CheckProgress& check = result.coverage();
+  const bool nothing = check.decided() == 0 && result.violations().empty();
+  std::string text = absl::StrCat(
+      nothing ? absl::StrCat("NOTHING CHECKED: none of ", check.total(),
+                             " invariants was decided\n")
+              : "",
+      "run          ", OneLine(result.run()), "\nset          ",
+      OneLine(result.set()), " version ", result.version(), "\ncheck        ",
+      CheckText(check), "\n");
   if (result.violations().empty()) return text;
   return text + "\n" +
          ViolationsTable(

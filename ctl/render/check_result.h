@@ -14,7 +14,8 @@ namespace traincheck::ctl {
 // violations: as `violations show`}
 Json CheckResultJson(const v1::CheckResult& result);
 
-// The coverage, then the violations as `violations list` has them.
+// "NOTHING CHECKED" first where nothing was decided; the coverage, then the
+// violations as `violations list` has them.
 std::string CheckResultText(const v1::CheckResult& result);
 
 }  // namespace traincheck::ctl

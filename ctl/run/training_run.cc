@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <ctime>
 #include <memory>
@@ -15,6 +16,7 @@
 #include "ctl/report.h"
 #include "ctl/run/agent_library.h"
 #include "ctl/run/drain.h"
+#include "ctl/run/left_aside.h"
 #include "ctl/run/monitoring_environment.h"
 #include "ctl/run/plan_file.h"
 #include "ctl/run/preflight.h"
@@ -139,23 +141,13 @@ class TrainingRun {
     if (!library_.empty()) drain_ = WaitForServer();
   }
 
-  // Prints what the server found.
+  // Prints what the server found, and judges by it.
   void Conclude() {
-    if (!drain_) return;
-    VerdictInput input{
-        run_, options_.check_set, *drain_, {}, CtlCommand(options_.server)};
-    if (drain_->run && !options_.check_set.empty()) {
-      auto violations = client_.ListViolations(run_);
-      if (violations.ok()) input.violations = *std::move(violations);
-    }
-    for (const v1::Violation& violation : input.violations) {
-      printer_.Print(violation);
-    }
-    WriteToStderr(VerdictText(input));
-    if (options_.fail_on_violation && exit_code_ == kExitDone &&
-        printer_.printed() > 0) {
-      exit_code_ = kExitViolations;
-    }
+    if (drain_) PrintVerdict();
+    if (exit_code_ != kExitDone) return;
+    const GateResult gate = PassGate(options_.gate, Findings());
+    exit_code_ = gate.code;
+    if (!gate.reason.empty()) Warn(gate.reason);
   }
 
   int exit_code() const { return exit_code_; }
@@ -169,6 +161,35 @@ class TrainingRun {
         "the plan of set ", options_.check_set,
         " holds only after the first steps: ", plan.status().message()));
     return "";
+  }
+
+  void PrintVerdict() {
+    VerdictInput input{run_, options_.check_set,         *drain_, {},
+                       "",   CtlCommand(options_.server)};
+    if (drain_->run && !options_.check_set.empty()) {
+      auto violations = client_.ListViolations(run_);
+      if (violations.ok()) input.violations = *std::move(violations);
+      input.left_aside =
+          WhyLeftAside(&client_, options_.check_set, drain_->run->experiment(),
+                       drain_->run->check());
+    }
+    for (const v1::Violation& violation : input.violations) {
+      printer_.Print(violation);
+    }
+    WriteToStderr(VerdictText(input));
+  }
+
+  GateFindings Findings() {
+    GateFindings findings;
+    findings.violations = printer_.printed();
+    if (!drain_ || !drain_->run) return findings;
+    const v1::CheckProgress& check = drain_->run->check();
+    findings.violations =
+        std::max<size_t>(findings.violations, check.violated());
+    findings.decided = check.decided();
+    findings.total = check.total();
+    findings.finished = check.finished();
+    return findings;
   }
 
   DrainResult WaitForServer() {

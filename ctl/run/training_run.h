@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "ctl/run/gate.h"
+
 namespace traincheck::ctl {
 
 struct TrainingRunOptions {
@@ -23,7 +25,7 @@ struct TrainingRunOptions {
   // Why the agent would stay off in this training; empty: it would not.
   std::string wrong_settings;
   bool require_server = false;
-  bool fail_on_violation = false;
+  GateOptions gate;
   std::chrono::milliseconds drain_timeout{60'000};
 };
 

@@ -25,24 +25,35 @@ std::string RecordsText(const v1::Run& run) {
                       " dropped, ", run.lost(), " lost");
 }
 
+// What becomes of a run that was to be checked and was not.
+std::string NotChecked(const std::string& why) {
+  return Line(absl::StrCat("NOTHING CHECKED: ", why));
+}
+
+std::string WhyNoRecordsText() {
+  return Indented(
+             "was it a Python program that imports torch, and did the agent's "
+             "environment reach it?") +
+         Indented(
+             "env -i, sudo, docker run and srun --export=NONE clear it; "
+             "TRAINCHECK_DISABLE=1 switches the agent off") +
+         Indented("records that were spooled arrive later");
+}
+
 // Nothing of the run can be shown: why, and what becomes of its records.
 std::string NothingText(const VerdictInput& input) {
-  const std::string what = absl::StrCat("run ", input.run, ": ");
-  const std::string not_checked =
-      input.check_set.empty() ? "" : ", nothing was checked";
+  std::string what, advice;
   if (absl::IsNotFound(input.drain.status)) {
-    return Line(absl::StrCat(what, "no records reached the server",
-                             not_checked)) +
-           Indented(
-               "was it a Python program that imports torch? Records that were "
-               "spooled arrive later");
+    what = "no records reached the server";
+    advice = WhyNoRecordsText();
+  } else if (absl::IsUnavailable(input.drain.status)) {
+    what = "the server does not answer";
+    advice = Indented("what was recorded is spooled and sent later");
+  } else {
+    what = absl::StrCat("the server says: ", input.drain.status.message());
   }
-  if (absl::IsUnavailable(input.drain.status)) {
-    return Line(absl::StrCat(what, "the server does not answer", not_checked)) +
-           Indented("what was recorded is spooled and sent later");
-  }
-  return Line(absl::StrCat(
-      what, "the server says: ", input.drain.status.message(), not_checked));
+  what = absl::StrCat("run ", input.run, ": ", what);
+  return (input.check_set.empty() ? Line(what) : NotChecked(what)) + advice;
 }
 
 std::string Headline(const VerdictInput& input) {
@@ -50,29 +61,32 @@ std::string Headline(const VerdictInput& input) {
   const std::string what =
       absl::StrCat("run ", input.run, " against ", input.check_set, ": ");
   if (!input.drain.run->has_check()) {
-    return absl::StrCat(what, "not checked: the run arrived without its set");
+    return NotChecked(what + "the run arrived without its set");
   }
-  if (!check.error().empty()) {
-    return absl::StrCat(what, "not checked: ", check.error());
+  if (!check.error().empty()) return NotChecked(what + check.error());
+  const char* const so_far =
+      input.drain.finished ? "" : " so far (the check has not finished)";
+  if (check.decided() == 0 && input.violations.empty()) {
+    return NotChecked(absl::StrCat(what, "none of ",
+                                   Counted(check.total(), "invariant"),
+                                   " was decided", so_far));
   }
-  return absl::StrCat(
-      what, Counted(input.violations.size(), "violation"),
-      input.drain.finished ? "" : " so far (the check has not finished)");
+  return Line(absl::StrCat(what, Counted(input.violations.size(), "violation"),
+                           so_far));
 }
 
-std::string CoverageText(const v1::CheckProgress& check) {
+std::string CoverageText(const v1::CheckProgress& check,
+                         const std::string& left_aside) {
   const double share =
       check.total() == 0 ? 0 : 100.0 * check.decided() / check.total();
   std::string text = Indented(
       absl::StrFormat("coverage %d/%d invariants decided (%.0f%%), %d violated",
                       check.decided(), check.total(), share, check.violated()));
-  if (check.decided() == 0) {
-    text += Indented("no invariant was decided: this run shows nothing");
-  }
   if (check.not_applied() > 0) {
     text += Indented(absl::StrCat("not applied ", check.not_applied(),
                                   " (rules of another experiment)"));
   }
+  if (!left_aside.empty()) text += Indented(left_aside);
   for (const v1::UnknownReason& unknown : check.unknown()) {
     text += Indented(
         absl::StrCat("unknown ", unknown.invariants(), ": ", unknown.reason()));
@@ -109,9 +123,9 @@ std::string VerdictText(const VerdictInput& input) {
     }
     return text;
   }
-  std::string text = Line(Headline(input));
+  std::string text = Headline(input);
   if (run.has_check() && run.check().error().empty()) {
-    text += CoverageText(run.check());
+    text += CoverageText(run.check(), input.left_aside);
   }
   return text + Indented(RecordsText(run)) + NextCommands(input);
 }

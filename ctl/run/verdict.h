@@ -16,11 +16,14 @@ struct VerdictInput {
   std::string check_set;
   DrainResult drain;
   std::vector<v1::Violation> violations;
+  // WhyLeftAside.
+  std::string left_aside;
   // "traincheckctl" with what it needs to reach the same server.
   std::string ctl = "traincheckctl";
 };
 
-// Lines that begin with "traincheck: ".
+// Lines that begin with "traincheck: ", the first with "NOTHING CHECKED" where
+// a set was to be checked against and none of its invariants was decided.
 std::string VerdictText(const VerdictInput& input);
 
 }  // namespace traincheck::ctl

@@ -9,6 +9,7 @@ namespace {
 
 using testing::HasSubstr;
 using testing::Not;
+using testing::StartsWith;
 
 VerdictInput Checked(const std::string& run_text) {
   VerdictInput input;
@@ -49,10 +50,22 @@ TEST(VerdictTest, AHealthyRun) {
   EXPECT_THAT(text, Not(HasSubstr("not applied")));
 }
 
-TEST(VerdictTest, NothingDecidedIsNoGoodNews) {
-  EXPECT_THAT(VerdictText(Checked("check { total: 4 }")),
-              HasSubstr("no invariant was decided"));
-  EXPECT_THAT(VerdictText(Checked("check {}")), HasSubstr("0/0"));
+TEST(VerdictTest, NothingDecidedIsTheFirstThingSaid) {
+  VerdictInput input = Checked("check { not_applied: 80 } records: 5");
+  input.left_aside = "the rules are of others";
+  EXPECT_EQ(VerdictText(input),
+            "traincheck: NOTHING CHECKED: run r1 against s: none of 0 "
+            "invariants was decided\n"
+            "traincheck:   coverage 0/0 invariants decided (0%), 0 violated\n"
+            "traincheck:   not applied 80 (rules of another experiment)\n"
+            "traincheck:   the rules are of others\n"
+            "traincheck:   5 records, 0 dropped, 0 lost\n"
+            "traincheck:   traincheckctl runs show r1\n");
+  input.drain.finished = false;
+  EXPECT_THAT(VerdictText(input), HasSubstr("was decided so far"));
+  // What is violated was looked at, whatever the counts say so far.
+  input.violations.resize(1);
+  EXPECT_THAT(VerdictText(input), HasSubstr("1 violation so far"));
 }
 
 TEST(VerdictTest, AnUnfinishedCheckSaysSo) {
@@ -63,7 +76,7 @@ TEST(VerdictTest, AnUnfinishedCheckSaysSo) {
 
 TEST(VerdictTest, ACheckThatCouldNotRun) {
   EXPECT_THAT(VerdictText(Checked("check { error: 'set is gone' }")),
-              HasSubstr("not checked: set is gone"));
+              HasSubstr("NOTHING CHECKED: run r1 against s: set is gone"));
   EXPECT_THAT(VerdictText(Checked("")), HasSubstr("without its set"));
 }
 
@@ -80,11 +93,19 @@ TEST(VerdictTest, NothingReachedTheServer) {
   VerdictInput input = Checked("");
   input.drain = DrainResult();
   input.drain.status = absl::NotFoundError("no run");
-  EXPECT_THAT(VerdictText(input), HasSubstr("no records reached the server"));
+  const std::string text = VerdictText(input);
+  EXPECT_THAT(text, StartsWith("traincheck: NOTHING CHECKED: run r1: no "
+                               "records reached the server\n"));
+  for (const char* why : {"env -i", "sudo", "docker run", "srun --export=NONE",
+                          "TRAINCHECK_DISABLE"}) {
+    EXPECT_THAT(text, HasSubstr(why));
+  }
   input.drain.status = absl::UnavailableError("refused");
-  EXPECT_THAT(VerdictText(input), HasSubstr("nothing was checked"));
+  EXPECT_THAT(VerdictText(input), HasSubstr("NOTHING CHECKED: run r1: the "));
   input.drain.status = absl::InternalError("broken");
   EXPECT_THAT(VerdictText(input), HasSubstr("the server says: broken"));
+  input.check_set = "";
+  EXPECT_THAT(VerdictText(input), Not(HasSubstr("NOTHING CHECKED")));
 }
 
 }  // namespace

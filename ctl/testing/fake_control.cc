@@ -150,6 +150,19 @@ Status FakeControl::CancelJob(ServerContext* context,
   return GetJob(context, &get, reply);
 }
 
+Status FakeControl::CheckRun(ServerContext*, const v1::CheckRunRequest* request,
+                             ServerWriter<v1::CheckRunProgress>* writer) {
+  Edit([&](FakeData& data) { data.last_check = *request; });
+  const FakeData data = Copy();
+  if (!data.failure.ok()) return data.failure;
+  v1::CheckRunProgress progress;
+  *progress.mutable_result() = data.check_result;
+  progress.mutable_result()->set_run(request->run());
+  progress.mutable_result()->set_set(request->set());
+  writer->Write(progress);
+  return Status::OK;
+}
+
 Status FakeControl::ListSets(ServerContext*, const v1::ListSetsRequest*,
                              ServerWriter<v1::SetSummary>* writer) {
   const FakeData data = Copy();

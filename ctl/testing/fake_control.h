@@ -31,6 +31,8 @@ struct FakeData {
   v1::InferRequest last_infer;
   v1::ImportSetRequest last_import;
   v1::ChangeRunPlanRequest last_plan;
+  v1::CheckRunRequest last_check;
+  v1::CheckResult check_result;
   // Of every run, and of every set.
   v1::RunPlan run_plan;
   v1::SetPlan set_plan;
@@ -70,6 +72,9 @@ class FakeControl final : public v1::Control::Service {
   grpc::Status CancelJob(grpc::ServerContext* context,
                          const v1::CancelJobRequest* request,
                          v1::Job* reply) override;
+  grpc::Status CheckRun(
+      grpc::ServerContext* context, const v1::CheckRunRequest* request,
+      grpc::ServerWriter<v1::CheckRunProgress>* writer) override;
   grpc::Status ListSets(grpc::ServerContext* context,
                         const v1::ListSetsRequest* request,
                         grpc::ServerWriter<v1::SetSummary>* writer) override;

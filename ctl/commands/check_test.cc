@@ -1,0 +1,43 @@
+// `check` as a process.
+#include "ctl/testing/commands_fixture.h"
+
+namespace traincheck::ctl {
+namespace {
+
+using testing::HasSubstr;
+
+TEST_F(CommandsTest, CheckIsAGateThatDoesNotPassOnNothing) {
+  const std::vector<std::string> check = {"check", "--run", "r1", "--set",
+                                          "s1"};
+  std::vector<std::string> gate = check;
+  gate.push_back("--fail-on-violation");
+  server_.Edit([](FakeData& data) {
+    data.runs[0].set_experiment("pkg.train");
+    data.sets[0].mutable_invariants(0)->set_json(
+        R"({"experiments": ["mnist"]})");
+    data.check_result.mutable_coverage()->set_finished(true);
+    data.check_result.mutable_coverage()->set_not_applied(1);
+  });
+  EXPECT_EQ(Run(check).code, 0);
+  ProcessResult result = Run(gate);
+  EXPECT_EQ(result.code, 11);
+  EXPECT_THAT(result.out, testing::StartsWith("NOTHING CHECKED"));
+  EXPECT_THAT(result.err, HasSubstr("this run is pkg.train: give --experiment "
+                                    "mnist when it is recorded\n"));
+  EXPECT_THAT(result.err, HasSubstr("too little was checked: 0 of 0"));
+  server_.Edit([](FakeData& data) {
+    data.check_result.mutable_coverage()->set_decided(1);
+    data.check_result.mutable_coverage()->set_total(2);
+  });
+  result = Run(gate);
+  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(result.err, "checking r1\n");
+  gate.insert(gate.end(), {"--min-coverage", "51"});
+  EXPECT_EQ(Run(gate).code, 11);
+  server_.Edit(
+      [](FakeData& data) { data.check_result.add_violations()->set_id("v1"); });
+  EXPECT_EQ(Run(gate).code, 10);
+}
+
+}  // namespace
+}  // namespace traincheck::ctl

@@ -1,0 +1,48 @@
+#include "ctl/run/gate.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "ctl/exit_codes.h"
+
+namespace traincheck::ctl {
+namespace {
+
+double Percent(const GateFindings& findings) {
+  if (findings.total == 0) return 0;
+  return 100.0 * findings.decided / findings.total;
+}
+
+bool AsksForCoverage(const GateOptions& options) {
+  if (options.min_coverage) return *options.min_coverage > 0;
+  return options.fail_on_violation;
+}
+
+std::string Missing(const GateOptions& options, const GateFindings& findings) {
+  const std::string decided = absl::StrCat(
+      findings.decided, " of ", findings.total, " invariants decided");
+  if (!options.min_coverage && findings.decided == 0) {
+    return absl::StrCat(decided,
+                        ", and --fail-on-violation asks for one at least");
+  }
+  if (options.min_coverage && Percent(findings) < *options.min_coverage) {
+    return absl::StrFormat("%s (%.0f%%), and --min-coverage asks for %g%%",
+                           decided, Percent(findings), *options.min_coverage);
+  }
+  if (findings.finished) return "";
+  return absl::StrCat(decided, ", and the check has not finished: give it ",
+                      "more time by --drain-timeout");
+}
+
+}  // namespace
+
+GateResult PassGate(const GateOptions& options, const GateFindings& findings) {
+  if (options.fail_on_violation && findings.violations > 0) {
+    return {kExitViolations, ""};
+  }
+  if (!AsksForCoverage(options)) return {kExitDone, ""};
+  std::string missing = Missing(options, findings);
+  if (missing.empty()) return {kExitDone, ""};
+  return {kExitTooLittle, "too little was checked: " + missing};
+}
+
+}  // namespace traincheck::ctl

@@ -1,0 +1,58 @@
+#include "ctl/run/left_aside.h"
+
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "nlohmann/json.hpp"
+
+namespace traincheck::ctl {
+namespace {
+
+constexpr size_t kMaxShown = 5;
+
+std::set<std::string> ExperimentsOf(const v1::SetDetail& set) {
+  std::set<std::string> experiments;
+  for (const v1::Invariant& invariant : set.invariants()) {
+    const auto json = nlohmann::json::parse(invariant.json(), nullptr,
+                                            /*allow_exceptions=*/false);
+    if (!json.is_object() || !json.contains("experiments")) continue;
+    for (const auto& name : json["experiments"]) {
+      if (name.is_string()) experiments.insert(name.get<std::string>());
+    }
+  }
+  return experiments;
+}
+
+}  // namespace
+
+std::string LeftAsideText(const v1::SetDetail& set,
+                          const std::string& experiment) {
+  const std::set<std::string> all = ExperimentsOf(set);
+  const std::string rules =
+      absl::StrCat("the rules of set ", set.summary().name());
+  if (all.empty()) {
+    return absl::StrCat(rules, " name no experiment and apply to no run: ",
+                        "import them with --experiment");
+  }
+  auto end = all.begin();
+  for (size_t i = 0; i < kMaxShown && end != all.end(); ++i) ++end;
+  std::string names = absl::StrJoin(all.begin(), end, ", ");
+  if (end != all.end()) {
+    absl::StrAppend(&names, " and ", all.size() - kMaxShown, " more");
+  }
+  const bool one = all.size() == 1;
+  return absl::StrCat(rules, " are of experiment", one ? " " : "s ", names,
+                      ", this run is ", experiment, ": give --experiment ",
+                      one ? names : "with one of them");
+}
+
+std::string WhyLeftAside(Client* client, const std::string& set,
+                         const std::string& experiment,
+                         const v1::CheckProgress& check) {
+  if (check.decided() > 0 || check.not_applied() == 0) return "";
+  const auto detail = client->GetSet(set);
+  return detail.ok() ? LeftAsideText(*detail, experiment) : "";
+}
+
+}  // namespace traincheck::ctl
