@@ -3,7 +3,10 @@
 #include <vector>
 
 #include "ctl/commands/commands.h"
+#include "ctl/commands/id_prefix.h"
+#include "ctl/commands/list_flags.h"
 #include "ctl/commands/query.h"
+#include "ctl/render/names.h"
 #include "ctl/render/plan.h"
 #include "ctl/render/run.h"
 #include "ctl/text/input_file.h"
@@ -11,9 +14,34 @@
 namespace traincheck::ctl {
 namespace {
 
-int List(const Context& context) {
-  using Runs = std::vector<v1::Run>;
-  return Query<Runs>(context, [](Client& client) { return client.ListRuns(); },
+using Runs = std::vector<v1::Run>;
+
+ListShape<v1::Run> Shape() {
+  ListShape<v1::Run> shape;
+  shape.experiment = [](const v1::Run& run) { return run.experiment(); };
+  shape.status = [](const v1::Run& run) { return StatusName(run.status()); };
+  shape.statuses = {"running", "ended", "lost"};
+  shape.time_is = "started";
+  shape.time = [](const v1::Run& run) { return run.started_unix_ns(); };
+  shape.orders = {{"id", [](const v1::Run& a,
+                            const v1::Run& b) { return a.id() < b.id(); }},
+                  {"started",
+                   [](const v1::Run& a, const v1::Run& b) {
+                     return a.started_unix_ns() < b.started_unix_ns();
+                   }},
+                  {"records", [](const v1::Run& a, const v1::Run& b) {
+                     return a.records() < b.records();
+                   }}};
+  return shape;
+}
+
+int List(const Context& context, const ListFlags& flags) {
+  const auto ask = [&](Client& client) -> absl::StatusOr<Runs> {
+    auto all = client.ListRuns();
+    if (!all.ok()) return all;
+    return Select(*std::move(all), Shape(), flags);
+  };
+  return Query<Runs>(context, ask,
                      {RunsTable, [](const Runs& runs) {
                         return PrettyJson(ArrayOf(runs, RunRowJson));
                       }});
@@ -21,7 +49,12 @@ int List(const Context& context) {
 
 int Show(const Context& context, const std::string& id) {
   return Query<v1::Run>(
-      context, [&](Client& client) { return client.GetRun(id); },
+      context,
+      [&](Client& client) {
+        return GetByPrefix<v1::Run>(
+            id, [&](const std::string& whole) { return client.GetRun(whole); },
+            [&] { return client.ListRuns(); });
+      },
       {RunDetailText,
        [](const v1::Run& run) { return PrettyJson(RunDetailJson(run)); }});
 }
@@ -115,12 +148,18 @@ void AddRuns(CLI::App* app, const Context* context, Action* action) {
   group->require_subcommand(1);
 
   CLI::App* list = group->add_subcommand("list", "All runs");
-  list->callback([=] { *action = [=] { return List(*context); }; });
+  auto flags = std::make_shared<ListFlags>();
+  AddListFlags(list, Shape(), flags.get());
+  list->footer(
+      "Example:\n"
+      "  traincheckctl runs list --since 1d --sort started --reverse");
+  list->callback([=] { *action = [=] { return List(*context, *flags); }; });
 
   CLI::App* show =
       group->add_subcommand("show", "One run with its processes and verdict");
   auto id = std::make_shared<std::string>();
-  show->add_option("ID", *id, "Run")->required();
+  show->add_option("ID", *id, "Run; the first letters of its id do")
+      ->required();
   show->callback([=] { *action = [=] { return Show(*context, *id); }; });
 
   CLI::App* remove = group->add_subcommand(

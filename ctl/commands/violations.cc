@@ -1,25 +1,78 @@
+#include <cstdint>
+#include <limits>
+#include <map>
 #include <memory>
 #include <set>
 
+#include "absl/strings/str_cat.h"
 #include "ctl/commands/commands.h"
+#include "ctl/commands/id_prefix.h"
+#include "ctl/commands/list_flags.h"
 #include "ctl/commands/query.h"
 #include "ctl/render/violation.h"
+#include "ctl/text/since.h"
 
 namespace traincheck::ctl {
 namespace {
 
-int List(const Context& context, const std::string& run) {
-  using Violations = std::vector<v1::Violation>;
+using Violations = std::vector<v1::Violation>;
+
+struct WatchOptions {
+  std::string run;
+  std::string since;
+  bool all = false;
+  bool wait = false;
+};
+
+ListShape<v1::Violation> Shape() {
+  ListShape<v1::Violation> shape;
+  shape.status = [](const v1::Violation& row) { return row.status(); };
+  shape.statuses = {"open", "ended"};
+  shape.time_is = "first seen";
+  shape.time = [](const v1::Violation& row) {
+    return row.first_seen_unix_ns();
+  };
+  const auto step = [](const v1::Violation& row) {
+    return row.has_first_step() ? row.first_step()
+                                : std::numeric_limits<int64_t>::min();
+  };
+  shape.orders = {
+      {"seen",
+       [](const v1::Violation& a, const v1::Violation& b) {
+         return a.first_seen_unix_ns() < b.first_seen_unix_ns();
+       }},
+      {"step", [step](const v1::Violation& a,
+                      const v1::Violation& b) { return step(a) < step(b); }},
+      {"count", [](const v1::Violation& a, const v1::Violation& b) {
+         return a.count() < b.count();
+       }}};
+  return shape;
+}
+
+int List(const Context& context, const std::string& run,
+         const ListFlags& flags) {
+  const auto ask = [&](Client& client) -> absl::StatusOr<Violations> {
+    auto all = client.ListViolations(run);
+    if (!all.ok()) return all;
+    return Select(*std::move(all), Shape(), flags);
+  };
   return Query<Violations>(
-      context, [&](Client& client) { return client.ListViolations(run); },
-      {ViolationsTable, [](const Violations& violations) {
-         return PrettyJson(ArrayOf(violations, ViolationRowJson));
-       }});
+      context, ask, {ViolationsTable, [](const Violations& violations) {
+                       return PrettyJson(ArrayOf(violations, ViolationRowJson));
+                     }});
 }
 
 int Show(const Context& context, const std::string& id) {
   return Query<v1::Violation>(
-      context, [&](Client& client) { return client.GetViolation(id); },
+      context,
+      [&](Client& client) {
+        return GetByPrefix<v1::Violation>(
+            id,
+            [&](const std::string& whole) {
+              return client.GetViolation(whole);
+            },
+            [&] { return client.ListViolations(""); });
+      },
       {ViolationDetailText, [](const v1::Violation& violation) {
          return PrettyJson(ViolationDetailJson(violation));
        }});
@@ -27,22 +80,99 @@ int Show(const Context& context, const std::string& id) {
 
 // JSON: a line for each state of a violation. People see each violation once:
 // one that goes on for a thousand steps must not scroll the others away.
-int Watch(const Context& context, const std::string& run) {
-  auto client = Client::Make(context.server);
-  if (!client.ok()) return ReportFailedCall(client.status(), context.server);
-  ViolationStream stream(client->get(), run);
-  std::set<std::string> seen;
-  const absl::Status status = stream.Read([&](const v1::Violation& violation) {
-    if (context.json()) {
-      std::cout << JsonLine(ViolationRowJson(violation)) << std::flush;
-    } else if (seen.insert(violation.id()).second) {
-      std::cout << violation.id() << " " << violation.run() << " "
-                << ViolationHeadline(violation) << "\n"
-                << std::flush;
+class Watcher {
+ public:
+  Watcher(const Context& context, const WatchOptions& options)
+      : context_(context), options_(options) {}
+
+  int Watch() {
+    auto client = Client::Make(context_.server);
+    if (!client.ok()) return Fail(client.status());
+    const auto before = (*client)->ListViolations(options_.run);
+    if (before.ok()) {
+      ShowBefore(*before);
+    } else if (!absl::IsNotFound(before.status())) {
+      return Fail(before.status());
+    } else if (!options_.wait) {
+      Complain(absl::StrCat(before.status().message(),
+                            "; --wait waits for the run to begin"));
+      return kExitServerError;
     }
-  });
-  if (!status.ok()) return ReportFailedCall(status, context.server);
-  return kExitDone;
+    ViolationStream stream(client->get(), options_.run);
+    const absl::Status status = stream.Read(
+        [this](const v1::Violation& violation) { Tell(violation); });
+    return status.ok() ? kExitDone : Fail(status);
+  }
+
+ private:
+  int Fail(const absl::Status& status) const {
+    return ReportFailedCall(status, context_.server);
+  }
+
+  // What there is already: printed as far as it is asked for.
+  void ShowBefore(const Violations& before) {
+    const uint64_t never = std::numeric_limits<uint64_t>::max();
+    uint64_t since = options_.all ? 0 : never;
+    if (!options_.since.empty()) {
+      since = ParseSince(options_.since, NowUnixNs()).value_or(never);
+    }
+    size_t shown = 0;
+    for (const v1::Violation& violation : before) {
+      known_[violation.id()] = violation.revision();
+      if (since == never || violation.first_seen_unix_ns() < since) continue;
+      Print(violation);
+      ++shown;
+    }
+    if (context_.json()) return;
+    if (shown > 0) std::cout << "-- from here on as they come --\n";
+    std::cout << std::flush;
+    if (shown == before.size()) return;
+    Complain(absl::StrCat(before.size() - shown,
+                          " from before are not shown: --since TIME or --all "
+                          "shows them"));
+  }
+
+  // The stream begins with what there is.
+  void Tell(const v1::Violation& violation) {
+    const auto known = known_.find(violation.id());
+    if (known == known_.end()) {
+      known_[violation.id()] = violation.revision();
+    } else if (!context_.json() || violation.revision() <= known->second) {
+      return;
+    }
+    Print(violation);
+    std::cout << std::flush;
+  }
+
+  void Print(const v1::Violation& violation) const {
+    std::cout << (context_.json() ? JsonLine(ViolationRowJson(violation))
+                                  : ViolationLine(violation));
+  }
+
+  const Context& context_;
+  const WatchOptions& options_;
+  std::map<std::string, uint64_t> known_;  // revision by id
+};
+
+void AddWatch(CLI::App* group, const Context* context, Action* action) {
+  CLI::App* watch = group->add_subcommand(
+      "watch",
+      "Violations as they come; with --run until the run is fully checked");
+  auto options = std::make_shared<WatchOptions>();
+  watch->add_option("--run", options->run, "Of this run only");
+  watch->add_flag("--wait", options->wait,
+                  "Wait for a run that the server does not know yet");
+  watch->footer(
+      "Examples:\n"
+      "  traincheckctl violations watch\n"
+      "  traincheckctl violations watch --since 1h -o json");
+  CLI::Option* all =
+      watch->add_flag("--all", options->all, "First those from before");
+  AddSinceFlag(watch, &options->since,
+               "First those seen since then: 10m, 2h, 3d ago, or a time");
+  watch->get_option("--since")->excludes(all);
+  watch->callback(
+      [=] { *action = [=] { return Watcher(*context, *options).Watch(); }; });
 }
 
 }  // namespace
@@ -51,22 +181,22 @@ void AddViolations(CLI::App* app, const Context* context, Action* action) {
   CLI::App* group = app->add_subcommand("violations", "Rules that were broken");
   group->require_subcommand(1);
   auto run = std::make_shared<std::string>();
+  auto flags = std::make_shared<ListFlags>();
   auto id = std::make_shared<std::string>();
 
   CLI::App* list = group->add_subcommand("list", "Violations");
   list->add_option("--run", *run, "Of this run only");
-  list->callback([=] { *action = [=] { return List(*context, *run); }; });
+  AddListFlags(list, Shape(), flags.get());
+  list->callback(
+      [=] { *action = [=] { return List(*context, *run, *flags); }; });
 
   CLI::App* show =
       group->add_subcommand("show", "One violation with its evidence");
-  show->add_option("ID", *id, "Violation")->required();
+  show->add_option("ID", *id, "Violation; the first letters of its id do")
+      ->required();
   show->callback([=] { *action = [=] { return Show(*context, *id); }; });
 
-  CLI::App* watch = group->add_subcommand(
-      "watch",
-      "Violations as they come; with --run until the run is fully checked");
-  watch->add_option("--run", *run, "Of this run only");
-  watch->callback([=] { *action = [=] { return Watch(*context, *run); }; });
+  AddWatch(group, context, action);
 }
 
 }  // namespace traincheck::ctl

@@ -160,12 +160,10 @@ TEST(ViolationJsonTest, RowAndDetail) {
       R"("relation":"Consistent","text":"t","grade":"alert","first_step":3,)"
       R"("last_step":9,"count":7,"ranks":[0,1],"apis":["f"],)"
       R"("variables":["w"],"sites":["train.py:41"],"status":"open",)"
-      R"("incident":null)";
+      R"("incident":null,"first_seen":"2026-03-01T09:05:07.042Z","seen":"s")";
   EXPECT_EQ(JsonLine(ViolationRowJson(violation)), row + "}\n");
   EXPECT_EQ(JsonLine(ViolationDetailJson(violation)),
-            row + R"(,"expected":"e","seen":"s","evidence":["x","y"],)"
-                  R"("first_seen":"2026-03-01T09:05:07.042Z"})"
-                  "\n");
+            row + R"(,"expected":"e","evidence":["x","y"]})" + "\n");
 }
 
 TEST(ViolationJsonTest, StepsAreNullOutsideOfSteps) {

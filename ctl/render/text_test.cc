@@ -81,7 +81,8 @@ constexpr char kViolation[] = R"(
     text: 'parameter Net.fc.weight differs across ranks at post_step'
     first_step: 12 last_step: 14 count: 3 ranks: [1, 0]
     variables: ['Net.fc.weight', 'Net.fc.bias'] sites: 'train.py:41'
-    status: 'open' expected: 'equal' seen: '2 values' evidence: 'no forward')";
+    status: 'open' expected: 'equal' seen: '2 values' evidence: 'no forward'
+    first_seen_unix_ns: 1772355907042999999)";
 
 TEST(ViolationTextTest, BlockNamesStepRanksRuleAndLine) {
   EXPECT_EQ(ViolationBlock(Parse<v1::Violation>(kViolation)),
@@ -111,13 +112,21 @@ TEST(ViolationTextTest, OneRankAndNoStep) {
             "outside any step rank 3 R: t");
 }
 
+TEST(ViolationTextTest, ALineOfAWatchHasItsTime) {
+  EXPECT_EQ(ViolationLine(Parse<v1::Violation>(
+                "id: 'v' run: 'a' relation: 'R' text: 't' ranks: 3 "
+                "first_step: 1 first_seen_unix_ns: 1772355907042999999")),
+            "2026-03-01T09:05:07.042Z v a step 1 rank 3 R: t\n");
+}
+
 TEST(ViolationTextTest, TableAndDetail) {
   const auto violation = Parse<v1::Violation>(kViolation);
   EXPECT_EQ(ViolationsTable({violation}),
-            "ID  RUN  STATUS  STEPS  COUNT  RANKS  RELATION    SITE         "
-            "TEXT\n"
-            "v1  a    open    12-14      3  0,1    Consistent  train.py:41  "
-            "parameter Net.fc.weight differs across ranks at post_step\n");
+            "ID  RUN  STATUS  STEPS  COUNT  FIRST SEEN                RANKS  "
+            "RELATION    SITE         TEXT\n"
+            "v1  a    open    12-14      3  2026-03-01T09:05:07.042Z  0,1    "
+            "Consistent  train.py:41  parameter Net.fc.weight differs across "
+            "ranks at post_step\n");
   EXPECT_THAT(ViolationDetailText(violation),
               HasSubstr("evidence: no forward"));
 }

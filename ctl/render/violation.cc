@@ -75,15 +75,15 @@ Json ViolationRowJson(const v1::Violation& violation) {
   json["sites"] = ArrayOf(violation.sites());
   json["status"] = TextOrNull(violation.status());
   json["incident"] = nullptr;
+  json["first_seen"] = TimeOrNull(violation.first_seen_unix_ns());
+  json["seen"] = TextOrNull(violation.seen());
   return json;
 }
 
 Json ViolationDetailJson(const v1::Violation& violation) {
   Json json = ViolationRowJson(violation);
   json["expected"] = TextOrNull(violation.expected());
-  json["seen"] = TextOrNull(violation.seen());
   json["evidence"] = ArrayOf(violation.evidence());
-  json["first_seen"] = TimeOrNull(violation.first_seen_unix_ns());
   return json;
 }
 
@@ -93,6 +93,7 @@ std::string ViolationsTable(const std::vector<v1::Violation>& violations) {
                {"STATUS"},
                {"STEPS", Align::kRight},
                {"COUNT", Align::kRight},
+               {"FIRST SEEN"},
                {"RANKS"},
                {"RELATION"},
                {"SITE"},
@@ -100,8 +101,9 @@ std::string ViolationsTable(const std::vector<v1::Violation>& violations) {
   for (const v1::Violation& violation : violations) {
     table.AddRow({violation.id(), violation.run(),
                   TextOrUnknown(violation.status()), Steps(violation),
-                  std::to_string(violation.count()), Ranks(violation),
-                  violation.relation(),
+                  std::to_string(violation.count()),
+                  TimeOrUnknown(violation.first_seen_unix_ns()),
+                  Ranks(violation), violation.relation(),
                   violation.sites().empty() ? kUnknown : violation.sites(0),
                   violation.text()});
   }
@@ -143,6 +145,12 @@ std::string ViolationHeadline(const v1::Violation& violation) {
     absl::StrAppend(&line, " (", violation.sites(0), ")");
   }
   return OneLine(line);
+}
+
+std::string ViolationLine(const v1::Violation& violation) {
+  return absl::StrCat(TimeOrUnknown(violation.first_seen_unix_ns()), " ",
+                      OneLine(violation.id()), " ", OneLine(violation.run()),
+                      " ", ViolationHeadline(violation), "\n");
 }
 
 std::string ViolationBlock(const v1::Violation& violation) {

@@ -12,10 +12,11 @@
 namespace traincheck::ctl {
 
 // {id, run, attempt, invariant_id, relation, text, grade, first_step,
-// last_step, count, ranks, apis, variables, sites, status, incident}
+// last_step, count, ranks, apis, variables, sites, status, incident,
+// first_seen, seen}
 Json ViolationRowJson(const v1::Violation& violation);
 
-// The row and {expected, seen, evidence, first_seen}.
+// The row and {expected, evidence}.
 Json ViolationDetailJson(const v1::Violation& violation);
 
 std::string ViolationsTable(const std::vector<v1::Violation>& violations);
@@ -24,6 +25,9 @@ std::string ViolationDetailText(const v1::Violation& violation);
 
 // "step 12 ranks 0,1 Consistent: TEXT (train.py:41)", without a newline.
 std::string ViolationHeadline(const v1::Violation& violation);
+
+// A line of `violations watch`: time, id and run before the headline.
+std::string ViolationLine(const v1::Violation& violation);
 
 // What `run` prints: the headline behind "traincheck: VIOLATION " and indented
 // lines with what was expected, seen and found as evidence.

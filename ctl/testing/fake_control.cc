@@ -231,6 +231,9 @@ Status FakeControl::ListViolations(ServerContext*,
                                    const v1::ListViolationsRequest* request,
                                    ServerWriter<v1::Violation>* writer) {
   const FakeData data = Copy();
+  if (!request->run().empty() && FindRun(data, request->run()) == nullptr) {
+    return NotFound("run " + request->run());
+  }
   WriteAll(ViolationsOf(data, request->run()), writer);
   return data.failure;
 }
@@ -258,8 +261,10 @@ Status FakeControl::WatchViolations(ServerContext* context,
     for (; sent < violations.size(); ++sent) writer->Write(violations[sent]);
     if (!request->run().empty()) {
       const v1::Run* run = FindRun(data, request->run());
-      if (run == nullptr) return NotFound("run " + request->run());
-      if (run->status() == v1::RUN_STATUS_ENDED) return Status::OK;
+      // A run that is not there yet is waited for, as by the daemon.
+      if (run != nullptr && run->status() == v1::RUN_STATUS_ENDED) {
+        return Status::OK;
+      }
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }

@@ -155,6 +155,8 @@ class Detection(harness.TrainingCase):
                 "watch",
                 "--run",
                 "d",
+                "--wait",
+                "--all",
             ],
             stdout=subprocess.PIPE,
             text=True,

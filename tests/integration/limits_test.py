@@ -87,7 +87,7 @@ class Limits(harness.TrainingCase):
         daemon.run_ended("ref")
         daemon.ctl("infer", *harness.ONE_PROGRAM, "--from", "ref", "--set", "rules")
         command = [str(harness.DIST / "traincheckctl"), "--server", daemon.address]
-        command += ["-o", "json", "violations", "watch"]
+        command += ["-o", "json", "violations", "watch", "--all"]
         watchers = []
         for name in ("stopped", "quick"):
             with open(self.folder / name, "wb") as file:

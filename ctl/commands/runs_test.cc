@@ -1,0 +1,54 @@
+// `runs` as a process.
+#include "ctl/testing/commands_fixture.h"
+
+namespace traincheck::ctl {
+namespace {
+
+using testing::ElementsAre;
+
+class RunsTest : public CommandsTest {
+ protected:
+  RunsTest() {
+    server_.Edit([](FakeData& data) {
+      data.runs.resize(3);
+      data.runs[0].set_id("cnn-2");
+      data.runs[0].set_experiment("cnn");
+      data.runs[0].set_status(v1::RUN_STATUS_ENDED);
+      data.runs[0].set_records(5);
+      data.runs[1].set_id("cnn-1");
+      data.runs[1].set_experiment("cnn");
+      data.runs[1].set_status(v1::RUN_STATUS_LOST);
+      data.runs[1].set_started_unix_ns(1);
+      data.runs[2].set_id("mlp-1");
+      data.runs[2].set_started_unix_ns(9'000'000'000'000'000'000);
+      data.runs[2].set_status(v1::RUN_STATUS_RUNNING);
+    });
+  }
+
+  std::vector<std::string> Listed(std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {"runs", "list"});
+    std::vector<std::string> ids;
+    for (const Json& row : RunJson(flags)) ids.push_back(row["id"]);
+    return ids;
+  }
+};
+
+TEST_F(RunsTest, ListsAreNarrowedAndOrdered) {
+  EXPECT_THAT(Listed({}), ElementsAre("cnn-2", "cnn-1", "mlp-1"));
+  EXPECT_THAT(Listed({"--experiment", "cnn"}), ElementsAre("cnn-2", "cnn-1"));
+  EXPECT_THAT(Listed({"--status", "lost"}), ElementsAre("cnn-1"));
+  EXPECT_THAT(Listed({"--since", "2001-01-01"}), ElementsAre("mlp-1"));
+  EXPECT_THAT(Listed({"--sort", "id"}), ElementsAre("cnn-1", "cnn-2", "mlp-1"));
+  EXPECT_THAT(Listed({"--sort", "records", "--reverse"}),
+              ElementsAre("cnn-2", "mlp-1", "cnn-1"));
+}
+
+TEST_F(RunsTest, AnIdMayBeCutShort) {
+  EXPECT_EQ(RunJson({"runs", "show", "m"})["id"], "mlp-1");
+  const ProcessResult several = Run({"runs", "show", "cnn"});
+  EXPECT_EQ(several.code, 3);
+  EXPECT_EQ(several.err, "traincheckctl: \"cnn\" begins 2 ids: cnn-2 cnn-1\n");
+}
+
+}  // namespace
+}  // namespace traincheck::ctl

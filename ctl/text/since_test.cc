@@ -1,0 +1,37 @@
+#include "ctl/text/since.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace traincheck::ctl {
+namespace {
+
+constexpr uint64_t kSecond = 1'000'000'000;
+constexpr uint64_t kNow = 1'772'355'907 * kSecond;  // 2026-03-01T09:05:07Z
+
+TEST(SinceTest, HowLongAgo) {
+  EXPECT_EQ(*ParseSince("90s", kNow), kNow - 90 * kSecond);
+  EXPECT_EQ(*ParseSince("10m", kNow), kNow - 600 * kSecond);
+  EXPECT_EQ(*ParseSince("2h", kNow), kNow - 7200 * kSecond);
+  EXPECT_EQ(*ParseSince("3d", kNow), kNow - 3 * 86400 * kSecond);
+  EXPECT_EQ(*ParseSince("4294967295d", kNow), 0u);  // not before all time
+}
+
+TEST(SinceTest, When) {
+  EXPECT_EQ(*ParseSince("2026-03-01T09:05:07Z", 0), kNow);
+  EXPECT_EQ(*ParseSince("2026-03-01T09:05:07.5Z", 0), kNow + kSecond / 2);
+  EXPECT_EQ(*ParseSince("2026-03-01T10:05:07+01:00", 0), kNow);
+  EXPECT_EQ(*ParseSince("2026-03-01", 0), kNow - 32707 * kSecond);
+}
+
+TEST(SinceTest, WhatIsNotATimeIsNamed) {
+  for (const char* text : {"", "m", "10", "-1h", "1.5h", "yesterday", "10M"}) {
+    const auto since = ParseSince(text, kNow);
+    ASSERT_FALSE(since.ok()) << text;
+    EXPECT_THAT(std::string(since.status().message()),
+                testing::HasSubstr(std::string("\"") + text + "\""));
+  }
+}
+
+}  // namespace
+}  // namespace traincheck::ctl
