@@ -185,15 +185,30 @@ TEST(RunCommandTest, AMissingLibraryIsOneWarning) {
   EXPECT_EQ(Count(result.err, "unmonitored"), 1) << result.err;
 }
 
-TEST(RunCommandTest, WrongSettingsAreOneWarning) {
-  Process::Options options = Ctl({"--server", kNobody, "run", "--", "sh", "-c",
-                                  "echo trained $LD_PRELOAD; exit 5"});
-  options.environment.push_back("TRAINCHECK_GRASE=1");
-  const ProcessResult result = RunProcess(options);
-  EXPECT_EQ(result.code, 5);
-  EXPECT_EQ(result.out, "trained\n");
-  EXPECT_EQ(Count(result.err, "unmonitored: TRAINCHECK_GRASE is no setting"), 1)
-      << result.err;
+// The agent would stay off, and hours later nothing would have been checked.
+TEST(RunCommandTest, WrongSettingsStopBeforeTheStart) {
+  const std::string plan = std::string(getenv("TEST_TMPDIR")) + "/wrong.json";
+  std::ofstream(plan) << "import torch\n";
+  const std::vector<std::pair<std::string, std::string>> all = {
+      {"TRAINCHECK_GRASE=1", "TRAINCHECK_GRASE is no setting"},
+      {"TRAINCHECK_BUDGET=abc", "TRAINCHECK_BUDGET is \"abc\": write"},
+      {"TRAINCHECK_PLAN=" + plan, plan + ", line 1, column 1: "}};
+  for (const auto& [variable, message] : all) {
+    Process::Options options =
+        Ctl({"--server", kNobody, "run", "--", "echo", "trained"});
+    options.environment.push_back(variable);
+    const ProcessResult result = RunProcess(options);
+    EXPECT_EQ(result.code, 2) << variable;
+    EXPECT_EQ(result.out, "") << variable;
+    EXPECT_THAT(result.err,
+                testing::StartsWith("traincheckctl: run: the training was not "
+                                    "started: "));
+    EXPECT_THAT(result.err, HasSubstr(message));
+  }
+  const ProcessResult result = RunShell({"--plan", plan}, "echo trained");
+  EXPECT_EQ(result.code, 2);
+  EXPECT_EQ(result.out, "");
+  EXPECT_THAT(result.err, HasSubstr(plan));
 }
 
 TEST(RunCommandTest, ALibraryThatTheLoaderRefusesIsNotPreloaded) {

@@ -10,6 +10,8 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
+constexpr char kPlan[] = R"({"format": 1})";
+
 TEST(EnvCommandTest, PrintsWhatAShellEvaluates) {
   Process::Options options = Ctl({"env", "--experiment", "it's", "--collect"});
   options.environment.push_back("LD_PRELOAD=libm.so.6");
@@ -27,7 +29,7 @@ TEST(EnvCommandTest, PrintsWhatAShellEvaluates) {
 
 TEST(EnvCommandTest, NamesThePlanFromTheRootAndRefusesOneThatIsNotThere) {
   const std::string path = testing::TempDir() + "/plan.json";
-  std::ofstream(path) << "{}";
+  std::ofstream(path) << kPlan;
   const ProcessResult result = RunProcess(
       Ctl({"env", "--plan", std::filesystem::relative(path).string()}));
   EXPECT_EQ(result.code, 0) << result.err;
@@ -63,6 +65,12 @@ TEST(EnvCommandTest, PrintsNothingWithWrongSettings) {
   EXPECT_EQ(result.code, 2);
   EXPECT_EQ(result.out, "");
   EXPECT_THAT(result.err, HasSubstr("line 1: sever is no setting"));
+  const std::string plan = testing::TempDir() + "/wrong.json";
+  std::ofstream(plan) << "{}";
+  const ProcessResult planned = RunProcess(Ctl({"env", "--plan", plan}));
+  EXPECT_EQ(planned.code, 2);
+  EXPECT_EQ(planned.out, "");
+  EXPECT_THAT(planned.err, HasSubstr("wrong.json: format: missing"));
 }
 
 TEST(EnvCommandTest, ThePlanOfTheSetIsThereForTheFirstCall) {
@@ -84,7 +92,7 @@ TEST(EnvCommandTest, ThePlanOfTheSetIsThereForTheFirstCall) {
   EXPECT_THAT(result.out, HasSubstr(state + "/traincheck/plans/s1-"));
   // Whoever names a plan means it, and a run that is not checked has none.
   const std::string own = testing::TempDir() + "/own.json";
-  std::ofstream(own) << "{}";
+  std::ofstream(own) << kPlan;
   EXPECT_THAT(lines({"--check", "s1", "--plan", own}, server.address()).out,
               HasSubstr("TRAINCHECK_PLAN=" + own));
   EXPECT_THAT(lines({}, server.address()).out,

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <memory>
 
+#include "absl/strings/str_cat.h"
 #include "ctl/commands/commands.h"
 #include "ctl/commands/gate_flags.h"
 #include "ctl/commands/monitoring_flags.h"
@@ -26,7 +27,11 @@ int Run(const Context& context, Options options) {
     return kExitUsage;
   }
   TrainingRunOptions& training = options.training;
-  training.wrong_settings = TakeSettings(context, &training);
+  if (const std::string wrong = TakeSettings(context, &training);
+      !wrong.empty()) {
+    Complain(absl::StrCat("run: the training was not started: ", wrong));
+    return kExitUsage;
+  }
   if (training.gate.asked_for() && training.check_set.empty()) {
     Complain("run: --fail-on-violation and --min-coverage need --check SET");
     return kExitUsage;

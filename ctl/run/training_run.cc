@@ -56,11 +56,7 @@ std::string FreshRunId(const TrainingRunOptions& options) {
 }
 
 // "" where the agent cannot be preloaded, after a warning.
-std::string LibraryOrWarning(const std::string& wrong_settings) {
-  if (!wrong_settings.empty()) {
-    Warn(absl::StrCat("the training runs unmonitored: ", wrong_settings));
-    return "";
-  }
+std::string LibraryOrWarning() {
   const absl::StatusOr<std::string> library = UsableAgentLibrary();
   if (library.ok()) return *library;
   Warn(absl::StrCat("the training runs unmonitored: ",
@@ -112,7 +108,7 @@ class TrainingRun {
     server_answered_ = preflight.server_answered;
     exit_code_ = preflight.exit_code.value_or(kExitDone);
     if (preflight.exit_code) return false;
-    library_ = LibraryOrWarning(options_.wrong_settings);
+    library_ = LibraryOrWarning();
     plan_ = options_.plan;
     if (server_answered_ && WantsPlanOfSet(options_.check_set, plan_)) {
       plan_ = PlanOrWarning();

@@ -22,8 +22,6 @@ struct TrainingRunOptions {
   std::string check_set;
   std::string plan;    // empty: the usual one
   std::string config;  // file of settings; empty: none
-  // Why the agent would stay off in this training; empty: it would not.
-  std::string wrong_settings;
   bool require_server = false;
   GateOptions gate;
   std::chrono::milliseconds drain_timeout{60'000};

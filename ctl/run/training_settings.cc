@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ctl/run/monitoring_environment.h"
+#include "ctl/run/plan_check.h"
 #include "proto/settings/settings.h"
 
 namespace traincheck::ctl {
@@ -34,6 +35,12 @@ std::string FillFromSettings(bool collects, NamedSettings* named) {
   Settings settings;
   const std::string wrong = Load(named->config, &settings);
   if (!wrong.empty()) return wrong;
+  const std::string plan =
+      named->plan.empty() ? settings.Get("TRAINCHECK_PLAN") : named->plan;
+  if (!plan.empty()) {
+    std::string wrong_plan = WhatIsWrongWithPlan(plan);
+    if (!wrong_plan.empty()) return wrong_plan;
+  }
   named->config = settings.Get("TRAINCHECK_CONFIG");
   if (!named->config.empty()) {
     // The training may change its directory before it imports torch.

@@ -15,19 +15,22 @@ struct NamedSettings {
   std::string experiment;
   std::string check_set;
   std::string config;  // the file
+  std::string plan;    // its file; only looked at
 };
 
 // Puts in what the environment says of the file, and what the file says of the
 // rest where neither option nor environment does. `collects`: no set is taken
-// from the file then. "": done; else why the agent would stay off.
+// from the file then. "": done; else why the agent would stay off: a wrong
+// setting, or a plan that is not one.
 [[nodiscard]] std::string FillFromSettings(bool collects, NamedSettings* named);
 
-// For Options of `run` or `env`, which have these members, collect and server.
+// For Options of `run` or `env`, which have these members and collect.
 template <typename Options>
 [[nodiscard]] std::string TakeSettings(const Context& context,
                                        Options* options) {
   NamedSettings named{context.server_named ? context.server : "",
-                      options->experiment, options->check_set, options->config};
+                      options->experiment, options->check_set, options->config,
+                      options->plan};
   const std::string wrong = FillFromSettings(options->collect, &named);
   options->server = named.server.empty() ? context.server : named.server;
   options->experiment = named.experiment;

@@ -122,14 +122,6 @@ class Settings(harness.TrainingCase):
         self.assertEqual(done.stdout, self.unwatched.stdout)
         self.assertEqual(self.daemon.run_ended("by-ctl")["experiment"], "of-file")
 
-    def test_traincheckctl_run_trains_unmonitored_with_a_wrong_file(self):
-        path = self.write("sever: 127.0.0.1:9\n")
-        done = self.plain_ctl("run", "--config", path, "--run", "wrong")
-        self.assertEqual(done.returncode, 3, done.stderr)
-        self.assertEqual(done.stdout, self.unwatched.stdout)
-        self.assertEqual(done.stderr.count("sever is no setting of the agent"), 1)
-        self.assertEqual(self.runs(), [])
-
     def plain_ctl(self, *options: str):
         return harness.run_captured(
             [harness.DIST / "traincheckctl", *options, "--", sys.executable]
