@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <algorithm>
 #include <iostream>
 #include <memory>
@@ -8,6 +10,7 @@
 #include "ctl/doctor/agent_checks.h"
 #include "ctl/doctor/finding.h"
 #include "ctl/doctor/host_checks.h"
+#include "ctl/doctor/settings_check.h"
 #include "ctl/exit_codes.h"
 #include "ctl/run/agent_library.h"
 
@@ -33,7 +36,9 @@ Finding CheckServer(const std::string& address) {
           absl::StrCat(address, ", version ", status->version()), ""};
 }
 
-void CheckAgent(const std::string& python, std::vector<Finding>* findings) {
+// `tries`: also by a short training.
+void CheckAgent(const std::string& python, bool tries,
+                std::vector<Finding>* findings) {
   const absl::StatusOr<std::string> library = FindAgentLibrary();
   const absl::Status preload =
       library.ok() ? TryPreload(*library) : library.status();
@@ -46,14 +51,20 @@ void CheckAgent(const std::string& python, std::vector<Finding>* findings) {
   findings->push_back({"preload", Health::kOk, *library, ""});
   findings->push_back(CheckAgentFiles(*library));
   if (findings->back().health == Health::kFail) return;
+  if (!tries) {
+    findings->push_back({"python", Health::kWarn,
+                         "not tried: the settings keep the agent off",
+                         "mend the settings and ask again"});
+    return;
+  }
   for (Finding& finding : CheckPython(*library, python)) {
     findings->push_back(std::move(finding));
   }
 }
 
 int Doctor(const Context& context, const std::string& python) {
-  std::vector<Finding> findings;
-  CheckAgent(python, &findings);
+  std::vector<Finding> findings = {CheckSettings(environ)};
+  CheckAgent(python, findings[0].health == Health::kOk, &findings);
   findings.push_back(CheckSharedMemory());
   findings.push_back(CheckLimits());
   findings.push_back(CheckSpool());

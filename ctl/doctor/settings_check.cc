@@ -1,0 +1,53 @@
+#include "ctl/doctor/settings_check.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "ctl/run/plan_check.h"
+#include "proto/settings/settings.h"
+
+namespace traincheck::ctl {
+namespace {
+
+constexpr char kCheck[] = "settings";
+
+// Who says it: the environment, or the file.
+std::string SourceOf(const Settings& settings, const std::string& variable) {
+  const auto& of_file = settings.of_file();
+  const bool in_file =
+      std::any_of(of_file.begin(), of_file.end(),
+                  [&](const auto& row) { return row.first == variable; });
+  return in_file ? settings.Get("TRAINCHECK_CONFIG") : "the environment";
+}
+
+}  // namespace
+
+Finding CheckSettings(const char* const* environment) {
+  Settings settings;
+  const std::string wrong = settings.Load(environment);
+  if (!wrong.empty()) {
+    return {kCheck, Health::kFail, wrong,
+            "mend or unset it (docs/configuration.md): the agent stays off"};
+  }
+  if (settings.Get("TRAINCHECK_DISABLE") == "1") {
+    return {kCheck, Health::kFail,
+            absl::StrCat("TRAINCHECK_DISABLE is 1 in ",
+                         SourceOf(settings, "TRAINCHECK_DISABLE"),
+                         ": the agent does nothing"),
+            "take it out, or set it to 0"};
+  }
+  const std::string plan = settings.Get("TRAINCHECK_PLAN");
+  const std::string wrong_plan = plan.empty() ? "" : WhatIsWrongWithPlan(plan);
+  if (!wrong_plan.empty()) {
+    return {kCheck, Health::kFail, wrong_plan,
+            absl::StrCat("mend it, or take TRAINCHECK_PLAN out of ",
+                         SourceOf(settings, "TRAINCHECK_PLAN"),
+                         ": the agent stays off")};
+  }
+  const std::string config = settings.Get("TRAINCHECK_CONFIG");
+  return {kCheck, Health::kOk,
+          config.empty() ? "of the environment" : "with " + config, ""};
+}
+
+}  // namespace traincheck::ctl
