@@ -5,7 +5,10 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
 #include "base/credentials.h"
+#include "base/version.h"
+#include "ctl/command_words.h"
 #include "ctl/commands/commands.h"
 #include "ctl/context.h"
 #include "ctl/exit_codes.h"
@@ -13,6 +16,14 @@
 
 namespace traincheck::ctl {
 namespace {
+
+constexpr char kExamples[] =
+    "Examples:\n"
+    "  traincheckctl run --run good-1 --collect -- python train.py\n"
+    "  traincheckctl infer --from good-1 --set my-rules\n"
+    "  traincheckctl run --check my-rules -- torchrun train.py\n"
+    "  traincheckctl violations watch\n"
+    "Exit codes: docs/operations.md";
 
 // Global options may also stand behind the command's name.
 void AllowGlobalOptions(CLI::App* app) {
@@ -35,6 +46,7 @@ void AddOptions(CLI::App* app, Context* context) {
          },
          "table or json")
       ->check(CLI::IsMember({"table", "json"}));
+  app->set_version_flag("--version", absl::StrCat("traincheckctl ", kVersion));
 }
 
 void AddCommands(CLI::App* app, const Context* context, Action* action) {
@@ -52,6 +64,7 @@ void AddCommands(CLI::App* app, const Context* context, Action* action) {
   AddSpool(app, context, action);
   AddStatus(app, context, action);
   AddDoctor(app, context, action);
+  AddCompletion(app, context, action);
   app->require_subcommand(1);
   AllowGlobalOptions(app);
 }
@@ -76,16 +89,28 @@ int RunCommandLine(int argc, const char* const* argv) {
       std::find(argv + 1, argv + argc, std::string("--"));
   context.has_command = dashes != argv + argc;
   if (context.has_command) context.command.assign(dashes + 1, argv + argc);
+  Words words = WithoutHelpCommand(Words(argv + 1, dashes));
 
   CLI::App app("Learns what healthy trainings do and checks others against it");
   app.name("traincheckctl");
   Action action;
   AddOptions(&app, &context);
   AddCommands(&app, &context, &action);
+  app.footer(kExamples);
+  if (const std::string wrong =
+          WhatIsWrongWithCommand(app, words, context.has_command);
+      !wrong.empty()) {
+    Complain(wrong);
+    return kExitUsage;
+  }
   try {
-    app.parse(static_cast<int>(dashes - argv), argv);
+    std::reverse(words.begin(), words.end());  // as the parser wants them
+    app.parse(words);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == kExitDone ? kExitDone : kExitUsage;
+    // Help and version are no mistakes.
+    if (error.get_exit_code() == kExitDone) return app.exit(error);
+    Complain(ParseErrorText(app, error));
+    return kExitUsage;
   }
   context.server_named = app.get_option("--server")->count() > 0;
   return Execute(app, context, action);

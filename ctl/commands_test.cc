@@ -213,6 +213,25 @@ TEST(CommandLineTest, WrongUsageIsCode2OnStderr) {
   }
 }
 
+TEST(CommandLineTest, UnknownWordsAreNamedAlsoWhereHelpIsAskedFor) {
+  for (const char* word : {"rnu", "watch"}) {
+    const ProcessResult result = RunProcess(Ctl({word, "--help"}));
+    EXPECT_EQ(result.code, 2) << word;
+    EXPECT_EQ(result.out, "") << word;
+    EXPECT_THAT(result.err, HasSubstr(std::string("\"") + word + "\""));
+  }
+}
+
+TEST(CommandLineTest, VersionAndHelpOfACommand) {
+  const ProcessResult version = RunProcess(Ctl({"--version"}));
+  EXPECT_EQ(version.code, 0);
+  EXPECT_THAT(version.out, testing::MatchesRegex("traincheckctl [0-9.]+\n"));
+  const ProcessResult help = RunProcess(Ctl({"help", "runs", "list"}));
+  EXPECT_EQ(help.code, 0);
+  EXPECT_EQ(help.out, RunProcess(Ctl({"runs", "list", "--help"})).out);
+  EXPECT_THAT(help.out, HasSubstr("--limit"));
+}
+
 TEST(CommandLineTest, HelpGoesToStdout) {
   const ProcessResult result = RunProcess(Ctl({"--help"}));
   EXPECT_EQ(result.code, 0);

@@ -24,6 +24,7 @@ void AddBackup(CLI::App* app, const Context* context, Action* action);
 void AddSpool(CLI::App* app, const Context* context, Action* action);
 void AddStatus(CLI::App* app, const Context* context, Action* action);
 void AddDoctor(CLI::App* app, const Context* context, Action* action);
+void AddCompletion(CLI::App* app, const Context* context, Action* action);
 
 }  // namespace traincheck::ctl
 

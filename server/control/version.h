@@ -2,9 +2,11 @@
 #ifndef TRAINCHECK_SERVER_CONTROL_VERSION_H_
 #define TRAINCHECK_SERVER_CONTROL_VERSION_H_
 
+#include "base/version.h"
+
 namespace traincheck {
 
-inline constexpr char kServerVersion[] = "0.1.0";
+inline constexpr const char* kServerVersion = kVersion;
 
 }  // namespace traincheck
 
