@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -151,8 +152,24 @@ Json ProcessJson(const v1::Process& process) {
 
 Json RanksJson(const v1::Run& run) { return ArrayOf(Places(run), PlaceJson); }
 
+std::vector<v1::Process> ByPlace(const v1::Run& run) {
+  std::vector<v1::Process> processes(run.processes().begin(),
+                                     run.processes().end());
+  const auto place = [](const v1::Process& process) {
+    return std::tuple(process.attempt(), !process.has_rank(), process.rank(),
+                      process.identity().owner_pid(),
+                      process.identity().worker_id());
+  };
+  std::stable_sort(processes.begin(), processes.end(),
+                   [&](const v1::Process& a, const v1::Process& b) {
+                     return place(a) < place(b);
+                   });
+  return processes;
+}
+
 std::string ProcessesTable(const v1::Run& run) {
-  Table table({{"RANK", Align::kRight},
+  Table table({{"ATTEMPT", Align::kRight},
+               {"RANK", Align::kRight},
                {"PID", Align::kRight},
                {"HOST"},
                {"KIND"},
@@ -162,8 +179,9 @@ std::string ProcessesTable(const v1::Run& run) {
                {"DROPPED", Align::kRight},
                {"LOST", Align::kRight},
                {"REASON"}});
-  for (const v1::Process& process : run.processes()) {
-    table.AddRow({NumberOrUnknown(process.has_rank(), process.rank()),
+  for (const v1::Process& process : ByPlace(run)) {
+    table.AddRow({std::to_string(process.attempt()),
+                  NumberOrUnknown(process.has_rank(), process.rank()),
                   std::to_string(process.identity().pid()),
                   TextOrUnknown(process.identity().host()), KindText(process),
                   TextOrUnknown(StateName(process.state())),

@@ -4,6 +4,7 @@
 #define TRAINCHECK_CTL_RENDER_PROCESS_H_
 
 #include <string>
+#include <vector>
 
 #include "ctl/render/json.h"
 #include "proto/traincheck/v1/control.pb.h"
@@ -21,6 +22,10 @@ Json ProcessJson(const v1::Process& process);
 // reason. Others claim the place that the process holds.
 Json RanksJson(const v1::Run& run);
 
+// The run's processes by attempt and rank, then those without a rank.
+std::vector<v1::Process> ByPlace(const v1::Run& run);
+
+// In that order.
 std::string ProcessesTable(const v1::Run& run);
 
 // Each line is indented below its run.

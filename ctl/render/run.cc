@@ -102,7 +102,7 @@ Json RunRowJson(const v1::Run& run) {
 Json RunDetailJson(const v1::Run& run) {
   Json json = RunRowJson(run);
   json["check_set"] = TextOrNull(run.check_set());
-  json["processes"] = ArrayOf(run.processes(), ProcessJson);
+  json["processes"] = ArrayOf(ByPlace(run), ProcessJson);
   json["missing"] = ArrayOf(run.missing(), MissingJson);
   json["check"] = run.has_check() ? CheckJson(run.check()) : Json();
   json["stored_bytes"] = run.stored_bytes();

@@ -2,6 +2,7 @@
 #include "ctl/render/infer_result.h"
 #include "ctl/render/invariant.h"
 #include "ctl/render/names.h"
+#include "ctl/render/process.h"
 #include "ctl/render/run.h"
 #include "ctl/render/set.h"
 #include "ctl/render/status.h"
@@ -68,6 +69,23 @@ TEST(RunTextTest, DetailSaysWhyInvariantsAreUndecided) {
                         "\nmissing      rank 1 of attempt 1: never came\n"));
   EXPECT_THAT(text, HasSubstr("worker 1"));
   EXPECT_THAT(text, HasSubstr("killed"));
+}
+
+TEST(RunTextTest, ProcessesAreListedByAttemptAndRank) {
+  const auto run = Parse<v1::Run>(R"(
+      processes { identity { pid: 4 } attempt: 1 rank: 0 }
+      processes { identity { pid: 3 owner_pid: 1 worker_id: 1 } }
+      processes { identity { pid: 2 } rank: 1 }
+      processes { identity { pid: 1 } rank: 0 }
+      processes { identity { pid: 9 owner_pid: 1 worker_id: 0 } })");
+  std::vector<uint32_t> pids;
+  for (const v1::Process& process : ByPlace(run)) {
+    pids.push_back(process.identity().pid());
+  }
+  EXPECT_THAT(pids, testing::ElementsAre(1, 2, 9, 3, 4));
+  EXPECT_THAT(ProcessesTable(run),
+              AllOf(testing::StartsWith("ATTEMPT  RANK  PID"),
+                    HasSubstr("\n      1     0    4")));
 }
 
 TEST(RunTextTest, DetailSaysThatACheckCouldNotRun) {
