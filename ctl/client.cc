@@ -41,6 +41,19 @@ absl::Status ToAbsl(const grpc::Status& status) {
 
 }  // namespace
 
+absl::StatusOr<SetName> ParseSetName(const std::string& text) {
+  const size_t at = text.rfind('@');
+  SetName set{text.substr(0, at)};
+  if (at != std::string::npos &&
+      (!absl::SimpleAtoi(text.substr(at + 1), &set.version) ||
+       set.version == 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", text, "\": a set is NAME or NAME@VERSION, and ",
+                     "versions begin with 1"));
+  }
+  return set;
+}
+
 struct Client::Impl {
   std::unique_ptr<v1::Control::Stub> stub;
   std::chrono::milliseconds answer_timeout;
@@ -181,18 +194,13 @@ absl::StatusOr<std::vector<v1::SetSummary>> Client::ListSets() {
 }
 
 absl::StatusOr<v1::SetDetail> Client::GetSet(const std::string& name) {
+  const absl::StatusOr<SetName> set = ParseSetName(name);
+  if (!set.ok()) return set.status();
   v1::GetSetRequest request;
-  const size_t at = name.rfind('@');
-  uint32_t version = 0;
-  if (at != std::string::npos &&
-      !absl::SimpleAtoi(name.substr(at + 1), &version)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("\"", name, "\": a set is NAME or NAME@VERSION"));
-  }
-  request.set_name(name.substr(0, at));
-  request.set_version(version);
-  absl::StatusOr<v1::SetDetail> set = impl_->CollectSet(request);
-  if (!absl::IsUnimplemented(set.status())) return set;
+  request.set_name(set->name);
+  request.set_version(set->version);
+  absl::StatusOr<v1::SetDetail> detail = impl_->CollectSet(request);
+  if (!absl::IsUnimplemented(detail.status())) return detail;
   return impl_->Call(&v1::Control::Stub::GetSet, request);  // an older daemon
 }
 

@@ -289,6 +289,25 @@ TEST_F(RunWithServerTest, AnUnknownSetStopsBeforeTheStart) {
   EXPECT_THAT(result.err, HasSubstr("no set \"s9\"; it has s1"));
 }
 
+TEST_F(RunWithServerTest, AVersionOfASetMayBeNamed) {
+  server_.Edit([](FakeData& data) {
+    data.sets[0].mutable_summary()->set_version(2);
+    data.set_plan.set_json("{}");
+  });
+  const auto check = [this](const std::string& set) {
+    return RunShell({"--check", set, "--drain-timeout", "0"},
+                    "echo $TRAINCHECK_CHECK", server_.address());
+  };
+  EXPECT_EQ(check("s1@1").out, "s1@1\n");
+  EXPECT_EQ(check("s1@2").out, "s1@2\n");
+  const ProcessResult newer = check("s1@3");
+  EXPECT_EQ(newer.code, 2);
+  EXPECT_THAT(newer.err, HasSubstr("no version 3 of set \"s1\"; its newest "
+                                   "is 2"));
+  EXPECT_EQ(check("s1@x").code, 2);
+  EXPECT_EQ(check("s1@0").code, 2);
+}
+
 TEST_F(RunWithServerTest, ARunIdThatExistsStopsBeforeTheStart) {
   ShowRun(v1::RUN_STATUS_ENDED, true, 0);
   const ProcessResult result =

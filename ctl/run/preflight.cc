@@ -13,15 +13,21 @@ namespace {
 // InvalidArgument: the user asked for something that cannot be; other errors
 // are the server's.
 absl::Status CheckSetExists(Client* client, const std::string& set) {
+  const absl::StatusOr<SetName> name = ParseSetName(set);
+  if (!name.ok()) return name.status();
   const auto sets = client->ListSets();
   if (!sets.ok()) return sets.status();
   std::vector<std::string> names;
   for (const v1::SetSummary& summary : *sets) {
-    if (summary.name() == set) return absl::OkStatus();
     names.push_back(summary.name());
+    if (summary.name() != name->name) continue;
+    if (name->version <= summary.version()) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("the server has no version ", name->version, " of set \"",
+                     name->name, "\"; its newest is ", summary.version()));
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("the server has no set \"", set, "\"; it has ",
+      absl::StrCat("the server has no set \"", name->name, "\"; it has ",
                    names.empty() ? "none" : absl::StrJoin(names, ", ")));
 }
 
