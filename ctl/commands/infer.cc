@@ -1,8 +1,10 @@
 #include <unistd.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 
+#include "absl/strings/ascii.h"
 #include "ctl/commands/commands.h"
 #include "ctl/commands/interrupt_note.h"
 #include "ctl/commands/query.h"
@@ -56,14 +58,44 @@ v1::InferRequest MakeRequest(const Options& options) {
   return request;
 }
 
+// The server names fields of the request; the user wrote options.
+absl::Status InOptionNames(const absl::Status& status) {
+  std::string message(status.message());
+  constexpr char kRequest[] = "InferRequest.";
+  for (size_t at = 0; (at = message.find(kRequest, at)) != std::string::npos;) {
+    size_t end = at + sizeof(kRequest) - 1;
+    constexpr char kOptions[] = "options.";
+    if (message.compare(end, sizeof(kOptions) - 1, kOptions) == 0) {
+      end += sizeof(kOptions) - 1;
+    }
+    const size_t field = end;
+    while (end < message.size() &&
+           (absl::ascii_islower(message[end]) || message[end] == '_')) {
+      ++end;
+    }
+    std::string name = message.substr(field, end - field);
+    if (name == "runs") name = "from";
+    std::replace(name.begin(), name.end(), '_', '-');
+    message.replace(at, end - at, "--" + name);
+    at += name.size();
+  }
+  return absl::Status(status.code(), message);
+}
+
+template <typename Answer>
+absl::StatusOr<Answer> InOptionNames(absl::StatusOr<Answer> answer) {
+  if (answer.ok()) return answer;
+  return InOptionNames(answer.status());
+}
+
 int Detach(const Context& context, const Options& options) {
-  return Query<v1::Job>(context,
-                        [&](Client& client) {
-                          return client.StartInference(MakeRequest(options));
-                        },
-                        {DetachedJobText, [](const v1::Job& job) {
-                           return PrettyJson(DetachedJobJson(job));
-                         }});
+  return Query<v1::Job>(
+      context,
+      [&](Client& client) {
+        return InOptionNames(client.StartInference(MakeRequest(options)));
+      },
+      {DetachedJobText,
+       [](const v1::Job& job) { return PrettyJson(DetachedJobJson(job)); }});
 }
 
 int InferAndWait(const Context& context, const Options& options) {
@@ -75,7 +107,7 @@ int InferAndWait(const Context& context, const Options& options) {
       note->SetJob(progress.job());
       line.Update(progress.stage(), progress.fraction());
     };
-    return client.Infer(MakeRequest(options), show);
+    return InOptionNames(client.Infer(MakeRequest(options), show));
   };
   return Query<v1::InferResult>(context, ask,
                                 {InferResultText, [](const auto& result) {
@@ -129,6 +161,9 @@ void AddInfer(CLI::App* app, const Context* context, Action* action) {
   AddThresholds(infer, options.get());
   infer->add_flag("--detach", options->detach,
                   "Do not wait: print the job and leave");
+  infer->footer(
+      "Example:\n"
+      "  traincheckctl infer --from good-1,good-2 --set my-rules");
   infer->callback([=] {
     *action = [=] {
       return options->detach ? Detach(*context, *options)

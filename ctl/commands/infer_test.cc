@@ -34,6 +34,21 @@ TEST_F(CommandsTest, InferSendsWhatItWasToldAndShowsStagesOnStderr) {
   });
 }
 
+TEST_F(CommandsTest, InferSaysWhatIsWrongInTheWordsOfItsOptions) {
+  server_.Edit([](FakeData& data) {
+    data.failure = grpc::Status(
+        grpc::StatusCode::INVALID_ARGUMENT,
+        "InferRequest.options.min_programs is 0; InferRequest.runs has 9");
+  });
+  std::vector<std::string> infer = {"infer", "--from", "r1", "--set", "s"};
+  for (int i = 0; i < 2; ++i) {
+    const ProcessResult result = Run(infer);
+    EXPECT_EQ(result.code, 3);
+    EXPECT_EQ(result.err, "traincheckctl: --min-programs is 0; --from has 9\n");
+    infer.push_back("--detach");
+  }
+}
+
 TEST_F(CommandsTest, InferDetachedPrintsTheJob) {
   server_.Edit([](FakeData& data) {
     data.jobs.resize(1);
