@@ -9,6 +9,7 @@
 #include "ctl/report.h"
 #include "ctl/run/relay_program.h"
 #include "ctl/text/table.h"
+#include "ctl/text/terminal.h"
 
 namespace traincheck::ctl {
 namespace {
@@ -50,7 +51,7 @@ std::string SpoolTable(const Json& files) {
     for (const char* key : kKeys) cells.push_back(Cell(file[key]));
     table.AddRow(std::move(cells));
   }
-  return table.Render();
+  return table.Render(StdoutColumns());
 }
 
 int Send(const Context& context, const std::string& folder) {

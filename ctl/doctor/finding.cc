@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "ctl/render/json.h"
 #include "ctl/text/table.h"
+#include "ctl/text/terminal.h"
 
 namespace traincheck::ctl {
 namespace {
@@ -38,7 +39,7 @@ std::string FindingsText(const std::vector<Finding>& findings) {
       table.AddRow({"", "", absl::StrCat("-> ", finding.advice)});
     }
   }
-  return table.Render();
+  return table.Render(StdoutColumns());
 }
 
 std::string FindingsJson(const std::vector<Finding>& findings) {

@@ -4,6 +4,7 @@
 #include "absl/strings/str_join.h"
 #include "ctl/render/names.h"
 #include "ctl/text/table.h"
+#include "ctl/text/terminal.h"
 
 namespace traincheck::ctl {
 namespace {
@@ -45,7 +46,7 @@ std::string InvariantsTable(const v1::SetDetail& set) {
                   TextOrUnknown(invariant.scope()),
                   std::to_string(invariant.support()), invariant.text()});
   }
-  return table.Render();
+  return table.Render(StdoutColumns());
 }
 
 std::string InvariantDetailText(const v1::Invariant& invariant) {

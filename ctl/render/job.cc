@@ -6,6 +6,7 @@
 #include "ctl/render/infer_result.h"
 #include "ctl/render/names.h"
 #include "ctl/text/table.h"
+#include "ctl/text/terminal.h"
 
 namespace traincheck::ctl {
 namespace {
@@ -99,7 +100,7 @@ std::string JobsTable(const std::vector<v1::Job>& jobs) {
          TimeOrUnknown(job.ended_unix_ns()),
          TextOrUnknown(job.reason().empty() ? job.stage() : job.reason())});
   }
-  return table.Render();
+  return table.Render(StdoutColumns());
 }
 
 std::string JobText(const v1::Job& job) {

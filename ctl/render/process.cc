@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "ctl/render/names.h"
 #include "ctl/text/table.h"
+#include "ctl/text/terminal.h"
 
 namespace traincheck::ctl {
 namespace {
@@ -191,7 +192,7 @@ std::string ProcessesTable(const v1::Run& run) {
                   NumberOrUnknown(process.has_lost(), process.lost()),
                   process.reason()});
   }
-  return table.Render();
+  return table.Render(StdoutColumns());
 }
 
 std::string RanksText(const v1::Run& run) {

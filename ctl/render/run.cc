@@ -7,6 +7,7 @@
 #include "ctl/render/names.h"
 #include "ctl/render/process.h"
 #include "ctl/text/table.h"
+#include "ctl/text/terminal.h"
 
 namespace traincheck::ctl {
 namespace {
@@ -132,7 +133,7 @@ std::string RunsTable(const std::vector<v1::Run>& runs) {
                   std::to_string(run.records()), std::to_string(run.dropped()),
                   std::to_string(run.lost())});
   }
-  return table.Render();
+  return table.Render(StdoutColumns());
 }
 
 std::string RunDetailText(const v1::Run& run) {

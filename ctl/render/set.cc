@@ -5,6 +5,7 @@
 #include "ctl/render/invariant.h"
 #include "ctl/render/names.h"
 #include "ctl/text/table.h"
+#include "ctl/text/terminal.h"
 
 namespace traincheck::ctl {
 
@@ -36,7 +37,7 @@ std::string SetsTable(const std::vector<v1::SetSummary>& sets) {
                   TimeOrUnknown(set.created_unix_ns()),
                   TextOrUnknown(absl::StrJoin(set.runs(), ","))});
   }
-  return table.Render();
+  return table.Render(StdoutColumns());
 }
 
 std::string SetDetailText(const v1::SetDetail& set) {

@@ -6,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "ctl/render/names.h"
 #include "ctl/text/table.h"
+#include "ctl/text/terminal.h"
 
 namespace traincheck::ctl {
 namespace {
@@ -107,7 +108,7 @@ std::string ViolationsTable(const std::vector<v1::Violation>& violations) {
                   violation.sites().empty() ? kUnknown : violation.sites(0),
                   violation.text()});
   }
-  return table.Render();
+  return table.Render(StdoutColumns());
 }
 
 std::string ViolationDetailText(const v1::Violation& violation) {

@@ -26,6 +26,7 @@
 #include "ctl/run/violation_watch.h"
 #include "ctl/text/run_id.h"
 #include "ctl/text/shell_quote.h"
+#include "ctl/text/terminal.h"
 
 namespace traincheck::ctl {
 namespace {
@@ -38,6 +39,11 @@ constexpr milliseconds kAnswerTimeout{2000};
 
 void Warn(const std::string& message) {
   WriteToStderr(absl::StrCat("traincheck: ", message, "\n"));
+}
+
+// `text` on stderr, `word` in colour if stderr takes any.
+void Alarm(const std::string& text, const std::string& word) {
+  WriteToStderr(MayColour(STDERR_FILENO) ? WithAlarm(text, word) : text);
 }
 
 std::string Environment(const char* name) {
@@ -172,7 +178,7 @@ class TrainingRun {
     for (const v1::Violation& violation : input.violations) {
       printer_.Print(violation);
     }
-    WriteToStderr(VerdictText(input));
+    Alarm(VerdictText(input), "NOTHING CHECKED");
   }
 
   GateFindings Findings() {
@@ -207,7 +213,8 @@ class TrainingRun {
   std::string library_;
   std::string plan_;  // file
   bool server_answered_ = false;
-  ViolationPrinter printer_{WriteToStderr};
+  ViolationPrinter printer_{
+      [](const std::string& block) { Alarm(block, "VIOLATION"); }};
   std::optional<DrainResult> drain_;
   int exit_code_ = kExitDone;
 };

@@ -4,6 +4,8 @@
 #include <cassert>
 #include <utility>
 
+#include "base/printable_text.h"
+
 namespace traincheck::ctl {
 namespace {
 
@@ -11,6 +13,36 @@ size_t Width(const std::string& text) {
   return std::count_if(text.begin(), text.end(), [](char c) {
     return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
   });
+}
+
+constexpr char kGap[] = "  ";
+// A last column that would be narrower stands below its row.
+constexpr size_t kLeastRoom = 30;
+constexpr size_t kIndent = 4;
+
+// The first `width` characters.
+size_t BytesOf(const std::string& text, size_t width) {
+  size_t at = 0;
+  for (size_t seen = 0; at < text.size(); ++at) {
+    const bool begins = (static_cast<unsigned char>(text[at]) & 0xc0) != 0x80;
+    if (begins && seen++ == width) break;
+  }
+  return at;
+}
+
+// Lines of at most `width` characters, ended at spaces where there are any; one
+// line at least.
+std::vector<std::string> Fold(std::string text, size_t width) {
+  std::vector<std::string> lines;
+  while (Width(text) > width) {
+    const size_t fits = BytesOf(text, width);
+    const size_t space = text.rfind(' ', fits);
+    const bool at_space = space != std::string::npos && space > 0;
+    lines.push_back(text.substr(0, at_space ? space : fits));
+    text.erase(0, at_space ? space + 1 : fits);
+  }
+  lines.push_back(std::move(text));
+  return lines;
 }
 
 void AppendCell(const std::string& cell, size_t width, Align align,
@@ -25,9 +57,9 @@ void AppendCell(const std::string& cell, size_t width, Align align,
 
 std::string OneLine(std::string text) {
   for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
+    if (c == '\n' || c == '\r' || c == '\t') c = ' ';
   }
-  return text;
+  return EscapeUnprintable(text);
 }
 
 Table::Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
@@ -38,27 +70,53 @@ void Table::AddRow(std::vector<std::string> cells) {
   rows_.push_back(std::move(cells));
 }
 
-std::string Table::Render() const {
-  std::vector<std::string> titles;
-  for (const Column& column : columns_) titles.push_back(column.title);
+std::vector<size_t> Table::Widths() const {
   std::vector<size_t> widths;
   for (size_t i = 0; i < columns_.size(); ++i) {
-    size_t width = Width(titles[i]);
+    size_t width = Width(columns_[i].title);
     for (const auto& row : rows_) width = std::max(width, Width(row[i]));
     widths.push_back(width);
   }
-  std::string out;
-  auto append = [&](const std::vector<std::string>& cells) {
-    std::string line;
-    for (size_t i = 0; i < cells.size(); ++i) {
-      if (i > 0) line += "  ";
-      AppendCell(cells[i], widths[i], columns_[i].align, &line);
+  return widths;
+}
+
+std::string Table::Line(const std::vector<std::string>& cells,
+                        const std::vector<size_t>& widths) const {
+  std::string line;
+  for (size_t i = 0; i < cells.size(); ++i) {
+    if (i > 0) line += kGap;
+    AppendCell(cells[i], widths[i], columns_[i].align, &line);
+  }
+  line.erase(line.find_last_not_of(' ') + 1);
+  return line + "\n";
+}
+
+std::string Table::Render(size_t terminal_columns) const {
+  std::vector<std::string> titles;
+  for (const Column& column : columns_) titles.push_back(column.title);
+  const std::vector<size_t> widths = Widths();
+  const size_t gaps = sizeof(kGap) - 1;
+  size_t before = 0;  // the last column
+  for (size_t i = 0; i + 1 < widths.size(); ++i) before += widths[i] + gaps;
+  const bool fits =
+      terminal_columns == 0 || before + widths.back() <= terminal_columns;
+  std::string out = Line(titles, widths);
+  if (fits) {
+    for (const auto& row : rows_) out += Line(row, widths);
+    return out;
+  }
+  const bool beside = before + kLeastRoom <= terminal_columns;
+  const size_t indent = beside ? before : kIndent;
+  const size_t room =
+      std::max(kLeastRoom, terminal_columns) - (beside ? before : kIndent);
+  for (std::vector<std::string> row : rows_) {
+    const std::vector<std::string> lines = Fold(row.back(), room);
+    row.back() = beside ? lines[0] : "";
+    out += Line(row, widths);
+    for (size_t i = beside ? 1 : 0; i < lines.size(); ++i) {
+      out += std::string(indent, ' ') + lines[i] + "\n";
     }
-    line.erase(line.find_last_not_of(' ') + 1);
-    out += line + "\n";
-  };
-  append(titles);
-  for (const auto& row : rows_) append(row);
+  }
   return out;
 }
 
