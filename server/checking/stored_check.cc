@@ -74,8 +74,8 @@ double FractionRead(const RunCheck& check, const RunView& run) {
 absl::StatusOr<RunView> StoredChecks::FindRun(const std::string& id) const {
   std::optional<RunView> run = use_.registry->View(id);
   if (!run.has_value()) {
-    return absl::NotFoundError(
-        absl::StrCat("there is no run \"", id, "\": see the list of runs"));
+    return absl::NotFoundError(absl::StrCat(
+        "there is no run \"", id, "\": traincheckctl runs list names all"));
   }
   if (!run->ended) {
     return absl::FailedPreconditionError(absl::StrCat(

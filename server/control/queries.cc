@@ -11,8 +11,8 @@ namespace traincheck {
 namespace {
 
 absl::Status NoSuchRun(const std::string& id) {
-  return absl::NotFoundError(
-      absl::StrCat("there is no run \"", id, "\": see the list of runs"));
+  return absl::NotFoundError(absl::StrCat(
+      "there is no run \"", id, "\": traincheckctl runs list names all"));
 }
 
 }  // namespace

@@ -25,8 +25,8 @@ std::vector<std::string> SortedRuns(const v1::InferRequest& request) {
 }
 
 absl::Status NoSuchRun(const std::string& id) {
-  return absl::NotFoundError(
-      absl::StrCat("there is no run \"", id, "\": see the list of runs"));
+  return absl::NotFoundError(absl::StrCat(
+      "there is no run \"", id, "\": traincheckctl runs list names all"));
 }
 
 // A set without rules would pass whatever is checked against it.

@@ -28,8 +28,8 @@ v1::PlanChange ToChange(const stored::Plan& plan) {
 }
 
 absl::Status NoSuchRun(const std::string& run) {
-  return absl::NotFoundError(
-      absl::StrCat("there is no run \"", run, "\": see the list of runs"));
+  return absl::NotFoundError(absl::StrCat(
+      "there is no run \"", run, "\": traincheckctl runs list names all"));
 }
 
 std::string OriginOf(const InvariantSet& set) {

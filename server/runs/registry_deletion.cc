@@ -10,8 +10,8 @@ namespace traincheck {
 namespace {
 
 absl::Status NoSuchRun(const std::string& run) {
-  return absl::NotFoundError(
-      absl::StrCat("there is no run \"", run, "\": see the list of runs"));
+  return absl::NotFoundError(absl::StrCat(
+      "there is no run \"", run, "\": traincheckctl runs list names all"));
 }
 
 Registry::Withdrawn Sum(const RunState& run) {
