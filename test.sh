@@ -12,13 +12,14 @@ presubmit=0
 tools/presubmit.sh || presubmit=$?
 
 # Whole processes wait for each other half of the time: three tests on two
-# processors. Those that keep two busy say so (tag cpu:2).
+# processors. Those that take more say so (tag cpu:2), and while they wait for
+# room they hold a job.
 slots=$((($(nproc) * 3 + 1) / 2))
 events=$(mktemp)
 trap 'rm -f "$events"' EXIT
 tests=0
 tools/build.sh test --keep_going --noshow_progress \
-  --jobs="$slots" --local_cpu_resources="$slots" \
+  --jobs="$((2 * slots))" --local_cpu_resources="$slots" \
   --build_event_json_file="$events" //... || tests=$?
 
 # After the build, which makes headers that the sources include.

@@ -1,6 +1,8 @@
 """Runs one unittest module and reports its cases to $XML_OUTPUT_FILE.
 
     xml_runner.py path/to/foo_test.py [Class.test_method ...]
+
+Of a target with a shard_count it runs the cases of one shard.
 """
 
 import importlib.util
@@ -50,6 +52,38 @@ class CaseResult(unittest.TextTestResult):
         self._keep(test, "skipped", reason)
 
 
+def cases_of(suite):
+    """The single cases of a suite, in order."""
+    for test in suite:
+        if isinstance(test, unittest.TestSuite):
+            yield from cases_of(test)
+        else:
+            yield test
+
+
+def units_of(suite) -> list:
+    """Lists of cases that belong together: a class that sets something up for all
+    of its cases, or one case."""
+    units = {}
+    for case in cases_of(suite):
+        kind = type(case)
+        shared = kind.setUpClass.__func__ is not unittest.TestCase.setUpClass.__func__
+        units.setdefault(kind if shared else case, []).append(case)
+    return list(units.values())
+
+
+def one_shard(suite):
+    """What of the suite Bazel wants from this process."""
+    total = int(os.environ.get("TEST_TOTAL_SHARDS", "1"))
+    index = int(os.environ.get("TEST_SHARD_INDEX", "0"))
+    if "TEST_SHARD_STATUS_FILE" in os.environ:
+        pathlib.Path(os.environ["TEST_SHARD_STATUS_FILE"]).touch()
+    units = units_of(suite)
+    if len(units) < total:
+        raise SystemExit(f"{len(units)} units for {total} shards: lower shard_count")
+    return unittest.TestSuite(case for unit in units[index::total] for case in unit)
+
+
 def write_report(path: str, name: str, rows: list) -> None:
     suite = ElementTree.Element("testsuite", name=name, tests=str(len(rows)))
     for case, seconds, kind, text in rows:
@@ -74,6 +108,7 @@ def main() -> int:
         if sys.argv[2:]
         else loader.loadTestsFromModule(module)
     )
+    suite = one_shard(suite)
     result = unittest.TextTestRunner(resultclass=CaseResult, verbosity=2).run(suite)
     if "XML_OUTPUT_FILE" in os.environ:
         write_report(os.environ["XML_OUTPUT_FILE"], path.stem, result.rows)

@@ -72,13 +72,14 @@ class RelayFixture : public testing::Test {
   bool WaitForMarks(pid_t pid, size_t count) {
     return store_.WaitFor(
         pid, [count](const auto& p) { return p.marks.size() >= count; },
-        std::chrono::seconds(10));
+        std::chrono::seconds(60));
   }
 
   std::vector<std::string> Spools() { return SpoolFiles(folder_ + "/spool"); }
 
+  // Not because its grace of 30 s is over.
   void ExpectExit(int status,
-                  std::chrono::milliseconds within = std::chrono::seconds(10)) {
+                  std::chrono::milliseconds within = std::chrono::seconds(25)) {
     EXPECT_EQ(relay_->Wait(within), std::optional<int>(status))
         << relay_->Stderr();
   }

@@ -8,10 +8,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "agent/relay/relay_fixture_for_testing.h"
 #include "agent/relay/spool_for_testing.h"
@@ -67,13 +70,16 @@ TEST_F(RelayTest, RecordsArriveWhileTheWriterIsQuiet) {
   StartRelay();
   WriterProcess writer(relay_->socket_name());
   ASSERT_TRUE(WaitForMarks(writer.pid(), 0));
+  std::vector<std::chrono::steady_clock::duration> took;
   for (size_t count = 1; count <= 5; ++count) {
     writer.Do("marks 1");
     const auto begin = std::chrono::steady_clock::now();
     ASSERT_TRUE(WaitForMarks(writer.pid(), count));
-    // 50 ms in the ring; the rest is for a loaded machine.
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, milliseconds(500));
+    took.push_back(std::chrono::steady_clock::now() - begin);
   }
+  // 50 ms in the ring; the rest, and the median, are for a loaded machine.
+  std::sort(took.begin(), took.end());
+  EXPECT_LT(took[2], milliseconds(500));
 }
 
 TEST_F(RelayTest, AServerThatComesLateGetsEverything) {
@@ -103,7 +109,7 @@ TEST_F(RelayTest, AServerThatNeverComesLeavesASpoolFile) {
   EXPECT_EQ(writer.Do("clean"), "ok");
   const std::string name = "b007-" + std::to_string(writer.pid()) + "-77.spool";
   writer.End();
-  ExpectExit(0, seconds(5));
+  ExpectExit(0, seconds(10));
   ASSERT_EQ(Spools().size(), 1u);
   EXPECT_EQ(Spools()[0], folder_ + "/spool/" + name);
   const SpoolContents contents = ReadSpool(Spools()[0]).value();
@@ -174,7 +180,7 @@ TEST_P(HangingServerTest, NeverStopsTheWriterAndIsLeftBehind) {
     EXPECT_EQ(writer.Do("drained 2000"), "yes");
   }
   writer.End();
-  ExpectExit(0, seconds(5));
+  ExpectExit(0, seconds(10));
   ASSERT_EQ(Spools().size(), 1u);
   EXPECT_TRUE(ReadSpool(Spools()[0])->goodbye.has_value());
 }
@@ -260,7 +266,7 @@ TEST_F(RelayTest, ServesAProcessAndItsChildren) {
   }
   ASSERT_TRUE(store_.WaitFor(
       child_pid, [](const auto& p) { return p.goodbye.has_value(); },
-      seconds(5)));
+      seconds(60)));
   EXPECT_TRUE(relay_->running());
   EXPECT_EQ(parent.Do("marks 1000"), "ok");
   parent.Kill();
@@ -323,7 +329,7 @@ TEST_F(RelayTest, GarbageHandoversHarmNobody) {
   EXPECT_EQ(writer.Do("marks 1000"), "ok");
   writer.Kill();
   ASSERT_TRUE(store_.WaitFor(
-      pid, [](const auto& p) { return p.goodbye.has_value(); }, seconds(5)));
+      pid, [](const auto& p) { return p.goodbye.has_value(); }, seconds(60)));
   ExpectComplete(pid, 1000, v1::END_KIND_DIED);
   sockets.clear();
   ExpectExit(0);
@@ -362,14 +368,14 @@ TEST_F(RelayTest, LetsGoOfStderrWhenTheTrainingIsOver) {
 }
 
 TEST_F(RelayTest, SigtermShortensTheGrace) {
-  StartRelay();
+  StartRelay({{"TRAINCHECK_GRACE", "600"}});
   WriterProcess writer(relay_->socket_name());
   EXPECT_EQ(writer.Do("marks 10"), "ok");
   kill(relay_->pid(), SIGTERM);
   EXPECT_EQ(writer.Do("marks 10"), "ok");
   EXPECT_EQ(writer.Do("drained 2000"), "yes");
   writer.Kill();
-  ExpectExit(0, seconds(6));
+  ExpectExit(0, seconds(60));
   ASSERT_EQ(Spools().size(), 1u);
   EXPECT_TRUE(ReadSpool(Spools()[0])->goodbye.has_value());
 }

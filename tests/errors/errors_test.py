@@ -27,10 +27,8 @@ FOUND = {
 }
 
 
-class Errors(harness.TrainingCase):
-    def setUp(self):
-        super().setUp()
-        self.start_daemon()
+class Errors(harness.SharedDaemonCase):
+    def prepare(self):
         for name, arguments in REFERENCES.items():
             script = harness.PIPELINES / f"{name}.py"
             options = ("--run", name, "--collect", "--full")

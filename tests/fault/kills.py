@@ -23,7 +23,7 @@ import checks
 import harness
 import report
 from faults.base import Fault
-from setting import Daemon, LOST_AFTER_S, Setting, TOOLS, processes, reserve_address
+from setting import Daemon, LOST_AFTER_S, Setting, TOOLS, processes
 
 WRITERS = 3
 RATE = 5000  # calls a second
@@ -100,7 +100,6 @@ class Field:
         self.kills = collections.Counter()
         self.spool = folder / "spool"
         self.daemon = Daemon(folder, "--lost-after", str(LOST_AFTER_S))
-        self.daemon.address = reserve_address()
         self.daemon.start()
         self.writers = []
         self._env = {

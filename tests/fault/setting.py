@@ -81,15 +81,6 @@ class Daemon(harness.Daemon):
         return " | ".join(lines[-3:])
 
 
-def reserve_address() -> str:
-    """A loopback address that is free now."""
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
-
-
 def processes(marker: str, name: str = "") -> dict:
     """pid -> environment of live processes whose environment has the marker."""
     found = {}
@@ -151,7 +142,6 @@ class Setting:
     def set_lost_after(self, seconds: float) -> None:
         """How long the daemon waits for a silent rank. Before it is started."""
         self.daemon = Daemon(self.folder, "--lost-after", str(seconds))
-        self.daemon.address = reserve_address()
 
     def copy_dist(self) -> pathlib.Path:
         """A copy of the shipped files that may be altered."""

@@ -15,10 +15,8 @@ REFERENCES = (
 )
 
 
-class Detection(harness.TrainingCase):
-    def setUp(self):
-        super().setUp()
-        self.start_daemon()
+class Detection(harness.SharedDaemonCase):
+    def prepare(self):
         for run, script, arguments in REFERENCES:
             done = self.monitored(
                 harness.PIPELINES / script,

@@ -1,14 +1,17 @@
 """Real processes for integration tests: daemon, traincheckctl, trainings.
 
-Every test gets a folder of its own below TEST_TMPDIR, a daemon on a port that
-the system chose, and spools inside that folder. Nothing outlives the test.
+Every test gets a folder of its own below TEST_TMPDIR, a daemon on a port of its
+own, and spools inside that folder. Nothing outlives the test, and tests may run
+side by side.
 """
 
+import fcntl
 import json
 import os
 import pathlib
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -43,6 +46,28 @@ def seed(fixed: int) -> int:
     return number
 
 
+_PORTS = range(20000, 30000)  # below those that the system gives to anybody
+
+
+def take_port() -> tuple:
+    """(a port, what keeps other tests from it as long as it is there). The system
+    gives it to nobody while a daemon on it is dead."""
+    folder = pathlib.Path(f"/tmp/traincheck-test-ports-{os.getuid()}")
+    folder.mkdir(exist_ok=True)
+    first = os.getpid() * 37 % len(_PORTS)
+    for port in [*_PORTS[first:], *_PORTS[:first]]:
+        lock = open(folder / str(port), "w")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", port))
+        except OSError:
+            lock.close()
+            continue
+        return port, lock
+    raise AssertionError(f"no port of {_PORTS} is free")
+
+
 def others_environment() -> dict:
     """Without TRAINCHECK_ variables: the tests' own are no settings of the agent."""
     return {k: v for k, v in os.environ.items() if not k.startswith("TRAINCHECK_")}
@@ -69,7 +94,8 @@ class Daemon:
         self._port_file = folder / "address"
         self._options = options
         self._process = None
-        self.address = "127.0.0.1:0"
+        port, self._port_lock = take_port()
+        self.address = f"127.0.0.1:{port}"
 
     def start(self) -> "Daemon":
         self._port_file.unlink(missing_ok=True)
@@ -99,6 +125,11 @@ class Daemon:
         if self._process.poll() is None:
             self._process.terminate()
         return self._process.wait(PATIENCE_S)
+
+    def end(self) -> None:
+        """Kills it unless it has ended."""
+        if self._process.poll() is None:
+            self.kill()
 
     def ctl(self, *arguments: str):
         """Runs traincheckctl -o json and returns what it printed."""
@@ -146,8 +177,7 @@ class TrainingCase(unittest.TestCase):
         return self.daemon
 
     def _end_daemon(self, daemon: Daemon) -> None:
-        if daemon._process.poll() is None:
-            daemon.kill()
+        daemon.end()
         if sys.exc_info()[0] or not self._outcome_ok():
             print(daemon.log.read_text()[-4000:], file=sys.stderr)
 
@@ -207,3 +237,27 @@ class TrainingCase(unittest.TestCase):
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
+
+
+class SharedDaemonCase(TrainingCase):
+    """One folder and one daemon for all cases of a class, and what prepare() put
+    there. Runs and sets of a case have names that no other case takes."""
+
+    @classmethod
+    def setUpClass(cls):
+        base = os.environ.get("TEST_TMPDIR")
+        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="tc-", dir=base))
+        cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
+        cls.daemon = Daemon(cls.folder, *cls.daemon_options).start()
+        cls.addClassCleanup(cls.daemon.end)
+        cls().prepare()
+
+    def prepare(self) -> None:
+        """Once, before the first case. Starts nothing that outlives it."""
+
+    def setUp(self):
+        self.addCleanup(self._show_log)
+
+    def _show_log(self) -> None:
+        if sys.exc_info()[0] or not self._outcome_ok():
+            print(self.daemon.log.read_text()[-4000:], file=sys.stderr)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import unittest
@@ -10,12 +9,6 @@ import unittest
 import harness
 
 RANKS = harness.SCRIPTS / "ranks.py"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class IdentityCase(harness.TrainingCase):
@@ -43,6 +36,11 @@ class IdentityCase(harness.TrainingCase):
             text=True,
             env=self.preloaded(**extra),
         )
+
+    def rendezvous_port(self) -> str:
+        port, lock = harness.take_port()
+        self.addCleanup(lock.close)
+        return str(port)
 
     def finish(self, *processes, code: int = 0) -> str:
         outputs = []
@@ -75,7 +73,7 @@ class IdentityCase(harness.TrainingCase):
 class Identity(IdentityCase):
     def test_ranks_that_shells_started_agree_on_one_run(self):
         # Two shells, as on two nodes: no parent in common but this test's.
-        port = str(free_port())
+        port = self.rendezvous_port()
         script = f'"{sys.executable}" "{RANKS}" --spawned-worker; true'
         shells = [
             self.start(
@@ -124,7 +122,7 @@ class Identity(IdentityCase):
         )
 
     def test_torchrun_without_an_id(self):
-        port = str(free_port())
+        port = self.rendezvous_port()
         options = ("--nnodes", "1", "--master-port", port, "--max-restarts", "2")
         self.finish(self.torchrun(*options, str(RANKS)))
         (run,) = self.run_of()

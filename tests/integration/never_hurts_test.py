@@ -47,7 +47,7 @@ class Untouched(harness.TrainingCase):
             (self.dist / name).write_bytes(content)
             (self.dist / name).chmod(0o755)
 
-    def environments(self, run: str, preload=(), **extra: str) -> list[dict]:
+    def environments(self, run: str, preload=(), **extra: str) -> dict:
         """Without us and with us."""
         plain = self.environment(**extra)
         if preload:
@@ -63,38 +63,44 @@ class Untouched(harness.TrainingCase):
             "TRAINCHECK_GRACE": "2",
         }
         watched.update({k: v for k, v in extra.items() if k.startswith("TRAINCHECK_")})
-        return [plain, watched]
+        return {"plain": plain, "watched": watched}
 
     def stored(self, run: str) -> int:
         """Records of the run so far."""
         rows = self.daemon.ctl("runs", "list")
         return sum(row["records"] for row in rows if row["id"] == run)
 
-    def compare(self, *arguments: str, python=(), around=(), records=50, **options):
+    def compare(
+        self, *arguments: str, python=(), around=(), records=50, plain=None, **options
+    ):
         """Runs awkward.py with and without us; returns what we said on stderr.
 
         records: how many have to be stored at least; None: nothing must be.
+        plain: a dictionary that keeps what came without us for the next call,
+        which has the same arguments.
         """
         self.runs += 1
         run = f"r{self.runs}"
         command = [*around, sys.executable, *python]
         if "-c" not in python:
             command.append(str(AWKWARD))
-        results = []
-        started = [
-            subprocess.Popen(
+        kept = {} if plain is None else plain
+        started = {
+            name: subprocess.Popen(
                 [*command, *arguments],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
                 env=environment,
             )
-            for environment in self.environments(run, **options)
-        ]
-        for process in started:
+            for name, environment in self.environments(run, **options).items()
+            if name not in kept
+        }
+        for name, process in started.items():
             out, err = process.communicate(timeout=5 * harness.PATIENCE_S)
-            results.append((process.returncode, out, err.splitlines()))
-        (code, out, err), (watched_code, watched_out, watched_err) = results
+            kept[name] = (process.returncode, out, err.splitlines())
+        code, out, err = kept["plain"]
+        watched_code, watched_out, watched_err = kept.pop("watched")
         told = [line for line in watched_err if ours(line)]
         self.assertEqual(watched_code, code, watched_err)
         self.assert_same_lines(out, watched_out)
@@ -173,7 +179,7 @@ class HowPythonIsStarted(Untouched):
 
     def test_import_times_are_told_and_nothing_else(self):
         done = []
-        for environment in self.environments("times"):
+        for environment in self.environments("times").values():
             done.append(
                 subprocess.run(
                     [sys.executable, "-X", "importtime", str(AWKWARD)],
@@ -200,7 +206,7 @@ class HowPythonIsStarted(Untouched):
         os.chown(program, 65534, 65534)
         program.chmod(program.stat().st_mode | stat.S_ISUID)
         self.folder.chmod(0o755)
-        environment = self.environments("setuid")[1]
+        environment = self.environments("setuid")["watched"]
         done = subprocess.run([str(program)], capture_output=True, env=environment)
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, b"", b""))
 
@@ -215,6 +221,7 @@ class WhereItRuns(Untouched):
         core = (harness.DIST / CORE).read_bytes()
         version = b"\x000.1.0\x00"
         self.assertIn(version, core)
+        plain: dict = {}
         for name, content, words in (
             (CORE, None, [CORE, "not recorded"]),
             (CORE, bytes(100000), [CORE, "not recorded"]),
@@ -225,7 +232,7 @@ class WhereItRuns(Untouched):
         ):
             with self.subTest(f"{name} of {content and len(content)} bytes"):
                 self.replace(name, content)
-                self.assert_one_line(self.compare(records=None), *words)
+                self.assert_one_line(self.compare(records=None, plain=plain), *words)
                 self.replace(name, None)
                 os.symlink(harness.DIST / name, self.dist / name)
 

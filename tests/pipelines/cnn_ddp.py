@@ -95,6 +95,8 @@ def train(args):
         batch_size=args.batch_size,
         sampler=sampler,
         num_workers=args.workers,
+        # As under torchrun; a spawned rank would spawn its workers too.
+        multiprocessing_context="fork" if args.workers else None,
         generator=torch.Generator().manual_seed(args.seed + rank),
     )
     test_loader = DataLoader(Shapes(64, seed=args.seed + 2), batch_size=32)

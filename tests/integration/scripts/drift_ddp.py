@@ -6,9 +6,12 @@ drift apart. With --healthy the wrapper is called throughout.
 """
 
 import argparse
-import os
-import socket
 import time
+
+import two_ranks
+
+if __name__ == "__main__":
+    two_ranks.start_unless_started()
 
 import torch
 import torch.distributed as dist
@@ -80,24 +83,15 @@ def train(rank, args):
             time.sleep(args.sleep)
 
 
-def main(rank, world, args):
-    os.environ["RANK"] = str(rank)
-    os.environ["WORLD_SIZE"] = str(world)
+def main(args):
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    train(rank, args)
+    train(dist.get_rank(), args)
     dist.destroy_process_group()
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--nproc", type=int, default=2)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--fault-step", type=int, default=5)
     parser.add_argument("--healthy", action="store_true")
@@ -113,10 +107,4 @@ if __name__ == "__main__":
         action="store_true",
         help="print the time at which all ranks have taken the first wrong step",
     )
-    args = parser.parse_args()
-    if "RANK" in os.environ:
-        main(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), args)
-    else:
-        os.environ["MASTER_ADDR"] = "127.0.0.1"
-        os.environ["MASTER_PORT"] = str(free_port())
-        torch.multiprocessing.spawn(main, (args.nproc, args), nprocs=args.nproc)
+    main(parser.parse_args())

@@ -6,13 +6,15 @@ error. With --healthy the filter is right.
 """
 
 import argparse
-import os
-import socket
 import time
+
+import two_ranks
+
+if __name__ == "__main__":
+    two_ranks.start_unless_started()
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 import torch.nn as nn
 import torch.nn.functional as F
 
@@ -89,9 +91,7 @@ def train(options):
         time.sleep(options.sleep)
 
 
-def start(rank, world, options):
-    if "RANK" not in os.environ:
-        os.environ["RANK"], os.environ["WORLD_SIZE"] = str(rank), str(world)
+def start(options):
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     try:
@@ -102,7 +102,6 @@ def start(rank, world, options):
 
 if __name__ == "__main__":
     cli = argparse.ArgumentParser(description=__doc__)
-    cli.add_argument("--nproc", type=int, default=2)
     cli.add_argument("--steps", type=int, default=20)
     cli.add_argument("--healthy", action="store_true")
     cli.add_argument("--optimizer", default="adam")
@@ -112,12 +111,4 @@ if __name__ == "__main__":
     cli.add_argument("--classes", type=int, default=6)
     cli.add_argument("--batch-size", type=int, default=16)
     cli.add_argument("--sleep", type=float, default=0.0)
-    options = cli.parse_args()
-    if "RANK" in os.environ:
-        start(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), options)
-    else:
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            os.environ["MASTER_ADDR"] = "127.0.0.1"
-            os.environ["MASTER_PORT"] = str(s.getsockname()[1])
-        mp.spawn(start, args=(options.nproc, options), nprocs=options.nproc)
+    start(cli.parse_args())

@@ -46,6 +46,11 @@ def make_loader(args):
     )
 
 
+def wait_as_asked(step, args):
+    while step == args.gate_at and not os.path.exists(args.gate):
+        time.sleep(0.01)
+
+
 def end_as_asked(step, args):
     if step == args.kill_at:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -71,6 +76,7 @@ def train(args):
         optimizer.zero_grad()
         loss = loss_fn(model(x), x)
         loss.backward()
+        wait_as_asked(step, args)
         end_as_asked(step, args)
         optimizer.step()
         losses.append(loss.item().hex())
@@ -149,6 +155,8 @@ def parse():
     # Endings in the middle of a step, counted from 0, and after the training.
     for name in ("kill", "crash", "os-exit", "sys-exit"):
         parser.add_argument(f"--{name}-at", type=int, default=-1, metavar="STEP")
+    parser.add_argument("--gate", help="the file for which --gate-at waits")
+    parser.add_argument("--gate-at", type=int, default=-1, metavar="STEP")
     parser.add_argument("--exit-code", type=int, default=0)
     return parser.parse_args()
 
