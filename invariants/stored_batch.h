@@ -27,10 +27,13 @@ struct StoredBatch {
 
 // How a process ended, as its relay or the daemon stored it.
 enum class ProcessEnd {
-  kClean,  // the interpreter shut down in order
-  kDied,   // killed, os._exit
-  kLost,   // nothing heard from its relay any more
+  kClean,        // the interpreter shut down in order
+  kDied,         // killed, os._exit
+  kLost,         // nothing heard from its relay any more
+  kRaised,       // an exception that nobody caught
+  kInterrupted,  // KeyboardInterrupt: SIGINT
 };
+inline constexpr ProcessEnd kLastProcessEnd = ProcessEnd::kInterrupted;
 
 }  // namespace traincheck
 

@@ -259,7 +259,18 @@ enum class MarkKind : uint8_t {
   // At the begin of an optimizer's step; object: the optimizer, value: how many
   // it made before.
   kOptimizerSteps = 14,
+  // An exception reached the top of the main thread; value: ExitCause, field
+  // kText: its class.
+  kUncleanExit = 15,
 };
+
+// Why a process ends that does not end in order, where it can say so itself.
+enum class ExitCause : uint8_t {
+  kUnknown = 0,    // killed by a signal, os._exit: it says nothing
+  kException = 1,  // an exception that nobody caught
+  kInterrupt = 2,  // KeyboardInterrupt: SIGINT
+};
+inline constexpr uint8_t kMaxExitCause = 2;
 
 // What a process records. It begins with kAll and changes between two steps.
 enum class CaptureMode : uint8_t {
@@ -357,7 +368,7 @@ enum class Field : uint32_t {
   kReturn = 23,        // unsigned, 0; names the value that follows
   kContentCut = 24,    // unsigned, 1: what follows did not fit
   // Definitions.
-  kText = 32,           // bytes: StringDef
+  kText = 32,           // bytes: StringDef, Mark kUncleanExit
   kName = 33,           // unsigned: str
   kCategory = 34,       // unsigned: str, see RECORD_FORMAT.md "Categories"
   kRole = 35,           // unsigned: str, repeated, narrow to general

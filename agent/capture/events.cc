@@ -5,12 +5,14 @@
 #include "agent/capture/call_values.h"
 #include "agent/capture/capture_mode.h"
 #include "agent/capture/process_recorder.h"
+#include "agent/capture/python_ref.h"
 #include "agent/torch/torch_api.h"
 
 namespace traincheck {
 namespace {
 
 constexpr size_t kMaxContextBytes = 512;
+constexpr size_t kMaxClassBytes = 256;
 
 // Names and values of a dict of the agent's own, as far as they fit.
 void WriteArguments(PyObject* arguments, FieldWriter* out) {
@@ -77,6 +79,24 @@ void RecordMark(MarkKind kind, uint32_t object, uint64_t value) {
   record.site = CallSites::Get().Here();
   record.value = value;
   thread->Append(record, RecordType::kMark, static_cast<uint8_t>(kind));
+  ProcessRecorder::GetIfMade()->Tend();
+}
+
+void RecordUncleanExit(PyObject* exception) {
+  ThreadRecorder* thread = CurrentThread();
+  if (thread == nullptr) return;
+  const bool interrupt =
+      PyErr_GivenExceptionMatches(exception, PyExc_KeyboardInterrupt) != 0;
+  MarkRecord mark = {};
+  mark.value = static_cast<uint64_t>(interrupt ? ExitCause::kInterrupt
+                                               : ExitCause::kException);
+  alignas(8) char buffer[kMaxContextBytes];
+  FieldWriter out(buffer, sizeof buffer, mark);
+  const std::string name =
+      QualifiedTypeName(reinterpret_cast<PyObject*>(Py_TYPE(exception)));
+  out.Bytes(Field::kText, std::string_view(name).substr(0, kMaxClassBytes));
+  thread->Append(out, buffer, RecordType::kMark,
+                 static_cast<uint8_t>(MarkKind::kUncleanExit));
   ProcessRecorder::GetIfMade()->Tend();
 }
 

@@ -16,6 +16,8 @@ namespace traincheck {
 void RecordScalar(uint32_t object, StatePoint point, uint16_t group,
                   const std::string& name, double value);
 void RecordMark(MarkKind kind, uint32_t object, uint64_t value);
+// The process ends by this exception.
+void RecordUncleanExit(PyObject* exception);
 // `arguments`: a dict of what the context was made with, or null. Texts in it
 // are told.
 void RecordContext(bool enter, const std::string& name, PyObject* arguments);

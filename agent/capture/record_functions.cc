@@ -193,6 +193,11 @@ void WaitUntilSettled(double seconds) {
   }
 }
 
+PyObject* RecordUncleanExitFunction(PyObject*, PyObject* exception) {
+  RecordUncleanExit(exception);
+  return None();
+}
+
 PyObject* ExitFlush(PyObject*, PyObject*) {
   WaitUntilSettled(ExitWaitSeconds());
   return None();
@@ -206,6 +211,7 @@ PyMethodDef kRecordFunctions[] = {
     WithKeywords("record_states", RecordStatesFunction),
     WithKeywords("record_scalar", RecordScalarFunction),
     WithKeywords("record_mark", RecordMarkFunction),
+    {"record_unclean_exit", RecordUncleanExitFunction, METH_O, nullptr},
     WithKeywords("record_context", RecordContextFunction),
     WithKeywords("record_collective", RecordCollectiveFunction),
     {"step_optimizer", StepOf<StepOptimizer>, METH_O, nullptr},

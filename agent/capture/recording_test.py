@@ -311,6 +311,18 @@ class ProcessTest(CoreCase):
         kinds = [r.fields[68] for r in process.rings[0] if r.type == "process"]
         self.assertEqual(kinds, [[3], [1]])
 
+    def test_an_unclean_exit_says_why(self):
+        process = self.record(
+            "class Odd(KeyboardInterrupt): pass\n"
+            "core.record_unclean_exit(RuntimeError('x'))\n"
+            "core.record_unclean_exit(Odd())\n"
+        ).process
+        marks = process.of("mark")
+        self.assertEqual([mark.flags for mark in marks], [15, 15])
+        self.assertEqual([mark.value for mark in marks], [1, 2])
+        names = [mark.fields[32] for mark in marks]
+        self.assertEqual(names, [[b"RuntimeError"], [b"__main__.Odd"]])
+
     def test_steps_close_with_a_mark_and_a_clock(self):
         process = self.record(
             "core.step_backward()\n"

@@ -311,6 +311,9 @@ class RecordingCore:
     def record_mark(self, kind, obj, value):
         self.log.append(("mark", kind, obj, value))
 
+    def record_unclean_exit(self, exception):
+        self.log.append(("unclean exit", type(exception).__name__))
+
     def record_collective(self, group, sequence):
         self.log.append(("collective", group, sequence))
 

@@ -285,6 +285,14 @@ class Places(HooksCase):
             CORE.log, [("clock", "end"), ("mark", "CLEAN_EXIT", 0, 0), ("flush",)]
         )
 
+    def test_end_by_an_exception(self):
+        train_step(model := Net(), torch.optim.SGD(model.parameters(), lr=0.1))
+        CORE.log.clear()
+        self.addCleanup(delattr, sys, "last_value")
+        sys.last_value = KeyboardInterrupt()
+        WATCH.process.ends(WATCH.clock)
+        self.assertEqual(CORE.log, [("unclean exit", "KeyboardInterrupt"), ("flush",)])
+
     def test_process_that_did_nothing_ends_silently(self):
         WATCH.process.ends(WATCH.clock)
         self.assertEqual(CORE.log, [])

@@ -35,9 +35,13 @@ std::string EndWords(const ProcessFacts& facts, ProcessEnd end) {
     case ProcessEnd::kClean:
       return "ended in order in step " + step;
     case ProcessEnd::kDied:
-      return "was killed in step " + step;
+      return "was killed or left by os._exit in step " + step;
     case ProcessEnd::kLost:
       return "was lost in step " + step;
+    case ProcessEnd::kRaised:
+      return "ended by an uncaught exception in step " + step;
+    case ProcessEnd::kInterrupted:
+      return "ended by SIGINT (Ctrl-C) in step " + step;
   }
   return "";
 }

@@ -68,7 +68,7 @@ absl::Status RunCheck::Restore(const stored::CheckSnapshot& snapshot) {
   for (const auto& saved : snapshot.cursors()) {
     Cursor& cursor = cursors_[saved.process()];
     cursor.next_batch = saved.next_batch();
-    if (saved.end() > static_cast<uint32_t>(ProcessEnd::kLost) + 1) {
+    if (saved.end() > static_cast<uint32_t>(kLastProcessEnd) + 1) {
       return absl::DataLossError("a process has no such end");
     }
     if (saved.end() != 0) cursor.end = ProcessEnd(saved.end() - 1);

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
+#include "base/printable_text.h"
 #include "proto/record_reader.h"
 #include "server/ingest/limits.h"
 #include "server/store/payload.h"
@@ -85,11 +86,29 @@ void LearnMark(const MarkRecord& mark, BatchFacts* facts) {
   }
 }
 
+void LearnUncleanExit(const RecordReader& record, BatchFacts* facts) {
+  constexpr size_t kMaxClassBytes = 256;
+  const uint64_t cause = record.Get<MarkRecord>().value;
+  // A later version's cause is an unknown one.
+  if (cause == 0 || cause > kMaxExitCause) return;
+  facts->exit_cause = static_cast<uint8_t>(cause);
+  FieldReader fields = record.Fields();
+  while (fields.Next()) {
+    if (fields.field() != Field::kText) continue;
+    facts->exit_exception =
+        EscapeUnprintable(fields.bytes_value().substr(0, kMaxClassBytes));
+  }
+}
+
 void LearnRecord(const RecordReader& records, uint32_t ring,
                  BatchFacts* facts) {
   switch (records.type()) {
     case RecordType::kMark:
       LearnMark(records.Get<MarkRecord>(), facts);
+      if (records.header().flags ==
+          static_cast<uint8_t>(MarkKind::kUncleanExit)) {
+        LearnUncleanExit(records, facts);
+      }
       break;
     case RecordType::kPlace:
       facts->place = records.Get<PlaceRecord>();

@@ -4,6 +4,7 @@
 #include <functional>
 #include <random>
 
+#include "proto/record_writer.h"
 #include "server/ingest/batch_decoder.h"
 #include "server/ingest/hello_check.h"
 #include "server/ingest/limits.h"
@@ -126,6 +127,30 @@ TEST(DecodeBatch, LearnsWhatTheRegistryWants) {
   EXPECT_EQ(facts->last_step, 8u);
   EXPECT_EQ(facts->dropped.at(1), 5u);
   EXPECT_TRUE(facts->clean_exit);
+}
+
+std::string UncleanExitRecord(uint64_t cause, std::string_view text) {
+  alignas(8) char buffer[512];
+  MarkRecord mark = {};
+  mark.value = cause;
+  FieldWriter writer(buffer, sizeof buffer, mark);
+  writer.Bytes(Field::kText, text);
+  const auto kind = static_cast<uint8_t>(MarkKind::kUncleanExit);
+  return std::string(buffer, writer.Finish(RecordType::kMark, kind, 1));
+}
+
+TEST(DecodeBatch, LearnsHowAProcessSaysThatItEnds) {
+  const auto facts = [](uint64_t cause, std::string_view text) {
+    return *DecodeBatchUntrusted(
+        MakeBatch(0, {{.bytes = UncleanExitRecord(cause, text)}}));
+  };
+  EXPECT_EQ(facts(1, "a.Error").exit_cause, 1);
+  EXPECT_EQ(facts(1, "a.Error").exit_exception, "a.Error");
+  EXPECT_EQ(facts(1, "a\x1b\xff").exit_exception, "a\\u{1b}\\x{ff}");
+  EXPECT_EQ(facts(2, std::string(400, 'x')).exit_exception.size(), 256u);
+  EXPECT_FALSE(facts(2, "KeyboardInterrupt").clean_exit);
+  // Of a later version: as if it had said nothing.
+  EXPECT_EQ(facts(3, "a.Error").exit_cause, 0);
 }
 
 TEST(DecodeBatch, TypesOfTheFutureAreCountedAndSkipped) {

@@ -46,7 +46,9 @@ worker::End ToMessage(ProcessEnd end) {
     case ProcessEnd::kClean:
       return worker::END_CLEAN;
     case ProcessEnd::kDied:
-      return worker::END_DIED;
+    case ProcessEnd::kRaised:
+    case ProcessEnd::kInterrupted:
+      return worker::END_DIED;  // all the same to who learns
     case ProcessEnd::kLost:
       break;
   }

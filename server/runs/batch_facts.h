@@ -31,6 +31,10 @@ struct BatchFacts {
   std::optional<uint64_t> plan_version;
   std::optional<uint64_t> plan_after_step;
   bool clean_exit = false;
+  // Of an unclean exit that the process itself has recorded: an ExitCause, 0:
+  // none; and the class of the exception, printable.
+  uint8_t exit_cause = 0;
+  std::string exit_exception;
   std::map<uint32_t, uint64_t> dropped;  // ring -> records in all
   uint64_t unknown_types = 0;            // records of types not known here
 };

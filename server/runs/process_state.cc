@@ -55,8 +55,26 @@ std::string Seconds(absl::Duration duration) {
                       " s");
 }
 
+// "" where the process did not say how it ended.
+std::string ExitWords(const stored::Process& process) {
+  switch (static_cast<ExitCause>(process.exit_cause())) {
+    case ExitCause::kException:
+      return absl::StrCat("ended by an uncaught exception (",
+                          process.exit_exception(), ")");
+    case ExitCause::kInterrupt:
+      return "ended by SIGINT (Ctrl-C)";
+    case ExitCause::kUnknown:
+      break;
+  }
+  return "";
+}
+
 std::string DiedReason(const stored::Process& process) {
   const uint64_t step = process.has_last_step() ? process.last_step() + 1 : 0;
+  if (std::string words = ExitWords(process); !words.empty()) {
+    if (IsMain(process)) absl::StrAppend(&words, " in step ", step);
+    return words;
+  }
   return IsMain(process) ? absl::StrCat("died at step ", step,
                                         ": ended without a clean exit")
                          : std::string("ended without a clean exit");
@@ -78,7 +96,8 @@ v1::ProcessState ApiState(const stored::Process& process) {
     case stored::STATE_CLEAN:
       return v1::PROCESS_STATE_ENDED;
     case stored::STATE_DIED:
-      return IsMain(process) ? v1::PROCESS_STATE_LOST : v1::PROCESS_STATE_ENDED;
+      return IsLostRank(process) ? v1::PROCESS_STATE_LOST
+                                 : v1::PROCESS_STATE_ENDED;
     case stored::STATE_SILENT:
       return v1::PROCESS_STATE_LOST;
     default:
@@ -148,20 +167,38 @@ bool HasEnded(const stored::Process& process) {
          process.state() == stored::STATE_SILENT;
 }
 
+namespace {
+
+ProcessEnd EndOfDied(const stored::Process& process) {
+  switch (static_cast<ExitCause>(process.exit_cause())) {
+    case ExitCause::kException:
+      return ProcessEnd::kRaised;
+    case ExitCause::kInterrupt:
+      return ProcessEnd::kInterrupted;
+    case ExitCause::kUnknown:
+      break;
+  }
+  return ProcessEnd::kDied;
+}
+
+}  // namespace
+
 ProcessEnd EndOf(const stored::Process& process) {
   switch (process.state()) {
     case stored::STATE_CLEAN:
       return ProcessEnd::kClean;
     case stored::STATE_DIED:
-      return ProcessEnd::kDied;
+      return EndOfDied(process);
     default:
       return ProcessEnd::kLost;
   }
 }
 
 bool IsLostRank(const stored::Process& process) {
+  const bool said_why =
+      process.state() == stored::STATE_DIED && process.exit_cause() != 0;
   return IsMain(process) && HasEnded(process) &&
-         process.state() != stored::STATE_CLEAN;
+         process.state() != stored::STATE_CLEAN && !said_why;
 }
 
 void SetState(stored::State state, absl::Time now, stored::Process* process) {
@@ -229,6 +266,10 @@ void LearnFacts(const BatchFacts& facts, stored::Process* process) {
   }
   if (facts.last_step.has_value()) process->set_last_step(*facts.last_step);
   if (facts.clean_exit) process->set_clean_exit_seen(true);
+  if (facts.exit_cause != 0) {
+    process->set_exit_cause(facts.exit_cause);
+    process->set_exit_exception(facts.exit_exception);
+  }
   for (const auto& [number, dropped] : facts.dropped) {
     stored::Ring* ring = FindOrAddRing(number, process);
     ring->set_dropped(std::max<uint64_t>(ring->dropped(), dropped));

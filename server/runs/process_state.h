@@ -38,7 +38,8 @@ bool IsMain(const stored::Process& process);
 bool HasEnded(const stored::Process& process);
 // REQUIRES: HasEnded.
 ProcessEnd EndOf(const stored::Process& process);
-// A main process that ended in another way than by a clean exit.
+// A main process that ended in another way than by a clean exit or by an
+// exception that it recorded.
 bool IsLostRank(const stored::Process& process);
 
 void SetState(stored::State state, absl::Time now, stored::Process* process);

@@ -92,6 +92,27 @@ TEST_F(RegistryTest, ARankThatDiedIsLostAtItsStep) {
   EXPECT_EQ(Run().last_step(), 11u);
 }
 
+TEST_F(RegistryTest, ARankThatSaidWhyItEndsIsNotLost) {
+  for (const auto& [cause, words] :
+       {std::pair(ExitCause::kException,
+                  "ended by an uncaught exception (a.Error) in step 12"),
+        std::pair(ExitCause::kInterrupt,
+                  "ended by SIGINT (Ctrl-C) in step 12")}) {
+    const StreamId a = Open(1 + static_cast<uint32_t>(cause));
+    AddPlace(a, 0, 1);
+    AddStep(a, 11);
+    BatchFacts facts;
+    facts.exit_cause = static_cast<uint8_t>(cause);
+    facts.exit_exception = "a.Error";
+    Add(a, facts);
+    End(a, v1::END_KIND_DIED);
+    const v1::Process process = Process(static_cast<int>(cause) - 1);
+    EXPECT_EQ(process.reason(), words);
+    EXPECT_EQ(process.state(), v1::PROCESS_STATE_ENDED);
+    EXPECT_EQ(Run().status(), v1::RUN_STATUS_ENDED);
+  }
+}
+
 TEST_F(RegistryTest, AWorkerThatDiedDoesNotLoseTheRun) {
   const StreamId main = Open(1);
   const StreamId worker = Open(2);

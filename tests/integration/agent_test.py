@@ -174,6 +174,8 @@ class OneProcess(AgentCase):
                 self.assertEqual(watched.stderr, plain.stderr)
                 (main,) = self.processes(PROCESS_MAIN, 1)
                 self.assertEqual(len(marks(main, "clean_exit")), int(clean))
+                raised = option == "--crash-at"
+                self.assertEqual(len(marks(main, "unclean_exit")), int(raised))
                 for dump in self.dumps.iterdir():
                     dump.unlink()
 

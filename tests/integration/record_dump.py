@@ -53,7 +53,7 @@ _MARKS = (
     "none iterator_created batch_fetched iterator_exhausted iterator_abandoned "
     "step_closed clean_exit user_step user_stage step_skipped plan_applied"
     " capture_mode function_on function_off"
-    " optimizer_steps"
+    " optimizer_steps unclean_exit"
 ).split()
 _FIELDS = {
     1: "self",

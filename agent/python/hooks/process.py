@@ -98,10 +98,14 @@ class Process:
         if not self.active:
             return
         self.active = False
-        if not _ends_by_exception():
+        error = _exception_at_the_top()
+        if error is None:
             clock.process_ends()
-            self._control.process_ends()
+        self._control.process_ends()
+        if error is None:
             self._core.record_mark(self._core.MARK_CLEAN_EXIT, 0, 0)
+        else:
+            self._core.record_unclean_exit(error)
         # A worker's rings are with the relay of its main process, which may be
         # waiting for the worker to end.
         if self._kind != self._core.PROCESS_WORKER:
@@ -153,9 +157,9 @@ def _place_by_launcher() -> tuple[int, int] | None:
     return place
 
 
-def _ends_by_exception() -> bool:
-    # The interpreter leaves it there when an exception reaches the top.
-    return getattr(sys, "last_value", None) is not None
+def _exception_at_the_top() -> BaseException | None:
+    # The interpreter leaves it there.
+    return getattr(sys, "last_value", None)
 
 
 def _end(watch: Watch) -> None:
