@@ -219,6 +219,28 @@ class DefinitionTest(TorchTest):
 class ModuleTest(TorchTest):
     PATCH = "nn.Module.__call__ = core.wrap_module_call(nn.Module.__call__)\n"
 
+    def test_a_sharded_module_has_the_class_of_its_author(self):
+        process = self.record(
+            self.PATCH + "import torch.distributed as dist\n"
+            "from torch.distributed.fsdp import fully_shard\n"
+            "dist.init_process_group('gloo', store=dist.HashStore(), rank=0,\n"
+            "                        world_size=1)\n"
+            "class Net(nn.Linear): pass\n"
+            "net = Net(2, 2)\n"
+            "fully_shard(net)\n"
+            "assert type(net) is not Net\n"
+            "core.define_object(net, core.OBJECT_MODULE)\n"
+            "net(torch.ones(1, 2))\n"
+            "dist.destroy_process_group()\n"
+        )
+        names = [name for kind, name in process.calls() if kind == "begin"]
+        self.assertEqual(names[0], "__main__.Net.forward")
+        (net,) = process.definitions["object"].values()
+        self.assertEqual(process.text(net.fields[39][0]), "__main__.Net")
+        bases = [process.text(base) for base in net.fields[40]]
+        self.assertIn("torch.nn.modules.linear.Linear", bases)
+        self.assertNotIn("__main__.Net", bases)
+
     def test_modules_are_recorded_by_class(self):
         process = self.record(
             self.PATCH + "class Net(nn.Sequential):\n"

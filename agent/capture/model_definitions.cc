@@ -7,6 +7,7 @@
 #include "agent/capture/definitions.h"
 #include "agent/capture/log.h"
 #include "agent/capture/object_table.h"
+#include "agent/capture/own_type.h"
 #include "agent/capture/process_recorder.h"
 #include "agent/capture/python_ref.h"
 #include "agent/torch/storage_identity.h"
@@ -61,13 +62,14 @@ uint32_t CommitIfNew(Definition& def, RecordType type, Entry* entry) {
 // The class and the classes it derives from, without object.
 void PutClasses(PyObject* object, Definition* def) {
   auto* type = reinterpret_cast<PyObject*>(Py_TYPE(object));
-  def->Text(Field::kClass, QualifiedTypeName(type));
+  PyObject* own = OwnType(type);
+  def->Text(Field::kClass, QualifiedTypeName(own));
   const Ref mro = Attribute(type, "__mro__");
   const Py_ssize_t classes =
       mro && PyTuple_Check(mro.get()) ? PyTuple_Size(mro.get()) : 0;
   for (Py_ssize_t i = 1; i + 1 < classes; ++i) {
-    def->Text(Field::kBaseClass,
-              QualifiedTypeName(PyTuple_GetItem(mro.get(), i)));
+    PyObject* base = PyTuple_GetItem(mro.get(), i);
+    if (base != own) def->Text(Field::kBaseClass, QualifiedTypeName(base));
   }
 }
 

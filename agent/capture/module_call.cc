@@ -7,6 +7,7 @@
 #include "agent/capture/content_spec.h"
 #include "agent/capture/hook_calls.h"
 #include "agent/capture/object_table.h"
+#include "agent/capture/own_type.h"
 #include "agent/capture/python_ref.h"
 #include "agent/capture/wrapper.h"
 #include "agent/torch/torch_api.h"
@@ -29,7 +30,8 @@ bool DefinesForward(PyObject* type) {
 
 // "<class>.forward" and, as roles, that of each base class which defines it,
 // down to Module's.
-std::unique_ptr<Function> DescribeForward(PyObject* type) {
+std::unique_ptr<Function> DescribeForward(PyObject* made) {
+  PyObject* type = OwnType(made);
   auto function = std::make_unique<Function>();
   function->facts.name = QualifiedTypeName(type) + ".forward";
   function->facts.category = "forward";

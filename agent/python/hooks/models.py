@@ -171,7 +171,7 @@ class Models:
         return found
 
     def _register(self, root: torch.nn.Module, name: str | None = None) -> Model:
-        short = name or naming.own_class(root).__name__
+        short = name or naming.own_class(type(root)).__name__
         self._names[short] = count = self._names.get(short, 0) + 1
         number = self._core.define_object(root, self._core.OBJECT_MODULE)
         name = short if count == 1 else f"{short}#{count}"
@@ -261,7 +261,7 @@ class Models:
             model.name,
             model.number,
             kind,
-            naming.class_name(naming.own_class(part.module())),
+            naming.class_name(naming.own_class(type(part.module()))),
             storage,
             epoch,
             topology.attributes(tensor, storage),

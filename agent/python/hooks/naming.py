@@ -39,13 +39,19 @@ def is_replicating(module: torch.nn.Module) -> bool:
     return isinstance(module, DistributedDataParallel)
 
 
-def own_class(module: torch.nn.Module) -> type[Any]:
-    """The class as the user knows it: fully_shard gives a module one of its own."""
-    cls = type(module)
-    bases = cls.__bases__
-    if len(bases) == 2 and bases[0].__name__ == "FSDPModule":
-        return bases[1]
+def own_class(cls: type[Any]) -> type[Any]:
+    """The class as the user knows it: fully_shard and the like give a module one of
+    their own making. As agent/capture/own_type.cc."""
+    while _is_of_distributed(cls):
+        bases = cls.__bases__
+        if len(bases) != 2 or not _is_of_distributed(bases[0]):
+            break
+        cls = bases[1]
     return cls
+
+
+def _is_of_distributed(cls: type[Any]) -> bool:
+    return cls.__module__.startswith("torch.distributed.")
 
 
 def subclasses(cls: type[Any]) -> Iterator[type[Any]]:

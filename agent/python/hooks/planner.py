@@ -135,6 +135,7 @@ class Planner:
 
     def _forward(self, cls: type[Any]) -> Content | None:
         """What forwards of a class tell; see agent/capture/module_call.h."""
+        cls = naming.own_class(cls)
         names = [f"{naming.class_name(cls)}.forward", *naming.roles(cls, "forward")]
         # None where only instances have it (TorchScript).
         fn = getattr(cls, "forward", None)
