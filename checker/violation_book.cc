@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "invariants/hash.h"
+#include "invariants/precondition.h"
 #include "invariants/relations/words.h"
 
 namespace traincheck {
@@ -22,6 +23,25 @@ bool Overlap(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
   return std::any_of(a.begin(), a.end(), [&b](int32_t rank) {
     return std::find(b.begin(), b.end(), rank) != b.end();
   });
+}
+
+bool IsLearned(const nlohmann::json& origin) {
+  if (!origin.is_object()) return false;
+  const nlohmann::json format = origin.value("format", nlohmann::json());
+  if (format == "learned") return true;
+  const auto of = origin.find("of");
+  return format == "merged" && of != origin.end() &&
+         std::any_of(of->begin(), of->end(), IsLearned);
+}
+
+// What a finding stands against. Only of a rule that was learned is it known
+// that its reference runs kept it: in every window that its precondition lets
+// it judge, whether it says always, never or how often.
+std::string AgainstWords(const Invariant& rule) {
+  if (!IsLearned(rule.origin)) return "; the rule says: " + rule.text;
+  const bool everywhere = rule.precondition == Precondition().ToJson();
+  return everywhere ? "; no reference run shows this"
+                    : "; no reference run shows this where the rule applies";
 }
 
 }  // namespace
@@ -212,7 +232,7 @@ void ViolationBook::AddCompanions(const Entry& entry,
     }
     if (!finding) continue;
     AddOnce(finding->seen + " on " + RankWords({ranks.begin(), ranks.end()}) +
-                "; the reference runs always do it",
+                AgainstWords(*other.invariant),
             &violation->evidence);
     AddAll(finding->evidence, &violation->evidence);
   }

@@ -17,6 +17,14 @@ void Join(const Names& more, Names* names) {
   names->assign(all.begin(), all.end());
 }
 
+// Whoever wrote the file may have put anything into an origin.
+bool IsMerged(const nlohmann::json& origin) {
+  const auto format = origin.find("format");
+  const auto of = origin.find("of");
+  return format != origin.end() && *format == "merged" && of != origin.end() &&
+         of->is_array();
+}
+
 // Origins that differ, one after the other.
 void JoinOrigin(const nlohmann::json& more, nlohmann::json* origin) {
   if (more.is_null() || more == *origin) return;
@@ -24,8 +32,7 @@ void JoinOrigin(const nlohmann::json& more, nlohmann::json* origin) {
     *origin = more;
     return;
   }
-  const bool merged = origin->value("format", "") == "merged";
-  if (!merged) {
+  if (!IsMerged(*origin)) {
     *origin = {{"format", "merged"}, {"of", nlohmann::json::array({*origin})}};
   }
   (*origin)["of"].push_back(more);

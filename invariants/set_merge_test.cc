@@ -49,5 +49,22 @@ TEST(MergeSets, OriginsOfManyStandSideBySide) {
   EXPECT_TRUE(MergeSets({}).invariants.empty());
 }
 
+// An origin is any object that a file has.
+TEST(MergeSets, OriginsThatNobodyHereWrote) {
+  for (const nlohmann::json& origin :
+       {nlohmann::json{{"format", 3}}, nlohmann::json{{"note", "by hand"}},
+        nlohmann::json{{"format", "merged"}},
+        nlohmann::json{{"format", "merged"}, {"of", "two"}}}) {
+    std::vector<InvariantSet> sets(2);
+    sets[0].invariants = {Rule("1", Scope::kGeneral, "cnn")};
+    sets[0].invariants[0].origin = origin;
+    sets[1].invariants = {Rule("1", Scope::kGeneral, "mlp")};
+    const nlohmann::json merged = MergeSets(sets).invariants[0].origin;
+    EXPECT_EQ(merged["format"], "merged") << origin;
+    EXPECT_EQ(merged["of"][0], origin) << origin;
+    EXPECT_EQ(merged["of"].size(), 2u) << origin;
+  }
+}
+
 }  // namespace
 }  // namespace traincheck

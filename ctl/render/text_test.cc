@@ -124,10 +124,10 @@ TEST(ViolationTextTest, BlockStaysShort) {
   EXPECT_LT(std::count(block.begin(), block.end(), '\n'), 15);
 }
 
-TEST(ViolationTextTest, OneRankAndNoStep) {
+TEST(ViolationTextTest, OneRankAndAnUnknownStep) {
   EXPECT_EQ(ViolationHeadline(
                 Parse<v1::Violation>("relation: 'R' text: 't' ranks: 3")),
-            "outside any step rank 3 R: t");
+            "at an unknown step rank 3 R: t");
 }
 
 TEST(ViolationTextTest, ALineOfAWatchHasItsTime) {

@@ -139,7 +139,7 @@ std::string ViolationDetailText(const v1::Violation& violation) {
 std::string ViolationHeadline(const v1::Violation& violation) {
   std::string line = absl::StrCat(
       violation.has_first_step() ? absl::StrCat("step ", violation.first_step())
-                                 : "outside any step",
+                                 : "at an unknown step",
       violation.ranks_size() == 1 ? " rank " : " ranks ", Ranks(violation), " ",
       violation.relation(), ": ", violation.text());
   if (!violation.sites().empty()) {

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/seed_for_testing.h"
+#include "invariants/identity.h"
 #include "tests/engine/engine_harness.h"
 
 namespace traincheck {
@@ -94,7 +95,7 @@ TEST(Faults, ForwardAroundTheWrapper) {
       testing::Contains(
           "torch.nn.parallel.distributed.DistributedDataParallel.forward "
           "was not called between the optimizer's last step and the end of "
-          "this one on ranks 0, 1; the reference runs always do it"));
+          "this one on ranks 0, 1; no reference run shows this"));
   const Violation* gradients = FindViolation(checked, kEqualGradients);
   ASSERT_NE(gradients, nullptr);
   EXPECT_EQ(gradients->first_step, 2);
@@ -105,6 +106,104 @@ TEST(Faults, ForwardAroundTheWrapper) {
   EXPECT_EQ(wrapper->sites[0], "train.py:20");
   EXPECT_FALSE(wrapper->open);
 }
+
+// What ranks broke each for itself stands beside their disagreement: with the
+// words that are true of the rule.
+struct Companion {
+  const char* name;
+  const char* relation;
+  const char* parameters;
+  nlohmann::json origin;
+  nlohmann::json precondition;
+  const char* evidence;
+};
+
+class Companions : public testing::TestWithParam<Companion> {};
+
+TEST_P(Companions, SayWhatIsKnownOfTheRule) {
+  InferenceResult rules = Learned();
+  std::erase_if(rules.invariants, [](const Invariant& rule) {
+    return rule.relation != "Consistent";
+  });
+  Invariant rule;
+  rule.relation = GetParam().relation;
+  rule.parameters = nlohmann::json::parse(GetParam().parameters);
+  rule.precondition = GetParam().precondition;
+  rule.scope = Scope::kGeneral;
+  rule.origin = GetParam().origin;
+  rule.id = IdOf(rule);
+  rule.text = TextOf(rule);
+  rules.invariants.push_back(rule);
+  TrainingOptions options = Target();
+  options.fault = TrainingFault::kBypassWrapper;
+  options.fault_step = 2;
+  const Checked checked = Check(rules, "other", options);
+  const Violation* drift = FindViolation(checked, kEqualAfterStep);
+  ASSERT_NE(drift, nullptr) << Print(checked);
+  EXPECT_THAT(drift->evidence, testing::Contains(GetParam().evidence))
+      << Print(checked);
+}
+
+const nlohmann::json kFromRuns = {{"format", "learned"}};
+const nlohmann::json kAlways = {{"all", nlohmann::json::array()}};
+
+const Companion kCompanions[] = {
+    {"LearnedAlways", "EventContain",
+     R"({"window": {"kind": "call", "function": {"category": "zero_grad"}},
+         "event": {"kind": "call", "function": {"category": "backward"},
+                   "binding": "any"}})",
+     kFromRuns, kAlways,
+     "backward was not called in it on ranks 0, 1; no reference run shows "
+     "this"},
+    {"LearnedNever", "EventContain",
+     R"({"window": {"kind": "call",
+                    "function": {"name": "__main__.Transformer.forward"}},
+         "event": {"kind": "call", "happens": "never", "binding": "any",
+                   "function": {"category": "forward"}}})",
+     kFromRuns, kAlways,
+     "a call of kind forward was called in it on ranks 0, 1; no reference run "
+     "shows this"},
+    {"LearnedCount", "CallCount",
+     R"({"function": {"category": "backward"}, "counts": [2], "per": "step"})",
+     kFromRuns, kAlways, "1 call on ranks 0, 1; no reference run shows this"},
+    {"LearnedWithACondition", "EventContain",
+     R"({"window": {"kind": "call", "function": {"category": "zero_grad"}},
+         "event": {"kind": "call", "function": {"category": "backward"},
+                   "binding": "any"}})",
+     kFromRuns, nlohmann::json::parse(R"({"all": [
+         {"clause": "constant", "fact": "stage", "value": "training"}]})"),
+     "backward was not called in it on ranks 0, 1; no reference run shows this "
+     "where the rule applies"},
+    {"LearnedByOneOfTwo",
+     "CallCount",
+     R"({"function": {"category": "backward"}, "counts": [2], "per": "step"})",
+     {{"format", "merged"},
+      {"of", nlohmann::json::array({{{"format", "traincheck"}}, kFromRuns})}},
+     kAlways,
+     "1 call on ranks 0, 1; no reference run shows this"},
+    {"WrittenByHand", "CallCount",
+     R"({"function": {"category": "backward"}, "counts": [2], "per": "step"})",
+     nullptr, kAlways,
+     "1 call on ranks 0, 1; the rule says: In each step, backward is called "
+     "2 times."},
+    {"Imported",
+     "CallCount",
+     R"({"function": {"category": "backward"}, "counts": [2], "per": "step"})",
+     {{"format", "traincheck"}},
+     kAlways,
+     "1 call on ranks 0, 1; the rule says: In each step, backward is called "
+     "2 times."},
+    {"OfAnOriginThatSaysNothing",
+     "CallCount",
+     R"({"function": {"category": "backward"}, "counts": [2], "per": "step"})",
+     {{"format", 3}},
+     kAlways,
+     "1 call on ranks 0, 1; the rule says: In each step, backward is called "
+     "2 times."},
+};
+
+INSTANTIATE_TEST_SUITE_P(Rules, Companions, testing::ValuesIn(kCompanions),
+                         [](const auto& info) { return info.param.name; });
 
 TEST(Faults, OptimizerThatHoldsFrozenParametersOnly) {
   TrainingOptions options = Target();
