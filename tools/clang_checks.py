@@ -74,9 +74,16 @@ class Tree:
                 made.append(Job("locks", file, command))
         if "tidy" in checks:
             for file in sorted(sources | self._known_headers(files)):
-                made.append(Job("tidy", file, (TIDY, "--quiet", "-p", ".", file)))
+                command = (TIDY, "--quiet", "-p", ".", self._header_filter(), file)
+                made.append(Job("tidy", file, command))
         self._require_generated([job.file for job in made])
         return made
+
+    def _header_filter(self) -> str:
+        """Findings in headers of this tree count, those in generated ones do not."""
+        folders = sorted({file.split("/")[0] for file in self.commands})
+        here = rf"({self.root}/)?(\./)?"
+        return f"--header-filter=^{here}({'|'.join(folders)})/"
 
     def _users(self, headers: set) -> set:
         """Sources to which a promise of these headers may be made."""
@@ -185,9 +192,9 @@ def changed_files(base: str) -> list:
     return sorted(name for name in set(names) if name.endswith(_SUFFIXES))
 
 
-def chosen_files(options: argparse.Namespace) -> list:
+def chosen_files(options: argparse.Namespace, tree: Tree) -> list:
     if options.all:
-        return sorted(n for n in _git("ls-files") if n.endswith(_SUFFIXES))
+        return sorted(tree.commands)  # headers are read with them
     if options.files:
         for name in options.files:
             if not (ROOT / name).is_file():
@@ -211,7 +218,7 @@ def main() -> int:
     try:
         tree = Tree(ROOT)
         checks = [options.only] if options.only else list(CHECKS)
-        jobs = tree.jobs(chosen_files(options), checks)
+        jobs = tree.jobs(chosen_files(options, tree), checks)
         return 1 if run(tree, jobs, passed_folder(), again=options.all) else 0
     except ChecksError as error:
         print(f"clang_checks: {error}", file=sys.stderr)

@@ -11,7 +11,7 @@
 #
 # Sources that a changed header concerns are read too. What was read without a
 # finding is not read again until it or a header of it changes; --all reads
-# everything: about 20 minutes for locks and 30 for tidy on two cores.
+# everything, headers with the sources that include them: see docs/reliability.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python3 -B tools/compile_commands.py

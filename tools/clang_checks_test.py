@@ -128,6 +128,16 @@ class ClangChecksTest(unittest.TestCase):
         self.assertEqual(found, 1, text)
         self.assertRegex(text, r"moved.cc:6:\d+: error: 'text' used after it was moved")
 
+    def test_tidy_of_a_source_finds_what_is_wrong_in_its_header(self):
+        self.plant(
+            "base/moved.h",
+            "#pragma once\n" + MOVED.replace("std::size_t", "inline std::size_t"),
+        )
+        tree = self.tree({"base/moved.cc": '#include "base/moved.h"\n'})
+        found, text = self.run_checks(tree, ["base/moved.cc"], "tidy")
+        self.assertEqual(found, 1, text)
+        self.assertRegex(text, r"base/moved.h:7:\d+: error: 'text' used after it was")
+
     def test_headers_that_the_build_makes_are_asked_for(self):
         source = '#include "base/made.pb.h"\n'
         tree = self.tree({"base/user.cc": source})
