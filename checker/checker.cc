@@ -48,7 +48,7 @@ class RelationCheck : private RuleSink {
                    std::vector<InvariantVerdict>* verdicts) const {
     for (size_t i = 0; i < rules_.size(); ++i) {
       verdicts->push_back({rules_[i].invariant,
-                           coverage_->OutcomeOf(numbers_[i]),
+                           coverage_->OutcomeOf(numbers_[i], newest_attempt),
                            coverage_->ReasonOf(numbers_[i], newest_attempt)});
     }
   }
@@ -152,6 +152,10 @@ Checker::~Checker() = default;
 
 void Checker::Consume(uint32_t process, const StoredBatch& batch) {
   impl_->reader().Consume(process, batch);
+}
+
+void Checker::SetAttempt(uint32_t process, uint32_t attempt) {
+  impl_->reader().SetAttempt(process, attempt);
 }
 
 void Checker::EndProcess(uint32_t process, ProcessEnd end) {

@@ -50,8 +50,9 @@ struct Violation {
 };
 
 struct CheckSummary {
-  uint32_t total = 0;    // invariants of the set that apply to this run
-  uint32_t decided = 0;  // reached pass or violated at least once
+  uint32_t total = 0;  // invariants of the set that apply to this run
+  // Violated at least once, or passed in the run's newest attempt.
+  uint32_t decided = 0;
   uint32_t violated = 0;
   uint32_t not_applied = 0;  // scope of another experiment
   // Reason -> invariants that reached no verdict at all.
@@ -63,7 +64,8 @@ struct CheckSummary {
 // What became of an invariant that applies to the run.
 struct InvariantVerdict {
   const Invariant* invariant = nullptr;  // of the checker
-  // kPass: in every window that was decided; kUnknown: in none.
+  // kPass: in every window that was decided; kUnknown: in none of the newest
+  // attempt.
   Outcome outcome = Outcome::kUnknown;
   // Why it, or some window of it, is unknown; "": it was decided everywhere.
   std::string reason;
@@ -81,6 +83,11 @@ class Checker {
   // Positions that are missing between two batches of a ring make the windows
   // concerned unknown.
   void Consume(uint32_t process, const StoredBatch& batch);
+
+  // Once, before anything else is said of the process: of which attempt of the
+  // run it is. Processes of different attempts are never compared. Without it
+  // the attempt is the one that its launcher named.
+  void SetAttempt(uint32_t process, uint32_t attempt);
 
   // No more batches of this process will come.
   void EndProcess(uint32_t process, ProcessEnd end);

@@ -1,10 +1,12 @@
 // Which rules reached a verdict, and why others, or some of their windows,
-// did not.
+// did not. What a rule said of an attempt says nothing of the next one: it has
+// passed if it was decided in the run's newest attempt.
 //
 // Threads: one object, one thread at a time.
 #ifndef TRAINCHECK_CHECKER_COVERAGE_H_
 #define TRAINCHECK_CHECKER_COVERAGE_H_
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -35,19 +37,21 @@ class Coverage {
       return;
     }
     state.decided = true;
+    state.decided_attempt = std::max(state.decided_attempt, verdict.attempt);
     state.violated |= verdict.outcome == Outcome::kViolated;
   }
 
-  Outcome OutcomeOf(size_t rule) const {
+  // `newest` as below. A violation stands, whatever the attempts behind it.
+  Outcome OutcomeOf(size_t rule, uint32_t newest) const {
     const State& state = rules_[rule];
-    if (!state.decided) return Outcome::kUnknown;
-    return state.violated ? Outcome::kViolated : Outcome::kPass;
+    if (state.violated) return Outcome::kViolated;
+    return IsDecidedIn(newest, state) ? Outcome::kPass : Outcome::kUnknown;
   }
   // Why it, or some window of it, is unknown; "": it was decided everywhere.
   // `newest` as below.
   std::string ReasonOf(size_t rule, uint32_t newest) const {
     const State& state = rules_[rule];
-    if (state.decided && state.reason.empty()) return "";
+    if (IsDecidedIn(newest, state) && state.reason.empty()) return "";
     return Words(state, newest);
   }
 
@@ -56,12 +60,13 @@ class Coverage {
   void Summarize(uint32_t newest, CheckSummary* summary) const {
     for (size_t rule = 0; rule < rules_.size(); ++rule) {
       const State& state = rules_[rule];
+      const bool decided = OutcomeOf(rule, newest) != Outcome::kUnknown;
       ++summary->total;
-      summary->decided += state.decided;
+      summary->decided += decided;
       summary->violated += state.violated;
       const std::string reason = ReasonOf(rule, newest);
       if (reason.empty()) continue;
-      ++(state.decided ? summary->partly_unknown : summary->unknown)[reason];
+      ++(decided ? summary->partly_unknown : summary->unknown)[reason];
     }
   }
 
@@ -77,16 +82,28 @@ class Coverage {
   struct State {
     bool decided = false;
     bool violated = false;
+    uint32_t decided_attempt = 0;  // the newest
     std::string reason;
     uint32_t attempt = 0;  // that the reason is from
 
     void Fields(Archive& archive) {
-      archive(decided, violated, reason, attempt);
+      archive(decided, violated, decided_attempt, reason, attempt);
     }
   };
 
+  static bool IsDecidedIn(uint32_t newest, const State& state) {
+    return state.decided && state.decided_attempt >= newest;
+  }
+
   static std::string Words(const State& state, uint32_t newest) {
-    if (state.reason.empty()) return "what the rule is about was not seen";
+    const std::string unseen = "what the rule is about was not seen";
+    if (state.decided && !IsDecidedIn(newest, state)) {
+      const bool is_of_newest =
+          !state.reason.empty() && state.attempt >= newest;
+      return "attempt " + std::to_string(newest) +
+             " was not judged: " + (is_of_newest ? state.reason : unseen);
+    }
+    if (state.reason.empty()) return unseen;
     if (state.attempt >= newest) return state.reason;
     return "attempt " + std::to_string(state.attempt) +
            " ended: " + state.reason;

@@ -39,6 +39,10 @@ Inference::~Inference() = default;
 
 void Inference::BeginRun(const ReferenceRun& run) { impl_->BeginRun(run); }
 
+void Inference::SetAttempt(uint32_t process, uint32_t attempt) {
+  impl_->current().SetAttempt(process, attempt);
+}
+
 void Inference::Consume(uint32_t process, const StoredBatch& batch) {
   impl_->current().Add(process, batch);
 }

@@ -47,7 +47,8 @@ class Inference {
   Inference& operator=(const Inference&) = delete;
 
   void BeginRun(const ReferenceRun& run);
-  // As Checker::Consume and Checker::EndProcess.
+  // As Checker::SetAttempt, Checker::Consume and Checker::EndProcess.
+  void SetAttempt(uint32_t process, uint32_t attempt);
   void Consume(uint32_t process, const StoredBatch& batch);
   void EndProcess(uint32_t process, ProcessEnd end);
   void EndRun();

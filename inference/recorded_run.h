@@ -6,6 +6,7 @@
 #define TRAINCHECK_INFERENCE_RECORDED_RUN_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -22,6 +23,9 @@ class RecordedRun {
 
   const ReferenceRun& info() const { return info_; }
 
+  void SetAttempt(uint32_t process, uint32_t attempt) {
+    attempts_[process] = attempt;
+  }
   void Add(uint32_t process, const StoredBatch& batch) {
     events_.push_back({process, batch, std::nullopt});
   }
@@ -32,6 +36,9 @@ class RecordedRun {
   // May run on several threads at once.
   void Replay(std::vector<RunObserver*> observers) const {
     RunReader reader(std::move(observers));
+    for (const auto& [process, attempt] : attempts_) {
+      reader.SetAttempt(process, attempt);
+    }
     for (const Event& event : events_) {
       if (event.end) {
         reader.EndProcess(event.process, *event.end);
@@ -50,6 +57,7 @@ class RecordedRun {
   };
 
   const ReferenceRun info_;
+  std::map<uint32_t, uint32_t> attempts_;  // by process
   std::vector<Event> events_;
 };
 

@@ -27,6 +27,11 @@ class RunReader {
   void Consume(uint32_t process, const StoredBatch& batch) {
     Facts(process).Consume(batch);
   }
+  // Once, before anything else is said of the process. Without it the attempt
+  // is the one that its launcher named.
+  void SetAttempt(uint32_t process, uint32_t attempt) {
+    Facts(process).SetAttempt(attempt);
+  }
   void EndProcess(uint32_t process, ProcessEnd end) { Facts(process).End(end); }
   void EndRun() {
     for (RunObserver* observer : observers_) observer->EndRun();
@@ -44,10 +49,11 @@ class RunReader {
     const auto found = processes_.find(process);
     return found == processes_.end() ? nullptr : found->second.get();
   }
-  // The newest attempt that a process belongs to.
+  // The newest attempt in which a process trains.
   uint32_t newest_attempt() const {
     uint32_t newest = 0;
     for (const auto& [number, facts] : processes_) {
+      if (!facts->rank() || facts->is_worker()) continue;
       newest = std::max(newest, facts->attempt());
     }
     return newest;

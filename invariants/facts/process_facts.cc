@@ -150,7 +150,7 @@ void ProcessFacts::Fields(Archive& archive) {
   archive(reader_, clock_, stage_, autocast_, wrapper_calls_, random_draws_,
           loader_passes_, grad_scaling_, rows_, written_by_forwards_,
           variables_, optimizers_, backwards_, missed_backwards_, recorded_,
-          rank_, world_, gaps_, gap_reason_);
+          attempt_, rank_, world_, gaps_, gap_reason_);
   if (archive.reading()) ownership_.OnRestored();
   for (ProcessObserver* observer : observers_) observer->Fields(archive);
 }

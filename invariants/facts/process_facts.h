@@ -61,6 +61,10 @@ class ProcessFacts : private EventVisitor {
   explicit ProcessFacts(uint32_t number)
       : number_(number), reader_(this), ownership_(&reader_.definitions()) {}
 
+  // Of which attempt of its run it is. REQUIRES: nothing was consumed yet, or
+  // it is the same as before.
+  void SetAttempt(uint32_t attempt) { attempt_ = attempt; }
+
   // Must outlive this object.
   void AddObserver(ProcessObserver* observer) {
     observers_.push_back(observer);
@@ -75,7 +79,10 @@ class ProcessFacts : private EventVisitor {
 
   // Number of the process in its run.
   uint32_t number() const { return number_; }
-  uint32_t attempt() const { return definitions().process().attempt; }
+  // That the caller gave, else the one that its launcher named.
+  uint32_t attempt() const {
+    return attempt_.value_or(definitions().process().attempt);
+  }
   // Workers of loaders train nothing.
   bool is_worker() const {
     return definitions().process().kind == ProcessKind::kWorker;
@@ -186,6 +193,7 @@ class ProcessFacts : private EventVisitor {
   uint64_t backwards_ = 0;
   uint64_t missed_backwards_ = 0;
   RecordedSteps recorded_;
+  std::optional<uint32_t> attempt_;
   std::optional<int32_t> rank_;
   int32_t world_ = 0;
   uint64_t gaps_ = 0;

@@ -142,7 +142,7 @@ class Evaluator : public RunObserver {
     const ProcessInfo& worker = facts.definitions().process();
     if (!worker.pass_seed) return;
     const Pass pass{worker.host,       worker.owner_pid,  worker.owner_ticks,
-                    *worker.pass_seed, worker.owner_step, worker.attempt};
+                    *worker.pass_seed, worker.owner_step, facts.attempt()};
     const bool read = event.Has(kHasData) && !event.Has(kUnreadable);
     const std::string name = event.variable->FullName();
     for (size_t rule = 0; rule < generators_.size(); ++rule) {

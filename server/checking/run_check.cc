@@ -14,7 +14,8 @@ namespace {
 // advance together and windows over ranks close early.
 constexpr int kShareBatches = 8;
 
-constexpr uint32_t kSnapshotVersion = 1;
+// 1: the attempts were those that launchers had named.
+constexpr uint32_t kSnapshotVersion = 2;
 
 bool SamePlace(const RunView::Process& a, const RunView::Process& b) {
   return HasPlace(a) && HasPlace(b) && a.attempt == b.attempt &&
@@ -49,6 +50,7 @@ stored::CheckSnapshot RunCheck::Save() const {
     saved->set_next_batch(cursor.next_batch);
     if (cursor.end) saved->set_end(static_cast<uint32_t>(*cursor.end) + 1);
     saved->set_assumed(cursor.assumed);
+    if (cursor.attempt) saved->set_attempt(*cursor.attempt + 1);
   }
   for (const Place& place : given_up_) {
     auto* saved = snapshot.add_given_up();
@@ -73,6 +75,7 @@ absl::Status RunCheck::Restore(const stored::CheckSnapshot& snapshot) {
     }
     if (saved.end() != 0) cursor.end = ProcessEnd(saved.end() - 1);
     cursor.assumed = saved.assumed();
+    if (saved.attempt() != 0) cursor.attempt = saved.attempt() - 1;
   }
   for (const auto& saved : snapshot.given_up()) {
     given_up_.insert({saved.attempt(), saved.rank()});
@@ -116,6 +119,10 @@ std::string RunCheck::WhyAnew(const RunView& run) const {
     if (finished_ && unread) return absl::StrCat(process.name, " came late");
     if (unread) continue;
     const Cursor& cursor = at->second;
+    if (cursor.attempt != process.attempt) {
+      return absl::StrCat(process.name, " belongs to attempt ",
+                          process.attempt);
+    }
     if (process.next_batch < cursor.next_batch) {
       return absl::StrCat("records of ", process.name, " are gone");
     }
@@ -167,6 +174,13 @@ bool RunCheck::WaitsForItsPlace(const RunView& run,
                      });
 }
 
+void RunCheck::Introduce(const RunView::Process& process) {
+  Cursor& cursor = cursors_[process.number];
+  if (cursor.attempt.has_value()) return;
+  cursor.attempt = process.attempt;
+  checker_.SetAttempt(process.number, process.attempt);
+}
+
 absl::StatusOr<bool> RunCheck::ReadShare(const RunView& run,
                                          const RunView::Process& process,
                                          bool* more) {
@@ -176,6 +190,7 @@ absl::StatusOr<bool> RunCheck::ReadShare(const RunView& run,
   const uint64_t limit = Limit(run, process);
   const auto may_read = [&] { return checker_.StepOf(process.number) < limit; };
   if (!may_read()) return false;
+  Introduce(process);
   int left = kShareBatches;
   bool whole = true;
   const absl::Status read =
@@ -217,6 +232,7 @@ bool RunCheck::EndIfOver(const RunView& run, const RunView::Process& process) {
   } else {
     return false;
   }
+  Introduce(process);
   checker_.EndProcess(process.number, *cursor.end);
   return true;
 }

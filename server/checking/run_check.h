@@ -71,12 +71,15 @@ class RunCheck {
     uint64_t next_batch = 0;
     std::optional<ProcessEnd> end;  // that was told to the checker
     bool assumed = false;
+    std::optional<uint32_t> attempt;  // that was told to the checker
   };
   using Place = std::pair<uint32_t, int32_t>;  // attempt, rank
 
   // True if the process was read or ended; sets `more` if more may be read.
   absl::StatusOr<bool> ReadShare(const RunView& run,
                                  const RunView::Process& process, bool* more);
+  // Tells the checker, before anything else, of which attempt the process is.
+  void Introduce(const RunView::Process& process);
   // True if an end was told.
   bool EndIfOver(const RunView& run, const RunView::Process& process);
   bool IsOver(const RunView& run, const RunView::Process& process) const;

@@ -43,10 +43,16 @@ class RunCheckTest : public testing::Test {
     check_ = std::make_unique<RunCheck>(store_.get(), run_, set_);
   }
 
-  // A rank of two that streams; a batch a step.
-  void AddRank(int32_t rank, uint64_t steps) {
+  // A rank of two that streams; a batch a step. What it recorded names attempt
+  // 0, as that of every start does whose launcher counts none.
+  void AddRank(int32_t rank, uint64_t steps, uint32_t attempt = 0,
+               std::optional<int> error_step = std::nullopt) {
     TrainingOptions options;
     options.steps = kSteps;
+    if (error_step.has_value()) {
+      options.fault = TrainingFault::kBypassWrapper;
+      options.fault_step = *error_step;
+    }
     RunView::Process process;
     process.number = static_cast<uint32_t>(run_.processes.size());
     process.next_batch = steps;
@@ -54,6 +60,7 @@ class RunCheckTest : public testing::Test {
     process.is_main = true;
     process.rank = rank;
     process.world = 2;
+    process.attempt = attempt;
     process.name = "rank " + std::to_string(rank);
     WriteSet writes;
     for (const StoredBatch& batch : TrainRank(options, rank)) {
@@ -93,6 +100,17 @@ class RunCheckTest : public testing::Test {
   }
   uint64_t StepOf(uint32_t process) const {
     return check_->checker().StepOf(process);
+  }
+  // All have ended in order, but those of which `ends` says otherwise.
+  void EndRun(const std::map<uint32_t, ProcessEnd>& ends = {}) {
+    for (RunView::Process& process : run_.processes) {
+      const auto end = ends.find(process.number);
+      process.end = end == ends.end() ? ProcessEnd::kClean : end->second;
+      process.connected = false;
+    }
+    run_.ended = true;
+    ReadAll();
+    EXPECT_TRUE(check_->finished());
   }
   std::map<std::string, uint32_t> Unknown() const {
     return check_->checker().Summary().unknown;
@@ -157,7 +175,7 @@ TEST_F(RunCheckTest, ASnapshotThatDoesNotFitIsRefused) {
   };
   stored::CheckSnapshot snapshot = check_->Save();
   EXPECT_FALSE(refuses(snapshot));
-  snapshot.set_version(2);
+  snapshot.set_version(1);
   EXPECT_TRUE(refuses(snapshot));
   snapshot = check_->Save();
   snapshot.mutable_checker()->pop_back();
@@ -197,6 +215,63 @@ TEST_F(RunCheckTest, ANewAttemptEndsTheOneBefore) {
   EXPECT_EQ(check_->WhyAnew(run_), "");
   run_.processes[1].connected = true;
   EXPECT_EQ(check_->WhyAnew(run_), "rank 1 is back");
+}
+
+TEST_F(RunCheckTest, StartsAreJudgedEachForItself) {
+  for (int32_t rank : {0, 1}) AddRank(rank, 10, 0);
+  for (int32_t rank : {0, 1}) AddRank(rank, 30, 1, /*error_step=*/12);
+  EndRun({{0, ProcessEnd::kDied}, {1, ProcessEnd::kDied}});
+  const std::vector<Violation> found = check_->checker().Violations();
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].attempt, 1u);
+  EXPECT_EQ(found[0].first_step, 12);
+}
+
+// Of the first start rank 1 never came, and its rank 0 was another model.
+TEST_F(RunCheckTest, RanksOfTwoStartsAreNeverCompared) {
+  AddRank(0, 30, 0, /*error_step=*/0);
+  for (int32_t rank : {1, 0}) AddRank(rank, 30, 1);
+  EndRun();
+  EXPECT_TRUE(check_->checker().Violations().empty());
+  EXPECT_EQ(check_->checker().Summary().decided, 1u);
+}
+
+TEST_F(RunCheckTest, WhatAnEarlierStartPassedSaysNothingOfTheNewest) {
+  for (int32_t rank : {0, 1}) AddRank(rank, 30, 0);
+  ReadAll();
+  EXPECT_EQ(check_->checker().Summary().decided, 1u);
+  AddRank(0, 30, 1);
+  run_.processes[0].connected = run_.processes[1].connected = false;
+  EndRun();
+  EXPECT_EQ(check_->checker().Summary().decided, 0u);
+  EXPECT_EQ(Unknown().count("attempt 1 was not judged: rank 1 never announced "
+                            "itself"),
+            1u);
+}
+
+TEST_F(RunCheckTest, AViolationStandsWhateverComesAfterIt) {
+  for (int32_t rank : {0, 1}) AddRank(rank, 30, 0, /*error_step=*/5);
+  AddRank(0, 30, 1);
+  EndRun();
+  const CheckSummary summary = check_->checker().Summary();
+  EXPECT_EQ(summary.violated, 1u);
+  EXPECT_EQ(summary.decided, 1u);
+  EXPECT_EQ(summary.partly_unknown.size(), 1u);
+}
+
+TEST_F(RunCheckTest, AnAttemptThatIsSettledLateBeginsAnew) {
+  AddRank(0, 5);
+  AddRank(1, 0);
+  ReadAll();
+  // Nothing of it was read.
+  run_.processes[1].attempt = 1;
+  EXPECT_EQ(check_->WhyAnew(run_), "");
+  run_.processes[0].attempt = 1;
+  EXPECT_EQ(check_->WhyAnew(run_), "rank 0 belongs to attempt 1");
+  const stored::CheckSnapshot snapshot = check_->Save();
+  check_ = std::make_unique<RunCheck>(store_.get(), run_, set_);
+  ASSERT_TRUE(check_->Restore(snapshot).ok());
+  EXPECT_EQ(check_->WhyAnew(run_), "rank 0 belongs to attempt 1");
 }
 
 TEST_F(RunCheckTest, WhatWasReadIsJudgedAgainWhenItIsReadAgain) {

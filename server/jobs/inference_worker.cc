@@ -163,6 +163,7 @@ class Worker {
                                               stored.process(), ": ",
                                               batch.status().message()));
     }
+    inference_->SetAttempt(stored.process(), stored.attempt());
     inference_->Consume(stored.process(), *batch);
     return absl::OkStatus();
   }

@@ -134,6 +134,7 @@ absl::Status LearningSession::FeedProcess(const RunView& run,
     for (std::string& value : page->batches) {
       worker::ToWorker message;
       message.mutable_batch()->set_process(process.number);
+      message.mutable_batch()->set_attempt(process.attempt);
       message.mutable_batch()->set_value(std::move(value));
       if (absl::Status s = process_.channel().Send(message); !s.ok()) return s;
     }
