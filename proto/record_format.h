@@ -420,6 +420,11 @@ enum class Field : uint32_t {
   kOwnerTicks = 81,        // unsigned
   kFirstRecordedNs = 82,   // unsigned: CLOCK_REALTIME
   kRunIsProvisional = 83,  // unsigned, 1: a later ProcessDef names the run
+  kImage = 94,  // unsigned: drawn at random by each program that runs in the
+                // process (exec); absent: an agent that did not draw
+  // Place.
+  kStart = 95,  // bytes: nonce, equal on the ranks of one start of a process
+                // group and on no others; absent: no group, or not agreed
   // ProcessGroupDef, with kName and kMemberRank.
   kBackend = 84,        // unsigned: str: "gloo"
   kMesh = 85,           // unsigned: from 1: groups of one DeviceMesh have one

@@ -43,6 +43,7 @@ void PutProcess(const ProcessIdentity& identity, Definition* def) {
     def->Number(Field::kOwnerTicks, identity.owner_ticks);
   }
   def->Number(Field::kFirstRecordedNs, identity.first_recorded_ns);
+  if (identity.image != 0) def->Number(Field::kImage, identity.image);
   if (identity.run_is_provisional) def->Number(Field::kRunIsProvisional, 1);
 }
 

@@ -13,6 +13,8 @@ namespace {
 
 constexpr size_t kMaxContextBytes = 512;
 constexpr size_t kMaxClassBytes = 256;
+constexpr size_t kMaxStartBytes = 64;
+constexpr size_t kMaxPlaceBytes = sizeof(PlaceRecord) + kMaxStartBytes + 16;
 
 // Names and values of a dict of the agent's own, as far as they fit.
 void WriteArguments(PyObject* arguments, FieldWriter* out) {
@@ -141,9 +143,13 @@ void RecordContext(bool enter, const std::string& name, PyObject* arguments) {
                  0);
 }
 
-void RecordPlace(const PlaceRecord& place) {
+void RecordPlace(const PlaceRecord& place, std::string_view start) {
   ThreadRecorder* thread = CurrentThread();
-  if (thread != nullptr) thread->Append(place, RecordType::kPlace);
+  if (thread == nullptr) return;
+  alignas(8) char buffer[kMaxPlaceBytes];
+  FieldWriter out(buffer, sizeof buffer, place);
+  if (!start.empty()) out.Bytes(Field::kStart, start.substr(0, kMaxStartBytes));
+  thread->Append(out, buffer, RecordType::kPlace, 0);
 }
 
 void RecordCollective(uint32_t group, uint64_t sequence) {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "agent/capture/python_api.h"
 #include "proto/record_format.h"
@@ -21,7 +22,8 @@ void RecordUncleanExit(PyObject* exception);
 // `arguments`: a dict of what the context was made with, or null. Texts in it
 // are told.
 void RecordContext(bool enter, const std::string& name, PyObject* arguments);
-void RecordPlace(const PlaceRecord& place);
+// `start` is the nonce of its start; "": it has none.
+void RecordPlace(const PlaceRecord& place, std::string_view start);
 // The innermost open call is a collective of this group.
 void RecordCollective(uint32_t group, uint64_t sequence);
 

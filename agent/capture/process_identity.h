@@ -45,6 +45,9 @@ struct ProcessIdentity {
   std::string torch_version;
   std::string python_version;
   uint64_t first_recorded_ns = 0;
+  // Drawn at random when this program began to record; 0: it could not be. An
+  // exec keeps pid and start time, and the program behind it is another.
+  uint64_t image = 0;
 };
 
 // Everything but versions and time.

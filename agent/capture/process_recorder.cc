@@ -1,6 +1,7 @@
 #include "agent/capture/process_recorder.h"
 
 #include <pthread.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -36,6 +37,13 @@ uint64_t StartTicks(uint32_t pid) {
     at = stat.find(' ', at + 1);
   }
   return at == std::string::npos ? 0 : std::strtoull(&stat[at], nullptr, 10);
+}
+
+// 0: the system gives none (a filter of system calls).
+uint64_t RandomNumber() {
+  uint64_t number = 0;
+  const long bytes = syscall(SYS_getrandom, &number, sizeof number, 0);
+  return bytes == sizeof number ? number : 0;
 }
 
 std::string RelayProgram() { return g_setup->folder + "/traincheck-relay"; }
@@ -113,6 +121,7 @@ std::string ProcessRecorder::Open(const ProcessRecorder* ancestor) {
     identity_.python_version = g_setup->python_version;
   }
   identity_.first_recorded_ns = RealtimeNs();
+  identity_.image = RandomNumber();
   auto ring = RingWriter::Create(kDefinitionRing, kDefinitionRingBytes);
   if (ring == nullptr) {
     return std::string("no shared memory: ") + std::strerror(errno);

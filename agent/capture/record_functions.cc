@@ -53,14 +53,15 @@ PyObject* SetProcessKind(PyObject*, PyObject* args, PyObject* kwargs) {
 }
 
 PyObject* RecordPlaceFunction(PyObject*, PyObject* args, PyObject* kwargs) {
-  static const char* const names[] = {"rank", "world_size", "local_rank",
-                                      "source", nullptr};
+  static const char* const names[] = {"rank",   "world_size", "local_rank",
+                                      "source", "start",      nullptr};
   PlaceRecord place = {};
-  if (!Parse(args, kwargs, "iiiI", names, &place.rank, &place.world_size,
-             &place.local_rank, &place.source)) {
+  const char* start = "";
+  if (!Parse(args, kwargs, "iiiIs", names, &place.rank, &place.world_size,
+             &place.local_rank, &place.source, &start)) {
     return nullptr;
   }
-  RecordPlace(place);
+  RecordPlace(place, start);
   return None();
 }
 

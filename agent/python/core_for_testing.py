@@ -101,6 +101,7 @@ class RecordingCore:
         self.attributes = {}  # "Root.name" -> ["partition_dim=0"]
         self.kind = None
         self.place = None
+        self.start = None
         self.inherits, self.sign = False, None
         self.run, self.provisional = "mine", True
         self._numbers = {}  # id -> (weak reference, number)
@@ -286,8 +287,9 @@ class RecordingCore:
     def set_process_kind(self, kind, worker_id=0, pass_seed=0):
         self.kind = (kind, worker_id)
 
-    def record_place(self, rank, world_size, local_rank, source):
+    def record_place(self, rank, world_size, local_rank, source, start):
         self.place = (rank, world_size, local_rank, source)
+        self.start = start
         self.log.append(("place",) + self.place)
 
     def record_states(self, point, what, variables, tensors):

@@ -12,6 +12,7 @@ import unittest.mock
 import warnings
 
 import torch
+import torch.testing._internal.distributed.fake_pg  # registers the backend
 from torch import nn
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
@@ -199,6 +200,46 @@ class Places(HooksCase):
         self.addCleanup(torch.distributed.destroy_process_group)
         self.assertEqual((CORE.run, CORE.provisional), ("theirs", False))
         self.assertEqual(CORE.place[:2], (1, 2))
+
+    def start(self, store, **variables):
+        """Makes a group of two with this store; the nonce that was recorded."""
+        with (
+            unittest.mock.patch.dict(os.environ, variables),
+            unittest.mock.patch.object(
+                torch.distributed.distributed_c10d, "_get_default_store", lambda: store
+            ),
+        ):
+            torch.distributed.init_process_group(
+                "fake", store=torch.distributed.HashStore(), rank=1, world_size=2
+            )
+        torch.distributed.destroy_process_group()
+        return CORE.start
+
+    def test_ranks_of_one_start_record_one_nonce(self):
+        store = torch.distributed.HashStore()
+        first = self.start(store)
+        self.assertRegex(first, "^[0-9a-f]{32}$")
+        WATCH.reset()  # another process
+        self.assertEqual(self.start(store), first)
+        WATCH.reset()
+        self.assertNotEqual(self.start(torch.distributed.HashStore()), first)
+        # torchrun may give the ranks that it restarts the store of those before.
+        WATCH.reset()
+        again = self.start(store, TORCHELASTIC_RESTART_COUNT="1")
+        self.assertRegex(again, "^[0-9a-f]{32}$")
+        self.assertNotEqual(again, first)
+
+    def test_a_process_that_makes_its_group_anew_stays_in_its_start(self):
+        first = self.start(torch.distributed.HashStore())
+        store = torch.distributed.HashStore()
+        self.assertEqual(self.start(store), first)
+        # And who joins it belongs to it.
+        WATCH.reset()
+        self.assertEqual(self.start(store), first)
+
+    def test_without_a_group_of_several_there_is_no_nonce(self):
+        with self.group():
+            self.assertEqual(CORE.start, "")
 
     def test_exception_in_ddp_shows_no_frame_of_ours(self):
         class Fails(Net):

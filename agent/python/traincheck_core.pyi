@@ -225,7 +225,7 @@ class Core(Protocol):
     def show_rank(self, rank: int, world_size: int) -> None:
         """Processes below this one see that it is this rank."""
     def record_place(
-        self, rank: int, world_size: int, local_rank: int, source: int
+        self, rank: int, world_size: int, local_rank: int, source: int, start: str
     ) -> None: ...
     def record_states(
         self, point: int, what: int, variables: Sequence[int], tensors: Sequence[Any]

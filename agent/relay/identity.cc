@@ -44,6 +44,8 @@ void SetProcessField(const FieldReader& field, v1::ProcessIdentity* process) {
       return process->set_owner_pid(static_cast<uint32_t>(number));
     case Field::kOwnerTicks:
       return process->set_owner_start_ticks(number);
+    case Field::kImage:
+      return process->set_image(number);
     default:
       return;
   }
@@ -110,6 +112,11 @@ absl::StatusOr<Introduction> IntroductionOf(const RecordReader& record,
   return introduction;
 }
 
+std::string ProcessPrefix(const v1::ProcessIdentity& process) {
+  return absl::StrCat(process.boot_id(), "-", process.pid(), "-",
+                      process.start_ticks());
+}
+
 }  // namespace
 
 absl::StatusOr<std::optional<Introduction>> FindIntroduction(
@@ -128,8 +135,18 @@ absl::StatusOr<std::optional<Introduction>> FindIntroduction(
 }
 
 std::string SpoolName(const v1::ProcessIdentity& process) {
-  return absl::StrCat(process.boot_id(), "-", process.pid(), "-",
-                      process.start_ticks(), ".spool");
+  const std::string image =
+      process.image() == 0
+          ? ""
+          : absl::StrCat("-", absl::Hex(process.image(), absl::kZeroPad16));
+  return absl::StrCat(ProcessPrefix(process), image, ".spool");
+}
+
+bool IsSpoolNameOf(std::string_view name, const v1::ProcessIdentity& process) {
+  const std::string prefix = ProcessPrefix(process);
+  return name.substr(0, prefix.size()) == prefix &&
+         (name.substr(prefix.size(), 1) == "-" ||
+          name.substr(prefix.size()) == ".spool");
 }
 
 }  // namespace traincheck

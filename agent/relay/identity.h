@@ -28,8 +28,11 @@ struct Introduction {
 [[nodiscard]] absl::StatusOr<std::optional<Introduction>> FindIntroduction(
     std::string_view definitions, uint32_t pid);
 
-// "BOOT-PID-TICKS.spool"
+// "BOOT-PID-TICKS-IMAGE.spool"; of an older agent, which draws no image,
+// "BOOT-PID-TICKS.spool".
 std::string SpoolName(const v1::ProcessIdentity& process);
+// Is it the name of a spool file of this process, whatever its image?
+bool IsSpoolNameOf(std::string_view name, const v1::ProcessIdentity& process);
 
 }  // namespace traincheck
 

@@ -55,6 +55,23 @@ TEST(FindIntroduction, TakesAllFields) {
   EXPECT_EQ(SpoolName(hello.process()), "0f-a1-42-1234.spool");
 }
 
+TEST(FindIntroduction, ProgramsOfOneProcessHaveSpoolFilesOfTheirOwn) {
+  const std::string record = ProcessDef([](FieldWriter* out) {
+    AddIdentity(out);
+    out->Unsigned(Field::kImage, 0xabc);
+  });
+  v1::ProcessIdentity process =
+      FindIntroduction(record, 42).value().value().hello.process();
+  EXPECT_EQ(process.image(), 0xabcu);
+  const std::string name = SpoolName(process);
+  EXPECT_EQ(name, "0f-a1-42-1234-0000000000000abc.spool");
+  EXPECT_TRUE(IsSpoolNameOf(name, process));
+  EXPECT_TRUE(IsSpoolNameOf("0f-a1-42-1234.spool", process));
+  EXPECT_FALSE(IsSpoolNameOf("0f-a1-42-12345.spool", process));
+  process.set_pid(43);
+  EXPECT_FALSE(IsSpoolNameOf(name, process));
+}
+
 TEST(FindIntroduction, PassesOtherRecordsAndWaitsForTheRest) {
   const std::string other = StringDefBytes(1, 30);
   const std::string bytes = other + ProcessDef(AddIdentity);

@@ -53,6 +53,9 @@ inline constexpr seconds kNoAnswer{2};
 // after this.
 inline constexpr seconds kWelcomeTimeout{10};
 inline constexpr seconds kReportPeriod{1};
+// A process that closed its socket is looked at this often: does it run another
+// program by now?
+inline constexpr milliseconds kLookForProgram{1000};
 
 // A server that cannot or will not talk to this version or user is asked again
 // after this.

@@ -34,6 +34,21 @@ uint64_t PidNamespace() {
   return stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
 }
 
+std::optional<bool> HasMapped(uint32_t pid, uint64_t inode) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/maps");
+  const std::string wanted = std::to_string(inode);
+  std::optional<bool> found;
+  for (std::string line; std::getline(file, line);) {
+    // range, permissions, offset, device, inode, name
+    std::istringstream fields(line);
+    std::string skipped, at;
+    fields >> skipped >> skipped >> skipped >> skipped >> at;
+    found = at == wanted;
+    if (*found) break;
+  }
+  return found;
+}
+
 namespace {
 
 std::string HostName() {

@@ -20,6 +20,10 @@ std::optional<uint64_t> StartTicks(uint32_t pid);
 // Inode of this process's pid namespace; 0: unknown.
 uint64_t PidNamespace();
 
+// Does the process have a file mapped that has this inode? Nothing: its
+// mappings cannot be read.
+std::optional<bool> HasMapped(uint32_t pid, uint64_t inode);
+
 enum class Liveness {
   kAlive,
   kDead,

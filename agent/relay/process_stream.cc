@@ -1,5 +1,8 @@
 #include "agent/relay/process_stream.h"
 
+#include <sys/stat.h>
+
+#include <filesystem>
 #include <string>
 #include <utility>
 
@@ -50,10 +53,31 @@ void ProcessStream::TakeHandover(const Handover& handover) {
           : absl::PermissionDeniedError("the ring belongs to another process");
   if (status.ok()) {
     AnswerHasRing(peer_.socket.get());
+    NoteMapping(handover);
   } else {
     spdlog::warn("ring refused pid={} ring={} error=\"{}\"", peer_.pid,
                  handover.message.ring, Message(status));
   }
+}
+
+// Where the mapping is not seen now, its absence will say nothing.
+void ProcessStream::NoteMapping(const Handover& handover) {
+  struct stat file;
+  if (handover.message.ring != kDefinitionRing ||
+      fstat(handover.memory.get(), &file) != 0 ||
+      !HasMapped(peer_.pid, file.st_ino).value_or(false)) {
+    return;
+  }
+  mapped_inode_ = file.st_ino;
+}
+
+bool ProcessStream::IsReplaced(TimePoint now) {
+  if (peer_.socket.valid() || !mapped_inode_.has_value() ||
+      now - looked_at_ < kLookForProgram) {
+    return false;
+  }
+  looked_at_ = now;
+  return HasMapped(peer_.pid, *mapped_inode_) == false;
 }
 
 void ProcessStream::OnDeath(TimePoint now) {
@@ -61,7 +85,12 @@ void ProcessStream::OnDeath(TimePoint now) {
   OnSocket();
   peer_.socket.Close();
   peer_.pidfd.Close();
-  if (!ended_at_.has_value()) ended_at_ = now;
+  if (ended_at_.has_value()) return;
+  ended_at_ = now;
+  ended_unix_ns_ = static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(
+          std::chrono::system_clock::now().time_since_epoch())
+          .count());
 }
 
 bool ProcessStream::active(TimePoint now) const {
@@ -73,6 +102,10 @@ void ProcessStream::Turn(TimePoint now) {
   // end.
   if (!peer_.socket.valid() && !ended_at_.has_value() &&
       (!peer_.pidfd.valid() || rings_.definitions() == nullptr)) {
+    OnDeath(now);
+  }
+  if (!ended_at_.has_value() && IsReplaced(now)) {
+    replaced_ = true;
     OnDeath(now);
   }
   rings_.Refresh();
@@ -136,19 +169,31 @@ absl::StatusOr<std::optional<Introduction>> ProcessStream::FindIdentity()
   if (definitions.PeekHistory(0, &history, &chunk)) {
     return FindIntroduction(history, peer_.pid);
   }
-  v1::ProcessIdentity process;
-  process.set_boot_id(BootId());
-  process.set_pid(peer_.pid);
-  process.set_start_ticks(StartTicks(peer_.pid).value_or(0));
-  const std::string path = context_->spool_directory->Find(SpoolName(process));
-  absl::StatusOr<SpoolOwner> owner =
-      path.empty() ? absl::NotFoundError("there is no spool file of it")
-                   : ReadSpoolOwner(path);
+  absl::StatusOr<SpoolOwner> owner = FindSpoolOwner();
   if (owner.ok()) return Introduction{.hello = std::move(owner->hello)};
   return absl::FailedPreconditionError(
       absl::StrCat("the relay before this one is gone, and its ring does not "
                    "say any more who it is; ",
                    owner.status().message()));
+}
+
+absl::StatusOr<SpoolOwner> ProcessStream::FindSpoolOwner() const {
+  v1::ProcessIdentity process;
+  process.set_boot_id(BootId());
+  process.set_pid(peer_.pid);
+  process.set_start_ticks(StartTicks(peer_.pid).value_or(0));
+  absl::StatusOr<SpoolOwner> newest =
+      absl::NotFoundError("there is no spool file of it");
+  for (const std::string& path : context_->spool_directory->Files()) {
+    const std::string name = std::filesystem::path(path).filename();
+    if (!IsSpoolNameOf(name, process)) continue;
+    absl::StatusOr<SpoolOwner> owner = ReadSpoolOwner(path);
+    const bool newer =
+        owner.ok() && newest.ok() &&
+        owner->hello.started_unix_ns() > newest->hello.started_unix_ns();
+    if (newer || !newest.ok()) newest = std::move(owner);
+  }
+  return newest;
 }
 
 void ProcessStream::Start(v1::Hello hello, TimePoint now) {
@@ -301,23 +346,35 @@ void ProcessStream::Report(TimePoint now) {
 
 void ProcessStream::Refuse(const absl::Status& why) {
   refused_ = true;
-  const uint64_t held = outbox_ == nullptr ? 0 : outbox_->held_records();
+  refused_held_ = outbox_ == nullptr ? 0 : outbox_->held_records();
+  refused_before_ = rings_.read_records();
   spdlog::error(
       "records of process {} are refused: {}; {} records that were held and "
       "all that follow are dropped",
-      peer_.pid, Message(why), held);
+      peer_.pid, Message(why), refused_held_);
   if (outbox_ != nullptr) outbox_->Discard();
 }
 
 void ProcessStream::TurnRefused() {
   rings_.Discard();
   finished_ = ended_at_.has_value();
+  if (!finished_) return;
+  spdlog::error("{} records of process {} of run {} were refused and dropped",
+                refused_records(), peer_.pid, run_.empty() ? "?" : run_);
+}
+
+uint64_t ProcessStream::refused_records() const {
+  const uint64_t committed = rings_.committed_records();
+  return refused_held_ +
+         (committed > refused_before_ ? committed - refused_before_ : 0);
 }
 
 v1::Goodbye ProcessStream::MakeGoodbye() const {
   v1::Goodbye goodbye;
   goodbye.set_end(batcher_.saw_clean_exit() ? v1::END_KIND_CLEAN
+                  : replaced_               ? v1::END_KIND_REPLACED
                                             : v1::END_KIND_DIED);
+  goodbye.set_ended_unix_ns(ended_unix_ns_);
   const std::vector<v1::RingReport> reports = rings_.Reports(/*final=*/true);
   goodbye.mutable_rings()->Assign(reports.begin(), reports.end());
   return goodbye;

@@ -25,6 +25,7 @@
 #include "agent/relay/outbox.h"
 #include "agent/relay/relay_context.h"
 #include "agent/relay/ring_set.h"
+#include "agent/relay/spool_load.h"
 
 namespace traincheck {
 
@@ -62,10 +63,17 @@ class ProcessStream {
 
  private:
   void TakeHandover(const Handover& handover);
+  // Remembers the definition ring's file if the process is seen to map it.
+  void NoteMapping(const Handover& handover);
   // Learns the identity and makes outbox and delivery, once ring 0 has it.
   void TryStart(TimePoint now);
+  // Does the process run another program by now (exec)? The socket is closed
+  // then, but so it is where the program closed all files that it found.
+  bool IsReplaced(TimePoint now);
   // The identity; nothing: not there yet.
   absl::StatusOr<std::optional<Introduction>> FindIdentity() const;
+  // Who the newest spool file of this process is of.
+  absl::StatusOr<SpoolOwner> FindSpoolOwner() const;
   void Start(v1::Hello hello, TimePoint now);
   // Takes over the spool file of a relay before this one, if there is one.
   bool TakeOverSpool(const std::string& name);
@@ -84,6 +92,8 @@ class ProcessStream {
   v1::Goodbye MakeGoodbye() const;
   // Gives the process up: all of its records are lost from now on.
   void Refuse(const absl::Status& why);
+  // Records that were given up, so far.
+  uint64_t refused_records() const;
 
   Peer peer_;
   RelayContext* const context_;
@@ -100,11 +110,18 @@ class ProcessStream {
   TimePoint started_at_{};
   std::optional<TimePoint> introduced_at_;
   std::optional<TimePoint> ended_at_;
+  uint64_t ended_unix_ns_ = 0;
   TimePoint last_records_{};
   TimePoint reported_at_{};
+  // Inode of the definition ring, if the process is seen to have it mapped.
+  std::optional<uint64_t> mapped_inode_;
+  TimePoint looked_at_{};  // when its mappings were read last
+  bool replaced_ = false;
   bool identity_noted_ = false;
   bool told_table_full_ = false;
   bool refused_ = false;
+  uint64_t refused_held_ = 0;    // records in batches, when it was refused
+  uint64_t refused_before_ = 0;  // records read from the rings by then
   bool said_goodbye_ = false;
   bool finished_ = false;
 };

@@ -205,9 +205,40 @@ TEST_F(RelayTest, ARefusedProcessIsFreedAndTheReasonSaidOnce) {
   ExpectExit(0);
   const std::string said = relay_->Stderr();
   EXPECT_NE(said.find("do not overlap"), std::string::npos) << said;
-  EXPECT_EQ(said.find('\n'), said.size() - 1) << said;
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 2) << said;
+  // And how much was lost: the marks and the definition of the process.
+  EXPECT_NE(said.find("300001 records of process"), std::string::npos) << said;
   EXPECT_TRUE(Spools().empty());
   EXPECT_EQ(server_->streams(), 1);
+}
+
+TEST_F(RelayTest, AnotherProgramInTheProcessIsItsEnd) {
+  StartServer();
+  StartRelay();
+  WriterProcess writer(relay_->socket_name());
+  const pid_t pid = writer.pid();
+  EXPECT_EQ(writer.Do("marks 100"), "ok");
+  EXPECT_EQ(writer.Do("exec"), "ok");
+  ExpectExit(0);
+  EXPECT_EQ(kill(pid, 0), 0);
+  ExpectComplete(pid, 100, v1::END_KIND_REPLACED);
+  EXPECT_NE(store_.Get(pid).goodbye->ended_unix_ns(), 0u);
+}
+
+TEST_F(RelayTest, AClosedSocketIsNoEnd) {
+  StartServer();
+  StartRelay();
+  WriterProcess writer(relay_->socket_name());
+  const pid_t pid = writer.pid();
+  EXPECT_EQ(writer.Do("marks 100"), "ok");
+  EXPECT_TRUE(WaitForMarks(pid, 100));
+  EXPECT_EQ(writer.Do("close"), "ok");
+  EXPECT_FALSE(relay_->Wait(milliseconds(200)).has_value());
+  EXPECT_EQ(writer.Do("marks 100"), "ok");
+  EXPECT_TRUE(WaitForMarks(pid, 200));
+  writer.Kill();
+  ExpectExit(0);
+  ExpectComplete(pid, 200, v1::END_KIND_DIED);
 }
 
 TEST_F(RelayTest, ABatchThatTheServerRefusesStopsNoOther) {

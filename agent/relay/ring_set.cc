@@ -107,6 +107,12 @@ uint64_t RingSet::committed_records() const {
   return records;
 }
 
+uint64_t RingSet::read_records() const {
+  uint64_t records = 0;
+  for (const auto& [number, ring] : rings_) records += ring.records_read;
+  return records;
+}
+
 void RingSet::Discard() {
   for (const auto& [number, ring] : rings_) ring.reader->Discard();
 }

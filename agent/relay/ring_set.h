@@ -46,6 +46,8 @@ class RingSet {
   void Release(const Slices& slices);
   // Records that the writers committed, by their own counters.
   uint64_t committed_records() const;
+  // Records that were read from them, here and before.
+  uint64_t read_records() const;
   // Loses everything unread and frees all rings.
   void Discard();
 

@@ -18,6 +18,8 @@
 //               again, as the agent does when the relay has died. "ok"
 //   plan MS     the plan that the relay hands over within this time: "none", or
 //               version, first step, "sealed" or "open", and its text
+//   close       closes its socket to the relay and goes on. "ok"
+//   exec        answers "ok" and runs another program from then on
 //   clean       commits the mark of a clean exit. "ok"
 //   drained MS  "yes" as soon as both rings are given back, "no" after MS
 //   forever     commits marks until killed; answers "ok" first
@@ -231,6 +233,12 @@ class Obedient {
       return Drained(milliseconds(number)) ? "yes" : "no";
     } else if (command == "plan") {
       return ReceivePlan(socket_, static_cast<int>(number));
+    } else if (command == "close") {
+      close(std::exchange(socket_, -1));
+    } else if (command == "exec") {
+      std::cout << "ok" << std::endl;
+      execl("/bin/sleep", "sleep", "600", nullptr);
+      return "no exec";
     } else if (command == "forever") {
       std::cout << "ok" << std::endl;
       while (true) CommitMark(main_, next_++, MarkKind::kStepClosed);

@@ -223,6 +223,7 @@ class TestRelay {
     hello.set_experiment(kExperiment);
     hello.set_check_set("rules");
     hello.set_attempt(process_.attempt);
+    hello.set_started_unix_ns(1);  // before any other ended
     hello.set_resumes(true);
     const auto opened = registry->Open(hello, nullptr);
     if (!opened.ok()) return false;

@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/printable_text.h"
 #include "proto/record_reader.h"
@@ -100,6 +101,25 @@ void LearnUncleanExit(const RecordReader& record, BatchFacts* facts) {
   }
 }
 
+// An agent's nonce has 32 hexadecimal digits; whatever else stands there names
+// no start.
+constexpr size_t kMaxStartBytes = 64;
+
+void LearnPlace(const RecordReader& record, BatchFacts* facts) {
+  facts->place = record.Get<PlaceRecord>();
+  facts->start.clear();
+  FieldReader fields = record.Fields();
+  while (fields.Next()) {
+    if (fields.field() != Field::kStart) continue;
+    const std::string_view start = fields.bytes_value();
+    const bool good = start.size() <= kMaxStartBytes &&
+                      std::all_of(start.begin(), start.end(), [](char c) {
+                        return absl::ascii_isxdigit(c);
+                      });
+    if (good) facts->start = std::string(start);
+  }
+}
+
 void LearnRecord(const RecordReader& records, uint32_t ring,
                  BatchFacts* facts) {
   switch (records.type()) {
@@ -111,7 +131,7 @@ void LearnRecord(const RecordReader& records, uint32_t ring,
       }
       break;
     case RecordType::kPlace:
-      facts->place = records.Get<PlaceRecord>();
+      LearnPlace(records, facts);
       break;
     case RecordType::kProcessDef:
       LearnProcess(records.Fields(), facts);

@@ -1,6 +1,7 @@
 #include "server/runs/attempts.h"
 
 #include <algorithm>
+#include <set>
 
 namespace traincheck {
 namespace {
@@ -9,10 +10,39 @@ bool HasGroup(const stored::Process& process) {
   return process.has_world() && process.world() > 1;
 }
 
-// Started after the other has ended; also if nobody knows when it started.
-bool CameAfter(const stored::Process& process, const stored::Process& ended) {
+bool IsPlaced(const stored::Process& process) {
+  return IsMain(process) && process.has_rank() &&
+         process.place_conflict().empty();
+}
+
+bool OnOneMachine(const stored::Process& a, const stored::Process& b) {
+  return a.host() == b.host() && a.boot_id() == b.boot_id();
+}
+
+// Did a later program of one and the same process (exec) record the first?
+bool IsLaterImage(const stored::Process& later, const stored::Process& before) {
+  return later.image() != before.image() && later.pid() == before.pid() &&
+         later.start_ticks() == before.start_ticks() &&
+         OnOneMachine(later, before) &&
+         later.started_unix_ns() >= before.started_unix_ns();
+}
+
+// Did one and the same process start both? Then they may run side by side.
+bool AreSiblings(const stored::Process& a, const stored::Process& b) {
+  return a.parent_pid() != 0 && a.parent_pid() == b.parent_pid() &&
+         OnOneMachine(a, b);
+}
+
+// Had the other ended when this one started? By the clocks of their machines
+// where the end was seen there; else, of older agents, by the daemon's.
+bool EndedBefore(const stored::Process& other, const stored::Process& process) {
+  if (IsLaterImage(process, other)) return true;
+  if (!HasEnded(other)) return false;
+  const uint64_t end_unix_ns = other.ended_unix_ns() != 0
+                                   ? other.ended_unix_ns()
+                                   : other.state_since_unix_ns();
   return process.started_unix_ns() == 0 ||
-         process.started_unix_ns() >= ended.state_since_unix_ns();
+         process.started_unix_ns() >= end_unix_ns;
 }
 
 bool IsChildOfAny(const RunState& run, const stored::Process& process) {
@@ -22,24 +52,27 @@ bool IsChildOfAny(const RunState& run, const stored::Process& process) {
                      });
 }
 
-// Is the attempt over, as far as `process` is concerned? Processes without a
-// group contest no place: a script may start several. They make an attempt of
-// their own only behind all those before.
+// Is the attempt over, as far as `process` is concerned, which no nonce places?
+// Those without a group make an attempt of their own only behind all those
+// before.
 bool IsOver(const RunState& run, uint32_t attempt,
             const stored::Process& process) {
   bool any = false;
   bool all_ended_before = true;
   for (const auto& [number, entry] : run.processes) {
     const stored::Process& other = entry.books;
-    const bool comparable =
-        number < process.number() && other.attempt() == attempt &&
-        IsMain(other) && other.has_rank() && other.place_conflict().empty() &&
-        HasGroup(other) == HasGroup(process);
+    const bool comparable = number < process.number() &&
+                            other.attempt() == attempt && IsPlaced(other) &&
+                            HasGroup(other) == HasGroup(process);
     if (!comparable) continue;
     any = true;
-    const bool ended_before = HasEnded(other) && CameAfter(process, other);
-    if (HasGroup(process) && ended_before &&
-        (other.rank() == process.rank() || other.world() != process.world())) {
+    bool ended_before = EndedBefore(other, process);
+    if (!HasGroup(process)) {
+      // A relay that comes back finds its process in its attempt all the same.
+      ended_before |= other.state() == stored::STATE_DISCONNECTED &&
+                      !AreSiblings(other, process);
+    } else if (ended_before && (other.rank() == process.rank() ||
+                                other.world() != process.world())) {
       return true;
     }
     all_ended_before &= ended_before;
@@ -48,24 +81,87 @@ bool IsOver(const RunState& run, uint32_t attempt,
          (HasGroup(process) || !IsChildOfAny(run, process));
 }
 
+bool IsOfStart(const stored::Process& other, const stored::Process& process) {
+  return other.number() != process.number() && IsMain(other) &&
+         other.has_rank() && other.start() == process.start();
+}
+
+// Is the attempt another start's? A process of the same start in the same place
+// is of another: the ranks of two starts were given one store, with the nonce
+// of the first in it. One without a nonce may still learn it.
+bool IsTaken(const RunState& run, uint32_t attempt,
+             const stored::Process& process) {
+  for (const auto& [number, entry] : run.processes) {
+    const stored::Process& other = entry.books;
+    if (number == process.number() || other.attempt() != attempt ||
+        !IsPlaced(other) || !HasGroup(other)) {
+      continue;
+    }
+    const bool another = other.start() != process.start();
+    if (another && (!other.start().empty() || EndedBefore(other, process))) {
+      return true;
+    }
+    if (other.rank() == process.rank()) return true;
+  }
+  return false;
+}
+
+uint32_t AttemptOfStart(const RunState& run, const stored::Process& process) {
+  std::set<uint32_t> attempts;
+  std::set<uint32_t> held;
+  for (const auto& [number, entry] : run.processes) {
+    const stored::Process& other = entry.books;
+    if (!IsOfStart(other, process)) continue;
+    attempts.insert(other.attempt());
+    if (other.rank() == process.rank()) held.insert(other.attempt());
+  }
+  for (const uint32_t attempt : attempts) {
+    if (held.count(attempt) == 0) return attempt;
+  }
+  uint32_t attempt = process.announced_attempt();
+  while (IsTaken(run, attempt, process)) ++attempt;
+  return attempt;
+}
+
 }  // namespace
 
 uint32_t FittingAttempt(const RunState& run, const stored::Process& process) {
+  if (HasGroup(process) && !process.start().empty()) {
+    return AttemptOfStart(run, process);
+  }
   uint32_t attempt = process.attempt();
   while (IsOver(run, attempt, process)) ++attempt;
   return attempt;
 }
 
+bool IsSuperseded(const RunState& run, const stored::Process& process) {
+  const ProcessEntry* owner = IsMain(process) ? nullptr : run.OwnerOf(process);
+  if (owner != nullptr && owner->books.number() != process.number() &&
+      owner->books.state() == stored::STATE_SUPERSEDED) {
+    return true;
+  }
+  return std::any_of(run.processes.begin(), run.processes.end(),
+                     [&](const auto& entry) {
+                       const stored::Process& other = entry.second.books;
+                       if (other.number() == process.number()) return false;
+                       if (IsLaterImage(other, process)) return true;
+                       return IsPlaced(other) && IsPlaced(process) &&
+                              other.attempt() > process.attempt() &&
+                              (other.rank() == process.rank() ||
+                               other.world() != process.world());
+                     });
+}
+
 bool IsChildOf(const stored::Process& process, const stored::Process& parent) {
   return process.parent_pid() != 0 && process.parent_pid() == parent.pid() &&
-         process.host() == parent.host() &&
-         process.boot_id() == parent.boot_id() &&
+         OnOneMachine(process, parent) &&
          process.start_ticks() >= parent.start_ticks();
 }
 
 bool SamePlace(const stored::Process& a, const stored::Process& b) {
   return a.kind() == b.kind() && a.has_rank() == b.has_rank() &&
-         a.rank() == b.rank() && a.world() == b.world();
+         a.rank() == b.rank() && a.world() == b.world() &&
+         a.start() == b.start();
 }
 
 }  // namespace traincheck

@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
 #include "server/runs/registry_for_testing.h"
 
 namespace traincheck {
@@ -139,6 +141,276 @@ TEST_F(AttemptsTest, MissingRanksAreNamedWithTheirReason) {
   End(a, v1::END_KIND_CLEAN);
   Pass(absl::Seconds(5));
   EXPECT_EQ(Run().missing(0).reason(), "no process announced this rank");
+}
+
+// An older agent: its relay may come back.
+TEST_F(AttemptsTest, ABrokenConnectionEndsNoAttempt) {
+  const StreamId a = Open(1);
+  AddPlace(a, 0, 2);
+  registry_->Disconnect(a);
+  AddPlace(Open(2), 1, 2);
+  EXPECT_EQ(Attempt(1), 0u);
+}
+
+TEST_F(AttemptsTest, NeitherDoesThatOfASiblingWithoutAGroup) {
+  for (uint32_t pid : {1, 2}) {
+    v1::Hello hello = MakeHello(pid);
+    hello.mutable_process()->set_parent_pid(100);
+    const StreamId stream = registry_->Open(hello, nullptr)->stream;
+    AddPlace(stream, 0, 1);
+    registry_->Disconnect(stream);
+  }
+  EXPECT_EQ(Attempt(1), 0u);
+  // What another shell has started is another start, if that is all there is.
+  v1::Hello hello = MakeHello(3);
+  hello.mutable_process()->set_parent_pid(101);
+  AddPlace(registry_->Open(hello, nullptr)->stream, 0, 1);
+  EXPECT_EQ(Attempt(2), 1u);
+}
+
+TEST_F(AttemptsTest, TheEndIsThatOfTheProcessNotOfItsDelivery) {
+  const auto deliver = [&](uint32_t pid, int64_t started_s, int64_t ended_s) {
+    v1::Hello hello = MakeHello(pid);
+    const auto at = [&](int64_t s) {
+      return absl::ToUnixNanos(now_) + s * 1'000'000'000;
+    };
+    hello.set_started_unix_ns(at(started_s));
+    const StreamId stream = registry_->Open(hello, nullptr)->stream;
+    AddPlace(stream, 0, 1);
+    v1::Goodbye goodbye;
+    goodbye.set_end(v1::END_KIND_CLEAN);
+    goodbye.set_ended_unix_ns(at(ended_s));
+    ASSERT_TRUE(registry_->End(stream, goodbye, nullptr).ok());
+  };
+  deliver(1, -300, -200);
+  deliver(2, -250, -220);  // beside the first
+  deliver(3, -100, -50);
+  EXPECT_EQ(Attempt(1), 0u);
+  EXPECT_EQ(Attempt(2), 1u);
+}
+
+TEST_F(AttemptsTest, AnotherProgramInTheSameProcessIsAnotherProcess) {
+  v1::Hello hello = MakeHello(1);
+  hello.mutable_process()->set_image(7);
+  const StreamId a = registry_->Open(hello, nullptr)->stream;
+  AddPlace(a, 0, 1);
+  hello.mutable_process()->set_image(8);
+  const auto b = registry_->Open(hello, nullptr);
+  ASSERT_TRUE(b.ok()) << b.status();
+  AddPlace(b->stream, 0, 1);
+  AddStep(b->stream, 0);
+  ASSERT_EQ(Run().processes_size(), 2);
+  EXPECT_EQ(Attempt(0), 0u);
+  EXPECT_EQ(Attempt(1), 1u);
+  EXPECT_EQ(Process(1).records(), 2u);
+  // A relay of the first that died before it saw that is not waited for.
+  registry_->Disconnect(a);
+  End(b->stream, v1::END_KIND_CLEAN);
+  Pass(absl::Seconds(20));
+  EXPECT_EQ(Run().status(), v1::RUN_STATUS_ENDED);
+  EXPECT_THAT(Process(0).reason(), HasSubstr("a later start took its place"));
+  Restart();
+  EXPECT_EQ(registry_->Open(hello, nullptr)->stream.process, 1u);
+}
+
+constexpr char kStart[][33] = {"00000000000000000000000000000aaa",
+                               "00000000000000000000000000000bbb"};
+
+class Starts : public AttemptsTest {
+ protected:
+  static uint32_t PidOf(int start, int rank) { return 10 * start + rank + 1; }
+  // The process of the rank, once it is there.
+  v1::Process Of(int start, int rank) {
+    const v1::Run run = Run();
+    for (const v1::Process& process : run.processes()) {
+      if (process.identity().pid() == PidOf(start, rank)) return process;
+    }
+    ADD_FAILURE() << "start " << start << " has no rank " << rank;
+    return {};
+  }
+  StreamId Start(int start, int rank) {
+    const StreamId stream = Open(PidOf(start, rank));
+    AddPlace(stream, rank, 2, kStart[start]);
+    return stream;
+  }
+  // Are the processes of each start in one attempt, which is that of no other?
+  void ExpectApart(uint32_t first, uint32_t second) {
+    for (int rank : {0, 1}) {
+      EXPECT_EQ(Of(0, rank).attempt(), first) << "rank " << rank;
+      EXPECT_EQ(Of(1, rank).attempt(), second) << "rank " << rank;
+      EXPECT_FALSE(registry_->View("run")->processes[rank].refused);
+    }
+  }
+};
+
+enum class Death { kSeen, kNotSeen, kSeenLate };
+
+struct Restarts : Starts,
+                  testing::WithParamInterface<std::tuple<Death, bool>> {};
+
+// The daemon is there all the time; the other rank's death is always seen.
+TEST_P(Restarts, AreTheNextAttempt) {
+  const auto [death, both] = GetParam();
+  const StreamId ranks[] = {Start(0, 0), Start(0, 1)};
+  const auto is_unseen = [&](int rank) {
+    return death != Death::kSeen && (both || rank == 0);
+  };
+  for (int rank : {0, 1}) {
+    if (is_unseen(rank)) {
+      registry_->Disconnect(ranks[rank]);
+    } else {
+      End(ranks[rank], v1::END_KIND_DIED);
+    }
+  }
+  now_ += absl::Seconds(1);
+  const StreamId again[] = {Start(1, 1), Start(1, 0)};
+  ExpectApart(0, 1);
+  now_ += absl::Seconds(1);
+  for (int rank : {0, 1}) {
+    if (death != Death::kSeenLate || !is_unseen(rank)) continue;
+    v1::Goodbye goodbye;
+    goodbye.set_end(v1::END_KIND_DIED);
+    ASSERT_TRUE(registry_->End(Open(PidOf(0, rank)), goodbye, nullptr).ok());
+  }
+  for (const StreamId& stream : again) End(stream, v1::END_KIND_CLEAN);
+  Pass(absl::Seconds(12));
+  if (death == Death::kNotSeen) {
+    EXPECT_EQ(Run().status(), v1::RUN_STATUS_RUNNING);
+  }
+  Pass(absl::Seconds(2));
+  ExpectApart(0, 1);
+  EXPECT_EQ(Run().status(), v1::RUN_STATUS_ENDED);
+  EXPECT_EQ(Of(0, 0).state(), v1::PROCESS_STATE_LOST);
+  EXPECT_FALSE(Of(0, 0).has_lost() && death == Death::kNotSeen);
+  // One that comes back after all goes on where it was.
+  Open(PidOf(0, 0));
+  EXPECT_EQ(Of(0, 0).attempt(), 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Deaths, Restarts,
+                         testing::Combine(testing::Values(Death::kSeen,
+                                                          Death::kNotSeen,
+                                                          Death::kSeenLate),
+                                          testing::Bool()));
+
+struct Spools : Starts, testing::WithParamInterface<std::tuple<Death, bool>> {};
+
+// The daemon was away during both starts, and what their relays left comes in
+// any order. Not seen: the first start left no Goodbye; seen late: it comes on
+// a stream after all else.
+TEST_P(Spools, OfTwoStartsComeInAnyOrder) {
+  const auto [death, both] = GetParam();
+  std::vector<std::pair<int, int>> order = {{0, 0}, {0, 1}, {1, 0}, {1, 1}};
+  do {
+    Close();
+    std::filesystem::remove_all(dir_);
+    Load();
+    std::vector<StreamId> late;
+    for (const auto& [start, rank] : order) {
+      v1::Hello hello = MakeHello(PidOf(start, rank));
+      hello.set_resumes(true);
+      // Hours before, by clocks that disagree.
+      hello.set_started_unix_ns(absl::ToUnixNanos(
+          now_ - absl::Hours(4 + start * (rank == 0 ? 1 : -1))));
+      const StreamId stream = registry_->Open(hello, nullptr)->stream;
+      AddPlace(stream, rank, 2, kStart[start]);
+      if (start == 1 || death == Death::kSeen || (!both && rank == 1)) {
+        End(stream, start == 1 ? v1::END_KIND_CLEAN : v1::END_KIND_DIED);
+      } else if (death == Death::kNotSeen) {
+        v1::Goodbye nobody_knows;
+        nobody_knows.set_end(v1::END_KIND_DIED);
+        ASSERT_TRUE(registry_->End(stream, nobody_knows, nullptr).ok());
+      } else {
+        late.push_back(stream);
+      }
+    }
+    for (const StreamId& stream : late) End(stream, v1::END_KIND_DIED);
+    const uint32_t first = order[0].first == 0 ? 0 : 1;
+    ExpectApart(first, 1 - first);
+    EXPECT_EQ(Run().attempts(), 2u);
+    EXPECT_EQ(Run().missing_size(), 0);
+  } while (std::next_permutation(order.begin(), order.end()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Deaths, Spools,
+                         testing::Combine(testing::Values(Death::kSeen,
+                                                          Death::kNotSeen,
+                                                          Death::kSeenLate),
+                                          testing::Bool()));
+
+TEST_F(Starts, OneWithoutAllItsRanksTakesNoneOfTheNext) {
+  End(Start(0, 0), v1::END_KIND_DIED);
+  Start(1, 0);
+  Start(1, 1);
+  EXPECT_EQ(Of(0, 0).attempt(), 0u);
+  EXPECT_EQ(Of(1, 0).attempt(), 1u);
+  EXPECT_EQ(Of(1, 1).attempt(), 1u);
+  ASSERT_EQ(Run().missing_size(), 1);
+  EXPECT_EQ(Run().missing(0).attempt(), 0u);
+  EXPECT_EQ(Run().missing(0).rank(), 1);
+}
+
+TEST_F(Starts, AtTheSameTimeInOneRunAreApart) {
+  for (int rank : {0, 1}) {
+    Start(0, rank);
+    Start(1, rank);
+  }
+  ExpectApart(0, 1);
+  Pass(absl::Seconds(30));
+  EXPECT_EQ(Of(0, 0).reason(), "streaming");
+}
+
+TEST_F(Starts, ARankThatMakesItsGroupAgainStays) {
+  const StreamId a = Start(0, 0);
+  Start(0, 1);
+  End(Start(1, 0), v1::END_KIND_DIED);
+  // As rank 1 of three now; it keeps its nonce.
+  AddPlace(a, 1, 3, kStart[0]);
+  EXPECT_EQ(Of(0, 0).attempt(), 0u);
+}
+
+TEST_F(Starts, TheLaunchersNumberIsTheLeast) {
+  const StreamId a = Open(1, /*attempt=*/1000);
+  AddPlace(a, 0, 2);  // by the environment, before it has a group
+  EXPECT_EQ(Attempt(0), 1000u);
+  AddPlace(a, 0, 2, kStart[0]);
+  EXPECT_EQ(Attempt(0), 1000u);
+  AddPlace(Open(2, 1000), 1, 2, kStart[0]);
+  EXPECT_EQ(Attempt(1), 1000u);
+}
+
+// torchrun may restart its ranks without another number, with the store in
+// which the nonce lies.
+TEST_F(Starts, TheSameNonceInTheSamePlaceIsAnotherStart) {
+  for (uint32_t pid : {1, 2}) {
+    const StreamId stream = Open(pid);
+    AddPlace(stream, static_cast<int32_t>(pid) - 1, 2, kStart[0]);
+    End(stream, v1::END_KIND_DIED);
+  }
+  AddPlace(Open(12), 1, 2, kStart[0]);
+  AddPlace(Open(11), 0, 2, kStart[0]);
+  EXPECT_EQ(Attempt(0), 0u);
+  EXPECT_EQ(Attempt(1), 0u);
+  EXPECT_EQ(Attempt(2), 1u);
+  EXPECT_EQ(Attempt(3), 1u);
+}
+
+TEST_F(Starts, WorkersGoWhereTheirOwnerGoes) {
+  End(Start(0, 0), v1::END_KIND_DIED);
+  const StreamId owner = Open(5);
+  v1::Hello hello = MakeHello(6);
+  hello.mutable_process()->set_kind(v1::PROCESS_KIND_WORKER);
+  hello.mutable_process()->set_owner_pid(5);
+  hello.mutable_process()->set_owner_start_ticks(5);
+  const StreamId worker = registry_->Open(hello, nullptr)->stream;
+  AddPlace(owner, 0, 2, kStart[1]);
+  EXPECT_EQ(Attempt(2), 1u);
+  // And where it is lost, they are.
+  registry_->Disconnect(owner);
+  registry_->Disconnect(worker);
+  AddPlace(Open(7), 0, 2, "cc");
+  Pass(absl::Seconds(16));
+  EXPECT_EQ(Process(2).state(), v1::PROCESS_STATE_LOST);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string>
 
 #include "proto/record_format.h"
 
@@ -22,6 +23,7 @@ struct BatchFacts {
 
   // The last of each in the batch.
   std::optional<PlaceRecord> place;
+  std::string start;  // nonce that came with the place; "": none
   std::optional<Kind> kind;
   // Steps that closed.
   std::optional<uint64_t> first_step;

@@ -75,9 +75,10 @@ std::string DiedReason(const stored::Process& process) {
     if (IsMain(process)) absl::StrAppend(&words, " in step ", step);
     return words;
   }
-  return IsMain(process) ? absl::StrCat("died at step ", step,
-                                        ": ended without a clean exit")
-                         : std::string("ended without a clean exit");
+  const std::string how = process.replaced()
+                              ? "another program took its place (exec)"
+                              : "ended without a clean exit";
+  return IsMain(process) ? absl::StrCat("died at step ", step, ": ", how) : how;
 }
 
 // Behind the reason of an end that came without counters.
@@ -99,6 +100,7 @@ v1::ProcessState ApiState(const stored::Process& process) {
       return IsLostRank(process) ? v1::PROCESS_STATE_LOST
                                  : v1::PROCESS_STATE_ENDED;
     case stored::STATE_SILENT:
+    case stored::STATE_SUPERSEDED:
       return v1::PROCESS_STATE_LOST;
     default:
       return v1::PROCESS_STATE_UNSPECIFIED;
@@ -127,6 +129,7 @@ v1::ProcessIdentity IdentityOf(const stored::Process& process) {
   identity.set_worker_id(process.worker_id());
   identity.set_owner_pid(process.owner_pid());
   identity.set_owner_start_ticks(process.owner_start_ticks());
+  identity.set_image(process.image());
   return identity;
 }
 
@@ -145,7 +148,9 @@ stored::Process MakeProcess(const v1::Hello& hello, uint32_t number) {
   process.set_worker_id(identity.worker_id());
   process.set_owner_pid(identity.owner_pid());
   process.set_owner_start_ticks(identity.owner_start_ticks());
+  process.set_image(identity.image());
   process.set_attempt(hello.attempt());
+  process.set_announced_attempt(hello.attempt());
   process.set_agent_version(hello.agent_version());
   process.set_torch_version(hello.torch_version());
   process.set_python_version(hello.python_version());
@@ -164,7 +169,8 @@ bool IsMain(const stored::Process& process) {
 bool HasEnded(const stored::Process& process) {
   return process.state() == stored::STATE_CLEAN ||
          process.state() == stored::STATE_DIED ||
-         process.state() == stored::STATE_SILENT;
+         process.state() == stored::STATE_SILENT ||
+         process.state() == stored::STATE_SUPERSEDED;
 }
 
 namespace {
@@ -253,6 +259,7 @@ void LearnFacts(const BatchFacts& facts, stored::Process* process) {
     process->set_rank(facts.place->rank);
     process->set_world(facts.place->world_size);
     process->set_place_source(facts.place->source);
+    if (process->start().empty()) process->set_start(facts.start);
   }
   if (facts.kind.has_value()) {
     process->set_kind(static_cast<uint32_t>(facts.kind->kind));
@@ -334,12 +341,17 @@ std::optional<uint64_t> LostRecords(const stored::Process& process) {
 
 namespace {
 
+std::string LostAtStep(const stored::Process& process) {
+  if (!IsMain(process)) return "";
+  return absl::StrCat(" at step ",
+                      process.has_last_step() ? process.last_step() + 1 : 0);
+}
+
 // Why it is in its state, without regard to what is missing.
 std::string StateWords(const stored::Process& process, absl::Time now,
                        absl::Duration lost_after) {
   const absl::Duration since =
       now - absl::FromUnixNanos(process.state_since_unix_ns());
-  const uint64_t step = process.has_last_step() ? process.last_step() + 1 : 0;
   switch (process.state()) {
     case stored::STATE_STREAMING:
       return "streaming";
@@ -352,11 +364,14 @@ std::string StateWords(const stored::Process& process, absl::Time now,
     case stored::STATE_DIED:
       return absl::StrCat(DiedReason(process), RelayDied(process));
     case stored::STATE_SILENT:
+      return absl::StrCat("lost", LostAtStep(process), ": nothing heard for ",
+                          Seconds(lost_after),
+                          "; what its relay had not delivered is unknown");
+    case stored::STATE_SUPERSEDED:
       return absl::StrCat(
-          "lost",
-          IsMain(process) ? absl::StrCat(" at step ", step) : std::string(),
-          ": nothing heard for ", Seconds(lost_after),
-          "; what its relay had not delivered is unknown");
+          "lost", LostAtStep(process),
+          ": a later start took its place and its relay was silent; what that "
+          "had not delivered is unknown");
     default:
       return "not known";
   }

@@ -6,6 +6,8 @@
 //   stream lost │  │ Hello                    (a late batch reopens all three)
 //               ▼  │
 //           DISCONNECTED ──silent too long──> SILENT
+//               │
+//               └──a later start is in its place──> SUPERSEDED
 //
 // Threads: functions over a value; the owner of the value synchronises.
 #ifndef TRAINCHECK_SERVER_RUNS_PROCESS_STATE_H_

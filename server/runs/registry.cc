@@ -76,6 +76,9 @@ absl::StatusOr<ProcessEntry*> Registry::AddProcess(const v1::Hello& hello,
                      ": give further starts another TRAINCHECK_RUN"));
   }
   ProcessEntry& process = run->Add(MakeProcess(hello, number));
+  if (const ProcessEntry* owner = run->OwnerOf(process.books)) {
+    process.books.set_attempt(owner->books.attempt());
+  }
   SetState(stored::STATE_STREAMING, options_.now(), &process.books);
   run->run.set_ended_unix_ns(0);
   not_ended_.insert(run->run.id());
@@ -101,13 +104,11 @@ absl::StatusOr<Registry::Opened> Registry::Open(const v1::Hello& hello,
         ProcessName(process->books), " streams already and this stream does ",
         "not resume (Hello.resumes): is a second relay running for it?"));
   }
-  if (const ProcessEntry* holder = run.OtherHolder(process->books)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(HeldBy(process->books, holder->books), " of run ",
-                     run.run.id(), ": give each start its own TRAINCHECK_RUN"));
-  }
+  // Also if another process holds its place by now: refused, its relay could
+  // only throw its records away, and nobody would know how many.
   process->stream = next_stream_++;
-  if (process->books.state() == stored::STATE_SILENT) {
+  if (process->books.state() == stored::STATE_SILENT ||
+      process->books.state() == stored::STATE_SUPERSEDED) {
     Reopen(&run, process, &writes);
   } else if (!HasEnded(process->books)) {
     SetState(stored::STATE_STREAMING, options_.now(), &process->books);
@@ -185,7 +186,7 @@ absl::StatusOr<Registry::Fate> Registry::AddBatch(
         facts->place || facts->kind ? books : stored::Process();
     LearnFacts(*facts, &books);
     if ((facts->place || facts->kind) && !SamePlace(before, books)) {
-      SettlePlace(run, process, &writes);
+      SettlePlace(run, before, process, &writes);
     }
     writes.Put(Table::kBatches, BatchKey(id), std::move(value));
   } else {
@@ -223,12 +224,15 @@ void Registry::Reopen(RunState* run, ProcessEntry* process, WriteSet* writes) {
   PutRun(*run, writes);
 }
 
-void Registry::SettlePlace(RunState* run, ProcessEntry* process,
-                           WriteSet* writes) {
+void Registry::SettlePlace(RunState* run, const stored::Process& before,
+                           ProcessEntry* process, WriteSet* writes) {
   stored::Process& books = process->books;
   uint32_t attempt = books.attempt();
   if (IsMain(books) && books.has_rank()) {
-    attempt = FittingAttempt(*run, books);
+    // Who made its process group again is where it was.
+    const bool known = !books.start().empty() && IsMain(before) &&
+                       before.start() == books.start();
+    if (!known) attempt = FittingAttempt(*run, books);
   } else if (const ProcessEntry* owner = run->OwnerOf(books)) {
     attempt = owner->books.attempt();
   }
@@ -239,8 +243,20 @@ void Registry::SettlePlace(RunState* run, ProcessEntry* process,
         run->run.id(), ProcessName(books), attempt, books.attempt());
     books.set_attempt(attempt);
     PutRun(*run, writes);
+    TakeWorkersAlong(run, *process);
   }
   UpdateConflict(*run, process);
+}
+
+void Registry::TakeWorkersAlong(RunState* run, const ProcessEntry& owner) {
+  for (auto& [number, other] : run->processes) {
+    if (IsMain(other.books) || other.books.owner_pid() != owner.books.pid() ||
+        run->OwnerOf(other.books) != &owner) {
+      continue;
+    }
+    other.books.set_attempt(owner.books.attempt());
+    WriteProcess(*run, other, WriteSet(), nullptr);
+  }
 }
 
 void Registry::UpdateConflict(const RunState& run, ProcessEntry* process) {
@@ -254,7 +270,8 @@ void Registry::UpdateConflict(const RunState& run, ProcessEntry* process) {
   const std::string conflict =
       holder == nullptr
           ? std::string()
-          : absl::StrCat("not checked: ", HeldBy(books, holder->books));
+          : absl::StrCat("not checked: ", HeldBy(books, holder->books),
+                         "; give each start its own TRAINCHECK_RUN");
   if (conflict == books.place_conflict()) return;
   if (!conflict.empty()) {
     spdlog::warn(
@@ -282,9 +299,13 @@ absl::Status Registry::End(const StreamId& stream, const v1::Goodbye& goodbye,
   const auto [run, process] = *writer;
   stored::Process& books = process->books;
   BookFinalReports(goodbye.rings(), &books);
+  if (goodbye.ended_unix_ns() != 0) {
+    books.set_ended_unix_ns(goodbye.ended_unix_ns());
+  }
   process->stream = 0;
   const bool clean =
       goodbye.end() == v1::END_KIND_CLEAN || books.clean_exit_seen();
+  books.set_replaced(goodbye.end() == v1::END_KIND_REPLACED);
   SetState(clean ? stored::STATE_CLEAN : stored::STATE_DIED, options_.now(),
            &books);
   spdlog::info("process ended run={} process=\"{}\" reason=\"{}\" records={}",
@@ -312,25 +333,38 @@ void Registry::Disconnect(const StreamId& stream) {
 
 void Registry::Tick() {
   absl::MutexLock lock(&mutex_);
-  const absl::Time now = options_.now();
   const std::set<std::string> candidates = not_ended_;
   for (const std::string& id : candidates) {
     RunState& run = runs_.at(id);
+    const uint32_t last_attempt = LastAttempt(run);
     for (auto& [number, process] : run.processes) {
-      stored::Process& books = process.books;
-      const absl::Duration since =
-          now - absl::FromUnixNanos(books.state_since_unix_ns());
-      if (books.state() != stored::STATE_DISCONNECTED ||
-          since < options_.lost_after) {
-        continue;
+      if (process.books.state() == stored::STATE_DISCONNECTED) {
+        EndIfSilent(&run, last_attempt, &process);
       }
-      SetState(stored::STATE_SILENT, now, &books);
-      spdlog::warn("process lost run={} process=\"{}\" silent_s={}", id,
-                   ProcessName(books), absl::ToInt64Seconds(since));
-      WriteProcess(run, process, WriteSet(), nullptr);
     }
     EndRunIfDue(&run);
   }
+}
+
+void Registry::EndIfSilent(RunState* run, uint32_t last_attempt,
+                           ProcessEntry* process) {
+  stored::Process& books = process->books;
+  const absl::Time now = options_.now();
+  const absl::Duration since =
+      now - absl::FromUnixNanos(books.state_since_unix_ns());
+  const bool lost = since >= options_.lost_after;
+  // Most processes that are silent are in no older attempt, and of one program.
+  const bool may_be_superseded =
+      books.attempt() < last_attempt || !run->IsLatestImage(books);
+  if (!lost && (since < options_.superseded_after || !may_be_superseded ||
+                !IsSuperseded(*run, books))) {
+    return;
+  }
+  SetState(lost ? stored::STATE_SILENT : stored::STATE_SUPERSEDED, now, &books);
+  spdlog::warn("process lost run={} process=\"{}\" silent_s={} superseded={}",
+               run->run.id(), ProcessName(books), absl::ToInt64Seconds(since),
+               !lost);
+  WriteProcess(*run, *process, WriteSet(), nullptr);
 }
 
 void Registry::EndRunIfDue(RunState* run) {

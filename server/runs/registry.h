@@ -79,6 +79,9 @@ class Registry {
  public:
   struct Options {
     absl::Duration lost_after = absl::Minutes(10);
+    // How long a process in whose place a later start is may be silent. Longer
+    // than a relay takes to come back.
+    absl::Duration superseded_after = absl::Seconds(15);
     // How long a run whose processes have all ended waits for further ones,
     // unless every rank was there.
     absl::Duration end_grace = absl::Seconds(1);
@@ -110,8 +113,8 @@ class Registry {
   // Binds a stream to a process; one that resumes takes over from the
   // process's live stream. REQUIRES: hello is valid (hello_check.h).
   // FailedPrecondition if the process has a live stream that this one does
-  // not resume, or if another live process holds its rank; ResourceExhausted
-  // if the run has too many processes; Unavailable while it is being deleted.
+  // not resume; ResourceExhausted if the run has too many processes;
+  // Unavailable while it is being deleted.
   [[nodiscard]] absl::StatusOr<Opened> Open(const v1::Hello& hello,
                                             Admitted admitted);
   // Aborted, naming the process, once a newer stream has taken over.
@@ -189,8 +192,15 @@ class Registry {
   void Reopen(RunState* run, ProcessEntry* process, WriteSet* writes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The process has told what it is: finds its attempt and who else holds its
-  // place.
-  void SettlePlace(RunState* run, ProcessEntry* process, WriteSet* writes)
+  // place. `before`: its books before that.
+  void SettlePlace(RunState* run, const stored::Process& before,
+                   ProcessEntry* process, WriteSet* writes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Those whose owner the process is are in its attempt.
+  void TakeWorkersAlong(RunState* run, const ProcessEntry& owner)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Ends it if it was silent for too long. REQUIRES: it is disconnected.
+  void EndIfSilent(RunState* run, uint32_t last_attempt, ProcessEntry* process)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void UpdateConflict(const RunState& run, ProcessEntry* process)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

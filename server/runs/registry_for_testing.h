@@ -86,8 +86,10 @@ class RegistryTest : public testing::Test {
     ASSERT_TRUE(fate.ok()) << fate.status();
     EXPECT_EQ(*fate, Registry::Fate::kStored);
   }
-  void AddPlace(const StreamId& stream, int32_t rank, int32_t world) {
+  void AddPlace(const StreamId& stream, int32_t rank, int32_t world,
+                const std::string& start = "") {
     BatchFacts facts;
+    facts.start = start;
     facts.place =
         PlaceRecord{.header = {},
                     .rank = rank,

@@ -51,7 +51,8 @@ v1::RunStatus StatusOf(const RunState& run) {
     if (process.books.attempt() != attempt) continue;
     if (IsLostRank(process.books)) return v1::RUN_STATUS_LOST;
     any_main |= IsMain(process.books);
-    any_silent |= process.books.state() == stored::STATE_SILENT;
+    any_silent |= process.books.state() == stored::STATE_SILENT ||
+                  process.books.state() == stored::STATE_SUPERSEDED;
   }
   return !any_main && any_silent ? v1::RUN_STATUS_LOST : v1::RUN_STATUS_ENDED;
 }
@@ -129,8 +130,14 @@ std::string ReasonOf(const stored::Process& process, uint32_t last_attempt,
 }
 
 ProcessEntry& RunState::Add(stored::Process books) {
-  by_identity[IdentityKey(books.host(), books.boot_id(), books.pid(),
-                          books.start_ticks())] = books.number();
+  const std::string key = IdentityKey(books.host(), books.boot_id(),
+                                      books.pid(), books.start_ticks());
+  images[{key, books.image()}] = books.number();
+  const auto [newest, is_first] = by_identity.emplace(key, books.number());
+  if (!is_first && processes.at(newest->second).books.started_unix_ns() <=
+                       books.started_unix_ns()) {
+    newest->second = books.number();
+  }
   ProcessEntry& process = processes[books.number()];
   process.books = std::move(books);
   return process;
@@ -138,9 +145,16 @@ ProcessEntry& RunState::Add(stored::Process books) {
 
 ProcessEntry* RunState::Find(const v1::ProcessIdentity& identity) {
   const auto at =
-      by_identity.find(IdentityKey(identity.host(), identity.boot_id(),
-                                   identity.pid(), identity.start_ticks()));
-  return at == by_identity.end() ? nullptr : &processes.at(at->second);
+      images.find({IdentityKey(identity.host(), identity.boot_id(),
+                               identity.pid(), identity.start_ticks()),
+                   identity.image()});
+  return at == images.end() ? nullptr : &processes.at(at->second);
+}
+
+bool RunState::IsLatestImage(const stored::Process& process) const {
+  return by_identity.at(IdentityKey(process.host(), process.boot_id(),
+                                    process.pid(), process.start_ticks())) ==
+         process.number();
 }
 
 const ProcessEntry* RunState::OwnerOf(const stored::Process& worker) const {

@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -32,6 +33,8 @@ struct RunState {
   // Takes a process in under its number.
   ProcessEntry& Add(stored::Process books);
   ProcessEntry* Find(const v1::ProcessIdentity& identity);
+  // Has no later program recorded in the same process (exec)?
+  bool IsLatestImage(const stored::Process& process) const;
   // The main process that a worker serves; null if it is not known.
   const ProcessEntry* OwnerOf(const stored::Process& worker) const;
   // The other main process with a live stream that holds the place of `books`;
@@ -42,7 +45,10 @@ struct RunState {
   // still connected, or an end is not on disk yet.
   [[nodiscard]] absl::Status CheckAtRest() const;
 
-  std::map<std::string, uint32_t> by_identity;  // Add's
+  // Add's. One process may have run several programs (exec), which are
+  // processes of the run of their own; by_identity has the latest.
+  std::map<std::pair<std::string, uint64_t>, uint32_t> images;
+  std::map<std::string, uint32_t> by_identity;
 };
 
 uint32_t LastAttempt(const RunState& run);

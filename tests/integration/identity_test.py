@@ -155,7 +155,19 @@ class Identity(IdentityCase):
         self.assertEqual(other["state"], "ended")
         self.assertEqual(other["reason"], "clean exit")
 
-    def test_second_owner_of_a_rank_is_refused_by_name(self):
+    def test_a_program_that_follows_by_exec_is_a_process_of_its_own(self):
+        script = harness.SCRIPTS / "exec_again.py"
+        self.finish(self.start(sys.executable, script, "4", "7"))
+        (run,) = self.run_of()
+        self.assertEqual(self.places(run), [(0, 0), (1, 0)])
+        first, second = sorted(run["processes"], key=lambda p: p["attempt"])
+        self.assertEqual(first["pid"], second["pid"])
+        self.assertIn("another program took its place (exec)", first["reason"])
+        self.assertEqual(second["reason"], "clean exit")
+        self.assertEqual((first["last_step"], second["last_step"]), (2, 6))
+        self.assertEqual((first["lost"], second["lost"]), (0, 0))
+
+    def test_second_owner_of_a_rank_is_left_out_by_name(self):
         hold = str(self.folder / "hold")
         place = {"RANK": "0", "WORLD_SIZE": "2", "TRAINCHECK_RUN": "twice"}
         command = (sys.executable, RANKS, "--alone", "--hold", hold)

@@ -27,10 +27,11 @@ class Process:
         self._core = core
         self._control = control
         self._kind: int | None = None
-        self._place: tuple[int, int, int, int] | None = None
+        self._place: tuple[int, int, int, int, str] | None = None
         # are RANK and WORLD_SIZE those of a rank above?
         self._inherits: bool | None = None
         self._settled = False  # is the name of its run?
+        self._start = ""  # nonce that the ranks of its first group agreed on
         self.active = False  # has anything happened that is worth a clean exit?
 
     def trains(self) -> None:
@@ -67,6 +68,7 @@ class Process:
             self._set_kind(self._core.PROCESS_MAIN)
         if not self._settled:
             self._settle(run_agreement.winner(self._core))
+        self._start = run_agreement.start(self._core, self._start)
         self._set_place(
             distributed.get_rank(),
             distributed.get_world_size(),
@@ -125,7 +127,8 @@ class Process:
 
     def _set_place(self, rank: int, world: int, source: int) -> None:
         local_rank = _number("LOCAL_RANK")
-        place = (rank, world, -1 if local_rank is None else local_rank, source)
+        local_rank = -1 if local_rank is None else local_rank
+        place = (rank, world, local_rank, source, self._start)
         if self._place != place:
             self._place = place
             self._core.record_place(*place)

@@ -1,4 +1,5 @@
-"""How ranks that nobody gave a run agree on one: by their default store."""
+"""How ranks agree by their default store: on a run, if nobody gave them one, and
+on what tells their start from every other start of the same run."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ if TYPE_CHECKING:
 
     from traincheck_core import Core
 
-_KEY = "traincheck/run"
+_RUN = "traincheck/run"
+_START = "traincheck/start"
 
 
 def winner(core: Core) -> str:
@@ -21,9 +23,7 @@ def winner(core: Core) -> str:
     if mine is None or torch.distributed.get_world_size() == 1:
         return ""
     try:
-        # Sets the key only where it is not there yet; waits for nobody.
-        agreed: str = _store().compare_set(_KEY, "", mine).decode()
-        return agreed
+        return _agree(_store_of_all_restarts(), _RUN, mine)
     except Exception as error:
         core.log_once(
             "run agreement",
@@ -33,7 +33,41 @@ def winner(core: Core) -> str:
         return ""
 
 
-def _store() -> Any:
+def start(core: Core, mine: str) -> str:
+    """The nonce of this start, equal on all ranks of its process group and on no
+    other's; "": it has none. `mine`: that of a process that had a group before.
+
+    A process stays in the start that it began with. Ranks that join a group of
+    such processes take over theirs if one of them asks the store first.
+    """
+    world = torch.distributed.get_world_size()
+    if world == 1:
+        return mine
+    # torchrun may give one store, without prefixes, to all its restarts.
+    restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    try:
+        agreed = _agree(
+            torch.distributed.distributed_c10d._get_default_store(),
+            f"{_START}/{restart}/{world}",
+            mine or os.urandom(16).hex(),
+        )
+    except Exception as error:
+        core.log_once(
+            "start agreement",
+            "the ranks cannot agree on a name of their start, give each start its "
+            f"own TRAINCHECK_RUN: {type(error).__name__}: {error}",
+        )
+        return mine
+    return mine or agreed
+
+
+def _agree(store: Any, key: str, mine: str) -> str:
+    # Sets the key only where it is not there yet; waits for nobody.
+    agreed: str = store.compare_set(key, "", mine).decode()
+    return agreed
+
+
+def _store_of_all_restarts() -> Any:
     store = torch.distributed.distributed_c10d._get_default_store()
     # torchrun's own store outlives its restarts, without the prefixes that
     # tell one restart from another.
