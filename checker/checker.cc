@@ -74,7 +74,9 @@ class Checker::Impl {
        const InvariantSet& set)
       : invariants_(set.invariants),
         fingerprint_(Fingerprint(run, experiment, set)),
-        book_(run) {
+        book_(run, [this](uint32_t process) {
+          return reader_->NameIfShared(process);
+        }) {
     std::vector<RunObserver*> observers;
     for (const Relation* relation : Relations()) {
       std::vector<Rule> rules;

@@ -110,6 +110,7 @@ void ViolationBook::Start(const Invariant& invariant, const Verdict& verdict,
   entry.attempt = verdict.attempt;
   entry.across_ranks = verdict.across_ranks;
   Part& part = entry.parts[stretch->part];
+  part.process = verdict.process;
   part.ranks = verdict.ranks;
   part.label = verdict.label;
   part.first_step = part.last_step = verdict.step;
@@ -199,6 +200,11 @@ Violation ViolationBook::Render(const Key& key, const Entry& entry) const {
     AddAll(part.finding.variables, &violation.variables);
     AddAll(part.finding.sites, &violation.sites);
     AddAll(part.finding.evidence, &violation.evidence);
+    const std::string process = part.process ? name_of_(*part.process) : "";
+    if (!process.empty()) {
+      AddOnce("in " + process + "; other processes have the same rank",
+              &violation.evidence);
+    }
     if (first) {
       violation.expected = part.finding.expected;
       violation.seen = part.finding.seen;

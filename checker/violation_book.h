@@ -10,11 +10,13 @@
 #define TRAINCHECK_CHECKER_VIOLATION_BOOK_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "checker/checker.h"
@@ -24,7 +26,12 @@ namespace traincheck {
 
 class ViolationBook {
  public:
-  explicit ViolationBook(const std::string& run) : run_(run) {}
+  // "pid 17 on host a" of a process by its number, if its rank alone does not
+  // say which one it is; else "".
+  using NameOf = std::function<std::string(uint32_t process)>;
+
+  ViolationBook(const std::string& run, NameOf name_of)
+      : run_(run), name_of_(std::move(name_of)) {}
 
   // REQUIRES: `invariant` outlives the book.
   void Add(const Invariant& invariant, const Verdict& verdict);
@@ -45,6 +52,7 @@ class ViolationBook {
 
   // What one unit shows of a violation.
   struct Part {
+    std::optional<uint32_t> process;
     std::vector<int32_t> ranks;
     std::string label;  // of the first window
     // nullopt: not known.
@@ -56,8 +64,8 @@ class ViolationBook {
     Finding finding;  // of the first window
 
     void Fields(Archive& archive) {
-      archive(ranks, label, first_step, last_step, step_before, count, open,
-              finding);
+      archive(process, ranks, label, first_step, last_step, step_before, count,
+              open, finding);
     }
   };
   using PartKey = std::pair<std::vector<int32_t>, uint64_t>;  // ranks, unit
@@ -94,6 +102,7 @@ class ViolationBook {
   void AddCompanions(const Entry& entry, Violation* violation) const;
 
   const std::string run_;
+  const NameOf name_of_;
   std::map<Key, Entry> entries_;
   std::map<StretchKey, Stretch> stretches_;
   // Disagreements of ranks by attempt and first step.

@@ -49,6 +49,21 @@ class RunReader {
     const auto found = processes_.find(process);
     return found == processes_.end() ? nullptr : found->second.get();
   }
+  // "pid 17 on host a" if other processes without a group have the same place:
+  // a script may have started several trainings. "": nobody else has it.
+  std::string NameIfShared(uint32_t process) const {
+    const ProcessFacts* facts = Find(process);
+    if (facts == nullptr || !facts->rank() || facts->world() > 1) return "";
+    for (const auto& [number, other] : processes_) {
+      if (number == process || other->is_worker() || !other->rank() ||
+          other->world() > 1 || other->attempt() != facts->attempt()) {
+        continue;
+      }
+      const ProcessInfo& info = facts->definitions().process();
+      return "pid " + std::to_string(info.pid) + " on host " + info.host;
+    }
+    return "";
+  }
   // The newest attempt in which a process trains.
   uint32_t newest_attempt() const {
     uint32_t newest = 0;

@@ -216,11 +216,7 @@ class Evaluator : public RunObserver {
 
     void JudgePair(const ProcessFacts& facts, const StateBlock& block,
                    size_t rule, const BlockEntry& a, const BlockEntry& b) {
-      Verdict verdict;
-      verdict.rule = rule;
-      verdict.attempt = facts.attempt();
-      verdict.unit = StableHash(std::to_string(facts.rank().value_or(-1)) +
-                                "#" + std::to_string(block.ordinal));
+      Verdict verdict = NewVerdict(facts, rule, block.ordinal);
       verdict.step = block.step;
       if (!a.data || !b.data) {
         verdict.outcome = Outcome::kUnknown;

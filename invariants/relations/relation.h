@@ -44,6 +44,8 @@ struct Verdict {
   size_t rule = 0;
   Outcome outcome = Outcome::kPass;
   uint32_t attempt = 0;
+  // Number of the process that the rule was judged in; nullopt: of several.
+  std::optional<uint32_t> process = {};
   // Whose windows follow each other: an optimizer of a rank, a replica group.
   uint64_t unit = 0;
   std::optional<int64_t> step = 0;  // nullopt: not known

@@ -8,6 +8,7 @@ Verdict NewVerdict(const ProcessFacts& facts, size_t rule, uint32_t object) {
   Verdict verdict;
   verdict.rule = rule;
   verdict.attempt = facts.attempt();
+  verdict.process = facts.number();
   verdict.unit = uint64_t{facts.number()} << 32 | object;
   verdict.step = facts.clock().known_step();
   return verdict;

@@ -352,6 +352,37 @@ TEST(Reporting, RulesOfAnotherExperimentAreNotApplied) {
   EXPECT_TRUE(same.violations.empty()) << Print(same);
 }
 
+// A script may start several trainings, which are all rank 0 of 1.
+TEST(Reporting, WhichOfSeveralTrainingsOfOneRankIsSaid) {
+  TrainingOptions options = Target();
+  options.ranks = 1;
+  options.wrapped = false;
+  const auto healthy = TrainRank(options, 0);
+  options.fault = TrainingFault::kNoClear;
+  const auto faulty = TrainRank(options, 0);
+  InvariantSet set;
+  set.invariants = Learned().invariants;
+  for (bool beside : {false, true}) {
+    Checker checker("run", "other", set);
+    for (size_t i = 0; i < faulty.size(); ++i) {
+      if (beside) checker.Consume(0, healthy[i]);
+      checker.Consume(1, faulty[i]);
+    }
+    checker.EndRun();
+    const std::vector<Violation> found = checker.Violations();
+    ASSERT_FALSE(found.empty());
+    for (const Violation& violation : found) {
+      EXPECT_EQ(
+          std::count_if(violation.evidence.begin(), violation.evidence.end(),
+                        [](const std::string& line) {
+                          return line.find("in pid 1 on host") == 0;
+                        }),
+          beside)
+          << violation.text;
+    }
+  }
+}
+
 TEST(Reporting, AKilledRankLeavesItsWindowsUnknown) {
   InvariantSet set;
   set.invariants = Learned().invariants;
