@@ -2,13 +2,15 @@
 
 import dataclasses
 import json
+import re
 import subprocess
 import time
 
 import harness
 from faults.base import Fault
-from setting import ERROR_STEP, GRACE_S, STEPS, TOOLS, Setting
+from setting import ERROR_STEP, GRACE_S, SET, TOOLS, Setting
 
+_OF_EARLIER = re.compile(r"attempt \d+ ended: ")
 _ROW = ("id", "invariant_id", "first_step", "last_step", "count", "ranks")
 
 
@@ -187,8 +189,44 @@ def verdict_rows(s: Setting) -> list:
     return [{key: row[key] for key in _ROW} for row in rows]
 
 
-def _says_why(check: dict) -> bool:
-    return bool(check["unknown"] or check["partly_unknown"] or check["error"])
+def _unsaid(s: Setting, missing: set) -> list:
+    """Of the rules whose violations are missing, those that no reason excuses: one
+    that is about this rule, in the newest attempt."""
+    result = s.daemon.ctl("check", "--run", s.run, "--set", SET)
+    verdicts = {row["invariant_id"]: row for row in result["verdicts"]}
+    problems = []
+    for rule in sorted(missing):
+        row = verdicts.get(rule)
+        reason = row and row["reason"]
+        if row is None or row["verdict"] == "violated":
+            problems.append(f"{rule} is violated in the stored check alone: {row}")
+        elif not reason or _OF_EARLIER.match(reason):
+            problems.append(f"{rule} is missing and not unknown: {row}")
+    return problems
+
+
+def _check_restart(s: Setting, rows: list, calm: Calm) -> list:
+    """The violations of the second start are those of an undisturbed training, but
+    for the attempt in their ids, and the first has none."""
+    found = s.daemon.ctl("violations", "list", "--run", s.run)
+    ranks = {s.rank_pid(rank) for rank in range(s.ranks)}
+    shown = s.daemon.ctl("runs", "show", s.run)["processes"]
+    again = {p["attempt"] for p in shown if p["pid"] in ranks}
+    problems = []
+    if len(again) != 1 or again & {
+        p["attempt"] for p in shown if p["rank"] is not None and p["pid"] not in ranks
+    }:
+        places = [(p["pid"], p["rank"], p["attempt"]) for p in shown]
+        problems.append(f"the second start is {ranks} in one attempt: {places}")
+    if {row["attempt"] for row in found} - again:
+        problems.append(f"the first start has violations: {found}")
+
+    def known(row):
+        return sorted((key, str(row[key])) for key in _ROW if key != "id")
+
+    if sorted(map(known, rows)) != sorted(map(known, calm.violations)):
+        problems.append(f"violations differ: {rows} for {calm.violations}")
+    return problems
 
 
 def check_verdicts(s: Setting, shown: dict, fault: Fault, calm: Calm) -> list:
@@ -197,6 +235,8 @@ def check_verdicts(s: Setting, shown: dict, fault: Fault, calm: Calm) -> list:
     def order(row):
         return row["id"]
 
+    if fault.cost.restarts:
+        return _check_restart(s, rows, calm)
     if fault.cost.verdicts == "equal":
         if sorted(rows, key=order) != sorted(calm.violations, key=order):
             return [f"violations differ: {rows} for {calm.violations}"]
@@ -215,8 +255,8 @@ def check_verdicts(s: Setting, shown: dict, fault: Fault, calm: Calm) -> list:
     if complete and shown["dropped"] == 0:
         problems.append(f"nothing is unknown, but violations are missing: {missing}")
     # A run is shown as not checked if a new store lacked its set when it came.
-    elif not _says_why(shown["check"]):
-        problems.append("violations are missing and no window is unknown")
+    elif not shown["check"]["error"]:
+        problems += _unsaid(s, missing)
     return problems
 
 

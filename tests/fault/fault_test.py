@@ -29,6 +29,8 @@ CHOSEN = (
     "rank-kill-relay-stopped",
     "relay-and-rank-kill",
     "relay-kill",
+    "restart-spooled",
+    "restart-unseen",
     "skew-relay-daemon",
     "spool-corrupt",
     "worker-kill",

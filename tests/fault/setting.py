@@ -201,6 +201,31 @@ class Setting:
                 start_new_session=True,
             )
 
+    def restart(self) -> None:
+        """The ranks anew, under the same run, once the first ones are dead."""
+
+        def over():
+            names = self.leftovers().values()
+            return all(name.startswith("traincheck") for name in names)
+
+        harness.wait_until(over, "the end of the first start")
+        self.training.wait()
+        self.out = self.folder / "out.again"
+        self.out.mkdir()
+        self.start_training()
+
+    def kill(self, pid: int) -> None:
+        """Also one that has ended by itself."""
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+    def is_told_dead(self, pid: int) -> bool:
+        """Has its relay told the daemon of its end?"""
+        shown = self.daemon.ctl("runs", "show", self.run)["processes"]
+        return any(p["pid"] == pid and p["state"] == "lost" for p in shown)
+
     def start_other(self, *command) -> subprocess.Popen:
         """A helper process that is ended with the setting."""
         with open(self.folder / "others.log", "ab") as log:

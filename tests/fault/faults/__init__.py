@@ -8,6 +8,7 @@ from faults import (
     network,
     rank,
     relay,
+    restart,
     tools,
     versions,
 )
@@ -20,6 +21,7 @@ def _kinds():
         daemon_disk,
         relay,
         rank,
+        restart,
         tools,
         network,
         files,

@@ -24,6 +24,7 @@ class Cost:
     spool     files may remain in the spool folder
     stored    False: the run may not be there at all
     relays    relays may outlive the check
+    restarts  the training is started again, and nothing is missing of that
     """
 
     dies: bool = False
@@ -32,6 +33,7 @@ class Cost:
     spool: bool = False
     stored: bool = True
     relays: bool = False
+    restarts: bool = False
 
 
 NOTHING = Cost()
