@@ -415,6 +415,27 @@ TEST_F(LimitsTest, AFloodAtTheHardFileLimitIsSurvived) {
   ExpectServed("after");
 }
 
+// gRPC takes them whole before anybody can look at their size.
+TEST_F(LimitsTest, HellosOverTheLimitTakeNoMemoryForLong) {
+  daemon_.Start();
+  ExpectServed("before");
+  const uint64_t before_mib = daemon_.StatusNumber("VmRSS") >> 10;
+  v1::Hello hello = MakeHello("run", 1);
+  hello.set_script(std::string(15 << 20, 'x'));
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 20; ++i) {
+    threads.emplace_back([&] {
+      Relay relay(daemon_.Channel());
+      relay.Send(Request(hello));
+      EXPECT_EQ(relay.End().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_GT(daemon_.StatusNumber("VmHWM") >> 10, before_mib + 60);
+  EXPECT_TRUE(WaitUntil(
+      [&] { return daemon_.StatusNumber("VmRSS") >> 10 < before_mib + 40; }));
+}
+
 TEST_F(LimitsTest, AControlMessageOverTheLimitNamesSizeAndLimit) {
   daemon_.Start();
   v1::ImportSetRequest request;

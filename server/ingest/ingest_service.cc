@@ -1,5 +1,7 @@
 #include "server/ingest/ingest_service.h"
 
+#include <malloc.h>
+
 #include <optional>
 #include <utility>
 
@@ -12,6 +14,9 @@
 
 namespace traincheck {
 namespace {
+
+// Between two looks at memory that may be given back.
+constexpr absl::Duration kHeapPeriod = absl::Seconds(1);
 
 grpc::Status ToGrpc(const absl::Status& status) {
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()),
@@ -107,6 +112,7 @@ class IngestStream final
     }
     const absl::StatusOr<v1::IngestRequest> request = ParseUntrusted(&request_);
     absl::Status status = request.status();
+    if (absl::IsResourceExhausted(status)) service_.heap_has_grown_ = true;
     if (status.ok()) status = session_->Receive(*request);
     if (!status.ok()) {
       End(status);
@@ -221,6 +227,10 @@ void IngestService::Tick(absl::Time now) {
           "no Hello within ", absl::FormatDuration(options_.hello_timeout))));
     }
     stream->EndIfReplaced();
+  }
+  if (now - heap_trimmed_ >= kHeapPeriod && heap_has_grown_.exchange(false)) {
+    heap_trimmed_ = now;
+    malloc_trim(0);
   }
   if (const uint64_t left_out = ends_.TakeLeftOut(now)) {
     spdlog::info("further streams have ended streams={}", left_out);

@@ -1,11 +1,12 @@
 // gRPC's side of ingest: one reactor a stream that carries messages between
 // the wire and a Session. No thread waits for a stream.
 //
-// Threads: gRPC calls Stream and the reactors on its own threads; Tick and
-// Stop on any thread.
+// Threads: gRPC calls Stream and the reactors on its own threads; Stop on any
+// thread, Tick on one at a time.
 #ifndef TRAINCHECK_SERVER_INGEST_INGEST_SERVICE_H_
 #define TRAINCHECK_SERVER_INGEST_INGEST_SERVICE_H_
 
+#include <atomic>
 #include <memory>
 #include <set>
 #include <string>
@@ -41,7 +42,9 @@ class IngestService final
       grpc::CallbackServerContext* context) override;
 
   // Closes streams that did not say Hello and those that a newer stream of
-  // their process has taken over from. To be called every second or so.
+  // their process has taken over from; gives memory that messages over the
+  // limit took back to the system. To be called every second or so, by one
+  // thread at a time.
   void Tick(absl::Time now);
 
   // Ends all streams and refuses new ones; relays come back later.
@@ -57,6 +60,10 @@ class IngestService final
   RunPlans& plans_;
   const std::string store_id_;
   const Options options_;
+  // A message over the limit has come. gRPC takes such ones whole, on any of
+  // its threads, and the heap would keep what they took.
+  std::atomic<bool> heap_has_grown_ = false;
+  absl::Time heap_trimmed_ = absl::InfinitePast();  // Tick's
   // Lines on streams that end in an error: anybody can make these.
   LineLimit ends_{20, absl::Seconds(10)};
   mutable absl::Mutex mutex_;
