@@ -326,6 +326,31 @@ TEST_F(RunWithServerTest, ThePlanOfTheSetIsThereForTheFirstCall) {
   EXPECT_EQ(result.out, plan) << result.err;
 }
 
+TEST_F(RunWithServerTest, WithoutAHomeThePlanIsInTheTemporaryFolder) {
+  const std::string plan = R"({"format":1,"version":1})";
+  server_.Edit([&](FakeData& data) { data.set_plan.set_json(plan); });
+  const char* const home = getenv("HOME");
+  const std::string before = home == nullptr ? "" : home;
+  setenv("HOME", "", 1);
+  setenv("XDG_STATE_HOME", "", 1);
+  setenv("TMPDIR", folder_.c_str(), 1);
+  const auto run = [&] {
+    return RunShell({"--check", "s1", "--drain-timeout", "0"},
+                    "echo $TRAINCHECK_PLAN; cat $TRAINCHECK_PLAN",
+                    server_.address());
+  };
+  const ProcessResult good = run();
+  EXPECT_THAT(good.out, HasSubstr(folder_ + "/traincheck-"));
+  EXPECT_THAT(good.out, HasSubstr(plan));
+  // Others may look into it, or have made it: not used.
+  const std::string ours = folder_ + "/traincheck-" + std::to_string(geteuid());
+  std::filesystem::permissions(ours, std::filesystem::perms::all);
+  const ProcessResult open = run();
+  EXPECT_THAT(open.err, HasSubstr("is not a folder of this user alone"));
+  setenv("HOME", before.c_str(), 1);
+  unsetenv("TMPDIR");
+}
+
 TEST_F(RunWithServerTest, ViolationsAppearWhileItTrains) {
   Process run(Training({"--check", "s1"}, "exit 0"));
   ASSERT_TRUE(run.WaitForOut("started"));

@@ -29,7 +29,9 @@ std::string PlanOrWarning(const std::string& server, const std::string& set) {
   if (plan.ok()) return *plan;
   Complain(absl::StrCat(
       "env: the plan of set ", set,
-      " holds only after the first steps: ", plan.status().message()));
+      " is not there when the training starts: what it names beyond the "
+      "plan without it stays unrecorded, and rules on that unknown: ",
+      plan.status().message()));
   return "";
 }
 

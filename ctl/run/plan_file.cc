@@ -1,7 +1,9 @@
 #include "ctl/run/plan_file.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -20,16 +22,38 @@ std::string Environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// "" if there is no home.
-std::string PlanFolder() {
+absl::Status CannotWrite(const std::string& path) {
+  return absl::UnavailableError(absl::StrCat("cannot write ", path));
+}
+
+// For who has no home, as the relay has it for its spool. Anybody may make a
+// folder of this name first: it has to be ours alone.
+absl::StatusOr<std::string> TemporaryFolder() {
+  std::string folder = Environment("TMPDIR");
+  if (folder.empty()) folder = "/tmp";
+  absl::StrAppend(&folder, "/traincheck-", geteuid());
+  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
+    return CannotWrite(folder);
+  }
+  struct stat status;
+  const bool ours = lstat(folder.c_str(), &status) == 0 &&
+                    S_ISDIR(status.st_mode) && status.st_uid == geteuid() &&
+                    (status.st_mode & 077) == 0;
+  if (!ours) {
+    return absl::UnavailableError(
+        absl::StrCat(folder, " is not a folder of this user alone; set HOME"));
+  }
+  return folder;
+}
+
+absl::StatusOr<std::string> PlanFolder() {
   const std::string state = Environment("XDG_STATE_HOME");
   if (!state.empty()) return state + "/traincheck/plans";
   const std::string home = Environment("HOME");
-  return home.empty() ? "" : home + "/.local/state/traincheck/plans";
-}
-
-absl::Status CannotWrite(const std::string& path) {
-  return absl::UnavailableError(absl::StrCat("cannot write ", path));
+  if (!home.empty()) return home + "/.local/state/traincheck/plans";
+  absl::StatusOr<std::string> temporary = TemporaryFolder();
+  if (temporary.ok()) *temporary += "/plans";
+  return temporary;
 }
 
 absl::Status WriteWhole(const std::string& path, const std::string& text) {
@@ -52,15 +76,13 @@ absl::StatusOr<std::string> FetchPlanFile(Client* client,
                                           const std::string& set) {
   const auto plan = client->GetSetPlan(set);
   if (!plan.ok()) return plan.status();
-  const std::string folder = PlanFolder();
-  if (folder.empty()) {
-    return absl::UnavailableError("neither HOME nor XDG_STATE_HOME is set");
-  }
+  const absl::StatusOr<std::string> folder = PlanFolder();
+  if (!folder.ok()) return folder.status();
   std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) return CannotWrite(folder);
+  fs::create_directories(*folder, error);
+  if (error) return CannotWrite(*folder);
   const std::string path =
-      absl::StrCat(folder, "/", set, "-", HashText(plan->json()), ".json");
+      absl::StrCat(*folder, "/", set, "-", HashText(plan->json()), ".json");
   const absl::Status written = WriteWhole(path, plan->json());
   if (!written.ok()) return written;
   return path;

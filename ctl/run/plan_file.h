@@ -12,7 +12,7 @@
 namespace traincheck::ctl {
 
 // Asks the server and writes $XDG_STATE_HOME/traincheck/plans/SET-HASH.json
-// (~/.local/state), which appears whole or not at all and stays: processes may
+// (~/.local/state; without a home $TMPDIR/traincheck-UID/plans), which appears whole or not at all and stays: processes may
 // start later. Errors say what cannot be had.
 [[nodiscard]] absl::StatusOr<std::string> FetchPlanFile(Client* client,
                                                         const std::string& set);

@@ -161,7 +161,9 @@ class TrainingRun {
     if (plan.ok()) return *plan;
     Warn(absl::StrCat(
         "the plan of set ", options_.check_set,
-        " holds only after the first steps: ", plan.status().message()));
+        " is not there when the training starts: what it names beyond the "
+        "plan without it stays unrecorded, and rules on that unknown: ",
+        plan.status().message()));
     return "";
   }
 
