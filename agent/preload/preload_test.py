@@ -69,6 +69,29 @@ class Activation(unittest.TestCase):
             (done.returncode, done.stdout, done.stderr), (0, "hello\n", "")
         )
 
+    def test_programs_with_sanitizers(self):
+        # gcc's shared AddressSanitizer wants to be the first library and exits if
+        # it is not, unless it is told not to look.
+        for option, environment in (
+            ("address", {"ASAN_OPTIONS": "verify_asan_link_order=0"}),
+            ("undefined", {}),
+            ("thread", {}),
+        ):
+            with self.subTest(option):
+                program = str(self.folder / option)
+                built = subprocess.run(
+                    ["gcc", f"-fsanitize={option}", "-o", program, "-x", "c", "-"],
+                    input='int puts(const char*); int main() { return puts("ran") < 0; }',
+                    text=True,
+                    stderr=subprocess.PIPE,
+                )
+                if built.returncode != 0:
+                    self.skipTest(f"gcc has no -fsanitize={option}: {built.stderr}")
+                done = run([program], **environment)
+                self.assertEqual(
+                    (done.returncode, done.stdout, done.stderr), (0, "ran\n", "")
+                )
+
     def test_python_without_torch_runs_as_before(self):
         done = run([sys.executable, "-c", "import json; print(json.dumps(1))"])
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "1\n", ""))
