@@ -12,8 +12,9 @@
 namespace traincheck::ctl {
 
 // Asks the server and writes $XDG_STATE_HOME/traincheck/plans/SET-HASH.json
-// (~/.local/state; without a home $TMPDIR/traincheck-UID/plans), which appears whole or not at all and stays: processes may
-// start later. Errors say what cannot be had.
+// (~/.local/state; without a home $TMPDIR/traincheck-UID/plans), which appears
+// whole or not at all and stays: processes may start later. Errors say what
+// cannot be had.
 [[nodiscard]] absl::StatusOr<std::string> FetchPlanFile(Client* client,
                                                         const std::string& set);
 
