@@ -4,7 +4,6 @@
 #include <set>
 #include <tuple>
 
-#include "invariants/hash.h"
 #include "invariants/json_reader.h"
 #include "invariants/relations/state_block.h"
 #include "invariants/relations/verdicts.h"

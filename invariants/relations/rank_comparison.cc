@@ -71,13 +71,12 @@ std::optional<int64_t> FirstKnownStep(
 struct WriterParts {
   std::string function;
   std::string site;
-  std::string shown;
 };
 
 WriterParts PartsOf(const std::string& writer) {
   std::vector<std::string> parts = absl::StrSplit(writer, '\n');
-  parts.resize(3);
-  return {parts[0], parts[1], parts[2]};
+  parts.resize(2);
+  return {parts[0], parts[1]};
 }
 
 }  // namespace
@@ -104,10 +103,11 @@ void RankComparison::Add(const ProcessFacts& facts, size_t rule,
   ReplicaWindow joined;
   joined.step = window.step;
   joined.unknown = std::move(window.unknown);
-  for (const RankValue& value : window.values) {
-    const uint32_t writer = writers_.Number(value.function + "\n" + value.site +
-                                            "\n" + value.shown);
-    joined.values.push_back({names_.Number(value.name), writer, value.digest});
+  for (RankValue& value : window.values) {
+    const uint32_t name = names_.Number(value.name);
+    const uint32_t writer = writers_.Number(value.function + "\n" + value.site);
+    joined.values.push_back({name, writer, value.digest});
+    if (!value.shown.empty()) joined.shown[name] = std::move(value.shown);
   }
   std::sort(joined.values.begin(), joined.values.end(),
             [](const ReplicaValue& a, const ReplicaValue& b) {
@@ -126,13 +126,10 @@ std::string RankComparison::ShownWords(uint32_t variable,
                                        const JudgedWindow& window) const {
   std::string text;
   for (const auto& [rank, member] : *window.members) {
-    for (const ReplicaValue& value : member.values) {
-      if (value.variable != variable) continue;
-      const WriterParts parts = PartsOf(writers_.Text(value.writer));
-      if (parts.shown.empty()) continue;
-      text += (text.empty() ? "rank " : ", rank ") + std::to_string(rank) +
-              ": " + parts.shown;
-    }
+    const auto shown = member.shown.find(variable);
+    if (shown == member.shown.end()) continue;
+    text += (text.empty() ? "rank " : ", rank ") + std::to_string(rank) + ": " +
+            shown->second;
   }
   return text;
 }

@@ -66,7 +66,8 @@ class RankComparison : private ReplicaJoinListener {
   void Fields(Archive& archive) { archive(names_, writers_, join_); }
 
  private:
-  // Texts shared by all processes of the run, by number.
+  // Texts shared by all processes of the run, by number. It never forgets: what
+  // differs from window to window does not belong here.
   class TextTable {
    public:
     uint32_t Number(const std::string& text);
@@ -88,7 +89,7 @@ class RankComparison : private ReplicaJoinListener {
   RuleSink* const sink_;
   std::map<size_t, Words> words_;  // by rule
   TextTable names_;
-  TextTable writers_;  // function, newline, site, newline, shown
+  TextTable writers_;  // function, newline, site
   ReplicaJoin join_;
 };
 

@@ -38,9 +38,12 @@ struct ReplicaValue {
 struct ReplicaWindow {
   std::optional<int64_t> step;       // nullopt: not known
   std::vector<ReplicaValue> values;  // sorted by variable
-  std::string unknown;               // why something is missing; "": nothing is
+  // What people are shown of a value, by variable; none: a digest says nothing
+  // to them. Goes with the window: there may be a new one in each.
+  std::map<uint32_t, std::string> shown = {};
+  std::string unknown;  // why something is missing; "": nothing is
 
-  void Fields(Archive& archive) { archive(step, values, unknown); }
+  void Fields(Archive& archive) { archive(step, values, shown, unknown); }
 };
 
 // Windows that belong together: one rule, one group, one object.

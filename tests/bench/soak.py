@@ -4,6 +4,8 @@ A small data-parallel training runs under `traincheckctl run --check` at a
 steady pace. Every ten seconds a line of the CSV file says what the daemon and
 the relays keep in memory and how far the store has grown. At the end: the
 medians of the first and last quarter after the warm-up and the slope between.
+The learning rate is another one in each step, so that what is kept of every
+value shows. Exit code 1: the daemon grew by more than --most-growth.
 
     tests/bench/soak.sh --minutes 60 --csv soak.csv
 """
@@ -131,22 +133,25 @@ def watch(setting: Setting, training, run: str, csv_path: pathlib.Path) -> list:
     return rows
 
 
-def report(rows: list, column: str, warm_up_s: float) -> None:
+def report(rows: list, column: str, warm_up_s: float) -> float:
+    """How much more the last quarter takes than the first, in MiB."""
     at = COLUMNS.index(column)
     rows = [row for row in rows if row[0] >= warm_up_s]
     if len(rows) < 8:
         print(f"{column}: too few samples after the warm-up")
-        return
+        return 0.0
     values = [row[at] for row in rows]
     quarter = len(rows) // 4
     hours = [row[0] / 3600 for row in rows]
     slope, _ = statistics.linear_regression(hours, values)
+    first = statistics.median(values[:quarter]) / 1024
+    last = statistics.median(values[-quarter:]) / 1024
     print(
-        f"{column}: median {statistics.median(values[:quarter]) / 1024:.1f} MiB in the "
-        f"first quarter, {statistics.median(values[-quarter:]) / 1024:.1f} MiB in the "
+        f"{column}: median {first:.1f} MiB in the first quarter, {last:.1f} MiB in the "
         f"last; slope {slope / 1024:+.2f} MiB an hour; "
         f"{min(values) / 1024:.1f} to {max(values) / 1024:.1f} MiB"
     )
+    return last - first
 
 
 def soak(setting: Setting, options) -> None:
@@ -173,14 +178,24 @@ def soak(setting: Setting, options) -> None:
         f"{learned['invariants']} invariants, {check['decided']} decided, "
         f"{check['violated']} violated, finished: {check['finished']}"
     )
-    for column in ("daemon_rss_kib", "daemon_anon_kib", "relays_rss_kib"):
-        report(rows, column, 60 * options.minutes / 10)
+    warm_up_s = 60 * options.minutes / 10
+    grown = report(rows, "daemon_rss_kib", warm_up_s)
+    for column in ("daemon_anon_kib", "relays_rss_kib"):
+        report(rows, column, warm_up_s)
+    if grown > options.most_growth:
+        raise SystemExit(f"the daemon grew by {grown:.1f} MiB")
 
 
 def main() -> None:
     cli = argparse.ArgumentParser(description=__doc__)
     cli.add_argument("--minutes", type=float, default=60)
     cli.add_argument("--rate", type=int, default=20, help="steps a second")
+    cli.add_argument(
+        "--most-growth",
+        type=float,
+        default=8,
+        help="MiB of the daemon, from the first quarter to the last",
+    )
     cli.add_argument("--csv", type=pathlib.Path, default=pathlib.Path("soak.csv"))
     options = cli.parse_args()
     folder = pathlib.Path(tempfile.mkdtemp(prefix="soak-"))
