@@ -114,6 +114,21 @@ class Checker::Impl {
     book_.Fields(rules, archive);
   }
 
+  void Consume(uint32_t process, const StoredBatch& batch) {
+    reader_->Consume(process, batch);
+    const ProcessFacts* facts = reader_->Find(process);
+    if (facts && facts->rank()) book_.Place(process, *facts->rank());
+  }
+
+  void EndProcess(uint32_t process, ProcessEnd end) {
+    reader_->EndProcess(process, end);
+    const ProcessFacts* facts = reader_->Find(process);
+    const auto steps = facts ? facts->clock().steps_made() : std::nullopt;
+    if (end == ProcessEnd::kClean && steps.value_or(0) > 0) {
+      book_.EndProcess(process, facts->attempt(), facts->rank(), *steps);
+    }
+  }
+
   RunReader& reader() { return *reader_; }
   ViolationBook& book() { return book_; }
 
@@ -153,7 +168,7 @@ Checker::Checker(const std::string& run, const std::string& experiment,
 Checker::~Checker() = default;
 
 void Checker::Consume(uint32_t process, const StoredBatch& batch) {
-  impl_->reader().Consume(process, batch);
+  impl_->Consume(process, batch);
 }
 
 void Checker::SetAttempt(uint32_t process, uint32_t attempt) {
@@ -161,7 +176,7 @@ void Checker::SetAttempt(uint32_t process, uint32_t attempt) {
 }
 
 void Checker::EndProcess(uint32_t process, ProcessEnd end) {
-  impl_->reader().EndProcess(process, end);
+  impl_->EndProcess(process, end);
 }
 
 void Checker::EndRun() {

@@ -20,8 +20,10 @@ namespace {
 
 using Words = std::vector<std::string>;
 
+// "0,1"; "-": none.
 std::vector<int32_t> Ranks(const std::string& list) {
   std::vector<int32_t> ranks;
+  if (list == "-") return ranks;
   std::istringstream in(list);
   for (std::string rank; std::getline(in, rank, ',');) {
     ranks.push_back(std::stoi(rank));
@@ -140,6 +142,8 @@ class ScriptProcess {
           Function(words[1]));
     } else if (what == "plan") {
       trace_.Mark(MarkKind::kPlanApplied, 0, std::stoull(words[1]));
+    } else if (what == "ends") {
+      trace_.Mark(MarkKind::kCleanExit, 0, 0);
     } else if (what == "gap") {
       trace_.Lose();
     } else {

@@ -253,8 +253,8 @@ TEST(Snapshot, TheFormatIsThatOfItsNumber) {
   Checker checker(kRun, kExperiment, Rules());
   Feed(0, 3, &checker);
   const std::string sealed = checker.Save();
-  EXPECT_EQ(sealed[7], 8);
-  EXPECT_EQ(HashText(sealed.substr(kStateAt)), "a76d562cf9c56f59");
+  EXPECT_EQ(sealed[7], 9);
+  EXPECT_EQ(HashText(sealed.substr(kStateAt)), "a6f100a280435e7c");
 }
 
 }  // namespace

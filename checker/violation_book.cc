@@ -25,6 +25,18 @@ bool Overlap(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
   });
 }
 
+using Step = std::optional<int64_t>;  // nullopt: not known
+
+Step Earlier(Step a, Step b) {
+  if (!a || !b) return a ? a : b;
+  return std::min(a, b);
+}
+
+// nullopt: without a limit.
+Step AtMost(Step limit, Step step) {
+  return limit && step > limit ? limit : step;
+}
+
 bool IsLearned(const nlohmann::json& origin) {
   if (!origin.is_object()) return false;
   const nlohmann::json format = origin.value("format", nlohmann::json());
@@ -110,8 +122,9 @@ void ViolationBook::Start(const Invariant& invariant, const Verdict& verdict,
   entry.attempt = verdict.attempt;
   entry.across_ranks = verdict.across_ranks;
   Part& part = entry.parts[stretch->part];
-  part.process = verdict.process;
   part.ranks = verdict.ranks;
+  part.process = verdict.process;
+  if (part.process && part.ranks.empty()) unplaced_.insert(*part.process);
   part.label = verdict.label;
   part.first_step = part.last_step = verdict.step;
   part.open = true;
@@ -120,6 +133,47 @@ void ViolationBook::Start(const Invariant& invariant, const Verdict& verdict,
     disagreements_.emplace(std::pair(verdict.attempt, verdict.step),
                            stretch->key);
   }
+}
+
+void ViolationBook::Place(uint32_t process, int32_t rank) {
+  if (unplaced_.erase(process) == 0) return;
+  for (auto& [key, entry] : entries_) {
+    for (auto& [unit, part] : entry.parts) {
+      if (part.process != process || !part.ranks.empty()) continue;
+      part.ranks = {rank};
+      changed_.insert(key);
+      TouchDisagreements(entry.attempt, part.first_step);
+    }
+  }
+}
+
+void ViolationBook::EndProcess(uint32_t process, uint32_t attempt,
+                               std::optional<int32_t> rank, uint64_t steps) {
+  const auto last = static_cast<int64_t>(steps) - 1;
+  last_of_process_[process] = last;
+  if (rank) last_of_rank_[{attempt, *rank}] = last;
+  for (const auto& [key, entry] : entries_) {
+    for (const auto& [unit, part] : entry.parts) {
+      const std::optional<int64_t> made = LastMade(entry, part);
+      if (made && part.last_step > made) changed_.insert(key);
+    }
+  }
+}
+
+std::optional<int64_t> ViolationBook::LastMade(const Entry& entry,
+                                               const Part& part) const {
+  if (part.process) {
+    const auto found = last_of_process_.find(*part.process);
+    if (found == last_of_process_.end()) return std::nullopt;
+    return found->second;
+  }
+  std::optional<int64_t> last;
+  for (const int32_t rank : part.ranks) {
+    const auto found = last_of_rank_.find({entry.attempt, rank});
+    if (found == last_of_rank_.end()) return std::nullopt;
+    last = std::max(last, std::optional(found->second));
+  }
+  return last;
 }
 
 void ViolationBook::TouchDisagreements(uint32_t attempt,
@@ -154,7 +208,8 @@ std::vector<Violation> ViolationBook::All() const {
 }
 
 void ViolationBook::Fields(const Rules& rules, Archive& archive) {
-  archive(entries_, stretches_, disagreements_, changed_);
+  archive(entries_, stretches_, disagreements_, changed_, unplaced_,
+          last_of_process_, last_of_rank_);
   if (!archive.reading()) return;
   bool whole = true;
   for (auto& [key, entry] : entries_) {
@@ -186,13 +241,15 @@ Violation ViolationBook::Render(const Key& key, const Entry& entry) const {
                           std::get<3>(key));
   violation.open = false;
   std::set<int32_t> ranks;
+  std::optional<int64_t> began;  // in the step that was open then
   for (const auto& [unit, part] : entry.parts) {
     const bool first = violation.count == 0;
-    if (!violation.first_step ||
-        (part.first_step && part.first_step < violation.first_step)) {
-      violation.first_step = part.first_step;
-    }
-    violation.last_step = std::max(violation.last_step, part.last_step);
+    const std::optional<int64_t> made = LastMade(entry, part);
+    began = Earlier(began, part.first_step);
+    violation.first_step =
+        Earlier(violation.first_step, AtMost(made, part.first_step));
+    violation.last_step =
+        std::max(violation.last_step, AtMost(made, part.last_step));
     violation.count += part.count;
     violation.open |= part.open;
     ranks.insert(part.ranks.begin(), part.ranks.end());
@@ -211,15 +268,16 @@ Violation ViolationBook::Render(const Key& key, const Entry& entry) const {
     }
   }
   violation.ranks.assign(ranks.begin(), ranks.end());
-  if (entry.across_ranks) AddCompanions(entry, &violation);
+  if (entry.across_ranks) AddCompanions(entry, began, &violation);
   return violation;
 }
 
 // What the ranks broke, each for itself, in the step in which they began to
 // disagree: most often the reason.
 void ViolationBook::AddCompanions(const Entry& entry,
+                                  std::optional<int64_t> step,
                                   Violation* violation) const {
-  if (!violation->first_step) return;
+  if (!step) return;
   const auto begin = entries_.lower_bound(Key(entry.attempt, "", "", ""));
   for (auto it = begin;
        it != entries_.end() && it->second.attempt == entry.attempt; ++it) {
@@ -228,8 +286,7 @@ void ViolationBook::AddCompanions(const Entry& entry,
     std::set<int32_t> ranks;
     const Finding* finding = nullptr;
     for (const auto& [unit, part] : other.parts) {
-      if (!part.first_step || part.first_step > violation->first_step ||
-          part.last_step < violation->first_step ||
+      if (!part.first_step || part.first_step > step || part.last_step < step ||
           !Overlap(part.ranks, violation->ranks)) {
         continue;
       }

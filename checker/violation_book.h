@@ -35,6 +35,12 @@ class ViolationBook {
 
   // REQUIRES: `invariant` outlives the book.
   void Add(const Invariant& invariant, const Verdict& verdict);
+  // The process is this rank. What it broke before anybody knew is the rank's.
+  void Place(uint32_t process, int32_t rank);
+  // The process ended in order after so many steps. What it did after the last
+  // of them counts to it: no step of that number was made. REQUIRES: steps > 0.
+  void EndProcess(uint32_t process, uint32_t attempt,
+                  std::optional<int32_t> rank, uint64_t steps);
   // Every stretch has ended.
   void EndRun();
   // Violations new or changed since the last call, by id of their rule.
@@ -52,9 +58,9 @@ class ViolationBook {
 
   // What one unit shows of a violation.
   struct Part {
-    std::optional<uint32_t> process;
     std::vector<int32_t> ranks;
-    std::string label;  // of the first window
+    std::optional<uint32_t> process;  // nullopt: of several
+    std::string label;                // of the first window
     // nullopt: not known.
     std::optional<int64_t> first_step;
     std::optional<int64_t> last_step;
@@ -64,7 +70,7 @@ class ViolationBook {
     Finding finding;  // of the first window
 
     void Fields(Archive& archive) {
-      archive(process, ranks, label, first_step, last_step, step_before, count,
+      archive(ranks, process, label, first_step, last_step, step_before, count,
               open, finding);
     }
   };
@@ -99,7 +105,11 @@ class ViolationBook {
   void Pass(const Verdict& verdict, Stretch* stretch);
   void TouchDisagreements(uint32_t attempt, std::optional<int64_t> step);
   Violation Render(const Key& key, const Entry& entry) const;
-  void AddCompanions(const Entry& entry, Violation* violation) const;
+  void AddCompanions(const Entry& entry, std::optional<int64_t> step,
+                     Violation* violation) const;
+  // The last step that those made of whom the part is; nullopt: not known, or
+  // some may make more.
+  std::optional<int64_t> LastMade(const Entry& entry, const Part& part) const;
 
   const std::string run_;
   const NameOf name_of_;
@@ -109,6 +119,11 @@ class ViolationBook {
   std::multimap<std::pair<uint32_t, std::optional<int64_t>>, Key>
       disagreements_;
   std::set<Key> changed_;
+  // With violations, and of a rank that is not known yet.
+  std::set<uint32_t> unplaced_;
+  // The last step that was made, of those that have ended in order.
+  std::map<uint32_t, int64_t> last_of_process_;
+  std::map<std::pair<uint32_t, int32_t>, int64_t> last_of_rank_;  // by attempt
 };
 
 }  // namespace traincheck

@@ -85,6 +85,7 @@ void Clock::OnMark(const MarkEvent& mark) {
       return;
     case MarkKind::kCleanExit:
       rules_.EndAll();
+      ended_ = true;
       return;
     case MarkKind::kStepClosed:
       return OnStepClosed(mark);

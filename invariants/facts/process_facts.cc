@@ -119,7 +119,7 @@ void ProcessFacts::OnPlace(const PlaceRecord& place) {
 
 void ProcessFacts::OnGap(const std::string& reason) {
   ++gaps_;
-  gap_reason_ = "records of " + Name() + " are missing (" + reason + ")";
+  gap_reason_ = reason;
   clock_.OnGap();
   stage_.OnGap();
   autocast_.OnGap();
@@ -268,6 +268,10 @@ bool ProcessFacts::MissedBackwardSince(uint32_t optimizer) const {
   const auto found = optimizers_.find(optimizer);
   return missed_backwards_ !=
          (found == optimizers_.end() ? 0 : found->second.missed_before);
+}
+
+std::string ProcessFacts::gap_reason() const {
+  return "records of " + Name() + " are missing (" + gap_reason_ + ")";
 }
 
 std::string ProcessFacts::Name() const {

@@ -126,7 +126,8 @@ class ProcessFacts : private EventVisitor {
 
   // Gaps so far; windows compare it between their open and close.
   uint64_t gaps() const { return gaps_; }
-  const std::string& gap_reason() const { return gap_reason_; }
+  // Names the process as it is known now.
+  std::string gap_reason() const;
   // Steps that were not sampled.
   const RecordedSteps& recorded() const { return recorded_; }
   std::string not_sampled() const { return RecordedSteps::Words(Name()); }
@@ -197,7 +198,7 @@ class ProcessFacts : private EventVisitor {
   std::optional<int32_t> rank_;
   int32_t world_ = 0;
   uint64_t gaps_ = 0;
-  std::string gap_reason_;
+  std::string gap_reason_;  // of the last one, as the reader told it
   std::vector<ProcessObserver*> observers_;
 };
 
