@@ -253,8 +253,8 @@ TEST(Snapshot, TheFormatIsThatOfItsNumber) {
   Checker checker(kRun, kExperiment, Rules());
   Feed(0, 3, &checker);
   const std::string sealed = checker.Save();
-  EXPECT_EQ(sealed[7], 9);
-  EXPECT_EQ(HashText(sealed.substr(kStateAt)), "a6f100a280435e7c");
+  EXPECT_EQ(sealed[7], 10);
+  EXPECT_EQ(HashText(sealed.substr(kStateAt)), "34dc73bb9f621256");
 }
 
 }  // namespace

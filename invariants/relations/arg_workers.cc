@@ -11,7 +11,7 @@
 
 #include "invariants/hash.h"
 #include "invariants/json_reader.h"
-#include "invariants/relations/words.h"
+#include "invariants/relations/spec_relation.h"
 
 namespace traincheck {
 
@@ -20,24 +20,35 @@ namespace {
 constexpr char kPrefix[] = "generator.";
 constexpr char kLoader[] = "torch.utils.data.dataloader.DataLoader";
 
-std::string ParseGenerator(const nlohmann::json& parameters,
-                           const std::string& path, absl::Status* status) {
-  JsonReader reader(parameters, path);
-  if (reader.String("is") != "distinct") reader.Fail("is", "not \"distinct\"");
-  if (reader.String("across") != "workers") {
-    reader.Fail("across", "not \"workers\"");
-  }
-  const std::string generator = reader.String("argument");
-  if (generator.rfind(kPrefix, 0) != 0) {
-    reader.Fail("argument", "not the name of a generator");
-  }
-  *status = reader.Finish();
-  return generator;
-}
+struct WorkersSpec {
+  std::string generator;  // "generator.numpy"
 
-nlohmann::json ParametersOf(const std::string& generator) {
-  return {{"is", "distinct"}, {"argument", generator}, {"across", "workers"}};
-}
+  static WorkersSpec Parse(const nlohmann::json& parameters,
+                           const std::string& path, absl::Status* status) {
+    JsonReader reader(parameters, path);
+    if (reader.String("is") != "distinct") {
+      reader.Fail("is", "not \"distinct\"");
+    }
+    if (reader.String("across") != "workers") {
+      reader.Fail("across", "not \"workers\"");
+    }
+    WorkersSpec spec{reader.String("argument")};
+    if (spec.generator.rfind(kPrefix, 0) != 0) {
+      reader.Fail("argument", "not the name of a generator");
+    }
+    *status = reader.Finish();
+    return spec;
+  }
+  nlohmann::json ToJson() const {
+    return {{"is", "distinct"}, {"argument", generator}, {"across", "workers"}};
+  }
+  std::string Describe() const {
+    return "The workers of a loader begin each pass with different states of " +
+           generator.substr(sizeof kPrefix - 1) + "'s random generator.";
+  }
+  static std::vector<const Fact*> Facts() { return {}; }
+  static void AddNeeds(CaptureNeeds*) {}
+};
 
 bool IsStart(const StateEvent& event) {
   return event.point == StatePoint::kWorkerInit && event.variable &&
@@ -45,35 +56,19 @@ bool IsStart(const StateEvent& event) {
 }
 
 // Generators that workers recorded.
-class HypothesisMaker : public Generator {
+class GeneratorsSeen : public ProcessObserver {
  public:
-  ProcessObserver* AddProcess(const ProcessFacts& facts) override {
-    processes_.push_back(std::make_unique<Process>(&seen_));
-    return processes_.back().get();
+  void OnWorkerState(const ProcessFacts& facts,
+                     const StateEvent& event) override {
+    if (IsStart(event)) seen_.insert(event.variable->FullName());
   }
-  void EndRun() override {}
-  std::vector<Hypothesis> Take() override {
-    std::vector<Hypothesis> result;
+  void Collect(const Definitions& definitions, HypothesisSet* out) const {
     for (const std::string& generator : seen_) {
-      result.push_back({ParametersOf(generator), Scope::kGeneral, {}});
+      out->Add({WorkersSpec{generator}.ToJson(), Scope::kGeneral, {}});
     }
-    return result;
   }
 
  private:
-  class Process : public ProcessObserver {
-   public:
-    explicit Process(std::set<std::string>* seen) : seen_(seen) {}
-    void OnWorkerState(const ProcessFacts& facts,
-                       const StateEvent& event) override {
-      if (IsStart(event)) seen_->insert(event.variable->FullName());
-    }
-
-   private:
-    std::set<std::string>* const seen_;
-  };
-
-  std::vector<std::unique_ptr<Process>> processes_;
   std::set<std::string> seen_;
 };
 
@@ -98,15 +93,11 @@ struct Pass {
 // What one worker of it began with; nullopt: it could not be read.
 using Starts = std::map<uint64_t, std::optional<uint64_t>>;  // by worker
 
-class Evaluator : public RunObserver {
+// Joins the workers of all processes.
+class WorkersOfRun : public RunObserver {
  public:
-  Evaluator(const std::vector<Rule>& rules, RuleSink* sink) : sink_(sink) {
-    for (size_t i = 0; i < rules.size(); ++i) {
-      absl::Status status;
-      generators_.push_back(
-          ParseGenerator(rules[i].invariant->parameters, "", &status));
-    }
-  }
+  WorkersOfRun(std::vector<SpecRule<WorkersSpec>> rules, RuleSink* sink)
+      : rules_(std::move(rules)), sink_(sink) {}
 
   ProcessObserver* AddProcess(const ProcessFacts& facts) override {
     processes_.push_back(std::make_unique<Process>(this));
@@ -124,7 +115,7 @@ class Evaluator : public RunObserver {
 
   class Process : public ProcessObserver {
    public:
-    explicit Process(Evaluator* run) : run_(run) {}
+    explicit Process(WorkersOfRun* run) : run_(run) {}
     void OnWorkerState(const ProcessFacts& facts,
                        const StateEvent& event) override {
       if (IsStart(event)) run_->Add(facts, event);
@@ -135,7 +126,7 @@ class Evaluator : public RunObserver {
     }
 
    private:
-    Evaluator* const run_;
+    WorkersOfRun* const run_;
   };
 
   void Add(const ProcessFacts& facts, const StateEvent& event) {
@@ -145,12 +136,16 @@ class Evaluator : public RunObserver {
                     *worker.pass_seed, worker.owner_step, facts.attempt()};
     const bool read = event.Has(kHasData) && !event.Has(kUnreadable);
     const std::string name = event.variable->FullName();
-    for (size_t rule = 0; rule < generators_.size(); ++rule) {
-      if (generators_[rule] != name) continue;
+    for (size_t rule = 0; rule < rules_.size(); ++rule) {
+      if (GeneratorOf(rule) != name) continue;
       passes_[{rule, pass}][worker.worker] =
           read ? std::optional(event.data) : std::nullopt;
       Judge({rule, pass}, /*ended=*/false);
     }
+  }
+
+  const std::string& GeneratorOf(size_t rule) const {
+    return rules_[rule].spec.generator;
   }
 
   void JudgeAll(bool ended) {
@@ -198,9 +193,9 @@ class Evaluator : public RunObserver {
       const auto theirs = starts.at(other);
       if (!mine || !theirs) {
         verdict.outcome = Outcome::kUnknown;
-        verdict.reason = generators_[rule] + " of a worker could not be read";
+        verdict.reason = GeneratorOf(rule) + " of a worker could not be read";
       } else if (*mine == *theirs) {
-        Violate(owner, generators_[rule], other, worker, &verdict);
+        Violate(owner, GeneratorOf(rule), other, worker, &verdict);
         break;
       }
     }
@@ -221,52 +216,19 @@ class Evaluator : public RunObserver {
                    generator;
   }
 
+  const std::vector<SpecRule<WorkersSpec>> rules_;
   RuleSink* const sink_;
-  std::vector<std::string> generators_;  // by rule
   std::vector<std::unique_ptr<Process>> processes_;
   std::vector<const ProcessFacts*> facts_;
   std::map<Key, Starts> passes_;
   std::map<Key, uint64_t> judged_;  // workers
 };
 
-class ArgWorkersForm : public Relation {
- public:
-  const char* name() const override { return "workers"; }
-
-  absl::Status Check(const nlohmann::json& parameters,
-                     const std::string& path) const override {
-    absl::Status status;
-    ParseGenerator(parameters, path, &status);
-    return status;
-  }
-
-  std::string Describe(const nlohmann::json& parameters) const override {
-    absl::Status status;
-    return "The workers of a loader begin each pass with different states of " +
-           ParseGenerator(parameters, "", &status).substr(sizeof kPrefix - 1) +
-           "'s random generator.";
-  }
-
-  std::vector<const Fact*> FactsFor(const nlohmann::json&) const override {
-    return {};
-  }
-
-  void AddNeeds(const nlohmann::json&, CaptureNeeds*) const override {}
-
-  std::unique_ptr<Generator> NewGenerator() const override {
-    return std::make_unique<HypothesisMaker>();
-  }
-
-  std::unique_ptr<RunObserver> NewEvaluator(const std::vector<Rule>& rules,
-                                            RuleSink* sink) const override {
-    return std::make_unique<Evaluator>(rules, sink);
-  }
-};
-
 }  // namespace
 
 const Relation* ArgWorkers() {
-  static const auto* const kForm = new ArgWorkersForm;
+  static const auto* const kForm = new SpecRelation<WorkersSpec, WorkersOfRun>(
+      "workers", NewSeenGenerator<GeneratorsSeen>);
   return kForm;
 }
 

@@ -8,8 +8,9 @@
 
 #include "invariants/facts/call_values.h"
 #include "invariants/hash.h"
+#include "invariants/relations/function_match.h"
 #include "invariants/relations/plain_value.h"
-#include "invariants/relations/rank_comparison.h"
+#include "invariants/relations/rank_relation.h"
 #include "invariants/relations/rules_of_functions.h"
 #include "invariants/relations/step_windows.h"
 
@@ -34,78 +35,116 @@ std::optional<RankValue> ValueOf(const CallValue& value) {
   return result;
 }
 
-class Evaluator : public RankEvaluator {
- public:
-  Evaluator(std::vector<RankCallRule> rules, RuleSink* sink)
-      : RankEvaluator(sink), rules_(std::move(rules)) {
-    for (const RankCallRule& rule : rules_) {
-      comparison().SetWords(rule.index, {.what = rule.spec.What()});
+struct RankCallSpec {
+  FunctionMatch function;
+  std::string argument;  // "": the result
+
+  static RankCallSpec Parse(const nlohmann::json& parameters,
+                            const std::string& path, absl::Status* status);
+
+  // "max_norm of f", "the result of f".
+  std::string What() const {
+    return (argument.empty() ? "the result" : argument) + " of " +
+           function.Describe();
+  }
+  RankComparison::Words Words() const { return {.what = What()}; }
+  std::string Describe() const {
+    return "On all ranks that train replicas of a model, " + What() +
+           " is the same.";
+  }
+  static std::vector<const Fact*> Facts() { return {}; }
+  void AddNeeds(CaptureNeeds* needs) const {
+    CallContent& content = needs->Calls(function.text);
+    if (!argument.empty()) {
+      content.arguments.insert(argument);
+    } else {
+      content.returns = true;
+      content.digests.insert("return");
     }
   }
-
-  ProcessObserver* AddProcess(const ProcessFacts& facts) override {
-    processes_.push_back(std::make_unique<Process>(this));
-    return processes_.back().get();
-  }
-
- private:
-  class Process : public ProcessObserver {
-   public:
-    explicit Process(Evaluator* run) : run_(run), concerned_(&run->rules_) {}
-
-    void OnDefinition(const ProcessFacts& facts, RecordType type,
-                      uint32_t id) override {
-      concerned_.OnDefinition(type, id);
-    }
-    void OnMark(const ProcessFacts& facts, const MarkEvent& event) override {
-      steps_.Advance(facts);
-    }
-    void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
-      steps_.Advance(facts);
-      for (const RankCallRule* rule : concerned_.Of(call)) {
-        if (rule->spec.argument.empty()) continue;
-        const ToldArguments told = ArgumentsOf(call, facts.definitions());
-        const CallValue* value = told.Find(rule->spec.argument);
-        Add(facts, call, *rule, value);
-      }
-    }
-    void OnCallEnd(const ProcessFacts& facts, const Call& call,
-                   CallOutcome outcome) override {
-      for (const RankCallRule* rule : concerned_.Of(call)) {
-        if (!rule->spec.argument.empty()) continue;
-        const auto value = ResultOf(call, facts.definitions());
-        Add(facts, call, *rule, value ? &*value : nullptr);
-      }
-    }
-    void OnEnd(const ProcessFacts& facts, ProcessEnd end) override {
-      run_->comparison().EndProcess(facts, end);
-    }
-    void Fields(Archive& archive) override { archive(steps_, counts_); }
-
-   private:
-    // Calls of a rule's functions in the step that is open.
-    struct Count {
-      uint64_t step = 0;
-      uint64_t calls = 0;
-      uint64_t gaps = 0;
-      void Fields(Archive& archive) { archive(step, calls, gaps); }
-    };
-
-    void Add(const ProcessFacts& facts, const Call& call,
-             const RankCallRule& rule, const CallValue* value);
-
-    Evaluator* const run_;
-    RulesOfFunctions<RankCallRule> concerned_;
-    StepWindows steps_;
-    std::map<size_t, Count> counts_;  // by rule
-  };
-
-  const std::vector<RankCallRule> rules_;
-  std::vector<std::unique_ptr<Process>> processes_;
 };
 
-void Evaluator::Process::Add(const ProcessFacts& facts, const Call& call,
-                             const RankCallRule& rule, const CallValue* value) {
+// Which form it is, its "is" says.
+RankCallSpec RankCallSpec::Parse(const nlohmann::json& parameters,
+                                 const std::string& path,
+                                 absl::Status* status) {
+  RankCallSpec spec;
+  JsonReader reader(parameters, path);
+  const bool of_argument = reader.Has("is");
+  if (of_argument && reader.String("is") != "equal") {
+    reader.Fail("is", "not \"equal\"");
+  }
+  if (reader.String("across") != "ranks") {
+    reader.Fail("across", "not \"ranks\"");
+  }
+  if (!of_argument && reader.String("of") != "return") {
+    reader.Fail("of", "not \"return\"");
+  }
+  spec.function = ReadFunctionMatch(&reader);
+  if (spec.function.level == Level::kCategory) {
+    reader.Fail("function", "neither name nor role");
+  }
+  if (of_argument) {
+    spec.argument = reader.String("argument");
+    if (spec.argument.empty()) reader.Fail("argument", "empty");
+  }
+  *status = reader.Finish();
+  return spec;
+}
+
+using RankCallRule = SpecRule<RankCallSpec>;
+
+class CallsOfProcess : public ProcessObserver {
+ public:
+  explicit CallsOfProcess(RankRules<RankCallSpec>* judged)
+      : judged_(judged), concerned_(&judged->rules) {}
+
+  void OnDefinition(const ProcessFacts& facts, RecordType type,
+                    uint32_t id) override {
+    concerned_.OnDefinition(type, id);
+  }
+  void OnMark(const ProcessFacts& facts, const MarkEvent& event) override {
+    steps_.Advance(facts);
+  }
+  void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
+    steps_.Advance(facts);
+    for (const RankCallRule* rule : concerned_.Of(call)) {
+      if (rule->spec.argument.empty()) continue;
+      const ToldArguments told = ArgumentsOf(call, facts.definitions());
+      const CallValue* value = told.Find(rule->spec.argument);
+      Add(facts, call, *rule, value);
+    }
+  }
+  void OnCallEnd(const ProcessFacts& facts, const Call& call,
+                 CallOutcome outcome) override {
+    for (const RankCallRule* rule : concerned_.Of(call)) {
+      if (!rule->spec.argument.empty()) continue;
+      const auto value = ResultOf(call, facts.definitions());
+      Add(facts, call, *rule, value ? &*value : nullptr);
+    }
+  }
+  void Fields(Archive& archive) override { archive(steps_, counts_); }
+
+ private:
+  // Calls of a rule's functions in the step that is open.
+  struct Count {
+    uint64_t step = 0;
+    uint64_t calls = 0;
+    uint64_t gaps = 0;
+    void Fields(Archive& archive) { archive(step, calls, gaps); }
+  };
+
+  void Add(const ProcessFacts& facts, const Call& call,
+           const RankCallRule& rule, const CallValue* value);
+
+  RankRules<RankCallSpec>* const judged_;
+  RulesOfFunctions<RankCallRule> concerned_;
+  StepWindows steps_;
+  std::map<size_t, Count> counts_;  // by rule
+};
+
+void CallsOfProcess::Add(const ProcessFacts& facts, const Call& call,
+                         const RankCallRule& rule, const CallValue* value) {
   RankWindow window;
   window.ranks = ReplicaRanks(facts);
   if (!facts.rank() || window.ranks.empty() || !facts.clock().synced()) return;
@@ -130,15 +169,10 @@ void Evaluator::Process::Add(const ProcessFacts& facts, const Call& call,
     told->site = facts.definitions().Site(call.site);
     window.values.push_back(*std::move(told));
   }
-  run_->comparison().Add(facts, rule.index, std::move(window));
+  judged_->comparison.Add(facts, rule.index, std::move(window));
 }
 
 }  // namespace
-
-std::string RankCallSpec::What() const {
-  return (argument.empty() ? "the result" : argument) + " of " +
-         function.Describe();
-}
 
 std::vector<int32_t> ReplicaRanks(const ProcessFacts& facts) {
   std::vector<int32_t> ranks;
@@ -150,9 +184,9 @@ std::vector<int32_t> ReplicaRanks(const ProcessFacts& facts) {
   return ranks;
 }
 
-std::unique_ptr<RunObserver> NewCallsAcrossRanksEvaluator(
-    std::vector<RankCallRule> rules, RuleSink* sink) {
-  return std::make_unique<Evaluator>(std::move(rules), sink);
+const Relation* NewCallsAcrossRanks(const char* name,
+                                    MakeGenerator make_generator) {
+  return new RankRelation<RankCallSpec, CallsOfProcess>(name, make_generator);
 }
 
 }  // namespace traincheck

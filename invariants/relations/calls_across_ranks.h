@@ -1,6 +1,10 @@
 // What calls are given or return is equal on all ranks that train replicas of
 // one model: a form of APIArg and one of Consistent.
 //
+//   {"is": "equal", "function": FUNCTION, "argument": "max_norm",
+//    "across": "ranks"}
+//   {"across": "ranks", "of": "return", "function": FUNCTION}
+//
 // Calls are aligned by step and by their place among the step's calls of that
 // function. The ranks are those of the process's replica groups, if all of them
 // are of the same ranks; otherwise nothing is compared.
@@ -10,30 +14,16 @@
 #ifndef TRAINCHECK_INVARIANTS_RELATIONS_CALLS_ACROSS_RANKS_H_
 #define TRAINCHECK_INVARIANTS_RELATIONS_CALLS_ACROSS_RANKS_H_
 
-#include <memory>
-#include <string>
+#include <cstdint>
 #include <vector>
 
-#include "invariants/relations/function_match.h"
-#include "invariants/relations/relation.h"
+#include "invariants/relations/spec_relation.h"
 
 namespace traincheck {
 
-struct RankCallSpec {
-  FunctionMatch function;
-  std::string argument;  // "": the result
-
-  // "max_norm of f", "the result of f".
-  std::string What() const;
-};
-
-struct RankCallRule {
-  size_t index = 0;
-  RankCallSpec spec;
-};
-
-std::unique_ptr<RunObserver> NewCallsAcrossRanksEvaluator(
-    std::vector<RankCallRule> rules, RuleSink* sink);
+// The relation, or form of one, that makes its hypotheses like this.
+const Relation* NewCallsAcrossRanks(const char* name,
+                                    MakeGenerator make_generator);
 
 // The ranks of all replica groups of the process, where these are the same;
 // empty: there is none, or several.

@@ -13,7 +13,7 @@
 #include "invariants/json_reader.h"
 #include "invariants/relations/collective_splits.h"
 #include "invariants/relations/plain_value.h"
-#include "invariants/relations/rank_comparison.h"
+#include "invariants/relations/rank_relation.h"
 #include "invariants/relations/tensor_words.h"
 #include "invariants/relations/words.h"
 
@@ -84,29 +84,53 @@ const Operation* FindOperation(const std::string& function) {
   return nullptr;
 }
 
-What ParseWhat(const nlohmann::json& parameters, const std::string& path,
-               absl::Status* status) {
-  JsonReader reader(parameters, path);
-  const std::string name = reader.String("what");
+// What is compared of the collectives of a group.
+struct CollectiveSpec {
   What what = What::kOperation;
-  bool found = false;
-  for (const WhatWords& words : kWhats) {
-    if (name != words.name) continue;
-    what = words.what;
-    found = true;
-  }
-  if (!found) {
-    reader.Fail("what",
-                "none of \"operation\", \"tensors\", \"root\", \"splits\"");
-  }
-  *status = reader.Finish();
-  return what;
-}
 
-What WhatOf(const nlohmann::json& parameters) {
-  absl::Status status;
-  return ParseWhat(parameters, "", &status);
-}
+  static CollectiveSpec Parse(const nlohmann::json& parameters,
+                              const std::string& path, absl::Status* status) {
+    JsonReader reader(parameters, path);
+    const std::string name = reader.String("what");
+    CollectiveSpec spec;
+    bool found = false;
+    for (const WhatWords& words : kWhats) {
+      if (name != words.name) continue;
+      spec.what = words.what;
+      found = true;
+    }
+    if (!found) {
+      reader.Fail("what",
+                  "none of \"operation\", \"tensors\", \"root\", \"splits\"");
+    }
+    *status = reader.Finish();
+    return spec;
+  }
+
+  std::string Describe() const { return WordsOf(what).text; }
+  RankComparison::Words Words() const {
+    return {WordsOf(what).compared, /*variables=*/false,
+            /*each_window_counts=*/true};
+  }
+  static std::vector<const Fact*> Facts() { return {}; }
+
+  void AddNeeds(CaptureNeeds* needs) const {
+    if (what == What::kSplits) return AddExchangeNeeds(needs);
+    for (const Operation& operation : kOperations) {
+      CallContent& content =
+          needs->Calls(kModule + std::string(operation.name));
+      const char* argument =
+          what == What::kTensors ? operation.tensor : operation.root;
+      if (what == What::kOperation || !argument) continue;
+      content.arguments.insert(argument);
+      if (what == What::kRoot) continue;
+      for (const char* splits : kSplits) content.arguments.insert(splits);
+    }
+    needs->Calls(kModule + std::string("barrier"));
+    needs->Calls(kModule + std::string("all_gather_object"));
+    needs->Calls(kModule + std::string("all_to_all"));
+  }
+};
 
 std::string LastPart(const std::string& name) {
   return name.substr(name.rfind('.') + 1);
@@ -153,94 +177,55 @@ uint32_t OrdinalOf(const ProcessFacts& facts, uint32_t group,
   return ordinal;
 }
 
-class HypothesisMaker : public Generator {
- public:
-  ProcessObserver* AddProcess(const ProcessFacts& facts) override {
-    processes_.push_back(std::make_unique<Process>(&seen_));
-    return processes_.back().get();
-  }
-  void EndRun() override {}
+bool IsComparable(const CollectiveEvent& event) {
+  return event.info && event.info->ranks.size() >= 2 && event.call &&
+         event.call->function;
+}
 
-  std::vector<Hypothesis> Take() override {
-    std::vector<Hypothesis> result;
-    for (const What what : seen_) {
-      result.push_back({{{"what", WordsOf(what).name}}, Scope::kGeneral, {}});
+class CollectivesSeen : public ProcessObserver {
+ public:
+  void OnCollective(const ProcessFacts& facts,
+                    const CollectiveEvent& event) override {
+    if (!IsComparable(event)) return;
+    for (const WhatWords& words : kWhats) {
+      std::string unknown;
+      if (Brought(facts, *event.call, words.what, &unknown)) {
+        seen_.insert(words.what);
+      }
     }
-    return result;
+    if (!ExchangesOf(*event.call, facts.definitions(), *event.info,
+                     facts.rank().value_or(-1))
+             .empty()) {
+      seen_.insert(What::kSplits);
+    }
+  }
+
+  void Collect(const Definitions& definitions, HypothesisSet* out) const {
+    for (const What what : seen_) {
+      out->Add({{{"what", WordsOf(what).name}}, Scope::kGeneral, {}});
+    }
   }
 
  private:
-  class Process : public ProcessObserver {
-   public:
-    explicit Process(std::set<What>* seen) : seen_(seen) {}
-    void OnCollective(const ProcessFacts& facts,
-                      const CollectiveEvent& event) override {
-      if (!event.info || event.info->ranks.size() < 2 || !event.call ||
-          !event.call->function) {
-        return;
-      }
-      for (const WhatWords& words : kWhats) {
-        std::string unknown;
-        if (Brought(facts, *event.call, words.what, &unknown)) {
-          seen_->insert(words.what);
-        }
-      }
-      if (!ExchangesOf(*event.call, facts.definitions(), *event.info,
-                       facts.rank().value_or(-1))
-               .empty()) {
-        seen_->insert(What::kSplits);
-      }
-    }
-
-   private:
-    std::set<What>* const seen_;
-  };
-
-  std::vector<std::unique_ptr<Process>> processes_;
   std::set<What> seen_;
 };
 
-class Evaluator : public RankEvaluator {
+class CollectivesOfProcess : public ProcessObserver {
  public:
-  Evaluator(const std::vector<Rule>& rules, RuleSink* sink)
-      : RankEvaluator(sink) {
-    for (size_t i = 0; i < rules.size(); ++i) {
-      const What what = WhatOf(rules[i].invariant->parameters);
-      rules_.emplace_back(i, what);
-      comparison().SetWords(i, {WordsOf(what).compared, /*variables=*/false,
-                                /*each_window_counts=*/true});
-    }
-  }
+  explicit CollectivesOfProcess(RankRules<CollectiveSpec>* judged)
+      : judged_(judged) {}
 
-  ProcessObserver* AddProcess(const ProcessFacts& facts) override {
-    processes_.push_back(std::make_unique<Process>(this));
-    return processes_.back().get();
+  void OnCollective(const ProcessFacts& facts,
+                    const CollectiveEvent& event) override {
+    if (!facts.rank() || !IsComparable(event)) return;
+    for (const auto& rule : judged_->rules) {
+      Add(facts, event, rule.index, rule.spec.what);
+    }
   }
 
  private:
-  class Process : public ProcessObserver {
-   public:
-    explicit Process(Evaluator* run) : run_(run) {}
-    void OnCollective(const ProcessFacts& facts,
-                      const CollectiveEvent& event) override {
-      for (const auto& [rule, what] : run_->rules_) {
-        run_->Add(facts, event, rule, what);
-      }
-    }
-    void OnEnd(const ProcessFacts& facts, ProcessEnd end) override {
-      run_->comparison().EndProcess(facts, end);
-    }
-
-   private:
-    Evaluator* const run_;
-  };
-
   void Add(const ProcessFacts& facts, const CollectiveEvent& event, size_t rule,
            What what) {
-    if (!facts.rank() || !event.info || event.info->ranks.size() < 2 ||
-        !event.call || !event.call->function) {
-      return;
-    }
     RankWindow window;
     window.ranks = event.info->ranks;
     std::sort(window.ranks.begin(), window.ranks.end());
@@ -254,7 +239,7 @@ class Evaluator : public RankEvaluator {
       window.values.push_back(
           ValueOf(facts, *event.call, WordsOf(what).compared, *brought));
     }
-    comparison().Add(facts, rule, std::move(window));
+    judged_->comparison.Add(facts, rule, std::move(window));
   }
 
   static RankValue ValueOf(const ProcessFacts& facts, const Call& call,
@@ -294,66 +279,19 @@ class Evaluator : public RankEvaluator {
             ValueOf(facts, *event.call, from + peer + " to rank " + me,
                     exchange.expected)};
       }
-      comparison().Add(facts, rule, std::move(window));
+      judged_->comparison.Add(facts, rule, std::move(window));
     }
   }
 
-  std::vector<std::pair<size_t, What>> rules_;
-  std::vector<std::unique_ptr<Process>> processes_;
-};
-
-class CollectiveContractRelation : public Relation {
- public:
-  const char* name() const override { return "CollectiveContract"; }
-
-  absl::Status Check(const nlohmann::json& parameters,
-                     const std::string& path) const override {
-    absl::Status status;
-    ParseWhat(parameters, path, &status);
-    return status;
-  }
-
-  std::string Describe(const nlohmann::json& parameters) const override {
-    return WordsOf(WhatOf(parameters)).text;
-  }
-
-  std::vector<const Fact*> FactsFor(const nlohmann::json&) const override {
-    return {};
-  }
-
-  void AddNeeds(const nlohmann::json& parameters,
-                CaptureNeeds* needs) const override {
-    const What what = WhatOf(parameters);
-    if (what == What::kSplits) return AddExchangeNeeds(needs);
-    for (const Operation& operation : kOperations) {
-      CallContent& content =
-          needs->Calls(kModule + std::string(operation.name));
-      const char* argument =
-          what == What::kTensors ? operation.tensor : operation.root;
-      if (what == What::kOperation || !argument) continue;
-      content.arguments.insert(argument);
-      if (what == What::kRoot) continue;
-      for (const char* splits : kSplits) content.arguments.insert(splits);
-    }
-    needs->Calls(kModule + std::string("barrier"));
-    needs->Calls(kModule + std::string("all_gather_object"));
-    needs->Calls(kModule + std::string("all_to_all"));
-  }
-
-  std::unique_ptr<Generator> NewGenerator() const override {
-    return std::make_unique<HypothesisMaker>();
-  }
-
-  std::unique_ptr<RunObserver> NewEvaluator(const std::vector<Rule>& rules,
-                                            RuleSink* sink) const override {
-    return std::make_unique<Evaluator>(rules, sink);
-  }
+  RankRules<CollectiveSpec>* const judged_;
 };
 
 }  // namespace
 
 const Relation* CollectiveContract() {
-  static const auto* const kRelation = new CollectiveContractRelation;
+  static const auto* const kRelation =
+      new RankRelation<CollectiveSpec, CollectivesOfProcess>(
+          "CollectiveContract", NewSeenGenerator<CollectivesSeen>);
   return kRelation;
 }
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "invariants/relations/rank_comparison.h"
+#include "invariants/relations/rank_relation.h"
 #include "invariants/relations/state_block.h"
 #include "invariants/relations/state_spec.h"
 
@@ -14,109 +14,86 @@ namespace traincheck {
 
 namespace {
 
-StateSpec ParseSpec(const nlohmann::json& parameters, const std::string& path,
-                    absl::Status* status) {
-  JsonReader reader(parameters, path);
-  if (reader.String("across") != "ranks") {
-    reader.Fail("across", "not \"ranks\"");
-  }
-  const StateSpec spec = ReadStateSpec(&reader);
-  *status = reader.Finish();
-  return spec;
-}
+struct ReplicaSpec {
+  StateSpec state;
 
-class HypothesisMaker : public Generator {
- public:
-  ProcessObserver* AddProcess(const ProcessFacts& facts) override {
-    processes_.push_back(std::make_unique<Process>(&seen_));
-    return processes_.back().get();
-  }
-  void EndRun() override {}
-
-  std::vector<Hypothesis> Take() override {
-    std::vector<Hypothesis> result;
-    for (const StateSpec& spec : seen_) {
-      nlohmann::json parameters = {{"across", "ranks"}};
-      WriteStateSpec(spec, &parameters);
-      result.push_back({std::move(parameters), Scope::kGeneral, {}});
+  static ReplicaSpec Parse(const nlohmann::json& parameters,
+                           const std::string& path, absl::Status* status) {
+    JsonReader reader(parameters, path);
+    if (reader.String("across") != "ranks") {
+      reader.Fail("across", "not \"ranks\"");
     }
-    return result;
+    const StateSpec state = ReadStateSpec(&reader);
+    *status = reader.Finish();
+    return {state};
+  }
+  nlohmann::json ToJson() const {
+    nlohmann::json parameters = {{"across", "ranks"}};
+    WriteStateSpec(state, &parameters);
+    return parameters;
+  }
+  std::string Describe() const {
+    return "All ranks that hold replicas of a model have equal " +
+           state.Describe() + ".";
+  }
+  RankComparison::Words Words() const {
+    return {state.Describe(), /*variables=*/true};
+  }
+  // Evidence of replication says when it applies.
+  static std::vector<const Fact*> Facts() { return {}; }
+  void AddNeeds(CaptureNeeds* needs) const {
+    if (state.grad) return needs->Gradients();
+    needs->State(state.Of(), PointName(state.point));
+  }
+};
+
+class ReplicasSeen : public StateBlocks {
+ public:
+  void Collect(const Definitions& definitions, HypothesisSet* out) const {
+    for (const StateSpec& state : seen_) {
+      out->Add({ReplicaSpec{state}.ToJson(), Scope::kGeneral, {}});
+    }
   }
 
  private:
-  class Process : public StateBlocks {
-   public:
-    explicit Process(std::set<StateSpec>* seen) : seen_(seen) {}
-
-   private:
-    void OnBlock(const ProcessFacts& facts, const StateBlock& block) override {
-      for (const BlockEntry& entry : block.entries) {
-        const VariableInfo* info = facts.definitions().Variable(entry.variable);
-        if (!info || !ComparableGroup(facts, entry.variable)) continue;
-        StateSpec spec{info->kind, false, block.point};
-        if (entry.data && !spec.Of().empty()) seen_->insert(spec);
-        spec.grad = true;
-        if (entry.grad && block.point == StatePoint::kPreStep &&
-            !spec.Of().empty()) {
-          seen_->insert(spec);
-        }
+  void OnBlock(const ProcessFacts& facts, const StateBlock& block) override {
+    for (const BlockEntry& entry : block.entries) {
+      const VariableInfo* info = facts.definitions().Variable(entry.variable);
+      if (!info || !ComparableGroup(facts, entry.variable)) continue;
+      StateSpec spec{info->kind, false, block.point};
+      if (entry.data && !spec.Of().empty()) seen_.insert(spec);
+      spec.grad = true;
+      if (entry.grad && block.point == StatePoint::kPreStep &&
+          !spec.Of().empty()) {
+        seen_.insert(spec);
       }
     }
+  }
 
-    std::set<StateSpec>* const seen_;
-  };
-
-  std::vector<std::unique_ptr<Process>> processes_;
   std::set<StateSpec> seen_;
 };
 
-class Evaluator : public RankEvaluator {
+class ReplicasOfProcess : public StateBlocks {
  public:
-  Evaluator(const std::vector<Rule>& rules, RuleSink* sink)
-      : RankEvaluator(sink) {
-    for (size_t i = 0; i < rules.size(); ++i) {
-      absl::Status status;
-      const StateSpec spec =
-          ParseSpec(rules[i].invariant->parameters, "", &status);
-      if (!status.ok()) continue;
-      specs_[i] = spec;
-      comparison().SetWords(i, {spec.Describe(), /*variables=*/true});
-    }
-  }
-
-  ProcessObserver* AddProcess(const ProcessFacts& facts) override {
-    processes_.push_back(std::make_unique<Process>(this));
-    return processes_.back().get();
-  }
+  explicit ReplicasOfProcess(RankRules<ReplicaSpec>* judged)
+      : judged_(judged) {}
 
  private:
-  class Process : public StateBlocks {
-   public:
-    explicit Process(Evaluator* run) : run_(run) {}
-    void OnEnd(const ProcessFacts& facts, ProcessEnd end) override {
-      StateBlocks::OnEnd(facts, end);
-      run_->comparison().EndProcess(facts, end);
+  void OnBlock(const ProcessFacts& facts, const StateBlock& block) override {
+    for (const auto& rule : judged_->rules) {
+      if (rule.spec.state.point == block.point) Add(facts, block, rule);
     }
+  }
 
-   private:
-    void OnBlock(const ProcessFacts& facts, const StateBlock& block) override {
-      for (const auto& [rule, spec] : run_->specs_) {
-        if (spec.point == block.point) run_->Add(facts, block, rule, spec);
-      }
-    }
+  void Add(const ProcessFacts& facts, const StateBlock& block,
+           const SpecRule<ReplicaSpec>& rule);
 
-    Evaluator* const run_;
-  };
-
-  void Add(const ProcessFacts& facts, const StateBlock& block, size_t rule,
-           const StateSpec& spec);
-
-  std::map<size_t, StateSpec> specs_;  // by rule
-  std::vector<std::unique_ptr<Process>> processes_;
+  RankRules<ReplicaSpec>* const judged_;
 };
 
-void Evaluator::Add(const ProcessFacts& facts, const StateBlock& block,
-                    size_t rule, const StateSpec& spec) {
+void ReplicasOfProcess::Add(const ProcessFacts& facts, const StateBlock& block,
+                            const SpecRule<ReplicaSpec>& rule) {
+  const StateSpec& spec = rule.spec.state;
   if (!facts.rank() || !block.index) return;
   std::map<std::vector<int32_t>, RankWindow> windows;
   for (const BlockEntry& entry : block.entries) {
@@ -142,33 +119,17 @@ void Evaluator::Add(const ProcessFacts& facts, const StateBlock& block,
     window.index = *block.index;
     window.step = block.step;
     if (!block.broken.empty()) window.unknown = block.broken;
-    comparison().Add(facts, rule, std::move(window));
+    judged_->comparison.Add(facts, rule.index, std::move(window));
   }
 }
 
 }  // namespace
 
-absl::Status CheckConsistentRanks(const nlohmann::json& parameters,
-                                  const std::string& path) {
-  absl::Status status;
-  ParseSpec(parameters, path, &status);
-  return status;
-}
-
-std::string DescribeConsistentRanks(const nlohmann::json& parameters) {
-  absl::Status status;
-  const StateSpec spec = ParseSpec(parameters, "", &status);
-  return "All ranks that hold replicas of a model have equal " +
-         spec.Describe() + ".";
-}
-
-std::unique_ptr<Generator> NewConsistentRanksGenerator() {
-  return std::make_unique<HypothesisMaker>();
-}
-
-std::unique_ptr<RunObserver> NewConsistentRanksEvaluator(
-    const std::vector<Rule>& rules, RuleSink* sink) {
-  return std::make_unique<Evaluator>(rules, sink);
+const Relation* ConsistentRanks() {
+  static const auto* const kForm =
+      new RankRelation<ReplicaSpec, ReplicasOfProcess>(
+          "ranks", NewSeenGenerator<ReplicasSeen>);
+  return kForm;
 }
 
 }  // namespace traincheck

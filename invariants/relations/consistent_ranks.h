@@ -9,21 +9,11 @@
 #ifndef TRAINCHECK_INVARIANTS_RELATIONS_CONSISTENT_RANKS_H_
 #define TRAINCHECK_INVARIANTS_RELATIONS_CONSISTENT_RANKS_H_
 
-#include <memory>
-#include <string>
-#include <vector>
-
 #include "invariants/relations/relation.h"
 
 namespace traincheck {
 
-absl::Status CheckConsistentRanks(const nlohmann::json& parameters,
-                                  const std::string& path);
-std::string DescribeConsistentRanks(const nlohmann::json& parameters);
-std::unique_ptr<Generator> NewConsistentRanksGenerator();
-// Judges those of `rules` that are of this form.
-std::unique_ptr<RunObserver> NewConsistentRanksEvaluator(
-    const std::vector<Rule>& rules, RuleSink* sink);
+const Relation* ConsistentRanks();
 
 }  // namespace traincheck
 

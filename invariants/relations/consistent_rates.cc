@@ -5,8 +5,7 @@
 #include <utility>
 
 #include "invariants/json_reader.h"
-#include "invariants/relations/hypothesis_set.h"
-#include "invariants/relations/rank_comparison.h"
+#include "invariants/relations/rank_relation.h"
 
 namespace traincheck {
 
@@ -26,7 +25,31 @@ const ReplicaGroupInfo* GroupOf(const ProcessFacts& facts,
   return nullptr;
 }
 
-class SeenInProcess : public ProcessObserver {
+struct RatesSpec {
+  static RatesSpec Parse(const nlohmann::json& parameters,
+                         const std::string& path, absl::Status* status) {
+    JsonReader reader(parameters, path);
+    for (const char* key : {"across", "of", "point"}) {
+      if (reader.String(key) != Parameters()[key]) {
+        reader.Fail(key,
+                    "not \"" + Parameters()[key].get<std::string>() + "\"");
+      }
+    }
+    *status = reader.Finish();
+    return {};
+  }
+  static std::string Describe() {
+    return "All ranks that train replicas of a model have equal learning rates "
+           "when an optimizer step begins.";
+  }
+  static RankComparison::Words Words() {
+    return {.what = "learning rates when an optimizer step begins"};
+  }
+  static std::vector<const Fact*> Facts() { return {}; }
+  static void AddNeeds(CaptureNeeds*) {}
+};
+
+class RatesSeen : public ProcessObserver {
  public:
   void OnCallEnd(const ProcessFacts& facts, const Call& call,
                  CallOutcome outcome) override {
@@ -43,48 +66,26 @@ class SeenInProcess : public ProcessObserver {
   bool seen_ = false;
 };
 
-class Evaluator : public RankEvaluator {
+class RatesOfProcess : public ProcessObserver {
  public:
-  Evaluator(std::vector<size_t> rules, RuleSink* sink)
-      : RankEvaluator(sink), rules_(std::move(rules)) {
-    for (const size_t rule : rules_) {
-      comparison().SetWords(
-          rule, {.what = "learning rates when an optimizer step begins"});
-    }
-  }
+  explicit RatesOfProcess(RankRules<RatesSpec>* judged) : judged_(judged) {}
 
-  ProcessObserver* AddProcess(const ProcessFacts& facts) override {
-    processes_.push_back(std::make_unique<Process>(this));
-    return processes_.back().get();
+  // Its rates stand in the records when it begins, its clock is that before.
+  void OnCallEnd(const ProcessFacts& facts, const Call& call,
+                 CallOutcome outcome) override {
+    if (IsOptimizerStep(call) && outcome == CallOutcome::kReturned &&
+        facts.rank()) {
+      Add(facts, call);
+    }
   }
 
  private:
-  class Process : public ProcessObserver {
-   public:
-    explicit Process(Evaluator* run) : run_(run) {}
-    // Its rates stand in the records when it begins, its clock is that before.
-    void OnCallEnd(const ProcessFacts& facts, const Call& call,
-                   CallOutcome outcome) override {
-      if (!run_->rules_.empty() && IsOptimizerStep(call) &&
-          outcome == CallOutcome::kReturned && facts.rank()) {
-        run_->Add(facts, call);
-      }
-    }
-    void OnEnd(const ProcessFacts& facts, ProcessEnd end) override {
-      run_->comparison().EndProcess(facts, end);
-    }
-
-   private:
-    Evaluator* const run_;
-  };
-
   void Add(const ProcessFacts& facts, const Call& step);
 
-  const std::vector<size_t> rules_;
-  std::vector<std::unique_ptr<Process>> processes_;
+  RankRules<RatesSpec>* const judged_;
 };
 
-void Evaluator::Add(const ProcessFacts& facts, const Call& step) {
+void RatesOfProcess::Add(const ProcessFacts& facts, const Call& step) {
   const auto index = facts.clock().OptimizerSteps(step.object);
   const Optimizer* optimizer = facts.ownership().Find(step.object);
   if (!index || !optimizer) return;
@@ -113,40 +114,18 @@ void Evaluator::Add(const ProcessFacts& facts, const Call& step) {
     window.ordinal = optimizer->ordinal;
     window.index = *index;
     window.step = facts.clock().known_step();
-    for (const size_t rule : rules_) comparison().Add(facts, rule, window);
+    for (const auto& rule : judged_->rules) {
+      judged_->comparison.Add(facts, rule.index, window);
+    }
   }
 }
 
 }  // namespace
 
-absl::Status CheckConsistentRates(const nlohmann::json& parameters,
-                                  const std::string& path) {
-  JsonReader reader(parameters, path);
-  for (const char* key : {"across", "of", "point"}) {
-    const auto only = Parameters()[key].get<std::string>();
-    if (reader.String(key) != only) reader.Fail(key, "not \"" + only + "\"");
-  }
-  return reader.Finish();
-}
-
-std::string DescribeConsistentRates() {
-  return "All ranks that train replicas of a model have equal learning rates "
-         "when an optimizer step begins.";
-}
-
-std::unique_ptr<Generator> NewConsistentRatesGenerator() {
-  return std::make_unique<SeenGenerator<SeenInProcess>>();
-}
-
-std::unique_ptr<RunObserver> NewConsistentRatesEvaluator(
-    const std::vector<Rule>& rules, RuleSink* sink) {
-  std::vector<size_t> mine;
-  for (size_t i = 0; i < rules.size(); ++i) {
-    if (CheckConsistentRates(rules[i].invariant->parameters, "").ok()) {
-      mine.push_back(i);
-    }
-  }
-  return std::make_unique<Evaluator>(std::move(mine), sink);
+const Relation* ConsistentRates() {
+  static const auto* const kForm = new RankRelation<RatesSpec, RatesOfProcess>(
+      "rates", NewSeenGenerator<RatesSeen>);
+  return kForm;
 }
 
 }  // namespace traincheck

@@ -8,21 +8,11 @@
 #ifndef TRAINCHECK_INVARIANTS_RELATIONS_CONSISTENT_RATES_H_
 #define TRAINCHECK_INVARIANTS_RELATIONS_CONSISTENT_RATES_H_
 
-#include <memory>
-#include <string>
-#include <vector>
-
 #include "invariants/relations/relation.h"
 
 namespace traincheck {
 
-absl::Status CheckConsistentRates(const nlohmann::json& parameters,
-                                  const std::string& path);
-std::string DescribeConsistentRates();
-std::unique_ptr<Generator> NewConsistentRatesGenerator();
-// Judges those of `rules` that are of this form.
-std::unique_ptr<RunObserver> NewConsistentRatesEvaluator(
-    const std::vector<Rule>& rules, RuleSink* sink);
+const Relation* ConsistentRates();
 
 }  // namespace traincheck
 

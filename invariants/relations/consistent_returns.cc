@@ -1,40 +1,18 @@
 #include "invariants/relations/consistent_returns.h"
 
 #include <set>
-#include <utility>
 
 #include "invariants/facts/call_values.h"
 #include "invariants/relations/calls_across_ranks.h"
-#include "invariants/relations/hypothesis_set.h"
+#include "invariants/relations/function_match.h"
 
 namespace traincheck {
 
 namespace {
 
-RankCallSpec ParseSpec(const nlohmann::json& parameters,
-                       const std::string& path, absl::Status* status) {
-  RankCallSpec spec;
-  JsonReader reader(parameters, path);
-  if (reader.String("across") != "ranks") {
-    reader.Fail("across", "not \"ranks\"");
-  }
-  if (reader.String("of") != "return") reader.Fail("of", "not \"return\"");
-  spec.function = ReadFunctionMatch(&reader);
-  if (spec.function.level == Level::kCategory) {
-    reader.Fail("function", "neither name nor role");
-  }
-  *status = reader.Finish();
-  return spec;
-}
-
-RankCallSpec SpecOf(const nlohmann::json& parameters) {
-  absl::Status status;
-  return ParseSpec(parameters, "", &status);
-}
-
 // Functions that returned a number or a tensor whose content was told, where
 // ranks train replicas.
-class SeenInProcess : public ProcessObserver {
+class ReturnsSeen : public ProcessObserver {
  public:
   void OnCallEnd(const ProcessFacts& facts, const Call& call,
                  CallOutcome outcome) override {
@@ -70,38 +48,10 @@ class SeenInProcess : public ProcessObserver {
 
 }  // namespace
 
-absl::Status CheckConsistentReturns(const nlohmann::json& parameters,
-                                    const std::string& path) {
-  absl::Status status;
-  ParseSpec(parameters, path, &status);
-  return status;
-}
-
-std::string DescribeConsistentReturns(const nlohmann::json& parameters) {
-  return "On all ranks that train replicas of a model, " +
-         SpecOf(parameters).What() + " is the same.";
-}
-
-void AddConsistentReturnsNeeds(const nlohmann::json& parameters,
-                               CaptureNeeds* needs) {
-  CallContent& content = needs->Calls(SpecOf(parameters).function.text);
-  content.returns = true;
-  content.digests.insert("return");
-}
-
-std::unique_ptr<Generator> NewConsistentReturnsGenerator() {
-  return std::make_unique<SeenGenerator<SeenInProcess>>();
-}
-
-std::unique_ptr<RunObserver> NewConsistentReturnsEvaluator(
-    const std::vector<Rule>& rules, RuleSink* sink) {
-  std::vector<RankCallRule> mine;
-  for (size_t i = 0; i < rules.size(); ++i) {
-    absl::Status status;
-    RankCallSpec spec = ParseSpec(rules[i].invariant->parameters, "", &status);
-    if (status.ok()) mine.push_back({i, std::move(spec)});
-  }
-  return NewCallsAcrossRanksEvaluator(std::move(mine), sink);
+const Relation* ConsistentReturns() {
+  static const Relation* const kForm =
+      NewCallsAcrossRanks("returns", NewSeenGenerator<ReturnsSeen>);
+  return kForm;
 }
 
 }  // namespace traincheck

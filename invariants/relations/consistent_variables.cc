@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "invariants/json_reader.h"
+#include "invariants/relations/spec_relation.h"
 #include "invariants/relations/state_block.h"
 #include "invariants/relations/verdicts.h"
 #include "invariants/relations/words.h"
@@ -17,42 +18,52 @@ constexpr char kParameters[] = "parameter.data";
 // Parameters and what their optimizer keeps of them.
 constexpr char kAny[] = "data";
 
-struct Pair {
+struct PairSpec {
   std::string of;
   std::string a;
   std::string b;
 
-  bool operator<(const Pair& other) const {
+  bool operator<(const PairSpec& other) const {
     return std::tie(of, a, b) < std::tie(other.of, other.a, other.b);
   }
+
+  static PairSpec Parse(const nlohmann::json& parameters,
+                        const std::string& path, absl::Status* status) {
+    JsonReader reader(parameters, path);
+    if (reader.String("across") != "variables") {
+      reader.Fail("across", "not \"variables\"");
+    }
+    const std::string of = reader.String("of");
+    if (of != kParameters && of != kAny) {
+      reader.Fail("of", "neither \"parameter.data\" nor \"data\"");
+    }
+    if (reader.String("point") != "post_step") {
+      reader.Fail("point", "only \"post_step\"");
+    }
+    PairSpec pair{of, reader.String("a"), reader.String("b")};
+    if (!(pair.a < pair.b)) reader.Fail("b", "does not sort after \"a\"");
+    *status = reader.Finish();
+    return pair;
+  }
+  nlohmann::json ToJson() const {
+    return {{"across", "variables"},
+            {"of", of},
+            {"point", "post_step"},
+            {"a", a},
+            {"b", b}};
+  }
+  std::string Describe() const {
+    return a + " and " + b +
+           " hold equal values whenever an optimizer step ends.";
+  }
+  // Two names say when it applies.
+  static std::vector<const Fact*> Facts() { return {}; }
+  void AddNeeds(CaptureNeeds* needs) const {
+    needs->State(kParameters, "post_step");
+    if (of == kAny) needs->State("optimizer_state.data", "post_step");
+  }
 };
-
-Pair ParsePair(const nlohmann::json& parameters, const std::string& path,
-               absl::Status* status) {
-  JsonReader reader(parameters, path);
-  if (reader.String("across") != "variables") {
-    reader.Fail("across", "not \"variables\"");
-  }
-  const std::string of = reader.String("of");
-  if (of != kParameters && of != kAny) {
-    reader.Fail("of", "neither \"parameter.data\" nor \"data\"");
-  }
-  if (reader.String("point") != "post_step") {
-    reader.Fail("point", "only \"post_step\"");
-  }
-  Pair pair{of, reader.String("a"), reader.String("b")};
-  if (!(pair.a < pair.b)) reader.Fail("b", "does not sort after \"a\"");
-  *status = reader.Finish();
-  return pair;
-}
-
-nlohmann::json WritePair(const Pair& pair) {
-  return {{"across", "variables"},
-          {"of", pair.of},
-          {"point", "post_step"},
-          {"a", pair.a},
-          {"b", pair.b}};
-}
+using PairRule = SpecRule<PairSpec>;
 
 // Of what the optimizer keeps, single numbers count steps, which is equal for
 // all and means nothing.
@@ -91,7 +102,7 @@ class Partition {
   }
 
   // Neighbours by name in each class whose values varied.
-  void Pairs(const Definitions& definitions, std::set<Pair>* pairs) const {
+  void Pairs(const Definitions& definitions, std::set<PairSpec>* pairs) const {
     std::map<uint64_t, std::map<std::string, VariableKind>> parts;
     for (const auto& [variable, member] : members_) {
       const VariableInfo* info = definitions.Variable(variable);
@@ -120,58 +131,35 @@ class Partition {
   bool started_ = false;
 };
 
-class HypothesisMaker : public Generator {
+class PairsSeen : public StateBlocks {
  public:
-  ProcessObserver* AddProcess(const ProcessFacts& facts) override {
-    processes_.push_back(std::make_unique<Process>(&facts));
-    return processes_.back().get();
-  }
-  void EndRun() override {
-    for (const auto& process : processes_) process->Pairs(&pairs_);
-  }
-
-  std::vector<Hypothesis> Take() override {
-    std::vector<Hypothesis> result;
-    for (const Pair& pair : pairs_) {
-      result.push_back({WritePair(pair), Scope::kExperiment, {}});
+  void Collect(const Definitions& definitions, HypothesisSet* out) const {
+    std::set<PairSpec> pairs;
+    for (const auto& [optimizer, partition] : partitions_) {
+      partition.Pairs(definitions, &pairs);
     }
-    return result;
+    for (const PairSpec& pair : pairs) {
+      out->Add({pair.ToJson(), Scope::kExperiment, {}});
+    }
   }
 
  private:
-  class Process : public StateBlocks {
-   public:
-    explicit Process(const ProcessFacts* facts) : facts_(facts) {}
-    void Pairs(std::set<Pair>* pairs) const {
-      for (const auto& [optimizer, partition] : partitions_) {
-        partition.Pairs(facts_->definitions(), pairs);
-      }
-    }
+  void OnBlock(const ProcessFacts& facts, const StateBlock& block) override {
+    if (block.point != StatePoint::kPostStep || !block.broken.empty()) return;
+    partitions_[block.object].Add(facts, block);
+  }
 
-   private:
-    void OnBlock(const ProcessFacts& facts, const StateBlock& block) override {
-      if (block.point != StatePoint::kPostStep || !block.broken.empty()) return;
-      partitions_[block.object].Add(facts, block);
-    }
-
-    const ProcessFacts* const facts_;
-    std::map<uint32_t, Partition> partitions_;  // by optimizer
-  };
-
-  std::vector<std::unique_ptr<Process>> processes_;
-  std::set<Pair> pairs_;
+  std::map<uint32_t, Partition> partitions_;  // by optimizer
 };
 
-class Evaluator : public RunObserver {
+// Not in parts of their own: all processes look for the same names.
+class PairsOfRun : public RunObserver {
  public:
-  Evaluator(const std::vector<Rule>& rules, RuleSink* sink) : sink_(sink) {
-    for (size_t i = 0; i < rules.size(); ++i) {
-      absl::Status status;
-      const Pair pair = ParsePair(rules[i].invariant->parameters, "", &status);
-      if (!status.ok()) continue;
-      pairs_[i] = pair;
-      names_.insert(pair.a);
-      names_.insert(pair.b);
+  PairsOfRun(std::vector<PairRule> rules, RuleSink* sink)
+      : rules_(std::move(rules)), sink_(sink) {
+    for (const PairRule& rule : rules_) {
+      names_.insert(rule.spec.a);
+      names_.insert(rule.spec.b);
     }
   }
 
@@ -184,7 +172,7 @@ class Evaluator : public RunObserver {
  private:
   class Process : public StateBlocks {
    public:
-    explicit Process(Evaluator* run) : run_(run) {}
+    explicit Process(const PairsOfRun* run) : run_(run) {}
     void Fields(Archive& archive) override {
       StateBlocks::Fields(archive);
       archive(last_);
@@ -192,9 +180,7 @@ class Evaluator : public RunObserver {
 
    private:
     void OnBlock(const ProcessFacts& facts, const StateBlock& block) override {
-      if (block.point == StatePoint::kPostStep && !run_->pairs_.empty()) {
-        Judge(facts, block);
-      }
+      if (block.point == StatePoint::kPostStep) Judge(facts, block);
     }
 
     void Judge(const ProcessFacts& facts, const StateBlock& block) {
@@ -205,17 +191,18 @@ class Evaluator : public RunObserver {
           entries[info->FullName()] = &entry;
         }
       }
-      for (const auto& [rule, pair] : run_->pairs_) {
-        const auto a = entries.find(pair.a);
-        const auto b = entries.find(pair.b);
+      for (const PairRule& rule : run_->rules_) {
+        const auto a = entries.find(rule.spec.a);
+        const auto b = entries.find(rule.spec.b);
         if (a == entries.end() || b == entries.end()) continue;
         JudgePair(facts, block, rule, *a->second, *b->second);
       }
     }
 
     void JudgePair(const ProcessFacts& facts, const StateBlock& block,
-                   size_t rule, const BlockEntry& a, const BlockEntry& b) {
-      Verdict verdict = NewVerdict(facts, rule, block.ordinal);
+                   const PairRule& rule, const BlockEntry& a,
+                   const BlockEntry& b) {
+      Verdict verdict = NewVerdict(facts, rule.index, block.ordinal);
       verdict.step = block.step;
       if (!a.data || !b.data) {
         verdict.outcome = Outcome::kUnknown;
@@ -223,16 +210,16 @@ class Evaluator : public RunObserver {
             block.broken.empty() ? "a tensor was not recorded" : block.broken;
       } else if (*a.data != *b.data) {
         verdict.outcome = Outcome::kViolated;
-        Explain(facts, run_->pairs_.at(rule), a, b, &verdict);
+        Explain(facts, rule.spec, a, b, &verdict);
       } else {
-        uint64_t& last = last_[{rule, block.ordinal}];
+        uint64_t& last = last_[{rule.index, block.ordinal}];
         verdict.varied = last != 0 && last != *a.data;
         last = *a.data;
       }
       run_->sink_->OnVerdict(verdict);
     }
 
-    static void Explain(const ProcessFacts& facts, const Pair& pair,
+    static void Explain(const ProcessFacts& facts, const PairSpec& pair,
                         const BlockEntry& a, const BlockEntry& b,
                         Verdict* verdict) {
       if (facts.rank()) verdict->ranks = {*facts.rank()};
@@ -248,39 +235,22 @@ class Evaluator : public RunObserver {
       finding.seen = "they differ when the optimizer step ends";
     }
 
-    Evaluator* const run_;
+    const PairsOfRun* const run_;
     std::map<std::pair<size_t, uint32_t>, uint64_t> last_;
   };
 
+  const std::vector<PairRule> rules_;
   RuleSink* const sink_;
-  std::map<size_t, Pair> pairs_;  // by rule
   std::set<std::string> names_;
   std::vector<std::unique_ptr<Process>> processes_;
 };
 
 }  // namespace
 
-absl::Status CheckConsistentVariables(const nlohmann::json& parameters,
-                                      const std::string& path) {
-  absl::Status status;
-  ParsePair(parameters, path, &status);
-  return status;
-}
-
-std::string DescribeConsistentVariables(const nlohmann::json& parameters) {
-  absl::Status status;
-  const Pair pair = ParsePair(parameters, "", &status);
-  return pair.a + " and " + pair.b +
-         " hold equal values whenever an optimizer step ends.";
-}
-
-std::unique_ptr<Generator> NewConsistentVariablesGenerator() {
-  return std::make_unique<HypothesisMaker>();
-}
-
-std::unique_ptr<RunObserver> NewConsistentVariablesEvaluator(
-    const std::vector<Rule>& rules, RuleSink* sink) {
-  return std::make_unique<Evaluator>(rules, sink);
+const Relation* ConsistentVariables() {
+  static const auto* const kForm = new SpecRelation<PairSpec, PairsOfRun>(
+      "variables", NewSeenGenerator<PairsSeen>);
+  return kForm;
 }
 
 }  // namespace traincheck

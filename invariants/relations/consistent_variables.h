@@ -11,21 +11,11 @@
 #ifndef TRAINCHECK_INVARIANTS_RELATIONS_CONSISTENT_VARIABLES_H_
 #define TRAINCHECK_INVARIANTS_RELATIONS_CONSISTENT_VARIABLES_H_
 
-#include <memory>
-#include <string>
-#include <vector>
-
 #include "invariants/relations/relation.h"
 
 namespace traincheck {
 
-absl::Status CheckConsistentVariables(const nlohmann::json& parameters,
-                                      const std::string& path);
-std::string DescribeConsistentVariables(const nlohmann::json& parameters);
-std::unique_ptr<Generator> NewConsistentVariablesGenerator();
-// Judges those of `rules` that are of this form.
-std::unique_ptr<RunObserver> NewConsistentVariablesEvaluator(
-    const std::vector<Rule>& rules, RuleSink* sink);
+const Relation* ConsistentVariables();
 
 }  // namespace traincheck
 

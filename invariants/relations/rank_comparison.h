@@ -93,25 +93,6 @@ class RankComparison : private ReplicaJoinListener {
   ReplicaJoin join_;
 };
 
-// An evaluator of rules across ranks. Subclasses hand the values of each
-// process to comparison(), and tell it when the process has ended.
-class RankEvaluator : public RunObserver {
- public:
-  explicit RankEvaluator(RuleSink* sink) : comparison_(sink) {}
-
-  void EndRun() override { comparison_.EndRun(); }
-  void GiveUpRank(uint32_t attempt, int32_t rank,
-                  const std::string& reason) override {
-    comparison_.GiveUpRank(attempt, rank, reason);
-  }
-  void Fields(Archive& archive) override { archive(comparison_); }
-
-  RankComparison& comparison() { return comparison_; }
-
- private:
-  RankComparison comparison_;
-};
-
 // Ranks of a replica group with this variable, on evidence; null: there is
 // none.
 const ReplicaGroupInfo* ComparableGroup(const ProcessFacts& facts,
