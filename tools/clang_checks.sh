@@ -11,7 +11,8 @@
 #
 # Sources that a changed header concerns are read too. What was read without a
 # finding is not read again until it or a header of it changes; --all reads
-# everything, headers with the sources that include them: see docs/reliability.md.
+# everything, headers with the sources that include them (22 minutes of CPU for
+# locks, more for tidy).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python3 -B tools/compile_commands.py
