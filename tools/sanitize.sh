@@ -1,23 +1,27 @@
 #!/usr/bin/env bash
-# Runs the C++ tests of rings, records, store, checker, relay and server, and
-# the corpora of the fuzz targets, under AddressSanitizer with
-# UndefinedBehaviorSanitizer, or under ThreadSanitizer.
+# Runs all C++ tests, the corpora of the fuzz targets among them, under
+# AddressSanitizer with UndefinedBehaviorSanitizer, or under ThreadSanitizer; or
+# the agent in real trainings under the first two.
 #
-#   tools/sanitize.sh asan|tsan [BAZEL_OPTION...]
+#   tools/sanitize.sh asan|tsan|training [BAZEL_OPTION...]
 #
 # Instrumented is all code of ours in these programs, the relay and the daemon
-# that they start included. Not instrumented: Debian's libraries (gRPC,
-# protobuf, absl, RocksDB, zstd), and what is loaded into Python (preload
-# library and core: they would need the interpreter to be instrumented).
-# The first test proves that the configuration bites.
+# that they start included; of a training what is loaded into Python (see
+# tests/sanitizers/training.sh). Not instrumented: Debian's libraries (gRPC,
+# protobuf, absl, RocksDB, zstd), the interpreter and torch. First a planted bug
+# proves that the configuration bites.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 sanitizer=${1:-}
 case "$sanitizer" in
   asan | tsan) shift ;;
+  training)
+    shift
+    exec tests/sanitizers/training.sh "$@"
+    ;;
   *)
-    echo "usage: tools/sanitize.sh asan|tsan [BAZEL_OPTION...]" >&2
+    echo "usage: tools/sanitize.sh asan|tsan|training [BAZEL_OPTION...]" >&2
     exit 2
     ;;
 esac
@@ -33,6 +37,4 @@ options=(
 )
 tools/build.sh test "${options[@]}" "$@" //tests/sanitizers:config_test
 exec tools/build.sh test "${options[@]}" "$@" --test_lang_filters=cc \
-  --build_tests_only //base/... //proto/... //agent/ring/... \
-  //agent/relay/... //invariants/... //checker/... //inference/... \
-  //server/... //tests/engine/... //tests/fuzz/...
+  --build_tests_only //...
