@@ -30,10 +30,8 @@ struct RatesSpec {
                          const std::string& path, absl::Status* status) {
     JsonReader reader(parameters, path);
     for (const char* key : {"across", "of", "point"}) {
-      if (reader.String(key) != Parameters()[key]) {
-        reader.Fail(key,
-                    "not \"" + Parameters()[key].get<std::string>() + "\"");
-      }
+      const auto only = Parameters()[key].get<std::string>();
+      if (reader.String(key) != only) reader.Fail(key, "not \"" + only + "\"");
     }
     *status = reader.Finish();
     return {};
