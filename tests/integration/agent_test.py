@@ -48,7 +48,7 @@ class AgentCase(unittest.TestCase):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=300,
+            timeout=5 * harness.PATIENCE_S,
         )
 
     def run_watched(self, *command, code=0, **extra):
