@@ -41,9 +41,13 @@ int InterruptFromTerminal(const char* argument) {
   int terminal = -1;
   const pid_t pid = forkpty(&terminal, nullptr, nullptr, nullptr);
   if (pid == 0) {
-    setenv("TRAINCHECK_AGENT_DIR", "ctl/testing", 1);
-    execl("ctl/traincheckctl", "traincheckctl", "--server", "127.0.0.1:9",
-          "run", "--", kCountSignals, argument, nullptr);
+    std::vector<std::string> environment =
+        CleanEnvironment({"TRAINCHECK_AGENT_DIR=ctl/testing"});
+    std::vector<char*> envp;
+    for (std::string& entry : environment) envp.push_back(entry.data());
+    envp.push_back(nullptr);
+    execle("ctl/traincheckctl", "traincheckctl", "--server", "127.0.0.1:9",
+           "run", "--", kCountSignals, argument, nullptr, envp.data());
     _exit(99);
   }
   std::string shown;

@@ -102,7 +102,7 @@ TEST(EnvCommandTest, ThePlanOfTheSetIsThereForTheFirstCall) {
   EXPECT_EQ(alone.code, 0);
   EXPECT_THAT(alone.out, HasSubstr("TRAINCHECK_CHECK=s1"));
   EXPECT_THAT(alone.out, Not(HasSubstr("TRAINCHECK_PLAN")));
-  EXPECT_THAT(alone.err, HasSubstr("after the first steps"));
+  EXPECT_THAT(alone.err, HasSubstr("is not there when the training starts"));
 }
 
 TEST(EnvCommandTest, PrintsNothingWithoutAnAgent) {

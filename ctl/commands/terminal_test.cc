@@ -26,7 +26,6 @@ std::string OnTerminal(const std::vector<std::string>& arguments,
   int terminal = -1;
   const pid_t pid = forkpty(&terminal, nullptr, nullptr, &size);
   if (pid == 0) {
-    setenv("TRAINCHECK_AGENT_DIR", "ctl/testing", 1);
     setenv("TERM", "xterm", 1);
     setenv("NO_COLOR", no_color, 1);
     std::vector<char*> argv;
@@ -35,7 +34,12 @@ std::string OnTerminal(const std::vector<std::string>& arguments,
       argv.push_back(const_cast<char*>(word.c_str()));
     }
     argv.push_back(nullptr);
-    execv(argv[0], argv.data());
+    std::vector<std::string> environment =
+        CleanEnvironment(options.environment);
+    std::vector<char*> envp;
+    for (std::string& entry : environment) envp.push_back(entry.data());
+    envp.push_back(nullptr);
+    execve(argv[0], argv.data(), envp.data());
     _exit(99);
   }
   std::string shown;

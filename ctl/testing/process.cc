@@ -32,6 +32,15 @@ std::string ReadFile(const std::string& path) {
   return text.str();
 }
 
+std::vector<char*> Pointers(std::vector<std::string>* texts) {
+  std::vector<char*> pointers;
+  for (std::string& text : *texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+}  // namespace
+
 std::vector<std::string> CleanEnvironment(
     const std::vector<std::string>& further) {
   std::vector<std::string> environment;
@@ -42,15 +51,6 @@ std::vector<std::string> CleanEnvironment(
   environment.insert(environment.end(), further.begin(), further.end());
   return environment;
 }
-
-std::vector<char*> Pointers(std::vector<std::string>* texts) {
-  std::vector<char*> pointers;
-  for (std::string& text : *texts) pointers.push_back(text.data());
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
-}  // namespace
 
 Process::Process(const Options& options) : folder_(NewFolder()) {
   const std::string in = folder_ + "/in";

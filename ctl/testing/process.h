@@ -52,6 +52,11 @@ class Process {
   int wait_status_ = 0;
 };
 
+// What this process has besides TRAINCHECK_*, which the tests' own runner sets,
+// and `further`.
+std::vector<std::string> CleanEnvironment(
+    const std::vector<std::string>& further);
+
 ProcessResult RunProcess(const Process::Options& options);
 
 // The traincheckctl of this build with arguments; the empty agent beside it.

@@ -16,6 +16,7 @@
 #include "base/logging.h"
 #include "invariants/identity.h"
 #include "invariants/invariant.h"
+#include "invariants/set_json.h"
 #include "server/store/rocksdb_store.h"
 
 namespace traincheck {
