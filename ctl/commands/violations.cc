@@ -123,10 +123,11 @@ class Watcher {
       Print(violation);
       ++shown;
     }
-    if (context_.json()) return;
-    if (shown > 0) std::cout << "-- from here on as they come --\n";
+    if (shown > 0 && !context_.json()) {
+      std::cout << "-- from here on as they come --\n";
+    }
     std::cout << std::flush;
-    if (shown == before.size()) return;
+    if (context_.json() || shown == before.size()) return;
     Complain(absl::StrCat(before.size() - shown,
                           " from before are not shown: --since TIME or --all "
                           "shows them"));
