@@ -72,11 +72,27 @@ class OrderInProcess : public ProcessObserver {
 
   void Fields(Archive& archive) override {
     archive(steps_, begin_, in_step_, in_run_, open_);
+    if (archive.reading() && !(Fit(in_step_) && Fit(in_run_))) {
+      archive.Fail("the order of calls is of other rules");
+    }
   }
 
  private:
   // Rules by place in their list, with the position in their sequence.
   using Stations = std::vector<std::pair<size_t, uint32_t>>;
+
+  // Is what was restored of rules, and of positions, that there are?
+  bool Fit(const Threads& threads) const {
+    for (const auto& [ring, rules] : threads) {
+      for (const auto& [place, progress] : rules) {
+        if (place >= judged_->rules.size() ||
+            uint64_t{progress.seen} >> SpecAt(place).functions.size() != 0) {
+          return false;
+        }
+      }
+    }
+    return true;
+  }
 
   const SequenceSpec& SpecAt(size_t place) const {
     return judged_->rules[place].spec;
