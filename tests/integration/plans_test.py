@@ -81,12 +81,14 @@ class Plans(harness.TrainingCase):
     def test_without_its_file_a_process_takes_the_plan_from_the_daemon(self):
         self.learn()
         nowhere = str(self.folder / "nowhere.json")
-        done = self.monitored(
-            SCRIPT,
-            *("--steps", "20"),
-            options=("--run", "late", "--check", "rules"),
-            TRAINCHECK_PLAN=nowhere,
+        # As on a node that does not see the folder of the one that started it;
+        # of its own accord run starts nothing without the file.
+        command = self.monitored_command(
+            SCRIPT, ("--steps", "20"), ("--run", "late", "--check", "rules")
         )
+        at = command.index("--") + 1
+        command[at:at] = ["env", f"TRAINCHECK_PLAN={nowhere}"]
+        done = harness.run_captured(command, self.environment())
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn(f"{nowhere} is not there", done.stderr)
         shown = self.daemon.run_ended("late")
