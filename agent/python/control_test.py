@@ -240,7 +240,7 @@ class Changes(ControlCase):
             self.sends(9, 0, text)
             self.train(1)
             (line,) = CORE.raised
-            self.assertIn("is refused: plan 9: ", str(line))
+            self.assertIn("is refused: plan 9", str(line))
         CORE.raised.clear()
         self.assertIs(WATCH.planner.plan, before)
         self.assertEqual(self.applied(), [])

@@ -301,16 +301,19 @@ def exit_in_thread():
 
 
 def threads_remain():
-    """Ends while a daemon thread trains."""
+    """Ends while a daemon thread that has trained is still there. It waits by then:
+    Python ends a thread that wants the interpreter too late with pthread_exit, and
+    where that meets C++ of torch the process aborts, with us or without."""
     ready = threading.Event()
 
     def forever():
         training = Training()
-        while True:
+        for _ in range(20):
             x = torch.randn(2, 6)
             training.model(x).sum().backward()
             training.optimizer.step()
-            ready.set()
+        ready.set()
+        threading.Event().wait()
 
     threading.Thread(target=forever, daemon=True).start()
     ready.wait()
