@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/hash.h"
 #include "checker/coverage.h"
 #include "checker/snapshot.h"
 #include "checker/violation_book.h"
-#include "invariants/hash.h"
 #include "invariants/relations/registry.h"
-#include "invariants/run_reader.h"
+#include "invariants/rules/run_reader.h"
 
 namespace traincheck {
 

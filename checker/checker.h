@@ -18,9 +18,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "invariants/invariant.h"
-#include "invariants/relations/relation.h"
-#include "invariants/stored_batch.h"
+#include "invariants/rules/invariant.h"
+#include "invariants/rules/relation.h"
+#include "invariants/trace/stored_batch.h"
 
 namespace traincheck {
 

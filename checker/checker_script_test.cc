@@ -11,8 +11,8 @@
 #include <sstream>
 
 #include "checker/checker.h"
-#include "invariants/identity.h"
-#include "invariants/set_json.h"
+#include "invariants/sets/identity.h"
+#include "invariants/sets/set_json.h"
 #include "invariants/testing/trace_builder.h"
 
 namespace traincheck {

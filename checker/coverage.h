@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "checker/checker.h"
-#include "invariants/relations/relation.h"
+#include "invariants/rules/relation.h"
 
 namespace traincheck {
 

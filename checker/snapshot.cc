@@ -1,6 +1,6 @@
 #include "checker/snapshot.h"
 
-#include "invariants/hash.h"
+#include "base/hash.h"
 
 namespace traincheck {
 

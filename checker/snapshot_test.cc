@@ -7,10 +7,10 @@
 #include <random>
 #include <set>
 
+#include "base/hash.h"
 #include "checker/checker.h"
-#include "invariants/hash.h"
-#include "invariants/identity.h"
 #include "invariants/relations/registry.h"
+#include "invariants/sets/identity.h"
 #include "invariants/testing/synthetic_training.h"
 #include "invariants/testing/trace_builder.h"
 

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "invariants/hash.h"
-#include "invariants/precondition.h"
-#include "invariants/relations/words.h"
+#include "base/hash.h"
+#include "invariants/rules/precondition.h"
+#include "invariants/rules/words.h"
 
 namespace traincheck {
 

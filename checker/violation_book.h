@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "checker/checker.h"
-#include "invariants/relations/relation.h"
+#include "invariants/rules/relation.h"
 
 namespace traincheck {
 

@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "invariants/stored_batch.h"
+#include "invariants/trace/stored_batch.h"
 #include "proto/traincheck/v1/ingest.pb.h"
 
 namespace traincheck::ctl {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "inference/scoreboard.h"
-#include "invariants/invariant.h"
-#include "invariants/relations/relation.h"
+#include "invariants/rules/invariant.h"
+#include "invariants/rules/relation.h"
 
 namespace traincheck {
 

@@ -23,8 +23,8 @@
 #include <vector>
 
 #include "inference/options.h"
-#include "invariants/invariant.h"
-#include "invariants/stored_batch.h"
+#include "invariants/rules/invariant.h"
+#include "invariants/trace/stored_batch.h"
 
 namespace traincheck {
 

@@ -7,8 +7,8 @@
 #include "inference/name_filter.h"
 #include "inference/parallel.h"
 #include "inference/selection.h"
-#include "invariants/identity.h"
 #include "invariants/relations/registry.h"
+#include "invariants/sets/identity.h"
 
 namespace traincheck {
 

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "invariants/facts/fact.h"
-#include "invariants/precondition.h"
+#include "invariants/rules/precondition.h"
 
 namespace traincheck {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "invariants/hash.h"
+#include "base/hash.h"
 
 namespace traincheck {
 

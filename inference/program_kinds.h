@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "invariants/relations/relation.h"
+#include "invariants/rules/relation.h"
 
 namespace traincheck {
 

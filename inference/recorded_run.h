@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "inference/inference.h"
-#include "invariants/run_reader.h"
-#include "invariants/stored_batch.h"
+#include "invariants/rules/run_reader.h"
+#include "invariants/trace/stored_batch.h"
 
 namespace traincheck {
 

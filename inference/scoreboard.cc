@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "invariants/hash.h"
+#include "base/hash.h"
 
 namespace traincheck {
 

@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "inference/precondition_learner.h"
-#include "invariants/relations/relation.h"
+#include "invariants/rules/relation.h"
 
 namespace traincheck {
 

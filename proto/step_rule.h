@@ -1,6 +1,6 @@
 // The step rule (docs/formats.md "Clocks"): when does a training step close?
 // One definition for the agent, which chooses what to record by it, and for
-// invariants/facts/clock, which derives the steps that users see.
+// invariants/trace/clock, which derives the steps that users see.
 //
 // A step closes at the first batch fetch, training root forward or gradient
 // clear after every optimizer that stepped in the previous step has stepped

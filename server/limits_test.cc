@@ -17,7 +17,7 @@
 #include <thread>
 #include <utility>
 
-#include "invariants/set_json.h"
+#include "invariants/sets/set_json.h"
 #include "server/daemon_for_testing.h"
 #include "server/ingest/limits.h"
 #include "server/ingest/test_batches.h"

@@ -9,8 +9,8 @@
 #include <fstream>
 #include <thread>
 
-#include "invariants/invariant.h"
-#include "invariants/set_json.h"
+#include "invariants/rules/invariant.h"
+#include "invariants/sets/set_json.h"
 #include "server/daemon_for_testing.h"
 #include "server/ingest/limits.h"
 #include "server/ingest/test_batches.h"

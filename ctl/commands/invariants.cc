@@ -8,9 +8,9 @@
 #include "ctl/render/set.h"
 #include "ctl/render/set_diff.h"
 #include "ctl/text/input_file.h"
-#include "invariants/invariant.h"
-#include "invariants/set_json.h"
-#include "invariants/set_merge.h"
+#include "invariants/rules/invariant.h"
+#include "invariants/sets/set_json.h"
+#include "invariants/sets/set_merge.h"
 #include "invariants/traincheck/invariant_file.h"
 
 namespace traincheck::ctl {

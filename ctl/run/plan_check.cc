@@ -5,7 +5,7 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
-#include "invariants/plan/capture_plan.h"
+#include "invariants/rules/capture_plan.h"
 #include "nlohmann/json.hpp"
 
 namespace traincheck::ctl {

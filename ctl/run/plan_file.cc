@@ -10,7 +10,7 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
-#include "invariants/hash.h"
+#include "base/hash.h"
 
 namespace traincheck::ctl {
 namespace {

@@ -1,6 +1,6 @@
 #include "invariants/facts/autocast.h"
 
-#include "invariants/facts/call_values.h"
+#include "invariants/trace/call_values.h"
 
 namespace traincheck {
 

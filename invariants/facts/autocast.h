@@ -17,8 +17,8 @@
 #include <string_view>
 #include <vector>
 
-#include "invariants/facts/events.h"
-#include "invariants/snapshot/archive.h"
+#include "invariants/trace/archive.h"
+#include "invariants/trace/events.h"
 
 namespace traincheck {
 

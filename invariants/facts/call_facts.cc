@@ -1,7 +1,7 @@
 // Facts of a call, known when it begins unless their row says otherwise.
 #include "absl/strings/match.h"
-#include "invariants/facts/call_values.h"
 #include "invariants/facts/fact.h"
+#include "invariants/trace/call_values.h"
 
 namespace traincheck {
 

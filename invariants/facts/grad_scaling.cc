@@ -4,8 +4,8 @@
 #include <cmath>
 #include <string>
 
-#include "invariants/facts/call_contexts.h"
-#include "invariants/facts/call_values.h"
+#include "invariants/trace/call_contexts.h"
+#include "invariants/trace/call_values.h"
 
 namespace traincheck {
 

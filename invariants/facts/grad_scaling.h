@@ -18,10 +18,10 @@
 #include <map>
 #include <optional>
 
-#include "invariants/facts/events.h"
 #include "invariants/facts/recorded_steps.h"
 #include "invariants/facts/tri.h"
-#include "invariants/snapshot/archive.h"
+#include "invariants/trace/archive.h"
+#include "invariants/trace/events.h"
 
 namespace traincheck {
 

@@ -15,9 +15,9 @@
 #include <map>
 #include <optional>
 
-#include "invariants/facts/events.h"
 #include "invariants/facts/tri.h"
-#include "invariants/snapshot/archive.h"
+#include "invariants/trace/archive.h"
+#include "invariants/trace/events.h"
 
 namespace traincheck {
 

@@ -15,7 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "invariants/facts/definitions.h"
+#include "invariants/trace/definitions.h"
 
 namespace traincheck {
 

@@ -17,18 +17,18 @@
 #include <vector>
 
 #include "invariants/facts/autocast.h"
-#include "invariants/facts/clock.h"
-#include "invariants/facts/events.h"
 #include "invariants/facts/grad_scaling.h"
 #include "invariants/facts/loader_passes.h"
 #include "invariants/facts/ownership.h"
-#include "invariants/facts/process_reader.h"
 #include "invariants/facts/random_draws.h"
 #include "invariants/facts/recorded_steps.h"
 #include "invariants/facts/row_changes.h"
-#include "invariants/facts/stage.h"
 #include "invariants/facts/variable_state.h"
 #include "invariants/facts/wrapper_calls.h"
+#include "invariants/trace/clock.h"
+#include "invariants/trace/events.h"
+#include "invariants/trace/process_reader.h"
+#include "invariants/trace/stage.h"
 
 namespace traincheck {
 

@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <map>
 
-#include "invariants/facts/events.h"
-#include "invariants/snapshot/archive.h"
+#include "invariants/trace/archive.h"
+#include "invariants/trace/events.h"
 
 namespace traincheck {
 

@@ -11,10 +11,10 @@
 #include <cstdint>
 #include <string>
 
-#include "invariants/facts/call_contexts.h"
-#include "invariants/facts/events.h"
 #include "invariants/facts/recorded_functions.h"
-#include "invariants/snapshot/archive.h"
+#include "invariants/trace/archive.h"
+#include "invariants/trace/call_contexts.h"
+#include "invariants/trace/events.h"
 
 namespace traincheck {
 

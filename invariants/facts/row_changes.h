@@ -13,9 +13,9 @@
 #include <optional>
 #include <vector>
 
-#include "invariants/facts/events.h"
 #include "invariants/facts/tri.h"
-#include "invariants/snapshot/archive.h"
+#include "invariants/trace/archive.h"
+#include "invariants/trace/events.h"
 
 namespace traincheck {
 

@@ -12,9 +12,9 @@
 #include <cstdint>
 #include <optional>
 
-#include "invariants/facts/events.h"
 #include "invariants/facts/tri.h"
-#include "invariants/snapshot/archive.h"
+#include "invariants/trace/archive.h"
+#include "invariants/trace/events.h"
 
 namespace traincheck {
 

@@ -13,10 +13,10 @@
 #include <map>
 #include <set>
 
-#include "invariants/facts/call_contexts.h"
-#include "invariants/facts/events.h"
 #include "invariants/facts/tri.h"
-#include "invariants/snapshot/archive.h"
+#include "invariants/trace/archive.h"
+#include "invariants/trace/call_contexts.h"
+#include "invariants/trace/events.h"
 
 namespace traincheck {
 

@@ -1,16 +1,16 @@
 #include "invariants/relations/registry.h"
 
-#include "invariants/relations/api_arg.h"
-#include "invariants/relations/api_output.h"
-#include "invariants/relations/api_sequence.h"
-#include "invariants/relations/call_count.h"
-#include "invariants/relations/collective_contract.h"
-#include "invariants/relations/consistent.h"
-#include "invariants/relations/declared_total.h"
-#include "invariants/relations/event_contain.h"
-#include "invariants/relations/saved_equals_live.h"
-#include "invariants/relations/state_change.h"
-#include "invariants/relations/traincheck.h"
+#include "invariants/relations/api_arg/api_arg.h"
+#include "invariants/relations/api_output/api_output.h"
+#include "invariants/relations/api_sequence/api_sequence.h"
+#include "invariants/relations/call_count/call_count.h"
+#include "invariants/relations/collective_contract/collective_contract.h"
+#include "invariants/relations/consistent/consistent.h"
+#include "invariants/relations/declared_total/declared_total.h"
+#include "invariants/relations/event_contain/event_contain.h"
+#include "invariants/relations/saved_equals_live/saved_equals_live.h"
+#include "invariants/relations/state_change/state_change.h"
+#include "invariants/relations/traincheck_rules/traincheck_rules.h"
 
 namespace traincheck {
 

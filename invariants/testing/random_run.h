@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "invariants/stored_batch.h"
+#include "invariants/trace/stored_batch.h"
 
 namespace traincheck {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "invariants/stored_batch.h"
+#include "invariants/trace/stored_batch.h"
 
 namespace traincheck {
 

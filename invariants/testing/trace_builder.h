@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "invariants/stored_batch.h"
+#include "invariants/trace/stored_batch.h"
 #include "proto/record_format.h"
 #include "proto/record_writer.h"
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "invariants/facts/clock.h"
+#include "invariants/trace/clock.h"
 #include "invariants/traincheck/definition_writer.h"
 #include "invariants/traincheck/record_stream.h"
 #include "invariants/traincheck/trace_line.h"

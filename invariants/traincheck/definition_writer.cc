@@ -1,7 +1,7 @@
 #include "invariants/traincheck/definition_writer.h"
 
+#include "invariants/relations/traincheck_rules/names.h"
 #include "invariants/traincheck/function_kind.h"
-#include "invariants/traincheck/names.h"
 
 namespace traincheck {
 

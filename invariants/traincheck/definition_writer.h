@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "invariants/facts/definitions.h"
+#include "invariants/trace/definitions.h"
 #include "invariants/traincheck/record_stream.h"
 
 namespace traincheck {

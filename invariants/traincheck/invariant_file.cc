@@ -6,10 +6,10 @@
 #include <map>
 #include <utility>
 
-#include "invariants/identity.h"
-#include "invariants/json_reader.h"
+#include "base/json_reader.h"
+#include "invariants/relations/traincheck_rules/rule_form.h"
+#include "invariants/sets/identity.h"
 #include "invariants/traincheck/exact_json.h"
-#include "invariants/traincheck/rule_form.h"
 
 namespace traincheck {
 

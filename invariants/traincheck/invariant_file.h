@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "invariants/invariant.h"
+#include "invariants/rules/invariant.h"
 
 namespace traincheck {
 

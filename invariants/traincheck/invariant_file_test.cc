@@ -7,7 +7,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "invariants/set_json.h"
+#include "invariants/sets/set_json.h"
 #include "nlohmann/json.hpp"
 
 namespace traincheck {

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "invariants/stored_batch.h"
+#include "invariants/trace/stored_batch.h"
 #include "proto/record_format.h"
 #include "proto/record_writer.h"
 

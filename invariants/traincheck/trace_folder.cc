@@ -15,8 +15,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "invariants/relations/traincheck_rules/names.h"
 #include "invariants/traincheck/function_kind.h"
-#include "invariants/traincheck/names.h"
 
 namespace traincheck {
 

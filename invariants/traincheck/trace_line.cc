@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "invariants/json_reader.h"
+#include "base/json_reader.h"
 
 namespace traincheck {
 

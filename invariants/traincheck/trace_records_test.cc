@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "invariants/facts/call_values.h"
 #include "invariants/facts/process_facts.h"
+#include "invariants/trace/call_values.h"
 
 namespace traincheck {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "absl/strings/match.h"
-#include "invariants/hash.h"
-#include "invariants/traincheck/names.h"
+#include "base/hash.h"
+#include "invariants/relations/traincheck_rules/names.h"
 
 namespace traincheck {
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "invariants/relations/traincheck_rules/names.h"
 #include "invariants/traincheck/function_kind.h"
-#include "invariants/traincheck/names.h"
 #include "proto/torch_types.h"
 #include "proto/varint.h"
 

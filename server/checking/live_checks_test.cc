@@ -5,7 +5,7 @@
 
 #include <filesystem>
 
-#include "invariants/identity.h"
+#include "invariants/sets/identity.h"
 #include "server/ingest/test_batches.h"
 #include "server/store/rocksdb_store.h"
 

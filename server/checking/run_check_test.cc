@@ -6,7 +6,7 @@
 
 #include <filesystem>
 
-#include "invariants/identity.h"
+#include "invariants/sets/identity.h"
 #include "invariants/testing/synthetic_training.h"
 #include "server/checking/told.h"
 #include "server/ingest/test_batches.h"

@@ -14,9 +14,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/credentials.h"
 #include "base/logging.h"
-#include "invariants/identity.h"
-#include "invariants/invariant.h"
-#include "invariants/set_json.h"
+#include "invariants/rules/invariant.h"
+#include "invariants/sets/identity.h"
+#include "invariants/sets/set_json.h"
 #include "server/store/rocksdb_store.h"
 
 namespace traincheck {

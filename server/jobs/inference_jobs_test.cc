@@ -10,7 +10,7 @@
 #include <fstream>
 
 #include "absl/synchronization/notification.h"
-#include "invariants/set_json.h"
+#include "invariants/sets/set_json.h"
 #include "server/jobs/worker.pb.h"
 #include "server/store/rocksdb_store.h"
 

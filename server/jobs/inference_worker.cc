@@ -17,7 +17,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "inference/inference.h"
-#include "invariants/set_json.h"
+#include "invariants/sets/set_json.h"
 #include "proto/traincheck/v1/control.pb.h"
 #include "server/jobs/limits.h"
 #include "server/jobs/message_channel.h"

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "invariants/set_json.h"
+#include "invariants/sets/set_json.h"
 #include "server/store/keys.h"
 
 namespace traincheck {

@@ -13,7 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "invariants/invariant.h"
+#include "invariants/rules/invariant.h"
 #include "proto/traincheck/v1/control.pb.h"
 #include "server/jobs/worker.pb.h"
 #include "server/jobs/worker_process.h"

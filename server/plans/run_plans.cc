@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/logging.h"
-#include "invariants/plan/capture_plan.h"
-#include "invariants/plan/set_plan.h"
+#include "invariants/rules/capture_plan.h"
+#include "invariants/sets/set_plan.h"
 #include "server/store/keys.h"
 
 namespace traincheck {

@@ -23,7 +23,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "invariants/invariant.h"
+#include "invariants/rules/invariant.h"
 #include "proto/traincheck/v1/control.pb.h"
 #include "proto/traincheck/v1/ingest.pb.h"
 #include "server/runs/registry.h"

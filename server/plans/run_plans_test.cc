@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "invariants/plan/capture_plan.h"
+#include "invariants/rules/capture_plan.h"
 #include "server/runs/registry_for_testing.h"
 #include "server/store/run_range.h"
 

@@ -21,7 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "google/protobuf/repeated_field.h"
-#include "invariants/stored_batch.h"
+#include "invariants/trace/stored_batch.h"
 #include "proto/traincheck/v1/control.pb.h"
 #include "proto/traincheck/v1/ingest.pb.h"
 #include "server/runs/batch_facts.h"

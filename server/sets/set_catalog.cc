@@ -9,7 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "invariants/set_json.h"
+#include "invariants/sets/set_json.h"
 #include "server/store/keys.h"
 
 namespace traincheck {

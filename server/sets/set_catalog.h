@@ -16,7 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "invariants/invariant.h"
+#include "invariants/rules/invariant.h"
 #include "proto/traincheck/v1/control.pb.h"
 #include "server/store/store.h"
 

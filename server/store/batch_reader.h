@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "invariants/stored_batch.h"
+#include "invariants/trace/stored_batch.h"
 #include "server/store/keys.h"
 #include "server/store/store.h"
 

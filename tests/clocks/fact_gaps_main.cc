@@ -15,8 +15,8 @@
 #include <tuple>
 #include <vector>
 
-#include "invariants/fact_value.h"
 #include "invariants/facts/fact.h"
+#include "invariants/facts/fact_value.h"
 #include "invariants/testing/random_run.h"
 #include "tests/clocks/rings.h"
 

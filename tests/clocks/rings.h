@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "invariants/stored_batch.h"
+#include "invariants/trace/stored_batch.h"
 
 namespace traincheck {
 

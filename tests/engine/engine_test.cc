@@ -8,7 +8,7 @@
 #include <set>
 
 #include "base/seed_for_testing.h"
-#include "invariants/identity.h"
+#include "invariants/sets/identity.h"
 #include "tests/engine/engine_harness.h"
 
 namespace traincheck {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "invariants/set_json.h"
+#include "invariants/sets/set_json.h"
 #include "invariants/testing/trace_builder.h"
 #include "tests/engine/engine_harness.h"
 

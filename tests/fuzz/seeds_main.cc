@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "agent/relay/spool_for_testing.h"
-#include "invariants/set_json.h"
-#include "invariants/stored_batch.h"
+#include "invariants/sets/set_json.h"
+#include "invariants/trace/stored_batch.h"
 #include "proto/record_reader.h"
 #include "server/store/payload.h"
 #include "tests/engine/engine_harness.h"

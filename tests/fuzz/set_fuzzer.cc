@@ -2,11 +2,11 @@
 // finds a hash) the same document with the ids that its content has.
 #include <string>
 
-#include "invariants/identity.h"
-#include "invariants/invariant.h"
-#include "invariants/precondition.h"
 #include "invariants/relations/registry.h"
-#include "invariants/set_json.h"
+#include "invariants/rules/invariant.h"
+#include "invariants/rules/precondition.h"
+#include "invariants/sets/identity.h"
+#include "invariants/sets/set_json.h"
 #include "tests/fuzz/fuzz_input.h"
 
 namespace traincheck {

@@ -2,7 +2,7 @@
 #ifndef TRAINCHECK_TESTS_FUZZ_SMALL_SET_H_
 #define TRAINCHECK_TESTS_FUZZ_SMALL_SET_H_
 
-#include "invariants/invariant.h"
+#include "invariants/rules/invariant.h"
 
 namespace traincheck {
 

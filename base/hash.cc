@@ -1,0 +1,20 @@
+#include "base/hash.h"
+
+#include <xxhash.h>
+
+#include <cstdio>
+
+namespace traincheck {
+
+uint64_t StableHash(const std::string& bytes) {
+  return XXH64(bytes.data(), bytes.size(), /*seed=*/0);
+}
+
+std::string HashText(const std::string& bytes) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx",
+                static_cast<unsigned long long>(StableHash(bytes)));
+  return text;
+}
+
+}  // namespace traincheck

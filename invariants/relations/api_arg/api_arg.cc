@@ -1,0 +1,33 @@
+#include "invariants/relations/api_arg/api_arg.h"
+
+#include "invariants/relations/api_arg/arg_constant.h"
+#include "invariants/relations/api_arg/arg_distinct.h"
+#include "invariants/relations/api_arg/arg_equal.h"
+#include "invariants/relations/api_arg/arg_fact.h"
+#include "invariants/relations/api_arg/arg_workers.h"
+#include "invariants/rules/relation_forms.h"
+
+namespace traincheck {
+
+namespace {
+
+const Relation* FormOf(const nlohmann::json& parameters) {
+  if (!parameters.is_object()) return ArgConstant();
+  const nlohmann::json is = parameters.value("is", nlohmann::json());
+  if (is == "equal") return ArgEqual();
+  if (is == "fact") return ArgFact();
+  if (is != "distinct") return ArgConstant();
+  return parameters.contains("across") ? ArgWorkers() : ArgDistinct();
+}
+
+}  // namespace
+
+const Relation* ApiArg() {
+  static const auto* const kRelation = new RelationForms(
+      "APIArg",
+      {ArgConstant(), ArgDistinct(), ArgEqual(), ArgFact(), ArgWorkers()},
+      FormOf);
+  return kRelation;
+}
+
+}  // namespace traincheck

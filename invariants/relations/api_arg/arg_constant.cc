@@ -1,0 +1,250 @@
+#include "invariants/relations/api_arg/arg_constant.h"
+
+#include <map>
+#include <set>
+#include <unordered_map>
+#include <utility>
+
+#include "base/json_reader.h"
+#include "invariants/rules/function_match.h"
+#include "invariants/rules/open_modules.h"
+#include "invariants/rules/plain_value.h"
+#include "invariants/rules/process_relation.h"
+#include "invariants/rules/rules_of_functions.h"
+#include "invariants/rules/verdicts.h"
+#include "invariants/rules/words.h"
+#include "invariants/trace/call_values.h"
+
+namespace traincheck {
+
+namespace {
+
+// Arguments with more values in one run are data, no settings.
+constexpr size_t kMostValues = 3;
+
+struct ArgSpec {
+  FunctionMatch function;
+  std::string argument;
+  nlohmann::json value;
+
+  nlohmann::json ToJson() const {
+    return {{"is", "constant"},
+            {"function", traincheck::ToJson(function)},
+            {"argument", argument},
+            {"value", value}};
+  }
+  std::string Describe() const {
+    return "In calls of " + function.Describe() + ", " + argument + " is " +
+           PythonText(value) + ".";
+  }
+  void AddNeeds(CaptureNeeds* needs) const {
+    CallContent& content = needs->Calls(function.text);
+    content.arguments.insert(argument);
+    if (value.is_string()) content.texts.insert(argument);
+  }
+  static const std::vector<const Fact*>& Facts();
+  static ArgSpec Parse(const nlohmann::json& parameters,
+                       const std::string& path, absl::Status* status);
+};
+
+ArgSpec ArgSpec::Parse(const nlohmann::json& parameters,
+                       const std::string& path, absl::Status* status) {
+  ArgSpec spec;
+  JsonReader reader(parameters, path);
+  if (reader.String("is") != "constant") reader.Fail("is", "not \"constant\"");
+  spec.function = ReadFunctionMatch(&reader);
+  if (spec.function.level == Level::kCategory) {
+    reader.Fail("function", "neither name nor role");
+  }
+  spec.argument = reader.String("argument");
+  spec.value = reader.Any("value");
+  if (!IsPlain(spec.value)) {
+    reader.Fail("value", "no number, bool, text or null");
+  }
+  *status = reader.Finish();
+  return spec;
+}
+
+// Does the value say what is done, and not how much? Other numbers are
+// settings, which programs choose as they like.
+bool SaysWhat(const nlohmann::json& value) {
+  return !value.is_number() || value == 0 || value == 1;
+}
+
+// The values of each argument of each function, while they are few.
+class SeenInProcess : public ProcessObserver {
+ public:
+  void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
+    const bool inside = modules_.Inside(call);
+    modules_.OnCallBegin(call);
+    if (!inside || call.content.empty() || !call.function) return;
+    std::map<std::string, Values>& seen = seen_[call.function_id];
+    for (const CallArgument& argument :
+         ArgumentsOf(call, facts.definitions()).all) {
+      Values& values = seen[argument.name];
+      if (values.many) continue;
+      const auto plain = PlainValue(argument.value);
+      if (plain) values.few.insert(plain->dump());
+      values.many = !plain || values.few.size() > kMostValues;
+    }
+  }
+
+  void OnCallEnd(const ProcessFacts& facts, const Call& call,
+                 CallOutcome outcome) override {
+    modules_.OnCallEnd(call);
+  }
+
+  // Each value of an argument that had several.
+  void Collect(const Definitions& definitions, HypothesisSet* out) const {
+    for (const auto& [id, arguments] : seen_) {
+      const FunctionInfo* function = definitions.Function(id);
+      if (!function || function->name.empty()) continue;
+      for (const auto& [argument, values] : arguments) {
+        if (values.many || values.few.size() < 2) continue;
+        for (const std::string& value : values.few) {
+          Add({{Level::kName, function->name},
+               argument,
+               nlohmann::json::parse(value)},
+              out);
+        }
+      }
+    }
+  }
+
+ private:
+  struct Values {
+    std::set<std::string> few;  // JSON
+    bool many = false;
+  };
+
+  static void Add(const ArgSpec& spec, HypothesisSet* out) {
+    if (!SaysWhat(spec.value)) return;
+    const bool general = spec.function.IsGeneral() && !spec.value.is_string();
+    const Scope scope = general ? Scope::kGeneral : Scope::kExperiment;
+    out->Add({spec.ToJson(), scope, {}});
+  }
+
+  OpenModules modules_;
+  std::unordered_map<uint32_t, std::map<std::string, Values>> seen_;
+};
+
+using ArgRule = SpecRule<ArgSpec>;
+
+const std::vector<const Fact*>& ArgSpec::Facts() {
+  // Not the module's own mode: a model that is still in training mode when it
+  // is evaluated is what such a rule is to report.
+  static const auto* const kFacts = new std::vector<const Fact*>{
+      FindFact("call.stage"), FindFact("ctx.grad_mode"),
+      FindFact("call.inside_backward")};
+  return *kFacts;
+}
+
+using Judged = JudgedRules<ArgRule>;
+
+class ArgsOfProcess : public ProcessObserver {
+ public:
+  explicit ArgsOfProcess(const Judged* judged)
+      : judged_(judged), concerned_(&judged->rules) {}
+
+  void OnDefinition(const ProcessFacts& facts, RecordType type,
+                    uint32_t id) override {
+    concerned_.OnDefinition(type, id);
+  }
+  void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
+    const bool inside = modules_.Inside(call);
+    modules_.OnCallBegin(call);
+    if (!inside) return;
+    const std::vector<const ArgRule*>& rules = concerned_.Of(call);
+    if (rules.empty()) return;
+    const ToldArguments arguments = ArgumentsOf(call, facts.definitions());
+    for (const ArgRule* rule : rules) Judge(facts, call, arguments, *rule);
+  }
+  void OnCallEnd(const ProcessFacts& facts, const Call& call,
+                 CallOutcome outcome) override {
+    modules_.OnCallEnd(call);
+  }
+  void Fields(Archive& archive) override { archive(modules_, seen_); }
+
+ private:
+  struct Seen {
+    bool passed = false;
+    bool other_since = false;  // another value, since it last passed
+
+    void Fields(Archive& archive) { archive(passed, other_since); }
+  };
+
+  void Judge(const ProcessFacts& facts, const Call& call,
+             const ToldArguments& arguments, const ArgRule& rule);
+  static void Explain(const ProcessFacts& facts, const Call& call,
+                      const ArgSpec& spec, const std::string& value,
+                      Verdict* verdict);
+
+  const Judged* const judged_;
+  OpenModules modules_;
+  RulesOfFunctions<ArgRule> concerned_;
+  std::map<size_t, Seen> seen_;  // by rule
+};
+
+void ArgsOfProcess::Explain(const ProcessFacts& facts, const Call& call,
+                            const ArgSpec& spec, const std::string& value,
+                            Verdict* verdict) {
+  MarkViolated(facts, call, verdict);
+  Finding& finding = verdict->finding;
+  finding.expected = spec.argument + " = " + PythonText(spec.value);
+  finding.seen = spec.argument + " = " + value + " in " + StageWords(facts);
+}
+
+void ArgsOfProcess::Judge(const ProcessFacts& facts, const Call& call,
+                          const ToldArguments& arguments, const ArgRule& rule) {
+  const CallValue* told = arguments.Find(rule.spec.argument);
+  std::optional<nlohmann::json> value;
+  if (told) value = PlainValue(*told);
+  // What is told and cannot be named is another value as well.
+  const bool holds = value && *value == rule.spec.value;
+  Seen& seen = seen_[rule.index];
+  if (told && !holds) seen.other_since = true;
+  FactSubject subject;
+  subject.facts = &facts;
+  subject.call = &call;
+  const Tri applies = rule.rule->precondition.Holds(subject);
+  if (applies == Tri::kNo) return;
+  Verdict verdict = NewVerdict(facts, rule.index, /*object=*/0);
+  if (holds) {
+    // The value comes and goes with the condition: that it began with it would
+    // say little (the first of several epochs).
+    verdict.varied = seen.passed && seen.other_since;
+    seen = {true, false};
+  }
+  if (!told) {
+    MarkUnknown(facts.recorded().whole()
+                    ? "calls of " + rule.spec.function.Describe() +
+                          " did not tell " + rule.spec.argument + " on " +
+                          facts.Name()
+                    : facts.not_sampled(),
+                &verdict);
+  } else if (applies == Tri::kUnknown) {
+    MarkUnknown("a fact of its precondition is not known", &verdict);
+  } else if (!holds) {
+    Explain(facts, call, rule.spec,
+            value ? PythonText(*value) : "another kind of value", &verdict);
+  }
+  if (judged_->sink->wants_examples() && verdict.outcome != Outcome::kUnknown) {
+    Example example;
+    example.holds = holds;
+    for (const Fact* fact : ArgSpec::Facts()) {
+      example.facts.push_back(fact->read(subject));
+    }
+    judged_->sink->OnExample(rule.index, example);
+  }
+  judged_->sink->OnVerdict(verdict);
+}
+
+}  // namespace
+
+const Relation* ArgConstant() {
+  static const auto* const kForm = new ProcessRelation<ArgSpec, ArgsOfProcess>(
+      "constant", NewSeenGenerator<SeenInProcess>);
+  return kForm;
+}
+
+}  // namespace traincheck

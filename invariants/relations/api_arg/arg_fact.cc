@@ -1,0 +1,294 @@
+#include "invariants/relations/api_arg/arg_fact.h"
+
+#include <map>
+#include <set>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "base/json_reader.h"
+#include "invariants/facts/fact_value.h"
+#include "invariants/rules/fact_needs.h"
+#include "invariants/rules/fact_rules.h"
+#include "invariants/rules/function_match.h"
+#include "invariants/rules/process_relation.h"
+#include "invariants/rules/rules_of_functions.h"
+#include "invariants/rules/verdicts.h"
+#include "invariants/rules/words.h"
+
+namespace traincheck {
+
+namespace {
+
+// Values of one fact with more of them in one run are data, no settings.
+constexpr size_t kMostValues = 3;
+
+struct FactSpec {
+  FunctionMatch function;
+  WantedFact wanted;
+
+  nlohmann::json ToJson() const {
+    return {{"is", "fact"},
+            {"function", traincheck::ToJson(function)},
+            {"fact", wanted.fact->name},
+            {"value", FactToJson(wanted.value)}};
+  }
+  std::string Describe() const {
+    return wanted.Describe(function.DescribeCalled());
+  }
+  void AddNeeds(CaptureNeeds* needs) const {
+    AddCalls(function, needs);
+    traincheck::AddNeeds(*wanted.fact, needs);
+  }
+  // What the call is like, or the loader; never the fact itself.
+  const std::vector<const Fact*>& Facts() const;
+  static FactSpec Parse(const nlohmann::json& parameters,
+                        const std::string& path, absl::Status* status);
+};
+
+const std::vector<const Fact*>& FactSpec::Facts() const {
+  using List = std::vector<const Fact*>;
+  static const auto* const kNone = new List;
+  static const auto* const kOfLoaders = new List{FindFact("loader.trains")};
+  static const auto* const kOfCalls =
+      new List{FindFact("call.stage"), FindFact("ctx.grad_mode"),
+               FindFact("call.inside_backward")};
+  if (wanted.fact->of == FactOf::kOptimizer) return *kNone;
+  return wanted.fact->of == FactOf::kLoader ? *kOfLoaders : *kOfCalls;
+}
+
+FactSpec FactSpec::Parse(const nlohmann::json& parameters,
+                         const std::string& path, absl::Status* status) {
+  FactSpec spec;
+  JsonReader reader(parameters, path);
+  if (reader.String("is") != "fact") reader.Fail("is", "not \"fact\"");
+  spec.function = ReadFunctionMatch(&reader);
+  spec.wanted.fact = ReadFact("fact", &reader);
+  spec.wanted.value = ReadFactValue(spec.wanted.fact, &reader);
+  if (spec.wanted.fact && spec.wanted.fact->of == FactOf::kVariable) {
+    reader.Fail("fact", "of variables, not of calls");
+  }
+  *status = reader.Finish();
+  return spec;
+}
+
+FactSubject SubjectOf(const ProcessFacts& facts, const Call& call) {
+  FactSubject subject;
+  subject.facts = &facts;
+  subject.call = &call;
+  if (IsOptimizerStep(call)) subject.optimizer = call.object;
+  subject.loader = facts.loader_passes().LoaderOn(call.ring);
+  return subject;
+}
+
+// Which facts of which calls may be rules.
+struct Candidate {
+  const Fact* fact;
+  FunctionMatch calls;
+  Scope scope;
+  // Null: each value that is seen, but for the text "".
+  nlohmann::json value;
+};
+
+const std::vector<Candidate>& Candidates() {
+  const auto category = [](const char* name) {
+    return FunctionMatch{Level::kCategory, name};
+  };
+  static const auto* const kCandidates = new std::vector<Candidate>{
+      {FindFact("call.inside_wrapper"), category("forward"), Scope::kGeneral,
+       true},
+      // Some models sample when they are evaluated (a VAE its latents).
+      {FindFact("call.rng_advanced"), category("forward"), Scope::kExperiment,
+       false},
+      {FindFact("call.effective_dropout_p"),
+       {Level::kRole, "dropout"},
+       Scope::kGeneral,
+       0.0},
+      {FindFact("grad.scaled"), category("optimizer_step"), Scope::kGeneral,
+       false},
+      {FindFact("grad.scaled"), category("clip_grad"), Scope::kGeneral, false},
+      {FindFact("ctx.autocast_dtype"), category("forward"), Scope::kExperiment,
+       nullptr},
+      {FindFact("ctx.autocast_dtype"), category("optimizer_step"),
+       Scope::kGeneral, ""},
+      {FindFact("loader.consumed"), category("loader_iter"), Scope::kGeneral,
+       true},
+      {FindFact("sampler.shuffles"), category("loader_next"), Scope::kGeneral,
+       true},
+  };
+  return *kCandidates;
+}
+
+// Not all functions of the category are recorded under every plan: then the
+// rule is of each one that was called.
+bool IsOfEachFunction(const FunctionMatch& match) {
+  return match.level == Level::kCategory && !IsAlwaysRecorded(match.text);
+}
+
+class SeenInProcess : public ProcessObserver {
+ public:
+  void OnDefinition(const ProcessFacts& facts, RecordType type,
+                    uint32_t id) override {
+    if (type == RecordType::kFunctionDef) concerned_.erase(id);
+  }
+  void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
+    See(facts, call, /*at_end=*/false);
+  }
+  void OnCallEnd(const ProcessFacts& facts, const Call& call,
+                 CallOutcome outcome) override {
+    if (outcome == CallOutcome::kReturned) See(facts, call, /*at_end=*/true);
+  }
+
+  void Collect(const Definitions& definitions, HypothesisSet* out) const {
+    for (const auto& [key, values] : seen_) {
+      const auto& [place, function] = key;
+      const Candidate& candidate = Candidates()[place];
+      if (values.size() > kMostValues) continue;
+      for (const std::string& value : values) {
+        Add(candidate, definitions.Function(function),
+            nlohmann::json::parse(value), out);
+      }
+    }
+  }
+
+ private:
+  void See(const ProcessFacts& facts, const Call& call, bool at_end) {
+    if (!call.function || !OpensWindow(call)) return;
+    for (const size_t place : Of(call)) {
+      const Candidate& candidate = Candidates()[place];
+      const Fact& fact = *candidate.fact;
+      const FactSubject subject = SubjectOf(facts, call);
+      if (fact.at_end != at_end || !fact.Applies(subject)) continue;
+      const FactValue value = fact.read(subject);
+      if (!IsKnown(value)) continue;
+      const bool each = IsOfEachFunction(candidate.calls);
+      std::set<std::string>& values =
+          seen_[{place, each ? call.function_id : 0}];
+      if (values.size() > kMostValues) continue;
+      values.insert(FactToJson(value).dump());
+    }
+  }
+
+  // Places of the candidates that the function concerns.
+  const std::vector<size_t>& Of(const Call& call) {
+    const auto [found, added] = concerned_.try_emplace(call.function_id);
+    if (!added) return found->second;
+    for (size_t i = 0; i < Candidates().size(); ++i) {
+      if (Candidates()[i].calls.Matches(*call.function)) {
+        found->second.push_back(i);
+      }
+    }
+    return found->second;
+  }
+
+  static void Add(const Candidate& candidate, const FunctionInfo* function,
+                  const nlohmann::json& value, HypothesisSet* out) {
+    if (candidate.value.is_null() ? value == "" : value != candidate.value) {
+      return;
+    }
+    FunctionMatch match = candidate.calls;
+    if (IsOfEachFunction(match)) {
+      if (!function || !absl::StartsWith(function->name, "torch.")) return;
+      match = {Level::kName, function->name};
+    }
+    out->Add({{{"is", "fact"},
+               {"function", ToJson(match)},
+               {"fact", candidate.fact->name},
+               {"value", value}},
+              candidate.scope,
+              {}});
+  }
+
+  std::unordered_map<uint32_t, std::vector<size_t>> concerned_;
+  // JSON, by place of the candidate and function; 0: any of its functions.
+  std::map<std::pair<size_t, uint32_t>, std::set<std::string>> seen_;
+};
+
+using FactRule = SpecRule<FactSpec>;
+using Judged = JudgedRules<FactRule>;
+
+std::string SeenWords(const ProcessFacts& facts, const Call& call,
+                      const Fact& fact, const FactValue& value) {
+  const std::string is =
+      value == FactValue(false)
+          ? ", and it is not so that " + std::string(fact.text)
+          : ": " + Describe(fact, value);
+  return facts.FunctionName(call.function_id) + " was called" + is + " (" +
+         StageWords(facts) + ")";
+}
+
+class FactsOfCalls : public ProcessObserver {
+ public:
+  explicit FactsOfCalls(const Judged* judged)
+      : judged_(judged), concerned_(&judged->rules) {}
+
+  void OnDefinition(const ProcessFacts& facts, RecordType type,
+                    uint32_t id) override {
+    concerned_.OnDefinition(type, id);
+  }
+  void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
+    if (!OpensWindow(call)) return;
+    for (const FactRule* rule : concerned_.Of(call)) {
+      if (!rule->spec.wanted.fact->at_end) Judge(facts, call, *rule);
+    }
+  }
+  void OnCallEnd(const ProcessFacts& facts, const Call& call,
+                 CallOutcome outcome) override {
+    if (outcome == CallOutcome::kRaised || !OpensWindow(call)) return;
+    for (const FactRule* rule : concerned_.Of(call)) {
+      if (rule->spec.wanted.fact->at_end) Judge(facts, call, *rule);
+    }
+  }
+  void Fields(Archive& archive) override { archive(steps_); }
+
+ private:
+  void Judge(const ProcessFacts& facts, const Call& call,
+             const FactRule& rule) {
+    const WantedFact& wanted = rule.spec.wanted;
+    const FactSubject subject = SubjectOf(facts, call);
+    if (!wanted.fact->Applies(subject)) return;
+    const Tri applies = rule.rule->precondition.Holds(subject);
+    if (applies == Tri::kNo) return;
+    const FactValue value = wanted.fact->read(subject);
+    const bool holds = value == wanted.value;
+    Verdict verdict = NewVerdict(facts, rule.index, /*object=*/0);
+    // What calls of one step have in common is seen once.
+    const auto [last, first] = steps_.try_emplace(rule.index, verdict.step);
+    verdict.varied = first || last->second != verdict.step;
+    last->second = verdict.step;
+    if (!IsKnown(value)) {
+      MarkUnknown(UnknownWords(*wanted.fact, facts), &verdict);
+    } else if (applies == Tri::kUnknown) {
+      MarkUnknown("a fact of its precondition is not known", &verdict);
+    } else if (!holds) {
+      MarkViolated(facts, call, &verdict);
+      verdict.finding.expected = Describe(*wanted.fact, wanted.value);
+      verdict.finding.seen = SeenWords(facts, call, *wanted.fact, value);
+    }
+    if (judged_->sink->wants_examples() &&
+        verdict.outcome != Outcome::kUnknown) {
+      Example example{holds, {}};
+      for (const Fact* fact : rule.spec.Facts()) {
+        example.facts.push_back(fact->read(subject));
+      }
+      judged_->sink->OnExample(rule.index, example);
+    }
+    judged_->sink->OnVerdict(verdict);
+  }
+
+  const Judged* const judged_;
+  RulesOfFunctions<FactRule> concerned_;
+  std::map<size_t, std::optional<int64_t>>
+      steps_;  // of the last window, by rule
+};
+
+}  // namespace
+
+const Relation* ArgFact() {
+  static const auto* const kForm = new ProcessRelation<FactSpec, FactsOfCalls>(
+      "fact", NewSeenGenerator<SeenInProcess>);
+  return kForm;
+}
+
+}  // namespace traincheck

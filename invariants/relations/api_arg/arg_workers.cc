@@ -1,0 +1,235 @@
+#include "invariants/relations/api_arg/arg_workers.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "base/hash.h"
+#include "base/json_reader.h"
+#include "invariants/rules/spec_relation.h"
+
+namespace traincheck {
+
+namespace {
+
+constexpr char kPrefix[] = "generator.";
+constexpr char kLoader[] = "torch.utils.data.dataloader.DataLoader";
+
+struct WorkersSpec {
+  std::string generator;  // "generator.numpy"
+
+  static WorkersSpec Parse(const nlohmann::json& parameters,
+                           const std::string& path, absl::Status* status) {
+    JsonReader reader(parameters, path);
+    if (reader.String("is") != "distinct") {
+      reader.Fail("is", "not \"distinct\"");
+    }
+    if (reader.String("across") != "workers") {
+      reader.Fail("across", "not \"workers\"");
+    }
+    WorkersSpec spec{reader.String("argument")};
+    if (spec.generator.rfind(kPrefix, 0) != 0) {
+      reader.Fail("argument", "not the name of a generator");
+    }
+    *status = reader.Finish();
+    return spec;
+  }
+  nlohmann::json ToJson() const {
+    return {{"is", "distinct"}, {"argument", generator}, {"across", "workers"}};
+  }
+  std::string Describe() const {
+    return "The workers of a loader begin each pass with different states of " +
+           generator.substr(sizeof kPrefix - 1) + "'s random generator.";
+  }
+  static std::vector<const Fact*> Facts() { return {}; }
+  static void AddNeeds(CaptureNeeds*) {}
+};
+
+bool IsStart(const StateEvent& event) {
+  return event.point == StatePoint::kWorkerInit && event.variable &&
+         event.variable->kind == VariableKind::kGenerator;
+}
+
+// Generators that workers recorded.
+class GeneratorsSeen : public ProcessObserver {
+ public:
+  void OnWorkerState(const ProcessFacts& facts,
+                     const StateEvent& event) override {
+    if (IsStart(event)) seen_.insert(event.variable->FullName());
+  }
+  void Collect(const Definitions& definitions, HypothesisSet* out) const {
+    for (const std::string& generator : seen_) {
+      out->Add({WorkersSpec{generator}.ToJson(), Scope::kGeneral, {}});
+    }
+  }
+
+ private:
+  std::set<std::string> seen_;
+};
+
+// The workers that one process started for one pass.
+struct Pass {
+  std::string host;
+  uint32_t owner = 0;
+  uint64_t owner_ticks = 0;
+  uint64_t seed = 0;
+  std::optional<uint64_t> step;
+  uint32_t attempt = 0;
+
+  auto Key() const {
+    return std::tie(attempt, host, owner, owner_ticks, step, seed);
+  }
+  bool operator<(const Pass& other) const { return Key() < other.Key(); }
+  void Fields(Archive& archive) {
+    archive(host, owner, owner_ticks, seed, step, attempt);
+  }
+};
+
+// What one worker of it began with; nullopt: it could not be read.
+using Starts = std::map<uint64_t, std::optional<uint64_t>>;  // by worker
+
+// Joins the workers of all processes.
+class WorkersOfRun : public RunObserver {
+ public:
+  WorkersOfRun(std::vector<SpecRule<WorkersSpec>> rules, RuleSink* sink)
+      : rules_(std::move(rules)), sink_(sink) {}
+
+  ProcessObserver* AddProcess(const ProcessFacts& facts) override {
+    processes_.push_back(std::make_unique<Process>(this));
+    facts_.push_back(&facts);
+    return processes_.back().get();
+  }
+
+  void EndRun() override { JudgeAll(/*ended=*/true); }
+
+  void Fields(Archive& archive) override { archive(passes_, judged_); }
+
+ private:
+  // A rule and a pass.
+  using Key = std::pair<size_t, Pass>;
+
+  class Process : public ProcessObserver {
+   public:
+    explicit Process(WorkersOfRun* run) : run_(run) {}
+    void OnWorkerState(const ProcessFacts& facts,
+                       const StateEvent& event) override {
+      if (IsStart(event)) run_->Add(facts, event);
+    }
+    // The owner's place may become known after its workers have begun.
+    void OnMark(const ProcessFacts& facts, const MarkEvent& event) override {
+      if (event.kind == MarkKind::kBatchFetched) run_->JudgeAll(false);
+    }
+
+   private:
+    WorkersOfRun* const run_;
+  };
+
+  void Add(const ProcessFacts& facts, const StateEvent& event) {
+    const ProcessInfo& worker = facts.definitions().process();
+    if (!worker.pass_seed) return;
+    const Pass pass{worker.host,       worker.owner_pid,  worker.owner_ticks,
+                    *worker.pass_seed, worker.owner_step, facts.attempt()};
+    const bool read = event.Has(kHasData) && !event.Has(kUnreadable);
+    const std::string name = event.variable->FullName();
+    for (size_t rule = 0; rule < rules_.size(); ++rule) {
+      if (GeneratorOf(rule) != name) continue;
+      passes_[{rule, pass}][worker.worker] =
+          read ? std::optional(event.data) : std::nullopt;
+      Judge({rule, pass}, /*ended=*/false);
+    }
+  }
+
+  const std::string& GeneratorOf(size_t rule) const {
+    return rules_[rule].spec.generator;
+  }
+
+  void JudgeAll(bool ended) {
+    std::vector<Key> keys;
+    for (const auto& [key, starts] : passes_) keys.push_back(key);
+    for (const Key& key : keys) Judge(key, ended);
+  }
+
+  // Null: its process is not known yet.
+  const ProcessFacts* OwnerOf(const Pass& pass) const {
+    for (const ProcessFacts* facts : facts_) {
+      const ProcessInfo& process = facts->definitions().process();
+      if (process.pid == pass.owner && process.host == pass.host &&
+          process.start_ticks == pass.owner_ticks) {
+        return facts;
+      }
+    }
+    return nullptr;
+  }
+
+  // Each worker against those before it, once these are in.
+  void Judge(const Key& key, bool ended) {
+    const Starts& starts = passes_[key];
+    uint64_t& next = judged_[key];
+    const ProcessFacts* owner = OwnerOf(key.second);
+    if (!ended && (!owner || !owner->rank())) return;
+    for (; starts.count(next) > 0; ++next) {
+      if (next > 0) JudgeOne(key, owner, starts, next);
+    }
+  }
+
+  void JudgeOne(const Key& key, const ProcessFacts* owner, const Starts& starts,
+                uint64_t worker) {
+    const auto& [rule, pass] = key;
+    Verdict verdict;
+    verdict.rule = rule;
+    verdict.attempt = pass.attempt;
+    verdict.unit = StableHash(pass.host + " " + std::to_string(pass.owner));
+    verdict.step = pass.step;
+    verdict.label = "pass " + std::to_string(pass.step.value_or(0)) + " " +
+                    std::to_string(pass.seed) + " worker " +
+                    std::to_string(worker);
+    const auto mine = starts.at(worker);
+    for (uint64_t other = 0; other < worker; ++other) {
+      const auto theirs = starts.at(other);
+      if (!mine || !theirs) {
+        verdict.outcome = Outcome::kUnknown;
+        verdict.reason = GeneratorOf(rule) + " of a worker could not be read";
+      } else if (*mine == *theirs) {
+        Violate(owner, GeneratorOf(rule), other, worker, &verdict);
+        break;
+      }
+    }
+    sink_->OnVerdict(verdict);
+  }
+
+  static void Violate(const ProcessFacts* owner, const std::string& generator,
+                      uint64_t one, uint64_t other, Verdict* verdict) {
+    verdict->outcome = Outcome::kViolated;
+    verdict->reason.clear();
+    if (owner && owner->rank()) verdict->ranks = {*owner->rank()};
+    Finding& finding = verdict->finding;
+    finding.apis = {kLoader};
+    finding.variables = {generator};
+    finding.expected = "another state in each worker";
+    finding.seen = "workers " + std::to_string(one) + " and " +
+                   std::to_string(other) + " begin with equal states of " +
+                   generator;
+  }
+
+  const std::vector<SpecRule<WorkersSpec>> rules_;
+  RuleSink* const sink_;
+  std::vector<std::unique_ptr<Process>> processes_;
+  std::vector<const ProcessFacts*> facts_;
+  std::map<Key, Starts> passes_;
+  std::map<Key, uint64_t> judged_;  // workers
+};
+
+}  // namespace
+
+const Relation* ArgWorkers() {
+  static const auto* const kForm = new SpecRelation<WorkersSpec, WorkersOfRun>(
+      "workers", NewSeenGenerator<GeneratorsSeen>);
+  return kForm;
+}
+
+}  // namespace traincheck

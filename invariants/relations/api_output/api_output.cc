@@ -1,0 +1,25 @@
+#include "invariants/relations/api_output/api_output.h"
+
+#include "invariants/relations/api_output/output_bound.h"
+#include "invariants/relations/api_output/output_equal.h"
+#include "invariants/rules/relation_forms.h"
+
+namespace traincheck {
+
+namespace {
+
+const Relation* FormOf(const nlohmann::json& parameters) {
+  const bool bound = parameters.is_object() &&
+                     parameters.value("is", nlohmann::json()) == "at_most";
+  return bound ? OutputBound() : OutputEqual();
+}
+
+}  // namespace
+
+const Relation* ApiOutput() {
+  static const auto* const kRelation =
+      new RelationForms("APIOutput", {OutputEqual(), OutputBound()}, FormOf);
+  return kRelation;
+}
+
+}  // namespace traincheck

@@ -1,0 +1,210 @@
+#include "invariants/relations/api_output/output_bound.h"
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "invariants/rules/function_match.h"
+#include "invariants/rules/process_relation.h"
+#include "invariants/rules/rules_of_functions.h"
+#include "invariants/rules/verdicts.h"
+#include "invariants/trace/call_values.h"
+
+namespace traincheck {
+
+namespace {
+
+constexpr uint64_t kMostDimensions = 8;
+
+struct BoundSpec {
+  FunctionMatch function;
+  uint64_t dimension = 0;
+  std::string over;
+  std::string bound;
+
+  nlohmann::json ToJson() const {
+    return {{"is", "at_most"},
+            {"function", traincheck::ToJson(function)},
+            {"dimension", dimension},
+            {"over", over},
+            {"bound", bound}};
+  }
+  std::string Describe() const {
+    return "The result of " + function.Describe() + " is longer than " + over +
+           " (dimension " + std::to_string(dimension) + ") by " + bound +
+           " at most.";
+  }
+  void AddNeeds(CaptureNeeds* needs) const {
+    CallContent& content = needs->Calls(function.text);
+    content.returns = true;
+    content.arguments.insert({over, bound});
+  }
+  static std::vector<const Fact*> Facts() { return {}; }
+  static BoundSpec Parse(const nlohmann::json& parameters,
+                         const std::string& path, absl::Status* status);
+};
+
+BoundSpec BoundSpec::Parse(const nlohmann::json& parameters,
+                           const std::string& path, absl::Status* status) {
+  BoundSpec spec;
+  JsonReader reader(parameters, path);
+  if (reader.String("is") != "at_most") reader.Fail("is", "not \"at_most\"");
+  spec.function = ReadFunctionMatch(&reader);
+  if (spec.function.level == Level::kCategory) {
+    reader.Fail("function", "neither name nor role");
+  }
+  spec.dimension = reader.Unsigned("dimension");
+  if (spec.dimension >= kMostDimensions) {
+    reader.Fail("dimension", "not 0 to 7");
+  }
+  spec.over = reader.String("over");
+  spec.bound = reader.String("bound");
+  *status = reader.Finish();
+  return spec;
+}
+
+std::optional<int64_t> SizeOf(const CallValue* value, uint64_t dimension) {
+  const auto* tensor = value ? value->Get<TensorValue>() : nullptr;
+  if (!tensor || dimension >= tensor->sizes.size()) return std::nullopt;
+  return static_cast<int64_t>(tensor->sizes[dimension]);
+}
+
+std::optional<int64_t> NumberOf(const CallValue* value) {
+  if (!value) return std::nullopt;
+  if (const auto* number = value->Get<int64_t>()) return *number;
+  const auto* number = value->Get<double>();
+  if (number && *number == static_cast<double>(static_cast<int64_t>(*number))) {
+    return static_cast<int64_t>(*number);
+  }
+  return std::nullopt;
+}
+
+class SeenInProcess : public ProcessObserver {
+ public:
+  void OnCallEnd(const ProcessFacts& facts, const Call& call,
+                 CallOutcome outcome) override {
+    if (outcome != CallOutcome::kReturned || call.result.empty() ||
+        call.content.empty() || !call.function ||
+        FunctionMatch{Level::kName, call.function->name}.IsGeneral()) {
+      return;
+    }
+    const auto result = ResultOf(call, facts.definitions());
+    const auto* tensor = result ? result->Get<TensorValue>() : nullptr;
+    if (!tensor) return;
+    const ToldArguments told = ArgumentsOf(call, facts.definitions());
+    for (const CallArgument& bound : told.all) {
+      const auto most = NumberOf(&bound.value);
+      if (!most || *most < 1) continue;
+      for (const CallArgument& over : told.all) {
+        for (uint64_t d = 0; d < tensor->sizes.size(); ++d) {
+          const auto before = SizeOf(&over.value, d);
+          if (!before) continue;
+          const int64_t grown =
+              static_cast<int64_t>(tensor->sizes[d]) - *before;
+          See(seen_[call.function_id][{d, over.name, bound.name}], grown,
+              *most);
+        }
+      }
+    }
+  }
+
+  void Collect(const Definitions& definitions, HypothesisSet* out) const {
+    for (const auto& [id, bounds] : seen_) {
+      const FunctionInfo* function = definitions.Function(id);
+      if (!function || function->name.empty()) continue;
+      for (const auto& [key, seen] : bounds) {
+        if (seen.passed || !seen.reached) continue;
+        const auto& [dimension, over, bound] = key;
+        const BoundSpec spec{
+            {Level::kName, function->name}, dimension, over, bound};
+        out->Add({spec.ToJson(), Scope::kExperiment, {}});
+      }
+    }
+  }
+
+ private:
+  using Key = std::tuple<uint64_t, std::string, std::string>;
+  struct Seen {
+    bool reached = false;
+    bool passed = false;
+  };
+  static void See(Seen& seen, int64_t grown, int64_t most) {
+    seen.reached |= grown == most;
+    seen.passed |= grown > most;
+  }
+
+  std::unordered_map<uint32_t, std::map<Key, Seen>> seen_;  // by function
+};
+
+using BoundRule = SpecRule<BoundSpec>;
+using Judged = JudgedRules<BoundRule>;
+
+class BoundsOfProcess : public ProcessObserver {
+ public:
+  explicit BoundsOfProcess(const Judged* judged)
+      : judged_(judged), concerned_(&judged->rules) {}
+
+  void OnDefinition(const ProcessFacts& facts, RecordType type,
+                    uint32_t id) override {
+    concerned_.OnDefinition(type, id);
+  }
+  void OnCallEnd(const ProcessFacts& facts, const Call& call,
+                 CallOutcome outcome) override {
+    if (outcome == CallOutcome::kRaised) return;
+    for (const BoundRule* rule : concerned_.Of(call)) {
+      Judge(facts, call, *rule);
+    }
+  }
+  void Fields(Archive& archive) override { archive(last_); }
+
+ private:
+  void Judge(const ProcessFacts& facts, const Call& call,
+             const BoundRule& rule) {
+    const BoundSpec& spec = rule.spec;
+    const auto result = ResultOf(call, facts.definitions());
+    const ToldArguments told = ArgumentsOf(call, facts.definitions());
+    const auto after = SizeOf(result ? &*result : nullptr, spec.dimension);
+    const auto before = SizeOf(told.Find(spec.over), spec.dimension);
+    const auto most = NumberOf(told.Find(spec.bound));
+    Verdict verdict = NewVerdict(facts, rule.index, /*object=*/0);
+    if (!after || !before || !most) {
+      MarkUnknown(facts.recorded().whole()
+                      ? "calls of " + spec.function.Describe() +
+                            " did not tell sizes or " + spec.bound + " on " +
+                            facts.Name()
+                      : facts.not_sampled(),
+                  &verdict);
+      return judged_->sink->OnVerdict(verdict);
+    }
+    const int64_t grown = *after - *before;
+    const auto last = last_.find(rule.index);
+    verdict.varied = last != last_.end() && last->second != grown;
+    last_[rule.index] = grown;
+    if (grown > *most) {
+      MarkViolated(facts, call, &verdict);
+      verdict.finding.expected =
+          std::to_string(*most) + " more at most, by " + spec.bound;
+      verdict.finding.seen = std::to_string(grown) + " more than " + spec.over;
+    }
+    judged_->sink->OnVerdict(verdict);
+  }
+
+  const Judged* const judged_;
+  RulesOfFunctions<BoundRule> concerned_;
+  std::map<size_t, int64_t> last_;  // growth, by rule
+};
+
+}  // namespace
+
+const Relation* OutputBound() {
+  static const auto* const kForm =
+      new ProcessRelation<BoundSpec, BoundsOfProcess>(
+          "at_most", NewSeenGenerator<SeenInProcess>);
+  return kForm;
+}
+
+}  // namespace traincheck

@@ -1,0 +1,236 @@
+#include "invariants/relations/api_sequence/api_sequence.h"
+
+#include <map>
+#include <memory>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/hash.h"
+#include "invariants/relations/api_sequence/sequence_generator.h"
+#include "invariants/relations/api_sequence/sequence_spec.h"
+#include "invariants/rules/recorded_calls.h"
+#include "invariants/rules/step_windows.h"
+#include "invariants/rules/verdicts.h"
+#include "invariants/rules/words.h"
+
+namespace traincheck {
+
+namespace {
+
+using Judged = JudgedRules<SequenceRule>;
+
+// One rule on one thread in the window that is open.
+struct Progress {
+  uint32_t seen = 0;  // bits of positions
+  bool told = false;  // the order was broken
+  // Of what was called in between, for the learner, which is never saved.
+  uint64_t between = 0;
+  uint32_t last_site = 0;  // of the first call that came too early
+
+  bool SeveralSeen() const { return (seen & (seen - 1)) != 0; }
+  void Fields(Archive& archive) { archive(seen, told, last_site); }
+};
+
+// By thread, then by place of the rule in its list.
+using Threads = std::map<uint32_t, std::map<size_t, Progress>>;
+
+class OrderInProcess : public ProcessObserver {
+ public:
+  explicit OrderInProcess(const Judged* judged)
+      : judged_(judged), learning_(judged->sink->wants_examples()) {}
+
+  void OnDefinition(const ProcessFacts& facts, RecordType type,
+                    uint32_t id) override {
+    if (type == RecordType::kFunctionDef) known_.erase(id);
+  }
+
+  void OnMark(const ProcessFacts& facts, const MarkEvent& event) override {
+    Advance(facts);
+  }
+
+  void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
+    Advance(facts);
+    const bool outermost = open_[call.ring]++ == 0;
+    for (const auto& [place, position] : Find(call)) {
+      Arrive(facts, call, place, position);
+    }
+    if (learning_ && outermost && call.function) NoteBetween(call);
+  }
+
+  void OnCallEnd(const ProcessFacts& facts, const Call& call,
+                 CallOutcome outcome) override {
+    uint32_t& open = open_[call.ring];
+    if (open > 0) --open;
+  }
+
+  void OnEnd(const ProcessFacts& facts, ProcessEnd end) override {
+    const std::string cut =
+        end == ProcessEnd::kClean ? "" : WhoseEndWords(facts, end);
+    CloseAll(facts, SequenceWindow::kRun, {0, 0, begin_, true}, cut, &in_run_);
+  }
+
+  void Fields(Archive& archive) override {
+    archive(steps_, begin_, in_step_, in_run_, open_);
+    if (archive.reading() && !(Fit(in_step_) && Fit(in_run_))) {
+      archive.Fail("the order of calls is of other rules");
+    }
+  }
+
+ private:
+  // Rules by place in their list, with the position in their sequence.
+  using Stations = std::vector<std::pair<size_t, uint32_t>>;
+
+  // Is what was restored of rules, and of positions, that there are?
+  bool Fit(const Threads& threads) const {
+    for (const auto& [ring, rules] : threads) {
+      for (const auto& [place, progress] : rules) {
+        if (place >= judged_->rules.size() ||
+            uint64_t{progress.seen} >> SpecAt(place).functions.size() != 0) {
+          return false;
+        }
+      }
+    }
+    return true;
+  }
+
+  const SequenceSpec& SpecAt(size_t place) const {
+    return judged_->rules[place].spec;
+  }
+  Threads& ThreadsOf(SequenceWindow window) {
+    return window == SequenceWindow::kStep ? in_step_ : in_run_;
+  }
+
+  // A call is judged only where it is such a station at all: a forward that
+  // trains, an outermost step.
+  const Stations& Find(const Call& call) {
+    static const auto* const kNone = new Stations;
+    if (!call.function || !StationOf(call)) return *kNone;
+    const auto [found, added] = known_.try_emplace(call.function_id);
+    if (!added) return found->second;
+    for (size_t place = 0; place < judged_->rules.size(); ++place) {
+      const std::vector<FunctionMatch>& functions = SpecAt(place).functions;
+      for (uint32_t i = 0; i < functions.size(); ++i) {
+        if (functions[i].Matches(*call.function)) {
+          found->second.emplace_back(place, i);
+          break;
+        }
+      }
+    }
+    return found->second;
+  }
+
+  void Arrive(const ProcessFacts& facts, const Call& call, size_t place,
+              uint32_t position) {
+    const SequenceSpec& spec = SpecAt(place);
+    Progress& progress = ThreadsOf(spec.window)[call.ring][place];
+    const uint32_t bit = uint32_t{1} << position;
+    if (progress.seen & bit) return;
+    const bool late = (progress.seen & ~(bit - 1)) != 0;
+    if (!late || progress.told) {
+      progress.seen |= bit;
+      progress.last_site = call.site;
+      return;
+    }
+    const StepWindow window = WindowOf(spec.window);
+    progress.seen |= bit;
+    if (!window.whole) return;
+    progress.told = true;
+    Verdict verdict = NewVerdict(facts, judged_->rules[place].index,
+                                 /*object=*/call.ring);
+    const std::string missed = WhyMissed(facts, spec.functions[position],
+                                         window.recorded, window.gaps);
+    if (missed.empty()) {
+      uint32_t early = position + 1;
+      while (!(progress.seen >> early & 1)) ++early;
+      MarkViolated(facts, call, &verdict);
+      AddOnce(facts.definitions().Site(progress.last_site),
+              &verdict.finding.sites);
+      Explain(spec.functions[position], spec.functions[early],
+              &verdict.finding);
+    } else {
+      MarkUnknown(missed, &verdict);
+    }
+    judged_->sink->OnVerdict(verdict);
+  }
+
+  // This one was called first, that one too early.
+  static void Explain(const FunctionMatch& late, const FunctionMatch& early,
+                      Finding* finding) {
+    AddOnce(early.text, &finding->apis);
+    finding->expected = late.Describe() + " before " + early.Describe();
+    finding->seen =
+        late.Describe() + " for the first time after " + early.Describe();
+  }
+
+  StepWindow WindowOf(SequenceWindow window) const {
+    if (window == SequenceWindow::kStep) return steps_.open();
+    return {0, 0, begin_, true};
+  }
+
+  void NoteBetween(const Call& call) {
+    const auto [name, added] = names_.try_emplace(call.function_id);
+    if (added) name->second = StableHash(call.function->name);
+    for (const SequenceWindow window :
+         {SequenceWindow::kStep, SequenceWindow::kRun}) {
+      for (auto& [place, progress] : ThreadsOf(window)[call.ring]) {
+        const size_t wanted = SpecAt(place).functions.size();
+        // From the first that was called to the last.
+        const bool all = progress.seen == (uint64_t{1} << wanted) - 1;
+        if (progress.seen == 0 || all) continue;
+        progress.between = progress.between * 0x9e3779b97f4a7c15 ^ name->second;
+      }
+    }
+  }
+
+  void Advance(const ProcessFacts& facts) {
+    if (!steps_.Advance(facts)) return;
+    CloseAll(facts, SequenceWindow::kStep, steps_.closed(), "", &in_step_);
+    in_step_.clear();
+  }
+
+  // Those whose order was not broken.
+  void CloseAll(const ProcessFacts& facts, SequenceWindow kind,
+                const StepWindow& window, const std::string& cut,
+                Threads* threads) {
+    if (!window.whole) return;
+    for (const auto& [ring, rules] : *threads) {
+      for (const auto& [place, progress] : rules) {
+        if (progress.told || !progress.SeveralSeen()) continue;
+        Verdict verdict = NewVerdict(facts, judged_->rules[place].index, ring);
+        if (kind == SequenceWindow::kStep) {
+          verdict.step = static_cast<int64_t>(window.step);
+        }
+        verdict.context = progress.between;
+        std::string missed = cut;
+        for (const FunctionMatch& function : SpecAt(place).functions) {
+          if (!missed.empty()) break;
+          missed = WhyMissed(facts, function, window.recorded, window.gaps);
+        }
+        if (!missed.empty()) MarkUnknown(missed, &verdict);
+        judged_->sink->OnVerdict(verdict);
+      }
+    }
+  }
+
+  const Judged* const judged_;
+  const bool learning_;
+  std::unordered_map<uint32_t, Stations> known_;  // by function
+  std::unordered_map<uint32_t, uint64_t> names_;  // hashes, by function
+  StepWindows steps_;
+  RecordedSince begin_;  // of the process: everything is recorded
+  Threads in_step_;
+  Threads in_run_;
+  std::map<uint32_t, uint32_t> open_;  // calls, by ring
+};
+
+}  // namespace
+
+const Relation* ApiSequence() {
+  static const auto* const kRelation =
+      new ProcessRelation<SequenceSpec, OrderInProcess>("APISequence",
+                                                        NewSequenceGenerator);
+  return kRelation;
+}
+
+}  // namespace traincheck

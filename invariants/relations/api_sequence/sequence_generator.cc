@@ -1,0 +1,129 @@
+#include "invariants/relations/api_sequence/sequence_generator.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "invariants/relations/api_sequence/sequence_spec.h"
+#include "invariants/rules/hypothesis_set.h"
+#include "invariants/rules/step_windows.h"
+
+namespace traincheck {
+
+namespace {
+
+constexpr char kTransitive[] = "two orders make a third";
+
+// In how many windows a station was first called before another one.
+class Orders {
+ public:
+  // The stations of one window in the order of their first calls.
+  void Add(const std::vector<FunctionMatch>& window) {
+    for (size_t a = 0; a < window.size(); ++a) {
+      ++windows_[window[a]];
+      for (size_t b = a + 1; b < window.size(); ++b) {
+        ++before_[{window[a], window[b]}];
+      }
+    }
+  }
+
+  void Collect(SequenceWindow window, HypothesisSet* out) const {
+    for (const auto& [pair, windows] : before_) {
+      if (Before(pair.second, pair.first) > 0) continue;
+      const bool general = pair.first.IsGeneral() && pair.second.IsGeneral();
+      Hypothesis hypothesis{ParametersOf(window, pair.first, pair.second),
+                            general ? Scope::kGeneral : Scope::kExperiment,
+                            {}};
+      AddWays(window, pair.first, pair.second, &hypothesis);
+      out->Add(std::move(hypothesis));
+    }
+  }
+
+ private:
+  using Pair = std::pair<FunctionMatch, FunctionMatch>;
+
+  uint64_t Before(const FunctionMatch& a, const FunctionMatch& b) const {
+    const auto found = before_.find({a, b});
+    return found == before_.end() ? 0 : found->second;
+  }
+
+  static nlohmann::json ParametersOf(SequenceWindow window,
+                                     const FunctionMatch& a,
+                                     const FunctionMatch& b) {
+    return SequenceSpec{window, {a, b}}.ToJson();
+  }
+
+  // Over each station that lies between them whenever both are called.
+  void AddWays(SequenceWindow window, const FunctionMatch& a,
+               const FunctionMatch& c, Hypothesis* hypothesis) const {
+    const uint64_t both = Before(a, c);
+    for (const auto& [b, windows] : windows_) {
+      const bool between = Before(a, b) >= both && Before(b, c) >= both &&
+                           Before(b, a) == 0 && Before(c, b) == 0;
+      if (!between || b == a || b == c) continue;
+      hypothesis->broader.push_back({ParametersOf(window, a, b), kTransitive,
+                                     ParametersOf(window, b, c)});
+    }
+  }
+
+  std::map<FunctionMatch, uint64_t> windows_;
+  std::map<Pair, uint64_t> before_;
+};
+
+class SeenInProcess : public ProcessObserver {
+ public:
+  void OnMark(const ProcessFacts& facts, const MarkEvent& event) override {
+    Advance(facts);
+  }
+
+  void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
+    Advance(facts);
+    const auto station = StationOf(call);
+    if (!station) return;
+    // Where in a step a program evaluates is its own affair.
+    if (call.function->category.text() != "train_mode") {
+      AddFirst(*station, &in_step_[call.ring]);
+    }
+    AddFirst(*station, &in_run_[call.ring]);
+  }
+
+  void Collect(const Definitions& definitions, HypothesisSet* out) const {
+    steps_orders_.Collect(SequenceWindow::kStep, out);
+    Orders run;
+    for (const auto& [ring, window] : in_run_) run.Add(window);
+    run.Collect(SequenceWindow::kRun, out);
+  }
+
+ private:
+  using Windows = std::map<uint32_t, std::vector<FunctionMatch>>;  // by ring
+
+  static void AddFirst(const FunctionMatch& station,
+                       std::vector<FunctionMatch>* window) {
+    if (window->size() == kMostStations) return;
+    if (std::find(window->begin(), window->end(), station) == window->end()) {
+      window->push_back(station);
+    }
+  }
+
+  void Advance(const ProcessFacts& facts) {
+    if (!steps_.Advance(facts)) return;
+    if (steps_.closed().whole) {
+      for (const auto& [ring, window] : in_step_) steps_orders_.Add(window);
+    }
+    in_step_.clear();
+  }
+
+  StepWindows steps_;
+  Windows in_step_;
+  Windows in_run_;
+  Orders steps_orders_;
+};
+
+}  // namespace
+
+std::unique_ptr<Generator> NewSequenceGenerator() {
+  return std::make_unique<SeenGenerator<SeenInProcess>>();
+}
+
+}  // namespace traincheck

@@ -1,0 +1,119 @@
+#include "invariants/relations/api_sequence/sequence_spec.h"
+
+#include <set>
+
+#include "invariants/trace/clock.h"
+
+namespace traincheck {
+
+namespace {
+
+constexpr char kStep[] = "step";
+constexpr char kRun[] = "run";
+
+// What a program says with any of their functions.
+bool IsStationByCategory(const std::string& category) {
+  static const auto* const kCategories =
+      new std::set<std::string>{"backward", "zero_grad"};
+  return kCategories->count(category) > 0;
+}
+
+// What each of their functions says for itself.
+bool IsStationByName(const std::string& category) {
+  static const auto* const kCategories =
+      new std::set<std::string>{"load",
+                                "save",
+                                "clip_grad",
+                                "destroy_process_group",
+                                "init_process_group",
+                                "load_state_dict",
+                                "optimizer_init",
+                                "optimizer_method",
+                                "optimizer_step",
+                                "scaler",
+                                "scheduler",
+                                "state_dict",
+                                "train_mode",
+                                "wrap"};
+  return kCategories->count(category) > 0;
+}
+
+// The most general class whose method it is: of a scheduler any will do. Words
+// that methods share are too wide, they put its making beside its steps.
+FunctionMatch BroadestMethod(const FunctionInfo& function) {
+  FunctionMatch match{Level::kName, function.name};
+  for (const std::string& role : function.roles) {
+    if (role.find('.') != std::string::npos) match = {Level::kRole, role};
+  }
+  return match;
+}
+
+}  // namespace
+
+std::optional<FunctionMatch> StationOf(const Call& call) {
+  if (!call.function) return std::nullopt;
+  const std::string& category = call.function->category.text();
+  if (HasCategory(call, CallCategory::kForward)) {
+    if (!IsTrainingRootForward(call)) return std::nullopt;
+    return BroadestMethod(*call.function);
+  }
+  if (IsStationByCategory(category)) {
+    if (!call.Is(kOutermost)) return std::nullopt;
+    return FunctionMatch{Level::kCategory, category};
+  }
+  if (!IsStationByName(category)) return std::nullopt;
+  if (category == "optimizer_step" && !call.Is(kOutermost)) return std::nullopt;
+  return BroadestMethod(*call.function);
+}
+
+nlohmann::json SequenceSpec::ToJson() const {
+  nlohmann::json list = nlohmann::json::array();
+  for (const FunctionMatch& function : functions) {
+    list.push_back(traincheck::ToJson(function));
+  }
+  return {{"window", window == SequenceWindow::kStep ? kStep : kRun},
+          {"functions", std::move(list)}};
+}
+
+void SequenceSpec::AddNeeds(CaptureNeeds* needs) const {
+  for (const FunctionMatch& function : functions) AddCalls(function, needs);
+}
+
+std::string SequenceSpec::Describe() const {
+  std::string order;
+  for (const FunctionMatch& function : functions) {
+    if (!order.empty()) order += ", then ";
+    order += function.Describe();
+  }
+  return (window == SequenceWindow::kStep ? "In each step" : "In the run") +
+         (", first " + order + ", where they are called.");
+}
+
+SequenceSpec SequenceSpec::Parse(const nlohmann::json& parameters,
+                                 const std::string& path,
+                                 absl::Status* status) {
+  SequenceSpec spec;
+  JsonReader reader(parameters, path);
+  const std::string window = reader.String("window");
+  spec.window = window == kRun ? SequenceWindow::kRun : SequenceWindow::kStep;
+  if (window != kStep && window != kRun) {
+    reader.Fail("window", "neither \"step\" nor \"run\"");
+  }
+  const nlohmann::json& list = reader.Array("functions");
+  std::set<FunctionMatch> once;
+  for (size_t i = 0; list.is_array() && i < list.size(); ++i) {
+    absl::Status one;
+    spec.functions.push_back(FunctionMatchFromJson(
+        list[i], reader.PathOf("functions[" + std::to_string(i) + "]"), &one));
+    reader.Adopt(one);
+    once.insert(spec.functions.back());
+  }
+  if (once.size() < 2 || once.size() != spec.functions.size() ||
+      once.size() > kMostStations) {
+    reader.Fail("functions", "not two to 32 different functions");
+  }
+  *status = reader.Finish();
+  return spec;
+}
+
+}  // namespace traincheck

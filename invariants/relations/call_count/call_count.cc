@@ -1,0 +1,208 @@
+#include "invariants/relations/call_count/call_count.h"
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "invariants/relations/call_count/count_generator.h"
+#include "invariants/relations/call_count/count_spec.h"
+#include "invariants/rules/functions_in_windows.h"
+#include "invariants/rules/recorded_calls.h"
+#include "invariants/rules/rules_of_functions.h"
+#include "invariants/rules/step_windows.h"
+#include "invariants/rules/verdicts.h"
+
+namespace traincheck {
+
+namespace {
+
+// What was counted for one rule in one window.
+struct Counted {
+  uint64_t calls = 0;
+  uint32_t function = 0;  // the last call's
+  uint32_t site = 0;
+
+  void Add(const Call& call) {
+    ++calls;
+    function = call.function_id;
+    site = call.site;
+  }
+  void Fields(Archive& archive) { archive(calls, function, site); }
+};
+using Counts = std::map<size_t, Counted>;  // by place of the rule in its list
+
+// One call whose inside is counted.
+struct OpenCall {
+  Call call;
+  uint64_t gaps = 0;
+  RecordedSince recorded;
+  Counts counts;
+
+  void Fields(Archive& archive) { archive(call, gaps, recorded, counts); }
+};
+
+struct EpochWindow {
+  std::optional<uint64_t> epoch;
+  bool whole = false;  // it began in order, and is not the first
+  uint64_t gaps = 0;
+  RecordedSince recorded;
+  std::optional<uint64_t> step = 0;
+
+  void Fields(Archive& archive) { archive(epoch, whole, gaps, recorded, step); }
+};
+
+using Judged = JudgedRules<CountRule>;
+
+class CountsOfProcess : public ProcessObserver {
+ public:
+  explicit CountsOfProcess(const Judged* judged)
+      : judged_(judged), known_(&judged->rules) {}
+
+  void OnDefinition(const ProcessFacts& facts, RecordType type,
+                    uint32_t id) override {
+    known_.OnDefinition(type, id);
+  }
+
+  void OnMark(const ProcessFacts& facts, const MarkEvent& event) override {
+    Advance(facts);
+  }
+
+  void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
+    Advance(facts);
+    const auto& concerned = known_.Of(call);
+    for (const size_t place : concerned.inner) Count(call, place);
+    if (concerned.windows.empty()) return;
+    OpenCall open{call, facts.gaps(), facts.recorded().now(), {}};
+    for (const size_t place : concerned.windows) open.counts[place];
+    open_[call.ring].push_back(std::move(open));
+  }
+
+  void OnCallEnd(const ProcessFacts& facts, const Call& call,
+                 CallOutcome outcome) override {
+    std::vector<OpenCall>& open = open_[call.ring];
+    if (open.empty() || open.back().call.number != call.number) return;
+    const OpenCall window = std::move(open.back());
+    open.pop_back();
+    if (outcome == CallOutcome::kRaised) return;
+    for (const auto& [place, count] : window.counts) {
+      std::string missed = outcome == CallOutcome::kUnknown
+                               ? "the end of a call is missing"
+                               : Missed(facts, place, window);
+      Verdict verdict = NewVerdict(facts, RuleAt(place).index, /*object=*/0);
+      Judge(facts, count, missed, &window.call, &verdict);
+    }
+  }
+
+  void Fields(Archive& archive) override {
+    archive(steps_, epoch_, step_counts_, epoch_counts_, open_);
+  }
+
+ private:
+  const CountRule& RuleAt(size_t place) const { return judged_->rules[place]; }
+  // Rules are listed by their index.
+  const CountSpec& SpecOf(const Verdict& verdict) const {
+    return judged_->rules[verdict.rule].spec;
+  }
+
+  void Count(const Call& call, size_t place) {
+    switch (RuleAt(place).spec.per) {
+      case CountPer::kStep:
+        step_counts_[place].Add(call);
+        return;
+      case CountPer::kEpoch:
+        epoch_counts_[place].Add(call);
+        return;
+      case CountPer::kCall:
+        for (OpenCall& open : open_[call.ring]) {
+          const auto found = open.counts.find(place);
+          if (found != open.counts.end()) found->second.Add(call);
+        }
+        return;
+    }
+  }
+
+  template <typename Window>
+  std::string Missed(const ProcessFacts& facts, size_t place,
+                     const Window& window) const {
+    return WhyMissed(facts, RuleAt(place).spec.function, window.recorded,
+                     window.gaps);
+  }
+
+  void Advance(const ProcessFacts& facts) {
+    if (steps_.Advance(facts)) {
+      const StepWindow& closed = steps_.closed();
+      if (closed.whole) JudgeAll(facts, CountPer::kStep, closed, &step_counts_);
+      step_counts_.clear();
+    }
+    const std::optional<uint64_t> epoch = facts.clock().epoch();
+    if (epoch == epoch_.epoch) return;
+    if (epoch_.whole) {
+      JudgeAll(facts, CountPer::kEpoch, epoch_, &epoch_counts_);
+    }
+    epoch_counts_.clear();
+    epoch_ = {epoch, epoch && *epoch > 0, facts.gaps(), facts.recorded().now(),
+              facts.clock().known_step()};
+  }
+
+  template <typename Window>
+  void JudgeAll(const ProcessFacts& facts, CountPer per, const Window& window,
+                Counts* counts) {
+    for (size_t place = 0; place < judged_->rules.size(); ++place) {
+      if (RuleAt(place).spec.per != per) continue;
+      Verdict verdict = NewVerdict(facts, RuleAt(place).index, /*object=*/0);
+      verdict.step = window.step;
+      Judge(facts, (*counts)[place], Missed(facts, place, window), nullptr,
+            &verdict);
+    }
+  }
+
+  // `missed`: why calls may have been missed; "": none was.
+  void Judge(const ProcessFacts& facts, const Counted& count,
+             const std::string& missed, const Call* window, Verdict* verdict) {
+    const CountSpec& spec = SpecOf(*verdict);
+    if (!missed.empty()) {
+      MarkUnknown(missed, verdict);
+    } else if (spec.counts.count(count.calls) == 0) {
+      Violate(facts, spec, count, window, verdict);
+    }
+    judged_->sink->OnVerdict(*verdict);
+  }
+
+  static void Violate(const ProcessFacts& facts, const CountSpec& spec,
+                      const Counted& count, const Call* window,
+                      Verdict* verdict) {
+    // The last of too many, else where it should have been.
+    Call call;
+    call.function_id = count.function;
+    call.site = count.site;
+    if (count.calls == 0 && window) call = *window;
+    MarkViolated(facts, call, verdict);
+    if (count.calls == 0) {
+      verdict->finding.apis = {spec.function.text};
+    }
+    verdict->finding.expected = spec.CountWords();
+    verdict->finding.seen =
+        std::to_string(count.calls) + (count.calls == 1 ? " call" : " calls");
+  }
+
+  const Judged* const judged_;
+  FunctionsInWindows<CountRule> known_;
+  StepWindows steps_;
+  EpochWindow epoch_;
+  Counts step_counts_;
+  Counts epoch_counts_;
+  std::map<uint32_t, std::vector<OpenCall>> open_;  // by ring
+};
+
+}  // namespace
+
+const Relation* CallCount() {
+  static const auto* const kRelation =
+      new ProcessRelation<CountSpec, CountsOfProcess>("CallCount",
+                                                      NewCountGenerator);
+  return kRelation;
+}
+
+}  // namespace traincheck

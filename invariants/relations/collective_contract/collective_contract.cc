@@ -1,0 +1,298 @@
+#include "invariants/relations/collective_contract/collective_contract.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "base/hash.h"
+#include "base/json_reader.h"
+#include "invariants/relations/collective_contract/collective_splits.h"
+#include "invariants/relations/collective_contract/tensor_words.h"
+#include "invariants/rules/plain_value.h"
+#include "invariants/rules/rank_relation.h"
+#include "invariants/rules/words.h"
+#include "invariants/trace/call_values.h"
+
+namespace traincheck {
+
+namespace {
+
+enum class What { kOperation, kTensors, kRoot, kSplits };
+
+struct WhatWords {
+  What what;
+  const char* name;
+  const char* compared;
+  const char* text;
+};
+
+constexpr WhatWords kWhats[] = {
+    {What::kOperation, "operation", "collective",
+     "The members of a process group call the same collectives in the same "
+     "order."},
+    {What::kTensors, "tensors", "tensor",
+     "The members of a process group give a collective tensors of equal type "
+     "and shape."},
+    {What::kRoot, "root", "root",
+     "The members of a process group name the same source or destination of a "
+     "collective."},
+    {What::kSplits, "splits", "part",
+     "The members of a process group send each other the parts that the other "
+     "expects."},
+};
+
+const WhatWords& WordsOf(What what) {
+  return *std::find_if(std::begin(kWhats), std::end(kWhats),
+                       [what](const WhatWords& w) { return w.what == what; });
+}
+
+// What a collective of torch.distributed asks its members to agree on.
+struct Operation {
+  const char* name;
+  const char* tensor;  // argument; null: none, or each may bring its own
+  const char* root;    // argument; null: none
+};
+
+constexpr Operation kOperations[] = {
+    {"all_gather", "tensor", nullptr},
+    {"all_gather_into_tensor", "input_tensor", nullptr},
+    {"all_reduce", "tensor", nullptr},
+    {"all_to_all_single", "input", nullptr},
+    {"broadcast", "tensor", "src"},
+    {"broadcast_object_list", nullptr, "src"},
+    {"gather", "tensor", "dst"},
+    {"gather_object", nullptr, "dst"},
+    {"reduce", "tensor", "dst"},
+    {"reduce_scatter", "output", nullptr},
+    {"reduce_scatter_tensor", "input", nullptr},
+    {"scatter", "tensor", "src"},
+    {"scatter_object_list", nullptr, "src"},
+};
+
+constexpr char kModule[] = "torch.distributed.distributed_c10d.";
+// Lengths that the members agree on pairwise, in place of equal shapes.
+constexpr const char* kSplits[] = {"input_split_sizes", "output_split_sizes"};
+
+const Operation* FindOperation(const std::string& function) {
+  for (const Operation& operation : kOperations) {
+    if (function == std::string(kModule) + operation.name) return &operation;
+  }
+  return nullptr;
+}
+
+// What is compared of the collectives of a group.
+struct CollectiveSpec {
+  What what = What::kOperation;
+
+  static CollectiveSpec Parse(const nlohmann::json& parameters,
+                              const std::string& path, absl::Status* status) {
+    JsonReader reader(parameters, path);
+    const std::string name = reader.String("what");
+    CollectiveSpec spec;
+    bool found = false;
+    for (const WhatWords& words : kWhats) {
+      if (name != words.name) continue;
+      spec.what = words.what;
+      found = true;
+    }
+    if (!found) {
+      reader.Fail("what",
+                  "none of \"operation\", \"tensors\", \"root\", \"splits\"");
+    }
+    *status = reader.Finish();
+    return spec;
+  }
+
+  std::string Describe() const { return WordsOf(what).text; }
+  RankComparison::Words Words() const {
+    return {WordsOf(what).compared, /*variables=*/false,
+            /*each_window_counts=*/true};
+  }
+  static std::vector<const Fact*> Facts() { return {}; }
+
+  void AddNeeds(CaptureNeeds* needs) const {
+    if (what == What::kSplits) return AddExchangeNeeds(needs);
+    for (const Operation& operation : kOperations) {
+      CallContent& content =
+          needs->Calls(kModule + std::string(operation.name));
+      const char* argument =
+          what == What::kTensors ? operation.tensor : operation.root;
+      if (what == What::kOperation || !argument) continue;
+      content.arguments.insert(argument);
+      if (what == What::kRoot) continue;
+      for (const char* splits : kSplits) content.arguments.insert(splits);
+    }
+    needs->Calls(kModule + std::string("barrier"));
+    needs->Calls(kModule + std::string("all_gather_object"));
+    needs->Calls(kModule + std::string("all_to_all"));
+  }
+};
+
+std::string LastPart(const std::string& name) {
+  return name.substr(name.rfind('.') + 1);
+}
+
+// What a member brings; nullopt: nothing to agree on. `unknown` says why it is
+// not known.
+std::optional<std::string> Brought(const ProcessFacts& facts, const Call& call,
+                                   What what, std::string* unknown) {
+  const std::string& name = call.function->name;
+  if (what == What::kOperation) return LastPart(name);
+  const Operation* operation = FindOperation(name);
+  if (!operation || what == What::kSplits) return std::nullopt;
+  const char* argument =
+      what == What::kTensors ? operation->tensor : operation->root;
+  if (!argument) return std::nullopt;
+  const ToldArguments told = ArgumentsOf(call, facts.definitions());
+  if (what == What::kTensors) {
+    for (const char* splits : kSplits) {
+      const CallValue* value = told.Find(splits);
+      if (value && !value->Get<NoneValue>()) return std::nullopt;
+    }
+  }
+  const CallValue* value = told.Find(argument);
+  const auto* tensor = value ? value->Get<TensorValue>() : nullptr;
+  if (what == What::kTensors && tensor) return TensorWords(*tensor);
+  const auto plain = value ? PlainValue(*value) : std::nullopt;
+  if (what == What::kRoot && plain) return PythonText(*plain);
+  *unknown =
+      LastPart(name) + " did not tell its " + argument + " on " + facts.Name();
+  return std::nullopt;
+}
+
+// Its place among the groups of the process that have the same members.
+uint32_t OrdinalOf(const ProcessFacts& facts, uint32_t group,
+                   const std::vector<int32_t>& ranks) {
+  uint32_t ordinal = 0;
+  for (const auto& [id, info] : facts.definitions().process_groups()) {
+    if (id == group) break;
+    std::vector<int32_t> others = info.ranks;
+    std::sort(others.begin(), others.end());
+    ordinal += others == ranks;
+  }
+  return ordinal;
+}
+
+bool IsComparable(const CollectiveEvent& event) {
+  return event.info && event.info->ranks.size() >= 2 && event.call &&
+         event.call->function;
+}
+
+class CollectivesSeen : public ProcessObserver {
+ public:
+  void OnCollective(const ProcessFacts& facts,
+                    const CollectiveEvent& event) override {
+    if (!IsComparable(event)) return;
+    for (const WhatWords& words : kWhats) {
+      std::string unknown;
+      if (Brought(facts, *event.call, words.what, &unknown)) {
+        seen_.insert(words.what);
+      }
+    }
+    if (!ExchangesOf(*event.call, facts.definitions(), *event.info,
+                     facts.rank().value_or(-1))
+             .empty()) {
+      seen_.insert(What::kSplits);
+    }
+  }
+
+  void Collect(const Definitions& definitions, HypothesisSet* out) const {
+    for (const What what : seen_) {
+      out->Add({{{"what", WordsOf(what).name}}, Scope::kGeneral, {}});
+    }
+  }
+
+ private:
+  std::set<What> seen_;
+};
+
+class CollectivesOfProcess : public ProcessObserver {
+ public:
+  explicit CollectivesOfProcess(RankRules<CollectiveSpec>* judged)
+      : judged_(judged) {}
+
+  void OnCollective(const ProcessFacts& facts,
+                    const CollectiveEvent& event) override {
+    if (!facts.rank() || !IsComparable(event)) return;
+    for (const auto& rule : judged_->rules) {
+      Add(facts, event, rule.index, rule.spec.what);
+    }
+  }
+
+ private:
+  void Add(const ProcessFacts& facts, const CollectiveEvent& event, size_t rule,
+           What what) {
+    RankWindow window;
+    window.ranks = event.info->ranks;
+    std::sort(window.ranks.begin(), window.ranks.end());
+    window.ordinal = OrdinalOf(facts, event.group, window.ranks);
+    window.index = event.sequence;
+    window.step = facts.clock().known_step();
+    if (what == What::kSplits) return AddExchanges(facts, event, rule, window);
+    const auto brought = Brought(facts, *event.call, what, &window.unknown);
+    if (!brought && window.unknown.empty()) return;  // nothing to agree on
+    if (brought) {
+      window.values.push_back(
+          ValueOf(facts, *event.call, WordsOf(what).compared, *brought));
+    }
+    judged_->comparison.Add(facts, rule, std::move(window));
+  }
+
+  static RankValue ValueOf(const ProcessFacts& facts, const Call& call,
+                           const std::string& name, const std::string& shown) {
+    const std::string site = facts.definitions().Site(call.site);
+    return {.name = name,
+            .digest = StableHash(shown),
+            .shown = shown + " at " + site,
+            .function = call.function->name,
+            .site = site};
+  }
+
+  // A window for each pair of members: what one sends is what the other
+  // expects. It is the group's otherwise.
+  void AddExchanges(const ProcessFacts& facts, const CollectiveEvent& event,
+                    size_t rule, const RankWindow& of_group) {
+    const int32_t rank = *facts.rank();
+    // Two members may belong to several groups.
+    const auto group = static_cast<uint32_t>(StableHash(
+        RankWords(of_group.ranks) + "#" + std::to_string(of_group.ordinal)));
+    for (const Exchange& exchange :
+         ExchangesOf(*event.call, facts.definitions(), *event.info, rank)) {
+      RankWindow window = of_group;
+      window.ordinal = group;
+      window.ranks = {std::min(rank, exchange.peer),
+                      std::max(rank, exchange.peer)};
+      const std::string from = "part from rank ";
+      const std::string me = std::to_string(rank);
+      const std::string peer = std::to_string(exchange.peer);
+      if (exchange.sent.empty() || exchange.expected.empty()) {
+        window.unknown = LastPart(event.call->function->name) +
+                         " did not tell its parts on " + facts.Name();
+      } else {
+        window.values = {
+            ValueOf(facts, *event.call, from + me + " to rank " + peer,
+                    exchange.sent),
+            ValueOf(facts, *event.call, from + peer + " to rank " + me,
+                    exchange.expected)};
+      }
+      judged_->comparison.Add(facts, rule, std::move(window));
+    }
+  }
+
+  RankRules<CollectiveSpec>* const judged_;
+};
+
+}  // namespace
+
+const Relation* CollectiveContract() {
+  static const auto* const kRelation =
+      new RankRelation<CollectiveSpec, CollectivesOfProcess>(
+          "CollectiveContract", NewSeenGenerator<CollectivesSeen>);
+  return kRelation;
+}
+
+}  // namespace traincheck

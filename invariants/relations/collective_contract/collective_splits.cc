@@ -1,0 +1,83 @@
+#include "invariants/relations/collective_contract/collective_splits.h"
+
+#include <utility>
+
+#include "invariants/relations/collective_contract/tensor_words.h"
+#include "invariants/trace/call_values.h"
+
+namespace traincheck {
+
+namespace {
+
+constexpr char kSingle[] =
+    "torch.distributed.distributed_c10d.all_to_all_single";
+constexpr char kLists[] = "torch.distributed.distributed_c10d.all_to_all";
+
+// Null: not told.
+const CallValue* ElementAt(const CallValue* list, size_t place) {
+  if (!list || place >= list->elements.size()) return nullptr;
+  const CallElement& element = list->elements[place];
+  return element.name == std::to_string(place) ? &element.value : nullptr;
+}
+
+// Part `place` of a tensor that is cut along its rows.
+std::string PartOf(const ToldArguments& told, const char* tensor_name,
+                   const char* splits_name, size_t place, size_t members) {
+  const CallValue* splits = told.Find(splits_name);
+  if (splits && splits->length && *splits->length > 0) {
+    const CallValue* part = ElementAt(splits, place);
+    const auto* rows = part ? part->Get<int64_t>() : nullptr;
+    return rows ? std::to_string(*rows) + " rows" : "";
+  }
+  const CallValue* given = told.Find(tensor_name);
+  const auto* tensor = given ? given->Get<TensorValue>() : nullptr;
+  if (!tensor || tensor->sizes.empty()) return "";
+  return std::to_string(tensor->sizes[0] / members) + " rows";
+}
+
+// Tensor `place` of a list.
+std::string ElementOf(const ToldArguments& told, const char* list_name,
+                      size_t place) {
+  const CallValue* part = ElementAt(told.Find(list_name), place);
+  const auto* tensor = part ? part->Get<TensorValue>() : nullptr;
+  return tensor ? TensorWords(*tensor) : "";
+}
+
+}  // namespace
+
+std::vector<Exchange> ExchangesOf(const Call& call,
+                                  const Definitions& definitions,
+                                  const ProcessGroupInfo& group, int32_t rank) {
+  const bool single = call.function->name == kSingle;
+  if (!single && call.function->name != kLists) return {};
+  const ToldArguments told = ArgumentsOf(call, definitions);
+  const size_t members = group.ranks.size();
+  std::vector<Exchange> exchanges;
+  for (size_t place = 0; place < members; ++place) {
+    if (group.ranks[place] == rank) continue;
+    Exchange exchange{group.ranks[place], "", ""};
+    if (single) {
+      exchange.sent =
+          PartOf(told, "input", "input_split_sizes", place, members);
+      exchange.expected =
+          PartOf(told, "output", "output_split_sizes", place, members);
+    } else {
+      exchange.sent = ElementOf(told, "input_tensor_list", place);
+      exchange.expected = ElementOf(told, "output_tensor_list", place);
+    }
+    exchanges.push_back(std::move(exchange));
+  }
+  return exchanges;
+}
+
+void AddExchangeNeeds(CaptureNeeds* needs) {
+  for (const char* argument :
+       {"input", "output", "input_split_sizes", "output_split_sizes"}) {
+    needs->Calls(kSingle).arguments.insert(argument);
+  }
+  for (const char* argument : {"input_tensor_list", "output_tensor_list"}) {
+    needs->Calls(kLists).arguments.insert(argument);
+  }
+}
+
+}  // namespace traincheck

@@ -1,0 +1,135 @@
+#include "invariants/relations/consistent/consistent_ranks.h"
+
+#include <map>
+#include <memory>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "invariants/relations/consistent/state_spec.h"
+#include "invariants/rules/rank_relation.h"
+#include "invariants/rules/state_block.h"
+
+namespace traincheck {
+
+namespace {
+
+struct ReplicaSpec {
+  StateSpec state;
+
+  static ReplicaSpec Parse(const nlohmann::json& parameters,
+                           const std::string& path, absl::Status* status) {
+    JsonReader reader(parameters, path);
+    if (reader.String("across") != "ranks") {
+      reader.Fail("across", "not \"ranks\"");
+    }
+    const StateSpec state = ReadStateSpec(&reader);
+    *status = reader.Finish();
+    return {state};
+  }
+  nlohmann::json ToJson() const {
+    nlohmann::json parameters = {{"across", "ranks"}};
+    WriteStateSpec(state, &parameters);
+    return parameters;
+  }
+  std::string Describe() const {
+    return "All ranks that hold replicas of a model have equal " +
+           state.Describe() + ".";
+  }
+  RankComparison::Words Words() const {
+    return {state.Describe(), /*variables=*/true};
+  }
+  // Evidence of replication says when it applies.
+  static std::vector<const Fact*> Facts() { return {}; }
+  void AddNeeds(CaptureNeeds* needs) const {
+    if (state.grad) return needs->Gradients();
+    needs->State(state.Of(), PointName(state.point));
+  }
+};
+
+class ReplicasSeen : public StateBlocks {
+ public:
+  void Collect(const Definitions& definitions, HypothesisSet* out) const {
+    for (const StateSpec& state : seen_) {
+      out->Add({ReplicaSpec{state}.ToJson(), Scope::kGeneral, {}});
+    }
+  }
+
+ private:
+  void OnBlock(const ProcessFacts& facts, const StateBlock& block) override {
+    for (const BlockEntry& entry : block.entries) {
+      const VariableInfo* info = facts.definitions().Variable(entry.variable);
+      if (!info || !ComparableGroup(facts, entry.variable)) continue;
+      StateSpec spec{info->kind, false, block.point};
+      if (entry.data && !spec.Of().empty()) seen_.insert(spec);
+      spec.grad = true;
+      if (entry.grad && block.point == StatePoint::kPreStep &&
+          !spec.Of().empty()) {
+        seen_.insert(spec);
+      }
+    }
+  }
+
+  std::set<StateSpec> seen_;
+};
+
+class ReplicasOfProcess : public StateBlocks {
+ public:
+  explicit ReplicasOfProcess(RankRules<ReplicaSpec>* judged)
+      : judged_(judged) {}
+
+ private:
+  void OnBlock(const ProcessFacts& facts, const StateBlock& block) override {
+    for (const auto& rule : judged_->rules) {
+      if (rule.spec.state.point == block.point) Add(facts, block, rule);
+    }
+  }
+
+  void Add(const ProcessFacts& facts, const StateBlock& block,
+           const SpecRule<ReplicaSpec>& rule);
+
+  RankRules<ReplicaSpec>* const judged_;
+};
+
+void ReplicasOfProcess::Add(const ProcessFacts& facts, const StateBlock& block,
+                            const SpecRule<ReplicaSpec>& rule) {
+  const StateSpec& spec = rule.spec.state;
+  if (!facts.rank() || !block.index) return;
+  std::map<std::vector<int32_t>, RankWindow> windows;
+  for (const BlockEntry& entry : block.entries) {
+    const VariableInfo* info = facts.definitions().Variable(entry.variable);
+    const ReplicaGroupInfo* group = ComparableGroup(facts, entry.variable);
+    if (!info || info->kind != spec.kind || !group) continue;
+    RankWindow& window = windows[group->ranks];
+    const std::optional<uint64_t> value = ValueOf(spec, entry);
+    if (!value) {
+      window.unknown = info->FullName() + " could not be read on rank " +
+                       std::to_string(*facts.rank());
+      continue;
+    }
+    const Writer writer = WriterOf(spec, entry);
+    window.values.push_back({.name = info->FullName(),
+                             .digest = *value,
+                             .function = facts.FunctionName(writer.function),
+                             .site = facts.definitions().Site(writer.site)});
+  }
+  for (auto& [ranks, window] : windows) {
+    window.ranks = ranks;
+    window.ordinal = block.ordinal;
+    window.index = *block.index;
+    window.step = block.step;
+    if (!block.broken.empty()) window.unknown = block.broken;
+    judged_->comparison.Add(facts, rule.index, std::move(window));
+  }
+}
+
+}  // namespace
+
+const Relation* ConsistentRanks() {
+  static const auto* const kForm =
+      new RankRelation<ReplicaSpec, ReplicasOfProcess>(
+          "ranks", NewSeenGenerator<ReplicasSeen>);
+  return kForm;
+}
+
+}  // namespace traincheck

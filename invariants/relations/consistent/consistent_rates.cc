@@ -1,0 +1,129 @@
+#include "invariants/relations/consistent/consistent_rates.h"
+
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include "base/json_reader.h"
+#include "invariants/rules/rank_relation.h"
+
+namespace traincheck {
+
+namespace {
+
+nlohmann::json Parameters() {
+  return {{"across", "ranks"}, {"of", "optimizer.lr"}, {"point", "pre_step"}};
+}
+
+// The ranks that hold replicas of what a parameter group holds; null: none.
+const ReplicaGroupInfo* GroupOf(const ProcessFacts& facts,
+                                const std::vector<uint32_t>& variables) {
+  for (const uint32_t variable : variables) {
+    const ReplicaGroupInfo* group = ComparableGroup(facts, variable);
+    if (group) return group;
+  }
+  return nullptr;
+}
+
+struct RatesSpec {
+  static RatesSpec Parse(const nlohmann::json& parameters,
+                         const std::string& path, absl::Status* status) {
+    JsonReader reader(parameters, path);
+    for (const char* key : {"across", "of", "point"}) {
+      const auto only = Parameters()[key].get<std::string>();
+      if (reader.String(key) != only) reader.Fail(key, "not \"" + only + "\"");
+    }
+    *status = reader.Finish();
+    return {};
+  }
+  static std::string Describe() {
+    return "All ranks that train replicas of a model have equal learning rates "
+           "when an optimizer step begins.";
+  }
+  static RankComparison::Words Words() {
+    return {.what = "learning rates when an optimizer step begins"};
+  }
+  static std::vector<const Fact*> Facts() { return {}; }
+  static void AddNeeds(CaptureNeeds*) {}
+};
+
+class RatesSeen : public ProcessObserver {
+ public:
+  void OnCallEnd(const ProcessFacts& facts, const Call& call,
+                 CallOutcome outcome) override {
+    if (seen_ || !IsOptimizerStep(call)) return;
+    for (const auto& [key, variables] : facts.definitions().holds()) {
+      seen_ |= key.first == call.object && GroupOf(facts, variables);
+    }
+  }
+  void Collect(const Definitions& definitions, HypothesisSet* out) const {
+    if (seen_) out->Add({Parameters(), Scope::kGeneral, {}});
+  }
+
+ private:
+  bool seen_ = false;
+};
+
+class RatesOfProcess : public ProcessObserver {
+ public:
+  explicit RatesOfProcess(RankRules<RatesSpec>* judged) : judged_(judged) {}
+
+  // Its rates stand in the records when it begins, its clock is that before.
+  void OnCallEnd(const ProcessFacts& facts, const Call& call,
+                 CallOutcome outcome) override {
+    if (IsOptimizerStep(call) && outcome == CallOutcome::kReturned &&
+        facts.rank()) {
+      Add(facts, call);
+    }
+  }
+
+ private:
+  void Add(const ProcessFacts& facts, const Call& step);
+
+  RankRules<RatesSpec>* const judged_;
+};
+
+void RatesOfProcess::Add(const ProcessFacts& facts, const Call& step) {
+  const auto index = facts.clock().OptimizerSteps(step.object);
+  const Optimizer* optimizer = facts.ownership().Find(step.object);
+  if (!index || !optimizer) return;
+  std::map<std::vector<int32_t>, RankWindow> windows;
+  for (const auto& [key, variables] : facts.definitions().holds()) {
+    if (key.first != step.object) continue;
+    const ReplicaGroupInfo* group = GroupOf(facts, variables);
+    if (!group) continue;
+    RankWindow& window = windows[group->ranks];
+    const auto rate = facts.LearningRate(step.object, key.second);
+    if (!rate) {
+      window.unknown = "the learning rate was not recorded on " + facts.Name();
+      continue;
+    }
+    uint64_t bits = 0;
+    std::memcpy(&bits, &*rate, sizeof bits);
+    window.values.push_back(
+        {.name = "learning rate of group " + std::to_string(key.second),
+         .digest = bits,
+         .shown = nlohmann::json(*rate).dump(),
+         .function = facts.FunctionName(step.function_id),
+         .site = facts.definitions().Site(step.site)});
+  }
+  for (auto& [ranks, window] : windows) {
+    window.ranks = ranks;
+    window.ordinal = optimizer->ordinal;
+    window.index = *index;
+    window.step = facts.clock().known_step();
+    for (const auto& rule : judged_->rules) {
+      judged_->comparison.Add(facts, rule.index, window);
+    }
+  }
+}
+
+}  // namespace
+
+const Relation* ConsistentRates() {
+  static const auto* const kForm = new RankRelation<RatesSpec, RatesOfProcess>(
+      "rates", NewSeenGenerator<RatesSeen>);
+  return kForm;
+}
+
+}  // namespace traincheck

@@ -1,0 +1,216 @@
+#include "invariants/relations/declared_total/declared_total.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "invariants/rules/function_match.h"
+#include "invariants/rules/process_relation.h"
+#include "invariants/rules/rules_of_functions.h"
+#include "invariants/rules/verdicts.h"
+#include "invariants/rules/words.h"
+#include "invariants/trace/call_values.h"
+
+namespace traincheck {
+
+namespace {
+
+// A smaller number may be anything.
+constexpr int64_t kLeastTotal = 5;
+
+struct TotalSpec {
+  FunctionMatch function;
+  std::string argument;
+
+  nlohmann::json ToJson() const {
+    return {{"function", traincheck::ToJson(function)}, {"argument", argument}};
+  }
+  std::string Describe() const {
+    return "A run makes as many optimizer steps as " + function.Describe() +
+           " is told by " + argument + ".";
+  }
+  void AddNeeds(CaptureNeeds* needs) const {
+    needs->Calls(function.text).arguments.insert(argument);
+  }
+  static std::vector<const Fact*> Facts() { return {}; }
+  static TotalSpec Parse(const nlohmann::json& parameters,
+                         const std::string& path, absl::Status* status);
+};
+
+TotalSpec TotalSpec::Parse(const nlohmann::json& parameters,
+                           const std::string& path, absl::Status* status) {
+  TotalSpec spec;
+  JsonReader reader(parameters, path);
+  spec.function = ReadFunctionMatch(&reader);
+  if (spec.function.level == Level::kCategory) {
+    reader.Fail("function", "neither name nor role");
+  }
+  spec.argument = reader.String("argument");
+  if (spec.argument.empty()) reader.Fail("argument", "empty");
+  *status = reader.Finish();
+  return spec;
+}
+
+std::optional<int64_t> NumberOf(const CallValue* value) {
+  if (!value) return std::nullopt;
+  if (const auto* number = value->Get<int64_t>()) return *number;
+  const auto* number = value->Get<double>();
+  return number ? std::optional(static_cast<int64_t>(*number)) : std::nullopt;
+}
+
+// Steps of the optimizers that a process stepped.
+class StepCount {
+ public:
+  void OnCallEnd(const Call& call, CallOutcome outcome) {
+    if (IsOptimizerStep(call) && outcome == CallOutcome::kReturned) {
+      ++steps_[call.object];
+    }
+  }
+  int64_t most() const {
+    uint64_t most = 0;
+    for (const auto& [optimizer, steps] : steps_) most = std::max(most, steps);
+    return static_cast<int64_t>(most);
+  }
+  void Fields(Archive& archive) { archive(steps_); }
+
+ private:
+  std::map<uint32_t, uint64_t> steps_;  // by optimizer
+};
+
+class SeenInProcess : public ProcessObserver {
+ public:
+  void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
+    if (call.content.empty() || !call.function || many_.count(call.function_id))
+      return;
+    // What is called in each step announces nothing.
+    std::map<std::string, int64_t>& told = told_[call.function_id];
+    if (++calls_[call.function_id] > 3) {
+      many_.insert(call.function_id);
+      told_.erase(call.function_id);
+      return;
+    }
+    for (const CallArgument& argument :
+         ArgumentsOf(call, facts.definitions()).all) {
+      const auto number = NumberOf(&argument.value);
+      if (number && *number >= kLeastTotal) told[argument.name] = *number;
+    }
+  }
+  void OnCallEnd(const ProcessFacts& facts, const Call& call,
+                 CallOutcome outcome) override {
+    steps_.OnCallEnd(call, outcome);
+  }
+
+  void Collect(const Definitions& definitions, HypothesisSet* out) const {
+    for (const auto& [id, arguments] : told_) {
+      const FunctionInfo* function = definitions.Function(id);
+      if (!function || function->name.empty()) continue;
+      for (const auto& [argument, number] : arguments) {
+        if (number != steps_.most()) continue;
+        const TotalSpec spec{{Level::kName, function->name}, argument};
+        out->Add(
+            {spec.ToJson(),
+             spec.function.IsGeneral() ? Scope::kGeneral : Scope::kExperiment,
+             {}});
+      }
+    }
+  }
+
+ private:
+  StepCount steps_;
+  std::unordered_map<uint32_t, uint64_t> calls_;
+  std::set<uint32_t> many_;
+  std::unordered_map<uint32_t, std::map<std::string, int64_t>> told_;
+};
+
+using TotalRule = SpecRule<TotalSpec>;
+using Judged = JudgedRules<TotalRule>;
+
+class TotalsOfProcess : public ProcessObserver {
+ public:
+  explicit TotalsOfProcess(const Judged* judged)
+      : judged_(judged), concerned_(&judged->rules) {}
+
+  void OnDefinition(const ProcessFacts& facts, RecordType type,
+                    uint32_t id) override {
+    concerned_.OnDefinition(type, id);
+  }
+  void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
+    for (const TotalRule* rule : concerned_.Of(call)) {
+      Declared& declared = declared_[rule->index];
+      const ToldArguments told = ArgumentsOf(call, facts.definitions());
+      declared.total = NumberOf(told.Find(rule->spec.argument));
+      declared.function = call.function_id;
+      declared.site = call.site;
+    }
+  }
+  void OnCallEnd(const ProcessFacts& facts, const Call& call,
+                 CallOutcome outcome) override {
+    steps_.OnCallEnd(call, outcome);
+  }
+  void OnEnd(const ProcessFacts& facts, ProcessEnd end) override {
+    for (const TotalRule& rule : judged_->rules) {
+      const auto declared = declared_.find(rule.index);
+      if (declared != declared_.end()) {
+        Judge(facts, end, rule, declared->second);
+      }
+    }
+  }
+  void Fields(Archive& archive) override { archive(steps_, declared_); }
+
+ private:
+  struct Declared {
+    std::optional<int64_t> total;
+    uint32_t function = 0;
+    uint32_t site = 0;
+    void Fields(Archive& archive) { archive(total, function, site); }
+  };
+
+  void Judge(const ProcessFacts& facts, ProcessEnd end, const TotalRule& rule,
+             const Declared& declared) {
+    Verdict verdict = NewVerdict(facts, rule.index, /*object=*/0);
+    const int64_t steps = steps_.most();
+    if (end != ProcessEnd::kClean) {
+      MarkUnknown(WhoseEndWords(facts, end), &verdict);
+    } else if (facts.gaps() > 0) {
+      MarkUnknown(facts.gap_reason(), &verdict);
+    } else if (!declared.total) {
+      MarkUnknown("calls of " + rule.spec.function.Describe() +
+                      " did not tell " + rule.spec.argument + " on " +
+                      facts.Name(),
+                  &verdict);
+    } else {
+      verdict.context = static_cast<uint64_t>(*declared.total);
+      if (steps != *declared.total) {
+        Call call;
+        call.function_id = declared.function;
+        call.site = declared.site;
+        MarkViolated(facts, call, &verdict);
+        verdict.finding.expected =
+            std::to_string(*declared.total) + " optimizer steps";
+        verdict.finding.seen = std::to_string(steps) + " when the run ended";
+      }
+    }
+    judged_->sink->OnVerdict(verdict);
+  }
+
+  const Judged* const judged_;
+  RulesOfFunctions<TotalRule> concerned_;
+  StepCount steps_;
+  std::map<size_t, Declared> declared_;  // by rule
+};
+
+}  // namespace
+
+const Relation* DeclaredTotal() {
+  static const auto* const kRelation =
+      new ProcessRelation<TotalSpec, TotalsOfProcess>(
+          "DeclaredTotal", NewSeenGenerator<SeenInProcess>);
+  return kRelation;
+}
+
+}  // namespace traincheck

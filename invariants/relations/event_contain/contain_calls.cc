@@ -1,0 +1,280 @@
+#include "invariants/relations/event_contain/contain_calls.h"
+
+#include <map>
+#include <variant>
+#include <vector>
+
+#include "invariants/rules/plain_value.h"
+#include "invariants/trace/call_values.h"
+
+namespace traincheck {
+
+namespace {
+
+// One rule in one open window.
+struct Watch {
+  const ContainRule* rule = nullptr;
+  size_t rule_index = 0;
+  Tri applies = Tri::kYes;
+  bool happened = false;
+  // A call that may have been it, on an unknown object; a gradient that may
+  // have changed.
+  bool unsure = false;
+  std::vector<FactValue> facts;  // for the learner, which is never saved
+
+  void Fields(Archive& archive) {
+    archive(rule_index, applies, happened, unsure);
+  }
+};
+
+struct OpenWindow {
+  Call call;
+  uint64_t gaps = 0;
+  RecordedSince recorded;
+  bool saw_gradients = false;
+  std::vector<Watch> watches;
+
+  void Fields(Archive& archive) {
+    archive(call, gaps, recorded, saw_gradients, watches);
+  }
+};
+
+class ContainCalls : public ProcessObserver {
+ public:
+  ContainCalls(const ContainRules* rules, RuleSink* sink)
+      : sink_(sink), index_(rules) {}
+
+  void OnDefinition(const ProcessFacts& facts, RecordType type,
+                    uint32_t id) override {
+    if (type == RecordType::kFunctionDef) index_.Forget(id);
+  }
+
+  void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
+    const FunctionIndex::Concerned& concerned = index_.Find(call);
+    if (call.parent_number != 0) foreign_[call.ring] = call;
+    if (!concerned.events.empty()) {
+      ForEachEnclosing(call, [&](OpenWindow* window) {
+        Happens(facts, call, concerned.events, window);
+      });
+    }
+    if (!concerned.windows.empty() && OpensWindow(call)) {
+      Open(facts, call, concerned.windows);
+    }
+  }
+
+  void OnState(const ProcessFacts& facts, const StateEvent& event) override {
+    if (event.point != StatePoint::kBackwardEnd || !event.call) return;
+    const Tri written = facts.Variable(event.variable_id)->grad_written();
+    ForEachEnclosing(*event.call, [&](OpenWindow* window) {
+      if (!HasCategory(window->call, CallCategory::kBackward)) return;
+      window->saw_gradients = true;
+      for (Watch& watch : window->watches) {
+        if (watch.rule->spec.is_call) continue;
+        watch.happened |= written == Tri::kYes;
+        watch.unsure |= written == Tri::kUnknown;
+      }
+    });
+  }
+
+  void OnCallEnd(const ProcessFacts& facts, const Call& call,
+                 CallOutcome outcome) override {
+    if (call.parent_number != 0) foreign_.erase(call.ring);
+    std::vector<OpenWindow>& open = open_[call.ring];
+    if (open.empty() || open.back().call.number != call.number) return;
+    const OpenWindow window = std::move(open.back());
+    open.pop_back();
+    if (outcome == CallOutcome::kRaised) return;
+    for (const Watch& watch : window.watches) {
+      Judge(facts, window, watch, outcome);
+    }
+  }
+
+  void OnEnd(const ProcessFacts& facts, ProcessEnd end) override {
+    for (const auto& [ring, windows] : open_) {
+      for (const OpenWindow& window : windows) {
+        for (const Watch& watch : window.watches) {
+          sink_->OnVerdict(CutOff(facts, *watch.rule, /*object=*/0, end));
+        }
+      }
+    }
+    open_.clear();
+  }
+
+  void Fields(Archive& archive) override {
+    archive(open_, foreign_);
+    for (auto& [ring, windows] : open_) {
+      for (OpenWindow& window : windows) {
+        for (Watch& watch : window.watches) {
+          watch.rule = index_.Rule(watch.rule_index);
+          if (!watch.rule) archive.Fail("a window has an unknown rule");
+        }
+      }
+    }
+    if (!archive.ok()) open_.clear();
+  }
+
+ private:
+  // The windows on the call's own thread and, where its thread was started or
+  // is run by another call, those around that one.
+  template <typename Visit>
+  void ForEachEnclosing(const Call& call, Visit visit) {
+    for (OpenWindow& window : open_[call.ring]) visit(&window);
+    const auto foreign = foreign_.find(call.ring);
+    if (foreign == foreign_.end()) return;
+    for (OpenWindow& window : open_[foreign->second.parent_ring]) {
+      if (window.call.number <= foreign->second.parent_number) visit(&window);
+    }
+  }
+
+  void Open(const ProcessFacts& facts, const Call& call,
+            const std::vector<const ContainRule*>& rules) {
+    OpenWindow window;
+    window.call = call;
+    window.gaps = facts.gaps();
+    window.recorded = facts.recorded().now();
+    FactSubject subject;
+    subject.facts = &facts;
+    subject.call = &call;
+    for (const ContainRule* rule : rules) {
+      Watch watch;
+      watch.rule = rule;
+      watch.rule_index = rule->index;
+      watch.applies = rule->rule->precondition.Holds(subject);
+      if (watch.applies == Tri::kNo) continue;
+      if (sink_->wants_examples()) watch.facts = ReadFacts(*rule, subject);
+      window.watches.push_back(std::move(watch));
+    }
+    if (!window.watches.empty()) open_[call.ring].push_back(std::move(window));
+  }
+
+  static void Happens(const ProcessFacts& facts, const Call& call,
+                      const std::vector<const ContainRule*>& rules,
+                      OpenWindow* window) {
+    for (Watch& watch : window->watches) {
+      if (watch.happened || !watch.rule->spec.is_call) continue;
+      for (const ContainRule* rule : rules) {
+        if (rule != watch.rule) continue;
+        const Tri bound = IsBound(facts, call, *window, rule->spec.binding);
+        const Tri fits = bound == Tri::kYes
+                             ? Fits(facts, call, *window, rule->spec.with)
+                             : bound;
+        watch.happened = fits == Tri::kYes;
+        watch.unsure |= fits == Tri::kUnknown;
+      }
+    }
+  }
+
+  // Is its argument what it must be?
+  static Tri Fits(const ProcessFacts& facts, const Call& call,
+                  const OpenWindow& window, const CallWith& with) {
+    if (with.argument.empty()) return Tri::kYes;
+    const ToldArguments told = ArgumentsOf(call, facts.definitions());
+    const CallValue* argument = told.Find(with.argument);
+    if (!argument) return Tri::kUnknown;
+    const auto value = PlainValue(*argument);
+    if (!value) return Tri::kNo;
+    if (!with.fact) return ToTri(*value == with.value);
+    FactSubject subject;
+    subject.facts = &facts;
+    subject.call = &window.call;
+    const FactValue wanted = with.fact->read(subject);
+    if (!IsKnown(wanted)) return Tri::kUnknown;
+    const auto* flag = std::get_if<bool>(&wanted);
+    return ToTri(flag && value->is_boolean() && value->get<bool>() == *flag);
+  }
+
+  static Tri IsBound(const ProcessFacts& facts, const Call& call,
+                     const OpenWindow& window, Binding binding) {
+    if (binding == Binding::kAny) return Tri::kYes;
+    if (call.object == 0 || window.call.object == 0) return Tri::kUnknown;
+    if (binding == Binding::kSelf) {
+      return ToTri(call.object == window.call.object);
+    }
+    const ObjectInfo* wrapper = facts.definitions().Object(window.call.object);
+    if (!wrapper || wrapper->wrapped == 0) return Tri::kUnknown;
+    return ToTri(call.object == wrapper->wrapped);
+  }
+
+  // Was whatever the rule waits for recorded, all through the window?
+  static bool IsSampled(const ProcessFacts& facts, const OpenWindow& window,
+                        const ContainRule& rule) {
+    const Call& call = window.call;
+    return facts.recorded().WholeSince(window.recorded, call.ring,
+                                       call.number) ||
+           (rule.spec.is_call && !IsBeyondSkeleton(facts, rule.spec.event));
+  }
+
+  void Judge(const ProcessFacts& facts, const OpenWindow& window,
+             const Watch& watch, CallOutcome outcome) {
+    const ContainRule& rule = *watch.rule;
+    // Without a state record there is nothing to judge by: the calls of
+    // backward inside a backward, or no model is known yet.
+    const bool sampled = IsSampled(facts, window, rule);
+    if (!rule.spec.is_call && !window.saw_gradients && sampled) return;
+    Verdict verdict = NewVerdict(facts, rule, /*object=*/0);
+    if (watch.applies == Tri::kUnknown) {
+      MarkUnknown("a fact of its precondition is not known", &verdict);
+    } else if (watch.happened && rule.spec.never) {
+      MarkViolated(facts, window.call, rule, &verdict);
+      verdict.finding.apis.push_back(rule.spec.event.text);
+      verdict.finding.seen = rule.spec.event.Describe() + " was called in it";
+    } else if (!watch.happened) {
+      if (window.gaps != facts.gaps()) {
+        MarkUnknown(facts.gap_reason(), &verdict);
+      } else if (outcome == CallOutcome::kUnknown) {
+        MarkUnknown("the end of a call is missing", &verdict);
+      } else if (!sampled) {
+        MarkUnknown(facts.not_sampled(), &verdict);
+      } else if (rule.spec.is_call &&
+                 !IsRecorded(facts, rule.spec.event, window.recorded)) {
+        MarkUnknown(NotRecordedWords(facts, rule.spec.event), &verdict);
+      } else if (watch.unsure) {
+        MarkUnknown(WhyUnsure(rule.spec), &verdict);
+      } else if (!rule.spec.never) {
+        MarkViolated(facts, window.call, rule, &verdict);
+        Explain(rule, &verdict.finding);
+      }
+    }
+    if (sink_->wants_examples() && verdict.outcome != Outcome::kUnknown) {
+      sink_->OnExample(rule.index,
+                       {watch.happened != rule.spec.never, watch.facts});
+    }
+    sink_->OnVerdict(verdict);
+  }
+
+  static const char* WhyUnsure(const ContainSpec& spec) {
+    if (!spec.is_call) return "not every gradient was recorded";
+    return spec.with.argument.empty() ? "the object of a call is not known"
+                                      : "a call did not tell its argument";
+  }
+
+  static void Explain(const ContainRule& rule, Finding* finding) {
+    if (!rule.spec.is_call) {
+      finding->seen = "no gradient of any parameter changed";
+      return;
+    }
+    if (!rule.spec.with.argument.empty()) {
+      finding->apis.push_back(rule.spec.event.text);
+      finding->seen = "no call of " + rule.spec.event.Describe() +
+                      " in it has such a " + rule.spec.with.argument;
+      return;
+    }
+    finding->apis.push_back(rule.spec.event.text);
+    finding->seen = rule.spec.event.Describe() + " was not called in it";
+  }
+
+  RuleSink* const sink_;
+  FunctionIndex index_;
+  std::map<uint32_t, std::vector<OpenWindow>> open_;  // by ring
+  // The open call of a ring whose parent is on another.
+  std::map<uint32_t, Call> foreign_;
+};
+
+}  // namespace
+
+std::unique_ptr<ProcessObserver> NewContainCalls(const ContainRules* rules,
+                                                 RuleSink* sink) {
+  return std::make_unique<ContainCalls>(rules, sink);
+}
+
+}  // namespace traincheck

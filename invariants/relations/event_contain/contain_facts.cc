@@ -1,0 +1,158 @@
+#include "invariants/relations/event_contain/contain_facts.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "invariants/facts/fact_value.h"
+#include "invariants/rules/words.h"
+
+namespace traincheck {
+
+namespace {
+
+// What the variables of one step say together.
+struct Judgement {
+  bool applied = false;
+  bool fact_unknown = false;
+  bool precondition_unknown = false;
+  uint32_t trials = 0;
+  std::vector<std::string> others;  // names of those with another value
+};
+
+class FactsAtSteps : public ProcessObserver {
+ public:
+  FactsAtSteps(const ContainRules* rules, RuleSink* sink)
+      : sink_(sink), index_(rules) {}
+
+  void OnDefinition(const ProcessFacts& facts, RecordType type,
+                    uint32_t id) override {
+    if (type == RecordType::kFunctionDef) index_.Forget(id);
+  }
+
+  void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
+    if (IsOptimizerStep(call)) open_[call.object] = call;
+  }
+
+  void OnCallEnd(const ProcessFacts& facts, const Call& call,
+                 CallOutcome outcome) override {
+    if (!IsOptimizerStep(call)) return;
+    open_.erase(call.object);
+    if (outcome == CallOutcome::kRaised) return;
+    const Optimizer* optimizer = facts.ownership().Find(call.object);
+    for (const ContainRule* rule : index_.Find(call).windows) {
+      if (outcome == CallOutcome::kReturned && optimizer) {
+        Judge(facts, call, *rule, *optimizer);
+        continue;
+      }
+      Verdict verdict = NewVerdict(facts, *rule, call.object);
+      MarkUnknown(optimizer ? "the end of a step is missing"
+                            : "what the optimizer holds is not known",
+                  &verdict);
+      sink_->OnVerdict(verdict);
+    }
+  }
+
+  void OnEnd(const ProcessFacts& facts, ProcessEnd end) override {
+    for (const auto& [optimizer, step] : open_) {
+      for (const ContainRule* rule : index_.Find(step).windows) {
+        sink_->OnVerdict(CutOff(facts, *rule, optimizer, end));
+      }
+    }
+    open_.clear();
+  }
+
+  void Fields(Archive& archive) override { archive(open_, tried_); }
+
+ private:
+  static std::vector<HeldVariable> VariablesOf(const ProcessFacts& facts,
+                                               const ContainRule& rule,
+                                               const Optimizer& optimizer) {
+    if (!rule.spec.of_buffers) return optimizer.held;
+    std::vector<HeldVariable> buffers;
+    for (const auto& [id, info] : facts.definitions().variables()) {
+      if (info.kind == VariableKind::kBuffer &&
+          optimizer.modules.count(info.root)) {
+        buffers.push_back({id, 0});
+      }
+    }
+    return buffers;
+  }
+
+  void JudgeOne(const ContainRule& rule, const FactSubject& subject,
+                Judgement* judgement) {
+    const WantedFact& wanted = rule.spec.wanted;
+    if (!wanted.fact->Applies(subject)) return;
+    const Tri applies = rule.rule->precondition.Holds(subject);
+    if (applies == Tri::kNo) return;
+    judgement->applied = true;
+    const FactValue value = wanted.fact->read(subject);
+    judgement->fact_unknown |= !IsKnown(value);
+    judgement->precondition_unknown |= applies == Tri::kUnknown;
+    if (!IsKnown(value) || applies == Tri::kUnknown) return;
+    const bool holds = value == wanted.value;
+    judgement->trials += tried_.insert({rule.index, subject.variable}).second;
+    if (sink_->wants_examples()) {
+      sink_->OnExample(rule.index, {holds, ReadFacts(rule, subject)});
+    }
+    const VariableInfo* info =
+        subject.facts->definitions().Variable(subject.variable);
+    if (!holds && info) judgement->others.push_back(info->FullName());
+  }
+
+  void Judge(const ProcessFacts& facts, const Call& step,
+             const ContainRule& rule, const Optimizer& optimizer) {
+    Judgement judgement;
+    FactSubject subject;
+    subject.facts = &facts;
+    subject.optimizer = optimizer.object;
+    for (const HeldVariable& variable : VariablesOf(facts, rule, optimizer)) {
+      subject.variable = variable.variable;
+      subject.group = variable.group;
+      JudgeOne(rule, subject, &judgement);
+    }
+    if (!judgement.applied) return;
+    Verdict verdict = NewVerdict(facts, rule, optimizer.object);
+    verdict.varied = judgement.trials > 0;
+    verdict.trials = judgement.trials;
+    if (!judgement.others.empty()) {
+      MarkViolated(facts, step, rule, &verdict);
+      Explain(rule, std::move(judgement.others), &verdict.finding);
+    } else if (judgement.fact_unknown) {
+      MarkUnknown(UnknownWords(*rule.spec.wanted.fact, facts), &verdict);
+    } else if (judgement.precondition_unknown) {
+      MarkUnknown("a fact of its precondition is not known", &verdict);
+    }
+    sink_->OnVerdict(verdict);
+  }
+
+  static void Explain(const ContainRule& rule, std::vector<std::string> others,
+                      Finding* finding) {
+    std::sort(others.begin(), others.end());
+    // A truth is its own opposite's denial.
+    const WantedFact& wanted = rule.spec.wanted;
+    const bool* truth = std::get_if<bool>(&wanted.value);
+    const std::string seen =
+        truth ? Describe(*wanted.fact, FactValue(!*truth))
+              : "not: " + Describe(*wanted.fact, wanted.value);
+    finding->seen = ListWords(others, 3) + ": " + seen;
+    finding->variables = std::move(others);
+  }
+
+  RuleSink* const sink_;
+  FunctionIndex index_;
+  std::map<uint32_t, Call> open_;                // by optimizer
+  std::set<std::pair<size_t, uint32_t>> tried_;  // rule, variable
+};
+
+}  // namespace
+
+std::unique_ptr<ProcessObserver> NewContainFacts(const ContainRules* rules,
+                                                 RuleSink* sink) {
+  return std::make_unique<FactsAtSteps>(rules, sink);
+}
+
+}  // namespace traincheck

@@ -1,0 +1,106 @@
+#include "invariants/relations/event_contain/contain_kept.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "invariants/rules/state_block.h"
+#include "invariants/rules/words.h"
+
+namespace traincheck {
+
+namespace {
+
+// Of one optimizer, as its last step left it.
+struct Left {
+  std::map<uint32_t, uint64_t> data;  // by variable
+  uint64_t gaps = 0;
+
+  void Fields(Archive& archive) { archive(data, gaps); }
+};
+
+class ContainKept : public StateBlocks {
+ public:
+  ContainKept(const ContainRules* rules, RuleSink* sink)
+      : sink_(sink), index_(rules) {}
+
+  void OnDefinition(const ProcessFacts& facts, RecordType type,
+                    uint32_t id) override {
+    if (type == RecordType::kFunctionDef) index_.Forget(id);
+  }
+
+  void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
+    if (IsOptimizerStep(call)) steps_[call.object] = call;
+    StateBlocks::OnCallBegin(facts, call);
+  }
+
+  void Fields(Archive& archive) override {
+    StateBlocks::Fields(archive);
+    archive(steps_, left_);
+  }
+
+ private:
+  // pre_step comes before post_step.
+  void OnBlock(const ProcessFacts& facts, const StateBlock& block) override {
+    if (block.point == StatePoint::kPreStep) return Judge(facts, block);
+    if (block.point != StatePoint::kPostStep) return;
+    Left& left = left_[block.object];
+    left = {{}, facts.gaps()};
+    for (const BlockEntry& entry : block.entries) {
+      if (entry.data) left.data[entry.variable] = *entry.data;
+    }
+  }
+
+  void Judge(const ProcessFacts& facts, const StateBlock& block) {
+    const auto step = steps_.find(block.object);
+    const auto left = left_.find(block.object);
+    if (step == steps_.end() || left == left_.end()) return;
+    std::vector<std::string> changed;
+    size_t compared = 0;
+    for (const BlockEntry& entry : block.entries) {
+      const auto before = left->second.data.find(entry.variable);
+      if (!entry.data || before == left->second.data.end()) continue;
+      ++compared;
+      const VariableInfo* info = facts.definitions().Variable(entry.variable);
+      if (info && before->second != *entry.data) {
+        changed.push_back(info->FullName());
+      }
+    }
+    // What it holds is not known: there is nothing to compare.
+    if (block.entries.empty() && left->second.data.empty()) return;
+    for (const ContainRule* rule : index_.Find(step->second).windows) {
+      Verdict verdict = NewVerdict(facts, *rule, block.object);
+      verdict.step = block.step;
+      if (left->second.gaps != facts.gaps()) {
+        MarkUnknown(facts.gap_reason(), &verdict);
+      } else if (!changed.empty()) {
+        std::sort(changed.begin(), changed.end());
+        MarkViolated(facts, step->second, *rule, &verdict);
+        verdict.finding.variables = changed;
+        verdict.finding.seen =
+            std::to_string(changed.size()) +
+            " changed since its last step: " + ListWords(changed, 3);
+      } else if (!block.broken.empty() || compared < block.entries.size()) {
+        MarkUnknown(block.broken.empty() ? "a parameter was not recorded"
+                                         : block.broken,
+                    &verdict);
+      }
+      sink_->OnVerdict(verdict);
+    }
+  }
+
+  RuleSink* const sink_;
+  FunctionIndex index_;
+  std::map<uint32_t, Call> steps_;  // the last one, by optimizer
+  std::map<uint32_t, Left> left_;   // by optimizer
+};
+
+}  // namespace
+
+std::unique_ptr<ProcessObserver> NewContainKept(const ContainRules* rules,
+                                                RuleSink* sink) {
+  return std::make_unique<ContainKept>(rules, sink);
+}
+
+}  // namespace traincheck

@@ -1,0 +1,156 @@
+#include "invariants/relations/event_contain/contain_pairs.h"
+
+#include <optional>
+#include <utility>
+
+#include "invariants/trace/call_values.h"
+
+namespace traincheck {
+
+namespace {
+
+constexpr char kByWrapper[] = "a wrapper calls what it wraps";
+constexpr char kByArgument[] = "such a call with an argument is a call";
+constexpr char kTrainingFact[] = "call.module_training";
+
+FunctionMatch Name(const std::string& name) { return {Level::kName, name}; }
+
+// What a window of "never" is, as a rule names it; nullopt: none.
+std::optional<FunctionMatch> WindowOf(const Call& call) {
+  if (IsOptimizerStep(call)) {
+    return FunctionMatch{Level::kRole, "torch.optim.optimizer.Optimizer.step"};
+  }
+  if (HasCategory(call, CallCategory::kBackward) && call.Is(kOutermost)) {
+    return FunctionMatch{Level::kCategory, "backward"};
+  }
+  return std::nullopt;
+}
+
+// What belongs to no such window. Steps and clears may: a closure clears within
+// a step, and an optimizer of each layer steps within the backward.
+std::optional<FunctionMatch> StrangerOf(const Call& call) {
+  static const auto* const kCategories = new std::set<std::string>{
+      "load_state_dict", "optimizer_init", "train_mode"};
+  static const auto* const kRoles =
+      new std::set<std::string>{"freeze", "initialiser", "seed"};
+  const std::string& category = call.function->category.text();
+  if (kCategories->count(category)) {
+    return FunctionMatch{Level::kCategory, category};
+  }
+  const std::vector<std::string>& roles = call.function->roles;
+  if (!roles.empty() && kRoles->count(roles.back())) {
+    return FunctionMatch{Level::kRole, roles.back()};
+  }
+  return std::nullopt;
+}
+
+ContainSpec CallIn(const FunctionMatch& window, const FunctionMatch& event) {
+  ContainSpec spec;
+  spec.window = window;
+  spec.event = event;
+  return spec;
+}
+
+}  // namespace
+
+void ContainPairs::OnCallBegin(const ProcessFacts& facts, const Call& call) {
+  std::vector<Call>& open = open_[call.ring];
+  if (call.function) {
+    if (!open.empty() && open.back().function)
+      SeePair(facts, open.back(), call);
+    SeeStranger(call);
+    if (const auto window = WindowOf(call)) windows_.insert(*window);
+  }
+  open.push_back(call);
+}
+
+void ContainPairs::OnCallEnd(const Call& call) {
+  std::vector<Call>& open = open_[call.ring];
+  if (!open.empty()) open.pop_back();
+}
+
+void ContainPairs::SeePair(const ProcessFacts& facts, const Call& parent,
+                           const Call& child) {
+  const Pair pair{parent.function_id, child.function_id};
+  pairs_.insert(pair);
+  const ObjectInfo* object = facts.definitions().Object(parent.object);
+  if (object && object->wrapped != 0 && object->wrapped == child.object) {
+    wrapped_.insert(pair);
+  }
+  const bool module = HasCategory(parent, CallCategory::kForward);
+  if (module && !child.content.empty()) SeeFlag(facts, parent, child);
+}
+
+void ContainPairs::SeeFlag(const ProcessFacts& facts, const Call& parent,
+                           const Call& child) {
+  const bool training = parent.Is(kModuleTraining);
+  for (const CallArgument& argument :
+       ArgumentsOf(child, facts.definitions()).all) {
+    const bool* flag = argument.value.Get<bool>();
+    if (!flag) continue;
+    Follows& follows =
+        flags_[{parent.function_id, child.function_id}][argument.name];
+    follows.always &= *flag == training;
+    (training ? follows.on : follows.off) = true;
+  }
+}
+
+void ContainPairs::SeeStranger(const Call& call) {
+  const auto stranger = StrangerOf(call);
+  if (!stranger) return;
+  strangers_.insert(*stranger);
+  for (const Call& around : open_[call.ring]) {
+    if (!around.function) continue;
+    const auto window = WindowOf(around);
+    if (window) happened_.insert({*window, *stranger});
+  }
+}
+
+void ContainPairs::CollectPair(const Definitions& definitions, const Pair& pair,
+                               HypothesisSet* out) const {
+  const FunctionInfo* parent = definitions.Function(pair.first);
+  const FunctionInfo* child = definitions.Function(pair.second);
+  if (!parent || !child || parent->name.empty() || child->name.empty()) return;
+  const ContainSpec plain = CallIn(Name(parent->name), Name(child->name));
+  Hypothesis hypothesis{plain.ToJson(), Scope::kExperiment, {}};
+  ContainSpec bound = CallIn(Name(parent->name), Broadest(*child));
+  bound.binding = Binding::kWrapped;
+  if (wrapped_.count(pair)) {
+    const bool general = plain.window.IsGeneral() && bound.event.IsGeneral();
+    out->Add(
+        {bound.ToJson(), general ? Scope::kGeneral : Scope::kExperiment, {}});
+  }
+  hypothesis.broader.push_back({bound.ToJson(), kByWrapper});
+  const auto flags = flags_.find(pair);
+  if (flags != flags_.end()) {
+    for (const auto& [argument, follows] : flags->second) {
+      if (!follows.always || !follows.on || !follows.off) continue;
+      ContainSpec with = plain;
+      with.with = {argument, FindFact(kTrainingFact), nullptr};
+      const bool general = plain.window.IsGeneral() && plain.event.IsGeneral();
+      out->Add(
+          {with.ToJson(), general ? Scope::kGeneral : Scope::kExperiment, {}});
+      hypothesis.broader.push_back({with.ToJson(), kByArgument});
+    }
+  }
+  out->Add(std::move(hypothesis));
+}
+
+void ContainPairs::CollectNever(HypothesisSet* out) const {
+  for (const FunctionMatch& window : windows_) {
+    for (const FunctionMatch& stranger : strangers_) {
+      if (window == stranger || happened_.count({window, stranger})) continue;
+      ContainSpec never = CallIn(window, stranger);
+      never.never = true;
+      out->Add({never.ToJson(), Scope::kGeneral, {}});
+    }
+  }
+}
+
+void ContainPairs::Collect(const Definitions& definitions,
+                           HypothesisSet* out) const {
+  for (const Pair& pair : pairs_) CollectPair(definitions, pair, out);
+  CollectNever(out);
+}
+
+}  // namespace traincheck

@@ -1,0 +1,60 @@
+// Hypotheses of EventContain on calls in calls, of one process:
+//
+// - a function calls another one directly, or the module that it wraps;
+// - a module's call gives a function an argument that is the module's training
+//   flag, where both values were seen;
+// - during a step of an optimizer or a backward, what belongs elsewhere never
+//   happens (an initialiser, a state that is loaded), where it does elsewhere.
+#ifndef TRAINCHECK_INVARIANTS_RELATIONS_EVENT_CONTAIN_CONTAIN_PAIRS_H_
+#define TRAINCHECK_INVARIANTS_RELATIONS_EVENT_CONTAIN_CONTAIN_PAIRS_H_
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "invariants/relations/event_contain/contain_spec.h"
+#include "invariants/rules/hypothesis_set.h"
+
+namespace traincheck {
+
+class ContainPairs {
+ public:
+  void OnCallBegin(const ProcessFacts& facts, const Call& call);
+  void OnCallEnd(const Call& call);
+  void Collect(const Definitions& definitions, HypothesisSet* out) const;
+
+ private:
+  // A call and the call directly inside it, by function.
+  using Pair = std::pair<uint32_t, uint32_t>;
+  // How an argument of the inner call follows the flag of the module.
+  struct Follows {
+    bool always = true;
+    bool on = false;  // seen
+    bool off = false;
+  };
+
+  void SeePair(const ProcessFacts& facts, const Call& parent,
+               const Call& child);
+  void SeeFlag(const ProcessFacts& facts, const Call& parent,
+               const Call& child);
+  void SeeStranger(const Call& call);
+  void CollectPair(const Definitions& definitions, const Pair& pair,
+                   HypothesisSet* out) const;
+  void CollectNever(HypothesisSet* out) const;
+
+  std::map<uint32_t, std::vector<Call>> open_;  // by ring
+  std::set<Pair> pairs_;
+  std::set<Pair> wrapped_;
+  std::map<Pair, std::map<std::string, Follows>> flags_;  // by argument
+  // Windows and events of "never", and the pairs that did happen.
+  std::set<FunctionMatch> windows_;
+  std::set<FunctionMatch> strangers_;
+  std::set<std::pair<FunctionMatch, FunctionMatch>> happened_;
+};
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_INVARIANTS_RELATIONS_EVENT_CONTAIN_CONTAIN_PAIRS_H_

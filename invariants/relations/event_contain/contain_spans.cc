@@ -1,0 +1,247 @@
+#include "invariants/relations/event_contain/contain_spans.h"
+
+#include <map>
+#include <vector>
+
+#include "invariants/rules/words.h"
+
+namespace traincheck {
+
+namespace {
+
+struct Span {
+  bool first = true;
+  uint64_t gaps = 0;
+  RecordedSince recorded;
+  uint64_t begin = 0;  // number of the last event before it
+  Call step;           // the one before it; no function: there was none
+
+  void Fields(Archive& archive) { archive(first, gaps, recorded, begin, step); }
+};
+
+// When events happened: for each rule, the last one on each object. Whose an
+// object is, is asked when a span ends, because what an optimizer holds may
+// be told after the first call of its model.
+class EventLog {
+ public:
+  void Add(size_t rule, uint32_t object) { last_[rule][object] = ++now_; }
+  uint64_t now() const { return now_; }
+  // Objects with an event since; 0: objects that are not known.
+  std::vector<uint32_t> Since(size_t rule, uint64_t begin) const {
+    std::vector<uint32_t> objects;
+    const auto found = last_.find(rule);
+    if (found == last_.end()) return objects;
+    for (const auto& [object, when] : found->second) {
+      if (when > begin) objects.push_back(object);
+    }
+    return objects;
+  }
+
+  void Fields(Archive& archive) { archive(now_, last_); }
+
+ private:
+  uint64_t now_ = 0;
+  std::map<size_t, std::map<uint32_t, uint64_t>> last_;
+};
+
+// "a.b.Class" of "a.b.Class.forward".
+std::string ClassOf(const std::string& method) {
+  const size_t dot = method.rfind('.');
+  return dot == std::string::npos ? method : method.substr(0, dot);
+}
+
+class ContainSpans : public ProcessObserver {
+ public:
+  ContainSpans(const ContainRules* rules, RuleSink* sink)
+      : sink_(sink), index_(rules) {}
+
+  void OnDefinition(const ProcessFacts& facts, RecordType type,
+                    uint32_t id) override {
+    if (type == RecordType::kFunctionDef) index_.Forget(id);
+    // An optimizer is defined when it is constructed.
+    if (type != RecordType::kObjectDef || spans_.count(id)) return;
+    const ObjectInfo* object = facts.definitions().Object(id);
+    if (object && object->kind == ObjectKind::kOptimizer) {
+      spans_[id] = {true, facts.gaps(), facts.recorded().now(), log_.now(), {}};
+    }
+  }
+
+  void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
+    for (const ContainRule* rule : index_.Find(call).events) {
+      log_.Add(rule->index, call.object);
+    }
+    if (IsTrainingRootForward(call)) forwards_[call.object] = call;
+  }
+
+  void OnCallEnd(const ProcessFacts& facts, const Call& call,
+                 CallOutcome outcome) override {
+    if (!IsOptimizerStep(call) || outcome == CallOutcome::kRaised) return;
+    const auto found = spans_.find(call.object);
+    if (found != spans_.end()) {
+      for (const ContainRule* rule : index_.Find(call).windows) {
+        Judge(facts, call, *rule, found->second);
+      }
+    }
+    spans_[call.object] = {false, facts.gaps(), facts.recorded().now(),
+                           log_.now(), call};
+  }
+
+  // A span that no step will end: after a clean exit there is none.
+  void OnEnd(const ProcessFacts& facts, ProcessEnd end) override {
+    if (end == ProcessEnd::kClean) return;
+    for (const auto& [optimizer, span] : spans_) {
+      for (const ContainRule* rule : index_.Find(span.step).windows) {
+        if (!IsDue(facts, span.step, *rule, span)) continue;
+        sink_->OnVerdict(CutOff(facts, *rule, optimizer, end));
+      }
+    }
+    spans_.clear();
+  }
+
+  void Fields(Archive& archive) override { archive(spans_, log_, forwards_); }
+
+ private:
+  Tri Happened(const ProcessFacts& facts, const Call& step,
+               const ContainRule& rule, const Span& span) const {
+    if (IsClear(rule.spec.event) &&
+        facts.ClearedSince(step.object) == Tri::kYes) {
+      return Tri::kYes;
+    }
+    const Optimizer* optimizer = facts.ownership().Find(step.object);
+    Tri result = Tri::kNo;
+    for (uint32_t object : log_.Since(rule.index, span.begin)) {
+      const Tri one =
+          IsBoundToOptimizer(facts, optimizer, object, rule.spec.binding);
+      if (one == Tri::kYes) return one;
+      if (one == Tri::kUnknown) result = one;
+    }
+    return result;
+  }
+
+  // Was whatever the rule waits for recorded, all through the span?
+  static bool IsSampled(const ProcessFacts& facts, const Call& step,
+                        const ContainRule& rule, const Span& span) {
+    // Recorded in every step, unless it is done by hand.
+    if (IsClear(rule.spec.event)) {
+      return facts.ClearedSince(step.object) != Tri::kUnknown;
+    }
+    return facts.recorded().WholeSince(span.recorded, 0, 0) ||
+           !IsBeyondSkeleton(facts, rule.spec.event);
+  }
+
+  bool IsDue(const ProcessFacts& facts, const Call& step,
+             const ContainRule& rule, const Span& span) const {
+    if (IsClear(rule.spec.event) && span.first) return false;
+    const Optimizer* optimizer = facts.ownership().Find(step.object);
+    if (rule.spec.binding == Binding::kAny) return true;
+    if (!optimizer) return false;
+    if (IsClear(rule.spec.event)) return true;
+    // An optimizer of tensors that are in no module has nothing to call.
+    if (rule.spec.binding == Binding::kHeld) return !optimizer->modules.empty();
+    const std::string wanted = ClassOf(rule.spec.event.text);
+    for (uint32_t wrapper : optimizer->wrappers) {
+      if (facts.ownership().IsInstance(wrapper, wanted)) return true;
+    }
+    return false;
+  }
+
+  void Judge(const ProcessFacts& facts, const Call& step,
+             const ContainRule& rule, const Span& span) {
+    if (!IsDue(facts, step, rule, span)) return;
+    FactSubject subject;
+    subject.facts = &facts;
+    subject.optimizer = step.object;
+    const Tri applies = rule.rule->precondition.Holds(subject);
+    if (applies == Tri::kNo) return;
+    const Tri happens = Happened(facts, step, rule, span);
+    const bool happened = happens == Tri::kYes;
+    Verdict verdict = NewVerdict(facts, rule, step.object);
+    if (applies == Tri::kUnknown) {
+      MarkUnknown("a fact of its precondition is not known", &verdict);
+    } else if (span.gaps != facts.gaps()) {
+      // What happened may have been in a step of which no record is left.
+      MarkUnknown(facts.gap_reason(), &verdict);
+    } else if (happened && rule.spec.never) {
+      MarkViolated(facts, step, rule, &verdict);
+      verdict.finding.seen = rule.spec.event.Describe() +
+                             " was called since the optimizer's last step";
+    } else if (!happened && !IsSampled(facts, step, rule, span)) {
+      MarkUnknown(facts.not_sampled(), &verdict);
+    } else if (!happened &&
+               !IsRecorded(facts, rule.spec.event, span.recorded)) {
+      MarkUnknown(NotRecordedWords(facts, rule.spec.event), &verdict);
+    } else if (!happened && happens == Tri::kUnknown) {
+      MarkUnknown("the object of a call is not known", &verdict);
+    } else if (!happened && !rule.spec.never) {
+      MarkViolated(facts, step, rule, &verdict);
+      Explain(facts, step, rule, span, &verdict.finding);
+    }
+    if (sink_->wants_examples() && verdict.outcome != Outcome::kUnknown) {
+      sink_->OnExample(rule.index,
+                       {happened != rule.spec.never, ReadFacts(rule, subject)});
+    }
+    sink_->OnVerdict(verdict);
+  }
+
+  void Explain(const ProcessFacts& facts, const Call& step,
+               const ContainRule& rule, const Span& span,
+               Finding* finding) const {
+    const std::string event = rule.spec.event.Describe();
+    finding->apis.insert(finding->apis.begin(), rule.spec.event.text);
+    finding->seen = event + " was not called between " +
+                    (span.first ? "the optimizer's construction"
+                                : "the optimizer's last step") +
+                    " and the end of this one";
+    if (rule.spec.binding == Binding::kWrapper) {
+      ExplainWrapper(facts, step, finding);
+    }
+  }
+
+  // The call that went around the wrapper says more than the step does.
+  void ExplainWrapper(const ProcessFacts& facts, const Call& step,
+                      Finding* finding) const {
+    const Optimizer* optimizer = facts.ownership().Find(step.object);
+    for (uint32_t module : optimizer->modules) {
+      const auto forward = forwards_.find(module);
+      if (forward == forwards_.end() || optimizer->wrappers.count(module)) {
+        continue;
+      }
+      const std::string site = facts.definitions().Site(forward->second.site);
+      finding->evidence.push_back(
+          facts.FunctionName(forward->second.function_id) +
+          " was called directly at " + site);
+      if (!site.empty()) finding->sites.insert(finding->sites.begin(), site);
+      return;
+    }
+  }
+
+  RuleSink* const sink_;
+  FunctionIndex index_;
+  std::map<uint32_t, Span> spans_;  // by optimizer
+  EventLog log_;
+  std::map<uint32_t, Call> forwards_;  // the last of training, by root module
+};
+
+}  // namespace
+
+Tri IsBoundToOptimizer(const ProcessFacts& facts, const Optimizer* optimizer,
+                       uint32_t object, Binding binding) {
+  if (binding == Binding::kAny) return Tri::kYes;
+  if (object == 0 || !optimizer) return Tri::kUnknown;
+  if (binding == Binding::kWrapper) {
+    return ToTri(optimizer->wrappers.count(object) != 0);
+  }
+  if (object == optimizer->object) return Tri::kYes;
+  if (optimizer->modules.count(object)) return Tri::kYes;
+  // A part of such a model counts too: users call encoder and head apart.
+  const ObjectInfo* info = facts.definitions().Object(object);
+  return ToTri(info && info->root != 0 &&
+               optimizer->modules.count(info->root) != 0);
+}
+
+std::unique_ptr<ProcessObserver> NewContainSpans(const ContainRules* rules,
+                                                 RuleSink* sink) {
+  return std::make_unique<ContainSpans>(rules, sink);
+}
+
+}  // namespace traincheck

@@ -1,0 +1,238 @@
+#include "invariants/relations/event_contain/contain_updates.h"
+
+#include <algorithm>
+#include <map>
+
+#include "invariants/rules/words.h"
+
+namespace traincheck {
+
+namespace {
+
+// What the step did to what it holds, over all held parameters.
+struct Summary {
+  size_t held = 0;
+  size_t yes = 0;  // changed, or has a non-zero gradient
+  size_t unknown = 0;
+  bool lr_unknown = false;
+  bool lr_nonzero = false;
+};
+
+struct OpenStep {
+  Call call;
+  uint64_t gaps = 0;  // when it began
+
+  void Fields(Archive& archive) { archive(call, gaps); }
+};
+
+class ContainUpdates : public ProcessObserver {
+ public:
+  ContainUpdates(const ContainRules* rules, RuleSink* sink)
+      : sink_(sink), index_(rules) {}
+
+  void OnDefinition(const ProcessFacts& facts, RecordType type,
+                    uint32_t id) override {
+    if (type == RecordType::kFunctionDef) index_.Forget(id);
+  }
+
+  void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
+    if (IsOptimizerStep(call)) open_[call.object] = {call, facts.gaps()};
+  }
+
+  void OnCallEnd(const ProcessFacts& facts, const Call& call,
+                 CallOutcome outcome) override {
+    if (!IsOptimizerStep(call)) return;
+    const auto open = open_.find(call.object);
+    const bool whole = open != open_.end() && open->second.gaps == facts.gaps();
+    if (open != open_.end()) open_.erase(open);
+    if (outcome == CallOutcome::kRaised) return;
+    const Optimizer* optimizer = facts.ownership().Find(call.object);
+    for (const ContainRule* rule : index_.Find(call).windows) {
+      if (rule->spec.state == StateKind::kHeld && whole && optimizer) {
+        JudgeHeld(facts, call, *rule, *optimizer);
+      } else if (!whole || !optimizer || optimizer->held.empty()) {
+        Verdict verdict = NewVerdict(facts, *rule, call.object);
+        MarkUnknown(whole ? "what the optimizer holds is not known"
+                          : facts.gap_reason(),
+                    &verdict);
+        sink_->OnVerdict(verdict);
+      } else if (rule->spec.every) {
+        JudgeEvery(facts, call, *rule, *optimizer);
+      } else {
+        JudgeSome(facts, call, *rule, *optimizer);
+      }
+    }
+  }
+
+  void OnEnd(const ProcessFacts& facts, ProcessEnd end) override {
+    for (const auto& [optimizer, step] : open_) {
+      for (const ContainRule* rule : index_.Find(step.call).windows) {
+        sink_->OnVerdict(CutOff(facts, *rule, optimizer, end));
+      }
+    }
+    open_.clear();
+  }
+
+  void Fields(Archive& archive) override { archive(open_); }
+
+ private:
+  static std::string WhyUnrecorded(const ProcessFacts& facts) {
+    return facts.recorded().whole() ? "parameters were not recorded at the step"
+                                    : facts.not_sampled();
+  }
+
+  static Tri StatusOf(const ProcessFacts& facts, const ContainRule& rule,
+                      uint32_t variable) {
+    const VariableState* state = facts.Variable(variable);
+    if (!state) return Tri::kUnknown;
+    return rule.spec.state == StateKind::kGradNonzero
+               ? state->grad_nonzero_at_step()
+               : state->changed_in_step();
+  }
+
+  static Summary Summarize(const ProcessFacts& facts, const ContainRule& rule,
+                           const Optimizer& optimizer) {
+    Summary summary;
+    for (const HeldVariable& held : optimizer.held) {
+      ++summary.held;
+      const Tri status = StatusOf(facts, rule, held.variable);
+      summary.yes += status == Tri::kYes;
+      summary.unknown += status == Tri::kUnknown;
+      const auto lr = facts.LearningRate(optimizer.object, held.group);
+      summary.lr_unknown |= !lr;
+      summary.lr_nonzero |= lr && *lr != 0;
+    }
+    return summary;
+  }
+
+  void JudgeSome(const ProcessFacts& facts, const Call& step,
+                 const ContainRule& rule, const Optimizer& optimizer) {
+    const Summary summary = Summarize(facts, rule, optimizer);
+    const bool update = rule.spec.state == StateKind::kDataChanged;
+    Verdict verdict = NewVerdict(facts, rule, optimizer.object);
+    if (summary.yes == 0) {
+      if (update && !summary.lr_unknown && !summary.lr_nonzero) return;
+      if (summary.unknown > 0) {
+        MarkUnknown(WhyUnrecorded(facts), &verdict);
+      } else if (update && !summary.lr_nonzero) {
+        MarkUnknown("the learning rate was not recorded", &verdict);
+      } else {
+        MarkViolated(facts, step, rule, &verdict);
+        ExplainSome(facts, optimizer, update, &verdict.finding);
+      }
+    }
+    sink_->OnVerdict(verdict);
+  }
+
+  static void ExplainSome(const ProcessFacts& facts, const Optimizer& optimizer,
+                          bool update, Finding* finding) {
+    for (const HeldVariable& held : optimizer.held) {
+      const VariableInfo* info = facts.definitions().Variable(held.variable);
+      if (info) AddOnce(info->FullName(), &finding->variables);
+    }
+    std::sort(finding->variables.begin(), finding->variables.end());
+    const std::string count = std::to_string(optimizer.held.size());
+    finding->seen =
+        update ? "none of the " + count + " parameters that it holds changed"
+               : "none of the " + count +
+                     " parameters that it holds has a non-zero "
+                     "gradient at the step";
+    AddOnce(OrphanWords(facts), &finding->evidence);
+  }
+
+  // One parameter of the step; the verdict is kYes where the rule asks for
+  // nothing.
+  Tri JudgeOne(const ProcessFacts& facts, const ContainRule& rule,
+               const Optimizer& optimizer, const HeldVariable& held,
+               bool* applied) {
+    const auto lr = facts.LearningRate(optimizer.object, held.group);
+    if (lr && *lr == 0) return Tri::kYes;
+    FactSubject subject;
+    subject.facts = &facts;
+    subject.optimizer = optimizer.object;
+    subject.variable = held.variable;
+    subject.group = held.group;
+    const Tri applies = rule.rule->precondition.Holds(subject);
+    if (applies == Tri::kNo) return Tri::kYes;
+    *applied = true;
+    const Tri status = StatusOf(facts, rule, held.variable);
+    if (status == Tri::kYes) {
+      Learn(rule, subject, true);
+      return status;
+    }
+    if (applies == Tri::kUnknown || !lr) return Tri::kUnknown;
+    if (status == Tri::kNo) Learn(rule, subject, false);
+    return status;
+  }
+
+  void Learn(const ContainRule& rule, const FactSubject& subject, bool holds) {
+    if (!sink_->wants_examples()) return;
+    sink_->OnExample(rule.index, {holds, ReadFacts(rule, subject)});
+  }
+
+  // Parameters of the models whose variables it holds.
+  void JudgeHeld(const ProcessFacts& facts, const Call& step,
+                 const ContainRule& rule, const Optimizer& optimizer) {
+    std::vector<std::string> orphans;
+    bool any = false;
+    for (const auto& [id, state] : facts.variables()) {
+      const VariableInfo* info = facts.definitions().Variable(id);
+      if (!info || info->kind != VariableKind::kParameter ||
+          !state.got_grad() || !optimizer.modules.count(info->root)) {
+        continue;
+      }
+      any = true;
+      if (!facts.ownership().IsHeld(id)) orphans.push_back(info->FullName());
+    }
+    if (!any) return;
+    Verdict verdict = NewVerdict(facts, rule, optimizer.object);
+    if (!orphans.empty()) {
+      std::sort(orphans.begin(), orphans.end());
+      MarkViolated(facts, step, rule, &verdict);
+      verdict.finding.variables = orphans;
+      verdict.finding.seen = "no optimizer holds " + ListWords(orphans, 3) +
+                             ", which got gradients";
+    } else if (facts.MissedBackwardSince(optimizer.object)) {
+      MarkUnknown(facts.not_sampled(), &verdict);
+    }
+    sink_->OnVerdict(verdict);
+  }
+
+  void JudgeEvery(const ProcessFacts& facts, const Call& step,
+                  const ContainRule& rule, const Optimizer& optimizer) {
+    std::vector<std::string> still;
+    bool unknown = false;
+    bool applied = false;
+    for (const HeldVariable& held : optimizer.held) {
+      const Tri status = JudgeOne(facts, rule, optimizer, held, &applied);
+      unknown |= status == Tri::kUnknown;
+      const VariableInfo* info = facts.definitions().Variable(held.variable);
+      if (status == Tri::kNo && info) still.push_back(info->FullName());
+    }
+    if (!applied) return;
+    Verdict verdict = NewVerdict(facts, rule, optimizer.object);
+    if (!still.empty()) {
+      std::sort(still.begin(), still.end());
+      MarkViolated(facts, step, rule, &verdict);
+      verdict.finding.variables = still;
+      verdict.finding.seen = std::to_string(still.size()) +
+                             " did not change: " + ListWords(still, 3);
+    } else if (unknown) {
+      MarkUnknown(WhyUnrecorded(facts), &verdict);
+    }
+    sink_->OnVerdict(verdict);
+  }
+
+  RuleSink* const sink_;
+  FunctionIndex index_;
+  std::map<uint32_t, OpenStep> open_;  // by optimizer
+};
+
+}  // namespace
+
+std::unique_ptr<ProcessObserver> NewContainUpdates(const ContainRules* rules,
+                                                   RuleSink* sink) {
+  return std::make_unique<ContainUpdates>(rules, sink);
+}
+
+}  // namespace traincheck

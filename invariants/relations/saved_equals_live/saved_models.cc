@@ -1,0 +1,150 @@
+#include "invariants/relations/saved_equals_live/saved_models.h"
+
+#include <set>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+namespace traincheck {
+
+namespace {
+
+// Of the trainable parameters that may tell.
+constexpr double kLeastEqual = 0.5;
+
+// Variables of modules by their names inside their roots.
+using Names = std::unordered_map<std::string_view, std::vector<uint32_t>>;
+
+Names NamesOf(const Definitions& definitions) {
+  Names names;
+  for (const auto& [id, info] : definitions.variables()) {
+    if (info.kind == VariableKind::kParameter ||
+        info.kind == VariableKind::kBuffer) {
+      names[info.name].push_back(id);
+    }
+  }
+  return names;
+}
+
+// The variables whose name is the longest end of the key, and where it begins.
+const std::vector<uint32_t>* FindNamed(const Names& names, std::string_view key,
+                                       size_t* begin) {
+  *begin = 0;
+  while (true) {
+    const auto found = names.find(key.substr(*begin));
+    if (found != names.end()) return &found->second;
+    const size_t dot = key.find('.', *begin);
+    if (dot == std::string_view::npos) return nullptr;
+    *begin = dot + 1;
+  }
+}
+
+SavedAs Compare(const SavedEntry& entry, uint32_t variable,
+                const VariableInfo& info, const Digests& live) {
+  if (entry.dtype != info.dtype || entry.shape != info.shape) {
+    return SavedAs::kConverted;
+  }
+  const auto digest = live.find(variable);
+  if (!entry.digest || digest == live.end()) return SavedAs::kUnread;
+  return *entry.digest == digest->second ? SavedAs::kEqual : SavedAs::kDiffers;
+}
+
+bool IsTrainable(const Definitions& definitions, uint32_t variable) {
+  const VariableInfo* info = definitions.Variable(variable);
+  return info && info->kind == VariableKind::kParameter && info->trainable;
+}
+
+bool HasMoved(uint32_t variable, const Digests& live, const Digests& before) {
+  const auto now = live.find(variable);
+  const auto then = before.find(variable);
+  return now != live.end() && then != before.end() &&
+         now->second != then->second;
+}
+
+struct Count {
+  size_t equal = 0;
+  size_t all = 0;
+
+  void Add(SavedAs as) {
+    equal += as == SavedAs::kEqual;
+    all += as == SavedAs::kEqual || as == SavedAs::kDiffers;
+  }
+};
+
+}  // namespace
+
+std::vector<SavedModel> FindSavedModels(const std::vector<SavedEntry>& entries,
+                                        const Definitions& definitions,
+                                        const Digests& live) {
+  const Names names = NamesOf(definitions);
+  std::map<std::pair<uint32_t, std::string>, SavedModel> models;
+  for (const SavedEntry& entry : entries) {
+    if (entry.dtype.empty()) continue;  // no tensor
+    size_t begin = 0;
+    const std::vector<uint32_t>* named = FindNamed(names, entry.key, &begin);
+    if (!named) continue;
+    const std::string prefix = entry.key.substr(0, begin);
+    for (uint32_t variable : *named) {
+      const VariableInfo& info = *definitions.Variable(variable);
+      SavedModel& model = models[{info.root, prefix}];
+      model.root = info.root;
+      model.prefix = prefix;
+      model.variables.push_back(
+          {variable, Compare(entry, variable, info, live)});
+    }
+  }
+  std::vector<SavedModel> result;
+  for (auto& [key, model] : models) result.push_back(std::move(model));
+  return result;
+}
+
+bool IsLiveState(const SavedModel& model, const Definitions& definitions,
+                 const Digests& live, const Digests& before) {
+  Count all;
+  Count moved;
+  for (const SavedVariable& saved : model.variables) {
+    if (!IsTrainable(definitions, saved.variable)) continue;
+    all.Add(saved.as);
+    if (HasMoved(saved.variable, live, before)) moved.Add(saved.as);
+  }
+  const Count& telling = moved.all > 0 ? moved : all;
+  return telling.equal > 0 &&
+         static_cast<double>(telling.equal) >=
+             kLeastEqual * static_cast<double>(telling.all);
+}
+
+size_t ChangedParameters(const SavedModel& model,
+                         const Definitions& definitions, const Digests& live,
+                         const Digests& before) {
+  size_t changed = 0;
+  for (const SavedVariable& saved : model.variables) {
+    changed += IsTrainable(definitions, saved.variable) &&
+               HasMoved(saved.variable, live, before);
+  }
+  return changed;
+}
+
+std::vector<uint32_t> MissingParameters(const SavedModel& model,
+                                        const Definitions& definitions,
+                                        const Digests& live) {
+  std::set<uint32_t> held;
+  std::set<uint64_t> storages;
+  for (const SavedVariable& saved : model.variables) {
+    held.insert(saved.variable);
+    const uint64_t storage = definitions.Variable(saved.variable)->alias_group;
+    if (storage != 0) storages.insert(storage);
+  }
+  std::vector<uint32_t> missing;
+  for (const auto& [variable, digest] : live) {
+    const VariableInfo* info = definitions.Variable(variable);
+    if (!info || info->root != model.root ||
+        info->kind != VariableKind::kParameter || held.count(variable) ||
+        storages.count(info->alias_group)) {
+      continue;
+    }
+    missing.push_back(variable);
+  }
+  return missing;
+}
+
+}  // namespace traincheck

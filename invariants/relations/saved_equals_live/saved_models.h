@@ -1,0 +1,83 @@
+// Which models a checkpoint holds: matches the keys of what is saved with the
+// variables of the process that saves.
+//
+// A key names a variable where it ends with the variable's name, as
+// "model.fc.weight" names "fc.weight"; what stands before is the prefix under
+// which the model is saved. A checkpoint may hold several models, and one
+// model several times (the live weights and a moving average of them).
+//
+// Threads: pure functions.
+#ifndef TRAINCHECK_INVARIANTS_RELATIONS_SAVED_EQUALS_LIVE_SAVED_MODELS_H_
+#define TRAINCHECK_INVARIANTS_RELATIONS_SAVED_EQUALS_LIVE_SAVED_MODELS_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "invariants/trace/definitions.h"
+
+namespace traincheck {
+
+struct SavedEntry {
+  std::string key;
+  std::string dtype;
+  std::vector<uint64_t> shape;
+  std::optional<uint64_t> digest;  // nullopt: no tensor, or not readable
+  uint32_t variable = 0;           // in whose storage it lies; 0: in none
+
+  void Fields(Archive& archive) {
+    archive(key, dtype, shape, digest, variable);
+  }
+};
+
+enum class SavedAs {
+  kEqual,
+  kDiffers,
+  kConverted,  // another type or shape: contents cannot be compared
+  kUnread,     // one of the two could not be read
+};
+
+struct SavedVariable {
+  uint32_t variable = 0;
+  SavedAs as = SavedAs::kUnread;
+};
+
+// One model under one prefix.
+struct SavedModel {
+  uint32_t root = 0;
+  std::string prefix;  // "" or "model."
+  std::vector<SavedVariable> variables;
+};
+
+// Digests of variables, of those that could be read.
+using Digests = std::map<uint32_t, uint64_t>;
+
+// In the order of roots and prefixes. `live` holds what the variables were
+// when the checkpoint was saved.
+std::vector<SavedModel> FindSavedModels(const std::vector<SavedEntry>& entries,
+                                        const Definitions& definitions,
+                                        const Digests& live);
+
+// Is it the live state that is saved, and not a moving average or the best
+// state so far? True where at least half of the trainable parameters are equal,
+// of those that changed since `before` (the last save) where any did: one
+// that is damaged or stale does not make it another state.
+bool IsLiveState(const SavedModel& model, const Definitions& definitions,
+                 const Digests& live, const Digests& before);
+
+// Did a trainable parameter of it change since `before`?
+size_t ChangedParameters(const SavedModel& model,
+                         const Definitions& definitions, const Digests& live,
+                         const Digests& before);
+
+// Parameters of the model's root that are not in the checkpoint, and share
+// their storage with none that is.
+std::vector<uint32_t> MissingParameters(const SavedModel& model,
+                                        const Definitions& definitions,
+                                        const Digests& live);
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_INVARIANTS_RELATIONS_SAVED_EQUALS_LIVE_SAVED_MODELS_H_

@@ -1,0 +1,34 @@
+// Is a variable asked to change in a step of the process? One that an optimizer
+// holds is, if that optimizer has made a step of its own and its learning rate
+// is not 0; any other (a buffer, a copy) always is.
+//
+// Threads: one object, one thread at a time.
+#ifndef TRAINCHECK_INVARIANTS_RELATIONS_STATE_CHANGE_DUE_UPDATES_H_
+#define TRAINCHECK_INVARIANTS_RELATIONS_STATE_CHANGE_DUE_UPDATES_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+
+#include "invariants/facts/process_facts.h"
+
+namespace traincheck {
+
+class DueUpdates {
+ public:
+  // A step of the process has closed.
+  void OnStepClosed(const ProcessFacts& facts);
+  // In the step that has closed last. Unknown where the optimizer's own clock
+  // or its learning rate is.
+  Tri IsDue(const ProcessFacts& facts, uint32_t variable) const;
+
+  void Fields(Archive& archive) { archive(stepped_, steps_); }
+
+ private:
+  std::map<uint32_t, Tri> stepped_;  // in the last step, by optimizer
+  std::map<uint32_t, std::optional<uint64_t>> steps_;
+};
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_INVARIANTS_RELATIONS_STATE_CHANGE_DUE_UPDATES_H_

@@ -1,0 +1,192 @@
+#include "invariants/rules/calls_across_ranks.h"
+
+#include <cstring>
+#include <map>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+
+#include "base/hash.h"
+#include "invariants/rules/function_match.h"
+#include "invariants/rules/plain_value.h"
+#include "invariants/rules/rank_relation.h"
+#include "invariants/rules/rules_of_functions.h"
+#include "invariants/rules/step_windows.h"
+#include "invariants/trace/call_values.h"
+
+namespace traincheck {
+
+namespace {
+
+// Calls of one function in one step: more are aligned with the wrong ones.
+constexpr uint64_t kMostCalls = 1 << 20;
+
+std::optional<RankValue> ValueOf(const CallValue& value) {
+  RankValue result;
+  if (const auto* tensor = value.Get<TensorValue>()) {
+    if (!tensor->digest) return std::nullopt;
+    result.digest = *tensor->digest;
+    return result;
+  }
+  const auto plain = PlainValue(value);
+  if (!plain) return std::nullopt;
+  result.shown = PythonText(*plain);
+  result.digest = StableHash(result.shown);
+  return result;
+}
+
+struct RankCallSpec {
+  FunctionMatch function;
+  std::string argument;  // "": the result
+
+  static RankCallSpec Parse(const nlohmann::json& parameters,
+                            const std::string& path, absl::Status* status);
+
+  // "max_norm of f", "the result of f".
+  std::string What() const {
+    return (argument.empty() ? "the result" : argument) + " of " +
+           function.Describe();
+  }
+  RankComparison::Words Words() const { return {.what = What()}; }
+  std::string Describe() const {
+    return "On all ranks that train replicas of a model, " + What() +
+           " is the same.";
+  }
+  static std::vector<const Fact*> Facts() { return {}; }
+  void AddNeeds(CaptureNeeds* needs) const {
+    CallContent& content = needs->Calls(function.text);
+    if (!argument.empty()) {
+      content.arguments.insert(argument);
+    } else {
+      content.returns = true;
+      content.digests.insert("return");
+    }
+  }
+};
+
+// Which form it is, its "is" says.
+RankCallSpec RankCallSpec::Parse(const nlohmann::json& parameters,
+                                 const std::string& path,
+                                 absl::Status* status) {
+  RankCallSpec spec;
+  JsonReader reader(parameters, path);
+  const bool of_argument = reader.Has("is");
+  if (of_argument && reader.String("is") != "equal") {
+    reader.Fail("is", "not \"equal\"");
+  }
+  if (reader.String("across") != "ranks") {
+    reader.Fail("across", "not \"ranks\"");
+  }
+  if (!of_argument && reader.String("of") != "return") {
+    reader.Fail("of", "not \"return\"");
+  }
+  spec.function = ReadFunctionMatch(&reader);
+  if (spec.function.level == Level::kCategory) {
+    reader.Fail("function", "neither name nor role");
+  }
+  if (of_argument) {
+    spec.argument = reader.String("argument");
+    if (spec.argument.empty()) reader.Fail("argument", "empty");
+  }
+  *status = reader.Finish();
+  return spec;
+}
+
+using RankCallRule = SpecRule<RankCallSpec>;
+
+class CallsOfProcess : public ProcessObserver {
+ public:
+  explicit CallsOfProcess(RankRules<RankCallSpec>* judged)
+      : judged_(judged), concerned_(&judged->rules) {}
+
+  void OnDefinition(const ProcessFacts& facts, RecordType type,
+                    uint32_t id) override {
+    concerned_.OnDefinition(type, id);
+  }
+  void OnMark(const ProcessFacts& facts, const MarkEvent& event) override {
+    steps_.Advance(facts);
+  }
+  void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
+    steps_.Advance(facts);
+    for (const RankCallRule* rule : concerned_.Of(call)) {
+      if (rule->spec.argument.empty()) continue;
+      const ToldArguments told = ArgumentsOf(call, facts.definitions());
+      const CallValue* value = told.Find(rule->spec.argument);
+      Add(facts, call, *rule, value);
+    }
+  }
+  void OnCallEnd(const ProcessFacts& facts, const Call& call,
+                 CallOutcome outcome) override {
+    for (const RankCallRule* rule : concerned_.Of(call)) {
+      if (!rule->spec.argument.empty()) continue;
+      const auto value = ResultOf(call, facts.definitions());
+      Add(facts, call, *rule, value ? &*value : nullptr);
+    }
+  }
+  void Fields(Archive& archive) override { archive(steps_, counts_); }
+
+ private:
+  // Calls of a rule's functions in the step that is open.
+  struct Count {
+    uint64_t step = 0;
+    uint64_t calls = 0;
+    uint64_t gaps = 0;
+    void Fields(Archive& archive) { archive(step, calls, gaps); }
+  };
+
+  void Add(const ProcessFacts& facts, const Call& call,
+           const RankCallRule& rule, const CallValue* value);
+
+  RankRules<RankCallSpec>* const judged_;
+  RulesOfFunctions<RankCallRule> concerned_;
+  StepWindows steps_;
+  std::map<size_t, Count> counts_;  // by rule
+};
+
+void CallsOfProcess::Add(const ProcessFacts& facts, const Call& call,
+                         const RankCallRule& rule, const CallValue* value) {
+  RankWindow window;
+  window.ranks = ReplicaRanks(facts);
+  if (!facts.rank() || window.ranks.empty() || !facts.clock().synced()) return;
+  Count& count = counts_[rule.index];
+  const uint64_t step = facts.clock().step();
+  if (count.step != step) count = {step, 0, facts.gaps()};
+  if (count.calls >= kMostCalls) return;
+  window.index = step * kMostCalls + count.calls++;
+  window.step = static_cast<int64_t>(step);
+  auto told = value ? ValueOf(*value) : std::nullopt;
+  // Calls before the clock found its count again may be of this step.
+  const bool from_begin = step == 0 || steps_.open().whole;
+  if (count.gaps != facts.gaps() || (!from_begin && facts.gaps() > 0)) {
+    window.unknown = facts.gap_reason();
+  } else if (!told) {
+    window.unknown = facts.recorded().whole()
+                         ? rule.spec.What() + " was not told on " + facts.Name()
+                         : facts.not_sampled();
+  } else {
+    told->name = rule.spec.What();
+    told->function = facts.FunctionName(call.function_id);
+    told->site = facts.definitions().Site(call.site);
+    window.values.push_back(*std::move(told));
+  }
+  judged_->comparison.Add(facts, rule.index, std::move(window));
+}
+
+}  // namespace
+
+std::vector<int32_t> ReplicaRanks(const ProcessFacts& facts) {
+  std::vector<int32_t> ranks;
+  for (const auto& [id, group] : facts.definitions().groups()) {
+    if (group.evidence.empty() || group.ranks.size() < 2) continue;
+    if (!ranks.empty() && ranks != group.ranks) return {};
+    ranks = group.ranks;
+  }
+  return ranks;
+}
+
+const Relation* NewCallsAcrossRanks(const char* name,
+                                    MakeGenerator make_generator) {
+  return new RankRelation<RankCallSpec, CallsOfProcess>(name, make_generator);
+}
+
+}  // namespace traincheck

@@ -1,0 +1,76 @@
+#include "invariants/rules/fact_needs.h"
+
+namespace traincheck {
+
+namespace {
+
+constexpr char kScaler[] = "torch.amp.grad_scaler.GradScaler.";
+
+void AddUpdates(CaptureNeeds* needs) {
+  needs->State("parameter.data", "pre_step");
+  needs->State("parameter.data", "post_step");
+}
+
+void AddBuffers(CaptureNeeds* needs) {
+  for (const char* point :
+       {"construction", "forward_begin", "step_end", "load"}) {
+    needs->State("buffer.data", point);
+  }
+}
+
+// That there is none is known from its gradient.
+void AddStatistics(CaptureNeeds* needs) {
+  needs->State("parameter.grad", "pre_step");
+  needs->Statistics("parameter.grad", "pre_step");
+}
+
+void AddRows(CaptureNeeds* needs) {
+  AddUpdates(needs);
+  needs->State("parameter.grad", "pre_step");
+  needs->Rows("parameter.data", "pre_step");
+  needs->Rows("parameter.data", "post_step");
+  needs->Rows("parameter.grad", "pre_step");
+}
+
+void AddScaler(CaptureNeeds* needs) {
+  const std::string scaler = kScaler;
+  CallContent& scale = needs->Calls(scaler + "scale");
+  scale.arguments.insert("outputs");
+  scale.returns = true;
+  needs->Calls(scaler + "unscale_").arguments.insert("optimizer");
+  needs->Calls(scaler + "step");
+  needs->Gradients();  // cleared by hand
+}
+
+}  // namespace
+
+void AddNeeds(const Fact& fact, CaptureNeeds* needs) {
+  switch (fact.need) {
+    case FactNeed::kNone:
+      return;
+    case FactNeed::kAny:
+      return needs->State("parameter.data", "pre_step");
+    case FactNeed::kGradients:
+      return needs->Gradients();
+    case FactNeed::kUpdates:
+      return AddUpdates(needs);
+    case FactNeed::kBuffers:
+      return AddBuffers(needs);
+    case FactNeed::kStatistics:
+      return AddStatistics(needs);
+    case FactNeed::kRows:
+      return AddRows(needs);
+    case FactNeed::kLoads:
+      needs->State("parameter.data", "load");
+      return needs->State("parameter.data", "pre_step");
+    case FactNeed::kGenerators:
+      return needs->Generators();
+    case FactNeed::kScaler:
+      return AddScaler(needs);
+    case FactNeed::kDropout:
+      needs->Calls("dropout").arguments.insert({"p", "training", "train"});
+      return;
+  }
+}
+
+}  // namespace traincheck

@@ -1,0 +1,216 @@
+#include "invariants/rules/rank_comparison.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_split.h"
+#include "base/hash.h"
+#include "invariants/rules/words.h"
+
+namespace traincheck {
+
+namespace {
+
+// The members that hold another value than most. With two members both do.
+using OddRanks = std::set<int32_t>;
+
+OddRanks FindOdd(const std::map<uint64_t, std::vector<int32_t>>& by_digest) {
+  const auto most = std::max_element(by_digest.begin(), by_digest.end(),
+                                     [](const auto& a, const auto& b) {
+                                       return a.second.size() < b.second.size();
+                                     });
+  const bool majority = most->second.size() > 1 && [&] {
+    for (auto it = by_digest.begin(); it != by_digest.end(); ++it) {
+      if (it != most && it->second.size() == most->second.size()) return false;
+    }
+    return true;
+  }();
+  OddRanks odd;
+  for (const auto& [digest, ranks] : by_digest) {
+    if (majority && ranks == most->second) continue;
+    odd.insert(ranks.begin(), ranks.end());
+  }
+  return odd;
+}
+
+// By number of the name.
+struct Disagreement {
+  OddRanks odd;
+  uint32_t writer = 0;  // of the first member
+};
+
+std::map<uint32_t, Disagreement> FindDisagreements(
+    const std::map<int32_t, ReplicaWindow>& members) {
+  std::map<uint32_t, std::map<uint64_t, std::vector<int32_t>>> table;
+  std::map<uint32_t, uint32_t> writers;
+  for (const auto& [rank, window] : members) {
+    for (const ReplicaValue& value : window.values) {
+      table[value.variable][value.digest].push_back(rank);
+      writers.emplace(value.variable, value.writer);
+    }
+  }
+  std::map<uint32_t, Disagreement> result;
+  for (const auto& [variable, by_digest] : table) {
+    if (by_digest.size() < 2) continue;
+    result[variable] = {FindOdd(by_digest), writers[variable]};
+  }
+  return result;
+}
+
+// Members that lost records may not know it; all that do mean the same one.
+std::optional<int64_t> FirstKnownStep(
+    const std::map<int32_t, ReplicaWindow>& members) {
+  for (const auto& [rank, window] : members) {
+    if (window.step.has_value()) return window.step;
+  }
+  return std::nullopt;
+}
+
+struct WriterParts {
+  std::string function;
+  std::string site;
+};
+
+WriterParts PartsOf(const std::string& writer) {
+  std::vector<std::string> parts = absl::StrSplit(writer, '\n');
+  parts.resize(2);
+  return {parts[0], parts[1]};
+}
+
+}  // namespace
+
+uint32_t RankComparison::TextTable::Number(const std::string& text) {
+  const auto [found, added] =
+      numbers_.emplace(text, static_cast<uint32_t>(texts_.size()));
+  if (added) texts_.push_back(text);
+  return found->second;
+}
+
+std::string RankComparison::TextTable::Text(uint32_t number) const {
+  return number < texts_.size() ? texts_[number] : "";
+}
+
+void RankComparison::TextTable::Fields(Archive& archive) {
+  archive(texts_);
+  numbers_.clear();
+  for (uint32_t i = 0; i < texts_.size(); ++i) numbers_[texts_[i]] = i;
+}
+
+void RankComparison::Add(const ProcessFacts& facts, size_t rule,
+                         RankWindow window) {
+  ReplicaWindow joined;
+  joined.step = window.step;
+  joined.unknown = std::move(window.unknown);
+  for (RankValue& value : window.values) {
+    const uint32_t name = names_.Number(value.name);
+    const uint32_t writer = writers_.Number(value.function + "\n" + value.site);
+    joined.values.push_back({name, writer, value.digest});
+    if (!value.shown.empty()) joined.shown[name] = std::move(value.shown);
+  }
+  std::sort(joined.values.begin(), joined.values.end(),
+            [](const ReplicaValue& a, const ReplicaValue& b) {
+              return a.variable < b.variable;
+            });
+  join_.Add({facts.attempt(), rule, std::move(window.ranks), window.ordinal},
+            *facts.rank(), window.index, std::move(joined));
+}
+
+void RankComparison::EndProcess(const ProcessFacts& facts, ProcessEnd end) {
+  if (!facts.rank() || facts.is_worker()) return;
+  join_.EndRank(facts.attempt(), *facts.rank(), EndWords(facts, end));
+}
+
+std::string RankComparison::ShownWords(uint32_t variable,
+                                       const JudgedWindow& window) const {
+  std::string text;
+  for (const auto& [rank, member] : *window.members) {
+    const auto shown = member.shown.find(variable);
+    if (shown == member.shown.end()) continue;
+    text += (text.empty() ? "rank " : ", rank ") + std::to_string(rank) + ": " +
+            shown->second;
+  }
+  return text;
+}
+
+Finding RankComparison::Describe(const ReplicaUnit& unit,
+                                 const JudgedWindow& window,
+                                 const Words& words) const {
+  Finding finding;
+  OddRanks odd;
+  std::set<std::string> names;
+  std::map<std::string, WriterParts> writer_of;  // by name
+  std::string shown;
+  for (const auto& [variable, one] : FindDisagreements(*window.members)) {
+    const std::string name = names_.Text(variable);
+    odd.insert(one.odd.begin(), one.odd.end());
+    names.insert(name);
+    writer_of[name] = PartsOf(writers_.Text(one.writer));
+    const std::string values = ShownWords(variable, window);
+    if (!values.empty()) {
+      shown += (shown.empty() ? "" : "; ") + name + ": " + values;
+    }
+  }
+  for (const auto& [name, writer] : writer_of) {
+    AddOnce(writer.function, &finding.apis);
+    AddOnce(writer.site, &finding.sites);
+  }
+  const std::vector<std::string> differ(names.begin(), names.end());
+  if (words.variables) finding.variables = differ;
+  finding.expected = "equal " + words.what + " on " + RankWords(unit.ranks);
+  const size_t compared = window.members->begin()->second.values.size();
+  finding.seen = shown;
+  if (shown.empty()) {
+    finding.seen = std::to_string(names.size()) + " of " +
+                   std::to_string(compared) +
+                   " differ: " + ListWords(differ, 3);
+  }
+  const bool one_stands_out =
+      unit.ranks.size() > 2 && odd.size() < unit.ranks.size();
+  finding.seen += one_stands_out ? "; " + RankWords({odd.begin(), odd.end()}) +
+                                       " differs from the others"
+                                 : "; between " + RankWords(unit.ranks);
+  return finding;
+}
+
+void RankComparison::OnJudged(const ReplicaUnit& unit,
+                              const JudgedWindow& window) {
+  const auto words = words_.find(unit.rule);
+  if (words == words_.end()) return;
+  Verdict verdict;
+  verdict.rule = unit.rule;
+  verdict.attempt = unit.attempt;
+  verdict.unit =
+      StableHash(RankWords(unit.ranks) + "#" + std::to_string(unit.ordinal));
+  verdict.step = FirstKnownStep(*window.members);
+  verdict.across_ranks = true;
+  const bool each = words->second.each_window_counts;
+  verdict.varied = each || window.varied > 0;
+  verdict.trials = each ? 1 : window.varied;
+  if (!window.differs) {
+    verdict.outcome =
+        window.unknown.empty() ? Outcome::kPass : Outcome::kUnknown;
+    verdict.reason = window.unknown;
+    sink_->OnVerdict(verdict);
+    return;
+  }
+  verdict.outcome = Outcome::kViolated;
+  verdict.ranks = unit.ranks;
+  verdict.label = "object " + std::to_string(unit.ordinal) + " window " +
+                  std::to_string(window.index);
+  verdict.again = window.again;
+  verdict.finding = Describe(unit, window, words->second);
+  sink_->OnVerdict(verdict);
+}
+
+const ReplicaGroupInfo* ComparableGroup(const ProcessFacts& facts,
+                                        uint32_t variable) {
+  const ReplicaGroupInfo* group = facts.ownership().GroupOf(variable);
+  if (!group || group->evidence.empty() || group->ranks.size() < 2) {
+    return nullptr;
+  }
+  return group;
+}
+
+}  // namespace traincheck

@@ -1,0 +1,77 @@
+// A relation, or a form of one, whose rules compare what the ranks of a group
+// show, window by window (rank_comparison.h): what it needs is the
+// specification of a rule (spec_relation.h), which has besides
+//   RankComparison::Words Words() const;
+// and the part of one process, a ProcessObserver made of a RankRules<Spec>*. It
+// hands the values of its process to the comparison; that the process has
+// ended, and that a rank will not come, the frame says.
+//
+// Threads: as relation.h.
+#ifndef TRAINCHECK_INVARIANTS_RULES_RANK_RELATION_H_
+#define TRAINCHECK_INVARIANTS_RULES_RANK_RELATION_H_
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "invariants/rules/rank_comparison.h"
+#include "invariants/rules/spec_relation.h"
+
+namespace traincheck {
+
+// What the parts of an evaluator have in common.
+template <typename Spec>
+struct RankRules {
+  RankRules(std::vector<SpecRule<Spec>> all, RuleSink* sink)
+      : rules(std::move(all)), comparison(sink) {
+    for (const SpecRule<Spec>& rule : rules) {
+      comparison.SetWords(rule.index, rule.spec.Words());
+    }
+  }
+
+  const std::vector<SpecRule<Spec>> rules;
+  RankComparison comparison;
+};
+
+template <typename Spec, typename Part>
+class AcrossRanks : public RunObserver {
+ public:
+  AcrossRanks(std::vector<SpecRule<Spec>> rules, RuleSink* sink)
+      : judged_(std::move(rules), sink) {}
+
+  ProcessObserver* AddProcess(const ProcessFacts& facts) override {
+    parts_.push_back(std::make_unique<EndingPart>(&judged_));
+    return parts_.back().get();
+  }
+  void GiveUpRank(uint32_t attempt, int32_t rank,
+                  const std::string& reason) override {
+    judged_.comparison.GiveUpRank(attempt, rank, reason);
+  }
+  void EndRun() override { judged_.comparison.EndRun(); }
+  void Fields(Archive& archive) override { archive(judged_.comparison); }
+
+ private:
+  class EndingPart : public Part {
+   public:
+    explicit EndingPart(RankRules<Spec>* judged)
+        : Part(judged), judged_(judged) {}
+    void OnEnd(const ProcessFacts& facts, ProcessEnd end) override {
+      Part::OnEnd(facts, end);
+      judged_->comparison.EndProcess(facts, end);
+    }
+
+   private:
+    RankRules<Spec>* const judged_;
+  };
+
+  RankRules<Spec> judged_;
+  std::vector<std::unique_ptr<EndingPart>> parts_;
+};
+
+template <typename Spec, typename Part>
+using RankRelation = SpecRelation<Spec, AcrossRanks<Spec, Part>>;
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_INVARIANTS_RULES_RANK_RELATION_H_

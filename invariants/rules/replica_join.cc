@@ -1,0 +1,175 @@
+#include "invariants/rules/replica_join.h"
+
+#include <algorithm>
+
+namespace traincheck {
+
+namespace {
+
+using Values = std::vector<ReplicaValue>;
+
+bool SameDigests(const Values& a, const Values& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const ReplicaValue& x, const ReplicaValue& y) {
+                      return x.variable == y.variable && x.digest == y.digest;
+                    });
+}
+
+// What is not in both has changed.
+uint32_t CountChanged(const Values& before, const Values& now) {
+  uint32_t same = 0;
+  auto old = before.begin();
+  for (const ReplicaValue& value : now) {
+    while (old != before.end() && old->variable < value.variable) ++old;
+    same += old != before.end() && old->variable == value.variable &&
+            old->digest == value.digest;
+  }
+  return static_cast<uint32_t>(std::max(before.size(), now.size())) - same;
+}
+
+enum class Comparison { kEqual, kDiffers, kIncomplete };
+
+// Values of variables that both have.
+Comparison Compare(const Values& a, const Values& b) {
+  if (SameDigests(a, b)) return Comparison::kEqual;
+  size_t common = 0;
+  auto left = a.begin();
+  auto right = b.begin();
+  while (left != a.end() && right != b.end()) {
+    if (left->variable < right->variable) {
+      ++left;
+    } else if (right->variable < left->variable) {
+      ++right;
+    } else {
+      if (left->digest != right->digest) return Comparison::kDiffers;
+      ++common;
+      ++left;
+      ++right;
+    }
+  }
+  return common == a.size() && common == b.size() ? Comparison::kEqual
+                                                  : Comparison::kIncomplete;
+}
+
+// Every member against the first that has values.
+Comparison CompareAll(const std::map<int32_t, ReplicaWindow>& members) {
+  Comparison result = Comparison::kEqual;
+  for (auto a = members.begin(); a != members.end(); ++a) {
+    for (auto b = std::next(a); b != members.end(); ++b) {
+      const Comparison one = Compare(a->second.values, b->second.values);
+      if (one == Comparison::kDiffers) return one;
+      if (one == Comparison::kIncomplete) result = one;
+    }
+    // Equal to the first is equal to each other, if all were complete.
+    if (result == Comparison::kEqual) break;
+  }
+  return result;
+}
+
+}  // namespace
+
+void ReplicaJoin::Add(const ReplicaUnit& unit, int32_t rank, uint64_t index,
+                      ReplicaWindow window) {
+  if (ended_.count({unit.attempt, rank})) return;
+  State& state = units_[unit];
+  state.progress[rank] = index + 1;
+  state.open[index].members.insert_or_assign(rank, std::move(window));
+  Advance(unit, &state);
+}
+
+void ReplicaJoin::EndRank(uint32_t attempt, int32_t rank,
+                          const std::string& reason) {
+  if (!ended_.try_emplace({attempt, rank}, reason).second) return;
+  for (auto& [unit, state] : units_) {
+    if (unit.attempt == attempt) Advance(unit, &state);
+  }
+}
+
+void ReplicaJoin::EndRun() {
+  run_ended_ = true;
+  for (auto& [unit, state] : units_) Advance(unit, &state);
+}
+
+void ReplicaJoin::Fields(Archive& archive) {
+  archive(units_, ended_, run_ended_);
+  for (const auto& [unit, state] : units_) {
+    for (const auto& [index, window] : state.open) {
+      if (window.members.empty()) archive.Fail("a window has no members");
+    }
+  }
+  if (!archive.ok()) units_.clear();
+}
+
+bool ReplicaJoin::IsComplete(const ReplicaUnit& unit, const State& state,
+                             uint64_t index) const {
+  if (run_ended_) return true;
+  return std::all_of(unit.ranks.begin(), unit.ranks.end(), [&](int32_t rank) {
+    const auto progress = state.progress.find(rank);
+    if (progress != state.progress.end() && progress->second > index) {
+      return true;
+    }
+    return ended_.count({unit.attempt, rank}) != 0;
+  });
+}
+
+void ReplicaJoin::Advance(const ReplicaUnit& unit, State* state) {
+  while (!state->open.empty()) {
+    const uint64_t index = state->open.begin()->first;
+    if (!IsComplete(unit, *state, index)) {
+      Tell(unit, state, index, /*early=*/true);
+      return;
+    }
+    Tell(unit, state, index, /*early=*/false);
+    state->open.erase(state->open.begin());
+  }
+}
+
+// The same whenever it is asked: a member that went past the window sent
+// nothing of it, however it ended later.
+std::string ReplicaJoin::Missing(const ReplicaUnit& unit, const State& state,
+                                 uint64_t index) const {
+  const Window& window = state.open.at(index);
+  for (int32_t rank : unit.ranks) {
+    const auto member = window.members.find(rank);
+    if (member != window.members.end()) {
+      if (!member->second.unknown.empty()) return member->second.unknown;
+      continue;
+    }
+    const auto progress = state.progress.find(rank);
+    const bool passed =
+        progress != state.progress.end() && progress->second > index;
+    const auto ended = ended_.find({unit.attempt, rank});
+    if (!passed && ended != ended_.end()) {
+      return "rank " + std::to_string(rank) + " " + ended->second;
+    }
+    return "rank " + std::to_string(rank) + " sent no records of it";
+  }
+  return "";
+}
+
+void ReplicaJoin::Tell(const ReplicaUnit& unit, State* state, uint64_t index,
+                       bool early) {
+  Window& window = state->open.begin()->second;
+  const Comparison comparison = CompareAll(window.members);
+  JudgedWindow judged;
+  judged.index = index;
+  judged.differs = comparison == Comparison::kDiffers;
+  judged.early = early;
+  judged.again = window.told;
+  judged.members = &window.members;
+  if (early && (!judged.differs || window.told)) return;
+  window.told = true;
+  if (!early) {
+    const Values& values = window.members.begin()->second.values;
+    if (state->has_last) judged.varied = CountChanged(state->last, values);
+    state->last = values;
+    state->has_last = true;
+    judged.unknown = Missing(unit, *state, index);
+    if (judged.unknown.empty() && comparison == Comparison::kIncomplete) {
+      judged.unknown = "the members recorded different variables";
+    }
+  }
+  listener_->OnJudged(unit, judged);
+}
+
+}  // namespace traincheck

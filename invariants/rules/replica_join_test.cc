@@ -1,0 +1,156 @@
+#include "invariants/rules/replica_join.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <sstream>
+
+namespace traincheck {
+namespace {
+
+// Writes the judgements down: "0:equal 1:differs(early) 1:differs(again)".
+class Diary : public ReplicaJoinListener {
+ public:
+  void OnJudged(const ReplicaUnit& unit, const JudgedWindow& window) override {
+    if (!text_.empty()) text_ += ' ';
+    text_ += std::to_string(window.index) + ":";
+    text_ += window.differs           ? "differs"
+             : window.unknown.empty() ? "equal"
+                                      : "unknown";
+    if (window.varied) text_ += "*";
+    if (window.early) text_ += "(early)";
+    if (window.again) text_ += "(again)";
+    reason_ = window.unknown;
+  }
+  std::string Take() { return std::move(text_); }
+  const std::string& reason() const { return reason_; }
+
+ private:
+  std::string text_;
+  std::string reason_;
+};
+
+class ReplicaJoinTest : public testing::Test {
+ protected:
+  void Add(int32_t rank, uint64_t index, uint64_t digest,
+           const std::string& unknown = "") {
+    ReplicaWindow window;
+    window.step = static_cast<int64_t>(index);
+    window.values = {{1, 0, digest}};
+    window.unknown = unknown;
+    join_.Add({0, 0, ranks_, 0}, rank, index, std::move(window));
+  }
+
+  std::vector<int32_t> ranks_ = {0, 1};
+  Diary diary_;
+  ReplicaJoin join_{&diary_};
+};
+
+TEST_F(ReplicaJoinTest, WaitsForTheOther) {
+  Add(0, 0, 5);
+  EXPECT_EQ(diary_.Take(), "");
+  Add(1, 0, 5);
+  EXPECT_EQ(diary_.Take(), "0:equal");
+  Add(1, 1, 6);
+  Add(0, 1, 6);
+  EXPECT_EQ(diary_.Take(), "1:equal*");
+}
+
+TEST_F(ReplicaJoinTest, OneRankMayBeFarAhead) {
+  for (uint64_t i = 0; i < 5; ++i) Add(0, i, i);
+  for (uint64_t i = 0; i < 5; ++i) Add(1, i, i == 3 ? 99 : i);
+  EXPECT_EQ(diary_.Take(), "0:equal 1:equal* 2:equal* 3:differs* 4:equal*");
+}
+
+TEST_F(ReplicaJoinTest, TwoOfThreeThatDifferAreToldAtOnce) {
+  ranks_ = {0, 1, 2};
+  Add(0, 0, 5);
+  Add(2, 0, 6);
+  EXPECT_EQ(diary_.Take(), "0:differs(early)");
+  Add(1, 0, 5);
+  EXPECT_EQ(diary_.Take(), "0:differs(again)");
+}
+
+TEST_F(ReplicaJoinTest, ButNotBeforeAnEarlierWindow) {
+  ranks_ = {0, 1, 2};
+  Add(0, 0, 5);
+  Add(0, 1, 6);
+  Add(2, 0, 5);
+  Add(2, 1, 7);
+  EXPECT_EQ(diary_.Take(), "");
+  Add(1, 0, 4);
+  EXPECT_EQ(diary_.Take(), "0:differs 1:differs(early)");
+}
+
+TEST_F(ReplicaJoinTest, AMemberThatEndedIsUnknown) {
+  Add(0, 0, 5);
+  Add(1, 0, 5);
+  join_.EndRank(0, 1, "was killed in step 1");
+  Add(0, 1, 6);
+  EXPECT_EQ(diary_.Take(), "0:equal 1:unknown*");
+  EXPECT_EQ(diary_.reason(), "rank 1 was killed in step 1");
+}
+
+TEST_F(ReplicaJoinTest, ASkippedWindowIsUnknown) {
+  Add(0, 0, 5);
+  Add(0, 1, 6);
+  Add(1, 1, 6);
+  EXPECT_EQ(diary_.Take(), "0:unknown 1:equal*");
+}
+
+TEST_F(ReplicaJoinTest, TheEndOfTheRunJudgesWhatIsOpen) {
+  Add(0, 0, 5);
+  join_.EndRun();
+  EXPECT_EQ(diary_.Take(), "0:unknown");
+  EXPECT_EQ(diary_.reason(), "rank 1 sent no records of it");
+}
+
+TEST_F(ReplicaJoinTest, WhatAMemberCouldNotReadIsUnknown) {
+  Add(0, 0, 5, "w could not be read");
+  Add(1, 0, 5);
+  EXPECT_EQ(diary_.Take(), "0:unknown");
+  Add(0, 1, 5, "w could not be read");
+  Add(1, 1, 6);
+  EXPECT_EQ(diary_.Take(), "1:differs");
+}
+
+TEST_F(ReplicaJoinTest, FinalJudgementsDoNotDependOnTheOrder) {
+  ranks_ = {0, 1, 2};
+  std::mt19937 random(7);
+  std::string first;
+  for (int round = 0; round < 50; ++round) {
+    Diary diary;
+    ReplicaJoin join(&diary);
+    uint64_t next[3] = {0, 0, 0};
+    std::vector<int32_t> order;
+    for (int32_t rank : ranks_) order.insert(order.end(), 6, rank);
+    std::shuffle(order.begin(), order.end(), random);
+    for (int32_t rank : order) {
+      const uint64_t index = next[rank]++;
+      ReplicaWindow window;
+      // Rank 1 leaves the others at window 2, rank 2 at window 4.
+      const uint64_t off =
+          (rank == 1 && index >= 2) || (rank == 2 && index >= 4)
+              ? static_cast<uint64_t>(rank)
+              : 0;
+      window.values = {{1, 0, index * 10 + off}};
+      join.Add({0, 0, ranks_, 0}, rank, index, std::move(window));
+    }
+    std::string text = diary.Take();
+    // Early words come and go with the order; what is final does not.
+    std::string last;
+    std::istringstream words(text);
+    for (std::string word; words >> word;) {
+      if (word.find("(early)") != std::string::npos) continue;
+      last += word.substr(0, word.find('(')) + " ";
+    }
+    if (round == 0) first = last;
+    EXPECT_EQ(last, first);
+  }
+  EXPECT_EQ(first,
+            "0:equal 1:equal* 2:differs* 3:differs* 4:differs* 5:differs* ");
+}
+
+}  // namespace
+}  // namespace traincheck

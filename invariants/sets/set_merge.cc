@@ -1,0 +1,64 @@
+#include "invariants/sets/set_merge.h"
+
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+
+namespace traincheck {
+
+namespace {
+
+using Names = std::vector<std::string>;
+
+void Join(const Names& more, Names* names) {
+  std::set<std::string> all(names->begin(), names->end());
+  all.insert(more.begin(), more.end());
+  names->assign(all.begin(), all.end());
+}
+
+// Whoever wrote the file may have put anything into an origin.
+bool IsMerged(const nlohmann::json& origin) {
+  const auto format = origin.find("format");
+  const auto of = origin.find("of");
+  return format != origin.end() && *format == "merged" && of != origin.end() &&
+         of->is_array();
+}
+
+// Origins that differ, one after the other.
+void JoinOrigin(const nlohmann::json& more, nlohmann::json* origin) {
+  if (more.is_null() || more == *origin) return;
+  if (origin->is_null()) {
+    *origin = more;
+    return;
+  }
+  if (!IsMerged(*origin)) {
+    *origin = {{"format", "merged"}, {"of", nlohmann::json::array({*origin})}};
+  }
+  (*origin)["of"].push_back(more);
+}
+
+void JoinRule(const Invariant& more, Invariant* rule) {
+  if (more.scope == Scope::kGeneral) rule->scope = Scope::kGeneral;
+  Join(more.experiments, &rule->experiments);
+  rule->support += more.support;
+  JoinOrigin(more.origin, &rule->origin);
+}
+
+}  // namespace
+
+InvariantSet MergeSets(const std::vector<InvariantSet>& sets) {
+  InvariantSet merged;
+  std::map<std::string, Invariant> rules;  // by id
+  for (const InvariantSet& set : sets) {
+    Join(set.runs, &merged.runs);
+    for (const Invariant& invariant : set.invariants) {
+      const auto [found, added] = rules.emplace(invariant.id, invariant);
+      if (!added) JoinRule(invariant, &found->second);
+    }
+  }
+  for (auto& [id, rule] : rules) merged.invariants.push_back(std::move(rule));
+  return merged;
+}
+
+}  // namespace traincheck

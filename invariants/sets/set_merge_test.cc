@@ -1,0 +1,70 @@
+#include "invariants/sets/set_merge.h"
+
+#include <gtest/gtest.h>
+
+namespace traincheck {
+namespace {
+
+Invariant Rule(const std::string& id, Scope scope, const char* experiment) {
+  Invariant rule;
+  rule.id = id;
+  rule.scope = scope;
+  rule.experiments = {experiment};
+  rule.support = 10;
+  rule.origin = {{"format", "learned"}, {"runs", {experiment}}};
+  return rule;
+}
+
+TEST(MergeSets, ARuleOfBothIsThereOnce) {
+  InvariantSet a;
+  a.runs = {"r2"};
+  a.invariants = {Rule("1", Scope::kExperiment, "cnn"),
+                  Rule("3", Scope::kGeneral, "cnn")};
+  InvariantSet b;
+  b.runs = {"r1", "r2"};
+  b.invariants = {Rule("1", Scope::kGeneral, "mlp"),
+                  Rule("2", Scope::kExperiment, "mlp")};
+  const InvariantSet merged = MergeSets({a, b});
+  EXPECT_EQ(merged.runs, (std::vector<std::string>{"r1", "r2"}));
+  ASSERT_EQ(merged.invariants.size(), 3u);
+  const Invariant& both = merged.invariants[0];
+  EXPECT_EQ(both.scope, Scope::kGeneral);
+  EXPECT_EQ(both.support, 20u);
+  EXPECT_EQ(both.experiments, (std::vector<std::string>{"cnn", "mlp"}));
+  EXPECT_EQ(both.origin["format"], "merged");
+  EXPECT_EQ(both.origin["of"].size(), 2u);
+  EXPECT_EQ(merged.invariants[1].id, "2");
+  EXPECT_EQ(merged.invariants[1].origin["format"], "learned");
+}
+
+TEST(MergeSets, OriginsOfManyStandSideBySide) {
+  std::vector<InvariantSet> sets(3);
+  for (int i = 0; i < 3; ++i) {
+    sets[i].invariants = {
+        Rule("1", Scope::kGeneral, ("e" + std::to_string(i)).c_str())};
+  }
+  sets.push_back(sets[0]);
+  const InvariantSet merged = MergeSets(sets);
+  EXPECT_EQ(merged.invariants[0].origin["of"].size(), 4u);
+  EXPECT_TRUE(MergeSets({}).invariants.empty());
+}
+
+// An origin is any object that a file has.
+TEST(MergeSets, OriginsThatNobodyHereWrote) {
+  for (const nlohmann::json& origin :
+       {nlohmann::json{{"format", 3}}, nlohmann::json{{"note", "by hand"}},
+        nlohmann::json{{"format", "merged"}},
+        nlohmann::json{{"format", "merged"}, {"of", "two"}}}) {
+    std::vector<InvariantSet> sets(2);
+    sets[0].invariants = {Rule("1", Scope::kGeneral, "cnn")};
+    sets[0].invariants[0].origin = origin;
+    sets[1].invariants = {Rule("1", Scope::kGeneral, "mlp")};
+    const nlohmann::json merged = MergeSets(sets).invariants[0].origin;
+    EXPECT_EQ(merged["format"], "merged") << origin;
+    EXPECT_EQ(merged["of"][0], origin) << origin;
+    EXPECT_EQ(merged["of"].size(), 2u) << origin;
+  }
+}
+
+}  // namespace
+}  // namespace traincheck

@@ -1,0 +1,129 @@
+#include "invariants/sets/set_plan.h"
+
+#include <string_view>
+#include <utility>
+
+#include "invariants/relations/registry.h"
+#include "invariants/rules/capture_needs.h"
+#include "invariants/rules/fact_needs.h"
+#include "invariants/rules/precondition.h"
+
+namespace traincheck {
+
+namespace {
+
+constexpr char kSpecial[] = "*?[";
+// Of the frame around the rules, with room to spare.
+constexpr size_t kFrameBytes = 64u << 10;
+
+void AddNeeds(const Invariant& invariant, CaptureNeeds* needs) {
+  const Relation* relation = FindRelation(invariant.relation);
+  if (relation == nullptr) return;
+  relation->AddNeeds(invariant.parameters, needs);
+  const auto precondition = Precondition::FromJson(invariant.precondition, "");
+  if (!precondition.ok()) return;
+  for (const Clause& clause : precondition->Clauses()) {
+    if (clause.fact) AddNeeds(*clause.fact, needs);
+    if (clause.other) AddNeeds(*clause.other, needs);
+  }
+}
+
+// A rule's `function` is a pattern where it has one of these characters.
+std::string Literal(const std::string& name) {
+  std::string literal;
+  for (char c : name) {
+    const bool special = std::string(kSpecial).find(c) != std::string::npos;
+    literal += special ? std::string("[") + c + "]" : std::string(1, c);
+  }
+  return literal;
+}
+
+bool IsEmpty(const CallContent& content) {
+  return !content.all_arguments && content.arguments.empty() &&
+         content.texts.empty() && content.digests.empty() && !content.returns &&
+         !content.autograd;
+}
+
+void Join(const CallContent& other, CallContent* content) {
+  content->all_arguments |= other.all_arguments;
+  content->arguments.insert(other.arguments.begin(), other.arguments.end());
+  content->texts.insert(other.texts.begin(), other.texts.end());
+  content->digests.insert(other.digests.begin(), other.digests.end());
+  content->returns |= other.returns;
+  content->autograd |= other.autograd;
+}
+
+// "forward" of "torch.nn.modules.module.Module.forward".
+std::string_view Method(std::string_view function) {
+  return function.substr(function.rfind('.') + 1);
+}
+
+bool IsWord(std::string_view function) {
+  return function.find('.') == std::string_view::npos;
+}
+
+// Of two rules that fit a function, by its name and by a role, the agent takes
+// the later one. So what tells nothing comes first, and what may be of the
+// same function (a role is the same method of another class, or a word) tells
+// what any of them needs.
+std::vector<std::pair<std::string, CallContent>> Ordered(
+    const std::map<std::string, CallContent>& calls) {
+  std::vector<std::pair<std::string, CallContent>> ordered;
+  std::map<std::string_view, CallContent> by_method;
+  CallContent of_words;
+  CallContent of_all;
+  for (const auto& [function, content] : calls) {
+    if (IsEmpty(content)) ordered.emplace_back(function, content);
+    Join(content, &by_method[Method(function)]);
+    Join(content, &of_all);
+    if (IsWord(function)) Join(content, &of_words);
+  }
+  for (const auto& [function, content] : calls) {
+    if (IsEmpty(content)) continue;
+    CallContent joined = IsWord(function) ? of_all : of_words;
+    Join(by_method[Method(function)], &joined);
+    ordered.emplace_back(function, std::move(joined));
+  }
+  return ordered;
+}
+
+nlohmann::json RuleOf(const std::string& function, const CallContent& content) {
+  nlohmann::json rule = {{"function", Literal(function)}};
+  if (content.all_arguments) {
+    rule["arguments"] = "*";
+  } else if (!content.arguments.empty()) {
+    rule["arguments"] = content.arguments;
+  }
+  if (!content.texts.empty()) rule["texts"] = content.texts;
+  if (!content.digests.empty()) rule["digests"] = content.digests;
+  if (content.returns) rule["returns"] = true;
+  if (content.autograd) rule["autograd"] = true;
+  return rule;
+}
+
+}  // namespace
+
+nlohmann::json PlanOf(const std::vector<Invariant>& invariants) {
+  CaptureNeeds needs;
+  for (const Invariant& invariant : invariants) AddNeeds(invariant, &needs);
+  nlohmann::json calls = nlohmann::json::array();
+  // First, because the last rule that fits a function holds.
+  const nlohmann::json all = {{"function", "*"}};
+  if (needs.all_calls()) calls.push_back(all);
+  size_t bytes = kFrameBytes;
+  for (const auto& [function, content] : Ordered(needs.calls())) {
+    calls.push_back(RuleOf(function, content));
+    bytes += calls.back().dump().size() + 1;
+  }
+  if (bytes > kMaxCapturePlanBytes) calls = nlohmann::json::array({all});
+  nlohmann::json plan = {{"format", 1},
+                         {"mode", "selective"},
+                         {"calls", std::move(calls)},
+                         {"state", needs.state()}};
+  if (!needs.statistics().empty()) plan["statistics"] = needs.statistics();
+  if (!needs.rows().empty()) plan["rows"] = needs.rows();
+  if (needs.generators()) plan["generators"] = true;
+  return plan;
+}
+
+}  // namespace traincheck

@@ -1,0 +1,167 @@
+#include "invariants/trace/clock.h"
+
+#include <algorithm>
+
+namespace traincheck {
+
+namespace {
+
+// Whose loop it is: a backward's calls on an engine thread are its thread's.
+uint32_t LoopOf(const Call& call) {
+  return call.Is(kForeignParent) ? call.parent_ring : call.ring;
+}
+
+}  // namespace
+
+bool Clock::Counts(const Call& call) const {
+  return !call.Is(kInsideBackward) && !contexts_.InsideStep(call.ring);
+}
+
+bool Clock::Trains(const MarkEvent& mark) const {
+  if (!mark.call) return contexts_.Trains(mark.ring);
+  return contexts_.Trains(*mark.call) && Counts(*mark.call);
+}
+
+void Clock::OnCallBegin(const Call& call) {
+  OnSkeletonCall(call);
+  contexts_.OnCallBegin(call);
+}
+
+void Clock::OnSkeletonCall(const Call& call) {
+  const uint32_t loop = LoopOf(call);
+  if (IsOptimizerStep(call)) {
+    Tell(loop, [&](StepRule& rule) { return rule.OptimizerStep(call.object); });
+  } else if (HasCategory(call, CallCategory::kOptimizerInit)) {
+    rules_.OptimizerMade();
+  } else if (HasCategory(call, CallCategory::kBackward)) {
+    if (call.Is(kInsideBackward)) return;
+    Tell(loop, [](StepRule& rule) { return rule.Backward(), false; });
+    epochs_.Backward();
+  } else if (!Counts(call)) {
+    return;
+  } else if (IsRootForward(call) && contexts_.Trains(call)) {
+    Tell(loop, [](StepRule& rule) { return rule.TrainingForward(); });
+  } else if (HasCategory(call, CallCategory::kZeroGrad) &&
+             call.Is(kOutermost)) {
+    Tell(loop, [](StepRule& rule) { return rule.GradClear(); });
+  } else if (HasCategory(call, CallCategory::kDestroyProcessGroup)) {
+    Tell(loop, [](StepRule& rule) { return rule.End(); });
+  }
+}
+
+void Clock::OnCallEnd(const Call& call) {
+  contexts_.OnCallEnd(call);
+  if (IsOptimizerStep(call)) ++Find(call.object).steps;
+  if (HasCategory(call, CallCategory::kOptimizerInit) && call.object != 0) {
+    optimizers_[call.object] = OptimizerClock();
+  }
+}
+
+void Clock::OnMark(const MarkEvent& mark) {
+  contexts_.OnMark(mark);
+  switch (mark.kind) {
+    case MarkKind::kBatchFetched:
+      if (!Trains(mark)) return;
+      epochs_.Fetched(mark.object, mark.value);
+      Tell(mark.ring,
+           [&](StepRule& rule) { return rule.BatchFetched(mark.object); });
+      return;
+    case MarkKind::kIteratorExhausted:
+      epochs_.IteratorEnded(mark.object);
+      if (!Trains(mark)) return;
+      Tell(mark.ring,
+           [&](StepRule& rule) { return rule.IteratorEnd(mark.object); });
+      return;
+    case MarkKind::kIteratorAbandoned:
+      epochs_.IteratorEnded(mark.object);
+      return;
+    case MarkKind::kStepSkipped:
+      ++Find(mark.object).skipped;
+      Tell(mark.ring,
+           [&](StepRule& rule) { return rule.OptimizerStep(mark.object); });
+      return;
+    case MarkKind::kUserStep:
+      Tell(mark.ring, [](StepRule& rule) { return rule.UserStep(); });
+      return;
+    case MarkKind::kCleanExit:
+      rules_.EndAll();
+      ended_ = true;
+      return;
+    case MarkKind::kStepClosed:
+      return OnStepClosed(mark);
+    case MarkKind::kOptimizerSteps:
+      return OnOptimizerSteps(mark);
+    default:
+      return;
+  }
+}
+
+Clock::OptimizerClock& Clock::Find(uint32_t optimizer) {
+  // Steps of one that is new may be missing.
+  return optimizers_.try_emplace(optimizer, OptimizerClock{0, 0, !told_})
+      .first->second;
+}
+
+template <typename Event>
+void Clock::Tell(uint32_t loop, const Event& event) {
+  if (told_) return;
+  if (expected_) disagreements_ += !event(*expected_);
+  expected_.reset();
+  rules_.Tell(loop, event);
+}
+
+void Clock::OnStepClosed(const MarkEvent& mark) {
+  if (told_) return Follow(mark.value + 1);
+  const auto& loops = rules_.rules();
+  // The mark stands just before or just after the closing event. Where several
+  // threads train, the others' events may stand on the other side of it.
+  if (loops.size() == 1 && step() == mark.value) {
+    expected_ = loops.begin()->second;
+    rules_.Tell(loops.begin()->first,
+                [](StepRule& rule) { return rule.CloseAhead(); });
+    return;
+  }
+  const uint64_t others = loops.size() > 1 ? loops.size() : 0;
+  const uint64_t after = mark.value + 1;
+  if (step() + others < after || step() > after + others) ++disagreements_;
+}
+
+void Clock::OnGap() {
+  told_ = step();
+  synced_ = false;
+  expected_.reset();
+  contexts_.OnGap();
+  for (auto& [id, optimizer] : optimizers_) optimizer.known = false;
+}
+
+void Clock::OnOptimizerSteps(const MarkEvent& mark) {
+  if (!told_) return;
+  // Where its begin is missing, its end will not count.
+  const bool counts = mark.call && IsOptimizerStep(*mark.call) &&
+                      mark.call->object == mark.object;
+  OptimizerClock& clock = optimizers_[mark.object];
+  clock.steps = mark.value + (counts ? 0 : 1);
+  clock.known = true;
+}
+
+void Clock::Follow(uint64_t next_step) {
+  // Marks of several threads that train may come out of order.
+  told_ = synced_ ? std::max(*told_, next_step) : next_step;
+  synced_ = true;
+}
+
+std::optional<uint64_t> Clock::OptimizerSteps(uint32_t optimizer) const {
+  const auto found = optimizers_.find(optimizer);
+  if (found == optimizers_.end()) {
+    return told_ ? std::nullopt : std::optional<uint64_t>(0);
+  }
+  if (!found->second.known) return std::nullopt;
+  return found->second.steps;
+}
+
+uint64_t Clock::SkippedSteps(uint32_t optimizer) const {
+  const auto found = optimizers_.find(optimizer);
+  return found == optimizers_.end() ? 0 : found->second.skipped;
+}
+
+}  // namespace traincheck

@@ -1,0 +1,337 @@
+#include "invariants/trace/definitions.h"
+
+#include <algorithm>
+
+#include "base/utf8.h"
+
+namespace traincheck {
+
+namespace {
+
+// kPartBegin; 0: the record begins a list.
+uint64_t PartBegin(FieldReader fields) {
+  while (fields.Next()) {
+    if (fields.field() == Field::kPartBegin) return fields.unsigned_value();
+  }
+  return 0;
+}
+
+// Is the part that begins there known, or does it not follow on the list?
+// `list` is null where there is none yet.
+bool KnowsPart(const std::vector<uint32_t>* list, uint64_t begin) {
+  if (begin == 0) return list != nullptr;
+  return list == nullptr || list->size() != begin;
+}
+
+// Puts a part where it belongs. False: one before it is missing.
+bool StorePart(uint64_t begin, const std::vector<uint32_t>& part,
+               std::vector<uint32_t>* list) {
+  if (list == nullptr || begin > list->size()) return false;
+  list->resize(begin);
+  list->insert(list->end(), part.begin(), part.end());
+  return true;
+}
+
+template <typename Map>
+auto Find(Map& map, const typename Map::key_type& id) {
+  const auto found = map.find(id);
+  return found == map.end() ? nullptr : &found->second;
+}
+
+}  // namespace
+
+// Everything that the fields of one definition may say.
+struct Definitions::Parsed {
+  std::string text;
+  FunctionInfo function;
+  SiteInfo site;
+  ObjectInfo object;
+  VariableInfo variable;
+  ReplicaGroupInfo group;
+  ProcessGroupInfo process_group;
+  ProcessInfo process;
+  std::vector<uint32_t> variables;
+  uint64_t part_begin = 0;
+};
+
+void Definitions::ReadText(const FieldReader& field, Parsed* parsed) const {
+  const std::string& text =
+      String(static_cast<uint32_t>(field.unsigned_value()));
+  switch (field.field()) {
+    case Field::kName:
+      parsed->function.name = parsed->variable.name = text;
+      parsed->process_group.name = text;
+      return;
+    case Field::kCategory:
+      parsed->function.category = text;
+      return;
+    case Field::kRole:
+      parsed->function.roles.push_back(text);
+      return;
+    case Field::kFile:
+      parsed->site.file = text;
+      return;
+    case Field::kClass:
+      parsed->object.class_name = text;
+      return;
+    case Field::kBaseClass:
+      parsed->object.bases.push_back(text);
+      return;
+    case Field::kPath:
+      parsed->object.path = text;
+      return;
+    case Field::kOwnerClass:
+      parsed->variable.owner_class = text;
+      return;
+    case Field::kDtype:
+      parsed->variable.dtype = text;
+      return;
+    case Field::kRootClass:
+      parsed->variable.root_class = text;
+      return;
+    case Field::kEvidence:
+      parsed->group.evidence = text;
+      return;
+    case Field::kBackend:
+      parsed->process_group.backend = text;
+      return;
+    case Field::kMeshName:
+      parsed->process_group.mesh_name = text;
+      return;
+    case Field::kAttribute:
+      parsed->variable.attributes.push_back(text);
+      return;
+    default:
+      return;
+  }
+}
+
+void Definitions::ReadNumber(const FieldReader& field, Parsed* parsed) const {
+  const uint64_t value = field.unsigned_value();
+  const auto id = static_cast<uint32_t>(value);
+  switch (field.field()) {
+    case Field::kLine:
+      parsed->site.line = value;
+      return;
+    case Field::kObjectKind:
+      parsed->object.kind = static_cast<ObjectKind>(value);
+      return;
+    case Field::kRootObject:
+      parsed->object.root = parsed->variable.root = id;
+      return;
+    case Field::kWrappedObject:
+      parsed->object.wrapped = id;
+      return;
+    case Field::kVariable:
+      parsed->variables.push_back(id);
+      return;
+    case Field::kPartBegin:
+      parsed->part_begin = value;
+      return;
+    case Field::kMemberRank:
+      parsed->group.ranks.push_back(static_cast<int32_t>(value));
+      parsed->process_group.ranks.push_back(static_cast<int32_t>(value));
+      return;
+    case Field::kMesh:
+      parsed->process_group.mesh = id;
+      return;
+    case Field::kMeshDimension:
+      parsed->process_group.mesh_dimension = id;
+      return;
+    case Field::kWrapperObject:
+      parsed->group.wrapper = id;
+      return;
+    default:
+      if (!ReadVariableNumber(field, &parsed->variable)) {
+        ReadProcessNumber(field, &parsed->process);
+      }
+  }
+}
+
+bool Definitions::ReadVariableNumber(const FieldReader& field,
+                                     VariableInfo* variable) {
+  const uint64_t value = field.unsigned_value();
+  switch (field.field()) {
+    case Field::kVariableKind:
+      variable->kind = static_cast<VariableKind>(value);
+      return true;
+    case Field::kTrainable:
+      variable->trainable = value != 0;
+      return true;
+    case Field::kDimension:
+      variable->shape.push_back(value);
+      return true;
+    case Field::kAliasGroup:
+      variable->alias_group = value;
+      return true;
+    case Field::kShadowOf:
+      variable->shadow_of = static_cast<uint32_t>(value);
+      return true;
+    case Field::kIdentityEpoch:
+      variable->identity_epoch = value;
+      return true;
+    default:
+      return false;
+  }
+}
+
+void Definitions::ReadProcessNumber(const FieldReader& field,
+                                    ProcessInfo* process) {
+  const uint64_t value = field.unsigned_value();
+  switch (field.field()) {
+    case Field::kProcessKind:
+      process->kind = static_cast<ProcessKind>(value);
+      return;
+    case Field::kAttempt:
+      process->attempt = static_cast<uint32_t>(value);
+      return;
+    case Field::kStartTicks:
+      process->start_ticks = value;
+      return;
+    case Field::kWorkerId:
+      process->worker = value;
+      return;
+    case Field::kOwnerPid:
+      process->owner_pid = static_cast<uint32_t>(value);
+      return;
+    case Field::kOwnerTicks:
+      process->owner_ticks = value;
+      return;
+    case Field::kPassSeed:
+      process->pass_seed = value;
+      return;
+    case Field::kOwnerStep:
+      process->owner_step = value;
+      return;
+    default:
+      return;
+  }
+}
+
+bool Definitions::Read(FieldReader fields, Parsed* parsed) const {
+  std::string_view rest = fields.rest();
+  while (fields.Next()) {
+    if (fields.field() == Field::kParameter &&
+        parsed->function.parameters.empty()) {
+      parsed->function.parameters = std::string(rest);
+    }
+    rest = fields.rest();
+    if (fields.field() == Field::kText) {
+      parsed->text = ToUtf8(fields.bytes_value());
+    } else if (fields.field() == Field::kHost) {
+      parsed->process.host = ToUtf8(fields.bytes_value());
+    }
+    ReadText(fields, parsed);
+    ReadNumber(fields, parsed);
+  }
+  return fields.ok();
+}
+
+bool Definitions::Store(RecordType type, uint32_t id, uint32_t aux,
+                        Parsed* parsed) {
+  switch (type) {
+    case RecordType::kStringDef:
+      strings_[id] = std::move(parsed->text);
+      return true;
+    case RecordType::kFunctionDef:
+      functions_[id] = std::move(parsed->function);
+      return true;
+    case RecordType::kSiteDef:
+      sites_[id] = std::move(parsed->site);
+      return true;
+    case RecordType::kObjectDef:
+      objects_[id] = std::move(parsed->object);
+      return true;
+    case RecordType::kVariableDef:
+      variables_[id] = std::move(parsed->variable);
+      return true;
+    case RecordType::kHoldDef:
+      if (parsed->part_begin == 0) holds_[{id, aux}].clear();
+      return StorePart(parsed->part_begin, parsed->variables,
+                       Find(holds_, std::pair(id, aux)));
+    case RecordType::kReplicaGroupDef:
+      return StoreGroup(id, parsed);
+    case RecordType::kProcessDef:
+      process_ = std::move(parsed->process);
+      process_.pid = id;
+      return true;
+    case RecordType::kProcessGroupDef:
+      process_groups_[id] = std::move(parsed->process_group);
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool Definitions::StoreGroup(uint32_t id, Parsed* parsed) {
+  if (parsed->part_begin != 0) {
+    ReplicaGroupInfo* group = Find(groups_, id);
+    return group != nullptr &&
+           StorePart(parsed->part_begin, parsed->variables, &group->variables);
+  }
+  parsed->group.variables = std::move(parsed->variables);
+  std::sort(parsed->group.ranks.begin(), parsed->group.ranks.end());
+  groups_[id] = std::move(parsed->group);
+  return true;
+}
+
+bool Definitions::Apply(const RecordReader& record) {
+  const auto& fixed = record.Get<DefinitionRecord>();
+  Parsed parsed;
+  if (!Read(record.Fields(), &parsed)) return false;
+  return Store(record.type(), fixed.id, fixed.aux, &parsed);
+}
+
+bool Definitions::Knows(const RecordReader& record) const {
+  const auto& fixed = record.Get<DefinitionRecord>();
+  switch (record.type()) {
+    case RecordType::kStringDef:
+      return strings_.count(fixed.id) != 0;
+    case RecordType::kFunctionDef:
+      return functions_.count(fixed.id) != 0;
+    case RecordType::kSiteDef:
+      return sites_.count(fixed.id) != 0;
+    case RecordType::kObjectDef:
+      return objects_.count(fixed.id) != 0;
+    case RecordType::kVariableDef:
+      return variables_.count(fixed.id) != 0;
+    case RecordType::kHoldDef:
+      return KnowsPart(Find(holds_, std::pair(fixed.id, fixed.aux)),
+                       PartBegin(record.Fields()));
+    case RecordType::kReplicaGroupDef: {
+      const ReplicaGroupInfo* group = Find(groups_, fixed.id);
+      return KnowsPart(group == nullptr ? nullptr : &group->variables,
+                       PartBegin(record.Fields()));
+    }
+    case RecordType::kProcessGroupDef:
+      return process_groups_.count(fixed.id) != 0;
+    default:
+      return false;
+  }
+}
+
+const FunctionInfo* Definitions::Function(uint32_t id) const {
+  return Find(functions_, id);
+}
+
+const ObjectInfo* Definitions::Object(uint32_t id) const {
+  return Find(objects_, id);
+}
+
+const VariableInfo* Definitions::Variable(uint32_t id) const {
+  return Find(variables_, id);
+}
+
+const std::string& Definitions::String(uint32_t id) const {
+  static const std::string* const kNone = new std::string;
+  const std::string* found = Find(strings_, id);
+  return found ? *found : *kNone;
+}
+
+std::string Definitions::Site(uint32_t id) const {
+  const SiteInfo* site = Find(sites_, id);
+  if (!site) return "";
+  return site->file + ":" + std::to_string(site->line);
+}
+
+}  // namespace traincheck

@@ -1,0 +1,144 @@
+#include "invariants/trace/definitions.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "proto/record_writer.h"
+
+namespace traincheck {
+namespace {
+
+using Variables = std::vector<uint32_t>;
+
+Variables Range(uint32_t from, uint32_t to) {
+  Variables range(to - from);
+  std::iota(range.begin(), range.end(), from);
+  return range;
+}
+
+// A definition of optimizer or group 7 with `variables`; a part if `begin` is
+// not 0.
+class PartsTest : public testing::TestWithParam<RecordType> {
+ protected:
+  struct Part {
+    uint64_t begin;
+    Variables variables;
+  };
+
+  bool Apply(const Part& part) {
+    const std::string bytes = Encode(part);
+    RecordReader record(bytes);
+    EXPECT_TRUE(record.Next());
+    return definitions_.Apply(record);
+  }
+  bool Knows(const Part& part) {
+    const std::string bytes = Encode(part);
+    RecordReader record(bytes);
+    EXPECT_TRUE(record.Next());
+    return definitions_.Knows(record);
+  }
+  Variables Listed() const {
+    if (GetParam() == RecordType::kHoldDef) {
+      return definitions_.holds().at({7, 0});
+    }
+    return definitions_.groups().at(7).variables;
+  }
+  bool empty() const {
+    return definitions_.holds().empty() && definitions_.groups().empty();
+  }
+
+ private:
+  static std::string Encode(const Part& part) {
+    alignas(8) static char buffer[kMaxRecordBytes];
+    FieldWriter out(buffer, sizeof buffer, DefinitionRecord{{}, 7, 0});
+    if (part.begin != 0) out.Unsigned(Field::kPartBegin, part.begin);
+    for (uint32_t variable : part.variables) {
+      out.Unsigned(Field::kVariable, variable);
+    }
+    return std::string(buffer, out.Finish(GetParam(), 0, 0));
+  }
+
+  Definitions definitions_;
+};
+
+TEST_P(PartsTest, FollowOnOneAnother) {
+  EXPECT_TRUE(Apply({0, Range(1, 5001)}));
+  EXPECT_FALSE(Knows({5000, {5001}}));
+  EXPECT_TRUE(Apply({5000, Range(5001, 9001)}));
+  EXPECT_TRUE(Knows({5000, {5001}}));
+  EXPECT_EQ(Listed(), Range(1, 9001));
+}
+
+TEST_P(PartsTest, ListWithoutPartReplaces) {
+  EXPECT_FALSE(Knows({0, {1}}));
+  EXPECT_TRUE(Apply({0, Range(1, 10)}));
+  EXPECT_TRUE(Knows({0, {1}}));
+  EXPECT_TRUE(Apply({0, {3}}));
+  EXPECT_EQ(Listed(), Variables{3});
+}
+
+TEST_P(PartsTest, PartThatComesAgainChangesNothing) {
+  EXPECT_TRUE(Apply({0, Range(1, 10)}));
+  EXPECT_TRUE(Apply({9, {10, 11}}));
+  EXPECT_TRUE(Apply({9, {10, 11}}));
+  EXPECT_EQ(Listed(), Range(1, 12));
+}
+
+TEST_P(PartsTest, PartAfterAGapIsRefused) {
+  EXPECT_FALSE(Apply({3, {4}}));
+  EXPECT_TRUE(empty());
+  EXPECT_TRUE(Knows({3, {4}}));  // nothing to take over early
+  EXPECT_TRUE(Apply({0, {1, 2}}));
+  EXPECT_FALSE(Apply({3, {4}}));
+  EXPECT_EQ(Listed(), (Variables{1, 2}));
+}
+
+// Appends `text` to the definitions as string `id`.
+void DefineString(uint32_t id, const std::string& text,
+                  Definitions* definitions) {
+  alignas(8) char buffer[256];
+  FieldWriter out(buffer, sizeof buffer, DefinitionRecord{{}, id, 0});
+  out.Bytes(Field::kText, text);
+  const std::string bytes(buffer, out.Finish(RecordType::kStringDef, 0, 0));
+  RecordReader record(bytes);
+  ASSERT_TRUE(record.Next());
+  ASSERT_TRUE(definitions->Apply(record));
+}
+
+TEST(Definitions, ProcessGroup) {
+  Definitions definitions;
+  DefineString(1, "7", &definitions);
+  DefineString(2, "gloo", &definitions);
+  DefineString(3, "dp", &definitions);
+  alignas(8) char buffer[256];
+  FieldWriter out(buffer, sizeof buffer, DefinitionRecord{{}, 5, 0});
+  out.Unsigned(Field::kName, 1);
+  out.Unsigned(Field::kBackend, 2);
+  out.Unsigned(Field::kMesh, 1);
+  out.Unsigned(Field::kMeshDimension, 0);
+  out.Unsigned(Field::kMeshName, 3);
+  for (uint64_t rank : {3, 1}) out.Unsigned(Field::kMemberRank, rank);
+  const std::string bytes(buffer,
+                          out.Finish(RecordType::kProcessGroupDef, 0, 0));
+  RecordReader record(bytes);
+  ASSERT_TRUE(record.Next());
+  EXPECT_FALSE(definitions.Knows(record));
+  ASSERT_TRUE(definitions.Apply(record));
+  EXPECT_TRUE(definitions.Knows(record));
+  const ProcessGroupInfo& group = definitions.process_groups().at(5);
+  EXPECT_EQ(group.name, "7");
+  EXPECT_EQ(group.backend, "gloo");
+  EXPECT_EQ(group.ranks, (std::vector<int32_t>{3, 1}));
+  EXPECT_EQ(group.mesh, 1u);
+  EXPECT_EQ(group.mesh_name, "dp");
+}
+
+INSTANTIATE_TEST_SUITE_P(Lists, PartsTest,
+                         testing::Values(RecordType::kHoldDef,
+                                         RecordType::kReplicaGroupDef));
+
+}  // namespace
+}  // namespace traincheck
