@@ -102,18 +102,24 @@ class LayeringTest(CheckCase):
             ("base/a.cc", "server/b.h", True),
             ("base/a.cc", "proto/record_format.h", True),
             ("proto/a.h", "base/b.h", True),
-            ("invariants/a.h", "checker/b.h", True),
-            ("invariants/a.h", "proto/record_reader.h", False),
+            ("invariants/trace/a.h", "checker/b.h", True),
+            ("invariants/trace/a.h", "proto/record_reader.h", False),
             ("checker/a.h", "inference/b.h", True),
             ("inference/a.h", "checker/b.h", True),
-            ("checker/a.h", "invariants/b.h", False),
+            ("checker/a.h", "invariants/sets/b.h", False),
+            ("checker/a.h", "invariants/traincheck/b.h", True),
+            ("checker/a.h", "invariants/testing/b.h", True),
+            ("checker/a_test.cc", "invariants/testing/b.h", False),
             ("server/a.h", "inference/b.h", False),
             ("server/a.h", "ctl/b.h", True),
             ("ctl/a.h", "server/b.h", True),
-            ("ctl/a.h", "invariants/b.h", False),
+            ("server/a.h", "invariants/trace/b.h", False),
+            ("server/a.h", "invariants/traincheck/b.h", True),
+            ("ctl/a.h", "invariants/traincheck/b.h", False),
             ("agent/relay/a.cc", "agent/ring/b.h", False),
             ("agent/relay/a.cc", "agent/capture/b.h", True),
             ("agent/ring/a.h", "agent/relay/b.h", True),
+            ("agent/ring/a_test.cc", "invariants/testing/b.h", True),
             ("agent/ring/a.h", "base/b.h", True),
             ("agent/ring/a.h", "proto/step_rule.h", False),
             ("agent/ring/a.h", "proto/traincheck/v1/ingest.pb.h", True),
@@ -121,6 +127,37 @@ class LayeringTest(CheckCase):
         ]:
             with self.subTest(name=name, path=path):
                 self.assertEqual(self.line_found(name, path), wrong)
+
+    def test_floors_of_the_engine(self):
+        floors = ["trace", "facts", "rules", "relations", "sets", "traincheck"]
+        for i, upper in enumerate(floors):
+            for lower in floors[: i + 1]:
+                with self.subTest(upper=upper, lower=lower):
+                    up, low = f"invariants/{upper}/a", f"invariants/{lower}/b"
+                    self.assertFalse(self.line_found(f"{up}.cc", f"{low}.h"))
+                    if upper != lower:
+                        self.assertTrue(self.line_found(f"{low}.cc", f"{up}.h"))
+
+    def test_relations_do_not_know_each_other(self):
+        relations = "invariants/relations"
+        for name, path, wrong in [
+            ("a/a.cc", f"{relations}/a/b.h", False),
+            ("a/a.cc", f"{relations}/b/b.h", True),
+            ("a/a_test.cc", f"{relations}/b/b.h", True),
+            ("a/a.cc", f"{relations}/registry.h", True),
+            ("a/a_test.cc", f"{relations}/registry.h", False),
+            ("a/a_test.cc", "invariants/testing/a.h", False),
+            ("a/a.cc", "invariants/rules/a.h", False),
+            ("a/a.cc", "invariants/sets/a.h", True),
+            ("registry.cc", f"{relations}/a/a.h", False),
+        ]:
+            with self.subTest(name=name, path=path):
+                found = self.line_found(f"{relations}/{name}", path)
+                self.assertEqual(found, wrong)
+
+    def test_no_file_stands_beside_the_floors(self):
+        found = self.found(layering, {"invariants/a.h": "", "invariants/new/a.h": ""})
+        self.assertEqual(found, [("invariants/a.h", 1), ("invariants/new/a.h", 1)])
 
     def test_libraries_end_where_they_should(self):
         for name, path, wrong in [

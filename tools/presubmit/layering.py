@@ -21,28 +21,39 @@ SETTINGS = ("proto/settings/",)
 _TESTING = ("base/seed_for_testing.h",)
 _CORE_PARTS = ("preload", "ring", "capture", "torch", "python")
 AGENT_CORE = tuple(f"agent/{part}/" for part in _CORE_PARTS)
-_CHECKING_BASE = ("base/", "invariants/") + RECORD_FORMAT
+# The floors of the engine, from below: each includes those before it.
+_TRACE = ("base/", "invariants/trace/") + RECORD_FORMAT
+_FACTS = _TRACE + ("invariants/facts/",)
+_RULES = _FACTS + ("invariants/rules/",)
+_RELATIONS = _RULES + ("invariants/relations/",)
+_SETS = _RELATIONS + ("invariants/sets/",)
+_TRAINCHECK = _SETS + ("invariants/traincheck/",)
 LAYERS = {
     "base/": ("base/",),
     "proto/": ("proto/",),
-    "invariants/": _CHECKING_BASE,
-    "checker/": ("checker/",) + _CHECKING_BASE,
-    "inference/": ("inference/",) + _CHECKING_BASE,
-    "server/": (
-        "server/",
-        "checker/",
-        "inference/",
-        "invariants/",
-        "proto/",
-        "base/",
-    ),
-    "ctl/": ("ctl/", "base/", "proto/", "invariants/"),
+    "invariants/trace/": _TRACE,
+    "invariants/facts/": _FACTS,
+    "invariants/rules/": _RULES,
+    "invariants/relations/": _RELATIONS,
+    "invariants/sets/": _SETS,
+    "invariants/traincheck/": _TRAINCHECK,
+    "invariants/testing/": _TRACE + ("invariants/testing/",),
+    "invariants/": (),  # no floor
+    "checker/": ("checker/",) + _SETS,
+    "inference/": ("inference/",) + _SETS,
+    "server/": ("server/", "checker/", "inference/", "proto/") + _SETS,
+    "ctl/": ("ctl/", "proto/") + _TRAINCHECK,
     "agent/relay/": ("agent/relay/", "agent/ring/", "base/", "proto/"),
     **{
         folder: AGENT_CORE + RECORD_FORMAT + SETTINGS + _TESTING
         for folder in AGENT_CORE
     },
 }
+# A relation includes its own folder and what lies below relations.
+_RELATION = re.compile(r"^invariants/relations/[^/]+/")
+# What their tests may include besides.
+_RUNS_FOR_TESTS = ("invariants/testing/",)
+_READS_RUNS = ("invariants/", "checker/", "inference/", "server/")
 _OUR_FOLDERS = ("agent/", "tests/", "tools/", "deploy/") + tuple(LAYERS)
 
 # A library, how its headers begin (or what matches them), and the files that
@@ -85,9 +96,21 @@ def _layer_of(name: str):
     return max(folders, key=len) if folders else None
 
 
-def _check_ours(name: str, path: str):
+def _allowed(name: str):
+    """(folder, what its files may include of ours)."""
+    test = _TEST_FILE.search(name)
+    runs = _RUNS_FOR_TESTS if test and name.startswith(_READS_RUNS) else ()
+    relation = _RELATION.match(name)
+    if relation:
+        registry = ("invariants/relations/registry.h",) if test else ()
+        return relation.group(), _RULES + (relation.group(),) + registry + runs
     layer = _layer_of(name)
-    if layer is None or path.startswith(LAYERS[layer]):
+    return layer, LAYERS.get(layer, ("",)) + runs
+
+
+def _check_ours(name: str, path: str):
+    layer, allowed = _allowed(name)
+    if path.startswith(allowed):
         return None
     return f'{layer[:-1]} must not include "{path}"'
 
@@ -120,6 +143,8 @@ def _check_include(tree: SourceTree, name: str, path: str):
 
 def check(tree: SourceTree):
     for name in tree.with_suffix(".h", ".cc", ".c"):
+        if _layer_of(name) == "invariants/":
+            yield Problem(name, 1, "stands on no floor of invariants")
         for line, path in _includes(tree.text(name)):
             message = _check_include(tree, name, path)
             if message:
