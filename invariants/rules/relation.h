@@ -2,7 +2,7 @@
 // examples and check together; inference and checker run the same evaluator,
 // so that "violated in a reference" is decided by the code that checks.
 //
-// To add one: implement Relation, list it in registry.cc.
+// To add one: docs/adding-a-relation.md.
 //
 // Threads: relations are constant; a generator or evaluator is one object of
 // one thread at a time.

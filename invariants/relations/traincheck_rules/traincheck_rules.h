@@ -1,9 +1,9 @@
 // The relation TrainCheck: rules of TrainCheck's own files, kept as they are
-// (docs/traincheck-files.md). Parameters: traincheck/rule_form.h.
+// (docs/traincheck-files.md). Parameters: rule_form.h.
 //
-// Those that mean the same as a rule of EventContain
-// (traincheck/translation.h) are judged by that one's evaluator. All others
-// are unknown, with the reason, and never a pass. None is learned.
+// Those that mean the same as a rule of EventContain (translation.h) are judged
+// by that one's evaluator. All others are unknown, with the reason, and never a
+// pass. None is learned.
 #ifndef TRAINCHECK_INVARIANTS_RELATIONS_TRAINCHECK_RULES_TRAINCHECK_RULES_H_
 #define TRAINCHECK_INVARIANTS_RELATIONS_TRAINCHECK_RULES_TRAINCHECK_RULES_H_
 
