@@ -122,7 +122,7 @@ uint64_t DaemonProcess::StatusNumber(const std::string& name) const {
   return 0;
 }
 
-Relay::Relay(const std::shared_ptr<grpc::Channel>& channel)
+TestRelay::TestRelay(const std::shared_ptr<grpc::Channel>& channel)
     : stub_(v1::Ingest::NewStub(channel)) {
   // Of hundreds that connect at once one may be refused; a relay tries again.
   // Counts only for streams that are opened after it.
@@ -130,22 +130,22 @@ Relay::Relay(const std::shared_ptr<grpc::Channel>& channel)
   stream_ = stub_->Stream(&context_);
 }
 
-v1::Welcome Relay::Greet(const v1::Hello& hello) {
+v1::Welcome TestRelay::Greet(const v1::Hello& hello) {
   Send(Request(hello));
   return Receive().welcome();
 }
 
-bool Relay::Send(const v1::IngestRequest& request) {
+bool TestRelay::Send(const v1::IngestRequest& request) {
   return stream_->Write(request);
 }
 
-v1::IngestReply Relay::Receive() {
+v1::IngestReply TestRelay::Receive() {
   v1::IngestReply reply;
   stream_->Read(&reply);
   return reply;
 }
 
-bool Relay::AwaitAcknowledged(uint64_t next_batch) {
+bool TestRelay::AwaitAcknowledged(uint64_t next_batch) {
   v1::IngestReply reply;
   while (stream_->Read(&reply)) {
     if (reply.acknowledged().next_batch() >= next_batch) return true;
@@ -153,15 +153,15 @@ bool Relay::AwaitAcknowledged(uint64_t next_batch) {
   return false;
 }
 
-grpc::Status Relay::End() {
+grpc::Status TestRelay::End() {
   v1::IngestReply reply;
   while (stream_->Read(&reply)) {
   }
   return stream_->Finish();
 }
 
-grpc::Status Relay::Leave(v1::EndKind end,
-                          const std::vector<v1::RingReport>& rings) {
+grpc::Status TestRelay::Leave(v1::EndKind end,
+                              const std::vector<v1::RingReport>& rings) {
   Send(GoodbyeRequest(end, rings));
   stream_->WritesDone();
   return End();

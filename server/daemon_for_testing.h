@@ -67,12 +67,12 @@ class DaemonProcess {
 };
 
 // A relay's side of one stream.
-class Relay {
+class TestRelay {
  public:
-  explicit Relay(const std::shared_ptr<grpc::Channel>& channel);
-  ~Relay() { context_.TryCancel(); }
-  Relay(const Relay&) = delete;
-  Relay& operator=(const Relay&) = delete;
+  explicit TestRelay(const std::shared_ptr<grpc::Channel>& channel);
+  ~TestRelay() { context_.TryCancel(); }
+  TestRelay(const TestRelay&) = delete;
+  TestRelay& operator=(const TestRelay&) = delete;
 
   v1::Welcome Greet(const v1::Hello& hello);
   bool Send(const v1::IngestRequest& request);

@@ -66,7 +66,7 @@ class JobsTest : public testing::Test {
                                      .from = 0,
                                      .bytes = records,
                                      .records = 2 * kCallsInBatch}});
-    Relay relay(daemon_.Channel());
+    TestRelay relay(daemon_.Channel());
     relay.Greet(MakeHello(run, 1));
     for (uint64_t i = 0; i < count; ++i) {
       batch.set_number(i);
@@ -79,7 +79,7 @@ class JobsTest : public testing::Test {
   }
   // A run that rules can be learned from.
   void StreamTraining(const std::string& run) {
-    Relay relay(daemon_.Channel());
+    TestRelay relay(daemon_.Channel());
     relay.Greet(MakeHello(run, 1));
     for (const v1::Batch& batch : TrainingBatches()) {
       ASSERT_TRUE(relay.Send(Request(batch)));

@@ -118,9 +118,9 @@ class LimitsTest : public testing::Test {
     return runs;
   }
   // One process of `run` from Hello to the last acknowledgement; it stays.
-  std::unique_ptr<Relay> Stream(const std::string& run, uint32_t pid,
-                                const std::vector<v1::IngestRequest>& all) {
-    auto relay = std::make_unique<Relay>(daemon_.Channel());
+  std::unique_ptr<TestRelay> Stream(const std::string& run, uint32_t pid,
+                                    const std::vector<v1::IngestRequest>& all) {
+    auto relay = std::make_unique<TestRelay>(daemon_.Channel());
     relay->Greet(MakeHello(run, pid));
     for (const v1::IngestRequest& request : all) relay->Send(request);
     if (!relay->AwaitAcknowledged(all.size())) {
@@ -157,7 +157,7 @@ class LimitsTest : public testing::Test {
     ASSERT_TRUE(status.ok()) << status.error_message();
     v1::Hello hello = MakeHello("faulty", 1);
     hello.set_check_set("rules");
-    Relay relay(daemon_.Channel());
+    TestRelay relay(daemon_.Channel());
     relay.Greet(hello);
     for (const v1::Batch& batch : TrainingBatches()) {
       ASSERT_TRUE(relay.Send(Request(batch)));
@@ -207,9 +207,9 @@ class Watcher {
 TEST_F(LimitsTest, TwoHundredIdleAndSixtyFourStreamingClients) {
   daemon_.Start({"--log-level", "error"});  // not a line a violation
   MakeViolations();
-  std::vector<std::unique_ptr<Relay>> idle;
+  std::vector<std::unique_ptr<TestRelay>> idle;
   for (int i = 0; i < kIdle; ++i) {
-    idle.push_back(std::make_unique<Relay>(daemon_.Channel()));
+    idle.push_back(std::make_unique<TestRelay>(daemon_.Channel()));
     idle.back()->Greet(MakeHello("idle-" + std::to_string(i % 20), i + 1));
   }
   std::vector<std::unique_ptr<Watcher>> watchers;
@@ -218,7 +218,7 @@ TEST_F(LimitsTest, TwoHundredIdleAndSixtyFourStreamingClients) {
   }
   const auto requests =
       MakeRequests(kBatches, CallsText(kCallsInBatch), kRecordsInBatch);
-  std::vector<std::unique_ptr<Relay>> streaming(kStreaming);
+  std::vector<std::unique_ptr<TestRelay>> streaming(kStreaming);
   std::vector<std::thread> threads;
   const auto start = Clock::now();
   for (int i = 0; i < kStreaming; ++i) {
@@ -289,7 +289,7 @@ TEST_F(LimitsTest, AThousandRunsAreListed) {
     threads.emplace_back([&, thread] {
       const auto channel = daemon_.Channel();
       for (int i = thread; i < kRuns; i += kThreads) {
-        Relay relay(channel);
+        TestRelay relay(channel);
         relay.Greet(MakeHello("run-" + std::to_string(i), i + 1));
         relay.Leave(v1::END_KIND_CLEAN, {});
       }
@@ -309,7 +309,7 @@ TEST_F(LimitsTest, ARelayThatSendsOnWhileTheDiskStandsIsHeldBack) {
   const auto requests = MakeRequests(400, StatesText(20'000), 20'000);
   const size_t bytes = requests[0].ByteSizeLong();
   ASSERT_GT(requests.size() * bytes, 8 * kCreditBytes);
-  Relay relay(daemon_.Channel());
+  TestRelay relay(daemon_.Channel());
   relay.Greet(MakeHello("run", 1));
   relay.Send(requests[0]);
   ASSERT_TRUE(relay.AwaitAcknowledged(1));
@@ -344,7 +344,7 @@ TEST_F(LimitsTest, ARelayThatSendsOnWhileTheDiskStandsIsHeldBack) {
 // A relay that is slow to read acknowledgements loses none: each says all.
 TEST_F(LimitsTest, AcknowledgementsThatNobodyReadsAreFew) {
   daemon_.Start();
-  Relay relay(daemon_.Channel());
+  TestRelay relay(daemon_.Channel());
   relay.Greet(MakeHello("run", 1));
   constexpr uint64_t kCount = 5000;
   for (uint64_t i = 0; i < kCount; ++i) {
@@ -401,7 +401,7 @@ TEST_F(LimitsTest, AFloodBeyondTheSoftFileLimitPasses) {
 TEST_F(LimitsTest, AFloodAtTheHardFileLimitIsSurvived) {
   daemon_.LimitOpenFiles(200, /*hard=*/true);
   daemon_.Start();
-  Relay relay(daemon_.Channel());
+  TestRelay relay(daemon_.Channel());
   relay.Greet(MakeHello("before", 1));
   std::vector<int> connections;
   for (int i = 0; i < 400; ++i) {
@@ -425,7 +425,7 @@ TEST_F(LimitsTest, HellosOverTheLimitTakeNoMemoryForLong) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 20; ++i) {
     threads.emplace_back([&] {
-      Relay relay(daemon_.Channel());
+      TestRelay relay(daemon_.Channel());
       relay.Send(Request(hello));
       EXPECT_EQ(relay.End().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
     });

@@ -46,7 +46,7 @@ class ServerTest : public testing::Test {
   // Streams batches [0, count) and leaves.
   void StreamWholeRun(const std::string& run, uint32_t pid, uint64_t count,
                       const std::string& check_set = "") {
-    Relay relay(daemon_.Channel());
+    TestRelay relay(daemon_.Channel());
     v1::Hello hello = MakeHello(run, pid);
     hello.set_check_set(check_set);
     EXPECT_EQ(relay.Greet(hello).next_batch(), 0u);
@@ -76,7 +76,7 @@ TEST_F(ServerTest, KilledAndStartedAgainItGoesOnWhereItWas) {
   std::string store_id;
   uint64_t sent = 0;
   for (int round = 0; round < 3; ++round) {
-    Relay relay(daemon_.Channel());
+    TestRelay relay(daemon_.Channel());
     v1::Hello hello = MakeHello("run", 1);
     hello.set_resumes(round > 0);
     const v1::Welcome welcome = relay.Greet(hello);
@@ -97,7 +97,7 @@ TEST_F(ServerTest, KilledAndStartedAgainItGoesOnWhereItWas) {
     daemon_.Kill();
     daemon_.Start();
   }
-  Relay relay(daemon_.Channel());
+  TestRelay relay(daemon_.Channel());
   v1::Hello hello = MakeHello("run", 1);
   hello.set_resumes(true);
   for (uint64_t i = relay.Greet(hello).next_batch(); i < 40; ++i) {
@@ -113,7 +113,7 @@ TEST_F(ServerTest, KilledAndStartedAgainItGoesOnWhereItWas) {
 
 TEST_F(ServerTest, GarbageEndsItsOwnStreamOnly) {
   daemon_.Start();
-  Relay bystander(daemon_.Channel());
+  TestRelay bystander(daemon_.Channel());
   bystander.Greet(MakeHello("run", 1));
 
   grpc::GenericStub stub(daemon_.Channel());
@@ -145,7 +145,7 @@ TEST_F(ServerTest, GarbageEndsItsOwnStreamOnly) {
 TEST_F(ServerTest, WhatIsNotAllowedIsNamed) {
   daemon_.Start();
   {
-    Relay relay(daemon_.Channel());
+    TestRelay relay(daemon_.Channel());
     v1::Hello hello = MakeHello("run", 1);
     hello.set_format_version_min(70);
     hello.set_format_version_max(71);
@@ -155,13 +155,13 @@ TEST_F(ServerTest, WhatIsNotAllowedIsNamed) {
     EXPECT_THAT(status.error_message(), HasSubstr("70 to 71"));
   }
   {
-    Relay relay(daemon_.Channel());
+    TestRelay relay(daemon_.Channel());
     relay.Send(Request(StepBatch(0)));
     EXPECT_THAT(relay.End().error_message(),
                 HasSubstr("first message must be Hello"));
   }
   {
-    Relay relay(daemon_.Channel());
+    TestRelay relay(daemon_.Channel());
     relay.Greet(MakeHello("run", 2));
     v1::Batch batch = StepBatch(0);
     batch.set_payload(std::string(3 * kMaxPayloadBytes, 'x'));
@@ -171,7 +171,7 @@ TEST_F(ServerTest, WhatIsNotAllowedIsNamed) {
     EXPECT_THAT(status.error_message(), HasSubstr("the limit is 2097152"));
   }
   {
-    Relay relay(daemon_.Channel());
+    TestRelay relay(daemon_.Channel());
     relay.Greet(MakeHello("run", 3));
     v1::Batch corrupt = StepBatch(0);
     corrupt.set_payload("no zstd");
@@ -183,9 +183,9 @@ TEST_F(ServerTest, WhatIsNotAllowedIsNamed) {
 
 TEST_F(ServerTest, AClientThatSaysNothingIsClosed) {
   daemon_.Start({"--hello-timeout", "0.2"});
-  Relay greeted(daemon_.Channel());
+  TestRelay greeted(daemon_.Channel());
   greeted.Greet(MakeHello("run", 1));
-  Relay silent(daemon_.Channel());
+  TestRelay silent(daemon_.Channel());
   const grpc::Status status = silent.End();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
   EXPECT_THAT(status.error_message(), HasSubstr("no Hello within"));
@@ -195,7 +195,7 @@ TEST_F(ServerTest, AClientThatSaysNothingIsClosed) {
 
 TEST_F(ServerTest, ABrokenStreamDisconnectsItsProcess) {
   daemon_.Start({"--lost-after", "0.3"});
-  { Relay(daemon_.Channel()).Greet(MakeHello("run", 1)); }
+  { TestRelay(daemon_.Channel()).Greet(MakeHello("run", 1)); }
   const auto deadline = Clock::now() + kPatience;
   v1::Run run = GetRun("run");
   while (run.status() == v1::RUN_STATUS_RUNNING && Clock::now() < deadline) {
@@ -210,7 +210,7 @@ TEST_F(ServerTest, ABrokenStreamDisconnectsItsProcess) {
 // A file size limit stands for a full disk.
 TEST_F(ServerTest, AFullDiskStopsAcknowledgingAndLosesNothing) {
   daemon_.Start();
-  Relay relay(daemon_.Channel());
+  TestRelay relay(daemon_.Channel());
   relay.Greet(MakeHello("run", 1));
   relay.Send(Request(StepBatch(0)));
   EXPECT_TRUE(relay.AwaitAcknowledged(1));
@@ -238,7 +238,7 @@ TEST_F(ServerTest, ManyStreamsAtOnce) {
 
 TEST_F(ServerTest, SigtermEndsItWithinFiveSeconds) {
   daemon_.Start();
-  Relay relay(daemon_.Channel());
+  TestRelay relay(daemon_.Channel());
   relay.Greet(MakeHello("run", 1));
   relay.Send(Request(StepBatch(0)));
   EXPECT_TRUE(relay.AwaitAcknowledged(1));
@@ -317,7 +317,7 @@ TEST_F(ServerTest, ProcessesAreToldThePlanOfTheirSetAndItsChanges) {
   hello.set_role(v1::RUN_ROLE_TARGET);
   hello.set_check_set("rules");
   {
-    Relay relay(daemon_.Channel());
+    TestRelay relay(daemon_.Channel());
     relay.Greet(hello);
     const v1::PlanChange first = relay.Receive().plan_change();
     EXPECT_EQ(first.version(), 1u);
@@ -344,7 +344,7 @@ TEST_F(ServerTest, ProcessesAreToldThePlanOfTheirSetAndItsChanges) {
   }
   daemon_.Kill();
   daemon_.Start();
-  Relay relay(daemon_.Channel());
+  TestRelay relay(daemon_.Channel());
   hello.set_resumes(true);
   relay.Greet(hello);
   EXPECT_EQ(relay.Receive().plan_change().version(), 2u);
@@ -352,7 +352,7 @@ TEST_F(ServerTest, ProcessesAreToldThePlanOfTheirSetAndItsChanges) {
 
 TEST_F(ServerTest, InferenceNamesWhatItCannotUse) {
   daemon_.Start();
-  Relay relay(daemon_.Channel());
+  TestRelay relay(daemon_.Channel());
   relay.Greet(MakeHello("running", 1));
   const auto infer = [this](const std::string& run, const std::string& set) {
     grpc::ClientContext context;

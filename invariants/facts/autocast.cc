@@ -16,7 +16,7 @@ std::string_view KindOf(std::string_view device) {
 }  // namespace
 
 void Autocast::OnContext(const ContextEvent& event,
-                         const Definitions& definitions) {
+                         const ProcessDefinitions& definitions) {
   if (!event.function || event.function->name != kAutocast) return;
   Thread& thread =
       threads_.try_emplace(event.ring, Thread{{}, !gap_}).first->second;

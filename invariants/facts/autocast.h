@@ -24,7 +24,8 @@ namespace traincheck {
 
 class Autocast {
  public:
-  void OnContext(const ContextEvent& event, const Definitions& definitions);
+  void OnContext(const ContextEvent& event,
+                 const ProcessDefinitions& definitions);
   void OnGap();
 
   // Has any region been entered?

@@ -14,7 +14,7 @@ namespace {
 constexpr char kScaler[] = "torch.amp.grad_scaler.GradScaler.";
 
 // A scaler that is disabled returns the loss itself.
-Tri IsScaled(const Call& call, const Definitions& definitions) {
+Tri IsScaled(const Call& call, const ProcessDefinitions& definitions) {
   const ToldArguments told = ArgumentsOf(call, definitions);
   const auto result = ResultOf(call, definitions);
   const uint64_t from = StorageOf(told.Find("outputs"));
@@ -40,7 +40,7 @@ void GradScaling::OnGap() {
 }
 
 void GradScaling::OnDefinition(RecordType type, uint32_t id,
-                               const Definitions& definitions) {
+                               const ProcessDefinitions& definitions) {
   if (type != RecordType::kFunctionDef) return;
   methods_.erase(id);
   const FunctionInfo* function = definitions.Function(id);
@@ -65,7 +65,8 @@ void GradScaling::OnCallBegin(const Call& call, const RecordedSteps& recorded) {
   ++Find(call.ring).open_steps;
 }
 
-void GradScaling::OnCallEnd(const Call& call, const Definitions& definitions) {
+void GradScaling::OnCallEnd(const Call& call,
+                            const ProcessDefinitions& definitions) {
   const auto method = methods_.find(call.function_id);
   if (method == methods_.end()) return;
   Thread& thread = Find(call.ring);

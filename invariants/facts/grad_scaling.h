@@ -28,9 +28,9 @@ namespace traincheck {
 class GradScaling {
  public:
   void OnDefinition(RecordType type, uint32_t id,
-                    const Definitions& definitions);
+                    const ProcessDefinitions& definitions);
   void OnCallBegin(const Call& call, const RecordedSteps& recorded);
-  void OnCallEnd(const Call& call, const Definitions& definitions);
+  void OnCallEnd(const Call& call, const ProcessDefinitions& definitions);
   void OnScalar(const ScalarEvent& event);
   void OnCleared(uint32_t optimizer) { unscaled_[optimizer] = ++now_; }
   // A loss may have been scaled, an optimizer's gradients unscaled.

@@ -37,7 +37,7 @@ struct Optimizer {
 
 class Ownership {
  public:
-  explicit Ownership(const Definitions* definitions)
+  explicit Ownership(const ProcessDefinitions* definitions)
       : definitions_(definitions) {}
 
   void OnDefinition(RecordType type) {
@@ -65,7 +65,7 @@ class Ownership {
   void AddModules(Optimizer* optimizer) const;
   void AddOptimizerState() const;
 
-  const Definitions* const definitions_;
+  const ProcessDefinitions* const definitions_;
   mutable bool stale_ = true;
   mutable std::map<uint32_t, Optimizer> optimizers_;
   mutable std::set<uint32_t> held_;

@@ -92,7 +92,9 @@ class ProcessFacts : private EventVisitor {
   // "rank 1", or "process 4" before its place is known.
   std::string Name() const;
 
-  const Definitions& definitions() const { return reader_.definitions(); }
+  const ProcessDefinitions& definitions() const {
+    return reader_.definitions();
+  }
   const Clock& clock() const { return clock_; }
   const Autocast& autocast() const { return autocast_; }
   const WrapperCalls& wrapper_calls() const { return wrapper_calls_; }

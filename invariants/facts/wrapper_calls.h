@@ -23,7 +23,7 @@ namespace traincheck {
 class WrapperCalls {
  public:
   void OnDefinition(RecordType type, uint32_t id,
-                    const Definitions& definitions) {
+                    const ProcessDefinitions& definitions) {
     if (type != RecordType::kObjectDef) return;
     const ObjectInfo* object = definitions.Object(id);
     if (!object || object->wrapped == 0) return;

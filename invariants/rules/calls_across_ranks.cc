@@ -54,7 +54,7 @@ struct RankCallSpec {
   }
   static std::vector<const Fact*> Facts() { return {}; }
   void AddNeeds(CaptureNeeds* needs) const {
-    CallContent& content = needs->Calls(function.text);
+    PlannedCall& content = needs->Calls(function.text);
     if (!argument.empty()) {
       content.arguments.insert(argument);
     } else {

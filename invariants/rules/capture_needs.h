@@ -16,7 +16,7 @@ class CaptureNeeds {
  public:
   // Calls of what has this name or this role, and of their content what the
   // caller adds to the result.
-  CallContent& Calls(const std::string& name_or_role) {
+  PlannedCall& Calls(const std::string& name_or_role) {
     return calls_[name_or_role];
   }
   // Calls of all functions of a category. Where the agent does not record
@@ -42,7 +42,7 @@ class CaptureNeeds {
   // from one that is left over.
   void Gradients();
 
-  const std::map<std::string, CallContent>& calls() const { return calls_; }
+  const std::map<std::string, PlannedCall>& calls() const { return calls_; }
   bool all_calls() const { return all_calls_; }
   const PlannedState& state() const { return state_; }
   const PlannedState& statistics() const { return statistics_; }
@@ -50,7 +50,7 @@ class CaptureNeeds {
   bool generators() const { return generators_; }
 
  private:
-  std::map<std::string, CallContent> calls_;
+  std::map<std::string, PlannedCall> calls_;
   bool all_calls_ = false;
   PlannedState state_;
   PlannedState statistics_;

@@ -22,7 +22,7 @@ namespace traincheck {
 inline constexpr size_t kMaxCapturePlanBytes = 1u << 20;
 
 // What is recorded of calls of a function besides begin and end.
-struct CallContent {
+struct PlannedCall {
   bool all_arguments = false;
   std::set<std::string> arguments;
   std::set<std::string> texts;

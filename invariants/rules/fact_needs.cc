@@ -34,7 +34,7 @@ void AddRows(CaptureNeeds* needs) {
 
 void AddScaler(CaptureNeeds* needs) {
   const std::string scaler = kScaler;
-  CallContent& scale = needs->Calls(scaler + "scale");
+  PlannedCall& scale = needs->Calls(scaler + "scale");
   scale.arguments.insert("outputs");
   scale.returns = true;
   needs->Calls(scaler + "unscale_").arguments.insert("optimizer");

@@ -42,7 +42,8 @@ class HypothesisSet {
 };
 
 // Seen is a ProcessObserver with
-//   void Collect(const Definitions& definitions, HypothesisSet* out) const;
+//   void Collect(const ProcessDefinitions& definitions,
+//                HypothesisSet* out) const;
 // which is called once, at the end of the run.
 template <typename Seen>
 class SeenGenerator : public Generator {

@@ -38,13 +38,13 @@ std::string Literal(const std::string& name) {
   return literal;
 }
 
-bool IsEmpty(const CallContent& content) {
+bool IsEmpty(const PlannedCall& content) {
   return !content.all_arguments && content.arguments.empty() &&
          content.texts.empty() && content.digests.empty() && !content.returns &&
          !content.autograd;
 }
 
-void Join(const CallContent& other, CallContent* content) {
+void Join(const PlannedCall& other, PlannedCall* content) {
   content->all_arguments |= other.all_arguments;
   content->arguments.insert(other.arguments.begin(), other.arguments.end());
   content->texts.insert(other.texts.begin(), other.texts.end());
@@ -66,12 +66,12 @@ bool IsWord(std::string_view function) {
 // the later one. So what tells nothing comes first, and what may be of the
 // same function (a role is the same method of another class, or a word) tells
 // what any of them needs.
-std::vector<std::pair<std::string, CallContent>> Ordered(
-    const std::map<std::string, CallContent>& calls) {
-  std::vector<std::pair<std::string, CallContent>> ordered;
-  std::map<std::string_view, CallContent> by_method;
-  CallContent of_words;
-  CallContent of_all;
+std::vector<std::pair<std::string, PlannedCall>> Ordered(
+    const std::map<std::string, PlannedCall>& calls) {
+  std::vector<std::pair<std::string, PlannedCall>> ordered;
+  std::map<std::string_view, PlannedCall> by_method;
+  PlannedCall of_words;
+  PlannedCall of_all;
   for (const auto& [function, content] : calls) {
     if (IsEmpty(content)) ordered.emplace_back(function, content);
     Join(content, &by_method[Method(function)]);
@@ -80,14 +80,14 @@ std::vector<std::pair<std::string, CallContent>> Ordered(
   }
   for (const auto& [function, content] : calls) {
     if (IsEmpty(content)) continue;
-    CallContent joined = IsWord(function) ? of_all : of_words;
+    PlannedCall joined = IsWord(function) ? of_all : of_words;
     Join(by_method[Method(function)], &joined);
     ordered.emplace_back(function, std::move(joined));
   }
   return ordered;
 }
 
-nlohmann::json RuleOf(const std::string& function, const CallContent& content) {
+nlohmann::json RuleOf(const std::string& function, const PlannedCall& content) {
   nlohmann::json rule = {{"function", Literal(function)}};
   if (content.all_arguments) {
     rule["arguments"] = "*";

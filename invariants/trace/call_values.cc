@@ -64,7 +64,7 @@ class TensorBytes {
 // Walks over fields: names of values, and the values behind them.
 class ValueReader {
  public:
-  ValueReader(std::string_view bytes, const Definitions& definitions)
+  ValueReader(std::string_view bytes, const ProcessDefinitions& definitions)
       : fields_(bytes), definitions_(definitions) {
     Step();
   }
@@ -147,7 +147,7 @@ class ValueReader {
   }
 
   FieldReader fields_;
-  const Definitions& definitions_;
+  const ProcessDefinitions& definitions_;
   bool more_ = false;
 };
 
@@ -157,7 +157,7 @@ struct Parameter {
 };
 
 std::vector<Parameter> ParametersOf(const FunctionInfo* function,
-                                    const Definitions& definitions) {
+                                    const ProcessDefinitions& definitions) {
   std::vector<Parameter> parameters;
   if (function == nullptr) return parameters;
   ValueReader reader(function->parameters, definitions);
@@ -177,7 +177,7 @@ std::vector<Parameter> ParametersOf(const FunctionInfo* function,
 
 ToldArguments ReadArguments(std::string_view content,
                             const std::vector<Parameter>& parameters,
-                            const Definitions& definitions) {
+                            const ProcessDefinitions& definitions) {
   ToldArguments arguments;
   std::vector<bool> given(parameters.size());
   ValueReader reader(content, definitions);
@@ -214,18 +214,19 @@ const CallValue* ToldArguments::Find(std::string_view name) const {
   return found == all.end() ? nullptr : &found->value;
 }
 
-ToldArguments ArgumentsOf(const Call& call, const Definitions& definitions) {
+ToldArguments ArgumentsOf(const Call& call,
+                          const ProcessDefinitions& definitions) {
   return ReadArguments(call.content, ParametersOf(call.function, definitions),
                        definitions);
 }
 
 ToldArguments ArgumentsOf(std::string_view content,
-                          const Definitions& definitions) {
+                          const ProcessDefinitions& definitions) {
   return ReadArguments(content, {}, definitions);
 }
 
 std::optional<CallValue> ResultOf(const Call& call,
-                                  const Definitions& definitions) {
+                                  const ProcessDefinitions& definitions) {
   ValueReader reader(call.result, definitions);
   while (reader.more()) {
     const bool is_result = reader.field() == Field::kReturn;

@@ -85,14 +85,15 @@ struct ToldArguments {
 };
 
 // Those that the capture plan wanted told.
-ToldArguments ArgumentsOf(const Call& call, const Definitions& definitions);
+ToldArguments ArgumentsOf(const Call& call,
+                          const ProcessDefinitions& definitions);
 // The same of fields that name all that they tell.
 ToldArguments ArgumentsOf(std::string_view content,
-                          const Definitions& definitions);
+                          const ProcessDefinitions& definitions);
 
 // None: not told, or it has not ended.
 std::optional<CallValue> ResultOf(const Call& call,
-                                  const Definitions& definitions);
+                                  const ProcessDefinitions& definitions);
 
 // Memory of the tensor; 0: not told, or no tensor. Null is not told.
 uint64_t StorageOf(const CallValue* value);

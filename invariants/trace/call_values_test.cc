@@ -57,7 +57,7 @@ class CallValuesTest : public testing::Test {
   }
   ToldArguments Arguments() { return ArgumentsOf(call_, definitions_); }
 
-  Definitions definitions_;
+  ProcessDefinitions definitions_;
   Call call_;
   uint32_t strings_ = 0;
 };

@@ -41,7 +41,7 @@ auto Find(Map& map, const typename Map::key_type& id) {
 }  // namespace
 
 // Everything that the fields of one definition may say.
-struct Definitions::Parsed {
+struct ProcessDefinitions::Parsed {
   std::string text;
   FunctionInfo function;
   SiteInfo site;
@@ -54,7 +54,8 @@ struct Definitions::Parsed {
   uint64_t part_begin = 0;
 };
 
-void Definitions::ReadText(const FieldReader& field, Parsed* parsed) const {
+void ProcessDefinitions::ReadText(const FieldReader& field,
+                                  Parsed* parsed) const {
   const std::string& text =
       String(static_cast<uint32_t>(field.unsigned_value()));
   switch (field.field()) {
@@ -106,7 +107,8 @@ void Definitions::ReadText(const FieldReader& field, Parsed* parsed) const {
   }
 }
 
-void Definitions::ReadNumber(const FieldReader& field, Parsed* parsed) const {
+void ProcessDefinitions::ReadNumber(const FieldReader& field,
+                                    Parsed* parsed) const {
   const uint64_t value = field.unsigned_value();
   const auto id = static_cast<uint32_t>(value);
   switch (field.field()) {
@@ -148,8 +150,8 @@ void Definitions::ReadNumber(const FieldReader& field, Parsed* parsed) const {
   }
 }
 
-bool Definitions::ReadVariableNumber(const FieldReader& field,
-                                     VariableInfo* variable) {
+bool ProcessDefinitions::ReadVariableNumber(const FieldReader& field,
+                                            VariableInfo* variable) {
   const uint64_t value = field.unsigned_value();
   switch (field.field()) {
     case Field::kVariableKind:
@@ -175,8 +177,8 @@ bool Definitions::ReadVariableNumber(const FieldReader& field,
   }
 }
 
-void Definitions::ReadProcessNumber(const FieldReader& field,
-                                    ProcessInfo* process) {
+void ProcessDefinitions::ReadProcessNumber(const FieldReader& field,
+                                           ProcessInfo* process) {
   const uint64_t value = field.unsigned_value();
   switch (field.field()) {
     case Field::kProcessKind:
@@ -208,7 +210,7 @@ void Definitions::ReadProcessNumber(const FieldReader& field,
   }
 }
 
-bool Definitions::Read(FieldReader fields, Parsed* parsed) const {
+bool ProcessDefinitions::Read(FieldReader fields, Parsed* parsed) const {
   std::string_view rest = fields.rest();
   while (fields.Next()) {
     if (fields.field() == Field::kParameter &&
@@ -227,8 +229,8 @@ bool Definitions::Read(FieldReader fields, Parsed* parsed) const {
   return fields.ok();
 }
 
-bool Definitions::Store(RecordType type, uint32_t id, uint32_t aux,
-                        Parsed* parsed) {
+bool ProcessDefinitions::Store(RecordType type, uint32_t id, uint32_t aux,
+                               Parsed* parsed) {
   switch (type) {
     case RecordType::kStringDef:
       strings_[id] = std::move(parsed->text);
@@ -263,7 +265,7 @@ bool Definitions::Store(RecordType type, uint32_t id, uint32_t aux,
   }
 }
 
-bool Definitions::StoreGroup(uint32_t id, Parsed* parsed) {
+bool ProcessDefinitions::StoreGroup(uint32_t id, Parsed* parsed) {
   if (parsed->part_begin != 0) {
     ReplicaGroupInfo* group = Find(groups_, id);
     return group != nullptr &&
@@ -275,14 +277,14 @@ bool Definitions::StoreGroup(uint32_t id, Parsed* parsed) {
   return true;
 }
 
-bool Definitions::Apply(const RecordReader& record) {
+bool ProcessDefinitions::Apply(const RecordReader& record) {
   const auto& fixed = record.Get<DefinitionRecord>();
   Parsed parsed;
   if (!Read(record.Fields(), &parsed)) return false;
   return Store(record.type(), fixed.id, fixed.aux, &parsed);
 }
 
-bool Definitions::Knows(const RecordReader& record) const {
+bool ProcessDefinitions::Knows(const RecordReader& record) const {
   const auto& fixed = record.Get<DefinitionRecord>();
   switch (record.type()) {
     case RecordType::kStringDef:
@@ -310,25 +312,25 @@ bool Definitions::Knows(const RecordReader& record) const {
   }
 }
 
-const FunctionInfo* Definitions::Function(uint32_t id) const {
+const FunctionInfo* ProcessDefinitions::Function(uint32_t id) const {
   return Find(functions_, id);
 }
 
-const ObjectInfo* Definitions::Object(uint32_t id) const {
+const ObjectInfo* ProcessDefinitions::Object(uint32_t id) const {
   return Find(objects_, id);
 }
 
-const VariableInfo* Definitions::Variable(uint32_t id) const {
+const VariableInfo* ProcessDefinitions::Variable(uint32_t id) const {
   return Find(variables_, id);
 }
 
-const std::string& Definitions::String(uint32_t id) const {
+const std::string& ProcessDefinitions::String(uint32_t id) const {
   static const std::string* const kNone = new std::string;
   const std::string* found = Find(strings_, id);
   return found ? *found : *kNone;
 }
 
-std::string Definitions::Site(uint32_t id) const {
+std::string ProcessDefinitions::Site(uint32_t id) const {
   const SiteInfo* site = Find(sites_, id);
   if (!site) return "";
   return site->file + ":" + std::to_string(site->line);

@@ -118,7 +118,7 @@ struct ProcessInfo {
   }
 };
 
-class Definitions {
+class ProcessDefinitions {
  public:
   // Takes over a definition record. False: malformed, nothing changed.
   // REQUIRES: IsDefinition(record.header().type).

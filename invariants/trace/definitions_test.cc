@@ -61,7 +61,7 @@ class PartsTest : public testing::TestWithParam<RecordType> {
     return std::string(buffer, out.Finish(GetParam(), 0, 0));
   }
 
-  Definitions definitions_;
+  ProcessDefinitions definitions_;
 };
 
 TEST_P(PartsTest, FollowOnOneAnother) {
@@ -98,7 +98,7 @@ TEST_P(PartsTest, PartAfterAGapIsRefused) {
 
 // Appends `text` to the definitions as string `id`.
 void DefineString(uint32_t id, const std::string& text,
-                  Definitions* definitions) {
+                  ProcessDefinitions* definitions) {
   alignas(8) char buffer[256];
   FieldWriter out(buffer, sizeof buffer, DefinitionRecord{{}, id, 0});
   out.Bytes(Field::kText, text);
@@ -109,7 +109,7 @@ void DefineString(uint32_t id, const std::string& text,
 }
 
 TEST(Definitions, ProcessGroup) {
-  Definitions definitions;
+  ProcessDefinitions definitions;
   DefineString(1, "7", &definitions);
   DefineString(2, "gloo", &definitions);
   DefineString(3, "dp", &definitions);

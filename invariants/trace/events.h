@@ -43,7 +43,7 @@ struct Call {
     archive(ring, number, function_id, known, site, object, flags, orphan,
             parent_ring, parent_number, content);
     if (!archive.reading()) return;
-    const auto* const table = archive.table<Definitions>();
+    const auto* const table = archive.table<ProcessDefinitions>();
     function = known && table ? table->Function(function_id) : nullptr;
     if (known && !function) archive.Fail("a call's function is not defined");
   }

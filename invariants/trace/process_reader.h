@@ -31,7 +31,7 @@ class ProcessReader {
   // The next batch in the order of the store.
   void Consume(const StoredBatch& batch);
 
-  const Definitions& definitions() const { return definitions_; }
+  const ProcessDefinitions& definitions() const { return definitions_; }
 
   // Leaves the archive with this process's definitions.
   void Fields(Archive& archive) {
@@ -90,7 +90,7 @@ class ProcessReader {
   uint64_t FullCall(Ring* ring, uint32_t low);
 
   EventVisitor* const visitor_;
-  Definitions definitions_;
+  ProcessDefinitions definitions_;
   std::map<uint32_t, Ring> rings_;
   bool missed_ = false;  // some record
   // Definitions that DefineNew took over, by offset in the slice.

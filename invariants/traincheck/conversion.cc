@@ -12,7 +12,7 @@ constexpr size_t kMaxNamesLeftOut = 500;
 }  // namespace
 
 bool TraceThread::Inside(CallCategory::Number category) const {
-  return std::any_of(open.begin(), open.end(), [&](const OpenCall& call) {
+  return std::any_of(open.begin(), open.end(), [&](const OpenTraceCall& call) {
     return HasCategory(call.call, category);
   });
 }

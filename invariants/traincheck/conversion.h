@@ -24,7 +24,7 @@ inline constexpr uint32_t kMainRing = 1;
 inline constexpr uint32_t kMaxImportedRing = 1023;
 
 // An open call.
-struct OpenCall {
+struct OpenTraceCall {
   std::string id;  // as the trace has it
   Call call;
   bool grad_enabled = true;  // for what it calls
@@ -32,7 +32,7 @@ struct OpenCall {
 
 struct TraceThread {
   uint32_t ring = 0;
-  std::vector<OpenCall> open;
+  std::vector<OpenTraceCall> open;
   bool grad_enabled = true;  // outside all calls
   // What was in force before each context that is open.
   std::vector<bool> grad_before;

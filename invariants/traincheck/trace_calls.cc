@@ -121,7 +121,7 @@ uint32_t TraceCalls::SiteOf(const TraceLine& line) {
 uint8_t TraceCalls::FlagsOf(const TraceLine& line, const TraceThread& thread,
                             const Call& call) const {
   uint8_t flags = kOutermost;
-  for (const OpenCall& open : thread.open) {
+  for (const OpenTraceCall& open : thread.open) {
     const std::string& category = open.call.function->category.text();
     if (!category.empty() && category == call.function->category.text() &&
         open.call.object == call.object) {
@@ -140,12 +140,12 @@ uint8_t TraceCalls::FlagsOf(const TraceLine& line, const TraceThread& thread,
 }
 
 std::string TraceCalls::Begin(const TraceLine& line, TraceThread* thread) {
-  for (const OpenCall& open : thread->open) {
+  for (const OpenTraceCall& open : thread->open) {
     if (open.id == line.call()) return "the call has begun already";
   }
   const DefinedFunction& function =
       conversion_.definitions().Function(line.function(), IsBound(line));
-  OpenCall open;
+  OpenTraceCall open;
   open.id = line.call();
   open.call.ring = thread->ring;
   open.call.function_id = function.id;
@@ -196,10 +196,10 @@ void TraceCalls::WriteBegin(const TraceLine& line, const TraceThread& thread,
 }
 
 std::string TraceCalls::End(const TraceLine& line, TraceThread* thread) {
-  std::vector<OpenCall>& open = thread->open;
+  std::vector<OpenTraceCall>& open = thread->open;
   const auto found = std::find_if(
       open.rbegin(), open.rend(),
-      [&](const OpenCall& call) { return call.id == line.call(); });
+      [&](const OpenTraceCall& call) { return call.id == line.call(); });
   if (found == open.rend()) return "the call has not begun on its thread";
   // What it called and never ended: a reader sees that as a gap.
   const auto inner = static_cast<size_t>(found - open.rbegin());

@@ -65,22 +65,22 @@ grpc::ByteBuffer ToBytes(const v1::IngestReply& reply) {
 // OnDone has run and nobody uses it any more.
 //
 // Threads: gRPC's callbacks, Pump and End may come at once.
-class IngestStream final
+class IngestReactor final
     : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
-      public std::enable_shared_from_this<IngestStream> {
+      public std::enable_shared_from_this<IngestReactor> {
   // Only Begin makes streams.
   struct Key {};
 
  public:
-  IngestStream(Key, IngestService* service, std::string peer)
+  IngestReactor(Key, IngestService* service, std::string peer)
       : service_(*service), peer_(std::move(peer)), opened_(absl::Now()) {}
 
   // A stream that has its session and waits for the first message: others may
   // know it from here on.
-  static std::shared_ptr<IngestStream> Begin(IngestService* service,
-                                             std::string peer) {
+  static std::shared_ptr<IngestReactor> Begin(IngestService* service,
+                                              std::string peer) {
     auto stream =
-        std::make_shared<IngestStream>(Key(), service, std::move(peer));
+        std::make_shared<IngestReactor>(Key(), service, std::move(peer));
     // Not in the constructor, because callbacks need weak_from_this.
     stream->session_ = std::make_unique<Session>(
         &service->registry_, &service->plans_, service->store_id_,
@@ -207,7 +207,7 @@ IngestService::~IngestService() = default;
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>*
 IngestService::Stream(grpc::CallbackServerContext* context) {
-  auto stream = IngestStream::Begin(this, context->peer());
+  auto stream = IngestReactor::Begin(this, context->peer());
   bool stopping = false;
   {
     absl::MutexLock lock(&mutex_);
@@ -221,7 +221,7 @@ IngestService::Stream(grpc::CallbackServerContext* context) {
 }
 
 void IngestService::Tick(absl::Time now) {
-  for (const std::shared_ptr<IngestStream>& stream : Streams()) {
+  for (const std::shared_ptr<IngestReactor>& stream : Streams()) {
     if (!stream->greeted() && now - stream->opened() > options_.hello_timeout) {
       stream->End(absl::DeadlineExceededError(absl::StrCat(
           "no Hello within ", absl::FormatDuration(options_.hello_timeout))));
@@ -242,17 +242,17 @@ void IngestService::Stop() {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
   }
-  for (const std::shared_ptr<IngestStream>& stream : Streams()) {
+  for (const std::shared_ptr<IngestReactor>& stream : Streams()) {
     stream->End(absl::UnavailableError("traincheckd is stopping"));
   }
 }
 
-void IngestService::Remove(const std::shared_ptr<IngestStream>& stream) {
+void IngestService::Remove(const std::shared_ptr<IngestReactor>& stream) {
   absl::MutexLock lock(&mutex_);
   streams_.erase(stream);
 }
 
-std::vector<std::shared_ptr<IngestStream>> IngestService::Streams() const {
+std::vector<std::shared_ptr<IngestReactor>> IngestService::Streams() const {
   absl::MutexLock lock(&mutex_);
   return {streams_.begin(), streams_.end()};
 }

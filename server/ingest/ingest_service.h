@@ -22,7 +22,7 @@
 
 namespace traincheck {
 
-class IngestStream;
+class IngestReactor;
 
 // Messages come as bytes, so that their size is looked at before they are
 // parsed.
@@ -51,10 +51,10 @@ class IngestService final
   void Stop();
 
  private:
-  friend class IngestStream;
+  friend class IngestReactor;
 
-  void Remove(const std::shared_ptr<IngestStream>& stream);
-  std::vector<std::shared_ptr<IngestStream>> Streams() const;
+  void Remove(const std::shared_ptr<IngestReactor>& stream);
+  std::vector<std::shared_ptr<IngestReactor>> Streams() const;
 
   Registry& registry_;
   RunPlans& plans_;
@@ -67,7 +67,7 @@ class IngestService final
   // Lines on streams that end in an error: anybody can make these.
   LineLimit ends_{20, absl::Seconds(10)};
   mutable absl::Mutex mutex_;
-  std::set<std::shared_ptr<IngestStream>> streams_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::shared_ptr<IngestReactor>> streams_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -2,12 +2,12 @@
 
 namespace traincheck {
 
-void Outbox::Queued(uint64_t bytes) {
+void ReplyOutbox::Queued(uint64_t bytes) {
   absl::MutexLock lock(&mutex_);
   unsynced_bytes_ += bytes;
 }
 
-void Outbox::Welcome(const v1::Welcome& welcome) {
+void ReplyOutbox::Welcome(const v1::Welcome& welcome) {
   {
     absl::MutexLock lock(&mutex_);
     welcome_ = welcome;
@@ -16,7 +16,7 @@ void Outbox::Welcome(const v1::Welcome& welcome) {
   wake_();
 }
 
-void Outbox::Stored(uint64_t next_batch, uint64_t bytes) {
+void ReplyOutbox::Stored(uint64_t next_batch, uint64_t bytes) {
   {
     absl::MutexLock lock(&mutex_);
     next_batch_ = next_batch;
@@ -26,7 +26,7 @@ void Outbox::Stored(uint64_t next_batch, uint64_t bytes) {
   wake_();
 }
 
-void Outbox::Repeat() {
+void ReplyOutbox::Repeat() {
   {
     absl::MutexLock lock(&mutex_);
     acknowledge_ = true;
@@ -34,7 +34,7 @@ void Outbox::Repeat() {
   wake_();
 }
 
-void Outbox::Goodbye() {
+void ReplyOutbox::Goodbye() {
   {
     absl::MutexLock lock(&mutex_);
     acknowledge_ = true;
@@ -43,7 +43,7 @@ void Outbox::Goodbye() {
   wake_();
 }
 
-void Outbox::Plan(const v1::PlanChange& change) {
+void ReplyOutbox::Plan(const v1::PlanChange& change) {
   {
     absl::MutexLock lock(&mutex_);
     if (change.version() <= plan_.version()) return;
@@ -53,7 +53,7 @@ void Outbox::Plan(const v1::PlanChange& change) {
   wake_();
 }
 
-std::optional<v1::IngestReply> Outbox::Next() {
+std::optional<v1::IngestReply> ReplyOutbox::Next() {
   absl::MutexLock lock(&mutex_);
   v1::IngestReply reply;
   if (welcome_.has_value()) {
@@ -78,12 +78,12 @@ std::optional<v1::IngestReply> Outbox::Next() {
   return reply;
 }
 
-uint64_t Outbox::unsynced_bytes() const {
+uint64_t ReplyOutbox::unsynced_bytes() const {
   absl::MutexLock lock(&mutex_);
   return unsynced_bytes_;
 }
 
-bool Outbox::finished() const {
+bool ReplyOutbox::finished() const {
   absl::MutexLock lock(&mutex_);
   return finished_;
 }

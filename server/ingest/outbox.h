@@ -15,9 +15,9 @@
 
 namespace traincheck {
 
-class Outbox {
+class ReplyOutbox {
  public:
-  explicit Outbox(std::function<void()> wake) : wake_(std::move(wake)) {}
+  explicit ReplyOutbox(std::function<void()> wake) : wake_(std::move(wake)) {}
 
   // `bytes` of payload were queued for the disk.
   void Queued(uint64_t bytes);

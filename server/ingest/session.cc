@@ -33,7 +33,7 @@ Session::Session(Registry* registry, RunPlans* plans, std::string store_id,
     : registry_(*registry),
       plans_(*plans),
       store_id_(std::move(store_id)),
-      outbox_(std::make_shared<Outbox>(std::move(wake))) {}
+      outbox_(std::make_shared<ReplyOutbox>(std::move(wake))) {}
 
 Session::~Session() = default;
 

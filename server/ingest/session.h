@@ -24,7 +24,7 @@
 
 namespace traincheck {
 
-class Outbox;
+class ReplyOutbox;
 
 class Session {
  public:
@@ -65,7 +65,7 @@ class Session {
   RunPlans& plans_;
   const std::string store_id_;
   // Shared with callbacks that the store still holds.
-  const std::shared_ptr<Outbox> outbox_;
+  const std::shared_ptr<ReplyOutbox> outbox_;
   std::atomic<bool> greeted_ = false;
   std::atomic<bool> left_ = false;
   StreamId stream_;

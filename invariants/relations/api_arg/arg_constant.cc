@@ -38,7 +38,7 @@ struct ArgSpec {
            PythonText(value) + ".";
   }
   void AddNeeds(CaptureNeeds* needs) const {
-    CallContent& content = needs->Calls(function.text);
+    PlannedCall& content = needs->Calls(function.text);
     content.arguments.insert(argument);
     if (value.is_string()) content.texts.insert(argument);
   }
@@ -72,7 +72,7 @@ bool SaysWhat(const nlohmann::json& value) {
 }
 
 // The values of each argument of each function, while they are few.
-class SeenInProcess : public ProcessObserver {
+class ArgumentValuesSeen : public ProcessObserver {
  public:
   void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
     const bool inside = modules_.Inside(call);
@@ -95,7 +95,8 @@ class SeenInProcess : public ProcessObserver {
   }
 
   // Each value of an argument that had several.
-  void Collect(const Definitions& definitions, HypothesisSet* out) const {
+  void Collect(const ProcessDefinitions& definitions,
+               HypothesisSet* out) const {
     for (const auto& [id, arguments] : seen_) {
       const FunctionInfo* function = definitions.Function(id);
       if (!function || function->name.empty()) continue;
@@ -243,7 +244,7 @@ void ArgsOfProcess::Judge(const ProcessFacts& facts, const Call& call,
 
 const Relation* ArgConstant() {
   static const auto* const kForm = new ProcessRelation<ArgSpec, ArgsOfProcess>(
-      "constant", NewSeenGenerator<SeenInProcess>);
+      "constant", NewSeenGenerator<ArgumentValuesSeen>);
   return kForm;
 }
 

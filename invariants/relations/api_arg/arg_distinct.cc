@@ -68,7 +68,7 @@ bool Overwrites(const FunctionInfo& function) {
           function.category.text() == "operation");
 }
 
-class SeenInProcess : public ProcessObserver {
+class DistinctTensorsSeen : public ProcessObserver {
  public:
   void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
     std::vector<Open>& open = open_[call.ring];
@@ -92,7 +92,8 @@ class SeenInProcess : public ProcessObserver {
     if (!open.empty() && open.back().number == call.number) open.pop_back();
   }
 
-  void Collect(const Definitions& definitions, HypothesisSet* out) const {
+  void Collect(const ProcessDefinitions& definitions,
+               HypothesisSet* out) const {
     for (const auto& [key, twice] : seen_) {
       const auto& [window, function, argument] = key;
       const FunctionInfo* around = definitions.Function(window);
@@ -248,7 +249,7 @@ class DistinctInProcess : public ProcessObserver {
 const Relation* ArgDistinct() {
   static const auto* const kForm =
       new ProcessRelation<DistinctSpec, DistinctInProcess>(
-          "distinct", NewSeenGenerator<SeenInProcess>);
+          "distinct", NewSeenGenerator<DistinctTensorsSeen>);
   return kForm;
 }
 

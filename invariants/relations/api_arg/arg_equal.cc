@@ -35,7 +35,8 @@ class ArgumentsSeen : public ProcessObserver {
     }
   }
 
-  void Collect(const Definitions& definitions, HypothesisSet* out) const {
+  void Collect(const ProcessDefinitions& definitions,
+               HypothesisSet* out) const {
     for (const auto& [id, arguments] : seen_) {
       const FunctionInfo* function = definitions.Function(id);
       if (!function || function->name.empty()) continue;

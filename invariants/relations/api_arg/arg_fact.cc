@@ -126,7 +126,7 @@ bool IsOfEachFunction(const FunctionMatch& match) {
   return match.level == Level::kCategory && !IsAlwaysRecorded(match.text);
 }
 
-class SeenInProcess : public ProcessObserver {
+class FactsOfCallsSeen : public ProcessObserver {
  public:
   void OnDefinition(const ProcessFacts& facts, RecordType type,
                     uint32_t id) override {
@@ -140,7 +140,8 @@ class SeenInProcess : public ProcessObserver {
     if (outcome == CallOutcome::kReturned) See(facts, call, /*at_end=*/true);
   }
 
-  void Collect(const Definitions& definitions, HypothesisSet* out) const {
+  void Collect(const ProcessDefinitions& definitions,
+               HypothesisSet* out) const {
     for (const auto& [key, values] : seen_) {
       const auto& [place, function] = key;
       const Candidate& candidate = Candidates()[place];
@@ -287,7 +288,7 @@ class FactsOfCalls : public ProcessObserver {
 
 const Relation* ArgFact() {
   static const auto* const kForm = new ProcessRelation<FactSpec, FactsOfCalls>(
-      "fact", NewSeenGenerator<SeenInProcess>);
+      "fact", NewSeenGenerator<FactsOfCallsSeen>);
   return kForm;
 }
 

@@ -62,7 +62,8 @@ class GeneratorsSeen : public ProcessObserver {
                      const StateEvent& event) override {
     if (IsStart(event)) seen_.insert(event.variable->FullName());
   }
-  void Collect(const Definitions& definitions, HypothesisSet* out) const {
+  void Collect(const ProcessDefinitions& definitions,
+               HypothesisSet* out) const {
     for (const std::string& generator : seen_) {
       out->Add({WorkersSpec{generator}.ToJson(), Scope::kGeneral, {}});
     }

@@ -39,7 +39,7 @@ struct BoundSpec {
            " at most.";
   }
   void AddNeeds(CaptureNeeds* needs) const {
-    CallContent& content = needs->Calls(function.text);
+    PlannedCall& content = needs->Calls(function.text);
     content.returns = true;
     content.arguments.insert({over, bound});
   }
@@ -83,7 +83,7 @@ std::optional<int64_t> NumberOf(const CallValue* value) {
   return std::nullopt;
 }
 
-class SeenInProcess : public ProcessObserver {
+class OutputSizesSeen : public ProcessObserver {
  public:
   void OnCallEnd(const ProcessFacts& facts, const Call& call,
                  CallOutcome outcome) override {
@@ -112,7 +112,8 @@ class SeenInProcess : public ProcessObserver {
     }
   }
 
-  void Collect(const Definitions& definitions, HypothesisSet* out) const {
+  void Collect(const ProcessDefinitions& definitions,
+               HypothesisSet* out) const {
     for (const auto& [id, bounds] : seen_) {
       const FunctionInfo* function = definitions.Function(id);
       if (!function || function->name.empty()) continue;
@@ -203,7 +204,7 @@ class BoundsOfProcess : public ProcessObserver {
 const Relation* OutputBound() {
   static const auto* const kForm =
       new ProcessRelation<BoundSpec, BoundsOfProcess>(
-          "at_most", NewSeenGenerator<SeenInProcess>);
+          "at_most", NewSeenGenerator<OutputSizesSeen>);
   return kForm;
 }
 

@@ -41,7 +41,7 @@ struct OutputSpec {
            " has.";
   }
   void AddNeeds(CaptureNeeds* needs) const {
-    CallContent& content = needs->Calls(function.text);
+    PlannedCall& content = needs->Calls(function.text);
     content.returns = true;
     if (!is_autocast()) content.arguments.insert(argument);
   }
@@ -112,7 +112,7 @@ std::optional<std::string> RegionDtype(const ProcessFacts& facts,
 }
 
 // What held in every call of a process so far, by function.
-class SeenInProcess : public ProcessObserver {
+class OutputsSeen : public ProcessObserver {
  public:
   void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
     std::vector<Open>& open = open_[call.ring];
@@ -144,7 +144,8 @@ class SeenInProcess : public ProcessObserver {
     SeeRows(facts, call, *result, &seen);
   }
 
-  void Collect(const Definitions& definitions, HypothesisSet* out) const {
+  void Collect(const ProcessDefinitions& definitions,
+               HypothesisSet* out) const {
     for (const auto& [id, seen] : seen_) {
       const FunctionInfo* function = definitions.Function(id);
       if (!function || function->name.empty()) continue;
@@ -315,7 +316,7 @@ void OutputsOfProcess::JudgeRows(const ProcessFacts& facts, const Call& call,
 const Relation* OutputEqual() {
   static const auto* const kForm =
       new ProcessRelation<OutputSpec, OutputsOfProcess>(
-          "equal", NewSeenGenerator<SeenInProcess>);
+          "equal", NewSeenGenerator<OutputsSeen>);
   return kForm;
 }
 

@@ -71,7 +71,7 @@ class Orders {
   std::map<Pair, uint64_t> before_;
 };
 
-class SeenInProcess : public ProcessObserver {
+class FirstCallsSeen : public ProcessObserver {
  public:
   void OnMark(const ProcessFacts& facts, const MarkEvent& event) override {
     Advance(facts);
@@ -88,7 +88,8 @@ class SeenInProcess : public ProcessObserver {
     AddFirst(*station, &in_run_[call.ring]);
   }
 
-  void Collect(const Definitions& definitions, HypothesisSet* out) const {
+  void Collect(const ProcessDefinitions& definitions,
+               HypothesisSet* out) const {
     steps_orders_.Collect(SequenceWindow::kStep, out);
     Orders run;
     for (const auto& [ring, window] : in_run_) run.Add(window);
@@ -123,7 +124,7 @@ class SeenInProcess : public ProcessObserver {
 }  // namespace
 
 std::unique_ptr<Generator> NewSequenceGenerator() {
-  return std::make_unique<SeenGenerator<SeenInProcess>>();
+  return std::make_unique<SeenGenerator<FirstCallsSeen>>();
 }
 
 }  // namespace traincheck

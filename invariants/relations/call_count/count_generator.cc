@@ -51,7 +51,7 @@ struct Parent {
   std::map<uint32_t, Histogram> children;
 };
 
-class SeenInProcess : public ProcessObserver {
+class CallCountsSeen : public ProcessObserver {
  public:
   void OnMark(const ProcessFacts& facts, const MarkEvent& event) override {
     Advance(facts);
@@ -84,7 +84,8 @@ class SeenInProcess : public ProcessObserver {
     }
   }
 
-  void Collect(const Definitions& definitions, HypothesisSet* out) const {
+  void Collect(const ProcessDefinitions& definitions,
+               HypothesisSet* out) const {
     for (const auto& [function, histogram] : per_step_) {
       const std::set<uint64_t> counts = histogram.Counts(steps_seen_);
       // One count, or one and none.
@@ -119,7 +120,8 @@ class SeenInProcess : public ProcessObserver {
   }
 
   // "" where it is not known.
-  static std::string NameOf(const Definitions& definitions, uint32_t function) {
+  static std::string NameOf(const ProcessDefinitions& definitions,
+                            uint32_t function) {
     const FunctionInfo* info = definitions.Function(function);
     return info ? info->name : "";
   }
@@ -142,7 +144,7 @@ class SeenInProcess : public ProcessObserver {
 }  // namespace
 
 std::unique_ptr<Generator> NewCountGenerator() {
-  return std::make_unique<SeenGenerator<SeenInProcess>>();
+  return std::make_unique<SeenGenerator<CallCountsSeen>>();
 }
 
 }  // namespace traincheck

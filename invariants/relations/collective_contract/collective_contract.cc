@@ -117,7 +117,7 @@ struct CollectiveSpec {
   void AddNeeds(CaptureNeeds* needs) const {
     if (what == What::kSplits) return AddExchangeNeeds(needs);
     for (const Operation& operation : kOperations) {
-      CallContent& content =
+      PlannedCall& content =
           needs->Calls(kModule + std::string(operation.name));
       const char* argument =
           what == What::kTensors ? operation.tensor : operation.root;
@@ -200,7 +200,8 @@ class CollectivesSeen : public ProcessObserver {
     }
   }
 
-  void Collect(const Definitions& definitions, HypothesisSet* out) const {
+  void Collect(const ProcessDefinitions& definitions,
+               HypothesisSet* out) const {
     for (const What what : seen_) {
       out->Add({{{"what", WordsOf(what).name}}, Scope::kGeneral, {}});
     }

@@ -46,7 +46,7 @@ std::string ElementOf(const ToldArguments& told, const char* list_name,
 }  // namespace
 
 std::vector<Exchange> ExchangesOf(const Call& call,
-                                  const Definitions& definitions,
+                                  const ProcessDefinitions& definitions,
                                   const ProcessGroupInfo& group, int32_t rank) {
   const bool single = call.function->name == kSingle;
   if (!single && call.function->name != kLists) return {};

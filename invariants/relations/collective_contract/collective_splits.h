@@ -26,7 +26,7 @@ struct Exchange {
 // are equal parts. Calls tell eight parts at most: those of further members are
 // not known.
 std::vector<Exchange> ExchangesOf(const Call& call,
-                                  const Definitions& definitions,
+                                  const ProcessDefinitions& definitions,
                                   const ProcessGroupInfo& group, int32_t rank);
 
 // What such calls must tell.

@@ -49,7 +49,8 @@ struct ReplicaSpec {
 
 class ReplicasSeen : public StateBlocks {
  public:
-  void Collect(const Definitions& definitions, HypothesisSet* out) const {
+  void Collect(const ProcessDefinitions& definitions,
+               HypothesisSet* out) const {
     for (const StateSpec& state : seen_) {
       out->Add({ReplicaSpec{state}.ToJson(), Scope::kGeneral, {}});
     }

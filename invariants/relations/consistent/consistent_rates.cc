@@ -56,7 +56,8 @@ class RatesSeen : public ProcessObserver {
       seen_ |= key.first == call.object && GroupOf(facts, variables);
     }
   }
-  void Collect(const Definitions& definitions, HypothesisSet* out) const {
+  void Collect(const ProcessDefinitions& definitions,
+               HypothesisSet* out) const {
     if (seen_) out->Add({Parameters(), Scope::kGeneral, {}});
   }
 

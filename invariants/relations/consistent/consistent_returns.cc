@@ -30,7 +30,8 @@ class ReturnsSeen : public ProcessObserver {
     if (told) seen_.insert(call.function_id);
   }
 
-  void Collect(const Definitions& definitions, HypothesisSet* out) const {
+  void Collect(const ProcessDefinitions& definitions,
+               HypothesisSet* out) const {
     for (const uint32_t id : seen_) {
       const FunctionInfo* function = definitions.Function(id);
       if (!function || function->name.empty()) continue;

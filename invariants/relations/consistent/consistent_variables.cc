@@ -102,7 +102,8 @@ class Partition {
   }
 
   // Neighbours by name in each class whose values varied.
-  void Pairs(const Definitions& definitions, std::set<PairSpec>* pairs) const {
+  void Pairs(const ProcessDefinitions& definitions,
+             std::set<PairSpec>* pairs) const {
     std::map<uint64_t, std::map<std::string, VariableKind>> parts;
     for (const auto& [variable, member] : members_) {
       const VariableInfo* info = definitions.Variable(variable);
@@ -133,7 +134,8 @@ class Partition {
 
 class PairsSeen : public StateBlocks {
  public:
-  void Collect(const Definitions& definitions, HypothesisSet* out) const {
+  void Collect(const ProcessDefinitions& definitions,
+               HypothesisSet* out) const {
     std::set<PairSpec> pairs;
     for (const auto& [optimizer, partition] : partitions_) {
       partition.Pairs(definitions, &pairs);

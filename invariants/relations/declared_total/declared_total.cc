@@ -82,7 +82,7 @@ class StepCount {
   std::map<uint32_t, uint64_t> steps_;  // by optimizer
 };
 
-class SeenInProcess : public ProcessObserver {
+class TotalsSeen : public ProcessObserver {
  public:
   void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
     if (call.content.empty() || !call.function || many_.count(call.function_id))
@@ -105,7 +105,8 @@ class SeenInProcess : public ProcessObserver {
     steps_.OnCallEnd(call, outcome);
   }
 
-  void Collect(const Definitions& definitions, HypothesisSet* out) const {
+  void Collect(const ProcessDefinitions& definitions,
+               HypothesisSet* out) const {
     for (const auto& [id, arguments] : told_) {
       const FunctionInfo* function = definitions.Function(id);
       if (!function || function->name.empty()) continue;
@@ -209,7 +210,7 @@ class TotalsOfProcess : public ProcessObserver {
 const Relation* DeclaredTotal() {
   static const auto* const kRelation =
       new ProcessRelation<TotalSpec, TotalsOfProcess>(
-          "DeclaredTotal", NewSeenGenerator<SeenInProcess>);
+          "DeclaredTotal", NewSeenGenerator<TotalsSeen>);
   return kRelation;
 }
 

@@ -87,7 +87,7 @@ struct SpanEvent {
   bool operator<(const SpanEvent& other) const { return Key() < other.Key(); }
 };
 
-class SeenInProcess : public ProcessObserver {
+class WindowsSeen : public ProcessObserver {
  public:
   void OnCallBegin(const ProcessFacts& facts, const Call& call) override;
   void OnCallEnd(const ProcessFacts& facts, const Call& call,
@@ -97,7 +97,7 @@ class SeenInProcess : public ProcessObserver {
     if (type == RecordType::kHoldDef) optimizers_.insert(id);
   }
 
-  void Collect(const Definitions& definitions, HypothesisSet* out) const;
+  void Collect(const ProcessDefinitions& definitions, HypothesisSet* out) const;
 
  private:
   void SeeForward(const ProcessFacts& facts, const Call& call);
@@ -114,7 +114,7 @@ class SeenInProcess : public ProcessObserver {
   ContainPairs pairs_;
 };
 
-void SeenInProcess::OnCallBegin(const ProcessFacts& facts, const Call& call) {
+void WindowsSeen::OnCallBegin(const ProcessFacts& facts, const Call& call) {
   pairs_.OnCallBegin(facts, call);
   if (!call.function) return;
   if (IsOptimizerStep(call)) steps_.insert(call.function_id);
@@ -123,13 +123,13 @@ void SeenInProcess::OnCallBegin(const ProcessFacts& facts, const Call& call) {
   SeeSpanEvent(facts, call);
 }
 
-void SeenInProcess::OnCallEnd(const ProcessFacts& facts, const Call& call,
-                              CallOutcome outcome) {
+void WindowsSeen::OnCallEnd(const ProcessFacts& facts, const Call& call,
+                            CallOutcome outcome) {
   pairs_.OnCallEnd(call);
 }
 
-bool SeenInProcess::IsBoundToAny(const ProcessFacts& facts, const Call& call,
-                                 Binding binding) const {
+bool WindowsSeen::IsBoundToAny(const ProcessFacts& facts, const Call& call,
+                               Binding binding) const {
   for (uint32_t id : optimizers_) {
     const Optimizer* optimizer = facts.ownership().Find(id);
     if (IsBoundToOptimizer(facts, optimizer, call.object, binding) ==
@@ -140,7 +140,7 @@ bool SeenInProcess::IsBoundToAny(const ProcessFacts& facts, const Call& call,
   return false;
 }
 
-void SeenInProcess::SeeForward(const ProcessFacts& facts, const Call& call) {
+void WindowsSeen::SeeForward(const ProcessFacts& facts, const Call& call) {
   const FunctionMatch broadest = Broadest(*call.function);
   if (IsBoundToAny(facts, call, Binding::kWrapper)) {
     const FunctionMatch name = Name(call.function->name);
@@ -155,7 +155,7 @@ void SeenInProcess::SeeForward(const ProcessFacts& facts, const Call& call) {
   }
 }
 
-void SeenInProcess::SeeSpanEvent(const ProcessFacts& facts, const Call& call) {
+void WindowsSeen::SeeSpanEvent(const ProcessFacts& facts, const Call& call) {
   const std::string& category = call.function->category.text();
   if (category == "forward") {
     if (call.Is(kGradEnabled)) SeeForward(facts, call);
@@ -177,8 +177,8 @@ void SeenInProcess::SeeSpanEvent(const ProcessFacts& facts, const Call& call) {
 }
 
 // A window at the step's broadest role and at its name.
-void SeenInProcess::CollectStep(const FunctionInfo& step,
-                                HypothesisSet* out) const {
+void WindowsSeen::CollectStep(const FunctionInfo& step,
+                              HypothesisSet* out) const {
   const FunctionMatch role = Broadest(step);
   for (const FunctionMatch& window : {role, Name(step.name)}) {
     const auto add = [&](ContainSpec spec, Scope scope,
@@ -227,8 +227,8 @@ void SeenInProcess::CollectStep(const FunctionInfo& step,
   }
 }
 
-void SeenInProcess::Collect(const Definitions& definitions,
-                            HypothesisSet* out) const {
+void WindowsSeen::Collect(const ProcessDefinitions& definitions,
+                          HypothesisSet* out) const {
   pairs_.Collect(definitions, out);
   for (uint32_t id : steps_) {
     const FunctionInfo* step = definitions.Function(id);
@@ -253,7 +253,7 @@ void SeenInProcess::Collect(const Definitions& definitions,
 }  // namespace
 
 std::unique_ptr<Generator> NewContainGenerator() {
-  return std::make_unique<SeenGenerator<SeenInProcess>>();
+  return std::make_unique<SeenGenerator<WindowsSeen>>();
 }
 
 }  // namespace traincheck

@@ -106,8 +106,8 @@ void ContainPairs::SeeStranger(const Call& call) {
   }
 }
 
-void ContainPairs::CollectPair(const Definitions& definitions, const Pair& pair,
-                               HypothesisSet* out) const {
+void ContainPairs::CollectPair(const ProcessDefinitions& definitions,
+                               const Pair& pair, HypothesisSet* out) const {
   const FunctionInfo* parent = definitions.Function(pair.first);
   const FunctionInfo* child = definitions.Function(pair.second);
   if (!parent || !child || parent->name.empty() || child->name.empty()) return;
@@ -147,7 +147,7 @@ void ContainPairs::CollectNever(HypothesisSet* out) const {
   }
 }
 
-void ContainPairs::Collect(const Definitions& definitions,
+void ContainPairs::Collect(const ProcessDefinitions& definitions,
                            HypothesisSet* out) const {
   for (const Pair& pair : pairs_) CollectPair(definitions, pair, out);
   CollectNever(out);

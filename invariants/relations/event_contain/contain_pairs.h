@@ -24,7 +24,7 @@ class ContainPairs {
  public:
   void OnCallBegin(const ProcessFacts& facts, const Call& call);
   void OnCallEnd(const Call& call);
-  void Collect(const Definitions& definitions, HypothesisSet* out) const;
+  void Collect(const ProcessDefinitions& definitions, HypothesisSet* out) const;
 
  private:
   // A call and the call directly inside it, by function.
@@ -41,7 +41,7 @@ class ContainPairs {
   void SeeFlag(const ProcessFacts& facts, const Call& parent,
                const Call& child);
   void SeeStranger(const Call& call);
-  void CollectPair(const Definitions& definitions, const Pair& pair,
+  void CollectPair(const ProcessDefinitions& definitions, const Pair& pair,
                    HypothesisSet* out) const;
   void CollectNever(HypothesisSet* out) const;
 

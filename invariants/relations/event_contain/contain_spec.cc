@@ -310,7 +310,7 @@ void AddContainNeeds(const ContainSpec& spec, CaptureNeeds* needs) {
   if (spec.is_call) {
     AddCalls(spec.event, needs);
     if (!spec.with.argument.empty()) {
-      CallContent& content = needs->Calls(spec.event.text);
+      PlannedCall& content = needs->Calls(spec.event.text);
       content.arguments.insert(spec.with.argument);
       if (spec.with.value.is_string()) {
         content.texts.insert(spec.with.argument);

@@ -59,7 +59,7 @@ template <typename Visit>
 void ForEachLiveModel(const ProcessFacts& facts,
                       const SavedCheckpoint& checkpoint, const Digests& before,
                       Visit visit) {
-  const Definitions& definitions = facts.definitions();
+  const ProcessDefinitions& definitions = facts.definitions();
   for (const SavedModel& model :
        FindSavedModels(checkpoint.entries, definitions, checkpoint.live)) {
     if (IsLiveState(model, definitions, checkpoint.live, before)) visit(model);
@@ -103,7 +103,8 @@ class CheckpointsSeen : public BothWays<ModelsSeen> {
  public:
   CheckpointsSeen() : BothWays(&saved_, &loaded_) {}
 
-  void Collect(const Definitions& definitions, HypothesisSet* out) const {
+  void Collect(const ProcessDefinitions& definitions,
+               HypothesisSet* out) const {
     if (saved_) {
       // Which keys a program saves is its own affair: adapters alone are
       // enough for some.
@@ -119,7 +120,7 @@ class CheckpointsSeen : public BothWays<ModelsSeen> {
 };
 
 // The names of the variables, sorted.
-std::vector<std::string> FullNames(const Definitions& definitions,
+std::vector<std::string> FullNames(const ProcessDefinitions& definitions,
                                    const std::vector<uint32_t>& variables) {
   std::vector<std::string> names;
   for (uint32_t variable : variables) {

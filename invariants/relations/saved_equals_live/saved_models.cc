@@ -15,7 +15,7 @@ constexpr double kLeastEqual = 0.5;
 // Variables of modules by their names inside their roots.
 using Names = std::unordered_map<std::string_view, std::vector<uint32_t>>;
 
-Names NamesOf(const Definitions& definitions) {
+Names NamesOf(const ProcessDefinitions& definitions) {
   Names names;
   for (const auto& [id, info] : definitions.variables()) {
     if (info.kind == VariableKind::kParameter ||
@@ -49,7 +49,7 @@ SavedAs Compare(const SavedEntry& entry, uint32_t variable,
   return *entry.digest == digest->second ? SavedAs::kEqual : SavedAs::kDiffers;
 }
 
-bool IsTrainable(const Definitions& definitions, uint32_t variable) {
+bool IsTrainable(const ProcessDefinitions& definitions, uint32_t variable) {
   const VariableInfo* info = definitions.Variable(variable);
   return info && info->kind == VariableKind::kParameter && info->trainable;
 }
@@ -74,7 +74,7 @@ struct Count {
 }  // namespace
 
 std::vector<SavedModel> FindSavedModels(const std::vector<SavedEntry>& entries,
-                                        const Definitions& definitions,
+                                        const ProcessDefinitions& definitions,
                                         const Digests& live) {
   const Names names = NamesOf(definitions);
   std::map<std::pair<uint32_t, std::string>, SavedModel> models;
@@ -98,7 +98,7 @@ std::vector<SavedModel> FindSavedModels(const std::vector<SavedEntry>& entries,
   return result;
 }
 
-bool IsLiveState(const SavedModel& model, const Definitions& definitions,
+bool IsLiveState(const SavedModel& model, const ProcessDefinitions& definitions,
                  const Digests& live, const Digests& before) {
   Count all;
   Count moved;
@@ -114,8 +114,8 @@ bool IsLiveState(const SavedModel& model, const Definitions& definitions,
 }
 
 size_t ChangedParameters(const SavedModel& model,
-                         const Definitions& definitions, const Digests& live,
-                         const Digests& before) {
+                         const ProcessDefinitions& definitions,
+                         const Digests& live, const Digests& before) {
   size_t changed = 0;
   for (const SavedVariable& saved : model.variables) {
     changed += IsTrainable(definitions, saved.variable) &&
@@ -125,7 +125,7 @@ size_t ChangedParameters(const SavedModel& model,
 }
 
 std::vector<uint32_t> MissingParameters(const SavedModel& model,
-                                        const Definitions& definitions,
+                                        const ProcessDefinitions& definitions,
                                         const Digests& live) {
   std::set<uint32_t> held;
   std::set<uint64_t> storages;

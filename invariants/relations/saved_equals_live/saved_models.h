@@ -57,25 +57,25 @@ using Digests = std::map<uint32_t, uint64_t>;
 // In the order of roots and prefixes. `live` holds what the variables were
 // when the checkpoint was saved.
 std::vector<SavedModel> FindSavedModels(const std::vector<SavedEntry>& entries,
-                                        const Definitions& definitions,
+                                        const ProcessDefinitions& definitions,
                                         const Digests& live);
 
 // Is it the live state that is saved, and not a moving average or the best
 // state so far? True where at least half of the trainable parameters are equal,
 // of those that changed since `before` (the last save) where any did: one
 // that is damaged or stale does not make it another state.
-bool IsLiveState(const SavedModel& model, const Definitions& definitions,
+bool IsLiveState(const SavedModel& model, const ProcessDefinitions& definitions,
                  const Digests& live, const Digests& before);
 
 // Did a trainable parameter of it change since `before`?
 size_t ChangedParameters(const SavedModel& model,
-                         const Definitions& definitions, const Digests& live,
-                         const Digests& before);
+                         const ProcessDefinitions& definitions,
+                         const Digests& live, const Digests& before);
 
 // Parameters of the model's root that are not in the checkpoint, and share
 // their storage with none that is.
 std::vector<uint32_t> MissingParameters(const SavedModel& model,
-                                        const Definitions& definitions,
+                                        const ProcessDefinitions& definitions,
                                         const Digests& live);
 
 }  // namespace traincheck

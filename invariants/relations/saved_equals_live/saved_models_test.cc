@@ -36,7 +36,7 @@ class SavedModelsTest : public testing::Test {
   }
 
   TraceBuilder trace_;
-  Definitions definitions_;
+  ProcessDefinitions definitions_;
   uint32_t net_, other_, weight_, bias_, mean_, other_weight_;
 };
 

@@ -71,7 +71,7 @@ class Rhythm {
   bool broken_ = false;
 };
 
-class SeenInProcess : public ProcessObserver {
+class ChangesSeen : public ProcessObserver {
  public:
   void OnState(const ProcessFacts& facts, const StateEvent& event) override {
     const auto change = changes_.OnState(facts, event);
@@ -83,7 +83,8 @@ class SeenInProcess : public ProcessObserver {
     }
   }
 
-  void Collect(const Definitions& definitions, HypothesisSet* out) const {
+  void Collect(const ProcessDefinitions& definitions,
+               HypothesisSet* out) const {
     if (!frozen_.empty()) {
       out->Add({Frozen().ToJson(), Scope::kGeneral, {}});
     }
@@ -145,7 +146,7 @@ class SeenInProcess : public ProcessObserver {
     return period;
   }
 
-  Roles CollectRoles(const Definitions& definitions) const {
+  Roles CollectRoles(const ProcessDefinitions& definitions) const {
     Roles roles;
     for (const auto& [variable, rhythm] : rhythms_) {
       const VariableInfo* info = definitions.Variable(variable);
@@ -296,7 +297,7 @@ class ChangesOfProcess : public ProcessObserver {
 const Relation* StateChange() {
   static const auto* const kRelation =
       new ProcessRelation<ChangeSpec, ChangesOfProcess>(
-          "StateChange", NewSeenGenerator<SeenInProcess>);
+          "StateChange", NewSeenGenerator<ChangesSeen>);
   return kRelation;
 }
 
