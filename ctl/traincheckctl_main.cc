@@ -1,4 +1,4 @@
-#include "ctl/command_line.h"
+#include "ctl/commands/command_line.h"
 
 int main(int argc, char** argv) {
   return traincheck::ctl::RunCommandLine(argc, argv);

@@ -1,4 +1,4 @@
-#include "ctl/command_line.h"
+#include "ctl/commands/command_line.h"
 
 #include <algorithm>
 #include <string>

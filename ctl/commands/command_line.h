@@ -1,6 +1,6 @@
 // The command line: global options, the commands, and what follows "--".
-#ifndef TRAINCHECK_CTL_COMMAND_LINE_H_
-#define TRAINCHECK_CTL_COMMAND_LINE_H_
+#ifndef TRAINCHECK_CTL_COMMANDS_COMMAND_LINE_H_
+#define TRAINCHECK_CTL_COMMANDS_COMMAND_LINE_H_
 
 namespace traincheck::ctl {
 
@@ -9,4 +9,4 @@ int RunCommandLine(int argc, const char* const* argv);
 
 }  // namespace traincheck::ctl
 
-#endif  // TRAINCHECK_CTL_COMMAND_LINE_H_
+#endif  // TRAINCHECK_CTL_COMMANDS_COMMAND_LINE_H_
