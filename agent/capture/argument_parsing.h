@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/capture/python_ref.h"
+#include "agent/cpython/python_ref.h"
 
 namespace traincheck {
 

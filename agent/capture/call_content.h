@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "agent/capture/call_values.h"
-#include "agent/capture/python_ref.h"
+#include "agent/cpython/python_ref.h"
 #include "proto/record_writer.h"
 
 namespace traincheck {

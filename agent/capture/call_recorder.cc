@@ -5,7 +5,7 @@
 #include "agent/capture/call_site.h"
 #include "agent/capture/object_table.h"
 #include "agent/capture/own_time.h"
-#include "agent/capture/python_ref.h"
+#include "agent/cpython/python_ref.h"
 #include "agent/torch/torch_api.h"
 
 namespace traincheck {

@@ -13,7 +13,7 @@
 #include "agent/capture/call_content.h"
 #include "agent/capture/capture_mode.h"
 #include "agent/capture/process_recorder.h"
-#include "agent/capture/python_api.h"
+#include "agent/cpython/python_api.h"
 
 namespace traincheck {
 

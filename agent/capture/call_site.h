@@ -15,8 +15,8 @@
 #include <string>
 #include <unordered_map>
 
-#include "agent/capture/python_ref.h"
 #include "agent/capture/site_rules.h"
+#include "agent/cpython/python_ref.h"
 
 namespace traincheck {
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "agent/capture/object_table.h"
-#include "agent/capture/python_ref.h"
+#include "agent/cpython/python_ref.h"
 #include "agent/torch/tensor_field.h"
 #include "agent/torch/tensor_view.h"
 #include "agent/torch/torch_api.h"

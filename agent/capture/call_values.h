@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "agent/capture/definitions.h"
-#include "agent/capture/python_api.h"
+#include "agent/cpython/python_api.h"
 #include "proto/record_writer.h"
 
 namespace traincheck {

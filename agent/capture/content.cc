@@ -4,8 +4,8 @@
 #include <optional>
 
 #include "agent/capture/process_recorder.h"
-#include "agent/capture/python_ref.h"
 #include "agent/capture/states.h"
+#include "agent/cpython/python_ref.h"
 #include "agent/torch/digest.h"
 #include "agent/torch/tensor_view.h"
 #include "agent/torch/torch_api.h"

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "agent/capture/python_api.h"
+#include "agent/cpython/python_api.h"
 #include "proto/record_format.h"
 
 namespace traincheck {

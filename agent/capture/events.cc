@@ -5,7 +5,7 @@
 #include "agent/capture/call_values.h"
 #include "agent/capture/capture_mode.h"
 #include "agent/capture/process_recorder.h"
-#include "agent/capture/python_ref.h"
+#include "agent/cpython/python_ref.h"
 #include "agent/torch/torch_api.h"
 
 namespace traincheck {

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "agent/capture/python_api.h"
+#include "agent/cpython/python_api.h"
 #include "proto/record_format.h"
 
 namespace traincheck {

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "agent/capture/call_content.h"
-#include "agent/capture/python_ref.h"
+#include "agent/cpython/python_ref.h"
 
 namespace traincheck {
 

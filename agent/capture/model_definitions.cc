@@ -9,7 +9,7 @@
 #include "agent/capture/object_table.h"
 #include "agent/capture/own_type.h"
 #include "agent/capture/process_recorder.h"
-#include "agent/capture/python_ref.h"
+#include "agent/cpython/python_ref.h"
 #include "agent/torch/storage_identity.h"
 #include "agent/torch/tensor_view.h"
 #include "agent/torch/torch_api.h"

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/capture/python_api.h"
+#include "agent/cpython/python_api.h"
 
 namespace traincheck {
 

@@ -2,11 +2,11 @@
 // that this library exports is the one that Python looks for.
 #include "agent/capture/module_functions.h"
 #include "agent/capture/process_recorder.h"
-#include "agent/capture/python_ref.h"
 #include "agent/capture/start.h"
 #include "agent/capture/states.h"
 #include "agent/capture/version.h"
 #include "agent/capture/wrapper.h"
+#include "agent/cpython/python_ref.h"
 #include "proto/record_format.h"
 
 namespace traincheck {

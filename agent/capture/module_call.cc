@@ -8,8 +8,8 @@
 #include "agent/capture/hook_calls.h"
 #include "agent/capture/object_table.h"
 #include "agent/capture/own_type.h"
-#include "agent/capture/python_ref.h"
 #include "agent/capture/wrapper.h"
+#include "agent/cpython/python_ref.h"
 #include "agent/torch/torch_api.h"
 
 namespace traincheck {

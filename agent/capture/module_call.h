@@ -5,7 +5,7 @@
 #ifndef TRAINCHECK_AGENT_CAPTURE_MODULE_CALL_H_
 #define TRAINCHECK_AGENT_CAPTURE_MODULE_CALL_H_
 
-#include "agent/capture/python_api.h"
+#include "agent/cpython/python_api.h"
 
 namespace traincheck {
 

@@ -9,7 +9,7 @@
 #include <unordered_map>
 
 #include "agent/capture/process_recorder.h"
-#include "agent/capture/python_ref.h"
+#include "agent/cpython/python_ref.h"
 
 namespace traincheck {
 

@@ -6,7 +6,7 @@
 #ifndef TRAINCHECK_AGENT_CAPTURE_OWN_TYPE_H_
 #define TRAINCHECK_AGENT_CAPTURE_OWN_TYPE_H_
 
-#include "agent/capture/python_ref.h"
+#include "agent/cpython/python_ref.h"
 
 namespace traincheck {
 

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "agent/capture/python_ref.h"
+#include "agent/cpython/python_ref.h"
 
 namespace traincheck {
 namespace {

@@ -10,7 +10,7 @@
 #include "agent/capture/hooks_source.h"
 #include "agent/capture/log.h"
 #include "agent/capture/process_recorder.h"
-#include "agent/capture/python_ref.h"
+#include "agent/cpython/python_ref.h"
 #include "agent/torch/tensor_shim.h"
 #include "agent/torch/torch_api.h"
 

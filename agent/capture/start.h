@@ -6,7 +6,7 @@
 #ifndef TRAINCHECK_AGENT_CAPTURE_START_H_
 #define TRAINCHECK_AGENT_CAPTURE_START_H_
 
-#include "agent/capture/python_api.h"
+#include "agent/cpython/python_api.h"
 
 namespace traincheck {
 

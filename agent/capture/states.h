@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "agent/capture/python_api.h"
+#include "agent/cpython/python_api.h"
 #include "agent/torch/tensor_view.h"
 #include "proto/record_format.h"
 

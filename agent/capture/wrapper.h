@@ -9,7 +9,7 @@
 
 #include "agent/capture/call_recorder.h"
 #include "agent/capture/hook_calls.h"
-#include "agent/capture/python_ref.h"
+#include "agent/cpython/python_ref.h"
 
 namespace traincheck {
 

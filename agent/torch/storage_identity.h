@@ -13,7 +13,7 @@
 
 #include <cstdint>
 
-#include "agent/capture/python_ref.h"
+#include "agent/cpython/python_ref.h"
 
 namespace traincheck {
 

@@ -18,7 +18,7 @@
 #include <optional>
 #include <vector>
 
-#include "agent/capture/python_ref.h"
+#include "agent/cpython/python_ref.h"
 #include "proto/torch_types.h"
 
 namespace traincheck {

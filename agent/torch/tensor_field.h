@@ -7,7 +7,7 @@
 
 #include <cstddef>
 
-#include "agent/capture/python_ref.h"
+#include "agent/cpython/python_ref.h"
 
 namespace traincheck {
 

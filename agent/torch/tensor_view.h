@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "agent/capture/python_ref.h"
+#include "agent/cpython/python_ref.h"
 #include "agent/torch/content.h"
 
 namespace traincheck {

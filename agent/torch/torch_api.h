@@ -7,7 +7,7 @@
 #ifndef TRAINCHECK_AGENT_TORCH_TORCH_API_H_
 #define TRAINCHECK_AGENT_TORCH_TORCH_API_H_
 
-#include "agent/capture/python_ref.h"
+#include "agent/cpython/python_ref.h"
 
 namespace traincheck {
 

@@ -19,7 +19,7 @@ RECORD_FORMAT = (
 SETTINGS = ("proto/settings/",)
 # In tests of every layer.
 _TESTING = ("base/seed_for_testing.h",)
-_CORE_PARTS = ("preload", "ring", "capture", "torch", "python")
+_CORE_PARTS = ("preload", "ring", "cpython", "capture", "torch", "python")
 AGENT_CORE = tuple(f"agent/{part}/" for part in _CORE_PARTS)
 # The floors of the engine, from below: each includes those before it.
 _TRACE = ("base/", "invariants/trace/") + RECORD_FORMAT
@@ -77,7 +77,11 @@ _LIBRARIES = (
         re.compile(r"^(proto|server|ctl|agent/relay|tests)/|_service\.(h|cc)$"),
     ),
     ("RocksDB", _ROCKSDB, re.compile(r"^server/store/")),
-    ("Python's C API", _PYTHON, re.compile(r"^agent/(capture|torch|python)/|^tests/")),
+    (
+        "Python's C API",
+        _PYTHON,
+        re.compile(r"^agent/(cpython|capture|torch|python)/|^tests/"),
+    ),
 )
 _TEST_FILE = re.compile(r"_(test|for_testing|benchmark|fuzzer)(_main)?\.(h|cc|c)$")
 _TEST_LIBRARIES = ("gtest/", "gmock/", "benchmark/")

@@ -1,12 +1,12 @@
 // Owned references and saved exceptions. Threads: GIL held.
-#ifndef TRAINCHECK_AGENT_CAPTURE_PYTHON_REF_H_
-#define TRAINCHECK_AGENT_CAPTURE_PYTHON_REF_H_
+#ifndef TRAINCHECK_AGENT_CPYTHON_PYTHON_REF_H_
+#define TRAINCHECK_AGENT_CPYTHON_PYTHON_REF_H_
 
 #include <string>
 #include <string_view>
 #include <utility>
 
-#include "agent/capture/python_api.h"
+#include "agent/cpython/python_api.h"
 
 namespace traincheck {
 
@@ -111,4 +111,4 @@ inline std::string QualifiedTypeName(PyObject* type) {
 
 }  // namespace traincheck
 
-#endif  // TRAINCHECK_AGENT_CAPTURE_PYTHON_REF_H_
+#endif  // TRAINCHECK_AGENT_CPYTHON_PYTHON_REF_H_

@@ -2,8 +2,8 @@
 // later CPython, plus the few functions that CPython exports in all versions
 // from 3.11 on but declares outside the limited API. They are tested on each
 // version that the agent supports.
-#ifndef TRAINCHECK_AGENT_CAPTURE_PYTHON_API_H_
-#define TRAINCHECK_AGENT_CAPTURE_PYTHON_API_H_
+#ifndef TRAINCHECK_AGENT_CPYTHON_PYTHON_API_H_
+#define TRAINCHECK_AGENT_CPYTHON_PYTHON_API_H_
 
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030b0000
@@ -40,4 +40,4 @@ inline Py_ssize_t VectorcallArgumentCount(size_t nargsf) {
 
 }  // namespace traincheck
 
-#endif  // TRAINCHECK_AGENT_CAPTURE_PYTHON_API_H_
+#endif  // TRAINCHECK_AGENT_CPYTHON_PYTHON_API_H_
