@@ -159,6 +159,17 @@ class LayeringTest(CheckCase):
         found = self.found(layering, {"invariants/a.h": "", "invariants/new/a.h": ""})
         self.assertEqual(found, [("invariants/a.h", 1), ("invariants/new/a.h", 1)])
 
+    def test_folders_that_include_each_other(self):
+        both = {
+            "server/a/a.h": '#include "server/b/b.h"\n#include "server/b/c.h"\n',
+            "server/b/b.h": "",
+            "server/b/c.h": '\n#include "server/a/d.h"\n',
+            "server/a/d.h": "",
+            "server/b/b_test.cc": '#include "server/a/a.h"\n',
+        }
+        self.assertEqual(self.found(layering, both), [("server/b/c.h", 2)])
+        self.assertEqual(self.found(layering, {"server/b/c.h": ""}), [])
+
     def test_libraries_end_where_they_should(self):
         for name, path, wrong in [
             ("server/ingest/ingest_service.cc", "grpcpp/grpcpp.h", False),

@@ -1,5 +1,7 @@
 """Who may include whom: the layers of the folders and where libraries end."""
 
+import collections
+import posixpath
 import re
 
 import system_headers
@@ -84,6 +86,8 @@ _LIBRARIES = (
     ),
 )
 _TEST_FILE = re.compile(r"_(test|for_testing|benchmark|fuzzer)(_main)?\.(h|cc|c)$")
+# May include any folder of its part, whichever includes whom: programs, tests.
+_ABOVE_ALL = re.compile(_TEST_FILE.pattern + r"|_main\.c|/testing/|^tests/")
 _TEST_LIBRARIES = ("gtest/", "gmock/", "benchmark/")
 
 
@@ -145,7 +149,22 @@ def _check_include(tree: SourceTree, name: str, path: str):
     return message or _check_library(name, path)
 
 
+def _both_ways(includes: dict):
+    """Problems of folders that include each other.
+
+    includes: (folder, other folder) -> [(name, line)] of the includes. Reported
+    are the fewer ones of a pair.
+    """
+    for pair, places in includes.items():
+        back = includes.get(pair[::-1], [])
+        if (len(places), pair) < (len(back), pair[::-1]):
+            for name, line in places:
+                message = f"must not include {pair[1]}, which includes {pair[0]}"
+                yield Problem(name, line, message)
+
+
 def check(tree: SourceTree):
+    between = collections.defaultdict(list)
     for name in tree.with_suffix(".h", ".cc", ".c"):
         if _layer_of(name) == "invariants/":
             yield Problem(name, 1, "stands on no floor of invariants")
@@ -153,3 +172,8 @@ def check(tree: SourceTree):
             message = _check_include(tree, name, path)
             if message:
                 yield Problem(name, line, message)
+            folders = (posixpath.dirname(name), posixpath.dirname(path))
+            ours = path.startswith(_OUR_FOLDERS) and folders[0] != folders[1]
+            if ours and not _ABOVE_ALL.search(name):
+                between[folders].append((name, line))
+    yield from _both_ways(between)
