@@ -10,11 +10,16 @@ std::atomic<uint64_t> g_tick_scale{0};
 uint64_t g_tick_start = 0;
 uint64_t g_tick_start_us = 0;
 
+uint64_t TickScale(const ClockSample& start, const ClockSample& end) {
+  const unsigned __int128 us = (end.ns - start.ns) / 1000;
+  return static_cast<uint64_t>((us << 32) / (end.ticks - start.ticks));
+}
+
 #if defined(__x86_64__)
 namespace {
 
 // Long enough for an error of some millionths.
-constexpr uint64_t kCalibrationUs = 100'000;
+constexpr uint64_t kCalibrationNs = 100'000'000;
 
 // Does the counter run at one rate, whatever the processor does?
 bool RunsEvenly() {
@@ -23,24 +28,36 @@ bool RunsEvenly() {
   return (d & (1u << 8)) != 0;
 }
 
+ClockSample TakeSample() {
+  const uint64_t before = __rdtsc();
+  const uint64_t ns = MonotonicNs();
+  const uint64_t gap = __rdtsc() - before;
+  return {before + gap / 2, ns, gap};
+}
+
+ClockSample g_start;
+
+void Begin(const ClockSample& sample) {
+  g_start = sample;
+  g_tick_start = sample.ticks;
+  g_tick_start_us = sample.ns / 1000;
+}
+
 }  // namespace
 
 void CalibrateTicks() {
   static const bool runs_evenly = RunsEvenly();
   if (!runs_evenly || g_tick_scale.load(std::memory_order_relaxed) != 0) return;
-  const uint64_t ticks = __rdtsc();
-  const uint64_t now_us = MonotonicNs() / 1000;
-  if (g_tick_start == 0) {
-    g_tick_start = ticks;
-    g_tick_start_us = now_us;
+  const ClockSample now = TakeSample();
+  if (g_start.ticks == 0) return Begin(now);
+  if (now.ns < g_start.ns + kCalibrationNs || now.ticks <= g_start.ticks) {
     return;
   }
-  const uint64_t passed_us = now_us - g_tick_start_us;
-  if (passed_us < kCalibrationUs || ticks <= g_tick_start) return;
-  const unsigned __int128 scaled = static_cast<unsigned __int128>(passed_us)
-                                   << 32;
-  g_tick_scale.store(static_cast<uint64_t>(scaled / (ticks - g_tick_start)),
-                     std::memory_order_release);
+  const uint64_t between = now.ticks - g_start.ticks;
+  if (!IsSharp(now, between)) return;  // interrupted: the next call tries again
+  // So was the first one: it begins anew with this one.
+  if (!IsSharp(g_start, between)) return Begin(now);
+  g_tick_scale.store(TickScale(g_start, now), std::memory_order_release);
 }
 #else
 void CalibrateTicks() {}

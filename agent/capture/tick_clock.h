@@ -26,6 +26,25 @@ extern std::atomic<uint64_t> g_tick_scale;
 extern uint64_t g_tick_start;     // counter at the start of the calibration
 extern uint64_t g_tick_start_us;  // CLOCK_MONOTONIC then
 
+// The counter and CLOCK_MONOTONIC, read at one moment.
+struct ClockSample {
+  uint64_t ticks = 0;  // in the middle of `gap`
+  uint64_t ns = 0;
+  // Ticks that the reading took: long where the thread was interrupted in it,
+  // and the moment is not known better.
+  uint64_t gap = 0;
+};
+
+// By how little of the time between them two samples may be off.
+inline constexpr uint64_t kClockPrecision = 20'000;
+
+inline bool IsSharp(const ClockSample& sample, uint64_t between_ticks) {
+  return sample.gap <= between_ticks / kClockPrecision;
+}
+
+// g_tick_scale by two samples. REQUIRES: `end` has more ticks.
+uint64_t TickScale(const ClockSample& start, const ClockSample& end);
+
 // Starts the calibration, and ends it once enough time has gone by.
 void CalibrateTicks();
 

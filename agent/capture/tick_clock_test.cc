@@ -22,5 +22,22 @@ TEST(TickClock, StaysWithTheMonotonicClock) {
   }
 }
 
+// A thread that loses its processor between the two readings of a sample makes
+// it blunt: such a one would scale all later times by a few hundredths.
+TEST(TickClock, AnInterruptedSampleIsNotSharp) {
+  constexpr uint64_t kTicksOfMs = 2'000'000;
+  constexpr uint64_t kBetween = 100 * kTicksOfMs;
+  EXPECT_TRUE(IsSharp({.ticks = 0, .ns = 0, .gap = 100}, kBetween));
+  EXPECT_FALSE(IsSharp({.ticks = 0, .ns = 0, .gap = 3 * kTicksOfMs}, kBetween));
+}
+
+TEST(TickClock, TheScaleIsMicrosecondsOfATick) {
+  // 2 GHz.
+  const uint64_t scale =
+      TickScale({.ticks = 1000, .ns = 5'000'000, .gap = 0},
+                {.ticks = 200'001'000, .ns = 105'000'000, .gap = 0});
+  EXPECT_EQ(scale, (uint64_t{1} << 32) / 2000);
+}
+
 }  // namespace
 }  // namespace traincheck
