@@ -91,6 +91,28 @@ _FUZZ = [
 _SANITIZERS = [
     Part("asan", "the C++ tests under asan and ubsan", "tools/sanitize.sh asan"),
     Part("tsan", "the C++ tests under tsan", "tools/sanitize.sh tsan"),
+    Part(
+        "asan-training",
+        "the agent in real trainings under asan and ubsan",
+        "tools/sanitize.sh training",
+    ),
+]
+_CHECKS = [
+    Part(
+        "clang-locks",
+        "clang's -Wthread-safety over all sources",
+        "tools/clang_checks.sh --all --only locks",
+    ),
+    Part(
+        "clang-tidy",
+        "clang-tidy over all sources",
+        "tools/clang_checks.sh --all --only tidy",
+    ),
+    Part(
+        "coverage",
+        "what of the engine the relations' scripts reach",
+        "tools/coverage.sh",
+    ),
 ]
 _VERSIONS = [
     Part(
@@ -117,5 +139,5 @@ _BENCHES = [
 
 PARTS = [
     *(_SEEDS + _FAULTS + _KILLS),
-    *(_FUZZ + _SANITIZERS + _VERSIONS + _BENCHES),
+    *(_FUZZ + _SANITIZERS + _CHECKS + _VERSIONS + _BENCHES),
 ]
