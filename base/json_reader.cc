@@ -33,6 +33,12 @@ absl::StatusOr<nlohmann::json> ParseJsonUntrusted(const std::string& text) {
   return json;
 }
 
+const nlohmann::json& Member(const nlohmann::json& json, const char* key) {
+  if (!json.is_object()) return Null();
+  const auto found = json.find(key);
+  return found == json.end() ? Null() : *found;
+}
+
 JsonReader::JsonReader(const nlohmann::json& json, const std::string& path)
     : json_(json), path_(path) {
   if (!json_.is_object()) {

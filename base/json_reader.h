@@ -28,6 +28,9 @@ namespace traincheck {
 [[nodiscard]] absl::StatusOr<nlohmann::json> ParseJsonUntrusted(
     const std::string& text);
 
+// Null (the JSON value) where `json` is not an object or has no such key.
+const nlohmann::json& Member(const nlohmann::json& json, const char* key);
+
 class JsonReader {
  public:
   // `json` must outlive the reader. `path` may be "" (the whole document).
@@ -52,6 +55,12 @@ class JsonReader {
   }
   // The first error, unknown keys included.
   [[nodiscard]] absl::Status Finish();
+  // What was read, unless there was an error.
+  template <typename T>
+  [[nodiscard]] absl::StatusOr<T> Finish(T read) {
+    if (absl::Status status = Finish(); !status.ok()) return status;
+    return read;
+  }
 
  private:
   const nlohmann::json* Find(const char* key);

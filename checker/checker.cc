@@ -1,6 +1,7 @@
 #include "checker/checker.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "base/hash.h"
@@ -33,21 +34,24 @@ std::string Fingerprint(const std::string& run, const std::string& experiment,
 // The rules of one relation, judged.
 class RelationCheck : private RuleSink {
  public:
-  RelationCheck(const Relation& relation, std::vector<Rule> rules,
-                Coverage* coverage, ViolationBook* book)
-      : rules_(std::move(rules)), coverage_(coverage), book_(book) {
-    for (size_t i = 0; i < rules_.size(); ++i) {
+  RelationCheck(const Relation& relation,
+                std::vector<const Invariant*> invariants, Coverage* coverage,
+                ViolationBook* book)
+      : invariants_(std::move(invariants)), coverage_(coverage), book_(book) {
+    std::vector<JudgedRule> rules;
+    for (const Invariant* invariant : invariants_) {
+      rules.push_back({rules.size(), invariant->rule, invariant->precondition});
       numbers_.push_back(coverage_->AddRule());
     }
-    evaluator_ = relation.NewEvaluator(rules_, this);
+    evaluator_ = relation.NewEvaluator(rules, this);
   }
 
   RunObserver* evaluator() { return evaluator_.get(); }
 
   void AddVerdicts(uint32_t newest_attempt,
                    std::vector<InvariantVerdict>* verdicts) const {
-    for (size_t i = 0; i < rules_.size(); ++i) {
-      verdicts->push_back({rules_[i].invariant,
+    for (size_t i = 0; i < invariants_.size(); ++i) {
+      verdicts->push_back({invariants_[i],
                            coverage_->OutcomeOf(numbers_[i], newest_attempt),
                            coverage_->ReasonOf(numbers_[i], newest_attempt)});
     }
@@ -56,15 +60,20 @@ class RelationCheck : private RuleSink {
  private:
   void OnVerdict(const Verdict& verdict) override {
     coverage_->Add(numbers_[verdict.rule], verdict);
-    book_->Add(*rules_[verdict.rule].invariant, verdict);
+    book_->Add(*invariants_[verdict.rule], verdict);
   }
 
-  const std::vector<Rule> rules_;
+  const std::vector<const Invariant*> invariants_;
   std::vector<size_t> numbers_;  // in coverage_
   Coverage* const coverage_;
   ViolationBook* const book_;
   std::unique_ptr<RunObserver> evaluator_;
 };
+
+// Is the rule one of the relation's, or of one of its forms?
+bool IsOf(const Relation& relation, const Invariant& invariant) {
+  return std::string_view(invariant.rule->relation_name()) == relation.name();
+}
 
 }  // namespace
 
@@ -79,24 +88,19 @@ class Checker::Impl {
         }) {
     std::vector<RunObserver*> observers;
     for (const Relation* relation : Relations()) {
-      std::vector<Rule> rules;
+      std::vector<const Invariant*> mine;
       for (const Invariant& invariant : invariants_) {
-        if (invariant.relation != relation->name()) continue;
-        if (!Applies(invariant, experiment)) {
+        if (!IsOf(*relation, invariant)) continue;
+        if (Applies(invariant, experiment)) {
+          mine.push_back(&invariant);
+        } else {
           ++not_applied_;
-          continue;
         }
-        // Sets are checked when they are read; one that was not has rules
-        // that hold always instead of rules that do not apply.
-        auto precondition = Precondition::FromJson(invariant.precondition, "");
-        rules.push_back({&invariant, precondition.ok()
-                                         ? *std::move(precondition)
-                                         : Precondition()});
       }
       // It would look at every call for nothing.
-      if (rules.empty()) continue;
+      if (mine.empty()) continue;
       checks_.push_back(std::make_unique<RelationCheck>(
-          *relation, std::move(rules), &coverage_, &book_));
+          *relation, std::move(mine), &coverage_, &book_));
       observers.push_back(checks_.back()->evaluator());
     }
     reader_ = std::make_unique<RunReader>(std::move(observers));

@@ -12,6 +12,7 @@
 
 #include "checker/checker.h"
 #include "invariants/sets/identity.h"
+#include "invariants/sets/invariant_for_testing.h"
 #include "invariants/sets/set_json.h"
 #include "invariants/testing/trace_builder.h"
 
@@ -45,6 +46,29 @@ std::string After(const Words& words, const std::string& key) {
 
 bool Has(const Words& words, const std::string& word) {
   return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+// "4,1"; "": none.
+std::vector<uint64_t> Numbers(const std::string& list) {
+  std::vector<uint64_t> numbers;
+  std::istringstream in(list);
+  for (std::string number; std::getline(in, number, ',');) {
+    numbers.push_back(std::stoull(number));
+  }
+  return numbers;
+}
+
+// Of "sizes input=4,1 target=4", by argument.
+std::map<std::string, std::vector<uint64_t>> SizesIn(const Words& words) {
+  std::map<std::string, std::vector<uint64_t>> sizes;
+  auto word = std::find(words.begin(), words.end(), "sizes");
+  if (word == words.end()) return sizes;
+  for (++word; word != words.end(); ++word) {
+    const size_t equals = word->find('=');
+    if (equals == std::string::npos) break;
+    sizes[word->substr(0, equals)] = Numbers(word->substr(equals + 1));
+  }
+  return sizes;
 }
 
 StatePoint PointOf(const std::string& name) {
@@ -118,6 +142,13 @@ class ScriptProcess {
       trace_.Mark(MarkKind::kStepClosed, 0, Number(words[1]));
     } else if (what == "step") {
       trace_.Mark(MarkKind::kUserStep, 0, 0);
+    } else if (what == "mode") {
+      trace_.Mark(
+          MarkKind::kCaptureMode, 0,
+          static_cast<uint64_t>(words[1] == "all" ? CaptureMode::kAll
+                                                  : CaptureMode::kSkeleton));
+    } else if (what == "skipped") {
+      trace_.Mark(MarkKind::kStepSkipped, objects_.at(words[1]), 0);
     } else if (what == "autocast" && words[1] == "leave") {
       trace_.LeaveAutocast();
     } else if (what == "autocast") {
@@ -196,12 +227,7 @@ class ScriptProcess {
     if (Has(words, "root")) options.flags |= kRootModuleCall;
     if (Has(words, "training")) options.flags |= kModuleTraining;
     if (Has(words, "no_grad")) options.flags &= ~kGradEnabled;
-    const std::string tensor = After(words, "rows");
-    if (!tensor.empty()) {
-      const size_t equals = tensor.find('=');
-      options.rows[tensor.substr(0, equals)] =
-          std::stoull(tensor.substr(equals + 1));
-    }
+    options.sizes = SizesIn(words);
     const std::string memory = After(words, "memory");
     if (!memory.empty()) {
       const size_t equals = memory.find('=');
@@ -211,13 +237,9 @@ class ScriptProcess {
     for (const char* name : {"sends", "expects"}) {
       const std::string parts = After(words, name);
       if (parts.empty()) continue;
-      std::vector<uint64_t>& list =
-          options.lists[name == std::string("sends") ? "input_split_sizes"
-                                                     : "output_split_sizes"];
-      std::istringstream in(parts);
-      for (std::string part; std::getline(in, part, ',');) {
-        list.push_back(std::stoull(part));
-      }
+      options.lists[name == std::string("sends") ? "input_split_sizes"
+                                                 : "output_split_sizes"] =
+          Numbers(parts);
     }
     const std::string argument = After(words, "with");
     if (!argument.empty()) {
@@ -303,21 +325,15 @@ class Script {
 
   // RELATION PARAMETERS [when PRECONDITION]
   void Rule(const std::string& text) {
-    Invariant invariant;
     const size_t space = text.find(' ');
     const size_t when = text.find(" when ");
-    invariant.relation = text.substr(0, space);
-    invariant.parameters =
+    const nlohmann::json parameters =
         nlohmann::json::parse(text.substr(space + 1, when - space - 1));
-    invariant.precondition =
+    set_.invariants.push_back(
         when == std::string::npos
-            ? nlohmann::json{{"all", nlohmann::json::array()}}
-            : nlohmann::json::parse(text.substr(when + 6));
-    invariant.scope = Scope::kGeneral;
-    invariant.id = IdOf(invariant);
-    const auto checked = InvariantFromJson(ToJson(invariant));
-    ASSERT_TRUE(checked.ok()) << checked.status();
-    set_.invariants.push_back(*checked);
+            ? NewInvariant(text.substr(0, space), parameters)
+            : NewInvariant(text.substr(0, space), parameters,
+                           nlohmann::json::parse(text.substr(when + 6))));
   }
 
   ScriptProcess& Process(uint32_t number) {

@@ -96,7 +96,7 @@ class Coverage {
   }
 
   static std::string Words(const State& state, uint32_t newest) {
-    const std::string unseen = "what the rule is about was not seen";
+    const char* const unseen = "what the rule is about was not seen";
     if (state.decided && !IsDecidedIn(newest, state)) {
       const bool is_of_newest =
           !state.reason.empty() && state.attempt >= newest;

@@ -10,7 +10,7 @@
 #include "base/hash.h"
 #include "checker/checker.h"
 #include "invariants/relations/registry.h"
-#include "invariants/sets/identity.h"
+#include "invariants/sets/invariant_for_testing.h"
 #include "invariants/testing/synthetic_training.h"
 #include "invariants/testing/trace_builder.h"
 
@@ -74,6 +74,7 @@ constexpr const char* kRules[][2] = {
          "event": {"kind": "state", "of": "parameter", "fact": "grad.finite",
                    "value": true, "which": "every"}})"},
     {"DeclaredTotal", R"({"function": {"name": "f"}, "argument": "p"})"},
+    {"OptimizerProgress", R"({"backwards": 16})"},
     {"SavedEqualsLive", R"({"what": "content"})"},
     {"TrainCheck",
      R"json({"relation": "APIContainRelation", "params": [
@@ -102,13 +103,8 @@ InvariantSet Rules() {
   InvariantSet set;
   set.name = "rules";
   for (const auto& [relation, parameters] : kRules) {
-    Invariant invariant;
-    invariant.relation = relation;
-    invariant.parameters = nlohmann::json::parse(parameters);
-    invariant.precondition = {{"all", nlohmann::json::array()}};
-    invariant.scope = Scope::kGeneral;
-    invariant.id = IdOf(invariant);
-    set.invariants.push_back(invariant);
+    set.invariants.push_back(
+        NewInvariant(relation, nlohmann::json::parse(parameters)));
   }
   return set;
 }
@@ -206,16 +202,13 @@ std::vector<StoredBatch> TrainOnNumbers(int32_t rank, int steps, bool change) {
 size_t StateAfter(int steps, bool change) {
   InvariantSet set = Rules();
   std::erase_if(set.invariants, [](const Invariant& rule) {
-    return rule.relation != "CollectiveContract" &&
-           rule.parameters.value("across", "") != "ranks";
+    const std::string relation = rule.rule->relation_name();
+    return relation != "CollectiveContract" &&
+           rule.rule->parameters().value("across", "") != "ranks";
   });
-  Invariant returns;
-  returns.relation = "Consistent";
-  returns.parameters = {
-      {"across", "ranks"}, {"of", "return"}, {"function", {{"name", "f"}}}};
-  returns.precondition = {{"all", nlohmann::json::array()}};
-  returns.scope = Scope::kGeneral;
-  returns.id = IdOf(returns);
+  const Invariant returns = NewInvariant(
+      "Consistent",
+      {{"across", "ranks"}, {"of", "return"}, {"function", {{"name", "f"}}}});
   set.invariants.push_back(returns);
   Checker checker(kRun, kExperiment, set);
   const auto first = TrainOnNumbers(0, steps, change);
@@ -253,8 +246,8 @@ TEST(Snapshot, TheFormatIsThatOfItsNumber) {
   Checker checker(kRun, kExperiment, Rules());
   Feed(0, 3, &checker);
   const std::string sealed = checker.Save();
-  EXPECT_EQ(sealed[7], 10);
-  EXPECT_EQ(HashText(sealed.substr(kStateAt)), "94fb9a24cecc29ce");
+  EXPECT_EQ(sealed[7], 11);
+  EXPECT_EQ(HashText(sealed.substr(kStateAt)), "d7e30bd579a3cdc6");
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/hash.h"
-#include "invariants/rules/precondition.h"
 #include "invariants/rules/words.h"
 
 namespace traincheck {
@@ -51,7 +50,7 @@ bool IsLearned(const nlohmann::json& origin) {
 // it judge, whether it says always, never or how often.
 std::string AgainstWords(const Invariant& rule) {
   if (!IsLearned(rule.origin)) return "; the rule says: " + rule.text;
-  const bool everywhere = rule.precondition == Precondition().ToJson();
+  const bool everywhere = rule.precondition.empty();
   return everywhere ? "; no reference run shows this"
                     : "; no reference run shows this where the rule applies";
 }
@@ -234,7 +233,7 @@ Violation ViolationBook::Render(const Key& key, const Entry& entry) const {
   violation.run = run_;
   violation.attempt = entry.attempt;
   violation.invariant_id = entry.invariant->id;
-  violation.relation = entry.invariant->relation;
+  violation.relation = entry.invariant->rule->relation_name();
   violation.text = entry.invariant->text;
   violation.id = HashText(run_ + "\n" + std::to_string(entry.attempt) + "\n" +
                           entry.invariant->id + "\n" + std::get<2>(key) + "\n" +

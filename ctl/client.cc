@@ -3,10 +3,9 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "base/credentials.h"
 #include "grpcpp/grpcpp.h"
+#include "invariants/sets/set_ref.h"
 #include "proto/traincheck/v1/control.grpc.pb.h"
 
 namespace traincheck::ctl {
@@ -40,19 +39,6 @@ absl::Status ToAbsl(const grpc::Status& status) {
 }
 
 }  // namespace
-
-absl::StatusOr<SetName> ParseSetName(const std::string& text) {
-  const size_t at = text.rfind('@');
-  SetName set{text.substr(0, at)};
-  if (at != std::string::npos &&
-      (!absl::SimpleAtoi(text.substr(at + 1), &set.version) ||
-       set.version == 0)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("\"", text, "\": a set is NAME or NAME@VERSION, and ",
-                     "versions begin with 1"));
-  }
-  return set;
-}
 
 struct Client::Impl {
   std::unique_ptr<v1::Control::Stub> stub;
@@ -194,7 +180,7 @@ absl::StatusOr<std::vector<v1::SetSummary>> Client::ListSets() {
 }
 
 absl::StatusOr<v1::SetDetail> Client::GetSet(const std::string& name) {
-  const absl::StatusOr<SetName> set = ParseSetName(name);
+  const absl::StatusOr<SetRef> set = ParseSetRef(name);
   if (!set.ok()) return set.status();
   v1::GetSetRequest request;
   request.set_name(set->name);

@@ -7,7 +7,6 @@
 #define TRAINCHECK_CTL_CLIENT_H_
 
 #include <chrono>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -18,14 +17,6 @@
 #include "proto/traincheck/v1/control.pb.h"
 
 namespace traincheck::ctl {
-
-struct SetName {
-  std::string name;
-  uint32_t version = 0;  // 0: the newest
-};
-
-// NAME, or NAME@VERSION. InvalidArgument for anything else behind the "@".
-absl::StatusOr<SetName> ParseSetName(const std::string& text);
 
 class Client {
  public:

@@ -28,7 +28,6 @@ struct Implied {
 struct Candidate {
   const Relation* relation = nullptr;
   Invariant invariant;
-  Precondition precondition;
   // With the count of runs that say so: where one shows it without the others,
   // it is not implied.
   std::map<Implied, size_t> implied;

@@ -16,6 +16,8 @@ namespace {
 
 constexpr char kNotWanted[] = "left out by the options";
 constexpr char kTooMany[] = "over the limit of hypotheses";
+// What no relation should ever propose.
+constexpr char kNotARule[] = "not a rule of its relation";
 
 // Generate, judge, judge again.
 constexpr size_t kPasses = 3;
@@ -24,10 +26,11 @@ constexpr size_t kPasses = 3;
 class ScoreSink : public RuleSink {
  public:
   void AddRule(Candidate* candidate) {
-    rules_.push_back({&candidate->invariant, candidate->precondition});
+    rules_.push_back({rules_.size(), candidate->invariant.rule,
+                      candidate->invariant.precondition});
     scores_.emplace_back(candidate, RunScore());
   }
-  const std::vector<Rule>& rules() const { return rules_; }
+  const std::vector<JudgedRule>& rules() const { return rules_; }
   std::vector<std::pair<Candidate*, RunScore>> TakeScores() {
     return std::move(scores_);
   }
@@ -41,9 +44,18 @@ class ScoreSink : public RuleSink {
   }
 
  private:
-  std::vector<Rule> rules_;
+  std::vector<JudgedRule> rules_;
   std::vector<std::pair<Candidate*, RunScore>> scores_;
 };
+
+void ParseRule(const Hypothesis& hypothesis, Candidate* candidate) {
+  auto rule = candidate->relation->Parse(hypothesis.parameters, "");
+  if (rule.ok()) {
+    candidate->invariant.rule = *std::move(rule);
+  } else {
+    candidate->dropped = kNotARule;
+  }
+}
 
 bool IsAsked(const InferenceOptions& options, const Relation& relation) {
   return options.relations.empty() ||
@@ -130,9 +142,8 @@ void Learning::AddHypothesis(const Relation& relation, Hypothesis hypothesis) {
       candidate.dropped = kTooMany;
     }
     candidate.relation = &relation;
-    candidate.invariant.relation = relation.name();
-    candidate.invariant.parameters = std::move(hypothesis.parameters);
     candidate.invariant.scope = hypothesis.scope;
+    if (candidate.dropped.empty()) ParseRule(hypothesis, &candidate);
   }
   ++candidate.runs;
   for (const Hypothesis::Broader& broader : hypothesis.broader) {
@@ -224,7 +235,6 @@ InferenceResult Learning::Result() {
       continue;
     }
     Invariant invariant = std::move(candidate.invariant);
-    invariant.precondition = candidate.precondition.ToJson();
     invariant.support = candidate.score.passed();
     invariant.experiments = candidate.score.Programs();
     invariant.origin = OriginOf(candidate, runs_);
@@ -243,7 +253,7 @@ InferenceResult Learning::Learn() {
   Judge([](const Candidate&) { return true; });
   for (auto& [key, candidate] : candidates_) Weigh(&candidate);
   Judge([](const Candidate& candidate) {
-    return !candidate.precondition.empty();
+    return !candidate.invariant.precondition.empty();
   });
   for (auto& [key, candidate] : candidates_) {
     WeighAgain(&candidate);

@@ -19,8 +19,7 @@ constexpr char kOverLimit[] = "over the limit of invariants";
 
 // Would each program pass what the others teach?
 bool HoldsWithoutEach(const Candidate& candidate) {
-  const auto facts =
-      candidate.relation->FactsFor(candidate.invariant.parameters);
+  const std::vector<const Fact*>& facts = candidate.invariant.rule->facts();
   for (const std::string& program : candidate.score.Programs()) {
     const auto others = candidate.score.Examples(program);
     const bool refuted =
@@ -44,7 +43,7 @@ std::set<CandidateKey> Shipped(const Candidates& candidates) {
   std::set<CandidateKey> shipped;
   for (const auto& [key, candidate] : candidates) {
     // A broader rule under a condition says less than it seems to.
-    if (candidate.dropped.empty() && candidate.precondition.empty()) {
+    if (candidate.dropped.empty() && candidate.invariant.precondition.empty()) {
       shipped.insert(key);
     }
   }
@@ -58,9 +57,8 @@ bool IsAsWide(const Invariant& broad, const Invariant& narrow) {
 
 bool IsGuarded(const Candidate& candidate,
                const std::set<CandidateKey>& shipped) {
-  for (const Clause& clause : candidate.precondition.Clauses()) {
-    const auto guards = candidate.relation->GuardsOf(
-        candidate.invariant.parameters, *clause.fact);
+  for (const Clause& clause : candidate.invariant.precondition.Clauses()) {
+    const auto guards = candidate.invariant.rule->GuardsOf(*clause.fact);
     const bool guarded = std::any_of(
         guards.begin(), guards.end(), [&](const nlohmann::json& guard) {
           return shipped.count(KeyOf(*candidate.relation, guard)) > 0;
@@ -94,9 +92,8 @@ void Weigh(Candidate* candidate) {
     candidate->dropped = kUndecided;
   }
   if (!candidate->dropped.empty() || score.violated() == 0) return;
-  const auto precondition = LearnPrecondition(
-      candidate->relation->FactsFor(candidate->invariant.parameters),
-      score.Examples());
+  const auto precondition =
+      LearnPrecondition(candidate->invariant.rule->facts(), score.Examples());
   if (!precondition || precondition->empty()) {
     candidate->dropped = kViolated;
     return;
@@ -104,12 +101,13 @@ void Weigh(Candidate* candidate) {
   if (!HoldsWithoutEach(*candidate)) {
     candidate->invariant.scope = Scope::kExperiment;
   }
-  candidate->precondition = *precondition;
+  candidate->invariant.precondition = *precondition;
   candidate->score = Score();
 }
 
 void WeighAgain(Candidate* candidate) {
-  if (!candidate->dropped.empty() || candidate->precondition.empty()) return;
+  if (!candidate->dropped.empty() || candidate->invariant.precondition.empty())
+    return;
   if (candidate->score.violated() > 0) {
     candidate->dropped = kViolated;
   } else if (!candidate->score.seen()) {

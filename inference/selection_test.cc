@@ -40,7 +40,7 @@ class SelectionTest : public testing::Test {
     const Relation* relation = FindRelation("EventContain");
     Candidate& candidate = candidates_[KeyOf(*relation, parameters)];
     candidate.relation = relation;
-    candidate.invariant.parameters = parameters;
+    candidate.invariant.rule = relation->Parse(parameters, "").value();
     candidate.invariant.scope = Scope::kGeneral;
     return candidate;
   }
@@ -57,8 +57,7 @@ class SelectionTest : public testing::Test {
                    const std::vector<std::string>& holds,
                    const std::vector<std::string>& fails) {
     RunScore score;
-    const size_t facts =
-        candidate->relation->FactsFor(candidate->invariant.parameters).size();
+    const size_t facts = candidate->invariant.rule->facts().size();
     const auto add = [&](bool held, const std::string& stage) {
       Verdict verdict;
       verdict.outcome = held ? Outcome::kPass : Outcome::kViolated;
@@ -126,7 +125,7 @@ TEST_F(SelectionTest, AConditionOfOneProgramIsItsAccident) {
   }
   Weigh(&both);
   EXPECT_EQ(both.dropped, "");
-  EXPECT_FALSE(both.precondition.empty());
+  EXPECT_FALSE(both.invariant.precondition.empty());
   EXPECT_EQ(both.invariant.scope, Scope::kGeneral);
   // One alone does: without it, nobody would have known.
   candidates_.clear();
@@ -147,7 +146,7 @@ TEST_F(SelectionTest, NoConditionNoRule) {
 
 TEST_F(SelectionTest, AConditionThatSilencesTheRuleNeedsAGuard) {
   Candidate& every = Make(EveryParameter("role", kStep));
-  every.precondition = Precondition(
+  every.invariant.precondition = Precondition(
       {{ClauseKind::kConstant, FindFact("var.got_grad"), nullptr, true}});
   DropUnguarded(&candidates_);
   EXPECT_EQ(every.dropped, "its condition is guarded by no other rule");
@@ -157,7 +156,7 @@ TEST_F(SelectionTest, AConditionThatSilencesTheRuleNeedsAGuard) {
   EXPECT_EQ(every.dropped, "");
   // A fact that says nothing of gradients needs none.
   candidates_.erase(KeyOf(*every.relation, kGradientFlows));
-  every.precondition =
+  every.invariant.precondition =
       Precondition({{ClauseKind::kConstant, FindFact("var.role"), nullptr,
                      std::string("trainable")}});
   DropUnguarded(&candidates_);

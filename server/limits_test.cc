@@ -17,6 +17,7 @@
 #include <thread>
 #include <utility>
 
+#include "invariants/sets/invariant_for_testing.h"
 #include "invariants/sets/set_json.h"
 #include "server/daemon_for_testing.h"
 #include "server/ingest/limits.h"
@@ -132,24 +133,20 @@ class LimitsTest : public testing::Test {
   void MakeViolations() {
     InvariantSet set;
     for (int i = 0; i < kViolated; ++i) {
-      Invariant& rule = set.invariants.emplace_back();
       const auto call = [](const std::string& function) {
         return nlohmann::json{{"kind", "call"},
                               {"function", {{"name", function}}}};
       };
-      rule.relation = "EventContain";
-      rule.parameters = {{"window", call("torch.optim.adam.Adam.step")},
-                         {"event", call("never.called" + std::to_string(i) +
-                                        std::string(5000, 'x'))}};
-      rule.parameters["event"]["binding"] = "any";
-      rule.precondition = {{"all", nlohmann::json::array()}};
-      rule.scope = Scope::kGeneral;
+      nlohmann::json event =
+          call("never.called" + std::to_string(i) + std::string(5000, 'x'));
+      event["binding"] = "any";
+      set.invariants.push_back(NewInvariant(
+          "EventContain", {{"window", call("torch.optim.adam.Adam.step")},
+                           {"event", std::move(event)}}));
     }
     v1::ImportSetRequest request;
     request.set_name("rules");
-    nlohmann::json json = ToJson(set);
-    for (nlohmann::json& rule : json["invariants"]) rule.erase("id");
-    request.set_json(json.dump());
+    request.set_json(ToJson(set).dump());
     v1::SetSummary summary;
     grpc::ClientContext context;
     const grpc::Status status =

@@ -30,9 +30,7 @@ int Backup(const Context& context, const std::string& folder) {
 
 }  // namespace
 
-void AddBackup(CLI::App* app, const Context* context, Action* action) {
-  CLI::App* backup = app->add_subcommand(
-      "backup", "A copy of the server's data while it works");
+void AddBackup(CLI::App* backup, const Context* context, Action* action) {
   auto folder = std::make_shared<std::string>();
   backup
       ->add_option("DIR", *folder,

@@ -57,9 +57,7 @@ int Check(const Context& context, const Options& options) {
 
 }  // namespace
 
-void AddCheck(CLI::App* app, const Context* context, Action* action) {
-  CLI::App* check = app->add_subcommand(
-      "check", "Checks a stored run against a set of invariants");
+void AddCheck(CLI::App* check, const Context* context, Action* action) {
   auto options = std::make_shared<Options>();
   check->add_option("--run", options->run, "Run that has ended")->required();
   check->add_option("--set", options->set, "Name of the set")->required();

@@ -50,21 +50,10 @@ void AddOptions(CLI::App* app, Context* context) {
 }
 
 void AddCommands(CLI::App* app, const Context* context, Action* action) {
-  AddRun(app, context, action);
-  AddEnv(app, context, action);
-  AddRuns(app, context, action);
-  AddInfer(app, context, action);
-  AddCheck(app, context, action);
-  AddJobs(app, context, action);
-  AddSets(app, context, action);
-  AddInvariants(app, context, action);
-  AddImport(app, context, action);
-  AddViolations(app, context, action);
-  AddBackup(app, context, action);
-  AddSpool(app, context, action);
-  AddStatus(app, context, action);
-  AddDoctor(app, context, action);
-  AddCompletion(app, context, action);
+  for (const Command& command : kCommands) {
+    command.add(app->add_subcommand(command.name, command.description), context,
+                action);
+  }
   app->require_subcommand(1);
   AllowGlobalOptions(app);
 }

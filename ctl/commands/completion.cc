@@ -1,5 +1,4 @@
 #include <iostream>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -48,8 +47,9 @@ void AddOptionNames(const CLI::App& app, std::vector<std::string>* names) {
 void AddPaths(const CLI::App& app, const std::string& path,
               std::vector<std::string>* paths) {
   for (const CLI::App* command : CommandsIn(app)) {
-    paths->push_back(absl::StrCat(path, "/", command->get_name()));
-    AddPaths(*command, paths->back(), paths);
+    const std::string below = absl::StrCat(path, "/", command->get_name());
+    paths->push_back(below);
+    AddPaths(*command, below, paths);
   }
 }
 
@@ -84,11 +84,12 @@ std::string BashScript(const CLI::App& root) {
 
 }  // namespace
 
-void AddCompletion(CLI::App* app, const Context* context, Action* action) {
-  CLI::App* completion = app->add_subcommand(
-      "completion", "Prints a script that completes commands and options");
-  auto shell = std::make_shared<std::string>();
-  completion->add_option("SHELL", *shell, "bash")
+void AddCompletion(CLI::App* completion, const Context* context,
+                   Action* action) {
+  const CLI::App* const root = completion->get_parent();
+  // There is one shell: the parser's check is all that its name is for.
+  completion->add_option("SHELL", "bash")
+      ->type_name("TEXT")
       ->required()
       ->check(CLI::IsMember({"bash"}));
   completion->footer(
@@ -96,7 +97,7 @@ void AddCompletion(CLI::App* app, const Context* context, Action* action) {
       "  source <(traincheckctl completion bash)      # in ~/.bashrc");
   completion->callback([=] {
     *action = [=] {
-      std::cout << BashScript(*app) << std::flush;
+      std::cout << BashScript(*root) << std::flush;
       return kExitDone;
     };
   });

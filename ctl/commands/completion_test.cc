@@ -32,6 +32,12 @@ TEST(CompletionTest, OffersCommandsAndOptions) {
   EXPECT_EQ(Offered("run --collect -- --c"), "\n");  // the training's own
 }
 
+// A shell that sources the script does not see how its maker ended.
+TEST(CompletionTest, EndsInOrder) {
+  const ProcessResult result = RunProcess(Ctl({"completion", "bash"}));
+  EXPECT_EQ(result.code, 0) << result.err;
+}
+
 TEST(CompletionTest, OtherShellsAreRefused) {
   const ProcessResult result = RunProcess(Ctl({"completion", "tcsh"}));
   EXPECT_EQ(result.code, 2);

@@ -79,9 +79,7 @@ int Doctor(const Context& context, const std::string& python) {
 
 }  // namespace
 
-void AddDoctor(CLI::App* app, const Context* context, Action* action) {
-  CLI::App* doctor = app->add_subcommand(
-      "doctor", "Would a training that is started here be recorded?");
+void AddDoctor(CLI::App* doctor, const Context* context, Action* action) {
   auto python = std::make_shared<std::string>("python3");
   doctor->add_option("--python", *python, "The Python that trains")
       ->capture_default_str();

@@ -60,9 +60,7 @@ int Env(const Context& context, MonitoringOptions options) {
 
 }  // namespace
 
-void AddEnv(CLI::App* app, const Context* context, Action* action) {
-  CLI::App* env = app->add_subcommand(
-      "env", "Prints shell lines that put a job script under the agent");
+void AddEnv(CLI::App* env, const Context* context, Action* action) {
   auto options = std::make_shared<MonitoringOptions>();
   AddMonitoringFlags(env, options.get());
   env->callback([=] { *action = [=] { return Env(*context, *options); }; });

@@ -224,9 +224,7 @@ int Import(const Context& context, Options options) {
 
 }  // namespace
 
-void AddImport(CLI::App* app, const Context* context, Action* action) {
-  CLI::App* command = app->add_subcommand(
-      "import", "Makes a run from a folder of TrainCheck's traces");
+void AddImport(CLI::App* command, const Context* context, Action* action) {
   auto options = std::make_shared<Options>();
   command->add_option("--format", options->format, "Of the folder: traincheck")
       ->required()

@@ -145,9 +145,7 @@ void AddThresholds(CLI::App* infer, Options* options) {
 
 }  // namespace
 
-void AddInfer(CLI::App* app, const Context* context, Action* action) {
-  CLI::App* infer = app->add_subcommand(
-      "infer", "Learns a set of invariants from recorded runs");
+void AddInfer(CLI::App* infer, const Context* context, Action* action) {
   auto options = std::make_shared<Options>();
   infer->add_option("--from", options->runs, "Runs: ID[,ID...]")
       ->required()

@@ -184,8 +184,7 @@ void AddTransfer(CLI::App* command, Options* options) {
 
 }  // namespace
 
-void AddInvariants(CLI::App* app, const Context* context, Action* action) {
-  CLI::App* group = app->add_subcommand("invariants", "Rules of a set");
+void AddInvariants(CLI::App* group, const Context* context, Action* action) {
   group->require_subcommand(1);
   auto options = std::make_shared<Options>();
 

@@ -34,8 +34,7 @@ void AddOne(CLI::App* command, const Ask& ask, const Context* context,
 
 }  // namespace
 
-void AddJobs(CLI::App* app, const Context* context, Action* action) {
-  CLI::App* group = app->add_subcommand("jobs", "Inference jobs");
+void AddJobs(CLI::App* group, const Context* context, Action* action) {
   group->require_subcommand(1);
   CLI::App* list =
       group->add_subcommand("list", "All that wait, run or ended lately");

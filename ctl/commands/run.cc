@@ -44,9 +44,7 @@ int Run(const Context& context, Options options) {
 
 }  // namespace
 
-void AddRun(CLI::App* app, const Context* context, Action* action) {
-  CLI::App* run = app->add_subcommand(
-      "run", "Starts a training under the agent: run [OPTIONS] -- COMMAND...");
+void AddRun(CLI::App* run, const Context* context, Action* action) {
   auto options = std::make_shared<Options>();
   AddMonitoringFlags(run, &options->training);
   run->add_flag("--require-server", options->training.require_server,

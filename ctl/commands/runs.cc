@@ -143,8 +143,7 @@ void AddPlan(CLI::App* group, const Context* context, Action* action) {
 
 }  // namespace
 
-void AddRuns(CLI::App* app, const Context* context, Action* action) {
-  CLI::App* group = app->add_subcommand("runs", "Recorded runs");
+void AddRuns(CLI::App* group, const Context* context, Action* action) {
   group->require_subcommand(1);
 
   CLI::App* list = group->add_subcommand("list", "All runs");

@@ -32,8 +32,7 @@ int Plan(const Context& context, const std::string& name) {
 
 }  // namespace
 
-void AddSets(CLI::App* app, const Context* context, Action* action) {
-  CLI::App* group = app->add_subcommand("sets", "Sets of invariants");
+void AddSets(CLI::App* group, const Context* context, Action* action) {
   group->require_subcommand(1);
 
   CLI::App* list = group->add_subcommand("list", "All sets");

@@ -78,9 +78,7 @@ int Send(const Context& context, const std::string& folder) {
 
 }  // namespace
 
-void AddSpool(CLI::App* app, const Context* context, Action* action) {
-  CLI::App* group = app->add_subcommand(
-      "spool", "Records that were kept on disk while traincheckd was away");
+void AddSpool(CLI::App* group, const Context* context, Action* action) {
   group->require_subcommand(1);
 
   CLI::App* send = group->add_subcommand(

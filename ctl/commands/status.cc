@@ -16,9 +16,7 @@ int Status(const Context& context) {
 
 }  // namespace
 
-void AddStatus(CLI::App* app, const Context* context, Action* action) {
-  CLI::App* status = app->add_subcommand(
-      "status", "The server, runs in progress, and why a rank is missing");
+void AddStatus(CLI::App* status, const Context* context, Action* action) {
   status->callback([=] { *action = [=] { return Status(*context); }; });
 }
 

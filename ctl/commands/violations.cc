@@ -178,8 +178,7 @@ void AddWatch(CLI::App* group, const Context* context, Action* action) {
 
 }  // namespace
 
-void AddViolations(CLI::App* app, const Context* context, Action* action) {
-  CLI::App* group = app->add_subcommand("violations", "Rules that were broken");
+void AddViolations(CLI::App* group, const Context* context, Action* action) {
   group->require_subcommand(1);
   auto run = std::make_shared<std::string>();
   auto flags = std::make_shared<ListFlags>();

@@ -6,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "ctl/exit_codes.h"
 #include "ctl/report.h"
+#include "invariants/sets/set_ref.h"
 
 namespace traincheck::ctl {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 // InvalidArgument: the user asked for something that cannot be; other errors
 // are the server's.
 absl::Status CheckSetExists(Client* client, const std::string& set) {
-  const absl::StatusOr<SetName> name = ParseSetName(set);
+  const absl::StatusOr<SetRef> name = ParseSetRef(set);
   if (!name.ok()) return name.status();
   const auto sets = client->ListSets();
   if (!sets.ok()) return sets.status();
@@ -32,7 +33,7 @@ absl::Status CheckSetExists(Client* client, const std::string& set) {
 }
 
 absl::Status CheckRunIsNew(Client* client, const std::string& run) {
-  const absl::Status status = client->GetRun(run).status();
+  absl::Status status = client->GetRun(run).status();
   if (absl::IsNotFound(status)) return absl::OkStatus();
   if (!status.ok()) return status;
   return absl::InvalidArgumentError(

@@ -15,8 +15,7 @@ std::string_view KindOf(std::string_view device) {
 
 }  // namespace
 
-void Autocast::OnContext(const ContextEvent& event,
-                         const ProcessDefinitions& definitions) {
+void Autocast::OnContext(const ContextEvent& event) {
   if (!event.function || event.function->name != kAutocast) return;
   Thread& thread =
       threads_.try_emplace(event.ring, Thread{{}, !gap_}).first->second;
@@ -25,7 +24,7 @@ void Autocast::OnContext(const ContextEvent& event,
     return;
   }
   used_ = true;
-  const ToldArguments told = ArgumentsOf(event.content, definitions);
+  const ToldArguments told = ArgumentsOf(event.content, inputs().definitions);
   const auto text = [&told](const char* name) -> const std::string* {
     const CallValue* value = told.Find(name);
     return value ? value->Get<std::string>() : nullptr;

@@ -17,16 +17,18 @@
 #include <string_view>
 #include <vector>
 
+#include "invariants/facts/fact_tracker.h"
 #include "invariants/trace/archive.h"
 #include "invariants/trace/events.h"
 
 namespace traincheck {
 
-class Autocast {
+class Autocast final : public FactTracker {
  public:
-  void OnContext(const ContextEvent& event,
-                 const ProcessDefinitions& definitions);
-  void OnGap();
+  using FactTracker::FactTracker;
+
+  void OnContext(const ContextEvent& event) override;
+  void OnGap() override;
 
   // Has any region been entered?
   bool used() const { return used_; }
@@ -37,7 +39,7 @@ class Autocast {
   std::optional<std::string> DtypeOn(uint32_t ring,
                                      std::string_view device) const;
 
-  void Fields(Archive& archive) { archive(threads_, gap_, used_); }
+  void Fields(Archive& archive) override { archive(threads_, gap_, used_); }
 
  private:
   struct Region {

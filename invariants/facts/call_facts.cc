@@ -1,5 +1,10 @@
 // Facts of a call, known when it begins unless their row says otherwise.
+#include <algorithm>
+#include <iterator>
+
 #include "absl/strings/match.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "invariants/facts/fact.h"
 #include "invariants/trace/call_values.h"
 
@@ -118,6 +123,53 @@ FactValue EffectiveDropoutP(const FactSubject& subject) {
   return dropout.p ? FactValue(*dropout.p) : FactValue();
 }
 
+// torch stretches the smaller tensor and goes on with a warning: [8] against
+// [8, 1] compares each with each.
+bool IsElementwiseLoss(const Call& call) {
+  static constexpr absl::string_view kModule = "torch.nn.functional.";
+  static constexpr absl::string_view kLosses[] = {
+      "mse_loss",
+      "l1_loss",
+      "huber_loss",
+      "smooth_l1_loss",
+      "binary_cross_entropy",
+      "binary_cross_entropy_with_logits"};
+  if (!call.function) return false;
+  absl::string_view name = call.function->name;
+  return absl::ConsumePrefix(&name, kModule) &&
+         std::find(std::begin(kLosses), std::end(kLosses), name) !=
+             std::end(kLosses);
+}
+
+// Null: not told as a tensor with all its sizes.
+const std::vector<uint64_t>* SizesOf(const ToldArguments& told,
+                                     const char* name) {
+  const CallValue* value = told.Find(name);
+  const auto* tensor = value ? value->Get<TensorValue>() : nullptr;
+  const bool whole = tensor && tensor->dimensions == tensor->sizes.size();
+  return whole ? &tensor->sizes : nullptr;
+}
+
+// Who gives one element as the target means all to be compared with it.
+bool ComparesElements(const FactSubject& subject) {
+  if (!subject.call || !IsElementwiseLoss(*subject.call)) return false;
+  const ToldArguments told =
+      ArgumentsOf(*subject.call, subject.facts->definitions());
+  const auto* target = SizesOf(told, "target");
+  return !target || std::any_of(target->begin(), target->end(),
+                                [](uint64_t size) { return size != 1; });
+}
+
+FactValue ShapesMatch(const FactSubject& subject) {
+  if (!subject.call) return {};
+  const ToldArguments told =
+      ArgumentsOf(*subject.call, subject.facts->definitions());
+  const auto* input = SizesOf(told, "input");
+  const auto* target = SizesOf(told, "target");
+  if (!input || !target) return {};
+  return *input == *target;
+}
+
 bool MayDraw(const FactSubject& subject) {
   return subject.call && IsRootForward(*subject.call) &&
          subject.facts->random_draws().Draws(subject.call->object);
@@ -160,6 +212,9 @@ const std::vector<Fact>& CallFacts() {
        "the share that it drops",
        "where it did not tell p and whether it trains", EffectiveDropoutP,
        MayDrop},
+      {"call.shapes_match", kOf, FactType::kBool, FactNeed::kLosses,
+       "its input and its target have the same sizes",
+       "where it did not tell both as tensors", ShapesMatch, ComparesElements},
       {"call.rng_advanced", kOf, FactType::kBool, FactNeed::kGenerators,
        "it draws random numbers",
        "for all but outermost module calls, and where a generator's state was "

@@ -54,6 +54,7 @@ enum class FactNeed {
   kGenerators,  // around outermost forwards
   kScaler,      // what GradScalers do
   kDropout,     // arguments of functions that drop elements
+  kLosses,      // tensors that losses compare
 };
 
 struct Fact {

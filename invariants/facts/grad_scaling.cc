@@ -39,11 +39,10 @@ void GradScaling::OnGap() {
   scale_.reset();
 }
 
-void GradScaling::OnDefinition(RecordType type, uint32_t id,
-                               const ProcessDefinitions& definitions) {
+void GradScaling::OnDefinition(RecordType type, uint32_t id) {
   if (type != RecordType::kFunctionDef) return;
   methods_.erase(id);
-  const FunctionInfo* function = definitions.Function(id);
+  const FunctionInfo* function = inputs().definitions.Function(id);
   if (!function) return;
   const auto is = [&](const char* method) {
     const std::string name = std::string(kScaler) + method;
@@ -56,17 +55,17 @@ void GradScaling::OnDefinition(RecordType type, uint32_t id,
   if (is("step")) methods_[id] = Method::kStep;
 }
 
-void GradScaling::OnCallBegin(const Call& call, const RecordedSteps& recorded) {
+void GradScaling::OnCallBegin(const Call& call) {
   if (HasCategory(call, CallCategory::kBackward) && call.Is(kOutermost)) {
-    return Backward(&Find(call.ring), recorded);
+    return Backward(&Find(call.ring));
   }
+  if (HasCategory(call, CallCategory::kZeroGrad)) ZeroGrad(call.object);
   const auto method = methods_.find(call.function_id);
   if (method == methods_.end() || method->second != Method::kStep) return;
   ++Find(call.ring).open_steps;
 }
 
-void GradScaling::OnCallEnd(const Call& call,
-                            const ProcessDefinitions& definitions) {
+void GradScaling::OnCallEnd(const Call& call) {
   const auto method = methods_.find(call.function_id);
   if (method == methods_.end()) return;
   Thread& thread = Find(call.ring);
@@ -75,13 +74,13 @@ void GradScaling::OnCallEnd(const Call& call,
       if (thread.open_steps > 0) --thread.open_steps;
       return;
     case Method::kScale: {
-      const Tri scaled = IsScaled(call, definitions);
+      const Tri scaled = IsScaled(call, inputs().definitions);
       if (thread.scaled_loss == Tri::kYes || scaled == Tri::kNo) return;
       thread.scaled_loss = scaled;
       return;
     }
     case Method::kUnscale: {
-      const ToldArguments told = ArgumentsOf(call, definitions);
+      const ToldArguments told = ArgumentsOf(call, inputs().definitions);
       const CallValue* given = told.Find("optimizer");
       const auto* optimizer = given ? given->Get<ObjectValue>() : nullptr;
       ++now_;
@@ -95,7 +94,14 @@ void GradScaling::OnCallEnd(const Call& call,
   }
 }
 
-bool GradScaling::IsRecorded(const RecordedSteps& recorded) const {
+void GradScaling::ZeroGrad(uint32_t object) {
+  for (const auto& [key, held] : inputs().definitions.holds()) {
+    if (inputs().ownership.Clears(object, key.first)) OnCleared(key.first);
+  }
+}
+
+bool GradScaling::IsRecorded() const {
+  const RecordedSteps& recorded = inputs().recorded;
   if (!recorded.whole()) return false;
   const RecordedFunctions& functions = recorded.functions();
   if (!functions.told()) return true;
@@ -105,11 +111,11 @@ bool GradScaling::IsRecorded(const RecordedSteps& recorded) const {
   });
 }
 
-void GradScaling::Backward(Thread* thread, const RecordedSteps& recorded) {
+void GradScaling::Backward(Thread* thread) {
   ++now_;
   if (thread->scaled_loss == Tri::kYes) {
     scaled_ = now_;
-  } else if (thread->scaled_loss == Tri::kUnknown || !IsRecorded(recorded)) {
+  } else if (thread->scaled_loss == Tri::kUnknown || !IsRecorded()) {
     doubtful_ = now_;
   }
   thread->scaled_loss = Tri::kNo;

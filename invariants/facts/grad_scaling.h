@@ -18,23 +18,25 @@
 #include <map>
 #include <optional>
 
-#include "invariants/facts/recorded_steps.h"
+#include "invariants/facts/fact_tracker.h"
 #include "invariants/facts/tri.h"
 #include "invariants/trace/archive.h"
 #include "invariants/trace/events.h"
 
 namespace traincheck {
 
-class GradScaling {
+class GradScaling final : public FactTracker {
  public:
-  void OnDefinition(RecordType type, uint32_t id,
-                    const ProcessDefinitions& definitions);
-  void OnCallBegin(const Call& call, const RecordedSteps& recorded);
-  void OnCallEnd(const Call& call, const ProcessDefinitions& definitions);
-  void OnScalar(const ScalarEvent& event);
-  void OnCleared(uint32_t optimizer) { unscaled_[optimizer] = ++now_; }
+  using FactTracker::FactTracker;
+
+  void OnDefinition(RecordType type, uint32_t id) override;
+  void OnCallBegin(const Call& call) override;
+  void OnCallEnd(const Call& call) override;
+  void OnScalar(const ScalarEvent& event) override;
   // A loss may have been scaled, an optimizer's gradients unscaled.
-  void OnGap();
+  void OnGap() override;
+  // The gradients of this optimizer were cleared.
+  void OnCleared(uint32_t optimizer) { unscaled_[optimizer] = ++now_; }
 
   // Has a scaled backward been seen?
   bool used() const { return scaled_ > 0; }
@@ -44,7 +46,7 @@ class GradScaling {
   // The scale after the last update; nullopt: none yet, or kept on a GPU.
   std::optional<double> scale() const { return scale_; }
 
-  void Fields(Archive& archive) {
+  void Fields(Archive& archive) override {
     archive(methods_, threads_, missed_, unscaled_, now_, scaled_, doubtful_,
             some_unscaled_, scale_);
   }
@@ -58,8 +60,9 @@ class GradScaling {
   };
 
   Thread& Find(uint32_t ring);
-  void Backward(Thread* thread, const RecordedSteps& recorded);
-  bool IsRecorded(const RecordedSteps& recorded) const;
+  void Backward(Thread* thread);
+  void ZeroGrad(uint32_t object);
+  bool IsRecorded() const;
 
   std::map<uint32_t, Method> methods_;  // by function
   std::map<uint32_t, Thread> threads_;  // by ring

@@ -1,5 +1,7 @@
 #include "invariants/facts/loader_passes.h"
 
+#include "invariants/trace/call_contexts.h"
+
 namespace traincheck {
 
 namespace {
@@ -25,23 +27,32 @@ std::optional<uint64_t> LoaderPasses::Indices::Prefix() const {
   return digest;
 }
 
-void LoaderPasses::Begin(Loader* loader, uint64_t ordinal, bool whole) {
+void LoaderPasses::Begin(Loader* loader, uint64_t ordinal) {
   loader->consumed = loader->passes > 0 ? loader->exhausted : Tri::kUnknown;
   loader->exhausted = Tri::kNo;
   loader->prefix_before = loader->indices.Prefix();
   loader->indices = loader->early;
-  loader->indices.whole &= whole;
+  loader->indices.whole &= inputs().recorded.whole();
   loader->early = Indices();
   loader->ordinal = ordinal;
   loader->fetched = 0;
   ++loader->passes;
 }
 
-void LoaderPasses::OnMark(const MarkEvent& mark, bool whole) {
+// The loader that was last read on this thread feeds the backward.
+void LoaderPasses::OnCallBegin(const Call& call) {
+  if (!HasCategory(call, CallCategory::kBackward)) return;
+  if (!call.Is(kOutermost)) return;
+  const auto current = current_.find(call.ring);
+  if (current != current_.end()) At(current->second).trains = true;
+}
+
+void LoaderPasses::OnMark(const MarkEvent& mark) {
+  const bool whole = inputs().recorded.whole();
   switch (mark.kind) {
     case MarkKind::kIteratorCreated:
       current_[mark.ring] = mark.object;
-      return Begin(&At(mark.object), mark.value, whole);
+      return Begin(&At(mark.object), mark.value);
     case MarkKind::kBatchFetched:
       current_[mark.ring] = mark.object;
       At(mark.object).fetched = mark.value + 1;
@@ -67,11 +78,6 @@ void LoaderPasses::OnState(const StateEvent& event) {
   if (event.point != StatePoint::kFetch || !event.Has(kHasData)) return;
   Loader& loader = At(event.variable->root);
   (IsAhead(event) ? loader.early : loader.indices).Add(event.data);
-}
-
-void LoaderPasses::OnBackward(uint32_t ring) {
-  const auto current = current_.find(ring);
-  if (current != current_.end()) At(current->second).trains = true;
 }
 
 void LoaderPasses::OnGap() {

@@ -15,24 +15,24 @@
 #include <map>
 #include <optional>
 
+#include "invariants/facts/fact_tracker.h"
 #include "invariants/facts/tri.h"
 #include "invariants/trace/archive.h"
 #include "invariants/trace/events.h"
 
 namespace traincheck {
 
-class LoaderPasses {
+class LoaderPasses final : public FactTracker {
  public:
   // Fewer may be equal by chance where a batch is one sample of few.
   static constexpr uint64_t kPrefix = 4;
 
-  // `whole`: everything is recorded now.
-  void OnMark(const MarkEvent& mark, bool whole);
-  void OnState(const StateEvent& event);
-  // An outermost one begins: the loader that was last read on this thread
-  // feeds it.
-  void OnBackward(uint32_t ring);
-  void OnGap();
+  using FactTracker::FactTracker;
+
+  void OnCallBegin(const Call& call) override;
+  void OnState(const StateEvent& event) override;
+  void OnMark(const MarkEvent& mark) override;
+  void OnGap() override;
 
   // The loader that this thread iterated over or read from last; 0: none.
   uint32_t LoaderOn(uint32_t ring) const;
@@ -49,7 +49,7 @@ class LoaderPasses {
   // Of the indices of the first kPrefix batches, in their order.
   std::optional<uint64_t> PrefixDigest(uint32_t loader) const;
 
-  void Fields(Archive& archive) { archive(loaders_, current_, gap_); }
+  void Fields(Archive& archive) override { archive(loaders_, current_, gap_); }
 
  private:
   // What samplers yielded in one pass.
@@ -79,7 +79,7 @@ class LoaderPasses {
     }
   };
 
-  void Begin(Loader* loader, uint64_t ordinal, bool whole);
+  void Begin(Loader* loader, uint64_t ordinal);
   const Loader* Find(uint32_t loader) const;
   Loader& At(uint32_t loader);
 

@@ -154,6 +154,36 @@ TEST_F(NamedFactsTest, DropoutOnlyWhereItMayDrop) {
             (Values{FactValue(0.5), FactValue(0.0), FactValue(0.5), kUnknown}));
 }
 
+TEST_F(NamedFactsTest, LossesWhoseTensorsMatch) {
+  const uint32_t loss =
+      trace_.Function("torch.nn.functional.mse_loss", "operation", {"loss"});
+  const uint32_t other = trace_.Function("torch.nn.functional.cross_entropy",
+                                         "operation", {"loss"});
+  Reading match("call.shapes_match", loss);
+  Reading of_classes("call.shapes_match", other);
+  facts_.AddObserver(&match);
+  facts_.AddObserver(&of_classes);
+  const auto compare = [&](std::vector<uint64_t> input,
+                           std::vector<uint64_t> target) {
+    CallOf(loss, {.sizes = {{"input", input}, {"target", target}}});
+  };
+  compare({4, 1}, {4, 1});
+  compare({4, 1}, {4});
+  compare({4, 1}, {1, 1});  // one element is meant for all
+  compare({4, 1}, {});
+  EXPECT_EQ(Read(&match), (Values{kYes, kNo}));
+  trace_.Lose();
+  CallOf(loss, {.sizes = {{"input", {4}}}});
+  CallOf(loss, {.sizes = {{"target", {4}}}});
+  CallOf(loss, {.arguments = {{"input", 4}, {"target", 4}}});
+  CallOf(loss, {});
+  compare({4}, {4});
+  EXPECT_EQ(Read(&match),
+            (Values{kUnknown, kUnknown, kUnknown, kUnknown, kYes}));
+  CallOf(other, {.sizes = {{"input", {4, 2}}, {"target", {4}}}});
+  EXPECT_EQ(Read(&of_classes), Values{});
+}
+
 TEST_F(NamedFactsTest, ForwardsThatDraw) {
   Reading draws("call.rng_advanced", forward_);
   facts_.AddObserver(&draws);

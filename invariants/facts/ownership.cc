@@ -100,6 +100,12 @@ bool Ownership::IsHeld(uint32_t variable) const {
   return held_.count(variable) != 0;
 }
 
+bool Ownership::Clears(uint32_t object, uint32_t optimizer) const {
+  if (object == optimizer) return true;
+  const Optimizer* found = Find(optimizer);
+  return found && found->modules.count(object) != 0;
+}
+
 const ReplicaGroupInfo* Ownership::GroupOf(uint32_t variable) const {
   Refresh();
   const auto found = group_of_.find(variable);

@@ -52,6 +52,8 @@ class Ownership {
   // Null: holds nothing that is known.
   const Optimizer* Find(uint32_t optimizer) const;
   bool IsHeld(uint32_t variable) const;
+  // Does zero_grad of this object clear the gradients of the optimizer?
+  bool Clears(uint32_t object, uint32_t optimizer) const;
   // Null: no evidence that the variable has replicas.
   const ReplicaGroupInfo* GroupOf(uint32_t variable) const;
   // Does another variable lie in the same storage?

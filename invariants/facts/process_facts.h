@@ -1,29 +1,31 @@
-// All facts of one process, kept up to date from its batches. Observers (the
-// relations) see each event after the facts have taken it over; at the end of
-// a call they see the facts as the call leaves them, before what belongs to
-// the next span begins.
+// All facts of one process, kept up to date from its batches. An event goes
+// first to what trackers read (FactInputs), to the clock and to the stage, then
+// to the trackers, then to the observers (the relations). At the end of a call
+// observers see the facts as the call leaves them, before the clock advances
+// and what belongs to the next span begins (AfterCall of the trackers).
 //
 // Threads: one object, one thread at a time.
 #ifndef TRAINCHECK_INVARIANTS_FACTS_PROCESS_FACTS_H_
 #define TRAINCHECK_INVARIANTS_FACTS_PROCESS_FACTS_H_
 
 #include <cstdint>
-#include <map>
 #include <optional>
-#include <set>
 #include <string>
+#include <tuple>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "invariants/facts/autocast.h"
+#include "invariants/facts/fact_tracker.h"
+#include "invariants/facts/gaps.h"
 #include "invariants/facts/grad_scaling.h"
 #include "invariants/facts/loader_passes.h"
+#include "invariants/facts/optimizer_books.h"
 #include "invariants/facts/ownership.h"
 #include "invariants/facts/random_draws.h"
 #include "invariants/facts/recorded_steps.h"
 #include "invariants/facts/row_changes.h"
-#include "invariants/facts/variable_state.h"
+#include "invariants/facts/variable_states.h"
 #include "invariants/facts/wrapper_calls.h"
 #include "invariants/trace/clock.h"
 #include "invariants/trace/events.h"
@@ -101,33 +103,38 @@ class ProcessFacts : private EventVisitor {
   const RandomDraws& random_draws() const { return random_draws_; }
   const LoaderPasses& loader_passes() const { return loader_passes_; }
   const GradScaling& grad_scaling() const { return grad_scaling_; }
+  const RowChanges& row_changes() const { return row_changes_; }
   // Null: not known.
   const char* stage() const { return stage_.name(); }
   const Ownership& ownership() const { return ownership_; }
   // Null before its first state record.
-  const VariableState* Variable(uint32_t id) const;
-  const std::unordered_map<uint32_t, VariableState>& variables() const {
-    return variables_;
+  const VariableState* Variable(uint32_t id) const {
+    return variables_.Find(id);
   }
-  // Null: its rows were never recorded.
-  const RowChanges* Rows(uint32_t variable) const;
+  const std::unordered_map<uint32_t, VariableState>& variables() const {
+    return variables_.all();
+  }
   // Do training forwards write this buffer, in the variable's module or in
   // another of its class?
-  bool IsWrittenByForwards(uint32_t variable) const;
-  // Learning rate of a parameter group when its optimizer's step began: as last
-  // recorded; nullopt: never, or records are missing since.
-  std::optional<double> LearningRate(uint32_t optimizer, uint32_t group) const;
-  // Backwards since the last step of the optimizer (opt. facts); nullopt: not
-  // known.
-  std::optional<uint64_t> BackwardsSince(uint32_t optimizer) const;
-  // Were its gradients cleared since its last step, by zero_grad or by hand?
-  // Unknown: nobody looked, or it may have been in a step that nobody saw.
-  Tri ClearedSince(uint32_t optimizer) const;
-  // Was there a backward since its last step that did not tell its gradients?
-  bool MissedBackwardSince(uint32_t optimizer) const;
+  bool IsWrittenByForwards(uint32_t variable) const {
+    return variables_.IsWrittenByForwards(variable);
+  }
+  // Of an optimizer, as optimizer_books.h says.
+  std::optional<double> LearningRate(uint32_t optimizer, uint32_t group) const {
+    return optimizer_books_.LearningRate(optimizer, group);
+  }
+  std::optional<uint64_t> BackwardsSince(uint32_t optimizer) const {
+    return optimizer_books_.BackwardsSince(optimizer);
+  }
+  Tri ClearedSince(uint32_t optimizer) const {
+    return optimizer_books_.ClearedSince(optimizer);
+  }
+  bool MissedBackwardSince(uint32_t optimizer) const {
+    return optimizer_books_.MissedBackwardSince(optimizer);
+  }
 
   // Gaps so far; windows compare it between their open and close.
-  uint64_t gaps() const { return gaps_; }
+  uint64_t gaps() const { return gaps_.count(); }
   // Names the process as it is known now.
   std::string gap_reason() const;
   // Steps that were not sampled.
@@ -138,20 +145,6 @@ class ProcessFacts : private EventVisitor {
   std::string FunctionName(uint32_t id) const;
 
  private:
-  struct OptimizerBooks {
-    uint64_t backwards_before = 0;  // count of all backwards at its last step
-    bool cleared = false;
-    bool maybe_cleared = false;
-    uint64_t missed_before = 0;  // count of all missed ones at its last step
-    uint64_t gaps_before = 0;    // count of all gaps at its last step
-    std::map<uint32_t, double> learning_rates;  // by group, as last recorded
-
-    void Fields(Archive& archive) {
-      archive(backwards_before, cleared, maybe_cleared, missed_before,
-              gaps_before, learning_rates);
-    }
-  };
-
   void OnCallBegin(const Call& call) override;
   void OnCallEnd(const Call& call, CallOutcome outcome,
                  uint8_t output_flags) override;
@@ -167,40 +160,39 @@ class ProcessFacts : private EventVisitor {
   void OnGap(const std::string& reason) override;
   void OnDefinition(RecordType type, uint32_t id) override;
 
-  void BeginStep(const Call& step);
-  void EndStep(const Call& step, CallOutcome outcome);
-  void Clear(const Call& zero_grad);
-  // A gradient that was there at the last step is not any more; not `sure`:
-  // it may have been there.
-  void ClearByState(uint32_t variable, bool sure);
-  // A backward begins that tells nothing of gradients.
-  void MissBackward();
-  // Are records missing since the last step of the optimizer?
-  bool HasGapSince(uint32_t optimizer) const;
+  // All trackers, in the order in which they take over an event and are saved:
+  // optimizer_books_ reads variables_ as the event leaves it. Not among them
+  // are recorded_ and gaps_, which trackers read and which are saved last; the
+  // clock, which at the end of a call comes after the observers; and the stage,
+  // which reads the clock's contexts.
+  auto Trackers() {
+    return std::tie(autocast_, wrapper_calls_, random_draws_, loader_passes_,
+                    grad_scaling_, row_changes_, variables_, optimizer_books_);
+  }
+  template <typename Function>
+  void ForEachTracker(const Function& function) {
+    std::apply([&](auto&... tracker) { (function(tracker), ...); }, Trackers());
+  }
 
   const uint32_t number_;
   ProcessReader reader_;
   Ownership ownership_;
+  RecordedSteps recorded_;
+  Gaps gaps_;
   Clock clock_;
   StageTracker stage_;
-  Autocast autocast_;
-  WrapperCalls wrapper_calls_;
-  RandomDraws random_draws_;
-  LoaderPasses loader_passes_;
-  GradScaling grad_scaling_;
-  std::map<uint32_t, RowChanges> rows_;  // by variable
-  // Class of the module and name in it, of buffers.
-  std::set<std::string> written_by_forwards_;
-  std::unordered_map<uint32_t, VariableState> variables_;
-  std::map<uint32_t, OptimizerBooks> optimizers_;
-  uint64_t backwards_ = 0;
-  uint64_t missed_backwards_ = 0;
-  RecordedSteps recorded_;
+  const FactInputs inputs_{reader_.definitions(), ownership_, recorded_, gaps_};
+  Autocast autocast_{&inputs_};
+  WrapperCalls wrapper_calls_{&inputs_};
+  RandomDraws random_draws_{&inputs_};
+  LoaderPasses loader_passes_{&inputs_};
+  GradScaling grad_scaling_{&inputs_};
+  RowChanges row_changes_{&inputs_};
+  VariableStates variables_{&inputs_};
+  OptimizerBooks optimizer_books_{&inputs_, &variables_, &grad_scaling_};
   std::optional<uint32_t> attempt_;
   std::optional<int32_t> rank_;
   int32_t world_ = 0;
-  uint64_t gaps_ = 0;
-  std::string gap_reason_;  // of the last one, as the reader told it
   std::vector<ProcessObserver*> observers_;
 };
 

@@ -13,6 +13,7 @@
 #include <map>
 #include <set>
 
+#include "invariants/facts/fact_tracker.h"
 #include "invariants/facts/tri.h"
 #include "invariants/trace/archive.h"
 #include "invariants/trace/call_contexts.h"
@@ -20,15 +21,17 @@
 
 namespace traincheck {
 
-class RandomDraws {
+class RandomDraws final : public FactTracker {
  public:
-  void OnCallBegin(const Call& call) {
+  using FactTracker::FactTracker;
+
+  void OnCallBegin(const Call& call) override {
     if (threads_.empty() || !IsRootForward(call)) return;
     const auto thread = threads_.find(call.ring);
     if (thread != threads_.end()) thread->second = Thread();
   }
 
-  void OnState(const StateEvent& event) {
+  void OnState(const StateEvent& event) override {
     if (event.variable->kind != VariableKind::kGenerator) return;
     if (!event.call || !event.Has(kHasData)) return;
     if (event.point == StatePoint::kForwardBegin) {
@@ -38,7 +41,7 @@ class RandomDraws {
     }
   }
 
-  void OnGap() { threads_.clear(); }
+  void OnGap() override { threads_.clear(); }
 
   // Of the last outermost forward of the thread.
   Tri Advanced(uint32_t ring) const {
@@ -48,7 +51,7 @@ class RandomDraws {
   // Has some forward of this module drawn?
   bool Draws(uint32_t object) const { return drawing_.count(object) != 0; }
 
-  void Fields(Archive& archive) { archive(threads_, drawing_); }
+  void Fields(Archive& archive) override { archive(threads_, drawing_); }
 
  private:
   struct Thread {

@@ -1,7 +1,8 @@
 #include "invariants/facts/row_changes.h"
 
-#include <algorithm>
+#include <optional>
 
+#include "invariants/trace/call_contexts.h"
 #include "proto/content_digest.h"
 
 namespace traincheck {
@@ -25,37 +26,52 @@ std::optional<uint64_t> ZeroRow(const VariableInfo& variable) {
 
 }  // namespace
 
+void RowChanges::OnCallBegin(const Call& call) {
+  if (!IsOptimizerStep(call)) return;
+  const Optimizer* optimizer = inputs().ownership.Find(call.object);
+  if (!optimizer) return;
+  for (const HeldVariable& held : optimizer->held) {
+    const auto found = parameters_.find(held.variable);
+    if (found != parameters_.end()) found->second = Parameter();
+  }
+}
+
 void RowChanges::OnRows(const RowsEvent& event) {
+  Parameter& parameter = parameters_[event.variable_id];
   const bool at_begin = event.point == StatePoint::kPreStep;
   if (at_begin && event.of == kHasData) {
-    rows_ = event.rows;
-    if (event.first_row != before_.size()) return;
-    before_.insert(before_.end(), event.digests.begin(), event.digests.end());
+    parameter.rows = event.rows;
+    std::vector<uint64_t>& before = parameter.before;
+    if (event.first_row != before.size()) return;
+    before.insert(before.end(), event.digests.begin(), event.digests.end());
   } else if (at_begin && event.of == kHasGrad) {
     const auto zero = ZeroRow(*event.variable);
-    if (!zero || event.first_row != zero_.size()) return;
+    if (!zero || event.first_row != parameter.zero.size()) return;
     for (const uint64_t digest : event.digests) {
-      zero_.push_back(digest == *zero);
+      parameter.zero.push_back(digest == *zero);
     }
   } else if (event.point == StatePoint::kPostStep && event.of == kHasData) {
-    Compare(event);
+    parameter.Compare(event);
   }
 }
 
-void RowChanges::Compare(const RowsEvent& event) {
-  if (event.first_row != compared_ || compared_ > before_.size()) return;
+void RowChanges::Parameter::Compare(const RowsEvent& event) {
+  if (event.first_row != compared || compared > before.size()) return;
   const uint64_t last = event.first_row + event.digests.size();
-  if (last > before_.size() || last > zero_.size()) return;
+  if (last > before.size() || last > zero.size()) return;
   for (size_t i = 0; i < event.digests.size(); ++i) {
     const uint64_t row = event.first_row + i;
-    changed_ |= zero_[row] != 0 && before_[row] != event.digests[i];
+    changed |= zero[row] != 0 && before[row] != event.digests[i];
   }
-  compared_ = last;
+  compared = last;
 }
 
-Tri RowChanges::WithoutGrad() const {
-  if (changed_) return Tri::kYes;
-  const bool all = rows_ > 0 && compared_ == rows_;
+Tri RowChanges::WithoutGrad(uint32_t parameter) const {
+  const auto found = parameters_.find(parameter);
+  if (found == parameters_.end()) return Tri::kUnknown;
+  const Parameter& of = found->second;
+  if (of.changed) return Tri::kYes;
+  const bool all = of.rows > 0 && of.compared == of.rows;
   return all ? Tri::kNo : Tri::kUnknown;
 }
 

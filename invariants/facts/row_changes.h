@@ -10,35 +10,44 @@
 #define TRAINCHECK_INVARIANTS_FACTS_ROW_CHANGES_H_
 
 #include <cstdint>
-#include <optional>
+#include <map>
 #include <vector>
 
+#include "invariants/facts/fact_tracker.h"
 #include "invariants/facts/tri.h"
 #include "invariants/trace/archive.h"
 #include "invariants/trace/events.h"
 
 namespace traincheck {
 
-// Of one parameter.
-class RowChanges {
+class RowChanges final : public FactTracker {
  public:
-  void OnRows(const RowsEvent& event);
-  void BeginStep() { *this = RowChanges(); }
+  using FactTracker::FactTracker;
 
-  Tri WithoutGrad() const;
+  void OnCallBegin(const Call& call) override;
+  void OnRows(const RowsEvent& event) override;
+  void OnGap() override { parameters_.clear(); }
 
-  void Fields(Archive& archive) {
-    archive(rows_, before_, zero_, compared_, changed_);
-  }
+  // In the last step of its optimizer.
+  Tri WithoutGrad(uint32_t parameter) const;
+
+  void Fields(Archive& archive) override { archive(parameters_); }
 
  private:
-  void Compare(const RowsEvent& event);
+  struct Parameter {
+    uint64_t rows = 0;
+    std::vector<uint64_t> before;  // digests
+    std::vector<uint8_t> zero;     // is the gradient zero?
+    uint64_t compared = 0;
+    bool changed = false;  // one without a gradient
 
-  uint64_t rows_ = 0;
-  std::vector<uint64_t> before_;  // digests
-  std::vector<uint8_t> zero_;     // is the gradient zero?
-  uint64_t compared_ = 0;
-  bool changed_ = false;  // one without a gradient
+    void Compare(const RowsEvent& event);
+    void Fields(Archive& archive) {
+      archive(rows, before, zero, compared, changed);
+    }
+  };
+
+  std::map<uint32_t, Parameter> parameters_;  // by variable
 };
 
 }  // namespace traincheck

@@ -130,8 +130,8 @@ bool HasGradient(const FactSubject& subject) {
 }
 
 FactValue RowsChangedWithoutGrad(const FactSubject& subject) {
-  const RowChanges* rows = subject.facts->Rows(subject.variable);
-  return rows ? ToFactValue(rows->WithoutGrad()) : FactValue();
+  const RowChanges& rows = subject.facts->row_changes();
+  return ToFactValue(rows.WithoutGrad(subject.variable));
 }
 
 bool IsLoaded(const FactSubject& subject) {

@@ -13,6 +13,7 @@
 #include <map>
 #include <set>
 
+#include "invariants/facts/fact_tracker.h"
 #include "invariants/facts/tri.h"
 #include "invariants/trace/archive.h"
 #include "invariants/trace/call_contexts.h"
@@ -20,31 +21,33 @@
 
 namespace traincheck {
 
-class WrapperCalls {
+class WrapperCalls final : public FactTracker {
  public:
-  void OnDefinition(RecordType type, uint32_t id,
-                    const ProcessDefinitions& definitions) {
+  using FactTracker::FactTracker;
+
+  void OnDefinition(RecordType type, uint32_t id) override {
     if (type != RecordType::kObjectDef) return;
-    const ObjectInfo* object = definitions.Object(id);
+    const ObjectInfo* object = inputs().definitions.Object(id);
     if (!object || object->wrapped == 0) return;
     wrappers_.insert(id);
     wrapped_.insert(object->wrapped);
   }
 
-  void OnCallBegin(const Call& call) {
+  void OnCallBegin(const Call& call) override {
     if (wrappers_.empty() || !HasCategory(call, CallCategory::kForward)) return;
     Thread& thread =
         threads_.try_emplace(call.ring, Thread{0, !missed_}).first->second;
     if (call.Is(kRootModuleCall)) thread = Thread();
     if (wrappers_.count(call.object)) ++thread.open;
   }
-  void OnCallEnd(const Call& call) {
+  // Observers see the end of a wrapper's call as enclosed by it.
+  void AfterCall(const Call& call, CallOutcome outcome) override {
     if (!wrappers_.count(call.object)) return;
     if (!HasCategory(call, CallCategory::kForward)) return;
     Thread& thread = threads_[call.ring];
     if (thread.open > 0) --thread.open;
   }
-  void OnGap() {
+  void OnGap() override {
     missed_ = true;
     for (auto& [ring, thread] : threads_) thread.sure = false;
   }
@@ -60,7 +63,7 @@ class WrapperCalls {
     return thread->second.sure ? Tri::kNo : Tri::kUnknown;
   }
 
-  void Fields(Archive& archive) {
+  void Fields(Archive& archive) override {
     archive(wrappers_, wrapped_, missed_, threads_);
   }
 

@@ -8,6 +8,7 @@
 #include "invariants/relations/consistent/consistent.h"
 #include "invariants/relations/declared_total/declared_total.h"
 #include "invariants/relations/event_contain/event_contain.h"
+#include "invariants/relations/optimizer_progress/optimizer_progress.h"
 #include "invariants/relations/saved_equals_live/saved_equals_live.h"
 #include "invariants/relations/state_change/state_change.h"
 #include "invariants/relations/traincheck_rules/traincheck_rules.h"
@@ -24,6 +25,7 @@ const std::vector<const Relation*>& Relations() {
       Consistent(),
       DeclaredTotal(),
       EventContain(),
+      OptimizerProgress(),
       SavedEqualsLive(),
       StateChange(),
       NewTrainCheckRules(EventContain()).release()};

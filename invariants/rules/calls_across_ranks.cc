@@ -39,8 +39,8 @@ struct RankCallSpec {
   FunctionMatch function;
   std::string argument;  // "": the result
 
-  static RankCallSpec Parse(const nlohmann::json& parameters,
-                            const std::string& path, absl::Status* status);
+  static absl::StatusOr<RankCallSpec> Parse(const nlohmann::json& parameters,
+                                            const std::string& path);
 
   // "max_norm of f", "the result of f".
   std::string What() const {
@@ -65,9 +65,8 @@ struct RankCallSpec {
 };
 
 // Which form it is, its "is" says.
-RankCallSpec RankCallSpec::Parse(const nlohmann::json& parameters,
-                                 const std::string& path,
-                                 absl::Status* status) {
+absl::StatusOr<RankCallSpec> RankCallSpec::Parse(
+    const nlohmann::json& parameters, const std::string& path) {
   RankCallSpec spec;
   JsonReader reader(parameters, path);
   const bool of_argument = reader.Has("is");
@@ -88,8 +87,7 @@ RankCallSpec RankCallSpec::Parse(const nlohmann::json& parameters,
     spec.argument = reader.String("argument");
     if (spec.argument.empty()) reader.Fail("argument", "empty");
   }
-  *status = reader.Finish();
-  return spec;
+  return reader.Finish(spec);
 }
 
 using RankCallRule = SpecRule<RankCallSpec>;

@@ -70,6 +70,9 @@ void AddNeeds(const Fact& fact, CaptureNeeds* needs) {
     case FactNeed::kDropout:
       needs->Calls("dropout").arguments.insert({"p", "training", "train"});
       return;
+    case FactNeed::kLosses:
+      needs->Calls("loss").arguments.insert({"input", "target"});
+      return;
   }
 }
 

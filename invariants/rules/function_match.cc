@@ -73,9 +73,8 @@ nlohmann::json ToJson(const FunctionMatch& match) {
   return nullptr;
 }
 
-FunctionMatch FunctionMatchFromJson(const nlohmann::json& json,
-                                    const std::string& path,
-                                    absl::Status* status) {
+absl::StatusOr<FunctionMatch> FunctionMatchFromJson(const nlohmann::json& json,
+                                                    const std::string& path) {
   FunctionMatch match;
   JsonReader reader(json, path);
   bool found = false;
@@ -85,22 +84,19 @@ FunctionMatch FunctionMatchFromJson(const nlohmann::json& json,
     match.text = reader.String(level.name);
     found = true;
   }
-  *status = reader.Finish();
   if (!found || match.text.empty()) {
-    *status =
-        absl::InvalidArgumentError(path + ": neither name, role nor category");
+    return absl::InvalidArgumentError(path +
+                                      ": neither name, role nor category");
   }
-  return match;
+  return reader.Finish(match);
 }
 
 FunctionMatch ReadFunctionMatch(JsonReader* parent, const char* key) {
   const nlohmann::json& json = parent->Object(key);
   if (!json.is_object()) return {};
-  absl::Status status;
-  FunctionMatch match =
-      FunctionMatchFromJson(json, parent->PathOf(key), &status);
-  parent->Adopt(status);
-  return match;
+  const auto match = FunctionMatchFromJson(json, parent->PathOf(key));
+  parent->Adopt(match.status());
+  return match.value_or(FunctionMatch());
 }
 
 FunctionMatch Broadest(const FunctionInfo& function) {

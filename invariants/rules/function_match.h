@@ -8,6 +8,7 @@
 #include <string>
 #include <tuple>
 
+#include "absl/status/statusor.h"
 #include "base/json_reader.h"
 #include "invariants/rules/capture_needs.h"
 #include "invariants/trace/definitions.h"
@@ -43,9 +44,8 @@ nlohmann::json ToJson(const FunctionMatch& match);
 FunctionMatch ReadFunctionMatch(JsonReader* parent,
                                 const char* key = "function");
 // Reads `json`, which stands at `path`.
-FunctionMatch FunctionMatchFromJson(const nlohmann::json& json,
-                                    const std::string& path,
-                                    absl::Status* status);
+[[nodiscard]] absl::StatusOr<FunctionMatch> FunctionMatchFromJson(
+    const nlohmann::json& json, const std::string& path);
 
 // The most general role of a function; its name where it has none.
 FunctionMatch Broadest(const FunctionInfo& function);

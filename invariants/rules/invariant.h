@@ -9,22 +9,18 @@
 #include <string>
 #include <vector>
 
+#include "invariants/rules/precondition.h"
+#include "invariants/rules/rule.h"
 #include "nlohmann/json.hpp"
 
 namespace traincheck {
-
-enum class Scope {
-  kGeneral,     // role level: applies to every run
-  kExperiment,  // applies to runs of `experiments` only
-};
 
 struct Invariant {
   // Hash (16 hex digits) of relation, parameters and precondition in
   // canonical JSON; the same rule has the same id in every set.
   std::string id;
-  std::string relation;  // "Consistent", "EventContain"
-  nlohmann::json parameters;
-  nlohmann::json precondition;  // {"all": [clause, ...]}; empty list: always
+  RulePtr rule;  // never null in a set
+  Precondition precondition;
   Scope scope = Scope::kExperiment;
   std::vector<std::string> experiments;  // learned from, sorted
   uint64_t support = 0;                  // windows that showed it

@@ -1,6 +1,7 @@
-// What a relation is made of. Each relation brings generation of hypotheses,
-// examples and check together; inference and checker run the same evaluator,
-// so that "violated in a reference" is decided by the code that checks.
+// What a relation is made of. Each relation brings its rules (rule.h),
+// generation of hypotheses, examples and check together; inference and checker
+// run the same evaluator, so that "violated in a reference" is decided by the
+// code that checks.
 //
 // To add one: docs/adding-a-relation.md.
 //
@@ -15,11 +16,9 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "invariants/facts/process_facts.h"
-#include "invariants/rules/capture_needs.h"
-#include "invariants/rules/invariant.h"
-#include "invariants/rules/precondition.h"
+#include "invariants/rules/rule.h"
 
 namespace traincheck {
 
@@ -41,7 +40,7 @@ struct Finding {
 
 // One window of one rule, judged. Windows of a unit come in their order.
 struct Verdict {
-  size_t rule = 0;
+  size_t rule = 0;  // JudgedRule::number
   Outcome outcome = Outcome::kPass;
   uint32_t attempt = 0;
   // Number of the process that the rule was judged in; nullopt: of several.
@@ -73,7 +72,7 @@ struct Verdict {
 // One window as the learner of preconditions sees it.
 struct Example {
   bool holds = false;
-  std::vector<FactValue> facts;  // in the order of FactsFor
+  std::vector<FactValue> facts;  // in the order of Rule::facts
 };
 
 class RuleSink {
@@ -101,11 +100,6 @@ class RunObserver {
   virtual void Fields(Archive& archive) {}
 };
 
-struct Rule {
-  const Invariant* invariant = nullptr;
-  Precondition precondition;
-};
-
 struct Hypothesis {
   // Of the same relation: where it ships, this one says nothing new.
   struct Broader {
@@ -128,39 +122,21 @@ class Generator : public RunObserver {
   virtual std::vector<Hypothesis> Take() = 0;
 };
 
+using MakeGenerator = std::unique_ptr<Generator> (*)();
+
 class Relation {
  public:
   virtual ~Relation() = default;
+  // A form has the name of its relation.
   virtual const char* name() const = 0;
-  // Are these its parameters? Errors name the JSON path below `path`.
-  [[nodiscard]] virtual absl::Status Check(const nlohmann::json& parameters,
-                                           const std::string& path) const = 0;
-  // The rule in plain English, without its precondition. REQUIRES: Check is
-  // ok for all that follow.
-  virtual std::string Describe(const nlohmann::json& parameters) const = 0;
-  // Facts over which a precondition may be learned: known when the window
-  // opens, and never the one whose absence the rule is to report.
-  virtual std::vector<const Fact*> FactsFor(
-      const nlohmann::json& parameters) const = 0;
-
-  // Of a fact that it offers and whose absence would silence the rule:
-  // parameters of the rules of this relation of which one must ship with it.
-  // Empty: the fact needs no guard.
-  virtual std::vector<nlohmann::json> GuardsOf(const nlohmann::json& parameters,
-                                               const Fact& fact) const {
-    return {};
-  }
-
-  // What must be recorded for such a rule to be decided, besides what the
-  // facts of its precondition need. REQUIRES: Check is ok.
-  virtual void AddNeeds(const nlohmann::json& parameters,
-                        CaptureNeeds* needs) const = 0;
-
+  // Errors name the JSON path below `path`.
+  [[nodiscard]] virtual absl::StatusOr<RulePtr> Parse(
+      const nlohmann::json& parameters, const std::string& path) const = 0;
   virtual std::unique_ptr<Generator> NewGenerator() const = 0;
-  // Judges rules of this relation; verdicts carry their index in `rules`.
-  // `rules` and `sink` must outlive the evaluator.
+  // REQUIRES: Parse of this relation made the rules. `sink` must outlive the
+  // evaluator.
   virtual std::unique_ptr<RunObserver> NewEvaluator(
-      const std::vector<Rule>& rules, RuleSink* sink) const = 0;
+      const std::vector<JudgedRule>& rules, RuleSink* sink) const = 0;
 };
 
 }  // namespace traincheck

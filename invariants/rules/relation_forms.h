@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "invariants/rules/relation.h"
@@ -16,41 +17,30 @@ namespace traincheck {
 class RelationForms : public Relation {
  public:
   // Which form these parameters are of; one of them whatever they are, whose
-  // Check says what is wrong.
+  // Parse says what is wrong.
   using Pick = const Relation* (*)(const nlohmann::json& parameters);
 
-  // The forms are registered nowhere; their names mean nothing.
-  RelationForms(const char* name, std::vector<const Relation*> forms, Pick pick)
-      : name_(name), forms_(std::move(forms)), pick_(pick) {}
+  // The forms are registered nowhere and have the same name. Each makes its own
+  // hypotheses, or `make_generator` makes those of all.
+  RelationForms(std::vector<const Relation*> forms, Pick pick,
+                MakeGenerator make_generator = nullptr)
+      : forms_(std::move(forms)),
+        pick_(pick),
+        make_generator_(make_generator) {}
 
-  const char* name() const override { return name_; }
-  absl::Status Check(const nlohmann::json& parameters,
-                     const std::string& path) const override {
-    return pick_(parameters)->Check(parameters, path);
-  }
-  std::string Describe(const nlohmann::json& parameters) const override {
-    return pick_(parameters)->Describe(parameters);
-  }
-  std::vector<const Fact*> FactsFor(
-      const nlohmann::json& parameters) const override {
-    return pick_(parameters)->FactsFor(parameters);
-  }
-  std::vector<nlohmann::json> GuardsOf(const nlohmann::json& parameters,
-                                       const Fact& fact) const override {
-    return pick_(parameters)->GuardsOf(parameters, fact);
-  }
-  void AddNeeds(const nlohmann::json& parameters,
-                CaptureNeeds* needs) const override {
-    pick_(parameters)->AddNeeds(parameters, needs);
+  const char* name() const override { return forms_[0]->name(); }
+  absl::StatusOr<RulePtr> Parse(const nlohmann::json& parameters,
+                                const std::string& path) const override {
+    return pick_(parameters)->Parse(parameters, path);
   }
   std::unique_ptr<Generator> NewGenerator() const override;
-  std::unique_ptr<RunObserver> NewEvaluator(const std::vector<Rule>& rules,
-                                            RuleSink* sink) const override;
+  std::unique_ptr<RunObserver> NewEvaluator(
+      const std::vector<JudgedRule>& rules, RuleSink* sink) const override;
 
  private:
-  const char* const name_;
   const std::vector<const Relation*> forms_;
   const Pick pick_;
+  const MakeGenerator make_generator_;
 };
 
 }  // namespace traincheck

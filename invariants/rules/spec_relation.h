@@ -3,11 +3,13 @@
 // bring the two kinds of judges, relation_forms.h joins forms.
 //
 // Spec has
-//   static Spec Parse(const nlohmann::json& parameters,
-//                     const std::string& path, absl::Status* status);
+//   static absl::StatusOr<Spec> Parse(const nlohmann::json& parameters,
+//                                     const std::string& path);
 //   std::string Describe() const;
 //   void AddNeeds(CaptureNeeds* needs) const;
 //   std::vector<const Fact*> Facts() const;  (or static)
+// and where some of these facts need guards (rule.h)
+//   std::vector<nlohmann::json> GuardsOf(const Fact& fact) const;
 // Evaluator is a RunObserver made of a std::vector<SpecRule<Spec>> and a
 // RuleSink*.
 //
@@ -25,11 +27,40 @@
 
 namespace traincheck {
 
+template <typename Spec>
+class ParsedRule : public Rule {
+ public:
+  ParsedRule(const Relation* relation, nlohmann::json parameters, Spec parsed)
+      : Rule(relation, std::move(parameters), parsed.Facts()),
+        spec(std::move(parsed)) {}
+
+  std::string Describe() const override { return spec.Describe(); }
+  void AddNeeds(CaptureNeeds* needs) const override { spec.AddNeeds(needs); }
+  std::vector<nlohmann::json> GuardsOf(const Fact& fact) const override {
+    if constexpr (requires { spec.GuardsOf(fact); }) {
+      return spec.GuardsOf(fact);
+    } else {
+      return {};
+    }
+  }
+
+  const Spec spec;
+};
+
+// A rule as what judges it has it.
 template <typename SpecT>
 struct SpecRule {
-  size_t index = 0;
-  const Rule* rule = nullptr;
-  SpecT spec;
+  // REQUIRES: a relation of this Spec parsed it.
+  explicit SpecRule(const JudgedRule& judged)
+      : index(judged.number),
+        rule(judged.rule),
+        precondition(judged.precondition),
+        spec(static_cast<const ParsedRule<SpecT>&>(*rule).spec) {}
+
+  size_t index;  // in verdicts
+  RulePtr rule;
+  Precondition precondition;
+  const SpecT& spec;  // of `rule`
 };
 
 // For a Seen as hypothesis_set.h has it.
@@ -38,52 +69,33 @@ std::unique_ptr<Generator> NewSeenGenerator() {
   return std::make_unique<SeenGenerator<Seen>>();
 }
 
-using MakeGenerator = std::unique_ptr<Generator> (*)();
-
 template <typename Spec, typename Evaluator>
 class SpecRelation : public Relation {
  public:
+  // `make_generator` is null for a form whose hypotheses its relation makes
+  // (relation_forms.h); NewGenerator is not called then.
   SpecRelation(const char* name, MakeGenerator make_generator)
       : name_(name), make_generator_(make_generator) {}
 
   const char* name() const override { return name_; }
 
-  absl::Status Check(const nlohmann::json& parameters,
-                     const std::string& path) const override {
-    absl::Status status;
-    Spec::Parse(parameters, path, &status);
-    return status;
-  }
-  std::string Describe(const nlohmann::json& parameters) const override {
-    return SpecOf(parameters).Describe();
-  }
-  std::vector<const Fact*> FactsFor(
-      const nlohmann::json& parameters) const override {
-    return SpecOf(parameters).Facts();
-  }
-  void AddNeeds(const nlohmann::json& parameters,
-                CaptureNeeds* needs) const override {
-    SpecOf(parameters).AddNeeds(needs);
+  absl::StatusOr<RulePtr> Parse(const nlohmann::json& parameters,
+                                const std::string& path) const override {
+    absl::StatusOr<Spec> spec = Spec::Parse(parameters, path);
+    if (!spec.ok()) return spec.status();
+    return std::make_shared<ParsedRule<Spec>>(this, parameters,
+                                              *std::move(spec));
   }
   std::unique_ptr<Generator> NewGenerator() const override {
     return make_generator_();
   }
-  std::unique_ptr<RunObserver> NewEvaluator(const std::vector<Rule>& rules,
-                                            RuleSink* sink) const override {
-    std::vector<SpecRule<Spec>> mine;
-    for (size_t i = 0; i < rules.size(); ++i) {
-      mine.push_back({i, &rules[i], SpecOf(rules[i].invariant->parameters)});
-    }
-    return std::make_unique<Evaluator>(std::move(mine), sink);
+  std::unique_ptr<RunObserver> NewEvaluator(
+      const std::vector<JudgedRule>& rules, RuleSink* sink) const override {
+    return std::make_unique<Evaluator>(
+        std::vector<SpecRule<Spec>>(rules.begin(), rules.end()), sink);
   }
 
  private:
-  // REQUIRES: Check is ok.
-  static Spec SpecOf(const nlohmann::json& parameters) {
-    absl::Status status;
-    return Spec::Parse(parameters, "", &status);
-  }
-
   const char* const name_;
   const MakeGenerator make_generator_;
 };

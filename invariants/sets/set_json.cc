@@ -4,7 +4,7 @@
 
 #include "base/json_reader.h"
 #include "invariants/relations/registry.h"
-#include "invariants/rules/precondition.h"
+#include "invariants/rules/relation.h"
 #include "invariants/sets/identity.h"
 
 namespace traincheck {
@@ -18,14 +18,13 @@ const char* ScopeName(Scope scope) {
   return scope == Scope::kGeneral ? "general" : "experiment";
 }
 
-// The precondition reads only facts that its relation offers for such rules.
-absl::Status CheckFacts(const Relation& relation, const Invariant& invariant,
-                        const Precondition& precondition,
+// The precondition reads only facts that the rule offers.
+absl::Status CheckFacts(const Rule& rule, const Precondition& precondition,
                         const std::string& path) {
-  const auto facts = relation.FactsFor(invariant.parameters);
-  const auto offered = [&facts](const Fact* fact) {
+  const auto offered = [&rule](const Fact* fact) {
     return fact == nullptr ||
-           std::find(facts.begin(), facts.end(), fact) != facts.end();
+           std::find(rule.facts().begin(), rule.facts().end(), fact) !=
+               rule.facts().end();
   };
   for (const Clause& clause : precondition.Clauses()) {
     if (offered(clause.fact) && offered(clause.other)) continue;
@@ -36,31 +35,38 @@ absl::Status CheckFacts(const Relation& relation, const Invariant& invariant,
   return absl::OkStatus();
 }
 
-absl::Status CheckContent(const std::string& path, Invariant* invariant) {
-  const Relation* relation = FindRelation(invariant->relation);
+// What a document says a rule is.
+struct Content {
+  std::string relation;
+  const nlohmann::json& parameters;
+  const nlohmann::json& precondition;
+};
+
+absl::Status ReadContent(const Content& content, const std::string& path,
+                         Invariant* invariant) {
+  const Relation* relation = FindRelation(content.relation);
   if (!relation) {
     return absl::InvalidArgumentError(path + "relation: \"" +
-                                      invariant->relation.substr(0, 64) +
+                                      content.relation.substr(0, 64) +
                                       "\" is not a relation of this version");
   }
-  absl::Status status =
-      relation->Check(invariant->parameters, path + "parameters");
-  if (!status.ok()) return status;
+  auto rule = relation->Parse(content.parameters, path + "parameters");
+  if (!rule.ok()) return rule.status();
   auto precondition =
-      Precondition::FromJson(invariant->precondition, path + "precondition");
+      Precondition::FromJson(content.precondition, path + "precondition");
   if (!precondition.ok()) return precondition.status();
-  status =
-      CheckFacts(*relation, *invariant, *precondition, path + "precondition");
-  if (!status.ok()) return status;
-  invariant->precondition = precondition->ToJson();
+  invariant->rule = *std::move(rule);
+  invariant->precondition = *std::move(precondition);
+  return CheckFacts(*invariant->rule, invariant->precondition,
+                    path + "precondition");
+}
+
+absl::Status CheckId(const std::string& path, Invariant* invariant) {
   const std::string id = IdOf(*invariant);
   if (invariant->id.empty()) invariant->id = id;
-  if (invariant->id != id) {
-    return absl::InvalidArgumentError(path + "id: does not fit its content, " +
-                                      "which has " + id);
-  }
-  invariant->text = TextOf(*invariant);
-  return absl::OkStatus();
+  if (invariant->id == id) return absl::OkStatus();
+  return absl::InvalidArgumentError(path + "id: does not fit its content, " +
+                                    "which has " + id);
 }
 
 absl::StatusOr<Invariant> Read(const nlohmann::json& json,
@@ -68,9 +74,8 @@ absl::StatusOr<Invariant> Read(const nlohmann::json& json,
   JsonReader reader(json, path);
   Invariant invariant;
   invariant.id = reader.OptionalString("id");
-  invariant.relation = reader.String("relation");
-  invariant.parameters = reader.Object("parameters");
-  invariant.precondition = reader.Object("precondition");
+  const Content content{reader.String("relation"), reader.Object("parameters"),
+                        reader.Object("precondition")};
   const std::string scope = reader.String("scope");
   if (scope == ScopeName(Scope::kGeneral)) {
     invariant.scope = Scope::kGeneral;
@@ -85,9 +90,11 @@ absl::StatusOr<Invariant> Read(const nlohmann::json& json,
   (void)reader.OptionalString("text");
   if (reader.Has("origin")) invariant.origin = reader.Object("origin");
   if (absl::Status status = reader.Finish(); !status.ok()) return status;
-  const absl::Status status =
-      CheckContent(path.empty() ? path : path + ".", &invariant);
+  const std::string prefix = path.empty() ? path : path + ".";
+  absl::Status status = ReadContent(content, prefix, &invariant);
+  if (status.ok()) status = CheckId(prefix, &invariant);
   if (!status.ok()) return status;
+  invariant.text = TextOf(invariant);
   return invariant;
 }
 
@@ -113,9 +120,9 @@ absl::Status ReadInvariants(const nlohmann::json& array, InvariantSet* set) {
 
 nlohmann::json ToJson(const Invariant& invariant) {
   nlohmann::json json = {{"id", invariant.id},
-                         {"relation", invariant.relation},
-                         {"parameters", invariant.parameters},
-                         {"precondition", invariant.precondition},
+                         {"relation", invariant.rule->relation_name()},
+                         {"parameters", invariant.rule->parameters()},
+                         {"precondition", invariant.precondition.ToJson()},
                          {"scope", ScopeName(invariant.scope)},
                          {"experiments", invariant.experiments},
                          {"support", invariant.support},

@@ -3,27 +3,27 @@
 #include <gtest/gtest.h>
 
 #include "invariants/sets/identity.h"
+#include "invariants/sets/invariant_for_testing.h"
 
 namespace traincheck {
 namespace {
 
 Invariant Sample() {
-  Invariant invariant;
-  invariant.relation = "EventContain";
-  invariant.parameters = {
-      {"window", {{"kind", "call"}, {"function", {{"name", "a.Net.forward"}}}}},
-      {"event",
-       {{"kind", "call"},
-        {"function", {{"name", "a.Dropout.forward"}}},
-        {"binding", "any"}}}};
-  invariant.precondition = {{"all",
-                             {{{"clause", "constant"},
-                               {"fact", "call.module_training"},
-                               {"value", true}}}}};
+  Invariant invariant = NewInvariant(
+      "EventContain",
+      {{"window",
+        {{"kind", "call"}, {"function", {{"name", "a.Net.forward"}}}}},
+       {"event",
+        {{"kind", "call"},
+         {"function", {{"name", "a.Dropout.forward"}}},
+         {"binding", "any"}}}},
+      {{"all",
+        {{{"clause", "constant"},
+          {"fact", "call.module_training"},
+          {"value", true}}}}});
+  invariant.scope = Scope::kExperiment;
   invariant.experiments = {"cnn"};
   invariant.support = 12;
-  invariant.id = IdOf(invariant);
-  invariant.text = TextOf(invariant);
   return invariant;
 }
 
@@ -81,7 +81,7 @@ TEST(InvariantJson, IdFollowsContentNotSupport) {
   invariant.support = 99;
   invariant.scope = Scope::kGeneral;
   EXPECT_EQ(IdOf(invariant), Sample().id);
-  invariant.precondition = {{"all", nlohmann::json::array()}};
+  invariant.precondition = Precondition();
   EXPECT_NE(IdOf(invariant), Sample().id);
 }
 
@@ -97,9 +97,12 @@ TEST(InvariantJson, TextIsMadeFromTheRuleWhateverTheFileSays) {
   EXPECT_EQ(InvariantFromJson(forged)->text, Sample().text);
   forged["text"] = 7;
   EXPECT_EQ(InvariantFromJson(forged).status().message(), "text: not a string");
-  Invariant odd = Sample();
-  odd.parameters["window"]["function"]["name"] = "a.\u202eNet\n.forward";
-  EXPECT_EQ(TextOf(odd).find("During a.\\u{202e}Net\\u{a}.forward, "), 0u);
+  nlohmann::json odd = ToJson(Sample());
+  odd.erase("id");
+  odd["parameters"]["window"]["function"]["name"] = "a.\u202eNet\n.forward";
+  EXPECT_EQ(InvariantFromJson(odd)->text.find(
+                "During a.\\u{202e}Net\\u{a}.forward, "),
+            0u);
 }
 
 TEST(InvariantJson, DeepNestingIsRefusedAndEndsNobody) {
@@ -162,12 +165,12 @@ TEST(InvariantJson, NoInvariantTwice) {
 // "none": such a rule is read.
 std::string ErrorOfRule(const std::string& relation,
                         const nlohmann::json& parameters) {
-  Invariant invariant;
-  invariant.relation = relation;
-  invariant.parameters = parameters;
-  invariant.precondition = {{"all", nlohmann::json::array()}};
-  invariant.id = IdOf(invariant);
-  const auto read = InvariantFromJson(ToJson(invariant));
+  nlohmann::json json = ToJson(Sample());
+  json.erase("id");
+  json["relation"] = relation;
+  json["parameters"] = parameters;
+  json["precondition"] = {{"all", nlohmann::json::array()}};
+  const auto read = InvariantFromJson(json);
   return read.ok() ? "none" : std::string(read.status().message());
 }
 

@@ -3,10 +3,8 @@
 #include <string_view>
 #include <utility>
 
-#include "invariants/relations/registry.h"
 #include "invariants/rules/capture_needs.h"
 #include "invariants/rules/fact_needs.h"
-#include "invariants/rules/precondition.h"
 
 namespace traincheck {
 
@@ -17,12 +15,8 @@ constexpr char kSpecial[] = "*?[";
 constexpr size_t kFrameBytes = 64u << 10;
 
 void AddNeeds(const Invariant& invariant, CaptureNeeds* needs) {
-  const Relation* relation = FindRelation(invariant.relation);
-  if (relation == nullptr) return;
-  relation->AddNeeds(invariant.parameters, needs);
-  const auto precondition = Precondition::FromJson(invariant.precondition, "");
-  if (!precondition.ok()) return;
-  for (const Clause& clause : precondition->Clauses()) {
+  invariant.rule->AddNeeds(needs);
+  for (const Clause& clause : invariant.precondition.Clauses()) {
     if (clause.fact) AddNeeds(*clause.fact, needs);
     if (clause.other) AddNeeds(*clause.other, needs);
   }

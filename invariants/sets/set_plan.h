@@ -14,7 +14,7 @@ namespace traincheck {
 
 // A selective plan without a version (PlanText gives it one). Where naming
 // the functions would take more than kMaxCapturePlanBytes, it asks for all
-// calls. REQUIRES: the invariants passed InvariantFromJson or were learned.
+// calls.
 nlohmann::json PlanOf(const std::vector<Invariant>& invariants);
 
 }  // namespace traincheck

@@ -9,7 +9,7 @@
 
 #include "invariants/relations/registry.h"
 #include "invariants/rules/capture_needs.h"
-#include "invariants/sets/identity.h"
+#include "invariants/sets/invariant_for_testing.h"
 
 namespace traincheck {
 namespace {
@@ -36,17 +36,6 @@ json State(const char* of, const char* is) {
   return {{"kind", "state"}, {"of", of}, {"is", is}, {"which", "some"}};
 }
 
-Invariant Rule(const char* relation, json parameters,
-               json precondition = kAlways) {
-  Invariant invariant;
-  invariant.relation = relation;
-  invariant.parameters = std::move(parameters);
-  invariant.precondition = std::move(precondition);
-  EXPECT_TRUE(FindRelation(relation)->Check(invariant.parameters, "").ok())
-      << invariant.parameters;
-  return invariant;
-}
-
 std::set<std::string> Functions(const json& plan) {
   std::set<std::string> functions;
   for (const json& rule : plan.at("calls")) functions.insert(rule["function"]);
@@ -65,27 +54,27 @@ struct Form {
 
 std::vector<Form> ArgumentForms() {
   return {
-      {Rule("APIArg", {{"is", "constant"},
-                       {"function", {{"name", "my.drop"}}},
-                       {"argument", "p"},
-                       {"value", 0.0}}),
+      {NewInvariant("APIArg", {{"is", "constant"},
+                               {"function", {{"name", "my.drop"}}},
+                               {"argument", "p"},
+                               {"value", 0.0}}),
        {"my.drop"},
        {}},
-      {Rule("APIArg", {{"is", "distinct"},
-                       {"function", {{"name", "my.normal_"}}},
-                       {"argument", "tensor"},
-                       {"within", {{"name", "my.apply"}}}}),
+      {NewInvariant("APIArg", {{"is", "distinct"},
+                               {"function", {{"name", "my.normal_"}}},
+                               {"argument", "tensor"},
+                               {"within", {{"name", "my.apply"}}}}),
        {"my.normal_", "my.apply"},
        {}},
-      {Rule("APIArg", {{"is", "equal"},
-                       {"across", "ranks"},
-                       {"function", {{"name", "my.set_epoch"}}},
-                       {"argument", "epoch"}}),
+      {NewInvariant("APIArg", {{"is", "equal"},
+                               {"across", "ranks"},
+                               {"function", {{"name", "my.set_epoch"}}},
+                               {"argument", "epoch"}}),
        {"my.set_epoch"},
        {}},
-      {Rule("APIArg", {{"is", "distinct"},
-                       {"across", "workers"},
-                       {"argument", "generator.numpy"}}),
+      {NewInvariant("APIArg", {{"is", "distinct"},
+                               {"across", "workers"},
+                               {"argument", "generator.numpy"}}),
        {},
        {}},
   };
@@ -93,61 +82,40 @@ std::vector<Form> ArgumentForms() {
 
 std::vector<Form> OrderForms() {
   return {
-      {Rule("APISequence",
-            {{"window", "step"},
-             {"functions", {{{"category", "backward"}}, {{"name", "my.f"}}}}}),
+      {NewInvariant(
+           "APISequence",
+           {{"window", "step"},
+            {"functions", {{{"category", "backward"}}, {{"name", "my.f"}}}}}),
        {"my.f"},
        {}},
-      {Rule("CallCount", {{"function", {{"name", "my.f"}}},
-                          {"counts", {1}},
-                          {"per", {{"call", {{"name", "my.g"}}}}}}),
+      {NewInvariant("CallCount", {{"function", {{"name", "my.f"}}},
+                                  {"counts", {1}},
+                                  {"per", {{"call", {{"name", "my.g"}}}}}}),
        {"my.f", "my.g"},
        {}},
-      {Rule("DeclaredTotal",
-            {{"function", {{"name", "my.f"}}}, {"argument", "total"}}),
+      {NewInvariant("DeclaredTotal",
+                    {{"function", {{"name", "my.f"}}}, {"argument", "total"}}),
        {"my.f"},
        {}},
-      {Rule("APIOutput", {{"is", "at_most"},
-                          {"function", {{"name", "my.generate"}}},
-                          {"dimension", 1},
-                          {"over", "ids"},
-                          {"bound", "most"}}),
+      {NewInvariant("OptimizerProgress", {{"backwards", 16}}),
+       {},
+       {{"parameter.grad", kGradientPoints}}},
+      {NewInvariant("APIOutput", {{"is", "at_most"},
+                                  {"function", {{"name", "my.generate"}}},
+                                  {"dimension", 1},
+                                  {"over", "ids"},
+                                  {"bound", "most"}}),
        {"my.generate"},
        {}},
-      {Rule("Consistent", {{"across", "ranks"},
-                           {"of", "return"},
-                           {"function", {{"name", "my.clip"}}}}),
+      {NewInvariant("Consistent", {{"across", "ranks"},
+                                   {"of", "return"},
+                                   {"function", {{"name", "my.clip"}}}}),
        {"my.clip"},
        {}},
-      {Rule("Consistent", {{"across", "ranks"},
-                           {"of", "optimizer.lr"},
-                           {"point", "pre_step"}}),
+      {NewInvariant("Consistent", {{"across", "ranks"},
+                                   {"of", "optimizer.lr"},
+                                   {"point", "pre_step"}}),
        {},
-       {}},
-      {Rule("StateChange", {{"of", "parameter.data"},
-                            {"role", "frozen"},
-                            {"changes", "never"}}),
-       {},
-       {{"parameter.data", {"step_end"}}}},
-      {Rule("StateChange", {{"of", "buffer.data"},
-                            {"role", "my.Norm.mean"},
-                            {"changes", "every"},
-                            {"steps", 1},
-                            {"after", "first_forward"}}),
-       {},
-       {{"buffer.data",
-         {"construction", "forward_begin", "load", "step_end"}}}},
-      {Rule("APIOutput", {{"is", "equal"},
-                          {"function", {{"name", "my.linear"}}},
-                          {"output", "dtype"},
-                          {"to", {{"context", "autocast_dtype"}}}}),
-       {"my.linear"},
-       {}},
-      {Rule("APIOutput", {{"is", "equal"},
-                          {"function", {{"name", "my.collate"}}},
-                          {"output", "size(0)"},
-                          {"to", {{"argument", "samples"}}}}),
-       {"my.collate"},
        {}},
   };
 }
@@ -155,15 +123,16 @@ std::vector<Form> OrderForms() {
 // Of an imported rule what its native counterpart reads.
 std::vector<Form> ImportedForms() {
   const auto contain = [](json child) {
-    return Rule("TrainCheck",
-                {{"relation", "APIContainRelation"},
-                 {"params",
-                  {{{"param_type", "APIParam"}, {"api_full_name", "my.f"}},
-                   std::move(child)}},
-                 {"precondition",
-                  {{"parent_func_call_pre",
-                    {{"inverted", false},
-                     {"preconditions", {{{"clauses", "Unconditional"}}}}}}}}});
+    return NewInvariant(
+        "TrainCheck",
+        {{"relation", "APIContainRelation"},
+         {"params",
+          {{{"param_type", "APIParam"}, {"api_full_name", "my.f"}},
+           std::move(child)}},
+         {"precondition",
+          {{"parent_func_call_pre",
+            {{"inverted", false},
+             {"preconditions", {{{"clauses", "Unconditional"}}}}}}}}});
   };
   return {{contain({{"param_type", "APIParam"}, {"api_full_name", "my.g"}}),
            {"my.f", "my.g"},
@@ -175,58 +144,92 @@ std::vector<Form> ImportedForms() {
            {}}};
 }
 
+std::vector<Form> ChangeForms() {
+  return {
+      {NewInvariant("StateChange", {{"of", "parameter.data"},
+                                    {"role", "frozen"},
+                                    {"changes", "never"}}),
+       {},
+       {{"parameter.data", {"step_end"}}}},
+      {NewInvariant("StateChange", {{"of", "buffer.data"},
+                                    {"role", "my.Norm.mean"},
+                                    {"changes", "every"},
+                                    {"steps", 1},
+                                    {"after", "first_forward"}}),
+       {},
+       {{"buffer.data",
+         {"construction", "forward_begin", "load", "step_end"}}}},
+      {NewInvariant("APIOutput", {{"is", "equal"},
+                                  {"function", {{"name", "my.linear"}}},
+                                  {"output", "dtype"},
+                                  {"to", {{"context", "autocast_dtype"}}}}),
+       {"my.linear"},
+       {}},
+      {NewInvariant("APIOutput", {{"is", "equal"},
+                                  {"function", {{"name", "my.collate"}}},
+                                  {"output", "size(0)"},
+                                  {"to", {{"argument", "samples"}}}}),
+       {"my.collate"},
+       {}},
+  };
+}
+
 std::vector<Form> StateForms() {
   const PlannedState gradients = {{"parameter.grad", kGradientPoints}};
   PlannedState update = gradients;
   update["parameter.data"] = {"pre_step", "post_step"};
   return {
-      {Rule("SavedEqualsLive", {{"what", "content"}}),
+      {NewInvariant("SavedEqualsLive", {{"what", "content"}}),
        {},
        {{"buffer.data", {"save"}}, {"parameter.data", {"save"}}}},
-      {Rule("SavedEqualsLive", {{"what", "keys"}}),
+      {NewInvariant("SavedEqualsLive", {{"what", "keys"}}),
        {},
        {{"buffer.data", {"save"}}, {"parameter.data", {"save"}}}},
-      {Rule("Consistent", {{"across", "ranks"},
-                           {"of", "buffer.data"},
-                           {"point", "forward_begin"}}),
+      {NewInvariant("Consistent", {{"across", "ranks"},
+                                   {"of", "buffer.data"},
+                                   {"point", "forward_begin"}}),
        {},
        {{"buffer.data", {"forward_begin"}}}},
-      {Rule("Consistent", {{"across", "ranks"},
-                           {"of", "parameter.grad"},
-                           {"point", "pre_step"}}),
+      {NewInvariant("Consistent", {{"across", "ranks"},
+                                   {"of", "parameter.grad"},
+                                   {"point", "pre_step"}}),
        {},
        gradients},
-      {Rule("Consistent", {{"across", "variables"},
-                           {"of", "parameter.data"},
-                           {"point", "post_step"},
-                           {"a", "Net.a"},
-                           {"b", "Net.b"}}),
+      {NewInvariant("Consistent", {{"across", "variables"},
+                                   {"of", "parameter.data"},
+                                   {"point", "post_step"},
+                                   {"a", "Net.a"},
+                                   {"b", "Net.b"}}),
        {},
        {{"parameter.data", {"post_step"}}}},
-      {Rule("Consistent", {{"across", "ranks"},
-                           {"of", "optimizer_state.data"},
-                           {"point", "post_step"}}),
+      {NewInvariant("Consistent", {{"across", "ranks"},
+                                   {"of", "optimizer_state.data"},
+                                   {"point", "post_step"}}),
        {},
        {{"optimizer_state.data", {"post_step"}}}},
-      {Rule("EventContain", Window({{"name", "my.Net.forward"}},
-                                   CallOf({{"role", "dropout"}}))),
+      {NewInvariant("EventContain", Window({{"name", "my.Net.forward"}},
+                                           CallOf({{"role", "dropout"}}))),
        {"my.Net.forward", "dropout"},
        {}},
-      {Rule("EventContain", Span(CallOf({{"category", "zero_grad"}}))),
+      {NewInvariant("EventContain", Span(CallOf({{"category", "zero_grad"}}))),
        {kStep},
        gradients},
-      {Rule("EventContain", Span(CallOf({{"category", "backward"}}))),
+      {NewInvariant("EventContain", Span(CallOf({{"category", "backward"}}))),
        {kStep},
        {}},
-      {Rule("EventContain", Span(State("parameter.grad", "nonzero"))),
+      {NewInvariant("EventContain", Span(State("parameter.grad", "nonzero"))),
        {kStep},
        gradients},
-      {Rule("EventContain",
-            Window({{"role", kStep}}, State("parameter.data", "changed"))),
+      {NewInvariant("EventContain", Window({{"role", kStep}},
+                                           State("parameter.data", "changed"))),
        {kStep},
        update},
-      {Rule("EventContain", Window({{"category", "backward"}},
-                                   State("parameter.grad", "changed"))),
+      {NewInvariant("EventContain",
+                    Window({{"role", kStep}}, State("parameter", "trainable"))),
+       {kStep},
+       gradients},
+      {NewInvariant("EventContain", Window({{"category", "backward"}},
+                                           State("parameter.grad", "changed"))),
        {},
        gradients},
   };
@@ -234,7 +237,8 @@ std::vector<Form> StateForms() {
 
 // Collectives by name: their category is not always recorded.
 TEST(SetPlan, CollectivesAreNamed) {
-  const json plan = PlanOf({Rule("CollectiveContract", {{"what", "tensors"}})});
+  const json plan =
+      PlanOf({NewInvariant("CollectiveContract", {{"what", "tensors"}})});
   const std::set<std::string> functions = Functions(plan);
   EXPECT_EQ(functions.count("torch.distributed.distributed_c10d.all_reduce"),
             1u);
@@ -251,17 +255,18 @@ TEST(SetPlan, CollectivesAreNamed) {
 
 // Rules that ask for a value of a fact, and what it needs.
 Invariant OfCalls(const char* fact, json function, json value) {
-  return Rule("APIArg", {{"is", "fact"},
-                         {"function", std::move(function)},
-                         {"fact", fact},
-                         {"value", std::move(value)}});
+  return NewInvariant("APIArg", {{"is", "fact"},
+                                 {"function", std::move(function)},
+                                 {"fact", fact},
+                                 {"value", std::move(value)}});
 }
 Invariant OfSteps(const char* of, const char* fact, bool value) {
-  return Rule("EventContain", Window({{"role", kStep}}, {{"kind", "state"},
-                                                         {"of", of},
-                                                         {"fact", fact},
-                                                         {"value", value},
-                                                         {"which", "every"}}));
+  return NewInvariant("EventContain",
+                      Window({{"role", kStep}}, {{"kind", "state"},
+                                                 {"of", of},
+                                                 {"fact", fact},
+                                                 {"value", value},
+                                                 {"which", "every"}}));
 }
 
 std::vector<Form> FactForms() {
@@ -273,6 +278,7 @@ std::vector<Form> FactForms() {
       {OfCalls("call.effective_dropout_p", {{"role", "dropout"}}, 0.0),
        {"dropout"},
        {}},
+      {OfCalls("call.shapes_match", {{"role", "loss"}}, true), {"loss"}, {}},
       {OfCalls("grad.scaled", {{"category", "optimizer_step"}}, false),
        {scaler + "scale", scaler + "unscale_", scaler + "step"},
        {{"parameter.grad", kGradientPoints}}},
@@ -313,7 +319,8 @@ TEST(SetPlan, FactsThatNeedMoreThanState) {
 }
 
 TEST(SetPlan, PartsOfAllToAllAreTold) {
-  const json plan = PlanOf({Rule("CollectiveContract", {{"what", "splits"}})});
+  const json plan =
+      PlanOf({NewInvariant("CollectiveContract", {{"what", "splits"}})});
   const std::string module = "torch.distributed.distributed_c10d.";
   EXPECT_EQ(Functions(plan),
             (std::set<std::string>{module + "all_to_all",
@@ -323,6 +330,7 @@ TEST(SetPlan, PartsOfAllToAllAreTold) {
 std::vector<Form> Forms() {
   std::vector<Form> forms = ArgumentForms();
   for (Form& form : OrderForms()) forms.push_back(std::move(form));
+  for (Form& form : ChangeForms()) forms.push_back(std::move(form));
   for (Form& form : StateForms()) forms.push_back(std::move(form));
   for (Form& form : FactForms()) forms.push_back(std::move(form));
   for (Form& form : ImportedForms()) forms.push_back(std::move(form));
@@ -332,11 +340,11 @@ std::vector<Form> Forms() {
 TEST(SetPlan, EachFormOfRuleGetsWhatItReads) {
   std::set<std::string> relations = {"CollectiveContract"};  // below
   for (const Form& form : Forms()) {
-    relations.insert(form.rule.relation);
+    relations.insert(form.rule.rule->relation_name());
     const json plan = PlanOf({form.rule});
-    EXPECT_EQ(Functions(plan), form.functions) << form.rule.parameters;
+    EXPECT_EQ(Functions(plan), form.functions) << form.rule.rule->parameters();
     EXPECT_EQ(plan.at("state").get<PlannedState>(), form.state)
-        << form.rule.parameters;
+        << form.rule.rule->parameters();
     EXPECT_TRUE(PlanFromJsonUntrusted(PlanText(plan, 1)).ok());
   }
   for (const Relation* relation : Relations()) {
@@ -348,17 +356,17 @@ TEST(SetPlan, EachFormOfRuleGetsWhatItReads) {
 TEST(SetPlan, TellsOfCallsWhatRulesRead) {
   const json function = {{"name", "my.f"}};
   const auto argument = [&](const char* name, const json& value) {
-    return Rule("APIArg", {{"is", "constant"},
-                           {"function", function},
-                           {"argument", name},
-                           {"value", value}});
+    return NewInvariant("APIArg", {{"is", "constant"},
+                                   {"function", function},
+                                   {"argument", name},
+                                   {"value", value}});
   };
   const json rows = {{"is", "equal"},
                      {"function", function},
                      {"output", "size(0)"},
                      {"to", {{"argument", "x"}}}};
-  const json plan = PlanOf(
-      {argument("p", 0.5), argument("mode", "sum"), Rule("APIOutput", rows)});
+  const json plan = PlanOf({argument("p", 0.5), argument("mode", "sum"),
+                            NewInvariant("APIOutput", rows)});
   EXPECT_EQ(plan.at("calls"), json::array({{{"function", "my.f"},
                                             {"arguments", {"mode", "p", "x"}},
                                             {"texts", {"mode"}},
@@ -368,17 +376,17 @@ TEST(SetPlan, TellsOfCallsWhatRulesRead) {
 // The agent takes the last rule that fits a function by its name or a role.
 TEST(SetPlan, ARoleTakesNothingAwayFromAName) {
   const auto output = [](const char* level, const char* function) {
-    return Rule("APIOutput", {{"is", "equal"},
-                              {"function", {{level, function}}},
-                              {"output", "dtype"},
-                              {"to", {{"context", "autocast_dtype"}}}});
+    return NewInvariant("APIOutput", {{"is", "equal"},
+                                      {"function", {{level, function}}},
+                                      {"output", "dtype"},
+                                      {"to", {{"context", "autocast_dtype"}}}});
   };
   const Invariant argument =
-      Rule("APIArg", {{"is", "constant"},
-                      {"function", {{"role", "z.B.run"}}},
-                      {"argument", "p"},
-                      {"value", 1}});
-  const Invariant call = Rule(
+      NewInvariant("APIArg", {{"is", "constant"},
+                              {"function", {{"role", "z.B.run"}}},
+                              {"argument", "p"},
+                              {"value", 1}});
+  const Invariant call = NewInvariant(
       "EventContain", Window({{"role", "z.A.run"}}, CallOf({{"name", "g"}})));
   const json plan = PlanOf({output("name", "a.C.run"), argument, call});
   const json& rules = plan.at("calls");
@@ -408,14 +416,24 @@ TEST(SetPlan, IsTheUnionOverItsRules) {
 }
 
 TEST(SetPlan, PreconditionsAreReadToo) {
-  const json got_grad = {
-      {"all",
-       {{{"kind", "constant"}, {"fact", "var.got_grad"}, {"value", true}}}}};
-  json every = State("parameter.data", "changed");
-  every["which"] = "every";
-  const Invariant rule =
-      Rule("EventContain", Window({{"role", kStep}}, every), got_grad);
-  EXPECT_EQ(PlanOf({rule}).at("state").at("parameter.grad"), kGradientPoints);
+  const json shared = {{"kind", "state"},
+                       {"of", "parameter"},
+                       {"fact", "var.shared_memory"},
+                       {"value", true},
+                       {"which", "every"}};
+  const json trainable = {{"all",
+                           {{{"clause", "constant"},
+                             {"fact", "var.role"},
+                             {"value", "trainable"}}}}};
+  const auto state = [&](const json& precondition) {
+    return PlanOf(
+               {NewInvariant("EventContain", Window({{"role", kStep}}, shared),
+                             precondition)})
+        .at("state");
+  };
+  EXPECT_EQ(state(nullptr), json::object());
+  EXPECT_EQ(state(trainable).get<PlannedState>(),
+            (PlannedState{{"parameter.data", {"pre_step"}}}));
 }
 
 TEST(SetPlan, ASetWithoutRulesNeedsNothing) {
@@ -427,18 +445,18 @@ TEST(SetPlan, ASetWithoutRulesNeedsNothing) {
 
 TEST(SetPlan, ACategoryThatPlansSwitchOffNeedsAllCalls) {
   const auto functions = [](const char* category) {
-    return Functions(PlanOf(
-        {Rule("EventContain",
-              Window({{"name", "f"}}, CallOf({{"category", category}})))}));
+    return Functions(PlanOf({NewInvariant(
+        "EventContain",
+        Window({{"name", "f"}}, CallOf({{"category", category}})))}));
   };
   EXPECT_EQ(functions("loader_next"), (std::set<std::string>{"f"}));
   EXPECT_EQ(functions("operation"), (std::set<std::string>{"*", "f"}));
 }
 
 TEST(SetPlan, NamesAreNoPatterns) {
-  const Invariant rule =
-      Rule("EventContain",
-           Window({{"name", "f[int]"}}, CallOf({{"category", "backward"}})));
+  const Invariant rule = NewInvariant(
+      "EventContain",
+      Window({{"name", "f[int]"}}, CallOf({{"category", "backward"}})));
   EXPECT_EQ(Functions(PlanOf({rule})), (std::set<std::string>{"f[[]int]"}));
 }
 
@@ -446,9 +464,9 @@ TEST(SetPlan, WhereNamesAreTooManyItAsksForAll) {
   std::vector<Invariant> rules;
   for (int i = 0; i < 300; ++i) {
     const std::string name = std::to_string(i) + std::string(8000, 'x');
-    rules.push_back(
-        Rule("EventContain",
-             Window({{"name", name}}, CallOf({{"category", "backward"}}))));
+    rules.push_back(NewInvariant(
+        "EventContain",
+        Window({{"name", name}}, CallOf({{"category", "backward"}}))));
   }
   const json plan = PlanOf(rules);
   EXPECT_EQ(Functions(plan), (std::set<std::string>{"*"}));

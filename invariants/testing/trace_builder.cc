@@ -15,19 +15,20 @@ struct Buffer {
   alignas(8) char bytes[kBufferBytes];
 };
 
-// A tensor of one dimension on the CPU, of at most 127 rows in a storage up to
-// 127: type, device and its index, layout, flags; storage, dimensions + 1,
-// sizes.
-std::string TensorBytes(const std::string& dtype, uint64_t rows,
+// A tensor on the CPU, with sizes and a storage up to 127: type, device and its
+// index, layout, flags; storage, dimensions + 1, sizes.
+std::string TensorBytes(const std::string& dtype,
+                        const std::vector<uint64_t>& sizes,
                         uint64_t storage = 0) {
-  return {static_cast<char>(DtypeOfName(dtype)),
-          0,
-          -1,
-          0,
-          0,
-          static_cast<char>(storage),
-          2,
-          static_cast<char>(rows)};
+  std::string bytes = {static_cast<char>(DtypeOfName(dtype)),
+                       0,
+                       -1,
+                       0,
+                       0,
+                       static_cast<char>(storage),
+                       static_cast<char>(sizes.size() + 1)};
+  for (const uint64_t size : sizes) bytes += static_cast<char>(size);
+  return bytes;
 }
 
 }  // namespace
@@ -248,13 +249,13 @@ uint64_t TraceBuilder::Begin(uint32_t function, const CallOptions& options) {
     out.Unsigned(Field::kArgumentName, String(name));
     out.Double(Field::kValueDouble, value);
   }
-  for (const auto& [name, rows] : options.rows) {
+  for (const auto& [name, sizes] : options.sizes) {
     out.Unsigned(Field::kArgumentName, String(name));
-    out.Bytes(Field::kValueTensor, TensorBytes("torch.float32", rows));
+    out.Bytes(Field::kValueTensor, TensorBytes("torch.float32", sizes));
   }
   for (const auto& [name, storage] : options.storages) {
     out.Unsigned(Field::kArgumentName, String(name));
-    out.Bytes(Field::kValueTensor, TensorBytes("torch.float32", 1, storage));
+    out.Bytes(Field::kValueTensor, TensorBytes("torch.float32", {1}, storage));
   }
   for (const auto& [name, list] : options.lists) {
     out.Unsigned(Field::kArgumentName, String(name));
@@ -298,7 +299,7 @@ void TraceBuilder::Return(const std::string& dtype, uint64_t rows) {
   Buffer buffer;
   FieldWriter out(buffer.bytes, kBufferBytes, TakeOpenCall(1));
   out.Unsigned(Field::kReturn, 0);
-  out.Bytes(Field::kValueTensor, TensorBytes(dtype, rows));
+  out.Bytes(Field::kValueTensor, TensorBytes(dtype, {rows}));
   Finish(1, &out, buffer.bytes, RecordType::kCallEnd, 0);
 }
 
@@ -314,7 +315,7 @@ void TraceBuilder::ReturnStorage(uint64_t storage) {
   Buffer buffer;
   FieldWriter out(buffer.bytes, kBufferBytes, TakeOpenCall(1));
   out.Unsigned(Field::kReturn, 0);
-  out.Bytes(Field::kValueTensor, TensorBytes("torch.float32", 1, storage));
+  out.Bytes(Field::kValueTensor, TensorBytes("torch.float32", {1}, storage));
   Finish(1, &out, buffer.bytes, RecordType::kCallEnd, 0);
 }
 

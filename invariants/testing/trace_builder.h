@@ -32,8 +32,8 @@ struct CallOptions {
   uint32_t ring = 1;
   // Numbers that the call tells, by name.
   std::map<std::string, double> arguments = {};
-  // Tensors that it tells, by name: their rows, and where they lie.
-  std::map<std::string, uint64_t> rows = {};
+  // Tensors that it tells, by name: their sizes, and where they lie.
+  std::map<std::string, std::vector<uint64_t>> sizes = {};
   std::map<std::string, uint64_t> storages = {};
   // Lists of numbers that it tells, by name.
   std::map<std::string, std::vector<uint64_t>> lists = {};

@@ -7,7 +7,9 @@
 #include <utility>
 
 #include "base/json_reader.h"
+#include "invariants/relations/registry.h"
 #include "invariants/relations/traincheck_rules/rule_form.h"
+#include "invariants/rules/relation.h"
 #include "invariants/sets/identity.h"
 #include "invariants/traincheck/exact_json.h"
 
@@ -30,8 +32,8 @@ bool IsBlank(std::string_view line) {
 
 // A line in its two parts.
 struct Line {
-  json rule;   // relation, params, precondition
-  json aside;  // the rest
+  RulePtr rule;  // of relation, params, precondition
+  json aside;    // the rest
 };
 
 absl::Status CheckLine(const json& line) {
@@ -54,15 +56,16 @@ absl::StatusOr<Line> ReadLine(const std::string& text) {
   absl::StatusOr<json> line = ParseExactJsonUntrusted(text);
   if (!line.ok()) return line.status();
   if (absl::Status status = CheckLine(*line); !status.ok()) return status;
-  Line result{json::object(), json::object()};
+  json content = json::object();
+  json aside = json::object();
   for (auto& [key, value] : line->items()) {
-    const bool content =
+    const bool of_rule =
         key == "relation" || key == "params" || key == "precondition";
-    (content ? result.rule : result.aside)[key] = std::move(value);
+    (of_rule ? content : aside)[key] = std::move(value);
   }
-  absl::Status status = CheckRuleForm(result.rule, "");
-  if (!status.ok()) return status;
-  return result;
+  auto rule = FindRelation(kTrainCheckRelation)->Parse(content, "");
+  if (!rule.ok()) return rule.status();
+  return Line{*std::move(rule), std::move(aside)};
 }
 
 uint64_t Support(const json& aside) {
@@ -99,10 +102,8 @@ void AddLine(uint64_t line, const json& aside, json* origin) {
 Invariant MakeInvariant(Line line, uint64_t number,
                         const std::vector<std::string>& experiments) {
   Invariant invariant;
-  invariant.relation = kTrainCheckRelation;
-  invariant.parameters = std::move(line.rule);
-  invariant.precondition = {{"all", json::array()}};
-  if (NamesTorchOnly(invariant.parameters)) {
+  invariant.rule = std::move(line.rule);
+  if (NamesTorchOnly(invariant.rule->parameters())) {
     invariant.scope = Scope::kGeneral;
   } else {
     invariant.experiments = experiments;
@@ -148,11 +149,12 @@ void WriteRule(const Invariant& invariant, std::vector<Written>* written) {
   const json& origin = invariant.origin;
   const size_t before = written->size();
   if (origin.is_object() && origin.value("format", json()) == kFormat) {
-    WriteLines(invariant.parameters, origin, written);
+    WriteLines(invariant.rule->parameters(), origin, written);
     const auto copies = origin.find("copies");
     if (copies != origin.end() && copies->is_array()) {
       for (const json& copy : *copies) {
-        if (copy.is_object()) WriteLines(invariant.parameters, copy, written);
+        if (copy.is_object())
+          WriteLines(invariant.rule->parameters(), copy, written);
       }
     }
   }
@@ -161,7 +163,7 @@ void WriteRule(const Invariant& invariant, std::vector<Written>* written) {
                       {kCounts[0], nullptr},
                       {kCounts[1], nullptr}};
   Written line;
-  line.text = LineText(invariant.parameters, aside);
+  line.text = LineText(invariant.rule->parameters(), aside);
   written->push_back(std::move(line));
 }
 
@@ -207,7 +209,8 @@ RuleFile FileOfRules(const std::vector<Invariant>& invariants) {
   RuleFile file;
   std::vector<Written> written;
   for (const Invariant& invariant : invariants) {
-    if (invariant.relation == kTrainCheckRelation) {
+    if (std::string_view(invariant.rule->relation_name()) ==
+        kTrainCheckRelation) {
       WriteRule(invariant, &written);
     } else {
       ++file.left_out;

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "invariants/sets/invariant_for_testing.h"
 #include "invariants/sets/set_json.h"
 #include "nlohmann/json.hpp"
 
@@ -71,8 +72,8 @@ TEST(InvariantFile, RuleBecomesAnInvariant) {
   ASSERT_TRUE(rules.ok()) << rules.status();
   ASSERT_EQ(rules->size(), 1u);
   const Invariant& rule = rules->front();
-  EXPECT_EQ(rule.relation, "TrainCheck");
-  EXPECT_EQ(rule.precondition, json::parse(R"({"all": []})"));
+  EXPECT_STREQ(rule.rule->relation_name(), "TrainCheck");
+  EXPECT_TRUE(rule.precondition.empty());
   EXPECT_EQ(rule.scope, Scope::kGeneral);
   EXPECT_TRUE(rule.experiments.empty());
   EXPECT_EQ(rule.support, 7u);
@@ -191,9 +192,7 @@ TEST(InvariantFile, DeepLinesAreRefused) {
 }
 
 TEST(InvariantFile, WhatIsLearnedHereHasNoFormThere) {
-  Invariant learned;
-  learned.relation = "SavedEqualsLive";
-  learned.parameters = {{"what", "keys"}};
+  const Invariant learned = NewInvariant("SavedEqualsLive", {{"what", "keys"}});
   const auto rules = RulesFromFileUntrusted(Line("torch.p", "torch.c"), {});
   ASSERT_TRUE(rules.ok());
   const RuleFile file = FileOfRules({learned, rules->front()});
@@ -214,7 +213,8 @@ TEST(InvariantFile, OriginsAreNotTrusted) {
     rule.origin = json::parse(origin);
     const RuleFile file = FileOfRules({rule});
     EXPECT_EQ(file.lines, 1u) << origin;
-    EXPECT_EQ(LinesOf(file.text)[0]["params"], rule.parameters["params"]);
+    EXPECT_EQ(LinesOf(file.text)[0]["params"],
+              rule.rule->parameters()["params"]);
   }
 }
 

@@ -18,6 +18,16 @@ void ToApi(const Reasons& reasons, ApiReasons* api) {
   }
 }
 
+// By process; those that are left out have none.
+std::map<uint32_t, uint32_t> EndsOf(const RunView& run) {
+  std::map<uint32_t, uint32_t> ends;
+  for (const RunView::Process& process : run.processes) {
+    if (process.refused || !process.end.has_value()) continue;
+    ends[process.number] = static_cast<uint32_t>(*process.end);
+  }
+  return ends;
+}
+
 }  // namespace
 
 stored::Check Summarise(const CheckSummary& summary) {
@@ -43,6 +53,31 @@ v1::CheckProgress ToApi(const stored::Check& check) {
   ToApi(check.unknown(), progress.mutable_unknown());
   ToApi(check.partly_unknown(), progress.mutable_partly_unknown());
   return progress;
+}
+
+uint64_t BatchCountOf(const RunView& run) {
+  uint64_t batches = 0;
+  for (const RunView::Process& process : run.processes) {
+    batches += process.next_batch;
+  }
+  return batches;
+}
+
+void MarkFinished(const RunView& run, stored::Check* check) {
+  check->set_finished(true);
+  check->set_processes(run.processes.size());
+  check->set_batches(BatchCountOf(run));
+  const std::map<uint32_t, uint32_t> ends = EndsOf(run);
+  *check->mutable_ends() = {ends.begin(), ends.end()};
+}
+
+bool IsFinished(const stored::Check& check, const RunView& run) {
+  const std::map<uint32_t, uint32_t> ends(check.ends().begin(),
+                                          check.ends().end());
+  return check.finished() && run.ended &&
+         check.processes() == run.processes.size() &&
+         check.batches() == BatchCountOf(run) &&
+         (ends.empty() || ends == EndsOf(run));  // older versions kept none
 }
 
 }  // namespace traincheck

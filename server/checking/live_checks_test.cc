@@ -5,7 +5,7 @@
 
 #include <filesystem>
 
-#include "invariants/sets/identity.h"
+#include "invariants/sets/invariant_for_testing.h"
 #include "server/ingest/test_batches.h"
 #include "server/store/rocksdb_store.h"
 
@@ -63,15 +63,12 @@ class LiveChecksTest : public testing::Test {
   void SaveRule() {
     InvariantSet set;
     set.name = "rules";
-    Invariant& rule = set.invariants.emplace_back();
-    rule.relation = "EventContain";
     const nlohmann::json call = {{"kind", "call"},
                                  {"function", {{"name", "a.forward"}}}};
-    rule.parameters = {{"window", call}, {"event", call}};
-    rule.parameters["event"]["binding"] = "any";
-    rule.precondition = {{"all", nlohmann::json::array()}};
-    rule.scope = Scope::kGeneral;
-    rule.id = IdOf(rule);
+    nlohmann::json event = call;
+    event["binding"] = "any";
+    set.invariants = {
+        NewInvariant("EventContain", {{"window", call}, {"event", event}})};
     ASSERT_TRUE(sets_->Save(set).ok());
   }
   StreamId Open(uint32_t pid, const std::string& check_set = "rules") {

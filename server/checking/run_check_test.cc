@@ -1,14 +1,14 @@
 // Which process a check reads next, whom it waits for, when it must begin anew
-// and when it has then judged again what was told.
+// and when it has then judged again what was reported.
 #include "server/checking/run_check.h"
 
 #include <gtest/gtest.h>
 
 #include <filesystem>
 
-#include "invariants/sets/identity.h"
+#include "invariants/sets/invariant_for_testing.h"
 #include "invariants/testing/synthetic_training.h"
-#include "server/checking/told.h"
+#include "server/checking/reported_so_far.h"
 #include "server/ingest/test_batches.h"
 #include "server/store/rocksdb_store.h"
 
@@ -18,16 +18,11 @@ namespace {
 constexpr uint64_t kSteps = 200;
 
 InvariantSet EqualParameters() {
-  Invariant rule;
-  rule.relation = "Consistent";
-  rule.parameters = {
-      {"across", "ranks"}, {"of", "parameter.data"}, {"point", "post_step"}};
-  rule.precondition = {{"all", nlohmann::json::array()}};
-  rule.scope = Scope::kGeneral;
-  rule.id = IdOf(rule);
   InvariantSet set;
   set.name = "rules";
-  set.invariants = {rule};
+  set.invariants = {NewInvariant(
+      "Consistent",
+      {{"across", "ranks"}, {"of", "parameter.data"}, {"point", "post_step"}})};
   return set;
 }
 
@@ -90,13 +85,13 @@ class RunCheckTest : public testing::Test {
     }
   }
   // The check begins anew; what it has judged so far, as the store keeps it.
-  Told BeginAnew() {
-    Told told;
-    told.Add(run_, *check_);
+  ReportedSoFar BeginAnew() {
+    ReportedSoFar reported;
+    reported.Add(run_, *check_);
     check_ = std::make_unique<RunCheck>(store_.get(), run_, set_);
     stored::Check stored;
-    told.Store(&stored);
-    return Told(stored);
+    reported.Store(&stored);
+    return ReportedSoFar(stored);
   }
   uint64_t StepOf(uint32_t process) const {
     return check_->checker().StepOf(process);
@@ -278,12 +273,12 @@ TEST_F(RunCheckTest, WhatWasReadIsJudgedAgainWhenItIsReadAgain) {
   AddRank(0, 20);
   AddRank(1, 20);
   ReadAll();
-  const Told told = BeginAnew();
-  EXPECT_FALSE(told.empty());
+  const ReportedSoFar reported = BeginAnew();
+  EXPECT_FALSE(reported.empty());
   ASSERT_TRUE(check_->Advance(run_).ok());  // a share of it
-  EXPECT_FALSE(told.ReachedBy(run_, *check_));
+  EXPECT_FALSE(reported.ReachedBy(run_, *check_));
   ReadAll();
-  EXPECT_TRUE(told.ReachedBy(run_, *check_));
+  EXPECT_TRUE(reported.ReachedBy(run_, *check_));
 }
 
 TEST_F(RunCheckTest, ARankThatSeemedLostMustComeAsFarAsTheOthersHadBeenJudged) {
@@ -295,15 +290,15 @@ TEST_F(RunCheckTest, ARankThatSeemedLostMustComeAsFarAsTheOthersHadBeenJudged) {
   run_.processes[1].connected = true;
   run_.processes[1].end.reset();
   ASSERT_EQ(check_->WhyAnew(run_), "rank 1 is back");
-  const Told told = BeginAnew();
+  const ReportedSoFar reported = BeginAnew();
   ReadAll();  // all that there is, and rank 0 waits
-  EXPECT_FALSE(told.ReachedBy(run_, *check_));
+  EXPECT_FALSE(reported.ReachedBy(run_, *check_));
   run_.processes[1].next_batch = 15;
   ReadAll();
-  EXPECT_FALSE(told.ReachedBy(run_, *check_));
+  EXPECT_FALSE(reported.ReachedBy(run_, *check_));
   run_.processes[1].next_batch = 22;
   ReadAll();
-  EXPECT_TRUE(told.ReachedBy(run_, *check_));
+  EXPECT_TRUE(reported.ReachedBy(run_, *check_));
 }
 
 TEST_F(RunCheckTest, ARankThatSeemedLostAndEndsIsWaitedForNoMore) {
@@ -312,9 +307,9 @@ TEST_F(RunCheckTest, ARankThatSeemedLostAndEndsIsWaitedForNoMore) {
   run_.processes[1].end = ProcessEnd::kLost;
   ReadAll();
   run_.processes[1].end = ProcessEnd::kDied;
-  const Told told = BeginAnew();
+  const ReportedSoFar reported = BeginAnew();
   ReadAll();
-  EXPECT_TRUE(told.ReachedBy(run_, *check_));
+  EXPECT_TRUE(reported.ReachedBy(run_, *check_));
 }
 
 TEST_F(RunCheckTest, ARankThatCameAfterAllMustComeAsFar) {
@@ -322,12 +317,12 @@ TEST_F(RunCheckTest, ARankThatCameAfterAllMustComeAsFar) {
   ReadAll();
   AddRank(1, 5);
   ASSERT_EQ(check_->WhyAnew(run_), "rank 1 came after all");
-  const Told told = BeginAnew();
+  const ReportedSoFar reported = BeginAnew();
   ReadAll();
-  EXPECT_FALSE(told.ReachedBy(run_, *check_));
+  EXPECT_FALSE(reported.ReachedBy(run_, *check_));
   run_.processes[1].next_batch = 110;
   ReadAll();
-  EXPECT_TRUE(told.ReachedBy(run_, *check_));
+  EXPECT_TRUE(reported.ReachedBy(run_, *check_));
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ v1::CheckResult ResultOf(const RunCheck& check, const RunView& run,
   for (const InvariantVerdict& verdict : check.checker().Verdicts()) {
     v1::InvariantVerdict* added = result.add_verdicts();
     added->set_invariant_id(verdict.invariant->id);
-    added->set_relation(verdict.invariant->relation);
+    added->set_relation(verdict.invariant->rule->relation_name());
     added->set_text(verdict.invariant->text);
     added->set_verdict(ToApi(verdict.outcome));
     added->set_reason(verdict.reason);

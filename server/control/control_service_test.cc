@@ -15,7 +15,7 @@
 #include "base/credentials.h"
 #include "base/logging.h"
 #include "invariants/rules/invariant.h"
-#include "invariants/sets/identity.h"
+#include "invariants/sets/invariant_for_testing.h"
 #include "invariants/sets/set_json.h"
 #include "server/store/rocksdb_store.h"
 
@@ -126,21 +126,18 @@ std::string SetJson(int rules) {
   InvariantSet set;
   set.name = "large";
   for (int i = 0; i < rules; ++i) {
-    Invariant rule;
-    rule.relation = "EventContain";
-    rule.parameters = {
-        {"window",
-         {{"kind", "call"},
-          {"function", {{"name", absl::StrCat("train.Net", i, ".forward")}}}}},
-        {"event",
-         {{"kind", "call"},
-          {"function", {{"name", "torch.nn.modules.dropout.Dropout.forward"}}},
-          {"binding", "any"}}}};
-    rule.precondition = {{"all", nlohmann::json::array()}};
+    Invariant rule = NewInvariant(
+        "EventContain",
+        {{"window",
+          {{"kind", "call"},
+           {"function", {{"name", absl::StrCat("train.Net", i, ".forward")}}}}},
+         {"event",
+          {{"kind", "call"},
+           {"function", {{"name", "torch.nn.modules.dropout.Dropout.forward"}}},
+           {"binding", "any"}}}});
+    rule.scope = Scope::kExperiment;
     rule.experiments = {std::string(6000, 'e')};  // few rules, many bytes
     rule.support = 12;
-    rule.id = IdOf(rule);
-    rule.text = TextOf(rule);
     set.invariants.push_back(std::move(rule));
   }
   std::sort(set.invariants.begin(), set.invariants.end(),

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "invariants/rules/capture_plan.h"
+#include "invariants/sets/invariant_for_testing.h"
 #include "server/runs/registry_for_testing.h"
 #include "server/store/run_range.h"
 
@@ -17,19 +18,16 @@ constexpr char kByHand[] = R"({"format": 1, "mode": "full", "version": 77})";
 
 // A set with one rule, which is about calls of `function`.
 InvariantSet SetAbout(const std::string& function) {
-  Invariant rule;
-  rule.relation = "EventContain";
-  rule.parameters = {
-      {"window", {{"kind", "call"}, {"function", {{"name", function}}}}},
-      {"event",
-       {{"kind", "call"},
-        {"function", {{"category", "backward"}}},
-        {"binding", "any"}}}};
-  rule.precondition = {{"all", json::array()}};
   InvariantSet set;
   set.name = "rules";
   set.version = 3;
-  set.invariants = {rule};
+  set.invariants = {NewInvariant(
+      "EventContain",
+      {{"window", {{"kind", "call"}, {"function", {{"name", function}}}}},
+       {"event",
+        {{"kind", "call"},
+         {"function", {{"category", "backward"}}},
+         {"binding", "any"}}}})};
   return set;
 }
 

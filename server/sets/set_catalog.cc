@@ -6,10 +6,10 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "invariants/sets/set_json.h"
+#include "invariants/sets/set_ref.h"
 #include "server/store/keys.h"
 
 namespace traincheck {
@@ -43,24 +43,10 @@ absl::Status CheckSetName(const std::string& name) {
                    " letters, digits and . _ -"));
 }
 
-absl::StatusOr<SetRef> ParseSetRef(const std::string& text) {
-  const size_t at = text.rfind('@');
-  if (at == std::string::npos) return SetRef{text};
-  SetRef set{text.substr(0, at)};
-  if (!absl::SimpleAtoi(text.substr(at + 1), &set.version) ||
-      set.version == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("\"", absl::CHexEscape(text.substr(0, 2 * kMaxNameBytes)),
-                     "\" is not a set: write NAME for its newest version, or "
-                     "NAME@VERSION with a version from 1 on"));
-  }
-  return set;
-}
-
 v1::Invariant ToApi(const Invariant& invariant) {
   v1::Invariant api;
   api.set_id(invariant.id);
-  api.set_relation(invariant.relation);
+  api.set_relation(invariant.rule->relation_name());
   api.set_text(invariant.text);
   api.set_scope(invariant.scope == Scope::kGeneral ? "general" : "experiment");
   api.set_support(invariant.support);

@@ -25,14 +25,6 @@ namespace traincheck {
 // Letters, digits and . _ -, 1 to 64 of them; else InvalidArgument.
 [[nodiscard]] absl::Status CheckSetName(const std::string& name);
 
-// A set as people write it: NAME, its newest version, or NAME@VERSION.
-struct SetRef {
-  std::string name;
-  uint32_t version = 0;  // 0: the newest
-};
-// InvalidArgument where VERSION is not a number from 1 on.
-[[nodiscard]] absl::StatusOr<SetRef> ParseSetRef(const std::string& text);
-
 v1::Invariant ToApi(const Invariant& invariant);
 
 class SetCatalog {

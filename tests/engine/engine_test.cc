@@ -8,7 +8,7 @@
 #include <set>
 
 #include "base/seed_for_testing.h"
-#include "invariants/sets/identity.h"
+#include "invariants/sets/invariant_for_testing.h"
 #include "tests/engine/engine_harness.h"
 
 namespace traincheck {
@@ -123,16 +123,12 @@ class Companions : public testing::TestWithParam<Companion> {};
 TEST_P(Companions, SayWhatIsKnownOfTheRule) {
   InferenceResult rules = Learned();
   std::erase_if(rules.invariants, [](const Invariant& rule) {
-    return rule.relation != "Consistent";
+    return rule.rule->relation_name() != std::string("Consistent");
   });
-  Invariant rule;
-  rule.relation = GetParam().relation;
-  rule.parameters = nlohmann::json::parse(GetParam().parameters);
-  rule.precondition = GetParam().precondition;
-  rule.scope = Scope::kGeneral;
+  Invariant rule = NewInvariant(GetParam().relation,
+                                nlohmann::json::parse(GetParam().parameters),
+                                GetParam().precondition);
   rule.origin = GetParam().origin;
-  rule.id = IdOf(rule);
-  rule.text = TextOf(rule);
   rules.invariants.push_back(rule);
   TrainingOptions options = Target();
   options.fault = TrainingFault::kBypassWrapper;
@@ -171,7 +167,7 @@ const Companion kCompanions[] = {
          "event": {"kind": "call", "function": {"category": "backward"},
                    "binding": "any"}})",
      kFromRuns, nlohmann::json::parse(R"({"all": [
-         {"clause": "constant", "fact": "stage", "value": "training"}]})"),
+         {"clause": "constant", "fact": "ctx.grad_mode", "value": true}]})"),
      "backward was not called in it on ranks 0, 1; no reference run shows this "
      "where the rule applies"},
     {"LearnedByOneOfTwo",

@@ -37,7 +37,7 @@ TEST(Learning, CallsOfAFunctionThatIsNotDefinedTeachNothing) {
   trace.Place(0, 1);
   for (const uint64_t rows : {4, 3, 4}) {
     CallOptions told;
-    told.rows = {{"x", rows}};
+    told.sizes = {{"x", {rows}}};
     told.arguments = {{"p", static_cast<double>(rows % 2)}};
     trace.Begin(/*function=*/77, told);
     trace.Return("torch.float32", rows);
@@ -52,6 +52,43 @@ TEST(Learning, CallsOfAFunctionThatIsNotDefinedTeachNothing) {
   EXPECT_TRUE(inference.Finish(nullptr).invariants.empty());
 }
 
+// What is learned from steps of one backward each.
+InferenceResult LearnedFromSteps(int steps) {
+  TraceBuilder trace;
+  trace.Place(0, 1);
+  const uint32_t net = trace.Object("Net", {});
+  const uint32_t adam = trace.Object("Adam", {.kind = ObjectKind::kOptimizer});
+  const uint32_t weight = trace.Variable(net, "Net", "w", {});
+  trace.Hold(adam, 0, {weight});
+  const uint32_t backward = trace.Function("T.backward", "backward", {});
+  const uint32_t step = trace.Function("A.step", "optimizer_step", {});
+  for (int i = 0; i < steps; ++i) {
+    trace.Begin(backward, {});
+    trace.State(StatePoint::kBackwardEnd, weight,
+                {.grad = static_cast<uint64_t>(i + 1)});
+    trace.End();
+    trace.Begin(step, {.object = adam});
+    trace.End();
+  }
+  Inference inference((InferenceOptions()));
+  inference.BeginRun({"run", "experiment", ""});
+  for (const StoredBatch& batch : trace.TakeBatches()) {
+    inference.Consume(0, batch);
+  }
+  inference.EndProcess(0, ProcessEnd::kClean);
+  inference.EndRun();
+  return inference.Finish(nullptr);
+}
+
+TEST(Learning, ABoundOfBackwardsNeedsSevenTimesAsMany) {
+  constexpr char kBound[] = "at most 16 backwards";
+  EXPECT_EQ(FindRule(LearnedFromSteps(110), kBound), nullptr);
+  const InferenceResult learned = LearnedFromSteps(7 * 17 + 1);
+  const Invariant* rule = FindRule(learned, kBound);
+  ASSERT_NE(rule, nullptr);
+  EXPECT_EQ(rule->scope, Scope::kExperiment);
+}
+
 TEST(Learning, WhatOneProgramHappensToDoIsNotGeneral) {
   const Invariant* fetch = FindRule(Learned(), "a loader gives a batch");
   ASSERT_NE(fetch, nullptr);
@@ -61,7 +98,8 @@ TEST(Learning, WhatOneProgramHappensToDoIsNotGeneral) {
     if (invariant.scope != Scope::kGeneral) continue;
     for (const char* accident : {"Cnn", "Mlp", "Conv2d", "Linear", "adam",
                                  "sgd", "loader", "__main__"}) {
-      EXPECT_EQ(invariant.parameters.dump().find(accident), std::string::npos)
+      EXPECT_EQ(invariant.rule->parameters().dump().find(accident),
+                std::string::npos)
           << invariant.text;
     }
   }
@@ -130,7 +168,7 @@ TEST(Learning, UnusedParametersGiveEveryParameterACondition) {
   const InferenceResult learned = Learn(references);
   const Invariant* every = FindRule(learned, "every parameter");
   ASSERT_NE(every, nullptr);
-  EXPECT_EQ(every->precondition["all"].size(), 1u) << every->text;
+  EXPECT_EQ(every->precondition.Clauses().size(), 1u) << every->text;
   EXPECT_EQ(every->scope, Scope::kExperiment);
 }
 
@@ -141,8 +179,8 @@ TEST(Learning, TiedParametersOfOneRankAreEqual) {
   const InferenceResult learned = Learn(references);
   const Invariant* tied = FindRule(learned, "hold equal values");
   ASSERT_NE(tied, nullptr);
-  EXPECT_EQ(tied->parameters["a"], "Cnn.head.weight");
-  EXPECT_EQ(tied->parameters["b"], "Cnn.tied.weight");
+  EXPECT_EQ(tied->rule->parameters()["a"], "Cnn.head.weight");
+  EXPECT_EQ(tied->rule->parameters()["b"], "Cnn.tied.weight");
   EXPECT_EQ(tied->scope, Scope::kExperiment);
 }
 
@@ -172,7 +210,7 @@ TEST(Learning, OnlyWhatTheOptionsWant) {
   learned = Learn(TwoReferences(), options);
   EXPECT_NE(FindRule(learned, kUpdates), nullptr);
   for (const Invariant& invariant : learned.invariants) {
-    const std::string text = invariant.parameters.dump();
+    const std::string text = invariant.rule->parameters().dump();
     const bool names = text.find("\"name\"") != std::string::npos;
     EXPECT_TRUE(!names || text.find("torch.optim") != std::string::npos)
         << text;
@@ -227,7 +265,7 @@ TEST(Learning, OnlyTheRelationsAskedFor) {
   EXPECT_EQ(last, 1);
   EXPECT_FALSE(learned.invariants.empty());
   for (const Invariant& invariant : learned.invariants) {
-    EXPECT_EQ(invariant.relation, "Consistent");
+    EXPECT_STREQ(invariant.rule->relation_name(), "Consistent");
   }
 }
 

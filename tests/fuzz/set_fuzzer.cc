@@ -4,7 +4,7 @@
 
 #include "invariants/relations/registry.h"
 #include "invariants/rules/invariant.h"
-#include "invariants/rules/precondition.h"
+#include "invariants/rules/relation.h"
 #include "invariants/sets/identity.h"
 #include "invariants/sets/set_json.h"
 #include "tests/fuzz/fuzz_input.h"
@@ -23,14 +23,15 @@ std::string Print(const nlohmann::json& json) {
 // What was read can be described, judged by and read again.
 void Use(const InvariantSet& set) {
   for (const Invariant& invariant : set.invariants) {
-    const Relation* relation = FindRelation(invariant.relation);
+    const RulePtr& rule = invariant.rule;
+    Require(!rule->Describe().empty());
+    CaptureNeeds needs;
+    rule->AddNeeds(&needs);
+    const Relation* relation = FindRelation(rule->relation_name());
     Require(relation != nullptr);
-    Require(!relation->Describe(invariant.parameters).empty());
-    auto precondition = Precondition::FromJson(invariant.precondition, "");
-    Require(precondition.ok());
-    const std::vector<Rule> rules = {{&invariant, *std::move(precondition)}};
     IgnoreVerdicts sink;
-    Require(relation->NewEvaluator(rules, &sink) != nullptr);
+    Require(relation->NewEvaluator({{0, rule, invariant.precondition}},
+                                   &sink) != nullptr);
   }
   const std::string text = Print(ToJson(set));
   const absl::StatusOr<InvariantSet> again = SetFromJsonUntrusted(text);
@@ -45,15 +46,19 @@ void Import(const std::string& text) {
 // The id that the content would have once it is in canonical form.
 void CorrectId(nlohmann::json* json) {
   if (!json->is_object()) return;
-  Invariant content;
-  content.relation = json->value("relation", nlohmann::json()).is_string()
-                         ? json->at("relation").get<std::string>()
-                         : "";
-  content.parameters = json->value("parameters", nlohmann::json());
+  const Relation* relation =
+      FindRelation(json->value("relation", nlohmann::json()).is_string()
+                       ? json->at("relation").get<std::string>()
+                       : "");
+  if (relation == nullptr) return;
+  const auto rule =
+      relation->Parse(json->value("parameters", nlohmann::json()), "");
   const auto precondition =
       Precondition::FromJson(json->value("precondition", nlohmann::json()), "");
-  if (!precondition.ok()) return;
-  content.precondition = precondition->ToJson();
+  if (!rule.ok() || !precondition.ok()) return;
+  Invariant content;
+  content.rule = *rule;
+  content.precondition = *precondition;
   (*json)["id"] = IdOf(content);
 }
 

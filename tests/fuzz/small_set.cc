@@ -13,8 +13,8 @@ namespace {
 // What two rules may differ in and still run through the same code: the names
 // of functions and variables.
 std::string Shape(const Invariant& invariant) {
-  std::string shape = invariant.relation;
-  const nlohmann::json flat = invariant.parameters.flatten();
+  std::string shape = invariant.rule->relation_name();
+  const nlohmann::json flat = invariant.rule->parameters().flatten();
   for (const auto& [path, value] : flat.items()) {
     for (const char* key : {"kind", "across", "of", "is", "which", "binding"}) {
       if (path.ends_with(std::string("/") + key)) shape += value.dump();

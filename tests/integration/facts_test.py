@@ -74,7 +74,9 @@ RULES = {
         },
         (),
     ),
+    "steps-stop": rule("OptimizerProgress", {"backwards": 4}, ()),
     "own-memory": of_steps("parameter", "var.shared_memory", True),
+    "broadcast-target": of_calls({"role": "loss"}, "call.shapes_match", True),
     "outside-autocast": of_calls(
         kind("forward"), "ctx.autocast_dtype", "torch.bfloat16", TRAINING
     ),

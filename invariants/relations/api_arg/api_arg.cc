@@ -1,5 +1,6 @@
 #include "invariants/relations/api_arg/api_arg.h"
 
+#include "base/json_reader.h"
 #include "invariants/relations/api_arg/arg_constant.h"
 #include "invariants/relations/api_arg/arg_distinct.h"
 #include "invariants/relations/api_arg/arg_equal.h"
@@ -12,8 +13,7 @@ namespace traincheck {
 namespace {
 
 const Relation* FormOf(const nlohmann::json& parameters) {
-  if (!parameters.is_object()) return ArgConstant();
-  const nlohmann::json is = parameters.value("is", nlohmann::json());
+  const nlohmann::json& is = Member(parameters, "is");
   if (is == "equal") return ArgEqual();
   if (is == "fact") return ArgFact();
   if (is != "distinct") return ArgConstant();
@@ -24,7 +24,6 @@ const Relation* FormOf(const nlohmann::json& parameters) {
 
 const Relation* ApiArg() {
   static const auto* const kRelation = new RelationForms(
-      "APIArg",
       {ArgConstant(), ArgDistinct(), ArgEqual(), ArgFact(), ArgWorkers()},
       FormOf);
   return kRelation;

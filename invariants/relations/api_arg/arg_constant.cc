@@ -43,12 +43,12 @@ struct ArgSpec {
     if (value.is_string()) content.texts.insert(argument);
   }
   static const std::vector<const Fact*>& Facts();
-  static ArgSpec Parse(const nlohmann::json& parameters,
-                       const std::string& path, absl::Status* status);
+  static absl::StatusOr<ArgSpec> Parse(const nlohmann::json& parameters,
+                                       const std::string& path);
 };
 
-ArgSpec ArgSpec::Parse(const nlohmann::json& parameters,
-                       const std::string& path, absl::Status* status) {
+absl::StatusOr<ArgSpec> ArgSpec::Parse(const nlohmann::json& parameters,
+                                       const std::string& path) {
   ArgSpec spec;
   JsonReader reader(parameters, path);
   if (reader.String("is") != "constant") reader.Fail("is", "not \"constant\"");
@@ -61,8 +61,7 @@ ArgSpec ArgSpec::Parse(const nlohmann::json& parameters,
   if (!IsPlain(spec.value)) {
     reader.Fail("value", "no number, bool, text or null");
   }
-  *status = reader.Finish();
-  return spec;
+  return reader.Finish(spec);
 }
 
 // Does the value say what is done, and not how much? Other numbers are
@@ -207,7 +206,7 @@ void ArgsOfProcess::Judge(const ProcessFacts& facts, const Call& call,
   FactSubject subject;
   subject.facts = &facts;
   subject.call = &call;
-  const Tri applies = rule.rule->precondition.Holds(subject);
+  const Tri applies = rule.precondition.Holds(subject);
   if (applies == Tri::kNo) return;
   Verdict verdict = NewVerdict(facts, rule.index, /*object=*/0);
   if (holds) {
@@ -230,12 +229,8 @@ void ArgsOfProcess::Judge(const ProcessFacts& facts, const Call& call,
             value ? PythonText(*value) : "another kind of value", &verdict);
   }
   if (judged_->sink->wants_examples() && verdict.outcome != Outcome::kUnknown) {
-    Example example;
-    example.holds = holds;
-    for (const Fact* fact : ArgSpec::Facts()) {
-      example.facts.push_back(fact->read(subject));
-    }
-    judged_->sink->OnExample(rule.index, example);
+    judged_->sink->OnExample(rule.index,
+                             {holds, rule.rule->ReadFacts(subject)});
   }
   judged_->sink->OnVerdict(verdict);
 }
@@ -244,7 +239,7 @@ void ArgsOfProcess::Judge(const ProcessFacts& facts, const Call& call,
 
 const Relation* ArgConstant() {
   static const auto* const kForm = new ProcessRelation<ArgSpec, ArgsOfProcess>(
-      "constant", NewSeenGenerator<ArgumentValuesSeen>);
+      "APIArg", NewSeenGenerator<ArgumentValuesSeen>);
   return kForm;
 }
 

@@ -40,13 +40,12 @@ struct DistinctSpec {
   }
   const FunctionMatch* Window() const { return &within; }
   static std::vector<const Fact*> Facts() { return {}; }
-  static DistinctSpec Parse(const nlohmann::json& parameters,
-                            const std::string& path, absl::Status* status);
+  static absl::StatusOr<DistinctSpec> Parse(const nlohmann::json& parameters,
+                                            const std::string& path);
 };
 
-DistinctSpec DistinctSpec::Parse(const nlohmann::json& parameters,
-                                 const std::string& path,
-                                 absl::Status* status) {
+absl::StatusOr<DistinctSpec> DistinctSpec::Parse(
+    const nlohmann::json& parameters, const std::string& path) {
   DistinctSpec spec;
   JsonReader reader(parameters, path);
   if (reader.String("is") != "distinct") reader.Fail("is", "not \"distinct\"");
@@ -56,8 +55,7 @@ DistinctSpec DistinctSpec::Parse(const nlohmann::json& parameters,
   }
   spec.argument = reader.String("argument");
   spec.within = ReadFunctionMatch(&reader, "within");
-  *status = reader.Finish();
-  return spec;
+  return reader.Finish(spec);
 }
 
 // What may be meant to be done once to each tensor: whatever overwrites it.
@@ -249,7 +247,7 @@ class DistinctInProcess : public ProcessObserver {
 const Relation* ArgDistinct() {
   static const auto* const kForm =
       new ProcessRelation<DistinctSpec, DistinctInProcess>(
-          "distinct", NewSeenGenerator<DistinctTensorsSeen>);
+          "APIArg", NewSeenGenerator<DistinctTensorsSeen>);
   return kForm;
 }
 

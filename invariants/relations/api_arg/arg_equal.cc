@@ -66,7 +66,7 @@ class ArgumentsSeen : public ProcessObserver {
 
 const Relation* ArgEqual() {
   static const Relation* const kForm =
-      NewCallsAcrossRanks("equal", NewSeenGenerator<ArgumentsSeen>);
+      NewCallsAcrossRanks("APIArg", NewSeenGenerator<ArgumentsSeen>);
   return kForm;
 }
 

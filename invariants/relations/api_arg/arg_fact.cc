@@ -43,8 +43,8 @@ struct FactSpec {
   }
   // What the call is like, or the loader; never the fact itself.
   const std::vector<const Fact*>& Facts() const;
-  static FactSpec Parse(const nlohmann::json& parameters,
-                        const std::string& path, absl::Status* status);
+  static absl::StatusOr<FactSpec> Parse(const nlohmann::json& parameters,
+                                        const std::string& path);
 };
 
 const std::vector<const Fact*>& FactSpec::Facts() const {
@@ -58,8 +58,8 @@ const std::vector<const Fact*>& FactSpec::Facts() const {
   return wanted.fact->of == FactOf::kLoader ? *kOfLoaders : *kOfCalls;
 }
 
-FactSpec FactSpec::Parse(const nlohmann::json& parameters,
-                         const std::string& path, absl::Status* status) {
+absl::StatusOr<FactSpec> FactSpec::Parse(const nlohmann::json& parameters,
+                                         const std::string& path) {
   FactSpec spec;
   JsonReader reader(parameters, path);
   if (reader.String("is") != "fact") reader.Fail("is", "not \"fact\"");
@@ -69,8 +69,7 @@ FactSpec FactSpec::Parse(const nlohmann::json& parameters,
   if (spec.wanted.fact && spec.wanted.fact->of == FactOf::kVariable) {
     reader.Fail("fact", "of variables, not of calls");
   }
-  *status = reader.Finish();
-  return spec;
+  return reader.Finish(spec);
 }
 
 FactSubject SubjectOf(const ProcessFacts& facts, const Call& call) {
@@ -105,6 +104,10 @@ const std::vector<Candidate>& Candidates() {
        {Level::kRole, "dropout"},
        Scope::kGeneral,
        0.0},
+      {FindFact("call.shapes_match"),
+       {Level::kRole, "loss"},
+       Scope::kGeneral,
+       true},
       {FindFact("grad.scaled"), category("optimizer_step"), Scope::kGeneral,
        false},
       {FindFact("grad.scaled"), category("clip_grad"), Scope::kGeneral, false},
@@ -249,7 +252,7 @@ class FactsOfCalls : public ProcessObserver {
     const WantedFact& wanted = rule.spec.wanted;
     const FactSubject subject = SubjectOf(facts, call);
     if (!wanted.fact->Applies(subject)) return;
-    const Tri applies = rule.rule->precondition.Holds(subject);
+    const Tri applies = rule.precondition.Holds(subject);
     if (applies == Tri::kNo) return;
     const FactValue value = wanted.fact->read(subject);
     const bool holds = value == wanted.value;
@@ -269,11 +272,8 @@ class FactsOfCalls : public ProcessObserver {
     }
     if (judged_->sink->wants_examples() &&
         verdict.outcome != Outcome::kUnknown) {
-      Example example{holds, {}};
-      for (const Fact* fact : rule.spec.Facts()) {
-        example.facts.push_back(fact->read(subject));
-      }
-      judged_->sink->OnExample(rule.index, example);
+      judged_->sink->OnExample(rule.index,
+                               {holds, rule.rule->ReadFacts(subject)});
     }
     judged_->sink->OnVerdict(verdict);
   }
@@ -288,7 +288,7 @@ class FactsOfCalls : public ProcessObserver {
 
 const Relation* ArgFact() {
   static const auto* const kForm = new ProcessRelation<FactSpec, FactsOfCalls>(
-      "fact", NewSeenGenerator<FactsOfCallsSeen>);
+      "APIArg", NewSeenGenerator<FactsOfCallsSeen>);
   return kForm;
 }
 

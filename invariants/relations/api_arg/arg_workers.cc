@@ -23,8 +23,8 @@ constexpr char kLoader[] = "torch.utils.data.dataloader.DataLoader";
 struct WorkersSpec {
   std::string generator;  // "generator.numpy"
 
-  static WorkersSpec Parse(const nlohmann::json& parameters,
-                           const std::string& path, absl::Status* status) {
+  static absl::StatusOr<WorkersSpec> Parse(const nlohmann::json& parameters,
+                                           const std::string& path) {
     JsonReader reader(parameters, path);
     if (reader.String("is") != "distinct") {
       reader.Fail("is", "not \"distinct\"");
@@ -36,8 +36,7 @@ struct WorkersSpec {
     if (spec.generator.rfind(kPrefix, 0) != 0) {
       reader.Fail("argument", "not the name of a generator");
     }
-    *status = reader.Finish();
-    return spec;
+    return reader.Finish(spec);
   }
   nlohmann::json ToJson() const {
     return {{"is", "distinct"}, {"argument", generator}, {"across", "workers"}};
@@ -111,7 +110,7 @@ class WorkersOfRun : public RunObserver {
   void Fields(Archive& archive) override { archive(passes_, judged_); }
 
  private:
-  // A rule and a pass.
+  // Place of a rule among rules_, and a pass.
   using Key = std::pair<size_t, Pass>;
 
   class Process : public ProcessObserver {
@@ -182,7 +181,7 @@ class WorkersOfRun : public RunObserver {
                 uint64_t worker) {
     const auto& [rule, pass] = key;
     Verdict verdict;
-    verdict.rule = rule;
+    verdict.rule = rules_[rule].index;
     verdict.attempt = pass.attempt;
     verdict.unit = StableHash(pass.host + " " + std::to_string(pass.owner));
     verdict.step = pass.step;
@@ -229,7 +228,7 @@ class WorkersOfRun : public RunObserver {
 
 const Relation* ArgWorkers() {
   static const auto* const kForm = new SpecRelation<WorkersSpec, WorkersOfRun>(
-      "workers", NewSeenGenerator<GeneratorsSeen>);
+      "APIArg", NewSeenGenerator<GeneratorsSeen>);
   return kForm;
 }
 

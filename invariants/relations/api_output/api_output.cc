@@ -1,5 +1,6 @@
 #include "invariants/relations/api_output/api_output.h"
 
+#include "base/json_reader.h"
 #include "invariants/relations/api_output/output_bound.h"
 #include "invariants/relations/api_output/output_equal.h"
 #include "invariants/rules/relation_forms.h"
@@ -9,8 +10,7 @@ namespace traincheck {
 namespace {
 
 const Relation* FormOf(const nlohmann::json& parameters) {
-  const bool bound = parameters.is_object() &&
-                     parameters.value("is", nlohmann::json()) == "at_most";
+  const bool bound = Member(parameters, "is") == "at_most";
   return bound ? OutputBound() : OutputEqual();
 }
 
@@ -18,7 +18,7 @@ const Relation* FormOf(const nlohmann::json& parameters) {
 
 const Relation* ApiOutput() {
   static const auto* const kRelation =
-      new RelationForms("APIOutput", {OutputEqual(), OutputBound()}, FormOf);
+      new RelationForms({OutputEqual(), OutputBound()}, FormOf);
   return kRelation;
 }
 

@@ -44,12 +44,12 @@ struct BoundSpec {
     content.arguments.insert({over, bound});
   }
   static std::vector<const Fact*> Facts() { return {}; }
-  static BoundSpec Parse(const nlohmann::json& parameters,
-                         const std::string& path, absl::Status* status);
+  static absl::StatusOr<BoundSpec> Parse(const nlohmann::json& parameters,
+                                         const std::string& path);
 };
 
-BoundSpec BoundSpec::Parse(const nlohmann::json& parameters,
-                           const std::string& path, absl::Status* status) {
+absl::StatusOr<BoundSpec> BoundSpec::Parse(const nlohmann::json& parameters,
+                                           const std::string& path) {
   BoundSpec spec;
   JsonReader reader(parameters, path);
   if (reader.String("is") != "at_most") reader.Fail("is", "not \"at_most\"");
@@ -63,8 +63,7 @@ BoundSpec BoundSpec::Parse(const nlohmann::json& parameters,
   }
   spec.over = reader.String("over");
   spec.bound = reader.String("bound");
-  *status = reader.Finish();
-  return spec;
+  return reader.Finish(spec);
 }
 
 std::optional<int64_t> SizeOf(const CallValue* value, uint64_t dimension) {
@@ -204,7 +203,7 @@ class BoundsOfProcess : public ProcessObserver {
 const Relation* OutputBound() {
   static const auto* const kForm =
       new ProcessRelation<BoundSpec, BoundsOfProcess>(
-          "at_most", NewSeenGenerator<OutputSizesSeen>);
+          "APIOutput", NewSeenGenerator<OutputSizesSeen>);
   return kForm;
 }
 

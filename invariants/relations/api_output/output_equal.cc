@@ -47,12 +47,12 @@ struct OutputSpec {
   }
   // The region, or that rows were given, says when it applies.
   static std::vector<const Fact*> Facts() { return {}; }
-  static OutputSpec Parse(const nlohmann::json& parameters,
-                          const std::string& path, absl::Status* status);
+  static absl::StatusOr<OutputSpec> Parse(const nlohmann::json& parameters,
+                                          const std::string& path);
 };
 
-OutputSpec OutputSpec::Parse(const nlohmann::json& parameters,
-                             const std::string& path, absl::Status* status) {
+absl::StatusOr<OutputSpec> OutputSpec::Parse(const nlohmann::json& parameters,
+                                             const std::string& path) {
   OutputSpec spec;
   JsonReader reader(parameters, path);
   if (reader.String("is") != "equal") reader.Fail("is", "not \"equal\"");
@@ -76,8 +76,7 @@ OutputSpec OutputSpec::Parse(const nlohmann::json& parameters,
     }
     reader.Adopt(to.Finish());
   }
-  *status = reader.Finish();
-  return spec;
+  return reader.Finish(spec);
 }
 
 std::optional<uint64_t> RowsOf(const TensorValue& tensor) {
@@ -316,7 +315,7 @@ void OutputsOfProcess::JudgeRows(const ProcessFacts& facts, const Call& call,
 const Relation* OutputEqual() {
   static const auto* const kForm =
       new ProcessRelation<OutputSpec, OutputsOfProcess>(
-          "equal", NewSeenGenerator<OutputsSeen>);
+          "APIOutput", NewSeenGenerator<OutputsSeen>);
   return kForm;
 }
 

@@ -89,9 +89,8 @@ std::string SequenceSpec::Describe() const {
          (", first " + order + ", where they are called.");
 }
 
-SequenceSpec SequenceSpec::Parse(const nlohmann::json& parameters,
-                                 const std::string& path,
-                                 absl::Status* status) {
+absl::StatusOr<SequenceSpec> SequenceSpec::Parse(
+    const nlohmann::json& parameters, const std::string& path) {
   SequenceSpec spec;
   JsonReader reader(parameters, path);
   const std::string window = reader.String("window");
@@ -102,18 +101,18 @@ SequenceSpec SequenceSpec::Parse(const nlohmann::json& parameters,
   const nlohmann::json& list = reader.Array("functions");
   std::set<FunctionMatch> once;
   for (size_t i = 0; list.is_array() && i < list.size(); ++i) {
-    absl::Status one;
-    spec.functions.push_back(FunctionMatchFromJson(
-        list[i], reader.PathOf("functions[" + std::to_string(i) + "]"), &one));
-    reader.Adopt(one);
-    once.insert(spec.functions.back());
+    const auto function = FunctionMatchFromJson(
+        list[i], reader.PathOf("functions[" + std::to_string(i) + "]"));
+    reader.Adopt(function.status());
+    if (!function.ok()) continue;
+    spec.functions.push_back(*function);
+    once.insert(*function);
   }
   if (once.size() < 2 || once.size() != spec.functions.size() ||
       once.size() > kMostStations) {
     reader.Fail("functions", "not two to 32 different functions");
   }
-  *status = reader.Finish();
-  return spec;
+  return reader.Finish(spec);
 }
 
 }  // namespace traincheck

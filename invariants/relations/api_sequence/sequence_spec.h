@@ -27,8 +27,8 @@ struct SequenceSpec {
   std::string Describe() const;
   void AddNeeds(CaptureNeeds* needs) const;
   static std::vector<const Fact*> Facts() { return {}; }
-  static SequenceSpec Parse(const nlohmann::json& parameters,
-                            const std::string& path, absl::Status* status);
+  static absl::StatusOr<SequenceSpec> Parse(const nlohmann::json& parameters,
+                                            const std::string& path);
 };
 
 using SequenceRule = SpecRule<SequenceSpec>;

@@ -91,7 +91,7 @@ class CountsOfProcess : public ProcessObserver {
                                ? "the end of a call is missing"
                                : Missed(facts, place, window);
       Verdict verdict = NewVerdict(facts, RuleAt(place).index, /*object=*/0);
-      Judge(facts, count, missed, &window.call, &verdict);
+      Judge(facts, RuleAt(place).spec, {count, missed, &window.call}, &verdict);
     }
   }
 
@@ -101,10 +101,6 @@ class CountsOfProcess : public ProcessObserver {
 
  private:
   const CountRule& RuleAt(size_t place) const { return judged_->rules[place]; }
-  // Rules are listed by their index.
-  const CountSpec& SpecOf(const Verdict& verdict) const {
-    return judged_->rules[verdict.rule].spec;
-  }
 
   void Count(const Call& call, size_t place) {
     switch (RuleAt(place).spec.per) {
@@ -153,31 +149,36 @@ class CountsOfProcess : public ProcessObserver {
       if (RuleAt(place).spec.per != per) continue;
       Verdict verdict = NewVerdict(facts, RuleAt(place).index, /*object=*/0);
       verdict.step = window.step;
-      Judge(facts, (*counts)[place], Missed(facts, place, window), nullptr,
+      Judge(facts, RuleAt(place).spec,
+            {(*counts)[place], Missed(facts, place, window), nullptr},
             &verdict);
     }
   }
 
-  // `missed`: why calls may have been missed; "": none was.
-  void Judge(const ProcessFacts& facts, const Counted& count,
-             const std::string& missed, const Call* window, Verdict* verdict) {
-    const CountSpec& spec = SpecOf(*verdict);
-    if (!missed.empty()) {
-      MarkUnknown(missed, verdict);
-    } else if (spec.counts.count(count.calls) == 0) {
-      Violate(facts, spec, count, window, verdict);
+  struct Ended {
+    const Counted& count;
+    std::string missed;  // why calls may have been missed; "": none was
+    const Call* window;  // null: a step or a pass
+  };
+
+  void Judge(const ProcessFacts& facts, const CountSpec& spec,
+             const Ended& ended, Verdict* verdict) {
+    if (!ended.missed.empty()) {
+      MarkUnknown(ended.missed, verdict);
+    } else if (spec.counts.count(ended.count.calls) == 0) {
+      Violate(facts, spec, ended, verdict);
     }
     judged_->sink->OnVerdict(*verdict);
   }
 
   static void Violate(const ProcessFacts& facts, const CountSpec& spec,
-                      const Counted& count, const Call* window,
-                      Verdict* verdict) {
+                      const Ended& ended, Verdict* verdict) {
+    const Counted& count = ended.count;
     // The last of too many, else where it should have been.
     Call call;
     call.function_id = count.function;
     call.site = count.site;
-    if (count.calls == 0 && window) call = *window;
+    if (count.calls == 0 && ended.window) call = *ended.window;
     MarkViolated(facts, call, verdict);
     if (count.calls == 0) {
       verdict->finding.apis = {spec.function.text};

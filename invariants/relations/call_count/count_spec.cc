@@ -90,15 +90,14 @@ std::string CountSpec::Describe() const {
   return "";
 }
 
-CountSpec CountSpec::Parse(const nlohmann::json& parameters,
-                           const std::string& path, absl::Status* status) {
+absl::StatusOr<CountSpec> CountSpec::Parse(const nlohmann::json& parameters,
+                                           const std::string& path) {
   CountSpec spec;
   JsonReader reader(parameters, path);
   spec.function = ReadFunctionMatch(&reader);
   ReadCounts(&reader, &spec);
   ReadPer(&reader, &spec);
-  *status = reader.Finish();
-  return spec;
+  return reader.Finish(spec);
 }
 
 }  // namespace traincheck

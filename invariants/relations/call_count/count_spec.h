@@ -34,8 +34,8 @@ struct CountSpec {
   }
   // A step, a pass and a call of another function are windows for themselves.
   static std::vector<const Fact*> Facts() { return {}; }
-  static CountSpec Parse(const nlohmann::json& parameters,
-                         const std::string& path, absl::Status* status);
+  static absl::StatusOr<CountSpec> Parse(const nlohmann::json& parameters,
+                                         const std::string& path);
   // "is called once in each step".
   std::string Describe() const;
   // "once", "2 or 3 times".

@@ -88,8 +88,8 @@ const Operation* FindOperation(const std::string& function) {
 struct CollectiveSpec {
   What what = What::kOperation;
 
-  static CollectiveSpec Parse(const nlohmann::json& parameters,
-                              const std::string& path, absl::Status* status) {
+  static absl::StatusOr<CollectiveSpec> Parse(const nlohmann::json& parameters,
+                                              const std::string& path) {
     JsonReader reader(parameters, path);
     const std::string name = reader.String("what");
     CollectiveSpec spec;
@@ -103,8 +103,7 @@ struct CollectiveSpec {
       reader.Fail("what",
                   "none of \"operation\", \"tensors\", \"root\", \"splits\"");
     }
-    *status = reader.Finish();
-    return spec;
+    return reader.Finish(spec);
   }
 
   std::string Describe() const { return WordsOf(what).text; }

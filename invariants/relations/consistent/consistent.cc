@@ -1,5 +1,6 @@
 #include "invariants/relations/consistent/consistent.h"
 
+#include "base/json_reader.h"
 #include "invariants/relations/consistent/consistent_ranks.h"
 #include "invariants/relations/consistent/consistent_rates.h"
 #include "invariants/relations/consistent/consistent_returns.h"
@@ -11,11 +12,8 @@ namespace traincheck {
 namespace {
 
 const Relation* FormOf(const nlohmann::json& parameters) {
-  if (!parameters.is_object() ||
-      parameters.value("across", nlohmann::json()) != "ranks") {
-    return ConsistentVariables();
-  }
-  const nlohmann::json of = parameters.value("of", nlohmann::json());
+  if (Member(parameters, "across") != "ranks") return ConsistentVariables();
+  const nlohmann::json& of = Member(parameters, "of");
   if (of == "optimizer.lr") return ConsistentRates();
   return of == "return" ? ConsistentReturns() : ConsistentRanks();
 }
@@ -24,8 +22,7 @@ const Relation* FormOf(const nlohmann::json& parameters) {
 
 const Relation* Consistent() {
   static const auto* const kRelation =
-      new RelationForms("Consistent",
-                        {ConsistentRanks(), ConsistentVariables(),
+      new RelationForms({ConsistentRanks(), ConsistentVariables(),
                          ConsistentRates(), ConsistentReturns()},
                         FormOf);
   return kRelation;

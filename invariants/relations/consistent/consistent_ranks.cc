@@ -17,15 +17,14 @@ namespace {
 struct ReplicaSpec {
   StateSpec state;
 
-  static ReplicaSpec Parse(const nlohmann::json& parameters,
-                           const std::string& path, absl::Status* status) {
+  static absl::StatusOr<ReplicaSpec> Parse(const nlohmann::json& parameters,
+                                           const std::string& path) {
     JsonReader reader(parameters, path);
     if (reader.String("across") != "ranks") {
       reader.Fail("across", "not \"ranks\"");
     }
     const StateSpec state = ReadStateSpec(&reader);
-    *status = reader.Finish();
-    return {state};
+    return reader.Finish(ReplicaSpec{state});
   }
   nlohmann::json ToJson() const {
     nlohmann::json parameters = {{"across", "ranks"}};
@@ -129,7 +128,7 @@ void ReplicasOfProcess::Add(const ProcessFacts& facts, const StateBlock& block,
 const Relation* ConsistentRanks() {
   static const auto* const kForm =
       new RankRelation<ReplicaSpec, ReplicasOfProcess>(
-          "ranks", NewSeenGenerator<ReplicasSeen>);
+          "Consistent", NewSeenGenerator<ReplicasSeen>);
   return kForm;
 }
 

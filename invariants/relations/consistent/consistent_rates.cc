@@ -26,15 +26,14 @@ const ReplicaGroupInfo* GroupOf(const ProcessFacts& facts,
 }
 
 struct RatesSpec {
-  static RatesSpec Parse(const nlohmann::json& parameters,
-                         const std::string& path, absl::Status* status) {
+  static absl::StatusOr<RatesSpec> Parse(const nlohmann::json& parameters,
+                                         const std::string& path) {
     JsonReader reader(parameters, path);
     for (const char* key : {"across", "of", "point"}) {
       const auto only = Parameters()[key].get<std::string>();
       if (reader.String(key) != only) reader.Fail(key, "not \"" + only + "\"");
     }
-    *status = reader.Finish();
-    return {};
+    return reader.Finish(RatesSpec());
   }
   static std::string Describe() {
     return "All ranks that train replicas of a model have equal learning rates "
@@ -123,7 +122,7 @@ void RatesOfProcess::Add(const ProcessFacts& facts, const Call& step) {
 
 const Relation* ConsistentRates() {
   static const auto* const kForm = new RankRelation<RatesSpec, RatesOfProcess>(
-      "rates", NewSeenGenerator<RatesSeen>);
+      "Consistent", NewSeenGenerator<RatesSeen>);
   return kForm;
 }
 

@@ -51,7 +51,7 @@ class ReturnsSeen : public ProcessObserver {
 
 const Relation* ConsistentReturns() {
   static const Relation* const kForm =
-      NewCallsAcrossRanks("returns", NewSeenGenerator<ReturnsSeen>);
+      NewCallsAcrossRanks("Consistent", NewSeenGenerator<ReturnsSeen>);
   return kForm;
 }
 

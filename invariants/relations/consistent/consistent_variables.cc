@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "base/json_reader.h"
-#include "invariants/rules/spec_relation.h"
+#include "invariants/rules/process_relation.h"
 #include "invariants/rules/state_block.h"
 #include "invariants/rules/verdicts.h"
 #include "invariants/rules/words.h"
@@ -27,8 +27,8 @@ struct PairSpec {
     return std::tie(of, a, b) < std::tie(other.of, other.a, other.b);
   }
 
-  static PairSpec Parse(const nlohmann::json& parameters,
-                        const std::string& path, absl::Status* status) {
+  static absl::StatusOr<PairSpec> Parse(const nlohmann::json& parameters,
+                                        const std::string& path) {
     JsonReader reader(parameters, path);
     if (reader.String("across") != "variables") {
       reader.Fail("across", "not \"variables\"");
@@ -42,8 +42,7 @@ struct PairSpec {
     }
     PairSpec pair{of, reader.String("a"), reader.String("b")};
     if (!(pair.a < pair.b)) reader.Fail("b", "does not sort after \"a\"");
-    *status = reader.Finish();
-    return pair;
+    return reader.Finish(pair);
   }
   nlohmann::json ToJson() const {
     return {{"across", "variables"},
@@ -154,104 +153,89 @@ class PairsSeen : public StateBlocks {
   std::map<uint32_t, Partition> partitions_;  // by optimizer
 };
 
-// Not in parts of their own: all processes look for the same names.
-class PairsOfRun : public RunObserver {
+using Judged = JudgedRules<PairRule>;
+
+class PairsOfProcess : public StateBlocks {
  public:
-  PairsOfRun(std::vector<PairRule> rules, RuleSink* sink)
-      : rules_(std::move(rules)), sink_(sink) {
-    for (const PairRule& rule : rules_) {
+  explicit PairsOfProcess(const Judged* judged) : judged_(judged) {
+    for (const PairRule& rule : judged->rules) {
       names_.insert(rule.spec.a);
       names_.insert(rule.spec.b);
     }
   }
-
-  ProcessObserver* AddProcess(const ProcessFacts& facts) override {
-    processes_.push_back(std::make_unique<Process>(this));
-    return processes_.back().get();
+  void Fields(Archive& archive) override {
+    StateBlocks::Fields(archive);
+    archive(last_);
   }
-  void EndRun() override {}
 
  private:
-  class Process : public StateBlocks {
-   public:
-    explicit Process(const PairsOfRun* run) : run_(run) {}
-    void Fields(Archive& archive) override {
-      StateBlocks::Fields(archive);
-      archive(last_);
-    }
+  void OnBlock(const ProcessFacts& facts, const StateBlock& block) override {
+    if (block.point == StatePoint::kPostStep) Judge(facts, block);
+  }
 
-   private:
-    void OnBlock(const ProcessFacts& facts, const StateBlock& block) override {
-      if (block.point == StatePoint::kPostStep) Judge(facts, block);
-    }
-
-    void Judge(const ProcessFacts& facts, const StateBlock& block) {
-      std::map<std::string, const BlockEntry*> entries;
-      for (const BlockEntry& entry : block.entries) {
-        const VariableInfo* info = facts.definitions().Variable(entry.variable);
-        if (info && run_->names_.count(info->FullName())) {
-          entries[info->FullName()] = &entry;
-        }
-      }
-      for (const PairRule& rule : run_->rules_) {
-        const auto a = entries.find(rule.spec.a);
-        const auto b = entries.find(rule.spec.b);
-        if (a == entries.end() || b == entries.end()) continue;
-        JudgePair(facts, block, rule, *a->second, *b->second);
+  void Judge(const ProcessFacts& facts, const StateBlock& block) {
+    std::map<std::string, const BlockEntry*> entries;
+    for (const BlockEntry& entry : block.entries) {
+      const VariableInfo* info = facts.definitions().Variable(entry.variable);
+      if (info && names_.count(info->FullName())) {
+        entries[info->FullName()] = &entry;
       }
     }
-
-    void JudgePair(const ProcessFacts& facts, const StateBlock& block,
-                   const PairRule& rule, const BlockEntry& a,
-                   const BlockEntry& b) {
-      Verdict verdict = NewVerdict(facts, rule.index, block.ordinal);
-      verdict.step = block.step;
-      if (!a.data || !b.data) {
-        verdict.outcome = Outcome::kUnknown;
-        verdict.reason =
-            block.broken.empty() ? "a tensor was not recorded" : block.broken;
-      } else if (*a.data != *b.data) {
-        verdict.outcome = Outcome::kViolated;
-        Explain(facts, rule.spec, a, b, &verdict);
-      } else {
-        uint64_t& last = last_[{rule.index, block.ordinal}];
-        verdict.varied = last != 0 && last != *a.data;
-        last = *a.data;
-      }
-      run_->sink_->OnVerdict(verdict);
+    for (const PairRule& rule : judged_->rules) {
+      const auto a = entries.find(rule.spec.a);
+      const auto b = entries.find(rule.spec.b);
+      if (a == entries.end() || b == entries.end()) continue;
+      JudgePair(facts, block, rule, *a->second, *b->second);
     }
+  }
 
-    static void Explain(const ProcessFacts& facts, const PairSpec& pair,
-                        const BlockEntry& a, const BlockEntry& b,
-                        Verdict* verdict) {
-      if (facts.rank()) verdict->ranks = {*facts.rank()};
-      verdict->label = StepLabel(facts, *verdict);
-      Finding& finding = verdict->finding;
-      finding.variables = {pair.a, pair.b};
-      for (const BlockEntry* entry : {&a, &b}) {
-        AddOnce(facts.FunctionName(entry->data_writer.function), &finding.apis);
-        AddOnce(facts.definitions().Site(entry->data_writer.site),
-                &finding.sites);
-      }
-      finding.expected = "equal values";
-      finding.seen = "they differ when the optimizer step ends";
+  void JudgePair(const ProcessFacts& facts, const StateBlock& block,
+                 const PairRule& rule, const BlockEntry& a,
+                 const BlockEntry& b) {
+    Verdict verdict = NewVerdict(facts, rule.index, block.ordinal);
+    verdict.step = block.step;
+    if (!a.data || !b.data) {
+      MarkUnknown(
+          block.broken.empty() ? "a tensor was not recorded" : block.broken,
+          &verdict);
+    } else if (*a.data != *b.data) {
+      verdict.outcome = Outcome::kViolated;
+      Explain(facts, rule.spec, a, b, &verdict);
+    } else {
+      uint64_t& last = last_[{rule.index, block.ordinal}];
+      verdict.varied = last != 0 && last != *a.data;
+      last = *a.data;
     }
+    judged_->sink->OnVerdict(verdict);
+  }
 
-    const PairsOfRun* const run_;
-    std::map<std::pair<size_t, uint32_t>, uint64_t> last_;
-  };
+  static void Explain(const ProcessFacts& facts, const PairSpec& pair,
+                      const BlockEntry& a, const BlockEntry& b,
+                      Verdict* verdict) {
+    if (facts.rank()) verdict->ranks = {*facts.rank()};
+    verdict->label = StepLabel(facts, *verdict);
+    Finding& finding = verdict->finding;
+    finding.variables = {pair.a, pair.b};
+    for (const BlockEntry* entry : {&a, &b}) {
+      AddOnce(facts.FunctionName(entry->data_writer.function), &finding.apis);
+      AddOnce(facts.definitions().Site(entry->data_writer.site),
+              &finding.sites);
+    }
+    finding.expected = "equal values";
+    finding.seen = "they differ when the optimizer step ends";
+  }
 
-  const std::vector<PairRule> rules_;
-  RuleSink* const sink_;
-  std::set<std::string> names_;
-  std::vector<std::unique_ptr<Process>> processes_;
+  const Judged* const judged_;
+  std::set<std::string> names_;  // of the rules' variables
+  std::map<std::pair<size_t, uint32_t>, uint64_t> last_;
 };
 
 }  // namespace
 
 const Relation* ConsistentVariables() {
-  static const auto* const kForm = new SpecRelation<PairSpec, PairsOfRun>(
-      "variables", NewSeenGenerator<PairsSeen>);
+  static const auto* const kForm =
+      new ProcessRelation<PairSpec, PairsOfProcess>(
+          "Consistent", NewSeenGenerator<PairsSeen>);
   return kForm;
 }
 

@@ -38,12 +38,12 @@ struct TotalSpec {
     needs->Calls(function.text).arguments.insert(argument);
   }
   static std::vector<const Fact*> Facts() { return {}; }
-  static TotalSpec Parse(const nlohmann::json& parameters,
-                         const std::string& path, absl::Status* status);
+  static absl::StatusOr<TotalSpec> Parse(const nlohmann::json& parameters,
+                                         const std::string& path);
 };
 
-TotalSpec TotalSpec::Parse(const nlohmann::json& parameters,
-                           const std::string& path, absl::Status* status) {
+absl::StatusOr<TotalSpec> TotalSpec::Parse(const nlohmann::json& parameters,
+                                           const std::string& path) {
   TotalSpec spec;
   JsonReader reader(parameters, path);
   spec.function = ReadFunctionMatch(&reader);
@@ -52,8 +52,7 @@ TotalSpec TotalSpec::Parse(const nlohmann::json& parameters,
   }
   spec.argument = reader.String("argument");
   if (spec.argument.empty()) reader.Fail("argument", "empty");
-  *status = reader.Finish();
-  return spec;
+  return reader.Finish(spec);
 }
 
 std::optional<int64_t> NumberOf(const CallValue* value) {

@@ -4,6 +4,7 @@
 #include <variant>
 #include <vector>
 
+#include "invariants/relations/event_contain/contain_rules.h"
 #include "invariants/rules/plain_value.h"
 #include "invariants/trace/call_values.h"
 
@@ -39,10 +40,10 @@ struct OpenWindow {
   }
 };
 
-class ContainCalls : public ProcessObserver {
+class CallWindows : public ProcessObserver {
  public:
-  ContainCalls(const ContainRules* rules, RuleSink* sink)
-      : sink_(sink), index_(rules) {}
+  explicit CallWindows(const ContainJudged* judged)
+      : sink_(judged->sink), index_(&judged->rules) {}
 
   void OnDefinition(const ProcessFacts& facts, RecordType type,
                     uint32_t id) override {
@@ -69,7 +70,7 @@ class ContainCalls : public ProcessObserver {
       if (!HasCategory(window->call, CallCategory::kBackward)) return;
       window->saw_gradients = true;
       for (Watch& watch : window->watches) {
-        if (watch.rule->spec.is_call) continue;
+        if (watch.rule->spec.call()) continue;
         watch.happened |= written == Tri::kYes;
         watch.unsure |= written == Tri::kUnknown;
       }
@@ -139,9 +140,9 @@ class ContainCalls : public ProcessObserver {
       Watch watch;
       watch.rule = rule;
       watch.rule_index = rule->index;
-      watch.applies = rule->rule->precondition.Holds(subject);
+      watch.applies = rule->precondition.Holds(subject);
       if (watch.applies == Tri::kNo) continue;
-      if (sink_->wants_examples()) watch.facts = ReadFacts(*rule, subject);
+      if (sink_->wants_examples()) watch.facts = rule->rule->ReadFacts(subject);
       window.watches.push_back(std::move(watch));
     }
     if (!window.watches.empty()) open_[call.ring].push_back(std::move(window));
@@ -151,12 +152,13 @@ class ContainCalls : public ProcessObserver {
                       const std::vector<const ContainRule*>& rules,
                       OpenWindow* window) {
     for (Watch& watch : window->watches) {
-      if (watch.happened || !watch.rule->spec.is_call) continue;
+      const CallInWindow* event = watch.rule->spec.call();
+      if (watch.happened || !event) continue;
       for (const ContainRule* rule : rules) {
         if (rule != watch.rule) continue;
-        const Tri bound = IsBound(facts, call, *window, rule->spec.binding);
+        const Tri bound = IsBound(facts, call, *window, event->binding);
         const Tri fits = bound == Tri::kYes
-                             ? Fits(facts, call, *window, rule->spec.with)
+                             ? Fits(facts, call, *window, event->with)
                              : bound;
         watch.happened = fits == Tri::kYes;
         watch.unsure |= fits == Tri::kUnknown;
@@ -199,25 +201,28 @@ class ContainCalls : public ProcessObserver {
   static bool IsSampled(const ProcessFacts& facts, const OpenWindow& window,
                         const ContainRule& rule) {
     const Call& call = window.call;
+    const CallInWindow* event = rule.spec.call();
     return facts.recorded().WholeSince(window.recorded, call.ring,
                                        call.number) ||
-           (rule.spec.is_call && !IsBeyondSkeleton(facts, rule.spec.event));
+           (event && !IsBeyondSkeleton(facts, event->function));
   }
 
   void Judge(const ProcessFacts& facts, const OpenWindow& window,
              const Watch& watch, CallOutcome outcome) {
     const ContainRule& rule = *watch.rule;
+    const CallInWindow* event = rule.spec.call();
+    const bool never = event && event->never;
     // Without a state record there is nothing to judge by: the calls of
     // backward inside a backward, or no model is known yet.
     const bool sampled = IsSampled(facts, window, rule);
-    if (!rule.spec.is_call && !window.saw_gradients && sampled) return;
+    if (!event && !window.saw_gradients && sampled) return;
     Verdict verdict = NewVerdict(facts, rule, /*object=*/0);
     if (watch.applies == Tri::kUnknown) {
       MarkUnknown("a fact of its precondition is not known", &verdict);
-    } else if (watch.happened && rule.spec.never) {
+    } else if (watch.happened && never) {
       MarkViolated(facts, window.call, rule, &verdict);
-      verdict.finding.apis.push_back(rule.spec.event.text);
-      verdict.finding.seen = rule.spec.event.Describe() + " was called in it";
+      verdict.finding.apis.push_back(event->function.text);
+      verdict.finding.seen = event->function.Describe() + " was called in it";
     } else if (!watch.happened) {
       if (window.gaps != facts.gaps()) {
         MarkUnknown(facts.gap_reason(), &verdict);
@@ -225,42 +230,40 @@ class ContainCalls : public ProcessObserver {
         MarkUnknown("the end of a call is missing", &verdict);
       } else if (!sampled) {
         MarkUnknown(facts.not_sampled(), &verdict);
-      } else if (rule.spec.is_call &&
-                 !IsRecorded(facts, rule.spec.event, window.recorded)) {
-        MarkUnknown(NotRecordedWords(facts, rule.spec.event), &verdict);
+      } else if (event &&
+                 !IsRecorded(facts, event->function, window.recorded)) {
+        MarkUnknown(NotRecordedWords(facts, event->function), &verdict);
       } else if (watch.unsure) {
-        MarkUnknown(WhyUnsure(rule.spec), &verdict);
-      } else if (!rule.spec.never) {
+        MarkUnknown(WhyUnsure(event), &verdict);
+      } else if (!never) {
         MarkViolated(facts, window.call, rule, &verdict);
-        Explain(rule, &verdict.finding);
+        Explain(event, &verdict.finding);
       }
     }
     if (sink_->wants_examples() && verdict.outcome != Outcome::kUnknown) {
-      sink_->OnExample(rule.index,
-                       {watch.happened != rule.spec.never, watch.facts});
+      sink_->OnExample(rule.index, {watch.happened != never, watch.facts});
     }
     sink_->OnVerdict(verdict);
   }
 
-  static const char* WhyUnsure(const ContainSpec& spec) {
-    if (!spec.is_call) return "not every gradient was recorded";
-    return spec.with.argument.empty() ? "the object of a call is not known"
-                                      : "a call did not tell its argument";
+  // `event` is null where the event is a change of gradients.
+  static const char* WhyUnsure(const CallInWindow* event) {
+    if (!event) return "not every gradient was recorded";
+    return event->with.argument.empty() ? "the object of a call is not known"
+                                        : "a call did not tell its argument";
   }
 
-  static void Explain(const ContainRule& rule, Finding* finding) {
-    if (!rule.spec.is_call) {
+  static void Explain(const CallInWindow* event, Finding* finding) {
+    if (!event) {
       finding->seen = "no gradient of any parameter changed";
       return;
     }
-    if (!rule.spec.with.argument.empty()) {
-      finding->apis.push_back(rule.spec.event.text);
-      finding->seen = "no call of " + rule.spec.event.Describe() +
-                      " in it has such a " + rule.spec.with.argument;
-      return;
-    }
-    finding->apis.push_back(rule.spec.event.text);
-    finding->seen = rule.spec.event.Describe() + " was not called in it";
+    const std::string function = event->function.Describe();
+    finding->apis.push_back(event->function.text);
+    finding->seen = event->with.argument.empty()
+                        ? function + " was not called in it"
+                        : "no call of " + function + " in it has such a " +
+                              event->with.argument;
   }
 
   RuleSink* const sink_;
@@ -272,9 +275,10 @@ class ContainCalls : public ProcessObserver {
 
 }  // namespace
 
-std::unique_ptr<ProcessObserver> NewContainCalls(const ContainRules* rules,
-                                                 RuleSink* sink) {
-  return std::make_unique<ContainCalls>(rules, sink);
+const Relation* ContainCalls() {
+  static const auto* const kForm =
+      new ContainForm<CallWindows>("EventContain", /*make_generator=*/nullptr);
+  return kForm;
 }
 
 }  // namespace traincheck

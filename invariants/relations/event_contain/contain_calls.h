@@ -4,16 +4,11 @@
 #ifndef TRAINCHECK_INVARIANTS_RELATIONS_EVENT_CONTAIN_CONTAIN_CALLS_H_
 #define TRAINCHECK_INVARIANTS_RELATIONS_EVENT_CONTAIN_CONTAIN_CALLS_H_
 
-#include <memory>
-
-#include "invariants/relations/event_contain/contain_rules.h"
+#include "invariants/rules/relation.h"
 
 namespace traincheck {
 
-// The part of one process. `rules` (of call windows only) and `sink` must
-// outlive it.
-std::unique_ptr<ProcessObserver> NewContainCalls(const ContainRules* rules,
-                                                 RuleSink* sink);
+const Relation* ContainCalls();
 
 }  // namespace traincheck
 

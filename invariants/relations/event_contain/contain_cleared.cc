@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "invariants/relations/event_contain/contain_rules.h"
 #include "invariants/rules/words.h"
 
 namespace traincheck {
@@ -25,10 +26,10 @@ struct OpenClear {
   }
 };
 
-class ContainCleared : public ProcessObserver {
+class ClearingCalls : public ProcessObserver {
  public:
-  ContainCleared(const ContainRules* rules, RuleSink* sink)
-      : sink_(sink), index_(rules) {}
+  explicit ClearingCalls(const ContainJudged* judged)
+      : sink_(judged->sink), index_(&judged->rules) {}
 
   void OnDefinition(const ProcessFacts& facts, RecordType type,
                     uint32_t id) override {
@@ -132,9 +133,10 @@ class ContainCleared : public ProcessObserver {
 
 }  // namespace
 
-std::unique_ptr<ProcessObserver> NewContainCleared(const ContainRules* rules,
-                                                   RuleSink* sink) {
-  return std::make_unique<ContainCleared>(rules, sink);
+const Relation* ContainCleared() {
+  static const auto* const kForm = new ContainForm<ClearingCalls>(
+      "EventContain", /*make_generator=*/nullptr);
+  return kForm;
 }
 
 }  // namespace traincheck

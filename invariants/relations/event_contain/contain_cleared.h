@@ -5,15 +5,11 @@
 #ifndef TRAINCHECK_INVARIANTS_RELATIONS_EVENT_CONTAIN_CONTAIN_CLEARED_H_
 #define TRAINCHECK_INVARIANTS_RELATIONS_EVENT_CONTAIN_CONTAIN_CLEARED_H_
 
-#include <memory>
-
-#include "invariants/relations/event_contain/contain_rules.h"
+#include "invariants/rules/relation.h"
 
 namespace traincheck {
 
-// The part of one process. `rules` and `sink` must outlive it.
-std::unique_ptr<ProcessObserver> NewContainCleared(const ContainRules* rules,
-                                                   RuleSink* sink);
+const Relation* ContainCleared();
 
 }  // namespace traincheck
 

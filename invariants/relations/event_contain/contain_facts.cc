@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "invariants/facts/fact_value.h"
+#include "invariants/relations/event_contain/contain_rules.h"
 #include "invariants/rules/words.h"
 
 namespace traincheck {
@@ -23,10 +24,14 @@ struct Judgement {
   std::vector<std::string> others;  // names of those with another value
 };
 
+const FactInWindow& EventOf(const ContainRule& rule) {
+  return std::get<FactInWindow>(rule.spec.event);
+}
+
 class FactsAtSteps : public ProcessObserver {
  public:
-  FactsAtSteps(const ContainRules* rules, RuleSink* sink)
-      : sink_(sink), index_(rules) {}
+  explicit FactsAtSteps(const ContainJudged* judged)
+      : sink_(judged->sink), index_(&judged->rules) {}
 
   void OnDefinition(const ProcessFacts& facts, RecordType type,
                     uint32_t id) override {
@@ -71,7 +76,7 @@ class FactsAtSteps : public ProcessObserver {
   static std::vector<HeldVariable> VariablesOf(const ProcessFacts& facts,
                                                const ContainRule& rule,
                                                const Optimizer& optimizer) {
-    if (!rule.spec.of_buffers) return optimizer.held;
+    if (!EventOf(rule).of_buffers) return optimizer.held;
     std::vector<HeldVariable> buffers;
     for (const auto& [id, info] : facts.definitions().variables()) {
       if (info.kind == VariableKind::kBuffer &&
@@ -84,9 +89,9 @@ class FactsAtSteps : public ProcessObserver {
 
   void JudgeOne(const ContainRule& rule, const FactSubject& subject,
                 Judgement* judgement) {
-    const WantedFact& wanted = rule.spec.wanted;
+    const WantedFact& wanted = EventOf(rule).wanted;
     if (!wanted.fact->Applies(subject)) return;
-    const Tri applies = rule.rule->precondition.Holds(subject);
+    const Tri applies = rule.precondition.Holds(subject);
     if (applies == Tri::kNo) return;
     judgement->applied = true;
     const FactValue value = wanted.fact->read(subject);
@@ -96,7 +101,7 @@ class FactsAtSteps : public ProcessObserver {
     const bool holds = value == wanted.value;
     judgement->trials += tried_.insert({rule.index, subject.variable}).second;
     if (sink_->wants_examples()) {
-      sink_->OnExample(rule.index, {holds, ReadFacts(rule, subject)});
+      sink_->OnExample(rule.index, {holds, rule.rule->ReadFacts(subject)});
     }
     const VariableInfo* info =
         subject.facts->definitions().Variable(subject.variable);
@@ -122,7 +127,7 @@ class FactsAtSteps : public ProcessObserver {
       MarkViolated(facts, step, rule, &verdict);
       Explain(rule, std::move(judgement.others), &verdict.finding);
     } else if (judgement.fact_unknown) {
-      MarkUnknown(UnknownWords(*rule.spec.wanted.fact, facts), &verdict);
+      MarkUnknown(UnknownWords(*EventOf(rule).wanted.fact, facts), &verdict);
     } else if (judgement.precondition_unknown) {
       MarkUnknown("a fact of its precondition is not known", &verdict);
     }
@@ -133,7 +138,7 @@ class FactsAtSteps : public ProcessObserver {
                       Finding* finding) {
     std::sort(others.begin(), others.end());
     // A truth is its own opposite's denial.
-    const WantedFact& wanted = rule.spec.wanted;
+    const WantedFact& wanted = EventOf(rule).wanted;
     const bool* truth = std::get_if<bool>(&wanted.value);
     const std::string seen =
         truth ? Describe(*wanted.fact, FactValue(!*truth))
@@ -150,9 +155,10 @@ class FactsAtSteps : public ProcessObserver {
 
 }  // namespace
 
-std::unique_ptr<ProcessObserver> NewContainFacts(const ContainRules* rules,
-                                                 RuleSink* sink) {
-  return std::make_unique<FactsAtSteps>(rules, sink);
+const Relation* ContainFacts() {
+  static const auto* const kForm =
+      new ContainForm<FactsAtSteps>("EventContain", /*make_generator=*/nullptr);
+  return kForm;
 }
 
 }  // namespace traincheck

@@ -4,15 +4,11 @@
 #ifndef TRAINCHECK_INVARIANTS_RELATIONS_EVENT_CONTAIN_CONTAIN_FACTS_H_
 #define TRAINCHECK_INVARIANTS_RELATIONS_EVENT_CONTAIN_CONTAIN_FACTS_H_
 
-#include <memory>
-
-#include "invariants/relations/event_contain/contain_rules.h"
+#include "invariants/rules/relation.h"
 
 namespace traincheck {
 
-// The part of one process. `rules` (of kFact only) and `sink` must outlive it.
-std::unique_ptr<ProcessObserver> NewContainFacts(const ContainRules* rules,
-                                                 RuleSink* sink);
+const Relation* ContainFacts();
 
 }  // namespace traincheck
 

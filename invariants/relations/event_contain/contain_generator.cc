@@ -41,6 +41,7 @@ constexpr StateOfStep kStatesOfSteps[] = {
     {StateKind::kDataKept, true, true, Scope::kExperiment},
     // Some train a part of a model on purpose and freeze nothing.
     {StateKind::kHeld, false, true, Scope::kExperiment},
+    {StateKind::kTrainable, false, false, Scope::kGeneral},
     {StateKind::kGradNonzero, true, false, Scope::kGeneral},
 };
 
@@ -195,34 +196,24 @@ void WindowsSeen::CollectStep(const FunctionInfo& step,
       AddHypothesis(spec, scope, broader, kByRole, out);
     };
     for (const StateOfStep& row : kStatesOfSteps) {
-      ContainSpec state;
-      state.is_call = false;
-      state.span = row.span;
-      state.state = row.state;
-      state.every = row.every;
-      add(state, row.scope, {});
+      add({.span = row.span, .event = StateInWindow{row.state, row.every}},
+          row.scope, {});
     }
     for (const FactOfStep& row : kFactsOfSteps) {
-      ContainSpec fact;
-      fact.is_call = false;
-      fact.state = StateKind::kFact;
-      fact.every = true;
-      fact.of_buffers = row.of_buffers;
-      fact.wanted = {FindFact(row.fact), row.value};
-      add(fact, row.scope, {});
+      add({.event =
+               FactInWindow{{FindFact(row.fact), row.value}, row.of_buffers}},
+          row.scope, {});
     }
     for (const SpanEvent& event : span_events_) {
-      ContainSpec call;
-      call.span = true;
-      call.event = event.match;
-      call.binding = event.binding;
       std::vector<ContainSpec> broader;
       if (!event.broader.text.empty()) {
-        broader.push_back(call);
-        broader.back().event = event.broader;
-        broader.back().window = role;
+        broader.push_back(
+            {.span = true,
+             .window = role,
+             .event = CallInWindow{event.broader, event.binding}});
       }
-      add(call, event.scope, broader);
+      add({.span = true, .event = CallInWindow{event.match, event.binding}},
+          event.scope, broader);
     }
   }
 }
@@ -234,20 +225,14 @@ void WindowsSeen::Collect(const ProcessDefinitions& definitions,
     const FunctionInfo* step = definitions.Function(id);
     if (step) CollectStep(*step, out);
   }
+  const auto add = [out](const char* window, StateInWindow event) {
+    AddHypothesis({.window = Category(window), .event = event}, Scope::kGeneral,
+                  {}, "", out);
+  };
   if (clears_) {
-    ContainSpec cleared;
-    cleared.window = Category("zero_grad");
-    cleared.is_call = false;
-    cleared.state = StateKind::kGradCleared;
-    cleared.every = true;
-    AddHypothesis(cleared, Scope::kGeneral, {}, "", out);
+    add("zero_grad", {StateKind::kGradCleared, /*every=*/true});
   }
-  if (backwards_.empty()) return;
-  ContainSpec written;
-  written.window = Category("backward");
-  written.is_call = false;
-  written.state = StateKind::kGradChanged;
-  AddHypothesis(written, Scope::kGeneral, {}, "", out);
+  if (!backwards_.empty()) add("backward", {StateKind::kGradChanged});
 }
 
 }  // namespace

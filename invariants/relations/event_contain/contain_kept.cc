@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "invariants/relations/event_contain/contain_rules.h"
 #include "invariants/rules/state_block.h"
 #include "invariants/rules/words.h"
 
@@ -20,10 +21,10 @@ struct Left {
   void Fields(Archive& archive) { archive(data, gaps); }
 };
 
-class ContainKept : public StateBlocks {
+class KeptBetweenSteps : public StateBlocks {
  public:
-  ContainKept(const ContainRules* rules, RuleSink* sink)
-      : sink_(sink), index_(rules) {}
+  explicit KeptBetweenSteps(const ContainJudged* judged)
+      : sink_(judged->sink), index_(&judged->rules) {}
 
   void OnDefinition(const ProcessFacts& facts, RecordType type,
                     uint32_t id) override {
@@ -98,9 +99,10 @@ class ContainKept : public StateBlocks {
 
 }  // namespace
 
-std::unique_ptr<ProcessObserver> NewContainKept(const ContainRules* rules,
-                                                RuleSink* sink) {
-  return std::make_unique<ContainKept>(rules, sink);
+const Relation* ContainKept() {
+  static const auto* const kForm = new ContainForm<KeptBetweenSteps>(
+      "EventContain", /*make_generator=*/nullptr);
+  return kForm;
 }
 
 }  // namespace traincheck

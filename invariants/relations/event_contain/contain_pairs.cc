@@ -44,11 +44,13 @@ std::optional<FunctionMatch> StrangerOf(const Call& call) {
   return std::nullopt;
 }
 
-ContainSpec CallIn(const FunctionMatch& window, const FunctionMatch& event) {
-  ContainSpec spec;
-  spec.window = window;
-  spec.event = event;
-  return spec;
+ContainSpec CallIn(const FunctionMatch& window, CallInWindow event) {
+  return {.window = window, .event = std::move(event)};
+}
+
+Scope ScopeOf(const FunctionMatch& window, const FunctionMatch& event) {
+  const bool general = window.IsGeneral() && event.IsGeneral();
+  return general ? Scope::kGeneral : Scope::kExperiment;
 }
 
 }  // namespace
@@ -111,25 +113,24 @@ void ContainPairs::CollectPair(const ProcessDefinitions& definitions,
   const FunctionInfo* parent = definitions.Function(pair.first);
   const FunctionInfo* child = definitions.Function(pair.second);
   if (!parent || !child || parent->name.empty() || child->name.empty()) return;
-  const ContainSpec plain = CallIn(Name(parent->name), Name(child->name));
-  Hypothesis hypothesis{plain.ToJson(), Scope::kExperiment, {}};
-  ContainSpec bound = CallIn(Name(parent->name), Broadest(*child));
-  bound.binding = Binding::kWrapped;
+  const FunctionMatch window = Name(parent->name);
+  const FunctionMatch event = Name(child->name);
+  Hypothesis hypothesis{
+      CallIn(window, {event}).ToJson(), Scope::kExperiment, {}};
+  const FunctionMatch role = Broadest(*child);
+  const ContainSpec bound = CallIn(window, {role, Binding::kWrapped});
   if (wrapped_.count(pair)) {
-    const bool general = plain.window.IsGeneral() && bound.event.IsGeneral();
-    out->Add(
-        {bound.ToJson(), general ? Scope::kGeneral : Scope::kExperiment, {}});
+    out->Add({bound.ToJson(), ScopeOf(window, role), {}});
   }
   hypothesis.broader.push_back({bound.ToJson(), kByWrapper});
   const auto flags = flags_.find(pair);
   if (flags != flags_.end()) {
     for (const auto& [argument, follows] : flags->second) {
       if (!follows.always || !follows.on || !follows.off) continue;
-      ContainSpec with = plain;
-      with.with = {argument, FindFact(kTrainingFact), nullptr};
-      const bool general = plain.window.IsGeneral() && plain.event.IsGeneral();
-      out->Add(
-          {with.ToJson(), general ? Scope::kGeneral : Scope::kExperiment, {}});
+      const ContainSpec with = CallIn(
+          window, {.function = event,
+                   .with = {argument, FindFact(kTrainingFact), nullptr}});
+      out->Add({with.ToJson(), ScopeOf(window, event), {}});
       hypothesis.broader.push_back({with.ToJson(), kByArgument});
     }
   }
@@ -140,8 +141,8 @@ void ContainPairs::CollectNever(HypothesisSet* out) const {
   for (const FunctionMatch& window : windows_) {
     for (const FunctionMatch& stranger : strangers_) {
       if (window == stranger || happened_.count({window, stranger})) continue;
-      ContainSpec never = CallIn(window, stranger);
-      never.never = true;
+      const ContainSpec never =
+          CallIn(window, {.function = stranger, .never = true});
       out->Add({never.ToJson(), Scope::kGeneral, {}});
     }
   }

@@ -18,7 +18,8 @@ const FunctionIndex::Concerned& FunctionIndex::Find(const Call& call) {
     if (rule.spec.window.Matches(*call.function)) {
       concerned.windows.push_back(&rule);
     }
-    if (rule.spec.is_call && rule.spec.event.Matches(*call.function)) {
+    const CallInWindow* event = rule.spec.call();
+    if (event && event->function.Matches(*call.function)) {
       concerned.events.push_back(&rule);
     }
   }
@@ -56,13 +57,6 @@ std::string OrphanWords(const ProcessFacts& facts) {
   if (names.empty()) return "";
   return "got gradients and are held by no optimizer: " +
          ListWords({names.begin(), names.end()}, 5);
-}
-
-std::vector<FactValue> ReadFacts(const ContainRule& rule,
-                                 const FactSubject& subject) {
-  std::vector<FactValue> values;
-  for (const Fact* fact : rule.facts) values.push_back(fact->read(subject));
-  return values;
 }
 
 }  // namespace traincheck

@@ -12,12 +12,20 @@
 #include <vector>
 
 #include "invariants/relations/event_contain/contain_spec.h"
+#include "invariants/rules/process_relation.h"
 #include "invariants/rules/recorded_calls.h"
 #include "invariants/rules/verdicts.h"
 
 namespace traincheck {
 
+using ContainRule = SpecRule<ContainSpec>;
 using ContainRules = std::vector<ContainRule>;
+using ContainJudged = JudgedRules<ContainRule>;
+
+// A form whose rules such a part judges. EventContain makes the hypotheses of
+// all forms at once (contain_generator.h).
+template <typename Part>
+using ContainForm = ProcessRelation<ContainSpec, Part>;
 
 // Which rules a function of one process concerns. Small and dense: most
 // functions concern none.
@@ -57,10 +65,6 @@ Verdict CutOff(const ProcessFacts& facts, const ContainRule& rule,
 // Variables with a fresh gradient that no optimizer holds: the evidence when
 // an optimizer changes nothing. "" if there are none.
 std::string OrphanWords(const ProcessFacts& facts);
-
-// Values of the rule's facts for the learner.
-std::vector<FactValue> ReadFacts(const ContainRule& rule,
-                                 const FactSubject& subject);
 
 }  // namespace traincheck
 

@@ -3,6 +3,7 @@
 #include <map>
 #include <vector>
 
+#include "invariants/relations/event_contain/contain_rules.h"
 #include "invariants/rules/words.h"
 
 namespace traincheck {
@@ -50,10 +51,15 @@ std::string ClassOf(const std::string& method) {
   return dot == std::string::npos ? method : method.substr(0, dot);
 }
 
-class ContainSpans : public ProcessObserver {
+// Spans with another event are of other forms.
+const CallInWindow& EventOf(const ContainRule& rule) {
+  return *rule.spec.call();
+}
+
+class SpanWindows : public ProcessObserver {
  public:
-  ContainSpans(const ContainRules* rules, RuleSink* sink)
-      : sink_(sink), index_(rules) {}
+  explicit SpanWindows(const ContainJudged* judged)
+      : sink_(judged->sink), index_(&judged->rules) {}
 
   void OnDefinition(const ProcessFacts& facts, RecordType type,
                     uint32_t id) override {
@@ -103,7 +109,7 @@ class ContainSpans : public ProcessObserver {
  private:
   Tri Happened(const ProcessFacts& facts, const Call& step,
                const ContainRule& rule, const Span& span) const {
-    if (IsClear(rule.spec.event) &&
+    if (IsClear(EventOf(rule).function) &&
         facts.ClearedSince(step.object) == Tri::kYes) {
       return Tri::kYes;
     }
@@ -111,7 +117,7 @@ class ContainSpans : public ProcessObserver {
     Tri result = Tri::kNo;
     for (uint32_t object : log_.Since(rule.index, span.begin)) {
       const Tri one =
-          IsBoundToOptimizer(facts, optimizer, object, rule.spec.binding);
+          IsBoundToOptimizer(facts, optimizer, object, EventOf(rule).binding);
       if (one == Tri::kYes) return one;
       if (one == Tri::kUnknown) result = one;
     }
@@ -122,23 +128,24 @@ class ContainSpans : public ProcessObserver {
   static bool IsSampled(const ProcessFacts& facts, const Call& step,
                         const ContainRule& rule, const Span& span) {
     // Recorded in every step, unless it is done by hand.
-    if (IsClear(rule.spec.event)) {
+    if (IsClear(EventOf(rule).function)) {
       return facts.ClearedSince(step.object) != Tri::kUnknown;
     }
     return facts.recorded().WholeSince(span.recorded, 0, 0) ||
-           !IsBeyondSkeleton(facts, rule.spec.event);
+           !IsBeyondSkeleton(facts, EventOf(rule).function);
   }
 
   bool IsDue(const ProcessFacts& facts, const Call& step,
              const ContainRule& rule, const Span& span) const {
-    if (IsClear(rule.spec.event) && span.first) return false;
+    if (IsClear(EventOf(rule).function) && span.first) return false;
     const Optimizer* optimizer = facts.ownership().Find(step.object);
-    if (rule.spec.binding == Binding::kAny) return true;
+    if (EventOf(rule).binding == Binding::kAny) return true;
     if (!optimizer) return false;
-    if (IsClear(rule.spec.event)) return true;
+    if (IsClear(EventOf(rule).function)) return true;
     // An optimizer of tensors that are in no module has nothing to call.
-    if (rule.spec.binding == Binding::kHeld) return !optimizer->modules.empty();
-    const std::string wanted = ClassOf(rule.spec.event.text);
+    if (EventOf(rule).binding == Binding::kHeld)
+      return !optimizer->modules.empty();
+    const std::string wanted = ClassOf(EventOf(rule).function.text);
     for (uint32_t wrapper : optimizer->wrappers) {
       if (facts.ownership().IsInstance(wrapper, wanted)) return true;
     }
@@ -151,7 +158,7 @@ class ContainSpans : public ProcessObserver {
     FactSubject subject;
     subject.facts = &facts;
     subject.optimizer = step.object;
-    const Tri applies = rule.rule->precondition.Holds(subject);
+    const Tri applies = rule.precondition.Holds(subject);
     if (applies == Tri::kNo) return;
     const Tri happens = Happened(facts, step, rule, span);
     const bool happened = happens == Tri::kYes;
@@ -161,24 +168,24 @@ class ContainSpans : public ProcessObserver {
     } else if (span.gaps != facts.gaps()) {
       // What happened may have been in a step of which no record is left.
       MarkUnknown(facts.gap_reason(), &verdict);
-    } else if (happened && rule.spec.never) {
+    } else if (happened && EventOf(rule).never) {
       MarkViolated(facts, step, rule, &verdict);
-      verdict.finding.seen = rule.spec.event.Describe() +
+      verdict.finding.seen = EventOf(rule).function.Describe() +
                              " was called since the optimizer's last step";
     } else if (!happened && !IsSampled(facts, step, rule, span)) {
       MarkUnknown(facts.not_sampled(), &verdict);
     } else if (!happened &&
-               !IsRecorded(facts, rule.spec.event, span.recorded)) {
-      MarkUnknown(NotRecordedWords(facts, rule.spec.event), &verdict);
+               !IsRecorded(facts, EventOf(rule).function, span.recorded)) {
+      MarkUnknown(NotRecordedWords(facts, EventOf(rule).function), &verdict);
     } else if (!happened && happens == Tri::kUnknown) {
       MarkUnknown("the object of a call is not known", &verdict);
-    } else if (!happened && !rule.spec.never) {
+    } else if (!happened && !EventOf(rule).never) {
       MarkViolated(facts, step, rule, &verdict);
       Explain(facts, step, rule, span, &verdict.finding);
     }
     if (sink_->wants_examples() && verdict.outcome != Outcome::kUnknown) {
-      sink_->OnExample(rule.index,
-                       {happened != rule.spec.never, ReadFacts(rule, subject)});
+      sink_->OnExample(rule.index, {happened != EventOf(rule).never,
+                                    rule.rule->ReadFacts(subject)});
     }
     sink_->OnVerdict(verdict);
   }
@@ -186,13 +193,13 @@ class ContainSpans : public ProcessObserver {
   void Explain(const ProcessFacts& facts, const Call& step,
                const ContainRule& rule, const Span& span,
                Finding* finding) const {
-    const std::string event = rule.spec.event.Describe();
-    finding->apis.insert(finding->apis.begin(), rule.spec.event.text);
+    const std::string event = EventOf(rule).function.Describe();
+    finding->apis.insert(finding->apis.begin(), EventOf(rule).function.text);
     finding->seen = event + " was not called between " +
                     (span.first ? "the optimizer's construction"
                                 : "the optimizer's last step") +
                     " and the end of this one";
-    if (rule.spec.binding == Binding::kWrapper) {
+    if (EventOf(rule).binding == Binding::kWrapper) {
       ExplainWrapper(facts, step, finding);
     }
   }
@@ -239,9 +246,10 @@ Tri IsBoundToOptimizer(const ProcessFacts& facts, const Optimizer* optimizer,
                optimizer->modules.count(info->root) != 0);
 }
 
-std::unique_ptr<ProcessObserver> NewContainSpans(const ContainRules* rules,
-                                                 RuleSink* sink) {
-  return std::make_unique<ContainSpans>(rules, sink);
+const Relation* ContainSpans() {
+  static const auto* const kForm =
+      new ContainForm<SpanWindows>("EventContain", /*make_generator=*/nullptr);
+  return kForm;
 }
 
 }  // namespace traincheck

@@ -8,16 +8,12 @@
 #ifndef TRAINCHECK_INVARIANTS_RELATIONS_EVENT_CONTAIN_CONTAIN_SPANS_H_
 #define TRAINCHECK_INVARIANTS_RELATIONS_EVENT_CONTAIN_CONTAIN_SPANS_H_
 
-#include <memory>
-
-#include "invariants/relations/event_contain/contain_rules.h"
+#include "invariants/relations/event_contain/contain_spec.h"
+#include "invariants/rules/relation.h"
 
 namespace traincheck {
 
-// The part of one process. `rules` (of spans with a call only) and `sink`
-// must outlive it.
-std::unique_ptr<ProcessObserver> NewContainSpans(const ContainRules* rules,
-                                                 RuleSink* sink);
+const Relation* ContainSpans();
 
 // Does an object belong to the optimizer in this way? Unknown where the object
 // is 0 or the optimizer null.

@@ -1,6 +1,7 @@
 #include "invariants/relations/event_contain/contain_spec.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/json_reader.h"
 #include "invariants/facts/fact_value.h"
@@ -31,121 +32,148 @@ const char* NameOf(const Named<Enum> (&table)[n], Enum value) {
   return "";
 }
 
-struct StateWords {
+// What a rule may ask of states, and what it then says.
+struct StateRow {
   StateKind kind;
   const char* of;
   const char* is;
+  bool span;          // else a call is its window
+  const char* some;   // null: it cannot be asked for
+  const char* every;  // likewise
 };
 
-constexpr StateWords kStates[] = {
-    {StateKind::kDataChanged, "parameter.data", "changed"},
-    {StateKind::kDataKept, "parameter.data", "kept"},
-    {StateKind::kGradCleared, "parameter.grad", "cleared"},
-    {StateKind::kHeld, "parameter", "held"},
-    {StateKind::kGradNonzero, "parameter.grad", "nonzero"},
-    {StateKind::kGradChanged, "parameter.grad", "changed"},
+constexpr StateRow kStates[] = {
+    {StateKind::kDataChanged, "parameter.data", "changed", /*span=*/false,
+     "at least one parameter that the optimizer holds changes, unless its "
+     "learning rates are 0",
+     "every parameter that the optimizer holds changes, unless its learning "
+     "rate is 0"},
+    {StateKind::kDataKept, "parameter.data", "kept", /*span=*/true, nullptr,
+     "no parameter that the optimizer holds changes outside of its steps"},
+    {StateKind::kGradCleared, "parameter.grad", "cleared", /*span=*/false,
+     nullptr,
+     "the gradient of every parameter that the optimizer holds becomes None or "
+     "zero"},
+    {StateKind::kHeld, "parameter", "held", /*span=*/false, nullptr,
+     "every parameter of its models that got a gradient is held by an "
+     "optimizer"},
+    {StateKind::kTrainable, "parameter", "trainable", /*span=*/false,
+     "at least one parameter that the optimizer holds requires a gradient",
+     nullptr},
+    {StateKind::kGradNonzero, "parameter.grad", "nonzero", /*span=*/true,
+     "at least one parameter that the optimizer holds gets a non-zero gradient",
+     nullptr},
+    {StateKind::kGradChanged, "parameter.grad", "changed", /*span=*/false,
+     "the gradient of at least one parameter changes", nullptr},
 };
 
-void ReadWith(JsonReader* parent, ContainSpec* spec) {
-  if (!parent->Has("with")) return;
+const StateRow& RowOf(StateKind kind) {
+  return *std::find_if(
+      std::begin(kStates), std::end(kStates),
+      [kind](const StateRow& row) { return row.kind == kind; });
+}
+
+CallWith ReadWith(bool span, JsonReader* parent) {
   const nlohmann::json& json = parent->Object("with");
-  if (!json.is_object()) return;
+  if (!json.is_object()) return {};
   JsonReader reader(json, parent->PathOf("with"));
-  spec->with.argument = reader.String("argument");
-  if (spec->with.argument.empty()) reader.Fail("argument", "empty");
-  if (spec->span) parent->Fail("with", "does not go with this kind of window");
+  CallWith with;
+  with.argument = reader.String("argument");
+  if (with.argument.empty()) reader.Fail("argument", "empty");
+  if (span) parent->Fail("with", "does not go with this kind of window");
   if (reader.Has("fact")) {
-    spec->with.fact = FindFact(reader.String("fact"));
-    const Fact* fact = spec->with.fact;
-    if (!fact || fact->of != FactOf::kCall || fact->at_end)
+    with.fact = FindFact(reader.String("fact"));
+    if (!with.fact || with.fact->of != FactOf::kCall || with.fact->at_end) {
       reader.Fail("fact", "no fact of a call");
+    }
   } else {
-    spec->with.value = reader.Any("value");
-    if (!IsPlain(spec->with.value)) {
+    with.value = reader.Any("value");
+    if (!IsPlain(with.value)) {
       reader.Fail("value", "no number, bool, text or null");
     }
   }
   parent->Adopt(reader.Finish());
+  return with;
 }
 
-void ReadCallEvent(JsonReader* reader, ContainSpec* spec) {
-  spec->event = ReadFunctionMatch(reader);
-  const std::string binding = reader->String("binding");
-  const auto* found = std::find_if(
-      std::begin(kBindings), std::end(kBindings),
-      [&binding](const Named<Binding>& b) { return binding == b.name; });
+Binding ReadBinding(bool span, JsonReader* reader) {
+  const std::string name = reader->String("binding");
+  const auto* found =
+      std::find_if(std::begin(kBindings), std::end(kBindings),
+                   [&name](const Named<Binding>& b) { return name == b.name; });
   if (found == std::end(kBindings)) {
     reader->Fail("binding", "not a binding of this version");
-    return;
+    return Binding::kAny;
   }
-  spec->binding = found->value;
+  const Binding binding = found->value;
   const bool of_span =
-      spec->binding == Binding::kHeld || spec->binding == Binding::kWrapper;
+      binding == Binding::kHeld || binding == Binding::kWrapper;
   const bool of_call =
-      spec->binding == Binding::kSelf || spec->binding == Binding::kWrapped;
-  if ((of_span && !spec->span) || (of_call && spec->span)) {
+      binding == Binding::kSelf || binding == Binding::kWrapped;
+  if ((of_span && !span) || (of_call && span)) {
     reader->Fail("binding", "does not go with this kind of window");
   }
-  ReadWith(reader, spec);
-  if (!reader->Has("happens")) return;
-  spec->never = true;
-  if (reader->String("happens") != "never") {
-    reader->Fail("happens", "not \"never\"");
-  } else if (IsClear(spec->event) && spec->span) {
-    reader->Fail("happens", "clearing gradients always may");
-  }
+  return binding;
 }
 
-void ReadFactEvent(const std::string& of, JsonReader* reader,
-                   ContainSpec* spec) {
-  spec->state = StateKind::kFact;
-  spec->every = true;
-  spec->of_buffers = of == "buffer";
-  if (!spec->of_buffers && of != "parameter") {
+CallInWindow ReadCallEvent(bool span, JsonReader* reader) {
+  CallInWindow event;
+  event.function = ReadFunctionMatch(reader);
+  event.binding = ReadBinding(span, reader);
+  if (reader->Has("with")) event.with = ReadWith(span, reader);
+  if (!reader->Has("happens")) return event;
+  event.never = true;
+  if (reader->String("happens") != "never") {
+    reader->Fail("happens", "not \"never\"");
+  } else if (IsClear(event.function) && span) {
+    reader->Fail("happens", "clearing gradients always may");
+  }
+  return event;
+}
+
+FactInWindow ReadFactEvent(bool span, JsonReader* reader) {
+  FactInWindow event;
+  const std::string of = reader->String("of");
+  event.of_buffers = of == "buffer";
+  if (!event.of_buffers && of != "parameter") {
     reader->Fail("of", "neither \"parameter\" nor \"buffer\"");
   }
-  spec->wanted.fact = ReadFact("fact", reader);
-  spec->wanted.value = ReadFactValue(spec->wanted.fact, reader);
-  if (spec->wanted.fact && spec->wanted.fact->of != FactOf::kVariable) {
+  event.wanted.fact = ReadFact("fact", reader);
+  event.wanted.value = ReadFactValue(event.wanted.fact, reader);
+  if (event.wanted.fact && event.wanted.fact->of != FactOf::kVariable) {
     reader->Fail("fact", "no fact of a variable");
   }
-  if (spec->span) {
-    reader->Fail("fact", "does not go with this kind of window");
-  }
+  if (span) reader->Fail("fact", "does not go with this kind of window");
   if (reader->String("which") != "every") {
     reader->Fail("which", "only \"every\" here");
   }
+  return event;
 }
 
-void ReadStateEvent(JsonReader* reader, ContainSpec* spec) {
+StateInWindow ReadStateEvent(bool span, JsonReader* reader) {
   const std::string of = reader->String("of");
-  if (reader->Has("fact")) return ReadFactEvent(of, reader, spec);
   const std::string is = reader->String("is");
-  const auto* found = std::find_if(
-      std::begin(kStates), std::end(kStates),
-      [&](const StateWords& s) { return of == s.of && is == s.is; });
+  const auto* found =
+      std::find_if(std::begin(kStates), std::end(kStates),
+                   [&](const StateRow& s) { return of == s.of && is == s.is; });
   if (found == std::end(kStates)) {
     reader->Fail("is", "not a change of state of this version");
-    return;
+    return {};
   }
-  spec->state = found->kind;
-  const bool of_span = spec->state == StateKind::kGradNonzero ||
-                       spec->state == StateKind::kDataKept;
-  if (spec->span != of_span) {
+  StateInWindow event{found->kind};
+  if (span != found->span) {
     reader->Fail("is", "does not go with this kind of window");
   }
   const std::string which = reader->String("which");
-  spec->every = which == "every";
-  const bool only_some = spec->state == StateKind::kGradNonzero ||
-                         spec->state == StateKind::kGradChanged;
+  event.every = which == "every";
   if (which != "some" && which != "every") {
     reader->Fail("which", "neither \"some\" nor \"every\"");
-  } else if (spec->every && only_some) {
+  } else if (event.every && !found->every) {
     reader->Fail("which", "only \"some\" here");
-  } else if (!spec->every && !only_some &&
-             spec->state != StateKind::kDataChanged) {
+  } else if (!event.every && !found->some) {
     reader->Fail("which", "only \"every\" here");
   }
+  return event;
 }
 
 void ReadWindow(const nlohmann::json& json, JsonReader* parent,
@@ -164,15 +192,47 @@ void ReadEvent(const nlohmann::json& json, JsonReader* parent,
                ContainSpec* spec) {
   JsonReader reader(json, parent->PathOf("event"));
   const std::string kind = reader.String("kind");
-  spec->is_call = kind == "call";
-  if (spec->is_call) {
-    ReadCallEvent(&reader, spec);
-  } else if (kind == "state") {
-    ReadStateEvent(&reader, spec);
-  } else {
+  if (kind == "call") {
+    spec->event = ReadCallEvent(spec->span, &reader);
+  } else if (kind != "state") {
     reader.Fail("kind", "neither \"call\" nor \"state\"");
+  } else if (reader.Has("fact")) {
+    spec->event = ReadFactEvent(spec->span, &reader);
+  } else {
+    spec->event = ReadStateEvent(spec->span, &reader);
   }
   parent->Adopt(reader.Finish());
+}
+
+nlohmann::json EventJson(const CallInWindow& event) {
+  nlohmann::json json = {{"kind", "call"},
+                         {"function", ToJson(event.function)},
+                         {"binding", NameOf(kBindings, event.binding)}};
+  if (event.never) json["happens"] = "never";
+  if (event.with.argument.empty()) return json;
+  json["with"] = {{"argument", event.with.argument}};
+  if (event.with.fact) {
+    json["with"]["fact"] = event.with.fact->name;
+  } else {
+    json["with"]["value"] = event.with.value;
+  }
+  return json;
+}
+
+nlohmann::json EventJson(const StateInWindow& event) {
+  const StateRow& row = RowOf(event.kind);
+  return {{"kind", "state"},
+          {"which", event.every ? "every" : "some"},
+          {"of", row.of},
+          {"is", row.is}};
+}
+
+nlohmann::json EventJson(const FactInWindow& event) {
+  return {{"kind", "state"},
+          {"which", "every"},
+          {"of", event.of_buffers ? "buffer" : "parameter"},
+          {"fact", event.wanted.fact->name},
+          {"value", FactToJson(event.wanted.value)}};
 }
 
 std::string DescribeWith(const CallWith& with) {
@@ -183,62 +243,93 @@ std::string DescribeWith(const CallWith& with) {
   return " with " + with.argument + " = whether " + with.fact->text;
 }
 
-std::string DescribeCallEvent(const ContainSpec& spec) {
+std::string DescribeHappening(const CallInWindow& event) {
   // By a call, or by hand.
-  if (IsClear(spec.event)) return "the gradients it holds are cleared";
-  if (spec.event.level == Level::kCategory) return spec.event.DescribeCalled();
-  const std::string event = spec.event.Describe();
-  switch (spec.binding) {
+  if (IsClear(event.function)) return "the gradients it holds are cleared";
+  if (event.function.level == Level::kCategory) {
+    return event.function.DescribeCalled();
+  }
+  const std::string function = event.function.Describe();
+  switch (event.binding) {
     case Binding::kAny:
-      return event + " is called";
+      return function + " is called";
     case Binding::kSelf:
-      return event + " is called on the same object";
+      return function + " is called on the same object";
     case Binding::kWrapped:
-      return event + " is called on the module that it wraps";
+      return function + " is called on the module that it wraps";
     case Binding::kHeld:
-      return event + " is called on a model whose parameters it holds";
+      return function + " is called on a model whose parameters it holds";
     case Binding::kWrapper:
-      return event + " is called on the wrapper of the parameters it holds";
+      return function + " is called on the wrapper of the parameters it holds";
   }
   return "";
 }
 
-std::string DescribeFactEvent(const ContainSpec& spec) {
-  const std::string of = spec.of_buffers ? "buffer of the models that it trains"
-                                         : "parameter that the optimizer holds";
-  const WantedFact& wanted = spec.wanted;
+std::string DescribeEvent(const CallInWindow& event) {
+  return (event.never ? "it never happens that " : "") +
+         DescribeHappening(event) + DescribeWith(event.with);
+}
+
+std::string DescribeEvent(const FactInWindow& event) {
+  const std::string of = event.of_buffers
+                             ? "buffer of the models that it trains"
+                             : "parameter that the optimizer holds";
+  const WantedFact& wanted = event.wanted;
   if (wanted.value == FactValue(false)) {
     return "for no " + of + ": " + wanted.fact->text;
   }
   return "for every " + of + ": " + Describe(*wanted.fact, wanted.value);
 }
 
-std::string DescribeStateEvent(const ContainSpec& spec) {
-  switch (spec.state) {
-    case StateKind::kDataChanged:
-      return spec.every
-                 ? "every parameter that the optimizer holds changes, unless "
-                   "its learning rate is 0"
-                 : "at least one parameter that the optimizer holds changes, "
-                   "unless its learning rates are 0";
-    case StateKind::kGradNonzero:
-      return "at least one parameter that the optimizer holds gets a "
-             "non-zero gradient";
-    case StateKind::kGradChanged:
-      return "the gradient of at least one parameter changes";
-    case StateKind::kDataKept:
-      return "no parameter that the optimizer holds changes outside of its "
-             "steps";
-    case StateKind::kGradCleared:
-      return "the gradient of every parameter that the optimizer holds becomes "
-             "None or zero";
-    case StateKind::kHeld:
-      return "every parameter of its models that got a gradient is held by an "
-             "optimizer";
-    case StateKind::kFact:
-      return DescribeFactEvent(spec);
+std::string DescribeEvent(const StateInWindow& event) {
+  const StateRow& row = RowOf(event.kind);
+  return event.every ? row.every : row.some;
+}
+
+void AddNeedsOf(const CallInWindow& event, CaptureNeeds* needs) {
+  AddCalls(event.function, needs);
+  if (!event.with.argument.empty()) {
+    PlannedCall& content = needs->Calls(event.function.text);
+    content.arguments.insert(event.with.argument);
+    if (event.with.value.is_string()) content.texts.insert(event.with.argument);
   }
-  return "";
+  // Who sets p.grad = None by hand clears as well.
+  if (IsClear(event.function)) needs->Gradients();
+}
+
+void AddNeedsOf(const FactInWindow& event, CaptureNeeds* needs) {
+  AddNeeds(*event.wanted.fact, needs);
+}
+
+void AddNeedsOf(const StateInWindow& event, CaptureNeeds* needs) {
+  // For those of data, who got a gradient in vain is evidence.
+  needs->Gradients();
+  const bool of_data = event.kind == StateKind::kDataChanged ||
+                       event.kind == StateKind::kDataKept;
+  if (!of_data) return;
+  needs->State("parameter.data", "pre_step");
+  needs->State("parameter.data", "post_step");
+}
+
+using FactNames = std::vector<const char*>;
+
+FactNames FactsOf(const CallInWindow&, bool span) {
+  if (span) return {"opt.has_stepped"};
+  return {"call.stage", "call.module_training", "call.is_root", "ctx.grad_mode",
+          "call.inside_backward"};
+}
+
+FactNames FactsOf(const StateInWindow& event, bool) {
+  if (event.kind != StateKind::kDataChanged || !event.every) return {};
+  // That a gradient is there is itself guarded by the rule that one of the
+  // span's gradients is not zero.
+  return {"var.role", "var.replica_group", "var.got_grad", "grad.zero",
+          "grad.present"};
+}
+
+FactNames FactsOf(const FactInWindow& event, bool) {
+  if (event.of_buffers) return {"opt.has_stepped", "buffer.written_by_forward"};
+  return {"opt.has_stepped", "var.role", "var.replica_group"};
 }
 
 }  // namespace
@@ -247,112 +338,61 @@ bool IsClear(const FunctionMatch& match) {
   return match.level == Level::kCategory && match.text == "zero_grad";
 }
 
-nlohmann::json ContainSpec::ToJson() const {
-  nlohmann::json event_json;
-  if (is_call) {
-    event_json = {{"kind", "call"},
-                  {"function", traincheck::ToJson(event)},
-                  {"binding", NameOf(kBindings, binding)}};
-    if (never) event_json["happens"] = "never";
-    if (!with.argument.empty()) {
-      event_json["with"] = {{"argument", with.argument}};
-      if (with.fact) {
-        event_json["with"]["fact"] = with.fact->name;
-      } else {
-        event_json["with"]["value"] = with.value;
-      }
-    }
-  } else {
-    event_json = {{"kind", "state"}, {"which", every ? "every" : "some"}};
-    if (state == StateKind::kFact) {
-      event_json["of"] = of_buffers ? "buffer" : "parameter";
-      event_json["fact"] = wanted.fact->name;
-      event_json["value"] = FactToJson(wanted.value);
-    }
-    for (const StateWords& words : kStates) {
-      if (words.kind != state) continue;
-      event_json["of"] = words.of;
-      event_json["is"] = words.is;
-    }
-  }
-  return {{"window",
-           {{"kind", span ? "span" : "call"},
-            {"function", traincheck::ToJson(window)}}},
-          {"event", std::move(event_json)}};
-}
-
-std::string ContainSpec::Describe() const {
-  std::string event = is_call ? DescribeCallEvent(*this) + DescribeWith(with)
-                              : DescribeStateEvent(*this);
-  if (never) event = "it never happens that " + event;
-  if (span) {
-    return "Between one step of an optimizer (" + window.Describe() +
-           ") and the end of its next, " + event + ".";
-  }
-  const char* article = window.level == Level::kCategory ? "a " : "";
-  return "During " + (article + window.Describe()) + ", " + event + ".";
-}
-
-absl::StatusOr<ContainSpec> ContainSpecFromJson(const nlohmann::json& json,
-                                                const std::string& path) {
+absl::StatusOr<ContainSpec> ContainSpec::Parse(const nlohmann::json& parameters,
+                                               const std::string& path) {
   ContainSpec spec;
-  JsonReader reader(json, path);
+  JsonReader reader(parameters, path);
   const nlohmann::json& window = reader.Object("window");
   if (window.is_object()) ReadWindow(window, &reader, &spec);
   const nlohmann::json& event = reader.Object("event");
   if (event.is_object()) ReadEvent(event, &reader, &spec);
-  if (absl::Status status = reader.Finish(); !status.ok()) return status;
-  return spec;
+  return reader.Finish(std::move(spec));
 }
 
-void AddContainNeeds(const ContainSpec& spec, CaptureNeeds* needs) {
-  AddCalls(spec.window, needs);
-  if (spec.is_call) {
-    AddCalls(spec.event, needs);
-    if (!spec.with.argument.empty()) {
-      PlannedCall& content = needs->Calls(spec.event.text);
-      content.arguments.insert(spec.with.argument);
-      if (spec.with.value.is_string()) {
-        content.texts.insert(spec.with.argument);
-      }
-    }
-    // Who sets p.grad = None by hand clears as well.
-    if (IsClear(spec.event)) needs->Gradients();
-    return;
-  }
-  if (spec.state == StateKind::kFact) return AddNeeds(*spec.wanted.fact, needs);
-  // For those of data, who got a gradient in vain is evidence.
-  needs->Gradients();
-  const bool of_data = spec.state == StateKind::kDataChanged ||
-                       spec.state == StateKind::kDataKept;
-  if (!of_data) return;
-  needs->State("parameter.data", "pre_step");
-  needs->State("parameter.data", "post_step");
+nlohmann::json ContainSpec::ToJson() const {
+  return {{"window",
+           {{"kind", span ? "span" : "call"},
+            {"function", traincheck::ToJson(window)}}},
+          {"event",
+           std::visit([](const auto& it) { return EventJson(it); }, event)}};
 }
 
-std::vector<const Fact*> ContainFacts(const ContainSpec& spec) {
-  std::vector<const char*> names;
-  if (spec.is_call && !spec.span) {
-    names = {"call.stage", "call.module_training", "call.is_root",
-             "ctx.grad_mode", "call.inside_backward"};
-  } else if (spec.is_call) {
-    names = {"opt.has_stepped"};
-  } else if (spec.state == StateKind::kDataChanged && spec.every) {
-    // That a gradient is there is itself guarded by the rule that one of the
-    // span's gradients is not zero.
-    names = {"var.role", "var.replica_group", "var.got_grad", "grad.zero",
-             "grad.present"};
-  } else if (spec.state == StateKind::kFact && spec.of_buffers) {
-    names = {"opt.has_stepped", "buffer.written_by_forward"};
-  } else if (spec.state == StateKind::kFact) {
-    names = {"opt.has_stepped", "var.role", "var.replica_group"};
+std::string ContainSpec::Describe() const {
+  const std::string happens =
+      std::visit([](const auto& it) { return DescribeEvent(it); }, event);
+  if (span) {
+    return "Between one step of an optimizer (" + window.Describe() +
+           ") and the end of its next, " + happens + ".";
   }
+  const char* article = window.level == Level::kCategory ? "a " : "";
+  return "During " + (article + window.Describe()) + ", " + happens + ".";
+}
+
+void ContainSpec::AddNeeds(CaptureNeeds* needs) const {
+  AddCalls(window, needs);
+  std::visit([needs](const auto& it) { AddNeedsOf(it, needs); }, event);
+}
+
+std::vector<const Fact*> ContainSpec::Facts() const {
+  const auto* of_fact = std::get_if<FactInWindow>(&event);
   std::vector<const Fact*> facts;
-  for (const char* name : names) {
+  for (const char* name : std::visit(
+           [this](const auto& it) { return FactsOf(it, span); }, event)) {
     const Fact* fact = FindFact(name);
-    if (fact != spec.wanted.fact) facts.push_back(fact);
+    // What a rule asks for is no condition of it.
+    if (!of_fact || fact != of_fact->wanted.fact) facts.push_back(fact);
   }
   return facts;
+}
+
+// Where no gradient flows, a rule on parameters that got one is silent; then
+// the one that some gradient of the span is not zero speaks.
+std::vector<nlohmann::json> ContainSpec::GuardsOf(const Fact& fact) const {
+  if (fact.need != FactNeed::kGradients) return {};
+  return {ContainSpec{.span = true,
+                      .window = window,
+                      .event = StateInWindow{StateKind::kGradNonzero}}
+              .ToJson()};
 }
 
 }  // namespace traincheck

@@ -13,6 +13,8 @@
 //              "which": "every"}
 //           | {"kind": "state", "of": "parameter", "is": "held",
 //              "which": "every"}
+//           | {"kind": "state", "of": "parameter", "is": "trainable",
+//              "which": "some"}
 //           | {"kind": "state", "of": "parameter" | "buffer",
 //              "fact": "grad.finite", "value": true, "which": "every"}}
 //   FUNCTION: see function_match.h
@@ -29,12 +31,13 @@
 #define TRAINCHECK_INVARIANTS_RELATIONS_EVENT_CONTAIN_CONTAIN_SPEC_H_
 
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "invariants/rules/capture_needs.h"
 #include "invariants/rules/fact_rules.h"
 #include "invariants/rules/function_match.h"
-#include "invariants/rules/relation.h"
 #include "nlohmann/json.hpp"
 
 namespace traincheck {
@@ -60,9 +63,7 @@ enum class StateKind {
   // Parameters of the models that the optimizer trains, that got a gradient
   // since its last step: some optimizer holds them.
   kHeld,
-  // A fact of held parameters, or of buffers of the models that the optimizer
-  // trains, has a value.
-  kFact,
+  kTrainable,  // held parameters that require a gradient, when the step ends
 };
 
 // What an argument of the call must be.
@@ -72,42 +73,45 @@ struct CallWith {
   nlohmann::json value;
 };
 
-struct ContainSpec {
-  bool span = false;
-  FunctionMatch window;
-  bool is_call = true;
-  // is_call
-  FunctionMatch event;
+struct CallInWindow {
+  FunctionMatch function;
   Binding binding = Binding::kAny;
-  CallWith with;
+  CallWith with = {};
   bool never = false;
-  // !is_call
-  StateKind state = StateKind::kDataChanged;
+};
+
+struct StateInWindow {
+  StateKind kind = StateKind::kDataChanged;
   bool every = false;  // else some
-  // kFact
+};
+
+// A fact of every held parameter, or of every buffer of the models that the
+// optimizer trains, has a value.
+struct FactInWindow {
   WantedFact wanted;
   bool of_buffers = false;  // else of parameters
+};
 
+struct ContainSpec {
+  bool span = false;
+  FunctionMatch window = {};
+  std::variant<CallInWindow, StateInWindow, FactInWindow> event = {};
+
+  // Null: the event is another one.
+  const CallInWindow* call() const { return std::get_if<CallInWindow>(&event); }
+  bool Is(StateKind kind) const {
+    const auto* state = std::get_if<StateInWindow>(&event);
+    return state && state->kind == kind;
+  }
+
+  [[nodiscard]] static absl::StatusOr<ContainSpec> Parse(
+      const nlohmann::json& parameters, const std::string& path);
   nlohmann::json ToJson() const;
   std::string Describe() const;
+  void AddNeeds(CaptureNeeds* needs) const;
+  std::vector<const Fact*> Facts() const;
+  std::vector<nlohmann::json> GuardsOf(const Fact& fact) const;
 };
-
-[[nodiscard]] absl::StatusOr<ContainSpec> ContainSpecFromJson(
-    const nlohmann::json& json, const std::string& path);
-
-// A rule of this relation, ready to be judged.
-struct ContainRule {
-  size_t index = 0;
-  const Rule* rule = nullptr;
-  ContainSpec spec;
-  std::vector<const Fact*> facts;  // FactsFor
-};
-
-// What must be recorded for such a rule to be decided.
-void AddContainNeeds(const ContainSpec& spec, CaptureNeeds* needs);
-
-// Facts over which the precondition of such a rule may be learned.
-std::vector<const Fact*> ContainFacts(const ContainSpec& spec);
 
 }  // namespace traincheck
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "invariants/relations/event_contain/contain_rules.h"
 #include "invariants/rules/words.h"
 
 namespace traincheck {
@@ -12,7 +13,7 @@ namespace {
 // What the step did to what it holds, over all held parameters.
 struct Summary {
   size_t held = 0;
-  size_t yes = 0;  // changed, or has a non-zero gradient
+  size_t yes = 0;  // those of which it is so
   size_t unknown = 0;
   bool lr_unknown = false;
   bool lr_nonzero = false;
@@ -25,10 +26,14 @@ struct OpenStep {
   void Fields(Archive& archive) { archive(call, gaps); }
 };
 
-class ContainUpdates : public ProcessObserver {
+bool IsEvery(const ContainRule& rule) {
+  return std::get<StateInWindow>(rule.spec.event).every;
+}
+
+class UpdatesAtSteps : public ProcessObserver {
  public:
-  ContainUpdates(const ContainRules* rules, RuleSink* sink)
-      : sink_(sink), index_(rules) {}
+  explicit UpdatesAtSteps(const ContainJudged* judged)
+      : sink_(judged->sink), index_(&judged->rules) {}
 
   void OnDefinition(const ProcessFacts& facts, RecordType type,
                     uint32_t id) override {
@@ -48,7 +53,7 @@ class ContainUpdates : public ProcessObserver {
     if (outcome == CallOutcome::kRaised) return;
     const Optimizer* optimizer = facts.ownership().Find(call.object);
     for (const ContainRule* rule : index_.Find(call).windows) {
-      if (rule->spec.state == StateKind::kHeld && whole && optimizer) {
+      if (rule->spec.Is(StateKind::kHeld) && whole && optimizer) {
         JudgeHeld(facts, call, *rule, *optimizer);
       } else if (!whole || !optimizer || optimizer->held.empty()) {
         Verdict verdict = NewVerdict(facts, *rule, call.object);
@@ -56,7 +61,7 @@ class ContainUpdates : public ProcessObserver {
                           : facts.gap_reason(),
                     &verdict);
         sink_->OnVerdict(verdict);
-      } else if (rule->spec.every) {
+      } else if (IsEvery(*rule)) {
         JudgeEvery(facts, call, *rule, *optimizer);
       } else {
         JudgeSome(facts, call, *rule, *optimizer);
@@ -85,9 +90,9 @@ class ContainUpdates : public ProcessObserver {
                       uint32_t variable) {
     const VariableState* state = facts.Variable(variable);
     if (!state) return Tri::kUnknown;
-    return rule.spec.state == StateKind::kGradNonzero
-               ? state->grad_nonzero_at_step()
-               : state->changed_in_step();
+    if (rule.spec.Is(StateKind::kTrainable)) return state->trainable();
+    return rule.spec.Is(StateKind::kGradNonzero) ? state->grad_nonzero_at_step()
+                                                 : state->changed_in_step();
   }
 
   static Summary Summarize(const ProcessFacts& facts, const ContainRule& rule,
@@ -108,7 +113,7 @@ class ContainUpdates : public ProcessObserver {
   void JudgeSome(const ProcessFacts& facts, const Call& step,
                  const ContainRule& rule, const Optimizer& optimizer) {
     const Summary summary = Summarize(facts, rule, optimizer);
-    const bool update = rule.spec.state == StateKind::kDataChanged;
+    const bool update = rule.spec.Is(StateKind::kDataChanged);
     Verdict verdict = NewVerdict(facts, rule, optimizer.object);
     if (summary.yes == 0) {
       if (update && !summary.lr_unknown && !summary.lr_nonzero) return;
@@ -118,25 +123,29 @@ class ContainUpdates : public ProcessObserver {
         MarkUnknown("the learning rate was not recorded", &verdict);
       } else {
         MarkViolated(facts, step, rule, &verdict);
-        ExplainSome(facts, optimizer, update, &verdict.finding);
+        ExplainSome(facts, rule, optimizer, &verdict.finding);
       }
     }
     sink_->OnVerdict(verdict);
   }
 
-  static void ExplainSome(const ProcessFacts& facts, const Optimizer& optimizer,
-                          bool update, Finding* finding) {
+  // Of the parameters that it holds, none.
+  static const char* SeenWords(const ContainRule& rule) {
+    if (rule.spec.Is(StateKind::kDataChanged)) return "changed";
+    return rule.spec.Is(StateKind::kTrainable)
+               ? "requires a gradient"
+               : "has a non-zero gradient at the step";
+  }
+
+  static void ExplainSome(const ProcessFacts& facts, const ContainRule& rule,
+                          const Optimizer& optimizer, Finding* finding) {
     for (const HeldVariable& held : optimizer.held) {
       const VariableInfo* info = facts.definitions().Variable(held.variable);
       if (info) AddOnce(info->FullName(), &finding->variables);
     }
     std::sort(finding->variables.begin(), finding->variables.end());
-    const std::string count = std::to_string(optimizer.held.size());
-    finding->seen =
-        update ? "none of the " + count + " parameters that it holds changed"
-               : "none of the " + count +
-                     " parameters that it holds has a non-zero "
-                     "gradient at the step";
+    finding->seen = "none of the " + std::to_string(optimizer.held.size()) +
+                    " parameters that it holds " + SeenWords(rule);
     AddOnce(OrphanWords(facts), &finding->evidence);
   }
 
@@ -152,7 +161,7 @@ class ContainUpdates : public ProcessObserver {
     subject.optimizer = optimizer.object;
     subject.variable = held.variable;
     subject.group = held.group;
-    const Tri applies = rule.rule->precondition.Holds(subject);
+    const Tri applies = rule.precondition.Holds(subject);
     if (applies == Tri::kNo) return Tri::kYes;
     *applied = true;
     const Tri status = StatusOf(facts, rule, held.variable);
@@ -167,7 +176,7 @@ class ContainUpdates : public ProcessObserver {
 
   void Learn(const ContainRule& rule, const FactSubject& subject, bool holds) {
     if (!sink_->wants_examples()) return;
-    sink_->OnExample(rule.index, {holds, ReadFacts(rule, subject)});
+    sink_->OnExample(rule.index, {holds, rule.rule->ReadFacts(subject)});
   }
 
   // Parameters of the models whose variables it holds.
@@ -230,9 +239,10 @@ class ContainUpdates : public ProcessObserver {
 
 }  // namespace
 
-std::unique_ptr<ProcessObserver> NewContainUpdates(const ContainRules* rules,
-                                                   RuleSink* sink) {
-  return std::make_unique<ContainUpdates>(rules, sink);
+const Relation* ContainUpdates() {
+  static const auto* const kForm = new ContainForm<UpdatesAtSteps>(
+      "EventContain", /*make_generator=*/nullptr);
+  return kForm;
 }
 
 }  // namespace traincheck

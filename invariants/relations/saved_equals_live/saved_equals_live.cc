@@ -19,16 +19,16 @@ enum class What { kContent, kKeys, kLoaded };
 struct SavedSpec {
   What what = What::kContent;
 
-  static SavedSpec Parse(const nlohmann::json& parameters,
-                         const std::string& path, absl::Status* status) {
+  static absl::StatusOr<SavedSpec> Parse(const nlohmann::json& parameters,
+                                         const std::string& path) {
     JsonReader reader(parameters, path);
     const std::string what = reader.String("what");
     if (what != "content" && what != "keys" && what != "loaded") {
       reader.Fail("what", "neither \"content\", \"keys\" nor \"loaded\"");
     }
-    *status = reader.Finish();
-    if (what == "loaded") return {What::kLoaded};
-    return {what == "keys" ? What::kKeys : What::kContent};
+    if (what == "loaded") return reader.Finish(SavedSpec{What::kLoaded});
+    return reader.Finish(
+        SavedSpec{what == "keys" ? What::kKeys : What::kContent});
   }
 
   std::string Describe() const {

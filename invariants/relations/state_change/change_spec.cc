@@ -119,15 +119,14 @@ bool ChangeSpec::Matches(const ProcessFacts& facts,
                       : info->ClassRole() == role;
 }
 
-ChangeSpec ChangeSpec::Parse(const nlohmann::json& parameters,
-                             const std::string& path, absl::Status* status) {
+absl::StatusOr<ChangeSpec> ChangeSpec::Parse(const nlohmann::json& parameters,
+                                             const std::string& path) {
   ChangeSpec spec;
   JsonReader reader(parameters, path);
   ReadWhat(&reader, &spec);
   ReadHow(&reader, &spec);
   ReadAfter(&reader, &spec);
-  *status = reader.Finish();
-  return spec;
+  return reader.Finish(spec);
 }
 
 }  // namespace traincheck

@@ -32,8 +32,8 @@ struct ChangeSpec {
   std::string Describe() const;
   void AddNeeds(CaptureNeeds* needs) const;
   static std::vector<const Fact*> Facts() { return {}; }
-  static ChangeSpec Parse(const nlohmann::json& parameters,
-                          const std::string& path, absl::Status* status);
+  static absl::StatusOr<ChangeSpec> Parse(const nlohmann::json& parameters,
+                                          const std::string& path);
   bool Matches(const ProcessFacts& facts, uint32_t variable_id) const;
 };
 

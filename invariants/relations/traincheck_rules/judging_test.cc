@@ -40,15 +40,14 @@ class Verdicts : public RuleSink {
 // What became of these rules over one run of one process.
 std::vector<Verdict> Judge(const std::vector<json>& parameters,
                            TraceBuilder* trace) {
-  std::vector<Invariant> invariants(parameters.size());
-  std::vector<Rule> rules;
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    EXPECT_TRUE(FindRelation("TrainCheck")->Check(parameters[i], "").ok());
-    invariants[i].parameters = parameters[i];
-    rules.push_back({&invariants[i], Precondition()});
+  const Relation* relation = FindRelation("TrainCheck");
+  std::vector<JudgedRule> rules;
+  for (const json& one : parameters) {
+    rules.push_back(
+        {rules.size(), relation->Parse(one, "").value(), Precondition()});
   }
   Verdicts sink;
-  const auto evaluator = FindRelation("TrainCheck")->NewEvaluator(rules, &sink);
+  const auto evaluator = relation->NewEvaluator(rules, &sink);
   RunReader reader({evaluator.get()});
   for (const StoredBatch& batch : trace->TakeBatches()) {
     reader.Consume(0, batch);

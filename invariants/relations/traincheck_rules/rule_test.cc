@@ -213,7 +213,7 @@ TEST(Translation, ContainIsOurs) {
                               {"name": "torch.optim.sgd.SGD.step"}},
                             "event": {"kind": "call", "binding": "any",
                               "function": {"name": "torch.equal"}}})"));
-  EXPECT_EQ(translation.rules[0].precondition, json::parse(R"({"all": []})"));
+  EXPECT_TRUE(translation.rules[0].precondition.empty());
   EXPECT_EQ(translation.why_not, "");
 }
 
@@ -224,9 +224,8 @@ TEST(Translation, StagesAreFacts) {
   ASSERT_EQ(translation.rules.size(), 2u);
   std::vector<std::string> stages;
   for (const NativeRule& rule : translation.rules) {
-    EXPECT_TRUE(FindRelation("EventContain")->Check(rule.parameters, "").ok());
-    EXPECT_TRUE(Precondition::FromJson(rule.precondition, "").ok());
-    stages.push_back(rule.precondition["all"][0]["value"]);
+    EXPECT_TRUE(FindRelation("EventContain")->Parse(rule.parameters, "").ok());
+    stages.push_back(rule.precondition.ToJson()["all"][0]["value"]);
   }
   EXPECT_EQ(stages, (std::vector<std::string>{"evaluation", "training"}));
 }

@@ -51,26 +51,44 @@ class Unjudged : public RunObserver {
   std::vector<std::unique_ptr<Process>> processes_;
 };
 
+// One of TrainCheck's rules and what it means here.
+class ImportedRule : public Rule {
+ public:
+  // `natives` are empty where nothing here can judge it: `why_not` says why.
+  ImportedRule(const Relation* relation, const nlohmann::json& parameters,
+               std::vector<JudgedRule> natives, std::string why_not)
+      // Its precondition is in its parameters.
+      : Rule(relation, parameters, /*facts=*/{}),
+        natives_(std::move(natives)),
+        why_not_(std::move(why_not)) {}
+
+  std::string Describe() const override { return DescribeRule(parameters()); }
+  void AddNeeds(CaptureNeeds* needs) const override {
+    for (const JudgedRule& native : natives_) native.rule->AddNeeds(needs);
+  }
+  const std::vector<JudgedRule>& natives() const { return natives_; }
+  const std::string& why_not() const { return why_not_; }
+
+ private:
+  const std::vector<JudgedRule> natives_;
+  const std::string why_not_;
+};
+
 // Judges native rules in the name of the imported ones that they stand for.
 class Translated : public RunObserver, private RuleSink {
  public:
-  Translated(const Relation* native, RuleSink* sink)
-      : native_(native), sink_(sink) {}
+  explicit Translated(RuleSink* sink) : sink_(sink) {}
 
-  void Add(size_t imported, NativeRule native) {
-    auto invariant = std::make_unique<Invariant>();
-    invariant->relation = native_->name();
-    invariant->parameters = std::move(native.parameters);
-    auto precondition = Precondition::FromJson(native.precondition, "");
-    rules_.push_back({invariant.get(), precondition.ok()
-                                           ? *std::move(precondition)
-                                           : Precondition()});
-    invariants_.push_back(std::move(invariant));
+  void Add(size_t imported, JudgedRule native) {
+    native.number = imported_.size();
+    natives_.push_back(std::move(native));
     imported_.push_back(imported);
   }
 
   // No rule is added any more.
-  void Begin() { evaluator_ = native_->NewEvaluator(rules_, this); }
+  void Begin(const Relation& native) {
+    evaluator_ = native.NewEvaluator(natives_, this);
+  }
 
   ProcessObserver* AddProcess(const ProcessFacts& facts) override {
     return evaluator_->AddProcess(facts);
@@ -89,11 +107,9 @@ class Translated : public RunObserver, private RuleSink {
     sink_->OnVerdict(mine);
   }
 
-  const Relation* const native_;
   RuleSink* const sink_;
-  std::vector<std::unique_ptr<Invariant>> invariants_;  // of rules_
-  std::vector<Rule> rules_;
-  std::vector<size_t> imported_;  // by native rule
+  std::vector<JudgedRule> natives_;
+  std::vector<size_t> imported_;  // by number of the native rule
   std::unique_ptr<RunObserver> evaluator_;
 };
 
@@ -115,45 +131,46 @@ class TrainCheckRelation : public Relation {
 
   const char* name() const override { return "TrainCheck"; }
 
-  absl::Status Check(const nlohmann::json& parameters,
-                     const std::string& path) const override {
-    return CheckRuleForm(parameters, path);
-  }
-
-  std::string Describe(const nlohmann::json& parameters) const override {
-    return DescribeRule(parameters);
-  }
-
-  // Their preconditions are in their parameters.
-  std::vector<const Fact*> FactsFor(const nlohmann::json&) const override {
-    return {};
-  }
-
-  void AddNeeds(const nlohmann::json& parameters,
-                CaptureNeeds* needs) const override {
-    for (const NativeRule& native : TranslateRule(parameters).rules) {
-      native_->AddNeeds(native.parameters, needs);
+  absl::StatusOr<RulePtr> Parse(const nlohmann::json& parameters,
+                                const std::string& path) const override {
+    const absl::Status status = CheckRuleForm(parameters, path);
+    if (!status.ok()) return status;
+    Translation translation = TranslateRule(parameters);
+    std::vector<JudgedRule> natives;
+    for (NativeRule& native : translation.rules) {
+      const auto rule = native_->Parse(native.parameters, "");
+      if (rule.ok()) {
+        natives.push_back({0, *rule, std::move(native.precondition)});
+        continue;
+      }
+      // All of them must hold.
+      natives.clear();
+      translation.why_not = "an imported rule is not judged on runs of ours: " +
+                            std::string(rule.status().message());
+      break;
     }
+    return std::make_shared<ImportedRule>(this, parameters, std::move(natives),
+                                          std::move(translation.why_not));
   }
 
   std::unique_ptr<Generator> NewGenerator() const override {
     return std::make_unique<NothingToLearn>();
   }
 
-  std::unique_ptr<RunObserver> NewEvaluator(const std::vector<Rule>& rules,
-                                            RuleSink* sink) const override {
-    auto translated = std::make_unique<Translated>(native_, sink);
+  std::unique_ptr<RunObserver> NewEvaluator(
+      const std::vector<JudgedRule>& rules, RuleSink* sink) const override {
+    auto translated = std::make_unique<Translated>(sink);
     std::vector<Unjudged::Reason> reasons;
-    for (size_t i = 0; i < rules.size(); ++i) {
-      Translation translation = TranslateRule(rules[i].invariant->parameters);
-      for (NativeRule& native : translation.rules) {
-        translated->Add(i, std::move(native));
+    for (const JudgedRule& judged : rules) {
+      const auto& rule = static_cast<const ImportedRule&>(*judged.rule);
+      for (const JudgedRule& native : rule.natives()) {
+        translated->Add(judged.number, native);
       }
-      if (translation.rules.empty()) {
-        reasons.push_back({i, std::move(translation.why_not)});
+      if (rule.natives().empty()) {
+        reasons.push_back({judged.number, rule.why_not()});
       }
     }
-    translated->Begin();
+    translated->Begin(*native_);
     auto parts = std::make_unique<Several<RunObserver>>();
     parts->Add(std::move(translated));
     parts->Add(std::make_unique<Unjudged>(std::move(reasons), sink));

@@ -46,10 +46,7 @@ std::set<std::string> OurStages(const json& values) {
 
 // The preconditions, one of which must hold: none where the group has no
 // native form. `why` is set then.
-std::vector<json> Preconditions(const json& group, std::string* why) {
-  const auto all = [](json clauses) {
-    return json{{"all", std::move(clauses)}};
-  };
+std::vector<Precondition> Preconditions(const json& group, std::string* why) {
   const json& alternatives = group.at("preconditions");
   if (group.at("inverted").get<bool>()) {
     *why = "its precondition is inverted";
@@ -62,7 +59,7 @@ std::vector<json> Preconditions(const json& group, std::string* why) {
   std::set<std::string> stages;
   for (const json& alternative : alternatives) {
     const json& clauses = alternative.at("clauses");
-    if (!clauses.is_array() || clauses.empty()) return {all(json::array())};
+    if (!clauses.is_array() || clauses.empty()) return {Precondition()};
     const bool of_stage = clauses.size() == 1 &&
                           clauses[0].at("type") == "constant" &&
                           clauses[0].at("prop_name") == "meta_vars.stage";
@@ -74,10 +71,11 @@ std::vector<json> Preconditions(const json& group, std::string* why) {
     }
     stages.insert(ours.begin(), ours.end());
   }
-  std::vector<json> preconditions;
+  std::vector<Precondition> preconditions;
   for (const std::string& stage : stages) {
-    preconditions.push_back(all(json::array(
-        {{{"clause", "constant"}, {"fact", "call.stage"}, {"value", stage}}})));
+    const Clause of_stage{ClauseKind::kConstant, FindFact("call.stage"),
+                          nullptr, stage};
+    preconditions.push_back(Precondition(ClauseList{of_stage}));
   }
   return preconditions;
 }
@@ -113,7 +111,7 @@ Translation Contain(const json& rule) {
   }
   Translation translation;
   std::string why;
-  for (json& one :
+  for (Precondition& one :
        Preconditions(precondition.at("parent_func_call_pre"), &why)) {
     json parameters = {
         {"window", {{"kind", "call"}, {"function", FunctionOf(params[0])}}},

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "invariants/rules/precondition.h"
 #include "nlohmann/json.hpp"
 
 namespace traincheck {
@@ -17,7 +18,7 @@ namespace traincheck {
 // A rule of the relation EventContain.
 struct NativeRule {
   nlohmann::json parameters;
-  nlohmann::json precondition;
+  Precondition precondition;
 };
 
 struct Translation {

@@ -25,6 +25,8 @@ ERRORS = (
     "statistics-stop",
     "outside-autocast",
     "own-memory",
+    "broadcast-target",
+    "steps-stop",
 )
 
 
@@ -61,11 +63,19 @@ def resume(error, net):
         torch.nn.init.normal_(net.head.weight)
 
 
+def loss_of(error, outputs, y):
+    # As a column, like the output; a row is compared with each of it.
+    wanted = y.float() if error == "broadcast-target" else y.float()[:, None]
+    return functional.cross_entropy(outputs, y) + functional.mse_loss(
+        outputs[:, 1:], wanted
+    )
+
+
 def update(error, net, ddp, optimizer, scaler, x, y):
     optimizer.zero_grad()
     model = net if error == "bypass-wrapper" else ddp
     with torch.autocast("cpu", torch.bfloat16, enabled=error != "outside-autocast"):
-        loss = functional.cross_entropy(model(x), y)
+        loss = loss_of(error, model(x), y)
     scaler.scale(loss).backward()
     if error == "clip-scaled":
         torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
@@ -76,6 +86,12 @@ def update(error, net, ddp, optimizer, scaler, x, y):
         net.head.bias.grad[0] = float("nan")
     scaler.step(optimizer)
     scaler.update()
+
+
+def only_backward(error, ddp, x, y):
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = loss_of(error, ddp(x), y)
+    loss.backward()
 
 
 def update_scaled(net, ddp, optimizer, scaler, x, y):
@@ -111,7 +127,9 @@ def main():
         if error == "statistics-stop" and epoch > 0:
             net.norm2.eval()
         for number, (x, y) in enumerate(loader):
-            if error == "step-scaled":
+            if error == "steps-stop" and epoch > 0:
+                only_backward(error, ddp, x, y)
+            elif error == "step-scaled":
                 update_scaled(net, ddp, optimizer, scaler, x, y)
             else:
                 update(error, net, ddp, optimizer, scaler, x, y)

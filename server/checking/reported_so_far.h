@@ -1,11 +1,11 @@
-// What the checks of one run have told so far. A check that begins anew goes
-// over the same records again and passes through earlier states of what is
-// known; until it has judged all that was judged before, it tells only what is
-// new.
+// What the checks of one run have reported so far. A check that begins anew
+// goes over the same records again and passes through earlier states of what is
+// known; until it has judged all that was judged before, it reports only what
+// is new.
 //
 // Threads: one object, one thread at a time.
-#ifndef TRAINCHECK_SERVER_CHECKING_TOLD_H_
-#define TRAINCHECK_SERVER_CHECKING_TOLD_H_
+#ifndef TRAINCHECK_SERVER_CHECKING_REPORTED_SO_FAR_H_
+#define TRAINCHECK_SERVER_CHECKING_REPORTED_SO_FAR_H_
 
 #include <cstdint>
 #include <map>
@@ -17,18 +17,18 @@
 
 namespace traincheck {
 
-class Told {
+class ReportedSoFar {
  public:
-  Told() = default;
-  explicit Told(const stored::Check& check);
+  ReportedSoFar() = default;
+  explicit ReportedSoFar(const stored::Check& check);
   void Store(stored::Check* check) const;
 
-  // All that `check` has judged is told as well.
+  // All that `check` has judged is reported as well.
   void Add(const RunView& run, const RunCheck& check);
-  void Clear() { *this = Told(); }
+  void Clear() { *this = ReportedSoFar(); }
 
   bool empty() const { return batches_.empty(); }
-  // Has `check` judged all that was told? Whatever was read must be read
+  // Has `check` judged all that was reported? Whatever was read must be read
   // again. Where the earlier checks had not waited for a process, because it
   // seemed to have ended or had never come, this one must have its records
   // beyond the step that the others had reached, or its end. Processes that are
@@ -45,4 +45,4 @@ class Told {
 
 }  // namespace traincheck
 
-#endif  // TRAINCHECK_SERVER_CHECKING_TOLD_H_
+#endif  // TRAINCHECK_SERVER_CHECKING_REPORTED_SO_FAR_H_

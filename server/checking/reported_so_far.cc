@@ -1,4 +1,4 @@
-#include "server/checking/told.h"
+#include "server/checking/reported_so_far.h"
 
 #include <algorithm>
 
@@ -9,18 +9,18 @@ void Raise(uint64_t to, uint64_t* value) { *value = std::max(*value, to); }
 
 }  // namespace
 
-Told::Told(const stored::Check& check)
-    : batches_(check.told().begin(), check.told().end()),
-      steps_(check.told_steps().begin(), check.told_steps().end()),
-      ended_(check.told_ended().begin(), check.told_ended().end()) {}
+ReportedSoFar::ReportedSoFar(const stored::Check& check)
+    : batches_(check.reported().begin(), check.reported().end()),
+      steps_(check.reported_steps().begin(), check.reported_steps().end()),
+      ended_(check.reported_ended().begin(), check.reported_ended().end()) {}
 
-void Told::Store(stored::Check* check) const {
-  *check->mutable_told() = {batches_.begin(), batches_.end()};
-  *check->mutable_told_steps() = {steps_.begin(), steps_.end()};
-  check->mutable_told_ended()->Assign(ended_.begin(), ended_.end());
+void ReportedSoFar::Store(stored::Check* check) const {
+  *check->mutable_reported() = {batches_.begin(), batches_.end()};
+  *check->mutable_reported_steps() = {steps_.begin(), steps_.end()};
+  check->mutable_reported_ended()->Assign(ended_.begin(), ended_.end());
 }
 
-void Told::Add(const RunView& run, const RunCheck& check) {
+void ReportedSoFar::Add(const RunView& run, const RunCheck& check) {
   for (const auto& [process, next] : check.Cursors()) {
     Raise(next, &batches_[process]);
   }
@@ -31,8 +31,8 @@ void Told::Add(const RunView& run, const RunCheck& check) {
   }
 }
 
-bool Told::IsBehind(const RunView::Process& process,
-                    const RunCheck& check) const {
+bool ReportedSoFar::IsBehind(const RunView::Process& process,
+                             const RunCheck& check) const {
   if (!HasPlace(process) || check.HasEnded(process.number)) return false;
   const bool was_waited_for =
       batches_.count(process.number) > 0 && ended_.count(process.number) == 0;
@@ -41,16 +41,16 @@ bool Told::IsBehind(const RunView::Process& process,
          check.checker().StepOf(process.number) <= step->second;
 }
 
-bool Told::ReachedBy(const RunView& run, const RunCheck& check) const {
+bool ReportedSoFar::ReachedBy(const RunView& run, const RunCheck& check) const {
   const BatchCursors cursors = check.Cursors();
   for (const RunView::Process& process : run.processes) {
     if (process.refused) continue;
     if (IsBehind(process, check)) return false;
-    const auto told = batches_.find(process.number);
-    if (told == batches_.end()) continue;
+    const auto reported = batches_.find(process.number);
+    if (reported == batches_.end()) continue;
     const auto cursor = cursors.find(process.number);
     const uint64_t next = cursor == cursors.end() ? 0 : cursor->second;
-    if (next < std::min(told->second, process.next_batch)) return false;
+    if (next < std::min(reported->second, process.next_batch)) return false;
   }
   return true;
 }

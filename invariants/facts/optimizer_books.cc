@@ -1,0 +1,121 @@
+#include "invariants/facts/optimizer_books.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "invariants/trace/call_contexts.h"
+
+namespace traincheck {
+
+namespace {
+
+bool Holds(const Optimizer& optimizer, uint32_t variable) {
+  return std::any_of(
+      optimizer.held.begin(), optimizer.held.end(),
+      [&](const HeldVariable& held) { return held.variable == variable; });
+}
+
+}  // namespace
+
+void OptimizerBooks::OnCallBegin(const Call& call) {
+  if (HasCategory(call, CallCategory::kBackward) && call.Is(kOutermost)) {
+    Backward();
+  }
+  if (HasCategory(call, CallCategory::kZeroGrad)) ZeroGrad(call.object);
+}
+
+void OptimizerBooks::Backward() {
+  ++backwards_;
+  if (inputs().recorded.whole()) return;
+  ++missed_backwards_;
+  for (auto& [id, book] : books_) book.maybe_cleared = true;
+}
+
+void OptimizerBooks::ZeroGrad(uint32_t object) {
+  for (auto& [id, book] : books_) {
+    if (inputs().ownership.Clears(object, id)) book.cleared = true;
+  }
+}
+
+void OptimizerBooks::AfterCall(const Call& call, CallOutcome outcome) {
+  if (!IsOptimizerStep(call)) return;
+  Book& book = books_[call.object];
+  book.backwards_before = backwards_;
+  book.missed_before = missed_backwards_;
+  // Records of what came after an end that is missing may be too.
+  if (outcome != CallOutcome::kUnknown) {
+    book.gaps_before = inputs().gaps.count();
+  }
+  book.cleared = book.maybe_cleared = false;
+}
+
+void OptimizerBooks::OnState(const StateEvent& event) {
+  if (event.point != StatePoint::kGradClear) return;
+  if (!event.Has(kGradIsNone) && !event.Has(kGradIsZero)) return;
+  const VariableState* variable = variables_.Find(event.variable_id);
+  const Tri had_grad = variable->has_grad_at_step();
+  if (had_grad == Tri::kNo) return;
+  ClearByState(event.variable_id, had_grad == Tri::kYes);
+}
+
+void OptimizerBooks::ClearByState(uint32_t variable, bool sure) {
+  for (auto& [id, book] : books_) {
+    const Optimizer* optimizer = inputs().ownership.Find(id);
+    if (book.cleared || !optimizer || !Holds(*optimizer, variable)) continue;
+    (sure ? book.cleared : book.maybe_cleared) = true;
+    if (sure) scaling_.OnCleared(id);
+  }
+}
+
+void OptimizerBooks::OnScalar(const ScalarEvent& event) {
+  if (event.point != StatePoint::kPreStep || *event.name != "lr") return;
+  std::map<uint32_t, double>& rates = books_[event.object].learning_rates;
+  if (std::isnan(event.value)) {
+    rates.erase(event.group);
+  } else {
+    rates[event.group] = event.value;
+  }
+}
+
+void OptimizerBooks::OnGap() {
+  // Rates are recorded when they change: a change may be what is missing.
+  for (auto& [id, book] : books_) book.learning_rates.clear();
+}
+
+const OptimizerBooks::Book& OptimizerBooks::Find(uint32_t optimizer) const {
+  static const auto* const kEmpty = new Book();
+  const auto found = books_.find(optimizer);
+  return found == books_.end() ? *kEmpty : found->second;
+}
+
+std::optional<double> OptimizerBooks::LearningRate(uint32_t optimizer,
+                                                   uint32_t group) const {
+  const std::map<uint32_t, double>& rates = Find(optimizer).learning_rates;
+  const auto rate = rates.find(group);
+  if (rate == rates.end()) return std::nullopt;
+  return rate->second;
+}
+
+bool OptimizerBooks::HasGapSince(uint32_t optimizer) const {
+  return inputs().gaps.count() != Find(optimizer).gaps_before;
+}
+
+std::optional<uint64_t> OptimizerBooks::BackwardsSince(
+    uint32_t optimizer) const {
+  if (HasGapSince(optimizer)) return std::nullopt;
+  return backwards_ - Find(optimizer).backwards_before;
+}
+
+Tri OptimizerBooks::ClearedSince(uint32_t optimizer) const {
+  if (HasGapSince(optimizer)) return Tri::kUnknown;
+  const Book& book = Find(optimizer);
+  if (book.cleared) return Tri::kYes;
+  return book.maybe_cleared ? Tri::kUnknown : Tri::kNo;
+}
+
+bool OptimizerBooks::MissedBackwardSince(uint32_t optimizer) const {
+  return HasGapSince(optimizer) ||
+         missed_backwards_ != Find(optimizer).missed_before;
+}
+
+}  // namespace traincheck

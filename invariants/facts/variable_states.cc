@@ -1,0 +1,65 @@
+#include "invariants/facts/variable_states.h"
+
+#include "invariants/trace/call_contexts.h"
+
+namespace traincheck {
+
+void VariableStates::OnCallBegin(const Call& call) {
+  if (!IsOptimizerStep(call)) return;
+  const Optimizer* optimizer = inputs().ownership.Find(call.object);
+  if (!optimizer) return;
+  for (const HeldVariable& held : optimizer->held) {
+    states_[held.variable].BeginStep();
+  }
+}
+
+void VariableStates::AfterCall(const Call& call, CallOutcome outcome) {
+  if (!IsOptimizerStep(call)) return;
+  // A variable that nobody holds got its gradient for nobody: every step ends
+  // its wait.
+  for (auto& [id, state] : states_) {
+    if (!inputs().ownership.IsHeld(id)) state.EndStep();
+  }
+  const Optimizer* optimizer = inputs().ownership.Find(call.object);
+  if (!optimizer) return;
+  for (const HeldVariable& held : optimizer->held) {
+    states_[held.variable].EndStep();
+  }
+}
+
+void VariableStates::OnState(const StateEvent& event) {
+  VariableState& state = states_[event.variable_id];
+  const bool was_written = state.forward_writes();
+  state.Apply(event);
+  if (event.variable->kind == VariableKind::kBuffer && !was_written &&
+      state.forward_writes()) {
+    written_by_forwards_.insert(event.variable->ClassRole());
+  }
+}
+
+void VariableStates::OnStatistics(const StatisticsEvent& event) {
+  const auto found = states_.find(event.variable_id);
+  if (found != states_.end()) found->second.Apply(event);
+}
+
+void VariableStates::OnMark(const MarkEvent& mark) {
+  if (mark.kind != MarkKind::kCaptureMode) return;
+  if (!inputs().recorded.whole()) OnGap();
+}
+
+void VariableStates::OnGap() {
+  for (auto& [id, state] : states_) state.Forget();
+}
+
+const VariableState* VariableStates::Find(uint32_t variable) const {
+  const auto found = states_.find(variable);
+  return found == states_.end() ? nullptr : &found->second;
+}
+
+bool VariableStates::IsWrittenByForwards(uint32_t variable) const {
+  const VariableInfo* info = inputs().definitions.Variable(variable);
+  return info && info->kind == VariableKind::kBuffer &&
+         written_by_forwards_.count(info->ClassRole()) != 0;
+}
+
+}  // namespace traincheck

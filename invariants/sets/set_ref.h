@@ -1,0 +1,26 @@
+// How people write which set they mean.
+//
+// Threads: pure functions.
+#ifndef TRAINCHECK_INVARIANTS_SETS_SET_REF_H_
+#define TRAINCHECK_INVARIANTS_SETS_SET_REF_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace traincheck {
+
+// NAME, its newest version, or NAME@VERSION.
+struct SetRef {
+  std::string name;
+  uint32_t version = 0;  // 0: the newest
+};
+
+// InvalidArgument where VERSION is not a number from 1 on. Whether the name
+// can be one is not looked at.
+[[nodiscard]] absl::StatusOr<SetRef> ParseSetRef(const std::string& text);
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_INVARIANTS_SETS_SET_REF_H_

@@ -1,0 +1,92 @@
+#include "server/checking/check_queue.h"
+
+#include <utility>
+
+namespace traincheck {
+
+void CheckQueue::Wake(const std::string& run) {
+  absl::MutexLock lock(&mutex_);
+  due_.insert(run);
+}
+
+void CheckQueue::OnSet(const std::string& name) {
+  absl::MutexLock lock(&mutex_);
+  for (auto run = waiting_.begin(); run != waiting_.end();) {
+    if (run->second != name) {
+      ++run;
+      continue;
+    }
+    due_.insert(run->first);
+    run = waiting_.erase(run);
+  }
+}
+
+void CheckQueue::Forget(const std::string& run) {
+  absl::MutexLock lock(&mutex_);
+  const auto left = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return at_ != run;
+  };
+  mutex_.Await(absl::Condition(&left));
+  due_.erase(run);
+  waiting_.erase(run);
+  progress_.erase(run);
+  forgotten_.insert(run);
+}
+
+void CheckQueue::Stop() {
+  absl::MutexLock lock(&mutex_);
+  stopping_ = true;
+}
+
+std::optional<v1::CheckProgress> CheckQueue::Progress(
+    const std::string& run) const {
+  absl::MutexLock lock(&mutex_);
+  const auto at = progress_.find(run);
+  if (at == progress_.end()) return std::nullopt;
+  v1::CheckProgress progress = at->second;
+  const bool busy = due_.count(run) > 0 || at_ == run;
+  progress.set_caught_up(!busy);
+  progress.set_finished(progress.finished() && !busy);
+  return progress;
+}
+
+std::optional<CheckQueue::Due> CheckQueue::AwaitDue() {
+  absl::MutexLock lock(&mutex_);
+  at_.clear();
+  const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return stopping_ || !due_.empty();
+  };
+  mutex_.Await(absl::Condition(&ready));
+  if (stopping_) return std::nullopt;
+  // The next in the order of ids, so that a busy run does not starve the
+  // others.
+  auto next = due_.upper_bound(last_);
+  if (next == due_.end()) next = due_.begin();
+  last_ = *next;
+  due_.erase(next);
+  at_ = last_;
+  return Due{last_, std::exchange(forgotten_, {})};
+}
+
+void CheckQueue::WaitForSet(const std::string& run, const std::string& name) {
+  absl::MutexLock lock(&mutex_);
+  waiting_[run] = name;
+}
+
+void CheckQueue::StopWaiting(const std::string& run) {
+  absl::MutexLock lock(&mutex_);
+  waiting_.erase(run);
+}
+
+bool CheckQueue::IsWaiting(const std::string& run) const {
+  absl::MutexLock lock(&mutex_);
+  return waiting_.count(run) > 0;
+}
+
+void CheckQueue::Publish(const std::string& run,
+                         const v1::CheckProgress& progress) {
+  absl::MutexLock lock(&mutex_);
+  progress_[run] = progress;
+}
+
+}  // namespace traincheck

@@ -1,0 +1,73 @@
+// Which run the worker of the live checks looks at next, which runs wait for a
+// set, and how far the check of each is, as clients see it. Knows nothing of
+// the checks themselves.
+//
+// Threads: safe on any thread; AwaitDue, WaitForSet, StopWaiting and Publish
+// are the one worker's.
+#ifndef TRAINCHECK_SERVER_CHECKING_CHECK_QUEUE_H_
+#define TRAINCHECK_SERVER_CHECKING_CHECK_QUEUE_H_
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "proto/traincheck/v1/control.pb.h"
+
+namespace traincheck {
+
+class CheckQueue {
+ public:
+  struct Due {
+    std::string run;
+    // Since the last one: what the worker still has of them is to go before it
+    // looks at `run`, which may be another one of the same id.
+    std::set<std::string> forgotten;
+  };
+
+  CheckQueue() = default;
+  CheckQueue(const CheckQueue&) = delete;
+  CheckQueue& operator=(const CheckQueue&) = delete;
+
+  // Makes the run due, also while the worker is at it. Short.
+  void Wake(const std::string& run);
+  // Makes the runs due that wait for a set of that name.
+  void OnSet(const std::string& name);
+  // Returns when the worker is not at the run and nothing of it is left here.
+  void Forget(const std::string& run);
+  // From now on nothing is due.
+  void Stop();
+
+  // As published; caught up is a run that is not due, and finished only then.
+  // nullopt: nothing was published.
+  std::optional<v1::CheckProgress> Progress(const std::string& run) const;
+
+  // The worker has left the run that it was at; returns the next one that is
+  // due, once there is one. nullopt: stopped.
+  std::optional<Due> AwaitDue();
+
+  // To be called before looking for the set, so that one that comes meanwhile
+  // is not missed.
+  void WaitForSet(const std::string& run, const std::string& name);
+  void StopWaiting(const std::string& run);
+  bool IsWaiting(const std::string& run) const;
+
+  void Publish(const std::string& run, const v1::CheckProgress& progress);
+
+ private:
+  mutable absl::Mutex mutex_;
+  std::set<std::string> due_ ABSL_GUARDED_BY(mutex_);
+  // Runs that wait for a set, with its name.
+  std::map<std::string, std::string> waiting_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::string> forgotten_ ABSL_GUARDED_BY(mutex_);
+  std::string at_ ABSL_GUARDED_BY(mutex_);    // run that the worker is at
+  std::string last_ ABSL_GUARDED_BY(mutex_);  // run that it was given last
+  std::map<std::string, v1::CheckProgress> progress_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_SERVER_CHECKING_CHECK_QUEUE_H_

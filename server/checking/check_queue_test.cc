@@ -1,0 +1,204 @@
+#include "server/checking/check_queue.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
+
+namespace traincheck {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+// What must not happen has so long to happen all the same.
+constexpr absl::Duration kTemptation = absl::Milliseconds(50);
+
+v1::CheckProgress Finished() {
+  v1::CheckProgress progress;
+  progress.set_finished(true);
+  return progress;
+}
+
+// A worker that waits for one run, on a thread of its own.
+class WaitingWorker {
+ public:
+  explicit WaitingWorker(CheckQueue* queue)
+      : thread_([this, queue] {
+          due_ = queue->AwaitDue();
+          returned_.Notify();
+        }) {}
+  ~WaitingWorker() { thread_.join(); }
+
+  bool IsWaiting() const {
+    return !returned_.WaitForNotificationWithTimeout(kTemptation);
+  }
+  // "": stopped.
+  std::string Await() {
+    returned_.WaitForNotification();
+    return due_.has_value() ? due_->run : "";
+  }
+
+ private:
+  std::optional<CheckQueue::Due> due_;
+  absl::Notification returned_;
+  std::thread thread_;
+};
+
+// Each wait of the worker is on a thread of its own; there is one at a time.
+class CheckQueueTest : public testing::Test {
+ protected:
+  std::string Next() { return WaitingWorker(&queue_).Await(); }
+  // Ends the test: the queue is stopped then.
+  bool IsNothingDue() {
+    WaitingWorker worker(&queue_);
+    const bool waiting = worker.IsWaiting();
+    queue_.Stop();
+    return waiting;
+  }
+
+  CheckQueue queue_;
+};
+
+TEST_F(CheckQueueTest, TheWorkerWaitsUntilARunIsDue) {
+  WaitingWorker worker(&queue_);
+  EXPECT_TRUE(worker.IsWaiting());
+  queue_.Wake("a");
+  EXPECT_EQ(worker.Await(), "a");
+}
+
+TEST_F(CheckQueueTest, ARunThatIsWokenTwiceIsDueOnce) {
+  queue_.Wake("a");
+  queue_.Wake("a");
+  EXPECT_EQ(Next(), "a");
+  EXPECT_TRUE(IsNothingDue());
+}
+
+TEST_F(CheckQueueTest, ButAgainIfTheWorkerWasAtIt) {
+  queue_.Wake("a");
+  EXPECT_EQ(Next(), "a");
+  queue_.Wake("a");
+  EXPECT_EQ(Next(), "a");
+  EXPECT_TRUE(IsNothingDue());
+}
+
+TEST_F(CheckQueueTest, ABusyRunStarvesNoOther) {
+  for (const char* run : {"a", "b", "c"}) queue_.Wake(run);
+  EXPECT_EQ(Next(), "a");
+  queue_.Wake("a");
+  EXPECT_EQ(Next(), "b");
+  EXPECT_EQ(Next(), "c");
+  EXPECT_EQ(Next(), "a");
+}
+
+TEST_F(CheckQueueTest, StopWakesTheWorker) {
+  WaitingWorker worker(&queue_);
+  EXPECT_TRUE(worker.IsWaiting());
+  queue_.Stop();
+  EXPECT_EQ(worker.Await(), "");
+}
+
+TEST_F(CheckQueueTest, NothingIsDueOnceItIsStopped) {
+  queue_.Wake("a");
+  queue_.Stop();
+  EXPECT_EQ(Next(), "");
+}
+
+TEST_F(CheckQueueTest, ForgetWaitsUntilTheWorkerHasLeftTheRun) {
+  queue_.Wake("a");
+  queue_.Wake("b");
+  EXPECT_EQ(Next(), "a");
+  std::atomic<bool> leaves = false;
+  absl::Notification forgotten;
+  std::thread deletes([&] {
+    queue_.Forget("a");
+    EXPECT_TRUE(leaves);
+    forgotten.Notify();
+  });
+  EXPECT_FALSE(forgotten.WaitForNotificationWithTimeout(kTemptation));
+  leaves = true;
+  EXPECT_EQ(Next(), "b");
+  deletes.join();
+}
+
+TEST_F(CheckQueueTest, NothingIsLeftOfAForgottenRun) {
+  queue_.Wake("a");
+  queue_.WaitForSet("a", "rules");
+  queue_.Publish("a", Finished());
+  queue_.Forget("a");
+  queue_.OnSet("rules");
+  EXPECT_FALSE(queue_.Progress("a").has_value());
+  EXPECT_FALSE(queue_.IsWaiting("a"));
+  EXPECT_TRUE(IsNothingDue());
+}
+
+TEST_F(CheckQueueTest, ForgetDoesNotWaitForAnotherRun) {
+  queue_.Wake("a");
+  EXPECT_EQ(Next(), "a");
+  queue_.Forget("b");
+}
+
+TEST_F(CheckQueueTest, TheWorkerHearsOfForgottenRunsOnce) {
+  queue_.Forget("a");
+  queue_.Forget("b");
+  queue_.Wake("a");  // another run of that id
+  queue_.Wake("c");
+  EXPECT_THAT(queue_.AwaitDue()->forgotten, ElementsAre("a", "b"));
+  EXPECT_THAT(queue_.AwaitDue()->forgotten, IsEmpty());
+}
+
+TEST_F(CheckQueueTest, ASetMakesTheRunsDueThatWaitForIt) {
+  queue_.WaitForSet("a", "rules");
+  queue_.WaitForSet("b", "rules");
+  queue_.WaitForSet("c", "others");
+  WaitingWorker worker(&queue_);
+  queue_.OnSet("unknown");
+  EXPECT_TRUE(worker.IsWaiting());
+  queue_.OnSet("rules");
+  EXPECT_EQ(worker.Await(), "a");
+  EXPECT_EQ(Next(), "b");
+  EXPECT_FALSE(queue_.IsWaiting("a"));
+  EXPECT_TRUE(queue_.IsWaiting("c"));
+  EXPECT_TRUE(IsNothingDue());
+}
+
+TEST_F(CheckQueueTest, ASetThatComesWhileTheWorkerIsAtTheRunIsNotMissed) {
+  queue_.Wake("a");
+  EXPECT_EQ(Next(), "a");
+  queue_.WaitForSet("a", "rules");
+  queue_.OnSet("rules");
+  EXPECT_EQ(Next(), "a");
+}
+
+TEST_F(CheckQueueTest, ARunThatWaitsNoMoreIsLeftAloneByTheSet) {
+  queue_.WaitForSet("a", "rules");
+  queue_.StopWaiting("a");
+  queue_.OnSet("rules");
+  EXPECT_TRUE(IsNothingDue());
+}
+
+TEST_F(CheckQueueTest, CaughtUpIsARunThatIsNotDueAndNotLookedAt) {
+  const auto is_caught_up = [&] {
+    const v1::CheckProgress progress = *queue_.Progress("a");
+    EXPECT_EQ(progress.finished(), progress.caught_up());
+    return progress.caught_up();
+  };
+  queue_.Publish("a", Finished());
+  EXPECT_TRUE(is_caught_up());
+  queue_.Wake("a");
+  EXPECT_FALSE(is_caught_up());
+  EXPECT_EQ(Next(), "a");
+  EXPECT_FALSE(is_caught_up());
+  queue_.Wake("b");
+  EXPECT_EQ(Next(), "b");
+  EXPECT_TRUE(is_caught_up());
+}
+
+}  // namespace
+}  // namespace traincheck

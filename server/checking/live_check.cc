@@ -1,0 +1,248 @@
+#include "server/checking/live_check.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/logging.h"
+#include "base/printable_text.h"
+#include "invariants/sets/set_ref.h"
+#include "server/checking/check_summary.h"
+#include "server/store/keys.h"
+
+namespace traincheck {
+namespace {
+
+// Of the checker's time, and of what the disk takes.
+constexpr double kSnapshotShare = 0.02;
+constexpr double kWriteRate = 50e6;  // bytes a second
+
+// Did retention take all that could be checked?
+bool HasNoRecords(const RunView& run) {
+  return run.records_deleted &&
+         std::all_of(
+             run.processes.begin(), run.processes.end(),
+             [](const RunView::Process& process) { return process.refused; });
+}
+
+// Empty if the run's check was never begun.
+stored::Check ReadCheck(const Store& store, uint64_t run_number) {
+  const absl::StatusOr<std::optional<std::string>> value =
+      store.Get(Table::kRuns, CheckKey(run_number));
+  stored::Check check;
+  if (value.ok() && value->has_value() && !check.ParseFromString(**value)) {
+    check.Clear();
+  }
+  return check;
+}
+
+}  // namespace
+
+LiveCheck::LiveCheck(const Dependencies& dependencies, uint64_t run_number)
+    : use_(dependencies),
+      run_number_(run_number),
+      stored_(ReadCheck(*use_.store, run_number)),
+      reported_(stored_) {}
+
+bool LiveCheck::Turn(const RunView& run) {
+  switch (state_) {
+    case State::kNew:
+      TakeUp(run);
+      break;
+    case State::kWaitingForSet:
+      if (!use_.queue->IsWaiting(run.id)) Begin(run, From::kFirstBatch);
+      break;
+    case State::kFinished:
+      // The snapshot may still lie there.
+      if (!IsFinished(stored_, run)) Begin(run, From::kFirstBatch);
+      break;
+    case State::kReading:
+    case State::kFailed:
+      break;
+  }
+  if (state_ == State::kReading) BeginAnewIfMust(run);
+  return state_ == State::kReading && Read(run);
+}
+
+void LiveCheck::TakeUp(const RunView& run) {
+  if (IsFinished(stored_, run)) {
+    state_ = State::kFinished;
+  } else {
+    Begin(run, From::kSnapshot);
+  }
+}
+
+void LiveCheck::Begin(const RunView& run, From from) {
+  check_.reset();
+  stored_.set_finished(false);
+  const absl::StatusOr<InvariantSet> set = LoadSet(run);
+  if (!set.ok()) {
+    Fail(run, set.status());
+    if (absl::IsNotFound(set.status())) state_ = State::kWaitingForSet;
+    return;
+  }
+  if (use_.plans != nullptr) use_.plans->OnCheckBegins(run, *set);
+  next_snapshot_ = absl::Now() + use_.snapshot_every;
+  if (from == From::kSnapshot) check_ = Resume(run, *set);
+  if (check_ == nullptr) {
+    check_ = std::make_unique<RunCheck>(use_.store, run, *set);
+  }
+  state_ = State::kReading;
+  saved_batches_ = check_->batches();
+  stored_.set_set_version(set->version);
+  WriteSet writes;
+  AddCheck(run, &writes);
+  use_.store->Write(std::move(writes), nullptr);
+}
+
+void LiveCheck::BeginAnewIfMust(const RunView& run) {
+  const std::string why = check_->WhyAnew(run);
+  if (why.empty()) return;
+  spdlog::info("check begins anew run={} reason=\"{}\"", run.id, why);
+  reported_.Add(run, *check_);
+  Begin(run, From::kFirstBatch);
+}
+
+absl::StatusOr<InvariantSet> LiveCheck::LoadSet(const RunView& run) {
+  if (HasNoRecords(run)) {
+    return absl::FailedPreconditionError(
+        "retention deleted the records before they were checked");
+  }
+  const absl::StatusOr<SetRef> ref = ParseSetRef(run.check_set);
+  if (!ref.ok()) return ref.status();
+  use_.queue->WaitForSet(run.id, ref->name);
+  absl::StatusOr<InvariantSet> set =
+      use_.sets->Load(run.check_set, stored_.set_version());
+  if (absl::IsNotFound(set.status())) {
+    return absl::NotFoundError(absl::StrCat(
+        set.status().message(),
+        "; once it is there the run is checked from its first record"));
+  }
+  use_.queue->StopWaiting(run.id);
+  return set;
+}
+
+std::unique_ptr<RunCheck> LiveCheck::Resume(const RunView& run,
+                                            const InvariantSet& set) {
+  const absl::StatusOr<std::optional<std::string>> value =
+      use_.store->Get(Table::kRuns, SnapshotKey(run.number));
+  if (!value.ok() || !value->has_value() || (*value)->empty()) return nullptr;
+  auto check = std::make_unique<RunCheck>(use_.store, run, set);
+  stored::CheckSnapshot snapshot;
+  absl::Status restored = absl::DataLossError("it does not parse");
+  if (snapshot.ParseFromString(**value)) restored = check->Restore(snapshot);
+  if (!restored.ok()) {
+    spdlog::warn("snapshot of a check is left aside run={} reason=\"{}\"",
+                 run.id, std::string(restored.message()));
+    return nullptr;
+  }
+  spdlog::info("check resumes run={} batches_read={} of={}", run.id,
+               check->batches(), BatchCountOf(run));
+  return check;
+}
+
+bool LiveCheck::Read(const RunView& run) {
+  const absl::StatusOr<bool> more = check_->Advance(run);
+  Report(run);
+  if (!more.ok()) {
+    Fail(run, more.status());
+    return false;
+  }
+  if (!*more && check_->finished()) Finish(run);
+  return *more;
+}
+
+void LiveCheck::Report(const RunView& run) {
+  const News news = TakeNews(run);
+  const auto more = [&](WriteSet* writes) {
+    ReportedSoFar reported = reported_;
+    reported.Add(run, *check_);
+    reported.Store(&stored_);
+    AddCheck(run, writes);
+  };
+  WriteSet writes;
+  if (IsSnapshotDue()) AddSnapshot(run, &writes);
+  use_.board->Post(run.number, news.found, news.known, more, std::move(writes));
+}
+
+LiveCheck::News LiveCheck::TakeNews(const RunView& run) {
+  std::vector<Violation> changes = check_->TakeChanges();
+  if (reported_.empty()) {
+    return {std::move(changes), ViolationBoard::Known::kUpdate};
+  }
+  if (!check_->finished() && !reported_.ReachedBy(run, *check_)) {
+    return {std::move(changes), ViolationBoard::Known::kKeep};
+  }
+  reported_.Clear();
+  return {check_->checker().Violations(), ViolationBoard::Known::kUpdate};
+}
+
+bool LiveCheck::IsSnapshotDue() const {
+  return absl::Now() >= next_snapshot_ && !check_->finished() &&
+         check_->batches() != saved_batches_;
+}
+
+void LiveCheck::AddSnapshot(const RunView& run, WriteSet* writes) {
+  const absl::Time begin = absl::Now();
+  const std::string bytes = check_->Save().SerializeAsString();
+  const absl::Duration cost =
+      std::max(absl::Now() - begin, absl::Seconds(bytes.size() / kWriteRate));
+  saved_batches_ = check_->batches();
+  next_snapshot_ = begin + std::max(use_.snapshot_every, cost / kSnapshotShare);
+  spdlog::debug("check saved run={} batches_read={} bytes={} us={}", run.id,
+                saved_batches_, bytes.size(), absl::ToInt64Microseconds(cost));
+  writes->Put(Table::kRuns, SnapshotKey(run.number), bytes);
+}
+
+void LiveCheck::AddCheck(const RunView& run, WriteSet* writes) const {
+  writes->Put(Table::kRuns, CheckKey(run.number), stored_.SerializeAsString());
+}
+
+void LiveCheck::Save(const RunView& run) {
+  if (check_ == nullptr || check_->batches() == saved_batches_) return;
+  WriteSet writes;
+  AddSnapshot(run, &writes);
+  use_.store->Write(std::move(writes), nullptr);
+}
+
+void LiveCheck::Fail(const RunView& run, const absl::Status& why) {
+  check_.reset();
+  state_ = State::kFailed;
+  error_ = std::string(why.message());
+  spdlog::warn("run is not checked run={} error={}", run.id,
+               QuotePrintable(error_));
+}
+
+void LiveCheck::Finish(const RunView& run) {
+  const uint32_t set_version = stored_.set_version();
+  reported_.Add(run, *check_);
+  stored_ = Summarise(check_->checker().Summary());
+  stored_.set_set_version(set_version);
+  reported_.Store(&stored_);
+  MarkFinished(run, &stored_);
+  use_.board->KeepOnly(run.id, run.number, check_->checker().Violations());
+  check_.reset();  // the memory of a whole run
+  state_ = State::kFinished;
+  WriteSet writes;
+  AddCheck(run, &writes);
+  writes.Delete(Table::kRuns, SnapshotKey(run.number));
+  use_.store->Write(std::move(writes), nullptr);
+  spdlog::info("check finished run={} set={} decided={} violated={} total={}",
+               run.id, QuotePrintable(run.check_set), stored_.decided(),
+               stored_.violated(), stored_.total());
+}
+
+v1::CheckProgress LiveCheck::Progress(const RunView& run) const {
+  if (state_ == State::kFinished) return ToApi(stored_);
+  if (check_ != nullptr) {
+    return ToApi(Summarise(check_->checker().Summary()));
+  }
+  v1::CheckProgress progress;
+  progress.set_error(error_);
+  progress.set_finished(run.ended);
+  return progress;
+}
+
+}  // namespace traincheck
