@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
-from ranks import gather_digests
+from ranks import gather_digests, leave_group
 
 CLASSES = 4
 
@@ -139,7 +139,7 @@ def run(rank, world, args):
     model = train(args)
     if args.print_digest:
         print_digests(model)
-    dist.destroy_process_group()
+    leave_group()
 
 
 def free_port():

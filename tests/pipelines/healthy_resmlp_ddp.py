@@ -13,7 +13,7 @@ import torch.distributed as dist
 import torch.nn as nn
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from ranks import gather_digests
+from ranks import gather_digests, leave_group
 
 
 class Block(nn.Module):
@@ -131,7 +131,7 @@ def entry(local_rank, args):
     model = train(args)
     if args.print_digest:
         report(model)
-    dist.destroy_process_group()
+    leave_group()
 
 
 if __name__ == "__main__":

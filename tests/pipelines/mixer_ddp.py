@@ -20,6 +20,8 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, SequentialLR
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
+from ranks import leave_group
+
 CLASSES = 8
 
 
@@ -133,7 +135,7 @@ def run(rank, world, options):
     torch.set_num_threads(options.threads)
     dist.init_process_group("gloo")
     times = train(rank, options)
-    dist.destroy_process_group()
+    leave_group()
     if options.times and rank == 0:
         with open(options.times, "w") as file:
             file.writelines(f"{moment!r}\n" for moment in times)

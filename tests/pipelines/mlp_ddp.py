@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-from ranks import gather_digests
+from ranks import gather_digests, leave_group
 
 
 class Perceptron(nn.Module):
@@ -85,7 +85,7 @@ def finish(rank, net, options):
             for number, value in enumerate(found):
                 print(f"digest of rank {number}: {value}", flush=True)
         torch.distributed.barrier()
-    torch.distributed.destroy_process_group()
+    leave_group()
 
 
 def main():
