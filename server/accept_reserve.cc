@@ -18,7 +18,7 @@
 #include "base/line_limit.h"
 #include "base/logging.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 // For the database (RocksdbDatabase::kMaxOpenFiles), inference jobs and
@@ -45,7 +45,7 @@ void LogRefusal(int limit) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 extern "C" int __real_accept4(int listener, sockaddr* address,
                               socklen_t* length, int flags);
@@ -53,14 +53,14 @@ extern "C" int __real_accept4(int listener, sockaddr* address,
 extern "C" int __wrap_accept4(int listener, sockaddr* address,
                               socklen_t* length, int flags) {
   const int fd = __real_accept4(listener, address, length, flags);
-  const int reserved = traincheck::FirstReserved();
+  const int reserved = traincheck::server::FirstReserved();
   if (fd >= 0 && fd < reserved) return fd;
   if (fd >= 0) {
     close(fd);
-    traincheck::LogRefusal(reserved);
+    traincheck::server::LogRefusal(reserved);
     errno = EINTR;  // gRPC takes the next one
   } else if (errno == EMFILE || errno == ENFILE) {
-    traincheck::LogRefusal(reserved);
+    traincheck::server::LogRefusal(reserved);
     errno = EAGAIN;  // gRPC comes back with the next one
   }
   return -1;

@@ -4,7 +4,7 @@
 
 #include "server/store/rocksdb_store.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Open(const Options& options) {
   std::unique_ptr<Daemon> daemon(new Daemon());
@@ -79,4 +79,4 @@ bool Daemon::Stop() {
   return jobs_ended;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

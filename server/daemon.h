@@ -24,7 +24,7 @@
 #include "server/sets/set_catalog.h"
 #include "server/store/store.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 class Daemon {
  public:
@@ -84,6 +84,6 @@ class Daemon {
   std::unique_ptr<RunCleaner> cleaner_;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_DAEMON_H_

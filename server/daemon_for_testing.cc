@@ -14,7 +14,7 @@
 #include "invariants/testing/synthetic_training.h"
 #include "server/ingest/test_batches.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 bool WaitUntil(const std::function<bool()>& condition) {
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
@@ -167,4 +167,4 @@ grpc::Status TestRelay::Leave(v1::EndKind end,
   return End();
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

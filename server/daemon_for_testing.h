@@ -17,7 +17,7 @@
 #include "proto/traincheck/v1/control.grpc.pb.h"
 #include "proto/traincheck/v1/ingest.grpc.pb.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 inline constexpr auto kPoll = std::chrono::milliseconds(10);
 inline constexpr auto kPatience = std::chrono::seconds(60);
@@ -90,6 +90,6 @@ class TestRelay {
       stream_;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_DAEMON_FOR_TESTING_H_

@@ -16,7 +16,7 @@
 #include "server/ingest/test_batches.h"
 #include "server/jobs/limits.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 using testing::HasSubstr;
@@ -335,4 +335,4 @@ TEST_F(JobsTest, WhatIsOverALimitIsNamed) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::server

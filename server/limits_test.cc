@@ -23,7 +23,7 @@
 #include "server/ingest/limits.h"
 #include "server/ingest/test_batches.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 using testing::HasSubstr;
@@ -448,4 +448,4 @@ TEST_F(LimitsTest, AControlMessageOverTheLimitNamesSizeAndLimit) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::server

@@ -11,7 +11,7 @@
 #include "server/jobs/process_memory.h"
 #include "server/retention/retention_rule.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 constexpr int kExitUsage = 2;
@@ -111,4 +111,4 @@ std::optional<int> ParseOptions(int argc, char** argv, Options* options) {
   return std::nullopt;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

@@ -9,7 +9,7 @@
 
 #include "server/daemon.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 struct Options {
   Daemon::Options daemon;
@@ -28,6 +28,6 @@ struct Options {
 // are printed.
 std::optional<int> ParseOptions(int argc, char** argv, Options* options);
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_OPTIONS_H_

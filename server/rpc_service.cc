@@ -8,7 +8,7 @@
 #include "grpcpp/server_builder.h"
 #include "server/control/limits.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 constexpr int kKeepaliveMs = 10'000;
@@ -70,4 +70,4 @@ void RpcServer::Stop(absl::Duration patience) {
   server_->Wait();
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

@@ -13,7 +13,7 @@
 #include "server/control/control_service.h"
 #include "server/ingest/ingest_service.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 class RpcServer {
  public:
@@ -41,6 +41,6 @@ class RpcServer {
   std::unique_ptr<grpc::Server> server_;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_RPC_SERVICE_H_

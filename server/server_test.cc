@@ -15,7 +15,7 @@
 #include "server/ingest/limits.h"
 #include "server/ingest/test_batches.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 using testing::HasSubstr;
@@ -390,4 +390,4 @@ TEST_F(ServerTest, UsageErrorsExitWithTwoAndTouchNothing) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::server

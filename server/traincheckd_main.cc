@@ -18,7 +18,7 @@
 #include "server/options.h"
 #include "server/rpc_service.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 constexpr int kExitFailed = 1;
@@ -93,18 +93,19 @@ int Run(const Options& options, const sigset_t& signals) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 int main(int argc, char** argv) {
-  if (const auto code = traincheck::RunIfInferenceWorker(argc, argv)) {
+  if (const auto code = traincheck::server::RunIfInferenceWorker(argc, argv)) {
     return *code;
   }
-  traincheck::Options options;
-  if (const auto code = traincheck::ParseOptions(argc, argv, &options)) {
+  traincheck::server::Options options;
+  if (const auto code =
+          traincheck::server::ParseOptions(argc, argv, &options)) {
     return *code;
   }
   traincheck::InitLogging("traincheckd", options.log_level);
-  traincheck::RaiseFileLimit();
+  traincheck::server::RaiseFileLimit();
   umask(077);
   // A file size limit is a full disk: an error that the store answers to.
   signal(SIGXFSZ, SIG_IGN);
@@ -114,5 +115,5 @@ int main(int argc, char** argv) {
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
   sigprocmask(SIG_BLOCK, &signals, nullptr);
-  return traincheck::Run(options, signals);
+  return traincheck::server::Run(options, signals);
 }

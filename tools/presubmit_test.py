@@ -12,6 +12,7 @@ import cpp_functions
 import formatting
 import layering
 import links
+import namespaces
 import proto_comments
 import sizes
 import strict_types
@@ -341,6 +342,22 @@ class StrictTypesTest(CheckCase):
         self.assertEqual(
             sorted(found), [(f"{folder}/other.py", 3), (f"{folder}/untyped.py", 1)]
         )
+
+
+class NamespacesTest(CheckCase):
+    def test_parts(self):
+        shared, own = "namespace traincheck {\n", "namespace traincheck::agent {\n"
+        for name, text, wrong in [
+            ("base/a.h", shared, False),
+            ("base/b.h", own, True),
+            ("agent/ring/a.h", own, False),
+            ("agent/ring/b.h", shared, True),
+            ("server/a.cc", "namespace {\n}\n" + own, True),
+            ("tests/fuzz/a.cc", own, False),
+        ]:
+            with self.subTest(name=name):
+                self.assertEqual(bool(self.found(namespaces, {name: text})), wrong)
+                (self.root / name).unlink()
 
 
 class TodosTest(CheckCase):

@@ -6,7 +6,7 @@
 
 #include "proto/settings/settings.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 // Never destroyed: threads of the program may still record at its end.
@@ -32,4 +32,4 @@ const std::vector<std::pair<std::string, std::string>>& SettingsOfFile() {
   return Loaded().of_file();
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

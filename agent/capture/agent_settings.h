@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace traincheck {
+namespace traincheck::agent {
 
 // Reads and checks environment and file. "": done; else what is wrong: the
 // agent has to stay off.
@@ -22,6 +22,6 @@ std::string SettingOf(const char* variable);
 // What the file adds to the environment that LoadSettings saw.
 const std::vector<std::pair<std::string, std::string>>& SettingsOfFile();
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_CAPTURE_AGENT_SETTINGS_H_

@@ -8,7 +8,7 @@
 
 #include "agent/cpython/python_ref.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 // CPython's signatures for such functions differ by flag; the table of methods
 // has one type for all.
@@ -55,6 +55,6 @@ inline bool Texts(PyObject* sequence, std::vector<std::string>* out) {
   return size >= 0;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_CAPTURE_ARGUMENT_PARSING_H_

@@ -5,7 +5,7 @@
 
 #include "agent/torch/torch_api.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 // Names given with the call; -1: it is none of them. Names of code are
@@ -77,4 +77,4 @@ void CallContent::WriteReturn(PyObject* result, FieldWriter* out,
   ValueWriter(out, definitions).Write(Field::kReturn, 0, result, return_detail);
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -12,7 +12,7 @@
 #include "agent/cpython/python_ref.h"
 #include "proto/record_writer.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 // Arguments as vectorcall passes them.
 struct CallArguments {
@@ -53,6 +53,6 @@ struct CallContent {
                    Definitions* definitions) const;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_CAPTURE_CALL_CONTENT_H_

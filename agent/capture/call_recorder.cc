@@ -8,7 +8,7 @@
 #include "agent/cpython/python_ref.h"
 #include "agent/torch/torch_api.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 // Fixed part and three fields.
@@ -213,4 +213,4 @@ void EndCall(const CallInProgress& call, const Function& function,
   }
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

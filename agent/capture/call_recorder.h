@@ -15,7 +15,7 @@
 #include "agent/capture/process_recorder.h"
 #include "agent/cpython/python_api.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 // Numbers of categories, the same for equal texts. Two mean something here.
 using Category = uint8_t;
@@ -69,6 +69,6 @@ void EndCall(const CallInProgress& call, const Function& function,
 // Is no other forward open on the thread?
 bool IsRootForward(ThreadRecorder& thread);
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_CAPTURE_CALL_RECORDER_H_

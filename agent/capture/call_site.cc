@@ -5,7 +5,7 @@
 #include "agent/capture/log.h"
 #include "agent/capture/process_recorder.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 constexpr int kMaxFrames = 128;
@@ -104,4 +104,4 @@ uint32_t CallSites::OfCaller() {
   return 0;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -18,7 +18,7 @@
 #include "agent/capture/site_rules.h"
 #include "agent/cpython/python_ref.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 class CallSites {
  public:
@@ -52,6 +52,6 @@ class CallSites {
   std::unordered_map<PyObject*, Code> codes_;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_CAPTURE_CALL_SITE_H_

@@ -10,7 +10,7 @@
 #include "agent/torch/tensor_view.h"
 #include "agent/torch/torch_api.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 // Elements of a container that a record tells of.
@@ -193,4 +193,4 @@ void ValueWriter::Type(PyObject* value) {
   out_.Unsigned(Field::kValueType, definitions_.String(name));
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -12,7 +12,7 @@
 #include "agent/cpython/python_api.h"
 #include "proto/record_writer.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 // What a record may carry of a value, besides its kind.
 struct ValueDetail {
@@ -58,6 +58,6 @@ class ValueWriter {
   bool full_ = false;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_CAPTURE_CALL_VALUES_H_

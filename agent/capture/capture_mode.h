@@ -9,7 +9,7 @@
 
 #include "proto/record_format.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 inline constinit CaptureMode g_capture_mode = CaptureMode::kAll;
 
@@ -28,6 +28,6 @@ inline constinit Rotation g_rotation = {};
 // Smaller ones cost less than the record that says that it is not their turn.
 inline constexpr uint64_t kRotatedBytes = 64u << 10;
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_CAPTURE_CAPTURE_MODE_H_

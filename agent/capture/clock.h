@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-namespace traincheck {
+namespace traincheck::agent {
 
 inline uint64_t ClockNs(clockid_t clock) {
   timespec now = {};
@@ -17,6 +17,6 @@ inline uint64_t ClockNs(clockid_t clock) {
 inline uint64_t MonotonicNs() { return ClockNs(CLOCK_MONOTONIC); }
 inline uint64_t RealtimeNs() { return ClockNs(CLOCK_REALTIME); }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_CAPTURE_CLOCK_H_

@@ -10,7 +10,7 @@
 #include "agent/torch/tensor_view.h"
 #include "agent/torch/torch_api.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 // A tensor has at most 64 dimensions of 11 bytes each.
@@ -107,4 +107,4 @@ bool RecordCheckpoint(StatePoint point, const CheckpointContent& content,
   return true;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -14,7 +14,7 @@
 #include "agent/cpython/python_api.h"
 #include "proto/record_format.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 // A State record of `variable` (0: none) with the digest that a tensor of these
 // bytes and this element type ("torch.uint8") would have.
@@ -35,6 +35,6 @@ struct CheckpointContent {
 bool RecordCheckpoint(StatePoint point, const CheckpointContent& content,
                       PyObject* values);
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_CAPTURE_CONTENT_H_

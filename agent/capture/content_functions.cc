@@ -2,7 +2,7 @@
 #include "agent/capture/content.h"
 #include "agent/capture/module_functions.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 PyObject* RecordBytesFunction(PyObject*, PyObject* args, PyObject* kwargs) {
@@ -49,4 +49,4 @@ PyMethodDef kContentFunctions[] = {
     {nullptr, nullptr, 0, nullptr},
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -6,7 +6,7 @@
 
 #include "agent/cpython/python_ref.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 bool Malformed() {
@@ -125,4 +125,4 @@ bool SetContent(PyObject* spec, Function* function) {
   return true;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

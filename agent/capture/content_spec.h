@@ -15,12 +15,12 @@
 
 #include "agent/capture/call_recorder.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 // From the function's next call on. False: the specification is malformed, an
 // exception says how, and nothing has changed.
 [[nodiscard]] bool SetContent(PyObject* spec, Function* function);
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_CAPTURE_CONTENT_SPEC_H_

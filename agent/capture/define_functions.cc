@@ -3,7 +3,7 @@
 #include "agent/capture/module_functions.h"
 #include "agent/capture/object_table.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 PyObject* ObjectId(PyObject*, PyObject* value) {
@@ -115,4 +115,4 @@ PyMethodDef kDefineFunctions[] = {
     {nullptr, nullptr, 0, nullptr},
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

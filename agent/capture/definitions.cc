@@ -7,7 +7,7 @@
 #include "agent/capture/log.h"
 #include "agent/capture/version.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 // The variables of some thousand models.
@@ -202,4 +202,4 @@ bool Definition::Commit(RecordType type) {
   return true;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -30,7 +30,7 @@
 #include "proto/record_format.h"
 #include "proto/record_writer.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 // A default that a signature names; monostate: none, or nothing that a record
 // could tell.
@@ -155,6 +155,6 @@ class Definition {
   bool complete_ = true;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_CAPTURE_DEFINITIONS_H_

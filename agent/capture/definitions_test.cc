@@ -11,7 +11,7 @@
 #include "proto/record_format.h"
 #include "proto/record_reader.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 struct Defined {
@@ -211,4 +211,4 @@ TEST_F(DefinitionsTest, TooLongForARecordIsRefused) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -8,7 +8,7 @@
 #include "agent/cpython/python_ref.h"
 #include "agent/torch/torch_api.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 constexpr size_t kMaxContextBytes = 512;
@@ -216,4 +216,4 @@ bool StepExit() {
   return ended > 0;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -12,7 +12,7 @@
 #include "agent/cpython/python_api.h"
 #include "proto/record_format.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 void RecordScalar(uint32_t object, StatePoint point, uint16_t group,
                   const std::string& name, double value);
@@ -44,6 +44,6 @@ bool StepEnd();
 // The process ends: the steps of all its threads.
 bool StepExit();
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_CAPTURE_EVENTS_H_

@@ -3,7 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-namespace traincheck {
+namespace traincheck::agent {
 
 constinit ForkPage g_fork_page = {};
 
@@ -53,4 +53,4 @@ ProcessRecorder* RenewForkPage() {
 
 bool ForkWasUnseen() { return g_kept.recording && !Recording(); }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

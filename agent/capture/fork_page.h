@@ -12,7 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace traincheck {
+namespace traincheck::agent {
 
 class ProcessRecorder;
 
@@ -52,6 +52,6 @@ ProcessRecorder* RenewForkPage();
 // Was the page wiped and not renewed?
 bool ForkWasUnseen();
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_CAPTURE_FORK_PAGE_H_

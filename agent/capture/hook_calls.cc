@@ -5,7 +5,7 @@
 #include "agent/capture/process_recorder.h"
 #include "agent/capture/signal_handlers.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 // What a hook calls is not recorded.
@@ -135,4 +135,4 @@ PyObject* CallWithHooks(PyObject* fn, const CallArguments& call,
   return After(hooks, arguments, result, name);
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -12,7 +12,7 @@
 #include "agent/capture/call_content.h"
 #include "agent/cpython/python_ref.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 // Borrowed where they are passed, owned where they are kept; null: none.
 struct Hooks {
@@ -31,6 +31,6 @@ PyObject* CallWithHooks(PyObject* fn, const CallArguments& arguments,
 // failed; a KeyboardInterrupt that arrived in it is set again when it can be.
 Ref AskHook(PyObject* callback, PyObject* argument, const std::string& name);
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_CAPTURE_HOOK_CALLS_H_

@@ -4,7 +4,7 @@
 #include "agent/capture/rank_sign.h"
 #include "agent/capture/run_name.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 PyObject* RankIsInherited(PyObject*, PyObject*) {
@@ -50,4 +50,4 @@ PyMethodDef kIdentityFunctions[] = {
     {nullptr, nullptr, 0, nullptr},
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -8,7 +8,7 @@
 
 #include "agent/capture/agent_settings.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 bool LevelIs(const char* name) { return SettingOf("TRAINCHECK_LOG") == name; }
@@ -32,4 +32,4 @@ void LogOnce(std::string_view key, std::string_view message) {
   LogLine(message);
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

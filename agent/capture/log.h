@@ -6,13 +6,13 @@
 
 #include <string_view>
 
-namespace traincheck {
+namespace traincheck::agent {
 
 void LogLine(std::string_view message);
 
 // A warning, only the first time for each key. Threads: GIL held.
 void LogOnce(std::string_view key, std::string_view message);
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_CAPTURE_LOG_H_

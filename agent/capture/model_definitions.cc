@@ -14,7 +14,7 @@
 #include "agent/torch/tensor_view.h"
 #include "agent/torch/torch_api.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 struct Variable {
@@ -201,4 +201,4 @@ uint64_t StorageKey(PyObject* tensor) {
   return StorageNumber(local.get(), nullptr);
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

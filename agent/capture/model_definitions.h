@@ -13,7 +13,7 @@
 
 #include "agent/cpython/python_api.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 struct ObjectFacts {
   uint32_t kind = 0;  // ObjectKind
@@ -68,6 +68,6 @@ void DefineProcessGroup(const ProcessGroup& group);
 // DTensor: of its local shard.
 uint64_t StorageKey(PyObject* tensor);
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_CAPTURE_MODEL_DEFINITIONS_H_

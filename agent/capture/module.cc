@@ -9,7 +9,7 @@
 #include "agent/cpython/python_ref.h"
 #include "proto/record_format.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 struct Constant {
@@ -140,8 +140,8 @@ PyModuleDef kModule = {
 };
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 PyMODINIT_FUNC PyInit_traincheck_core() {
-  return PyModuleDef_Init(&traincheck::kModule);
+  return PyModuleDef_Init(&traincheck::agent::kModule);
 }

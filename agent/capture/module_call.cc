@@ -12,7 +12,7 @@
 #include "agent/cpython/python_ref.h"
 #include "agent/torch/torch_api.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 // Containers are looked into this far for a tensor with a grad_fn.
@@ -181,4 +181,4 @@ PyObject* CallModule(PyObject* object, PyObject* const* arguments,
   return result;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -7,7 +7,7 @@
 
 #include "agent/cpython/python_api.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 // The vectorcall of a Wrapper around Module.__call__. Its hooks run for calls
 // that no other module call encloses on this thread.
@@ -19,6 +19,6 @@ PyObject* CallModule(PyObject* self, PyObject* const* arguments, size_t nargsf,
 // tell nothing.
 void PlanForwards(PyObject* callback);
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_CAPTURE_MODULE_CALL_H_

@@ -8,7 +8,7 @@
 
 #include "agent/cpython/python_api.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 // wrap, wrap_module_call, type_modified, is_wrapper, is_users.
 extern PyMethodDef kWrapFunctions[];
@@ -23,6 +23,6 @@ extern PyMethodDef kRecordFunctions[];
 // record_bytes, record_checkpoint.
 extern PyMethodDef kContentFunctions[];
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_CAPTURE_MODULE_FUNCTIONS_H_

@@ -1,10 +1,10 @@
 #include "agent/capture/object_table.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 ObjectTable& ObjectTable::Get() {
   static auto* table = new ObjectTable;
   return *table;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -11,7 +11,7 @@
 #include "agent/capture/process_recorder.h"
 #include "agent/cpython/python_ref.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 // Identity -> T. An object that cannot be referred to weakly is refused.
 template <typename T>
@@ -107,6 +107,6 @@ class ObjectTable {
   uint32_t last_id_ = 0;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_CAPTURE_OBJECT_TABLE_H_

@@ -17,7 +17,7 @@
 
 #include "agent/capture/clock.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 inline uint64_t Ticks() {
 #if defined(__x86_64__)
@@ -76,6 +76,6 @@ class OwnTimeOfCall {
   uint64_t weight_;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_CAPTURE_OWN_TIME_H_

@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 bool IsOfDistributed(PyObject* type) {
@@ -27,4 +27,4 @@ PyObject* OwnType(PyObject* type) {
   return type;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -8,11 +8,11 @@
 
 #include "agent/cpython/python_ref.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 // Borrowed from `type`, which lives on.
 PyObject* OwnType(PyObject* type);
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_CAPTURE_OWN_TYPE_H_

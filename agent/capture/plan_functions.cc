@@ -15,7 +15,7 @@
 #include "agent/capture/process_recorder.h"
 #include "agent/capture/wrapper.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 // Null with an exception set: it is no wrapper of a function.
@@ -133,4 +133,4 @@ PyMethodDef kPlanFunctions[] = {
     {nullptr, nullptr, 0, nullptr},
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

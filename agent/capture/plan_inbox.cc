@@ -13,7 +13,7 @@
 #include "agent/capture/log.h"
 #include "agent/ring/ring_abi.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 constexpr size_t kMaxDescriptors = 4;
@@ -109,4 +109,4 @@ std::optional<PlanChange> PlanInbox::Take() {
   return std::exchange(waiting_, std::nullopt);
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -11,7 +11,7 @@
 #include <optional>
 #include <string>
 
-namespace traincheck {
+namespace traincheck::agent {
 
 struct PlanChange {
   uint64_t version = 0;
@@ -33,6 +33,6 @@ class PlanInbox {
   std::optional<uint64_t> newest_;  // version
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_CAPTURE_PLAN_INBOX_H_

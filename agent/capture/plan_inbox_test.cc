@@ -13,7 +13,7 @@
 
 #include "agent/ring/ring_abi.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 constexpr int kSealed = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW;
@@ -167,4 +167,4 @@ TEST_F(PlanInboxTest, TheOtherEndMayBeGone) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -4,7 +4,7 @@
 
 #include "agent/capture/run_name.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 std::string Stem(const std::string& path) {
@@ -95,4 +95,4 @@ ProcessIdentity IdentifyForkedChild(const System& system,
   return identity;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -17,7 +17,7 @@
 #include "agent/capture/system.h"
 #include "proto/record_format.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 struct ProcessIdentity {
   std::string host;
@@ -61,6 +61,6 @@ ProcessIdentity IdentifyForkedChild(const System& system,
 // "" for an interactive interpreter. `arguments` as in /proc/PID/cmdline.
 std::string ScriptOf(const std::vector<std::string>& arguments);
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_CAPTURE_PROCESS_IDENTITY_H_

@@ -10,7 +10,7 @@
 
 #include "agent/capture/rank_sign.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 // A host with a few processes, made up.
@@ -274,4 +274,4 @@ TEST(RankSign, IsSeenInMaps) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -15,7 +15,7 @@
 #include "agent/capture/log.h"
 #include "proto/record_format.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 constinit thread_local ThreadRecorder* t_thread = nullptr;
 
@@ -309,4 +309,4 @@ ThreadRecorder* CurrentThreadSlow() {
   return t_thread;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

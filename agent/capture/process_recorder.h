@@ -26,7 +26,7 @@
 #include "agent/capture/thread_recorder.h"
 #include "proto/step_rule.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 // What only the loader of the agent knows.
 struct AgentSetup {
@@ -124,6 +124,6 @@ inline ThreadRecorder* CurrentThread() {
   return thread != nullptr ? thread : CurrentThreadSlow();
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_CAPTURE_PROCESS_RECORDER_H_

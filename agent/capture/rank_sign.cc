@@ -5,7 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 constexpr char kSign[] = "traincheck-rank:";
@@ -68,4 +68,4 @@ bool InheritsRank(const System& system) {
   return above.has_value() && above->place == OwnPlace(system);
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

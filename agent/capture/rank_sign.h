@@ -17,7 +17,7 @@
 
 #include "agent/capture/system.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 struct RankSign {
   uint32_t pid = 0;   // whose sign it is
@@ -36,6 +36,6 @@ std::optional<RankSign> RankAbove(const System& system);
 // Does this process have the RANK and WORLD_SIZE of a rank above it?
 bool InheritsRank(const System& system);
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_CAPTURE_RANK_SIGN_H_

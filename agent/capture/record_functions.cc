@@ -11,7 +11,7 @@
 #include "agent/capture/process_recorder.h"
 #include "agent/capture/states.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 constexpr double kDefaultExitWaitSeconds = 2;
@@ -231,4 +231,4 @@ PyMethodDef kRecordFunctions[] = {
     {nullptr, nullptr, 0, nullptr},
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

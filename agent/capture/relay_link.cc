@@ -15,7 +15,7 @@
 #include "agent/ring/descriptors.h"
 #include "agent/ring/ring_abi.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 constexpr int kBacklog = 128;
@@ -217,4 +217,4 @@ void RelayLink::Abandon() {
   for (RingWriter* ring : rings_) ring->CloseFile();
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

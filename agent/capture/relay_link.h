@@ -26,7 +26,7 @@
 #include "agent/capture/plan_inbox.h"
 #include "agent/ring/ring_writer.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 // How often a process starts another relay in place of one that died.
 inline constexpr int kMaxRelayRestarts = 3;
@@ -100,6 +100,6 @@ class RelayLink {
   uint64_t cookie_ = 0;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_CAPTURE_RELAY_LINK_H_

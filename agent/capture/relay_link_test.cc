@@ -15,7 +15,7 @@
 
 #include "gtest/gtest.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 constexpr uid_t kNobody = 65534;
@@ -140,4 +140,4 @@ TEST(RelayLinkTest, AddressWhereNobodyIsAnswersNothing) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::agent

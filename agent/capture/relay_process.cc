@@ -18,7 +18,7 @@
 
 #include "agent/capture/agent_settings.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 constexpr int kRelaySocket = 3;
@@ -209,4 +209,4 @@ int StartRelay(const std::string& program, int listening_socket, int number) {
   return error;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

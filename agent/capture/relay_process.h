@@ -7,7 +7,7 @@
 
 #include <string>
 
-namespace traincheck {
+namespace traincheck::agent {
 
 // The environment of this process goes along without LD_PRELOAD and with
 // TRAINCHECK_OWNER_PID; TRAINCHECK_RELAY_START is `number` from 2 on: a relay
@@ -17,6 +17,6 @@ namespace traincheck {
 [[nodiscard]] int StartRelay(const std::string& program, int listening_socket,
                              int number);
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_CAPTURE_RELAY_PROCESS_H_

@@ -4,7 +4,7 @@
 #include <cctype>
 #include <cstring>
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 // torchrun restarts a job's processes far less often.
@@ -93,4 +93,4 @@ uint32_t AttemptOf(const System& system) {
   return static_cast<uint32_t>(requeues * kRestartsPerRequeue + restarts);
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -24,7 +24,7 @@
 #include "agent/capture/rank_sign.h"
 #include "agent/capture/system.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 // The daemon takes no longer one.
 inline constexpr size_t kMaxRunNameBytes = 128;
@@ -42,6 +42,6 @@ std::string AsRunName(std::string text);
 // torchrun's restarts, those of a requeued Slurm job counted above them.
 uint32_t AttemptOf(const System& system);
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_CAPTURE_RUN_NAME_H_

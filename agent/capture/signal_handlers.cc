@@ -6,7 +6,7 @@
 
 #include "agent/cpython/python_ref.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 // Code of a function, of a method, of what a partial calls or of an object's
@@ -55,4 +55,4 @@ bool PassedSignalHandler(PyObject* traceback) {
   return false;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

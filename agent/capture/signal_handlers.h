@@ -8,12 +8,12 @@
 
 #include "agent/cpython/python_api.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 // Does a handler that is installed now stand in `traceback` (may be null)?
 // Leaves no exception.
 bool PassedSignalHandler(PyObject* traceback);
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_CAPTURE_SIGNAL_HANDLERS_H_

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace traincheck {
+namespace traincheck::agent {
 
 void SiteRules::AddLibraryFolder(std::string_view folder) {
   if (folder.empty() || folder == "/") return;
@@ -23,4 +23,4 @@ bool SiteRules::IsUserFile(std::string_view file) const {
       [file](const std::string& folder) { return file.starts_with(folder); });
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

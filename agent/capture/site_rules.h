@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace traincheck {
+namespace traincheck::agent {
 
 class SiteRules {
  public:
@@ -23,6 +23,6 @@ class SiteRules {
   std::vector<std::string> folders_;  // each ends in '/'
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_CAPTURE_SITE_RULES_H_

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 class SiteRulesTest : public testing::Test {
@@ -38,4 +38,4 @@ TEST_F(SiteRulesTest, OnlyWholeFoldersMatch) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -14,7 +14,7 @@
 #include "agent/torch/tensor_shim.h"
 #include "agent/torch/torch_api.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 std::string FolderOf(std::string_view path) {
@@ -162,4 +162,4 @@ void Start(PyObject* core_module) {
   }
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

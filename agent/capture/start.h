@@ -8,7 +8,7 @@
 
 #include "agent/cpython/python_api.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 // Tells ProcessRecorder where it is; when the module is made.
 void SetUp(PyObject* core_module);
@@ -18,6 +18,6 @@ void SetUp(PyObject* core_module);
 bool BindTorch();
 void Start(PyObject* core_module);
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_CAPTURE_START_H_

@@ -11,7 +11,7 @@
 #include "agent/cpython/python_ref.h"
 #include "agent/torch/torch_api.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 // Reading below this size takes less time than handing the GIL over.
@@ -192,4 +192,4 @@ bool RecordStates(StatePoint point, int what,
   return true;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

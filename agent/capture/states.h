@@ -13,7 +13,7 @@
 #include "agent/torch/tensor_view.h"
 #include "proto/record_format.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 // What RecordStates reads of each tensor, added up. Statistics and rows tell
 // more of what is digested, so each stands beside its digest's bit.
@@ -35,6 +35,6 @@ std::optional<ContentSummary> SummaryOf(PyObject* tensor,
 bool RecordStates(StatePoint point, int what,
                   const std::vector<uint32_t>& variables, PyObject* tensors);
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_CAPTURE_STATES_H_

@@ -8,7 +8,7 @@
 
 #include "agent/capture/agent_settings.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 // Chains of spawned processes are short; this ends a loop in what /proc says.
@@ -118,4 +118,4 @@ std::string VariableOf(const System& system, uint32_t pid,
   return "";
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

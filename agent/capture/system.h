@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace traincheck {
+namespace traincheck::agent {
 
 // Where the facts come from.
 struct System {
@@ -50,6 +50,6 @@ uint32_t TopOfSpawnChain(const System& system, uint32_t pid);
 std::string VariableOf(const System& system, uint32_t pid,
                        const std::string& name);
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_CAPTURE_SYSTEM_H_

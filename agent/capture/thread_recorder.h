@@ -19,7 +19,7 @@
 #include "proto/record_format.h"
 #include "proto/record_writer.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 // A wrapped call that has begun and not ended.
 struct OpenCall {
@@ -130,6 +130,6 @@ class ThreadRecorder {
   bool in_hook_ = false;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_CAPTURE_THREAD_RECORDER_H_

@@ -4,7 +4,7 @@
 #include <cpuid.h>
 #endif
 
-namespace traincheck {
+namespace traincheck::agent {
 
 std::atomic<uint64_t> g_tick_scale{0};
 uint64_t g_tick_start = 0;
@@ -63,4 +63,4 @@ void CalibrateTicks() {
 void CalibrateTicks() {}
 #endif
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

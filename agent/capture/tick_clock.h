@@ -19,7 +19,7 @@
 
 #include "agent/capture/clock.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 // Microseconds by 2^32 of one tick; 0: not known.
 extern std::atomic<uint64_t> g_tick_scale;
@@ -60,6 +60,6 @@ inline uint64_t NowUs() {
   return MonotonicNs() / 1000;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_CAPTURE_TICK_CLOCK_H_

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 // Runs past the calibration and compares with the clock that it replaces.
@@ -40,4 +40,4 @@ TEST(TickClock, TheScaleIsMicrosecondsOfATick) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::agent

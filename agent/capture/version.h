@@ -2,10 +2,10 @@
 #ifndef TRAINCHECK_AGENT_CAPTURE_VERSION_H_
 #define TRAINCHECK_AGENT_CAPTURE_VERSION_H_
 
-namespace traincheck {
+namespace traincheck::agent {
 
 inline constexpr char kAgentVersion[] = "0.1.0";
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_CAPTURE_VERSION_H_

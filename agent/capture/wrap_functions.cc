@@ -6,7 +6,7 @@
 #include "agent/capture/signal_handlers.h"
 #include "agent/capture/wrapper.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 // None means no hook.
@@ -76,4 +76,4 @@ PyMethodDef kWrapFunctions[] = {
     {nullptr, nullptr, 0, nullptr},
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

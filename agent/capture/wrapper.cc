@@ -5,7 +5,7 @@
 #include <iterator>
 #include <string>
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 PyTypeObject* g_type = nullptr;
@@ -261,4 +261,4 @@ PyObject* CallRecorded(PyObject* object, PyObject* const* arguments,
   return result;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -11,7 +11,7 @@
 #include "agent/capture/hook_calls.h"
 #include "agent/cpython/python_ref.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 struct Wrapper {
   PyObject_HEAD TraincheckVectorcall vectorcall;
@@ -38,6 +38,6 @@ PyObject* CallRecorded(PyObject* self, PyObject* const* arguments,
 
 bool IsWrapper(PyObject* value);
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_CAPTURE_WRAPPER_H_

@@ -32,12 +32,12 @@ PyAPI_FUNC(PyFrameObject*) PyFrame_GetBack(PyFrameObject*);
 PyAPI_FUNC(int) PyFrame_GetLasti(PyFrameObject*);
 }
 
-namespace traincheck {
+namespace traincheck::agent {
 
 inline Py_ssize_t VectorcallArgumentCount(size_t nargsf) {
   return static_cast<Py_ssize_t>(nargsf & ~PY_VECTORCALL_ARGUMENTS_OFFSET);
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_CPYTHON_PYTHON_API_H_

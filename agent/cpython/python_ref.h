@@ -8,7 +8,7 @@
 
 #include "agent/cpython/python_api.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 // One strong reference, or none.
 class Ref {
@@ -109,6 +109,6 @@ inline std::string QualifiedTypeName(PyObject* type) {
   return std::string(where) + "." + name;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_CPYTHON_PYTHON_REF_H_

@@ -11,7 +11,7 @@
 #include "agent/relay/limits.h"
 #include "proto/record_reader.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 RingRange RangeOf(const RingRanges& ranges, uint32_t ring) {
@@ -107,4 +107,4 @@ absl::StatusOr<v1::Batch> TrimBatch(const v1::Batch& batch,
   return trimmed;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -13,7 +13,7 @@
 #include "google/protobuf/repeated_field.h"
 #include "proto/traincheck/v1/ingest.pb.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 using Slices = google::protobuf::RepeatedPtrField<v1::Slice>;
 
@@ -37,6 +37,6 @@ bool LieOutside(const Slices& slices, const RingRanges& ranges);
                                                   const RingRanges& ranges,
                                                   Compressor* compressor);
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_RELAY_BATCH_TRIM_H_

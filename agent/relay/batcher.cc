@@ -5,7 +5,7 @@
 #include "agent/relay/limits.h"
 #include "proto/record_format.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 std::optional<v1::Batch> Batcher::Next(TimePoint now, bool flush) {
   const uint64_t unread = rings_->unread_bytes();
@@ -52,4 +52,4 @@ bool Batcher::TakeRing(RingReader* ring, v1::Batch* batch) {
   return ring->quarantined() || ring->unread_bytes() == 0;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

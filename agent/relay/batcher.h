@@ -14,7 +14,7 @@
 #include "agent/relay/ring_set.h"
 #include "proto/traincheck/v1/ingest.pb.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 class Batcher {
  public:
@@ -47,6 +47,6 @@ class Batcher {
   bool saw_clean_exit_ = false;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_RELAY_BATCHER_H_

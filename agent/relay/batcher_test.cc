@@ -9,7 +9,7 @@
 #include "agent/ring/ring_for_testing.h"
 #include "proto/record_reader.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 class BatcherTest : public testing::Test {
@@ -231,4 +231,4 @@ TEST_F(BatcherTest, RingsComeOnceAndNotTooMany) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -4,7 +4,7 @@
 
 #include "agent/relay/limits.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 static_assert(ZSTD_COMPRESSBOUND(kMaxBatchPlainBytes) <= kMaxPayloadBytes);
 
@@ -26,4 +26,4 @@ std::string Compressor::Compress(const std::string& plain) {
   return packed;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -9,7 +9,7 @@
 
 #include <string>
 
-namespace traincheck {
+namespace traincheck::agent {
 
 class Compressor {
  public:
@@ -26,6 +26,6 @@ class Compressor {
   ZSTD_CCtx* const context_;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_RELAY_COMPRESSOR_H_

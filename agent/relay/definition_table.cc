@@ -6,7 +6,7 @@
 #include "proto/record_format.h"
 #include "proto/record_reader.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 void DefinitionTable::Add(const RingChunk& chunk, std::string_view bytes) {
   if (full_ || chunk.to <= end_) return;
@@ -73,4 +73,4 @@ std::vector<std::shared_ptr<const v1::Batch>> DefinitionTable::Batches() const {
   return batches;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

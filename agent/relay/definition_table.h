@@ -17,7 +17,7 @@
 #include "agent/ring/ring_reader.h"
 #include "proto/traincheck/v1/ingest.pb.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 class DefinitionTable {
  public:
@@ -59,6 +59,6 @@ class DefinitionTable {
   bool full_ = false;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_RELAY_DEFINITION_TABLE_H_

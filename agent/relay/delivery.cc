@@ -7,7 +7,7 @@
 #include "agent/relay/limits.h"
 #include "base/logging.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 // Said to a Hello: would the server say the same for ever?
@@ -193,4 +193,4 @@ bool Delivery::SendReports() {
   return true;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -24,7 +24,7 @@
 #include "agent/relay/stream.h"
 #include "proto/traincheck/v1/ingest.pb.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 class Delivery {
  public:
@@ -102,6 +102,6 @@ class Delivery {
   int strikes_ = 0;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_RELAY_DELIVERY_H_

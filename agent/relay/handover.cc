@@ -12,7 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 // More than one ring comes with a message from no agent of ours; the rest is
@@ -130,4 +130,4 @@ void AnswerHasRing(int socket) {
       send(socket, &answer, sizeof answer, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

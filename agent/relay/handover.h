@@ -13,7 +13,7 @@
 #include "agent/relay/unique_fd.h"
 #include "agent/ring/ring_abi.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 // FailedPrecondition if `fd` is no listening unix SOCK_SEQPACKET socket.
 // Makes it non-blocking.
@@ -44,6 +44,6 @@ struct Handover {
 // Tells the peer that its last ring is held now.
 void AnswerHasRing(int socket);
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_RELAY_HANDOVER_H_

@@ -7,7 +7,7 @@
 
 #include <cstring>
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 class HandoverTest : public testing::Test {
@@ -91,4 +91,4 @@ TEST_F(HandoverTest, RingsOfAPeerThatDiedWithAnswersUnreadAreTaken) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::agent

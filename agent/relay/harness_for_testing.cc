@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 constexpr char kRelay[] = "agent/relay/traincheck-relay";
@@ -190,4 +190,4 @@ UniqueFd ConnectTo(const std::string& socket_name) {
   return fd;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

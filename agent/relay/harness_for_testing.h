@@ -15,7 +15,7 @@
 
 #include "agent/relay/unique_fd.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 using Environment = std::map<std::string, std::string>;
 
@@ -79,6 +79,6 @@ class WriterProcess {
 // A connected socket to a relay, to send what no agent would.
 UniqueFd ConnectTo(const std::string& socket_name);
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_RELAY_HARNESS_FOR_TESTING_H_

@@ -7,7 +7,7 @@
 #include "base/utf8.h"
 #include "proto/record_reader.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 v1::ProcessKind KindOf(uint64_t kind) {
@@ -149,4 +149,4 @@ bool IsSpoolNameOf(std::string_view name, const v1::ProcessIdentity& process) {
           name.substr(prefix.size()) == ".spool");
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

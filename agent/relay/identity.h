@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "proto/traincheck/v1/ingest.pb.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 struct Introduction {
   v1::Hello hello;
@@ -34,6 +34,6 @@ std::string SpoolName(const v1::ProcessIdentity& process);
 // Is it the name of a spool file of this process, whatever its image?
 bool IsSpoolNameOf(std::string_view name, const v1::ProcessIdentity& process);
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_RELAY_IDENTITY_H_

@@ -5,7 +5,7 @@
 #include "agent/ring/ring_for_testing.h"
 #include "proto/record_writer.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 // A ProcessDef as an agent writes it; `change` may add fields.
@@ -135,4 +135,4 @@ TEST(FindIntroduction, RefusesWhatNamesNobody) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::agent

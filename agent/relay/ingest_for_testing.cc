@@ -10,7 +10,7 @@
 #include "grpcpp/server_builder.h"
 #include "proto/record_reader.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 constexpr std::chrono::milliseconds kNap{2};
@@ -214,4 +214,4 @@ void IngestForTesting::WaitForEnd(grpc::ServerContext* context) const {
   }
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

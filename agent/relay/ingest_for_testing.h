@@ -21,7 +21,7 @@
 #include "grpcpp/support/status.h"
 #include "proto/traincheck/v1/ingest.grpc.pb.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 // One process as the store has it.
 struct StoredProcess {
@@ -105,6 +105,6 @@ class IngestForTesting final : public v1::Ingest::Service {
   std::unique_ptr<grpc::Server> server_;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_RELAY_INGEST_FOR_TESTING_H_

@@ -18,7 +18,7 @@
 #include "agent/relay/process_liveness.h"
 #include "agent/relay/relay_fixture_for_testing.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 using std::chrono::milliseconds;
@@ -252,4 +252,4 @@ TEST(ProcessLivenessTest, KnowsWhatItCanSee) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::agent

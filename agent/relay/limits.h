@@ -8,7 +8,7 @@
 
 #include "proto/record_format.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
@@ -94,6 +94,6 @@ inline constexpr seconds kSpoolCountPeriod{1};
 // The spool leaves this share of its disk free.
 inline constexpr int kKeepFreePercent = 5;
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_RELAY_LIMITS_H_

@@ -5,7 +5,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 std::string Value(const GetEnv& get_env, const char* name,
@@ -73,4 +73,4 @@ absl::StatusOr<RelayOptions> ParseOptions(const GetEnv& get_env, uint32_t uid) {
   return options;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

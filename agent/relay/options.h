@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 struct RelayOptions {
   std::string server = "127.0.0.1:7471";
@@ -34,6 +34,6 @@ using GetEnv = std::function<const char*(const char*)>;
 [[nodiscard]] absl::StatusOr<RelayOptions> ParseOptions(const GetEnv& get_env,
                                                         uint32_t uid);
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_RELAY_OPTIONS_H_

@@ -4,7 +4,7 @@
 
 #include <map>
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 absl::StatusOr<RelayOptions> Parse(std::map<std::string, std::string> env) {
@@ -71,4 +71,4 @@ TEST(RelayOptions, RefuseNonsenseByName) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -9,7 +9,7 @@
 #include "agent/relay/limits.h"
 #include "agent/relay/process_liveness.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 Outbox::Dependencies NoRings(Compressor* compressor,
@@ -95,4 +95,4 @@ bool OrphanDelivery::stuck(TimePoint now) const {
   return now - moved_at_ >= kOrphanPatience;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -15,7 +15,7 @@
 #include "agent/relay/outbox.h"
 #include "agent/relay/spool_load.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 // May a spool file be delivered by somebody who did not write it?
 enum class SpoolFate {
@@ -69,6 +69,6 @@ class OrphanDelivery {
   TimePoint moved_at_;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_RELAY_ORPHAN_DELIVERY_H_

@@ -6,7 +6,7 @@
 #include "agent/relay/limits.h"
 #include "base/logging.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 void Orphans::Turn(TimePoint now, bool streaming) {
   if (streaming && now >= next_scan_) Scan(now);
@@ -65,4 +65,4 @@ std::unique_ptr<OrphanDelivery> Orphans::Take(const std::string& path,
                                           now);
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

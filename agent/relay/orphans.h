@@ -14,7 +14,7 @@
 #include "agent/relay/orphan_delivery.h"
 #include "agent/relay/spool_directory.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 class Orphans {
  public:
@@ -45,6 +45,6 @@ class Orphans {
   std::unique_ptr<OrphanDelivery> current_;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_RELAY_ORPHANS_H_

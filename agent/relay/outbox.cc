@@ -9,7 +9,7 @@
 #include "base/logging.h"
 #include "proto/record_format.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 // Where the first definitions lie that a batch brings, from the one at `begin`
@@ -344,4 +344,4 @@ std::string Outbox::spool_path() const {
   return spool_ == nullptr ? "" : spool_->path();
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

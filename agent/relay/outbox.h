@@ -40,7 +40,7 @@
 #include "agent/relay/spool_load.h"
 #include "proto/traincheck/v1/ingest.pb.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 class Outbox {
  public:
@@ -160,6 +160,6 @@ class Outbox {
   std::string store_id_;  // empty: no server has answered yet
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_RELAY_OUTBOX_H_

@@ -18,7 +18,7 @@
 #include "agent/ring/ring_for_testing.h"
 #include "proto/record_reader.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 constexpr uint32_t kRings = 3;
@@ -335,4 +335,4 @@ TEST_P(RebaseTest, ANewStoreHasAllDefinitionsAndNothingTwice) {
 INSTANTIATE_TEST_SUITE_P(Seeds, RebaseTest, testing::Range(0, 300));
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -12,7 +12,7 @@
 #include "agent/relay/limits.h"
 #include "agent/relay/spool_for_testing.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 using Numbers = std::vector<uint64_t>;
@@ -303,4 +303,4 @@ TEST_F(OutboxTest, DiscardFreesTheRingsAndDeletesTheSpool) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 constexpr int kSeals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
@@ -88,4 +88,4 @@ bool SendPlan(int socket, const HeldPlan& plan) {
          errno != ENOBUFS && errno != ENOMEM && errno != ETOOMANYREFS;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

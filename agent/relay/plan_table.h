@@ -15,7 +15,7 @@
 #include "agent/ring/ring_abi.h"
 #include "proto/traincheck/v1/ingest.pb.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 struct HeldPlan {
   PlanMessage message;
@@ -39,6 +39,6 @@ class PlanTable {
 // gone needs none.
 bool SendPlan(int socket, const HeldPlan& plan);
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_RELAY_PLAN_TABLE_H_

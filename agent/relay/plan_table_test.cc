@@ -5,7 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 v1::PlanChange Change(uint64_t version, const std::string& plan) {
@@ -80,4 +80,4 @@ TEST(PlanTable, AProcessThatDoesNotReadHoldsUpNobody) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -7,7 +7,7 @@
 #include <iterator>
 #include <sstream>
 
-namespace traincheck {
+namespace traincheck::agent {
 
 std::string BootId() {
   std::string id;
@@ -73,4 +73,4 @@ Liveness LivenessOf(const v1::ProcessIdentity& process,
   return can_look ? Liveness::kDead : Liveness::kUnknown;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -11,7 +11,7 @@
 
 #include "proto/traincheck/v1/ingest.pb.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 // Of the running system; empty: unknown.
 std::string BootId();
@@ -33,6 +33,6 @@ enum class Liveness {
 // `pid_namespace`: of the relay that wrote the identity down; 0: unknown.
 Liveness LivenessOf(const v1::ProcessIdentity& process, uint64_t pid_namespace);
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_RELAY_PROCESS_LIVENESS_H_

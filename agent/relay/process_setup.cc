@@ -12,7 +12,7 @@
 #include <cstring>
 #include <vector>
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 // For kernels before 5.9, which have no close_range.
@@ -67,4 +67,4 @@ void SetUpGrpcEnvironment() {
   setenv("GRPC_DNS_RESOLVER", "ares", /*overwrite=*/1);
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -6,7 +6,7 @@
 
 #include "agent/relay/unique_fd.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 // Opens /dev/null in the place of each of stdin, stdout and stderr that is
 // closed, so that no socket takes its number and gets what is meant for it.
@@ -25,6 +25,6 @@ UniqueFd SetUpSignals();
 // gRPC reads its settings from the environment.
 void SetUpGrpcEnvironment();
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_RELAY_PROCESS_SETUP_H_

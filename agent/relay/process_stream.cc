@@ -13,7 +13,7 @@
 #include "agent/relay/spool_load.h"
 #include "base/logging.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 std::string Message(const absl::Status& status) {
@@ -413,4 +413,4 @@ void ProcessStream::LeaveBehind(const v1::Goodbye& goodbye) {
   }
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -27,7 +27,7 @@
 #include "agent/relay/ring_set.h"
 #include "agent/relay/spool_load.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 class ProcessStream {
  public:
@@ -126,6 +126,6 @@ class ProcessStream {
   bool finished_ = false;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_RELAY_PROCESS_STREAM_H_

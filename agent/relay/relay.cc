@@ -12,7 +12,7 @@
 #include "agent/relay/unique_fd.h"
 #include "base/logging.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 Relay::Relay(const RelayOptions& options, int listener, int terminate)
     : options_(options),
@@ -129,4 +129,4 @@ void Relay::Hurry() {
   context_.grace = std::min(context_.grace, kGraceAfterTerm);
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

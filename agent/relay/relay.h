@@ -22,7 +22,7 @@
 #include "agent/relay/spool_directory.h"
 #include "agent/relay/wake.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 class Relay {
  public:
@@ -65,6 +65,6 @@ class Relay {
   std::vector<std::unique_ptr<ProcessStream>> processes_;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_RELAY_RELAY_H_

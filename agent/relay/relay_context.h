@@ -15,7 +15,7 @@
 #include "agent/relay/spool_directory.h"
 #include "agent/relay/stream.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 struct RelayContext {
   std::string server;
@@ -33,6 +33,6 @@ struct RelayContext {
   bool told_spool_fails = false;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_RELAY_RELAY_CONTEXT_H_

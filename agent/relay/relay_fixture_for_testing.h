@@ -17,7 +17,7 @@
 #include "agent/relay/ingest_for_testing.h"
 #include "agent/relay/spool_for_testing.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 class RelayFixture : public testing::Test {
  protected:
@@ -91,6 +91,6 @@ class RelayFixture : public testing::Test {
   std::unique_ptr<RelayProcess> relay_;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_RELAY_RELAY_FIXTURE_FOR_TESTING_H_

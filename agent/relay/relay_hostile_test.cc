@@ -16,7 +16,7 @@
 #include "agent/relay/ingest_for_testing.h"
 #include "agent/ring/ring_for_testing.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 using std::chrono::seconds;
@@ -143,4 +143,4 @@ TEST_F(RelayHostileTest, SilentPeersDelayNobody) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::agent

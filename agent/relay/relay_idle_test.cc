@@ -7,7 +7,7 @@
 #include "agent/relay/harness_for_testing.h"
 #include "agent/relay/ingest_for_testing.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 using std::chrono::milliseconds;
@@ -52,4 +52,4 @@ TEST_F(RelayIdleTest, CostsNextToNothingWhileTheTrainingIsQuiet) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::agent

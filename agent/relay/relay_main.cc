@@ -13,7 +13,7 @@
 #include "agent/relay/send_spool.h"
 #include "base/logging.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 constexpr int kListener = 3;
@@ -50,11 +50,12 @@ int Main() {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 // Calls that a hanging server has not ended may still hold gRPC: no
 // destructors of its globals run.
 int main(int argc, char** argv) {
   const bool send = argc == 3 && std::string(argv[1]) == "--send-spool";
-  _exit(send ? traincheck::MainOfSendSpool(argv[2]) : traincheck::Main());
+  _exit(send ? traincheck::agent::MainOfSendSpool(argv[2])
+             : traincheck::agent::Main());
 }

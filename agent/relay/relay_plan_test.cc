@@ -4,7 +4,7 @@
 
 #include "agent/relay/relay_fixture_for_testing.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 using RelayPlanTest = RelayFixture;
@@ -55,4 +55,4 @@ TEST_F(RelayPlanTest, OneThatComesWhileTheServerIsAwayGetsWhatOthersHeard) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::agent

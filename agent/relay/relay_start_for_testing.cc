@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 constexpr int kListener = 3;
@@ -49,4 +49,4 @@ pid_t StartRelayAsAgent(const std::string& program,
   return pid;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -9,7 +9,7 @@
 
 #include <string>
 
-namespace traincheck {
+namespace traincheck::agent {
 
 // The relay gets this process's environment, with TRAINCHECK_RELAY_START set
 // to `start`, and its stderr; it is a child of this process. `socket_name`:
@@ -17,6 +17,6 @@ namespace traincheck {
 pid_t StartRelayAsAgent(const std::string& program,
                         const std::string& socket_name, int start);
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_RELAY_RELAY_START_FOR_TESTING_H_

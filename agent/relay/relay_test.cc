@@ -20,7 +20,7 @@
 #include "agent/relay/spool_for_testing.h"
 #include "agent/ring/ring_for_testing.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 using std::chrono::milliseconds;
@@ -418,4 +418,4 @@ TEST_F(RelayTest, RefusesAddressesThatAreNotLocal) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::agent

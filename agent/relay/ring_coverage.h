@@ -6,7 +6,7 @@
 #include <map>
 #include <optional>
 
-namespace traincheck {
+namespace traincheck::agent {
 
 // How far a ring's bytes are safe (stored or spooled), and how far they are
 // safe or held. `records`: so many were that from the ring's beginning on;
@@ -18,6 +18,6 @@ struct RingCoverage {
 };
 using RingCoverages = std::map<uint32_t, RingCoverage>;
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_RELAY_RING_COVERAGE_H_

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/record_format.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 absl::Status RingSet::Add(int fd, const RingHandover& handover) {
   if (rings_.size() >= kMaxRingsPerProcess) {
@@ -153,4 +153,4 @@ std::vector<std::string> RingSet::NewFaults() {
   return faults;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -16,7 +16,7 @@
 #include "agent/ring/ring_reader.h"
 #include "proto/traincheck/v1/ingest.pb.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 class RingSet {
  public:
@@ -82,6 +82,6 @@ class RingSet {
   RingCoverages coverages_;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_RELAY_RING_SET_H_

@@ -19,7 +19,7 @@
 #include "agent/relay/spool_directory.h"
 #include "agent/relay/wake.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 using std::chrono::steady_clock;
@@ -148,4 +148,4 @@ int SendSpool(const RelayOptions& options, const std::string& folder) {
   return Sender(folder, *std::move(channel)).SendAll();
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -14,7 +14,7 @@
 
 #include "agent/relay/options.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 // Exit codes, the same as traincheckctl's.
 inline constexpr int kSendDone = 0;
@@ -25,6 +25,6 @@ inline constexpr int kSendUnreachable = 4;
 // Returns the exit code, that of the worst file.
 int SendSpool(const RelayOptions& options, const std::string& folder);
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_RELAY_SEND_SPOOL_H_

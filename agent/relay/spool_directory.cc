@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "agent/relay/limits.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 namespace fs = std::filesystem;
@@ -140,4 +140,4 @@ void SpoolDirectory::Return(uint64_t bytes) {
   used_bytes_ -= std::min(bytes, used_bytes_);
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -15,7 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 class SpoolDirectory {
  public:
@@ -55,6 +55,6 @@ class SpoolDirectory {
   TimePoint counted_at_{};
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_RELAY_SPOOL_DIRECTORY_H_

@@ -16,7 +16,7 @@
 #include "agent/relay/limits.h"
 #include "agent/relay/process_liveness.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 // All bytes or false.
@@ -296,4 +296,4 @@ void SpoolFile::Remove() {
   end_ = begin_ = 0;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

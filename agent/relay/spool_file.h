@@ -36,7 +36,7 @@
 #include "agent/relay/spool_directory.h"
 #include "agent/relay/unique_fd.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 inline constexpr uint64_t kSpoolMagic = 0x314c4f4f50534354;  // "TCSPOOL1"
 inline constexpr uint32_t kSpoolVersion = 3;
@@ -161,6 +161,6 @@ class SpoolFile {
   uint64_t end_ = 0;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_RELAY_SPOOL_FILE_H_

@@ -17,7 +17,7 @@
 #include "agent/relay/spool_for_testing.h"
 #include "agent/relay/spool_load.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 class SpoolFileTest : public testing::Test {
@@ -411,4 +411,4 @@ TEST_F(SpoolFileTest, RemoveDeletesTheFileAndDestructionDoesNot) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::agent

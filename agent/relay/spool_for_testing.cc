@@ -9,7 +9,7 @@
 
 #include "agent/relay/spool_file.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 // Moves sizeof(T) bytes from the front of `bytes`.
@@ -76,4 +76,4 @@ std::vector<std::string> SpoolFiles(const std::string& folder) {
   return paths;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "proto/traincheck/v1/ingest.pb.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 struct SpoolContents {
   v1::Hello hello;
@@ -26,6 +26,6 @@ struct SpoolContents {
 // Paths of all *.spool files in a folder, sorted.
 std::vector<std::string> SpoolFiles(const std::string& folder);
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_RELAY_SPOOL_FOR_TESTING_H_

@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "agent/relay/unique_fd.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 // Takes the entries of a file as a scan shows them.
@@ -122,4 +122,4 @@ std::string SetDamagedAside(const std::string& path) {
   return std::rename(path.c_str(), aside.c_str()) == 0 ? aside : path;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -15,7 +15,7 @@
 #include "agent/relay/spool_file.h"
 #include "proto/traincheck/v1/ingest.pb.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 // One batch that the server had not acknowledged; its payload stays on disk.
 struct SpooledBatch {
@@ -55,6 +55,6 @@ struct SpoolOwner {
 // Returns its new path; the old one if it cannot be renamed.
 std::string SetDamagedAside(const std::string& path);
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_RELAY_SPOOL_LOAD_H_

@@ -10,7 +10,7 @@
 #include "grpcpp/support/client_callback.h"
 #include "proto/traincheck/v1/ingest.grpc.pb.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeRelayChannel(
     const std::string& address) {
@@ -161,4 +161,4 @@ void IngestStream::Send(v1::IngestRequest request) {
   call_->Send(std::move(request));
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -20,7 +20,7 @@ namespace grpc {
 class Channel;
 }  // namespace grpc
 
-namespace traincheck {
+namespace traincheck::agent {
 
 // A channel with the relay's timeouts. It connects lazily and again and again.
 [[nodiscard]] absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeRelayChannel(
@@ -59,6 +59,6 @@ class IngestStream {
   const std::shared_ptr<Call> call_;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_RELAY_STREAM_H_

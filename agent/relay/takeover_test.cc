@@ -11,7 +11,7 @@
 #include "agent/relay/relay_fixture_for_testing.h"
 #include "base/seed_for_testing.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 using std::chrono::milliseconds;
@@ -122,4 +122,4 @@ TEST_F(TakeoverTest, AServerThatTellsNoPositionsGetsTheSpoolByItsNumbers) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::agent

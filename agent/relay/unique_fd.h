@@ -6,7 +6,7 @@
 
 #include <utility>
 
-namespace traincheck {
+namespace traincheck::agent {
 
 class UniqueFd {
  public:
@@ -29,6 +29,6 @@ class UniqueFd {
   int fd_ = -1;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_RELAY_UNIQUE_FD_H_

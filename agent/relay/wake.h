@@ -8,7 +8,7 @@
 
 #include "agent/relay/unique_fd.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 class Wake {
  public:
@@ -31,6 +31,6 @@ class Wake {
   const UniqueFd event_;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_RELAY_WAKE_H_

@@ -50,7 +50,7 @@
 #include "proto/record_format.h"
 #include "proto/record_writer.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 using std::chrono::milliseconds;
@@ -292,8 +292,8 @@ int Main(const std::string& argument) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 int main(int argc, char** argv) {
-  return argc == 2 ? traincheck::Main(argv[1]) : 2;
+  return argc == 2 ? traincheck::agent::Main(argv[1]) : 2;
 }

@@ -4,7 +4,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 // Half of what every system gives by default.
@@ -24,4 +24,4 @@ bool HasDescriptorsToSpare() {
   return getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur >= kPlenty;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

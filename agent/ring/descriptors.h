@@ -5,7 +5,7 @@
 #ifndef TRAINCHECK_AGENT_RING_DESCRIPTORS_H_
 #define TRAINCHECK_AGENT_RING_DESCRIPTORS_H_
 
-namespace traincheck {
+namespace traincheck::agent {
 
 inline constexpr int kLowestDescriptor = 100;
 
@@ -16,6 +16,6 @@ inline constexpr int kLowestDescriptor = 100;
 // May this process spare a descriptor for each ring (at most 64)?
 [[nodiscard]] bool HasDescriptorsToSpare();
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_RING_DESCRIPTORS_H_

@@ -13,7 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace traincheck {
+namespace traincheck::agent {
 
 inline constexpr uint64_t kRingMagic = 0x31474e4952435254;  // "TRCRING1"
 inline constexpr uint32_t kRingVersion = 1;
@@ -89,6 +89,6 @@ struct PlanMessage {
 };
 static_assert(sizeof(PlanMessage) == 24);
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_RING_RING_ABI_H_

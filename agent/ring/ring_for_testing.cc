@@ -9,7 +9,7 @@
 
 #include "proto/record_writer.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 RingForTesting::RingForTesting(uint32_t ring, uint64_t capacity_bytes)
     : fd_(memfd_create("ring", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
@@ -103,4 +103,4 @@ std::string StringDefBytes(uint32_t id, size_t length) {
   return std::string(buffer, size);
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -13,7 +13,7 @@
 #include "agent/ring/ring_abi.h"
 #include "agent/ring/ring_reader.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 class RingForTesting {
  public:
@@ -50,6 +50,6 @@ std::string MarkBytes(uint64_t value, uint8_t kind = 0);
 // A StringDef whose text has `length` bytes.
 std::string StringDefBytes(uint32_t id, size_t length);
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_RING_RING_FOR_TESTING_H_

@@ -15,7 +15,7 @@
 #include "agent/ring/ring_writer.h"
 #include "base/seed_for_testing.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 constexpr uint64_t kKills = 150;
@@ -147,4 +147,4 @@ TEST(RingKill, EverythingCommittedIsReadableAfterSigkill) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 bool IsAligned(uint64_t position) { return position % kRecordAlignment == 0; }
@@ -228,4 +228,4 @@ RingCounters RingReader::counters() const {
           header_->dropped_records.load(relaxed)};
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -27,7 +27,7 @@
 #include "agent/ring/ring_abi.h"
 #include "proto/record_reader.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 // Rings outside these bounds are refused.
 inline constexpr uint64_t kMinRingBytes = 4096;
@@ -143,6 +143,6 @@ class RingReader {
   std::string error_;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_RING_RING_READER_H_

@@ -9,7 +9,7 @@
 
 #include "agent/ring/ring_for_testing.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 constexpr size_t kNoLimit = 1u << 20;
@@ -332,4 +332,4 @@ TEST(RingReaderSkipTest, LeavesOutWhatIsSafeElsewhere) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::agent

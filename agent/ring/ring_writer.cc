@@ -15,7 +15,7 @@
 #include "agent/ring/descriptors.h"
 #include "proto/record_format.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 // By system call: glibc has the function since 2.27 only.
@@ -156,4 +156,4 @@ void RingWriter::ReportDrops() {
   if (TryAppend(&drops, sizeof drops)) reported_drops_ = dropped_;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -19,7 +19,7 @@
 
 #include "agent/ring/ring_abi.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 class RingWriter {
  public:
@@ -93,6 +93,6 @@ class RingWriter {
   uint64_t reported_drops_ = 0;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_RING_RING_WRITER_H_

@@ -16,7 +16,7 @@
 
 #include "proto/record_format.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 constexpr uint64_t kSmall = 4096;
@@ -334,4 +334,4 @@ TEST(RingWriter, AskedForMoreThanAFileMayHave) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -6,7 +6,7 @@
 #include "agent/torch/digest.h"
 #include "agent/torch/lazy_signs.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 // Stays in the first-level cache while everything reads it.
@@ -268,4 +268,4 @@ ContentSummary StridedContent::Summarize(ContentWanted wanted) const {
   return summary;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -14,7 +14,7 @@
 #include "agent/torch/statistics.h"
 #include "proto/torch_types.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 struct ContentDigest {
   uint64_t digest = 0;
@@ -86,6 +86,6 @@ class StridedContent {
   std::vector<Dimension> dimensions_;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_TORCH_CONTENT_H_

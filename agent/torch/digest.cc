@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-namespace traincheck {
+namespace traincheck::agent {
 
 DigestSum SumWords(const void* data, size_t bytes, uint64_t first_word) {
   const char* from = static_cast<const char*>(data);
@@ -16,4 +16,4 @@ DigestSum SumWords(const void* data, size_t bytes, uint64_t first_word) {
   return sum;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

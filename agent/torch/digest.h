@@ -23,12 +23,12 @@
 #include "agent/torch/word_sum.h"
 #include "proto/content_digest.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 // `bytes` bytes at `data` (any alignment), the first of which begins word
 // `first_word` of the tensor.
 DigestSum SumWords(const void* data, size_t bytes, uint64_t first_word = 0);
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_TORCH_DIGEST_H_

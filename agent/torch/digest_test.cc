@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 // The definition in the header, word by word.
@@ -173,4 +173,4 @@ TEST(DigestTest, ZerosAreRecognised) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::agent

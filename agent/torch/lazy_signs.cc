@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <cstring>
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 enum class Sign { kNone, kBit, kTwosComplement };
@@ -81,4 +81,4 @@ void Conjugate(Dtype dtype, char* data, size_t bytes) {
   NegateParts(part, data, part.bytes, 2 * part.bytes, bytes);
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

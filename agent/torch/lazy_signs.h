@@ -8,7 +8,7 @@
 
 #include "proto/torch_types.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 // Does torch negate elements of this type?
 bool CanNegate(Dtype dtype);
@@ -17,6 +17,6 @@ bool CanNegate(Dtype dtype);
 void Negate(Dtype dtype, char* data, size_t bytes);
 void Conjugate(Dtype dtype, char* data, size_t bytes);  // of complex types only
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_TORCH_LAZY_SIGNS_H_

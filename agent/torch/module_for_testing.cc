@@ -8,7 +8,7 @@
 #include "agent/torch/tensor_view.h"
 #include "agent/torch/torch_api.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 PyObject* Bind(PyObject*, PyObject* torch) {
@@ -145,8 +145,8 @@ PyModuleDef kModule = {
 };
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 PyMODINIT_FUNC PyInit_tensor_for_testing() {
-  return PyModule_Create(&traincheck::kModule);
+  return PyModule_Create(&traincheck::agent::kModule);
 }

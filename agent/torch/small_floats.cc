@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -61,4 +61,4 @@ std::vector<double> SmallFloats(Dtype dtype, uint8_t byte) {
   return {Float8(dtype, byte)};
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

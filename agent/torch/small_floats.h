@@ -9,7 +9,7 @@
 
 #include "proto/torch_types.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 // One of torch's float8 and float4 types?
 bool IsSmallFloat(Dtype dtype);
@@ -17,6 +17,6 @@ bool IsSmallFloat(Dtype dtype);
 // The values in a byte: one, two for a pair of 4-bit floats.
 std::vector<double> SmallFloats(Dtype dtype, uint8_t byte);
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_TORCH_SMALL_FLOATS_H_

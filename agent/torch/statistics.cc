@@ -8,7 +8,7 @@
 
 #include "agent/torch/small_floats.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 // One loop, compiled for each set of vectors; the choice is made once, when the
@@ -204,4 +204,4 @@ void StatisticsSum::FinishBytes(TensorStatistics* statistics) const {
   statistics->norm = std::sqrt(squares);
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -19,7 +19,7 @@
 
 #include "proto/torch_types.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 struct TensorStatistics {
   double norm = 0;
@@ -63,6 +63,6 @@ class StatisticsSum {
   std::array<uint64_t, 256> times_ = {};
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_TORCH_STATISTICS_H_

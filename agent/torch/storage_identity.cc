@@ -4,7 +4,7 @@
 
 #include "agent/torch/torch_api.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 // By address of the StorageImpl. An entry goes when its storage dies, before
@@ -93,4 +93,4 @@ uint64_t StorageNumber(PyObject* tensor, const void* storage) {
   return all.NumberOf(tensor);
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -15,7 +15,7 @@
 
 #include "agent/cpython/python_ref.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 // 0: it has no storage of its own. About 10 ns for one seen before whose
 // address is given (`storage`: the StorageImpl as TensorDescriptor has it, or
@@ -23,6 +23,6 @@ namespace traincheck {
 // REQUIRES: `tensor` is a tensor.
 uint64_t StorageNumber(PyObject* tensor, const void* storage);
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_TORCH_STORAGE_IDENTITY_H_

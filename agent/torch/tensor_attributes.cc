@@ -5,7 +5,7 @@
 
 #include "agent/torch/torch_api.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 constexpr size_t kMaxDimensions = 64;  // torch's own limit
@@ -149,4 +149,4 @@ std::optional<StorageExtent> StorageByAttributes(PyObject* tensor) {
   return StorageExtent{*bytes, *offset};
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -9,13 +9,13 @@
 
 #include "agent/torch/tensor_descriptor.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 // Of any tensor; what a tensor does not tell stays unknown. REQUIRES: a
 // TorchApi::WithoutOverrides lives.
 void DescribeByAttributes(PyObject* tensor, TensorDescriptor* descriptor);
 std::optional<StorageExtent> StorageByAttributes(PyObject* tensor);
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_TORCH_TENSOR_ATTRIBUTES_H_

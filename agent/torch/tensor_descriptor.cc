@@ -4,7 +4,7 @@
 #include "agent/torch/tensor_shim.h"
 #include "agent/torch/torch_api.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 bool Describe(PyObject* object, TensorDescriptor* tensor) {
   if (!TorchApi::IsTensor(object)) return false;
@@ -24,4 +24,4 @@ std::optional<StorageExtent> StorageOf(PyObject* object,
   return StorageByAttributes(object);
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -21,7 +21,7 @@
 #include "agent/cpython/python_ref.h"
 #include "proto/torch_types.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 // Valid while the tensor is kept alive and nobody changes its shape: within
 // the call that is being recorded. Use it again for the next tensor.
@@ -59,6 +59,6 @@ struct StorageExtent {
 std::optional<StorageExtent> StorageOf(PyObject* object,
                                        const TensorDescriptor& tensor);
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_TORCH_TENSOR_DESCRIPTOR_H_

@@ -8,7 +8,7 @@
 #include "proto/record_format.h"
 #include "proto/varint.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 uint8_t AutogradFlags(PyObject* tensor) {
@@ -43,4 +43,4 @@ size_t EncodeTensor(PyObject* object, bool autograd, char* out) {
   return static_cast<size_t>(at - out);
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -9,7 +9,7 @@
 
 #include "agent/cpython/python_ref.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 // Sizes beyond this many are left out.
 inline constexpr int kMaxFieldDimensions = 8;
@@ -22,6 +22,6 @@ inline constexpr size_t kMaxTensorFieldBytes = 16 + 10 * kMaxFieldDimensions;
 // lives.
 size_t EncodeTensor(PyObject* tensor, bool autograd, char* out);
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_TORCH_TENSOR_FIELD_H_

@@ -8,7 +8,7 @@
 #include "agent/torch/tensor_attributes.h"
 #include "agent/torch/torch_api.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 // A TensorImpl has 26 words from torch 2.4 on; no more are looked at.
@@ -271,4 +271,4 @@ std::optional<StorageExtent> TensorShim::StorageOf(PyObject* object) {
   return extent;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -27,7 +27,7 @@
 
 #include "agent/torch/tensor_descriptor.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 class TensorShim {
  public:
@@ -77,6 +77,6 @@ class TensorShim {
   GetLong storage_offset_ = nullptr;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_TORCH_TENSOR_SHIM_H_

@@ -5,7 +5,7 @@
 #include "agent/torch/tensor_descriptor.h"
 #include "agent/torch/torch_api.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 // Names of attributes, made once.
@@ -111,4 +111,4 @@ Ref GradOf(PyObject* tensor) {
   return Attribute(tensor, names.grad);
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

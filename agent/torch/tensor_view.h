@@ -14,7 +14,7 @@
 #include "agent/cpython/python_ref.h"
 #include "agent/torch/content.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 // Valid as long as the tensor keeps its storage.
 class TensorView {
@@ -58,6 +58,6 @@ bool RequiresGrad(PyObject* tensor);
 // asked, because asking it warns.
 Ref GradOf(PyObject* tensor);
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_TORCH_TENSOR_VIEW_H_

@@ -1,6 +1,6 @@
 #include "agent/torch/torch_api.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 // Attribute by a dotted path; none without an exception.
@@ -111,4 +111,4 @@ TorchApi::WithoutOverrides::~WithoutOverrides() {
   CallMethod(guard_.get(), "__exit__", 3);
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

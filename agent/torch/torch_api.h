@@ -9,7 +9,7 @@
 
 #include "agent/cpython/python_ref.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 
 class TorchApi {
  public:
@@ -68,6 +68,6 @@ class TorchApi {
   Ref strided_;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_TORCH_TORCH_API_H_

@@ -6,7 +6,7 @@
 
 #include "proto/content_digest.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 using SumFunction = DigestSum (*)(const char*, size_t, uint64_t);
@@ -200,4 +200,4 @@ DigestSum SumWholeWordsWith(VectorSet vectors, const char* data, size_t words,
   return FunctionFor(vectors)(data, words, first_word);
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::agent

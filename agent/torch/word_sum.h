@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace traincheck {
+namespace traincheck::agent {
 
 // Sum over some words, and all their bits together: 0 where every byte is zero
 // (-0.0 has a bit set and is therefore not zero here). Parts of one tensor add
@@ -35,6 +35,6 @@ DigestSum SumWholeWords(const char* data, size_t words, uint64_t first_word);
 DigestSum SumWholeWordsWith(VectorSet vectors, const char* data, size_t words,
                             uint64_t first_word);
 
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_TORCH_WORD_SUM_H_

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace traincheck {
+namespace traincheck::server {
 
 void CheckQueue::Wake(const std::string& run) {
   absl::MutexLock lock(&mutex_);
@@ -89,4 +89,4 @@ void CheckQueue::Publish(const std::string& run,
   progress_[run] = progress;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

@@ -16,7 +16,7 @@
 #include "absl/synchronization/mutex.h"
 #include "proto/traincheck/v1/control.pb.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 class CheckQueue {
  public:
@@ -68,6 +68,6 @@ class CheckQueue {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_CHECKING_CHECK_QUEUE_H_

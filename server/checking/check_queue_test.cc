@@ -11,7 +11,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 using testing::ElementsAre;
@@ -201,4 +201,4 @@ TEST_F(CheckQueueTest, CaughtUpIsARunThatIsNotDueAndNotLookedAt) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::server

@@ -3,7 +3,7 @@
 #include <map>
 #include <string>
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 using Reasons = google::protobuf::Map<std::string, uint32_t>;
@@ -80,4 +80,4 @@ bool IsFinished(const stored::Check& check, const RunView& run) {
          (ends.empty() || ends == EndsOf(run));  // older versions kept none
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

@@ -9,7 +9,7 @@
 #include "server/runs/registry.h"
 #include "server/store/stored.pb.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 // The fields that say what was covered; the others are the caller's.
 stored::Check Summarise(const CheckSummary& summary);
@@ -25,6 +25,6 @@ void MarkFinished(const RunView& run, stored::Check* check);
 // Was it, and nothing has come since?
 bool IsFinished(const stored::Check& check, const RunView& run);
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_CHECKING_CHECK_SUMMARY_H_

@@ -12,7 +12,7 @@
 #include "server/checking/check_summary.h"
 #include "server/store/keys.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 // Of the checker's time, and of what the disk takes.
@@ -245,4 +245,4 @@ v1::CheckProgress LiveCheck::Progress(const RunView& run) const {
   return progress;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

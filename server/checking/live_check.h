@@ -34,7 +34,7 @@
 #include "server/store/store.h"
 #include "server/store/stored.pb.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 class LiveCheck {
  public:
@@ -110,6 +110,6 @@ class LiveCheck {
   absl::Time next_snapshot_ = absl::InfinitePast();
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_CHECKING_LIVE_CHECK_H_

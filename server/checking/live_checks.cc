@@ -1,6 +1,6 @@
 #include "server/checking/live_checks.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 void LiveChecks::Start() {
   for (const std::string& run : use_.registry->RunIds()) Wake(run);
@@ -65,4 +65,4 @@ void LiveChecks::AddProgress(v1::Run* run) const {
   *run->mutable_check() = Progress(run->id()).value_or(v1::CheckProgress());
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

@@ -26,7 +26,7 @@
 #include "server/sets/set_catalog.h"
 #include "server/store/store.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 class LiveChecks {
  public:
@@ -84,6 +84,6 @@ class LiveChecks {
   std::thread thread_;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_CHECKING_LIVE_CHECKS_H_

@@ -9,7 +9,7 @@
 #include "server/ingest/test_batches.h"
 #include "server/store/rocksdb_store.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 using testing::HasSubstr;
@@ -262,4 +262,4 @@ TEST_F(LiveChecksTest, ABatchThatTheStoreLostIsAnErrorAndNoCrash) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::server

@@ -12,7 +12,7 @@
 
 #include "server/store/store.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 // The disk of a daemon that may be killed: what is written from then on never
 // gets there.
@@ -54,6 +54,6 @@ class MortalStore : public Store {
   std::atomic<bool> dead_{false};
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_CHECKING_MORTAL_STORE_FOR_TESTING_H_

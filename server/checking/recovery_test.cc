@@ -24,7 +24,7 @@
 #include "server/ingest/test_batches.h"
 #include "server/store/rocksdb_store.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 constexpr uint64_t kFirstSeed = 20240607;
@@ -138,7 +138,7 @@ Found Undisturbed(const RandomRun& run, const InvariantSet& rules) {
   for (const Violation& violation : checker.Violations()) {
     found.violations[violation.id] = Text(ToApi(violation));
   }
-  found.summary = Text(traincheck::ToApi(Summarise(checker.Summary())));
+  found.summary = Text(server::ToApi(Summarise(checker.Summary())));
   return found;
 }
 
@@ -487,4 +487,4 @@ TEST(Recovery, WhatALostRankSaysLaterSetsNothingBack) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::server

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 void Raise(uint64_t to, uint64_t* value) { *value = std::max(*value, to); }
@@ -55,4 +55,4 @@ bool ReportedSoFar::ReachedBy(const RunView& run, const RunCheck& check) const {
   return true;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

@@ -15,7 +15,7 @@
 #include "server/runs/registry.h"
 #include "server/store/stored.pb.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 class ReportedSoFar {
  public:
@@ -43,6 +43,6 @@ class ReportedSoFar {
   std::set<uint32_t> ended_;            // processes
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_CHECKING_REPORTED_SO_FAR_H_

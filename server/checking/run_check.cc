@@ -7,7 +7,7 @@
 #include "server/checking/snapshot_codec.h"
 #include "server/store/batch_reader.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 // Batches of one process before the others have their turn, so that ranks
@@ -279,4 +279,4 @@ absl::StatusOr<bool> RunCheck::Advance(const RunView& run) {
   return more || (held_back && progress);
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

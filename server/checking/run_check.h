@@ -27,7 +27,7 @@
 #include "server/store/store.h"
 #include "server/store/stored.pb.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 // Next batch by process.
 using BatchCursors = std::map<uint32_t, uint64_t>;
@@ -97,6 +97,6 @@ class RunCheck {
   bool finished_ = false;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_CHECKING_RUN_CHECK_H_

@@ -12,7 +12,7 @@
 #include "server/ingest/test_batches.h"
 #include "server/store/rocksdb_store.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 constexpr uint64_t kSteps = 200;
@@ -326,4 +326,4 @@ TEST_F(RunCheckTest, ARankThatCameAfterAllMustComeAsFar) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::server

@@ -5,7 +5,7 @@
 #include "server/store/payload.h"
 #include "zstd.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 // Fast: digests do not compress, names do at any level.
@@ -40,4 +40,4 @@ absl::StatusOr<std::string> UnpackCheckerUntrusted(
   return DecompressUntrusted(snapshot.checker(), snapshot.plain_bytes());
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "server/store/stored.pb.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 // A state of more bytes than this is not kept.
 inline constexpr size_t kMaxSnapshotBytes = size_t{256} << 20;
@@ -19,6 +19,6 @@ void PackChecker(const std::string& state, stored::CheckSnapshot* snapshot);
 [[nodiscard]] absl::StatusOr<std::string> UnpackCheckerUntrusted(
     const stored::CheckSnapshot& snapshot);
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_CHECKING_SNAPSHOT_CODEC_H_

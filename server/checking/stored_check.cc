@@ -10,7 +10,7 @@
 #include "server/checking/run_check.h"
 #include "server/checking/violation_board.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 // How long the last records of a run that has ended are waited for, and how
@@ -45,7 +45,7 @@ v1::CheckResult ResultOf(const RunCheck& check, const RunView& run,
     added->set_reason(verdict.reason);
   }
   for (const Violation& violation : check.checker().Violations()) {
-    *result.add_violations() = traincheck::ToApi(violation);
+    *result.add_violations() = server::ToApi(violation);
   }
   std::sort(result.mutable_violations()->begin(),
             result.mutable_violations()->end(),
@@ -54,7 +54,7 @@ v1::CheckResult ResultOf(const RunCheck& check, const RunView& run,
                      std::pair(b.first_step(), b.id());
             });
   *result.mutable_coverage() =
-      traincheck::ToApi(Summarise(check.checker().Summary()));
+      server::ToApi(Summarise(check.checker().Summary()));
   result.mutable_coverage()->set_finished(true);
   result.mutable_coverage()->set_caught_up(true);
   return result;
@@ -125,4 +125,4 @@ absl::StatusOr<v1::CheckResult> StoredChecks::Check(
   }
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

@@ -15,7 +15,7 @@
 #include "server/sets/set_catalog.h"
 #include "server/store/store.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 class StoredChecks {
  public:
@@ -45,6 +45,6 @@ class StoredChecks {
   const Dependencies use_;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_CHECKING_STORED_CHECK_H_

@@ -8,7 +8,7 @@
 #include "base/printable_text.h"
 #include "server/store/keys.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 bool SameBut(const v1::Violation& a, v1::Violation b) {
@@ -210,4 +210,4 @@ void ViolationBoard::Wake() {
   changed_.SignalAll();
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

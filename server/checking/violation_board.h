@@ -26,7 +26,7 @@
 #include "proto/traincheck/v1/control.pb.h"
 #include "server/store/store.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 v1::Violation ToApi(const Violation& violation);
 
@@ -100,6 +100,6 @@ class ViolationBoard {
   uint64_t durable_revision_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_CHECKING_VIOLATION_BOARD_H_

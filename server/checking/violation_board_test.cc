@@ -6,7 +6,7 @@
 
 #include "server/store/rocksdb_store.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 Violation MakeViolation(const std::string& id, const std::string& run,
@@ -158,4 +158,4 @@ TEST_F(ViolationBoardTest, ChangesComeInPortions) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::server

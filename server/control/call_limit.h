@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 class CallLimit {
  public:
@@ -45,6 +45,6 @@ class CallLimit {
   std::atomic<int> open_ = 0;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_CONTROL_CALL_LIMIT_H_

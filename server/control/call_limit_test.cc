@@ -5,7 +5,7 @@
 
 #include <optional>
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 TEST(CallLimitTest, OneOverTheLimitIsRefusedUntilOneHasLeft) {
@@ -25,4 +25,4 @@ TEST(CallLimitTest, OneOverTheLimitIsRefusedUntilOneHasLeft) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::server

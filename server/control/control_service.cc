@@ -9,7 +9,7 @@
 #include "server/jobs/job_book.h"
 #include "server/sets/set_parts.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 // How soon a waiting call notices that its client has left, or that a run
@@ -309,4 +309,4 @@ grpc::Status ControlService::WatchViolations(
   return grpc::Status::OK;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

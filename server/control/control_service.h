@@ -20,7 +20,7 @@
 #include "server/sets/set_catalog.h"
 #include "server/store/store.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 class ControlService final : public v1::Control::Service {
  public:
@@ -124,6 +124,6 @@ class ControlService final : public v1::Control::Service {
   std::atomic<bool> stopping_ = false;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_CONTROL_CONTROL_SERVICE_H_

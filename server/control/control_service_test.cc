@@ -19,7 +19,7 @@
 #include "invariants/sets/set_json.h"
 #include "server/store/rocksdb_store.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 constexpr int kViolations = 20'000;
@@ -200,4 +200,4 @@ TEST_F(ControlServiceTest, ASetOverTheLimitIsNamed) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::server

@@ -6,7 +6,7 @@
 
 #include <cstddef>
 
-namespace traincheck {
+namespace traincheck::server {
 
 // Calls that wait for what comes: WatchViolations and Infer.
 inline constexpr int kMaxWaitingCalls = 256;
@@ -25,6 +25,6 @@ inline constexpr size_t kMaxChanges = 256;
 // limit of its own.
 inline constexpr int kMaxReceiveBytes = 16 << 20;
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_CONTROL_LIMITS_H_

@@ -7,7 +7,7 @@
 #include "server/control/version.h"
 #include "server/plans/run_plans.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 absl::Status NoSuchRun(const std::string& id) {
@@ -79,4 +79,4 @@ absl::StatusOr<v1::SetPlan> Queries::SetPlan(const std::string& name) const {
   return PlanOfSet(*set);
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

@@ -19,7 +19,7 @@
 #include "server/sets/set_catalog.h"
 #include "server/store/store.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 class Queries {
  public:
@@ -59,6 +59,6 @@ class Queries {
   const absl::Time started_;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_CONTROL_QUERIES_H_

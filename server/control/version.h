@@ -4,10 +4,10 @@
 
 #include "base/version.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 inline constexpr const char* kServerVersion = kVersion;
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_CONTROL_VERSION_H_

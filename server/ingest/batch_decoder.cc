@@ -11,7 +11,7 @@
 #include "server/ingest/limits.h"
 #include "server/store/payload.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 absl::Status OverLimit(absl::string_view field, uint64_t size, uint64_t limit) {
@@ -215,4 +215,4 @@ absl::StatusOr<BatchFacts> DecodeBatchUntrusted(const v1::Batch& batch) {
   return facts;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

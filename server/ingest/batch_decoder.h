@@ -10,7 +10,7 @@
 #include "proto/traincheck/v1/ingest.pb.h"
 #include "server/runs/batch_facts.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 // ResourceExhausted naming field, size and limit.
 [[nodiscard]] absl::Status CheckBatchLimits(const v1::Batch& batch);
@@ -20,6 +20,6 @@ namespace traincheck {
 [[nodiscard]] absl::StatusOr<BatchFacts> DecodeBatchUntrusted(
     const v1::Batch& batch);
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_INGEST_BATCH_DECODER_H_

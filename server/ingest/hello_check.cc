@@ -9,7 +9,7 @@
 #include "proto/record_format.h"
 #include "server/ingest/limits.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 absl::Status Malformed(absl::string_view field, absl::string_view what) {
@@ -109,4 +109,4 @@ absl::StatusOr<uint32_t> ChooseFormat(const v1::Hello& hello) {
                    ": update the ", agent_is_newer ? "server" : "agent"));
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "proto/traincheck/v1/ingest.pb.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 // InvalidArgument naming the field that is missing, malformed or too long.
 [[nodiscard]] absl::Status CheckHelloUntrusted(const v1::Hello& hello);
@@ -25,6 +25,6 @@ void MakePrintable(v1::Hello* hello);
 // has until one side is updated.
 [[nodiscard]] absl::StatusOr<uint32_t> ChooseFormat(const v1::Hello& hello);
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_INGEST_HELLO_CHECK_H_

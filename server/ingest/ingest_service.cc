@@ -12,7 +12,7 @@
 #include "server/ingest/limits.h"
 #include "server/ingest/session.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 // Between two looks at memory that may be given back.
@@ -257,4 +257,4 @@ std::vector<std::shared_ptr<IngestReactor>> IngestService::Streams() const {
   return {streams_.begin(), streams_.end()};
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

@@ -20,7 +20,7 @@
 #include "server/plans/run_plans.h"
 #include "server/runs/registry.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 class IngestReactor;
 
@@ -71,6 +71,6 @@ class IngestService final
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_INGEST_INGEST_SERVICE_H_

@@ -17,7 +17,7 @@
 #include "absl/synchronization/mutex.h"
 #include "server/store/memory_store_for_testing.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 // What to do before each allocation of this thread.
@@ -32,17 +32,17 @@ void BeforeAllocation() {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 void* operator new(size_t size) {
-  traincheck::BeforeAllocation();
+  traincheck::server::BeforeAllocation();
   if (void* const memory = std::malloc(size)) return memory;
   throw std::bad_alloc();
 }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 // The main thread's part: Tick whenever it is asked to.
@@ -120,4 +120,4 @@ TEST(IngestServiceTest, AStreamThatIsBeingMadeMeetsTheTick) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::server

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace traincheck {
+namespace traincheck::server {
 
 // A whole message.
 inline constexpr size_t kMaxMessageBytes = 2 << 20;
@@ -26,6 +26,6 @@ inline constexpr size_t kMaxTextBytes = 1024;  // every other text of Hello
 // more is read from the stream.
 inline constexpr uint64_t kCreditBytes = 4 << 20;
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_INGEST_LIMITS_H_

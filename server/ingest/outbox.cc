@@ -1,6 +1,6 @@
 #include "server/ingest/outbox.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 void ReplyOutbox::Queued(uint64_t bytes) {
   absl::MutexLock lock(&mutex_);
@@ -88,4 +88,4 @@ bool ReplyOutbox::finished() const {
   return finished_;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

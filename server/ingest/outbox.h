@@ -13,7 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "proto/traincheck/v1/ingest.pb.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 class ReplyOutbox {
  public:
@@ -50,6 +50,6 @@ class ReplyOutbox {
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_INGEST_OUTBOX_H_

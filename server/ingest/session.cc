@@ -8,7 +8,7 @@
 #include "server/ingest/limits.h"
 #include "server/ingest/outbox.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 absl::Status CheckReports(const RingReportList& reports) {
@@ -140,4 +140,4 @@ bool Session::may_read() const {
 
 bool Session::finished() const { return outbox_->finished(); }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

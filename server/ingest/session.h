@@ -22,7 +22,7 @@
 #include "server/plans/run_plans.h"
 #include "server/runs/registry.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 class ReplyOutbox;
 
@@ -73,6 +73,6 @@ class Session {
   uint64_t next_batch_ = 0;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_INGEST_SESSION_H_

@@ -7,7 +7,7 @@
 #include "server/ingest/test_batches.h"
 #include "server/store/memory_store_for_testing.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 using testing::HasSubstr;
@@ -295,4 +295,4 @@ TEST_F(SessionTest, CallbacksMayComeAfterTheSession) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::server

@@ -3,7 +3,7 @@
 #include "proto/record_writer.h"
 #include "zstd.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 constexpr size_t kRoom = 512;
@@ -165,4 +165,4 @@ v1::IngestRequest GoodbyeRequest(v1::EndKind end,
   return request;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

@@ -11,7 +11,7 @@
 #include "proto/record_format.h"
 #include "proto/traincheck/v1/ingest.pb.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 // Single records.
 std::string StepClosedRecord(uint64_t step);
@@ -45,6 +45,6 @@ v1::IngestRequest Request(const v1::Batch& batch);
 v1::IngestRequest GoodbyeRequest(v1::EndKind end,
                                  const std::vector<v1::RingReport>& rings);
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_INGEST_TEST_BATCHES_H_

@@ -10,7 +10,7 @@
 #include "server/ingest/limits.h"
 #include "server/ingest/test_batches.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 using testing::HasSubstr;
@@ -215,4 +215,4 @@ TEST(DecodeBatch, SurvivesRandomDamage) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::server

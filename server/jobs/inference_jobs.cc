@@ -10,7 +10,7 @@
 #include "server/jobs/limits.h"
 #include "server/jobs/request_check.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 constexpr char kStopping[] = "traincheckd is stopping";
@@ -273,4 +273,4 @@ absl::Status InferenceJobs::SaveSet(const v1::Job& job,
   return absl::OkStatus();
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

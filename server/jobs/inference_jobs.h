@@ -29,7 +29,7 @@
 #include "server/sets/set_catalog.h"
 #include "server/store/store.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 class InferenceJobs {
  public:
@@ -104,6 +104,6 @@ class InferenceJobs {
   std::thread thread_;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_JOBS_INFERENCE_JOBS_H_

@@ -14,7 +14,7 @@
 #include "server/jobs/worker.pb.h"
 #include "server/store/rocksdb_store.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 using testing::HasSubstr;
@@ -190,4 +190,4 @@ TEST_F(InferenceJobsTest, CancelledAtAnyTimeItEnds) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::server

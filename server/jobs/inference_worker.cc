@@ -25,7 +25,7 @@
 #include "server/jobs/worker.pb.h"
 #include "server/store/batch_reader.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 // A tenth of the share of a process at 0: checks and trainings beside it do
@@ -235,4 +235,4 @@ std::optional<int> RunIfInferenceWorker(int argc, char** argv) {
   return RunWorker();
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

@@ -8,7 +8,7 @@
 
 #include <optional>
 
-namespace traincheck {
+namespace traincheck::server {
 
 // First argument of a traincheckd that is to be a worker; the memory limit in
 // bytes and the daemon's pid follow. No option of the daemon looks like it.
@@ -27,6 +27,6 @@ inline constexpr int kWorkerAlone = 71;  // the daemon is gone
 // done; else nothing. REQUIRES: first in main.
 std::optional<int> RunIfInferenceWorker(int argc, char** argv);
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_JOBS_INFERENCE_WORKER_H_

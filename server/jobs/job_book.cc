@@ -10,7 +10,7 @@
 #include "server/jobs/limits.h"
 #include "server/store/keys.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(10);
@@ -241,4 +241,4 @@ absl::StatusOr<JobBook::Snapshot> JobBook::Wait(const std::string& id,
   return Snapshot{.revision = entry->revision, .job = entry->job};
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

@@ -27,7 +27,7 @@
 #include "proto/traincheck/v1/control.pb.h"
 #include "server/store/store.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 class JobBook {
  public:
@@ -106,6 +106,6 @@ class JobBook {
 
 bool HasEnded(const v1::Job& job);
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_JOBS_JOB_BOOK_H_

@@ -9,7 +9,7 @@
 #include "server/jobs/limits.h"
 #include "server/store/rocksdb_store.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 using testing::HasSubstr;
@@ -167,4 +167,4 @@ TEST_F(JobBookTest, TheOldestEndedJobsAreForgotten) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::server

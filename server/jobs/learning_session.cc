@@ -7,7 +7,7 @@
 #include "invariants/sets/set_json.h"
 #include "server/store/keys.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 // Share of the bar that reading fills; the rest is learning.
@@ -184,4 +184,4 @@ absl::Status LearningSession::WhyGone() {
   return absl::InternalError("its process answered before it was asked");
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

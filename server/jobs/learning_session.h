@@ -20,7 +20,7 @@
 #include "server/runs/registry.h"
 #include "server/store/store.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 class LearningSession {
  public:
@@ -56,6 +56,6 @@ class LearningSession {
   uint64_t fed_ = 0;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_JOBS_LEARNING_SESSION_H_

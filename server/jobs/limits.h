@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace traincheck {
+namespace traincheck::server {
 
 inline constexpr int kMaxRunsInJob = 1000;
 // Names in one request, repeated ones among them.
@@ -25,6 +25,6 @@ inline constexpr size_t kMaxLearnedSetBytes = 60 << 20;
 // Below this not even a short run can be learned from.
 inline constexpr uint64_t kMinJobMemoryBytes = 128 << 20;
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_JOBS_LIMITS_H_

@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/jobs/limits.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 constexpr size_t kLengthBytes = 4;
@@ -108,4 +108,4 @@ absl::Status MessageChannel::Receive(google::protobuf::MessageLite* message) {
   return absl::OkStatus();
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

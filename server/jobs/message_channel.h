@@ -14,7 +14,7 @@
 #include "absl/time/time.h"
 #include "google/protobuf/message_lite.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 class MessageChannel {
  public:
@@ -46,6 +46,6 @@ class MessageChannel {
   const std::function<void()> waiting_;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_JOBS_MESSAGE_CHANNEL_H_

@@ -13,7 +13,7 @@
 #include "server/jobs/limits.h"
 #include "server/jobs/worker.pb.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 using testing::HasSubstr;
@@ -100,4 +100,4 @@ TEST_F(MessageChannelTest, ItLooksAroundWhileItWaits) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::server

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <string>
 
-namespace traincheck {
+namespace traincheck::server {
 
 uint64_t PeakBytes(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/status");
@@ -30,4 +30,4 @@ uint64_t MachineBytes() {
   return bytes;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-namespace traincheck {
+namespace traincheck::server {
 
 // Largest resident memory of a process that has not ended; 0: not known.
 uint64_t PeakBytes(pid_t pid);
@@ -16,6 +16,6 @@ uint64_t PeakBytes(pid_t pid);
 // Memory of the machine, or of the container if that has less.
 uint64_t MachineBytes();
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_JOBS_PROCESS_MEMORY_H_

@@ -8,7 +8,7 @@
 #include "server/jobs/limits.h"
 #include "server/sets/set_catalog.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 // `option` as the user writes it.
@@ -102,4 +102,4 @@ absl::Status CheckContent(const RunView& run) {
       absl::StrCat("run ", run.id, " has no records: name other runs"));
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

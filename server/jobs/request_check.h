@@ -9,7 +9,7 @@
 #include "proto/traincheck/v1/control.pb.h"
 #include "server/runs/registry.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 // ResourceExhausted names the field that is over its limit, InvalidArgument
 // the value that makes no sense.
@@ -19,6 +19,6 @@ namespace traincheck {
 // about the world that they are in.
 [[nodiscard]] absl::Status CheckContent(const RunView& run);
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_JOBS_REQUEST_CHECK_H_

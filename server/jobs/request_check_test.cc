@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 v1::InferRequest Good() {
@@ -78,4 +78,4 @@ TEST(RequestCheck, RanksOfOneAttemptHaveOneWorld) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::server

@@ -19,7 +19,7 @@
 
 extern char** environ;
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 constexpr char kShownName[] = "traincheckd-job";
@@ -177,4 +177,4 @@ std::string WorkerProcess::Describe(int status) const {
   return absl::StrCat("its process ended with exit code ", WEXITSTATUS(status));
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

@@ -20,7 +20,7 @@
 #include "absl/synchronization/mutex.h"
 #include "server/jobs/message_channel.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 class WorkerProcess {
  public:
@@ -66,6 +66,6 @@ class WorkerProcess {
   std::unique_ptr<MessageChannel> channel_;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_JOBS_WORKER_PROCESS_H_

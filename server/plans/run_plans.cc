@@ -8,7 +8,7 @@
 #include "invariants/sets/set_plan.h"
 #include "server/store/keys.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(5);
@@ -227,4 +227,4 @@ absl::StatusOr<v1::RunPlan> RunPlans::Show(const std::string& run) const {
   return reply;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

@@ -30,7 +30,7 @@
 #include "server/store/store.h"
 #include "server/store/stored.pb.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 class RunPlans {
  public:
@@ -105,6 +105,6 @@ class RunPlans {
 // The plan of a set, as a run that begins would get it.
 v1::SetPlan PlanOfSet(const InvariantSet& set);
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_PLANS_RUN_PLANS_H_

@@ -8,7 +8,7 @@
 #include "server/runs/registry_for_testing.h"
 #include "server/store/run_range.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 using nlohmann::json;
@@ -199,4 +199,4 @@ TEST_F(RunPlansTest, NothingIsLeftOfADeletedRun) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::server

@@ -7,7 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 bool MayDrop(const v1::Run& run) {
@@ -71,4 +71,4 @@ absl::StatusOr<uint64_t> ParseBytes(const std::string& text) {
   return static_cast<uint64_t>(number * unit->second);
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

@@ -12,7 +12,7 @@
 #include "absl/time/time.h"
 #include "proto/traincheck/v1/control.pb.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 struct RetentionLimits {
   // Of ended runs, since their end.
@@ -31,6 +31,6 @@ std::vector<std::string> RunsToDrop(const std::vector<v1::Run>& runs,
 // "200GB", "1.5TB", "4096", "512MiB". InvalidArgument, saying what is expected.
 [[nodiscard]] absl::StatusOr<uint64_t> ParseBytes(const std::string& text);
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_RETENTION_RETENTION_RULE_H_

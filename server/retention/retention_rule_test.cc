@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 using testing::ElementsAre;
@@ -75,4 +75,4 @@ TEST(RetentionRuleTest, SizesAreReadWithTheirUnits) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::server

@@ -5,7 +5,7 @@
 #include "base/logging.h"
 #include "server/store/run_range.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 // For what is queued before a deletion or with a client waiting; a disk that
@@ -120,4 +120,4 @@ void RunCleaner::GiveBack(uint64_t run) {
   }
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

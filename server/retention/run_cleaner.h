@@ -25,7 +25,7 @@
 #include "server/runs/run_pins.h"
 #include "server/store/store.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 class RunCleaner {
  public:
@@ -74,6 +74,6 @@ class RunCleaner {
   std::thread thread_;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_RETENTION_RUN_CLEANER_H_

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 bool HasGroup(const stored::Process& process) {
@@ -164,4 +164,4 @@ bool SamePlace(const stored::Process& a, const stored::Process& b) {
          a.start() == b.start();
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

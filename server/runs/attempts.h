@@ -18,7 +18,7 @@
 
 #include "server/runs/run_state.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 // The attempt for a main process that has just bound its rank, or has learned
 // from which start it is.
@@ -36,6 +36,6 @@ bool IsChildOf(const stored::Process& process, const stored::Process& parent);
 // Do both fields name the same place, of the same start?
 bool SamePlace(const stored::Process& a, const stored::Process& b);
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_RUNS_ATTEMPTS_H_

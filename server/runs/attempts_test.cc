@@ -7,7 +7,7 @@
 
 #include "server/runs/registry_for_testing.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 using testing::HasSubstr;
@@ -414,4 +414,4 @@ TEST_F(Starts, WorkersGoWhereTheirOwnerGoes) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::server

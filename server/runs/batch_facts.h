@@ -11,7 +11,7 @@
 
 #include "proto/record_format.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 struct BatchFacts {
   struct Kind {
@@ -41,6 +41,6 @@ struct BatchFacts {
   uint64_t unknown_types = 0;            // records of types not known here
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_RUNS_BATCH_FACTS_H_

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/record_format.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 stored::Ring* FindOrAddRing(uint32_t ring, stored::Process* process) {
@@ -407,4 +407,4 @@ v1::Process ToApi(const stored::Process& process, absl::Time now,
   return api;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

@@ -27,7 +27,7 @@
 #include "server/runs/batch_facts.h"
 #include "server/store/stored.pb.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 using RingReportList = google::protobuf::RepeatedPtrField<v1::RingReport>;
 
@@ -74,6 +74,6 @@ std::string StateReason(const stored::Process& process, absl::Time now,
 v1::Process ToApi(const stored::Process& process, absl::Time now,
                   absl::Duration lost_after);
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_RUNS_PROCESS_STATE_H_

@@ -8,7 +8,7 @@
 #include "base/printable_text.h"
 #include "server/runs/attempts.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 void PutRun(const RunState& run, WriteSet* writes) {
@@ -407,4 +407,4 @@ void Registry::WriteProcess(const RunState& run, const ProcessEntry& process,
       });
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

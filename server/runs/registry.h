@@ -28,7 +28,7 @@
 #include "server/store/keys.h"
 #include "server/store/store.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 // A stream's right to write one process. Plain value.
 struct StreamId {
@@ -230,6 +230,6 @@ class Registry {
   uint64_t quarantined_batches_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_RUNS_REGISTRY_H_

@@ -6,7 +6,7 @@
 #include "server/store/run_range.h"
 
 // How runs leave the registry.
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 absl::Status NoSuchRun(const std::string& run) {
@@ -96,4 +96,4 @@ absl::StatusOr<Registry::Withdrawn> Registry::DropRecords(
   return dropped;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

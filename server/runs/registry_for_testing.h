@@ -14,7 +14,7 @@
 #include "server/runs/registry.h"
 #include "server/store/rocksdb_store.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 inline v1::Hello MakeHello(uint32_t pid, uint32_t attempt = 0) {
   v1::Hello hello;
@@ -122,6 +122,6 @@ class RegistryTest : public testing::Test {
   std::unique_ptr<Store> store_;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_RUNS_REGISTRY_FOR_TESTING_H_

@@ -4,7 +4,7 @@
 #include "server/runs/registry.h"
 
 // What the registry reads when it begins.
-namespace traincheck {
+namespace traincheck::server {
 
 absl::StatusOr<std::unique_ptr<Registry>> Registry::Load(Store* store,
                                                          Options options) {
@@ -73,4 +73,4 @@ absl::Status Registry::LoadProcesses() {
   return absl::OkStatus();
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

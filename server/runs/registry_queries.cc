@@ -4,7 +4,7 @@
 #include "server/runs/registry.h"
 
 // What the registry tells.
-namespace traincheck {
+namespace traincheck::server {
 
 std::vector<v1::Run> Registry::Runs() const {
   absl::MutexLock lock(&mutex_);
@@ -106,4 +106,4 @@ uint64_t Registry::quarantined_batches() const {
   return quarantined_batches_;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

@@ -3,7 +3,7 @@
 
 #include "server/runs/registry_for_testing.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 using testing::HasSubstr;
@@ -163,4 +163,4 @@ TEST_F(RegistryTest, RetentionTakesTheRecordsAndLeavesTheBooks) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::server

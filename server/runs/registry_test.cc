@@ -4,7 +4,7 @@
 
 #include "server/runs/registry_for_testing.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 using testing::HasSubstr;
@@ -298,4 +298,4 @@ TEST_F(RegistryTest, TheObserverSeesWhatIsDurable) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::server

@@ -19,7 +19,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 class RunPins {
  public:
@@ -67,6 +67,6 @@ class RunPins {
   std::map<std::string, int> holders_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_RUNS_RUN_PINS_H_

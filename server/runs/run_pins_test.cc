@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 TEST(RunPinsTest, ARunIsPinnedUntilItsLastPinIsGone) {
@@ -31,4 +31,4 @@ TEST(RunPinsTest, AMovedPinHoldsOnce) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::server

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 // More than anybody reads.
@@ -247,4 +247,4 @@ v1::Run ToApi(const RunState& run, absl::Time now, absl::Duration lost_after) {
   return api;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

@@ -15,7 +15,7 @@
 #include "absl/time/time.h"
 #include "server/runs/process_state.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 struct ProcessEntry {
   stored::Process books;
@@ -65,6 +65,6 @@ std::optional<absl::Time> EndTime(const RunState& run, absl::Time now,
 
 v1::Run ToApi(const RunState& run, absl::Time now, absl::Duration lost_after);
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_RUNS_RUN_STATE_H_

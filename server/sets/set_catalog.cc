@@ -12,7 +12,7 @@
 #include "invariants/sets/set_ref.h"
 #include "server/store/keys.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 constexpr size_t kMaxNameBytes = 64;
@@ -193,4 +193,4 @@ absl::StatusOr<v1::Invariant> SetCatalog::FindInvariant(
   return found;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

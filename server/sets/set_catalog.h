@@ -20,7 +20,7 @@
 #include "proto/traincheck/v1/control.pb.h"
 #include "server/store/store.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 // Letters, digits and . _ -, 1 to 64 of them; else InvalidArgument.
 [[nodiscard]] absl::Status CheckSetName(const std::string& name);
@@ -80,6 +80,6 @@ class SetCatalog {
   absl::Mutex saving_;  // one Save at a time, for the version numbers
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_SETS_SET_CATALOG_H_

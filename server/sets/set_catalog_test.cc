@@ -7,7 +7,7 @@
 
 #include "server/store/rocksdb_store.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 using testing::ElementsAre;
@@ -83,4 +83,4 @@ TEST(SetName, IsShortAndPlain) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::server

@@ -2,7 +2,7 @@
 
 #include <string>
 
-namespace traincheck {
+namespace traincheck::server {
 
 void SendInParts(const v1::SetDetail& set,
                  const std::function<bool(const v1::SetPart&)>& send) {
@@ -26,4 +26,4 @@ void SendInParts(const v1::SetDetail& set,
   if (part.ByteSizeLong() > 0) send(part);
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

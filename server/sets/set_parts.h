@@ -9,7 +9,7 @@
 
 #include "proto/traincheck/v1/control.pb.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 // Bytes after which a part ends. One invariant is never divided.
 inline constexpr size_t kSetPartBytes = 1 << 20;
@@ -19,6 +19,6 @@ inline constexpr size_t kSetPartBytes = 1 << 20;
 void SendInParts(const v1::SetDetail& set,
                  const std::function<bool(const v1::SetPart&)>& send);
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_SETS_SET_PARTS_H_

@@ -7,7 +7,7 @@
 #include "proto/traincheck/v1/ingest.pb.h"
 #include "server/store/payload.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 absl::StatusOr<StoredBatch> DecodeStored(std::string_view value) {
   v1::Batch stored;
@@ -50,4 +50,4 @@ absl::Status ReadBatches(
                    " on: ", scanned.message()));
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

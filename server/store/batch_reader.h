@@ -14,7 +14,7 @@
 #include "server/store/keys.h"
 #include "server/store/store.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 // One value of the table of batches. InvalidArgument, saying what is wrong.
 [[nodiscard]] absl::StatusOr<StoredBatch> DecodeStored(std::string_view value);
@@ -26,6 +26,6 @@ namespace traincheck {
     const Store& store, const BatchId& from, uint64_t to,
     const std::function<bool(const StoredBatch&)>& visitor);
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_STORE_BATCH_READER_H_

@@ -5,7 +5,7 @@
 
 #include "base/logging.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 Committer::Committer(Commit commit, const Options& options)
     : commit_(std::move(commit)),
@@ -86,4 +86,4 @@ bool Committer::CommitWithRetries(const std::vector<Pending>& group) {
   }
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

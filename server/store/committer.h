@@ -19,7 +19,7 @@
 #include "absl/time/time.h"
 #include "server/store/store.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 class Committer {
  public:
@@ -70,6 +70,6 @@ class Committer {
   std::thread thread_;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_STORE_COMMITTER_H_

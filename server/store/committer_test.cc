@@ -7,7 +7,7 @@
 
 #include "absl/synchronization/notification.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 WriteSet OneEntry(const std::string& key, size_t bytes = 1) {
@@ -130,4 +130,4 @@ TEST_F(CommitterTest, CloseWorksOffTheQueue) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::server

@@ -16,7 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 constexpr char kFormatPrefix[] = "traincheckd store ";
@@ -224,4 +224,4 @@ absl::Status PrepareDataDir(const std::string& dir) {
   return ours ? absl::OkStatus() : WriteFormat(dir);
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 inline constexpr int kStoreFormatVersion = 1;
 
@@ -40,6 +40,6 @@ bool IsUnopenedBackup(const std::string& dir);
 // REQUIRES: the new id is durable.
 [[nodiscard]] absl::Status MarkBackupOpened(const std::string& dir);
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_STORE_DATA_DIR_H_

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 namespace fs = std::filesystem;
@@ -99,4 +99,4 @@ TEST_F(BackupTest, TakesTheNameOfNobody) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::server

@@ -1,6 +1,6 @@
 #include "server/store/keys.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 constexpr size_t kBatchKeyBytes = 8 + 4 + 8;
@@ -114,4 +114,4 @@ std::string PrefixEnd(std::string prefix) {
   return prefix;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

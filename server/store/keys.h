@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-namespace traincheck {
+namespace traincheck::server {
 
 // In the meta table: number of the next new run.
 inline constexpr char kNextRunKey[] = "next_run";
@@ -39,6 +39,6 @@ bool ParseJobKey(std::string_view key, uint32_t* slot);
 // byte other than 0xff.
 std::string PrefixEnd(std::string prefix);
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_STORE_KEYS_H_

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 TEST(Keys, BatchKeyIsTheDocumentedOne) {
@@ -37,4 +37,4 @@ TEST(Keys, SetsWhoseNamesBeginAlikeDoNotMix) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::server

@@ -1,6 +1,6 @@
 #include "server/store/memory_store_for_testing.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 void MemoryStore::Write(WriteSet writes, Done done) {
   pending_.emplace_back(std::move(writes), std::move(done));
@@ -63,4 +63,4 @@ void MemoryStore::Sync() {
   }
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

@@ -13,7 +13,7 @@
 
 #include "server/store/store.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 class MemoryStore final : public Store {
  public:
@@ -52,6 +52,6 @@ class MemoryStore final : public Store {
   std::vector<std::pair<WriteSet, Done>> pending_;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_STORE_MEMORY_STORE_FOR_TESTING_H_

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "zstd.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 // Bit 2 of the byte after the magic number, by the zstd frame format.
@@ -56,4 +56,4 @@ absl::StatusOr<std::string> DecompressUntrusted(std::string_view payload,
   return plain;
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

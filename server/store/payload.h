@@ -10,13 +10,13 @@
 
 #include "absl/status/statusor.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 // Exactly `plain_bytes` bytes, or InvalidArgument with what is wrong. Never
 // allocates more than that, whatever the frame says.
 [[nodiscard]] absl::StatusOr<std::string> DecompressUntrusted(
     std::string_view payload, uint32_t plain_bytes);
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_STORE_PAYLOAD_H_

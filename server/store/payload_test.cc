@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <zstd.h>
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 using testing::HasSubstr;
@@ -72,4 +72,4 @@ TEST(Payload, RefusesWhatIsNoSingleCheckedFrame) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::server

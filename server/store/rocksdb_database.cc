@@ -12,7 +12,7 @@
 #include "rocksdb/table.h"
 #include "rocksdb/utilities/checkpoint.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 // In the order of Table.
@@ -165,4 +165,4 @@ RocksdbDatabase::~RocksdbDatabase() {
   }
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

@@ -13,7 +13,7 @@
 #include "rocksdb/db.h"
 #include "server/store/store.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 class RocksdbDatabase {
  public:
@@ -54,6 +54,6 @@ class RocksdbDatabase {
   std::vector<rocksdb::ColumnFamilyHandle*> families_;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_STORE_ROCKSDB_DATABASE_H_

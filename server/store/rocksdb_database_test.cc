@@ -8,7 +8,7 @@
 
 #include "rocksdb/write_batch.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 size_t OpenTables() {
@@ -97,4 +97,4 @@ TEST_F(RocksdbDatabaseTest, IndexesLieInTheOneCache) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::server

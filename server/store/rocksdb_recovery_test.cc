@@ -11,7 +11,7 @@
 #include "server/store/rocksdb_store.h"
 #include "server/store/run_range.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 namespace fs = std::filesystem;
@@ -243,4 +243,4 @@ TEST_F(FullDiskTest, NothingIsAcknowledgedUntilThereIsRoomAgain) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::server

@@ -19,7 +19,7 @@
 #include "server/store/data_dir.h"
 #include "server/store/rocksdb_database.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 constexpr char kStoreIdKey[] = "store_id";
@@ -317,4 +317,4 @@ absl::StatusOr<std::unique_ptr<Store>> OpenRocksdbStore(
   return std::unique_ptr<Store>(std::move(store));
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "server/store/store.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 struct RocksdbStoreOptions {
   // With less room than this on the disk nothing is written: RocksDB needs
@@ -30,6 +30,6 @@ struct RocksdbStoreOptions {
 [[nodiscard]] absl::StatusOr<std::unique_ptr<Store>> OpenRocksdbStore(
     const std::string& dir, const RocksdbStoreOptions& options = {});
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_STORE_ROCKSDB_STORE_H_

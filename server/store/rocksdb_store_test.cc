@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <fstream>
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 using testing::ElementsAre;
@@ -183,4 +183,4 @@ TEST_F(RocksdbStoreTest, TakesADirectoryWhoseCreationWasCutShort) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::server

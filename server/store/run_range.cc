@@ -2,7 +2,7 @@
 
 #include "server/store/keys.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 KeyRange BatchesOf(uint64_t run) {
   return {BatchKey({.run = run}), BatchKey({.run = run + 1})};
@@ -25,4 +25,4 @@ void DeleteAllOf(uint64_t run, WriteSet* writes) {
                       ViolationKey(run + 1, ""));
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

@@ -9,7 +9,7 @@
 
 #include "server/store/store.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 // Where the batches of the run begin and end.
 struct KeyRange {
@@ -23,6 +23,6 @@ void DeleteRecordsOf(uint64_t run, WriteSet* writes);
 // Records, books, plans, the check and its violations.
 void DeleteAllOf(uint64_t run, WriteSet* writes);
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_STORE_RUN_RANGE_H_

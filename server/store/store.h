@@ -20,7 +20,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 enum class Table { kMeta, kRuns, kBatches, kSets, kViolations, kQuarantine };
 inline constexpr int kTables = 6;
@@ -132,6 +132,6 @@ class Store {
   virtual void Close() = 0;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_SERVER_STORE_STORE_H_

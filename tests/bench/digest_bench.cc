@@ -12,7 +12,7 @@
 
 #include "agent/torch/digest.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 std::vector<uint64_t> Words(int64_t bytes) {
@@ -77,14 +77,14 @@ void BM_Digest(benchmark::State& state) {
 BENCHMARK(BM_Digest)->Arg(4)->Arg(400)->Arg(40000);
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 int main(int argc, char** argv) {
-  using traincheck::VectorSet;
+  using traincheck::agent::VectorSet;
   for (const int64_t bytes : {int64_t{1} << 20, int64_t{256} << 20}) {
-    traincheck::CompareWithSum(VectorSet::kAvx512, "AVX-512", bytes);
-    traincheck::CompareWithSum(VectorSet::kAvx2, "AVX2", bytes);
-    traincheck::CompareWithSum(VectorSet::kNone, "scalar", bytes);
+    traincheck::agent::CompareWithSum(VectorSet::kAvx512, "AVX-512", bytes);
+    traincheck::agent::CompareWithSum(VectorSet::kAvx2, "AVX2", bytes);
+    traincheck::agent::CompareWithSum(VectorSet::kNone, "scalar", bytes);
   }
   benchmark::Initialize(&argc, argv);
   benchmark::RunSpecifiedBenchmarks();

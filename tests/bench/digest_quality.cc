@@ -13,7 +13,7 @@
 
 #include "agent/torch/digest.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 using Random = std::mt19937_64;
@@ -203,9 +203,9 @@ int Main(uint64_t trials) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 int main(int argc, char** argv) {
-  return traincheck::Main(argc > 1 ? std::strtoull(argv[1], nullptr, 10)
-                                   : 1000000);
+  return traincheck::agent::Main(argc > 1 ? std::strtoull(argv[1], nullptr, 10)
+                                          : 1000000);
 }

@@ -24,7 +24,7 @@
 #include "proto/traincheck/v1/ingest.grpc.pb.h"
 #include "server/ingest/test_batches.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 constexpr int kCallsInBatch = 5000;  // 264 KB of records
@@ -178,11 +178,11 @@ int Main(const std::string& program, int streams, int batches) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 int main(int argc, char** argv) {
   const std::string program =
       std::string(argv[0]) + ".runfiles/traincheckd/server/traincheckd";
-  return traincheck::Main(program, argc > 1 ? std::atoi(argv[1]) : 2,
-                          argc > 2 ? std::atoi(argv[2]) : 400);
+  return traincheck::server::Main(program, argc > 1 ? std::atoi(argv[1]) : 2,
+                                  argc > 2 ? std::atoi(argv[2]) : 400);
 }

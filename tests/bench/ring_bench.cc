@@ -9,7 +9,7 @@
 #include "agent/ring/ring_writer.h"
 #include "proto/record_writer.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 constexpr size_t kRecordBytes = 32;  // a call begin with one field
@@ -83,4 +83,4 @@ void BM_AppendWithReader(benchmark::State& state) {
 BENCHMARK(BM_AppendWithReader)->UseRealTime();
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::agent

@@ -17,7 +17,7 @@
 #include "server/store/rocksdb_store.h"
 #include "tests/fault/process_audit.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 constexpr size_t kKeyBytes = 8 + 4 + 8;  // run, process, batch
@@ -87,12 +87,12 @@ int Main(const std::string& data_dir) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 int main(int argc, char** argv) {
   if (argc != 2) {
     std::cerr << "usage: audit DATA_DIR\n";
     return 2;
   }
-  return traincheck::Main(argv[1]);
+  return traincheck::server::Main(argv[1]);
 }

@@ -5,7 +5,7 @@
 #include "proto/record_format.h"
 #include "zstd.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 constexpr size_t kMaxErrors = 20;
@@ -155,4 +155,4 @@ nlohmann::json ProcessAudit::Show() const {
           {"errors", errors_},   {"rings", rings}};
 }
 
-}  // namespace traincheck
+}  // namespace traincheck::server

@@ -17,7 +17,7 @@
 #include "proto/record_reader.h"
 #include "proto/traincheck/v1/ingest.pb.h"
 
-namespace traincheck {
+namespace traincheck::server {
 
 class ProcessAudit {
  public:
@@ -72,6 +72,6 @@ class ProcessAudit {
   std::vector<std::string> errors_;
 };
 
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 #endif  // TRAINCHECK_TESTS_FAULT_PROCESS_AUDIT_H_

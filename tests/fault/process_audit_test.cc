@@ -5,7 +5,7 @@
 #include "gtest/gtest.h"
 #include "server/ingest/test_batches.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 TestSlice Slice(uint64_t from, const std::string& bytes, uint32_t records) {
@@ -66,4 +66,4 @@ TEST(ProcessAuditTest, SeesUseWithoutDefinitionAndWrongCounts) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::server

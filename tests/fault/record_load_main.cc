@@ -28,7 +28,7 @@
 #include "agent/ring/ring_writer.h"
 #include "proto/record_writer.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -297,12 +297,12 @@ int Main(char** arguments) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 int main(int argc, char** argv) {
   if (argc != 5) {
     std::cerr << "usage: record_load RELAY COUNTERS CALLS RATE\n";
     return 2;
   }
-  return traincheck::Main(argv);
+  return traincheck::agent::Main(argv);
 }

@@ -5,7 +5,7 @@
 #include "server/ingest/batch_decoder.h"
 #include "tests/fuzz/batch_input.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 void Decode(const v1::Batch& batch) {
@@ -15,15 +15,15 @@ void Decode(const v1::Batch& batch) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   traincheck::FuzzInput input(data, size);
   if (input.Byte() % 2 == 1) {
-    traincheck::Decode(traincheck::BatchOf(&input));
+    traincheck::server::Decode(traincheck::server::BatchOf(&input));
     return 0;
   }
   traincheck::v1::Batch batch;
-  if (batch.ParseFromString(input.Rest())) traincheck::Decode(batch);
+  if (batch.ParseFromString(input.Rest())) traincheck::server::Decode(batch);
   return 0;
 }

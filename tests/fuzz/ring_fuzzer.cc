@@ -12,7 +12,7 @@
 #include "agent/ring/ring_reader.h"
 #include "tests/fuzz/fuzz_input.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 constexpr uint64_t kCapacity = kMinRingBytes;
@@ -160,12 +160,12 @@ class Play {
 };
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static auto* const memory = new traincheck::Memory;
+  static auto* const memory = new traincheck::agent::Memory;
   traincheck::FuzzInput input(data, size);
   memory->Reset();
-  traincheck::Play(memory, &input).Run();
+  traincheck::agent::Play(memory, &input).Run();
   return 0;
 }

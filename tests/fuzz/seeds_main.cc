@@ -161,13 +161,13 @@ class Corpus {
 };
 
 void AddSpool(const std::string& path, Corpus* corpus) {
-  const absl::StatusOr<SpoolContents> spool = ReadSpool(path);
+  const absl::StatusOr<agent::SpoolContents> spool = agent::ReadSpool(path);
   if (!spool.ok()) return;
   std::vector<Pieces> batches;
   for (const v1::Batch& batch : spool->batches) {
     if (batches.size() == kBatches) break;
     absl::StatusOr<std::string> plain =
-        DecompressUntrusted(batch.payload(), batch.plain_bytes());
+        server::DecompressUntrusted(batch.payload(), batch.plain_bytes());
     Require(plain.ok());
     StoredBatch stored;
     stored.plain = *std::move(plain);

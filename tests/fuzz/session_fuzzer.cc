@@ -13,7 +13,7 @@
 #include "spdlog/spdlog.h"
 #include "tests/fuzz/batch_input.h"
 
-namespace traincheck {
+namespace traincheck::server {
 namespace {
 
 constexpr absl::Duration kStep = absl::Seconds(30);
@@ -147,11 +147,11 @@ class Play {
 };
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::server
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   spdlog::set_level(spdlog::level::off);
   traincheck::FuzzInput input(data, size);
-  traincheck::Play(&input).Run();
+  traincheck::server::Play(&input).Run();
   return 0;
 }

@@ -16,7 +16,7 @@
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/fuzz/memory_folder.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 constexpr uint64_t kLimit = 1 << 20;
@@ -115,12 +115,13 @@ class Play {
 };
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const traincheck::MemoryFolder folder;
-  traincheck::SpoolDirectory directory(folder.path(), "", traincheck::kLimit);
+  static const traincheck::agent::MemoryFolder folder;
+  traincheck::agent::SpoolDirectory directory(folder.path(), "",
+                                              traincheck::agent::kLimit);
   traincheck::FuzzInput input(data, size);
-  traincheck::Play(&directory, &input).Run();
+  traincheck::agent::Play(&directory, &input).Run();
   return 0;
 }

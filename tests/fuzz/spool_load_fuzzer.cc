@@ -16,7 +16,7 @@
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/fuzz/memory_folder.h"
 
-namespace traincheck {
+namespace traincheck::agent {
 namespace {
 
 constexpr uint64_t kLimit = 1 << 20;
@@ -98,15 +98,16 @@ void Load(const std::string& path, SpoolDirectory* directory) {
 }
 
 }  // namespace
-}  // namespace traincheck
+}  // namespace traincheck::agent
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const traincheck::MemoryFolder folder;
+  static const traincheck::agent::MemoryFolder folder;
   const std::string path = folder.path() + "/f.spool";
   traincheck::FuzzInput input(data, size);
-  traincheck::Write(path, traincheck::FileOf(&input));
-  traincheck::SpoolDirectory directory(folder.path(), "", traincheck::kLimit);
-  traincheck::Load(path, &directory);
+  traincheck::agent::Write(path, traincheck::agent::FileOf(&input));
+  traincheck::agent::SpoolDirectory directory(folder.path(), "",
+                                              traincheck::agent::kLimit);
+  traincheck::agent::Load(path, &directory);
   unlink(path.c_str());
   return 0;
 }

@@ -10,6 +10,7 @@ import build_loads
 import formatting
 import layering
 import links
+import namespaces
 import proto_comments
 import sizes
 import strict_types
@@ -22,6 +23,7 @@ CHECKS = {
     "formatting": formatting.check,
     "layering": layering.check,
     "links": links.check,
+    "namespaces": namespaces.check,
     "proto_comments": proto_comments.check,
     "sizes": sizes.check,
     "strict_types": strict_types.check,
