@@ -335,12 +335,18 @@ class StrictTypesTest(CheckCase):
                 "agent/python/hooks/untyped.py": "def f(x):\n    return x\n",
                 "agent/python/hooks/other.py": "from _traincheck import good\n"
                 "def f(x: str) -> int:\n    return good.f(x)\n",
+                "agent/preload/finder.py": "def f(x):\n    return x\n",
                 "elsewhere.py": "def f(x):\n    return x\n",
             },
         )
         folder = "agent/python/hooks"
         self.assertEqual(
-            sorted(found), [(f"{folder}/other.py", 3), (f"{folder}/untyped.py", 1)]
+            sorted(found),
+            [
+                ("agent/preload/finder.py", 1),
+                (f"{folder}/other.py", 3),
+                (f"{folder}/untyped.py", 1),
+            ],
         )
 
 

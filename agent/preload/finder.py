@@ -6,13 +6,20 @@
 # Nothing in here may raise into the program: a failure is one line on stderr.
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # for mypy alone, which knows the name
+    from collections.abc import Sequence
+    from importlib.abc import Loader
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
 _LIBRARY = "libtraincheck_agent.so"
 _OLDEST_TORCH = (2, 4)
 # Of the core that belongs to this library: agent/capture/version.h.
 _VERSION = "0.1.0"
 
 
-def _say(text):
+def _say(text: str) -> None:
     import os
 
     if os.environ.get("TRAINCHECK_LOG", "warning") != "off":
@@ -22,7 +29,7 @@ def _say(text):
             pass  # nobody to tell
 
 
-def _agent_folder():
+def _agent_folder() -> str:
     import os
 
     folder = os.environ.get("TRAINCHECK_AGENT_DIR")
@@ -36,14 +43,14 @@ def _agent_folder():
     raise OSError(_LIBRARY + " is not among this process's mappings")
 
 
-def _torch_is_too_old(torch):
+def _torch_is_too_old(torch: "ModuleType") -> bool:
     import re
 
     parts = re.match(r"(\d+)\.(\d+)", getattr(torch, "__version__", ""))
     return not parts or tuple(map(int, parts.groups())) < _OLDEST_TORCH
 
 
-def _is_whole(path):
+def _is_whole(path: str) -> bool:
     """Does the file reach as far as its header says?
 
     The loader maps what is missing and dies of it.
@@ -60,7 +67,7 @@ def _is_whole(path):
     return header[:4] == b"\x7fELF" and at + entry * count <= size
 
 
-def _start_core(torch):
+def _start_core(torch: "ModuleType") -> None:
     from importlib.machinery import ExtensionFileLoader
     from importlib.util import module_from_spec, spec_from_file_location
 
@@ -74,6 +81,8 @@ def _start_core(torch):
         return
     loader = ExtensionFileLoader("traincheck_core", path)
     spec = spec_from_file_location("traincheck_core", path, loader=loader)
+    if spec is None:
+        raise ImportError(path)
     core = module_from_spec(spec)
     loader.exec_module(core)
     if core.__version__ != _VERSION:
@@ -84,10 +93,15 @@ def _start_core(torch):
 
 
 class _TorchFinder:
-    def __init__(self):
+    def __init__(self) -> None:
         self._busy = False
 
-    def find_spec(self, name, path=None, target=None):
+    def find_spec(
+        self,
+        name: str,
+        path: "Sequence[str] | None" = None,
+        target: "ModuleType | None" = None,
+    ) -> "ModuleSpec | None":
         if name != "torch" or self._busy:
             return None
         self._busy = True
@@ -95,11 +109,17 @@ class _TorchFinder:
             spec = self._real_spec(name, path, target)
         finally:
             self._busy = False
-        if spec is not None and hasattr(spec.loader, "exec_module"):
-            self._stand_before(spec.loader)
+        loader = spec.loader if spec is not None else None
+        if loader is not None and hasattr(loader, "exec_module"):
+            self._stand_before(loader)
         return spec
 
-    def _real_spec(self, name, path, target):
+    def _real_spec(
+        self,
+        name: str,
+        path: "Sequence[str] | None",
+        target: "ModuleType | None",
+    ) -> "ModuleSpec | None":
         for finder in sys.meta_path:
             if finder is not self and hasattr(finder, "find_spec"):
                 spec = finder.find_spec(name, path, target)
@@ -107,11 +127,11 @@ class _TorchFinder:
                     return spec
         return None
 
-    def _stand_before(self, loader):
+    def _stand_before(self, loader: "Loader") -> None:
         real = loader.exec_module
 
-        def exec_module(module):
-            loader.exec_module = real
+        def exec_module(module: "ModuleType") -> None:
+            setattr(loader, "exec_module", real)
             real(module)
             if self in sys.meta_path:
                 sys.meta_path.remove(self)
@@ -122,7 +142,7 @@ class _TorchFinder:
                 _say("the agent could not start: %s: %s" % (kind, error))
 
         try:
-            loader.exec_module = exec_module
+            setattr(loader, "exec_module", exec_module)
         except AttributeError:
             _say("torch's import loader %r takes no wrapper" % loader)
 

@@ -1,4 +1,4 @@
-"""The agent's hooks, which run inside the user's training, are typed in full."""
+"""Python that runs inside the user's training is typed in full."""
 
 import os
 import pathlib
@@ -10,10 +10,15 @@ import tempfile
 from source_tree import Problem, SourceTree
 
 _FOLDER = "agent/python"
-_HOOKS = f"{_FOLDER}/hooks"
-# As the agent imports them.
-_PACKAGE = "_traincheck"
-_LINE = re.compile(rf"^{_PACKAGE}/(?P<path>[^:]+):(?P<line>\d+): error: (?P<text>.*)$")
+# By the names that they are imported by; the finder is compiled in.
+_SOURCES = {
+    "_traincheck": f"{_FOLDER}/hooks",
+    "traincheckd.py": f"{_FOLDER}/module/traincheckd.py",
+    "finder.py": "agent/preload/finder.py",
+}
+_LINE = re.compile(
+    r"^(?P<top>[^/:]+)(?P<rest>[^:]*):(?P<line>\d+): error: (?P<text>.*)$"
+)
 
 
 def _cache_folder() -> pathlib.Path:
@@ -23,11 +28,15 @@ def _cache_folder() -> pathlib.Path:
 
 
 def _run_mypy(root: pathlib.Path, folder: str) -> subprocess.CompletedProcess:
-    """In `folder`, where the hooks are the package that they are at run time."""
-    (pathlib.Path(folder) / _PACKAGE).symlink_to(root.resolve() / _HOOKS)
+    """In `folder`, where the sources have the names that they have at run time."""
+    modules = []
+    for name, path in _SOURCES.items():
+        if (root / path).exists():
+            (pathlib.Path(folder) / name).symlink_to(root.resolve() / path)
+            modules += ["-p", name.removesuffix(".py")]
     config = root.resolve() / _FOLDER / "mypy.ini"
     return subprocess.run(
-        ["mypy", f"--config-file={config}", "--no-error-summary", "-p", _PACKAGE],
+        ["mypy", f"--config-file={config}", "--no-error-summary", *modules],
         cwd=folder,
         env={
             "PATH": "/usr/bin:/bin",
@@ -41,10 +50,11 @@ def _run_mypy(root: pathlib.Path, folder: str) -> subprocess.CompletedProcess:
 
 
 def check(tree: SourceTree):
-    if not any(name.startswith(_HOOKS) for name in tree.with_suffix(".py")):
+    ours = tuple(_SOURCES.values())
+    if not any(name.startswith(ours) for name in tree.with_suffix(".py")):
         return
     if shutil.which("mypy") is None:
-        yield Problem(_HOOKS, 0, "mypy is not installed: tools/setup.sh")
+        yield Problem(_FOLDER, 0, "mypy is not installed: tools/setup.sh")
         return
     with tempfile.TemporaryDirectory() as folder:
         done = _run_mypy(tree.root, folder)
@@ -53,7 +63,7 @@ def check(tree: SourceTree):
         match = _LINE.match(text)
         if match:
             found = True
-            path = f"{_HOOKS}/{match['path']}"
+            path = _SOURCES[match["top"]] + match["rest"]
             yield Problem(path, int(match["line"]), match["text"])
     if done.returncode != 0 and not found:
-        yield Problem(_HOOKS, 0, f"mypy failed: {done.stdout.strip()[-300:]}")
+        yield Problem(_FOLDER, 0, f"mypy failed: {done.stdout.strip()[-300:]}")

@@ -18,10 +18,17 @@ and none is ever needed. docs/python-module.md says what each does.
 
 import sys as _sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Literal as _Literal
+    from typing import TypeVar as _TypeVar
+
+    _T = _TypeVar("_T")
+
 __all__ = ["stage", "step", "track"]
 
 
-def _tell(function, *arguments):
+def _tell(function: str, *arguments: object) -> object:
     # The agent's half is there from the import of torch on.
     agent = _sys.modules.get("_traincheck.user")
     if agent is None:
@@ -32,7 +39,7 @@ def _tell(function, *arguments):
         return None
 
 
-def step():
+def step() -> None:
     """A training step of this thread ends here, from now on only here."""
     _tell("step")
 
@@ -44,18 +51,18 @@ class stage:
     context manager it goes back to what was before.
     """
 
-    def __init__(self, name):
+    def __init__(self, name: "str | None") -> None:
         self._before = _tell("name_stage", name)
 
-    def __enter__(self):
+    def __enter__(self) -> "stage":
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> "_Literal[False]":
         _tell("return_to_stage", self._before)
         return False
 
 
-def track(obj, name=None):
+def track(obj: "_T", name: "str | None" = None) -> "_T":
     """Watches a module, an optimizer or a tensor; returns it.
 
     name is what reports call it; needed for a tensor.
