@@ -16,6 +16,7 @@
 #include "server/daemon.h"
 #include "server/jobs/inference_worker.h"
 #include "server/options.h"
+#include "server/out_of_memory.h"
 #include "server/rpc_service.h"
 
 namespace traincheck::server {
@@ -105,6 +106,7 @@ int main(int argc, char** argv) {
     return *code;
   }
   traincheck::InitLogging("traincheckd", options.log_level);
+  traincheck::server::EndWhenOutOfMemory();
   traincheck::server::RaiseFileLimit();
   umask(077);
   // A file size limit is a full disk: an error that the store answers to.

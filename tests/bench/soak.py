@@ -178,7 +178,9 @@ def soak(setting: Setting, options) -> None:
         f"{learned['invariants']} invariants, {check['decided']} decided, "
         f"{check['violated']} violated, finished: {check['finished']}"
     )
-    warm_up_s = 60 * options.minutes / 10
+    warm_up_s = 60 * (
+        options.minutes / 3 if options.warm_up is None else options.warm_up
+    )
     grown = report(rows, "daemon_rss_kib", warm_up_s)
     for column in ("daemon_anon_kib", "relays_rss_kib"):
         report(rows, column, warm_up_s)
@@ -190,6 +192,11 @@ def main() -> None:
     cli = argparse.ArgumentParser(description=__doc__)
     cli.add_argument("--minutes", type=float, default=60)
     cli.add_argument("--rate", type=int, default=20, help="steps a second")
+    cli.add_argument(
+        "--warm-up",
+        type=float,
+        help="minutes in which the store's caches fill; a third of the time",
+    )
     cli.add_argument(
         "--most-growth",
         type=float,
