@@ -136,7 +136,7 @@ Found Undisturbed(const RandomRun& run, const InvariantSet& rules) {
   checker.EndRun();
   Found found;
   for (const Violation& violation : checker.Violations()) {
-    found.violations[violation.id] = Text(ToApi(violation));
+    found.violations[violation.id] = Text(server::ToApi(violation));
   }
   found.summary = Text(server::ToApi(Summarise(checker.Summary())));
   return found;

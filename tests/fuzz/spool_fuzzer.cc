@@ -118,7 +118,7 @@ class Play {
 }  // namespace traincheck::agent
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const traincheck::agent::MemoryFolder folder;
+  static const traincheck::MemoryFolder folder;
   traincheck::agent::SpoolDirectory directory(folder.path(), "",
                                               traincheck::agent::kLimit);
   traincheck::FuzzInput input(data, size);

@@ -101,7 +101,7 @@ void Load(const std::string& path, SpoolDirectory* directory) {
 }  // namespace traincheck::agent
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const traincheck::agent::MemoryFolder folder;
+  static const traincheck::MemoryFolder folder;
   const std::string path = folder.path() + "/f.spool";
   traincheck::FuzzInput input(data, size);
   traincheck::agent::Write(path, traincheck::agent::FileOf(&input));
