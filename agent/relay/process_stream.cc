@@ -311,19 +311,21 @@ void ProcessStream::SpoolOld(TimePoint now) {
   const bool urgent = rings_.under_pressure() || !outbox_->has_room();
   const absl::Status status =
       outbox_->Spool(now, urgent ? milliseconds(0) : kMaxUnacknowledged);
-  if (!status.ok() && !context_->told_spool_fails) {
-    context_->told_spool_fails = true;
+  // Nothing is dropped while there is room, and a daemon to take it.
+  if (!status.ok() && (urgent || IsDaemonAway(now)) &&
+      !std::exchange(context_->told_spool_fails, true)) {
     spdlog::error("cannot spool: {}; records will be dropped", Message(status));
   }
-  if (!outbox_->spool_path().empty() && !delivery_->open()) {
-    TellUnreachable(now);
-  }
+  if (!outbox_->spool_path().empty() && IsDaemonAway(now)) TellUnreachable();
 }
 
-void ProcessStream::TellUnreachable(TimePoint now) {
-  // A slow start is no absence.
-  const bool failed = !delivery_->last_error().ok();
-  if (!failed && now - started_at_ < kNoAnswer) return;
+// A slow start is no absence.
+bool ProcessStream::IsDaemonAway(TimePoint now) const {
+  if (delivery_->open()) return false;
+  return !delivery_->last_error().ok() || now - started_at_ >= kNoAnswer;
+}
+
+void ProcessStream::TellUnreachable() {
   if (std::exchange(context_->told_unreachable, true)) return;
   const std::string why = Message(delivery_->last_error());
   spdlog::warn("traincheckd at {} {} ({}): records are spooled in {}",

@@ -84,7 +84,8 @@ class ProcessStream {
   void NoteDefinitions();
   void MakeBatches(TimePoint now);
   void SpoolOld(TimePoint now);
-  void TellUnreachable(TimePoint now);
+  bool IsDaemonAway(TimePoint now) const;
+  void TellUnreachable();
   void Report(TimePoint now);
   void TurnRefused();
   void TurnEnd(TimePoint now);
