@@ -20,7 +20,7 @@ void Decode(const v1::Batch& batch) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   traincheck::FuzzInput input(data, size);
   if (input.Byte() % 2 == 1) {
-    traincheck::server::Decode(traincheck::server::BatchOf(&input));
+    traincheck::server::Decode(traincheck::BatchOf(&input));
     return 0;
   }
   traincheck::v1::Batch batch;
