@@ -1,0 +1,467 @@
+"""Silent errors that others met, and the programs that reproduce them."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Error:
+    name: str  # of the program, without .py
+    source: str
+    what: str
+    cause: str  # the call or line that is to be blamed, named in advance
+    # The first optimizer step, from 0, whose forward, update or file is not what it
+    # should be, in a run without --steps. What is wrong before training counts to 0.
+    trigger_step: int
+    arguments: tuple = ()
+
+
+ERRORS = [
+    Error(
+        "so_60335387",
+        "Stack Overflow 60335387",
+        "gradients are never cleared: each step uses the sum of all so far",
+        (
+            "the training loop of main(), which calls backward and step and never "
+            "zero_grad"
+        ),
+        1,
+    ),
+    Error(
+        "ptf_84911",
+        "discuss.pytorch.org, thread 84911",
+        "the optimizer holds frozen parameters only; statistics drift, nothing trains",
+        (
+            "the loop in main() that sets requires_grad, which leaves out the head "
+            "that Adam gets"
+        ),
+        0,
+    ),
+    Error(
+        "pt_115607",
+        "pytorch/pytorch#115607",
+        "a compiled optimizer step that was traced without gradients does nothing",
+        (
+            "optimizer.step() in main(): the specialised step, made where the "
+            "optimizer is constructed"
+        ),
+        0,
+    ),
+    Error(
+        "pt_104336",
+        "pytorch/pytorch#104336",
+        "a data-parallel model is moved after it was wrapped and reduces no more",
+        "move_and_back(ddp.module) after DistributedDataParallel(net) in train()",
+        0,
+    ),
+    Error(
+        "lt_725",
+        "Lightning-AI/lightning-thunder#725",
+        "one layer leaves the autocast region and runs in full precision",
+        "the replaced model.gate.forward in main(), called inside torch.autocast",
+        0,
+    ),
+    Error(
+        "tf_33844",
+        "huggingface/transformers#33844",
+        "attention drops out in evaluation",
+        (
+            "scaled_dot_product_attention(dropout_p=...) in FusedAttention.forward, "
+            "called by the validation"
+        ),
+        2,
+    ),
+    Error(
+        "tf_29903",
+        "huggingface/transformers#29903",
+        "a checkpoint contains a damaged tensor",
+        "torch.save(safe_state(...)) in main(): safe_state spoils a tensor of its copy",
+        3,
+    ),
+    Error(
+        "so_67180955",
+        "Stack Overflow 67180955",
+        "all workers of a loader draw the same random numbers",
+        "worker_init_fn=seed_all_alike of the DataLoader in main()",
+        0,
+    ),
+    Error(
+        "ds_1801",
+        "deepspeedai/DeepSpeed#1801",
+        (
+            "tensor-parallel ranks clip different sets of gradients; replicated "
+            "weights drift apart"
+        ),
+        (
+            "ClippingOptimizer.step() (optimizer.step() in train()): gradients() "
+            "leaves replicated ones out on the second rank"
+        ),
+        0,
+    ),
+    Error(
+        "ds_5794",
+        "deepspeedai/DeepSpeed#5794",
+        "ranks enter the expert exchange with buffers of different sizes",
+        (
+            "Exchange.apply(slots) in ExpertLayer.forward, sized by the rank's own "
+            "number of tokens"
+        ),
+        4,
+    ),
+    Error(
+        "mmp_702",
+        "open-mmlab/mmpretrain#702",
+        "frozen stages train, since only train() freezes them",
+        (
+            "Runner.run_epoch, which never calls model.train(), so that frozen_stages"
+            " of Backbone has no effect"
+        ),
+        0,
+    ),
+    Error(
+        "pt_51800",
+        "pytorch/pytorch#51800",
+        "spectral normalisation is evaluated before any training forward",
+        (
+            "the call of evaluate(model, ...) before the first step in main(): "
+            "model.eval() with raw estimates"
+        ),
+        0,
+    ),
+    Error(
+        "pt_84803",
+        "pytorch/pytorch#84803",
+        "a broken link loses weights in the broadcast of DDP's construction",
+        (
+            "the transfer in DDP(Net()) in train() (hardware): the second rank's "
+            "weights are not the first's"
+        ),
+        0,
+    ),
+    Error(
+        "pt_96600",
+        "pytorch/pytorch#96600",
+        "a broken link loses the tail of an averaged bucket on one rank",
+        (
+            "the reduction in loss.backward() of train() (hardware): the second "
+            "rank's gradients are incomplete"
+        ),
+        3,
+    ),
+    Error(
+        "bc2_86",
+        "baichuan-inc/Baichuan2#86",
+        "a broken link loses activations between devices",
+        "x.to(device, copy=True) in SpreadModel.forward (hardware)",
+        4,
+    ),
+    Error(
+        "tf_17877",
+        "huggingface/transformers#17877",
+        "projections are initialised once for each ancestor",
+        (
+            "parameter.data.normal_() in TinyGPT._init_weights, applied in the "
+            "constructor, before training"
+        ),
+        0,
+    ),
+    Error(
+        "tf_23723",
+        "huggingface/transformers#23723",
+        "generation exceeds max_new_tokens where the prompt was cut",
+        (
+            "pipeline(prompt, max_new_tokens=...) in sample(): max_length is computed"
+            " before the prompt is cut"
+        ),
+        13,
+    ),
+    Error(
+        "tf_34204",
+        "huggingface/transformers#34204",
+        "a processor makes one sample of a batch; the loss broadcasts",
+        (
+            "processor(list(texts), images=[[...]]) in collate(): fifty inputs come "
+            "back as one"
+        ),
+        0,
+    ),
+    Error(
+        "x_jxmnop",
+        "@jxmnop on X, after the published list",
+        "the forward goes past the data-parallel wrapper",
+        "self.model.module(queries, documents) in Trainer.embeddings",
+        0,
+    ),
+    Error(
+        "tf_33455",
+        "huggingface/transformers#33455",
+        "the number of steps is rounded down and the last epoch is cut",
+        "max_steps in Trainer.__init__; the loop in Trainer.train() returns early",
+        15,
+    ),
+    Error(
+        "ac_2665",
+        "huggingface/accelerate#2665 (cause: #3256, pytorch/pytorch#107843)",
+        "the optimizer holds parameters that sharding replaced",
+        "make_optimizer(model) before accelerator.prepare(model, ...) in main()",
+        0,
+    ),
+    Error(
+        "ds_6770",
+        "deepspeedai/DeepSpeed#6770 (related: #3718)",
+        "the optimizer holds a head that is not in the model any more",
+        "adapt(model, ...) after torch.optim.Adam(model.parameters()) in main()",
+        0,
+    ),
+    Error(
+        "ds_6771",
+        "deepspeedai/DeepSpeed#6771 (related: #5489)",
+        "parameters that were frozen before initialisation are not in the checkpoint",
+        (
+            "engine.save_checkpoint(folder) in main(): module_state_dict has "
+            "trainable parameters only"
+        ),
+        7,
+    ),
+    Error(
+        "ds_6714",
+        "deepspeedai/DeepSpeed#6714",
+        "stages of a heterogeneous model issue different collectives and stall",
+        (
+            "gradient_norm(...) in train(): all_gather on the stage with experts, "
+            "all_reduce on the other"
+        ),
+        4,
+    ),
+    Error(
+        "ds_6772",
+        "deepspeedai/DeepSpeed#6772 (fixed by PR #6847)",
+        "the engine overwrites an attribute by which experts are placed",
+        "Engine(model, optimizer, 'id') in main(): setattr(module, 'id', number)",
+        0,
+    ),
+    Error(
+        "ds_6089",
+        "deepspeedai/DeepSpeed#6089 (same mechanism: #6809)",
+        "ranks exchange different numbers of slots and one waits",
+        "Router.forward: the capacity of the rank alone; the wait is in Slots.exchange",
+        3,
+    ),
+    Error(
+        "hf_34191",
+        "huggingface/transformers#34191",
+        "accumulated micro-batches count alike, whatever their number of tokens",
+        "loss / len(micro_batches) of per-micro-batch means in Trainer.accumulate",
+        0,
+    ),
+    Error(
+        "trl_976",
+        "huggingface/trl#976 (also huggingface/transformers#23530)",
+        "the padding token is the end token, and the end is never supervised",
+        (
+            "tokenizer.pad_token_id = tokenizer.eos_token_id in main(), masked by the"
+            " collator"
+        ),
+        0,
+    ),
+    Error(
+        "pl_9606",
+        "Lightning-AI/pytorch-lightning#9606",
+        "gradients are clipped while they are still scaled",
+        "clip_grad_norm_ in Trainer.training_step, before the scaler has unscaled",
+        0,
+    ),
+    Error(
+        "neox_1259",
+        "EleutherAI/gpt-neox#1259",
+        "hooks that sum the layer norms' gradients stay with replaced parameters",
+        "register_norm_hooks(model) before Engine(model) in setup()",
+        0,
+    ),
+    Error(
+        "ao_4915",
+        "pytorch/ao#4915",
+        "Adam's counter in bfloat16 stops at 256",
+        (
+            "state['step'] += 1 in LeanAdamW.update (optimizer.step()), made under "
+            "set_default_dtype(bfloat16)"
+        ),
+        256,
+    ),
+    Error(
+        "pl_21079",
+        "Lightning-AI/pytorch-lightning#21079 (issue #20953)",
+        "an asynchronous checkpoint holds later weights than it says",
+        (
+            "plugin.save_checkpoint(checkpoint, path) in main(): live tensors go to "
+            "the thread"
+        ),
+        14,
+    ),
+    Error(
+        "nemorl_3312",
+        "NVIDIA-NeMo/RL#3312",
+        "all checkpoints but the first hold the first one's weights",
+        (
+            "writer.save(policy.state_dict(), ...) in main(): PlannedWriter keeps its"
+            " buffer"
+        ),
+        11,
+    ),
+    Error(
+        "am_763",
+        "NVIDIA-NeMo/Automodel#763",
+        "optimizer and scheduler states are read and not loaded on resume",
+        "checkpointer.load_optimizer(...) in main(), without load_state_dict",
+        12,
+    ),
+    Error(
+        "lly_892",
+        "lightly-ai/lightly-train#892",
+        "the moving average's counter starts at zero after a resume",
+        (
+            "run.load(path) in main(): ModelEMA.updates is a plain integer, in no "
+            "state dict"
+        ),
+        14,
+    ),
+    Error(
+        "hf_4398",
+        "huggingface/transformers#4398 (also Lightning-AI/pytorch-lightning#224)",
+        "a DistributedSampler is never told the epoch",
+        "the epoch loop of Trainer.train, without sampler.set_epoch(epoch)",
+        5,
+    ),
+    Error(
+        "kf_51",
+        "KempnerInstitute/KempnerForge#51",
+        "a resumed run repeats the first batches of its epoch",
+        "manager.save(step, **parts) in main(), without the loader",
+        7,
+    ),
+    Error(
+        "hfd_5360",
+        "huggingface/datasets#5360",
+        "all ranks stream the same rows",
+        "DataLoader(stream) in train(), without stream.split(rank, world)",
+        0,
+    ),
+    Error(
+        "ray_45614",
+        "ray-project/ray#45614",
+        "the target network does not begin as a copy",
+        "Agent.__init__: qf_target gets no weights of qf",
+        0,
+    ),
+    Error(
+        "osp_186",
+        "PKU-YuanGroup/Open-Sora-Plan#186",
+        "a validation leaves the averaged weights in the model",
+        "log_validation in main(): ema.copy_to without ema.restore",
+        8,
+    ),
+    Error(
+        "timm_1831",
+        "huggingface/pytorch-image-models#1831",
+        "the averaged model is updated once in an epoch",
+        "ema.update(model) after the loop of train_one_epoch instead of in it",
+        0,
+    ),
+    Error(
+        "hf_31412",
+        "huggingface/transformers#31412",
+        "dropout masks are equal on all ranks",
+        (
+            "set_seed(40) in train(), the same on all ranks and never followed by one"
+            " by rank"
+        ),
+        0,
+    ),
+    Error(
+        "pt_36382",
+        "pytorch/pytorch#36382 (follows #22248)",
+        (
+            "synchronised batch normalisation averages unequal batches as equal ones "
+            "in the backward"
+        ),
+        (
+            "SyncNormFunction.backward (in loss.backward()): means are not weighted "
+            "by batch sizes"
+        ),
+        4,
+    ),
+    Error(
+        "acc_3154",
+        "huggingface/accelerate#3154 (also verl-project/verl#7835)",
+        "tied weights come apart when they are materialised",
+        "param_init_fn(module) for each module in materialise(), without tie_weights()",
+        0,
+    ),
+    Error(
+        "fl_545",
+        "ServiceNow/Fast-LLM#545 (issue #542)",
+        "normalisation layers fall into the group with weight decay",
+        (
+            "make_parameter(...) in Normalization.__init__ without "
+            "weight_decay=False; seen in the groups of AdamW"
+        ),
+        0,
+    ),
+    Error(
+        "hf_45111",
+        "huggingface/transformers#45111",
+        "the router's balance loss takes the softmax twice",
+        (
+            "TopKRouter.forward returns probabilities as router_logits; "
+            "load_balancing_loss applies softmax"
+        ),
+        0,
+    ),
+    Error(
+        "tt_1593",
+        "pytorch/torchtitan#1593",
+        "recomputed expert layers count their tokens twice",
+        "tokens_per_expert.add_ in MoE.forward inside checkpoint(self.inner, x)",
+        0,
+    ),
+    Error(
+        "liger_1298",
+        "linkedin/Liger-Kernel#1298 (also #968)",
+        "a fused loss scales all gradients by the first token's factor",
+        "FusedLinearCrossEntropy.backward: grad * grad_output[0]",
+        0,
+    ),
+    Error(
+        "mmd_14",
+        "shubhamagarwal92/mmd#14 (also MILVLG/mcan-vqa#26)",
+        "the training goes on in eval mode after an evaluation",
+        "evaluate(model, ...) in main(): model.eval() and no model.train() afterwards",
+        8,
+    ),
+    Error(
+        "pl_2551",
+        "Lightning-AI/pytorch-lightning#2551",
+        "a frozen backbone is put into training mode after a validation",
+        "model.train() at the end of Trainer.run_evaluation",
+        6,
+    ),
+    Error(
+        "ltx_67",
+        "Lightricks/LTX-Video-Trainer#67 (also huggingface/diffusers#3954)",
+        "the schedule is stepped once for each process and ends in half of the run",
+        "total_iters of LinearLR in train(), stepped by AcceleratedScheduler.step",
+        1,
+    ),
+]
+
+
+def table():
+    """The list as Markdown."""
+    lines = ["| file | source | mechanism | step | cause |", "|---|---|---|---|---|"]
+    for e in ERRORS:
+        row = (f"{e.name}.py", e.source, e.what, str(e.trigger_step), e.cause)
+        lines.append("| " + " | ".join(row) + " |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(table())
