@@ -97,6 +97,13 @@ _SANITIZERS = [
         "tools/sanitize.sh training",
     ),
 ]
+_ERRORS = [
+    Part(
+        "errors",
+        "each error of tests/errors shows without us, and not where it is fixed",
+        f"{_TEST} //tests/errors:prove_test",
+    ),
+]
 _CHECKS = [
     Part(
         "clang-locks",
@@ -138,6 +145,6 @@ _BENCHES = [
 ]
 
 PARTS = [
-    *(_SEEDS + _FAULTS + _KILLS),
+    *(_SEEDS + _FAULTS + _KILLS + _ERRORS),
     *(_FUZZ + _SANITIZERS + _CHECKS + _VERSIONS + _BENCHES),
 ]

@@ -1,0 +1,112 @@
+"""A daemon whose store keeps what was recorded, so that a measurement that was
+interrupted, or is repeated with other rules, records nothing twice.
+"""
+
+import hashlib
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+from evaluation.programs import Program
+
+PATIENCE_S = 600
+# traincheckctl check: violated; nothing decided.
+_CHECKED = (0, 10, 11)
+
+
+class Laboratory:
+    """Threads: record() on several, the rest on one."""
+
+    def __init__(self, folder: pathlib.Path, dist: pathlib.Path):
+        self.folder = folder
+        self._dist = dist
+        self._agent = _digest((dist / "libtraincheck_agent_core.so").read_bytes())
+        (folder / "logs").mkdir(parents=True, exist_ok=True)
+        address = folder / "address"
+        address.unlink(missing_ok=True)
+        with open(folder / "traincheckd.log", "ab") as log:
+            self._daemon = subprocess.Popen(
+                [dist / "traincheckd", "--data-dir", folder / "data"]
+                + ["--listen", "127.0.0.1:0", "--port-file", address],
+                stderr=log,
+            )
+        while not address.exists():
+            if self._daemon.poll() is not None:
+                raise RuntimeError(f"traincheckd does not start: {log.name}")
+            time.sleep(0.05)
+        self._address = address.read_text().strip()
+
+    def close(self) -> None:
+        self._daemon.terminate()
+        self._daemon.wait()
+
+    def ctl(self, *arguments: str, codes=(0,)):
+        done = subprocess.run(
+            [self._dist / "traincheckctl", "--server", self._address, "-o", "json"]
+            + list(arguments),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        if done.returncode not in codes:
+            what = " ".join(arguments)
+            raise RuntimeError(f"{what}: {done.returncode}\n{done.stderr}")
+        return json.loads(done.stdout)
+
+    def run_id(self, program: Program) -> str:
+        """Of the program as it is and the agent as it is."""
+        text = program.script.read_bytes() + repr(program.arguments).encode()
+        return f"{program.name}.{_digest(text)}.{self._agent}"
+
+    def record(self, program: Program) -> str:
+        """Records the program in full, unless that was done; returns the run id."""
+        run = self.run_id(program)
+        if self._is_whole(run):
+            return run
+        log = self.folder / "logs" / f"{run}.log"
+        command = [self._dist / "traincheckctl", "--server", self._address, "run"]
+        command += ["--run", run, "--experiment", program.name, "--collect", "--full"]
+        command += ["--", sys.executable, program.script, *program.arguments]
+        with open(log, "wb") as out:
+            training = subprocess.Popen(
+                command,
+                stdout=out,
+                stderr=out,
+                env=self._environment(),
+                start_new_session=True,
+            )
+        try:
+            code = training.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(training.pid, signal.SIGKILL)
+            raise
+        if code != 0:
+            raise RuntimeError(f"{program.name} exits with {code}: {log}")
+        while not self._is_whole(run):
+            time.sleep(0.1)
+        return run
+
+    def infer(self, runs: list, name: str) -> dict:
+        return self.ctl("infer", "--from", ",".join(runs), "--set", name)
+
+    def check(self, run: str, rules: str) -> dict:
+        return self.ctl("check", "--run", run, "--set", rules, codes=_CHECKED)
+
+    def _is_whole(self, run: str) -> bool:
+        rows = {row["id"]: row for row in self.ctl("runs", "list")}
+        return run in rows and rows[run]["status"] != "running"
+
+    def _environment(self) -> dict:
+        env = {k: v for k, v in os.environ.items() if not k.startswith("TRAINCHECK_")}
+        env["OMP_NUM_THREADS"] = "1"
+        env["TRAINCHECK_BUDGET"] = "off"  # every step in full
+        env["TRAINCHECK_SPOOL_DIR"] = str(self.folder / "spool")
+        return env
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:8]

@@ -1,0 +1,163 @@
+"""What is measured of a set of rules: errors found, alarms on healthy programs."""
+
+import concurrent.futures
+import dataclasses
+import sys
+
+from evaluation import programs
+from evaluation.laboratory import Laboratory
+
+# Healthy programs are checked by what the others teach, in so many parts.
+PARTS = 5
+# TrainCheck's experiment: rules from one, four and six programs.
+INPUTS = {
+    1: ("gcn",),
+    4: ("gcn", "mnist_cnn", "mlp_ddp", "amp_ranker"),
+    6: ("gcn", "mnist_cnn", "mlp_ddp", "amp_ranker", "vae", "gat"),
+}
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+@dataclasses.dataclass
+class Records:
+    """Run ids by program."""
+
+    healthy: dict
+    faulty: dict
+    fixed: dict
+    failed: dict  # program -> why it could not be recorded
+
+
+def record(lab: Laboratory, jobs: int, only: set | None) -> Records:
+    """Records all programs, or those of these names, `jobs` at a time."""
+    wanted = [("healthy", program) for program in programs.healthy()]
+    for error in programs.errors():
+        wanted += [("faulty", error.faulty), ("fixed", error.fixed)]
+    wanted = [row for row in wanted if only is None or row[1].name in only]
+    records = Records({}, {}, {}, {})
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        done = {pool.submit(lab.record, p): (kind, p) for kind, p in wanted}
+        for number, future in enumerate(concurrent.futures.as_completed(done), 1):
+            kind, program = done[future]
+            try:
+                getattr(records, kind)[program.name] = future.result()
+            except RuntimeError as error:
+                records.failed[f"{program.name} ({kind})"] = str(error)
+            say(f"recorded {number} of {len(wanted)}: {program.name} ({kind})")
+    return records
+
+
+def _violations(found: dict) -> list:
+    """(first step, rule id, relation, text) by step; unknown steps first."""
+    rows = [
+        (v["first_step"], v["invariant_id"], v["relation"], v["text"])
+        for v in found["violations"]
+    ]
+    return sorted(rows, key=lambda row: (-1 if row[0] is None else row[0], row[1]))
+
+
+def _detection(error: programs.Error, faulty: dict, fixed: list) -> dict:
+    """Counts where the effect is: from the trigger on, by a rule that the fixed
+    variant keeps.
+    """
+    kept = {row[1] for row in fixed}
+    rows = [
+        row
+        for row in _violations(faulty)
+        if row[1] not in kept and (row[0] is None or row[0] >= error.trigger_step)
+    ]
+    steps = [row[0] for row in rows if row[0] is not None]
+    delay = min(steps) - error.trigger_step if steps else None
+    return {
+        "found": delay is not None and delay <= 1,
+        "delay": delay,
+        "violations": len(_violations(faulty)),
+        "fixed": sorted({row[3] for row in fixed}),
+        "by": [f"{row[2]}: {row[3]}" for row in rows[:3]],
+        "decided": faulty["coverage"]["decided"],
+    }
+
+
+def _strangers(error: programs.Error, records: Records) -> list:
+    """Healthy runs of programs with which the error shares no optimizer class."""
+    own = error.faulty.optimizers()
+    return [
+        records.healthy[program.name]
+        for program in programs.healthy()
+        if program.name in records.healthy and not own & program.optimizers()
+    ]
+
+
+def errors(lab: Laboratory, records: Records) -> dict:
+    """By error: how rules from others, and from its fixed variant too, find it."""
+    results, others = {}, {}
+    for error in programs.errors():
+        name = error.faulty.name
+        if name not in records.faulty or name not in records.fixed:
+            continue
+        strangers = tuple(_strangers(error, records))
+        if strangers not in others:
+            others[strangers] = f"strangers-{len(others)}"
+            lab.infer(list(strangers), others[strangers])
+        lab.infer([*strangers, records.fixed[name]], f"own-{name}")
+        row = {"what": error.what, "trigger": error.trigger_step}
+        for kind, rules in (("others", others[strangers]), ("own", f"own-{name}")):
+            faulty = lab.check(records.faulty[name], rules)
+            fixed = _violations(lab.check(records.fixed[name], rules))
+            row[kind] = _detection(error, faulty, fixed)
+        results[name] = row
+        say(f"{name}: others {row['others']['found']}, own {row['own']['found']}")
+    return results
+
+
+def _alarms(lab: Laboratory, run: str, rules: str) -> dict:
+    found = lab.check(run, rules)
+    texts = [v["text"] for v in found["verdicts"] if v["verdict"] == "violated"]
+    coverage = found["coverage"]
+    return {
+        "alarms": sorted(texts),
+        "decided": coverage["decided"],
+        "total": coverage["total"],
+    }
+
+
+def healthy(lab: Laboratory, records: Records) -> dict:
+    """By program: rules of the others that it is said to break."""
+    names = sorted(records.healthy)
+    results = {}
+    for part in range(PARTS):
+        held_out = names[part::PARTS]
+        teachers = [records.healthy[n] for n in names if n not in held_out]
+        if not teachers or not held_out:
+            continue
+        lab.infer(teachers, f"part-{part}")
+        for name in held_out:
+            results[name] = _alarms(lab, records.healthy[name], f"part-{part}")
+            say(f"{name}: {len(results[name]['alarms'])} alarms")
+    return results
+
+
+def by_inputs(lab: Laboratory, records: Records) -> dict:
+    """TrainCheck's experiment: a few programs teach, all others are checked."""
+    results = {}
+    for count, teachers in INPUTS.items():
+        if not records.healthy.keys() >= set(teachers):
+            continue
+        lab.infer([records.healthy[name] for name in teachers], f"inputs-{count}")
+        rows = [
+            _alarms(lab, run, f"inputs-{count}")
+            for name, run in sorted(records.healthy.items())
+            if name not in teachers
+        ]
+        violated = sum(len(row["alarms"]) for row in rows)
+        results[count] = {
+            "rules": rows[0]["total"],
+            "programs": len(rows),
+            "violated": violated,
+            "decided": sum(row["decided"] for row in rows),
+            "judged": sum(row["total"] for row in rows),
+        }
+    return results
