@@ -1,6 +1,6 @@
 """What rules find, and what they say of healthy programs.
 
-    tests/evaluate.sh --json evaluation.json
+    tests/evaluate.sh --json evaluation.json --write docs/evaluation.md
 
 Records each program of tests/pipelines and tests/errors once, and checks it
 against sets of rules from the store. Stopped and started again it goes on; a
@@ -35,6 +35,12 @@ def main() -> None:
     cli.add_argument("--jobs", type=int, default=os.cpu_count())
     cli.add_argument("--only", help="names of programs, with commas between")
     cli.add_argument("--json", type=pathlib.Path, help="write all results there")
+    cli.add_argument("--write", type=pathlib.Path, help="the tables, into a document")
+    cli.add_argument(
+        "--keep-first-contact",
+        action="store_true",
+        help="programs that are new: these are their numbers at first contact",
+    )
     options = cli.parse_args()
     lab = Laboratory(options.folder, pathlib.Path(os.environ["TRAINCHECK_DIST"]))
     try:
@@ -50,7 +56,12 @@ def main() -> None:
         lab.close()
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n")
-    print(report.text(results))
+    if options.keep_first_contact:
+        report.keep_first_contact(results)
+    text = report.text(results)
+    if options.write:
+        report.write(options.write, text)
+    print(text)
 
 
 if __name__ == "__main__":

@@ -153,7 +153,7 @@ def by_inputs(lab: Laboratory, records: Records) -> dict:
             if name not in teachers
         ]
         violated = sum(len(row["alarms"]) for row in rows)
-        results[count] = {
+        results[str(count)] = {
             "rules": rows[0]["total"],
             "programs": len(rows),
             "violated": violated,

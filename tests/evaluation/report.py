@@ -1,66 +1,127 @@
-"""Results as the tables of docs/evaluation.md."""
+"""Results as the tables of docs/evaluation.md: at first contact, and now.
+
+At first contact: with the rules of the day on which a program came, before
+anybody had looked at what they make of it. These numbers never change.
+"""
+
+import json
+import pathlib
+
+FIRST_CONTACT = pathlib.Path(__file__).with_name("first_contact.json")
+BEGIN, END = "<!-- evaluation begin -->", "<!-- evaluation end -->"
 
 
-def _step(detection: dict) -> str:
-    if detection["found"]:
-        return f"+{detection['delay']}"
-    return "-" if detection["delay"] is None else f"late, +{detection['delay']}"
+def first_contact() -> dict:
+    if not FIRST_CONTACT.exists():
+        return {"errors": {}, "healthy": {}, "inputs": {}}
+    return json.loads(FIRST_CONTACT.read_text())
 
 
-def _errors(results: dict) -> list:
-    lines = [
-        "| error | what is wrong | by others | by its own too | fixed variant |",
-        "|---|---|---|---|---|",
-    ]
-    for name, row in sorted(results.items()):
-        fixed = len(row["others"]["fixed"])
-        lines.append(
-            f"| {name} | {row['what']} | {_step(row['others'])} | "
-            f"{_step(row['own'])} | {fixed or 'silent'} |"
-        )
-    return lines
+def keep_first_contact(results: dict) -> None:
+    """Adds the programs that were not there before."""
+    kept = first_contact()
+    for kind in kept:
+        kept[kind] = {**results[kind], **kept[kind]}
+    FIRST_CONTACT.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
 
 
-def _share(results: dict, kind: str) -> str:
-    found = sum(row[kind]["found"] for row in results.values())
-    return f"{found} of {len(results)}"
+def write(file: pathlib.Path, text: str) -> None:
+    """Between the marks of the document."""
+    before, rest = file.read_text().split(BEGIN)
+    after = rest.split(END)[1]
+    file.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
 
 
-def _healthy(results: dict) -> list:
-    lines = ["| program | rules decided | alarms |", "|---|---|---|"]
-    for name, row in sorted(results.items()):
-        lines.append(f"| {name} | {row['decided']} | {len(row['alarms'])} |")
-    return lines
+def _table(head: str, rows: list) -> list:
+    columns = head.count("|") - 1
+    return [head, "|" + "---|" * columns, *rows, ""]
+
+
+def _delay(row: dict | None, kind: str) -> str:
+    """Steps from the trigger to the first violation; "-": there is none."""
+    if row is None:
+        return ""
+    detection = row[kind]
+    if detection["delay"] is None:
+        return "-"
+    return f"{detection['delay']}" if detection["found"] else f"({detection['delay']})"
+
+
+def _fixed(row: dict | None) -> str:
+    return "" if row is None else str(len(row["others"]["fixed"]))
+
+
+def _errors(now: dict, first: dict) -> list:
+    rows = []
+    for name in sorted(first | now):
+        cells = [name, (now.get(name) or first[name])["what"]]
+        for results in (first, now):
+            row = results.get(name)
+            cells += [_delay(row, "others"), _delay(row, "own"), _fixed(row)]
+        rows.append("| " + " | ".join(cells) + " |")
+    return _table(
+        "| error | what is wrong | others, at first | own, at first | fixed, at first "
+        "| others | own | fixed |",
+        rows,
+    )
+
+
+def _healthy(now: dict, first: dict) -> list:
+    rows = []
+    for name in sorted(first | now):
+        cells = [name]
+        for results in (first, now):
+            row = results.get(name)
+            cells += [str(len(row["alarms"])), str(row["decided"])] if row else ["", ""]
+        rows.append("| " + " | ".join(cells) + " |")
+    return _table(
+        "| program | alarms, at first | rules decided | alarms | rules decided |", rows
+    )
 
 
 def _inputs(results: dict) -> list:
-    lines = [
-        "| inputs | rules | violated / decided | violated / all |",
-        "|---|---|---|---|",
-    ]
-    for count, row in sorted(results.items()):
+    rows = []
+    for count, row in sorted(results.items(), key=lambda item: int(item[0])):
         of_decided = 100 * row["violated"] / max(1, row["decided"])
         of_all = 100 * row["violated"] / max(1, row["judged"])
-        lines.append(
+        rows.append(
             f"| {count} | {row['rules']} | {row['violated']} / {row['decided']} = "
             f"{of_decided:.1f}% | {of_all:.2f}% |"
         )
-    return lines
+    return _table("| inputs | rules | violated / decided | violated / all |", rows)
 
 
-def text(results: dict) -> str:
-    loud = sum(bool(row["alarms"]) for row in results["healthy"].values())
-    lines = [
-        f"Errors found by rules of others: {_share(results['errors'], 'others')}; "
-        f"with a healthy run of the same script: {_share(results['errors'], 'own')}.",
-        f"Healthy programs with an alarm: {loud} of {len(results['healthy'])}.",
-        "",
-        *_errors(results["errors"]),
-        "",
-        *_healthy(results["healthy"]),
-        "",
-        *_inputs(results["inputs"]),
+def _share(errors: dict, kind: str) -> str:
+    return f"{sum(row[kind]['found'] for row in errors.values())} of {len(errors)}"
+
+
+def _summary(now: dict, first: dict) -> list:
+    def loud(results: dict) -> str:
+        healthy = results["healthy"]
+        return f"{sum(bool(r['alarms']) for r in healthy.values())} of {len(healthy)}"
+
+    def noisy(results: dict) -> str:
+        errors = results["errors"]
+        return f"{sum(bool(r['others']['fixed']) for r in errors.values())} of {len(errors)}"
+
+    rows = [
+        f"| errors found by rules of others | {_share(first['errors'], 'others')} | "
+        f"{_share(now['errors'], 'others')} |",
+        f"| errors found with a healthy run of the same script, too | "
+        f"{_share(first['errors'], 'own')} | {_share(now['errors'], 'own')} |",
+        f"| fixed variants with an alarm | {noisy(first)} | {noisy(now)} |",
+        f"| healthy programs with an alarm | {loud(first)} | {loud(now)} |",
     ]
-    for name, why in results["failed"].items():
-        lines.append(f"\nnot recorded: {name}: {why}")
-    return "\n".join(lines)
+    return _table("| | at first contact | now |", rows)
+
+
+def text(now: dict) -> str:
+    first = first_contact()
+    lines = [
+        *_summary(now, first),
+        *_errors(now["errors"], first["errors"]),
+        *_healthy(now["healthy"], first["healthy"]),
+        *_inputs(now["inputs"]),
+    ]
+    lines += [f"Not recorded: {name}" for name in sorted(now["failed"])]
+    return "\n".join(lines).rstrip()
