@@ -301,6 +301,17 @@ class Places(HooksCase):
             [len(names) for names in CORE.states("FORWARD_BEGIN")], [9, 6, 6, 6]
         )
 
+    def test_parameters_that_were_replaced_before_they_are_wrapped(self):
+        inner = Net()
+        inner(torch.ones(5, 3))
+        inner.head.weight = nn.Parameter(inner.head.weight.detach().clone())
+        CORE.facts.clear()
+        with self.group():
+            nn.parallel.DistributedDataParallel(inner)
+        (_, _, _, replicas) = CORE.replica_groups[0]
+        self.assertEqual(len(replicas), 9)
+        self.assertIn("Net.head.weight", CORE.facts)
+
     def test_part_of_a_known_model_under_ddp(self):
         model = nn.Sequential(Net(), nn.Linear(2, 2))
         model(torch.ones(5, 3))

@@ -40,6 +40,8 @@ class _Construction:
         model = watch.models.ensure(wrapper)
         if model is None:
             return
+        # Parameters that were replaced since the model was seen are its replicas.
+        watch.models.refresh(model)
         watch.holds.settle()
         core = watch.core
         inner = naming.unwrap(wrapper)[0]
