@@ -130,6 +130,11 @@ class CatalogueTest(unittest.TestCase):
                         unknown.append(f"{row.namespace} {name}")
         self.assertLess(len(unknown), 80, unknown)
 
+    def test_states_that_are_put_back_are_no_seeds(self):
+        table = Catalogue(catalogue.TABLE)
+        for name, role in (("manual_seed", "seed"), ("set_rng_state", "rng_state")):
+            self.assertEqual(table.find("torch.random", "", name).roles, (role,))
+
     def test_the_first_entry_decides(self):
         table = Catalogue(TABLE)
         self.assertIsNone(table.find("fake_shapes", "", "skipped"))

@@ -111,7 +111,9 @@ torch.nn.functional  full  operation  -  # what models compute
 torch.functional  full  operation  -  # what models compute
     *
 torch.random  full  random  seed  # where randomness comes from
-    manual_seed seed set_rng_state get_rng_state fork_rng
+    manual_seed seed
+torch.random  full  random  rng_state  # kept and put back, as recomputation does
+    set_rng_state get_rng_state fork_rng
 torch  out  -  -  # asks, changes nothing, costs less than its record
     is_* has_* get_default_* get_num_* get_device* get_file_path get_autocast_*
     get_deterministic_* get_float32_* numel typename result_type can_cast
@@ -262,7 +264,9 @@ torch.jit._serialization  full  load  load  # checkpoints
 torch.cuda  full  setting  setting  # where and when
     set_device empty_cache synchronize
 torch.cuda.random  full  random  seed  # where randomness comes from
-    manual_seed manual_seed_all seed seed_all set_rng_state*
+    manual_seed manual_seed_all seed seed_all
+torch.cuda.random  full  random  rng_state  # as above
+    set_rng_state*
 transformers.trainer:Trainer  full  framework  -  # the training loop of others
     __init__ train training_step compute_loss evaluate prediction_step
     create_optimizer create_scheduler create_optimizer_and_scheduler save_model
