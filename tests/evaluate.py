@@ -7,8 +7,9 @@ against sets of rules from the store. Stopped and started again it goes on; a
 program that changed, and all of them where the agent did, are recorded again.
 
     errors    each by rules of programs that share no optimizer class with it
-              ("others"), and by these with its fixed variant ("own"). Found:
-              within one step of the trigger, by a rule that the fixed variant keeps
+              ("others"), and by these beside those of its fixed variant ("own").
+              Found: within one step of the trigger, by a rule that the fixed
+              variant keeps
     healthy   each program by what four fifths of the others teach
     inputs    rules from 1, 4 and 6 programs, on all others
 """

@@ -50,23 +50,24 @@ def record(lab: Laboratory, jobs: int, only: set | None) -> Records:
     return records
 
 
-def _violations(found: dict) -> list:
+def _violations(*checks: dict) -> list:
     """(first step, rule id, relation, text) by step; unknown steps first."""
-    rows = [
+    rows = {
         (v["first_step"], v["invariant_id"], v["relation"], v["text"])
+        for found in checks
         for v in found["violations"]
-    ]
+    }
     return sorted(rows, key=lambda row: (-1 if row[0] is None else row[0], row[1]))
 
 
-def _detection(error: programs.Error, faulty: dict, fixed: list) -> dict:
+def _detection(error: programs.Error, faulty: list, fixed: list) -> dict:
     """Counts where the effect is: from the trigger on, by a rule that the fixed
-    variant keeps.
+    variant keeps. `faulty`: checks of one run by several sets.
     """
     kept = {row[1] for row in fixed}
     rows = [
         row
-        for row in _violations(faulty)
+        for row in _violations(*faulty)
         if row[1] not in kept and (row[0] is None or row[0] >= error.trigger_step)
     ]
     steps = [row[0] for row in rows if row[0] is not None]
@@ -74,10 +75,10 @@ def _detection(error: programs.Error, faulty: dict, fixed: list) -> dict:
     return {
         "found": delay is not None and delay <= 1,
         "delay": delay,
-        "violations": len(_violations(faulty)),
+        "violations": len(_violations(*faulty)),
         "fixed": sorted({row[3] for row in fixed}),
         "by": [f"{row[2]}: {row[3]}" for row in rows[:3]],
-        "decided": faulty["coverage"]["decided"],
+        "decided": sum(check["coverage"]["decided"] for check in faulty),
     }
 
 
@@ -92,7 +93,9 @@ def _strangers(error: programs.Error, records: Records) -> list:
 
 
 def errors(lab: Laboratory, records: Records) -> dict:
-    """By error: how rules from others, and from its fixed variant too, find it."""
+    """By error: how rules from others find it, and these beside those from its fixed
+    variant.
+    """
     results, others = {}, {}
     for error in programs.errors():
         name = error.faulty.name
@@ -102,12 +105,16 @@ def errors(lab: Laboratory, records: Records) -> dict:
         if strangers not in others:
             others[strangers] = f"strangers-{len(others)}"
             lab.infer(list(strangers), others[strangers])
-        lab.infer([*strangers, records.fixed[name]], f"own-{name}")
-        row = {"what": error.what, "trigger": error.trigger_step}
-        for kind, rules in (("others", others[strangers]), ("own", f"own-{name}")):
-            faulty = lab.check(records.faulty[name], rules)
-            fixed = _violations(lab.check(records.fixed[name], rules))
-            row[kind] = _detection(error, faulty, fixed)
+        lab.infer([records.fixed[name]], f"own-{name}")
+        by_others = lab.check(records.faulty[name], others[strangers])
+        by_own = lab.check(records.faulty[name], f"own-{name}")
+        fixed = _violations(lab.check(records.fixed[name], others[strangers]))
+        row = {
+            "what": error.what,
+            "trigger": error.trigger_step,
+            "others": _detection(error, [by_others], fixed),
+            "own": _detection(error, [by_others, by_own], fixed),
+        }
         results[name] = row
         say(f"{name}: others {row['others']['found']}, own {row['own']['found']}")
     return results
