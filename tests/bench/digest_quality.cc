@@ -173,7 +173,7 @@ Count Try(const Kind& kind, const Tensor& tensor, uint64_t trials,
   Count count;
   const uint64_t before = Sum(tensor.bytes);
   Tensor changed = tensor;
-  for (uint64_t attempt = 0; count.changes < trials; ++attempt) {
+  while (count.changes < trials) {
     changed.bytes = tensor.bytes;
     kind.change(changed, random);
     if (changed.bytes == tensor.bytes) continue;
