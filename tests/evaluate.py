@@ -43,7 +43,7 @@ def main() -> None:
         help="programs that are new: these are their numbers at first contact",
     )
     options = cli.parse_args()
-    lab = Laboratory(options.folder, pathlib.Path(os.environ["TRAINCHECK_DIST"]))
+    lab = Laboratory(options.folder)
     try:
         only = set(options.only.split(",")) if options.only else None
         records = measures.record(lab, options.jobs, only)

@@ -11,7 +11,11 @@ import subprocess
 import sys
 import time
 
-from evaluation.programs import Program
+from evaluation.programs import TESTS, Program
+
+sys.path.insert(0, str(TESTS / "integration"))
+
+import harness
 
 PATIENCE_S = 600
 # traincheckctl check: violated; nothing decided.
@@ -21,32 +25,21 @@ _CHECKED = (0, 10, 11)
 class Laboratory:
     """Threads: record() on several, the rest on one."""
 
-    def __init__(self, folder: pathlib.Path, dist: pathlib.Path):
+    def __init__(self, folder: pathlib.Path):
         self.folder = folder
-        self._dist = dist
-        self._agent = _digest((dist / "libtraincheck_agent_core.so").read_bytes())
+        core = harness.DIST / "libtraincheck_agent_core.so"
+        self._agent = _digest(core.read_bytes())
         (folder / "logs").mkdir(parents=True, exist_ok=True)
-        address = folder / "address"
-        address.unlink(missing_ok=True)
-        with open(folder / "traincheckd.log", "ab") as log:
-            self._daemon = subprocess.Popen(
-                [dist / "traincheckd", "--data-dir", folder / "data"]
-                + ["--listen", "127.0.0.1:0", "--port-file", address],
-                stderr=log,
-            )
-        while not address.exists():
-            if self._daemon.poll() is not None:
-                raise RuntimeError(f"traincheckd does not start: {log.name}")
-            time.sleep(0.05)
-        self._address = address.read_text().strip()
+        self._daemon = harness.Daemon(folder).start()
 
     def close(self) -> None:
-        self._daemon.terminate()
-        self._daemon.wait()
+        self._daemon.stop()
 
     def ctl(self, *arguments: str, codes=(0,)):
+        """As harness.Daemon's, for jobs of any length and further exit codes."""
         done = subprocess.run(
-            [self._dist / "traincheckctl", "--server", self._address, "-o", "json"]
+            [harness.DIST / "traincheckctl", "--server", self._daemon.address]
+            + ["-o", "json"]
             + list(arguments),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -68,8 +61,16 @@ class Laboratory:
         if self._is_whole(run):
             return run
         log = self.folder / "logs" / f"{run}.log"
-        command = [self._dist / "traincheckctl", "--server", self._address, "run"]
-        command += ["--run", run, "--experiment", program.name, "--collect", "--full"]
+        command = [harness.DIST / "traincheckctl", "--server", self._daemon.address]
+        command += [
+            "run",
+            "--run",
+            run,
+            "--experiment",
+            program.name,
+            "--collect",
+            "--full",
+        ]
         command += ["--", sys.executable, program.script, *program.arguments]
         with open(log, "wb") as out:
             training = subprocess.Popen(
@@ -101,7 +102,7 @@ class Laboratory:
         return run in rows and rows[run]["status"] != "running"
 
     def _environment(self) -> dict:
-        env = {k: v for k, v in os.environ.items() if not k.startswith("TRAINCHECK_")}
+        env = harness.others_environment()
         env["OMP_NUM_THREADS"] = "1"
         env["TRAINCHECK_BUDGET"] = "off"  # every step in full
         env["TRAINCHECK_SPOOL_DIR"] = str(self.folder / "spool")

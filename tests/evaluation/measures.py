@@ -102,6 +102,8 @@ def errors(lab: Laboratory, records: Records) -> dict:
         if name not in records.faulty or name not in records.fixed:
             continue
         strangers = tuple(_strangers(error, records))
+        if not strangers:
+            continue
         if strangers not in others:
             others[strangers] = f"strangers-{len(others)}"
             lab.infer(list(strangers), others[strangers])
