@@ -246,8 +246,8 @@ TEST(Snapshot, TheFormatIsThatOfItsNumber) {
   Checker checker(kRun, kExperiment, Rules());
   Feed(0, 3, &checker);
   const std::string sealed = checker.Save();
-  EXPECT_EQ(sealed[7], 11);
-  EXPECT_EQ(HashText(sealed.substr(kStateAt)), "d7e30bd579a3cdc6");
+  EXPECT_EQ(sealed[7], 12);
+  EXPECT_EQ(HashText(sealed.substr(kStateAt)), "353f2df7aba621c5");
 }
 
 }  // namespace

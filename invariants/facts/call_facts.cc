@@ -84,14 +84,18 @@ struct Dropout {
   const double* p = nullptr;
   const int64_t* whole_p = nullptr;  // 0 or 1
   const bool* active = nullptr;
+  bool always = false;  // attention has no flag: it drops what it is given
 };
 
 Dropout DropoutOf(const ToldArguments& told) {
   Dropout dropout;
-  if (const CallValue* p = told.Find("p")) {
+  const CallValue* of_attention = told.Find("dropout_p");
+  const CallValue* p = of_attention ? of_attention : told.Find("p");
+  if (p) {
     dropout.p = p->Get<double>();
     dropout.whole_p = p->Get<int64_t>();
   }
+  dropout.always = of_attention != nullptr;
   for (const char* name : {"training", "train"}) {
     const CallValue* active = told.Find(name);
     if (active && !dropout.active) dropout.active = active->Get<bool>();
@@ -117,10 +121,22 @@ FactValue EffectiveDropoutP(const FactSubject& subject) {
   const ToldArguments told =
       ArgumentsOf(*subject.call, subject.facts->definitions());
   const Dropout dropout = DropoutOf(told);
-  if (!dropout.active) return {};
-  if (!*dropout.active) return 0.0;
+  if (!dropout.active && !dropout.always) return {};
+  if (dropout.active && !*dropout.active) return 0.0;
   if (dropout.whole_p) return static_cast<double>(*dropout.whole_p);
   return dropout.p ? FactValue(*dropout.p) : FactValue();
+}
+
+bool MayDropInEvaluation(const FactSubject& subject) {
+  return MayDrop(subject) && subject.facts->module_modes().InEvaluation(
+                                 subject.call->ring) != Tri::kNo;
+}
+
+FactValue EvalDropoutP(const FactSubject& subject) {
+  if (!subject.call) return {};
+  const Tri evaluates =
+      subject.facts->module_modes().InEvaluation(subject.call->ring);
+  return evaluates == Tri::kYes ? EffectiveDropoutP(subject) : FactValue();
 }
 
 // torch stretches the smaller tensor and goes on with a warning: [8] against
@@ -212,6 +228,11 @@ const std::vector<Fact>& CallFacts() {
        "the share that it drops",
        "where it did not tell p and whether it trains", EffectiveDropoutP,
        MayDrop},
+      {"call.eval_dropout_p", kOf, FactType::kNumber, FactNeed::kDropout,
+       "the share that it drops in evaluation mode",
+       "where it did not tell p and whether it trains, and after missing "
+       "records until a module is called",
+       EvalDropoutP, MayDropInEvaluation},
       {"call.shapes_match", kOf, FactType::kBool, FactNeed::kLosses,
        "its input and its target have the same sizes",
        "where it did not tell both as tensors", ShapesMatch, ComparesElements},

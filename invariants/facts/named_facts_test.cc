@@ -154,6 +154,68 @@ TEST_F(NamedFactsTest, DropoutOnlyWhereItMayDrop) {
             (Values{FactValue(0.5), FactValue(0.0), FactValue(0.5), kUnknown}));
 }
 
+TEST_F(NamedFactsTest, DropoutInEvaluationMode) {
+  const uint32_t drop = trace_.Function("drop", "operation", {"dropout"});
+  Reading p("call.eval_dropout_p", drop);
+  facts_.AddObserver(&p);
+  const CallOptions half = {.arguments = {{"p", 0.5}},
+                            .truths = {{"training", true}}};
+  const uint8_t root = kOutermost | kRootModuleCall;
+  CallOf(drop, half);  // by no module
+  trace_.Begin(forward_, {.object = net_, .flags = root});
+  CallOf(drop, half);
+  // Of the innermost module, whatever encloses it (Monte Carlo dropout).
+  trace_.Begin(forward_, {.flags = kModuleTraining});
+  CallOf(drop, half);
+  trace_.End();
+  CallOf(drop, {.arguments = {{"dropout_p", 0.25}}});
+  trace_.End();
+  CallOf(drop, half);
+  EXPECT_EQ(Read(&p), (Values{FactValue(0.5), FactValue(0.25)}));
+  // The call of a module may be missing.
+  trace_.Lose();
+  CallOf(drop, half);
+  trace_.Begin(forward_, {.object = net_, .flags = root | kModuleTraining});
+  CallOf(drop, half);
+  trace_.End();
+  EXPECT_EQ(Read(&p), Values{kUnknown});
+}
+
+TEST_F(NamedFactsTest, TrainsInTheModeOfBefore) {
+  trace_.Hold(optimizer_, 0, {w_});
+  Reading as_before("opt.trains_as_before", step_);
+  facts_.AddObserver(&as_before);
+  const uint8_t evaluates = kOutermost | kGradEnabled | kRootModuleCall;
+  const uint8_t trains = evaluates | kModuleTraining;
+  const auto forward = [&](uint8_t flags) {
+    CallOf(forward_, {.object = net_, .flags = flags});
+  };
+  const auto step = [&] {
+    CallOf(backward_);
+    CallOf(step_, {.object = optimizer_});
+  };
+  // Always in evaluation mode: so it was meant.
+  forward(evaluates);
+  step();
+  forward(trains);
+  step();
+  EXPECT_EQ(Read(&as_before), Values{});
+  // An evaluation with gradients is none of the training.
+  forward(evaluates);
+  forward(trains);
+  step();
+  EXPECT_EQ(Read(&as_before), Values{kYes});
+  forward(evaluates);
+  CallOf(step_, {.object = optimizer_});  // nothing was trained
+  forward(evaluates);
+  step();
+  EXPECT_EQ(Read(&as_before), Values{kNo});
+  trace_.Lose();
+  forward(evaluates);
+  step();
+  EXPECT_EQ(Read(&as_before), Values{kUnknown});
+}
+
 TEST_F(NamedFactsTest, LossesWhoseTensorsMatch) {
   const uint32_t loss =
       trace_.Function("torch.nn.functional.mse_loss", "operation", {"loss"});

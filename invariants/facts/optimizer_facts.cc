@@ -29,6 +29,23 @@ FactValue Backwards(const FactSubject& subject) {
   return backwards ? FactValue(static_cast<double>(*backwards)) : FactValue();
 }
 
+// Without a backward since the last step nothing was trained.
+bool TrainsAgain(const FactSubject& subject) {
+  const Optimizer* optimizer =
+      subject.facts->ownership().Find(subject.optimizer);
+  return optimizer && subject.facts->training_modes().Retrains(*optimizer) &&
+         subject.facts->BackwardsSince(subject.optimizer) != uint64_t{0};
+}
+
+FactValue TrainsAsBefore(const FactSubject& subject) {
+  const Optimizer* optimizer =
+      subject.facts->ownership().Find(subject.optimizer);
+  if (!optimizer || !subject.facts->BackwardsSince(subject.optimizer)) {
+    return {};
+  }
+  return ToFactValue(subject.facts->training_modes().AsBefore(*optimizer));
+}
+
 bool ScalesGradients(const FactSubject& subject) {
   return subject.call && subject.facts->grad_scaling().used();
 }
@@ -74,6 +91,10 @@ const std::vector<Fact>& OptimizerFacts() {
        "the number of backwards since its last step",
        "without an optimizer, and where records are missing since then",
        Backwards},
+      {"opt.trains_as_before", kOf, FactType::kBool, FactNeed::kNone,
+       "its models train in training mode, as they did before",
+       "where records are missing since its last step", TrainsAsBefore,
+       TrainsAgain, /*at_end=*/true},
       {"grad.scaled", kOf, FactType::kBool, FactNeed::kScaler,
        "gradients are still multiplied by a GradScaler's scale",
        "where calls of the scaler were not recorded, or optimizers differ",

@@ -20,11 +20,13 @@
 #include "invariants/facts/gaps.h"
 #include "invariants/facts/grad_scaling.h"
 #include "invariants/facts/loader_passes.h"
+#include "invariants/facts/module_modes.h"
 #include "invariants/facts/optimizer_books.h"
 #include "invariants/facts/ownership.h"
 #include "invariants/facts/random_draws.h"
 #include "invariants/facts/recorded_steps.h"
 #include "invariants/facts/row_changes.h"
+#include "invariants/facts/training_modes.h"
 #include "invariants/facts/variable_states.h"
 #include "invariants/facts/wrapper_calls.h"
 #include "invariants/trace/clock.h"
@@ -100,6 +102,8 @@ class ProcessFacts : private EventVisitor {
   const Clock& clock() const { return clock_; }
   const Autocast& autocast() const { return autocast_; }
   const WrapperCalls& wrapper_calls() const { return wrapper_calls_; }
+  const ModuleModes& module_modes() const { return module_modes_; }
+  const TrainingModes& training_modes() const { return training_modes_; }
   const RandomDraws& random_draws() const { return random_draws_; }
   const LoaderPasses& loader_passes() const { return loader_passes_; }
   const GradScaling& grad_scaling() const { return grad_scaling_; }
@@ -166,8 +170,9 @@ class ProcessFacts : private EventVisitor {
   // clock, which at the end of a call comes after the observers; and the stage,
   // which reads the clock's contexts.
   auto Trackers() {
-    return std::tie(autocast_, wrapper_calls_, random_draws_, loader_passes_,
-                    grad_scaling_, row_changes_, variables_, optimizer_books_);
+    return std::tie(autocast_, wrapper_calls_, module_modes_, training_modes_,
+                    random_draws_, loader_passes_, grad_scaling_, row_changes_,
+                    variables_, optimizer_books_);
   }
   template <typename Function>
   void ForEachTracker(const Function& function) {
@@ -184,6 +189,8 @@ class ProcessFacts : private EventVisitor {
   const FactInputs inputs_{reader_.definitions(), ownership_, recorded_, gaps_};
   Autocast autocast_{&inputs_};
   WrapperCalls wrapper_calls_{&inputs_};
+  ModuleModes module_modes_{&inputs_};
+  TrainingModes training_modes_{&inputs_};
   RandomDraws random_draws_{&inputs_};
   LoaderPasses loader_passes_{&inputs_};
   GradScaling grad_scaling_{&inputs_};

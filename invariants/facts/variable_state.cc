@@ -99,7 +99,9 @@ void VariableState::ApplyGrad(const StateEvent& event) {
   const bool unsure = !grad_ && forgotten_ && nonzero;
   grad_written_ = unsure ? Tri::kUnknown : ToTri(differs && !none);
   forgotten_ = false;
-  if (event.point == StatePoint::kBackwardEnd && nonzero) got_grad_ = true;
+  // One that is still there from before was not given by this backward.
+  const bool given = nonzero && grad_written_ != Tri::kNo;
+  if (event.point == StatePoint::kBackwardEnd && given) got_grad_ = true;
   if (event.point == StatePoint::kPreStep) {
     has_grad_ = ToTri(!none);
     nonzero_ = ToTri(nonzero);

@@ -59,7 +59,7 @@ class VariableState {
   Tri has_grad_at_step() const { return has_grad_; }
   Tri grad_nonzero_at_step() const { return nonzero_; }
   Tri grad_finite_at_step() const { return finite_; }
-  // A backward left a non-zero gradient since the last EndStep.
+  // A backward changed it to a non-zero gradient since the last EndStep.
   bool got_grad() const { return got_grad_; }
   // The last Apply changed the gradient to something that is there; unknown
   // where it was not read, or what it was before is not known any more.

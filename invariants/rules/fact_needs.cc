@@ -68,7 +68,8 @@ void AddNeeds(const Fact& fact, CaptureNeeds* needs) {
     case FactNeed::kScaler:
       return AddScaler(needs);
     case FactNeed::kDropout:
-      needs->Calls("dropout").arguments.insert({"p", "training", "train"});
+      needs->Calls("dropout").arguments.insert(
+          {"p", "dropout_p", "training", "train"});
       return;
     case FactNeed::kLosses:
       needs->Calls("loss").arguments.insert({"input", "target"});

@@ -50,7 +50,7 @@ RULES = {
     "clip-scaled": of_calls({"name": CLIP}, "grad.scaled", False),
     "step-scaled": of_calls(kind("optimizer_step"), "grad.scaled", False),
     "drop-in-evaluation": of_calls(
-        {"role": "dropout"}, "call.effective_dropout_p", 0.0, EVALUATION
+        {"role": "dropout"}, "call.eval_dropout_p", 0.0
     ),
     "fixed-order": of_calls(kind("loader_next"), "sampler.shuffles", True),
     "leave-loader": of_calls(kind("loader_iter"), "loader.consumed", True),

@@ -101,7 +101,7 @@ torch.nn.functional  out  -  -  # torch calls it to decide how to call; never in
 torch.nn.functional  full  operation  dropout  # stage matters
     dropout dropout_ dropout1d dropout2d dropout3d alpha_dropout alpha_dropout_
     feature_dropout feature_dropout_ feature_alpha_dropout feature_alpha_dropout_
-    native_dropout
+    native_dropout scaled_dot_product_attention
 torch.nn.functional  full  operation  loss  # what is minimised
     *_loss cross_entropy binary_cross_entropy* kl_div ctc_loss
 torch.nn.functional  full  operation  norm  # stage matters

@@ -100,25 +100,31 @@ const std::vector<Candidate>& Candidates() {
       // Some models sample when they are evaluated (a VAE its latents).
       {FindFact("call.rng_advanced"), category("forward"), Scope::kExperiment,
        false},
-      {FindFact("call.effective_dropout_p"),
+      // Who evaluates without gradients in training mode may do so on purpose
+      // (a teacher, Monte Carlo dropout); in evaluation mode nobody asks for
+      // it.
+      {FindFact("call.eval_dropout_p"),
        {Level::kRole, "dropout"},
        Scope::kGeneral,
+       0.0},
+      {FindFact("call.effective_dropout_p"),
+       {Level::kRole, "dropout"},
+       Scope::kExperiment,
        0.0},
       {FindFact("call.shapes_match"),
        {Level::kRole, "loss"},
        Scope::kGeneral,
        true},
+      {FindFact("opt.trains_as_before"), category("optimizer_step"),
+       Scope::kGeneral, true},
       {FindFact("grad.scaled"), category("optimizer_step"), Scope::kGeneral,
        false},
       {FindFact("grad.scaled"), category("clip_grad"), Scope::kGeneral, false},
       {FindFact("ctx.autocast_dtype"), category("forward"), Scope::kExperiment,
        nullptr},
-      {FindFact("ctx.autocast_dtype"), category("optimizer_step"),
-       Scope::kGeneral, ""},
-      {FindFact("loader.consumed"), category("loader_iter"), Scope::kGeneral,
-       true},
-      {FindFact("sampler.shuffles"), category("loader_next"), Scope::kGeneral,
-       true},
+      // Some loaders give one order on purpose, even to train.
+      {FindFact("sampler.shuffles"), category("loader_next"),
+       Scope::kExperiment, true},
   };
   return *kCandidates;
 }

@@ -1,0 +1,97 @@
+// Fact "opt.trains_as_before": do the models of an optimizer train in training
+// mode, if they did so before?
+//
+// Inputs: outermost calls of modules with gradients and their training flags,
+// ends of steps. A span with a call in training mode is one of training,
+// whatever was evaluated in it. Unknown where records are missing since the
+// last step.
+//
+// Threads: one object, one thread at a time.
+#ifndef TRAINCHECK_INVARIANTS_FACTS_TRAINING_MODES_H_
+#define TRAINCHECK_INVARIANTS_FACTS_TRAINING_MODES_H_
+
+#include <cstdint>
+#include <map>
+
+#include "invariants/facts/fact_tracker.h"
+#include "invariants/facts/tri.h"
+#include "invariants/trace/archive.h"
+#include "invariants/trace/call_contexts.h"
+#include "invariants/trace/events.h"
+
+namespace traincheck {
+
+class TrainingModes final : public FactTracker {
+ public:
+  using FactTracker::FactTracker;
+
+  void OnCallBegin(const Call& call) override {
+    if (!IsRootForward(call) || !call.Is(kGradEnabled)) return;
+    if (call.Is(kInsideBackward)) return;
+    Model& model = models_[call.object];
+    (call.Is(kModuleTraining) ? model.training : model.evaluating) = true;
+  }
+  void AfterCall(const Call& call, CallOutcome outcome) override {
+    if (!IsOptimizerStep(call)) return;
+    const Optimizer* optimizer = inputs().ownership.Find(call.object);
+    if (!optimizer) return;
+    for (uint32_t module : optimizer->modules) {
+      const auto found = models_.find(module);
+      if (found == models_.end()) continue;
+      Model& model = found->second;
+      model.trained |= model.training;
+      model.training = model.evaluating = model.unsure = false;
+    }
+  }
+  void OnGap() override {
+    for (auto& [object, model] : models_) model.unsure = true;
+  }
+
+  // Was one of its models called since the last step that has trained in
+  // training mode before?
+  bool Retrains(const Optimizer& optimizer) const {
+    return Count(optimizer, [](const Model& model) {
+             return model.trained && (model.training || model.evaluating);
+           }) > 0;
+  }
+  // REQUIRES: Retrains.
+  Tri AsBefore(const Optimizer& optimizer) const {
+    const auto unsure = [](const Model& model) {
+      return model.trained && model.unsure;
+    };
+    const auto otherwise = [](const Model& model) {
+      return model.trained && model.evaluating && !model.training;
+    };
+    if (Count(optimizer, unsure) > 0) return Tri::kUnknown;
+    return ToTri(Count(optimizer, otherwise) == 0);
+  }
+
+  void Fields(Archive& archive) override { archive(models_); }
+
+ private:
+  struct Model {
+    bool trained = false;     // a step followed a call in training mode
+    bool training = false;    // called so since the last step
+    bool evaluating = false;  // called in evaluation mode since then
+    bool unsure = false;      // other calls may be missing
+    void Fields(Archive& archive) {
+      archive(trained, training, evaluating, unsure);
+    }
+  };
+
+  template <typename Predicate>
+  size_t Count(const Optimizer& optimizer, const Predicate& predicate) const {
+    size_t count = 0;
+    for (uint32_t module : optimizer.modules) {
+      const auto model = models_.find(module);
+      count += model != models_.end() && predicate(model->second);
+    }
+    return count;
+  }
+
+  std::map<uint32_t, Model> models_;  // by module
+};
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_INVARIANTS_FACTS_TRAINING_MODES_H_
