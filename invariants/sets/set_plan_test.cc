@@ -216,7 +216,7 @@ std::vector<Form> StateForms() {
        gradients},
       {NewInvariant("EventContain", Span(CallOf({{"category", "backward"}}))),
        {kStep},
-       {}},
+       {{"parameter.data", {"pre_step", "post_step"}}}},
       {NewInvariant("EventContain", Span(State("parameter.grad", "nonzero"))),
        {kStep},
        gradients},

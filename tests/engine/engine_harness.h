@@ -32,7 +32,7 @@ inline constexpr char kUpdates[] =
     "at least one parameter that the optimizer holds "
     "changes";
 inline constexpr char kGradients[] = "non-zero gradient";
-inline constexpr char kWrapper[] = "is called on the wrapper of the parameters";
+inline constexpr char kWrapper[] = "it goes through its wrapper";
 inline constexpr char kEqualGradients[] = "equal gradients of parameters";
 inline constexpr char kEqualAfterStep[] =
     "equal parameters when an optimizer step "

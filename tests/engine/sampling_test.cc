@@ -29,9 +29,9 @@ TEST(Faults, AreFoundInTheNextStepThatIsSampled) {
     options.fault = TrainingFault::kWrongParameters;
     options.fault_step = 0;
     checked = Check(Learned(), "other", options);
-    const Violation* updates = FindViolation(checked, kUpdates);
-    ASSERT_NE(updates, nullptr) << Print(checked);
-    EXPECT_EQ(updates->count, 6u);  // steps 0, 4, 8 of two ranks
+    const Violation* gradients = FindViolation(checked, kGradients);
+    ASSERT_NE(gradients, nullptr) << Print(checked);
+    EXPECT_EQ(gradients->count, 6u);  // steps 0, 4, 8 of two ranks
   }
 }
 

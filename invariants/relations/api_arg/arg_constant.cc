@@ -70,6 +70,12 @@ bool SaysWhat(const nlohmann::json& value) {
   return !value.is_number() || value == 0 || value == 1;
 }
 
+// What counts is the share that it drops, of which there is a fact
+// (call.effective_dropout_p), whatever its flags are.
+bool IsDropout(const FunctionInfo& function) {
+  return !function.roles.empty() && function.roles.back() == "dropout";
+}
+
 // The values of each argument of each function, while they are few.
 class ArgumentValuesSeen : public ProcessObserver {
  public:
@@ -98,7 +104,9 @@ class ArgumentValuesSeen : public ProcessObserver {
                HypothesisSet* out) const {
     for (const auto& [id, arguments] : seen_) {
       const FunctionInfo* function = definitions.Function(id);
-      if (!function || function->name.empty()) continue;
+      if (!function || function->name.empty() || IsDropout(*function)) {
+        continue;
+      }
       for (const auto& [argument, values] : arguments) {
         if (values.many || values.few.size() < 2) continue;
         for (const std::string& value : values.few) {

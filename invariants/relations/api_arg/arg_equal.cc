@@ -43,11 +43,13 @@ class ArgumentsSeen : public ProcessObserver {
       const FunctionMatch match{Level::kName, function->name};
       for (const auto& [argument, seen] : arguments) {
         if (!seen.several) continue;
+        // Of the experiment: ranks need not do the same outside training (the
+        // first evaluates and saves alone).
         out->Add({{{"is", "equal"},
                    {"across", "ranks"},
                    {"function", ToJson(match)},
                    {"argument", argument}},
-                  match.IsGeneral() ? Scope::kGeneral : Scope::kExperiment,
+                  Scope::kExperiment,
                   {}});
       }
     }

@@ -28,14 +28,14 @@ class Orders {
     }
   }
 
-  void Collect(SequenceWindow window, HypothesisSet* out) const {
+  // Of the experiment: what others call in another order need not be wrong
+  // (an optimizer that takes a closure steps before the forward).
+  void Collect(HypothesisSet* out) const {
     for (const auto& [pair, windows] : before_) {
       if (Before(pair.second, pair.first) > 0) continue;
-      const bool general = pair.first.IsGeneral() && pair.second.IsGeneral();
-      Hypothesis hypothesis{ParametersOf(window, pair.first, pair.second),
-                            general ? Scope::kGeneral : Scope::kExperiment,
-                            {}};
-      AddWays(window, pair.first, pair.second, &hypothesis);
+      Hypothesis hypothesis{
+          ParametersOf(pair.first, pair.second), Scope::kExperiment, {}};
+      AddWays(pair.first, pair.second, &hypothesis);
       out->Add(std::move(hypothesis));
     }
   }
@@ -48,22 +48,21 @@ class Orders {
     return found == before_.end() ? 0 : found->second;
   }
 
-  static nlohmann::json ParametersOf(SequenceWindow window,
-                                     const FunctionMatch& a,
+  static nlohmann::json ParametersOf(const FunctionMatch& a,
                                      const FunctionMatch& b) {
-    return SequenceSpec{window, {a, b}}.ToJson();
+    return SequenceSpec{SequenceWindow::kStep, {a, b}}.ToJson();
   }
 
   // Over each station that lies between them whenever both are called.
-  void AddWays(SequenceWindow window, const FunctionMatch& a,
-               const FunctionMatch& c, Hypothesis* hypothesis) const {
+  void AddWays(const FunctionMatch& a, const FunctionMatch& c,
+               Hypothesis* hypothesis) const {
     const uint64_t both = Before(a, c);
     for (const auto& [b, windows] : windows_) {
       const bool between = Before(a, b) >= both && Before(b, c) >= both &&
                            Before(b, a) == 0 && Before(c, b) == 0;
       if (!between || b == a || b == c) continue;
-      hypothesis->broader.push_back({ParametersOf(window, a, b), kTransitive,
-                                     ParametersOf(window, b, c)});
+      hypothesis->broader.push_back(
+          {ParametersOf(a, b), kTransitive, ParametersOf(b, c)});
     }
   }
 
@@ -71,6 +70,8 @@ class Orders {
   std::map<Pair, uint64_t> before_;
 };
 
+// Steps only: in which order a run sets things up says nothing, because it does
+// so once.
 class FirstCallsSeen : public ProcessObserver {
  public:
   void OnMark(const ProcessFacts& facts, const MarkEvent& event) override {
@@ -82,18 +83,13 @@ class FirstCallsSeen : public ProcessObserver {
     const auto station = StationOf(call);
     if (!station) return;
     // Where in a step a program evaluates is its own affair.
-    if (call.function->category.text() != "train_mode") {
-      AddFirst(*station, &in_step_[call.ring]);
-    }
-    AddFirst(*station, &in_run_[call.ring]);
+    if (call.function->category.text() == "train_mode") return;
+    AddFirst(*station, &in_step_[call.ring]);
   }
 
   void Collect(const ProcessDefinitions& definitions,
                HypothesisSet* out) const {
-    steps_orders_.Collect(SequenceWindow::kStep, out);
-    Orders run;
-    for (const auto& [ring, window] : in_run_) run.Add(window);
-    run.Collect(SequenceWindow::kRun, out);
+    orders_.Collect(out);
   }
 
  private:
@@ -110,15 +106,14 @@ class FirstCallsSeen : public ProcessObserver {
   void Advance(const ProcessFacts& facts) {
     if (!steps_.Advance(facts)) return;
     if (steps_.closed().whole) {
-      for (const auto& [ring, window] : in_step_) steps_orders_.Add(window);
+      for (const auto& [ring, window] : in_step_) orders_.Add(window);
     }
     in_step_.clear();
   }
 
   StepWindows steps_;
   Windows in_step_;
-  Windows in_run_;
-  Orders steps_orders_;
+  Orders orders_;
 };
 
 }  // namespace

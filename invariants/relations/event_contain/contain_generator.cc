@@ -42,6 +42,8 @@ constexpr StateOfStep kStatesOfSteps[] = {
     // Some train a part of a model on purpose and freeze nothing.
     {StateKind::kHeld, false, true, Scope::kExperiment},
     {StateKind::kTrainable, false, false, Scope::kGeneral},
+    {StateKind::kCurrent, false, true, Scope::kGeneral},
+    {StateKind::kGradReached, false, true, Scope::kGeneral},
     {StateKind::kGradNonzero, true, false, Scope::kGeneral},
 };
 
@@ -62,7 +64,8 @@ constexpr FactOfStep kFactsOfSteps[] = {
     {"loaded.consumed", true, false, Scope::kExperiment},
     // Several processes train one model (Hogwild).
     {"var.shared_memory", true, false, Scope::kExperiment},
-    {"buffer.updated_or_loaded", true, true, Scope::kGeneral},
+    // Others freeze a normalisation, or evaluate it only.
+    {"buffer.updated_or_loaded", true, true, Scope::kExperiment},
 };
 
 constexpr char kByRole[] = "a role says it of all that have it";
@@ -110,7 +113,6 @@ class WindowsSeen : public ProcessObserver {
   std::set<uint32_t> optimizers_;
   std::set<uint32_t> steps_;  // functions
   std::set<uint32_t> backwards_;
-  bool clears_ = false;  // gradients that an optimizer holds
   std::set<SpanEvent> span_events_;
   ContainPairs pairs_;
 };
@@ -145,11 +147,13 @@ void WindowsSeen::SeeForward(const ProcessFacts& facts, const Call& call) {
   const FunctionMatch broadest = Broadest(*call.function);
   if (IsBoundToAny(facts, call, Binding::kWrapper)) {
     const FunctionMatch name = Name(call.function->name);
-    span_events_.insert({name, Binding::kWrapper, ScopeOf(name), {}});
+    span_events_.insert({name, Binding::kWrapper, Scope::kExperiment, {}});
     return;
   }
   if (!IsBoundToAny(facts, call, Binding::kHeld)) return;
-  span_events_.insert({broadest, Binding::kHeld, ScopeOf(broadest), {}});
+  // Of the experiment: a step without a forward of its own (a skipped batch)
+  // does no harm to others.
+  span_events_.insert({broadest, Binding::kHeld, Scope::kExperiment, {}});
   if (!IsTorch(call.function->name)) {
     span_events_.insert({Name(call.function->name), Binding::kHeld,
                          Scope::kExperiment, broadest});
@@ -165,7 +169,6 @@ void WindowsSeen::SeeSpanEvent(const ProcessFacts& facts, const Call& call) {
         {Category("backward"), Binding::kAny, Scope::kGeneral, {}});
   } else if (category == "zero_grad") {
     if (!IsBoundToAny(facts, call, Binding::kHeld)) return;
-    clears_ = true;
     span_events_.insert(
         {Category("zero_grad"), Binding::kHeld, Scope::kGeneral, {}});
   } else if (category == "clip_grad") {
@@ -225,14 +228,10 @@ void WindowsSeen::Collect(const ProcessDefinitions& definitions,
     const FunctionInfo* step = definitions.Function(id);
     if (step) CollectStep(*step, out);
   }
-  const auto add = [out](const char* window, StateInWindow event) {
-    AddHypothesis({.window = Category(window), .event = event}, Scope::kGeneral,
-                  {}, "", out);
-  };
-  if (clears_) {
-    add("zero_grad", {StateKind::kGradCleared, /*every=*/true});
-  }
-  if (!backwards_.empty()) add("backward", {StateKind::kGradChanged});
+  if (backwards_.empty()) return;
+  const StateInWindow changed{StateKind::kGradChanged};
+  AddHypothesis({.window = Category("backward"), .event = changed},
+                Scope::kGeneral, {}, "", out);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "invariants/trace/call_values.h"
 
 namespace traincheck {
@@ -48,16 +49,12 @@ ContainSpec CallIn(const FunctionMatch& window, CallInWindow event) {
   return {.window = window, .event = std::move(event)};
 }
 
-Scope ScopeOf(const FunctionMatch& window, const FunctionMatch& event) {
-  const bool general = window.IsGeneral() && event.IsGeneral();
-  return general ? Scope::kGeneral : Scope::kExperiment;
-}
-
 }  // namespace
 
 void ContainPairs::OnCallBegin(const ProcessFacts& facts, const Call& call) {
   std::vector<Call>& open = open_[call.ring];
   if (call.function) {
+    AdvanceStep(facts);
     if (!open.empty() && open.back().function)
       SeePair(facts, open.back(), call);
     SeeStranger(call);
@@ -108,11 +105,25 @@ void ContainPairs::SeeStranger(const Call& call) {
   }
 }
 
+void ContainPairs::AdvanceStep(const ProcessFacts& facts) {
+  if (!steps_.Advance(facts)) return;
+  if (steps_.closed().whole) {
+    for (const FunctionMatch& window : windows_) {
+      for (const FunctionMatch& stranger : strangers_) {
+        occasions_.insert({window, stranger});
+      }
+    }
+  }
+  windows_.clear();
+  strangers_.clear();
+}
+
 void ContainPairs::CollectPair(const ProcessDefinitions& definitions,
                                const Pair& pair, HypothesisSet* out) const {
   const FunctionInfo* parent = definitions.Function(pair.first);
   const FunctionInfo* child = definitions.Function(pair.second);
   if (!parent || !child || parent->name.empty() || child->name.empty()) return;
+  if (absl::StartsWith(parent->name, "torch.")) return;
   const FunctionMatch window = Name(parent->name);
   const FunctionMatch event = Name(child->name);
   Hypothesis hypothesis{
@@ -120,7 +131,7 @@ void ContainPairs::CollectPair(const ProcessDefinitions& definitions,
   const FunctionMatch role = Broadest(*child);
   const ContainSpec bound = CallIn(window, {role, Binding::kWrapped});
   if (wrapped_.count(pair)) {
-    out->Add({bound.ToJson(), ScopeOf(window, role), {}});
+    out->Add({bound.ToJson(), Scope::kExperiment, {}});
   }
   hypothesis.broader.push_back({bound.ToJson(), kByWrapper});
   const auto flags = flags_.find(pair);
@@ -130,7 +141,7 @@ void ContainPairs::CollectPair(const ProcessDefinitions& definitions,
       const ContainSpec with = CallIn(
           window, {.function = event,
                    .with = {argument, FindFact(kTrainingFact), nullptr}});
-      out->Add({with.ToJson(), ScopeOf(window, event), {}});
+      out->Add({with.ToJson(), Scope::kExperiment, {}});
       hypothesis.broader.push_back({with.ToJson(), kByArgument});
     }
   }
@@ -138,13 +149,11 @@ void ContainPairs::CollectPair(const ProcessDefinitions& definitions,
 }
 
 void ContainPairs::CollectNever(HypothesisSet* out) const {
-  for (const FunctionMatch& window : windows_) {
-    for (const FunctionMatch& stranger : strangers_) {
-      if (window == stranger || happened_.count({window, stranger})) continue;
-      const ContainSpec never =
-          CallIn(window, {.function = stranger, .never = true});
-      out->Add({never.ToJson(), Scope::kGeneral, {}});
-    }
+  for (const auto& [window, stranger] : occasions_) {
+    if (window == stranger || happened_.count({window, stranger})) continue;
+    const ContainSpec never =
+        CallIn(window, {.function = stranger, .never = true});
+    out->Add({never.ToJson(), Scope::kGeneral, {}});
   }
 }
 

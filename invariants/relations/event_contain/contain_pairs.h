@@ -1,10 +1,12 @@
 // Hypotheses of EventContain on calls in calls, of one process:
 //
-// - a function calls another one directly, or the module that it wraps;
+// - a function of the user's calls another one directly, or the module that it
+//   wraps (what torch's own functions call is no rule of a training);
 // - a module's call gives a function an argument that is the module's training
 //   flag, where both values were seen;
 // - during a step of an optimizer or a backward, what belongs elsewhere never
-//   happens (an initialiser, a state that is loaded), where it does elsewhere.
+//   happens (an initialiser, a state that is loaded), where it does elsewhere
+//   in some step after the first: what had no occasion is no rule.
 #ifndef TRAINCHECK_INVARIANTS_RELATIONS_EVENT_CONTAIN_CONTAIN_PAIRS_H_
 #define TRAINCHECK_INVARIANTS_RELATIONS_EVENT_CONTAIN_CONTAIN_PAIRS_H_
 
@@ -17,6 +19,7 @@
 
 #include "invariants/relations/event_contain/contain_spec.h"
 #include "invariants/rules/hypothesis_set.h"
+#include "invariants/rules/step_windows.h"
 
 namespace traincheck {
 
@@ -41,6 +44,7 @@ class ContainPairs {
   void SeeFlag(const ProcessFacts& facts, const Call& parent,
                const Call& child);
   void SeeStranger(const Call& call);
+  void AdvanceStep(const ProcessFacts& facts);
   void CollectPair(const ProcessDefinitions& definitions, const Pair& pair,
                    HypothesisSet* out) const;
   void CollectNever(HypothesisSet* out) const;
@@ -49,9 +53,12 @@ class ContainPairs {
   std::set<Pair> pairs_;
   std::set<Pair> wrapped_;
   std::map<Pair, std::map<std::string, Follows>> flags_;  // by argument
-  // Windows and events of "never", and the pairs that did happen.
+  // Of "never": windows and events of the open step, pairs that a step had both
+  // of, and pairs that did happen.
+  StepWindows steps_;
   std::set<FunctionMatch> windows_;
   std::set<FunctionMatch> strangers_;
+  std::set<std::pair<FunctionMatch, FunctionMatch>> occasions_;
   std::set<std::pair<FunctionMatch, FunctionMatch>> happened_;
 };
 

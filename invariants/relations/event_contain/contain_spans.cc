@@ -152,6 +152,37 @@ class SpanWindows : public ProcessObserver {
     return false;
   }
 
+  // The event did not happen: does that matter?
+  static Tri IsMissed(const ProcessFacts& facts, const Call& step,
+                      const ContainRule& rule) {
+    const Optimizer* optimizer = facts.ownership().Find(step.object);
+    if (!optimizer) return Tri::kYes;
+    const FunctionMatch& function = EventOf(rule).function;
+    if (IsBackward(function)) return ChangesAny(facts, *optimizer);
+    return IsClear(function) ? GotAnyGradient(facts, *optimizer) : Tri::kYes;
+  }
+
+  static Tri ChangesAny(const ProcessFacts& facts, const Optimizer& optimizer) {
+    Tri any = Tri::kNo;
+    for (const HeldVariable& held : optimizer.held) {
+      const VariableState* state = facts.Variable(held.variable);
+      const Tri one = state ? state->changed_in_step() : Tri::kUnknown;
+      if (one == Tri::kYes) return one;
+      if (one == Tri::kUnknown) any = one;
+    }
+    return any;
+  }
+
+  static Tri GotAnyGradient(const ProcessFacts& facts,
+                            const Optimizer& optimizer) {
+    for (const HeldVariable& held : optimizer.held) {
+      const VariableState* state = facts.Variable(held.variable);
+      if (state && state->got_grad()) return Tri::kYes;
+    }
+    const bool missed = facts.MissedBackwardSince(optimizer.object);
+    return missed ? Tri::kUnknown : Tri::kNo;
+  }
+
   void Judge(const ProcessFacts& facts, const Call& step,
              const ContainRule& rule, const Span& span) {
     if (!IsDue(facts, step, rule, span)) return;
@@ -162,6 +193,10 @@ class SpanWindows : public ProcessObserver {
     if (applies == Tri::kNo) return;
     const Tri happens = Happened(facts, step, rule, span);
     const bool happened = happens == Tri::kYes;
+    const Tri missed = happened || EventOf(rule).never
+                           ? Tri::kYes
+                           : IsMissed(facts, step, rule);
+    if (missed == Tri::kNo) return;
     Verdict verdict = NewVerdict(facts, rule, step.object);
     if (applies == Tri::kUnknown) {
       MarkUnknown("a fact of its precondition is not known", &verdict);
@@ -172,7 +207,8 @@ class SpanWindows : public ProcessObserver {
       MarkViolated(facts, step, rule, &verdict);
       verdict.finding.seen = EventOf(rule).function.Describe() +
                              " was called since the optimizer's last step";
-    } else if (!happened && !IsSampled(facts, step, rule, span)) {
+    } else if (missed == Tri::kUnknown ||
+               (!happened && !IsSampled(facts, step, rule, span))) {
       MarkUnknown(facts.not_sampled(), &verdict);
     } else if (!happened &&
                !IsRecorded(facts, EventOf(rule).function, span.recorded)) {

@@ -2,9 +2,11 @@
 // end of its next, a call bound to its objects happens. Judged when the step
 // ends.
 //
-// A gradient clear is asked for from the second span on: before the first
-// backward there is nothing to clear. A call of a wrapper is asked for only
-// where the parameters have one of that class.
+// A gradient clear is asked for from the second span on, where a backward gave
+// some held parameter a gradient: before the first backward there is nothing
+// to clear, and who copies gradients by hand does not add to them. A backward
+// is asked for where the step changed something. A call of a wrapper is asked
+// for only where the parameters have one of that class.
 #ifndef TRAINCHECK_INVARIANTS_RELATIONS_EVENT_CONTAIN_CONTAIN_SPANS_H_
 #define TRAINCHECK_INVARIANTS_RELATIONS_EVENT_CONTAIN_CONTAIN_SPANS_H_
 

@@ -50,6 +50,10 @@ constexpr StateRow kStates[] = {
      "rate is 0"},
     {StateKind::kDataKept, "parameter.data", "kept", /*span=*/true, nullptr,
      "no parameter that the optimizer holds changes outside of its steps"},
+    {StateKind::kGradReached, "parameter.grad", "reached", /*span=*/false,
+     nullptr,
+     "every trainable parameter that the optimizer holds and whose module is "
+     "called has had a gradient by the third step"},
     {StateKind::kGradCleared, "parameter.grad", "cleared", /*span=*/false,
      nullptr,
      "the gradient of every parameter that the optimizer holds becomes None or "
@@ -60,6 +64,9 @@ constexpr StateRow kStates[] = {
     {StateKind::kTrainable, "parameter", "trainable", /*span=*/false,
      "at least one parameter that the optimizer holds requires a gradient",
      nullptr},
+    {StateKind::kCurrent, "parameter", "current", /*span=*/false, nullptr,
+     "no parameter that the optimizer holds was replaced in its model by one "
+     "that no optimizer holds"},
     {StateKind::kGradNonzero, "parameter.grad", "nonzero", /*span=*/true,
      "at least one parameter that the optimizer holds gets a non-zero gradient",
      nullptr},
@@ -286,6 +293,11 @@ std::string DescribeEvent(const StateInWindow& event) {
   return event.every ? row.every : row.some;
 }
 
+void AddUpdates(CaptureNeeds* needs) {
+  needs->State("parameter.data", "pre_step");
+  needs->State("parameter.data", "post_step");
+}
+
 void AddNeedsOf(const CallInWindow& event, CaptureNeeds* needs) {
   AddCalls(event.function, needs);
   if (!event.with.argument.empty()) {
@@ -307,8 +319,7 @@ void AddNeedsOf(const StateInWindow& event, CaptureNeeds* needs) {
   const bool of_data = event.kind == StateKind::kDataChanged ||
                        event.kind == StateKind::kDataKept;
   if (!of_data) return;
-  needs->State("parameter.data", "pre_step");
-  needs->State("parameter.data", "post_step");
+  AddUpdates(needs);
 }
 
 using FactNames = std::vector<const char*>;
@@ -336,6 +347,10 @@ FactNames FactsOf(const FactInWindow& event, bool) {
 
 bool IsClear(const FunctionMatch& match) {
   return match.level == Level::kCategory && match.text == "zero_grad";
+}
+
+bool IsBackward(const FunctionMatch& match) {
+  return match.level == Level::kCategory && match.text == "backward";
 }
 
 absl::StatusOr<ContainSpec> ContainSpec::Parse(const nlohmann::json& parameters,
@@ -371,6 +386,8 @@ std::string ContainSpec::Describe() const {
 void ContainSpec::AddNeeds(CaptureNeeds* needs) const {
   AddCalls(window, needs);
   std::visit([needs](const auto& it) { AddNeedsOf(it, needs); }, event);
+  // A span without a backward matters where its step changes something.
+  if (span && call() && IsBackward(call()->function)) AddUpdates(needs);
 }
 
 std::vector<const Fact*> ContainSpec::Facts() const {

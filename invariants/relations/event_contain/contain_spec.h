@@ -9,12 +9,14 @@
 //              "which": "every"}
 //           | {"kind": "state", "of": "parameter.grad",
 //              "is": "changed" | "nonzero", "which": "some"}
-//           | {"kind": "state", "of": "parameter.grad", "is": "cleared",
-//              "which": "every"}
+//           | {"kind": "state", "of": "parameter.grad",
+//              "is": "cleared" | "reached", "which": "every"}
 //           | {"kind": "state", "of": "parameter", "is": "held",
 //              "which": "every"}
 //           | {"kind": "state", "of": "parameter", "is": "trainable",
 //              "which": "some"}
+//           | {"kind": "state", "of": "parameter", "is": "current",
+//              "which": "every"}
 //           | {"kind": "state", "of": "parameter" | "buffer",
 //              "fact": "grad.finite", "value": true, "which": "every"}}
 //   FUNCTION: see function_match.h
@@ -44,6 +46,8 @@ namespace traincheck {
 
 // Are gradients cleared there?
 bool IsClear(const FunctionMatch& match);
+// Are they computed there?
+bool IsBackward(const FunctionMatch& match);
 
 // How the object of the call that must happen belongs to the window.
 enum class Binding {
@@ -59,11 +63,15 @@ enum class StateKind {
   kDataKept,     // the same, from a post_step to the next pre_step
   kGradNonzero,  // gradients of held parameters, at pre_step
   kGradChanged,  // gradients of any parameter, in a backward
+  kGradReached,  // gradients of held parameters, in the first steps
   kGradCleared,  // gradients of held parameters are None or zero after the call
   // Parameters of the models that the optimizer trains, that got a gradient
   // since its last step: some optimizer holds them.
   kHeld,
   kTrainable,  // held parameters that require a gradient, when the step ends
+  // Held parameters that were not replaced: one without a gradient, in no
+  // module, while another one that nobody holds gets one.
+  kCurrent,
 };
 
 // What an argument of the call must be.

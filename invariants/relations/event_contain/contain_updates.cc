@@ -10,13 +10,16 @@ namespace traincheck {
 
 namespace {
 
+// Steps in a row without a gradient, after which there is none to come.
+constexpr uint32_t kIdleSteps = 3;
+
 // What the step did to what it holds, over all held parameters.
 struct Summary {
-  size_t held = 0;
   size_t yes = 0;  // those of which it is so
   size_t unknown = 0;
   bool lr_unknown = false;
   bool lr_nonzero = false;
+  Tri due = Tri::kNo;  // some has a gradient and a rate to change by
 };
 
 struct OpenStep {
@@ -41,7 +44,8 @@ class UpdatesAtSteps : public ProcessObserver {
   }
 
   void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
-    if (IsOptimizerStep(call)) open_[call.object] = {call, facts.gaps()};
+    if (!IsOptimizerStep(call)) return;
+    open_[call.object] = {call, facts.gaps()};
   }
 
   void OnCallEnd(const ProcessFacts& facts, const Call& call,
@@ -52,9 +56,12 @@ class UpdatesAtSteps : public ProcessObserver {
     if (open != open_.end()) open_.erase(open);
     if (outcome == CallOutcome::kRaised) return;
     const Optimizer* optimizer = facts.ownership().Find(call.object);
+    if (optimizer) CountIdle(facts, *optimizer, whole);
     for (const ContainRule* rule : index_.Find(call).windows) {
       if (rule->spec.Is(StateKind::kHeld) && whole && optimizer) {
         JudgeHeld(facts, call, *rule, *optimizer);
+      } else if (rule->spec.Is(StateKind::kCurrent) && whole && optimizer) {
+        JudgeCurrent(facts, call, *rule, *optimizer);
       } else if (!whole || !optimizer || optimizer->held.empty()) {
         Verdict verdict = NewVerdict(facts, *rule, call.object);
         MarkUnknown(whole ? "what the optimizer holds is not known"
@@ -78,7 +85,7 @@ class UpdatesAtSteps : public ProcessObserver {
     open_.clear();
   }
 
-  void Fields(Archive& archive) override { archive(open_); }
+  void Fields(Archive& archive) override { archive(open_, idle_); }
 
  private:
   static std::string WhyUnrecorded(const ProcessFacts& facts) {
@@ -99,15 +106,57 @@ class UpdatesAtSteps : public ProcessObserver {
                            const Optimizer& optimizer) {
     Summary summary;
     for (const HeldVariable& held : optimizer.held) {
-      ++summary.held;
       const Tri status = StatusOf(facts, rule, held.variable);
       summary.yes += status == Tri::kYes;
       summary.unknown += status == Tri::kUnknown;
       const auto lr = facts.LearningRate(optimizer.object, held.group);
       summary.lr_unknown |= !lr;
       summary.lr_nonzero |= lr && *lr != 0;
+      if (!lr || *lr != 0) AddDue(facts.Variable(held.variable), &summary.due);
     }
     return summary;
+  }
+
+  static void AddDue(const VariableState* state, Tri* due) {
+    if (*due == Tri::kYes) return;
+    const Tri one = state ? state->grad_nonzero_at_step() : Tri::kUnknown;
+    if (one == Tri::kYes && state->grad_finite_at_step() == Tri::kNo) return;
+    if (one != Tri::kNo) *due = one;
+  }
+
+  // Its steps in a row, this one included, at which none of its gradients was
+  // there.
+  void CountIdle(const ProcessFacts& facts, const Optimizer& optimizer,
+                 bool whole) {
+    const auto is_idle = [&facts](const HeldVariable& held) {
+      const VariableState* state = facts.Variable(held.variable);
+      return state && state->grad_nonzero_at_step() == Tri::kNo;
+    };
+    const bool idle = whole && std::all_of(optimizer.held.begin(),
+                                           optimizer.held.end(), is_idle);
+    uint32_t& steps = idle_[optimizer.object];
+    steps = idle ? std::min(steps + 1, kIdleSteps) : 0;
+  }
+
+  // Should some gradient of the step be there?
+  Tri AwaitsGradient(const ProcessFacts& facts,
+                     const Optimizer& optimizer) const {
+    const auto idle = idle_.find(optimizer.object);
+    if (idle != idle_.end() && idle->second == kIdleSteps) return Tri::kYes;
+    const auto backwards = facts.BackwardsSince(optimizer.object);
+    return backwards ? ToTri(*backwards > 0) : Tri::kUnknown;
+  }
+
+  // Could it be otherwise in this step?
+  Tri IsDue(const ProcessFacts& facts, const ContainRule& rule,
+            const Optimizer& optimizer, const Summary& summary) const {
+    if (rule.spec.Is(StateKind::kDataChanged)) {
+      return !summary.lr_unknown && !summary.lr_nonzero ? Tri::kNo
+                                                        : summary.due;
+    }
+    return rule.spec.Is(StateKind::kGradNonzero)
+               ? AwaitsGradient(facts, optimizer)
+               : Tri::kYes;
   }
 
   void JudgeSome(const ProcessFacts& facts, const Call& step,
@@ -116,8 +165,9 @@ class UpdatesAtSteps : public ProcessObserver {
     const bool update = rule.spec.Is(StateKind::kDataChanged);
     Verdict verdict = NewVerdict(facts, rule, optimizer.object);
     if (summary.yes == 0) {
-      if (update && !summary.lr_unknown && !summary.lr_nonzero) return;
-      if (summary.unknown > 0) {
+      const Tri due = IsDue(facts, rule, optimizer, summary);
+      if (due == Tri::kNo) return;
+      if (summary.unknown > 0 || due == Tri::kUnknown) {
         MarkUnknown(WhyUnrecorded(facts), &verdict);
       } else if (update && !summary.lr_nonzero) {
         MarkUnknown("the learning rate was not recorded", &verdict);
@@ -207,6 +257,38 @@ class UpdatesAtSteps : public ProcessObserver {
     sink_->OnVerdict(verdict);
   }
 
+  // Tensors that it holds and that are in no module have it as their root.
+  void JudgeCurrent(const ProcessFacts& facts, const Call& step,
+                    const ContainRule& rule, const Optimizer& optimizer) {
+    std::vector<std::string> replaced;
+    bool unknown = false;
+    for (const HeldVariable& held : optimizer.held) {
+      const VariableInfo* info = facts.definitions().Variable(held.variable);
+      if (!info || info->root != optimizer.object) continue;
+      const Tri status = StatusOfGradient(facts, held.variable);
+      if (status == Tri::kNo) replaced.push_back(info->FullName());
+      unknown |= status == Tri::kUnknown;
+    }
+    const std::string orphans = replaced.empty() ? "" : OrphanWords(facts);
+    Verdict verdict = NewVerdict(facts, rule, optimizer.object);
+    if (!replaced.empty() && !orphans.empty()) {
+      MarkViolated(facts, step, rule, &verdict);
+      verdict.finding.variables = replaced;
+      verdict.finding.seen = std::to_string(replaced.size()) +
+                             " of the parameters that it holds are in no "
+                             "model and have no gradient";
+      verdict.finding.evidence.push_back(orphans);
+    } else if (unknown || facts.MissedBackwardSince(optimizer.object)) {
+      MarkUnknown(WhyUnrecorded(facts), &verdict);
+    }
+    sink_->OnVerdict(verdict);
+  }
+
+  static Tri StatusOfGradient(const ProcessFacts& facts, uint32_t variable) {
+    const VariableState* state = facts.Variable(variable);
+    return state ? state->grad_nonzero_at_step() : Tri::kUnknown;
+  }
+
   void JudgeEvery(const ProcessFacts& facts, const Call& step,
                   const ContainRule& rule, const Optimizer& optimizer) {
     std::vector<std::string> still;
@@ -235,6 +317,7 @@ class UpdatesAtSteps : public ProcessObserver {
   RuleSink* const sink_;
   FunctionIndex index_;
   std::map<uint32_t, OpenStep> open_;  // by optimizer
+  std::map<uint32_t, uint32_t> idle_;  // steps in a row, by optimizer
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "invariants/relations/event_contain/contain_facts.h"
 #include "invariants/relations/event_contain/contain_generator.h"
 #include "invariants/relations/event_contain/contain_kept.h"
+#include "invariants/relations/event_contain/contain_reached.h"
 #include "invariants/relations/event_contain/contain_spans.h"
 #include "invariants/relations/event_contain/contain_updates.h"
 #include "invariants/rules/relation_forms.h"
@@ -24,6 +25,7 @@ const Relation* FormOf(const nlohmann::json& parameters) {
   const nlohmann::json& is = Member(event, "is");
   if (is == "cleared") return ContainCleared();
   if (is == "kept") return ContainKept();
+  if (is == "reached") return ContainReached();
   const bool in_backward =
       is == "changed" && Member(event, "of") == "parameter.grad";
   return in_backward ? ContainCalls() : ContainUpdates();
@@ -32,10 +34,10 @@ const Relation* FormOf(const nlohmann::json& parameters) {
 }  // namespace
 
 const Relation* EventContain() {
-  static const auto* const kRelation =
-      new RelationForms({ContainCalls(), ContainSpans(), ContainUpdates(),
-                         ContainCleared(), ContainKept(), ContainFacts()},
-                        FormOf, NewContainGenerator);
+  static const auto* const kRelation = new RelationForms(
+      {ContainCalls(), ContainSpans(), ContainUpdates(), ContainCleared(),
+       ContainKept(), ContainReached(), ContainFacts()},
+      FormOf, NewContainGenerator);
   return kRelation;
 }
 

@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "invariants/relations/state_change/change_spec.h"
 #include "invariants/relations/state_change/step_end_changes.h"
 #include "invariants/rules/process_relation.h"
@@ -123,14 +122,10 @@ class ChangesSeen : public ProcessObserver {
   static ChangeSpec OfRole(const RoleKey& key, uint64_t period) {
     return {.kind = key.first, .role = key.second, .steps = period};
   }
-  // How often something changes is a matter of the program. In all of them
-  // a buffer of torch's own modules goes on changing once forwards do that.
-  static void CollectRole(ChangeSpec spec, HypothesisSet* out) {
+  // How often something changes is a matter of the program: others freeze such
+  // a module for a while.
+  static void CollectRole(const ChangeSpec& spec, HypothesisSet* out) {
     out->Add({spec.ToJson(), Scope::kExperiment, {}});
-    const bool buffers = spec.kind == VariableKind::kBuffer && spec.steps > 0;
-    if (!buffers || !absl::StartsWith(spec.role, "torch.")) return;
-    spec.after_forward = true;
-    out->Add({spec.ToJson(), Scope::kGeneral, {}});
   }
   static bool IsModelState(const VariableInfo* info) {
     return info && (info->kind == VariableKind::kParameter ||
