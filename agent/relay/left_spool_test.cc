@@ -188,6 +188,8 @@ TEST_F(LeftSpoolTest, AProcessThatDiedWithItsRelayHasUnknownCounters) {
   EXPECT_EQ(writer.Do("drained 5000"), "yes");
   const pid_t pid = writer.pid();
   kill(relay_->pid(), SIGKILL);
+  // Until it is gone the file is in use.
+  ASSERT_TRUE(relay_->Wait(seconds(25)).has_value());
   writer.Kill();
   Age(seconds(700));
   StartServer();

@@ -21,7 +21,7 @@ FOUND = {
     "pt_115607": ("EventContain", 0, "changes"),
     "pt_104336": ("Consistent", 0, "replicas"),
     "lt_725": ("APIOutput", 0, "torch.autocast"),
-    "tf_33844": ("APIArg", 2, "dropout_p is 0"),
+    "tf_33844": ("APIArg", 2, "drops in evaluation mode is 0.0"),
     "tf_29903": ("SavedEqualsLive", 3, "equal to the model"),
     "so_67180955": ("APIArg", 0, "numpy's random generator"),
 }

@@ -63,7 +63,7 @@ class Plans(harness.TrainingCase):
 
     def test_the_first_calls_are_under_the_plan(self):
         self.learn()
-        self.save_part("few", "a backward runs")
+        self.save_part("few", "MSELoss.forward is called once")
         plan = self.daemon.ctl("sets", "plan", "few")
         self.assertEqual(plan["state"], {})
         shown = self.train("planned", "--check", "few")

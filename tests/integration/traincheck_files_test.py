@@ -292,10 +292,11 @@ class TrainCheckFiles(harness.TrainingCase):
                 self.assertEqual(shown["status"], "ended")
                 self.assertEqual(shown["lost"], 0)
         self.assertEqual(self.daemon.ctl("runs", "show", "ddp-multigpu")["world"], 8)
-        self.daemon.ctl("infer", "--from", "ddp-multigpu", "--set", "learned")
-        checked = self.daemon.ctl("check", "--run", "ddp-multigpu", "--set", "learned")
-        self.assertEqual(checked["violations"], [])
-        self.assertGreater(checked["coverage"]["decided"], 0)
+        # Four steps of calls, with few states and no facts: every rule is either
+        # undecided there or could not have been refuted. That is said, not hidden
+        # behind a set of accidents.
+        with self.assertRaisesRegex(AssertionError, "could not have been refuted"):
+            self.daemon.ctl("infer", "--from", "ddp-multigpu", "--set", "learned")
         self.assert_verdicts_are_trainchecks(oracles, "six-inputs-2112", "ddp-multigpu")
 
     def assert_verdicts_are_trainchecks(self, oracles, rules, trace):

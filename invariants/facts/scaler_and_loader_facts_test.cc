@@ -1,0 +1,179 @@
+// Facts of gradient scaling and of passes over loaders, on records.
+#include <gtest/gtest.h>
+
+#include "invariants/facts/named_facts_for_testing.h"
+
+namespace traincheck {
+namespace {
+
+class GradScaledTest : public NamedFactsTest {
+ protected:
+  GradScaledTest() {
+    trace_.Hold(optimizer_, 0, {w_});
+    facts_.AddObserver(&scaled_);
+  }
+  // As GradScaler.scale does; a disabled one gives back what it got.
+  void Scale(bool enabled) {
+    trace_.Begin(scale_, {.storages = {{"outputs", 5}}});
+    trace_.ReturnStorage(enabled ? 6 : 5);
+  }
+  void Unscale() { CallOf(unscale_, {.objects = {{"optimizer", optimizer_}}}); }
+  void Step() { CallOf(step_, {.object = optimizer_}); }
+  void Clear() { CallOf(zero_grad_, {.object = optimizer_}); }
+
+  const std::string scaler_ = "torch.amp.grad_scaler.GradScaler.";
+  const uint32_t scale_ = trace_.Function(scaler_ + "scale", "scaler", {});
+  const uint32_t unscale_ = trace_.Function(scaler_ + "unscale_", "scaler", {});
+  const uint32_t scaler_step_ = trace_.Function(scaler_ + "step", "scaler", {});
+  Reading scaled_{"grad.scaled", step_};
+};
+
+TEST_F(GradScaledTest, FromTheBackwardToUnscaleOrClear) {
+  Step();
+  EXPECT_EQ(Read(&scaled_), Values{});  // no scaler is used
+  Scale(true);
+  CallOf(backward_);
+  Step();
+  Unscale();
+  Step();
+  Scale(true);
+  CallOf(backward_);
+  Clear();
+  Step();
+  EXPECT_EQ(Read(&scaled_), (Values{kYes, kNo, kNo}));
+}
+
+TEST_F(GradScaledTest, TheScalersOwnStepSeesToIt) {
+  Scale(true);
+  CallOf(backward_);
+  trace_.Begin(scaler_step_, {});
+  Step();
+  trace_.End();
+  EXPECT_EQ(Read(&scaled_), Values{kNo});
+}
+
+TEST_F(GradScaledTest, ADisabledScalerScalesNothing) {
+  Scale(true);
+  CallOf(backward_);
+  Clear();
+  Scale(false);
+  CallOf(backward_);
+  Step();
+  EXPECT_EQ(Read(&scaled_), Values{kNo});
+}
+
+TEST_F(GradScaledTest, UnknownWhereTheScalerWasNotSeen) {
+  Scale(true);
+  CallOf(backward_);
+  Unscale();
+  trace_.Lose();
+  Step();
+  EXPECT_EQ(Read(&scaled_), Values{kUnknown});
+  Clear();
+  Step();
+  EXPECT_EQ(Read(&scaled_), Values{kNo});
+  // In a step that was not sampled the scaler's calls are not recorded.
+  trace_.Mark(MarkKind::kCaptureMode, 0,
+              static_cast<uint64_t>(CaptureMode::kSkeleton));
+  CallOf(backward_);
+  Step();
+  EXPECT_EQ(Read(&scaled_), Values{kUnknown});
+}
+
+TEST_F(GradScaledTest, TheScaleAfterAnUpdate) {
+  Reading scale("backward.scale", step_);
+  facts_.AddObserver(&scale);
+  Step();
+  trace_.Scale(net_, 1024);
+  Step();
+  EXPECT_EQ(Read(&scale), (Values{kUnknown, FactValue(1024.0)}));
+}
+
+class LoaderFactsTest : public NamedFactsTest {
+ protected:
+  LoaderFactsTest() {
+    for (Reading* reading : {&consumed_, &shuffles_, &trains_}) {
+      facts_.AddObserver(reading);
+    }
+  }
+  void Begin(uint64_t ordinal) {
+    trace_.Begin(iter_, {});
+    trace_.Mark(MarkKind::kIteratorCreated, loader_, ordinal);
+    trace_.End();
+  }
+  // Batches whose indices have digests from `first` on.
+  void Fetch(uint64_t batches, uint64_t first) {
+    for (uint64_t i = 0; i < batches; ++i) {
+      trace_.Begin(next_, {});
+      trace_.State(StatePoint::kFetch, indices_, {.data = first + i});
+      trace_.Mark(MarkKind::kBatchFetched, loader_, i);
+      trace_.End();
+      CallOf(backward_);
+    }
+  }
+  void Exhaust(uint64_t ordinal) {
+    trace_.Mark(MarkKind::kIteratorExhausted, loader_, ordinal);
+  }
+
+  const uint32_t loader_ =
+      trace_.Object("DataLoader", {.kind = ObjectKind::kLoader});
+  const uint32_t indices_ = trace_.Variable(
+      loader_, "DataLoader", "indices", {.kind = VariableKind::kLoaderState});
+  const uint32_t iter_ = trace_.Function("iter", "loader_iter", {});
+  const uint32_t next_ = trace_.Function("next", "loader_next", {});
+  Reading consumed_{"loader.consumed", iter_};
+  Reading shuffles_{"sampler.shuffles", next_};
+  Reading trains_{"loader.trains", iter_};
+};
+
+TEST_F(LoaderFactsTest, PassesAreCompared) {
+  Begin(0);
+  Fetch(6, 10);
+  Exhaust(0);
+  Begin(1);
+  Fetch(6, 20);
+  Begin(2);
+  Fetch(6, 20);
+  EXPECT_EQ(Read(&consumed_), (Values{kYes, kNo}));
+  EXPECT_EQ(shuffles_.Take(), (Values{kYes, kNo}));
+  EXPECT_EQ(trains_.Take(), (Values{kNo, kYes, kYes}));
+  EXPECT_NE(facts_.loader_passes().PrefixDigest(loader_), std::nullopt);
+}
+
+TEST_F(LoaderFactsTest, WorkersDrawAheadWhileTheIteratorIsMade) {
+  for (uint64_t pass = 0; pass < 2; ++pass) {
+    trace_.Begin(iter_, {});
+    for (uint64_t i = 0; i < 4; ++i) {
+      trace_.State(StatePoint::kFetch, indices_, {.data = 30 + i});
+    }
+    trace_.Mark(MarkKind::kIteratorCreated, loader_, pass);
+    trace_.End();
+    Fetch(6, 34);
+  }
+  EXPECT_EQ(Read(&shuffles_), Values{kNo});
+}
+
+TEST_F(LoaderFactsTest, UnknownAfterMissingRecordsAndInShortPasses) {
+  Begin(0);
+  Fetch(3, 10);
+  Exhaust(0);
+  Begin(1);
+  Fetch(4, 10);
+  EXPECT_EQ(Read(&shuffles_), Values{kUnknown});
+  trace_.Lose();
+  Begin(2);
+  Fetch(4, 10);
+  EXPECT_EQ(Read(&consumed_), (Values{kYes, kUnknown}));
+  EXPECT_EQ(shuffles_.Take(), Values{kUnknown});
+  // Two passes that begin after it are known again.
+  Exhaust(2);
+  Begin(3);
+  Fetch(4, 50);
+  Begin(4);
+  Fetch(4, 60);
+  EXPECT_EQ(Read(&consumed_), (Values{kYes, kNo}));
+  EXPECT_EQ(shuffles_.Take(), (Values{kUnknown, kYes}));
+}
+
+}  // namespace
+}  // namespace traincheck
