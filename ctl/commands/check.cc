@@ -60,7 +60,8 @@ int Check(const Context& context, const Options& options) {
 void AddCheck(CLI::App* check, const Context* context, Action* action) {
   auto options = std::make_shared<Options>();
   check->add_option("--run", options->run, "Run that has ended")->required();
-  check->add_option("--set", options->set, "Name of the set")->required();
+  check->add_option("--set", options->set, "Name of the set, or several: A,B")
+      ->required();
   AddGateFlags(check, &options->gate);
   check->callback([=] { *action = [=] { return Check(*context, *options); }; });
 }

@@ -32,7 +32,7 @@ void AddMonitoringFlags(CLI::App* command, Options* options) {
       ->needs(collect);
   command
       ->add_option("--check", options->check_set,
-                   "Check against this set while it trains")
+                   "Check against this set while it trains, or several: A,B")
       ->excludes(collect);
   command
       ->add_option("--plan", options->plan,

@@ -37,12 +37,22 @@ Json CheckResultJson(const v1::CheckResult& result) {
   Json json;
   json["run"] = result.run();
   json["set"] = result.set();
-  json["version"] = result.version();
+  json["version"] = result.version() == 0 ? Json() : Json(result.version());
   json["verdicts"] = ArrayOf(result.verdicts(), VerdictJson);
   json["coverage"] = CheckJson(result.coverage());
   json["violations"] = ArrayOf(result.violations(), ViolationDetailJson);
   return json;
 }
+
+namespace {
+
+// Several sets have their versions in the name.
+std::string SetText(const v1::CheckResult& result) {
+  if (result.version() == 0) return OneLine(result.set());
+  return absl::StrCat(OneLine(result.set()), " version ", result.version());
+}
+
+}  // namespace
 
 std::string CheckResultText(const v1::CheckResult& result) {
   const v1::CheckProgress& check = result.coverage();
@@ -52,8 +62,7 @@ std::string CheckResultText(const v1::CheckResult& result) {
                              " invariants was decided\n")
               : "",
       "run          ", OneLine(result.run()), "\nset          ",
-      OneLine(result.set()), " version ", result.version(), "\ncheck        ",
-      CheckText(check), "\n");
+      SetText(result), "\ncheck        ", CheckText(check), "\n");
   if (result.violations().empty()) return text;
   return text + "\n" +
          ViolationsTable(

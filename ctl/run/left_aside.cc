@@ -1,9 +1,11 @@
 #include "ctl/run/left_aside.h"
 
 #include <set>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "invariants/sets/set_ref.h"
 #include "nlohmann/json.hpp"
 
 namespace traincheck::ctl {
@@ -51,8 +53,16 @@ std::string WhyLeftAside(Client* client, const std::string& set,
                          const std::string& experiment,
                          const v1::CheckProgress& check) {
   if (check.decided() > 0 || check.not_applied() == 0) return "";
-  const auto detail = client->GetSet(set);
-  return detail.ok() ? LeftAsideText(*detail, experiment) : "";
+  const auto refs = ParseSetRefs(set);
+  if (!refs.ok()) return "";
+  std::vector<std::string> texts;
+  for (const SetRef& ref : *refs) {
+    const auto detail = client->GetSet(ToText(ref));
+    if (!detail.ok()) continue;
+    const std::string text = LeftAsideText(*detail, experiment);
+    if (!text.empty()) texts.push_back(text);
+  }
+  return absl::StrJoin(texts, "; ");
 }
 
 }  // namespace traincheck::ctl

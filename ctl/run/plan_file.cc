@@ -17,6 +17,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Of a file's name, which has at most 255 characters.
+constexpr size_t kMaxSetsInName = 128;
+
 std::string Environment(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
@@ -82,7 +85,8 @@ absl::StatusOr<std::string> FetchPlanFile(Client* client,
   fs::create_directories(*folder, error);
   if (error) return CannotWrite(*folder);
   const std::string path =
-      absl::StrCat(*folder, "/", set, "-", HashText(plan->json()), ".json");
+      absl::StrCat(*folder, "/", set.size() > kMaxSetsInName ? "sets" : set,
+                   "-", HashText(plan->json()), ".json");
   const absl::Status written = WriteWhole(path, plan->json());
   if (!written.ok()) return written;
   return path;

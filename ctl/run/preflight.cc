@@ -13,23 +13,32 @@ namespace {
 
 // InvalidArgument: the user asked for something that cannot be; other errors
 // are the server's.
-absl::Status CheckSetExists(Client* client, const std::string& set) {
-  const absl::StatusOr<SetRef> name = ParseSetRef(set);
-  if (!name.ok()) return name.status();
-  const auto sets = client->ListSets();
-  if (!sets.ok()) return sets.status();
+absl::Status CheckSetIsOneOf(const std::vector<v1::SetSummary>& sets,
+                             const SetRef& set) {
   std::vector<std::string> names;
-  for (const v1::SetSummary& summary : *sets) {
+  for (const v1::SetSummary& summary : sets) {
     names.push_back(summary.name());
-    if (summary.name() != name->name) continue;
-    if (name->version <= summary.version()) return absl::OkStatus();
+    if (summary.name() != set.name) continue;
+    if (set.version <= summary.version()) return absl::OkStatus();
     return absl::InvalidArgumentError(
-        absl::StrCat("the server has no version ", name->version, " of set \"",
-                     name->name, "\"; its newest is ", summary.version()));
+        absl::StrCat("the server has no version ", set.version, " of set \"",
+                     set.name, "\"; its newest is ", summary.version()));
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("the server has no set \"", name->name, "\"; it has ",
+      absl::StrCat("the server has no set \"", set.name, "\"; it has ",
                    names.empty() ? "none" : absl::StrJoin(names, ", ")));
+}
+
+absl::Status CheckSetsExist(Client* client, const std::string& asked) {
+  const absl::StatusOr<std::vector<SetRef>> refs = ParseSetRefs(asked);
+  if (!refs.ok()) return refs.status();
+  const auto sets = client->ListSets();
+  if (!sets.ok()) return sets.status();
+  for (const SetRef& set : *refs) {
+    const absl::Status status = CheckSetIsOneOf(*sets, set);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckRunIsNew(Client* client, const std::string& run) {
@@ -44,7 +53,7 @@ absl::Status Ask(Client* client, const PreflightOptions& options) {
   // Also when there is nothing to ask: does the server answer at all?
   absl::Status status = client->GetStatus().status();
   if (status.ok() && !options.check_set.empty()) {
-    status = CheckSetExists(client, options.check_set);
+    status = CheckSetsExist(client, options.check_set);
   }
   if (status.ok() && !options.run.empty()) {
     status = CheckRunIsNew(client, options.run);

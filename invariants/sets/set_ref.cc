@@ -1,13 +1,21 @@
 #include "invariants/sets/set_ref.h"
 
+#include <set>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/printable_text.h"
 
 namespace traincheck {
 namespace {
 
 constexpr size_t kMaxShownBytes = 128;
+
+absl::Status Bad(const std::string& text, const std::string& why) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "\"", EscapeUnprintable(text.substr(0, kMaxShownBytes)), "\" ", why));
+}
 
 }  // namespace
 
@@ -17,12 +25,33 @@ absl::StatusOr<SetRef> ParseSetRef(const std::string& text) {
   SetRef set{text.substr(0, at)};
   if (!absl::SimpleAtoi(text.substr(at + 1), &set.version) ||
       set.version == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("\"", EscapeUnprintable(text.substr(0, kMaxShownBytes)),
-                     "\" is not a set: write NAME for its newest version, or "
-                     "NAME@VERSION with a version from 1 on"));
+    return Bad(text,
+               "is not a set: write NAME for its newest version, or "
+               "NAME@VERSION with a version from 1 on");
   }
   return set;
+}
+
+std::string ToText(const SetRef& set) {
+  return set.version == 0 ? set.name : absl::StrCat(set.name, "@", set.version);
+}
+
+absl::StatusOr<std::vector<SetRef>> ParseSetRefs(const std::string& text) {
+  std::vector<SetRef> sets;
+  std::set<std::string> names;
+  for (const std::string& part :
+       std::vector<std::string>(absl::StrSplit(text, ','))) {
+    absl::StatusOr<SetRef> set = ParseSetRef(part);
+    if (!set.ok()) return set.status();
+    if (set->name.empty()) {
+      return Bad(text, "names no set beside a comma: write A,B");
+    }
+    if (!names.insert(set->name).second) {
+      return Bad(text, absl::StrCat("names the set ", set->name, " twice"));
+    }
+    sets.push_back(*std::move(set));
+  }
+  return sets;
 }
 
 }  // namespace traincheck

@@ -1,4 +1,4 @@
-// How people write which set they mean.
+// How people write which sets they mean.
 //
 // Threads: pure functions.
 #ifndef TRAINCHECK_INVARIANTS_SETS_SET_REF_H_
@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -20,6 +21,14 @@ struct SetRef {
 // InvalidArgument where VERSION is not a number from 1 on. Whether the name
 // can be one is not looked at.
 [[nodiscard]] absl::StatusOr<SetRef> ParseSetRef(const std::string& text);
+
+// NAME, or NAME@VERSION of a version that is not 0.
+std::string ToText(const SetRef& set);
+
+// One or more, separated by commas: "builtin,rules@3". InvalidArgument where
+// one of them is not a set, is empty or is named twice.
+[[nodiscard]] absl::StatusOr<std::vector<SetRef>> ParseSetRefs(
+    const std::string& text);
 
 }  // namespace traincheck
 

@@ -20,5 +20,22 @@ TEST(SetRef, OtherVersionsAreNamed) {
   }
 }
 
+TEST(SetRef, SeveralAreSeparatedByCommas) {
+  const auto sets = ParseSetRefs("builtin,rules@3");
+  ASSERT_TRUE(sets.ok()) << sets.status();
+  ASSERT_EQ(sets->size(), 2u);
+  EXPECT_EQ(ToText(sets->at(0)), "builtin");
+  EXPECT_EQ(ToText(sets->at(1)), "rules@3");
+  EXPECT_EQ(ParseSetRefs("rules")->size(), 1u);
+}
+
+TEST(SetRef, AListWithoutAnyOrWithOneTwiceIsNamed) {
+  for (const char* bad : {"", ",", "a,", ",a", "a,,b", "a,a", "a@1,a@2"}) {
+    const absl::Status status = ParseSetRefs(bad).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << bad;
+    EXPECT_NE(status.message().find(bad), std::string::npos) << status;
+  }
+}
+
 }  // namespace
 }  // namespace traincheck

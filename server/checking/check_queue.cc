@@ -12,7 +12,7 @@ void CheckQueue::Wake(const std::string& run) {
 void CheckQueue::OnSet(const std::string& name) {
   absl::MutexLock lock(&mutex_);
   for (auto run = waiting_.begin(); run != waiting_.end();) {
-    if (run->second != name) {
+    if (run->second.count(name) == 0) {
       ++run;
       continue;
     }
@@ -68,9 +68,10 @@ std::optional<CheckQueue::Due> CheckQueue::AwaitDue() {
   return Due{last_, std::exchange(forgotten_, {})};
 }
 
-void CheckQueue::WaitForSet(const std::string& run, const std::string& name) {
+void CheckQueue::WaitForSets(const std::string& run,
+                             std::set<std::string> names) {
   absl::MutexLock lock(&mutex_);
-  waiting_[run] = name;
+  waiting_[run] = std::move(names);
 }
 
 void CheckQueue::StopWaiting(const std::string& run) {

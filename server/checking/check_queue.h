@@ -33,7 +33,7 @@ class CheckQueue {
 
   // Makes the run due, also while the worker is at it. Short.
   void Wake(const std::string& run);
-  // Makes the runs due that wait for a set of that name.
+  // Makes the runs due that wait for a set of that name, among others.
   void OnSet(const std::string& name);
   // Returns when the worker is not at the run and nothing of it is left here.
   void Forget(const std::string& run);
@@ -48,9 +48,9 @@ class CheckQueue {
   // due, once there is one. nullopt: stopped.
   std::optional<Due> AwaitDue();
 
-  // To be called before looking for the set, so that one that comes meanwhile
+  // To be called before looking for the sets, so that one that comes meanwhile
   // is not missed.
-  void WaitForSet(const std::string& run, const std::string& name);
+  void WaitForSets(const std::string& run, std::set<std::string> names);
   void StopWaiting(const std::string& run);
   bool IsWaiting(const std::string& run) const;
 
@@ -59,8 +59,8 @@ class CheckQueue {
  private:
   mutable absl::Mutex mutex_;
   std::set<std::string> due_ ABSL_GUARDED_BY(mutex_);
-  // Runs that wait for a set, with its name.
-  std::map<std::string, std::string> waiting_ ABSL_GUARDED_BY(mutex_);
+  // Runs that wait for sets, with their names.
+  std::map<std::string, std::set<std::string>> waiting_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> forgotten_ ABSL_GUARDED_BY(mutex_);
   std::string at_ ABSL_GUARDED_BY(mutex_);    // run that the worker is at
   std::string last_ ABSL_GUARDED_BY(mutex_);  // run that it was given last

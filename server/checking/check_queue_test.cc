@@ -129,7 +129,7 @@ TEST_F(CheckQueueTest, ForgetWaitsUntilTheWorkerHasLeftTheRun) {
 
 TEST_F(CheckQueueTest, NothingIsLeftOfAForgottenRun) {
   queue_.Wake("a");
-  queue_.WaitForSet("a", "rules");
+  queue_.WaitForSets("a", {"rules"});
   queue_.Publish("a", Finished());
   queue_.Forget("a");
   queue_.OnSet("rules");
@@ -154,9 +154,9 @@ TEST_F(CheckQueueTest, TheWorkerHearsOfForgottenRunsOnce) {
 }
 
 TEST_F(CheckQueueTest, ASetMakesTheRunsDueThatWaitForIt) {
-  queue_.WaitForSet("a", "rules");
-  queue_.WaitForSet("b", "rules");
-  queue_.WaitForSet("c", "others");
+  queue_.WaitForSets("a", {"rules"});
+  queue_.WaitForSets("b", {"rules"});
+  queue_.WaitForSets("c", {"others", "more"});
   WaitingWorker worker(&queue_);
   queue_.OnSet("unknown");
   EXPECT_TRUE(worker.IsWaiting());
@@ -171,13 +171,13 @@ TEST_F(CheckQueueTest, ASetMakesTheRunsDueThatWaitForIt) {
 TEST_F(CheckQueueTest, ASetThatComesWhileTheWorkerIsAtTheRunIsNotMissed) {
   queue_.Wake("a");
   EXPECT_EQ(Next(), "a");
-  queue_.WaitForSet("a", "rules");
+  queue_.WaitForSets("a", {"rules"});
   queue_.OnSet("rules");
   EXPECT_EQ(Next(), "a");
 }
 
 TEST_F(CheckQueueTest, ARunThatWaitsNoMoreIsLeftAloneByTheSet) {
-  queue_.WaitForSet("a", "rules");
+  queue_.WaitForSets("a", {"rules"});
   queue_.StopWaiting("a");
   queue_.OnSet("rules");
   EXPECT_TRUE(IsNothingDue());

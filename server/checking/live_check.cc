@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -91,7 +94,7 @@ void LiveCheck::Begin(const RunView& run, From from) {
   }
   state_ = State::kReading;
   saved_batches_ = check_->batches();
-  stored_.set_set_version(set->version);
+  stored_.set_set(ReferenceTo(*set));
   WriteSet writes;
   AddCheck(run, &writes);
   use_.store->Write(std::move(writes), nullptr);
@@ -110,11 +113,14 @@ absl::StatusOr<InvariantSet> LiveCheck::LoadSet(const RunView& run) {
     return absl::FailedPreconditionError(
         "retention deleted the records before they were checked");
   }
-  const absl::StatusOr<SetRef> ref = ParseSetRef(run.check_set);
-  if (!ref.ok()) return ref.status();
-  use_.queue->WaitForSet(run.id, ref->name);
-  absl::StatusOr<InvariantSet> set =
-      use_.sets->Load(run.check_set, stored_.set_version());
+  const std::string& asked =
+      stored_.set().empty() ? run.check_set : stored_.set();
+  const absl::StatusOr<std::vector<SetRef>> refs = ParseSetRefs(asked);
+  if (!refs.ok()) return refs.status();
+  std::set<std::string> names;
+  for (const SetRef& ref : *refs) names.insert(ref.name);
+  use_.queue->WaitForSets(run.id, std::move(names));
+  absl::StatusOr<InvariantSet> set = use_.sets->Load(asked);
   if (absl::IsNotFound(set.status())) {
     return absl::NotFoundError(absl::StrCat(
         set.status().message(),
@@ -216,10 +222,10 @@ void LiveCheck::Fail(const RunView& run, const absl::Status& why) {
 }
 
 void LiveCheck::Finish(const RunView& run) {
-  const uint32_t set_version = stored_.set_version();
+  const std::string set = stored_.set();
   reported_.Add(run, *check_);
   stored_ = Summarise(check_->checker().Summary());
-  stored_.set_set_version(set_version);
+  stored_.set_set(set);
   reported_.Store(&stored_);
   MarkFinished(run, &stored_);
   use_.board->KeepOnly(run.id, run.number, check_->checker().Violations());

@@ -33,6 +33,7 @@ absl::Status NoSuchRun(const std::string& run) {
 }
 
 std::string OriginOf(const InvariantSet& set) {
+  if (set.version == 0) return absl::StrCat("sets ", set.name);
   return absl::StrCat("set ", set.name, " version ", set.version);
 }
 

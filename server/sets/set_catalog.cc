@@ -7,8 +7,10 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "invariants/sets/set_json.h"
+#include "invariants/sets/set_merge.h"
 #include "invariants/sets/set_ref.h"
 #include "server/store/keys.h"
 
@@ -52,6 +54,10 @@ v1::Invariant ToApi(const Invariant& invariant) {
   api.set_support(invariant.support);
   api.set_json(ToJson(invariant).dump());
   return api;
+}
+
+std::string ReferenceTo(const InvariantSet& set) {
+  return ToText(SetRef{set.name, set.version});
 }
 
 absl::StatusOr<v1::SetSummary> SetCatalog::Save(InvariantSet set,
@@ -163,11 +169,24 @@ absl::StatusOr<v1::SetDetail> SetCatalog::Detail(const std::string& set_name,
   return detail;
 }
 
-absl::StatusOr<InvariantSet> SetCatalog::Load(const std::string& set_name,
-                                              uint32_t version) const {
-  absl::StatusOr<v1::SetDetail> stored = Find(set_name, version);
-  if (!stored.ok()) return stored.status();
-  return SetFromJsonUntrusted(stored->json());
+absl::StatusOr<InvariantSet> SetCatalog::Load(const std::string& names) const {
+  const absl::StatusOr<std::vector<SetRef>> refs = ParseSetRefs(names);
+  if (!refs.ok()) return refs.status();
+  std::vector<InvariantSet> sets;
+  for (const SetRef& ref : *refs) {
+    absl::StatusOr<v1::SetDetail> stored = Read(ref.name, ref.version);
+    if (!stored.ok()) return stored.status();
+    absl::StatusOr<InvariantSet> set = SetFromJsonUntrusted(stored->json());
+    if (!set.ok()) return set.status();
+    sets.push_back(*std::move(set));
+  }
+  if (sets.size() == 1) return std::move(sets[0]);
+  InvariantSet merged = MergeSets(sets);
+  std::vector<std::string> versions;
+  for (const InvariantSet& set : sets) versions.push_back(ReferenceTo(set));
+  merged.name = absl::StrJoin(versions, ",");
+  merged.version = 0;
+  return merged;
 }
 
 absl::StatusOr<v1::Invariant> SetCatalog::FindInvariant(

@@ -27,6 +27,9 @@ namespace traincheck::server {
 
 v1::Invariant ToApi(const Invariant& invariant);
 
+// What Load takes to give these rules again, whatever is saved meanwhile.
+std::string ReferenceTo(const InvariantSet& set);
+
 class SetCatalog {
  public:
   // `store` must outlive the catalog.
@@ -55,13 +58,16 @@ class SetCatalog {
   // The newest version of each set, by name.
   [[nodiscard]] absl::StatusOr<std::vector<v1::SetSummary>> List() const;
 
-  // With all invariants. `set`: NAME or NAME@VERSION; `version` counts where
-  // the name has none, 0: the newest. NotFound with what to do, or
+  // One set with all invariants. `set`: NAME or NAME@VERSION; `version` counts
+  // where the name has none, 0: the newest. NotFound with what to do, or
   // InvalidArgument.
   [[nodiscard]] absl::StatusOr<v1::SetDetail> Detail(
       const std::string& set, uint32_t version = 0) const;
-  [[nodiscard]] absl::StatusOr<InvariantSet> Load(const std::string& set,
-                                                  uint32_t version = 0) const;
+  // The rules of one or several sets (ParseSetRefs). Several become one with
+  // each rule once, whose name is that of all with their versions and whose
+  // own version is 0.
+  [[nodiscard]] absl::StatusOr<InvariantSet> Load(
+      const std::string& sets) const;
 
   // The invariant and the sets whose newest version has it.
   [[nodiscard]] absl::StatusOr<v1::Invariant> FindInvariant(

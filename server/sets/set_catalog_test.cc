@@ -40,9 +40,9 @@ TEST_F(SetCatalogTest, SavingAgainMakesTheNextVersionAndKeepsTheOld) {
   EXPECT_EQ(Save("rules", "run-1"), 1u);
   EXPECT_EQ(Save("rules", "run-2"), 2u);
   EXPECT_EQ(Save("rules-b", "run-3"), 1u);
-  EXPECT_THAT(catalog_->Load("rules", 0)->runs, ElementsAre("run-2"));
-  EXPECT_THAT(catalog_->Load("rules", 1)->runs, ElementsAre("run-1"));
-  EXPECT_EQ(catalog_->Load("rules", 2)->version, 2u);
+  EXPECT_THAT(catalog_->Load("rules")->runs, ElementsAre("run-2"));
+  EXPECT_THAT(catalog_->Load("rules@1")->runs, ElementsAre("run-1"));
+  EXPECT_EQ(catalog_->Load("rules@2")->version, 2u);
   const auto list = *catalog_->List();
   ASSERT_EQ(list.size(), 2u);
   EXPECT_EQ(list[0].name(), "rules");
@@ -52,7 +52,7 @@ TEST_F(SetCatalogTest, SavingAgainMakesTheNextVersionAndKeepsTheOld) {
 
 TEST_F(SetCatalogTest, WhatIsMissingIsNotFound) {
   Save("rules", "run");
-  EXPECT_TRUE(absl::IsNotFound(catalog_->Load("rule", 0).status()));
+  EXPECT_TRUE(absl::IsNotFound(catalog_->Load("rule").status()));
   EXPECT_TRUE(absl::IsNotFound(catalog_->Detail("rules", 2).status()));
   EXPECT_TRUE(absl::IsNotFound(catalog_->FindInvariant("id").status()));
 }
@@ -70,6 +70,23 @@ TEST_F(SetCatalogTest, ASetIsNamedWithOrWithoutItsVersion) {
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
     EXPECT_NE(status.message().find(bad), std::string::npos);
   }
+}
+
+TEST_F(SetCatalogTest, SeveralSetsAreOneWhoseNameHasTheirVersions) {
+  Save("rules", "run-1");
+  Save("more", "run-2");
+  const auto both = catalog_->Load("rules,more");
+  ASSERT_TRUE(both.ok()) << both.status();
+  EXPECT_THAT(both->runs, ElementsAre("run-1", "run-2"));
+  EXPECT_EQ(ReferenceTo(*both), "rules@1,more@1");
+  Save("more", "run-3");
+  EXPECT_THAT(catalog_->Load("rules,more")->runs,
+              ElementsAre("run-1", "run-3"));
+  EXPECT_THAT(catalog_->Load(ReferenceTo(*both))->runs,
+              ElementsAre("run-1", "run-2"));
+  const absl::Status missing = catalog_->Load("rules,none").status();
+  EXPECT_TRUE(absl::IsNotFound(missing));
+  EXPECT_NE(missing.message().find("\"none\""), std::string::npos);
 }
 
 TEST(SetName, IsShortAndPlain) {

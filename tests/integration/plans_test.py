@@ -78,6 +78,22 @@ class Plans(harness.TrainingCase):
         self.assertEqual(version["origin"], "set few version 1")
         self.assertEqual(sent["plan"], plan)
 
+    def test_a_run_is_checked_against_several_sets(self):
+        self.learn()
+        self.save_part("losses", "MSELoss.forward is called once")
+        self.save_part("steps", "Adam.step is called once")
+        shown = self.train("both", "--check", "losses,steps@1")
+        self.assertEqual((shown["check"]["decided"], shown["check"]["total"]), (2, 2))
+        (version,) = self.daemon.ctl("runs", "plan", "both")["versions"]
+        self.assertEqual(version["origin"], "sets losses@1,steps@1")
+        stored = self.daemon.ctl("check", "--run", "both", "--set", "losses,steps")
+        self.assertEqual(stored["coverage"]["decided"], 2)
+        refused = self.monitored(
+            SCRIPT, options=("--run", "none", "--check", "losses,none")
+        )
+        self.assertEqual(refused.returncode, 2, refused.stderr)
+        self.assertIn('the server has no set "none"', refused.stderr)
+
     def test_without_its_file_a_process_takes_the_plan_from_the_daemon(self):
         self.learn()
         nowhere = str(self.folder / "nowhere.json")
