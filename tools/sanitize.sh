@@ -33,7 +33,6 @@ options=(
   "--test_env=TRAINCHECK_SANITIZER=$sanitizer"
   "--test_env=ASAN_OPTIONS=detect_stack_use_after_return=1"
   "--test_env=UBSAN_OPTIONS=print_stacktrace=1"
-  "--test_env=TSAN_OPTIONS=suppressions=$PWD/bazel/sanitizers/tsan.supp"
 )
 tools/build.sh test "${options[@]}" "$@" //tests/sanitizers:config_test
 exec tools/build.sh test "${options[@]}" "$@" --test_lang_filters=cc \

@@ -40,5 +40,4 @@ def embed_text(name, srcs, array):
     cc_library(
         name = name,
         hdrs = [name + ".h"],
-        visibility = ["//agent:__subpackages__"],
     )
