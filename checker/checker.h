@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "invariants/rules/invariant.h"
 #include "invariants/rules/relation.h"
+#include "invariants/rules/rule_notes.h"
 #include "invariants/trace/stored_batch.h"
 
 namespace traincheck {
@@ -47,6 +48,7 @@ struct Violation {
   std::string expected;
   std::string seen;
   std::vector<std::string> evidence;
+  RuleNotes notes;
 };
 
 struct CheckSummary {

@@ -235,6 +235,7 @@ Violation ViolationBook::Render(const Key& key, const Entry& entry) const {
   violation.invariant_id = entry.invariant->id;
   violation.relation = entry.invariant->rule->relation_name();
   violation.text = entry.invariant->text;
+  violation.notes = NotesOf(entry.invariant->origin);
   violation.id = HashText(run_ + "\n" + std::to_string(entry.attempt) + "\n" +
                           entry.invariant->id + "\n" + std::get<2>(key) + "\n" +
                           std::get<3>(key));

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "ctl/testing/fake_control.h"
 #include "ctl/testing/process.h"
@@ -111,7 +112,7 @@ TEST(RunCommandTest, SetsTheAgentsEnvironment) {
                                           "libtraincheck_agent.so:libm.so.6"));
   EXPECT_THAT(out, HasSubstr("TRAINCHECK_SERVER=127.0.0.1:9\n"));
   EXPECT_THAT(out, HasSubstr("TRAINCHECK_EXPERIMENT=my exp\n"));
-  EXPECT_THAT(out, HasSubstr("TRAINCHECK_CHECK=s\n"));
+  EXPECT_THAT(out, HasSubstr("TRAINCHECK_CHECK=builtin,s\n"));
   EXPECT_THAT(out, Not(HasSubstr("TRAINCHECK_COLLECT")));
   EXPECT_THAT(out, testing::ContainsRegex(
                        "TRAINCHECK_RUN=my_exp-[0-9]{8}-[0-9]{6}-[0-9a-f]{4}"));
@@ -308,6 +309,44 @@ TEST_F(RunWithServerTest, AVersionOfASetMayBeNamed) {
   EXPECT_EQ(check("s1@0").code, 2);
 }
 
+TEST_F(RunWithServerTest, TheBuiltInRulesAreCheckedUnlessSomebodySaysNo) {
+  const auto sets = [this](const std::vector<std::string>& options) {
+    std::vector<std::string> all = {"--drain-timeout", "0"};
+    all.insert(all.end(), options.begin(), options.end());
+    return RunShell(all, "echo $TRAINCHECK_CHECK", server_.address());
+  };
+  // A server that is older has none, and says so once.
+  const ProcessResult older = sets({});
+  EXPECT_EQ(older.out, "\n");
+  EXPECT_EQ(Count(older.err, "has no built-in rules"), 1) << older.err;
+  EXPECT_EQ(sets({"--check", "s1"}).out, "s1\n");
+  server_.Edit([](FakeData& data) {
+    data.set_plan.set_json("{}");
+    data.sets.emplace_back().mutable_summary()->set_name("builtin");
+    data.sets.back().mutable_summary()->set_version(1);
+  });
+  EXPECT_EQ(sets({}).out, "builtin\n");
+  EXPECT_EQ(sets({"--check", "s1"}).out, "builtin,s1\n");
+  EXPECT_EQ(sets({"--check", "s1,builtin@1"}).out, "s1,builtin@1\n");
+  EXPECT_EQ(sets({"--no-builtin"}).out, "\n");
+  EXPECT_EQ(sets({"--no-builtin", "--check", "s1"}).out, "s1\n");
+  EXPECT_EQ(sets({"--collect"}).out, "\n");
+  const std::string plan = folder_ + "/plan.json";
+  std::ofstream(plan) << R"({"format": 1, "version": 1})";
+  EXPECT_EQ(sets({"--plan", plan}).out, "\n");
+  EXPECT_EQ(sets({"--plan", plan, "--check", "s1"}).out, "builtin,s1\n");
+  for (const auto& [variable, expected] : std::map<std::string, std::string>{
+           {"TRAINCHECK_BUILTIN=0", "\n"},
+           {"TRAINCHECK_COLLECT=1", "\n"},
+           {"TRAINCHECK_CHECK=s1", "builtin,s1\n"}}) {
+    Process::Options options =
+        Ctl({"--server", server_.address(), "run", "--drain-timeout", "0", "--",
+             "sh", "-c", "echo $TRAINCHECK_CHECK"});
+    options.environment.push_back(variable);
+    EXPECT_EQ(RunProcess(options).out, expected) << variable;
+  }
+}
+
 TEST_F(RunWithServerTest, ARunIdThatExistsStopsBeforeTheStart) {
   ShowRun(v1::RUN_STATUS_ENDED, true, 0);
   const ProcessResult result =
@@ -397,7 +436,8 @@ TEST_F(RunWithServerTest, AGateTellsWhoseRulesWereLeftAside) {
   server_.Edit([](FakeData& data) {
     data.sets[0].add_invariants()->set_json(R"({"experiments": ["mnist"]})");
   });
-  Process run(Training({"--check", "s1", "--fail-on-violation"}, "exit 0"));
+  Process run(Training({"--no-builtin", "--check", "s1", "--fail-on-violation"},
+                       "exit 0"));
   ASSERT_TRUE(run.WaitForOut("started"));
   ShowRun(v1::RUN_STATUS_ENDED, true, 0);
   server_.Edit([](FakeData& data) {

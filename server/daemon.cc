@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "server/sets/built_in_sets.h"
 #include "server/store/rocksdb_store.h"
 
 namespace traincheck::server {
@@ -26,6 +27,7 @@ absl::Status Daemon::Start(const Options& options) {
   if (!board.ok()) return board.status();
   board_ = *std::move(board);
   sets_ = std::make_unique<SetCatalog>(store_.get());
+  if (absl::Status s = SaveBuiltInRules(sets_.get()); !s.ok()) return s;
   plans_ = std::make_unique<RunPlans>(RunPlans::Dependencies{
       .store = store_.get(), .registry = registry_.get()});
   checks_ = std::make_unique<LiveChecks>(

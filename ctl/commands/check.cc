@@ -9,13 +9,14 @@
 #include "ctl/render/check_result.h"
 #include "ctl/run/left_aside.h"
 #include "ctl/text/progress_line.h"
+#include "invariants/sets/set_ref.h"
 
 namespace traincheck::ctl {
 namespace {
 
 struct Options {
   std::string run;
-  std::string set;
+  std::string set = kBuiltInSet;
   GateOptions gate;
 };
 
@@ -61,7 +62,7 @@ void AddCheck(CLI::App* check, const Context* context, Action* action) {
   auto options = std::make_shared<Options>();
   check->add_option("--run", options->run, "Run that has ended")->required();
   check->add_option("--set", options->set, "Name of the set, or several: A,B")
-      ->required();
+      ->capture_default_str();
   AddGateFlags(check, &options->gate);
   check->callback([=] { *action = [=] { return Check(*context, *options); }; });
 }

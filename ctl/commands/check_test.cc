@@ -28,6 +28,7 @@ TEST_F(CommandsTest, CheckIsAGateThatDoesNotPassOnNothing) {
   server_.Edit([](FakeData& data) {
     data.check_result.mutable_coverage()->set_decided(1);
     data.check_result.mutable_coverage()->set_total(2);
+    data.check_result.mutable_coverage()->set_not_applied(0);
   });
   result = Run(gate);
   EXPECT_EQ(result.code, 0);

@@ -50,7 +50,7 @@ TEST(EnvCommandTest, TakesTheFileOfSettings) {
               AllOf(HasSubstr("export TRAINCHECK_CONFIG=/"),
                     HasSubstr("export TRAINCHECK_SERVER=127.0.0.1:99\n"),
                     HasSubstr("export TRAINCHECK_EXPERIMENT=e\n"),
-                    HasSubstr("export TRAINCHECK_CHECK=s\n")));
+                    HasSubstr("export TRAINCHECK_CHECK=builtin,s\n")));
   options.command.push_back("--collect");
   options.environment.push_back("TRAINCHECK_SERVER=127.0.0.1:98");
   EXPECT_THAT(RunProcess(options).out,
@@ -89,18 +89,18 @@ TEST(EnvCommandTest, ThePlanOfTheSetIsThereForTheFirstCall) {
   Process::Options shell;
   shell.command = {"sh", "-c", result.out + "cat $TRAINCHECK_PLAN"};
   EXPECT_EQ(RunProcess(shell).out, plan) << result.out << result.err;
-  EXPECT_THAT(result.out, HasSubstr(state + "/traincheck/plans/s1-"));
+  EXPECT_THAT(result.out, HasSubstr(state + "/traincheck/plans/builtin,s1-"));
   // Whoever names a plan means it, and a run that is not checked has none.
   const std::string own = testing::TempDir() + "/own.json";
   std::ofstream(own) << kPlan;
   EXPECT_THAT(lines({"--check", "s1", "--plan", own}, server.address()).out,
               HasSubstr("TRAINCHECK_PLAN=" + own));
-  EXPECT_THAT(lines({}, server.address()).out,
+  EXPECT_THAT(lines({"--no-builtin"}, server.address()).out,
               Not(HasSubstr("TRAINCHECK_PLAN")));
   // Without a server the job starts all the same.
   const ProcessResult alone = lines({"--check", "s1"}, kNobody);
   EXPECT_EQ(alone.code, 0);
-  EXPECT_THAT(alone.out, HasSubstr("TRAINCHECK_CHECK=s1"));
+  EXPECT_THAT(alone.out, HasSubstr("TRAINCHECK_CHECK=builtin,s1"));
   EXPECT_THAT(alone.out, Not(HasSubstr("TRAINCHECK_PLAN")));
   EXPECT_THAT(alone.err, HasSubstr("is not there when the training starts"));
 }

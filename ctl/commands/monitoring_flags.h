@@ -10,9 +10,10 @@
 
 namespace traincheck::ctl {
 
-// Adds --experiment, --run, --collect, --full, --check, --plan and --config to
-// `command`; Options has experiment, run, collect, full, check_set, plan and
-// config, and outlives the parsing.
+// Adds --experiment, --run, --collect, --full, --check, --no-builtin, --plan
+// and
+// --config to `command`; Options has experiment, run, collect, full, check_set,
+// without_builtin, plan and config, and outlives the parsing.
 template <typename Options>
 void AddMonitoringFlags(CLI::App* command, Options* options) {
   command->add_option("--experiment", options->experiment,
@@ -32,8 +33,11 @@ void AddMonitoringFlags(CLI::App* command, Options* options) {
       ->needs(collect);
   command
       ->add_option("--check", options->check_set,
-                   "Check against this set while it trains, or several: A,B")
+                   "Check against this set, too, while it trains, or "
+                   "several: A,B")
       ->excludes(collect);
+  command->add_flag("--no-builtin", options->without_builtin,
+                    "Leave the built-in rules out");
   command
       ->add_option("--plan", options->plan,
                    "Capture plan: what calls tell (docs/capture-plan.md)")

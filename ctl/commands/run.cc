@@ -33,7 +33,9 @@ int Run(const Context& context, Options options) {
     return kExitUsage;
   }
   if (training.gate.asked_for() && training.check_set.empty()) {
-    Complain("run: --fail-on-violation and --min-coverage need --check SET");
+    Complain(
+        "run: --fail-on-violation and --min-coverage need rules: the built-in "
+        "ones, or --check SET");
     return kExitUsage;
   }
   training.command = context.command;

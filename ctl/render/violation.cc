@@ -54,6 +54,12 @@ void AppendExpected(const v1::Violation& violation, std::string* text) {
   }
 }
 
+void AppendNotes(const v1::Violation& violation, std::string* text) {
+  AppendLine("why nothing fails", violation.why(), text);
+  AppendLine("what to do", violation.fix(), text);
+  AppendLine("see", violation.reference(), text);
+}
+
 }  // namespace
 
 Json ViolationRowJson(const v1::Violation& violation) {
@@ -85,6 +91,9 @@ Json ViolationDetailJson(const v1::Violation& violation) {
   Json json = ViolationRowJson(violation);
   json["expected"] = TextOrNull(violation.expected());
   json["evidence"] = ArrayOf(violation.evidence());
+  json["why"] = TextOrNull(violation.why());
+  json["fix"] = TextOrNull(violation.fix());
+  json["reference"] = TextOrNull(violation.reference());
   return json;
 }
 
@@ -119,6 +128,7 @@ std::string ViolationDetailText(const v1::Violation& violation) {
   for (const std::string& line : violation.evidence()) {
     AppendLine("evidence", line, &text);
   }
+  AppendNotes(violation, &text);
   AppendLine("relation", violation.relation(), &text);
   AppendLine("invariant", violation.invariant_id(), &text);
   AppendLine("run",
@@ -170,6 +180,7 @@ std::string ViolationBlock(const v1::Violation& violation) {
                             " more lines: violations show"),
                &text);
   }
+  AppendLine("what to do", violation.fix(), &text);
   return text;
 }
 

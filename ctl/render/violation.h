@@ -16,7 +16,7 @@ namespace traincheck::ctl {
 // first_seen, seen}
 Json ViolationRowJson(const v1::Violation& violation);
 
-// The row and {expected, evidence}.
+// The row and {expected, evidence, why, fix, reference}.
 Json ViolationDetailJson(const v1::Violation& violation);
 
 std::string ViolationsTable(const std::vector<v1::Violation>& violations);

@@ -1,5 +1,6 @@
 #include "ctl/run/left_aside.h"
 
+#include <algorithm>
 #include <set>
 #include <vector>
 
@@ -26,11 +27,20 @@ std::set<std::string> ExperimentsOf(const v1::SetDetail& set) {
   return experiments;
 }
 
+bool IsGeneral(const v1::Invariant& invariant) {
+  return invariant.scope() == "general";
+}
+
 }  // namespace
 
 std::string LeftAsideText(const v1::SetDetail& set,
                           const std::string& experiment) {
   const std::set<std::string> all = ExperimentsOf(set);
+  if (all.contains(experiment) ||
+      std::any_of(set.invariants().begin(), set.invariants().end(),
+                  IsGeneral)) {
+    return "";
+  }
   const std::string rules =
       absl::StrCat("the rules of set ", set.summary().name());
   if (all.empty()) {
@@ -52,7 +62,7 @@ std::string LeftAsideText(const v1::SetDetail& set,
 std::string WhyLeftAside(Client* client, const std::string& set,
                          const std::string& experiment,
                          const v1::CheckProgress& check) {
-  if (check.decided() > 0 || check.not_applied() == 0) return "";
+  if (check.not_applied() == 0) return "";
   const auto refs = ParseSetRefs(set);
   if (!refs.ok()) return "";
   std::vector<std::string> texts;

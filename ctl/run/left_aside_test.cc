@@ -39,5 +39,13 @@ TEST(LeftAsideTest, RulesThatNameNoExperimentApplyNowhere) {
             "import them with --experiment");
 }
 
+TEST(LeftAsideTest, ASetOfWhichSomeRulesApplyIsNot) {
+  v1::SetDetail set = SetOf({R"({"experiments": ["a"]})"});
+  EXPECT_EQ(LeftAsideText(set, "a"), "");
+  EXPECT_NE(LeftAsideText(set, "c"), "");
+  set.add_invariants()->set_scope("general");
+  EXPECT_EQ(LeftAsideText(set, "c"), "");
+}
+
 }  // namespace
 }  // namespace traincheck::ctl

@@ -15,10 +15,11 @@ struct MonitoringOptions {
   std::string run;         // empty: the agent finds an id
   std::string experiment;  // empty: the agent takes the script's name
   bool collect = false;
-  bool full = false;      // with collect: torch's functions too
-  std::string check_set;  // empty: none
-  std::string plan;       // file; empty: the usual one
-  std::string config;     // file of settings; empty: none
+  bool full = false;             // with collect: torch's functions too
+  std::string check_set;         // empty: none
+  bool without_builtin = false;  // said by the user; in check_set by now
+  std::string plan;              // file; empty: the usual one
+  std::string config;            // file of settings; empty: none
 };
 
 struct Variable {

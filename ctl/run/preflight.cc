@@ -1,5 +1,6 @@
 #include "ctl/run/preflight.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -29,16 +30,33 @@ absl::Status CheckSetIsOneOf(const std::vector<v1::SetSummary>& sets,
                    names.empty() ? "none" : absl::StrJoin(names, ", ")));
 }
 
-absl::Status CheckSetsExist(Client* client, const std::string& asked) {
+bool Has(const std::vector<v1::SetSummary>& sets, const std::string& name) {
+  return std::any_of(
+      sets.begin(), sets.end(),
+      [&name](const v1::SetSummary& set) { return set.name() == name; });
+}
+
+// Those of `asked` that the server has. Only the built-in one may be missing:
+// most users did not name it.
+absl::StatusOr<std::string> SetsOfServer(Client* client,
+                                         const std::string& asked) {
   const absl::StatusOr<std::vector<SetRef>> refs = ParseSetRefs(asked);
   if (!refs.ok()) return refs.status();
   const auto sets = client->ListSets();
   if (!sets.ok()) return sets.status();
+  std::vector<std::string> found;
   for (const SetRef& set : *refs) {
+    if (set.name == kBuiltInSet && !Has(*sets, set.name)) {
+      WriteToStderr(
+          "traincheck: the server is older than this traincheckctl and has no "
+          "built-in rules: the run is not checked against them\n");
+      continue;
+    }
     const absl::Status status = CheckSetIsOneOf(*sets, set);
     if (!status.ok()) return status;
+    found.push_back(ToText(set));
   }
-  return absl::OkStatus();
+  return absl::StrJoin(found, ",");
 }
 
 absl::Status CheckRunIsNew(Client* client, const std::string& run) {
@@ -49,29 +67,35 @@ absl::Status CheckRunIsNew(Client* client, const std::string& run) {
       absl::StrCat("run \"", run, "\" exists already; --run needs a new id"));
 }
 
-absl::Status Ask(Client* client, const PreflightOptions& options) {
+// Returns the sets to check against.
+absl::StatusOr<std::string> Ask(Client* client,
+                                const PreflightOptions& options) {
   // Also when there is nothing to ask: does the server answer at all?
   absl::Status status = client->GetStatus().status();
-  if (status.ok() && !options.check_set.empty()) {
-    status = CheckSetsExist(client, options.check_set);
+  if (!status.ok()) return status;
+  std::string sets;
+  if (!options.check_set.empty()) {
+    auto found = SetsOfServer(client, options.check_set);
+    if (!found.ok()) return found;
+    sets = *std::move(found);
   }
-  if (status.ok() && !options.run.empty()) {
-    status = CheckRunIsNew(client, options.run);
-  }
-  return status;
+  if (!options.run.empty()) status = CheckRunIsNew(client, options.run);
+  if (!status.ok()) return status;
+  return sets;
 }
 
 }  // namespace
 
 PreflightResult Preflight(Client* client, const PreflightOptions& options) {
-  const absl::Status status = Ask(client, options);
-  if (status.ok()) return {std::nullopt, true};
+  const absl::StatusOr<std::string> sets = Ask(client, options);
+  if (sets.ok()) return {std::nullopt, true, *sets};
+  const absl::Status& status = sets.status();
   if (absl::IsInvalidArgument(status)) {
     Complain(std::string(status.message()));
-    return {kExitUsage, true};
+    return {kExitUsage, true, ""};
   }
   if (options.require_server) {
-    return {ReportFailedCall(status, options.server), false};
+    return {ReportFailedCall(status, options.server), false, ""};
   }
   const std::string reason =
       absl::IsUnavailable(status)
@@ -80,7 +104,7 @@ PreflightResult Preflight(Client* client, const PreflightOptions& options) {
   WriteToStderr(absl::StrCat("traincheck: ", reason,
                              ". The training starts; its records are spooled "
                              "until a server takes them\n"));
-  return {std::nullopt, false};
+  return {std::nullopt, false, options.check_set};
 }
 
 }  // namespace traincheck::ctl

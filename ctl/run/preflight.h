@@ -21,6 +21,8 @@ struct PreflightResult {
   std::optional<int> exit_code;
   // False: it starts anyway, and the user has been warned once.
   bool server_answered = false;
+  // Those asked for, without the built-in one where an older server has none.
+  std::string check_set;
 };
 
 PreflightResult Preflight(Client* client, const PreflightOptions& options);

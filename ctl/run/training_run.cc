@@ -72,6 +72,7 @@ std::string LibraryOrWarning() {
 
 std::vector<std::string> TrainingEnvironment(const TrainingRunOptions& options,
                                              const std::string& run,
+                                             const std::string& check_set,
                                              const std::string& library,
                                              const std::string& plan) {
   MonitoringOptions monitoring;
@@ -81,7 +82,7 @@ std::vector<std::string> TrainingEnvironment(const TrainingRunOptions& options,
   monitoring.experiment = options.experiment;
   monitoring.collect = options.collect;
   monitoring.full = options.full;
-  monitoring.check_set = options.check_set;
+  monitoring.check_set = check_set;
   monitoring.plan = plan;
   monitoring.config = options.config;
   return ChangedEnvironment(
@@ -112,11 +113,12 @@ class TrainingRun {
         Preflight(&client_, {options_.server, options_.run, options_.check_set,
                              options_.require_server});
     server_answered_ = preflight.server_answered;
+    check_set_ = preflight.check_set;
     exit_code_ = preflight.exit_code.value_or(kExitDone);
     if (preflight.exit_code) return false;
     library_ = LibraryOrWarning();
     plan_ = options_.plan;
-    if (server_answered_ && WantsPlanOfSet(options_.check_set, plan_)) {
+    if (server_answered_ && WantsPlanOfSet(check_set_, plan_)) {
       plan_ = PlanOrWarning();
     }
     // A Ctrl-C that came meanwhile met no training.
@@ -127,7 +129,8 @@ class TrainingRun {
 
   void Train() {
     const auto pid = StartTraining(
-        options_.command, TrainingEnvironment(options_, run_, library_, plan_),
+        options_.command,
+        TrainingEnvironment(options_, run_, check_set_, library_, plan_),
         signals_);
     if (!pid.ok()) {
       Complain(std::string(pid.status().message()));
@@ -136,7 +139,7 @@ class TrainingRun {
       return;
     }
     std::optional<ViolationWatch> watch;
-    if (!options_.check_set.empty() && !library_.empty()) {
+    if (!check_set_.empty() && !library_.empty()) {
       watch.emplace(&client_, run_, &printer_);
     }
     exit_code_ = WaitForTraining(*pid, signals_);
@@ -157,10 +160,10 @@ class TrainingRun {
  private:
   // "" where the training has to wait for the server's.
   std::string PlanOrWarning() {
-    const auto plan = FetchPlanFile(&client_, options_.check_set);
+    const auto plan = FetchPlanFile(&client_, check_set_);
     if (plan.ok()) return *plan;
     Warn(absl::StrCat(
-        "the plan of set ", options_.check_set,
+        "the plan of set ", check_set_,
         " is not there when the training starts: what it names beyond the "
         "plan without it stays unrecorded, and rules on that unknown: ",
         plan.status().message()));
@@ -168,13 +171,13 @@ class TrainingRun {
   }
 
   void PrintVerdict() {
-    VerdictInput input{run_, options_.check_set,         *drain_, {},
-                       "",   CtlCommand(options_.server)};
-    if (drain_->run && !options_.check_set.empty()) {
+    VerdictInput input{run_, check_set_, *drain_,
+                       {},   "",         CtlCommand(options_.server)};
+    if (drain_->run && !check_set_.empty()) {
       auto violations = client_.ListViolations(run_);
       if (violations.ok()) input.violations = *std::move(violations);
       input.left_aside =
-          WhyLeftAside(&client_, options_.check_set, drain_->run->experiment(),
+          WhyLeftAside(&client_, check_set_, drain_->run->experiment(),
                        drain_->run->check());
     }
     for (const v1::Violation& violation : input.violations) {
@@ -212,6 +215,7 @@ class TrainingRun {
   Client& client_;
   const TrainingSignals& signals_;
   const std::string run_;
+  std::string check_set_;
   std::string library_;
   std::string plan_;  // file
   bool server_answered_ = false;

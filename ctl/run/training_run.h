@@ -20,6 +20,7 @@ struct TrainingRunOptions {
   bool collect = false;
   bool full = false;
   std::string check_set;
+  bool without_builtin = false;
   std::string plan;    // empty: the usual one
   std::string config;  // file of settings; empty: none
   bool require_server = false;

@@ -2,11 +2,14 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "ctl/run/monitoring_environment.h"
 #include "ctl/run/plan_check.h"
+#include "invariants/sets/set_ref.h"
 #include "proto/settings/settings.h"
 
 namespace traincheck::ctl {
@@ -29,9 +32,37 @@ void Take(const Settings& settings, const char* variable, std::string* value) {
   }
 }
 
+bool IsReference(const Settings& settings, const NamedSettings& named) {
+  const std::string collect = settings.Get("TRAINCHECK_COLLECT");
+  return named.collects ||
+         (named.check_set.empty() && !collect.empty() && collect != "0");
+}
+
+std::string WithBuiltIn(const std::string& sets) {
+  if (sets.empty()) return kBuiltInSet;
+  const auto refs = ParseSetRefs(sets);
+  const bool has_it =
+      refs.ok() && std::any_of(refs->begin(), refs->end(), [](const auto& set) {
+        return set.name == kBuiltInSet;
+      });
+  return has_it ? sets : absl::StrCat(kBuiltInSet, ",", sets);
+}
+
+std::string SetsToCheck(const Settings& settings, const std::string& plan,
+                        const NamedSettings& named) {
+  if (IsReference(settings, named)) return "";
+  const std::string asked = named.check_set.empty()
+                                ? settings.Get("TRAINCHECK_CHECK")
+                                : named.check_set;
+  const bool without = named.without_builtin ||
+                       settings.Get("TRAINCHECK_BUILTIN") == "0" ||
+                       (asked.empty() && !plan.empty());
+  return without ? asked : WithBuiltIn(asked);
+}
+
 }  // namespace
 
-std::string FillFromSettings(bool collects, NamedSettings* named) {
+std::string FillFromSettings(NamedSettings* named) {
   Settings settings;
   const std::string wrong = Load(named->config, &settings);
   if (!wrong.empty()) return wrong;
@@ -50,7 +81,7 @@ std::string FillFromSettings(bool collects, NamedSettings* named) {
   }
   Take(settings, "TRAINCHECK_SERVER", &named->server);
   Take(settings, "TRAINCHECK_EXPERIMENT", &named->experiment);
-  if (!collects) Take(settings, "TRAINCHECK_CHECK", &named->check_set);
+  named->check_set = SetsToCheck(settings, plan, *named);
   return "";
 }
 

@@ -16,22 +16,30 @@ struct NamedSettings {
   std::string check_set;
   std::string config;  // the file
   std::string plan;    // its file; only looked at
+  bool collects = false;
+  bool without_builtin = false;
 };
 
 // Puts in what the environment says of the file, and what the file says of the
-// rest where neither option nor environment does. `collects`: no set is taken
-// from the file then. "": done; else why the agent would stay off: a wrong
-// setting, or a plan that is not one.
-[[nodiscard]] std::string FillFromSettings(bool collects, NamedSettings* named);
+// rest where neither option nor environment does. A reference run is checked
+// against no set; any other one against the built-in rules, too, unless an
+// option or a setting says no or somebody's own plan says what is recorded. "":
+// done; else why the agent would stay off: a wrong setting, or a plan that is
+// not one.
+[[nodiscard]] std::string FillFromSettings(NamedSettings* named);
 
 // For Options of `run` or `env`, which have these members and collect.
 template <typename Options>
 [[nodiscard]] std::string TakeSettings(const Context& context,
                                        Options* options) {
   NamedSettings named{context.server_named ? context.server : "",
-                      options->experiment, options->check_set, options->config,
-                      options->plan};
-  const std::string wrong = FillFromSettings(options->collect, &named);
+                      options->experiment,
+                      options->check_set,
+                      options->config,
+                      options->plan,
+                      options->collect,
+                      options->without_builtin};
+  const std::string wrong = FillFromSettings(&named);
   options->server = named.server.empty() ? context.server : named.server;
   options->experiment = named.experiment;
   options->check_set = named.check_set;

@@ -12,6 +12,9 @@
 
 namespace traincheck {
 
+// The set of rules that the daemon has of itself; nobody else's has its name.
+inline constexpr char kBuiltInSet[] = "builtin";
+
 // NAME, its newest version, or NAME@VERSION.
 struct SetRef {
   std::string name;

@@ -47,6 +47,9 @@ v1::Violation ToApi(const Violation& violation) {
   api.set_seen(violation.seen);
   api.mutable_evidence()->Assign(violation.evidence.begin(),
                                  violation.evidence.end());
+  api.set_why(violation.notes.why);
+  api.set_fix(violation.notes.fix);
+  api.set_reference(violation.notes.reference);
   return api;
 }
 

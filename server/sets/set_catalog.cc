@@ -35,6 +35,12 @@ absl::StatusOr<v1::SetDetail> Parse(std::string_view value) {
 }  // namespace
 
 absl::Status CheckSetName(const std::string& name) {
+  if (name == kBuiltInSet) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "\"", name,
+        "\" is the set of rules that the daemon has of itself: give this one "
+        "another name"));
+  }
   if (!name.empty() && name.size() <= kMaxNameBytes &&
       std::all_of(name.begin(), name.end(), IsNameCharacter)) {
     return absl::OkStatus();

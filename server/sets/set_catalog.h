@@ -22,7 +22,8 @@
 
 namespace traincheck::server {
 
-// Letters, digits and . _ -, 1 to 64 of them; else InvalidArgument.
+// May people give a set this name? Letters, digits and . _ -, 1 to 64 of them,
+// and not kBuiltInSet; else InvalidArgument.
 [[nodiscard]] absl::Status CheckSetName(const std::string& name);
 
 v1::Invariant ToApi(const Invariant& invariant);
@@ -46,7 +47,7 @@ class SetCatalog {
   using Companion = std::function<void(const v1::SetSummary&, WriteSet*)>;
 
   // Stores `set` as the next version of set.name; its version is ignored.
-  // `companion` may be empty. REQUIRES: CheckSetName(set.name).
+  // `companion` may be empty. REQUIRES: CheckSetName(set.name), or kBuiltInSet.
   [[nodiscard]] absl::StatusOr<v1::SetSummary> Save(
       InvariantSet set, const Companion& companion = nullptr);
 

@@ -92,6 +92,7 @@ TEST_F(SetCatalogTest, SeveralSetsAreOneWhoseNameHasTheirVersions) {
 TEST(SetName, IsShortAndPlain) {
   EXPECT_TRUE(CheckSetName("A.b_c-9").ok());
   EXPECT_TRUE(CheckSetName(std::string(64, 'x')).ok());
+  EXPECT_FALSE(CheckSetName("builtin").ok());
   for (const std::string& bad :
        {std::string(), std::string(65, 'x'), std::string("a b"),
         std::string("a/b"), std::string("a\0b", 3)}) {

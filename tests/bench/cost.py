@@ -1,6 +1,7 @@
 """What the agent costs: trainings with and without it, by turns.
 
     tests/bench/cost.sh                                   bare, reference and full
+    tests/bench/cost.sh --modes builtin                   as it is without any option
     tests/bench/cost.sh --modes selective --set FILE      checked against a set
     tests/bench/cost.sh --modes own,inferred              with what is learned
     tests/bench/cost.sh --modes traincheck --traincheck FILE
@@ -16,7 +17,8 @@ and with the agent, and the relay's.
 Prints markdown tables. Modes:
 
     skeleton   calls that every training has, and no state
-    bare       the agent as it is without any option: the skeleton and all state
+    builtin    as it is without any option: checked against the built-in rules
+    bare       checked against nothing: the skeleton and all state
     selective  checked against --set (and --plan, if given)
     traincheck recorded under the plan of a file of TrainCheck's invariants
     own        checked against 100 of the invariants that inferred has
@@ -57,6 +59,7 @@ PIPELINES = {
 }
 MODES = (
     "skeleton",
+    "builtin",
     "bare",
     "selective",
     "traincheck",
@@ -108,6 +111,9 @@ class Bench:
 
     def watched(self, mode: str, pipeline: str, run: str) -> dict:
         words = ["--run", run]
+        if mode == "builtin":
+            return self.environment(*words)
+        words.append("--no-builtin")
         if mode == "selective":
             words += ["--check", "given"]
             if self.options.plan:

@@ -181,7 +181,9 @@ class Setting:
         command = self.command()
         server = (self.proxy or self.daemon).address
         if monitored and self.run_under == "ctl":
-            mode = ["--check", self.check_set] if self.check_set else ["--collect"]
+            # As a start without ctl has it, which some faults make.
+            check = ["--no-builtin", "--check", self.check_set]
+            mode = check if self.check_set else ["--collect"]
             command = [
                 *(self.dist / "traincheckctl", "--server", server, "run"),
                 *("--run", self.run, *mode, "--drain-timeout", "2", "--", *command),

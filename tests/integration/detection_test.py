@@ -56,7 +56,7 @@ class Detection(harness.SharedDaemonCase):
 
     def assert_stored_check_agrees(self, run, shown, violations):
         """A check of the stored run says what the live one said."""
-        again = self.daemon.ctl("check", "--run", run, "--set", "rules")
+        again = self.daemon.ctl("check", "--run", run, "--set", "builtin,rules")
         self.assertEqual(again["coverage"], shown["check"])
         key = operator.itemgetter("id", "first_step", "last_step", "count", "ranks")
         self.assertEqual(

@@ -121,7 +121,7 @@ class Facts(harness.TrainingCase):
         done = self.monitored(
             harness.SCRIPTS / "facts.py",
             *arguments,
-            options=("--run", run, "--check", rules),
+            options=("--run", run, "--no-builtin", "--check", rules),
         )
         self.assertEqual(done.returncode, 0, done.stderr)
         coverage = self.daemon.run_ended(run)["check"]
@@ -168,7 +168,7 @@ class Facts(harness.TrainingCase):
         self.load("parts", [rule("CollectiveContract", {"what": "splits"}, ())])
         for run, arguments in (("fit", ()), ("misfit", ("--fault",))):
             script = harness.SCRIPTS / "exchange.py"
-            options = ("--run", run, "--check", "parts")
+            options = ("--run", run, "--no-builtin", "--check", "parts")
             done = self.monitored(script, *arguments, options=options)
             self.assertEqual(done.returncode == 0, run == "fit", done.stderr)
             coverage = self.daemon.run_ended(run)["check"]

@@ -146,7 +146,7 @@ class Jobs(harness.TrainingCase):
         self.assertIsNone(killed["invariants"])
         self.assertEqual(self.job_ended(daemon, queued)["status"], "done")
         sets = {row["name"] for row in daemon.ctl("sets", "list")}
-        self.assertEqual(sets, {"next", *learned})
+        self.assertEqual(sets, {"builtin", "next", *learned})
 
     def test_an_interrupted_infer_leaves_its_job_to_the_daemon(self):
         daemon = self.start_daemon()

@@ -50,7 +50,7 @@ class Plans(harness.TrainingCase):
         keys = ("decided", "total", "violated", "not_applied", "unknown")
         checks = []
         for run, options in (("planned", ()), ("all", ("--plan", str(everything)))):
-            shown = self.train(run, "--check", "rules", *options)
+            shown = self.train(run, "--no-builtin", "--check", "rules", *options)
             checks.append([shown["check"][key] for key in keys])
         self.assertEqual(checks[0], checks[1])
         self.assertGreater(checks[0][0], 0)
@@ -66,11 +66,11 @@ class Plans(harness.TrainingCase):
         self.save_part("few", "MSELoss.forward is called once")
         plan = self.daemon.ctl("sets", "plan", "few")
         self.assertEqual(plan["state"], {})
-        shown = self.train("planned", "--check", "few")
+        shown = self.train("planned", "--no-builtin", "--check", "few")
         self.assertEqual(shown["check"]["violated"], 0)
         self.assertGreater(shown["check"]["decided"], 0)
         # No state, also not of what was constructed before the first step.
-        all_of_it = self.train("unplanned")
+        all_of_it = self.train("unplanned", "--no-builtin")
         self.assertLess(2 * shown["records"], all_of_it["records"])
         sent = self.daemon.ctl("runs", "plan", "planned")
         (version,) = sent["versions"]
@@ -82,7 +82,7 @@ class Plans(harness.TrainingCase):
         self.learn()
         self.save_part("losses", "MSELoss.forward is called once")
         self.save_part("steps", "Adam.step is called once")
-        shown = self.train("both", "--check", "losses,steps@1")
+        shown = self.train("both", "--no-builtin", "--check", "losses,steps@1")
         self.assertEqual((shown["check"]["decided"], shown["check"]["total"]), (2, 2))
         (version,) = self.daemon.ctl("runs", "plan", "both")["versions"]
         self.assertEqual(version["origin"], "sets losses@1,steps@1")
@@ -126,7 +126,7 @@ class Plans(harness.TrainingCase):
         off = self.folder / "less.json"
         off.write_text('{"format": 1, "state": {}}')
         training = self.monitored_start(
-            SCRIPT, "--steps", "100000", options=("--run", "long")
+            SCRIPT, "--steps", "100000", options=("--run", "long", "--no-builtin")
         )
 
         def last_step():

@@ -265,7 +265,9 @@ class TrainCheckFiles(harness.TrainingCase):
             )
             self.assertEqual(done.returncode, 2)
             self.assertIn(what, done.stderr)
-        self.assertEqual(self.daemon.ctl("sets", "list"), [])
+        self.assertEqual(
+            [row["name"] for row in self.daemon.ctl("sets", "list")], ["builtin"]
+        )
 
     def test_a_daemon_that_is_gone_is_told(self):
         folder = self.trace("toy", world=1)

@@ -29,6 +29,7 @@ _FACTS = _TRACE + ("invariants/facts/",)
 _RULES = _FACTS + ("invariants/rules/",)
 _RELATIONS = _RULES + ("invariants/relations/",)
 _SETS = _RELATIONS + ("invariants/sets/",)
+_LIBRARY = _SETS + ("invariants/library/",)
 _TRAINCHECK = _SETS + ("invariants/traincheck/",)
 LAYERS = {
     "base/": ("base/",),
@@ -38,12 +39,13 @@ LAYERS = {
     "invariants/rules/": _RULES,
     "invariants/relations/": _RELATIONS,
     "invariants/sets/": _SETS,
+    "invariants/library/": _LIBRARY,
     "invariants/traincheck/": _TRAINCHECK,
     "invariants/testing/": _TRACE + ("invariants/testing/",),
     "invariants/": (),  # no floor
     "checker/": ("checker/",) + _SETS,
     "inference/": ("inference/",) + _SETS,
-    "server/": ("server/", "checker/", "inference/", "proto/") + _SETS,
+    "server/": ("server/", "checker/", "inference/", "proto/") + _LIBRARY,
     "ctl/": ("ctl/", "proto/") + _TRAINCHECK,
     "agent/relay/": ("agent/relay/", "agent/ring/", "base/", "proto/"),
     **{

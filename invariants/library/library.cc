@@ -1,0 +1,37 @@
+#include "invariants/library/library.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "invariants/library/documents.h"
+#include "invariants/sets/set_json.h"
+#include "invariants/sets/set_merge.h"
+#include "invariants/sets/set_ref.h"
+
+namespace traincheck {
+
+absl::StatusOr<std::vector<InvariantSet>> BuiltInFamilies() {
+  std::vector<InvariantSet> families;
+  for (const EmbeddedText* document = kDocuments; document->name != nullptr;
+       ++document) {
+    absl::StatusOr<InvariantSet> family = SetFromJsonUntrusted(document->text);
+    if (!family.ok()) {
+      return absl::InternalError(
+          absl::StrCat("the built-in rules of ", document->name,
+                       ".json: ", family.status().message()));
+    }
+    families.push_back(*std::move(family));
+  }
+  return families;
+}
+
+absl::StatusOr<InvariantSet> BuiltInRules() {
+  const absl::StatusOr<std::vector<InvariantSet>> families = BuiltInFamilies();
+  if (!families.ok()) return families.status();
+  InvariantSet rules = MergeSets(*families);
+  rules.name = kBuiltInSet;
+  rules.version = 0;
+  return rules;
+}
+
+}  // namespace traincheck

@@ -1,0 +1,48 @@
+#include "invariants/library/library.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace traincheck {
+namespace {
+
+TEST(Library, EachRuleSaysWhatPeopleNeed) {
+  const auto families = BuiltInFamilies();
+  ASSERT_TRUE(families.ok()) << families.status();
+  ASSERT_FALSE(families->empty());
+  for (const InvariantSet& family : *families) {
+    SCOPED_TRACE(family.name);
+    EXPECT_EQ(family.name.rfind("builtin.", 0), 0u);
+    EXPECT_FALSE(family.invariants.empty());
+    for (const Invariant& rule : family.invariants) {
+      SCOPED_TRACE(rule.text);
+      EXPECT_EQ(rule.scope, Scope::kGeneral);
+      EXPECT_TRUE(rule.experiments.empty());
+      EXPECT_EQ(rule.origin.value("format", ""), "builtin");
+      const std::string grade = rule.origin.value("grade", "");
+      EXPECT_TRUE(grade == "alert" || grade == "advice") << grade;
+      for (const char* key : {"why", "fix"}) {
+        const std::string words = rule.origin.value(key, "");
+        ASSERT_FALSE(words.empty()) << key;
+        EXPECT_EQ(words.back(), '.') << key;
+      }
+      EXPECT_EQ(rule.origin.value("reference", "").rfind("https://", 0), 0u);
+    }
+  }
+}
+
+TEST(Library, NoRuleIsInTwoFamilies) {
+  const auto families = BuiltInFamilies();
+  ASSERT_TRUE(families.ok()) << families.status();
+  std::set<std::string> ids;
+  for (const InvariantSet& family : *families) {
+    for (const Invariant& rule : family.invariants) {
+      EXPECT_TRUE(ids.insert(rule.id).second) << rule.text;
+    }
+  }
+  EXPECT_EQ(BuiltInRules()->invariants.size(), ids.size());
+}
+
+}  // namespace
+}  // namespace traincheck

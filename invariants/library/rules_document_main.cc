@@ -1,0 +1,59 @@
+// Prints docs/built-in-rules.md: every built-in rule in the words that a user
+// reads.
+#include <cstdio>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "invariants/library/library.h"
+
+namespace traincheck {
+namespace {
+
+constexpr char kHead[] = R"(# Built-in rules
+
+What every healthy training obeys, whatever it trains. The daemon has these
+rules of itself, as the set `builtin`; no reference run is needed. An *alert*
+says that something is wrong; *advice* says that something is unusual and worth
+a look. Where a training gives a rule no occasion (no DDP, no dropout), it says
+nothing.
+
+This page is made from the documents in
+[invariants/library](../invariants/library/README.md), one a family.
+)";
+
+std::string Title(const std::string& family) {
+  return family.substr(family.find('.') + 1);
+}
+
+std::string RuleText(const Invariant& rule) {
+  const auto& origin = rule.origin;
+  return absl::StrCat("### ", rule.text, "\n\n- **", origin.value("grade", ""),
+                      "** `", rule.id, "` (", rule.rule->relation_name(),
+                      ")\n- Why nothing fails: ", origin.value("why", ""),
+                      "\n- What to do: ", origin.value("fix", ""), "\n- See <",
+                      origin.value("reference", ""), ">\n\n");
+}
+
+int Print() {
+  const auto families = BuiltInFamilies();
+  if (!families.ok()) {
+    std::fprintf(stderr, "%s\n",
+                 std::string(families.status().message()).c_str());
+    return 1;
+  }
+  std::string page = kHead;
+  for (const InvariantSet& family : *families) {
+    absl::StrAppend(&page, "\n## ", Title(family.name), "\n\n");
+    for (const Invariant& rule : family.invariants) {
+      absl::StrAppend(&page, RuleText(rule));
+    }
+    page.pop_back();
+  }
+  std::fputs(page.c_str(), stdout);
+  return 0;
+}
+
+}  // namespace
+}  // namespace traincheck
+
+int main() { return traincheck::Print(); }

@@ -1,0 +1,26 @@
+// What somebody wrote down of a rule for those who meet its violation, in its
+// origin (docs/invariant-json.md). Rules that were learned have none.
+//
+// Threads: pure function.
+#ifndef TRAINCHECK_INVARIANTS_RULES_RULE_NOTES_H_
+#define TRAINCHECK_INVARIANTS_RULES_RULE_NOTES_H_
+
+#include <string>
+
+#include "nlohmann/json.hpp"
+
+namespace traincheck {
+
+struct RuleNotes {
+  std::string why;        // the training goes on and looks well
+  std::string fix;        // what to do
+  std::string reference;  // where the field says so
+};
+
+// Of a rule that came from several sets: the first that has any. Members that
+// are not texts count as empty: anybody may have written the origin.
+RuleNotes NotesOf(const nlohmann::json& origin);
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_INVARIANTS_RULES_RULE_NOTES_H_

@@ -1,0 +1,30 @@
+#include "invariants/rules/rule_notes.h"
+
+#include <gtest/gtest.h>
+
+namespace traincheck {
+namespace {
+
+using nlohmann::json;
+
+TEST(RuleNotes, AreOfTheOriginOrOfTheFirstPartThatHasAny) {
+  const json written = {{"format", "builtin"}, {"why", "w"}, {"fix", "f"}};
+  EXPECT_EQ(NotesOf(written).why, "w");
+  EXPECT_EQ(NotesOf(written).fix, "f");
+  EXPECT_EQ(NotesOf(written).reference, "");
+  const json merged = {{"format", "merged"},
+                       {"of", {{{"format", "learned"}}, written}}};
+  EXPECT_EQ(NotesOf(merged).fix, "f");
+}
+
+TEST(RuleNotes, AnyOriginIsTaken) {
+  for (const json& origin :
+       {json(), json(3), json::array({1}), json({{"why", 3}, {"of", "x"}}),
+        json({{"of", {1, "x", {{"fix", false}}}}})}) {
+    EXPECT_EQ(NotesOf(origin).why, "") << origin;
+    EXPECT_EQ(NotesOf(origin).fix, "") << origin;
+  }
+}
+
+}  // namespace
+}  // namespace traincheck

@@ -1,0 +1,95 @@
+"""Without any reference run: each built-in rule's mistake is found by the rule that
+is about it, and the same program without the mistake is quiet."""
+
+import concurrent.futures
+import unittest
+
+import harness
+
+SCRIPT = harness.SCRIPTS / "built_in.py"
+# The case, and words of the rule that must say it.
+FOUND_BY = {
+    "copied_parameters": "gradient",
+    "replaced_parameter": "was replaced",
+    "frozen_parameters": "requires a gradient",
+    "cut_gradient": "by the third step",
+    "no_backward": "backward",
+    "cleared_gradient": "non-zero gradient",
+    "left_in_evaluation": "training mode",
+    "dropout_in_evaluation": "drops",
+    "broadcast_loss": "size",
+    "clipped_while_scaled": "clip_grad_norm_",
+    "stepped_while_scaled": "an optimizer steps that gradients are still",
+    "saved_other_values": "equal to the model as it is when it is saved",
+    "saved_in_part": "holds every parameter",
+    "one_seed": "workers",
+}
+
+
+class BuiltInRules(harness.SharedDaemonCase):
+    def watch(self, run: str, script, *arguments: str, **extra: str) -> list:
+        """Violations of a run that nobody gave a set."""
+        done = self.monitored(
+            script,
+            *arguments,
+            options=("--run", run),
+            TRAINCHECK_BUDGET="off",
+            **extra,
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.daemon.run_ended(run)["check_set"], "builtin")
+        return self.daemon.ctl("violations", "list", "--run", run)
+
+    def test_each_mistake_is_found_without_a_reference_run(self):
+        with concurrent.futures.ThreadPoolExecutor(2) as side_by_side:
+            found = dict(
+                side_by_side.map(
+                    lambda case: (case, self.watch(case, SCRIPT, case)), FOUND_BY
+                )
+            )
+        for case, words in FOUND_BY.items():
+            texts = [violation["text"] for violation in found[case]]
+            with self.subTest(case):
+                self.assertTrue(any(words in text for text in texts), texts)
+
+    def test_what_to_do_is_said(self):
+        [violation, *_] = self.watch("advised", SCRIPT, "broadcast_loss")
+        shown = self.daemon.ctl("violations", "show", violation["id"])
+        self.assertIn("broadcast", shown["why"])
+        self.assertIn("view_as", shown["fix"])
+        self.assertTrue(shown["reference"].startswith("https://"), shown)
+
+    def test_the_same_without_mistakes_is_quiet(self):
+        self.assertEqual(self.watch("right", SCRIPT, "--right", *FOUND_BY), [])
+
+    def test_replicas_that_drift_apart(self):
+        script = harness.SCRIPTS / "drift_ddp.py"
+        broken = self.watch("drift", script, "--fault-step", "3", "--steps", "8")
+        relations = {violation["relation"] for violation in broken}
+        self.assertIn("Consistent", relations, broken)
+        self.assertEqual(min(v["first_step"] for v in broken), 3, broken)
+        fine = self.watch("no-drift", script, "--fault-step", "99", "--steps", "8")
+        self.assertEqual(fine, [])
+
+    def test_a_stored_run_is_checked_against_them(self):
+        done = self.monitored(
+            SCRIPT, "broadcast_loss", options=("--run", "plain", "--collect", "--full")
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIsNone(self.daemon.run_ended("plain")["check"])
+        checked = self.daemon.ctl("check", "--run", "plain")
+        self.assertEqual(checked["set"], "builtin")
+        texts = [violation["text"] for violation in checked["violations"]]
+        self.assertTrue(any("size" in text for text in texts), texts)
+
+    def test_the_daemon_lists_them_and_nobody_else_takes_their_name(self):
+        [row] = [r for r in self.daemon.ctl("sets", "list") if r["name"] == "builtin"]
+        self.assertEqual(row["version"], 1)
+        rules = self.daemon.ctl("invariants", "list", "builtin")
+        self.assertEqual(len(rules), row["invariants"])
+        with self.assertRaisesRegex(AssertionError, "that the daemon has of itself"):
+            self.daemon.ctl("infer", "--from", "right", "--set", "builtin")
+
+
+if __name__ == "__main__":
+    unittest.main()
