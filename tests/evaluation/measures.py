@@ -9,6 +9,8 @@ from evaluation.laboratory import Laboratory
 
 # Healthy programs are checked by what the others teach, in so many parts.
 PARTS = 5
+# Whose rules find an error.
+KINDS = ("builtin", "others", "own", "all")
 # TrainCheck's experiment: rules from one, four and six programs.
 INPUTS = {
     1: ("gcn",),
@@ -93,8 +95,8 @@ def _strangers(error: programs.Error, records: Records) -> list:
 
 
 def errors(lab: Laboratory, records: Records) -> dict:
-    """By error: how rules from others find it, and these beside those from its fixed
-    variant.
+    """By error: how built-in rules find it, rules from others, these beside those
+    from its fixed variant, and all together.
     """
     results, others = {}, {}
     for error in programs.errors():
@@ -108,22 +110,29 @@ def errors(lab: Laboratory, records: Records) -> dict:
             others[strangers] = f"strangers-{len(others)}"
             lab.infer(list(strangers), others[strangers])
         lab.infer([records.fixed[name]], f"own-{name}")
-        by_others = lab.check(records.faulty[name], others[strangers])
-        by_own = lab.check(records.faulty[name], f"own-{name}")
-        fixed = _violations(lab.check(records.fixed[name], others[strangers]))
+        faulty, right = records.faulty[name], records.fixed[name]
+        builtin = lab.check_builtin(faulty)
+        by_others = lab.check(faulty, others[strangers])
+        by_own = lab.check(faulty, f"own-{name}")
+        fixed_builtin = _violations(lab.check_builtin(right))
+        fixed = _violations(lab.check(right, others[strangers]))
         row = {
             "what": error.what,
             "trigger": error.trigger_step,
+            "builtin": _detection(error, [builtin], fixed_builtin),
             "others": _detection(error, [by_others], fixed),
             "own": _detection(error, [by_others, by_own], fixed),
+            "all": _detection(
+                error, [builtin, by_others, by_own], fixed + fixed_builtin
+            ),
         }
         results[name] = row
-        say(f"{name}: others {row['others']['found']}, own {row['own']['found']}")
+        found = [kind for kind in KINDS if row[kind]["found"]]
+        say(f"{name}: {', '.join(found) or '-'}")
     return results
 
 
-def _alarms(lab: Laboratory, run: str, rules: str) -> dict:
-    found = lab.check(run, rules)
+def _alarms(found: dict) -> dict:
     texts = [v["text"] for v in found["verdicts"] if v["verdict"] == "violated"]
     coverage = found["coverage"]
     return {
@@ -134,7 +143,7 @@ def _alarms(lab: Laboratory, run: str, rules: str) -> dict:
 
 
 def healthy(lab: Laboratory, records: Records) -> dict:
-    """By program: rules of the others that it is said to break."""
+    """By program: rules of the others, and built-in ones, that it is said to break."""
     names = sorted(records.healthy)
     results = {}
     for part in range(PARTS):
@@ -144,8 +153,11 @@ def healthy(lab: Laboratory, records: Records) -> dict:
             continue
         lab.infer(teachers, f"part-{part}")
         for name in held_out:
-            results[name] = _alarms(lab, records.healthy[name], f"part-{part}")
-            say(f"{name}: {len(results[name]['alarms'])} alarms")
+            run = records.healthy[name]
+            results[name] = _alarms(lab.check(run, f"part-{part}"))
+            results[name]["builtin"] = builtin = _alarms(lab.check_builtin(run))
+            alarms = results[name]["alarms"] + builtin["alarms"]
+            say(f"{name}: {len(alarms)} alarms")
     return results
 
 
@@ -157,7 +169,7 @@ def by_inputs(lab: Laboratory, records: Records) -> dict:
             continue
         lab.infer([records.healthy[name] for name in teachers], f"inputs-{count}")
         rows = [
-            _alarms(lab, run, f"inputs-{count}")
+            _alarms(lab.check(run, f"inputs-{count}"))
             for name, run in sorted(records.healthy.items())
             if name not in teachers
         ]

@@ -7,6 +7,8 @@ anybody had looked at what they make of it. These numbers never change.
 import json
 import pathlib
 
+from evaluation.measures import KINDS
+
 FIRST_CONTACT = pathlib.Path(__file__).with_name("first_contact.json")
 BEGIN, END = "<!-- evaluation begin -->", "<!-- evaluation end -->"
 
@@ -39,7 +41,7 @@ def _table(head: str, rows: list) -> list:
 
 def _delay(row: dict | None, kind: str) -> str:
     """Steps from the trigger to the first violation; "-": there is none."""
-    if row is None:
+    if row is None or kind not in row:
         return ""
     detection = row[kind]
     if detection["delay"] is None:
@@ -47,21 +49,29 @@ def _delay(row: dict | None, kind: str) -> str:
     return f"{detection['delay']}" if detection["found"] else f"({detection['delay']})"
 
 
+def _alarms_of_fixed(row: dict) -> int:
+    return sum(len(row[kind]["fixed"]) for kind in ("builtin", "others") if kind in row)
+
+
 def _fixed(row: dict | None) -> str:
-    return "" if row is None else str(len(row["others"]["fixed"]))
+    return "" if row is None else str(_alarms_of_fixed(row))
+
+
+def _alarms_of_healthy(row: dict) -> int:
+    return len(row["alarms"]) + len(row.get("builtin", {}).get("alarms", ()))
 
 
 def _errors(now: dict, first: dict) -> list:
     rows = []
     for name in sorted(first | now):
         cells = [name, (now.get(name) or first[name])["what"]]
-        for results in (first, now):
+        for results, kinds in ((first, ("others", "own")), (now, KINDS)):
             row = results.get(name)
-            cells += [_delay(row, "others"), _delay(row, "own"), _fixed(row)]
+            cells += [_delay(row, kind) for kind in kinds] + [_fixed(row)]
         rows.append("| " + " | ".join(cells) + " |")
     return _table(
         "| error | what is wrong | others, at first | own, at first | fixed, at first "
-        "| others | own | fixed |",
+        "| built-in | others | own | all | fixed |",
         rows,
     )
 
@@ -72,7 +82,9 @@ def _healthy(now: dict, first: dict) -> list:
         cells = [name]
         for results in (first, now):
             row = results.get(name)
-            cells += [str(len(row["alarms"])), str(row["decided"])] if row else ["", ""]
+            cells += (
+                [str(_alarms_of_healthy(row)), str(row["decided"])] if row else ["", ""]
+            )
         rows.append("| " + " | ".join(cells) + " |")
     return _table(
         "| program | alarms, at first | rules decided | alarms | rules decided |", rows
@@ -98,17 +110,21 @@ def _share(errors: dict, kind: str) -> str:
 def _summary(now: dict, first: dict) -> list:
     def loud(results: dict) -> str:
         healthy = results["healthy"]
-        return f"{sum(bool(r['alarms']) for r in healthy.values())} of {len(healthy)}"
+        alarms = [_alarms_of_healthy(row) for row in healthy.values()]
+        return f"{sum(map(bool, alarms))} of {len(healthy)}"
 
     def noisy(results: dict) -> str:
         errors = results["errors"]
-        return f"{sum(bool(r['others']['fixed']) for r in errors.values())} of {len(errors)}"
+        alarms = [_alarms_of_fixed(row) for row in errors.values()]
+        return f"{sum(map(bool, alarms))} of {len(errors)}"
 
     rows = [
+        f"| errors found by built-in rules | | {_share(now['errors'], 'builtin')} |",
         f"| errors found by rules of others | {_share(first['errors'], 'others')} | "
         f"{_share(now['errors'], 'others')} |",
         f"| errors found with a healthy run of the same script, too | "
         f"{_share(first['errors'], 'own')} | {_share(now['errors'], 'own')} |",
+        f"| errors found by all of these | | {_share(now['errors'], 'all')} |",
         f"| fixed variants with an alarm | {noisy(first)} | {noisy(now)} |",
         f"| healthy programs with an alarm | {loud(first)} | {loud(now)} |",
     ]
