@@ -52,7 +52,7 @@ absl::StatusOr<std::string> SetsOfServer(Client* client,
           "built-in rules: the run is not checked against them\n");
       continue;
     }
-    const absl::Status status = CheckSetIsOneOf(*sets, set);
+    absl::Status status = CheckSetIsOneOf(*sets, set);
     if (!status.ok()) return status;
     found.push_back(ToText(set));
   }

@@ -64,7 +64,7 @@ std::string SetsToCheck(const Settings& settings, const std::string& plan,
 
 std::string FillFromSettings(NamedSettings* named) {
   Settings settings;
-  const std::string wrong = Load(named->config, &settings);
+  std::string wrong = Load(named->config, &settings);
   if (!wrong.empty()) return wrong;
   const std::string plan =
       named->plan.empty() ? settings.Get("TRAINCHECK_PLAN") : named->plan;

@@ -59,7 +59,7 @@ absl::StatusOr<std::unique_ptr<ViolationBoard>> ViolationBoard::Load(
       new ViolationBoard(store, std::move(now)));
   absl::MutexLock lock(&board->mutex_);
   absl::Status bad;
-  const absl::Status scanned = store->Scan(
+  absl::Status scanned = store->Scan(
       Table::kViolations, "", std::string(9, '\xff'),
       [&](std::string_view, std::string_view value)
           ABSL_EXCLUSIVE_LOCKS_REQUIRED(board->mutex_) {

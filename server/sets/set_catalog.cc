@@ -114,7 +114,7 @@ absl::StatusOr<v1::SetDetail> SetCatalog::Read(const std::string& name,
   std::optional<std::string> found;
   const std::string from = SetKey(name, version);
   const std::string prefix = SetKey(name, 0).substr(0, name.size() + 1);
-  const absl::Status scanned =
+  absl::Status scanned =
       store_.Scan(Table::kSets, from,
                   version == 0 ? PrefixEnd(prefix) : SetKey(name, version + 1),
                   [&](std::string_view, std::string_view value) {
@@ -134,7 +134,7 @@ absl::StatusOr<v1::SetDetail> SetCatalog::Read(const std::string& name,
 absl::StatusOr<std::vector<v1::SetDetail>> SetCatalog::ReadNewest() const {
   std::vector<v1::SetDetail> newest;
   absl::Status bad;
-  const absl::Status scanned =
+  absl::Status scanned =
       store_.Scan(Table::kSets, "", "\xff",  // names are ASCII
                   [&](std::string_view, std::string_view value) {
                     absl::StatusOr<v1::SetDetail> set = Parse(value);
