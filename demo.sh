@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The main job on real input: learns rules from two healthy two-rank trainings,
-# then watches three others, of which two have a silent error.
+# The main job on real input: watches a training that has a silent error by the
+# rules that the daemon has of itself, learns more from two healthy two-rank
+# trainings, then watches three others, of which two have a silent error.
 set -euo pipefail
 cd "$(dirname "$0")"
 unset "${!TRAINCHECK_@}"  # settings of yours are not the demo's
@@ -34,11 +35,13 @@ reference() {
   traincheckctl run --run "$run" --collect -- "$python" "$@" | tail -n 2
 }
 
-# watch NAME COMMAND...: a run checked while it trains
+# watch NAME COMMAND...: a run checked while it trains, by what was learned, too,
+# once it was
+learned=()
 watch() {
   local run=$1
   shift
-  traincheckctl run --run "$run" --check healthy-ddp -- "$python" "$@" | tail -n 2
+  traincheckctl run --run "$run" "${learned[@]}" -- "$python" "$@" | tail -n 2
 }
 
 # expect NAME 0|some: does the daemon hold that many violations of the run?
@@ -53,12 +56,17 @@ expect() {
   fi
 }
 
+say "Without any reference: after an evaluation nobody calls train() again"
+watch evaluating tests/integration/scripts/built_in.py left_in_evaluation
+expect evaluating some
+
 reference ref-cnn tests/pipelines/cnn_ddp.py --steps 20
 reference ref-mlp tests/pipelines/mlp_ddp.py --steps 30
 
 say "Learning the rules that held in both"
 traincheckctl infer --from ref-cnn,ref-mlp --set healthy-ddp
 traincheckctl invariants list healthy-ddp
+learned=(--check healthy-ddp)
 
 say "(a) A healthy run of another model, other optimizer: no violation expected"
 watch healthy tests/pipelines/healthy_resmlp_ddp.py --steps 30
