@@ -329,7 +329,12 @@ TEST_F(RunWithServerTest, TheBuiltInRulesAreCheckedUnlessSomebodySaysNo) {
   EXPECT_EQ(sets({"--check", "s1"}).out, "builtin,s1\n");
   EXPECT_EQ(sets({"--check", "s1,builtin@1"}).out, "s1,builtin@1\n");
   EXPECT_EQ(sets({"--no-builtin"}).out, "\n");
+  // As after eval "$(traincheckctl env)".
+  setenv("TRAINCHECK_CHECK", "builtin", 1);
+  EXPECT_EQ(sets({"--no-builtin"}).out, "\n");
+  unsetenv("TRAINCHECK_CHECK");
   EXPECT_EQ(sets({"--no-builtin", "--check", "s1"}).out, "s1\n");
+  EXPECT_EQ(sets({"--no-builtin", "--check", "s1,builtin"}).out, "s1\n");
   EXPECT_EQ(sets({"--collect"}).out, "\n");
   const std::string plan = folder_ + "/plan.json";
   std::ofstream(plan) << R"({"format": 1, "version": 1})";
@@ -338,6 +343,7 @@ TEST_F(RunWithServerTest, TheBuiltInRulesAreCheckedUnlessSomebodySaysNo) {
   for (const auto& [variable, expected] : std::map<std::string, std::string>{
            {"TRAINCHECK_BUILTIN=0", "\n"},
            {"TRAINCHECK_COLLECT=1", "\n"},
+           {"TRAINCHECK_CHECK=builtin", "builtin\n"},
            {"TRAINCHECK_CHECK=s1", "builtin,s1\n"}}) {
     Process::Options options =
         Ctl({"--server", server_.address(), "run", "--drain-timeout", "0", "--",

@@ -1,7 +1,10 @@
 #include "server/daemon.h"
 
+#include <string>
 #include <utility>
 
+#include "base/logging.h"
+#include "base/printable_text.h"
 #include "server/sets/built_in_sets.h"
 #include "server/store/rocksdb_store.h"
 
@@ -27,7 +30,13 @@ absl::Status Daemon::Start(const Options& options) {
   if (!board.ok()) return board.status();
   board_ = *std::move(board);
   sets_ = std::make_unique<SetCatalog>(store_.get());
-  if (absl::Status s = SaveBuiltInRules(sets_.get()); !s.ok()) return s;
+  if (absl::Status s = SaveBuiltInRules(sets_.get()); !s.ok()) {
+    // A full disk, most often: what is stored already is there all the same.
+    spdlog::error(
+        "the built-in rules of this version are not saved until the "
+        "next start error={}",
+        QuotePrintable(std::string(s.message())));
+  }
   plans_ = std::make_unique<RunPlans>(RunPlans::Dependencies{
       .store = store_.get(), .registry = registry_.get()});
   checks_ = std::make_unique<LiveChecks>(

@@ -11,9 +11,8 @@
 namespace traincheck::ctl {
 
 // Adds --experiment, --run, --collect, --full, --check, --no-builtin, --plan
-// and
-// --config to `command`; Options has experiment, run, collect, full, check_set,
-// without_builtin, plan and config, and outlives the parsing.
+// and --config to `command`; Options has experiment, run, collect, full,
+// check_set, without_builtin, plan and config, and outlives the parsing.
 template <typename Options>
 void AddMonitoringFlags(CLI::App* command, Options* options) {
   command->add_option("--experiment", options->experiment,

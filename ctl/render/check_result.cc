@@ -31,6 +31,12 @@ Json VerdictJson(const v1::InvariantVerdict& verdict) {
   return json;
 }
 
+// Several sets have their versions in the name.
+std::string SetText(const v1::CheckResult& result) {
+  if (result.version() == 0) return OneLine(result.set());
+  return absl::StrCat(OneLine(result.set()), " version ", result.version());
+}
+
 }  // namespace
 
 Json CheckResultJson(const v1::CheckResult& result) {
@@ -43,16 +49,6 @@ Json CheckResultJson(const v1::CheckResult& result) {
   json["violations"] = ArrayOf(result.violations(), ViolationDetailJson);
   return json;
 }
-
-namespace {
-
-// Several sets have their versions in the name.
-std::string SetText(const v1::CheckResult& result) {
-  if (result.version() == 0) return OneLine(result.set());
-  return absl::StrCat(OneLine(result.set()), " version ", result.version());
-}
-
-}  // namespace
 
 std::string CheckResultText(const v1::CheckResult& result) {
   const v1::CheckProgress& check = result.coverage();

@@ -46,6 +46,8 @@ std::vector<Variable> MonitoringVariables(const MonitoringOptions& options,
   } else if (!options.check_set.empty()) {
     variables.push_back({"TRAINCHECK_CHECK", options.check_set});
     variables.push_back({"TRAINCHECK_COLLECT", none});
+  } else {
+    variables.push_back({"TRAINCHECK_CHECK", none});
   }
   if (!options.plan.empty()) {
     variables.push_back({"TRAINCHECK_PLAN", options.plan});

@@ -23,7 +23,8 @@ std::string Lines(const MonitoringOptions& options,
 TEST(MonitoringEnvironmentTest, TheLeast) {
   EXPECT_EQ(Lines(Options()),
             "export LD_PRELOAD=/opt/agent.so\n"
-            "export TRAINCHECK_SERVER=127.0.0.1:7471\n");
+            "export TRAINCHECK_SERVER=127.0.0.1:7471\n"
+            "unset TRAINCHECK_CHECK\n");
 }
 
 TEST(MonitoringEnvironmentTest, CollectExcludesAnInheritedCheck) {

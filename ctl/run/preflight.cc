@@ -48,8 +48,9 @@ absl::StatusOr<std::string> SetsOfServer(Client* client,
   for (const SetRef& set : *refs) {
     if (set.name == kBuiltInSet && !Has(*sets, set.name)) {
       WriteToStderr(
-          "traincheck: the server is older than this traincheckctl and has no "
-          "built-in rules: the run is not checked against them\n");
+          "traincheck: the server has no built-in rules, so the run is not "
+          "checked against them: it is older than this traincheckctl, or its "
+          "log says why it could not store them\n");
       continue;
     }
     absl::Status status = CheckSetIsOneOf(*sets, set);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "ctl/run/monitoring_environment.h"
 #include "ctl/run/plan_check.h"
 #include "invariants/sets/set_ref.h"
@@ -38,14 +39,25 @@ bool IsReference(const Settings& settings, const NamedSettings& named) {
          (named.check_set.empty() && !collect.empty() && collect != "0");
 }
 
+bool IsBuiltIn(const SetRef& set) { return set.name == kBuiltInSet; }
+
+// Texts that name no sets stay as they are: whoever reads them says why.
 std::string WithBuiltIn(const std::string& sets) {
   if (sets.empty()) return kBuiltInSet;
   const auto refs = ParseSetRefs(sets);
   const bool has_it =
-      refs.ok() && std::any_of(refs->begin(), refs->end(), [](const auto& set) {
-        return set.name == kBuiltInSet;
-      });
+      refs.ok() && std::any_of(refs->begin(), refs->end(), IsBuiltIn);
   return has_it ? sets : absl::StrCat(kBuiltInSet, ",", sets);
+}
+
+std::string WithoutBuiltIn(const std::string& sets) {
+  const auto refs = ParseSetRefs(sets);
+  if (!refs.ok()) return sets;
+  std::vector<std::string> others;
+  for (const SetRef& set : *refs) {
+    if (!IsBuiltIn(set)) others.push_back(ToText(set));
+  }
+  return absl::StrJoin(others, ",");
 }
 
 std::string SetsToCheck(const Settings& settings, const std::string& plan,
@@ -54,10 +66,11 @@ std::string SetsToCheck(const Settings& settings, const std::string& plan,
   const std::string asked = named.check_set.empty()
                                 ? settings.Get("TRAINCHECK_CHECK")
                                 : named.check_set;
-  const bool without = named.without_builtin ||
-                       settings.Get("TRAINCHECK_BUILTIN") == "0" ||
-                       (asked.empty() && !plan.empty());
-  return without ? asked : WithBuiltIn(asked);
+  if (named.without_builtin || settings.Get("TRAINCHECK_BUILTIN") == "0") {
+    return WithoutBuiltIn(asked);
+  }
+  const bool plan_alone = asked.empty() && !plan.empty();
+  return plan_alone ? "" : WithBuiltIn(asked);
 }
 
 }  // namespace

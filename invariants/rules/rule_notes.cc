@@ -9,20 +9,26 @@ std::string Text(const nlohmann::json& origin, const char* key) {
   return found->get<std::string>();
 }
 
+RuleNotes NotesIn(const nlohmann::json& origin) {
+  if (!origin.is_object()) return {};
+  return {Text(origin, "why"), Text(origin, "fix"), Text(origin, "reference")};
+}
+
+bool HasAny(const RuleNotes& notes) {
+  return !notes.why.empty() || !notes.fix.empty();
+}
+
 }  // namespace
 
 RuleNotes NotesOf(const nlohmann::json& origin) {
-  if (!origin.is_object()) return {};
-  RuleNotes notes{Text(origin, "why"), Text(origin, "fix"),
-                  Text(origin, "reference")};
-  if (!notes.why.empty() || !notes.fix.empty()) return notes;
+  RuleNotes notes = NotesIn(origin);
+  if (HasAny(notes) || !origin.is_object()) return notes;
   const auto of = origin.find("of");
   if (of == origin.end() || !of->is_array()) return {};
   // Sets are merged at one level only.
   for (const nlohmann::json& part : *of) {
-    if (!part.is_object()) continue;
-    notes = {Text(part, "why"), Text(part, "fix"), Text(part, "reference")};
-    if (!notes.why.empty() || !notes.fix.empty()) return notes;
+    notes = NotesIn(part);
+    if (HasAny(notes)) return notes;
   }
   return {};
 }

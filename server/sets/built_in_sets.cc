@@ -21,10 +21,8 @@ absl::Status SaveBuiltInRules(SetCatalog* sets) {
   absl::StatusOr<InvariantSet> rules = BuiltInRules();
   if (!rules.ok()) return rules.status();
   const absl::StatusOr<InvariantSet> newest = sets->Load(kBuiltInSet);
+  // One that cannot be read may be of a newer build, with relations of its own.
   if (newest.ok() && Same(*newest, *rules)) return absl::OkStatus();
-  if (!newest.ok() && !absl::IsNotFound(newest.status())) {
-    return newest.status();
-  }
   rules->created_unix_ns = absl::ToUnixNanos(absl::Now());
   return sets->Save(*std::move(rules)).status();
 }

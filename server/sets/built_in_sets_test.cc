@@ -7,6 +7,7 @@
 
 #include "invariants/library/library.h"
 #include "invariants/sets/set_ref.h"
+#include "server/store/keys.h"
 #include "server/store/rocksdb_store.h"
 
 namespace traincheck::server {
@@ -50,6 +51,19 @@ TEST_F(BuiltInSetsTest, OtherWordsForPeopleAreAVersionToo) {
   InvariantSet older = *BuiltInRules();
   older.invariants[0].origin["fix"] = "Do something.";
   ASSERT_TRUE(catalog_->Save(std::move(older)).ok());
+  ASSERT_TRUE(SaveBuiltInRules(catalog_.get()).ok());
+  EXPECT_EQ(catalog_->Load("builtin")->version, 2u);
+}
+
+TEST_F(BuiltInSetsTest, AVersionThatThisBuildCannotReadIsFollowedByOneItCan) {
+  v1::SetDetail newer;
+  newer.mutable_summary()->set_name(kBuiltInSet);
+  newer.mutable_summary()->set_version(1);
+  newer.set_json("{}");
+  WriteSet writes;
+  writes.Put(Table::kSets, SetKey(kBuiltInSet, 1), newer.SerializeAsString());
+  ASSERT_TRUE(store_->WriteAndWait(std::move(writes), absl::Seconds(10)).ok());
+  ASSERT_FALSE(catalog_->Load("builtin").ok());
   ASSERT_TRUE(SaveBuiltInRules(catalog_.get()).ok());
   EXPECT_EQ(catalog_->Load("builtin")->version, 2u);
 }

@@ -27,17 +27,18 @@ FOUND_BY = {
 
 
 class BuiltInRules(harness.SharedDaemonCase):
-    def watch(self, run: str, script, *arguments: str, **extra: str) -> list:
-        """Violations of a run that nobody gave a set."""
+    def watch(self, run: str, script, *arguments: str, decided: int = 5) -> list:
+        """Violations of a run that nobody gave a set, and that so many rules judged."""
         done = self.monitored(
             script,
             *arguments,
             options=("--run", run),
             TRAINCHECK_BUDGET="off",
-            **extra,
         )
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(self.daemon.run_ended(run)["check_set"], "builtin")
+        shown = self.daemon.run_ended(run)
+        self.assertEqual(shown["check_set"], "builtin")
+        self.assertGreaterEqual(shown["check"]["decided"], decided, shown["check"])
         return self.daemon.ctl("violations", "list", "--run", run)
 
     def test_each_mistake_is_found_without_a_reference_run(self):
@@ -60,7 +61,10 @@ class BuiltInRules(harness.SharedDaemonCase):
         self.assertTrue(shown["reference"].startswith("https://"), shown)
 
     def test_the_same_without_mistakes_is_quiet(self):
-        self.assertEqual(self.watch("right", SCRIPT, "--right", *FOUND_BY), [])
+        right = self.watch(
+            "right", SCRIPT, "--right", *FOUND_BY, decided=len(set(FOUND_BY.values()))
+        )
+        self.assertEqual(right, [])
 
     def test_replicas_that_drift_apart(self):
         script = harness.SCRIPTS / "drift_ddp.py"

@@ -58,6 +58,13 @@ def train(model, optimizer, count: int = STEPS) -> None:
         step(model, optimizer, x, y)
 
 
+def evaluate(model) -> None:
+    model.eval()
+    with torch.no_grad():
+        for x, y in batches(2):
+            F.mse_loss(model(x), y)
+
+
 def sgd(model):
     return torch.optim.SGD(model.parameters(), lr=0.05)
 
@@ -122,10 +129,7 @@ def left_in_evaluation(right: bool) -> None:
     model = Net()
     optimizer = sgd(model)
     train(model, optimizer, 4)
-    model.eval()
-    with torch.no_grad():
-        for x, y in batches(2):
-            F.mse_loss(model(x), y)
+    evaluate(model)
     if right:
         model.train()
     train(model, optimizer, 4)
@@ -136,10 +140,7 @@ def dropout_in_evaluation(right: bool) -> None:
     model = Net(functional=right)
     optimizer = sgd(model)
     train(model, optimizer, 4)
-    model.eval()
-    with torch.no_grad():
-        for x, y in batches(2):
-            F.mse_loss(model(x), y)
+    evaluate(model)
     model.train()
     train(model, optimizer, 2)
 
