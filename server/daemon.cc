@@ -9,6 +9,19 @@
 #include "server/store/rocksdb_store.h"
 
 namespace traincheck::server {
+namespace {
+
+void SaveBuiltInRulesOrSayWhyNot(SetCatalog* sets) {
+  const absl::Status saved = SaveBuiltInRules(sets);
+  if (saved.ok()) return;
+  // A full disk, most often: what is stored already is there all the same.
+  spdlog::error(
+      "the built-in rules of this version are not saved until the next start "
+      "error={}",
+      QuotePrintable(std::string(saved.message())));
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Open(const Options& options) {
   std::unique_ptr<Daemon> daemon(new Daemon());
@@ -30,13 +43,7 @@ absl::Status Daemon::Start(const Options& options) {
   if (!board.ok()) return board.status();
   board_ = *std::move(board);
   sets_ = std::make_unique<SetCatalog>(store_.get());
-  if (absl::Status s = SaveBuiltInRules(sets_.get()); !s.ok()) {
-    // A full disk, most often: what is stored already is there all the same.
-    spdlog::error(
-        "the built-in rules of this version are not saved until the "
-        "next start error={}",
-        QuotePrintable(std::string(s.message())));
-  }
+  SaveBuiltInRulesOrSayWhyNot(sets_.get());
   plans_ = std::make_unique<RunPlans>(RunPlans::Dependencies{
       .store = store_.get(), .registry = registry_.get()});
   checks_ = std::make_unique<LiveChecks>(

@@ -7,6 +7,7 @@
 #include "ctl/commands/gate_flags.h"
 #include "ctl/commands/query.h"
 #include "ctl/render/check_result.h"
+#include "ctl/render/grade.h"
 #include "ctl/run/left_aside.h"
 #include "ctl/text/progress_line.h"
 #include "invariants/sets/set_ref.h"
@@ -40,9 +41,8 @@ int Check(const Context& context, const Options& options) {
       line.Update("checking " + options.run, fraction);
     });
     if (!result.ok()) return result;
-    findings = {static_cast<size_t>(result->violations_size()),
-                result->coverage().decided(), result->coverage().total(),
-                result->coverage().finished()};
+    findings = {CountAlerts(result->violations()), result->coverage().decided(),
+                result->coverage().total(), result->coverage().finished()};
     SayWhatWasLeftAside(&client, *result);
     return result;
   };

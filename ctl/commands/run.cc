@@ -51,6 +51,8 @@ void AddRun(CLI::App* run, const Context* context, Action* action) {
   AddMonitoringFlags(run, &options->training);
   run->add_flag("--require-server", options->training.require_server,
                 "Do not start without the server (exit code 4)");
+  run->add_flag("-v,--verbose", options->training.verbose,
+                "Show advice as it comes, too");
   AddGateFlags(run, &options->training.gate);
   run->add_option("--drain-timeout", options->drain_timeout_s,
                   "Seconds to wait for the verdict afterwards")

@@ -2,20 +2,25 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "ctl/render/grade.h"
 #include "ctl/render/names.h"
 #include "ctl/text/table.h"
 #include "ctl/text/terminal.h"
+#include "invariants/rules/rule_notes.h"
 
 namespace traincheck::ctl {
 namespace {
-
-// Every rule of this version alerts; there is no advice yet.
-constexpr char kGrade[] = "alert";
 
 // null for text that is no JSON.
 Json Definition(const v1::Invariant& invariant) {
   Json json = Json::parse(invariant.json(), nullptr, false);
   return json.is_discarded() ? Json() : json;
+}
+
+const char* GradeOf(const v1::Invariant& invariant) {
+  const Json definition = Definition(invariant);
+  if (!definition.is_object() || !definition.contains("origin")) return kAlert;
+  return NotesOf(definition["origin"]).advice ? kAdvice : kAlert;
 }
 
 }  // namespace
@@ -26,7 +31,7 @@ Json InvariantRowJson(const v1::Invariant& invariant) {
   json["relation"] = invariant.relation();
   json["text"] = invariant.text();
   json["scope"] = TextOrNull(invariant.scope());
-  json["grade"] = kGrade;
+  json["grade"] = GradeOf(invariant);
   json["support"] = invariant.support();
   return json;
 }

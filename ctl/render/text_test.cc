@@ -124,6 +124,14 @@ TEST(ViolationTextTest, BlockStaysShort) {
   EXPECT_LT(std::count(block.begin(), block.end(), '\n'), 15);
 }
 
+TEST(ViolationTextTest, AdviceIsNoViolation) {
+  const auto advice =
+      Parse<v1::Violation>("relation: 'R' text: 't' ranks: 3 grade: 'advice'");
+  EXPECT_EQ(ViolationBlock(advice),
+            "traincheck: advice at an unknown step rank 3 R: t\n");
+  EXPECT_THAT(ViolationDetailText(advice), HasSubstr("grade: advice\n"));
+}
+
 TEST(ViolationTextTest, OneRankAndAnUnknownStep) {
   EXPECT_EQ(ViolationHeadline(
                 Parse<v1::Violation>("relation: 'R' text: 't' ranks: 3")),
@@ -140,9 +148,11 @@ TEST(ViolationTextTest, ALineOfAWatchHasItsTime) {
 TEST(ViolationTextTest, TableAndDetail) {
   const auto violation = Parse<v1::Violation>(kViolation);
   EXPECT_EQ(ViolationsTable({violation}),
-            "ID  RUN  STATUS  STEPS  COUNT  FIRST SEEN                RANKS  "
+            "ID  RUN  STATUS  GRADE  STEPS  COUNT  FIRST SEEN                "
+            "RANKS  "
             "RELATION    SITE         TEXT\n"
-            "v1  a    open    12-14      3  2026-03-01T09:05:07.042Z  0,1    "
+            "v1  a    open    alert  12-14      3  2026-03-01T09:05:07.042Z  "
+            "0,1    "
             "Consistent  train.py:41  parameter Net.fc.weight differs across "
             "ranks at post_step\n");
   EXPECT_THAT(ViolationDetailText(violation),

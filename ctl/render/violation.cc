@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "ctl/render/grade.h"
 #include "ctl/render/names.h"
 #include "ctl/text/table.h"
 #include "ctl/text/terminal.h"
@@ -11,8 +12,6 @@
 namespace traincheck::ctl {
 namespace {
 
-// Every rule of this version alerts; there is no advice yet.
-constexpr char kGrade[] = "alert";
 // A rule over all parameters must not fill the user's screen.
 constexpr size_t kMaxNamesInBlock = 4;
 constexpr int kMaxEvidenceInBlock = 6;
@@ -70,7 +69,7 @@ Json ViolationRowJson(const v1::Violation& violation) {
   json["invariant_id"] = violation.invariant_id();
   json["relation"] = violation.relation();
   json["text"] = violation.text();
-  json["grade"] = kGrade;
+  json["grade"] = GradeOf(violation);
   json["first_step"] =
       violation.has_first_step() ? Json(violation.first_step()) : Json();
   json["last_step"] =
@@ -101,6 +100,7 @@ std::string ViolationsTable(const std::vector<v1::Violation>& violations) {
   Table table({{"ID"},
                {"RUN"},
                {"STATUS"},
+               {"GRADE"},
                {"STEPS", Align::kRight},
                {"COUNT", Align::kRight},
                {"FIRST SEEN"},
@@ -110,8 +110,8 @@ std::string ViolationsTable(const std::vector<v1::Violation>& violations) {
                {"TEXT"}});
   for (const v1::Violation& violation : violations) {
     table.AddRow({violation.id(), violation.run(),
-                  TextOrUnknown(violation.status()), Steps(violation),
-                  std::to_string(violation.count()),
+                  TextOrUnknown(violation.status()), GradeOf(violation),
+                  Steps(violation), std::to_string(violation.count()),
                   TimeOrUnknown(violation.first_seen_unix_ns()),
                   Ranks(violation), violation.relation(),
                   violation.sites().empty() ? kUnknown : violation.sites(0),
@@ -138,6 +138,7 @@ std::string ViolationDetailText(const v1::Violation& violation) {
   AppendLine("steps", Steps(violation), &text);
   AppendLine("count", absl::StrCat(violation.count(), " windows"), &text);
   AppendLine("status", violation.status(), &text);
+  AppendLine("grade", GradeOf(violation), &text);
   AppendLine("first seen", TimeOrUnknown(violation.first_seen_unix_ns()),
              &text);
   AppendLine("variables", absl::StrJoin(violation.variables(), ", "), &text);
@@ -165,8 +166,9 @@ std::string ViolationLine(const v1::Violation& violation) {
 }
 
 std::string ViolationBlock(const v1::Violation& violation) {
-  std::string text = absl::StrCat("traincheck: VIOLATION ",
-                                  ViolationHeadline(violation), "\n");
+  std::string text = absl::StrCat(
+      "traincheck: ", IsAdvice(violation) ? "advice " : "VIOLATION ",
+      ViolationHeadline(violation), "\n");
   AppendExpected(violation, &text);
   AppendLine("seen", violation.seen(), &text);
   AppendLine("variables", FirstNames(violation.variables()), &text);

@@ -29,8 +29,8 @@ std::string ViolationHeadline(const v1::Violation& violation);
 // A line of `violations watch`: time, id and run before the headline.
 std::string ViolationLine(const v1::Violation& violation);
 
-// What `run` prints: the headline behind "traincheck: VIOLATION " and indented
-// lines with what was expected, seen and found as evidence.
+// What `run` prints: the headline behind "traincheck: VIOLATION " (or "advice
+// ") and indented lines with what was expected, seen and found as evidence.
 std::string ViolationBlock(const v1::Violation& violation);
 
 }  // namespace traincheck::ctl

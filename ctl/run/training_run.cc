@@ -13,6 +13,7 @@
 #include "ctl/client.h"
 #include "ctl/context.h"
 #include "ctl/exit_codes.h"
+#include "ctl/render/grade.h"
 #include "ctl/report.h"
 #include "ctl/run/agent_library.h"
 #include "ctl/run/drain.h"
@@ -175,7 +176,10 @@ class TrainingRun {
                        {},   "",         CtlCommand(options_.server)};
     if (drain_->run && !check_set_.empty()) {
       auto violations = client_.ListViolations(run_);
-      if (violations.ok()) input.violations = *std::move(violations);
+      if (violations.ok()) {
+        input.violations = *std::move(violations);
+        alerts_ = CountAlerts(input.violations);
+      }
       input.left_aside =
           WhyLeftAside(&client_, check_set_, drain_->run->experiment(),
                        drain_->run->check());
@@ -188,11 +192,12 @@ class TrainingRun {
 
   GateFindings Findings() {
     GateFindings findings;
-    findings.violations = printer_.printed();
+    findings.violations = printer_.alerts();
     if (!drain_ || !drain_->run) return findings;
     const v1::CheckProgress& check = drain_->run->check();
-    findings.violations =
-        std::max<size_t>(findings.violations, check.violated());
+    // Where nobody says which are alerts, all are.
+    findings.violations = std::max<size_t>(findings.violations,
+                                           alerts_.value_or(check.violated()));
     findings.decided = check.decided();
     findings.total = check.total();
     findings.finished = check.finished();
@@ -219,8 +224,11 @@ class TrainingRun {
   std::string library_;
   std::string plan_;  // file
   bool server_answered_ = false;
-  ViolationPrinter printer_{
-      [](const std::string& block) { Alarm(block, "VIOLATION"); }};
+  ViolationPrinter printer_{options_.verbose, [](const std::string& block) {
+                              Alarm(block, "VIOLATION");
+                            }};
+  // At the end; none: the server did not say.
+  std::optional<size_t> alerts_;
   std::optional<DrainResult> drain_;
   int exit_code_ = kExitDone;
 };

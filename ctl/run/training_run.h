@@ -24,6 +24,7 @@ struct TrainingRunOptions {
   std::string plan;    // empty: the usual one
   std::string config;  // file of settings; empty: none
   bool require_server = false;
+  bool verbose = false;  // advice is printed as it comes, too
   GateOptions gate;
   std::chrono::milliseconds drain_timeout{60'000};
 };

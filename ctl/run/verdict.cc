@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "ctl/render/grade.h"
 #include "ctl/text/shell_quote.h"
 #include "ctl/text/table.h"
 
@@ -71,8 +72,13 @@ std::string Headline(const VerdictInput& input) {
                                    Counted(check.total(), "invariant"),
                                    " was decided", so_far));
   }
-  return Line(absl::StrCat(what, Counted(input.violations.size(), "violation"),
-                           so_far));
+  const size_t alerts = CountAlerts(input.violations);
+  std::string found = Counted(alerts, "violation");
+  if (const size_t advice = input.violations.size() - alerts; advice > 0) {
+    absl::StrAppend(&found, ", ", advice, advice == 1 ? " piece" : " pieces",
+                    " of advice");
+  }
+  return Line(absl::StrCat(what, found, so_far));
 }
 
 std::string CoverageText(const v1::CheckProgress& check,

@@ -42,6 +42,17 @@ TEST(VerdictTest, ViolationsCoverageLossesAndWhereToLook) {
             "traincheck:   traincheckctl runs show r1\n");
 }
 
+TEST(VerdictTest, AdviceIsCountedApart) {
+  VerdictInput input = Checked("check { decided: 3 total: 4 violated: 3 }");
+  input.violations.resize(3);
+  input.violations[1].set_grade("advice");
+  EXPECT_THAT(VerdictText(input),
+              HasSubstr(": 2 violations, 1 piece of advice\n"));
+  input.violations[0].set_grade("advice");
+  EXPECT_THAT(VerdictText(input),
+              HasSubstr(": 1 violation, 2 pieces of advice\n"));
+}
+
 TEST(VerdictTest, AHealthyRun) {
   const std::string text =
       VerdictText(Checked("records: 9 check { decided: 4 total: 4 }"));

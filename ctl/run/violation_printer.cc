@@ -1,17 +1,22 @@
 #include "ctl/run/violation_printer.h"
 
+#include "ctl/render/grade.h"
 #include "ctl/render/violation.h"
 
 namespace traincheck::ctl {
 
 void ViolationPrinter::Print(const v1::Violation& violation) {
+  const bool advice = IsAdvice(violation);
+  if (advice && !advice_) return;
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (printed_.insert(violation.id()).second) write_(ViolationBlock(violation));
+  if (!printed_.insert(violation.id()).second) return;
+  if (!advice) ++alerts_;
+  write_(ViolationBlock(violation));
 }
 
-size_t ViolationPrinter::printed() {
+size_t ViolationPrinter::alerts() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return printed_.size();
+  return alerts_;
 }
 
 }  // namespace traincheck::ctl

@@ -1,4 +1,4 @@
-// Prints each violation of a run once, on stderr.
+// Prints each alert of a run once, on stderr, and on demand each advice.
 //
 // Threads: Print may be called from any thread.
 #ifndef TRAINCHECK_CTL_RUN_VIOLATION_PRINTER_H_
@@ -17,18 +17,20 @@ namespace traincheck::ctl {
 
 class ViolationPrinter {
  public:
-  explicit ViolationPrinter(std::function<void(const std::string&)> write)
-      : write_(std::move(write)) {}
+  ViolationPrinter(bool advice, std::function<void(const std::string&)> write)
+      : advice_(advice), write_(std::move(write)) {}
 
   void Print(const v1::Violation& violation);
 
-  // How many violations have been printed.
-  size_t printed();
+  // How many alerts have been printed.
+  size_t alerts();
 
  private:
+  const bool advice_;  // is it printed, too?
   const std::function<void(const std::string&)> write_;
   std::mutex mutex_;
   std::set<std::string> printed_;  // ids; guarded by mutex_
+  size_t alerts_ = 0;              // guarded by mutex_
 };
 
 }  // namespace traincheck::ctl

@@ -11,7 +11,8 @@ std::string Text(const nlohmann::json& origin, const char* key) {
 
 RuleNotes NotesIn(const nlohmann::json& origin) {
   if (!origin.is_object()) return {};
-  return {Text(origin, "why"), Text(origin, "fix"), Text(origin, "reference")};
+  return {Text(origin, "why"), Text(origin, "fix"), Text(origin, "reference"),
+          Text(origin, "grade") == "advice"};
 }
 
 bool HasAny(const RuleNotes& notes) {

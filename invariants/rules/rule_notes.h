@@ -15,6 +15,8 @@ struct RuleNotes {
   std::string why;        // the training goes on and looks well
   std::string fix;        // what to do
   std::string reference;  // where the field says so
+  // Worth a look, no alarm: written so by its author. Every other rule alerts.
+  bool advice = false;
 };
 
 // Of a rule that came from several sets: the first that has any. Members that

@@ -12,9 +12,18 @@ TEST(RuleNotes, AreOfTheOriginOrOfTheFirstPartThatHasAny) {
   EXPECT_EQ(NotesOf(written).why, "w");
   EXPECT_EQ(NotesOf(written).fix, "f");
   EXPECT_EQ(NotesOf(written).reference, "");
+  EXPECT_FALSE(NotesOf(written).advice);
   const json merged = {{"format", "merged"},
                        {"of", {{{"format", "learned"}}, written}}};
   EXPECT_EQ(NotesOf(merged).fix, "f");
+}
+
+TEST(RuleNotes, AdviceIsWhatItsAuthorCallsSo) {
+  json advice = {{"format", "builtin"}, {"why", "w"}, {"grade", "advice"}};
+  EXPECT_TRUE(NotesOf(advice).advice);
+  EXPECT_TRUE(NotesOf({{"of", {{{"format", "learned"}}, advice}}}).advice);
+  advice["grade"] = 3;
+  EXPECT_FALSE(NotesOf(advice).advice);
 }
 
 TEST(RuleNotes, AnyOriginIsTaken) {

@@ -50,6 +50,7 @@ v1::Violation ToApi(const Violation& violation) {
   api.set_why(violation.notes.why);
   api.set_fix(violation.notes.fix);
   api.set_reference(violation.notes.reference);
+  api.set_grade(violation.notes.advice ? "advice" : "alert");
   return api;
 }
 
