@@ -9,8 +9,8 @@ from evaluation.laboratory import Laboratory
 
 # Healthy programs are checked by what the others teach, in so many parts.
 PARTS = 5
-# Whose rules find an error.
-KINDS = ("builtin", "others", "own", "all")
+# Whose rules find an error. "advised": built-in rules, with those that advise only.
+KINDS = ("builtin", "advised", "others", "own", "all")
 # TrainCheck's experiment: rules from one, four and six programs.
 INPUTS = {
     1: ("gcn",),
@@ -62,6 +62,12 @@ def _violations(*checks: dict) -> list:
     return sorted(rows, key=lambda row: (-1 if row[0] is None else row[0], row[1]))
 
 
+def _alerts(found: dict) -> dict:
+    """The check without what is advice only."""
+    rows = [v for v in found["violations"] if v["grade"] == "alert"]
+    return {**found, "violations": rows}
+
+
 def _detection(error: programs.Error, faulty: list, fixed: list) -> dict:
     """Counts where the effect is: from the trigger on, by a rule that the fixed
     variant keeps. `faulty`: checks of one run by several sets.
@@ -111,15 +117,18 @@ def errors(lab: Laboratory, records: Records) -> dict:
             lab.infer(list(strangers), others[strangers])
         lab.infer([records.fixed[name]], f"own-{name}")
         faulty, right = records.faulty[name], records.fixed[name]
-        builtin = lab.check_builtin(faulty)
+        advised = lab.check_builtin(faulty)
+        builtin = _alerts(advised)
         by_others = lab.check(faulty, others[strangers])
         by_own = lab.check(faulty, f"own-{name}")
-        fixed_builtin = _violations(lab.check_builtin(right))
+        fixed_advised = _violations(lab.check_builtin(right))
+        fixed_builtin = _violations(_alerts(lab.check_builtin(right)))
         fixed = _violations(lab.check(right, others[strangers]))
         row = {
             "what": error.what,
             "trigger": error.trigger_step,
             "builtin": _detection(error, [builtin], fixed_builtin),
+            "advised": _detection(error, [advised], fixed_advised),
             "others": _detection(error, [by_others], fixed),
             "own": _detection(error, [by_others, by_own], fixed),
             "all": _detection(
@@ -133,10 +142,13 @@ def errors(lab: Laboratory, records: Records) -> dict:
 
 
 def _alarms(found: dict) -> dict:
-    texts = [v["text"] for v in found["verdicts"] if v["verdict"] == "violated"]
+    texts = {"alert": set(), "advice": set()}
+    for violation in found["violations"]:
+        texts[violation["grade"]].add(violation["text"])
     coverage = found["coverage"]
     return {
-        "alarms": sorted(texts),
+        "alarms": sorted(texts["alert"]),
+        "advice": sorted(texts["advice"]),
         "decided": coverage["decided"],
         "total": coverage["total"],
     }

@@ -71,7 +71,7 @@ def _errors(now: dict, first: dict) -> list:
         rows.append("| " + " | ".join(cells) + " |")
     return _table(
         "| error | what is wrong | others, at first | own, at first | fixed, at first "
-        "| built-in | others | own | all | fixed |",
+        "| built-in | with advice | others | own | all | fixed |",
         rows,
     )
 
@@ -104,7 +104,11 @@ def _inputs(results: dict) -> list:
 
 
 def _share(errors: dict, kind: str) -> str:
-    return f"{sum(row[kind]['found'] for row in errors.values())} of {len(errors)}"
+    """Of those that were checked by rules of this kind."""
+    rows = [row[kind] for row in errors.values() if kind in row]
+    if not rows:
+        return ""
+    return f"{sum(row['found'] for row in rows)} of {len(rows)}"
 
 
 def _summary(now: dict, first: dict) -> list:
@@ -118,15 +122,24 @@ def _summary(now: dict, first: dict) -> list:
         alarms = [_alarms_of_fixed(row) for row in errors.values()]
         return f"{sum(map(bool, alarms))} of {len(errors)}"
 
+    def advised(results: dict) -> str:
+        rows = [r["builtin"] for r in results["healthy"].values() if "builtin" in r]
+        counted = [row["advice"] for row in rows if "advice" in row]
+        return f"{sum(map(bool, counted))} of {len(counted)}" if counted else ""
+
+    def found(words: str, kind: str) -> str:
+        shares = [_share(results["errors"], kind) for results in (first, now)]
+        return f"| errors found {words} | {shares[0]} | {shares[1]} |"
+
     rows = [
-        f"| errors found by built-in rules | | {_share(now['errors'], 'builtin')} |",
-        f"| errors found by rules of others | {_share(first['errors'], 'others')} | "
-        f"{_share(now['errors'], 'others')} |",
-        f"| errors found with a healthy run of the same script, too | "
-        f"{_share(first['errors'], 'own')} | {_share(now['errors'], 'own')} |",
-        f"| errors found by all of these | | {_share(now['errors'], 'all')} |",
+        found("by built-in rules", "builtin"),
+        found("by built-in rules, advice included", "advised"),
+        found("by rules of others", "others"),
+        found("with a healthy run of the same script, too", "own"),
+        found("by all alerts of these", "all"),
         f"| fixed variants with an alarm | {noisy(first)} | {noisy(now)} |",
         f"| healthy programs with an alarm | {loud(first)} | {loud(now)} |",
+        f"| healthy programs with advice | {advised(first)} | {advised(now)} |",
     ]
     return _table("| | at first contact | now |", rows)
 
