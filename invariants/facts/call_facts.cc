@@ -197,56 +197,139 @@ FactValue RngAdvanced(const FactSubject& subject) {
       subject.facts->random_draws().Advanced(subject.call->ring));
 }
 
+// Modules that compute otherwise when they train.
+bool HasModes(const FactSubject& subject) {
+  const ProcessFacts& facts = *subject.facts;
+  for (const auto& [id, object] : facts.definitions().objects()) {
+    if (object.root != subject.call->object) continue;
+    for (const std::string& base : object.bases) {
+      if (base == "torch.nn.modules.dropout._DropoutNd" ||
+          base == "torch.nn.modules.batchnorm._BatchNorm") {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+bool Evaluates(const FactSubject& subject) {
+  if (!subject.call || !IsRootForward(*subject.call)) return false;
+  const Call& call = *subject.call;
+  return !call.Is(kGradEnabled) && !call.Is(kInsideBackward) &&
+         subject.facts->training_modes().HasTrained(call.object) &&
+         HasModes(subject);
+}
+
+bool IsOfFrozen(const FactSubject& subject) {
+  return IsForward(subject) &&
+         subject.facts->frozen_modes().Concerns(*subject.call);
+}
+
+FactValue FrozenAsBefore(const FactSubject& subject) {
+  if (!IsForward(subject)) return {};
+  return !subject.call->Is(kModuleTraining);
+}
+
+constexpr char kTwice[] = "loss.normalised_twice";
+constexpr char kNoLogarithms[] = "loss.no_logarithms";
+constexpr char kBroadcast[] = "loss.broadcast";
+
+template <const char* name>
+FactValue OfLoss(const FactSubject& subject) {
+  if (!subject.call) return {};
+  if (!HasCategory(*subject.call, CallCategory::kBackward)) return {};
+  const auto found = subject.facts->loss_graphs().Find(name);
+  return found ? FactValue(*found) : FactValue();
+}
+
+// A backward that was not looked at is as one without an occasion.
+template <const char* name>
+bool HasLoss(const FactSubject& subject) {
+  return IsKnown(OfLoss<name>(subject));
+}
+
+bool ClearsClipped(const FactSubject& subject) {
+  return subject.call && subject.facts->clipped_gradients().happened();
+}
+
+FactValue ClippedInVain(const FactSubject& subject) {
+  return ToFactValue(subject.facts->clipped_gradients().InVain());
+}
+
+constexpr auto kOf = FactOf::kCall;
+constexpr Fact kRows[] = {
+    {"call.stage", kOf, FactType::kText, FactNeed::kNone, "the stage",
+     "outside calls, and after missing records until the next outermost "
+     "module call or backward",
+     Stage},
+    {"call.module_training", kOf, FactType::kBool, FactNeed::kNone,
+     "the module called is in training mode", "for calls of no module",
+     ModuleTraining, IsForward},
+    {"call.is_root", kOf, FactType::kBool, FactNeed::kNone,
+     "no module call encloses it", "for calls of no module", IsRoot, IsForward},
+    {"call.inside_backward", kOf, FactType::kBool, FactNeed::kNone,
+     "it runs inside a backward", "outside calls", InsideBackward},
+    {"call.is_recompute", kOf, FactType::kBool, FactNeed::kNone,
+     "it computes a forward again, in a backward", "for calls of no module",
+     IsRecompute, IsForward},
+    {"call.inside_wrapper", kOf, FactType::kBool, FactNeed::kNone,
+     "it goes through its wrapper (DistributedDataParallel), if it has one",
+     "for calls of no module, and after missing records until the next "
+     "outermost one",
+     InsideWrapper, IsOfWrapped},
+    {"call.overrides", kOf, FactType::kBool, FactNeed::kNone,
+     "the user's class defines the method", "outside calls", Overrides},
+    {"call.effective_dropout_p", kOf, FactType::kNumber, FactNeed::kDropout,
+     "the share that it drops", "where it did not tell p and whether it trains",
+     EffectiveDropoutP, MayDrop},
+    {"call.eval_dropout_p", kOf, FactType::kNumber, FactNeed::kDropout,
+     "the share that it drops in evaluation mode",
+     "where it did not tell p and whether it trains, and after missing "
+     "records until a module is called",
+     EvalDropoutP, MayDropInEvaluation},
+    {"call.shapes_match", kOf, FactType::kBool, FactNeed::kLosses,
+     "its input and its target have the same sizes",
+     "where it did not tell both as tensors", ShapesMatch, ComparesElements},
+    {"call.rng_advanced", kOf, FactType::kBool, FactNeed::kGenerators,
+     "it draws random numbers",
+     "for all but outermost module calls, and where a generator's state was "
+     "not recorded",
+     RngAdvanced, MayDraw, /*at_end=*/true},
+    {"call.frozen_as_before", kOf, FactType::kBool, FactNeed::kNone,
+     "the frozen module is in evaluation mode, as it was before",
+     "for calls of no module", FrozenAsBefore, IsOfFrozen},
+    {"call.evaluates_training", kOf, FactType::kBool, FactNeed::kNone,
+     "a model that has trained is called without gradients and still in "
+     "training mode",
+     "for calls of no module", ModuleTraining, Evaluates},
+    {kTwice, kOf, FactType::kBool, FactNeed::kNone,
+     "the loss takes the softmax or the sigmoid of what is one already",
+     "where the loss was not looked at", OfLoss<kTwice>, HasLoss<kTwice>,
+     /*at_end=*/true},
+    {kNoLogarithms, kOf, FactType::kBool, FactNeed::kNone,
+     "nll_loss is given scores or probabilities, not their logarithms",
+     "where the loss was not looked at", OfLoss<kNoLogarithms>,
+     HasLoss<kNoLogarithms>, /*at_end=*/true},
+    {kBroadcast, kOf, FactType::kBool, FactNeed::kNone,
+     "the loss compares each prediction with all targets",
+     "where the loss was not looked at", OfLoss<kBroadcast>,
+     HasLoss<kBroadcast>, /*at_end=*/true},
+    {"grad.clipped_in_vain", kOf, FactType::kBool, FactNeed::kNone,
+     "gradients are clipped only to be thrown away before a step",
+     "after missing records, until a step follows a clipping", ClippedInVain,
+     ClearsClipped},
+    {"ctx.grad_mode", kOf, FactType::kBool, FactNeed::kNone,
+     "gradients are enabled", "outside calls", GradMode},
+    {"ctx.autocast_dtype", kOf, FactType::kText, FactNeed::kNone,
+     "the type to which autocast casts", "after missing records", AutocastDtype,
+     UsesAutocast},
+};
+
 }  // namespace
 
 const std::vector<Fact>& CallFacts() {
-  constexpr auto kOf = FactOf::kCall;
-  static const auto* const kFacts = new std::vector<Fact>{
-      {"call.stage", kOf, FactType::kText, FactNeed::kNone, "the stage",
-       "outside calls, and after missing records until the next outermost "
-       "module call or backward",
-       Stage},
-      {"call.module_training", kOf, FactType::kBool, FactNeed::kNone,
-       "the module called is in training mode", "for calls of no module",
-       ModuleTraining, IsForward},
-      {"call.is_root", kOf, FactType::kBool, FactNeed::kNone,
-       "no module call encloses it", "for calls of no module", IsRoot,
-       IsForward},
-      {"call.inside_backward", kOf, FactType::kBool, FactNeed::kNone,
-       "it runs inside a backward", "outside calls", InsideBackward},
-      {"call.is_recompute", kOf, FactType::kBool, FactNeed::kNone,
-       "it computes a forward again, in a backward", "for calls of no module",
-       IsRecompute, IsForward},
-      {"call.inside_wrapper", kOf, FactType::kBool, FactNeed::kNone,
-       "it goes through its wrapper (DistributedDataParallel), if it has one",
-       "for calls of no module, and after missing records until the next "
-       "outermost one",
-       InsideWrapper, IsOfWrapped},
-      {"call.overrides", kOf, FactType::kBool, FactNeed::kNone,
-       "the user's class defines the method", "outside calls", Overrides},
-      {"call.effective_dropout_p", kOf, FactType::kNumber, FactNeed::kDropout,
-       "the share that it drops",
-       "where it did not tell p and whether it trains", EffectiveDropoutP,
-       MayDrop},
-      {"call.eval_dropout_p", kOf, FactType::kNumber, FactNeed::kDropout,
-       "the share that it drops in evaluation mode",
-       "where it did not tell p and whether it trains, and after missing "
-       "records until a module is called",
-       EvalDropoutP, MayDropInEvaluation},
-      {"call.shapes_match", kOf, FactType::kBool, FactNeed::kLosses,
-       "its input and its target have the same sizes",
-       "where it did not tell both as tensors", ShapesMatch, ComparesElements},
-      {"call.rng_advanced", kOf, FactType::kBool, FactNeed::kGenerators,
-       "it draws random numbers",
-       "for all but outermost module calls, and where a generator's state was "
-       "not recorded",
-       RngAdvanced, MayDraw, /*at_end=*/true},
-      {"ctx.grad_mode", kOf, FactType::kBool, FactNeed::kNone,
-       "gradients are enabled", "outside calls", GradMode},
-      {"ctx.autocast_dtype", kOf, FactType::kText, FactNeed::kNone,
-       "the type to which autocast casts", "after missing records",
-       AutocastDtype, UsesAutocast},
-  };
+  static const auto* const kFacts =
+      new std::vector<Fact>(std::begin(kRows), std::end(kRows));
   return *kFacts;
 }
 

@@ -44,17 +44,19 @@ enum class FactType { kBool, kNumber, kText };
 // What must be recorded besides the skeleton for a fact to be known.
 enum class FactNeed {
   kNone,
-  kAny,         // some state record of the variable
-  kGradients,   // of parameters, wherever they may change
-  kUpdates,     // of parameters, around the step
-  kBuffers,     // as training forwards find and leave them
-  kStatistics,  // of gradients when the step begins
-  kRows,        // digests of rows, around the step
-  kLoads,       // parameters when they were loaded, and at the step
-  kGenerators,  // around outermost forwards
-  kScaler,      // what GradScalers do
-  kDropout,     // arguments of functions that drop elements
-  kLosses,      // tensors that losses compare
+  kAny,              // some state record of the variable
+  kGradients,        // of parameters, wherever they may change
+  kUpdates,          // of parameters, around the step
+  kUpdatesOfFrozen,  // the same, and their gradients when it begins
+  kBuffers,          // as training forwards find and leave them
+  kStatistics,       // of gradients when the step begins
+  kRows,             // digests of rows, around the step
+  kLoads,            // parameters when they were loaded, and at the step
+  kOverwrites,       // both: loads, and around the step
+  kGenerators,       // around outermost forwards
+  kScaler,           // what GradScalers do
+  kDropout,          // arguments of functions that drop elements
+  kLosses,           // tensors that losses compare
 };
 
 struct Fact {

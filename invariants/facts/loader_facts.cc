@@ -22,9 +22,12 @@ FactValue Consumed(const FactSubject& subject) {
   return ToFactValue(Passes(subject).Consumed(subject.loader));
 }
 
-// The batch with which the prefix is whole, once a pass.
+// The batch with which the prefix is whole, once a pass. One order is meant
+// where nothing is drawn, and does no harm where nothing is trained.
 bool CompletesPrefix(const FactSubject& subject) {
   return HasPassBefore(subject) &&
+         Passes(subject).DrawsAtRandom(subject.loader) != Tri::kNo &&
+         Passes(subject).Trains(subject.loader) != Tri::kNo &&
          Passes(subject).Fetched(subject.loader) == LoaderPasses::kPrefix;
 }
 

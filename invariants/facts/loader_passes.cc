@@ -73,6 +73,11 @@ void LoaderPasses::OnMark(const MarkEvent& mark) {
   }
 }
 
+void LoaderPasses::OnScalar(const ScalarEvent& event) {
+  if (event.point != StatePoint::kFetch || *event.name != "shuffles") return;
+  At(event.object).random = ToTri(event.value != 0);
+}
+
 void LoaderPasses::OnState(const StateEvent& event) {
   if (event.variable->kind != VariableKind::kLoaderState) return;
   if (event.point != StatePoint::kFetch || !event.Has(kHasData)) return;
@@ -136,6 +141,11 @@ Tri LoaderPasses::Shuffles(uint32_t loader) const {
   const auto prefix = found->indices.Prefix();
   if (!prefix) return Tri::kUnknown;
   return ToTri(*prefix != *found->prefix_before);
+}
+
+Tri LoaderPasses::DrawsAtRandom(uint32_t loader) const {
+  const Loader* found = Find(loader);
+  return found ? found->random : Tri::kUnknown;
 }
 
 std::optional<uint64_t> LoaderPasses::PrefixDigest(uint32_t loader) const {

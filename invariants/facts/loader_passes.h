@@ -2,10 +2,10 @@
 // the digest of the indices of a pass so far.
 //
 // Inputs: marks of iterators and batches, digests of the indices that samplers
-// yield, backwards. Two passes are compared by their first kPrefix batches.
-// Unknown: before a second pass; of passes that have fewer batches, or of which
-// some batch was not recorded (a step that was not sampled, missing records,
-// indices that are no integers).
+// yield, what loaders say of their samplers, backwards. Two passes are compared
+// by their first kPrefix batches. Unknown: before a second pass; of passes that
+// have fewer batches, or of which some batch was not recorded (a step that was
+// not sampled, missing records, indices that are no integers).
 //
 // Threads: one object, one thread at a time.
 #ifndef TRAINCHECK_INVARIANTS_FACTS_LOADER_PASSES_H_
@@ -31,6 +31,7 @@ class LoaderPasses final : public FactTracker {
 
   void OnCallBegin(const Call& call) override;
   void OnState(const StateEvent& event) override;
+  void OnScalar(const ScalarEvent& event) override;
   void OnMark(const MarkEvent& mark) override;
   void OnGap() override;
 
@@ -46,6 +47,8 @@ class LoaderPasses final : public FactTracker {
   Tri Consumed(uint32_t loader) const;
   // Does this pass have another order than the one before?
   Tri Shuffles(uint32_t loader) const;
+  // Does its sampler draw at random? Unknown: it is one of the user's.
+  Tri DrawsAtRandom(uint32_t loader) const;
   // Of the indices of the first kPrefix batches, in their order.
   std::optional<uint64_t> PrefixDigest(uint32_t loader) const;
 
@@ -69,13 +72,14 @@ class LoaderPasses final : public FactTracker {
     Tri exhausted = Tri::kNo;      // this pass
     Tri consumed = Tri::kUnknown;  // the one before
     bool trains = false;
+    Tri random = Tri::kUnknown;
     Indices early;  // drawn ahead for the next pass
     Indices indices;
     std::optional<uint64_t> prefix_before;
 
     void Fields(Archive& archive) {
-      archive(passes, ordinal, fetched, exhausted, consumed, trains, early,
-              indices, prefix_before);
+      archive(passes, ordinal, fetched, exhausted, consumed, trains, random,
+              early, indices, prefix_before);
     }
   };
 

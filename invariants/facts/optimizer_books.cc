@@ -15,6 +15,15 @@ bool Holds(const Optimizer& optimizer, uint32_t variable) {
       [&](const HeldVariable& held) { return held.variable == variable; });
 }
 
+void KeepOfGroup(uint32_t group, std::optional<double> value,
+                 std::map<uint32_t, double>* by_group) {
+  if (value) {
+    (*by_group)[group] = *value;
+  } else {
+    by_group->erase(group);
+  }
+}
+
 }  // namespace
 
 void OptimizerBooks::OnCallBegin(const Call& call) {
@@ -47,6 +56,19 @@ void OptimizerBooks::AfterCall(const Call& call, CallOutcome outcome) {
     book.gaps_before = inputs().gaps.count();
   }
   book.cleared = book.maybe_cleared = false;
+  CountRates(&book);
+  const bool fast = book.schedule_moved.value_or(0) > 1;
+  book.moved_often = fast ? book.moved_often + 1 : 0;
+}
+
+void OptimizerBooks::CountRates(Book* book) {
+  const auto& rates = book->learning_rates;
+  const bool some =
+      std::any_of(rates.begin(), rates.end(),
+                  [](const auto& one) { return one.second != 0; });
+  book->had_rate |= some;
+  const bool none = book->had_rate && !some && !rates.empty();
+  book->without_rate = none ? book->without_rate + 1 : 0;
 }
 
 void OptimizerBooks::OnState(const StateEvent& event) {
@@ -68,18 +90,32 @@ void OptimizerBooks::ClearByState(uint32_t variable, bool sure) {
 }
 
 void OptimizerBooks::OnScalar(const ScalarEvent& event) {
-  if (event.point != StatePoint::kPreStep || *event.name != "lr") return;
-  std::map<uint32_t, double>& rates = books_[event.object].learning_rates;
-  if (std::isnan(event.value)) {
-    rates.erase(event.group);
-  } else {
-    rates[event.group] = event.value;
+  if (event.point == StatePoint::kPreStep) Keep(event, &books_[event.object]);
+}
+
+void OptimizerBooks::Keep(const ScalarEvent& event, Book* book) {
+  const std::optional<double> value =
+      std::isnan(event.value) ? std::nullopt : std::optional(event.value);
+  const std::string& name = *event.name;
+  if (name == "counter_bits") book->counter_bits = value;
+  if (name == "ties_lost") book->ties_lost = value;
+  if (name == "schedule_idle") book->schedule_idle = value;
+  if (name == "schedule_moved") book->schedule_moved = value;
+  if (name == "lr") KeepOfGroup(event.group, value, &book->learning_rates);
+  if (name == "weight_decay") {
+    KeepOfGroup(event.group, value, &book->weight_decays);
   }
 }
 
 void OptimizerBooks::OnGap() {
   // Rates are recorded when they change: a change may be what is missing.
-  for (auto& [id, book] : books_) book.learning_rates.clear();
+  for (auto& [id, book] : books_) {
+    book.learning_rates.clear();
+    book.weight_decays.clear();
+    book.schedule_idle.reset();
+    book.schedule_moved.reset();
+    book.moved_often = 0;
+  }
 }
 
 const OptimizerBooks::Book& OptimizerBooks::Find(uint32_t optimizer) const {
@@ -94,6 +130,32 @@ std::optional<double> OptimizerBooks::LearningRate(uint32_t optimizer,
   const auto rate = rates.find(group);
   if (rate == rates.end()) return std::nullopt;
   return rate->second;
+}
+
+std::optional<uint64_t> OptimizerBooks::StepsWithoutRate(
+    uint32_t optimizer) const {
+  const Book& book = Find(optimizer);
+  if (!book.had_rate || book.learning_rates.empty()) return std::nullopt;
+  return book.without_rate;
+}
+
+std::optional<double> OptimizerBooks::CounterBits(uint32_t optimizer) const {
+  return Find(optimizer).counter_bits;
+}
+
+std::optional<double> OptimizerBooks::TiesLost(uint32_t optimizer) const {
+  return Find(optimizer).ties_lost;
+}
+
+std::optional<double> OptimizerBooks::ScheduleIdle(uint32_t optimizer) const {
+  return Find(optimizer).schedule_idle;
+}
+
+std::optional<uint64_t> OptimizerBooks::StepsWithFastSchedule(
+    uint32_t optimizer) const {
+  const Book& book = Find(optimizer);
+  if (!book.schedule_moved) return std::nullopt;
+  return book.moved_often;
 }
 
 bool OptimizerBooks::HasGapSince(uint32_t optimizer) const {

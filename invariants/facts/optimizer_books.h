@@ -1,5 +1,6 @@
-// Facts "opt.grads_cleared_since", "step.backwards" and learning rates: what
-// happened to each optimizer since its last step.
+// Facts "opt.grads_cleared_since", "step.backwards", "opt.rates_ended",
+// "opt.counts_on" and learning rates: what happened to each optimizer since its
+// last step.
 //
 // Inputs: backwards, ends of steps, zero_grad calls, gradients that are gone
 // (grad_clear), recorded learning rates. Unknown where records are missing
@@ -39,6 +40,25 @@ class OptimizerBooks final : public FactTracker {
 
   // Of a parameter group, when its optimizer's step began; nullopt: not known.
   std::optional<double> LearningRate(uint32_t optimizer, uint32_t group) const;
+  // Decays by parameter group, as far as they are known.
+  const std::map<uint32_t, double>& WeightDecays(uint32_t optimizer) const {
+    return Find(optimizer).weight_decays;
+  }
+  // Steps in a row, up to its last, at which all rates were 0 after one had
+  // not been; nullopt: none ever was, or not known.
+  std::optional<uint64_t> StepsWithoutRate(uint32_t optimizer) const;
+  // Its counter of steps is exact up to 2 to the power of this; nullopt: it has
+  // none yet, or not known.
+  std::optional<double> CounterBits(uint32_t optimizer) const;
+  // Names of its models that were tied where they came from, and were two
+  // tensors at its first step; nullopt: none was.
+  std::optional<double> TiesLost(uint32_t optimizer) const;
+  // How often in a row a scheduler was stepped while other optimizers than its
+  // own stepped; nullopt: there is no scheduler, or not known.
+  std::optional<double> ScheduleIdle(uint32_t optimizer) const;
+  // Steps in a row, up to its last, before which one of its schedulers moved by
+  // more than one; nullopt: it has none, or not known.
+  std::optional<uint64_t> StepsWithFastSchedule(uint32_t optimizer) const;
   // Since the optimizer's last step; nullopt: not known.
   std::optional<uint64_t> BackwardsSince(uint32_t optimizer) const;
   // Were its gradients cleared since its last step, by zero_grad or by hand?
@@ -61,14 +81,26 @@ class OptimizerBooks final : public FactTracker {
     uint64_t missed_before = 0;  // backwards
     uint64_t gaps_before = 0;
     std::map<uint32_t, double> learning_rates;  // by group, as last recorded
+    std::map<uint32_t, double> weight_decays;   // likewise
+    bool had_rate = false;                      // some step had one above 0
+    uint64_t without_rate = 0;                  // steps since then, where known
+    std::optional<double> counter_bits;
+    std::optional<double> ties_lost;
+    std::optional<double> schedule_idle;   // steps, as last recorded
+    std::optional<double> schedule_moved;  // likewise
+    uint64_t moved_often = 0;  // steps in a row at which it was more than 1
 
     void Fields(Archive& archive) {
       archive(backwards_before, cleared, maybe_cleared, missed_before,
-              gaps_before, learning_rates);
+              gaps_before, learning_rates, weight_decays, had_rate,
+              without_rate, counter_bits, ties_lost, schedule_idle,
+              schedule_moved, moved_often);
     }
   };
 
   void Backward();
+  static void CountRates(Book* book);
+  static void Keep(const ScalarEvent& event, Book* book);
   void ZeroGrad(uint32_t object);
   // A gradient that was there at the last step is not any more; not `sure`:
   // it may have been there.

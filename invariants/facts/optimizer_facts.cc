@@ -18,6 +18,13 @@ FactValue HasStepped(const FactSubject& subject) {
   return *steps > 0;
 }
 
+// At its first step there is nothing to clear.
+bool HasStepBefore(const FactSubject& subject) {
+  const auto steps = subject.facts->clock().OptimizerSteps(subject.optimizer);
+  return subject.optimizer != 0 && steps != uint64_t{0} &&
+         subject.facts->BackwardsSince(subject.optimizer) != uint64_t{0};
+}
+
 FactValue GradsClearedSince(const FactSubject& subject) {
   if (subject.optimizer == 0) return {};
   return ToFactValue(subject.facts->ClearedSince(subject.optimizer));
@@ -27,6 +34,70 @@ FactValue Backwards(const FactSubject& subject) {
   if (subject.optimizer == 0) return {};
   const auto backwards = subject.facts->BackwardsSince(subject.optimizer);
   return backwards ? FactValue(static_cast<double>(*backwards)) : FactValue();
+}
+
+// Schedules end with a step or two at 0, and restarts pass by it.
+constexpr uint64_t kStepsWithoutRate = 8;
+
+bool HadRate(const FactSubject& subject) {
+  return subject.facts->StepsWithoutRate(subject.optimizer).has_value();
+}
+
+FactValue RatesEnded(const FactSubject& subject) {
+  const auto steps = subject.facts->StepsWithoutRate(subject.optimizer);
+  return steps ? FactValue(*steps >= kStepsWithoutRate) : FactValue();
+}
+
+// A float32 counts to 16 million; bfloat16 stops at 256.
+constexpr double kEnoughBits = 24;
+
+bool HasCounter(const FactSubject& subject) {
+  return subject.facts->CounterBits(subject.optimizer).has_value();
+}
+
+FactValue CountsOn(const FactSubject& subject) {
+  const auto bits = subject.facts->CounterBits(subject.optimizer);
+  return bits ? FactValue(*bits >= kEnoughBits) : FactValue();
+}
+
+// What happens once is a resume, or another phase.
+constexpr uint64_t kHabit = 3;
+
+bool HasSchedule(const FactSubject& subject) {
+  return subject.facts->ScheduleIdle(subject.optimizer).has_value();
+}
+
+FactValue ScheduleIsIdle(const FactSubject& subject) {
+  const auto idle = subject.facts->ScheduleIdle(subject.optimizer);
+  return idle ? FactValue(*idle >= kHabit) : FactValue();
+}
+
+bool IsScheduled(const FactSubject& subject) {
+  return subject.facts->StepsWithFastSchedule(subject.optimizer).has_value();
+}
+
+FactValue ScheduleIsFast(const FactSubject& subject) {
+  const auto steps = subject.facts->StepsWithFastSchedule(subject.optimizer);
+  return steps ? FactValue(*steps >= kHabit) : FactValue();
+}
+
+bool HadTies(const FactSubject& subject) {
+  return subject.facts->TiesLost(subject.optimizer).has_value();
+}
+
+FactValue TiesKept(const FactSubject& subject) {
+  const auto lost = subject.facts->TiesLost(subject.optimizer);
+  return lost ? FactValue(*lost == 0) : FactValue();
+}
+
+bool AddsMeans(const FactSubject& subject) {
+  return subject.optimizer != 0 &&
+         subject.facts->loss_graphs().MeansAlike().has_value();
+}
+
+FactValue MeansAlike(const FactSubject& subject) {
+  const auto alike = subject.facts->loss_graphs().MeansAlike();
+  return alike ? FactValue(*alike) : FactValue();
 }
 
 // Without a backward since the last step nothing was trained.
@@ -86,11 +157,30 @@ const std::vector<Fact>& OptimizerFacts() {
        "gradients were cleared since its last step",
        "without an optimizer, and where a backward was not sampled or records "
        "are missing since then",
-       GradsClearedSince},
+       GradsClearedSince, HasStepBefore},
       {"step.backwards", kOf, FactType::kNumber, FactNeed::kNone,
        "the number of backwards since its last step",
        "without an optimizer, and where records are missing since then",
        Backwards},
+      {"opt.rates_ended", kOf, FactType::kBool, FactNeed::kNone,
+       "its learning rates have been 0 for 8 steps and more",
+       "where its rates were not recorded", RatesEnded, HadRate},
+      {"opt.counts_on", kOf, FactType::kBool, FactNeed::kNone,
+       "its counter of steps is of a type that can count on",
+       "where it keeps none", CountsOn, HasCounter},
+      {"schedule.idle", kOf, FactType::kBool, FactNeed::kNone,
+       "a scheduler is stepped whose optimizer does not step, while others do",
+       "after missing records", ScheduleIsIdle, HasSchedule,
+       /*at_end=*/true},
+      {"schedule.fast", kOf, FactType::kBool, FactNeed::kNone,
+       "its scheduler is stepped more than once between two of its steps",
+       "after missing records", ScheduleIsFast, IsScheduled},
+      {"opt.ties_kept", kOf, FactType::kBool, FactNeed::kNone,
+       "weights that were tied where they came from are one tensor",
+       "where none were tied", TiesKept, HadTies, /*at_end=*/true},
+      {"step.means_alike", kOf, FactType::kBool, FactNeed::kNone,
+       "the losses that it accumulated are means over equally many targets",
+       "where a backward was not looked at", MeansAlike, AddsMeans},
       {"opt.trains_as_before", kOf, FactType::kBool, FactNeed::kNone,
        "its models train in training mode, as they did before",
        "where records are missing since its last step", TrainsAsBefore,

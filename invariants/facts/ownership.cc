@@ -11,11 +11,16 @@ void Ownership::Refresh() const {
   held_.clear();
   group_of_.clear();
   in_storage_.clear();
+  replicated_models_.clear();
   for (const auto& [id, info] : definitions_->variables()) {
     if (info.alias_group != 0) ++in_storage_[info.alias_group];
   }
   for (const auto& [id, group] : definitions_->groups()) {
     for (uint32_t variable : group.variables) group_of_[variable] = id;
+    const ObjectInfo* wrapper = definitions_->Object(group.wrapper);
+    if (wrapper && wrapper->wrapped != 0) {
+      replicated_models_.insert(wrapper->wrapped);
+    }
   }
   AddOptimizerState();
   for (const auto& [key, variables] : definitions_->holds()) {
@@ -111,6 +116,11 @@ const ReplicaGroupInfo* Ownership::GroupOf(uint32_t variable) const {
   const auto found = group_of_.find(variable);
   if (found == group_of_.end()) return nullptr;
   return &definitions_->groups().at(found->second);
+}
+
+bool Ownership::IsReplicatedModel(uint32_t module) const {
+  Refresh();
+  return replicated_models_.count(module) != 0;
 }
 
 bool Ownership::IsInstance(uint32_t object,

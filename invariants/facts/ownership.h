@@ -56,6 +56,8 @@ class Ownership {
   bool Clears(uint32_t object, uint32_t optimizer) const;
   // Null: no evidence that the variable has replicas.
   const ReplicaGroupInfo* GroupOf(uint32_t variable) const;
+  // Has this module, as a whole, a wrapper that keeps replicas of it?
+  bool IsReplicatedModel(uint32_t module) const;
   // Does another variable lie in the same storage?
   bool IsTied(uint32_t variable) const;
   // Is the object of this class, or of a subclass?
@@ -72,6 +74,7 @@ class Ownership {
   mutable std::map<uint32_t, Optimizer> optimizers_;
   mutable std::set<uint32_t> held_;
   mutable std::unordered_map<uint32_t, uint32_t> group_of_;
+  mutable std::set<uint32_t> replicated_models_;
   mutable std::unordered_map<uint64_t, size_t> in_storage_;  // variables
 };
 

@@ -9,6 +9,7 @@
 #define TRAINCHECK_INVARIANTS_FACTS_PROCESS_FACTS_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -16,10 +17,13 @@
 #include <vector>
 
 #include "invariants/facts/autocast.h"
+#include "invariants/facts/clipped_gradients.h"
 #include "invariants/facts/fact_tracker.h"
+#include "invariants/facts/frozen_modes.h"
 #include "invariants/facts/gaps.h"
 #include "invariants/facts/grad_scaling.h"
 #include "invariants/facts/loader_passes.h"
+#include "invariants/facts/loss_graphs.h"
 #include "invariants/facts/module_modes.h"
 #include "invariants/facts/optimizer_books.h"
 #include "invariants/facts/ownership.h"
@@ -104,6 +108,11 @@ class ProcessFacts : private EventVisitor {
   const WrapperCalls& wrapper_calls() const { return wrapper_calls_; }
   const ModuleModes& module_modes() const { return module_modes_; }
   const TrainingModes& training_modes() const { return training_modes_; }
+  const FrozenModes& frozen_modes() const { return frozen_modes_; }
+  const LossGraphs& loss_graphs() const { return loss_graphs_; }
+  const ClippedGradients& clipped_gradients() const {
+    return clipped_gradients_;
+  }
   const RandomDraws& random_draws() const { return random_draws_; }
   const LoaderPasses& loader_passes() const { return loader_passes_; }
   const GradScaling& grad_scaling() const { return grad_scaling_; }
@@ -126,6 +135,24 @@ class ProcessFacts : private EventVisitor {
   // Of an optimizer, as optimizer_books.h says.
   std::optional<double> LearningRate(uint32_t optimizer, uint32_t group) const {
     return optimizer_books_.LearningRate(optimizer, group);
+  }
+  std::optional<uint64_t> StepsWithoutRate(uint32_t optimizer) const {
+    return optimizer_books_.StepsWithoutRate(optimizer);
+  }
+  std::optional<double> CounterBits(uint32_t optimizer) const {
+    return optimizer_books_.CounterBits(optimizer);
+  }
+  const std::map<uint32_t, double>& WeightDecays(uint32_t optimizer) const {
+    return optimizer_books_.WeightDecays(optimizer);
+  }
+  std::optional<double> TiesLost(uint32_t optimizer) const {
+    return optimizer_books_.TiesLost(optimizer);
+  }
+  std::optional<double> ScheduleIdle(uint32_t optimizer) const {
+    return optimizer_books_.ScheduleIdle(optimizer);
+  }
+  std::optional<uint64_t> StepsWithFastSchedule(uint32_t optimizer) const {
+    return optimizer_books_.StepsWithFastSchedule(optimizer);
   }
   std::optional<uint64_t> BackwardsSince(uint32_t optimizer) const {
     return optimizer_books_.BackwardsSince(optimizer);
@@ -172,7 +199,8 @@ class ProcessFacts : private EventVisitor {
   auto Trackers() {
     return std::tie(autocast_, wrapper_calls_, module_modes_, training_modes_,
                     random_draws_, loader_passes_, grad_scaling_, row_changes_,
-                    variables_, optimizer_books_);
+                    variables_, optimizer_books_, frozen_modes_, loss_graphs_,
+                    clipped_gradients_);
   }
   template <typename Function>
   void ForEachTracker(const Function& function) {
@@ -197,6 +225,9 @@ class ProcessFacts : private EventVisitor {
   RowChanges row_changes_{&inputs_};
   VariableStates variables_{&inputs_};
   OptimizerBooks optimizer_books_{&inputs_, &variables_, &grad_scaling_};
+  FrozenModes frozen_modes_{&inputs_, &variables_};
+  LossGraphs loss_graphs_{&inputs_};
+  ClippedGradients clipped_gradients_{&inputs_};
   std::optional<uint32_t> attempt_;
   std::optional<int32_t> rank_;
   int32_t world_ = 0;

@@ -140,6 +140,19 @@ TEST_F(LoaderFactsTest, PassesAreCompared) {
   EXPECT_NE(facts_.loader_passes().PrefixDigest(loader_), std::nullopt);
 }
 
+TEST_F(LoaderFactsTest, OneOrderIsMeantWhereNothingIsDrawnOrTrained) {
+  const auto passes = [&](double random) {
+    for (uint64_t pass = 0; pass < 2; ++pass) {
+      trace_.Scalar(StatePoint::kFetch, loader_, 0, "shuffles", random);
+      Begin(pass);
+      Fetch(4, 20);
+    }
+    return Read(&shuffles_);
+  };
+  EXPECT_EQ(passes(0), Values{});
+  EXPECT_EQ(passes(1), (Values{kNo, kNo}));
+}
+
 TEST_F(LoaderFactsTest, WorkersDrawAheadWhileTheIteratorIsMade) {
   for (uint64_t pass = 0; pass < 2; ++pass) {
     trace_.Begin(iter_, {});

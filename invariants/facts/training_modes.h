@@ -1,5 +1,6 @@
-// Fact "opt.trains_as_before": do the models of an optimizer train in training
-// mode, if they did so before?
+// Facts "opt.trains_as_before": do the models of an optimizer train in training
+// mode, if they did so before? And "call.evaluates_training": is a model that
+// has trained called without gradients, and still in training mode?
 //
 // Inputs: outermost calls of modules with gradients and their training flags,
 // ends of steps. A span with a call in training mode is one of training,
@@ -47,6 +48,11 @@ class TrainingModes final : public FactTracker {
     for (auto& [object, model] : models_) model.unsure = true;
   }
 
+  // Has it trained in training mode?
+  bool HasTrained(uint32_t module) const {
+    const auto model = models_.find(module);
+    return model != models_.end() && model->second.trained;
+  }
   // Was one of its models called since the last step that has trained in
   // training mode before?
   bool Retrains(const Optimizer& optimizer) const {

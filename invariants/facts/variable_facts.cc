@@ -1,4 +1,5 @@
 // Facts of a variable, at a step of the optimizer that holds it.
+#include <algorithm>
 #include <iterator>
 
 #include "absl/strings/match.h"
@@ -134,6 +135,64 @@ FactValue RowsChangedWithoutGrad(const FactSubject& subject) {
   return ToFactValue(rows.WithoutGrad(subject.variable));
 }
 
+bool IsOfWrappedModel(const FactSubject& subject) {
+  const VariableInfo* info = Info(subject);
+  return info && subject.facts->ownership().IsReplicatedModel(info->root);
+}
+
+// Momentum and decay move it all the same, where its gradient is left at zero.
+bool IsFrozenWithoutGradient(const FactSubject& subject) {
+  const VariableInfo* info = Info(subject);
+  const VariableState* state = State(subject);
+  return info && state && info->shadow_of == 0 &&
+         state->trainable() == Tri::kNo &&
+         state->has_grad_at_step() != Tri::kUnknown &&
+         state->grad_nonzero_at_step() == Tri::kNo;
+}
+
+bool IsVector(const VariableInfo& info) { return info.shape.size() <= 1; }
+
+bool IsOfNormalisation(const VariableInfo& info) {
+  return IsVector(info) && absl::StrContains(info.owner_class, "Norm");
+}
+
+// Does the optimizer keep some vectors (biases, most often) from decay, while
+// it lets others decay?
+bool SparesVectors(const FactSubject& subject) {
+  const auto& decays = subject.facts->WeightDecays(subject.optimizer);
+  const bool some =
+      std::any_of(decays.begin(), decays.end(),
+                  [](const auto& one) { return one.second != 0; });
+  const Optimizer* optimizer =
+      subject.facts->ownership().Find(subject.optimizer);
+  if (!some || !optimizer) return false;
+  for (const HeldVariable& held : optimizer->held) {
+    const auto decay = decays.find(held.group);
+    if (decay == decays.end() || decay->second != 0) continue;
+    const VariableInfo* info =
+        subject.facts->definitions().Variable(held.variable);
+    if (info && IsVector(*info)) return true;
+  }
+  return false;
+}
+
+bool IsNormOfSplitOptimizer(const FactSubject& subject) {
+  const VariableInfo* info = Info(subject);
+  return info && IsOfNormalisation(*info) && SparesVectors(subject);
+}
+
+FactValue NormDecays(const FactSubject& subject) {
+  const auto& decays = subject.facts->WeightDecays(subject.optimizer);
+  const auto decay = decays.find(subject.group);
+  return decay == decays.end() ? FactValue() : FactValue(decay->second != 0);
+}
+
+bool MayBeOverwritten(const FactSubject& subject) {
+  const VariableState* state = State(subject);
+  return state && state->trainable() == Tri::kYes &&
+         state->overwritten() != Tri::kUnknown;
+}
+
 bool IsLoaded(const FactSubject& subject) {
   const VariableState* state = State(subject);
   return state && state->loaded();
@@ -188,6 +247,21 @@ constexpr Fact kRows[] = {
     {"var.changed", kOf, FactType::kBool, FactNeed::kUpdates,
      "the step changed it", "where it was not recorded before and after it",
      OfState<&VariableState::changed_in_step>},
+    {"var.known_to_wrapper", kOf, FactType::kBool, FactNeed::kNone,
+     "the wrapper of its model knows it", "without a variable", Replicated,
+     IsOfWrappedModel},
+    {"var.frozen_changed", kOf, FactType::kBool, FactNeed::kUpdatesOfFrozen,
+     "it is frozen and has no gradient, and the step changed it",
+     "where it was not recorded before and after it",
+     OfState<&VariableState::changed_in_step>, IsFrozenWithoutGradient},
+    {"var.norm_decays", kOf, FactType::kBool, FactNeed::kNone,
+     "it scales a normalisation and is in a group with weight decay",
+     "where the decay of its group was not recorded", NormDecays,
+     IsNormOfSplitOptimizer},
+    {"var.overwritten", kOf, FactType::kBool, FactNeed::kOverwrites,
+     "something else than a step or a load has changed it",
+     "where it was not recorded around both steps",
+     OfState<&VariableState::overwritten>, MayBeOverwritten},
     {"var.identity_epoch", kOf, FactType::kNumber, FactNeed::kNone,
      "how often another tensor took its place", "without a definition",
      IdentityEpoch},

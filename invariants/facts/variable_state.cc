@@ -1,5 +1,7 @@
 #include "invariants/facts/variable_state.h"
 
+#include <utility>
+
 namespace traincheck {
 
 namespace {
@@ -48,11 +50,26 @@ void VariableState::ApplyData(const StateEvent& event) {
   if (differs && IsSeenLater(event.point)) data_writer_ = {};
   if (event.point == StatePoint::kPreStep) {
     pre_step_data_ = event.data;
+    CompareWithLastStep(event.data);
   } else if (event.point == StatePoint::kPostStep && pre_step_data_) {
     changed_in_step_ = ToTri(*pre_step_data_ != event.data);
   }
+  if (event.point == StatePoint::kPostStep) after_step_ = event.data;
   data_ = event.data;
   FollowContent(event);
+}
+
+// Clipped weights and the like change between all steps, or before the first
+// few have passed.
+constexpr uint32_t kStepsBefore = 3;
+
+void VariableState::CompareWithLastStep(uint64_t data) {
+  if (!after_step_before_ || !kept_ || loaded_) return;
+  const bool kept = *after_step_before_ == data;
+  if (kept) ++*kept_;
+  const bool settled = *kept_ >= kStepsBefore;
+  if (settled) overwritten_ = ToTri(!kept);
+  if (!kept) kept_.reset();
 }
 
 void VariableState::FollowContent(const StateEvent& event) {
@@ -112,7 +129,8 @@ void VariableState::ApplyGrad(const StateEvent& event) {
 void VariableState::BeginStep() {
   pre_step_data_.reset();
   changed_in_step_ = has_grad_ = nonzero_ = finite_ = Tri::kUnknown;
-  loaded_kept_ = Tri::kUnknown;
+  loaded_kept_ = overwritten_ = Tri::kUnknown;
+  after_step_before_ = std::exchange(after_step_, std::nullopt);
 }
 
 void VariableState::EndStep() {
@@ -128,8 +146,10 @@ void VariableState::Forget() {
   pre_step_data_.reset();
   changed_in_step_ = has_grad_ = nonzero_ = finite_ = Tri::kUnknown;
   at_forward_.reset();
+  after_step_.reset();
+  after_step_before_.reset();
   loaded_.reset();
-  loaded_kept_ = Tri::kUnknown;
+  loaded_kept_ = overwritten_ = Tri::kUnknown;
   data_writer_ = grad_writer_ = {};
 }
 

@@ -1,4 +1,5 @@
 // What is known of one variable of one process: facts var.changed,
+// var.overwritten,
 // var.got_grad, grad.zero, grad.finite, loaded.consumed, buffer.* and the call
 // that wrote it last.
 //
@@ -39,13 +40,16 @@ class VariableState {
   void BeginStep();
   // Its optimizer's step has ended.
   void EndStep();
+  // Something may have been loaded into it.
+  void MayBeLoaded() { after_step_.reset(); }
   void Forget();
 
   void Fields(Archive& archive) {
     archive(data_, grad_, pre_step_data_, trainable_, changed_in_step_,
             has_grad_, nonzero_, finite_, got_grad_, grad_written_, forgotten_,
             first_, updated_, at_forward_, forward_writes_, loaded_,
-            loaded_kept_, data_writer_, grad_writer_);
+            loaded_kept_, after_step_, after_step_before_, kept_, overwritten_,
+            data_writer_, grad_writer_);
   }
 
   // Digest of the tensor; of its gradient, kNoGradientDigest for None.
@@ -77,12 +81,18 @@ class VariableState {
   // Is what was loaded still there at the step?
   Tri loaded_kept_at_step() const { return loaded_kept_; }
 
+  // Did something else than steps and loads change it since the last step, and
+  // was it never so before, in a few steps at least? Unknown: not yet, or not
+  // any more, or it was not recorded at the last step and at this.
+  Tri overwritten() const { return overwritten_; }
+
   Writer data_writer() const { return data_writer_; }
   Writer grad_writer() const { return grad_writer_; }
 
  private:
   void ApplyData(const StateEvent& event);
   void FollowContent(const StateEvent& event);
+  void CompareWithLastStep(uint64_t data);
   void ApplyGrad(const StateEvent& event);
 
   std::optional<uint64_t> data_;
@@ -102,6 +112,14 @@ class VariableState {
   bool forward_writes_ = false;
   std::optional<uint64_t> loaded_;
   Tri loaded_kept_ = Tri::kUnknown;
+  // As its optimizer's last step left it, and within a step as the one before
+  // did; nullopt: that step was not recorded.
+  std::optional<uint64_t> after_step_;
+  std::optional<uint64_t> after_step_before_;
+  // Times in a row that it was found so; nullopt: once it was not, so that
+  // whoever changes it does so on purpose.
+  std::optional<uint32_t> kept_ = 0;
+  Tri overwritten_ = Tri::kUnknown;
   Writer data_writer_;
   Writer grad_writer_;
 };

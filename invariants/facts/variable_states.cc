@@ -5,6 +5,10 @@
 namespace traincheck {
 
 void VariableStates::OnCallBegin(const Call& call) {
+  if (call.function && call.function->category.text() == "load_state_dict") {
+    // Not all models are known of which parts are loaded.
+    for (auto& [id, state] : states_) state.MayBeLoaded();
+  }
   if (!IsOptimizerStep(call)) return;
   const Optimizer* optimizer = inputs().ownership.Find(call.object);
   if (!optimizer) return;

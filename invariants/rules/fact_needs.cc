@@ -54,6 +54,9 @@ void AddNeeds(const Fact& fact, CaptureNeeds* needs) {
       return needs->Gradients();
     case FactNeed::kUpdates:
       return AddUpdates(needs);
+    case FactNeed::kUpdatesOfFrozen:
+      needs->State("parameter.grad", "pre_step");
+      return AddUpdates(needs);
     case FactNeed::kBuffers:
       return AddBuffers(needs);
     case FactNeed::kStatistics:
@@ -63,6 +66,9 @@ void AddNeeds(const Fact& fact, CaptureNeeds* needs) {
     case FactNeed::kLoads:
       needs->State("parameter.data", "load");
       return needs->State("parameter.data", "pre_step");
+    case FactNeed::kOverwrites:
+      needs->State("parameter.data", "load");
+      return AddUpdates(needs);
     case FactNeed::kGenerators:
       return needs->Generators();
     case FactNeed::kScaler:

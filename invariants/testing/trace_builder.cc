@@ -122,6 +122,7 @@ uint32_t TraceBuilder::Object(const std::string& class_name,
   }
   out.Unsigned(Field::kObjectKind, static_cast<uint64_t>(options.kind));
   out.Unsigned(Field::kRootObject, options.root);
+  if (!options.path.empty()) out.Unsigned(Field::kPath, String(options.path));
   out.Unsigned(Field::kWrappedObject, options.wrapped);
   Finish(kDefinitions, &out, buffer.bytes, RecordType::kObjectDef, 0);
   return objects_;

@@ -49,6 +49,7 @@ struct ObjectOptions {
   ObjectKind kind = ObjectKind::kModule;
   std::vector<std::string> bases = {};
   uint32_t root = 0;
+  std::string path = {};  // inside its root
   uint32_t wrapped = 0;
 };
 
@@ -133,6 +134,8 @@ class TraceBuilder {
                        const EntryOptions& options);
   // "scale" of a GradScaler after an update.
   void Scale(uint32_t object, double value);
+  void Scalar(StatePoint point, uint32_t object, uint32_t group,
+              const char* name, double value);
   void LearningRate(uint32_t optimizer, uint32_t group, double value);
   void Mark(MarkKind kind, uint32_t object, uint64_t value);
   // Records of ring 1 are missing here.
@@ -160,8 +163,6 @@ class TraceBuilder {
   void Finish(uint32_t ring, FieldWriter* out, const char* buffer,
               RecordType type, uint8_t flags);
   uint32_t Site(const std::string& site);
-  void Scalar(StatePoint point, uint32_t object, uint32_t group,
-              const char* name, double value);
   CallEndRecord TakeOpenCall(uint32_t ring);
   void EndWith(RecordType type, uint8_t flags, uint32_t ring);
 

@@ -24,6 +24,7 @@ class CallCategory {
     kOptimizerInit,
     kZeroGrad,
     kCheckpoint,
+    kClipGrad,
     kDestroyProcessGroup,
     kOther,  // any other word
   };
@@ -45,8 +46,8 @@ class CallCategory {
  private:
   static Number NumberOf(std::string_view text) {
     constexpr std::string_view kWords[] = {
-        "forward",   "backward",   "optimizer_step",       "optimizer_init",
-        "zero_grad", "checkpoint", "destroy_process_group"};
+        "forward",   "backward",   "optimizer_step", "optimizer_init",
+        "zero_grad", "checkpoint", "clip_grad",      "destroy_process_group"};
     static_assert(std::size(kWords) == kOther);
     for (size_t number = 0; number < std::size(kWords); ++number) {
       if (kWords[number] == text) return static_cast<Number>(number);

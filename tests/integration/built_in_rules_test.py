@@ -25,6 +25,23 @@ FOUND_BY = {
     "one_seed": "workers",
 }
 
+STEPS = harness.SCRIPTS / "built_in_steps.py"
+FOUND_IN_STEPS = {
+    "softmax_twice": "softmax",
+    "sigmoid_twice": "sigmoid",
+    "nll_of_scores": "logarithms",
+    "each_with_each": "all targets",
+    "unequal_means": "equally many targets",
+    "never_cleared": "cleared",
+    "clipped_after_the_step": "thrown away",
+    "counter_in_bfloat16": "counter",
+    "schedule_that_ended": "have been 0",
+    "frozen_that_moves": "frozen",
+    "frozen_in_training": "evaluation mode, as it was before",
+    "one_order": "another order",
+}
+ADVICE = {"unequal_means"}
+
 
 class BuiltInRules(harness.SharedDaemonCase):
     def watch(self, run: str, script, *arguments: str, decided: int = 5) -> list:
@@ -42,16 +59,23 @@ class BuiltInRules(harness.SharedDaemonCase):
         return self.daemon.ctl("violations", "list", "--run", run)
 
     def test_each_mistake_is_found_without_a_reference_run(self):
+        self.each_is_found(SCRIPT, FOUND_BY)
+
+    def test_each_mistake_in_steps_is_found(self):
+        self.each_is_found(STEPS, FOUND_IN_STEPS)
+
+    def each_is_found(self, script, words_of: dict) -> None:
         with concurrent.futures.ThreadPoolExecutor(2) as side_by_side:
             found = dict(
                 side_by_side.map(
-                    lambda case: (case, self.watch(case, SCRIPT, case)), FOUND_BY
+                    lambda case: (case, self.watch(case, script, case)), words_of
                 )
             )
-        for case, words in FOUND_BY.items():
-            texts = [violation["text"] for violation in found[case]]
+        for case, words in words_of.items():
+            grade = "advice" if case in ADVICE else "alert"
+            texts = [v["text"] for v in found[case] if v["grade"] == grade]
             with self.subTest(case):
-                self.assertTrue(any(words in text for text in texts), texts)
+                self.assertTrue(any(words in text for text in texts), found[case])
 
     def test_what_to_do_is_said(self):
         [violation, *_] = self.watch("advised", SCRIPT, "broadcast_loss")
@@ -63,6 +87,14 @@ class BuiltInRules(harness.SharedDaemonCase):
     def test_the_same_without_mistakes_is_quiet(self):
         right = self.watch(
             "right", SCRIPT, "--right", *FOUND_BY, decided=len(set(FOUND_BY.values()))
+        )
+        self.assertEqual(right, [])
+        right = self.watch(
+            "right-steps",
+            STEPS,
+            "--right",
+            *FOUND_IN_STEPS,
+            decided=len(FOUND_IN_STEPS),
         )
         self.assertEqual(right, [])
 

@@ -29,6 +29,7 @@ class _Backward:
         outermost = watch.clock.enter_backward()
         if outermost:
             watch.process.trains()
+            watch.loss_graphs.backward_begins(args, kwargs)
             if watch.recorded.states:
                 # Before gradients appear: a parameter may have joined a group.
                 watch.holds.update()

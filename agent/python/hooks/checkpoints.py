@@ -54,6 +54,7 @@ class _Checkpoints:
         state = args[1] if len(args) > 1 else kwargs.get("state_dict")
         point = watch.core.POINT_LOAD_STATE_DICT
         watch.checkpoints.record_once(point, args[0], state)
+        watch.ties.loading(args[0], state)
 
     def module_took(
         self,

@@ -1,4 +1,5 @@
 """Numbers of an optimizer's parameter groups: lr, betas[0], weight_decay, ...
+And how far the counters in its state can count.
 
 One that is no number any more, or that cannot be read without waiting for a
 device, is not known.
@@ -18,6 +19,15 @@ if TYPE_CHECKING:
     from traincheck_core import Scalars
 
 _PLAIN = frozenset((float, int, bool))
+_MANTISSA = {
+    torch.bfloat16: 8.0,
+    torch.float16: 11.0,
+    torch.float32: 24.0,
+    torch.float64: 53.0,
+    torch.int32: 31.0,
+    torch.int64: 63.0,
+}
+_PYTHON_BITS = 53.0
 _SKIPPED = frozenset((type(None), str, dict))
 
 
@@ -32,6 +42,16 @@ def numbers_of_groups(optimizer: torch.optim.Optimizer) -> Scalars:
             elif kind not in _SKIPPED and name != "params":
                 found.update(_numbers_in(name, value, position))
     return found
+
+
+def counter_bits(optimizer: torch.optim.Optimizer) -> float | None:
+    """Its counter of steps is exact up to 2 to the power of this; None: none."""
+    state = getattr(optimizer, "state", None)
+    entry = next(iter(state.values()), None) if isinstance(state, dict) else None
+    counter = entry.get("step") if isinstance(entry, dict) else None
+    if type(counter) is torch.Tensor:
+        return _MANTISSA.get(counter.dtype)
+    return _PYTHON_BITS if type(counter) in (int, float) else None
 
 
 def _numbers_in(

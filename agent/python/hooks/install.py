@@ -28,6 +28,7 @@ from _traincheck import scaler
 from _traincheck import scaling
 from _traincheck import schedulers
 from _traincheck import shadows
+from _traincheck import ties
 from _traincheck import user
 from _traincheck import wrapping
 from _traincheck.compiler import hide_from_compiler
@@ -56,6 +57,7 @@ _HOOKS = (
     scaling,
     schedulers,
     shadows,
+    ties,
     user,
     full_collection,  # wraps what the hooks before it have left
 )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from _traincheck import naming
+from _traincheck.hyper_parameters import counter_bits
 from _traincheck.hyper_parameters import numbers_of_groups
 from _traincheck.wrapping import wrap_method
 
@@ -63,6 +64,13 @@ class _Step:
         held.count_step(watch.core)
         point = watch.core.POINT_PRE_STEP
         numbers = numbers_of_groups(optimizer)
+        bits = counter_bits(optimizer)
+        if bits is not None:
+            numbers["counter_bits", 0] = bits
+        numbers.update(watch.schedules.optimizer_steps(optimizer))
+        lost = watch.ties.lost(optimizer)
+        if lost is not None:
+            watch.core.record_scalar(held.number, point, 0, "ties_lost", float(lost))
         held.hyper_parameters.write(watch.core, held.number, point, numbers)
         alone = held.claim()
         if not watch.recorded.states:

@@ -1,7 +1,7 @@
 """Indices that a loader's sampler or batch sampler yields, in the main process.
 
-Their digest and their count, for loaders with workers too. An iterable dataset
-has no indices: count only.
+Their digest and their count, for loaders with workers too, and whether they are
+drawn at random. An iterable dataset has no indices: count only.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch.utils.data import dataloader
+from torch.utils.data import sampler as samplers
 
 from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.observing import observe
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
     from _traincheck.watch import Watch
 
 _TYPE = "torch.int64"
+_RANDOM = (
+    samplers.RandomSampler,
+    samplers.SubsetRandomSampler,
+    samplers.WeightedRandomSampler,
+)
 
 
 class _Pass:
@@ -51,6 +57,11 @@ class Samplers:
             known = self._define(loader)
             self._loaders.set(loader, known)
         self._passes.set(iterator, _Pass(*known))
+        random = draws_at_random(loader)
+        if random is not None:
+            self._core.record_scalar(
+                known[0], self._core.POINT_FETCH, 0, "shuffles", float(random)
+            )
 
     def asks(self, iterator: LoaderIterator) -> None:
         """Called before a batch of indices is drawn."""
@@ -87,6 +98,23 @@ class Samplers:
             0,
         )
         return number, variable
+
+
+def draws_at_random(loader: DataLoader) -> bool | None:
+    """Is another order asked for in each pass? None: only its author knows."""
+    sampler: Any = loader.sampler
+    # Samplers of batches hold the one that draws.
+    batches = getattr(loader, "batch_sampler", None)
+    inner = getattr(batches, "sampler", None)
+    for one in (inner, sampler):
+        if isinstance(one, samplers.SequentialSampler):
+            return False
+        if isinstance(one, _RANDOM):
+            return True
+        shuffle = getattr(one, "shuffle", None)
+        if isinstance(one, samplers.Sampler) and isinstance(shuffle, bool):
+            return shuffle
+    return None
 
 
 def content_of(indices: Any) -> tuple[bytes | None, float]:

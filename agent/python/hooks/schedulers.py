@@ -1,4 +1,5 @@
-"""Learning rate schedulers: last_epoch and the rates that they set."""
+"""Learning rate schedulers: last_epoch, the rates that they set, and how they go
+with the steps of their optimizer."""
 
 from __future__ import annotations
 
@@ -8,18 +9,75 @@ import torch
 
 from _traincheck import naming
 from _traincheck.hyper_parameters import number_of
+from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.observing import observe
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from traincheck_core import Args
+    from traincheck_core import Args, Scalars
 
     from _traincheck.watch import Watch
 
 
+class _Schedule:
+    """One scheduler, beside the steps of its optimizer."""
+
+    def __init__(self) -> None:
+        self.epoch: float | None = None  # at its optimizer's last step
+        self.steps = 0  # of all optimizers, when it was stepped last
+        self.own = 0  # of its optimizer, likewise
+        # Times in a row that it was stepped while others stepped, and its did not.
+        self.idle = 0
+
+
+class Schedules:
+    def __init__(self) -> None:
+        self._all: WeakIdentityMap[Any, _Schedule] = WeakIdentityMap()
+        self._counts: WeakIdentityMap[Any, int] = WeakIdentityMap()  # of optimizers
+        self._steps = 0
+
+    def stepped(self, scheduler: Any) -> None:
+        schedule = self._all.get(scheduler)
+        if schedule is None:
+            schedule = _Schedule()
+            self._all.set(scheduler, schedule)
+        own = self._counts.get(getattr(scheduler, "optimizer", None)) or 0
+        if own != schedule.own:
+            schedule.idle = 0
+        elif self._steps != schedule.steps:
+            schedule.idle += 1
+        schedule.own, schedule.steps = own, self._steps
+
+    def optimizer_steps(self, optimizer: torch.optim.Optimizer) -> Scalars:
+        """Called when one begins. {(name, 0): value}; empty without schedulers."""
+        self._steps += 1
+        self._counts.set(optimizer, (self._counts.get(optimizer) or 0) + 1)
+        scalars: Scalars = {}
+        for scheduler in self._all.keys():
+            schedule = self._all.get(scheduler)
+            if schedule is None:
+                continue
+            idle = scalars.get(("schedule_idle", 0), 0.0)
+            scalars["schedule_idle", 0] = max(idle, float(schedule.idle))
+            if getattr(scheduler, "optimizer", None) is optimizer:
+                moved = _moved(scheduler, schedule)
+                if moved is not None:
+                    most = scalars.get(("schedule_moved", 0), 0.0)
+                    scalars["schedule_moved", 0] = max(most, moved)
+        return scalars
+
+
+def _moved(scheduler: Any, schedule: _Schedule) -> float | None:
+    """By how much since the last step; None: not known."""
+    epoch = number_of(getattr(scheduler, "last_epoch", None))
+    before, schedule.epoch = schedule.epoch, epoch
+    return None if epoch is None or before is None else epoch - before
+
+
 def _observe_steps(watch: Watch, cls: type[Any]) -> None:
     def stepped(scheduler: Any, args: Args, result: Any) -> None:
+        watch.schedules.stepped(scheduler)
         scalars = {}
         epoch = number_of(getattr(scheduler, "last_epoch", None))
         if epoch is not None:

@@ -11,12 +11,15 @@ from _traincheck.control import Recorded
 from _traincheck.generators import Generators
 from _traincheck.holds import Holds
 from _traincheck.loader_table import LoaderTable
+from _traincheck.loss_graph import LossGraphs
 from _traincheck.models import Models
 from _traincheck.planner import Planner
 from _traincheck.process import Process
 from _traincheck.samplers import Samplers
+from _traincheck.schedulers import Schedules
 from _traincheck.shadows import Shadows
 from _traincheck.states import States
+from _traincheck.ties import Ties
 from _traincheck.topology import Topology
 from _traincheck.written_scalars import WrittenScalars
 
@@ -69,6 +72,9 @@ class Watch:
         self.scalars = WrittenScalars(self.core)
         self.found_inf = WrittenScalars(self.core)
         self.topology = Topology(self.core)
+        self.loss_graphs = LossGraphs(self.core)
+        self.ties = Ties()
+        self.schedules = Schedules()
 
     def _step_ended(self) -> None:
         self.shadows.update()

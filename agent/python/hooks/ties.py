@@ -1,0 +1,126 @@
+"""Weights that were one tensor under two names, and are two when they train.
+
+What is loaded into a model says which names are tied, for torch.save keeps shared
+memory; and so does the model before it gets memory of its own (`to_empty`).
+Looked at once, at the first step of the optimizer that holds one of them.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING
+
+import torch
+
+from _traincheck import naming
+from _traincheck.observing import observe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from traincheck_core import Args
+
+    from _traincheck.watch import Watch
+
+    Pair = tuple[str, str]
+
+_MAX_PAIRS = 64  # of one model
+_MAX_MODELS = 64
+
+
+class Ties:
+    def __init__(self) -> None:
+        self._expected: list[tuple[weakref.ref[torch.nn.Module], list[Pair]]] = []
+
+    def loading(self, module: Any, state: Any) -> None:
+        """Called before a module takes over a state."""
+        if isinstance(module, torch.nn.Module) and isinstance(state, dict):
+            self._expect(module, _tied(dict.items(state)))
+
+    def emptied(self, module: torch.nn.Module) -> None:
+        """Called before its parameters get memory anew."""
+        self._expect(module, _one_object(module))
+
+    def lost(self, optimizer: torch.optim.Optimizer) -> int | None:
+        """How many ties of its models are gone; None: they are to have none."""
+        if not self._expected:
+            return None
+        held = {id(t) for group in optimizer.param_groups for t in group["params"]}
+        found, others = None, []
+        for reference, pairs in self._expected:
+            module = reference()
+            if module is None:
+                continue
+            tensors = dict(_parameters(module))
+            known = [
+                (tensors[a], tensors[b])
+                for a, b in pairs
+                if a in tensors and b in tensors
+            ]
+            if any(id(a) in held or id(b) in held for a, b in known):
+                found = (found or 0) + sum(not _is_one(a, b) for a, b in known)
+            else:
+                others.append((reference, pairs))
+        self._expected = others
+        return found
+
+    def _expect(self, module: torch.nn.Module, pairs: list[Pair]) -> None:
+        if pairs and len(self._expected) < _MAX_MODELS:
+            self._expected.append((weakref.ref(module), pairs[:_MAX_PAIRS]))
+
+
+def _parameters(module: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
+    return [
+        (naming.join(path, key), tensor)
+        for path, part in naming.walk(module)
+        for key, tensor in part._parameters.items()
+        if tensor is not None
+    ]
+
+
+def _one_object(module: torch.nn.Module) -> list[Pair]:
+    first: dict[int, str] = {}
+    pairs = []
+    for name, tensor in _parameters(module):
+        other = first.setdefault(id(tensor), name)
+        if other != name:
+            pairs.append((other, name))
+    return pairs
+
+
+def _tied(entries: Iterable[tuple[Any, Any]]) -> list[Pair]:
+    first: dict[Any, str] = {}
+    pairs = []
+    for name, tensor in entries:
+        place = _place(tensor)
+        if place is None or type(name) is not str:
+            continue
+        other = first.setdefault(place, name)
+        if other != name:
+            pairs.append((other, name))
+    return pairs
+
+
+def _place(tensor: Any) -> tuple[Any, ...] | None:
+    """Memory and shape; None: no plain tensor with memory of its own."""
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        return None
+    if tensor.layout != torch.strided or tensor.is_meta or tensor.numel() == 0:
+        return None
+    address = tensor.data_ptr()
+    if address == 0:
+        return None
+    return tensor.device, address, tensor.dtype, tensor.shape, tensor.stride()
+
+
+def _is_one(a: torch.Tensor, b: torch.Tensor) -> bool:
+    place = _place(a)
+    return a is b or (place is not None and place == _place(b))
+
+
+def install(watch: Watch) -> None:
+    def emptied(module: torch.nn.Module, args: Args) -> None:
+        watch.ties.emptied(module)
+
+    observe(watch, torch.nn.Module, "to_empty", before=emptied)

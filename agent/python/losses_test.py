@@ -1,0 +1,237 @@
+"""What graphs of losses, counters, samplers and ties say before a step."""
+
+import pathlib
+import sys
+import unittest
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils import data
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from hooks_case import CORE, HooksCase
+
+TARGETS = torch.tensor([0, 1, 2, 3, 0, 1, 2, 3])
+
+
+def scalars(name):
+    return [e[3] for e in CORE.log if e[0] == "scalar" and e[2] == name]
+
+
+class Losses(HooksCase):
+    def setUp(self):
+        super().setUp()
+        torch.manual_seed(0)
+        self.net = nn.Linear(5, 4)
+
+    def scores(self):
+        return self.net(torch.randn(8, 5))
+
+    def of(self, loss, name):
+        """Values of the scalar that a backward of the loss wrote."""
+        HooksCase.setUp(self)  # only the first backwards are looked at
+        loss.backward()
+        return scalars(name)
+
+    def test_normalised_twice(self):
+        targets = F.one_hot(TARGETS, 4).float()
+        for loss, wrong in (
+            (F.cross_entropy(self.scores(), TARGETS), 0.0),
+            (F.cross_entropy(self.scores().softmax(1), TARGETS), 1.0),
+            (
+                F.cross_entropy(self.scores().softmax(1), TARGETS, label_smoothing=0.1),
+                1.0,
+            ),
+            (F.cross_entropy(self.scores().sigmoid(), TARGETS), 1.0),
+            (F.cross_entropy(self.scores().log_softmax(1), TARGETS), 0.0),
+            (
+                F.cross_entropy(self.scores()[None].softmax(2).flatten(0, 1), TARGETS),
+                1.0,
+            ),
+            (F.nll_loss(self.scores().softmax(1).log(), TARGETS), 0.0),
+            (F.binary_cross_entropy_with_logits(self.scores(), targets), 0.0),
+            (F.binary_cross_entropy_with_logits(self.scores().sigmoid(), targets), 1.0),
+            (torch.cat([self.scores().softmax(1)] * 2).softmax(1).square().sum(), 1.0),
+        ):
+            with self.subTest(wrong=wrong):
+                self.assertEqual(self.of(loss, "loss.normalised_twice"), [wrong])
+        plain = F.binary_cross_entropy(self.scores().sigmoid(), targets)
+        self.assertEqual(self.of(plain, "loss.normalised_twice"), [])
+
+    def test_nll_of_what_is_no_logarithm(self):
+        for given, wrong in (
+            (self.scores(), 1.0),
+            (self.scores().softmax(1), 1.0),
+            (self.scores().log_softmax(1), 0.0),
+            (self.scores().softmax(1).log(), 0.0),
+        ):
+            loss = F.nll_loss(given, TARGETS)
+            self.assertEqual(self.of(loss, "loss.no_logarithms"), [wrong])
+
+    def test_each_prediction_against_all_targets(self):
+        one, targets = nn.Linear(5, 1), torch.randn(8)
+
+        def predictions():
+            return one(torch.randn(8, 5))
+
+        for difference, expected in (
+            (predictions() - targets, [1.0]),
+            (targets - predictions(), [1.0]),
+            (predictions().squeeze(1) - targets, [0.0]),
+            (predictions()[:1].squeeze(1) - targets, [1.0]),
+            # All pairs are asked for where both come from the model.
+            (predictions() - predictions().T, []),
+        ):
+            loss = difference.square().mean()
+            self.assertEqual(self.of(loss, "loss.broadcast"), expected)
+
+    def test_targets_of_a_mean(self):
+        ignoring = torch.where(TARGETS == 3, -100, TARGETS)
+        loss = F.cross_entropy(self.scores(), ignoring)
+        self.assertEqual(self.of(loss, "loss.targets"), [6.0])
+        total = F.cross_entropy(self.scores(), ignoring, reduction="sum")
+        self.assertEqual(self.of(total, "loss.targets"), [])
+
+    def test_the_first_backwards_and_then_some(self):
+        for _ in range(130):
+            F.cross_entropy(self.scores(), TARGETS).backward()
+        self.assertEqual(len(scalars("loss.targets")), 8 + 2)
+
+    def test_losses_without_a_graph(self):
+        torch.autograd.backward([self.net.weight.sum()], inputs=[self.net.weight])
+        self.net.weight.sum().backward(gradient=torch.tensor(1.0))
+        self.assertEqual(scalars("loss.targets"), [])
+
+
+class Steps(HooksCase):
+    def test_how_far_a_counter_counts(self):
+        net = nn.Linear(2, 1)
+        optimizer = torch.optim.Adam(net.parameters())
+        for dtype in (torch.float32, torch.bfloat16):
+            net(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+            for state in optimizer.state.values():
+                state["step"] = state["step"].to(dtype)
+        optimizer.step()
+        self.assertEqual(scalars("counter_bits"), [24.0, 8.0])
+
+    def test_samplers_that_draw(self):
+        from _traincheck.samplers import draws_at_random
+
+        class Own(data.Sampler):
+            def __iter__(self):
+                return iter(range(4))
+
+        rows = list(range(4))
+        weighted = data.WeightedRandomSampler([1.0] * 4, 4)
+        distributed = data.DistributedSampler(rows, num_replicas=1, rank=0)
+        for options, expected in (
+            ({}, False),
+            ({"shuffle": True}, True),
+            ({"sampler": weighted}, True),
+            ({"sampler": distributed}, True),
+            ({"sampler": Own()}, None),
+            ({"batch_sampler": data.BatchSampler(weighted, 2, False)}, True),
+        ):
+            loader = data.DataLoader(rows, **options)
+            self.assertEqual(draws_at_random(loader), expected, options)
+
+
+class Schedules(HooksCase):
+    def setUp(self):
+        super().setUp()
+        self.net = nn.Linear(2, 1)
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+
+    def step(self, scheduler, times=1):
+        self.net(torch.ones(1, 2)).sum().backward()
+        self.optimizer.step()
+        for _ in range(times):
+            scheduler.step()
+
+    def test_how_far_it_moves_between_two_steps(self):
+        lr_scheduler = torch.optim.lr_scheduler
+        scheduler = lr_scheduler.SequentialLR(
+            self.optimizer,
+            [
+                lr_scheduler.ConstantLR(self.optimizer),
+                lr_scheduler.ExponentialLR(self.optimizer, 0.9),
+            ],
+            milestones=[2],
+        )
+        for times in (1, 1, 1, 1, 2, 2):
+            self.step(scheduler, times)
+        # Before the first step it has not moved yet; written where it changes.
+        self.assertEqual(scalars("schedule_moved"), [1.0, 2.0])
+
+    def test_one_of_another_optimizer(self):
+        other = torch.optim.SGD(nn.Linear(2, 1).parameters(), lr=0.1)
+        scheduler = torch.optim.lr_scheduler.ExponentialLR(other, 0.9)
+        for _ in range(5):
+            self.step(scheduler)
+        self.assertEqual(max(scalars("schedule_idle")), 4.0)
+
+    def test_one_of_its_own(self):
+        scheduler = torch.optim.lr_scheduler.ExponentialLR(self.optimizer, 0.9)
+        for _ in range(5):
+            self.step(scheduler)
+        self.assertEqual(max(scalars("schedule_idle")), 0.0)
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(4, 3)
+        self.head = nn.Linear(3, 4, bias=False)
+        self.head.weight = self.embed.weight
+
+    def forward(self, ids):
+        return self.head(self.embed(ids))
+
+
+class Ties(HooksCase):
+    def train(self, model):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(2):
+            model(torch.tensor([1])).sum().backward()
+            optimizer.step()
+        said = scalars("ties_lost")
+        CORE.log.clear()
+        return said
+
+    def apart(self):
+        model = Tied()
+        model.head.weight = nn.Parameter(model.embed.weight.detach().clone())
+        return model
+
+    def test_of_a_state_that_is_loaded(self):
+        state = Tied().state_dict()
+        for model, lost in ((Tied(), [0.0]), (self.apart(), [1.0])):
+            model.load_state_dict(state)
+            self.assertEqual(self.train(model), lost)
+
+    def test_tied_again_before_the_first_step(self):
+        model = self.apart()
+        model.load_state_dict(Tied().state_dict())
+        model.head.weight = model.embed.weight
+        self.assertEqual(self.train(model), [0.0])
+
+    def test_of_a_model_that_gets_memory(self):
+        with torch.device("meta"):
+            model = Tied()
+        model.to_empty(device="cpu")
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.zero_()
+        tied = model.head.weight is model.embed.weight
+        self.assertEqual(self.train(model), [0.0 if tied else 1.0])
+
+    def test_nothing_is_said_without_ties(self):
+        model = self.apart()
+        model.load_state_dict(self.apart().state_dict())
+        self.assertEqual(self.train(model), [])
+
+
+if __name__ == "__main__":
+    unittest.main()

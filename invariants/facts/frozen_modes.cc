@@ -1,0 +1,85 @@
+#include "invariants/facts/frozen_modes.h"
+
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "invariants/trace/call_contexts.h"
+
+namespace traincheck {
+
+void FrozenModes::OnCallBegin(const Call& call) {
+  if (!HasCategory(call, CallCategory::kForward)) return;
+  if (call.Is(kRootModuleCall)) {
+    const bool trains = call.Is(kModuleTraining) && call.Is(kGradEnabled) &&
+                        !call.Is(kInsideBackward);
+    if (trains) {
+      training_roots_.insert(call.ring);
+    } else {
+      training_roots_.erase(call.ring);
+    }
+    return;
+  }
+  if (!call.Is(kModuleTraining) && IsInTraining(call)) {
+    candidates_.insert(call.object);
+  }
+}
+
+void FrozenModes::AfterCall(const Call& call, CallOutcome outcome) {
+  if (!IsOptimizerStep(call) || candidates_.empty()) return;
+  for (uint32_t module : candidates_) {
+    if (IsFrozen(module)) evaluating_.insert(module);
+  }
+  candidates_.clear();
+}
+
+void FrozenModes::OnGap() {
+  training_roots_.clear();
+  candidates_.clear();
+}
+
+bool FrozenModes::IsInTraining(const Call& call) const {
+  return call.object != 0 && call.Is(kGradEnabled) &&
+         !call.Is(kInsideBackward) && training_roots_.count(call.ring) > 0;
+}
+
+bool FrozenModes::Concerns(const Call& call) const {
+  return IsInTraining(call) && evaluating_.count(call.object) > 0 &&
+         IsFrozen(call.object);
+}
+
+const FrozenModes::Parameters& FrozenModes::ParametersOf(uint32_t root) const {
+  if (stale_) {
+    stale_ = false;
+    parameters_.clear();
+    for (const auto& [id, info] : inputs().definitions.variables()) {
+      if (info.kind != VariableKind::kParameter) continue;
+      parameters_[info.root][info.name] = id;
+    }
+  }
+  return parameters_[root];
+}
+
+// What nobody holds has no records at steps: its definition says it.
+bool FrozenModes::IsTrainable(uint32_t variable) const {
+  const VariableState* state = variables_.Find(variable);
+  if (state && state->trainable() != Tri::kUnknown) {
+    return state->trainable() == Tri::kYes;
+  }
+  return inputs().definitions.Variable(variable)->trainable;
+}
+
+bool FrozenModes::IsFrozen(uint32_t module) const {
+  const ObjectInfo* object = inputs().definitions.Object(module);
+  if (!object || object->root == 0) return false;
+  const std::string prefix = absl::StrCat(object->path, ".");
+  const Parameters& all = ParametersOf(object->root);
+  const auto first = all.lower_bound(prefix);
+  auto one = first;
+  for (; one != all.end() && absl::StartsWith(one->first, prefix); ++one) {
+    if (IsTrainable(one->second)) return false;
+  }
+  return one != first;
+}
+
+}  // namespace traincheck
