@@ -104,6 +104,64 @@ class Losses(HooksCase):
         self.assertEqual(scalars("loss.targets"), [])
 
 
+class Counting(nn.Module):
+    """Counts its calls, and drops out."""
+
+    def __init__(self, counts=True):
+        super().__init__()
+        self.layer = nn.Linear(5, 4)
+        self.norm = nn.BatchNorm1d(4)
+        self.register_buffer("calls", torch.zeros(()))
+        self.counts = counts
+
+    def forward(self, x):
+        if self.counts:
+            self.calls += 1
+        return F.dropout(self.norm(self.layer(x)), 0.5)
+
+
+class Recomputed(HooksCase):
+    def of(self, model, name, **options):
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = model
+
+            def forward(self, x):
+                if options:
+                    return torch.utils.checkpoint.checkpoint(self.inner, x, **options)
+                return self.inner(x)
+
+        x = torch.randn(8, 5, requires_grad=True)
+        net = Net()
+        net(x).sum().backward()
+        return scalars(name)
+
+    def test_buffers_that_are_written_twice(self):
+        for reentrant in (False, True):
+            for counts in (True, False):
+                HooksCase.setUp(self)
+                found = self.of(
+                    Counting(counts),
+                    "recompute.writes_buffers",
+                    use_reentrant=reentrant,
+                )
+                self.assertEqual(found, [float(counts)])
+        HooksCase.setUp(self)
+        self.assertEqual(self.of(Counting(), "recompute.writes_buffers"), [])
+
+    def test_random_numbers_that_are_drawn_anew(self):
+        name = "recompute.redraws"
+        kept = self.of(Counting(), name, use_reentrant=False)
+        self.assertEqual(kept, [])
+        anew = self.of(Counting(), name, use_reentrant=False, preserve_rng_state=False)
+        self.assertEqual(anew, [1.0])
+        none = self.of(
+            nn.Linear(5, 4), name, use_reentrant=False, preserve_rng_state=False
+        )
+        self.assertEqual(none, [1.0, 0.0])
+
+
 class Steps(HooksCase):
     def test_how_far_a_counter_counts(self):
         net = nn.Linear(2, 1)

@@ -233,6 +233,8 @@ FactValue FrozenAsBefore(const FactSubject& subject) {
 constexpr char kTwice[] = "loss.normalised_twice";
 constexpr char kNoLogarithms[] = "loss.no_logarithms";
 constexpr char kBroadcast[] = "loss.broadcast";
+constexpr char kWritesAgain[] = "recompute.writes_buffers";
+constexpr char kRedraws[] = "recompute.redraws";
 
 template <const char* name>
 FactValue OfLoss(const FactSubject& subject) {
@@ -314,6 +316,15 @@ constexpr Fact kRows[] = {
      "the loss compares each prediction with all targets",
      "where the loss was not looked at", OfLoss<kBroadcast>,
      HasLoss<kBroadcast>, /*at_end=*/true},
+    {kWritesAgain, kOf, FactType::kBool, FactNeed::kNone,
+     "it writes buffers when it computes a checkpointed region again",
+     "where it was not looked at", OfLoss<kWritesAgain>, HasLoss<kWritesAgain>,
+     /*at_end=*/true},
+    {kRedraws, kOf, FactType::kBool, FactNeed::kNone,
+     "it draws other random numbers when it computes a checkpointed region "
+     "again",
+     "where it was not looked at", OfLoss<kRedraws>, HasLoss<kRedraws>,
+     /*at_end=*/true},
     {"grad.clipped_in_vain", kOf, FactType::kBool, FactNeed::kNone,
      "gradients are clipped only to be thrown away before a step",
      "after missing records, until a step follows a clipping", ClippedInVain,

@@ -1,6 +1,7 @@
-// Facts "loss.normalised_twice", "loss.no_logarithms", "loss.broadcast" and
-// "step.means_alike": how a loss was computed, as its graph showed before the
-// backward.
+// Facts "loss.normalised_twice", "loss.no_logarithms", "loss.broadcast",
+// "step.means_alike", "recompute.writes_buffers" and "recompute.redraws": how a
+// loss was computed, as its graph showed before the backward, and what its
+// backward computed again.
 //
 // Inputs: scalars that the agent writes of some backwards, without an object;
 // ends of steps. A backward of which it wrote nothing gave no occasion, or was
@@ -34,7 +35,7 @@ class LossGraphs final : public FactTracker {
     ++backwards_;
   }
   void OnScalar(const ScalarEvent& event) override {
-    if (event.object != 0 || event.name->rfind("loss.", 0) != 0) return;
+    if (event.object != 0 || event.point != StatePoint::kBackwardEnd) return;
     if (*event.name == kTargets) {
       targets_.push_back(event.value);
     } else {
@@ -45,12 +46,11 @@ class LossGraphs final : public FactTracker {
     if (!IsOptimizerStep(call)) return;
     targets_.clear();
     backwards_ = 0;
+    unsure_ = false;
   }
   void OnGap() override {
     scalars_.clear();
-    // What is missing may have been one.
-    targets_.clear();
-    backwards_ = 0;
+    unsure_ = true;
   }
 
   // Of the last backward; nullopt: it gave no occasion, or was not looked at.
@@ -62,7 +62,9 @@ class LossGraphs final : public FactTracker {
   // Of several backwards since the last step, each of the mean over some
   // targets: were these equally many? nullopt: there were no such backwards.
   std::optional<bool> MeansAlike() const {
-    if (backwards_ < 2 || targets_.size() != backwards_) return std::nullopt;
+    if (unsure_ || backwards_ < 2 || targets_.size() != backwards_) {
+      return std::nullopt;
+    }
     for (double count : targets_) {
       if (count != targets_.front()) return false;
     }
@@ -70,7 +72,7 @@ class LossGraphs final : public FactTracker {
   }
 
   void Fields(Archive& archive) override {
-    archive(scalars_, targets_, backwards_);
+    archive(scalars_, targets_, backwards_, unsure_);
   }
 
  private:
@@ -79,6 +81,7 @@ class LossGraphs final : public FactTracker {
   std::map<std::string, double> scalars_;  // of the last backward
   std::vector<double> targets_;            // since the last step
   uint64_t backwards_ = 0;                 // likewise
+  bool unsure_ = false;                    // records of some may be missing
 };
 
 }  // namespace traincheck

@@ -57,8 +57,7 @@ void OptimizerBooks::AfterCall(const Call& call, CallOutcome outcome) {
   }
   book.cleared = book.maybe_cleared = false;
   CountRates(&book);
-  const bool fast = book.schedule_moved.value_or(0) > 1;
-  book.moved_often = fast ? book.moved_often + 1 : 0;
+  if (book.schedule_moved) book.moved_often.Add(*book.schedule_moved > 1);
 }
 
 void OptimizerBooks::CountRates(Book* book) {
@@ -67,8 +66,7 @@ void OptimizerBooks::CountRates(Book* book) {
       std::any_of(rates.begin(), rates.end(),
                   [](const auto& one) { return one.second != 0; });
   book->had_rate |= some;
-  const bool none = book->had_rate && !some && !rates.empty();
-  book->without_rate = none ? book->without_rate + 1 : 0;
+  if (book->had_rate && !rates.empty()) book->without_rate.Add(!some);
 }
 
 void OptimizerBooks::OnState(const StateEvent& event) {
@@ -114,7 +112,9 @@ void OptimizerBooks::OnGap() {
     book.weight_decays.clear();
     book.schedule_idle.reset();
     book.schedule_moved.reset();
-    book.moved_often = 0;
+    book.counter_bits.reset();
+    book.moved_often.OnGap();
+    book.without_rate.OnGap();
   }
 }
 
@@ -132,11 +132,11 @@ std::optional<double> OptimizerBooks::LearningRate(uint32_t optimizer,
   return rate->second;
 }
 
-std::optional<uint64_t> OptimizerBooks::StepsWithoutRate(
-    uint32_t optimizer) const {
+std::optional<Tri> OptimizerBooks::WithoutRateFor(uint32_t optimizer,
+                                                  uint64_t steps) const {
   const Book& book = Find(optimizer);
   if (!book.had_rate || book.learning_rates.empty()) return std::nullopt;
-  return book.without_rate;
+  return IsAsLong(book.without_rate, steps);
 }
 
 std::optional<double> OptimizerBooks::CounterBits(uint32_t optimizer) const {
@@ -151,11 +151,16 @@ std::optional<double> OptimizerBooks::ScheduleIdle(uint32_t optimizer) const {
   return Find(optimizer).schedule_idle;
 }
 
-std::optional<uint64_t> OptimizerBooks::StepsWithFastSchedule(
-    uint32_t optimizer) const {
+std::optional<Tri> OptimizerBooks::FastScheduleFor(uint32_t optimizer,
+                                                   uint64_t steps) const {
   const Book& book = Find(optimizer);
   if (!book.schedule_moved) return std::nullopt;
-  return book.moved_often;
+  return IsAsLong(book.moved_often, steps);
+}
+
+Tri OptimizerBooks::IsAsLong(const Streak& streak, uint64_t steps) {
+  if (streak.length >= steps) return Tri::kYes;
+  return streak.whole ? Tri::kNo : Tri::kUnknown;
 }
 
 bool OptimizerBooks::HasGapSince(uint32_t optimizer) const {

@@ -44,9 +44,9 @@ class OptimizerBooks final : public FactTracker {
   const std::map<uint32_t, double>& WeightDecays(uint32_t optimizer) const {
     return Find(optimizer).weight_decays;
   }
-  // Steps in a row, up to its last, at which all rates were 0 after one had
-  // not been; nullopt: none ever was, or not known.
-  std::optional<uint64_t> StepsWithoutRate(uint32_t optimizer) const;
+  // Were its rates all 0 at its last `steps` steps, after one had not been?
+  // nullopt: none ever was. Unknown where records are missing that late.
+  std::optional<Tri> WithoutRateFor(uint32_t optimizer, uint64_t steps) const;
   // Its counter of steps is exact up to 2 to the power of this; nullopt: it has
   // none yet, or not known.
   std::optional<double> CounterBits(uint32_t optimizer) const;
@@ -56,9 +56,9 @@ class OptimizerBooks final : public FactTracker {
   // How often in a row a scheduler was stepped while other optimizers than its
   // own stepped; nullopt: there is no scheduler, or not known.
   std::optional<double> ScheduleIdle(uint32_t optimizer) const;
-  // Steps in a row, up to its last, before which one of its schedulers moved by
-  // more than one; nullopt: it has none, or not known.
-  std::optional<uint64_t> StepsWithFastSchedule(uint32_t optimizer) const;
+  // Did one of its schedulers move by more than one before each of its last
+  // `steps` steps? nullopt: it has none, or not known.
+  std::optional<Tri> FastScheduleFor(uint32_t optimizer, uint64_t steps) const;
   // Since the optimizer's last step; nullopt: not known.
   std::optional<uint64_t> BackwardsSince(uint32_t optimizer) const;
   // Were its gradients cleared since its last step, by zero_grad or by hand?
@@ -73,6 +73,22 @@ class OptimizerBooks final : public FactTracker {
   }
 
  private:
+  // Steps in a row at which something was so, up to the last.
+  struct Streak {
+    uint64_t length = 0;
+    bool whole = true;  // it began after the last missing records
+
+    void Add(bool so) {
+      length = so ? length + 1 : 0;
+      whole |= !so;
+    }
+    void OnGap() {
+      length = 0;
+      whole = false;
+    }
+    void Fields(Archive& archive) { archive(length, whole); }
+  };
+
   // Of one optimizer; counts are those at its last step.
   struct Book {
     uint64_t backwards_before = 0;
@@ -83,12 +99,12 @@ class OptimizerBooks final : public FactTracker {
     std::map<uint32_t, double> learning_rates;  // by group, as last recorded
     std::map<uint32_t, double> weight_decays;   // likewise
     bool had_rate = false;                      // some step had one above 0
-    uint64_t without_rate = 0;                  // steps since then, where known
+    Streak without_rate;
     std::optional<double> counter_bits;
     std::optional<double> ties_lost;
     std::optional<double> schedule_idle;   // steps, as last recorded
     std::optional<double> schedule_moved;  // likewise
-    uint64_t moved_often = 0;  // steps in a row at which it was more than 1
+    Streak moved_often;                    // by more than 1
 
     void Fields(Archive& archive) {
       archive(backwards_before, cleared, maybe_cleared, missed_before,
@@ -100,6 +116,7 @@ class OptimizerBooks final : public FactTracker {
 
   void Backward();
   static void CountRates(Book* book);
+  static Tri IsAsLong(const Streak& streak, uint64_t steps);
   static void Keep(const ScalarEvent& event, Book* book);
   void ZeroGrad(uint32_t object);
   // A gradient that was there at the last step is not any more; not `sure`:

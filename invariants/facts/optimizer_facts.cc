@@ -40,12 +40,14 @@ FactValue Backwards(const FactSubject& subject) {
 constexpr uint64_t kStepsWithoutRate = 8;
 
 bool HadRate(const FactSubject& subject) {
-  return subject.facts->StepsWithoutRate(subject.optimizer).has_value();
+  return subject.facts->WithoutRateFor(subject.optimizer, kStepsWithoutRate)
+      .has_value();
 }
 
 FactValue RatesEnded(const FactSubject& subject) {
-  const auto steps = subject.facts->StepsWithoutRate(subject.optimizer);
-  return steps ? FactValue(*steps >= kStepsWithoutRate) : FactValue();
+  return ToFactValue(
+      subject.facts->WithoutRateFor(subject.optimizer, kStepsWithoutRate)
+          .value_or(Tri::kUnknown));
 }
 
 // A float32 counts to 16 million; bfloat16 stops at 256.
@@ -73,12 +75,12 @@ FactValue ScheduleIsIdle(const FactSubject& subject) {
 }
 
 bool IsScheduled(const FactSubject& subject) {
-  return subject.facts->StepsWithFastSchedule(subject.optimizer).has_value();
+  return subject.facts->FastScheduleFor(subject.optimizer, kHabit).has_value();
 }
 
 FactValue ScheduleIsFast(const FactSubject& subject) {
-  const auto steps = subject.facts->StepsWithFastSchedule(subject.optimizer);
-  return steps ? FactValue(*steps >= kHabit) : FactValue();
+  return ToFactValue(subject.facts->FastScheduleFor(subject.optimizer, kHabit)
+                         .value_or(Tri::kUnknown));
 }
 
 bool HadTies(const FactSubject& subject) {

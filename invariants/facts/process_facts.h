@@ -136,8 +136,8 @@ class ProcessFacts : private EventVisitor {
   std::optional<double> LearningRate(uint32_t optimizer, uint32_t group) const {
     return optimizer_books_.LearningRate(optimizer, group);
   }
-  std::optional<uint64_t> StepsWithoutRate(uint32_t optimizer) const {
-    return optimizer_books_.StepsWithoutRate(optimizer);
+  std::optional<Tri> WithoutRateFor(uint32_t optimizer, uint64_t steps) const {
+    return optimizer_books_.WithoutRateFor(optimizer, steps);
   }
   std::optional<double> CounterBits(uint32_t optimizer) const {
     return optimizer_books_.CounterBits(optimizer);
@@ -151,8 +151,8 @@ class ProcessFacts : private EventVisitor {
   std::optional<double> ScheduleIdle(uint32_t optimizer) const {
     return optimizer_books_.ScheduleIdle(optimizer);
   }
-  std::optional<uint64_t> StepsWithFastSchedule(uint32_t optimizer) const {
-    return optimizer_books_.StepsWithFastSchedule(optimizer);
+  std::optional<Tri> FastScheduleFor(uint32_t optimizer, uint64_t steps) const {
+    return optimizer_books_.FastScheduleFor(optimizer, steps);
   }
   std::optional<uint64_t> BackwardsSince(uint32_t optimizer) const {
     return optimizer_books_.BackwardsSince(optimizer);

@@ -148,6 +148,7 @@ void VariableState::Forget() {
   at_forward_.reset();
   after_step_.reset();
   after_step_before_.reset();
+  kept_.reset();
   loaded_.reset();
   loaded_kept_ = overwritten_ = Tri::kUnknown;
   data_writer_ = grad_writer_ = {};

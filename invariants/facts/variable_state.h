@@ -116,8 +116,8 @@ class VariableState {
   // did; nullopt: that step was not recorded.
   std::optional<uint64_t> after_step_;
   std::optional<uint64_t> after_step_before_;
-  // Times in a row that it was found so; nullopt: once it was not, so that
-  // whoever changes it does so on purpose.
+  // Times in a row that it was found so; nullopt: once it was not, or that is
+  // not known, so that whoever changes it may do so on purpose.
   std::optional<uint32_t> kept_ = 0;
   Tri overwritten_ = Tri::kUnknown;
   Writer data_writer_;

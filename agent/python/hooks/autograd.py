@@ -30,6 +30,7 @@ class _Backward:
         if outermost:
             watch.process.trains()
             watch.loss_graphs.backward_begins(args, kwargs)
+            watch.recomputation.backward_begins()
             if watch.recorded.states:
                 # Before gradients appear: a parameter may have joined a group.
                 watch.holds.update()
@@ -47,6 +48,7 @@ class _Backward:
         watch = self._watch
         watch.clock.leave_backward()
         if outermost and error is None:
+            watch.recomputation.backward_ended()
             watch.states.all_gradients(watch.core.POINT_BACKWARD_END)
 
 

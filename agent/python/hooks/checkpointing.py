@@ -20,19 +20,24 @@ class _Region:
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
 
-    def before(self, args: Args, kwargs: Kwargs) -> bool:
-        return self._watch.clock.enter_checkpoint()
+    def before(self, args: Args, kwargs: Kwargs) -> tuple[bool, bytes | None]:
+        trains = self._watch.clock.enter_checkpoint()
+        if not trains or self._watch.clock.inside_backward():
+            return trains, None
+        return trains, self._watch.recomputation.region_begins(kwargs)
 
     def after(
         self,
-        trains: bool,
+        token: tuple[bool, bytes | None],
         args: Args,
         kwargs: Kwargs,
         result: Any,
         error: BaseException | None,
     ) -> None:
+        trains, state = token
         if trains:
             self._watch.clock.leave_checkpoint()
+            self._watch.recomputation.region_ended(state)
 
 
 def install(watch: Watch) -> None:

@@ -15,6 +15,7 @@ from _traincheck.loss_graph import LossGraphs
 from _traincheck.models import Models
 from _traincheck.planner import Planner
 from _traincheck.process import Process
+from _traincheck.recomputation import Recomputation
 from _traincheck.samplers import Samplers
 from _traincheck.schedulers import Schedules
 from _traincheck.shadows import Shadows
@@ -73,6 +74,7 @@ class Watch:
         self.found_inf = WrittenScalars(self.core)
         self.topology = Topology(self.core)
         self.loss_graphs = LossGraphs(self.core)
+        self.recomputation = Recomputation(self.core, self.models)
         self.ties = Ties()
         self.schedules = Schedules()
 

@@ -1,0 +1,83 @@
+"""What recomputed regions do a second time, in a backward.
+
+A checkpointed region (torch.utils.checkpoint) runs once in the forward and once
+more in the backward. Buffers that it adds to are added to twice; random numbers
+are other ones the second time unless the generators' states are put back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from traincheck_core import Core, Kwargs
+
+    from _traincheck.models import Models
+
+_FIRST = 8  # backwards that are looked at
+_EVERY = 64  # afterwards one of so many
+
+# Names of the scalars: 1 where it happened and 0 where it could have.
+WRITES = "recompute.writes_buffers"
+REDRAWS = "recompute.redraws"
+
+
+class Recomputation:
+    def __init__(self, core: Core, models: Models) -> None:
+        self._core = core
+        self._models = models
+        self._regions = False  # has one run since the last backward?
+        self._redraws: bool | None = None  # None: none has run without its states
+        self._backwards = 0
+        self._versions: dict[int, int] | None = None  # by id of a buffer
+
+    def region_begins(self, kwargs: Kwargs) -> bytes | None:
+        """The generator's state where it will not be put back."""
+        self._regions = True
+        if kwargs.get("preserve_rng_state", True):
+            return None
+        return bytes(torch.default_generator.get_state().numpy())
+
+    def region_ended(self, state: bytes | None) -> None:
+        if state is not None:
+            drew = state != bytes(torch.default_generator.get_state().numpy())
+            self._redraws = bool(self._redraws) or drew
+
+    def backward_begins(self) -> None:
+        """Called at every outermost one."""
+        self._versions = None
+        if not self._regions:
+            return
+        self._regions = False
+        number = self._backwards
+        self._backwards += 1
+        if number < _FIRST or number % _EVERY == 0:
+            self._versions = {id(b): b._version for b in self._buffers()}
+        if self._redraws is not None:
+            self._write(REDRAWS, self._redraws)
+            self._redraws = None
+
+    def backward_ended(self) -> None:
+        before, self._versions = self._versions, None
+        if before:
+            changed = (
+                before.get(id(b), b._version) != b._version for b in self._buffers()
+            )
+            self._write(WRITES, any(changed))
+
+    def _write(self, name: str, happened: bool) -> None:
+        point = self._core.POINT_BACKWARD_END
+        self._core.record_scalar(0, point, 0, name, float(happened))
+
+    def _buffers(self) -> list[torch.Tensor]:
+        """Plain ones. The statistics of normalisations are known to be updated
+        twice, and hardly differ for it."""
+        found: list[torch.Tensor] = []
+        for model in self._models.all():
+            for part in model.own:
+                if isinstance(part.module(), torch.nn.modules.batchnorm._NormBase):
+                    continue
+                part.collect_buffers([], found)
+        return [b for b in found if type(b) is torch.Tensor and not b.is_inference()]
