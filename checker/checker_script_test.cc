@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "checker/checker.h"
+#include "checker/script_words_for_testing.h"
 #include "invariants/sets/identity.h"
 #include "invariants/sets/invariant_for_testing.h"
 #include "invariants/sets/set_json.h"
@@ -19,78 +20,16 @@
 namespace traincheck {
 namespace {
 
-using Words = std::vector<std::string>;
-
-// "0,1"; "-": none.
-std::vector<int32_t> Ranks(const std::string& list) {
-  std::vector<int32_t> ranks;
-  if (list == "-") return ranks;
-  std::istringstream in(list);
-  for (std::string rank; std::getline(in, rank, ',');) {
-    ranks.push_back(std::stoi(rank));
-  }
-  return ranks;
-}
-
-uint32_t Number(const std::string& word) {
-  return static_cast<uint32_t>(std::stoul(word));
-}
-
-// The word after `key`, or "".
-std::string After(const Words& words, const std::string& key) {
-  for (size_t i = 0; i + 1 < words.size(); ++i) {
-    if (words[i] == key) return words[i + 1];
-  }
-  return "";
-}
-
-bool Has(const Words& words, const std::string& word) {
-  return std::find(words.begin(), words.end(), word) != words.end();
-}
-
-// "4,1"; "": none.
-std::vector<uint64_t> Numbers(const std::string& list) {
-  std::vector<uint64_t> numbers;
-  std::istringstream in(list);
-  for (std::string number; std::getline(in, number, ',');) {
-    numbers.push_back(std::stoull(number));
-  }
-  return numbers;
-}
-
-// Of "sizes input=4,1 target=4", by argument.
-std::map<std::string, std::vector<uint64_t>> SizesIn(const Words& words) {
-  std::map<std::string, std::vector<uint64_t>> sizes;
-  auto word = std::find(words.begin(), words.end(), "sizes");
-  if (word == words.end()) return sizes;
-  for (++word; word != words.end(); ++word) {
-    const size_t equals = word->find('=');
-    if (equals == std::string::npos) break;
-    sizes[word->substr(0, equals)] = Numbers(word->substr(equals + 1));
-  }
-  return sizes;
-}
-
-StatePoint PointOf(const std::string& name) {
-  static const auto* const kPoints = new std::map<std::string, StatePoint>{
-      {"construction", StatePoint::kConstruction},
-      {"forward_begin", StatePoint::kForwardBegin},
-      {"backward_end", StatePoint::kBackwardEnd},
-      {"pre_step", StatePoint::kPreStep},
-      {"post_step", StatePoint::kPostStep},
-      {"grad_clear", StatePoint::kGradClear},
-      {"step_end", StatePoint::kStepEnd},
-      {"worker_init", StatePoint::kWorkerInit},
-      {"save", StatePoint::kSave},
-      {"load", StatePoint::kLoad},
-      {"load_state_dict", StatePoint::kLoadStateDict}};
-  return kPoints->at(name);
-}
-
 // One process of a script, by the names that the script gives to things.
 class ScriptProcess {
  public:
   void Event(const Words& words) {
+    if (words[0] == "thread") {
+      ring_ = Number(words[1]);
+      Record(Words(words.begin() + 2, words.end()));
+      ring_ = 1;
+      return;
+    }
     const std::string& what = words[0];
     if (what == "rank") {
       trace_.Place(std::stoi(words[1]), std::stoi(words[3]));
@@ -131,7 +70,7 @@ class ScriptProcess {
     if (what == "begin") {
       Begin(words);
     } else if (what == "end" && words.size() == 1) {
-      trace_.End();
+      trace_.End(/*output_flags=*/0, ring_);
     } else if (what == "end" && words[1] == "gives") {
       trace_.Return(std::stod(words[2]));
     } else if (what == "end") {
@@ -157,7 +96,7 @@ class ScriptProcess {
       trace_.Raise();
     } else if (what == "call") {
       Begin(words);
-      trace_.End();
+      trace_.End(/*output_flags=*/0, ring_);
     } else if (what == "state") {
       State(words);
     } else if (what == "statistics") {
@@ -199,6 +138,7 @@ class ScriptProcess {
         words[0] == "param" ? VariableKind::kParameter : VariableKind::kBuffer;
     options.trainable = !Has(words, "frozen");
     options.owner_class = After(words, "of");
+    options.shape = Numbers(After(words, "size"));
     const std::string group = After(words, "storage");
     if (!group.empty()) options.alias_group = std::stoull(group);
     variables_[words[1]] =
@@ -221,6 +161,7 @@ class ScriptProcess {
 
   void Begin(const Words& words) {
     CallOptions options;
+    options.ring = ring_;
     const std::string object = After(words, "on");
     if (!object.empty()) options.object = objects_.at(object);
     options.site = After(words, "at");
@@ -268,16 +209,21 @@ class ScriptProcess {
 
   void Entry(const Words& words) {
     EntryOptions options;
+    options.ring = ring_;
     const std::string digest = After(words, "data");
     const std::string dtype = After(words, "dtype");
     const std::string more = After(words, "more");
     if (!digest.empty()) options.digest = std::stoull(digest);
-    if (!dtype.empty()) options.dtype = "torch." + dtype;
+    if (!dtype.empty()) options.dtype = dtype == "none" ? "" : "torch." + dtype;
+    options.shape = Numbers(After(words, "size"));
+    const std::string live = After(words, "live");
+    if (!live.empty()) options.variable = variables_.at(live);
     if (!more.empty()) options.left_out = std::stoull(more);
     trace_.CheckpointEntry(PointOf(words[1]), words[2], options);
   }
 
   TraceBuilder trace_;
+  uint32_t ring_ = 1;  // of the event
   std::map<std::string, uint32_t> objects_;
   std::map<std::string, uint32_t> variables_;
   std::map<std::string, std::pair<std::string, Words>> functions_;

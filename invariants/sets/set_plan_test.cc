@@ -174,17 +174,21 @@ std::vector<Form> ChangeForms() {
   };
 }
 
+std::vector<Form> SavedForms() {
+  const PlannedState data = {{"buffer.data", {"save"}},
+                             {"parameter.data", {"save"}}};
+  const auto form = [](const char* what, const PlannedState& state) {
+    return Form{NewInvariant("SavedEqualsLive", {{"what", what}}), {}, state};
+  };
+  return {form("content", data), form("keys", data), form("still", {}),
+          form("moment", {{"parameter.data", {"save"}}}), form("resumed", {})};
+}
+
 std::vector<Form> StateForms() {
   const PlannedState gradients = {{"parameter.grad", kGradientPoints}};
   PlannedState update = gradients;
   update["parameter.data"] = {"pre_step", "post_step"};
   return {
-      {NewInvariant("SavedEqualsLive", {{"what", "content"}}),
-       {},
-       {{"buffer.data", {"save"}}, {"parameter.data", {"save"}}}},
-      {NewInvariant("SavedEqualsLive", {{"what", "keys"}}),
-       {},
-       {{"buffer.data", {"save"}}, {"parameter.data", {"save"}}}},
       {NewInvariant("Consistent", {{"across", "ranks"},
                                    {"of", "buffer.data"},
                                    {"point", "forward_begin"}}),
@@ -329,11 +333,10 @@ TEST(SetPlan, PartsOfAllToAllAreTold) {
 
 std::vector<Form> Forms() {
   std::vector<Form> forms = ArgumentForms();
-  for (Form& form : OrderForms()) forms.push_back(std::move(form));
-  for (Form& form : ChangeForms()) forms.push_back(std::move(form));
-  for (Form& form : StateForms()) forms.push_back(std::move(form));
-  for (Form& form : FactForms()) forms.push_back(std::move(form));
-  for (Form& form : ImportedForms()) forms.push_back(std::move(form));
+  for (auto more : {OrderForms, ChangeForms, StateForms, SavedForms, FactForms,
+                    ImportedForms}) {
+    for (Form& form : more()) forms.push_back(std::move(form));
+  }
   return forms;
 }
 

@@ -435,10 +435,13 @@ void TraceBuilder::CheckpointEntry(StatePoint point, const std::string& key,
   if (!options.dtype.empty()) {
     out.Unsigned(Field::kDtype, String(options.dtype));
   }
+  for (const uint64_t size : options.shape) {
+    out.Unsigned(Field::kDimension, size);
+  }
   if (options.variable != 0) out.Unsigned(Field::kVariable, options.variable);
   if (options.left_out != 0) out.Unsigned(Field::kLeftOut, options.left_out);
-  RingOf(1);
-  Finish(1, &out, buffer.bytes, RecordType::kCheckpointEntry, 0);
+  RingOf(options.ring);
+  Finish(options.ring, &out, buffer.bytes, RecordType::kCheckpointEntry, 0);
 }
 
 void TraceBuilder::Scale(uint32_t object, double value) {

@@ -81,8 +81,10 @@ struct WorkerOptions {
 struct EntryOptions {
   std::optional<uint64_t> digest = {};
   std::string dtype = "torch.float32";  // "": no tensor
+  std::vector<uint64_t> shape = {};
   uint32_t variable = 0;
   uint64_t left_out = 0;
+  uint32_t ring = 1;
 };
 
 class TraceBuilder {

@@ -22,6 +22,9 @@ FOUND_BY = {
     "stepped_while_scaled": "an optimizer steps that gradients are still",
     "saved_other_values": "equal to the model as it is when it is saved",
     "saved_in_part": "holds every parameter",
+    "saved_once_more": "of its own moment",
+    "saved_while_training": "another thread saves",
+    "forgotten_moments": "that was read is loaded",
     "one_seed": "workers",
 }
 

@@ -1,20 +1,18 @@
-// SavedEqualsLive: what a checkpoint holds of a model is the live model.
+// SavedEqualsLive: what a checkpoint holds is the live training, and what is
+// read of one gets back into it.
 //
-//   {"what": "content"}  each of its tensors equals the live one
+//   {"what": "content"}  each of a model's tensors equals the live one
 //   {"what": "keys"}     every parameter of the model is in it
 //   {"what": "loaded"}   after load_state_dict of a model each of its tensors
 //                        equals the one that was given
+//   {"what": "moment"}   it is not, save after save, the one before once more
+//   {"what": "still"}    no optimizer steps while another thread saves
+//   {"what": "resumed"}  an optimizer's state that was read reaches an
+//   optimizer
 //
-// A window is one call that saves (torch.save, torch.distributed.checkpoint,
-// safetensors) and one model that is saved in its live state; what holds
-// another state of a model (an average, the best so far) is no window.
-// Tensors of another type or shape than the live ones are not compared, a
-// tied parameter is there if one of its names is.
-//
-// Unknown where records are missing, where the process ended in the call,
-// where a live tensor could not be read and where more was saved than is
-// recorded (20,000 entries). Needs the states of parameters and buffers at save
-// or load.
+// The first three are in saved_content.h, which says what their windows are and
+// when they are unknown, the others in saved_moment.h, saved_still.h and
+// saved_resumed.h.
 #ifndef TRAINCHECK_INVARIANTS_RELATIONS_SAVED_EQUALS_LIVE_SAVED_EQUALS_LIVE_H_
 #define TRAINCHECK_INVARIANTS_RELATIONS_SAVED_EQUALS_LIVE_SAVED_EQUALS_LIVE_H_
 

@@ -1,5 +1,6 @@
 #include "invariants/relations/saved_equals_live/saved_models.h"
 
+#include <algorithm>
 #include <set>
 #include <string_view>
 #include <unordered_map>
@@ -145,6 +146,16 @@ std::vector<uint32_t> MissingParameters(const SavedModel& model,
     missing.push_back(variable);
   }
   return missing;
+}
+
+std::vector<std::string> FullNames(const ProcessDefinitions& definitions,
+                                   const std::vector<uint32_t>& variables) {
+  std::vector<std::string> names;
+  for (uint32_t variable : variables) {
+    names.push_back(definitions.Variable(variable)->FullName());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 }  // namespace traincheck

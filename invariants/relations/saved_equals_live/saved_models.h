@@ -78,6 +78,10 @@ std::vector<uint32_t> MissingParameters(const SavedModel& model,
                                         const ProcessDefinitions& definitions,
                                         const Digests& live);
 
+// The names of the variables, sorted. REQUIRES: they are defined.
+std::vector<std::string> FullNames(const ProcessDefinitions& definitions,
+                                   const std::vector<uint32_t>& variables);
+
 }  // namespace traincheck
 
 #endif  // TRAINCHECK_INVARIANTS_RELATIONS_SAVED_EQUALS_LIVE_SAVED_MODELS_H_

@@ -9,6 +9,7 @@ import argparse
 import copy
 import os
 import tempfile
+import threading
 
 import numpy
 import torch
@@ -227,6 +228,61 @@ def saved_in_part(right: bool) -> None:
     _saved(change, strict=right)
 
 
+def saved_once_more(right: bool) -> None:
+    """Each file but the first holds what the first one held."""
+    model = Net()
+    optimizer = sgd(model)
+    staged = None
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(4):
+            train(model, optimizer, 2)
+            state = model.state_dict()
+            if right or staged is None:
+                staged = torch.cat([value.flatten() for value in state.values()])
+            torch.save({"flat": staged}, os.path.join(folder, f"{number}.pt"))
+
+
+def saved_while_training(right: bool) -> None:
+    """A thread writes the live tensors while the training goes on."""
+    model = Net()
+    optimizer = sgd(model)
+    trained = threading.Event()
+    with tempfile.TemporaryDirectory() as folder:
+
+        def write(state):
+            trained.wait()
+            torch.save(state, os.path.join(folder, "model.pt"))
+
+        train(model, optimizer, 2)
+        state = model.state_dict()
+        if right:
+            state = {name: value.clone() for name, value in state.items()}
+        writer = threading.Thread(target=write, args=(state,))
+        writer.start()
+        train(model, optimizer, 3)
+        trained.set()
+        writer.join()
+
+
+def forgotten_moments(right: bool) -> None:
+    """The optimizer's file is read on resume, and the optimizer never gets it."""
+    model = Net()
+    optimizer = torch.optim.Adam(model.parameters())
+    train(model, optimizer, 3)
+    with tempfile.TemporaryDirectory() as folder:
+        weights = os.path.join(folder, "model.pt")
+        moments = os.path.join(folder, "optimizer.pt")
+        torch.save(model.state_dict(), weights)
+        torch.save({"optimizer": optimizer.state_dict(), "step": 3}, moments)
+        model = Net()
+        optimizer = torch.optim.Adam(model.parameters())
+        model.load_state_dict(torch.load(weights))
+        state = torch.load(moments)
+        if right:
+            optimizer.load_state_dict(state["optimizer"])
+    train(model, optimizer, 3)
+
+
 class Drawn(torch.utils.data.Dataset):
     def __len__(self):
         return 64
@@ -272,6 +328,9 @@ CASES = (
     stepped_while_scaled,
     saved_other_values,
     saved_in_part,
+    saved_once_more,
+    saved_while_training,
+    forgotten_moments,
     one_seed,
 )
 

@@ -1,0 +1,231 @@
+#include "invariants/relations/saved_equals_live/saved_resumed.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "base/json_reader.h"
+#include "invariants/relations/saved_equals_live/optimizer_states.h"
+#include "invariants/relations/saved_equals_live/saved_calls.h"
+#include "invariants/relations/saved_equals_live/saved_checkpoint.h"
+#include "invariants/rules/process_relation.h"
+#include "invariants/rules/verdicts.h"
+#include "invariants/rules/words.h"
+
+namespace traincheck {
+
+namespace {
+
+struct ResumedSpec {
+  static absl::StatusOr<ResumedSpec> Parse(const nlohmann::json& parameters,
+                                           const std::string& path) {
+    JsonReader reader(parameters, path);
+    reader.String("what");
+    return reader.Finish(ResumedSpec{});
+  }
+  std::string Describe() const {
+    return "When a training is resumed, an optimizer's state that was read is "
+           "loaded into the optimizer before it steps.";
+  }
+  static std::vector<const Fact*> Facts() { return {}; }
+  void AddNeeds(CaptureNeeds* needs) const {}
+};
+using Judged = JudgedRules<SpecRule<ResumedSpec>>;
+
+// What one load gave.
+struct ReadFile {
+  Call call;
+  uint64_t number = 0;
+  uint64_t gaps = 0;
+  uint64_t left_out = 0;
+  OptimizerStates content;
+
+  void Fields(Archive& archive) {
+    archive(call, number, gaps, left_out, content);
+  }
+};
+
+// Programs that go on reading files and never step: the last of them.
+constexpr size_t kMostFiles = 64;
+
+constexpr CheckpointPoints kReading = {StatePoint::kLoad, StatePoint::kNone};
+
+// Most of it: a tensor of zeros may be in several states.
+bool IsAmong(const std::set<uint64_t>& state, const std::set<uint64_t>& given) {
+  const auto found = static_cast<size_t>(
+      std::count_if(state.begin(), state.end(),
+                    [&](uint64_t digest) { return given.count(digest) != 0; }));
+  return 2 * found >= state.size();
+}
+
+class ResumedOfProcess : public SavedCheckpoints {
+ public:
+  explicit ResumedOfProcess(const Judged* judged)
+      : SavedCheckpoints(kReading), judged_(*judged) {}
+
+  void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
+    if (!IsOptimizerStep(call)) return;
+    // Its second step: what was read before it is read for good.
+    if (judged_optimizers_.count(call.object)) {
+      files_.clear();
+      took_.clear();
+      given_.clear();
+      judged_optimizers_.clear();
+    }
+    if (!files_.empty()) Judge(facts, call);
+    judged_optimizers_.insert(call.object);
+  }
+
+  void OnCallEnd(const ProcessFacts& facts, const Call& call,
+                 CallOutcome outcome) override {
+    SavedCheckpoints::OnCallEnd(facts, call, outcome);
+    if (outcome == CallOutcome::kRaised || call.object == 0 ||
+        !IsOfCategory(call, "load_state_dict")) {
+      return;
+    }
+    took_.insert(call.object);
+    const uint32_t root = RootModuleOf(facts.definitions(), call.object);
+    if (root != 0) took_.insert(root);
+  }
+
+  void OnCheckpointEntry(const ProcessFacts& facts,
+                         const CheckpointEntryEvent& event) override {
+    SavedCheckpoints::OnCheckpointEntry(facts, event);
+    if (event.point == StatePoint::kLoadStateDict && event.call &&
+        event.digest && IsOptimizer(facts, event.call->object)) {
+      given_.insert(*event.digest);
+    }
+  }
+
+  void OnEnd(const ProcessFacts& facts, ProcessEnd end) override {}
+
+  void Fields(Archive& archive) override {
+    SavedCheckpoints::Fields(archive);
+    archive(files_, took_, given_, judged_optimizers_);
+  }
+
+ private:
+  static bool IsOptimizer(const ProcessFacts& facts, uint32_t object) {
+    const ObjectInfo* info = facts.definitions().Object(object);
+    return info && info->kind == ObjectKind::kOptimizer;
+  }
+
+  void OnCheckpoint(const ProcessFacts& facts,
+                    const SavedCheckpoint& checkpoint,
+                    const Digests& before) override {
+    // Others fill in tensors that they are given, which may be the optimizer's.
+    if (facts.FunctionName(checkpoint.call.function_id) !=
+        "torch.serialization.load") {
+      return;
+    }
+    OptimizerStates content = FindOptimizerStates(checkpoint.entries);
+    if (content.states.empty()) return;
+    if (files_.size() == kMostFiles) files_.erase(files_.begin());
+    files_.push_back({checkpoint.call, checkpoint.number, checkpoint.gaps,
+                      checkpoint.left_out, std::move(content)});
+    judged_optimizers_.clear();
+  }
+
+  void Judge(const ProcessFacts& facts, const Call& step) const {
+    const Optimizer* optimizer = facts.ownership().Find(step.object);
+    if (!optimizer || !HasTakenModel(*optimizer)) return;
+    if (HasTakenState(facts, *optimizer)) return Tell(facts, step, nullptr, "");
+    for (const ReadFile& file : files_) {
+      if (!IsLeft(file)) continue;
+      return Tell(facts, step, &file, WhyNotSure(facts, file));
+    }
+  }
+
+  bool HasTakenModel(const Optimizer& optimizer) const {
+    return std::any_of(
+        optimizer.modules.begin(), optimizer.modules.end(),
+        [this](uint32_t module) { return took_.count(module) != 0; });
+  }
+
+  // It, or one that wraps it or is wrapped by it.
+  bool HasTakenState(const ProcessFacts& facts,
+                     const Optimizer& optimizer) const {
+    if (took_.count(optimizer.object)) return true;
+    std::set<uint32_t> held;
+    for (const HeldVariable& one : optimizer.held) held.insert(one.variable);
+    for (const auto& [key, variables] : facts.definitions().holds()) {
+      if (!took_.count(key.first)) continue;
+      for (const uint32_t variable : variables) {
+        if (held.count(variable)) return true;
+      }
+    }
+    return false;
+  }
+
+  // Was it read to resume, and does it hold a state that no optimizer took?
+  bool IsLeft(const ReadFile& file) const {
+    const auto taken = std::count_if(
+        file.content.states.begin(), file.content.states.end(),
+        [this](const auto& state) { return IsAmong(state, given_); });
+    const bool all = static_cast<size_t>(taken) == file.content.states.size();
+    return !all && (!file.content.holds_weights || taken > 0);
+  }
+
+  std::string WhyNotSure(const ProcessFacts& facts,
+                         const ReadFile& file) const {
+    if (file.gaps != facts.gaps()) return facts.gap_reason();
+    if (file.left_out != 0) {
+      return "what was read has " + std::to_string(file.left_out) +
+             " more entries than are recorded";
+    }
+    const bool others_took = std::any_of(
+        took_.begin(), took_.end(),
+        [&](uint32_t object) { return IsOptimizer(facts, object); });
+    // It may have been this file's state.
+    if (others_took && given_.empty()) return facts.not_sampled();
+    return "";
+  }
+
+  // `file` is null: all is well.
+  void Tell(const ProcessFacts& facts, const Call& step, const ReadFile* file,
+            const std::string& unknown) const {
+    for (const auto& rule : judged_.rules) {
+      Verdict verdict = NewVerdict(facts, rule.index, step.object);
+      if (!unknown.empty()) {
+        MarkUnknown(unknown, &verdict);
+      } else if (file != nullptr) {
+        Explain(facts, step, *file, &verdict);
+      }
+      judged_.sink->OnVerdict(verdict);
+    }
+  }
+
+  static void Explain(const ProcessFacts& facts, const Call& step,
+                      const ReadFile& file, Verdict* verdict) {
+    MarkViolated(facts, file.call, verdict);
+    verdict->label = "load " + std::to_string(file.number);
+    const ObjectInfo* optimizer = facts.definitions().Object(step.object);
+    const std::string name = optimizer ? optimizer->class_name : "an optimizer";
+    Finding& finding = verdict->finding;
+    finding.expected =
+        "load_state_dict of the optimizer with what was read, before it steps";
+    finding.seen = name + " stepped without a state; its model had loaded one";
+    finding.evidence.push_back(file.content.holds_weights
+                                   ? "another optimizer took its state of it"
+                                   : "what was read holds no weights");
+  }
+
+  const Judged& judged_;
+  // Since an optimizer stepped twice.
+  std::vector<ReadFile> files_;
+  std::set<uint32_t> took_;   // objects that took a state
+  std::set<uint64_t> given_;  // digests, to optimizers
+  std::set<uint32_t> judged_optimizers_;
+};
+
+}  // namespace
+
+const Relation* SavedResumed() {
+  static const auto* const kRelation =
+      new ProcessRelation<ResumedSpec, ResumedOfProcess>("SavedEqualsLive",
+                                                         nullptr);
+  return kRelation;
+}
+
+}  // namespace traincheck
