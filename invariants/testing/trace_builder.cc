@@ -447,7 +447,6 @@ void TraceBuilder::CheckpointEntry(StatePoint point, const std::string& key,
 void TraceBuilder::Scale(uint32_t object, double value) {
   Scalar(StatePoint::kPostStep, object, 0, "scale", value);
 }
-
 void TraceBuilder::LearningRate(uint32_t optimizer, uint32_t group,
                                 double value) {
   Scalar(StatePoint::kPreStep, optimizer, group, "lr", value);
