@@ -1,5 +1,7 @@
 """Silent errors that others met, and the programs that reproduce them."""
 
+# size: a table, of which each row has some lines
+
 from dataclasses import dataclass
 
 
