@@ -1,5 +1,7 @@
 """Silent errors that others met, and the programs that reproduce them."""
 
+# size: a table, of which each row has some lines
+
 from dataclasses import dataclass
 
 
@@ -450,6 +452,145 @@ ERRORS = [
         "the schedule is stepped once for each process and ends in half of the run",
         "total_iters of LinearLR in train(), stepped by AcceleratedScheduler.step",
         1,
+    ),
+    Error(
+        "bertc_2",
+        "illiterate/BertClassifier#2 (also bkitano/llama-from-scratch#5)",
+        "a classifier ends in a softmax and is trained with cross-entropy",
+        "torch.softmax in NewsClassifier.forward, before CrossEntropyLoss in main()",
+        0,
+    ),
+    Error(
+        "flmrcm_10",
+        "guopengf/FL-MRCM#10",
+        "the adversarial part of the generator's loss is a number without gradient",
+        "loss_adv_g.detach().item() in LocalUpdate.generator_loss, before the sum",
+        0,
+    ),
+    Error(
+        "tt_3575",
+        "pytorch/torchtitan#3575 (also bytetriper/RAE#67)",
+        "gradients are cleared in each micro-batch: only the last one counts",
+        "optimizer.zero_grad() in PolicyTrainer.forward_backward, called for each part",
+        0,
+    ),
+    Error(
+        "gs_1366",
+        "awslabs/graphstorm#1366 (also VGraphRNN/VGRNN#4)",
+        "gradients are clipped after the step",
+        "self.clip(max_grad_norm) after optimizer.step() in NodePredictionTrainer.fit",
+        0,
+    ),
+    Error(
+        "texar_72",
+        "asyml/texar-pytorch#72 (also pytorch/pytorch#715)",
+        "layers in a plain list are no parameters of the model and never train",
+        (
+            "self._layers = list(layers) in MergeLayer.__init__; the optimizer in "
+            "main() does not get them"
+        ),
+        0,
+    ),
+    Error(
+        "sfda_18",
+        "CSCYQJ/MICCAI23-ProtoContra-SFDA#18",
+        "a layer is frozen by an attribute of the module and goes on training",
+        "module.requires_grad = False in freeze_by_attribute, called by adapt()",
+        16,
+    ),
+    Error(
+        "peft_3580",
+        "huggingface/peft#3580",
+        (
+            "loading a second adapter makes the first, frozen one trainable, and "
+            "not itself"
+        ),
+        (
+            "make_trainable(self.active_adapter) in AdaptedModel.load_adapter, "
+            "called in main()"
+        ),
+        0,
+    ),
+    Error(
+        "causvid_19",
+        "tianweiy/CausVid#19 (reason: pytorch/ao#1124)",
+        (
+            "steps are rounded away, since the weights are bfloat16 and have no "
+            "master copy"
+        ),
+        (
+            "self.model.to(torch.bfloat16) in Distillation.__init__; "
+            "optimizer.step() leaves most weights as they were"
+        ),
+        0,
+    ),
+    Error(
+        "parlai_4384",
+        "facebookresearch/ParlAI#4384 (came in with #4242)",
+        "the warm-up never ends and the rate stays at its peak",
+        "LinearDecayWithWarmup.is_warming_up compares the rate with 1",
+        7,
+    ),
+    Error(
+        "pycls_21",
+        "facebookresearch/pycls#21 (also mindee/doctr#840)",
+        "a data set normalises its own arrays in place, once more in each epoch",
+        (
+            "Shapes.__getitem__, which hands self.images[index] to prepare() "
+            "without a copy"
+        ),
+        6,
+    ),
+    Error(
+        "hg_44",
+        "princeton-vl/pytorch_stacked_hourglass#44",
+        "the validation runs in training mode and enters the batch statistics",
+        "Pose.make_network('valid', ...): self.net.train() for both phases",
+        7,
+    ),
+    Error(
+        "pypots_667",
+        "WenjieDu/PyPOTS#667 (also pytorch/tutorials#188)",
+        "the best weights are kept by reference, and the last ones are saved",
+        (
+            "self.best_model_dict = self.model.state_dict() in Estimator.fit, "
+            "without a copy; seen in load_state_dict and torch.save at its end"
+        ),
+        47,
+    ),
+    Error(
+        "funasr_3472",
+        "modelscope/FunASR#3472",
+        "ranks exchange the first accumulated micro-batch instead of the last one",
+        "Trainer.sync_context: no_sync() for batch_idx % accum_grad != 0",
+        0,
+    ),
+    Error(
+        "tt_166",
+        "pytorch/torchtitan#166 (also haotian-liu/LLaVA#1440)",
+        "ranks begin with different weights, and only gradients are averaged",
+        (
+            "torch.manual_seed(300 + rank) before NoShard(TinyLlama(), ...) in "
+            "train(), without a broadcast"
+        ),
+        0,
+    ),
+    Error(
+        "pml_710",
+        "KevinMusgrave/pytorch-metric-learning#710",
+        "trained parameters of the loss are not reduced over the ranks",
+        (
+            "criterion = ArcFaceLoss(...) in train(), not wrapped in "
+            "DistributedDataParallel"
+        ),
+        0,
+    ),
+    Error(
+        "parcae_10",
+        "sandyresearch/parcae#10 (also karpathy/llm.c#792)",
+        "ranks shuffle the files differently before each takes its share",
+        "seed + rank in train(), given to TokenFiles, which takes files[rank::world]",
+        0,
     ),
 ]
 
