@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/json_reader.h"
@@ -49,6 +51,8 @@ struct ReadFile {
 // Programs that go on reading files and never step: the last of them.
 constexpr size_t kMostFiles = 64;
 
+constexpr std::string_view kOptimizers = "torch.optim.";
+
 constexpr CheckpointPoints kReading = {StatePoint::kLoad, StatePoint::kNone};
 
 // Most of it: a tensor of zeros may be in several states.
@@ -70,6 +74,7 @@ class ResumedOfProcess : public SavedCheckpoints {
     if (judged_optimizers_.count(call.object)) {
       files_.clear();
       took_.clear();
+      taken_keys_.clear();
       given_.clear();
       judged_optimizers_.clear();
     }
@@ -80,11 +85,13 @@ class ResumedOfProcess : public SavedCheckpoints {
   void OnCallEnd(const ProcessFacts& facts, const Call& call,
                  CallOutcome outcome) override {
     SavedCheckpoints::OnCallEnd(facts, call, outcome);
-    if (outcome == CallOutcome::kRaised || call.object == 0 ||
+    if (outcome == CallOutcome::kRaised ||
         !IsOfCategory(call, "load_state_dict")) {
       return;
     }
-    took_.insert(call.object);
+    if (call.object != 0 || IsOfOptimizer(facts, call)) {
+      took_.insert(call.object);
+    }
     const uint32_t root = RootModuleOf(facts.definitions(), call.object);
     if (root != 0) took_.insert(root);
   }
@@ -92,9 +99,11 @@ class ResumedOfProcess : public SavedCheckpoints {
   void OnCheckpointEntry(const ProcessFacts& facts,
                          const CheckpointEntryEvent& event) override {
     SavedCheckpoints::OnCheckpointEntry(facts, event);
-    if (event.point == StatePoint::kLoadStateDict && event.call &&
-        event.digest && IsOptimizer(facts, event.call->object)) {
-      given_.insert(*event.digest);
+    if (event.point != StatePoint::kLoadStateDict || !event.call) return;
+    if (IsOfOptimizer(facts, *event.call)) {
+      if (event.digest) given_.insert(*event.digest);
+    } else if (event.call->object == 0 && event.digest) {
+      taken_keys_.insert(*event.key);
     }
   }
 
@@ -102,13 +111,20 @@ class ResumedOfProcess : public SavedCheckpoints {
 
   void Fields(Archive& archive) override {
     SavedCheckpoints::Fields(archive);
-    archive(files_, took_, given_, judged_optimizers_);
+    archive(files_, took_, taken_keys_, given_, judged_optimizers_);
   }
 
  private:
   static bool IsOptimizer(const ProcessFacts& facts, uint32_t object) {
     const ObjectInfo* info = facts.definitions().Object(object);
     return info && info->kind == ObjectKind::kOptimizer;
+  }
+
+  // The optimizer itself may not be known yet.
+  static bool IsOfOptimizer(const ProcessFacts& facts, const Call& call) {
+    return IsOptimizer(facts, call.object) ||
+           (call.function && call.function->name.compare(0, kOptimizers.size(),
+                                                         kOptimizers) == 0);
   }
 
   void OnCheckpoint(const ProcessFacts& facts,
@@ -129,7 +145,7 @@ class ResumedOfProcess : public SavedCheckpoints {
 
   void Judge(const ProcessFacts& facts, const Call& step) const {
     const Optimizer* optimizer = facts.ownership().Find(step.object);
-    if (!optimizer || !HasTakenModel(*optimizer)) return;
+    if (!optimizer || !HasTakenModel(facts, *optimizer)) return;
     if (HasTakenState(facts, *optimizer)) return Tell(facts, step, nullptr, "");
     for (const ReadFile& file : files_) {
       if (!IsLeft(file)) continue;
@@ -137,16 +153,43 @@ class ResumedOfProcess : public SavedCheckpoints {
     }
   }
 
-  bool HasTakenModel(const Optimizer& optimizer) const {
-    return std::any_of(
+  bool HasTakenModel(const ProcessFacts& facts,
+                     const Optimizer& optimizer) const {
+    const bool known = std::any_of(
         optimizer.modules.begin(), optimizer.modules.end(),
         [this](uint32_t module) { return took_.count(module) != 0; });
+    return known || AreNamed(facts, optimizer.held);
+  }
+
+  // Before a model is called first nobody knows it: what it takes tells by the
+  // names of its parameters whose it is.
+  bool AreNamed(const ProcessFacts& facts,
+                const std::vector<HeldVariable>& held) const {
+    std::set<std::string_view> names;
+    for (const HeldVariable& one : held) {
+      const VariableInfo* info = facts.definitions().Variable(one.variable);
+      if (info) names.insert(info->name);
+    }
+    return std::any_of(
+        taken_keys_.begin(), taken_keys_.end(),
+        [&](const std::string& key) { return EndsWithOne(key, names); });
+  }
+
+  static bool EndsWithOne(std::string_view key,
+                          const std::set<std::string_view>& names) {
+    while (names.count(key) == 0) {
+      const size_t dot = key.find('.');
+      if (dot == std::string_view::npos) return false;
+      key.remove_prefix(dot + 1);
+    }
+    return true;
   }
 
   // It, or one that wraps it or is wrapped by it.
   bool HasTakenState(const ProcessFacts& facts,
                      const Optimizer& optimizer) const {
-    if (took_.count(optimizer.object)) return true;
+    // 0: one of which it is not known which it was.
+    if (took_.count(optimizer.object) || took_.count(0)) return true;
     std::set<uint32_t> held;
     for (const HeldVariable& one : optimizer.held) held.insert(one.variable);
     for (const auto& [key, variables] : facts.definitions().holds()) {
@@ -214,8 +257,9 @@ class ResumedOfProcess : public SavedCheckpoints {
   const Judged& judged_;
   // Since an optimizer stepped twice.
   std::vector<ReadFile> files_;
-  std::set<uint32_t> took_;   // objects that took a state
-  std::set<uint64_t> given_;  // digests, to optimizers
+  std::set<uint32_t> took_;           // objects that took a state
+  std::set<std::string> taken_keys_;  // by modules that were not known then
+  std::set<uint64_t> given_;          // digests, to optimizers
   std::set<uint32_t> judged_optimizers_;
 };
 

@@ -160,7 +160,7 @@ class StillOfProcess : public SavedCheckpoints {
             FullNames(facts.definitions(),
                       {model.variables.begin(), model.variables.end()});
         verdict.finding.seen =
-            std::to_string(steps) + " steps changed what is saved";
+            "optimizer steps that changed it: " + std::to_string(steps);
       } else if (!checkpoint.broken.empty()) {
         MarkUnknown(checkpoint.broken, &verdict);
       }

@@ -254,14 +254,13 @@ def saved_while_training(right: bool) -> None:
             torch.save(state, os.path.join(folder, "model.pt"))
 
         train(model, optimizer, 2)
-        state = model.state_dict()
-        if right:
-            state = {name: value.clone() for name, value in state.items()}
-        writer = threading.Thread(target=write, args=(state,))
+        writer = threading.Thread(target=write, args=(model.state_dict(),))
         writer.start()
-        train(model, optimizer, 3)
+        if not right:
+            train(model, optimizer, 3)
         trained.set()
         writer.join()
+        train(model, optimizer, 2)
 
 
 def forgotten_moments(right: bool) -> None:
