@@ -28,7 +28,8 @@ bool CompletesPrefix(const FactSubject& subject) {
   return HasPassBefore(subject) &&
          Passes(subject).DrawsAtRandom(subject.loader) != Tri::kNo &&
          Passes(subject).Trains(subject.loader) != Tri::kNo &&
-         Passes(subject).Fetched(subject.loader) == LoaderPasses::kPrefix;
+         Passes(subject).Fetched(subject.loader) ==
+             Passes(subject).Prefix(subject.loader);
 }
 
 FactValue Shuffles(const FactSubject& subject) {

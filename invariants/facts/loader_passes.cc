@@ -1,5 +1,7 @@
 #include "invariants/facts/loader_passes.h"
 
+#include <algorithm>
+
 #include "invariants/trace/call_contexts.h"
 
 namespace traincheck {
@@ -15,22 +17,22 @@ bool IsAhead(const StateEvent& event) {
 
 }  // namespace
 
-void LoaderPasses::Indices::Add(uint64_t batch) {
-  if (batches >= kPrefix) return;
+void LoaderPasses::Indices::Add(uint64_t batch, uint64_t prefix) {
+  if (batches >= prefix) return;
   ++batches;
   // Odd: the order of the batches matters, and none is lost.
   digest = (digest ^ batch) * 0x9e3779b97f4a7c15;
 }
 
-std::optional<uint64_t> LoaderPasses::Indices::Prefix() const {
-  if (!whole || batches < kPrefix) return std::nullopt;
+std::optional<uint64_t> LoaderPasses::Indices::Digest(uint64_t prefix) const {
+  if (!whole || batches < prefix) return std::nullopt;
   return digest;
 }
 
 void LoaderPasses::Begin(Loader* loader, uint64_t ordinal) {
   loader->consumed = loader->passes > 0 ? loader->exhausted : Tri::kUnknown;
   loader->exhausted = Tri::kNo;
-  loader->prefix_before = loader->indices.Prefix();
+  loader->prefix_before = loader->indices.Digest(loader->prefix);
   loader->indices = loader->early;
   loader->indices.whole &= inputs().recorded.whole();
   loader->early = Indices();
@@ -65,7 +67,9 @@ void LoaderPasses::OnMark(const MarkEvent& mark) {
     case MarkKind::kCaptureMode:
       for (auto& [id, loader] : loaders_) {
         loader.early.whole &= whole;
-        if (loader.indices.batches < kPrefix) loader.indices.whole &= whole;
+        if (loader.indices.batches < loader.prefix) {
+          loader.indices.whole &= whole;
+        }
       }
       return;
     default:
@@ -74,15 +78,23 @@ void LoaderPasses::OnMark(const MarkEvent& mark) {
 }
 
 void LoaderPasses::OnScalar(const ScalarEvent& event) {
-  if (event.point != StatePoint::kFetch || *event.name != "shuffles") return;
-  At(event.object).random = ToTri(event.value != 0);
+  if (event.point != StatePoint::kFetch) return;
+  Loader& loader = At(event.object);
+  if (*event.name == "shuffles") loader.random = ToTri(event.value != 0);
+  // Said behind the first batch of a pass: how many are in one.
+  const bool first = loader.passes <= 1 && std::max(loader.indices.batches,
+                                                    loader.early.batches) == 1;
+  if (*event.name != "indices" || !first || event.value < 1) return;
+  const auto count = static_cast<uint64_t>(event.value);
+  loader.prefix = std::min(kBatches, (kIndices + count - 1) / count);
 }
 
 void LoaderPasses::OnState(const StateEvent& event) {
   if (event.variable->kind != VariableKind::kLoaderState) return;
   if (event.point != StatePoint::kFetch || !event.Has(kHasData)) return;
   Loader& loader = At(event.variable->root);
-  (IsAhead(event) ? loader.early : loader.indices).Add(event.data);
+  Indices& indices = IsAhead(event) ? loader.early : loader.indices;
+  indices.Add(event.data, loader.prefix);
 }
 
 void LoaderPasses::OnGap() {
@@ -124,6 +136,11 @@ uint64_t LoaderPasses::Fetched(uint32_t loader) const {
   return found ? found->fetched : 0;
 }
 
+uint64_t LoaderPasses::Prefix(uint32_t loader) const {
+  const Loader* found = Find(loader);
+  return found ? found->prefix : kBatches;
+}
+
 Tri LoaderPasses::Trains(uint32_t loader) const {
   const Loader* found = Find(loader);
   if (found && found->trains) return Tri::kYes;
@@ -138,7 +155,7 @@ Tri LoaderPasses::Consumed(uint32_t loader) const {
 Tri LoaderPasses::Shuffles(uint32_t loader) const {
   const Loader* found = Find(loader);
   if (!found || !found->prefix_before) return Tri::kUnknown;
-  const auto prefix = found->indices.Prefix();
+  const auto prefix = found->indices.Digest(found->prefix);
   if (!prefix) return Tri::kUnknown;
   return ToTri(*prefix != *found->prefix_before);
 }
@@ -150,7 +167,7 @@ Tri LoaderPasses::DrawsAtRandom(uint32_t loader) const {
 
 std::optional<uint64_t> LoaderPasses::PrefixDigest(uint32_t loader) const {
   const Loader* found = Find(loader);
-  return found ? found->indices.Prefix() : std::nullopt;
+  return found ? found->indices.Digest(found->prefix) : std::nullopt;
 }
 
 }  // namespace traincheck

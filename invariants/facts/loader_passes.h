@@ -3,7 +3,7 @@
 //
 // Inputs: marks of iterators and batches, digests of the indices that samplers
 // yield, what loaders say of their samplers, backwards. Two passes are compared
-// by their first kPrefix batches. Unknown: before a second pass; of passes that
+// by their first batches. Unknown: before a second pass; of passes that
 // have fewer batches, or of which some batch was not recorded (a step that was
 // not sampled, missing records, indices that are no integers).
 //
@@ -24,8 +24,10 @@ namespace traincheck {
 
 class LoaderPasses final : public FactTracker {
  public:
-  // Fewer may be equal by chance where a batch is one sample of few.
-  static constexpr uint64_t kPrefix = 4;
+  // Passes are compared by their first batches: so many, or fewer that have
+  // kIndices in all. Less may be equal by chance.
+  static constexpr uint64_t kBatches = 4;
+  static constexpr uint64_t kIndices = 16;
 
   using FactTracker::FactTracker;
 
@@ -41,6 +43,8 @@ class LoaderPasses final : public FactTracker {
   uint64_t Passes(uint32_t loader) const;
   // Batches of the pass that goes on that were read.
   uint64_t Fetched(uint32_t loader) const;
+  // Batches by which its passes are compared.
+  uint64_t Prefix(uint32_t loader) const;
 
   Tri Trains(uint32_t loader) const;
   // Was the pass before this one read to its end?
@@ -49,7 +53,7 @@ class LoaderPasses final : public FactTracker {
   Tri Shuffles(uint32_t loader) const;
   // Does its sampler draw at random? Unknown: it is one of the user's.
   Tri DrawsAtRandom(uint32_t loader) const;
-  // Of the indices of the first kPrefix batches, in their order.
+  // Of the indices of these batches, in their order.
   std::optional<uint64_t> PrefixDigest(uint32_t loader) const;
 
   void Fields(Archive& archive) override { archive(loaders_, current_, gap_); }
@@ -61,8 +65,8 @@ class LoaderPasses final : public FactTracker {
     uint64_t digest = 0;
     bool whole = true;  // none was missed
 
-    void Add(uint64_t batch);
-    std::optional<uint64_t> Prefix() const;
+    void Add(uint64_t batch, uint64_t prefix);
+    std::optional<uint64_t> Digest(uint64_t prefix) const;
     void Fields(Archive& archive) { archive(batches, digest, whole); }
   };
   struct Loader {
@@ -73,13 +77,14 @@ class LoaderPasses final : public FactTracker {
     Tri consumed = Tri::kUnknown;  // the one before
     bool trains = false;
     Tri random = Tri::kUnknown;
+    uint64_t prefix = kBatches;
     Indices early;  // drawn ahead for the next pass
     Indices indices;
     std::optional<uint64_t> prefix_before;
 
     void Fields(Archive& archive) {
       archive(passes, ordinal, fetched, exhausted, consumed, trains, random,
-              early, indices, prefix_before);
+              prefix, early, indices, prefix_before);
     }
   };
 

@@ -153,6 +153,21 @@ TEST_F(LoaderFactsTest, OneOrderIsMeantWhereNothingIsDrawnOrTrained) {
   EXPECT_EQ(passes(1), (Values{kNo, kNo}));
 }
 
+TEST_F(LoaderFactsTest, OneBatchOfManyIsEnough) {
+  for (uint64_t pass = 0; pass < 2; ++pass) {
+    Begin(pass);
+    for (uint64_t i = 0; i < 3; ++i) {
+      trace_.Begin(next_, {});
+      trace_.State(StatePoint::kFetch, indices_, {.data = 20 + i});
+      if (i == 0) trace_.Scalar(StatePoint::kFetch, loader_, 0, "indices", 16);
+      trace_.Mark(MarkKind::kBatchFetched, loader_, i);
+      trace_.End();
+      CallOf(backward_);
+    }
+  }
+  EXPECT_EQ(Read(&shuffles_), Values{kNo});
+}
+
 TEST_F(LoaderFactsTest, WorkersDrawAheadWhileTheIteratorIsMade) {
   for (uint64_t pass = 0; pass < 2; ++pass) {
     trace_.Begin(iter_, {});
