@@ -13,7 +13,7 @@ from _traincheck.observing import observe
 if TYPE_CHECKING:
     from typing import Any
 
-    from traincheck_core import Args
+    from traincheck_core import Args, Kwargs
 
     from _traincheck.watch import Watch
 
@@ -39,7 +39,7 @@ def install(watch: Watch) -> None:
     for cls in {base, *naming.subclasses(base)}:
         _observe_steps(watch, cls)
 
-    def constructed(scheduler: Any, args: Args) -> None:
+    def constructed(scheduler: Any, args: Args, kwargs: Kwargs) -> None:
         for cls in type(scheduler).__mro__:
             if cls is base:
                 break

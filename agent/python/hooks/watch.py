@@ -18,6 +18,7 @@ from _traincheck.samplers import Samplers
 from _traincheck.shadows import Shadows
 from _traincheck.states import States
 from _traincheck.topology import Topology
+from _traincheck.wrapper_inputs import WrapperInputs
 from _traincheck.written_scalars import WrittenScalars
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class Watch:
         self.scalars = WrittenScalars(self.core)
         self.found_inf = WrittenScalars(self.core)
         self.topology = Topology(self.core)
+        self.wrapper_inputs = WrapperInputs(self.core, self.recorded)
 
     def _step_ended(self) -> None:
         self.shadows.update()
