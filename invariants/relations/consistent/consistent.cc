@@ -1,6 +1,7 @@
 #include "invariants/relations/consistent/consistent.h"
 
 #include "base/json_reader.h"
+#include "invariants/relations/consistent/consistent_inputs.h"
 #include "invariants/relations/consistent/consistent_ranks.h"
 #include "invariants/relations/consistent/consistent_rates.h"
 #include "invariants/relations/consistent/consistent_returns.h"
@@ -14,6 +15,7 @@ namespace {
 const Relation* FormOf(const nlohmann::json& parameters) {
   if (Member(parameters, "across") != "ranks") return ConsistentVariables();
   const nlohmann::json& of = Member(parameters, "of");
+  if (of == "inputs") return ConsistentInputs();
   if (of == "optimizer.lr") return ConsistentRates();
   return of == "return" ? ConsistentReturns() : ConsistentRanks();
 }
@@ -21,10 +23,10 @@ const Relation* FormOf(const nlohmann::json& parameters) {
 }  // namespace
 
 const Relation* Consistent() {
-  static const auto* const kRelation =
-      new RelationForms({ConsistentRanks(), ConsistentVariables(),
-                         ConsistentRates(), ConsistentReturns()},
-                        FormOf);
+  static const auto* const kRelation = new RelationForms(
+      {ConsistentRanks(), ConsistentVariables(), ConsistentRates(),
+       ConsistentReturns(), ConsistentInputs()},
+      FormOf);
   return kRelation;
 }
 
