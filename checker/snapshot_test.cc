@@ -48,6 +48,10 @@ constexpr const char* kRules[][2] = {
     {"CollectiveContract", R"({"what": "operation"})"},
     {"Consistent",
      R"({"across": "ranks", "of": "optimizer.lr", "point": "pre_step"})"},
+    {"Consistent", R"({"across": "ranks", "of": "inputs", "is": "distinct"})"},
+    {"Consistent",
+     R"({"across": "ranks", "of": "parameter.data", "point": "post_step",
+         "given": "equal gradients"})"},
     {"StateChange",
      R"({"of": "parameter.data", "role": "frozen", "changes": "never"})"},
     {"StateChange",
@@ -247,7 +251,7 @@ TEST(Snapshot, TheFormatIsThatOfItsNumber) {
   Feed(0, 3, &checker);
   const std::string sealed = checker.Save();
   EXPECT_EQ(sealed[7], 12);
-  EXPECT_EQ(HashText(sealed.substr(kStateAt)), "353f2df7aba621c5");
+  EXPECT_EQ(HashText(sealed.substr(kStateAt)), "9fc1fb65707ddc62");
 }
 
 }  // namespace

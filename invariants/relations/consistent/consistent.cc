@@ -5,6 +5,7 @@
 #include "invariants/relations/consistent/consistent_ranks.h"
 #include "invariants/relations/consistent/consistent_rates.h"
 #include "invariants/relations/consistent/consistent_returns.h"
+#include "invariants/relations/consistent/consistent_updates.h"
 #include "invariants/relations/consistent/consistent_variables.h"
 #include "invariants/rules/relation_forms.h"
 
@@ -14,6 +15,7 @@ namespace {
 
 const Relation* FormOf(const nlohmann::json& parameters) {
   if (Member(parameters, "across") != "ranks") return ConsistentVariables();
+  if (parameters.contains("given")) return ConsistentUpdates();
   const nlohmann::json& of = Member(parameters, "of");
   if (of == "inputs") return ConsistentInputs();
   if (of == "optimizer.lr") return ConsistentRates();
@@ -25,7 +27,7 @@ const Relation* FormOf(const nlohmann::json& parameters) {
 const Relation* Consistent() {
   static const auto* const kRelation = new RelationForms(
       {ConsistentRanks(), ConsistentVariables(), ConsistentRates(),
-       ConsistentReturns(), ConsistentInputs()},
+       ConsistentReturns(), ConsistentInputs(), ConsistentUpdates()},
       FormOf);
   return kRelation;
 }
