@@ -1,6 +1,6 @@
 """Two ranks split a layer and share a norm, without any wrapper.
 
-From --fault-step on each clips by a norm of its own half, and the shared weights
+From --fault-step on each clips by a norm of its own part, and the shared weights
 drift apart.
 """
 
@@ -16,17 +16,17 @@ import torch.distributed as dist
 from torch import nn
 
 
-class Halved(nn.Module):
-    """A layer of which each rank has a half, and a norm that all have."""
+class Split(nn.Module):
+    """A layer of which each rank has a part, and a norm that all have."""
 
     def __init__(self, rank):
         super().__init__()
         torch.manual_seed(rank)
-        self.half = nn.Linear(6, 4)
+        self.part = nn.Linear(6, 4)
         self.norm = nn.LayerNorm(6)
 
     def forward(self, x):
-        return self.half(self.norm(x)).sum(1)
+        return self.part(self.norm(x)).sum(1)
 
 
 def reduced(gradient):
@@ -37,7 +37,7 @@ def reduced(gradient):
 
 
 def train(rank, options):
-    model = Halved(rank)
+    model = Split(rank)
     for parameter in model.norm.parameters():
         parameter.register_hook(reduced)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
