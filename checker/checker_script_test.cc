@@ -49,6 +49,10 @@ class ScriptProcess {
                                            : ObjectKind::kOptimizer);
     } else if (what == "param" || what == "buffer") {
       DefineVariable(words);
+    } else if (what == "inputs") {
+      variables_[words[1]] =
+          trace_.Variable(objects_.at(words[1].substr(0, words[1].find('.'))),
+                          "DDP", "inputs", {.kind = VariableKind::kInputs});
     } else if (what == "hold") {
       trace_.Hold(objects_.at(words[1]), 0, Variables(words, 2));
     } else if (what == "replicas") {

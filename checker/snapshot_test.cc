@@ -48,6 +48,10 @@ constexpr const char* kRules[][2] = {
     {"CollectiveContract", R"({"what": "operation"})"},
     {"Consistent",
      R"({"across": "ranks", "of": "optimizer.lr", "point": "pre_step"})"},
+    {"Consistent", R"({"across": "ranks", "of": "inputs", "is": "distinct"})"},
+    {"Consistent",
+     R"({"across": "ranks", "of": "parameter.data", "point": "post_step",
+         "given": "equal gradients"})"},
     {"StateChange",
      R"({"of": "parameter.data", "role": "frozen", "changes": "never"})"},
     {"StateChange",
@@ -249,7 +253,7 @@ TEST(Snapshot, TheFormatIsThatOfItsNumber) {
   Checker checker(kRun, kExperiment, Rules());
   Feed(0, 3, &checker);
   const std::string sealed = checker.Save();
-  EXPECT_EQ(sealed[7], 12);
+  EXPECT_EQ(sealed[7], 13);
   EXPECT_EQ(HashText(sealed.substr(kStateAt)), "08ac0c0169aae669");
 }
 

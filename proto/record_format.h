@@ -460,6 +460,7 @@ enum class VariableKind : uint8_t {
   kOptimizerState = 3,
   kGenerator = 4,    // the state of a random generator
   kLoaderState = 5,  // indices that a loader's sampler yields
+  kInputs = 6,       // what a wrapper is given
 };
 
 enum class ProcessKind : uint8_t {

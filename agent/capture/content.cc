@@ -1,6 +1,7 @@
 #include "agent/capture/content.h"
 
 #include <algorithm>
+#include <cstring>
 #include <optional>
 
 #include "agent/capture/process_recorder.h"
@@ -82,6 +83,22 @@ void RecordBytes(StatePoint point, uint32_t variable, std::string_view bytes,
   record.state.content = kHasData | (sum.any_bits == 0 ? kDataIsZero : 0);
   record.digest = FinishDigest(sum.sum, bytes.size(), DtypeOfName(dtype));
   thread->Append(&record.state.header, sizeof record, RecordType::kState, 0);
+}
+
+DigestsRead ReadDigests(PyObject* tensors, std::string* digests) {
+  const TorchApi::WithoutOverrides direct;
+  const Py_ssize_t size = PySequence_Size(tensors);
+  for (Py_ssize_t i = 0; i < size; ++i) {
+    const Ref tensor(PySequence_GetItem(tensors, i));
+    if (!tensor) return DigestsRead::kNoSequence;
+    if (!TorchApi::IsTensor(tensor.get())) return DigestsRead::kNotAll;
+    const auto summary = SummaryOf(tensor.get());
+    if (!summary) return DigestsRead::kNotAll;
+    char bytes[sizeof(uint64_t)];
+    std::memcpy(bytes, &summary->content.digest, sizeof bytes);
+    digests->append(bytes, sizeof bytes);
+  }
+  return size < 0 ? DigestsRead::kNoSequence : DigestsRead::kAll;
 }
 
 bool RecordCheckpoint(StatePoint point, const CheckpointContent& content,

@@ -1,6 +1,6 @@
 // Records of content that is no variable's tensor: states that are bytes
-// (generators, indices of a batch) and entries of checkpoints. On the calling
-// thread's ring; nothing if recording is off.
+// (generators, indices of a batch) and entries of checkpoints, on the calling
+// thread's ring, nothing if recording is off; and digests without a record.
 //
 // Threads: GIL held; released while large tensors are digested.
 #ifndef TRAINCHECK_AGENT_CAPTURE_CONTENT_H_
@@ -20,6 +20,12 @@ namespace traincheck::agent {
 // bytes and this element type ("torch.uint8") would have.
 void RecordBytes(StatePoint point, uint32_t variable, std::string_view bytes,
                  std::string_view dtype);
+
+enum class DigestsRead { kAll, kNotAll, kNoSequence };
+// Adds the digest of each tensor, eight bytes, little-endian. kNotAll: one
+// cannot be read here. kNoSequence: `tensors` is none, and an exception says
+// so.
+DigestsRead ReadDigests(PyObject* tensors, std::string* digests);
 
 // What a checkpoint function took or gave.
 struct CheckpointContent {

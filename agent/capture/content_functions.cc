@@ -22,6 +22,23 @@ PyObject* RecordBytesFunction(PyObject*, PyObject* args, PyObject* kwargs) {
   return None();
 }
 
+PyObject* DigestsFunction(PyObject*, PyObject* args, PyObject* kwargs) {
+  static const char* const names[] = {"tensors", nullptr};
+  PyObject* tensors;
+  std::string digests;
+  if (!Parse(args, kwargs, "O", names, &tensors)) return nullptr;
+  switch (ReadDigests(tensors, &digests)) {
+    case DigestsRead::kAll:
+      return PyBytes_FromStringAndSize(digests.data(),
+                                       static_cast<Py_ssize_t>(digests.size()));
+    case DigestsRead::kNotAll:
+      return None();
+    case DigestsRead::kNoSequence:
+      break;
+  }
+  return nullptr;
+}
+
 PyObject* RecordCheckpointFunction(PyObject*, PyObject* args,
                                    PyObject* kwargs) {
   static const char* const names[] = {"point",     "keys",     "values",
@@ -45,6 +62,7 @@ PyObject* RecordCheckpointFunction(PyObject*, PyObject* args,
 
 PyMethodDef kContentFunctions[] = {
     WithKeywords("record_bytes", RecordBytesFunction),
+    WithKeywords("digests", DigestsFunction),
     WithKeywords("record_checkpoint", RecordCheckpointFunction),
     {nullptr, nullptr, 0, nullptr},
 };

@@ -42,6 +42,28 @@ class ContentTest(CoreCase):
         self.assertEqual(a.point, 15)
         self.assertEqual(process.definitions["variable"][a.variable].fields[45], [4])
 
+    def test_digests_are_those_of_states(self):
+        process = self.record(
+            "tensors = [torch.arange(100), torch.ones(3, 2).t()]\n"
+            "v = [variable(tensor, str(tensor.dtype)) for tensor in tensors]\n"
+            "core.record_states(core.POINT_FETCH, core.STATE_DATA, v, tensors)\n"
+            "data = core.digests(tensors)\n"
+            "for i in range(2):\n"
+            "    number = int.from_bytes(data[8 * i : 8 * i + 8], 'little')\n"
+            "    core.record_scalar(1, core.POINT_FETCH, i, 'low', number % 2**32)\n"
+            "assert len(data) == 16 and core.digests([]) == b''\n"
+            "meta = torch.ones(3, device='meta')\n"
+            "assert core.digests([tensors[0], meta]) is None\n"
+            "assert core.digests([tensors[0], 'no tensor']) is None\n"
+            "try:\n"
+            "    core.digests(7)\n"
+            "except TypeError:\n"
+            "    core.record_scalar(1, core.POINT_FETCH, 2, 'raised', 1)\n"
+        )
+        digests = [state.digests[0] % 2**32 for state in process.of("state")]
+        values = [scalar.value for scalar in process.of("scalar")]
+        self.assertEqual(values, [*digests, 1])
+
     def test_statistics_and_rows_come_behind_their_state(self):
         process = self.record(
             "w = torch.tensor([[3., -4.], [float('nan'), 0.]], requires_grad=True)\n"

@@ -66,6 +66,7 @@ constexpr Constant kConstants[] = {
     Of("VARIABLE_OPTIMIZER_STATE", VariableKind::kOptimizerState),
     Of("VARIABLE_GENERATOR", VariableKind::kGenerator),
     Of("VARIABLE_LOADER_STATE", VariableKind::kLoaderState),
+    Of("VARIABLE_INPUTS", VariableKind::kInputs),
     Of("PROCESS_MAIN", ProcessKind::kMain),
     Of("PROCESS_WORKER", ProcessKind::kWorker),
     Of("PROCESS_OTHER", ProcessKind::kOther),

@@ -20,7 +20,7 @@ extern PyMethodDef kDefineFunctions[];
 extern PyMethodDef kIdentityFunctions[];
 // set_process_kind, record_*, step_*, log_once, setting, exit_flush.
 extern PyMethodDef kRecordFunctions[];
-// record_bytes, record_checkpoint.
+// record_bytes, record_checkpoint, digests.
 extern PyMethodDef kContentFunctions[];
 
 }  // namespace traincheck::agent

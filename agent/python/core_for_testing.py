@@ -66,7 +66,7 @@ class RecordingCore:
     STATE_DATA_ROWS, STATE_GRAD_ROWS = 16, 32
     OBJECT_MODULE, OBJECT_OPTIMIZER, OBJECT_LOADER, OBJECT_OTHER = 1, 2, 3, 4
     VARIABLE_PARAMETER, VARIABLE_BUFFER, VARIABLE_OPTIMIZER_STATE = 1, 2, 3
-    VARIABLE_GENERATOR, VARIABLE_LOADER_STATE = 4, 5
+    VARIABLE_GENERATOR, VARIABLE_LOADER_STATE, VARIABLE_INPUTS = 4, 5, 6
     USER_STAGE_NONE, USER_STAGE_INIT = 0, 1
     USER_STAGE_TRAINING, USER_STAGE_EVALUATION = 2, 3
     PROCESS_MAIN, PROCESS_WORKER, PROCESS_OTHER = 1, 2, 3
@@ -299,6 +299,11 @@ class RecordingCore:
     def record_bytes(self, point, variable, data, dtype):
         name = self.variables[variable]
         self.log.append(("bytes", point, name, data, dtype))
+
+    def digests(self, tensors):
+        if any(tensor.is_meta for tensor in tensors):
+            return None
+        return b"".join(tensor.numpy().tobytes() for tensor in tensors)
 
     def record_checkpoint(self, point, keys, values, variables, left_out=0):
         assert len(keys) == len(values) == len(variables)

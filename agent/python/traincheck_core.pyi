@@ -77,6 +77,7 @@ class Core(Protocol):
     VARIABLE_OPTIMIZER_STATE: int
     VARIABLE_GENERATOR: int
     VARIABLE_LOADER_STATE: int
+    VARIABLE_INPUTS: int
 
     PROCESS_MAIN: int
     PROCESS_WORKER: int
@@ -235,6 +236,9 @@ class Core(Protocol):
     def record_bytes(self, point: int, variable: int, data: bytes, dtype: str) -> None:
         """A State record of a variable that is no tensor: the digest that a tensor of
         these bytes and this element type ("torch.int64") would have."""
+    def digests(self, tensors: Sequence[Any]) -> Optional[bytes]:
+        """Eight bytes a tensor: the digest that a State record would have. None: one
+        cannot be read here."""
     def record_checkpoint(
         self,
         point: int,

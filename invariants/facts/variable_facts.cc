@@ -40,6 +40,8 @@ FactValue Kind(const FactSubject& subject) {
       return std::string("generator");
     case VariableKind::kLoaderState:
       return std::string("loader_state");
+    case VariableKind::kInputs:
+      return std::string("inputs");
     default:
       return {};
   }

@@ -5,8 +5,6 @@
 #include <set>
 #include <utility>
 
-#include "absl/strings/str_split.h"
-#include "base/hash.h"
 #include "invariants/rules/words.h"
 
 namespace traincheck {
@@ -59,44 +57,7 @@ std::map<uint32_t, Disagreement> FindDisagreements(
   return result;
 }
 
-// Members that lost records may not know it; all that do mean the same one.
-std::optional<int64_t> FirstKnownStep(
-    const std::map<int32_t, ReplicaWindow>& members) {
-  for (const auto& [rank, window] : members) {
-    if (window.step.has_value()) return window.step;
-  }
-  return std::nullopt;
-}
-
-struct WriterParts {
-  std::string function;
-  std::string site;
-};
-
-WriterParts PartsOf(const std::string& writer) {
-  std::vector<std::string> parts = absl::StrSplit(writer, '\n');
-  parts.resize(2);
-  return {parts[0], parts[1]};
-}
-
 }  // namespace
-
-uint32_t RankComparison::TextTable::Number(const std::string& text) {
-  const auto [found, added] =
-      numbers_.emplace(text, static_cast<uint32_t>(texts_.size()));
-  if (added) texts_.push_back(text);
-  return found->second;
-}
-
-std::string RankComparison::TextTable::Text(uint32_t number) const {
-  return number < texts_.size() ? texts_[number] : "";
-}
-
-void RankComparison::TextTable::Fields(Archive& archive) {
-  archive(texts_);
-  numbers_.clear();
-  for (uint32_t i = 0; i < texts_.size(); ++i) numbers_[texts_[i]] = i;
-}
 
 void RankComparison::Add(const ProcessFacts& facts, size_t rule,
                          RankWindow window) {
@@ -105,7 +66,8 @@ void RankComparison::Add(const ProcessFacts& facts, size_t rule,
   joined.unknown = std::move(window.unknown);
   for (RankValue& value : window.values) {
     const uint32_t name = names_.Number(value.name);
-    const uint32_t writer = writers_.Number(value.function + "\n" + value.site);
+    const uint32_t writer =
+        writers_.Number(TextOf({value.function, value.site}));
     joined.values.push_back({name, writer, value.digest});
     if (!value.shown.empty()) joined.shown[name] = std::move(value.shown);
   }
@@ -115,11 +77,6 @@ void RankComparison::Add(const ProcessFacts& facts, size_t rule,
             });
   join_.Add({facts.attempt(), rule, std::move(window.ranks), window.ordinal},
             *facts.rank(), window.index, std::move(joined));
-}
-
-void RankComparison::EndProcess(const ProcessFacts& facts, ProcessEnd end) {
-  if (!facts.rank() || facts.is_worker()) return;
-  join_.EndRank(facts.attempt(), *facts.rank(), EndWords(facts, end));
 }
 
 std::string RankComparison::ShownWords(uint32_t variable,
@@ -178,13 +135,7 @@ void RankComparison::OnJudged(const ReplicaUnit& unit,
                               const JudgedWindow& window) {
   const auto words = words_.find(unit.rule);
   if (words == words_.end()) return;
-  Verdict verdict;
-  verdict.rule = unit.rule;
-  verdict.attempt = unit.attempt;
-  verdict.unit =
-      StableHash(RankWords(unit.ranks) + "#" + std::to_string(unit.ordinal));
-  verdict.step = FirstKnownStep(*window.members);
-  verdict.across_ranks = true;
+  Verdict verdict = NewVerdict(unit, window);
   const bool each = words->second.each_window_counts;
   verdict.varied = each || window.varied > 0;
   verdict.trials = each ? 1 : window.varied;
@@ -195,10 +146,7 @@ void RankComparison::OnJudged(const ReplicaUnit& unit,
     sink_->OnVerdict(verdict);
     return;
   }
-  verdict.outcome = Outcome::kViolated;
-  verdict.ranks = unit.ranks;
-  verdict.label = "object " + std::to_string(unit.ordinal) + " window " +
-                  std::to_string(window.index);
+  MarkViolated(unit, window, &verdict);
   verdict.again = window.again;
   verdict.finding = Describe(unit, window, words->second);
   sink_->OnVerdict(verdict);

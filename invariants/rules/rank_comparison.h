@@ -11,11 +11,11 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
+#include "invariants/rules/joined_ranks.h"
 #include "invariants/rules/relation.h"
-#include "invariants/rules/replica_join.h"
+#include "invariants/rules/text_table.h"
 
 namespace traincheck {
 
@@ -40,7 +40,7 @@ struct RankWindow {
   std::string unknown;  // why something is missing; "": nothing is
 };
 
-class RankComparison : private ReplicaJoinListener {
+class RankComparison : public JoinedRanks {
  public:
   struct Words {
     std::string what;        // "gradients of parameters before a step"
@@ -49,37 +49,17 @@ class RankComparison : private ReplicaJoinListener {
     bool each_window_counts = false;
   };
 
-  explicit RankComparison(RuleSink* sink) : sink_(sink), join_(this) {}
+  explicit RankComparison(RuleSink* sink) : sink_(sink) {}
 
   // What the rule with this index compares. REQUIRES: before its first window.
   void SetWords(size_t rule, Words words) { words_[rule] = std::move(words); }
 
   // REQUIRES: the process has a rank; indices of one rank, rule and unit grow.
   void Add(const ProcessFacts& facts, size_t rule, RankWindow window);
-  // No more windows of this process's rank.
-  void EndProcess(const ProcessFacts& facts, ProcessEnd end);
-  void GiveUpRank(uint32_t attempt, int32_t rank, const std::string& reason) {
-    join_.EndRank(attempt, rank, reason);
-  }
-  void EndRun() { join_.EndRun(); }
 
   void Fields(Archive& archive) { archive(names_, writers_, join_); }
 
  private:
-  // Texts shared by all processes of the run, by number. It never forgets: what
-  // differs from window to window does not belong here.
-  class TextTable {
-   public:
-    uint32_t Number(const std::string& text);
-    // "" if there is none of this number.
-    std::string Text(uint32_t number) const;
-    void Fields(Archive& archive);
-
-   private:
-    std::unordered_map<std::string, uint32_t> numbers_;
-    std::vector<std::string> texts_;
-  };
-
   void OnJudged(const ReplicaUnit& unit, const JudgedWindow& window) override;
   Finding Describe(const ReplicaUnit& unit, const JudgedWindow& window,
                    const Words& words) const;
@@ -89,8 +69,7 @@ class RankComparison : private ReplicaJoinListener {
   RuleSink* const sink_;
   std::map<size_t, Words> words_;  // by rule
   TextTable names_;
-  TextTable writers_;  // function, newline, site
-  ReplicaJoin join_;
+  TextTable writers_;
 };
 
 // Ranks of a replica group with this variable, on evidence; null: there is

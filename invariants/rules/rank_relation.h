@@ -6,12 +6,16 @@
 // hands the values of its process to the comparison; that the process has
 // ended, and that a rank will not come, the frame says.
 //
+// What is to be judged otherwise than by "all are equal" brings a Comparison of
+// its own: JoinedRanks (joined_ranks.h) made of a RuleSink*, with Fields.
+//
 // Threads: as relation.h.
 #ifndef TRAINCHECK_INVARIANTS_RULES_RANK_RELATION_H_
 #define TRAINCHECK_INVARIANTS_RULES_RANK_RELATION_H_
 
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -21,20 +25,22 @@
 namespace traincheck {
 
 // What the parts of an evaluator have in common.
-template <typename Spec>
+template <typename Spec, typename Comparison = RankComparison>
 struct RankRules {
   RankRules(std::vector<SpecRule<Spec>> all, RuleSink* sink)
       : rules(std::move(all)), comparison(sink) {
-    for (const SpecRule<Spec>& rule : rules) {
-      comparison.SetWords(rule.index, rule.spec.Words());
+    if constexpr (std::is_same_v<Comparison, RankComparison>) {
+      for (const SpecRule<Spec>& rule : rules) {
+        comparison.SetWords(rule.index, rule.spec.Words());
+      }
     }
   }
 
   const std::vector<SpecRule<Spec>> rules;
-  RankComparison comparison;
+  Comparison comparison;
 };
 
-template <typename Spec, typename Part>
+template <typename Spec, typename Part, typename Comparison>
 class AcrossRanks : public RunObserver {
  public:
   AcrossRanks(std::vector<SpecRule<Spec>> rules, RuleSink* sink)
@@ -54,7 +60,7 @@ class AcrossRanks : public RunObserver {
  private:
   class EndingPart : public Part {
    public:
-    explicit EndingPart(RankRules<Spec>* judged)
+    explicit EndingPart(RankRules<Spec, Comparison>* judged)
         : Part(judged), judged_(judged) {}
     void OnEnd(const ProcessFacts& facts, ProcessEnd end) override {
       Part::OnEnd(facts, end);
@@ -62,15 +68,15 @@ class AcrossRanks : public RunObserver {
     }
 
    private:
-    RankRules<Spec>* const judged_;
+    RankRules<Spec, Comparison>* const judged_;
   };
 
-  RankRules<Spec> judged_;
+  RankRules<Spec, Comparison> judged_;
   std::vector<std::unique_ptr<EndingPart>> parts_;
 };
 
-template <typename Spec, typename Part>
-using RankRelation = SpecRelation<Spec, AcrossRanks<Spec, Part>>;
+template <typename Spec, typename Part, typename Comparison = RankComparison>
+using RankRelation = SpecRelation<Spec, AcrossRanks<Spec, Part, Comparison>>;
 
 }  // namespace traincheck
 

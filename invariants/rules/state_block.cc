@@ -6,17 +6,6 @@ namespace traincheck {
 
 namespace {
 
-// The replica group whose wrapper this object is; null: none.
-const ReplicaGroupInfo* GroupOfWrapper(const ProcessFacts& facts,
-                                       uint32_t object, uint32_t* ordinal) {
-  *ordinal = 0;
-  for (const auto& [id, group] : facts.definitions().groups()) {
-    if (group.wrapper == object) return &group;
-    ++*ordinal;
-  }
-  return nullptr;
-}
-
 bool IsTrainingForward(const Call& call) {
   return HasCategory(call, CallCategory::kForward) && call.Is(kGradEnabled) &&
          !call.Is(kInsideBackward) && call.object != 0;
@@ -36,6 +25,16 @@ BlockEntry EntryOf(const StateEvent& event, const VariableState& state) {
 }
 
 }  // namespace
+
+const ReplicaGroupInfo* GroupOfWrapper(const ProcessFacts& facts,
+                                       uint32_t object, uint32_t* ordinal) {
+  *ordinal = 0;
+  for (const auto& [id, group] : facts.definitions().groups()) {
+    if (group.wrapper == object) return &group;
+    ++*ordinal;
+  }
+  return nullptr;
+}
 
 void StateBlocks::OpenStep(const ProcessFacts& facts, const Call& call) {
   StateBlock block;

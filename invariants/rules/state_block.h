@@ -48,6 +48,11 @@ struct StateBlock {
   }
 };
 
+// The replica group whose wrapper this object is, and its place among the
+// groups of the process, the same on every rank; null: none.
+const ReplicaGroupInfo* GroupOfWrapper(const ProcessFacts& facts,
+                                       uint32_t object, uint32_t* ordinal);
+
 // Collects the blocks of one process.
 class StateBlocks : public ProcessObserver {
  public:

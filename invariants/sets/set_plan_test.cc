@@ -36,6 +36,11 @@ json State(const char* of, const char* is) {
   return {{"kind", "state"}, {"of", of}, {"is", is}, {"which", "some"}};
 }
 
+Invariant AcrossRanks(json consistent) {
+  consistent["across"] = "ranks";
+  return NewInvariant("Consistent", consistent);
+}
+
 std::set<std::string> Functions(const json& plan) {
   std::set<std::string> functions;
   for (const json& rule : plan.at("calls")) functions.insert(rule["function"]);
@@ -107,16 +112,17 @@ std::vector<Form> OrderForms() {
                                   {"bound", "most"}}),
        {"my.generate"},
        {}},
-      {NewInvariant("Consistent", {{"across", "ranks"},
-                                   {"of", "return"},
-                                   {"function", {{"name", "my.clip"}}}}),
+      {AcrossRanks({{"of", "return"}, {"function", {{"name", "my.clip"}}}}),
        {"my.clip"},
        {}},
-      {NewInvariant("Consistent", {{"across", "ranks"},
-                                   {"of", "optimizer.lr"},
-                                   {"point", "pre_step"}}),
+      {AcrossRanks({{"of", "inputs"}, {"is", "distinct"}}), {}, {}},
+      {AcrossRanks({{"of", "optimizer.lr"}, {"point", "pre_step"}}), {}, {}},
+      {AcrossRanks({{"of", "parameter.data"},
+                    {"point", "post_step"},
+                    {"given", "equal gradients"}}),
        {},
-       {}},
+       {{"parameter.data", {"post_step", "pre_step"}},
+        {"parameter.grad", kGradientPoints}}},
   };
 }
 
@@ -189,14 +195,10 @@ std::vector<Form> StateForms() {
   PlannedState update = gradients;
   update["parameter.data"] = {"pre_step", "post_step"};
   return {
-      {NewInvariant("Consistent", {{"across", "ranks"},
-                                   {"of", "buffer.data"},
-                                   {"point", "forward_begin"}}),
+      {AcrossRanks({{"of", "buffer.data"}, {"point", "forward_begin"}}),
        {},
        {{"buffer.data", {"forward_begin"}}}},
-      {NewInvariant("Consistent", {{"across", "ranks"},
-                                   {"of", "parameter.grad"},
-                                   {"point", "pre_step"}}),
+      {AcrossRanks({{"of", "parameter.grad"}, {"point", "pre_step"}}),
        {},
        gradients},
       {NewInvariant("Consistent", {{"across", "variables"},
@@ -206,9 +208,7 @@ std::vector<Form> StateForms() {
                                    {"b", "Net.b"}}),
        {},
        {{"parameter.data", {"post_step"}}}},
-      {NewInvariant("Consistent", {{"across", "ranks"},
-                                   {"of", "optimizer_state.data"},
-                                   {"point", "post_step"}}),
+      {AcrossRanks({{"of", "optimizer_state.data"}, {"point", "post_step"}}),
        {},
        {{"optimizer_state.data", {"post_step"}}}},
       {NewInvariant("EventContain", Window({{"name", "my.Net.forward"}},

@@ -110,6 +110,20 @@ class BuiltInRules(harness.SharedDaemonCase):
         fine = self.watch("no-drift", script, "--fault-step", "99", "--steps", "8")
         self.assertEqual(fine, [])
 
+    def test_ranks_that_read_the_same_rows(self):
+        script = harness.SCRIPTS / "rows_ddp.py"
+        [same] = self.watch("same-rows", script, "--same")
+        self.assertIn("given different data", same["text"])
+        self.assertEqual((same["ranks"], same["first_step"]), ([0, 1], 1), same)
+        self.assertEqual(self.watch("own-rows", script), [])
+
+    def test_shared_weights_that_drift_apart_without_a_wrapper(self):
+        script = harness.SCRIPTS / "rows_by_hand.py"
+        [drift] = self.watch("clipped-apart", script, "--fault-step", "3")
+        self.assertIn("get equal gradients", drift["text"])
+        self.assertEqual((drift["ranks"], drift["first_step"]), ([0, 1], 3), drift)
+        self.assertEqual(self.watch("shared", script), [])
+
     def test_a_stored_run_is_checked_against_them(self):
         done = self.monitored(
             SCRIPT, "broadcast_loss", options=("--run", "plain", "--collect", "--full")

@@ -56,6 +56,8 @@ class _Construction:
         self, wrapper: DDP, number: int, inner: torch.nn.Module, parts: list[Part]
     ) -> None:
         ranks = torch.distributed.get_process_group_ranks(wrapper.process_group)
+        if len(ranks) > 1:
+            self._watch.wrapper_inputs.wrapped(wrapper)
         ignored = {
             naming.strip_prefixes(name)
             for name in getattr(wrapper, "parameters_to_ignore", ())
@@ -86,9 +88,10 @@ def install(watch: Watch) -> None:
         watch, ddp, "__init__", "wrap", after=_Construction(watch).after
     )
 
-    def inner_forward_begins(wrapper: DDP, args: Args) -> None:
+    def inner_forward_begins(wrapper: DDP, args: Args, kwargs: Kwargs) -> None:
         if not torch.is_grad_enabled() or watch.clock.inside_backward():
             return
+        watch.wrapper_inputs.forward_begins(wrapper, args, kwargs)
         if not watch.recorded.states:
             return
         model = watch.models.find(wrapper)

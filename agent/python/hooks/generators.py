@@ -20,7 +20,7 @@ from _traincheck.observing import observe
 if TYPE_CHECKING:
     from typing import Any
 
-    from traincheck_core import Args, Core
+    from traincheck_core import Args, Core, Kwargs
 
     from _traincheck.planner import Planner
     from _traincheck.control import Recorded
@@ -104,7 +104,7 @@ def _numpy_state(numpy_random: Any) -> bytes:
 
 
 def install(watch: Watch) -> None:
-    def fetcher_made(fetcher: Any, args: Args) -> None:
+    def fetcher_made(fetcher: Any, args: Args, kwargs: Kwargs) -> None:
         # Before: an iterable dataset is asked for its iterator within.
         if torch.utils.data.get_worker_info() is not None:
             watch.process.loads_data()

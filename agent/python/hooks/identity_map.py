@@ -43,6 +43,10 @@ class WeakIdentityMap(Generic[Key, Value]):
 
         self._rows[number] = (weakref.ref(key, drop), value)
 
+    def discard(self, key: Key) -> None:
+        if self.get(key) is not None:
+            del self._rows[id(key)]
+
     def values(self) -> list[Value]:
         return [row[1] for row in list(self._rows.values())]
 

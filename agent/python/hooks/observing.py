@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from traincheck_core import Args
+    from traincheck_core import Args, Kwargs
 
     from _traincheck.watch import Watch
 
@@ -23,10 +23,10 @@ def observe(
     watch: Watch,
     cls: type[Any],
     method: str,
-    before: Callable[[Any, Args], None] | None = None,
+    before: Callable[[Any, Args, Kwargs], None] | None = None,
     after: Callable[[Any, Args, Any], None] | None = None,
 ) -> None:
-    """Runs before(self, args) and after(self, args, result) around a method.
+    """Runs before(self, args, kwargs) and after(self, args, result) around a method.
 
     What cls itself defines, once. after does not run where the method raises.
     """
@@ -37,7 +37,7 @@ def observe(
     @functools.wraps(fn)
     def observed(self: Any, *args: Any, **kwargs: Any) -> Any:
         if before is not None:
-            quietly(watch.core, before, self, args)
+            quietly(watch.core, before, self, args, kwargs)
         try:
             result = fn(self, *args, **kwargs)
         except BaseException as error:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from torch.utils.data import DataLoader
     from torch.utils.data.dataloader import _BaseDataLoaderIter as LoaderIterator
-    from traincheck_core import Args
+    from traincheck_core import Args, Kwargs
 
     from _traincheck.watch import Watch
 
@@ -140,10 +140,10 @@ def content_of(indices: Any) -> tuple[bytes | None, float]:
 
 
 def install(watch: Watch) -> None:
-    def begins(iterator: LoaderIterator, args: Args) -> None:
+    def begins(iterator: LoaderIterator, args: Args, kwargs: Kwargs) -> None:
         watch.samplers.begins(iterator, args[0])
 
-    def asks(iterator: LoaderIterator, args: Args) -> None:
+    def asks(iterator: LoaderIterator, args: Args, kwargs: Kwargs) -> None:
         watch.samplers.asks(iterator)
 
     def yields(iterator: LoaderIterator, args: Args, indices: Any) -> None:

@@ -15,7 +15,7 @@ from _traincheck.observing import observe
 if TYPE_CHECKING:
     from typing import Any
 
-    from traincheck_core import Args
+    from traincheck_core import Args, Kwargs
 
     from _traincheck.watch import Watch
 
@@ -26,7 +26,7 @@ class _Scaling:
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
 
-    def updates(self, scaler: Any, args: Args) -> None:
+    def updates(self, scaler: Any, args: Args, kwargs: Kwargs) -> None:
         """Before: the update forgets what was found for which optimizer."""
         watch, core = self._watch, self._watch.core
         found = _found_by_optimizer(scaler)

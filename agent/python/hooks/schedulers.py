@@ -15,7 +15,7 @@ from _traincheck.observing import observe
 if TYPE_CHECKING:
     from typing import Any
 
-    from traincheck_core import Args, Scalars
+    from traincheck_core import Args, Kwargs, Scalars
 
     from _traincheck.watch import Watch
 
@@ -97,7 +97,7 @@ def install(watch: Watch) -> None:
     for cls in {base, *naming.subclasses(base)}:
         _observe_steps(watch, cls)
 
-    def constructed(scheduler: Any, args: Args) -> None:
+    def constructed(scheduler: Any, args: Args, kwargs: Kwargs) -> None:
         for cls in type(scheduler).__mro__:
             if cls is base:
                 break

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    from traincheck_core import Args
+    from traincheck_core import Args, Kwargs
 
     from _traincheck.watch import Watch
 
@@ -120,7 +120,7 @@ def _is_one(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def install(watch: Watch) -> None:
-    def emptied(module: torch.nn.Module, args: Args) -> None:
+    def emptied(module: torch.nn.Module, args: Args, kwargs: Kwargs) -> None:
         watch.ties.emptied(module)
 
     observe(watch, torch.nn.Module, "to_empty", before=emptied)

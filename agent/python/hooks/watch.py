@@ -22,6 +22,7 @@ from _traincheck.shadows import Shadows
 from _traincheck.states import States
 from _traincheck.ties import Ties
 from _traincheck.topology import Topology
+from _traincheck.wrapper_inputs import WrapperInputs
 from _traincheck.written_scalars import WrittenScalars
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ class Watch:
         self.recomputation = Recomputation(self.core, self.models)
         self.ties = Ties()
         self.schedules = Schedules()
+        self.wrapper_inputs = WrapperInputs(self.core, self.recorded)
 
     def _step_ended(self) -> None:
         self.shadows.update()

@@ -1,9 +1,11 @@
 #include "invariants/relations/consistent/consistent.h"
 
 #include "base/json_reader.h"
+#include "invariants/relations/consistent/consistent_inputs.h"
 #include "invariants/relations/consistent/consistent_ranks.h"
 #include "invariants/relations/consistent/consistent_rates.h"
 #include "invariants/relations/consistent/consistent_returns.h"
+#include "invariants/relations/consistent/consistent_updates.h"
 #include "invariants/relations/consistent/consistent_variables.h"
 #include "invariants/rules/relation_forms.h"
 
@@ -13,7 +15,9 @@ namespace {
 
 const Relation* FormOf(const nlohmann::json& parameters) {
   if (Member(parameters, "across") != "ranks") return ConsistentVariables();
+  if (parameters.contains("given")) return ConsistentUpdates();
   const nlohmann::json& of = Member(parameters, "of");
+  if (of == "inputs") return ConsistentInputs();
   if (of == "optimizer.lr") return ConsistentRates();
   return of == "return" ? ConsistentReturns() : ConsistentRanks();
 }
@@ -21,10 +25,10 @@ const Relation* FormOf(const nlohmann::json& parameters) {
 }  // namespace
 
 const Relation* Consistent() {
-  static const auto* const kRelation =
-      new RelationForms({ConsistentRanks(), ConsistentVariables(),
-                         ConsistentRates(), ConsistentReturns()},
-                        FormOf);
+  static const auto* const kRelation = new RelationForms(
+      {ConsistentRanks(), ConsistentVariables(), ConsistentRates(),
+       ConsistentReturns(), ConsistentInputs(), ConsistentUpdates()},
+      FormOf);
   return kRelation;
 }
 

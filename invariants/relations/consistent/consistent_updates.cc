@@ -1,0 +1,225 @@
+#include "invariants/relations/consistent/consistent_updates.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/hash.h"
+#include "base/json_reader.h"
+#include "invariants/relations/consistent/update_comparison.h"
+#include "invariants/rules/rank_relation.h"
+#include "invariants/rules/state_block.h"
+
+namespace traincheck {
+
+namespace {
+
+nlohmann::json Parameters() {
+  return {{"across", "ranks"},
+          {"of", "parameter.data"},
+          {"point", "post_step"},
+          {"given", "equal gradients"}};
+}
+
+struct UpdatesSpec {
+  static absl::StatusOr<UpdatesSpec> Parse(const nlohmann::json& parameters,
+                                           const std::string& path) {
+    JsonReader reader(parameters, path);
+    for (const char* key : {"across", "of", "point", "given"}) {
+      const auto only = Parameters()[key].get<std::string>();
+      if (reader.String(key) != only) reader.Fail(key, "not \"" + only + "\"");
+    }
+    return reader.Finish(UpdatesSpec());
+  }
+  static std::string Describe() {
+    return "Parameters that are equal on all ranks, and get equal gradients, "
+           "are equal when the optimizer step ends.";
+  }
+  static std::vector<const Fact*> Facts() { return {}; }
+  static void AddNeeds(CaptureNeeds* needs) {
+    needs->Gradients();
+    for (const char* point : {"pre_step", "post_step"}) {
+      needs->State("parameter.data", point);
+    }
+  }
+};
+
+// All ranks of the attempt; empty: one alone, or nobody says that they belong
+// together.
+std::vector<int32_t> AllRanks(const ProcessFacts& facts) {
+  if (facts.world() < 2) return {};
+  std::vector<int32_t> ranks(static_cast<size_t>(facts.world()));
+  const auto together = [&ranks](const auto& row) {
+    return row.second.ranks.size() == ranks.size();
+  };
+  const auto& groups = facts.definitions().process_groups();
+  if (std::none_of(groups.begin(), groups.end(), together)) return {};
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+std::string Bytes(uint64_t value) {
+  return {reinterpret_cast<const char*>(&value), sizeof value};
+}
+
+class UpdatesOfProcess : public StateBlocks {
+ public:
+  explicit UpdatesOfProcess(RankRules<UpdatesSpec, UpdateComparison>* judged)
+      : judged_(judged) {}
+
+  void OnState(const ProcessFacts& facts, const StateEvent& event) override {
+    StateBlocks::OnState(facts, event);
+    if (event.point != StatePoint::kBackwardEnd) return;
+    const bool given = event.Has(kHasGrad) && !event.Has(kGradIsZero) &&
+                       !event.Has(kUnreadable);
+    if (given) {
+      gradients_[event.variable_id] = {event.grad, facts.gaps()};
+    } else {
+      gradients_.erase(event.variable_id);
+    }
+  }
+
+  void Fields(Archive& archive) override {
+    StateBlocks::Fields(archive);
+    archive(gradients_);
+  }
+
+ private:
+  // As the last backward left it.
+  struct Gradient {
+    uint64_t digest = 0;
+    uint64_t gaps = 0;
+
+    void Fields(Archive& archive) { archive(digest, gaps); }
+  };
+
+  using Entries = std::unordered_map<uint32_t, const BlockEntry*>;
+
+  void OnBlock(const ProcessFacts& facts, const StateBlock& block) override {
+    // They come in this order, with nothing between them.
+    if (block.point == StatePoint::kPreStep) before_ = block;
+    if (block.point != StatePoint::kPostStep) return;
+    const Optimizer* optimizer = facts.ownership().Find(block.object);
+    if (!optimizer) return;
+    if (facts.rank() && !facts.is_worker() && block.index) {
+      Judge(facts, *optimizer, block);
+    }
+    for (const HeldVariable& held : optimizer->held) {
+      gradients_.erase(held.variable);
+    }
+  }
+
+  void Judge(const ProcessFacts& facts, const Optimizer& optimizer,
+             const StateBlock& after);
+  void AddUpdates(const ProcessFacts& facts,
+                  const std::vector<HeldVariable>& held,
+                  const StateBlock& after, UpdateWindow* window) const;
+  // What all that makes a parameter's new data comes from; nullopt: it got no
+  // gradient, or not all is known.
+  std::optional<uint64_t> Given(const ProcessFacts& facts,
+                                const Entries& before, uint32_t variable,
+                                std::optional<double> rate) const;
+
+  RankRules<UpdatesSpec, UpdateComparison>* const judged_;
+  std::map<uint32_t, Gradient> gradients_;  // by variable
+  StateBlock before_;
+};
+
+void UpdatesOfProcess::Judge(const ProcessFacts& facts,
+                             const Optimizer& optimizer,
+                             const StateBlock& after) {
+  UpdateWindow window;
+  window.ranks = AllRanks(facts);
+  if (window.ranks.empty()) return;
+  std::vector<HeldVariable> held = optimizer.held;
+  std::erase_if(held, [&](const HeldVariable& one) {
+    return ComparableGroup(facts, one.variable) != nullptr;
+  });
+  if (held.empty()) return;
+  window.ordinal = after.ordinal;
+  window.index = *after.index;
+  if (after.step) window.step = static_cast<int64_t>(*after.step);
+  window.unknown = after.broken;
+  if (facts.MissedBackwardSince(after.object)) {
+    window.unknown = facts.not_sampled();
+  }
+  if (window.unknown.empty()) AddUpdates(facts, held, after, &window);
+  for (const auto& rule : judged_->rules) {
+    judged_->comparison.Add(facts, rule.index, window);
+  }
+}
+
+void UpdatesOfProcess::AddUpdates(const ProcessFacts& facts,
+                                  const std::vector<HeldVariable>& held,
+                                  const StateBlock& after,
+                                  UpdateWindow* window) const {
+  Entries before, now;
+  for (const BlockEntry& entry : before_.entries) {
+    before[entry.variable] = &entry;
+  }
+  for (const BlockEntry& entry : after.entries) now[entry.variable] = &entry;
+  for (const HeldVariable& one : held) {
+    const auto given = Given(facts, before, one.variable,
+                             facts.LearningRate(after.object, one.group));
+    if (!given) continue;
+    const std::string name =
+        facts.definitions().Variable(one.variable)->FullName();
+    const auto entry = now.find(one.variable);
+    if (entry == now.end() || !entry->second->data) {
+      window->unknown = name + " could not be read on " + facts.Name();
+      continue;
+    }
+    const Writer writer = entry->second->data_writer;
+    window->updates.push_back(
+        {.name = name,
+         .given = *given,
+         .after = *entry->second->data,
+         .grad_at_step = before.at(one.variable)->grad,
+         .writer = {facts.FunctionName(writer.function),
+                    facts.definitions().Site(writer.site)}});
+  }
+}
+
+std::optional<uint64_t> UpdatesOfProcess::Given(
+    const ProcessFacts& facts, const Entries& before, uint32_t variable,
+    std::optional<double> rate) const {
+  const auto gradient = gradients_.find(variable);
+  const auto entry = before.find(variable);
+  const VariableInfo* info = facts.definitions().Variable(variable);
+  if (gradient == gradients_.end() || entry == before.end() ||
+      !entry->second->data || !info || gradient->second.gaps != facts.gaps()) {
+    return std::nullopt;
+  }
+  std::string parts =
+      Bytes(*entry->second->data) + Bytes(gradient->second.digest);
+  for (const uint64_t size : info->shape) parts += Bytes(size);
+  // An optimizer may have none.
+  uint64_t bits = 0;
+  if (rate) std::memcpy(&bits, &*rate, sizeof bits);
+  return StableHash(parts + Bytes(bits));
+}
+
+// It follows from what an optimizer is: a built-in rule, which no run teaches.
+class UpdatesSeen : public ProcessObserver {
+ public:
+  void Collect(const ProcessDefinitions& definitions,
+               HypothesisSet* out) const {}
+};
+
+}  // namespace
+
+const Relation* ConsistentUpdates() {
+  static const auto* const kForm =
+      new RankRelation<UpdatesSpec, UpdatesOfProcess, UpdateComparison>(
+          "Consistent", NewSeenGenerator<UpdatesSeen>);
+  return kForm;
+}
+
+}  // namespace traincheck

@@ -1,0 +1,58 @@
+#include "invariants/rules/joined_ranks.h"
+
+#include <vector>
+
+#include "absl/strings/str_split.h"
+#include "base/hash.h"
+#include "invariants/rules/words.h"
+
+namespace traincheck {
+
+namespace {
+
+// Members that lost records may not know it; all that do mean the same one.
+std::optional<int64_t> FirstKnownStep(
+    const std::map<int32_t, ReplicaWindow>& members) {
+  for (const auto& [rank, window] : members) {
+    if (window.step.has_value()) return window.step;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+void JoinedRanks::EndProcess(const ProcessFacts& facts, ProcessEnd end) {
+  if (!facts.rank() || facts.is_worker()) return;
+  join_.EndRank(facts.attempt(), *facts.rank(), EndWords(facts, end));
+}
+
+Verdict NewVerdict(const ReplicaUnit& unit, const JudgedWindow& window) {
+  Verdict verdict;
+  verdict.rule = unit.rule;
+  verdict.attempt = unit.attempt;
+  verdict.unit =
+      StableHash(RankWords(unit.ranks) + "#" + std::to_string(unit.ordinal));
+  verdict.step = FirstKnownStep(*window.members);
+  verdict.across_ranks = true;
+  return verdict;
+}
+
+void MarkViolated(const ReplicaUnit& unit, const JudgedWindow& window,
+                  Verdict* verdict) {
+  verdict->outcome = Outcome::kViolated;
+  verdict->ranks = unit.ranks;
+  verdict->label = "object " + std::to_string(unit.ordinal) + " window " +
+                   std::to_string(window.index);
+}
+
+std::string TextOf(const WriterParts& writer) {
+  return writer.function + "\n" + writer.site;
+}
+
+WriterParts PartsOf(const std::string& text) {
+  std::vector<std::string> parts = absl::StrSplit(text, '\n');
+  parts.resize(2);
+  return {parts[0], parts[1]};
+}
+
+}  // namespace traincheck

@@ -1,0 +1,51 @@
+// What judges windows of several ranks has this in common: who brings the ranks
+// together (replica_join.h), and that it learns which of them will not come.
+//
+// Threads: one object, one thread at a time.
+#ifndef TRAINCHECK_INVARIANTS_RULES_JOINED_RANKS_H_
+#define TRAINCHECK_INVARIANTS_RULES_JOINED_RANKS_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "invariants/facts/process_facts.h"
+#include "invariants/rules/relation.h"
+#include "invariants/rules/replica_join.h"
+
+namespace traincheck {
+
+class JoinedRanks : private ReplicaJoinListener {
+ public:
+  // No more windows of this process's rank.
+  void EndProcess(const ProcessFacts& facts, ProcessEnd end);
+  void GiveUpRank(uint32_t attempt, int32_t rank, const std::string& reason) {
+    join_.EndRank(attempt, rank, reason);
+  }
+  void EndRun() { join_.EndRun(); }
+
+ protected:
+  JoinedRanks() : join_(this) {}
+  ~JoinedRanks() override = default;
+
+  ReplicaJoin join_;
+};
+
+// The frame of a verdict on a window: a pass.
+Verdict NewVerdict(const ReplicaUnit& unit, const JudgedWindow& window);
+// Names the ranks and the window.
+void MarkViolated(const ReplicaUnit& unit, const JudgedWindow& window,
+                  Verdict* verdict);
+
+// What wrote a value, as one text for a TextTable, and its parts.
+struct WriterParts {
+  std::string function;  // "": not known
+  std::string site;
+};
+std::string TextOf(const WriterParts& writer);
+WriterParts PartsOf(const std::string& text);
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_INVARIANTS_RULES_JOINED_RANKS_H_

@@ -1,0 +1,35 @@
+"""Two data-parallel ranks read rows; with --same both read those of rank 0."""
+
+import argparse
+
+import two_ranks
+
+if __name__ == "__main__":
+    two_ranks.start_unless_started()
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+
+def train(rank, options):
+    torch.manual_seed(0)
+    model = DistributedDataParallel(nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 1)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    rows = torch.Generator().manual_seed(0 if options.same else rank)
+    for _ in range(options.steps):
+        x = torch.randn(12, 6, generator=rows)
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(x).squeeze(-1), x[:, 0]).backward()
+        optimizer.step()
+
+
+if __name__ == "__main__":
+    cli = argparse.ArgumentParser(description=__doc__)
+    cli.add_argument("--same", action="store_true")
+    cli.add_argument("--steps", type=int, default=6)
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    train(dist.get_rank(), cli.parse_args())
+    dist.destroy_process_group()
