@@ -111,8 +111,9 @@ class PreflightRun {
     if (!drain.run) {
       report.problem = absl::IsNotFound(drain.status)
                            ? "no process of the training recorded anything: "
-                             "does it import torch, and does it keep the "
-                             "environment that it is given?"
+                             "does it import torch, does it keep the "
+                             "environment that it is given, and does "
+                             "TRAINCHECK_DISABLE not switch the agent off?"
                            : std::string(drain.status.message());
       return report;
     }
