@@ -11,7 +11,10 @@
 namespace traincheck::ctl {
 namespace {
 
-constexpr char kRun[] = "run";
+// Commands that take a training's command line.
+bool TakesCommandLine(const CLI::App& command) {
+  return command.get_name() == "run" || command.get_name() == "preflight";
+}
 
 std::string Quoted(const std::string& text) {
   return absl::StrCat("\"", text, "\"");
@@ -98,13 +101,14 @@ std::string NoCommand(const CLI::App& app) {
 }
 
 // `at`: where the training's own words begin.
-std::string NoDashes(const Words& words, size_t at) {
+std::string NoDashes(const CLI::App& command, const Words& words, size_t at) {
   std::string line = "traincheckctl";
   for (size_t i = 0; i < words.size(); ++i) {
     absl::StrAppend(&line, i == at ? " -- " : " ", ShellQuote(words[i]));
   }
-  return absl::StrCat("run: the training's command line goes after \"--\": ",
-                      line);
+  return absl::StrCat(
+      command.get_name(),
+      ": the training's command line goes after \"--\": ", line);
 }
 
 // The deepest command that was given.
@@ -158,8 +162,8 @@ std::string WhatIsWrongWithCommand(const CLI::App& app, const Words& words,
       continue;
     }
     const bool group = command->get_require_subcommand_min() > 0;
-    if (!group && command->get_name() == kRun && !has_dashes) {
-      return NoDashes(words, i);
+    if (!group && TakesCommandLine(*command) && !has_dashes) {
+      return NoDashes(*command, words, i);
     }
     if (!group) break;
     const CLI::App* const next = FindCommand(*command, word);

@@ -15,9 +15,10 @@ enum class OutputFormat { kTable, kJson };
 struct Context {
   std::string server = kDefaultServer;
   bool server_named = false;  // by an option or the environment
+  bool server_typed = false;  // by an option
   OutputFormat output = OutputFormat::kTable;
-  // The words after "--": a training's command line, for `run` only. Cut off
-  // before the option parser sees them, so that they arrive untouched.
+  // The words after "--": a training's command line, for `run` and `preflight`.
+  // Cut off before the option parser sees them, so that they arrive untouched.
   std::vector<std::string> command;
   bool has_command = false;
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/credentials.h"
 #include "base/version.h"
@@ -19,11 +20,16 @@ namespace {
 
 constexpr char kExamples[] =
     "Examples:\n"
+    "  traincheckctl preflight -- python train.py\n"
     "  traincheckctl run --run good-1 --collect -- python train.py\n"
     "  traincheckctl infer --from good-1 --set my-rules\n"
     "  traincheckctl run --check my-rules -- torchrun train.py\n"
     "  traincheckctl violations watch\n"
     "Exit codes: docs/operations.md";
+
+bool NamesServer(const std::string& word) {
+  return word == "--server" || absl::StartsWith(word, "--server=");
+}
 
 // Global options may also stand behind the command's name.
 void AllowGlobalOptions(CLI::App* app) {
@@ -59,8 +65,9 @@ void AddCommands(CLI::App* app, const Context* context, Action* action) {
 }
 
 int Execute(const CLI::App& app, const Context& context, const Action& action) {
-  if (context.has_command && !app.got_subcommand("run")) {
-    Complain("only \"run\" takes a command after \"--\"");
+  if (context.has_command && !app.got_subcommand("run") &&
+      !app.got_subcommand("preflight")) {
+    Complain("only \"run\" and \"preflight\" take a command after \"--\"");
     return kExitUsage;
   }
   if (absl::Status status = CheckAddress(context.server); !status.ok()) {
@@ -78,6 +85,7 @@ int RunCommandLine(int argc, const char* const* argv) {
       std::find(argv + 1, argv + argc, std::string("--"));
   context.has_command = dashes != argv + argc;
   if (context.has_command) context.command.assign(dashes + 1, argv + argc);
+  context.server_typed = std::any_of(argv + 1, dashes, NamesServer);
   Words words = WithoutHelpCommand(Words(argv + 1, dashes));
 
   CLI::App app("Learns what healthy trainings do and checks others against it");

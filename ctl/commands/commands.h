@@ -11,6 +11,7 @@
 
 namespace traincheck::ctl {
 
+void AddPreflight(CLI::App* command, const Context* context, Action* action);
 void AddRun(CLI::App* command, const Context* context, Action* action);
 void AddEnv(CLI::App* command, const Context* context, Action* action);
 void AddRuns(CLI::App* command, const Context* context, Action* action);
@@ -34,6 +35,10 @@ struct Command {
 };
 
 inline constexpr Command kCommands[] = {
+    {"preflight",
+     "Looks at the first steps of a training: preflight [OPTIONS] -- "
+     "COMMAND...",
+     AddPreflight},
     {"run", "Starts a training under the agent: run [OPTIONS] -- COMMAND...",
      AddRun},
     {"env", "Prints shell lines that put a job script under the agent", AddEnv},

@@ -5,12 +5,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdlib>
+#include <cerrno>
 #include <cstring>
-#include <filesystem>
-#include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "ctl/run/installed_file.h"
 
 namespace traincheck::ctl {
 namespace {
@@ -47,21 +46,7 @@ int Spawn(const std::string& library, int stderr_fd, pid_t* pid) {
 }  // namespace
 
 absl::StatusOr<std::string> FindAgentLibrary() {
-  namespace fs = std::filesystem;
-  std::error_code error;
-  fs::path folder;
-  if (const char* named = std::getenv("TRAINCHECK_AGENT_DIR")) {
-    folder = fs::absolute(named, error);
-  } else {
-    folder = fs::read_symlink("/proc/self/exe", error).parent_path();
-  }
-  const fs::path library = folder / kLibrary;
-  if (error || !fs::exists(library, error)) {
-    return absl::NotFoundError(
-        absl::StrCat(kLibrary, " is not in ", folder.string(),
-                     " (TRAINCHECK_AGENT_DIR names another folder)"));
-  }
-  return library.string();
+  return FindAgentFile(kLibrary);
 }
 
 absl::Status TryPreload(const std::string& library) {

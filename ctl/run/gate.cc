@@ -21,8 +21,8 @@ std::string Missing(const GateOptions& options, const GateFindings& findings) {
   const std::string decided = absl::StrCat(
       findings.decided, " of ", findings.total, " invariants decided");
   if (!options.min_coverage && findings.decided == 0) {
-    return absl::StrCat(decided,
-                        ", and --fail-on-violation asks for one at least");
+    return absl::StrCat(decided, ", and ", options.asker,
+                        " asks for one at least");
   }
   if (options.min_coverage && Percent(findings) < *options.min_coverage) {
     return absl::StrFormat("%s (%.0f%%), and --min-coverage asks for %g%%",

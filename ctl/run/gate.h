@@ -18,6 +18,8 @@ struct GateOptions {
   // asks for nothing. Absent: one invariant at least where fail_on_violation is
   // set, else nothing.
   std::optional<double> min_coverage;
+  // What fail_on_violation is called in messages.
+  const char* asker = "--fail-on-violation";
 
   bool asked_for() const { return fail_on_violation || min_coverage; }
 };

@@ -6,13 +6,11 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "ctl/exit_codes.h"
+#include "ctl/run/installed_file.h"
 
 namespace traincheck::ctl {
 namespace {
@@ -54,22 +52,7 @@ std::string ReadAll(int fd) {
 
 }  // namespace
 
-absl::StatusOr<std::string> FindRelayProgram() {
-  namespace fs = std::filesystem;
-  std::error_code error;
-  const char* named = std::getenv("TRAINCHECK_AGENT_DIR");
-  const fs::path folder =
-      named != nullptr
-          ? fs::absolute(named, error)
-          : fs::read_symlink("/proc/self/exe", error).parent_path();
-  const fs::path relay = folder / kRelay;
-  if (error || !fs::exists(relay, error)) {
-    return absl::NotFoundError(
-        absl::StrCat(kRelay, " is not in ", folder.string(),
-                     " (TRAINCHECK_AGENT_DIR names another folder)"));
-  }
-  return relay.string();
-}
+absl::StatusOr<std::string> FindRelayProgram() { return FindAgentFile(kRelay); }
 
 absl::StatusOr<ProgramResult> RunProgram(
     std::vector<std::string> command,

@@ -2,6 +2,7 @@
 
 #include <spawn.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -12,6 +13,7 @@
 namespace traincheck::ctl {
 namespace {
 
+constexpr timespec kGlance = {0, 200'000'000};
 constexpr int kEndingSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 
 std::vector<char*> Pointers(const std::vector<std::string>& texts) {
@@ -65,11 +67,10 @@ int TrainingSignals::EndedWithin(std::chrono::milliseconds duration) const {
   return number > 0 ? number : 0;
 }
 
-absl::StatusOr<pid_t> StartTraining(const std::vector<std::string>& command,
-                                    const std::vector<std::string>& environment,
+absl::StatusOr<pid_t> StartTraining(const TrainingCommand& command,
                                     const TrainingSignals& signals) {
-  const std::vector<char*> argv = Pointers(command);
-  const std::vector<char*> envp = Pointers(environment);
+  const std::vector<char*> argv = Pointers(command.words);
+  const std::vector<char*> envp = Pointers(command.environment);
   // gRPC's or anybody's dispositions are not the training's.
   sigset_t to_default;
   sigemptyset(&to_default);
@@ -80,27 +81,38 @@ absl::StatusOr<pid_t> StartTraining(const std::vector<std::string>& command,
   posix_spawnattr_setsigdefault(&attributes, &to_default);
   posix_spawnattr_setflags(&attributes,
                            POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+  posix_spawn_file_actions_t files;
+  posix_spawn_file_actions_init(&files);
+  if (command.stdout_to_stderr) {
+    posix_spawn_file_actions_adddup2(&files, STDERR_FILENO, STDOUT_FILENO);
+  }
   pid_t pid = -1;
-  const int error = posix_spawnp(&pid, argv[0], nullptr, &attributes,
+  const int error = posix_spawnp(&pid, argv[0], &files, &attributes,
                                  argv.data(), envp.data());
+  posix_spawn_file_actions_destroy(&files);
   posix_spawnattr_destroy(&attributes);
   if (error == 0) return pid;
-  const std::string message =
-      absl::StrCat("cannot run \"", command[0], "\": ", std::strerror(error));
+  const std::string message = absl::StrCat("cannot run \"", command.words[0],
+                                           "\": ", std::strerror(error));
   if (error == ENOENT) return absl::NotFoundError(message);
   return absl::FailedPreconditionError(message);
 }
 
-int WaitForTraining(pid_t pid, const TrainingSignals& signals) {
+int WaitForTraining(pid_t pid, const TrainingSignals& signals,
+                    const Overseer& overseer) {
   for (;;) {
     int wait_status = 0;
     const pid_t ended = waitpid(pid, &wait_status, WNOHANG);
     if (ended == pid) return ExitCode(wait_status);
     siginfo_t info{};
-    const int number = sigwaitinfo(&signals.handled(), &info);
+    const int number = overseer
+                           ? sigtimedwait(&signals.handled(), &info, &kGlance)
+                           : sigwaitinfo(&signals.handled(), &info);
     if (number > 0 && number != SIGCHLD && SentToThisProcess(info)) {
       kill(pid, number);
     }
+    const int due = overseer ? overseer() : 0;
+    if (due != 0) kill(pid, due);
   }
 }
 

@@ -3,7 +3,7 @@
 // both.
 //
 //   const TrainingSignals signals;  // first, before any other thread
-//   auto pid = StartTraining(command, environment, signals);
+//   auto pid = StartTraining({command, environment}, signals);
 //   const int code = WaitForTraining(*pid, signals);
 //
 // Threads: the main thread only.
@@ -14,6 +14,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -44,15 +45,26 @@ class TrainingSignals {
   sigset_t ending_;
 };
 
+struct TrainingCommand {
+  std::vector<std::string> words;
+  std::vector<std::string> environment;  // "NAME=value"
+  // What it prints on stdout goes to stderr, because this program's own stdout
+  // is for data.
+  bool stdout_to_stderr = false;
+};
+
 // NotFound if there is no such program, else FailedPrecondition.
 [[nodiscard]] absl::StatusOr<pid_t> StartTraining(
-    const std::vector<std::string>& command,
-    const std::vector<std::string>& environment,
-    const TrainingSignals& signals);
+    const TrainingCommand& command, const TrainingSignals& signals);
+
+// Asked several times a second while a training goes on; returns the signal to
+// send to it, or 0.
+using Overseer = std::function<int()>;
 
 // Waits for the end and passes on signals that were sent to this process
 // alone. Returns the training's exit code, 128 + n for a death by signal n.
-int WaitForTraining(pid_t pid, const TrainingSignals& signals);
+int WaitForTraining(pid_t pid, const TrainingSignals& signals,
+                    const Overseer& overseer = nullptr);
 
 }  // namespace traincheck::ctl
 

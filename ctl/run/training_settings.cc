@@ -75,6 +75,13 @@ std::string SetsToCheck(const Settings& settings, const std::string& plan,
 
 }  // namespace
 
+std::string SettingOfTraining(const std::string& config,
+                              const std::string& variable) {
+  Settings settings;
+  if (!Load(config, &settings).empty()) return "";
+  return settings.Get(variable);
+}
+
 std::string FillFromSettings(NamedSettings* named) {
   Settings settings;
   std::string wrong = Load(named->config, &settings);

@@ -28,6 +28,11 @@ struct NamedSettings {
 // not one.
 [[nodiscard]] std::string FillFromSettings(NamedSettings* named);
 
+// What the training would have as this setting, "TRAINCHECK_BUDGET"; `config`
+// as in NamedSettings. "": what holds without it.
+[[nodiscard]] std::string SettingOfTraining(const std::string& config,
+                                            const std::string& variable);
+
 // For Options of `run` or `env`, which have these members and collect.
 template <typename Options>
 [[nodiscard]] std::string TakeSettings(const Context& context,

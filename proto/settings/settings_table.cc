@@ -52,6 +52,10 @@ constexpr AgentSetting kSettings[] = {
      true},
     {"LOG", Kind::kChoice, "off error warning info debug", "warning",
      "what is said on stderr", true},
+    {"STOP_AFTER", Kind::kSteps, "", "none",
+     "the training ends in order when so many steps have closed: "
+     "[preflight](operations.md#before-a-long-training)",
+     false},
     {"DISABLE", Kind::kFlag, "", "0", "1: the agent does nothing", true},
     {"CONFIG", Kind::kText, "", "none", "the file with these settings", false},
     {"AGENT_DIR", Kind::kText, "", "that of the preloaded library",
@@ -193,6 +197,8 @@ std::string AllowedValues(const AgentSetting& setting) {
       return "a number of seconds";
     case Kind::kWholeSeconds:
       return "a whole number of seconds";
+    case Kind::kSteps:
+      return "a whole number of steps";
     case Kind::kPercent:
       return "a percentage of 0 to 100, or off";
     case Kind::kBytes:
@@ -220,6 +226,9 @@ bool IsAllowed(const AgentSetting& setting, std::string_view value) {
       return IsSeconds(value);
     case Kind::kWholeSeconds:
       return IsWhole(value, kMaxWholeDigits);
+    case Kind::kSteps:
+      return IsWhole(value, kMaxWholeDigits) &&
+             value.find_first_not_of('0') != value.npos;
     case Kind::kPercent:
       return IsPercent(value);
     case Kind::kBytes:

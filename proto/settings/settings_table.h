@@ -20,6 +20,7 @@ enum class SettingKind {
   kChoice,        // one of the words in `choices`
   kSeconds,       // a decimal number, "0.5"
   kWholeSeconds,  // at most 9 digits
+  kSteps,         // as many, and not 0
   kPercent,       // a decimal number up to 100, or off
   kBytes,         // a whole number, also with K, M or G behind it
   kAddress,       // HOST:PORT or unix:PATH

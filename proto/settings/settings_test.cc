@@ -168,6 +168,7 @@ TEST(SettingsTable, KnowsWhatIsAValue) {
       {"DISABLE", {"", "0", "1"}, {"2", "yes", "01"}},
       {"COLLECT", {"", "0", "1", "full"}, {"Full", "0 1", "2"}},
       {"GRACE", {"0", "30", "999999999"}, {"-1", "1.5", "1e3", "9999999999"}},
+      {"STOP_AFTER", {"", "1", "020"}, {"0", "00", "-1", "1.5", "x", "1e3"}},
       {"EXIT_WAIT", {"0", "0.25", "10"}, {"-1", ".5", "1.", "nan", "1e3"}},
       {"SPOOL_LIMIT",
        {"0", "12", "7K", "2G"},
@@ -197,6 +198,7 @@ TEST(SettingsTable, AChoiceHasItsDefaultAmongItsWords) {
   for (const AgentSetting& setting : AllSettings()) {
     if (setting.kind == SettingKind::kText ||
         setting.kind == SettingKind::kRun ||
+        setting.kind == SettingKind::kSteps ||
         setting.kind == SettingKind::kPercent) {
       continue;  // a text for people
     }

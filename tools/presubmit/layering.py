@@ -46,7 +46,7 @@ LAYERS = {
     "checker/": ("checker/",) + _SETS,
     "inference/": ("inference/",) + _SETS,
     "server/": ("server/", "checker/", "inference/", "proto/") + _LIBRARY,
-    "ctl/": ("ctl/", "proto/") + _TRAINCHECK,
+    "ctl/": ("ctl/", "proto/", "invariants/library/") + _TRAINCHECK,
     "agent/relay/": ("agent/relay/", "agent/ring/", "base/", "proto/"),
     **{
         folder: AGENT_CORE + RECORD_FORMAT + SETTINGS + _TESTING

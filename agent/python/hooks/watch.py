@@ -20,6 +20,7 @@ from _traincheck.samplers import Samplers
 from _traincheck.schedulers import Schedules
 from _traincheck.shadows import Shadows
 from _traincheck.states import States
+from _traincheck.stopping import Stopping
 from _traincheck.ties import Ties
 from _traincheck.topology import Topology
 from _traincheck.wrapper_inputs import WrapperInputs
@@ -57,6 +58,7 @@ class Watch:
         """Forgets everything; numbers of objects are worth nothing any more."""
         self.control.forked()
         self.process = Process(self.core, self.control)
+        self.stopping = Stopping(self.core, self.process)
         self.models = Models(self.core)
         self.holds = Holds(self.core, self.models)
         self.states = States(
@@ -85,3 +87,4 @@ class Watch:
         self.checkpoints.step_ended()
         self.states.step_ended()
         self.control.step_closed()
+        self.stopping.step_closed()

@@ -1,6 +1,6 @@
 // What `run` asks the server before it starts a training.
-#ifndef TRAINCHECK_CTL_RUN_PREFLIGHT_H_
-#define TRAINCHECK_CTL_RUN_PREFLIGHT_H_
+#ifndef TRAINCHECK_CTL_RUN_START_CHECK_H_
+#define TRAINCHECK_CTL_RUN_START_CHECK_H_
 
 #include <optional>
 #include <string>
@@ -9,14 +9,14 @@
 
 namespace traincheck::ctl {
 
-struct PreflightOptions {
+struct StartCheckOptions {
   std::string server;     // for messages
   std::string run;        // given by hand; empty: made up, needs no check
   std::string check_set;  // empty: none
   bool require_server = false;
 };
 
-struct PreflightResult {
+struct StartCheck {
   // Set: the training must not start, and the reason has been told.
   std::optional<int> exit_code;
   // False: it starts anyway, and the user has been warned once.
@@ -25,8 +25,8 @@ struct PreflightResult {
   std::string check_set;
 };
 
-PreflightResult Preflight(Client* client, const PreflightOptions& options);
+StartCheck CheckStart(Client* client, const StartCheckOptions& options);
 
 }  // namespace traincheck::ctl
 
-#endif  // TRAINCHECK_CTL_RUN_PREFLIGHT_H_
+#endif  // TRAINCHECK_CTL_RUN_START_CHECK_H_

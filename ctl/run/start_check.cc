@@ -1,4 +1,4 @@
-#include "ctl/run/preflight.h"
+#include "ctl/run/start_check.h"
 
 #include <algorithm>
 #include <vector>
@@ -70,7 +70,7 @@ absl::Status CheckRunIsNew(Client* client, const std::string& run) {
 
 // Returns the sets to check against.
 absl::StatusOr<std::string> Ask(Client* client,
-                                const PreflightOptions& options) {
+                                const StartCheckOptions& options) {
   // Also when there is nothing to ask: does the server answer at all?
   absl::Status status = client->GetStatus().status();
   if (!status.ok()) return status;
@@ -87,7 +87,7 @@ absl::StatusOr<std::string> Ask(Client* client,
 
 }  // namespace
 
-PreflightResult Preflight(Client* client, const PreflightOptions& options) {
+StartCheck CheckStart(Client* client, const StartCheckOptions& options) {
   const absl::StatusOr<std::string> sets = Ask(client, options);
   if (sets.ok()) return {std::nullopt, true, *sets};
   const absl::Status& status = sets.status();

@@ -1,0 +1,206 @@
+#include "ctl/preflight/preflight.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <iostream>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "ctl/client.h"
+#include "ctl/exit_codes.h"
+#include "ctl/preflight/families.h"
+#include "ctl/preflight/private_daemon.h"
+#include "ctl/preflight/progress.h"
+#include "ctl/render/grade.h"
+#include "ctl/render/junit.h"
+#include "ctl/render/preflight.h"
+#include "ctl/render/sarif.h"
+#include "ctl/report.h"
+#include "ctl/run/gate.h"
+#include "ctl/run/training_settings.h"
+#include "ctl/text/terminal.h"
+#include "invariants/sets/set_ref.h"
+
+namespace traincheck::ctl {
+namespace {
+
+void Say(const std::string& message) {
+  WriteToStderr(absl::StrCat("traincheck: ", message, "\n"));
+}
+
+std::string Rendered(const PreflightReport& report, ReportFormat format) {
+  switch (format) {
+    case ReportFormat::kJson:
+      return PrettyJson(PreflightJson(report));
+    case ReportFormat::kJUnit:
+      return JUnitReport(report);
+    case ReportFormat::kSarif:
+      return PrettyJson(SarifReport(report));
+    case ReportFormat::kText:
+      break;
+  }
+  const std::string text = PreflightText(report);
+  return MayColour(STDOUT_FILENO) ? WithAlarm(text, "VIOLATION") : text;
+}
+
+// What the training gets besides what every monitored one does.
+std::vector<Variable> VariablesOf(const PreflightOptions& options,
+                                  const PrivateDaemon* daemon) {
+  std::vector<Variable> variables;
+  std::optional<std::string> stop;
+  if (!options.keep_going) stop = std::to_string(options.steps);
+  variables.push_back({"TRAINCHECK_STOP_AFTER", stop});
+  // Each of so few steps is looked at, unless the user wants it otherwise.
+  if (SettingOfTraining(options.training.config, "TRAINCHECK_BUDGET").empty()) {
+    variables.push_back({"TRAINCHECK_BUDGET", "off"});
+  }
+  if (daemon != nullptr) {
+    // A relay also delivers what others have left in its folder; that is not
+    // for a daemon which is gone in a minute.
+    variables.push_back({"TRAINCHECK_SPOOL_DIR", daemon->spool_folder()});
+    variables.push_back({"TRAINCHECK_GRACE", "2"});
+  }
+  return variables;
+}
+
+// One training from its start to the report.
+class PreflightRun {
+ public:
+  PreflightRun(const PreflightOptions& options, Client* client,
+               const TrainingSignals& signals)
+      : options_(options),
+        client_(*client),
+        overseer_(options.steps,
+                  {[this] { return client_.GetRun(training_.run()); },
+                   [] {
+                     return std::chrono::duration_cast<StopOverseer::Time>(
+                         std::chrono::steady_clock::now().time_since_epoch());
+                   }}),
+        training_options_(WithOverseer()),
+        training_(training_options_, client, signals) {}
+
+  // Returns the exit code.
+  int Run() {
+    if (!training_.Prepare()) return training_.exit_code();
+    if (training_.check_set().empty()) {
+      Complain("nothing can be checked, and the training was not started");
+      return kExitTooLittle;
+    }
+    if (!training_.Start()) return training_.exit_code();
+    training_.Wait();
+    const PreflightReport report = Report();
+    std::cout << Rendered(report, options_.format) << std::flush;
+    return Judge(report);
+  }
+
+ private:
+  TrainingRunOptions WithOverseer() {
+    TrainingRunOptions options = options_.training;
+    if (!options_.keep_going) {
+      options.overseer = [this] { return overseer_.SignalDue(); };
+    }
+    return options;
+  }
+
+  PreflightReport Report() {
+    PreflightReport report;
+    report.run.set_id(training_.run());
+    const DrainResult& drain = *training_.drain();
+    if (!drain.run) {
+      report.problem = absl::IsNotFound(drain.status)
+                           ? "no process of the training recorded anything: "
+                             "does it import torch, does it keep the "
+                             "environment that it is given, and does "
+                             "TRAINCHECK_DISABLE not switch the agent off?"
+                           : std::string(drain.status.message());
+      return report;
+    }
+    report.run = *drain.run;
+    if (!drain.finished) report.problem = "the check has not finished";
+    if (!report.run.check().error().empty()) {
+      report.problem = report.run.check().error();
+    }
+    report.families = FamiliesOfRules();
+    AddFindings(&report);
+    return report;
+  }
+
+  void AddFindings(PreflightReport* report) {
+    auto findings = client_.ListViolations(training_.run());
+    if (findings.ok()) report->findings = *std::move(findings);
+    AlertsFirst(&report->findings);
+    // What each rule came to only a check of the stored run tells.
+    v1::CheckRunRequest request;
+    request.set_run(training_.run());
+    request.set_set(training_.check_set());
+    const auto result = client_.CheckRun(request, [](double) {});
+    if (!result.ok()) return;
+    report->verdicts = {result->verdicts().begin(), result->verdicts().end()};
+  }
+
+  // Did the training end because we wanted it to?
+  bool WasStopped(const v1::Run& run) const {
+    return !options_.keep_going &&
+           (overseer_.has_ended_it() || AllReached(run, options_.steps));
+  }
+
+  int Judge(const PreflightReport& report) {
+    const int code = training_.exit_code();
+    if (overseer_.has_ended_it()) {
+      Say("the training went on after its ranks were through, and was ended");
+    }
+    if (code != kExitDone && !WasStopped(report.run)) {
+      Say(code > kExitSignalBase
+              ? absl::StrCat("the training was ended by signal ",
+                             code - kExitSignalBase)
+              : absl::StrCat("the training failed by itself: exit code ",
+                             code));
+      return code;
+    }
+    const v1::CheckProgress& check = report.run.check();
+    const GateResult gate =
+        PassGate({true, options_.min_coverage, "preflight"},
+                 {CountAlerts(report.findings), check.decided(), check.total(),
+                  check.finished()});
+    if (!gate.reason.empty()) Say(gate.reason);
+    return gate.code;
+  }
+
+  const PreflightOptions& options_;
+  Client& client_;
+  StopOverseer overseer_;
+  const TrainingRunOptions training_options_;
+  MonitoredTraining training_;
+};
+
+}  // namespace
+
+int RunPreflight(PreflightOptions options) {
+  // Before all threads, which inherit the mask.
+  const TrainingSignals signals;
+  TrainingRunOptions& training = options.training;
+  std::unique_ptr<PrivateDaemon> daemon;
+  if (training.server.empty()) {
+    int ended_by = 0;
+    auto started = PrivateDaemon::Start(signals, &ended_by);
+    if (ended_by != 0) return kExitSignalBase + ended_by;
+    if (!started.ok()) {
+      Complain(absl::StrCat("preflight: the training was not started: ",
+                            started.status().message()));
+      return kExitUnreachable;
+    }
+    daemon = *std::move(started);
+    training.server = daemon->address();
+  }
+  auto client = Client::Make(training.server);
+  if (!client.ok()) return ReportFailedCall(client.status(), training.server);
+  training.check_set = kBuiltInSet;
+  training.require_server = training.require_agent = true;
+  training.stdout_to_stderr = true;
+  training.variables = VariablesOf(options, daemon.get());
+  return PreflightRun(options, client->get(), signals).Run();
+}
+
+}  // namespace traincheck::ctl

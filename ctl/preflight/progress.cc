@@ -1,0 +1,82 @@
+#include "ctl/preflight/progress.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace traincheck::ctl {
+namespace {
+
+using std::chrono::seconds;
+
+constexpr seconds kBetweenLooks{1};
+constexpr seconds kEndsAfterRanks{10};
+// `finally` blocks and exit functions may save a model.
+constexpr seconds kEndsAfterSteps{60};
+constexpr seconds kDiesWithin{10};
+
+bool Trains(const v1::Process& process) {
+  return process.identity().kind() == v1::PROCESS_KIND_MAIN;
+}
+
+bool Ended(const v1::Process& process) {
+  return process.state() == v1::PROCESS_STATE_ENDED ||
+         process.state() == v1::PROCESS_STATE_LOST;
+}
+
+bool Reached(const v1::Process& process, uint64_t steps) {
+  // Steps count from 0.
+  return process.has_last_step() && process.last_step() + 1 >= steps;
+}
+
+}  // namespace
+
+bool AllReached(const v1::Run& run, uint64_t steps) {
+  uint64_t reached = 0;
+  for (const v1::Process& process : run.processes()) {
+    if (!Trains(process)) continue;
+    if (Reached(process, steps)) {
+      ++reached;
+    } else if (!Ended(process)) {
+      return false;
+    }
+  }
+  return reached >= std::max<uint64_t>(run.world(), 1);
+}
+
+StopOverseer::StopOverseer(uint64_t steps, Dependencies dependencies)
+    : steps_(steps), dependencies_(std::move(dependencies)) {}
+
+void StopOverseer::Look(Time now) {
+  const absl::StatusOr<v1::Run> run = dependencies_.get_run();
+  if (!run.ok() || !AllReached(*run, steps_)) return;
+  if (!reached_) reached_ = now;
+  const auto& processes = run->processes();
+  const bool all_ended = std::all_of(
+      processes.begin(), processes.end(), [](const v1::Process& process) {
+        return !Trains(process) || Ended(process);
+      });
+  // Once is enough: what a launcher starts next was not asked for.
+  if (all_ended && !ended_) ended_ = now;
+}
+
+int StopOverseer::SignalDue() {
+  const Time now = dependencies_.now();
+  if (terminated_at_) {
+    if (killed_at_ || now < *terminated_at_ + kDiesWithin) return 0;
+    killed_at_ = now;
+    return SIGKILL;
+  }
+  if (now >= next_look_) {
+    next_look_ = now + kBetweenLooks;
+    Look(now);
+  }
+  const bool is_due = (ended_ && now >= *ended_ + kEndsAfterRanks) ||
+                      (reached_ && now >= *reached_ + kEndsAfterSteps);
+  if (!is_due) return 0;
+  terminated_at_ = now;
+  return SIGTERM;
+}
+
+}  // namespace traincheck::ctl

@@ -1,0 +1,89 @@
+#include "ctl/render/junit.h"
+
+#include <map>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "ctl/render/grade.h"
+#include "ctl/render/violation.h"
+#include "ctl/text/xml_escape.h"
+
+namespace traincheck::ctl {
+namespace {
+
+struct Case {
+  std::string family;
+  std::string text;  // of the rule
+  std::vector<const v1::Violation*> findings;
+};
+
+// By the rule's id.
+std::map<std::string, Case> Cases(const PreflightReport& report) {
+  std::map<std::string, Case> cases;
+  for (const v1::InvariantVerdict& verdict : report.verdicts) {
+    if (!IsDecided(verdict)) continue;
+    const std::string& id = verdict.invariant_id();
+    cases[id] = {FamilyOf(report, id, verdict.relation()), verdict.text(), {}};
+  }
+  for (const v1::Violation& finding : report.findings) {
+    const std::string& id = finding.invariant_id();
+    Case& found = cases[id];
+    found.family = FamilyOf(report, id, finding.relation());
+    found.text = finding.text();
+    found.findings.push_back(&finding);
+  }
+  return cases;
+}
+
+std::string Attribute(const char* name, const std::string& value) {
+  return absl::StrCat(" ", name, "=\"", XmlEscape(value), "\"");
+}
+
+std::string FindingXml(const v1::Violation& finding) {
+  const std::string detail = XmlEscape(ViolationDetailText(finding));
+  if (IsAdvice(finding)) {
+    return absl::StrCat("      <system-out>", detail, "</system-out>\n");
+  }
+  return absl::StrCat(
+      "      <failure", Attribute("message", ViolationHeadline(finding)),
+      Attribute("type", finding.relation()), ">", detail, "</failure>\n");
+}
+
+std::string CaseXml(const Case& one) {
+  const std::string head =
+      absl::StrCat("    <testcase", Attribute("classname", one.family),
+                   Attribute("name", one.text));
+  if (one.findings.empty()) return head + "/>\n";
+  std::string xml = head + ">\n";
+  for (const v1::Violation* finding : one.findings) xml += FindingXml(*finding);
+  return xml + "    </testcase>\n";
+}
+
+bool Fails(const Case& one) {
+  for (const v1::Violation* finding : one.findings) {
+    if (!IsAdvice(*finding)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string JUnitReport(const PreflightReport& report) {
+  const std::map<std::string, Case> cases = Cases(report);
+  std::string body;
+  int failures = 0;
+  for (const auto& [id, one] : cases) {
+    body += CaseXml(one);
+    failures += Fails(one);
+  }
+  const std::string counts =
+      absl::StrCat(Attribute("tests", std::to_string(cases.size())),
+                   Attribute("failures", std::to_string(failures)));
+  return absl::StrCat(
+      "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n", "<testsuites", counts,
+      ">\n  <testsuite", Attribute("name", "traincheckctl preflight"),
+      Attribute("id", report.run.id()), counts, " errors=\"0\">\n", body,
+      "  </testsuite>\n</testsuites>\n");
+}
+
+}  // namespace traincheck::ctl

@@ -1,0 +1,195 @@
+#include "ctl/render/preflight.h"
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "ctl/render/grade.h"
+#include "ctl/render/names.h"
+#include "ctl/render/run.h"
+#include "ctl/render/violation.h"
+#include "ctl/text/table.h"
+
+namespace traincheck::ctl {
+namespace {
+
+// What a training comes to late, and words of the rules that only it decides.
+struct Stage {
+  const char* name;
+  std::vector<const char*> words;
+};
+
+const std::vector<Stage>& Stages() {
+  static const auto* const stages =
+      new std::vector<Stage>{{"evaluation", {"in evaluation mode is"}},
+                             {"the end of an epoch", {"another order"}},
+                             {"saving", {"checkpoint"}},
+                             {"resuming", {"has loaded a state"}}};
+  return *stages;
+}
+
+bool IsAbout(const v1::InvariantVerdict& verdict, const Stage& stage) {
+  return std::any_of(stage.words.begin(), stage.words.end(),
+                     [&verdict](const char* words) {
+                       return absl::StrContains(verdict.text(), words);
+                     });
+}
+
+std::string Line(const std::string& title, const std::string& text) {
+  std::string line = title;
+  line.resize(std::max<size_t>(line.size() + 1, 13), ' ');
+  return absl::StrCat(line, OneLine(text), "\n");
+}
+
+std::string Counted(uint64_t count, const std::string& what) {
+  return absl::StrCat(count, " ", what, count == 1 ? "" : "s");
+}
+
+std::string StepsText(const v1::Run& run) {
+  if (!run.has_last_step()) return "no step was closed";
+  std::string text = Counted(run.last_step() + 1, "step");
+  if (run.world() > 1) {
+    absl::StrAppend(&text, " of ", Counted(run.world(), "rank"));
+  }
+  return text;
+}
+
+// "core 9 of 12, loss 2 of 4"; empty without verdicts.
+std::string FamiliesText(const PreflightReport& report) {
+  std::map<std::string, std::pair<int, int>> counts;
+  for (const v1::InvariantVerdict& verdict : report.verdicts) {
+    auto& [decided, all] =
+        counts[FamilyOf(report, verdict.invariant_id(), verdict.relation())];
+    decided += IsDecided(verdict);
+    ++all;
+  }
+  std::vector<std::string> texts;
+  for (const auto& [family, count] : counts) {
+    if (count.first == 0) continue;
+    texts.push_back(
+        absl::StrCat(family, " ", count.first, " of ", count.second));
+  }
+  return absl::StrJoin(texts, ", ");
+}
+
+std::string CheckedText(const PreflightReport& report) {
+  const v1::CheckProgress& check = report.run.check();
+  const std::string families = FamiliesText(report);
+  return Line("checked", absl::StrCat(check.decided(), " of ",
+                                      Counted(check.total(), "built-in rule"),
+                                      families.empty() ? "" : ": ", families));
+}
+
+// The shortest reasons first: they are the plainest.
+std::string UnknownText(const v1::CheckProgress& check) {
+  std::vector<v1::UnknownReason> reasons(check.unknown().begin(),
+                                         check.unknown().end());
+  std::stable_sort(reasons.begin(), reasons.end(),
+                   [](const auto& a, const auto& b) {
+                     return a.reason().size() < b.reason().size();
+                   });
+  std::string text;
+  for (const v1::UnknownReason& unknown : reasons) {
+    text += Line(text.empty() ? "not checked" : "",
+                 absl::StrCat(unknown.invariants(), ": ", unknown.reason()));
+  }
+  for (const v1::UnknownReason& unknown : check.partly_unknown()) {
+    text += Line(
+        text.empty() ? "not checked" : "",
+        absl::StrCat(unknown.invariants(), " in part: ", unknown.reason()));
+  }
+  return text;
+}
+
+std::string NotReachedText(const PreflightReport& report) {
+  const std::vector<std::string> stages = NotReached(report);
+  if (stages.empty()) return "";
+  return Line("not reached",
+              absl::StrCat(absl::StrJoin(stages, ", "),
+                           ": no rule on that was decided in these steps"));
+}
+
+std::string FoundText(const std::vector<v1::Violation>& findings) {
+  if (findings.empty()) return Line("found", "nothing");
+  const size_t alerts = CountAlerts(findings);
+  std::string text = Counted(alerts, "alert");
+  if (const size_t advice = findings.size() - alerts; advice > 0) {
+    absl::StrAppend(&text, ", ", advice, advice == 1 ? " piece" : " pieces",
+                    " of advice");
+  }
+  return Line("found", text);
+}
+
+}  // namespace
+
+void AlertsFirst(std::vector<v1::Violation>* findings) {
+  std::stable_sort(findings->begin(), findings->end(),
+                   [](const v1::Violation& a, const v1::Violation& b) {
+                     return IsAdvice(a) < IsAdvice(b);
+                   });
+}
+
+bool IsDecided(const v1::InvariantVerdict& verdict) {
+  return verdict.verdict() == v1::VERDICT_PASS ||
+         verdict.verdict() == v1::VERDICT_VIOLATED;
+}
+
+std::string FamilyOf(const PreflightReport& report, const std::string& rule,
+                     const std::string& relation) {
+  const auto found = report.families.find(rule);
+  return found == report.families.end() ? relation : found->second;
+}
+
+std::vector<std::string> WordsOfStages() {
+  std::vector<std::string> all;
+  for (const Stage& stage : Stages()) {
+    all.insert(all.end(), stage.words.begin(), stage.words.end());
+  }
+  return all;
+}
+
+std::vector<std::string> NotReached(const PreflightReport& report) {
+  std::vector<std::string> names;
+  for (const Stage& stage : Stages()) {
+    const bool reached =
+        std::any_of(report.verdicts.begin(), report.verdicts.end(),
+                    [&stage](const v1::InvariantVerdict& verdict) {
+                      return IsDecided(verdict) && IsAbout(verdict, stage);
+                    });
+    if (!reached) names.push_back(stage.name);
+  }
+  return names;
+}
+
+Json PreflightJson(const PreflightReport& report) {
+  const v1::Run& run = report.run;
+  Json json;
+  json["run"] = run.id();
+  json["steps"] = run.has_last_step() ? Json(run.last_step() + 1) : Json();
+  json["coverage"] = run.has_check() ? CheckJson(run.check()) : Json();
+  json["findings"] = ArrayOf(report.findings, ViolationDetailJson);
+  json["not_reached"] = ArrayOf(NotReached(report));
+  return json;
+}
+
+std::string PreflightText(const PreflightReport& report) {
+  const v1::Run& run = report.run;
+  std::string text =
+      Line("preflight", absl::StrCat(run.id(), ": ", StepsText(run)));
+  text += CheckedText(report) + UnknownText(run.check());
+  if (!report.problem.empty()) text += Line("", report.problem);
+  text += NotReachedText(report);
+  if (run.has_last_step()) {
+    text += Line("written",
+                 "files, checkpoints and trackers of the script, as in a real "
+                 "run");
+  }
+  text += FoundText(report.findings);
+  for (const v1::Violation& finding : report.findings) {
+    text += ViolationBlock(finding);
+  }
+  return text;
+}
+
+}  // namespace traincheck::ctl

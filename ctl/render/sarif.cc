@@ -1,0 +1,116 @@
+#include "ctl/render/sarif.h"
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
+#include "base/version.h"
+#include "ctl/render/grade.h"
+#include "ctl/render/violation.h"
+
+namespace traincheck::ctl {
+namespace {
+
+constexpr char kSchema[] = "https://json.schemastore.org/sarif-2.1.0.json";
+
+Json TextOf(const std::string& text) {
+  Json json;
+  json["text"] = text;
+  return json;
+}
+
+// A path as a reference to a file; what a URI may not hold is encoded.
+std::string UriOf(absl::string_view path) {
+  std::string uri = path[0] == '/' ? "file://" : "";
+  for (const char c : path) {
+    if (absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
+        absl::string_view("/._-~").find(c) != absl::string_view::npos) {
+      uri += c;
+    } else {
+      absl::StrAppendFormat(&uri, "%%%02X", static_cast<unsigned char>(c));
+    }
+  }
+  return uri;
+}
+
+// None for a site that is no "file:line".
+std::optional<Json> Location(const std::string& site) {
+  const size_t colon = site.rfind(':');
+  int32_t line = 0;
+  if (colon == std::string::npos || colon == 0 ||
+      !absl::SimpleAtoi(site.substr(colon + 1), &line) || line < 1) {
+    return std::nullopt;
+  }
+  Json json;
+  json["physicalLocation"]["artifactLocation"]["uri"] =
+      UriOf(absl::string_view(site).substr(0, colon));
+  json["physicalLocation"]["region"]["startLine"] = line;
+  return json;
+}
+
+Json Rule(const v1::Violation& finding) {
+  Json json;
+  json["id"] = finding.invariant_id();
+  json["name"] = finding.relation();
+  json["shortDescription"] = TextOf(finding.text());
+  if (!finding.why().empty()) json["fullDescription"] = TextOf(finding.why());
+  if (!finding.fix().empty()) json["help"] = TextOf(finding.fix());
+  if (!finding.reference().empty()) json["helpUri"] = finding.reference();
+  return json;
+}
+
+std::string Message(const v1::Violation& finding) {
+  std::string text = ViolationHeadline(finding);
+  if (!finding.seen().empty())
+    absl::StrAppend(&text, "\nSeen: ", finding.seen());
+  if (!finding.fix().empty()) {
+    absl::StrAppend(&text, "\nWhat to do: ", finding.fix());
+  }
+  return text;
+}
+
+Json Result(const v1::Violation& finding, size_t rule_index) {
+  Json json;
+  json["ruleId"] = finding.invariant_id();
+  json["ruleIndex"] = rule_index;
+  json["level"] = IsAdvice(finding) ? "note" : "error";
+  json["message"] = TextOf(Message(finding));
+  json["locations"] = Json::array();
+  for (const std::string& site : finding.sites()) {
+    if (auto location = Location(site)) json["locations"].push_back(*location);
+  }
+  return json;
+}
+
+}  // namespace
+
+Json SarifReport(const PreflightReport& report) {
+  Json rules = Json::array(), results = Json::array();
+  std::map<std::string, size_t> indices;
+  for (const v1::Violation& finding : report.findings) {
+    const auto [index, is_new] =
+        indices.try_emplace(finding.invariant_id(), rules.size());
+    if (is_new) rules.push_back(Rule(finding));
+    results.push_back(Result(finding, index->second));
+  }
+  Json run;
+  Json& driver = run["tool"]["driver"];
+  driver["name"] = "traincheckctl preflight";
+  driver["version"] = kVersion;
+  driver["rules"] = std::move(rules);
+  run["automationDetails"]["id"] = report.run.id();
+  run["results"] = std::move(results);
+  Json json;
+  json["$schema"] = kSchema;
+  json["version"] = "2.1.0";
+  json["runs"] = Json::array({std::move(run)});
+  return json;
+}
+
+}  // namespace traincheck::ctl

@@ -1,0 +1,148 @@
+#include "ctl/run/monitored_training.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <ctime>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "ctl/exit_codes.h"
+#include "ctl/report.h"
+#include "ctl/run/agent_library.h"
+#include "ctl/run/plan_file.h"
+#include "ctl/run/start_check.h"
+#include "ctl/text/run_id.h"
+
+namespace traincheck::ctl {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+void Warn(const std::string& message) {
+  WriteToStderr(absl::StrCat("traincheck: ", message, "\n"));
+}
+
+std::string VariableOfOurs(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+std::string FreshRunId(const TrainingRunOptions& options) {
+  std::string name = options.experiment;
+  if (name.empty()) name = VariableOfOurs("TRAINCHECK_EXPERIMENT");
+  if (name.empty()) name = ProgramName(options.command);
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  const uint64_t now_ns = now.tv_sec * 1'000'000'000ull + now.tv_nsec;
+  return NewRunId(name, now_ns, static_cast<uint16_t>(std::random_device()()));
+}
+
+}  // namespace
+
+MonitoredTraining::MonitoredTraining(const TrainingRunOptions& options,
+                                     Client* client,
+                                     const TrainingSignals& signals)
+    : options_(options),
+      client_(*client),
+      signals_(signals),
+      run_(options.run.empty() ? FreshRunId(options) : options.run),
+      exit_code_(kExitDone) {}
+
+bool MonitoredTraining::Prepare() {
+  const StartCheck check =
+      CheckStart(&client_, {options_.server, options_.run, options_.check_set,
+                            options_.require_server});
+  server_answered_ = check.server_answered;
+  check_set_ = check.check_set;
+  exit_code_ = check.exit_code.value_or(kExitDone);
+  if (check.exit_code || !FindAgent()) return false;
+  plan_ = options_.plan;
+  if (server_answered_ && WantsPlanOfSet(check_set_, plan_)) {
+    plan_ = PlanOrWarning();
+  }
+  // A Ctrl-C that came meanwhile met no training.
+  const int ended_by = signals_.EndedWithin(milliseconds(0));
+  if (ended_by != 0) exit_code_ = kExitSignalBase + ended_by;
+  return ended_by == 0;
+}
+
+bool MonitoredTraining::FindAgent() {
+  const absl::StatusOr<std::string> library = UsableAgentLibrary();
+  if (library.ok()) {
+    library_ = *library;
+  } else if (options_.require_agent) {
+    Complain(
+        absl::StrCat("nothing can be checked, and the training was not "
+                     "started: ",
+                     library.status().message()));
+    exit_code_ = kExitTooLittle;
+  } else {
+    Warn(absl::StrCat("the training runs unmonitored: ",
+                      library.status().message()));
+  }
+  return exit_code_ == kExitDone;
+}
+
+// "" where the training has to wait for the server's.
+std::string MonitoredTraining::PlanOrWarning() {
+  const auto plan = FetchPlanFile(&client_, check_set_);
+  if (plan.ok()) return *plan;
+  Warn(absl::StrCat(
+      "the plan of set ", check_set_,
+      " is not there when the training starts: what it names beyond the "
+      "plan without it stays unrecorded, and rules on that unknown: ",
+      plan.status().message()));
+  return "";
+}
+
+std::vector<std::string> MonitoredTraining::Environment() const {
+  MonitoringOptions monitoring;
+  monitoring.agent_library = library_;
+  monitoring.server = options_.server;
+  monitoring.run = run_;
+  monitoring.experiment = options_.experiment;
+  monitoring.collect = options_.collect;
+  monitoring.full = options_.full;
+  monitoring.check_set = check_set_;
+  monitoring.plan = plan_;
+  monitoring.config = options_.config;
+  std::vector<Variable> variables =
+      MonitoringVariables(monitoring, VariableOfOurs("LD_PRELOAD"));
+  variables.insert(variables.end(), options_.variables.begin(),
+                   options_.variables.end());
+  return ChangedEnvironment(environ, variables);
+}
+
+bool MonitoredTraining::Start() {
+  const auto pid = StartTraining(
+      {options_.command, Environment(), options_.stdout_to_stderr}, signals_);
+  if (pid.ok()) {
+    pid_ = *pid;
+    return true;
+  }
+  Complain(std::string(pid.status().message()));
+  exit_code_ = absl::IsNotFound(pid.status()) ? kExitCommandNotFound
+                                              : kExitCannotExecute;
+  return false;
+}
+
+void MonitoredTraining::Wait() {
+  exit_code_ = WaitForTraining(pid_, signals_, options_.overseer);
+  if (recorded()) drain_ = WaitForServer();
+}
+
+DrainResult MonitoredTraining::WaitForServer() {
+  return Drain({options_.drain_timeout, server_answered_},
+               {[this] { return client_.GetRun(run_); },
+                [] {
+                  return std::chrono::duration_cast<milliseconds>(
+                      steady_clock::now().time_since_epoch());
+                },
+                [this](milliseconds pause) {
+                  return signals_.EndedWithin(pause) != 0;
+                }});
+}
+
+}  // namespace traincheck::ctl

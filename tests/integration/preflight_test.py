@@ -1,0 +1,121 @@
+"""The first steps of a training, looked at without a daemon: what is found, what the
+exit code says, and that nothing is left behind."""
+
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+import unittest
+import xml.etree.ElementTree as ElementTree
+
+import harness
+
+BUILT_IN = harness.SCRIPTS / "built_in.py"
+SINGLE = harness.SCRIPTS / "single.py"
+
+
+class Preflight(harness.TrainingCase):
+    def setUp(self):
+        super().setUp()
+        self.temporary = self.folder / "tmp"
+        self.temporary.mkdir()
+        self.addCleanup(self.nothing_is_left)
+
+    def nothing_is_left(self):
+        self.assertEqual(list(self.temporary.glob("traincheck-*")), [])
+        for line in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                words = line.read_bytes().decode(errors="replace")
+            except OSError:
+                continue  # it has ended meanwhile
+            self.assertNotIn(str(self.temporary), words)
+
+    def command(self, options, training):
+        ctl = str(harness.DIST / "traincheckctl")
+        return [ctl, "preflight", *options, "--", *map(str, training)]
+
+    def environment(self, **extra):
+        return super().environment(TMPDIR=str(self.temporary), **extra)
+
+    def preflight(self, *training, options=(), code=0):
+        done = harness.run_captured(
+            self.command(options, [sys.executable, *training]), self.environment()
+        )
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done
+
+    def test_a_healthy_training(self):
+        done = self.preflight(
+            *(BUILT_IN, "--right", "dropout_in_evaluation"),
+            options=("--steps", "5", "--format", "json"),
+        )
+        report = json.loads(done.stdout)
+        self.assertEqual(report["findings"], [])
+        self.assertEqual(report["steps"], 5)
+        self.assertGreater(report["coverage"]["decided"], 4)
+        self.assertTrue(report["coverage"]["finished"])
+        # After four steps this one evaluates.
+        self.assertNotIn("evaluation", report["not_reached"])
+        self.assertIn("saving", report["not_reached"])
+
+    def test_a_mistake_is_told_with_its_fix(self):
+        done = self.preflight(BUILT_IN, "broadcast_loss", code=10)
+        self.assertIn("found        1 alert", done.stdout)
+        self.assertRegex(done.stdout, r"VIOLATION .*\(.*built_in.py:\d+\)")
+        self.assertRegex(done.stdout, "what to do: .*view_as")
+        self.assertNotIn("VIOLATION", done.stderr)
+
+    def test_a_training_of_hours_ends_after_some_steps(self):
+        begun = time.monotonic()
+        done = self.preflight(
+            *(SINGLE, "--steps", "1000000", "--sleep", "0.01"),
+            options=("--steps", "3", "--format", "junit"),
+        )
+        self.assertLess(time.monotonic() - begun, harness.PATIENCE_S)
+        suite = ElementTree.fromstring(done.stdout).find("testsuite")
+        self.assertEqual(suite.get("failures"), "0")
+        self.assertEqual(suite.get("tests"), str(len(suite.findall("testcase"))))
+        self.assertGreater(len(suite.findall("testcase")), 4)
+
+    def test_a_training_that_fails_by_itself(self):
+        done = self.preflight(
+            *(SINGLE, "--crash-at", "2"), options=("--format", "sarif"), code=1
+        )
+        self.assertIn("RuntimeError: crashed as asked", done.stderr)
+        self.assertIn("the training failed by itself: exit code 1", done.stderr)
+        [run] = json.loads(done.stdout)["runs"]
+        self.assertEqual(run["results"], [])
+
+    def test_two_ranks(self):
+        done = self.preflight(
+            *("-m", "torch.distributed.run", "--standalone"),
+            *("--nproc-per-node", "2", harness.PIPELINES / "mlp_ddp.py"),
+            *("--steps", "100000"),
+            options=("--steps", "4"),
+        )
+        self.assertIn(": 4 steps of 2 ranks\n", done.stdout)
+        self.assertRegex(done.stdout, r"checked .* ddp \d")
+        self.assertIn("found        nothing", done.stdout)
+
+    def test_an_interruption_leaves_nothing(self):
+        script = "import time; print('started', flush=True); time.sleep(600)"
+        process = subprocess.Popen(
+            self.command([], [sys.executable, "-c", script]),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.environment(),
+            start_new_session=True,
+        )
+        self.addCleanup(self._end_group, process)
+        self.assertEqual(process.stderr.readline(), "started\n")
+        [folder] = self.temporary.glob("traincheck-*")
+        self.assertEqual(folder.stat().st_mode & 0o777, 0o700)
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(harness.PATIENCE_S), 128 + signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    unittest.main()
