@@ -18,11 +18,23 @@ FactValue HasStepped(const FactSubject& subject) {
   return *steps > 0;
 }
 
+// Master copies are given their gradients by hand, anew for each step.
+bool BackwardsReach(const FactSubject& subject) {
+  const Optimizer* optimizer =
+      subject.facts->ownership().Find(subject.optimizer);
+  if (!optimizer) return true;
+  for (const HeldVariable& held : optimizer->held) {
+    const VariableState* state = subject.facts->Variable(held.variable);
+    if (state && state->got_grad()) return true;
+  }
+  return subject.facts->MissedBackwardSince(subject.optimizer);
+}
+
 // At its first step there is nothing to clear.
 bool HasStepBefore(const FactSubject& subject) {
   const auto steps = subject.facts->clock().OptimizerSteps(subject.optimizer);
   return subject.optimizer != 0 && steps != uint64_t{0} &&
-         subject.facts->BackwardsSince(subject.optimizer) != uint64_t{0};
+         BackwardsReach(subject);
 }
 
 FactValue GradsClearedSince(const FactSubject& subject) {

@@ -142,15 +142,24 @@ TEST_F(TrainingFactsTest, CountersThatStop) {
 TEST_F(TrainingFactsTest, GradientsAreClearedFromTheSecondStepOn) {
   Reading cleared("opt.grads_cleared_since", step_);
   facts_.AddObserver(&cleared);
-  CallOf(backward_);
+  uint64_t gradient = 7;
+  const auto backward = [&] {
+    trace_.Begin(backward_, {});
+    trace_.State(StatePoint::kBackwardEnd, w_, {.data = 1, .grad = ++gradient});
+    trace_.End();
+  };
+  backward();
   Step();
   Clear();
-  CallOf(backward_);
+  backward();
   Step();
-  CallOf(backward_);
+  backward();
   Step();
   Step();  // without a backward
   EXPECT_EQ(Read(&cleared), (Values{kYes, kNo}));
+  CallOf(backward_);  // of others: a master copy has its gradient by hand
+  Step();
+  EXPECT_EQ(Read(&cleared), Values{});
 }
 
 TEST_F(TrainingFactsTest, AFrozenPartKeepsItsMode) {

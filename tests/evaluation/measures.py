@@ -53,9 +53,15 @@ def record(lab: Laboratory, jobs: int, only: set | None) -> Records:
 
 
 def _violations(*checks: dict) -> list:
-    """(first step, rule id, relation, text) by step; unknown steps first."""
+    """(first step, rule id, relation, text, last step) by step; unknown ones first."""
     rows = {
-        (v["first_step"], v["invariant_id"], v["relation"], v["text"])
+        (
+            v["first_step"],
+            v["invariant_id"],
+            v["relation"],
+            v["text"],
+            v["last_step"],
+        )
         for found in checks
         for v in found["violations"]
     }
@@ -69,17 +75,18 @@ def _alerts(found: dict) -> dict:
 
 
 def _detection(error: programs.Error, faulty: list, fixed: list) -> dict:
-    """Counts where the effect is: from the trigger on, by a rule that the fixed
-    variant keeps. `faulty`: checks of one run by several sets.
+    """Counts where the effect is: in the step of the trigger or later, by a rule
+    that the fixed variant keeps. What is broken before and still is then (a counter
+    that will stop) is found in time. `faulty`: checks of one run by several sets.
     """
-    kept = {row[1] for row in fixed}
+    broken = {row[1] for row in fixed}
     rows = [
         row
         for row in _violations(*faulty)
-        if row[1] not in kept and (row[0] is None or row[0] >= error.trigger_step)
+        if row[1] not in broken and (row[4] is None or row[4] >= error.trigger_step)
     ]
     steps = [row[0] for row in rows if row[0] is not None]
-    delay = min(steps) - error.trigger_step if steps else None
+    delay = max(0, min(steps) - error.trigger_step) if steps else None
     return {
         "found": delay is not None and delay <= 1,
         "delay": delay,
