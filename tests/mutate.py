@@ -42,9 +42,13 @@ class Bench:
         while not address.exists() or not address.read_text():
             if self._daemon.poll() is not None:
                 sys.exit((folder / "traincheckd.log").read_text())
+        # Settings of yours are not the trial's.
+        others = {
+            k: v for k, v in os.environ.items() if not k.startswith("TRAINCHECK_")
+        }
         self._environment = {
-            **os.environ,
-            "TRAINCHECK_SERVER": address.read_text(),
+            **others,
+            "TRAINCHECK_SERVER": address.read_text().strip(),
             "TRAINCHECK_SPOOL_DIR": str(folder / "spool"),
             "TRAINCHECK_BUDGET": "off",
         }
@@ -68,8 +72,8 @@ class Bench:
             former = os.environ.get("PYTHONPATH")
             path = [str(INJECT)] + ([former] if former else [])
             environment["PYTHONPATH"] = os.pathsep.join(path)
-            environment["TRAINCHECK_MUTATION"] = fault
-            environment["TRAINCHECK_MUTATION_STEP"] = str(self._options.step)
+            environment["MUTATION"] = fault
+            environment["MUTATION_STEP"] = str(self._options.step)
         check = ("--check", self._options.check) if self._options.check else ()
         done = self.ctl(
             "run", "--run", run, *check, "--", *self._command(), **environment

@@ -1,11 +1,11 @@
-"""Puts one fault into every Python process of a training: TRAINCHECK_MUTATION names
+"""Puts one fault into every Python process of a training: MUTATION names
 it, faults.py makes it. On PYTHONPATH of the training only."""
 
 import os
 import pathlib
 import sys
 
-_NAME = os.environ.get("TRAINCHECK_MUTATION")
+_NAME = os.environ.get("MUTATION")
 
 
 def _is_training() -> bool:
@@ -20,4 +20,4 @@ if _NAME and _is_training():
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
     import faults
 
-    faults.FAULTS[_NAME].make(int(os.environ.get("TRAINCHECK_MUTATION_STEP", "4")))
+    faults.FAULTS[_NAME].make(int(os.environ.get("MUTATION_STEP", "4")))
