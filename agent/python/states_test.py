@@ -311,7 +311,9 @@ class HyperParameters(HooksCase):
         self.assertEqual({point for point, _, _ in scalars()}, {"PRE_STEP"})
         CORE.log.clear()
         train_step(model, optimizer)
-        self.assertEqual(scalars(), [])
+        # The counter of steps is there from the second one on.
+        self.assertEqual(scalars(), [("PRE_STEP", "counter_bits", 24.0)])
+        CORE.log.clear()
         optimizer.param_groups[0]["betas"] = (0.8, 0.95)
         train_step(model, optimizer)
         self.assertEqual(scalars(), [("PRE_STEP", "betas[1]", 0.95)])
