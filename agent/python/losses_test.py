@@ -10,7 +10,8 @@ from torch.nn import functional as F
 from torch.utils import data
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from hooks_case import CORE, HooksCase
+from hooks_case import CORE, HooksCase, WATCH
+from _traincheck import naming
 
 TARGETS = torch.tensor([0, 1, 2, 3, 0, 1, 2, 3])
 
@@ -284,6 +285,19 @@ class Ties(HooksCase):
                 parameter.zero_()
         tied = model.head.weight is model.embed.weight
         self.assertEqual(self.train(model), [0.0 if tied else 1.0])
+
+    def test_models_of_others_are_looked_at_once(self):
+        kept = Tied()
+        kept.load_state_dict(Tied().state_dict())  # and nobody trains it
+        net = nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        looks = []
+        walk = naming.walk
+        self.addCleanup(setattr, naming, "walk", walk)
+        naming.walk = lambda module: looks.append(module is kept) or walk(module)
+        for _ in range(3):
+            WATCH.ties.lost(optimizer)
+        self.assertEqual(looks.count(True), 1)
 
     def test_nothing_is_said_without_ties(self):
         model = self.apart()

@@ -2,7 +2,8 @@
 
 What is loaded into a model says which names are tied, for torch.save keeps shared
 memory; and so does the model before it gets memory of its own (`to_empty`).
-Looked at once, at the first step of the optimizer that holds one of them.
+Looked at at the first step of an optimizer, and at its first after something more
+was loaded.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from _traincheck import naming
+from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.observing import observe
 
 if TYPE_CHECKING:
@@ -32,6 +34,9 @@ _MAX_MODELS = 64
 class Ties:
     def __init__(self) -> None:
         self._expected: list[tuple[weakref.ref[torch.nn.Module], list[Pair]]] = []
+        self._additions = 0  # to what is expected
+        # What an optimizer was compared with: it holds the same until there is more.
+        self._seen: WeakIdentityMap[torch.optim.Optimizer, int] = WeakIdentityMap()
 
     def loading(self, module: Any, state: Any) -> None:
         """Called before a module takes over a state."""
@@ -44,8 +49,9 @@ class Ties:
 
     def lost(self, optimizer: torch.optim.Optimizer) -> int | None:
         """How many ties of its models are gone; None: they are to have none."""
-        if not self._expected:
+        if not self._expected or self._seen.get(optimizer) == self._additions:
             return None
+        self._seen.set(optimizer, self._additions)
         held = {id(t) for group in optimizer.param_groups for t in group["params"]}
         found, others = None, []
         for reference, pairs in self._expected:
@@ -67,6 +73,7 @@ class Ties:
 
     def _expect(self, module: torch.nn.Module, pairs: list[Pair]) -> None:
         if pairs and len(self._expected) < _MAX_MODELS:
+            self._additions += 1
             self._expected.append((weakref.ref(module), pairs[:_MAX_PAIRS]))
 
 
