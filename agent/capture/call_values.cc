@@ -108,7 +108,7 @@ bool ValueWriter::Plain(PyObject* value, ValueDetail detail) {
     Text(Utf8(value), value, detail);
   } else if (IsTorchConstant(value)) {
     const Ref text(PyObject_Str(value));
-    if (!text) PyErr_Clear();
+    if (!text) DropException();
     Text(Utf8(text.get()), value, {.text = true});
   } else {
     return false;
@@ -123,7 +123,7 @@ void ValueWriter::Integer(PyObject* value) {
     out_.Signed(Field::kValueSigned, number);
   } else {
     out_.Double(Field::kValueDouble, PyLong_AsDouble(value));
-    PyErr_Clear();  // beyond a double, too
+    DropException();  // beyond a double, too
   }
 }
 

@@ -44,7 +44,7 @@ class Entry {
     } else if (PyFloat_Check(value) || PyLong_Check(value)) {
       number_ = PyFloat_AsDouble(value);
       if (PyErr_Occurred() != nullptr) {
-        PyErr_Clear();  // an integer beyond all doubles
+        DropException();  // an integer beyond all doubles
         number_.reset();
       }
     }

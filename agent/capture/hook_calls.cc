@@ -3,7 +3,6 @@
 #include "agent/capture/log.h"
 #include "agent/capture/own_time.h"
 #include "agent/capture/process_recorder.h"
-#include "agent/capture/signal_handlers.h"
 
 namespace traincheck::agent {
 namespace {
@@ -52,13 +51,12 @@ Ref KeywordDict(const CallArguments& arguments) {
 // Clears what a hook raised. False: it is the user's and stays set.
 bool Swallow(const std::string& name) {
   if (PyErr_Occurred() == nullptr) return true;
-  if (!PyErr_ExceptionMatches(PyExc_Exception)) return false;
   SavedException exception;
-  if (PassedSignalHandler(exception.traceback())) return false;
+  if (IsUsersException(exception.type(), exception.traceback())) return false;
   Ref text;
   if (PyObject* value = exception.Normalized()) {
     text = Ref(PyObject_Str(value));
-    PyErr_Clear();
+    DropException();
   }
   LogOnce("hook " + name, "a hook of " + name + " failed (" +
                               QualifiedTypeName(exception.type()) + ": " +
@@ -98,9 +96,8 @@ PyObject* After(const Hooks& hooks, PyObject* (&arguments)[5], PyObject* result,
   SavedException raised;
   arguments[4] = raised.Normalized();
   if (arguments[4] == nullptr) arguments[4] = Py_None;
-  // The user's own exception is already on its way: it stays, and what came
-  // in the hook is dropped.
-  if (!RunAfter(hooks, arguments, name)) PyErr_Clear();
+  // The user's own exception is already on its way: it stays.
+  if (!RunAfter(hooks, arguments, name)) DropException();
   return nullptr;
 }
 
@@ -110,9 +107,7 @@ Ref AskHook(PyObject* callback, PyObject* argument, const std::string& name) {
   const InHook in_hook;
   Ref answer(PyObject_Vectorcall(callback, &argument, 1, nullptr));
   if (Swallow(name)) return answer;
-  // Of the user's; the call that is about to begin cannot raise it.
-  PyErr_Clear();
-  PyErr_SetInterrupt();
+  DropException();  // the call that is about to begin cannot raise it
   return Ref();
 }
 
@@ -121,7 +116,7 @@ PyObject* CallWithHooks(PyObject* fn, const CallArguments& call,
   const Ref positional = PositionalTuple(call);
   const Ref keywords = KeywordDict(call);
   if (!positional || !keywords) {
-    PyErr_Clear();
+    DropException();
     return PyObject_Vectorcall(fn, call.values, call.nargsf, call.names);
   }
   Ref token;

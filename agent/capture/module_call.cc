@@ -24,7 +24,7 @@ bool DefinesForward(PyObject* type) {
   const Ref members = Attribute(type, "__dict__");
   const Ref forward(members ? PyMapping_GetItemString(members.get(), "forward")
                             : nullptr);
-  if (!forward) PyErr_Clear();
+  if (!forward) DropException();
   return static_cast<bool>(forward);
 }
 
@@ -80,7 +80,7 @@ void Replan(PyObject* type, Function* forward) {
   const Ref callback = Ref::Borrow(ForwardPlan::Get().callback.get());
   const Ref spec = callback ? AskHook(callback.get(), type, "forward plan")
                             : Ref::Borrow(Py_None);
-  if (spec && !SetContent(spec.get(), forward)) PyErr_Clear();
+  if (spec && !SetContent(spec.get(), forward)) DropException();
 }
 
 // Null: it is none that records tell of, or there is no memory for it.

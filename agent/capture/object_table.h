@@ -28,7 +28,7 @@ class WeakMap {
     if (T* known = Find(object)) return known;
     Ref reference = MakeReference(object);
     if (!reference) {
-      PyErr_Clear();
+      DropException();
       return nullptr;
     }
     Entry& entry = entries_[object];

@@ -30,7 +30,7 @@ uint32_t StartedFor() {
                       : Ref();
   const unsigned long number = pid ? PyLong_AsUnsignedLong(pid.get()) : 0;
   if (PyErr_Occurred() == nullptr) return static_cast<uint32_t>(number);
-  PyErr_Clear();
+  DropException();
   return 0;
 }
 
@@ -172,7 +172,7 @@ double ExitWaitSeconds() {
   if (text.empty()) return kDefaultExitWaitSeconds;
   const double seconds = PyOS_string_to_double(text.c_str(), nullptr, nullptr);
   if (PyErr_Occurred() != nullptr || !(seconds >= 0)) {
-    PyErr_Clear();
+    DropException();
     LogOnce("exit wait", "TRAINCHECK_EXIT_WAIT is no number of seconds");
     return kDefaultExitWaitSeconds;
   }

@@ -117,7 +117,7 @@ void TurnOffBecauseOfException() {
     }
   }
   saved.Forget();
-  PyErr_Clear();
+  DropException();
   TurnOff(why);
 }
 

@@ -3,7 +3,6 @@
 #include "agent/capture/argument_parsing.h"
 #include "agent/capture/module_call.h"
 #include "agent/capture/module_functions.h"
-#include "agent/capture/signal_handlers.h"
 #include "agent/capture/wrapper.h"
 
 namespace traincheck::agent {
@@ -53,7 +52,8 @@ PyObject* IsWrapperFunction(PyObject*, PyObject* value) {
 
 PyObject* IsUsers(PyObject*, PyObject* error) {
   const Ref traceback = Attribute(error, "__traceback__");
-  return PyBool_FromLong(PassedSignalHandler(traceback.get()));
+  return PyBool_FromLong(IsUsersException(
+      reinterpret_cast<PyObject*>(Py_TYPE(error)), traceback.get()));
 }
 
 PyObject* TypeModified(PyObject*, PyObject* type) {

@@ -56,6 +56,26 @@ class WrapperTest(CoreCase):
             "assert plain != len\n"
         )
 
+    def test_exceptions_of_handlers_arrive_out_of_what_the_core_asks(self):
+        self.check(
+            "import signal\n"
+            "class Timeout(Exception): pass\n"
+            "def expire(number, frame): raise Timeout\n"
+            "signal.signal(signal.SIGUSR1, expire)\n"
+            "class Interrupted(Exception):\n"
+            "    @property\n"
+            "    def __traceback__(self):\n"
+            "        signal.raise_signal(signal.SIGUSR1)\n"
+            "arrived = 0\n"
+            "for _ in range(100):\n"
+            "    try:\n"
+            "        core.is_users(Interrupted())\n"
+            "    except Timeout:\n"
+            "        arrived += 1\n"
+            "assert arrived == 100, arrived\n"
+            "assert not core.is_users(AttributeError())\n"
+        )
+
     def test_takes_attributes_and_weak_references(self):
         self.check(
             "plain.mark = 5\n"

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "agent/cpython/python_api.h"
+#include "agent/cpython/user_exceptions.h"
 
 namespace traincheck::agent {
 
@@ -69,19 +70,19 @@ class SavedException {
 // Attribute `name`, or none without an exception.
 inline Ref Attribute(PyObject* object, const char* name) {
   Ref value(PyObject_GetAttrString(object, name));
-  if (!value) PyErr_Clear();
+  if (!value) DropException();
   return value;
 }
 inline Ref Attribute(PyObject* object, PyObject* name) {
   Ref value(PyObject_GetAttr(object, name));
-  if (!value) PyErr_Clear();
+  if (!value) DropException();
   return value;
 }
 
 // object.name() without making a bound method; none without an exception.
 inline Ref CallMethod(PyObject* object, PyObject* name) {
   Ref result(PyObject_VectorcallMethod(name, &object, 1, nullptr));
-  if (!result) PyErr_Clear();
+  if (!result) DropException();
   return result;
 }
 
@@ -91,7 +92,7 @@ inline std::string_view Utf8(PyObject* text) {
   Py_ssize_t size = 0;
   const char* bytes = PyUnicode_AsUTF8AndSize(text, &size);
   if (bytes == nullptr) {  // lone surrogates
-    PyErr_Clear();
+    DropException();
     return {};
   }
   return {bytes, static_cast<size_t>(size)};

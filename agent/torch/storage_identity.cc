@@ -28,7 +28,7 @@ class StorageTable {
     if (const uint64_t known = Find(address)) return known;
     Ref reference = MakeReference(storage.get(), address);
     if (!reference) {
-      PyErr_Clear();
+      DropException();
       return 0;
     }
     Entry& entry = entries_[address];
@@ -48,7 +48,7 @@ class StorageTable {
     const unsigned long long address =
         PyLong_AsUnsignedLongLongMask(value.get());
     if (PyErr_Occurred() != nullptr) {
-      PyErr_Clear();
+      DropException();
       return nullptr;
     }
     return reinterpret_cast<const void*>(static_cast<uintptr_t>(address));

@@ -43,7 +43,10 @@ uint8_t NumberOfObject(Ref object, std::vector<std::pair<Ref, uint8_t>>* known,
     if (other.get() == object.get()) return number;
   }
   const Ref text(PyObject_Str(object.get()));
-  if (!text) PyErr_Clear();
+  if (!text) {  // interrupted by a signal handler
+    DropException();
+    return kUnknownNumber;
+  }
   known->emplace_back(std::move(object), find(Utf8(text.get())));
   return known->back().second;
 }
@@ -67,7 +70,7 @@ std::optional<int64_t> Integer(const Ref& value) {
   if (!value || !PyLong_Check(value.get())) return std::nullopt;
   const uint64_t number = PyLong_AsUnsignedLongLongMask(value.get());
   if (PyErr_Occurred() != nullptr) {
-    PyErr_Clear();
+    DropException();
     return std::nullopt;
   }
   return static_cast<int64_t>(number);

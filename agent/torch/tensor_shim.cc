@@ -29,7 +29,7 @@ uint64_t Number(PyObject* value) {
   const uint64_t number =
       value == nullptr ? 0 : PyLong_AsUnsignedLongLong(value);
   if (PyErr_Occurred() != nullptr) {
-    PyErr_Clear();
+    DropException();
     return 0;
   }
   return number;
@@ -194,7 +194,7 @@ std::string TensorShim::Bind(PyObject* torch) {
     SavedException exception;
     const Ref text(PyObject_Str(exception.Normalized()));
     const std::string why(Utf8(text.get()));
-    if (!text) PyErr_Clear();
+    if (!text) DropException();
     exception.Forget();
     return "the probe failed: " + why;
   }

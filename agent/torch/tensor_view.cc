@@ -30,7 +30,7 @@ bool IsTrue(const Ref& value) { return value.get() == Py_True; }
 std::string TextOf(PyObject* object) {
   if (object == nullptr) return "";
   const Ref text(PyObject_Str(object));
-  if (!text) PyErr_Clear();
+  if (!text) DropException();
   return std::string(Utf8(text.get()));
 }
 
@@ -43,7 +43,7 @@ std::optional<std::vector<int64_t>> Integers(PyObject* tuple) {
     values.push_back(PyLong_AsLongLong(PyTuple_GetItem(tuple, i)));
   }
   if (PyErr_Occurred() != nullptr) {
-    PyErr_Clear();
+    DropException();
     return std::nullopt;
   }
   return values;

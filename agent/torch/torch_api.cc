@@ -18,7 +18,7 @@ void CallMethod(PyObject* object, const char* name, int nones) {
   const Ref result(
       method ? PyObject_Vectorcall(method.get(), arguments, nones, nullptr)
              : nullptr);
-  if (!result) PyErr_Clear();
+  if (!result) DropException();
 }
 
 }  // namespace
@@ -61,7 +61,7 @@ Ref TorchApi::Question::Ask() const {
   Ref answer(c_function_ != nullptr
                  ? c_function_(c_self_, nullptr)
                  : PyObject_Vectorcall(function_.get(), nullptr, 0, nullptr));
-  if (!answer) PyErr_Clear();
+  if (!answer) DropException();
   return answer;
 }
 
@@ -72,7 +72,7 @@ bool TorchApi::GradEnabled() {
 bool TorchApi::InGraphTask() {
   const Ref answer = Get().current_graph_task_id_.Ask();
   const long id = answer ? PyLong_AsLong(answer.get()) : -1;
-  if (PyErr_Occurred() != nullptr) PyErr_Clear();
+  DropException();
   return id >= 0;
 }
 
@@ -101,7 +101,7 @@ TorchApi::WithoutOverrides::WithoutOverrides() {
   if (guard_) {
     CallMethod(guard_.get(), "__enter__", 0);
   } else {
-    PyErr_Clear();
+    DropException();
   }
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -35,13 +36,17 @@ class WeakIdentityMap(Generic[Key, Value]):
         number = id(key)
 
         def drop(reference: weakref.ref[Key]) -> None:
-            row = self._rows.get(number)
-            if row is not None and row[0] is reference:
-                del self._rows[number]
-                if self._dropped is not None:
-                    self._dropped(value)
+            if self._rows.pop(number, None) is not None:
+                self._dropped(value)  # type: ignore[misc]
 
-        self._rows[number] = (weakref.ref(key, drop), value)
+        # What a signal handler raises in the callback of a weak reference is
+        # lost, and handlers run only in Python code: where it can, the
+        # callback has none. It is called before the id is another object's,
+        # and not at all for a reference that was replaced here.
+        callback: Callable[[weakref.ref[Key]], object] = drop
+        if self._dropped is None:
+            callback = functools.partial(self._rows.pop, number)
+        self._rows[number] = (weakref.ref(key, callback), value)
 
     def discard(self, key: Key) -> None:
         if self.get(key) is not None:

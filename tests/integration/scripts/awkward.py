@@ -65,14 +65,14 @@ def signals(training):
     while signal.SIGALRM not in seen:
         other(torch.ones(1, 6)).sum().backward()
     print("alarm")
-    timeouts(other)
+    timeouts()
 
 
 class Timeout(Exception):
     pass
 
 
-def timeouts(model):
+def timeouts():
     """A handler's exception arrives, wherever the training is just then."""
     raised, caught, delay = 0, 0, 0.0001
 
@@ -81,11 +81,12 @@ def timeouts(model):
         raised += 1
         raise Timeout
 
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     signal.signal(signal.SIGALRM, expire)
-    while raised < 40:
-        delay = delay * 1.3 if delay < 0.003 else 0.0001
+    while raised < 400:
+        delay = delay * 1.05 if delay < 0.003 else 0.0001
         try:
+            model = Net()
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
             signal.setitimer(signal.ITIMER_REAL, delay)
             for _ in range(20):
                 optimizer.zero_grad()

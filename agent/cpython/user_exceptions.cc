@@ -1,7 +1,8 @@
-#include "agent/capture/signal_handlers.h"
+#include "agent/cpython/user_exceptions.h"
 
 #include <signal.h>
 
+#include <memory>
 #include <vector>
 
 #include "agent/cpython/python_ref.h"
@@ -38,10 +39,18 @@ std::vector<Ref> HandlerCodes() {
   return codes;
 }
 
+// Of Py_AddPendingCall: puts back the SavedException that it takes over.
+int RaiseAgain(void* saved) {
+  delete static_cast<SavedException*>(saved);
+  return -1;
+}
+
 }  // namespace
 
-bool PassedSignalHandler(PyObject* traceback) {
-  if (traceback == nullptr) return false;
+bool IsUsersException(PyObject* type, PyObject* traceback) {
+  if (type == nullptr) return false;
+  if (PyErr_GivenExceptionMatches(type, PyExc_Exception) == 0) return true;
+  if (traceback == nullptr) return false;  // raised in C
   const std::vector<Ref> handlers = HandlerCodes();
   Ref entry = Ref::Borrow(traceback);
   while (entry && entry.get() != Py_None && !handlers.empty()) {
@@ -53,6 +62,28 @@ bool PassedSignalHandler(PyObject* traceback) {
     entry = Attribute(entry.get(), "tb_next");
   }
   return false;
+}
+
+void DropException() {
+  PyObject* const now = PyErr_Occurred();
+  if (now == nullptr) return;
+  // The answer to a question for an attribute, and no handler's.
+  if (PyErr_GivenExceptionMatches(now, PyExc_AttributeError) != 0) {
+    PyErr_Clear();
+    return;
+  }
+  auto exception = std::make_unique<SavedException>();
+  if (!IsUsersException(exception->type(), exception->traceback())) {
+    exception->Forget();
+    return;
+  }
+  if (Py_AddPendingCall(&RaiseAgain, exception.get()) == 0) {
+    exception.release();
+    return;
+  }
+  // The interpreter's queue is full: as if Ctrl-C had been pressed.
+  exception->Forget();
+  PyErr_SetInterrupt();
 }
 
 }  // namespace traincheck::agent
