@@ -592,6 +592,103 @@ ERRORS = [
         "seed + rank in train(), given to TokenFiles, which takes files[rank::world]",
         0,
     ),
+    Error(
+        "vis4mer_4",
+        "md-mohaiminul/ViS4mer#4 (related: allenai/allennlp#2895)",
+        "a plateau scheduler in mode min gets an accuracy and lowers the rate as it rises",
+        (
+            "ReduceLROnPlateau(optimizer, ...) in main(), without mode='max', where "
+            "scheduler.step(accuracy) is called"
+        ),
+        9,
+    ),
+    Error(
+        "ignite_2590",
+        "pytorch/ignite#2590 (also HiLab-git/SSL4MIS#77)",
+        "the averaged teacher keeps the batch statistics it began with",
+        (
+            "EMAHandler.update, which averages parameters() and leaves the buffers of "
+            "ema_model, which is always in eval mode"
+        ),
+        0,
+    ),
+    Error(
+        "ex_1029",
+        "pytorch/examples#1029",
+        "a checkpoint with a prefix in all names is loaded non-strictly, as nothing",
+        (
+            "encoder.load_state_dict(state, strict=False) in load_encoder(): all names "
+            "of the file begin with 'model.'"
+        ),
+        10,
+    ),
+    Error(
+        "adaint_12",
+        "ImCharlesY/AdaInt#12 (also zshn25/DINOv2_mmseg#1)",
+        "an initialisation of all modules wipes the pretrained weights of the backbone",
+        (
+            "self.init_weights(...) in Enhancer.__init__, after "
+            "self.backbone.load_state_dict(...)"
+        ),
+        0,
+    ),
+    Error(
+        "lightly_1528",
+        "lightly-ai/lightly#1528 (related: cellarium-ai/cellarium-ml#184)",
+        "gathered features give back only the gradient of the rank's own loss",
+        (
+            "GatherLayer.backward (in loss.backward()): the rank's slice is not summed "
+            "over the ranks"
+        ),
+        0,
+    ),
+    Error(
+        "hf_29285",
+        "huggingface/transformers#29285 (also #25681)",
+        "autocast computes the angles of rotary positions in bfloat16",
+        (
+            "the matrix product in RotaryEmbedding.forward, inside torch.autocast of "
+            "main()"
+        ),
+        0,
+    ),
+    Error(
+        "tosica_11",
+        "JackieHanLab/TOSICA#11",
+        "the split has no effect: the rows of the validation are trained",
+        (
+            "train.dataset and valid.dataset in make_loaders(), the whole data set, "
+            "given to the loaders"
+        ),
+        0,
+    ),
+    Error(
+        "forge_571",
+        "meta-pytorch/torchforge#571 (also AI4Finance-Foundation/ElegantRL#243)",
+        "the ratio of new to old policy is always one, and nothing is clipped",
+        (
+            "old = logprobs.detach() in main(), given to grpo_loss() instead of "
+            "behavior_logprobs"
+        ),
+        1,
+    ),
+    Error(
+        "gd_111",
+        "openai/guided-diffusion#111",
+        "means of micro-batches are summed and never divided by their number",
+        "loss.backward() in TrainLoop.forward_backward, without loss / count",
+        0,
+    ),
+    Error(
+        "camnet_4",
+        "dingmyu/CamNet#4 (also sktime/sktime#10931)",
+        "predictions and labels are broadcast: each is compared with the whole batch",
+        (
+            "torch.abs(predicted - label) in GeometricLoss.l1: [batch, 3, 1, 1] minus "
+            "[batch, 3]"
+        ),
+        0,
+    ),
 ]
 
 
