@@ -230,26 +230,6 @@ FactValue FrozenAsBefore(const FactSubject& subject) {
   return !subject.call->Is(kModuleTraining);
 }
 
-constexpr char kTwice[] = "loss.normalised_twice";
-constexpr char kNoLogarithms[] = "loss.no_logarithms";
-constexpr char kBroadcast[] = "loss.broadcast";
-constexpr char kWritesAgain[] = "recompute.writes_buffers";
-constexpr char kRedraws[] = "recompute.redraws";
-
-template <const char* name>
-FactValue OfLoss(const FactSubject& subject) {
-  if (!subject.call) return {};
-  if (!HasCategory(*subject.call, CallCategory::kBackward)) return {};
-  const auto found = subject.facts->loss_graphs().Find(name);
-  return found ? FactValue(*found) : FactValue();
-}
-
-// A backward that was not looked at is as one without an occasion.
-template <const char* name>
-bool HasLoss(const FactSubject& subject) {
-  return IsKnown(OfLoss<name>(subject));
-}
-
 bool ClearsClipped(const FactSubject& subject) {
   return subject.call && subject.facts->clipped_gradients().happened();
 }
@@ -304,27 +284,6 @@ constexpr Fact kRows[] = {
      "a model that has trained is called without gradients and still in "
      "training mode",
      "for calls of no module", ModuleTraining, Evaluates},
-    {kTwice, kOf, FactType::kBool, FactNeed::kNone,
-     "the loss takes the softmax or the sigmoid of what is one already",
-     "where the loss was not looked at", OfLoss<kTwice>, HasLoss<kTwice>,
-     /*at_end=*/true},
-    {kNoLogarithms, kOf, FactType::kBool, FactNeed::kNone,
-     "nll_loss is given scores or probabilities, not their logarithms",
-     "where the loss was not looked at", OfLoss<kNoLogarithms>,
-     HasLoss<kNoLogarithms>, /*at_end=*/true},
-    {kBroadcast, kOf, FactType::kBool, FactNeed::kNone,
-     "the loss compares each prediction with all targets",
-     "where the loss was not looked at", OfLoss<kBroadcast>,
-     HasLoss<kBroadcast>, /*at_end=*/true},
-    {kWritesAgain, kOf, FactType::kBool, FactNeed::kNone,
-     "it writes buffers when it computes a checkpointed region again",
-     "where it was not looked at", OfLoss<kWritesAgain>, HasLoss<kWritesAgain>,
-     /*at_end=*/true},
-    {kRedraws, kOf, FactType::kBool, FactNeed::kNone,
-     "it draws other random numbers when it computes a checkpointed region "
-     "again",
-     "where it was not looked at", OfLoss<kRedraws>, HasLoss<kRedraws>,
-     /*at_end=*/true},
     {"grad.clipped_in_vain", kOf, FactType::kBool, FactNeed::kNone,
      "gradients are clipped only to be thrown away before a step",
      "after missing records, until a step follows a clipping", ClippedInVain,

@@ -3,8 +3,8 @@
 namespace traincheck {
 
 const Fact* FindFact(const std::string& name) {
-  for (const auto* table :
-       {&CallFacts(), &OptimizerFacts(), &LoaderFacts(), &VariableFacts()}) {
+  for (const auto* table : {&CallFacts(), &OptimizerFacts(), &LoaderFacts(),
+                            &VariableFacts(), &ObservedFacts()}) {
     for (const Fact& fact : *table) {
       if (name == fact.name) return &fact;
     }

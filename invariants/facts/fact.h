@@ -1,6 +1,6 @@
 // Facts by name, as preconditions and rules on facts read them. Each is defined
-// once, in a row of call_facts.cc, optimizer_facts.cc, loader_facts.cc or
-// variable_facts.cc. docs/facts.md lists them.
+// once, in a row of call_facts.cc, optimizer_facts.cc, loader_facts.cc,
+// variable_facts.cc or observed_facts.cc. docs/facts.md lists them.
 //
 // Unknown is a value of its own: it makes every clause over it undecided.
 //
@@ -83,6 +83,8 @@ const std::vector<Fact>& CallFacts();
 const std::vector<Fact>& OptimizerFacts();
 const std::vector<Fact>& LoaderFacts();
 const std::vector<Fact>& VariableFacts();
+// What the agent has looked at itself, of calls, optimizers and loaders.
+const std::vector<Fact>& ObservedFacts();
 
 // Null: no fact of this version.
 const Fact* FindFact(const std::string& name);

@@ -15,8 +15,8 @@ TEST_F(NamedFactsTest, EachIsInTheDocument) {
   std::ifstream in("docs/facts.md");
   std::stringstream text;
   text << in.rdbuf();
-  for (const auto* table :
-       {&CallFacts(), &OptimizerFacts(), &LoaderFacts(), &VariableFacts()}) {
+  for (const auto* table : {&CallFacts(), &OptimizerFacts(), &LoaderFacts(),
+                            &VariableFacts(), &ObservedFacts()}) {
     for (const Fact& fact : *table) {
       const std::string row = "| `" + std::string(fact.name) + "` |";
       EXPECT_NE(text.str().find(row), std::string::npos) << row;

@@ -106,11 +106,11 @@ FactValue TiesKept(const FactSubject& subject) {
 
 bool AddsMeans(const FactSubject& subject) {
   return subject.optimizer != 0 &&
-         subject.facts->loss_graphs().MeansAlike().has_value();
+         subject.facts->accumulated_means().Alike().has_value();
 }
 
 FactValue MeansAlike(const FactSubject& subject) {
-  const auto alike = subject.facts->loss_graphs().MeansAlike();
+  const auto alike = subject.facts->accumulated_means().Alike();
   return alike ? FactValue(*alike) : FactValue();
 }
 

@@ -16,6 +16,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "invariants/facts/accumulated_means.h"
 #include "invariants/facts/autocast.h"
 #include "invariants/facts/clipped_gradients.h"
 #include "invariants/facts/fact_tracker.h"
@@ -23,8 +24,8 @@
 #include "invariants/facts/gaps.h"
 #include "invariants/facts/grad_scaling.h"
 #include "invariants/facts/loader_passes.h"
-#include "invariants/facts/loss_graphs.h"
 #include "invariants/facts/module_modes.h"
+#include "invariants/facts/observations.h"
 #include "invariants/facts/optimizer_books.h"
 #include "invariants/facts/ownership.h"
 #include "invariants/facts/random_draws.h"
@@ -109,7 +110,10 @@ class ProcessFacts : private EventVisitor {
   const ModuleModes& module_modes() const { return module_modes_; }
   const TrainingModes& training_modes() const { return training_modes_; }
   const FrozenModes& frozen_modes() const { return frozen_modes_; }
-  const LossGraphs& loss_graphs() const { return loss_graphs_; }
+  const AccumulatedMeans& accumulated_means() const {
+    return accumulated_means_;
+  }
+  const Observations& observations() const { return observations_; }
   const ClippedGradients& clipped_gradients() const {
     return clipped_gradients_;
   }
@@ -199,8 +203,8 @@ class ProcessFacts : private EventVisitor {
   auto Trackers() {
     return std::tie(autocast_, wrapper_calls_, module_modes_, training_modes_,
                     random_draws_, loader_passes_, grad_scaling_, row_changes_,
-                    variables_, optimizer_books_, frozen_modes_, loss_graphs_,
-                    clipped_gradients_);
+                    variables_, optimizer_books_, frozen_modes_,
+                    accumulated_means_, observations_, clipped_gradients_);
   }
   template <typename Function>
   void ForEachTracker(const Function& function) {
@@ -226,7 +230,8 @@ class ProcessFacts : private EventVisitor {
   VariableStates variables_{&inputs_};
   OptimizerBooks optimizer_books_{&inputs_, &variables_, &grad_scaling_};
   FrozenModes frozen_modes_{&inputs_, &variables_};
-  LossGraphs loss_graphs_{&inputs_};
+  AccumulatedMeans accumulated_means_{&inputs_};
+  Observations observations_{&inputs_};
   ClippedGradients clipped_gradients_{&inputs_};
   std::optional<uint32_t> attempt_;
   std::optional<int32_t> rank_;

@@ -320,7 +320,7 @@ TEST_F(ProcessFactsTest, StageFollowsGradModeNotTheModulesFlag) {
 TEST(Facts, NamesAreUniqueAndFound) {
   std::set<std::string> names;
   for (const auto* table :
-       {&CallFacts(), &OptimizerFacts(), &VariableFacts()}) {
+       {&CallFacts(), &OptimizerFacts(), &VariableFacts(), &ObservedFacts()}) {
     for (const Fact& fact : *table) {
       EXPECT_TRUE(names.insert(fact.name).second) << fact.name;
       EXPECT_EQ(FindFact(fact.name), &fact);

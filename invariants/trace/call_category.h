@@ -25,6 +25,7 @@ class CallCategory {
     kZeroGrad,
     kCheckpoint,
     kClipGrad,
+    kLoadStateDict,
     kDestroyProcessGroup,
     kOther,  // any other word
   };
@@ -46,8 +47,9 @@ class CallCategory {
  private:
   static Number NumberOf(std::string_view text) {
     constexpr std::string_view kWords[] = {
-        "forward",   "backward",   "optimizer_step", "optimizer_init",
-        "zero_grad", "checkpoint", "clip_grad",      "destroy_process_group"};
+        "forward",        "backward",        "optimizer_step",
+        "optimizer_init", "zero_grad",       "checkpoint",
+        "clip_grad",      "load_state_dict", "destroy_process_group"};
     static_assert(std::size(kWords) == kOther);
     for (size_t number = 0; number < std::size(kWords); ++number) {
       if (kWords[number] == text) return static_cast<Number>(number);

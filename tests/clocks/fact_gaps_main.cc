@@ -69,7 +69,7 @@ class Notes : public ProcessObserver {
     if (IsOptimizerStep(call)) subject.optimizer = call.object;
     subject.loader = facts.loader_passes().LoaderOn(call.ring);
     for (const auto* table :
-         {&CallFacts(), &OptimizerFacts(), &LoaderFacts()}) {
+         {&CallFacts(), &OptimizerFacts(), &LoaderFacts(), &ObservedFacts()}) {
       for (const Fact& fact : *table) {
         if (fact.at_end == at_end) Put(fact, subject, at_end);
       }

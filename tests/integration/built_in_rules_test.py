@@ -43,7 +43,40 @@ FOUND_IN_STEPS = {
     "frozen_in_training": "evaluation mode, as it was before",
     "one_order": "another order",
 }
-ADVICE = {"unequal_means"}
+SIGNS = harness.SCRIPTS / "built_in_signs.py"
+FOUND_BY_SIGNS = {
+    "copied_loss": "no computation leads to",
+    "softmax_over_samples": "over the samples",
+    "kl_of_probabilities": "kl_div",
+    "cut_checkpoint": "passes no gradient on",
+    "best_by_reference": "loads its own tensors",
+    "clipping_of_nothing": "no parameter at all",
+    "cleared_micro_batches": "cleared before the step",
+    "frozen_by_an_attribute": "attribute of its module",
+    "layers_in_a_list": "plain list",
+    "layer_made_in_forward": "forwards make layers",
+    "optimizer_made_anew": "made anew",
+    "loss_of_nan": "not finite",
+    "seeded_in_each_step": "of the step before",
+    "steps_below_precision": "stand still",
+    "float16_without_a_scale": "no GradScaler",
+    "workers_that_repeat": "give the same batch",
+    "one_layer_many_times": "several times in a row",
+    "unfrozen_for_nobody": "unfrozen or added later",
+    "scheduler_first": "stepped before its first step",
+    "split_twice": "some of the samples",
+    "average_without_statistics": "have seen no batch",
+    "summed_means": "adds up means",
+    "names_that_do_not_fit": "no name of the state",
+}
+ADVICE = {
+    "unequal_means",
+    "optimizer_made_anew",
+    "float16_without_a_scale",
+    "one_layer_many_times",
+    "scheduler_first",
+    "summed_means",
+}
 
 
 class BuiltInRules(harness.SharedDaemonCase):
@@ -66,6 +99,9 @@ class BuiltInRules(harness.SharedDaemonCase):
 
     def test_each_mistake_in_steps_is_found(self):
         self.each_is_found(STEPS, FOUND_IN_STEPS)
+
+    def test_each_mistake_that_the_agent_looks_for_is_found(self):
+        self.each_is_found(SIGNS, FOUND_BY_SIGNS)
 
     def each_is_found(self, script, words_of: dict) -> None:
         with concurrent.futures.ThreadPoolExecutor(2) as side_by_side:
@@ -98,6 +134,14 @@ class BuiltInRules(harness.SharedDaemonCase):
             "--right",
             *FOUND_IN_STEPS,
             decided=len(FOUND_IN_STEPS),
+        )
+        self.assertEqual(right, [])
+        right = self.watch(
+            "right-signs",
+            SIGNS,
+            "--right",
+            *FOUND_BY_SIGNS,
+            decided=len(FOUND_BY_SIGNS),
         )
         self.assertEqual(right, [])
 

@@ -49,6 +49,7 @@ class _Backward:
         watch.clock.leave_backward()
         if outermost and error is None:
             watch.recomputation.backward_ended()
+            watch.discarded_backwards.backward_ended()
             watch.states.all_gradients(watch.core.POINT_BACKWARD_END)
 
 

@@ -37,7 +37,9 @@ class _Region:
         trains, state = token
         if trains:
             self._watch.clock.leave_checkpoint()
-            self._watch.recomputation.region_ended(state)
+            if error is None and not self._watch.clock.inside_backward():
+                function = args[0] if args else kwargs.get("function")
+                self._watch.recomputation.region_ended(state, function, result)
 
 
 def install(watch: Watch) -> None:

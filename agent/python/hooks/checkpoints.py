@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import collections
+import itertools
 import sys
 from typing import TYPE_CHECKING
 
 import torch
 
 from _traincheck import naming
+from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.imports import Imports
 from _traincheck.wrapping import wrap_function
 from _traincheck.wrapping import wrap_method
@@ -23,11 +26,16 @@ if TYPE_CHECKING:
     LateFunctions = dict[str, dict[str, tuple[str, dict[str, Any]]]]
 
 
+_COMPARED = 16  # parameters of a model
+
+
 class _Checkpoints:
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
         # Open saves and loads that call torch.save and load for their parts.
         self._inside = 0
+        # What state_dict has given -> steps begun until then.
+        self._given: WeakIdentityMap[Any, int] = WeakIdentityMap()
 
     def saving(self, args: Args, kwargs: Kwargs) -> None:
         watch = self._watch
@@ -55,6 +63,11 @@ class _Checkpoints:
         point = watch.core.POINT_LOAD_STATE_DICT
         watch.checkpoints.record_once(point, args[0], state)
         watch.ties.loading(args[0], state)
+        watch.remade_optimizers.loads(args[0])
+        given = self._given.get(state)
+        if given is not None and given < watch.clock.steps_begun():
+            own = _is_its_own(args[0], state)
+            watch.core.record_scalar(0, point, 0, "load.of_itself", float(own))
 
     def module_took(
         self,
@@ -66,6 +79,12 @@ class _Checkpoints:
     ) -> None:
         watch = self._watch
         model = watch.models.find(args[0])
+        if error is None:
+            state = args[1] if len(args) > 1 else kwargs.get("state_dict")
+            nothing = _fits_nothing(args[0], state, result)
+            if nothing is not None:
+                point = watch.core.POINT_LOAD_STATE_DICT
+                watch.core.record_scalar(0, point, 0, "load.of_nothing", float(nothing))
         if error is None and model is not None:
             if watch.models.refresh(model):
                 watch.states.parts(watch.core.POINT_LOAD, model.own)
@@ -83,6 +102,8 @@ class _Checkpoints:
             watch = self._watch
             point = watch.core.POINT_STATE_DICT
             watch.checkpoints.record_once(point, args[0], result)
+            if isinstance(result, collections.OrderedDict):
+                self._given.set(result, watch.clock.steps_begun())
 
     def saving_parts(self, args: Args, kwargs: Kwargs) -> None:
         """Of torch.distributed.checkpoint and safetensors."""
@@ -126,6 +147,32 @@ class _Checkpoints:
     ) -> None:
         self._inside -= 1
         self.loaded(token, args, kwargs, result, error)
+
+
+def _fits_nothing(module: Any, state: Any, result: Any) -> bool | None:
+    """Does no name of the state fit one of the module's? None: one has none."""
+    unexpected = getattr(result, "unexpected_keys", None)
+    if not isinstance(unexpected, list) or not state:
+        return None
+    if next(torch.nn.Module.parameters(module), None) is None:
+        return None
+    return len(unexpected) >= len(state)
+
+
+def _is_its_own(module: Any, state: Any) -> bool:
+    """Is what the module is given its own memory, kept by reference?"""
+    if not isinstance(module, torch.nn.Module):
+        return False
+    live = dict(itertools.islice(module.named_parameters(), _COMPARED))
+    pairs = [(state.get(name), parameter) for name, parameter in live.items()]
+    return bool(pairs) and all(
+        type(kept) is torch.Tensor
+        and kept.layout == torch.strided
+        and not kept.is_meta
+        and kept.numel() > 0
+        and kept.data_ptr() == parameter.data_ptr()
+        for kept, parameter in pairs
+    )
 
 
 def _holds_states(value: Any, depth: int = 2) -> bool:

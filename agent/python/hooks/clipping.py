@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING
 
 from torch.nn.utils import clip_grad
@@ -18,6 +19,31 @@ if TYPE_CHECKING:
 _FUNCTIONS = ("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm")
 
 
+class Clipped:
+    """Calls since a step, by whether they were given any parameters.
+
+    `model.parameters()` is a generator: one that an optimizer has been made of
+    gives nothing more, and clipping it does nothing.
+    """
+
+    def __init__(self) -> None:
+        self._nothing: bool | None = None  # None: nobody clips
+
+    def called(self, parameters: Any) -> None:
+        if inspect.isgenerator(parameters):
+            nothing = parameters.gi_frame is None
+        else:
+            nothing = isinstance(parameters, (list, tuple)) and len(parameters) == 0
+        self._nothing = bool(self._nothing) or nothing
+
+    def optimizer_steps(self) -> float | None:
+        """1: nothing was there to be clipped; None: nobody clips."""
+        found = self._nothing
+        if found is not None:
+            self._nothing = False
+        return None if found is None else float(found)
+
+
 class _Clip:
     """The parameters may come as a generator, which must not be consumed here:
     the gradients of all known parameters are recorded."""
@@ -27,6 +53,7 @@ class _Clip:
 
     def before(self, args: Args, kwargs: Kwargs) -> None:
         watch = self._watch
+        watch.clipped.called(args[0] if args else kwargs.get("parameters"))
         watch.states.all_gradients(watch.core.POINT_PRE_CLIP)
 
     def after(

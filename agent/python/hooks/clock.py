@@ -57,6 +57,9 @@ class Clock:
         self._thread.steps += 1
         self._thread.begun += 1
 
+    def inside_step(self) -> bool:
+        return self._thread.steps > 0
+
     def steps_begun(self) -> int:
         """Of all optimizers, on this thread."""
         return self._thread.begun

@@ -19,6 +19,7 @@ from _traincheck import ddp
 from _traincheck import distributed
 from _traincheck import full_collection
 from _traincheck import generators
+from _traincheck import hidden_parts
 from _traincheck import loaders
 from _traincheck import modules
 from _traincheck import optimizers
@@ -53,6 +54,7 @@ _HOOKS = (
     loaders,
     checkpoints,
     generators,
+    hidden_parts,
     samplers,
     scaling,
     schedulers,

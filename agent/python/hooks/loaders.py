@@ -48,6 +48,7 @@ class _Loaders:
         if error is None:
             watch.clock.batch_fetched(loader)
             watch.loaders.fetched(iterator, iterator._num_yielded - 1)
+            watch.worker_batches.fetched(iterator, loader, result)
         elif isinstance(error, StopIteration):
             watch.clock.iterator_ended(loader)
             watch.loaders.exhausted(iterator)

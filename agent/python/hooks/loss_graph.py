@@ -14,12 +14,16 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from _traincheck.places import place
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
     from torch.autograd.graph import Node
     from traincheck_core import Args, Core, Kwargs
+
+    from _traincheck.places import Place
 
 _MAX_NODES = 256
 _FIRST = 8  # backwards that are looked at
@@ -61,12 +65,21 @@ _LAYERS = frozenset(("AddmmBackward0", "ConvolutionBackward0"))
 _NO_LOGARITHMS = _LAYERS | {_SOFTMAX, _SIGMOID, "ReluBackward0", "TanhBackward0"}
 
 _DIFFERENCE = frozenset(("SubBackward0", "RsubBackward0"))
+# What averages, weighs and adds up the elements of a loss.
+_REDUCTIONS = frozenset(
+    f"{name}Backward{number}"
+    for name in ("Add", "Div", "Mean", "Mul", "Sum")
+    for number in "01"
+)
 _MEAN = 1  # as torch numbers reductions
 
 # Names of the scalars: mistakes, 1 where one is made and 0 where one could be.
 TWICE = "loss.normalised_twice"
 NO_LOGARITHMS = "loss.no_logarithms"
 BROADCAST = "loss.broadcast"
+NO_GRAPH = "loss.no_graph"
+OVER_SAMPLES = "loss.over_samples"
+OF_PROBABILITIES = "loss.kl_of_probabilities"
 # Over how many targets the loss is a mean.
 TARGETS = "loss.targets"
 
@@ -75,21 +88,63 @@ class LossGraphs:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._backwards = 0
+        self._not_finite: bool | None = None  # of a backward since the last clearing
+        # Backwards since then, and those of plain means, by their place.
+        self._places: collections.Counter[Place] = collections.Counter()
+        self._means: collections.Counter[Place] = collections.Counter()
+        self._accumulates = False  # has one place made several in a step?
 
     def backward_begins(self, args: Args, kwargs: Kwargs) -> None:
         """Called at every outermost one, with its arguments."""
         number = self._backwards
         self._backwards += 1
-        if number >= _FIRST and number % _EVERY != 0:
-            return
-        core = self._core
-        for name, value in findings(_roots(args, kwargs)).items():
-            core.record_scalar(0, core.POINT_BACKWARD_END, 0, name, value)
+        # Reading an attribute must call no override of the user's.
+        with torch._C.DisableTorchFunctionSubclass():
+            losses = _losses(args, kwargs)
+            for loss in losses:
+                self._see(loss)
+            self._count(losses)
+            if number >= _FIRST and number % _EVERY != 0:
+                return
+            core = self._core
+            for name, value in findings(losses).items():
+                core.record_scalar(0, core.POINT_BACKWARD_END, 0, name, value)
+
+    def _count(self, losses: list[torch.Tensor]) -> None:
+        here = place()
+        self._places[here] += 1
+        if len(losses) == 1 and losses[0].grad_fn is not None:
+            self._means[here] += _is_plain_mean(losses[0].grad_fn)
+
+    def sums_means(self) -> float | None:
+        """1: the step adds up means of one place in the code and nobody divides;
+        None: no place has made several backwards in a step so far."""
+        several = [here for here, count in self._places.items() if count > 1]
+        self._accumulates = self._accumulates or bool(several)
+        sums = any(self._means[here] == self._places[here] for here in several)
+        return float(sums) if self._accumulates else None
+
+    def gradients_cleared(self) -> None:
+        self._places.clear()
+        self._means.clear()
+        if self._not_finite is not None:
+            self._not_finite = False
+
+    def optimizer_steps(self) -> float | None:
+        """1: with gradients of a loss that is not finite; None: not known."""
+        return None if self._not_finite is None else float(self._not_finite)
+
+    def _see(self, loss: torch.Tensor) -> None:
+        # Reading what is on a device would wait for it.
+        if type(loss) is torch.Tensor and loss.is_cpu and loss.numel() == 1:
+            wrong = not math.isfinite(loss.detach().item())
+            self._not_finite = bool(self._not_finite) or wrong
 
 
-def findings(roots: list[Node]) -> dict[str, float]:
+def findings(losses: list[torch.Tensor]) -> dict[str, float]:
     """Name of a scalar -> value. Mistakes with no occasion are left out."""
-    found: dict[str, float] = {}
+    roots = [loss.grad_fn for loss in losses if loss.grad_fn is not None]
+    found = {NO_GRAPH: float(any(map(_is_made_anew, losses)))}
     means: list[float | None] = []
 
     def add(name: str, wrong: bool) -> None:
@@ -104,6 +159,9 @@ def findings(roots: list[Node]) -> dict[str, float]:
         elif name in _NLL:
             origins = _origins(node)
             add(NO_LOGARITHMS, bool(origins) and origins <= _NO_LOGARITHMS)
+            over_samples = _is_over_samples(node)
+            if over_samples is not None:
+                add(OVER_SAMPLES, over_samples)
             if origins == {_LOG_SOFTMAX}:
                 add(TWICE, _is_of_sigmoids(node))
             means.append(_targets(node))
@@ -111,9 +169,75 @@ def findings(roots: list[Node]) -> dict[str, float]:
             given = _compared(node)
             if given is not None:
                 add(BROADCAST, given)
+    of_probabilities = _is_kl_of_probabilities(roots)
+    if of_probabilities is not None:
+        add(OF_PROBABILITIES, of_probabilities)
     if len(means) == 1 and means[0] is not None:
         found[TARGETS] = means[0]
     return found
+
+
+def _is_made_anew(loss: torch.Tensor) -> bool:
+    """Is it a number in a new tensor, as of torch.tensor(loss.item())?"""
+    alone = loss.grad_fn is None and loss.requires_grad and loss.numel() == 1
+    return alone and not isinstance(loss, torch.nn.Parameter)
+
+
+def _is_plain_mean(loss: Node) -> bool:
+    """Is it a mean as it is, not divided by anything?"""
+    if loss.name() in ("MeanBackward0", "MeanBackward1"):
+        return True
+    return getattr(loss, "_saved_reduction", None) == _MEAN
+
+
+def _is_over_samples(nll: Node) -> bool | None:
+    """Does the log_softmax before it run over another dimension than the classes?
+
+    None: there is none right before it.
+    """
+    givers = _inputs(nll)[:1]
+    if not givers or givers[0].name() != _LOG_SOFTMAX:
+        return None
+    shape, dimension = _shape(givers[0]), getattr(givers[0], "_saved_dim", None)
+    if shape is None or type(dimension) is not int:
+        return None
+    if dimension >= 2**63:  # read as unsigned
+        dimension += len(shape) - 2**64
+    return dimension != min(1, len(shape) - 1)
+
+
+def _is_kl_of_probabilities(roots: list[Node]) -> bool | None:
+    """Is `target log(target) - target input` added up where input is a softmax?
+
+    The first term has no gradient where the target is given. None: it is no such
+    sum, or it cannot be read.
+    """
+    todo = list(roots)
+    for _ in range(_MAX_NODES):
+        if not todo:
+            break
+        node = todo.pop()
+        if node.name() in _REDUCTIONS:
+            todo.extend(_inputs(node))
+        elif node.name() == "SubBackward0" and len(node.next_functions) == 2:
+            (entropy, _), (product, _) = node.next_functions
+            if entropy is not None or product is None:
+                continue
+            if product.name() == "MulBackward0" and _weighs_by_shares(product):
+                origins = {giver.name() for giver in _givers(product)}
+                if origins in ({_SOFTMAX}, {_LOG_SOFTMAX}):
+                    return origins == {_SOFTMAX}
+    return None
+
+
+def _weighs_by_shares(product: Node) -> bool:
+    """Is what it multiplies by a distribution: none below 0, 1 in all?"""
+    given = getattr(product, "_saved_self", None)
+    if type(given) is not torch.Tensor or not given.is_cpu or given.dim() == 0:
+        return False
+    given = given.detach()
+    whole = given.sum(-1)
+    return bool((given >= 0).all()) and bool(torch.allclose(whole, whole.new_ones(())))
 
 
 def _targets(nll: Node) -> float | None:
@@ -130,7 +254,8 @@ def _targets(nll: Node) -> float | None:
 def _compared(difference: Node) -> bool | None:
     """Is one prediction, or each one, compared with all targets?
 
-    Predictions [n, 1] against targets [n] give [n, n], each with each; one
+    Predictions [n, 1] against targets [n] give [n, n], each with each, as do
+    [n, c, 1, 1] against [n, c]; one
     prediction [1] against [n] stands for all. None: it is no difference between
     what a model computes and what is given.
     """
@@ -140,8 +265,10 @@ def _compared(difference: Node) -> bool | None:
     result, given = _shape(difference), _shape(inputs[0])
     if result is None or given is None or len(result) == 0:
         return None
-    square = len(result) == 2 and result[0] == result[1] > 1
-    if square and given in ((result[0], 1), (1, result[0]), (result[0],)):
+    half = len(result) // 2
+    sizes, ones = result[:half], (1,) * half
+    twice = sizes == result[half:] and math.prod(sizes) > 1
+    if twice and given in (sizes + ones, ones + sizes, sizes):
         return True
     if given == result:
         return False
@@ -204,12 +331,7 @@ def _inputs(node: Node) -> list[Node]:
     return [following for following, _ in node.next_functions if following is not None]
 
 
-def _roots(args: Args, kwargs: Kwargs) -> list[Node]:
+def _losses(args: Args, kwargs: Kwargs) -> list[torch.Tensor]:
     given: Any = args[0] if args else kwargs.get("tensors")
     tensors = given if isinstance(given, (list, tuple)) else (given,)
-    # Reading an attribute must call no override of the user's.
-    with torch._C.DisableTorchFunctionSubclass():
-        nodes = [
-            tensor.grad_fn for tensor in tensors if isinstance(tensor, torch.Tensor)
-        ]
-    return [node for node in nodes if node is not None]
+    return [tensor for tensor in tensors if isinstance(tensor, torch.Tensor)]

@@ -37,7 +37,10 @@ class _Roots:
             watch.clock.training_forward()  # may close a step
         watch.generators.forward_begins(trains)
         if not trains:
+            if model is not None:
+                watch.averages.evaluates(model)
             return
+        watch.signs.forward_begins()
         if model is None:
             return
         model.claim()
@@ -59,6 +62,7 @@ class _Roots:
     ) -> None:
         if not self._watch.clock.inside_backward():
             self._watch.generators.forward_ended()
+            self._watch.hidden_parts.forward_ended()
 
 
 def forward_begins(
@@ -81,6 +85,8 @@ class _ZeroGrad:
 
     def before(self, args: Args, kwargs: Kwargs) -> None:
         self._watch.clock.gradients_cleared()
+        if not self._watch.clock.inside_step():
+            self._watch.signs.module_clears(args[0])
 
     def after(
         self,

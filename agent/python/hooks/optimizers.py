@@ -42,6 +42,7 @@ class _Construction:
         if error is None:
             self._watch.process.trains()
             self._watch.holds.ensure(args[0])
+            self._watch.signs.made(args[0])
         # Whether or not it is one now: facts know only that the call began.
         self._watch.core.step_optimizer_made()
 
@@ -68,6 +69,7 @@ class _Step:
         if bits is not None:
             numbers["counter_bits", 0] = bits
         numbers.update(watch.schedules.optimizer_steps(optimizer))
+        numbers.update(watch.signs.steps(optimizer))
         lost = watch.ties.lost(optimizer)
         if lost is not None:
             watch.core.record_scalar(held.number, point, 0, "ties_lost", float(lost))
@@ -92,6 +94,8 @@ class _Step:
     ) -> None:
         watch = self._watch
         watch.clock.leave_step()
+        if error is None:
+            watch.signs.stepped(args[0])
         if token is not None and error is None:
             point, held, optimizer = watch.core.POINT_POST_STEP, token[0], args[0]
             watch.states.data(point, *token[1:])
@@ -108,6 +112,8 @@ class _ZeroGrad:
 
     def before(self, args: Args, kwargs: Kwargs) -> None:
         self._watch.clock.gradients_cleared()
+        if not self._watch.clock.inside_step():
+            self._watch.signs.clears(args[0])
 
     def after(
         self,

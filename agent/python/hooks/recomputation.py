@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from traincheck_core import Core, Kwargs
 
     from _traincheck.models import Models
@@ -22,6 +24,7 @@ _EVERY = 64  # afterwards one of so many
 # Names of the scalars: 1 where it happened and 0 where it could have.
 WRITES = "recompute.writes_buffers"
 REDRAWS = "recompute.redraws"
+CUT = "recompute.cut"
 
 
 class Recomputation:
@@ -30,6 +33,7 @@ class Recomputation:
         self._models = models
         self._regions = False  # has one run since the last backward?
         self._redraws: bool | None = None  # None: none has run without its states
+        self._cut: bool | None = None  # None: none has run with trainable parameters
         self._backwards = 0
         self._versions: dict[int, int] | None = None  # by id of a buffer
 
@@ -40,7 +44,15 @@ class Recomputation:
             return None
         return bytes(torch.default_generator.get_state().numpy())
 
-    def region_ended(self, state: bytes | None) -> None:
+    def region_ended(self, state: bytes | None, function: Any, result: Any) -> None:
+        module = function if isinstance(function, torch.nn.Module) else None
+        module = module or getattr(function, "__self__", None)
+        tensors = result if isinstance(result, (tuple, list)) else (result,)
+        plain = [t for t in tensors if isinstance(t, torch.Tensor)]
+        if isinstance(module, torch.nn.Module) and plain and torch.is_grad_enabled():
+            if any(p.requires_grad for p in module.parameters()):
+                cut = not any(t.requires_grad for t in plain)
+                self._cut = bool(self._cut) or cut
         if state is not None:
             drew = state != bytes(torch.default_generator.get_state().numpy())
             self._redraws = bool(self._redraws) or drew
@@ -58,6 +70,9 @@ class Recomputation:
         if self._redraws is not None:
             self._write(REDRAWS, self._redraws)
             self._redraws = None
+        if self._cut is not None:
+            self._write(CUT, self._cut)
+            self._cut = None
 
     def backward_ended(self) -> None:
         before, self._versions = self._versions, None

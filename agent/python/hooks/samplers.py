@@ -57,6 +57,15 @@ class Samplers:
             known = self._define(loader)
             self._loaders.set(loader, known)
         self._passes.set(iterator, _Pass(*known))
+        shared = self._watch.shared_samples.begins(loader)
+        if shared is not None:
+            self._core.record_scalar(
+                known[0],
+                self._core.POINT_FETCH,
+                0,
+                "loader.shares_samples",
+                float(shared),
+            )
         random = draws_at_random(loader)
         if random is not None:
             self._core.record_scalar(

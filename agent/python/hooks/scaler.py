@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from _traincheck.observing import observe
 from _traincheck.wrapping import quietly
 
 if TYPE_CHECKING:
@@ -40,8 +41,38 @@ def _observe(watch: Watch, cls: type[Any]) -> None:
     setattr(cls, "_maybe_opt_step", observed)
 
 
+class HalfPrecision:
+    """Do forwards run in float16 without anybody scaling the loss? Small gradients
+    are zero then."""
+
+    def __init__(self) -> None:
+        self._half = False
+        self._scaled = False
+
+    def forward_begins(self) -> None:
+        """Called at outermost forwards that train."""
+        self._half = self._half or _casts_to_half()
+
+    def scales(self) -> None:
+        self._scaled = True
+
+    def optimizer_steps(self) -> float | None:
+        """1: they do; None: nothing runs in float16."""
+        return float(not self._scaled) if self._half else None
+
+
+def _casts_to_half() -> bool:
+    return any(
+        torch.is_autocast_enabled(kind)
+        and torch.get_autocast_dtype(kind) == torch.float16
+        for kind in ("cuda", "cpu")
+    )
+
+
 def _skipped(watch: Watch, optimizer: torch.optim.Optimizer) -> None:
     watch.loaders.flush()
+    watch.discarded_backwards.skips(optimizer)
+    watch.schedules.skips(optimizer)
     held = watch.holds.ensure(optimizer)
     watch.clock.optimizer_skips(held.number)
 
@@ -51,3 +82,8 @@ def install(watch: Watch) -> None:
     # an optimizer itself leaves out (fused ones are told what was found) is
     # decided on the device and not seen here.
     _observe(watch, torch.amp.GradScaler)
+
+    def scales(scaler: Any, args: Any, kwargs: Any) -> None:
+        watch.half_precision.scales()
+
+    observe(watch, torch.amp.GradScaler, "scale", before=scales)

@@ -29,6 +29,8 @@ class _Schedule:
         self.own = 0  # of its optimizer, likewise
         # Times in a row that it was stepped while others stepped, and its did not.
         self.idle = 0
+        self.calls = 0  # of step, the constructor's own among them
+        self.early = False  # was it stepped before its optimizer's first step?
 
 
 class Schedules:
@@ -42,6 +44,7 @@ class Schedules:
         if schedule is None:
             schedule = _Schedule()
             self._all.set(scheduler, schedule)
+        schedule.calls += 1
         own = self._counts.get(getattr(scheduler, "optimizer", None)) or 0
         if own != schedule.own:
             schedule.idle = 0
@@ -49,9 +52,14 @@ class Schedules:
             schedule.idle += 1
         schedule.own, schedule.steps = own, self._steps
 
+    def skips(self, optimizer: torch.optim.Optimizer) -> None:
+        """A GradScaler leaves a step out: that counts as one here."""
+        self._counts.set(optimizer, self._counts.get(optimizer) or 0)
+
     def optimizer_steps(self, optimizer: torch.optim.Optimizer) -> Scalars:
         """Called when one begins. {(name, 0): value}; empty without schedulers."""
         self._steps += 1
+        first = self._counts.get(optimizer) is None
         self._counts.set(optimizer, (self._counts.get(optimizer) or 0) + 1)
         scalars: Scalars = {}
         for scheduler in self._all.keys():
@@ -61,6 +69,10 @@ class Schedules:
             idle = scalars.get(("schedule_idle", 0), 0.0)
             scalars["schedule_idle", 0] = max(idle, float(schedule.idle))
             if getattr(scheduler, "optimizer", None) is optimizer:
+                if first:
+                    schedule.early = schedule.calls > 1
+                early = scalars.get(("schedule.early", 0), 0.0)
+                scalars["schedule.early", 0] = max(early, float(schedule.early))
                 moved = _moved(scheduler, schedule)
                 if moved is not None:
                     most = scalars.get(("schedule_moved", 0), 0.0)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from _traincheck.averages import Averages
 from _traincheck.checkpoint_content import CheckpointContent
+from _traincheck.clipping import Clipped
 from _traincheck.clock import Clock
 from _traincheck.control import Control
 from _traincheck.control import Recorded
+from _traincheck.discarded_backwards import DiscardedBackwards
 from _traincheck.generators import Generators
+from _traincheck.hidden_parts import HiddenParts
 from _traincheck.holds import Holds
 from _traincheck.loader_table import LoaderTable
 from _traincheck.loss_graph import LossGraphs
@@ -16,13 +20,20 @@ from _traincheck.models import Models
 from _traincheck.planner import Planner
 from _traincheck.process import Process
 from _traincheck.recomputation import Recomputation
+from _traincheck.remade_optimizers import RemadeOptimizers
+from _traincheck.repeated_draws import RepeatedDraws
+from _traincheck.rounded_steps import RoundedSteps
 from _traincheck.samplers import Samplers
+from _traincheck.scaler import HalfPrecision
 from _traincheck.schedulers import Schedules
 from _traincheck.shadows import Shadows
+from _traincheck.shared_samples import SharedSamples
+from _traincheck.signs import Signs
 from _traincheck.states import States
 from _traincheck.stopping import Stopping
 from _traincheck.ties import Ties
 from _traincheck.topology import Topology
+from _traincheck.worker_batches import WorkerBatches
 from _traincheck.wrapper_inputs import WrapperInputs
 from _traincheck.written_scalars import WrittenScalars
 
@@ -80,6 +91,17 @@ class Watch:
         self.recomputation = Recomputation(self.core, self.models)
         self.ties = Ties()
         self.schedules = Schedules()
+        self.shared_samples = SharedSamples()
+        self.signs = Signs(self)
+        self.averages = Averages()
+        self.clipped = Clipped()
+        self.discarded_backwards = DiscardedBackwards()
+        self.half_precision = HalfPrecision()
+        self.hidden_parts = HiddenParts(self.models, self.holds)
+        self.remade_optimizers = RemadeOptimizers()
+        self.repeated_draws = RepeatedDraws()
+        self.rounded_steps = RoundedSteps()
+        self.worker_batches = WorkerBatches(self.core)
         self.wrapper_inputs = WrapperInputs(self.core, self.recorded)
 
     def _step_ended(self) -> None:

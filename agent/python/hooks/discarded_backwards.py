@@ -1,0 +1,117 @@
+"""Gradients that are cleared before the step that they were computed for.
+
+Who accumulates micro-batches and clears in each one steps with the last one only.
+Others clear without a step and mean it: a discriminator clears what the generator's
+backward left (another place in the code), a bad batch is left out (once), SAM
+climbs by its first gradients (the parameters have changed), PCGrad collects and
+writes them back (the gradients are other tensors).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from _traincheck.identity_map import WeakIdentityMap
+from _traincheck.places import place
+
+if TYPE_CHECKING:
+    import torch
+
+    from _traincheck.places import Place
+
+_HABIT = 2  # steps in a row
+_NONE = (0, 0)  # no gradient
+
+
+class _Row:
+    """One optimizer, since its last step."""
+
+    def __init__(self) -> None:
+        # Of a parameter when gradients were cleared, or stepped with.
+        self.version: int | None = None
+        self.since: set[Place] = set()  # backwards since then
+        self.gradient = _NONE  # after the last of them, see _mark
+        self.discarded: set[Place] = set()
+        self.habit = 0
+        self.judged = False
+
+
+class DiscardedBackwards:
+    def __init__(self) -> None:
+        self._rows: WeakIdentityMap[torch.optim.Optimizer, _Row] = WeakIdentityMap()
+
+    def made(self, optimizer: torch.optim.Optimizer) -> None:
+        self._rows.set(optimizer, _Row())
+
+    def backward_ended(self) -> None:
+        """Called at the end of every outermost one."""
+        optimizers = self._rows.keys()
+        if not optimizers:
+            return
+        here = place()
+        for optimizer in optimizers:
+            row, parameter = self._rows.get(optimizer), _first(optimizer)
+            if row is None or parameter is None:
+                continue
+            mark = _mark(parameter)
+            if mark is not None and mark != row.gradient:  # it gave a gradient
+                row.since.add(here)
+                row.gradient = mark
+
+    def clears(self, optimizer: torch.optim.Optimizer) -> None:
+        """Called before its gradients are cleared, outside of its step."""
+        row, parameter = self._rows.get(optimizer), _first(optimizer)
+        if row is None:
+            return
+        version = None if parameter is None else parameter._version
+        if row.since and version is not None and version == row.version:
+            row.discarded |= row.since
+        row.since.clear()
+        row.gradient = _NONE
+        row.version = version
+
+    def module_clears(self, module: torch.nn.Module) -> None:
+        ids = {id(parameter) for parameter in module.parameters()}
+        for optimizer in self._rows.keys():
+            if id(_first(optimizer)) in ids:
+                self.clears(optimizer)
+
+    def skips(self, optimizer: torch.optim.Optimizer) -> None:
+        """A scaler leaves its step out: its gradients are to be thrown away."""
+        row = self._rows.get(optimizer)
+        if row is not None:
+            row.since.clear()
+
+    def steps(self, optimizer: torch.optim.Optimizer) -> float | None:
+        """1: it was so at this step and the last one; None: no occasion yet."""
+        row, parameter = self._rows.get(optimizer), _first(optimizer)
+        if row is None or parameter is None:
+            return None
+        used = row.since
+        mark = _mark(parameter)
+        if used and mark is not None and mark[0] == row.gradient[0]:
+            row.judged = True
+            row.habit = row.habit + 1 if row.discarded & used else 0
+        row.since, row.discarded = set(), set()
+        return float(row.habit >= _HABIT) if row.judged else None
+
+    def stepped(self, optimizer: torch.optim.Optimizer) -> None:
+        row, parameter = self._rows.get(optimizer), _first(optimizer)
+        if row is not None:
+            row.since.clear()  # of its closure
+            row.version = None if parameter is None else parameter._version
+
+
+def _mark(parameter: torch.Tensor) -> tuple[int, int] | None:
+    """Of its gradient: which tensor it is, and how often it was written."""
+    gradient = parameter.grad
+    return None if gradient is None else (id(gradient), gradient._version)
+
+
+def _first(optimizer: torch.optim.Optimizer) -> torch.Tensor | None:
+    """Its first parameter that is trained."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter.requires_grad:
+                return parameter
+    return None

@@ -1,0 +1,194 @@
+"""Parts of models that torch does not know as such.
+
+`layer.requires_grad = False` sets an attribute of the module that nothing reads:
+its parameters go on training. Modules and parameters in a plain list or dictionary
+are no part of the model: `parameters()` does not give them, no optimizer gets them.
+A layer that is made within a forward is a new one each time. `[layer] * 6` is one
+layer under six names. What is unfrozen or added after the optimizer was made is not
+in it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from _traincheck.observing import observe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from traincheck_core import Args, Kwargs, Scalars
+
+    from _traincheck.holds import Holds
+    from _traincheck.models import Models
+    from _traincheck.parts import Part
+    from _traincheck.watch import Watch
+
+_LOOKS = 3  # steps after something new
+_MOST = 256  # entries of a list that are looked at
+_MISSPELT = ("require_grad", "required_grad", "requires_gradient")
+_LISTS = (torch.nn.ModuleList, torch.nn.Sequential)
+_OF_TORCH = frozenset(torch.nn.Module().__dict__)
+# Steps after which what a model needs has been made.
+_SETTLED = 1
+
+FROZEN_IN_VAIN = ("opt.frozen_in_vain", 0)
+HIDDEN = ("opt.parts_hidden", 0)
+MADE_IN_FORWARD = ("opt.layers_made_in_forward", 0)
+REPEATED = ("opt.layers_repeated", 0)
+LEFT_OUT = ("opt.late_left_out", 0)
+
+_EVERY = 16  # steps after which parameters are looked at again
+
+
+class HiddenParts:
+    def __init__(self, models: Models, holds: Holds) -> None:
+        self._models = models
+        self._holds = holds
+        self._steps = 0
+        self._generation = -1  # of the models when they were looked at
+        self._looks = 0
+        # Ids of trained parameters that no optimizer held at first, and of those
+        # that one held once: left out on purpose, as far as is known.
+        self._left_out: set[int] | None = None
+        self._forwards = 0  # open outermost ones that train
+        self._made = 0  # layers within forwards, since a step
+        self._has_made = False
+        self._said: Scalars = {}
+
+    def forward_begins(self) -> None:
+        self._forwards += 1
+
+    def forward_ended(self) -> None:
+        self._forwards = max(0, self._forwards - 1)
+
+    def optimizer_made(self) -> None:
+        """Much is frozen and thawed just before."""
+        self._looks = 0
+
+    def registers(self, module: torch.nn.Module) -> None:
+        """Called before a module gets a parameter."""
+        if self._forwards > 0 and self._models.find(module) is None:
+            self._made += 1
+
+    def optimizer_steps(self) -> Scalars:
+        """What is to be said at a step, new or not."""
+        self._steps += 1
+        self._has_made |= self._steps > _SETTLED and self._made > 0
+        if self._has_made:
+            self._said[MADE_IN_FORWARD] = float(self._made > 0)
+        self._made = self._forwards = 0
+        if self._generation != self._models.generation:
+            self._generation, self._looks = self._models.generation, 0
+        if self._looks < _LOOKS:
+            self._looks += 1
+            self._said.update(self._look())
+        if self._looks < _LOOKS or self._steps % _EVERY == 0:
+            self._look_for_late()
+        return dict(self._said)
+
+    def _look_for_late(self) -> None:
+        held = self._held_ids()
+        trained = {
+            id(parameter)
+            for parameter in self._parameters()
+            if parameter.requires_grad and parameter.grad is not None
+        }
+        if self._left_out is None:
+            self._left_out = trained - held
+        self._left_out |= held
+        late = trained - held - self._left_out
+        if late or LEFT_OUT in self._said:
+            self._said[LEFT_OUT] = float(bool(late))
+
+    def _parameters(self) -> Iterator[torch.Tensor]:
+        for model in self._models.all():
+            for part in model.own:
+                module = part.module()
+                if module is not None:
+                    yield from (t for t in module._parameters.values() if t is not None)
+
+    def _look(self) -> Scalars:
+        vain, hidden, repeated = False, None, None
+        held: set[int] | None = None
+        for model in self._models.all():
+            for part in model.own:
+                module = part.module()
+                if module is None:
+                    continue
+                vain = vain or _is_frozen_in_vain(part, module)
+                if isinstance(module, _LISTS) and len(module) > 1:
+                    repeated = bool(repeated) or _repeats(module)
+                for parameter in _hidden_in(module):
+                    if held is None:
+                        held = self._held()
+                    trained = parameter.requires_grad and parameter.grad is not None
+                    hidden = bool(hidden) or (trained and id(parameter) not in held)
+        scalars: Scalars = {FROZEN_IN_VAIN: float(vain)}
+        if hidden is not None:
+            scalars[HIDDEN] = float(hidden)
+        if repeated is not None:
+            scalars[REPEATED] = float(repeated)
+        return scalars
+
+    def _held(self) -> set[int]:
+        """Ids of what optimizers hold, and of what the models know."""
+        return self._held_ids().union(map(id, self._parameters()))
+
+    def _held_ids(self) -> set[int]:
+        return {
+            id(tensor)
+            for optimizer in self._holds.optimizers()
+            for group in optimizer.param_groups
+            for tensor in group["params"]
+        }
+
+
+def _is_frozen_in_vain(part: Part, module: torch.nn.Module) -> bool:
+    if module.__dict__.get("requires_grad") is False:
+        return any(
+            parameter.requires_grad and parameter.grad is not None
+            for parameter in module.parameters()
+        )
+    return any(
+        getattr(parameter, "__dict__", {}).get(name) is False
+        for parameter in module._parameters.values()
+        if parameter is not None and parameter.requires_grad
+        for name in _MISSPELT
+    )
+
+
+def _repeats(module: torch.nn.Module) -> bool:
+    """Does it hold one layer with parameters twice, one after the other?"""
+    children = list(module._modules.values())
+    return any(
+        one is other and next(one.parameters(), None) is not None
+        for one, other in zip(children, children[1:])
+        if one is not None
+    )
+
+
+def _hidden_in(module: torch.nn.Module) -> Iterator[torch.Tensor]:
+    for name, value in module.__dict__.items():
+        if name in _OF_TORCH:
+            continue
+        entries: Any = ()
+        if type(value) in (list, tuple):
+            entries = value[:_MOST]
+        elif type(value) is dict and len(value) <= _MOST:
+            entries = list(value.values())
+        for entry in entries:
+            if isinstance(entry, torch.nn.Parameter):
+                yield entry
+            elif isinstance(entry, torch.nn.Module):
+                yield from entry.parameters()
+
+
+def install(watch: Watch) -> None:
+    def registers(module: torch.nn.Module, args: Args, kwargs: Kwargs) -> None:
+        watch.hidden_parts.registers(module)
+
+    observe(watch, torch.nn.Module, "register_parameter", before=registers)

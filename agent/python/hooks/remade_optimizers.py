@@ -1,0 +1,63 @@
+"""Optimizers that are made anew for parameters that another one has trained.
+
+Each begins without moments, and a scheduler of the former goes on with that one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from _traincheck.identity_map import WeakIdentityMap
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    import torch
+
+    Key = tuple[str, tuple[int, ...]]
+
+_OFTEN = 3  # a phase or a resume makes it anew once
+_LINES = 256  # the last ones
+
+
+class _Line:
+    """Optimizers of the same parameters, one after the other."""
+
+    def __init__(self) -> None:
+        self.anew = 0
+        self.stepped = False  # has the last one?
+
+
+class RemadeOptimizers:
+    def __init__(self) -> None:
+        self._lines: dict[Key, _Line] = {}
+        self._of: WeakIdentityMap[torch.optim.Optimizer, _Line] = WeakIdentityMap()
+
+    def made(self, optimizer: torch.optim.Optimizer) -> None:
+        key = _key(optimizer)
+        line = self._lines.pop(key, None) or _Line()
+        if len(self._lines) == _LINES:
+            del self._lines[next(iter(self._lines))]
+        self._lines[key] = line
+        line.anew += line.stepped
+        line.stepped = False
+        self._of.set(optimizer, line)
+
+    def loads(self, taker: Any) -> None:
+        """It takes over a state, if it is an optimizer."""
+        line = self._of.get(taker)
+        if line is not None and not line.stepped:
+            line.anew = max(0, line.anew - 1)
+
+    def steps(self, optimizer: torch.optim.Optimizer) -> float | None:
+        line = self._of.get(optimizer)
+        if line is None:
+            return None
+        line.stepped = True
+        return float(line.anew >= _OFTEN) if line.anew else None
+
+
+def _key(optimizer: torch.optim.Optimizer) -> Key:
+    tensors = [t for group in optimizer.param_groups for t in group["params"]]
+    ends = (len(tensors), id(tensors[0]), id(tensors[-1])) if tensors else ()
+    return type(optimizer).__name__, ends

@@ -1,0 +1,48 @@
+"""Steps that draw the random numbers of the step before.
+
+Who seeds in each iteration, or puts a generator's state back, drops out the same
+elements and adds the same noise in every step. Seen by the state of torch's
+generator: it was drawn from during a step, and is at the next one's beginning
+what it was at its beginning.
+"""
+
+from __future__ import annotations
+
+import torch
+
+_FIRST = 32  # steps that are looked at
+_EVERY = 64  # afterwards two of so many
+_HABIT = 2
+
+
+class RepeatedDraws:
+    def __init__(self) -> None:
+        self._steps = 0
+        self._begin: int | None = None  # hash of the state at this step's forward
+        self._former: int | None = None  # at the last one's
+        self._moved = False  # during the last one
+        self._habit = 0
+        self._judged = False
+
+    def forward_begins(self) -> None:
+        """Called at outermost forwards that train."""
+        if self._begin is None and self._looks():
+            self._begin = _state()
+            if self._moved and self._former is not None:
+                self._judged = True
+                same = self._former == self._begin
+                self._habit = self._habit + 1 if same else 0
+
+    def optimizer_steps(self) -> float | None:
+        """1: this step and the last ones repeat; None: nothing was drawn yet."""
+        self._moved = self._begin is not None and _state() != self._begin
+        self._former, self._begin = self._begin, None
+        self._steps += 1
+        return float(self._habit >= _HABIT) if self._judged else None
+
+    def _looks(self) -> bool:
+        return self._steps < _FIRST or self._steps % _EVERY < _HABIT + 1
+
+
+def _state() -> int:
+    return hash(bytes(torch.default_generator.get_state().numpy()))

@@ -1,0 +1,76 @@
+"""What shows at steps that something is wrong, looked at by the agent itself.
+
+Each sign is a scalar of its optimizer with the name of a fact
+(invariants/facts/observed_facts.cc): 1 where it is so, 0 where it could have been.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import torch
+    from traincheck_core import Scalars
+
+    from _traincheck.watch import Watch
+
+
+class Signs:
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+
+    def forward_begins(self) -> None:
+        """Called at outermost forwards that train."""
+        watch = self._watch
+        watch.hidden_parts.forward_begins()
+        watch.half_precision.forward_begins()
+        watch.repeated_draws.forward_begins()
+
+    def made(self, optimizer: torch.optim.Optimizer) -> None:
+        self._watch.discarded_backwards.made(optimizer)
+        self._watch.remade_optimizers.made(optimizer)
+        self._watch.hidden_parts.optimizer_made()
+
+    def clears(self, optimizer: torch.optim.Optimizer) -> None:
+        """Called before its gradients are cleared, outside of its step."""
+        self._watch.loss_graphs.gradients_cleared()
+        self._watch.discarded_backwards.clears(optimizer)
+
+    def module_clears(self, module: torch.nn.Module) -> None:
+        self._watch.loss_graphs.gradients_cleared()
+        self._watch.discarded_backwards.module_clears(module)
+
+    def steps(self, optimizer: torch.optim.Optimizer) -> Scalars:
+        """What is said as its step begins."""
+        self._watch.rounded_steps.begins(optimizer)
+        self._watch.shared_samples.optimizer_steps()
+        scalars = self._watch.hidden_parts.optimizer_steps()
+        scalars.update({(n, 0): v for n, v in self._of(optimizer) if v is not None})
+        return scalars
+
+    def _of(
+        self, optimizer: torch.optim.Optimizer
+    ) -> Iterator[tuple[str, float | None]]:
+        watch = self._watch
+        yield "opt.averages_without_statistics", watch.averages.optimizer_steps()
+        yield "opt.clips_nothing", watch.clipped.optimizer_steps()
+        yield "opt.discards_backwards", watch.discarded_backwards.steps(optimizer)
+        yield "opt.float16_unscaled", watch.half_precision.optimizer_steps()
+        yield "opt.loss_not_finite", watch.loss_graphs.optimizer_steps()
+        yield "opt.sums_means", watch.loss_graphs.sums_means()
+        yield "opt.made_anew", watch.remade_optimizers.steps(optimizer)
+        yield "opt.repeats_draws", watch.repeated_draws.optimizer_steps()
+
+    def stepped(self, optimizer: torch.optim.Optimizer) -> None:
+        """What is said when its step has ended."""
+        watch, core = self._watch, self._watch.core
+        watch.loss_graphs.gradients_cleared()  # used, and those of a closure, too
+        watch.discarded_backwards.stepped(optimizer)
+        rounded = watch.rounded_steps.ended(optimizer)
+        if rounded is not None:
+            number = watch.holds.ensure(optimizer).number
+            core.record_scalar(
+                number, core.POINT_POST_STEP, 0, "opt.rounded_away", rounded
+            )

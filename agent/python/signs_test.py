@@ -1,0 +1,445 @@
+"""What the agent looks at itself at steps: each mistake, and right programs that
+come close to it."""
+
+import copy
+import pathlib
+import sys
+import unittest
+
+import torch
+import torch.utils.checkpoint
+from torch import nn
+from torch.nn import functional as F
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from hooks_case import CORE, HooksCase, WATCH
+
+TARGETS = torch.tensor([0, 1, 2, 3, 0, 1, 2, 3])
+
+
+def said(name):
+    """The values that were written, the last ones at the end."""
+    return [e[3] for e in CORE.log if e[0] == "scalar" and e[2] == name]
+
+
+def last(name):
+    return (said(name) or [None])[-1]
+
+
+class SignsCase(HooksCase):
+    def setUp(self):
+        super().setUp()
+        torch.manual_seed(0)
+        self.net = nn.Linear(5, 4)
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+
+    def loss(self, net=None):
+        return F.cross_entropy((net or self.net)(torch.randn(8, 5)), TARGETS)
+
+    def step(self, net=None, optimizer=None):
+        optimizer = optimizer or self.optimizer
+        optimizer.zero_grad()
+        self.loss(net).backward()
+        optimizer.step()
+
+
+class DiscardedBackwards(SignsCase):
+    NAME = "opt.discards_backwards"
+
+    def test_micro_batches_that_clear(self):
+        for _ in range(2):
+            for _ in range(3):
+                self.optimizer.zero_grad()
+                self.loss().backward()
+            self.optimizer.step()
+        self.assertEqual(said(self.NAME), [0.0, 1.0])
+
+    def test_through_the_model(self):
+        for _ in range(2):
+            for _ in range(3):
+                self.net.zero_grad()
+                self.loss().backward()
+            self.optimizer.step()
+        self.assertEqual(last(self.NAME), 1.0)
+
+    def test_accumulation_and_a_batch_that_is_left_out(self):
+        for step in range(6):
+            self.optimizer.zero_grad()
+            if step == 3:  # left out
+                self.loss().backward()
+                self.optimizer.zero_grad()
+            for _ in range(2):
+                self.loss().backward()
+            self.optimizer.step()
+        self.assertEqual(set(said(self.NAME)), {0.0})
+
+    def test_adversaries_that_share_a_function(self):
+        other = nn.Linear(4, 4)
+        second = torch.optim.SGD(other.parameters(), lr=0.1)
+
+        def descend(optimizer, loss):
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+        for _ in range(4):
+            made = self.net(torch.randn(8, 5))
+            descend(second, F.cross_entropy(other(made.detach()), TARGETS))
+            descend(self.optimizer, -F.cross_entropy(other(made), TARGETS))
+        self.assertEqual(set(said(self.NAME)), {0.0})
+
+    def test_sharpness_aware_minimisation(self):
+        weight = self.net.weight
+        for _ in range(4):
+            self.optimizer.zero_grad()
+            for climbs in (True, False):
+                self.loss().backward()
+                if climbs:
+                    rise = 0.05 * weight.grad
+                    with torch.no_grad():
+                        weight.add_(rise)
+                    self.optimizer.zero_grad()
+            with torch.no_grad():
+                weight.sub_(rise)
+            self.optimizer.step()
+        self.assertEqual(set(said(self.NAME)), {0.0})
+
+    def test_gradients_that_are_collected_and_written_back(self):
+        weight = self.net.weight
+        for _ in range(4):
+            kept = []
+            for _ in range(2):
+                self.optimizer.zero_grad()
+                self.loss().backward()
+                kept.append(weight.grad.clone())
+            weight.grad = sum(kept)
+            self.optimizer.step()
+        self.assertNotIn(1.0, said(self.NAME))
+
+
+class HiddenParts(SignsCase):
+    def holder(self, hidden):
+        class Holder(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.own = nn.Linear(5, 5)
+                self.last = nn.Linear(5, 4)
+                self.others = [hidden]
+
+            def forward(self, x):
+                return self.last(self.others[0](self.own(x)))
+
+        return Holder()
+
+    def train(self, hidden, optimizer=None):
+        net = self.holder(hidden)
+        optimizer = torch.optim.SGD([*net.parameters(), *(optimizer or ())], lr=0.1)
+        self.step(net, optimizer)
+
+    def test_layers_in_a_list(self):
+        self.train(nn.Linear(5, 5))
+        self.assertEqual(last("opt.parts_hidden"), 1.0)
+
+    def test_a_frozen_teacher_in_a_list(self):
+        self.train(nn.Linear(5, 5).requires_grad_(False))
+        self.assertEqual(last("opt.parts_hidden"), 0.0)
+
+    def test_layers_in_a_list_that_the_optimizer_is_given(self):
+        hidden = nn.Linear(5, 5)
+        self.train(hidden, hidden.parameters())
+        self.assertEqual(last("opt.parts_hidden"), 0.0)
+
+    def test_frozen_by_an_attribute(self):
+        self.net.requires_grad = False
+        self.step()
+        self.assertEqual(last("opt.frozen_in_vain"), 1.0)
+
+    def test_frozen_with_a_misspelt_name(self):
+        self.net.bias.require_grad = False
+        self.step()
+        self.assertEqual(last("opt.frozen_in_vain"), 1.0)
+
+    def test_frozen(self):
+        self.net.bias.requires_grad = False
+        self.step()
+        self.assertEqual(last("opt.frozen_in_vain"), 0.0)
+
+    def unfreeze(self, *, held):
+        net = self.holder(nn.Linear(5, 5).requires_grad_(False))
+        net.own.requires_grad_(False)
+        optimizer = torch.optim.SGD(net.last.parameters(), lr=0.1)
+        self.step(net, optimizer)
+        net.own.requires_grad_(True)
+        if held:
+            optimizer.add_param_group({"params": net.own.parameters()})
+        self.step(net, optimizer)
+        return net
+
+    def test_unfrozen_for_nobody(self):
+        self.unfreeze(held=False)
+        self.assertEqual(last("opt.late_left_out"), 1.0)
+
+    def test_unfrozen_and_given_and_then_left_out_by_the_next_optimizer(self):
+        net = self.unfreeze(held=True)
+        optimizer = torch.optim.SGD(net.last.parameters(), lr=0.1)
+        for _ in range(20):
+            self.step(net, optimizer)
+        self.assertIsNone(last("opt.late_left_out"))
+
+    def test_one_layer_many_times(self):
+        layer = nn.Linear(5, 5)
+        for layers, wrong in (
+            ([layer] * 2, 1.0),
+            ([layer, nn.Linear(5, 5)], 0.0),
+            ([nn.ReLU(), layer, nn.ReLU()], 0.0),
+        ):
+            net = nn.Sequential(*layers, self.net)
+            self.step(net)
+            self.assertEqual(last("opt.layers_repeated"), wrong)
+
+    def test_a_layer_that_is_made_in_forward(self):
+        class Maker(nn.Linear):
+            def forward(self, x):
+                return super().forward(nn.Linear(5, 5)(x))
+
+        net = Maker(5, 4)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        self.step(net, optimizer)
+        self.assertIsNone(last("opt.layers_made_in_forward"))  # may be lazy
+        self.step(net, optimizer)
+        self.assertEqual(last("opt.layers_made_in_forward"), 1.0)
+
+
+class RepeatedDraws(SignsCase):
+    NAME = "opt.repeats_draws"
+
+    def train(self, before=lambda: None, steps=4):
+        net = nn.Sequential(nn.Dropout(0.5), self.net)
+        for _ in range(steps):
+            before()
+            self.step(net)
+
+    def test_seeded_in_each_step(self):
+        self.train(lambda: torch.manual_seed(3))
+        self.assertEqual(last(self.NAME), 1.0)
+
+    def test_seeded_otherwise_in_each_step(self):
+        seeds = iter(range(10))
+        self.train(lambda: torch.manual_seed(next(seeds)))
+        self.assertEqual(last(self.NAME), 0.0)
+
+    def test_a_fixed_evaluation_in_each_step(self):
+        def evaluate():
+            with torch.random.fork_rng(), torch.no_grad():
+                torch.manual_seed(3)
+                self.net(torch.randn(8, 5))
+
+        self.train(evaluate)
+        self.assertEqual(last(self.NAME), 0.0)
+
+
+class RoundedSteps(SignsCase):
+    NAME = "opt.rounded_away"
+
+    def train(self, rate, dtype=torch.bfloat16, **options):
+        net = nn.Linear(5, 4, dtype=dtype)
+        nn.init.uniform_(net.weight, 0.5, 1.0)
+        # Enough elements for a verdict.
+        wide = nn.Linear(64, 5, dtype=dtype)
+        nn.init.uniform_(wide.weight, 0.5, 1.0)
+        model = nn.Sequential(wide, net)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
+        for group in optimizer.param_groups:
+            group.update(options)
+        for _ in range(4):
+            optimizer.zero_grad()
+            scores = model(torch.randn(8, 64, dtype=dtype)).float()
+            F.cross_entropy(scores, TARGETS).backward()
+            optimizer.step()
+
+    def test_steps_that_are_lost(self):
+        self.train(1e-5)
+        self.assertEqual(said(self.NAME), [0.0, 1.0, 1.0, 1.0])
+
+    def test_steps_that_are_long_enough(self):
+        self.train(0.05)
+        self.assertEqual(set(said(self.NAME)), {0.0})
+
+    def test_a_warm_up(self):
+        self.train(1e-5, initial_lr=0.05)
+        self.assertEqual(said(self.NAME), [])
+
+    def test_float32(self):
+        self.train(1e-5, dtype=torch.float32)
+        self.assertEqual(said(self.NAME), [])
+
+
+class Losses(SignsCase):
+    def of(self, loss, name):
+        HooksCase.setUp(self)  # only the first backwards are looked at
+        loss.backward()
+        return last(name)
+
+    def test_a_copy(self):
+        copy = torch.tensor(1.0, requires_grad=True)
+        self.assertEqual(self.of(copy, "loss.no_graph"), 1.0)
+        self.assertEqual(self.of(copy * 2, "loss.no_graph"), 0.0)
+        self.assertEqual(self.of(nn.Parameter(torch.tensor(1.0)), "loss.no_graph"), 0.0)
+
+    def test_over_samples(self):
+        name = "loss.over_samples"
+        scores = self.net(torch.randn(8, 5))
+        for dimension, wrong in ((0, 1.0), (1, 0.0), (-1, 0.0)):
+            loss = F.nll_loss(scores.log_softmax(dimension), TARGETS)
+            self.assertEqual(self.of(loss, name), wrong)
+            scores = self.net(torch.randn(8, 5))
+        self.assertEqual(self.of(F.cross_entropy(scores, TARGETS), name), 0.0)
+        one = self.net(torch.randn(5)).log_softmax(0)
+        self.assertEqual(self.of(F.nll_loss(one, TARGETS[0]), name), 0.0)
+
+    def test_kl_of_probabilities(self):
+        name = "loss.kl_of_probabilities"
+        target = torch.randn(8, 4).softmax(1)
+        for reduction in ("batchmean", "sum"):
+            for given, wrong in ((F.softmax, 1.0), (F.log_softmax, 0.0)):
+                scores = self.net(torch.randn(8, 5))
+                loss = F.kl_div(given(scores, dim=1), target, reduction=reduction)
+                self.assertEqual(self.of(loss, name), wrong)
+        scores = self.net(torch.randn(8, 5)).softmax(1)
+        regret = (2.0 - scores * torch.randn(8, 4)).mean()
+        self.assertIsNone(self.of(regret, name))
+
+    def test_each_with_each_of_several_dimensions(self):
+        name = "loss.broadcast"
+        layer = nn.Conv2d(2, 3, 4)
+        images = torch.randn(6, 2, 4, 4)
+        for target, wrong in (
+            (torch.randn(6, 3), 1.0),
+            (torch.randn(6, 3, 1, 1), 0.0),
+        ):
+            loss = (layer(images) - target).abs().mean()
+            self.assertEqual(self.of(loss, name), wrong)
+
+    def test_means_that_are_summed(self):
+        name = "opt.sums_means"
+        self.step()
+        self.assertIsNone(last(name))  # one backward a step
+        for divisor, wrong in ((1, 1.0), (2, 0.0)):
+            self.optimizer.zero_grad()
+            for _ in range(2):
+                loss = self.loss()
+                (loss / divisor if divisor > 1 else loss).backward()
+            self.optimizer.step()
+            self.assertEqual(last(name), wrong)
+
+    def test_two_losses(self):
+        for _ in range(3):
+            self.optimizer.zero_grad()
+            self.loss().backward()
+            self.loss().backward()
+            self.optimizer.step()
+        self.assertIsNone(last("opt.sums_means"))
+
+    def test_not_finite(self):
+        name = "opt.loss_not_finite"
+        self.step()
+        self.assertEqual(last(name), 0.0)
+        self.optimizer.zero_grad()
+        (self.loss() * float("inf")).backward()
+        self.optimizer.zero_grad()  # left out
+        self.step()
+        self.assertEqual(last(name), 0.0)
+        self.optimizer.zero_grad()
+        (self.loss() * float("inf")).backward()
+        self.optimizer.step()
+        self.assertEqual(last(name), 1.0)
+
+    def test_a_checkpoint_that_cuts(self):
+        layer = nn.Linear(5, 5)
+        for reentrant, given, wrong in (
+            (True, torch.randn(8, 5), 1.0),
+            (True, torch.randn(8, 5, requires_grad=True), 0.0),
+            (False, torch.randn(8, 5), 0.0),
+        ):
+            hidden = torch.utils.checkpoint.checkpoint(
+                layer, given, use_reentrant=reentrant
+            )
+            loss = F.cross_entropy(self.net(hidden), TARGETS)
+            loss.backward()
+            self.assertEqual(last("recompute.cut"), wrong)
+
+
+class Others(SignsCase):
+    def test_clipping_of_what_is_used_up(self):
+        parameters = self.net.parameters()
+        optimizer = torch.optim.SGD(parameters, lr=0.1)
+        for given, wrong in ((parameters, 1.0), (self.net.parameters(), 0.0)):
+            self.loss().backward()
+            nn.utils.clip_grad_norm_(given, 1.0)
+            optimizer.step()
+            self.assertEqual(last("opt.clips_nothing"), wrong)
+
+    def test_clipping_takes_its_parameters(self):
+        self.loss().backward()
+        norm = nn.utils.clip_grad_norm_(self.net.parameters(), 1e-3)
+        self.assertGreater(norm, 1e-3)
+        self.assertLess(self.net.weight.grad.norm(), 1e-2)
+
+    def test_optimizers_made_anew(self):
+        for epoch in range(4):
+            optimizer = torch.optim.Adam(self.net.parameters())
+            self.step(optimizer=optimizer)
+            self.step(optimizer=optimizer)
+        self.assertEqual(last("opt.made_anew"), 1.0)
+
+    def test_optimizers_that_take_over_a_state(self):
+        state = None
+        for epoch in range(5):
+            optimizer = torch.optim.Adam(self.net.parameters())
+            if state is not None:
+                optimizer.load_state_dict(state)
+            self.step(optimizer=optimizer)
+            state = optimizer.state_dict()
+        self.assertNotIn(1.0, said("opt.made_anew"))
+
+    def test_an_average_without_statistics(self):
+        name = "opt.averages_without_statistics"
+        for buffers, wrong in ((False, 1.0), (True, 0.0)):
+            net = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4))
+            average = copy.deepcopy(net)
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+            for _ in range(4):
+                self.step(net, optimizer)
+                WATCH.shadows.update()  # as when a step closes
+                average.eval()
+                with torch.no_grad():
+                    for mine, other in zip(average.parameters(), net.parameters()):
+                        mine.lerp_(other, 0.1)
+                    for mine, other in zip(average.buffers(), net.buffers()):
+                        if buffers:
+                            mine.copy_(other)
+                    average(torch.randn(8, 5))
+            self.assertEqual(last(name), wrong)
+
+    def test_a_state_of_other_names(self):
+        state = self.net.state_dict()
+        state = {"module." + name: tensor.clone() for name, tensor in state.items()}
+        self.net.load_state_dict(state, strict=False)
+        self.assertEqual(said("load.of_nothing"), [1.0])
+        state["weight"] = torch.zeros(4, 5)
+        self.net.load_state_dict(state, strict=False)
+        self.assertEqual(said("load.of_nothing"), [1.0, 0.0])
+
+    def test_the_best_weights_kept_by_reference(self):
+        kept, copied = self.net.state_dict(), self.net.state_dict()
+        copied = type(copied)((k, v.clone()) for k, v in copied.items())
+        self.net.load_state_dict(kept)  # nothing has happened since
+        self.step()
+        self.net.load_state_dict(copied)
+        self.assertEqual(said("load.of_itself"), [])
+        self.net.load_state_dict(kept)
+        self.assertEqual(said("load.of_itself"), [1.0])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,68 @@
+// Fact "step.means_alike": were the losses that a step accumulated means over
+// equally many targets?
+//
+// Inputs: scalars "loss.targets" that the agent writes of backwards at which it
+// looked; ends of steps.
+//
+// Threads: one object, one thread at a time.
+#ifndef TRAINCHECK_INVARIANTS_FACTS_ACCUMULATED_MEANS_H_
+#define TRAINCHECK_INVARIANTS_FACTS_ACCUMULATED_MEANS_H_
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "invariants/facts/fact_tracker.h"
+#include "invariants/trace/archive.h"
+#include "invariants/trace/call_contexts.h"
+#include "invariants/trace/events.h"
+
+namespace traincheck {
+
+class AccumulatedMeans final : public FactTracker {
+ public:
+  using FactTracker::FactTracker;
+
+  void OnCallBegin(const Call& call) override {
+    if (!HasCategory(call, CallCategory::kBackward)) return;
+    if (call.Is(kOutermost)) ++backwards_;
+  }
+  void OnScalar(const ScalarEvent& event) override {
+    if (event.object != 0 || *event.name != kTargets) return;
+    targets_.push_back(event.value);
+  }
+  void AfterCall(const Call& call, CallOutcome outcome) override {
+    if (!IsOptimizerStep(call)) return;
+    targets_.clear();
+    backwards_ = 0;
+    unsure_ = false;
+  }
+  void OnGap() override { unsure_ = true; }
+
+  // Of several backwards since the last step, each of the mean over some
+  // targets: were these equally many? nullopt: there were no such backwards.
+  std::optional<bool> Alike() const {
+    if (unsure_ || backwards_ < 2 || targets_.size() != backwards_) {
+      return std::nullopt;
+    }
+    for (double count : targets_) {
+      if (count != targets_.front()) return false;
+    }
+    return true;
+  }
+
+  void Fields(Archive& archive) override {
+    archive(targets_, backwards_, unsure_);
+  }
+
+ private:
+  static constexpr char kTargets[] = "loss.targets";
+
+  std::vector<double> targets_;  // since the last step
+  uint64_t backwards_ = 0;       // likewise
+  bool unsure_ = false;          // records of some may be missing
+};
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_INVARIANTS_FACTS_ACCUMULATED_MEANS_H_

@@ -1,0 +1,84 @@
+// Facts that the agent has looked at itself and only has to say: each is a
+// scalar with the fact's name, 1 where it is so and 0 where it could have been.
+// observed_facts.cc lists them.
+//
+// Inputs: scalars without an object, of the backward, load_state_dict or
+// state_dict in which they were written; scalars of an optimizer or a loader,
+// which hold until they are written again. What was not looked at, or had no
+// occasion, has no scalar.
+//
+// Threads: one object, one thread at a time.
+#ifndef TRAINCHECK_INVARIANTS_FACTS_OBSERVATIONS_H_
+#define TRAINCHECK_INVARIANTS_FACTS_OBSERVATIONS_H_
+
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "invariants/facts/fact_tracker.h"
+#include "invariants/trace/archive.h"
+#include "invariants/trace/call_contexts.h"
+#include "invariants/trace/events.h"
+
+namespace traincheck {
+
+class Observations final : public FactTracker {
+ public:
+  using FactTracker::FactTracker;
+
+  // Is it a call of which the agent may say something?
+  static bool Concerns(const Call& call) {
+    if (HasCategory(call, CallCategory::kLoadStateDict)) return true;
+    return HasCategory(call, CallCategory::kBackward) && call.Is(kOutermost);
+  }
+
+  void OnCallBegin(const Call& call) override {
+    if (Concerns(call)) of_call_.clear();
+  }
+  void OnScalar(const ScalarEvent& event) override {
+    if (event.name->find('.') == std::string::npos) return;
+    Values& values = event.object == 0 ? of_call_ : of_objects_[event.object];
+    if (std::isnan(event.value)) {  // not known any more
+      values.erase(*event.name);
+    } else {
+      values[*event.name] = event.value;
+    }
+  }
+  // A scalar is written where it changes: the change may be what is missing.
+  void OnGap() override {
+    of_call_.clear();
+    of_objects_.clear();
+  }
+
+  // Of the last call that is concerned; nullopt: nothing was said of it.
+  std::optional<bool> Find(const std::string& name) const {
+    return Find(of_call_, name);
+  }
+  // Of an optimizer or a loader.
+  std::optional<bool> Find(uint32_t object, const std::string& name) const {
+    const auto found = of_objects_.find(object);
+    if (found == of_objects_.end()) return std::nullopt;
+    return Find(found->second, name);
+  }
+
+  void Fields(Archive& archive) override { archive(of_call_, of_objects_); }
+
+ private:
+  using Values = std::map<std::string, double>;
+
+  static std::optional<bool> Find(const Values& values,
+                                  const std::string& name) {
+    const auto found = values.find(name);
+    if (found == values.end()) return std::nullopt;
+    return found->second != 0;
+  }
+
+  Values of_call_;
+  std::map<uint32_t, Values> of_objects_;
+};
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_INVARIANTS_FACTS_OBSERVATIONS_H_

@@ -1,0 +1,178 @@
+// Facts that the agent has looked at itself: see observations.h. All are known
+// when the call has ended, and mean something where the agent said something.
+#include "invariants/facts/fact.h"
+
+namespace traincheck {
+namespace {
+
+template <const char* name>
+FactValue OfCall(const FactSubject& subject) {
+  if (!subject.call || !Observations::Concerns(*subject.call)) return {};
+  const auto found = subject.facts->observations().Find(name);
+  return found ? FactValue(*found) : FactValue();
+}
+
+template <const char* name>
+FactValue OfOptimizer(const FactSubject& subject) {
+  const auto found =
+      subject.facts->observations().Find(subject.optimizer, name);
+  return found ? FactValue(*found) : FactValue();
+}
+
+template <const char* name>
+FactValue OfLoader(const FactSubject& subject) {
+  const auto found = subject.facts->observations().Find(subject.loader, name);
+  return found ? FactValue(*found) : FactValue();
+}
+
+template <FactValue (*read)(const FactSubject&)>
+bool IsSaid(const FactSubject& subject) {
+  return IsKnown(read(subject));
+}
+
+template <FactValue (*read)(const FactSubject&)>
+Fact Row(const char* name, FactOf of, const char* text) {
+  return {name,
+          of,
+          FactType::kBool,
+          FactNeed::kNone,
+          text,
+          "where the agent did not look",
+          read,
+          IsSaid<read>,
+          /*at_end=*/true};
+}
+
+template <const char* name>
+Fact CallRow(const char* text) {
+  return Row<OfCall<name>>(name, FactOf::kCall, text);
+}
+template <const char* name>
+Fact OptimizerRow(const char* text) {
+  return Row<OfOptimizer<name>>(name, FactOf::kOptimizer, text);
+}
+template <const char* name>
+Fact LoaderRow(const char* text) {
+  return Row<OfLoader<name>>(name, FactOf::kLoader, text);
+}
+
+constexpr char kTwice[] = "loss.normalised_twice";
+constexpr char kNoLogarithms[] = "loss.no_logarithms";
+constexpr char kBroadcast[] = "loss.broadcast";
+constexpr char kNoGraph[] = "loss.no_graph";
+constexpr char kOverSamples[] = "loss.over_samples";
+constexpr char kOfProbabilities[] = "loss.kl_of_probabilities";
+constexpr char kWritesAgain[] = "recompute.writes_buffers";
+constexpr char kRedraws[] = "recompute.redraws";
+constexpr char kCut[] = "recompute.cut";
+constexpr char kLoadsItself[] = "load.of_itself";
+constexpr char kLoadsNothing[] = "load.of_nothing";
+constexpr char kAverages[] = "opt.averages_without_statistics";
+constexpr char kSumsMeans[] = "opt.sums_means";
+constexpr char kClipsNothing[] = "opt.clips_nothing";
+constexpr char kDiscards[] = "opt.discards_backwards";
+constexpr char kFrozenInVain[] = "opt.frozen_in_vain";
+constexpr char kHidden[] = "opt.parts_hidden";
+constexpr char kMadeInForward[] = "opt.layers_made_in_forward";
+constexpr char kMadeAnew[] = "opt.made_anew";
+constexpr char kNotFinite[] = "opt.loss_not_finite";
+constexpr char kRepeated[] = "opt.layers_repeated";
+constexpr char kLeftOut[] = "opt.late_left_out";
+constexpr char kEarly[] = "schedule.early";
+constexpr char kSharesSamples[] = "loader.shares_samples";
+constexpr char kRepeatsDraws[] = "opt.repeats_draws";
+constexpr char kRoundedAway[] = "opt.rounded_away";
+constexpr char kUnscaled[] = "opt.float16_unscaled";
+constexpr char kWorkersRepeat[] = "loader.workers_repeat";
+
+std::vector<Fact> OfCalls() {
+  return {
+      CallRow<kTwice>(
+          "the loss takes the softmax or the sigmoid of what is one already"),
+      CallRow<kNoLogarithms>(
+          "nll_loss is given scores or probabilities, not their logarithms"),
+      CallRow<kBroadcast>("the loss compares each prediction with all targets"),
+      CallRow<kNoGraph>(
+          "the loss is a new tensor that no computation leads to"),
+      CallRow<kOverSamples>(
+          "the probabilities of a loss add up to 1 over the samples, not over "
+          "the classes"),
+      CallRow<kOfProbabilities>(
+          "kl_div is given probabilities, not their logarithms"),
+      CallRow<kWritesAgain>(
+          "it writes buffers when it computes a checkpointed region again"),
+      CallRow<kRedraws>(
+          "it draws other random numbers when it computes a checkpointed "
+          "region again"),
+      CallRow<kCut>(
+          "a checkpointed region with trainable parameters passes no gradient "
+          "on to them"),
+      CallRow<kLoadsItself>(
+          "a model loads its own tensors, kept since an earlier step"),
+      CallRow<kLoadsNothing>("no name of the state fits one of the model's"),
+  };
+}
+
+std::vector<Fact> OfOptimizers() {
+  return {
+      OptimizerRow<kAverages>(
+          "an averaged copy was evaluated with BatchNorms that have seen no "
+          "batch"),
+      OptimizerRow<kSumsMeans>(
+          "it adds up means of micro-batches that nobody divides by their "
+          "number"),
+      OptimizerRow<kClipsNothing>(
+          "gradients of no parameter at all are clipped"),
+      OptimizerRow<kDiscards>(
+          "gradients of a backward are cleared before the step that they were "
+          "computed for"),
+      OptimizerRow<kFrozenInVain>(
+          "a part is trained although an attribute of its module says that it "
+          "needs no gradient"),
+      OptimizerRow<kHidden>(
+          "parameters get gradients that their model hides in a plain list or "
+          "dictionary and that no optimizer holds"),
+      OptimizerRow<kMadeInForward>(
+          "forwards make layers with parameters of their own"),
+      OptimizerRow<kRepeated>(
+          "a list of layers holds one layer several times in a row"),
+      OptimizerRow<kLeftOut>(
+          "a parameter that was unfrozen or added later gets gradients and is "
+          "in no optimizer"),
+      OptimizerRow<kEarly>("its scheduler was stepped before its first step"),
+      OptimizerRow<kMadeAnew>(
+          "optimizers of these parameters have been made anew again and again"),
+      OptimizerRow<kNotFinite>(
+          "its gradients are of a loss that is not finite"),
+      OptimizerRow<kRepeatsDraws>(
+          "the random numbers of its step are those of the step before"),
+      OptimizerRow<kRoundedAway>(
+          "most elements of its parameters in bfloat16 or float16 stand still"),
+      OptimizerRow<kUnscaled>(
+          "forwards ran in float16 and no GradScaler scaled the loss"),
+  };
+}
+
+std::vector<Fact> OfLoaders() {
+  return {
+      LoaderRow<kWorkersRepeat>(
+          "all workers of the loader give the same batch"),
+      LoaderRow<kSharesSamples>(
+          "the evaluation reads some of the samples that are trained with"),
+  };
+}
+
+}  // namespace
+
+const std::vector<Fact>& ObservedFacts() {
+  static const auto* const kFacts = [] {
+    auto* all = new std::vector<Fact>;
+    for (const auto& some : {OfCalls(), OfOptimizers(), OfLoaders()}) {
+      all->insert(all->end(), some.begin(), some.end());
+    }
+    return all;
+  }();
+  return *kFacts;
+}
+
+}  // namespace traincheck
