@@ -430,6 +430,19 @@ class Others(SignsCase):
         self.net.load_state_dict(state, strict=False)
         self.assertEqual(said("load.of_nothing"), [1.0, 0.0])
 
+    def test_what_was_loaded_is_lost(self):
+        name = "opt.loaded_state_lost"
+        layers = [nn.Linear(5, 5) for _ in range(3)]
+        net = nn.Sequential(*layers, self.net)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        state = copy.deepcopy(net).state_dict()
+        for again, wrong in ((layers, 1.0), ([self.net], 0.0), ([], 0.0)):
+            net.load_state_dict(state)
+            for layer in again:
+                nn.init.normal_(layer.weight)
+            self.step(net, optimizer)
+            self.assertEqual(last(name), wrong)
+
     def test_the_best_weights_kept_by_reference(self):
         kept, copied = self.net.state_dict(), self.net.state_dict()
         copied = type(copied)((k, v.clone()) for k, v in copied.items())

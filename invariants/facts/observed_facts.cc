@@ -71,6 +71,7 @@ constexpr char kAverages[] = "opt.averages_without_statistics";
 constexpr char kSumsMeans[] = "opt.sums_means";
 constexpr char kClipsNothing[] = "opt.clips_nothing";
 constexpr char kDiscards[] = "opt.discards_backwards";
+constexpr char kStateLost[] = "opt.loaded_state_lost";
 constexpr char kFrozenInVain[] = "opt.frozen_in_vain";
 constexpr char kHidden[] = "opt.parts_hidden";
 constexpr char kMadeInForward[] = "opt.layers_made_in_forward";
@@ -126,6 +127,8 @@ std::vector<Fact> OfOptimizers() {
       OptimizerRow<kDiscards>(
           "gradients of a backward are cleared before the step that they were "
           "computed for"),
+      OptimizerRow<kStateLost>(
+          "most of what its model had loaded is gone before the first step"),
       OptimizerRow<kFrozenInVain>(
           "a part is trained although an attribute of its module says that it "
           "needs no gradient"),

@@ -27,6 +27,7 @@ struct CategoryWords {
 constexpr CategoryWords kCategoryWords[] = {
     {"backward", "a backward runs"},
     {"forward", "a module is called"},
+    {"load_state_dict", "a state is loaded"},
     {"loader_iter", "a loader begins a pass"},
     {"loader_next", "a loader gives a batch"},
     {"optimizer_step", "an optimizer steps"},

@@ -68,6 +68,7 @@ FOUND_BY_SIGNS = {
     "average_without_statistics": "have seen no batch",
     "summed_means": "adds up means",
     "names_that_do_not_fit": "no name of the state",
+    "initialised_after_the_load": "is gone before the first step",
 }
 ADVICE = {
     "unequal_means",

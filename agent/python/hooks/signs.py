@@ -58,6 +58,7 @@ class Signs:
         yield "opt.clips_nothing", watch.clipped.optimizer_steps()
         yield "opt.discards_backwards", watch.discarded_backwards.steps(optimizer)
         yield "opt.float16_unscaled", watch.half_precision.optimizer_steps()
+        yield "opt.loaded_state_lost", watch.loaded_states.optimizer_steps(optimizer)
         yield "opt.loss_not_finite", watch.loss_graphs.optimizer_steps()
         yield "opt.sums_means", watch.loss_graphs.sums_means()
         yield "opt.made_anew", watch.remade_optimizers.steps(optimizer)

@@ -14,6 +14,7 @@ from _traincheck.discarded_backwards import DiscardedBackwards
 from _traincheck.generators import Generators
 from _traincheck.hidden_parts import HiddenParts
 from _traincheck.holds import Holds
+from _traincheck.loaded_states import LoadedStates
 from _traincheck.loader_table import LoaderTable
 from _traincheck.loss_graph import LossGraphs
 from _traincheck.models import Models
@@ -94,6 +95,7 @@ class Watch:
         self.shared_samples = SharedSamples()
         self.signs = Signs(self)
         self.averages = Averages()
+        self.loaded_states = LoadedStates()
         self.clipped = Clipped()
         self.discarded_backwards = DiscardedBackwards()
         self.half_precision = HalfPrecision()

@@ -363,6 +363,23 @@ def names_that_do_not_fit(right: bool) -> None:
     train(model)
 
 
+def initialised_after_the_load(right: bool) -> None:
+    """All modules are initialised when the pretrained ones have been loaded."""
+    model = Classifier()
+
+    def initialise(module):
+        if isinstance(module, nn.Linear):
+            nn.init.xavier_uniform_(module.weight)
+
+    state = Classifier().state_dict()
+    if right:
+        model.apply(initialise)
+    model.load_state_dict(state)
+    if not right:
+        model.apply(initialise)
+    train(model)
+
+
 CASES = (
     copied_loss,
     softmax_over_samples,
@@ -387,6 +404,7 @@ CASES = (
     average_without_statistics,
     summed_means,
     names_that_do_not_fit,
+    initialised_after_the_load,
 )
 
 
