@@ -8,6 +8,7 @@ at the first backwards and now and then later.
 
 from __future__ import annotations
 
+import cmath
 import collections
 import math
 from typing import TYPE_CHECKING
@@ -137,7 +138,7 @@ class LossGraphs:
     def _see(self, loss: torch.Tensor) -> None:
         # Reading what is on a device would wait for it.
         if type(loss) is torch.Tensor and loss.is_cpu and loss.numel() == 1:
-            wrong = not math.isfinite(loss.detach().item())
+            wrong = not cmath.isfinite(loss.detach().item())
             self._not_finite = bool(self._not_finite) or wrong
 
 
