@@ -14,9 +14,8 @@ tools/build.sh build --noshow_progress --ui_event_filters=-info --show_result=0 
 dist=$(readlink -f bazel-bin)/deploy/dist
 export PATH="$dist:$PATH" OMP_NUM_THREADS=1
 
-work="${TMPDIR:-/tmp}/traincheck-demo-$(id -u)"
-rm -rf "$work"
-mkdir -m 700 "$work"
+# A folder of its own: another demo may still run, or have been killed.
+work=$(mktemp -d "${TMPDIR:-/tmp}/traincheck-demo-XXXXXX")
 export TRAINCHECK_SPOOL_DIR="$work/spool"
 traincheckd --data-dir "$work/data" --listen 127.0.0.1:0 \
   --port-file "$work/address" 2>"$work/traincheckd.log" &

@@ -253,8 +253,8 @@ TEST(Snapshot, TheFormatIsThatOfItsNumber) {
   Checker checker(kRun, kExperiment, Rules());
   Feed(0, 3, &checker);
   const std::string sealed = checker.Save();
-  EXPECT_EQ(sealed[7], 14);
-  EXPECT_EQ(HashText(sealed.substr(kStateAt)), "7ea516a6a5f12fd1");
+  EXPECT_EQ(sealed[7], 15);
+  EXPECT_EQ(HashText(sealed.substr(kStateAt)), "2a26c08f6e8b9990");
 }
 
 }  // namespace

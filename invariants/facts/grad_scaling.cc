@@ -60,6 +60,9 @@ void GradScaling::OnCallBegin(const Call& call) {
     return Backward(&Find(call.ring));
   }
   if (HasCategory(call, CallCategory::kZeroGrad)) ZeroGrad(call.object);
+  if (HasCategory(call, CallCategory::kOptimizerInit)) {
+    made_[call.object] = now_;
+  }
   const auto method = methods_.find(call.function_id);
   if (method == methods_.end() || method->second != Method::kStep) return;
   ++Find(call.ring).open_steps;
@@ -116,7 +119,10 @@ void GradScaling::Backward(Thread* thread) {
   if (thread->scaled_loss == Tri::kYes) {
     scaled_ = now_;
   } else if (thread->scaled_loss == Tri::kUnknown || !IsRecorded()) {
-    doubtful_ = now_;
+    // As unseen as calls that unscale.
+    doubtful_ = some_unscaled_ = now_;
+  } else {
+    plain_ = now_;
   }
   thread->scaled_loss = Tri::kNo;
 }
@@ -135,7 +141,12 @@ Tri GradScaling::Scaled(uint32_t ring, uint32_t optimizer) const {
   const auto found = unscaled_.find(optimizer);
   const uint64_t since = found == unscaled_.end() ? 0 : found->second;
   if (scaled_ > since) {
-    return some_unscaled_ > scaled_ ? Tri::kUnknown : Tri::kYes;
+    const auto made = made_.find(optimizer);
+    const bool was_there = made == made_.end() || made->second < scaled_;
+    // In a step that is not sampled a call of the scaler's step is not recorded.
+    const bool sure = was_there && plain_ <= since &&
+                      some_unscaled_ <= scaled_ && inputs().recorded.whole();
+    return sure ? Tri::kYes : Tri::kUnknown;
   }
   return doubtful_ > since ? Tri::kUnknown : Tri::kNo;
 }

@@ -8,7 +8,9 @@
 // fused optimizers take the scale with them. Unknown where a backward may have
 // been scaled unseen: calls of the scaler were not recorded (no plan names
 // them, a step that was not sampled, missing records), or did not tell their
-// tensors.
+// tensors. Unknown, too, where the scaled backward may have been of another
+// model: a backward of another loss came as well, or the optimizer was not
+// there yet.
 //
 // Threads: one object, one thread at a time.
 #ifndef TRAINCHECK_INVARIANTS_FACTS_GRAD_SCALING_H_
@@ -47,8 +49,8 @@ class GradScaling final : public FactTracker {
   std::optional<double> scale() const { return scale_; }
 
   void Fields(Archive& archive) override {
-    archive(methods_, threads_, missed_, unscaled_, now_, scaled_, doubtful_,
-            some_unscaled_, scale_);
+    archive(methods_, threads_, missed_, unscaled_, made_, now_, scaled_,
+            plain_, doubtful_, some_unscaled_, scale_);
   }
 
  private:
@@ -69,8 +71,10 @@ class GradScaling final : public FactTracker {
   bool missed_ = false;  // threads that are new may have scaled a loss
   // Times, in events of this class.
   std::map<uint32_t, uint64_t> unscaled_;  // or cleared, by optimizer
+  std::map<uint32_t, uint64_t> made_;      // by optimizer
   uint64_t now_ = 0;
   uint64_t scaled_ = 0;         // last scaled backward
+  uint64_t plain_ = 0;          // last that was none
   uint64_t doubtful_ = 0;       // last that may have been one
   uint64_t some_unscaled_ = 0;  // of an optimizer that is not known
   std::optional<double> scale_;

@@ -80,6 +80,47 @@ TEST_F(GradScaledTest, UnknownWhereTheScalerWasNotSeen) {
   EXPECT_EQ(Read(&scaled_), Values{kUnknown});
 }
 
+TEST_F(GradScaledTest, UnknownInAStepWhereTheScalersOwnStepIsNotRecorded) {
+  Scale(true);
+  CallOf(backward_);
+  trace_.Begin(scaler_step_, {});
+  Step();
+  trace_.End();
+  // Gradients are accumulated: nothing clears them in between.
+  trace_.Mark(MarkKind::kCaptureMode, 0,
+              static_cast<uint64_t>(CaptureMode::kSkeleton));
+  Step();
+  CallOf(backward_);
+  Step();
+  trace_.Mark(MarkKind::kCaptureMode, 0,
+              static_cast<uint64_t>(CaptureMode::kAll));
+  Step();
+  EXPECT_EQ(Read(&scaled_), (Values{kNo, kUnknown, kUnknown, kUnknown}));
+}
+
+TEST_F(GradScaledTest, UnknownWhereAnotherLossWasNotScaled) {
+  Clear();
+  Scale(true);
+  CallOf(backward_);  // of another model
+  CallOf(backward_);  // of its own
+  Step();
+  EXPECT_EQ(Read(&scaled_), Values{kUnknown});
+}
+
+TEST_F(GradScaledTest, UnknownWhereTheOptimizerCameLater) {
+  Scale(true);
+  CallOf(backward_);
+  const uint32_t later = trace_.Object("SGD", {.kind = ObjectKind::kOptimizer});
+  trace_.Hold(later, 0, {w_});
+  CallOf(trace_.Function("SGD.__init__", "optimizer_init", {}),
+         {.object = later});
+  CallOf(step_, {.object = later});
+  Scale(true);
+  CallOf(backward_);
+  CallOf(step_, {.object = later});
+  EXPECT_EQ(Read(&scaled_), (Values{kUnknown, kYes}));
+}
+
 TEST_F(GradScaledTest, TheScaleAfterAnUpdate) {
   Reading scale("backward.scale", step_);
   facts_.AddObserver(&scale);
