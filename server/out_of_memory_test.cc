@@ -6,6 +6,7 @@
 #include <exception>
 #include <vector>
 
+#include "base/sanitized.h"
 #include "gtest/gtest.h"
 
 namespace traincheck::server {
@@ -15,9 +16,7 @@ namespace {
 void AllocateTooMuch() { std::vector<char>(size_t{1} << 50).back() = 1; }
 
 TEST(OutOfMemory, NobodyMayCatchIt) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "its allocator ends the process by itself";
-#endif
+  if (kSanitized) GTEST_SKIP() << "its allocator ends the process by itself";
   const auto act = [] {
     EndWhenOutOfMemory();
     try {

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/sanitized.h"
 #include "inference/inference.h"
 #include "invariants/sets/set_json.h"
 #include "proto/traincheck/v1/control.pb.h"
@@ -50,7 +51,7 @@ bool SetUpProcess(uint64_t memory_bytes, pid_t daemon) {
   // Each arena reserves address space, which the limit counts.
   mallopt(M_ARENA_MAX, 2);
   const rlimit memory = {.rlim_cur = memory_bytes, .rlim_max = memory_bytes};
-  setrlimit(RLIMIT_AS, &memory);
+  if (!kSanitized) setrlimit(RLIMIT_AS, &memory);
   const rlimit no_core = {.rlim_cur = 0, .rlim_max = 0};
   setrlimit(RLIMIT_CORE, &no_core);
   std::set_new_handler(OutOfMemory);

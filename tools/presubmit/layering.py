@@ -73,6 +73,7 @@ _LIBRARIES = (
         re.compile(
             r"_service\.(h|cc)$|^base/credentials|^server/traincheckd_main\.cc$"
             r"|^agent/relay/|^ctl/|^tests/|^(server|base)/.*_(test|for_testing)\."
+            r"|^bazel/sanitizers/"
         ),
     ),
     (
