@@ -2,8 +2,9 @@
 // before any optimizer steps?
 //
 // Inputs: clipping, backwards, steps, steps that a scaler skips, zero_grad. Who
-// skips a bad batch clips in vain once; who clips after the step does each
-// time, so that the fact is about processes in which no clipping was ever used.
+// skips a bad batch clips in vain once; who clips after the step, with no
+// backward in between, does each time. The fact is about processes in which no
+// clipping was ever used.
 // Unknown after missing records until a clipping is used.
 //
 // Threads: one object, one thread at a time.
@@ -25,34 +26,38 @@ class ClippedGradients final : public FactTracker {
   using FactTracker::FactTracker;
 
   void OnCallBegin(const Call& call) override {
-    if (HasCategory(call, CallCategory::kClipGrad)) waits_ = true;
-    if (!waits_) return;
-    if (IsOptimizerStep(call)) Use();
-    if (call.Is(kOutermost) && HasCategory(call, CallCategory::kBackward)) {
-      Waste();
+    if (HasCategory(call, CallCategory::kClipGrad)) {
+      waits_ = true;
+      late_ = stepped_;
     }
-    if (call.Is(kOutermost) && HasCategory(call, CallCategory::kZeroGrad)) {
-      Waste();
-    }
+    const bool backward =
+        call.Is(kOutermost) && HasCategory(call, CallCategory::kBackward);
+    const bool clears =
+        call.Is(kOutermost) && HasCategory(call, CallCategory::kZeroGrad);
+    if (waits_ && IsOptimizerStep(call)) Use();
+    if (waits_ && (backward || clears)) Waste();
+    if (IsOptimizerStep(call)) stepped_ = true;
+    if (backward) stepped_ = false;
   }
   void OnMark(const MarkEvent& mark) override {
     if (waits_ && mark.kind == MarkKind::kStepSkipped) Use();
   }
   void OnGap() override {
-    waits_ = false;
+    waits_ = stepped_ = false;
     missed_ = true;
   }
 
   // Was anything ever clipped and then kept for a step or thrown away?
   bool happened() const { return used_ || wasted_ > 0; }
-  // Twice or more, and never was one used.
+  // Twice, or once after the step that they were computed for, and never was
+  // one used.
   Tri InVain() const {
     if (used_) return Tri::kNo;
     return missed_ ? Tri::kUnknown : ToTri(wasted_ > 1);
   }
 
   void Fields(Archive& archive) override {
-    archive(waits_, used_, missed_, wasted_);
+    archive(waits_, late_, stepped_, used_, missed_, wasted_);
   }
 
  private:
@@ -62,10 +67,12 @@ class ClippedGradients final : public FactTracker {
   }
   void Waste() {
     waits_ = false;
-    ++wasted_;
+    wasted_ += late_ ? 2 : 1;
   }
 
-  bool waits_ = false;  // something was clipped, and no step came since
+  bool waits_ = false;    // something was clipped, and no step came since
+  bool late_ = false;     // and no backward since a step, when it was
+  bool stepped_ = false;  // since the last backward
   bool used_ = false;
   bool missed_ = false;
   uint64_t wasted_ = 0;

@@ -143,7 +143,8 @@ Tri GradScaling::Scaled(uint32_t ring, uint32_t optimizer) const {
   if (scaled_ > since) {
     const auto made = made_.find(optimizer);
     const bool was_there = made == made_.end() || made->second < scaled_;
-    // In a step that is not sampled a call of the scaler's step is not recorded.
+    // In a step that is not sampled a call of the scaler's step is not
+    // recorded.
     const bool sure = was_there && plain_ <= since &&
                       some_unscaled_ <= scaled_ && inputs().recorded.whole();
     return sure ? Tri::kYes : Tri::kUnknown;

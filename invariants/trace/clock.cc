@@ -37,6 +37,7 @@ void Clock::OnSkeletonCall(const Call& call) {
     if (call.Is(kInsideBackward)) return;
     Tell(loop, [](StepRule& rule) { return rule.Backward(), false; });
     epochs_.Backward();
+    steps_begun_ = std::max(steps_begun_, step() + 1);
   } else if (!Counts(call)) {
     return;
   } else if (IsRootForward(call) && contexts_.Trains(call)) {
@@ -94,6 +95,12 @@ void Clock::OnMark(const MarkEvent& mark) {
     default:
       return;
   }
+}
+
+std::optional<uint64_t> Clock::steps_made() const {
+  const std::optional<uint64_t> closed = ended_ ? known_step() : std::nullopt;
+  if (!closed) return std::nullopt;
+  return std::max(*closed, steps_begun_);
 }
 
 Clock::OptimizerClock& Clock::Find(uint32_t optimizer) {

@@ -40,10 +40,9 @@ class Clock {
     return synced_ ? std::optional<uint64_t>(step()) : std::nullopt;
   }
   // Steps that the process made, once it has ended in order; nullopt: it has
-  // not, or some may be missing.
-  std::optional<uint64_t> steps_made() const {
-    return ended_ ? known_step() : std::nullopt;
-  }
+  // not, or some may be missing. One that it broke off counts if a backward
+  // had begun in it.
+  std::optional<uint64_t> steps_made() const;
   // Pass over the training data; no loader: nullopt.
   std::optional<uint64_t> epoch() const { return epochs_.current(); }
   // Outermost steps that this optimizer has finished; nullopt: not known.
@@ -55,8 +54,8 @@ class Clock {
   const CallContexts& contexts() const { return contexts_; }
 
   void Fields(Archive& archive) {
-    archive(rules_, expected_, told_, synced_, ended_, disagreements_,
-            optimizers_, contexts_, epochs_);
+    archive(rules_, expected_, told_, synced_, ended_, steps_begun_,
+            disagreements_, optimizers_, contexts_, epochs_);
   }
 
  private:
@@ -84,7 +83,8 @@ class Clock {
   std::optional<StepRule> expected_;
   std::optional<uint64_t> told_;  // by the agent, after a gap
   bool synced_ = true;
-  bool ended_ = false;  // in order
+  bool ended_ = false;        // in order
+  uint64_t steps_begun_ = 0;  // up to the last in which there was a backward
   uint64_t disagreements_ = 0;
   std::map<uint32_t, OptimizerClock> optimizers_;
   CallContexts contexts_;
