@@ -35,6 +35,42 @@ class Losses(HooksCase):
         loss.backward()
         return scalars(name)
 
+    def test_targets_that_are_no_probabilities(self):
+        name = "loss.targets_no_probabilities"
+        right = F.one_hot(TARGETS, 4).float()
+        logits = F.binary_cross_entropy_with_logits
+        for targets, wrong in ((right, 0.0), (0.9 * right, 0.0), (2 * right - 1, 1.0)):
+            self.assertEqual(self.of(logits(self.scores(), targets), name), [wrong])
+        self.assertEqual(self.of(F.cross_entropy(self.scores(), TARGETS), name), [])
+
+    def attention(self, dimension, mask=False):
+        x = self.net(torch.randn(2, 7, 5))
+        heads = x.unflatten(2, (2, 2)).transpose(1, 2)
+        scores = heads @ heads.transpose(2, 3) / 1.4
+        if mask:
+            scores = scores.masked_fill(torch.ones(7, 7).triu(1) > 0, -1e9)
+        return F.dropout(scores.softmax(dimension), 0.1) @ heads
+
+    def test_attention_over_the_queries(self):
+        name = "loss.attends_over_queries"
+        for dimension, wrong in ((-1, 0.0), (3, 0.0), (-2, 1.0), (2, 1.0)):
+            for mask in (False, True):
+                loss = self.attention(dimension, mask).square().mean()
+                self.assertEqual(self.of(loss, name), [wrong])
+
+    def test_what_is_no_attention_over_the_queries(self):
+        name = "loss.attends_over_queries"
+        x = torch.randn(2, 7, 4, requires_grad=True)
+        slots = torch.randn(2, 3, 4)
+        weights = (slots @ x.transpose(1, 2)).softmax(1)  # slots compete
+        slot_attention = (weights / weights.sum(2, keepdim=True)) @ x
+        context = x.softmax(1).transpose(1, 2) @ x  # linear attention
+        linear = x.softmax(2) @ context
+        chain = self.net.weight[:, :4].softmax(0) @ torch.ones(4, 1)
+        fused = F.scaled_dot_product_attention(x, x, x)
+        for result in (slot_attention, linear, chain, fused):
+            self.assertEqual(self.of(result.square().sum(), name), [])
+
     def test_normalised_twice(self):
         targets = F.one_hot(TARGETS, 4).float()
         for loss, wrong in (

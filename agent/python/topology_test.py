@@ -121,6 +121,96 @@ class Topology(HooksCase):
         WATCH.topology.replicate(WATCH.models)
         self.assertEqual(len(CORE.replica_groups), 2)
 
+    def averages(self, reduce):
+        """Trains with gradients that `reduce` sums over the ranks."""
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(2):
+            optimizer.zero_grad()
+            model(torch.ones(5, 3)).sum().backward()
+            reduce(list(model.parameters()))
+            optimizer.step()
+        return CORE.replica_groups
+
+    def test_gradients_averaged_one_by_one_are_of_replicas(self):
+        def reduce(parameters):
+            distributed.all_reduce(torch.ones(4))
+            for parameter in parameters[:2]:
+                distributed.all_reduce(parameter.grad.data)
+                parameter.grad /= 4
+
+        kind = "gradients averaged by the script"
+        groups = self.averages(reduce)
+        self.assertEqual(groups, [(kind, 0, [0, 1, 2, 3], PARAMS[:2])])
+
+    def test_gradients_averaged_in_one_tensor_are_of_replicas(self):
+        pair = distributed.new_group([1, 3])
+
+        def reduce(parameters):
+            flat = torch.cat([p.grad.reshape(-1) for p in parameters])
+            distributed.all_reduce(flat, group=pair)
+
+        kind = "gradients averaged by the script"
+        groups = self.averages(reduce)
+        self.assertEqual(groups, [(kind, 0, [1, 3], PARAMS)])
+
+    def test_other_sums_say_nothing_of_replicas(self):
+        alone = distributed.new_group([1])
+
+        def reduce(parameters):
+            distributed.all_reduce(parameters[0].data)  # models are averaged
+            distributed.all_reduce(parameters[0].grad.clone())
+            distributed.all_reduce(parameters[0].grad, distributed.ReduceOp.MAX)
+            distributed.all_reduce(parameters[0].grad, group=alone)
+            flat = torch.cat([p.data.reshape(-1) for p in parameters])
+            distributed.all_reduce(flat)
+
+        self.assertEqual(self.averages(reduce), [])
+
+    def test_gradients_averaged_in_the_backward(self):
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for parameter in model.parameters():
+            parameter.register_post_accumulate_grad_hook(
+                lambda p: distributed.all_reduce(p.grad)
+            )
+        train_step(model, optimizer)
+        self.assertEqual([row[3] for row in CORE.replica_groups], [PARAMS])
+
+    def wrap(self, model):
+        """Gradients stay as they are: the others that are not there send none."""
+
+        def nothing(state, bucket):
+            future = torch.futures.Future()
+            future.set_result(bucket.buffer())
+            return future
+
+        wrapper = nn.parallel.DistributedDataParallel(model)
+        wrapper.register_comm_hook(None, nothing)
+        return wrapper
+
+    def test_what_trains_beside_a_wrapped_model_is_of_replicas(self):
+        model = self.wrap(Net())
+        scale, unused = nn.Linear(2, 1), nn.Parameter(torch.ones(2))
+        everything = [*model.parameters(), *scale.parameters(), unused]
+        optimizer = torch.optim.SGD(everything, lr=0.1)
+        for _ in range(2):
+            optimizer.zero_grad()
+            scale(model(torch.ones(5, 3))).sum().backward()
+            optimizer.step()
+        kind = "trained beside a wrapped model"
+        names = ["Linear.weight", "Linear.bias"]
+        expected = [(kind, 0, [0, 1, 2, 3], names)]
+        self.assertEqual(CORE.replica_groups[1:], expected)
+
+    def test_what_the_wrapper_leaves_out_is_not(self):
+        inner = Net()
+        DDP = nn.parallel.DistributedDataParallel
+        DDP._set_params_and_buffers_to_ignore_for_model(inner, ["head.weight"])
+        model = self.wrap(inner)
+        train_step(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        self.assertEqual(len(CORE.replica_groups), 1)
+
     def test_attributes_of_megatron(self):
         model = Net()
         model.head.weight.tensor_model_parallel = True

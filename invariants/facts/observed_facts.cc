@@ -83,8 +83,14 @@ constexpr char kEarly[] = "schedule.early";
 constexpr char kSharesSamples[] = "loader.shares_samples";
 constexpr char kRepeatsDraws[] = "opt.repeats_draws";
 constexpr char kRoundedAway[] = "opt.rounded_away";
+constexpr char kNoProbabilities[] = "loss.targets_no_probabilities";
+constexpr char kOverQueries[] = "loss.attends_over_queries";
+constexpr char kEpsilonVanishes[] = "opt.epsilon_vanishes";
+constexpr char kFollowerApart[] = "opt.follower_apart";
+constexpr char kUnitsAlike[] = "opt.units_alike";
 constexpr char kUnscaled[] = "opt.float16_unscaled";
 constexpr char kWorkersRepeat[] = "loader.workers_repeat";
+constexpr char kWritesData[] = "loader.writes_data";
 
 std::vector<Fact> OfCalls() {
   return {
@@ -100,6 +106,10 @@ std::vector<Fact> OfCalls() {
           "the classes"),
       CallRow<kOfProbabilities>(
           "kl_div is given probabilities, not their logarithms"),
+      CallRow<kNoProbabilities>("binary_cross_entropy_with_logits is given "
+                                "targets below 0 or above 1"),
+      CallRow<kOverQueries>(
+          "attention weights add up to 1 over the queries, not over the keys"),
       CallRow<kWritesAgain>(
           "it writes buffers when it computes a checkpointed region again"),
       CallRow<kRedraws>(
@@ -151,6 +161,12 @@ std::vector<Fact> OfOptimizers() {
           "the random numbers of its step are those of the step before"),
       OptimizerRow<kRoundedAway>(
           "most elements of its parameters in bfloat16 or float16 stand still"),
+      OptimizerRow<kEpsilonVanishes>(
+          "its eps is 0 in float16, the type of its parameters"),
+      OptimizerRow<kFollowerApart>("a network that follows another one slowly "
+                                   "did not begin as its copy"),
+      OptimizerRow<kUnitsAlike>(
+          "all units of a layer have the same weights and keep them"),
       OptimizerRow<kUnscaled>(
           "forwards ran in float16 and no GradScaler scaled the loss"),
   };
@@ -162,6 +178,8 @@ std::vector<Fact> OfLoaders() {
           "all workers of the loader give the same batch"),
       LoaderRow<kSharesSamples>(
           "the evaluation reads some of the samples that are trained with"),
+      LoaderRow<kWritesData>(
+          "its data set changes the samples that it holds by handing them out"),
   };
 }
 

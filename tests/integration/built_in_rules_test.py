@@ -69,6 +69,15 @@ FOUND_BY_SIGNS = {
     "summed_means": "adds up means",
     "names_that_do_not_fit": "no name of the state",
     "initialised_after_the_load": "is gone before the first step",
+    "data_normalised_in_place": "by handing them out",
+    "labels_of_minus_one": "below 0 or above 1",
+}
+MODELS = harness.SCRIPTS / "built_in_models.py"
+FOUND_IN_MODELS = {
+    "attention_over_queries": "over the queries",
+    "layer_of_one_number": "same weights and keep them",
+    "adam_in_half": "is 0 in float16",
+    "target_of_random_numbers": "did not begin as its copy",
 }
 ADVICE = {
     "unequal_means",
@@ -160,6 +169,23 @@ class BuiltInRules(Watching):
         self.assertEqual((drift["ranks"], drift["first_step"]), ([0, 1], 3), drift)
         self.assertEqual(self.watch("shared", script), [])
 
+    def test_weights_of_their_own_and_averaged_gradients(self):
+        script = harness.SCRIPTS / "averaged_by_hand.py"
+        for way in ([], ["--flat"]):
+            name = "-".join(["by-hand", *(option.strip("-") for option in way)])
+            [apart] = self.watch(f"{name}-apart", script, "--own-weights", *way)
+            self.assertIn("have equal parameters", apart["text"])
+            self.assertEqual((apart["ranks"], apart["first_step"]), ([0, 1], 0), apart)
+            self.assertEqual(self.watch(name, script, *way), [])
+
+    def test_what_trains_beside_the_wrapper(self):
+        script = harness.SCRIPTS / "rows_ddp.py"
+        found = self.watch("bare-scale", script, "--bare")
+        texts = {violation["text"] for violation in found}
+        self.assertEqual({v["first_step"] for v in found}, {0}, found)
+        self.assertTrue(any("have equal parameters" in text for text in texts), texts)
+        self.assertTrue(all("weight" in str(v) for v in found), found)
+
     def test_a_stored_run_is_checked_against_them(self):
         done = self.monitored(
             SCRIPT, "broadcast_loss", options=("--run", "plain", "--collect", "--full")
@@ -186,15 +212,14 @@ class WhatTheAgentLooksFor(Watching):
     def test_each_mistake_is_found(self):
         self.each_is_found(SIGNS, FOUND_BY_SIGNS)
 
+    def test_each_mistake_in_a_model_is_found(self):
+        self.each_is_found(MODELS, FOUND_IN_MODELS)
+
     def test_the_same_without_mistakes_is_quiet(self):
-        right = self.watch(
-            "right-signs",
-            SIGNS,
-            "--right",
-            *FOUND_BY_SIGNS,
-            decided=len(FOUND_BY_SIGNS),
-        )
-        self.assertEqual(right, [])
+        for script, found in ((SIGNS, FOUND_BY_SIGNS), (MODELS, FOUND_IN_MODELS)):
+            name = f"right-{script.stem}"
+            right = self.watch(name, script, "--right", *found, decided=len(found))
+            self.assertEqual(right, [])
 
 
 if __name__ == "__main__":

@@ -81,6 +81,7 @@ class _Checkpoints:
         model = watch.models.find(args[0])
         if error is None:
             state = args[1] if len(args) > 1 else kwargs.get("state_dict")
+            watch.followers.loads()
             watch.loaded_states.took(args[0], state)
             nothing = _fits_nothing(args[0], state, result)
             if nothing is not None:

@@ -73,11 +73,14 @@ class _Construction:
                 for key, variable in rows
                 if naming.join(path, key) not in ignored
             ]
-        self._watch.core.define_replica_group(
-            self._watch.topology.next_replica_group(),
+        every = (variable for part in parts for _, variable in part.params)
+        self._watch.unwrapped_parts.wrapped(wrapper.process_group, every)
+        topology = self._watch.topology
+        topology.define_replicas(
+            topology.next_replica_group(),
             "DistributedDataParallel",
             number,
-            ranks,
+            wrapper.process_group,
             variables,
         )
 

@@ -56,6 +56,7 @@ class _Collective:
         self._watch = watch
         names = list(inspect.signature(function).parameters)
         self._position = names.index("group") if "group" in names else len(names)
+        self._reduces = function.__name__ == "all_reduce"
 
     def before(self, args: Args, kwargs: Kwargs) -> None:
         group = kwargs.get("group")
@@ -64,6 +65,8 @@ class _Collective:
         if group is None:
             group = _default_group()
         self._watch.topology.enter_collective(group)
+        if self._reduces:
+            self._watch.averaged_gradients.reduces(group, args, kwargs)
 
     def after(
         self,

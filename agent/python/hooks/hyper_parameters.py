@@ -28,6 +28,7 @@ _MANTISSA = {
     torch.int64: 63.0,
 }
 _PYTHON_BITS = 53.0
+_LEAST_HALF = 2.0**-25  # what is less rounds to zero in float16
 _SKIPPED = frozenset((type(None), str, dict))
 
 
@@ -52,6 +53,25 @@ def counter_bits(optimizer: torch.optim.Optimizer) -> float | None:
     if type(counter) is torch.Tensor:
         return _MANTISSA.get(counter.dtype)
     return _PYTHON_BITS if type(counter) in (int, float) else None
+
+
+def epsilon_vanishes(optimizer: torch.optim.Optimizer) -> bool | None:
+    """Is a group's eps zero in the type of its parameters? None: there is no eps.
+
+    Fused steps, and optimizers that are not torch's, may compute in another type.
+    """
+    found: bool | None = None
+    for group in optimizer.param_groups:
+        eps, params = group.get("eps"), group["params"]
+        if not isinstance(eps, float) or eps <= 0 or not params or group.get("fused"):
+            continue
+        low = params[0].dtype == torch.float16 and _is_of_torch(optimizer)
+        found = bool(found) or (low and eps < _LEAST_HALF)
+    return found
+
+
+def _is_of_torch(optimizer: torch.optim.Optimizer) -> bool:
+    return type(optimizer).__module__.startswith("torch.optim.")
 
 
 def _numbers_in(

@@ -49,12 +49,17 @@ class _Loaders:
             watch.clock.batch_fetched(loader)
             watch.loaders.fetched(iterator, iterator._num_yielded - 1)
             watch.worker_batches.fetched(iterator, loader, result)
+            fetcher = getattr(iterator, "_dataset_fetcher", None)
+            if fetcher is not None:
+                watch.written_data.fetched(fetcher.dataset, loader)
         elif isinstance(error, StopIteration):
             watch.clock.iterator_ended(loader)
             watch.loaders.exhausted(iterator)
 
     def fetches(self, args: Args, kwargs: Kwargs) -> None:
         self._watch.process.loads_data()
+        indices = args[1] if len(args) > 1 else None
+        self._watch.written_data.fetches(args[0].dataset, indices)
 
 
 def install(watch: Watch) -> None:

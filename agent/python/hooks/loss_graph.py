@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from _traincheck import attention_graph
+from _traincheck.graph_nodes import inputs, shape
 from _traincheck.places import place
 
 if TYPE_CHECKING:
@@ -81,6 +83,8 @@ BROADCAST = "loss.broadcast"
 NO_GRAPH = "loss.no_graph"
 OVER_SAMPLES = "loss.over_samples"
 OF_PROBABILITIES = "loss.kl_of_probabilities"
+NOT_PROBABILITIES = "loss.targets_no_probabilities"
+OVER_QUERIES = "loss.attends_over_queries"
 # Over how many targets the loss is a mean.
 TARGETS = "loss.targets"
 
@@ -157,6 +161,9 @@ def findings(losses: list[torch.Tensor]) -> dict[str, float]:
             add(TWICE, _origins(node) == {_SOFTMAX})
         elif name == _OF_LOGITS:
             add(TWICE, bool(_origins(node) & {_SIGMOID, _SOFTMAX}))
+            outside = _is_outside(getattr(node, "_saved_target", None))
+            if outside is not None:
+                add(NOT_PROBABILITIES, outside)
         elif name in _NLL:
             origins = _origins(node)
             add(NO_LOGARITHMS, bool(origins) and origins <= _NO_LOGARITHMS)
@@ -170,6 +177,10 @@ def findings(losses: list[torch.Tensor]) -> dict[str, float]:
             given = _compared(node)
             if given is not None:
                 add(BROADCAST, given)
+        else:
+            over_queries = attention_graph.over_queries(node)
+            if over_queries is not None:
+                add(OVER_QUERIES, over_queries)
     of_probabilities = _is_kl_of_probabilities(roots)
     if of_probabilities is not None:
         add(OF_PROBABILITIES, of_probabilities)
@@ -191,20 +202,28 @@ def _is_plain_mean(loss: Node) -> bool:
     return getattr(loss, "_saved_reduction", None) == _MEAN
 
 
+def _is_outside(targets: Any) -> bool | None:
+    """Are some of them no probabilities? None: they cannot be read."""
+    if type(targets) is not torch.Tensor or not targets.is_cpu or not targets.numel():
+        return None
+    low, high = targets.detach().aminmax()
+    return bool(low < 0) or bool(high > 1)
+
+
 def _is_over_samples(nll: Node) -> bool | None:
     """Does the log_softmax before it run over another dimension than the classes?
 
     None: there is none right before it.
     """
-    givers = _inputs(nll)[:1]
+    givers = inputs(nll)[:1]
     if not givers or givers[0].name() != _LOG_SOFTMAX:
         return None
-    shape, dimension = _shape(givers[0]), getattr(givers[0], "_saved_dim", None)
-    if shape is None or type(dimension) is not int:
+    sizes, dimension = shape(givers[0]), getattr(givers[0], "_saved_dim", None)
+    if sizes is None or type(dimension) is not int:
         return None
     if dimension >= 2**63:  # read as unsigned
-        dimension += len(shape) - 2**64
-    return dimension != min(1, len(shape) - 1)
+        dimension += len(sizes) - 2**64
+    return dimension != min(1, len(sizes) - 1)
 
 
 def _is_kl_of_probabilities(roots: list[Node]) -> bool | None:
@@ -219,7 +238,7 @@ def _is_kl_of_probabilities(roots: list[Node]) -> bool | None:
             break
         node = todo.pop()
         if node.name() in _REDUCTIONS:
-            todo.extend(_inputs(node))
+            todo.extend(inputs(node))
         elif node.name() == "SubBackward0" and len(node.next_functions) == 2:
             (entropy, _), (product, _) = node.next_functions
             if entropy is not None or product is None:
@@ -260,10 +279,10 @@ def _compared(difference: Node) -> bool | None:
     prediction [1] against [n] stands for all. None: it is no difference between
     what a model computes and what is given.
     """
-    inputs = _inputs(difference)
-    if len(inputs) != 1 or not inputs[0].next_functions:
+    givers = inputs(difference)
+    if len(givers) != 1 or not givers[0].next_functions:
         return None
-    result, given = _shape(difference), _shape(inputs[0])
+    result, given = shape(difference), shape(givers[0])
     if result is None or given is None or len(result) == 0:
         return None
     half = len(result) // 2
@@ -275,17 +294,6 @@ def _compared(difference: Node) -> bool | None:
         return False
     alone = math.prod(given) == 1 < math.prod(result)
     return True if alone and _origins(difference) <= _LAYERS else None
-
-
-def _shape(node: Node) -> tuple[int, ...] | None:
-    """Of what it computed; None: not known, or of several results."""
-    metadata: Any = getattr(node, "_input_metadata", ())
-    if len(metadata) != 1:
-        return None
-    try:
-        return tuple(int(size) for size in metadata[0].shape)
-    except (RuntimeError, TypeError):  # nested tensors have no sizes
-        return None
 
 
 def _is_of_sigmoids(nll: Node) -> bool:
@@ -303,7 +311,7 @@ def _nodes(roots: list[Node]) -> Iterator[Node]:
     while todo:
         node = todo.popleft()
         yield node
-        for following in _inputs(node):
+        for following in inputs(node):
             if following not in seen and len(seen) < _MAX_NODES:
                 seen.add(following)
                 todo.append(following)
@@ -316,20 +324,16 @@ def _origins(node: Node) -> set[str]:
 
 def _givers(node: Node) -> list[Node]:
     givers = []
-    todo = _inputs(node)[:1]  # the first: others are targets or weights
+    todo = inputs(node)[:1]  # the first: others are targets or weights
     for _ in range(_MAX_NODES):
         if not todo:
             break
         giver = todo.pop()
         if giver.name() in _SAME_VALUES:
-            todo.extend(_inputs(giver))
+            todo.extend(inputs(giver))
         else:
             givers.append(giver)
     return givers
-
-
-def _inputs(node: Node) -> list[Node]:
-    return [following for following, _ in node.next_functions if following is not None]
 
 
 def _losses(args: Args, kwargs: Kwargs) -> list[torch.Tensor]:

@@ -43,6 +43,7 @@ class _Construction:
             self._watch.process.trains()
             self._watch.holds.ensure(args[0])
             self._watch.signs.made(args[0])
+            self._watch.averaged_gradients.made(args[0])
         # Whether or not it is one now: facts know only that the call began.
         self._watch.core.step_optimizer_made()
 
@@ -63,6 +64,8 @@ class _Step:
         held = watch.holds.complete(optimizer)
         watch.clock.optimizer_steps(held.number)
         held.count_step(watch.core)
+        watch.averaged_gradients.optimizer_steps(optimizer, held)
+        watch.unwrapped_parts.optimizer_steps(optimizer, held)
         point = watch.core.POINT_PRE_STEP
         numbers = numbers_of_groups(optimizer)
         bits = counter_bits(optimizer)

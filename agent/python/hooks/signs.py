@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from _traincheck.hyper_parameters import epsilon_vanishes
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -56,12 +58,15 @@ class Signs:
         watch = self._watch
         yield "opt.averages_without_statistics", watch.averages.optimizer_steps()
         yield "opt.clips_nothing", watch.clipped.optimizer_steps()
+        yield "opt.epsilon_vanishes", epsilon_vanishes(optimizer)
         yield "opt.discards_backwards", watch.discarded_backwards.steps(optimizer)
+        yield "opt.follower_apart", watch.followers.optimizer_steps()
         yield "opt.float16_unscaled", watch.half_precision.optimizer_steps()
         yield "opt.loaded_state_lost", watch.loaded_states.optimizer_steps(optimizer)
         yield "opt.loss_not_finite", watch.loss_graphs.optimizer_steps()
         yield "opt.sums_means", watch.loss_graphs.sums_means()
         yield "opt.made_anew", watch.remade_optimizers.steps(optimizer)
+        yield "opt.units_alike", watch.symmetric_weights.optimizer_steps(optimizer)
         yield "opt.repeats_draws", watch.repeated_draws.optimizer_steps()
 
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:

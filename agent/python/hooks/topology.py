@@ -47,6 +47,7 @@ class Topology:
         self._sequences: dict[int, int] = {}  # number -> collectives so far
         # (model, group) -> (number, variables)
         self._replicated: dict[tuple[str, int], tuple[int, list[int]]] = {}
+        self._replicas: set[int] = set()  # variables of all replica groups
         self._generation = 0  # of the models
         self._open = _Open()
 
@@ -95,6 +96,23 @@ class Topology:
     def next_replica_group(self) -> int:
         return next(self._replica_groups)
 
+    def define_replicas(
+        self,
+        number: int,
+        kind: str,
+        wrapper: int,
+        group: ProcessGroup,
+        variables: list[int],
+    ) -> None:
+        """wrapper: the object that keeps them equal; 0: there is none."""
+        ranks = torch.distributed.get_process_group_ranks(group)
+        self._replicas.update(variables)
+        self._core.define_replica_group(number, kind, wrapper, ranks, variables)
+
+    def has_replicas(self, variables: list[int]) -> bool:
+        """Is each of them in a replica group?"""
+        return self._replicas.issuperset(variables)
+
     def replicate(self, models: Models) -> None:
         """Replica groups of DTensors, as far as models found since can tell."""
         if self._generation == models.generation:
@@ -112,10 +130,7 @@ class Topology:
             number = self._replicated.get(key, (0, None))[0]
             number = number or self.next_replica_group()
             self._replicated[key] = (number, variables)
-            ranks = torch.distributed.get_process_group_ranks(group)
-            self._core.define_replica_group(
-                number, "DTensor Replicate", 0, ranks, variables
-            )
+            self.define_replicas(number, "DTensor Replicate", 0, group, variables)
 
     def _define(self, number: int, group: ProcessGroup, **mesh: Any) -> None:
         distributed = torch.distributed

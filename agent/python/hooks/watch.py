@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from _traincheck.averaged_gradients import AveragedGradients
 from _traincheck.averages import Averages
 from _traincheck.checkpoint_content import CheckpointContent
 from _traincheck.clipping import Clipped
@@ -11,6 +12,7 @@ from _traincheck.clock import Clock
 from _traincheck.control import Control
 from _traincheck.control import Recorded
 from _traincheck.discarded_backwards import DiscardedBackwards
+from _traincheck.followers import Followers
 from _traincheck.generators import Generators
 from _traincheck.hidden_parts import HiddenParts
 from _traincheck.holds import Holds
@@ -32,10 +34,13 @@ from _traincheck.shared_samples import SharedSamples
 from _traincheck.signs import Signs
 from _traincheck.states import States
 from _traincheck.stopping import Stopping
+from _traincheck.symmetric_weights import SymmetricWeights
 from _traincheck.ties import Ties
 from _traincheck.topology import Topology
+from _traincheck.unwrapped_parts import UnwrappedParts
 from _traincheck.worker_batches import WorkerBatches
 from _traincheck.wrapper_inputs import WrapperInputs
+from _traincheck.written_data import WrittenData
 from _traincheck.written_scalars import WrittenScalars
 
 if TYPE_CHECKING:
@@ -94,16 +99,21 @@ class Watch:
         self.schedules = Schedules()
         self.shared_samples = SharedSamples()
         self.signs = Signs(self)
+        self.averaged_gradients = AveragedGradients(self.topology)
         self.averages = Averages()
         self.loaded_states = LoadedStates()
         self.clipped = Clipped()
         self.discarded_backwards = DiscardedBackwards()
+        self.followers = Followers(self.models, self.holds)
         self.half_precision = HalfPrecision()
         self.hidden_parts = HiddenParts(self.models, self.holds)
         self.remade_optimizers = RemadeOptimizers()
         self.repeated_draws = RepeatedDraws()
         self.rounded_steps = RoundedSteps()
+        self.symmetric_weights = SymmetricWeights()
+        self.unwrapped_parts = UnwrappedParts(self.topology, self.models)
         self.worker_batches = WorkerBatches(self.core)
+        self.written_data = WrittenData(self.core)
         self.wrapper_inputs = WrapperInputs(self.core, self.recorded)
 
     def _step_ended(self) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
-from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 STEPS = 8
 CLASSES = 4
@@ -374,6 +374,47 @@ def initialised_after_the_load(right: bool) -> None:
     train(model)
 
 
+class Readings(Dataset):
+    """Normalised when they are read."""
+
+    def __init__(self, copies: bool):
+        self.readings, self.labels = samples(96)
+        self.copies = copies
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int):
+        x = self.readings[index]
+        x = x.clone() if self.copies else x
+        x -= 0.1
+        x *= 1.2
+        return x, self.labels[index]
+
+
+def data_normalised_in_place(right: bool) -> None:
+    """The data set's own rows, once more in each epoch."""
+    model = Classifier()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    loader = DataLoader(Readings(copies=right), batch_size=16, shuffle=True)
+    for _ in range(2):
+        for x, y in loader:
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+
+
+def labels_of_minus_one(right: bool) -> None:
+    """Binary cross entropy with labels of -1 and 1."""
+
+    def loss(scores, y):
+        labels = 2.0 * F.one_hot(y, CLASSES) - 1
+        labels = (labels + 1) / 2 if right else labels
+        return F.binary_cross_entropy_with_logits(scores, labels)
+
+    train(Classifier(), loss)
+
+
 CASES = (
     copied_loss,
     softmax_over_samples,
@@ -399,11 +440,13 @@ CASES = (
     summed_means,
     names_that_do_not_fit,
     initialised_after_the_load,
+    data_normalised_in_place,
+    labels_of_minus_one,
 )
 
 
-def main() -> None:
-    cases = {case.__name__: case for case in CASES}
+def main(all_cases=CASES) -> None:
+    cases = {case.__name__: case for case in all_cases}
     parser = argparse.ArgumentParser()
     parser.add_argument("--right", action="store_true")
     parser.add_argument("cases", nargs="+", choices=cases)

@@ -1,4 +1,7 @@
-"""Two data-parallel ranks read rows; with --same both read those of rank 0."""
+"""Two data-parallel ranks read rows; with --same both read those of rank 0.
+
+A scale is trained beside the model; with --bare nobody wraps it.
+"""
 
 import argparse
 
@@ -16,18 +19,23 @@ from torch.nn.parallel import DistributedDataParallel
 def train(rank, options):
     torch.manual_seed(0)
     model = DistributedDataParallel(nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 1)))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    scale = nn.Linear(1, 1)
+    if not options.bare:
+        scale = DistributedDataParallel(scale)
+    trained = [*model.parameters(), *scale.parameters()]
+    optimizer = torch.optim.SGD(trained, lr=0.05)
     rows = torch.Generator().manual_seed(0 if options.same else rank)
     for _ in range(options.steps):
         x = torch.randn(12, 6, generator=rows)
         optimizer.zero_grad()
-        nn.functional.mse_loss(model(x).squeeze(-1), x[:, 0]).backward()
+        nn.functional.mse_loss(scale(model(x)).squeeze(-1), x[:, 0]).backward()
         optimizer.step()
 
 
 if __name__ == "__main__":
     cli = argparse.ArgumentParser(description=__doc__)
     cli.add_argument("--same", action="store_true")
+    cli.add_argument("--bare", action="store_true")
     cli.add_argument("--steps", type=int, default=6)
     torch.set_num_threads(1)
     dist.init_process_group("gloo")

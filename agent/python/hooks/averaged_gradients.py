@@ -1,0 +1,181 @@
+"""Replicas without a wrapper: gradients that the script averages over ranks itself.
+
+Who gives all_reduce the gradients of parameters, one by one or all in one flat
+tensor, trains replicas: the same update is meant for all members of the group.
+Parameters are replicas from the step on that uses such a gradient.
+"""
+
+from __future__ import annotations
+
+import weakref
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import torch
+
+from _traincheck.identity_map import WeakIdentityMap
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from torch.distributed import ProcessGroup
+    from traincheck_core import Args, Kwargs
+
+    from _traincheck.holds import Held
+    from _traincheck.topology import Topology
+
+_FIRST = 4  # steps with collectives that are looked at
+_EVERY = 64  # afterwards one of so many
+
+
+class _Row:
+    """One optimizer."""
+
+    def __init__(self) -> None:
+        self.reduced: dict[int, ProcessGroup] = {}  # by id of the parameter
+        self.steps = 0  # before which something was reduced, whatever it was
+        # number of the process group -> number of the replica group, variables
+        self.groups: dict[int, tuple[int, set[int]]] = {}
+
+    def looks(self) -> bool:
+        return self.steps < _FIRST or self.steps % _EVERY == 0
+
+
+class _Index:
+    """Parameters of the optimizers that are looked at, since the last step."""
+
+    def __init__(self, rows: WeakIdentityMap[torch.optim.Optimizer, _Row]) -> None:
+        # By their number of elements.
+        self.of_size: dict[int, list[tuple[_Row, weakref.ref[torch.Tensor]]]] = {}
+        self.optimizers: list[tuple[_Row, weakref.ref[torch.optim.Optimizer], int]] = []
+        for optimizer in rows.keys():
+            row = rows.get(optimizer)
+            if row is not None and row.looks():
+                self._add(row, optimizer)
+
+    def _add(self, row: _Row, optimizer: torch.optim.Optimizer) -> None:
+        size = 0
+        for parameter in _parameters(optimizer):
+            elements = parameter.numel()
+            size += elements
+            known = self.of_size.setdefault(elements, [])
+            known.append((row, weakref.ref(parameter)))
+        self.optimizers.append((row, weakref.ref(optimizer), size))
+
+
+class AveragedGradients:
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+        self._rows: WeakIdentityMap[torch.optim.Optimizer, _Row] = WeakIdentityMap()
+        self._index: _Index | None = None
+
+    def made(self, optimizer: torch.optim.Optimizer) -> None:
+        self._rows.set(optimizer, _Row())
+
+    def reduces(self, group: ProcessGroup | None, args: Args, kwargs: Kwargs) -> None:
+        """Called before every all_reduce, with its arguments."""
+        tensor = args[0] if args else kwargs.get("tensor")
+        if not _is_summed(args, kwargs) or not _is_plain(tensor):
+            return
+        if group is None or torch.distributed.get_world_size(group) < 2:
+            return
+        if self._index is None:
+            self._index = _Index(self._rows)
+        for row, reference in self._index.of_size.get(tensor.numel(), ()):
+            parameter = reference()
+            gradient = None if parameter is None else parameter.grad
+            if gradient is not None and _is_at(gradient, tensor):
+                row.reduced[id(parameter)] = group
+                return
+        if tensor.dim() == 1 and tensor.is_cpu and tensor.is_floating_point():
+            # Reading what is on a device would wait for it.
+            self._reduces_flat(tensor, group, self._index)
+
+    def optimizer_steps(self, optimizer: torch.optim.Optimizer, held: Held) -> None:
+        """Called as its step begins. REQUIRES: the hold is complete."""
+        row = self._rows.get(optimizer)
+        looked = self._index is not None
+        self._index = None
+        if row is None:
+            return
+        row.steps += looked or bool(row.reduced)
+        if not row.reduced:
+            return
+        variables, tensors = held.state(optimizer)
+        found: dict[int, tuple[ProcessGroup, list[int]]] = {}
+        for variable, tensor in zip(variables, tensors):
+            group = row.reduced.get(id(tensor))
+            if group is not None:
+                number = self._topology.ensure(group)
+                found.setdefault(number, (group, []))[1].append(variable)
+        row.reduced.clear()
+        for number, (group, members) in found.items():
+            self._define(row, number, group, members)
+
+    def _define(
+        self, row: _Row, number: int, group: ProcessGroup, variables: list[int]
+    ) -> None:
+        if number == 0 or self._topology.has_replicas(variables):
+            return
+        replicas, known = row.groups.get(number, (0, set()))
+        if known.issuperset(variables):
+            return
+        replicas = replicas or self._topology.next_replica_group()
+        known = known.union(variables)
+        row.groups[number] = replicas, known
+        self._topology.define_replicas(
+            replicas, "gradients averaged by the script", 0, group, sorted(known)
+        )
+
+    @staticmethod
+    def _reduces_flat(flat: torch.Tensor, group: ProcessGroup, index: _Index) -> None:
+        """All gradients of an optimizer, one after the other?"""
+        for row, reference, size in index.optimizers:
+            optimizer = reference()
+            if optimizer is None or not 1 < flat.numel() <= size:
+                continue
+            held = list(_gradients(optimizer))
+            if sum(gradient.numel() for _, gradient in held) != flat.numel():
+                continue
+            if _is_equal(flat, held[0][1], 0) and _is_equal(flat, held[-1][1], -1):
+                row.reduced.update((id(parameter), group) for parameter, _ in held)
+
+
+def _is_summed(args: Args, kwargs: Kwargs) -> bool:
+    operations = torch.distributed.ReduceOp
+    operation: Any = args[1] if len(args) > 1 else kwargs.get("op")
+    return operation in (None, operations.SUM, operations.AVG)
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+    groups = (group["params"] for group in optimizer.param_groups)
+    return chain.from_iterable(groups)
+
+
+def _gradients(
+    optimizer: torch.optim.Optimizer,
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """(parameter, gradient) of those that have elements."""
+    for parameter in _parameters(optimizer):
+        gradient = parameter.grad
+        if gradient is not None and _is_plain(gradient) and gradient.numel() > 0:
+            yield parameter, gradient
+
+
+def _is_plain(tensor: Any) -> bool:
+    """Has it memory of its own?"""
+    return type(tensor) is torch.Tensor and tensor.layout == torch.strided
+
+
+def _is_at(gradient: torch.Tensor, tensor: torch.Tensor) -> bool:
+    return _is_plain(gradient) and gradient.data_ptr() == tensor.data_ptr()
+
+
+def _is_equal(flat: torch.Tensor, gradient: torch.Tensor, place: int) -> bool:
+    """Is the element there the same?"""
+    if not gradient.is_cpu:
+        return False
+    return bool(
+        flat.detach()[place].item() == gradient.detach().flatten()[place].item()
+    )
