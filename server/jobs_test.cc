@@ -251,7 +251,9 @@ TEST_F(JobsTest, ItsProcessIsSetApart) {
   EXPECT_EQ(getpriority(PRIO_PROCESS, process), 10);
   rlimit memory;
   ASSERT_EQ(prlimit(process, RLIMIT_AS, nullptr, &memory), 0);
-  if (!kSanitized) EXPECT_EQ(memory.rlim_cur, 1u << 30);
+  if (!kSanitized) {
+    EXPECT_EQ(memory.rlim_cur, 1u << 30);
+  }
   // Nothing of the daemon's but the log: no database, no port.
   std::vector<std::string> files;
   for (const auto& entry :

@@ -239,7 +239,9 @@ TEST_F(LimitsTest, TwoHundredIdleAndSixtyFourStreamingClients) {
   EXPECT_EQ(run.processes_size(), kStreaming);
   EXPECT_EQ(run.quarantined_batches(), 0u);
   EXPECT_LT(threads_now, 150u);
-  if (!kSanitized) EXPECT_LT(peak_mib, 1024u);
+  if (!kSanitized) {
+    EXPECT_LT(peak_mib, 1024u);
+  }
   // Whoever reads late has missed nothing.
   EXPECT_EQ(watchers[0]->Read(kViolated), kViolated);
 

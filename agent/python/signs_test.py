@@ -4,6 +4,7 @@ come close to it."""
 import copy
 import pathlib
 import sys
+import threading
 import unittest
 
 import torch
@@ -370,6 +371,17 @@ class Losses(SignsCase):
 
 
 class Others(SignsCase):
+    def test_nobody_looks_once_two_threads_train(self):
+        self.step()
+        self.assertTrue(said("opt.loss_not_finite"))
+        other = threading.Thread(target=self.step)
+        other.start()
+        other.join()
+        CORE.log.clear()
+        self.step()
+        names = {e[2] for e in CORE.log if e[0] == "scalar"}
+        self.assertEqual({n for n in names if n.startswith("opt.")}, set())
+
     def test_clipping_of_what_is_used_up(self):
         parameters = self.net.parameters()
         optimizer = torch.optim.SGD(parameters, lr=0.1)

@@ -191,6 +191,18 @@ class OneProcess(AgentCase):
         self.assertEqual(len(calls(main, "SGD.step")), 40)
         self.assertEqual(len({c["ring"] for c in calls(main, "SGD.step")}), 2)
 
+    def test_threads_that_train_side_by_side(self):
+        # A backward replaces gradients without the interpreter's lock: who reads
+        # those of another thread's crashes now and then.
+        script = harness.SCRIPTS / "side_by_side.py"
+        plain = self.run_plain(script)
+        self.assertEqual(plain.returncode, 0, plain.stderr)
+        for _ in range(2):
+            watched = self.run_watched(script)
+            self.assertEqual(watched.stdout, plain.stdout)
+            for dump in self.dumps.iterdir():
+                dump.unlink()
+
     def test_compiled_model(self):
         for backend in ("eager", "aot_eager"):
             with self.subTest(backend):

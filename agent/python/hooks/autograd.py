@@ -29,6 +29,7 @@ class _Backward:
         outermost = watch.clock.enter_backward()
         if outermost:
             watch.process.trains()
+            watch.signs.backward_begins()
             watch.loss_graphs.backward_begins(args, kwargs)
             watch.recomputation.backward_begins()
             if watch.recorded.states:
@@ -49,7 +50,7 @@ class _Backward:
         watch.clock.leave_backward()
         if outermost and error is None:
             watch.recomputation.backward_ended()
-            watch.discarded_backwards.backward_ended()
+            watch.signs.backward_ended()
             watch.states.all_gradients(watch.core.POINT_BACKWARD_END)
 
 

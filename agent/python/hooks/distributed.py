@@ -65,7 +65,7 @@ class _Collective:
         if group is None:
             group = _default_group()
         self._watch.topology.enter_collective(group)
-        if self._reduces:
+        if self._reduces and self._watch.signs.alone():
             self._watch.averaged_gradients.reduces(group, args, kwargs)
 
     def after(

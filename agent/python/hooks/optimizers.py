@@ -64,8 +64,9 @@ class _Step:
         held = watch.holds.complete(optimizer)
         watch.clock.optimizer_steps(held.number)
         held.count_step(watch.core)
-        watch.averaged_gradients.optimizer_steps(optimizer, held)
-        watch.unwrapped_parts.optimizer_steps(optimizer, held)
+        if watch.signs.alone():
+            watch.averaged_gradients.optimizer_steps(optimizer, held)
+            watch.unwrapped_parts.optimizer_steps(optimizer, held)
         point = watch.core.POINT_PRE_STEP
         numbers = numbers_of_groups(optimizer)
         bits = counter_bits(optimizer)

@@ -2,6 +2,9 @@
 
 Each sign is a scalar of its optimizer with the name of a fact
 (invariants/facts/observed_facts.cc): 1 where it is so, 0 where it could have been.
+
+Many read gradients, of all that is known. That is safe while one thread trains (see
+thread_claim.py): once a second one does, nobody looks any more.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from _traincheck.hyper_parameters import epsilon_vanishes
+from _traincheck.thread_claim import ThreadClaim
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,9 +26,24 @@ if TYPE_CHECKING:
 class Signs:
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
+        self._claim = ThreadClaim()
+
+    def alone(self) -> bool:
+        """Is this the only thread that has trained?"""
+        return self._claim.is_mine()
+
+    def backward_begins(self) -> None:
+        """Called before every outermost one."""
+        self._claim.claim()
+
+    def backward_ended(self) -> None:
+        if self.alone():
+            self._watch.discarded_backwards.backward_ended()
 
     def forward_begins(self) -> None:
         """Called at outermost forwards that train."""
+        if not self._claim.claim():
+            return
         watch = self._watch
         watch.hidden_parts.forward_begins()
         watch.half_precision.forward_begins()
@@ -46,6 +65,8 @@ class Signs:
 
     def steps(self, optimizer: torch.optim.Optimizer) -> Scalars:
         """What is said as its step begins."""
+        if not self._claim.claim():
+            return {}
         self._watch.rounded_steps.begins(optimizer)
         self._watch.shared_samples.optimizer_steps()
         scalars = self._watch.hidden_parts.optimizer_steps()
@@ -71,6 +92,8 @@ class Signs:
 
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:
         """What is said when its step has ended."""
+        if not self.alone():
+            return
         watch, core = self._watch, self._watch.core
         watch.loss_graphs.gradients_cleared()  # used, and those of a closure, too
         watch.discarded_backwards.stepped(optimizer)
