@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from _traincheck.graph_nodes import inputs, shape
+from _traincheck.graph_nodes import dimension, inputs, shape
 
 if TYPE_CHECKING:
     from torch.autograd.graph import Node
@@ -50,12 +50,12 @@ def over_queries(product: Node) -> bool | None:
     if softmax is None or not _is_of_scores(softmax):
         return None
     weights = shape(softmax)
-    dimension = getattr(softmax, "_saved_dim", None)
-    if weights is None or type(dimension) is not int or min(weights[-2:]) < 2:
+    if weights is None or min(weights[-2:]) < 2:
         return None
-    if dimension >= 2**63:  # read as unsigned
-        dimension += len(weights) - 2**64
-    return {len(weights) - 1: False, len(weights) - 2: True}.get(dimension)
+    over = dimension(softmax, weights)
+    if over is None or over < len(weights) - 2:
+        return None
+    return over == len(weights) - 2
 
 
 def _is_of_scores(softmax: Node) -> bool:

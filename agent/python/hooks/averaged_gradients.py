@@ -8,12 +8,13 @@ Parameters are replicas from the step on that uses such a gradient.
 from __future__ import annotations
 
 import weakref
-from itertools import chain
 from typing import TYPE_CHECKING
 
 import torch
 
+from _traincheck.holds import parameters_of
 from _traincheck.identity_map import WeakIdentityMap
+from _traincheck.looks import looks_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,11 +23,8 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
     from traincheck_core import Args, Kwargs
 
-    from _traincheck.holds import Held
+    from _traincheck.holds import Held, Holds
     from _traincheck.topology import Topology
-
-_FIRST = 4  # steps with collectives that are looked at
-_EVERY = 64  # afterwards one of so many
 
 
 class _Row:
@@ -38,25 +36,18 @@ class _Row:
         # number of the process group -> number of the replica group, variables
         self.groups: dict[int, tuple[int, set[int]]] = {}
 
-    def looks(self) -> bool:
-        return self.steps < _FIRST or self.steps % _EVERY == 0
-
 
 class _Index:
     """Parameters of the optimizers that are looked at, since the last step."""
 
-    def __init__(self, rows: WeakIdentityMap[torch.optim.Optimizer, _Row]) -> None:
+    def __init__(self) -> None:
         # By their number of elements.
         self.of_size: dict[int, list[tuple[_Row, weakref.ref[torch.Tensor]]]] = {}
         self.optimizers: list[tuple[_Row, weakref.ref[torch.optim.Optimizer], int]] = []
-        for optimizer in rows.keys():
-            row = rows.get(optimizer)
-            if row is not None and row.looks():
-                self._add(row, optimizer)
 
-    def _add(self, row: _Row, optimizer: torch.optim.Optimizer) -> None:
+    def add(self, row: _Row, optimizer: torch.optim.Optimizer) -> None:
         size = 0
-        for parameter in _parameters(optimizer):
+        for parameter in parameters_of(optimizer):
             elements = parameter.numel()
             size += elements
             known = self.of_size.setdefault(elements, [])
@@ -65,13 +56,11 @@ class _Index:
 
 
 class AveragedGradients:
-    def __init__(self, topology: Topology) -> None:
+    def __init__(self, topology: Topology, holds: Holds) -> None:
         self._topology = topology
+        self._holds = holds
         self._rows: WeakIdentityMap[torch.optim.Optimizer, _Row] = WeakIdentityMap()
         self._index: _Index | None = None
-
-    def made(self, optimizer: torch.optim.Optimizer) -> None:
-        self._rows.set(optimizer, _Row())
 
     def reduces(self, group: ProcessGroup | None, args: Args, kwargs: Kwargs) -> None:
         """Called before every all_reduce, with its arguments."""
@@ -81,7 +70,7 @@ class AveragedGradients:
         if group is None or torch.distributed.get_world_size(group) < 2:
             return
         if self._index is None:
-            self._index = _Index(self._rows)
+            self._index = self._make_index()
         for row, reference in self._index.of_size.get(tensor.numel(), ()):
             parameter = reference()
             gradient = None if parameter is None else parameter.grad
@@ -94,11 +83,9 @@ class AveragedGradients:
 
     def optimizer_steps(self, optimizer: torch.optim.Optimizer, held: Held) -> None:
         """Called as its step begins. REQUIRES: the hold is complete."""
-        row = self._rows.get(optimizer)
+        row = self._row_of(optimizer)
         looked = self._index is not None
         self._index = None
-        if row is None:
-            return
         row.steps += looked or bool(row.reduced)
         if not row.reduced:
             return
@@ -112,6 +99,21 @@ class AveragedGradients:
         row.reduced.clear()
         for number, (group, members) in found.items():
             self._define(row, number, group, members)
+
+    def _row_of(self, optimizer: torch.optim.Optimizer) -> _Row:
+        row = self._rows.get(optimizer)
+        if row is None:
+            row = _Row()
+            self._rows.set(optimizer, row)
+        return row
+
+    def _make_index(self) -> _Index:
+        index = _Index()
+        for optimizer in self._holds.optimizers():
+            row = self._row_of(optimizer)
+            if looks_at(row.steps):
+                index.add(row, optimizer)
+        return index
 
     def _define(
         self, row: _Row, number: int, group: ProcessGroup, variables: list[int]
@@ -148,16 +150,11 @@ def _is_summed(args: Args, kwargs: Kwargs) -> bool:
     return operation in (None, operations.SUM, operations.AVG)
 
 
-def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
-    groups = (group["params"] for group in optimizer.param_groups)
-    return chain.from_iterable(groups)
-
-
 def _gradients(
     optimizer: torch.optim.Optimizer,
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """(parameter, gradient) of those that have elements."""
-    for parameter in _parameters(optimizer):
+    for parameter in parameters_of(optimizer):
         gradient = parameter.grad
         if gradient is not None and _is_plain(gradient) and gradient.numel() > 0:
             yield parameter, gradient

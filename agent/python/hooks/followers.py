@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from _traincheck.holds import parameters_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
@@ -82,7 +84,7 @@ class Followers:
     def _find(self) -> Iterator[_Pair]:
         """Modules that are built alike, of which one is trained and one is not."""
         optimizers = self._holds.optimizers()
-        held = {id(tensor) for one in optimizers for tensor in _parameters(one)}
+        held = {id(tensor) for one in optimizers for tensor in parameters_of(one)}
         sources: dict[Any, list[torch.Tensor]] = {}
         followers: list[tuple[Any, list[torch.Tensor]]] = []
         roots = [model.root() for model in self._models.all()]
@@ -107,10 +109,6 @@ class Followers:
                 if follower.is_cpu and source.is_cpu and follower.numel() >= _FEWEST:
                     yield _Pair(follower, source)
                     break
-
-
-def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
-    return chain.from_iterable(group["params"] for group in optimizer.param_groups)
 
 
 def _part(tensor: torch.Tensor) -> torch.Tensor:

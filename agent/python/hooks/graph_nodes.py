@@ -15,6 +15,16 @@ def inputs(node: Node) -> list[Node]:
     return [following for following, _ in node.next_functions if following is not None]
 
 
+def dimension(node: Node, sizes: tuple[int, ...]) -> int | None:
+    """The one that it was computed over, from 0 on; None: not known."""
+    saved = getattr(node, "_saved_dim", None)
+    if type(saved) is not int:
+        return None
+    return (
+        saved if saved < 2**63 else saved - 2**64 + len(sizes)
+    )  # read as unsigned
+
+
 def shape(node: Node) -> tuple[int, ...] | None:
     """Of what it computed; None: not known, or of several results."""
     metadata: Any = getattr(node, "_input_metadata", ())

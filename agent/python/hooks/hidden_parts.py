@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from _traincheck.holds import parameters_of
 from _traincheck.observing import observe
 
 if TYPE_CHECKING:
@@ -142,8 +143,7 @@ class HiddenParts:
         return {
             id(tensor)
             for optimizer in self._holds.optimizers()
-            for group in optimizer.param_groups
-            for tensor in group["params"]
+            for tensor in parameters_of(optimizer)
         }
 
 

@@ -17,7 +17,7 @@ from _traincheck.thread_claim import ThreadClaim, claim_all
 from _traincheck.written_scalars import ObjectScalars
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     import torch
@@ -65,7 +65,7 @@ class Held:
         self, optimizer: torch.optim.Optimizer
     ) -> tuple[list[int], list[torch.Tensor]]:
         """(variables, tensors) of all that it holds. REQUIRES: complete."""
-        tensors = list(chain.from_iterable(_groups(optimizer)))
+        tensors = list(parameters_of(optimizer))
         if self.order is not None:
             tensors = [tensors[position] for position in self.order]
         return self.variables, tensors
@@ -114,7 +114,7 @@ class Holds:
             held = self._held.get(optimizer)
             if held is None or not held.loose or not held.loose_claim.is_mine():
                 continue
-            for tensor in chain.from_iterable(_groups(optimizer)):
+            for tensor in parameters_of(optimizer):
                 variable = held.loose.get(id(tensor))
                 if variable is not None:
                     variables.append(variable)
@@ -171,7 +171,7 @@ class Holds:
         loose: dict[int, int],
     ) -> None:
         variables, tensors = [], []
-        for tensor in chain.from_iterable(_groups(optimizer)):
+        for tensor in parameters_of(optimizer):
             variable = loose.get(id(tensor))
             if variable is not None and id(tensor) not in former:
                 variables.append(variable)
@@ -219,6 +219,11 @@ class Holds:
         held.recordings += 1
         self.recordings += 1
         held.complete = True
+
+
+def parameters_of(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+    """All that it holds now."""
+    return chain.from_iterable(_groups(optimizer))
 
 
 def _groups(optimizer: torch.optim.Optimizer) -> list[Any]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from _traincheck import attention_graph
-from _traincheck.graph_nodes import inputs, shape
+from _traincheck.graph_nodes import dimension, inputs, shape
 from _traincheck.places import place
 
 if TYPE_CHECKING:
@@ -218,12 +218,11 @@ def _is_over_samples(nll: Node) -> bool | None:
     givers = inputs(nll)[:1]
     if not givers or givers[0].name() != _LOG_SOFTMAX:
         return None
-    sizes, dimension = shape(givers[0]), getattr(givers[0], "_saved_dim", None)
-    if sizes is None or type(dimension) is not int:
+    sizes = shape(givers[0])
+    over = None if sizes is None else dimension(givers[0], sizes)
+    if sizes is None or over is None:
         return None
-    if dimension >= 2**63:  # read as unsigned
-        dimension += len(sizes) - 2**64
-    return dimension != min(1, len(sizes) - 1)
+    return over != min(1, len(sizes) - 1)
 
 
 def _is_kl_of_probabilities(roots: list[Node]) -> bool | None:

@@ -43,7 +43,6 @@ class _Construction:
             self._watch.process.trains()
             self._watch.holds.ensure(args[0])
             self._watch.signs.made(args[0])
-            self._watch.averaged_gradients.made(args[0])
         # Whether or not it is one now: facts know only that the call began.
         self._watch.core.step_optimizer_made()
 

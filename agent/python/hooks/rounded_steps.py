@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from _traincheck.identity_map import WeakIdentityMap
+from _traincheck.looks import looks_at
 
 if TYPE_CHECKING:
     Sample = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
-_FIRST = 4  # steps that are looked at
-_EVERY = 64  # afterwards one of so many
 _PARAMETERS = 8
 _ELEMENTS = 256  # of each
 _LEAST = 0.5  # of the elements that move
@@ -47,7 +46,7 @@ class RoundedSteps:
             self._rows.set(optimizer, row)
         number, row.steps = row.steps, row.steps + 1
         row.samples = []
-        if number < _FIRST or number % _EVERY == 0:
+        if looks_at(number):
             row.samples = _samples(optimizer)
 
     def ended(self, optimizer: torch.optim.Optimizer) -> float | None:

@@ -8,11 +8,11 @@ of matrices, after some steps that changed them; on a device that would wait for
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import TYPE_CHECKING
 
 import torch
 
+from _traincheck.holds import parameters_of
 from _traincheck.identity_map import WeakIdentityMap
 
 if TYPE_CHECKING:
@@ -67,9 +67,8 @@ def _changes(row: _Row, parameter: torch.Tensor, first: torch.Tensor) -> int:
 
 
 def _matrices(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
-    groups = (group["params"] for group in optimizer.param_groups)
     found = 0
-    for parameter in chain.from_iterable(groups):
+    for parameter in parameters_of(optimizer):
         if type(parameter) is not torch.nn.Parameter or not parameter.is_cpu:
             continue
         if parameter.dim() < 2 or parameter.layout != torch.strided:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from _traincheck.identity_map import WeakIdentityMap
+from _traincheck.looks import looks_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from _traincheck.models import Models
     from _traincheck.topology import Topology
 
-_FIRST = 4  # steps of an optimizer that are looked at
-_EVERY = 64  # afterwards one of so many
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
@@ -60,8 +59,8 @@ class UnwrappedParts:
         if row is None:
             row = _Row()
             self._rows.set(optimizer, row)
-        row.steps += 1
-        if row.steps > _FIRST and row.steps % _EVERY != 0:
+        number, row.steps = row.steps, row.steps + 1
+        if not looks_at(number):
             return
         found = row.variables.union(self._find(optimizer, held))
         if found != row.variables:

@@ -99,7 +99,7 @@ class Watch:
         self.schedules = Schedules()
         self.shared_samples = SharedSamples()
         self.signs = Signs(self)
-        self.averaged_gradients = AveragedGradients(self.topology)
+        self.averaged_gradients = AveragedGradients(self.topology, self.holds)
         self.averages = Averages()
         self.loaded_states = LoadedStates()
         self.clipped = Clipped()
