@@ -13,6 +13,7 @@
 namespace traincheck::server {
 namespace {
 
+constexpr absl::Duration kPatience = absl::Seconds(10);
 constexpr char kStopping[] = "traincheckd is stopping";
 constexpr char kStopped[] = "traincheckd stopped while it ran";
 constexpr char kCancelled[] = "cancelled";
@@ -118,15 +119,27 @@ absl::StatusOr<v1::Job> InferenceJobs::Start(const v1::InferRequest& request) {
 }
 
 absl::StatusOr<v1::Job> InferenceJobs::Cancel(const std::string& id) {
+  if (!CancelRunning(id)) {
+    // Its write is queued before this one.
+    const absl::Status durable =
+        use_.store->WriteAndWait(WriteSet(), kPatience);
+    if (!durable.ok()) return durable;
+  }
+  return book_->Find(id);
+}
+
+bool InferenceJobs::CancelRunning(const std::string& id) {
   absl::MutexLock lock(&mutex_);
   if (running_.id != id) {
     book_->End(id, v1::JOB_STATUS_CANCELLED, kCancelled);
     pins_.erase(id);
-  } else if (!running_.saving) {
+    return false;
+  }
+  if (!running_.saving) {
     running_.cancelled = true;
     if (running_.process != nullptr) running_.process->Kill();
   }
-  return book_->Find(id);
+  return true;
 }
 
 bool InferenceJobs::Stop(absl::Duration patience) {

@@ -55,8 +55,9 @@ class InferenceJobs {
   // ResourceExhausted, naming the run, the set or the limit and what to do.
   [[nodiscard]] absl::StatusOr<v1::Job> Start(const v1::InferRequest& request);
 
-  // The job as it is once cancelling has begun. A job that has ended, or whose
-  // set is being stored, stays as it is.
+  // The job as it is once cancelling has begun; one that waited is cancelled
+  // durably. A job that has ended, or whose set is being stored, stays as it
+  // is. NotFound; Unavailable if the disk takes no writes.
   [[nodiscard]] absl::StatusOr<v1::Job> Cancel(const std::string& id);
 
   const JobBook& book() const { return *book_; }
@@ -84,6 +85,8 @@ class InferenceJobs {
   absl::StatusOr<LearningSession::Learned> LearnInProcess(const v1::Job& job);
   absl::Status SaveSet(const v1::Job& job, LearningSession::Learned learned);
   absl::StatusOr<std::vector<RunView>> Views(const v1::Job& job) const;
+  // False: another job runs, and this one has ended; not durable yet.
+  bool CancelRunning(const std::string& id);
   void Failed(const v1::Job& job, const absl::Status& why);
   // False if the job was cancelled or is to stop. Otherwise Cancel and Stop
   // kill `process` from now on, until Detach.

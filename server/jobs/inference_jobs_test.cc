@@ -12,6 +12,7 @@
 #include "absl/synchronization/notification.h"
 #include "invariants/sets/set_json.h"
 #include "server/jobs/worker.pb.h"
+#include "server/store/keys.h"
 #include "server/store/rocksdb_store.h"
 
 namespace traincheck::server {
@@ -164,6 +165,20 @@ TEST_F(InferenceJobsTest, RunsArePinnedUntilTheirJobHasEnded) {
   EXPECT_TRUE(jobs_->Cancel(second).ok());
   EXPECT_EQ(AwaitEnd(second).status(), v1::JOB_STATUS_CANCELLED);
   while (pins_.IsPinned("run")) absl::SleepFor(absl::Milliseconds(1));
+}
+
+// A daemon that is killed now does not begin it after all.
+TEST_F(InferenceJobsTest, AWaitingJobIsCancelledDurably) {
+  Open("sleep 1000");
+  EXPECT_TRUE(jobs_->Start(Request()).ok());
+  for (uint32_t slot = 1; slot <= 20; ++slot) {
+    EXPECT_TRUE(jobs_->Cancel(jobs_->Start(Request())->id()).ok());
+    const auto stored = store_->Get(Table::kMeta, JobKey(slot));
+    ASSERT_TRUE(stored.ok() && stored->has_value());
+    v1::Job job;
+    ASSERT_TRUE(job.ParseFromString(**stored));
+    EXPECT_EQ(job.status(), v1::JOB_STATUS_CANCELLED) << slot;
+  }
 }
 
 TEST_F(InferenceJobsTest, ARequestThatIsRefusedPinsNothing) {
