@@ -689,6 +689,129 @@ ERRORS = [
         ),
         0,
     ),
+    Error(
+        "hf_37830",
+        "huggingface/transformers#37830 (also #32944)",
+        "the labels are shifted twice: the model learns the token after next",
+        (
+            "MoEForCausalLM.forward, which shifts logits and labels before "
+            "causal_lm_loss() does"
+        ),
+        0,
+    ),
+    Error(
+        "wgan_40",
+        "Zeleni9/pytorch-wgan#40",
+        "the gradient penalty takes the norm over the channels, not over each image",
+        (
+            "gradients.norm(2, dim=1) in WGAN_GP.calculate_gradient_penalty, of "
+            "[batch, 1, 8, 8]"
+        ),
+        0,
+    ),
+    Error(
+        "easyrl_117",
+        "datawhalechina/easy-rl#117 (also higgsfield/RL-Adventure#32)",
+        (
+            "policy and target network are the same object: the target moves with "
+            "each step"
+        ),
+        "self.target_net = model in DoubleDQN.__init__, without a copy",
+        1,
+    ),
+    Error(
+        "mlm_411",
+        "NVIDIA/Megatron-LM#411",
+        "the first evaluation switches the dropout of attention off for good",
+        (
+            "self.dropout_p = 0.0 in FlashSelfAttention.forward, in the evaluate() "
+            "after step 5"
+        ),
+        6,
+    ),
+    Error(
+        "espnet_3319",
+        "espnet/espnet#3319",
+        (
+            "a schedule made of batches is stepped once in an epoch and never leaves "
+            "its warm-up"
+        ),
+        (
+            "family.register(OneCycleLR) in main(), among the schedulers of epochs; "
+            "Trainer.run steps it"
+        ),
+        1,
+    ),
+    Error(
+        "rechub_176",
+        "datawhalechina/torch-rechub#176 (issue #114; also pytorch/pytorch#6411)",
+        "the padding of a history has a vector that is not zero, and is trained",
+        (
+            "RandomNormal.__call__, which makes nn.Embedding without the padding_idx "
+            "of the feature"
+        ),
+        0,
+    ),
+    Error(
+        "cogdl_18",
+        "THUDM/cogdl#18 (also dmlc/dgl#5536)",
+        "the other direction of a held-out edge stays in the training graph",
+        (
+            "divide_data(rows, ...) in main(), which splits a list that has each "
+            "edge twice"
+        ),
+        0,
+    ),
+    Error(
+        "realfill_4",
+        "thuanz123/realfill#4",
+        "an image and the weights of its loss are cropped and flipped apart",
+        (
+            "self.transform(image), self.transform(weighting) in "
+            "RealFillDataset.__getitem__"
+        ),
+        0,
+    ),
+    Error(
+        "ff_186",
+        "X-GenGroup/Flow-Factory#186",
+        (
+            "one autocast region around all updates: forwards use the casts of old "
+            "weights"
+        ),
+        (
+            "with outside: in AdvantageWeightedTrainer.optimize, an autocast that "
+            "optimizer.step() is in"
+        ),
+        1,
+    ),
+    Error(
+        "yolo_292",
+        "ultralytics/yolov5#292",
+        "a scheduler that is made after the loading of a checkpoint resets the rate",
+        "lr_scheduler.LambdaLR(...) after optimizer.load_state_dict(...) in train()",
+        10,
+    ),
+    Error(
+        "tune_2172",
+        "meta-pytorch/torchtune#2172",
+        "gradients are divided by the tokens of all ranks and by the ranks as well",
+        (
+            "scale_grads(self.model, 1 / num_tokens) in FullFinetuneRecipe.train, of "
+            "averaged gradients"
+        ),
+        0,
+    ),
+    Error(
+        "pl_3597",
+        "Lightning-AI/pytorch-lightning#3597",
+        "the best checkpoint is chosen by the validation of the first rank alone",
+        (
+            "Trainer.validation_epoch without all_reduce; seen in torch.save of "
+            "ModelCheckpoint"
+        ),
+        3,
+    ),
 ]
 
 

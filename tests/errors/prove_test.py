@@ -1,6 +1,6 @@
 """Each error of the catalogue shows without us, and its fixed variant has none.
 
-Part of the long tier: some hundred and forty trainings.
+Part of the long tier: some hundred and eighty trainings.
 """
 
 import os
