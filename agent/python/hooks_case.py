@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 core_for_testing.hooks_package()
+from _traincheck import graph_nodes
 from _traincheck import install
 
 CORE = core_for_testing.RecordingCore()
@@ -46,6 +47,7 @@ class HooksCase(unittest.TestCase):
         gc.collect()
         CORE.clear()
         WATCH.reset()
+        graph_nodes._packed = False
 
     def tearDown(self):
         self.assertEqual(CORE.raised, [])

@@ -465,6 +465,22 @@ class Others(SignsCase):
         self.net.load_state_dict(kept)
         self.assertEqual(said("load.of_itself"), [1.0])
 
+    def test_a_model_that_is_its_own_target(self):
+        target = self.net
+        target.load_state_dict(self.net.state_dict())  # before the first step
+        self.step()
+        self.assertEqual(said("load.of_itself"), [])
+        copied = copy.deepcopy(self.net)
+        copied.load_state_dict(self.net.state_dict())
+        self.assertEqual(said("load.of_itself"), [])
+        target.load_state_dict(self.net.state_dict())
+        target.load_state_dict({k: v for k, v in self.net.state_dict().items()})
+        self.assertEqual(said("load.of_itself"), [1.0, 1.0])
+        state = self.net.state_dict()
+        state["bias"] = torch.zeros(4)  # the last layer is new
+        self.net.load_state_dict(state)
+        self.assertEqual(said("load.of_itself"), [1.0, 1.0])
+
 
 if __name__ == "__main__":
     unittest.main()

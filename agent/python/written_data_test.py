@@ -57,6 +57,17 @@ class WrittenData(HooksCase):
         data = Rows(torch.rand(8, 3), lambda values, index: values[index] / 2)
         self.assertEqual(self.epochs(data), 0.0)
 
+    def test_room_to_work_in(self):
+        for room in (torch.zeros(3), torch.zeros(16), torch.zeros(4, 3)):
+            data = Rows(torch.rand(8, 3), lambda values, index: values[index])
+
+            def handed_out(values, index):
+                data.room[:3] = values[index]
+                return data.room[:3].clone()
+
+            data.room, data.handed_out = room, handed_out
+            self.assertIsNot(self.epochs(data), 1.0)
+
     def test_rows_that_are_filled_when_they_are_first_read(self):
         def filled(values, index):
             if not values[index].any():

@@ -85,6 +85,28 @@ constexpr char kRepeatsDraws[] = "opt.repeats_draws";
 constexpr char kRoundedAway[] = "opt.rounded_away";
 constexpr char kNoProbabilities[] = "loss.targets_no_probabilities";
 constexpr char kOverQueries[] = "loss.attends_over_queries";
+constexpr char kSeesTargets[] = "loss.sees_targets";
+constexpr char kRepeatsInput[] = "loss.repeats_input";
+constexpr char kLearnsPadding[] = "loss.learns_padding";
+constexpr char kMaskInverted[] = "loss.mask_inverted";
+constexpr char kMaskOfOnes[] = "loss.mask_of_ones";
+constexpr char kSamplesAsSteps[] = "loss.samples_as_steps";
+constexpr char kLabelsNoSigns[] = "loss.labels_no_signs";
+constexpr char kCtcBlank[] = "loss.ctc_blank";
+constexpr char kCtcOfScores[] = "loss.ctc_of_scores";
+constexpr char kBootstraps[] = "loss.bootstraps_with_gradient";
+constexpr char kSortedBatches[] = "loss.sorted_batches";
+constexpr char kInTraining[] = "loader.evaluated_in_training";
+constexpr char kSamplesAlike[] = "loader.samples_alike";
+constexpr char kBeginsAgain[] = "loader.begins_again";
+constexpr char kForgets[] = "opt.forgets_statistics";
+constexpr char kDropsMost[] = "opt.drops_most";
+constexpr char kShiftsTwice[] = "loss.shifts_twice";
+constexpr char kPenaltyOfParts[] = "loss.penalty_of_parts";
+constexpr char kStaleCasts[] = "opt.stale_casts";
+constexpr char kRateReset[] = "schedule.rate_reset";
+constexpr char kCycleWaits[] = "schedule.cycle_waits";
+constexpr char kScaledApart[] = "loader.scaled_apart";
 constexpr char kEpsilonVanishes[] = "opt.epsilon_vanishes";
 constexpr char kFollowerApart[] = "opt.follower_apart";
 constexpr char kUnitsAlike[] = "opt.units_alike";
@@ -110,6 +132,29 @@ std::vector<Fact> OfCalls() {
                                 "targets below 0 or above 1"),
       CallRow<kOverQueries>(
           "attention weights add up to 1 over the queries, not over the keys"),
+      CallRow<kSeesTargets>(
+          "attention lets each position see the token that it is to predict"),
+      CallRow<kRepeatsInput>(
+          "each position is to predict the token that it is given"),
+      CallRow<kLearnsPadding>("the loss counts predictions of padding"),
+      CallRow<kMaskInverted>(
+          "attention keeps to the padding and hides the tokens"),
+      CallRow<kMaskOfOnes>(
+          "a mask of zeros and ones is added to the scores of attention"),
+      CallRow<kSamplesAsSteps>(
+          "the samples of a batch are taken for the steps of one sequence"),
+      CallRow<kLabelsNoSigns>("labels that must be 1 and -1 are 0 and 1"),
+      CallRow<kCtcBlank>("ctc_loss is given targets that contain the blank"),
+      CallRow<kCtcOfScores>(
+          "ctc_loss is given scores or probabilities, not their logarithms"),
+      CallRow<kBootstraps>(
+          "an estimated target of Q-learning hands gradients back"),
+      CallRow<kSortedBatches>(
+          "the training goes through the classes one after the other"),
+      CallRow<kShiftsTwice>(
+          "each position is to predict the token after the next one"),
+      CallRow<kPenaltyOfParts>("a gradient penalty takes the norm of parts of "
+                               "a sample's gradient, not of all of it"),
       CallRow<kWritesAgain>(
           "it writes buffers when it computes a checkpointed region again"),
       CallRow<kRedraws>(
@@ -119,7 +164,7 @@ std::vector<Fact> OfCalls() {
           "a checkpointed region with trainable parameters passes no gradient "
           "on to them"),
       CallRow<kLoadsItself>(
-          "a model loads its own tensors, kept since an earlier step"),
+          "a model loads its own tensors, which it has already"),
       CallRow<kLoadsNothing>("no name of the state fits one of the model's"),
   };
 }
@@ -163,6 +208,15 @@ std::vector<Fact> OfOptimizers() {
           "most elements of its parameters in bfloat16 or float16 stand still"),
       OptimizerRow<kEpsilonVanishes>(
           "its eps is 0 in float16, the type of its parameters"),
+      OptimizerRow<kForgets>(
+          "a BatchNorm keeps little but the statistics of the last batch"),
+      OptimizerRow<kDropsMost>("dropout drops most of its input"),
+      OptimizerRow<kStaleCasts>("forwards in its autocast region use weights "
+                                "of before its last step"),
+      OptimizerRow<kRateReset>(
+          "a scheduler that goes on has undone the rates that were loaded"),
+      OptimizerRow<kCycleWaits>(
+          "its OneCycleLR is not stepped after each of its steps"),
       OptimizerRow<kFollowerApart>("a network that follows another one slowly "
                                    "did not begin as its copy"),
       OptimizerRow<kUnitsAlike>(
@@ -178,6 +232,12 @@ std::vector<Fact> OfLoaders() {
           "all workers of the loader give the same batch"),
       LoaderRow<kSharesSamples>(
           "the evaluation reads some of the samples that are trained with"),
+      LoaderRow<kInTraining>("the model is evaluated on them in training mode"),
+      LoaderRow<kSamplesAlike>("all samples of a batch are alike"),
+      LoaderRow<kBeginsAgain>(
+          "every step begins the data anew and reads the same batch"),
+      LoaderRow<kScaledApart>(
+          "its inputs are on another scale than those that are trained with"),
       LoaderRow<kWritesData>(
           "its data set changes the samples that it holds by handing them out"),
   };

@@ -1,5 +1,6 @@
 #include "invariants/sets/set_merge.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
@@ -45,6 +46,20 @@ void JoinRule(const Invariant& more, Invariant* rule) {
   JoinOrigin(more.origin, &rule->origin);
 }
 
+bool IsBuiltIn(const nlohmann::json& origin) {
+  const auto format = origin.find("format");
+  if (format != origin.end() && *format == "builtin") return true;
+  const nlohmann::json of =
+      IsMerged(origin) ? origin["of"] : nlohmann::json::array();
+  return std::any_of(of.begin(), of.end(), IsBuiltIn);
+}
+
+// What a rule says, whatever its condition.
+std::string ContentOf(const Invariant& rule) {
+  return nlohmann::json{rule.rule->relation_name(), rule.rule->parameters()}
+      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 }  // namespace
 
 InvariantSet MergeSets(const std::vector<InvariantSet>& sets) {
@@ -59,6 +74,20 @@ InvariantSet MergeSets(const std::vector<InvariantSet>& sets) {
   }
   for (auto& [id, rule] : rules) merged.invariants.push_back(std::move(rule));
   return merged;
+}
+
+void LeaveOutDoubles(InvariantSet* set) {
+  std::set<std::string> built_in;
+  for (const Invariant& rule : set->invariants) {
+    if (IsBuiltIn(rule.origin)) built_in.insert(ContentOf(rule));
+  }
+  const auto is_double = [&](const Invariant& rule) {
+    return !IsBuiltIn(rule.origin) && !rule.precondition.empty() &&
+           built_in.count(ContentOf(rule)) > 0;
+  };
+  std::vector<Invariant>& rules = set->invariants;
+  rules.erase(std::remove_if(rules.begin(), rules.end(), is_double),
+              rules.end());
 }
 
 }  // namespace traincheck

@@ -16,6 +16,11 @@ namespace traincheck {
 // caller's.
 InvariantSet MergeSets(const std::vector<InvariantSet>& sets);
 
+// Leaves out what a built-in rule says as well: learned rules of the same
+// content that hold under some condition of their own. Whoever breaks both is
+// told once, by the rule that knows why and what to do.
+void LeaveOutDoubles(InvariantSet* set);
+
 }  // namespace traincheck
 
 #endif  // TRAINCHECK_INVARIANTS_SETS_SET_MERGE_H_

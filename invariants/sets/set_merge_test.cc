@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "invariants/sets/invariant_for_testing.h"
+
 namespace traincheck {
 namespace {
 
@@ -47,6 +49,36 @@ TEST(MergeSets, OriginsOfManyStandSideBySide) {
   const InvariantSet merged = MergeSets(sets);
   EXPECT_EQ(merged.invariants[0].origin["of"].size(), 4u);
   EXPECT_TRUE(MergeSets({}).invariants.empty());
+}
+
+TEST(LeaveOutDoubles, ABuiltInRuleSpeaksForLearnedOnesOfItsContent) {
+  const nlohmann::json training = {{"all",
+                                    {{{"clause", "constant"},
+                                      {"fact", "call.stage"},
+                                      {"value", "training"}}}}};
+  const nlohmann::json made = {{"is", "fact"},
+                               {"function", {{"category", "backward"}}},
+                               {"fact", "loss.no_graph"},
+                               {"value", false}};
+  const nlohmann::json other = {{"is", "fact"},
+                                {"function", {{"category", "backward"}}},
+                                {"fact", "loss.broadcast"},
+                                {"value", false}};
+  Invariant built_in = NewInvariant("APIArg", made);
+  built_in.origin = {{"format", "builtin"}};
+  InvariantSet set;
+  set.invariants = {NewInvariant("APIArg", other, training), built_in,
+                    NewInvariant("APIArg", made, training)};
+  LeaveOutDoubles(&set);
+  ASSERT_EQ(set.invariants.size(), 2u);
+  EXPECT_EQ(set.invariants[1].id, built_in.id);
+
+  // One that holds always says more than a built-in one with a condition.
+  built_in = NewInvariant("APIArg", made, training);
+  built_in.origin = {{"format", "builtin"}};
+  set.invariants = {built_in, NewInvariant("APIArg", made)};
+  LeaveOutDoubles(&set);
+  EXPECT_EQ(set.invariants.size(), 2u);
 }
 
 // An origin is any object that a file has.

@@ -188,6 +188,7 @@ absl::StatusOr<InvariantSet> SetCatalog::Load(const std::string& names) const {
   }
   if (sets.size() == 1) return std::move(sets[0]);
   InvariantSet merged = MergeSets(sets);
+  LeaveOutDoubles(&merged);
   std::vector<std::string> versions;
   for (const InvariantSet& set : sets) versions.push_back(ReferenceTo(set));
   merged.name = absl::StrJoin(versions, ",");

@@ -79,7 +79,34 @@ FOUND_IN_MODELS = {
     "adam_in_half": "is 0 in float16",
     "target_of_random_numbers": "did not begin as its copy",
 }
+SEQUENCES = harness.SCRIPTS / "built_in_sequences.py"
+FOUND_IN_SEQUENCES = {
+    "attention_without_a_mask": "that it is to predict",
+    "targets_without_a_shift": "the token that it is given",
+    "padding_in_the_loss": "predictions of padding",
+    "inverted_mask": "keeps to the padding",
+    "mask_of_zeros_and_ones": "zeros and ones",
+    "batch_in_the_place_of_time": "steps of one sequence",
+    "labels_of_zero_and_one": "must be 1 and -1",
+    "blank_among_the_targets": "contain the blank",
+    "ctc_of_scores": "ctc_loss is given scores",
+    "target_with_a_gradient": "hands gradients back",
+    "one_class_after_the_other": "through the classes",
+    "evaluation_of_raw_values": "another scale",
+    "evaluation_in_training_mode": "evaluated on them in training mode",
+    "one_buffer_for_all_samples": "samples of a batch are alike",
+    "first_batch_for_ever": "begins the data anew",
+    "momentum_of_the_old_statistics": "statistics of the last batch",
+    "dropout_of_what_is_kept": "drops most",
+    "labels_shifted_twice": "the token after the next one",
+    "penalty_of_pixels": "of parts of a sample's gradient",
+    "one_region_for_all_steps": "weights of before its last step",
+    "rate_reset_on_resume": "undone the rates",
+    "one_cycle_of_epochs": "OneCycleLR is not stepped",
+}
 ADVICE = {
+    "padding_in_the_loss",
+    "dropout_of_what_is_kept",
     "unequal_means",
     "optimizer_made_anew",
     "float16_without_a_scale",
@@ -215,8 +242,21 @@ class WhatTheAgentLooksFor(Watching):
     def test_each_mistake_in_a_model_is_found(self):
         self.each_is_found(MODELS, FOUND_IN_MODELS)
 
+    def test_each_mistake_with_sequences_and_labels_is_found(self):
+        # In one process: what is looked at is looked at anew in each place.
+        found = self.watch("sequences", SEQUENCES, *FOUND_IN_SEQUENCES)
+        for case, words in FOUND_IN_SEQUENCES.items():
+            grade = "advice" if case in ADVICE else "alert"
+            texts = [v["text"] for v in found if v["grade"] == grade]
+            with self.subTest(case):
+                self.assertTrue(any(words in text for text in texts), texts)
+
     def test_the_same_without_mistakes_is_quiet(self):
-        for script, found in ((SIGNS, FOUND_BY_SIGNS), (MODELS, FOUND_IN_MODELS)):
+        for script, found in (
+            (SIGNS, FOUND_BY_SIGNS),
+            (MODELS, FOUND_IN_MODELS),
+            (SEQUENCES, FOUND_IN_SEQUENCES),
+        ):
             name = f"right-{script.stem}"
             right = self.watch(name, script, "--right", *found, decided=len(found))
             self.assertEqual(right, [])

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch.autograd.graph
 import torch.utils.checkpoint
 
+from _traincheck.graph_nodes import tensors_are_packed
+from _traincheck.observing import observe
 from _traincheck.wrapping import wrap_function
 
 if TYPE_CHECKING:
@@ -52,4 +55,10 @@ def install(watch: Watch) -> None:
         before=region.before,
         after=region.after,
         outermost_only=False,
+    )
+    observe(
+        watch,
+        torch.autograd.graph.saved_tensors_hooks,
+        "__enter__",
+        before=lambda hooks, args, kwargs: tensors_are_packed(),
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import itertools
 import sys
 from typing import TYPE_CHECKING
 
@@ -24,9 +23,6 @@ if TYPE_CHECKING:
     from _traincheck.watch import Watch
 
     LateFunctions = dict[str, dict[str, tuple[str, dict[str, Any]]]]
-
-
-_COMPARED = 16  # parameters of a model
 
 
 class _Checkpoints:
@@ -64,9 +60,12 @@ class _Checkpoints:
         watch.checkpoints.record_once(point, args[0], state)
         watch.ties.loading(args[0], state)
         watch.remade_optimizers.loads(args[0])
+        watch.schedules.loads(args[0], state)
+        steps = watch.clock.steps_begun()
         given = self._given.get(state)
-        if given is not None and given < watch.clock.steps_begun():
-            own = _is_its_own(args[0], state)
+        # Before the first step others may have written into them: a resume does.
+        own = steps > 0 and _is_its_own(args[0], state)
+        if own or (given is not None and given < steps):
             watch.core.record_scalar(0, point, 0, "load.of_itself", float(own))
 
     def module_took(
@@ -162,11 +161,10 @@ def _fits_nothing(module: Any, state: Any, result: Any) -> bool | None:
 
 
 def _is_its_own(module: Any, state: Any) -> bool:
-    """Is what the module is given its own memory, kept by reference?"""
-    if not isinstance(module, torch.nn.Module):
+    """Is all that the module is given its own memory, kept by reference?"""
+    if not isinstance(module, torch.nn.Module) or not isinstance(state, dict):
         return False
-    live = dict(itertools.islice(module.named_parameters(), _COMPARED))
-    pairs = [(state.get(name), parameter) for name, parameter in live.items()]
+    pairs = [(state.get(name), live) for name, live in module.named_parameters()]
     return bool(pairs) and all(
         type(kept) is torch.Tensor
         and kept.layout == torch.strided

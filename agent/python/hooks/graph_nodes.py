@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import collections
 from typing import TYPE_CHECKING
 
+import torch
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
     from torch.autograd.graph import Node
+
+# Once a forward has packed what it saves (checkpointing, offloading), unpacking would
+# run the user's code, or compute a region again.
+_packed = False
+
+
+def tensors_are_packed() -> None:
+    """From now on no saved tensor is read."""
+    global _packed
+    _packed = True
 
 
 def inputs(node: Node) -> list[Node]:
@@ -15,14 +29,45 @@ def inputs(node: Node) -> list[Node]:
     return [following for following, _ in node.next_functions if following is not None]
 
 
+def walk(roots: list[Node], most: int) -> Iterator[Node]:
+    """The nearest first."""
+    seen = set(roots)
+    todo = collections.deque(roots)
+    while todo:
+        node = todo.popleft()
+        yield node
+        for following in inputs(node):
+            if following not in seen and len(seen) < most:
+                seen.add(following)
+                todo.append(following)
+
+
+def saved(node: Node, name: str) -> torch.Tensor | None:
+    """A plain tensor in this process's memory that the node keeps; None: it keeps
+    none, or it cannot be read without waiting or running code of the user's."""
+    if _packed:
+        return None
+    try:
+        value: Any = getattr(node, f"_saved_{name}", None)
+    except RuntimeError:  # written to since, or freed
+        return None
+    if type(value) is not torch.Tensor or not value.is_cpu or value.numel() == 0:
+        return None
+    return value.detach()
+
+
+def integer(node: Node, name: str) -> int | None:
+    """A number that the node keeps; None: it keeps none of this name."""
+    value = getattr(node, f"_saved_{name}", None)
+    if type(value) is not int:
+        return None
+    return value if value < 2**63 else value - 2**64  # given as unsigned
+
+
 def dimension(node: Node, sizes: tuple[int, ...]) -> int | None:
     """The one that it was computed over, from 0 on; None: not known."""
-    saved = getattr(node, "_saved_dim", None)
-    if type(saved) is not int:
-        return None
-    return (
-        saved if saved < 2**63 else saved - 2**64 + len(sizes)
-    )  # read as unsigned
+    over = integer(node, "dim")
+    return over if over is None or over >= 0 else over + len(sizes)
 
 
 def shape(node: Node) -> tuple[int, ...] | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from _traincheck import autocast_casts
 from _traincheck import autograd
 from _traincheck import budget
 from _traincheck import checkpointing
@@ -46,6 +47,7 @@ _HOOKS = (
     ddp,
     optimizers,
     scaler,
+    autocast_casts,
     autograd,
     checkpointing,
     clipping,

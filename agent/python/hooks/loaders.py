@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from torch.utils.data import dataloader
 from torch.utils.data._utils import fetch
 
+from _traincheck.evaluations import NAME as IN_TRAINING
+from _traincheck.input_scales import NAME as SCALED_APART
 from _traincheck.wrapping import wrap_method
 
 if TYPE_CHECKING:
@@ -32,6 +34,9 @@ class _Loaders:
         if error is None:
             self._watch.process.active = True
             self._watch.loaders.begin(args[0], result)
+            loader = self._watch.loaders.loader_of(result)
+            self._watch.evaluations.pass_begins(loader)
+            self._watch.first_batches.pass_begins(args[0], loader)
 
     def fetched(
         self,
@@ -49,12 +54,21 @@ class _Loaders:
             watch.clock.batch_fetched(loader)
             watch.loaders.fetched(iterator, iterator._num_yielded - 1)
             watch.worker_batches.fetched(iterator, loader, result)
+            self._say(loader, SCALED_APART, watch.input_scales.fetched(loader, result))
+            for name, value in watch.first_batches.fetched(loader, result):
+                self._say(loader, name, value)
+            self._say(loader, IN_TRAINING, watch.evaluations.fetched(loader))
             fetcher = getattr(iterator, "_dataset_fetcher", None)
             if fetcher is not None:
                 watch.written_data.fetched(fetcher.dataset, loader)
         elif isinstance(error, StopIteration):
             watch.clock.iterator_ended(loader)
             watch.loaders.exhausted(iterator)
+
+    def _say(self, loader: int, name: str, value: float | None) -> None:
+        core = self._watch.core
+        if value is not None:
+            core.record_scalar(loader, core.POINT_FETCH, 0, name, value)
 
     def fetches(self, args: Args, kwargs: Kwargs) -> None:
         self._watch.process.loads_data()

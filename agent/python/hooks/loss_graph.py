@@ -2,8 +2,9 @@
 
 Each operation of the forward has left a node in the graph, so that neither
 values nor calls need to be recorded: this costs nothing on a device and sees
-what torch's functions do inside. Only the nodes next to the loss are looked at,
-at the first backwards and now and then later.
+what torch's functions do inside. Of each place in the code
+that calls backward the first graphs are looked at, and one now and then later: the
+nodes next to the loss, more seldom all.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from typing import TYPE_CHECKING
 import torch
 
 from _traincheck import attention_graph
-from _traincheck.graph_nodes import dimension, inputs, shape
+from _traincheck import label_graph
+from _traincheck import token_graph
+from _traincheck.graph_nodes import dimension, inputs, saved, shape, walk
 from _traincheck.places import place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Any
 
     from torch.autograd.graph import Node
@@ -29,8 +31,11 @@ if TYPE_CHECKING:
     from _traincheck.places import Place
 
 _MAX_NODES = 256
-_FIRST = 8  # backwards that are looked at
+_FIRST = 8  # backwards of a place in the code that are looked at
 _EVERY = 64  # afterwards one of so many
+_FIRST_WHOLE = 2  # backwards whose whole graph is looked at
+_EVERY_WHOLE = 256
+_MAX_PLACES = 256  # what calls backward from more is taken for one
 
 # Nodes that hand on the values of their inputs, in another place, shape or type.
 _SAME_VALUES = frozenset(
@@ -92,7 +97,7 @@ TARGETS = "loss.targets"
 class LossGraphs:
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._backwards = 0
+        self._looked: collections.Counter[Place | None] = collections.Counter()
         self._not_finite: bool | None = None  # of a backward since the last clearing
         # Backwards since then, and those of plain means, by their place.
         self._places: collections.Counter[Place] = collections.Counter()
@@ -101,22 +106,26 @@ class LossGraphs:
 
     def backward_begins(self, args: Args, kwargs: Kwargs) -> None:
         """Called at every outermost one, with its arguments."""
-        number = self._backwards
-        self._backwards += 1
+        here = place()
+        known = here in self._looked or len(self._looked) < _MAX_PLACES
+        number = self._looked[here if known else None]
+        self._looked[here if known else None] += 1
         # Reading an attribute must call no override of the user's.
         with torch._C.DisableTorchFunctionSubclass():
             losses = _losses(args, kwargs)
             for loss in losses:
                 self._see(loss)
-            self._count(losses)
+            self._count(here, losses)
             if number >= _FIRST and number % _EVERY != 0:
                 return
+            found = findings(losses)
+            if number < _FIRST_WHOLE or number % _EVERY_WHOLE == 0:
+                found.update(token_graph.findings(_roots(losses)))
             core = self._core
-            for name, value in findings(losses).items():
+            for name, value in found.items():
                 core.record_scalar(0, core.POINT_BACKWARD_END, 0, name, value)
 
-    def _count(self, losses: list[torch.Tensor]) -> None:
-        here = place()
+    def _count(self, here: Place, losses: list[torch.Tensor]) -> None:
         self._places[here] += 1
         if len(losses) == 1 and losses[0].grad_fn is not None:
             self._means[here] += _is_plain_mean(losses[0].grad_fn)
@@ -148,20 +157,20 @@ class LossGraphs:
 
 def findings(losses: list[torch.Tensor]) -> dict[str, float]:
     """Name of a scalar -> value. Mistakes with no occasion are left out."""
-    roots = [loss.grad_fn for loss in losses if loss.grad_fn is not None]
+    roots = _roots(losses)
     found = {NO_GRAPH: float(any(map(_is_made_anew, losses)))}
     means: list[float | None] = []
 
     def add(name: str, wrong: bool) -> None:
         found[name] = max(found.get(name, 0.0), float(wrong))
 
-    for node in _nodes(roots):
+    for node in walk(roots, _MAX_NODES):
         name = node.name()
         if name in (_SOFTMAX, _LOG_SOFTMAX):
             add(TWICE, _origins(node) == {_SOFTMAX})
         elif name == _OF_LOGITS:
             add(TWICE, bool(_origins(node) & {_SIGMOID, _SOFTMAX}))
-            outside = _is_outside(getattr(node, "_saved_target", None))
+            outside = _is_outside(saved(node, "target"))
             if outside is not None:
                 add(NOT_PROBABILITIES, outside)
         elif name in _NLL:
@@ -181,6 +190,8 @@ def findings(losses: list[torch.Tensor]) -> dict[str, float]:
             over_queries = attention_graph.over_queries(node)
             if over_queries is not None:
                 add(OVER_QUERIES, over_queries)
+            for label, wrong in label_graph.findings(node).items():
+                add(label, wrong)
     of_probabilities = _is_kl_of_probabilities(roots)
     if of_probabilities is not None:
         add(OF_PROBABILITIES, of_probabilities)
@@ -202,11 +213,11 @@ def _is_plain_mean(loss: Node) -> bool:
     return getattr(loss, "_saved_reduction", None) == _MEAN
 
 
-def _is_outside(targets: Any) -> bool | None:
+def _is_outside(targets: torch.Tensor | None) -> bool | None:
     """Are some of them no probabilities? None: they cannot be read."""
-    if type(targets) is not torch.Tensor or not targets.is_cpu or not targets.numel():
+    if targets is None:
         return None
-    low, high = targets.detach().aminmax()
+    low, high = targets.aminmax()
     return bool(low < 0) or bool(high > 1)
 
 
@@ -251,10 +262,9 @@ def _is_kl_of_probabilities(roots: list[Node]) -> bool | None:
 
 def _weighs_by_shares(product: Node) -> bool:
     """Is what it multiplies by a distribution: none below 0, 1 in all?"""
-    given = getattr(product, "_saved_self", None)
-    if type(given) is not torch.Tensor or not given.is_cpu or given.dim() == 0:
+    given = saved(product, "self")
+    if given is None or given.dim() == 0:
         return False
-    given = given.detach()
     whole = given.sum(-1)
     return bool((given >= 0).all()) and bool(torch.allclose(whole, whole.new_ones(())))
 
@@ -262,12 +272,10 @@ def _weighs_by_shares(product: Node) -> bool:
 def _targets(nll: Node) -> float | None:
     """Sum of the weights by which it is divided; None: it is no mean, or reading
     it would wait for a device."""
-    weight = getattr(nll, "_saved_total_weight", None)
+    weight = saved(nll, "total_weight")
     if getattr(nll, "_saved_reduction", None) != _MEAN:
         return None
-    if type(weight) is not torch.Tensor or not weight.is_cpu or weight.numel() != 1:
-        return None
-    return float(weight.item())
+    return None if weight is None or weight.numel() != 1 else float(weight.item())
 
 
 def _compared(difference: Node) -> bool | None:
@@ -303,19 +311,6 @@ def _is_of_sigmoids(nll: Node) -> bool:
     )
 
 
-def _nodes(roots: list[Node]) -> Iterator[Node]:
-    """The nearest first."""
-    seen = set(roots)
-    todo = collections.deque(roots)
-    while todo:
-        node = todo.popleft()
-        yield node
-        for following in inputs(node):
-            if following not in seen and len(seen) < _MAX_NODES:
-                seen.add(following)
-                todo.append(following)
-
-
 def _origins(node: Node) -> set[str]:
     """Names of the nodes whose values the node is given."""
     return {giver.name() for giver in _givers(node)}
@@ -333,6 +328,10 @@ def _givers(node: Node) -> list[Node]:
         else:
             givers.append(giver)
     return givers
+
+
+def _roots(losses: list[torch.Tensor]) -> list[Node]:
+    return [loss.grad_fn for loss in losses if loss.grad_fn is not None]
 
 
 def _losses(args: Args, kwargs: Kwargs) -> list[torch.Tensor]:

@@ -39,10 +39,12 @@ class _Roots:
         if not trains:
             if model is not None:
                 watch.averages.evaluates(model)
+                watch.evaluations.evaluates(model)
             return
         watch.signs.forward_begins()
         if model is None:
             return
+        watch.evaluations.trains(model)
         model.claim()
         if not watch.recorded.states:
             return

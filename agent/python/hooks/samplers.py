@@ -57,6 +57,7 @@ class Samplers:
             known = self._define(loader)
             self._loaders.set(loader, known)
         self._passes.set(iterator, _Pass(*known))
+        self._watch.sorted_samples.begins(loader)
         shared = self._watch.shared_samples.begins(loader)
         if shared is not None:
             self._core.record_scalar(

@@ -31,18 +31,27 @@ class _Schedule:
         self.idle = 0
         self.calls = 0  # of step, the constructor's own among them
         self.early = False  # was it stepped before its optimizer's first step?
+        # Rates that its optimizer had loaded when it was made.
+        self.resumed: list[float] | None = None
 
 
 class Schedules:
     def __init__(self) -> None:
         self._all: WeakIdentityMap[Any, _Schedule] = WeakIdentityMap()
         self._counts: WeakIdentityMap[Any, int] = WeakIdentityMap()  # of optimizers
+        self._loaded: WeakIdentityMap[Any, list[float]] = WeakIdentityMap()
         self._steps = 0
+
+    def loads(self, taker: Any, state: Any) -> None:
+        """It is about to take over a state, if it is an optimizer."""
+        if isinstance(taker, torch.optim.Optimizer) and isinstance(state, dict):
+            self._loaded.set(taker, _rates(state.get("param_groups")))
 
     def stepped(self, scheduler: Any) -> None:
         schedule = self._all.get(scheduler)
         if schedule is None:
             schedule = _Schedule()
+            schedule.resumed = self._loaded.get(getattr(scheduler, "optimizer", None))
             self._all.set(scheduler, schedule)
         schedule.calls += 1
         own = self._counts.get(getattr(scheduler, "optimizer", None)) or 0
@@ -61,6 +70,7 @@ class Schedules:
         self._steps += 1
         first = self._counts.get(optimizer) is None
         self._counts.set(optimizer, (self._counts.get(optimizer) or 0) + 1)
+        self._loaded.set(optimizer, [])
         scalars: Scalars = {}
         for scheduler in self._all.keys():
             schedule = self._all.get(scheduler)
@@ -77,7 +87,27 @@ class Schedules:
                 if moved is not None:
                     most = scalars.get(("schedule_moved", 0), 0.0)
                     scalars["schedule_moved", 0] = max(most, moved)
+                    if isinstance(scheduler, torch.optim.lr_scheduler.OneCycleLR):
+                        scalars["schedule.cycle_waits", 0] = float(moved == 0)
+                if schedule.resumed:
+                    reset = _resets(scheduler, schedule, optimizer)
+                    scalars["schedule.rate_reset", 0] = float(reset)
+                    schedule.resumed = None
         return scalars
+
+
+def _rates(groups: Any) -> list[float]:
+    rates = [number_of(group.get("lr")) for group in groups or ()]
+    return [rate for rate in rates if rate is not None]
+
+
+def _resets(
+    scheduler: Any, schedule: _Schedule, optimizer: torch.optim.Optimizer
+) -> bool:
+    """Does a schedule that goes on begin with other rates than were loaded?"""
+    goes_on = (number_of(getattr(scheduler, "last_epoch", None)) or 0) > 0
+    moved = schedule.calls > 1
+    return goes_on and not moved and _rates(optimizer.param_groups) != schedule.resumed
 
 
 def _moved(scheduler: Any, schedule: _Schedule) -> float | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from _traincheck.hyper_parameters import epsilon_vanishes
+from _traincheck.sorted_samples import NAME as SORTED_BATCHES
 from _traincheck.thread_claim import ThreadClaim
 
 if TYPE_CHECKING:
@@ -35,6 +36,13 @@ class Signs:
     def backward_begins(self) -> None:
         """Called before every outermost one."""
         self._claim.claim()
+        self._watch.evaluations.backward_begins()
+        self._watch.first_batches.backward_begins()
+        self._watch.input_scales.backward_begins()
+        in_order = self._watch.sorted_samples.backward_begins()
+        if in_order is not None:
+            core = self._watch.core
+            core.record_scalar(0, core.POINT_BACKWARD_END, 0, SORTED_BATCHES, in_order)
 
     def backward_ended(self) -> None:
         if self.alone():
@@ -47,6 +55,7 @@ class Signs:
         watch = self._watch
         watch.hidden_parts.forward_begins()
         watch.half_precision.forward_begins()
+        watch.autocast_casts.forward_begins()
         watch.repeated_draws.forward_begins()
 
     def made(self, optimizer: torch.optim.Optimizer) -> None:
@@ -70,6 +79,8 @@ class Signs:
         self._watch.rounded_steps.begins(optimizer)
         self._watch.shared_samples.optimizer_steps()
         scalars = self._watch.hidden_parts.optimizer_steps()
+        settings = self._watch.layer_settings.optimizer_steps(optimizer)
+        scalars.update({(name, 0): value for name, value in settings.items()})
         scalars.update({(n, 0): v for n, v in self._of(optimizer) if v is not None})
         return scalars
 
@@ -78,6 +89,7 @@ class Signs:
     ) -> Iterator[tuple[str, float | None]]:
         watch = self._watch
         yield "opt.averages_without_statistics", watch.averages.optimizer_steps()
+        yield "opt.stale_casts", watch.autocast_casts.optimizer_steps(optimizer)
         yield "opt.clips_nothing", watch.clipped.optimizer_steps()
         yield "opt.epsilon_vanishes", epsilon_vanishes(optimizer)
         yield "opt.discards_backwards", watch.discarded_backwards.steps(optimizer)

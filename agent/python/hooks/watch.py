@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from _traincheck.autocast_casts import AutocastCasts
 from _traincheck.averaged_gradients import AveragedGradients
 from _traincheck.averages import Averages
 from _traincheck.checkpoint_content import CheckpointContent
@@ -12,10 +13,14 @@ from _traincheck.clock import Clock
 from _traincheck.control import Control
 from _traincheck.control import Recorded
 from _traincheck.discarded_backwards import DiscardedBackwards
+from _traincheck.evaluations import Evaluations
+from _traincheck.first_batches import FirstBatches
 from _traincheck.followers import Followers
 from _traincheck.generators import Generators
 from _traincheck.hidden_parts import HiddenParts
 from _traincheck.holds import Holds
+from _traincheck.input_scales import InputScales
+from _traincheck.layer_settings import LayerSettings
 from _traincheck.loaded_states import LoadedStates
 from _traincheck.loader_table import LoaderTable
 from _traincheck.loss_graph import LossGraphs
@@ -32,6 +37,7 @@ from _traincheck.schedulers import Schedules
 from _traincheck.shadows import Shadows
 from _traincheck.shared_samples import SharedSamples
 from _traincheck.signs import Signs
+from _traincheck.sorted_samples import SortedSamples
 from _traincheck.states import States
 from _traincheck.stopping import Stopping
 from _traincheck.symmetric_weights import SymmetricWeights
@@ -99,13 +105,19 @@ class Watch:
         self.schedules = Schedules()
         self.shared_samples = SharedSamples()
         self.signs = Signs(self)
+        self.sorted_samples = SortedSamples()
         self.averaged_gradients = AveragedGradients(self.topology, self.holds)
+        self.autocast_casts = AutocastCasts()
         self.averages = Averages()
         self.loaded_states = LoadedStates()
         self.clipped = Clipped()
         self.discarded_backwards = DiscardedBackwards()
+        self.evaluations = Evaluations()
+        self.first_batches = FirstBatches()
         self.followers = Followers(self.models, self.holds)
+        self.layer_settings = LayerSettings(self.models)
         self.half_precision = HalfPrecision()
+        self.input_scales = InputScales()
         self.hidden_parts = HiddenParts(self.models, self.holds)
         self.remade_optimizers = RemadeOptimizers()
         self.repeated_draws = RepeatedDraws()

@@ -83,8 +83,9 @@ def _rows(data: Any, indices: list[Any]) -> Iterator[tuple[object, int, bytes]]:
     while type(data) is Subset:
         indices = [data.indices[index] for index in indices]
         data = data.dataset
+    samples = len(data)
     for array in list(getattr(data, "__dict__", {}).values()):
-        if not _is_array(array):
+        if not _is_array(array) or not _has_rows(array, samples):
             continue
         for index in indices[:_ROWS]:
             if isinstance(index, int) and 0 <= index < len(array):
@@ -100,6 +101,11 @@ def _is_array(value: Any) -> bool:
     if numpy is None or type(value) is not numpy.ndarray:
         return False
     return bool(value.ndim > 0 and value.dtype.kind == "f")
+
+
+def _has_rows(array: Any, samples: int) -> bool:
+    """One for each sample, or windows of them? Others are room to work in."""
+    return len(array) == samples or (array.ndim > 1 and len(array) > samples)
 
 
 def _content(array: Any, row: int) -> bytes:

@@ -1,0 +1,300 @@
+"""What batches, settings of layers and schedules say of mistakes, and right ones
+that come close to them."""
+
+import contextlib
+import copy
+import pathlib
+import sys
+import unittest
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils import data
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from hooks_case import CORE, HooksCase
+
+WIDTH = 8
+
+
+def scalars(name):
+    return [e[3] for e in CORE.log if e[0] == "scalar" and e[2] == name]
+
+
+class Loaders(HooksCase):
+    def train(self, loader):
+        net = nn.Linear(WIDTH, 3)
+        for x, y in loader:
+            F.cross_entropy(net(x), y).backward()
+
+    def test_sorted_samples(self):
+        name = "loss.sorted_batches"
+        x, y = torch.randn(24, WIDTH), torch.arange(24) // 8
+        for labels, options, wrong in (
+            (y, {}, [1.0]),
+            (y.flip(0), {}, [1.0]),
+            (y, {"shuffle": True}, [0.0]),
+            (y[torch.randperm(24)], {}, [0.0]),
+            (torch.zeros_like(y), {}, [0.0]),
+        ):
+            HooksCase.setUp(self)
+            samples = data.TensorDataset(x, labels)
+            self.train(data.DataLoader(samples, batch_size=4, **options))
+            self.assertEqual(scalars(name), wrong)
+
+    def test_sorted_parts_and_lists(self):
+        name = "loss.sorted_batches"
+
+        class Own(data.Dataset):
+            def __init__(self, labels):
+                self.labels = labels
+
+            def __len__(self):
+                return len(self.labels)
+
+            def __getitem__(self, index):
+                return torch.ones(WIDTH), int(self.labels[index])
+
+        y = [0] * 8 + [1] * 8 + [2] * 8
+        for labels in (y, torch.tensor(y).numpy()):
+            HooksCase.setUp(self)
+            self.train(data.DataLoader(Own(labels), batch_size=4))
+            self.assertEqual(scalars(name), [1.0])
+        HooksCase.setUp(self)
+        part = data.Subset(Own(y), range(0, 24, 2))
+        self.train(data.DataLoader(part, batch_size=2))
+        self.assertEqual(scalars(name), [1.0])
+
+    def test_an_evaluation_may_be_sorted(self):
+        samples = data.TensorDataset(torch.randn(24, WIDTH), torch.arange(24) // 8)
+        with torch.no_grad():
+            list(data.DataLoader(samples, batch_size=4))
+        nn.Linear(WIDTH, 3)(torch.ones(1, WIDTH)).sum().backward()
+        self.assertEqual(scalars("loss.sorted_batches"), [])
+
+    def test_one_batch_for_ever(self):
+        name = "loader.begins_again"
+        samples = data.TensorDataset(torch.randn(24, WIDTH), torch.arange(24) % 3)
+        net = nn.Linear(WIDTH, 3)
+
+        def begin_again(loader, times, trains=True):
+            HooksCase.setUp(self)
+            for _ in range(times):
+                x, y = next(iter(loader))
+                if trains:
+                    F.cross_entropy(net(x), y).backward()
+            return scalars(name)
+
+        ordered = data.DataLoader(samples, batch_size=8)
+        self.assertEqual(begin_again(ordered, 4), [1.0, 1.0])
+        self.assertEqual(begin_again(ordered, 2), [])
+        self.assertEqual(begin_again(ordered, 4, trains=False), [])
+        self.train(ordered)
+        self.assertEqual(scalars(name), [0.0])
+        shuffled = data.DataLoader(samples, batch_size=8, shuffle=True)
+        self.assertEqual(begin_again(shuffled, 4), [])
+        whole = data.DataLoader(samples, batch_size=24)
+        self.assertEqual(begin_again(whole, 4), [])
+
+    def test_samples_that_are_alike(self):
+        name = "loader.samples_alike"
+        one = torch.randn(1, WIDTH)
+        for rows, found in (
+            (one.expand(8, -1), [1.0]),
+            (torch.randn(8, WIDTH), [0.0]),
+            (torch.ones(8, WIDTH), []),  # says nothing
+            (torch.randn(3, WIDTH), []),
+        ):
+            HooksCase.setUp(self)
+            list(data.DataLoader(data.TensorDataset(rows), batch_size=8))
+            self.assertEqual(scalars(name), found)
+
+    def test_settings_that_mean_the_opposite(self):
+        def settings(*layers):
+            HooksCase.setUp(self)
+            net = nn.Sequential(*layers, nn.Linear(WIDTH, 2))
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+            net(torch.randn(4, WIDTH)).sum().backward()
+            optimizer.step()
+            names = ("opt.forgets_statistics", "opt.drops_most")
+            return [scalars(name) for name in names]
+
+        def norm(momentum):
+            return nn.BatchNorm1d(WIDTH, momentum=momentum)
+
+        self.assertEqual(settings(), [[], []])
+        self.assertEqual(settings(norm(0.1), nn.Dropout(0.5)), [[0.0], [0.0]])
+        self.assertEqual(settings(norm(0.99), nn.Dropout(0.9)), [[1.0], [1.0]])
+        self.assertEqual(settings(norm(None), norm(1.0)), [[0.0], []])
+        self.assertEqual(settings(norm(0.99).eval()), [[], []])
+
+    def evaluate(self, model, forwards=1):
+        loader = data.DataLoader(torch.randn(24, WIDTH), batch_size=8)
+        HooksCase.setUp(self)
+        model(torch.ones(2, WIDTH)).sum().backward()  # it has trained
+        for x in loader:
+            with torch.no_grad():
+                for _ in range(forwards):
+                    model(x)
+        return scalars("loader.evaluated_in_training")
+
+    def test_evaluations_in_training_mode(self):
+        for part in (nn.Dropout(0.1), nn.BatchNorm1d(WIDTH)):
+            model = nn.Sequential(nn.Linear(WIDTH, WIDTH), part)
+            self.assertEqual(self.evaluate(model), [1.0])
+            # Dropout that estimates uncertainty.
+            self.assertEqual(self.evaluate(model, forwards=2), [])
+            model.add_module("more", nn.Linear(WIDTH, 1))
+        self.assertEqual(self.evaluate(nn.Linear(WIDTH, 1)), [])
+        gathers = nn.Sequential(
+            nn.BatchNorm1d(WIDTH, momentum=None), nn.Linear(WIDTH, 1)
+        )
+        self.assertEqual(self.evaluate(gathers), [])
+
+    def test_evaluations_in_evaluation_mode(self):
+        model = nn.Sequential(nn.Linear(WIDTH, 3), nn.Dropout(0.1))
+        samples = data.TensorDataset(torch.randn(24, WIDTH), torch.arange(24) % 3)
+        loader = data.DataLoader(samples, batch_size=8)
+        for x, y in loader:  # steps between forwards without gradients
+            with torch.no_grad():
+                model(x)
+            F.cross_entropy(model(x), y).backward()
+        self.assertEqual(scalars("loader.evaluated_in_training"), [])
+        model.eval()
+        with torch.no_grad():
+            for x, y in loader:
+                model(x)
+        self.assertEqual(scalars("loader.evaluated_in_training"), [0.0])
+
+    def test_scales(self):
+        name = "loader.scaled_apart"
+        y = torch.arange(24) % 3
+        for factor, wrong in (
+            (1.0, [0.0]),
+            (8.0, [0.0]),
+            (255.0, [1.0]),
+            (1 / 255, [1.0]),
+        ):
+            HooksCase.setUp(self)
+            seen = data.TensorDataset(torch.randn(24, WIDTH), y)
+            other = data.TensorDataset(torch.randn(24, WIDTH) * factor, y)
+            self.train(data.DataLoader(seen, batch_size=8))
+            with torch.no_grad():
+                list(data.DataLoader(other, batch_size=8))
+            self.assertEqual(scalars(name), wrong)
+
+
+class Steps(HooksCase):
+    def setUp(self):
+        super().setUp()
+        torch.manual_seed(0)
+        self.net = nn.Linear(5, 4)
+
+    def step(self, optimizer):
+        optimizer.zero_grad()
+        self.net(torch.randn(8, 5)).square().mean().backward()
+        optimizer.step()
+
+    def test_steps_within_an_autocast_region(self):
+        name = "opt.stale_casts"
+        optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+
+        def region():
+            return torch.autocast("cpu", dtype=torch.bfloat16)
+
+        def step(around):
+            with around:
+                loss = self.net(torch.randn(8, 5)).float().sum()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        with region():
+            step(contextlib.nullcontext())
+            self.assertEqual(scalars(name)[-1], 0.0)
+            step(contextlib.nullcontext())
+            self.assertEqual(scalars(name)[-1], 1.0)
+            torch.clear_autocast_cache()
+            step(contextlib.nullcontext())
+            self.assertEqual(scalars(name)[-1], 0.0)
+        HooksCase.setUp(self)
+        for _ in range(3):
+            step(region())
+            with region():  # left before the next forward
+                step(contextlib.nullcontext())
+        self.assertNotIn(1.0, scalars(name))
+        with torch.autocast("cpu", enabled=False):  # it is the outermost, too
+            step(region())
+            step(region())
+        self.assertEqual(scalars(name)[-1], 1.0)
+        HooksCase.setUp(self)
+        with torch.autocast("cpu", dtype=torch.bfloat16, cache_enabled=False):
+            step(contextlib.nullcontext())
+            step(contextlib.nullcontext())
+        self.assertNotIn(1.0, scalars(name))
+
+    def resumed(self, resume):
+        HooksCase.setUp(self)
+        optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+        state = copy.deepcopy(optimizer.state_dict())
+        state["param_groups"][0].update(lr=0.025, initial_lr=0.1)
+        resume(optimizer, state)
+        self.step(optimizer)
+        self.step(optimizer)
+        # Written once; "not a number" says that there is no word of it any more.
+        return [value for value in scalars("schedule.rate_reset") if value == value]
+
+    def test_a_rate_that_is_reset_on_resume(self):
+        def late(optimizer, state, schedule):
+            optimizer.load_state_dict(state)
+            schedule(optimizer).last_epoch = 2
+
+        def early(optimizer, state, schedule):
+            scheduler = schedule(optimizer)
+            optimizer.load_state_dict(state)
+            scheduler.last_epoch = 2
+
+        def anew(optimizer, state, schedule):
+            optimizer.load_state_dict(state)
+            schedule(optimizer)
+
+        def wound_on(optimizer, state, schedule):
+            optimizer.load_state_dict(state)
+            scheduler = schedule(optimizer)
+            scheduler.step()
+            scheduler.step()
+
+        kept = []  # schedulers live as long as a training
+        for resume, found in (
+            (late, [1.0]),
+            (early, []),
+            (anew, [0.0]),
+            (wound_on, [0.0]),
+        ):
+
+            def make(optimizer):
+                kept.append(
+                    torch.optim.lr_scheduler.LambdaLR(
+                        optimizer, lambda epoch: 0.5**epoch
+                    )
+                )
+                return kept[-1]
+
+            self.assertEqual(self.resumed(lambda o, s, r=resume: r(o, s, make)), found)
+
+    def test_a_cycle_of_batches_that_waits_for_epochs(self):
+        name = "schedule.cycle_waits"
+        for each, found in ((True, 0.0), (False, 1.0)):
+            HooksCase.setUp(self)
+            optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+            cycle = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=9)
+            for _ in range(3):
+                self.step(optimizer)
+                if each:
+                    cycle.step()
+            self.assertEqual(scalars(name)[-1], found)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,69 @@
+"""Forwards that go on with weights of before the last step.
+
+Autocast keeps its casts of float32 weights until the outermost region, enabled or not,
+is left. A step within it changes the weights and not the casts: forwards behind it, in
+the same region, compute with old ones.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from _traincheck.wrapping import quietly
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from _traincheck.watch import Watch
+
+
+class AutocastCasts:
+    def __init__(self) -> None:
+        self._cleared = 0  # times that casts were dropped
+        # That number, when casts were made and when float32 was stepped.
+        self._cast: int | None = None
+        self._stepped: int | None = None
+        self._stale: bool | None = None
+
+    def cleared(self) -> None:
+        self._cleared += 1
+
+    def forward_begins(self) -> None:
+        """Called at outermost forwards that train."""
+        if _keeps_casts():
+            stale = self._cast == self._stepped == self._cleared
+            self._stale = bool(self._stale) or stale
+            self._cast = self._cleared
+
+    def optimizer_steps(self, optimizer: torch.optim.Optimizer) -> float | None:
+        """1: its gradients are of old weights; None: no forward ran in a region."""
+        said, self._stale = self._stale, None
+        self._stepped = self._cleared if _has_float32(optimizer) else None
+        return None if said is None else float(said)
+
+
+def _keeps_casts() -> bool:
+    enabled = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
+    return bool(enabled and torch.is_autocast_cache_enabled())
+
+
+def _has_float32(optimizer: torch.optim.Optimizer) -> bool:
+    return any(
+        tensor.dtype is torch.float32
+        for group in optimizer.param_groups
+        for tensor in group["params"]
+    )
+
+
+def install(watch: Watch) -> None:
+    # What leaves the outermost region calls it by this name, and users may.
+    clear: Callable[[], None] = torch.clear_autocast_cache
+
+    def clear_autocast_cache() -> None:
+        clear()
+        quietly(watch.core, watch.autocast_casts.cleared)
+
+    setattr(clear_autocast_cache, "_torchdynamo_disable", True)
+    torch.clear_autocast_cache = clear_autocast_cache

@@ -1,0 +1,47 @@
+"""A batch whose samples are taken for the steps of one sequence.
+
+torch's recurrent modules and attention take [steps, samples, features] unless they
+are told that the batch comes first. Given the batch first, they mix samples with each
+other, and no shape is wrong. The labels, one a sample, tell how many there are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from _traincheck.graph_nodes import saved
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from torch.autograd.graph import Node
+
+_RECURRENT = "MkldnnRnnLayerBackward0"
+_STEPS = "UnbindBackward0"
+
+
+def labelled_samples(loss: Node) -> int | None:
+    """None: the loss has no label of its own for each sample."""
+    labels = saved(loss, "target")
+    if labels is None or labels.dim() not in (1, 2) or len(labels) < 2:
+        return None
+    return len(labels) if labels.numel() == len(labels) else None
+
+
+def steps_and_sequences(node: Node) -> tuple[int, int] | None:
+    """What a recurrence goes through; None: the node is none."""
+    results: Any = getattr(node, "_input_metadata", ())
+    name = node.name()
+    if name == _RECURRENT and len(results[0].shape) == 3:
+        return int(results[0].shape[0]), int(results[0].shape[1])
+    if name == _STEPS and len(results[0].shape) == 2:
+        return len(results), int(results[0].shape[0])
+    return None
+
+
+def is_mixed(steps: int, sequences: int, samples: int) -> bool | None:
+    """None: it cannot be told, as in a batch of one."""
+    if sequences == 1 or steps == sequences:
+        return None
+    # Windows of a sample are sequences of their own.
+    return steps == samples and sequences % samples != 0

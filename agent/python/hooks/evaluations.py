@@ -1,0 +1,78 @@
+"""Evaluations that a model goes through in training mode.
+
+It drops out, normalises by the batches of the evaluation and moves its statistics
+towards them. An evaluation is told by how it reads its data: a pass over a loader
+without a single backward, one forward a batch. What is run without gradients between
+two steps (labels that a model makes for itself, samples of a generator), and several
+forwards of one batch (dropout that estimates uncertainty) are none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+
+from _traincheck.identity_map import WeakIdentityMap
+
+if TYPE_CHECKING:
+    from _traincheck.models import Model
+
+# Name of the scalar: 1 if it is so, 0 if the model is in evaluation mode.
+NAME = "loader.evaluated_in_training"
+
+
+class Evaluations:
+    def __init__(self) -> None:
+        # Has it trained in training mode?
+        self._trained: WeakIdentityMap[torch.nn.Module, bool] = WeakIdentityMap()
+        self._pass: int | None = None  # the loader read since the last backward
+        self._said = False  # in this pass
+        # Modes of the forwards since the last batch.
+        self._modes: list[bool] = []
+
+    def pass_begins(self, loader: int) -> None:
+        self._pass, self._said = loader, False
+        self._modes.clear()
+
+    def backward_begins(self) -> None:
+        self._pass = None
+        self._modes.clear()
+
+    def trains(self, model: Model) -> None:
+        """Called at outermost forwards with gradients."""
+        root = model.root()
+        if root is not None and root.training and not self._trained.get(root):
+            self._trained.set(root, True)
+
+    def evaluates(self, model: Model) -> None:
+        """Called at outermost forwards without."""
+        root = model.root()
+        if root is None or self._pass is None or self._said:
+            return
+        if self._trained.get(root) and _behaves_otherwise(root):
+            self._modes.append(root.training)
+
+    def fetched(self, loader: int) -> float | None:
+        """Called for every batch, with what the one before says."""
+        if loader != self._pass or self._said:
+            return None
+        modes = self._modes.copy()
+        self._modes.clear()
+        if len(modes) != 1:
+            return None
+        self._said = True
+        return float(modes[0])
+
+
+def _behaves_otherwise(root: torch.nn.Module) -> bool:
+    """Is there a part that the mode changes?"""
+    for module in root.modules():
+        if isinstance(module, _DropoutNd) and module.p > 0:
+            return True
+        # Without a momentum its statistics are just being gathered (update_bn).
+        if isinstance(module, _BatchNorm) and module.track_running_stats:
+            return module.momentum is not None
+    return False

@@ -1,0 +1,170 @@
+"""What a loss's graph says of labels, and of targets that the network makes itself."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+
+from _traincheck.graph_nodes import inputs, integer, saved, shape
+
+if TYPE_CHECKING:
+    from torch.autograd.graph import Node
+
+NO_SIGNS = "loss.labels_no_signs"
+CTC_BLANK = "loss.ctc_blank"
+CTC_OF_SCORES = "loss.ctc_of_scores"
+BOOTSTRAPS = "loss.bootstraps_with_gradient"
+PENALTY_OF_PARTS = "loss.penalty_of_parts"
+
+_ADDITIONS = frozenset(("AddBackward0", "AddBackward1"))
+_ERRORS = frozenset(("HuberLossBackward0", "MseLossBackward0", "SmoothL1LossBackward0"))
+_BEST = frozenset(("AmaxBackward0", "MaxBackward0", "MaxBackward1"))
+# What changes sizes and no values.
+_RESHAPED = frozenset(("ReshapeAliasBackward0", "UnsafeViewBackward0", "ViewBackward0"))
+# Between the best value and the target: reward, discount, ends of episodes.
+_DISCOUNTS = (
+    _ADDITIONS
+    | _RESHAPED
+    | {
+        "MulBackward0",
+        "SqueezeBackward0",
+        "SqueezeBackward1",
+        "ToCopyBackward0",
+        "UnsqueezeBackward0",
+    }
+)
+_MAX_BETWEEN = 16
+_MAX_RESHAPED = 4
+
+
+def findings(node: Node) -> dict[str, bool]:
+    """Name of a scalar -> was the mistake made? Left out: it could not be."""
+    name = node.name()
+    found: dict[str, bool | None] = {}
+    if name == "CtcLossBackward0":
+        found[CTC_BLANK] = _contains_blank(node)
+        found[CTC_OF_SCORES] = _are_no_logarithms(saved(node, "log_probs"))
+    elif name in _ERRORS:
+        found[BOOTSTRAPS] = _bootstraps(node)
+    elif name == "SoftMarginLossBackward0":
+        found[NO_SIGNS] = _are_no_signs(saved(node, "target"))
+    elif name == "ClampMinBackward0":
+        found[NO_SIGNS] = _ranks_by_no_signs(node)
+    elif name == "LinalgVectorNormBackward0":
+        found[PENALTY_OF_PARTS] = _is_of_parts(node)
+    elif name in _ADDITIONS:
+        found[NO_SIGNS] = _are_no_sides(node)
+    return {key: wrong for key, wrong in found.items() if wrong is not None}
+
+
+def _are_no_signs(labels: torch.Tensor | None) -> bool | None:
+    return None if labels is None else bool((labels.abs() != 1).any())
+
+
+def _ranks_by_no_signs(clamp: Node) -> bool | None:
+    """Of margin_ranking_loss: max(0, -label (first - second) + margin)."""
+    for addition in inputs(clamp):
+        for product in inputs(addition):
+            if addition.name() not in _ADDITIONS or product.name() != "MulBackward0":
+                continue
+            following = product.next_functions
+            if len(following) != 2 or following[0][0] is not None:
+                continue
+            if [node.name() for node in inputs(product)] != ["SubBackward0"]:
+                continue
+            labels = saved(product, "self")
+            # Weights of another loss have other values than 0 and -1.
+            if labels is None or not bool(((labels == 0) | (labels.abs() == 1)).all()):
+                return None
+            return _are_no_signs(labels)
+    return None
+
+
+def _are_no_sides(addition: Node) -> bool | None:
+    """Of cosine_embedding_loss and hinge_embedding_loss: one term is for labels of 1,
+    the other one for -1. A label of 0 gets none of them, or both."""
+    terms = inputs(addition)
+    if len(terms) != 2 or any(term.name() != "WhereBackward0" for term in terms):
+        return None
+    first, second = (saved(term, "condition") for term in terms)
+    if first is None or second is None or first.shape != second.shape:
+        return None
+    if bool((first ^ second).all()):
+        return False
+    # Labels of 0 and 1 lack one side; other sums of two parts have both.
+    return True if _is_constant(first) or _is_constant(second) else None
+
+
+def _is_constant(condition: torch.Tensor) -> bool:
+    return bool(condition.all()) or not bool(condition.any())
+
+
+def _contains_blank(ctc: Node) -> bool | None:
+    targets, blank = saved(ctc, "targets"), integer(ctc, "blank")
+    lengths = getattr(ctc, "_saved_target_lengths", None)
+    if targets is None or blank is None:
+        return None
+    if isinstance(lengths, torch.Tensor):
+        if not lengths.is_cpu:
+            return None
+        lengths = lengths.tolist()
+    if not isinstance(lengths, (tuple, list)):
+        return None
+    if targets.dim() == 1:
+        rows = [targets[: sum(lengths)]]
+    else:
+        rows = [row[:length] for row, length in zip(targets, lengths)]
+    return any(bool((row == blank).any()) for row in rows)
+
+
+def _are_no_logarithms(values: torch.Tensor | None) -> bool | None:
+    """Do the probabilities of the classes not add up to 1?"""
+    if values is None:
+        return None
+    whole = values.float().logsumexp(-1)
+    return bool((whole.abs() > 1e-2).any())
+
+
+def _bootstraps(error: Node) -> bool | None:
+    """Is the target the best value of a state, and trained, too? None: there is no
+    such target, or nothing says so."""
+    following = error.next_functions
+    if len(following) != 2:
+        return None
+    (value, _), (target, _) = following
+    if value is None or target is None:
+        return None
+    discounted = False
+    for _ in range(_MAX_BETWEEN):
+        if target.name() in _BEST:
+            return discounted or None
+        givers = inputs(target)
+        if target.name() not in _DISCOUNTS or not givers:
+            return None
+        discounted = discounted or target.name() in _ADDITIONS
+        target = givers[0]
+    return None
+
+
+def _is_of_parts(norm: Node) -> bool | None:
+    """Is the norm of a sample's gradient taken of its pixels or rows, not of all of
+    it? None: it is no norm of what a backward through a convolution computed."""
+    gradients, norms = saved(norm, "self"), shape(norm)
+    if gradients is None or norms is None or not _is_of_convolution(norm):
+        return None
+    count = math.prod(norms)
+    return None if count == 1 else count != len(gradients)
+
+
+def _is_of_convolution(norm: Node) -> bool:
+    node = norm
+    for _ in range(_MAX_RESHAPED):
+        givers = inputs(node)
+        if len(givers) != 1:
+            return False
+        node = givers[0]
+        if node.name() not in _RESHAPED:
+            break
+    return str(node.name()) == "ConvolutionBackwardBackward0"

@@ -1,0 +1,93 @@
+"""Trainings that are given their samples sorted by class.
+
+A data set that lies sorted by its labels and is read in its own order gives batches
+of one class each: the model forgets each class while it learns the next one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch.utils.data import SequentialSampler, Subset, TensorDataset
+
+from _traincheck.identity_map import WeakIdentityMap
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from torch.utils.data import DataLoader
+
+_NAMES = ("targets", "labels", "label", "target", "classes", "ys", "y")
+_MOST = 2_000_000  # labels that are looked at
+_BATCHES = 2  # that a class must fill on average
+
+# Name of the scalar: 1 if they are sorted, 0 if they could be.
+NAME = "loss.sorted_batches"
+
+
+class SortedSamples:
+    def __init__(self) -> None:
+        self._known: WeakIdentityMap[DataLoader, float] = WeakIdentityMap()
+        self._now: float | None = None
+
+    def begins(self, loader: DataLoader) -> None:
+        """Called when a pass begins. One without gradients trains nothing."""
+        if not torch.is_grad_enabled():
+            return
+        known = self._known.get(loader)
+        if known is None and loader.batch_size is not None:
+            known = float(_is_sorted(loader, loader.batch_size))
+            self._known.set(loader, known)
+        self._now = known
+
+    def backward_begins(self) -> float | None:
+        """Of the samples that were read last, once a pass; None: not known."""
+        said, self._now = self._now, None
+        return said
+
+
+def _is_sorted(loader: DataLoader, batch: int) -> bool:
+    if type(loader.sampler) is not SequentialSampler:
+        return False
+    labels = _labels(loader.dataset)
+    if labels is None or len(labels) < 2:
+        return False
+    steps = labels.diff()
+    if not bool((steps >= 0).all()) and not bool((steps <= 0).all()):
+        return False
+    classes = int((steps != 0).sum()) + 1
+    return classes > 1 and len(labels) >= _BATCHES * batch * classes
+
+
+def _labels(data: Any) -> torch.Tensor | None:
+    """int64[samples]; None: the data set shows none of its own, or too many."""
+    if type(data) is Subset:
+        labels = _labels(data.dataset)
+        if labels is None or len(data.indices) > _MOST:
+            return None
+        return labels[torch.as_tensor(list(data.indices), dtype=torch.int64)]
+    if type(data) is TensorDataset:
+        return _as_labels(data.tensors[-1])
+    own = vars(data) if hasattr(data, "__dict__") else {}
+    for name in _NAMES:
+        labels = _as_labels(own.get(name))
+        if labels is not None:
+            return labels
+    return None
+
+
+def _as_labels(value: Any) -> torch.Tensor | None:
+    if type(value) is list and len(value) <= _MOST:
+        if not all(type(label) is int for label in value):
+            return None
+        return torch.tensor(value, dtype=torch.int64)
+    if type(value).__module__ == "numpy" and type(value).__name__ == "ndarray":
+        if value.dtype.kind not in "iu" or value.ndim != 1:
+            return None
+        value = torch.from_numpy(value.astype("int64"))
+    if type(value) is not torch.Tensor or not value.is_cpu or value.dim() != 1:
+        return None
+    if value.is_floating_point() or value.is_complex() or len(value) > _MOST:
+        return None
+    return value.detach().to(torch.int64)

@@ -1,0 +1,218 @@
+"""What a loss's graph says of sequences of tokens.
+
+The embedding keeps the tokens that a model is given, the loss those that it is to
+predict, and attention what each position sees: together they say whether the answer
+is among what is given. Values are read at the first backwards and now and then later,
+on the CPU only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from _traincheck import attention
+from _traincheck.batch_axis import is_mixed, labelled_samples, steps_and_sequences
+from _traincheck.graph_nodes import integer, saved, walk
+
+if TYPE_CHECKING:
+    from torch.autograd.graph import Node
+
+    from _traincheck.attention import SelfAttention
+
+_MAX_NODES = 4096
+_LEAST = 16  # tokens that are compared
+_DISTINCT = 3  # of them
+_EMBEDDING = "EmbeddingBackward0"
+_NLL = frozenset(("NllLossBackward0", "NllLoss2DBackward0"))
+_LABELLED = _NLL | {
+    "BinaryCrossEntropyBackward0",
+    "BinaryCrossEntropyWithLogitsBackward0",
+    "MseLossBackward0",
+    "SmoothL1LossBackward0",
+}
+
+SEES_TARGETS = "loss.sees_targets"
+REPEATS_INPUT = "loss.repeats_input"
+SHIFTS_TWICE = "loss.shifts_twice"
+LEARNS_PADDING = "loss.learns_padding"
+MASK_INVERTED = "loss.mask_inverted"
+MASK_OF_ONES = "loss.mask_of_ones"
+SAMPLES_AS_STEPS = "loss.samples_as_steps"
+
+
+def findings(roots: list[Node]) -> dict[str, float]:
+    """Name of a scalar -> 1: the mistake was made, 0: it could have been."""
+    return _Sequences(roots).findings()
+
+
+class _Sequences:
+    def __init__(self, roots: list[Node]) -> None:
+        self._embeddings: list[Node] = []
+        self._losses: list[Node] = []
+        self._attention: list[SelfAttention] = []
+        self._recurrences: list[tuple[int, int]] = []  # (steps, sequences)
+        self._samples: set[int] = set()  # numbers of labels, one a sample
+        self._shifts: set[int] = set()  # how far targets lie ahead of the tokens
+        self._found: dict[str, float] = {}
+        for node in walk(roots, _MAX_NODES):
+            name = node.name()
+            if name == _EMBEDDING:
+                self._embeddings.append(node)
+            elif name in _LABELLED:
+                self._see_loss(node)
+            else:
+                self._see_layer(node)
+
+    def _see_loss(self, node: Node) -> None:
+        if node.name() in _NLL:
+            self._losses.append(node)
+        samples = labelled_samples(node)
+        if samples is not None:
+            self._samples.add(samples)
+
+    def _see_layer(self, node: Node) -> None:
+        found = attention.find(node)
+        if found is not None:
+            self._attention.append(found)
+        recurrence = steps_and_sequences(node)
+        if recurrence is not None:
+            self._recurrences.append(recurrence)
+
+    def findings(self) -> dict[str, float]:
+        for one in self._attention:
+            self._add(MASK_OF_ONES, one.adds_ones())
+        for embedding in self._embeddings:
+            tokens = saved(embedding, "indices")
+            if tokens is not None and tokens.dim() == 2:
+                self._see_tokens(embedding, tokens)
+        if self._shifts:
+            # Further heads may predict what comes later still.
+            self._add(SHIFTS_TWICE, 1 not in self._shifts)
+        for samples in self._samples:
+            self._see_samples(samples)
+        return self._found
+
+    def _add(self, name: str, wrong: bool | None) -> None:
+        if wrong is not None:
+            self._found[name] = max(self._found.get(name, 0.0), float(wrong))
+
+    def _see_tokens(self, embedding: Node, tokens: torch.Tensor) -> None:
+        padding = integer(embedding, "padding_idx")
+        attended = [one for one in self._attention if _leads(one.keys, embedding)]
+        if padding is not None and padding >= 0:
+            for one in attended:
+                self._add(MASK_INVERTED, _is_inverted(one, tokens != padding))
+        for loss in self._losses:
+            targets = saved(loss, "target")
+            if targets is None:
+                continue
+            if padding is not None and padding >= 0:
+                self._add(LEARNS_PADDING, _counts(loss, embedding, targets, padding))
+            self._compare(_Pairs(tokens, targets, loss, by_steps=False), attended)
+            self._compare(_Pairs(tokens, targets, loss, by_steps=True), attended)
+
+    def _compare(self, pairs: _Pairs, attended: list[SelfAttention]) -> None:
+        looks = [one.looks_ahead() for one in attended if one.length == pairs.steps]
+        known = bool(looks) and None not in looks
+        if pairs.are_equal(ahead=1):
+            self._shifts.add(1)
+            if known:
+                self._add(SEES_TARGETS, all(looks))
+                self._add(REPEATS_INPUT, False)
+        elif pairs.are_equal(ahead=2):
+            self._shifts.add(2)
+        elif known and not any(looks) and pairs.are_equal(ahead=0):
+            self._add(REPEATS_INPUT, True)
+
+    def _see_samples(self, samples: int) -> None:
+        for steps, sequences in self._recurrences:
+            self._add(SAMPLES_AS_STEPS, is_mixed(steps, sequences, samples))
+        for one in self._attention:
+            if len(one.sizes) == 4:  # [sequences, heads, steps, steps]
+                mixed = is_mixed(one.length, one.sizes[0], samples)
+                self._add(SAMPLES_AS_STEPS, mixed)
+
+
+def _leads(start: Node, end: Node) -> bool:
+    """Was what `end` computed given to what led to `start`?"""
+    return any(node is end for node in walk([start], _MAX_NODES))
+
+
+def _is_inverted(one: SelfAttention, real: torch.Tensor) -> bool | None:
+    """real: bool[sequences, keys]. None: no mask tells some of the keys apart."""
+    visible = one.visible()
+    sequences, length = real.shape
+    if visible is None or one.length != length or visible.shape[-1] != length:
+        return None
+    if visible.dim() < 3 or visible.shape[0] % sequences != 0:
+        return None
+    # Heads may be a dimension or lie beside each other in the first.
+    keys = visible.reshape(sequences, -1, length).any(1)
+    both = real.any(1) & ~real.all(1) & ~keys.all(1)
+    if int(both.sum()) < 2:
+        return None
+    return bool((keys[both] != real[both]).all())
+
+
+class _Pairs:
+    """Tokens that are given and targets of the same batch."""
+
+    def __init__(
+        self, tokens: torch.Tensor, targets: torch.Tensor, loss: Node, by_steps: bool
+    ) -> None:
+        """tokens: [sequences, steps], or [steps, sequences] if `by_steps`; targets in
+        the same order, of any shape."""
+        self._given = tokens.t() if by_steps else tokens
+        self._targets = targets.reshape(-1)
+        self._ignored = integer(loss, "ignore_index")
+        self._by_steps = by_steps
+        self.steps = self._given.shape[1]
+
+    def are_equal(self, ahead: int) -> bool:
+        """Are the targets the tokens themselves, `ahead` steps later? They may end
+        with the last token that is given, or with the one behind it."""
+        for length in {self.steps, self.steps - ahead}:
+            grid = self._grid(length)
+            if grid is None:
+                continue
+            kept = min(length, self.steps - ahead)
+            grid, given = grid[:, :kept], self._given[:, ahead : ahead + kept]
+            counted = grid != self._ignored
+            values = grid[counted]
+            if len(values) >= _LEAST and bool((values == given[counted]).all()):
+                return len(values.unique()) >= _DISTINCT
+        return False
+
+    def _grid(self, length: int) -> torch.Tensor | None:
+        """[sequences, length]; None: the targets are not so many."""
+        sequences = len(self._given)
+        if length < 2 or self._targets.numel() != sequences * length:
+            return None
+        if self._by_steps:
+            return self._targets.view(length, sequences).t()
+        return self._targets.view(sequences, length)
+
+
+def _counts(
+    loss: Node, embedding: Node, targets: torch.Tensor, padding: int
+) -> bool | None:
+    """Is padding at the ends of the sequences among what the loss is about? None:
+    its classes are other ones than the tokens."""
+    classes = _classes(loss)
+    if classes is None or classes != integer(embedding, "weight_sym_argsize_0"):
+        return None
+    weight = saved(loss, "weight")
+    if weight is not None and float(weight[padding]) == 0:
+        return False
+    if integer(loss, "ignore_index") == padding:
+        return False
+    return bool((targets == padding).any())
+
+
+def _classes(loss: Node) -> int | None:
+    scores = saved(loss, "self")
+    if scores is None or scores.dim() < 1:
+        return None
+    return int(scores.shape[1 if scores.dim() > 1 else 0])
