@@ -110,6 +110,9 @@ class ScriptProcess {
       Entry(words);
     } else if (what == "lr") {
       trace_.LearningRate(objects_.at(words[1]), 0, std::stod(words[2]));
+    } else if (what == "scalar") {
+      trace_.Scalar(StatePoint::kPreStep, objects_.at(words[1]), 0,
+                    words[2].c_str(), std::stod(words[3]));
     } else if (what == "switch") {
       trace_.Mark(
           words[2] == "on" ? MarkKind::kFunctionOn : MarkKind::kFunctionOff, 0,

@@ -71,6 +71,22 @@ class Losses(HooksCase):
         for result in (slot_attention, linear, chain, fused):
             self.assertEqual(self.of(result.square().sum(), name), [])
 
+    def test_losses_of_zero(self):
+        optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+
+        def step(*factors):
+            optimizer.zero_grad()
+            for factor in factors:
+                (factor * self.scores().sum()).backward()
+            optimizer.step()
+            return scalars("opt.losses_are_zero")[-1]
+
+        self.assertEqual(step(0), 0.0)  # a mistake as well as the end of learning
+        self.assertEqual(step(1), 0.0)
+        self.assertEqual(step(0, 0), 1.0)
+        self.assertEqual(step(0, 1), 0.0)
+        self.assertEqual(step(1, 0), 0.0)
+
     def test_normalised_twice(self):
         targets = F.one_hot(TARGETS, 4).float()
         for loss, wrong in (

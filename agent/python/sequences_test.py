@@ -102,6 +102,9 @@ class Tokens(GraphCase):
                     scores[:, :-shift].flatten(0, 1), self.text[:, shift:].flatten()
                 )
                 self.assertEqual(self.of(loss, name), [wrong])
+        scores = self.head(self.embed(self.text[:, :-1]))[:, :-1]
+        loss = F.cross_entropy(scores.flatten(0, 1), self.text[:, 2:].flatten())
+        self.assertEqual(self.of(loss, name), [1.0])
         further = self.head(self.embed(self.text))
         loss = sum(
             F.cross_entropy(further[:, :-n].flatten(0, 1), self.text[:, n:].flatten())

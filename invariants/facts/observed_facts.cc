@@ -106,6 +106,7 @@ constexpr char kPenaltyOfParts[] = "loss.penalty_of_parts";
 constexpr char kStaleCasts[] = "opt.stale_casts";
 constexpr char kRateReset[] = "schedule.rate_reset";
 constexpr char kCycleWaits[] = "schedule.cycle_waits";
+constexpr char kLossesAreZero[] = "opt.losses_are_zero";
 constexpr char kScaledApart[] = "loader.scaled_apart";
 constexpr char kEpsilonVanishes[] = "opt.epsilon_vanishes";
 constexpr char kFollowerApart[] = "opt.follower_apart";
@@ -211,6 +212,8 @@ std::vector<Fact> OfOptimizers() {
       OptimizerRow<kForgets>(
           "a BatchNorm keeps little but the statistics of the last batch"),
       OptimizerRow<kDropsMost>("dropout drops most of its input"),
+      OptimizerRow<kLossesAreZero>(
+          "its losses are exactly 0, and were not before"),
       OptimizerRow<kStaleCasts>("forwards in its autocast region use weights "
                                 "of before its last step"),
       OptimizerRow<kRateReset>(

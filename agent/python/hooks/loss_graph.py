@@ -99,6 +99,9 @@ class LossGraphs:
         self._core = core
         self._looked: collections.Counter[Place | None] = collections.Counter()
         self._not_finite: bool | None = None  # of a backward since the last clearing
+        # Of the backwards since then: have all losses been exactly 0?
+        self._zero: bool | None = None
+        self._learned = False  # has there been another one, ever?
         # Backwards since then, and those of plain means, by their place.
         self._places: collections.Counter[Place] = collections.Counter()
         self._means: collections.Counter[Place] = collections.Counter()
@@ -141,6 +144,7 @@ class LossGraphs:
     def gradients_cleared(self) -> None:
         self._places.clear()
         self._means.clear()
+        self._zero = None
         if self._not_finite is not None:
             self._not_finite = False
 
@@ -148,11 +152,20 @@ class LossGraphs:
         """1: with gradients of a loss that is not finite; None: not known."""
         return None if self._not_finite is None else float(self._not_finite)
 
+    def losses_are_zero(self) -> float | None:
+        """1: nothing is left to learn, as there was before; None: not known."""
+        return None if self._zero is None else float(self._zero and self._learned)
+
     def _see(self, loss: torch.Tensor) -> None:
         # Reading what is on a device would wait for it.
         if type(loss) is torch.Tensor and loss.is_cpu and loss.numel() == 1:
-            wrong = not cmath.isfinite(loss.detach().item())
+            value = loss.detach().item()
+            wrong = not cmath.isfinite(value)
             self._not_finite = bool(self._not_finite) or wrong
+            self._zero = value == 0 and self._zero is not False
+            self._learned = self._learned or value != 0
+        else:
+            self._zero = False
 
 
 def findings(losses: list[torch.Tensor]) -> dict[str, float]:

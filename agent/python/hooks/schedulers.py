@@ -31,6 +31,7 @@ class _Schedule:
         self.idle = 0
         self.calls = 0  # of step, the constructor's own among them
         self.early = False  # was it stepped before its optimizer's first step?
+        self.waits = False  # has its optimizer stepped twice without it?
         # Rates that its optimizer had loaded when it was made.
         self.resumed: list[float] | None = None
 
@@ -88,7 +89,8 @@ class Schedules:
                     most = scalars.get(("schedule_moved", 0), 0.0)
                     scalars["schedule_moved", 0] = max(most, moved)
                     if isinstance(scheduler, torch.optim.lr_scheduler.OneCycleLR):
-                        scalars["schedule.cycle_waits", 0] = float(moved == 0)
+                        schedule.waits = schedule.waits or moved == 0
+                        scalars["schedule.cycle_waits", 0] = float(schedule.waits)
                 if schedule.resumed:
                     reset = _resets(scheduler, schedule, optimizer)
                     scalars["schedule.rate_reset", 0] = float(reset)

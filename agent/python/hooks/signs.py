@@ -97,6 +97,7 @@ class Signs:
         yield "opt.float16_unscaled", watch.half_precision.optimizer_steps()
         yield "opt.loaded_state_lost", watch.loaded_states.optimizer_steps(optimizer)
         yield "opt.loss_not_finite", watch.loss_graphs.optimizer_steps()
+        yield "opt.losses_are_zero", watch.loss_graphs.losses_are_zero()
         yield "opt.sums_means", watch.loss_graphs.sums_means()
         yield "opt.made_anew", watch.remade_optimizers.steps(optimizer)
         yield "opt.units_alike", watch.symmetric_weights.optimizer_steps(optimizer)

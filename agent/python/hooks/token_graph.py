@@ -172,8 +172,8 @@ class _Pairs:
 
     def are_equal(self, ahead: int) -> bool:
         """Are the targets the tokens themselves, `ahead` steps later? They may end
-        with the last token that is given, or with the one behind it."""
-        for length in {self.steps, self.steps - ahead}:
+        with the last token that is given, or with one behind it."""
+        for length in range(self.steps - ahead, self.steps + 1):
             grid = self._grid(length)
             if grid is None:
                 continue

@@ -76,6 +76,15 @@ bool IsDropout(const FunctionInfo& function) {
   return !function.roles.empty() && function.roles.back() == "dropout";
 }
 
+// Of recurrent layers the flag turns on the dropout between them, which most do
+// not have.
+bool IsFlagOfDropout(const FunctionInfo& function,
+                     const std::string& argument) {
+  static const auto* const kRecurrent = new std::set<std::string>{
+      "torch.gru", "torch.lstm", "torch.rnn_relu", "torch.rnn_tanh"};
+  return argument == "train" && kRecurrent->count(function.name) > 0;
+}
+
 // The values of each argument of each function, while they are few.
 class ArgumentValuesSeen : public ProcessObserver {
  public:
@@ -109,6 +118,7 @@ class ArgumentValuesSeen : public ProcessObserver {
       }
       for (const auto& [argument, values] : arguments) {
         if (values.many || values.few.size() < 2) continue;
+        if (IsFlagOfDropout(*function, argument)) continue;
         for (const std::string& value : values.few) {
           Add({{Level::kName, function->name},
                argument,
