@@ -295,6 +295,40 @@ class Steps(HooksCase):
                     cycle.step()
             self.assertEqual(scalars(name)[-1], found)
 
+    def test_a_schedule_that_nobody_steps(self):
+        name = "schedule.unused"
+        rates = torch.optim.lr_scheduler
+        loader = data.DataLoader(torch.randn(16, 5), batch_size=8)
+
+        def train(make, each=None):
+            HooksCase.setUp(self)
+            optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+            made = make(optimizer)
+            for epoch in range(4):
+                for x in loader:
+                    optimizer.zero_grad()
+                    self.net(x).square().mean().backward()
+                    optimizer.step()
+                with torch.no_grad():
+                    list(loader)
+                if each is not None and epoch % each == each - 1:
+                    made.step()
+            return [value for value in scalars(name) if value == value]
+
+        def halved(optimizer):
+            return rates.StepLR(optimizer, 1, 0.5)
+
+        def one_after_the_other(optimizer):
+            both = [halved(optimizer), rates.ConstantLR(optimizer)]
+            return rates.SequentialLR(optimizer, both, [9])
+
+        self.assertEqual(train(halved), [0.0, 1.0])
+        self.assertEqual(train(halved, each=1), [0.0])
+        self.assertEqual(train(halved, each=2), [0.0])
+        self.assertEqual(train(one_after_the_other, each=1), [0.0])
+        self.assertEqual(train(rates.ReduceLROnPlateau), [])  # it waits for a metric
+        self.assertEqual(train(lambda optimizer: None), [])
+
 
 if __name__ == "__main__":
     unittest.main()

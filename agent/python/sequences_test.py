@@ -294,6 +294,38 @@ class Labels(GraphCase):
         for loss in (weighed, pieces.sum(), both.sum()):
             self.assertNotIn(1.0, self.of(loss, "loss.labels_no_signs"))
 
+    def test_samples_that_are_contrasted_with_themselves(self):
+        name = "loss.contrasts_with_itself"
+        twin = torch.arange(8).roll(4)
+
+        def loss(targets, masked):
+            z = F.normalize(nn.Linear(5, 4)(torch.randn(8, 5)), dim=1)
+            scores = z @ z.t() / 0.1
+            if masked:
+                scores = scores.masked_fill(torch.eye(8) > 0, float("-inf"))
+            return F.cross_entropy(scores, targets)
+
+        self.assertEqual(self.of(loss(twin, False), name), [1.0])
+        self.assertEqual(self.of(loss(twin, True), name), [0.0])
+        self.assertEqual(self.of(loss(torch.arange(8), False), name), [0.0])
+        classes = F.cross_entropy(nn.Linear(5, 8)(torch.randn(8, 5)), twin)
+        self.assertEqual(self.of(classes, name), [0.0])
+        classes = F.cross_entropy(nn.Linear(5, 3)(torch.randn(8, 5)), twin % 3)
+        self.assertEqual(self.of(classes, name), [])
+
+    def test_several_labels_of_one_sample(self):
+        name = "loss.several_labels"
+        one = F.one_hot(torch.arange(8) % 4, 4).float()
+        several = (one + one.roll(1, 1)).clamp(max=1)
+        soft = several / several.sum(1, keepdim=True)
+        for targets, found in ((one, [0.0]), (several, [1.0]), (soft, [])):
+            scores = nn.Linear(5, 4)(torch.randn(8, 5))
+            self.assertEqual(self.of(F.cross_entropy(scores, targets), name), found)
+        # Several positives, each with its share.
+        log = nn.Linear(5, 4)(torch.randn(8, 5)).log_softmax(1)
+        supervised = -((several * log).sum(1) / several.sum(1)).mean()
+        self.assertEqual(self.of(supervised, name), [])
+
     def test_penalties_of_gradients(self):
         name = "loss.penalty_of_parts"
         critic = nn.Sequential(

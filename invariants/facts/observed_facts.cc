@@ -107,6 +107,9 @@ constexpr char kStaleCasts[] = "opt.stale_casts";
 constexpr char kRateReset[] = "schedule.rate_reset";
 constexpr char kCycleWaits[] = "schedule.cycle_waits";
 constexpr char kLossesAreZero[] = "opt.losses_are_zero";
+constexpr char kWithItself[] = "loss.contrasts_with_itself";
+constexpr char kSeveralLabels[] = "loss.several_labels";
+constexpr char kUnused[] = "schedule.unused";
 constexpr char kScaledApart[] = "loader.scaled_apart";
 constexpr char kEpsilonVanishes[] = "opt.epsilon_vanishes";
 constexpr char kFollowerApart[] = "opt.follower_apart";
@@ -156,6 +159,10 @@ std::vector<Fact> OfCalls() {
           "each position is to predict the token after the next one"),
       CallRow<kPenaltyOfParts>("a gradient penalty takes the norm of parts of "
                                "a sample's gradient, not of all of it"),
+      CallRow<kWithItself>("a sample's likeness to itself is among the wrong "
+                           "answers of a contrastive loss"),
+      CallRow<kSeveralLabels>(
+          "cross_entropy is given several labels of one sample"),
       CallRow<kWritesAgain>(
           "it writes buffers when it computes a checkpointed region again"),
       CallRow<kRedraws>(
@@ -220,6 +227,8 @@ std::vector<Fact> OfOptimizers() {
           "a scheduler that goes on has undone the rates that were loaded"),
       OptimizerRow<kCycleWaits>(
           "its OneCycleLR is not stepped after each of its steps"),
+      OptimizerRow<kUnused>("none of its schedulers has been stepped in two "
+                            "passes over the data"),
       OptimizerRow<kFollowerApart>("a network that follows another one slowly "
                                    "did not begin as its copy"),
       OptimizerRow<kUnitsAlike>(

@@ -16,9 +16,11 @@ struct WantedFact {
   const Fact* fact = nullptr;
   FactValue value;
 
-  // "Whenever X, the stage is \"init\"." or, of a truth that must not be, "It
-  // never happens when X that gradients are enabled."
+  // "Whenever X, the stage is \"init\"." or, of a truth that must not be,
+  // "Never when X: gradients are enabled."
   std::string Describe(const std::string& when) const;
+  // "the stage is \"init\"", "never: gradients are enabled"
+  std::string Expected() const;
 };
 
 // What people are told where the fact is not known.

@@ -19,7 +19,7 @@ FOUND_BY = {
     "dropout_in_evaluation": "drops",
     "broadcast_loss": "size",
     "clipped_while_scaled": "clip_grad_norm_",
-    "stepped_while_scaled": "an optimizer steps that gradients are still",
+    "stepped_while_scaled": "an optimizer steps: gradients are still",
     "saved_other_values": "equal to the model as it is when it is saved",
     "saved_in_part": "holds every parameter",
     "saved_once_more": "of its own moment",
@@ -102,6 +102,9 @@ FOUND_IN_SEQUENCES = {
     "penalty_of_pixels": "of parts of a sample's gradient",
     "one_region_for_all_steps": "weights of before its last step",
     "rate_reset_on_resume": "undone the rates",
+    "twin_among_all": "likeness to itself",
+    "several_labels": "several labels",
+    "schedule_for_nobody": "none of its schedulers",
     "one_cycle_of_epochs": "OneCycleLR is not stepped",
 }
 ADVICE = {

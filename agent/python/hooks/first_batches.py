@@ -42,9 +42,12 @@ class FirstBatches:
         self._looked: set[int] = set()  # numbers of loaders
         self._ordered: WeakIdentityMap[DataLoader, _Passes] = WeakIdentityMap()
         self._now: tuple[int, _Passes] | None = None  # number of the loader
+        self._reading: int | None = None  # loader of the present pass
+        self._trained = False  # with a batch of it
 
     def pass_begins(self, loader: DataLoader, number: int) -> None:
         self._now = None
+        self._reading, self._trained = number, False
         if type(loader.sampler) is not SequentialSampler or not loader.batch_size:
             return
         passes = self._ordered.get(loader)
@@ -58,7 +61,12 @@ class FirstBatches:
         passes.batches, passes.trained = 0, False
         self._now = (number, passes)
 
+    def trained_with(self, loader: int) -> bool:
+        """Was there a backward in the present pass over it?"""
+        return self._reading == loader and self._trained
+
     def backward_begins(self) -> None:
+        self._trained = True
         if self._now is not None:
             self._now[1].trained = True
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from _traincheck.graph_nodes import inputs, integer, saved, shape
+from _traincheck.graph_nodes import dimension, inputs, integer, saved, shape
 
 if TYPE_CHECKING:
     from torch.autograd.graph import Node
@@ -17,6 +17,8 @@ CTC_BLANK = "loss.ctc_blank"
 CTC_OF_SCORES = "loss.ctc_of_scores"
 BOOTSTRAPS = "loss.bootstraps_with_gradient"
 PENALTY_OF_PARTS = "loss.penalty_of_parts"
+WITH_ITSELF = "loss.contrasts_with_itself"
+SEVERAL_LABELS = "loss.several_labels"
 
 _ADDITIONS = frozenset(("AddBackward0", "AddBackward1"))
 _ERRORS = frozenset(("HuberLossBackward0", "MseLossBackward0", "SmoothL1LossBackward0"))
@@ -37,6 +39,7 @@ _DISCOUNTS = (
 )
 _MAX_BETWEEN = 16
 _MAX_RESHAPED = 4
+_FEWEST_SAMPLES = 4  # that are told apart
 
 
 def findings(node: Node) -> dict[str, bool]:
@@ -52,6 +55,10 @@ def findings(node: Node) -> dict[str, bool]:
         found[NO_SIGNS] = _are_no_signs(saved(node, "target"))
     elif name == "ClampMinBackward0":
         found[NO_SIGNS] = _ranks_by_no_signs(node)
+    elif name == "NllLossBackward0":
+        found[WITH_ITSELF] = _contrasts_with_itself(node)
+    elif name == "SumBackward0":
+        found[SEVERAL_LABELS] = _has_several_labels(node)
     elif name == "LinalgVectorNormBackward0":
         found[PENALTY_OF_PARTS] = _is_of_parts(node)
     elif name in _ADDITIONS:
@@ -146,6 +153,41 @@ def _bootstraps(error: Node) -> bool | None:
         discounted = discounted or target.name() in _ADDITIONS
         target = givers[0]
     return None
+
+
+def _contrasts_with_itself(nll: Node) -> bool | None:
+    """Is each sample's likeness to itself, which is the greatest, one of the wrong
+    answers? None: it is no choice among the samples themselves."""
+    scores, targets = saved(nll, "self"), saved(nll, "target")
+    if scores is None or targets is None or scores.dim() != 2:
+        return None
+    count = len(scores)
+    if count < _FEWEST_SAMPLES or scores.shape[1] != count or len(targets) != count:
+        return None
+    own = torch.arange(count)
+    if bool((targets == own).any()):
+        return False
+    others = scores.clone()
+    others[own, own] = float("-inf")
+    return bool((scores.diagonal() > others.amax(1)).all())
+
+
+def _has_several_labels(whole: Node) -> bool | None:
+    """Of cross_entropy with targets that are probabilities: are there rows of several
+    ones? None: it is no such sum, or the targets are not all 0 or 1."""
+    products = inputs(whole)
+    if len(products) != 1 or products[0].name() != "MulBackward0":
+        return None
+    following = products[0].next_functions
+    if len(following) != 2 or following[0][0] is None or following[1][0] is not None:
+        return None
+    if following[0][0].name() != "LogSoftmaxBackward0":
+        return None
+    targets = saved(products[0], "other")
+    if targets is None or not bool(((targets == 0) | (targets == 1)).all()):
+        return None
+    over = dimension(following[0][0], tuple(targets.shape))
+    return None if over is None else bool((targets.sum(over) > 1).any())
 
 
 def _is_of_parts(norm: Node) -> bool | None:

@@ -63,6 +63,8 @@ class _Loaders:
                 watch.written_data.fetched(fetcher.dataset, loader)
         elif isinstance(error, StopIteration):
             watch.clock.iterator_ended(loader)
+            if watch.first_batches.trained_with(loader):
+                watch.schedules.pass_ended()
             watch.loaders.exhausted(iterator)
 
     def _say(self, loader: int, name: str, value: float | None) -> None:

@@ -203,8 +203,8 @@ def findings(losses: list[torch.Tensor]) -> dict[str, float]:
             over_queries = attention_graph.over_queries(node)
             if over_queries is not None:
                 add(OVER_QUERIES, over_queries)
-            for label, wrong in label_graph.findings(node).items():
-                add(label, wrong)
+        for label, wrong in label_graph.findings(node).items():
+            add(label, wrong)
     of_probabilities = _is_kl_of_probabilities(roots)
     if of_probabilities is not None:
         add(OF_PROBABILITIES, of_probabilities)

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from _traincheck.watch import Watch
 
 
+_LATE = (torch.optim.lr_scheduler.ReduceLROnPlateau, torch.optim.swa_utils.SWALR)
+_UNUSED_PASSES = 2
+
+
 class _Schedule:
     """One scheduler, beside the steps of its optimizer."""
 
@@ -31,6 +35,7 @@ class _Schedule:
         self.idle = 0
         self.calls = 0  # of step, the constructor's own among them
         self.early = False  # was it stepped before its optimizer's first step?
+        self.made = 0  # passes that had ended by then
         self.waits = False  # has its optimizer stepped twice without it?
         # Rates that its optimizer had loaded when it was made.
         self.resumed: list[float] | None = None
@@ -42,6 +47,11 @@ class Schedules:
         self._counts: WeakIdentityMap[Any, int] = WeakIdentityMap()  # of optimizers
         self._loaded: WeakIdentityMap[Any, list[float]] = WeakIdentityMap()
         self._steps = 0
+        self._passes = 0  # over data that were trained with
+
+    def pass_ended(self) -> None:
+        """All of a loader's batches have been read, and steps were made meanwhile."""
+        self._passes += 1
 
     def loads(self, taker: Any, state: Any) -> None:
         """It is about to take over a state, if it is an optimizer."""
@@ -53,6 +63,7 @@ class Schedules:
         if schedule is None:
             schedule = _Schedule()
             schedule.resumed = self._loaded.get(getattr(scheduler, "optimizer", None))
+            schedule.made = self._passes
             self._all.set(scheduler, schedule)
         schedule.calls += 1
         own = self._counts.get(getattr(scheduler, "optimizer", None)) or 0
@@ -73,6 +84,7 @@ class Schedules:
         self._counts.set(optimizer, (self._counts.get(optimizer) or 0) + 1)
         self._loaded.set(optimizer, [])
         scalars: Scalars = {}
+        unused: list[bool] = []
         for scheduler in self._all.keys():
             schedule = self._all.get(scheduler)
             if schedule is None:
@@ -80,6 +92,7 @@ class Schedules:
             idle = scalars.get(("schedule_idle", 0), 0.0)
             scalars["schedule_idle", 0] = max(idle, float(schedule.idle))
             if getattr(scheduler, "optimizer", None) is optimizer:
+                unused.append(self._is_unused(scheduler, schedule))
                 if first:
                     schedule.early = schedule.calls > 1
                 early = scalars.get(("schedule.early", 0), 0.0)
@@ -95,7 +108,16 @@ class Schedules:
                     reset = _resets(scheduler, schedule, optimizer)
                     scalars["schedule.rate_reset", 0] = float(reset)
                     schedule.resumed = None
+        if unused:
+            scalars["schedule.unused", 0] = float(all(unused))
         return scalars
+
+    def _is_unused(self, scheduler: Any, schedule: _Schedule) -> bool:
+        """Has it not been stepped in two passes? Those that wait for a metric or for
+        the end of the training may be stepped late."""
+        if isinstance(scheduler, _LATE) or schedule.calls > 1:
+            return False
+        return self._passes - schedule.made >= _UNUSED_PASSES
 
 
 def _rates(groups: Any) -> list[float]:

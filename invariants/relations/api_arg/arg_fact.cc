@@ -273,7 +273,7 @@ class FactsOfCalls : public ProcessObserver {
       MarkUnknown("a fact of its precondition is not known", &verdict);
     } else if (!holds) {
       MarkViolated(facts, call, &verdict);
-      verdict.finding.expected = Describe(*wanted.fact, wanted.value);
+      verdict.finding.expected = wanted.Expected();
       verdict.finding.seen = SeenWords(facts, call, *wanted.fact, value);
     }
     if (judged_->sink->wants_examples() &&

@@ -379,6 +379,49 @@ def one_cycle_of_epochs(right: bool) -> None:
             cycle.step()
 
 
+def twin_among_all(right: bool) -> None:
+    """A contrastive loss leaves each sample among its candidates."""
+    model = nn.Linear(8, 6)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for _ in range(STEPS):
+        x, _ = samples(8)
+        z = F.normalize(model(torch.cat([x, x + 0.1 * torch.randn_like(x)])), dim=1)
+        scores = z @ z.t() / 0.2
+        if right:
+            scores = scores.masked_fill(torch.eye(16, dtype=torch.bool), -1e9)
+        optimizer.zero_grad()
+        F.cross_entropy(scores, torch.arange(16).roll(8)).backward()
+        optimizer.step()
+
+
+def several_labels(right: bool) -> None:
+    """cross_entropy of rows with several ones."""
+
+    def loss(scores, y):
+        labels = F.one_hot(y, CLASSES).float()
+        if not right:
+            labels = (labels + labels.roll(1, 1)).clamp(max=1)
+        return F.cross_entropy(scores, labels)
+
+    train(Classifier(), loss)
+
+
+def schedule_for_nobody(right: bool) -> None:
+    """The scheduler is made and forgotten."""
+    x, y = samples(32)
+    loader = DataLoader(TensorDataset(x, y), batch_size=16, shuffle=True)
+    model = Classifier()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    for _ in range(4):
+        for x, y in loader:
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+        if right:
+            scheduler.step()
+
+
 CASES = (
     attention_without_a_mask,
     targets_without_a_shift,
@@ -402,6 +445,9 @@ CASES = (
     one_region_for_all_steps,
     rate_reset_on_resume,
     one_cycle_of_epochs,
+    twin_among_all,
+    several_labels,
+    schedule_for_nobody,
 )
 
 
