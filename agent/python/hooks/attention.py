@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _SOFTMAX = frozenset(("SoftmaxBackward0", "SafeSoftmaxBackward0"))
 _FUSED = "ScaledDotProduct"
 _PRODUCTS = frozenset(("BmmBackward0", "MmBackward0", "BaddbmmBackward0"))
+_HIDDEN = -1e4  # what a mask adds where nothing is to be seen, or less
+_QUERIES = 8  # that are looked at
 _MAX_BETWEEN = 12  # nodes from the softmax down to the product of queries and keys
 
 
@@ -30,28 +32,32 @@ class SelfAttention:
         self.length = sizes[-1]
         self.keys = keys  # where the keys come from
 
-    def visible(self) -> torch.Tensor | None:
-        """bool[..., queries, keys], without the sizes that do not matter; None: not
-        known."""
-        if self._node.name() in _SOFTMAX:
-            weights = saved(self._node, "result")
-            return None if weights is None else weights > 0
-        if getattr(self._node, "_saved_is_causal", False):
-            return torch.ones(self.length, self.length, dtype=torch.bool).tril()
-        if getattr(self._node, "_saved_attn_mask", None) is None:
-            return torch.ones(1, 1, dtype=torch.bool)
-        mask = saved(self._node, "attn_mask")
-        if mask is None:
-            return None
-        return mask if mask.dtype is torch.bool else mask > -1e4
-
     def looks_ahead(self) -> bool | None:
-        """Does a query see a key behind its own position?"""
-        visible = self.visible()
-        if visible is None:
+        """Does a query see a key behind its own position? Of the first sequence and
+        head; None: not known."""
+        if getattr(self._node, "_saved_is_causal", False):
+            return False
+        if self._sees_all():
+            return True
+        scores = self._scores()
+        if scores is None:
             return None
-        whole = visible.expand(*visible.shape[:-2], self.length, self.length)
-        return bool(whole.triu(1).any())
+        first = scores[(0,) * (scores.dim() - 2)].expand(self.length, self.length)
+        return bool(self._is_visible(first).triu(1).any())
+
+    def keys_seen(self, sequences: int) -> torch.Tensor | None:
+        """bool[sequences, keys]: does any of some queries see the key? None: all
+        sequences see the same, or it is not known."""
+        scores = self._scores()
+        if scores is None or scores.dim() < 3 or scores.shape[0] % sequences != 0:
+            return None
+        # Heads are a dimension, or lie beside each other in the first.
+        heads = scores.shape[0] // sequences
+        first = scores[:, 0] if scores.dim() == 4 else scores[::heads]
+        if len(first) != sequences or first.shape[-1] != self.length:
+            return None
+        few = first[:, :: max(1, first.shape[1] // _QUERIES)]
+        return self._is_visible(few).any(1)
 
     def adds_ones(self) -> bool | None:
         """Is a mask of zeros and ones added to the scores? None: there is no mask
@@ -59,8 +65,24 @@ class SelfAttention:
         mask = saved(self._node, "attn_mask")
         if mask is None or not mask.is_floating_point():
             return None
-        ones = mask == 1
-        return bool((ones | (mask == 0)).all()) and bool(ones.any() and (~ones).any())
+        first = mask[(0,) * (mask.dim() - 2)]
+        ones = first == 1
+        return bool((ones | (first == 0)).all()) and bool(ones.any() and (~ones).any())
+
+    def _sees_all(self) -> bool:
+        fused = self._node.name() not in _SOFTMAX
+        return fused and getattr(self._node, "_saved_attn_mask", None) is None
+
+    def _scores(self) -> torch.Tensor | None:
+        """Weights, or the mask of a fused attention: [..., queries, keys], where a
+        size of 1 stands for all."""
+        name = "result" if self._node.name() in _SOFTMAX else "attn_mask"
+        return saved(self._node, name)
+
+    def _is_visible(self, scores: torch.Tensor) -> torch.Tensor:
+        if scores.dtype is torch.bool:
+            return scores
+        return scores > (0 if self._node.name() in _SOFTMAX else _HIDDEN)
 
 
 def find(node: Node) -> SelfAttention | None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _DEPTH = 2
 _LEAST = 4  # samples, and elements of one
+_ROWS, _ELEMENTS = 32, 4096  # of a batch that are looked at
 _PASSES = 2  # of one batch, which may have been a look at the data
 
 ALIKE = "loader.samples_alike"
@@ -92,8 +93,9 @@ def _are_alike(value: Any, depth: int) -> Iterator[bool]:
     if type(value) is torch.Tensor:
         if not value.is_cpu or value.dim() < 2 or value.layout is not torch.strided:
             return
-        rows = value.detach().reshape(len(value), -1) if len(value) >= _LEAST else None
-        if rows is None or rows.shape[1] < _LEAST or bool((rows == rows[:, :1]).all()):
+        few = value.detach()[:_ROWS]
+        rows = few.reshape(len(few), -1)[:, :_ELEMENTS]
+        if min(rows.shape) < _LEAST or bool((rows == rows[:, :1]).all()):
             return
         yield bool((rows == rows[:1]).all())
     elif depth > 0 and isinstance(value, (list, tuple, dict)):

@@ -42,6 +42,28 @@ def walk(roots: list[Node], most: int) -> Iterator[Node]:
                 todo.append(following)
 
 
+class Graph:
+    """What led to the roots: the nearest nodes first, at most so many."""
+
+    def __init__(self, roots: list[Node], most: int) -> None:
+        self.nodes: list[Node] = []
+        self._takers: dict[Node, list[Node]] = {}  # node -> what it was given to
+        for node in walk(roots, most):
+            self.nodes.append(node)
+            for giver in inputs(node):
+                self._takers.setdefault(giver, []).append(node)
+
+    def reached_from(self, start: Node) -> set[Node]:
+        """All that was computed of what `start` computed, itself included."""
+        reached, todo = {start}, [start]
+        while todo:
+            for taker in self._takers.get(todo.pop(), ()):
+                if taker not in reached:
+                    reached.add(taker)
+                    todo.append(taker)
+        return reached
+
+
 def saved(node: Node, name: str) -> torch.Tensor | None:
     """A plain tensor in this process's memory that the node keeps; None: it keeps
     none, or it cannot be read without waiting or running code of the user's."""

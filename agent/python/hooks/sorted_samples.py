@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _NAMES = ("targets", "labels", "label", "target", "classes", "ys", "y")
 _MOST = 2_000_000  # labels that are looked at
+_MOST_IN_A_LIST = 200_000
 _BATCHES = 2  # that a class must fill on average
 
 # Name of the scalar: 1 if they are sorted, 0 if they could be.
@@ -78,7 +79,7 @@ def _labels(data: Any) -> torch.Tensor | None:
 
 
 def _as_labels(value: Any) -> torch.Tensor | None:
-    if type(value) is list and len(value) <= _MOST:
+    if type(value) is list and len(value) <= _MOST_IN_A_LIST:
         if not all(type(label) is int for label in value):
             return None
         return torch.tensor(value, dtype=torch.int64)

@@ -14,7 +14,7 @@ import torch
 
 from _traincheck import attention
 from _traincheck.batch_axis import is_mixed, labelled_samples, steps_and_sequences
-from _traincheck.graph_nodes import integer, saved, walk
+from _traincheck.graph_nodes import Graph, integer, saved
 
 if TYPE_CHECKING:
     from torch.autograd.graph import Node
@@ -56,7 +56,8 @@ class _Sequences:
         self._samples: set[int] = set()  # numbers of labels, one a sample
         self._shifts: set[int] = set()  # how far targets lie ahead of the tokens
         self._found: dict[str, float] = {}
-        for node in walk(roots, _MAX_NODES):
+        self._graph = Graph(roots, _MAX_NODES)
+        for node in self._graph.nodes:
             name = node.name()
             if name == _EMBEDDING:
                 self._embeddings.append(node)
@@ -100,7 +101,8 @@ class _Sequences:
 
     def _see_tokens(self, embedding: Node, tokens: torch.Tensor) -> None:
         padding = integer(embedding, "padding_idx")
-        attended = [one for one in self._attention if _leads(one.keys, embedding)]
+        reached = self._graph.reached_from(embedding)
+        attended = [one for one in self._attention if one.keys in reached]
         if padding is not None and padding >= 0:
             for one in attended:
                 self._add(MASK_INVERTED, _is_inverted(one, tokens != padding))
@@ -135,21 +137,11 @@ class _Sequences:
                 self._add(SAMPLES_AS_STEPS, mixed)
 
 
-def _leads(start: Node, end: Node) -> bool:
-    """Was what `end` computed given to what led to `start`?"""
-    return any(node is end for node in walk([start], _MAX_NODES))
-
-
 def _is_inverted(one: SelfAttention, real: torch.Tensor) -> bool | None:
     """real: bool[sequences, keys]. None: no mask tells some of the keys apart."""
-    visible = one.visible()
-    sequences, length = real.shape
-    if visible is None or one.length != length or visible.shape[-1] != length:
+    keys = one.keys_seen(len(real))
+    if keys is None or keys.shape != real.shape:
         return None
-    if visible.dim() < 3 or visible.shape[0] % sequences != 0:
-        return None
-    # Heads may be a dimension or lie beside each other in the first.
-    keys = visible.reshape(sequences, -1, length).any(1)
     both = real.any(1) & ~real.all(1) & ~keys.all(1)
     if int(both.sum()) < 2:
         return None
