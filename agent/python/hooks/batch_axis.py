@@ -30,8 +30,10 @@ def labelled_samples(loss: Node) -> int | None:
 
 def steps_and_sequences(node: Node) -> tuple[int, int] | None:
     """What a recurrence goes through; None: the node is none."""
-    results: Any = getattr(node, "_input_metadata", ())
+    results: Any = getattr(node, "_input_metadata", ())  # none before torch 2.5
     name = node.name()
+    if not results:
+        return None
     if name == _RECURRENT and len(results[0].shape) == 3:
         return int(results[0].shape[0]), int(results[0].shape[1])
     if name == _STEPS and len(results[0].shape) == 2:
