@@ -109,6 +109,10 @@ class Loaders(HooksCase):
             HooksCase.setUp(self)
             list(data.DataLoader(data.TensorDataset(rows), batch_size=8))
             self.assertEqual(scalars(name), found)
+        HooksCase.setUp(self)
+        asked = data.TensorDataset(one.expand(8, -1), torch.randn(8, WIDTH))
+        list(data.DataLoader(asked, batch_size=8))
+        self.assertEqual(scalars(name), [0.0])
 
     def test_settings_that_mean_the_opposite(self):
         def settings(*layers):

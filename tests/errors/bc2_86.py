@@ -40,7 +40,8 @@ class Layer(nn.Module):
 
     def forward(self, x):
         y = self.norms[0](x)
-        x = x + self.attention(y, y, y, need_weights=False)[0]
+        ahead = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+        x = x + self.attention(y, y, y, attn_mask=ahead, need_weights=False)[0]
         return x + self.feed(self.norms[1](x))
 
 

@@ -75,9 +75,10 @@ class FirstBatches:
         """Yields (scalar, value), for every batch."""
         if loader not in self._looked:
             self._looked.add(loader)
-            alike = next(_are_alike(batch, _DEPTH), None)
-            if alike is not None:
-                yield ALIKE, float(alike)
+            # One question may be asked of all pictures.
+            alike = list(_are_alike(batch, _DEPTH))
+            if alike:
+                yield ALIKE, float(all(alike))
         if self._now is None or self._now[0] != loader:
             return
         passes = self._now[1]
