@@ -11,24 +11,31 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from _traincheck.wrapping import quietly
+from _traincheck.observing import observe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from typing import Any
+
+    from traincheck_core import Args
 
     from _traincheck.watch import Watch
 
 
 class AutocastCasts:
     def __init__(self) -> None:
-        self._cleared = 0  # times that casts were dropped
+        self._regions = 0  # within each other
+        self._cleared = 0  # times that the outermost one was left
         # That number, when casts were made and when float32 was stepped.
         self._cast: int | None = None
         self._stepped: int | None = None
         self._stale: bool | None = None
 
-    def cleared(self) -> None:
-        self._cleared += 1
+    def entered(self) -> None:
+        self._regions += 1
+
+    def left(self) -> None:
+        self._regions = max(0, self._regions - 1)
+        self._cleared += self._regions == 0
 
     def forward_begins(self) -> None:
         """Called at outermost forwards that train."""
@@ -58,12 +65,13 @@ def _has_float32(optimizer: torch.optim.Optimizer) -> bool:
 
 
 def install(watch: Watch) -> None:
-    # What leaves the outermost region calls it by this name, and users may.
-    clear: Callable[[], None] = torch.clear_autocast_cache
+    region = torch.amp.autocast_mode.autocast
 
-    def clear_autocast_cache() -> None:
-        clear()
-        quietly(watch.core, watch.autocast_casts.cleared)
+    def entered(self: Any, args: Args, result: Any) -> None:
+        watch.autocast_casts.entered()
 
-    setattr(clear_autocast_cache, "_torchdynamo_disable", True)
-    torch.clear_autocast_cache = clear_autocast_cache
+    def left(self: Any, args: Args, result: Any) -> None:
+        watch.autocast_casts.left()
+
+    observe(watch, region, "__enter__", after=entered)
+    observe(watch, region, "__exit__", after=left)

@@ -53,7 +53,7 @@ class FirstBatches:
             return
         passes = self._ordered.get(loader)
         if passes is None:
-            if len(loader.sampler) <= loader.batch_size:
+            if not _has_more(loader, loader.batch_size):
                 return
             passes = _Passes()
             self._ordered.set(loader, passes)
@@ -87,6 +87,14 @@ class FirstBatches:
             yield BEGINS_AGAIN, 1.0
         elif passes.batches == 2:
             yield BEGINS_AGAIN, 0.0
+
+
+def _has_more(loader: DataLoader, batch: int) -> bool:
+    """Has its data set more than one batch? A stream does not say so."""
+    try:
+        return len(loader.sampler) > batch
+    except TypeError:
+        return False
 
 
 def _are_alike(value: Any, depth: int) -> Iterator[bool]:

@@ -83,7 +83,10 @@ def _rows(data: Any, indices: list[Any]) -> Iterator[tuple[object, int, bytes]]:
     while type(data) is Subset:
         indices = [data.indices[index] for index in indices]
         data = data.dataset
-    samples = len(data)
+    try:
+        samples = len(data)
+    except TypeError:  # a sampler of the user's knows how many there are
+        return
     for array in list(getattr(data, "__dict__", {}).values()):
         if not _is_array(array) or not _has_rows(array, samples):
             continue
