@@ -66,6 +66,17 @@ class Loaders(HooksCase):
         self.train(data.DataLoader(part, batch_size=2))
         self.assertEqual(scalars(name), [1.0])
 
+    def test_lists_that_are_no_labels(self):
+        class Own(data.TensorDataset):  # a subclass: its attributes are looked at
+            classes = None
+
+        samples = Own(torch.randn(24, WIDTH), torch.arange(24) % 3)
+        samples.classes = [0, 1]
+        for part in (samples, data.Subset(samples, range(4, 24))):
+            HooksCase.setUp(self)
+            self.train(data.DataLoader(part, batch_size=1))
+            self.assertEqual(scalars("loss.sorted_batches"), [0.0])
+
     def test_an_evaluation_may_be_sorted(self):
         samples = data.TensorDataset(torch.randn(24, WIDTH), torch.arange(24) // 8)
         with torch.no_grad():
@@ -329,6 +340,20 @@ class Steps(HooksCase):
         self.assertEqual(train(one_after_the_other, each=1), [0.0])
         self.assertEqual(train(rates.ReduceLROnPlateau), [])  # it waits for a metric
         self.assertEqual(train(lambda optimizer: None), [])
+
+    def test_a_schedule_of_epochs_over_several_loaders(self):
+        name = "schedule.unused"
+        loaders = [data.DataLoader(torch.randn(8, 5), batch_size=4) for _ in range(4)]
+        optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+        for _ in range(2):
+            for loader in loaders:
+                for x in loader:
+                    optimizer.zero_grad()
+                    self.net(x).square().mean().backward()
+                    optimizer.step()
+            scheduler.step()
+        self.assertNotIn(1.0, scalars(name))
 
 
 if __name__ == "__main__":

@@ -86,6 +86,11 @@ class Losses(HooksCase):
         self.assertEqual(step(0, 0), 1.0)
         self.assertEqual(step(0, 1), 0.0)
         self.assertEqual(step(1, 0), 0.0)
+        optimizer.zero_grad()
+        vector = 0 * self.scores()  # more than one number is not read
+        vector.backward(torch.ones_like(vector))
+        optimizer.step()
+        self.assertNotIn(scalars("opt.losses_are_zero")[-1], (0.0, 1.0))
 
     def test_normalised_twice(self):
         targets = F.one_hot(TARGETS, 4).float()

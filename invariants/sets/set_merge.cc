@@ -49,9 +49,8 @@ void JoinRule(const Invariant& more, Invariant* rule) {
 bool IsBuiltIn(const nlohmann::json& origin) {
   const auto format = origin.find("format");
   if (format != origin.end() && *format == "builtin") return true;
-  const nlohmann::json of =
-      IsMerged(origin) ? origin["of"] : nlohmann::json::array();
-  return std::any_of(of.begin(), of.end(), IsBuiltIn);
+  return IsMerged(origin) &&
+         std::any_of(origin["of"].begin(), origin["of"].end(), IsBuiltIn);
 }
 
 // What a rule says, whatever its condition.
@@ -82,8 +81,7 @@ void LeaveOutDoubles(InvariantSet* set) {
     if (IsBuiltIn(rule.origin)) built_in.insert(ContentOf(rule));
   }
   const auto is_double = [&](const Invariant& rule) {
-    return !IsBuiltIn(rule.origin) && !rule.precondition.empty() &&
-           built_in.count(ContentOf(rule)) > 0;
+    return !IsBuiltIn(rule.origin) && built_in.count(ContentOf(rule)) > 0;
   };
   std::vector<Invariant>& rules = set->invariants;
   rules.erase(std::remove_if(rules.begin(), rules.end(), is_double),

@@ -17,8 +17,8 @@ namespace traincheck {
 InvariantSet MergeSets(const std::vector<InvariantSet>& sets);
 
 // Leaves out what a built-in rule says as well: learned rules of the same
-// content that hold under some condition of their own. Whoever breaks both is
-// told once, by the rule that knows why and what to do.
+// content, whatever their condition. The built-in one has that which follows
+// from what it is about, and knows why and what to do.
 void LeaveOutDoubles(InvariantSet* set);
 
 }  // namespace traincheck

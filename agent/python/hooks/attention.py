@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from _traincheck.graph_nodes import inputs, saved, shape
+from _traincheck.graph_nodes import inputs, keeps_none, saved, shape
 
 if TYPE_CHECKING:
     from torch.autograd.graph import Node
@@ -71,7 +71,7 @@ class SelfAttention:
 
     def _sees_all(self) -> bool:
         fused = self._node.name() not in _SOFTMAX
-        return fused and getattr(self._node, "_saved_attn_mask", None) is None
+        return fused and keeps_none(self._node, "attn_mask")
 
     def _scores(self) -> torch.Tensor | None:
         """Weights, or the mask of a fused attention: [..., queries, keys], where a

@@ -47,7 +47,9 @@ class AutocastCasts:
     def optimizer_steps(self, optimizer: torch.optim.Optimizer) -> float | None:
         """1: its gradients are of old weights; None: no forward ran in a region."""
         said, self._stale = self._stale, None
-        self._stepped = self._cleared if _has_float32(optimizer) else None
+        self._stepped = None
+        if self._cast == self._cleared and _has_float32(optimizer):
+            self._stepped = self._cleared
         return None if said is None else float(said)
 
 

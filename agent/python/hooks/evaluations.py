@@ -26,11 +26,11 @@ NAME = "loader.evaluated_in_training"
 
 class Evaluations:
     def __init__(self) -> None:
-        # Has it trained in training mode?
+        # Roots that have trained in training mode: does the mode matter to them?
         self._trained: WeakIdentityMap[torch.nn.Module, bool] = WeakIdentityMap()
         self._pass: int | None = None  # the loader read since the last backward
         self._said = False  # in this pass
-        # Modes of the forwards since the last batch.
+        # Modes of the first two forwards since the last batch.
         self._modes: list[bool] = []
 
     def pass_begins(self, loader: int) -> None:
@@ -44,15 +44,16 @@ class Evaluations:
     def trains(self, model: Model) -> None:
         """Called at outermost forwards with gradients."""
         root = model.root()
-        if root is not None and root.training and not self._trained.get(root):
-            self._trained.set(root, True)
+        if root is None or not root.training or self._trained.get(root) is not None:
+            return
+        self._trained.set(root, any(map(_depends_on_mode, root.modules())))
 
     def evaluates(self, model: Model) -> None:
         """Called at outermost forwards without."""
         root = model.root()
-        if root is None or self._pass is None or self._said:
+        if root is None or self._pass is None or self._said or len(self._modes) > 1:
             return
-        if self._trained.get(root) and _behaves_otherwise(root):
+        if self._trained.get(root) and not (root.training and _gathers(root)):
             self._modes.append(root.training)
 
     def fetched(self, loader: int) -> float | None:
@@ -61,18 +62,18 @@ class Evaluations:
             return None
         modes = self._modes.copy()
         self._modes.clear()
-        if len(modes) != 1:
-            return None
-        self._said = True
-        return float(modes[0])
+        self._said = bool(modes)
+        return float(modes[0]) if len(modes) == 1 else None
 
 
-def _behaves_otherwise(root: torch.nn.Module) -> bool:
-    """Is there a part that the mode changes?"""
-    for module in root.modules():
-        if isinstance(module, _DropoutNd) and module.p > 0:
-            return True
-        # Without a momentum its statistics are just being gathered (update_bn).
-        if isinstance(module, _BatchNorm) and module.track_running_stats:
-            return module.momentum is not None
-    return False
+def _depends_on_mode(module: torch.nn.Module) -> bool:
+    if isinstance(module, _DropoutNd):
+        return bool(module.p > 0)
+    return isinstance(module, _BatchNorm) and module.track_running_stats
+
+
+def _gathers(root: torch.nn.Module) -> bool:
+    """Are statistics just being gathered (update_bn)? Without a momentum they are the
+    mean over all batches."""
+    norms = [module for module in root.modules() if isinstance(module, _BatchNorm)]
+    return bool(norms) and all(norm.momentum is None for norm in norms)

@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING
 import torch
 from torch.utils.data import SequentialSampler
 
+from _traincheck.batch_tensors import tensors_of
 from _traincheck.identity_map import WeakIdentityMap
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Any
 
     from torch.utils.data import DataLoader
 
-_DEPTH = 2
 _LEAST = 4  # samples, and elements of one
 _ROWS, _ELEMENTS = 32, 4096  # of a batch that are looked at
 _PASSES = 2  # of one batch, which may have been a look at the data
@@ -40,7 +39,6 @@ class _Passes:
 
 class FirstBatches:
     def __init__(self) -> None:
-        self._looked: set[int] = set()  # numbers of loaders
         self._ordered: WeakIdentityMap[DataLoader, _Passes] = WeakIdentityMap()
         self._now: tuple[int, _Passes] | None = None  # number of the loader
         self._reading: int | None = None  # loader of the present pass
@@ -71,22 +69,21 @@ class FirstBatches:
         if self._now is not None:
             self._now[1].trained = True
 
-    def fetched(self, loader: int, batch: Any) -> Iterator[tuple[str, float]]:
-        """Yields (scalar, value), for every batch."""
-        if loader not in self._looked:
-            self._looked.add(loader)
-            # One question may be asked of all pictures.
-            alike = list(_are_alike(batch, _DEPTH))
-            if alike:
-                yield ALIKE, float(all(alike))
+    def first_batch(self, batch: Any) -> float | None:
+        """Of each loader. 1: all its samples are alike; None: they say nothing."""
+        alike = [one for one in map(_are_alike, tensors_of(batch)) if one is not None]
+        # One question may be asked of all pictures.
+        return float(all(alike)) if alike else None
+
+    def fetched(self, loader: int) -> float | None:
+        """Called for every batch. 1: each step has begun the data anew."""
         if self._now is None or self._now[0] != loader:
-            return
+            return None
         passes = self._now[1]
         passes.batches += 1
         if passes.batches == 1 and passes.ended_early >= _PASSES:
-            yield BEGINS_AGAIN, 1.0
-        elif passes.batches == 2:
-            yield BEGINS_AGAIN, 0.0
+            return 1.0
+        return 0.0 if passes.batches == 2 else None
 
 
 def _has_more(loader: DataLoader, batch: int) -> bool:
@@ -97,16 +94,13 @@ def _has_more(loader: DataLoader, batch: int) -> bool:
         return False
 
 
-def _are_alike(value: Any, depth: int) -> Iterator[bool]:
-    """Of each tensor of samples that are not constant: are all of them equal?"""
-    if type(value) is torch.Tensor:
-        if not value.is_cpu or value.dim() < 2 or value.layout is not torch.strided:
-            return
-        few = value.detach()[:_ROWS]
-        rows = few.reshape(len(few), -1)[:, :_ELEMENTS]
-        if min(rows.shape) < _LEAST or bool((rows == rows[:, :1]).all()):
-            return
-        yield bool((rows == rows[:1]).all())
-    elif depth > 0 and isinstance(value, (list, tuple, dict)):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _are_alike(item, depth - 1)
+def _are_alike(tensor: torch.Tensor) -> bool | None:
+    """Are its samples equal? None: they are too few, or constant, which says
+    nothing."""
+    if tensor.dim() < 2:
+        return None
+    few = tensor[:_ROWS]
+    rows = few.reshape(len(few), -1)[:, :_ELEMENTS]
+    if min(rows.shape) < _LEAST or bool((rows == rows[:, :1]).all()):
+        return None
+    return bool((rows == rows[:1]).all())

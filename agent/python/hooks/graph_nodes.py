@@ -64,15 +64,26 @@ class Graph:
         return reached
 
 
+def keeps_none(node: Node, name: str) -> bool:
+    """Does it keep no tensor of this name, for certain?"""
+    return _kept(node, name, unknown=True) is None
+
+
+def _kept(node: Node, name: str, unknown: Any) -> Any:
+    """What the node keeps; `unknown`: it cannot be read, without running code of the
+    user's."""
+    if _packed:
+        return unknown
+    try:
+        return getattr(node, f"_saved_{name}", None)
+    except RuntimeError:  # written to since, or freed
+        return unknown
+
+
 def saved(node: Node, name: str) -> torch.Tensor | None:
     """A plain tensor in this process's memory that the node keeps; None: it keeps
     none, or it cannot be read without waiting or running code of the user's."""
-    if _packed:
-        return None
-    try:
-        value: Any = getattr(node, f"_saved_{name}", None)
-    except RuntimeError:  # written to since, or freed
-        return None
+    value = _kept(node, name, unknown=None)
     if type(value) is not torch.Tensor or not value.is_cpu or value.numel() == 0:
         return None
     return value.detach()

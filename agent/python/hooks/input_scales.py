@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from _traincheck.batch_tensors import tensors_of
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Any
 
 _FACTOR = 64.0
 _LEAST = 64  # elements
 _MOST = 65536
-_DEPTH = 2
 
 # (sizes of a sample, root of the mean square)
 Scale = tuple[tuple[int, ...], float]
@@ -29,16 +29,13 @@ NAME = "loader.scaled_apart"
 
 class InputScales:
     def __init__(self) -> None:
-        self._seen: set[int] = set()  # numbers of loaders
         self._latest: Scale | None = None  # of a first batch, while gradients are on
         self._trained: Scale | None = None  # of the last one that was trained with
 
-    def fetched(self, loader: int, batch: Any) -> float | None:
-        """Called for every batch. 1: it is an evaluation's and of another scale."""
-        if loader in self._seen:
-            return None
-        self._seen.add(loader)
-        scale = next(_scales(batch, _DEPTH), None)
+    def first_batch(self, batch: Any) -> float | None:
+        """Of each loader. 1: it is an evaluation's and of another scale."""
+        scales = map(_scale, tensors_of(batch))
+        scale = next((scale for scale in scales if scale is not None), None)
         if scale is None:
             return None
         if torch.is_grad_enabled():
@@ -55,14 +52,10 @@ class InputScales:
             self._trained, self._latest = self._latest, None
 
 
-def _scales(value: Any, depth: int) -> Iterator[Scale]:
-    if type(value) is torch.Tensor:
-        if not value.is_cpu or not value.is_floating_point() or value.dim() < 2:
-            return
-        few = value.detach().reshape(-1)[:_MOST].float()
-        size = float(few.square().mean().sqrt()) if len(few) >= _LEAST else 0.0
-        if size > 0 and math.isfinite(size):
-            yield tuple(value.shape[1:]), size
-    elif depth > 0 and isinstance(value, (list, tuple, dict)):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _scales(item, depth - 1)
+def _scale(tensor: torch.Tensor) -> Scale | None:
+    """None: it says nothing of a scale."""
+    if not tensor.is_floating_point() or tensor.dim() < 2 or tensor.numel() < _LEAST:
+        return None
+    few = tensor.reshape(-1)[:_MOST].float()
+    size = float(few.square().mean().sqrt())
+    return (tuple(tensor.shape[1:]), size) if 0 < size < math.inf else None

@@ -12,6 +12,8 @@ from _traincheck.graph_nodes import dimension, inputs, integer, saved, shape
 if TYPE_CHECKING:
     from torch.autograd.graph import Node
 
+    from _traincheck.findings import Findings
+
 NO_SIGNS = "loss.labels_no_signs"
 CTC_BLANK = "loss.ctc_blank"
 CTC_OF_SCORES = "loss.ctc_of_scores"
@@ -42,28 +44,25 @@ _MAX_RESHAPED = 4
 _FEWEST_SAMPLES = 4  # that are told apart
 
 
-def findings(node: Node) -> dict[str, bool]:
-    """Name of a scalar -> was the mistake made? Left out: it could not be."""
+def look(node: Node, found: Findings) -> None:
     name = node.name()
-    found: dict[str, bool | None] = {}
     if name == "CtcLossBackward0":
-        found[CTC_BLANK] = _contains_blank(node)
-        found[CTC_OF_SCORES] = _are_no_logarithms(saved(node, "log_probs"))
+        found.add(CTC_BLANK, _contains_blank(node))
+        found.add(CTC_OF_SCORES, _are_no_logarithms(saved(node, "log_probs")))
     elif name in _ERRORS:
-        found[BOOTSTRAPS] = _bootstraps(node)
+        found.add(BOOTSTRAPS, _bootstraps(node))
     elif name == "SoftMarginLossBackward0":
-        found[NO_SIGNS] = _are_no_signs(saved(node, "target"))
+        found.add(NO_SIGNS, _are_no_signs(saved(node, "target")))
     elif name == "ClampMinBackward0":
-        found[NO_SIGNS] = _ranks_by_no_signs(node)
+        found.add(NO_SIGNS, _ranks_by_no_signs(node))
     elif name == "NllLossBackward0":
-        found[WITH_ITSELF] = _contrasts_with_itself(node)
+        found.add(WITH_ITSELF, _contrasts_with_itself(node))
     elif name == "SumBackward0":
-        found[SEVERAL_LABELS] = _has_several_labels(node)
+        found.add(SEVERAL_LABELS, _has_several_labels(node))
     elif name == "LinalgVectorNormBackward0":
-        found[PENALTY_OF_PARTS] = _is_of_parts(node)
+        found.add(PENALTY_OF_PARTS, _is_of_parts(node))
     elif name in _ADDITIONS:
-        found[NO_SIGNS] = _are_no_sides(node)
-    return {key: wrong for key, wrong in found.items() if wrong is not None}
+        found.add(NO_SIGNS, _are_no_sides(node))
 
 
 def _are_no_signs(labels: torch.Tensor | None) -> bool | None:

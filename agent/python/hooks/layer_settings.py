@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
+from _traincheck.findings import Findings
 from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.looks import looks_at
 
@@ -31,11 +32,11 @@ class LayerSettings:
         self._models = models
         self._steps: WeakIdentityMap[torch.optim.Optimizer, int] = WeakIdentityMap()
 
-    def optimizer_steps(self, optimizer: torch.optim.Optimizer) -> dict[str, float]:
+    def optimizer_steps(self, optimizer: torch.optim.Optimizer) -> Findings:
         """1: a layer in training mode has such a number, 0: none of some layers."""
         step = self._steps.get(optimizer) or 0
         self._steps.set(optimizer, step + 1)
-        found: dict[str, float] = {}
+        found = Findings()
         if not looks_at(step):
             return found
         for module in self._modules():
@@ -43,9 +44,9 @@ class LayerSettings:
                 # 1 is meant: the statistics of the last batch.
                 share = module.momentum
                 forgets = share is not None and _FORGETS <= share < 1
-                _add(found, "opt.forgets_statistics", forgets)
+                found.add("opt.forgets_statistics", forgets)
             elif isinstance(module, _DropoutNd):
-                _add(found, "opt.drops_most", _DROPS_MOST <= module.p < 1)
+                found.add("opt.drops_most", _DROPS_MOST <= module.p < 1)
         return found
 
     def _modules(self) -> Iterator[torch.nn.Module]:
@@ -54,7 +55,3 @@ class LayerSettings:
             for module in root.modules() if root is not None else ():
                 if module.training:
                     yield module
-
-
-def _add(found: dict[str, float], name: str, wrong: bool) -> None:
-    found[name] = max(found.get(name, 0.0), float(wrong))

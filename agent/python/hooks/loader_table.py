@@ -47,6 +47,11 @@ class LoaderTable:
         current = self._passes.get(iterator)
         return 0 if current is None or current.over else current.loader
 
+    def is_first_batch(self, iterator: LoaderIterator, index: int) -> bool:
+        """Of the loader, not of this pass only."""
+        current = self._passes.get(iterator)
+        return current is not None and current.ordinal == index == 0
+
     def fetched(self, iterator: LoaderIterator, index: int) -> None:
         current = self._passes.get(iterator)
         if current is not None:

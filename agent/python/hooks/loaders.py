@@ -8,6 +8,7 @@ from torch.utils.data import dataloader
 from torch.utils.data._utils import fetch
 
 from _traincheck.evaluations import NAME as IN_TRAINING
+from _traincheck.first_batches import ALIKE, BEGINS_AGAIN
 from _traincheck.input_scales import NAME as SCALED_APART
 from _traincheck.wrapping import wrap_method
 
@@ -52,11 +53,13 @@ class _Loaders:
             return
         if error is None:
             watch.clock.batch_fetched(loader)
-            watch.loaders.fetched(iterator, iterator._num_yielded - 1)
+            index = iterator._num_yielded - 1
+            watch.loaders.fetched(iterator, index)
             watch.worker_batches.fetched(iterator, loader, result)
-            self._say(loader, SCALED_APART, watch.input_scales.fetched(loader, result))
-            for name, value in watch.first_batches.fetched(loader, result):
-                self._say(loader, name, value)
+            if watch.loaders.is_first_batch(iterator, index):
+                self._say(loader, SCALED_APART, watch.input_scales.first_batch(result))
+                self._say(loader, ALIKE, watch.first_batches.first_batch(result))
+            self._say(loader, BEGINS_AGAIN, watch.first_batches.fetched(loader))
             self._say(loader, IN_TRAINING, watch.evaluations.fetched(loader))
             fetcher = getattr(iterator, "_dataset_fetcher", None)
             if fetcher is not None:
@@ -64,7 +67,7 @@ class _Loaders:
         elif isinstance(error, StopIteration):
             watch.clock.iterator_ended(loader)
             if watch.first_batches.trained_with(loader):
-                watch.schedules.pass_ended()
+                watch.schedules.pass_ended(loader)
             watch.loaders.exhausted(iterator)
 
     def _say(self, loader: int, name: str, value: float | None) -> None:

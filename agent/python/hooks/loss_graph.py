@@ -2,9 +2,9 @@
 
 Each operation of the forward has left a node in the graph, so that neither
 values nor calls need to be recorded: this costs nothing on a device and sees
-what torch's functions do inside. Of each place in the code
-that calls backward the first graphs are looked at, and one now and then later: the
-nodes next to the loss, more seldom all.
+what torch's functions do inside. Of each place in the code that calls backward the
+first graphs are looked at, and one now and then later: the nodes next to the loss,
+more seldom all.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import torch
 from _traincheck import attention_graph
 from _traincheck import label_graph
 from _traincheck import token_graph
+from _traincheck.findings import Findings
 from _traincheck.graph_nodes import dimension, inputs, saved, shape, walk
 from _traincheck.places import place
 
@@ -99,8 +100,8 @@ class LossGraphs:
         self._core = core
         self._looked: collections.Counter[Place | None] = collections.Counter()
         self._not_finite: bool | None = None  # of a backward since the last clearing
-        # Of the backwards since then: have all losses been exactly 0?
-        self._zero: bool | None = None
+        # Of the losses since then: exactly 0? None: one could not be read.
+        self._zeros: set[bool | None] = set()
         self._learned = False  # has there been another one, ever?
         # Backwards since then, and those of plain means, by their place.
         self._places: collections.Counter[Place] = collections.Counter()
@@ -110,9 +111,10 @@ class LossGraphs:
     def backward_begins(self, args: Args, kwargs: Kwargs) -> None:
         """Called at every outermost one, with its arguments."""
         here = place()
-        known = here in self._looked or len(self._looked) < _MAX_PLACES
-        number = self._looked[here if known else None]
-        self._looked[here if known else None] += 1
+        counted = here in self._looked or len(self._looked) < _MAX_PLACES
+        row = here if counted else None
+        number = self._looked[row]
+        self._looked[row] += 1
         # Reading an attribute must call no override of the user's.
         with torch._C.DisableTorchFunctionSubclass():
             losses = _losses(args, kwargs)
@@ -144,7 +146,7 @@ class LossGraphs:
     def gradients_cleared(self) -> None:
         self._places.clear()
         self._means.clear()
-        self._zero = None
+        self._zeros.clear()
         if self._not_finite is not None:
             self._not_finite = False
 
@@ -154,7 +156,9 @@ class LossGraphs:
 
     def losses_are_zero(self) -> float | None:
         """1: nothing is left to learn, as there was before; None: not known."""
-        return None if self._zero is None else float(self._zero and self._learned)
+        if False in self._zeros:
+            return 0.0
+        return float(self._learned) if self._zeros == {True} else None
 
     def _see(self, loss: torch.Tensor) -> None:
         # Reading what is on a device would wait for it.
@@ -162,54 +166,39 @@ class LossGraphs:
             value = loss.detach().item()
             wrong = not cmath.isfinite(value)
             self._not_finite = bool(self._not_finite) or wrong
-            self._zero = value == 0 and self._zero is not False
+            self._zeros.add(value == 0)
             self._learned = self._learned or value != 0
         else:
-            self._zero = False
+            self._zeros.add(None)
 
 
-def findings(losses: list[torch.Tensor]) -> dict[str, float]:
-    """Name of a scalar -> value. Mistakes with no occasion are left out."""
+def findings(losses: list[torch.Tensor]) -> Findings:
     roots = _roots(losses)
-    found = {NO_GRAPH: float(any(map(_is_made_anew, losses)))}
+    found = Findings()
+    found.add(NO_GRAPH, any(map(_is_made_anew, losses)))
     means: list[float | None] = []
-
-    def add(name: str, wrong: bool) -> None:
-        found[name] = max(found.get(name, 0.0), float(wrong))
-
     for node in walk(roots, _MAX_NODES):
         name = node.name()
         if name in (_SOFTMAX, _LOG_SOFTMAX):
-            add(TWICE, _origins(node) == {_SOFTMAX})
+            found.add(TWICE, _origins(node) == {_SOFTMAX})
         elif name == _OF_LOGITS:
-            add(TWICE, bool(_origins(node) & {_SIGMOID, _SOFTMAX}))
-            outside = _is_outside(saved(node, "target"))
-            if outside is not None:
-                add(NOT_PROBABILITIES, outside)
+            found.add(TWICE, bool(_origins(node) & {_SIGMOID, _SOFTMAX}))
+            found.add(NOT_PROBABILITIES, _is_outside(saved(node, "target")))
         elif name in _NLL:
             origins = _origins(node)
-            add(NO_LOGARITHMS, bool(origins) and origins <= _NO_LOGARITHMS)
-            over_samples = _is_over_samples(node)
-            if over_samples is not None:
-                add(OVER_SAMPLES, over_samples)
+            found.add(NO_LOGARITHMS, bool(origins) and origins <= _NO_LOGARITHMS)
+            found.add(OVER_SAMPLES, _is_over_samples(node))
             if origins == {_LOG_SOFTMAX}:
-                add(TWICE, _is_of_sigmoids(node))
+                found.add(TWICE, _is_of_sigmoids(node))
             means.append(_targets(node))
         elif name in _DIFFERENCE:
-            given = _compared(node)
-            if given is not None:
-                add(BROADCAST, given)
+            found.add(BROADCAST, _compared(node))
         else:
-            over_queries = attention_graph.over_queries(node)
-            if over_queries is not None:
-                add(OVER_QUERIES, over_queries)
-        for label, wrong in label_graph.findings(node).items():
-            add(label, wrong)
-    of_probabilities = _is_kl_of_probabilities(roots)
-    if of_probabilities is not None:
-        add(OF_PROBABILITIES, of_probabilities)
-    if len(means) == 1 and means[0] is not None:
-        found[TARGETS] = means[0]
+            found.add(OVER_QUERIES, attention_graph.over_queries(node))
+        label_graph.look(node, found)
+    found.add(OF_PROBABILITIES, _is_kl_of_probabilities(roots))
+    if len(means) == 1:
+        found.add(TARGETS, means[0])
     return found
 
 

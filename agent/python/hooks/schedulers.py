@@ -3,11 +3,13 @@ with the steps of their optimizer."""
 
 from __future__ import annotations
 
+import collections
 from typing import TYPE_CHECKING
 
 import torch
 
 from _traincheck import naming
+from _traincheck.findings import Findings
 from _traincheck.hyper_parameters import number_of
 from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.observing import observe
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
     from traincheck_core import Args, Kwargs, Scalars
 
     from _traincheck.watch import Watch
-
 
 _LATE = (torch.optim.lr_scheduler.ReduceLROnPlateau, torch.optim.swa_utils.SWALR)
 _UNUSED_PASSES = 2
@@ -35,7 +36,8 @@ class _Schedule:
         self.idle = 0
         self.calls = 0  # of step, the constructor's own among them
         self.early = False  # was it stepped before its optimizer's first step?
-        self.made = 0  # passes that had ended by then
+        # Passes over loaders (by their numbers) that have ended before its first step.
+        self.passes: collections.Counter[int] = collections.Counter()
         self.waits = False  # has its optimizer stepped twice without it?
         # Rates that its optimizer had loaded when it was made.
         self.resumed: list[float] | None = None
@@ -47,11 +49,12 @@ class Schedules:
         self._counts: WeakIdentityMap[Any, int] = WeakIdentityMap()  # of optimizers
         self._loaded: WeakIdentityMap[Any, list[float]] = WeakIdentityMap()
         self._steps = 0
-        self._passes = 0  # over data that were trained with
 
-    def pass_ended(self) -> None:
-        """All of a loader's batches have been read, and steps were made meanwhile."""
-        self._passes += 1
+    def pass_ended(self, loader: int) -> None:
+        """All of its batches have been read, and it was trained with."""
+        for schedule in self._all.values():
+            if schedule.calls <= 1:
+                schedule.passes[loader] += 1
 
     def loads(self, taker: Any, state: Any) -> None:
         """It is about to take over a state, if it is an optimizer."""
@@ -63,7 +66,6 @@ class Schedules:
         if schedule is None:
             schedule = _Schedule()
             schedule.resumed = self._loaded.get(getattr(scheduler, "optimizer", None))
-            schedule.made = self._passes
             self._all.set(scheduler, schedule)
         schedule.calls += 1
         own = self._counts.get(getattr(scheduler, "optimizer", None)) or 0
@@ -82,42 +84,47 @@ class Schedules:
         self._steps += 1
         first = self._counts.get(optimizer) is None
         self._counts.set(optimizer, (self._counts.get(optimizer) or 0) + 1)
-        self._loaded.set(optimizer, [])
-        scalars: Scalars = {}
+        found = Findings()
         unused: list[bool] = []
         for scheduler in self._all.keys():
             schedule = self._all.get(scheduler)
             if schedule is None:
                 continue
-            idle = scalars.get(("schedule_idle", 0), 0.0)
-            scalars["schedule_idle", 0] = max(idle, float(schedule.idle))
+            found.add("schedule_idle", schedule.idle)
             if getattr(scheduler, "optimizer", None) is optimizer:
-                unused.append(self._is_unused(scheduler, schedule))
                 if first:
                     schedule.early = schedule.calls > 1
-                early = scalars.get(("schedule.early", 0), 0.0)
-                scalars["schedule.early", 0] = max(early, float(schedule.early))
-                moved = _moved(scheduler, schedule)
-                if moved is not None:
-                    most = scalars.get(("schedule_moved", 0), 0.0)
-                    scalars["schedule_moved", 0] = max(most, moved)
-                    if isinstance(scheduler, torch.optim.lr_scheduler.OneCycleLR):
-                        schedule.waits = schedule.waits or moved == 0
-                        scalars["schedule.cycle_waits", 0] = float(schedule.waits)
-                if schedule.resumed:
-                    reset = _resets(scheduler, schedule, optimizer)
-                    scalars["schedule.rate_reset", 0] = float(reset)
-                    schedule.resumed = None
+                unused.append(_is_unused(scheduler, schedule))
+                _look(scheduler, schedule, optimizer, found)
         if unused:
-            scalars["schedule.unused", 0] = float(all(unused))
-        return scalars
+            found.add("schedule.unused", all(unused))
+        self._loaded.discard(optimizer)
+        return {(name, 0): value for name, value in found.items()}
 
-    def _is_unused(self, scheduler: Any, schedule: _Schedule) -> bool:
-        """Has it not been stepped in two passes? Those that wait for a metric or for
-        the end of the training may be stepped late."""
-        if isinstance(scheduler, _LATE) or schedule.calls > 1:
-            return False
-        return self._passes - schedule.made >= _UNUSED_PASSES
+
+def _look(
+    scheduler: Any,
+    schedule: _Schedule,
+    optimizer: torch.optim.Optimizer,
+    found: Findings,
+) -> None:
+    found.add("schedule.early", schedule.early)
+    moved = _moved(scheduler, schedule)
+    found.add("schedule_moved", moved)
+    if moved is not None and isinstance(scheduler, torch.optim.lr_scheduler.OneCycleLR):
+        schedule.waits = schedule.waits or moved == 0
+        found.add("schedule.cycle_waits", schedule.waits)
+    if schedule.resumed:
+        found.add("schedule.rate_reset", _resets(scheduler, schedule, optimizer))
+        schedule.resumed = None
+
+
+def _is_unused(scheduler: Any, schedule: _Schedule) -> bool:
+    """Has it not been stepped in two passes over one loader? Those that wait for a
+    metric or for the end of the training may be stepped late."""
+    if isinstance(scheduler, _LATE) or schedule.calls > 1:
+        return False
+    return max(schedule.passes.values(), default=0) >= _UNUSED_PASSES
 
 
 def _rates(groups: Any) -> list[float]:

@@ -52,7 +52,7 @@ def _is_sorted(loader: DataLoader, batch: int) -> bool:
     if type(loader.sampler) is not SequentialSampler:
         return False
     labels = _labels(loader.dataset)
-    if labels is None or len(labels) < 2:
+    if labels is None or len(labels) != len(loader.sampler) or len(labels) < 2:
         return False
     steps = labels.diff()
     if not bool((steps >= 0).all()) and not bool((steps <= 0).all()):
@@ -65,9 +65,10 @@ def _labels(data: Any) -> torch.Tensor | None:
     """int64[samples]; None: the data set shows none of its own, or too many."""
     if type(data) is Subset:
         labels = _labels(data.dataset)
-        if labels is None or len(data.indices) > _MOST:
+        if labels is None or not 0 < len(data.indices) <= _MOST:
             return None
-        return labels[torch.as_tensor(list(data.indices), dtype=torch.int64)]
+        rows = torch.as_tensor(list(data.indices), dtype=torch.int64)
+        return labels[rows] if int(rows.max()) < len(labels) else None
     if type(data) is TensorDataset:
         return _as_labels(data.tensors[-1])
     own = vars(data) if hasattr(data, "__dict__") else {}

@@ -14,6 +14,7 @@ import torch
 
 from _traincheck import attention
 from _traincheck.batch_axis import is_mixed, labelled_samples, steps_and_sequences
+from _traincheck.findings import Findings
 from _traincheck.graph_nodes import Graph, integer, saved
 
 if TYPE_CHECKING:
@@ -42,8 +43,7 @@ MASK_OF_ONES = "loss.mask_of_ones"
 SAMPLES_AS_STEPS = "loss.samples_as_steps"
 
 
-def findings(roots: list[Node]) -> dict[str, float]:
-    """Name of a scalar -> 1: the mistake was made, 0: it could have been."""
+def findings(roots: list[Node]) -> Findings:
     return _Sequences(roots).findings()
 
 
@@ -55,7 +55,7 @@ class _Sequences:
         self._recurrences: list[tuple[int, int]] = []  # (steps, sequences)
         self._samples: set[int] = set()  # numbers of labels, one a sample
         self._shifts: set[int] = set()  # how far targets lie ahead of the tokens
-        self._found: dict[str, float] = {}
+        self._found = Findings()
         self._graph = Graph(roots, _MAX_NODES)
         for node in self._graph.nodes:
             name = node.name()
@@ -81,23 +81,19 @@ class _Sequences:
         if recurrence is not None:
             self._recurrences.append(recurrence)
 
-    def findings(self) -> dict[str, float]:
+    def findings(self) -> Findings:
         for one in self._attention:
-            self._add(MASK_OF_ONES, one.adds_ones())
+            self._found.add(MASK_OF_ONES, one.adds_ones())
         for embedding in self._embeddings:
             tokens = saved(embedding, "indices")
             if tokens is not None and tokens.dim() == 2:
                 self._see_tokens(embedding, tokens)
         if self._shifts:
             # Further heads may predict what comes later still.
-            self._add(SHIFTS_TWICE, 1 not in self._shifts)
+            self._found.add(SHIFTS_TWICE, 1 not in self._shifts)
         for samples in self._samples:
             self._see_samples(samples)
         return self._found
-
-    def _add(self, name: str, wrong: bool | None) -> None:
-        if wrong is not None:
-            self._found[name] = max(self._found.get(name, 0.0), float(wrong))
 
     def _see_tokens(self, embedding: Node, tokens: torch.Tensor) -> None:
         padding = integer(embedding, "padding_idx")
@@ -105,13 +101,15 @@ class _Sequences:
         attended = [one for one in self._attention if one.keys in reached]
         if padding is not None and padding >= 0:
             for one in attended:
-                self._add(MASK_INVERTED, _is_inverted(one, tokens != padding))
+                self._found.add(MASK_INVERTED, _is_inverted(one, tokens != padding))
         for loss in self._losses:
             targets = saved(loss, "target")
             if targets is None:
                 continue
             if padding is not None and padding >= 0:
-                self._add(LEARNS_PADDING, _counts(loss, embedding, targets, padding))
+                self._found.add(
+                    LEARNS_PADDING, _counts(loss, embedding, targets, padding)
+                )
             self._compare(_Pairs(tokens, targets, loss, by_steps=False), attended)
             self._compare(_Pairs(tokens, targets, loss, by_steps=True), attended)
 
@@ -121,20 +119,20 @@ class _Sequences:
         if pairs.are_equal(ahead=1):
             self._shifts.add(1)
             if known:
-                self._add(SEES_TARGETS, all(looks))
-                self._add(REPEATS_INPUT, False)
+                self._found.add(SEES_TARGETS, all(looks))
+                self._found.add(REPEATS_INPUT, False)
         elif pairs.are_equal(ahead=2):
             self._shifts.add(2)
         elif known and not any(looks) and pairs.are_equal(ahead=0):
-            self._add(REPEATS_INPUT, True)
+            self._found.add(REPEATS_INPUT, True)
 
     def _see_samples(self, samples: int) -> None:
         for steps, sequences in self._recurrences:
-            self._add(SAMPLES_AS_STEPS, is_mixed(steps, sequences, samples))
+            self._found.add(SAMPLES_AS_STEPS, is_mixed(steps, sequences, samples))
         for one in self._attention:
             if len(one.sizes) == 4:  # [sequences, heads, steps, steps]
                 mixed = is_mixed(one.length, one.sizes[0], samples)
-                self._add(SAMPLES_AS_STEPS, mixed)
+                self._found.add(SAMPLES_AS_STEPS, mixed)
 
 
 def _is_inverted(one: SelfAttention, real: torch.Tensor) -> bool | None:

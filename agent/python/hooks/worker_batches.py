@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING
 import torch
 from torch.utils.data import dataloader
 
+from _traincheck.batch_tensors import tensors_of
 from _traincheck.identity_map import WeakIdentityMap
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Any
 
     from torch.utils.data.dataloader import _BaseDataLoaderIter as LoaderIterator
     from traincheck_core import Core
 
 _BYTES = 4096  # of each tensor of a batch
-_DEPTH = 3
 _ITERABLE = dataloader._DatasetKind.Iterable
 
 
@@ -42,7 +41,7 @@ class WorkerBatches:
             self._first.set(iterator, first)
         if len(first) == workers:
             return
-        contents = tuple(_contents(batch, _DEPTH))
+        contents = tuple(map(_content, tensors_of(batch)))
         if not contents:
             return
         first.append(hash(contents))
@@ -54,12 +53,7 @@ class WorkerBatches:
             )
 
 
-def _contents(value: Any, depth: int) -> Iterator[bytes]:
-    if type(value) is torch.Tensor:
-        if value.is_cpu and value.layout == torch.strided and value.numel() > 0:
-            flat = value.detach().contiguous().reshape(-1)
-            few = flat[: max(1, _BYTES // flat.element_size())]
-            yield few.view(torch.uint8).numpy().tobytes()
-    elif depth > 0 and isinstance(value, (list, tuple, dict)):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _contents(item, depth - 1)
+def _content(tensor: torch.Tensor) -> bytes:
+    flat = tensor.contiguous().reshape(-1)
+    few = flat[: max(1, _BYTES // flat.element_size())]
+    return bytes(few.view(torch.uint8).numpy().tobytes())

@@ -10,8 +10,6 @@ namespace traincheck {
 
 namespace {
 
-constexpr char kLossesAreZero[] = "opt.losses_are_zero";
-
 // Steps in a row without a gradient, after which there is none to come.
 constexpr uint32_t kIdleSteps = 3;
 
@@ -144,9 +142,11 @@ class UpdatesAtSteps : public ProcessObserver {
   Tri AwaitsGradient(const ProcessFacts& facts,
                      const Optimizer& optimizer) const {
     // A margin that is kept everywhere leaves nothing to learn.
-    if (facts.observations().Find(optimizer.object, kLossesAreZero) == true) {
-      return Tri::kNo;
-    }
+    static const Fact* const kLossesAreZero = FindFact("opt.losses_are_zero");
+    FactSubject subject;
+    subject.facts = &facts;
+    subject.optimizer = optimizer.object;
+    if (kLossesAreZero->read(subject) == FactValue(true)) return Tri::kNo;
     const auto idle = idle_.find(optimizer.object);
     if (idle != idle_.end() && idle->second == kIdleSteps) return Tri::kYes;
     const auto backwards = facts.BackwardsSince(optimizer.object);

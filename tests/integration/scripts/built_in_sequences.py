@@ -189,17 +189,20 @@ def target_with_a_gradient(right: bool) -> None:
         optimizer.step()
 
 
+def learn(batches, model=None, optimizer=None) -> None:
+    model = model or Classifier()
+    optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.05)
+    for x, y in batches:
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+
 def one_class_after_the_other(right: bool) -> None:
     """The data lie sorted, and nobody shuffles them."""
     y = torch.arange(64) // 16
     x = F.one_hot(y, 8).float() + 0.1 * torch.randn(64, 8)
-    loader = DataLoader(TensorDataset(x, y), batch_size=8, shuffle=right)
-    model = Classifier()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    for x, y in loader:
-        optimizer.zero_grad()
-        F.cross_entropy(model(x), y).backward()
-        optimizer.step()
+    learn(DataLoader(TensorDataset(x, y), batch_size=8, shuffle=right))
 
 
 def evaluation_of_raw_values(right: bool) -> None:
@@ -211,10 +214,7 @@ def evaluation_of_raw_values(right: bool) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     for _ in range(2):
         model.train()
-        for x, y in seen:
-            optimizer.zero_grad()
-            F.cross_entropy(model(x), y).backward()
-            optimizer.step()
+        learn(seen, model, optimizer)
         model.eval()
         with torch.no_grad():
             for x, y in DataLoader(held_out, batch_size=16):
@@ -238,10 +238,7 @@ def evaluation_in_training_mode(right: bool) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     for _ in range(2):
         model.train()
-        for x, y in loader:
-            optimizer.zero_grad()
-            F.cross_entropy(model(x), y).backward()
-            optimizer.step()
+        learn(loader, model, optimizer)
         model.train(not right)
         for x, y in loader:
             with torch.no_grad():
@@ -262,15 +259,6 @@ class OneBuffer(torch.utils.data.Dataset):
         self.buffer.copy_(self.rows[index])
         row = self.buffer.clone() if self.copies else self.buffer
         return row, self.labels[index]
-
-
-def learn(loader, model=None) -> None:
-    model = model or Classifier()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    for x, y in loader:
-        optimizer.zero_grad()
-        F.cross_entropy(model(x), y).backward()
-        optimizer.step()
 
 
 def one_buffer_for_all_samples(right: bool) -> None:
@@ -414,10 +402,7 @@ def schedule_for_nobody(right: bool) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
     for _ in range(4):
-        for x, y in loader:
-            optimizer.zero_grad()
-            F.cross_entropy(model(x), y).backward()
-            optimizer.step()
+        learn(loader, model, optimizer)
         if right:
             scheduler.step()
 

@@ -1,0 +1,24 @@
+"""Tensors of a batch, as a loader gives it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+_DEPTH = 3
+
+
+def tensors_of(batch: Any, depth: int = _DEPTH) -> Iterator[torch.Tensor]:
+    """Plain ones that are not empty and can be read without waiting, in their order,
+    also those in lists, tuples and dictionaries."""
+    if type(batch) is torch.Tensor:
+        if batch.is_cpu and batch.layout == torch.strided and batch.numel() > 0:
+            yield batch.detach()
+    elif depth > 0 and isinstance(batch, (list, tuple, dict)):
+        for item in batch.values() if isinstance(batch, dict) else batch:
+            yield from tensors_of(item, depth - 1)
