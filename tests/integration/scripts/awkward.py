@@ -65,7 +65,8 @@ def signals(training):
     while signal.SIGALRM not in seen:
         other(torch.ones(1, 6)).sum().backward()
     print("alarm")
-    timeouts()
+    with torch.random.fork_rng(devices=[]):  # how many models it makes is chance
+        timeouts()
 
 
 class Timeout(Exception):
