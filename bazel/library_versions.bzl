@@ -20,6 +20,7 @@ _PACKAGES = [
     "libspdlog-dev",
     "libssl-dev",
     "libxxhash-dev",
+    "libyaml-cpp-dev",
     "libzstd-dev",
     "nlohmann-json3-dev",
     "zlib1g-dev",

@@ -206,6 +206,56 @@ absl::StatusOr<v1::SetSummary> Client::ImportSet(const std::string& name,
   return impl_->Call(&v1::Control::Stub::ImportSet, request);
 }
 
+absl::StatusOr<v1::DeleteSetReply> Client::DeleteSet(const std::string& set) {
+  v1::DeleteSetRequest request;
+  request.set_set(set);
+  return impl_->Call(&v1::Control::Stub::DeleteSet, request);
+}
+
+absl::StatusOr<v1::DisabledRule> Client::DisableRule(
+    const std::string& id, const std::string& reason) {
+  v1::DisableRuleRequest request;
+  request.set_rule(id);
+  request.set_reason(reason);
+  return impl_->Call(&v1::Control::Stub::DisableRule, request);
+}
+
+absl::StatusOr<v1::DisabledRule> Client::EnableRule(const std::string& id) {
+  v1::EnableRuleRequest request;
+  request.set_rule(id);
+  return impl_->Call(&v1::Control::Stub::EnableRule, request);
+}
+
+absl::StatusOr<std::vector<v1::DisabledRule>> Client::ListDisabledRules() {
+  return impl_->Collect(&v1::Control::Stub::ListDisabledRules,
+                        v1::ListDisabledRulesRequest());
+}
+
+absl::StatusOr<v1::Deployment> Client::DeploySets(
+    const std::string& experiment, const std::vector<std::string>& sets) {
+  v1::DeploySetsRequest request;
+  request.set_experiment(experiment);
+  request.mutable_sets()->Assign(sets.begin(), sets.end());
+  return impl_->Call(&v1::Control::Stub::DeploySets, request);
+}
+
+absl::StatusOr<std::vector<v1::Deployment>> Client::ListDeployments() {
+  return impl_->Collect(&v1::Control::Stub::ListDeployments,
+                        v1::ListDeploymentsRequest());
+}
+
+absl::StatusOr<std::string> Client::GetSelection(const std::string& experiment,
+                                                 const std::string& asked) {
+  v1::GetSelectionRequest request;
+  request.set_experiment(experiment);
+  request.set_asked(asked);
+  const auto selection = impl_->Call(&v1::Control::Stub::GetSelection, request);
+  // An older server decides nothing of itself.
+  if (absl::IsUnimplemented(selection.status())) return asked;
+  if (!selection.ok()) return selection.status();
+  return selection->text();
+}
+
 absl::StatusOr<v1::Invariant> Client::GetInvariant(const std::string& id) {
   v1::GetInvariantRequest request;
   request.set_id(id);

@@ -48,6 +48,18 @@ class Client {
   absl::StatusOr<v1::SetPlan> GetSetPlan(const std::string& name);
   absl::StatusOr<v1::SetSummary> ImportSet(const std::string& name,
                                            const std::string& json);
+  // NAME, or NAME@VERSION for that version alone.
+  absl::StatusOr<v1::DeleteSetReply> DeleteSet(const std::string& set);
+  absl::StatusOr<v1::DisabledRule> DisableRule(const std::string& id,
+                                               const std::string& reason);
+  absl::StatusOr<v1::DisabledRule> EnableRule(const std::string& id);
+  absl::StatusOr<std::vector<v1::DisabledRule>> ListDisabledRules();
+  absl::StatusOr<v1::Deployment> DeploySets(
+      const std::string& experiment, const std::vector<std::string>& sets);
+  absl::StatusOr<std::vector<v1::Deployment>> ListDeployments();
+  // What a run of the experiment that asks for `asked` is checked against.
+  absl::StatusOr<std::string> GetSelection(const std::string& experiment,
+                                           const std::string& asked);
   absl::StatusOr<v1::Invariant> GetInvariant(const std::string& id);
   // Empty run: of all runs.
   absl::StatusOr<std::vector<v1::Violation>> ListViolations(

@@ -44,6 +44,10 @@ absl::Status Daemon::Start(const Options& options) {
   board_ = *std::move(board);
   sets_ = std::make_unique<SetCatalog>(store_.get());
   SaveBuiltInRulesOrSayWhyNot(sets_.get());
+  absl::StatusOr<std::unique_ptr<RulePolicy>> policy =
+      RulePolicy::Load(store_.get(), sets_.get());
+  if (!policy.ok()) return policy.status();
+  policy_ = *std::move(policy);
   plans_ = std::make_unique<RunPlans>(RunPlans::Dependencies{
       .store = store_.get(), .registry = registry_.get()});
   checks_ = std::make_unique<LiveChecks>(
@@ -57,6 +61,7 @@ absl::Status Daemon::Start(const Options& options) {
       StoredChecks::Dependencies{.store = store_.get(),
                                  .registry = registry_.get(),
                                  .sets = sets_.get(),
+                                 .policy = policy_.get(),
                                  .pins = &pins_});
   absl::StatusOr<std::unique_ptr<InferenceJobs>> jobs =
       InferenceJobs::Open({.store = store_.get(),
@@ -80,13 +85,21 @@ absl::Status Daemon::Start(const Options& options) {
                                .pins = &pins_,
                                .limits = options.retention,
                                .period = options.retention_period});
+  Connect();
+  checks_->Start();
+  cleaner_->Start();
+  return absl::OkStatus();
+}
+
+void Daemon::Connect() {
+  registry_->SetSelector([policy = policy_.get()](const std::string& experiment,
+                                                  const std::string& asked) {
+    return policy->SelectionFor(experiment, asked);
+  });
   registry_->SetObserver(
       [checks = checks_.get()](const std::string& run) { checks->Wake(run); });
   sets_->SetObserver(
       [checks = checks_.get()](const std::string& set) { checks->OnSet(set); });
-  checks_->Start();
-  cleaner_->Start();
-  return absl::OkStatus();
 }
 
 bool Daemon::Stop() {

@@ -21,6 +21,7 @@
 #include "server/retention/run_cleaner.h"
 #include "server/runs/registry.h"
 #include "server/runs/run_pins.h"
+#include "server/sets/rule_policy.h"
 #include "server/sets/set_catalog.h"
 #include "server/store/store.h"
 
@@ -59,6 +60,7 @@ class Daemon {
   const Queries& queries() const { return *queries_; }
   Store& store() { return *store_; }
   SetCatalog& sets() { return *sets_; }
+  RulePolicy& policy() { return *policy_; }
   ViolationBoard& board() { return *board_; }
   InferenceJobs& jobs() { return *jobs_; }
   RunCleaner& cleaner() { return *cleaner_; }
@@ -69,6 +71,8 @@ class Daemon {
   Daemon() = default;
 
   absl::Status Start(const Options& options);
+  // Who hears of what the others do.
+  void Connect();
 
   // In the order in which they depend on each other.
   RunPins pins_;
@@ -76,6 +80,7 @@ class Daemon {
   std::unique_ptr<ViolationBoard> board_;
   std::unique_ptr<Store> store_;
   std::unique_ptr<SetCatalog> sets_;
+  std::unique_ptr<RulePolicy> policy_;
   std::unique_ptr<RunPlans> plans_;
   std::unique_ptr<LiveChecks> checks_;
   std::unique_ptr<StoredChecks> stored_checks_;

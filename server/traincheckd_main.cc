@@ -61,9 +61,9 @@ int Run(const Options& options, const sigset_t& signals) {
   IngestService ingest(
       &d.registry(), &d.plans(), d.store_id(),
       {.hello_timeout = absl::Seconds(options.hello_timeout_s)});
-  ControlService control({&d.store(), &d.queries(), &d.sets(), &d.board(),
-                          &d.jobs(), &d.cleaner(), &d.plans(),
-                          &d.stored_checks()});
+  ControlService control({&d.store(), &d.queries(), &d.registry(), &d.sets(),
+                          &d.policy(), &d.board(), &d.jobs(), &d.cleaner(),
+                          &d.plans(), &d.stored_checks()});
   absl::StatusOr<std::unique_ptr<RpcServer>> rpc =
       RpcServer::Start(options.listen, &ingest, &control);
   if (!rpc.ok()) {

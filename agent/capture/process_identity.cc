@@ -1,28 +1,59 @@
 #include "agent/capture/process_identity.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "agent/capture/run_name.h"
 
 namespace traincheck::agent {
 namespace {
 
-std::string Stem(const std::string& path) {
-  const std::string name = path.substr(path.rfind('/') + 1);
-  const size_t dot = name.rfind('.');
-  return dot == std::string::npos || dot == 0 ? name : name.substr(0, dot);
+namespace fs = std::filesystem;
+
+// What a notebook's kernel runs as, and the variable in which Jupyter names the
+// notebook.
+constexpr char kKernel[] = "ipykernel_launcher";
+constexpr char kNotebook[] = "JPY_SESSION_NAME";
+
+// Without its ending; "" stays "".
+std::string WithoutEnding(const fs::path& path) {
+  return (path.parent_path() / path.stem()).string();
 }
 
-std::string ExperimentOf(const System& system,
+// Within the repository that it is in, "" if in none. Links are not followed:
+// a script's name is the one that people start it by.
+std::string PathInRepository(const System& system, uint32_t pid,
+                             const fs::path& script) {
+  const fs::path path =
+      (script.is_absolute() ? script : system.folder(pid) / script)
+          .lexically_normal();
+  if (!path.is_absolute()) return "";
+  for (fs::path folder = path.parent_path();; folder = folder.parent_path()) {
+    if (system.exists((folder / ".git").string())) {
+      return path.lexically_relative(folder).string();
+    }
+    if (folder == folder.parent_path()) return "";
+  }
+}
+
+// `pid`: the process that was started with these arguments.
+std::string ExperimentOf(const System& system, uint32_t pid,
                          const std::vector<std::string>& arguments,
-                         const std::string& script) {
+                         std::string script) {
   const std::string given = system.environment("TRAINCHECK_EXPERIMENT");
   if (!given.empty()) return given;
   if (script.empty() || script == "-c") return "python";
-  const bool is_module =
+  const std::string notebook = VariableOf(system, pid, kNotebook);
+  bool is_module =
       std::find(arguments.begin(), arguments.end(), "-m") != arguments.end() &&
       script.find('/') == std::string::npos;
-  return is_module ? script : Stem(script);
+  if (fs::path(script).stem() == kKernel && !notebook.empty()) {
+    script = notebook;
+    is_module = false;
+  }
+  if (is_module) return script;
+  const std::string path = PathInRepository(system, pid, script);
+  return path.empty() ? fs::path(script).stem().string() : WithoutEnding(path);
 }
 
 }  // namespace
@@ -63,7 +94,7 @@ ProcessIdentity IdentifyProcess(const System& system) {
   identity.parent_pid = stat.parent;
   identity.parent_ticks = ReadStat(system, stat.parent).start_ticks;
   identity.script = ScriptOf(arguments);
-  identity.experiment = ExperimentOf(system, arguments, identity.script);
+  identity.experiment = ExperimentOf(system, top, arguments, identity.script);
   if (const auto owner = RankAbove(system)) {
     identity.owner_pid = owner->pid;
     identity.owner_ticks = ReadStat(system, owner->pid).start_ticks;

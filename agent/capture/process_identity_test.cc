@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -50,10 +51,21 @@ class FakeSystem {
       const auto it = files_.find({process, file});
       return it == files_.end() ? "" : it->second;
     };
+    system.folder = [this](uint32_t process) {
+      const auto it = folders_.find(process);
+      return it == folders_.end() ? "" : it->second;
+    };
+    system.exists = [this](const std::string& path) {
+      return existing_.count(path) > 0;
+    };
     return system;
   }
+  void Folder(uint32_t pid, const std::string& path) { folders_[pid] = path; }
+  void Exists(const std::string& path) { existing_.insert(path); }
 
  private:
+  std::map<uint32_t, std::string> folders_;
+  std::set<std::string> existing_;
   std::map<std::string, std::string> environment_;
   std::map<std::pair<uint32_t, std::string>, std::string> files_;
 };
@@ -165,6 +177,38 @@ TEST(ProcessIdentity, ModuleNamesTheExperiment) {
   EXPECT_EQ(IdentifyProcess(system.Get(100)).experiment, "pkg.train");
   system.Process(100, 1, 5000, {"python3", "-c", "pass"});
   EXPECT_EQ(IdentifyProcess(system.Get(100)).experiment, "python");
+}
+
+TEST(ProcessIdentity, AScriptOfARepositoryIsNamedByItsPathThere) {
+  FakeSystem system;
+  const auto experiment = [&](const std::string& script) {
+    system.Process(100, 1, 5000, {"python3", script});
+    return IdentifyProcess(system.Get(100)).experiment;
+  };
+  system.Folder(100, "/home/a/repo/examples");
+  EXPECT_EQ(experiment("vision/train.py"), "train");
+  system.Exists("/home/a/repo/.git");
+  EXPECT_EQ(experiment("vision/train.py"), "examples/vision/train");
+  EXPECT_EQ(experiment("../train.v2.py"), "train.v2");
+  EXPECT_EQ(experiment("./train"), "examples/train");
+  EXPECT_EQ(experiment("/home/a/repo/x/train.py"), "x/train");
+  EXPECT_EQ(experiment("/home/a/other/train.py"), "train");
+  // A repository within a repository is one of its own.
+  system.Exists("/home/a/repo/examples/.git");
+  EXPECT_EQ(experiment("vision/train.py"), "vision/train");
+  // Somebody's folder that cannot be read.
+  system.Folder(100, "");
+  EXPECT_EQ(experiment("vision/train.py"), "train");
+}
+
+TEST(ProcessIdentity, ANotebookIsNamedByItsFile) {
+  FakeSystem system;
+  system.Process(100, 1, 5000,
+                 {"python3", "-m", "ipykernel_launcher", "-f", "kernel.json"});
+  EXPECT_EQ(IdentifyProcess(system.Get(100)).experiment, "ipykernel_launcher");
+  system.Exists("/home/a/repo/.git");
+  system.Set("JPY_SESSION_NAME", "/home/a/repo/notes/Fit it.ipynb");
+  EXPECT_EQ(IdentifyProcess(system.Get(100)).experiment, "notes/Fit it");
 }
 
 TEST(ProcessIdentity, RealSystemKnowsThisProcess) {

@@ -1,6 +1,7 @@
 #include "agent/capture/system.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -45,6 +46,15 @@ System System::Real() {
   system.environment = SettingOf;
   system.proc_file = [](uint32_t pid, const char* file) {
     return ReadFile("/proc/" + std::to_string(pid) + "/" + file);
+  };
+  system.folder = [](uint32_t pid) {
+    const std::string link = "/proc/" + std::to_string(pid) + "/cwd";
+    char target[PATH_MAX];
+    const ssize_t size = readlink(link.c_str(), target, sizeof target);
+    return size < 0 ? "" : std::string(target, static_cast<size_t>(size));
+  };
+  system.exists = [](const std::string& path) {
+    return access(path.c_str(), F_OK) == 0;
   };
   utsname names = {};
   if (uname(&names) == 0) system.host = names.nodename;

@@ -18,6 +18,10 @@ struct System {
   std::function<std::string(const char* name)> environment;
   // Content of /proc/<pid>/<file>, "" if it cannot be read.
   std::function<std::string(uint32_t pid, const char* file)> proc_file;
+  // The current folder of a process, "" if it cannot be read.
+  std::function<std::string(uint32_t pid)> folder;
+  // Is there such a file or folder?
+  std::function<bool(const std::string& path)> exists;
   std::string host;
   std::string boot_id;
   uint32_t pid = 0;

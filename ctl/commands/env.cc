@@ -20,15 +20,21 @@ namespace {
 // A job must not wait long for a server that may be down.
 constexpr std::chrono::milliseconds kAnswerTimeout{2000};
 
+absl::StatusOr<std::string> FetchPlan(const MonitoringOptions& options) {
+  auto client = Client::Make(options.server, kAnswerTimeout);
+  if (!client.ok()) return client.status();
+  const absl::StatusOr<std::string> selection =
+      (*client)->GetSelection(options.experiment, options.check_set);
+  if (!selection.ok()) return selection.status();
+  return FetchPlanFile(client->get(), *selection);
+}
+
 // "" where the training has to wait for the server's.
-std::string PlanOrWarning(const std::string& server, const std::string& set) {
-  auto client = Client::Make(server, kAnswerTimeout);
-  const absl::StatusOr<std::string> plan =
-      client.ok() ? FetchPlanFile(client->get(), set)
-                  : absl::StatusOr<std::string>(client.status());
+std::string PlanOrWarning(const MonitoringOptions& options) {
+  const absl::StatusOr<std::string> plan = FetchPlan(options);
   if (plan.ok()) return *plan;
   Complain(absl::StrCat(
-      "env: the plan of set ", set,
+      "env: the plan of set ", options.check_set,
       " is not there when the training starts: what it names beyond the "
       "plan without it stays unrecorded, and rules on that unknown: ",
       plan.status().message()));
@@ -50,7 +56,7 @@ int Env(const Context& context, MonitoringOptions options) {
   }
   options.agent_library = *library;
   if (WantsPlanOfSet(options.check_set, options.plan)) {
-    options.plan = PlanOrWarning(options.server, options.check_set);
+    options.plan = PlanOrWarning(options);
   }
   const char* preload = std::getenv("LD_PRELOAD");
   std::cout << ShellLines(MonitoringVariables(options, preload ? preload : ""))

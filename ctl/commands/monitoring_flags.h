@@ -16,7 +16,7 @@ namespace traincheck::ctl {
 template <typename Options>
 void AddMonitoringFlags(CLI::App* command, Options* options) {
   command->add_option("--experiment", options->experiment,
-                      "Name of what is trained (default: the script's name)");
+                      "Name of what is trained (default: the script's path)");
   command
       ->add_option("--run", options->run,
                    "Id of this run, new on the server (default: made up)")

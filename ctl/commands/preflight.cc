@@ -50,7 +50,7 @@ void AddPreflight(CLI::App* preflight, const Context* context, Action* action) {
       ->capture_default_str()
       ->check(CLI::Range(uint64_t{1}, kMaxSteps));
   preflight->add_option("--experiment", options->training.experiment,
-                        "Name of what is trained (default: the script's name)");
+                        "Name of what is trained (default: the script's path)");
   preflight->add_flag("--keep-going", options->keep_going,
                       "Let the training run to its own end");
   preflight

@@ -19,6 +19,7 @@
 #include "ctl/render/sarif.h"
 #include "ctl/report.h"
 #include "ctl/run/gate.h"
+#include "ctl/run/left_out.h"
 #include "ctl/run/training_settings.h"
 #include "ctl/text/terminal.h"
 #include "invariants/sets/set_ref.h"
@@ -84,7 +85,7 @@ class PreflightRun {
   // Returns the exit code.
   int Run() {
     if (!training_.Prepare()) return training_.exit_code();
-    if (training_.check_set().empty()) {
+    if (training_.selection().empty()) {
       Complain("nothing can be checked, and the training was not started");
       return kExitTooLittle;
     }
@@ -123,6 +124,8 @@ class PreflightRun {
       report.problem = report.run.check().error();
     }
     report.families = FamiliesOfRules();
+    report.left_out =
+        LeftOutOf(&client_, report.run.check_set(), training_options_.silenced);
     AddFindings(&report);
     return report;
   }
@@ -134,7 +137,7 @@ class PreflightRun {
     // What each rule came to only a check of the stored run tells.
     v1::CheckRunRequest request;
     request.set_run(training_.run());
-    request.set_set(training_.check_set());
+    request.set_set(training_.selection());
     const auto result = client_.CheckRun(request, [](double) {});
     if (!result.ok()) return;
     report->verdicts = {result->verdicts().begin(), result->verdicts().end()};
@@ -196,7 +199,7 @@ int RunPreflight(PreflightOptions options) {
   }
   auto client = Client::Make(training.server);
   if (!client.ok()) return ReportFailedCall(client.status(), training.server);
-  training.check_set = kBuiltInSet;
+  training.check_set = Without(training.silenced, kBuiltInSet);
   training.require_server = training.require_agent = true;
   training.stdout_to_stderr = true;
   training.variables = VariablesOf(options, daemon.get());

@@ -170,6 +170,7 @@ Json PreflightJson(const PreflightReport& report) {
   json["coverage"] = run.has_check() ? CheckJson(run.check()) : Json();
   json["findings"] = ArrayOf(report.findings, ViolationDetailJson);
   json["not_reached"] = ArrayOf(NotReached(report));
+  json["left_out"] = ArrayOf(report.left_out);
   return json;
 }
 
@@ -180,6 +181,7 @@ std::string PreflightText(const PreflightReport& report) {
   text += CheckedText(report) + UnknownText(run.check());
   if (!report.problem.empty()) text += Line("", report.problem);
   text += NotReachedText(report);
+  for (const std::string& rule : report.left_out) text += Line("", rule);
   if (run.has_last_step()) {
     text += Line("written",
                  "files, checkpoints and trackers of the script, as in a real "

@@ -21,6 +21,8 @@ struct PreflightReport {
   std::vector<v1::InvariantVerdict> verdicts;
   // Alerts before advice: AlertsFirst.
   std::vector<v1::Violation> findings;
+  // Rules that somebody decided not to check, in words.
+  std::vector<std::string> left_out;
   // "core", "ddp": of a built-in rule, by its id.
   std::map<std::string, std::string> families;
   // Says why there is less than there should be; empty: nothing.
@@ -39,7 +41,7 @@ std::string FamilyOf(const PreflightReport& report, const std::string& rule,
 // decided in this run.
 std::vector<std::string> NotReached(const PreflightReport& report);
 
-// {run, steps, coverage, findings, not_reached}
+// {run, steps, coverage, findings, not_reached, left_out}
 Json PreflightJson(const PreflightReport& report);
 
 // One screen: what was checked, what was not and why, then the findings.

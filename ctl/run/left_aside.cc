@@ -63,10 +63,10 @@ std::string WhyLeftAside(Client* client, const std::string& set,
                          const std::string& experiment,
                          const v1::CheckProgress& check) {
   if (check.not_applied() == 0) return "";
-  const auto refs = ParseSetRefs(set);
-  if (!refs.ok()) return "";
+  const auto selection = ParseSelection(set);
+  if (!selection.ok()) return "";
   std::vector<std::string> texts;
-  for (const SetRef& ref : *refs) {
+  for (const SetRef& ref : selection->sets) {
     const auto detail = client->GetSet(ToText(ref));
     if (!detail.ok()) continue;
     const std::string text = LeftAsideText(*detail, experiment);

@@ -53,13 +53,15 @@ MonitoredTraining::MonitoredTraining(const TrainingRunOptions& options,
 bool MonitoredTraining::Prepare() {
   const StartCheck check =
       CheckStart(&client_, {options_.server, options_.run, options_.check_set,
-                            options_.require_server});
+                            options_.collect ? "" : options_.experiment,
+                            options_.silenced, options_.require_server});
   server_answered_ = check.server_answered;
   check_set_ = check.check_set;
+  selection_ = check.selection;
   exit_code_ = check.exit_code.value_or(kExitDone);
   if (check.exit_code || !FindAgent()) return false;
   plan_ = options_.plan;
-  if (server_answered_ && WantsPlanOfSet(check_set_, plan_)) {
+  if (server_answered_ && WantsPlanOfSet(selection_, plan_)) {
     plan_ = PlanOrWarning();
   }
   // A Ctrl-C that came meanwhile met no training.
@@ -87,10 +89,10 @@ bool MonitoredTraining::FindAgent() {
 
 // "" where the training has to wait for the server's.
 std::string MonitoredTraining::PlanOrWarning() {
-  const auto plan = FetchPlanFile(&client_, check_set_);
+  const auto plan = FetchPlanFile(&client_, selection_);
   if (plan.ok()) return *plan;
   Warn(absl::StrCat(
-      "the plan of set ", check_set_,
+      "the plan of set ", selection_,
       " is not there when the training starts: what it names beyond the "
       "plan without it stays unrecorded, and rules on that unknown: ",
       plan.status().message()));

@@ -18,6 +18,7 @@
 #include "ctl/run/drain.h"
 #include "ctl/run/gate.h"
 #include "ctl/run/monitoring_environment.h"
+#include "ctl/run/repository_file.h"
 #include "ctl/run/training_process.h"
 
 namespace traincheck::ctl {
@@ -31,8 +32,9 @@ struct TrainingRunOptions {
   bool full = false;
   std::string check_set;
   bool without_builtin = false;
-  std::string plan;    // empty: the usual one
-  std::string config;  // file of settings; empty: none
+  std::vector<SilencedRule> silenced;  // check_set leaves them out
+  std::string plan;                    // empty: the usual one
+  std::string config;                  // file of settings; empty: none
   bool require_server = false;
   // Nor without the agent (exit code 11).
   bool require_agent = false;
@@ -63,8 +65,8 @@ class MonitoredTraining {
   // Of the training, once Wait has returned.
   int exit_code() const { return exit_code_; }
   const std::string& run() const { return run_; }
-  // Those asked for that the server has.
-  const std::string& check_set() const { return check_set_; }
+  // What it is checked against, as far as is known before it starts.
+  const std::string& selection() const { return selection_; }
   // False: it runs without the agent.
   bool recorded() const { return !library_.empty(); }
   // None: nothing was recorded, or Wait has not returned.
@@ -80,7 +82,8 @@ class MonitoredTraining {
   Client& client_;
   const TrainingSignals& signals_;
   const std::string run_;
-  std::string check_set_;
+  std::string check_set_;  // what it asks for
+  std::string selection_;
   std::string library_;
   std::string plan_;  // file
   bool server_answered_ = false;

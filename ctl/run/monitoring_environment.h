@@ -7,19 +7,22 @@
 #include <string>
 #include <vector>
 
+#include "ctl/run/repository_file.h"
+
 namespace traincheck::ctl {
 
 struct MonitoringOptions {
   std::string agent_library;  // empty: nothing is preloaded
   std::string server;
   std::string run;         // empty: the agent finds an id
-  std::string experiment;  // empty: the agent takes the script's name
+  std::string experiment;  // empty: the agent takes the script's path
   bool collect = false;
-  bool full = false;             // with collect: torch's functions too
-  std::string check_set;         // empty: none
-  bool without_builtin = false;  // said by the user; in check_set by now
-  std::string plan;              // file; empty: the usual one
-  std::string config;            // file of settings; empty: none
+  bool full = false;                   // with collect: torch's functions too
+  std::string check_set;               // empty: none
+  bool without_builtin = false;        // said by the user; in check_set by now
+  std::string plan;                    // file; empty: the usual one
+  std::string config;                  // file of settings; empty: none
+  std::vector<SilencedRule> silenced;  // check_set leaves them out
 };
 
 struct Variable {

@@ -40,12 +40,12 @@ bool Has(const std::vector<v1::SetSummary>& sets, const std::string& name) {
 // most users did not name it.
 absl::StatusOr<std::string> SetsOfServer(Client* client,
                                          const std::string& asked) {
-  const absl::StatusOr<std::vector<SetRef>> refs = ParseSetRefs(asked);
-  if (!refs.ok()) return refs.status();
+  absl::StatusOr<RuleSelection> selection = ParseSelection(asked);
+  if (!selection.ok()) return selection.status();
   const auto sets = client->ListSets();
   if (!sets.ok()) return sets.status();
-  std::vector<std::string> found;
-  for (const SetRef& set : *refs) {
+  std::vector<SetRef> found;
+  for (const SetRef& set : selection->sets) {
     if (set.name == kBuiltInSet && !Has(*sets, set.name)) {
       WriteToStderr(
           "traincheck: the server has no built-in rules, so the run is not "
@@ -55,9 +55,11 @@ absl::StatusOr<std::string> SetsOfServer(Client* client,
     }
     absl::Status status = CheckSetIsOneOf(*sets, set);
     if (!status.ok()) return status;
-    found.push_back(ToText(set));
+    found.push_back(set);
   }
-  return absl::StrJoin(found, ",");
+  if (found.empty()) return "";
+  selection->sets = std::move(found);
+  return ToText(*selection);
 }
 
 absl::Status CheckRunIsNew(Client* client, const std::string& run) {
@@ -68,35 +70,49 @@ absl::Status CheckRunIsNew(Client* client, const std::string& run) {
       absl::StrCat("run \"", run, "\" exists already; --run needs a new id"));
 }
 
-// Returns the sets to check against.
-absl::StatusOr<std::string> Ask(Client* client,
-                                const StartCheckOptions& options) {
+// Somebody may think that it is silent, or does not know that it is gone.
+void WarnOfUnknown(Client* client, const std::vector<SilencedRule>& silenced) {
+  for (const SilencedRule& rule : silenced) {
+    if (!absl::IsNotFound(client->GetInvariant(rule.rule).status())) continue;
+    WriteToStderr(absl::StrCat("traincheck: ", kRepositoryFile,
+                               " silences rule ", rule.rule,
+                               ", and no set on the server has it\n"));
+  }
+}
+
+absl::StatusOr<StartCheck> Ask(Client* client,
+                               const StartCheckOptions& options) {
   // Also when there is nothing to ask: does the server answer at all?
   absl::Status status = client->GetStatus().status();
   if (!status.ok()) return status;
-  std::string sets;
+  StartCheck check;
+  check.server_answered = true;
   if (!options.check_set.empty()) {
     auto found = SetsOfServer(client, options.check_set);
-    if (!found.ok()) return found;
-    sets = *std::move(found);
+    if (!found.ok()) return found.status();
+    check.check_set = *std::move(found);
+    WarnOfUnknown(client, options.silenced);
   }
+  auto selection = client->GetSelection(options.experiment, check.check_set);
+  if (!selection.ok()) return selection.status();
+  check.selection = *std::move(selection);
   if (!options.run.empty()) status = CheckRunIsNew(client, options.run);
   if (!status.ok()) return status;
-  return sets;
+  return check;
 }
 
 }  // namespace
 
 StartCheck CheckStart(Client* client, const StartCheckOptions& options) {
-  const absl::StatusOr<std::string> sets = Ask(client, options);
-  if (sets.ok()) return {std::nullopt, true, *sets};
-  const absl::Status& status = sets.status();
+  absl::StatusOr<StartCheck> check = Ask(client, options);
+  if (check.ok()) return *std::move(check);
+  const absl::Status& status = check.status();
   if (absl::IsInvalidArgument(status)) {
     Complain(std::string(status.message()));
-    return {kExitUsage, true, ""};
+    return {kExitUsage, true, "", ""};
   }
   if (options.require_server) {
-    return {ReportFailedCall(status, options.server), false, ""};
+    return {ReportFailedCall(status, options.server), false, "", ""};
   }
   const std::string reason =
       absl::IsUnavailable(status)
@@ -105,7 +121,7 @@ StartCheck CheckStart(Client* client, const StartCheckOptions& options) {
   WriteToStderr(absl::StrCat("traincheck: ", reason,
                              ". The training starts; its records are spooled "
                              "until a server takes them\n"));
-  return {std::nullopt, false, options.check_set};
+  return {std::nullopt, false, options.check_set, options.check_set};
 }
 
 }  // namespace traincheck::ctl

@@ -13,6 +13,7 @@
 #include "ctl/render/grade.h"
 #include "ctl/report.h"
 #include "ctl/run/left_aside.h"
+#include "ctl/run/left_out.h"
 #include "ctl/run/verdict.h"
 #include "ctl/run/violation_printer.h"
 #include "ctl/run/violation_watch.h"
@@ -53,7 +54,7 @@ class TrainingRun {
     const bool started = training_.Prepare() && training_.Start();
     if (started) {
       std::optional<ViolationWatch> watch;
-      if (!training_.check_set().empty() && training_.recorded()) {
+      if (!training_.selection().empty() && training_.recorded()) {
         watch.emplace(&client_, training_.run(), &printer_);
       }
       training_.Wait();
@@ -77,13 +78,17 @@ class TrainingRun {
 
  private:
   void PrintVerdict() {
-    const std::string& set = training_.check_set();
     const std::optional<v1::Run>& run = training_.drain()->run;
+    // The server may have more deployed for an experiment that the agent named.
+    const std::string& set = run && !run->check_set().empty()
+                                 ? run->check_set()
+                                 : training_.selection();
     VerdictInput input{training_.run(),
                        set,
                        *training_.drain(),
                        {},
                        "",
+                       LeftOutOf(&client_, set, options_.silenced),
                        CtlCommand(options_.server)};
     if (run && !set.empty()) {
       auto violations = client_.ListViolations(training_.run());

@@ -3,11 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "ctl/run/monitoring_environment.h"
 #include "ctl/run/plan_check.h"
 #include "invariants/sets/set_ref.h"
@@ -44,29 +44,44 @@ bool IsBuiltIn(const SetRef& set) { return set.name == kBuiltInSet; }
 // Texts that name no sets stay as they are: whoever reads them says why.
 std::string WithBuiltIn(const std::string& sets) {
   if (sets.empty()) return kBuiltInSet;
-  const auto refs = ParseSetRefs(sets);
+  const auto selection = ParseSelection(sets);
   const bool has_it =
-      refs.ok() && std::any_of(refs->begin(), refs->end(), IsBuiltIn);
+      selection.ok() &&
+      std::any_of(selection->sets.begin(), selection->sets.end(), IsBuiltIn);
   return has_it ? sets : absl::StrCat(kBuiltInSet, ",", sets);
 }
 
 std::string WithoutBuiltIn(const std::string& sets) {
-  const auto refs = ParseSetRefs(sets);
-  if (!refs.ok()) return sets;
-  std::vector<std::string> others;
-  for (const SetRef& set : *refs) {
-    if (!IsBuiltIn(set)) others.push_back(ToText(set));
-  }
-  return absl::StrJoin(others, ",");
+  auto selection = ParseSelection(sets);
+  if (!selection.ok()) return sets;
+  std::erase_if(selection->sets, IsBuiltIn);
+  return selection->sets.empty() ? "" : ToText(*selection);
+}
+
+// What the environment says, else the repository's file, else the file of
+// settings.
+std::string Said(const Settings& settings, const char* variable,
+                 const std::string& of_repository) {
+  const bool in_environment = getenv(variable) != nullptr;
+  return in_environment || of_repository.empty() ? settings.Get(variable)
+                                                 : of_repository;
+}
+
+std::string BuiltinOf(const RepositoryFile& repository) {
+  if (!repository.builtin.has_value()) return "";
+  return *repository.builtin ? "1" : "0";
 }
 
 std::string SetsToCheck(const Settings& settings, const std::string& plan,
+                        const RepositoryFile& repository,
                         const NamedSettings& named) {
   if (IsReference(settings, named)) return "";
-  const std::string asked = named.check_set.empty()
-                                ? settings.Get("TRAINCHECK_CHECK")
-                                : named.check_set;
-  if (named.without_builtin || settings.Get("TRAINCHECK_BUILTIN") == "0") {
+  const std::string asked =
+      named.check_set.empty()
+          ? Said(settings, "TRAINCHECK_CHECK", repository.check)
+          : named.check_set;
+  if (named.without_builtin ||
+      Said(settings, "TRAINCHECK_BUILTIN", BuiltinOf(repository)) == "0") {
     return WithoutBuiltIn(asked);
   }
   const bool plan_alone = asked.empty() && !plan.empty();
@@ -74,6 +89,16 @@ std::string SetsToCheck(const Settings& settings, const std::string& plan,
 }
 
 }  // namespace
+
+std::string Without(const std::vector<SilencedRule>& silenced,
+                    const std::string& sets) {
+  if (sets.empty()) return "";
+  std::string selection = sets;
+  for (const SilencedRule& rule : silenced) {
+    absl::StrAppend(&selection, ",-", rule.rule);
+  }
+  return selection;
+}
 
 std::string SettingOfTraining(const std::string& config,
                               const std::string& variable) {
@@ -92,16 +117,24 @@ std::string FillFromSettings(NamedSettings* named) {
     std::string wrong_plan = WhatIsWrongWithPlan(plan);
     if (!wrong_plan.empty()) return wrong_plan;
   }
+  std::error_code error;
+  const absl::StatusOr<RepositoryFile> repository =
+      FindRepositoryFile(std::filesystem::current_path(error));
+  if (!repository.ok()) return std::string(repository.status().message());
   named->config = settings.Get("TRAINCHECK_CONFIG");
   if (!named->config.empty()) {
     // The training may change its directory before it imports torch.
-    std::error_code error;
     const auto path = std::filesystem::absolute(named->config, error);
     if (!error) named->config = path.string();
   }
   Take(settings, "TRAINCHECK_SERVER", &named->server);
+  if (named->experiment.empty() && getenv("TRAINCHECK_EXPERIMENT") == nullptr) {
+    named->experiment = repository->experiment;
+  }
   Take(settings, "TRAINCHECK_EXPERIMENT", &named->experiment);
-  named->check_set = SetsToCheck(settings, plan, *named);
+  named->check_set = Without(repository->silenced,
+                             SetsToCheck(settings, plan, *repository, *named));
+  named->silenced = repository->silenced;
   return "";
 }
 

@@ -1,11 +1,14 @@
 // The settings that a training started from here would have: this program's
-// environment, and under it the file of settings (docs/configuration.md).
+// environment, under it the repository's file, and under that the file of
+// settings (docs/configuration.md).
 #ifndef TRAINCHECK_CTL_RUN_TRAINING_SETTINGS_H_
 #define TRAINCHECK_CTL_RUN_TRAINING_SETTINGS_H_
 
 #include <string>
+#include <vector>
 
 #include "ctl/context.h"
+#include "ctl/run/repository_file.h"
 
 namespace traincheck::ctl {
 
@@ -18,14 +21,16 @@ struct NamedSettings {
   std::string plan;    // its file; only looked at
   bool collects = false;
   bool without_builtin = false;
+  // Of the repository's file; check_set leaves them out.
+  std::vector<SilencedRule> silenced;
 };
 
-// Puts in what the environment says of the file, and what the file says of the
+// Puts in what the environment says of the file, and what the files say of the
 // rest where neither option nor environment does. A reference run is checked
 // against no set; any other one against the built-in rules, too, unless an
 // option or a setting says no or somebody's own plan says what is recorded. "":
-// done; else why the agent would stay off: a wrong setting, or a plan that is
-// not one.
+// done; else why the agent would stay off: a wrong setting or repository's
+// file, or a plan that is not one.
 [[nodiscard]] std::string FillFromSettings(NamedSettings* named);
 
 // What the training would have as this setting, "TRAINCHECK_BUDGET"; `config`
@@ -33,7 +38,12 @@ struct NamedSettings {
 [[nodiscard]] std::string SettingOfTraining(const std::string& config,
                                             const std::string& variable);
 
-// For Options of `run` or `env`, which have these members and collect.
+// The selection without them; "" stays "".
+std::string Without(const std::vector<SilencedRule>& silenced,
+                    const std::string& sets);
+
+// For Options of `run`, `env` or `preflight`, which have these members and
+// collect.
 template <typename Options>
 [[nodiscard]] std::string TakeSettings(const Context& context,
                                        Options* options) {
@@ -43,12 +53,14 @@ template <typename Options>
                       options->config,
                       options->plan,
                       options->collect,
-                      options->without_builtin};
+                      options->without_builtin,
+                      {}};
   const std::string wrong = FillFromSettings(&named);
   options->server = named.server.empty() ? context.server : named.server;
   options->experiment = named.experiment;
   options->check_set = named.check_set;
   options->config = named.config;
+  options->silenced = named.silenced;
   return wrong;
 }
 

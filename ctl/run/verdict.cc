@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "ctl/render/grade.h"
+#include "ctl/run/left_out.h"
 #include "ctl/text/shell_quote.h"
 #include "ctl/text/table.h"
 
@@ -59,8 +60,8 @@ std::string NothingText(const VerdictInput& input) {
 
 std::string Headline(const VerdictInput& input) {
   const v1::CheckProgress& check = input.drain.run->check();
-  const std::string what =
-      absl::StrCat("run ", input.run, " against ", input.check_set, ": ");
+  const std::string what = absl::StrCat(
+      "run ", input.run, " against ", SelectionInWords(input.check_set), ": ");
   if (!input.drain.run->has_check()) {
     return NotChecked(what + "the run arrived without its set");
   }
@@ -132,6 +133,7 @@ std::string VerdictText(const VerdictInput& input) {
   std::string text = Headline(input);
   if (run.has_check() && run.check().error().empty()) {
     text += CoverageText(run.check(), input.left_aside);
+    for (const std::string& rule : input.left_out) text += Indented(rule);
   }
   return text + Indented(RecordsText(run)) + NextCommands(input);
 }

@@ -12,12 +12,15 @@ namespace traincheck::ctl {
 
 struct VerdictInput {
   std::string run;
-  // Empty: the run was recorded only.
+  // What it was checked against (ParseSelection). Empty: the run was recorded
+  // only.
   std::string check_set;
   DrainResult drain;
   std::vector<v1::Violation> violations;
   // WhyLeftAside.
   std::string left_aside;
+  // LeftOutTexts.
+  std::vector<std::string> left_out;
   // "traincheckctl" with what it needs to reach the same server.
   std::string ctl = "traincheckctl";
 };

@@ -4,6 +4,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/printable_text.h"
 
@@ -36,22 +37,40 @@ std::string ToText(const SetRef& set) {
   return set.version == 0 ? set.name : absl::StrCat(set.name, "@", set.version);
 }
 
-absl::StatusOr<std::vector<SetRef>> ParseSetRefs(const std::string& text) {
-  std::vector<SetRef> sets;
+absl::StatusOr<RuleSelection> ParseSelection(const std::string& text) {
+  RuleSelection selection;
   std::set<std::string> names;
+  std::set<std::string> without;
   for (const std::string& part :
        std::vector<std::string>(absl::StrSplit(text, ','))) {
+    if (part.size() > 1 && part[0] == '-') {
+      without.insert(part.substr(1));
+      continue;
+    }
     absl::StatusOr<SetRef> set = ParseSetRef(part);
     if (!set.ok()) return set.status();
-    if (set->name.empty()) {
+    if (set->name.empty() || set->name == "-") {
       return Bad(text, "names no set beside a comma: write A,B");
     }
     if (!names.insert(set->name).second) {
       return Bad(text, absl::StrCat("names the set ", set->name, " twice"));
     }
-    sets.push_back(*std::move(set));
+    selection.sets.push_back(*std::move(set));
   }
-  return sets;
+  if (selection.sets.empty()) {
+    return Bad(text, "names rules to leave out and no set: write A,-RULE");
+  }
+  selection.without.assign(without.begin(), without.end());
+  return selection;
+}
+
+std::string ToText(const RuleSelection& selection) {
+  std::vector<std::string> parts;
+  for (const SetRef& set : selection.sets) parts.push_back(ToText(set));
+  for (const std::string& rule : selection.without) {
+    parts.push_back(absl::StrCat("-", rule));
+  }
+  return absl::StrJoin(parts, ",");
 }
 
 }  // namespace traincheck

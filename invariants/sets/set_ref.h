@@ -1,4 +1,4 @@
-// How people write which sets they mean.
+// How people write which sets and which of their rules they mean.
 //
 // Threads: pure functions.
 #ifndef TRAINCHECK_INVARIANTS_SETS_SET_REF_H_
@@ -28,10 +28,21 @@ struct SetRef {
 // NAME, or NAME@VERSION of a version that is not 0.
 std::string ToText(const SetRef& set);
 
-// One or more, separated by commas: "builtin,rules@3". InvalidArgument where
-// one of them is not a set, is empty or is named twice.
-[[nodiscard]] absl::StatusOr<std::vector<SetRef>> ParseSetRefs(
+// The rules of some sets, but for some of them.
+struct RuleSelection {
+  std::vector<SetRef> sets;
+  std::vector<std::string> without;  // ids, each once, in their order
+};
+
+// Sets and, each behind a minus sign, ids of rules that are left out, separated
+// by commas: "builtin,rules@3,-51df97ea403bb4bf". InvalidArgument where no set
+// is named, or one of them is not a set, is empty or is named twice. Whether
+// the sets have the rules is not looked at.
+[[nodiscard]] absl::StatusOr<RuleSelection> ParseSelection(
     const std::string& text);
+
+// What ParseSelection reads.
+std::string ToText(const RuleSelection& selection);
 
 }  // namespace traincheck
 

@@ -20,18 +20,27 @@ TEST(SetRef, OtherVersionsAreNamed) {
   }
 }
 
-TEST(SetRef, SeveralAreSeparatedByCommas) {
-  const auto sets = ParseSetRefs("builtin,rules@3");
-  ASSERT_TRUE(sets.ok()) << sets.status();
-  ASSERT_EQ(sets->size(), 2u);
-  EXPECT_EQ(ToText(sets->at(0)), "builtin");
-  EXPECT_EQ(ToText(sets->at(1)), "rules@3");
-  EXPECT_EQ(ParseSetRefs("rules")->size(), 1u);
+TEST(Selection, SeveralSetsAreSeparatedByCommas) {
+  const auto selection = ParseSelection("builtin,rules@3");
+  ASSERT_TRUE(selection.ok()) << selection.status();
+  ASSERT_EQ(selection->sets.size(), 2u);
+  EXPECT_EQ(ToText(selection->sets[0]), "builtin");
+  EXPECT_EQ(ToText(selection->sets[1]), "rules@3");
+  EXPECT_EQ(ParseSelection("rules")->sets.size(), 1u);
 }
 
-TEST(SetRef, AListWithoutAnyOrWithOneTwiceIsNamed) {
-  for (const char* bad : {"", ",", "a,", ",a", "a,,b", "a,a", "a@1,a@2"}) {
-    const absl::Status status = ParseSetRefs(bad).status();
+TEST(Selection, RulesThatAreLeftOutStandBehindAMinusSign) {
+  const auto selection = ParseSelection("-b,rules@3,-a,builtin,-b");
+  ASSERT_TRUE(selection.ok()) << selection.status();
+  ASSERT_EQ(selection->sets.size(), 2u);
+  EXPECT_EQ(selection->without, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(ToText(*selection), "rules@3,builtin,-a,-b");
+}
+
+TEST(Selection, AListWithoutAnySetOrWithOneTwiceIsNamed) {
+  for (const char* bad :
+       {"", ",", "a,", ",a", "a,,b", "a,a", "a@1,a@2", "-a", "-", "a,-"}) {
+    const absl::Status status = ParseSelection(bad).status();
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << bad;
     EXPECT_NE(status.message().find(bad), std::string::npos) << status;
   }

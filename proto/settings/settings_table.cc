@@ -22,7 +22,8 @@ constexpr AgentSetting kSettings[] = {
      "else what the ranks agree on",
      "run id, equal on all ranks", true},
     {"EXPERIMENT", Kind::kText, "",
-     "script's file name, or the module after -m", "what is trained", true},
+     "script's path in its repository, the module after -m, or the notebook",
+     "what is trained", true},
     {"COLLECT", Kind::kChoice, "0 1 full", "0",
      "1: a reference run, to learn from; full: with all functions of the "
      "catalogue",

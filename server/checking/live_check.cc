@@ -115,10 +115,10 @@ absl::StatusOr<InvariantSet> LiveCheck::LoadSet(const RunView& run) {
   }
   const std::string& asked =
       stored_.set().empty() ? run.check_set : stored_.set();
-  const absl::StatusOr<std::vector<SetRef>> refs = ParseSetRefs(asked);
-  if (!refs.ok()) return refs.status();
+  const absl::StatusOr<RuleSelection> selection = ParseSelection(asked);
+  if (!selection.ok()) return selection.status();
   std::set<std::string> names;
-  for (const SetRef& ref : *refs) names.insert(ref.name);
+  for (const SetRef& set : selection->sets) names.insert(set.name);
   use_.queue->WaitForSets(run.id, std::move(names));
   absl::StatusOr<InvariantSet> set = use_.sets->Load(asked);
   if (absl::IsNotFound(set.status())) {

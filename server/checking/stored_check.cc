@@ -95,7 +95,8 @@ absl::StatusOr<v1::CheckResult> StoredChecks::Check(
   const RunPins::Pin pin = use_.pins->Hold(request.run());
   absl::StatusOr<RunView> run = FindRun(request.run());
   if (!run.ok()) return run.status();
-  const absl::StatusOr<InvariantSet> set = use_.sets->Load(request.set());
+  const absl::StatusOr<InvariantSet> set =
+      use_.sets->Load(use_.policy->WithoutDisabled(request.set()));
   if (!set.ok()) return set.status();
   RunCheck check(use_.store, *run, *set);
   absl::Time patience = absl::Now() + kPatience;

@@ -12,6 +12,7 @@
 #include "proto/traincheck/v1/control.pb.h"
 #include "server/runs/registry.h"
 #include "server/runs/run_pins.h"
+#include "server/sets/rule_policy.h"
 #include "server/sets/set_catalog.h"
 #include "server/store/store.h"
 
@@ -24,6 +25,7 @@ class StoredChecks {
     const Store* store;
     const Registry* registry;
     const SetCatalog* sets;
+    const RulePolicy* policy;
     RunPins* pins;
   };
   // Told the part of the run that has been read; false: give up.
@@ -32,7 +34,8 @@ class StoredChecks {
   explicit StoredChecks(const Dependencies& dependencies)
       : use_(dependencies) {}
 
-  // Against the newest version of the set. NotFound for an unknown run or set,
+  // Against the newest version of the set, without rules that are disabled.
+  // NotFound for an unknown run or set,
   // FailedPrecondition for a run that has not ended or whose records are
   // deleted, Cancelled if `progress` gave up, Aborted if the run changed
   // meanwhile, Unavailable if its last records do not become durable.

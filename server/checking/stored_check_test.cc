@@ -25,10 +25,12 @@ class StoredCheckTest : public testing::Test {
     store_ = *OpenRocksdbStore(dir);
     registry_ = *Registry::Load(store_.get(), {});
     sets_ = std::make_unique<SetCatalog>(store_.get());
+    policy_ = *RulePolicy::Load(store_.get(), sets_.get());
     checks_ = std::make_unique<StoredChecks>(
         StoredChecks::Dependencies{.store = store_.get(),
                                    .registry = registry_.get(),
                                    .sets = sets_.get(),
+                                   .policy = policy_.get(),
                                    .pins = &pins_});
     InvariantSet set;
     set.name = "rules";
@@ -65,6 +67,7 @@ class StoredCheckTest : public testing::Test {
   std::unique_ptr<Registry> registry_;
   std::unique_ptr<Store> store_;
   std::unique_ptr<SetCatalog> sets_;
+  std::unique_ptr<RulePolicy> policy_;
   std::unique_ptr<StoredChecks> checks_;
   StreamId stream_;
 };

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/control/set_deletion.h"
 #include "server/jobs/job_book.h"
 #include "server/sets/set_parts.h"
 
@@ -262,6 +263,66 @@ grpc::Status ControlService::GetSetPlan(grpc::ServerContext*,
                                         const v1::GetSetPlanRequest* request,
                                         v1::SetPlan* response) {
   return Answer(use_.queries->SetPlan(request->name()), response);
+}
+
+grpc::Status ControlService::DeleteSet(grpc::ServerContext*,
+                                       const v1::DeleteSetRequest* request,
+                                       v1::DeleteSetReply* response) {
+  return Answer(server::DeleteSet(request->set(), *use_.registry, *use_.policy,
+                                  use_.sets),
+                response);
+}
+
+grpc::Status ControlService::DisableRule(grpc::ServerContext*,
+                                         const v1::DisableRuleRequest* request,
+                                         v1::DisabledRule* response) {
+  return Answer(use_.policy->Disable(request->rule(), request->reason()),
+                response);
+}
+
+grpc::Status ControlService::EnableRule(grpc::ServerContext*,
+                                        const v1::EnableRuleRequest* request,
+                                        v1::DisabledRule* response) {
+  return Answer(use_.policy->Enable(request->rule()), response);
+}
+
+grpc::Status ControlService::ListDisabledRules(
+    grpc::ServerContext*, const v1::ListDisabledRulesRequest*,
+    grpc::ServerWriter<v1::DisabledRule>* writer) {
+  return AnswerAll(
+      &lists_,
+      [this]() -> absl::StatusOr<std::vector<v1::DisabledRule>> {
+        return use_.policy->Disabled();
+      },
+      writer);
+}
+
+grpc::Status ControlService::DeploySets(grpc::ServerContext*,
+                                        const v1::DeploySetsRequest* request,
+                                        v1::Deployment* response) {
+  return Answer(
+      use_.policy->Deploy(request->experiment(),
+                          {request->sets().begin(), request->sets().end()}),
+      response);
+}
+
+grpc::Status ControlService::ListDeployments(
+    grpc::ServerContext*, const v1::ListDeploymentsRequest*,
+    grpc::ServerWriter<v1::Deployment>* writer) {
+  return AnswerAll(
+      &lists_,
+      [this]() -> absl::StatusOr<std::vector<v1::Deployment>> {
+        return use_.policy->Deployments();
+      },
+      writer);
+}
+
+grpc::Status ControlService::GetSelection(
+    grpc::ServerContext*, const v1::GetSelectionRequest* request,
+    v1::Selection* response) {
+  response->set_text(
+      use_.policy->SelectionFor(request->experiment(), request->asked()));
+  return grpc::Status::OK;
 }
 
 grpc::Status ControlService::GetInvariant(

@@ -17,6 +17,8 @@
 #include "server/jobs/inference_jobs.h"
 #include "server/plans/run_plans.h"
 #include "server/retention/run_cleaner.h"
+#include "server/runs/registry.h"
+#include "server/sets/rule_policy.h"
 #include "server/sets/set_catalog.h"
 #include "server/store/store.h"
 
@@ -28,7 +30,9 @@ class ControlService final : public v1::Control::Service {
   struct Dependencies {
     Store* store;
     const Queries* queries;
+    const Registry* registry;
     SetCatalog* sets;
+    RulePolicy* policy;
     ViolationBoard* board;
     InferenceJobs* jobs;
     RunCleaner* cleaner;
@@ -102,6 +106,27 @@ class ControlService final : public v1::Control::Service {
   grpc::Status GetSetPlan(grpc::ServerContext* context,
                           const v1::GetSetPlanRequest* request,
                           v1::SetPlan* response) override;
+  grpc::Status DeleteSet(grpc::ServerContext* context,
+                         const v1::DeleteSetRequest* request,
+                         v1::DeleteSetReply* response) override;
+  grpc::Status DisableRule(grpc::ServerContext* context,
+                           const v1::DisableRuleRequest* request,
+                           v1::DisabledRule* response) override;
+  grpc::Status EnableRule(grpc::ServerContext* context,
+                          const v1::EnableRuleRequest* request,
+                          v1::DisabledRule* response) override;
+  grpc::Status ListDisabledRules(
+      grpc::ServerContext* context, const v1::ListDisabledRulesRequest* request,
+      grpc::ServerWriter<v1::DisabledRule>* writer) override;
+  grpc::Status DeploySets(grpc::ServerContext* context,
+                          const v1::DeploySetsRequest* request,
+                          v1::Deployment* response) override;
+  grpc::Status ListDeployments(
+      grpc::ServerContext* context, const v1::ListDeploymentsRequest* request,
+      grpc::ServerWriter<v1::Deployment>* writer) override;
+  grpc::Status GetSelection(grpc::ServerContext* context,
+                            const v1::GetSelectionRequest* request,
+                            v1::Selection* response) override;
   grpc::Status GetInvariant(grpc::ServerContext* context,
                             const v1::GetInvariantRequest* request,
                             v1::Invariant* response) override;

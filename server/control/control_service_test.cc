@@ -50,7 +50,9 @@ class ControlServiceTest : public testing::Test {
     service_ = std::make_unique<ControlService>(
         ControlService::Dependencies{.store = store_.get(),
                                      .queries = nullptr,
+                                     .registry = nullptr,
                                      .sets = sets_.get(),
+                                     .policy = nullptr,
                                      .board = board_.get(),
                                      .jobs = nullptr,
                                      .cleaner = nullptr,

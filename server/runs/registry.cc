@@ -34,6 +34,17 @@ std::string HeldBy(const stored::Process& process,
 
 }  // namespace
 
+std::string Registry::SelectionFor(const v1::Hello& hello,
+                                   const RunState& state) const {
+  const std::string& asked = hello.check_set();
+  if (selector_ == nullptr || state.run.role() == v1::RUN_ROLE_REFERENCE) {
+    return asked;
+  }
+  // What was decided after a run had begun is for the next one.
+  if (asked.empty() && !state.processes.empty()) return "";
+  return selector_(state.run.experiment(), asked);
+}
+
 RunState& Registry::FindOrMakeRun(const v1::Hello& hello, WriteSet* writes) {
   RunState& state = runs_[hello.run()];
   stored::Run& run = state.run;
@@ -58,7 +69,9 @@ RunState& Registry::FindOrMakeRun(const v1::Hello& hello, WriteSet* writes) {
         run.id(), QuotePrintable(run.experiment()),
         QuotePrintable(hello.experiment()));
   }
-  if (run.check_set().empty()) run.set_check_set(hello.check_set());
+  if (run.check_set().empty()) {
+    run.set_check_set(SelectionFor(hello, state));
+  }
   if (hello.started_unix_ns() != 0) {
     run.set_started_unix_ns(std::min<uint64_t>(run.started_unix_ns(),  //
                                                hello.started_unix_ns()));

@@ -103,6 +103,14 @@ class Registry {
   // REQUIRES: no stream was opened yet.
   void SetObserver(Observer observer) { observer_ = std::move(observer); }
 
+  // What a run of `experiment` that asks for `asked` is checked against. Called
+  // under the registry's lock: it must not call it.
+  using Selector = std::function<std::string(const std::string& experiment,
+                                             const std::string& asked)>;
+  // Without one a run is checked against what it asks for. REQUIRES: no stream
+  // was opened yet.
+  void SetSelector(Selector selector) { selector_ = std::move(selector); }
+
   struct Opened {
     StreamId stream;
     uint64_t next_batch = 0;
@@ -180,6 +188,7 @@ class Registry {
   absl::Status LoadRuns() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status LoadProcesses() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  std::string SelectionFor(const v1::Hello& hello, const RunState& state) const;
   RunState& FindOrMakeRun(const v1::Hello& hello, WriteSet* writes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<ProcessEntry*> AddProcess(const v1::Hello& hello,
@@ -221,6 +230,7 @@ class Registry {
   Store& store_;
   const Options options_;
   Observer observer_;
+  Selector selector_;
   mutable absl::Mutex mutex_;
   std::map<std::string, RunState> runs_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> not_ended_ ABSL_GUARDED_BY(mutex_);            // ids

@@ -6,8 +6,8 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "invariants/sets/set_json.h"
 #include "invariants/sets/set_merge.h"
@@ -22,6 +22,12 @@ constexpr absl::Duration kPatience = absl::Seconds(10);
 
 bool IsNameCharacter(char c) {
   return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-';
+}
+
+void LeaveOut(const std::vector<std::string>& ids, InvariantSet* set) {
+  std::erase_if(set->invariants, [&](const Invariant& invariant) {
+    return std::binary_search(ids.begin(), ids.end(), invariant.id);
+  });
 }
 
 absl::StatusOr<v1::SetDetail> Parse(std::string_view value) {
@@ -41,14 +47,14 @@ absl::Status CheckSetName(const std::string& name) {
         "\" is the set of rules that the daemon has of itself: give this one "
         "another name"));
   }
-  if (!name.empty() && name.size() <= kMaxNameBytes &&
+  if (!name.empty() && name.size() <= kMaxNameBytes && name[0] != '-' &&
       std::all_of(name.begin(), name.end(), IsNameCharacter)) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
       absl::StrCat("\"", absl::CHexEscape(name.substr(0, kMaxNameBytes)),
                    "\" is no name for a set: use 1 to ", kMaxNameBytes,
-                   " letters, digits and . _ -"));
+                   " letters, digits and . _ -, none of - in front"));
 }
 
 v1::Invariant ToApi(const Invariant& invariant) {
@@ -69,11 +75,9 @@ std::string ReferenceTo(const InvariantSet& set) {
 absl::StatusOr<v1::SetSummary> SetCatalog::Save(InvariantSet set,
                                                 const Companion& companion) {
   absl::MutexLock lock(&saving_);
-  absl::StatusOr<v1::SetDetail> newest = Read(set.name, 0);
-  if (!newest.ok() && !absl::IsNotFound(newest.status())) {
-    return newest.status();
-  }
-  set.version = newest.ok() ? newest->summary().version() + 1 : 1;
+  const absl::StatusOr<uint32_t> last = LastVersion(set.name);
+  if (!last.ok()) return last.status();
+  set.version = *last + 1;
   v1::SetDetail stored;
   v1::SetSummary& summary = *stored.mutable_summary();
   summary.set_name(set.name);
@@ -100,6 +104,55 @@ absl::StatusOr<v1::SetSummary> SetCatalog::ImportUntrusted(
   if (absl::Status s = CheckSetName(set->name); !s.ok()) return s;
   set->created_unix_ns = absl::ToUnixNanos(absl::Now());
   return Save(*std::move(set));
+}
+
+absl::StatusOr<std::vector<uint32_t>> SetCatalog::Delete(
+    const std::string& text) {
+  absl::MutexLock lock(&saving_);
+  const absl::StatusOr<SetRef> ref = ParseSetRef(text);
+  if (!ref.ok()) return ref.status();
+  if (ref->name == kBuiltInSet) {
+    return absl::InvalidArgumentError(
+        "the built-in rules belong to the daemon and stay: leave them out of a "
+        "run with --no-builtin, or disable single rules");
+  }
+  if (const auto found = Read(ref->name, ref->version); !found.ok()) {
+    return found.status();
+  }
+  const absl::StatusOr<uint32_t> last = LastVersion(ref->name);
+  if (!last.ok()) return last.status();
+  const uint32_t from = ref->version == 0 ? 1 : ref->version;
+  const uint32_t to = ref->version == 0 ? *last : ref->version;
+  std::vector<uint32_t> versions;
+  WriteSet writes;
+  for (uint32_t version = from; version <= to; ++version) {
+    if (!Read(ref->name, version).ok()) continue;
+    versions.push_back(version);
+    writes.Delete(Table::kSets, SetKey(ref->name, version));
+  }
+  writes.Put(Table::kMeta, absl::StrCat(kLastVersionPrefix, ref->name),
+             absl::StrCat(*last));
+  absl::Status written = store_.WriteAndWait(std::move(writes), kPatience);
+  if (!written.ok()) return written;
+  return versions;
+}
+
+absl::StatusOr<uint32_t> SetCatalog::LastVersion(
+    const std::string& name) const {
+  const absl::StatusOr<v1::SetDetail> newest = Read(name, 0);
+  if (!newest.ok() && !absl::IsNotFound(newest.status())) {
+    return newest.status();
+  }
+  const uint32_t there = newest.ok() ? newest->summary().version() : 0;
+  const absl::StatusOr<std::optional<std::string>> noted =
+      store_.Get(Table::kMeta, absl::StrCat(kLastVersionPrefix, name));
+  if (!noted.ok()) return noted.status();
+  uint32_t deleted = 0;
+  if (noted->has_value() && !absl::SimpleAtoi(**noted, &deleted)) {
+    return absl::DataLossError(absl::StrCat("the stored version number of set ",
+                                            name, " does not parse"));
+  }
+  return std::max(there, deleted);
 }
 
 absl::StatusOr<v1::SetDetail> SetCatalog::Find(const std::string& set,
@@ -175,23 +228,25 @@ absl::StatusOr<v1::SetDetail> SetCatalog::Detail(const std::string& set_name,
   return detail;
 }
 
-absl::StatusOr<InvariantSet> SetCatalog::Load(const std::string& names) const {
-  const absl::StatusOr<std::vector<SetRef>> refs = ParseSetRefs(names);
-  if (!refs.ok()) return refs.status();
+absl::StatusOr<InvariantSet> SetCatalog::Load(const std::string& text) const {
+  absl::StatusOr<RuleSelection> selection = ParseSelection(text);
+  if (!selection.ok()) return selection.status();
   std::vector<InvariantSet> sets;
-  for (const SetRef& ref : *refs) {
+  for (SetRef& ref : selection->sets) {
     absl::StatusOr<v1::SetDetail> stored = Read(ref.name, ref.version);
     if (!stored.ok()) return stored.status();
     absl::StatusOr<InvariantSet> set = SetFromJsonUntrusted(stored->json());
     if (!set.ok()) return set.status();
+    ref.version = set->version;
     sets.push_back(*std::move(set));
   }
-  if (sets.size() == 1) return std::move(sets[0]);
+  if (sets.size() == 1 && selection->without.empty()) {
+    return std::move(sets[0]);
+  }
   InvariantSet merged = MergeSets(sets);
   LeaveOutDoubles(&merged);
-  std::vector<std::string> versions;
-  for (const InvariantSet& set : sets) versions.push_back(ReferenceTo(set));
-  merged.name = absl::StrJoin(versions, ",");
+  LeaveOut(selection->without, &merged);
+  merged.name = ToText(*selection);
   merged.version = 0;
   return merged;
 }

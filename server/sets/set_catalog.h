@@ -23,7 +23,7 @@
 namespace traincheck::server {
 
 // May people give a set this name? Letters, digits and . _ -, 1 to 64 of them,
-// and not kBuiltInSet; else InvalidArgument.
+// none of - in front, and not kBuiltInSet; else InvalidArgument.
 [[nodiscard]] absl::Status CheckSetName(const std::string& name);
 
 v1::Invariant ToApi(const Invariant& invariant);
@@ -56,6 +56,12 @@ class SetCatalog {
   [[nodiscard]] absl::StatusOr<v1::SetSummary> ImportUntrusted(
       const std::string& name, const std::string& json);
 
+  // Deletes a set (NAME) or one version (NAME@VERSION); their numbers are not
+  // given again. Returns the versions that are gone. NotFound, or
+  // InvalidArgument for kBuiltInSet.
+  [[nodiscard]] absl::StatusOr<std::vector<uint32_t>> Delete(
+      const std::string& set);
+
   // The newest version of each set, by name.
   [[nodiscard]] absl::StatusOr<std::vector<v1::SetSummary>> List() const;
 
@@ -64,11 +70,11 @@ class SetCatalog {
   // InvalidArgument.
   [[nodiscard]] absl::StatusOr<v1::SetDetail> Detail(
       const std::string& set, uint32_t version = 0) const;
-  // The rules of one or several sets (ParseSetRefs). Several become one with
-  // each rule once, whose name is that of all with their versions and whose
-  // own version is 0.
+  // The rules of a selection (ParseSelection). More than one whole set becomes
+  // one with each rule once, whose name is the selection with the sets'
+  // versions and whose own version is 0.
   [[nodiscard]] absl::StatusOr<InvariantSet> Load(
-      const std::string& sets) const;
+      const std::string& selection) const;
 
   // The invariant and the sets whose newest version has it.
   [[nodiscard]] absl::StatusOr<v1::Invariant> FindInvariant(
@@ -81,6 +87,8 @@ class SetCatalog {
   absl::StatusOr<v1::SetDetail> Read(const std::string& name,
                                      uint32_t version) const;
   absl::StatusOr<std::vector<v1::SetDetail>> ReadNewest() const;
+  // The last number that was given; 0: none.
+  absl::StatusOr<uint32_t> LastVersion(const std::string& name) const;
 
   Store& store_;
   Observer observer_;

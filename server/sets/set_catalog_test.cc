@@ -100,5 +100,27 @@ TEST(SetName, IsShortAndPlain) {
   }
 }
 
+TEST_F(SetCatalogTest, ADeletedSetIsGoneAndItsVersionsAreNotGivenAgain) {
+  Save("rules", "run-1");
+  Save("rules", "run-2");
+  Save("rules", "run-3");
+  Save("rules-b", "run-4");
+  EXPECT_THAT(*catalog_->Delete("rules@2"), ElementsAre(2u));
+  EXPECT_TRUE(absl::IsNotFound(catalog_->Load("rules@2").status()));
+  EXPECT_TRUE(absl::IsNotFound(catalog_->Delete("rules@2").status()));
+  EXPECT_THAT(catalog_->Load("rules")->runs, ElementsAre("run-3"));
+  EXPECT_THAT(*catalog_->Delete("rules"), ElementsAre(1u, 3u));
+  EXPECT_TRUE(absl::IsNotFound(catalog_->Load("rules").status()));
+  EXPECT_EQ(catalog_->List()->size(), 1u);
+  EXPECT_EQ(Save("rules", "run-5"), 4u);
+  // Also where the newest one alone is deleted.
+  EXPECT_THAT(*catalog_->Delete("rules@4"), ElementsAre(4u));
+  EXPECT_EQ(Save("rules", "run-6"), 5u);
+}
+
+TEST_F(SetCatalogTest, TheBuiltInSetIsNotDeleted) {
+  EXPECT_TRUE(absl::IsInvalidArgument(catalog_->Delete("builtin").status()));
+}
+
 }  // namespace
 }  // namespace traincheck::server

@@ -13,6 +13,10 @@ namespace traincheck::server {
 
 // In the meta table: number of the next new run.
 inline constexpr char kNextRunKey[] = "next_run";
+// Before the id of a rule, the name of an experiment, the name of a set.
+inline constexpr char kDisabledPrefix[] = "disabled/";
+inline constexpr char kDeployedPrefix[] = "deployed/";
+inline constexpr char kLastVersionPrefix[] = "last_version/";
 
 struct BatchId {
   uint64_t run = 0;      // number of the run in this store

@@ -1,0 +1,190 @@
+#include "ctl/run/repository_file.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/printable_text.h"
+#include "ctl/text/input_file.h"
+#include "ctl/text/nearest.h"
+#include "invariants/sets/set_ref.h"
+#include "yaml-cpp/yaml.h"
+
+namespace traincheck::ctl {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMaxBytes = 64 << 10;
+constexpr size_t kMaxSilenced = 50;
+constexpr char kForm[] =
+    "write \"silence:\" and below it, for each rule, \"- rule: ID\" and "
+    "\"reason: TEXT\"";
+
+// Throws YAML::Exception, as yaml-cpp does for what it cannot read: whoever
+// calls it has the place from there.
+[[noreturn]] void Refuse(const YAML::Node& node, const std::string& what) {
+  throw YAML::RepresentationException(node.Mark(), what);
+}
+
+std::string Text(const YAML::Node& node, const std::string& key) {
+  if (!node.IsScalar() || node.Scalar().empty()) {
+    Refuse(node, absl::StrCat(key, " is not a text"));
+  }
+  if (!IsPrintable(node.Scalar())) {
+    Refuse(node, absl::StrCat(key, " has characters that cannot be printed"));
+  }
+  return node.Scalar();
+}
+
+bool Flag(const YAML::Node& node, const std::string& key) {
+  bool value = false;
+  if (!YAML::convert<bool>::decode(node, value)) {
+    Refuse(node, absl::StrCat(key, " is neither true nor false"));
+  }
+  return value;
+}
+
+// One set, or a list of sets.
+std::string Sets(const YAML::Node& node) {
+  std::vector<std::string> sets;
+  if (node.IsSequence()) {
+    for (const YAML::Node& set : node) sets.push_back(Text(set, "check"));
+  } else {
+    sets.push_back(Text(node, "check"));
+  }
+  const std::string text = absl::StrJoin(sets, ",");
+  const auto selection = ParseSelection(text);
+  if (!selection.ok()) {
+    Refuse(node, absl::StrCat("check: ", selection.status().message()));
+  }
+  if (!selection->without.empty()) {
+    Refuse(node,
+           absl::StrCat("check leaves rules out, without a reason: ", kForm));
+  }
+  return text;
+}
+
+bool IsId(const std::string& text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+    return absl::ascii_isalnum(c) || c == '-' || c == '_';
+  });
+}
+
+SilencedRule Silenced(const YAML::Node& node) {
+  SilencedRule silenced;
+  if (!node.IsMap()) Refuse(node, kForm);
+  for (const auto& entry : node) {
+    const std::string key = Text(entry.first, "a key");
+    if (key == "rule") {
+      silenced.rule = Text(entry.second, key);
+    } else if (key == "reason") {
+      silenced.reason = Text(entry.second, key);
+    } else {
+      Refuse(entry.first,
+             absl::StrCat("\"", key, "\" is not known here: ", kForm));
+    }
+  }
+  if (!IsId(silenced.rule)) Refuse(node, kForm);
+  if (silenced.reason.empty()) {
+    Refuse(node, absl::StrCat("rule ", silenced.rule,
+                              " is silenced without a reason: somebody will "
+                              "want to know it"));
+  }
+  return silenced;
+}
+
+std::vector<SilencedRule> AllSilenced(const YAML::Node& node) {
+  if (!node.IsSequence()) Refuse(node, kForm);
+  std::vector<SilencedRule> all;
+  for (const YAML::Node& one : node) all.push_back(Silenced(one));
+  if (all.size() > kMaxSilenced) {
+    Refuse(node, absl::StrCat("more than ", kMaxSilenced,
+                              " rules are silenced: disable them on the "
+                              "server, or leave the built-in ones out"));
+  }
+  return all;
+}
+
+void Take(const YAML::Node& key_node, const YAML::Node& value,
+          RepositoryFile* file) {
+  const std::string key = Text(key_node, "a key");
+  if (key == "experiment") {
+    file->experiment = Text(value, key);
+  } else if (key == "check") {
+    file->check = Sets(value);
+  } else if (key == "builtin") {
+    file->builtin = Flag(value, key);
+  } else if (key == "silence") {
+    file->silenced = AllSilenced(value);
+  } else {
+    const std::string near =
+        NearestWord(key, {"experiment", "check", "builtin", "silence"});
+    Refuse(key_node,
+           absl::StrCat("\"", key, "\" is not a key of this file",
+                        near.empty() ? "" : "; the nearest is ", near));
+  }
+}
+
+RepositoryFile Parse(const std::string& text) {
+  RepositoryFile file;
+  const YAML::Node document = YAML::Load(text);
+  if (document.IsNull()) return file;  // comments alone
+  if (!document.IsMap()) {
+    Refuse(document, "it is not a list of lines \"key: value\"");
+  }
+  std::set<std::string> keys;
+  for (const auto& entry : document) {
+    if (entry.first.IsScalar() && !keys.insert(entry.first.Scalar()).second) {
+      Refuse(entry.first,
+             absl::StrCat("\"", entry.first.Scalar(), "\" is there twice"));
+    }
+    Take(entry.first, entry.second, &file);
+  }
+  return file;
+}
+
+absl::StatusOr<RepositoryFile> Read(const fs::path& path) {
+  absl::StatusOr<std::string> text = ReadInputFile(path.string());
+  if (!text.ok()) return text.status();
+  if (text->size() > kMaxBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path.string(), " has ", text->size(),
+                     " bytes, such a file has at most ", kMaxBytes));
+  }
+  try {
+    RepositoryFile file = Parse(*text);
+    file.path = path.string();
+    return file;
+  } catch (const YAML::Exception& error) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path.string(), ", line ", error.mark.line + 1, ": ",
+                     EscapeUnprintable(error.msg)));
+  }
+}
+
+bool Exists(const fs::path& path) {
+  std::error_code error;  // what cannot be looked at is not there
+  return fs::exists(path, error);
+}
+
+}  // namespace
+
+absl::StatusOr<RepositoryFile> FindRepositoryFile(const fs::path& folder) {
+  std::vector<fs::path> folders{folder};
+  while (!Exists(folders.back() / ".git") &&
+         folders.back() != folders.back().parent_path()) {
+    folders.push_back(folders.back().parent_path());
+  }
+  if (!Exists(folders.back() / ".git")) folders.resize(1);
+  for (const fs::path& candidate : folders) {
+    const fs::path path = candidate / kRepositoryFile;
+    if (Exists(path)) return Read(path);
+  }
+  return RepositoryFile();
+}
+
+}  // namespace traincheck::ctl

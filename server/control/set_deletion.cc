@@ -1,0 +1,56 @@
+#include "server/control/set_deletion.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/logging.h"
+#include "invariants/sets/set_ref.h"
+
+namespace traincheck::server {
+namespace {
+
+bool IsCheckedAgainst(const v1::Run& run, const std::string& name) {
+  const auto selection = ParseSelection(run.check_set());
+  return selection.ok() &&
+         std::any_of(selection->sets.begin(), selection->sets.end(),
+                     [&](const SetRef& set) { return set.name == name; });
+}
+
+absl::Status CheckUnused(const std::string& name, const Registry& registry,
+                         const RulePolicy& policy) {
+  for (const v1::Run& run : registry.RunsNotEnded()) {
+    if (!IsCheckedAgainst(run, name)) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("run ", run.id(), " is checked against set ", name,
+                     ": delete the set when the run has ended"));
+  }
+  const std::vector<std::string> experiments = policy.DeployedFor(name);
+  if (experiments.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "set ", name, " is deployed for experiment ", experiments[0],
+      ": withdraw it first (traincheckctl sets withdraw --experiment ",
+      experiments[0], ")"));
+}
+
+}  // namespace
+
+absl::StatusOr<v1::DeleteSetReply> DeleteSet(const std::string& set,
+                                             const Registry& registry,
+                                             const RulePolicy& policy,
+                                             SetCatalog* sets) {
+  const absl::StatusOr<SetRef> ref = ParseSetRef(set);
+  if (!ref.ok()) return ref.status();
+  absl::Status unused = CheckUnused(ref->name, registry, policy);
+  if (!unused.ok()) return unused;
+  const absl::StatusOr<std::vector<uint32_t>> versions = sets->Delete(set);
+  if (!versions.ok()) return versions.status();
+  v1::DeleteSetReply reply;
+  reply.set_name(ref->name);
+  reply.mutable_versions()->Assign(versions->begin(), versions->end());
+  spdlog::info("set is deleted set={} versions={}", ref->name,
+               versions->size());
+  return reply;
+}
+
+}  // namespace traincheck::server

@@ -1,0 +1,226 @@
+#include "server/sets/rule_policy.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/logging.h"
+#include "base/printable_text.h"
+#include "server/store/keys.h"
+
+namespace traincheck::server {
+namespace {
+
+constexpr absl::Duration kPatience = absl::Seconds(10);
+// Of a reason or the name of an experiment; of all entries of a kind.
+constexpr size_t kMaxTextBytes = 1024;
+constexpr size_t kMaxEntries = 1000;
+
+absl::Status CheckText(const char* what, const std::string& text) {
+  if (text.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(what, " is empty"));
+  }
+  if (text.size() > kMaxTextBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        what, " has ", text.size(), " bytes, the limit is ", kMaxTextBytes));
+  }
+  if (!IsPrintable(text)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, " has characters that cannot be printed"));
+  }
+  return absl::OkStatus();
+}
+
+// Reads one kind of entry, by what names it.
+template <typename Entry>
+absl::Status ReadAll(const Store& store, const char* prefix,
+                     std::map<std::string, Entry>* entries) {
+  absl::Status bad;
+  const size_t named_from = std::string(prefix).size();
+  const absl::Status scanned = store.Scan(
+      Table::kMeta, prefix, PrefixEnd(prefix),
+      [&](std::string_view key, std::string_view value) {
+        Entry& entry = (*entries)[std::string(key.substr(named_from))];
+        if (entry.ParseFromArray(value.data(), value.size())) {
+          return true;
+        }
+        bad = absl::DataLossError(
+            absl::StrCat("a stored decision about rules does not parse: ",
+                         std::string(key)));
+        return false;
+      });
+  return scanned.ok() ? bad : scanned;
+}
+
+template <typename Entry>
+std::vector<Entry> Values(const std::map<std::string, Entry>& entries) {
+  std::vector<Entry> values;
+  for (const auto& [name, entry] : entries) values.push_back(entry);
+  return values;
+}
+
+// Adds what `more` names to `sets`; a set that is named there stays as it is.
+void AddSets(const v1::Deployment& more, std::vector<SetRef>* sets) {
+  for (const std::string& text : more.sets()) {
+    const absl::StatusOr<SetRef> set = ParseSetRef(text);
+    if (!set.ok()) continue;  // it was looked at when it was deployed
+    const bool named = std::any_of(
+        sets->begin(), sets->end(),
+        [&](const SetRef& other) { return other.name == set->name; });
+    if (!named) sets->push_back(*set);
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RulePolicy>> RulePolicy::Load(
+    Store* store, const SetCatalog* sets) {
+  std::unique_ptr<RulePolicy> policy(new RulePolicy(store, sets));
+  if (absl::Status s = policy->Read(); !s.ok()) return s;
+  return policy;
+}
+
+absl::Status RulePolicy::Read() {
+  absl::MutexLock lock(&mutex_);
+  absl::Status read = ReadAll(store_, kDisabledPrefix, &disabled_);
+  if (!read.ok()) return read;
+  return ReadAll(store_, kDeployedPrefix, &deployed_);
+}
+
+absl::StatusOr<v1::DisabledRule> RulePolicy::Disable(
+    const std::string& id, const std::string& reason) {
+  if (absl::Status s = CheckText("the reason", reason); !s.ok()) return s;
+  const absl::StatusOr<v1::Invariant> rule = sets_.FindInvariant(id);
+  if (!rule.ok()) return rule.status();
+  v1::DisabledRule disabled;
+  disabled.set_rule(id);
+  disabled.set_text(rule->text());
+  disabled.set_reason(reason);
+  disabled.set_since_unix_ns(absl::ToUnixNanos(absl::Now()));
+  absl::MutexLock lock(&mutex_);
+  if (disabled_.size() >= kMaxEntries && !disabled_.contains(id)) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(kMaxEntries, " rules are disabled, which is the limit"));
+  }
+  WriteSet writes;
+  writes.Put(Table::kMeta, absl::StrCat(kDisabledPrefix, id),
+             disabled.SerializeAsString());
+  absl::Status written = store_.WriteAndWait(std::move(writes), kPatience);
+  if (!written.ok()) return written;
+  spdlog::info("rule is disabled rule={} reason={}", id,
+               QuotePrintable(reason));
+  disabled_[id] = disabled;
+  return disabled;
+}
+
+absl::StatusOr<v1::DisabledRule> RulePolicy::Enable(const std::string& id) {
+  absl::MutexLock lock(&mutex_);
+  const auto found = disabled_.find(id);
+  if (found == disabled_.end()) {
+    return absl::NotFoundError(
+        absl::StrCat("rule \"", EscapeUnprintable(id),
+                     "\" is not disabled: see traincheckctl sets disabled"));
+  }
+  WriteSet writes;
+  writes.Delete(Table::kMeta, absl::StrCat(kDisabledPrefix, id));
+  absl::Status written = store_.WriteAndWait(std::move(writes), kPatience);
+  if (!written.ok()) return written;
+  spdlog::info("rule is enabled rule={}", id);
+  v1::DisabledRule was = found->second;
+  disabled_.erase(found);
+  return was;
+}
+
+std::vector<v1::DisabledRule> RulePolicy::Disabled() const {
+  absl::MutexLock lock(&mutex_);
+  return Values(disabled_);
+}
+
+absl::StatusOr<v1::Deployment> RulePolicy::Deploy(
+    const std::string& experiment, const std::vector<std::string>& sets) {
+  absl::Status named = CheckText("the name of the experiment", experiment);
+  if (!named.ok()) return named;
+  v1::Deployment deployment;
+  deployment.set_experiment(experiment);
+  deployment.set_since_unix_ns(absl::ToUnixNanos(absl::Now()));
+  for (const std::string& set : sets) {
+    const absl::StatusOr<v1::SetDetail> found = sets_.Detail(set);
+    if (!found.ok()) return found.status();
+    deployment.add_sets(set);
+  }
+  absl::MutexLock lock(&mutex_);
+  if (deployed_.size() >= kMaxEntries && !deployed_.contains(experiment)) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "sets are deployed for ", kMaxEntries, " experiments, the limit"));
+  }
+  const std::string key = absl::StrCat(kDeployedPrefix, experiment);
+  WriteSet writes;
+  if (sets.empty()) {
+    writes.Delete(Table::kMeta, key);
+  } else {
+    writes.Put(Table::kMeta, key, deployment.SerializeAsString());
+  }
+  absl::Status written = store_.WriteAndWait(std::move(writes), kPatience);
+  if (!written.ok()) return written;
+  spdlog::info("sets are deployed experiment={} sets={}",
+               QuotePrintable(experiment), sets.size());
+  if (sets.empty()) {
+    deployed_.erase(experiment);
+  } else {
+    deployed_[experiment] = deployment;
+  }
+  return deployment;
+}
+
+std::vector<v1::Deployment> RulePolicy::Deployments() const {
+  absl::MutexLock lock(&mutex_);
+  return Values(deployed_);
+}
+
+std::vector<std::string> RulePolicy::DeployedFor(const std::string& set) const {
+  absl::MutexLock lock(&mutex_);
+  std::vector<std::string> experiments;
+  for (const auto& [experiment, deployment] : deployed_) {
+    std::vector<SetRef> sets;
+    AddSets(deployment, &sets);
+    if (std::any_of(sets.begin(), sets.end(),
+                    [&](const SetRef& one) { return one.name == set; })) {
+      experiments.push_back(experiment);
+    }
+  }
+  return experiments;
+}
+
+std::string RulePolicy::SelectionFor(const std::string& experiment,
+                                     const std::string& asked) const {
+  RuleSelection selection;
+  if (!asked.empty()) {
+    absl::StatusOr<RuleSelection> parsed = ParseSelection(asked);
+    if (!parsed.ok()) return asked;
+    selection = *std::move(parsed);
+  }
+  absl::MutexLock lock(&mutex_);
+  const auto deployed = deployed_.find(experiment);
+  if (deployed != deployed_.end()) AddSets(deployed->second, &selection.sets);
+  if (selection.sets.empty()) return "";
+  LeaveOutDisabled(&selection);
+  return ToText(selection);
+}
+
+std::string RulePolicy::WithoutDisabled(const std::string& asked) const {
+  absl::StatusOr<RuleSelection> selection = ParseSelection(asked);
+  if (!selection.ok()) return asked;
+  absl::MutexLock lock(&mutex_);
+  LeaveOutDisabled(&*selection);
+  return ToText(*selection);
+}
+
+void RulePolicy::LeaveOutDisabled(RuleSelection* selection) const {
+  std::vector<std::string>& without = selection->without;
+  for (const auto& [id, rule] : disabled_) without.push_back(id);
+  std::sort(without.begin(), without.end());
+  without.erase(std::unique(without.begin(), without.end()), without.end());
+}
+
+}  // namespace traincheck::server

@@ -1,0 +1,78 @@
+// What people have decided about rules and sets on this daemon: rules that are
+// checked nowhere, and sets that runs of an experiment are checked against
+// without asking for them.
+//
+// Threads: safe on any thread. What a call changes is durable when it returns.
+#ifndef TRAINCHECK_SERVER_SETS_RULE_POLICY_H_
+#define TRAINCHECK_SERVER_SETS_RULE_POLICY_H_
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "invariants/sets/set_ref.h"
+#include "proto/traincheck/v1/control.pb.h"
+#include "server/sets/set_catalog.h"
+#include "server/store/store.h"
+
+namespace traincheck::server {
+
+class RulePolicy {
+ public:
+  // Both must outlive the object.
+  [[nodiscard]] static absl::StatusOr<std::unique_ptr<RulePolicy>> Load(
+      Store* store, const SetCatalog* sets);
+  RulePolicy(const RulePolicy&) = delete;
+  RulePolicy& operator=(const RulePolicy&) = delete;
+
+  // From now on runs that begin are not checked against the rule `id`, whatever
+  // set has it. NotFound if no set has it, InvalidArgument for a reason that is
+  // empty or too long: somebody will want to know.
+  [[nodiscard]] absl::StatusOr<v1::DisabledRule> Disable(
+      const std::string& id, const std::string& reason);
+  // NotFound if it is not disabled.
+  [[nodiscard]] absl::StatusOr<v1::DisabledRule> Enable(const std::string& id);
+  // By rule.
+  std::vector<v1::DisabledRule> Disabled() const;
+
+  // From now on runs of `experiment` that begin are checked against `sets`
+  // (NAME or NAME@VERSION), too; this replaces what was deployed for it. None:
+  // nothing is deployed any more. NotFound for a set that is not there.
+  [[nodiscard]] absl::StatusOr<v1::Deployment> Deploy(
+      const std::string& experiment, const std::vector<std::string>& sets);
+  // By experiment.
+  std::vector<v1::Deployment> Deployments() const;
+  // Experiments for which it is deployed.
+  std::vector<std::string> DeployedFor(const std::string& set) const;
+
+  // What a run of `experiment` that asks for the selection `asked` ("": none)
+  // is checked against: that and what is deployed for the experiment, without
+  // what is disabled. A text that is no selection stays as it is: whoever reads
+  // it says why.
+  std::string SelectionFor(const std::string& experiment,
+                           const std::string& asked) const;
+  // The same without what is deployed.
+  std::string WithoutDisabled(const std::string& asked) const;
+
+ private:
+  RulePolicy(Store* store, const SetCatalog* sets)
+      : store_(*store), sets_(*sets) {}
+  absl::Status Read();
+  void LeaveOutDisabled(RuleSelection* selection) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  Store& store_;
+  const SetCatalog& sets_;
+  mutable absl::Mutex mutex_;
+  std::map<std::string, v1::DisabledRule> disabled_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, v1::Deployment> deployed_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace traincheck::server
+
+#endif  // TRAINCHECK_SERVER_SETS_RULE_POLICY_H_

@@ -1,0 +1,120 @@
+#include "server/sets/rule_policy.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "invariants/sets/invariant_for_testing.h"
+#include "server/store/rocksdb_store.h"
+
+namespace traincheck::server {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class RulePolicyTest : public testing::Test {
+ protected:
+  RulePolicyTest()
+      : dir_(testing::TempDir() + "/policy-" +
+             testing::UnitTest::GetInstance()->current_test_info()->name()) {
+    std::filesystem::remove_all(dir_);
+    Open();
+  }
+  void Open() {
+    policy_.reset();
+    sets_.reset();
+    if (store_ != nullptr) store_->Close();
+    store_.reset();
+    store_ = *OpenRocksdbStore(dir_);
+    sets_ = std::make_unique<SetCatalog>(store_.get());
+    policy_ = *RulePolicy::Load(store_.get(), sets_.get());
+  }
+  // A set with one rule, whose id is returned.
+  std::string Save(const std::string& name, const std::string& api) {
+    InvariantSet set;
+    set.name = name;
+    set.invariants.push_back(NewInvariant(
+        "EventContain",
+        {{"window", {{"kind", "call"}, {"function", {{"name", api}}}}},
+         {"event",
+          {{"kind", "call"},
+           {"function", {{"category", "backward"}}},
+           {"binding", "any"}}}}));
+    const auto saved = sets_->Save(set);
+    EXPECT_TRUE(saved.ok()) << saved.status();
+    return set.invariants[0].id;
+  }
+
+  const std::string dir_;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<SetCatalog> sets_;
+  std::unique_ptr<RulePolicy> policy_;
+};
+
+TEST_F(RulePolicyTest, WithoutDecisionsRunsAreCheckedAgainstWhatTheyAskFor) {
+  EXPECT_EQ(policy_->SelectionFor("resnet", ""), "");
+  EXPECT_EQ(policy_->SelectionFor("resnet", "builtin,a@2"), "builtin,a@2");
+  EXPECT_EQ(policy_->SelectionFor("resnet", "a,,b"), "a,,b");
+}
+
+TEST_F(RulePolicyTest, ADisabledRuleIsLeftOutOfEverySelection) {
+  const std::string rule = Save("rules", "a");
+  const auto disabled = policy_->Disable(rule, "alarms on purpose");
+  ASSERT_TRUE(disabled.ok()) << disabled.status();
+  EXPECT_FALSE(disabled->text().empty());
+  EXPECT_EQ(policy_->SelectionFor("resnet", "rules"), "rules,-" + rule);
+  EXPECT_EQ(policy_->WithoutDisabled("rules"), "rules,-" + rule);
+  EXPECT_EQ(policy_->SelectionFor("resnet", ""), "");
+  EXPECT_TRUE(sets_->Load(policy_->SelectionFor("resnet", "rules"))
+                  ->invariants.empty());
+  Open();
+  ASSERT_EQ(policy_->Disabled().size(), 1u);
+  EXPECT_EQ(policy_->Disabled()[0].reason(), "alarms on purpose");
+  ASSERT_TRUE(policy_->Enable(rule).ok());
+  EXPECT_EQ(policy_->SelectionFor("resnet", "rules"), "rules");
+  EXPECT_TRUE(absl::IsNotFound(policy_->Enable(rule).status()));
+  Open();
+  EXPECT_TRUE(policy_->Disabled().empty());
+}
+
+TEST_F(RulePolicyTest, DisablingNeedsARuleAndAReason) {
+  const std::string rule = Save("rules", "a");
+  EXPECT_TRUE(absl::IsNotFound(policy_->Disable("none", "why").status()));
+  for (const std::string& bad :
+       {std::string(), std::string(2000, 'x'), std::string("a\x07")}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(policy_->Disable(rule, bad).status()));
+  }
+  EXPECT_TRUE(policy_->Disabled().empty());
+}
+
+TEST_F(RulePolicyTest, WhatIsDeployedIsAddedForItsExperiment) {
+  Save("rules", "a");
+  Save("others", "c");
+  ASSERT_TRUE(policy_->Deploy("resnet", {"rules@1", "others"}).ok());
+  Open();
+  EXPECT_EQ(policy_->SelectionFor("resnet", "builtin"),
+            "builtin,rules@1,others");
+  EXPECT_EQ(policy_->SelectionFor("resnet", ""), "rules@1,others");
+  // Whoever names a version has it.
+  EXPECT_EQ(policy_->SelectionFor("resnet", "rules@2"), "rules@2,others");
+  EXPECT_EQ(policy_->SelectionFor("vgg", "builtin"), "builtin");
+  EXPECT_THAT(policy_->DeployedFor("rules"), ElementsAre("resnet"));
+  ASSERT_TRUE(policy_->Deploy("resnet", {}).ok());
+  EXPECT_EQ(policy_->SelectionFor("resnet", ""), "");
+  EXPECT_TRUE(policy_->Deployments().empty());
+}
+
+TEST_F(RulePolicyTest, OnlySetsThatAreThereAreDeployed) {
+  Save("rules", "a");
+  const auto missing = policy_->Deploy("resnet", {"rules", "rule"});
+  EXPECT_TRUE(absl::IsNotFound(missing.status()));
+  EXPECT_THAT(missing.status().message(), HasSubstr("rule"));
+  EXPECT_TRUE(absl::IsNotFound(policy_->Deploy("r", {"rules@2"}).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(policy_->Deploy("", {"rules"}).status()));
+  EXPECT_TRUE(policy_->Deployments().empty());
+}
+
+}  // namespace
+}  // namespace traincheck::server
