@@ -29,7 +29,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Open(const Options& options) {
   return daemon;
 }
 
-absl::Status Daemon::Start(const Options& options) {
+absl::Status Daemon::Load(const Options& options) {
   absl::StatusOr<std::unique_ptr<Store>> store =
       OpenRocksdbStore(options.data_dir, {.accept_loss = options.accept_loss});
   if (!store.ok()) return store.status();
@@ -48,6 +48,11 @@ absl::Status Daemon::Start(const Options& options) {
       RulePolicy::Load(store_.get(), sets_.get());
   if (!policy.ok()) return policy.status();
   policy_ = *std::move(policy);
+  return absl::OkStatus();
+}
+
+absl::Status Daemon::Start(const Options& options) {
+  if (absl::Status s = Load(options); !s.ok()) return s;
   plans_ = std::make_unique<RunPlans>(RunPlans::Dependencies{
       .store = store_.get(), .registry = registry_.get()});
   checks_ = std::make_unique<LiveChecks>(

@@ -70,6 +70,8 @@ class Daemon {
  private:
   Daemon() = default;
 
+  // What the data directory holds.
+  absl::Status Load(const Options& options);
   absl::Status Start(const Options& options);
   // Who hears of what the others do.
   void Connect();
