@@ -53,7 +53,8 @@ class RelationCheck : private RuleSink {
     for (size_t i = 0; i < invariants_.size(); ++i) {
       verdicts->push_back({invariants_[i],
                            coverage_->OutcomeOf(numbers_[i], newest_attempt),
-                           coverage_->ReasonOf(numbers_[i], newest_attempt)});
+                           coverage_->ReasonOf(numbers_[i], newest_attempt),
+                           coverage_->WindowsOf(numbers_[i])});
     }
   }
 

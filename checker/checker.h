@@ -63,6 +63,12 @@ struct CheckSummary {
   std::map<std::string, uint32_t> partly_unknown;
 };
 
+// Windows of a rule in one attempt.
+struct JudgedWindows {
+  uint64_t decided = 0;
+  uint64_t unknown = 0;
+};
+
 // What became of an invariant that applies to the run.
 struct InvariantVerdict {
   const Invariant* invariant = nullptr;  // of the checker
@@ -71,6 +77,7 @@ struct InvariantVerdict {
   Outcome outcome = Outcome::kUnknown;
   // Why it, or some window of it, is unknown; "": it was decided everywhere.
   std::string reason;
+  JudgedWindows windows;
 };
 
 class Checker {

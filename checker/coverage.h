@@ -25,6 +25,7 @@ class Coverage {
 
   void Add(size_t rule, const Verdict& verdict) {
     State& state = rules_[rule];
+    if (!verdict.again) state.windows.Add(verdict);
     if (verdict.outcome == Outcome::kUnknown) {
       // The least reason of the newest attempt: independent of the order in
       // which they come.
@@ -55,6 +56,11 @@ class Coverage {
     return Words(state, newest);
   }
 
+  // Of the newest attempt that had any.
+  JudgedWindows WindowsOf(size_t rule) const {
+    return rules_[rule].windows.counts;
+  }
+
   // Fills in all but not_applied. `newest` is the newest attempt of the run:
   // windows of those before it ended with them.
   void Summarize(uint32_t newest, CheckSummary* summary) const {
@@ -79,7 +85,24 @@ class Coverage {
   }
 
  private:
+  struct Windows {
+    JudgedWindows counts;
+    uint32_t attempt = 0;
+
+    void Add(const Verdict& verdict) {
+      if (verdict.attempt < attempt) return;
+      if (verdict.attempt > attempt) counts = {};
+      attempt = verdict.attempt;
+      const bool unknown = verdict.outcome == Outcome::kUnknown;
+      ++(unknown ? counts.unknown : counts.decided);
+    }
+    void Fields(Archive& archive) {
+      archive(counts.decided, counts.unknown, attempt);
+    }
+  };
+
   struct State {
+    Windows windows;
     bool decided = false;
     bool violated = false;
     uint32_t decided_attempt = 0;  // the newest
@@ -87,7 +110,7 @@ class Coverage {
     uint32_t attempt = 0;  // that the reason is from
 
     void Fields(Archive& archive) {
-      archive(decided, violated, decided_attempt, reason, attempt);
+      archive(windows, decided, violated, decided_attempt, reason, attempt);
     }
   };
 

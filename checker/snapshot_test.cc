@@ -253,8 +253,8 @@ TEST(Snapshot, TheFormatIsThatOfItsNumber) {
   Checker checker(kRun, kExperiment, Rules());
   Feed(0, 3, &checker);
   const std::string sealed = checker.Save();
-  EXPECT_EQ(sealed[7], 15);
-  EXPECT_EQ(HashText(sealed.substr(kStateAt)), "73df0cd9f63c1653");
+  EXPECT_EQ(sealed[7], 16);
+  EXPECT_EQ(HashText(sealed.substr(kStateAt)), "e1e6379fec9364e3");
 }
 
 }  // namespace

@@ -330,7 +330,10 @@ class RecordingCore:
 
     def storage_key(self, tensor):
         tensor = getattr(tensor, "_local_tensor", tensor)
-        return 0 if tensor.is_meta else tensor.untyped_storage()._cdata
+        try:
+            return 0 if tensor.is_meta else tensor.untyped_storage()._cdata
+        except NotImplementedError:  # within torch.func
+            return 0
 
     def step_optimizer(self, optimizer):
         return self._clock("step")

@@ -40,5 +40,23 @@ TEST_F(CommandsTest, CheckIsAGateThatDoesNotPassOnNothing) {
   EXPECT_EQ(Run(gate).code, 10);
 }
 
+TEST_F(CommandsTest, CheckSaysHowMuchOfARuleWasDecided) {
+  server_.Edit([](FakeData& data) {
+    v1::InvariantVerdict* partly = data.check_result.add_verdicts();
+    partly->set_verdict(v1::VERDICT_PARTLY);
+    partly->set_reason("records are missing");
+    partly->set_decided_windows(3);
+    partly->set_unknown_windows(1);
+    data.check_result.add_verdicts()->set_verdict(v1::VERDICT_UNKNOWN);
+  });
+  const ProcessResult result = Run({"-o", "json", "check", "--run", "r1"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const Json verdicts = Json::parse(result.out)["verdicts"];
+  EXPECT_EQ(verdicts[0]["verdict"], "partly");
+  EXPECT_EQ(verdicts[0]["share"], 0.75);
+  EXPECT_EQ(verdicts[1]["verdict"], "unknown");
+  EXPECT_TRUE(verdicts[1]["share"].is_null());
+}
+
 }  // namespace
 }  // namespace traincheck::ctl

@@ -14,11 +14,21 @@ const char* VerdictName(v1::Verdict verdict) {
   switch (verdict) {
     case v1::VERDICT_PASS:
       return "pass";
+    case v1::VERDICT_PARTLY:
+      return "partly";
     case v1::VERDICT_VIOLATED:
       return "violated";
     default:
       return "unknown";
   }
+}
+
+// Of its windows, those that were decided; null: it had none.
+Json ShareJson(const v1::InvariantVerdict& verdict) {
+  const uint64_t all = verdict.decided_windows() + verdict.unknown_windows();
+  if (all == 0) return Json();
+  return static_cast<double>(verdict.decided_windows()) /
+         static_cast<double>(all);
 }
 
 Json VerdictJson(const v1::InvariantVerdict& verdict) {
@@ -28,6 +38,7 @@ Json VerdictJson(const v1::InvariantVerdict& verdict) {
   json["text"] = verdict.text();
   json["verdict"] = VerdictName(verdict.verdict());
   json["reason"] = TextOrNull(verdict.reason());
+  json["share"] = ShareJson(verdict);
   return json;
 }
 

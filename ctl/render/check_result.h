@@ -10,8 +10,9 @@
 namespace traincheck::ctl {
 
 // {run, set, version, verdicts: [{invariant_id, relation, text, verdict:
-// "pass"|"violated"|"unknown", reason}], coverage: as check of `runs show`,
-// violations: as `violations show`}
+// "pass"|"partly"|"violated"|"unknown", reason, share (of its windows, those
+// that were decided)}], coverage: as check of `runs show`, violations: as
+// `violations show`}
 Json CheckResultJson(const v1::CheckResult& result);
 
 // "NOTHING CHECKED" first where nothing was decided; the coverage, then the

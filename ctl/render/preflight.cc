@@ -132,6 +132,7 @@ void AlertsFirst(std::vector<v1::Violation>* findings) {
 
 bool IsDecided(const v1::InvariantVerdict& verdict) {
   return verdict.verdict() == v1::VERDICT_PASS ||
+         verdict.verdict() == v1::VERDICT_PARTLY ||
          verdict.verdict() == v1::VERDICT_VIOLATED;
 }
 

@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kMaxBytes = 64 << 10;
-constexpr size_t kMaxSilenced = 50;
+constexpr size_t kMaxSilenced = 40;
 constexpr char kForm[] =
     "write \"silence:\" and below it, for each rule, \"- rule: ID\" and "
     "\"reason: TEXT\"";

@@ -83,6 +83,7 @@ constexpr char kEarly[] = "schedule.early";
 constexpr char kSharesSamples[] = "loader.shares_samples";
 constexpr char kRepeatsDraws[] = "opt.repeats_draws";
 constexpr char kRoundedAway[] = "opt.rounded_away";
+constexpr char kGradientsOld[] = "opt.gradients_are_old";
 constexpr char kNoProbabilities[] = "loss.targets_no_probabilities";
 constexpr char kOverQueries[] = "loss.attends_over_queries";
 constexpr char kSeesTargets[] = "loss.sees_targets";
@@ -205,7 +206,6 @@ std::vector<Fact> OfOptimizers() {
       OptimizerRow<kLeftOut>(
           "a parameter that was unfrozen or added later gets gradients and is "
           "in no optimizer"),
-      OptimizerRow<kEarly>("its scheduler was stepped before its first step"),
       OptimizerRow<kMadeAnew>(
           "optimizers of these parameters have been made anew again and again"),
       OptimizerRow<kNotFinite>(
@@ -214,6 +214,9 @@ std::vector<Fact> OfOptimizers() {
           "the random numbers of its step are those of the step before"),
       OptimizerRow<kRoundedAway>(
           "most elements of its parameters in bfloat16 or float16 stand still"),
+      OptimizerRow<kGradientsOld>(
+          "no backward has run since its last step, and nothing else has given "
+          "it other gradients"),
       OptimizerRow<kEpsilonVanishes>(
           "its eps is 0 in float16, the type of its parameters"),
       OptimizerRow<kForgets>(
@@ -223,18 +226,24 @@ std::vector<Fact> OfOptimizers() {
           "its losses are exactly 0, and were not before"),
       OptimizerRow<kStaleCasts>("forwards in its autocast region use weights "
                                 "of before its last step"),
-      OptimizerRow<kRateReset>(
-          "a scheduler that goes on has undone the rates that were loaded"),
-      OptimizerRow<kCycleWaits>(
-          "its OneCycleLR is not stepped after each of its steps"),
-      OptimizerRow<kUnused>("none of its schedulers has been stepped in two "
-                            "passes over the data"),
       OptimizerRow<kFollowerApart>("a network that follows another one slowly "
                                    "did not begin as its copy"),
       OptimizerRow<kUnitsAlike>(
           "all units of a layer have the same weights and keep them"),
       OptimizerRow<kUnscaled>(
           "forwards ran in float16 and no GradScaler scaled the loss"),
+  };
+}
+
+std::vector<Fact> OfSchedules() {
+  return {
+      OptimizerRow<kEarly>("its scheduler was stepped before its first step"),
+      OptimizerRow<kRateReset>(
+          "a scheduler that goes on has undone the rates that were loaded"),
+      OptimizerRow<kCycleWaits>(
+          "its OneCycleLR is not stepped after each of its steps"),
+      OptimizerRow<kUnused>("none of its schedulers has been stepped in two "
+                            "passes over the data"),
   };
 }
 
@@ -260,7 +269,8 @@ std::vector<Fact> OfLoaders() {
 const std::vector<Fact>& ObservedFacts() {
   static const auto* const kFacts = [] {
     auto* all = new std::vector<Fact>;
-    for (const auto& some : {OfCalls(), OfOptimizers(), OfLoaders()}) {
+    for (const auto& some :
+         {OfCalls(), OfOptimizers(), OfSchedules(), OfLoaders()}) {
       all->insert(all->end(), some.begin(), some.end());
     }
     return all;

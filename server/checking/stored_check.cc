@@ -18,10 +18,10 @@ namespace {
 constexpr absl::Duration kPatience = absl::Seconds(10);
 constexpr absl::Duration kLookAgain = absl::Milliseconds(10);
 
-v1::Verdict ToApi(Outcome outcome) {
-  switch (outcome) {
+v1::Verdict VerdictOf(const InvariantVerdict& verdict) {
+  switch (verdict.outcome) {
     case Outcome::kPass:
-      return v1::VERDICT_PASS;
+      return verdict.reason.empty() ? v1::VERDICT_PASS : v1::VERDICT_PARTLY;
     case Outcome::kViolated:
       return v1::VERDICT_VIOLATED;
     case Outcome::kUnknown:
@@ -41,8 +41,10 @@ v1::CheckResult ResultOf(const RunCheck& check, const RunView& run,
     added->set_invariant_id(verdict.invariant->id);
     added->set_relation(verdict.invariant->rule->relation_name());
     added->set_text(verdict.invariant->text);
-    added->set_verdict(ToApi(verdict.outcome));
+    added->set_verdict(VerdictOf(verdict));
     added->set_reason(verdict.reason);
+    added->set_decided_windows(verdict.windows.decided);
+    added->set_unknown_windows(verdict.windows.unknown);
   }
   for (const Violation& violation : check.checker().Violations()) {
     *result.add_violations() = server::ToApi(violation);

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from _traincheck import transforms
+
 if TYPE_CHECKING:
     from typing import Any
 
@@ -40,7 +42,7 @@ class Recomputation:
     def region_begins(self, kwargs: Kwargs) -> bytes | None:
         """The generator's state where it will not be put back."""
         self._regions = True
-        if kwargs.get("preserve_rng_state", True):
+        if kwargs.get("preserve_rng_state", True) or transforms.running():
             return None
         return bytes(torch.default_generator.get_state().numpy())
 

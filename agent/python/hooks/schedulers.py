@@ -75,6 +75,13 @@ class Schedules:
             schedule.idle += 1
         schedule.own, schedule.steps = own, self._steps
 
+    def begun(self, scheduler: Any) -> None:
+        """It has made the step that sets its first rate; SequentialLR has one of its
+        schedulers make it again."""
+        schedule = self._all.get(scheduler)
+        if schedule is not None:
+            schedule.calls = 1
+
     def skips(self, optimizer: torch.optim.Optimizer) -> None:
         """A GradScaler leaves a step out: that counts as one here."""
         self._counts.set(optimizer, self._counts.get(optimizer) or 0)
@@ -178,3 +185,8 @@ def install(watch: Watch) -> None:
 
     # Before: it steps within.
     observe(watch, base, "__init__", before=constructed)
+
+    def begun(scheduler: Any, args: Args, result: Any) -> None:
+        watch.schedules.begun(scheduler)
+
+    observe(watch, base, "_initial_step", after=begun)

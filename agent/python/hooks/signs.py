@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from _traincheck import transforms
 from _traincheck.hyper_parameters import epsilon_vanishes
 from _traincheck.sorted_samples import NAME as SORTED_BATCHES
 from _traincheck.thread_claim import ThreadClaim
@@ -36,6 +37,7 @@ class Signs:
     def backward_begins(self) -> None:
         """Called before every outermost one."""
         self._claim.claim()
+        self._watch.old_gradients.backward_begins()
         self._watch.evaluations.backward_begins()
         self._watch.first_batches.backward_begins()
         self._watch.input_scales.backward_begins()
@@ -50,7 +52,7 @@ class Signs:
 
     def forward_begins(self) -> None:
         """Called at outermost forwards that train."""
-        if not self._claim.claim():
+        if not self._claim.claim() or transforms.running():
             return
         watch = self._watch
         watch.hidden_parts.forward_begins()
@@ -61,6 +63,7 @@ class Signs:
     def made(self, optimizer: torch.optim.Optimizer) -> None:
         self._watch.discarded_backwards.made(optimizer)
         self._watch.remade_optimizers.made(optimizer)
+        self._watch.old_gradients.made(optimizer)
         self._watch.hidden_parts.optimizer_made()
 
     def clears(self, optimizer: torch.optim.Optimizer) -> None:
@@ -77,6 +80,7 @@ class Signs:
         if not self._claim.claim():
             return {}
         self._watch.rounded_steps.begins(optimizer)
+        self._watch.old_gradients.begins(optimizer)
         self._watch.shared_samples.optimizer_steps()
         scalars = self._watch.hidden_parts.optimizer_steps()
         settings = self._watch.layer_settings.optimizer_steps(optimizer)
@@ -110,9 +114,11 @@ class Signs:
         watch, core = self._watch, self._watch.core
         watch.loss_graphs.gradients_cleared()  # used, and those of a closure, too
         watch.discarded_backwards.stepped(optimizer)
-        rounded = watch.rounded_steps.ended(optimizer)
-        if rounded is not None:
-            number = watch.holds.ensure(optimizer).number
-            core.record_scalar(
-                number, core.POINT_POST_STEP, 0, "opt.rounded_away", rounded
-            )
+        found = {
+            "opt.rounded_away": watch.rounded_steps.ended(optimizer),
+            "opt.gradients_are_old": watch.old_gradients.ended(optimizer),
+        }
+        for name, value in found.items():
+            if value is not None:
+                number = watch.holds.ensure(optimizer).number
+                core.record_scalar(number, core.POINT_POST_STEP, 0, name, value)

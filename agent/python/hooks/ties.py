@@ -115,7 +115,10 @@ def _place(tensor: Any) -> tuple[Any, ...] | None:
         return None
     if tensor.layout != torch.strided or tensor.is_meta or tensor.numel() == 0:
         return None
-    address = tensor.data_ptr()
+    try:
+        address = tensor.data_ptr()
+    except RuntimeError:  # within vmap or grad of torch.func
+        return None
     if address == 0:
         return None
     return tensor.device, address, tensor.dtype, tensor.shape, tensor.stride()

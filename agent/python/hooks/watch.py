@@ -28,6 +28,7 @@ from _traincheck.models import Models
 from _traincheck.planner import Planner
 from _traincheck.process import Process
 from _traincheck.recomputation import Recomputation
+from _traincheck.old_gradients import OldGradients
 from _traincheck.remade_optimizers import RemadeOptimizers
 from _traincheck.repeated_draws import RepeatedDraws
 from _traincheck.rounded_steps import RoundedSteps
@@ -119,6 +120,7 @@ class Watch:
         self.half_precision = HalfPrecision()
         self.input_scales = InputScales()
         self.hidden_parts = HiddenParts(self.models, self.holds)
+        self.old_gradients = OldGradients()
         self.remade_optimizers = RemadeOptimizers()
         self.repeated_draws = RepeatedDraws()
         self.rounded_steps = RoundedSteps()

@@ -235,7 +235,8 @@ class UpdatesAtSteps : public ProcessObserver {
     sink_->OnExample(rule.index, {holds, rule.rule->ReadFacts(subject)});
   }
 
-  // Parameters of the models whose variables it holds.
+  // Parameters of the models whose variables it holds. Frozen ones may keep a
+  // gradient of a stage before.
   void JudgeHeld(const ProcessFacts& facts, const Call& step,
                  const ContainRule& rule, const Optimizer& optimizer) {
     std::vector<std::string> orphans;
@@ -243,7 +244,8 @@ class UpdatesAtSteps : public ProcessObserver {
     for (const auto& [id, state] : facts.variables()) {
       const VariableInfo* info = facts.definitions().Variable(id);
       if (!info || info->kind != VariableKind::kParameter ||
-          !state.got_grad() || !optimizer.modules.count(info->root)) {
+          !state.got_grad() || state.trainable() == Tri::kNo ||
+          !optimizer.modules.count(info->root)) {
         continue;
       }
       any = true;

@@ -1,0 +1,77 @@
+"""Is a step made with nothing that is new?
+
+Between two steps of an optimizer a backward runs, or somebody gives it gradients
+otherwise: torch.func.grad, an outer optimizer that is given a difference of weights.
+Then the gradients are other tensors than before, or have been written to. Only their
+identity is looked at, which costs nothing on a device.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from _traincheck.identity_map import WeakIdentityMap
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    import torch
+
+_LOOKED_AT = 8  # parameters of an optimizer
+
+
+class _Optimizer:
+    def __init__(self, backwards: int) -> None:
+        self.backwards = backwards  # begun by the end of its last step
+        # Of its gradients then; none when it was made.
+        self.gradients: list[tuple[int, int]] = []
+        self.at_begin: list[tuple[int, int]] = []
+        self.said: bool | None = None
+
+
+class OldGradients:
+    """Called while one thread trains; see signs.py."""
+
+    def __init__(self) -> None:
+        self._backwards = 0
+        self._all: WeakIdentityMap[Any, _Optimizer] = WeakIdentityMap()
+
+    def backward_begins(self) -> None:
+        self._backwards += 1
+
+    def made(self, optimizer: torch.optim.Optimizer) -> None:
+        self._all.set(optimizer, _Optimizer(self._backwards))
+
+    def begins(self, optimizer: torch.optim.Optimizer) -> None:
+        """Its step does."""
+        known = self._all.get(optimizer)
+        if known is not None:
+            known.at_begin = _gradients(optimizer)
+
+    def ended(self, optimizer: torch.optim.Optimizer) -> bool | None:
+        """Was the step made with old gradients, or with none? None: not known, or as
+        at the last one. A closure may have called backward in it."""
+        known = self._all.get(optimizer)
+        if known is None:
+            self.made(optimizer)
+            return None
+        had_backward = self._backwards != known.backwards
+        is_old = not had_backward and known.at_begin in ([], known.gradients)
+        known.backwards = self._backwards
+        known.gradients = _gradients(optimizer)
+        said, known.said = known.said, is_old
+        return None if is_old == said else is_old
+
+
+def _gradients(optimizer: torch.optim.Optimizer) -> list[tuple[int, int]]:
+    """Which tensors they are, and how often each was written to."""
+    found: list[tuple[int, int]] = []
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            gradient = parameter.grad
+            if gradient is not None:
+                written = 0 if gradient.is_inference() else gradient._version
+                found.append((id(gradient), written))
+                if len(found) == _LOOKED_AT:
+                    return found
+    return found

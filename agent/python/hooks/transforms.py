@@ -1,0 +1,11 @@
+"""vmap, grad and the like of torch.func."""
+
+from __future__ import annotations
+
+import torch
+
+
+def running() -> bool:
+    """Do they transform the code that runs now? Its tensors, those of generators'
+    states among them, have no memory then that could be looked at."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
