@@ -12,6 +12,15 @@ inline constexpr bool kSanitized = true;
 inline constexpr bool kSanitized = false;
 #endif
 
+// Under ThreadSanitizer each word that a library without it has written is a
+// race that is suppressed, which takes the longer the more there were: tens of
+// MiB through gRPC take for ever.
+#if defined(__SANITIZE_THREAD__)
+inline constexpr bool kThreadSanitized = true;
+#else
+inline constexpr bool kThreadSanitized = false;
+#endif
+
 }  // namespace traincheck
 
 #endif  // TRAINCHECK_BASE_SANITIZED_H_
