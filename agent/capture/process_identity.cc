@@ -40,7 +40,7 @@ std::string PathInRepository(const System& system, uint32_t pid,
 std::string ExperimentOf(const System& system, uint32_t pid,
                          const std::vector<std::string>& arguments,
                          std::string script) {
-  const std::string given = system.environment("TRAINCHECK_EXPERIMENT");
+  std::string given = system.environment("TRAINCHECK_EXPERIMENT");
   if (!given.empty()) return given;
   if (script.empty() || script == "-c") return "python";
   const std::string notebook = VariableOf(system, pid, kNotebook);
