@@ -81,6 +81,17 @@ class OldGradients(SteppingCase):
             self.optimizer.step()
         self.assertEqual(said(self.NAME), [0.0])
 
+    def test_new_gradients_where_the_old_ones_lay(self):
+        optimizer = torch.optim.SGD([self.net.weight], lr=0.1)
+        places = set()
+        for _ in range(20):
+            self.net.weight.grad = None
+            self.net.weight.grad = torch.ones(4, 5)
+            places.add(id(self.net.weight.grad))
+            optimizer.step()
+        self.assertLess(len(places), 20)
+        self.assertEqual(said(self.NAME), [0.0])
+
     def test_gradients_that_are_written_in_place(self):
         for parameter in self.net.parameters():
             parameter.grad = torch.zeros_like(parameter)

@@ -8,6 +8,7 @@ identity is looked at, which costs nothing on a device.
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING
 
 from _traincheck.identity_map import WeakIdentityMap
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
     import torch
 
+    # Weakly: another tensor may come to lie where it lay. How often it was written to.
+    Gradient = tuple[weakref.ref[torch.Tensor], int]
+
 _LOOKED_AT = 8  # parameters of an optimizer
 
 
@@ -24,8 +28,8 @@ class _Optimizer:
     def __init__(self, backwards: int) -> None:
         self.backwards = backwards  # begun by the end of its last step
         # Of its gradients then; none when it was made.
-        self.gradients: list[tuple[int, int]] = []
-        self.at_begin: list[tuple[int, int]] = []
+        self.gradients: list[Gradient] = []
+        self.is_old = False  # when its step began
         self.said: bool | None = None
 
 
@@ -46,7 +50,7 @@ class OldGradients:
         """Its step does."""
         known = self._all.get(optimizer)
         if known is not None:
-            known.at_begin = _gradients(optimizer)
+            known.is_old = _are(known.gradients, optimizer)
 
     def ended(self, optimizer: torch.optim.Optimizer) -> bool | None:
         """Was the step made with old gradients, or with none? None: not known, or as
@@ -55,23 +59,39 @@ class OldGradients:
         if known is None:
             self.made(optimizer)
             return None
-        had_backward = self._backwards != known.backwards
-        is_old = not had_backward and known.at_begin in ([], known.gradients)
+        is_old = known.is_old and self._backwards == known.backwards
         known.backwards = self._backwards
-        known.gradients = _gradients(optimizer)
+        known.gradients = [
+            (weakref.ref(gradient), _writes(gradient))
+            for gradient in _gradients(optimizer)
+        ]
         said, known.said = known.said, is_old
         return None if is_old == said else is_old
 
 
-def _gradients(optimizer: torch.optim.Optimizer) -> list[tuple[int, int]]:
-    """Which tensors they are, and how often each was written to."""
-    found: list[tuple[int, int]] = []
+def _are(former: list[Gradient], optimizer: torch.optim.Optimizer) -> bool:
+    """Has it these gradients, as they were, or none?"""
+    now = _gradients(optimizer)
+    return not now or (
+        len(now) == len(former)
+        and all(
+            known() is gradient and writes == _writes(gradient)
+            for gradient, (known, writes) in zip(now, former)
+        )
+    )
+
+
+def _writes(gradient: torch.Tensor) -> int:
+    return 0 if gradient.is_inference() else int(gradient._version)
+
+
+def _gradients(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    """The first ones."""
+    found: list[torch.Tensor] = []
     for group in optimizer.param_groups:
         for parameter in group["params"]:
-            gradient = parameter.grad
-            if gradient is not None:
-                written = 0 if gradient.is_inference() else gradient._version
-                found.append((id(gradient), written))
+            if parameter.grad is not None:
+                found.append(parameter.grad)
                 if len(found) == _LOOKED_AT:
                     return found
     return found
