@@ -25,7 +25,8 @@ build --config=asan "$@" //agent/capture:libtraincheck_agent_core.so \
   //agent/preload:libtraincheck_agent.so
 cp -f bazel-bin/agent/capture/libtraincheck_agent_core.so \
   bazel-bin/agent/preload/libtraincheck_agent.so "$work/dist"
-nm -D "$work/dist/libtraincheck_agent_core.so" | grep -q __asan_init || {
+nm -D "$work/dist/libtraincheck_agent_core.so" >"$work/symbols"
+grep -q __asan_init "$work/symbols" || {
   echo "sanitize: the core is not instrumented" >&2
   exit 1
 }
