@@ -595,7 +595,10 @@ ERRORS = [
     Error(
         "vis4mer_4",
         "md-mohaiminul/ViS4mer#4 (related: allenai/allennlp#2895)",
-        "a plateau scheduler in mode min gets an accuracy and lowers the rate as it rises",
+        (
+            "a plateau scheduler in mode min gets an accuracy and lowers the rate "
+            "as it rises"
+        ),
         (
             "ReduceLROnPlateau(optimizer, ...) in main(), without mode='max', where "
             "scheduler.step(accuracy) is called"
@@ -811,6 +814,156 @@ ERRORS = [
             "ModelCheckpoint"
         ),
         3,
+    ),
+    Error(
+        "openul_178",
+        (
+            "locuslab/open-unlearning#178 (also huggingface/transformers#26221, "
+            "cloneofsimo/lora#26)"
+        ),
+        (
+            "re-entrant checkpointing of blocks whose input needs no gradient "
+            "(frozen embedding): the adapters in the blocks get none, only the "
+            "head's adapter trains"
+        ),
+        (
+            "checkpoint(layer, x, use_reentrant=True) in Decoder.forward, without "
+            "model.enable_input_require_grads() in main()"
+        ),
+        0,
+    ),
+    Error(
+        "ludwig_2100",
+        "ludwig-ai/ludwig#2100 (also pytorch/vision#8250, r9y9/tacotron_pytorch#19)",
+        (
+            "the momentum of batch normalisation is given in the TensorFlow sense: "
+            "running statistics are almost those of the last part of the last "
+            "batch"
+        ),
+        (
+            "bn_momentum = 0.95 of TabNetConfig, given to nn.BatchNorm1d in "
+            "GhostBatchNorm.__init__ and TabNet.__init__; first wrong in the "
+            "statistics after the forward of step 0"
+        ),
+        0,
+    ),
+    Error(
+        "espnet_6284",
+        "espnet/espnet#6284 (also lucidrains/vector-quantize-pytorch#10)",
+        (
+            "the moving averages of the codebook take the rank's own frames only, "
+            "and rank 0's buffers overwrite the others'"
+        ),
+        "EuclideanCodebook.update, without all_reduce of size and total",
+        0,
+    ),
+    Error(
+        "anima_305",
+        "WalkingMeatAxolotl/AnimaLoraStudio#305 (also timoschick/pet#36)",
+        (
+            "the last, incomplete group of an epoch makes no step, and its "
+            "gradients stay for the first step of the next epoch, which is divided "
+            "by the full number"
+        ),
+        (
+            "Loop.accumulation_step, which ends groups at (index + 1) % grad_accum "
+            "== 0 only; no step or zero_grad at the end of the epoch in Loop.run"
+        ),
+        2,
+    ),
+    Error(
+        "sbay_49",
+        "deep-voice/soundbay#49",
+        (
+            "a weighted sampler gets one weight a class instead of one a sample, "
+            "and draws the first two recordings only"
+        ),
+        (
+            "WeightedRandomSampler(weights, ...) in make_loader, with weights = "
+            "class_weights instead of class_weights[data.labels]"
+        ),
+        0,
+    ),
+    Error(
+        "rover_814",
+        "RoboVerseOrg/RoboVerse#814 (also hill-a/stable-baselines#385)",
+        (
+            "the flags of episode ends are written again after the environment's "
+            "step: the advantage estimate is cut one step too early and goes on "
+            "over the true end"
+        ),
+        "dones[step] = self.next_done after self.envs.step() in Trainer.rollout",
+        0,
+    ),
+    Error(
+        "dfs_5654",
+        "huggingface/diffusers#5654 (came in with #5238, fixed by #6307)",
+        (
+            "one is added to the signal-to-noise ratio in the numerator of the "
+            "min-SNR weight as well as in the denominator"
+        ),
+        "snr = snr + 1 in snr_weights, before torch.minimum(snr, cap)",
+        0,
+    ),
+    Error(
+        "popt_516",
+        "kozistr/pytorch_optimizer#516",
+        (
+            "the optimizer makes its momentum buffer anew (zeros) before each "
+            "update: momentum has no effect"
+        ),
+        (
+            "state['momentum_buffer'] = torch.zeros_like(p) in SignSGD.init_group, "
+            "called by each optimizer.step()"
+        ),
+        1,
+    ),
+    Error(
+        "solo_206",
+        "vturrisi/solo-learn#206",
+        (
+            "the diagonal of the mask of positives is cleared where it is on rank "
+            "0: on other ranks each view counts as its own positive"
+        ),
+        "mask.fill_diagonal_(False) in positives(), without the offset of the rank",
+        0,
+    ),
+    Error(
+        "ultra_22189",
+        (
+            "ultralytics/ultralytics#22189 (issues #21913, #17282; also "
+            "huggingface/transformers#34053)"
+        ),
+        (
+            "the state of the gradient scaler is not in the checkpoint: the scale "
+            "starts again at 65536 and the first steps after the resume are "
+            "skipped"
+        ),
+        (
+            "DetectionTrainer.save, without scaler.state_dict(); seen in resume() "
+            "and scaler.step() after it"
+        ),
+        20,
+    ),
+    Error(
+        "aitk_1034",
+        "ostris/ai-toolkit#1034",
+        (
+            "the sign of the moving average's update is wrong: the average is "
+            "pushed away from the weights"
+        ),
+        "shadow.add_(gap) in ExponentialMovingAverage.update, instead of sub_",
+        0,
+    ),
+    Error(
+        "svae_15",
+        "timbmg/Sentence-VAE#15 (also OpenNMT/OpenNMT-py#1521)",
+        (
+            "the hidden state [directions, batch, size] is reshaped by view: a "
+            "row's code is made of the states of two other sentences"
+        ),
+        "hidden.view(-1, hidden_size * hidden_factor) in SentenceVAE.encode",
+        0,
     ),
 ]
 
