@@ -19,8 +19,9 @@ work=$(mktemp -d)
 trap '[ -z "${daemon:-}" ] || kill "$daemon"; wait; rm -rf "$work"' EXIT
 
 build "$@" //deploy:dist
-mkdir "$work/dist" "$work/found"
+mkdir "$work/dist" "$work/plain" "$work/found"
 cp bazel-bin/deploy/dist/* "$work/dist"
+cp bazel-bin/deploy/dist/* "$work/plain"
 build --config=asan "$@" //agent/capture:libtraincheck_agent_core.so \
   //agent/preload:libtraincheck_agent.so
 cp -f bazel-bin/agent/capture/libtraincheck_agent_core.so \
@@ -69,8 +70,10 @@ training() {
   local run=$1 start=$SECONDS code=0
   shift
   (
-    settings=$(traincheckctl env --run "$run" --collect --full)
-    eval "$settings"
+    # The plain one's: it is tried with /bin/true, which takes no other.
+    settings=$("$work/plain/traincheckctl" env --run "$run" --collect --full) ||
+      exit 1
+    eval "${settings//"$work/plain"/"$work/dist"}"
     instrumented "$python" "$@"
   ) >"$work/$run.log" 2>&1 || code=$?
   if [ "$code" != 0 ] || [ -n "$(reports)" ]; then
