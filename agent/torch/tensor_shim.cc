@@ -1,5 +1,7 @@
 #include "agent/torch/tensor_shim.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -11,8 +13,8 @@
 namespace traincheck::agent {
 namespace {
 
-// A TensorImpl has 26 words from torch 2.4 on; no more are looked at.
-constexpr uint32_t kImplWords = 24;
+// A TensorImpl has 22 words or more, by the version of torch.
+constexpr uint32_t kMaxImplWords = 24;
 constexpr uint32_t kMaxObjectWords = 32;
 
 uint64_t WordAt(const void* base, uint32_t byte_offset) {
@@ -56,9 +58,11 @@ struct Sample {
 // The word that has the wanted value in each sample.
 class WordSearch {
  public:
-  explicit WordSearch(uint32_t words) : fits_(words, true) {}
+  explicit WordSearch(size_t words) : fits_(words, true) {}
 
-  void Take(const void* base, uint64_t wanted) {
+  // `bytes` lie at `base`, no more.
+  void Take(const void* base, size_t bytes, uint64_t wanted) {
+    fits_.resize(std::min(fits_.size(), bytes / sizeof wanted));
     for (uint32_t i = 0; i < fits_.size(); ++i) {
       if (WordAt(base, i * sizeof wanted) != wanted) fits_[i] = false;
     }
@@ -136,20 +140,22 @@ std::string TensorShim::FindFunctions(PyObject* addresses) {
 
 std::string TensorShim::FindWords(PyObject* probed) {
   PyObject* samples = PyDict_GetItemString(probed, "samples");
-  const uint64_t object_words = NumberIn(probed, "object_bytes") / 8;
-  if (samples == nullptr || !PyList_Check(samples) || object_words == 0) {
+  const uint64_t object_bytes = NumberIn(probed, "object_bytes");
+  if (samples == nullptr || !PyList_Check(samples) || object_bytes == 0) {
     return "the probe has no samples";
   }
-  WordSearch handle(
-      std::min<uint32_t>(kMaxObjectWords, static_cast<uint32_t>(object_words)));
-  WordSearch storage(kImplWords);
-  WordSearch keys(kImplWords);
+  WordSearch handle(kMaxObjectWords);
+  WordSearch storage(kMaxImplWords);
+  WordSearch keys(kMaxImplWords);
   for (Py_ssize_t i = 0; i < PyList_Size(samples); ++i) {
     const Sample sample(PyList_GetItem(samples, i));
     if (sample.impl == nullptr) return "a sample has no address";
-    handle.Take(sample.tensor, reinterpret_cast<uint64_t>(sample.impl));
-    storage.Take(sample.impl, sample.storage);
-    keys.Take(sample.impl, sample.keys);
+    handle.Take(sample.tensor, object_bytes,
+                reinterpret_cast<uint64_t>(sample.impl));
+    // torch makes each by operator new, which takes it from malloc.
+    const size_t bytes = malloc_usable_size(const_cast<void*>(sample.impl));
+    storage.Take(sample.impl, bytes, sample.storage);
+    keys.Take(sample.impl, bytes, sample.keys);
   }
   if (!handle.Found(&handle_at_)) return "no word of the object is its tensor";
   if (!storage.Found(&storage_at_)) return "no word of a tensor is its storage";
