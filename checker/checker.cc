@@ -9,6 +9,7 @@
 #include "checker/snapshot.h"
 #include "checker/violation_book.h"
 #include "invariants/relations/registry.h"
+#include "invariants/rules/rule_needs.h"
 #include "invariants/rules/run_reader.h"
 
 namespace traincheck {
@@ -36,12 +37,14 @@ class RelationCheck : private RuleSink {
  public:
   RelationCheck(const Relation& relation,
                 std::vector<const Invariant*> invariants, Coverage* coverage,
-                ViolationBook* book)
+                std::vector<CaptureNeeds>* needs, ViolationBook* book)
       : invariants_(std::move(invariants)), coverage_(coverage), book_(book) {
     std::vector<JudgedRule> rules;
     for (const Invariant* invariant : invariants_) {
       rules.push_back({rules.size(), invariant->rule, invariant->precondition});
       numbers_.push_back(coverage_->AddRule());
+      needs->emplace_back();
+      AddNeeds(*invariant->rule, invariant->precondition, &needs->back());
     }
     evaluator_ = relation.NewEvaluator(rules, this);
   }
@@ -49,12 +52,19 @@ class RelationCheck : private RuleSink {
   RunObserver* evaluator() { return evaluator_.get(); }
 
   void AddVerdicts(uint32_t newest_attempt,
+                   const Coverage::WhyUnseen& why_unseen,
                    std::vector<InvariantVerdict>* verdicts) const {
     for (size_t i = 0; i < invariants_.size(); ++i) {
-      verdicts->push_back({invariants_[i],
-                           coverage_->OutcomeOf(numbers_[i], newest_attempt),
-                           coverage_->ReasonOf(numbers_[i], newest_attempt),
-                           coverage_->WindowsOf(numbers_[i])});
+      const size_t number = numbers_[i];
+      InvariantVerdict verdict{invariants_[i],
+                               coverage_->OutcomeOf(number, newest_attempt),
+                               coverage_->ReasonOf(number, newest_attempt),
+                               coverage_->WindowsOf(number)};
+      if (coverage_->IsSilent(number)) {
+        verdict.reason = why_unseen(number);
+        verdict.no_occasion = verdict.reason.empty();
+      }
+      verdicts->push_back(std::move(verdict));
     }
   }
 
@@ -101,7 +111,7 @@ class Checker::Impl {
       // It would look at every call for nothing.
       if (mine.empty()) continue;
       checks_.push_back(std::make_unique<RelationCheck>(
-          *relation, std::move(mine), &coverage_, &book_));
+          *relation, std::move(mine), &coverage_, &needs_, &book_));
       observers.push_back(checks_.back()->evaluator());
     }
     reader_ = std::make_unique<RunReader>(std::move(observers));
@@ -139,15 +149,19 @@ class Checker::Impl {
 
   CheckSummary Summary() const {
     CheckSummary summary;
-    coverage_.Summarize(reader_->newest_attempt(), &summary);
+    coverage_.Summarize(reader_->newest_attempt(), why_unseen_, &summary);
     summary.not_applied = not_applied_;
+    for (const ProcessFacts* facts : reader_->NewestTrainings()) {
+      if (coverage_.IsJudged(facts->number(), facts->attempt())) continue;
+      summary.unchecked_processes.push_back(facts->Name());
+    }
     return summary;
   }
 
   std::vector<InvariantVerdict> Verdicts() const {
     std::vector<InvariantVerdict> verdicts;
     for (const auto& check : checks_) {
-      check->AddVerdicts(reader_->newest_attempt(), &verdicts);
+      check->AddVerdicts(reader_->newest_attempt(), why_unseen_, &verdicts);
     }
     std::sort(verdicts.begin(), verdicts.end(),
               [](const InvariantVerdict& a, const InvariantVerdict& b) {
@@ -160,6 +174,10 @@ class Checker::Impl {
   const std::vector<Invariant> invariants_;
   const std::string fingerprint_;
   Coverage coverage_;
+  std::vector<CaptureNeeds> needs_;  // of the rules, as coverage_ counts them
+  const Coverage::WhyUnseen why_unseen_ = [this](size_t rule) {
+    return reader_->WhyUnseen(needs_[rule]);
+  };
   ViolationBook book_;
   std::vector<std::unique_ptr<RelationCheck>> checks_;
   std::unique_ptr<RunReader> reader_;

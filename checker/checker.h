@@ -57,6 +57,11 @@ struct CheckSummary {
   uint32_t decided = 0;
   uint32_t violated = 0;
   uint32_t not_applied = 0;  // scope of another experiment
+  // What they are about did not happen, as far as everything was recorded.
+  uint32_t no_occasion = 0;
+  // Processes that train, of the newest attempt, in which nothing was decided
+  // ("rank 3").
+  std::vector<std::string> unchecked_processes;
   // Reason -> invariants that reached no verdict at all.
   std::map<std::string, uint32_t> unknown;
   // Reason -> invariants that did, but not in every window.
@@ -78,6 +83,9 @@ struct InvariantVerdict {
   // Why it, or some window of it, is unknown; "": it was decided everywhere.
   std::string reason;
   JudgedWindows windows;
+  // kUnknown: what it is about did not happen, as far as everything was
+  // recorded.
+  bool no_occasion = false;
 };
 
 class Checker {

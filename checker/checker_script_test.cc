@@ -113,6 +113,8 @@ class ScriptProcess {
     } else if (what == "scalar") {
       trace_.Scalar(StatePoint::kPreStep, objects_.at(words[1]), 0,
                     words[2].c_str(), std::stod(words[3]));
+    } else if (what == "sight") {
+      Sight(words);
     } else if (what == "switch") {
       trace_.Mark(
           words[2] == "on" ? MarkKind::kFunctionOn : MarkKind::kFunctionOff, 0,
@@ -126,6 +128,12 @@ class ScriptProcess {
     } else {
       FAIL() << "no such event: " << what;
     }
+  }
+
+  void Sight(const Words& words) {
+    std::string name = "sight:" + words[1];
+    for (size_t i = 2; i < words.size(); ++i) name += " " + words[i];
+    trace_.Scalar(StatePoint::kConstruction, 0, 0, name.c_str(), 1);
   }
 
   void DefineObject(const Words& words, ObjectKind kind) {
@@ -358,6 +366,9 @@ class Script {
       const auto unknown = checker().Summary().unknown;
       EXPECT_EQ(unknown.count(text.substr(8)), 1u)
           << (unknown.empty() ? "nothing is" : unknown.begin()->first);
+    } else if (words[0] == "no-occasion") {
+      EXPECT_EQ(checker().Summary().no_occasion,
+                static_cast<uint32_t>(std::stoi(words[1])));
     } else if (words[0] == "partly-unknown") {
       const auto unknown = checker().Summary().partly_unknown;
       EXPECT_EQ(unknown.count(text.substr(15)), 1u)

@@ -7,6 +7,8 @@
 #define TRAINCHECK_CHECKER_COVERAGE_H_
 
 #include <algorithm>
+#include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -17,6 +19,10 @@ namespace traincheck {
 
 class Coverage {
  public:
+  // Why what a rule is about, of which no verdict has come, may have happened
+  // unseen; "": it did not happen.
+  using WhyUnseen = std::function<std::string(size_t rule)>;
+
   // Returns the number under which the rule is counted.
   size_t AddRule() {
     rules_.emplace_back();
@@ -38,6 +44,11 @@ class Coverage {
       return;
     }
     state.decided = true;
+    if (verdict.process) {
+      judged_.insert(*verdict.process);
+    } else {
+      attempts_compared_.insert(verdict.attempt);
+    }
     state.decided_attempt = std::max(state.decided_attempt, verdict.attempt);
     state.violated |= verdict.outcome == Outcome::kViolated;
   }
@@ -48,12 +59,24 @@ class Coverage {
     if (state.violated) return Outcome::kViolated;
     return IsDecidedIn(newest, state) ? Outcome::kPass : Outcome::kUnknown;
   }
-  // Why it, or some window of it, is unknown; "": it was decided everywhere.
-  // `newest` as below.
+  // Why it, or some window of it, is unknown; "": it was decided everywhere, or
+  // it is silent. `newest` as below.
   std::string ReasonOf(size_t rule, uint32_t newest) const {
     const State& state = rules_[rule];
+    if (IsSilent(rule)) return "";
     if (IsDecidedIn(newest, state) && state.reason.empty()) return "";
     return Words(state, newest);
+  }
+
+  // Has no window of it opened in any attempt?
+  bool IsSilent(size_t rule) const {
+    return !rules_[rule].decided && rules_[rule].reason.empty();
+  }
+
+  // Was any rule decided in the process? What compares ranks counts for all of
+  // the attempt.
+  bool IsJudged(uint32_t process, uint32_t attempt) const {
+    return judged_.count(process) > 0 || attempts_compared_.count(attempt) > 0;
   }
 
   // Of the newest attempt that had any.
@@ -63,14 +86,18 @@ class Coverage {
 
   // Fills in all but not_applied. `newest` is the newest attempt of the run:
   // windows of those before it ended with them.
-  void Summarize(uint32_t newest, CheckSummary* summary) const {
+  void Summarize(uint32_t newest, const WhyUnseen& why_unseen,
+                 CheckSummary* summary) const {
     for (size_t rule = 0; rule < rules_.size(); ++rule) {
       const State& state = rules_[rule];
       const bool decided = OutcomeOf(rule, newest) != Outcome::kUnknown;
       ++summary->total;
       summary->decided += decided;
       summary->violated += state.violated;
-      const std::string reason = ReasonOf(rule, newest);
+      const bool silent = IsSilent(rule);
+      const std::string reason =
+          silent ? why_unseen(rule) : ReasonOf(rule, newest);
+      summary->no_occasion += silent && reason.empty();
       if (reason.empty()) continue;
       ++(decided ? summary->partly_unknown : summary->unknown)[reason];
     }
@@ -79,7 +106,7 @@ class Coverage {
   // The rules themselves are not part of it.
   void Fields(Archive& archive) {
     const size_t rules = rules_.size();
-    archive(rules_);
+    archive(rules_, judged_, attempts_compared_);
     if (rules_.size() != rules) archive.Fail("not as many rules");
     rules_.resize(rules);
   }
@@ -119,20 +146,21 @@ class Coverage {
   }
 
   static std::string Words(const State& state, uint32_t newest) {
-    const char* const unseen = "what the rule is about was not seen";
     if (state.decided && !IsDecidedIn(newest, state)) {
       const bool is_of_newest =
           !state.reason.empty() && state.attempt >= newest;
-      return "attempt " + std::to_string(newest) +
-             " was not judged: " + (is_of_newest ? state.reason : unseen);
+      return "attempt " + std::to_string(newest) + " was not judged: " +
+             (is_of_newest ? state.reason
+                           : "what the rule is about was not seen");
     }
-    if (state.reason.empty()) return unseen;
     if (state.attempt >= newest) return state.reason;
     return "attempt " + std::to_string(state.attempt) +
            " ended: " + state.reason;
   }
 
   std::vector<State> rules_;
+  std::set<uint32_t> judged_;  // processes
+  std::set<uint32_t> attempts_compared_;
 };
 
 }  // namespace traincheck

@@ -26,11 +26,46 @@ class CoverageTest : public testing::Test {
 
 using Counts = std::pair<uint64_t, uint64_t>;
 
-TEST_F(CoverageTest, ARuleThatHadNoWindowIsUnknown) {
+TEST_F(CoverageTest, ARuleThatHadNoWindowHadNoOccasionUnlessItMayHaveHadOne) {
+  EXPECT_TRUE(coverage_.IsSilent(rule_));
   EXPECT_EQ(coverage_.OutcomeOf(rule_, 0), Outcome::kUnknown);
-  EXPECT_EQ(coverage_.ReasonOf(rule_, 0),
-            "what the rule is about was not seen");
+  EXPECT_EQ(coverage_.ReasonOf(rule_, 0), "");
   EXPECT_EQ(Windows(), Counts(0, 0));
+  CheckSummary seen, unseen;
+  coverage_.Summarize(
+      0, [](size_t) { return ""; }, &seen);
+  EXPECT_EQ(seen.no_occasion, 1u);
+  EXPECT_EQ(seen.unknown.size(), 0u);
+  coverage_.Summarize(
+      0, [](size_t) { return "records are gone"; }, &unseen);
+  EXPECT_EQ(unseen.no_occasion, 0u);
+  EXPECT_EQ(unseen.unknown.at("records are gone"), 1u);
+}
+
+TEST_F(CoverageTest, ARuleThatWasJudgedInAnAttemptIsNotSilentInTheNext) {
+  Add(Outcome::kPass);
+  EXPECT_FALSE(coverage_.IsSilent(rule_));
+  CheckSummary summary;
+  coverage_.Summarize(
+      1, [](size_t) { return ""; }, &summary);
+  EXPECT_EQ(summary.no_occasion, 0u);
+  EXPECT_EQ(summary.unknown.size(), 1u);
+}
+
+TEST_F(CoverageTest, ProcessesInWhichSomethingWasDecidedAreKnown) {
+  Verdict verdict;
+  verdict.process = 3;
+  verdict.outcome = Outcome::kUnknown;
+  coverage_.Add(rule_, verdict);
+  EXPECT_FALSE(coverage_.IsJudged(3, 0));
+  verdict.outcome = Outcome::kPass;
+  coverage_.Add(rule_, verdict);
+  EXPECT_TRUE(coverage_.IsJudged(3, 0));
+  EXPECT_FALSE(coverage_.IsJudged(4, 0));
+  verdict.process.reset();
+  coverage_.Add(rule_, verdict);
+  EXPECT_TRUE(coverage_.IsJudged(4, 0));
+  EXPECT_FALSE(coverage_.IsJudged(4, 1));
 }
 
 TEST_F(CoverageTest, WindowsThatAreUnknownAreCountedBesideTheOthers) {

@@ -253,8 +253,8 @@ TEST(Snapshot, TheFormatIsThatOfItsNumber) {
   Checker checker(kRun, kExperiment, Rules());
   Feed(0, 3, &checker);
   const std::string sealed = checker.Save();
-  EXPECT_EQ(sealed[7], 16);
-  EXPECT_EQ(HashText(sealed.substr(kStateAt)), "e1e6379fec9364e3");
+  EXPECT_EQ(sealed[7], 17);
+  EXPECT_EQ(HashText(sealed.substr(kStateAt)), "a861884ab2a0420a");
 }
 
 }  // namespace

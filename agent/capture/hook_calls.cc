@@ -1,5 +1,6 @@
 #include "agent/capture/hook_calls.h"
 
+#include "agent/capture/events.h"
 #include "agent/capture/log.h"
 #include "agent/capture/own_time.h"
 #include "agent/capture/process_recorder.h"
@@ -61,6 +62,8 @@ bool Swallow(const std::string& name) {
   LogOnce("hook " + name, "a hook of " + name + " failed (" +
                               QualifiedTypeName(exception.type()) + ": " +
                               std::string(Utf8(text.get())) + ")");
+  // As sight.py says it: what the hook looks at escapes the agent.
+  RecordScalar(0, StatePoint::kConstruction, 0, "sight:limit failed", 1);
   exception.Forget();
   return true;
 }

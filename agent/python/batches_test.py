@@ -43,6 +43,25 @@ class Loaders(HooksCase):
             self.train(data.DataLoader(samples, batch_size=4, **options))
             self.assertEqual(scalars(name), wrong)
 
+    def test_weights_of_classes_for_samples(self):
+        name = "loader.weights_too_few"
+        x, y = torch.randn(24, WIDTH), torch.arange(24) % 3
+        of_classes = torch.tensor([1.0, 2.0, 3.0])
+        for weights, said in ((of_classes, [1.0]), (of_classes[y], [0.0])):
+            HooksCase.setUp(self)
+            sampler = data.WeightedRandomSampler(weights, 24)
+            self.train(
+                data.DataLoader(data.TensorDataset(x, y), batch_size=8, sampler=sampler)
+            )
+            self.assertEqual(scalars(name), said)
+            batches = data.BatchSampler(sampler, 8, drop_last=False)
+            loader = data.DataLoader(data.TensorDataset(x, y), batch_sampler=batches)
+            self.train(loader)
+            self.assertEqual(scalars(name), said * 2)
+        HooksCase.setUp(self)
+        self.train(data.DataLoader(data.TensorDataset(x, y), batch_size=8))
+        self.assertEqual(scalars(name), [])
+
     def test_sorted_parts_and_lists(self):
         name = "loss.sorted_batches"
 

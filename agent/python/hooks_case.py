@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 core_for_testing.hooks_package()
+from _traincheck import batch_tensors
 from _traincheck import graph_nodes
 from _traincheck import install
 
@@ -46,8 +47,10 @@ class HooksCase(unittest.TestCase):
     def setUp(self):
         gc.collect()
         CORE.clear()
+        WATCH.limits.clear()
         WATCH.reset()
         graph_nodes._packed = False
+        batch_tensors._on_a_device = False
 
     def tearDown(self):
         self.assertEqual(CORE.raised, [])

@@ -258,6 +258,27 @@ class Samples(GraphCase):
                 # Where both are as many, nothing tells them apart.
                 self.assertEqual(self.of(self.classify(layer, 6, 6), name), [])
 
+    def test_last_states_that_a_view_mixes(self):
+        layer = nn.GRU(WIDTH, 5, bidirectional=True, batch_first=True)
+        for view, wrong in (
+            (lambda h: h.view(6, 10), [1.0]),
+            (lambda h: h.reshape(6, -1), [1.0]),
+            (lambda h: h.transpose(0, 1).reshape(6, 10), []),
+            (lambda h: torch.cat((h[0], h[1]), 1), []),
+        ):
+            h = view(layer(torch.randn(6, 4, WIDTH))[1])
+            loss = F.cross_entropy(nn.Linear(10, 3)(h), torch.arange(6) % 3)
+            found = self.of(loss, "loss.mixes_rows")
+            self.assertEqual([value for value in found if value], wrong)
+
+    def test_views_that_mix_nothing(self):
+        x = nn.Linear(WIDTH, 5)(torch.randn(6, 4, WIDTH))
+        loss = nn.Linear(20, 2)(x.view(6, 20)).square().mean()
+        self.assertEqual(self.of(loss, "loss.mixes_rows"), [0.0])
+        x = nn.Linear(WIDTH, 5)(torch.randn(6, 4, WIDTH))
+        loss = nn.Linear(5, 2)(x.view(24, 5)).square().mean()
+        self.assertEqual(self.of(loss, "loss.mixes_rows"), [])
+
     def test_one_sequence_of_labelled_steps(self):
         layer = nn.LSTM(WIDTH, 5)
         y = layer(torch.randn(6, 1, WIDTH))[0][:, 0]

@@ -404,6 +404,14 @@ class Others(SignsCase):
             self.step(optimizer=optimizer)
         self.assertEqual(last("opt.made_anew"), 1.0)
 
+    def test_optimizers_of_weights_that_came_from_elsewhere(self):
+        for epoch in range(5):
+            with torch.no_grad():
+                self.net.weight.mul_(0.5)
+            optimizer = torch.optim.Adam(self.net.parameters())
+            self.step(optimizer=optimizer)
+        self.assertNotIn(1.0, said("opt.made_anew"))
+
     def test_optimizers_that_take_over_a_state(self):
         state = None
         for epoch in range(5):

@@ -23,7 +23,7 @@ BUFFERS = [
 
 def scalars(name=None):
     """Numbers of objects, without what the agent has seen in a call or a step."""
-    seen = ("load.", "loader.", "loss.", "opt.", "recompute.", "schedule.")
+    seen = ("load.", "loader.", "loss.", "opt.", "recompute.", "schedule.", "sight:")
     numbers = [r[1:] for r in CORE.of("scalar") if not r[2].startswith(seen)]
     return [r for r in numbers if name in (None, r[1])]
 

@@ -150,5 +150,189 @@ class EarlySchedulers(SteppingCase):
         self.assertEqual(self.train(LR.ChainedScheduler(parts, self.optimizer)), {0.0})
 
 
+class Accumulation(SteppingCase):
+    NAME = "opt.leftover_gradients"
+
+    def train(self, batches, every, at_end=None, epochs=3):
+        """at_end: what is done with gradients that are left, with their number."""
+        loader = torch.utils.data.DataLoader(torch.randn(batches * 4, 5), batch_size=4)
+        for _ in range(epochs):
+            left = 0
+            for x in loader:
+                (self.net(x).square().mean() / every).backward()
+                left += 1
+                if left == every:
+                    self.optimizer.step()
+                    self.optimizer.zero_grad()
+                    left = 0
+            if left and at_end is not None:
+                at_end()
+
+    def test_what_an_epoch_leaves(self):
+        self.train(batches=7, every=3)
+        self.assertEqual(said(self.NAME), [1.0])
+
+    def test_what_is_cleared_or_stepped_with_in_time(self):
+        for at_end in (self.optimizer.zero_grad, self.step):
+            self.setUp()
+            self.train(7, 3, at_end)
+            self.assertNotIn(1.0, said(self.NAME))
+
+    def step(self):
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def test_groups_that_go_over_epochs(self):
+        loader = torch.utils.data.DataLoader(torch.randn(28, 5), batch_size=4)
+        batches = 0
+        for _ in range(6):
+            for x in loader:
+                self.net(x).square().mean().backward()
+                batches += 1
+                if batches % 3 == 0:
+                    self.step()
+        self.assertEqual(set(said(self.NAME)), {0.0})
+
+    def test_epochs_that_end_with_a_group(self):
+        self.train(batches=6, every=3)
+        self.assertNotIn(1.0, said(self.NAME))
+
+    def test_groups_of_different_sizes(self):
+        loader = torch.utils.data.DataLoader(torch.randn(44, 5), batch_size=4)
+        for epoch in range(4):
+            for number, x in enumerate(loader):
+                self.net(x).square().mean().backward()
+                if number in (3, 5, 8):
+                    self.step()
+        self.assertNotIn(1.0, said(self.NAME))
+
+
+class Plain(torch.optim.Optimizer):
+    """Momentum that is kept, or made anew in each step."""
+
+    def __init__(self, parameters, keeps, beta=0.9, name="momentum"):
+        super().__init__(parameters, {"lr": 0.05, "beta": beta})
+        self.keeps, self.name = keeps, name
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                state = self.state[parameter]
+                if self.name not in state or not self.keeps:
+                    state[self.name] = torch.zeros_like(parameter)
+                moment = state[self.name]
+                moment.mul_(group["beta"]).add_(parameter.grad)
+                parameter.sub_(group["lr"] * moment.sign())
+
+
+class Moments(SteppingCase):
+    NAME = "opt.moments_forget"
+
+    def train(self, optimizer, steps=5):
+        for _ in range(steps):
+            optimizer.zero_grad()
+            self.loss().backward()
+            optimizer.step()
+        return set(said(self.NAME))
+
+    def test_a_buffer_that_is_made_anew(self):
+        self.assertEqual(self.train(Plain(self.net.parameters(), keeps=False)), {1.0})
+
+    def test_buffers_that_are_kept(self):
+        for make in (
+            lambda p: Plain(p, keeps=True),
+            lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
+            torch.optim.AdamW,
+            lambda p: torch.optim.RMSprop(p, momentum=0.9),
+        ):
+            self.setUp()
+            self.assertEqual(self.train(make(self.net.parameters())), {0.0})
+
+    def test_what_is_no_moment(self):
+        parameters = list(self.net.parameters())
+        for make in (
+            lambda: Plain(parameters, keeps=False, beta=0.0),
+            lambda: Plain(parameters, keeps=False, name="prev_gradient"),
+            lambda: torch.optim.Adam(parameters, betas=(0.0, 0.9)),
+            lambda: torch.optim.Rprop(parameters),
+        ):
+            self.setUp()
+            parameters = list(self.net.parameters())
+            self.assertNotIn(1.0, self.train(make()))
+
+    def test_gradients_that_stay_the_same(self):
+        optimizer = Plain(self.net.parameters(), keeps=True)
+        x = torch.randn(8, 5)
+        for _ in range(5):
+            optimizer.zero_grad()
+            self.net(x).mean().backward()
+            optimizer.step()
+        self.assertEqual(said(self.NAME), [])
+
+
+class Scales(SteppingCase):
+    NAME = "opt.scale_begins_anew"
+
+    def train(self, scaler):
+        for _ in range(3):
+            self.optimizer.zero_grad()
+            scaler.scale(self.loss()).backward()
+            scaler.step(self.optimizer)
+            scaler.update()
+
+    def resume(self, restored, enabled=True):
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1, momentum=0.9)
+        first = torch.amp.GradScaler("cpu", enabled=enabled)
+        self.train(first)
+        kept = self.optimizer.state_dict(), first.state_dict()
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1, momentum=0.9)
+        self.optimizer.load_state_dict(kept[0])
+        second = torch.amp.GradScaler("cpu", enabled=enabled)
+        if restored:
+            second.load_state_dict(kept[1])
+        self.train(second)
+        return set(said(self.NAME))
+
+    def test_a_scale_that_begins_anew(self):
+        self.assertEqual(self.resume(restored=False), {1.0})
+
+    def test_a_scale_that_goes_on(self):
+        self.assertEqual(self.resume(restored=True), {0.0})
+
+    def test_a_scaler_that_is_off(self):
+        self.assertEqual(self.resume(restored=False, enabled=False), set())
+
+    def test_a_loss_that_is_scaled_by_hand(self):
+        name = "opt.float16_unscaled"
+        for scale in (None, 1024.0):
+            self.setUp()
+            for _ in range(2):
+                with torch.autocast("cpu", torch.float16):
+                    loss = self.loss()
+                (loss if scale is None else loss * scale).backward()
+                self.optimizer.step()
+            self.assertEqual(said(name), [1.0] if scale is None else [0.0])
+
+
+class Switched(SteppingCase):
+    def test_what_an_optimizer_exchanges_itself(self):
+        class Averaging(torch.optim.SGD):
+            def eval(self):
+                with torch.no_grad():
+                    for group in self.param_groups:
+                        for parameter in group["params"]:
+                            parameter.mul_(0.5)
+
+        optimizer = Averaging(self.net.parameters(), lr=0.1)
+        self.loss().backward()
+        optimizer.step()
+        before = len(CORE.log)
+        optimizer.eval()
+        states = [entry[1:] for entry in CORE.log[before:] if entry[0] == "state"]
+        names = ["Linear.weight", "Linear.bias"]
+        self.assertEqual([(s[0], s[2]) for s in states], [("LOAD", names)])
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -41,8 +41,8 @@ int Check(const Context& context, const Options& options) {
       line.Update("checking " + options.run, fraction);
     });
     if (!result.ok()) return result;
-    findings = {CountAlerts(result->violations()), result->coverage().decided(),
-                result->coverage().total(), result->coverage().finished()};
+    findings =
+        FindingsOf(result->coverage(), CountAlerts(result->violations()));
     SayWhatWasLeftAside(&client, *result);
     return result;
   };

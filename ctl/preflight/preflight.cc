@@ -165,8 +165,7 @@ class PreflightRun {
     const v1::CheckProgress& check = report.run.check();
     const GateResult gate =
         PassGate({true, options_.min_coverage, "preflight"},
-                 {CountAlerts(report.findings), check.decided(), check.total(),
-                  check.finished()});
+                 FindingsOf(check, CountAlerts(report.findings)));
     if (!gate.reason.empty()) Say(gate.reason);
     return gate.code;
   }

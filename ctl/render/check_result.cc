@@ -18,6 +18,8 @@ const char* VerdictName(v1::Verdict verdict) {
       return "partly";
     case v1::VERDICT_VIOLATED:
       return "violated";
+    case v1::VERDICT_NO_OCCASION:
+      return "no_occasion";
     default:
       return "unknown";
   }

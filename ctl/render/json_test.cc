@@ -52,6 +52,8 @@ TEST(RunJsonTest, DetailIsTheRowAndMore) {
       id: 'a' check_set: 's' stored_bytes: 9 quarantined_batches: 1
       missing { attempt: 1 rank: 2 reason: 'never came' }
       check { caught_up: true decided: 3 total: 5 violated: 1 not_applied: 2
+              no_occasion: 1
+              unchecked_processes: 'rank 3'
               unknown { reason: 'rank 1 lost' invariants: 2 }
               partly_unknown { reason: 'rank 0 lost' invariants: 3 } })");
   const Json json = RunDetailJson(run);
@@ -71,7 +73,8 @@ TEST(RunJsonTest, DetailIsTheRowAndMore) {
             "\n");
   EXPECT_EQ(JsonLine(json["check"]),
             R"({"caught_up":true,"finished":false,"decided":3,"total":5,)"
-            R"("violated":1,"not_applied":2,"unknown":[{"reason":)"
+            R"("violated":1,"not_applied":2,"no_occasion":1,)"
+            R"("unchecked_processes":["rank 3"],"unknown":[{"reason":)"
             R"("rank 1 lost","invariants":2}],"partly_unknown":[{"reason":)"
             R"("rank 0 lost","invariants":3}],"error":null})"
             "\n");

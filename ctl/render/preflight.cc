@@ -62,7 +62,7 @@ std::string FamiliesText(const PreflightReport& report) {
     auto& [decided, all] =
         counts[FamilyOf(report, verdict.invariant_id(), verdict.relation())];
     decided += IsDecided(verdict);
-    ++all;
+    all += verdict.verdict() != v1::VERDICT_NO_OCCASION;
   }
   std::vector<std::string> texts;
   for (const auto& [family, count] : counts) {
@@ -76,9 +76,17 @@ std::string FamiliesText(const PreflightReport& report) {
 std::string CheckedText(const PreflightReport& report) {
   const v1::CheckProgress& check = report.run.check();
   const std::string families = FamiliesText(report);
-  return Line("checked", absl::StrCat(check.decided(), " of ",
-                                      Counted(check.total(), "built-in rule"),
-                                      families.empty() ? "" : ": ", families));
+  return Line("checked",
+              absl::StrCat(check.decided(), " of ",
+                           Counted(RulesWithOccasion(check), "built-in rule"),
+                           families.empty() ? "" : ": ", families));
+}
+
+std::string NoOccasionText(const v1::CheckProgress& check) {
+  if (check.no_occasion() == 0) return "";
+  return Line("no occasion",
+              absl::StrCat("for ", Counted(check.no_occasion(), "other"),
+                           ": what they are about did not come up"));
 }
 
 // The shortest reasons first: they are the plainest.
@@ -179,7 +187,8 @@ std::string PreflightText(const PreflightReport& report) {
   const v1::Run& run = report.run;
   std::string text =
       Line("preflight", absl::StrCat(run.id(), ": ", StepsText(run)));
-  text += CheckedText(report) + UnknownText(run.check());
+  text += CheckedText(report) + NoOccasionText(run.check()) +
+          UnknownText(run.check());
   if (!report.problem.empty()) text += Line("", report.problem);
   text += NotReachedText(report);
   for (const std::string& rule : report.left_out) text += Line("", rule);

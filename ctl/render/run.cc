@@ -1,5 +1,6 @@
 #include "ctl/render/run.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -49,6 +50,10 @@ std::string Steps(const v1::Run& run) {
 
 }  // namespace
 
+uint32_t RulesWithOccasion(const v1::CheckProgress& check) {
+  return check.total() - std::min(check.total(), check.no_occasion());
+}
+
 Json CheckJson(const v1::CheckProgress& check) {
   Json json;
   json["caught_up"] = check.caught_up();
@@ -57,6 +62,8 @@ Json CheckJson(const v1::CheckProgress& check) {
   json["total"] = check.total();
   json["violated"] = check.violated();
   json["not_applied"] = check.not_applied();
+  json["no_occasion"] = check.no_occasion();
+  json["unchecked_processes"] = ArrayOf(check.unchecked_processes());
   json["unknown"] = ArrayOf(check.unknown(), UnknownJson);
   json["partly_unknown"] = ArrayOf(check.partly_unknown(), UnknownJson);
   json["error"] = TextOrNull(check.error());
@@ -65,12 +72,13 @@ Json CheckJson(const v1::CheckProgress& check) {
 
 std::string CheckText(const v1::CheckProgress& check) {
   if (!check.error().empty()) return "not checked: " + check.error();
-  std::string text = absl::StrCat(
-      check.violated(), " violated, ", check.decided(), "/", check.total(),
-      " decided, ", check.not_applied(), " not applied",
-      check.finished()    ? ", finished"
-      : check.caught_up() ? ", up to date"
-                          : ", catching up");
+  std::string text =
+      absl::StrCat(check.violated(), " violated, ", check.decided(), "/",
+                   RulesWithOccasion(check), " decided, ", check.no_occasion(),
+                   " without occasion, ", check.not_applied(), " not applied",
+                   check.finished()    ? ", finished"
+                   : check.caught_up() ? ", up to date"
+                                       : ", catching up");
   for (const v1::UnknownReason& unknown : check.unknown()) {
     absl::StrAppend(&text, "\n             unknown ", unknown.invariants(),
                     ": ", OneLine(unknown.reason()));

@@ -14,8 +14,12 @@ namespace traincheck::ctl {
 // last_step, records, dropped, lost}
 Json RunRowJson(const v1::Run& run);
 
-// {caught_up, finished, decided, total, violated, not_applied, unknown:
-// [{reason, invariants}], partly_unknown: [{reason, invariants}], error}
+// Of the invariants that apply to the run, those that it gave an occasion.
+uint32_t RulesWithOccasion(const v1::CheckProgress& check);
+
+// {caught_up, finished, decided, total, violated, not_applied, no_occasion,
+// unchecked_processes, unknown: [{reason, invariants}], partly_unknown:
+// [{reason, invariants}], error}
 Json CheckJson(const v1::CheckProgress& check);
 
 // One line, and one more for each reason why something is unknown.

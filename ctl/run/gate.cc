@@ -2,7 +2,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "ctl/exit_codes.h"
+#include "ctl/render/run.h"
 
 namespace traincheck::ctl {
 namespace {
@@ -24,6 +26,12 @@ std::string Missing(const GateOptions& options, const GateFindings& findings) {
     return absl::StrCat(decided, ", and ", options.asker,
                         " asks for one at least");
   }
+  if (!options.min_coverage && !findings.unchecked_processes.empty()) {
+    return absl::StrCat(decided, ", but none in ",
+                        absl::StrJoin(findings.unchecked_processes, ", "),
+                        ", and ", options.asker,
+                        " asks for one in each process that trains");
+  }
   if (options.min_coverage && Percent(findings) < *options.min_coverage) {
     return absl::StrFormat("%s (%.0f%%), and --min-coverage asks for %g%%",
                            decided, Percent(findings), *options.min_coverage);
@@ -34,6 +42,15 @@ std::string Missing(const GateOptions& options, const GateFindings& findings) {
 }
 
 }  // namespace
+
+GateFindings FindingsOf(const v1::CheckProgress& check, size_t alerts) {
+  return {
+      alerts,
+      check.decided(),
+      RulesWithOccasion(check),
+      check.finished(),
+      {check.unchecked_processes().begin(), check.unchecked_processes().end()}};
+}
 
 GateResult PassGate(const GateOptions& options, const GateFindings& findings) {
   if (options.fail_on_violation && findings.violations > 0) {

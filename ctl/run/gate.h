@@ -9,14 +9,17 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
+
+#include "proto/traincheck/v1/control.pb.h"
 
 namespace traincheck::ctl {
 
 struct GateOptions {
   bool fail_on_violation = false;
-  // Percent of the invariants that apply to the run, to be decided at least; 0
-  // asks for nothing. Absent: one invariant at least where fail_on_violation is
-  // set, else nothing.
+  // Percent of the invariants that the run gave an occasion, to be decided at
+  // least; 0 asks for nothing. Absent: one invariant at least in each process
+  // that trains where fail_on_violation is set, else nothing.
   std::optional<double> min_coverage;
   // What fail_on_violation is called in messages.
   const char* asker = "--fail-on-violation";
@@ -27,10 +30,15 @@ struct GateOptions {
 struct GateFindings {
   size_t violations = 0;
   uint32_t decided = 0;
-  uint32_t total = 0;
+  uint32_t total = 0;  // without those that had no occasion
   // Every window is judged.
   bool finished = false;
+  // Processes that train and in which nothing was decided ("rank 3").
+  std::vector<std::string> unchecked_processes = {};
 };
+
+// Of a check that found so many alerts.
+GateFindings FindingsOf(const v1::CheckProgress& check, size_t alerts);
 
 struct GateResult {
   // kExitDone, kExitViolations or kExitTooLittle.

@@ -40,6 +40,17 @@ TEST(GateTest, NothingDecidedIsTooLittle) {
   EXPECT_EQ(PassGate(Asked({}), Decided(1)).code, kExitDone);
 }
 
+TEST(GateTest, EachProcessThatTrainsHasOneDecided) {
+  GateFindings findings = Decided(20);
+  findings.unchecked_processes = {"rank 1", "rank 3"};
+  const GateResult result = PassGate(Asked({}), findings);
+  EXPECT_EQ(result.code, kExitTooLittle);
+  EXPECT_THAT(result.reason, HasSubstr("but none in rank 1, rank 3"));
+  // Who names a share asks for no more.
+  EXPECT_EQ(PassGate(Asked(10), findings).code, kExitDone);
+  EXPECT_EQ(PassGate({}, findings).code, kExitDone);
+}
+
 TEST(GateTest, CoverageIsAShareOfWhatApplies) {
   EXPECT_EQ(PassGate(Asked(50), Decided(40)).code, kExitDone);
   const GateResult result = PassGate(Asked(50, false), Decided(39));

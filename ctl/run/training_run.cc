@@ -111,12 +111,9 @@ class TrainingRun {
     if (!training_.drain() || !training_.drain()->run) return findings;
     const v1::CheckProgress& check = training_.drain()->run->check();
     // Where nobody says which are alerts, all are.
-    findings.violations = std::max<size_t>(findings.violations,
-                                           alerts_.value_or(check.violated()));
-    findings.decided = check.decided();
-    findings.total = check.total();
-    findings.finished = check.finished();
-    return findings;
+    return FindingsOf(check,
+                      std::max<size_t>(findings.violations,
+                                       alerts_.value_or(check.violated())));
   }
 
   const TrainingRunOptions& options_;

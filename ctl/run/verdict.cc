@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "ctl/render/grade.h"
+#include "ctl/render/run.h"
 #include "ctl/run/left_out.h"
 #include "ctl/text/shell_quote.h"
 #include "ctl/text/table.h"
@@ -84,11 +85,15 @@ std::string Headline(const VerdictInput& input) {
 
 std::string CoverageText(const v1::CheckProgress& check,
                          const std::string& left_aside) {
-  const double share =
-      check.total() == 0 ? 0 : 100.0 * check.decided() / check.total();
+  const uint32_t all = RulesWithOccasion(check);
+  const double share = all == 0 ? 0 : 100.0 * check.decided() / all;
   std::string text = Indented(
       absl::StrFormat("coverage %d/%d invariants decided (%.0f%%), %d violated",
-                      check.decided(), check.total(), share, check.violated()));
+                      check.decided(), all, share, check.violated()));
+  if (check.no_occasion() > 0) {
+    text += Indented(absl::StrCat("no occasion for ", check.no_occasion(),
+                                  ": what they are about did not come up"));
+  }
   if (check.not_applied() > 0) {
     text += Indented(absl::StrCat("not applied ", check.not_applied(),
                                   " (rules of another experiment)"));

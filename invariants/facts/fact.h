@@ -72,6 +72,9 @@ struct Fact {
   bool (*applies)(const FactSubject& subject) = nullptr;
   // Of a call: known when it ends only.
   bool at_end = false;
+  // The agent looks at it itself, from this version of Sight::looks on; 0: it
+  // follows from what is recorded.
+  uint32_t looked_at_since = 0;
 
   bool Applies(const FactSubject& subject) const {
     return applies == nullptr || applies(subject);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <map>
 #include <set>
 #include <sstream>
 
@@ -22,6 +23,14 @@ TEST_F(NamedFactsTest, EachIsInTheDocument) {
       EXPECT_NE(text.str().find(row), std::string::npos) << row;
     }
   }
+}
+
+// A fact that is added gets a number of its own (LOOKS of sight.py): agents
+// that do not know it would be taken for agents that have looked.
+TEST_F(NamedFactsTest, AgentsOfAVersionLookAtSoManyFacts) {
+  std::map<uint32_t, size_t> facts;
+  for (const Fact& fact : ObservedFacts()) ++facts[fact.looked_at_since];
+  EXPECT_EQ(facts, (std::map<uint32_t, size_t>{{1, 62u}, {2, 5u}}));
 }
 
 TEST_F(NamedFactsTest, InsideWrapper) {

@@ -18,6 +18,7 @@
 #include <string>
 
 #include "invariants/facts/fact_tracker.h"
+#include "invariants/facts/sight.h"
 #include "invariants/trace/archive.h"
 #include "invariants/trace/call_contexts.h"
 #include "invariants/trace/events.h"
@@ -39,6 +40,7 @@ class Observations final : public FactTracker {
   }
   void OnScalar(const ScalarEvent& event) override {
     if (event.name->find('.') == std::string::npos) return;
+    if (Sight::IsAboutSight(*event.name)) return;
     Values& values = event.object == 0 ? of_call_ : of_objects_[event.object];
     if (std::isnan(event.value)) {  // not known any more
       values.erase(*event.name);

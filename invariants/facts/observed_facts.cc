@@ -30,8 +30,9 @@ bool IsSaid(const FactSubject& subject) {
   return IsKnown(read(subject));
 }
 
+// `since`: the LOOKS of sight.py with which the agent began to look at it.
 template <FactValue (*read)(const FactSubject&)>
-Fact Row(const char* name, FactOf of, const char* text) {
+Fact Row(const char* name, FactOf of, const char* text, uint32_t since) {
   return {name,
           of,
           FactType::kBool,
@@ -40,20 +41,21 @@ Fact Row(const char* name, FactOf of, const char* text) {
           "where the agent did not look",
           read,
           IsSaid<read>,
-          /*at_end=*/true};
+          /*at_end=*/true,
+          since};
 }
 
 template <const char* name>
-Fact CallRow(const char* text) {
-  return Row<OfCall<name>>(name, FactOf::kCall, text);
+Fact CallRow(const char* text, uint32_t since = 1) {
+  return Row<OfCall<name>>(name, FactOf::kCall, text, since);
 }
 template <const char* name>
-Fact OptimizerRow(const char* text) {
-  return Row<OfOptimizer<name>>(name, FactOf::kOptimizer, text);
+Fact OptimizerRow(const char* text, uint32_t since = 1) {
+  return Row<OfOptimizer<name>>(name, FactOf::kOptimizer, text, since);
 }
 template <const char* name>
-Fact LoaderRow(const char* text) {
-  return Row<OfLoader<name>>(name, FactOf::kLoader, text);
+Fact LoaderRow(const char* text, uint32_t since = 1) {
+  return Row<OfLoader<name>>(name, FactOf::kLoader, text, since);
 }
 
 constexpr char kTwice[] = "loss.normalised_twice";
@@ -116,6 +118,11 @@ constexpr char kEpsilonVanishes[] = "opt.epsilon_vanishes";
 constexpr char kFollowerApart[] = "opt.follower_apart";
 constexpr char kUnitsAlike[] = "opt.units_alike";
 constexpr char kUnscaled[] = "opt.float16_unscaled";
+constexpr char kWeightsTooFew[] = "loader.weights_too_few";
+constexpr char kScaleAnew[] = "opt.scale_begins_anew";
+constexpr char kLeftover[] = "opt.leftover_gradients";
+constexpr char kForgetful[] = "opt.moments_forget";
+constexpr char kMixesRows[] = "loss.mixes_rows";
 constexpr char kWorkersRepeat[] = "loader.workers_repeat";
 constexpr char kWritesData[] = "loader.writes_data";
 
@@ -235,6 +242,27 @@ std::vector<Fact> OfOptimizers() {
   };
 }
 
+std::vector<Fact> OfViews() {
+  return {
+      CallRow<kMixesRows>(
+          "states that lie as [layers, batch, size] are viewed as "
+          "[batch, layers * size], which mixes the samples",
+          2),
+  };
+}
+
+// What goes on from step to step, from pass to pass and over a resume.
+std::vector<Fact> OfUpkeep() {
+  return {
+      OptimizerRow<kScaleAnew>(
+          "it goes on from a loaded state, and the loss scale begins anew", 2),
+      OptimizerRow<kLeftover>(
+          "it uses gradients that the epoch before has left", 2),
+      OptimizerRow<kForgetful>(
+          "its moments hold nothing but the latest gradient", 2),
+  };
+}
+
 std::vector<Fact> OfSchedules() {
   return {
       OptimizerRow<kEarly>("its scheduler was stepped before its first step"),
@@ -251,6 +279,8 @@ std::vector<Fact> OfLoaders() {
   return {
       LoaderRow<kWorkersRepeat>(
           "all workers of the loader give the same batch"),
+      LoaderRow<kWeightsTooFew>(
+          "its sampler has fewer weights than the data set has samples", 2),
       LoaderRow<kSharesSamples>(
           "the evaluation reads some of the samples that are trained with"),
       LoaderRow<kInTraining>("the model is evaluated on them in training mode"),
@@ -269,8 +299,8 @@ std::vector<Fact> OfLoaders() {
 const std::vector<Fact>& ObservedFacts() {
   static const auto* const kFacts = [] {
     auto* all = new std::vector<Fact>;
-    for (const auto& some :
-         {OfCalls(), OfOptimizers(), OfSchedules(), OfLoaders()}) {
+    for (const auto& some : {OfCalls(), OfViews(), OfOptimizers(), OfUpkeep(),
+                             OfSchedules(), OfLoaders()}) {
       all->insert(all->end(), some.begin(), some.end());
     }
     return all;

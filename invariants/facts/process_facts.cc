@@ -96,13 +96,14 @@ void ProcessFacts::OnDefinition(RecordType type, uint32_t id) {
 }
 
 void ProcessFacts::End(ProcessEnd end) {
+  was_lost_ = end == ProcessEnd::kLost;
   for (ProcessObserver* observer : observers_) observer->OnEnd(*this, end);
 }
 
 void ProcessFacts::Fields(Archive& archive) {
   archive(reader_, clock_, stage_);
   ForEachTracker([&](auto& tracker) { tracker.Fields(archive); });
-  archive(recorded_, attempt_, rank_, world_, gaps_);
+  archive(recorded_, attempt_, rank_, world_, was_lost_, gaps_);
   if (archive.reading()) ownership_.OnRestored();
   for (ProcessObserver* observer : observers_) observer->Fields(archive);
 }

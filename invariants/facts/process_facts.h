@@ -31,6 +31,7 @@
 #include "invariants/facts/random_draws.h"
 #include "invariants/facts/recorded_steps.h"
 #include "invariants/facts/row_changes.h"
+#include "invariants/facts/sight.h"
 #include "invariants/facts/training_modes.h"
 #include "invariants/facts/variable_states.h"
 #include "invariants/facts/wrapper_calls.h"
@@ -114,6 +115,7 @@ class ProcessFacts : private EventVisitor {
     return accumulated_means_;
   }
   const Observations& observations() const { return observations_; }
+  const Sight& sight() const { return sight_; }
   const ClippedGradients& clipped_gradients() const {
     return clipped_gradients_;
   }
@@ -172,10 +174,11 @@ class ProcessFacts : private EventVisitor {
   uint64_t gaps() const { return gaps_.count(); }
   // Names the process as it is known now.
   std::string gap_reason() const;
+  // Nothing was heard of it any more: its last records may be missing.
+  bool was_lost() const { return was_lost_; }
   // Steps that were not sampled.
   const RecordedSteps& recorded() const { return recorded_; }
   std::string not_sampled() const { return RecordedSteps::Words(Name()); }
-
   // "torch.optim.sgd.SGD.step"; "" where not known.
   std::string FunctionName(uint32_t id) const;
 
@@ -204,7 +207,8 @@ class ProcessFacts : private EventVisitor {
     return std::tie(autocast_, wrapper_calls_, module_modes_, training_modes_,
                     random_draws_, loader_passes_, grad_scaling_, row_changes_,
                     variables_, optimizer_books_, frozen_modes_,
-                    accumulated_means_, observations_, clipped_gradients_);
+                    accumulated_means_, observations_, clipped_gradients_,
+                    sight_);
   }
   template <typename Function>
   void ForEachTracker(const Function& function) {
@@ -233,9 +237,11 @@ class ProcessFacts : private EventVisitor {
   AccumulatedMeans accumulated_means_{&inputs_};
   Observations observations_{&inputs_};
   ClippedGradients clipped_gradients_{&inputs_};
+  Sight sight_{&inputs_};
   std::optional<uint32_t> attempt_;
   std::optional<int32_t> rank_;
   int32_t world_ = 0;
+  bool was_lost_ = false;
   std::vector<ProcessObserver*> observers_;
 };
 

@@ -5,6 +5,7 @@
 #ifndef TRAINCHECK_INVARIANTS_RULES_CAPTURE_NEEDS_H_
 #define TRAINCHECK_INVARIANTS_RULES_CAPTURE_NEEDS_H_
 
+#include <cstdint>
 #include <map>
 #include <string>
 
@@ -41,6 +42,11 @@ class CaptureNeeds {
   // point alone cannot tell a gradient that was computed anew, and is equal,
   // from one that is left over.
   void Gradients();
+  // A fact that the agent looks at itself, from this version of Sight::looks
+  // on.
+  void LooksAt(const std::string& fact, uint32_t since) {
+    looked_at_[fact] = since;
+  }
 
   const std::map<std::string, PlannedCall>& calls() const { return calls_; }
   bool all_calls() const { return all_calls_; }
@@ -48,6 +54,9 @@ class CaptureNeeds {
   const PlannedState& statistics() const { return statistics_; }
   const PlannedState& rows() const { return rows_; }
   bool generators() const { return generators_; }
+  const std::map<std::string, uint32_t>& looked_at() const {
+    return looked_at_;
+  }
 
  private:
   std::map<std::string, PlannedCall> calls_;
@@ -56,6 +65,7 @@ class CaptureNeeds {
   PlannedState statistics_;
   PlannedState rows_;
   bool generators_ = false;
+  std::map<std::string, uint32_t> looked_at_;
 };
 
 // Is every function of the category recorded under every plan? A table of

@@ -45,6 +45,9 @@ void AddScaler(CaptureNeeds* needs) {
 }  // namespace
 
 void AddNeeds(const Fact& fact, CaptureNeeds* needs) {
+  if (fact.looked_at_since > 0) {
+    needs->LooksAt(fact.name, fact.looked_at_since);
+  }
   switch (fact.need) {
     case FactNeed::kNone:
       return;

@@ -13,7 +13,9 @@
 #include <vector>
 
 #include "invariants/facts/process_facts.h"
+#include "invariants/rules/capture_needs.h"
 #include "invariants/rules/relation.h"
+#include "invariants/rules/rule_needs.h"
 #include "invariants/trace/stored_batch.h"
 
 namespace traincheck {
@@ -39,6 +41,7 @@ class RunReader {
 
   // Of this rank, for which no process came, nothing will come.
   void GiveUpRank(uint32_t attempt, int32_t rank, const std::string& reason) {
+    given_up_[attempt] = "rank " + std::to_string(rank) + " " + reason;
     for (RunObserver* observer : observers_) {
       observer->GiveUpRank(attempt, rank, reason);
     }
@@ -74,12 +77,36 @@ class RunReader {
     return newest;
   }
 
+  // Why what a rule with these needs is about may have happened unseen in the
+  // newest attempt; "": it did not happen.
+  std::string WhyUnseen(const CaptureNeeds& needs) const {
+    const uint32_t newest = newest_attempt();
+    const auto given_up = given_up_.find(newest);
+    if (given_up != given_up_.end()) return given_up->second;
+    const std::vector<const ProcessFacts*> trainings = NewestTrainings();
+    for (const ProcessFacts* facts : trainings) {
+      std::string reason = traincheck::WhyUnseen(*facts, needs);
+      if (!reason.empty()) return reason;
+    }
+    return trainings.empty() ? "no step of an optimizer was recorded" : "";
+  }
+  // The processes of the newest attempt that train.
+  std::vector<const ProcessFacts*> NewestTrainings() const {
+    const uint32_t newest = newest_attempt();
+    std::vector<const ProcessFacts*> trainings;
+    for (const auto& [number, facts] : processes_) {
+      if (!facts->rank() || facts->is_worker()) continue;
+      if (facts->attempt() == newest) trainings.push_back(facts.get());
+    }
+    return trainings;
+  }
+
   // Saves or restores everything. REQUIRES: nothing was read before it is
   // restored.
   void Fields(Archive& archive) {
     std::vector<uint32_t> numbers;
     for (const auto& [number, facts] : processes_) numbers.push_back(number);
-    archive(numbers);
+    archive(numbers, given_up_);
     for (uint32_t number : numbers) {
       if (!archive.ok()) return;
       archive(Facts(number));
@@ -101,6 +128,7 @@ class RunReader {
 
   const std::vector<RunObserver*> observers_;
   std::map<uint32_t, std::unique_ptr<ProcessFacts>> processes_;
+  std::map<uint32_t, std::string> given_up_;  // attempt -> of some rank, why
 };
 
 }  // namespace traincheck

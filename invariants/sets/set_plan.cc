@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "invariants/rules/capture_needs.h"
-#include "invariants/rules/fact_needs.h"
+#include "invariants/rules/rule_needs.h"
 
 namespace traincheck {
 
@@ -13,14 +13,6 @@ namespace {
 constexpr char kSpecial[] = "*?[";
 // Of the frame around the rules, with room to spare.
 constexpr size_t kFrameBytes = 64u << 10;
-
-void AddNeeds(const Invariant& invariant, CaptureNeeds* needs) {
-  invariant.rule->AddNeeds(needs);
-  for (const Clause& clause : invariant.precondition.Clauses()) {
-    if (clause.fact) AddNeeds(*clause.fact, needs);
-    if (clause.other) AddNeeds(*clause.other, needs);
-  }
-}
 
 // A rule's `function` is a pattern where it has one of these characters.
 std::string Literal(const std::string& name) {
@@ -99,7 +91,9 @@ nlohmann::json RuleOf(const std::string& function, const PlannedCall& content) {
 
 nlohmann::json PlanOf(const std::vector<Invariant>& invariants) {
   CaptureNeeds needs;
-  for (const Invariant& invariant : invariants) AddNeeds(invariant, &needs);
+  for (const Invariant& invariant : invariants) {
+    AddNeeds(*invariant.rule, invariant.precondition, &needs);
+  }
   nlohmann::json calls = nlohmann::json::array();
   // First, because the last rule that fits a function holds.
   const nlohmann::json all = {{"function", "*"}};

@@ -36,6 +36,9 @@ stored::Check Summarise(const CheckSummary& summary) {
   check.set_decided(summary.decided);
   check.set_violated(summary.violated);
   check.set_not_applied(summary.not_applied);
+  check.set_no_occasion(summary.no_occasion);
+  check.mutable_unchecked_processes()->Assign(
+      summary.unchecked_processes.begin(), summary.unchecked_processes.end());
   check.mutable_unknown()->insert(summary.unknown.begin(),
                                   summary.unknown.end());
   check.mutable_partly_unknown()->insert(summary.partly_unknown.begin(),
@@ -50,6 +53,8 @@ v1::CheckProgress ToApi(const stored::Check& check) {
   progress.set_decided(check.decided());
   progress.set_violated(check.violated());
   progress.set_not_applied(check.not_applied());
+  progress.set_no_occasion(check.no_occasion());
+  *progress.mutable_unchecked_processes() = check.unchecked_processes();
   ToApi(check.unknown(), progress.mutable_unknown());
   ToApi(check.partly_unknown(), progress.mutable_partly_unknown());
   return progress;

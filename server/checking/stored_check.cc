@@ -25,7 +25,8 @@ v1::Verdict VerdictOf(const InvariantVerdict& verdict) {
     case Outcome::kViolated:
       return v1::VERDICT_VIOLATED;
     case Outcome::kUnknown:
-      return v1::VERDICT_UNKNOWN;
+      return verdict.no_occasion ? v1::VERDICT_NO_OCCASION
+                                 : v1::VERDICT_UNKNOWN;
   }
   return v1::VERDICT_UNSPECIFIED;
 }

@@ -23,12 +23,18 @@ const Invariant* FindRule(const InferenceResult& learned,
 
 TEST(Learning, RoleLevelRulesAreGeneral) {
   for (const char* text : {kUpdates, kGradients, kWrapper, kEqualGradients,
-                           kEqualAfterStep, kCleared, "a backward runs"}) {
+                           kEqualAfterStep, kCleared}) {
     const Invariant* rule = FindRule(Learned(), text);
     ASSERT_NE(rule, nullptr) << text;
     EXPECT_EQ(rule->scope, Scope::kGeneral) << text;
     EXPECT_EQ(rule->experiments, (std::vector<std::string>{"cnn", "mlp"}));
   }
+}
+
+TEST(Learning, ThatABackwardRunsIsNoRuleForOtherPrograms) {
+  const Invariant* rule = FindRule(Learned(), "a backward runs");
+  ASSERT_NE(rule, nullptr);
+  EXPECT_EQ(rule->scope, Scope::kExperiment);
 }
 
 // Its definition may be among records that are missing.

@@ -107,7 +107,16 @@ FOUND_IN_SEQUENCES = {
     "schedule_for_nobody": "none of its schedulers",
     "one_cycle_of_epochs": "OneCycleLR is not stepped",
 }
+UPKEEP = harness.SCRIPTS / "built_in_upkeep.py"
+FOUND_IN_UPKEEP = {
+    "leftover_micro_batches": "the epoch before has left",
+    "momentum_made_anew": "nothing but the latest gradient",
+    "scale_made_anew": "loss scale begins anew",
+    "weights_of_classes": "fewer weights",
+    "last_states_that_mix": "mixes the samples",
+}
 ADVICE = {
+    "scale_made_anew",
     "padding_in_the_loss",
     "dropout_of_what_is_kept",
     "unequal_means",
@@ -245,6 +254,9 @@ class WhatTheAgentLooksFor(Watching):
     def test_each_mistake_in_a_model_is_found(self):
         self.each_is_found(MODELS, FOUND_IN_MODELS)
 
+    def test_each_mistake_in_what_is_carried_over_is_found(self):
+        self.each_is_found(UPKEEP, FOUND_IN_UPKEEP)
+
     def test_each_mistake_with_sequences_and_labels_is_found(self):
         # In one process: what is looked at is looked at anew in each place.
         found = self.watch("sequences", SEQUENCES, *FOUND_IN_SEQUENCES)
@@ -263,6 +275,10 @@ class WhatTheAgentLooksFor(Watching):
             name = f"right-{script.stem}"
             right = self.watch(name, script, "--right", *found, decided=len(found))
             self.assertEqual(right, [])
+        for case in FOUND_IN_UPKEEP:  # several optimizers hide whose a backward is
+            with self.subTest(case):
+                right = self.watch(f"right-{case}", UPKEEP, "--right", case)
+                self.assertEqual(right, [])
 
 
 if __name__ == "__main__":

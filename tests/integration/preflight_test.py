@@ -56,6 +56,13 @@ class Preflight(harness.TrainingCase):
         self.assertEqual(report["steps"], 5)
         self.assertGreater(report["coverage"]["decided"], 4)
         self.assertTrue(report["coverage"]["finished"])
+        # What did not come up is no failure, and nothing hid it.
+        coverage = report["coverage"]
+        self.assertEqual(coverage["unknown"], [])
+        self.assertGreater(coverage["no_occasion"], 50)
+        self.assertEqual(
+            coverage["decided"] + coverage["no_occasion"], coverage["total"]
+        )
         # After four steps this one evaluates.
         self.assertNotIn("evaluation", report["not_reached"])
         self.assertIn("saving", report["not_reached"])
@@ -87,6 +94,21 @@ class Preflight(harness.TrainingCase):
         self.assertIn("the training failed by itself: exit code 1", done.stderr)
         [run] = json.loads(done.stdout)["runs"]
         self.assertEqual(run["results"], [])
+
+    def test_what_hides_the_subject_of_rules_is_named(self):
+        hidden = {
+            "compiled": "parts of the training are compiled",
+            "packed": "saved tensors are packed",
+            "threads": "several threads train",
+        }
+        for how, words in hidden.items():
+            with self.subTest(how):
+                done = self.preflight(
+                    *(harness.SCRIPTS / "hidden.py", how), options=("--format", "json")
+                )
+                unknown = json.loads(done.stdout)["coverage"]["unknown"]
+                reasons = [row["reason"] for row in unknown]
+                self.assertTrue(any(words in reason for reason in reasons), reasons)
 
     def test_two_ranks(self):
         done = self.preflight(

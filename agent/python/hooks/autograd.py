@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from _traincheck.loss_graph import roots_of
 from _traincheck.wrapping import wrap_function
 from _traincheck.wrapping import wrap_method
 
@@ -31,6 +32,8 @@ class _Backward:
             watch.process.trains()
             watch.signs.backward_begins()
             watch.loss_graphs.backward_begins(args, kwargs)
+            if watch.half_precision.awaits_scale():
+                watch.half_precision.backward_begins(roots_of(args, kwargs))
             watch.recomputation.backward_begins()
             if watch.recorded.states:
                 # Before gradients appear: a parameter may have joined a group.

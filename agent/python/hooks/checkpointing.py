@@ -45,6 +45,11 @@ class _Region:
                 self._watch.recomputation.region_ended(state, function, result)
 
 
+def _packs(watch: Watch) -> None:
+    tensors_are_packed()
+    watch.sight.limited_by("packed")
+
+
 def install(watch: Watch) -> None:
     region = _Region(watch)
     wrap_function(
@@ -60,5 +65,5 @@ def install(watch: Watch) -> None:
         watch,
         torch.autograd.graph.saved_tensors_hooks,
         "__enter__",
-        before=lambda hooks, args, kwargs: tensors_are_packed(),
+        before=lambda hooks, args, kwargs: _packs(watch),
     )

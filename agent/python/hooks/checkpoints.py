@@ -61,6 +61,8 @@ class _Checkpoints:
         watch.ties.loading(args[0], state)
         watch.remade_optimizers.loads(args[0])
         watch.schedules.loads(args[0], state)
+        if isinstance(args[0], torch.optim.Optimizer):
+            watch.resumed_scales.optimizer_loads(state)
         steps = watch.clock.steps_begun()
         given = self._given.get(state)
         # Before the first step others may have written into them: a resume does.

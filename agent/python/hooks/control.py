@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from _traincheck import plan as plans
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from traincheck_core import Core
 
     from _traincheck.budget import Budget
@@ -38,6 +40,8 @@ class Control:
         # (own, all) when the last step closed
         self._times: tuple[int, int] | None = None
         self._told = False  # of the plan that held from the beginning
+        # Called when a plan begins to hold, or when the process turns out to train.
+        self.planned: Callable[[], None] = lambda: None
 
     def forked(self) -> None:
         """In the child: the core records everything again, unless it is off."""
@@ -54,6 +58,7 @@ class Control:
         if self._planner.plan.version:
             self._tell(self._planner.plan)
         self._told = True
+        self.planned()
 
     def process_ends(self) -> None:
         """What follows is recorded in any case: else the end would look like a
@@ -94,6 +99,7 @@ class Control:
             self._set(self._core.CAPTURE_ALL)
         self._tell(plan)
         self._planner.apply(plan)
+        self.planned()
 
     def _tell(self, plan: Plan) -> None:
         self._told = True

@@ -41,6 +41,7 @@ class Held:
         ] | None = None  # ids of the tensors, by parameter group
         self.recorded: dict[int, list[int]] = {}  # group -> variables, as last written
         self.recordings = 0  # how often `variables` was made anew
+        self.looked_at = -1  # recordings when Sight looked at all of them
         self.variables: list[int] = []  # of all groups
         # position of each variable's tensor; None: 1 to 1
         self.order: list[int] | None = None

@@ -30,6 +30,7 @@ from _traincheck import scaler
 from _traincheck import scaling
 from _traincheck import schedulers
 from _traincheck import shadows
+from _traincheck import sight
 from _traincheck import ties
 from _traincheck import user
 from _traincheck import wrapping
@@ -61,6 +62,7 @@ _HOOKS = (
     scaling,
     schedulers,
     shadows,
+    sight,
     ties,
     user,
     full_collection,  # wraps what the hooks before it have left
@@ -82,6 +84,7 @@ def install(core: Core) -> Watch | None:
                 f"install:{hook.__name__}",
                 f"{hook.__name__} is not active: {type(error).__name__}: {error}",
             )
+            watch.sight.limited_by("failed")
     wrapping.substitute(watch.replaced)
     full_collection.reach_beyond(watch)
     hide_from_compiler("_traincheck")

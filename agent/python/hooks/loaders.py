@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from torch.utils.data import dataloader
 from torch.utils.data._utils import fetch
 
+from _traincheck.drawn_weights import NAME as TOO_FEW_WEIGHTS
+from _traincheck.drawn_weights import too_few
 from _traincheck.evaluations import NAME as IN_TRAINING
 from _traincheck.first_batches import ALIKE, BEGINS_AGAIN
 from _traincheck.input_scales import NAME as SCALED_APART
@@ -38,6 +40,7 @@ class _Loaders:
             loader = self._watch.loaders.loader_of(result)
             self._watch.evaluations.pass_begins(loader)
             self._watch.first_batches.pass_begins(args[0], loader)
+            self._say(loader, TOO_FEW_WEIGHTS, too_few(args[0]))
 
     def fetched(
         self,
@@ -68,6 +71,7 @@ class _Loaders:
             watch.clock.iterator_ended(loader)
             if watch.first_batches.trained_with(loader):
                 watch.schedules.pass_ended(loader)
+                watch.leftover_gradients.pass_ended()
             watch.loaders.exhausted(iterator)
 
     def _say(self, loader: int, name: str, value: float | None) -> None:

@@ -172,6 +172,12 @@ class LossGraphs:
             self._zeros.add(None)
 
 
+def roots_of(args: Args, kwargs: Kwargs) -> list[Node]:
+    """Nodes of what backward is called on."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return _roots(_losses(args, kwargs))
+
+
 def findings(losses: list[torch.Tensor]) -> Findings:
     roots = _roots(losses)
     found = Findings()

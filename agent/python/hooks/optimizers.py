@@ -9,6 +9,7 @@ import torch
 from _traincheck import naming
 from _traincheck.hyper_parameters import counter_bits
 from _traincheck.hyper_parameters import numbers_of_groups
+from _traincheck.observing import observe
 from _traincheck.wrapping import wrap_method
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class _Step:
         held = watch.holds.complete(optimizer)
         watch.clock.optimizer_steps(held.number)
         held.count_step(watch.core)
+        watch.sight.optimizer_steps(optimizer, held)
         if watch.signs.alone():
             watch.averaged_gradients.optimizer_steps(optimizer, held)
             watch.unwrapped_parts.optimizer_steps(optimizer, held)
@@ -134,6 +136,12 @@ class _ZeroGrad:
             watch.states.gradients(watch.core.POINT_GRAD_CLEAR, *held.state(optimizer))
 
 
+def _switched(watch: Watch, optimizer: torch.optim.Optimizer) -> None:
+    held = watch.holds.ensure(optimizer)
+    if watch.recorded.states and held.complete:
+        watch.states.data(watch.core.POINT_LOAD, *held.state(optimizer))
+
+
 def wrap_steps(watch: Watch, cls: type[Any]) -> None:
     """Wraps what cls itself defines; a class that torch has hooked is done."""
     step = cls.__dict__.get("step")
@@ -146,6 +154,14 @@ def wrap_steps(watch: Watch, cls: type[Any]) -> None:
             "optimizer_step",
             before=callbacks.before,
             after=callbacks.after,
+        )
+    # Schedule-free ones have two points to look from: what they exchange is theirs.
+    for name in ("train", "eval"):
+        observe(
+            watch,
+            cls,
+            name,
+            after=lambda optimizer, args, result: _switched(watch, optimizer),
         )
     clears = _ZeroGrad(watch)
     wrap_method(

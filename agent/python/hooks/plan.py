@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Sequence
     from typing import Any
 
-    from traincheck_core import Content
+    from traincheck_core import Content, Core
 
     Points = dict[str, frozenset[str]]
 
@@ -47,6 +47,15 @@ CHOICES = frozenset(
     " layout memory_format mode nonlinearity norm_type op padding_mode pool"
     " reduce reduction return_type rounding_mode side strategy style".split()
 )
+
+
+def state_points(core: Core) -> dict[int, str]:
+    """Names of the points, as plans have them."""
+    return {
+        getattr(core, name): name[len("POINT_") :].lower()
+        for name in sorted(dir(core))
+        if name.startswith("POINT_")
+    }
 
 
 class PlanError(ValueError):

@@ -1,6 +1,8 @@
 """Optimizers that are made anew for parameters that another one has trained.
 
 Each begins without moments, and a scheduler of the former goes on with that one.
+Where something has written to the parameters in between (weights of a server, the
+rewound ones of a pruning), another training begins.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ class _Line:
     def __init__(self) -> None:
         self.anew = 0
         self.stepped = False  # has the last one?
+        self.version: int | None = None  # of a parameter after its last step
 
 
 class RemadeOptimizers:
@@ -49,12 +52,27 @@ class RemadeOptimizers:
         if line is not None and not line.stepped:
             line.anew = max(0, line.anew - 1)
 
+    def stepped(self, optimizer: torch.optim.Optimizer) -> None:
+        line = self._of.get(optimizer)
+        if line is not None:
+            line.version = _version(optimizer)
+
     def steps(self, optimizer: torch.optim.Optimizer) -> float | None:
         line = self._of.get(optimizer)
         if line is None:
             return None
+        if not line.stepped and line.version != _version(optimizer):
+            line.anew = 0
         line.stepped = True
         return float(line.anew >= _OFTEN) if line.anew else None
+
+
+def _version(optimizer: torch.optim.Optimizer) -> int | None:
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter.requires_grad:
+                return int(parameter._version)
+    return None
 
 
 def _key(optimizer: torch.optim.Optimizer) -> Key:

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from _traincheck.graph_nodes import inputs
 from _traincheck.observing import observe
 from _traincheck.wrapping import quietly
 
 if TYPE_CHECKING:
     from typing import Any
+
+    from torch.autograd.graph import Node
 
     from _traincheck.watch import Watch
 
@@ -56,6 +59,16 @@ class HalfPrecision:
     def scales(self) -> None:
         self._scaled = True
 
+    def awaits_scale(self) -> bool:
+        """Does something run in float16, of which no loss has been scaled so far?"""
+        return self._half and not self._scaled
+
+    def backward_begins(self, roots: list[Node]) -> None:
+        """A loss that is multiplied by a number may be scaled by hand."""
+        self._scaled = any(
+            root.name() == "MulBackward0" and len(inputs(root)) == 1 for root in roots
+        )
+
     def optimizer_steps(self) -> float | None:
         """1: they do; None: nothing runs in float16."""
         return float(not self._scaled) if self._half else None
@@ -85,5 +98,12 @@ def install(watch: Watch) -> None:
 
     def scales(scaler: Any, args: Any, kwargs: Any) -> None:
         watch.half_precision.scales()
+        watch.resumed_scales.scales(scaler)
 
     observe(watch, torch.amp.GradScaler, "scale", before=scales)
+    observe(
+        watch,
+        torch.amp.GradScaler,
+        "load_state_dict",
+        after=lambda scaler, args, result: watch.resumed_scales.scaler_loads(scaler),
+    )

@@ -49,10 +49,14 @@ class Signs:
     def backward_ended(self) -> None:
         if self.alone():
             self._watch.discarded_backwards.backward_ended()
+            self._watch.leftover_gradients.backward_ended()
 
     def forward_begins(self) -> None:
         """Called at outermost forwards that train."""
-        if not self._claim.claim() or transforms.running():
+        if transforms.running():
+            self._watch.sight.limited_by("transforms")
+            return
+        if not self._claim.claim():
             return
         watch = self._watch
         watch.hidden_parts.forward_begins()
@@ -70,14 +74,17 @@ class Signs:
         """Called before its gradients are cleared, outside of its step."""
         self._watch.loss_graphs.gradients_cleared()
         self._watch.discarded_backwards.clears(optimizer)
+        self._watch.leftover_gradients.cleared()
 
     def module_clears(self, module: torch.nn.Module) -> None:
         self._watch.loss_graphs.gradients_cleared()
         self._watch.discarded_backwards.module_clears(module)
+        self._watch.leftover_gradients.cleared()
 
     def steps(self, optimizer: torch.optim.Optimizer) -> Scalars:
         """What is said as its step begins."""
         if not self._claim.claim():
+            self._watch.sight.limited_by("threads")
             return {}
         self._watch.rounded_steps.begins(optimizer)
         self._watch.old_gradients.begins(optimizer)
@@ -106,6 +113,8 @@ class Signs:
         yield "opt.made_anew", watch.remade_optimizers.steps(optimizer)
         yield "opt.units_alike", watch.symmetric_weights.optimizer_steps(optimizer)
         yield "opt.repeats_draws", watch.repeated_draws.optimizer_steps()
+        yield "opt.leftover_gradients", watch.leftover_gradients.steps(id(optimizer))
+        yield "opt.scale_begins_anew", watch.resumed_scales.optimizer_steps()
 
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:
         """What is said when its step has ended."""
@@ -114,9 +123,11 @@ class Signs:
         watch, core = self._watch, self._watch.core
         watch.loss_graphs.gradients_cleared()  # used, and those of a closure, too
         watch.discarded_backwards.stepped(optimizer)
+        watch.remade_optimizers.stepped(optimizer)
         found = {
             "opt.rounded_away": watch.rounded_steps.ended(optimizer),
             "opt.gradients_are_old": watch.old_gradients.ended(optimizer),
+            "opt.moments_forget": watch.forgetful_moments.stepped(optimizer),
         }
         for name, value in found.items():
             if value is not None:

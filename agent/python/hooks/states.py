@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from _traincheck.plan import STATE_VALUES
+from _traincheck.plan import STATE_VALUES, state_points
 
 if TYPE_CHECKING:
     from traincheck_core import Core
@@ -32,12 +32,7 @@ class States:
         self._core = core
         self._recorded = recorded
         self._planner = planner
-        # Names of the points, as plans have them.
-        self._points: dict[int, str] = {
-            getattr(core, name): name[len("POINT_") :].lower()
-            for name in dir(core)
-            if name.startswith("POINT_")
-        }
+        self._points = state_points(core)
         data = core.STATE_DATA, core.STATE_DATA_STATISTICS, core.STATE_DATA_ROWS
         grad = core.STATE_GRAD, core.STATE_GRAD_STATISTICS, core.STATE_GRAD_ROWS
         self._bits = {

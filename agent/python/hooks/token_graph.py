@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from _traincheck import attention
+from _traincheck import mixed_rows
 from _traincheck.batch_axis import is_mixed, labelled_samples, steps_and_sequences
 from _traincheck.findings import Findings
 from _traincheck.graph_nodes import Graph, integer, saved
@@ -65,6 +66,7 @@ class _Sequences:
                 self._see_loss(node)
             else:
                 self._see_layer(node)
+                self._found.add(mixed_rows.NAME, mixed_rows.mixes(node))
 
     def _see_loss(self, node: Node) -> None:
         if node.name() in _NLL:

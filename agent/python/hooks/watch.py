@@ -15,12 +15,14 @@ from _traincheck.control import Recorded
 from _traincheck.discarded_backwards import DiscardedBackwards
 from _traincheck.evaluations import Evaluations
 from _traincheck.first_batches import FirstBatches
+from _traincheck.forgetful_moments import ForgetfulMoments
 from _traincheck.followers import Followers
 from _traincheck.generators import Generators
 from _traincheck.hidden_parts import HiddenParts
 from _traincheck.holds import Holds
 from _traincheck.input_scales import InputScales
 from _traincheck.layer_settings import LayerSettings
+from _traincheck.leftover_gradients import LeftoverGradients
 from _traincheck.loaded_states import LoadedStates
 from _traincheck.loader_table import LoaderTable
 from _traincheck.loss_graph import LossGraphs
@@ -31,12 +33,14 @@ from _traincheck.recomputation import Recomputation
 from _traincheck.old_gradients import OldGradients
 from _traincheck.remade_optimizers import RemadeOptimizers
 from _traincheck.repeated_draws import RepeatedDraws
+from _traincheck.resumed_scales import ResumedScales
 from _traincheck.rounded_steps import RoundedSteps
 from _traincheck.samplers import Samplers
 from _traincheck.scaler import HalfPrecision
 from _traincheck.schedulers import Schedules
 from _traincheck.shadows import Shadows
 from _traincheck.shared_samples import SharedSamples
+from _traincheck.sight import Sight
 from _traincheck.signs import Signs
 from _traincheck.sorted_samples import SortedSamples
 from _traincheck.states import States
@@ -72,6 +76,7 @@ class Watch:
         # Functions to be exchanged wherever torch refers to them, by id:
         # (original, replacement).
         self.replaced: Replaced = {}
+        self.limits: set[str] = set()  # of sight; a child has them, too
         self.clock = Clock(core)
         self.planner = Planner(core, plan)
         self.recorded = Recorded()
@@ -105,6 +110,8 @@ class Watch:
         self.ties = Ties()
         self.schedules = Schedules()
         self.shared_samples = SharedSamples()
+        self.sight = Sight(self.core, self.planner, self.limits)
+        self.control.planned = self.sight.begins
         self.signs = Signs(self)
         self.sorted_samples = SortedSamples()
         self.averaged_gradients = AveragedGradients(self.topology, self.holds)
@@ -115,6 +122,9 @@ class Watch:
         self.discarded_backwards = DiscardedBackwards()
         self.evaluations = Evaluations()
         self.first_batches = FirstBatches()
+        self.forgetful_moments = ForgetfulMoments()
+        self.leftover_gradients = LeftoverGradients()
+        self.resumed_scales = ResumedScales()
         self.followers = Followers(self.models, self.holds)
         self.layer_settings = LayerSettings(self.models)
         self.half_precision = HalfPrecision()

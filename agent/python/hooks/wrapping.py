@@ -186,5 +186,7 @@ def quietly(core: Core, callback: Callable[..., object], *args: Any) -> None:
             f"hook:{callback.__qualname__}",
             f"{callback.__qualname__}: {type(error).__name__}: {error}",
         )
+        # As Sight says it, which may be what has failed.
+        core.record_scalar(0, core.POINT_CONSTRUCTION, 0, "sight:limit failed", 1.0)
     finally:
         core.hook_ends(begin)

@@ -165,8 +165,10 @@ void WindowsSeen::SeeSpanEvent(const ProcessFacts& facts, const Call& call) {
   if (category == "forward") {
     if (call.Is(kGradEnabled)) SeeForward(facts, call);
   } else if (category == "backward") {
+    // Of other programs a built-in rule asks for gradients that are new:
+    // torch.func makes them without a backward.
     span_events_.insert(
-        {Category("backward"), Binding::kAny, Scope::kGeneral, {}});
+        {Category("backward"), Binding::kAny, Scope::kExperiment, {}});
   } else if (category == "zero_grad") {
     if (!IsBoundToAny(facts, call, Binding::kHeld)) return;
     span_events_.insert(

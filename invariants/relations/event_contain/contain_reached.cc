@@ -51,6 +51,13 @@ class FirstGradients : public ProcessObserver {
     }
   }
 
+  // A training may take away the gradients of some parts in its first epoch.
+  void OnState(const ProcessFacts& facts, const StateEvent& event) override {
+    if (event.point == StatePoint::kBackwardEnd && event.Has(kHasGrad)) {
+      given_.insert(event.variable_id);
+    }
+  }
+
   void OnCallEnd(const ProcessFacts& facts, const Call& call,
                  CallOutcome outcome) override {
     if (!IsOptimizerStep(call) || outcome == CallOutcome::kRaised) return;
@@ -69,7 +76,7 @@ class FirstGradients : public ProcessObserver {
     begin.unsure.clear();
   }
 
-  void Fields(Archive& archive) override { archive(begins_, called_); }
+  void Fields(Archive& archive) override { archive(begins_, called_, given_); }
 
  private:
   static void Add(const ProcessFacts& facts, const Optimizer& optimizer,
@@ -102,7 +109,8 @@ class FirstGradients : public ProcessObserver {
     std::vector<std::string> missing;
     bool unknown = false;
     for (const HeldVariable& held : optimizer.held) {
-      if (begin.reached.count(held.variable)) continue;
+      const uint32_t variable = held.variable;
+      if (begin.reached.count(variable) || given_.count(variable)) continue;
       const VariableInfo* info = facts.definitions().Variable(held.variable);
       const VariableState* state = facts.Variable(held.variable);
       if (!info || !state || state->trainable() == Tri::kNo) continue;
@@ -134,6 +142,7 @@ class FirstGradients : public ProcessObserver {
   FunctionIndex index_;
   std::map<uint32_t, Begin> begins_;  // by optimizer
   std::set<uint32_t> called_;         // modules, to train
+  std::set<uint32_t> given_;  // variables that some backward gave a gradient
 };
 
 }  // namespace

@@ -138,6 +138,18 @@ class UpdatesAtSteps : public ProcessObserver {
     steps = idle ? std::min(steps + 1, kIdleSteps) : 0;
   }
 
+  // Are gradients there at its first step? All of them are zero then where what
+  // comes behind these parameters (an output layer) begins at zero.
+  static bool MayBeginAtZero(const FactSubject& optimizer,
+                             const std::vector<HeldVariable>& held) {
+    static const Fact* const kHasStepped = FindFact("opt.has_stepped");
+    if (kHasStepped->read(optimizer) != FactValue(false)) return false;
+    return std::any_of(held.begin(), held.end(), [&](const HeldVariable& one) {
+      const VariableState* state = optimizer.facts->Variable(one.variable);
+      return state && state->has_grad_at_step() == Tri::kYes;
+    });
+  }
+
   // Should some gradient of the step be there?
   Tri AwaitsGradient(const ProcessFacts& facts,
                      const Optimizer& optimizer) const {
@@ -147,6 +159,7 @@ class UpdatesAtSteps : public ProcessObserver {
     subject.facts = &facts;
     subject.optimizer = optimizer.object;
     if (kLossesAreZero->read(subject) == FactValue(true)) return Tri::kNo;
+    if (MayBeginAtZero(subject, optimizer.held)) return Tri::kNo;
     const auto idle = idle_.find(optimizer.object);
     if (idle != idle_.end() && idle->second == kIdleSteps) return Tri::kYes;
     const auto backwards = facts.BackwardsSince(optimizer.object);

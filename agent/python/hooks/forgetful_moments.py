@@ -1,0 +1,120 @@
+"""Moments that hold nothing but the latest gradient.
+
+An optimizer that makes its buffers anew at each step, or writes them into a copy, is
+plain gradient descent by another name. Such a moment is a multiple of the gradient
+that it was just given, while gradients differ from step to step. Coefficients of 0
+(Adam's first beta in adversarial trainings) ask for that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from _traincheck.identity_map import WeakIdentityMap
+from _traincheck.looks import looks_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+_ELEMENTS = 64
+_FEWEST = 16  # elements whose gradient is not zero
+_CLOSE = 1e-4
+# Of what holds a gradient of before, on purpose.
+_KEPT = ("prev", "last", "old", "grad")
+_COEFFICIENTS = ("momentum", "beta", "betas", "beta1")
+
+
+class _Row:
+    def __init__(self) -> None:
+        self.steps = 0
+        self.gradient: torch.Tensor | None = None  # at the step before
+
+
+class ForgetfulMoments:
+    def __init__(self) -> None:
+        self._rows: WeakIdentityMap[torch.optim.Optimizer, _Row] = WeakIdentityMap()
+
+    def stepped(self, optimizer: torch.optim.Optimizer) -> float | None:
+        """1: some moment is a multiple of the gradient; None: no look, or none."""
+        row = self._rows.get(optimizer)
+        if row is None:
+            row = _Row()
+            self._rows.set(optimizer, row)
+        number, row.steps = row.steps, row.steps + 1
+        before, row.gradient = row.gradient, None
+        # The step before a look is needed, too.
+        if not looks_at(number) and not looks_at(number + 1):
+            return None
+        parameter = _first(optimizer)
+        if parameter is None or parameter.grad is None:
+            return None
+        gradient = row.gradient = _part(parameter.grad).clone()
+        # Not the first gradient that is not zero, nor one like the one before.
+        if before is None or int((before != 0).sum()) < _FEWEST:
+            return None
+        if _are_multiples(before, gradient):
+            return None
+        found = [
+            _are_multiples(_part(moment), gradient)
+            for moment in _moments(optimizer, parameter)
+        ]
+        return float(any(found)) if found else None
+
+
+def _first(optimizer: torch.optim.Optimizer) -> torch.Tensor | None:
+    """A parameter whose state can be read without waiting."""
+    for group in optimizer.param_groups:
+        if any(_has_zero(group.get(name)) for name in _COEFFICIENTS):
+            continue
+        for parameter in group["params"]:
+            gradient = parameter.grad
+            if type(gradient) is torch.Tensor and _is_plain(gradient):
+                if gradient.numel() >= _FEWEST:
+                    return parameter
+    return None
+
+
+def _moments(
+    optimizer: torch.optim.Optimizer, parameter: torch.Tensor
+) -> Iterator[torch.Tensor]:
+    state: Any = optimizer.state.get(parameter)
+    if not isinstance(state, dict):
+        return
+    for name, value in state.items():
+        kept = any(word in str(name) for word in _KEPT)
+        if type(value) is torch.Tensor and not kept and _is_plain(value):
+            if value.shape == parameter.shape:
+                yield value
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    return (
+        tensor.is_cpu
+        and tensor.layout == torch.strided
+        and tensor.dtype in (torch.float32, torch.float64)
+    )
+
+
+def _has_zero(coefficient: Any) -> bool:
+    if isinstance(coefficient, (tuple, list)):
+        return bool(coefficient) and coefficient[0] == 0
+    return isinstance(coefficient, (int, float)) and coefficient == 0
+
+
+def _part(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().reshape(-1)[:_ELEMENTS].double()
+
+
+def _are_multiples(some: torch.Tensor, gradient: torch.Tensor) -> bool:
+    """Is it the same multiple of the gradient everywhere, and not 0?"""
+    there = gradient != 0
+    if int(there.sum()) < _FEWEST:
+        return False
+    shares = some[there] / gradient[there]
+    share = shares.median()
+    return bool(share != 0) and bool(
+        ((shares - share).abs() <= _CLOSE * share.abs()).all()
+    )

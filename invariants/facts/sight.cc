@@ -1,0 +1,98 @@
+#include "invariants/facts/sight.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace traincheck {
+namespace {
+
+struct Limit {
+  const char* words;
+  // With what the names of the facts that it concerns begin; "*": records, too.
+  std::vector<const char*> facts;
+};
+
+const std::map<std::string, Limit>& Limits() {
+  static const auto* const kLimits = new std::map<std::string, Limit>{
+      {"compiled",
+       {"parts of the training are compiled, and what runs inside them is not "
+        "recorded",
+        {"*"}}},
+      {"off",
+       {"recording was switched off for a while, by the capture plan", {"*"}}},
+      {"failed",
+       {"a hook of the agent has failed; the training's log says which", {""}}},
+      {"threads",
+       {"several threads train, and the agent looks at nothing that another "
+        "thread may write",
+        {""}}},
+      {"transforms",
+       {"the agent itself does not look into forwards within torch.func's "
+        "transforms or a trace",
+        {"loss.", "opt."}}},
+      {"devices",
+       {"the agent itself looks at parameters in the memory of the CPU only, "
+        "and some are on a device",
+        {"loss.", "opt.", "load.", "recompute."}}},
+      {"classes",
+       {"the agent itself does not look into parameters of another class "
+        "(DTensor)",
+        {"loss.", "opt.", "load.", "recompute."}}},
+      {"batches",
+       {"the agent itself looks at batches in the memory of the CPU only, and "
+        "some are on a device",
+        {"loader."}}},
+      {"packed",
+       {"saved tensors are packed (checkpointing, offloading) and are not read",
+        {"loss."}}},
+      {"graphs",
+       {"this version of torch does not say what shapes a graph has",
+        {"loss."}}},
+  };
+  return *kLimits;
+}
+
+// Does the limit concern the fact; with none: all that is recorded?
+bool Concerns(const Limit& limit, const std::string& fact) {
+  for (const std::string_view some : limit.facts) {
+    if (some == "*") return true;
+    if (!fact.empty() && fact.rfind(some, 0) == 0) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+void Sight::OnScalar(const ScalarEvent& event) {
+  if (!IsAboutSight(*event.name)) return;
+  std::string what = event.name->substr(sizeof(kPrefix) - 1);
+  if (what == "looks") {
+    ++periods_;
+    looks_ = static_cast<uint32_t>(std::clamp(event.value, 0.0, 1e6));
+    return;
+  }
+  constexpr char kLimit[] = "limit ";
+  if (what.rfind(kLimit, 0) == 0) {
+    limits_.insert(what.substr(sizeof(kLimit) - 1));
+    return;
+  }
+  // Of every plan so far, or it is worth nothing.
+  uint32_t& plans = planned_[std::move(what)];
+  if (plans + 1 == periods_) plans = periods_;
+}
+
+std::string Sight::LimitOfRecords() const { return LimitOf(""); }
+
+std::string Sight::LimitOf(const std::string& fact) const {
+  for (const std::string& limit : limits_) {
+    const auto known = Limits().find(limit);
+    // Of a later version of the agent.
+    if (known == Limits().end()) return "the agent says: " + limit;
+    if (Concerns(known->second, fact)) return known->second.words;
+  }
+  return "";
+}
+
+}  // namespace traincheck

@@ -1,0 +1,112 @@
+"""As built_in_signs.py: mistakes in what is carried over, from step to step, from pass
+to pass, over a resume, from a layer to the next.
+
+    built_in_upkeep.py [--right] CASE...
+"""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
+
+from built_in_signs import CLASSES, Classifier, main, samples, train
+
+
+def leftover_micro_batches(right: bool) -> None:
+    """Seven batches an epoch, a step after each third, and nobody clears the rest."""
+    model = Classifier()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    loader = DataLoader(TensorDataset(*samples(28)), batch_size=4)
+    for _ in range(4):
+        for number, (x, y) in enumerate(loader, 1):
+            (F.cross_entropy(model(x), y) / 3).backward()
+            if number % 3 == 0 or (right and number == len(loader)):
+                optimizer.step()
+                optimizer.zero_grad()
+
+
+class Momentum(torch.optim.Optimizer):
+    def __init__(self, parameters, keeps: bool):
+        super().__init__(parameters, {"lr": 0.05, "momentum": 0.9})
+        self.keeps = keeps
+
+    @torch.no_grad()
+    def step(self) -> None:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                state = self.state[parameter]
+                if not state or not self.keeps:
+                    state["buffer"] = torch.zeros_like(parameter)
+                state["buffer"].mul_(group["momentum"]).add_(parameter.grad)
+                parameter.sub_(group["lr"] * state["buffer"])
+
+
+def momentum_made_anew(right: bool) -> None:
+    """The buffer is made in each step."""
+    model = Classifier()
+    train(model, optimizer=Momentum(model.parameters(), keeps=right))
+
+
+def scale_made_anew(right: bool) -> None:
+    """A checkpoint without the scaler's state."""
+    model = Classifier()
+    kept = None
+    for _ in range(2):
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**8)
+        if kept is not None:
+            optimizer.load_state_dict(kept[0])
+            if right:
+                scaler.load_state_dict(kept[1])
+        for _ in range(4):
+            x, y = samples(16)
+            optimizer.zero_grad()
+            scaler.scale(F.cross_entropy(model(x), y)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        kept = optimizer.state_dict(), scaler.state_dict()
+
+
+def weights_of_classes(right: bool) -> None:
+    """One weight a class, where the sampler wants one a sample."""
+    x, y = samples(64)
+    weights = 1.0 / torch.bincount(y, minlength=CLASSES).clamp(min=1)
+    sampler = WeightedRandomSampler(weights[y] if right else weights, 64)
+    model = Classifier()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for x, y in DataLoader(TensorDataset(x, y), batch_size=16, sampler=sampler):
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+
+class Recurrent(nn.Module):
+    def __init__(self, right: bool):
+        super().__init__()
+        self.right = right
+        self.body = nn.GRU(2, 8, bidirectional=True, batch_first=True)
+        self.head = nn.Linear(16, CLASSES)
+
+    def forward(self, x):
+        last = self.body(x.unflatten(1, (4, 2)))[1]  # [directions, batch, size]
+        if self.right:
+            last = last.transpose(0, 1)
+        return self.head(last.reshape(len(x), -1))
+
+
+def last_states_that_mix(right: bool) -> None:
+    """The last states of both directions are viewed without a transpose."""
+    train(Recurrent(right))
+
+
+CASES = (
+    leftover_micro_batches,
+    momentum_made_anew,
+    scale_made_anew,
+    weights_of_classes,
+    last_states_that_mix,
+)
+
+
+if __name__ == "__main__":
+    main(CASES)
