@@ -334,7 +334,9 @@ TEST_F(LimitsTest, ARelayThatSendsOnWhileTheDiskStandsIsHeldBack) {
               static_cast<unsigned long>(held_mib),
               static_cast<unsigned long>(before_mib));
   EXPECT_LT(sent * bytes, 4 * kCreditBytes);
-  if (!kSanitized) EXPECT_LT(held_mib, before_mib + 100);
+  if (!kSanitized) {
+    EXPECT_LT(held_mib, before_mib + 100);
+  }
   daemon_.LimitFileSize(RLIM_INFINITY);
   EXPECT_TRUE(relay.AwaitAcknowledged(requests.size()));
   sender.join();
