@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from _traincheck.holds import first_trained
 from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.places import place
 
@@ -50,7 +51,7 @@ class DiscardedBackwards:
             return
         here = place()
         for optimizer in optimizers:
-            row, parameter = self._rows.get(optimizer), _first(optimizer)
+            row, parameter = self._rows.get(optimizer), first_trained(optimizer)
             if row is None or parameter is None:
                 continue
             mark = _mark(parameter)
@@ -60,7 +61,7 @@ class DiscardedBackwards:
 
     def clears(self, optimizer: torch.optim.Optimizer) -> None:
         """Called before its gradients are cleared, outside of its step."""
-        row, parameter = self._rows.get(optimizer), _first(optimizer)
+        row, parameter = self._rows.get(optimizer), first_trained(optimizer)
         if row is None:
             return
         version = None if parameter is None else parameter._version
@@ -73,7 +74,7 @@ class DiscardedBackwards:
     def module_clears(self, module: torch.nn.Module) -> None:
         ids = {id(parameter) for parameter in module.parameters()}
         for optimizer in self._rows.keys():
-            if id(_first(optimizer)) in ids:
+            if id(first_trained(optimizer)) in ids:
                 self.clears(optimizer)
 
     def skips(self, optimizer: torch.optim.Optimizer) -> None:
@@ -84,7 +85,7 @@ class DiscardedBackwards:
 
     def steps(self, optimizer: torch.optim.Optimizer) -> float | None:
         """1: it was so at this step and the last one; None: no occasion yet."""
-        row, parameter = self._rows.get(optimizer), _first(optimizer)
+        row, parameter = self._rows.get(optimizer), first_trained(optimizer)
         if row is None or parameter is None:
             return None
         used = row.since
@@ -96,7 +97,7 @@ class DiscardedBackwards:
         return float(row.habit >= _HABIT) if row.judged else None
 
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:
-        row, parameter = self._rows.get(optimizer), _first(optimizer)
+        row, parameter = self._rows.get(optimizer), first_trained(optimizer)
         if row is not None:
             row.since.clear()  # of its closure
             row.version = None if parameter is None else parameter._version
@@ -106,12 +107,3 @@ def _mark(parameter: torch.Tensor) -> tuple[int, int] | None:
     """Of its gradient: which tensor it is, and how often it was written."""
     gradient = parameter.grad
     return None if gradient is None else (id(gradient), gradient._version)
-
-
-def _first(optimizer: torch.optim.Optimizer) -> torch.Tensor | None:
-    """Its first parameter that is trained."""
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            if parameter.requires_grad:
-                return parameter
-    return None

@@ -227,5 +227,10 @@ def parameters_of(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
     return chain.from_iterable(_groups(optimizer))
 
 
+def first_trained(optimizer: torch.optim.Optimizer) -> torch.Tensor | None:
+    """The first of its parameters that requires a gradient."""
+    return next((p for p in parameters_of(optimizer) if p.requires_grad), None)
+
+
 def _groups(optimizer: torch.optim.Optimizer) -> list[Any]:
     return [group["params"] for group in optimizer.param_groups]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from _traincheck.holds import first_trained
 from _traincheck.identity_map import WeakIdentityMap
 
 if TYPE_CHECKING:
@@ -68,11 +69,8 @@ class RemadeOptimizers:
 
 
 def _version(optimizer: torch.optim.Optimizer) -> int | None:
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            if parameter.requires_grad:
-                return int(parameter._version)
-    return None
+    parameter = first_trained(optimizer)
+    return None if parameter is None else parameter._version
 
 
 def _key(optimizer: torch.optim.Optimizer) -> Key:
