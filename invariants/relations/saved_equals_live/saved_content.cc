@@ -15,41 +15,29 @@ namespace traincheck {
 
 namespace {
 
-enum class What { kContent, kKeys, kLoaded };
-
 struct SavedSpec {
-  What what = What::kContent;
+  bool loaded = false;  // else content
 
   static absl::StatusOr<SavedSpec> Parse(const nlohmann::json& parameters,
                                          const std::string& path) {
     JsonReader reader(parameters, path);
     const std::string what = reader.String("what");
-    if (what != "content" && what != "keys" && what != "loaded") {
+    if (what != "content" && what != "loaded") {
       reader.Fail("what",
-                  "none of \"content\", \"keys\", \"loaded\", \"moment\", "
-                  "\"still\" and \"resumed\"");
+                  "none of \"content\", \"keys\", \"loaded\", \"modules\", "
+                  "\"moment\", \"still\" and \"resumed\"");
     }
-    if (what == "loaded") return reader.Finish(SavedSpec{What::kLoaded});
-    return reader.Finish(
-        SavedSpec{what == "keys" ? What::kKeys : What::kContent});
+    return reader.Finish(SavedSpec{what == "loaded"});
   }
-
   std::string Describe() const {
-    switch (what) {
-      case What::kContent:
-        return "What a checkpoint holds of a model is equal to the model as "
-               "it is when it is saved.";
-      case What::kKeys:
-        return "A checkpoint of a model holds every parameter of it.";
-      case What::kLoaded:
-        return "After a model has loaded a state, it is equal to it.";
-    }
-    return "";
+    return loaded ? "After a model has loaded a state, it is equal to it."
+                  : "What a checkpoint holds of a model is equal to the model "
+                    "as it is when it is saved.";
   }
   // That a model is there in its live state says when it applies.
   static std::vector<const Fact*> Facts() { return {}; }
   void AddNeeds(CaptureNeeds* needs) const {
-    const char* point = what == What::kLoaded ? "load" : "save";
+    const char* point = loaded ? "load" : "save";
     needs->State("parameter.data", point);
     needs->State("buffer.data", point);
   }
@@ -141,16 +129,6 @@ std::string JudgeContent(const ProcessFacts& facts, const SavedModel& model,
          " could not be read on " + facts.Name();
 }
 
-void JudgeKeys(const ProcessFacts& facts, const SavedCheckpoint& checkpoint,
-               const SavedModel& model, Finding* finding) {
-  finding->variables =
-      FullNames(facts.definitions(),
-                MissingParameters(model, facts.definitions(), checkpoint.live));
-  finding->expected = "every parameter of the model in the checkpoint";
-  finding->seen = std::to_string(finding->variables.size()) +
-                  " missing: " + ListWords(finding->variables, 3);
-}
-
 void Explain(const ProcessFacts& facts, const SavedCheckpoint& checkpoint,
              const SavedModel& model, Verdict* verdict) {
   MarkViolated(facts, checkpoint.call, verdict);
@@ -178,7 +156,7 @@ class ModelsJudged : public SavedCheckpoints {
     if (!checkpoint.broken.empty()) return TellUnknown(facts, checkpoint);
     ForEachLiveModel(facts, checkpoint, before, [&](const SavedModel& model) {
       for (const auto& rule : of_.judged->rules) {
-        if (!IsMine(rule.spec)) continue;
+        if (rule.spec.loaded != of_.loads) continue;
         Verdict verdict = NewVerdict(facts, rule.index, model.root);
         // Had an old state been saved, it would have shown.
         verdict.trials = static_cast<uint32_t>(
@@ -186,19 +164,15 @@ class ModelsJudged : public SavedCheckpoints {
                       : ChangedParameters(model, facts.definitions(),
                                           checkpoint.live, before));
         verdict.varied = verdict.trials > 0;
-        Judge(facts, checkpoint, model, rule.spec.what, &verdict);
+        Judge(facts, checkpoint, model, &verdict);
       }
     });
-  }
-
-  bool IsMine(const SavedSpec& spec) const {
-    return (spec.what == What::kLoaded) == of_.loads;
   }
 
   void TellUnknown(const ProcessFacts& facts,
                    const SavedCheckpoint& checkpoint) const {
     for (const auto& rule : of_.judged->rules) {
-      if (!IsMine(rule.spec)) continue;
+      if (rule.spec.loaded != of_.loads) continue;
       Verdict verdict = NewVerdict(facts, rule.index, /*root=*/0);
       MarkUnknown(checkpoint.broken, &verdict);
       of_.judged->sink->OnVerdict(verdict);
@@ -206,21 +180,14 @@ class ModelsJudged : public SavedCheckpoints {
   }
 
   void Judge(const ProcessFacts& facts, const SavedCheckpoint& checkpoint,
-             const SavedModel& model, What what, Verdict* verdict) const {
-    std::string unread;
-    if (what == What::kKeys) {
-      JudgeKeys(facts, checkpoint, model, &verdict->finding);
-    } else {
-      unread = JudgeContent(facts, model, &verdict->finding);
-      if (what == What::kLoaded) verdict->finding.expected = "what was loaded";
-    }
+             const SavedModel& model, Verdict* verdict) const {
+    std::string unread = JudgeContent(facts, model, &verdict->finding);
+    if (of_.loads) verdict->finding.expected = "what was loaded";
     if (checkpoint.left_out != 0 && unread.empty()) {
       unread = "the checkpoint has " + std::to_string(checkpoint.left_out) +
                " more entries than are recorded";
     }
-    const bool violated = !verdict->finding.variables.empty();
-    const bool sure = what != What::kKeys || checkpoint.left_out == 0;
-    if (violated && sure) {
+    if (!verdict->finding.variables.empty()) {
       Explain(facts, checkpoint, model, verdict);
     } else if (!unread.empty()) {
       MarkUnknown(unread, verdict);

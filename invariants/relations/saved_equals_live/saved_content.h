@@ -1,10 +1,10 @@
-// SavedEqualsLive, "content", "keys" and "loaded": what a checkpoint holds of a
-// model is the live model, and what a model took is what it has.
+// SavedEqualsLive, "content" and "loaded": what a checkpoint holds of a model
+// is the live model, and what a model took is what it has.
 //
 // A window is one call that saves or loads and one model that is there in its
 // live state; what holds another state of a model (an average, the best so far)
 // is no window. Tensors of another type or shape than the live ones are not
-// compared, a tied parameter is there if one of its names is.
+// compared.
 //
 // Unknown where records are missing, where the process ended in the call,
 // where a live tensor could not be read and where more was saved than is
@@ -21,7 +21,7 @@ namespace traincheck {
 
 const Relation* SavedContent();
 
-// Makes the hypotheses of all forms.
+// Makes the hypotheses of all forms that are learned.
 std::unique_ptr<Generator> NewSavedGenerator();
 
 }  // namespace traincheck

@@ -5,6 +5,7 @@
 #include "invariants/relations/saved_equals_live/saved_moment.h"
 #include "invariants/relations/saved_equals_live/saved_resumed.h"
 #include "invariants/relations/saved_equals_live/saved_still.h"
+#include "invariants/relations/saved_equals_live/saved_whole.h"
 #include "invariants/rules/relation_forms.h"
 
 namespace traincheck {
@@ -13,6 +14,7 @@ namespace {
 
 const Relation* FormOf(const nlohmann::json& parameters) {
   const nlohmann::json& what = Member(parameters, "what");
+  if (what == "keys" || what == "modules") return SavedWhole();
   if (what == "moment") return SavedMoment();
   if (what == "still") return SavedStill();
   if (what == "resumed") return SavedResumed();
@@ -22,9 +24,10 @@ const Relation* FormOf(const nlohmann::json& parameters) {
 }  // namespace
 
 const Relation* SavedEqualsLive() {
-  static const auto* const kRelation = new RelationForms(
-      {SavedContent(), SavedMoment(), SavedStill(), SavedResumed()}, FormOf,
-      NewSavedGenerator);
+  static const auto* const kRelation =
+      new RelationForms({SavedContent(), SavedWhole(), SavedMoment(),
+                         SavedStill(), SavedResumed()},
+                        FormOf, NewSavedGenerator);
   return kRelation;
 }
 

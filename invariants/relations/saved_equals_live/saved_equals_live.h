@@ -3,6 +3,7 @@
 //
 //   {"what": "content"}  each of a model's tensors equals the live one
 //   {"what": "keys"}     every parameter of the model is in it
+//   {"what": "modules"}  every one that nobody leaves out on purpose
 //   {"what": "loaded"}   after load_state_dict of a model each of its tensors
 //                        equals the one that was given
 //   {"what": "moment"}   it is not, save after save, the one before once more
@@ -10,9 +11,9 @@
 //   {"what": "resumed"}  an optimizer's state that was read reaches an
 //   optimizer
 //
-// The first three are in saved_content.h, which says what their windows are and
-// when they are unknown, the others in saved_moment.h, saved_still.h and
-// saved_resumed.h.
+// saved_content.h (content, loaded), saved_whole.h (keys, modules),
+// saved_moment.h, saved_still.h and saved_resumed.h say what their windows are
+// and when they are unknown.
 #ifndef TRAINCHECK_INVARIANTS_RELATIONS_SAVED_EQUALS_LIVE_SAVED_EQUALS_LIVE_H_
 #define TRAINCHECK_INVARIANTS_RELATIONS_SAVED_EQUALS_LIVE_SAVED_EQUALS_LIVE_H_
 

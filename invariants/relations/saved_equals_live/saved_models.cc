@@ -1,7 +1,6 @@
 #include "invariants/relations/saved_equals_live/saved_models.h"
 
 #include <algorithm>
-#include <set>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -123,29 +122,6 @@ size_t ChangedParameters(const SavedModel& model,
                HasMoved(saved.variable, live, before);
   }
   return changed;
-}
-
-std::vector<uint32_t> MissingParameters(const SavedModel& model,
-                                        const ProcessDefinitions& definitions,
-                                        const Digests& live) {
-  std::set<uint32_t> held;
-  std::set<uint64_t> storages;
-  for (const SavedVariable& saved : model.variables) {
-    held.insert(saved.variable);
-    const uint64_t storage = definitions.Variable(saved.variable)->alias_group;
-    if (storage != 0) storages.insert(storage);
-  }
-  std::vector<uint32_t> missing;
-  for (const auto& [variable, digest] : live) {
-    const VariableInfo* info = definitions.Variable(variable);
-    if (!info || info->root != model.root ||
-        info->kind != VariableKind::kParameter || held.count(variable) ||
-        storages.count(info->alias_group)) {
-      continue;
-    }
-    missing.push_back(variable);
-  }
-  return missing;
 }
 
 std::vector<std::string> FullNames(const ProcessDefinitions& definitions,

@@ -72,12 +72,6 @@ size_t ChangedParameters(const SavedModel& model,
                          const ProcessDefinitions& definitions,
                          const Digests& live, const Digests& before);
 
-// Parameters of the model's root that are not in the checkpoint, and share
-// their storage with none that is.
-std::vector<uint32_t> MissingParameters(const SavedModel& model,
-                                        const ProcessDefinitions& definitions,
-                                        const Digests& live);
-
 // The names of the variables, sorted. REQUIRES: they are defined.
 std::vector<std::string> FullNames(const ProcessDefinitions& definitions,
                                    const std::vector<uint32_t>& variables);

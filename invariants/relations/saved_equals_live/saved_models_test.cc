@@ -102,14 +102,12 @@ TEST_F(SavedModelsTest, AnotherStateOfTheModelIsNotTheLiveOne) {
   EXPECT_TRUE(is_live(1, 8, 3, {{weight_, 8}, {bias_, 2}}));
 }
 
-TEST_F(SavedModelsTest, ChangedAndMissing) {
+TEST_F(SavedModelsTest, Changed) {
   const Digests live = {{weight_, 1}, {bias_, 2}, {mean_, 3}};
   const SavedModel model = Find({Tensor("fc.weight", 1)}, live).at(0);
   EXPECT_EQ(ChangedParameters(model, definitions_, live, {}), 0u);
   EXPECT_EQ(ChangedParameters(model, definitions_, live, {{weight_, 1}}), 0u);
   EXPECT_EQ(ChangedParameters(model, definitions_, live, {{weight_, 5}}), 1u);
-  EXPECT_EQ(MissingParameters(model, definitions_, live),
-            std::vector<uint32_t>{bias_});
 }
 
 }  // namespace

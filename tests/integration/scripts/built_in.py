@@ -217,15 +217,31 @@ def saved_other_values(right: bool) -> None:
 
 
 def saved_in_part(right: bool) -> None:
-    """The checkpoint lacks a parameter."""
+    """The checkpoint lacks a module's bias; who wants no head leaves out all of it."""
 
     def change(model):
-        state = dict(model.state_dict())
-        if not right:
-            del state["head.bias"]
-        return state
+        left_out = "head." if right else "head.bias"
+        state = model.state_dict().items()
+        return {name: tensor for name, tensor in state if left_out not in name}
 
-    _saved(change, strict=right)
+    _saved(change, strict=False)
+
+
+def saved_without_a_head(right: bool) -> None:
+    """A checkpoint with the optimizer's state, in two files or in one too few."""
+    model = Net()
+    optimizer = sgd(model)
+    optimizer.param_groups[0]["momentum"] = 0.9
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(2):
+            train(model, optimizer, 2)
+            parts = {"head": {}, "body": {}}
+            for name, tensor in model.state_dict().items():
+                parts["head" if "head" in name else "body"][name] = tensor
+            state = {"model": parts["body"], "optimizer": optimizer.state_dict()}
+            torch.save(state, os.path.join(folder, "body.pt"))
+            if right:
+                torch.save(parts["head"], os.path.join(folder, "head.pt"))
 
 
 def saved_once_more(right: bool) -> None:
@@ -327,6 +343,7 @@ CASES = (
     stepped_while_scaled,
     saved_other_values,
     saved_in_part,
+    saved_without_a_head,
     saved_once_more,
     saved_while_training,
     forgotten_moments,

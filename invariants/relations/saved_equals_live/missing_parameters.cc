@@ -1,0 +1,121 @@
+#include "invariants/relations/saved_equals_live/missing_parameters.h"
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+
+#include "invariants/relations/saved_equals_live/saved_calls.h"
+
+namespace traincheck {
+
+namespace {
+
+// "fc" of "fc.weight"; "" for what the root itself has.
+std::string_view ModuleOf(std::string_view name) {
+  const size_t dot = name.rfind('.');
+  return dot == std::string_view::npos ? "" : name.substr(0, dot);
+}
+
+bool AreEqual(const Digests& live, uint32_t a, uint32_t b) {
+  const auto first = live.find(a);
+  const auto second = live.find(b);
+  // What could not be read is believed to be a tie.
+  return first == live.end() || second == live.end() ||
+         first->second == second->second;
+}
+
+bool IsTied(uint32_t variable, const SavedPart& part,
+            const ProcessDefinitions& definitions) {
+  const VariableInfo& info = *definitions.Variable(variable);
+  if (info.alias_group == 0) return false;
+  return std::any_of(part.saved.begin(), part.saved.end(), [&](uint32_t other) {
+    const VariableInfo* saved = definitions.Variable(other);
+    return saved && saved->alias_group == info.alias_group &&
+           (Elements(saved->shape) > Elements(info.shape) ||
+            AreEqual(part.live, variable, other));
+  });
+}
+
+struct SavedModule {
+  bool something = false;  // is saved of it
+  bool trainable_only = true;
+};
+
+// Modules of the root that have variables of their own, by name.
+using SavedModules = std::map<std::string_view, SavedModule>;
+
+SavedModules ModulesOf(const SavedPart& part,
+                       const ProcessDefinitions& definitions) {
+  SavedModules modules;
+  for (const auto& [id, info] : definitions.variables()) {
+    if (info.root == part.root) modules[ModuleOf(info.name)];
+  }
+  for (const uint32_t id : part.saved) {
+    const VariableInfo& info = *definitions.Variable(id);
+    SavedModule& module = modules[ModuleOf(info.name)];
+    module.something = true;
+    module.trainable_only &=
+        info.kind == VariableKind::kParameter && info.trainable;
+  }
+  return modules;
+}
+
+bool HasChildren(std::string_view module, const SavedModules& modules) {
+  if (module.empty()) return modules.size() > 1;
+  const std::string prefix = std::string(module) + '.';
+  const auto next = modules.lower_bound(prefix);
+  return next != modules.end() &&
+         next->first.substr(0, prefix.size()) == prefix;
+}
+
+}  // namespace
+
+std::vector<uint32_t> MissingParameters(const SavedPart& part,
+                                        const ProcessDefinitions& definitions) {
+  std::vector<uint32_t> missing;
+  for (const auto& [variable, digest] : part.live) {
+    const VariableInfo* info = definitions.Variable(variable);
+    if (!info || info->root != part.root ||
+        info->kind != VariableKind::kParameter || part.saved.count(variable) ||
+        IsTied(variable, part, definitions)) {
+      continue;
+    }
+    missing.push_back(variable);
+  }
+  return missing;
+}
+
+std::vector<uint32_t> MissingInModules(const SavedPart& part,
+                                       const std::vector<uint32_t>& missing,
+                                       const ProcessDefinitions& definitions) {
+  std::vector<uint32_t> result;
+  if (missing.empty()) return result;
+  const SavedModules modules = ModulesOf(part, definitions);
+  for (const uint32_t variable : missing) {
+    const VariableInfo& info = *definitions.Variable(variable);
+    const std::string_view name = ModuleOf(info.name);
+    const SavedModule& module = modules.at(name);
+    if (!module.something || HasChildren(name, modules)) continue;
+    if (module.trainable_only && !info.trainable) continue;
+    result.push_back(variable);
+  }
+  return result;
+}
+
+std::vector<uint32_t> MissingOfOptimizers(
+    const std::vector<uint32_t>& missing,
+    const ProcessDefinitions& definitions) {
+  std::set<uint32_t> held;
+  for (const auto& [group, variables] : definitions.holds()) {
+    held.insert(variables.begin(), variables.end());
+  }
+  std::vector<uint32_t> result;
+  std::copy_if(missing.begin(), missing.end(), std::back_inserter(result),
+               [&](uint32_t variable) {
+                 return definitions.Variable(variable)->trainable &&
+                        held.count(variable);
+               });
+  return result;
+}
+
+}  // namespace traincheck

@@ -1,0 +1,217 @@
+#include "invariants/relations/saved_equals_live/saved_whole.h"
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/json_reader.h"
+#include "invariants/relations/saved_equals_live/missing_parameters.h"
+#include "invariants/relations/saved_equals_live/optimizer_states.h"
+#include "invariants/relations/saved_equals_live/saved_checkpoint.h"
+#include "invariants/rules/process_relation.h"
+#include "invariants/rules/verdicts.h"
+#include "invariants/rules/words.h"
+
+namespace traincheck {
+
+namespace {
+
+struct WholeSpec {
+  bool modules = false;  // else keys
+
+  static absl::StatusOr<WholeSpec> Parse(const nlohmann::json& parameters,
+                                         const std::string& path) {
+    JsonReader reader(parameters, path);
+    const std::string what = reader.String("what");
+    return reader.Finish(WholeSpec{what == "modules"});
+  }
+  std::string Describe() const {
+    return modules
+               ? "A checkpoint that holds a part of a module holds all of it, "
+                 "and beside an optimizer's state every parameter of the model "
+                 "that optimizers train."
+               : "A checkpoint of a model holds every parameter of it.";
+  }
+  static std::vector<const Fact*> Facts() { return {}; }
+  static void AddNeeds(CaptureNeeds* needs) {
+    needs->State("parameter.data", "save");
+    needs->State("buffer.data", "save");
+  }
+};
+using Judged = JudgedRules<SpecRule<WholeSpec>>;
+
+// What was saved of a model since the last step.
+struct Pending {
+  SavedPart part;
+  Call call;  // the first
+  uint64_t number = 0;
+  std::optional<int64_t> step;
+  uint64_t gaps = 0;
+  std::string prefix;
+  bool optimizer = false;  // a state of one is there
+  uint64_t left_out = 0;
+  uint64_t changed = 0;  // parameters, since the save before
+
+  void Fields(Archive& archive) {
+    archive(part, call, number, step, gaps, prefix, optimizer, left_out,
+            changed);
+  }
+};
+
+class WholeOfProcess : public SavedCheckpoints {
+ public:
+  explicit WholeOfProcess(const Judged* judged)
+      : SavedCheckpoints(kSaving), judged_(*judged) {}
+
+  void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
+    if (IsOptimizerStep(call)) JudgeAll(facts, /*cut_short=*/"");
+  }
+  void OnEnd(const ProcessFacts& facts, ProcessEnd end) override {
+    SavedCheckpoints::OnEnd(facts, end);
+    JudgeAll(facts, end == ProcessEnd::kClean ? "" : WhoseEndWords(facts, end));
+  }
+  void Fields(Archive& archive) override {
+    SavedCheckpoints::Fields(archive);
+    archive(pending_);
+  }
+
+ private:
+  void OnCheckpoint(const ProcessFacts& facts,
+                    const SavedCheckpoint& checkpoint,
+                    const Digests& before) override {
+    if (!checkpoint.broken.empty()) return TellUnknown(facts, checkpoint);
+    const ProcessDefinitions& definitions = facts.definitions();
+    for (const SavedModel& model :
+         FindSavedModels(checkpoint.entries, definitions, checkpoint.live)) {
+      if (!IsLiveState(model, definitions, checkpoint.live, before)) continue;
+      Pending& pending = PendingOf(facts, checkpoint, model);
+      for (const SavedVariable& saved : model.variables) {
+        pending.part.saved.insert(saved.variable);
+      }
+      pending.changed +=
+          ChangedParameters(model, definitions, checkpoint.live, before);
+      pending.left_out += checkpoint.left_out;
+    }
+    if (pending_.empty()) return;
+    // Often a file of its own.
+    if (FindOptimizerStates(checkpoint.entries).states.empty()) return;
+    for (auto& [root, pending] : pending_) pending.optimizer = true;
+  }
+
+  Pending& PendingOf(const ProcessFacts& facts,
+                     const SavedCheckpoint& checkpoint,
+                     const SavedModel& model) {
+    const auto [found, added] = pending_.try_emplace(model.root);
+    Pending& pending = found->second;
+    if (added) {
+      pending.part.root = model.root;
+      pending.part.live = checkpoint.live;
+      pending.call = checkpoint.call;
+      pending.number = checkpoint.number;
+      pending.step = facts.clock().known_step();
+      pending.gaps = checkpoint.gaps;
+      pending.prefix = model.prefix;
+    }
+    return pending;
+  }
+
+  void TellUnknown(const ProcessFacts& facts,
+                   const SavedCheckpoint& checkpoint) const {
+    for (const auto& rule : judged_.rules) {
+      Verdict verdict = NewVerdict(facts, rule.index, /*root=*/0);
+      MarkUnknown(checkpoint.broken, &verdict);
+      judged_.sink->OnVerdict(verdict);
+    }
+  }
+
+  void JudgeAll(const ProcessFacts& facts, const std::string& cut_short) {
+    for (const auto& [root, pending] : pending_) {
+      for (const auto& rule : judged_.rules) {
+        Judge(facts, pending, rule, cut_short);
+      }
+    }
+    pending_.clear();
+  }
+
+  void Judge(const ProcessFacts& facts, const Pending& pending,
+             const SpecRule<WholeSpec>& rule,
+             const std::string& cut_short) const {
+    Verdict verdict = NewVerdict(facts, rule.index, pending.part.root);
+    verdict.step = pending.step;
+    // Had a parameter been left out, it would have shown.
+    verdict.trials = static_cast<uint32_t>(pending.changed);
+    verdict.varied = verdict.trials > 0;
+    const std::vector<uint32_t> missing =
+        Missing(pending, rule.spec, facts.definitions());
+    if (!missing.empty()) {
+      const std::string reason = WhyTheRestMayBeThere(facts, pending);
+      if (!reason.empty()) {
+        MarkUnknown(reason, &verdict);
+      } else if (!cut_short.empty()) {
+        MarkUnknown(cut_short, &verdict);
+      } else {
+        Explain(facts, pending, missing, &verdict);
+      }
+    }
+    judged_.sink->OnVerdict(verdict);
+  }
+
+  static std::vector<uint32_t> Missing(const Pending& pending,
+                                       const WholeSpec& spec,
+                                       const ProcessDefinitions& definitions) {
+    std::vector<uint32_t> missing =
+        MissingParameters(pending.part, definitions);
+    if (!spec.modules) return missing;
+    std::vector<uint32_t> torn =
+        MissingInModules(pending.part, missing, definitions);
+    if (!pending.optimizer) return torn;
+    const std::vector<uint32_t> trained =
+        MissingOfOptimizers(missing, definitions);
+    std::set<uint32_t> all(torn.begin(), torn.end());
+    all.insert(trained.begin(), trained.end());
+    return {all.begin(), all.end()};
+  }
+
+  static std::string WhyTheRestMayBeThere(const ProcessFacts& facts,
+                                          const Pending& pending) {
+    if (pending.gaps != facts.gaps()) return facts.gap_reason();
+    if (pending.left_out == 0) return "";
+    return "the checkpoint has " + std::to_string(pending.left_out) +
+           " more entries than are recorded";
+  }
+
+  static void Explain(const ProcessFacts& facts, const Pending& pending,
+                      const std::vector<uint32_t>& missing, Verdict* verdict) {
+    MarkViolated(facts, pending.call, verdict);
+    verdict->label = "checkpoint " + std::to_string(pending.number);
+    Finding& finding = verdict->finding;
+    finding.variables = FullNames(facts.definitions(), missing);
+    finding.expected = "these parameters in the checkpoint, too";
+    finding.seen = std::to_string(missing.size()) +
+                   " missing: " + ListWords(finding.variables, 3);
+    if (!pending.prefix.empty()) {
+      finding.evidence.push_back("the model is saved under \"" +
+                                 pending.prefix + "\"");
+    }
+    if (pending.optimizer) {
+      finding.evidence.push_back("the state of an optimizer is saved with it");
+    }
+  }
+
+  const Judged& judged_;
+  std::map<uint32_t, Pending> pending_;  // by root
+};
+
+}  // namespace
+
+const Relation* SavedWhole() {
+  static const auto* const kRelation =
+      new ProcessRelation<WholeSpec, WholeOfProcess>("SavedEqualsLive",
+                                                     nullptr);
+  return kRelation;
+}
+
+}  // namespace traincheck
