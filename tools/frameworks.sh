@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs what tests/frameworks.txt names into an environment of its own on top
-# of the tests' own, for frameworks_test. Prints its Python; everything else goes
-# to stderr. Downloads happen once.
+# Installs what tests/frameworks names into an environment of its own on top of
+# the tests' own, for frameworks_test and the evaluation. Prints its Python;
+# everything else goes to stderr. Downloads happen once.
 #
 #   tools/frameworks.sh
 set -euo pipefail
@@ -9,12 +9,14 @@ cd "$(dirname "$0")/.."
 
 base=$(tools/setup.sh | tail -n 1)
 base_env=$(dirname "$(dirname "$base")")
-hash=$( (cat tests/frameworks.txt; echo "$base_env") | sha256sum | cut -c1-16)
+whole=tests/frameworks/requirements.txt
+alone=tests/frameworks/no_dependencies.txt
+hash=$( (cat "$whole" "$alone"; echo "$base_env") | sha256sum | cut -c1-16)
 env="$(dirname "$base_env")/frameworks-$hash"
 (
   flock 9
   [ -e "$env/complete" ] && exit
-  echo "frameworks: installing $(tr '\n' ' ' <tests/frameworks.txt)into $env" >&2
+  echo "frameworks: installing $(tr '\n' ' ' <"$whole")and more into $env" >&2
   rm -rf "$env"
   "$base" -m venv "$env"
   # torch and numpy are those of the base.
@@ -22,8 +24,13 @@ env="$(dirname "$base_env")/frameworks-$hash"
     "$base" -c 'import torch, pathlib; print(pathlib.Path(torch.__file__).parents[1])' \
       >"$packages/base.pth"
   done
-  "$env/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir \
-    -r tests/frameworks.txt >&2
+  install() {
+    "$env/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir \
+      "$@" >&2
+  }
+  install -r "$whole"
+  # DeepSpeed is a source package, and compiles nothing when told so.
+  DS_BUILD_OPS=0 install --no-deps --no-build-isolation -r "$alone"
   touch "$env/complete"
 ) 9>"$env.lock"
 echo "$env/bin/python"

@@ -326,6 +326,34 @@ class Steps(HooksCase):
                     cycle.step()
             self.assertEqual(scalars(name)[-1], found)
 
+    def test_a_schedule_of_a_wrapper(self):
+        """Of accelerate, say: it is no other optimizer than the one that steps."""
+
+        class Wrapper(torch.optim.Optimizer):
+            def __init__(self, optimizer):
+                self.optimizer = optimizer
+
+            @property
+            def param_groups(self):
+                return self.optimizer.param_groups
+
+            @property
+            def state(self):
+                return self.optimizer.state
+
+            @property
+            def defaults(self):
+                return self.optimizer.defaults
+
+        optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+        rates = torch.optim.lr_scheduler
+        schedule = rates.LambdaLR(Wrapper(optimizer), lambda epoch: 1 / (1 + epoch))
+        for _ in range(4):
+            self.step(optimizer)
+            schedule.step()
+        self.assertEqual(set(scalars("schedule_idle")), {0.0})
+        self.assertEqual(set(scalars("schedule.early")), {0.0})
+
     def test_a_schedule_that_nobody_steps(self):
         name = "schedule.unused"
         rates = torch.optim.lr_scheduler

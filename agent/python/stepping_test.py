@@ -207,6 +207,58 @@ class Accumulation(SteppingCase):
         self.assertNotIn(1.0, said(self.NAME))
 
 
+class TwoLosses(SteppingCase):
+    """A generator whose loss passes through a critic."""
+
+    NAME = "opt.foreign_gradients"
+
+    def train(self, clear, own_loss=None, steps=4):
+        """clear(before the critic's backward: bool, optimizers)"""
+        critic = torch.nn.Linear(5, 1)
+        generator = torch.nn.Linear(3, 5)
+        first = torch.optim.SGD(generator.parameters(), lr=0.1)
+        second = torch.optim.SGD(critic.parameters(), lr=0.1)
+        for _ in range(steps):
+            fake = generator(torch.randn(4, 3))
+            (-critic(fake)).mean().backward()
+            first.step()
+            first.zero_grad()
+            clear(True, second)
+            (critic(fake.detach()) - critic(torch.randn(4, 5))).mean().backward()
+            second.step()
+            clear(False, second)
+        return set(said(self.NAME))
+
+    def test_cleared_after_the_step_alone(self):
+        def clear(before, optimizer):
+            if not before:
+                optimizer.zero_grad()
+
+        self.assertEqual(self.train(clear), {1.0})
+
+    def test_cleared_before_the_backward(self):
+        for to_none in (True, False):
+            self.setUp()
+
+            def clear(before, optimizer):
+                if before:
+                    optimizer.zero_grad(set_to_none=to_none)
+
+            self.assertEqual(self.train(clear), {0.0})
+
+    def test_one_loss_of_two_optimizers(self):
+        first = torch.optim.SGD([self.net.weight], lr=0.1)
+        second = torch.optim.SGD([self.net.bias], lr=0.1)
+        for _ in range(4):
+            self.loss().backward()
+            self.loss().backward()
+            for optimizer in (first, second):
+                optimizer.step()
+            for optimizer in (first, second):
+                optimizer.zero_grad()
+        self.assertEqual(said(self.NAME), [])
+
+
 class Plain(torch.optim.Optimizer):
     """Momentum that is kept, or made anew in each step."""
 
@@ -248,6 +300,20 @@ class Moments(SteppingCase):
         ):
             self.setUp()
             self.assertEqual(self.train(make(self.net.parameters())), {0.0})
+
+    def test_groups_that_step_in_turn(self):
+        first, second, *_ = self.net.parameters()
+        groups = [{"params": [first]}, {"params": [second]}]
+        optimizer = torch.optim.AdamW(groups, lr=1e-2)
+        every = optimizer.param_groups
+        for _ in range(5):
+            optimizer.zero_grad()
+            self.loss().backward()
+            for group in every:
+                optimizer.param_groups = [group]
+                optimizer.step()
+            optimizer.param_groups = every
+        self.assertEqual(set(said(self.NAME)), {0.0})
 
     def test_what_is_no_moment(self):
         parameters = list(self.net.parameters())

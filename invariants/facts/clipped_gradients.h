@@ -26,10 +26,8 @@ class ClippedGradients final : public FactTracker {
   using FactTracker::FactTracker;
 
   void OnCallBegin(const Call& call) override {
-    if (HasCategory(call, CallCategory::kClipGrad)) {
-      waits_ = true;
-      late_ = stepped_;
-    }
+    contexts_.OnCallBegin(call);
+    if (HasCategory(call, CallCategory::kClipGrad)) Clip(call);
     const bool backward =
         call.Is(kOutermost) && HasCategory(call, CallCategory::kBackward);
     const bool clears =
@@ -39,6 +37,7 @@ class ClippedGradients final : public FactTracker {
     if (IsOptimizerStep(call)) stepped_ = true;
     if (backward) stepped_ = false;
   }
+  void OnCallEnd(const Call& call) override { contexts_.OnCallEnd(call); }
   void OnMark(const MarkEvent& mark) override {
     if (waits_ && mark.kind == MarkKind::kStepSkipped) Use();
   }
@@ -57,10 +56,16 @@ class ClippedGradients final : public FactTracker {
   }
 
   void Fields(Archive& archive) override {
-    archive(waits_, late_, stepped_, used_, missed_, wasted_);
+    archive(contexts_, waits_, late_, stepped_, used_, missed_, wasted_);
   }
 
  private:
+  void Clip(const Call& call) {
+    // A closure clips what the step that called it is about to use.
+    if (contexts_.InsideStep(call.ring)) return Use();
+    waits_ = true;
+    late_ = stepped_;
+  }
   void Use() {
     waits_ = false;
     used_ = true;
@@ -70,6 +75,7 @@ class ClippedGradients final : public FactTracker {
     wasted_ += late_ ? 2 : 1;
   }
 
+  CallContexts contexts_;
   bool waits_ = false;    // something was clipped, and no step came since
   bool late_ = false;     // and no backward since a step, when it was
   bool stepped_ = false;  // since the last backward

@@ -30,7 +30,7 @@ TEST_F(NamedFactsTest, EachIsInTheDocument) {
 TEST_F(NamedFactsTest, AgentsOfAVersionLookAtSoManyFacts) {
   std::map<uint32_t, size_t> facts;
   for (const Fact& fact : ObservedFacts()) ++facts[fact.looked_at_since];
-  EXPECT_EQ(facts, (std::map<uint32_t, size_t>{{1, 62u}, {2, 5u}}));
+  EXPECT_EQ(facts, (std::map<uint32_t, size_t>{{1, 62u}, {2, 5u}, {3, 1u}}));
 }
 
 TEST_F(NamedFactsTest, InsideWrapper) {
@@ -148,6 +148,28 @@ TEST_F(NamedFactsTest, TrainsInTheModeOfBefore) {
   forward(evaluates);
   step();
   EXPECT_EQ(Read(&as_before), Values{kUnknown});
+}
+
+TEST_F(NamedFactsTest, TheModeOfAWrapperIsThatOfWhatItWraps) {
+  const uint32_t wrapper = trace_.Object("DDP", {.wrapped = net_});
+  trace_.Hold(optimizer_, 0, {w_});
+  Reading as_before("opt.trains_as_before", step_);
+  facts_.AddObserver(&as_before);
+  const uint8_t outer = kOutermost | kGradEnabled | kRootModuleCall;
+  const uint8_t inner = kOutermost | kGradEnabled;
+  const auto train = [&](uint8_t mode_of_wrapper, uint8_t mode) {
+    const auto flags = static_cast<uint8_t>(outer | mode_of_wrapper);
+    trace_.Begin(forward_, {.object = wrapper, .flags = flags});
+    const auto mode_of_inner = static_cast<uint8_t>(inner | mode);
+    CallOf(forward_, {.object = net_, .flags = mode_of_inner});
+    trace_.End();
+    CallOf(backward_);
+    CallOf(step_, {.object = optimizer_});
+  };
+  train(kModuleTraining, kModuleTraining);
+  train(0, kModuleTraining);
+  train(kModuleTraining, 0);
+  EXPECT_EQ(Read(&as_before), (Values{kYes, kNo}));
 }
 
 TEST_F(NamedFactsTest, LossesWhoseTensorsMatch) {

@@ -121,6 +121,7 @@ constexpr char kUnscaled[] = "opt.float16_unscaled";
 constexpr char kWeightsTooFew[] = "loader.weights_too_few";
 constexpr char kScaleAnew[] = "opt.scale_begins_anew";
 constexpr char kLeftover[] = "opt.leftover_gradients";
+constexpr char kForeign[] = "opt.foreign_gradients";
 constexpr char kForgetful[] = "opt.moments_forget";
 constexpr char kMixesRows[] = "loss.mixes_rows";
 constexpr char kWorkersRepeat[] = "loader.workers_repeat";
@@ -258,6 +259,8 @@ std::vector<Fact> OfUpkeep() {
           "it goes on from a loaded state, and the loss scale begins anew", 2),
       OptimizerRow<kLeftover>(
           "it uses gradients that the epoch before has left", 2),
+      OptimizerRow<kForeign>(
+          "its gradients hold those of another optimizer's loss", 3),
       OptimizerRow<kForgetful>(
           "its moments hold nothing but the latest gradient", 2),
   };

@@ -80,6 +80,27 @@ TEST_F(ProcessFactsTest, StepChangesWhatItChanges) {
   EXPECT_EQ(facts_.Variable(w_)->data_writer().function, step_);
 }
 
+TEST_F(ProcessFactsTest, TheGradientOfAStepMayComeFromItsClosure) {
+  trace_.Begin(step_, {.object = optimizer_});
+  trace_.State(StatePoint::kPreStep, w_, {.data = 1, .no_grad = true});
+  trace_.State(StatePoint::kPreStep, b_, {.data = 2, .grad = 6});
+  trace_.Begin(backward_, {});
+  trace_.State(StatePoint::kBackwardEnd, w_, {.grad = 7});
+  trace_.State(StatePoint::kBackwardEnd, b_, {.grad = 0});
+  trace_.End();
+  trace_.State(StatePoint::kPostStep, w_, {.data = 3});
+  trace_.State(StatePoint::kPostStep, b_, {.data = 2});
+  trace_.End();
+  // Of the next step.
+  trace_.Begin(backward_, {});
+  trace_.State(StatePoint::kBackwardEnd, b_, {.grad = 8});
+  trace_.End();
+  Read();
+  EXPECT_EQ(Value("grad.present", w_), FactValue(true));
+  EXPECT_EQ(Value("grad.zero", w_), FactValue(false));
+  EXPECT_EQ(Value("grad.zero", b_), FactValue(true));
+}
+
 TEST_F(ProcessFactsTest, UnreadableTensorsAreUnknown) {
   trace_.Begin(step_, {.object = optimizer_});
   trace_.State(StatePoint::kPreStep, w_, {.unreadable = true});

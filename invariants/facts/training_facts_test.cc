@@ -102,6 +102,21 @@ TEST_F(TrainingFactsTest, AScalerThatSkipsUsedWhatWasClipped) {
   EXPECT_EQ(Read(&vain), (Values{kNo, kNo}));
 }
 
+TEST_F(TrainingFactsTest, AClosureClipsForTheStepThatCalledIt) {
+  const uint32_t clip = trace_.Function("clip", "clip_grad", {});
+  Reading vain("grad.clipped_in_vain", zero_grad_);
+  facts_.AddObserver(&vain);
+  for (int i = 0; i < 3; ++i) {
+    trace_.Begin(step_, {.object = optimizer_});
+    Clear();
+    CallOf(backward_);
+    CallOf(clip);
+    trace_.End();
+  }
+  Clear();
+  EXPECT_EQ(Read(&vain), (Values{kNo, kNo, kNo}));
+}
+
 TEST_F(TrainingFactsTest, RatesThatHaveEnded) {
   Reading ended("opt.rates_ended", step_);
   facts_.AddObserver(&ended);

@@ -3,9 +3,10 @@
 // has trained called without gradients, and still in training mode?
 //
 // Inputs: outermost calls of modules with gradients and their training flags,
-// ends of steps. A span with a call in training mode is one of training,
-// whatever was evaluated in it. Unknown where records are missing since the
-// last step.
+// ends of steps. Of a wrapper the mode of what it wraps counts: Lightning puts
+// back that of its module alone after an evaluation. A span with a call in
+// training mode is one of training, whatever was evaluated in it. Unknown where
+// records are missing since the last step.
 //
 // Threads: one object, one thread at a time.
 #ifndef TRAINCHECK_INVARIANTS_FACTS_TRAINING_MODES_H_
@@ -27,10 +28,21 @@ class TrainingModes final : public FactTracker {
   using FactTracker::FactTracker;
 
   void OnCallBegin(const Call& call) override {
-    if (!IsRootForward(call) || !call.Is(kGradEnabled)) return;
-    if (call.Is(kInsideBackward)) return;
-    Model& model = models_[call.object];
-    (call.Is(kModuleTraining) ? model.training : model.evaluating) = true;
+    if (!HasCategory(call, CallCategory::kForward)) return;
+    if (!call.Is(kGradEnabled) || call.Is(kInsideBackward)) return;
+    const auto wrapper = wrappers_.find(call.object);
+    if (wrapper != wrappers_.end()) {
+      Called(wrapper->second, call);
+      Called(call.object, call);
+      wrappers_.erase(wrapper);
+    } else if (IsRootForward(call)) {
+      const ObjectInfo* info = inputs().definitions.Object(call.object);
+      if (info && info->wrapped != 0) {
+        wrappers_[info->wrapped] = call.object;
+      } else {
+        Called(call.object, call);
+      }
+    }
   }
   void AfterCall(const Call& call, CallOutcome outcome) override {
     if (!IsOptimizerStep(call)) return;
@@ -72,7 +84,7 @@ class TrainingModes final : public FactTracker {
     return ToTri(Count(optimizer, otherwise) == 0);
   }
 
-  void Fields(Archive& archive) override { archive(models_); }
+  void Fields(Archive& archive) override { archive(models_, wrappers_); }
 
  private:
   struct Model {
@@ -85,6 +97,11 @@ class TrainingModes final : public FactTracker {
     }
   };
 
+  void Called(uint32_t object, const Call& call) {
+    Model& model = models_[object];
+    (call.Is(kModuleTraining) ? model.training : model.evaluating) = true;
+  }
+
   template <typename Predicate>
   size_t Count(const Optimizer& optimizer, const Predicate& predicate) const {
     size_t count = 0;
@@ -96,6 +113,8 @@ class TrainingModes final : public FactTracker {
   }
 
   std::map<uint32_t, Model> models_;  // by module
+  // Wrappers whose call has begun, by what they are about to call.
+  std::map<uint32_t, uint32_t> wrappers_;
 };
 
 }  // namespace traincheck

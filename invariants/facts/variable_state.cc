@@ -119,14 +119,23 @@ void VariableState::ApplyGrad(const StateEvent& event) {
   // One that is still there from before was not given by this backward.
   const bool given = nonzero && grad_written_ != Tri::kNo;
   if (event.point == StatePoint::kBackwardEnd && given) got_grad_ = true;
-  if (event.point == StatePoint::kPreStep) {
+  if (event.point == StatePoint::kPreStep || IsOfClosure(event.point)) {
     has_grad_ = ToTri(!none);
     nonzero_ = ToTri(nonzero);
+    // Its statistics were those of the gradient before.
+    if (event.point != StatePoint::kPreStep) finite_ = Tri::kUnknown;
   }
   grad_ = digest;
 }
 
+// A closure makes the gradient that the step uses when the step has begun.
+bool VariableState::IsOfClosure(StatePoint point) const {
+  return in_step_ &&
+         (point == StatePoint::kBackwardEnd || point == StatePoint::kPostClip);
+}
+
 void VariableState::BeginStep() {
+  in_step_ = true;
   pre_step_data_.reset();
   changed_in_step_ = has_grad_ = nonzero_ = finite_ = Tri::kUnknown;
   loaded_kept_ = overwritten_ = Tri::kUnknown;
@@ -134,11 +143,13 @@ void VariableState::BeginStep() {
 }
 
 void VariableState::EndStep() {
+  in_step_ = false;
   got_grad_ = false;
   loaded_.reset();
 }
 
 void VariableState::Forget() {
+  in_step_ = false;
   trainable_ = Tri::kUnknown;
   data_.reset();
   forgotten_ |= grad_.has_value();

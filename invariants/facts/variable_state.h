@@ -46,8 +46,8 @@ class VariableState {
 
   void Fields(Archive& archive) {
     archive(data_, grad_, pre_step_data_, trainable_, changed_in_step_,
-            has_grad_, nonzero_, finite_, got_grad_, grad_written_, forgotten_,
-            first_, updated_, at_forward_, forward_writes_, loaded_,
+            has_grad_, nonzero_, finite_, in_step_, got_grad_, grad_written_,
+            forgotten_, first_, updated_, at_forward_, forward_writes_, loaded_,
             loaded_kept_, after_step_, after_step_before_, kept_, overwritten_,
             data_writer_, grad_writer_);
   }
@@ -59,7 +59,8 @@ class VariableState {
 
   // Since the last BeginStep: data at post_step differs from data at pre_step.
   Tri changed_in_step() const { return changed_in_step_; }
-  // Gradient at pre_step is there / has a non-zero element.
+  // Gradient that the step uses is there / has a non-zero element: that at
+  // pre_step, or what its closure has computed since.
   Tri has_grad_at_step() const { return has_grad_; }
   Tri grad_nonzero_at_step() const { return nonzero_; }
   Tri grad_finite_at_step() const { return finite_; }
@@ -94,6 +95,7 @@ class VariableState {
   void FollowContent(const StateEvent& event);
   void CompareWithLastStep(uint64_t data);
   void ApplyGrad(const StateEvent& event);
+  bool IsOfClosure(StatePoint point) const;
 
   std::optional<uint64_t> data_;
   std::optional<uint64_t> grad_;
@@ -103,6 +105,7 @@ class VariableState {
   Tri has_grad_ = Tri::kUnknown;
   Tri nonzero_ = Tri::kUnknown;
   Tri finite_ = Tri::kUnknown;
+  bool in_step_ = false;  // its optimizer's
   bool got_grad_ = false;
   Tri grad_written_ = Tri::kNo;
   bool forgotten_ = false;  // there was a gradient's digest

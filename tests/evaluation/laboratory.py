@@ -71,7 +71,7 @@ class Laboratory:
             "--collect",
             "--full",
         ]
-        command += ["--", sys.executable, program.script, *program.arguments]
+        command += ["--", program.python, program.script, *program.arguments]
         with open(log, "wb") as out:
             training = subprocess.Popen(
                 command,
@@ -109,6 +109,7 @@ class Laboratory:
     def _environment(self) -> dict:
         env = harness.others_environment()
         env["OMP_NUM_THREADS"] = "1"
+        env["HF_HUB_OFFLINE"] = "1"
         env["TRAINCHECK_BUDGET"] = "off"  # every step in full
         env["TRAINCHECK_SPOOL_DIR"] = str(self.folder / "spool")
         return env

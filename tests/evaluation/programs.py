@@ -9,8 +9,10 @@ import sys
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(TESTS / "errors"))
+sys.path.insert(0, str(TESTS / "frameworks"))
 
 import catalogue
+import on_frameworks
 from references import REFERENCES
 
 # Shared by programs, or none.
@@ -30,6 +32,7 @@ class Program:
     name: str  # of the experiment
     script: pathlib.Path
     arguments: tuple = ()
+    python: pathlib.Path = pathlib.Path(sys.executable)
 
     def optimizers(self) -> frozenset:
         """Names of torch's optimizer classes that the script constructs."""
@@ -53,20 +56,31 @@ def healthy() -> list[Program]:
             if script.stem in _LONG:
                 arguments = _FEWER_STEPS
             found.append(Program(script.stem, script, arguments))
+    python = on_frameworks.python()
+    for script in on_frameworks.runnable("healthy"):
+        found.append(Program(script.stem, script, python=python))
     return found
 
 
 def errors() -> list[Error]:
+    """Of programs on frameworks, those whose frameworks are there."""
     found = []
     for error in catalogue.ERRORS:
         script = TESTS / "errors" / f"{error.name}.py"
-        arguments = tuple(error.arguments)
-        found.append(
-            Error(
-                Program(error.name, script, arguments),
-                Program(error.name, script, (*arguments, "--fixed")),
-                error.trigger_step,
-                error.what,
-            )
-        )
+        found.append(_error(error, script, pathlib.Path(sys.executable)))
+    runnable = {script.stem: script for script in on_frameworks.runnable("errors")}
+    for error in on_frameworks.ERRORS:
+        if error.name in runnable:
+            script = runnable[error.name]
+            found.append(_error(error, script, on_frameworks.python()))
     return found
+
+
+def _error(error: catalogue.Error, script: pathlib.Path, python: pathlib.Path) -> Error:
+    arguments = tuple(error.arguments)
+    return Error(
+        Program(error.name, script, arguments, python),
+        Program(error.name, script, (*arguments, "--fixed"), python),
+        error.trigger_step,
+        error.what,
+    )

@@ -111,6 +111,7 @@ FOUND_IN_SEQUENCES = {
 UPKEEP = harness.SCRIPTS / "built_in_upkeep.py"
 FOUND_IN_UPKEEP = {
     "leftover_micro_batches": "the epoch before has left",
+    "anothers_gradients": "another optimizer's loss",
     "momentum_made_anew": "nothing but the latest gradient",
     "scale_made_anew": "loss scale begins anew",
     "weights_of_classes": "fewer weights",

@@ -5,27 +5,26 @@ They need an environment of their own, next to that of the tests, which
 tools/frameworks.sh makes; without it they say that they are skipped.
 """
 
-import pathlib
 import sys
 import unittest
 
 import harness
 from agent_test import AgentCase, marks
 
+PROGRAMS = harness.pathlib.Path("tests/frameworks").resolve()
+sys.path.insert(0, str(PROGRAMS))
 
-def python_with_frameworks():
-    """The Python of the environment, or None."""
-    environments = pathlib.Path(sys.executable).parents[2]
-    found = sorted(environments.glob("frameworks-*/complete"))
-    return found[-1].parent / "bin/python" if found else None
+import on_frameworks  # noqa: E402
+
+WITHOUT = "no frameworks are installed: tools/frameworks.sh"
 
 
 class Frameworks(AgentCase):
     def setUp(self):
         super().setUp()
-        self.python = python_with_frameworks()
+        self.python = on_frameworks.python()
         if self.python is None:
-            self.skipTest("no frameworks are installed: tools/frameworks.sh")
+            self.skipTest(WITHOUT)
 
     def trains(self, script, steps, functions):
         command = [harness.SCRIPTS / script, self.folder / "out"]
@@ -58,6 +57,29 @@ class Frameworks(AgentCase):
     def test_lightning(self):
         trainer = "lightning.pytorch.trainer.trainer.Trainer."
         self.trains("lightning_fit.py", 16, {trainer + "fit"})
+
+
+class BuiltInRules(harness.SharedDaemonCase):
+    """Of the programs that tests/evaluate.sh measures, some of each framework."""
+
+    def test_healthy_programs_are_quiet(self):
+        self.python = on_frameworks.python()
+        if self.python is None:
+            self.skipTest(WITHOUT)
+        for name in ("distilbert_ticket_triage", "lightning_ddp_birdsong"):
+            with self.subTest(name):
+                done = self.monitored(
+                    PROGRAMS / "healthy" / f"{name}.py",
+                    options=("--run", name),
+                    HF_HUB_OFFLINE="1",
+                    OMP_NUM_THREADS="1",
+                    TRAINCHECK_BUDGET="off",
+                )
+                self.assertEqual(done.returncode, 0, done.stderr)
+                shown = self.daemon.run_ended(name)
+                self.assertGreater(shown["check"]["decided"], 25, shown["check"])
+                found = self.daemon.ctl("violations", "list", "--run", name)
+                self.assertEqual(found, [])
 
 
 def _loss(stdout):

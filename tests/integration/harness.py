@@ -167,6 +167,7 @@ class TrainingCase(unittest.TestCase):
     """A test with a folder, trainings and at most one daemon."""
 
     daemon_options: tuple = ()
+    python = sys.executable  # that trains
 
     def setUp(self):
         base = os.environ.get("TEST_TMPDIR")
@@ -214,7 +215,7 @@ class TrainingCase(unittest.TestCase):
             "run",
             *options,
             "--",
-            sys.executable,
+            str(self.python),
             str(script),
             *arguments,
         ]

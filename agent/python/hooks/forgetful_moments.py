@@ -35,21 +35,22 @@ class _Row:
 
 class ForgetfulMoments:
     def __init__(self) -> None:
-        self._rows: WeakIdentityMap[torch.optim.Optimizer, _Row] = WeakIdentityMap()
+        # By parameter: DeepSpeed gives an optimizer its groups in turn, a step each.
+        self._rows: WeakIdentityMap[torch.Tensor, _Row] = WeakIdentityMap()
 
     def stepped(self, optimizer: torch.optim.Optimizer) -> float | None:
         """1: some moment is a multiple of the gradient; None: no look, or none."""
-        row = self._rows.get(optimizer)
+        parameter = _first(optimizer)
+        if parameter is None or parameter.grad is None:
+            return None
+        row = self._rows.get(parameter)
         if row is None:
             row = _Row()
-            self._rows.set(optimizer, row)
+            self._rows.set(parameter, row)
         number, row.steps = row.steps, row.steps + 1
         before, row.gradient = row.gradient, None
         # The step before a look is needed, too.
         if not looks_at(number) and not looks_at(number + 1):
-            return None
-        parameter = _first(optimizer)
-        if parameter is None or parameter.grad is None:
             return None
         gradient = row.gradient = _part(parameter.grad).clone()
         # Not the first gradient that is not zero, nor one like the one before.

@@ -65,10 +65,10 @@ class Schedules:
         schedule = self._all.get(scheduler)
         if schedule is None:
             schedule = _Schedule()
-            schedule.resumed = self._loaded.get(getattr(scheduler, "optimizer", None))
+            schedule.resumed = self._loaded.get(self._optimizer_of(scheduler))
             self._all.set(scheduler, schedule)
         schedule.calls += 1
-        own = self._counts.get(getattr(scheduler, "optimizer", None)) or 0
+        own = self._counts.get(self._optimizer_of(scheduler)) or 0
         if own != schedule.own:
             schedule.idle = 0
         elif self._steps != schedule.steps:
@@ -81,6 +81,15 @@ class Schedules:
         schedule = self._all.get(scheduler)
         if schedule is not None:
             schedule.calls = 1
+
+    def _optimizer_of(self, scheduler: Any) -> Any:
+        """The one that steps, of those that have: a scheduler may know a wrapper of it
+        (accelerate, DeepSpeed), which has the same groups."""
+        given = getattr(scheduler, "optimizer", None)
+        for optimizer in self._counts.keys():
+            if _are_one(given, optimizer):
+                return optimizer
+        return given
 
     def skips(self, optimizer: torch.optim.Optimizer) -> None:
         """A GradScaler leaves a step out: that counts as one here."""
@@ -98,7 +107,7 @@ class Schedules:
             if schedule is None:
                 continue
             found.add("schedule_idle", schedule.idle)
-            if getattr(scheduler, "optimizer", None) is optimizer:
+            if _are_one(getattr(scheduler, "optimizer", None), optimizer):
                 if first:
                     schedule.early = schedule.calls > 1
                 unused.append(_is_unused(scheduler, schedule))
@@ -107,6 +116,13 @@ class Schedules:
             found.add("schedule.unused", all(unused))
         self._loaded.discard(optimizer)
         return {(name, 0): value for name, value in found.items()}
+
+
+def _are_one(given: Any, optimizer: torch.optim.Optimizer) -> bool:
+    if given is optimizer:
+        return True
+    groups = getattr(given, "param_groups", None)
+    return groups is not None and groups is optimizer.param_groups
 
 
 def _look(

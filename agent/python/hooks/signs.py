@@ -38,6 +38,7 @@ class Signs:
         """Called before every outermost one."""
         self._claim.claim()
         self._watch.old_gradients.backward_begins()
+        self._watch.foreign_gradients.backward_begins()
         self._watch.evaluations.backward_begins()
         self._watch.first_batches.backward_begins()
         self._watch.input_scales.backward_begins()
@@ -50,6 +51,7 @@ class Signs:
         if self.alone():
             self._watch.discarded_backwards.backward_ended()
             self._watch.leftover_gradients.backward_ended()
+            self._watch.foreign_gradients.backward_ended()
 
     def forward_begins(self) -> None:
         """Called at outermost forwards that train."""
@@ -68,6 +70,7 @@ class Signs:
         self._watch.discarded_backwards.made(optimizer)
         self._watch.remade_optimizers.made(optimizer)
         self._watch.old_gradients.made(optimizer)
+        self._watch.foreign_gradients.made(optimizer)
         self._watch.hidden_parts.optimizer_made()
 
     def clears(self, optimizer: torch.optim.Optimizer) -> None:
@@ -114,6 +117,7 @@ class Signs:
         yield "opt.units_alike", watch.symmetric_weights.optimizer_steps(optimizer)
         yield "opt.repeats_draws", watch.repeated_draws.optimizer_steps()
         yield "opt.leftover_gradients", watch.leftover_gradients.steps(id(optimizer))
+        yield "opt.foreign_gradients", watch.foreign_gradients.steps(optimizer)
         yield "opt.scale_begins_anew", watch.resumed_scales.optimizer_steps()
 
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:

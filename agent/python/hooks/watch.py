@@ -15,6 +15,7 @@ from _traincheck.control import Recorded
 from _traincheck.discarded_backwards import DiscardedBackwards
 from _traincheck.evaluations import Evaluations
 from _traincheck.first_batches import FirstBatches
+from _traincheck.foreign_gradients import ForeignGradients
 from _traincheck.forgetful_moments import ForgetfulMoments
 from _traincheck.followers import Followers
 from _traincheck.generators import Generators
@@ -122,6 +123,7 @@ class Watch:
         self.discarded_backwards = DiscardedBackwards()
         self.evaluations = Evaluations()
         self.first_batches = FirstBatches()
+        self.foreign_gradients = ForeignGradients()
         self.forgetful_moments = ForgetfulMoments()
         self.leftover_gradients = LeftoverGradients()
         self.resumed_scales = ResumedScales()

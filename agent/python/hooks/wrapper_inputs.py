@@ -52,8 +52,9 @@ class WrapperInputs:
     def forward_begins(self, wrapper: DDP, args: Args, kwargs: Kwargs) -> None:
         """Of a forward with gradients, outside of a backward."""
         first = self._waiting.get(wrapper)
-        # Who forgets no_grad evaluates all ranks on the same.
-        if first is None or not wrapper.training or self._recorded.off:
+        # Who forgets no_grad evaluates all ranks on the same. Lightning puts back the
+        # mode of its module after an evaluation, and not that of the wrapper.
+        if first is None or not wrapper.module.training or self._recorded.off:
             return
         try:
             content = self._content(args, kwargs)

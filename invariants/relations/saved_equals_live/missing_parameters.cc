@@ -77,7 +77,7 @@ std::vector<uint32_t> MissingParameters(const SavedPart& part,
     const VariableInfo* info = definitions.Variable(variable);
     if (!info || info->root != part.root ||
         info->kind != VariableKind::kParameter || part.saved.count(variable) ||
-        IsTied(variable, part, definitions)) {
+        part.digests.count(digest) || IsTied(variable, part, definitions)) {
       continue;
     }
     missing.push_back(variable);

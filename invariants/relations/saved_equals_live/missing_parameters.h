@@ -16,15 +16,17 @@ namespace traincheck {
 // Of one model, in all files of a checkpoint.
 struct SavedPart {
   uint32_t root = 0;
-  std::set<uint32_t> saved;  // its variables that are there
-  Digests live;              // of all variables, when they were saved
+  std::set<uint32_t> saved;         // its variables that are there
+  Digests live;                     // of all variables, when they were saved
+  std::set<uint64_t> digests = {};  // of all that is there, whatever its name
 
-  void Fields(Archive& archive) { archive(root, saved, live); }
+  void Fields(Archive& archive) { archive(root, saved, live, digests); }
 };
 
-// Parameters of the root that are live, are not saved and are tied to none that
-// is. Tied is what shares the storage and is equal, or a part of what is saved
-// (a flat parameter); two parts of one storage are no ties.
+// Parameters of the root that are live, are not saved, under their names or
+// others (a library may translate names), and are tied to none that is. Tied is
+// what shares the storage and is equal, or a part of what is saved (a flat
+// parameter); two parts of one storage are no ties.
 std::vector<uint32_t> MissingParameters(const SavedPart& part,
                                         const ProcessDefinitions& definitions);
 

@@ -52,6 +52,13 @@ TEST_F(MissingParametersTest, LiveOnesThatAreNotSaved) {
   EXPECT_EQ(Missing(live, {weight, bias}), Variables{});
 }
 
+TEST_F(MissingParametersTest, UnderAnotherNameItIsThere) {
+  const uint32_t weight = Parameter("layers.0.weight");
+  const uint32_t bias = Parameter("layers.0.bias");
+  const SavedPart part = {net_, {}, {{weight, 1}, {bias, 2}}, {1, 7}};
+  EXPECT_EQ(MissingParameters(part, Definitions()), Variables{bias});
+}
+
 TEST_F(MissingParametersTest, ATieIsThereByOneOfItsNames) {
   const uint32_t in = Parameter("in.weight", {.alias_group = 4});
   const uint32_t out = Parameter("out.weight", {.alias_group = 4});

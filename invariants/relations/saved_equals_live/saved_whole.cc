@@ -95,10 +95,15 @@ class WholeOfProcess : public SavedCheckpoints {
           ChangedParameters(model, definitions, checkpoint.live, before);
       pending.left_out += checkpoint.left_out;
     }
-    if (pending_.empty()) return;
-    // Often a file of its own.
-    if (FindOptimizerStates(checkpoint.entries).states.empty()) return;
-    for (auto& [root, pending] : pending_) pending.optimizer = true;
+    // The optimizer's state is often a file of its own.
+    const bool optimizer =
+        !FindOptimizerStates(checkpoint.entries).states.empty();
+    for (auto& [root, pending] : pending_) {
+      pending.optimizer |= optimizer;
+      for (const SavedEntry& entry : checkpoint.entries) {
+        if (entry.digest) pending.part.digests.insert(*entry.digest);
+      }
+    }
   }
 
   Pending& PendingOf(const ProcessFacts& facts,

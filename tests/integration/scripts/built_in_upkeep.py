@@ -25,6 +25,25 @@ def leftover_micro_batches(right: bool) -> None:
                 optimizer.zero_grad()
 
 
+def anothers_gradients(right: bool) -> None:
+    """A critic is cleared after its step: its generator's loss reaches it, too."""
+    generator, critic = nn.Linear(4, 8), Classifier()
+    first = torch.optim.SGD(generator.parameters(), lr=0.05)
+    second = torch.optim.SGD(critic.parameters(), lr=0.05)
+    x, y = samples(64)
+    for rows in torch.arange(64).split(8):
+        fake = generator(torch.randn(8, 4))
+        first.zero_grad()
+        F.cross_entropy(critic(fake), torch.zeros(8, dtype=torch.long)).backward()
+        first.step()
+        if right:
+            second.zero_grad()
+        F.cross_entropy(critic(x[rows]), y[rows]).backward()
+        second.step()
+        if not right:
+            second.zero_grad()
+
+
 class Momentum(torch.optim.Optimizer):
     def __init__(self, parameters, keeps: bool):
         super().__init__(parameters, {"lr": 0.05, "momentum": 0.9})
@@ -101,6 +120,7 @@ def last_states_that_mix(right: bool) -> None:
 
 CASES = (
     leftover_micro_batches,
+    anothers_gradients,
     momentum_made_anew,
     scale_made_anew,
     weights_of_classes,
