@@ -1,6 +1,6 @@
 """As built_in_signs.py: mistakes in how a model is made.
 
-    built_in_models.py [--right] CASE...
+    built_in_models.py [--right] [CASE...]
 """
 
 import copy
@@ -67,10 +67,11 @@ def target_of_random_numbers(right: bool) -> None:
 
 
 CASES = (
+    # First: who follows is looked for at the first step.
+    target_of_random_numbers,
     attention_over_queries,
     layer_of_one_number,
     adam_in_half,
-    target_of_random_numbers,
 )
 
 

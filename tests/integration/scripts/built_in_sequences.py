@@ -1,6 +1,6 @@
 """As built_in_signs.py: mistakes with sequences, labels and batches.
 
-    built_in_sequences.py [--right] CASE...
+    built_in_sequences.py [--right] [CASE...]
 """
 
 import contextlib
@@ -347,12 +347,11 @@ def rate_reset_on_resume(right: bool) -> None:
     scheduler.step()
     saved = optimizer.state_dict(), scheduler.state_dict()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    if right:
-        scheduler = halved(optimizer)
     optimizer.load_state_dict(saved[0])
-    if not right:
-        scheduler = halved(optimizer)
+    scheduler = halved(optimizer)
     scheduler.load_state_dict(saved[1])
+    if right:
+        optimizer.param_groups[0]["lr"] = scheduler.get_last_lr()[0]
     train(model, optimizer=optimizer, steps=3)
 
 

@@ -1,6 +1,6 @@
 """As built_in.py: mistakes that the agent itself looks for.
 
-    built_in_signs.py [--right] CASE...
+    built_in_signs.py [--right] [CASE...]
 """
 
 import argparse
@@ -80,13 +80,9 @@ def cut_checkpoint(right: bool) -> None:
 def best_by_reference(right: bool) -> None:
     """The best weights are kept without a copy."""
     model = Classifier()
-    best = {}
-    for _ in range(2):
-        train(model, steps=2)
-        state = model.state_dict()
-        best = best or (
-            type(state)((k, v.clone()) for k, v in state.items()) if right else state
-        )
+    train(model, steps=2)
+    best = (copy.deepcopy(model) if right else model).state_dict()
+    train(model, steps=2)
     model.load_state_dict(best)
     train(model, steps=2)
 
@@ -220,13 +216,19 @@ def float16_without_a_scale(right: bool) -> None:
     """autocast to float16, and no GradScaler."""
     model = Classifier()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    scaler = torch.amp.GradScaler("cpu", init_scale=64.0)
     for _ in range(STEPS):
         x, y = samples(16)
         optimizer.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16 if right else torch.float16):
+        with torch.autocast("cpu", torch.float16):
             loss = F.cross_entropy(model(x).float(), y)
-        loss.backward()
-        optimizer.step()
+        if right:
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        else:
+            loss.backward()
+            optimizer.step()
 
 
 class Stream(IterableDataset):
@@ -419,7 +421,6 @@ CASES = (
     copied_loss,
     softmax_over_samples,
     kl_of_probabilities,
-    cut_checkpoint,
     best_by_reference,
     clipping_of_nothing,
     cleared_micro_batches,
@@ -442,6 +443,8 @@ CASES = (
     initialised_after_the_load,
     data_normalised_in_place,
     labels_of_minus_one,
+    # Last: what checkpoints keep hides other graphs.
+    cut_checkpoint,
 )
 
 
@@ -449,9 +452,9 @@ def main(all_cases=CASES) -> None:
     cases = {case.__name__: case for case in all_cases}
     parser = argparse.ArgumentParser()
     parser.add_argument("--right", action="store_true")
-    parser.add_argument("cases", nargs="+", choices=cases)
+    parser.add_argument("cases", nargs="*")
     args = parser.parse_args()
-    for name in args.cases:
+    for name in args.cases or cases:
         torch.manual_seed(1)
         cases[name](args.right)
 

@@ -1,7 +1,7 @@
 """As built_in.py: mistakes in losses, in steps, in what is frozen and in the order
 of the data.
 
-    built_in_steps.py [--right] CASE...
+    built_in_steps.py [--right] [CASE...]
 """
 
 import argparse
@@ -197,11 +197,11 @@ CASES = (
 def main() -> None:
     cases = {case.__name__: case for case in CASES}
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("cases", nargs="+", choices=sorted(cases))
+    parser.add_argument("cases", nargs="*")
     parser.add_argument("--right", action="store_true")
     arguments = parser.parse_args()
     torch.manual_seed(0)
-    for name in arguments.cases:
+    for name in arguments.cases or cases:
         cases[name](arguments.right)
 
 

@@ -1,7 +1,7 @@
 """As built_in_signs.py: mistakes in what is carried over, from step to step, from pass
 to pass, over a resume, from a layer to the next.
 
-    built_in_upkeep.py [--right] CASE...
+    built_in_upkeep.py [--right] [CASE...]
 """
 
 import torch
@@ -20,9 +20,12 @@ def leftover_micro_batches(right: bool) -> None:
     for _ in range(4):
         for number, (x, y) in enumerate(loader, 1):
             (F.cross_entropy(model(x), y) / 3).backward()
-            if number % 3 == 0 or (right and number == len(loader)):
+            if number % 3 == 0:
                 optimizer.step()
                 optimizer.zero_grad()
+        if right:
+            optimizer.step()
+            optimizer.zero_grad()
 
 
 def anothers_gradients(right: bool) -> None:

@@ -1,7 +1,7 @@
 """Two ranks split a layer and share a norm, without any wrapper.
 
 From --fault-step on each clips by a norm of its own part, and the shared weights
-drift apart.
+drift apart. With --clip both clip by the norm of all parts in each step.
 """
 
 import argparse
@@ -36,6 +36,16 @@ def reduced(gradient):
     return gradient
 
 
+def clip_by_all(parameters):
+    """The first rank adds up and tells."""
+    gradients = [p.grad for p in parameters]
+    square = sum(gradient.square().sum() for gradient in gradients).reshape(1)
+    dist.reduce(square, 0)
+    dist.broadcast(square, 0)
+    for gradient in gradients:
+        gradient.mul_((0.1 / square.sqrt()).clamp(max=1))
+
+
 def train(rank, options):
     model = Split(rank)
     for parameter in model.norm.parameters():
@@ -46,6 +56,8 @@ def train(rank, options):
         x = torch.randn(12, 6, generator=rows)
         optimizer.zero_grad()
         nn.functional.mse_loss(model(x), x[:, 0]).backward()
+        if options.clip:
+            clip_by_all(list(model.parameters()))
         if step >= options.fault_step:
             nn.utils.clip_grad_norm_(model.parameters(), 0.1 * (1 + rank))
         optimizer.step()
@@ -54,6 +66,7 @@ def train(rank, options):
 if __name__ == "__main__":
     cli = argparse.ArgumentParser(description=__doc__)
     cli.add_argument("--fault-step", type=int, default=99)
+    cli.add_argument("--clip", action="store_true")
     cli.add_argument("--steps", type=int, default=6)
     torch.set_num_threads(1)
     dist.init_process_group("gloo")

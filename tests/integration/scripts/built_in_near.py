@@ -1,0 +1,248 @@
+"""Healthy trainings that come close to a mistake, each in another way than the right
+variant of the case of its name in the other scripts.
+
+    built_in_near.py
+"""
+
+import copy
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from built_in_sequences import WIDTH, WORDS, next_word, sentences
+from built_in_signs import CLASSES, STEPS, Classifier, samples, train
+
+
+def sgd(model):
+    return torch.optim.SGD(model.parameters(), lr=0.05)
+
+
+def target_of_random_numbers() -> None:
+    """A teacher that begins as the student and follows it."""
+    student = Classifier()
+    teacher = copy.deepcopy(student).requires_grad_(False)
+    pair = nn.ModuleDict({"student": student, "teacher": teacher})
+    optimizer = sgd(student)
+    for _ in range(STEPS):
+        x, y = samples(16)
+        optimizer.zero_grad()
+        scores = pair["student"](x)
+        taught = pair["teacher"](x)
+        (F.cross_entropy(scores, y) + F.mse_loss(scores, taught)).backward()
+        optimizer.step()
+        with torch.no_grad():
+            for mine, other in zip(teacher.parameters(), student.parameters()):
+                mine.mul_(0.9).add_(other, alpha=0.1)
+
+
+def kl_of_probabilities() -> None:
+    """Of a teacher's probabilities, both softened."""
+    teacher = Classifier().requires_grad_(False)
+    model = Classifier()
+    optimizer = sgd(model)
+    for _ in range(STEPS):
+        x, _ = samples(16)
+        taught = (teacher(x) / 2).softmax(1)
+        optimizer.zero_grad()
+        scores = (model(x) / 2).log_softmax(1)
+        (4 * F.kl_div(scores, taught, reduction="batchmean")).backward()
+        optimizer.step()
+
+
+def several_labels() -> None:
+    """Of cross_entropy with one probability of 1 in each place of a sequence."""
+
+    def loss(scores, y):
+        ones = F.one_hot(y, CLASSES).float()[:, :, None]
+        return F.cross_entropy(scores[:, :, None], ones)
+
+    train(Classifier(), loss)
+
+
+def labels_of_zero_and_one() -> None:
+    """cosine_embedding_loss gets 1 and -1."""
+
+    def loss(scores, y):
+        return F.cosine_embedding_loss(scores[:, :2], scores[:, 2:], 2.0 * (y > 1) - 1)
+
+    train(Classifier(), loss)
+
+
+def labels_of_minus_one() -> None:
+    """Smoothed labels stay between 0 and 1."""
+
+    def loss(scores, y):
+        labels = 0.9 * F.one_hot(y, CLASSES) + 0.05
+        return F.binary_cross_entropy_with_logits(scores, labels)
+
+    train(Classifier(), loss)
+
+
+def blank_among_the_targets() -> None:
+    """The last class is the blank, and class 0 is a letter."""
+    model = nn.Linear(8, CLASSES)
+    optimizer = sgd(model)
+    loss = nn.CTCLoss(blank=CLASSES - 1, zero_infinity=True)
+    lengths = torch.full((6,), 10), torch.full((6,), 3)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        scores = model(torch.randn(10, 6, 8)).log_softmax(2)
+        loss(scores, torch.randint(0, CLASSES - 1, (6, 3)), *lengths).backward()
+        optimizer.step()
+
+
+def twin_among_all() -> None:
+    """Each picture is to find its own text: the diagonal is what is right."""
+    pictures, texts = nn.Linear(8, 6), nn.Linear(8, 6)
+    optimizer = torch.optim.SGD([*pictures.parameters(), *texts.parameters()], lr=0.05)
+    for _ in range(STEPS):
+        x, _ = samples(16)
+        optimizer.zero_grad()
+        seen = F.normalize(pictures(x), dim=1)
+        read = F.normalize(texts(x + 0.1 * torch.randn_like(x)), dim=1)
+        F.cross_entropy(seen @ read.t() / 0.1, torch.arange(16)).backward()
+        optimizer.step()
+
+
+class Written(nn.Module):
+    """A language model whose attention is written out, with several heads."""
+
+    def __init__(self, causal: bool):
+        super().__init__()
+        self.causal = causal
+        self.embed = nn.Embedding(WORDS, WIDTH, padding_idx=0)
+        self.project = nn.Linear(WIDTH, 3 * WIDTH)
+        self.head = nn.Linear(WIDTH, WORDS)
+
+    def forward(self, tokens):
+        rows = self.project(self.embed(tokens)).unflatten(2, (3, 2, WIDTH // 2))
+        q, k, v = rows.permute(2, 0, 3, 1, 4)
+        if self.causal:
+            size = tokens.shape[1]
+            hidden = torch.full((size, size), float("-inf")).triu(1)
+        else:
+            hidden = (tokens != 0)[:, None, None, :]  # True: it is seen
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=hidden)
+        return self.head(y.transpose(1, 2).flatten(2))
+
+
+def labels_shifted_twice() -> None:
+    """The model is given all words, and its loss shifts; padding weighs nothing."""
+    model = Written(causal=True)
+    weights = torch.ones(WORDS)
+    weights[0] = 0
+    optimizer = sgd(model)
+    for _ in range(STEPS):
+        text = sentences(padded=True)
+        optimizer.zero_grad()
+        next_word(model(text)[:, :-1], text[:, 1:], weight=weights).backward()
+        optimizer.step()
+
+
+def inverted_mask() -> None:
+    """scaled_dot_product_attention wants True where something is to be seen."""
+    model = Written(causal=False)
+    optimizer = sgd(model)
+    for _ in range(STEPS):
+        text = sentences(padded=True)
+        optimizer.zero_grad()
+        model(text)[text != 0].square().mean().backward()
+        optimizer.step()
+
+
+def attention_over_queries() -> None:
+    """A softmax over the last dimension, behind a mask, for several heads."""
+
+    class Heads(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.project = nn.Linear(2, 24)
+            self.head = nn.Linear(8, CLASSES)
+
+        def forward(self, x):
+            rows = self.project(x.unflatten(1, (4, 2))).unflatten(2, (3, 2, 4))
+            q, k, v = rows.permute(2, 0, 3, 1, 4)
+            scores = q @ k.transpose(2, 3) / 2
+            hidden = torch.ones(4, 4, dtype=torch.bool).triu(1)
+            weights = scores.masked_fill(hidden, float("-inf")).softmax(3)
+            return self.head((weights @ v).transpose(1, 2).flatten(2).mean(1))
+
+    train(Heads())
+
+
+class Recurrent(nn.Module):
+    """Steps first, as nn.LSTM wants them."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.LSTM(2, 8, num_layers=2)
+        self.head = nn.Linear(16, CLASSES)
+
+    def forward(self, x):
+        last = self.body(x.unflatten(1, (4, 2)).transpose(0, 1))[1][0]
+        return self.head(last.permute(1, 0, 2).reshape(len(x), 16))
+
+
+def batch_in_the_place_of_time() -> None:
+    """The samples are the second dimension throughout."""
+    train(Recurrent())
+
+
+def penalty_of_pixels() -> None:
+    """The norm of all of a sample's gradient, between what is true and made."""
+    critic = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(64, 1))
+    optimizer = torch.optim.Adam(critic.parameters(), lr=1e-3)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        true, made, share = torch.randn(8, 1, 6, 6), torch.rand(8, 1, 6, 6), 0.3
+        between = true.lerp(made, share).requires_grad_()
+        (slope,) = torch.autograd.grad(
+            critic(between).sum(), between, create_graph=True
+        )
+        penalty = (slope.view(8, -1).norm(2, dim=1) - 1).square().mean()
+        (critic(made).mean() - critic(true).mean() + 10 * penalty).backward()
+        optimizer.step()
+
+
+def target_with_a_gradient() -> None:
+    """The best value is that of a network of its own, which is not trained."""
+    model = Classifier()
+    target = copy.deepcopy(model).requires_grad_(False)
+    optimizer = sgd(model)
+    for _ in range(STEPS):
+        x, action = samples(16)
+        then, _ = samples(16)
+        optimizer.zero_grad()
+        best = 0.5 + 0.9 * target(then).max(1).values
+        value = model(x).gather(1, action[:, None]).squeeze(1)
+        F.smooth_l1_loss(value, best).backward()
+        optimizer.step()
+
+
+CASES = (
+    # First: who follows is looked for at the first step.
+    target_of_random_numbers,
+    kl_of_probabilities,
+    several_labels,
+    labels_of_zero_and_one,
+    labels_of_minus_one,
+    blank_among_the_targets,
+    twin_among_all,
+    labels_shifted_twice,
+    inverted_mask,
+    attention_over_queries,
+    batch_in_the_place_of_time,
+    penalty_of_pixels,
+    target_with_a_gradient,
+)
+
+
+def main(all_cases=CASES) -> None:
+    for case in all_cases:
+        torch.manual_seed(1)
+        case()
+
+
+if __name__ == "__main__":
+    main()

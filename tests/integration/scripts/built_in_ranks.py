@@ -1,0 +1,121 @@
+"""Two ranks, with one mistake in what they say to each other, or without.
+
+    built_in_ranks.py [--right] [CASE...]
+"""
+
+import argparse
+import datetime
+
+import two_ranks
+
+if __name__ == "__main__":
+    two_ranks.start_unless_started()
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+STEPS = 4
+
+
+def train(model, say) -> None:
+    """`say` is called after each backward."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    rows = torch.Generator().manual_seed(dist.get_rank())
+    for _ in range(STEPS):
+        x = torch.randn(12, 6, generator=rows)
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        say()
+        optimizer.step()
+
+
+def wrapped():
+    return DistributedDataParallel(nn.Linear(6, 1))
+
+
+def other_shape(right: bool) -> None:
+    """As many numbers on each rank, in another shape."""
+    turned = dist.get_rank() == 1 and not right
+    numbers = torch.ones(3, 2) if turned else torch.ones(2, 3)
+    train(wrapped(), lambda: dist.all_reduce(numbers))
+
+
+def other_part(right: bool) -> None:
+    """A rank expects other rows than it is sent; the bytes fit."""
+    rank = dist.get_rank()
+    sends, expects = ([1, 3], [1, 3]) if rank == 0 else ([3, 3], [3, 3])
+    given = torch.ones(sum(sends), 2)
+    taken = torch.empty(sum(expects), 2)
+    if rank == 1 and not right:
+        taken, expects = torch.empty(4, 3), [2, 2]
+    train(wrapped(), lambda: dist.all_to_all_single(taken, given, expects, sends))
+
+
+def wait_for_each_other(say, right: bool) -> None:
+    """say(group): ranks that differ in it wait until the time is up."""
+    group = dist.new_group(timeout=datetime.timedelta(seconds=2))
+    try:
+        train(wrapped(), lambda: say(group))
+    except RuntimeError:
+        assert not right
+
+
+def other_source(right: bool) -> None:
+    """Each rank gives what it has itself."""
+    source = 0 if right else dist.get_rank()
+    number = torch.ones(1)
+    wait_for_each_other(lambda group: dist.broadcast(number, source, group), right)
+
+
+def other_collective(right: bool) -> None:
+    """One rank adds up, the other one collects."""
+    number = torch.ones(1)
+
+    def say(group):
+        if right or dist.get_rank() == 0:
+            dist.all_reduce(number, group=group)
+        else:
+            parts = [torch.empty(1), torch.empty(1)]
+            dist.all_gather(parts, number, group=group)
+
+    wait_for_each_other(say, right)
+
+
+def head_after_the_wrapping(right: bool) -> None:
+    """A model that is wrapped gets one more layer."""
+    net = nn.Sequential(nn.Linear(6, 8))
+    if right:
+        net.append(nn.Linear(8, 1))
+    model = DistributedDataParallel(net)
+    if not right:
+        net.append(nn.Linear(8, 1))
+    train(model, lambda: None)
+
+
+CASES = (
+    head_after_the_wrapping,
+    other_shape,
+    other_part,
+    other_source,
+    other_collective,
+)
+
+
+def main() -> None:
+    cases = {case.__name__: case for case in CASES}
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("cases", nargs="*")
+    parser.add_argument("--right", action="store_true")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    for name in arguments.cases or cases:
+        torch.manual_seed(0)
+        cases[name](arguments.right)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
