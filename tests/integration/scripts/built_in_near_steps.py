@@ -293,6 +293,22 @@ def leftover_micro_batches() -> None:
                 optimizer.zero_grad()
 
 
+def anothers_gradients() -> None:
+    """A critic's gradients are set to zero, by its module, before its own loss; that of
+    the generator has reached them."""
+    generator, critic = nn.Linear(4, 8), Classifier()
+    first, second = sgd(generator), sgd(critic)
+    x, y = samples(64)
+    for rows in torch.arange(64).split(8):
+        made = critic(generator(torch.randn(8, 4)))
+        F.cross_entropy(made, torch.zeros(8, dtype=torch.long)).backward()
+        first.step()
+        first.zero_grad()
+        critic.zero_grad(set_to_none=False)
+        F.cross_entropy(critic(x[rows]), y[rows]).backward()
+        second.step()
+
+
 class Stream(IterableDataset):
     """Each worker draws numbers of its own."""
 
@@ -388,6 +404,7 @@ def cut_checkpoint() -> None:
 CASES = (
     # First: of several optimizers nobody knows whose a backward is.
     leftover_micro_batches,
+    anothers_gradients,
     frozen_in_training,
     frozen_that_moves,
     unfrozen_for_nobody,
