@@ -179,6 +179,24 @@ class Models(HooksCase):
             CORE.states("BACKWARD_END"), [["SGD.param_groups[0].params[0]"]]
         )
 
+    def test_groups_that_an_optimizer_gets_in_turn(self):
+        """As DeepSpeed gives them: each keeps its name and its number."""
+        first, second = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(2))
+        groups = [{"params": [first]}, {"params": [second]}]
+        optimizer = torch.optim.SGD(groups, lr=0.1)
+        every = optimizer.param_groups
+        for _ in range(3):
+            (first.sum() + second.sum()).backward()
+            for group in every:
+                optimizer.param_groups = [group]
+                optimizer.step()
+            optimizer.param_groups = every
+        names = [f"SGD.param_groups[{group}].params[0]" for group in (0, 1)]
+        self.assertEqual([n for n in CORE.facts if n.startswith("SGD")], names)
+        self.assertEqual(CORE.states("PRE_STEP"), [[name] for name in names * 3])
+        holds = [(record[1], record[2]) for record in CORE.of("hold")]
+        self.assertEqual(holds, [(0, [names[0]]), (1, [names[1]])])
+
     def test_call_of_a_part_is_no_model_of_its_own(self):
         model = Net()
         model(torch.ones(5, 3))

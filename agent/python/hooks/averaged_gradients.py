@@ -37,21 +37,41 @@ class _Row:
         self.groups: dict[int, tuple[int, set[int]]] = {}
 
 
+class _Place:
+    """A parameter, by where its optimizer holds it: see tensor_marks.py."""
+
+    def __init__(
+        self, optimizer: torch.optim.Optimizer, group: int, position: int
+    ) -> None:
+        self._optimizer = weakref.ref(optimizer)
+        self._group, self._position = group, position
+
+    def parameter(self) -> torch.Tensor | None:
+        optimizer = self._optimizer()
+        if optimizer is None or self._group >= len(optimizer.param_groups):
+            return None
+        parameters: list[torch.Tensor] = optimizer.param_groups[self._group]["params"]
+        if self._position >= len(parameters):
+            return None
+        return parameters[self._position]
+
+
 class _Index:
     """Parameters of the optimizers that are looked at, since the last step."""
 
     def __init__(self) -> None:
         # By their number of elements.
-        self.of_size: dict[int, list[tuple[_Row, weakref.ref[torch.Tensor]]]] = {}
+        self.of_size: dict[int, list[tuple[_Row, _Place]]] = {}
         self.optimizers: list[tuple[_Row, weakref.ref[torch.optim.Optimizer], int]] = []
 
     def add(self, row: _Row, optimizer: torch.optim.Optimizer) -> None:
         size = 0
-        for parameter in parameters_of(optimizer):
-            elements = parameter.numel()
-            size += elements
-            known = self.of_size.setdefault(elements, [])
-            known.append((row, weakref.ref(parameter)))
+        for group, of_group in enumerate(optimizer.param_groups):
+            for position, parameter in enumerate(of_group["params"]):
+                elements = parameter.numel()
+                size += elements
+                known = self.of_size.setdefault(elements, [])
+                known.append((row, _Place(optimizer, group, position)))
         self.optimizers.append((row, weakref.ref(optimizer), size))
 
 
@@ -71,8 +91,8 @@ class AveragedGradients:
             return
         if self._index is None:
             self._index = self._make_index()
-        for row, reference in self._index.of_size.get(tensor.numel(), ()):
-            parameter = reference()
+        for row, place in self._index.of_size.get(tensor.numel(), ()):
+            parameter = place.parameter()
             gradient = None if parameter is None else parameter.grad
             if gradient is not None and _is_at(gradient, tensor):
                 row.reduced[id(parameter)] = group

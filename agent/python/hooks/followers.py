@@ -32,21 +32,26 @@ _APART = 0.3  # distance at the beginning, in lengths of the source
 
 
 class _Pair:
-    """Parts of a follower's parameter and of its source's."""
+    """One parameter of a module that follows, and that of its source."""
 
-    def __init__(self, follower: torch.Tensor, source: torch.Tensor) -> None:
+    def __init__(
+        self, follower: torch.nn.Module, source: torch.nn.Module, name: str
+    ) -> None:
         self.follower = weakref.ref(follower)
         self.source = weakref.ref(source)
-        self.before = _part(follower)
-        first = _part(source)
+        self.name = name
+        self.before = _part(follower.get_parameter(name))
+        first = _part(source.get_parameter(name))
         self.apart = bool((self.before - first).norm() > _APART * first.norm())
 
     def follows(self) -> bool:
         """Has it moved a share of the way to where its source is now?"""
-        follower, source = self.follower(), self.source()
+        follower, source = self._parameter(self.follower), self._parameter(self.source)
         if follower is None or source is None:
             return False
         now, way = _part(follower), _part(source) - self.before
+        if now.shape != self.before.shape:
+            return False
         moved, self.before = now - self.before, now
         clear = way.abs() > 1e-4
         if int(clear.sum()) < _FEWEST // 2 or not bool((moved != 0).any()):
@@ -55,6 +60,13 @@ class _Pair:
         share = float(shares.median())
         alike = bool(((shares - share).abs() <= 0.02 * abs(share) + 1e-4).all())
         return alike and 1e-4 < share <= _MOST
+
+    def _parameter(
+        self, module: weakref.ref[torch.nn.Module]
+    ) -> torch.nn.Parameter | None:
+        found = module()
+        parameters = {} if found is None else dict(found.named_parameters())
+        return parameters.get(self.name)
 
 
 class Followers:
@@ -85,8 +97,8 @@ class Followers:
         """Modules that are built alike, of which one is trained and one is not."""
         optimizers = self._holds.optimizers()
         held = {id(tensor) for one in optimizers for tensor in parameters_of(one)}
-        sources: dict[Any, list[torch.Tensor]] = {}
-        followers: list[tuple[Any, list[torch.Tensor]]] = []
+        sources: dict[Any, torch.nn.Module] = {}
+        followers: list[tuple[Any, torch.nn.Module]] = []
         roots = [model.root() for model in self._models.all()]
         modules = chain.from_iterable(root.modules() for root in roots if root)
         for number, module in enumerate(modules):
@@ -101,14 +113,22 @@ class Followers:
             ):
                 continue
             if all(trained):
-                sources.setdefault(kind, tensors)
+                sources.setdefault(kind, module)
             elif not any(trained):
-                followers.append((kind, tensors))
-        for kind, tensors in followers:
-            for follower, source in zip(tensors, sources.get(kind, ())):
-                if follower.is_cpu and source.is_cpu and follower.numel() >= _FEWEST:
-                    yield _Pair(follower, source)
-                    break
+                followers.append((kind, module))
+        for kind, follower in followers:
+            name = next((n for n, shape in kind if shape.numel() >= _FEWEST), None)
+            source = sources.get(kind)
+            if source is not None and name is not None:
+                if _are_readable(follower, source, name):
+                    yield _Pair(follower, source, name)
+
+
+def _are_readable(
+    follower: torch.nn.Module, source: torch.nn.Module, name: str
+) -> bool:
+    both = (follower.get_parameter(name), source.get_parameter(name))
+    return all(parameter.is_cpu for parameter in both)
 
 
 def _part(tensor: torch.Tensor) -> torch.Tensor:

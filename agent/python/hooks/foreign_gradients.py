@@ -7,11 +7,11 @@ backward, steps it with the sum of both.
 
 from __future__ import annotations
 
-import weakref
 from typing import TYPE_CHECKING
 
 from _traincheck.holds import first_trained
 from _traincheck.identity_map import WeakIdentityMap
+from _traincheck.tensor_marks import TensorMark, has_mark
 
 if TYPE_CHECKING:
     import torch
@@ -21,8 +21,7 @@ class _Row:
     """One optimizer, by the gradient of its first trained parameter."""
 
     def __init__(self) -> None:
-        # After the last backward; weakly: another may come to lie where it lay.
-        self.seen: weakref.ref[torch.Tensor] | None = None
+        self.seen: TensorMark | None = None  # after the last backward
         self.version = 0  # how often it had been written to
         self.given = False  # by a backward since it was cleared or used
         self.foreign = False  # and another optimizer has stepped since then
@@ -32,12 +31,12 @@ class _Row:
     def has_seen(self, gradient: torch.Tensor) -> bool:
         return (
             self.seen is not None
-            and self.seen() is gradient
+            and self.seen.is_of(gradient)
             and self.version == gradient._version
         )
 
     def see(self, gradient: torch.Tensor) -> None:
-        self.seen, self.version = weakref.ref(gradient), gradient._version
+        self.seen, self.version = TensorMark(gradient), gradient._version
 
 
 class ForeignGradients:
@@ -87,7 +86,8 @@ class ForeignGradients:
 
 def _gradient_of(optimizer: torch.optim.Optimizer) -> torch.Tensor | None:
     parameter = first_trained(optimizer)
-    return None if parameter is None else parameter.grad
+    gradient = None if parameter is None else parameter.grad
+    return gradient if gradient is not None and has_mark(gradient) else None
 
 
 def _is_cleared(optimizer: torch.optim.Optimizer) -> bool:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _ELEMENTS = 64
+_MOST_ROWS = 64  # of one optimizer; more are of parameters that are gone
 _FEWEST = 16  # elements whose gradient is not zero
 _CLOSE = 1e-4
 # Of what holds a gradient of before, on purpose.
@@ -28,25 +29,28 @@ _COEFFICIENTS = ("momentum", "beta", "betas", "beta1")
 
 
 class _Row:
-    def __init__(self) -> None:
+    """One parameter, as long as it keeps its state."""
+
+    def __init__(self, state: Any) -> None:
+        self.state = state
         self.steps = 0
         self.gradient: torch.Tensor | None = None  # at the step before
 
 
 class ForgetfulMoments:
     def __init__(self) -> None:
-        # By parameter: DeepSpeed gives an optimizer its groups in turn, a step each.
-        self._rows: WeakIdentityMap[torch.Tensor, _Row] = WeakIdentityMap()
+        # By id of the parameter: DeepSpeed gives an optimizer its groups in turn, a
+        # step each.
+        self._rows: WeakIdentityMap[
+            torch.optim.Optimizer, dict[int, _Row]
+        ] = WeakIdentityMap()
 
     def stepped(self, optimizer: torch.optim.Optimizer) -> float | None:
         """1: some moment is a multiple of the gradient; None: no look, or none."""
         parameter = _first(optimizer)
         if parameter is None or parameter.grad is None:
             return None
-        row = self._rows.get(parameter)
-        if row is None:
-            row = _Row()
-            self._rows.set(parameter, row)
+        row = self._row_of(optimizer, parameter)
         number, row.steps = row.steps, row.steps + 1
         before, row.gradient = row.gradient, None
         # The step before a look is needed, too.
@@ -63,6 +67,19 @@ class ForgetfulMoments:
             for moment in _moments(optimizer, parameter)
         ]
         return float(any(found)) if found else None
+
+    def _row_of(
+        self, optimizer: torch.optim.Optimizer, parameter: torch.Tensor
+    ) -> _Row:
+        rows = self._rows.get(optimizer)
+        if rows is None or len(rows) > _MOST_ROWS:
+            rows = {}
+            self._rows.set(optimizer, rows)
+        state = optimizer.state.get(parameter)
+        row = rows.get(id(parameter))
+        if row is None or row.state is not state:
+            row = rows[id(parameter)] = _Row(state)
+        return row
 
 
 def _first(optimizer: torch.optim.Optimizer) -> torch.Tensor | None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.optimizer_state import OptimizerState
+from _traincheck.tensor_marks import TensorMark, has_mark
 from _traincheck.thread_claim import ThreadClaim, claim_all
 from _traincheck.written_scalars import ObjectScalars
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from _traincheck.models import Models
 
     Found = list[list[list[int]]]  # variables, by group and tensor
+
+
+_MOST_SEEN = 1000  # tensors that are not held now; more are gone
 
 
 class Held:
@@ -48,6 +52,9 @@ class Held:
         # names tensors that are in no model: "SGD", "SGD#2"
         self.name: str | None = None
         self.loose: dict[int, int] = {}  # id of such a tensor -> variable
+        # All such tensors so far, by id. DeepSpeed gives an optimizer its groups in
+        # turn, in lists of their own: a tensor stays what it was first seen as.
+        self.seen: dict[int, _Loose] = {}
         self.claims: list[ThreadClaim] = []  # ThreadClaim of all that it holds
         self.loose_claim = ThreadClaim()
         self.hyper_parameters = ObjectScalars()
@@ -70,6 +77,18 @@ class Held:
         if self.order is not None:
             tensors = [tensors[position] for position in self.order]
         return self.variables, tensors
+
+
+class _Loose:
+    """A tensor that is in no model."""
+
+    def __init__(self, tensor: torch.Tensor, group: int, position: int) -> None:
+        self.mark = TensorMark(tensor) if has_mark(tensor) else None
+        self.group, self.position = group, position
+        self.variable: int | None = None  # once it has a name
+
+    def is_of(self, tensor: torch.Tensor) -> bool:
+        return self.mark is not None and self.mark.is_of(tensor)
 
 
 class Holds:
@@ -147,6 +166,8 @@ class Holds:
         found: Found = []
         loose: dict[int, int] = {}
         claims = {id(held.loose_claim): held.loose_claim}
+        new: list[tuple[int, torch.Tensor]] = []
+        unnamed = False
         for group, tensors in enumerate(_groups(optimizer)):
             found.append([])
             for position, tensor in enumerate(tensors):
@@ -154,45 +175,38 @@ class Holds:
                 claims.update((id(part.claim), part.claim) for part, _ in places)
                 variables = [variable for _, variable in places]
                 if not variables:
-                    if not name_loose and id(tensor) not in held.loose:
-                        return None
-                    variable = self._name(optimizer, held, group, position, tensor)
-                    loose[id(tensor)] = variable
-                    variables = [variable]
+                    one = _seen(held, tensor, group, position)
+                    unnamed = unnamed or (one.variable is None and not name_loose)
+                    if unnamed:
+                        continue  # the others have their places, too
+                    if one.variable is None:
+                        one.variable = self._name(optimizer, held, one, tensor)
+                        new.append((one.variable, tensor))
+                    loose[id(tensor)] = one.variable
+                    variables = [one.variable]
                 found[-1].append(variables)
-        self._tell_new(optimizer, held.loose, loose)
+        if unnamed:
+            return None
+        if new and self.found is not None:
+            self.found([variable for variable, _ in new], [one for _, one in new])
         held.loose = loose
+        if len(held.seen) > _MOST_SEEN + len(loose):
+            held.seen = {number: held.seen[number] for number in loose}
         held.claims = list(claims.values())
         return found
-
-    def _tell_new(
-        self,
-        optimizer: torch.optim.Optimizer,
-        former: dict[int, int],
-        loose: dict[int, int],
-    ) -> None:
-        variables, tensors = [], []
-        for tensor in parameters_of(optimizer):
-            variable = loose.get(id(tensor))
-            if variable is not None and id(tensor) not in former:
-                variables.append(variable)
-                tensors.append(tensor)
-        if variables and self.found is not None:
-            self.found(variables, tensors)
 
     def _name(
         self,
         optimizer: torch.optim.Optimizer,
         held: Held,
-        group: int,
-        position: int,
+        one: _Loose,
         tensor: torch.Tensor,
     ) -> int:
         if held.name is None:
             short = type(optimizer).__name__
             self._names[short] = count = self._names.get(short, 0) + 1
             held.name = short if count == 1 else f"{short}#{count}"
-        name = f"param_groups[{group}].params[{position}]"
+        name = f"param_groups[{one.group}].params[{one.position}]"
         variable = self._core.define_variable(
             tensor,
             name,
@@ -211,15 +225,31 @@ class Holds:
         if any(count != 1 for count in counts):
             held.order = [p for p, count in enumerate(counts) for _ in range(count)]
         held.variables = []
-        for group, lists in enumerate(found):
+        for place, lists in enumerate(found):
             variables = list(chain.from_iterable(lists))
             held.variables.extend(variables)
+            group = _group_of(held, variables, place)
             if held.recorded.get(group) != variables:
                 self._core.define_hold(held.number, group, variables)
                 held.recorded[group] = variables
         held.recordings += 1
         self.recordings += 1
         held.complete = True
+
+
+def _seen(held: Held, tensor: torch.Tensor, group: int, position: int) -> _Loose:
+    one = held.seen.get(id(tensor))
+    if one is None or not one.is_of(tensor):
+        one = held.seen[id(tensor)] = _Loose(tensor, group, position)
+    return one
+
+
+def _group_of(held: Held, variables: list[int], place: int) -> int:
+    """The group's number: that in which its tensors were first seen."""
+    for one in held.seen.values():
+        if variables and one.variable == variables[0]:
+            return one.group
+    return place
 
 
 def parameters_of(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:

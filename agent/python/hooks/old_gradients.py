@@ -8,18 +8,18 @@ identity is looked at, which costs nothing on a device.
 
 from __future__ import annotations
 
-import weakref
 from typing import TYPE_CHECKING
 
 from _traincheck.identity_map import WeakIdentityMap
+from _traincheck.tensor_marks import TensorMark, has_mark
 
 if TYPE_CHECKING:
     from typing import Any
 
     import torch
 
-    # Weakly: another tensor may come to lie where it lay. How often it was written to.
-    Gradient = tuple[weakref.ref[torch.Tensor], int]
+    # How often it was written to; None: it cannot be told from others.
+    Gradient = tuple[TensorMark, int] | None
 
 _LOOKED_AT = 8  # parameters of an optimizer
 
@@ -61,10 +61,7 @@ class OldGradients:
             return None
         is_old = known.is_old and self._backwards == known.backwards
         known.backwards = self._backwards
-        known.gradients = [
-            (weakref.ref(gradient), _writes(gradient))
-            for gradient in _gradients(optimizer)
-        ]
+        known.gradients = [_mark(gradient) for gradient in _gradients(optimizer)]
         said, known.said = known.said, is_old
         return None if is_old == said else is_old
 
@@ -72,13 +69,19 @@ class OldGradients:
 def _are(former: list[Gradient], optimizer: torch.optim.Optimizer) -> bool:
     """Has it these gradients, as they were, or none?"""
     now = _gradients(optimizer)
-    return not now or (
-        len(now) == len(former)
-        and all(
-            known() is gradient and writes == _writes(gradient)
-            for gradient, (known, writes) in zip(now, former)
-        )
+    return not now or (len(now) == len(former) and all(map(_is_still, now, former)))
+
+
+def _is_still(gradient: torch.Tensor, known: Gradient) -> bool:
+    return (
+        known is not None and known[0].is_of(gradient) and known[1] == _writes(gradient)
     )
+
+
+def _mark(gradient: torch.Tensor) -> Gradient:
+    if not has_mark(gradient):
+        return None
+    return TensorMark(gradient), _writes(gradient)
 
 
 def _writes(gradient: torch.Tensor) -> int:
@@ -90,8 +93,9 @@ def _gradients(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     found: list[torch.Tensor] = []
     for group in optimizer.param_groups:
         for parameter in group["params"]:
-            if parameter.grad is not None:
-                found.append(parameter.grad)
+            gradient = parameter.grad
+            if gradient is not None:
+                found.append(gradient)
                 if len(found) == _LOOKED_AT:
                     return found
     return found
