@@ -23,9 +23,10 @@ class _Row:
     def __init__(self) -> None:
         self.seen: TensorMark | None = None  # after the last backward
         self.version = 0  # how often it had been written to
-        self.given = False  # by a backward since it was cleared or used
-        self.foreign = False  # and another optimizer has stepped since then
-        self.mixed = False  # and another backward has added to it
+        # Steps of all optimizers when a backward gave it, since it was cleared or used.
+        self.given: int | None = None
+        # Another optimizer has stepped since then, and another backward added to it.
+        self.mixed = False
         self.said: float | None = None
 
     def has_seen(self, gradient: torch.Tensor) -> bool:
@@ -44,28 +45,24 @@ class ForeignGradients:
 
     def __init__(self) -> None:
         self._rows: WeakIdentityMap[torch.optim.Optimizer, _Row] = WeakIdentityMap()
+        self._steps = 0  # of all optimizers
 
     def made(self, optimizer: torch.optim.Optimizer) -> None:
         self._rows.set(optimizer, _Row())
 
     def backward_begins(self) -> None:
-        for optimizer in self._rows.keys():
-            row = self._rows.get(optimizer)
-            if row is not None and row.given and _is_cleared(optimizer):
-                if row.foreign:
-                    row.said = 0.0  # in time
-                row.given = row.foreign = row.mixed = False
+        for optimizer, row in self._several():
+            if self._is_foreign(row) and _is_cleared(optimizer):
+                row.said = 0.0  # in time
+                row.given, row.mixed = None, False
 
     def backward_ended(self) -> None:
-        for optimizer in self._rows.keys():
-            row = self._rows.get(optimizer)
-            if row is None:
-                continue
+        for optimizer, row in self._several():
             gradient = _gradient_of(optimizer)
             if gradient is not None and not row.has_seen(gradient):
                 row.see(gradient)
-                row.mixed = row.mixed or row.foreign
-                row.given = True
+                row.mixed = row.mixed or self._is_foreign(row)
+                row.given = self._steps if row.given is None else row.given
 
     def steps(self, optimizer: torch.optim.Optimizer) -> float | None:
         """1: its gradients hold those of a backward for which another has stepped; None:
@@ -76,12 +73,20 @@ class ForeignGradients:
             self._rows.set(optimizer, row)
         if row.mixed:
             row.said = 1.0
-        row.given = row.foreign = row.mixed = False
-        for other in self._rows.keys():
-            theirs = self._rows.get(other)
-            if other is not optimizer and theirs is not None:
-                theirs.foreign = theirs.foreign or theirs.given
+        row.given, row.mixed = None, False
+        self._steps += 1
         return row.said
+
+    def _is_foreign(self, row: _Row) -> bool:
+        return row.given is not None and row.given < self._steps
+
+    def _several(self) -> list[tuple[torch.optim.Optimizer, _Row]]:
+        """Nothing where there is one optimizer alone: no loss is another's."""
+        optimizers = self._rows.keys()
+        if len(optimizers) < 2:
+            return []
+        rows = [(optimizer, self._rows.get(optimizer)) for optimizer in optimizers]
+        return [(optimizer, row) for optimizer, row in rows if row is not None]
 
 
 def _gradient_of(optimizer: torch.optim.Optimizer) -> torch.Tensor | None:
