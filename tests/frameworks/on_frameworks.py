@@ -67,9 +67,41 @@ ERRORS = [
         "self.decay = rate in RunningMean.step",
         8,
     ),
+    Error(
+        "skorch_349",
+        "skorch-dev/skorch#349",
+        "a setting of the loss is changed between calls of partial_fit: a new Adam",
+        "net.set_params(criterion__label_smoothing=...) in soften()",
+        30,
+    ),
+    Error(
+        "sb3_553",
+        "DLR-RM/stable-baselines3#553",
+        "the target network is put into training mode with the policy",
+        "self.train(mode) in OwnPolicy.set_training_mode",
+        0,
+    ),
+    Error(
+        "lsam_1",
+        "luca-medeiros/lightning-sam#1",
+        "parts of the model are called past the wrapper's forward: ranks part",
+        "by_parts(model, ...) in train() instead of model(...)",
+        0,
+    ),
+    Error(
+        "st_3189",
+        "huggingface/sentence-transformers#3189",
+        "with few answers, copies of the right one count among the wrong ones",
+        'batch_sampler="batch_sampler" in settings()',
+        0,
+    ),
 ]
 # What tools/frameworks.sh does not install everywhere.
-_PACKAGES = re.compile(r"^(?:from|import) (timm|torchvision|deepspeed)\b", re.MULTILINE)
+_PACKAGES = re.compile(
+    r"^(?:from|import) (timm|torchvision|deepspeed|ignite|skorch|gpytorch|keras|fastai|"
+    r"monai|torchrl|stable_baselines3|sentence_transformers)\b",
+    re.MULTILINE,
+)
 
 
 def python() -> pathlib.Path | None:
