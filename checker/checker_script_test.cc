@@ -142,6 +142,11 @@ class ScriptProcess {
     options.bases = {"torch.nn.modules.module.Module"};
     const std::string wrapped = After(words, "wraps");
     if (!wrapped.empty()) options.wrapped = objects_.at(wrapped);
+    const std::string place = After(words, "in");
+    if (const size_t dot = place.find('.'); dot != std::string::npos) {
+      options.root = objects_.at(place.substr(0, dot));
+      options.path = place.substr(dot + 1);
+    }
     objects_[words[1]] = trace_.Object(words[2], options);
   }
 

@@ -253,7 +253,7 @@ TEST(Snapshot, TheFormatIsThatOfItsNumber) {
   Checker checker(kRun, kExperiment, Rules());
   Feed(0, 3, &checker);
   const std::string sealed = checker.Save();
-  EXPECT_EQ(sealed[7], 18);
+  EXPECT_EQ(sealed[7], 19);
   EXPECT_EQ(HashText(sealed.substr(kStateAt)), "e9bf291eaf6eb0ba");
 }
 

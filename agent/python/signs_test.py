@@ -424,7 +424,9 @@ class Others(SignsCase):
 
     def test_an_average_without_statistics(self):
         name = "opt.averages_without_statistics"
-        for buffers, wrong in ((False, 1.0), (True, 0.0)):
+        statistics = ("running_mean", "running_var")
+        every = (*statistics, "num_batches_tracked")
+        for copied, wrong in (((), 1.0), (every, 0.0), (statistics, 0.0)):
             net = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4))
             average = copy.deepcopy(net)
             optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -435,9 +437,8 @@ class Others(SignsCase):
                 with torch.no_grad():
                     for mine, other in zip(average.parameters(), net.parameters()):
                         mine.lerp_(other, 0.1)
-                    for mine, other in zip(average.buffers(), net.buffers()):
-                        if buffers:
-                            mine.copy_(other)
+                    for buffer in copied:
+                        getattr(average[1], buffer).copy_(getattr(net[1], buffer))
                     average(torch.randn(8, 5))
             self.assertEqual(last(name), wrong)
 

@@ -102,12 +102,15 @@ FactValue Tied(const FactSubject& subject) {
   return subject.facts->ownership().IsTied(subject.variable);
 }
 
-// "placement.dp=S(0)" of a DTensor, "partition_dim=1" of Megatron's layers.
+// "placement.dp=S(0)" of a DTensor; "partition_dim=1" and
+// "tensor_model_parallel=True" of Megatron's layers.
 FactValue Sharded(const FactSubject& subject) {
   const VariableInfo* info = Info(subject);
   if (!info) return {};
   for (const std::string& attribute : info->attributes) {
-    if (absl::StartsWith(attribute, "partition_dim=") ||
+    if ((absl::StartsWith(attribute, "partition_dim=") &&
+         attribute != "partition_dim=-1") ||
+        attribute == "tensor_model_parallel=True" ||
         (absl::StartsWith(attribute, "placement.") &&
          absl::StrContains(attribute, "=S"))) {
       return true;

@@ -132,6 +132,30 @@ class Detection(harness.SharedDaemonCase):
                 )
                 self.assertEqual(violations, [])
 
+    def test_what_ranks_kept_equal_without_a_wrapper(self):
+        script = harness.SCRIPTS / "tensor_parallel.py"
+        done = self.monitored(script, options=("--run", "ref-tp", "--collect"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.daemon.run_ended("ref-tp")
+        self.daemon.ctl("infer", "--from", "ref-tp", "--set", "tp")
+        for run, arguments in (("tp-ok", ()), ("tp", ("--fault-step", "4"))):
+            done = self.monitored(
+                script,
+                *arguments,
+                options=("--run", run, "--check", "tp", "--no-builtin"),
+            )
+            self.assertEqual(done.returncode, 0, done.stderr)
+            shown = self.daemon.run_ended(run)
+            found = self.daemon.ctl("violations", "list", "--run", run)
+            if not arguments:
+                self.assertEqual(found, [])
+                self.assertGreater(shown["check"]["decided"], 8)
+                continue
+            self.assertEqual({v["first_step"] for v in found}, {4})
+            told = {name for v in found for name in v["variables"]}
+            self.assertIn("Sequential.0.norm.weight", told)
+            self.assertFalse([name for name in told if name.endswith((".up", ".down"))])
+
     def test_watch_and_run_tell_while_it_trains(self):
         """The violation is out within 1 s; ten times that fails."""
         training = self.monitored_start(

@@ -139,6 +139,63 @@ class GPT(nn.Module):
         return idx
 
 
+def autocast():
+    if dtype == "float32":
+        return nullcontext()
+    ptdtype = {"float32": torch.float32, "bfloat16": torch.bfloat16}[dtype]
+    return torch.amp.autocast(device_type="cpu", dtype=ptdtype)
+
+
+def get_batch(data_dir, split):
+    # a new memmap for every batch, otherwise memory leaks
+    data = np.memmap(os.path.join(data_dir, f"{split}.bin"), dtype=np.uint16, mode="r")
+    ix = torch.randint(len(data) - block_size, (batch_size,))
+    rows = np.stack([data[i : i + block_size + 1] for i in ix.tolist()])
+    rows = torch.from_numpy(rows.astype(np.int64))
+    return rows[:, :-1], rows[:, 1:]
+
+
+@torch.no_grad()
+def estimate_loss(raw_model, data_dir, ctx):
+    out = {}
+    raw_model.eval()
+    for split in ["train", "val"]:
+        losses = torch.zeros(eval_iters)
+        for k in range(eval_iters):
+            X, Y = get_batch(data_dir, split)
+            with ctx:
+                _, loss = raw_model(X, Y)
+            losses[k] = loss.item()
+        out[split] = losses.mean()
+    raw_model.train()
+    return out
+
+
+def get_lr(it, max_iters):
+    if it < warmup_iters:
+        return learning_rate * (it + 1) / (warmup_iters + 1)
+    ratio = (it - warmup_iters) / max(1, max_iters - warmup_iters)
+    return min_lr + 0.5 * (1 + math.cos(math.pi * ratio)) * (learning_rate - min_lr)
+
+
+def save(raw_model, optimizer, iter_num, best_val_loss, data_dir):
+    checkpoint = {
+        "model": raw_model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "iter_num": iter_num,
+        "best_val_loss": best_val_loss,
+    }
+    torch.save(checkpoint, os.path.join(data_dir, "ckpt.pt"))
+
+
+def sample(raw_model, data_dir, meta):
+    checkpoint = torch.load(os.path.join(data_dir, "ckpt.pt"), weights_only=True)
+    raw_model.load_state_dict(checkpoint["model"])
+    raw_model.eval()
+    start = torch.tensor([[meta["itos"].index("\n")]])
+    print("".join(meta["itos"][i] for i in raw_model.generate(start, 90)[0].tolist()))
+
+
 def train(max_iters, data_dir):
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     init_process_group(backend="gloo")
@@ -147,23 +204,7 @@ def train(max_iters, data_dir):
     assert gradient_accumulation_steps % world_size == 0
     accumulation = gradient_accumulation_steps // world_size
     torch.manual_seed(1337 + rank)  # DDP hands out the weights of rank 0
-    ptdtype = {"float32": torch.float32, "bfloat16": torch.bfloat16}[dtype]
-    ctx = (
-        nullcontext()
-        if dtype == "float32"
-        else torch.amp.autocast(device_type="cpu", dtype=ptdtype)
-    )
-
-    def get_batch(split):
-        # a new memmap for every batch, otherwise memory leaks
-        data = np.memmap(
-            os.path.join(data_dir, f"{split}.bin"), dtype=np.uint16, mode="r"
-        )
-        ix = torch.randint(len(data) - block_size, (batch_size,))
-        rows = np.stack([data[i : i + block_size + 1] for i in ix.tolist()])
-        rows = torch.from_numpy(rows.astype(np.int64))
-        return rows[:, :-1], rows[:, 1:]
-
+    ctx = autocast()
     with open(os.path.join(data_dir, "meta.pkl"), "rb") as f:
         meta = pickle.load(f)
     model = GPT(meta["vocab_size"])
@@ -172,47 +213,20 @@ def train(max_iters, data_dir):
     model = DDP(model)
     raw_model = model.module
 
-    @torch.no_grad()
-    def estimate_loss():
-        out = {}
-        raw_model.eval()
-        for split in ["train", "val"]:
-            losses = torch.zeros(eval_iters)
-            for k in range(eval_iters):
-                X, Y = get_batch(split)
-                with ctx:
-                    _, loss = raw_model(X, Y)
-                losses[k] = loss.item()
-            out[split] = losses.mean()
-        raw_model.train()
-        return out
-
-    def get_lr(it):
-        if it < warmup_iters:
-            return learning_rate * (it + 1) / (warmup_iters + 1)
-        ratio = (it - warmup_iters) / max(1, max_iters - warmup_iters)
-        return min_lr + 0.5 * (1 + math.cos(math.pi * ratio)) * (learning_rate - min_lr)
-
-    X, Y = get_batch("train")
+    X, Y = get_batch(data_dir, "train")
     best_val_loss, t0 = 1e9, time.time()
     for iter_num in range(max_iters + 1):
-        lr = get_lr(iter_num)
+        lr = get_lr(iter_num, max_iters)
         for param_group in optimizer.param_groups:
             param_group["lr"] = lr
         if iter_num % eval_interval == 0 and master_process:
-            losses = estimate_loss()
+            losses = estimate_loss(raw_model, data_dir, ctx)
             print(
                 f"step {iter_num}: train {losses['train']:.4f}, val {losses['val']:.4f}"
             )
             if losses["val"] < best_val_loss:
                 best_val_loss = losses["val"]
-                checkpoint = {
-                    "model": raw_model.state_dict(),
-                    "optimizer": optimizer.state_dict(),
-                    "iter_num": iter_num,
-                    "best_val_loss": best_val_loss,
-                }
-                torch.save(checkpoint, os.path.join(data_dir, "ckpt.pt"))
+                save(raw_model, optimizer, iter_num, best_val_loss, data_dir)
         if iter_num == max_iters:
             break
         for micro_step in range(accumulation):
@@ -221,7 +235,7 @@ def train(max_iters, data_dir):
             with ctx:
                 logits, loss = model(X, Y)
                 loss = loss / accumulation
-            X, Y = get_batch("train")
+            X, Y = get_batch(data_dir, "train")
             scaler.scale(loss).backward()
         scaler.unscale_(optimizer)
         torch.nn.utils.clip_grad_norm_(model.parameters(), grad_clip)
@@ -233,13 +247,7 @@ def train(max_iters, data_dir):
             print(f"iter {iter_num}: loss {loss.item() * accumulation:.4f}, {dt:.2f}s")
 
     if master_process:
-        checkpoint = torch.load(os.path.join(data_dir, "ckpt.pt"), weights_only=True)
-        raw_model.load_state_dict(checkpoint["model"])
-        raw_model.eval()
-        start = torch.tensor([[meta["itos"].index("\n")]])
-        print(
-            "".join(meta["itos"][i] for i in raw_model.generate(start, 90)[0].tolist())
-        )
+        sample(raw_model, data_dir, meta)
     destroy_process_group()
 
 

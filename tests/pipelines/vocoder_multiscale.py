@@ -156,6 +156,42 @@ class MultiScaleDiscriminator(nn.Module):
         return scores, fmaps
 
 
+def update_discriminators(msd, optim_d, y, y_g_hat):
+    optim_d.zero_grad()
+    real, _ = msd(y)
+    fake, _ = msd(y_g_hat.detach())
+    loss = sum(((1 - r) ** 2).mean() + (f**2).mean() for r, f in zip(real, fake))
+    loss.backward()
+    optim_d.step()
+    return loss
+
+
+def adversarial_loss(msd, y, y_g_hat):
+    with torch.no_grad():
+        _, fmap_r = msd(y)
+    scores, fmap_g = msd(y_g_hat)
+    loss_fm = sum(
+        F.l1_loss(g, r) for fr, fg in zip(fmap_r, fmap_g) for r, g in zip(fr, fg)
+    )
+    return sum(((1 - s) ** 2).mean() for s in scores) + h.lambda_fm * loss_fm
+
+
+def validate(generator, mel_fn, loader):
+    generator.eval()
+    with torch.no_grad():
+        err = sum(F.l1_loss(mel_fn(generator(x)), x) for x, _ in loader)
+    print(f"Validation Mel-Spec. Error : {err / len(loader):4.3f}")
+    generator.train()
+
+
+def export(generator, x):
+    plain = Generator().eval()
+    plain.load_state_dict(generator.state_dict())
+    plain.remove_weight_norm()
+    with torch.no_grad():
+        return (plain(x) - generator.eval()(x)).abs().max()
+
+
 def train(a):
     torch.manual_seed(h.seed)
     torch.set_num_threads(1)
@@ -178,29 +214,13 @@ def train(a):
             adversarial = steps >= disc_start
             loss_disc = torch.zeros(())
             if adversarial:
-                optim_d.zero_grad()
-                real, _ = msd(y)
-                fake, _ = msd(y_g_hat.detach())
-                loss_disc = sum(
-                    ((1 - r) ** 2).mean() + (f**2).mean() for r, f in zip(real, fake)
-                )
-                loss_disc.backward()
-                optim_d.step()
+                loss_disc = update_discriminators(msd, optim_d, y, y_g_hat)
 
             optim_g.zero_grad()
             loss_mel = F.l1_loss(mel_fn(y_g_hat), x)
             loss_gen_all = h.lambda_mel * loss_mel
             if adversarial:
-                with torch.no_grad():
-                    _, fmap_r = msd(y)
-                scores, fmap_g = msd(y_g_hat)
-                loss_fm = sum(
-                    F.l1_loss(g, r)
-                    for fr, fg in zip(fmap_r, fmap_g)
-                    for r, g in zip(fr, fg)
-                )
-                loss_gen = sum(((1 - s) ** 2).mean() for s in scores)
-                loss_gen_all = loss_gen_all + loss_gen + h.lambda_fm * loss_fm
+                loss_gen_all = loss_gen_all + adversarial_loss(msd, y, y_g_hat)
             loss_gen_all.backward()
             optim_g.step()
 
@@ -211,15 +231,7 @@ def train(a):
                     f"Disc : {loss_disc.item():4.3f}"
                 )
             if steps % 40 == 39:
-                generator.eval()
-                with torch.no_grad():
-                    err = sum(
-                        F.l1_loss(mel_fn(generator(x)), x) for x, _ in validation_loader
-                    )
-                print(
-                    f"Validation Mel-Spec. Error : {err / len(validation_loader):4.3f}"
-                )
-                generator.train()
+                validate(generator, mel_fn, validation_loader)
             steps += 1
             if steps >= a.steps:
                 break
@@ -228,11 +240,7 @@ def train(a):
             scheduler_d.step()
         epoch += 1
 
-    plain = Generator().eval()
-    plain.load_state_dict(generator.state_dict())
-    plain.remove_weight_norm()
-    with torch.no_grad():
-        gap = (plain(x) - generator.eval()(x)).abs().max()
+    gap = export(generator, x)
     print(f"Exported without weight norm after {epoch} epochs, difference {gap:.1e}")
 
 

@@ -33,15 +33,15 @@ class Averages:
         root = model.root()
         if root is None or not model.shadow_of or root.training:
             return
-        counters = list(_counters(root))
-        if not counters:
+        norms = list(_norms(root))
+        if not norms:
             return
         content = _content(root)
         first = self._first.get(root)
         if first is None:
             self._first.set(root, content)
         elif content != first:
-            without = all(int(counter) == 0 for counter in counters)
+            without = all(map(_is_new, norms))
             self._without = bool(self._without) or without
 
     def optimizer_steps(self) -> float | None:
@@ -50,13 +50,21 @@ class Averages:
         return None if said is None else float(said)
 
 
-def _counters(root: torch.nn.Module) -> Iterator[torch.Tensor]:
-    """Of the batches that each BatchNorm has seen; none where they are on a device."""
+def _norms(root: torch.nn.Module) -> Iterator[_BatchNorm]:
+    """The BatchNorms that count batches; none where they are on a device."""
     for module in root.modules():
         if isinstance(module, _BatchNorm) and not module.training:
             counter = module.num_batches_tracked
             if counter is not None and counter.is_cpu:
-                yield counter
+                yield module
+
+
+def _is_new(norm: _BatchNorm) -> bool:
+    """Has it seen no batch, and got statistics of nobody who has?"""
+    counter, mean = norm.num_batches_tracked, norm.running_mean
+    if counter is None or int(counter) != 0 or mean is None:
+        return False
+    return not bool(mean.any())
 
 
 def _content(root: torch.nn.Module) -> int:

@@ -1,6 +1,7 @@
 #include "invariants/relations/consistent/consistent.h"
 
 #include "base/json_reader.h"
+#include "invariants/relations/consistent/consistent_groups.h"
 #include "invariants/relations/consistent/consistent_inputs.h"
 #include "invariants/relations/consistent/consistent_ranks.h"
 #include "invariants/relations/consistent/consistent_rates.h"
@@ -16,6 +17,7 @@ namespace {
 const Relation* FormOf(const nlohmann::json& parameters) {
   if (Member(parameters, "across") != "ranks") return ConsistentVariables();
   if (parameters.contains("given")) return ConsistentUpdates();
+  if (parameters.contains("group")) return ConsistentGroups();
   const nlohmann::json& of = Member(parameters, "of");
   if (of == "inputs") return ConsistentInputs();
   if (of == "optimizer.lr") return ConsistentRates();
@@ -27,7 +29,8 @@ const Relation* FormOf(const nlohmann::json& parameters) {
 const Relation* Consistent() {
   static const auto* const kRelation = new RelationForms(
       {ConsistentRanks(), ConsistentVariables(), ConsistentRates(),
-       ConsistentReturns(), ConsistentInputs(), ConsistentUpdates()},
+       ConsistentReturns(), ConsistentInputs(), ConsistentUpdates(),
+       ConsistentGroups()},
       FormOf);
   return kRelation;
 }

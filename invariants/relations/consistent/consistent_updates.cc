@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -14,6 +13,7 @@
 #include "base/hash.h"
 #include "base/json_reader.h"
 #include "invariants/relations/consistent/update_comparison.h"
+#include "invariants/rules/rank_groups.h"
 #include "invariants/rules/rank_relation.h"
 #include "invariants/rules/state_block.h"
 
@@ -39,8 +39,8 @@ struct UpdatesSpec {
     return reader.Finish(UpdatesSpec());
   }
   static std::string Describe() {
-    return "Parameters that are equal on all ranks, and get equal gradients, "
-           "are equal when the optimizer step ends.";
+    return "Parameters that are equal on all ranks of a process group, and get "
+           "equal gradients, are equal when the optimizer step ends.";
   }
   static std::vector<const Fact*> Facts() { return {}; }
   static void AddNeeds(CaptureNeeds* needs) {
@@ -50,20 +50,6 @@ struct UpdatesSpec {
     }
   }
 };
-
-// All ranks of the attempt; empty: one alone, or nobody says that they belong
-// together.
-std::vector<int32_t> AllRanks(const ProcessFacts& facts) {
-  if (facts.world() < 2) return {};
-  std::vector<int32_t> ranks(static_cast<size_t>(facts.world()));
-  const auto together = [&ranks](const auto& row) {
-    return row.second.ranks.size() == ranks.size();
-  };
-  const auto& groups = facts.definitions().process_groups();
-  if (std::none_of(groups.begin(), groups.end(), together)) return {};
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
 
 std::string Bytes(uint64_t value) {
   return {reinterpret_cast<const char*>(&value), sizeof value};
@@ -118,6 +104,8 @@ class UpdatesOfProcess : public StateBlocks {
 
   void Judge(const ProcessFacts& facts, const Optimizer& optimizer,
              const StateBlock& after);
+  void JudgeIn(const ProcessFacts& facts, const std::vector<int32_t>& ranks,
+               const Optimizer& optimizer, const StateBlock& after);
   void AddUpdates(const ProcessFacts& facts,
                   const std::vector<HeldVariable>& held,
                   const StateBlock& after, UpdateWindow* window) const;
@@ -135,12 +123,22 @@ class UpdatesOfProcess : public StateBlocks {
 void UpdatesOfProcess::Judge(const ProcessFacts& facts,
                              const Optimizer& optimizer,
                              const StateBlock& after) {
+  for (const RankGroup& group : GroupsOf(facts)) {
+    JudgeIn(facts, group.ranks, optimizer, after);
+  }
+}
+
+void UpdatesOfProcess::JudgeIn(const ProcessFacts& facts,
+                               const std::vector<int32_t>& ranks,
+                               const Optimizer& optimizer,
+                               const StateBlock& after) {
   UpdateWindow window;
-  window.ranks = AllRanks(facts);
-  if (window.ranks.empty()) return;
+  window.ranks = ranks;
   std::vector<HeldVariable> held = optimizer.held;
   std::erase_if(held, [&](const HeldVariable& one) {
-    return ComparableGroup(facts, one.variable) != nullptr;
+    const ReplicaGroupInfo* said = ComparableGroup(facts, one.variable);
+    return said && std::includes(said->ranks.begin(), said->ranks.end(),
+                                 ranks.begin(), ranks.end());
   });
   if (held.empty()) return;
   window.ordinal = after.ordinal;

@@ -4,12 +4,12 @@
 //   {"across": "ranks", "of": "parameter.data", "point": "post_step",
 //    "given": "equal gradients"}
 //
-// Windows: one an optimizer and count of its steps, of all ranks of the
-// attempt, where one process group is of all of them. A parameter is judged
-// where all ranks show, under its name and shape, equal data and an equal
-// learning rate when the step begins, and, when the last backward before it
-// ended, a gradient that was there, not zero, and equal: that is the evidence
-// of replication. Those with a wrapper's evidence are consistent_ranks.h's.
+// Windows: one a process group (rank_groups.h), optimizer and count of its
+// steps. A parameter is judged where all ranks of the group show, under its
+// name and shape, equal data and an equal learning rate when the step begins,
+// and, when the last backward before it ended, a gradient that was there, not
+// zero, and equal: that is the evidence of replication. Those of which a
+// wrapper says that these ranks hold replicas are consistent_ranks.h's.
 //
 // No verdict on a window without evidence; unknown where records of it are
 // missing, and one before it had some.

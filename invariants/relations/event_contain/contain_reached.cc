@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "invariants/relations/event_contain/contain_rules.h"
+#include "invariants/relations/event_contain/result_users.h"
 #include "invariants/rules/words.h"
 #include "invariants/trace/call_contexts.h"
 
@@ -28,11 +29,61 @@ struct Begin {
   void Fields(Archive& archive) { archive(steps, reached, unsure, gaps); }
 };
 
+// A module by the root and the path of its definition.
+using ModulePath = std::pair<uint32_t, std::string>;
+
 // "encoder.layer" of "encoder.layer.weight"; "" of "weight".
 std::string OwnerPath(const std::string& name) {
   const size_t dot = name.rfind('.');
   return dot == std::string::npos ? "" : name.substr(0, dot);
 }
+
+// The modules around it, outermost first, and itself: "", "encoder",
+// "encoder.layer" of the last.
+std::vector<std::string> PathsTo(const std::string& path) {
+  std::vector<std::string> paths = {""};
+  if (path.empty()) return paths;
+  for (size_t dot = path.find('.'); dot != std::string::npos;
+       dot = path.find('.', dot + 1)) {
+    paths.push_back(path.substr(0, dot));
+  }
+  paths.push_back(path);
+  return paths;
+}
+
+// The held parameters without a gradient, by the module that has them.
+class WithoutGradient {
+ public:
+  void Add(const VariableInfo& info, bool missing) {
+    const ModulePath owner(info.root, OwnerPath(info.name));
+    if (missing) names_[owner].push_back(info.FullName());
+    for (const std::string& path : PathsTo(owner.second)) {
+      const ModulePath module(owner.first, path);
+      whole_[module] = missing && whole_.emplace(module, true).first->second;
+    }
+  }
+
+  // Sorted, but for those of modules for which `ends` is true of the outermost
+  // module around them that has none with a gradient.
+  template <typename Ends>
+  std::vector<std::string> Names(const Ends& ends) const {
+    std::vector<std::string> names;
+    for (const auto& [owner, of_module] : names_) {
+      std::vector<std::string> paths = PathsTo(owner.second);
+      std::erase_if(paths, [&](const std::string& path) {
+        return !whole_.at({owner.first, path});
+      });
+      if (ends(owner.first, paths)) continue;
+      names.insert(names.end(), of_module.begin(), of_module.end());
+    }
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+ private:
+  std::map<ModulePath, std::vector<std::string>> names_;
+  std::map<ModulePath, bool> whole_;  // nothing below it had one
+};
 
 class FirstGradients : public ProcessObserver {
  public:
@@ -46,6 +97,7 @@ class FirstGradients : public ProcessObserver {
 
   void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
     if (!HasCategory(call, CallCategory::kForward)) return;
+    users_.OnCallBegin(call);
     if (call.Is(kGradEnabled) && !call.Is(kInsideBackward)) {
       called_.insert(call.object);
     }
@@ -60,6 +112,7 @@ class FirstGradients : public ProcessObserver {
 
   void OnCallEnd(const ProcessFacts& facts, const Call& call,
                  CallOutcome outcome) override {
+    users_.OnCallEnd(call);
     if (!IsOptimizerStep(call) || outcome == CallOutcome::kRaised) return;
     const std::vector<const ContainRule*>& rules = index_.Find(call).windows;
     const Optimizer* optimizer = facts.ownership().Find(call.object);
@@ -76,7 +129,9 @@ class FirstGradients : public ProcessObserver {
     begin.unsure.clear();
   }
 
-  void Fields(Archive& archive) override { archive(begins_, called_, given_); }
+  void Fields(Archive& archive) override {
+    archive(begins_, called_, users_, given_);
+  }
 
  private:
   static void Add(const ProcessFacts& facts, const Optimizer& optimizer,
@@ -90,43 +145,61 @@ class FirstGradients : public ProcessObserver {
     }
   }
 
-  // Modules by the root and the path of their definition.
-  static std::map<std::pair<uint32_t, std::string>, uint32_t> ModulesOf(
-      const ProcessDefinitions& definitions) {
-    std::map<std::pair<uint32_t, std::string>, uint32_t> modules;
+  using Modules = std::map<ModulePath, uint32_t>;
+
+  static Modules ModulesOf(const ProcessDefinitions& definitions) {
+    Modules modules;
     for (const auto& [id, object] : definitions.objects()) {
       const bool is_root = object.root == 0 || object.path.empty();
-      modules[is_root ? std::pair(id, std::string())
-                      : std::pair(object.root, object.path)] = id;
+      modules[is_root ? ModulePath(id, "")
+                      : ModulePath(object.root, object.path)] = id;
     }
     return modules;
+  }
+
+  bool IsCalled(const Modules& modules, const ModulePath& path) const {
+    const auto module = modules.find(path);
+    return module != modules.end() && called_.count(module->second) > 0;
+  }
+
+  // Is the first called one of these modules the last that the one around it
+  // calls? Nobody has to want its result: BERT computes its pooler always.
+  bool EndsACall(const Modules& modules, uint32_t root,
+                 const std::vector<std::string>& paths) const {
+    for (const std::string& path : paths) {
+      if (!IsCalled(modules, {root, path})) continue;
+      return !path.empty() && !users_.MayBeUsed(modules.at({root, path}));
+    }
+    return false;
   }
 
   void Judge(const ProcessFacts& facts, const Call& step,
              const ContainRule& rule, const Optimizer& optimizer,
              const Begin& begin) {
-    const auto modules = ModulesOf(facts.definitions());
-    std::vector<std::string> missing;
+    const Modules modules = ModulesOf(facts.definitions());
+    WithoutGradient without;
     bool unknown = false;
     for (const HeldVariable& held : optimizer.held) {
       const uint32_t variable = held.variable;
-      if (begin.reached.count(variable) || given_.count(variable)) continue;
-      const VariableInfo* info = facts.definitions().Variable(held.variable);
-      const VariableState* state = facts.Variable(held.variable);
+      const VariableInfo* info = facts.definitions().Variable(variable);
+      const VariableState* state = facts.Variable(variable);
       if (!info || !state || state->trainable() == Tri::kNo) continue;
-      const auto owner = modules.find({info->root, OwnerPath(info->name)});
-      if (owner == modules.end() || !called_.count(owner->second)) continue;
-      if (begin.unsure.count(held.variable)) {
-        unknown = true;
-      } else {
-        missing.push_back(info->FullName());
+      const bool had = begin.reached.count(variable) || given_.count(variable);
+      if (!had && !IsCalled(modules, {info->root, OwnerPath(info->name)})) {
+        continue;
       }
+      const bool unsure = !had && begin.unsure.count(variable);
+      unknown |= unsure;
+      without.Add(*info, /*missing=*/!had && !unsure);
     }
+    const std::vector<std::string> missing =
+        without.Names([&](uint32_t root, const auto& paths) {
+          return EndsACall(modules, root, paths);
+        });
     Verdict verdict = NewVerdict(facts, rule, optimizer.object);
     if (begin.gaps != facts.gaps()) {
       MarkUnknown(facts.gap_reason(), &verdict);
     } else if (!missing.empty()) {
-      std::sort(missing.begin(), missing.end());
       MarkViolated(facts, step, rule, &verdict);
       verdict.finding.variables = missing;
       verdict.finding.seen =
@@ -142,6 +215,7 @@ class FirstGradients : public ProcessObserver {
   FunctionIndex index_;
   std::map<uint32_t, Begin> begins_;  // by optimizer
   std::set<uint32_t> called_;         // modules, to train
+  ResultUsers users_;
   std::set<uint32_t> given_;  // variables that some backward gave a gradient
 };
 

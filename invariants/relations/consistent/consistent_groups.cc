@@ -1,0 +1,209 @@
+#include "invariants/relations/consistent/consistent_groups.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "invariants/relations/consistent/state_spec.h"
+#include "invariants/rules/rank_groups.h"
+#include "invariants/rules/rank_relation.h"
+#include "invariants/rules/state_block.h"
+
+namespace traincheck {
+
+namespace {
+
+struct GroupSpec {
+  StateSpec state;
+  GroupKind group;
+  // One of both.
+  std::string variable = {};  // a full name
+  std::string role = {};      // VariableInfo::ClassRole()
+
+  static absl::StatusOr<GroupSpec> Parse(const nlohmann::json& parameters,
+                                         const std::string& path) {
+    JsonReader reader(parameters, path);
+    GroupSpec spec;
+    if (reader.String("across") != "ranks") {
+      reader.Fail("across", "not \"ranks\"");
+    }
+    spec.state = ReadStateSpec(&reader);
+    if (spec.state.point == StatePoint::kForwardBegin) {
+      reader.Fail("point", "neither \"pre_step\" nor \"post_step\"");
+    }
+    const auto group =
+        GroupKind::Parse(reader.Object("group"), reader.PathOf("group"));
+    reader.Adopt(group.status());
+    if (group.ok()) spec.group = *group;
+    const char* const key = reader.Has("role") ? "role" : "variable";
+    std::string& name = reader.Has("role") ? spec.role : spec.variable;
+    name = reader.String(key);
+    if (name.empty()) reader.Fail(key, "empty");
+    return reader.Finish(spec);
+  }
+  nlohmann::json ToJson() const {
+    nlohmann::json parameters = {{"across", "ranks"},
+                                 {"group", group.ToJson()}};
+    WriteStateSpec(state, &parameters);
+    parameters[role.empty() ? "variable" : "role"] =
+        role.empty() ? variable : role;
+    return parameters;
+  }
+  std::string Describe() const {
+    const size_t dot = role.rfind('.');
+    const std::string who =
+        role.empty() ? variable
+                     : role.substr(dot + 1) + " of each " + role.substr(0, dot);
+    return "Equal on " + group.Describe() + ": " + state.Describe() + ", " +
+           who + ".";
+  }
+  RankComparison::Words Words() const {
+    return {state.Describe(), /*variables=*/true};
+  }
+  static std::vector<const Fact*> Facts() { return {}; }
+  void AddNeeds(CaptureNeeds* needs) const {
+    if (state.grad) return needs->Gradients();
+    needs->State(state.Of(), PointName(state.point));
+  }
+  bool IsAbout(const VariableInfo& info) const {
+    return info.kind == state.kind &&
+           (role.empty() ? info.FullName() == variable
+                         : info.ClassRole() == role);
+  }
+};
+
+// Does a wrapper say that these ranks hold replicas of it?
+bool IsReplica(const ProcessFacts& facts, uint32_t variable,
+               const RankGroup& group) {
+  const ReplicaGroupInfo* said = ComparableGroup(facts, variable);
+  return said && std::includes(said->ranks.begin(), said->ranks.end(),
+                               group.ranks.begin(), group.ranks.end());
+}
+
+// What this optimizer step shows of its variables, for every group.
+class GroupsSeen : public StateBlocks {
+ public:
+  void Collect(const ProcessDefinitions& definitions,
+               HypothesisSet* out) const {
+    for (const auto& [variable, grad, point, group] : seen_) {
+      const VariableInfo* info = definitions.Variable(variable);
+      GroupSpec spec{.state = {info->kind, grad, point}, .group = group};
+      const bool has_all =
+          seen_.count({variable, grad, point, GroupKind()}) > 0;
+      Hypothesis::Broader role;
+      if (!info->owner_class.empty()) {
+        spec.role = info->ClassRole();
+        role = {spec.ToJson(), "a role says it of all"};
+        Add(spec, has_all, {}, out);
+        spec.role.clear();
+      }
+      spec.variable = info->FullName();
+      Add(spec, has_all, role, out);
+    }
+  }
+
+ private:
+  void OnBlock(const ProcessFacts& facts, const StateBlock& block) override {
+    if (block.point == StatePoint::kForwardBegin) return;
+    const std::vector<RankGroup> groups = GroupsOf(facts);
+    if (groups.empty()) return;
+    for (const BlockEntry& entry : block.entries) {
+      const VariableInfo* info = facts.definitions().Variable(entry.variable);
+      if (!info || info->kind == VariableKind::kOptimizerState) continue;
+      for (const RankGroup& group : groups) {
+        if (IsReplica(facts, entry.variable, group)) continue;
+        Note(entry, block.point, group.kind);
+      }
+    }
+  }
+
+  static void Add(GroupSpec spec, bool has_all, const Hypothesis::Broader& role,
+                  HypothesisSet* out) {
+    Hypothesis hypothesis{spec.ToJson(), Scope::kExperiment, {}};
+    if (!role.parameters.is_null()) hypothesis.broader.push_back(role);
+    spec.group = GroupKind();
+    if (has_all) {
+      hypothesis.broader.push_back({spec.ToJson(), "it holds on all ranks"});
+    }
+    out->Add(std::move(hypothesis));
+  }
+
+  void Note(const BlockEntry& entry, StatePoint point, const GroupKind& group) {
+    if (point == StatePoint::kPreStep && entry.grad) {
+      seen_.insert({entry.variable, true, point, group});
+    } else if (point == StatePoint::kPostStep && entry.data) {
+      seen_.insert({entry.variable, false, point, group});
+    }
+  }
+
+  std::set<std::tuple<uint32_t, bool, StatePoint, GroupKind>> seen_;
+};
+
+class GroupsOfProcess : public StateBlocks {
+ public:
+  explicit GroupsOfProcess(RankRules<GroupSpec>* judged) : judged_(judged) {}
+
+ private:
+  void OnBlock(const ProcessFacts& facts, const StateBlock& block) override {
+    if (!block.index) return;
+    const std::vector<RankGroup> groups = GroupsOf(facts);
+    for (const auto& rule : judged_->rules) {
+      if (rule.spec.state.point != block.point) continue;
+      for (const RankGroup& group : groups) {
+        if (group.kind == rule.spec.group) Add(facts, block, rule, group);
+      }
+    }
+  }
+
+  void Add(const ProcessFacts& facts, const StateBlock& block,
+           const SpecRule<GroupSpec>& rule, const RankGroup& group) {
+    RankWindow window;
+    for (const BlockEntry& entry : block.entries) {
+      const VariableInfo* info = facts.definitions().Variable(entry.variable);
+      if (!info || !rule.spec.IsAbout(*info) ||
+          IsReplica(facts, entry.variable, group)) {
+        continue;
+      }
+      AddValue(facts, rule.spec, *info, entry, &window);
+    }
+    if (window.values.empty() && window.unknown.empty()) return;
+    window.ranks = group.ranks;
+    window.ordinal = block.ordinal;
+    window.index = *block.index;
+    window.step = block.step;
+    if (!block.broken.empty()) window.unknown = block.broken;
+    judged_->comparison.Add(facts, rule.index, std::move(window));
+  }
+
+  static void AddValue(const ProcessFacts& facts, const GroupSpec& spec,
+                       const VariableInfo& info, const BlockEntry& entry,
+                       RankWindow* window) {
+    const std::optional<uint64_t> value = ValueOf(spec.state, entry);
+    if (!value) {
+      window->unknown = info.FullName() + " could not be read on rank " +
+                        std::to_string(*facts.rank());
+      return;
+    }
+    const Writer writer = WriterOf(spec.state, entry);
+    window->values.push_back({.name = info.FullName(),
+                              .digest = *value,
+                              .function = facts.FunctionName(writer.function),
+                              .site = facts.definitions().Site(writer.site)});
+  }
+
+  RankRules<GroupSpec>* const judged_;
+};
+
+}  // namespace
+
+const Relation* ConsistentGroups() {
+  static const auto* const kForm = new RankRelation<GroupSpec, GroupsOfProcess>(
+      "Consistent", NewSeenGenerator<GroupsSeen>);
+  return kForm;
+}
+
+}  // namespace traincheck

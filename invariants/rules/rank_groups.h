@@ -1,0 +1,48 @@
+// The groups of ranks that a process belongs to: its process groups, each set
+// of ranks once, and words for them that are the same on every rank and in
+// every run of a program.
+//
+// Threads: plain values.
+#ifndef TRAINCHECK_INVARIANTS_RULES_RANK_GROUPS_H_
+#define TRAINCHECK_INVARIANTS_RULES_RANK_GROUPS_H_
+
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "invariants/facts/process_facts.h"
+#include "nlohmann/json.hpp"
+
+namespace traincheck {
+
+// A kind of groups, of which a rank is in one at most. One of:
+//   {"ranks": "all"}                 the group of all ranks of a run
+//   {"mesh": "tp"}                   a named dimension of a DeviceMesh
+//   {"ranks": 2, "apart": 4}         {0, 4}, {1, 5}, ...
+struct GroupKind {
+  std::string mesh = {};  // "": not named
+  uint64_t ranks = 0;     // 0: all
+  uint64_t apart = 0;
+
+  [[nodiscard]] static absl::StatusOr<GroupKind> Parse(
+      const nlohmann::json& json, const std::string& path);
+  nlohmann::json ToJson() const;
+  // "the ranks of a group of 2, 4 apart".
+  std::string Describe() const;
+  auto operator<=>(const GroupKind&) const = default;
+};
+
+struct RankGroup {
+  GroupKind kind;
+  std::vector<int32_t> ranks;  // sorted, two at least
+};
+
+// Those that this process is in and whose ranks are all, of a named dimension,
+// or equally far apart; one of each kind. Empty where it has no rank.
+std::vector<RankGroup> GroupsOf(const ProcessFacts& facts);
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_INVARIANTS_RULES_RANK_GROUPS_H_
