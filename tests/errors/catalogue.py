@@ -965,6 +965,163 @@ ERRORS = [
         "hidden.view(-1, hidden_size * hidden_factor) in SentenceVAE.encode",
         0,
     ),
+    Error(
+        "everyvoice_887",
+        "EveryVoiceTTS/EveryVoice#887",
+        (
+            "the losses of frames and durations are masked, but divided by all "
+            "positions, padding included: the scale depends on the padding of "
+            "the batch"
+        ),
+        "(loss * mask).mean() in AcousticLoss.masked",
+        0,
+    ),
+    Error(
+        "tt_596",
+        "pytorch/torchtitan#596",
+        (
+            "each pipeline stage clips by the norm of its own gradients, not of "
+            "the model's"
+        ),
+        (
+            "nn.utils.clip_grad_norm_(parameters, MAX_NORM) in clip(), without "
+            "a sum of squares over the stages"
+        ),
+        0,
+    ),
+    Error(
+        "dfs_1009",
+        "huggingface/diffusers#1009",
+        (
+            "rows of an embedding that are frozen by zeroed gradients shrink by "
+            "weight decay"
+        ),
+        (
+            "torch.optim.AdamW([embeddings], weight_decay=1e-2) in main(); the "
+            "rows are not put back after optimizer.step()"
+        ),
+        0,
+    ),
+    Error(
+        "ds_8171",
+        "deepspeedai/DeepSpeed#8171",
+        (
+            "a warm-up scheduler without a given maximum takes the first "
+            "group's rate for all groups: the head learns ten times too slowly"
+        ),
+        "max_lr = inherited[0] in WarmupLR.__init__",
+        0,
+    ),
+    Error(
+        "pl_14866",
+        "Lightning-AI/pytorch-lightning#14866",
+        (
+            "batch statistics of the averaged model are recomputed with "
+            "momentum 0 instead of None: they stay at 0 and 1, in evaluation "
+            "and file"
+        ),
+        (
+            "self.momentum = 0.0 in BatchNormUpdate, called as update_bn(train, "
+            "averaged)"
+        ),
+        119,
+    ),
+    Error(
+        "well_68",
+        "PolymathicAI/the_well#68",
+        (
+            "the data module normalises the training set only; validation, "
+            "roll-outs and the choice of the best file use raw fields"
+        ),
+        (
+            "FlowDataset(valid, ...) without the normalisation (kept = {}) in "
+            "FlowDataModule.__init__"
+        ),
+        27,
+    ),
+    Error(
+        "monai_9100",
+        "Project-MONAI/MONAI#9100",
+        (
+            "with a partial cache, slides that are not cached are given the "
+            "patches of the last cached slide before them"
+        ),
+        "position is not reset in GridPatchDataset.__iter__",
+        2,
+    ),
+    Error(
+        "pl_17025",
+        "Lightning-AI/pytorch-lightning#17025",
+        (
+            "the heads are built in another order on resume: weights are loaded "
+            "by name, Adam's averages by position, so each head has another "
+            "head's (same shapes)"
+        ),
+        (
+            "property_names(), order of first appearance; "
+            "self.optimizer.load_state_dict(...) in Run.load"
+        ),
+        80,
+    ),
+    Error(
+        "mlm_5956",
+        "NVIDIA/Megatron-LM#5956",
+        (
+            "expert gradients hold the sum over the tokens of all ranks and are "
+            "not divided by their number: twice too large"
+        ),
+        "replicas = 1 in finish_gradients()",
+        0,
+    ),
+    Error(
+        "unetv2_10",
+        "yaoppeng/U-Net_v2#10",
+        ("a list is multiplied: four convolutions of a fusion are one and " "the same"),
+        "[nn.Conv2d(...)] * levels in Fusion.__init__",
+        0,
+    ),
+    Error(
+        "hf_46634",
+        "huggingface/transformers#46634",
+        (
+            "texts of a packed row are told apart only if no attention mask is "
+            "given; the loader gives one of ones, and texts attend to the ones "
+            "before them"
+        ),
+        "attention_mask is None in create_causal_mask()",
+        0,
+    ),
+    Error(
+        "toolrl_52",
+        "qiancheng0/ToolRL#52",
+        (
+            "the divergence from the reference is subtracted from the loss: it "
+            "is rewarded"
+        ),
+        "pg_loss - self.kl_loss_coef * kl_loss in Actor.losses",
+        1,
+    ),
+    Error(
+        "olaf_8",
+        "showlab/Olaf-World#8",
+        (
+            "the codebook loss takes the straight-through output: the codebook "
+            "has no gradient and stays as drawn; the encoder is pushed from its "
+            "codes instead"
+        ),
+        'codes = out["z_q"] in LatentActionModel.forward',
+        0,
+    ),
+    Error(
+        "onetrainer_1177",
+        "Nerogar/OneTrainer#1177",
+        (
+            "position ids are cast to bfloat16 with the other inputs: above 256 "
+            "neighbours have the same position"
+        ),
+        ".to(self.ids_dtype) in Setup.ids",
+        0,
+    ),
 ]
 
 
