@@ -186,6 +186,17 @@ class Loaders(HooksCase):
         )
         self.assertEqual(self.evaluate(gathers), [])
 
+    def test_what_gathers_ranges_from_the_data_that_trains(self):
+        model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH))
+        loader = data.DataLoader(torch.randn(24, WIDTH), batch_size=8)
+        for x in loader:
+            model(x).sum().backward()
+        for said in ([], [1.0]):
+            with torch.no_grad():
+                for x, _ in zip(loader, range(2)):
+                    model(x)
+            self.assertEqual(scalars("loader.evaluated_in_training"), said)
+
     def test_evaluations_in_evaluation_mode(self):
         model = nn.Sequential(nn.Linear(WIDTH, 3), nn.Dropout(0.1))
         samples = data.TensorDataset(torch.randn(24, WIDTH), torch.arange(24) % 3)
@@ -387,6 +398,22 @@ class Steps(HooksCase):
         self.assertEqual(train(one_after_the_other, each=1), [0.0])
         self.assertEqual(train(rates.ReduceLROnPlateau), [])  # it waits for a metric
         self.assertEqual(train(lambda optimizer: None), [])
+
+    def test_a_schedule_of_an_optimizer_that_joins_late(self):
+        loader = data.DataLoader(torch.randn(8, 5), batch_size=4)
+        late = nn.Linear(5, 1)
+        both = [torch.optim.SGD(m.parameters(), lr=0.1) for m in (self.net, late)]
+        scheduler = torch.optim.lr_scheduler.ExponentialLR(both[1], 0.9)
+        for epoch in range(6):
+            for x in loader:
+                for net, optimizer in zip((self.net, late), both):
+                    if net is self.net or epoch > 2:
+                        optimizer.zero_grad()
+                        net(x).square().mean().backward()
+                        optimizer.step()
+            if epoch > 2:
+                scheduler.step()
+        self.assertNotIn(1.0, scalars("schedule.unused"))
 
     def test_a_schedule_of_epochs_over_several_loaders(self):
         name = "schedule.unused"

@@ -164,6 +164,8 @@ class Tokens(GraphCase):
         self.assertEqual(self.of(loss(), name), [1.0])
         self.assertEqual(self.of(loss(ignore_index=0), name), [0.0])
         self.assertEqual(self.of(loss(weight=weight), name), [0.0])
+        weighed = loss(reduction="none") * (targets.flatten() != 0)
+        self.assertEqual(self.of(weighed.sum(), name), [])
         self.head = nn.Linear(WIDTH, WORDS + 1)  # other classes than the tokens
         self.assertEqual(self.of(loss(), name), [])
 

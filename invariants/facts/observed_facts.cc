@@ -122,6 +122,10 @@ constexpr char kWeightsTooFew[] = "loader.weights_too_few";
 constexpr char kScaleAnew[] = "opt.scale_begins_anew";
 constexpr char kLeftover[] = "opt.leftover_gradients";
 constexpr char kForeign[] = "opt.foreign_gradients";
+constexpr char kMaskedRows[] = "opt.moves_masked_rows";
+constexpr char kMergesRates[] = "schedule.merges_rates";
+constexpr char kAveragesPadding[] = "loss.averages_padding";
+constexpr char kAverageOfLoader[] = "loader.averages_without_statistics";
 constexpr char kForgetful[] = "opt.moments_forget";
 constexpr char kMixesRows[] = "loss.mixes_rows";
 constexpr char kWorkersRepeat[] = "loader.workers_repeat";
@@ -249,6 +253,8 @@ std::vector<Fact> OfViews() {
           "states that lie as [layers, batch, size] are viewed as "
           "[batch, layers * size], which mixes the samples",
           2),
+      CallRow<kAveragesPadding>(
+          "a loss whose padding is masked is a mean over padding, too", 4),
   };
 }
 
@@ -261,6 +267,8 @@ std::vector<Fact> OfUpkeep() {
           "it uses gradients that the epoch before has left", 2),
       OptimizerRow<kForeign>(
           "its gradients hold those of another optimizer's loss", 3),
+      OptimizerRow<kMaskedRows>(
+          "it changes rows whose gradients the script has set to 0", 4),
       OptimizerRow<kForgetful>(
           "its moments hold nothing but the latest gradient", 2),
   };
@@ -273,6 +281,10 @@ std::vector<Fact> OfSchedules() {
           "a scheduler that goes on has undone the rates that were loaded"),
       OptimizerRow<kCycleWaits>(
           "its OneCycleLR is not stepped after each of its steps"),
+      OptimizerRow<kMergesRates>(
+          "one learning rate is set for groups that were made with different "
+          "ones",
+          4),
       OptimizerRow<kUnused>("none of its schedulers has been stepped in two "
                             "passes over the data"),
   };
@@ -287,6 +299,10 @@ std::vector<Fact> OfLoaders() {
       LoaderRow<kSharesSamples>(
           "the evaluation reads some of the samples that are trained with"),
       LoaderRow<kInTraining>("the model is evaluated on them in training mode"),
+      LoaderRow<kAverageOfLoader>(
+          "an averaged copy is evaluated on them with BatchNorms that have the "
+          "statistics of none",
+          4),
       LoaderRow<kSamplesAlike>("all samples of a batch are alike"),
       LoaderRow<kBeginsAgain>(
           "every step begins the data anew and reads the same batch"),

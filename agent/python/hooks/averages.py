@@ -21,12 +21,22 @@ if TYPE_CHECKING:
 
 _ELEMENTS = 256
 
+# Name of the scalar of a loader.
+NAME = "loader.averages_without_statistics"
+
 
 class Averages:
     def __init__(self) -> None:
-        # Hash of some elements when the copy was first evaluated.
+        # Hash of some elements when the copy was first seen.
         self._first: WeakIdentityMap[torch.nn.Module, int] = WeakIdentityMap()
-        self._without: bool | None = None
+        self._found: bool | None = None  # since the last batch
+        self._without: bool | None = None  # since the last step
+
+    def follows(self, model: Model) -> None:
+        """Called when it turns out to be a copy."""
+        root = model.root()
+        if root is not None and self._first.get(root) is None:
+            self._first.set(root, _content(root))
 
     def evaluates(self, model: Model) -> None:
         """Called before an outermost forward that does not train."""
@@ -36,16 +46,22 @@ class Averages:
         norms = list(_norms(root))
         if not norms:
             return
-        content = _content(root)
-        first = self._first.get(root)
-        if first is None:
-            self._first.set(root, content)
-        elif content != first:
+        self.follows(model)
+        if _content(root) != self._first.get(root):
             without = all(map(_is_new, norms))
+            self._found = bool(self._found) or without
             self._without = bool(self._without) or without
 
+    def fetched(self) -> float | None:
+        """Called for every batch. 1: what was evaluated on the one before is such a
+        copy; None: no averaged copy with BatchNorms was evaluated."""
+        said, self._found = self._found, None
+        if said is not None:
+            self._without = None
+        return None if said is None else float(said)
+
     def optimizer_steps(self) -> float | None:
-        """1: a copy was; None: no averaged copy with BatchNorms was evaluated."""
+        """As above, of evaluations without a loader."""
         said, self._without = self._without, self._without and False
         return None if said is None else float(said)
 
@@ -60,11 +76,11 @@ def _norms(root: torch.nn.Module) -> Iterator[_BatchNorm]:
 
 
 def _is_new(norm: _BatchNorm) -> bool:
-    """Has it seen no batch, and got statistics of nobody who has?"""
-    counter, mean = norm.num_batches_tracked, norm.running_mean
-    if counter is None or int(counter) != 0 or mean is None:
+    """Are its statistics those that it was made with?"""
+    mean, variance = norm.running_mean, norm.running_var
+    if mean is None or variance is None:
         return False
-    return not bool(mean.any())
+    return not bool(mean.any()) and bool((variance == 1).all())
 
 
 def _content(root: torch.nn.Module) -> int:

@@ -29,6 +29,9 @@ class Evaluations:
         # Roots that have trained in training mode: does the mode matter to them?
         self._trained: WeakIdentityMap[torch.nn.Module, bool] = WeakIdentityMap()
         self._pass: int | None = None  # the loader read since the last backward
+        self._trained_with: set[int] = set()  # loaders
+        # Those of them that were once read without training, in training mode.
+        self._gathered: set[int] = set()
         self._said = False  # in this pass
         # Modes of the first two forwards since the last batch.
         self._modes: list[bool] = []
@@ -38,6 +41,8 @@ class Evaluations:
         self._modes.clear()
 
     def backward_begins(self) -> None:
+        if self._pass is not None:
+            self._trained_with.add(self._pass)
         self._pass = None
         self._modes.clear()
 
@@ -63,7 +68,16 @@ class Evaluations:
         modes = self._modes.copy()
         self._modes.clear()
         self._said = bool(modes)
-        return float(modes[0]) if len(modes) == 1 else None
+        if len(modes) != 1 or (modes[0] and self._may_gather(loader)):
+            return None
+        return float(modes[0])
+
+    def _may_gather(self, loader: int) -> bool:
+        """Is this the first time that what trains is read without training?"""
+        if loader not in self._trained_with or loader in self._gathered:
+            return False
+        self._gathered.add(loader)
+        return True
 
 
 def _depends_on_mode(module: torch.nn.Module) -> bool:

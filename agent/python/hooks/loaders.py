@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from torch.utils.data import dataloader
 from torch.utils.data._utils import fetch
 
+from _traincheck.averages import NAME as AVERAGES
 from _traincheck.drawn_weights import NAME as TOO_FEW_WEIGHTS
 from _traincheck.drawn_weights import too_few
 from _traincheck.evaluations import NAME as IN_TRAINING
@@ -64,6 +65,7 @@ class _Loaders:
                 self._say(loader, ALIKE, watch.first_batches.first_batch(result))
             self._say(loader, BEGINS_AGAIN, watch.first_batches.fetched(loader))
             self._say(loader, IN_TRAINING, watch.evaluations.fetched(loader))
+            self._say(loader, AVERAGES, watch.averages.fetched())
             fetcher = getattr(iterator, "_dataset_fetcher", None)
             if fetcher is not None:
                 watch.written_data.fetched(fetcher.dataset, loader)

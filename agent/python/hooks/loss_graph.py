@@ -18,6 +18,7 @@ import torch
 
 from _traincheck import attention_graph
 from _traincheck import label_graph
+from _traincheck import padded_means
 from _traincheck import token_graph
 from _traincheck.findings import Findings
 from _traincheck.graph_nodes import dimension, inputs, saved, shape, walk
@@ -201,6 +202,7 @@ def findings(losses: list[torch.Tensor]) -> Findings:
             found.add(BROADCAST, _compared(node))
         else:
             found.add(OVER_QUERIES, attention_graph.over_queries(node))
+            found.add(padded_means.NAME, padded_means.counts(node))
         label_graph.look(node, found)
     found.add(OF_PROBABILITIES, _is_kl_of_probabilities(roots))
     if len(means) == 1:

@@ -12,6 +12,7 @@ from _traincheck import naming
 from _traincheck.findings import Findings
 from _traincheck.hyper_parameters import number_of
 from _traincheck.identity_map import WeakIdentityMap
+from _traincheck.merged_rates import MergedRates
 from _traincheck.observing import observe
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from _traincheck.watch import Watch
 
 _LATE = (torch.optim.lr_scheduler.ReduceLROnPlateau, torch.optim.swa_utils.SWALR)
+_ONE_CYCLE = torch.optim.lr_scheduler.OneCycleLR
 _UNUSED_PASSES = 2
 
 
@@ -49,11 +51,19 @@ class Schedules:
         self._counts: WeakIdentityMap[Any, int] = WeakIdentityMap()  # of optimizers
         self._loaded: WeakIdentityMap[Any, list[float]] = WeakIdentityMap()
         self._steps = 0
+        self._merged = MergedRates()
+
+    def made(self, optimizer: torch.optim.Optimizer) -> None:
+        self._merged.made(optimizer)
 
     def pass_ended(self, loader: int) -> None:
         """All of its batches have been read, and it was trained with."""
-        for schedule in self._all.values():
-            if schedule.calls <= 1:
+        for scheduler in self._all.keys():
+            schedule = self._all.get(scheduler)
+            if schedule is None or schedule.calls > 1:
+                continue
+            # An optimizer may join late (a discriminator after a warm-up).
+            if self._counts.get(self._optimizer_of(scheduler)):
                 schedule.passes[loader] += 1
 
     def loads(self, taker: Any, state: Any) -> None:
@@ -102,6 +112,7 @@ class Schedules:
         self._counts.set(optimizer, (self._counts.get(optimizer) or 0) + 1)
         found = Findings()
         unused: list[bool] = []
+        in_one_cycle = False
         for scheduler in self._all.keys():
             schedule = self._all.get(scheduler)
             if schedule is None:
@@ -111,9 +122,11 @@ class Schedules:
                 if first:
                     schedule.early = schedule.calls > 1
                 unused.append(_is_unused(scheduler, schedule))
+                in_one_cycle = in_one_cycle or isinstance(scheduler, _ONE_CYCLE)
                 _look(scheduler, schedule, optimizer, found)
         if unused:
             found.add("schedule.unused", all(unused))
+        found.add("schedule.merges_rates", self._merged.steps(optimizer, in_one_cycle))
         self._loaded.discard(optimizer)
         return {(name, 0): value for name, value in found.items()}
 
@@ -134,7 +147,7 @@ def _look(
     found.add("schedule.early", schedule.early)
     moved = _moved(scheduler, schedule)
     found.add("schedule_moved", moved)
-    if moved is not None and isinstance(scheduler, torch.optim.lr_scheduler.OneCycleLR):
+    if moved is not None and isinstance(scheduler, _ONE_CYCLE):
         schedule.waits = schedule.waits or moved == 0
         found.add("schedule.cycle_waits", schedule.waits)
     if schedule.resumed:

@@ -52,6 +52,7 @@ class Signs:
             self._watch.discarded_backwards.backward_ended()
             self._watch.leftover_gradients.backward_ended()
             self._watch.foreign_gradients.backward_ended()
+            self._watch.masked_rows.backward_ended()
 
     def forward_begins(self) -> None:
         """Called at outermost forwards that train."""
@@ -71,6 +72,8 @@ class Signs:
         self._watch.remade_optimizers.made(optimizer)
         self._watch.old_gradients.made(optimizer)
         self._watch.foreign_gradients.made(optimizer)
+        self._watch.masked_rows.made(optimizer)
+        self._watch.schedules.made(optimizer)
         self._watch.hidden_parts.optimizer_made()
 
     def clears(self, optimizer: torch.optim.Optimizer) -> None:
@@ -118,6 +121,7 @@ class Signs:
         yield "opt.repeats_draws", watch.repeated_draws.optimizer_steps()
         yield "opt.leftover_gradients", watch.leftover_gradients.steps(id(optimizer))
         yield "opt.foreign_gradients", watch.foreign_gradients.steps(optimizer)
+        yield "opt.moves_masked_rows", watch.masked_rows.steps(optimizer)
         yield "opt.scale_begins_anew", watch.resumed_scales.optimizer_steps()
 
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:

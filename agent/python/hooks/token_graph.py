@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _MAX_NODES = 4096
 _LEAST = 16  # tokens that are compared
 _DISTINCT = 3  # of them
+_NO_REDUCTION = 0
 _EMBEDDING = "EmbeddingBackward0"
 _NLL = frozenset(("NllLossBackward0", "NllLoss2DBackward0"))
 _LABELLED = _NLL | {
@@ -196,6 +197,8 @@ def _counts(
     if classes is None or classes != integer(embedding, "weight_sym_argsize_0"):
         return None
     weight = saved(loss, "weight")
+    if integer(loss, "reduction") == _NO_REDUCTION:
+        return None  # the script may weigh its elements
     if weight is not None and float(weight[padding]) == 0:
         return False
     if integer(loss, "ignore_index") == padding:

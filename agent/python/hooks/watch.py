@@ -24,6 +24,7 @@ from _traincheck.holds import Holds
 from _traincheck.input_scales import InputScales
 from _traincheck.layer_settings import LayerSettings
 from _traincheck.leftover_gradients import LeftoverGradients
+from _traincheck.masked_rows import MaskedRows
 from _traincheck.loaded_states import LoadedStates
 from _traincheck.loader_table import LoaderTable
 from _traincheck.loss_graph import LossGraphs
@@ -126,6 +127,7 @@ class Watch:
         self.foreign_gradients = ForeignGradients()
         self.forgetful_moments = ForgetfulMoments()
         self.leftover_gradients = LeftoverGradients()
+        self.masked_rows = MaskedRows()
         self.resumed_scales = ResumedScales()
         self.followers = Followers(self.models, self.holds)
         self.layer_settings = LayerSettings(self.models)
@@ -144,6 +146,9 @@ class Watch:
 
     def _step_ended(self) -> None:
         self.shadows.update()
+        for model in self.models.all():
+            if model.shadow_of:
+                self.averages.follows(model)
         self.checkpoints.step_ended()
         self.states.step_ended()
         self.control.step_closed()

@@ -13,6 +13,8 @@ namespace {
 // Steps in a row without a gradient, after which there is none to come.
 constexpr uint32_t kIdleSteps = 3;
 
+constexpr char kLbfgs[] = "torch.optim.lbfgs.LBFGS";
+
 // What the step did to what it holds, over all held parameters.
 struct Summary {
   size_t yes = 0;  // those of which it is so
@@ -150,6 +152,22 @@ class UpdatesAtSteps : public ProcessObserver {
     });
   }
 
+  // One that stops where the gradient is small enough, once it has begun.
+  static bool MayStand(const ProcessFacts& facts, const Optimizer& optimizer) {
+    const ObjectInfo* info = facts.definitions().Object(optimizer.object);
+    static const Fact* const kHasStepped = FindFact("opt.has_stepped");
+    FactSubject subject;
+    subject.facts = &facts;
+    subject.optimizer = optimizer.object;
+    const auto is_lbfgs = [](const std::string& name) {
+      return name == kLbfgs;
+    };
+    return info &&
+           (is_lbfgs(info->class_name) ||
+            std::any_of(info->bases.begin(), info->bases.end(), is_lbfgs)) &&
+           kHasStepped->read(subject) == FactValue(true);
+  }
+
   // Should some gradient of the step be there?
   Tri AwaitsGradient(const ProcessFacts& facts,
                      const Optimizer& optimizer) const {
@@ -170,6 +188,7 @@ class UpdatesAtSteps : public ProcessObserver {
   Tri IsDue(const ProcessFacts& facts, const ContainRule& rule,
             const Optimizer& optimizer, const Summary& summary) const {
     if (rule.spec.Is(StateKind::kDataChanged)) {
+      if (MayStand(facts, optimizer)) return Tri::kNo;
       return !summary.lr_unknown && !summary.lr_nonzero ? Tri::kNo
                                                         : summary.due;
     }

@@ -9,6 +9,7 @@ import copy
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
 
 from built_in_sequences import WIDTH, WORDS, next_word, sentences
 from built_in_signs import CLASSES, STEPS, Classifier, samples, train
@@ -220,6 +221,63 @@ def target_with_a_gradient() -> None:
         optimizer.step()
 
 
+def rows_that_stay() -> None:
+    """Known words get a gradient of 0, and nothing else moves them."""
+    embed = nn.Embedding(12, CLASSES)
+    known = torch.arange(12) != 3
+    optimizer = torch.optim.SGD(embed.parameters(), lr=0.05)
+    for _ in range(6):
+        optimizer.zero_grad()
+        F.cross_entropy(embed(torch.arange(8)), torch.arange(8) % CLASSES).backward()
+        embed.weight.grad[known] = 0
+        optimizer.step()
+
+
+def rates_in_proportion() -> None:
+    """A schedule that multiplies what each group was made with."""
+    model = Classifier()
+    groups = [
+        {"params": model.body.parameters(), "lr": 0.001},
+        {"params": model.head.parameters(), "lr": 0.01},
+    ]
+    optimizer = torch.optim.SGD(groups)
+    rates = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 20)
+    for _ in range(12):
+        train(model, optimizer=optimizer, steps=1)
+        rates.step()
+
+
+def mean_over_each_row() -> None:
+    """The sum over the real elements of each row, by their number."""
+    model = Classifier()
+    real = torch.arange(6) < torch.tensor([6, 3, 4, 5])[:, None]
+
+    def loss(scores, y):
+        elements = F.cross_entropy(scores, y, reduction="none").view(4, 6) * real
+        return (elements.sum(1) / real.sum(1)).mean()
+
+    optimizer = sgd(model)
+    for _ in range(4):
+        x, y = samples(24)
+        optimizer.zero_grad()
+        loss(model(x), y).backward()
+        optimizer.step()
+
+
+def average_with_statistics() -> None:
+    """An average that copies the statistics of its model."""
+    model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Linear(16, CLASSES))
+    average = torch.optim.swa_utils.AveragedModel(model, use_buffers=True)
+    optimizer = sgd(model)
+    for _ in range(6):
+        train(model, optimizer=optimizer, steps=1)
+        average.update_parameters(model)
+    average.eval()
+    with torch.no_grad():
+        for (x,) in DataLoader(TensorDataset(samples(32)[0]), batch_size=8):
+            average(x)
+
+
 CASES = (
     # First: who follows is looked for at the first step.
     target_of_random_numbers,
@@ -235,6 +293,10 @@ CASES = (
     batch_in_the_place_of_time,
     penalty_of_pixels,
     target_with_a_gradient,
+    rows_that_stay,
+    rates_in_proportion,
+    mean_over_each_row,
+    average_with_statistics,
 )
 
 

@@ -121,6 +121,72 @@ def last_states_that_mix(right: bool) -> None:
     train(Recurrent(right))
 
 
+def rows_that_decay(right: bool) -> None:
+    """Known words get a gradient of 0, and shrink."""
+    embed = nn.Embedding(12, CLASSES)
+    known = torch.arange(12) != 3
+    before = embed.weight.detach().clone()
+    optimizer = torch.optim.AdamW(embed.parameters(), lr=0.05, weight_decay=0.1)
+    for _ in range(6):
+        optimizer.zero_grad()
+        F.cross_entropy(embed(torch.arange(8)), torch.arange(8) % CLASSES).backward()
+        embed.weight.grad[known] = 0
+        optimizer.step()
+        if right:
+            with torch.no_grad():
+                embed.weight[known] = before[known]
+
+
+def one_rate_for_all(right: bool) -> None:
+    """One maximum for groups that were made with different rates."""
+    model = Classifier()
+    groups = [
+        {"params": model.body.parameters(), "lr": 0.001},
+        {"params": model.head.parameters(), "lr": 0.01},
+    ]
+    optimizer = torch.optim.SGD(groups)
+    most = [0.01, 0.1] if right else 0.1
+    rates = torch.optim.lr_scheduler.OneCycleLR(optimizer, most, total_steps=20)
+    for _ in range(12):
+        train(model, optimizer=optimizer, steps=1)
+        rates.step()
+
+
+def mean_over_padding(right: bool) -> None:
+    """The elements of a loss are masked, and the mean is one of all."""
+    model = Classifier()
+    real = torch.arange(6) < torch.tensor([6, 3, 4, 5])[:, None]
+
+    def loss(scores, y):
+        elements = F.cross_entropy(scores, y, reduction="none").view(4, 6) * real
+        return elements.sum() / real.sum() if right else elements.mean()
+
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for _ in range(4):
+        x, y = samples(24)
+        optimizer.zero_grad()
+        loss(model(x), y).backward()
+        optimizer.step()
+
+
+def statistics_of_none(right: bool) -> None:
+    """Statistics of an average are gathered with a momentum of 0."""
+    model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Linear(16, CLASSES))
+    average = torch.optim.swa_utils.AveragedModel(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for _ in range(6):
+        train(model, optimizer=optimizer, steps=1)
+        average.update_parameters(model)
+    loader = DataLoader(TensorDataset(*samples(32)), batch_size=8)
+    average.module[1].reset_running_stats()
+    average.module[1].momentum = None if right else 0.0
+    for mode in (True, False):
+        average.train(mode)
+        with torch.no_grad():
+            for x, _ in loader:
+                average(x)
+
+
 CASES = (
     leftover_micro_batches,
     anothers_gradients,
@@ -128,6 +194,10 @@ CASES = (
     scale_made_anew,
     weights_of_classes,
     last_states_that_mix,
+    rows_that_decay,
+    one_rate_for_all,
+    mean_over_padding,
+    statistics_of_none,
 )
 
 
