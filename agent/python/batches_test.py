@@ -229,6 +229,24 @@ class Loaders(HooksCase):
                 list(data.DataLoader(other, batch_size=8))
             self.assertEqual(scalars(name), wrong)
 
+    def test_data_that_is_not_standardised(self):
+        name = "loader.not_standardised"
+        y = torch.arange(24) % 3
+        raw = torch.rand(24, 3, 8, 8)
+        for trained, evaluated, wrong in (
+            ((raw - 0.5) / 0.29, raw, [1.0]),
+            ((raw - 0.5) / 0.29, (raw - 0.45) / 0.3, [0.0]),
+            ((raw - 0.5) / 0.29, (raw - 0.1) / 0.29, []),  # has drifted
+            (raw, raw, []),
+        ):
+            HooksCase.setUp(self)
+            net = nn.Sequential(nn.Flatten(), nn.Linear(192, 3))
+            for x, labels in data.DataLoader(data.TensorDataset(trained, y), 8):
+                F.cross_entropy(net(x), labels).backward()
+            with torch.no_grad():
+                list(data.DataLoader(data.TensorDataset(evaluated, y), 8))
+            self.assertEqual(scalars(name), wrong)
+
 
 class Steps(HooksCase):
     def setUp(self):

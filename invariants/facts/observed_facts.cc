@@ -125,6 +125,7 @@ constexpr char kForeign[] = "opt.foreign_gradients";
 constexpr char kMaskedRows[] = "opt.moves_masked_rows";
 constexpr char kMergesRates[] = "schedule.merges_rates";
 constexpr char kAveragesPadding[] = "loss.averages_padding";
+constexpr char kNotStandardised[] = "loader.not_standardised";
 constexpr char kAverageOfLoader[] = "loader.averages_without_statistics";
 constexpr char kForgetful[] = "opt.moments_forget";
 constexpr char kMixesRows[] = "loss.mixes_rows";
@@ -308,6 +309,9 @@ std::vector<Fact> OfLoaders() {
           "every step begins the data anew and reads the same batch"),
       LoaderRow<kScaledApart>(
           "its inputs are on another scale than those that are trained with"),
+      LoaderRow<kNotStandardised>("its inputs are not standardised, and those "
+                                  "that are trained with are",
+                                  4),
       LoaderRow<kWritesData>(
           "its data set changes the samples that it holds by handing them out"),
   };

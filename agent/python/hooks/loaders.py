@@ -12,7 +12,6 @@ from _traincheck.drawn_weights import NAME as TOO_FEW_WEIGHTS
 from _traincheck.drawn_weights import too_few
 from _traincheck.evaluations import NAME as IN_TRAINING
 from _traincheck.first_batches import ALIKE, BEGINS_AGAIN
-from _traincheck.input_scales import NAME as SCALED_APART
 from _traincheck.wrapping import wrap_method
 
 if TYPE_CHECKING:
@@ -61,7 +60,8 @@ class _Loaders:
             watch.loaders.fetched(iterator, index)
             watch.worker_batches.fetched(iterator, loader, result)
             if watch.loaders.is_first_batch(iterator, index):
-                self._say(loader, SCALED_APART, watch.input_scales.first_batch(result))
+                for name, value in watch.input_scales.first_batch(result).items():
+                    self._say(loader, name, value)
                 self._say(loader, ALIKE, watch.first_batches.first_batch(result))
             self._say(loader, BEGINS_AGAIN, watch.first_batches.fetched(loader))
             self._say(loader, IN_TRAINING, watch.evaluations.fetched(loader))

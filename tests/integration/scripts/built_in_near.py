@@ -278,6 +278,21 @@ def average_with_statistics() -> None:
             average(x)
 
 
+def validation_that_drifted() -> None:
+    """What is validated with is standardised, too, and has moved since."""
+    y = torch.arange(64) % CLASSES
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, CLASSES))
+    optimizer = sgd(model)
+    trained, later = torch.randn(64, 3, 8, 8), torch.randn(64, 3, 8, 8) * 1.1 + 0.2
+    for given, label in DataLoader(TensorDataset(trained, y), batch_size=16):
+        optimizer.zero_grad()
+        F.cross_entropy(model(given), label).backward()
+        optimizer.step()
+    with torch.no_grad():
+        for given, _ in DataLoader(TensorDataset(later, y), batch_size=16):
+            model(given)
+
+
 CASES = (
     # First: who follows is looked for at the first step.
     target_of_random_numbers,
@@ -297,6 +312,7 @@ CASES = (
     rates_in_proportion,
     mean_over_each_row,
     average_with_statistics,
+    validation_that_drifted,
 )
 
 

@@ -187,6 +187,22 @@ def statistics_of_none(right: bool) -> None:
                 average(x)
 
 
+def raw_validation(right: bool) -> None:
+    """What is validated with is not standardised as what is trained with."""
+    x, y = torch.rand(64, 3, 8, 8), torch.arange(64) % CLASSES
+    standardised = (x - 0.5) / 0.29
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, CLASSES))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for given, label in DataLoader(TensorDataset(standardised, y), batch_size=16):
+        optimizer.zero_grad()
+        F.cross_entropy(model(given), label).backward()
+        optimizer.step()
+    valid = TensorDataset(standardised if right else x, y)
+    with torch.no_grad():
+        for given, _ in DataLoader(valid, batch_size=16):
+            model(given)
+
+
 CASES = (
     leftover_micro_batches,
     anothers_gradients,
@@ -198,6 +214,7 @@ CASES = (
     one_rate_for_all,
     mean_over_padding,
     statistics_of_none,
+    raw_validation,
 )
 
 
