@@ -1122,6 +1122,177 @@ ERRORS = [
         ".to(self.ids_dtype) in Setup.ids",
         0,
     ),
+    Error(
+        "coursia_15256",
+        "jsboige/CoursIA#15256",
+        (
+            "the values are kept in the rollout as numbers: the value loss "
+            "has no graph and the value head never trains"
+        ),
+        "value.item() in Rollout.add",
+        0,
+    ),
+    Error(
+        "lerobot_280",
+        "huggingface/lerobot#280",
+        (
+            "the prefix of the backbone's parameters is wrong (model. is "
+            "missing): its group is empty and the backbone trains at the main "
+            "rate, ten times too fast"
+        ),
+        (
+            'prefix = "backbone" for optimizer_groups in main(); seen in the '
+            "optimizer's groups"
+        ),
+        0,
+    ),
+    Error(
+        "pycox_151",
+        "havakv/pycox#151",
+        (
+            "between folds only direct children are reset; layers inside a "
+            "Sequential keep the weights that saw the next fold's held-out "
+            "data"
+        ),
+        "model.children() in Reset.__call__",
+        30,
+    ),
+    Error(
+        "ivadomed_55",
+        "ivadomed/ivadomed#55",
+        (
+            "a cosine laid out in epochs is stepped after each batch: the "
+            "rate is zero before the first epoch ends and rises again"
+        ),
+        "self.scheduler.step() in the batch loop of Trainer.epoch",
+        1,
+    ),
+    Error(
+        "fm_21",
+        "rixwew/pytorch-fm#21",
+        "functional dropout is active in evaluation, too",
+        "F.dropout(x, p=p) without training= in AttentionalFM.drop",
+        29,
+    ),
+    Error(
+        "sparseml_2191",
+        "neuralmagic/sparseml#2191",
+        (
+            "the wrapper's train() puts the fixed teacher into training mode: "
+            "dropout and batch statistics in its targets, its running "
+            "statistics move"
+        ),
+        "Distilled.train, called by model.train() in main()",
+        0,
+    ),
+    Error(
+        "vmt_1",
+        "xudonmao/VMT#1",
+        "mixup draws partners for the images and for the labels separately",
+        "torch.randperm in Mixup.blend, once for each of the two",
+        0,
+    ),
+    Error(
+        "eclgcnn_5",
+        "zzx-JLU/ECLGCNN#5",
+        (
+            "overlapping windows are cut before the random split: nearly all "
+            "samples held out are in trained windows"
+        ),
+        "split_windows as split in main()",
+        0,
+    ),
+    Error(
+        "attention_6",
+        "sarahwie/attention#6",
+        (
+            "input and target of KLDivLoss are swapped: the reverse "
+            "divergence is minimised"
+        ),
+        "self.divergence(panel, predicted) in PanelLoss.forward",
+        0,
+    ),
+    Error(
+        "fact_9",
+        "ZijiaLewisLu/CVPR2024-FACT#9",
+        (
+            "the best metric is never updated: each evaluation overwrites the "
+            "best file, and the last weights are loaded"
+        ),
+        "self.best_metric in Checkpoints.offer",
+        31,
+    ),
+    Error(
+        "speechbrain_2814",
+        "speechbrain/speechbrain#2814",
+        (
+            "two ranks; the seed is offset by rank, and a module without "
+            "trained parameters is not wrapped and so not broadcast: each "
+            "rank has another quantizer, that is other targets"
+        ),
+        (
+            "torch.manual_seed(1986 + rank) before wrap(...) in train(); the "
+            "quantizer's parameters"
+        ),
+        0,
+    ),
+    Error(
+        "tutorials_1039",
+        "pytorch/tutorials#1039 (pytorch/pytorch#31572)",
+        (
+            "three ranks; the ring adds up the buffer it sends instead of the "
+            "one it received: wrong means, different on each rank, weights "
+            "part"
+        ),
+        "total += passed in Ring.mean",
+        0,
+    ),
+    Error(
+        "tabformer_14",
+        "IBM/TabFormer#14 (also DaoyuanLi2816/Molecule-Generator#22)",
+        (
+            "rows are batch-first, the encoder layer is not: attention runs "
+            "over the batch instead of the ten payments"
+        ),
+        (
+            "TransformerEncoderLayer(..., batch_first=False) in "
+            "PaymentEncoder.__init__"
+        ),
+        0,
+    ),
+    Error(
+        "llmfs_1061",
+        "rasbt/LLMs-from-scratch#1061",
+        (
+            "the boolean mask has the meaning of MultiheadAttention's: a "
+            "token attends to later tokens only and reads its own target"
+        ),
+        (
+            "self.mask (triu) as attn_mask of scaled_dot_product_attention in "
+            "CausalAttention.forward"
+        ),
+        0,
+    ),
+    Error(
+        "baselines_436",
+        "openai/baselines#436",
+        (
+            "the end by the time limit is kept as a terminal state: no "
+            "bootstrapping there"
+        ),
+        "terminated | truncated as end in main(), used in Agent.update",
+        0,
+    ),
+    Error(
+        "dreambooth_1415",
+        "d8ahazard/sd_dreambooth_extension#1415 (#1417)",
+        (
+            "the averaged copy is bfloat16: most of its updates are rounded "
+            "away, and evaluation and saved file are of a poor average"
+        ),
+        "EMA(model, 0.99, torch.bfloat16) in main(); EMA.update",
+        0,
+    ),
 ]
 
 
