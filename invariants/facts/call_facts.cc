@@ -52,9 +52,13 @@ FactValue IsRecompute(const FactSubject& subject) {
 
 // Without gradients a wrapper has nothing to do: many evaluate the module
 // itself.
+// A critic that is frozen while its generator trains has no gradients to
+// reduce.
 bool IsOfWrapped(const FactSubject& subject) {
   return IsForward(subject) && subject.call->Is(kGradEnabled) &&
-         subject.facts->wrapper_calls().IsWrapped(subject.call->object);
+         subject.facts->wrapper_calls().IsWrapped(subject.call->object) &&
+         subject.facts->observations().Find(subject.call->object,
+                                            "wrapped.is_frozen") != true;
 }
 
 FactValue InsideWrapper(const FactSubject& subject) {
@@ -258,7 +262,7 @@ constexpr Fact kRows[] = {
      "it goes through its wrapper (DistributedDataParallel), if it has one",
      "for calls of no module, and after missing records until the next "
      "outermost one",
-     InsideWrapper, IsOfWrapped},
+     InsideWrapper, IsOfWrapped, /*at_end=*/true},
     {"call.overrides", kOf, FactType::kBool, FactNeed::kNone,
      "the user's class defines the method", "outside calls", Overrides},
     {"call.effective_dropout_p", kOf, FactType::kNumber, FactNeed::kDropout,

@@ -125,6 +125,8 @@ constexpr char kForeign[] = "opt.foreign_gradients";
 constexpr char kMaskedRows[] = "opt.moves_masked_rows";
 constexpr char kMergesRates[] = "schedule.merges_rates";
 constexpr char kAveragesPadding[] = "loss.averages_padding";
+constexpr char kEmptyGroup[] = "opt.has_empty_group";
+constexpr char kRisesAgain[] = "schedule.rises_again";
 constexpr char kNotStandardised[] = "loader.not_standardised";
 constexpr char kAverageOfLoader[] = "loader.averages_without_statistics";
 constexpr char kForgetful[] = "opt.moments_forget";
@@ -268,6 +270,8 @@ std::vector<Fact> OfUpkeep() {
           "it uses gradients that the epoch before has left", 2),
       OptimizerRow<kForeign>(
           "its gradients hold those of another optimizer's loss", 3),
+      OptimizerRow<kEmptyGroup>(
+          "a parameter group with a learning rate of its own is empty", 4),
       OptimizerRow<kMaskedRows>(
           "it changes rows whose gradients the script has set to 0", 4),
       OptimizerRow<kForgetful>(
@@ -282,6 +286,9 @@ std::vector<Fact> OfSchedules() {
           "a scheduler that goes on has undone the rates that were loaded"),
       OptimizerRow<kCycleWaits>(
           "its OneCycleLR is not stepped after each of its steps"),
+      OptimizerRow<kRisesAgain>(
+          "its CosineAnnealingLR has passed its end, and the rates rise again",
+          4),
       OptimizerRow<kMergesRates>(
           "one learning rate is set for groups that were made with different "
           "ones",

@@ -70,6 +70,20 @@ def epsilon_vanishes(optimizer: torch.optim.Optimizer) -> bool | None:
     return found
 
 
+def has_empty_group(optimizer: torch.optim.Optimizer) -> bool | None:
+    """Does a rate of its own wait for parameters that never came? None: there is one
+    group alone. An empty group that shares its rate with another (one without weight
+    decay) is ordinary."""
+    groups = optimizer.param_groups
+    if len(groups) < 2:
+        return None
+    rates = {number_of(group.get("lr")) for group in groups if group["params"]}
+    return any(
+        not group["params"] and number_of(group.get("lr")) not in rates
+        for group in groups
+    )
+
+
 def _is_of_torch(optimizer: torch.optim.Optimizer) -> bool:
     return type(optimizer).__module__.startswith("torch.optim.")
 

@@ -150,6 +150,8 @@ def _look(
     if moved is not None and isinstance(scheduler, _ONE_CYCLE):
         schedule.waits = schedule.waits or moved == 0
         found.add("schedule.cycle_waits", schedule.waits)
+    if isinstance(scheduler, torch.optim.lr_scheduler.CosineAnnealingLR):
+        found.add("schedule.rises_again", _has_passed_its_end(scheduler, schedule))
     if schedule.resumed:
         found.add("schedule.rate_reset", _resets(scheduler, schedule, optimizer))
         schedule.resumed = None
@@ -161,6 +163,12 @@ def _is_unused(scheduler: Any, schedule: _Schedule) -> bool:
     if isinstance(scheduler, _LATE) or schedule.calls > 1:
         return False
     return max(schedule.passes.values(), default=0) >= _UNUSED_PASSES
+
+
+def _has_passed_its_end(scheduler: Any, schedule: _Schedule) -> bool:
+    """Is it beyond its lowest rate? A cosine has no end: it rises again."""
+    end = number_of(getattr(scheduler, "T_max", None))
+    return end is not None and schedule.epoch is not None and schedule.epoch > end
 
 
 def _rates(groups: Any) -> list[float]:

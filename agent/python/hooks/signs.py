@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from _traincheck import transforms
-from _traincheck.hyper_parameters import epsilon_vanishes
+from _traincheck.hyper_parameters import epsilon_vanishes, has_empty_group
 from _traincheck.sorted_samples import NAME as SORTED_BATCHES
 from _traincheck.thread_claim import ThreadClaim
 
@@ -109,6 +109,7 @@ class Signs:
         yield "opt.stale_casts", watch.autocast_casts.optimizer_steps(optimizer)
         yield "opt.clips_nothing", watch.clipped.optimizer_steps()
         yield "opt.epsilon_vanishes", epsilon_vanishes(optimizer)
+        yield "opt.has_empty_group", has_empty_group(optimizer)
         yield "opt.discards_backwards", watch.discarded_backwards.steps(optimizer)
         yield "opt.follower_apart", watch.followers.optimizer_steps()
         yield "opt.float16_unscaled", watch.half_precision.optimizer_steps()

@@ -63,17 +63,17 @@ class WithoutGradient {
     }
   }
 
-  // Sorted, but for those of modules for which `ends` is true of the outermost
-  // module around them that has none with a gradient.
-  template <typename Ends>
-  std::vector<std::string> Names(const Ends& ends) const {
+  // Sorted, of the modules for which `is_wanted` is true, given the modules
+  // around them, and themselves, of which nothing had a gradient.
+  template <typename IsWanted>
+  std::vector<std::string> Names(const IsWanted& is_wanted) const {
     std::vector<std::string> names;
     for (const auto& [owner, of_module] : names_) {
       std::vector<std::string> paths = PathsTo(owner.second);
       std::erase_if(paths, [&](const std::string& path) {
         return !whole_.at({owner.first, path});
       });
-      if (ends(owner.first, paths)) continue;
+      if (!is_wanted(owner.first, paths)) continue;
       names.insert(names.end(), of_module.begin(), of_module.end());
     }
     std::sort(names.begin(), names.end());
@@ -192,9 +192,10 @@ class FirstGradients : public ProcessObserver {
       unknown |= unsure;
       without.Add(*info, /*missing=*/!had && !unsure);
     }
+    const bool at_ends = rule.spec.Is(StateKind::kEndReached);
     const std::vector<std::string> missing =
         without.Names([&](uint32_t root, const auto& paths) {
-          return EndsACall(modules, root, paths);
+          return EndsACall(modules, root, paths) == at_ends;
         });
     Verdict verdict = NewVerdict(facts, rule, optimizer.object);
     if (begin.gaps != facts.gaps()) {

@@ -54,6 +54,11 @@ constexpr StateRow kStates[] = {
      nullptr,
      "every trainable parameter that the optimizer holds and whose module is "
      "called has had a gradient by the third step"},
+    {StateKind::kEndReached, "parameter.grad", "reached_at_ends",
+     /*span=*/false, nullptr,
+     "every trainable parameter that the optimizer holds, of a module that is "
+     "the last which the one around it calls, has had a gradient by the third "
+     "step"},
     {StateKind::kGradCleared, "parameter.grad", "cleared", /*span=*/false,
      nullptr,
      "the gradient of every parameter that the optimizer holds becomes None or "

@@ -64,6 +64,7 @@ enum class StateKind {
   kGradNonzero,  // gradients of held parameters, at pre_step
   kGradChanged,  // gradients of any parameter, in a backward
   kGradReached,  // gradients of held parameters, in the first steps
+  kEndReached,   // the same of modules whose result nobody may want
   kGradCleared,  // gradients of held parameters are None or zero after the call
   // Parameters of the models that the optimizer trains, that got a gradient
   // since its last step: some optimizer holds them.

@@ -25,7 +25,7 @@ const Relation* FormOf(const nlohmann::json& parameters) {
   const nlohmann::json& is = Member(event, "is");
   if (is == "cleared") return ContainCleared();
   if (is == "kept") return ContainKept();
-  if (is == "reached") return ContainReached();
+  if (is == "reached" || is == "reached_at_ends") return ContainReached();
   const bool in_backward =
       is == "changed" && Member(event, "of") == "parameter.grad";
   return in_backward ? ContainCalls() : ContainUpdates();

@@ -233,6 +233,31 @@ def rows_that_stay() -> None:
         optimizer.step()
 
 
+def group_without_decay() -> None:
+    """Empty, as all parameters decay; its rate is that of the other one."""
+    model = Classifier()
+    groups = [
+        {"params": list(model.parameters()), "weight_decay": 0.01},
+        {"params": [], "weight_decay": 0.0},
+    ]
+    train(model, optimizer=torch.optim.SGD(groups, lr=0.05))
+
+
+def cosine_with_restarts() -> None:
+    """Rates that are to rise again."""
+    model = Classifier()
+    optimizer = sgd(model)
+    schedules = torch.optim.lr_scheduler
+    rates = [
+        schedules.CosineAnnealingWarmRestarts(optimizer, 3),
+        schedules.CosineAnnealingLR(optimizer, 20),
+    ]
+    for _ in range(8):
+        train(model, optimizer=optimizer, steps=1)
+        for one in rates:
+            one.step()
+
+
 def rates_in_proportion() -> None:
     """A schedule that multiplies what each group was made with."""
     model = Classifier()
@@ -309,6 +334,8 @@ CASES = (
     penalty_of_pixels,
     target_with_a_gradient,
     rows_that_stay,
+    group_without_decay,
+    cosine_with_restarts,
     rates_in_proportion,
     mean_over_each_row,
     average_with_statistics,

@@ -117,34 +117,6 @@ def average_without_statistics() -> None:
             average(samples(16)[0])
 
 
-class Encoder(nn.Module):
-    """With a pooler that it always computes, at its end."""
-
-    def __init__(self):
-        super().__init__()
-        self.body = nn.Linear(8, 16)
-        self.pooler = nn.Sequential(nn.Linear(16, 16), nn.Tanh())
-
-    def forward(self, x):
-        hidden = torch.relu(self.body(x))
-        return hidden, self.pooler(hidden)
-
-
-def pooler_of_no_use() -> None:
-    """The classifier takes what lies before the pooler."""
-
-    class Pooled(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.encoder = Encoder()
-            self.head = nn.Linear(16, CLASSES)
-
-        def forward(self, x):
-            return self.head(self.encoder(x)[0])
-
-    train(Pooled())
-
-
 def steps_below_precision() -> None:
     """Weights in bfloat16 begin near 0, where small steps count."""
     model = Classifier(dtype=torch.bfloat16)
@@ -440,7 +412,6 @@ CASES = (
     layers_in_a_list,
     norm_that_decays,
     average_without_statistics,
-    pooler_of_no_use,
     steps_below_precision,
     optimizer_made_anew,
     rate_reset_on_resume,

@@ -203,6 +203,51 @@ def raw_validation(right: bool) -> None:
             model(given)
 
 
+def group_for_nobody(right: bool) -> None:
+    """No name of the model begins with the prefix."""
+    model = Classifier()
+    prefix = "body" if right else "backbone"
+    own = [p for name, p in model.named_parameters() if name.startswith(prefix)]
+    rest = [p for name, p in model.named_parameters() if not name.startswith(prefix)]
+    groups = [{"params": own, "lr": 0.005}, {"params": rest}]
+    train(model, optimizer=torch.optim.SGD(groups, lr=0.05))
+
+
+def cosine_of_epochs(right: bool) -> None:
+    """The schedule of four epochs is stepped with each of eight batches."""
+    model = Classifier()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    rates = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 8 if right else 4)
+    for _ in range(8):
+        train(model, optimizer=optimizer, steps=1)
+        rates.step()
+
+
+class Branches(nn.Module):
+    """A policy and a value, the latter computed last."""
+
+    def __init__(self):
+        super().__init__()
+        self.policy = nn.Linear(8, CLASSES)
+        self.value = nn.Linear(8, 1)
+
+    def forward(self, x):
+        return self.policy(x), self.value(x).squeeze(1)
+
+
+def head_that_is_read(right: bool) -> None:
+    """The value enters the loss as a number."""
+    model = Branches()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for _ in range(6):
+        x, y = samples(16)
+        scores, value = model(x)
+        value = value if right else value.detach()
+        optimizer.zero_grad()
+        (F.cross_entropy(scores, y) + (value - y.float()).square().mean()).backward()
+        optimizer.step()
+
+
 CASES = (
     leftover_micro_batches,
     anothers_gradients,
@@ -215,6 +260,9 @@ CASES = (
     mean_over_padding,
     statistics_of_none,
     raw_validation,
+    group_for_nobody,
+    cosine_of_epochs,
+    head_that_is_read,
 )
 
 
