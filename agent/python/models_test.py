@@ -12,6 +12,7 @@ from torch import nn
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from hooks_case import CORE, HooksCase, Net, PARAMS, WATCH, train_step
+from _traincheck.tensor_marks import TensorMark
 
 
 class Models(HooksCase):
@@ -245,6 +246,21 @@ class Models(HooksCase):
         train_step(model, torch.optim.SGD(model.parameters(), lr=0.1))
         for tensor in model.parameters():
             self.assertEqual(weakref.getweakrefs(tensor), [])
+
+    def test_no_python_code_runs_where_a_mark_goes(self):
+        """What a signal handler raised in it would be lost to the training."""
+        tensor = torch.zeros(3)
+        mark = TensorMark(tensor)
+        self.assertTrue(mark.is_of(tensor.view(3)))
+        calls: list[str] = []
+        sys.setprofile(lambda frame, event, _: calls.append(event))
+        mark = None
+        sys.setprofile(None)
+        self.assertEqual(calls, ["c_call"])  # of sys.setprofile(None)
+
+    def test_a_mark_tells_a_tensor_from_the_next_at_its_place(self):
+        mark = TensorMark(torch.zeros(3))
+        self.assertFalse(mark.is_of(torch.zeros(3)))
 
 
 if __name__ == "__main__":

@@ -1,14 +1,16 @@
 """Tells a tensor from others that come to lie where it lay.
 
 Tensors must not get weak references: torch.utils.swap_tensors refuses tensors that
-have some, and `Module.to` may call it. Of a storage torch has weak references of its
-own, which nobody is refused for.
+have some, and `Module.to` may call it. Storages may have them: torch keeps the Python
+object of a storage for as long as the storage lives. torch's StorageWeakRef would do,
+but for its `__del__` in Python, where what a signal handler raises is lost.
 """
 
 from __future__ import annotations
 
+import weakref
+
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
@@ -18,15 +20,14 @@ class TensorMark:
 
     def __init__(self, tensor: torch.Tensor) -> None:
         """REQUIRES: has_mark(tensor)."""
-        self._storage = StorageWeakRef(tensor.untyped_storage())
+        self._storage = weakref.ref(tensor.untyped_storage())
         self._offset = tensor.storage_offset()
 
     def is_of(self, tensor: torch.Tensor) -> bool:
         return (
             has_mark(tensor)
             and tensor.storage_offset() == self._offset
-            and tensor.untyped_storage()._cdata == self._storage.cdata
-            and not self._storage.expired()
+            and self._storage() is tensor.untyped_storage()
         )
 
 
