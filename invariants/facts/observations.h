@@ -3,9 +3,9 @@
 // observed_facts.cc lists them.
 //
 // Inputs: scalars without an object, of the backward, load_state_dict or
-// state_dict in which they were written; scalars of an optimizer or a loader,
-// which hold until they are written again. What was not looked at, or had no
-// occasion, has no scalar.
+// state_dict in which they were written; scalars of an optimizer, a loader or
+// a wrapped model, which hold until they are written again. What was not looked
+// at, or had no occasion, has no scalar.
 //
 // Threads: one object, one thread at a time.
 #ifndef TRAINCHECK_INVARIANTS_FACTS_OBSERVATIONS_H_
@@ -58,7 +58,7 @@ class Observations final : public FactTracker {
   std::optional<bool> Find(const std::string& name) const {
     return Find(of_call_, name);
   }
-  // Of an optimizer or a loader.
+  // Of an optimizer, a loader or a wrapped model.
   std::optional<bool> Find(uint32_t object, const std::string& name) const {
     const auto found = of_objects_.find(object);
     if (found == of_objects_.end()) return std::nullopt;

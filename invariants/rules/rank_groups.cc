@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/json_reader.h"
+#include "invariants/rules/rank_comparison.h"
 
 namespace traincheck {
 
@@ -79,6 +80,13 @@ std::vector<RankGroup> GroupsOf(const ProcessFacts& facts) {
     if (!again) result.push_back({group->first, std::move(group->second)});
   }
   return result;
+}
+
+bool AreReplicas(const ProcessFacts& facts, uint32_t variable,
+                 const std::vector<int32_t>& ranks) {
+  const ReplicaGroupInfo* said = ComparableGroup(facts, variable);
+  return said && std::includes(said->ranks.begin(), said->ranks.end(),
+                               ranks.begin(), ranks.end());
 }
 
 }  // namespace traincheck

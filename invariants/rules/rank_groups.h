@@ -43,6 +43,30 @@ struct RankGroup {
 // or equally far apart; one of each kind. Empty where it has no rank.
 std::vector<RankGroup> GroupsOf(const ProcessFacts& facts);
 
+// The same, found anew only where a definition says so: asked for at each step,
+// and a group may be of a thousand ranks. Not part of what is saved.
+//
+// Threads: one object, one thread at a time.
+class KnownGroups {
+ public:
+  void OnDefinition(RecordType type) {
+    known_ &= type != RecordType::kProcessGroupDef;
+  }
+  const std::vector<RankGroup>& Of(const ProcessFacts& facts) {
+    if (!known_) groups_ = GroupsOf(facts);
+    known_ = facts.rank().has_value();
+    return groups_;
+  }
+
+ private:
+  bool known_ = false;
+  std::vector<RankGroup> groups_;
+};
+
+// Does a wrapper say that these ranks hold replicas of the variable?
+bool AreReplicas(const ProcessFacts& facts, uint32_t variable,
+                 const std::vector<int32_t>& ranks);
+
 }  // namespace traincheck
 
 #endif  // TRAINCHECK_INVARIANTS_RULES_RANK_GROUPS_H_

@@ -73,8 +73,9 @@ class _Construction:
                 for key, variable in rows
                 if naming.join(path, key) not in ignored
             ]
-        every = (variable for part in parts for _, variable in part.params)
+        every = [variable for part in parts for _, variable in part.params]
         self._watch.unwrapped_parts.wrapped(wrapper.process_group, every)
+        self._watch.wrapped_models.wrapped(every)
         topology = self._watch.topology
         topology.define_replicas(
             topology.next_replica_group(),

@@ -70,6 +70,12 @@ def epsilon_vanishes(optimizer: torch.optim.Optimizer) -> bool | None:
     return found
 
 
+def rates_of(groups: Any) -> list[float]:
+    """The learning rates of parameter groups; those that cannot be read left out."""
+    rates = [number_of(group.get("lr")) for group in groups or ()]
+    return [rate for rate in rates if rate is not None]
+
+
 def has_empty_group(optimizer: torch.optim.Optimizer) -> bool | None:
     """Does a rate of its own wait for parameters that never came? None: there is one
     group alone. An empty group that shares its rate with another (one without weight
@@ -77,11 +83,9 @@ def has_empty_group(optimizer: torch.optim.Optimizer) -> bool | None:
     groups = optimizer.param_groups
     if len(groups) < 2:
         return None
-    rates = {number_of(group.get("lr")) for group in groups if group["params"]}
-    return any(
-        not group["params"] and number_of(group.get("lr")) not in rates
-        for group in groups
-    )
+    used = rates_of(group for group in groups if group["params"])
+    unused = rates_of(group for group in groups if not group["params"])
+    return not set(unused) <= set(used)
 
 
 def _is_of_torch(optimizer: torch.optim.Optimizer) -> bool:

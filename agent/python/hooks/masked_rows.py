@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from _traincheck.holds import parameters_of
 from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.looks import looks_at
 
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
 
 
 class _Row:
-    """One optimizer."""
+    """One optimizer. By the places of its parameters:"""
 
     def __init__(self) -> None:
         self.steps = 0
-        self.given: dict[int, torch.Tensor] = {}  # by place: rows with a gradient
+        self.given: dict[int, torch.Tensor] = {}  # rows that a backward gave a gradient
         self.masked: dict[int, Masked] = {}
 
 
@@ -44,76 +45,63 @@ class MaskedRows:
     def backward_ended(self) -> None:
         for optimizer in self._rows.keys():
             row = self._rows.get(optimizer)
-            if row is None or not looks_at(row.steps):
-                continue
-            row.given = {
-                place: _with_gradient(parameter)
-                for place, parameter in enumerate(_tables(optimizer))
-            }
+            if row is not None and _looks_at(row.steps):
+                row.given = {
+                    place: gradient.any(1) for place, _, gradient in _tables(optimizer)
+                }
 
     def steps(self, optimizer: torch.optim.Optimizer) -> float | None:
-        """1: rows that were taken out of the last step have changed since it began;
-        None: none was taken out."""
+        """1: rows that were taken out of the last step, and of this one, have changed
+        since it began; None: none was, or it is not known."""
         row = self._rows.get(optimizer)
-        if row is None or not row.given and not row.masked:
-            if row is not None:
-                row.steps += 1
+        if row is None:
             return None
-        before, row.masked = row.masked, {}
-        given, row.given = row.given, {}
-        row.steps += 1
+        given, before = row.given, row.masked
+        row.given, row.masked, row.steps = {}, {}, row.steps + 1
+        if not given:
+            return None
         changed: list[bool] = []
-        for place, parameter in enumerate(_tables(optimizer)):
-            out = _taken_out(parameter, given.get(place))
-            if place in before:
-                changed.append(_has_changed(parameter, out, before[place]))
-            if out is not None:
+        for place, parameter, gradient in _tables(optimizer):
+            if place not in given or len(given[place]) != len(parameter):
+                continue
+            now = gradient.any(1)
+            out = given[place] & ~now
+            if place in before and len(before[place][0]) == len(out):
+                changed += _changed(parameter, out, before[place])
+            if bool(out.any()) and bool(now.any()):
                 some = out.nonzero()[:_ROWS, 0]
                 row.masked[place] = (out, some, parameter.detach()[some].clone())
         return float(any(changed)) if changed else None
 
 
-def _tables(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+def _looks_at(step: int) -> bool:
+    """Two steps in a row are compared."""
+    return looks_at(step) or looks_at(step - 1)
+
+
+def _tables(
+    optimizer: torch.optim.Optimizer,
+) -> list[tuple[int, torch.Tensor, torch.Tensor]]:
+    """(place, parameter, gradient) of the first that can be read."""
     found = []
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            gradient = parameter.grad
-            if type(parameter) not in _PLAIN or type(gradient) is not torch.Tensor:
-                continue
-            if parameter.dim() != 2 or parameter.numel() > _MOST:
-                continue
-            if parameter.is_cpu and gradient.layout == torch.strided:
-                found.append(parameter)
-                if len(found) == _PARAMETERS:
-                    return found
+    for place, parameter in enumerate(parameters_of(optimizer)):
+        gradient = parameter.grad
+        if type(parameter) not in _PLAIN or type(gradient) is not torch.Tensor:
+            continue
+        if parameter.dim() != 2 or parameter.numel() > _MOST:
+            continue
+        if parameter.is_cpu and gradient.layout == torch.strided:
+            found.append((place, parameter, gradient))
+            if len(found) == _PARAMETERS:
+                break
     return found
 
 
-def _with_gradient(parameter: torch.Tensor) -> torch.Tensor:
-    gradient = parameter.grad
-    assert gradient is not None
-    return gradient.any(1)
-
-
-def _taken_out(
-    parameter: torch.Tensor, given: torch.Tensor | None
-) -> torch.Tensor | None:
-    """The rows that have lost their gradient since the backward, some others having
-    kept theirs; None: there are none, or it is not known."""
-    if given is None or len(given) != len(parameter):
-        return None
-    now = _with_gradient(parameter)
-    out = given & ~now
-    return out if bool(out.any()) and bool(now.any()) else None
-
-
-def _has_changed(
-    parameter: torch.Tensor, out: torch.Tensor | None, before: Masked
-) -> bool:
-    """Of rows that are taken out again: what the script puts back in between has
-    not changed."""
-    was_out, some, values = before
-    if out is None or len(out) != len(was_out):
-        return False
+def _changed(parameter: torch.Tensor, out: torch.Tensor, before: Masked) -> list[bool]:
+    """Have rows that are taken out again changed? What the script puts back in between
+    has not. Empty: there are none."""
+    _, some, values = before
     again = out[some]
-    return not torch.equal(parameter.detach()[some][again], values[again])
+    if not bool(again.any()):
+        return []
+    return [not torch.equal(parameter.detach()[some][again], values[again])]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from _traincheck.hyper_parameters import number_of
+from _traincheck.hyper_parameters import rates_of
 from _traincheck.identity_map import WeakIdentityMap
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class MergedRates:
         self._rows: WeakIdentityMap[torch.optim.Optimizer, _Row] = WeakIdentityMap()
 
     def made(self, optimizer: torch.optim.Optimizer) -> None:
-        rates = _rates(optimizer)
+        rates = rates_of(optimizer.param_groups)
         if rates and min(rates) > 0 and max(rates) > _LEAST * min(rates):
             self._rows.set(optimizer, _Row())
 
@@ -47,7 +47,7 @@ class MergedRates:
         row = self._rows.get(optimizer)
         if row is None:
             return None
-        rates = _rates(optimizer)
+        rates = rates_of(optimizer.param_groups)
         row.apart = row.apart or len(set(rates)) != 1
         if row.apart or rates[0] == 0:
             return 0.0 if row.apart else None
@@ -55,8 +55,3 @@ class MergedRates:
         row.steps = row.steps + 1 if same else 1
         row.rate = rates[0]
         return 1.0 if row.steps >= _STEPS else None
-
-
-def _rates(optimizer: torch.optim.Optimizer) -> list[float]:
-    rates = [number_of(group.get("lr")) for group in optimizer.param_groups]
-    return [rate for rate in rates if rate is not None]

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from _traincheck.models import Model
     from _traincheck.watch import Watch
 
-# Of a model that is in a wrapper: does nothing in it ask for a gradient?
-_IS_FROZEN = "wrapped.is_frozen"
-
 
 class _Roots:
     """Callbacks for calls that no other module call encloses."""
@@ -49,10 +46,7 @@ class _Roots:
             return
         watch.evaluations.trains(model)
         model.claim()
-        frozen = watch.unwrapped_parts.forward_begins(model)
-        if frozen is not None:
-            point = watch.core.POINT_FORWARD_BEGIN
-            watch.core.record_scalar(model.number, point, 0, _IS_FROZEN, float(frozen))
+        watch.wrapped_models.forward_begins(model)
         if not watch.recorded.states:
             return
         # Under DDP the forward begins after its broadcast: see ddp.py. A call

@@ -10,7 +10,7 @@ import torch
 
 from _traincheck import naming
 from _traincheck.findings import Findings
-from _traincheck.hyper_parameters import number_of
+from _traincheck.hyper_parameters import number_of, rates_of
 from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.merged_rates import MergedRates
 from _traincheck.observing import observe
@@ -69,7 +69,7 @@ class Schedules:
     def loads(self, taker: Any, state: Any) -> None:
         """It is about to take over a state, if it is an optimizer."""
         if isinstance(taker, torch.optim.Optimizer) and isinstance(state, dict):
-            self._loaded.set(taker, _rates(state.get("param_groups")))
+            self._loaded.set(taker, rates_of(state.get("param_groups")))
 
     def stepped(self, scheduler: Any) -> None:
         schedule = self._all.get(scheduler)
@@ -171,18 +171,15 @@ def _has_passed_its_end(scheduler: Any, schedule: _Schedule) -> bool:
     return end is not None and schedule.epoch is not None and schedule.epoch > end
 
 
-def _rates(groups: Any) -> list[float]:
-    rates = [number_of(group.get("lr")) for group in groups or ()]
-    return [rate for rate in rates if rate is not None]
-
-
 def _resets(
     scheduler: Any, schedule: _Schedule, optimizer: torch.optim.Optimizer
 ) -> bool:
     """Does a schedule that goes on begin with other rates than were loaded?"""
     goes_on = (number_of(getattr(scheduler, "last_epoch", None)) or 0) > 0
     moved = schedule.calls > 1
-    return goes_on and not moved and _rates(optimizer.param_groups) != schedule.resumed
+    return (
+        goes_on and not moved and rates_of(optimizer.param_groups) != schedule.resumed
+    )
 
 
 def _moved(scheduler: Any, schedule: _Schedule) -> float | None:

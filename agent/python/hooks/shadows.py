@@ -16,6 +16,7 @@ from _traincheck import naming
 from _traincheck.observing import observe
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from collections.abc import Iterable
     from typing import Any
 
@@ -43,6 +44,8 @@ class Shadows:
         self._new = False  # has one been made since the last update?
         # what the shadows were last found from
         self._seen: tuple[int, int] | None = None
+        # Called for each model that is found to be one, more than once.
+        self.found: Callable[[Model], None] = lambda model: None
 
     def copied(self, parameter: torch.Tensor, copy: torch.Tensor) -> None:
         core = self._core
@@ -72,6 +75,8 @@ class Shadows:
             else:
                 found = self._copied_in(model) or _same_names(model, trained)
             self._models.define_shadows(model, found)
+            if found:
+                self.found(model)
         self._seen = self._known()
 
     def _known(self) -> tuple[int, int]:

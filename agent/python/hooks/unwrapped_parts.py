@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
     from _traincheck.holds import Held
-    from _traincheck.models import Model
     from _traincheck.models import Models
     from _traincheck.topology import Topology
 
@@ -43,7 +42,6 @@ class UnwrappedParts:
         self._models = models
         self._group: ProcessGroup | None = None
         self._roots: set[str] = set()  # names of the wrapped models
-        self._wrapped: dict[int, bool | None] = {}  # their numbers -> are they frozen?
         self._rows: WeakIdentityMap[torch.optim.Optimizer, _Row] = WeakIdentityMap()
 
     def wrapped(self, group: ProcessGroup, variables: Iterable[int]) -> None:
@@ -51,22 +49,7 @@ class UnwrappedParts:
         if torch.distributed.get_world_size(group) > 1:
             self._group = group
         names = self._models.variable_names
-        for variable in variables:
-            self._roots.add(names[variable][0])
-            root = self._models.root_of(variable)
-            if root is not None:
-                self._wrapped.setdefault(root, None)
-
-    def forward_begins(self, model: Model) -> bool | None:
-        """Called at outermost forwards that train. None: it is in no wrapper, or is
-        still as it was: frozen or not."""
-        if model.number not in self._wrapped:
-            return None
-        frozen = not any(tensor.requires_grad for _, _, tensor in model.params())
-        if self._wrapped[model.number] == frozen:
-            return None
-        self._wrapped[model.number] = frozen
-        return frozen
+        self._roots.update(names[variable][0] for variable in variables)
 
     def optimizer_steps(self, optimizer: torch.optim.Optimizer, held: Held) -> None:
         """Called as its step begins. REQUIRES: the hold is complete."""

@@ -24,10 +24,10 @@ from _traincheck.holds import Holds
 from _traincheck.input_scales import InputScales
 from _traincheck.layer_settings import LayerSettings
 from _traincheck.leftover_gradients import LeftoverGradients
-from _traincheck.masked_rows import MaskedRows
 from _traincheck.loaded_states import LoadedStates
 from _traincheck.loader_table import LoaderTable
 from _traincheck.loss_graph import LossGraphs
+from _traincheck.masked_rows import MaskedRows
 from _traincheck.models import Models
 from _traincheck.planner import Planner
 from _traincheck.process import Process
@@ -52,6 +52,7 @@ from _traincheck.ties import Ties
 from _traincheck.topology import Topology
 from _traincheck.unwrapped_parts import UnwrappedParts
 from _traincheck.worker_batches import WorkerBatches
+from _traincheck.wrapped_models import WrappedModels
 from _traincheck.wrapper_inputs import WrapperInputs
 from _traincheck.written_data import WrittenData
 from _traincheck.written_scalars import WrittenScalars
@@ -119,6 +120,7 @@ class Watch:
         self.averaged_gradients = AveragedGradients(self.topology, self.holds)
         self.autocast_casts = AutocastCasts()
         self.averages = Averages()
+        self.shadows.found = self.averages.follows
         self.loaded_states = LoadedStates()
         self.clipped = Clipped()
         self.discarded_backwards = DiscardedBackwards()
@@ -140,15 +142,13 @@ class Watch:
         self.rounded_steps = RoundedSteps()
         self.symmetric_weights = SymmetricWeights()
         self.unwrapped_parts = UnwrappedParts(self.topology, self.models)
+        self.wrapped_models = WrappedModels(self.core, self.models)
         self.worker_batches = WorkerBatches(self.core)
         self.written_data = WrittenData(self.core)
         self.wrapper_inputs = WrapperInputs(self.core, self.recorded)
 
     def _step_ended(self) -> None:
         self.shadows.update()
-        for model in self.models.all():
-            if model.shadow_of:
-                self.averages.follows(model)
         self.checkpoints.step_ended()
         self.states.step_ended()
         self.control.step_closed()

@@ -1,10 +1,11 @@
 #include "invariants/relations/consistent/consistent_groups.h"
 
-#include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -76,17 +77,13 @@ struct GroupSpec {
   }
 };
 
-// Does a wrapper say that these ranks hold replicas of it?
-bool IsReplica(const ProcessFacts& facts, uint32_t variable,
-               const RankGroup& group) {
-  const ReplicaGroupInfo* said = ComparableGroup(facts, variable);
-  return said && std::includes(said->ranks.begin(), said->ranks.end(),
-                               group.ranks.begin(), group.ranks.end());
-}
-
 // What this optimizer step shows of its variables, for every group.
 class GroupsSeen : public StateBlocks {
  public:
+  void OnDefinition(const ProcessFacts& facts, RecordType type,
+                    uint32_t id) override {
+    groups_.OnDefinition(type);
+  }
   void Collect(const ProcessDefinitions& definitions,
                HypothesisSet* out) const {
     for (const auto& [variable, grad, point, group] : seen_) {
@@ -109,13 +106,13 @@ class GroupsSeen : public StateBlocks {
  private:
   void OnBlock(const ProcessFacts& facts, const StateBlock& block) override {
     if (block.point == StatePoint::kForwardBegin) return;
-    const std::vector<RankGroup> groups = GroupsOf(facts);
+    const std::vector<RankGroup>& groups = groups_.Of(facts);
     if (groups.empty()) return;
     for (const BlockEntry& entry : block.entries) {
       const VariableInfo* info = facts.definitions().Variable(entry.variable);
       if (!info || info->kind == VariableKind::kOptimizerState) continue;
       for (const RankGroup& group : groups) {
-        if (IsReplica(facts, entry.variable, group)) continue;
+        if (AreReplicas(facts, entry.variable, group.ranks)) continue;
         Note(entry, block.point, group.kind);
       }
     }
@@ -140,6 +137,7 @@ class GroupsSeen : public StateBlocks {
     }
   }
 
+  KnownGroups groups_;
   std::set<std::tuple<uint32_t, bool, StatePoint, GroupKind>> seen_;
 };
 
@@ -147,36 +145,57 @@ class GroupsOfProcess : public StateBlocks {
  public:
   explicit GroupsOfProcess(RankRules<GroupSpec>* judged) : judged_(judged) {}
 
+  void OnDefinition(const ProcessFacts& facts, RecordType type,
+                    uint32_t id) override {
+    groups_.OnDefinition(type);
+    if (type == RecordType::kVariableDef) rules_of_.erase(id);
+  }
+
  private:
+  using GroupRule = SpecRule<GroupSpec>;
+
   void OnBlock(const ProcessFacts& facts, const StateBlock& block) override {
     if (!block.index) return;
-    const std::vector<RankGroup> groups = GroupsOf(facts);
-    for (const auto& rule : judged_->rules) {
-      if (rule.spec.state.point != block.point) continue;
-      for (const RankGroup& group : groups) {
-        if (group.kind == rule.spec.group) Add(facts, block, rule, group);
+    std::map<const GroupRule*, RankWindow> windows;
+    for (const BlockEntry& entry : block.entries) {
+      const VariableInfo* info = facts.definitions().Variable(entry.variable);
+      if (!info) continue;
+      for (const GroupRule* rule : RulesOf(entry.variable, *info)) {
+        if (rule->spec.state.point != block.point) continue;
+        const std::vector<int32_t>* ranks = RanksOf(facts, rule->spec.group);
+        if (!ranks || AreReplicas(facts, entry.variable, *ranks)) continue;
+        RankWindow& window = windows[rule];
+        if (window.ranks.empty()) window.ranks = *ranks;
+        AddValue(facts, rule->spec, *info, entry, &window);
       }
+    }
+    for (auto& [rule, window] : windows) {
+      window.ordinal = block.ordinal;
+      window.index = *block.index;
+      window.step = block.step;
+      if (!block.broken.empty()) window.unknown = block.broken;
+      judged_->comparison.Add(facts, rule->index, std::move(window));
     }
   }
 
-  void Add(const ProcessFacts& facts, const StateBlock& block,
-           const SpecRule<GroupSpec>& rule, const RankGroup& group) {
-    RankWindow window;
-    for (const BlockEntry& entry : block.entries) {
-      const VariableInfo* info = facts.definitions().Variable(entry.variable);
-      if (!info || !rule.spec.IsAbout(*info) ||
-          IsReplica(facts, entry.variable, group)) {
-        continue;
-      }
-      AddValue(facts, rule.spec, *info, entry, &window);
+  // Those that are about the variable: names are compared once.
+  const std::vector<const GroupRule*>& RulesOf(uint32_t variable,
+                                               const VariableInfo& info) {
+    const auto [found, added] = rules_of_.try_emplace(variable);
+    if (!added) return found->second;
+    for (const GroupRule& rule : judged_->rules) {
+      if (rule.spec.IsAbout(info)) found->second.push_back(&rule);
     }
-    if (window.values.empty() && window.unknown.empty()) return;
-    window.ranks = group.ranks;
-    window.ordinal = block.ordinal;
-    window.index = *block.index;
-    window.step = block.step;
-    if (!block.broken.empty()) window.unknown = block.broken;
-    judged_->comparison.Add(facts, rule.index, std::move(window));
+    return found->second;
+  }
+
+  // Of the group of this kind that the process is in; null: there is none.
+  const std::vector<int32_t>* RanksOf(const ProcessFacts& facts,
+                                      const GroupKind& kind) {
+    for (const RankGroup& group : groups_.Of(facts)) {
+      if (group.kind == kind) return &group.ranks;
+    }
+    return nullptr;
   }
 
   static void AddValue(const ProcessFacts& facts, const GroupSpec& spec,
@@ -196,6 +215,8 @@ class GroupsOfProcess : public StateBlocks {
   }
 
   RankRules<GroupSpec>* const judged_;
+  KnownGroups groups_;
+  std::unordered_map<uint32_t, std::vector<const GroupRule*>> rules_of_;
 };
 
 }  // namespace

@@ -60,6 +60,10 @@ class UpdatesOfProcess : public StateBlocks {
   explicit UpdatesOfProcess(RankRules<UpdatesSpec, UpdateComparison>* judged)
       : judged_(judged) {}
 
+  void OnDefinition(const ProcessFacts& facts, RecordType type,
+                    uint32_t id) override {
+    groups_.OnDefinition(type);
+  }
   void OnState(const ProcessFacts& facts, const StateEvent& event) override {
     StateBlocks::OnState(facts, event);
     if (event.point != StatePoint::kBackwardEnd) return;
@@ -88,6 +92,12 @@ class UpdatesOfProcess : public StateBlocks {
 
   using Entries = std::unordered_map<uint32_t, const BlockEntry*>;
 
+  // Of one step, by variable, of those that got a gradient.
+  struct Updates {
+    std::map<uint32_t, Update> known;
+    std::map<uint32_t, std::string> unread;  // why
+  };
+
   void OnBlock(const ProcessFacts& facts, const StateBlock& block) override {
     // They come in this order, with nothing between them.
     if (block.point == StatePoint::kPreStep) before_ = block;
@@ -104,11 +114,11 @@ class UpdatesOfProcess : public StateBlocks {
 
   void Judge(const ProcessFacts& facts, const Optimizer& optimizer,
              const StateBlock& after);
-  void JudgeIn(const ProcessFacts& facts, const std::vector<int32_t>& ranks,
-               const Optimizer& optimizer, const StateBlock& after);
-  void AddUpdates(const ProcessFacts& facts,
-                  const std::vector<HeldVariable>& held,
-                  const StateBlock& after, UpdateWindow* window) const;
+  static void AddUpdates(const std::vector<HeldVariable>& held,
+                         const Updates& all, UpdateWindow* window);
+  Updates UpdatesOf(const ProcessFacts& facts,
+                    const std::vector<HeldVariable>& held,
+                    const StateBlock& after) const;
   // What all that makes a parameter's new data comes from; nullopt: it got no
   // gradient, or not all is known.
   std::optional<uint64_t> Given(const ProcessFacts& facts,
@@ -116,6 +126,7 @@ class UpdatesOfProcess : public StateBlocks {
                                 std::optional<double> rate) const;
 
   RankRules<UpdatesSpec, UpdateComparison>* const judged_;
+  KnownGroups groups_;
   std::map<uint32_t, Gradient> gradients_;  // by variable
   StateBlock before_;
 };
@@ -123,41 +134,45 @@ class UpdatesOfProcess : public StateBlocks {
 void UpdatesOfProcess::Judge(const ProcessFacts& facts,
                              const Optimizer& optimizer,
                              const StateBlock& after) {
-  for (const RankGroup& group : GroupsOf(facts)) {
-    JudgeIn(facts, group.ranks, optimizer, after);
-  }
-}
-
-void UpdatesOfProcess::JudgeIn(const ProcessFacts& facts,
-                               const std::vector<int32_t>& ranks,
-                               const Optimizer& optimizer,
-                               const StateBlock& after) {
   UpdateWindow window;
-  window.ranks = ranks;
-  std::vector<HeldVariable> held = optimizer.held;
-  std::erase_if(held, [&](const HeldVariable& one) {
-    const ReplicaGroupInfo* said = ComparableGroup(facts, one.variable);
-    return said && std::includes(said->ranks.begin(), said->ranks.end(),
-                                 ranks.begin(), ranks.end());
-  });
-  if (held.empty()) return;
   window.ordinal = after.ordinal;
   window.index = *after.index;
   if (after.step) window.step = static_cast<int64_t>(*after.step);
-  window.unknown = after.broken;
-  if (facts.MissedBackwardSince(after.object)) {
-    window.unknown = facts.not_sampled();
-  }
-  if (window.unknown.empty()) AddUpdates(facts, held, after, &window);
-  for (const auto& rule : judged_->rules) {
-    judged_->comparison.Add(facts, rule.index, window);
+  window.unknown = facts.MissedBackwardSince(after.object) ? facts.not_sampled()
+                                                           : after.broken;
+  std::optional<Updates> all;  // made where some group wants them
+  for (const RankGroup& group : groups_.Of(facts)) {
+    std::vector<HeldVariable> held = optimizer.held;
+    std::erase_if(held, [&](const HeldVariable& one) {
+      return AreReplicas(facts, one.variable, group.ranks);
+    });
+    if (held.empty()) continue;
+    if (!all && window.unknown.empty()) {
+      all = UpdatesOf(facts, optimizer.held, after);
+    }
+    UpdateWindow of_group = window;
+    of_group.ranks = group.ranks;
+    if (all) AddUpdates(held, *all, &of_group);
+    for (const auto& rule : judged_->rules) {
+      judged_->comparison.Add(facts, rule.index, of_group);
+    }
   }
 }
 
-void UpdatesOfProcess::AddUpdates(const ProcessFacts& facts,
-                                  const std::vector<HeldVariable>& held,
-                                  const StateBlock& after,
-                                  UpdateWindow* window) const {
+void UpdatesOfProcess::AddUpdates(const std::vector<HeldVariable>& held,
+                                  const Updates& all, UpdateWindow* window) {
+  for (const HeldVariable& one : held) {
+    const auto update = all.known.find(one.variable);
+    if (update != all.known.end()) window->updates.push_back(update->second);
+    const auto unread = all.unread.find(one.variable);
+    if (unread != all.unread.end()) window->unknown = unread->second;
+  }
+}
+
+UpdatesOfProcess::Updates UpdatesOfProcess::UpdatesOf(
+    const ProcessFacts& facts, const std::vector<HeldVariable>& held,
+    const StateBlock& after) const {
+  Updates updates;
   Entries before, now;
   for (const BlockEntry& entry : before_.entries) {
     before[entry.variable] = &entry;
@@ -171,18 +186,20 @@ void UpdatesOfProcess::AddUpdates(const ProcessFacts& facts,
         facts.definitions().Variable(one.variable)->FullName();
     const auto entry = now.find(one.variable);
     if (entry == now.end() || !entry->second->data) {
-      window->unknown = name + " could not be read on " + facts.Name();
+      updates.unread[one.variable] =
+          name + " could not be read on " + facts.Name();
       continue;
     }
     const Writer writer = entry->second->data_writer;
-    window->updates.push_back(
-        {.name = name,
-         .given = *given,
-         .after = *entry->second->data,
-         .grad_at_step = before.at(one.variable)->grad,
-         .writer = {facts.FunctionName(writer.function),
-                    facts.definitions().Site(writer.site)}});
+    updates.known[one.variable] = {
+        .name = name,
+        .given = *given,
+        .after = *entry->second->data,
+        .grad_at_step = before.at(one.variable)->grad,
+        .writer = {facts.FunctionName(writer.function),
+                   facts.definitions().Site(writer.site)}};
   }
+  return updates;
 }
 
 std::optional<uint64_t> UpdatesOfProcess::Given(

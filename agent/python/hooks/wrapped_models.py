@@ -1,0 +1,47 @@
+"""Models in a wrapper that ask for no gradient for the time.
+
+A generator's loss goes through a critic that is frozen meanwhile: there is nothing to
+reduce, so that nothing is wrong with a call past the critic's wrapper.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from traincheck_core import Core
+
+    from _traincheck.models import Model
+    from _traincheck.models import Models
+
+# Name of the scalar of a model; read by the fact call.inside_wrapper.
+_NAME = "wrapped.is_frozen"
+
+
+class WrappedModels:
+    def __init__(self, core: Core, models: Models) -> None:
+        self._core = core
+        self._models = models
+        self._frozen: dict[int, bool] = {}  # by number: as was said last
+
+    def wrapped(self, variables: Iterable[int]) -> None:
+        """Called with all variables of a model that was wrapped."""
+        for variable in variables:
+            root = self._models.root_of(variable)
+            if root is not None:
+                self._frozen.setdefault(root, False)
+
+    def forward_begins(self, model: Model) -> None:
+        """Called at outermost forwards that train. What excuses a call is said within
+        each, so that nothing depends on records before it."""
+        said = self._frozen.get(model.number)
+        if said is None:
+            return
+        frozen = not any(tensor.requires_grad for _, _, tensor in model.params())
+        if frozen or said:
+            core = self._core
+            point = core.POINT_FORWARD_BEGIN
+            core.record_scalar(model.number, point, 0, _NAME, float(frozen))
+        self._frozen[model.number] = frozen
