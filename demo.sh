@@ -84,7 +84,7 @@ say "Summary"
 traincheckctl runs list
 traincheckctl violations list
 first=$(traincheckctl -o json violations list --run drift |
-  "$python" -c 'import json, sys; print(json.load(sys.stdin)[0]["id"])')
+  "$python" -c 'import json, sys; print(json.load(sys.stdin)[0]["incident"])')
 say "traincheckctl violations show $first"
 traincheckctl violations show "$first"
 

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "checker/incidents/ladder.h"
 #include "invariants/rules/invariant.h"
 #include "invariants/rules/relation.h"
 #include "invariants/rules/rule_notes.h"
@@ -25,11 +26,21 @@
 
 namespace traincheck {
 
-// One invariant violated by one run in one stretch of windows: everything that
-// people are shown. The id is a hash of run, attempt, invariant, first window
-// and, for rules across ranks, the ranks compared, so that finding it again
-// changes nothing. A rule within a rank that several ranks violate from the
-// same step on is one violation, whose ranks grow.
+// The incident of a violation (incidents/incidents.h), by ids of violations.
+struct Grouped {
+  std::string incident;  // the violation that leads it; its own: this one
+  std::string cause;     // the one that it follows from; the lead's is the lead
+  bool alerts = false;   // some violation of the incident is an alert
+
+  bool operator==(const Grouped&) const = default;
+};
+
+// One invariant violated by one unit of a run (an optimizer of a rank, a
+// replica group), however often: everything that people are shown. The id is a
+// hash of run, attempt, invariant, first window and, for rules across ranks,
+// the ranks compared, so that finding it again changes nothing. A rule within a
+// rank that several ranks violate from the same step on is one violation, whose
+// ranks grow.
 struct Violation {
   std::string id;
   std::string run;
@@ -49,6 +60,14 @@ struct Violation {
   std::string seen;
   std::vector<std::string> evidence;
   RuleNotes notes;
+  // "Since step 5 the forward pass bypasses DistributedDataParallel"
+  std::string headline;
+  // Why it is believed: "built-in rule", "learned from 3 runs, which kept it in
+  // 640 windows".
+  std::string basis;
+  Place place;
+  bool learned = false;  // from reference runs, or read from a file
+  Grouped grouped;
 };
 
 struct CheckSummary {

@@ -253,8 +253,8 @@ TEST(Snapshot, TheFormatIsThatOfItsNumber) {
   Checker checker(kRun, kExperiment, Rules());
   Feed(0, 3, &checker);
   const std::string sealed = checker.Save();
-  EXPECT_EQ(sealed[7], 19);
-  EXPECT_EQ(HashText(sealed.substr(kStateAt)), "e9bf291eaf6eb0ba");
+  EXPECT_EQ(sealed[7], 20);
+  EXPECT_EQ(HashText(sealed.substr(kStateAt)), "3608367324fb6f28");
 }
 
 }  // namespace

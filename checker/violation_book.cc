@@ -3,15 +3,13 @@
 #include <algorithm>
 
 #include "base/hash.h"
+#include "checker/incidents/incidents.h"
+#include "checker/violation_words.h"
 #include "invariants/rules/words.h"
 
 namespace traincheck {
 
 namespace {
-
-// A rule that a unit breaks and keeps in turn has this many violations of its
-// own; the last takes what follows.
-constexpr uint32_t kMaxStretches = 64;
 
 void AddAll(const std::vector<std::string>& from,
             std::vector<std::string>* to) {
@@ -36,102 +34,108 @@ Step AtMost(Step limit, Step step) {
   return limit && step > limit ? limit : step;
 }
 
-bool IsLearned(const nlohmann::json& origin) {
-  if (!origin.is_object()) return false;
-  const nlohmann::json format = origin.value("format", nlohmann::json());
-  if (format == "learned") return true;
-  const auto of = origin.find("of");
-  return format == "merged" && of != origin.end() &&
-         std::any_of(of->begin(), of->end(), IsLearned);
+IncidentPart PartOf(const Violation& violation) {
+  return {.id = violation.id,
+          .attempt = violation.attempt,
+          .first_step = violation.first_step,
+          .last_step = violation.last_step,
+          .ranks = violation.ranks,
+          .variables = violation.variables,
+          .place = violation.place,
+          .advice = violation.notes.advice,
+          .learned = violation.learned};
 }
 
-// What a finding stands against. Only of a rule that was learned is it known
-// that its reference runs kept it: in every window that its precondition lets
-// it judge, whether it says always, never or how often.
-std::string AgainstWords(const Invariant& rule) {
-  if (!IsLearned(rule.origin)) return "; the rule says: " + rule.text;
-  const bool everywhere = rule.precondition.empty();
-  return everywhere ? "; no reference run shows this"
-                    : "; no reference run shows this where the rule applies";
+// Says of each to which incident it belongs.
+void Group(std::vector<Violation>* all) {
+  std::vector<IncidentPart> parts;
+  for (const Violation& violation : *all) parts.push_back(PartOf(violation));
+  const std::vector<IncidentRole> roles = FindIncidents(parts);
+  for (size_t i = 0; i < roles.size(); ++i) {
+    (*all)[i].grouped = {.incident = parts[roles[i].lead].id,
+                         .cause = parts[roles[i].cause].id,
+                         .alerts = roles[i].alert};
+  }
 }
 
 }  // namespace
 
 void ViolationBook::Add(const Invariant& invariant, const Verdict& verdict) {
   if (verdict.outcome == Outcome::kUnknown) return;
-  const StretchKey key(verdict.attempt, invariant.id, verdict.unit);
-  if (verdict.outcome == Outcome::kPass) {
-    const auto found = stretches_.find(key);
-    if (found != stretches_.end()) Pass(verdict, &found->second);
-    return;
-  }
-  Violate(invariant, verdict, &stretches_[key]);
+  if (verdict.outcome == Outcome::kViolated) return Violate(invariant, verdict);
+  const auto found =
+      units_.find(UnitKey(verdict.attempt, invariant.id, verdict.unit));
+  if (found != units_.end()) Pass(verdict, found->second);
 }
 
-void ViolationBook::Pass(const Verdict& verdict, Stretch* stretch) {
-  if (!stretch->open || stretch->number >= kMaxStretches) return;
-  Part& part = entries_.at(stretch->key).parts.at(stretch->part);
-  if (verdict.step <= part.last_step) return;
-  stretch->open = false;
+void ViolationBook::Pass(const Verdict& verdict, const UnitPlace& place) {
+  Part& part = entries_.at(place.key).parts.at(place.part);
+  if (!part.open || verdict.step <= part.last_step) return;
   part.open = false;
-  changed_.insert(stretch->key);
+  changed_.insert(place.key);
 }
 
-void ViolationBook::Violate(const Invariant& invariant, const Verdict& verdict,
-                            Stretch* stretch) {
-  if (!stretch->open) Start(invariant, verdict, stretch);
-  Part& part = entries_.at(stretch->key).parts.at(stretch->part);
+void ViolationBook::Violate(const Invariant& invariant,
+                            const Verdict& verdict) {
+  const auto [unit, is_new] =
+      units_.try_emplace(UnitKey(verdict.attempt, invariant.id, verdict.unit));
+  UnitPlace& place = unit->second;
+  if (is_new) {
+    place.key = Key(verdict.attempt, invariant.id, verdict.label,
+                    verdict.across_ranks ? RankWords(verdict.ranks) : "");
+    place.part = PartKey(verdict.ranks, verdict.unit);
+  }
+  Part& part = is_new ? *Start(invariant, verdict, place)
+                      : entries_.at(place.key).parts.at(place.part);
+  part.open = true;
   if (!verdict.again) {
     ++part.count;
     part.step_before = part.last_step;
-    if (!part.first_step) MoveStart(verdict, *stretch, &part);
+    if (!part.first_step) MoveStart(verdict, place.key, &part);
   } else if (part.label == verdict.label) {
     part.finding = verdict.finding;
-    MoveStart(verdict, *stretch, &part);
+    regroup_ = true;
+    MoveStart(verdict, place.key, &part);
   }
   part.last_step = std::max(part.step_before, verdict.step);
-  changed_.insert(stretch->key);
+  changed_.insert(place.key);
   if (!verdict.across_ranks) TouchDisagreements(verdict.attempt, verdict.step);
 }
 
-void ViolationBook::MoveStart(const Verdict& verdict, const Stretch& stretch,
+void ViolationBook::MoveStart(const Verdict& verdict, const Key& key,
                               Part* part) {
   if (part->first_step == verdict.step) return;
   const auto old =
       disagreements_.equal_range({verdict.attempt, part->first_step});
   for (auto at = old.first; at != old.second; ++at) {
-    if (at->second != stretch.key) continue;
+    if (at->second != key) continue;
     disagreements_.erase(at);
-    disagreements_.emplace(std::pair(verdict.attempt, verdict.step),
-                           stretch.key);
+    disagreements_.emplace(std::pair(verdict.attempt, verdict.step), key);
     break;
   }
   part->first_step = part->step_before = verdict.step;
+  regroup_ = true;
 }
 
-void ViolationBook::Start(const Invariant& invariant, const Verdict& verdict,
-                          Stretch* stretch) {
-  stretch->open = true;
-  ++stretch->number;
-  stretch->key = Key(verdict.attempt, invariant.id, verdict.label,
-                     verdict.across_ranks ? RankWords(verdict.ranks) : "");
-  stretch->part = PartKey(verdict.ranks, verdict.unit);
-  Entry& entry = entries_[stretch->key];
+ViolationBook::Part* ViolationBook::Start(const Invariant& invariant,
+                                          const Verdict& verdict,
+                                          const UnitPlace& place) {
+  Entry& entry = entries_[place.key];
   entry.invariant = &invariant;
   entry.attempt = verdict.attempt;
   entry.across_ranks = verdict.across_ranks;
-  Part& part = entry.parts[stretch->part];
+  Part& part = entry.parts[place.part];
   part.ranks = verdict.ranks;
   part.process = verdict.process;
   if (part.process && part.ranks.empty()) unplaced_.insert(*part.process);
   part.label = verdict.label;
   part.first_step = part.last_step = verdict.step;
-  part.open = true;
   part.finding = verdict.finding;
   if (verdict.across_ranks) {
-    disagreements_.emplace(std::pair(verdict.attempt, verdict.step),
-                           stretch->key);
+    disagreements_.emplace(std::pair(verdict.attempt, verdict.step), place.key);
   }
+  regroup_ = true;
+  return &part;
 }
 
 void ViolationBook::Place(uint32_t process, int32_t rank) {
@@ -140,6 +144,7 @@ void ViolationBook::Place(uint32_t process, int32_t rank) {
     for (auto& [unit, part] : entry.parts) {
       if (part.process != process || !part.ranks.empty()) continue;
       part.ranks = {rank};
+      regroup_ = true;
       changed_.insert(key);
       TouchDisagreements(entry.attempt, part.first_step);
     }
@@ -188,13 +193,28 @@ void ViolationBook::EndRun() {
     for (auto& [unit, part] : entry.parts) part.open = false;
     changed_.insert(key);
   }
-  for (auto& [key, stretch] : stretches_) stretch.open = false;
+  regroup_ = true;
+}
+
+void ViolationBook::Regroup() {
+  regroup_ = false;
+  const std::vector<Violation> all = All();
+  size_t number = 0;
+  for (const auto& [key, entry] : entries_) {
+    Grouped& known = grouped_[key];
+    const Grouped& now = all[number++].grouped;
+    if (now == known) continue;
+    known = now;
+    changed_.insert(key);
+  }
 }
 
 std::vector<Violation> ViolationBook::TakeChanges() {
+  if (regroup_) Regroup();
   std::vector<Violation> changes;
   for (const Key& key : changed_) {
     changes.push_back(Render(key, entries_.at(key)));
+    changes.back().grouped = grouped_.at(key);
   }
   changed_.clear();
   return changes;
@@ -203,11 +223,12 @@ std::vector<Violation> ViolationBook::TakeChanges() {
 std::vector<Violation> ViolationBook::All() const {
   std::vector<Violation> all;
   for (const auto& [key, entry] : entries_) all.push_back(Render(key, entry));
+  Group(&all);
   return all;
 }
 
 void ViolationBook::Fields(const Rules& rules, Archive& archive) {
-  archive(entries_, stretches_, disagreements_, changed_, unplaced_,
+  archive(entries_, units_, disagreements_, changed_, unplaced_,
           last_of_process_, last_of_rank_);
   if (!archive.reading()) return;
   bool whole = true;
@@ -219,9 +240,9 @@ void ViolationBook::Fields(const Rules& rules, Archive& archive) {
   const auto is_there = [this](const Key& key) {
     return entries_.count(key) != 0;
   };
-  for (const auto& [key, stretch] : stretches_) {
-    whole &= is_there(stretch.key) &&
-             entries_.at(stretch.key).parts.count(stretch.part) != 0;
+  for (const auto& [unit, place] : units_) {
+    whole &= is_there(place.key) &&
+             entries_.at(place.key).parts.count(place.part) != 0;
   }
   for (const auto& [step, key] : disagreements_) whole &= is_there(key);
   for (const Key& key : changed_) whole &= is_there(key);
@@ -235,7 +256,6 @@ Violation ViolationBook::Render(const Key& key, const Entry& entry) const {
   violation.invariant_id = entry.invariant->id;
   violation.relation = entry.invariant->rule->relation_name();
   violation.text = entry.invariant->text;
-  violation.notes = NotesOf(entry.invariant->origin);
   violation.id = HashText(run_ + "\n" + std::to_string(entry.attempt) + "\n" +
                           entry.invariant->id + "\n" + std::get<2>(key) + "\n" +
                           std::get<3>(key));
@@ -269,6 +289,7 @@ Violation ViolationBook::Render(const Key& key, const Entry& entry) const {
   }
   violation.ranks.assign(ranks.begin(), ranks.end());
   if (entry.across_ranks) AddCompanions(entry, began, &violation);
+  AddWords(*entry.invariant, &violation);
   return violation;
 }
 

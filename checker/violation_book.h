@@ -1,6 +1,6 @@
-// Turns the verdicts of a run into violations: joins the windows of a stretch,
-// the ranks that show the same, and adds to a disagreement of ranks what the
-// same step broke within them.
+// Turns the verdicts of a run into violations: joins the windows of a unit, the
+// ranks that show the same, adds to a disagreement of ranks what the same step
+// broke within them, and finds the incidents that they belong to.
 //
 // The book is the same at the end however verdicts of different units
 // interleave; verdicts of one unit come in order.
@@ -43,7 +43,8 @@ class ViolationBook {
                   std::optional<int32_t> rank, uint64_t steps);
   // Every stretch has ended.
   void EndRun();
-  // Violations new or changed since the last call, by id of their rule.
+  // Violations new or changed since the last call, also by another that
+  // explains them, by id of their rule.
   std::vector<Violation> TakeChanges();
   // All of them, as if they had changed.
   std::vector<Violation> All() const;
@@ -85,25 +86,26 @@ class ViolationBook {
     void Fields(Archive& archive) { archive(attempt, across_ranks, parts); }
   };
 
-  // The stretches of one unit under one rule.
-  struct Stretch {
+  // Where the windows of one unit under one rule are.
+  struct UnitPlace {
     Key key;
     PartKey part;
-    bool open = false;
-    uint32_t number = 0;
 
-    void Fields(Archive& archive) { archive(key, part, open, number); }
+    void Fields(Archive& archive) { archive(key, part); }
   };
-  using StretchKey = std::tuple<uint32_t, std::string, uint64_t>;
+  // Attempt, rule, unit.
+  using UnitKey = std::tuple<uint32_t, std::string, uint64_t>;
 
-  void Violate(const Invariant& invariant, const Verdict& verdict,
-               Stretch* stretch);
+  void Violate(const Invariant& invariant, const Verdict& verdict);
   // The step of the first window is another, or is known only now.
-  void MoveStart(const Verdict& verdict, const Stretch& stretch, Part* part);
-  void Start(const Invariant& invariant, const Verdict& verdict,
-             Stretch* stretch);
-  void Pass(const Verdict& verdict, Stretch* stretch);
+  void MoveStart(const Verdict& verdict, const Key& key, Part* part);
+  Part* Start(const Invariant& invariant, const Verdict& verdict,
+              const UnitPlace& place);
+  void Pass(const Verdict& verdict, const UnitPlace& place);
   void TouchDisagreements(uint32_t attempt, std::optional<int64_t> step);
+  // Finds the incidents anew; violations that are in another one have changed.
+  void Regroup();
+  // Without its incident.
   Violation Render(const Key& key, const Entry& entry) const;
   void AddCompanions(const Entry& entry, std::optional<int64_t> step,
                      Violation* violation) const;
@@ -114,11 +116,15 @@ class ViolationBook {
   const std::string run_;
   const NameOf name_of_;
   std::map<Key, Entry> entries_;
-  std::map<StretchKey, Stretch> stretches_;
+  std::map<UnitKey, UnitPlace> units_;
   // Disagreements of ranks by attempt and first step.
   std::multimap<std::pair<uint32_t, std::optional<int64_t>>, Key>
       disagreements_;
   std::set<Key> changed_;
+  // Something that incidents are found by has changed.
+  bool regroup_ = true;
+  // As it was when it was asked for last; not saved.
+  std::map<Key, Grouped> grouped_;
   // With violations, and of a rank that is not known yet.
   std::set<uint32_t> unplaced_;
   // The last step that was made, of those that have ended in order.

@@ -409,7 +409,7 @@ TEST_F(RunWithServerTest, ViolationsAppearWhileItTrains) {
   EXPECT_EQ(result.out, "started\n");
   // Each once, the late one too, and the verdict after them.
   EXPECT_EQ(Count(result.err, "VIOLATION"), 2) << result.err;
-  EXPECT_THAT(result.err, HasSubstr("against s1: 2 violations\n"));
+  EXPECT_THAT(result.err, HasSubstr("against s1: 2 incidents\n"));
   EXPECT_THAT(result.err, HasSubstr("coverage 3/4"));
   EXPECT_LT(result.err.rfind("VIOLATION"), result.err.find("coverage"));
   EXPECT_THAT(result.err, HasSubstr("--server " + server_.address() +
@@ -435,7 +435,7 @@ TEST_F(RunWithServerTest, WithoutViolationsTheCodeIsTheTrainings) {
   Release();
   const ProcessResult result = run.Wait();
   EXPECT_EQ(result.code, 0);
-  EXPECT_THAT(result.err, HasSubstr("0 violations\n"));
+  EXPECT_THAT(result.err, HasSubstr("no incident\n"));
 }
 
 TEST_F(RunWithServerTest, AGateTellsWhoseRulesWereLeftAside) {
@@ -467,7 +467,7 @@ TEST_F(RunWithServerTest, WaitsForTheVerdict) {
   Release();
   ASSERT_TRUE(run.WaitForOut("over"));
   ShowRun(v1::RUN_STATUS_ENDED, true, 1);
-  EXPECT_THAT(run.Wait().err, HasSubstr("1 violation\n"));
+  EXPECT_THAT(run.Wait().err, HasSubstr("1 incident\n"));
 }
 
 TEST_F(RunWithServerTest, WaitsNoLongerThanTheDrainTimeout) {
@@ -477,7 +477,7 @@ TEST_F(RunWithServerTest, WaitsNoLongerThanTheDrainTimeout) {
   Release();
   const ProcessResult result = run.Wait();
   EXPECT_EQ(result.code, 0);
-  EXPECT_THAT(result.err, HasSubstr("0 violations so far"));
+  EXPECT_THAT(result.err, HasSubstr("no incident so far"));
 }
 
 TEST_F(RunWithServerTest, ACollectedRunSaysHowMuchWasRecorded) {

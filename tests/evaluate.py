@@ -19,7 +19,7 @@ import json
 import os
 import pathlib
 
-from evaluation import measures, report
+from evaluation import incidents, measures, report
 from evaluation.laboratory import Laboratory
 
 
@@ -62,6 +62,8 @@ def main() -> None:
     text = report.text(results)
     if options.write:
         report.write(options.write, text)
+        rows = {name: row["incident"] for name, row in results["errors"].items()}
+        incidents.write(options.write, rows)
     print(text)
 
 

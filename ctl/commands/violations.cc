@@ -9,8 +9,10 @@
 #include "ctl/commands/id_prefix.h"
 #include "ctl/commands/list_flags.h"
 #include "ctl/commands/query.h"
+#include "ctl/render/incident.h"
 #include "ctl/render/violation.h"
 #include "ctl/text/since.h"
+#include "ctl/text/table.h"
 
 namespace traincheck::ctl {
 namespace {
@@ -62,23 +64,57 @@ int List(const Context& context, const std::string& run,
                      }});
 }
 
+absl::StatusOr<v1::Violation> Find(Client& client, const std::string& id) {
+  return GetByPrefix<v1::Violation>(
+      id, [&](const std::string& whole) { return client.GetViolation(whole); },
+      [&] { return client.ListViolations(""); });
+}
+
+// The incident that the violation belongs to, if it leads it, else the
+// violation alone.
+absl::StatusOr<Incident> FindIncident(Client& client, const std::string& id) {
+  auto violation = Find(client, id);
+  if (!violation.ok()) return violation.status();
+  Violations members = {*violation};
+  if (Leads(*violation)) {
+    auto all = client.ListViolations(violation->run());
+    if (!all.ok()) return all.status();
+    for (v1::Violation& other : *all) {
+      if (other.incident() != violation->id() || Leads(other)) continue;
+      members.push_back(std::move(other));
+    }
+  }
+  return IncidentsOf(members).front();
+}
+
+std::string ShownText(const Incident& incident) {
+  const v1::Violation& lead = incident.lead();
+  if (Leads(lead)) return IncidentText(incident);
+  return ViolationDetailText(lead) +
+         "    follows from: " + OneLine(lead.incident()) +
+         " (violations show shows it)\n";
+}
+
+Json ShownJson(const Incident& incident) {
+  Json json = ViolationDetailJson(incident.lead());
+  json["follows"] =
+      ArrayOf(std::vector<IncidentMember>(incident.members.begin() + 1,
+                                          incident.members.end()),
+              [](const IncidentMember& member) {
+                return ViolationRowJson(member.violation);
+              });
+  return json;
+}
+
 int Show(const Context& context, const std::string& id) {
-  return Query<v1::Violation>(
-      context,
-      [&](Client& client) {
-        return GetByPrefix<v1::Violation>(
-            id,
-            [&](const std::string& whole) {
-              return client.GetViolation(whole);
-            },
-            [&] { return client.ListViolations(""); });
-      },
-      {ViolationDetailText, [](const v1::Violation& violation) {
-         return PrettyJson(ViolationDetailJson(violation));
+  return Query<Incident>(
+      context, [&](Client& client) { return FindIncident(client, id); },
+      {ShownText, [](const Incident& incident) {
+         return PrettyJson(ShownJson(incident));
        }});
 }
 
-// JSON: a line for each state of a violation. People see each violation once:
+// JSON: a line for each state of a violation. People see each incident once:
 // one that goes on for a thousand steps must not scroll the others away.
 class Watcher {
  public:
@@ -116,9 +152,11 @@ class Watcher {
     if (!options_.since.empty()) {
       since = ParseSince(options_.since, NowUnixNs()).value_or(never);
     }
-    size_t shown = 0;
+    size_t all = 0, shown = 0;
     for (const v1::Violation& violation : before) {
+      if (!IsShown(violation)) continue;
       known_[violation.id()] = violation.revision();
+      ++all;
       if (since == never || violation.first_seen_unix_ns() < since) continue;
       Print(violation);
       ++shown;
@@ -127,14 +165,15 @@ class Watcher {
       std::cout << "-- from here on as they come --\n";
     }
     std::cout << std::flush;
-    if (context_.json() || shown == before.size()) return;
-    Complain(absl::StrCat(before.size() - shown,
+    if (context_.json() || shown == all) return;
+    Complain(absl::StrCat(all - shown,
                           " from before are not shown: --since TIME or --all "
                           "shows them"));
   }
 
   // The stream begins with what there is.
   void Tell(const v1::Violation& violation) {
+    if (!IsShown(violation)) return;
     const auto known = known_.find(violation.id());
     if (known == known_.end()) {
       known_[violation.id()] = violation.revision();
@@ -143,6 +182,10 @@ class Watcher {
     }
     Print(violation);
     std::cout << std::flush;
+  }
+
+  bool IsShown(const v1::Violation& violation) const {
+    return context_.json() || Leads(violation);
   }
 
   void Print(const v1::Violation& violation) const {
@@ -191,7 +234,9 @@ void AddViolations(CLI::App* group, const Context* context, Action* action) {
       [=] { *action = [=] { return List(*context, *run, *flags); }; });
 
   CLI::App* show =
-      group->add_subcommand("show", "One violation with its evidence");
+      group->add_subcommand("show",
+                            "One incident with its evidence and what follows "
+                            "from it, or one of its violations");
   show->add_option("ID", *id, "Violation; the first letters of its id do")
       ->required();
   show->callback([=] { *action = [=] { return Show(*context, *id); }; });

@@ -157,17 +157,21 @@ TEST(ViolationJsonTest, RowAndDetail) {
       text: 't' first_step: 3 last_step: 9 count: 7 ranks: [0, 1]
       apis: 'f' variables: 'w' sites: 'train.py:41' status: 'open'
       expected: 'e' seen: 's' evidence: 'x' evidence: 'y'
+      headline: 'Since step 3 h' incident: 'v' cause: 'v'
+      incident_grade: 'alert' rung: 'setup' basis: 'b'
       why: 'w' fix: 'f' first_seen_unix_ns: 1772355907042999999)");
   const std::string row =
       R"({"id":"v","run":"a","attempt":0,"invariant_id":"i",)"
       R"("relation":"Consistent","text":"t","grade":"alert","first_step":3,)"
       R"("last_step":9,"count":7,"ranks":[0,1],"apis":["f"],)"
       R"("variables":["w"],"sites":["train.py:41"],"status":"open",)"
-      R"("incident":null,"first_seen":"2026-03-01T09:05:07.042Z","seen":"s")";
+      R"("incident":"v","first_seen":"2026-03-01T09:05:07.042Z","seen":"s",)"
+      R"("headline":"Since step 3 h","cause":"v","incident_grade":"alert",)"
+      R"("rung":"setup")";
   EXPECT_EQ(JsonLine(ViolationRowJson(violation)), row + "}\n");
   EXPECT_EQ(JsonLine(ViolationDetailJson(violation)),
             row + R"(,"expected":"e","evidence":["x","y"],"why":"w",)" +
-                R"("fix":"f","reference":null})" + "\n");
+                R"("fix":"f","reference":null,"basis":"b"})" + "\n");
 }
 
 TEST(ViolationJsonTest, StepsAreNullOutsideOfSteps) {

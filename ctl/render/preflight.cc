@@ -120,13 +120,8 @@ std::string NotReachedText(const PreflightReport& report) {
 
 std::string FoundText(const std::vector<v1::Violation>& findings) {
   if (findings.empty()) return Line("found", "nothing");
-  const size_t alerts = CountAlerts(findings);
-  std::string text = Counted(alerts, "alert");
-  if (const size_t advice = findings.size() - alerts; advice > 0) {
-    absl::StrAppend(&text, ", ", advice, advice == 1 ? " piece" : " pieces",
-                    " of advice");
-  }
-  return Line("found", text);
+  const std::vector<Incident> incidents = IncidentsOf(findings);
+  return Line("found", CountedIncidents(incidents));
 }
 
 }  // namespace
@@ -134,7 +129,7 @@ std::string FoundText(const std::vector<v1::Violation>& findings) {
 void AlertsFirst(std::vector<v1::Violation>* findings) {
   std::stable_sort(findings->begin(), findings->end(),
                    [](const v1::Violation& a, const v1::Violation& b) {
-                     return IsAdvice(a) < IsAdvice(b);
+                     return IsOfAlert(a) > IsOfAlert(b);
                    });
 }
 
@@ -198,8 +193,8 @@ std::string PreflightText(const PreflightReport& report) {
                  "run");
   }
   text += FoundText(report.findings);
-  for (const v1::Violation& finding : report.findings) {
-    text += ViolationBlock(finding);
+  for (const Incident& incident : IncidentsOf(report.findings)) {
+    text += IncidentBlock(incident);
   }
   return text;
 }

@@ -69,9 +69,11 @@ TEST(PreflightText, SaysWhatWasCheckedAndWhatNot) {
 
 TEST(PreflightText, AlertsComeBeforeAdviceEachWithItsFix) {
   const std::string text = PreflightText(WithFindings());
-  EXPECT_THAT(text, HasSubstr("found        1 alert, 1 piece of advice\n"
-                              "traincheck: VIOLATION step 3 rank 0 R: a < b "
-                              "(/src/train.py:41)\n"
+  EXPECT_THAT(text, HasSubstr("found        1 incident, 1 piece of advice\n"
+                              "traincheck: VIOLATION Since step 3: a < b "
+                              "(rank 0, /src/train.py:41)\n"
+                              "    rule: a < b\n"
+                              "    why nothing fails: None says \"no\".\n"
                               "    what to do: Use a & b.\n"
                               "traincheck: advice "));
   EXPECT_THAT(text, HasSubstr("what to do: Look."));
@@ -109,8 +111,8 @@ TEST(JUnitReport, RulesAreCasesAndAlertsFailures) {
   EXPECT_THAT(xml, HasSubstr("<testsuite name=\"traincheckctl preflight\" "
                              "id=\"train-1\" tests=\"2\" failures=\"1\""));
   EXPECT_THAT(xml, HasSubstr("<testcase classname=\"core\" name=\"a &lt; b\">\n"
-                             "      <failure message=\"step 3 rank 0 R: a &lt; "
-                             "b (/src/train.py:41)\" type=\"R\">"));
+                             "      <failure message=\"Since step 3: a &lt; b "
+                             "(rank 0, /src/train.py:41)\" type=\"R\">"));
   EXPECT_THAT(xml, HasSubstr("Use a &amp; b."));
   EXPECT_THAT(xml, HasSubstr("None says &quot;no&quot;."));
   EXPECT_THAT(xml, HasSubstr("<testcase classname=\"S\" name=\"unusual\">\n"

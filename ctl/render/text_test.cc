@@ -1,4 +1,5 @@
 // What people read.
+#include "ctl/render/incident.h"
 #include "ctl/render/infer_result.h"
 #include "ctl/render/invariant.h"
 #include "ctl/render/names.h"
@@ -100,12 +101,16 @@ constexpr char kViolation[] = R"(
     first_step: 12 last_step: 14 count: 3 ranks: [1, 0]
     variables: ['Net.fc.weight', 'Net.fc.bias'] sites: 'train.py:41'
     status: 'open' expected: 'equal' seen: '2 values' evidence: 'no forward'
-    first_seen_unix_ns: 1772355907042999999)";
+    first_seen_unix_ns: 1772355907042999999
+    headline: 'Since step 12 replicas differ' incident: 'v1' cause: 'v1'
+    incident_grade: 'alert' basis: 'built-in rule')";
 
 TEST(ViolationTextTest, BlockNamesStepRanksRuleAndLine) {
   EXPECT_EQ(ViolationBlock(Parse<v1::Violation>(kViolation)),
-            "traincheck: VIOLATION step 12 ranks 0,1 Consistent: parameter "
-            "Net.fc.weight differs across ranks at post_step (train.py:41)\n"
+            "traincheck: VIOLATION Since step 12 replicas differ (ranks 0,1, "
+            "train.py:41)\n"
+            "    rule: parameter Net.fc.weight differs across ranks at "
+            "post_step\n"
             "    expected: equal\n"
             "    seen: 2 values\n"
             "    variables: Net.fc.weight, Net.fc.bias\n"
@@ -128,21 +133,22 @@ TEST(ViolationTextTest, AdviceIsNoViolation) {
   const auto advice =
       Parse<v1::Violation>("relation: 'R' text: 't' ranks: 3 grade: 'advice'");
   EXPECT_EQ(ViolationBlock(advice),
-            "traincheck: advice at an unknown step rank 3 R: t\n");
+            "traincheck: advice At an unknown step: t (rank 3)\n"
+            "    rule: t\n");
   EXPECT_THAT(ViolationDetailText(advice), HasSubstr("grade: advice\n"));
 }
 
 TEST(ViolationTextTest, OneRankAndAnUnknownStep) {
   EXPECT_EQ(ViolationHeadline(
                 Parse<v1::Violation>("relation: 'R' text: 't' ranks: 3")),
-            "at an unknown step rank 3 R: t");
+            "At an unknown step: t (rank 3)");
 }
 
 TEST(ViolationTextTest, ALineOfAWatchHasItsTime) {
   EXPECT_EQ(ViolationLine(Parse<v1::Violation>(
                 "id: 'v' run: 'a' relation: 'R' text: 't' ranks: 3 "
                 "first_step: 1 first_seen_unix_ns: 1772355907042999999")),
-            "2026-03-01T09:05:07.042Z v a step 1 rank 3 R: t\n");
+            "2026-03-01T09:05:07.042Z v a alert Since step 1: t (rank 3)\n");
 }
 
 TEST(ViolationTextTest, TableAndDetail) {
@@ -150,13 +156,55 @@ TEST(ViolationTextTest, TableAndDetail) {
   EXPECT_EQ(ViolationsTable({violation}),
             "ID  RUN  STATUS  GRADE  STEPS  COUNT  FIRST SEEN                "
             "RANKS  "
-            "RELATION    SITE         TEXT\n"
+            "RELATION    SITE         WHAT\n"
             "v1  a    open    alert  12-14      3  2026-03-01T09:05:07.042Z  "
             "0,1    "
-            "Consistent  train.py:41  parameter Net.fc.weight differs across "
-            "ranks at post_step\n");
+            "Consistent  train.py:41  Since step 12 replicas differ\n");
   EXPECT_THAT(ViolationDetailText(violation),
               HasSubstr("evidence: no forward"));
+}
+
+v1::Violation Follower(const std::string& id, const std::string& cause) {
+  auto violation = Parse<v1::Violation>(kViolation);
+  violation.set_id(id);
+  violation.set_cause(cause);
+  violation.set_headline("Since step 12 " + id + " is wrong");
+  return violation;
+}
+
+// Whatever their order: by incident, each below what it follows from.
+TEST(IncidentTextTest, WhatFollowsStandsBelowItsCause) {
+  const auto lead = Parse<v1::Violation>(kViolation);
+  auto other = Follower("o", "o");
+  other.set_incident("o");
+  const std::vector<Incident> incidents =
+      IncidentsOf({Follower("c", "b"), other, Follower("b", "v1"), lead});
+  ASSERT_EQ(incidents.size(), 2u);
+  EXPECT_EQ(CountedIncidents(incidents), "2 incidents");
+  EXPECT_EQ(incidents[0].lead().id(), "v1");
+  EXPECT_EQ(
+      ConsequencesText(incidents[0]),
+      "      - Since step 12 b is wrong (ranks 0,1, train.py:41) [b]\n"
+      "        - Since step 12 c is wrong (ranks 0,1, train.py:41) [c]\n");
+  EXPECT_THAT(IncidentText(incidents[0]),
+              AllOf(testing::StartsWith(
+                        "incident v1, alert\n  Since step 12 replicas differ "),
+                    HasSubstr("why it is believed: built-in rule\n")));
+  EXPECT_EQ(ConsequencesText(incidents[1]), "");
+}
+
+TEST(IncidentTextTest, NoMemberIsLost) {
+  // Without the lead, and with causes in a circle.
+  const std::vector<Incident> incidents =
+      IncidentsOf({Follower("a", "x"), Follower("b", "c"), Follower("c", "b")});
+  ASSERT_EQ(incidents.size(), 1u);
+  EXPECT_EQ(incidents[0].members.size(), 3u);
+}
+
+TEST(IncidentTextTest, AViolationOfAnOlderServerIsAnIncident) {
+  const auto alone = Parse<v1::Violation>("id: 'v' text: 't'");
+  EXPECT_TRUE(Leads(alone));
+  EXPECT_EQ(IncidentsOf({alone, Parse<v1::Violation>("id: 'w'")}).size(), 2u);
 }
 
 TEST(SetTextTest, TablesAndDetails) {

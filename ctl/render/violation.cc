@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "ctl/render/grade.h"
+#include "ctl/render/incident.h"
 #include "ctl/render/names.h"
 #include "ctl/text/table.h"
 #include "ctl/text/terminal.h"
@@ -59,6 +60,23 @@ void AppendNotes(const v1::Violation& violation, std::string* text) {
   AppendLine("see", violation.reference(), text);
 }
 
+std::string Site(const v1::Violation& violation) {
+  return violation.sites().empty() ? kUnknown : violation.sites(0);
+}
+
+// The headline, or what an older server knows instead.
+std::string What(const v1::Violation& violation) {
+  if (!violation.headline().empty()) return violation.headline();
+  return absl::StrCat(violation.has_first_step()
+                          ? absl::StrCat("Since step ", violation.first_step())
+                          : "At an unknown step",
+                      ": ", violation.text());
+}
+
+std::string Indent(size_t depth) {
+  return depth == 0 ? "" : std::string(2 * (depth - 1), ' ') + "- ";
+}
+
 }  // namespace
 
 Json ViolationRowJson(const v1::Violation& violation) {
@@ -80,9 +98,13 @@ Json ViolationRowJson(const v1::Violation& violation) {
   json["variables"] = ArrayOf(violation.variables());
   json["sites"] = ArrayOf(violation.sites());
   json["status"] = TextOrNull(violation.status());
-  json["incident"] = nullptr;
+  json["incident"] = TextOrNull(violation.incident());
   json["first_seen"] = TimeOrNull(violation.first_seen_unix_ns());
   json["seen"] = TextOrNull(violation.seen());
+  json["headline"] = TextOrNull(violation.headline());
+  json["cause"] = TextOrNull(violation.cause());
+  json["incident_grade"] = IncidentGradeOf(violation);
+  json["rung"] = TextOrNull(violation.rung());
   return json;
 }
 
@@ -93,6 +115,7 @@ Json ViolationDetailJson(const v1::Violation& violation) {
   json["why"] = TextOrNull(violation.why());
   json["fix"] = TextOrNull(violation.fix());
   json["reference"] = TextOrNull(violation.reference());
+  json["basis"] = TextOrNull(violation.basis());
   return json;
 }
 
@@ -107,15 +130,16 @@ std::string ViolationsTable(const std::vector<v1::Violation>& violations) {
                {"RANKS"},
                {"RELATION"},
                {"SITE"},
-               {"TEXT"}});
-  for (const v1::Violation& violation : violations) {
-    table.AddRow({violation.id(), violation.run(),
-                  TextOrUnknown(violation.status()), GradeOf(violation),
-                  Steps(violation), std::to_string(violation.count()),
-                  TimeOrUnknown(violation.first_seen_unix_ns()),
-                  Ranks(violation), violation.relation(),
-                  violation.sites().empty() ? kUnknown : violation.sites(0),
-                  violation.text()});
+               {"WHAT"}});
+  for (const Incident& incident : IncidentsOf(violations)) {
+    for (const auto& [violation, depth] : incident.members) {
+      table.AddRow({violation.id(), violation.run(),
+                    TextOrUnknown(violation.status()), GradeOf(violation),
+                    Steps(violation), std::to_string(violation.count()),
+                    TimeOrUnknown(violation.first_seen_unix_ns()),
+                    Ranks(violation), violation.relation(), Site(violation),
+                    Indent(depth) + What(violation)});
+    }
   }
   return table.Render(StdoutColumns());
 }
@@ -139,6 +163,7 @@ std::string ViolationDetailText(const v1::Violation& violation) {
   AppendLine("count", absl::StrCat(violation.count(), " windows"), &text);
   AppendLine("status", violation.status(), &text);
   AppendLine("grade", GradeOf(violation), &text);
+  AppendLine("why it is believed", violation.basis(), &text);
   AppendLine("first seen", TimeOrUnknown(violation.first_seen_unix_ns()),
              &text);
   AppendLine("variables", absl::StrJoin(violation.variables(), ", "), &text);
@@ -147,28 +172,40 @@ std::string ViolationDetailText(const v1::Violation& violation) {
   return text;
 }
 
+std::string IncidentText(const Incident& incident) {
+  const v1::Violation& lead = incident.lead();
+  std::string text =
+      absl::StrCat("incident ", OneLine(lead.id()), ", ", IncidentGradeOf(lead),
+                   "\n  ", ViolationHeadline(lead), "\n");
+  if (incident.members.size() > 1) {
+    absl::StrAppend(&text, "    what follows from it:\n",
+                    ConsequencesText(incident));
+  }
+  return text + ViolationDetailText(lead);
+}
+
 std::string ViolationHeadline(const v1::Violation& violation) {
   std::string line = absl::StrCat(
-      violation.has_first_step() ? absl::StrCat("step ", violation.first_step())
-                                 : "at an unknown step",
-      violation.ranks_size() == 1 ? " rank " : " ranks ", Ranks(violation), " ",
-      violation.relation(), ": ", violation.text());
+      What(violation), " (", violation.ranks_size() == 1 ? "rank " : "ranks ",
+      Ranks(violation));
   if (!violation.sites().empty()) {
-    absl::StrAppend(&line, " (", violation.sites(0), ")");
+    absl::StrAppend(&line, ", ", violation.sites(0));
   }
-  return OneLine(line);
+  return OneLine(line) + ")";
 }
 
 std::string ViolationLine(const v1::Violation& violation) {
   return absl::StrCat(TimeOrUnknown(violation.first_seen_unix_ns()), " ",
                       OneLine(violation.id()), " ", OneLine(violation.run()),
-                      " ", ViolationHeadline(violation), "\n");
+                      " ", IncidentGradeOf(violation), " ",
+                      ViolationHeadline(violation), "\n");
 }
 
 std::string ViolationBlock(const v1::Violation& violation) {
   std::string text = absl::StrCat(
-      "traincheck: ", IsAdvice(violation) ? "advice " : "VIOLATION ",
+      "traincheck: ", IsOfAlert(violation) ? "VIOLATION " : "advice ",
       ViolationHeadline(violation), "\n");
+  AppendLine("rule", violation.text(), &text);
   AppendExpected(violation, &text);
   AppendLine("seen", violation.seen(), &text);
   AppendLine("variables", FirstNames(violation.variables()), &text);
@@ -182,7 +219,17 @@ std::string ViolationBlock(const v1::Violation& violation) {
                             " more lines: violations show"),
                &text);
   }
+  AppendLine("why nothing fails", violation.why(), &text);
   AppendLine("what to do", violation.fix(), &text);
+  return text;
+}
+
+std::string IncidentBlock(const Incident& incident) {
+  std::string text = ViolationBlock(incident.lead());
+  if (incident.members.size() > 1) {
+    absl::StrAppend(&text, "    what follows from it:\n",
+                    ConsequencesText(incident));
+  }
   return text;
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "ctl/render/incident.h"
 #include "ctl/render/json.h"
 #include "proto/traincheck/v1/control.pb.h"
 
@@ -13,25 +14,33 @@ namespace traincheck::ctl {
 
 // {id, run, attempt, invariant_id, relation, text, grade, first_step,
 // last_step, count, ranks, apis, variables, sites, status, incident,
-// first_seen, seen}
+// first_seen, seen, headline, cause, incident_grade, rung}
 Json ViolationRowJson(const v1::Violation& violation);
 
-// The row and {expected, evidence, why, fix, reference}.
+// The row and {expected, evidence, why, fix, reference, basis}.
 Json ViolationDetailJson(const v1::Violation& violation);
 
+// By incidents, the lead first and below it what follows from it.
 std::string ViolationsTable(const std::vector<v1::Violation>& violations);
 
 std::string ViolationDetailText(const v1::Violation& violation);
 
-// "step 12 ranks 0,1 Consistent: TEXT (train.py:41)", without a newline.
+// The lead in detail, and what follows from it.
+std::string IncidentText(const Incident& incident);
+
+// "Since step 12 replicas hold different parameters (ranks 0,1, train.py:41)",
+// without a newline.
 std::string ViolationHeadline(const v1::Violation& violation);
 
-// A line of `violations watch`: time, id and run before the headline.
+// A line of `violations watch`: time, id, run and grade before the headline.
 std::string ViolationLine(const v1::Violation& violation);
 
 // What `run` prints: the headline behind "traincheck: VIOLATION " (or "advice
-// ") and indented lines with what was expected, seen and found as evidence.
+// ") and indented lines with the rule, what was seen and what to do.
 std::string ViolationBlock(const v1::Violation& violation);
+
+// The block of the lead, and what follows from it.
+std::string IncidentBlock(const Incident& incident);
 
 }  // namespace traincheck::ctl
 

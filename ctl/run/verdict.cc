@@ -2,8 +2,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "ctl/render/grade.h"
+#include "ctl/render/incident.h"
 #include "ctl/render/run.h"
+#include "ctl/render/violation.h"
 #include "ctl/run/left_out.h"
 #include "ctl/text/shell_quote.h"
 #include "ctl/text/table.h"
@@ -74,13 +75,24 @@ std::string Headline(const VerdictInput& input) {
                                    Counted(check.total(), "invariant"),
                                    " was decided", so_far));
   }
-  const size_t alerts = CountAlerts(input.violations);
-  std::string found = Counted(alerts, "violation");
-  if (const size_t advice = input.violations.size() - alerts; advice > 0) {
-    absl::StrAppend(&found, ", ", advice, advice == 1 ? " piece" : " pieces",
-                    " of advice");
+  return Line(absl::StrCat(
+      what, CountedIncidents(IncidentsOf(input.violations)), so_far));
+}
+
+// A line an incident, alerts before advice.
+std::string IncidentLines(const std::vector<v1::Violation>& violations) {
+  std::string alerts, advice;
+  for (const Incident& incident : IncidentsOf(violations)) {
+    const size_t follow = incident.members.size() - 1;
+    std::string& text = IsOfAlert(incident.lead()) ? alerts : advice;
+    text += Indented(absl::StrCat(
+        IncidentGradeOf(incident.lead()), " ",
+        ViolationHeadline(incident.lead()),
+        follow == 0 ? ""
+                    : absl::StrCat(", and ", Counted(follow, "violation"),
+                                   " that follow from it")));
   }
-  return Line(absl::StrCat(what, found, so_far));
+  return alerts + advice;
 }
 
 std::string CoverageText(const v1::CheckProgress& check,
@@ -135,7 +147,7 @@ std::string VerdictText(const VerdictInput& input) {
     }
     return text;
   }
-  std::string text = Headline(input);
+  std::string text = Headline(input) + IncidentLines(input.violations);
   if (run.has_check() && run.check().error().empty()) {
     text += CoverageText(run.check(), input.left_aside);
     for (const std::string& rule : input.left_out) text += Indented(rule);

@@ -30,8 +30,10 @@ TEST(VerdictTest, ViolationsCoverageLossesAndWhereToLook) {
               partly_unknown { reason: 'rank 0 lost' invariants: 3 } })");
   input.violations.resize(1);
   input.violations[0].set_id("v1");
+  input.violations[0].set_text("t");
   EXPECT_EQ(VerdictText(input),
-            "traincheck: run r1 against s: 1 violation\n"
+            "traincheck: run r1 against s: 1 incident\n"
+            "traincheck:   alert At an unknown step: t (ranks -)\n"
             "traincheck:   coverage 3/4 invariants decided (75%), 1 violated\n"
             "traincheck:   not applied 2 (rules of another experiment)\n"
             "traincheck:   unknown 1: rank 1 lost\n"
@@ -45,18 +47,19 @@ TEST(VerdictTest, ViolationsCoverageLossesAndWhereToLook) {
 TEST(VerdictTest, AdviceIsCountedApart) {
   VerdictInput input = Checked("check { decided: 3 total: 4 violated: 3 }");
   input.violations.resize(3);
+  for (int i = 0; i < 3; ++i) input.violations[i].set_id(std::to_string(i));
   input.violations[1].set_grade("advice");
   EXPECT_THAT(VerdictText(input),
-              HasSubstr(": 2 violations, 1 piece of advice\n"));
+              HasSubstr(": 2 incidents, 1 piece of advice\n"));
   input.violations[0].set_grade("advice");
   EXPECT_THAT(VerdictText(input),
-              HasSubstr(": 1 violation, 2 pieces of advice\n"));
+              HasSubstr(": 1 incident, 2 pieces of advice\n"));
 }
 
 TEST(VerdictTest, AHealthyRun) {
   const std::string text =
       VerdictText(Checked("records: 9 check { decided: 4 total: 4 }"));
-  EXPECT_THAT(text, HasSubstr("run r1 against s: 0 violations\n"));
+  EXPECT_THAT(text, HasSubstr("run r1 against s: no incident\n"));
   EXPECT_THAT(text, Not(HasSubstr("violations list")));
   EXPECT_THAT(text, Not(HasSubstr("not applied")));
 }
@@ -76,13 +79,13 @@ TEST(VerdictTest, NothingDecidedIsTheFirstThingSaid) {
   EXPECT_THAT(VerdictText(input), HasSubstr("was decided so far"));
   // What is violated was looked at, whatever the counts say so far.
   input.violations.resize(1);
-  EXPECT_THAT(VerdictText(input), HasSubstr("1 violation so far"));
+  EXPECT_THAT(VerdictText(input), HasSubstr("1 incident so far"));
 }
 
 TEST(VerdictTest, AnUnfinishedCheckSaysSo) {
   VerdictInput input = Checked("check { decided: 4 total: 4 }");
   input.drain.finished = false;
-  EXPECT_THAT(VerdictText(input), HasSubstr("0 violations so far"));
+  EXPECT_THAT(VerdictText(input), HasSubstr("no incident so far"));
 }
 
 TEST(VerdictTest, ACheckThatCouldNotRun) {

@@ -1,12 +1,13 @@
 #include "ctl/run/violation_printer.h"
 
-#include "ctl/render/grade.h"
+#include "ctl/render/incident.h"
 #include "ctl/render/violation.h"
 
 namespace traincheck::ctl {
 
 void ViolationPrinter::Print(const v1::Violation& violation) {
-  const bool advice = IsAdvice(violation);
+  if (!Leads(violation)) return;
+  const bool advice = !IsOfAlert(violation);
   if (advice && !advice_) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!printed_.insert(violation.id()).second) return;

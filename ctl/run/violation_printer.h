@@ -1,4 +1,5 @@
-// Prints each alert of a run once, on stderr, and on demand each advice.
+// Prints each incident of a run once, by the violation that leads it: alerts,
+// and on demand advice. What follows from it is left to the verdict.
 //
 // Threads: Print may be called from any thread.
 #ifndef TRAINCHECK_CTL_RUN_VIOLATION_PRINTER_H_
@@ -22,7 +23,7 @@ class ViolationPrinter {
 
   void Print(const v1::Violation& violation);
 
-  // How many alerts have been printed.
+  // How many incidents that are alerts have been printed.
   size_t alerts();
 
  private:

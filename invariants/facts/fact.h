@@ -59,12 +59,22 @@ enum class FactNeed {
   kLosses,           // tensors that losses compare
 };
 
+// The earlier call that people look for where a rule on a fact is broken.
+enum class Blamed {
+  kNobody,        // the call at which it shows
+  kSwitchOfMode,  // train() or eval() on the module
+  kConstruction,  // of the optimizer
+};
+
 struct Fact {
   const char* name;
   FactOf of;
   FactType type;
   FactNeed need;
-  const char* text;     // "the module called is in training mode"
+  const char* text;  // "the module called is in training mode"
+  // Where it is false: "the module called is in evaluation mode". Null: it is
+  // no boolean.
+  const char* otherwise;
   const char* unknown;  // when it is unknown
   FactValue (*read)(const FactSubject& subject);
   // Does it mean something for this subject, and could it be otherwise? Rules
@@ -75,6 +85,7 @@ struct Fact {
   // The agent looks at it itself, from this version of Sight::looks on; 0: it
   // follows from what is recorded.
   uint32_t looked_at_since = 0;
+  Blamed blames = Blamed::kNobody;
 
   bool Applies(const FactSubject& subject) const {
     return applies == nullptr || applies(subject);

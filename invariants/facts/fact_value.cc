@@ -33,7 +33,7 @@ FactValue ReadFactValue(const Fact* fact, JsonReader* reader) {
 std::string Describe(const Fact& fact, const FactValue& value) {
   const std::string text = fact.text;
   if (const auto* flag = std::get_if<bool>(&value)) {
-    return *flag ? text : "not (" + text + ")";
+    return *flag ? text : fact.otherwise;
   }
   if (value == FactValue(std::string())) return text + " is none";
   return text + " is " + FactToJson(value).dump();

@@ -43,14 +43,17 @@ const std::vector<Fact>& LoaderFacts() {
   static const auto* const kFacts = new std::vector<Fact>{
       {"loader.trains", kOf, FactType::kBool, FactNeed::kNone,
        "batches of the loader were trained with",
+       "no batch of the loader was trained with",
        "after missing records, until a backward follows a batch of it", Trains,
        nullptr, /*at_end=*/true},
       {"loader.consumed", kOf, FactType::kBool, FactNeed::kNone,
-       "the loader's pass before was read to its end",
+       "the loader's previous pass was read to its end",
+       "the loader's previous pass was not read to its end",
        "in the first pass, and where the end of a pass may be missing",
        Consumed, HasPassBefore, /*at_end=*/true},
       {"sampler.shuffles", kOf, FactType::kBool, FactNeed::kNone,
        "the loader's sampler gives another order than in the pass before",
+       "the loader's sampler gives the same order as in the pass before",
        "in the first pass, and where indices of a pass were not recorded",
        Shuffles, CompletesPrefix, /*at_end=*/true},
   };

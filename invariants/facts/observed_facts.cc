@@ -32,12 +32,14 @@ bool IsSaid(const FactSubject& subject) {
 
 // `since`: the LOOKS of sight.py with which the agent began to look at it.
 template <FactValue (*read)(const FactSubject&)>
-Fact Row(const char* name, FactOf of, const char* text, uint32_t since) {
+Fact Row(const char* name, FactOf of, const char* text, const char* otherwise,
+         uint32_t since) {
   return {name,
           of,
           FactType::kBool,
           FactNeed::kNone,
           text,
+          otherwise,
           "where the agent did not look",
           read,
           IsSaid<read>,
@@ -45,17 +47,23 @@ Fact Row(const char* name, FactOf of, const char* text, uint32_t since) {
           since};
 }
 
+Fact BlamesConstruction(Fact fact) {
+  fact.blames = Blamed::kConstruction;
+  return fact;
+}
+
 template <const char* name>
-Fact CallRow(const char* text, uint32_t since = 1) {
-  return Row<OfCall<name>>(name, FactOf::kCall, text, since);
+Fact CallRow(const char* text, const char* otherwise, uint32_t since = 1) {
+  return Row<OfCall<name>>(name, FactOf::kCall, text, otherwise, since);
 }
 template <const char* name>
-Fact OptimizerRow(const char* text, uint32_t since = 1) {
-  return Row<OfOptimizer<name>>(name, FactOf::kOptimizer, text, since);
+Fact OptimizerRow(const char* text, const char* otherwise, uint32_t since = 1) {
+  return Row<OfOptimizer<name>>(name, FactOf::kOptimizer, text, otherwise,
+                                since);
 }
 template <const char* name>
-Fact LoaderRow(const char* text, uint32_t since = 1) {
-  return Row<OfLoader<name>>(name, FactOf::kLoader, text, since);
+Fact LoaderRow(const char* text, const char* otherwise, uint32_t since = 1) {
+  return Row<OfLoader<name>>(name, FactOf::kLoader, text, otherwise, since);
 }
 
 constexpr char kTwice[] = "loss.normalised_twice";
@@ -136,128 +144,199 @@ constexpr char kWritesData[] = "loader.writes_data";
 
 std::vector<Fact> OfCalls() {
   return {
-      CallRow<kTwice>(
-          "the loss takes the softmax or the sigmoid of what is one already"),
+      CallRow<kTwice>("the loss applies softmax or sigmoid to values that are "
+                      "normalised already",
+                      "the loss applies softmax or sigmoid to values that are "
+                      "not normalised yet"),
       CallRow<kNoLogarithms>(
-          "nll_loss is given scores or probabilities, not their logarithms"),
-      CallRow<kBroadcast>("the loss compares each prediction with all targets"),
-      CallRow<kNoGraph>(
-          "the loss is a new tensor that no computation leads to"),
+          "nll_loss is given scores or probabilities, not their logarithms",
+          "nll_loss is given logarithms of probabilities"),
+      CallRow<kBroadcast>(
+          "the loss compares each prediction with all targets",
+          "the loss compares each prediction with its own target"),
+      CallRow<kNoGraph>("the loss is a new tensor that no computation leads to",
+                        "the loss is the result of a computation"),
       CallRow<kOverSamples>(
           "the probabilities of a loss add up to 1 over the samples, not over "
-          "the classes"),
+          "the classes",
+          "the probabilities of a loss add up to 1 over the classes"),
       CallRow<kOfProbabilities>(
-          "kl_div is given probabilities, not their logarithms"),
-      CallRow<kNoProbabilities>("binary_cross_entropy_with_logits is given "
-                                "targets below 0 or above 1"),
+          "kl_div is given probabilities, not their logarithms",
+          "kl_div is given logarithms of probabilities"),
+      CallRow<kNoProbabilities>(
+          "binary_cross_entropy_with_logits is given targets below 0 or above "
+          "1",
+          "binary_cross_entropy_with_logits is given targets between 0 and 1"),
       CallRow<kOverQueries>(
-          "attention weights add up to 1 over the queries, not over the keys"),
+          "attention weights add up to 1 over the queries, not over the keys",
+          "attention weights add up to 1 over the keys"),
       CallRow<kSeesTargets>(
-          "attention lets each position see the token that it is to predict"),
+          "attention lets each position see the token that it is to predict",
+          "attention hides from each position the token that it is to predict"),
       CallRow<kRepeatsInput>(
-          "each position is to predict the token that it is given"),
-      CallRow<kLearnsPadding>("the loss counts predictions of padding"),
-      CallRow<kMaskInverted>(
-          "attention keeps to the padding and hides the tokens"),
+          "each position is to predict the token that it is given",
+          "each position is to predict another token than the one that it is "
+          "given"),
+      CallRow<kLearnsPadding>("the loss counts predictions of padding",
+                              "the loss does not count predictions of padding"),
+      CallRow<kMaskInverted>("attention sees the padding and hides the tokens",
+                             "attention sees tokens and not only the padding"),
       CallRow<kMaskOfOnes>(
-          "a mask of zeros and ones is added to the scores of attention"),
+          "a mask of zeros and ones is added to the scores of attention",
+          "no mask of zeros and ones is added to the scores of attention"),
       CallRow<kSamplesAsSteps>(
-          "the samples of a batch are taken for the steps of one sequence"),
-      CallRow<kLabelsNoSigns>("labels that must be 1 and -1 are 0 and 1"),
-      CallRow<kCtcBlank>("ctc_loss is given targets that contain the blank"),
+          "the samples of a batch are taken for the steps of one sequence",
+          "the samples of a batch are not taken for the steps of one sequence"),
+  };
+}
+
+std::vector<Fact> OfTargets() {
+  return {
+      CallRow<kLabelsNoSigns>("labels that must be 1 and -1 are 0 and 1",
+                              "labels that must be 1 and -1 are 1 and -1"),
+      CallRow<kCtcBlank>(
+          "ctc_loss is given targets that contain the blank",
+          "ctc_loss is given targets that do not contain the blank"),
       CallRow<kCtcOfScores>(
-          "ctc_loss is given scores or probabilities, not their logarithms"),
+          "ctc_loss is given scores or probabilities, not their logarithms",
+          "ctc_loss is given logarithms of probabilities"),
       CallRow<kBootstraps>(
-          "an estimated target of Q-learning hands gradients back"),
+          "gradients flow through an estimated target of Q-learning",
+          "no gradients flow through an estimated target of Q-learning"),
       CallRow<kSortedBatches>(
-          "the training goes through the classes one after the other"),
+          "the training goes through the classes one after the other",
+          "the training does not go through the classes one after the other"),
       CallRow<kShiftsTwice>(
-          "each position is to predict the token after the next one"),
-      CallRow<kPenaltyOfParts>("a gradient penalty takes the norm of parts of "
-                               "a sample's gradient, not of all of it"),
+          "each position is to predict the token after the next one",
+          "each position is to predict the next token"),
+      CallRow<kPenaltyOfParts>(
+          "a gradient penalty takes the norm of parts of a sample's gradient, "
+          "not of all of it",
+          "a gradient penalty takes the norm of all of a sample's gradient"),
       CallRow<kWithItself>("a sample's likeness to itself is among the wrong "
-                           "answers of a contrastive loss"),
+                           "answers of a contrastive loss",
+                           "a sample's likeness to itself is not among the "
+                           "wrong answers of a contrastive loss"),
       CallRow<kSeveralLabels>(
-          "cross_entropy is given several labels of one sample"),
+          "cross_entropy is given several labels of one sample",
+          "cross_entropy is given one label of each sample"),
       CallRow<kWritesAgain>(
-          "it writes buffers when it computes a checkpointed region again"),
-      CallRow<kRedraws>(
-          "it draws other random numbers when it computes a checkpointed "
-          "region again"),
-      CallRow<kCut>(
-          "a checkpointed region with trainable parameters passes no gradient "
-          "on to them"),
+          "it writes buffers when it computes a checkpointed region again",
+          "it writes no buffers when it computes a checkpointed region again"),
+      CallRow<kRedraws>("it draws other random numbers when it computes a "
+                        "checkpointed region again",
+                        "it draws the same random numbers when it computes a "
+                        "checkpointed region again"),
+      CallRow<kCut>("a checkpointed region with trainable parameters passes no "
+                    "gradient on to them",
+                    "a checkpointed region with trainable parameters passes "
+                    "gradients on to them"),
       CallRow<kLoadsItself>(
-          "a model loads its own tensors, which it has already"),
-      CallRow<kLoadsNothing>("no name of the state fits one of the model's"),
+          "a model loads its own tensors, which it has already",
+          "a model loads other tensors than its own"),
+      CallRow<kLoadsNothing>("no name of the state fits one of the model's",
+                             "some name of the state fits one of the model's"),
   };
 }
 
 std::vector<Fact> OfOptimizers() {
   return {
-      OptimizerRow<kAverages>(
-          "an averaged copy was evaluated with BatchNorms that have seen no "
-          "batch"),
-      OptimizerRow<kSumsMeans>(
-          "it adds up means of micro-batches that nobody divides by their "
-          "number"),
-      OptimizerRow<kClipsNothing>(
-          "gradients of no parameter at all are clipped"),
-      OptimizerRow<kDiscards>(
-          "gradients of a backward are cleared before the step that they were "
-          "computed for"),
+      OptimizerRow<kAverages>("an averaged copy was evaluated with BatchNorms "
+                              "that have seen no batch",
+                              "no averaged copy was evaluated with BatchNorms "
+                              "that have seen no batch"),
+      OptimizerRow<kSumsMeans>("it adds up means of micro-batches that nobody "
+                               "divides by their number",
+                               "it does not add up means of micro-batches "
+                               "without dividing by their number"),
+      OptimizerRow<kClipsNothing>("gradient clipping is given no parameters",
+                                  "gradient clipping is given parameters"),
+      OptimizerRow<kDiscards>("gradients of a backward are cleared before the "
+                              "step that they were computed for",
+                              "gradients of a backward are kept until the step "
+                              "that they were computed for"),
       OptimizerRow<kStateLost>(
-          "most of what its model had loaded is gone before the first step"),
-      OptimizerRow<kFrozenInVain>(
-          "a part is trained although an attribute of its module says that it "
-          "needs no gradient"),
+          "most of what its model had loaded is gone before the first step",
+          "most of what its model had loaded is still there at the first step"),
+      OptimizerRow<kFrozenInVain>("a part is trained although an attribute of "
+                                  "its module says that it needs no gradient",
+                                  "no module is trained whose attributes say "
+                                  "that it needs no gradient"),
       OptimizerRow<kHidden>(
           "parameters get gradients that their model hides in a plain list or "
-          "dictionary and that no optimizer holds"),
+          "dictionary and that no optimizer holds",
+          "every parameter that gets gradients belongs to its model or is held "
+          "by an optimizer"),
       OptimizerRow<kMadeInForward>(
-          "forwards make layers with parameters of their own"),
+          "forwards make layers with parameters of their own",
+          "forwards do not make layers with parameters of their own"),
       OptimizerRow<kRepeated>(
-          "a list of layers holds one layer several times in a row"),
-      OptimizerRow<kLeftOut>(
-          "a parameter that was unfrozen or added later gets gradients and is "
-          "in no optimizer"),
+          "a list of layers holds one layer several times in a row",
+          "no list of layers holds one layer several times in a row"),
+      BlamesConstruction(OptimizerRow<kLeftOut>(
+          "a parameter that was unfrozen or added later "
+          "gets gradients and is in no optimizer",
+          "every parameter that was unfrozen or added later "
+          "and gets gradients is in an optimizer")),
       OptimizerRow<kMadeAnew>(
-          "optimizers of these parameters have been made anew again and again"),
-      OptimizerRow<kNotFinite>(
-          "its gradients are of a loss that is not finite"),
+          "optimizers of these parameters have been made anew again and again",
+          "optimizers of these parameters have not been made anew again and "
+          "again"),
+      OptimizerRow<kNotFinite>("its gradients are of a loss that is not finite",
+                               "its gradients are of a loss that is finite"),
+  };
+}
+
+std::vector<Fact> OfUpdates() {
+  return {
       OptimizerRow<kRepeatsDraws>(
-          "the random numbers of its step are those of the step before"),
+          "the random numbers of its step are those of the step before",
+          "the random numbers of its step differ from those of the step "
+          "before"),
       OptimizerRow<kRoundedAway>(
-          "most elements of its parameters in bfloat16 or float16 stand still"),
+          "most elements of its parameters in bfloat16 or float16 stand still",
+          "most elements of its parameters in bfloat16 or float16 change"),
       OptimizerRow<kGradientsOld>(
           "no backward has run since its last step, and nothing else has given "
+          "it other gradients",
+          "a backward has run since its last step, or something else has given "
           "it other gradients"),
-      OptimizerRow<kEpsilonVanishes>(
-          "its eps is 0 in float16, the type of its parameters"),
+      BlamesConstruction(OptimizerRow<kEpsilonVanishes>(
+          "its eps is 0 in float16, the type of its parameters",
+          "its eps is not 0 in the type of its parameters")),
       OptimizerRow<kForgets>(
-          "a BatchNorm keeps little but the statistics of the last batch"),
-      OptimizerRow<kDropsMost>("dropout drops most of its input"),
+          "a BatchNorm keeps little but the statistics of the last batch",
+          "BatchNorms keep more than the statistics of the last batch"),
+      OptimizerRow<kDropsMost>("dropout drops most of its input",
+                               "dropout does not drop most of its input"),
       OptimizerRow<kLossesAreZero>(
-          "its losses are exactly 0, and were not before"),
-      OptimizerRow<kStaleCasts>("forwards in its autocast region use weights "
-                                "of before its last step"),
-      OptimizerRow<kFollowerApart>("a network that follows another one slowly "
-                                   "did not begin as its copy"),
+          "its losses are exactly 0, and were not before",
+          "its losses have not become exactly 0"),
+      OptimizerRow<kStaleCasts>(
+          "forwards in its autocast region use weights of before its last step",
+          "forwards in its autocast region use its current weights"),
+      OptimizerRow<kFollowerApart>(
+          "a network that follows another one slowly did not begin as its copy",
+          "a network that follows another one slowly began as its copy"),
       OptimizerRow<kUnitsAlike>(
-          "all units of a layer have the same weights and keep them"),
+          "all units of a layer have the same weights and keep them",
+          "the units of a layer do not all have the same weights"),
       OptimizerRow<kUnscaled>(
-          "forwards ran in float16 and no GradScaler scaled the loss"),
+          "forwards ran in float16 and no GradScaler scaled the loss",
+          "forwards ran in float16 and the loss was scaled"),
   };
 }
 
 std::vector<Fact> OfViews() {
   return {
-      CallRow<kMixesRows>(
-          "states that lie as [layers, batch, size] are viewed as "
-          "[batch, layers * size], which mixes the samples",
-          2),
+      CallRow<kMixesRows>("states that lie as [layers, batch, size] are viewed "
+                          "as [batch, layers * size], which mixes the samples",
+                          "states that lie as [layers, batch, size] are not "
+                          "viewed as [batch, layers * size]",
+                          2),
       CallRow<kAveragesPadding>(
-          "a loss whose padding is masked is a mean over padding, too", 4),
+          "a loss whose padding is masked is a mean over padding, too",
+          "a loss whose padding is masked is not a mean over padding", 4),
   };
 }
 
@@ -265,62 +344,91 @@ std::vector<Fact> OfViews() {
 std::vector<Fact> OfUpkeep() {
   return {
       OptimizerRow<kScaleAnew>(
-          "it goes on from a loaded state, and the loss scale begins anew", 2),
+          "it goes on from a loaded state, and the loss scale begins anew",
+          "it goes on from a loaded state, and so does the loss scale", 2),
       OptimizerRow<kLeftover>(
-          "it uses gradients that the epoch before has left", 2),
+          "it uses gradients that the epoch before has left",
+          "it does not use gradients that the epoch before has left", 2),
       OptimizerRow<kForeign>(
-          "its gradients hold those of another optimizer's loss", 3),
-      OptimizerRow<kEmptyGroup>(
-          "a parameter group with a learning rate of its own is empty", 4),
+          "its gradients hold those of another optimizer's loss",
+          "its gradients do not hold those of another optimizer's loss", 3),
+      BlamesConstruction(OptimizerRow<kEmptyGroup>(
+          "a parameter group with a learning rate of its own is empty",
+          "no parameter group with a learning rate of its own is empty", 4)),
       OptimizerRow<kMaskedRows>(
-          "it changes rows whose gradients the script has set to 0", 4),
+          "it changes rows whose gradients the script has set to 0",
+          "it does not change rows whose gradients the script has set to 0", 4),
       OptimizerRow<kForgetful>(
-          "its moments hold nothing but the latest gradient", 2),
+          "its moments hold nothing but the latest gradient",
+          "its moments hold more than the latest gradient", 2),
   };
 }
 
 std::vector<Fact> OfSchedules() {
   return {
-      OptimizerRow<kEarly>("its scheduler was stepped before its first step"),
+      OptimizerRow<kEarly>(
+          "its scheduler was stepped before its first step",
+          "its scheduler was not stepped before its first step"),
       OptimizerRow<kRateReset>(
-          "a scheduler that goes on has undone the rates that were loaded"),
+          "a scheduler that goes on has undone the rates that were loaded",
+          "no scheduler that goes on has undone the rates that were loaded"),
       OptimizerRow<kCycleWaits>(
-          "its OneCycleLR is not stepped after each of its steps"),
+          "its OneCycleLR is not stepped after each of its steps",
+          "its OneCycleLR is stepped after each of its steps"),
       OptimizerRow<kRisesAgain>(
           "its CosineAnnealingLR has passed its end, and the rates rise again",
-          4),
-      OptimizerRow<kMergesRates>(
-          "one learning rate is set for groups that were made with different "
-          "ones",
-          4),
-      OptimizerRow<kUnused>("none of its schedulers has been stepped in two "
-                            "passes over the data"),
+          "its CosineAnnealingLR has not passed its end", 4),
+      OptimizerRow<kMergesRates>("one learning rate is set for groups that "
+                                 "were made with different ones",
+                                 "groups that were made with different "
+                                 "learning rates keep different ones",
+                                 4),
+      OptimizerRow<kUnused>(
+          "none of its schedulers has been stepped in two passes over the data",
+          "its schedulers have not remained unstepped for two passes over the "
+          "data"),
   };
 }
 
 std::vector<Fact> OfLoaders() {
   return {
       LoaderRow<kWorkersRepeat>(
-          "all workers of the loader give the same batch"),
+          "all workers of the loader give the same batch",
+          "the workers of the loader give different batches"),
       LoaderRow<kWeightsTooFew>(
-          "its sampler has fewer weights than the data set has samples", 2),
+          "its sampler has fewer weights than the data set has samples",
+          "its sampler has at least as many weights as the data set has "
+          "samples",
+          2),
       LoaderRow<kSharesSamples>(
-          "the evaluation reads some of the samples that are trained with"),
-      LoaderRow<kInTraining>("the model is evaluated on them in training mode"),
+          "the evaluation reads some of the samples that are trained with",
+          "the evaluation reads none of the samples that are trained with"),
+      LoaderRow<kInTraining>(
+          "the model is evaluated on its batches in training mode",
+          "the model is not evaluated on its batches in training mode"),
       LoaderRow<kAverageOfLoader>(
-          "an averaged copy is evaluated on them with BatchNorms that have the "
-          "statistics of none",
+          "an averaged copy is evaluated on its batches with BatchNorms that "
+          "have their initial statistics",
+          "no averaged copy is evaluated on its batches with BatchNorms that "
+          "have their initial statistics",
           4),
-      LoaderRow<kSamplesAlike>("all samples of a batch are alike"),
+      LoaderRow<kSamplesAlike>("all samples of a batch are alike",
+                               "the samples of a batch are not all alike"),
       LoaderRow<kBeginsAgain>(
-          "every step begins the data anew and reads the same batch"),
+          "every step begins the data anew and reads the same batch",
+          "the steps go on through the data and read different batches"),
       LoaderRow<kScaledApart>(
-          "its inputs are on another scale than those that are trained with"),
-      LoaderRow<kNotStandardised>("its inputs are not standardised, and those "
-                                  "that are trained with are",
-                                  4),
+          "its inputs are on another scale than those that are trained with",
+          "its inputs are on about the same scale as those that are trained "
+          "with"),
+      LoaderRow<kNotStandardised>(
+          "its inputs are not standardised, and those that are trained with "
+          "are",
+          "its inputs are standardised, as those that are trained with are", 4),
       LoaderRow<kWritesData>(
-          "its data set changes the samples that it holds by handing them out"),
+          "its data set changes the samples that it holds by handing them out",
+          "its data set does not change the samples that it holds by handing "
+          "them out"),
   };
 }
 
@@ -329,8 +437,9 @@ std::vector<Fact> OfLoaders() {
 const std::vector<Fact>& ObservedFacts() {
   static const auto* const kFacts = [] {
     auto* all = new std::vector<Fact>;
-    for (const auto& some : {OfCalls(), OfViews(), OfOptimizers(), OfUpkeep(),
-                             OfSchedules(), OfLoaders()}) {
+    for (const auto& some :
+         {OfCalls(), OfTargets(), OfViews(), OfOptimizers(), OfUpdates(),
+          OfUpkeep(), OfSchedules(), OfLoaders()}) {
       all->insert(all->end(), some.begin(), some.end());
     }
     return all;

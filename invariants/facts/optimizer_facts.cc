@@ -157,56 +157,85 @@ FactValue BackwardScale(const FactSubject& subject) {
   return scale ? FactValue(*scale) : FactValue();
 }
 
-}  // namespace
+constexpr auto kOf = FactOf::kOptimizer;
 
-const std::vector<Fact>& OptimizerFacts() {
-  constexpr auto kOf = FactOf::kOptimizer;
-  static const auto* const kFacts = new std::vector<Fact>{
+std::vector<Fact> OfSteps() {
+  return {
       {"opt.step_index", kOf, FactType::kNumber, FactNeed::kNone,
-       "the number of the optimizer's steps before", "after missing records",
-       StepIndex},
+       "the number of the optimizer's steps before", nullptr,
+       "after missing records", StepIndex},
       {"opt.has_stepped", kOf, FactType::kBool, FactNeed::kNone,
-       "the optimizer has stepped before", "after missing records", HasStepped},
+       "the optimizer has stepped before",
+       "the optimizer has not stepped before", "after missing records",
+       HasStepped},
       {"opt.grads_cleared_since", kOf, FactType::kBool, FactNeed::kGradients,
        "gradients were cleared since its last step",
+       "gradients were not cleared since its last step",
        "without an optimizer, and where a backward was not sampled or records "
        "are missing since then",
        GradsClearedSince, HasStepBefore},
       {"step.backwards", kOf, FactType::kNumber, FactNeed::kNone,
-       "the number of backwards since its last step",
+       "the number of backwards since its last step", nullptr,
        "without an optimizer, and where records are missing since then",
        Backwards},
       {"opt.rates_ended", kOf, FactType::kBool, FactNeed::kNone,
        "its learning rates have been 0 for 8 steps and more",
+       "its learning rates have not been 0 for 8 steps and more",
        "where its rates were not recorded", RatesEnded, HadRate},
       {"opt.counts_on", kOf, FactType::kBool, FactNeed::kNone,
-       "its counter of steps is of a type that can count on",
+       "its step counter has a type that is precise enough to go on counting",
+       "its step counter has a type that is not precise enough to go on "
+       "counting",
        "where it keeps none", CountsOn, HasCounter},
       {"schedule.idle", kOf, FactType::kBool, FactNeed::kNone,
        "a scheduler is stepped whose optimizer does not step, while others do",
+       "each scheduler that is stepped belongs to an optimizer that steps",
        "after missing records", ScheduleIsIdle, HasSchedule,
        /*at_end=*/true},
+  };
+}
+
+std::vector<Fact> OfTrainings() {
+  return {
       {"schedule.fast", kOf, FactType::kBool, FactNeed::kNone,
        "its scheduler is stepped more than once between two of its steps",
+       "its scheduler is stepped at most once between two of its steps",
        "after missing records", ScheduleIsFast, IsScheduled},
       {"opt.ties_kept", kOf, FactType::kBool, FactNeed::kNone,
        "weights that were tied where they came from are one tensor",
+       "weights that were tied where they came from are separate tensors",
        "where none were tied", TiesKept, HadTies, /*at_end=*/true},
       {"step.means_alike", kOf, FactType::kBool, FactNeed::kNone,
        "the losses that it accumulated are means over equally many targets",
+       "the losses that it accumulated are means over different numbers of "
+       "targets",
        "where a backward was not looked at", MeansAlike, AddsMeans},
       {"opt.trains_as_before", kOf, FactType::kBool, FactNeed::kNone,
        "its models train in training mode, as they did before",
+       "one of its models trains in evaluation mode, although it trained in "
+       "training mode before",
        "where records are missing since its last step", TrainsAsBefore,
-       TrainsAgain, /*at_end=*/true},
+       TrainsAgain, /*at_end=*/true, /*looked_at_since=*/0,
+       Blamed::kSwitchOfMode},
       {"grad.scaled", kOf, FactType::kBool, FactNeed::kScaler,
        "gradients are still multiplied by a GradScaler's scale",
+       "gradients are not multiplied by a GradScaler's scale",
        "where calls of the scaler were not recorded, or optimizers differ",
        GradScaled, ScalesGradients},
       {"backward.scale", kOf, FactType::kNumber, FactNeed::kNone,
-       "the scale of the GradScaler",
+       "the scale of the GradScaler", nullptr,
        "before its first update, and where it is kept on a GPU", BackwardScale},
   };
+}
+
+}  // namespace
+
+const std::vector<Fact>& OptimizerFacts() {
+  static const auto* const kFacts = [] {
+    auto* const all = new std::vector<Fact>(OfSteps());
+    for (const Fact& fact : OfTrainings()) all->push_back(fact);
+    return all;
+  }();
   return *kFacts;
 }
 

@@ -18,6 +18,7 @@
 
 #include "invariants/facts/accumulated_means.h"
 #include "invariants/facts/autocast.h"
+#include "invariants/facts/blamed_calls.h"
 #include "invariants/facts/clipped_gradients.h"
 #include "invariants/facts/fact_tracker.h"
 #include "invariants/facts/frozen_modes.h"
@@ -28,6 +29,7 @@
 #include "invariants/facts/observations.h"
 #include "invariants/facts/optimizer_books.h"
 #include "invariants/facts/ownership.h"
+#include "invariants/facts/process_observer.h"
 #include "invariants/facts/random_draws.h"
 #include "invariants/facts/recorded_steps.h"
 #include "invariants/facts/row_changes.h"
@@ -41,30 +43,6 @@
 #include "invariants/trace/stage.h"
 
 namespace traincheck {
-
-class ProcessFacts;
-
-class ProcessObserver {
- public:
-  virtual ~ProcessObserver() = default;
-  virtual void OnCallBegin(const ProcessFacts& facts, const Call& call) {}
-  virtual void OnCallEnd(const ProcessFacts& facts, const Call& call,
-                         CallOutcome outcome) {}
-  virtual void OnState(const ProcessFacts& facts, const StateEvent& event) {}
-  // Of a process that is a worker: the only of its events that are shown.
-  virtual void OnWorkerState(const ProcessFacts& facts,
-                             const StateEvent& event) {}
-  virtual void OnMark(const ProcessFacts& facts, const MarkEvent& event) {}
-  virtual void OnCollective(const ProcessFacts& facts,
-                            const CollectiveEvent& event) {}
-  virtual void OnCheckpointEntry(const ProcessFacts& facts,
-                                 const CheckpointEntryEvent& event) {}
-  virtual void OnDefinition(const ProcessFacts& facts, RecordType type,
-                            uint32_t id) {}
-  virtual void OnEnd(const ProcessFacts& facts, ProcessEnd end) {}
-  // Saves or restores what it has seen; one that keeps nothing has no fields.
-  virtual void Fields(Archive& archive) {}
-};
 
 class ProcessFacts : private EventVisitor {
  public:
@@ -119,6 +97,7 @@ class ProcessFacts : private EventVisitor {
   const ClippedGradients& clipped_gradients() const {
     return clipped_gradients_;
   }
+  const BlamedCalls& blamed_calls() const { return blamed_calls_; }
   const RandomDraws& random_draws() const { return random_draws_; }
   const LoaderPasses& loader_passes() const { return loader_passes_; }
   const GradScaling& grad_scaling() const { return grad_scaling_; }
@@ -208,7 +187,7 @@ class ProcessFacts : private EventVisitor {
                     random_draws_, loader_passes_, grad_scaling_, row_changes_,
                     variables_, optimizer_books_, frozen_modes_,
                     accumulated_means_, observations_, clipped_gradients_,
-                    sight_);
+                    sight_, blamed_calls_);
   }
   template <typename Function>
   void ForEachTracker(const Function& function) {
@@ -238,6 +217,7 @@ class ProcessFacts : private EventVisitor {
   Observations observations_{&inputs_};
   ClippedGradients clipped_gradients_{&inputs_};
   Sight sight_{&inputs_};
+  BlamedCalls blamed_calls_{&inputs_};
   std::optional<uint32_t> attempt_;
   std::optional<int32_t> rank_;
   int32_t world_ = 0;

@@ -11,6 +11,7 @@ TEST(Library, EachRuleSaysWhatPeopleNeed) {
   const auto families = BuiltInFamilies();
   ASSERT_TRUE(families.ok()) << families.status();
   ASSERT_FALSE(families->empty());
+  std::set<std::string> headlines;
   for (const InvariantSet& family : *families) {
     SCOPED_TRACE(family.name);
     EXPECT_EQ(family.name.rfind("builtin.", 0), 0u);
@@ -27,6 +28,11 @@ TEST(Library, EachRuleSaysWhatPeopleNeed) {
         ASSERT_FALSE(words.empty()) << key;
         EXPECT_EQ(words.back(), '.') << key;
       }
+      const std::string headline = rule.origin.value("headline", "");
+      ASSERT_FALSE(headline.empty());
+      EXPECT_LE(headline.size(), 95u) << headline;
+      EXPECT_NE(headline.back(), '.') << headline;
+      EXPECT_TRUE(headlines.insert(headline).second) << headline;
       EXPECT_EQ(rule.origin.value("reference", "").rfind("https://", 0), 0u);
     }
   }

@@ -29,7 +29,8 @@ std::string RuleText(const Invariant& rule) {
   const auto& origin = rule.origin;
   return absl::StrCat("### ", rule.text, "\n\n- **", origin.value("grade", ""),
                       "** `", rule.id, "` (", rule.rule->relation_name(),
-                      ")\n- Why nothing fails: ", origin.value("why", ""),
+                      ")\n- Headline: ", origin.value("headline", ""),
+                      "\n- Why nothing fails: ", origin.value("why", ""),
                       "\n- What to do: ", origin.value("fix", ""), "\n- See <",
                       origin.value("reference", ""), ">\n\n");
 }

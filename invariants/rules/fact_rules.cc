@@ -5,14 +5,10 @@
 namespace traincheck {
 
 std::string WantedFact::Describe(const std::string& when) const {
-  if (value == FactValue(false)) {
-    return "Never when " + when + ": " + fact->text + ".";
-  }
   return "Whenever " + when + ", " + traincheck::Describe(*fact, value) + ".";
 }
 
 std::string WantedFact::Expected() const {
-  if (value == FactValue(false)) return std::string("never: ") + fact->text;
   return traincheck::Describe(*fact, value);
 }
 

@@ -16,10 +16,9 @@ struct WantedFact {
   const Fact* fact = nullptr;
   FactValue value;
 
-  // "Whenever X, the stage is \"init\"." or, of a truth that must not be,
-  // "Never when X: gradients are enabled."
+  // "Whenever X, the stage is \"init\".", "Whenever X, gradients are disabled."
   std::string Describe(const std::string& when) const;
-  // "the stage is \"init\"", "never: gradients are enabled"
+  // "the stage is \"init\""
   std::string Expected() const;
 };
 

@@ -11,8 +11,11 @@ std::string Text(const nlohmann::json& origin, const char* key) {
 
 RuleNotes NotesIn(const nlohmann::json& origin) {
   if (!origin.is_object()) return {};
-  return {Text(origin, "why"), Text(origin, "fix"), Text(origin, "reference"),
-          Text(origin, "grade") == "advice"};
+  return {.headline = Text(origin, "headline"),
+          .why = Text(origin, "why"),
+          .fix = Text(origin, "fix"),
+          .reference = Text(origin, "reference"),
+          .advice = Text(origin, "grade") == "advice"};
 }
 
 bool HasAny(const RuleNotes& notes) {

@@ -12,6 +12,7 @@
 namespace traincheck {
 
 struct RuleNotes {
+  std::string headline;   // a clause after "Since step 5 ": what is wrong
   std::string why;        // the training goes on and looks well
   std::string fix;        // what to do
   std::string reference;  // where the field says so

@@ -27,6 +27,7 @@ class CallCategory {
     kClipGrad,
     kLoadStateDict,
     kDestroyProcessGroup,
+    kTrainMode,
     kOther,  // any other word
   };
 
@@ -49,7 +50,8 @@ class CallCategory {
     constexpr std::string_view kWords[] = {
         "forward",        "backward",        "optimizer_step",
         "optimizer_init", "zero_grad",       "checkpoint",
-        "clip_grad",      "load_state_dict", "destroy_process_group"};
+        "clip_grad",      "load_state_dict", "destroy_process_group",
+        "train_mode"};
     static_assert(std::size(kWords) == kOther);
     for (size_t number = 0; number < std::size(kWords); ++number) {
       if (kWords[number] == text) return static_cast<Number>(number);

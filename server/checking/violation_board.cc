@@ -51,6 +51,12 @@ v1::Violation ToApi(const Violation& violation) {
   api.set_fix(violation.notes.fix);
   api.set_reference(violation.notes.reference);
   api.set_grade(violation.notes.advice ? "advice" : "alert");
+  api.set_headline(violation.headline);
+  api.set_incident(violation.grouped.incident);
+  api.set_cause(violation.grouped.cause);
+  api.set_incident_grade(violation.grouped.alerts ? "alert" : "advice");
+  api.set_rung(NameOf(violation.place.rung));
+  api.set_basis(violation.basis);
   return api;
 }
 

@@ -93,9 +93,9 @@ TEST(Faults, ForwardAroundTheWrapper) {
   EXPECT_THAT(
       drift->evidence,
       testing::Contains(
-          "__main__.Transformer.forward was called, and it is not so that it "
-          "goes through its wrapper (DistributedDataParallel), if it has one "
-          "(stage training) on ranks 0, 1; no reference run shows this"));
+          "__main__.Transformer.forward was called: it bypasses its wrapper "
+          "(DistributedDataParallel) (stage training) on ranks 0, 1; no "
+          "reference run shows this"));
   const Violation* gradients = FindViolation(checked, kEqualGradients);
   ASSERT_NE(gradients, nullptr);
   EXPECT_EQ(gradients->first_step, 2);

@@ -74,6 +74,7 @@ class Errors(harness.SharedDaemonCase):
                     f"({', '.join(rules)})"
                 )
                 self.assertLessEqual(min(fit), step + 1)
+                self.assertEqual(len({v["incident"] for v in violations}), 1)
                 self.assertGreaterEqual(
                     min(v["first_step"] for v in violations), step, violations
                 )

@@ -4,7 +4,7 @@ import concurrent.futures
 import dataclasses
 import sys
 
-from evaluation import programs
+from evaluation import incidents, programs
 from evaluation.laboratory import Laboratory
 
 # Healthy programs are checked by what the others teach, in so many parts.
@@ -131,8 +131,10 @@ def errors(lab: Laboratory, records: Records) -> dict:
         fixed_advised = _violations(lab.check_builtin(right))
         fixed_builtin = _violations(_alerts(lab.check_builtin(right)))
         fixed = _violations(lab.check(right, others[strangers]))
+        together = lab.check(faulty, f"builtin,{others[strangers]},own-{name}")
         row = {
             "what": error.what,
+            "incident": incidents.of_check(together, error.trigger_step),
             "trigger": error.trigger_step,
             "builtin": _detection(error, [builtin], fixed_builtin),
             "advised": _detection(error, [advised], fixed_advised),

@@ -74,7 +74,12 @@ class Accounting(Books):
         check = daemon.run_ended(run)["check"]
         keys = ("invariant_id", "first_step", "last_step", "count", "ranks", "sites")
         violations = daemon.ctl("violations", "list", "--run", run)
-        rows = sorted(str([row[key] for key in keys]) for row in violations)
+        rules = {row["id"]: row["invariant_id"] for row in violations}
+        rows = sorted(
+            str([row[key] for key in keys])
+            + f" of {rules[row['incident']]}, from {rules[row['cause']]}"
+            for row in violations
+        )
         summary = ("decided", "total", "violated", "not_applied", "unknown")
         return rows, [check[key] for key in summary]
 

@@ -201,7 +201,7 @@ class Detection(harness.SharedDaemonCase):
         self.assertLess(delay_s, 10)
         told = next((l for l in training.stderr if "VIOLATION" in l), "")
         self.assertIsNone(training.poll())
-        self.assertRegex(told, r"VIOLATION step \d+ ranks? [01]")
+        self.assertRegex(told, r"VIOLATION Since step \d+ .*\(ranks? [01]")
 
 
 if __name__ == "__main__":

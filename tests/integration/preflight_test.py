@@ -69,7 +69,7 @@ class Preflight(harness.TrainingCase):
 
     def test_a_mistake_is_told_with_its_fix(self):
         done = self.preflight(BUILT_IN, "broadcast_loss", code=10)
-        self.assertIn("found        1 alert", done.stdout)
+        self.assertIn("found        1 incident", done.stdout)
         self.assertRegex(done.stdout, r"VIOLATION .*\(.*built_in.py:\d+\)")
         self.assertRegex(done.stdout, "what to do: .*view_as")
         self.assertNotIn("VIOLATION", done.stderr)

@@ -64,7 +64,7 @@ class RulePolicy(harness.SharedDaemonCase):
 
         said, _ = self.watch("disabled", BROKEN, "broadcast_loss")
         self.assertEqual(self.violated("disabled"), [])
-        self.assertIn("against builtin without 1 rule: 0 violations", said)
+        self.assertIn("against builtin without 1 rule: no incident", said)
         self.assertIn(
             f"rule {rule} is left out, disabled on the server: {reason}", said
         )
@@ -164,7 +164,7 @@ class RulePolicy(harness.SharedDaemonCase):
         said, run = self.watch("deployed", HEALTHY, options=("--experiment", "healthy"))
         self.assertEqual(run["check_set"], "builtin,healthy-rules@1")
         self.assertGreater(run["check"]["decided"], 0)
-        self.assertIn("against builtin,healthy-rules@1: 0 violations", said)
+        self.assertIn("against builtin,healthy-rules@1: no incident", said)
         # Also where nobody but the agent says which experiment it is.
         done = self.bare("bare", "healthy")
         self.assertEqual(done.returncode, 0, done.stderr)

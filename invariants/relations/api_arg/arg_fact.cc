@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "base/json_reader.h"
 #include "invariants/facts/fact_value.h"
+#include "invariants/rules/blame.h"
 #include "invariants/rules/fact_needs.h"
 #include "invariants/rules/fact_rules.h"
 #include "invariants/rules/function_match.h"
@@ -220,12 +221,9 @@ using Judged = JudgedRules<FactRule>;
 
 std::string SeenWords(const ProcessFacts& facts, const Call& call,
                       const Fact& fact, const FactValue& value) {
-  const std::string is =
-      value == FactValue(false)
-          ? ", and it is not so that " + std::string(fact.text)
-          : ": " + Describe(fact, value);
-  return facts.FunctionName(call.function_id) + " was called" + is + " (" +
-         StageWords(facts) + ")";
+  return facts.FunctionName(call.function_id) +
+         " was called: " + Describe(fact, value) + " (" + StageWords(facts) +
+         ")";
 }
 
 class FactsOfCalls : public ProcessObserver {
@@ -275,6 +273,7 @@ class FactsOfCalls : public ProcessObserver {
       MarkViolated(facts, call, &verdict);
       verdict.finding.expected = wanted.Expected();
       verdict.finding.seen = SeenWords(facts, call, *wanted.fact, value);
+      AddBlame(*wanted.fact, subject, &verdict.finding);
     }
     if (judged_->sink->wants_examples() &&
         verdict.outcome != Outcome::kUnknown) {

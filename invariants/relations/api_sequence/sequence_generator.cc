@@ -83,7 +83,7 @@ class FirstCallsSeen : public ProcessObserver {
     const auto station = StationOf(call);
     if (!station) return;
     // Where in a step a program evaluates is its own affair.
-    if (call.function->category.text() == "train_mode") return;
+    if (HasCategory(call, CallCategory::kTrainMode)) return;
     AddFirst(*station, &in_step_[call.ring]);
   }
 

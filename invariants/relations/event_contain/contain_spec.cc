@@ -286,11 +286,7 @@ std::string DescribeEvent(const FactInWindow& event) {
   const std::string of = event.of_buffers
                              ? "buffer of the models that it trains"
                              : "parameter that the optimizer holds";
-  const WantedFact& wanted = event.wanted;
-  if (wanted.value == FactValue(false)) {
-    return "for no " + of + ": " + wanted.fact->text;
-  }
-  return "for every " + of + ": " + Describe(*wanted.fact, wanted.value);
+  return "for every " + of + ": " + event.wanted.Expected();
 }
 
 std::string DescribeEvent(const StateInWindow& event) {

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "invariants/relations/event_contain/contain_rules.h"
+#include "invariants/rules/blame.h"
 #include "invariants/rules/words.h"
 
 namespace traincheck {
@@ -235,6 +236,8 @@ class UpdatesAtSteps : public ProcessObserver {
     finding->seen = "none of the " + std::to_string(optimizer.held.size()) +
                     " parameters that it holds " + SeenWords(rule);
     AddOnce(OrphanWords(facts), &finding->evidence);
+    if (!rule.spec.Is(StateKind::kTrainable)) return;
+    BlameConstruction(facts, optimizer.object, finding);
   }
 
   // One parameter of the step; the verdict is kYes where the rule asks for
@@ -288,6 +291,7 @@ class UpdatesAtSteps : public ProcessObserver {
     if (!orphans.empty()) {
       std::sort(orphans.begin(), orphans.end());
       MarkViolated(facts, step, rule, &verdict);
+      BlameConstruction(facts, optimizer.object, &verdict.finding);
       verdict.finding.variables = orphans;
       verdict.finding.seen = "no optimizer holds " + ListWords(orphans, 3) +
                              ", which got gradients";
@@ -318,6 +322,7 @@ class UpdatesAtSteps : public ProcessObserver {
                              " of the parameters that it holds are in no "
                              "model and have no gradient";
       verdict.finding.evidence.push_back(orphans);
+      BlameConstruction(facts, optimizer.object, &verdict.finding);
     } else if (unknown || facts.MissedBackwardSince(optimizer.object)) {
       MarkUnknown(WhyUnrecorded(facts), &verdict);
     }

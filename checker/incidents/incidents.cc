@@ -1,0 +1,225 @@
+#include "checker/incidents/incidents.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <numeric>
+#include <string_view>
+#include <tuple>
+#include <utility>
+
+namespace traincheck {
+namespace {
+
+using Index = size_t;
+using OrderKey = std::tuple<uint32_t, int, Rung, int64_t, int, bool, size_t,
+                            std::string_view>;
+
+constexpr size_t kRungs = static_cast<size_t>(Rung::kTotals) + 1;
+constexpr int64_t kBeforeSteps = -1;
+// Of a violation that names none.
+constexpr int32_t kNoRank = -1;
+
+int64_t Begin(const IncidentPart& part) {
+  return part.first_step.value_or(kBeforeSteps);
+}
+
+int64_t End(const IncidentPart& part) {
+  return std::max(Begin(part), part.last_step.value_or(kBeforeSteps));
+}
+
+// Of an optimizer's state ("weight/exp_avg") that of its parameter.
+std::string_view OwnerOf(std::string_view variable) {
+  return variable.substr(0, variable.find('/'));
+}
+
+// Violations that are one incident.
+class Sets {
+ public:
+  explicit Sets(size_t count) : above_(count) {
+    std::iota(above_.begin(), above_.end(), Index{0});
+  }
+  Index Find(Index at) {
+    while (above_[at] != at) at = above_[at] = above_[above_[at]];
+    return at;
+  }
+  void Join(Index a, Index b) { above_[Find(a)] = Find(b); }
+
+ private:
+  std::vector<Index> above_;
+};
+
+class Finder {
+ public:
+  explicit Finder(const std::vector<IncidentPart>& parts)
+      : parts_(parts), sets_(parts.size()), order_(parts.size()) {
+    std::iota(order_.begin(), order_.end(), Index{0});
+    std::sort(order_.begin(), order_.end(),
+              [this](Index a, Index b) { return KeyOf(a) < KeyOf(b); });
+  }
+
+  std::vector<IncidentRole> Find() {
+    JoinThoseThatBeginTogether(/*structure=*/false);
+    JoinThoseThatFollow();
+    JoinThoseThatBeginTogether(/*structure=*/true);
+    AddStructure();
+    return Roles();
+  }
+
+ private:
+  // Who comes first leads. Among those of one rung: the earlier record, then
+  // the one whose author says what is wrong, then the narrower set of
+  // variables; the id makes it certain.
+  OrderKey KeyOf(Index at) const {
+    const IncidentPart& part = parts_[at];
+    const int kind = part.place.structure ? 2 : part.advice ? 1 : 0;
+    return {part.attempt,      kind,         part.place.rung,       Begin(part),
+            part.place.moment, part.learned, part.variables.size(), part.id};
+  }
+
+  template <typename Use>
+  void ForRanks(const IncidentPart& part, const Use& use) const {
+    if (part.ranks.empty()) use(kNoRank);
+    for (const int32_t rank : part.ranks) use(rank);
+  }
+
+  void JoinThoseThatBeginTogether(bool structure) {
+    std::map<std::tuple<uint32_t, int32_t, int64_t>, Index> begun;
+    for (const Index at : order_) {
+      const IncidentPart& part = parts_[at];
+      if (part.place.structure != structure) continue;
+      ForRanks(part, [&](int32_t rank) {
+        const auto [found, is_new] =
+            begun.try_emplace({part.attempt, rank, Begin(part)}, at);
+        if (!is_new) sets_.Join(at, found->second);
+      });
+    }
+    for (const auto& [key, at] : begun) {
+      const auto& [attempt, rank, step] = key;
+      const auto next = begun.find({attempt, rank, step + 1});
+      if (next != begun.end()) sets_.Join(at, next->second);
+    }
+  }
+
+  // By attempt and variable, in the order of their begin.
+  auto ByVariable() const {
+    std::map<std::pair<uint32_t, std::string_view>, std::vector<Index>> found;
+    for (const Index at : order_) {
+      if (parts_[at].place.structure) continue;
+      for (const std::string& variable : parts_[at].variables) {
+        found[{parts_[at].attempt, OwnerOf(variable)}].push_back(at);
+      }
+    }
+    for (auto& [variable, all] : found) {
+      std::stable_sort(all.begin(), all.end(), [this](Index a, Index b) {
+        return Begin(parts_[a]) < Begin(parts_[b]);
+      });
+    }
+    return found;
+  }
+
+  void JoinThoseThatFollow() {
+    for (const auto& [variable, all] : ByVariable()) {
+      // Of each rung the one that lasts longest so far.
+      std::array<std::optional<Index>, kRungs> lasting;
+      for (const Index at : all) {
+        const IncidentPart& part = parts_[at];
+        const auto rung = static_cast<size_t>(part.place.rung);
+        const size_t causes = part.advice ? kRungs : rung;
+        for (size_t lower = 0; lower < causes; ++lower) {
+          const std::optional<Index> cause = lasting[lower];
+          if (cause && Lasts(*cause, at)) sets_.Join(at, *cause);
+        }
+        std::optional<Index>& longest = lasting[rung];
+        if (!longest || End(parts_[*longest]) < End(part)) longest = at;
+      }
+    }
+  }
+
+  // Does it last when the later one begins?
+  bool Lasts(Index earlier, Index later) const {
+    return Begin(parts_[later]) <= End(parts_[earlier]) + 1;
+  }
+
+  void AddStructure() {
+    std::map<Index, std::vector<Index>> groups;
+    for (const Index at : order_) {
+      if (parts_[at].place.structure) groups[sets_.Find(at)].push_back(at);
+    }
+    for (const auto& [set, group] : groups) {
+      const std::optional<Index> whose = WhoseStructure(group);
+      if (whose) sets_.Join(group.front(), *whose);
+    }
+  }
+
+  // The violation that a group of structure goes to.
+  std::optional<Index> WhoseStructure(const std::vector<Index>& group) const {
+    std::optional<Index> near, around;
+    for (const Index at : order_) {
+      const IncidentPart& part = parts_[at];
+      if (part.place.structure) continue;
+      for (const Index of : group) {
+        if (!ShareRank(part, parts_[of])) continue;
+        const int64_t after = Begin(parts_[of]) - Begin(part);
+        if (!near && -1 <= after && after <= 1) near = at;
+        const bool meet = after > 0 ? Lasts(at, of) : Lasts(of, at);
+        if (!around && !part.advice && meet) around = at;
+      }
+      if (near) return near;
+    }
+    return around;
+  }
+
+  static bool ShareRank(const IncidentPart& a, const IncidentPart& b) {
+    if (a.attempt != b.attempt) return false;
+    if (a.ranks.empty() || b.ranks.empty()) {
+      return a.ranks.empty() && b.ranks.empty();
+    }
+    return std::find_first_of(a.ranks.begin(), a.ranks.end(), b.ranks.begin(),
+                              b.ranks.end()) != a.ranks.end();
+  }
+
+  std::vector<IncidentRole> Roles() {
+    std::vector<IncidentRole> roles(parts_.size());
+    std::map<Index, Index> leads;  // by set
+    std::map<Index, bool> alerts;
+    // The last one on each variable of a set.
+    std::map<std::pair<Index, std::string_view>, Index> before;
+    for (const Index at : order_) {
+      const Index set = sets_.Find(at);
+      alerts[set] |= !parts_[at].advice;
+      const Index lead = leads.try_emplace(set, at).first->second;
+      roles[at] = {.lead = lead, .cause = lead};
+      for (const std::string& variable : parts_[at].variables) {
+        const auto [found, is_first] =
+            before.try_emplace({set, OwnerOf(variable)}, at);
+        if (is_first) continue;
+        if (Explains(found->second, at)) {
+          roles[at].cause = Later(roles[at].cause, found->second);
+        }
+        found->second = at;
+      }
+    }
+    for (IncidentRole& role : roles) role.alert = alerts[sets_.Find(role.lead)];
+    return roles;
+  }
+
+  bool Explains(Index cause, Index at) const {
+    return parts_[cause].place.rung < parts_[at].place.rung &&
+           Begin(parts_[cause]) <= Begin(parts_[at]) + 1;
+  }
+  Index Later(Index a, Index b) const { return KeyOf(a) < KeyOf(b) ? b : a; }
+
+  const std::vector<IncidentPart>& parts_;
+  Sets sets_;
+  std::vector<Index> order_;
+};
+
+}  // namespace
+
+std::vector<IncidentRole> FindIncidents(
+    const std::vector<IncidentPart>& parts) {
+  return Finder(parts).Find();
+}
+
+}  // namespace traincheck

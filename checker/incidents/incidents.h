@@ -1,0 +1,57 @@
+// Which violations of a run have one cause, and which of them is it.
+//
+// A pure function of the violations as they are now: it does not matter in
+// which order they were found, and a check that was restored finds the same.
+//
+// Violations of rules on what is right or wrong join in one incident if
+//  - they begin within one step of each other and share a rank, or
+//  - the later one begins while the earlier one lasts, they share a variable,
+//    and the earlier one stands lower on the ladder or the later is advice.
+// Violations of rules on the program's structure (ladder.h) join in the same
+// way; all of them then go to the incident that begins within one step of them,
+// or to an alert that lasts while they do, if there is any.
+//
+// Threads: pure function.
+#ifndef TRAINCHECK_CHECKER_INCIDENTS_INCIDENTS_H_
+#define TRAINCHECK_CHECKER_INCIDENTS_INCIDENTS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checker/incidents/ladder.h"
+
+namespace traincheck {
+
+// What joins a violation to others.
+struct IncidentPart {
+  std::string id;  // of the violation
+  uint32_t attempt = 0;
+  // nullopt: before the first step, or not known.
+  std::optional<int64_t> first_step;
+  std::optional<int64_t> last_step;
+  std::vector<int32_t> ranks;
+  std::vector<std::string> variables;
+  Place place;
+  bool advice = false;
+  bool learned = false;  // it has no author who says what is wrong
+};
+
+// What a violation is in its incident.
+struct IncidentRole {
+  size_t lead = 0;  // the violation that no other explains; its own: it leads
+  // What it follows from: of the violations that explain it the nearest one.
+  // The lead's is the lead.
+  size_t cause = 0;
+  // Some violation of the incident is an alert.
+  bool alert = false;
+};
+
+// As many roles as there are parts, in their order.
+std::vector<IncidentRole> FindIncidents(const std::vector<IncidentPart>& parts);
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_CHECKER_INCIDENTS_INCIDENTS_H_

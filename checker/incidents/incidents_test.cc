@@ -1,0 +1,230 @@
+#include "checker/incidents/incidents.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+namespace traincheck {
+namespace {
+
+using Parts = std::vector<IncidentPart>;
+
+IncidentPart Part(const std::string& id, Rung rung, int64_t first,
+                  int64_t last) {
+  IncidentPart part;
+  part.id = id;
+  part.first_step = first;
+  part.last_step = last;
+  part.ranks = {0};
+  part.place.rung = rung;
+  return part;
+}
+
+IncidentPart On(std::vector<std::string> variables, IncidentPart part) {
+  part.variables = std::move(variables);
+  return part;
+}
+
+IncidentPart Advice(IncidentPart part) {
+  part.advice = true;
+  return part;
+}
+
+IncidentPart Structure(IncidentPart part) {
+  part.place.structure = true;
+  return part;
+}
+
+IncidentPart OnRanks(std::vector<int32_t> ranks, IncidentPart part) {
+  part.ranks = std::move(ranks);
+  return part;
+}
+
+// "lead<-cause" of the violation with this id.
+std::string RoleOf(const std::string& id, const Parts& parts) {
+  const std::vector<IncidentRole> roles = FindIncidents(parts);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].id != id) continue;
+    return parts[roles[i].lead].id + "<-" + parts[roles[i].cause].id;
+  }
+  return "";
+}
+
+size_t CountIncidents(const Parts& parts) {
+  size_t count = 0;
+  const std::vector<IncidentRole> roles = FindIncidents(parts);
+  for (size_t i = 0; i < roles.size(); ++i) count += roles[i].lead == i;
+  return count;
+}
+
+TEST(Incidents, NoneOfNoViolations) { EXPECT_TRUE(FindIncidents({}).empty()); }
+
+TEST(Incidents, OneViolationLeadsItself) {
+  EXPECT_EQ(RoleOf("a", {Part("a", Rung::kUpdate, 3, 9)}), "a<-a");
+}
+
+// Whatever is on a rung explains what begins with it on the next one.
+class Neighbours : public testing::TestWithParam<int> {};
+
+TEST_P(Neighbours, TheLowerRungLeads) {
+  const Rung lower = static_cast<Rung>(GetParam());
+  const Rung upper = static_cast<Rung>(GetParam() + 1);
+  // The ids would decide the other way round.
+  const Parts parts = {On({"w"}, Part("a", upper, 5, 9)),
+                       On({"w"}, Part("b", lower, 5, 9))};
+  EXPECT_EQ(RoleOf("a", parts), "b<-b")
+      << NameOf(lower) << " before " << NameOf(upper);
+  EXPECT_EQ(RoleOf("b", parts), "b<-b");
+}
+
+INSTANTIATE_TEST_SUITE_P(Ladder, Neighbours,
+                         testing::Range(0, static_cast<int>(Rung::kTotals)),
+                         [](const testing::TestParamInfo<int>& info) {
+                           return std::string(
+                                      NameOf(static_cast<Rung>(info.param))) +
+                                  "_before_" +
+                                  NameOf(static_cast<Rung>(info.param + 1));
+                         });
+
+TEST(Incidents, WhatBeginsLaterWithoutACommonVariableIsAnother) {
+  EXPECT_EQ(CountIncidents({Part("a", Rung::kSetup, 0, 900),
+                            Part("b", Rung::kUpdate, 500, 900)}),
+            2u);
+}
+
+TEST(Incidents, ALaterConsequenceOnTheSameVariableIsOfTheIncident) {
+  EXPECT_EQ(RoleOf("b", {On({"w"}, Part("a", Rung::kGradient, 0, 900)),
+                         On({"w", "v"}, Part("b", Rung::kReplicas, 500, 900))}),
+            "a<-a");
+}
+
+TEST(Incidents, WhatBeginsAfterTheEndIsAnother) {
+  EXPECT_EQ(CountIncidents({On({"w"}, Part("a", Rung::kGradient, 0, 9)),
+                            On({"w"}, Part("b", Rung::kReplicas, 11, 20))}),
+            2u);
+}
+
+// A cause that is found later must not be hidden below an old symptom.
+TEST(Incidents, ALaterAlertOnALowerRungIsAnother) {
+  EXPECT_EQ(CountIncidents({On({"w"}, Part("a", Rung::kReplicas, 0, 900)),
+                            On({"w"}, Part("b", Rung::kMode, 500, 900))}),
+            2u);
+}
+
+TEST(Incidents, StateOfAnOptimizerBelongsToItsParameter) {
+  EXPECT_EQ(RoleOf("b", {On({"w"}, Part("a", Rung::kGradient, 3, 9)),
+                         On({"w/exp_avg"}, Part("b", Rung::kReplicas, 6, 9))}),
+            "a<-a");
+}
+
+TEST(Incidents, OtherRanksAreOtherIncidents) {
+  EXPECT_EQ(CountIncidents({OnRanks({0}, Part("a", Rung::kMode, 3, 9)),
+                            OnRanks({1}, Part("b", Rung::kMode, 3, 9))}),
+            2u);
+  EXPECT_EQ(CountIncidents({OnRanks({0}, Part("a", Rung::kMode, 3, 9)),
+                            OnRanks({0, 1}, Part("c", Rung::kReplicas, 3, 9)),
+                            OnRanks({1}, Part("b", Rung::kMode, 3, 9))}),
+            1u);
+}
+
+TEST(Incidents, OtherAttemptsAreOtherIncidents) {
+  Parts parts = {Part("a", Rung::kMode, 3, 9), Part("b", Rung::kMode, 3, 9)};
+  parts[1].attempt = 1;
+  EXPECT_EQ(CountIncidents(parts), 2u);
+}
+
+TEST(Incidents, AnAlertLeadsBeforeAdvice) {
+  const Parts parts = {Advice(Part("a", Rung::kSetup, 3, 9)),
+                       Part("b", Rung::kUpdate, 3, 9)};
+  EXPECT_EQ(RoleOf("a", parts), "b<-b");
+  for (const IncidentRole& role : FindIncidents(parts)) {
+    EXPECT_TRUE(role.alert);
+  }
+  EXPECT_FALSE(FindIncidents({parts[0]})[0].alert);
+}
+
+TEST(Incidents, StructureExplainsNothing) {
+  const Parts parts = {Structure(Part("a", Rung::kCall, 3, 9)),
+                       Advice(Part("b", Rung::kTotals, 4, 9))};
+  EXPECT_EQ(RoleOf("a", parts), "b<-b");
+}
+
+TEST(Incidents, StructureDuringAnAlertGoesToIt) {
+  EXPECT_EQ(RoleOf("b", {Part("a", Rung::kMode, 3, 90),
+                         Structure(Part("b", Rung::kCall, 40, 90))}),
+            "a<-a");
+  // Advice that lasts must not hide what is found later.
+  EXPECT_EQ(RoleOf("b", {Advice(Part("a", Rung::kMode, 3, 90)),
+                         Structure(Part("b", Rung::kCall, 40, 90))}),
+            "b<-b");
+}
+
+TEST(Incidents, StructureThatLastsGoesToTheAlertThatFollows) {
+  EXPECT_EQ(RoleOf("a", {Structure(Part("a", Rung::kCall, 1, 3)),
+                         Part("b", Rung::kUpdate, 4, 9)}),
+            "b<-b");
+  EXPECT_EQ(RoleOf("a", {Structure(Part("a", Rung::kCall, 1, 3)),
+                         Part("b", Rung::kUpdate, 6, 9)}),
+            "a<-a");
+}
+
+TEST(Incidents, OfEqualPlacesTheRuleThatHasWordsLeads) {
+  Parts parts = {Part("a", Rung::kUpdate, 3, 9),
+                 Part("b", Rung::kUpdate, 3, 9)};
+  parts[0].learned = true;
+  EXPECT_EQ(RoleOf("a", parts), "b<-b");
+}
+
+TEST(Incidents, StructureAloneIsAnIncident) {
+  EXPECT_EQ(CountIncidents({Structure(Part("a", Rung::kCall, 3, 9)),
+                            Structure(Part("b", Rung::kCall, 4, 9)),
+                            Structure(Part("c", Rung::kCall, 20, 20))}),
+            2u);
+}
+
+TEST(Incidents, TheNearestCauseIsShown) {
+  const Parts parts = {On({"w", "v"}, Part("a", Rung::kSetup, 3, 9)),
+                       On({"w"}, Part("b", Rung::kGradient, 3, 9)),
+                       On({"w"}, Part("c", Rung::kReplicas, 3, 9)),
+                       On({"v"}, Part("d", Rung::kUpdate, 3, 9))};
+  EXPECT_EQ(RoleOf("c", parts), "a<-b");
+  EXPECT_EQ(RoleOf("b", parts), "a<-a");
+  EXPECT_EQ(RoleOf("d", parts), "a<-a");
+}
+
+TEST(Incidents, BeforeTheFirstStepIsWithTheFirst) {
+  Parts parts = {Part("a", Rung::kUpdate, 0, 9), Part("b", Rung::kSetup, 0, 0)};
+  parts[1].first_step = parts[1].last_step = std::nullopt;
+  EXPECT_EQ(RoleOf("a", parts), "b<-b");
+}
+
+TEST(Incidents, TheOrderInWhichTheyWereFoundDoesNotMatter) {
+  std::mt19937 random(17);
+  Parts parts;
+  for (int i = 0; i < 60; ++i) {
+    const auto first = static_cast<int64_t>(random() % 30);
+    IncidentPart part =
+        Part("v" + std::to_string(i), static_cast<Rung>(random() % 10), first,
+             first + static_cast<int64_t>(random() % 9));
+    part.ranks = {static_cast<int32_t>(random() % 3)};
+    part.variables = {"w" + std::to_string(random() % 8)};
+    part.advice = random() % 3 == 0;
+    part.place.structure = random() % 3 == 0;
+    parts.push_back(part);
+  }
+  std::vector<std::string> expected;
+  for (const IncidentPart& part : parts) {
+    expected.push_back(RoleOf(part.id, parts));
+  }
+  for (int round = 0; round < 20; ++round) {
+    Parts shuffled = parts;
+    std::shuffle(shuffled.begin(), shuffled.end(), random);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      EXPECT_EQ(RoleOf(parts[i].id, shuffled), expected[i]);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace traincheck

@@ -1,0 +1,167 @@
+#include "checker/incidents/ladder.h"
+
+#include <map>
+#include <string_view>
+
+namespace traincheck {
+namespace {
+
+// Facts by the rung of the rules that ask for a value of them.
+constexpr std::string_view kSetupFacts[] = {
+    "call.inside_wrapper",  "call.overrides",
+    "load.of_itself",       "load.of_nothing",
+    "loaded.consumed",      "opt.clips_nothing",
+    "opt.drops_most",       "opt.epsilon_vanishes",
+    "opt.float16_unscaled", "opt.forgets_statistics",
+    "opt.frozen_in_vain",   "opt.has_empty_group",
+    "opt.late_left_out",    "opt.layers_made_in_forward",
+    "opt.layers_repeated",  "opt.loaded_state_lost",
+    "opt.made_anew",        "opt.moments_forget",
+    "opt.parts_hidden",     "opt.scale_begins_anew",
+    "opt.ties_kept",        "opt.units_alike",
+    "schedule.idle",        "schedule.merges_rates",
+    "schedule.rate_reset",  "schedule.unused",
+    "var.alias_group",      "var.held_by",
+    "var.identity_epoch",   "var.known_to_wrapper",
+    "var.norm_decays",      "var.replica_group",
+    "var.sharded",          "var.shared_memory",
+    "wrapped.is_frozen"};
+
+constexpr std::string_view kModeFacts[] = {"call.effective_dropout_p",
+                                           "call.eval_dropout_p",
+                                           "call.evaluates_training",
+                                           "call.frozen_as_before",
+                                           "call.inside_backward",
+                                           "call.is_recompute",
+                                           "call.is_root",
+                                           "call.module_training",
+                                           "call.rng_advanced",
+                                           "call.stage",
+                                           "ctx.autocast_dtype",
+                                           "ctx.grad_mode",
+                                           "loader.evaluated_in_training",
+                                           "opt.repeats_draws",
+                                           "opt.stale_casts",
+                                           "opt.trains_as_before",
+                                           "recompute.redraws"};
+
+constexpr std::string_view kDataFacts[] = {
+    "loader.begins_again",  "loader.consumed",        "loader.not_standardised",
+    "loader.samples_alike", "loader.scaled_apart",    "loader.shares_samples",
+    "loader.trains",        "loader.weights_too_few", "loader.workers_repeat",
+    "loader.writes_data",   "loss.sorted_batches",    "sampler.shuffles"};
+
+constexpr std::string_view kCallFacts[] = {"call.shapes_match",
+                                           "grad.clipped_in_vain",
+                                           "loader.averages_without_statistics",
+                                           "loss.attends_over_queries",
+                                           "loss.averages_padding",
+                                           "loss.bootstraps_with_gradient",
+                                           "loss.broadcast",
+                                           "loss.contrasts_with_itself",
+                                           "loss.ctc_blank",
+                                           "loss.ctc_of_scores",
+                                           "loss.kl_of_probabilities",
+                                           "loss.labels_no_signs",
+                                           "loss.learns_padding",
+                                           "loss.mask_inverted",
+                                           "loss.mask_of_ones",
+                                           "loss.mixes_rows",
+                                           "loss.no_graph",
+                                           "loss.no_logarithms",
+                                           "loss.normalised_twice",
+                                           "loss.over_samples",
+                                           "loss.penalty_of_parts",
+                                           "loss.repeats_input",
+                                           "loss.samples_as_steps",
+                                           "loss.sees_targets",
+                                           "loss.several_labels",
+                                           "loss.shifts_twice",
+                                           "loss.targets_no_probabilities",
+                                           "opt.averages_without_statistics",
+                                           "opt.discards_backwards",
+                                           "opt.foreign_gradients",
+                                           "opt.gradients_are_old",
+                                           "opt.grads_cleared_since",
+                                           "opt.has_stepped",
+                                           "opt.leftover_gradients",
+                                           "opt.step_index",
+                                           "opt.sums_means",
+                                           "recompute.cut",
+                                           "recompute.writes_buffers",
+                                           "schedule.cycle_waits",
+                                           "schedule.early",
+                                           "schedule.fast",
+                                           "schedule.rises_again",
+                                           "step.backwards",
+                                           "step.means_alike"};
+
+constexpr std::string_view kResultFacts[] = {"opt.losses_are_zero",
+                                             "opt.loss_not_finite"};
+
+constexpr std::string_view kGradientFacts[] = {
+    "backward.scale", "grad.finite", "grad.present",
+    "grad.scaled",    "grad.zero",   "var.got_grad"};
+
+constexpr std::string_view kUpdateFacts[] = {
+    "buffer.updated_or_loaded", "buffer.written_by_forward", "opt.counts_on",
+    "opt.follower_apart",       "opt.moves_masked_rows",     "opt.rates_ended",
+    "opt.rounded_away",         "rows_changed_without_grad", "var.changed",
+    "var.effective_lr",         "var.frozen_changed",        "var.lr_nonzero",
+    "var.overwritten"};
+
+using Rungs = std::map<std::string_view, Rung>;
+
+const Rungs& RungsOfFacts() {
+  static const auto* const kRungs = [] {
+    auto* const rungs = new Rungs;
+    const auto add = [rungs](Rung rung, const auto& facts) {
+      for (const std::string_view fact : facts) rungs->emplace(fact, rung);
+    };
+    add(Rung::kSetup, kSetupFacts);
+    add(Rung::kMode, kModeFacts);
+    add(Rung::kData, kDataFacts);
+    add(Rung::kCall, kCallFacts);
+    add(Rung::kResult, kResultFacts);
+    add(Rung::kGradient, kGradientFacts);
+    add(Rung::kUpdate, kUpdateFacts);
+    return rungs;
+  }();
+  return *kRungs;
+}
+
+}  // namespace
+
+std::optional<Rung> RungOfFact(const std::string& fact) {
+  const auto found = RungsOfFacts().find(fact);
+  if (found == RungsOfFacts().end()) return std::nullopt;
+  return found->second;
+}
+
+const char* NameOf(Rung rung) {
+  switch (rung) {
+    case Rung::kSetup:
+      return "setup";
+    case Rung::kMode:
+      return "mode";
+    case Rung::kData:
+      return "data";
+    case Rung::kCall:
+      return "call";
+    case Rung::kResult:
+      return "result";
+    case Rung::kCollective:
+      return "collective";
+    case Rung::kGradient:
+      return "gradient";
+    case Rung::kUpdate:
+      return "update";
+    case Rung::kReplicas:
+      return "replicas";
+    case Rung::kTotals:
+      return "totals";
+  }
+  return "";
+}
+
+}  // namespace traincheck

@@ -1,0 +1,56 @@
+#include "checker/incidents/ladder.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "checker/incidents/families.h"
+#include "invariants/facts/fact.h"
+#include "invariants/relations/registry.h"
+
+namespace traincheck {
+namespace {
+
+// Facts that no rule asks for a value of.
+const std::set<std::string> kNoRules = {"var.kind", "var.role"};
+
+TEST(Ladder, EachFactStandsOnARung) {
+  for (const auto* facts : {&CallFacts(), &OptimizerFacts(), &LoaderFacts(),
+                            &VariableFacts(), &ObservedFacts()}) {
+    for (const Fact& fact : *facts) {
+      EXPECT_EQ(RungOfFact(fact.name).has_value(), !kNoRules.count(fact.name))
+          << fact.name;
+    }
+  }
+}
+
+TEST(Ladder, RungsHaveNamesOfTheirOwn) {
+  std::set<std::string> names;
+  for (int rung = 0; rung <= static_cast<int>(Rung::kTotals); ++rung) {
+    names.insert(NameOf(static_cast<Rung>(rung)));
+  }
+  EXPECT_EQ(names.size(), static_cast<size_t>(Rung::kTotals) + 1);
+  EXPECT_EQ(names.count(""), 0u);
+}
+
+TEST(Families, EachRelationHasOne) {
+  std::set<std::string> covered;
+  for (const Family& family : Families()) {
+    if (*family.path == '\0') covered.insert(family.relation);
+  }
+  for (const Relation* relation : Relations()) {
+    const std::string name = relation->name();
+    EXPECT_EQ(covered.count(name == "TrainCheck" ? "" : name), 1u) << name;
+  }
+}
+
+TEST(Families, AHeadlineNamesTheCallAndWhatWasSeen) {
+  const Family family = {"", "", "", {}, "{call} returns: {seen}", "", ""};
+  EXPECT_EQ(HeadlineOf(family, "3 rows", {"torch.optim.adam.Adam.step"}),
+            "Adam.step returns: 3 rows");
+  EXPECT_EQ(HeadlineOf(family, "3 rows", {"main"}), "main returns: 3 rows");
+  EXPECT_EQ(HeadlineOf(family, "3 rows", {}), "a function returns: 3 rows");
+}
+
+}  // namespace
+}  // namespace traincheck

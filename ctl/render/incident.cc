@@ -1,0 +1,133 @@
+#include "ctl/render/incident.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "ctl/render/grade.h"
+#include "ctl/render/violation.h"
+#include "ctl/text/table.h"
+
+namespace traincheck::ctl {
+namespace {
+
+// An error of all parameters must not fill the user's screen.
+constexpr size_t kMaxConsequences = 12;
+
+// Of violations that were stored before there were incidents.
+const std::string& IncidentIdOf(const v1::Violation& violation) {
+  return violation.incident().empty() ? violation.id() : violation.incident();
+}
+
+// The members of one incident, each below what it follows from.
+class Tree {
+ public:
+  explicit Tree(const std::vector<const v1::Violation*>& violations) {
+    const auto lead =
+        std::find_if(violations.begin(), violations.end(),
+                     [](const v1::Violation* v) { return Leads(*v); });
+    root_ = lead == violations.end() ? violations.front() : *lead;
+    std::set<std::string> there;
+    for (const v1::Violation* violation : violations) {
+      there.insert(violation->id());
+    }
+    for (const v1::Violation* violation : violations) {
+      if (violation == root_) continue;
+      const bool known = there.count(violation->cause()) != 0 &&
+                         violation->cause() != violation->id();
+      below_[known ? violation->cause() : root_->id()].push_back(violation);
+    }
+  }
+
+  Incident Flatten() {
+    Incident incident;
+    Add(*root_, 0, &incident);
+    // States that were read at different times may name causes in a circle.
+    for (const auto& [cause, below] : below_) {
+      for (const v1::Violation* violation : below) {
+        incident.members.push_back({*violation, 1});
+      }
+    }
+    return incident;
+  }
+
+ private:
+  void Add(const v1::Violation& violation, size_t depth, Incident* incident) {
+    incident->members.push_back({violation, depth});
+    const auto below = std::exchange(below_[violation.id()], {});
+    for (const v1::Violation* next : below) Add(*next, depth + 1, incident);
+  }
+
+  const v1::Violation* root_ = nullptr;
+  std::map<std::string, std::vector<const v1::Violation*>> below_;
+};
+
+std::string Counted(size_t count, const char* what) {
+  return absl::StrCat(count, " ", what, count == 1 ? "" : "s");
+}
+
+}  // namespace
+
+bool Leads(const v1::Violation& violation) {
+  return IncidentIdOf(violation) == violation.id();
+}
+
+bool IsOfAlert(const v1::Violation& violation) {
+  if (violation.incident_grade().empty()) return !IsAdvice(violation);
+  return violation.incident_grade() != kAdvice;
+}
+
+const char* IncidentGradeOf(const v1::Violation& violation) {
+  return IsOfAlert(violation) ? kAlert : kAdvice;
+}
+
+std::vector<Incident> IncidentsOf(
+    const std::vector<v1::Violation>& violations) {
+  std::map<std::string, size_t> numbers;
+  std::vector<std::vector<const v1::Violation*>> groups;
+  for (const v1::Violation& violation : violations) {
+    const auto [number, is_new] =
+        numbers.try_emplace(IncidentIdOf(violation), groups.size());
+    if (is_new) groups.emplace_back();
+    groups[number->second].push_back(&violation);
+  }
+  std::vector<Incident> incidents;
+  for (const auto& group : groups) incidents.push_back(Tree(group).Flatten());
+  return incidents;
+}
+
+size_t CountAlertIncidents(const std::vector<Incident>& incidents) {
+  return std::count_if(
+      incidents.begin(), incidents.end(),
+      [](const Incident& incident) { return IsOfAlert(incident.lead()); });
+}
+
+std::string CountedIncidents(const std::vector<Incident>& incidents) {
+  const size_t alerts = CountAlertIncidents(incidents);
+  const size_t advice = incidents.size() - alerts;
+  std::string text = alerts == 0 ? "no incident" : Counted(alerts, "incident");
+  if (advice > 0) {
+    absl::StrAppend(&text, ", ", Counted(advice, "piece"), " of advice");
+  }
+  return text;
+}
+
+std::string ConsequencesText(const Incident& incident) {
+  std::string text;
+  const size_t shown = std::min(incident.members.size(), kMaxConsequences + 1);
+  for (size_t i = 1; i < shown; ++i) {
+    const IncidentMember& member = incident.members[i];
+    absl::StrAppend(&text, "      ", std::string(2 * (member.depth - 1), ' '),
+                    "- ", ViolationHeadline(member.violation), " [",
+                    OneLine(member.violation.id()), "]\n");
+  }
+  if (shown < incident.members.size()) {
+    absl::StrAppend(&text, "      - and ", incident.members.size() - shown,
+                    " more\n");
+  }
+  return text;
+}
+
+}  // namespace traincheck::ctl

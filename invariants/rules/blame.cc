@@ -1,0 +1,68 @@
+#include "invariants/rules/blame.h"
+
+#include <set>
+#include <string>
+
+#include "invariants/rules/words.h"
+
+namespace traincheck {
+namespace {
+
+void Add(const ProcessFacts& facts, const BlamedCall& call,
+         const std::string& what, Finding* finding) {
+  const std::string site = facts.definitions().Site(call.site);
+  if (site.empty()) return;
+  const std::string function = facts.FunctionName(call.function);
+  AddOnce(function, &finding->apis);
+  finding->evidence.push_back(what + " " + function + " at " + site);
+  std::vector<std::string> sites = {site};
+  for (const std::string& other : finding->sites) AddOnce(other, &sites);
+  finding->sites = std::move(sites);
+}
+
+// Whose mode the fact is about.
+std::set<uint32_t> ModulesOf(const FactSubject& subject) {
+  if (const Optimizer* optimizer =
+          subject.facts->ownership().Find(subject.optimizer)) {
+    return optimizer->modules;
+  }
+  std::set<uint32_t> modules;
+  if (!subject.call) return modules;
+  modules.insert(subject.call->object);
+  const ObjectInfo* module =
+      subject.facts->definitions().Object(subject.call->object);
+  if (module && module->root != 0) modules.insert(module->root);
+  return modules;
+}
+
+void BlameSwitch(const FactSubject& subject, Finding* finding) {
+  const BlamedCall* last = nullptr;
+  for (const uint32_t module : ModulesOf(subject)) {
+    const BlamedCall* const one =
+        subject.facts->blamed_calls().SwitchOf(module);
+    if (one && (!last || last->number < one->number)) last = one;
+  }
+  if (!last) return;
+  Add(*subject.facts, *last, "its mode was set last by", finding);
+}
+
+}  // namespace
+
+void BlameConstruction(const ProcessFacts& facts, uint32_t optimizer,
+                       Finding* finding) {
+  const BlamedCall* const call = facts.blamed_calls().ConstructionOf(optimizer);
+  if (call) Add(facts, *call, "the optimizer was made by", finding);
+}
+
+void AddBlame(const Fact& fact, const FactSubject& subject, Finding* finding) {
+  switch (fact.blames) {
+    case Blamed::kNobody:
+      return;
+    case Blamed::kSwitchOfMode:
+      return BlameSwitch(subject, finding);
+    case Blamed::kConstruction:
+      return BlameConstruction(*subject.facts, subject.optimizer, finding);
+  }
+}
+
+}  // namespace traincheck
