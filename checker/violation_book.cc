@@ -217,6 +217,12 @@ std::vector<Violation> ViolationBook::TakeChanges() {
     changes.back().grouped = grouped_.at(key);
   }
   changed_.clear();
+  // Who follows them knows to which incident a violation belongs now before it
+  // sees what leads it.
+  std::stable_partition(changes.begin(), changes.end(),
+                        [](const Violation& violation) {
+                          return violation.grouped.incident != violation.id;
+                        });
   return changes;
 }
 

@@ -53,6 +53,10 @@ void AddRun(CLI::App* run, const Context* context, Action* action) {
                 "Do not start without the server (exit code 4)");
   run->add_flag("-v,--verbose", options->training.verbose,
                 "Show advice as it comes, too");
+  run->add_option("--on-alert", options->training.on_alert,
+                  "Shell command to start for each alert, with the incident in "
+                  "TRAINCHECK_ALERT_RUN, _INCIDENT, _HEADLINE, _SITE, _STEP "
+                  "and _RANKS; at most 10 times a run");
   AddGateFlags(run, &options->training.gate);
   run->add_option("--drain-timeout", options->drain_timeout_s,
                   "Seconds to wait for the verdict afterwards")

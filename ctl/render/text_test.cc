@@ -103,7 +103,7 @@ constexpr char kViolation[] = R"(
     status: 'open' expected: 'equal' seen: '2 values' evidence: 'no forward'
     first_seen_unix_ns: 1772355907042999999
     headline: 'Since step 12 replicas differ' incident: 'v1' cause: 'v1'
-    incident_grade: 'alert' basis: 'built-in rule')";
+    incident_grade: 'alert' basis: 'built-in rule' invariant_id: 'i1')";
 
 TEST(ViolationTextTest, BlockNamesStepRanksRuleAndLine) {
   EXPECT_EQ(ViolationBlock(Parse<v1::Violation>(kViolation)),
@@ -114,7 +114,9 @@ TEST(ViolationTextTest, BlockNamesStepRanksRuleAndLine) {
             "    expected: equal\n"
             "    seen: 2 values\n"
             "    variables: Net.fc.weight, Net.fc.bias\n"
-            "    evidence: no forward\n");
+            "    evidence: no forward\n"
+            "    shown as: alert of a built-in rule; traincheckctl sets "
+            "disable i1 --reason WHY mutes it\n");
 }
 
 TEST(ViolationTextTest, BlockStaysShort) {
@@ -186,10 +188,12 @@ TEST(IncidentTextTest, WhatFollowsStandsBelowItsCause) {
       ConsequencesText(incidents[0]),
       "      - Since step 12 b is wrong (ranks 0,1, train.py:41) [b]\n"
       "        - Since step 12 c is wrong (ranks 0,1, train.py:41) [c]\n");
-  EXPECT_THAT(IncidentText(incidents[0]),
-              AllOf(testing::StartsWith(
-                        "incident v1, alert\n  Since step 12 replicas differ "),
-                    HasSubstr("why it is believed: built-in rule\n")));
+  EXPECT_THAT(
+      IncidentText(incidents[0]),
+      AllOf(testing::StartsWith(
+                "incident v1, alert\n  Since step 12 replicas differ "),
+            HasSubstr("shown as: alert of a built-in rule; traincheckctl "
+                      "sets disable i1 --reason WHY mutes it\n")));
   EXPECT_EQ(ConsequencesText(incidents[1]), "");
 }
 

@@ -77,6 +77,16 @@ std::string Indent(size_t depth) {
   return depth == 0 ? "" : std::string(2 * (depth - 1), ' ') + "- ";
 }
 
+// Why it is shown, and how to have it shown no more.
+void AppendBasis(const v1::Violation& violation, std::string* text) {
+  if (violation.basis().empty() || violation.invariant_id().empty()) return;
+  AppendLine("shown as",
+             absl::StrCat(GradeOf(violation), " of a ", violation.basis(),
+                          "; traincheckctl sets disable ",
+                          violation.invariant_id(), " --reason WHY mutes it"),
+             text);
+}
+
 }  // namespace
 
 Json ViolationRowJson(const v1::Violation& violation) {
@@ -163,7 +173,7 @@ std::string ViolationDetailText(const v1::Violation& violation) {
   AppendLine("count", absl::StrCat(violation.count(), " windows"), &text);
   AppendLine("status", violation.status(), &text);
   AppendLine("grade", GradeOf(violation), &text);
-  AppendLine("why it is believed", violation.basis(), &text);
+  AppendBasis(violation, &text);
   AppendLine("first seen", TimeOrUnknown(violation.first_seen_unix_ns()),
              &text);
   AppendLine("variables", absl::StrJoin(violation.variables(), ", "), &text);
@@ -221,6 +231,7 @@ std::string ViolationBlock(const v1::Violation& violation) {
   }
   AppendLine("why nothing fails", violation.why(), &text);
   AppendLine("what to do", violation.fix(), &text);
+  AppendBasis(violation, &text);
   return text;
 }
 

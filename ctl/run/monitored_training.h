@@ -39,6 +39,7 @@ struct TrainingRunOptions {
   // Nor without the agent (exit code 11).
   bool require_agent = false;
   bool verbose = false;  // advice is printed as it comes, too
+  std::string on_alert;  // command for each alert; empty: none
   GateOptions gate;
   std::chrono::milliseconds drain_timeout{60'000};
   std::vector<Variable> variables;  // further ones of the training

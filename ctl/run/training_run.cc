@@ -12,6 +12,7 @@
 #include "ctl/exit_codes.h"
 #include "ctl/render/grade.h"
 #include "ctl/report.h"
+#include "ctl/run/alert_command.h"
 #include "ctl/run/left_aside.h"
 #include "ctl/run/left_out.h"
 #include "ctl/run/verdict.h"
@@ -105,6 +106,12 @@ class TrainingRun {
     Alarm(VerdictText(input), "NOTHING CHECKED");
   }
 
+  void Call(const v1::Violation& lead) {
+    const absl::Status started = on_alert_.Start(lead);
+    if (started.ok()) return;
+    WriteToStderr(absl::StrCat("traincheck: ", started.message(), "\n"));
+  }
+
   GateFindings Findings() {
     GateFindings findings;
     findings.violations = printer_.alerts();
@@ -119,9 +126,11 @@ class TrainingRun {
   const TrainingRunOptions& options_;
   Client& client_;
   MonitoredTraining training_;
-  ViolationPrinter printer_{options_.verbose, [](const std::string& block) {
-                              Alarm(block, "VIOLATION");
-                            }};
+  ViolationPrinter printer_{
+      options_.verbose,
+      [](const std::string& block) { Alarm(block, "VIOLATION"); },
+      [this](const v1::Violation& lead) { Call(lead); }};
+  AlertCommand on_alert_{options_.on_alert};
   // At the end; none: the server did not say.
   std::optional<size_t> alerts_;
   int exit_code_ = kExitDone;

@@ -1,5 +1,7 @@
 #include "ctl/run/verdict.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "ctl/render/incident.h"
@@ -13,6 +15,8 @@ namespace traincheck::ctl {
 namespace {
 
 constexpr char kPrefix[] = "traincheck: ";
+// More do not help: `violations list` has them all.
+constexpr size_t kMaxIncidents = 10;
 
 std::string Line(const std::string& text) {
   return absl::StrCat(kPrefix, OneLine(text), "\n");
@@ -81,18 +85,27 @@ std::string Headline(const VerdictInput& input) {
 
 // A line an incident, alerts before advice.
 std::string IncidentLines(const std::vector<v1::Violation>& violations) {
-  std::string alerts, advice;
-  for (const Incident& incident : IncidentsOf(violations)) {
+  std::vector<Incident> incidents = IncidentsOf(violations);
+  std::stable_partition(
+      incidents.begin(), incidents.end(),
+      [](const Incident& incident) { return IsOfAlert(incident.lead()); });
+  const size_t shown = std::min(incidents.size(), kMaxIncidents);
+  std::string text;
+  for (size_t i = 0; i < shown; ++i) {
+    const Incident& incident = incidents[i];
     const size_t follow = incident.members.size() - 1;
-    std::string& text = IsOfAlert(incident.lead()) ? alerts : advice;
     text += Indented(absl::StrCat(
         IncidentGradeOf(incident.lead()), " ",
         ViolationHeadline(incident.lead()),
-        follow == 0 ? ""
-                    : absl::StrCat(", and ", Counted(follow, "violation"),
-                                   " that follow from it")));
+        follow == 0
+            ? ""
+            : absl::StrCat("; ", Counted(follow, "violation"),
+                           follow == 1 ? " follows" : " follow", " from it")));
   }
-  return alerts + advice;
+  if (shown < incidents.size()) {
+    text += Indented(absl::StrCat("and ", incidents.size() - shown, " more"));
+  }
+  return text;
 }
 
 std::string CoverageText(const v1::CheckProgress& check,

@@ -56,6 +56,27 @@ TEST(VerdictTest, AdviceIsCountedApart) {
               HasSubstr(": 1 incident, 2 pieces of advice\n"));
 }
 
+TEST(VerdictTest, IncidentsAreNamedAlertsFirstAndNotWithoutEnd) {
+  VerdictInput input = Checked("check { decided: 3 total: 4 violated: 3 }");
+  for (int i = 0; i < 13; ++i) {
+    v1::Violation violation;
+    violation.set_id(std::to_string(i));
+    violation.set_headline("Since step " + std::to_string(i) + " it is wrong");
+    violation.set_grade(i == 0 ? "advice" : "alert");
+    input.violations.push_back(violation);
+  }
+  // Two follow from the second.
+  input.violations[2].set_incident("1");
+  input.violations[3].set_incident("1");
+  const std::string text = VerdictText(input);
+  EXPECT_THAT(text, HasSubstr(": 10 incidents, 1 piece of advice\n"
+                              "traincheck:   alert Since step 1 it is wrong "
+                              "(ranks -); 2 violations follow from it\n"
+                              "traincheck:   alert Since step 4 "));
+  EXPECT_THAT(text, HasSubstr("step 12 it is wrong (ranks -)\n"
+                              "traincheck:   and 1 more\n"));
+}
+
 TEST(VerdictTest, AHealthyRun) {
   const std::string text =
       VerdictText(Checked("records: 9 check { decided: 4 total: 4 }"));

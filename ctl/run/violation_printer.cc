@@ -1,18 +1,33 @@
 #include "ctl/run/violation_printer.h"
 
+#include <algorithm>
+
 #include "ctl/render/incident.h"
 #include "ctl/render/violation.h"
 
 namespace traincheck::ctl {
 
 void ViolationPrinter::Print(const v1::Violation& violation) {
-  if (!Leads(violation)) return;
-  const bool advice = !IsOfAlert(violation);
-  if (advice && !advice_) return;
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (!printed_.insert(violation.id()).second) return;
-  if (!advice) ++alerts_;
-  write_(ViolationBlock(violation));
+  incidents_[violation.id()] = violation.incident();
+  if (!Leads(violation)) return;
+  const bool alert = IsOfAlert(violation);
+  if (!alert && !advice_) return;
+  if (printed_.insert(violation.id()).second) {
+    write_(ViolationBlock(violation));
+  }
+  if (!alert || !alerted_.insert(violation.id()).second) return;
+  if (IsKnown(violation.id())) return;
+  ++alerts_;
+  alarm_(violation);
+}
+
+bool ViolationPrinter::IsKnown(const std::string& lead) const {
+  return std::any_of(
+      alerted_.begin(), alerted_.end(), [&](const std::string& id) {
+        const auto now = incidents_.find(id);
+        return id != lead && now != incidents_.end() && now->second == lead;
+      });
 }
 
 size_t ViolationPrinter::alerts() {

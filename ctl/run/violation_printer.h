@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <set>
 #include <string>
@@ -18,20 +19,32 @@ namespace traincheck::ctl {
 
 class ViolationPrinter {
  public:
-  ViolationPrinter(bool advice, std::function<void(const std::string&)> write)
-      : advice_(advice), write_(std::move(write)) {}
+  using Alarm = std::function<void(const v1::Violation& lead)>;
+
+  // `alarm`: called with each incident that is an alert, once, also if another
+  // violation turns out to lead it.
+  ViolationPrinter(bool advice, std::function<void(const std::string&)> write,
+                   Alarm alarm)
+      : advice_(advice), write_(std::move(write)), alarm_(std::move(alarm)) {}
 
   void Print(const v1::Violation& violation);
 
-  // How many incidents that are alerts have been printed.
+  // How many incidents that are alerts there were.
   size_t alerts();
 
  private:
   const bool advice_;  // is it printed, too?
   const std::function<void(const std::string&)> write_;
+  // Was an incident that this violation leads now told under another lead?
+  bool IsKnown(const std::string& lead) const;
+
+  const Alarm alarm_;
   std::mutex mutex_;
-  std::set<std::string> printed_;  // ids; guarded by mutex_
-  size_t alerts_ = 0;              // guarded by mutex_
+  // All guarded by mutex_; violations by id.
+  std::map<std::string, std::string> incidents_;  // as it was said last
+  std::set<std::string> printed_;
+  std::set<std::string> alerted_;  // leads
+  size_t alerts_ = 0;
 };
 
 }  // namespace traincheck::ctl
