@@ -62,8 +62,8 @@ struct Violation {
   RuleNotes notes;
   // "Since step 5 the forward pass bypasses DistributedDataParallel"
   std::string headline;
-  // Why it is believed: "built-in rule", "learned from 3 runs, which kept it in
-  // 640 windows".
+  // Why it is believed: "built-in rule", "learned rule; reference runs kept it
+  // in 640 windows".
   std::string basis;
   Place place;
   bool learned = false;  // from reference runs, or read from a file

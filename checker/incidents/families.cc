@@ -1,6 +1,5 @@
 #include "checker/incidents/families.h"
 
-#include <iterator>
 #include <optional>
 #include <string_view>
 
@@ -141,8 +140,7 @@ constexpr Family kFamilies[] = {
      {Rung::kGradient, 0},
      "replicas step with different gradients: {seen}",
      kApart,
-     "Check that every forward goes through the wrapper, and that whatever "
-     "is "
+     "Check that every forward goes through the wrapper, and that whatever is "
      "reduced by hand is reduced on all ranks."},
     {"Consistent",
      "/of",

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "ctl/render/grade.h"
+#include "ctl/render/names.h"
 #include "ctl/render/violation.h"
 #include "ctl/text/table.h"
 
@@ -63,10 +64,6 @@ class Tree {
   const v1::Violation* root_ = nullptr;
   std::map<std::string, std::vector<const v1::Violation*>> below_;
 };
-
-std::string Counted(size_t count, const char* what) {
-  return absl::StrCat(count, " ", what, count == 1 ? "" : "s");
-}
 
 }  // namespace
 

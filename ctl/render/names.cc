@@ -74,6 +74,10 @@ std::string JobStatusName(v1::JobStatus status) {
   }
 }
 
+std::string Counted(uint64_t count, const std::string& what) {
+  return absl::StrCat(count, " ", what, count == 1 ? "" : "s");
+}
+
 std::string NumberOrUnknown(bool known, int64_t number) {
   return known ? std::to_string(number) : kUnknown;
 }

@@ -20,6 +20,9 @@ std::string JobStatusName(v1::JobStatus status);
 // What tables show where JSON has null.
 inline constexpr char kUnknown[] = "-";
 
+// "1 record", "3 records".
+std::string Counted(uint64_t count, const std::string& what);
+
 std::string NumberOrUnknown(bool known, int64_t number);
 std::string TextOrUnknown(const std::string& text);
 std::string TimeOrUnknown(uint64_t unix_ns);

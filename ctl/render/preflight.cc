@@ -42,10 +42,6 @@ std::string Line(const std::string& title, const std::string& text) {
   return absl::StrCat(line, OneLine(text), "\n");
 }
 
-std::string Counted(uint64_t count, const std::string& what) {
-  return absl::StrCat(count, " ", what, count == 1 ? "" : "s");
-}
-
 std::string StepsText(const v1::Run& run) {
   if (!run.has_last_step()) return "no step was closed";
   std::string text = Counted(run.last_step() + 1, "step");

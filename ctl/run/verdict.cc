@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "ctl/render/incident.h"
+#include "ctl/render/names.h"
 #include "ctl/render/run.h"
 #include "ctl/render/violation.h"
 #include "ctl/run/left_out.h"
@@ -20,10 +21,6 @@ constexpr size_t kMaxIncidents = 10;
 
 std::string Line(const std::string& text) {
   return absl::StrCat(kPrefix, OneLine(text), "\n");
-}
-
-std::string Counted(uint64_t count, const std::string& what) {
-  return absl::StrCat(count, " ", what, count == 1 ? "" : "s");
 }
 
 std::string Indented(const std::string& text) { return Line("  " + text); }
@@ -64,7 +61,8 @@ std::string NothingText(const VerdictInput& input) {
   return (input.check_set.empty() ? Line(what) : NotChecked(what)) + advice;
 }
 
-std::string Headline(const VerdictInput& input) {
+std::string Headline(const VerdictInput& input,
+                     const std::vector<Incident>& incidents) {
   const v1::CheckProgress& check = input.drain.run->check();
   const std::string what = absl::StrCat(
       "run ", input.run, " against ", SelectionInWords(input.check_set), ": ");
@@ -79,16 +77,19 @@ std::string Headline(const VerdictInput& input) {
                                    Counted(check.total(), "invariant"),
                                    " was decided", so_far));
   }
-  return Line(absl::StrCat(
-      what, CountedIncidents(IncidentsOf(input.violations)), so_far));
+  return Line(absl::StrCat(what, CountedIncidents(incidents), so_far));
 }
 
-// A line an incident, alerts before advice.
-std::string IncidentLines(const std::vector<v1::Violation>& violations) {
+std::vector<Incident> AlertsFirst(
+    const std::vector<v1::Violation>& violations) {
   std::vector<Incident> incidents = IncidentsOf(violations);
   std::stable_partition(
       incidents.begin(), incidents.end(),
       [](const Incident& incident) { return IsOfAlert(incident.lead()); });
+  return incidents;
+}
+
+std::string IncidentLines(const std::vector<Incident>& incidents) {
   const size_t shown = std::min(incidents.size(), kMaxIncidents);
   std::string text;
   for (size_t i = 0; i < shown; ++i) {
@@ -136,14 +137,15 @@ std::string CoverageText(const v1::CheckProgress& check,
   return text;
 }
 
-std::string NextCommands(const VerdictInput& input) {
+std::string NextCommands(const VerdictInput& input,
+                         const std::vector<Incident>& incidents) {
   const std::string run = ShellQuote(input.run);
-  if (input.violations.empty()) {
+  if (incidents.empty()) {
     return Indented(absl::StrCat(input.ctl, " runs show ", run));
   }
   return Indented(absl::StrCat(input.ctl, " violations list --run ", run)) +
          Indented(absl::StrCat(input.ctl, " violations show ",
-                               ShellQuote(input.violations[0].id()))) +
+                               ShellQuote(incidents[0].lead().id()))) +
          Indented(absl::StrCat(input.ctl, " runs show ", run));
 }
 
@@ -160,12 +162,13 @@ std::string VerdictText(const VerdictInput& input) {
     }
     return text;
   }
-  std::string text = Headline(input) + IncidentLines(input.violations);
+  const std::vector<Incident> incidents = AlertsFirst(input.violations);
+  std::string text = Headline(input, incidents) + IncidentLines(incidents);
   if (run.has_check() && run.check().error().empty()) {
     text += CoverageText(run.check(), input.left_aside);
     for (const std::string& rule : input.left_out) text += Indented(rule);
   }
-  return text + Indented(RecordsText(run)) + NextCommands(input);
+  return text + Indented(RecordsText(run)) + NextCommands(input, incidents);
 }
 
 }  // namespace traincheck::ctl

@@ -73,6 +73,7 @@ TEST(VerdictTest, IncidentsAreNamedAlertsFirstAndNotWithoutEnd) {
                               "traincheck:   alert Since step 1 it is wrong "
                               "(ranks -); 2 violations follow from it\n"
                               "traincheck:   alert Since step 4 "));
+  EXPECT_THAT(text, HasSubstr("violations show 1\n"));
   EXPECT_THAT(text, HasSubstr("step 12 it is wrong (ranks -)\n"
                               "traincheck:   and 1 more\n"));
 }
