@@ -178,5 +178,121 @@ TEST_F(TrainCheckCommandsTest, AFolderMustHoldATraceAndTheRunBeNew) {
   EXPECT_EQ(import("r2").code, 3);
 }
 
+class CompatCheckTest : public TrainCheckCommandsTest {
+ protected:
+  // m.f calls torch.g in step 0 and does not in step 1.
+  CompatCheckTest() {
+    int calls = 0;
+    const auto line = [](const char* type, int call, const char* function,
+                         int step) {
+      static int time = 0;
+      const Json json = {{"type", type},
+                         {"process_id", 7},
+                         {"thread_id", 70},
+                         {"time", ++time},
+                         {"func_call_id", std::to_string(call)},
+                         {"function", function},
+                         {"meta_vars", {{"step", step}}}};
+      return json.dump() + "\n";
+    };
+    std::string text;
+    for (int step = 0; step < 2; ++step) {
+      const int outer = ++calls;
+      text += line("function_call (pre)", outer, "torch.f", step);
+      if (step == 0) {
+        ++calls;
+        text += line("function_call (pre)", calls, "torch.g", step);
+        text += line("function_call (post)", calls, "torch.g", step);
+      }
+      text += line("function_call (post)", outer, "torch.f", step);
+    }
+    fs::create_directories(folder_ / "trace");
+    Write("trace/trace_API_7_70.log", text);
+  }
+
+  ProcessResult Check(const std::string& rules,
+                      std::vector<std::string> more = {}) {
+    const std::vector<std::string> check = {"check",
+                                            "--compat",
+                                            "traincheck",
+                                            "--trace",
+                                            (folder_ / "trace").string(),
+                                            "--invariants",
+                                            Write("rules.json", rules)};
+    more.insert(more.begin(), check.begin(), check.end());
+    return RunProcess(Ctl(more));  // without a server
+  }
+};
+
+TEST_F(CompatCheckTest, EachLineHasItsVerdict) {
+  const ProcessResult result =
+      Check(std::string(kRule) + "\n" + kUserRule + "\n");
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(result.err, "");
+  EXPECT_THAT(result.out, HasSubstr("/trace, 1 file, 6 lines\n"));
+  EXPECT_THAT(
+      result.out,
+      HasSubstr("\nline 1 failed: Every call of torch.f calls torch.g.\n"
+                "  it does not call torch.g\n"
+                "  trace_API_7_70.log line 5: torch.f, process 7, step "
+                "1\n"));
+}
+
+TEST_F(CompatCheckTest, JsonHasOneEntryForEachLine) {
+  const std::string rules =
+      Write("rules.json", std::string(kRule) + "\n\n" + kUserRule + "\n");
+  const ProcessResult result = RunProcess(
+      Ctl({"-o", "json", "check", "--compat", "traincheck", "--trace",
+           (folder_ / "trace").string(), "--invariants", rules}));
+  ASSERT_EQ(result.code, 0) << result.err;
+  const Json json = Json::parse(result.out);
+  EXPECT_EQ(json["verdicts_by_line"],
+            Json::parse(R"({"failed": [1], "passed": [], )"
+                        R"("not_triggered": [3], "not_checkable": []})"));
+  ASSERT_EQ(json["lines"].size(), 2u);
+  const Json& line = json["lines"][0];
+  EXPECT_EQ(line["line"], 1);
+  EXPECT_EQ(line["relation"], "APIContainRelation");
+  EXPECT_EQ(line["verdict"], "failed");
+  EXPECT_EQ(line["reason"], "it does not call torch.g");
+  EXPECT_EQ(line["where"][0]["line"], 5);
+  EXPECT_EQ(line["where"][0]["step"], "1");
+  EXPECT_TRUE(json["lines"][1]["reason"].is_null());
+}
+
+TEST_F(CompatCheckTest, ItIsAGateAsOtherChecksAre) {
+  EXPECT_EQ(Check(kRule, {"--fail-on-violation"}).code, 10);
+  ProcessResult result = Check(kUserRule, {"--fail-on-violation"});
+  EXPECT_EQ(result.code, 11);
+  EXPECT_THAT(result.err, HasSubstr("0 of 0 invariants decided"));
+  // The end of a call that never began: TrainCheck refuses the trace.
+  Write("trace/trace_API_8_80.log",
+        R"json({"type": "function_call (post)", "process_id": 8, )json"
+        R"json("thread_id": 80, "time": 3, "func_call_id": "x", )json"
+        R"json("function": "torch.h"})json"
+        "\n");
+  result = Check(kRule, {"--min-coverage", "1"});
+  EXPECT_EQ(result.code, 11);
+  EXPECT_THAT(result.out,
+              HasSubstr("1 line not checkable: TrainCheck refuses the trace: "
+                        "the call x of torch.h ends and never began\n"
+                        "  line 1\n"));
+}
+
+TEST_F(CompatCheckTest, WhatCannotBeReadIsNamed) {
+  ProcessResult result = Check("{}\n");
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr("rules.json: line 1: relation: missing"));
+  Write("trace/trace_API_8_80.log", "{\n");
+  result = Check(kRule);
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr("trace_API_8_80.log: line 1: not valid"));
+  const std::vector<std::string> check = {"check", "--compat", "traincheck"};
+  EXPECT_EQ(RunProcess(Ctl(check)).code, 2);
+  EXPECT_EQ(RunProcess(Ctl({"check"})).code, 2);
+  EXPECT_EQ(RunProcess(Ctl({"check", "--run", "r", "--trace", "."})).code, 2);
+  EXPECT_EQ(RunProcess(Ctl({"check", "--compat", "other"})).code, 2);
+}
+
 }  // namespace
 }  // namespace traincheck::ctl

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "ctl/commands/commands.h"
+#include "ctl/commands/compat_check.h"
 #include "ctl/commands/gate_flags.h"
 #include "ctl/commands/query.h"
 #include "ctl/render/check_result.h"
@@ -19,6 +20,7 @@ struct Options {
   std::string run;
   std::string set = kBuiltInSet;
   GateOptions gate;
+  CompatCheckOptions compat;
 };
 
 // On stderr, beside the result: why rules were left aside.
@@ -56,15 +58,55 @@ int Check(const Context& context, const Options& options) {
   return gate.code;
 }
 
+// --compat names the files instead of a run and a set.
+void AddCompat(CLI::App* check, CompatCheckOptions* options) {
+  CLI::Option* compat =
+      check
+          ->add_option("--compat", options->compat,
+                       "traincheck: TrainCheck's own verdicts on its own "
+                       "files, without a server")
+          ->check(CLI::IsMember({"traincheck"}))
+          ->excludes(check->get_option("--run"))
+          ->excludes(check->get_option("--set"));
+  check
+      ->add_option("--trace", options->trace,
+                   "With --compat: folder with trace_* files")
+      ->needs(compat);
+  check
+      ->add_option("--invariants", options->invariants,
+                   "With --compat: TrainCheck's invariant file; -: stdin")
+      ->needs(compat);
+}
+
+// REQUIRES: they are parsed.
+void NeedWhatIsChecked(const Options& options) {
+  const bool compat = !options.compat.compat.empty();
+  if (!compat && options.run.empty()) throw CLI::RequiredError("--run");
+  if (compat && options.compat.trace.empty()) {
+    throw CLI::RequiredError("--trace");
+  }
+  if (compat && options.compat.invariants.empty()) {
+    throw CLI::RequiredError("--invariants");
+  }
+}
+
 }  // namespace
 
 void AddCheck(CLI::App* check, const Context* context, Action* action) {
   auto options = std::make_shared<Options>();
-  check->add_option("--run", options->run, "Run that has ended")->required();
+  check->add_option("--run", options->run, "Run that has ended");
   check->add_option("--set", options->set, "Name of the set, or several: A,B")
       ->capture_default_str();
   AddGateFlags(check, &options->gate);
-  check->callback([=] { *action = [=] { return Check(*context, *options); }; });
+  AddCompat(check, &options->compat);
+  check->callback([=] {
+    NeedWhatIsChecked(*options);
+    *action = [=] {
+      return options->compat.compat.empty()
+                 ? Check(*context, *options)
+                 : CompatCheck(*context, options->compat, options->gate);
+    };
+  });
 }
 
 }  // namespace traincheck::ctl

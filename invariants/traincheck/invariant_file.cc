@@ -6,6 +6,7 @@
 #include <map>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "base/json_reader.h"
 #include "invariants/relations/registry.h"
 #include "invariants/relations/traincheck_rules/rule_form.h"
@@ -32,7 +33,8 @@ bool IsBlank(std::string_view line) {
 
 // A line in its two parts.
 struct Line {
-  RulePtr rule;  // of relation, params, precondition
+  uint64_t number = 0;
+  json content;  // relation, params, precondition
   json aside;    // the rest
 };
 
@@ -52,20 +54,42 @@ absl::Status CheckLine(const json& line) {
   return reader.Finish();
 }
 
-absl::StatusOr<Line> ReadLine(const std::string& text) {
+absl::Status ReadLine(const std::string& text, Line* read) {
   absl::StatusOr<json> line = ParseExactJsonUntrusted(text);
   if (!line.ok()) return line.status();
   if (absl::Status status = CheckLine(*line); !status.ok()) return status;
-  json content = json::object();
-  json aside = json::object();
+  read->content = json::object();
+  read->aside = json::object();
   for (auto& [key, value] : line->items()) {
     const bool of_rule =
         key == "relation" || key == "params" || key == "precondition";
-    (of_rule ? content : aside)[key] = std::move(value);
+    (of_rule ? read->content : read->aside)[key] = std::move(value);
   }
-  auto rule = FindRelation(kTrainCheckRelation)->Parse(content, "");
-  if (!rule.ok()) return rule.status();
-  return Line{*std::move(rule), std::move(aside)};
+  return absl::OkStatus();
+}
+
+// Each line but blank ones, up to the first error, which then names its line.
+absl::Status EachLine(std::string_view text,
+                      absl::FunctionRef<absl::Status(Line)> take) {
+  bool any = false;
+  uint64_t number = 0;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view part = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    ++number;
+    if (IsBlank(part)) continue;
+    any = true;
+    Line line;
+    line.number = number;
+    absl::Status status = ReadLine(std::string(part), &line);
+    if (status.ok()) status = take(std::move(line));
+    if (status.ok()) continue;
+    return absl::InvalidArgumentError("line " + std::to_string(number) + ": " +
+                                      std::string(status.message()));
+  }
+  if (any) return absl::OkStatus();
+  return absl::InvalidArgumentError("the file has no rules");
 }
 
 uint64_t Support(const json& aside) {
@@ -99,10 +123,10 @@ void AddLine(uint64_t line, const json& aside, json* origin) {
   copies.push_back(OriginOf(line, aside));
 }
 
-Invariant MakeInvariant(Line line, uint64_t number,
+Invariant MakeInvariant(RulePtr rule, const Line& line,
                         const std::vector<std::string>& experiments) {
   Invariant invariant;
-  invariant.rule = std::move(line.rule);
+  invariant.rule = std::move(rule);
   if (NamesTorchOnly(invariant.rule->parameters())) {
     invariant.scope = Scope::kGeneral;
   } else {
@@ -110,7 +134,7 @@ Invariant MakeInvariant(Line line, uint64_t number,
     std::sort(invariant.experiments.begin(), invariant.experiments.end());
   }
   invariant.support = Support(line.aside);
-  invariant.origin = OriginOf(number, line.aside);
+  invariant.origin = OriginOf(line.number, line.aside);
   invariant.origin["format"] = kFormat;
   invariant.id = IdOf(invariant);
   invariant.text = TextOf(invariant);
@@ -172,37 +196,38 @@ void WriteRule(const Invariant& invariant, std::vector<Written>* written) {
 absl::StatusOr<std::vector<Invariant>> RulesFromFileUntrusted(
     std::string_view text, const std::vector<std::string>& experiments) {
   std::map<std::string, Invariant> by_id;
-  uint64_t number = 0;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    const std::string_view part = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
-    ++number;
-    if (IsBlank(part)) continue;
-    absl::StatusOr<Line> line = ReadLine(std::string(part));
-    if (!line.ok()) {
-      return absl::InvalidArgumentError("line " + std::to_string(number) +
-                                        ": " +
-                                        std::string(line.status().message()));
-    }
-    const json aside = line->aside;
-    Invariant invariant = MakeInvariant(*std::move(line), number, experiments);
+  const auto take = [&](const Line& line) -> absl::Status {
+    auto rule = FindRelation(kTrainCheckRelation)->Parse(line.content, "");
+    if (!rule.ok()) return rule.status();
+    Invariant invariant = MakeInvariant(*std::move(rule), line, experiments);
     const auto found = by_id.find(invariant.id);
     if (found == by_id.end()) {
       by_id.emplace(invariant.id, std::move(invariant));
-      continue;
+      return absl::OkStatus();
     }
-    AddLine(number, aside, &found->second.origin);
+    AddLine(line.number, line.aside, &found->second.origin);
     found->second.support = std::max(found->second.support, invariant.support);
-  }
-  if (by_id.empty()) {
-    return absl::InvalidArgumentError("the file has no rules");
-  }
+    return absl::OkStatus();
+  };
+  if (absl::Status status = EachLine(text, take); !status.ok()) return status;
   std::vector<Invariant> invariants;
   for (auto& [id, invariant] : by_id) {
     invariants.push_back(std::move(invariant));
   }
   return invariants;
+}
+
+absl::StatusOr<std::vector<RuleLine>> RuleLinesFromFileUntrusted(
+    std::string_view text) {
+  std::vector<RuleLine> lines;
+  const auto take = [&lines](Line line) -> absl::Status {
+    absl::Status status = CheckRuleForm(line.content, "");
+    if (!status.ok()) return status;
+    lines.push_back({line.number, std::move(line.content)});
+    return absl::OkStatus();
+  };
+  if (absl::Status status = EachLine(text, take); !status.ok()) return status;
+  return lines;
 }
 
 RuleFile FileOfRules(const std::vector<Invariant>& invariants) {

@@ -11,12 +11,14 @@
 #define TRAINCHECK_INVARIANTS_TRAINCHECK_INVARIANT_FILE_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "invariants/rules/invariant.h"
+#include "nlohmann/json.hpp"
 
 namespace traincheck {
 
@@ -29,6 +31,16 @@ inline constexpr char kTrainCheckRelation[] = "TrainCheck";
 // general. Sorted by id.
 [[nodiscard]] absl::StatusOr<std::vector<Invariant>> RulesFromFileUntrusted(
     std::string_view text, const std::vector<std::string>& experiments);
+
+// A line as it stands there: relation, params and precondition.
+struct RuleLine {
+  uint64_t number = 0;  // from 1
+  nlohmann::json content;
+};
+
+// All lines, in their order and none of them joined; errors as above.
+[[nodiscard]] absl::StatusOr<std::vector<RuleLine>> RuleLinesFromFileUntrusted(
+    std::string_view text);
 
 struct RuleFile {
   std::string text;

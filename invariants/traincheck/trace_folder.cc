@@ -10,13 +10,13 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "invariants/relations/traincheck_rules/names.h"
 #include "invariants/traincheck/function_kind.h"
+#include "invariants/traincheck/trace_files.h"
 
 namespace traincheck {
 
@@ -26,35 +26,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr uint64_t kMaxLineBytes = 64u << 20;
-
-bool IsTraceFile(const std::string& name) {
-  return absl::StartsWith(name, "trace_") ||
-         absl::StartsWith(name, "proxy_log.json");
-}
-
-absl::StatusOr<std::vector<std::string>> FilesIn(const std::string& folder) {
-  std::error_code error;
-  std::vector<std::string> names;
-  for (fs::directory_iterator at(folder, error), end; !error && at != end;
-       at.increment(error)) {
-    const std::string name = at->path().filename().string();
-    std::error_code ignored;
-    if (IsTraceFile(name) && at->is_regular_file(ignored)) {
-      names.push_back(name);
-    }
-  }
-  if (error) {
-    return absl::NotFoundError("cannot read the folder \"" + folder +
-                               "\": " + error.message());
-  }
-  if (names.empty()) {
-    return absl::NotFoundError("\"" + folder +
-                               "\" holds no trace: neither trace_* nor "
-                               "proxy_log.json");
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
 
 // A number, also where an older version wrote it as text.
 std::optional<int32_t> SmallNumber(const json& value) {
@@ -235,7 +206,7 @@ void TraceFolder::SettlePlaces() {
 
 absl::StatusOr<std::unique_ptr<TraceFolder>> TraceFolder::Open(
     const std::string& path) {
-  const absl::StatusOr<std::vector<std::string>> names = FilesIn(path);
+  const absl::StatusOr<std::vector<std::string>> names = TraceFilesIn(path);
   if (!names.ok()) return names.status();
   std::unique_ptr<TraceFolder> folder(new TraceFolder);
   Indexer indexer(folder.get());

@@ -1,0 +1,173 @@
+#include "invariants/traincheck/conformance/context_managers.h"
+
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+
+namespace traincheck {
+
+namespace {
+
+constexpr absl::string_view kEnter = ".__enter__";
+constexpr absl::string_view kExit = ".__exit__";
+constexpr absl::string_view kInit = ".__init__";
+// Their classes have no __init__ that is recorded.
+constexpr absl::string_view kLeftAside[] = {
+    "torch.autograd.grad_mode", "torch.autograd.profiler.record_function"};
+
+bool IsEnter(absl::string_view function) {
+  if (!absl::StrContains(function, "__enter__")) return false;
+  for (const absl::string_view name : kLeftAside) {
+    if (absl::StrContains(function, name)) return false;
+  }
+  return true;
+}
+
+// {NAME: VALUE} of keyword arguments {NAME: {TYPE: VALUE}}; absent: they have
+// another form.
+PyValue WithoutTypes(const PyValue& keywords, PyPool* pool) {
+  PyObject input;
+  for (const PyMember& argument : keywords.object()) {
+    if (argument.value.kind() != PyValue::Kind::kObject ||
+        argument.value.object().empty()) {
+      return {};
+    }
+    input.push_back({argument.key, argument.value.object().front().value});
+  }
+  return pool->Object(std::move(input));
+}
+
+}  // namespace
+
+class ContextManagers::Finder {
+ public:
+  Finder(TraceTable* table, ContextManagers* found)
+      : table_(*table), found_(*found) {}
+
+  absl::Status Run() {
+    Index();
+    for (const std::string* name : classes_) {
+      const auto inits = inits_.find(absl::StrCat(*name, kInit));
+      if (inits == inits_.end()) continue;
+      for (const TableRow* init : inits->second) {
+        if (absl::Status status = Add(*name, *init); !status.ok()) {
+          return status;
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  void Index() {
+    absl::flat_hash_set<const std::string*> known;
+    for (const TableRow& row : table_.rows()) {
+      if (row.function == nullptr) continue;
+      if (IsEnter(*row.function) && known.insert(row.function).second) {
+        classes_.push_back(
+            table_.pool().Intern(absl::StripSuffix(*row.function, kEnter)));
+      }
+      if (row.kind == TraceLineKind::kCallBegin &&
+          absl::EndsWith(*row.function, kInit)) {
+        inits_[*row.function].push_back(&row);
+      }
+      const bool edge = row.kind == TraceLineKind::kCallBegin
+                            ? absl::EndsWith(*row.function, kExit)
+                            : row.kind == TraceLineKind::kCallEnd &&
+                                  absl::EndsWith(*row.function, kEnter);
+      if (edge) edges_[*row.function].push_back(&row);
+    }
+  }
+
+  // The first line, as the files have them, of this function after the time,
+  // in the same thread and with the same object.
+  const TableRow* FirstAfter(const std::string& function, int64_t time,
+                             const TableRow& init) const {
+    const auto edges = edges_.find(function);
+    if (edges == edges_.end()) return nullptr;
+    const PyValue object = table_.At(init, "obj_id");
+    for (const TableRow* row : edges->second) {
+      if (row->time > time && row->in() == init.in() &&
+          table_.At(*row, "obj_id") == object) {
+        return row;
+      }
+    }
+    return nullptr;
+  }
+
+  absl::Status Add(const std::string& name, const TableRow& init) {
+    const TableRow* enter =
+        FirstAfter(absl::StrCat(name, kEnter), init.time, init);
+    if (enter == nullptr) return absl::OkStatus();
+    const TableRow* exit =
+        FirstAfter(absl::StrCat(name, kExit), enter->time, init);
+    if (exit == nullptr) return absl::OkStatus();
+    if (!table_.Has("args") || !table_.Has("kwargs")) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("a ", name,
+                       " is entered, and no call of the trace has "
+                       "its arguments recorded"));
+    }
+    Context context;
+    context.field =
+        table_.pool().Intern(absl::StrCat("meta_vars.context_managers.", name));
+    context.from = enter->time;
+    context.to = exit->time;
+    const PyValue keywords = table_.At(init, "kwargs");
+    if (table_.At(init, "args").absent()) {
+      context.input = table_.pool().Object({});
+    } else if (keywords.kind() != PyValue::Kind::kObject) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("a ", name,
+                       " is made without recorded keyword "
+                       "arguments"));
+    } else {
+      context.input = WithoutTypes(keywords, &table_.pool());
+    }
+    found_.by_thread_[init.in()].push_back(context);
+    return absl::OkStatus();
+  }
+
+  using Rows = std::vector<const TableRow*>;
+
+  TraceTable& table_;
+  ContextManagers& found_;
+  std::vector<const std::string*> classes_;  // as they are entered first
+  absl::flat_hash_map<std::string, Rows> inits_;
+  absl::flat_hash_map<std::string, Rows>
+      edges_;  // ends of enter, begins of exit
+};
+
+absl::StatusOr<ContextManagers> ContextManagers::Find(TraceTable* table) {
+  ContextManagers found;
+  absl::Status status = Finder(table, &found).Run();
+  if (!status.ok()) return status;
+  return found;
+}
+
+absl::Status ContextManagers::WriteActive(
+    const std::vector<TraceRecord>& records) const {
+  const TableRow& first = *records.front().row;
+  const auto contexts = by_thread_.find(first.in());
+  if (contexts == by_thread_.end()) return absl::OkStatus();
+  for (const Context& context : contexts->second) {
+    if (first.time < context.from || first.time > context.to) continue;
+    if (context.input.absent()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(*context.field, " has arguments without a type"));
+    }
+    // Of several of one class the last counts.
+    for (const TraceRecord& record : records) {
+      record.written->Set(context.field, context.input);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace traincheck

@@ -1,0 +1,169 @@
+#include "invariants/traincheck/conformance/line_condition.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "invariants/traincheck/conformance/py_path.h"
+
+namespace traincheck {
+
+namespace {
+
+using nlohmann::json;
+
+struct TypeName {
+  const char* name;
+  ClauseType type;
+};
+
+constexpr TypeName kTypes[] = {
+    {"constant", ClauseType::kConstant},
+    {"consistent", ClauseType::kConsistent},
+    {"unequal", ClauseType::kUnequal},
+    {"exist", ClauseType::kExist},
+};
+
+absl::Status Unreadable(const std::string& what) {
+  return absl::FailedPreconditionError("TrainCheck does not read " + what);
+}
+
+absl::Status ReadValues(const json& clause, PyPool* pool, LineClause* read) {
+  for (const json& value : clause.at("values")) {
+    if (value.is_structured()) {
+      return Unreadable("a clause with a list or an object among its values");
+    }
+    read->values.insert(pool->FromJson(value));
+  }
+  if (read->values.empty()) return Unreadable("a constant clause of no values");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<LineClause> ReadClause(const json& clause, TraceTable* table) {
+  LineClause read;
+  read.name = table->pool().Intern(
+      clause.at("prop_name").get_ref<const std::string&>());
+  read.column = table->Column(*read.name);
+  const auto* type = std::find_if(
+      std::begin(kTypes), std::end(kTypes),
+      [&](const TypeName& known) { return clause.at("type") == known.name; });
+  read.type = type->type;
+  const json& path = clause.at("additional_path");
+  if (path.is_null()) return Unreadable("a clause whose path is null");
+  if (path.is_array()) {
+    for (const json& key : path) {
+      read.path.push_back(table->pool().FromJson(key));
+    }
+  }
+  if (read.type != ClauseType::kConstant) return read;
+  absl::Status status = ReadValues(clause, &table->pool(), &read);
+  if (!status.ok()) return status;
+  return read;
+}
+
+// What the record has under the clause's name; nullopt: it knows no such field.
+std::optional<PyValue> FieldOf(const LineClause& clause,
+                               const TraceRecord& record,
+                               const TraceTable& table) {
+  const PyValue* written = record.written->Find(clause.name);
+  if (written != nullptr) return *written;
+  if (!clause.column) return std::nullopt;
+  return table.At(*record.row, *clause.column);
+}
+
+}  // namespace
+
+absl::StatusOr<LineCondition> LineCondition::Read(const json& group,
+                                                  TraceTable* table) {
+  LineCondition condition;
+  condition.table_ = table;
+  condition.inverted_ = group.at("inverted").get<bool>();
+  const json& alternatives = group.at("preconditions");
+  for (const json& alternative : alternatives) {
+    Alternative& read = condition.alternatives_.emplace_back();
+    const json& clauses = alternative.at("clauses");
+    read.unconditional = !clauses.is_array();
+    if (read.unconditional && alternatives.size() > 1) {
+      return Unreadable("an unconditional precondition beside others");
+    }
+    if (read.unconditional) continue;
+    for (const json& clause : clauses) {
+      absl::StatusOr<LineClause> one = ReadClause(clause, table);
+      if (!one.ok()) return one.status();
+      read.clauses.push_back(*std::move(one));
+    }
+  }
+  return condition;
+}
+
+bool LineCondition::conditional() const {
+  return std::any_of(alternatives_.begin(), alternatives_.end(),
+                     [](const Alternative& a) { return !a.unconditional; });
+}
+
+absl::StatusOr<bool> LineCondition::Holds(
+    const std::vector<TraceRecord>& records,
+    const ContextManagers& contexts) const {
+  if (absl::Status status = contexts.WriteActive(records); !status.ok()) {
+    return status;
+  }
+  const absl::StatusOr<bool> any = AnyHolds(records);
+  if (!any.ok()) return any;
+  return *any != inverted_;
+}
+
+absl::StatusOr<bool> LineCondition::AnyHolds(
+    const std::vector<TraceRecord>& records) const {
+  for (const Alternative& alternative : alternatives_) {
+    bool all = true;
+    for (const LineClause& clause : alternative.clauses) {
+      const absl::StatusOr<bool> holds = ClauseHolds(clause, records);
+      if (!holds.ok()) return holds;
+      all = *holds;
+      if (!all) break;
+    }
+    if (all) return true;
+  }
+  return false;
+}
+
+absl::StatusOr<bool> LineCondition::ClauseHolds(
+    const LineClause& clause, const std::vector<TraceRecord>& records) const {
+  absl::flat_hash_set<PyValue> seen;
+  for (const TraceRecord& record : records) {
+    const std::optional<PyValue> field = FieldOf(clause, record, *table_);
+    if (!field) return false;
+    PyValue value = *field;
+    for (const PyValue& key : clause.path) {
+      const PyContained found = PyContains(value, key);
+      if (found == PyContained::kNo) return false;
+      std::optional<PyValue> inner;
+      if (found == PyContained::kYes) inner = PyItem(value, key).value;
+      if (!inner) {
+        return absl::FailedPreconditionError(
+            absl::StrCat("the clause on ", *clause.name, " looks for ",
+                         PyValueText(key), " in ", PyValueText(value)));
+      }
+      value = *inner;
+    }
+    if (value.absent()) return false;
+    if (clause.type == ClauseType::kExist) continue;
+    if (!value.hashable()) return false;
+    seen.insert(value);
+  }
+  switch (clause.type) {
+    case ClauseType::kConstant:
+      return seen.size() == 1 && clause.values.contains(*seen.begin());
+    case ClauseType::kConsistent:
+      return seen.size() == 1;
+    case ClauseType::kUnequal:
+      return seen.size() == records.size();
+    case ClauseType::kExist:
+      return true;
+  }
+  return false;
+}
+
+}  // namespace traincheck

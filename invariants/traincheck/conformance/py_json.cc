@@ -1,0 +1,174 @@
+#include "invariants/traincheck/conformance/py_json.h"
+
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "nlohmann/json.hpp"
+
+namespace traincheck {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kMaxDepth = 64;
+
+// The library knows no NaN and no Infinity. In a line that has such a word each
+// is replaced by a zero that nobody writes, and recognised by its spelling.
+struct PythonNumber {
+  absl::string_view word;
+  absl::string_view stand_in;
+  double value;
+};
+
+constexpr PythonNumber kPythonNumbers[] = {
+    {"NaN", "0e999991", std::numeric_limits<double>::quiet_NaN()},
+    {"-Infinity", "-0e999992", -std::numeric_limits<double>::infinity()},
+    {"Infinity", "0e999993", std::numeric_limits<double>::infinity()},
+};
+
+bool HasPythonNumber(absl::string_view text) {
+  return absl::StrContains(text, "NaN") || absl::StrContains(text, "Infinity");
+}
+
+// With stand-ins outside of strings.
+std::string ReplacePythonNumbers(absl::string_view text) {
+  std::string replaced;
+  bool quoted = false;
+  for (size_t i = 0; i < text.size();) {
+    const absl::string_view rest = text.substr(i);
+    const PythonNumber* found = nullptr;
+    for (const PythonNumber& number : kPythonNumbers) {
+      if (found == nullptr && !quoted && absl::StartsWith(rest, number.word)) {
+        found = &number;
+      }
+    }
+    if (found != nullptr) {
+      absl::StrAppend(&replaced, found->stand_in);
+      i += found->word.size();
+      continue;
+    }
+    if (text[i] == '"') quoted = !quoted;
+    const size_t bytes = quoted && text[i] == '\\' ? 2 : 1;
+    absl::StrAppend(&replaced, rest.substr(0, bytes));
+    i += bytes;
+  }
+  return replaced;
+}
+
+class Builder : public nlohmann::json_sax<json> {
+ public:
+  Builder(PyPool* pool, bool has_stand_ins)
+      : pool_(*pool), has_stand_ins_(has_stand_ins) {}
+
+  const PyValue& value() const { return value_; }
+  const std::string& error() const { return error_; }
+
+  bool null() override { return Add(PyValue::None()); }
+  bool boolean(bool value) override { return Add(PyValue::Bool(value)); }
+  bool number_integer(number_integer_t value) override {
+    return Add(PyValue::Integer(value));
+  }
+  bool number_unsigned(number_unsigned_t value) override {
+    if (value > std::numeric_limits<int64_t>::max()) {
+      return Add(pool_.BigInteger(absl::StrCat(value)));
+    }
+    return Add(PyValue::Integer(static_cast<int64_t>(value)));
+  }
+  bool number_float(number_float_t value, const string_t& text) override {
+    if (has_stand_ins_) {
+      for (const PythonNumber& number : kPythonNumbers) {
+        if (text == number.stand_in) return Add(PyValue::Float(number.value));
+      }
+    }
+    // A larger integer comes here, too.
+    if (text.find_first_of(".eE") == string_t::npos) {
+      return Add(pool_.BigInteger(text));
+    }
+    return Add(PyValue::Float(value));
+  }
+  bool string(string_t& text) override { return Add(pool_.Text(text)); }
+  bool binary(binary_t&) override { return false; }
+  bool start_object(std::size_t) override { return Enter(); }
+  bool key(string_t& text) override {
+    open_.back().key = pool_.Intern(text);
+    return true;
+  }
+  bool end_object() override {
+    PyValue object = pool_.Object(std::move(open_.back().members));
+    open_.pop_back();
+    return Add(object);
+  }
+  bool start_array(std::size_t) override { return Enter(); }
+  bool end_array() override {
+    PyValue list = pool_.List(std::move(open_.back().items));
+    open_.pop_back();
+    return Add(list);
+  }
+  bool parse_error(std::size_t position, const std::string&,
+                   const nlohmann::detail::exception& error) override {
+    // 406: a float beyond a double.
+    return Refuse(error.id == 406
+                      ? std::string("a number beyond a double")
+                      : absl::StrCat("not valid JSON at byte ", position));
+  }
+
+ private:
+  struct Open {
+    const std::string* key = nullptr;  // of the value that comes next
+    PyList items;
+    PyObject members;
+  };
+
+  bool Add(const PyValue& value) {
+    if (open_.empty()) {
+      value_ = value;
+    } else if (open_.back().key != nullptr) {
+      open_.back().members.push_back({open_.back().key, value});
+    } else {
+      open_.back().items.push_back(value);
+    }
+    return true;
+  }
+  bool Enter() {
+    if (open_.size() == kMaxDepth) {
+      return Refuse(absl::StrCat("nested deeper than ", kMaxDepth));
+    }
+    open_.emplace_back();
+    return true;
+  }
+  bool Refuse(std::string error) {
+    if (error_.empty()) error_ = std::move(error);
+    return false;
+  }
+
+  PyPool& pool_;
+  const bool has_stand_ins_;
+  std::vector<Open> open_;
+  PyValue value_;
+  std::string error_;
+};
+
+}  // namespace
+
+absl::StatusOr<PyValue> ParsePyJsonUntrusted(absl::string_view text,
+                                             PyPool* pool) {
+  std::string replaced;
+  const bool python = HasPythonNumber(text);
+  if (python) {
+    replaced = ReplacePythonNumbers(text);
+    text = replaced;
+  }
+  Builder builder(pool, python);
+  if (!json::sax_parse(text.begin(), text.end(), &builder)) {
+    return absl::InvalidArgumentError(builder.error());
+  }
+  return builder.value();
+}
+
+}  // namespace traincheck

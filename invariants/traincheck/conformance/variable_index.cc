@@ -1,0 +1,150 @@
+#include "invariants/traincheck/conformance/variable_index.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace traincheck {
+
+namespace {
+
+using Changes = std::vector<AttributeChange>;
+
+void SortByTime(Changes* changes) {
+  std::stable_sort(changes->begin(), changes->end(),
+                   [](const AttributeChange& a, const AttributeChange& b) {
+                     return a.after->from < b.after->from;
+                   });
+}
+
+Changes InSpan(const Changes& by_time, const CallSpan& span) {
+  Changes found;
+  for (auto at =
+           std::lower_bound(by_time.begin(), by_time.end(), span.from(),
+                            [](const AttributeChange&change, int64_t time) {
+                              return change.after->from < time;
+                            });
+       at != by_time.end() && span.Has(at->after->from); ++at) {
+    found.push_back(*at);
+  }
+  std::sort(found.begin(), found.end(),
+            [](const AttributeChange& a, const AttributeChange& b) {
+              return a.number < b.number;
+            });
+  return found;
+}
+
+// A row extends the last state or begins another one.
+void Take(const PyValue& value, const TableRow& row,
+          FollowedAttribute* attribute) {
+  std::vector<AttributeState>& states = attribute->states;
+  if (states.empty() || states.back().value != value) {
+    if (!states.empty()) states.back().to = row.time;
+    AttributeState state;
+    state.value = value;
+    state.from = row.time;
+    states.push_back(std::move(state));
+  }
+  states.back().last = &row;
+}
+
+}  // namespace
+
+FollowedAttribute* TableVariable::Find(absl::string_view attribute) {
+  for (FollowedAttribute& known : attributes) {
+    if (*known.name == attribute) return &known;
+  }
+  return nullptr;
+}
+
+VariableIndex::VariableIndex(const TraceTable& table)
+    : last_time_(table.last_time()) {
+  std::map<Key, std::pair<size_t, std::vector<const TableRow*>>> rows;
+  for (const TableRow& row : table.rows()) {
+    if (row.kind != TraceLineKind::kState) continue;
+    const std::string& name = table.At(row, "var_name").text();
+    const std::string& type = table.At(row, "var_type").text();
+    const auto [known, added] =
+        rows.try_emplace({row.pid, name, type}, variables_.size(),
+                         std::vector<const TableRow*>());
+    if (added) {
+      TableVariable variable;
+      variable.pid = row.pid;
+      variable.name = &name;
+      variable.type = &type;
+      variables_.push_back(std::move(variable));
+    }
+    known->second.second.push_back(&row);
+  }
+  for (auto& [key, place] : rows) {
+    std::stable_sort(
+        place.second.begin(), place.second.end(),
+        [](const TableRow* a, const TableRow* b) { return a->time < b->time; });
+    Follow(table, place.second, &variables_[place.first]);
+  }
+  IndexChanges();
+}
+
+void VariableIndex::Follow(const TraceTable& table,
+                           const std::vector<const TableRow*>& rows,
+                           TableVariable* variable) const {
+  std::map<uint32_t, size_t> places;  // in attributes, by column
+  for (const TableRow* row : rows) {
+    std::vector<TableField> fields;
+    for (const TableField& field : row->fields) {
+      const bool followed = table.columns()[field.column].attribute != nullptr;
+      if (followed && !field.value.absent()) fields.push_back(field);
+    }
+    // In the order of the columns.
+    std::sort(fields.begin(), fields.end(),
+              [](const TableField& a, const TableField& b) {
+                return a.column < b.column;
+              });
+    for (const TableField& field : fields) {
+      const auto [place, added] =
+          places.try_emplace(field.column, variable->attributes.size());
+      if (added) {
+        variable->attributes.push_back(
+            {table.columns()[field.column].attribute, {}});
+      }
+      Take(field.value, *row, &variable->attributes[place->second]);
+    }
+  }
+  for (FollowedAttribute& attribute : variable->attributes) {
+    attribute.states.back().to = last_time_;
+  }
+}
+
+void VariableIndex::IndexChanges() {
+  size_t number = 0;
+  for (const TableVariable& variable : variables_) {
+    for (const FollowedAttribute& attribute : variable.attributes) {
+      for (size_t i = 1; i < attribute.states.size(); ++i) {
+        const AttributeChange change = {&variable, attribute.name,
+                                        &attribute.states[i - 1],
+                                        &attribute.states[i], number++};
+        by_process_[variable.pid].push_back(change);
+        by_attribute_[{variable.pid, *variable.type, *attribute.name}]
+            .push_back(change);
+      }
+    }
+  }
+  for (auto& [pid, changes] : by_process_) SortByTime(&changes);
+  for (auto& [key, changes] : by_attribute_) SortByTime(&changes);
+}
+
+Changes VariableIndex::Changes(int64_t pid, const CallSpan& span) const {
+  const auto found = by_process_.find(pid);
+  if (found == by_process_.end()) return {};
+  return InSpan(found->second, span);
+}
+
+Changes VariableIndex::Changes(int64_t pid, const CallSpan& span,
+                               absl::string_view type,
+                               absl::string_view attribute) const {
+  const auto found =
+      by_attribute_.find({pid, std::string(type), std::string(attribute)});
+  if (found == by_attribute_.end()) return {};
+  return InSpan(found->second, span);
+}
+
+}  // namespace traincheck

@@ -1,0 +1,47 @@
+#include "invariants/traincheck/trace_files.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/match.h"
+
+namespace traincheck {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+bool IsTraceFile(const std::string& name) {
+  return absl::StartsWith(name, "trace_") ||
+         absl::StartsWith(name, "proxy_log.json");
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> TraceFilesIn(
+    const std::string& folder) {
+  std::error_code error;
+  std::vector<std::string> names;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end;
+       at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    std::error_code ignored;
+    if (IsTraceFile(name) && at->is_regular_file(ignored)) {
+      names.push_back(name);
+    }
+  }
+  if (error) {
+    return absl::NotFoundError("cannot read the folder \"" + folder +
+                               "\": " + error.message());
+  }
+  if (names.empty()) {
+    return absl::NotFoundError("\"" + folder +
+                               "\" holds no trace: neither trace_* nor "
+                               "proxy_log.json");
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace traincheck
