@@ -51,7 +51,7 @@ class Comparison {
   absl::StatusOr<bool> Agree(AttributeState* a, AttributeState* b) {
     const std::vector<TraceRecord> records = {{a->last, &a->written},
                                               {b->last, &b->written}};
-    const absl::StatusOr<bool> holds = condition_.Holds(records, contexts_);
+    absl::StatusOr<bool> holds = condition_.Holds(records, contexts_);
     if (!holds.ok()) return holds;
     if (!*holds) return true;
     triggered_ = true;

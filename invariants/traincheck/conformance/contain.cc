@@ -29,8 +29,9 @@ std::string WhatIsMissing(const LineParam& child) {
     return absl::StrCat("nothing in it changes the ", child.attribute, " of a ",
                         child.name, " as it must");
   }
-  return absl::StrCat("it does not call ", child.name,
-                      child.arguments ? " with these arguments" : "");
+  return absl::StrCat(
+      "it does not call ", child.name,
+      child.arguments ? " with these arguments by keyword" : "");
 }
 
 }  // namespace

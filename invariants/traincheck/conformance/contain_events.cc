@@ -62,8 +62,7 @@ absl::StatusOr<bool> EndMatches(const std::optional<PyValue>& expected,
 
 absl::StatusOr<bool> Matches(const LineParam& child,
                              const AttributeChange& change) {
-  const absl::StatusOr<bool> before =
-      EndMatches(child.before, change.before->value);
+  absl::StatusOr<bool> before = EndMatches(child.before, change.before->value);
   if (!before.ok() || !*before) return before;
   return EndMatches(child.after, change.after->value);
 }
@@ -191,7 +190,7 @@ absl::StatusOr<bool> HasChildChange(const LineParam& child,
                                : trace->variables().Changes(
                                      pid, span, child.name, child.attribute);
   for (const AttributeChange& change : changes) {
-    const absl::StatusOr<bool> matches = Matches(child, change);
+    absl::StatusOr<bool> matches = Matches(child, change);
     if (!matches.ok()) return matches;
     if (*matches && *change.variable->type == child.name &&
         *change.attribute == child.attribute) {
@@ -243,8 +242,7 @@ absl::StatusOr<bool> UnchangedAreExpected(const LineParam& child,
       return absl::FailedPreconditionError(
           absl::StrCat(name, " has no state before the call ", *call.id));
     }
-    const absl::StatusOr<bool> holds =
-        variables.Holds(records, trace->contexts());
+    absl::StatusOr<bool> holds = variables.Holds(records, trace->contexts());
     if (!holds.ok()) return holds;
     all = all && *holds;
   }

@@ -109,7 +109,7 @@ absl::StatusOr<bool> LineCondition::Holds(
   if (absl::Status status = contexts.WriteActive(records); !status.ok()) {
     return status;
   }
-  const absl::StatusOr<bool> any = AnyHolds(records);
+  absl::StatusOr<bool> any = AnyHolds(records);
   if (!any.ok()) return any;
   return *any != inverted_;
 }
@@ -119,7 +119,7 @@ absl::StatusOr<bool> LineCondition::AnyHolds(
   for (const Alternative& alternative : alternatives_) {
     bool all = true;
     for (const LineClause& clause : alternative.clauses) {
-      const absl::StatusOr<bool> holds = ClauseHolds(clause, records);
+      absl::StatusOr<bool> holds = ClauseHolds(clause, records);
       if (!holds.ok()) return holds;
       all = *holds;
       if (!all) break;
