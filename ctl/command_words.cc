@@ -5,7 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "ctl/text/nearest.h"
+#include "base/nearest.h"
 #include "ctl/text/shell_quote.h"
 
 namespace traincheck::ctl {

@@ -10,6 +10,7 @@
 
 #include "google/protobuf/descriptor.h"
 #include "proto/traincheck/v1/control.pb.h"
+#include "proto/traincheck/v1/feedback.pb.h"
 #include "proto/traincheck/v1/ingest.pb.h"
 
 namespace traincheck {
@@ -73,6 +74,7 @@ TEST(DescriptorGolden, TheWireContractOnlyGrowsAndTheGoldenWithIt) {
   Contract contract;
   contract.Add(v1::Hello::descriptor()->file());
   contract.Add(v1::Run::descriptor()->file());
+  contract.Add(v1::Mark::descriptor()->file());
   std::ifstream file("proto/testdata/descriptors.golden");
   std::set<std::string> golden;
   for (std::string line; std::getline(file, line);) golden.insert(line);

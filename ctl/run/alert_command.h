@@ -32,9 +32,8 @@ class AlertCommand {
   AlertCommand(const AlertCommand&) = delete;
   AlertCommand& operator=(const AlertCommand&) = delete;
 
-  // With the incident in the environment: TRAINCHECK_ALERT_RUN, _INCIDENT,
-  // _HEADLINE, _SITE, _STEP and _RANKS; what is not known is empty. An error
-  // says why it was not started; the training is not concerned.
+  // With the incident in the environment (AlertVariables). An error says why it
+  // was not started; the training is not concerned.
   [[nodiscard]] absl::Status Start(const v1::Violation& lead);
 
  private:

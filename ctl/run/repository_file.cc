@@ -7,9 +7,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/nearest.h"
 #include "base/printable_text.h"
 #include "ctl/text/input_file.h"
-#include "ctl/text/nearest.h"
 #include "invariants/sets/set_ref.h"
 #include "yaml-cpp/yaml.h"
 

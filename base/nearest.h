@@ -1,11 +1,11 @@
 // The word that a user meant.
-#ifndef TRAINCHECK_CTL_TEXT_NEAREST_H_
-#define TRAINCHECK_CTL_TEXT_NEAREST_H_
+#ifndef TRAINCHECK_BASE_NEAREST_H_
+#define TRAINCHECK_BASE_NEAREST_H_
 
 #include <string>
 #include <vector>
 
-namespace traincheck::ctl {
+namespace traincheck {
 
 // The one of `words` that takes the fewest changes of a letter (two exchanged
 // neighbours are one), the first of several; "" where that is more than a third
@@ -13,6 +13,6 @@ namespace traincheck::ctl {
 std::string NearestWord(const std::string& typed,
                         const std::vector<std::string>& words);
 
-}  // namespace traincheck::ctl
+}  // namespace traincheck
 
-#endif  // TRAINCHECK_CTL_TEXT_NEAREST_H_
+#endif  // TRAINCHECK_BASE_NEAREST_H_

@@ -1,8 +1,8 @@
-#include "ctl/text/nearest.h"
+#include "base/nearest.h"
 
 #include "gtest/gtest.h"
 
-namespace traincheck::ctl {
+namespace traincheck {
 namespace {
 
 const std::vector<std::string> kWords = {"run", "runs", "violations", "sets"};
@@ -22,4 +22,4 @@ TEST(NearestTest, GuessesNothingFarOff) {
 }
 
 }  // namespace
-}  // namespace traincheck::ctl
+}  // namespace traincheck

@@ -1,8 +1,8 @@
-#include "ctl/text/nearest.h"
+#include "base/nearest.h"
 
 #include <algorithm>
 
-namespace traincheck::ctl {
+namespace traincheck {
 namespace {
 
 // No command or option is longer; of what is, the rest does not count.
@@ -40,4 +40,4 @@ std::string NearestWord(const std::string& typed,
   return nearest;
 }
 
-}  // namespace traincheck::ctl
+}  // namespace traincheck
