@@ -29,7 +29,7 @@ bool IsBuiltIn(const nlohmann::json& origin) {
 
 // Why the rule is believed.
 std::string BasisOf(const Invariant& rule) {
-  if (IsBuiltIn(rule.origin)) return "built-in rule";
+  if (IsBuiltIn(rule.origin)) return kBuiltInBasis;
   if (!IsLearned(rule.origin)) return "rule from a file";
   return "learned rule; reference runs kept it in " +
          std::to_string(rule.support) + " windows";

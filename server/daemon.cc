@@ -48,6 +48,43 @@ absl::Status Daemon::Load(const Options& options) {
       RulePolicy::Load(store_.get(), sets_.get());
   if (!policy.ok()) return policy.status();
   policy_ = *std::move(policy);
+  return LoadFeedback();
+}
+
+absl::Status Daemon::LoadFeedback() {
+  marks_ = std::make_unique<Marks>(store_.get());
+  absl::StatusOr<std::unique_ptr<Silences>> silences =
+      Silences::Load(store_.get(), sets_.get());
+  if (!silences.ok()) return silences.status();
+  silences_ = *std::move(silences);
+  places_ = std::make_unique<RulePlaces>(sets_.get());
+  violations_ = std::make_unique<ViolationView>(
+      ViolationView::Dependencies{.registry = registry_.get(),
+                                  .board = board_.get(),
+                                  .marks = marks_.get(),
+                                  .silences = silences_.get(),
+                                  .places = places_.get()});
+  return absl::OkStatus();
+}
+
+// Before the checks begin to find anything.
+absl::Status Daemon::StartFeedback(const Options& options) {
+  review_ = std::make_unique<RuleReview>(
+      RuleReview::Dependencies{.store = store_.get(),
+                               .registry = registry_.get(),
+                               .checks = checks_.get(),
+                               .violations = violations_.get(),
+                               .sets = sets_.get(),
+                               .policy = policy_.get()});
+  absl::StatusOr<std::unique_ptr<AlertCaller>> caller =
+      AlertCaller::Load({.store = store_.get(),
+                         .registry = registry_.get(),
+                         .board = board_.get(),
+                         .violations = violations_.get()},
+                        options.on_alert);
+  if (!caller.ok()) return caller.status();
+  caller_ = *std::move(caller);
+  caller_->Start();
   return absl::OkStatus();
 }
 
@@ -80,8 +117,9 @@ absl::Status Daemon::Start(const Options& options) {
       Queries::Dependencies{.store = store_.get(),
                             .registry = registry_.get(),
                             .checks = checks_.get(),
-                            .board = board_.get(),
+                            .violations = violations_.get(),
                             .sets = sets_.get()});
+  if (absl::Status s = StartFeedback(options); !s.ok()) return s;
   cleaner_ = std::make_unique<RunCleaner>(
       RunCleaner::Dependencies{.store = store_.get(),
                                .registry = registry_.get(),
@@ -110,6 +148,7 @@ void Daemon::Connect() {
 bool Daemon::Stop() {
   cleaner_->Stop();
   checks_->Stop();
+  caller_->Stop();
   const bool jobs_ended = jobs_->Stop(absl::Seconds(1));
   store_->Close();
   return jobs_ended;

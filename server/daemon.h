@@ -12,10 +12,16 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "server/alerting/alert_caller.h"
 #include "server/checking/live_checks.h"
 #include "server/checking/stored_check.h"
 #include "server/checking/violation_board.h"
 #include "server/control/queries.h"
+#include "server/feedback/marks.h"
+#include "server/feedback/rule_places.h"
+#include "server/feedback/rule_review.h"
+#include "server/feedback/silences.h"
+#include "server/feedback/violation_view.h"
 #include "server/jobs/inference_jobs.h"
 #include "server/plans/run_plans.h"
 #include "server/retention/run_cleaner.h"
@@ -36,6 +42,7 @@ class Daemon {
     absl::Duration snapshot_every = absl::Seconds(30);
     RetentionLimits retention;
     absl::Duration retention_period = absl::Minutes(1);
+    AlertCommandOptions on_alert;
     // See RocksdbStoreOptions.
     bool accept_loss = false;
     // Of the process of an inference job.
@@ -65,6 +72,11 @@ class Daemon {
   InferenceJobs& jobs() { return *jobs_; }
   RunCleaner& cleaner() { return *cleaner_; }
   RunPlans& plans() { return *plans_; }
+  Marks& marks() { return *marks_; }
+  Silences& silences() { return *silences_; }
+  const ViolationView& violations() const { return *violations_; }
+  const RuleReview& review() const { return *review_; }
+  const AlertCaller& caller() const { return *caller_; }
   const StoredChecks& stored_checks() const { return *stored_checks_; }
 
  private:
@@ -72,6 +84,9 @@ class Daemon {
 
   // What the data directory holds.
   absl::Status Load(const Options& options);
+  // What people say of what is found, and who is called.
+  absl::Status LoadFeedback();
+  absl::Status StartFeedback(const Options& options);
   absl::Status Start(const Options& options);
   // Who hears of what the others do.
   void Connect();
@@ -83,10 +98,16 @@ class Daemon {
   std::unique_ptr<Store> store_;
   std::unique_ptr<SetCatalog> sets_;
   std::unique_ptr<RulePolicy> policy_;
+  std::unique_ptr<Marks> marks_;
+  std::unique_ptr<Silences> silences_;
+  std::unique_ptr<RulePlaces> places_;
+  std::unique_ptr<ViolationView> violations_;
   std::unique_ptr<RunPlans> plans_;
   std::unique_ptr<LiveChecks> checks_;
   std::unique_ptr<StoredChecks> stored_checks_;
   std::unique_ptr<InferenceJobs> jobs_;
+  std::unique_ptr<RuleReview> review_;
+  std::unique_ptr<AlertCaller> caller_;
   std::unique_ptr<Queries> queries_;
   std::unique_ptr<RunCleaner> cleaner_;
 };

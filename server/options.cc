@@ -45,6 +45,31 @@ void AddJobMemory(CLI::App* app, Options* options) {
       ->check(CLI::Range(kMinJobMemoryBytes, uint64_t{1} << 50));
 }
 
+void AddOnAlert(CLI::App* app, Options* options) {
+  AlertCommandOptions& alert = options->daemon.on_alert;
+  app->add_option("--on-alert", alert.command,
+                  "Shell command to start once for each incident that is an "
+                  "alert, with the incident in TRAINCHECK_ALERT_RUN, "
+                  "_INCIDENT, _HEADLINE, _SITE, _STEP and _RANKS");
+  app->add_option("--on-alert-per-hour", alert.per_hour,
+                  "How often at most; alerts beyond that are counted in "
+                  "traincheckctl status")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app->add_option("--on-alert-timeout", options->on_alert_timeout_s,
+                  "Seconds after which the command is killed")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+}
+
+// A key in the file is the name of an option.
+void AddFile(CLI::App* app) {
+  app->set_config("--config", "",
+                  "File with options, a line each: listen = "
+                  "\"127.0.0.1:7471\"; the command line wins");
+  app->allow_config_extras(CLI::config_extras_mode::error);
+}
+
 absl::Status TakeRetention(Options* options) {
   RetentionLimits& limits = options->daemon.retention;
   if (options->retain_days > 0) {
@@ -76,6 +101,8 @@ std::optional<int> ParseOptions(int argc, char** argv, Options* options) {
       ->check(CLI::NonNegativeNumber)
       ->group("");  // not shown: for tests
   AddRetention(&app, options);
+  AddOnAlert(&app, options);
+  AddFile(&app);
   app.add_flag("--accept-loss", options->daemon.accept_loss,
                "Open a store whose log is damaged and give up what was stored "
                "behind the damage");
@@ -100,6 +127,8 @@ std::optional<int> ParseOptions(int argc, char** argv, Options* options) {
   options->daemon.lost_after = absl::Seconds(options->lost_after_s);
   options->daemon.snapshot_every = absl::Seconds(options->snapshot_every_s);
   options->daemon.retention_period = absl::Seconds(options->retain_check_s);
+  options->daemon.on_alert.patience =
+      absl::Seconds(options->on_alert_timeout_s);
   if (absl::Status s = TakeRetention(options); !s.ok()) {
     std::cerr << "traincheckd: --retain-bytes: " << s.message() << "\n";
     return kExitUsage;

@@ -1,4 +1,4 @@
-// traincheckd's command line.
+// traincheckd's command line, and the file of options that it may name.
 //
 // Threads: before the first other thread.
 #ifndef TRAINCHECK_SERVER_OPTIONS_H_
@@ -20,6 +20,7 @@ struct Options {
   double retain_days = 0;    // 0: for ever
   std::string retain_bytes;  // empty: no limit
   double retain_check_s = 60;
+  double on_alert_timeout_s = 60;
   std::string log_level = "info";
   std::string port_file;  // empty: none
 };

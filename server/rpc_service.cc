@@ -38,19 +38,19 @@ void SetArguments(grpc::ServerBuilder* builder) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
-    const std::string& address, IngestService* ingest,
-    ControlService* control) {
+    const std::string& address, const Services& services) {
   absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> credentials =
       MakeServerCredentials(address);
   if (!credentials.ok()) return credentials.status();
   gpr_set_log_function(LogGrpc);
-  std::unique_ptr<RpcServer> rpc(new RpcServer(ingest, control));
+  std::unique_ptr<RpcServer> rpc(new RpcServer(services));
   grpc::ServerBuilder builder;
   SetArguments(&builder);
   int port = 0;
   builder.AddListeningPort(address, *credentials, &port);
-  builder.RegisterService(ingest);
-  builder.RegisterService(control);
+  builder.RegisterService(services.ingest);
+  builder.RegisterService(services.control);
+  builder.RegisterService(services.feedback);
   rpc->server_ = builder.BuildAndStart();
   if (rpc->server_ == nullptr || port == 0) {
     return absl::UnavailableError(absl::StrCat(
@@ -64,8 +64,8 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
 }
 
 void RpcServer::Stop(absl::Duration patience) {
-  ingest_.Stop();
-  control_.Stop();
+  services_.ingest->Stop();
+  services_.control->Stop();
   server_->Shutdown(absl::ToChronoTime(absl::Now() + patience));
   server_->Wait();
 }

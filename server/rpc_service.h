@@ -1,4 +1,4 @@
-// The port: one gRPC server with both services.
+// The port: one gRPC server with all services.
 //
 // Threads: Start and Stop on one thread.
 #ifndef TRAINCHECK_SERVER_RPC_SERVICE_H_
@@ -11,18 +11,24 @@
 #include "absl/time/time.h"
 #include "grpcpp/server.h"
 #include "server/control/control_service.h"
+#include "server/control/feedback_service.h"
 #include "server/ingest/ingest_service.h"
 
 namespace traincheck::server {
 
 class RpcServer {
  public:
+  struct Services {
+    IngestService* ingest;
+    ControlService* control;
+    FeedbackService* feedback;
+  };
+
   // Listens on `address`; port 0 takes a free one. The services must outlive
   // the server. InvalidArgument or PermissionDenied for addresses that may
   // not be used, Unavailable if the port cannot be had.
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<RpcServer>> Start(
-      const std::string& address, IngestService* ingest,
-      ControlService* control);
+      const std::string& address, const Services& services);
 
   // Where it listens, with the port that it got.
   const std::string& address() const { return address_; }
@@ -32,11 +38,9 @@ class RpcServer {
   void Stop(absl::Duration patience);
 
  private:
-  RpcServer(IngestService* ingest, ControlService* control)
-      : ingest_(*ingest), control_(*control) {}
+  explicit RpcServer(const Services& services) : services_(services) {}
 
-  IngestService& ingest_;
-  ControlService& control_;
+  const Services services_;
   std::string address_;
   std::unique_ptr<grpc::Server> server_;
 };

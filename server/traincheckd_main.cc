@@ -62,10 +62,12 @@ int Run(const Options& options, const sigset_t& signals) {
       &d.registry(), &d.plans(), d.store_id(),
       {.hello_timeout = absl::Seconds(options.hello_timeout_s)});
   ControlService control({&d.store(), &d.queries(), &d.registry(), &d.sets(),
-                          &d.policy(), &d.board(), &d.jobs(), &d.cleaner(),
-                          &d.plans(), &d.stored_checks()});
+                          &d.policy(), &d.board(), &d.violations(), &d.jobs(),
+                          &d.cleaner(), &d.plans(), &d.stored_checks()});
+  FeedbackService feedback({&d.registry(), &d.violations(), &d.marks(),
+                            &d.silences(), &d.review(), &d.caller()});
   absl::StatusOr<std::unique_ptr<RpcServer>> rpc =
-      RpcServer::Start(options.listen, &ingest, &control);
+      RpcServer::Start(options.listen, {&ingest, &control, &feedback});
   if (!rpc.ok()) {
     spdlog::critical("{}", std::string(rpc.status().message()));
     return kExitFailed;

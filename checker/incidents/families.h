@@ -16,6 +16,9 @@
 
 namespace traincheck {
 
+// Violation::basis of the daemon's own rules.
+inline constexpr char kBuiltInBasis[] = "built-in rule";
+
 struct Family {
   // Rules of this relation whose value at `path` of their parameters is
   // `value`; path "": whatever their parameters.

@@ -33,6 +33,15 @@ std::string_view OwnerOf(std::string_view variable) {
   return variable.substr(0, variable.find('/'));
 }
 
+// Who comes first leads. Among those of one rung: the earlier record, then the
+// one whose author says what is wrong, then the narrower set of variables; the
+// id makes it certain.
+OrderKey OrderOf(const IncidentPart& part) {
+  const int kind = part.place.structure ? 2 : part.advice ? 1 : 0;
+  return {part.attempt,      kind,         part.place.rung,       Begin(part),
+          part.place.moment, part.learned, part.variables.size(), part.id};
+}
+
 // Violations that are one incident.
 class Sets {
  public:
@@ -67,15 +76,7 @@ class Finder {
   }
 
  private:
-  // Who comes first leads. Among those of one rung: the earlier record, then
-  // the one whose author says what is wrong, then the narrower set of
-  // variables; the id makes it certain.
-  OrderKey KeyOf(Index at) const {
-    const IncidentPart& part = parts_[at];
-    const int kind = part.place.structure ? 2 : part.advice ? 1 : 0;
-    return {part.attempt,      kind,         part.place.rung,       Begin(part),
-            part.place.moment, part.learned, part.variables.size(), part.id};
-  }
+  OrderKey KeyOf(Index at) const { return OrderOf(parts_[at]); }
 
   template <typename Use>
   void ForRanks(const IncidentPart& part, const Use& use) const {
@@ -220,6 +221,15 @@ class Finder {
 std::vector<IncidentRole> FindIncidents(
     const std::vector<IncidentPart>& parts) {
   return Finder(parts).Find();
+}
+
+size_t LeadOf(const std::vector<IncidentPart>& parts) {
+  const auto lead =
+      std::min_element(parts.begin(), parts.end(),
+                       [](const IncidentPart& a, const IncidentPart& b) {
+                         return OrderOf(a) < OrderOf(b);
+                       });
+  return static_cast<size_t>(lead - parts.begin());
 }
 
 }  // namespace traincheck

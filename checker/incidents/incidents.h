@@ -52,6 +52,10 @@ struct IncidentRole {
 // As many roles as there are parts, in their order.
 std::vector<IncidentRole> FindIncidents(const std::vector<IncidentPart>& parts);
 
+// Which of these leads where they alone are looked at, by the order in which
+// FindIncidents chooses. REQUIRES: there is one.
+size_t LeadOf(const std::vector<IncidentPart>& parts);
+
 }  // namespace traincheck
 
 #endif  // TRAINCHECK_CHECKER_INCIDENTS_INCIDENTS_H_

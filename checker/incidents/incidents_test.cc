@@ -226,5 +226,19 @@ TEST(Incidents, TheOrderInWhichTheyWereFoundDoesNotMatter) {
   }
 }
 
+// Whoever leaves out some of an incident's violations finds who leads the rest.
+TEST(Incidents, TheLeadOfSomeIsChosenAsThatOfAll) {
+  const Parts parts = {Structure(Part("structure", Rung::kSetup, 0, 9)),
+                       Part("update", Rung::kUpdate, 1, 9),
+                       Advice(Part("advice", Rung::kSetup, 0, 9)),
+                       Part("call", Rung::kCall, 1, 9)};
+  EXPECT_EQ(LeadOf(parts), 3u);
+  EXPECT_EQ(LeadOf({parts[0], parts[1], parts[2]}), 1u);
+  EXPECT_EQ(LeadOf({parts[0], parts[2]}), 1u);
+  for (const IncidentRole& role : FindIncidents(parts)) {
+    EXPECT_EQ(role.lead, LeadOf(parts));
+  }
+}
+
 }  // namespace
 }  // namespace traincheck

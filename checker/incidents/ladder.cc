@@ -138,6 +138,15 @@ std::optional<Rung> RungOfFact(const std::string& fact) {
   return found->second;
 }
 
+std::optional<Rung> RungNamed(const std::string& name) {
+  for (int rung = 0; rung <= static_cast<int>(Rung::kTotals); ++rung) {
+    if (name == NameOf(static_cast<Rung>(rung))) {
+      return static_cast<Rung>(rung);
+    }
+  }
+  return std::nullopt;
+}
+
 const char* NameOf(Rung rung) {
   switch (rung) {
     case Rung::kSetup:

@@ -29,6 +29,8 @@ enum class Rung {
 
 // "setup"
 const char* NameOf(Rung rung);
+// nullopt: no rung has that name.
+std::optional<Rung> RungNamed(const std::string& name);
 
 // Where a rule stands.
 struct Place {

@@ -33,6 +33,13 @@ TEST(Ladder, RungsHaveNamesOfTheirOwn) {
   EXPECT_EQ(names.count(""), 0u);
 }
 
+TEST(Ladder, RungsAreFoundByTheirNames) {
+  EXPECT_EQ(RungNamed("setup"), Rung::kSetup);
+  EXPECT_EQ(RungNamed("totals"), Rung::kTotals);
+  EXPECT_EQ(RungNamed(""), std::nullopt);
+  EXPECT_EQ(RungNamed("cellar"), std::nullopt);
+}
+
 TEST(Families, EachRelationHasOne) {
   std::set<std::string> covered;
   for (const Family& family : Families()) {

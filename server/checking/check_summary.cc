@@ -3,6 +3,8 @@
 #include <map>
 #include <string>
 
+#include "absl/strings/numbers.h"
+
 namespace traincheck::server {
 namespace {
 
@@ -44,6 +46,19 @@ stored::Check Summarise(const CheckSummary& summary) {
   check.mutable_partly_unknown()->insert(summary.partly_unknown.begin(),
                                          summary.partly_unknown.end());
   return check;
+}
+
+stored::DecidedRules DecidedBy(const Checker& checker) {
+  stored::DecidedRules decided;
+  for (const InvariantVerdict& verdict : checker.Verdicts()) {
+    uint64_t id = 0;
+    if (verdict.outcome == Outcome::kUnknown ||
+        !absl::SimpleHexAtoi(verdict.invariant->id, &id)) {
+      continue;
+    }
+    decided.add_ids(id);
+  }
+  return decided;
 }
 
 v1::CheckProgress ToApi(const stored::Check& check) {

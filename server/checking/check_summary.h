@@ -14,6 +14,9 @@ namespace traincheck::server {
 // The fields that say what was covered; the others are the caller's.
 stored::Check Summarise(const CheckSummary& summary);
 
+// Of a check that has finished.
+stored::DecidedRules DecidedBy(const Checker& checker);
+
 // Reasons are in the order of their texts.
 v1::CheckProgress ToApi(const stored::Check& check);
 

@@ -229,9 +229,11 @@ void LiveCheck::Finish(const RunView& run) {
   reported_.Store(&stored_);
   MarkFinished(run, &stored_);
   use_.board->KeepOnly(run.id, run.number, check_->checker().Violations());
+  WriteSet writes;
+  writes.Put(Table::kRuns, DecidedKey(run.number),
+             DecidedBy(check_->checker()).SerializeAsString());
   check_.reset();  // the memory of a whole run
   state_ = State::kFinished;
-  WriteSet writes;
   AddCheck(run, &writes);
   writes.Delete(Table::kRuns, SnapshotKey(run.number));
   use_.store->Write(std::move(writes), nullptr);

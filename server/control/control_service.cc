@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/control/answering_service.h"
 #include "server/control/set_deletion.h"
 #include "server/jobs/job_book.h"
 #include "server/sets/set_parts.h"
@@ -16,32 +17,6 @@ namespace {
 // How soon a waiting call notices that its client has left, or that a run
 // without violations is over.
 constexpr absl::Duration kLookAround = absl::Milliseconds(200);
-
-grpc::Status ToGrpc(const absl::Status& status) {
-  return grpc::Status(static_cast<grpc::StatusCode>(status.code()),
-                      std::string(status.message()));
-}
-
-template <typename Message>
-grpc::Status Answer(absl::StatusOr<Message> result, Message* response) {
-  if (!result.ok()) return ToGrpc(result.status());
-  *response = *std::move(result);
-  return grpc::Status::OK;
-}
-
-// `ask` puts the answer together once there is a place among the lists.
-template <typename Message, typename Ask>
-grpc::Status AnswerAll(CallLimit* lists, Ask ask,
-                       grpc::ServerWriter<Message>* writer) {
-  const absl::StatusOr<CallLimit::Slot> slot = lists->Enter();
-  if (!slot.ok()) return ToGrpc(slot.status());
-  const absl::StatusOr<std::vector<Message>> results = ask();
-  if (!results.ok()) return ToGrpc(results.status());
-  for (const Message& message : *results) {
-    if (!writer->Write(message)) break;  // the client has left
-  }
-  return grpc::Status::OK;
-}
 
 // How the client hears of a job that did not yield a set.
 grpc::Status NotDone(const v1::Job& job) {
@@ -183,6 +158,14 @@ grpc::Status ControlService::CancelJob(grpc::ServerContext*,
   return Answer(use_.jobs->Cancel(request->id()), response);
 }
 
+absl::Status ControlService::Annotate(v1::CheckResult* result) const {
+  ViolationView::Violations found(result->violations().begin(),
+                                  result->violations().end());
+  absl::Status annotated = use_.violations->Annotate(result->run(), &found);
+  result->mutable_violations()->Assign(found.begin(), found.end());
+  return annotated;
+}
+
 grpc::Status ControlService::CheckRun(
     grpc::ServerContext* context, const v1::CheckRunRequest* request,
     grpc::ServerWriter<v1::CheckRunProgress>* writer) {
@@ -200,6 +183,8 @@ grpc::Status ControlService::CheckRun(
   absl::StatusOr<v1::CheckResult> result = use_.checks->Check(*request, tell);
   if (stopping_) return Stopping();
   if (!result.ok()) return ToGrpc(result.status());
+  const absl::Status annotated = Annotate(&*result);
+  if (!annotated.ok()) return ToGrpc(annotated);
   *progress.mutable_result() = *std::move(result);
   writer->Write(progress);
   return grpc::Status::OK;
@@ -342,7 +327,7 @@ grpc::Status ControlService::ListViolations(
 grpc::Status ControlService::GetViolation(
     grpc::ServerContext*, const v1::GetViolationRequest* request,
     v1::Violation* response) {
-  return Answer(use_.queries->Violation(request->id()), response);
+  return Answer(use_.violations->Find(request->id()), response);
 }
 
 grpc::Status ControlService::WatchViolations(
@@ -358,13 +343,14 @@ grpc::Status ControlService::WatchViolations(
     if (stopping_) return Stopping();
     // Asked before reading, so that what is there when it is over is sent.
     const bool over = !run.empty() && use_.queries->IsOver(run);
-    const ViolationBoard::Changes changes =
-        use_.board->ChangesAfter(seen, run, kMaxChanges);
-    seen = changes.revision;
-    for (const v1::Violation& violation : changes.violations) {
+    const absl::StatusOr<ViolationBoard::Changes> changes =
+        use_.violations->ChangesAfter(seen, run, kMaxChanges);
+    if (!changes.ok()) return ToGrpc(changes.status());
+    seen = changes->revision;
+    for (const v1::Violation& violation : changes->violations) {
       if (!writer->Write(violation)) return grpc::Status::OK;
     }
-    if (over && changes.complete) break;
+    if (over && changes->complete) break;
     use_.board->WaitForChange(seen, kLookAround);
   }
   return grpc::Status::OK;

@@ -14,6 +14,7 @@
 #include "server/control/call_limit.h"
 #include "server/control/limits.h"
 #include "server/control/queries.h"
+#include "server/feedback/violation_view.h"
 #include "server/jobs/inference_jobs.h"
 #include "server/plans/run_plans.h"
 #include "server/retention/run_cleaner.h"
@@ -34,6 +35,7 @@ class ControlService final : public v1::Control::Service {
     SetCatalog* sets;
     RulePolicy* policy;
     ViolationBoard* board;
+    const ViolationView* violations;
     InferenceJobs* jobs;
     RunCleaner* cleaner;
     RunPlans* plans;
@@ -141,6 +143,9 @@ class ControlService final : public v1::Control::Service {
       grpc::ServerWriter<v1::Violation>* writer) override;
 
  private:
+  // Adds what people have said of what a check has found.
+  absl::Status Annotate(v1::CheckResult* result) const;
+
   const Dependencies use_;
   CallLimit waiting_{"calls that watch or wait", kMaxWaitingCalls};
   CallLimit lists_{"calls that list", kMaxListCalls};

@@ -46,7 +46,16 @@ class ControlServiceTest : public testing::Test {
     std::filesystem::remove_all(dir);
     store_ = *OpenRocksdbStore(dir);
     board_ = *ViolationBoard::Load(store_.get());
+    registry_ = *Registry::Load(store_.get(), {});
     sets_ = std::make_unique<SetCatalog>(store_.get());
+    marks_ = std::make_unique<Marks>(store_.get());
+    silences_ = *Silences::Load(store_.get(), sets_.get());
+    violations_ = std::make_unique<ViolationView>(
+        ViolationView::Dependencies{.registry = registry_.get(),
+                                    .board = board_.get(),
+                                    .marks = marks_.get(),
+                                    .silences = silences_.get(),
+                                    .places = nullptr});
     // All that the calls below ask.
     service_ = std::make_unique<ControlService>(
         ControlService::Dependencies{.store = store_.get(),
@@ -55,6 +64,7 @@ class ControlServiceTest : public testing::Test {
                                      .sets = sets_.get(),
                                      .policy = nullptr,
                                      .board = board_.get(),
+                                     .violations = violations_.get(),
                                      .jobs = nullptr,
                                      .cleaner = nullptr,
                                      .plans = nullptr,
@@ -76,7 +86,11 @@ class ControlServiceTest : public testing::Test {
   std::string address_;
   std::unique_ptr<Store> store_;
   std::unique_ptr<ViolationBoard> board_;
+  std::unique_ptr<Registry> registry_;
   std::unique_ptr<SetCatalog> sets_;
+  std::unique_ptr<Marks> marks_;
+  std::unique_ptr<Silences> silences_;
+  std::unique_ptr<ViolationView> violations_;
   std::unique_ptr<ControlService> service_;
   std::unique_ptr<grpc::Server> server_;
 };

@@ -61,16 +61,7 @@ absl::StatusOr<std::vector<v1::Violation>> Queries::Violations(
   if (!run.empty() && !use_.registry->Run(run).has_value()) {
     return NoSuchRun(run);
   }
-  return use_.board->List(run);
-}
-
-absl::StatusOr<v1::Violation> Queries::Violation(const std::string& id) const {
-  std::optional<v1::Violation> violation = use_.board->Find(id);
-  if (!violation.has_value()) {
-    return absl::NotFoundError(
-        absl::StrCat("there is no violation \"", id, "\""));
-  }
-  return *std::move(violation);
+  return use_.violations->List(run);
 }
 
 absl::StatusOr<v1::SetPlan> Queries::SetPlan(const std::string& name) const {

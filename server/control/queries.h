@@ -14,7 +14,7 @@
 #include "absl/time/time.h"
 #include "proto/traincheck/v1/control.pb.h"
 #include "server/checking/live_checks.h"
-#include "server/checking/violation_board.h"
+#include "server/feedback/violation_view.h"
 #include "server/runs/registry.h"
 #include "server/sets/set_catalog.h"
 #include "server/store/store.h"
@@ -28,7 +28,7 @@ class Queries {
     const Store* store;
     const Registry* registry;
     const LiveChecks* checks;
-    const ViolationBoard* board;
+    const ViolationView* violations;
     const SetCatalog* sets;
     std::function<absl::Time()> now = absl::Now;
   };
@@ -47,8 +47,6 @@ class Queries {
   // Empty run: all runs.
   [[nodiscard]] absl::StatusOr<std::vector<v1::Violation>> Violations(
       const std::string& run) const;
-  [[nodiscard]] absl::StatusOr<v1::Violation> Violation(
-      const std::string& id) const;
 
   // The capture plan of a set, NAME or NAME@VERSION.
   [[nodiscard]] absl::StatusOr<v1::SetPlan> SetPlan(

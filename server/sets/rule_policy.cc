@@ -7,51 +7,16 @@
 #include "absl/time/clock.h"
 #include "base/logging.h"
 #include "base/printable_text.h"
+#include "server/sets/human_text.h"
 #include "server/store/keys.h"
+#include "server/store/named_entries.h"
 
 namespace traincheck::server {
 namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(10);
-// Of a reason or the name of an experiment; of all entries of a kind.
-constexpr size_t kMaxTextBytes = 1024;
+// Of all entries of a kind.
 constexpr size_t kMaxEntries = 1000;
-
-absl::Status CheckText(const char* what, const std::string& text) {
-  if (text.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(what, " is empty"));
-  }
-  if (text.size() > kMaxTextBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        what, " has ", text.size(), " bytes, the limit is ", kMaxTextBytes));
-  }
-  if (!IsPrintable(text)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(what, " has characters that cannot be printed"));
-  }
-  return absl::OkStatus();
-}
-
-// Reads one kind of entry, by what names it.
-template <typename Entry>
-absl::Status ReadAll(const Store& store, const char* prefix,
-                     std::map<std::string, Entry>* entries) {
-  absl::Status bad;
-  const size_t named_from = std::string(prefix).size();
-  const absl::Status scanned = store.Scan(
-      Table::kMeta, prefix, PrefixEnd(prefix),
-      [&](std::string_view key, std::string_view value) {
-        Entry& entry = (*entries)[std::string(key.substr(named_from))];
-        if (entry.ParseFromArray(value.data(), value.size())) {
-          return true;
-        }
-        bad = absl::DataLossError(
-            absl::StrCat("a stored decision about rules does not parse: ",
-                         std::string(key)));
-        return false;
-      });
-  return scanned.ok() ? bad : scanned;
-}
 
 template <typename Entry>
 std::vector<Entry> Values(const std::map<std::string, Entry>& entries) {
@@ -83,14 +48,14 @@ absl::StatusOr<std::unique_ptr<RulePolicy>> RulePolicy::Load(
 
 absl::Status RulePolicy::Read() {
   absl::MutexLock lock(&mutex_);
-  absl::Status read = ReadAll(store_, kDisabledPrefix, &disabled_);
+  absl::Status read = ReadEntries(store_, kDisabledPrefix, &disabled_);
   if (!read.ok()) return read;
-  return ReadAll(store_, kDeployedPrefix, &deployed_);
+  return ReadEntries(store_, kDeployedPrefix, &deployed_);
 }
 
 absl::StatusOr<v1::DisabledRule> RulePolicy::Disable(
     const std::string& id, const std::string& reason) {
-  if (absl::Status s = CheckText("the reason", reason); !s.ok()) return s;
+  if (absl::Status s = CheckHumanText("the reason", reason); !s.ok()) return s;
   const absl::StatusOr<v1::Invariant> rule = sets_.FindInvariant(id);
   if (!rule.ok()) return rule.status();
   v1::DisabledRule disabled;
@@ -139,7 +104,7 @@ std::vector<v1::DisabledRule> RulePolicy::Disabled() const {
 
 absl::StatusOr<v1::Deployment> RulePolicy::Deploy(
     const std::string& experiment, const std::vector<std::string>& sets) {
-  absl::Status named = CheckText("the name of the experiment", experiment);
+  absl::Status named = CheckHumanText("the name of the experiment", experiment);
   if (!named.ok()) return named;
   v1::Deployment deployment;
   deployment.set_experiment(experiment);

@@ -80,6 +80,20 @@ std::string ViolationKey(uint64_t run, std::string_view violation) {
   return key;
 }
 
+std::string DecidedKey(uint64_t run) {
+  std::string key = "d";
+  Append(run, &key);
+  return key;
+}
+
+std::string MarkKey(uint64_t run, std::string_view violation) {
+  return "mark/" + ViolationKey(run, violation);
+}
+
+std::string AlertCallKey(uint64_t run, std::string_view lead) {
+  return kAlertCallPrefix + ViolationKey(run, lead);
+}
+
 std::string SetKey(std::string_view name, uint32_t version) {
   std::string key(name);
   key.push_back('\0');

@@ -13,10 +13,16 @@ namespace traincheck::server {
 
 // In the meta table: number of the next new run.
 inline constexpr char kNextRunKey[] = "next_run";
-// Before the id of a rule, the name of an experiment, the name of a set.
+// Before the id of a rule, the name of an experiment, the name of a set, the id
+// of a silence.
 inline constexpr char kDisabledPrefix[] = "disabled/";
 inline constexpr char kDeployedPrefix[] = "deployed/";
 inline constexpr char kLastVersionPrefix[] = "last_version/";
+inline constexpr char kSilencePrefix[] = "silence/";
+// Before all keys of AlertCallKey.
+inline constexpr char kAlertCallPrefix[] = "called/";
+// The last change of violations that was looked at for alerts, decimal.
+inline constexpr char kAlertCursorKey[] = "alert_cursor";
 
 struct BatchId {
   uint64_t run = 0;      // number of the run in this store
@@ -34,6 +40,11 @@ std::string CheckKey(uint64_t run);
 std::string SnapshotKey(uint64_t run);
 std::string PlanKey(uint64_t run, uint64_t version);
 std::string ViolationKey(uint64_t run, std::string_view violation);
+// Which rules its check decided.
+std::string DecidedKey(uint64_t run);
+// In the meta table, by violation; "": before those of the run.
+std::string MarkKey(uint64_t run, std::string_view violation);
+std::string AlertCallKey(uint64_t run, std::string_view lead);
 std::string SetKey(std::string_view name, uint32_t version);
 std::string JobKey(uint32_t slot);
 // False if `key` is no job key.

@@ -31,6 +31,12 @@ TEST(Keys, PrefixEndIsBehindAllKeysWithThePrefix) {
   EXPECT_LT("a\xff\xff", PrefixEnd("a"));
 }
 
+TEST(Keys, WhatPeopleSayOfViolationsSortsByRun) {
+  EXPECT_EQ(MarkKey(1, "v"), std::string("mark/\0\0\0\0\0\0\0\1v", 14));
+  EXPECT_LT(MarkKey(1, "\xff"), MarkKey(2, ""));
+  EXPECT_LT(AlertCallKey(1, "\xff"), AlertCallKey(2, ""));
+}
+
 TEST(Keys, SetsWhoseNamesBeginAlikeDoNotMix) {
   EXPECT_LT(SetKey("a", UINT32_MAX), SetKey("a-b", 1));
   EXPECT_LT(SetKey("a", 1), SetKey("a", 2));

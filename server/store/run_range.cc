@@ -19,10 +19,14 @@ void DeleteAllOf(uint64_t run, WriteSet* writes) {
   writes->Delete(Table::kRuns, RunKey(run));
   writes->Delete(Table::kRuns, CheckKey(run));
   writes->Delete(Table::kRuns, SnapshotKey(run));
+  writes->Delete(Table::kRuns, DecidedKey(run));
   writes->DeleteRange(Table::kRuns, ProcessKey(run, 0), ProcessKey(run + 1, 0));
   writes->DeleteRange(Table::kRuns, PlanKey(run, 0), PlanKey(run + 1, 0));
   writes->DeleteRange(Table::kViolations, ViolationKey(run, ""),
                       ViolationKey(run + 1, ""));
+  writes->DeleteRange(Table::kMeta, MarkKey(run, ""), MarkKey(run + 1, ""));
+  writes->DeleteRange(Table::kMeta, AlertCallKey(run, ""),
+                      AlertCallKey(run + 1, ""));
 }
 
 }  // namespace traincheck::server

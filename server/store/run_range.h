@@ -20,7 +20,7 @@ KeyRange BatchesOf(uint64_t run);
 
 // Batches, quarantined ones among them.
 void DeleteRecordsOf(uint64_t run, WriteSet* writes);
-// Records, books, plans, the check and its violations.
+// Records, books, plans, the check, its violations and what was said of them.
 void DeleteAllOf(uint64_t run, WriteSet* writes);
 
 }  // namespace traincheck::server

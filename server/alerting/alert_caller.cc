@@ -1,0 +1,280 @@
+#include "server/alerting/alert_caller.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/logging.h"
+#include "base/printable_text.h"
+#include "base/shell_command.h"
+#include "proto/alert_variables.h"
+#include "server/feedback/silenced_incidents.h"
+#include "server/store/keys.h"
+#include "server/store/named_entries.h"
+#include "server/store/stored.pb.h"
+
+namespace traincheck::server {
+namespace {
+
+// How soon a command that has ended is taken leave of, and Stop returns.
+constexpr absl::Duration kLookAround = absl::Milliseconds(200);
+// For the disk. A daemon that stops waits for that, too.
+constexpr absl::Duration kPatience = absl::Seconds(2);
+// Violations that are looked at in one go.
+constexpr size_t kMaxChanges = 1000;
+
+std::string Message(const absl::Status& status) {
+  return QuotePrintable(std::string(status.message()));
+}
+
+bool IsOfAlert(const v1::Violation& violation) {
+  // "" (older) is an alert.
+  return violation.incident_grade() != "advice";
+}
+
+std::string HowItEnded(int status) {
+  if (WIFSIGNALED(status)) {
+    return absl::StrCat("killed by signal ", WTERMSIG(status), " (",
+                        strsignal(WTERMSIG(status)), ")");
+  }
+  return absl::StrCat("exit code ", WEXITSTATUS(status));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<AlertCaller>> AlertCaller::Load(
+    const Dependencies& dependencies, const AlertCommandOptions& options) {
+  std::unique_ptr<AlertCaller> caller(new AlertCaller(dependencies, options));
+  if (absl::Status s = caller->ReadCalls(); !s.ok()) return s;
+  if (absl::Status s = caller->ReadCursor(); !s.ok()) return s;
+  return caller;
+}
+
+absl::Status AlertCaller::ReadCalls() {
+  std::map<std::string, stored::AlertCall> calls;
+  absl::Status read = ReadEntries(*use_.store, kAlertCallPrefix, &calls);
+  if (!read.ok()) return read;
+  const absl::Time hour_ago = absl::Now() - absl::Hours(1);
+  absl::MutexLock lock(&mutex_);
+  calls_.set_configured(!options_.command.empty());
+  calls_.set_per_hour(options_.per_hour);
+  for (const auto& [key, call] : calls) {
+    if (call.held_back()) {
+      calls_.set_held_back(calls_.held_back() + 1);
+      continue;
+    }
+    calls_.set_started(calls_.started() + 1);
+    const absl::Time at =
+        absl::FromUnixNanos(static_cast<int64_t>(call.unix_ns()));
+    if (at > hour_ago) last_hour_.push_back(at);
+  }
+  std::sort(last_hour_.begin(), last_hour_.end());
+  return absl::OkStatus();
+}
+
+absl::Status AlertCaller::ReadCursor() {
+  const absl::StatusOr<std::optional<std::string>> stored =
+      use_.store->Get(Table::kMeta, kAlertCursorKey);
+  if (!stored.ok()) return stored.status();
+  const uint64_t newest = use_.board->ChangesAfter(UINT64_MAX, "").revision;
+  WriteSet writes;
+  if (options_.command.empty()) {
+    // Nobody looks from now on, and nobody is to be called for that later.
+    writes.Delete(Table::kMeta, kAlertCursorKey);
+  } else {
+    // Deleted runs take the revisions of their violations with them.
+    uint64_t known = newest;
+    if (stored->has_value() && !absl::SimpleAtoi(**stored, &known)) {
+      return absl::DataLossError(
+          absl::StrCat("stored ", kAlertCursorKey, " is not a number"));
+    }
+    MoveCursor(std::min(known, newest), &writes);
+  }
+  use_.store->Write(std::move(writes), nullptr);
+  return absl::OkStatus();
+}
+
+void AlertCaller::MoveCursor(uint64_t revision, WriteSet* writes) {
+  cursor_ = revision;
+  writes->Put(Table::kMeta, kAlertCursorKey, absl::StrCat(revision));
+}
+
+void AlertCaller::Start() {
+  if (options_.command.empty()) return;
+  thread_ = std::thread([this] { Loop(); });
+}
+
+void AlertCaller::Stop() {
+  stopping_ = true;
+  if (thread_.joinable()) thread_.join();
+}
+
+v1::AlertCalls AlertCaller::Calls() const {
+  absl::MutexLock lock(&mutex_);
+  return calls_;
+}
+
+void AlertCaller::Loop() {
+  while (!stopping_) {
+    Reap();
+    if (absl::Status s = Look(); !s.ok()) {
+      spdlog::error("alerts are not looked at just now error={}", Message(s));
+      absl::SleepFor(kLookAround);
+    }
+    use_.board->WaitForChange(cursor_, kLookAround);
+  }
+}
+
+absl::Status AlertCaller::Look() {
+  const absl::StatusOr<ViolationBoard::Changes> changes =
+      use_.violations->ChangesAfter(cursor_, "", kMaxChanges);
+  if (!changes.ok()) return changes.status();
+  if (changes->revision == cursor_) return absl::OkStatus();
+  std::map<std::string, std::set<std::string>> runs;  // violations by run
+  for (const v1::Violation& violation : changes->violations) {
+    runs[violation.run()].insert(violation.id());
+  }
+  for (const auto& [run, violations] : runs) {
+    if (absl::Status s = LookAt(run, violations); !s.ok()) return s;
+  }
+  WriteSet writes;
+  MoveCursor(changes->revision, &writes);
+  use_.store->Write(std::move(writes), nullptr);
+  return absl::OkStatus();
+}
+
+absl::Status AlertCaller::LookAt(const std::string& run,
+                                 const std::set<std::string>& changed) {
+  const std::optional<uint64_t> number = use_.registry->NumberOf(run);
+  if (!number.has_value()) return absl::OkStatus();  // it is being deleted
+  const auto all = use_.violations->List(run);
+  if (!all.ok()) return all.status();
+  const absl::StatusOr<std::set<std::string>> called =
+      ViolationsCalledFor(*number);
+  if (!called.ok()) return called.status();
+  struct Incident {
+    const v1::Violation* lead = nullptr;
+    std::vector<std::string> violations;
+    bool changed = false;
+    bool known = false;
+  };
+  std::map<std::string, Incident> incidents;
+  for (const v1::Violation& violation : *all) {
+    Incident& incident = incidents[IncidentOf(violation)];
+    incident.violations.push_back(violation.id());
+    incident.changed |= changed.contains(violation.id());
+    incident.known |= called->contains(violation.id());
+    const bool leads = IncidentOf(violation) == violation.id();
+    if (leads && !IsSilenced(violation)) incident.lead = &violation;
+  }
+  for (const auto& [id, incident] : incidents) {
+    if (!incident.changed || incident.known || incident.lead == nullptr ||
+        !IsOfAlert(*incident.lead)) {
+      continue;
+    }
+    absl::Status s = Call(*number, *incident.lead, incident.violations);
+    if (!s.ok()) return s;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::set<std::string>> AlertCaller::ViolationsCalledFor(
+    uint64_t run) const {
+  std::map<std::string, stored::AlertCall> calls;
+  absl::Status read = ReadEntries(*use_.store, AlertCallKey(run, ""), &calls);
+  if (!read.ok()) return read;
+  std::set<std::string> violations;
+  for (const auto& [lead, call] : calls) {
+    violations.insert(call.violations().begin(), call.violations().end());
+  }
+  return violations;
+}
+
+bool AlertCaller::TakeFromHour(absl::Time now) {
+  while (!last_hour_.empty() && last_hour_.front() <= now - absl::Hours(1)) {
+    last_hour_.pop_front();
+  }
+  if (last_hour_.size() >= options_.per_hour) return false;
+  last_hour_.push_back(now);
+  return true;
+}
+
+absl::Status AlertCaller::Call(uint64_t run, const v1::Violation& lead,
+                               const std::vector<std::string>& incident) {
+  const absl::Time now = absl::Now();
+  stored::AlertCall call;
+  call.set_unix_ns(absl::ToUnixNanos(now));
+  call.mutable_violations()->Assign(incident.begin(), incident.end());
+  call.set_held_back(!TakeFromHour(now));
+  WriteSet writes;
+  writes.Put(Table::kMeta, AlertCallKey(run, lead.id()),
+             call.SerializeAsString());
+  absl::Status written = use_.store->WriteAndWait(std::move(writes), kPatience);
+  // It stays queued: once the disk takes it, the incident counts as known.
+  if (!written.ok()) return written;
+  if (!call.held_back()) {
+    StartCommand(lead);
+    return absl::OkStatus();
+  }
+  spdlog::warn(
+      "alert held back, nobody is called run={} incident={} per_hour={}",
+      lead.run(), lead.id(), options_.per_hour);
+  absl::MutexLock lock(&mutex_);
+  calls_.set_held_back(calls_.held_back() + 1);
+  return absl::OkStatus();
+}
+
+void AlertCaller::StartCommand(const v1::Violation& lead) {
+  {
+    absl::MutexLock lock(&mutex_);
+    calls_.set_started(calls_.started() + 1);
+  }
+  const absl::StatusOr<pid_t> pid =
+      StartShellCommand({options_.command, AlertVariables(lead)});
+  if (!pid.ok()) {
+    return Fail(lead.id(), std::string(pid.status().message()));
+  }
+  spdlog::info("alert command started run={} incident={} pid={}", lead.run(),
+               lead.id(), *pid);
+  running_.push_back({*pid, lead.id(), absl::Now() + options_.patience});
+}
+
+void AlertCaller::Reap() {
+  std::vector<Running> still;
+  for (Running& one : running_) {
+    int status = 0;
+    const pid_t ended = waitpid(one.pid, &status, WNOHANG);
+    if (ended == 0) {
+      if (absl::Now() > one.kill_at) {
+        kill(-one.pid, SIGKILL);
+        Fail(one.incident,
+             absl::StrCat("killed after ",
+                          absl::FormatDuration(options_.patience)));
+        // Only to be taken leave of.
+        one.kill_at = absl::InfiniteFuture();
+        one.incident.clear();
+      }
+      still.push_back(one);
+    } else if (ended == one.pid && status != 0 && !one.incident.empty()) {
+      Fail(one.incident, HowItEnded(status));
+    }
+  }
+  running_ = std::move(still);
+}
+
+void AlertCaller::Fail(const std::string& incident, const std::string& how) {
+  spdlog::error("alert command failed incident={} how={}", incident,
+                QuotePrintable(how));
+  absl::MutexLock lock(&mutex_);
+  calls_.set_failed(calls_.failed() + 1);
+  calls_.set_last_failure(how);
+}
+
+}  // namespace traincheck::server

@@ -1,0 +1,109 @@
+#include "server/control/feedback_service.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/printable_text.h"
+#include "server/control/answering_service.h"
+
+namespace traincheck::server {
+namespace {
+
+absl::Status NoSuchRun(const std::string& run) {
+  return absl::NotFoundError(
+      absl::StrCat("there is no run ", QuotePrintable(run),
+                   ": traincheckctl runs list names all"));
+}
+
+}  // namespace
+
+absl::StatusOr<v1::MarkViolationReply> FeedbackService::Mark(
+    const v1::MarkViolationRequest& request) {
+  absl::StatusOr<ViolationView::Violations> incident =
+      use_.violations->FindIncident(request.violation());
+  if (!incident.ok()) return incident.status();
+  if (request.only()) incident->resize(1);
+  const std::string& run = incident->front().run();
+  const std::optional<uint64_t> number = use_.registry->NumberOf(run);
+  if (!number.has_value()) return NoSuchRun(run);
+  return use_.marks->SetUntrusted(*number, request, *incident);
+}
+
+grpc::Status FeedbackService::MarkViolation(
+    grpc::ServerContext*, const v1::MarkViolationRequest* request,
+    v1::MarkViolationReply* response) {
+  return Answer(Mark(*request), response);
+}
+
+absl::StatusOr<std::vector<v1::Mark>> FeedbackService::MarksOf(
+    const std::string& run) const {
+  const std::optional<uint64_t> number = use_.registry->NumberOf(run);
+  if (!number.has_value()) return NoSuchRun(run);
+  const absl::StatusOr<Marks::OfRun> marks = use_.marks->Of(*number);
+  if (!marks.ok()) return marks.status();
+  std::vector<v1::Mark> all;
+  for (const auto& [violation, mark] : *marks) all.push_back(mark);
+  return all;
+}
+
+grpc::Status FeedbackService::ListMarks(grpc::ServerContext*,
+                                        const v1::ListMarksRequest* request,
+                                        grpc::ServerWriter<v1::Mark>* writer) {
+  return AnswerAll(
+      &lists_, [&] { return MarksOf(request->run()); }, writer);
+}
+
+grpc::Status FeedbackService::AddSilence(grpc::ServerContext*,
+                                         const v1::Silence* request,
+                                         v1::Silence* response) {
+  return Answer(use_.silences->AddUntrusted(*request), response);
+}
+
+grpc::Status FeedbackService::RemoveSilence(
+    grpc::ServerContext*, const v1::RemoveSilenceRequest* request,
+    v1::Silence* response) {
+  return Answer(use_.silences->Remove(request->id()), response);
+}
+
+absl::StatusOr<std::vector<v1::Silence>>
+FeedbackService::SilencesAndWhatTheyCover() const {
+  std::vector<v1::Silence> silences = use_.silences->List();
+  const absl::StatusOr<ViolationView::Violations> violations =
+      use_.violations->List("");
+  if (!violations.ok()) return violations.status();
+  std::map<std::string, uint64_t> covered;
+  for (const v1::Violation& violation : *violations) {
+    ++covered[SilenceOf(violation)];
+  }
+  for (v1::Silence& silence : silences) {
+    silence.set_covered(covered[silence.id()]);
+  }
+  return silences;
+}
+
+grpc::Status FeedbackService::ListSilences(
+    grpc::ServerContext*, const v1::ListSilencesRequest*,
+    grpc::ServerWriter<v1::Silence>* writer) {
+  return AnswerAll(
+      &lists_, [this] { return SilencesAndWhatTheyCover(); }, writer);
+}
+
+grpc::Status FeedbackService::ReviewSet(grpc::ServerContext*,
+                                        const v1::ReviewSetRequest* request,
+                                        v1::SetReview* response) {
+  return Answer(use_.review->Review(request->set()), response);
+}
+
+grpc::Status FeedbackService::GetAlertCalls(grpc::ServerContext*,
+                                            const v1::GetAlertCallsRequest*,
+                                            v1::AlertCalls* response) {
+  *response = use_.caller->Calls();
+  return grpc::Status::OK;
+}
+
+}  // namespace traincheck::server

@@ -1,0 +1,69 @@
+// gRPC's side of feedback: each call asks the marks, the silences, the review
+// or the alert caller and writes what they say.
+//
+// Threads: gRPC calls on threads of its own, one for each open call.
+#ifndef TRAINCHECK_SERVER_CONTROL_FEEDBACK_SERVICE_H_
+#define TRAINCHECK_SERVER_CONTROL_FEEDBACK_SERVICE_H_
+
+#include "proto/traincheck/v1/feedback.grpc.pb.h"
+#include "server/alerting/alert_caller.h"
+#include "server/control/call_limit.h"
+#include "server/control/limits.h"
+#include "server/feedback/marks.h"
+#include "server/feedback/rule_review.h"
+#include "server/feedback/silences.h"
+#include "server/feedback/violation_view.h"
+#include "server/runs/registry.h"
+
+namespace traincheck::server {
+
+class FeedbackService final : public v1::Feedback::Service {
+ public:
+  // All must outlive the service.
+  struct Dependencies {
+    const Registry* registry;
+    const ViolationView* violations;
+    Marks* marks;
+    Silences* silences;
+    const RuleReview* review;
+    const AlertCaller* caller;
+  };
+
+  explicit FeedbackService(const Dependencies& dependencies)
+      : use_(dependencies) {}
+
+  grpc::Status MarkViolation(grpc::ServerContext* context,
+                             const v1::MarkViolationRequest* request,
+                             v1::MarkViolationReply* response) override;
+  grpc::Status ListMarks(grpc::ServerContext* context,
+                         const v1::ListMarksRequest* request,
+                         grpc::ServerWriter<v1::Mark>* writer) override;
+  grpc::Status AddSilence(grpc::ServerContext* context,
+                          const v1::Silence* request,
+                          v1::Silence* response) override;
+  grpc::Status RemoveSilence(grpc::ServerContext* context,
+                             const v1::RemoveSilenceRequest* request,
+                             v1::Silence* response) override;
+  grpc::Status ListSilences(grpc::ServerContext* context,
+                            const v1::ListSilencesRequest* request,
+                            grpc::ServerWriter<v1::Silence>* writer) override;
+  grpc::Status ReviewSet(grpc::ServerContext* context,
+                         const v1::ReviewSetRequest* request,
+                         v1::SetReview* response) override;
+  grpc::Status GetAlertCalls(grpc::ServerContext* context,
+                             const v1::GetAlertCallsRequest* request,
+                             v1::AlertCalls* response) override;
+
+ private:
+  absl::StatusOr<v1::MarkViolationReply> Mark(
+      const v1::MarkViolationRequest& request);
+  absl::StatusOr<std::vector<v1::Mark>> MarksOf(const std::string& run) const;
+  absl::StatusOr<std::vector<v1::Silence>> SilencesAndWhatTheyCover() const;
+
+  const Dependencies use_;
+  CallLimit lists_{"calls that list", kMaxListCalls};
+};
+
+}  // namespace traincheck::server
+
+#endif  // TRAINCHECK_SERVER_CONTROL_FEEDBACK_SERVICE_H_

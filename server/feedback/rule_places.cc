@@ -1,0 +1,32 @@
+#include "server/feedback/rule_places.h"
+
+#include "base/logging.h"
+#include "base/printable_text.h"
+#include "checker/incidents/families.h"
+
+namespace traincheck::server {
+
+void RulePlaces::Read(const std::string& selection) const {
+  if (!read_.insert(selection).second) return;
+  const absl::StatusOr<InvariantSet> set = sets_.Load(selection);
+  if (!set.ok()) {
+    spdlog::info("the places of rules are not known selection={} error={}",
+                 QuotePrintable(selection),
+                 QuotePrintable(std::string(set.status().message())));
+    return;
+  }
+  for (const Invariant& rule : set->invariants) {
+    places_[rule.id] = PlaceOf(*rule.rule);
+  }
+}
+
+Place RulePlaces::Of(const v1::Violation& violation,
+                     const std::string& selection) const {
+  absl::MutexLock lock(&mutex_);
+  if (!places_.contains(violation.invariant_id())) Read(selection);
+  const auto known = places_.find(violation.invariant_id());
+  if (known != places_.end()) return known->second;
+  return {.rung = RungNamed(violation.rung()).value_or(Rung::kTotals)};
+}
+
+}  // namespace traincheck::server

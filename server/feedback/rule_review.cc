@@ -1,0 +1,196 @@
+#include "server/feedback/rule_review.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "server/feedback/marks.h"
+#include "server/store/keys.h"
+#include "server/store/stored.pb.h"
+
+namespace traincheck::server {
+namespace {
+
+using Violations = ViolationView::Violations;
+
+bool IsAlert(const v1::Violation& violation) {
+  return violation.grade() != "advice";
+}
+
+// kHealthyRuns. `trusted`: a set was learned from it, or it is kept.
+bool IsHealthy(const v1::Run& run, bool trusted, const Violations& found) {
+  if (run.status() == v1::RUN_STATUS_RUNNING) return false;
+  const auto confirmed = [](const v1::Violation& violation) {
+    return violation.mark() == kConfirmed;
+  };
+  if (std::any_of(found.begin(), found.end(), confirmed)) return false;
+  if (trusted) return true;
+  return run.has_check() && run.check().finished() &&
+         run.check().error().empty() &&
+         std::all_of(
+             found.begin(), found.end(), [](const v1::Violation& violation) {
+               return !IsAlert(violation) || violation.mark() == kFalseAlarm;
+             });
+}
+
+double ShareOf(const v1::RuleRecord& record) {
+  if (record.decided_runs() == 0) return 0;
+  return static_cast<double>(record.violated_runs()) / record.decided_runs();
+}
+
+bool IsQuestionable(const v1::RuleRecord& record) {
+  return record.false_alarms() > 0 || ShareOf(record) > kMaxHealthyShare;
+}
+
+// What speaks most against it comes first; the id makes it certain.
+bool ComesBefore(const v1::RuleRecord& a, const v1::RuleRecord& b) {
+  const auto order = [](const v1::RuleRecord& one) {
+    return std::tuple(-static_cast<int64_t>(one.false_alarms()), -ShareOf(one),
+                      one.rule());
+  };
+  return order(a) < order(b);
+}
+
+}  // namespace
+
+// What is known of each rule, run by run.
+struct RuleReview::Ledger {
+  std::map<std::string, v1::RuleRecord> rules;  // with violations
+  std::map<std::string, uint32_t> decided;      // healthy runs, by rule
+  uint32_t healthy = 0;
+  uint32_t without_record = 0;
+
+  // What people have said of the violations of one run.
+  void AddMarks(const Violations& found) {
+    for (const v1::Violation& violation : found) {
+      v1::RuleRecord& record = rules[violation.invariant_id()];
+      record.set_rule(violation.invariant_id());
+      record.set_relation(violation.relation());
+      record.set_text(violation.text());
+      if (violation.mark() == kConfirmed) {
+        record.set_confirmed(record.confirmed() + 1);
+      } else if (violation.mark() == kFalseAlarm) {
+        record.set_false_alarms(record.false_alarms() + 1);
+      }
+    }
+  }
+
+  void AddHealthy(const Violations& found, const Rules& decided_rules) {
+    for (const std::string& rule : decided_rules) ++decided[rule];
+    Rules violated;
+    for (const v1::Violation& violation : found) {
+      const std::string& rule = violation.invariant_id();
+      if (!decided_rules.contains(rule) || !violated.insert(rule).second) {
+        continue;
+      }
+      rules[rule].set_violated_runs(rules[rule].violated_runs() + 1);
+    }
+  }
+};
+
+absl::StatusOr<std::set<std::string>> RuleReview::RunsLearnedFrom() const {
+  const absl::StatusOr<std::vector<v1::SetSummary>> sets = use_.sets->List();
+  if (!sets.ok()) return sets.status();
+  std::set<std::string> runs;
+  for (const v1::SetSummary& set : *sets) {
+    runs.insert(set.runs().begin(), set.runs().end());
+  }
+  return runs;
+}
+
+absl::StatusOr<std::optional<RuleReview::Rules>> RuleReview::DecidedIn(
+    const std::string& run) const {
+  const std::optional<uint64_t> number = use_.registry->NumberOf(run);
+  if (!number.has_value()) return std::nullopt;  // it is being deleted
+  const absl::StatusOr<std::optional<std::string>> value =
+      use_.store->Get(Table::kRuns, DecidedKey(*number));
+  if (!value.ok()) return value.status();
+  if (!value->has_value()) return std::nullopt;
+  stored::DecidedRules decided;
+  if (!decided.ParseFromString(**value)) {
+    return absl::DataLossError(
+        absl::StrCat("what is stored of the rules that run ", run,
+                     " decided does not parse"));
+  }
+  Rules rules;
+  for (const uint64_t id : decided.ids()) {
+    rules.insert(absl::StrFormat("%016x", id));
+  }
+  return rules;
+}
+
+absl::Status RuleReview::AddRun(const v1::Run& run, bool reference,
+                                Ledger* ledger) const {
+  const absl::StatusOr<Violations> found = use_.violations->List(run.id());
+  if (!found.ok()) return found.status();
+  ledger->AddMarks(*found);
+  if (!IsHealthy(run, reference || run.kept(), *found)) {
+    return absl::OkStatus();
+  }
+  ++ledger->healthy;
+  const absl::StatusOr<std::optional<Rules>> decided = DecidedIn(run.id());
+  if (!decided.ok()) return decided.status();
+  if (decided->has_value()) {
+    ledger->AddHealthy(*found, **decided);
+  } else {
+    ++ledger->without_record;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RuleReview::Ledger> RuleReview::Read() const {
+  const absl::StatusOr<std::set<std::string>> references = RunsLearnedFrom();
+  if (!references.ok()) return references.status();
+  Ledger ledger;
+  for (v1::Run& run : use_.registry->Runs()) {
+    use_.checks->AddProgress(&run);
+    const absl::Status added =
+        AddRun(run, references->contains(run.id()), &ledger);
+    if (!added.ok()) return added;
+  }
+  return ledger;
+}
+
+absl::StatusOr<v1::SetReview> RuleReview::Review(const std::string& set) const {
+  Rules wanted;
+  if (!set.empty()) {
+    const absl::StatusOr<v1::SetDetail> detail = use_.sets->Detail(set);
+    if (!detail.ok()) return detail.status();
+    for (const v1::Invariant& rule : detail->invariants()) {
+      wanted.insert(rule.id());
+    }
+  }
+  absl::StatusOr<Ledger> ledger = Read();
+  if (!ledger.ok()) return ledger.status();
+  Rules disabled;
+  for (const v1::DisabledRule& rule : use_.policy->Disabled()) {
+    disabled.insert(rule.rule());
+  }
+  v1::SetReview review;
+  review.set_set(set);
+  review.set_healthy(kHealthyRuns);
+  review.set_healthy_runs(ledger->healthy);
+  review.set_without_record(ledger->without_record);
+  review.set_max_share(kMaxHealthyShare);
+  for (auto& [id, record] : ledger->rules) {
+    record.set_decided_runs(ledger->decided[id]);
+    if (!set.empty() && !wanted.contains(id)) continue;
+    if (!IsQuestionable(record)) continue;
+    if (disabled.contains(id)) {
+      review.set_disabled(review.disabled() + 1);
+    } else {
+      *review.add_rules() = std::move(record);
+    }
+  }
+  std::sort(review.mutable_rules()->begin(), review.mutable_rules()->end(),
+            ComesBefore);
+  return review;
+}
+
+}  // namespace traincheck::server

@@ -1,0 +1,181 @@
+#include "server/feedback/violation_view.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/printable_text.h"
+#include "server/feedback/silenced_incidents.h"
+
+namespace traincheck::server {
+namespace {
+
+using Violations = ViolationView::Violations;
+
+absl::Status NoSuchViolation(const std::string& id) {
+  return absl::NotFoundError(
+      absl::StrCat("there is no violation ", QuotePrintable(id)));
+}
+
+// By run, each in their order.
+std::map<std::string, Violations> ByRun(Violations violations) {
+  std::map<std::string, Violations> runs;
+  for (v1::Violation& violation : violations) {
+    runs[violation.run()].push_back(std::move(violation));
+  }
+  return runs;
+}
+
+void PutLeadsLast(Violations* violations) {
+  std::stable_partition(violations->begin(), violations->end(),
+                        [](const v1::Violation& violation) {
+                          return IncidentOf(violation) != violation.id();
+                        });
+}
+
+// Of one run: those that changed, and the rest of incidents that another
+// violation leads now than the checker says.
+Violations WithWholeIncidents(const Violations& changes,
+                              const Violations& all) {
+  std::map<std::string, std::string> told;  // incident by violation, as stored
+  for (const v1::Violation& change : changes) {
+    told[change.id()] = IncidentOf(change);
+  }
+  std::set<std::string> led_anew;
+  for (const v1::Violation& violation : all) {
+    const auto change = told.find(violation.id());
+    if (change != told.end() && change->second != IncidentOf(violation)) {
+      led_anew.insert(IncidentOf(violation));
+    }
+  }
+  Violations found;
+  for (const v1::Violation& violation : all) {
+    if (told.contains(violation.id()) ||
+        led_anew.contains(IncidentOf(violation))) {
+      found.push_back(violation);
+    }
+  }
+  PutLeadsLast(&found);
+  return found;
+}
+
+}  // namespace
+
+absl::StatusOr<Violations> ViolationView::List(const std::string& run) const {
+  Violations all = use_.board->List(run);
+  if (absl::Status s = AddMarks(&all); !s.ok()) return s;
+  const std::vector<v1::Silence> active = use_.silences->Active();
+  if (active.empty()) return all;
+  Violations shown;
+  for (auto& [id, of_run] : ByRun(std::move(all))) {
+    AddSilences(active, id, &of_run);
+    shown.insert(shown.end(), of_run.begin(), of_run.end());
+  }
+  // As the board has them.
+  std::sort(shown.begin(), shown.end(),
+            [](const v1::Violation& a, const v1::Violation& b) {
+              return std::pair(a.first_seen_unix_ns(), a.id()) <
+                     std::pair(b.first_seen_unix_ns(), b.id());
+            });
+  return shown;
+}
+
+absl::StatusOr<v1::Violation> ViolationView::Find(const std::string& id) const {
+  const std::optional<v1::Violation> found = use_.board->Find(id);
+  if (!found.has_value()) return NoSuchViolation(id);
+  absl::StatusOr<Violations> all = List(found->run());
+  if (!all.ok()) return all.status();
+  for (v1::Violation& violation : *all) {
+    if (violation.id() == id) return std::move(violation);
+  }
+  return NoSuchViolation(id);
+}
+
+absl::StatusOr<Violations> ViolationView::FindIncident(
+    const std::string& id) const {
+  absl::StatusOr<v1::Violation> named = Find(id);
+  if (!named.ok()) return named.status();
+  Violations incident = {*named};
+  if (IncidentOf(*named) != id) return incident;
+  absl::StatusOr<Violations> all = List(named->run());
+  if (!all.ok()) return all.status();
+  for (v1::Violation& violation : *all) {
+    if (violation.id() != id && IncidentOf(violation) == id) {
+      incident.push_back(std::move(violation));
+    }
+  }
+  return incident;
+}
+
+absl::StatusOr<ViolationBoard::Changes> ViolationView::ChangesAfter(
+    uint64_t after, const std::string& run, size_t limit) const {
+  ViolationBoard::Changes changes = use_.board->ChangesAfter(after, run, limit);
+  const std::vector<v1::Silence> active = use_.silences->Active();
+  if (!active.empty()) {
+    Violations shown;
+    for (const auto& [id, of_run] : ByRun(std::move(changes.violations))) {
+      Violations all = use_.board->List(id);
+      AddSilences(active, id, &all);
+      const Violations whole = WithWholeIncidents(of_run, all);
+      shown.insert(shown.end(), whole.begin(), whole.end());
+    }
+    changes.violations = std::move(shown);
+  }
+  if (absl::Status s = AddMarks(&changes.violations); !s.ok()) return s;
+  return changes;
+}
+
+absl::Status ViolationView::Annotate(const std::string& run,
+                                     Violations* violations) const {
+  AddSilences(use_.silences->Active(), run, violations);
+  return AddMarks(violations);
+}
+
+absl::Status ViolationView::AddMarks(Violations* violations) const {
+  std::map<std::string, Marks::OfRun> by_run;
+  for (v1::Violation& violation : *violations) {
+    const auto [marks, is_new] = by_run.try_emplace(violation.run());
+    if (is_new) {
+      const std::optional<uint64_t> number =
+          use_.registry->NumberOf(violation.run());
+      if (!number.has_value()) continue;  // it is being deleted
+      absl::StatusOr<Marks::OfRun> read = use_.marks->Of(*number);
+      if (!read.ok()) return read.status();
+      marks->second = *std::move(read);
+    }
+    const auto mark = marks->second.find(violation.id());
+    if (mark == marks->second.end()) continue;
+    violation.set_mark(mark->second.mark());
+    violation.set_mark_comment(mark->second.comment());
+  }
+  return absl::OkStatus();
+}
+
+void ViolationView::AddSilences(const std::vector<v1::Silence>& active,
+                                const std::string& run,
+                                Violations* violations) const {
+  if (active.empty()) return;
+  const std::optional<RunView> view = use_.registry->View(run);
+  if (!view.has_value()) return;
+  bool any = false;
+  for (v1::Violation& violation : *violations) {
+    const auto silence =
+        std::find_if(active.begin(), active.end(), [&](const v1::Silence& one) {
+          return Covers(one, violation, view->experiment);
+        });
+    if (silence == active.end()) continue;
+    any = true;
+    violation.set_silenced_by(SilencedBy(*silence));
+  }
+  if (!any) return;
+  LeadBySilences(
+      [&](const v1::Violation& violation) {
+        return use_.places->Of(violation, view->check_set);
+      },
+      violations);
+}
+
+}  // namespace traincheck::server
