@@ -7,6 +7,7 @@
 #include "grpcpp/grpcpp.h"
 #include "invariants/sets/set_ref.h"
 #include "proto/traincheck/v1/control.grpc.pb.h"
+#include "proto/traincheck/v1/feedback.grpc.pb.h"
 
 namespace traincheck::ctl {
 namespace {
@@ -42,6 +43,7 @@ absl::Status ToAbsl(const grpc::Status& status) {
 
 struct Client::Impl {
   std::unique_ptr<v1::Control::Stub> stub;
+  std::unique_ptr<v1::Feedback::Stub> feedback;
   std::chrono::milliseconds answer_timeout;
 
   void SetDeadline(grpc::ClientContext* context, int times = 1) const {
@@ -49,27 +51,37 @@ struct Client::Impl {
                           times * answer_timeout);
   }
 
-  template <typename Reply, typename Request>
-  absl::StatusOr<Reply> Call(grpc::Status (v1::Control::Stub::*method)(
-                                 grpc::ClientContext*, const Request&, Reply*),
+  v1::Control::Stub* StubOf(const v1::Control::Stub*) const {
+    return stub.get();
+  }
+  v1::Feedback::Stub* StubOf(const v1::Feedback::Stub*) const {
+    return feedback.get();
+  }
+
+  template <typename Stub, typename Reply, typename Request>
+  absl::StatusOr<Reply> Call(grpc::Status (Stub::*method)(grpc::ClientContext*,
+                                                          const Request&,
+                                                          Reply*),
                              const Request& request) {
     grpc::ClientContext context;
     SetDeadline(&context);
     Reply reply;
+    const Stub* const service = nullptr;
     absl::Status status =
-        ToAbsl((stub.get()->*method)(&context, request, &reply));
+        ToAbsl((StubOf(service)->*method)(&context, request, &reply));
     if (!status.ok()) return status;
     return reply;
   }
 
-  template <typename Reply, typename Request>
+  template <typename Stub, typename Reply, typename Request>
   absl::StatusOr<std::vector<Reply>> Collect(
-      std::unique_ptr<grpc::ClientReader<Reply>> (v1::Control::Stub::*method)(
+      std::unique_ptr<grpc::ClientReader<Reply>> (Stub::*method)(
           grpc::ClientContext*, const Request&),
       const Request& request, int times = 1) {
     grpc::ClientContext context;
     SetDeadline(&context, times);
-    auto reader = (stub.get()->*method)(&context, request);
+    const Stub* const service = nullptr;
+    auto reader = (StubOf(service)->*method)(&context, request);
     std::vector<Reply> replies;
     Reply reply;
     while (reader->Read(&reply)) replies.push_back(std::move(reply));
@@ -120,6 +132,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Make(
   if (!channel.ok()) return channel.status();
   auto impl = std::make_unique<Impl>();
   impl->stub = v1::Control::NewStub(*channel);
+  impl->feedback = v1::Feedback::NewStub(*channel);
   impl->answer_timeout = answer_timeout;
   return std::unique_ptr<Client>(new Client(std::move(impl)));
 }
@@ -273,6 +286,47 @@ absl::StatusOr<v1::Violation> Client::GetViolation(const std::string& id) {
   v1::GetViolationRequest request;
   request.set_id(id);
   return impl_->Call(&v1::Control::Stub::GetViolation, request);
+}
+
+absl::StatusOr<v1::MarkViolationReply> Client::MarkViolation(
+    const v1::MarkViolationRequest& request) {
+  return impl_->Call(&v1::Feedback::Stub::MarkViolation, request);
+}
+
+absl::StatusOr<std::vector<v1::Mark>> Client::ListMarks(
+    const std::string& run) {
+  v1::ListMarksRequest request;
+  request.set_run(run);
+  return impl_->Collect(&v1::Feedback::Stub::ListMarks, request);
+}
+
+absl::StatusOr<v1::Silence> Client::AddSilence(const v1::Silence& silence) {
+  return impl_->Call(&v1::Feedback::Stub::AddSilence, silence);
+}
+
+absl::StatusOr<v1::Silence> Client::RemoveSilence(const std::string& id) {
+  v1::RemoveSilenceRequest request;
+  request.set_id(id);
+  return impl_->Call(&v1::Feedback::Stub::RemoveSilence, request);
+}
+
+absl::StatusOr<std::vector<v1::Silence>> Client::ListSilences() {
+  return impl_->Collect(&v1::Feedback::Stub::ListSilences,
+                        v1::ListSilencesRequest());
+}
+
+absl::StatusOr<v1::SetReview> Client::ReviewSet(const std::string& set) {
+  v1::ReviewSetRequest request;
+  request.set_set(set);
+  return impl_->Call(&v1::Feedback::Stub::ReviewSet, request);
+}
+
+absl::StatusOr<v1::AlertCalls> Client::GetAlertCalls() {
+  auto calls = impl_->Call(&v1::Feedback::Stub::GetAlertCalls,
+                           v1::GetAlertCallsRequest());
+  // An older server calls nobody.
+  if (absl::IsUnimplemented(calls.status())) return v1::AlertCalls();
+  return calls;
 }
 
 absl::StatusOr<v1::Job> Client::StartInference(

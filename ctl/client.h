@@ -1,6 +1,6 @@
-// The control service as plain calls: the one file of traincheckctl, besides
-// delivery.h, that speaks gRPC. Statuses keep the server's code and message;
-// Unavailable means that nobody answered in time.
+// The control and feedback services as plain calls: the one file of
+// traincheckctl, besides delivery.h, that speaks gRPC. Statuses keep the
+// server's code and message; Unavailable means that nobody answered in time.
 //
 // Threads: all methods may be called from any thread.
 #ifndef TRAINCHECK_CTL_CLIENT_H_
@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/traincheck/v1/control.pb.h"
+#include "proto/traincheck/v1/feedback.pb.h"
 
 namespace traincheck::ctl {
 
@@ -65,6 +66,16 @@ class Client {
   absl::StatusOr<std::vector<v1::Violation>> ListViolations(
       const std::string& run);
   absl::StatusOr<v1::Violation> GetViolation(const std::string& id);
+
+  absl::StatusOr<v1::MarkViolationReply> MarkViolation(
+      const v1::MarkViolationRequest& request);
+  absl::StatusOr<std::vector<v1::Mark>> ListMarks(const std::string& run);
+  absl::StatusOr<v1::Silence> AddSilence(const v1::Silence& silence);
+  absl::StatusOr<v1::Silence> RemoveSilence(const std::string& id);
+  absl::StatusOr<std::vector<v1::Silence>> ListSilences();
+  // Empty set: of all rules.
+  absl::StatusOr<v1::SetReview> ReviewSet(const std::string& set);
+  absl::StatusOr<v1::AlertCalls> GetAlertCalls();
 
   absl::StatusOr<v1::Job> StartInference(const v1::InferRequest& request);
   absl::StatusOr<std::vector<v1::Job>> ListJobs();

@@ -22,6 +22,7 @@ void AddSets(CLI::App* command, const Context* context, Action* action);
 void AddInvariants(CLI::App* command, const Context* context, Action* action);
 void AddImport(CLI::App* command, const Context* context, Action* action);
 void AddViolations(CLI::App* command, const Context* context, Action* action);
+void AddSilences(CLI::App* command, const Context* context, Action* action);
 void AddBackup(CLI::App* command, const Context* context, Action* action);
 void AddSpool(CLI::App* command, const Context* context, Action* action);
 void AddStatus(CLI::App* command, const Context* context, Action* action);
@@ -50,6 +51,7 @@ inline constexpr Command kCommands[] = {
     {"invariants", "Rules of a set", AddInvariants},
     {"import", "Makes a run from a folder of TrainCheck's traces", AddImport},
     {"violations", "Rules that were broken", AddViolations},
+    {"silences", "What nobody is to be alerted of", AddSilences},
     {"backup", "A copy of the server's data while it works", AddBackup},
     {"spool", "Records that were kept on disk while traincheckd was away",
      AddSpool},

@@ -25,6 +25,9 @@ std::string Offered(const std::string& words) {
 TEST(CompletionTest, OffersCommandsAndOptions) {
   EXPECT_EQ(Offered("vio"), "violations\n");
   EXPECT_EQ(Offered("violations w"), "watch\n");
+  EXPECT_EQ(Offered("violations m"), "mark\n");
+  EXPECT_EQ(Offered("silences r"), "remove\n");
+  EXPECT_EQ(Offered("sets rev"), "review\n");
   EXPECT_EQ(Offered("violations list --li"), "--limit\n");
   EXPECT_EQ(Offered("--server x runs --s"), "--server\n");
   EXPECT_THAT(Offered("run --"), HasSubstr("--fail-on-violation"));

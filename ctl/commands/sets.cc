@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "ctl/commands/commands.h"
 #include "ctl/commands/query.h"
+#include "ctl/render/feedback.h"
 #include "ctl/render/plan.h"
 #include "ctl/render/rule_policy.h"
 #include "ctl/render/set.h"
@@ -76,6 +77,14 @@ int ListDisabled(const Context& context) {
                        }});
 }
 
+int Review(const Context& context, const std::string& set) {
+  return Query<v1::SetReview>(
+      context, [&](Client& client) { return client.ReviewSet(set); },
+      {SetReviewText, [](const v1::SetReview& review) {
+         return PrettyJson(SetReviewJson(review));
+       }});
+}
+
 int Deploy(const Context& context, const std::string& experiment,
            const std::vector<std::string>& sets) {
   return Query<v1::Deployment>(
@@ -142,6 +151,15 @@ void AddDisabling(CLI::App* group, const Context* context, Action* action) {
 
   group->add_subcommand("disabled", "Rules that are disabled, and why")
       ->callback([=] { *action = [=] { return ListDisabled(*context); }; });
+
+  auto set = std::make_shared<std::string>();
+  CLI::App* review = group->add_subcommand(
+      "review",
+      "Rules that false alarms or healthy runs speak against, and how to "
+      "disable them; changes nothing");
+  review->add_option("SET", *set,
+                     "NAME or NAME@VERSION; default: the rules of all sets");
+  review->callback([=] { *action = [=] { return Review(*context, *set); }; });
 }
 
 }  // namespace

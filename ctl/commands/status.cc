@@ -1,16 +1,37 @@
 #include "ctl/render/status.h"
 
+#include <utility>
+
 #include "ctl/commands/commands.h"
 #include "ctl/commands/query.h"
+#include "ctl/render/feedback.h"
 
 namespace traincheck::ctl {
 namespace {
 
+struct Shown {
+  v1::ServerStatus server;
+  v1::AlertCalls calls;
+};
+
+absl::StatusOr<Shown> Ask(Client& client) {
+  auto server = client.GetStatus();
+  if (!server.ok()) return server.status();
+  auto calls = client.GetAlertCalls();
+  if (!calls.ok()) return calls.status();
+  return Shown{*std::move(server), *std::move(calls)};
+}
+
 int Status(const Context& context) {
-  return Query<v1::ServerStatus>(
-      context, [](Client& client) { return client.GetStatus(); },
-      {StatusText, [](const v1::ServerStatus& status) {
-         return PrettyJson(StatusJson(status));
+  return Query<Shown>(
+      context, Ask,
+      {[](const Shown& shown) {
+         return StatusText(shown.server) + AlertCallsText(shown.calls);
+       },
+       [](const Shown& shown) {
+         Json json = StatusJson(shown.server);
+         json["server"]["on_alert"] = AlertCallsJson(shown.calls);
+         return PrettyJson(json);
        }});
 }
 

@@ -4,11 +4,14 @@
 #include <memory>
 #include <set>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "ctl/commands/commands.h"
-#include "ctl/commands/id_prefix.h"
 #include "ctl/commands/list_flags.h"
+#include "ctl/commands/mark.h"
 #include "ctl/commands/query.h"
+#include "ctl/render/feedback.h"
+#include "ctl/render/grade.h"
 #include "ctl/render/incident.h"
 #include "ctl/render/violation.h"
 #include "ctl/text/since.h"
@@ -51,12 +54,19 @@ ListShape<v1::Violation> Shape() {
   return shape;
 }
 
-int List(const Context& context, const std::string& run,
-         const ListFlags& flags) {
+struct ListOptions {
+  std::string run;
+  bool all = false;  // silenced ones, too
+  ListFlags flags;
+};
+
+int List(const Context& context, const ListOptions& options) {
   const auto ask = [&](Client& client) -> absl::StatusOr<Violations> {
-    auto all = client.ListViolations(run);
+    auto all = client.ListViolations(options.run);
     if (!all.ok()) return all;
-    return Select(*std::move(all), Shape(), flags);
+    const size_t silenced = options.all ? 0 : RemoveSilenced(&*all);
+    if (silenced > 0) Complain(SilencedText(silenced, "--all"));
+    return Select(*std::move(all), Shape(), options.flags);
   };
   return Query<Violations>(
       context, ask, {ViolationsTable, [](const Violations& violations) {
@@ -64,16 +74,16 @@ int List(const Context& context, const std::string& run,
                      }});
 }
 
-absl::StatusOr<v1::Violation> Find(Client& client, const std::string& id) {
-  return GetByPrefix<v1::Violation>(
-      id, [&](const std::string& whole) { return client.GetViolation(whole); },
-      [&] { return client.ListViolations(""); });
-}
+// What `show` shows.
+struct Shown {
+  Incident incident;
+  ViolationFeedback feedback;  // of its lead
+};
 
 // The incident that the violation belongs to, if it leads it, else the
 // violation alone.
 absl::StatusOr<Incident> FindIncident(Client& client, const std::string& id) {
-  auto violation = Find(client, id);
+  auto violation = FindViolation(client, id);
   if (!violation.ok()) return violation.status();
   Violations members = {*violation};
   if (Leads(*violation)) {
@@ -87,19 +97,52 @@ absl::StatusOr<Incident> FindIncident(Client& client, const std::string& id) {
   return IncidentsOf(members).front();
 }
 
-std::string ShownText(const Incident& incident) {
-  const v1::Violation& lead = incident.lead();
-  if (Leads(lead)) return IncidentText(incident);
-  return ViolationDetailText(lead) +
+// Who marked it, and which silence covers it.
+absl::StatusOr<ViolationFeedback> FindFeedback(Client& client,
+                                               const v1::Violation& violation) {
+  ViolationFeedback feedback;
+  if (!violation.mark().empty()) {
+    const auto marks = client.ListMarks(violation.run());
+    if (!marks.ok()) return marks.status();
+    for (const v1::Mark& mark : *marks) {
+      if (mark.violation() == violation.id()) feedback.mark = mark;
+    }
+  }
+  if (IsSilenced(violation)) {
+    const auto silences = client.ListSilences();
+    if (!silences.ok()) return silences.status();
+    for (const v1::Silence& silence : *silences) {
+      if (absl::StartsWith(violation.silenced_by(), silence.id() + ":")) {
+        feedback.silence = silence;
+      }
+    }
+  }
+  return feedback;
+}
+
+absl::StatusOr<Shown> FindShown(Client& client, const std::string& id) {
+  auto incident = FindIncident(client, id);
+  if (!incident.ok()) return incident.status();
+  auto feedback = FindFeedback(client, incident->lead());
+  if (!feedback.ok()) return feedback.status();
+  return Shown{*std::move(incident), *std::move(feedback)};
+}
+
+std::string ShownText(const Shown& shown) {
+  const v1::Violation& lead = shown.incident.lead();
+  const std::string feedback = ViolationFeedbackText(shown.feedback);
+  if (Leads(lead)) return IncidentText(shown.incident) + feedback;
+  return ViolationDetailText(lead) + feedback +
          "    follows from: " + OneLine(lead.incident()) +
          " (violations show shows it)\n";
 }
 
-Json ShownJson(const Incident& incident) {
-  Json json = ViolationDetailJson(incident.lead());
+Json ShownJson(const Shown& shown) {
+  const std::vector<IncidentMember>& members = shown.incident.members;
+  Json json = ViolationDetailJson(shown.incident.lead());
+  AddViolationFeedback(shown.feedback, &json);
   json["follows"] =
-      ArrayOf(std::vector<IncidentMember>(incident.members.begin() + 1,
-                                          incident.members.end()),
+      ArrayOf(std::vector<IncidentMember>(members.begin() + 1, members.end()),
               [](const IncidentMember& member) {
                 return ViolationRowJson(member.violation);
               });
@@ -107,15 +150,15 @@ Json ShownJson(const Incident& incident) {
 }
 
 int Show(const Context& context, const std::string& id) {
-  return Query<Incident>(
-      context, [&](Client& client) { return FindIncident(client, id); },
-      {ShownText, [](const Incident& incident) {
-         return PrettyJson(ShownJson(incident));
-       }});
+  return Query<Shown>(
+      context, [&](Client& client) { return FindShown(client, id); },
+      {ShownText,
+       [](const Shown& shown) { return PrettyJson(ShownJson(shown)); }});
 }
 
 // JSON: a line for each state of a violation. People see each incident once:
-// one that goes on for a thousand steps must not scroll the others away.
+// one that goes on for a thousand steps must not scroll the others away. What
+// is silenced nobody sees.
 class Watcher {
  public:
   Watcher(const Context& context, const WatchOptions& options)
@@ -185,7 +228,7 @@ class Watcher {
   }
 
   bool IsShown(const v1::Violation& violation) const {
-    return context_.json() || Leads(violation);
+    return !IsSilenced(violation) && (context_.json() || Leads(violation));
   }
 
   void Print(const v1::Violation& violation) const {
@@ -223,15 +266,14 @@ void AddWatch(CLI::App* group, const Context* context, Action* action) {
 
 void AddViolations(CLI::App* group, const Context* context, Action* action) {
   group->require_subcommand(1);
-  auto run = std::make_shared<std::string>();
-  auto flags = std::make_shared<ListFlags>();
+  auto options = std::make_shared<ListOptions>();
   auto id = std::make_shared<std::string>();
 
   CLI::App* list = group->add_subcommand("list", "Violations");
-  list->add_option("--run", *run, "Of this run only");
-  AddListFlags(list, Shape(), flags.get());
-  list->callback(
-      [=] { *action = [=] { return List(*context, *run, *flags); }; });
+  list->add_option("--run", options->run, "Of this run only");
+  list->add_flag("--all", options->all, "Those that are silenced, too");
+  AddListFlags(list, Shape(), &options->flags);
+  list->callback([=] { *action = [=] { return List(*context, *options); }; });
 
   CLI::App* show =
       group->add_subcommand("show",
@@ -242,6 +284,7 @@ void AddViolations(CLI::App* group, const Context* context, Action* action) {
   show->callback([=] { *action = [=] { return Show(*context, *id); }; });
 
   AddWatch(group, context, action);
+  AddMark(group, context, action);
 }
 
 }  // namespace traincheck::ctl

@@ -88,6 +88,28 @@ TEST_F(ViolationsTest, ListsAreNarrowedAndOrdered) {
   }
 }
 
+TEST_F(ViolationsTest, WhatIsSilencedIsListedOnDemandOnlyAndNotWatched) {
+  v1::Violation silenced = Violation("a", kEarly, 1);
+  silenced.set_silenced_by("s1: known");
+  silenced.set_mark("confirmed");
+  Have({silenced, Violation("b", kEarly, 2)});
+  EndRun();
+  using testing::ElementsAre;
+  EXPECT_THAT(Listed({"--all"}), ElementsAre("a", "b"));
+  const ProcessResult audible = Run({"violations", "list", "-o", "json"});
+  EXPECT_EQ(Json::parse(audible.out).size(), 1u);
+  EXPECT_EQ(Json::parse(audible.out)[0]["id"], "b");
+  EXPECT_EQ(audible.err,
+            "traincheckctl: 1 violation is silenced: --all shows it\n");
+  const std::string table = Run({"violations", "list", "--all"}).out;
+  EXPECT_THAT(table, HasSubstr("GRADE     MARK"));
+  EXPECT_THAT(table, HasSubstr("silenced  confirmed"));
+  const std::string watched =
+      Run({"violations", "watch", "--run", "r1", "--all", "-o", "json"}).out;
+  EXPECT_THAT(watched, Not(HasSubstr("\"a\"")));
+  EXPECT_THAT(watched, HasSubstr("\"b\""));
+}
+
 TEST_F(ViolationsTest, WatchOfAnUnknownRunFailsUnlessItIsToWait) {
   const ProcessResult unknown = Run({"violations", "watch", "--run", "r2"});
   EXPECT_EQ(unknown.code, 3);

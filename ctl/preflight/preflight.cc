@@ -14,6 +14,7 @@
 #include "ctl/preflight/private_daemon.h"
 #include "ctl/preflight/progress.h"
 #include "ctl/render/grade.h"
+#include "ctl/render/incident.h"
 #include "ctl/render/junit.h"
 #include "ctl/render/preflight.h"
 #include "ctl/render/sarif.h"
@@ -21,6 +22,7 @@
 #include "ctl/run/gate.h"
 #include "ctl/run/left_out.h"
 #include "ctl/run/training_settings.h"
+#include "ctl/text/shell_quote.h"
 #include "ctl/text/terminal.h"
 #include "invariants/sets/set_ref.h"
 
@@ -133,6 +135,11 @@ class PreflightRun {
   void AddFindings(PreflightReport* report) {
     auto findings = client_.ListViolations(training_.run());
     if (findings.ok()) report->findings = *std::move(findings);
+    const std::string silenced =
+        SilencedText(RemoveSilenced(&report->findings),
+                     absl::StrCat("traincheckctl violations list --all --run ",
+                                  ShellQuote(training_.run())));
+    if (!silenced.empty()) report->left_out.push_back(silenced);
     AlertsFirst(&report->findings);
     // What each rule came to only a check of the stored run tells.
     v1::CheckRunRequest request;

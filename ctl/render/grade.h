@@ -1,5 +1,5 @@
 // How much weight a rule has: "alert", something is wrong; "advice", something
-// is unusual and worth a look.
+// is unusual and worth a look. What is silenced is neither for anybody.
 //
 // Threads: pure functions.
 #ifndef TRAINCHECK_CTL_RENDER_GRADE_H_
@@ -24,10 +24,17 @@ inline const char* GradeOf(const v1::Violation& violation) {
   return IsAdvice(violation) ? kAdvice : kAlert;
 }
 
+// Somebody does not want to be alerted of it.
+inline bool IsSilenced(const v1::Violation& violation) {
+  return !violation.silenced_by().empty();
+}
+
 template <typename Violations>
 size_t CountAlerts(const Violations& violations) {
-  return violations.size() -
-         std::count_if(violations.begin(), violations.end(), IsAdvice);
+  return std::count_if(violations.begin(), violations.end(),
+                       [](const v1::Violation& violation) {
+                         return !IsAdvice(violation) && !IsSilenced(violation);
+                       });
 }
 
 }  // namespace traincheck::ctl

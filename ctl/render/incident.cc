@@ -95,6 +95,21 @@ std::vector<Incident> IncidentsOf(
   return incidents;
 }
 
+size_t RemoveSilenced(std::vector<v1::Violation>* violations) {
+  const auto silenced =
+      std::remove_if(violations->begin(), violations->end(), IsSilenced);
+  const size_t count = violations->end() - silenced;
+  violations->erase(silenced, violations->end());
+  return count;
+}
+
+std::string SilencedText(size_t silenced, const std::string& command) {
+  if (silenced == 0) return "";
+  return absl::StrCat(Counted(silenced, "violation"),
+                      silenced == 1 ? " is" : " are", " silenced: ", command,
+                      silenced == 1 ? " shows it" : " shows them");
+}
+
 size_t CountAlertIncidents(const std::vector<Incident>& incidents) {
   return std::count_if(
       incidents.begin(), incidents.end(),
@@ -118,7 +133,8 @@ std::string ConsequencesText(const Incident& incident) {
     const IncidentMember& member = incident.members[i];
     absl::StrAppend(&text, "      ", std::string(2 * (member.depth - 1), ' '),
                     "- ", ViolationHeadline(member.violation), " [",
-                    OneLine(member.violation.id()), "]\n");
+                    OneLine(member.violation.id()),
+                    IsSilenced(member.violation) ? ", silenced" : "", "]\n");
   }
   if (shown < incident.members.size()) {
     absl::StrAppend(&text, "      - and ", incident.members.size() - shown,

@@ -38,6 +38,12 @@ const char* IncidentGradeOf(const v1::Violation& violation);
 // is left out: the first of the others stands for it.
 std::vector<Incident> IncidentsOf(const std::vector<v1::Violation>& violations);
 
+// Removes those that are silenced; returns how many they were.
+size_t RemoveSilenced(std::vector<v1::Violation>* violations);
+
+// "2 violations are silenced: COMMAND shows them"; "" for none.
+std::string SilencedText(size_t silenced, const std::string& command);
+
 // Those that are alerts.
 size_t CountAlertIncidents(const std::vector<Incident>& incidents);
 

@@ -159,6 +159,7 @@ TEST(ViolationJsonTest, RowAndDetail) {
       expected: 'e' seen: 's' evidence: 'x' evidence: 'y'
       headline: 'Since step 3 h' incident: 'v' cause: 'v'
       incident_grade: 'alert' rung: 'setup' basis: 'b'
+      mark: 'confirmed' silenced_by: 's: c'
       why: 'w' fix: 'f' first_seen_unix_ns: 1772355907042999999)");
   const std::string row =
       R"({"id":"v","run":"a","attempt":0,"invariant_id":"i",)"
@@ -167,7 +168,8 @@ TEST(ViolationJsonTest, RowAndDetail) {
       R"("variables":["w"],"sites":["train.py:41"],"status":"open",)"
       R"("incident":"v","first_seen":"2026-03-01T09:05:07.042Z","seen":"s",)"
       R"("headline":"Since step 3 h","cause":"v","incident_grade":"alert",)"
-      R"("rung":"setup")";
+      R"("rung":"setup","mark":"confirmed","mark_comment":null,)"
+      R"("silenced_by":"s: c")";
   EXPECT_EQ(JsonLine(ViolationRowJson(violation)), row + "}\n");
   EXPECT_EQ(JsonLine(ViolationDetailJson(violation)),
             row + R"(,"expected":"e","evidence":["x","y"],"why":"w",)" +

@@ -106,17 +106,18 @@ constexpr char kViolation[] = R"(
     incident_grade: 'alert' basis: 'built-in rule' invariant_id: 'i1')";
 
 TEST(ViolationTextTest, BlockNamesStepRanksRuleAndLine) {
-  EXPECT_EQ(ViolationBlock(Parse<v1::Violation>(kViolation)),
-            "traincheck: VIOLATION Since step 12 replicas differ (ranks 0,1, "
-            "train.py:41)\n"
-            "    rule: parameter Net.fc.weight differs across ranks at "
-            "post_step\n"
-            "    expected: equal\n"
-            "    seen: 2 values\n"
-            "    variables: Net.fc.weight, Net.fc.bias\n"
-            "    evidence: no forward\n"
-            "    shown as: alert of a built-in rule; traincheckctl sets "
-            "disable i1 --reason WHY mutes it\n");
+  EXPECT_EQ(
+      ViolationBlock(Parse<v1::Violation>(kViolation)),
+      "traincheck: VIOLATION Since step 12 replicas differ (ranks 0,1, "
+      "train.py:41)\n"
+      "    rule: parameter Net.fc.weight differs across ranks at "
+      "post_step\n"
+      "    expected: equal\n"
+      "    seen: 2 values\n"
+      "    variables: Net.fc.weight, Net.fc.bias\n"
+      "    evidence: no forward\n"
+      "    shown as: alert of a built-in rule; traincheckctl silences add "
+      "--rule i1 --comment WHY mutes it\n");
 }
 
 TEST(ViolationTextTest, BlockStaysShort) {
@@ -193,7 +194,7 @@ TEST(IncidentTextTest, WhatFollowsStandsBelowItsCause) {
       AllOf(testing::StartsWith(
                 "incident v1, alert\n  Since step 12 replicas differ "),
             HasSubstr("shown as: alert of a built-in rule; traincheckctl "
-                      "sets disable i1 --reason WHY mutes it\n")));
+                      "silences add --rule i1 --comment WHY mutes it\n")));
   EXPECT_EQ(ConsequencesText(incidents[1]), "");
 }
 

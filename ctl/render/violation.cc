@@ -80,11 +80,24 @@ std::string Indent(size_t depth) {
 // Why it is shown, and how to have it shown no more.
 void AppendBasis(const v1::Violation& violation, std::string* text) {
   if (violation.basis().empty() || violation.invariant_id().empty()) return;
-  AppendLine("shown as",
-             absl::StrCat(GradeOf(violation), " of a ", violation.basis(),
-                          "; traincheckctl sets disable ",
-                          violation.invariant_id(), " --reason WHY mutes it"),
-             text);
+  const std::string mute =
+      IsSilenced(violation)
+          ? ""
+          : absl::StrCat("; traincheckctl silences add --rule ",
+                         violation.invariant_id(), " --comment WHY mutes it");
+  AppendLine(
+      "shown as",
+      absl::StrCat(GradeOf(violation), " of a ", violation.basis(), mute),
+      text);
+}
+
+// As people are shown it.
+const char* ShownGrade(const v1::Violation& violation) {
+  return IsSilenced(violation) ? "silenced" : GradeOf(violation);
+}
+
+bool IsMarked(const v1::Violation& violation) {
+  return !violation.mark().empty();
 }
 
 }  // namespace
@@ -115,6 +128,9 @@ Json ViolationRowJson(const v1::Violation& violation) {
   json["cause"] = TextOrNull(violation.cause());
   json["incident_grade"] = IncidentGradeOf(violation);
   json["rung"] = TextOrNull(violation.rung());
+  json["mark"] = TextOrNull(violation.mark());
+  json["mark_comment"] = TextOrNull(violation.mark_comment());
+  json["silenced_by"] = TextOrNull(violation.silenced_by());
   return json;
 }
 
@@ -130,25 +146,37 @@ Json ViolationDetailJson(const v1::Violation& violation) {
 }
 
 std::string ViolationsTable(const std::vector<v1::Violation>& violations) {
-  Table table({{"ID"},
-               {"RUN"},
-               {"STATUS"},
-               {"GRADE"},
-               {"STEPS", Align::kRight},
-               {"COUNT", Align::kRight},
-               {"FIRST SEEN"},
-               {"RANKS"},
-               {"RELATION"},
-               {"SITE"},
-               {"WHAT"}});
+  const bool marks =
+      std::any_of(violations.begin(), violations.end(), IsMarked);
+  std::vector<Column> columns = {{"ID"},
+                                 {"RUN"},
+                                 {"STATUS"},
+                                 {"GRADE"},
+                                 {"STEPS", Align::kRight},
+                                 {"COUNT", Align::kRight},
+                                 {"FIRST SEEN"},
+                                 {"RANKS"},
+                                 {"RELATION"},
+                                 {"SITE"},
+                                 {"WHAT"}};
+  if (marks) columns.insert(columns.begin() + 4, {"MARK"});
+  Table table(columns);
   for (const Incident& incident : IncidentsOf(violations)) {
     for (const auto& [violation, depth] : incident.members) {
-      table.AddRow({violation.id(), violation.run(),
-                    TextOrUnknown(violation.status()), GradeOf(violation),
-                    Steps(violation), std::to_string(violation.count()),
-                    TimeOrUnknown(violation.first_seen_unix_ns()),
-                    Ranks(violation), violation.relation(), Site(violation),
-                    Indent(depth) + What(violation)});
+      std::vector<std::string> row = {
+          violation.id(),
+          violation.run(),
+          TextOrUnknown(violation.status()),
+          ShownGrade(violation),
+          Steps(violation),
+          std::to_string(violation.count()),
+          TimeOrUnknown(violation.first_seen_unix_ns()),
+          Ranks(violation),
+          violation.relation(),
+          Site(violation),
+          Indent(depth) + What(violation)};
+      if (marks) row.insert(row.begin() + 4, TextOrUnknown(violation.mark()));
+      table.AddRow(row);
     }
   }
   return table.Render(StdoutColumns());
@@ -185,7 +213,8 @@ std::string ViolationDetailText(const v1::Violation& violation) {
 std::string IncidentText(const Incident& incident) {
   const v1::Violation& lead = incident.lead();
   std::string text =
-      absl::StrCat("incident ", OneLine(lead.id()), ", ", IncidentGradeOf(lead),
+      absl::StrCat("incident ", OneLine(lead.id()), ", ",
+                   IsSilenced(lead) ? "silenced" : IncidentGradeOf(lead),
                    "\n  ", ViolationHeadline(lead), "\n");
   if (incident.members.size() > 1) {
     absl::StrAppend(&text, "    what follows from it:\n",

@@ -14,7 +14,8 @@ namespace traincheck::ctl {
 
 // {id, run, attempt, invariant_id, relation, text, grade, first_step,
 // last_step, count, ranks, apis, variables, sites, status, incident,
-// first_seen, seen, headline, cause, incident_grade, rung}
+// first_seen, seen, headline, cause, incident_grade, rung, mark, mark_comment,
+// silenced_by}
 Json ViolationRowJson(const v1::Violation& violation);
 
 // The row and {expected, evidence, why, fix, reference, basis}.

@@ -117,10 +117,10 @@ class TrainingRun {
     findings.violations = printer_.alerts();
     if (!training_.drain() || !training_.drain()->run) return findings;
     const v1::CheckProgress& check = training_.drain()->run->check();
-    // Where nobody says which are alerts, all are.
-    return FindingsOf(check,
-                      std::max<size_t>(findings.violations,
-                                       alerts_.value_or(check.violated())));
+    // What is silenced by now counts no more, whenever it was printed. Where
+    // nobody says which are alerts, all are.
+    return FindingsOf(check, alerts_.value_or(std::max<size_t>(
+                                 findings.violations, check.violated())));
   }
 
   const TrainingRunOptions& options_;

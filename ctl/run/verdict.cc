@@ -137,6 +137,13 @@ std::string CoverageText(const v1::CheckProgress& check,
   return text;
 }
 
+std::string SilencedLine(const VerdictInput& input, size_t silenced) {
+  const std::string text = SilencedText(
+      silenced, absl::StrCat(input.ctl, " violations list --all --run ",
+                             ShellQuote(input.run)));
+  return text.empty() ? "" : Indented(text);
+}
+
 std::string NextCommands(const VerdictInput& input,
                          const std::vector<Incident>& incidents) {
   const std::string run = ShellQuote(input.run);
@@ -162,8 +169,11 @@ std::string VerdictText(const VerdictInput& input) {
     }
     return text;
   }
-  const std::vector<Incident> incidents = AlertsFirst(input.violations);
-  std::string text = Headline(input, incidents) + IncidentLines(incidents);
+  std::vector<v1::Violation> audible = input.violations;
+  const size_t silenced = RemoveSilenced(&audible);
+  const std::vector<Incident> incidents = AlertsFirst(audible);
+  std::string text = Headline(input, incidents) + IncidentLines(incidents) +
+                     SilencedLine(input, silenced);
   if (run.has_check() && run.check().error().empty()) {
     text += CoverageText(run.check(), input.left_aside);
     for (const std::string& rule : input.left_out) text += Indented(rule);

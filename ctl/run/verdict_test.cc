@@ -56,6 +56,21 @@ TEST(VerdictTest, AdviceIsCountedApart) {
               HasSubstr(": 1 incident, 2 pieces of advice\n"));
 }
 
+TEST(VerdictTest, WhatIsSilencedIsCountedApart) {
+  VerdictInput input = Checked("check { decided: 3 total: 4 violated: 2 }");
+  input.violations.resize(2);
+  for (int i = 0; i < 2; ++i) input.violations[i].set_id(std::to_string(i));
+  input.violations[0].set_silenced_by("s1: known");
+  EXPECT_THAT(VerdictText(input),
+              HasSubstr(": 1 incident\n"
+                        "traincheck:   alert At an unknown step:  (ranks -)\n"
+                        "traincheck:   1 violation is silenced: traincheckctl "
+                        "violations list --all --run r1 shows it\n"));
+  input.violations[1].set_silenced_by("s1: known");
+  EXPECT_THAT(VerdictText(input), HasSubstr(": no incident\n"));
+  EXPECT_THAT(VerdictText(input), HasSubstr("2 violations are silenced: "));
+}
+
 TEST(VerdictTest, IncidentsAreNamedAlertsFirstAndNotWithoutEnd) {
   VerdictInput input = Checked("check { decided: 3 total: 4 violated: 3 }");
   for (int i = 0; i < 13; ++i) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ctl/render/grade.h"
 #include "ctl/render/incident.h"
 #include "ctl/render/violation.h"
 
@@ -10,7 +11,7 @@ namespace traincheck::ctl {
 void ViolationPrinter::Print(const v1::Violation& violation) {
   const std::lock_guard<std::mutex> lock(mutex_);
   incidents_[violation.id()] = violation.incident();
-  if (!Leads(violation)) return;
+  if (!Leads(violation) || IsSilenced(violation)) return;
   const bool alert = IsOfAlert(violation);
   if (!alert && !advice_) return;
   if (printed_.insert(violation.id()).second) {

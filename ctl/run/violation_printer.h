@@ -1,5 +1,6 @@
 // Prints each incident of a run once, by the violation that leads it: alerts,
-// and on demand advice. What follows from it is left to the verdict.
+// and on demand advice. What follows from it is left to the verdict, what is
+// silenced to `violations list --all`.
 //
 // Threads: Print may be called from any thread.
 #ifndef TRAINCHECK_CTL_RUN_VIOLATION_PRINTER_H_

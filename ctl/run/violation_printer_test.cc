@@ -71,5 +71,19 @@ TEST_F(ViolationPrinterTest, AdviceIsShownOnDemandAndCallsNobody) {
   EXPECT_THAT(alarms_, ElementsAre("a", "a"));
 }
 
+TEST_F(ViolationPrinterTest, WhatIsSilencedIsNotSeenAndTheNextOneCallsOnce) {
+  ViolationPrinter printer = Printer(true);
+  v1::Violation silenced = Of("a", "a");
+  silenced.set_silenced_by("s1: known");
+  printer.Print(silenced);
+  EXPECT_THAT(written_, IsEmpty());
+  // Of one incident the first that nobody silences leads.
+  silenced.set_incident("b");
+  printer.Print(silenced);
+  printer.Print(Of("b", "b"));
+  EXPECT_THAT(alarms_, ElementsAre("b"));
+  EXPECT_EQ(printer.alerts(), 1u);
+}
+
 }  // namespace
 }  // namespace traincheck::ctl

@@ -1,6 +1,7 @@
 #include "ctl/text/since.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -9,6 +10,9 @@
 
 namespace traincheck::ctl {
 namespace {
+
+// A hundred years: what is longer is no end.
+constexpr uint64_t kMaxSpanNs = uint64_t{36525} * 86400 * 1'000'000'000;
 
 // 0: not a unit.
 uint64_t SecondsOf(char unit) {
@@ -26,25 +30,56 @@ uint64_t SecondsOf(char unit) {
   }
 }
 
-}  // namespace
-
-absl::StatusOr<uint64_t> ParseSince(const std::string& text,
-                                    uint64_t now_unix_ns) {
+// "90s", "10m", "2h", "3d" in nanoseconds.
+std::optional<uint64_t> ParseSpan(const std::string& text) {
   const uint64_t unit = text.empty() ? 0 : SecondsOf(text.back());
   uint32_t count = 0;
-  if (unit != 0 && absl::SimpleAtoi(text.substr(0, text.size() - 1), &count)) {
-    const uint64_t ago = count * unit * 1'000'000'000;
-    return now_unix_ns - std::min(ago, now_unix_ns);
+  if (unit == 0 || !absl::SimpleAtoi(text.substr(0, text.size() - 1), &count)) {
+    return std::nullopt;
   }
+  return count * unit * 1'000'000'000;
+}
+
+std::optional<uint64_t> ParseDate(const std::string& text) {
   absl::Time time;
   std::string error;
   for (const char* format : {"%Y-%m-%d", "%Y-%m-%d%ET%H:%M:%E*S%Ez"}) {
     if (!absl::ParseTime(format, text, &time, &error)) continue;
     return static_cast<uint64_t>(std::max<int64_t>(0, absl::ToUnixNanos(time)));
   }
+  return std::nullopt;
+}
+
+absl::Status NotATime(const std::string& text, const char* span) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "\"", text, "\" is not a time: write ", span,
+      " (90s, 10m, 2h, 3d) or when (2026-03-01, ", "2026-03-01T09:05:07Z)"));
+}
+
+}  // namespace
+
+absl::StatusOr<uint64_t> ParseSince(const std::string& text,
+                                    uint64_t now_unix_ns) {
+  if (const std::optional<uint64_t> ago = ParseSpan(text)) {
+    return now_unix_ns - std::min(*ago, now_unix_ns);
+  }
+  if (const std::optional<uint64_t> time = ParseDate(text)) return *time;
+  return NotATime(text, "how long ago");
+}
+
+absl::StatusOr<uint64_t> ParseUntil(const std::string& text,
+                                    uint64_t now_unix_ns) {
+  uint64_t until = 0;
+  if (const std::optional<uint64_t> span = ParseSpan(text)) {
+    until = now_unix_ns + std::min(*span, kMaxSpanNs);
+  } else if (const std::optional<uint64_t> time = ParseDate(text)) {
+    until = *time;
+  } else {
+    return NotATime(text, "for how long");
+  }
+  if (until > now_unix_ns) return until;
   return absl::InvalidArgumentError(
-      absl::StrCat("\"", text, "\" is not a time: write how long ago (90s, ",
-                   "10m, 2h, 3d) or when (2026-03-01, 2026-03-01T09:05:07Z)"));
+      absl::StrCat("\"", text, "\" is in the past"));
 }
 
 uint64_t NowUnixNs() {

@@ -1,4 +1,5 @@
-// A moment that a user names on the command line: how long ago, or when.
+// A moment that a user names on the command line: how long ago, for how long,
+// or when.
 #ifndef TRAINCHECK_CTL_TEXT_SINCE_H_
 #define TRAINCHECK_CTL_TEXT_SINCE_H_
 
@@ -13,6 +14,11 @@ namespace traincheck::ctl {
 // "2026-03-01T09:05:07Z": then. CLOCK_REALTIME nanoseconds. InvalidArgument
 // says what may be written.
 [[nodiscard]] absl::StatusOr<uint64_t> ParseSince(const std::string& text,
+                                                  uint64_t now_unix_ns);
+
+// The same ahead: "3d" from now on, or then; InvalidArgument also if that is
+// over.
+[[nodiscard]] absl::StatusOr<uint64_t> ParseUntil(const std::string& text,
                                                   uint64_t now_unix_ns);
 
 // CLOCK_REALTIME.

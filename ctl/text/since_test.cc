@@ -33,5 +33,22 @@ TEST(SinceTest, WhatIsNotATimeIsNamed) {
   }
 }
 
+TEST(UntilTest, ForHowLongOrWhen) {
+  EXPECT_EQ(*ParseUntil("12h", kNow), kNow + 43200 * kSecond);
+  EXPECT_EQ(*ParseUntil("3d", kNow), kNow + 3 * 86400 * kSecond);
+  EXPECT_EQ(*ParseUntil("2026-03-02", kNow), kNow + 53693 * kSecond);
+  EXPECT_GT(*ParseUntil("4294967295d", kNow), kNow);
+}
+
+TEST(UntilTest, WhatIsOverOrNotATimeIsRefused) {
+  for (const char* text : {"2026-03-01", "2026-03-01T09:05:07Z", "0d"}) {
+    EXPECT_THAT(std::string(ParseUntil(text, kNow).status().message()),
+                testing::HasSubstr("is in the past"))
+        << text;
+  }
+  EXPECT_THAT(std::string(ParseUntil("soon", kNow).status().message()),
+              testing::HasSubstr("\"soon\" is not a time"));
+}
+
 }  // namespace
 }  // namespace traincheck::ctl

@@ -1,0 +1,78 @@
+#include "ctl/commands/mark.h"
+
+#include <memory>
+
+#include "ctl/commands/id_prefix.h"
+#include "ctl/commands/query.h"
+#include "ctl/render/feedback.h"
+#include "ctl/text/who.h"
+
+namespace traincheck::ctl {
+namespace {
+
+constexpr char kNone[] = "none";
+
+int Mark(const Context& context, v1::MarkViolationRequest request) {
+  const bool taken_back = request.mark() == kNone;
+  const auto ask =
+      [&](Client& client) -> absl::StatusOr<v1::MarkViolationReply> {
+    const auto violation = FindViolation(client, request.violation());
+    if (!violation.ok()) return violation.status();
+    request.set_violation(violation->id());
+    request.set_by(UserAtHost());
+    return client.MarkViolation(request);
+  };
+  return Query<v1::MarkViolationReply>(
+      context, ask,
+      {[&](const v1::MarkViolationReply& reply) {
+         return MarkReplyText(reply, taken_back);
+       },
+       [](const v1::MarkViolationReply& reply) {
+         return PrettyJson(MarkReplyJson(reply));
+       }});
+}
+
+}  // namespace
+
+absl::StatusOr<v1::Violation> FindViolation(Client& client,
+                                            const std::string& id) {
+  return GetByPrefix<v1::Violation>(
+      id, [&](const std::string& whole) { return client.GetViolation(whole); },
+      [&] { return client.ListViolations(""); });
+}
+
+void AddMark(CLI::App* group, const Context* context, Action* action) {
+  struct Options {
+    std::string id;
+    std::string mark;
+    std::string comment;
+    bool only = false;
+  };
+  auto options = std::make_shared<Options>();
+  CLI::App* mark = group->add_subcommand(
+      "mark", "Say whether a violation was right: mark ID confirmed");
+  mark->add_option("ID", options->id,
+                   "Violation; the first letters of its id do. Where it leads "
+                   "an incident, what follows from it is marked, too")
+      ->required();
+  mark->add_option("MARK", options->mark,
+                   "confirmed, false-alarm, or none: take it back")
+      ->required()
+      ->check(CLI::IsMember({"confirmed", "false-alarm", kNone}));
+  mark->add_option("--comment", options->comment, "Why");
+  mark->add_flag("--only", options->only, "Not what follows from it");
+  mark->footer(
+      "Examples:\n"
+      "  traincheckctl violations mark 51df confirmed\n"
+      "  traincheckctl violations mark 51df false-alarm --comment 'meant so'");
+  mark->callback([=] {
+    v1::MarkViolationRequest request;
+    request.set_violation(options->id);
+    request.set_mark(options->mark);
+    request.set_comment(options->comment);
+    request.set_only(options->only);
+    *action = [=] { return Mark(*context, request); };
+  });
+}
+
+}  // namespace traincheck::ctl

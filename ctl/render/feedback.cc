@@ -1,0 +1,255 @@
+#include "ctl/render/feedback.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "ctl/render/names.h"
+#include "ctl/text/shell_quote.h"
+#include "ctl/text/since.h"
+#include "ctl/text/table.h"
+#include "ctl/text/terminal.h"
+#include "ctl/text/utc_time.h"
+
+namespace traincheck::ctl {
+namespace {
+
+bool HasEnded(const v1::Silence& silence) {
+  return silence.until_unix_ns() != 0 && silence.until_unix_ns() <= NowUnixNs();
+}
+
+std::string UntilText(const v1::Silence& silence) {
+  return silence.until_unix_ns() == 0
+             ? "until it is removed"
+             : absl::StrCat("until ", Rfc3339(silence.until_unix_ns()));
+}
+
+std::string ByText(const std::string& by, uint64_t unix_ns) {
+  return absl::StrCat(by.empty() ? "" : absl::StrCat(" by ", OneLine(by)), ", ",
+                      Rfc3339(unix_ns));
+}
+
+Json MarkJson(const v1::Mark& mark) {
+  Json json;
+  json["violation"] = mark.violation();
+  json["run"] = mark.run();
+  json["mark"] = mark.mark();
+  json["comment"] = TextOrNull(mark.comment());
+  json["by"] = TextOrNull(mark.by());
+  json["at"] = TimeOrNull(mark.since_unix_ns());
+  json["through"] = mark.through();
+  return json;
+}
+
+// "violated in 3 of 12 healthy runs (25%), 2 false alarms, 1 confirmed"
+std::string RecordText(const v1::RuleRecord& record) {
+  std::vector<std::string> parts;
+  if (record.decided_runs() > 0) {
+    parts.push_back(absl::StrFormat(
+        "violated in %d of %s that decided it (%.0f%%)", record.violated_runs(),
+        Counted(record.decided_runs(), "healthy run"),
+        100.0 * record.violated_runs() / record.decided_runs()));
+  } else {
+    parts.push_back("no healthy run decided it");
+  }
+  parts.push_back(
+      absl::StrCat("marks: ", Counted(record.false_alarms(), "false alarm"),
+                   ", ", record.confirmed(), " confirmed"));
+  return absl::StrJoin(parts, "; ");
+}
+
+std::string DisableCommand(const v1::RuleRecord& record) {
+  return absl::StrCat("traincheckctl sets disable ", ShellQuote(record.rule()),
+                      " --reason ", ShellQuote(RecordText(record)));
+}
+
+}  // namespace
+
+std::string ViolationFeedbackText(const ViolationFeedback& feedback) {
+  std::string text;
+  if (feedback.mark) {
+    const v1::Mark& mark = *feedback.mark;
+    const bool own = mark.through() == mark.violation();
+    absl::StrAppend(&text, "    marked: ", OneLine(mark.mark()),
+                    ByText(mark.by(), mark.since_unix_ns()),
+                    own ? "" : absl::StrCat(", with ", OneLine(mark.through())),
+                    mark.comment().empty()
+                        ? ""
+                        : absl::StrCat(": ", OneLine(mark.comment())),
+                    "\n");
+  }
+  if (feedback.silence) {
+    const v1::Silence& silence = *feedback.silence;
+    absl::StrAppend(&text, "    silenced: ", UntilText(silence),
+                    ByText(silence.by(), silence.since_unix_ns()), ": ",
+                    OneLine(silence.comment()),
+                    "; traincheckctl silences remove ", OneLine(silence.id()),
+                    " ends it\n");
+  }
+  return text;
+}
+
+void AddViolationFeedback(const ViolationFeedback& feedback, Json* json) {
+  Json& violation = *json;
+  const auto& mark = feedback.mark;
+  violation["marked_by"] = mark ? TextOrNull(mark->by()) : Json();
+  violation["marked_at"] = mark ? TimeOrNull(mark->since_unix_ns()) : Json();
+  violation["marked_through"] = mark ? Json(mark->through()) : Json();
+  violation["silence"] =
+      feedback.silence ? SilenceJson(*feedback.silence) : Json();
+}
+
+std::string MarkReplyText(const v1::MarkViolationReply& reply,
+                          bool taken_back) {
+  const v1::Mark& named = reply.marks(0);
+  std::string text =
+      taken_back
+          ? absl::StrCat("the mark ", OneLine(named.mark()), " of violation ",
+                         OneLine(named.violation()), " is taken back")
+          : absl::StrCat("violation ", OneLine(named.violation()),
+                         " is marked ", OneLine(named.mark()));
+  if (reply.marks_size() > 1) {
+    absl::StrAppend(&text, ", with ", reply.marks_size() - 1,
+                    reply.marks_size() == 2 ? " that follows" : " that follow",
+                    " from it");
+  }
+  text += "\n";
+  if (reply.kept() > 0) {
+    absl::StrAppend(&text, Counted(reply.kept(), "violation"),
+                    reply.kept() == 1 ? " keeps the mark" : " keep the marks",
+                    " that somebody gave it before\n");
+  }
+  return text;
+}
+
+Json MarkReplyJson(const v1::MarkViolationReply& reply) {
+  Json json;
+  json["marks"] = ArrayOf(reply.marks(), MarkJson);
+  json["kept"] = reply.kept();
+  return json;
+}
+
+Json SilenceJson(const v1::Silence& silence) {
+  Json json;
+  json["id"] = silence.id();
+  json["rule"] = TextOrNull(silence.rule());
+  json["relation"] = TextOrNull(silence.relation());
+  json["variable"] = TextOrNull(silence.variable());
+  json["experiment"] = TextOrNull(silence.experiment());
+  json["until"] = TimeOrNull(silence.until_unix_ns());
+  json["ended"] = HasEnded(silence);
+  json["comment"] = silence.comment();
+  json["by"] = TextOrNull(silence.by());
+  json["since"] = TimeOrNull(silence.since_unix_ns());
+  json["covered"] = silence.covered();
+  return json;
+}
+
+std::string SilencesTable(const std::vector<v1::Silence>& silences) {
+  Table table({{"ID"},
+               {"STATUS"},
+               {"UNTIL"},
+               {"RULE"},
+               {"RELATION"},
+               {"VARIABLE"},
+               {"EXPERIMENT"},
+               {"COVERS", Align::kRight},
+               {"BY"},
+               {"COMMENT"}});
+  for (const v1::Silence& silence : silences) {
+    table.AddRow(
+        {silence.id(), HasEnded(silence) ? "ended" : "active",
+         TimeOrUnknown(silence.until_unix_ns()), TextOrUnknown(silence.rule()),
+         TextOrUnknown(silence.relation()), TextOrUnknown(silence.variable()),
+         TextOrUnknown(silence.experiment()), std::to_string(silence.covered()),
+         TextOrUnknown(silence.by()), silence.comment()});
+  }
+  return table.Render(StdoutColumns());
+}
+
+std::string SilenceAddedText(const v1::Silence& silence) {
+  return absl::StrCat("silence ", OneLine(silence.id()), ", ",
+                      UntilText(silence),
+                      ": what it covers is recorded and alerts nobody\n");
+}
+
+std::string SetReviewText(const v1::SetReview& review) {
+  std::string text = absl::StrCat(
+      OneLine(review.healthy()), "\n", Counted(review.healthy_runs(), "run"),
+      review.healthy_runs() == 1 ? " is" : " are", " healthy",
+      review.without_record() == 0
+          ? ""
+          : absl::StrCat(
+                ", ", review.without_record(),
+                " of them without a record of what was decided (not "
+                "checked while they trained, or by an earlier version)"),
+      "\n");
+  if (review.disabled() > 0) {
+    absl::StrAppend(
+        &text, Counted(review.disabled(), "rule"), " with as much against ",
+        review.disabled() == 1 ? "it is" : "them are", " disabled already\n");
+  }
+  if (review.rules().empty()) {
+    absl::StrAppend(&text, "nothing speaks against ",
+                    review.set().empty()
+                        ? "any rule"
+                        : absl::StrCat("a rule of ", OneLine(review.set())),
+                    ": none has a false alarm or was violated in more than ",
+                    absl::StrFormat("%g%%", 100 * review.max_share()),
+                    " of the healthy runs that decided it\n");
+  }
+  for (const v1::RuleRecord& record : review.rules()) {
+    absl::StrAppend(&text, "\nrule ", OneLine(record.rule()), ": ",
+                    OneLine(record.text()), "\n    ", RecordText(record),
+                    "\n    ", DisableCommand(record), "\n");
+  }
+  return text;
+}
+
+Json SetReviewJson(const v1::SetReview& review) {
+  Json json;
+  json["set"] = TextOrNull(review.set());
+  json["healthy"] = review.healthy();
+  json["healthy_runs"] = review.healthy_runs();
+  json["without_record"] = review.without_record();
+  json["max_share"] = review.max_share();
+  json["disabled"] = review.disabled();
+  json["rules"] = ArrayOf(review.rules(), [](const v1::RuleRecord& record) {
+    Json rule;
+    rule["rule"] = record.rule();
+    rule["relation"] = record.relation();
+    rule["text"] = record.text();
+    rule["decided_runs"] = record.decided_runs();
+    rule["violated_runs"] = record.violated_runs();
+    rule["false_alarms"] = record.false_alarms();
+    rule["confirmed"] = record.confirmed();
+    rule["command"] = DisableCommand(record);
+    return rule;
+  });
+  return json;
+}
+
+std::string AlertCallsText(const v1::AlertCalls& calls) {
+  if (!calls.configured()) return "";
+  std::string text = absl::StrCat("on alert: the command was started for ",
+                                  Counted(calls.started(), "incident"),
+                                  ", held back for ", calls.held_back(),
+                                  " (at most ", calls.per_hour(), " an hour)");
+  if (calls.failed() > 0) {
+    absl::StrAppend(&text, ", failed ", calls.failed(),
+                    " times, the last: ", OneLine(calls.last_failure()));
+  }
+  return text + "\n";
+}
+
+Json AlertCallsJson(const v1::AlertCalls& calls) {
+  if (!calls.configured()) return Json();
+  Json json;
+  json["per_hour"] = calls.per_hour();
+  json["started"] = calls.started();
+  json["held_back"] = calls.held_back();
+  json["failed"] = calls.failed();
+  json["last_failure"] = TextOrNull(calls.last_failure());
+  return json;
+}
+
+}  // namespace traincheck::ctl
