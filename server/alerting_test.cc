@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
+#include <thread>
 
 #include "server/feedback_for_testing.h"
 
@@ -90,11 +93,50 @@ TEST_F(AlertingTest, TheCommandIsStartedOnceForAnIncidentAlsoAfterAKill) {
   EXPECT_EQ(Calls().failed(), 0u);
 }
 
+// Before the violation is stored, between that and the call, or behind it.
+TEST_F(AlertingTest, KilledAtAnyMomentItCallsNobodyTwice) {
+  StartWithCommand();
+  SaveRules(2);
+  const std::vector<v1::Batch> batches = TrainingBatches();
+  for (int i = 0; i < 10; ++i) {
+    const std::string run = "run" + std::to_string(i);
+    {
+      TestRelay relay(daemon_.Channel());
+      relay.Greet(HelloOf(run));
+      for (const v1::Batch& batch : batches) relay.Send(Request(batch));
+      std::this_thread::sleep_for(std::chrono::milliseconds(3 * i));
+      daemon_.Kill();
+    }
+    StartWithCommand({"--on-alert-per-hour", "100"});
+    v1::Hello hello = HelloOf(run);
+    hello.set_resumes(true);
+    TestRelay relay(daemon_.Channel());
+    for (size_t at = relay.Greet(hello).next_batch(); at < batches.size();
+         ++at) {
+      relay.Send(Request(batches[at]));
+    }
+    EXPECT_TRUE(relay.Leave(v1::END_KIND_CLEAN, {}).ok());
+    ASSERT_TRUE(WaitUntil([&] { return IsChecked(run); }));
+  }
+  // One more, so that all before it were looked at.
+  Train("last");
+  ASSERT_TRUE(WaitUntil([&] {
+    const auto called = Called();
+    return !called.empty() && called.back().starts_with("last ");
+  }));
+  std::map<std::string, int> calls;
+  for (const std::string& line : Called()) ++calls[line];
+  EXPECT_LE(calls.size(), 11u);
+  for (const auto& [incident, times] : calls) EXPECT_EQ(times, 1) << incident;
+}
+
 TEST_F(AlertingTest, NobodyIsCalledForWhatIsSilencedOrWasFoundBefore) {
   daemon_.Start();
   SaveRules(1);
   Train("before");
-  daemon_.Kill();
+  // In order: what was not yet stored would be found again.
+  daemon_.Signal(SIGTERM);
+  ASSERT_EQ(daemon_.Wait(), 0);
   StartWithCommand();
   v1::Silence silence;
   silence.set_experiment("quiet");
