@@ -150,8 +150,7 @@ absl::StatusOr<RuleReview::Ledger> RuleReview::Read() const {
   Ledger ledger;
   for (v1::Run& run : use_.registry->Runs()) {
     use_.checks->AddProgress(&run);
-    const absl::Status added =
-        AddRun(run, references->contains(run.id()), &ledger);
+    absl::Status added = AddRun(run, references->contains(run.id()), &ledger);
     if (!added.ok()) return added;
   }
   return ledger;
