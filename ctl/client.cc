@@ -6,6 +6,7 @@
 #include "base/credentials.h"
 #include "grpcpp/grpcpp.h"
 #include "invariants/sets/set_ref.h"
+#include "proto/traincheck/v1/compare.grpc.pb.h"
 #include "proto/traincheck/v1/control.grpc.pb.h"
 #include "proto/traincheck/v1/feedback.grpc.pb.h"
 
@@ -39,10 +40,28 @@ absl::Status ToAbsl(const grpc::Status& status) {
                       status.error_message());
 }
 
+// The result that comes with the last message of a stream.
+template <typename Result, typename Progress>
+absl::StatusOr<Result> LastOf(grpc::ClientReader<Progress>* reader,
+                              const std::function<void(double)>& on_progress) {
+  std::optional<Result> result;
+  Progress progress;
+  while (reader->Read(&progress)) {
+    on_progress(progress.fraction());
+    if (progress.has_result()) result = progress.result();
+  }
+  if (absl::Status status = ToAbsl(reader->Finish()); !status.ok()) {
+    return status;
+  }
+  if (!result) return absl::InternalError("the call ended without a result");
+  return *std::move(result);
+}
+
 }  // namespace
 
 struct Client::Impl {
   std::unique_ptr<v1::Control::Stub> stub;
+  std::unique_ptr<v1::Comparison::Stub> comparison;
   std::unique_ptr<v1::Feedback::Stub> feedback;
   std::chrono::milliseconds answer_timeout;
 
@@ -132,6 +151,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Make(
   if (!channel.ok()) return channel.status();
   auto impl = std::make_unique<Impl>();
   impl->stub = v1::Control::NewStub(*channel);
+  impl->comparison = v1::Comparison::NewStub(*channel);
   impl->feedback = v1::Feedback::NewStub(*channel);
   impl->answer_timeout = answer_timeout;
   return std::unique_ptr<Client>(new Client(std::move(impl)));
@@ -354,18 +374,19 @@ absl::StatusOr<v1::CheckResult> Client::CheckRun(
     const v1::CheckRunRequest& request,
     const std::function<void(double)>& on_progress) {
   grpc::ClientContext context;
-  auto reader = impl_->stub->CheckRun(&context, request);
-  std::optional<v1::CheckResult> result;
-  v1::CheckRunProgress progress;
-  while (reader->Read(&progress)) {
-    on_progress(progress.fraction());
-    if (progress.has_result()) result = progress.result();
-  }
-  if (absl::Status status = ToAbsl(reader->Finish()); !status.ok()) {
-    return status;
-  }
-  if (!result) return absl::InternalError("the check ended without a result");
-  return *std::move(result);
+  return LastOf<v1::CheckResult>(impl_->stub->CheckRun(&context, request).get(),
+                                 on_progress);
+}
+
+absl::StatusOr<v1::CompareRunsResult> Client::CompareRuns(
+    const v1::CompareRunsRequest& request,
+    const std::function<void(double)>& on_progress) {
+  grpc::ClientContext context;
+  absl::StatusOr<v1::CompareRunsResult> result = LastOf<v1::CompareRunsResult>(
+      impl_->comparison->CompareRuns(&context, request).get(), on_progress);
+  if (!absl::IsUnimplemented(result.status())) return result;
+  return absl::UnimplementedError(
+      "this traincheckd is too old to compare runs: start a newer one");
 }
 
 absl::StatusOr<v1::InferResult> Client::Infer(

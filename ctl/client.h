@@ -1,6 +1,6 @@
-// The control and feedback services as plain calls: the one file of
-// traincheckctl, besides delivery.h, that speaks gRPC. Statuses keep the
-// server's code and message; Unavailable means that nobody answered in time.
+// The services for clients as plain calls: the one file of traincheckctl,
+// besides delivery.h, that speaks gRPC. Statuses keep the server's code and
+// message; Unavailable means that nobody answered in time.
 //
 // Threads: all methods may be called from any thread.
 #ifndef TRAINCHECK_CTL_CLIENT_H_
@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "proto/traincheck/v1/compare.pb.h"
 #include "proto/traincheck/v1/control.pb.h"
 #include "proto/traincheck/v1/feedback.pb.h"
 
@@ -85,6 +86,11 @@ class Client {
   // Without a time limit; on_progress is told the part that is done.
   absl::StatusOr<v1::CheckResult> CheckRun(
       const v1::CheckRunRequest& request,
+      const std::function<void(double)>& on_progress);
+
+  // Likewise.
+  absl::StatusOr<v1::CompareRunsResult> CompareRuns(
+      const v1::CompareRunsRequest& request,
       const std::function<void(double)>& on_progress);
 
   // Without a time limit; on_progress sees every message but the result.

@@ -7,6 +7,8 @@ namespace traincheck::ctl {
 inline constexpr int kExitDone = 0;
 // doctor found something that keeps trainings from being recorded.
 inline constexpr int kExitUnhealthy = 1;
+// compare found a difference, as diff does.
+inline constexpr int kExitDifferent = 1;
 // Wrong arguments, an unknown set, a file that cannot be read.
 inline constexpr int kExitUsage = 2;
 // The server answered with an error.
@@ -15,7 +17,8 @@ inline constexpr int kExitUnreachable = 4;
 // Of `check`, and of `run` where the training itself exited with 0:
 // --fail-on-violation found a violation,
 inline constexpr int kExitViolations = 10;
-// or less was decided than --fail-on-violation or --min-coverage ask for.
+// or less was decided than --fail-on-violation or --min-coverage ask for. Of
+// `compare`: no step was recorded in both runs.
 inline constexpr int kExitTooLittle = 11;
 // As shells do.
 inline constexpr int kExitCannotExecute = 126;

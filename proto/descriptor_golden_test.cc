@@ -9,6 +9,7 @@
 #include <string>
 
 #include "google/protobuf/descriptor.h"
+#include "proto/traincheck/v1/compare.pb.h"
 #include "proto/traincheck/v1/control.pb.h"
 #include "proto/traincheck/v1/feedback.pb.h"
 #include "proto/traincheck/v1/ingest.pb.h"
@@ -74,6 +75,7 @@ TEST(DescriptorGolden, TheWireContractOnlyGrowsAndTheGoldenWithIt) {
   Contract contract;
   contract.Add(v1::Hello::descriptor()->file());
   contract.Add(v1::Run::descriptor()->file());
+  contract.Add(v1::CompareRunsRequest::descriptor()->file());
   contract.Add(v1::Mark::descriptor()->file());
   std::ifstream file("proto/testdata/descriptors.golden");
   std::set<std::string> golden;

@@ -105,6 +105,9 @@ absl::Status Daemon::Start(const Options& options) {
                                  .sets = sets_.get(),
                                  .policy = policy_.get(),
                                  .pins = &pins_});
+  stored_comparisons_ =
+      std::make_unique<StoredComparisons>(StoredComparisons::Dependencies{
+          .store = store_.get(), .registry = registry_.get(), .pins = &pins_});
   absl::StatusOr<std::unique_ptr<InferenceJobs>> jobs =
       InferenceJobs::Open({.store = store_.get(),
                            .registry = registry_.get(),

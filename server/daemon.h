@@ -16,6 +16,7 @@
 #include "server/checking/live_checks.h"
 #include "server/checking/stored_check.h"
 #include "server/checking/violation_board.h"
+#include "server/comparing/stored_comparison.h"
 #include "server/control/queries.h"
 #include "server/feedback/marks.h"
 #include "server/feedback/rule_places.h"
@@ -78,6 +79,9 @@ class Daemon {
   const RuleReview& review() const { return *review_; }
   const AlertCaller& caller() const { return *caller_; }
   const StoredChecks& stored_checks() const { return *stored_checks_; }
+  const StoredComparisons& stored_comparisons() const {
+    return *stored_comparisons_;
+  }
 
  private:
   Daemon() = default;
@@ -105,6 +109,7 @@ class Daemon {
   std::unique_ptr<RunPlans> plans_;
   std::unique_ptr<LiveChecks> checks_;
   std::unique_ptr<StoredChecks> stored_checks_;
+  std::unique_ptr<StoredComparisons> stored_comparisons_;
   std::unique_ptr<InferenceJobs> jobs_;
   std::unique_ptr<RuleReview> review_;
   std::unique_ptr<AlertCaller> caller_;

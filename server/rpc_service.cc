@@ -51,6 +51,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
   builder.RegisterService(services.ingest);
   builder.RegisterService(services.control);
   builder.RegisterService(services.feedback);
+  builder.RegisterService(services.comparison);
   rpc->server_ = builder.BuildAndStart();
   if (rpc->server_ == nullptr || port == 0) {
     return absl::UnavailableError(absl::StrCat(
@@ -66,6 +67,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
 void RpcServer::Stop(absl::Duration patience) {
   services_.ingest->Stop();
   services_.control->Stop();
+  services_.comparison->Stop();
   server_->Shutdown(absl::ToChronoTime(absl::Now() + patience));
   server_->Wait();
 }

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "grpcpp/server.h"
+#include "server/comparing/comparison_service.h"
 #include "server/control/control_service.h"
 #include "server/control/feedback_service.h"
 #include "server/ingest/ingest_service.h"
@@ -22,6 +23,7 @@ class RpcServer {
     IngestService* ingest;
     ControlService* control;
     FeedbackService* feedback;
+    ComparisonService* comparison;
   };
 
   // Listens on `address`; port 0 takes a free one. The services must outlive

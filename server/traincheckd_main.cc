@@ -66,8 +66,9 @@ int Run(const Options& options, const sigset_t& signals) {
                           &d.cleaner(), &d.plans(), &d.stored_checks()});
   FeedbackService feedback({&d.registry(), &d.violations(), &d.marks(),
                             &d.silences(), &d.review(), &d.caller()});
-  absl::StatusOr<std::unique_ptr<RpcServer>> rpc =
-      RpcServer::Start(options.listen, {&ingest, &control, &feedback});
+  ComparisonService comparison(&d.stored_comparisons());
+  absl::StatusOr<std::unique_ptr<RpcServer>> rpc = RpcServer::Start(
+      options.listen, {&ingest, &control, &feedback, &comparison});
   if (!rpc.ok()) {
     spdlog::critical("{}", std::string(rpc.status().message()));
     return kExitFailed;

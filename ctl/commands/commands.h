@@ -17,6 +17,7 @@ void AddEnv(CLI::App* command, const Context* context, Action* action);
 void AddRuns(CLI::App* command, const Context* context, Action* action);
 void AddInfer(CLI::App* command, const Context* context, Action* action);
 void AddCheck(CLI::App* command, const Context* context, Action* action);
+void AddCompare(CLI::App* command, const Context* context, Action* action);
 void AddJobs(CLI::App* command, const Context* context, Action* action);
 void AddSets(CLI::App* command, const Context* context, Action* action);
 void AddInvariants(CLI::App* command, const Context* context, Action* action);
@@ -46,6 +47,8 @@ inline constexpr Command kCommands[] = {
     {"runs", "Recorded runs", AddRuns},
     {"infer", "Learns a set of invariants from recorded runs", AddInfer},
     {"check", "Checks a stored run against a set of invariants", AddCheck},
+    {"compare", "Where two stored runs of one training differ first",
+     AddCompare},
     {"jobs", "Inference jobs", AddJobs},
     {"sets", "Sets of invariants", AddSets},
     {"invariants", "Rules of a set", AddInvariants},

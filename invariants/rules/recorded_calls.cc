@@ -1,24 +1,11 @@
 #include "invariants/rules/recorded_calls.h"
 
 #include <algorithm>
-#include <set>
 
 #include "absl/strings/match.h"
+#include "invariants/rules/skeleton_calls.h"
 
 namespace traincheck {
-
-namespace {
-
-// Does an agent record such calls in every step, under every plan?
-bool IsOfSkeleton(const std::string& category) {
-  static const auto* const kSkeleton = new std::set<std::string>{
-      "forward",        "train_mode", "backward", "optimizer_init",
-      "optimizer_step", "zero_grad",  "fetch",    "loader_iter",
-      "loader_next",    "checkpoint"};
-  return kSkeleton->count(category) > 0;
-}
-
-}  // namespace
 
 bool IsBeyondSkeleton(const ProcessFacts& facts, const FunctionMatch& event) {
   if (event.level == Level::kCategory) return !IsOfSkeleton(event.text);

@@ -1,7 +1,6 @@
 #include "server/checking/stored_check.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -9,6 +8,7 @@
 #include "server/checking/check_summary.h"
 #include "server/checking/run_check.h"
 #include "server/checking/violation_board.h"
+#include "server/runs/ended_run.h"
 
 namespace traincheck::server {
 namespace {
@@ -75,21 +75,9 @@ double FractionRead(const RunCheck& check, const RunView& run) {
 }  // namespace
 
 absl::StatusOr<RunView> StoredChecks::FindRun(const std::string& id) const {
-  std::optional<RunView> run = use_.registry->View(id);
-  if (!run.has_value()) {
-    return absl::NotFoundError(absl::StrCat(
-        "there is no run \"", id, "\": traincheckctl runs list names all"));
-  }
-  if (!run->ended) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "run ", id, " has not ended: check it when it has, or start it with ",
-        "the set to check it while it trains"));
-  }
-  if (run->records_deleted) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the records of run ", id, " were deleted by retention"));
-  }
-  return *std::move(run);
+  return FindEndedRun(*use_.registry, id,
+                      "check it when it has, or start it with the set to check "
+                      "it while it trains");
 }
 
 absl::StatusOr<v1::CheckResult> StoredChecks::Check(

@@ -15,6 +15,8 @@ inline constexpr int kMaxWaitingCalls = 256;
 inline constexpr int kMaxListCalls = 64;
 // CheckRun: each keeps a processor busy.
 inline constexpr int kMaxCheckCalls = 2;
+// CompareRuns, likewise.
+inline constexpr int kMaxCompareCalls = 2;
 // Sets on their way in: each is held and parsed as a whole.
 inline constexpr int kMaxImportCalls = 4;
 // JSON of one of these; more than a job may learn.

@@ -11,17 +11,13 @@
 #include "base/printable_text.h"
 #include "server/ingest/limits.h"
 #include "server/ingest/session.h"
+#include "server/status/status_for_service.h"
 
 namespace traincheck::server {
 namespace {
 
 // Between two looks at memory that may be given back.
 constexpr absl::Duration kHeapPeriod = absl::Seconds(1);
-
-grpc::Status ToGrpc(const absl::Status& status) {
-  return grpc::Status(static_cast<grpc::StatusCode>(status.code()),
-                      std::string(status.message()));
-}
 
 absl::Status CheckSize(size_t bytes) {
   if (bytes <= kMaxMessageBytes) return absl::OkStatus();
