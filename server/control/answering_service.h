@@ -4,21 +4,15 @@
 #ifndef TRAINCHECK_SERVER_CONTROL_ANSWERING_SERVICE_H_
 #define TRAINCHECK_SERVER_CONTROL_ANSWERING_SERVICE_H_
 
-#include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "grpcpp/grpcpp.h"
 #include "server/control/call_limit.h"
+#include "server/status/status_for_service.h"
 
 namespace traincheck::server {
-
-inline grpc::Status ToGrpc(const absl::Status& status) {
-  return grpc::Status(static_cast<grpc::StatusCode>(status.code()),
-                      std::string(status.message()));
-}
 
 // The result, or its error.
 template <typename Message>
