@@ -26,7 +26,7 @@ bool IsLoopback(const std::string& host) {
 absl::Status NotAnAddress(absl::string_view address) {
   return absl::InvalidArgumentError(
       absl::StrCat("\"", address,
-                   "\" is no address: write HOST:PORT, "
+                   "\" is not an address: write HOST:PORT, "
                    "[IPV6]:PORT or unix:PATH"));
 }
 

@@ -129,7 +129,7 @@ TEST_F(ServerTest, GarbageEndsItsOwnStreamOnly) {
       stub.PrepareCall(&context, "/traincheck.v1.Ingest/Stream", &queue);
   garbage->StartCall(nullptr);
   await();
-  const grpc::Slice bytes("\xff\xff\xff\xff this is no protobuf message");
+  const grpc::Slice bytes("\xff\xff\xff\xff this is not a protobuf message");
   garbage->Write(grpc::ByteBuffer(&bytes, 1), nullptr);
   await();
   grpc::Status status;

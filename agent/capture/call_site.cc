@@ -62,10 +62,9 @@ uint32_t CallSites::SiteIn(Code& code, PyFrameObject* frame) {
   const bool whole = code.sites.size() >= kMaxSitesOfCode ||
                      definitions.sites() >= kMaxLineSites;
   if (whole) {
-    LogOnce(
-        "call sites",
-        "there are more call sites than can be told apart (generated code?):"
-        " further calls are recorded at the first line of their function");
+    LogOnce("call sites",
+            "there are more call sites than can be numbered (generated code?):"
+            " further calls are recorded at the first line of their function");
     instruction = kWholeFunction;
     known = code.sites.find(instruction);
     if (known != code.sites.end()) return known->second;

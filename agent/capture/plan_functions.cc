@@ -24,7 +24,7 @@ Function* FunctionOf(PyObject* wrapper) {
                            ? reinterpret_cast<Wrapper*>(wrapper)->function
                            : nullptr;
   if (function == nullptr) {
-    PyErr_SetString(PyExc_TypeError, "this is no wrapper of a function");
+    PyErr_SetString(PyExc_TypeError, "this is not a wrapper of a function");
   }
   return function;
 }

@@ -173,7 +173,7 @@ double ExitWaitSeconds() {
   const double seconds = PyOS_string_to_double(text.c_str(), nullptr, nullptr);
   if (PyErr_Occurred() != nullptr || !(seconds >= 0)) {
     DropException();
-    LogOnce("exit wait", "TRAINCHECK_EXIT_WAIT is no number of seconds");
+    LogOnce("exit wait", "TRAINCHECK_EXIT_WAIT is not a number of seconds");
     return kDefaultExitWaitSeconds;
   }
   return seconds < kMaxExitWaitSeconds ? seconds : kMaxExitWaitSeconds;

@@ -174,7 +174,7 @@ class CallTest(CoreCase):
             "for _ in range(100): run('f()', 'again.py')\n"
         )
         (line,) = recording.result.stderr.splitlines()
-        self.assertIn("more call sites than can be told apart", line)
+        self.assertIn("more call sites than can be numbered", line)
         process = recording.process
         sites = [process.site(begin) for begin in process.of("begin")]
         self.assertEqual(sites[:1024], [("big.py", 2 + i, "many") for i in range(1024)])

@@ -41,7 +41,7 @@ class Files(unittest.TestCase):
         self.refused({"format": 1, "call": []}, "no key 'call'")
         self.refused({"format": 1, "mode": "some"}, "mode 'some' is none of")
         self.refused({"format": 1, "version": -1}, "version")
-        self.refused({"format": 1, "calls": {}}, "calls is no list")
+        self.refused({"format": 1, "calls": {}}, "calls is not a list")
         self.refused({"format": 1, "calls": [{}]}, "calls[0] names no function")
         self.refused({"format": 1, "sample": {"every": 3}}, "power of two")
         self.refused({"format": 1, "sample": {"every": True}}, "power of two")
@@ -56,10 +56,10 @@ class Files(unittest.TestCase):
         self.refused({"format": 1, "calls": [row]}, "calls[0] has no key 'digest'")
 
     def test_state_that_no_version_knows_is_named(self):
-        self.refused({"format": 1, "state": []}, "state is no object")
+        self.refused({"format": 1, "state": []}, "state is not an object")
         self.refused({"format": 1, "state": {"moon": []}}, "state has no key 'moon'")
         row = {"parameter.data": "pre_step"}
-        self.refused({"format": 1, "state": row}, "state.parameter.data is no list")
+        self.refused({"format": 1, "state": row}, "state.parameter.data is not a list")
 
     def test_what_tells_more_is_recorded_too(self):
         more = {"buffer.data": ["step_end"]}
@@ -74,7 +74,7 @@ class Files(unittest.TestCase):
         for more, wanted in (({}, False), ({"mode": "full"}, True)):
             self.assertIs(plans.parse({"format": 1, **more}).generators, wanted)
         self.assertTrue(plans.parse({"format": 1, "generators": True}).generators)
-        self.refused({"format": 1, "generators": 1}, "generators is no truth value")
+        self.refused({"format": 1, "generators": 1}, "generators is not a truth value")
 
     def test_without_a_word_on_state_all_is_wanted(self):
         self.assertTrue(plan_of().wants("buffer.data", "step_end"))

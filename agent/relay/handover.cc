@@ -115,7 +115,7 @@ absl::StatusOr<std::optional<Handover>> ReceiveHandover(int socket) {
   if (size != sizeof(RingHandover) || files.size() != 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("a message of ", size, " bytes with ", files.size(),
-                     " files is no handover of a ring"));
+                     " files is not a handover of a ring"));
   }
   Handover handover;
   std::memcpy(&handover.message, bytes, sizeof handover.message);

@@ -15,7 +15,7 @@ namespace {
 bool IsAligned(uint64_t position) { return position % kRecordAlignment == 0; }
 
 std::string CheckHandover(const RingHandover& handover) {
-  if (handover.magic != kRingMagic) return "the message is no ring handover";
+  if (handover.magic != kRingMagic) return "the message is not a ring handover";
   if (handover.version != kRingVersion) {
     return "ring version " + std::to_string(handover.version) +
            ", this relay reads version " + std::to_string(kRingVersion);
@@ -24,7 +24,7 @@ std::string CheckHandover(const RingHandover& handover) {
       handover.capacity_bytes > kMaxRingBytes ||
       !std::has_single_bit(handover.capacity_bytes)) {
     return "capacity " + std::to_string(handover.capacity_bytes) +
-           " is no power of two from " + std::to_string(kMinRingBytes) +
+           " is not a power of two from " + std::to_string(kMinRingBytes) +
            " to " + std::to_string(kMaxRingBytes);
   }
   return "";

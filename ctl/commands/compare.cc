@@ -72,9 +72,9 @@ void AddCompare(CLI::App* compare, const Context* context, Action* action) {
   compare->add_option("RUN_B", options->run_b, "Run to compare with it")
       ->required();
   compare->add_option("--attempt-a", options->attempt_a,
-                      "Of RUN_A (default: the last one that trained)");
+                      "Attempt of RUN_A (default: the last one that trained)");
   compare->add_option("--attempt-b", options->attempt_b,
-                      "Of RUN_B (default: the last one that trained)");
+                      "Attempt of RUN_B (default: the last one that trained)");
   compare->footer(
       "Exit codes: 0 no difference, 1 a difference, 11 nothing could be "
       "compared.\n"

@@ -64,7 +64,7 @@ TEST(EnvCommandTest, PrintsNothingWithWrongSettings) {
   const ProcessResult result = RunProcess(Ctl({"env", "--config", path}));
   EXPECT_EQ(result.code, 2);
   EXPECT_EQ(result.out, "");
-  EXPECT_THAT(result.err, HasSubstr("line 1: sever is no setting"));
+  EXPECT_THAT(result.err, HasSubstr("line 1: sever is not a setting"));
   const std::string plan = testing::TempDir() + "/wrong.json";
   std::ofstream(plan) << "{}";
   const ProcessResult planned = RunProcess(Ctl({"env", "--plan", plan}));

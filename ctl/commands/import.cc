@@ -226,7 +226,9 @@ int Import(const Context& context, Options options) {
 
 void AddImport(CLI::App* command, const Context* context, Action* action) {
   auto options = std::make_shared<Options>();
-  command->add_option("--format", options->format, "Of the folder: traincheck")
+  command
+      ->add_option("--format", options->format,
+                   "Format of the folder: traincheck")
       ->required()
       ->check(CLI::IsMember({"traincheck"}));
   command->add_option("--run", options->run, "Id of the run; must be new")

@@ -177,7 +177,7 @@ void AddTransfer(CLI::App* command, Options* options) {
       ->required();
   command
       ->add_option("--format", options->format,
-                   "Of the file: json, or traincheck (JSON lines)")
+                   "Format of the file: json, or traincheck (JSON lines)")
       ->check(CLI::IsMember({kOwnFormat, kTrainCheckFormat}))
       ->capture_default_str();
 }
@@ -201,9 +201,10 @@ void AddInvariants(CLI::App* group, const Context* context, Action* action) {
       group->add_subcommand("import", "Makes a set from a file");
   AddTransfer(import_set, options.get());
   import_set
-      ->add_option("--experiment", options->experiments,
-                   "Whose the rules of a TrainCheck file are that name more "
-                   "than torch: NAME[,NAME...]")
+      ->add_option(
+          "--experiment", options->experiments,
+          "Experiment of the rules of a TrainCheck file that name more "
+          "than torch: NAME[,NAME...]")
       ->delimiter(',');
   import_set->callback(
       [=] { *action = [=] { return Import(*context, *options); }; });

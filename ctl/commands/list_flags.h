@@ -54,7 +54,7 @@ void AddListFlags(CLI::App* list, const ListShape<Row>& shape,
                   ListFlags* flags) {
   if (shape.experiment) {
     list->add_option("--experiment", flags->experiment,
-                     "Of this experiment only");
+                     "Rows of this experiment only");
   }
   if (shape.status) {
     list->add_option("--status", flags->status, "With this status only")

@@ -39,7 +39,8 @@ void AddMonitoringFlags(CLI::App* command, Options* options) {
                     "Leave the built-in rules out");
   command
       ->add_option("--plan", options->plan,
-                   "Capture plan: what calls tell (docs/capture-plan.md)")
+                   "Capture plan: which arguments and results are recorded "
+                   "(docs/capture-plan.md)")
       ->check(CLI::ExistingFile)
       ->transform([](const std::string& path) {
         // The training may change its directory before it imports torch.

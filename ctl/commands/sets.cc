@@ -112,7 +112,8 @@ void AddDeployment(CLI::App* group, const Context* context, Action* action) {
   deploy->add_option("SET", *sets, "NAME or NAME@VERSION, or several: A,B")
       ->required()
       ->delimiter(',');
-  deploy->add_option("--experiment", *experiment, "Whose runs")->required();
+  deploy->add_option("--experiment", *experiment, "The experiment of the runs")
+      ->required();
   deploy->footer(
       "Replaces what was deployed for the experiment. Runs that have begun "
       "stay "
@@ -124,7 +125,9 @@ void AddDeployment(CLI::App* group, const Context* context, Action* action) {
 
   CLI::App* withdraw = group->add_subcommand(
       "withdraw", "Deploy nothing for an experiment any more");
-  withdraw->add_option("--experiment", *experiment, "Whose runs")->required();
+  withdraw
+      ->add_option("--experiment", *experiment, "The experiment of the runs")
+      ->required();
   withdraw->callback(
       [=] { *action = [=] { return Deploy(*context, *experiment, {}); }; });
 

@@ -246,7 +246,7 @@ void AddWatch(CLI::App* group, const Context* context, Action* action) {
       "watch",
       "Violations as they come; with --run until the run is fully checked");
   auto options = std::make_shared<WatchOptions>();
-  watch->add_option("--run", options->run, "Of this run only");
+  watch->add_option("--run", options->run, "Violations of this run only");
   watch->add_flag("--wait", options->wait,
                   "Wait for a run that the server does not know yet");
   watch->footer(
@@ -270,7 +270,7 @@ void AddViolations(CLI::App* group, const Context* context, Action* action) {
   auto id = std::make_shared<std::string>();
 
   CLI::App* list = group->add_subcommand("list", "Violations");
-  list->add_option("--run", options->run, "Of this run only");
+  list->add_option("--run", options->run, "Violations of this run only");
   list->add_flag("--all", options->all, "Those that are silenced, too");
   AddListFlags(list, Shape(), &options->flags);
   list->callback([=] { *action = [=] { return List(*context, *options); }; });

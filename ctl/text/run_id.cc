@@ -54,7 +54,7 @@ absl::Status CheckRunId(const std::string& id) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("\"", id, "\" is no run id: use 1 to ", kMaxIdLength,
+      absl::StrCat("\"", id, "\" is not a run id: use 1 to ", kMaxIdLength,
                    " letters, digits and . _ : -, a letter or digit first"));
 }
 

@@ -273,17 +273,17 @@ constexpr Fact kRows[] = {
      "the user's class does not define the method", "outside calls", Overrides},
     {"call.effective_dropout_p", kOf, FactType::kNumber, FactNeed::kDropout,
      "the share that it drops", nullptr,
-     "where it did not tell p and whether it trains", EffectiveDropoutP,
-     MayDrop},
+     "where its p or its mode was not recorded", EffectiveDropoutP, MayDrop},
     {"call.eval_dropout_p", kOf, FactType::kNumber, FactNeed::kDropout,
      "the share that it drops in evaluation mode", nullptr,
-     "where it did not tell p and whether it trains, and after missing "
-     "records until a module is called",
+     "where its p or its mode was not recorded, and after missing records "
+     "until a module is called",
      EvalDropoutP, MayDropInEvaluation},
     {"call.shapes_match", kOf, FactType::kBool, FactNeed::kLosses,
      "its input and its target have the same sizes",
      "its input and its target have different sizes",
-     "where it did not tell both as tensors", ShapesMatch, ComparesElements},
+     "where they were not both recorded as tensors", ShapesMatch,
+     ComparesElements},
     {"call.rng_advanced", kOf, FactType::kBool, FactNeed::kGenerators,
      "it draws random numbers", "it draws no random numbers",
      "for all but outermost module calls, and where a generator's state was "

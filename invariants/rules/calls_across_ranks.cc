@@ -158,9 +158,10 @@ void CallsOfProcess::Add(const ProcessFacts& facts, const Call& call,
   if (count.gaps != facts.gaps() || (!from_begin && facts.gaps() > 0)) {
     window.unknown = facts.gap_reason();
   } else if (!told) {
-    window.unknown = facts.recorded().whole()
-                         ? rule.spec.What() + " was not told on " + facts.Name()
-                         : facts.not_sampled();
+    window.unknown =
+        facts.recorded().whole()
+            ? rule.spec.What() + " was not recorded on " + facts.Name()
+            : facts.not_sampled();
   } else {
     told->name = rule.spec.What();
     told->function = facts.FunctionName(call.function_id);

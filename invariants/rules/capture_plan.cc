@@ -52,7 +52,8 @@ absl::Status CheckState(const nlohmann::json& state, const std::string& path) {
     }
     for (const std::string& point : reader.Strings(value.c_str())) {
       if (StatePointNames().count(point) > 0) continue;
-      reader.Fail(value, "\"" + point.substr(0, 64) + "\" is no state point");
+      reader.Fail(value,
+                  "\"" + point.substr(0, 64) + "\" is not a state point");
     }
   }
   return reader.Finish();

@@ -50,6 +50,13 @@ std::string WhoseEndWords(const ProcessFacts& facts, ProcessEnd end) {
   return facts.Name() + " " + EndWords(facts, end);
 }
 
+std::string NotRecordedWords(const std::string& what,
+                             const std::string& function,
+                             const ProcessFacts& facts) {
+  return what + " of calls of " + function + " was not recorded on " +
+         facts.Name();
+}
+
 void AddOnce(const std::string& text, std::vector<std::string>* texts) {
   if (text.empty()) return;
   if (std::find(texts->begin(), texts->end(), text) != texts->end()) return;

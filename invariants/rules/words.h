@@ -22,6 +22,10 @@ std::string StageWords(const ProcessFacts& facts);
 std::string EndWords(const ProcessFacts& facts, ProcessEnd end);
 // "rank 1 was killed in step 12".
 std::string WhoseEndWords(const ProcessFacts& facts, ProcessEnd end);
+// "p of calls of torch.drop was not recorded on rank 0".
+std::string NotRecordedWords(const std::string& what,
+                             const std::string& function,
+                             const ProcessFacts& facts);
 // Appends a text that is not empty and not there yet.
 void AddOnce(const std::string& text, std::vector<std::string>* texts);
 

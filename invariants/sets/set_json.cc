@@ -30,7 +30,7 @@ absl::Status CheckFacts(const Rule& rule, const Precondition& precondition,
     if (offered(clause.fact) && offered(clause.other)) continue;
     const Fact* fact = offered(clause.fact) ? clause.other : clause.fact;
     return absl::InvalidArgumentError(path + ".all: " + fact->name +
-                                      " is no fact that this rule can read");
+                                      " is not a fact that this rule can read");
   }
   return absl::OkStatus();
 }

@@ -145,7 +145,7 @@ TEST(InvariantJson, ErrorsNameThePath) {
             "kind of window");
   EXPECT_EQ(
       ErrorOf(With("/invariants/0/precondition/all/0/fact", "var.got_grad")),
-      "invariants[0].precondition.all: var.got_grad is no fact that "
+      "invariants[0].precondition.all: var.got_grad is not a fact that "
       "this rule can read");
 }
 

@@ -103,7 +103,7 @@ TEST_F(TraceFolderTest, EachBadLineIsNamedAndTheRestIsKept) {
        "not valid JSON, with a NaN that may be the cause"},
       {Without(good, "type"), "type: missing"},
       {With(good, "type", "heartbeat"),
-       "type: \"heartbeat\" is no type of record"},
+       "type: \"heartbeat\" is not a type of record"},
       {Without(good, "process_id"), "process_id: missing"},
       {With(good, "process_id", 0), "process_id: is 0"},
       {With(good, "process_id", "7"),

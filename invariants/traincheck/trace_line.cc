@@ -60,7 +60,7 @@ absl::Status ReadType(TraceLine* line) {
       std::find_if(std::begin(kTypes), std::end(kTypes),
                    [&](const LineType& entry) { return type == entry.name; });
   if (known == std::end(kTypes)) {
-    return Bad("type: \"" + type.substr(0, 64) + "\" is no type of record");
+    return Bad("type: \"" + type.substr(0, 64) + "\" is not a type of record");
   }
   line->kind = known->kind;
   return absl::OkStatus();

@@ -118,7 +118,7 @@ class Converter {
   std::string Take(const TraceLine& line) {
     TraceThread* thread = conversion_.Thread(line.thread);
     if (thread == nullptr) {
-      return "the process has more threads than can be told apart";
+      return "the process has more threads than can be numbered";
     }
     // Where there are calls, they say when steps end: a variable's time is
     // older than what stands beside it.

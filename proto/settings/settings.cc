@@ -37,7 +37,7 @@ std::string NotAllowed(const std::string& name, std::string_view value,
 }
 
 std::string Unknown(const std::string& name, const std::string& nearest) {
-  return name + " is no setting of the agent; the nearest is " + nearest;
+  return name + " is not a setting of the agent; the nearest is " + nearest;
 }
 
 std::string CheckVariable(std::string_view name, std::string_view value) {

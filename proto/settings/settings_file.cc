@@ -131,7 +131,7 @@ std::string ReadSettingsFile(const std::string& path, std::string* text) {
   const File file(path);
   if (file.fd() < 0) return std::strerror(errno);
   // Not by fstat, which needs a newer libc than the training may have.
-  if (lseek(file.fd(), 0, SEEK_CUR) < 0) return "it is no file";
+  if (lseek(file.fd(), 0, SEEK_CUR) < 0) return "it is not a file";
   text->resize(kMaxSettingsFileBytes + 1);
   size_t size = 0;
   while (size < text->size()) {

@@ -32,8 +32,11 @@ constexpr AgentSetting kSettings[] = {
     {"BUILTIN", Kind::kFlag, "", "1",
      "0: `run` and `env` leave the [built-in rules](built-in-rules.md) out",
      true},
-    {"PLAN", Kind::kText, "", "a reference run tells all, others nothing",
-     "file with the [capture plan](capture-plan.md): what calls tell", true},
+    {"PLAN", Kind::kText, "",
+     "a reference run records all arguments, others none",
+     "file with the [capture plan](capture-plan.md): which arguments and "
+     "results are recorded",
+     true},
     {"BUDGET", Kind::kPercent, "", "2%; none for a reference run",
      "largest share of the step time, in percent, or `off`: "
      "[capture plans](capture-plan.md)",

@@ -47,11 +47,12 @@ TEST(SettingsOfTheEnvironment, AreRead) {
 }
 
 TEST(SettingsOfTheEnvironment, UnknownOnesAreNamedWithTheNearest) {
-  EXPECT_EQ(Load({"TRAINCHECK_SPOOLLIMIT=1G"}),
-            "TRAINCHECK_SPOOLLIMIT is no setting of the agent; the nearest is "
-            "TRAINCHECK_SPOOL_LIMIT");
+  EXPECT_EQ(
+      Load({"TRAINCHECK_SPOOLLIMIT=1G"}),
+      "TRAINCHECK_SPOOLLIMIT is not a setting of the agent; the nearest is "
+      "TRAINCHECK_SPOOL_LIMIT");
   EXPECT_EQ(Load({"TRAINCHECK_SERVR=a:1"}),
-            "TRAINCHECK_SERVR is no setting of the agent; the nearest is "
+            "TRAINCHECK_SERVR is not a setting of the agent; the nearest is "
             "TRAINCHECK_SERVER");
   EXPECT_NE(Load({"TRAINCHECK_"}), "");
   EXPECT_NE(Load({"TRAINCHECK_grace=1"}), "");
@@ -112,8 +113,9 @@ TEST(SettingsOfTheFile, ErrorsNameFileLineAndKey) {
     EXPECT_EQ(wrong.rfind(file.path() + ", ", 0), 0u) << wrong;
     return wrong.substr(std::min(wrong.size(), file.path().size() + 2));
   };
-  EXPECT_EQ(load("\ngrase: 1\n"),
-            "line 2: grase is no setting of the agent; the nearest is grace");
+  EXPECT_EQ(
+      load("\ngrase: 1\n"),
+      "line 2: grase is not a setting of the agent; the nearest is grace");
   EXPECT_EQ(load("grace: 1.5"),
             "line 1: grace is \"1.5\": write a whole number of seconds");
   EXPECT_EQ(load("agent_dir: /opt"),
@@ -141,7 +143,7 @@ TEST(SettingsOfTheFile, OnlyAFileIsRead) {
   const std::string pipe = folder + "/pipe";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   const std::string variable = "TRAINCHECK_CONFIG=" + pipe;
-  EXPECT_NE(Load({variable.c_str()}).find("no file"), std::string::npos);
+  EXPECT_NE(Load({variable.c_str()}).find("not a file"), std::string::npos);
   std::remove(pipe.c_str());
   const ConfigFile large(std::string(kMaxSettingsFileBytes + 1, '#'));
   EXPECT_NE(Load({large.variable()}).find("larger"), std::string::npos);

@@ -151,7 +151,7 @@ class Worker {
   absl::Status OnBegin(const worker::Begin& begin) {
     v1::InferRequest request;
     if (!request.ParseFromString(begin.request())) {
-      return absl::InvalidArgumentError("Begin.request is no InferRequest");
+      return absl::InvalidArgumentError("Begin.request is not an InferRequest");
     }
     inference_ = std::make_unique<Inference>(OptionsOf(request));
     return absl::OkStatus();

@@ -103,7 +103,7 @@ absl::Status MessageChannel::Receive(google::protobuf::MessageLite* message) {
   if (!status.ok()) return status;
   if (!message->ParseFromString(bytes)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("what it said is no ", message->GetTypeName()));
+        absl::StrCat("what it said is not a ", message->GetTypeName()));
   }
   return absl::OkStatus();
 }

@@ -85,7 +85,7 @@ TEST_F(MessageChannelTest, GarbageIsAnError) {
             absl::StatusCode::kInvalidArgument);
   ASSERT_EQ(write(raw_, "\x03\x00\x00\x00\xff\xff\xff", 7), 7);
   EXPECT_THAT(std::string(there_->Receive(&message).message()),
-              HasSubstr("no traincheck.worker.ToWorker"));
+              HasSubstr("not a traincheck.worker.ToWorker"));
 }
 
 TEST_F(MessageChannelTest, ItLooksAroundWhileItWaits) {

@@ -65,7 +65,7 @@ absl::StatusOr<uint64_t> ParseBytes(const std::string& text) {
       !absl::SimpleAtod(text.substr(0, digits), &number) ||
       number * unit->second >= 1.8e19) {
     return absl::InvalidArgumentError(
-        absl::StrCat("\"", text, "\" is no size: expected a number with an ",
+        absl::StrCat("\"", text, "\" is not a size: expected a number with an ",
                      "optional unit, as 500MB, 200GB or 1.5TB"));
   }
   return static_cast<uint64_t>(number * unit->second);

@@ -69,7 +69,7 @@ TEST(RetentionRuleTest, SizesAreReadWithTheirUnits) {
   EXPECT_EQ(*ParseBytes("512MiB"), 536'870'912u);
   for (const char* bad : {"", "GB", "12 apples", "-5", "1e3", "99999999TB"}) {
     EXPECT_THAT(std::string(ParseBytes(bad).status().message()),
-                HasSubstr("is no size"))
+                HasSubstr("is not a size"))
         << bad;
   }
 }

@@ -22,7 +22,7 @@ absl::Status Registry::LoadRuns() {
       store_.Get(Table::kMeta, kNextRunKey);
   if (!next.ok()) return next.status();
   if (next->has_value() && !absl::SimpleAtoi(**next, &next_run_)) {
-    return absl::DataLossError("meta key next_run is no number");
+    return absl::DataLossError("meta key next_run is not a number");
   }
   absl::Status bad;
   const absl::Status scanned = store_.Scan(

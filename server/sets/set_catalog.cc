@@ -53,7 +53,7 @@ absl::Status CheckSetName(const std::string& name) {
   }
   return absl::InvalidArgumentError(
       absl::StrCat("\"", absl::CHexEscape(name.substr(0, kMaxNameBytes)),
-                   "\" is no name for a set: use 1 to ", kMaxNameBytes,
+                   "\" is not a name for a set: use 1 to ", kMaxNameBytes,
                    " letters, digits and . _ -, none of - in front"));
 }
 

@@ -104,7 +104,7 @@ absl::Status CheckBackupFolder(const std::string& dir,
   if (!folder.is_absolute()) {
     return absl::InvalidArgumentError(
         absl::StrCat("backup folder \"", folder.string(),
-                     "\" is no absolute path on the daemon's host"));
+                     "\" is not an absolute path on the daemon's host"));
   }
   // A link that leads nowhere exists too.
   if (std::filesystem::exists(std::filesystem::symlink_status(folder, error))) {

@@ -29,8 +29,8 @@ absl::StatusOr<std::string> DecompressUntrusted(std::string_view payload,
   const size_t frame =
       ZSTD_findFrameCompressedSize(payload.data(), payload.size());
   if (ZSTD_isError(frame)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("payload is no zstd frame: ", ZSTD_getErrorName(frame)));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "payload is not a zstd frame: ", ZSTD_getErrorName(frame)));
   }
   if (frame != payload.size()) {
     return absl::InvalidArgumentError(

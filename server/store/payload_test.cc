@@ -61,14 +61,15 @@ TEST(Payload, EveryFlippedBitIsNoticed) {
 }
 
 TEST(Payload, RefusesWhatIsNoSingleCheckedFrame) {
-  EXPECT_THAT(Error("", 8), HasSubstr("no zstd frame"));
-  EXPECT_THAT(Error("garbage that is no frame", 8), HasSubstr("no zstd frame"));
+  EXPECT_THAT(Error("", 8), HasSubstr("not a zstd frame"));
+  EXPECT_THAT(Error("garbage that is not a frame", 8),
+              HasSubstr("not a zstd frame"));
   EXPECT_THAT(Error(Frame("12345678") + "x", 8), HasSubstr("1 bytes behind"));
   EXPECT_THAT(Error(Frame("12345678", false), 8),
               HasSubstr("without content checksum"));
   const std::string frame = Frame("12345678");
   EXPECT_THAT(Error(frame.substr(0, frame.size() - 1), 8),
-              HasSubstr("no zstd frame"));
+              HasSubstr("not a zstd frame"));
 }
 
 }  // namespace

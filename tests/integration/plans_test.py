@@ -118,7 +118,7 @@ class Plans(harness.TrainingCase):
         good, bad = self.folder / "good.json", self.folder / "bad.json"
         good.write_text('{"format": 1}')
         bad.write_text('{"format": 1, "state": {"parameter.data": ["noon"]}}')
-        for file, reason in ((good, "has ended"), (bad, '"noon" is no state point')):
+        for file, reason in ((good, "has ended"), (bad, '"noon" is not a state point')):
             with self.assertRaisesRegex(AssertionError, reason):
                 self.daemon.ctl("runs", "plan", "over", "--file", str(file))
 

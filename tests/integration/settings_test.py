@@ -59,7 +59,7 @@ class Settings(harness.TrainingCase):
         return self.daemon.ctl("runs", "list")
 
     def test_a_mistake_in_the_environment(self):
-        unknown = "TRAINCHECK_GRASE is no setting of the agent; the nearest is "
+        unknown = "TRAINCHECK_GRASE is not a setting of the agent; the nearest is "
         for name, value, said in (
             ("TRAINCHECK_GRASE", "1", unknown + "TRAINCHECK_GRACE"),
             ("TRAINCHECK_GRACE", "soon", 'TRAINCHECK_GRACE is "soon": write a whole'
@@ -77,7 +77,7 @@ class Settings(harness.TrainingCase):
 
     def test_a_mistake_in_the_file(self):
         for text, said in (
-            ("a: 1", "line 1: a is no setting of the agent; the nearest is run"),
+            ("a: 1", "line 1: a is not a setting of the agent; the nearest is run"),
             (
                 "#\nexit_wait: 1m",
                 'line 2: exit_wait is "1m": write a number of seconds',

@@ -15,6 +15,7 @@ import proto_comments
 import sizes
 import strict_types
 import todos
+import words
 from source_tree import SourceTree
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -28,6 +29,7 @@ CHECKS = {
     "sizes": sizes.check,
     "strict_types": strict_types.check,
     "todos": todos.check,
+    "words": words.check,
 }
 # A check that takes longer is named, so that the whole stays quick.
 SLOW_S = 10

@@ -191,9 +191,9 @@ def parse(value: Any) -> Plan:
     mode = value.get("mode", "selective")
     _require(mode in _MODES, f"mode {mode!r} is none of {', '.join(_MODES)}")
     version = value.get("version", 0)
-    _require(type(version) is int and version >= 0, "version is no number")
+    _require(type(version) is int and version >= 0, "version is not a number")
     rows = value.get("calls", [])
-    _require(isinstance(rows, list), "calls is no list")
+    _require(isinstance(rows, list), "calls is not a list")
     rules = [_rule(row, f"calls[{index}]") for index, row in enumerate(rows)]
     if mode == "off":
         rules = []
@@ -204,19 +204,19 @@ def parse(value: Any) -> Plan:
     if mode == "full":
         plan.statistics = FULL.statistics
     plan.generators = value.get("generators", mode == "full")
-    _require(isinstance(plan.generators, bool), "generators is no truth value")
+    _require(isinstance(plan.generators, bool), "generators is not a truth value")
     _take_state(value, plan)
     return plan
 
 
 def _sample(value: Any) -> dict[str, int]:
-    _require(isinstance(value, dict), "sample is no object")
+    _require(isinstance(value, dict), "sample is not an object")
     _known(value, _SAMPLE_KEYS, "sample")
     every, warm_up = value.get("every", 1), value.get("warm_up", WARM_UP)
     power = type(every) is int and every > 0 and every & (every - 1) == 0
-    _require(power, "sample.every is no power of two")
+    _require(power, "sample.every is not a power of two")
     fine = type(warm_up) is int and warm_up >= 0
-    _require(fine, "sample.warm_up is no number of steps")
+    _require(fine, "sample.warm_up is not a number of steps")
     return {"every": every, "warm_up": warm_up}
 
 
@@ -232,13 +232,13 @@ def _take_state(value: Any, plan: Plan) -> None:
 
 
 def _points(value: Any, key: str) -> Points:
-    _require(isinstance(value, dict), f"{key} is no object")
+    _require(isinstance(value, dict), f"{key} is not an object")
     _known(value, STATE_VALUES, key)
     return {name: _names(points, f"{key}.{name}") for name, points in value.items()}
 
 
 def _rule(row: Any, where: str) -> Rule:
-    _require(isinstance(row, dict), f"{where} is no object")
+    _require(isinstance(row, dict), f"{where} is not an object")
     _known(row, _RULE_KEYS, where)
     function = row.get("function")
     _require(isinstance(function, str) and function, f"{where} names no function")
@@ -248,7 +248,7 @@ def _rule(row: Any, where: str) -> Rule:
     flags = {}
     for key in ("returns", "autograd"):
         flags[key] = row.get(key, False)
-        _require(isinstance(flags[key], bool), f"{where}.{key} is no truth value")
+        _require(isinstance(flags[key], bool), f"{where}.{key} is not a truth value")
     return Rule(
         function,
         arguments,
@@ -260,7 +260,7 @@ def _rule(row: Any, where: str) -> Rule:
 
 def _names(value: Any, where: str) -> frozenset[str]:
     fine = isinstance(value, list) and all(isinstance(name, str) for name in value)
-    _require(fine, f"{where} is no list of names")
+    _require(fine, f"{where} is not a list of names")
     return frozenset(value)
 
 

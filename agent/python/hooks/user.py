@@ -83,7 +83,7 @@ def _track(watch: Watch, obj: Any, name: str | None) -> None:
     elif _is_optimizer(obj):
         _track_optimizer(watch, obj)
     else:
-        _cannot(watch, f"{type(obj).__name__} is no module, tensor or optimizer")
+        _cannot(watch, f"{type(obj).__name__} is not a module, tensor or optimizer")
 
 
 def _cannot(watch: Watch, why: str) -> None:

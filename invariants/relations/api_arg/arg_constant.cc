@@ -235,9 +235,8 @@ void ArgsOfProcess::Judge(const ProcessFacts& facts, const Call& call,
   }
   if (!told) {
     MarkUnknown(facts.recorded().whole()
-                    ? "calls of " + rule.spec.function.Describe() +
-                          " did not tell " + rule.spec.argument + " on " +
-                          facts.Name()
+                    ? NotRecordedWords(rule.spec.argument,
+                                       rule.spec.function.Describe(), facts)
                     : facts.not_sampled(),
                 &verdict);
   } else if (applies == Tri::kUnknown) {

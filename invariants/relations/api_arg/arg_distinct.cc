@@ -170,8 +170,8 @@ class DistinctInProcess : public ProcessObserver {
       verdict.trials = static_cast<uint32_t>(tensors.sites.size());
       const std::string missed =
           tensors.missed > 0
-              ? "calls of " + RuleAt(place).spec.function.Describe() +
-                    " did not tell their tensor on " + facts.Name()
+              ? NotRecordedWords("the tensor",
+                                 RuleAt(place).spec.function.Describe(), facts)
               : WhyMissed(facts, RuleAt(place).spec.function, window.recorded,
                           window.gaps);
       if (outcome == CallOutcome::kUnknown) {

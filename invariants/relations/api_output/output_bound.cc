@@ -12,6 +12,7 @@
 #include "invariants/rules/process_relation.h"
 #include "invariants/rules/rules_of_functions.h"
 #include "invariants/rules/verdicts.h"
+#include "invariants/rules/words.h"
 #include "invariants/trace/call_values.h"
 
 namespace traincheck {
@@ -173,9 +174,8 @@ class BoundsOfProcess : public ProcessObserver {
     Verdict verdict = NewVerdict(facts, rule.index, /*object=*/0);
     if (!after || !before || !most) {
       MarkUnknown(facts.recorded().whole()
-                      ? "calls of " + spec.function.Describe() +
-                            " did not tell sizes or " + spec.bound + " on " +
-                            facts.Name()
+                      ? NotRecordedWords("sizes or " + spec.bound,
+                                         spec.function.Describe(), facts)
                       : facts.not_sampled(),
                   &verdict);
       return judged_->sink->OnVerdict(verdict);

@@ -9,6 +9,7 @@
 #include "invariants/rules/process_relation.h"
 #include "invariants/rules/rules_of_functions.h"
 #include "invariants/rules/verdicts.h"
+#include "invariants/rules/words.h"
 #include "invariants/trace/call_values.h"
 
 namespace traincheck {
@@ -261,8 +262,8 @@ void OutputsOfProcess::Judge(const ProcessFacts& facts, const Call& call,
   Verdict verdict = NewVerdict(facts, rule.index, /*object=*/0);
   if (!tensor) {
     MarkUnknown(facts.recorded().whole()
-                    ? "calls of " + rule.spec.function.Describe() +
-                          " did not tell their result on " + facts.Name()
+                    ? NotRecordedWords("the result",
+                                       rule.spec.function.Describe(), facts)
                     : facts.not_sampled(),
                 &verdict);
   } else if (rule.spec.is_autocast()) {
@@ -297,10 +298,10 @@ void OutputsOfProcess::JudgeRows(const ProcessFacts& facts, const Call& call,
   const auto given = RowsGiven(argument);
   const auto rows = RowsOf(result);
   if (!given || !rows) {
-    return MarkUnknown(name + " or the result of " +
-                           rule.spec.function.Describe() +
-                           " has no rows, or was not told, on " + facts.Name(),
-                       verdict);
+    return MarkUnknown(
+        name + " or the result of " + rule.spec.function.Describe() +
+            " has no rows, or was not recorded, on " + facts.Name(),
+        verdict);
   }
   const auto last = last_rows_.find(rule.index);
   verdict->varied = last != last_rows_.end() && last->second != *given;

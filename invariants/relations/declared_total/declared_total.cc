@@ -32,7 +32,7 @@ struct TotalSpec {
   }
   std::string Describe() const {
     return "A run makes as many optimizer steps as " + function.Describe() +
-           " is told by " + argument + ".";
+           " is given as " + argument + ".";
   }
   void AddNeeds(CaptureNeeds* needs) const {
     needs->Calls(function.text).arguments.insert(argument);
@@ -179,9 +179,8 @@ class TotalsOfProcess : public ProcessObserver {
     } else if (facts.gaps() > 0) {
       MarkUnknown(facts.gap_reason(), &verdict);
     } else if (!declared.total) {
-      MarkUnknown("calls of " + rule.spec.function.Describe() +
-                      " did not tell " + rule.spec.argument + " on " +
-                      facts.Name(),
+      MarkUnknown(NotRecordedWords(rule.spec.argument,
+                                   rule.spec.function.Describe(), facts),
                   &verdict);
     } else {
       verdict.context = static_cast<uint64_t>(*declared.total);

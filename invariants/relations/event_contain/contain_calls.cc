@@ -249,8 +249,9 @@ class CallWindows : public ProcessObserver {
   // `event` is null where the event is a change of gradients.
   static const char* WhyUnsure(const CallInWindow* event) {
     if (!event) return "not every gradient was recorded";
-    return event->with.argument.empty() ? "the object of a call is not known"
-                                        : "a call did not tell its argument";
+    return event->with.argument.empty()
+               ? "the object of a call is not known"
+               : "the argument of a call was not recorded";
   }
 
   static void Explain(const CallInWindow* event, Finding* finding) {

@@ -90,7 +90,7 @@ void ReadArguments(JsonReader* param) {
   for (const auto& [name, value] : named.items()) {
     if (value.is_object() && value.size() == 1) continue;
     reader.Fail("args", "\"" + name.substr(0, 64) +
-                            "\" is no object of one type and its value");
+                            "\" is not an object of one type and its value");
   }
   param->Adopt(reader.Finish());
 }
@@ -141,8 +141,9 @@ absl::Status CheckParam(const json& param, unsigned wanted,
       std::find_if(std::begin(kParamTypes), std::end(kParamTypes),
                    [&](const ParamType& entry) { return type == entry.name; });
   if (known == std::end(kParamTypes)) {
-    reader.Fail("param_type", "\"" + type.substr(0, 64) +
-                                  "\" is no kind of param that is known here");
+    reader.Fail("param_type",
+                "\"" + type.substr(0, 64) +
+                    "\" is not a kind of param that is known here");
     return reader.Finish();
   }
   if ((known->kind & wanted) == 0) {
@@ -177,7 +178,7 @@ absl::Status CheckClause(const json& clause, const std::string& path) {
   if (!constant && type != "consistent" && type != "unequal" &&
       type != "exist") {
     reader.Fail("type", "\"" + type.substr(0, 64) +
-                            "\" is no kind of clause that is known here");
+                            "\" is not a kind of clause that is known here");
   }
   ReadName("prop_name", &reader);
   const json& keys = reader.Any("additional_path");
@@ -264,7 +265,7 @@ absl::Status CheckRuleForm(const json& rule, const std::string& path) {
   const RelationForm* form = FindForm(relation);
   if (form == nullptr) {
     reader.Fail("relation", "\"" + relation.substr(0, 64) +
-                                "\" is no relation of TrainCheck's that is "
+                                "\" is not a relation of TrainCheck's that is "
                                 "known here");
   }
   const json& params = reader.Array("params");

@@ -136,26 +136,29 @@ TEST(RuleForm, SaysWhatIsWrongAndWhere) {
   rule["params"][0].erase("param_type");
   EXPECT_EQ(ErrorOf(rule), "params[0].param_type: missing");
   rule = Contain({{"param_type", "StrangeParam"}});
-  EXPECT_EQ(ErrorOf(rule),
-            "params[1].param_type: \"StrangeParam\" is no kind of param that "
-            "is known here");
+  EXPECT_EQ(
+      ErrorOf(rule),
+      "params[1].param_type: \"StrangeParam\" is not a kind of param that "
+      "is known here");
   rule = Contain(Tensor(true, nullptr));
   EXPECT_EQ(ErrorOf(rule),
             "params[1].param_type: InputOutputParam does not stand here in "
             "this relation");
   rule = Contain(Api("a.f"));
   rule["relation"] = "Other";
-  EXPECT_EQ(ErrorOf(rule),
-            "relation: \"Other\" is no relation of TrainCheck's that is known "
-            "here");
+  EXPECT_EQ(
+      ErrorOf(rule),
+      "relation: \"Other\" is not a relation of TrainCheck's that is known "
+      "here");
   rule = Contain(Api("a.f"));
   rule["params"].push_back(Api("a.g"));
   EXPECT_EQ(ErrorOf(rule), "params: has 3, APIContainRelation has 2");
   rule = Contain(Api("a.f"));
   rule["params"][1]["arguments"] = {{"args", {{"x", 3}}}};
-  EXPECT_EQ(ErrorOf(rule),
-            "params[1].arguments.args: \"x\" is no object of one type and its "
-            "value");
+  EXPECT_EQ(
+      ErrorOf(rule),
+      "params[1].arguments.args: \"x\" is not an object of one type and its "
+      "value");
   rule = Contain(Api("a.f"));
   rule["params"][1]["api_name"] = "a.f";
   EXPECT_EQ(ErrorOf(rule), "params[1].api_name: unknown key");
@@ -182,7 +185,7 @@ TEST(RuleForm, SaysWhatIsWrongInAPrecondition) {
   clause["type"] = "roughly";
   EXPECT_EQ(ErrorOf(Contain(Api("a.f"), When({clause}))),
             place +
-                "[0].type: \"roughly\" is no kind of clause that is known "
+                "[0].type: \"roughly\" is not a kind of clause that is known "
                 "here");
 }
 

@@ -80,7 +80,7 @@ using VariableNames = std::set<std::pair<std::string, std::string>>;
 
 absl::Status AddProxyNames(const PyValue& names, VariableNames* variables) {
   static constexpr char kForm[] =
-      "proxy_obj_names is no list of names and types";
+      "proxy_obj_names is not a list of names and types";
   if (names.absent()) return absl::OkStatus();
   if (names.kind() != PyValue::Kind::kList) {
     return absl::FailedPreconditionError(kForm);

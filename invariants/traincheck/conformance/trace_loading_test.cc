@@ -37,7 +37,7 @@ TEST_F(TraceLoadingTest, AMalformedLineIsNamed) {
   EXPECT_EQ(ErrorOf("[1]"), place + "not a JSON object");
   EXPECT_EQ(ErrorOf(without("type")), place + "type: missing");
   EXPECT_EQ(ErrorOf(with("type", "else")),
-            place + "type: \"else\" is no type of record");
+            place + "type: \"else\" is not a type of record");
   EXPECT_EQ(ErrorOf(without("process_id")), place + "process_id: missing");
   EXPECT_EQ(ErrorOf(with("time", -1)),
             place + "time: not an integer of 0 or more");
@@ -69,9 +69,10 @@ TEST_F(TraceLoadingTest, AMalformedRuleIsNamed) {
   EXPECT_EQ(CheckAll({Contain("m.f", "m.g"), bad}).status().message(),
             "line 2: params[1].api_full_name: missing");
   bad["relation"] = "Guess";
-  EXPECT_EQ(CheckAll({bad}).status().message(),
-            "line 1: relation: \"Guess\" is no relation of TrainCheck's that "
-            "is known here");
+  EXPECT_EQ(
+      CheckAll({bad}).status().message(),
+      "line 1: relation: \"Guess\" is not a relation of TrainCheck's that "
+      "is known here");
   EXPECT_EQ(CheckAll({}).status().message(), "the file has no rules");
 }
 

@@ -85,7 +85,7 @@ absl::StatusOr<TraceLineKind> KindOf(const PyValue& line) {
     if (**type == known.name) return known.kind;
   }
   return Bad("type", absl::StrCat("\"", (*type)->substr(0, 64),
-                                  "\" is no type of record"));
+                                  "\" is not a type of record"));
 }
 
 absl::Status ReadCall(const PyValue& line, TableRow* row) {
