@@ -121,6 +121,18 @@ class ScriptProcess {
           Function(words[1]));
     } else if (what == "plan") {
       trace_.Mark(MarkKind::kPlanApplied, 0, std::stoull(words[1]));
+    } else {
+      Pass(words);
+    }
+  }
+
+  // Time passes, records are missing, the end comes.
+  void Pass(const Words& words) {
+    const std::string& what = words[0];
+    if (what == "wait") {
+      trace_.Wait(std::stod(words[1]));
+    } else if (what == "quiet") {
+      trace_.Quiet(std::stod(words[1]));
     } else if (what == "ends") {
       trace_.Mark(MarkKind::kCleanExit, 0, 0);
     } else if (what == "gap") {

@@ -8,7 +8,7 @@ namespace {
 
 // Raised with every change of what is saved, so that a state of another
 // version is left aside. snapshot_test notices.
-constexpr char kFormat = 20;
+constexpr char kFormat = 21;
 constexpr std::string_view kMagic = "tccheck";
 constexpr size_t kFingerprintBytes = 16;
 constexpr size_t kHashBytes = 16;
@@ -29,7 +29,7 @@ absl::StatusOr<std::string_view> Unseal(const std::string& fingerprint,
   const size_t head =
       kMagic.size() + sizeof(kFormat) + kFingerprintBytes + kHashBytes;
   if (bytes.size() < head || bytes.substr(0, kMagic.size()) != kMagic) {
-    return absl::DataLossError("it is no snapshot of a check");
+    return absl::DataLossError("it is not a snapshot of a check");
   }
   bytes.remove_prefix(kMagic.size());
   if (bytes[0] != kFormat) {

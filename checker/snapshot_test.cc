@@ -45,6 +45,9 @@ constexpr const char* kRules[][2] = {
     {"CallCount",
      R"({"function": {"category": "backward"}, "counts": [1],
          "per": "step"})"},
+    {"CallReturns", R"({"seconds": 60, "medians": 5, "known_from": 20})"},
+    {"CallReturns",
+     R"({"seconds": 10, "medians": 5, "known_from": 20, "deadlock": true})"},
     {"CollectiveContract", R"({"what": "operation"})"},
     {"Consistent",
      R"({"across": "ranks", "of": "optimizer.lr", "point": "pre_step"})"},
@@ -253,8 +256,8 @@ TEST(Snapshot, TheFormatIsThatOfItsNumber) {
   Checker checker(kRun, kExperiment, Rules());
   Feed(0, 3, &checker);
   const std::string sealed = checker.Save();
-  EXPECT_EQ(sealed[7], 20);
-  EXPECT_EQ(HashText(sealed.substr(kStateAt)), "3608367324fb6f28");
+  EXPECT_EQ(sealed[7], 21);
+  EXPECT_EQ(HashText(sealed.substr(kStateAt)), "264a21923cf68be1");
 }
 
 }  // namespace

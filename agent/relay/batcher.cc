@@ -29,6 +29,17 @@ std::optional<v1::Batch> Batcher::Next(TimePoint now, bool flush) {
   return batch;
 }
 
+v1::Batch Batcher::Quiet(TimePoint now) {
+  v1::Batch batch;
+  batch.set_payload(compressor_->Compress(""));
+  // steady_clock is CLOCK_MONOTONIC, that of records.
+  batch.set_quiet_monotonic_ns(static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(
+          now.time_since_epoch())
+          .count()));
+  return batch;
+}
+
 bool Batcher::TakeRing(RingReader* ring, v1::Batch* batch) {
   const size_t begin = plain_.size();
   const RingChunk chunk = ring->Take(

@@ -31,6 +31,10 @@ class Batcher {
   // `flush`: whatever lies there. Call it until there is none.
   std::optional<v1::Batch> Next(TimePoint now, bool flush);
 
+  // Says that the process was alive at `now` and had recorded nothing more.
+  // REQUIRES: its rings were empty when they were refreshed, not before `now`.
+  v1::Batch Quiet(TimePoint now);
+
   // The process said that it ends in order.
   bool saw_clean_exit() const { return saw_clean_exit_; }
 

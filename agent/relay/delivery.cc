@@ -93,6 +93,7 @@ void Delivery::HearWelcome(const v1::Welcome& welcome, TimePoint now) {
                  store_id_, welcome.store_id(), welcome.next_batch());
   }
   store_id_ = welcome.store_id();
+  takes_quiet_ = welcome.takes_quiet();
   const std::optional<RingCoverages> coverages = outbox_->Resume(welcome);
   if (coverages.has_value()) dependencies_.covered(*coverages);
   state_ = State::kOpen;

@@ -51,6 +51,8 @@ class Delivery {
   void Finish(v1::Goodbye goodbye) { goodbye_ = std::move(goodbye); }
 
   bool open() const { return state_ == State::kOpen; }
+  // Is a stream open to a server that wants to hear that a process is quiet?
+  bool takes_quiet() const { return open() && takes_quiet_; }
   // The server has everything, the goodbye included.
   bool done() const { return state_ == State::kDone; }
   // The server does not talk to this version or user now; it is asked again
@@ -85,6 +87,7 @@ class Delivery {
   State state_ = State::kWaiting;
   std::unique_ptr<IngestStream> stream_;
   std::string store_id_;
+  bool takes_quiet_ = false;
   absl::Status last_error_;
   TimePoint next_try_{};
   TimePoint opened_at_{};

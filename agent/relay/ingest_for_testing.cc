@@ -72,6 +72,9 @@ uint64_t StoreForTesting::Put(uint32_t pid, const v1::Batch& batch) {
     process.faults.push_back("a batch is missing");
   }
   process.next_batch = batch.number() + 1;
+  if (batch.quiet_monotonic_ns() != 0) {
+    process.quiet_ns.push_back(batch.quiet_monotonic_ns());
+  }
   const std::string plain = Decompress(batch);
   size_t at = 0;
   for (const v1::Slice& slice : batch.slices()) {
@@ -159,6 +162,7 @@ grpc::Status IngestForTesting::Stream(
   if (!behaviour_.tells_rings) welcome->clear_rings();
   welcome->set_format_version(1);
   welcome->set_credit_bytes(behaviour_.credit_bytes);
+  welcome->set_takes_quiet(behaviour_.takes_quiet);
   stream->Write(reply);
   if (behaviour_.plan.has_value()) {
     *reply.mutable_plan_change() = *behaviour_.plan;

@@ -31,6 +31,7 @@ struct StoredProcess {
   std::map<uint32_t, uint64_t> missing;    // by ring: bytes left out
   std::map<uint32_t, uint64_t> records;    // by ring
   std::vector<uint64_t> marks;             // values of Mark records, in order
+  std::vector<uint64_t> quiet_ns;          // of batches without slices
   v1::RingReports reports;
   std::optional<v1::Goodbye> goodbye;
   std::vector<std::string> faults;  // what a real server would refuse
@@ -64,6 +65,7 @@ class StoreForTesting {
 class IngestForTesting final : public v1::Ingest::Service {
  public:
   struct Behaviour {
+    bool takes_quiet = true;
     bool welcomes = true;      // else it takes the stream and says nothing
     bool acknowledges = true;  // else it reads and never answers again
     grpc::Status refusal = grpc::Status::OK;  // after the Hello

@@ -32,6 +32,12 @@ inline constexpr milliseconds kActiveFor{100};
 // Batches of one process built in one turn, so that others get theirs.
 inline constexpr int kBatchesPerTurn = 8;
 
+// A process that lives and records nothing for so long is told to be quiet, at
+// first this often, then with growing pauses, and after an hour no more.
+inline constexpr seconds kQuietAfter{10};
+inline constexpr seconds kMaxQuietPause{60};
+inline constexpr seconds kQuietForGood{3600};
+
 // Unacknowledged batches of one process in memory, compressed bytes.
 inline constexpr size_t kMaxMemoryBytes = 8u << 20;
 // A batch that is not acknowledged by then goes to the spool and frees its

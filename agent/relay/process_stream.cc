@@ -126,6 +126,7 @@ void ProcessStream::Turn(TimePoint now) {
     return;
   }
   MakeBatches(now);
+  TellQuiet(now);
   NoteDefinitions();
   SpoolOld(now);
   Report(now);
@@ -216,7 +217,7 @@ void ProcessStream::Start(v1::Hello hello, TimePoint now) {
   if (!table_.Fill(*rings_.definitions())) {
     spdlog::warn(
         "definitions of process {} below position {} are gone: a new store "
-        "could not be told them",
+        "would not get them",
         peer_.pid, table_.begin());
   }
   delivery_ = std::make_unique<Delivery>(
@@ -291,8 +292,8 @@ void ProcessStream::NoteDefinitions() {
   }
   if (table_.full() && !std::exchange(told_table_full_, true)) {
     spdlog::warn(
-        "process {} has defined more than {} MiB: a new store could be told "
-        "the definitions below position {} only",
+        "process {} has defined more than {} MiB: a new store would get the "
+        "definitions below position {} only",
         peer_.pid, kMaxDefinitionTableBytes >> 20, table_.end());
   }
 }
@@ -304,6 +305,15 @@ void ProcessStream::MakeBatches(TimePoint now) {
         batcher_.Next(now, /*flush=*/ended_at_.has_value());
     if (!batch.has_value()) return;
     outbox_->Add(*std::move(batch), now);
+  }
+}
+
+// Not to the spool: who is told later knows more by then.
+void ProcessStream::TellQuiet(TimePoint now) {
+  const bool can_tell = delivery_->takes_quiet() && outbox_->empty() &&
+                        !ended_at_.has_value() && rings_.unread_bytes() == 0;
+  if (can_tell && quiet_.IsDue(now, last_records_)) {
+    outbox_->Add(batcher_.Quiet(now), now);
   }
 }
 

@@ -23,6 +23,7 @@
 #include "agent/relay/handover.h"
 #include "agent/relay/identity.h"
 #include "agent/relay/outbox.h"
+#include "agent/relay/quiet_watch.h"
 #include "agent/relay/relay_context.h"
 #include "agent/relay/ring_set.h"
 #include "agent/relay/spool_load.h"
@@ -83,6 +84,7 @@ class ProcessStream {
   void TellPlan();
   void NoteDefinitions();
   void MakeBatches(TimePoint now);
+  void TellQuiet(TimePoint now);
   void SpoolOld(TimePoint now);
   bool IsDaemonAway(TimePoint now) const;
   void TellUnreachable();
@@ -113,6 +115,7 @@ class ProcessStream {
   std::optional<TimePoint> ended_at_;
   uint64_t ended_unix_ns_ = 0;
   TimePoint last_records_{};
+  QuietWatch quiet_;
   TimePoint reported_at_{};
   // Inode of the definition ring, if the process is seen to have it mapped.
   std::optional<uint64_t> mapped_inode_;

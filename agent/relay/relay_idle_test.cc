@@ -1,4 +1,5 @@
 // A relay with nothing to do. Slow by nature: the tests wait.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -50,6 +51,24 @@ TEST_F(RelayIdleTest, CostsNextToNothingWhileTheTrainingIsQuiet) {
   // It takes some 50 ms, start and end included, instrumented 200: ten times
   // as much is not next to nothing. One that turns in a loop takes 5 s.
   EXPECT_LT(relay_->cpu_time(), milliseconds(2000));
+}
+
+TEST_F(RelayIdleTest, TellsThatALivingProcessRecordsNothing) {
+  WriterProcess writer(relay_->socket_name());
+  const pid_t pid = writer.pid();
+  EXPECT_EQ(writer.Do("marks 10"), "ok");
+  ASSERT_TRUE(store_.WaitFor(
+      pid,
+      [](const StoredProcess& process) { return !process.quiet_ns.empty(); },
+      seconds(100)));
+  // What it records then comes as before.
+  EXPECT_EQ(writer.Do("marks 10"), "ok");
+  writer.End();
+  EXPECT_EQ(relay_->Wait(seconds(5)), std::optional<int>(0));
+  const StoredProcess process = store_.Get(pid);
+  EXPECT_THAT(process.faults, testing::IsEmpty());
+  EXPECT_EQ(process.marks.size(), 20u);
+  EXPECT_TRUE(process.goodbye.has_value());
 }
 
 }  // namespace

@@ -80,6 +80,11 @@ void ProcessFacts::OnPlace(const PlaceRecord& place) {
   world_ = place.world_size;
 }
 
+void ProcessFacts::OnQuiet() {
+  if (is_worker()) return;
+  for (ProcessObserver* observer : observers_) observer->OnQuiet(*this);
+}
+
 void ProcessFacts::OnGap(const std::string& reason) {
   gaps_.OnGap(reason);
   clock_.OnGap();

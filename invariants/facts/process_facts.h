@@ -83,6 +83,8 @@ class ProcessFacts : private EventVisitor {
   const ProcessDefinitions& definitions() const {
     return reader_.definitions();
   }
+  // When the last event was, by the clock of the process's machine.
+  uint64_t now_us() const { return reader_.now_us(); }
   const Clock& clock() const { return clock_; }
   const Autocast& autocast() const { return autocast_; }
   const WrapperCalls& wrapper_calls() const { return wrapper_calls_; }
@@ -174,6 +176,7 @@ class ProcessFacts : private EventVisitor {
   void OnContext(const ContextEvent& event) override;
   void OnCheckpointEntry(const CheckpointEntryEvent& event) override;
   void OnPlace(const PlaceRecord& place) override;
+  void OnQuiet() override;
   void OnGap(const std::string& reason) override;
   void OnDefinition(RecordType type, uint32_t id) override;
 

@@ -32,6 +32,8 @@ class ProcessObserver {
                                  const CheckpointEntryEvent& event) {}
   virtual void OnDefinition(const ProcessFacts& facts, RecordType type,
                             uint32_t id) {}
+  // Time has passed (ProcessFacts::now_us), and nothing was recorded.
+  virtual void OnQuiet(const ProcessFacts& facts) {}
   virtual void OnEnd(const ProcessFacts& facts, ProcessEnd end) {}
   // Saves or restores what it has seen; one that keeps nothing has no fields.
   virtual void Fields(Archive& archive) {}

@@ -4,6 +4,7 @@
 #include "invariants/relations/api_output/api_output.h"
 #include "invariants/relations/api_sequence/api_sequence.h"
 #include "invariants/relations/call_count/call_count.h"
+#include "invariants/relations/call_returns/call_returns.h"
 #include "invariants/relations/collective_contract/collective_contract.h"
 #include "invariants/relations/consistent/consistent.h"
 #include "invariants/relations/declared_total/declared_total.h"
@@ -21,6 +22,7 @@ const std::vector<const Relation*>& Relations() {
       ApiOutput(),
       ApiSequence(),
       CallCount(),
+      CallReturns(),
       CollectiveContract(),
       Consistent(),
       DeclaredTotal(),

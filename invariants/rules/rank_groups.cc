@@ -82,6 +82,18 @@ std::vector<RankGroup> GroupsOf(const ProcessFacts& facts) {
   return result;
 }
 
+uint32_t OrdinalOf(const ProcessFacts& facts, uint32_t group,
+                   const std::vector<int32_t>& ranks) {
+  uint32_t ordinal = 0;
+  for (const auto& [id, info] : facts.definitions().process_groups()) {
+    if (id == group) break;
+    std::vector<int32_t> others = info.ranks;
+    std::sort(others.begin(), others.end());
+    ordinal += others == ranks;
+  }
+  return ordinal;
+}
+
 bool AreReplicas(const ProcessFacts& facts, uint32_t variable,
                  const std::vector<int32_t>& ranks) {
   const ReplicaGroupInfo* said = ComparableGroup(facts, variable);

@@ -63,6 +63,11 @@ class KnownGroups {
   std::vector<RankGroup> groups_;
 };
 
+// The place of process group `group` among those that have the same members,
+// `ranks` (sorted), in the order in which the process has made them.
+uint32_t OrdinalOf(const ProcessFacts& facts, uint32_t group,
+                   const std::vector<int32_t>& ranks);
+
 // Does a wrapper say that these ranks hold replicas of the variable?
 bool AreReplicas(const ProcessFacts& facts, uint32_t variable,
                  const std::vector<int32_t>& ranks);

@@ -50,6 +50,9 @@ class SeveralObservers : public ProcessObserver {
   void OnEnd(const ProcessFacts& facts, ProcessEnd end) override {
     for (ProcessObserver* part : parts_) part->OnEnd(facts, end);
   }
+  void OnQuiet(const ProcessFacts& facts) override {
+    for (ProcessObserver* part : parts_) part->OnQuiet(facts);
+  }
   void Fields(Archive& archive) override {
     for (ProcessObserver* part : parts_) part->Fields(archive);
   }

@@ -341,7 +341,7 @@ std::vector<Form> Forms() {
 }
 
 TEST(SetPlan, EachFormOfRuleGetsWhatItReads) {
-  std::set<std::string> relations = {"CollectiveContract"};  // below
+  std::set<std::string> relations = {"CollectiveContract", "CallReturns"};
   for (const Form& form : Forms()) {
     relations.insert(form.rule.rule->relation_name());
     const json plan = PlanOf({form.rule});

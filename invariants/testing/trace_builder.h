@@ -17,6 +17,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "invariants/trace/stored_batch.h"
@@ -142,6 +143,18 @@ class TraceBuilder {
   void Mark(MarkKind kind, uint32_t object, uint64_t value);
   // Records of ring 1 are missing here.
   void Lose();
+
+  // Time passes before the next record.
+  void Wait(double seconds) { now_us_ += static_cast<uint64_t>(seconds * 1e6); }
+  // The same, and the relay says that the process is quiet.
+  void Quiet(double seconds) {
+    Wait(seconds);
+    Cut();
+    StoredBatch batch;
+    batch.number = next_batch_++;
+    batch.quiet_us = now_us_;
+    batches_.push_back(std::move(batch));
+  }
 
   // What comes next lies in a new batch.
   void Cut();

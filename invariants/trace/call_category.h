@@ -28,6 +28,8 @@ class CallCategory {
     kLoadStateDict,
     kDestroyProcessGroup,
     kTrainMode,
+    kCollective,
+    kLoaderNext,
     kOther,  // any other word
   };
 
@@ -51,7 +53,7 @@ class CallCategory {
         "forward",        "backward",        "optimizer_step",
         "optimizer_init", "zero_grad",       "checkpoint",
         "clip_grad",      "load_state_dict", "destroy_process_group",
-        "train_mode"};
+        "train_mode",     "collective",      "loader_next"};
     static_assert(std::size(kWords) == kOther);
     for (size_t number = 0; number < std::size(kWords); ++number) {
       if (kWords[number] == text) return static_cast<Number>(number);

@@ -34,6 +34,7 @@ struct Call {
   std::string content;
   // The same of its result, once it has returned.
   std::string result;
+  uint64_t begin_us = 0;  // by the clock of the process's machine
 
   bool Is(CallFlag flag) const { return (flags & flag) != 0; }
 
@@ -41,7 +42,7 @@ struct Call {
   void Fields(Archive& archive) {
     bool known = function != nullptr;
     archive(ring, number, function_id, known, site, object, flags, orphan,
-            parent_ring, parent_number, content);
+            parent_ring, parent_number, content, begin_us);
     if (!archive.reading()) return;
     const auto* const table = archive.table<ProcessDefinitions>();
     function = known && table ? table->Function(function_id) : nullptr;
@@ -147,6 +148,8 @@ class EventVisitor {
   virtual void OnContext(const ContextEvent& event) {}
   virtual void OnCheckpointEntry(const CheckpointEntryEvent& event) {}
   virtual void OnPlace(const PlaceRecord& place) = 0;
+  // Time has passed, and nothing was recorded: the process is alive.
+  virtual void OnQuiet() {}
   // Records are missing here; windows open now cannot tell that something did
   // not happen.
   virtual void OnGap(const std::string& reason) = 0;

@@ -104,6 +104,10 @@ void ProcessReader::DefineNew(std::string_view bytes) {
 }
 
 void ProcessReader::Consume(const StoredBatch& batch) {
+  if (batch.quiet_us != 0) {
+    now_us_ = std::max(now_us_, batch.quiet_us);
+    return visitor_->OnQuiet();
+  }
   std::vector<Cursor> cursors = Slices(batch);
   defined_.clear();
   for (Cursor& cursor : cursors) Advance(&cursor);
@@ -132,6 +136,7 @@ void ProcessReader::Consume(const StoredBatch& batch) {
     if (undefined && next->id != kDefinitionRing) {
       Miss("definitions are missing");
     }
+    now_us_ = std::max(now_us_, next->time_us);
     Dispatch(next);
     Advance(next);
   }
@@ -246,6 +251,7 @@ void ProcessReader::BeginCall(Cursor* cursor) {
   call.function_id = begin.function;
   call.function = definitions_.Function(begin.function);
   call.site = begin.site;
+  call.begin_us = cursor->time_us;
   call.flags = begin.header.flags;
   FieldReader fields = cursor->records.Fields();
   for (std::string_view rest = fields.rest(); fields.Next();

@@ -32,12 +32,14 @@ class ProcessReader {
   void Consume(const StoredBatch& batch);
 
   const ProcessDefinitions& definitions() const { return definitions_; }
+  // When the last event was, by the clock of the process's machine.
+  uint64_t now_us() const { return now_us_; }
 
   // Leaves the archive with this process's definitions.
   void Fields(Archive& archive) {
     archive(definitions_);
     archive.set_table(&definitions_);
-    archive(rings_, missed_);
+    archive(rings_, missed_, now_us_);
   }
 
  private:
@@ -93,6 +95,7 @@ class ProcessReader {
   ProcessDefinitions definitions_;
   std::map<uint32_t, Ring> rings_;
   bool missed_ = false;  // some record
+  uint64_t now_us_ = 0;
   // Definitions that DefineNew took over, by offset in the slice.
   std::vector<size_t> defined_;
 };

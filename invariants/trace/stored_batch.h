@@ -18,11 +18,14 @@ struct RingSlice {
   uint32_t records = 0;
 };
 
-// The slices lie in `plain` one after the other, the definition ring first.
+// The slices lie in `plain` one after the other, the definition ring first. A
+// batch without slices says that time has passed: the process was alive at
+// `quiet_us` by the clock of its records, and had recorded nothing more.
 struct StoredBatch {
   uint64_t number = 0;
   std::vector<RingSlice> slices;
-  std::string plain;  // records (proto/record_format.h), uncompressed
+  std::string plain;      // records (proto/record_format.h), uncompressed
+  uint64_t quiet_us = 0;  // 0: of a batch with slices
 };
 
 // How a process ended, as its relay or the daemon stored it.

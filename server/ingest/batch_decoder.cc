@@ -21,8 +21,11 @@ absl::Status OverLimit(absl::string_view field, uint64_t size, uint64_t limit) {
 
 // Do the slices lie in the payload without hole or overlap?
 absl::Status CheckSlices(const v1::Batch& batch) {
-  if (batch.slices().empty()) {
-    return absl::InvalidArgumentError("batch has no slices");
+  const bool quiet = batch.quiet_monotonic_ns() != 0;
+  if (batch.slices().empty() != quiet) {
+    return absl::InvalidArgumentError(
+        quiet ? "batch has slices and says that the process is quiet"
+              : "batch has no slices");
   }
   uint64_t total = 0;
   for (const v1::Slice& slice : batch.slices()) {

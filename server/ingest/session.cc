@@ -71,6 +71,7 @@ absl::Status Session::OnHello(v1::Hello hello) {
   welcome.set_store_id(store_id_);
   welcome.set_format_version(*format);
   welcome.set_credit_bytes(kCreditBytes);
+  welcome.set_takes_quiet(true);
   absl::StatusOr<Registry::Opened> opened = registry_.Open(
       hello,
       [outbox = outbox_, welcome](const Registry::Opened& stored) mutable {

@@ -167,6 +167,17 @@ std::string BatchError(const v1::Batch& batch) {
   return std::string(status.message());
 }
 
+TEST(DecodeBatch, AQuietBatchHasNothingElse) {
+  v1::Batch quiet = MakeBatch(0, {});
+  quiet.set_quiet_monotonic_ns(5000);
+  EXPECT_TRUE(DecodeBatchUntrusted(quiet).ok());
+  quiet.set_plain_bytes(8);
+  EXPECT_THAT(BatchError(quiet), HasSubstr("plain_bytes says 8"));
+  v1::Batch both = StepBatch(0);
+  both.set_quiet_monotonic_ns(5000);
+  EXPECT_THAT(BatchError(both), HasSubstr("says that the process is quiet"));
+}
+
 TEST(DecodeBatch, ErrorsSayWhatIsWrongAndWhere) {
   EXPECT_THAT(BatchError(v1::Batch()), HasSubstr("no slices"));
   EXPECT_THAT(

@@ -12,7 +12,7 @@ namespace traincheck::server {
 absl::StatusOr<StoredBatch> DecodeStored(std::string_view value) {
   v1::Batch stored;
   if (!stored.ParseFromArray(value.data(), static_cast<int>(value.size()))) {
-    return absl::InvalidArgumentError("it is no Batch");
+    return absl::InvalidArgumentError("it is not a Batch");
   }
   absl::StatusOr<std::string> plain =
       DecompressUntrusted(stored.payload(), stored.plain_bytes());
@@ -24,6 +24,7 @@ absl::StatusOr<StoredBatch> DecodeStored(std::string_view value) {
         {slice.ring(), slice.from(), slice.to(), slice.records()});
   }
   batch.plain = *std::move(plain);
+  batch.quiet_us = stored.quiet_monotonic_ns() / 1000;
   return batch;
 }
 

@@ -24,6 +24,8 @@ RANKS = (
     "rows_by_hand.py",
     "rows_ddp.py",
 )
+# Ranks that hang: stalls_test runs them, and looks while they do.
+HANGS = ("stalls.py",)
 # Whose mistakes are all made in one process: what is looked at is looked at anew in
 # each place of the code.
 IN_ONE_PROCESS = (*TOGETHER, "built_in_ranks.py")
@@ -124,7 +126,7 @@ class BuiltInRules(Watching):
             for pair in PAIRS.values()
             for program in (*pair["broken_by"], *pair["kept_by"])
         }
-        self.assertEqual(listed, {*BASICS, *LOOKS, *TOGETHER, *NEAR, *RANKS})
+        self.assertEqual(listed, {*BASICS, *LOOKS, *TOGETHER, *NEAR, *RANKS, *HANGS})
 
     def test_what_to_do_is_said(self):
         [violation, *_] = self.watch("advised", SCRIPT, "broadcast_loss")

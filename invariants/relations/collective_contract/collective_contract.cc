@@ -11,9 +11,10 @@
 #include "base/hash.h"
 #include "base/json_reader.h"
 #include "invariants/relations/collective_contract/collective_splits.h"
-#include "invariants/relations/collective_contract/tensor_words.h"
 #include "invariants/rules/plain_value.h"
+#include "invariants/rules/rank_groups.h"
 #include "invariants/rules/rank_relation.h"
+#include "invariants/rules/tensor_words.h"
 #include "invariants/rules/words.h"
 #include "invariants/trace/call_values.h"
 
@@ -158,22 +159,8 @@ std::optional<std::string> Brought(const ProcessFacts& facts, const Call& call,
   if (what == What::kTensors && tensor) return TensorWords(*tensor);
   const auto plain = value ? PlainValue(*value) : std::nullopt;
   if (what == What::kRoot && plain) return PythonText(*plain);
-  *unknown =
-      LastPart(name) + " did not tell its " + argument + " on " + facts.Name();
+  *unknown = NotRecordedWords(argument, LastPart(name), facts);
   return std::nullopt;
-}
-
-// Its place among the groups of the process that have the same members.
-uint32_t OrdinalOf(const ProcessFacts& facts, uint32_t group,
-                   const std::vector<int32_t>& ranks) {
-  uint32_t ordinal = 0;
-  for (const auto& [id, info] : facts.definitions().process_groups()) {
-    if (id == group) break;
-    std::vector<int32_t> others = info.ranks;
-    std::sort(others.begin(), others.end());
-    ordinal += others == ranks;
-  }
-  return ordinal;
 }
 
 bool IsComparable(const CollectiveEvent& event) {
@@ -270,8 +257,8 @@ class CollectivesOfProcess : public ProcessObserver {
       const std::string me = std::to_string(rank);
       const std::string peer = std::to_string(exchange.peer);
       if (exchange.sent.empty() || exchange.expected.empty()) {
-        window.unknown = LastPart(event.call->function->name) +
-                         " did not tell its parts on " + facts.Name();
+        window.unknown = NotRecordedWords(
+            "a part", LastPart(event.call->function->name), facts);
       } else {
         window.values = {
             ValueOf(facts, *event.call, from + me + " to rank " + peer,

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "invariants/relations/collective_contract/tensor_words.h"
+#include "invariants/rules/tensor_words.h"
 #include "invariants/trace/call_values.h"
 
 namespace traincheck {

@@ -1,8 +1,8 @@
 // A tensor as people are shown it: "torch.float32 [3, 2]".
 //
 // Threads: pure functions.
-#ifndef TRAINCHECK_INVARIANTS_RELATIONS_COLLECTIVE_CONTRACT_TENSOR_WORDS_H_
-#define TRAINCHECK_INVARIANTS_RELATIONS_COLLECTIVE_CONTRACT_TENSOR_WORDS_H_
+#ifndef TRAINCHECK_INVARIANTS_RULES_TENSOR_WORDS_H_
+#define TRAINCHECK_INVARIANTS_RULES_TENSOR_WORDS_H_
 
 #include <string>
 
@@ -20,4 +20,4 @@ inline std::string TensorWords(const TensorValue& tensor) {
 
 }  // namespace traincheck
 
-#endif  // TRAINCHECK_INVARIANTS_RELATIONS_COLLECTIVE_CONTRACT_TENSOR_WORDS_H_
+#endif  // TRAINCHECK_INVARIANTS_RULES_TENSOR_WORDS_H_

@@ -1,0 +1,311 @@
+#include "invariants/relations/call_returns/call_returns.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/hash.h"
+#include "base/json_reader.h"
+#include "invariants/relations/call_returns/call_durations.h"
+#include "invariants/relations/call_returns/late_calls.h"
+#include "invariants/relations/call_returns/open_calls.h"
+#include "invariants/relations/call_returns/standstill_words.h"
+#include "invariants/rules/rank_groups.h"
+#include "invariants/rules/spec_relation.h"
+#include "invariants/rules/step_windows.h"
+#include "invariants/rules/verdicts.h"
+#include "invariants/rules/words.h"
+#include "invariants/trace/call_contexts.h"
+
+namespace traincheck {
+
+namespace {
+
+constexpr uint64_t kSecond = 1000000;  // us
+// Of lines that have made few calls: they may be compiling.
+constexpr uint64_t kFirstCalls = 60 * kSecond;
+constexpr char kLabel[] = "standstill";
+
+struct ReturnsSpec {
+  uint64_t seconds = 0;
+  uint64_t medians = 0;
+  uint64_t known_from = 0;
+  bool deadlock = false;
+
+  static absl::StatusOr<ReturnsSpec> Parse(const nlohmann::json& parameters,
+                                           const std::string& path);
+  std::string Describe() const {
+    const std::string limit = absl::StrCat(
+        seconds, " s, or ", medians, " times as long as usual from its line");
+    if (deadlock) {
+      return absl::StrCat(
+          "Ranks do not all wait for each other for longer "
+          "than ",
+          limit, ".");
+    }
+    return absl::StrCat(
+        "A call that waits for other ranks or for data returns "
+        "within ",
+        limit, ".");
+  }
+  static void AddNeeds(CaptureNeeds* needs) {
+    // The collectives that name their group are recorded under every plan, too.
+    for (const char* category :
+         {"backward", "forward", "optimizer_step", "loader_next"}) {
+      needs->CallsOfCategory(category);
+    }
+  }
+  static std::vector<const Fact*> Facts() { return {}; }
+
+  bool Knows(const CallDurations& usual) const {
+    return usual.count() >= known_from;
+  }
+  uint64_t LimitUs(const CallDurations& usual) const {
+    const uint64_t least = seconds * kSecond;
+    if (Knows(usual)) return std::max(least, medians * usual.MedianUs());
+    return deadlock ? std::max(least, kFirstCalls) : least;
+  }
+  std::string LimitWords(const CallDurations& usual) const {
+    std::string words = DurationWords(LimitUs(usual));
+    if (!Knows(usual)) return words;
+    return absl::StrCat(words, " (its calls take ",
+                        DurationWords(usual.MedianUs()), ")");
+  }
+};
+
+absl::StatusOr<ReturnsSpec> ReturnsSpec::Parse(const nlohmann::json& parameters,
+                                               const std::string& path) {
+  JsonReader reader(parameters, path);
+  ReturnsSpec spec;
+  spec.seconds = reader.Unsigned("seconds");
+  spec.medians = reader.Unsigned("medians");
+  spec.known_from = reader.Unsigned("known_from");
+  if (spec.seconds == 0) reader.Fail("seconds", "not above 0");
+  if (spec.known_from == 0) reader.Fail("known_from", "not above 0");
+  if (reader.Has("deadlock")) {
+    const nlohmann::json& deadlock = reader.Any("deadlock");
+    if (!deadlock.is_boolean()) reader.Fail("deadlock", "not true or false");
+    spec.deadlock = deadlock.is_boolean() && deadlock.get<bool>();
+  }
+  return reader.Finish(spec);
+}
+
+using ReturnsRule = SpecRule<ReturnsSpec>;
+
+// What the parts of an evaluator have in common.
+class Judged {
+ public:
+  Judged(std::vector<ReturnsRule> all, RuleSink* sink)
+      : rules(std::move(all)), sink_(sink) {
+    for (const ReturnsRule& rule : rules) {
+      late_.emplace_back(rule.spec.deadlock,
+                         [this, index = rule.index](const Standstill& found) {
+                           Tell(index, found);
+                         });
+    }
+  }
+
+  // As the rules.
+  LateCalls& late(size_t rule) { return late_[rule]; }
+  std::vector<LateCalls>& all_late() { return late_; }
+  RuleSink* sink() const { return sink_; }
+
+  const std::vector<ReturnsRule> rules;
+
+ private:
+  void Tell(size_t index, const Standstill& found) {
+    Verdict verdict;
+    verdict.rule = index;
+    verdict.outcome = Outcome::kViolated;
+    verdict.attempt = found.attempt;
+    verdict.unit = found.unit;
+    verdict.step = StepOf(found);
+    verdict.across_ranks = true;
+    verdict.again = found.again;
+    verdict.ranks = found.ranks;
+    verdict.label = kLabel;
+    verdict.finding = FindingOf(found);
+    sink_->OnVerdict(verdict);
+  }
+
+  RuleSink* const sink_;
+  std::vector<LateCalls> late_;
+};
+
+class ReturnsOfProcess : public ProcessObserver {
+ public:
+  explicit ReturnsOfProcess(Judged* judged) : judged_(judged) {}
+
+  void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
+    Judge(facts);
+    CloseStep(facts);
+    OpenCall& open = calls_.Begin(facts, call);
+    if (open.shared.kind != 0) Share(facts, open.shared);
+  }
+
+  void OnCollective(const ProcessFacts& facts,
+                    const CollectiveEvent& event) override {
+    if (!facts.rank()) return;
+    const SharedCall* call = calls_.SetCollective(facts, event);
+    if (call) Share(facts, *call);
+  }
+
+  void OnDefinition(const ProcessFacts& facts, RecordType type,
+                    uint32_t id) override {
+    calls_.OnDefinition(type);
+  }
+
+  void OnCallEnd(const ProcessFacts& facts, const Call& call,
+                 CallOutcome outcome) override {
+    Judge(facts);
+    if (const OpenCall* open = calls_.Find(call); open && open->waits) {
+      returned_.insert(open->shared.kind);
+      if (outcome == CallOutcome::kReturned) Return(facts, *open);
+    }
+    calls_.End(facts, call);
+    CloseStep(facts);
+  }
+
+  void OnMark(const ProcessFacts& facts, const MarkEvent& mark) override {
+    calls_.OnMark(facts, mark);
+  }
+
+  void OnQuiet(const ProcessFacts& facts) override { Judge(facts); }
+
+  void OnEnd(const ProcessFacts& facts, ProcessEnd end) override {
+    if (!facts.rank()) return;
+    const std::string how = EndWords(facts, end);
+    for (LateCalls& late : judged_->all_late()) {
+      late.EndRank(facts.attempt(), *facts.rank(), how);
+    }
+  }
+
+  void Fields(Archive& archive) override {
+    archive(calls_, usual_, returned_, steps_);
+  }
+
+ private:
+  using Line = std::pair<uint32_t, uint32_t>;  // function, site
+
+  static Line LineOf(const Call& call) { return {call.function_id, call.site}; }
+
+  void Share(const ProcessFacts& facts, const SharedCall& call) {
+    for (LateCalls& late : judged_->all_late()) {
+      late.Begin(facts.attempt(), *facts.rank(), facts.world(), call);
+    }
+  }
+
+  void Return(const ProcessFacts& facts, const OpenCall& open) {
+    if (open.timed && open.gaps == facts.gaps()) {
+      usual_[LineOf(open.call)].Add(facts.now_us() - open.call.begin_us);
+    }
+    if (open.late.empty() || !facts.rank()) return;
+    for (LateCalls& late : judged_->all_late()) {
+      late.Return(facts.attempt(), *facts.rank());
+    }
+  }
+
+  void Judge(const ProcessFacts& facts) {
+    for (OpenCall* open : calls_.Waiting(facts)) {
+      const uint64_t waited = facts.now_us() - open->since_us;
+      const CallDurations& usual = usual_[LineOf(open->call)];
+      for (size_t i = 0; i < judged_->rules.size(); ++i) {
+        const ReturnsRule& rule = judged_->rules[i];
+        if (waited < rule.spec.LimitUs(usual)) continue;
+        if (!open->late.insert(rule.index).second) continue;
+        OnLate(facts, *open, rule, &judged_->late(i));
+      }
+    }
+  }
+
+  void OnLate(const ProcessFacts& facts, const OpenCall& open,
+              const ReturnsRule& rule, LateCalls* late) {
+    LateCall call;
+    call.shared = open.shared;
+    call.function = facts.FunctionName(open.call.function_id);
+    call.site = facts.definitions().Site(open.call.site);
+    call.step = open.step;
+    call.brings = BroughtBy(facts, open);
+    call.limit = rule.spec.LimitWords(usual_[LineOf(open.call)]);
+    if (facts.rank()) {
+      late->OnLate(facts.attempt(), *facts.rank(), facts.world(), call);
+    }
+    if (call.shared.kind != 0 || rule.spec.deadlock) return;
+    Verdict verdict = NewVerdict(facts, rule.index, /*object=*/0);
+    verdict.step = open.step;
+    MarkViolated(facts, open.call, &verdict);
+    verdict.finding = FindingOf(call);
+    judged_->sink()->OnVerdict(verdict);
+  }
+
+  void CloseStep(const ProcessFacts& facts) {
+    if (!steps_.Advance(facts)) return;
+    const StepWindow& closed = steps_.closed();
+    for (const ReturnsRule& rule : judged_->rules) {
+      for (const uint64_t kind : returned_) {
+        Pass(facts, rule, kind, closed);
+      }
+    }
+    returned_.clear();
+  }
+
+  void Pass(const ProcessFacts& facts, const ReturnsRule& rule, uint64_t kind,
+            const StepWindow& closed) {
+    if (rule.spec.deadlock && facts.world() < 2) return;
+    Verdict verdict = NewVerdict(facts, rule.index, /*object=*/0);
+    if (kind != 0 || rule.spec.deadlock) verdict.unit = kind;
+    verdict.step = static_cast<int64_t>(closed.step);
+    verdict.varied = false;
+    if (closed.gaps != facts.gaps()) MarkUnknown(facts.gap_reason(), &verdict);
+    judged_->sink()->OnVerdict(verdict);
+  }
+
+  Judged* const judged_;
+  OpenCalls calls_;
+  std::map<Line, CallDurations> usual_;
+  // Kinds of calls that came back in this step; 0: of no shared kind.
+  std::set<uint64_t> returned_;
+  StepWindows steps_;
+};
+
+class ReturnsOfRun : public RunObserver {
+ public:
+  ReturnsOfRun(std::vector<ReturnsRule> rules, RuleSink* sink)
+      : judged_(std::move(rules), sink) {}
+
+  ProcessObserver* AddProcess(const ProcessFacts& facts) override {
+    parts_.push_back(std::make_unique<ReturnsOfProcess>(&judged_));
+    return parts_.back().get();
+  }
+  void EndRun() override {}
+  void Fields(Archive& archive) override {
+    for (LateCalls& late : judged_.all_late()) archive(late);
+  }
+
+ private:
+  Judged judged_;
+  std::vector<std::unique_ptr<ReturnsOfProcess>> parts_;
+};
+
+// What is too long follows from no run: nothing is learned.
+class NothingSeen : public ProcessObserver {
+ public:
+  void Collect(const ProcessDefinitions& definitions,
+               HypothesisSet* out) const {}
+};
+
+}  // namespace
+
+const Relation* CallReturns() {
+  static const auto* const kRelation =
+      new SpecRelation<ReturnsSpec, ReturnsOfRun>(
+          "CallReturns", NewSeenGenerator<NothingSeen>);
+  return kRelation;
+}
+
+}  // namespace traincheck

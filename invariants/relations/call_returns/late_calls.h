@@ -1,0 +1,122 @@
+// Which calls of the ranks of a run are late, and who has begun the same ones:
+// what is needed to say that ranks wait for each other. A function of what each
+// rank did in its own order, whatever the order in which ranks come, except
+// where ranks that were late go on again.
+//
+// Threads: one object, one thread at a time.
+#ifndef TRAINCHECK_INVARIANTS_RELATIONS_CALL_RETURNS_LATE_CALLS_H_
+#define TRAINCHECK_INVARIANTS_RELATIONS_CALL_RETURNS_LATE_CALLS_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "invariants/trace/archive.h"
+
+namespace traincheck {
+
+// Calls that several ranks are to make: a group's collectives, the backwards of
+// a training.
+struct SharedCall {
+  uint64_t kind = 0;                // 0: nobody else is to make it
+  uint64_t number = 0;              // among those of its kind, on each rank
+  std::vector<int32_t> ranks = {};  // who is to make it, sorted
+  bool collective = false;
+
+  void Fields(Archive& archive) { archive(kind, number, ranks, collective); }
+};
+
+// A call that has not come back in time, as people are shown it.
+struct LateCall {
+  SharedCall shared;
+  std::string function;
+  std::string site;
+  std::optional<int64_t> step;
+  std::string brings;  // "torch.float32 [3]" of a collective; "": not known
+  std::string limit;   // "10 s (its calls from there take 3 ms)"
+
+  void Fields(Archive& archive) {
+    archive(shared, function, site, step, brings, limit);
+  }
+};
+
+// Who is where.
+struct Standstill {
+  uint32_t attempt = 0;
+  uint64_t unit = 0;
+  std::vector<int32_t> ranks;             // all that are concerned
+  std::map<int32_t, LateCall> late;       // by rank
+  std::map<int32_t, std::string> others;  // what else is known of a rank
+  bool again = false;                     // it was told when less was known
+};
+
+class LateCalls {
+ public:
+  using Listener = std::function<void(const Standstill&)>;
+
+  // `deadlock`: only what cannot resolve by itself is told.
+  LateCalls(bool deadlock, Listener listener)
+      : deadlock_(deadlock), listener_(std::move(listener)) {}
+
+  // The rank of an attempt of so many ranks begins a shared call.
+  void Begin(uint32_t attempt, int32_t rank, int32_t world,
+             const SharedCall& call);
+  // Its innermost call is late. REQUIRES: it is told once.
+  void OnLate(uint32_t attempt, int32_t rank, int32_t world,
+              const LateCall& call);
+  // A call that was late has returned all the same. Not told of one that ends
+  // by an exception: whoever gave up waiting still says where it stood.
+  void Return(uint32_t attempt, int32_t rank);
+  // "ended in order in step 7"
+  void EndRank(uint32_t attempt, int32_t rank, const std::string& how);
+
+  void Fields(Archive& archive) { archive(attempts_); }
+
+ private:
+  using CallKey = std::pair<uint64_t, uint64_t>;  // kind, number
+
+  struct Rank {
+    std::map<uint64_t, uint64_t> begun;  // by kind: how many
+    // Until it returns, or the rank begins another shared call.
+    std::optional<LateCall> late;
+    std::string ended;
+
+    void Fields(Archive& archive) { archive(begun, late, ended); }
+  };
+  struct Attempt {
+    int32_t world = 0;
+    std::map<int32_t, Rank> ranks;
+    // Those that were late in it.
+    std::map<CallKey, std::map<int32_t, LateCall>> late;
+    std::map<uint64_t, uint64_t> told;  // by kind: the first number
+    bool told_deadlock = false;
+
+    void Fields(Archive& archive) {
+      archive(world, ranks, late, told, told_deadlock);
+    }
+  };
+
+  void TellLate(uint32_t number, Attempt* attempt, const SharedCall& call);
+  void TellIfNobodyReturns(uint32_t number, Attempt* attempt,
+                           const SharedCall& call);
+  void TellIfDeadlock(uint32_t number, Attempt* attempt);
+  static bool IsDeadlock(const Attempt& attempt);
+  // Has some member not begun the call?
+  static bool Misses(const Attempt& attempt, const SharedCall& call);
+  static uint64_t Begun(const Attempt& attempt, int32_t rank, uint64_t kind);
+  // Forgets calls that some member came back from in time.
+  static void Forget(Attempt* attempt, const SharedCall& call);
+
+  const bool deadlock_;
+  const Listener listener_;
+  std::map<uint32_t, Attempt> attempts_;
+};
+
+}  // namespace traincheck
+
+#endif  // TRAINCHECK_INVARIANTS_RELATIONS_CALL_RETURNS_LATE_CALLS_H_

@@ -1,0 +1,124 @@
+#include "invariants/relations/call_returns/open_calls.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/hash.h"
+#include "invariants/rules/rank_groups.h"
+#include "invariants/rules/tensor_words.h"
+#include "invariants/rules/words.h"
+#include "invariants/trace/call_contexts.h"
+#include "invariants/trace/call_values.h"
+
+namespace traincheck {
+
+namespace {
+
+// A process says how many ranks there are, and is not believed everything.
+constexpr int32_t kMostRanks = 1 << 16;
+
+bool IsCollective(const Call& call) {
+  return HasCategory(call, CallCategory::kCollective);
+}
+
+// Does every rank of a training make it, as often as the others?
+bool IsOfTraining(const Call& call) {
+  if (HasCategory(call, CallCategory::kBackward)) return call.Is(kOutermost);
+  if (IsOptimizerStep(call)) return true;
+  return IsRootForward(call) && call.Is(kGradEnabled) &&
+         !call.Is(kInsideBackward);
+}
+
+bool Waits(const Call& call) {
+  return IsCollective(call) || IsOfTraining(call) ||
+         HasCategory(call, CallCategory::kLoaderNext);
+}
+
+}  // namespace
+
+OpenCall& OpenCalls::Begin(const ProcessFacts& facts, const Call& call) {
+  std::vector<OpenCall>& thread = threads_[call.ring];
+  OpenCall open;
+  open.call = call;
+  open.waits = Waits(call);
+  open.step = facts.clock().known_step();
+  Wait(facts, &open);
+  if (IsOfTraining(call)) open.shared = NextOf(facts, call);
+  thread.push_back(std::move(open));
+  return thread.back();
+}
+
+SharedCall OpenCalls::NextOf(const ProcessFacts& facts, const Call& call) {
+  SharedCall shared;
+  if (!facts.rank() || facts.world() < 2 || facts.world() > kMostRanks ||
+      facts.gaps() > 0) {
+    return shared;
+  }
+  shared.kind = StableHash(call.function->category.text());
+  shared.number = begun_[shared.kind]++;
+  shared.ranks.resize(static_cast<size_t>(facts.world()));
+  std::iota(shared.ranks.begin(), shared.ranks.end(), 0);
+  return shared;
+}
+
+void OpenCalls::End(const ProcessFacts& facts, const Call& call) {
+  std::vector<OpenCall>& thread = threads_[call.ring];
+  if (!Find(call)) return;
+  thread.pop_back();
+  if (!thread.empty()) Wait(facts, &thread.back());
+}
+
+OpenCall* OpenCalls::Find(const Call& call) {
+  const auto found = threads_.find(call.ring);
+  if (found == threads_.end() || found->second.empty()) return nullptr;
+  OpenCall& innermost = found->second.back();
+  return innermost.call.number == call.number ? &innermost : nullptr;
+}
+
+void OpenCalls::Wait(const ProcessFacts& facts, OpenCall* open) const {
+  open->since_us = facts.now_us();
+  open->timed = times_.Of(facts, open->call.ring);
+  open->gaps = facts.gaps();
+}
+
+std::vector<OpenCall*> OpenCalls::Waiting(const ProcessFacts& facts) {
+  std::vector<OpenCall*> waiting;
+  for (auto& [ring, thread] : threads_) {
+    if (thread.empty()) continue;
+    OpenCall& innermost = thread.back();
+    if (innermost.waits && innermost.timed && innermost.gaps == facts.gaps()) {
+      waiting.push_back(&innermost);
+    }
+  }
+  return waiting;
+}
+
+const SharedCall* OpenCalls::SetCollective(const ProcessFacts& facts,
+                                           const CollectiveEvent& event) {
+  OpenCall* open = event.call ? Find(*event.call) : nullptr;
+  if (!open || !event.info || event.info->ranks.size() < 2) return nullptr;
+  SharedCall& group = groups_[event.group];
+  if (group.kind == 0) {
+    group.ranks = event.info->ranks;
+    std::sort(group.ranks.begin(), group.ranks.end());
+    group.kind =
+        StableHash(RankWords(group.ranks) + "#" +
+                   std::to_string(OrdinalOf(facts, event.group, group.ranks)));
+    group.collective = true;
+  }
+  open->shared = group;
+  open->shared.number = event.sequence;
+  return &open->shared;
+}
+
+std::string BroughtBy(const ProcessFacts& facts, const OpenCall& open) {
+  if (!IsCollective(open.call)) return "";
+  const ToldArguments told = ArgumentsOf(open.call, facts.definitions());
+  for (const CallArgument& argument : told.all) {
+    const auto* tensor = argument.value.Get<TensorValue>();
+    if (tensor) return TensorWords(*tensor);
+  }
+  return "";
+}
+
+}  // namespace traincheck
