@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,10 +13,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/spawn_plan.h"
 #include "server/jobs/inference_worker.h"
 #include "server/jobs/process_memory.h"
-
-extern char** environ;
 
 namespace traincheck::server {
 namespace {
@@ -36,50 +34,7 @@ absl::Status SystemError(const char* what, int error) {
       "cannot start a process for the job: ", what, ": ", strerror(error)));
 }
 
-// A new process group, no signal blocked or ignored, and no file but its
-// socket and the log: what the daemon's terminal or clients do does not
-// reach it.
-class SpawnPlan {
- public:
-  explicit SpawnPlan(int socket) {
-    posix_spawn_file_actions_init(&actions_);
-    posix_spawn_file_actions_addopen(&actions_, STDIN_FILENO, "/dev/null",
-                                     O_RDONLY, 0);
-    posix_spawn_file_actions_adddup2(&actions_, STDERR_FILENO, STDOUT_FILENO);
-    posix_spawn_file_actions_adddup2(&actions_, socket, kWorkerSocket);
-    posix_spawn_file_actions_addclosefrom_np(&actions_, kWorkerSocket + 1);
-    posix_spawnattr_init(&attributes_);
-    sigset_t signals;
-    sigemptyset(&signals);
-    posix_spawnattr_setsigmask(&attributes_, &signals);
-    sigfillset(&signals);
-    posix_spawnattr_setsigdefault(&attributes_, &signals);
-    posix_spawnattr_setpgroup(&attributes_, 0);
-    posix_spawnattr_setflags(&attributes_, POSIX_SPAWN_SETPGROUP |
-                                               POSIX_SPAWN_SETSIGMASK |
-                                               POSIX_SPAWN_SETSIGDEF);
-  }
-  ~SpawnPlan() {
-    posix_spawn_file_actions_destroy(&actions_);
-    posix_spawnattr_destroy(&attributes_);
-  }
-  SpawnPlan(const SpawnPlan&) = delete;
-  SpawnPlan& operator=(const SpawnPlan&) = delete;
-
-  // 0 or an errno.
-  int Spawn(const std::string& program, std::vector<std::string> words,
-            pid_t* pid) {
-    std::vector<char*> argv;
-    for (std::string& word : words) argv.push_back(word.data());
-    argv.push_back(nullptr);
-    return posix_spawn(pid, program.c_str(), &actions_, &attributes_,
-                       argv.data(), environ);
-  }
-
- private:
-  posix_spawn_file_actions_t actions_;
-  posix_spawnattr_t attributes_;
-};
+static_assert(kWorkerSocket == SpawnPlan::kGivenFile);
 
 }  // namespace
 
@@ -102,7 +57,7 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(
       options.program,
       {kShownName, kWorkerArgument, absl::StrCat(options.memory_bytes),
        absl::StrCat(getpid())},
-      &pid);
+      /*variables=*/{}, &pid);
   close(theirs);
   if (error != 0) {
     close(sockets[0]);
