@@ -65,10 +65,10 @@ struct ReturnsSpec {
   bool Knows(const CallDurations& usual) const {
     return usual.count() >= known_from;
   }
+  uint64_t LeastUs() const { return seconds * kSecond; }
   uint64_t LimitUs(const CallDurations& usual) const {
-    const uint64_t least = seconds * kSecond;
-    if (Knows(usual)) return std::max(least, medians * usual.MedianUs());
-    return deadlock ? std::max(least, kFirstCalls) : least;
+    if (Knows(usual)) return std::max(LeastUs(), medians * usual.MedianUs());
+    return deadlock ? std::max(LeastUs(), kFirstCalls) : LeastUs();
   }
   std::string LimitWords(const CallDurations& usual) const {
     std::string words = DurationWords(LimitUs(usual));
@@ -213,10 +213,13 @@ class ReturnsOfProcess : public ProcessObserver {
   void Judge(const ProcessFacts& facts) {
     for (OpenCall* open : calls_.Waiting(facts)) {
       const uint64_t waited = facts.now_us() - open->since_us;
-      const CallDurations& usual = usual_[LineOf(open->call)];
       for (size_t i = 0; i < judged_->rules.size(); ++i) {
         const ReturnsRule& rule = judged_->rules[i];
-        if (waited < rule.spec.LimitUs(usual)) continue;
+        // First what costs nothing: it is asked at each call.
+        if (waited < rule.spec.LeastUs() ||
+            waited < rule.spec.LimitUs(usual_[LineOf(open->call)])) {
+          continue;
+        }
         if (!open->late.insert(rule.index).second) continue;
         OnLate(facts, *open, rule, &judged_->late(i));
       }

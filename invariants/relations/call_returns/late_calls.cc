@@ -27,12 +27,15 @@ bool LateCalls::Misses(const Attempt& attempt, const SharedCall& call) {
 void LateCalls::Forget(Attempt* attempt, const SharedCall& call) {
   const auto found = attempt->late.find({call.kind, call.number});
   if (found == attempt->late.end()) return;
+  size_t returned = 0;
   for (const int32_t rank : call.ranks) {
     if (Begun(*attempt, rank, call.kind) <= call.number + 1) continue;
+    ++returned;
     if (found->second.count(rank) > 0) continue;
     attempt->late.erase(found);
     return;
   }
+  if (returned == call.ranks.size()) attempt->late.erase(found);
 }
 
 void LateCalls::Begin(uint32_t attempt, int32_t rank, int32_t world,

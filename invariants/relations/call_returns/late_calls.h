@@ -109,7 +109,7 @@ class LateCalls {
   // Has some member not begun the call?
   static bool Misses(const Attempt& attempt, const SharedCall& call);
   static uint64_t Begun(const Attempt& attempt, int32_t rank, uint64_t kind);
-  // Forgets calls that some member came back from in time.
+  // Forgets a call that some member came back from in time, or all did.
   static void Forget(Attempt* attempt, const SharedCall& call);
 
   const bool deadlock_;

@@ -39,10 +39,13 @@ bool Waits(const Call& call) {
 OpenCall& OpenCalls::Begin(const ProcessFacts& facts, const Call& call) {
   std::vector<OpenCall>& thread = threads_[call.ring];
   OpenCall open;
-  open.call = call;
+  open.number = call.number;
   open.waits = Waits(call);
-  open.step = facts.clock().known_step();
-  Wait(facts, &open);
+  if (open.waits) {
+    open.call = call;
+    open.step = facts.clock().known_step();
+    Wait(facts, &open);
+  }
   if (IsOfTraining(call)) open.shared = NextOf(facts, call);
   thread.push_back(std::move(open));
   return thread.back();
@@ -65,14 +68,14 @@ void OpenCalls::End(const ProcessFacts& facts, const Call& call) {
   std::vector<OpenCall>& thread = threads_[call.ring];
   if (!Find(call)) return;
   thread.pop_back();
-  if (!thread.empty()) Wait(facts, &thread.back());
+  if (!thread.empty() && thread.back().waits) Wait(facts, &thread.back());
 }
 
 OpenCall* OpenCalls::Find(const Call& call) {
   const auto found = threads_.find(call.ring);
   if (found == threads_.end() || found->second.empty()) return nullptr;
   OpenCall& innermost = found->second.back();
-  return innermost.call.number == call.number ? &innermost : nullptr;
+  return innermost.number == call.number ? &innermost : nullptr;
 }
 
 void OpenCalls::Wait(const ProcessFacts& facts, OpenCall* open) const {

@@ -19,8 +19,10 @@
 namespace traincheck {
 
 struct OpenCall {
-  Call call;
+  uint64_t number = 0;
   bool waits = false;  // for other processes, as a rule
+  // Of the others nothing more is kept.
+  Call call;
   SharedCall shared;
   std::optional<int64_t> step;
   uint64_t since_us = 0;  // nothing was recorded on its thread
@@ -29,7 +31,7 @@ struct OpenCall {
   std::set<size_t> late;  // rules by which it is
 
   void Fields(Archive& archive) {
-    archive(call, waits, shared, step, since_us, timed, gaps, late);
+    archive(number, waits, call, shared, step, since_us, timed, gaps, late);
   }
 };
 
