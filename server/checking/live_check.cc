@@ -171,18 +171,21 @@ void LiveCheck::Report(const RunView& run) {
   WriteSet writes;
   if (IsSnapshotDue()) AddSnapshot(run, &writes);
   use_.board->Post(run.number, news.found, news.known, more, std::move(writes));
+  // What only an earlier check found, for example under another attempt, would
+  // stay beside its like until the run ends.
+  if (news.is_all) use_.board->KeepOnly(run.id, run.number, news.found);
 }
 
 LiveCheck::News LiveCheck::TakeNews(const RunView& run) {
   std::vector<Violation> changes = check_->TakeChanges();
   if (reported_.empty()) {
-    return {std::move(changes), ViolationBoard::Known::kUpdate};
+    return {.found = std::move(changes)};
   }
   if (!check_->finished() && !reported_.ReachedBy(run, *check_)) {
-    return {std::move(changes), ViolationBoard::Known::kKeep};
+    return {.found = std::move(changes), .known = ViolationBoard::Known::kKeep};
   }
   reported_.Clear();
-  return {check_->checker().Violations(), ViolationBoard::Known::kUpdate};
+  return {.found = check_->checker().Violations(), .is_all = true};
 }
 
 bool LiveCheck::IsSnapshotDue() const {

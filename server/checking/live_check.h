@@ -59,6 +59,11 @@ class LiveCheck {
   bool Turn(const RunView& run);
   // Saves the state, unless it is saved already. What was found is, by Turn.
   void Save(const RunView& run);
+  // Stored batches that are yet to be read; 0 of a check that waits for its
+  // set, has failed or is finished.
+  uint64_t BatchesBehind(const RunView& run) const {
+    return check_ == nullptr ? 0 : check_->BatchesBehind(run);
+  }
   // After a turn that left nothing to be read.
   v1::CheckProgress Progress(const RunView& run) const;
 
@@ -73,7 +78,9 @@ class LiveCheck {
   enum class From { kSnapshot, kFirstBatch };
   struct News {
     std::vector<Violation> found;
-    ViolationBoard::Known known;
+    ViolationBoard::Known known = ViolationBoard::Known::kUpdate;
+    // All that this check has found, and all that was reported is judged again.
+    bool is_all = false;
   };
 
   void TakeUp(const RunView& run);
