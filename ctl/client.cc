@@ -9,6 +9,7 @@
 #include "proto/traincheck/v1/compare.grpc.pb.h"
 #include "proto/traincheck/v1/control.grpc.pb.h"
 #include "proto/traincheck/v1/feedback.grpc.pb.h"
+#include "proto/traincheck/v1/zoom.grpc.pb.h"
 
 namespace traincheck::ctl {
 namespace {
@@ -63,6 +64,7 @@ struct Client::Impl {
   std::unique_ptr<v1::Control::Stub> stub;
   std::unique_ptr<v1::Comparison::Stub> comparison;
   std::unique_ptr<v1::Feedback::Stub> feedback;
+  std::unique_ptr<v1::Zoom::Stub> zoom;
   std::chrono::milliseconds answer_timeout;
 
   void SetDeadline(grpc::ClientContext* context, int times = 1) const {
@@ -153,6 +155,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Make(
   impl->stub = v1::Control::NewStub(*channel);
   impl->comparison = v1::Comparison::NewStub(*channel);
   impl->feedback = v1::Feedback::NewStub(*channel);
+  impl->zoom = v1::Zoom::NewStub(*channel);
   impl->answer_timeout = answer_timeout;
   return std::unique_ptr<Client>(new Client(std::move(impl)));
 }
@@ -387,6 +390,17 @@ absl::StatusOr<v1::CompareRunsResult> Client::CompareRuns(
   if (!absl::IsUnimplemented(result.status())) return result;
   return absl::UnimplementedError(
       "this traincheckd is too old to compare runs: start a newer one");
+}
+
+absl::StatusOr<v1::ZoomReport> Client::ShowZoom(const std::string& violation) {
+  grpc::ClientContext context;
+  v1::ShowZoomRequest request;
+  request.set_violation(violation);
+  v1::ZoomReport report;
+  absl::Status status =
+      ToAbsl(impl_->zoom->ShowZoom(&context, request, &report));
+  if (!status.ok() && !absl::IsUnimplemented(status)) return status;
+  return report;
 }
 
 absl::StatusOr<v1::InferResult> Client::Infer(

@@ -17,6 +17,7 @@
 #include "proto/traincheck/v1/compare.pb.h"
 #include "proto/traincheck/v1/control.pb.h"
 #include "proto/traincheck/v1/feedback.pb.h"
+#include "proto/traincheck/v1/zoom.pb.h"
 
 namespace traincheck::ctl {
 
@@ -92,6 +93,10 @@ class Client {
   absl::StatusOr<v1::CompareRunsResult> CompareRuns(
       const v1::CompareRunsRequest& request,
       const std::function<void(double)>& on_progress);
+
+  // What the zoom on the violation's incident has shown; of an older server
+  // none. Without a time limit.
+  absl::StatusOr<v1::ZoomReport> ShowZoom(const std::string& violation);
 
   // Without a time limit; on_progress sees every message but the result.
   absl::StatusOr<v1::InferResult> Infer(

@@ -13,6 +13,7 @@
 #include "proto/traincheck/v1/control.pb.h"
 #include "proto/traincheck/v1/feedback.pb.h"
 #include "proto/traincheck/v1/ingest.pb.h"
+#include "proto/traincheck/v1/zoom.pb.h"
 
 namespace traincheck {
 namespace {
@@ -77,6 +78,7 @@ TEST(DescriptorGolden, TheWireContractOnlyGrowsAndTheGoldenWithIt) {
   contract.Add(v1::Run::descriptor()->file());
   contract.Add(v1::CompareRunsRequest::descriptor()->file());
   contract.Add(v1::Mark::descriptor()->file());
+  contract.Add(v1::ZoomReport::descriptor()->file());
   std::ifstream file("proto/testdata/descriptors.golden");
   std::set<std::string> golden;
   for (std::string line; std::getline(file, line);) golden.insert(line);

@@ -52,6 +52,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
   builder.RegisterService(services.control);
   builder.RegisterService(services.feedback);
   builder.RegisterService(services.comparison);
+  builder.RegisterService(services.zoom);
   rpc->server_ = builder.BuildAndStart();
   if (rpc->server_ == nullptr || port == 0) {
     return absl::UnavailableError(absl::StrCat(
@@ -68,6 +69,7 @@ void RpcServer::Stop(absl::Duration patience) {
   services_.ingest->Stop();
   services_.control->Stop();
   services_.comparison->Stop();
+  services_.zoom->Stop();
   server_->Shutdown(absl::ToChronoTime(absl::Now() + patience));
   server_->Wait();
 }

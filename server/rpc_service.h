@@ -14,6 +14,7 @@
 #include "server/control/control_service.h"
 #include "server/control/feedback_service.h"
 #include "server/ingest/ingest_service.h"
+#include "server/zoom/zoom_service.h"
 
 namespace traincheck::server {
 
@@ -24,6 +25,7 @@ class RpcServer {
     ControlService* control;
     FeedbackService* feedback;
     ComparisonService* comparison;
+    ZoomService* zoom;
   };
 
   // Listens on `address`; port 0 takes a free one. The services must outlive

@@ -33,15 +33,6 @@ std::map<VariableKey, Variable>& Variables() {
   return *variables;
 }
 
-// FNV-1a.
-uint32_t HashOf(const std::string& name) {
-  uint32_t hash = 2166136261u;
-  for (const char c : name) {
-    hash = (hash ^ static_cast<uint8_t>(c)) * 16777619u;
-  }
-  return hash;
-}
-
 std::vector<uint32_t>& Hashes() {  // by variable
   static auto* hashes = new std::vector<uint32_t>;
   return *hashes;
@@ -103,6 +94,15 @@ uint32_t DefineObject(PyObject* object, const ObjectFacts& facts) {
   return CommitIfNew(def, RecordType::kObjectDef, entry);
 }
 
+// FNV-1a.
+uint32_t VariableNameHash(std::string_view name) {
+  uint32_t hash = 2166136261u;
+  for (const char c : name) {
+    hash = (hash ^ static_cast<uint8_t>(c)) * 16777619u;
+  }
+  return hash;
+}
+
 uint32_t VariableHash(uint32_t variable) {
   const std::vector<uint32_t>& hashes = Hashes();
   return variable < hashes.size() ? hashes[variable] : 0;
@@ -118,7 +118,7 @@ uint32_t DefineVariable(PyObject* tensor, const VariableFacts& facts) {
   if (entry.id == 0) {
     entry.id = ++last_id;
     Hashes().resize(entry.id + 1);
-    Hashes()[entry.id] = HashOf(name);
+    Hashes()[entry.id] = VariableNameHash(name);
   }
   const TorchApi::WithoutOverrides direct;
   const TensorFacts tensor_facts = FactsOf(tensor);

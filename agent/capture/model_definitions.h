@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "agent/cpython/python_api.h"
@@ -35,9 +36,11 @@ struct VariableFacts {
   // What parallel training says of it: "partition_dim=0".
   std::vector<std::string> attributes;
 };
-// Type, device and shape come from the tensor.
 // Of its root's class and its name: the same on every rank. 0: no such number.
 uint32_t VariableHash(uint32_t variable);
+// Of the variable that has this name: "Net.fc.weight".
+uint32_t VariableNameHash(std::string_view name);
+// Type, device and shape come from the tensor.
 uint32_t DefineVariable(PyObject* tensor, const VariableFacts& facts);
 
 void DefineHold(uint32_t optimizer, uint32_t group,

@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "agent/capture/argument_parsing.h"
 #include "agent/capture/call_content.h"
@@ -14,6 +15,7 @@
 #include "agent/capture/own_time.h"
 #include "agent/capture/process_recorder.h"
 #include "agent/capture/wrapper.h"
+#include "agent/capture/zoom.h"
 
 namespace traincheck::agent {
 namespace {
@@ -92,6 +94,13 @@ PyObject* NextPlanFunction(PyObject*, PyObject*) {
                        static_cast<Py_ssize_t>(change->json.size()));
 }
 
+PyObject* ZoomInOnFunction(PyObject*, PyObject* variables) {
+  std::vector<std::string> names;
+  if (!Texts(variables, &names)) return nullptr;
+  ZoomInOn(names);
+  return None();
+}
+
 PyObject* OpenStepFunction(PyObject*, PyObject*) {
   ProcessRecorder* process = ProcessRecorder::GetIfMade();
   return PyLong_FromUnsignedLongLong(
@@ -126,6 +135,7 @@ PyMethodDef kPlanFunctions[] = {
     {"tell_switch", TellSwitchFunction, METH_O, nullptr},
     WithKeywords("set_capture", SetCaptureFunction),
     {"next_plan", NextPlanFunction, METH_NOARGS, nullptr},
+    {"zoom_in_on", ZoomInOnFunction, METH_O, nullptr},
     {"open_step", OpenStepFunction, METH_NOARGS, nullptr},
     {"times", TimesFunction, METH_NOARGS, nullptr},
     {"hook_begins", HookBeginsFunction, METH_NOARGS, nullptr},

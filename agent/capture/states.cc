@@ -8,6 +8,7 @@
 #include "agent/capture/capture_mode.h"
 #include "agent/capture/model_definitions.h"
 #include "agent/capture/process_recorder.h"
+#include "agent/capture/zoom.h"
 #include "agent/cpython/python_ref.h"
 #include "agent/torch/torch_api.h"
 
@@ -19,9 +20,6 @@ constexpr uint64_t kReleaseGilBytes = 1u << 20;
 
 // In one record. A table of 50,000 rows takes 25 of them.
 constexpr size_t kRowsPerRecord = 2048;
-
-// A tensor of more has no row digests: 8 MiB of records would be too many.
-constexpr uint64_t kMaxRows = 1u << 20;
 
 struct StateWithDigests {
   StateRecord state;
@@ -41,11 +39,13 @@ struct VariableState {
   std::optional<ContentSummary> grad;
 };
 
-ContentWanted Wanted(int what, int statistics, int rows) {
-  return {(what & statistics) != 0, (what & rows) != 0};
+std::optional<ContentSummary> ReadContent(int what, int statistics, int rows,
+                                          bool zoomed, PyObject* tensor) {
+  if (zoomed) return SummaryOf(tensor, {true, true}, kMaxZoomedRows);
+  return SummaryOf(tensor, {(what & statistics) != 0, (what & rows) != 0});
 }
 
-VariableState Read(int what, PyObject* tensor) {
+VariableState Read(int what, bool zoomed, PyObject* tensor) {
   VariableState read;
   if (!TorchApi::IsTensor(tensor)) {
     read.content = kUnreadable;
@@ -55,7 +55,7 @@ VariableState Read(int what, PyObject* tensor) {
   if (RequiresGrad(tensor)) read.content |= kRequiresGrad;
   if ((what & kStateData) != 0) {
     read.data =
-        SummaryOf(tensor, Wanted(what, kStateDataStatistics, kStateDataRows));
+        ReadContent(what, kStateDataStatistics, kStateDataRows, zoomed, tensor);
     read.content |= !read.data                    ? kUnreadable
                     : read.data->content.all_zero ? kHasData | kDataIsZero
                                                   : kHasData;
@@ -67,8 +67,8 @@ VariableState Read(int what, PyObject* tensor) {
       return read;
     }
     if (grad) {
-      read.grad = SummaryOf(grad.get(),
-                            Wanted(what, kStateGradStatistics, kStateGradRows));
+      read.grad = ReadContent(what, kStateGradStatistics, kStateGradRows,
+                              zoomed, grad.get());
     }
     read.content |= !read.grad                    ? kUnreadable
                     : read.grad->content.all_zero ? kHasGrad | kGradIsZero
@@ -155,12 +155,12 @@ bool HasToWait(int what, uint32_t variable, PyObject* tensor) {
 
 }  // namespace
 
-std::optional<ContentSummary> SummaryOf(PyObject* tensor,
-                                        ContentWanted wanted) {
+std::optional<ContentSummary> SummaryOf(PyObject* tensor, ContentWanted wanted,
+                                        uint64_t max_rows) {
   const Ref local = LocalTensor(tensor);
   const std::optional<TensorView> view = TensorView::Of(local.get());
   if (!view) return std::nullopt;
-  if (view->rows() > kMaxRows) wanted.rows = false;
+  if (view->rows() > max_rows) wanted.rows = false;
   const bool plain = !wanted.statistics && !wanted.rows;
   const auto read = [&] {
     return plain ? ContentSummary{view->Digest(), std::nullopt, {}}
@@ -182,7 +182,8 @@ bool RecordStates(StatePoint point, int what,
     if (!tensor) return false;
     if (variables[i] == 0) continue;
     const bool waits = HasToWait(what, variables[i], tensor.get());
-    VariableState read = Read(waits ? 0 : what, tensor.get());
+    VariableState read =
+        Read(waits ? 0 : what, IsZoomedInOn(variables[i]), tensor.get());
     if (waits) read.content |= kUnreadable;
     // Asked for again: while the GIL was released anything may have happened.
     ThreadRecorder* thread = CurrentThread();

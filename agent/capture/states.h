@@ -24,10 +24,14 @@ inline constexpr int kStateGradStatistics = 8;
 inline constexpr int kStateDataRows = 16;
 inline constexpr int kStateGradRows = 32;
 
-// Of a tensor's bytes, of a DTensor's local shard. None: they cannot be read
-// here. REQUIRES: a TorchApi::WithoutOverrides lives.
+// A tensor of more has no row digests: 8 MiB of records would be too many.
+inline constexpr uint64_t kMaxRows = 1u << 20;
+
+// Of a tensor's bytes, of a DTensor's local shard; rows up to `max_rows`. None:
+// they cannot be read here. REQUIRES: a TorchApi::WithoutOverrides lives.
 std::optional<ContentSummary> SummaryOf(PyObject* tensor,
-                                        ContentWanted wanted = {});
+                                        ContentWanted wanted = {},
+                                        uint64_t max_rows = kMaxRows);
 
 // The records of each variable; those with number 0 (not defined) are left
 // out. False: `tensors` is no sequence of that length, and an exception says

@@ -135,6 +135,53 @@ class Sampling(ControlCase):
         self.assertEqual(CORE.states("GRAD_CLEAR"), [PARAMS, PARAMS])
 
 
+class Zoom(ControlCase):
+    ZOOM = {
+        "steps": 2,
+        "calls": [{"function": DROPOUT, "arguments": "*"}],
+        "variables": ["Net.fc.weight"],
+        "state": {"parameter.grad": ["pre_step"]},
+    }
+
+    def zoom(self, **keys):
+        CORE.zoomed = []
+        self.sends(4, 0, plan_of(state={}, zoom=self.ZOOM, **keys))
+
+    def zoomed(self):
+        """The numbers of the steps of which the zoom recorded gradients."""
+        return [
+            number
+            for number, records in enumerate(self.by_step(), 1)
+            if "PRE_STEP" in {r[1] for r in records if r[0] == "state"}
+        ]
+
+    def test_ends_by_itself_after_its_steps(self):
+        self.zoom()
+        self.train(6)
+        self.assertEqual(self.applied(), [4, 4])
+        self.assertEqual(self.zoomed(), [1, 2])
+        self.assertEqual(CORE.zoomed, [])
+        self.assertFalse(WATCH.planner.plan.steps)
+
+    def test_counts_the_steps_that_are_recorded_in_full(self):
+        self.zoom(sample={"every": 2, "warm_up": 0})
+        self.train(8)
+        self.assertEqual(self.zoomed(), [2, 4])
+        self.assertEqual(self.applied(), [4, 4])
+
+    def test_names_its_variables_to_the_core(self):
+        self.zoom()
+        self.train(2)
+        self.assertEqual(CORE.zoomed, ["Net.fc.weight"])
+
+    def test_a_newer_plan_ends_it(self):
+        self.zoom()
+        self.train(2)
+        self.sends(5, 0, plan_of(state={}))
+        self.train(4)
+        self.assertEqual(self.applied(), [4, 5])
+
+
 class Selective(ControlCase):
     def setUp(self):
         super().setUp()

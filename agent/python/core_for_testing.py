@@ -162,6 +162,9 @@ class RecordingCore:
     def next_plan(self):
         return self.plans.pop(0) if self.plans else None
 
+    def zoom_in_on(self, variables):
+        self.zoomed = list(variables)
+
     def open_step(self):
         return self.steps
 

@@ -76,6 +76,42 @@ class Files(unittest.TestCase):
         self.assertTrue(plans.parse({"format": 1, "generators": True}).generators)
         self.refused({"format": 1, "generators": 1}, "generators is not a truth value")
 
+    def test_a_zoom_adds_to_the_plan_for_some_steps(self):
+        zoom = {
+            "steps": 3,
+            "calls": [{"function": "torch.relu", "arguments": "*"}],
+            "variables": ["Net.fc.weight"],
+            "state": {"parameter.grad": ["pre_step"]},
+            "generators": True,
+        }
+        state = {"parameter.data": ["post_step"]}
+        text = {"format": 1, "version": 7, "state": state, "zoom": zoom}
+        plan = plans.parse(text)
+        self.assertEqual((plan.steps, plan.version), (3, 7))
+        self.assertEqual(plan.zoomed, {"Net.fc.weight"})
+        self.assertTrue(plan.wants("parameter.grad", "pre_step"))
+        self.assertTrue(plan.wants("parameter.data", "post_step"))
+        self.assertEqual(plan.rule_for(["torch.relu"]).arguments, "*")
+        self.assertTrue(plan.generators)
+        then = plan.then
+        self.assertEqual((then.steps, then.version, then.zoomed), (0, 7, frozenset()))
+        self.assertFalse(then.wants("parameter.grad", "pre_step"))
+        self.assertIsNone(then.rule_for(["torch.relu"]))
+        self.assertFalse(then.generators)
+
+    def test_what_is_wrong_with_a_zoom_is_named(self):
+        def refused(zoom, reason):
+            self.refused({"format": 1, "zoom": zoom}, reason)
+
+        refused([], "zoom is not an object")
+        refused({}, "zoom.steps is not a number of 1 to 1024")
+        refused({"steps": True}, "zoom.steps")
+        refused({"steps": 1, "calls": [{}]}, "zoom.calls[0] names no function")
+        refused({"steps": 1, "variables": "x"}, "zoom.variables is not a list")
+        refused({"steps": 1, "state": {"moon": []}}, "zoom.state has no key 'moon'")
+        refused({"steps": 1, "rows": {}}, "zoom has no key 'rows'")
+        refused({"steps": 1, "generators": 2}, "zoom.generators")
+
     def test_without_a_word_on_state_all_is_wanted(self):
         self.assertTrue(plan_of().wants("buffer.data", "step_end"))
         plan = plans.parse({"format": 1, "state": {"buffer.data": ["step_end"]}})

@@ -154,6 +154,8 @@ class Core(Protocol):
     def next_plan(self) -> Optional[tuple[int, int, bytes]]:
         """(version, first step, JSON) of the newest change of plan that the relay has
         sent since the last call."""
+    def zoom_in_on(self, variables: Sequence[str]) -> None:
+        """Statistics and rows of these variables are recorded too, by name."""
     def open_step(self) -> int:
         """Number of the step that is open: of steps closed so far."""
     def times(self) -> tuple[int, int]:

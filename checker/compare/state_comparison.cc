@@ -13,48 +13,6 @@ namespace {
 
 using States = std::vector<const RecordedState*>;
 
-const char* PointWords(StatePoint point) {
-  switch (point) {
-    case StatePoint::kNone:
-      return "";
-    case StatePoint::kConstruction:
-      return " as it was first seen";
-    case StatePoint::kWrapEnd:
-      return " after a wrapper took the model";
-    case StatePoint::kForwardBegin:
-      return " as a training forward begins";
-    case StatePoint::kBackwardEnd:
-      return " after the backward";
-    case StatePoint::kPreClip:
-      return " before clipping";
-    case StatePoint::kPostClip:
-      return " after clipping";
-    case StatePoint::kPreStep:
-      return " before the optimizer's step";
-    case StatePoint::kPostStep:
-      return " after the optimizer's step";
-    case StatePoint::kGradClear:
-      return " after gradients were cleared";
-    case StatePoint::kStepEnd:
-      return " at the end of the step before";
-    case StatePoint::kSave:
-      return " as a checkpoint was written";
-    case StatePoint::kLoad:
-      return " after a checkpoint was read";
-    case StatePoint::kStateDict:
-      return " as a state was given out";
-    case StatePoint::kLoadStateDict:
-      return " after a state was loaded";
-    case StatePoint::kFetch:
-      return " as a batch is fetched";
-    case StatePoint::kWorkerInit:
-      return " as a worker begins";
-    case StatePoint::kForwardEnd:
-      return " as a forward ends";
-  }
-  return "";
-}
-
 bool IsOfModel(VariableKind kind) {
   return kind == VariableKind::kParameter || kind == VariableKind::kBuffer;
 }

@@ -12,9 +12,12 @@
 #include "invariants/trace/call_values.h"
 #include "invariants/trace/definitions.h"
 #include "invariants/trace/events.h"
+#include "proto/record_format.h"
 
 namespace traincheck {
 
+// " after the backward", to follow the name of a variable.
+const char* PointWords(StatePoint point);
 // The shortest text that reads back as this number: "0.1", "nan".
 std::string NumberWords(double value);
 // "content 09af31c0d2e4b677"

@@ -14,6 +14,7 @@
 #include "ctl/render/grade.h"
 #include "ctl/render/incident.h"
 #include "ctl/render/violation.h"
+#include "ctl/render/zoom.h"
 #include "ctl/text/since.h"
 #include "ctl/text/table.h"
 
@@ -78,6 +79,7 @@ int List(const Context& context, const ListOptions& options) {
 struct Shown {
   Incident incident;
   ViolationFeedback feedback;  // of its lead
+  v1::ZoomReport zoom;
 };
 
 // The incident that the violation belongs to, if it leads it, else the
@@ -125,13 +127,17 @@ absl::StatusOr<Shown> FindShown(Client& client, const std::string& id) {
   if (!incident.ok()) return incident.status();
   auto feedback = FindFeedback(client, incident->lead());
   if (!feedback.ok()) return feedback.status();
-  return Shown{*std::move(incident), *std::move(feedback)};
+  auto zoom = client.ShowZoom(incident->lead().id());
+  if (!zoom.ok()) return zoom.status();
+  return Shown{*std::move(incident), *std::move(feedback), *std::move(zoom)};
 }
 
 std::string ShownText(const Shown& shown) {
   const v1::Violation& lead = shown.incident.lead();
   const std::string feedback = ViolationFeedbackText(shown.feedback);
-  if (Leads(lead)) return IncidentText(shown.incident) + feedback;
+  if (Leads(lead)) {
+    return IncidentText(shown.incident) + ZoomText(shown.zoom) + feedback;
+  }
   return ViolationDetailText(lead) + feedback +
          "    follows from: " + OneLine(lead.incident()) +
          " (violations show shows it)\n";
@@ -141,6 +147,7 @@ Json ShownJson(const Shown& shown) {
   const std::vector<IncidentMember>& members = shown.incident.members;
   Json json = ViolationDetailJson(shown.incident.lead());
   AddViolationFeedback(shown.feedback, &json);
+  json["zoom"] = ZoomJson(shown.zoom);
   json["follows"] =
       ArrayOf(std::vector<IncidentMember>(members.begin() + 1, members.end()),
               [](const IncidentMember& member) {

@@ -8,6 +8,7 @@
 #include "ctl/render/set.h"
 #include "ctl/render/status.h"
 #include "ctl/render/violation.h"
+#include "ctl/render/zoom.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
@@ -196,6 +197,32 @@ TEST(IncidentTextTest, WhatFollowsStandsBelowItsCause) {
             HasSubstr("shown as: alert of a built-in rule; traincheckctl "
                       "silences add --rule i1 --comment WHY mutes it\n")));
   EXPECT_EQ(ConsequencesText(incidents[1]), "");
+}
+
+TEST(ZoomTextTest, WhatAZoomHasShown) {
+  EXPECT_EQ(ZoomText({}), "");
+  EXPECT_EQ(ZoomJson({}), Json());
+  EXPECT_EQ(ZoomText(Parse<v1::ZoomReport>("plan_version: 2 from_step: 14")),
+            "    a closer look, plan version 2: no rank has begun it; it "
+            "applies from step 14 on\n");
+  EXPECT_EQ(
+      ZoomText(Parse<v1::ZoomReport>("plan_version: 2 unavailable: 'gone'")),
+      "    a closer look, plan version 2: gone\n");
+  auto report = Parse<v1::ZoomReport>(R"(
+      plan_version: 2 from_step: 14
+      ranks { rank: 0 steps: 8 over: true }
+      ranks { rank: 1 steps: 6 missing: 'a hole' }
+      observations { what: 'f at a.py:3' ranks: 0 ranks: 1
+                     first_step: 14 last_step: 21 seen: '8 calls: p=0.5' })");
+  EXPECT_EQ(ZoomText(report),
+            "    a closer look, plan version 2: 6 to 8 steps on 2 ranks "
+            "recorded in full, and it goes on\n"
+            "      - records of rank 1 are missing: a hole\n"
+            "      - f at a.py:3 (steps 14-21, ranks 0,1): 8 calls: p=0.5\n");
+  const Json json = ZoomJson(report);
+  EXPECT_EQ(json["ranks"][1]["missing"], "a hole");
+  EXPECT_EQ(json["observations"][0]["seen"], "8 calls: p=0.5");
+  EXPECT_EQ(json["unavailable"], Json());
 }
 
 TEST(IncidentTextTest, NoMemberIsLost) {

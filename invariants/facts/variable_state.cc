@@ -102,7 +102,7 @@ void VariableState::FollowContent(const StateEvent& event) {
 
 void VariableState::Apply(const StatisticsEvent& event) {
   if (event.of != kHasGrad || event.point != StatePoint::kPreStep) return;
-  finite_ = ToTri(event.not_finite == 0);
+  finite_ = ToTri(event.is_finite());
 }
 
 void VariableState::ApplyGrad(const StateEvent& event) {

@@ -11,6 +11,7 @@ namespace {
 constexpr uint64_t kFormat = 1;
 constexpr std::array kModes = {"full", "selective", "sampled", "off"};
 constexpr uint64_t kMaxEvery = uint64_t{1} << 32;
+constexpr uint64_t kMaxZoomSteps = 1024;
 
 void CheckNames(const nlohmann::json& rule, const char* key,
                 JsonReader* reader) {
@@ -70,6 +71,31 @@ absl::Status CheckSample(const nlohmann::json& sample,
   return reader.Finish();
 }
 
+void CheckCalls(const std::string& path, JsonReader* reader) {
+  if (!reader->Has("calls")) return;
+  const nlohmann::json& calls = reader->Array("calls");
+  for (size_t i = 0; i < calls.size(); ++i) {
+    reader->Adopt(
+        CheckRule(calls[i], path + "calls[" + std::to_string(i) + "]"));
+  }
+}
+
+absl::Status CheckZoom(const nlohmann::json& zoom) {
+  JsonReader reader(zoom, "zoom");
+  const uint64_t steps = reader.Unsigned("steps");
+  if (steps == 0 || steps > kMaxZoomSteps) {
+    reader.Fail("steps", "not a number of 1 to 1024");
+  }
+  CheckCalls("zoom.", &reader);
+  CheckNames(zoom, "variables", &reader);
+  if (reader.Has("state")) {
+    const nlohmann::json& state = reader.Object("state");
+    if (state.is_object()) reader.Adopt(CheckState(state, "zoom.state"));
+  }
+  CheckFlag(zoom, "generators", &reader);
+  return reader.Finish();
+}
+
 void CheckMode(JsonReader* reader) {
   if (!reader->Has("mode")) return;
   const std::string mode = reader->String("mode");
@@ -111,12 +137,7 @@ absl::StatusOr<nlohmann::json> PlanFromJsonUntrusted(const std::string& text) {
   if (reader.Unsigned("format") != kFormat) reader.Fail("format", "not 1");
   if (reader.Has("version")) reader.Unsigned("version");
   CheckMode(&reader);
-  if (reader.Has("calls")) {
-    const nlohmann::json& calls = reader.Array("calls");
-    for (size_t i = 0; i < calls.size(); ++i) {
-      reader.Adopt(CheckRule(calls[i], "calls[" + std::to_string(i) + "]"));
-    }
-  }
+  CheckCalls("", &reader);
   for (const char* key : {"state", "statistics", "rows"}) {
     if (!reader.Has(key)) continue;
     const nlohmann::json& state = reader.Object(key);
@@ -126,6 +147,10 @@ absl::StatusOr<nlohmann::json> PlanFromJsonUntrusted(const std::string& text) {
   if (reader.Has("sample")) {
     const nlohmann::json& sample = reader.Object("sample");
     if (sample.is_object()) reader.Adopt(CheckSample(sample, "sample"));
+  }
+  if (reader.Has("zoom")) {
+    const nlohmann::json& zoom = reader.Object("zoom");
+    if (zoom.is_object()) reader.Adopt(CheckZoom(zoom));
   }
   if (absl::Status status = reader.Finish(); !status.ok()) return status;
   return plan;

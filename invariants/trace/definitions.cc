@@ -266,6 +266,7 @@ bool ProcessDefinitions::Store(RecordType type, uint32_t id, uint32_t aux,
 }
 
 bool ProcessDefinitions::StoreGroup(uint32_t id, Parsed* parsed) {
+  ++groups_revision_;
   if (parsed->part_begin != 0) {
     ReplicaGroupInfo* group = Find(groups_, id);
     return group != nullptr &&

@@ -144,6 +144,8 @@ class ProcessDefinitions {
   using Holds = std::map<std::pair<uint32_t, uint32_t>, std::vector<uint32_t>>;
   const Holds& holds() const { return holds_; }
   const std::map<uint32_t, ReplicaGroupInfo>& groups() const { return groups_; }
+  // Grows whenever one of the groups changes; from 0, also after a restore.
+  uint64_t groups_revision() const { return groups_revision_; }
   const std::map<uint32_t, ProcessGroupInfo>& process_groups() const {
     return process_groups_;
   }
@@ -184,6 +186,7 @@ class ProcessDefinitions {
   std::unordered_map<uint32_t, VariableInfo> variables_;
   Holds holds_;
   std::map<uint32_t, ReplicaGroupInfo> groups_;
+  uint64_t groups_revision_ = 0;
   std::map<uint32_t, ProcessGroupInfo> process_groups_;
   ProcessInfo process_;
 };

@@ -72,8 +72,14 @@ struct StateEvent {
 struct StatisticsEvent {
   uint32_t variable_id = 0;
   StatePoint point = StatePoint::kNone;
-  uint8_t of = 0;           // kHasData or kHasGrad
-  uint64_t not_finite = 0;  // elements
+  uint8_t of = 0;  // kHasData or kHasGrad
+  // Over the elements that are finite.
+  double norm = 0;
+  double absmax = 0;
+  uint64_t nan_count = 0;  // elements
+  uint64_t inf_count = 0;
+
+  bool is_finite() const { return nan_count == 0 && inf_count == 0; }
 };
 
 // Digests of some rows, likewise. A variable's rows come in order.

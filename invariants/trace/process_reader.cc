@@ -348,10 +348,10 @@ void ProcessReader::State(Cursor* cursor) {
 
 void ProcessReader::Statistics(const RecordReader& record) {
   const auto& statistics = record.Get<StatisticsRecord>();
-  const uint64_t not_finite = statistics.nan_count + statistics.inf_count;
   visitor_->OnStatistics({statistics.variable,
                           static_cast<StatePoint>(statistics.point),
-                          statistics.of, not_finite});
+                          statistics.of, statistics.norm, statistics.absmax,
+                          statistics.nan_count, statistics.inf_count});
 }
 
 void ProcessReader::Rows(const RecordReader& record) {

@@ -1,5 +1,7 @@
 #include "server/plans/run_plans.h"
 
+#include <algorithm>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -37,9 +39,37 @@ std::string OriginOf(const InvariantSet& set) {
   return absl::StrCat("set ", set.name, " version ", set.version);
 }
 
+// The plan that holds once a zoom in it is over.
+nlohmann::json WithoutZoom(const stored::Plan& plan) {
+  nlohmann::json json = nlohmann::json::parse(plan.json(), nullptr,
+                                              /*allow_exceptions=*/false);
+  if (json.is_object()) json.erase("zoom");
+  return json;
+}
+
 // Does the set say what the run records under already?
 bool Says(const stored::Plan& plan, const nlohmann::json& json) {
-  return plan.json() == PlanText(json, plan.version());
+  return PlanText(WithoutZoom(plan), plan.version()) ==
+         PlanText(json, plan.version());
+}
+
+bool ShareOne(const stored::Zoom& a, const stored::Zoom& b) {
+  const std::set<std::string> of_a(a.violations().begin(),
+                                   a.violations().end());
+  return std::any_of(b.violations().begin(), b.violations().end(),
+                     [&](const std::string& id) { return of_a.contains(id); });
+}
+
+// Is a zoom on this incident one too many?
+bool HasZoomed(const std::vector<stored::Plan>& plans,
+               const stored::Zoom& zoom) {
+  int zooms = 0;
+  for (const stored::Plan& plan : plans) {
+    if (!plan.has_zoom()) continue;
+    if (ShareOne(plan.zoom(), zoom)) return true;
+    ++zooms;
+  }
+  return zooms >= RunPlans::kMaxZooms;
 }
 
 }  // namespace
@@ -196,6 +226,37 @@ absl::StatusOr<v1::RunPlan> RunPlans::ChangeUntrusted(const std::string& run,
     if (!added.ok()) return added;
   }
   return Show(run);
+}
+
+absl::Status RunPlans::ZoomIn(const std::string& run, stored::Zoom zoom,
+                              const nlohmann::json& json) {
+  absl::MutexLock lock(&changing_);
+  const std::optional<RunView> view = use_.registry->View(run);
+  if (!view.has_value() || view->ended) return absl::OkStatus();
+  const auto before = Read(view->number);
+  if (!before.ok()) return before.status();
+  if (before->empty() || HasZoomed(*before, zoom)) return absl::OkStatus();
+  const stored::Plan& newest = before->back();
+  nlohmann::json plan_json = WithoutZoom(newest);
+  if (!plan_json.is_object()) {
+    return absl::DataLossError("a stored capture plan is not JSON");
+  }
+  plan_json["zoom"] = json;
+  stored::Plan plan;
+  plan.set_origin(absl::StrCat("zoom on incident ", zoom.violations(0)));
+  plan.set_by_hand(newest.by_hand());
+  *plan.mutable_zoom() = std::move(zoom);
+  return Add(*view, *before, std::move(plan), plan_json);
+}
+
+absl::StatusOr<std::vector<stored::Plan>> RunPlans::Zooms(
+    const std::string& run) const {
+  const std::optional<uint64_t> number = use_.registry->NumberOf(run);
+  if (!number.has_value()) return std::vector<stored::Plan>();
+  absl::StatusOr<std::vector<stored::Plan>> plans = Read(*number);
+  if (!plans.ok()) return plans.status();
+  std::erase_if(*plans, [](const auto& plan) { return !plan.has_zoom(); });
+  return plans;
 }
 
 absl::StatusOr<v1::RunPlan> RunPlans::Show(const std::string& run) const {

@@ -76,6 +76,19 @@ class RunPlans {
   [[nodiscard]] absl::StatusOr<v1::RunPlan> ChangeUntrusted(
       const std::string& run, const std::string& json);
 
+  // For an incident of the run: the plan that holds and, for some steps, what
+  // `json` adds as its zoom. Nothing if there was one for a violation of this
+  // incident, if the run has ended or has no plan of the daemon's, or after
+  // kMaxZooms of them.
+  [[nodiscard]] absl::Status ZoomIn(const std::string& run, stored::Zoom zoom,
+                                    const nlohmann::json& json);
+  // Of one run: each zooms once, for all its incidents so often.
+  static constexpr int kMaxZooms = 4;
+
+  // The versions that zoom in, ascending. Empty for an unknown run.
+  [[nodiscard]] absl::StatusOr<std::vector<stored::Plan>> Zooms(
+      const std::string& run) const;
+
   // NotFound.
   [[nodiscard]] absl::StatusOr<v1::RunPlan> Show(const std::string& run) const;
 

@@ -123,6 +123,60 @@ TEST_F(RunPlansTest, AnotherSetBringsAnotherPlanUnlessSomebodyAskedForOne) {
   EXPECT_EQ(plans_->Show("run")->versions_size(), 3);
 }
 
+stored::Zoom ZoomOn(const std::vector<std::string>& violations) {
+  stored::Zoom zoom;
+  zoom.mutable_violations()->Assign(violations.begin(), violations.end());
+  return zoom;
+}
+
+TEST_F(RunPlansTest, AZoomIsAddedToThePlanThatHoldsOnceForAnIncident) {
+  Open(1);
+  BeginCheck(SetAbout("f"));
+  std::vector<v1::PlanChange> heard;
+  const auto listening = Listen(&heard);
+  const json steps = {{"steps", 8}};
+  ASSERT_TRUE(plans_->ZoomIn("run", ZoomOn({"v1", "v2"}), steps).ok());
+  ASSERT_EQ(heard.size(), 2u);
+  const json plan = json::parse(heard[1].plan());
+  EXPECT_EQ(plan.at("zoom"), steps);
+  EXPECT_EQ(plan.at("calls").at(0).at("function"), "f");
+  // Another violation leads the same incident now.
+  ASSERT_TRUE(plans_->ZoomIn("run", ZoomOn({"v2"}), steps).ok());
+  EXPECT_EQ(heard.size(), 2u);
+  // The zoom of another incident stands in place of the first.
+  ASSERT_TRUE(plans_->ZoomIn("run", ZoomOn({"v3"}), {{"steps", 4}}).ok());
+  EXPECT_EQ(json::parse(heard.back().plan()).at("zoom").at("steps"), 4);
+  EXPECT_EQ(plans_->Zooms("run")->size(), 2u);
+  // The check begins again, against the same set: it says what holds already.
+  StartAgain();
+  BeginCheck(SetAbout("f"));
+  EXPECT_EQ(plans_->Show("run")->versions_size(), 3);
+}
+
+TEST_F(RunPlansTest, ARunIsZoomedInOnSoOften) {
+  Open(1);
+  BeginCheck(SetAbout("f"));
+  for (int i = 0; i < 2 * RunPlans::kMaxZooms; ++i) {
+    const std::string id = "v" + std::to_string(i);
+    ASSERT_TRUE(plans_->ZoomIn("run", ZoomOn({id}), {{"steps", 1}}).ok());
+  }
+  EXPECT_EQ(plans_->Zooms("run")->size(), RunPlans::kMaxZooms);
+}
+
+TEST_F(RunPlansTest, NoZoomWhereNobodyWouldRecordIt) {
+  const json steps = {{"steps", 8}};
+  EXPECT_TRUE(plans_->ZoomIn("no such run", ZoomOn({"v"}), steps).ok());
+  EXPECT_TRUE(plans_->Zooms("no such run")->empty());
+  const StreamId stream = Open(1);
+  // Nothing is known of the plan that it records under.
+  EXPECT_TRUE(plans_->ZoomIn("run", ZoomOn({"v"}), steps).ok());
+  BeginCheck(SetAbout("f"));
+  End(stream, v1::END_KIND_CLEAN);
+  Pass(absl::Seconds(5));
+  EXPECT_TRUE(plans_->ZoomIn("run", ZoomOn({"v"}), steps).ok());
+  EXPECT_TRUE(plans_->Zooms("run")->empty());
+}
+
 TEST_F(RunPlansTest, ReferencesAndEndedRunsKeepTheirs) {
   v1::Hello hello = MakeHello(1);
   hello.set_role(v1::RUN_ROLE_REFERENCE);

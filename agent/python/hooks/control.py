@@ -40,6 +40,8 @@ class Control:
         # (own, all) when the last step closed
         self._times: tuple[int, int] | None = None
         self._told = False  # of the plan that held from the beginning
+        # Steps recorded in full until the plan that is applied gives way.
+        self._left = planner.plan.steps
         # Called when a plan begins to hold, or when the process turns out to train.
         self.planned: Callable[[], None] = lambda: None
 
@@ -74,7 +76,16 @@ class Control:
         if self._waiting is not None and step >= self._waiting[0]:
             self._change(self._waiting[1])
             self._waiting = None
+        elif self._left and self._recorded.states:
+            self._count_down()
         self._choose(step)
+
+    def _count_down(self) -> None:
+        """The step that closed was recorded in full: a zoom has one less."""
+        self._left -= 1
+        then = self._planner.plan.then
+        if self._left == 0 and then is not None:
+            self._change(then)
 
     def _receive(self) -> None:
         change = self._core.next_plan()
@@ -89,6 +100,8 @@ class Control:
             )
             return
         plan.version = version
+        if plan.then is not None:
+            plan.then.version = version
         self._waiting = (first_step, plan)
 
     def _change(self, plan: Plan) -> None:
@@ -98,6 +111,7 @@ class Control:
         if self._recorded.off:
             self._set(self._core.CAPTURE_ALL)
         self._tell(plan)
+        self._left = plan.steps
         self._planner.apply(plan)
         self.planned()
 

@@ -27,8 +27,10 @@ TEXT, DIGEST, AUTOGRAD = 1, 2, 4
 
 _MODES = ("full", "selective", "sampled", "off")
 _STATE_KEYS = ("state", "statistics", "rows")
-_PLAN_KEYS = {"format", "version", "mode", "calls", "sample", "generators"}
+_PLAN_KEYS = {"format", "version", "mode", "calls", "sample", "generators", "zoom"}
 _PLAN_KEYS.update(_STATE_KEYS)
+_ZOOM_KEYS = {"steps", "calls", "variables", "state", "generators"}
+_MAX_ZOOM_STEPS = 1024
 _SAMPLE_KEYS = {"every", "warm_up"}
 _RULE_KEYS = {"function", "arguments", "digests", "texts", "returns", "autograd"}
 FORMAT = 1
@@ -112,6 +114,11 @@ class Plan:
     rows: Points = {}
     # Are the random generators recorded around every outermost forward?
     generators = False
+    # The plan of a zoom: holds for so many steps recorded in full, then the other
+    # one does. `zoomed`: names of variables of which all is recorded.
+    steps = 0
+    then: Plan | None = None
+    zoomed: frozenset[str] = frozenset()
 
     def __init__(
         self,
@@ -192,9 +199,7 @@ def parse(value: Any) -> Plan:
     _require(mode in _MODES, f"mode {mode!r} is none of {', '.join(_MODES)}")
     version = value.get("version", 0)
     _require(type(version) is int and version >= 0, "version is not a number")
-    rows = value.get("calls", [])
-    _require(isinstance(rows, list), "calls is not a list")
-    rules = [_rule(row, f"calls[{index}]") for index, row in enumerate(rows)]
+    rules = _rules(value.get("calls", []), "calls")
     if mode == "off":
         rules = []
     _require(mode != "sampled" or "sample" in value, "a sampled plan needs sample")
@@ -206,7 +211,33 @@ def parse(value: Any) -> Plan:
     plan.generators = value.get("generators", mode == "full")
     _require(isinstance(plan.generators, bool), "generators is not a truth value")
     _take_state(value, plan)
-    return plan
+    return _zoomed(plan, value["zoom"]) if "zoom" in value else plan
+
+
+def _zoomed(plan: Plan, value: Any) -> Plan:
+    """The plan with what a zoom adds for some steps."""
+    _require(isinstance(value, dict), "zoom is not an object")
+    _known(value, _ZOOM_KEYS, "zoom")
+    steps = value.get("steps")
+    fine = type(steps) is int and 0 < steps <= _MAX_ZOOM_STEPS
+    _require(fine, f"zoom.steps is not a number of 1 to {_MAX_ZOOM_STEPS}")
+    rules = _rules(value.get("calls", []), "zoom.calls")
+    more = Plan(plan.mode, plan.rules + rules, plan.version, plan.every, plan.warm_up)
+    more.statistics, more.rows = plan.statistics, plan.rows
+    state = _points(value.get("state", {}), "zoom.state")
+    more.state = plan.state if plan.state is None else _joined(plan.state, state)
+    more.generators = plan.generators or value.get("generators", False)
+    _require(isinstance(more.generators, bool), "zoom.generators is not a truth value")
+    more.zoomed = _names(value.get("variables", []), "zoom.variables")
+    more.steps, more.then = steps, plan
+    return more
+
+
+def _joined(state: Points, more: Points) -> Points:
+    none: frozenset[str] = frozenset()
+    return {
+        name: state.get(name, none) | more.get(name, none) for name in {*state, *more}
+    }
 
 
 def _sample(value: Any) -> dict[str, int]:
@@ -224,17 +255,20 @@ def _take_state(value: Any, plan: Plan) -> None:
     for key in _STATE_KEYS:
         if key in value:
             setattr(plan, key, _points(value[key], key))
-    if plan.state is None:
-        return
-    for more in (plan.statistics, plan.rows):  # of what is recorded
-        for name, points in more.items():
-            plan.state[name] = plan.state.get(name, frozenset()) | points
+    if plan.state is not None:
+        for more in (plan.statistics, plan.rows):  # of what is recorded
+            plan.state = _joined(plan.state, more)
 
 
 def _points(value: Any, key: str) -> Points:
     _require(isinstance(value, dict), f"{key} is not an object")
     _known(value, STATE_VALUES, key)
     return {name: _names(points, f"{key}.{name}") for name, points in value.items()}
+
+
+def _rules(rows: Any, where: str) -> list[Rule]:
+    _require(isinstance(rows, list), f"{where} is not a list")
+    return [_rule(row, f"{where}[{index}]") for index, row in enumerate(rows)]
 
 
 def _rule(row: Any, where: str) -> Rule:

@@ -52,6 +52,7 @@ class Planner:
         self.plan = plan
         # Full collection: what is beyond the skeleton is wrapped, all of it.
         self.everything = core.setting("TRAINCHECK_COLLECT") == "full"
+        core.zoom_in_on(sorted(plan.zoomed))
         core.plan_forwards(self._forward)
 
     def wraps(self, names: Sequence[str]) -> bool:
@@ -94,6 +95,7 @@ class Planner:
     def apply(self, plan: Plan) -> None:
         """From now on this plan holds."""
         self.plan = plan
+        self._core.zoom_in_on(sorted(plan.zoomed))
         self._wrapped = [row for row in self._wrapped if row.wrapper() is not None]
         for row in self._wrapped:
             was_on = row.on

@@ -1,0 +1,216 @@
+#include "checker/zoom/value_comparison.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+#include <set>
+#include <utility>
+
+namespace traincheck {
+namespace {
+
+using Kind = ZoomedValue::Kind;
+
+constexpr size_t kShownRows = 8;
+
+// People compare sizes: three digits do.
+std::string ShortNumber(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g", value);
+  return text;
+}
+
+std::string Count(uint64_t count, uint64_t of, const char* what) {
+  return std::to_string(count) + " of " + std::to_string(of) + " " + what;
+}
+
+bool IsKnown(const ZoomedValue& value) {
+  return value.kind == Kind::kZero || value.kind == Kind::kOther;
+}
+
+// Not of a missing gradient, which is known to be none.
+bool IsComparable(const ZoomedValue& value) {
+  return value.kind != Kind::kUnreadable;
+}
+
+bool IsSame(const ZoomedValue& a, const ZoomedValue& b) {
+  if (a.kind == Kind::kNone || b.kind == Kind::kNone) return a.kind == b.kind;
+  return a.digest == b.digest;
+}
+
+struct Range {
+  double least = 0;
+  double most = 0;
+
+  std::string Words() const {
+    const std::string low = ShortNumber(least);
+    const std::string high = ShortNumber(most);
+    return low == high ? low : low + " to " + high;
+  }
+};
+
+// Ranks by what they had in one step: groups of equal ones, the largest first.
+std::vector<std::vector<int32_t>> EqualRanks(const ValuesByRank& values,
+                                             uint64_t step) {
+  std::vector<std::vector<int32_t>> groups;
+  std::vector<const ZoomedValue*> of_group;
+  for (const auto& [rank, steps] : values) {
+    const auto at = steps->find(step);
+    if (at == steps->end() || !IsComparable(at->second)) continue;
+    size_t group = 0;
+    while (group < groups.size() && !IsSame(*of_group[group], at->second)) {
+      ++group;
+    }
+    if (group == groups.size()) {
+      groups.emplace_back();
+      of_group.push_back(&at->second);
+    }
+    groups[group].push_back(rank);
+  }
+  std::stable_sort(
+      groups.begin(), groups.end(),
+      [](const auto& a, const auto& b) { return a.size() > b.size(); });
+  return groups;
+}
+
+std::set<uint64_t> StepsOf(const ValuesByRank& values) {
+  std::set<uint64_t> steps;
+  for (const auto& [rank, by_step] : values) {
+    for (const auto& [step, value] : *by_step) steps.insert(step);
+  }
+  return steps;
+}
+
+// "rank 1 differs from ranks 0, 2"; without a majority: "ranks 0 and 1 differ".
+std::string DifferenceWords(const std::vector<std::vector<int32_t>>& groups) {
+  std::vector<int32_t> others;
+  for (size_t i = 1; i < groups.size(); ++i) {
+    others.insert(others.end(), groups[i].begin(), groups[i].end());
+  }
+  std::sort(others.begin(), others.end());
+  if (groups[0].size() > others.size()) {
+    return RanksWords(others) + (others.size() == 1 ? " differs" : " differ") +
+           " from " + RanksWords(groups[0]);
+  }
+  if (groups.size() == 2) {
+    return RanksWords(groups[0]) + " and " + RanksWords(groups[1]) + " differ";
+  }
+  return std::to_string(groups.size()) + " different contents on " +
+         std::to_string(groups[0].size() + others.size()) + " ranks";
+}
+
+}  // namespace
+
+std::string RanksWords(const std::vector<int32_t>& ranks) {
+  std::string words = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (i == kShownRows) return words + ", ...";
+    words += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  }
+  return words;
+}
+
+std::string DifferentRowsWords(const ZoomedValue& a, const ZoomedValue& b) {
+  if (a.rows.empty() || a.rows.size() != b.rows.size()) return "";
+  std::vector<size_t> different;
+  for (size_t row = 0; row < a.rows.size(); ++row) {
+    if (a.rows[row] != b.rows[row]) different.push_back(row);
+  }
+  if (different.empty()) return "";
+  std::string words = Count(different.size(), a.rows.size(), "rows");
+  if (different.size() == a.rows.size()) return words;
+  for (size_t i = 0; i < different.size() && i < kShownRows; ++i) {
+    words += (i == 0 ? ": " : ", ") + std::to_string(different[i]);
+  }
+  return different.size() > kShownRows ? words + ", ..." : words;
+}
+
+std::string SizeWords(const ValuesByRank& values) {
+  std::optional<Range> norm;
+  double absmax = 0;
+  uint64_t nan_count = 0, inf_count = 0;
+  std::optional<uint64_t> since;
+  for (const auto& [rank, steps] : values) {
+    for (const auto& [step, value] : *steps) {
+      if (!value.statistics) continue;
+      const ZoomedStatistics& one = *value.statistics;
+      if (!norm) norm = Range{one.norm, one.norm};
+      norm->least = std::min(norm->least, one.norm);
+      norm->most = std::max(norm->most, one.norm);
+      absmax = std::max(absmax, one.absmax);
+      nan_count += one.nan_count;
+      inf_count += one.inf_count;
+      const bool finite = one.nan_count == 0 && one.inf_count == 0;
+      if (!finite && (!since || step < *since)) since = step;
+    }
+  }
+  if (!norm) return "";
+  std::string words =
+      "norm " + norm->Words() + ", largest magnitude " + ShortNumber(absmax);
+  if (!since) return words + ", all finite";
+  return words + ", " + std::to_string(nan_count) + " NaN and " +
+         std::to_string(inf_count) + " infinite elements since step " +
+         std::to_string(*since);
+}
+
+std::string AbsenceWords(const ValuesByRank& values) {
+  uint64_t all = 0, none = 0, zero = 0;
+  for (const auto& [rank, steps] : values) {
+    for (const auto& [step, value] : *steps) {
+      if (!IsComparable(value)) continue;
+      ++all;
+      if (value.kind == Kind::kNone) ++none;
+      if (value.kind == Kind::kZero) ++zero;
+    }
+  }
+  if (none > 0) return "there is none in " + Count(none, all, "records");
+  if (zero > 0) return "all zero in " + Count(zero, all, "records");
+  return "";
+}
+
+std::string RankWords(const ValuesByRank& values) {
+  std::vector<int32_t> compared;
+  for (const uint64_t step : StepsOf(values)) {
+    const auto groups = EqualRanks(values, step);
+    if (groups.size() > 1) {
+      std::string words =
+          DifferenceWords(groups) + " since step " + std::to_string(step);
+      const std::string rows = DifferentRowsWords(
+          values.at(groups[0][0])->at(step), values.at(groups[1][0])->at(step));
+      return rows.empty() ? words : words + " in " + rows;
+    }
+    if (!groups.empty() && groups[0].size() > compared.size()) {
+      compared = groups[0];
+    }
+  }
+  return compared.size() < 2 ? "" : "equal on " + RanksWords(compared);
+}
+
+std::string ChangeWords(const ValuesByRank& before, const ValuesByRank& after) {
+  uint64_t steps = 0, changed = 0;
+  std::string rows;
+  for (const auto& [rank, values] : before) {
+    const auto others = after.find(rank);
+    if (others == after.end()) continue;
+    for (const auto& [step, value] : *values) {
+      const auto other = others->second->find(step);
+      if (other == others->second->end() || !IsKnown(value) ||
+          !IsKnown(other->second)) {
+        continue;
+      }
+      ++steps;
+      if (IsSame(value, other->second)) continue;
+      ++changed;
+      if (rows.empty()) rows = DifferentRowsWords(value, other->second);
+    }
+  }
+  if (steps == 0) return "";
+  if (changed == 0) {
+    return "the optimizer's step changed it in " + Count(0, steps, "records");
+  }
+  return "the optimizer's step changed it in " +
+         Count(changed, steps, "records") +
+         (rows.empty() ? "" : ", first in " + rows);
+}
+
+}  // namespace traincheck

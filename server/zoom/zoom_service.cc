@@ -1,0 +1,26 @@
+#include "server/zoom/zoom_service.h"
+
+#include <utility>
+
+#include "server/status/status_for_service.h"
+
+namespace traincheck::server {
+
+grpc::Status ZoomService::ShowZoom(grpc::ServerContext* context,
+                                   const v1::ShowZoomRequest* request,
+                                   v1::ZoomReport* reply) {
+  const absl::StatusOr<CallLimit::Slot> slot = limit_.Enter();
+  if (!slot.ok()) return ToGrpc(slot.status());
+  absl::StatusOr<v1::ZoomReport> report =
+      reports_.Report(request->violation(),
+                      [&] { return !stopping_ && !context->IsCancelled(); });
+  if (stopping_) {
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE,
+                        "traincheckd is stopping");
+  }
+  if (!report.ok()) return ToGrpc(report.status());
+  *reply = *std::move(report);
+  return grpc::Status::OK;
+}
+
+}  // namespace traincheck::server
