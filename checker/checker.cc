@@ -145,6 +145,7 @@ class Checker::Impl {
   }
 
   RunReader& reader() { return *reader_; }
+  GroupRanks& group_ranks() { return group_ranks_; }
   ViolationBook& book() { return book_; }
 
   CheckSummary Summary() const {
@@ -182,6 +183,7 @@ class Checker::Impl {
   std::vector<std::unique_ptr<RelationCheck>> checks_;
   std::unique_ptr<RunReader> reader_;
   uint32_t not_applied_ = 0;
+  GroupRanks group_ranks_;
 };
 
 Checker::Checker(const std::string& run, const std::string& experiment,
@@ -217,14 +219,10 @@ uint64_t Checker::StepOf(uint32_t process) const {
   return facts ? facts->clock().step() : 0;
 }
 
-std::set<int32_t> Checker::GroupRanksOf(uint32_t process) const {
-  std::set<int32_t> ranks;
+SharedRanks Checker::GroupRanksOf(uint32_t process) {
   const ProcessFacts* facts = impl_->reader().Find(process);
-  if (!facts) return ranks;
-  for (const auto& [id, group] : facts->definitions().groups()) {
-    ranks.insert(group.ranks.begin(), group.ranks.end());
-  }
-  return ranks;
+  return facts ? impl_->group_ranks().Of(process, facts->definitions())
+               : GroupRanks::None();
 }
 
 std::vector<Violation> Checker::Violations() const {

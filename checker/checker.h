@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "checker/group_ranks.h"
 #include "checker/incidents/ladder.h"
 #include "invariants/rules/invariant.h"
 #include "invariants/rules/relation.h"
@@ -137,8 +138,9 @@ class Checker {
 
   // Number of the open step of a process; 0 before its first batch.
   uint64_t StepOf(uint32_t process) const;
-  // The ranks with which a process shares a replica group, its own among them.
-  std::set<int32_t> GroupRanksOf(uint32_t process) const;
+  // The ranks with which a process shares a replica group, its own among them:
+  // one list for all processes of the same ranks.
+  SharedRanks GroupRanksOf(uint32_t process);
 
   // Violations that are new or changed since the last call.
   std::vector<Violation> TakeChanges();

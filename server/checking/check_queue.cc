@@ -30,6 +30,7 @@ void CheckQueue::Forget(const std::string& run) {
   due_.erase(run);
   waiting_.erase(run);
   progress_.erase(run);
+  behind_.erase(run);
   forgotten_.insert(run);
 }
 
@@ -88,6 +89,22 @@ void CheckQueue::Publish(const std::string& run,
                          const v1::CheckProgress& progress) {
   absl::MutexLock lock(&mutex_);
   progress_[run] = progress;
+}
+
+void CheckQueue::SetBehind(const std::string& run, uint64_t batches) {
+  absl::MutexLock lock(&mutex_);
+  if (batches == 0) {
+    behind_.erase(run);
+  } else {
+    behind_[run] = batches;
+  }
+}
+
+uint64_t CheckQueue::BatchesBehind() const {
+  absl::MutexLock lock(&mutex_);
+  uint64_t batches = 0;
+  for (const auto& [run, of_run] : behind_) batches += of_run;
+  return batches;
 }
 
 }  // namespace traincheck::server

@@ -56,6 +56,11 @@ class CheckQueue {
 
   void Publish(const std::string& run, const v1::CheckProgress& progress);
 
+  // How many stored batches of the run its check has yet to read.
+  void SetBehind(const std::string& run, uint64_t batches);
+  // The same of all runs.
+  uint64_t BatchesBehind() const;
+
  private:
   mutable absl::Mutex mutex_;
   std::set<std::string> due_ ABSL_GUARDED_BY(mutex_);
@@ -65,6 +70,7 @@ class CheckQueue {
   std::string at_ ABSL_GUARDED_BY(mutex_);    // run that the worker is at
   std::string last_ ABSL_GUARDED_BY(mutex_);  // run that it was given last
   std::map<std::string, v1::CheckProgress> progress_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, uint64_t> behind_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -24,7 +24,9 @@ bool LiveChecks::Turn(const std::string& id) {
   const std::optional<RunView> run = use_.registry->View(id);
   if (!run.has_value() || run->check_set.empty()) return false;
   LiveCheck& check = CheckOf(*run);
-  if (check.Turn(*run)) return true;
+  const bool more = check.Turn(*run);
+  queue_.SetBehind(id, check.BatchesBehind(*run));
+  if (more) return true;
   Publish(id, check.Progress(*run));
   return false;
 }

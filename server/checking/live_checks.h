@@ -64,6 +64,9 @@ class LiveChecks {
   // Fills run->check of a run that names a set.
   void AddProgress(v1::Run* run) const;
 
+  // Stored batches that checks have yet to read.
+  uint64_t BatchesBehind() const { return queue_.BatchesBehind(); }
+
   // nullopt: the run names no set, or was not looked at yet.
   std::optional<v1::CheckProgress> Progress(const std::string& run) const {
     return queue_.Progress(run);

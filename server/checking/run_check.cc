@@ -1,7 +1,6 @@
 #include "server/checking/run_check.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "server/checking/snapshot_codec.h"
@@ -14,20 +13,15 @@ namespace {
 // advance together and windows over ranks close early.
 constexpr int kShareBatches = 8;
 
+// Of a process that holds none.
+constexpr int32_t kNoRank = -1;
+
 // 1: the attempts were those that launchers had named.
 constexpr uint32_t kSnapshotVersion = 2;
 
-bool SamePlace(const RunView::Process& a, const RunView::Process& b) {
-  return HasPlace(a) && HasPlace(b) && a.attempt == b.attempt &&
-         a.rank == b.rank;
-}
-
-uint32_t NewestAttempt(const RunView& run) {
-  uint32_t newest = 0;
-  for (const RunView::Process& process : run.processes) {
-    if (HasPlace(process)) newest = std::max(newest, process.attempt);
-  }
-  return newest;
+// REQUIRES: HasPlace.
+Place PlaceOf(const RunView::Process& process) {
+  return {process.attempt, *process.rank};
 }
 
 }  // namespace
@@ -97,6 +91,17 @@ uint64_t RunCheck::batches() const {
   return batches;
 }
 
+uint64_t RunCheck::BatchesBehind(const RunView& run) const {
+  uint64_t behind = 0;
+  for (const RunView::Process& process : run.processes) {
+    if (process.refused) continue;
+    const auto at = cursors_.find(process.number);
+    const uint64_t read = at == cursors_.end() ? 0 : at->second.next_batch;
+    behind += process.next_batch - std::min(read, process.next_batch);
+  }
+  return behind;
+}
+
 bool RunCheck::HasEnded(uint32_t process) const {
   const auto at = cursors_.find(process);
   return at != cursors_.end() && at->second.end.has_value();
@@ -147,31 +152,32 @@ bool RunCheck::IsLive(const RunView::Process& process) const {
   return read < process.next_batch || checker_.StepOf(process.number) > 0;
 }
 
-uint64_t RunCheck::Limit(const RunView& run,
-                         const RunView::Process& process) const {
-  uint64_t slowest = std::numeric_limits<uint64_t>::max() - kMaxAheadSteps;
-  const std::set<int32_t> group = checker_.GroupRanksOf(process.number);
-  for (const RunView::Process& other : run.processes) {
-    if (other.number == process.number || !IsLive(other) ||
-        other.attempt != process.attempt || SamePlace(process, other) ||
-        group.count(*other.rank) == 0) {
-      continue;
-    }
-    slowest = std::min(slowest, checker_.StepOf(other.number));
+RankPace RunCheck::PaceOf(const RunView& run) const {
+  RankPace pace;
+  for (const RunView::Process& process : run.processes) {
+    if (!HasPlace(process)) continue;
+    pace.Add(process, checker_.StepOf(process.number), IsLive(process));
   }
-  return slowest + kMaxAheadSteps;
+  return pace;
+}
+
+uint64_t RunCheck::Limit(const RunView::Process& process, RankPace* pace) {
+  const Place place =
+      HasPlace(process) ? PlaceOf(process) : Place(process.attempt, kNoRank);
+  const uint64_t slowest =
+      pace->SlowestOfOthers(place, checker_.GroupRanksOf(process.number));
+  return slowest == UINT64_MAX ? slowest : slowest + kMaxAheadSteps;
 }
 
 // The records of a process that took over the place of another are read after
 // all of that one's.
-bool RunCheck::WaitsForItsPlace(const RunView& run,
-                                const RunView::Process& process) const {
-  return std::any_of(run.processes.begin(), run.processes.end(),
-                     [&](const RunView::Process& other) {
-                       return other.number < process.number &&
-                              SamePlace(process, other) &&
-                              !HasEnded(other.number);
-                     });
+bool RunCheck::WaitsForItsPlace(const RunView::Process& process,
+                                const RankPace& pace) const {
+  if (!HasPlace(process)) return false;
+  const std::vector<uint32_t>& holders = pace.HoldersOf(PlaceOf(process));
+  return std::any_of(holders.begin(), holders.end(), [&](uint32_t other) {
+    return other < process.number && !HasEnded(other);
+  });
 }
 
 void RunCheck::Introduce(const RunView::Process& process) {
@@ -183,11 +189,11 @@ void RunCheck::Introduce(const RunView::Process& process) {
 
 absl::StatusOr<bool> RunCheck::ReadShare(const RunView& run,
                                          const RunView::Process& process,
-                                         bool* more) {
+                                         RankPace* pace, bool* more) {
   Cursor& cursor = cursors_[process.number];
   if (cursor.next_batch >= process.next_batch) return false;
-  if (WaitsForItsPlace(run, process)) return false;
-  const uint64_t limit = Limit(run, process);
+  if (WaitsForItsPlace(process, *pace)) return false;
+  const uint64_t limit = Limit(process, pace);
   const auto may_read = [&] { return checker_.StepOf(process.number) < limit; };
   if (!may_read()) return false;
   Introduce(process);
@@ -208,25 +214,21 @@ absl::StatusOr<bool> RunCheck::ReadShare(const RunView& run,
   return true;
 }
 
-bool RunCheck::IsOver(const RunView& run,
-                      const RunView::Process& process) const {
+bool RunCheck::IsOver(const RunView::Process& process, const RankPace& pace) {
   if (process.connected || !HasPlace(process)) return false;
-  if (process.attempt < NewestAttempt(run)) return true;
-  return std::any_of(run.processes.begin(), run.processes.end(),
-                     [&](const RunView::Process& other) {
-                       return other.number > process.number &&
-                              SamePlace(process, other);
-                     });
+  return process.attempt < pace.newest_attempt() ||
+         pace.HoldersOf(PlaceOf(process)).back() > process.number;
 }
 
-bool RunCheck::EndIfOver(const RunView& run, const RunView::Process& process) {
+bool RunCheck::EndIfOver(const RunView::Process& process,
+                         const RankPace& pace) {
   Cursor& cursor = cursors_[process.number];
   if (cursor.end.has_value() || cursor.next_batch < process.next_batch) {
     return false;
   }
   if (process.end.has_value()) {
     cursor.end = process.end;
-  } else if (IsOver(run, process)) {
+  } else if (IsOver(process, pace)) {
     cursor.end = ProcessEnd::kLost;
     cursor.assumed = true;
   } else {
@@ -237,17 +239,21 @@ bool RunCheck::EndIfOver(const RunView& run, const RunView::Process& process) {
   return true;
 }
 
-void RunCheck::GiveUpRanks(const RunView& run, bool at_end) {
-  std::set<Place> missing;
+void RunCheck::GiveUpRanks(const RunView& run, const RankPace& pace,
+                           bool at_end) {
+  // Each list once, however many ranks have it.
+  std::set<std::pair<uint32_t, SharedRanks>> groups;
   for (const RunView::Process& process : run.processes) {
     if (!HasPlace(process)) continue;
     if (!at_end && checker_.StepOf(process.number) <= kMaxAheadSteps) continue;
-    for (int32_t rank : checker_.GroupRanksOf(process.number)) {
-      missing.insert({process.attempt, rank});
-    }
+    groups.emplace(process.attempt, checker_.GroupRanksOf(process.number));
   }
-  for (const RunView::Process& process : run.processes) {
-    if (HasPlace(process)) missing.erase({process.attempt, *process.rank});
+  std::set<Place> missing;
+  for (const auto& [attempt, ranks] : groups) {
+    for (const int32_t rank : *ranks) {
+      const Place place = {attempt, rank};
+      if (!pace.IsHeld(place)) missing.insert(place);
+    }
   }
   for (const Place& place : missing) {
     if (!given_up_.insert(place).second) continue;
@@ -261,16 +267,17 @@ absl::StatusOr<bool> RunCheck::Advance(const RunView& run) {
   bool progress = false;
   bool all_ended = true;
   bool held_back = false;
+  RankPace pace = PaceOf(run);
   for (const RunView::Process& process : run.processes) {
     if (process.refused) continue;
-    absl::StatusOr<bool> read = ReadShare(run, process, &more);
+    absl::StatusOr<bool> read = ReadShare(run, process, &pace, &more);
     if (!read.ok()) return read.status();
     progress |= *read;
-    progress |= EndIfOver(run, process);
+    progress |= EndIfOver(process, pace);
     all_ended &= HasEnded(process.number);
     held_back |= cursors_[process.number].next_batch < process.next_batch;
   }
-  GiveUpRanks(run, run.ended && all_ended);
+  GiveUpRanks(run, pace, run.ended && all_ended);
   if (run.ended && all_ended) {
     checker_.EndRun();
     finished_ = true;

@@ -23,6 +23,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "checker/checker.h"
+#include "server/checking/rank_pace.h"
 #include "server/runs/registry.h"
 #include "server/store/store.h"
 #include "server/store/stored.pb.h"
@@ -63,6 +64,8 @@ class RunCheck {
   bool HasEnded(uint32_t process) const;
   // Batches read, over all processes.
   uint64_t batches() const;
+  // Stored batches of `run` that are yet to be read.
+  uint64_t BatchesBehind(const RunView& run) const;
   // The run has ended and every window is judged.
   bool finished() const { return finished_; }
 
@@ -73,22 +76,24 @@ class RunCheck {
     bool assumed = false;
     std::optional<uint32_t> attempt;  // that was told to the checker
   };
-  using Place = std::pair<uint32_t, int32_t>;  // attempt, rank
 
   // True if the process was read or ended; sets `more` if more may be read.
   absl::StatusOr<bool> ReadShare(const RunView& run,
-                                 const RunView::Process& process, bool* more);
+                                 const RunView::Process& process,
+                                 RankPace* pace, bool* more);
   // Tells the checker, before anything else, of which attempt the process is.
   void Introduce(const RunView::Process& process);
   // True if an end was told.
-  bool EndIfOver(const RunView& run, const RunView::Process& process);
-  bool IsOver(const RunView& run, const RunView::Process& process) const;
+  bool EndIfOver(const RunView::Process& process, const RankPace& pace);
+  static bool IsOver(const RunView::Process& process, const RankPace& pace);
   bool IsLive(const RunView::Process& process) const;
+  // As things are before anything more is read.
+  RankPace PaceOf(const RunView& run) const;
   // The step beyond which the process is not read now.
-  uint64_t Limit(const RunView& run, const RunView::Process& process) const;
-  bool WaitsForItsPlace(const RunView& run,
-                        const RunView::Process& process) const;
-  void GiveUpRanks(const RunView& run, bool at_end);
+  uint64_t Limit(const RunView::Process& process, RankPace* pace);
+  bool WaitsForItsPlace(const RunView::Process& process,
+                        const RankPace& pace) const;
+  void GiveUpRanks(const RunView& run, const RankPace& pace, bool at_end);
 
   const Store& store_;
   Checker checker_;

@@ -98,6 +98,7 @@ bool ViolationBoard::Update(uint64_t run, const Violation& found, Known how,
   }
   if (!is_new && SameBut(at->second, next)) return false;
   if (is_new) {
+    ++found_;
     spdlog::warn("violation run={} id={} relation={} text={}", found.run,
                  found.id, found.relation, QuotePrintable(found.text));
   } else {
@@ -188,6 +189,19 @@ std::optional<v1::Violation> ViolationBoard::Find(const std::string& id) const {
   const auto at = by_id_.find(id);
   if (at == by_id_.end()) return std::nullopt;
   return at->second;
+}
+
+ViolationBoard::Counts ViolationBoard::Count() const {
+  absl::MutexLock lock(&mutex_);
+  Counts counts = {.violations = by_id_.size(), .found = found_};
+  for (const auto& [id, violation] : by_id_) {
+    const bool leads =
+        violation.incident().empty() || violation.incident() == id;
+    if (!leads || violation.status() != "open") continue;
+    // "" (older) is an alert.
+    ++(violation.incident_grade() == "advice" ? counts.advice : counts.alerts);
+  }
+  return counts;
 }
 
 ViolationBoard::Changes ViolationBoard::ChangesAfter(uint64_t after,

@@ -53,8 +53,8 @@ class ViolationBoard {
   void Post(uint64_t run, const std::vector<Violation>& found,
             Known known = Known::kUpdate, const MoreWrites& more = nullptr,
             WriteSet writes = WriteSet());
-  // The check of the run has ended and found `all`: what else is posted of it
-  // came from incomplete records and is taken back.
+  // The check of the run has judged all that was judged before and found `all`:
+  // what else is posted of it came from incomplete records and is taken back.
   void KeepOnly(const std::string& run, uint64_t number,
                 const std::vector<Violation>& all);
 
@@ -64,6 +64,15 @@ class ViolationBoard {
   // By time of first sight. Empty run: all runs.
   std::vector<v1::Violation> List(const std::string& run) const;
   std::optional<v1::Violation> Find(const std::string& id) const;
+
+  // Of all runs.
+  struct Counts {
+    uint64_t violations = 0;
+    uint64_t alerts = 0;  // incidents that have not ended
+    uint64_t advice = 0;
+    uint64_t found = 0;  // violations that are new since Load
+  };
+  Counts Count() const;
 
   struct Changes {
     std::vector<v1::Violation> violations;  // oldest change first
@@ -98,6 +107,7 @@ class ViolationBoard {
   std::map<uint64_t, std::string> by_revision_ ABSL_GUARDED_BY(mutex_);
   uint64_t revision_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t durable_revision_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t found_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace traincheck::server

@@ -17,6 +17,8 @@ inline constexpr int kMaxListCalls = 64;
 inline constexpr int kMaxCheckCalls = 2;
 // CompareRuns, likewise.
 inline constexpr int kMaxCompareCalls = 2;
+// ShowZoom: reads a run from its first record.
+inline constexpr int kMaxZoomCalls = 4;
 // Sets on their way in: each is held and parsed as a whole.
 inline constexpr int kMaxImportCalls = 4;
 // JSON of one of these; more than a job may learn.

@@ -51,9 +51,11 @@ absl::StatusOr<v1::Run> Queries::Run(const std::string& id) const {
 }
 
 bool Queries::IsOver(const std::string& id) const {
-  const absl::StatusOr<v1::Run> run = Run(id);
-  return run.ok() && run->status() != v1::RUN_STATUS_RUNNING &&
-         (!run->has_check() || run->check().finished());
+  const std::optional<Registry::Outline> run = use_.registry->OutlineOf(id);
+  if (!run.has_value() || !run->ended) return false;
+  if (!run->is_checked) return true;
+  const std::optional<v1::CheckProgress> progress = use_.checks->Progress(id);
+  return progress.has_value() && progress->finished();
 }
 
 absl::StatusOr<std::vector<v1::Violation>> Queries::Violations(

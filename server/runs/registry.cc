@@ -1,6 +1,7 @@
 #include "server/runs/registry.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -172,7 +173,42 @@ absl::Status Registry::CheckStream(const StreamId& stream) const {
                    stream.run, " has taken over, or its run was deleted"));
 }
 
+Registry::Durable Registry::Timed(Durable durable) {
+  const auto begin = std::chrono::steady_clock::now();
+  return [this, begin, durable = std::move(durable)](uint64_t next_batch) {
+    const auto passed = std::chrono::steady_clock::now() - begin;
+    counts_.durable_us +=
+        std::chrono::duration_cast<std::chrono::microseconds>(passed).count();
+    ++counts_.durable_batches;
+    if (durable) durable(next_batch);
+  };
+}
+
 absl::StatusOr<Registry::Fate> Registry::AddBatch(
+    const StreamId& stream, const v1::Batch& batch,
+    const absl::StatusOr<BatchFacts>& facts, Durable durable) {
+  const absl::StatusOr<Fate> fate =
+      TakeBatch(stream, batch, facts, Timed(std::move(durable)));
+  if (!fate.ok()) return fate;
+  switch (*fate) {
+    case Fate::kStored:
+      ++counts_.stored_batches;
+      counts_.bytes += batch.payload().size();
+      for (const v1::Slice& slice : batch.slices()) {
+        counts_.records += slice.records();
+      }
+      break;
+    case Fate::kDuplicate:
+      ++counts_.duplicate_batches;
+      break;
+    case Fate::kQuarantined:
+      ++counts_.quarantined_batches;
+      break;
+  }
+  return fate;
+}
+
+absl::StatusOr<Registry::Fate> Registry::TakeBatch(
     const StreamId& stream, const v1::Batch& batch,
     const absl::StatusOr<BatchFacts>& facts, Durable durable) {
   std::string value = batch.SerializeAsString();  // before the lock: large

@@ -23,6 +23,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "server/runs/ingest_counts.h"
 #include "server/runs/run_pins.h"
 #include "server/runs/run_state.h"
 #include "server/store/keys.h"
@@ -171,10 +172,18 @@ class Registry {
   std::vector<v1::Run> RunsNotEnded() const;
   std::optional<v1::Run> Run(const std::string& id) const;
   std::optional<RunView> View(const std::string& id) const;
+  // What a run is to who only waits for it; nullopt: it is not known.
+  struct Outline {
+    bool ended = false;
+    bool is_checked = false;  // it names a set
+  };
+  std::optional<Outline> OutlineOf(const std::string& id) const;
   // The store's number of the run.
   std::optional<uint64_t> NumberOf(const std::string& id) const;
   std::vector<std::string> RunIds() const;
   uint64_t quarantined_batches() const;
+  // Since Load.
+  const IngestCounts& counts() const { return counts_; }
 
  private:
   Registry(Store* store, Options options)
@@ -227,8 +236,16 @@ class Registry {
                     WriteSet writes, Durable durable)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  // AddBatch, not counted.
+  absl::StatusOr<Fate> TakeBatch(const StreamId& stream, const v1::Batch& batch,
+                                 const absl::StatusOr<BatchFacts>& facts,
+                                 Durable durable);
+  // Tells the time from now to when it is called.
+  Durable Timed(Durable durable);
+
   Store& store_;
   const Options options_;
+  IngestCounts counts_;
   Observer observer_;
   Selector selector_;
   mutable absl::Mutex mutex_;

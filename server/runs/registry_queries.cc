@@ -87,6 +87,15 @@ std::optional<RunView> Registry::View(const std::string& id) const {
   return view;
 }
 
+std::optional<Registry::Outline> Registry::OutlineOf(
+    const std::string& id) const {
+  absl::MutexLock lock(&mutex_);
+  const auto at = runs_.find(id);
+  if (at == runs_.end()) return std::nullopt;
+  return Outline{at->second.run.ended_unix_ns() != 0,
+                 !at->second.run.check_set().empty()};
+}
+
 std::optional<uint64_t> Registry::NumberOf(const std::string& id) const {
   absl::MutexLock lock(&mutex_);
   const auto at = runs_.find(id);

@@ -1,0 +1,42 @@
+#include "checker/group_ranks.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace traincheck {
+
+const SharedRanks& GroupRanks::None() {
+  static const auto* const kNone =
+      new SharedRanks(std::make_shared<std::vector<int32_t>>());
+  return *kNone;
+}
+
+SharedRanks GroupRanks::Of(uint32_t process,
+                           const ProcessDefinitions& definitions) {
+  Known& known = known_[process];
+  if (known.ranks != nullptr &&
+      known.revision == definitions.groups_revision()) {
+    return known.ranks;
+  }
+  std::vector<int32_t> ranks;
+  for (const auto& [id, group] : definitions.groups()) {
+    ranks.insert(ranks.end(), group.ranks.begin(), group.ranks.end());
+  }
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  known = {definitions.groups_revision(), Shared(std::move(ranks))};
+  return known.ranks;
+}
+
+SharedRanks GroupRanks::Shared(std::vector<int32_t> ranks) {
+  if (ranks.empty()) return None();
+  auto& list = lists_[ranks];
+  SharedRanks shared = list.lock();
+  if (shared == nullptr) {
+    shared = std::make_shared<const std::vector<int32_t>>(std::move(ranks));
+    list = shared;
+  }
+  return shared;
+}
+
+}  // namespace traincheck
