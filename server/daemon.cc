@@ -85,6 +85,12 @@ absl::Status Daemon::StartFeedback(const Options& options) {
   if (!caller.ok()) return caller.status();
   caller_ = *std::move(caller);
   caller_->Start();
+  zoomer_ = std::make_unique<IncidentZoomer>(
+      IncidentZoomer::Dependencies{.board = board_.get(),
+                                   .violations = violations_.get(),
+                                   .plans = plans_.get(),
+                                   .steps = options.zoom_steps});
+  zoomer_->Start();
   return absl::OkStatus();
 }
 
@@ -108,6 +114,12 @@ absl::Status Daemon::Start(const Options& options) {
   stored_comparisons_ =
       std::make_unique<StoredComparisons>(StoredComparisons::Dependencies{
           .store = store_.get(), .registry = registry_.get(), .pins = &pins_});
+  zoom_reports_ = std::make_unique<ZoomReports>(
+      ZoomReports::Dependencies{.store = store_.get(),
+                                .registry = registry_.get(),
+                                .board = board_.get(),
+                                .plans = plans_.get(),
+                                .pins = &pins_});
   absl::StatusOr<std::unique_ptr<InferenceJobs>> jobs =
       InferenceJobs::Open({.store = store_.get(),
                            .registry = registry_.get(),
@@ -131,6 +143,14 @@ absl::Status Daemon::Start(const Options& options) {
                                .pins = &pins_,
                                .limits = options.retention,
                                .period = options.retention_period});
+  metrics_ = std::make_unique<DaemonMetrics>(
+      DaemonMetrics::Dependencies{.store = store_.get(),
+                                  .registry = registry_.get(),
+                                  .checks = checks_.get(),
+                                  .board = board_.get(),
+                                  .jobs = jobs_.get(),
+                                  .caller = caller_.get(),
+                                  .by_run = options.metrics_by_run});
   Connect();
   checks_->Start();
   cleaner_->Start();
@@ -152,6 +172,7 @@ bool Daemon::Stop() {
   cleaner_->Stop();
   checks_->Stop();
   caller_->Stop();
+  zoomer_->Stop();
   const bool jobs_ended = jobs_->Stop(absl::Seconds(1));
   store_->Close();
   return jobs_ended;

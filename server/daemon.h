@@ -24,6 +24,7 @@
 #include "server/feedback/silences.h"
 #include "server/feedback/violation_view.h"
 #include "server/jobs/inference_jobs.h"
+#include "server/metrics/daemon_metrics.h"
 #include "server/plans/run_plans.h"
 #include "server/retention/run_cleaner.h"
 #include "server/runs/registry.h"
@@ -31,6 +32,8 @@
 #include "server/sets/rule_policy.h"
 #include "server/sets/set_catalog.h"
 #include "server/store/store.h"
+#include "server/zoom/incident_zoomer.h"
+#include "server/zoom/zoom_reports.h"
 
 namespace traincheck::server {
 
@@ -44,6 +47,10 @@ class Daemon {
     RetentionLimits retention;
     absl::Duration retention_period = absl::Minutes(1);
     AlertCommandOptions on_alert;
+    // That are recorded in full once an incident begins; 0: none.
+    uint32_t zoom_steps = 0;
+    // Metrics tell the names of runs.
+    bool metrics_by_run = false;
     // See RocksdbStoreOptions.
     bool accept_loss = false;
     // Of the process of an inference job.
@@ -79,6 +86,8 @@ class Daemon {
   const RuleReview& review() const { return *review_; }
   const AlertCaller& caller() const { return *caller_; }
   const StoredChecks& stored_checks() const { return *stored_checks_; }
+  const DaemonMetrics& metrics() const { return *metrics_; }
+  const ZoomReports& zoom_reports() const { return *zoom_reports_; }
   const StoredComparisons& stored_comparisons() const {
     return *stored_comparisons_;
   }
@@ -113,6 +122,9 @@ class Daemon {
   std::unique_ptr<InferenceJobs> jobs_;
   std::unique_ptr<RuleReview> review_;
   std::unique_ptr<AlertCaller> caller_;
+  std::unique_ptr<IncidentZoomer> zoomer_;
+  std::unique_ptr<ZoomReports> zoom_reports_;
+  std::unique_ptr<DaemonMetrics> metrics_;
   std::unique_ptr<Queries> queries_;
   std::unique_ptr<RunCleaner> cleaner_;
 };

@@ -17,6 +17,7 @@ namespace {
 constexpr int kExitUsage = 2;
 // Half of the machine for learning leaves the other half for checks.
 constexpr uint64_t kMinDefaultJobMemory = 512 << 20;
+constexpr uint32_t kMaxZoomSteps = 256;
 
 uint64_t DefaultJobMemory() {
   return std::max(kMinDefaultJobMemory, MachineBytes() / 2);
@@ -62,6 +63,24 @@ void AddOnAlert(CLI::App* app, Options* options) {
       ->capture_default_str();
 }
 
+void AddZoom(CLI::App* app, Options* options) {
+  app->add_option("--zoom-steps", options->daemon.zoom_steps,
+                  "Once an incident begins that is an alert, the run records "
+                  "the functions and variables concerned in full for so many "
+                  "steps; violations show says what that showed; default: 0, "
+                  "never")
+      ->check(CLI::Range(0u, kMaxZoomSteps));
+}
+
+void AddMetrics(CLI::App* app, Options* options) {
+  app->add_option("--metrics", options->metrics,
+                  "PORT (of 127.0.0.1) or IP:PORT at which /metrics, /healthz "
+                  "and /readyz are served over HTTP; port 0 takes a free one; "
+                  "default: nowhere");
+  app->add_flag("--metrics-runs", options->daemon.metrics_by_run,
+                "Metrics of each run that has not ended, with its name");
+}
+
 // A key in the file is the name of an option.
 void AddFile(CLI::App* app) {
   app->set_config("--config", "",
@@ -102,6 +121,8 @@ std::optional<int> ParseOptions(int argc, char** argv, Options* options) {
       ->group("");  // not shown: for tests
   AddRetention(&app, options);
   AddOnAlert(&app, options);
+  AddZoom(&app, options);
+  AddMetrics(&app, options);
   AddFile(&app);
   app.add_flag("--accept-loss", options->daemon.accept_loss,
                "Open a store whose log is damaged and give up what was stored "

@@ -23,6 +23,7 @@ struct Options {
   double on_alert_timeout_s = 60;
   std::string log_level = "info";
   std::string port_file;  // empty: none
+  std::string metrics;    // where they are served; empty: nowhere
 };
 
 // The code to exit with, or nothing if the daemon is to run. Help and errors

@@ -9,12 +9,15 @@
 
 #include <cerrno>
 #include <cstring>
+#include <memory>
 #include <string>
 
 #include "base/logging.h"
 #include "server/control/version.h"
 #include "server/daemon.h"
 #include "server/jobs/inference_worker.h"
+#include "server/metrics/http_server.h"
+#include "server/metrics/metrics_pages.h"
 #include "server/options.h"
 #include "server/out_of_memory.h"
 #include "server/rpc_service.h"
@@ -51,6 +54,23 @@ bool WritePortFile(const std::string& path, const std::string& address) {
   return written;
 }
 
+// False: they were asked for and cannot be served, which the log says.
+bool ServeMetrics(const Options& options, const DaemonMetrics& metrics,
+                  std::unique_ptr<HttpServer>* server) {
+  if (options.metrics.empty()) return true;
+  absl::StatusOr<std::unique_ptr<HttpServer>> started =
+      HttpServer::Start(options.metrics, [&metrics](const std::string& path) {
+        return AnswerPage(metrics, path);
+      });
+  if (!started.ok()) {
+    spdlog::critical("--metrics: {}", std::string(started.status().message()));
+    return false;
+  }
+  *server = *std::move(started);
+  spdlog::info("serving metrics address={}", (*server)->address());
+  return true;
+}
+
 int Run(const Options& options, const sigset_t& signals) {
   absl::StatusOr<std::unique_ptr<Daemon>> daemon = Daemon::Open(options.daemon);
   if (!daemon.ok()) {
@@ -67,8 +87,9 @@ int Run(const Options& options, const sigset_t& signals) {
   FeedbackService feedback({&d.registry(), &d.violations(), &d.marks(),
                             &d.silences(), &d.review(), &d.caller()});
   ComparisonService comparison(&d.stored_comparisons());
+  ZoomService zoom(&d.zoom_reports());
   absl::StatusOr<std::unique_ptr<RpcServer>> rpc = RpcServer::Start(
-      options.listen, {&ingest, &control, &feedback, &comparison});
+      options.listen, {&ingest, &control, &feedback, &comparison, &zoom});
   if (!rpc.ok()) {
     spdlog::critical("{}", std::string(rpc.status().message()));
     return kExitFailed;
@@ -76,7 +97,8 @@ int Run(const Options& options, const sigset_t& signals) {
   spdlog::info("listening address={} data_dir={} store={} version={}",
                (*rpc)->address(), options.daemon.data_dir, d.store_id(),
                kServerVersion);
-  int code = 0;
+  std::unique_ptr<HttpServer> metrics;
+  int code = ServeMetrics(options, d.metrics(), &metrics) ? 0 : kExitFailed;
   if (!options.port_file.empty() &&
       !WritePortFile(options.port_file, (*rpc)->address())) {
     code = kExitFailed;
@@ -87,6 +109,7 @@ int Run(const Options& options, const sigset_t& signals) {
     ingest.Tick(absl::Now());
   }
   spdlog::info("stopping");
+  metrics.reset();
   (*rpc)->Stop(absl::Seconds(1));
   const bool all_ended = d.Stop();
   spdlog::info("stopped");

@@ -1,0 +1,218 @@
+#include "server/metrics/daemon_metrics.h"
+
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "server/control/version.h"
+#include "server/metrics/process_usage.h"
+
+namespace traincheck::server {
+namespace {
+
+constexpr auto kCounter = MetricType::kCounter;
+constexpr auto kGauge = MetricType::kGauge;
+
+const char* StateLabel(v1::ProcessState state) {
+  switch (state) {
+    case v1::PROCESS_STATE_STREAMING:
+      return "streaming";
+    case v1::PROCESS_STATE_DISCONNECTED:
+      return "disconnected";
+    case v1::PROCESS_STATE_ENDED:
+      return "ended";
+    case v1::PROCESS_STATE_LOST:
+      return "lost";
+    default:
+      return "unknown";
+  }
+}
+
+const char* StatusLabel(v1::JobStatus status) {
+  switch (status) {
+    case v1::JOB_STATUS_QUEUED:
+      return "queued";
+    case v1::JOB_STATUS_RUNNING:
+      return "running";
+    case v1::JOB_STATUS_DONE:
+      return "done";
+    case v1::JOB_STATUS_FAILED:
+      return "failed";
+    case v1::JOB_STATUS_CANCELLED:
+      return "cancelled";
+    default:
+      return "unknown";
+  }
+}
+
+// A sample for each label, also where nothing has it: a series that comes and
+// goes cannot be added up.
+using CountByLabel = std::map<std::string, uint64_t>;
+
+void AddCounts(const char* name, const char* help, const char* label,
+               const CountByLabel& counts, Exposition* text) {
+  text->Family(name, kGauge, help);
+  for (const auto& [value, count] : counts) {
+    text->Sample(static_cast<double>(count), {{label, value}});
+  }
+}
+
+void AddOne(const char* name, MetricType type, const char* help, double value,
+            Exposition* text) {
+  text->Family(name, type, help);
+  text->Sample(value);
+}
+
+using Labels = Exposition::Labels;
+
+Labels LabelsOf(const v1::Run& run) {
+  return {{"run", run.id()}, {"experiment", run.experiment()}};
+}
+
+}  // namespace
+
+std::string DaemonMetrics::Text() const {
+  Exposition text;
+  text.Family("traincheckd_build_info", kGauge, "Version of the daemon");
+  text.Sample(1, {{"version", kServerVersion}});
+  AddProcess(&text);
+  AddStore(&text);
+  AddIngest(&text);
+  AddRuns(&text);
+  AddChecks(&text);
+  AddJobs(&text);
+  AddAlerts(&text);
+  return text.text();
+}
+
+void DaemonMetrics::AddProcess(Exposition* text) const {
+  AddOne("process_start_time_seconds", kGauge,
+         "When the daemon started, in seconds since 1970",
+         absl::ToDoubleSeconds(started_ - absl::UnixEpoch()), text);
+  const std::optional<ProcessUsage> usage = UsageOfSelf();
+  if (!usage) return;
+  AddOne("process_cpu_seconds_total", kCounter,
+         "User and system time of the daemon", usage->cpu_seconds, text);
+  AddOne("process_resident_memory_bytes", kGauge,
+         "Resident memory of the daemon",
+         static_cast<double>(usage->resident_bytes), text);
+  AddOne("process_open_fds", kGauge, "Open files of the daemon",
+         static_cast<double>(usage->open_files), text);
+  AddOne("process_max_fds", kGauge, "How many files it may open",
+         static_cast<double>(usage->max_files), text);
+}
+
+void DaemonMetrics::AddStore(Exposition* text) const {
+  const StoreHealth health = use_.store->Health();
+  AddOne("traincheckd_store_bytes", kGauge, "Size of the data directory",
+         static_cast<double>(health.stored_bytes), text);
+  AddOne("traincheckd_store_free_bytes", kGauge,
+         "Free room on the disk of the data directory",
+         static_cast<double>(health.free_bytes), text);
+  AddOne("traincheckd_store_writable", kGauge,
+         "1 if the store takes writes; 0: nothing is acknowledged just now",
+         health.error.ok() ? 1 : 0, text);
+}
+
+void DaemonMetrics::AddIngest(Exposition* text) const {
+  const IngestCounts& counts = use_.registry->counts();
+  text->Family("traincheckd_batches_total", kCounter,
+               "Batches that came, by what became of them");
+  text->Sample(static_cast<double>(counts.stored_batches),
+               {{"fate", "stored"}});
+  text->Sample(static_cast<double>(counts.duplicate_batches),
+               {{"fate", "duplicate"}});
+  text->Sample(static_cast<double>(counts.quarantined_batches),
+               {{"fate", "quarantined"}});
+  AddOne("traincheckd_stored_bytes_total", kCounter, "Bytes of stored batches",
+         static_cast<double>(counts.bytes), text);
+  AddOne("traincheckd_stored_records_total", kCounter,
+         "Records of stored batches", static_cast<double>(counts.records),
+         text);
+  text->Family("traincheckd_acknowledge_seconds", MetricType::kSummary,
+               "From when a batch came to when it was durable");
+  text->Sample(1e-6 * static_cast<double>(counts.durable_us), {}, "_sum");
+  text->Sample(static_cast<double>(counts.durable_batches), {}, "_count");
+}
+
+void DaemonMetrics::AddRuns(Exposition* text) const {
+  const std::vector<v1::Run> runs = use_.registry->RunsNotEnded();
+  CountByLabel processes = {
+      {"streaming", 0}, {"disconnected", 0}, {"ended", 0}, {"lost", 0}};
+  uint64_t dropped = 0, lost = 0;
+  for (const v1::Run& run : runs) {
+    dropped += run.dropped();
+    lost += run.lost();
+    for (const v1::Process& process : run.processes()) {
+      ++processes[StateLabel(process.state())];
+    }
+  }
+  AddOne("traincheckd_running_runs", kGauge, "Runs that have not ended",
+         static_cast<double>(runs.size()), text);
+  AddCounts("traincheckd_processes",
+            "Processes of runs that have not ended, by state", "state",
+            processes, text);
+  AddOne("traincheckd_dropped_records", kGauge,
+         "Records that agents of these runs could not write",
+         static_cast<double>(dropped), text);
+  AddOne("traincheckd_lost_records", kGauge,
+         "Records of these runs that were written and never came",
+         static_cast<double>(lost), text);
+  if (!use_.by_run) return;
+  text->Family("traincheckd_run_last_step", kGauge,
+               "Last step that closed on any rank of the run");
+  for (const v1::Run& run : runs) {
+    if (run.has_last_step()) {
+      text->Sample(static_cast<double>(run.last_step()), LabelsOf(run));
+    }
+  }
+  text->Family("traincheckd_run_dropped_records", kGauge,
+               "Records that agents of the run could not write");
+  for (const v1::Run& run : runs) {
+    text->Sample(static_cast<double>(run.dropped()), LabelsOf(run));
+  }
+}
+
+void DaemonMetrics::AddChecks(Exposition* text) const {
+  AddOne("traincheckd_check_behind_batches", kGauge,
+         "Stored batches of checked runs that no check has read yet",
+         static_cast<double>(use_.checks->BatchesBehind()), text);
+  const ViolationBoard::Counts counts = use_.board->Count();
+  AddCounts("traincheckd_open_incidents",
+            "Incidents of stored runs that have not ended, by grade", "grade",
+            {{"alert", counts.alerts}, {"advice", counts.advice}}, text);
+  AddOne("traincheckd_violations", kGauge, "Violations of stored runs",
+         static_cast<double>(counts.violations), text);
+  AddOne("traincheckd_violations_found_total", kCounter,
+         "Violations that checks have found since the daemon's start",
+         static_cast<double>(counts.found), text);
+}
+
+void DaemonMetrics::AddJobs(Exposition* text) const {
+  CountByLabel jobs = {{"queued", 0},
+                       {"running", 0},
+                       {"done", 0},
+                       {"failed", 0},
+                       {"cancelled", 0}};
+  for (const v1::Job& job : use_.jobs->book().List()) {
+    ++jobs[StatusLabel(job.status())];
+  }
+  AddCounts("traincheckd_jobs", "Inference jobs that are known, by status",
+            "status", jobs, text);
+}
+
+void DaemonMetrics::AddAlerts(Exposition* text) const {
+  const v1::AlertCalls calls = use_.caller->Calls();
+  AddOne("traincheckd_alert_commands_failed_total", kCounter,
+         "Commands for alerts that failed since the daemon's start",
+         static_cast<double>(calls.failed()), text);
+  AddCounts("traincheckd_alert_commands",
+            "Incidents of stored runs for which a command was started, or held "
+            "back by its hourly limit",
+            "fate",
+            {{"started", calls.started()}, {"held_back", calls.held_back()}},
+            text);
+}
+
+}  // namespace traincheck::server

@@ -1,0 +1,210 @@
+#include "server/metrics/http_server.h"
+
+#include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/beast/core.hpp>
+#include <boost/beast/http.hpp>
+#include <chrono>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/logging.h"
+
+namespace traincheck::server {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+constexpr auto kPatience = std::chrono::seconds(10);
+// Until there are descriptors again.
+constexpr auto kAcceptPause = std::chrono::milliseconds(100);
+constexpr uint32_t kMaxHead = 8 << 10;
+
+using Response = http::response<http::string_body>;
+
+HttpAnswer AnswerTo(const HttpServer::Handler& handler,
+                    const http::request<http::empty_body>& request) {
+  if (request.method() != http::verb::get &&
+      request.method() != http::verb::head) {
+    return {.status = 405, .body = "only GET is answered\n"};
+  }
+  const std::string target(request.target());
+  return handler(target.substr(0, target.find('?')));
+}
+
+// One connection, which lives as long as something of it is under way.
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(tcp::socket socket, const HttpServer::Handler* handler,
+             std::atomic<int>* open)
+      : stream_(std::move(socket)), handler_(*handler), open_(*open) {
+    ++open_;
+  }
+  ~Connection() { --open_; }
+
+  void Read() {
+    parser_.emplace();
+    parser_->header_limit(kMaxHead);
+    parser_->body_limit(0);
+    stream_.expires_after(kPatience);
+    http::async_read(stream_, buffer_, *parser_,
+                     [self = shared_from_this()](error_code error, size_t) {
+                       self->OnRead(error);
+                     });
+  }
+
+ private:
+  void OnRead(error_code error) {
+    if (error == http::error::end_of_stream || error == beast::error::timeout) {
+      return Close();
+    }
+    if (error) {
+      return Write({.status = 400, .body = "that is not a GET request\n"}, 11,
+                   /*keep=*/false, /*head=*/false);
+    }
+    const auto& request = parser_->get();
+    Write(AnswerTo(handler_, request), request.version(), request.keep_alive(),
+          request.method() == http::verb::head);
+  }
+
+  void Write(HttpAnswer answer, unsigned version, bool keep, bool head) {
+    response_ = Response(http::int_to_status(answer.status), version);
+    response_.set(http::field::content_type, answer.content_type);
+    response_.set(http::field::cache_control, "no-store");
+    response_.keep_alive(keep);
+    response_.body() = std::move(answer.body);
+    response_.prepare_payload();
+    // The head says how long the body would be.
+    if (head) response_.body().clear();
+    stream_.expires_after(kPatience);
+    http::async_write(
+        stream_, response_,
+        [self = shared_from_this(), keep](error_code error, size_t) {
+          if (error || !keep) return self->Close();
+          self->Read();
+        });
+  }
+
+  void Close() {
+    error_code ignored;  // the other side may be gone already
+    stream_.socket().shutdown(tcp::socket::shutdown_send, ignored);
+  }
+
+  beast::tcp_stream stream_;
+  const HttpServer::Handler& handler_;
+  std::atomic<int>& open_;
+  beast::flat_buffer buffer_{2 * kMaxHead};
+  std::optional<http::request_parser<http::empty_body>> parser_;
+  Response response_;
+};
+
+absl::StatusOr<tcp::endpoint> ParseAddress(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  const bool has_host = colon != std::string::npos;
+  std::string host = has_host ? address.substr(0, colon) : "127.0.0.1";
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  }
+  if (host == "localhost") host = "127.0.0.1";
+  uint32_t port = 0;
+  error_code error;
+  const auto ip = asio::ip::make_address(host, error);
+  if (error ||
+      !absl::SimpleAtoi(has_host ? address.substr(colon + 1) : address,
+                        &port) ||
+      port > UINT16_MAX) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", address, "\" is neither PORT nor IP:PORT"));
+  }
+  return tcp::endpoint(ip, static_cast<uint16_t>(port));
+}
+
+}  // namespace
+
+class HttpServer::Impl {
+ public:
+  explicit Impl(Handler handler) : handler_(std::move(handler)) {}
+  ~Impl() {
+    context_.stop();
+    if (thread_.joinable()) thread_.join();
+  }
+
+  error_code Listen(const tcp::endpoint& endpoint) {
+    error_code error;
+    acceptor_.open(endpoint.protocol(), error);
+    if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
+    if (!error) acceptor_.bind(endpoint, error);
+    if (!error) acceptor_.listen(kMaxConnections, error);
+    return error;
+  }
+
+  void Run() {
+    Accept();
+    thread_ = std::thread([this] { context_.run(); });
+  }
+
+  tcp::endpoint endpoint() const { return acceptor_.local_endpoint(); }
+
+ private:
+  void Accept() {
+    acceptor_.async_accept([this](error_code error, tcp::socket socket) {
+      if (error) return PauseAndAccept();
+      // One too many is closed as the socket goes.
+      if (open_ < kMaxConnections) {
+        std::make_shared<Connection>(std::move(socket), &handler_, &open_)
+            ->Read();
+      }
+      Accept();
+    });
+  }
+
+  void PauseAndAccept() {
+    pause_.expires_after(kAcceptPause);
+    pause_.async_wait([this](error_code error) {
+      if (!error) Accept();
+    });
+  }
+
+  const Handler handler_;
+  // Outlives the connections, which the context holds.
+  std::atomic<int> open_ = 0;
+  asio::io_context context_{1};
+  tcp::acceptor acceptor_{context_};
+  asio::steady_timer pause_{context_};
+  std::thread thread_;
+};
+
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(
+    const std::string& address, Handler handler) {
+  const absl::StatusOr<tcp::endpoint> endpoint = ParseAddress(address);
+  if (!endpoint.ok()) return endpoint.status();
+  auto impl = std::make_unique<Impl>(std::move(handler));
+  if (const error_code error = impl->Listen(*endpoint)) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot listen on ", address, ": ", error.message()));
+  }
+  impl->Run();
+  const tcp::endpoint got = impl->endpoint();
+  const std::string ip = got.address().to_string();
+  std::string where = got.address().is_v6() ? absl::StrCat("[", ip, "]") : ip;
+  absl::StrAppend(&where, ":", got.port());
+  return std::unique_ptr<HttpServer>(
+      new HttpServer(std::move(impl), std::move(where)));
+}
+
+HttpServer::HttpServer(std::unique_ptr<Impl> impl, std::string address)
+    : impl_(std::move(impl)), address_(std::move(address)) {}
+
+HttpServer::~HttpServer() = default;
+
+}  // namespace traincheck::server
