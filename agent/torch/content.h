@@ -49,6 +49,11 @@ struct StridedTensor {
 
 class StridedContent {
  public:
+  struct Dimension {
+    int64_t size;
+    int64_t stride_bytes;
+  };
+
   // None: an element type without known size, sizes or strides that cannot be,
   // elements that cannot be negated. The arrays are not kept.
   static std::optional<StridedContent> Of(const StridedTensor& tensor);
@@ -58,15 +63,21 @@ class StridedContent {
   // Bytes from the first element's begin to the last one's end in memory.
   uint64_t extent() const { return extent_; }
 
+  // Where the elements lie, for whoever reads them elsewhere: this process may
+  // have no access to the memory itself.
+  const void* data() const { return data_; }
+  Dtype dtype() const { return dtype_; }
+  uint64_t element_bytes() const { return element_bytes_; }
+  bool negative() const { return negative_; }
+  bool conjugate() const { return conjugate_; }
+  // Outermost first, merged where dense; none: one block of memory.
+  const std::vector<Dimension>& dimensions() const { return dimensions_; }
+
+  // REQUIRES: this process can read the memory.
   ContentDigest Digest() const;
   ContentSummary Summarize(ContentWanted wanted) const;
 
  private:
-  struct Dimension {
-    int64_t size;
-    int64_t stride_bytes;
-  };
-
   bool TakeDimensions(const StridedTensor& tensor);
   template <typename Take>
   void ForEachBlock(const Take& take) const;
@@ -82,7 +93,6 @@ class StridedContent {
   uint64_t bytes_ = 0;
   uint64_t extent_ = 0;
   uint64_t rows_ = 1;
-  // Outermost first, merged where dense; none: one block of memory.
   std::vector<Dimension> dimensions_;
 };
 

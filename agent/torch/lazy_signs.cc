@@ -71,6 +71,8 @@ void NegateParts(Part part, char* data, size_t from, size_t step,
 
 bool CanNegate(Dtype dtype) { return PartOf(dtype).sign != Sign::kNone; }
 
+bool FlipsSignBits(Dtype dtype) { return PartOf(dtype).sign == Sign::kBit; }
+
 void Negate(Dtype dtype, char* data, size_t bytes) {
   const Part part = PartOf(dtype);
   NegateParts(part, data, 0, part.bytes, bytes);

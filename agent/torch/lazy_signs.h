@@ -13,6 +13,9 @@ namespace traincheck::agent {
 // Does torch negate elements of this type?
 bool CanNegate(Dtype dtype);
 
+// Does negation flip sign bits only? Of integers it is two's complement.
+bool FlipsSignBits(Dtype dtype);
+
 // Makes elements what a reader of the tensor sees. Whole elements.
 void Negate(Dtype dtype, char* data, size_t bytes);
 void Conjugate(Dtype dtype, char* data, size_t bytes);  // of complex types only

@@ -121,6 +121,13 @@ _CHECKS = [
         "tools/coverage.sh",
     ),
 ]
+_DEVICE = [
+    Part(
+        "device-kernel",
+        "the kernel's text is what its source gives, and assembles for all chips",
+        "python3 tools/device_kernel.py --check",
+    ),
+]
 _VERSIONS = [
     Part(
         "torch-versions",
@@ -146,5 +153,5 @@ _BENCHES = [
 
 PARTS = [
     *(_SEEDS + _FAULTS + _KILLS + _ERRORS),
-    *(_FUZZ + _SANITIZERS + _CHECKS + _VERSIONS + _BENCHES),
+    *(_FUZZ + _SANITIZERS + _CHECKS + _DEVICE + _VERSIONS + _BENCHES),
 ]

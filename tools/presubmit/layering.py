@@ -21,7 +21,7 @@ RECORD_FORMAT = (
 SETTINGS = ("proto/settings/",)
 # In tests of every layer.
 _TESTING = ("base/seed_for_testing.h",)
-_CORE_PARTS = ("preload", "ring", "cpython", "capture", "torch", "python")
+_CORE_PARTS = ("preload", "ring", "cpython", "capture", "torch", "device", "python")
 AGENT_CORE = tuple(f"agent/{part}/" for part in _CORE_PARTS)
 # The floors of the engine, from below: each includes those before it.
 _TRACE = ("base/", "invariants/trace/") + RECORD_FORMAT

@@ -1,0 +1,229 @@
+// The kernel's source against the digest of the processor, over memory that
+// ends where the tensors end: under a sanitizer no read beyond passes.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "agent/device/digest_tables.h"
+#include "agent/device/emulated_kernel_for_testing.h"
+#include "base/seed_for_testing.h"
+
+namespace traincheck::agent {
+namespace {
+
+constexpr Dtype kDtypes[] = {
+    Dtype::kUint8,          Dtype::kInt8,           Dtype::kInt16,
+    Dtype::kInt32,          Dtype::kInt64,          Dtype::kFloat16,
+    Dtype::kFloat32,        Dtype::kFloat64,        Dtype::kComplex32,
+    Dtype::kComplex64,      Dtype::kComplex128,     Dtype::kBool,
+    Dtype::kBfloat16,       Dtype::kFloat8E5m2,     Dtype::kFloat8E4m3fn,
+    Dtype::kFloat8E5m2fnuz, Dtype::kFloat8E4m3fnuz, Dtype::kUint16,
+    Dtype::kUint32,         Dtype::kUint64,         Dtype::kFloat8E8m0fnu,
+    Dtype::kFloat4E2m1fnX2,
+};
+
+// Random bytes, as many as asked for and no more, `offset` bytes behind an
+// aligned address.
+class Memory {
+ public:
+  Memory(size_t bytes, size_t offset, std::mt19937_64& random)
+      : begin_(new (std::align_val_t(16)) char[offset + bytes]),
+        data_(begin_ + offset) {
+    for (size_t i = 0; i < offset + bytes; ++i) {
+      begin_[i] = static_cast<char>(random());
+    }
+  }
+  ~Memory() { ::operator delete[](begin_, std::align_val_t(16)); }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  char* data() { return data_; }
+
+ private:
+  char* const begin_;
+  char* const data_;
+};
+
+struct Signs {
+  bool negative = false;
+  bool conjugate = false;
+};
+
+// Tensors for one launch.
+class Tensors {
+ public:
+  explicit Tensors(uint64_t seed) : random_(seed) {}
+
+  std::mt19937_64& random() { return random_; }
+  const std::vector<StridedContent>& contents() const { return contents_; }
+
+  // Strides in elements.
+  void Add(Dtype dtype, const std::vector<int64_t>& sizes,
+           const std::vector<int64_t>& strides, size_t offset,
+           Signs signs = {}) {
+    StridedTensor tensor = {nullptr,        dtype,          Ndim(sizes),
+                            sizes.data(),   strides.data(), signs.negative,
+                            signs.conjugate};
+    const uint64_t extent = StridedContent::Of(tensor)->extent();
+    memory_.push_back(std::make_unique<Memory>(extent, offset, random_));
+    tensor.data = memory_.back()->data();
+    contents_.push_back(*StridedContent::Of(tensor));
+  }
+  void AddDense(Dtype dtype, int64_t elements, size_t offset) {
+    Add(dtype, {elements}, {1}, offset);
+  }
+  void FillWithZeros(size_t i) {
+    std::memset(memory_[i]->data(), 0, contents_[i].extent());
+  }
+
+  // All in one launch of so many blocks, compared with the processor's.
+  void ExpectEqual(unsigned blocks) {
+    DigestTables tables;
+    for (const StridedContent& content : contents_) {
+      ASSERT_TRUE(DigestTables::Takes(content));
+      tables.Add(content);
+    }
+    const auto count = static_cast<unsigned>(contents_.size());
+    std::vector<DigestWords> sums(count, DigestWords{0, 0});
+    std::vector<DigestWords> host_sums(count, DigestWords{1, 1});
+    DigestProgress progress = {};
+    DigestDone done = {};
+    RunEmulatedKernel(
+        {tables.items().data(), tables.dims().data(), sums.data(), &progress,
+         host_sums.data(), &done, 7, count, tables.chunks()},
+        blocks, 300);
+    EXPECT_EQ(done.launch, 7u);
+    EXPECT_EQ(done.device_ns, 300u);
+    EXPECT_EQ(progress.begin, 0u);
+    for (unsigned i = 0; i < count; ++i) {
+      const StridedContent& content = contents_[i];
+      const ContentDigest want = content.Digest();
+      const ContentDigest found =
+          FinishWords(host_sums[i], content.bytes(), content.dtype());
+      EXPECT_EQ(found.digest, want.digest)
+          << "tensor " << i << " of " << content.bytes() << " bytes of "
+          << DtypeName(content.dtype()) << ", " << blocks << " blocks";
+      EXPECT_EQ(found.all_zero, want.all_zero) << "tensor " << i;
+      // Ready for the next launch.
+      EXPECT_EQ(sums[i].sum, 0u);
+      EXPECT_EQ(sums[i].any_bits, 0u);
+    }
+  }
+
+ private:
+  static int32_t Ndim(const std::vector<int64_t>& sizes) {
+    return static_cast<int32_t>(sizes.size());
+  }
+
+  std::mt19937_64 random_;
+  std::vector<std::unique_ptr<Memory>> memory_;
+  std::vector<StridedContent> contents_;
+};
+
+TEST(DigestKernel, EqualsTheProcessorForEveryTypeLengthAndAlignment) {
+  Tensors tensors(SeedForTesting(1));
+  for (const Dtype dtype : kDtypes) {
+    const size_t element = DtypeBytes(dtype);
+    for (const int64_t elements : {0, 1, 2, 3, 7, 8, 9, 31, 64, 127, 300}) {
+      for (size_t offset = 0; offset < 17; offset += element) {
+        tensors.AddDense(dtype, elements, offset);
+      }
+    }
+  }
+  tensors.ExpectEqual(3);
+}
+
+TEST(DigestKernel, EqualsTheProcessorAroundTheEndsOfChunks) {
+  Tensors tensors(SeedForTesting(2));
+  constexpr int64_t kChunk = 8 * kChunkWords;
+  for (const int64_t around : {kChunk, 2 * kChunk, 5 * kChunk}) {
+    for (int64_t bytes = around - 17; bytes <= around + 17; ++bytes) {
+      tensors.AddDense(Dtype::kUint8, bytes, static_cast<size_t>(bytes % 17));
+    }
+  }
+  tensors.ExpectEqual(1);
+  tensors.ExpectEqual(7);
+}
+
+TEST(DigestKernel, TheGridDoesNotMatter) {
+  Tensors tensors(SeedForTesting(3));
+  for (int i = 0; i < 200; ++i) {
+    const bool large = i % 50 == 0;
+    tensors.AddDense(
+        Dtype::kBfloat16,
+        static_cast<int64_t>(tensors.random()() % (large ? 200'000 : 900)),
+        2 * (tensors.random()() % 8));
+  }
+  for (const unsigned blocks : {1u, 2u, 7u, 300u}) tensors.ExpectEqual(blocks);
+}
+
+TEST(DigestKernel, EqualsTheProcessorForViews) {
+  Tensors tensors(SeedForTesting(4));
+  auto& random = tensors.random();
+  for (const Dtype dtype : kDtypes) {
+    for (int i = 0; i < 40; ++i) {
+      std::vector<int64_t> sizes, strides;
+      for (size_t d = 0; d < 1 + random() % 4; ++d) {
+        sizes.push_back(static_cast<int64_t>(1 + random() % 9));
+      }
+      // A permutation, with gaps, and now and then expanded.
+      std::vector<size_t> order(sizes.size());
+      for (size_t d = 0; d < order.size(); ++d) order[d] = d;
+      std::shuffle(order.begin(), order.end(), random);
+      strides.assign(sizes.size(), 0);
+      int64_t stride = 1 + static_cast<int64_t>(random() % 2);
+      for (const size_t d : order) {
+        if (random() % 8 == 0) continue;
+        strides[d] = stride;
+        stride *= sizes[d] + static_cast<int64_t>(random() % 2);
+      }
+      tensors.Add(dtype, sizes, strides, DtypeBytes(dtype) * (random() % 3));
+    }
+  }
+  tensors.ExpectEqual(2);
+}
+
+TEST(DigestKernel, EqualsTheProcessorForLazySigns) {
+  Tensors tensors(SeedForTesting(5));
+  for (const Dtype dtype :
+       {Dtype::kFloat16, Dtype::kBfloat16, Dtype::kFloat32, Dtype::kFloat64,
+        Dtype::kComplex32, Dtype::kComplex64, Dtype::kComplex128}) {
+    for (int64_t n = 0; n < 12; ++n) {
+      tensors.Add(dtype, {n}, {1}, 0, {true, false});
+      tensors.Add(dtype, {n, 3}, {1, n + 1}, 0, {true, false});
+      if (!IsComplex(dtype)) continue;
+      tensors.Add(dtype, {n}, {1}, 0, {false, true});
+      tensors.Add(dtype, {n, 3}, {4, 1}, 0, {true, true});
+    }
+  }
+  tensors.ExpectEqual(2);
+}
+
+TEST(DigestKernel, LeavesIntegersToBeNegatedToOthers) {
+  const int64_t size = 4, stride = 1;
+  const auto content = StridedContent::Of(
+      {nullptr, Dtype::kInt32, 1, &size, &stride, true, false});
+  ASSERT_TRUE(content);
+  EXPECT_FALSE(DigestTables::Takes(*content));
+}
+
+TEST(DigestKernel, RecognisesZeros) {
+  Tensors tensors(SeedForTesting(6));
+  for (int i = 0; i < 20; ++i) tensors.AddDense(Dtype::kFloat32, 1000 + i, 4);
+  tensors.Add(Dtype::kFloat32, {10, 10}, {1, 10}, 0);
+  // -0.0 has a bit set.
+  tensors.Add(Dtype::kFloat32, {10}, {1}, 0, {true, false});
+  for (size_t i : {3, 7, 20, 21}) tensors.FillWithZeros(i);
+  tensors.ExpectEqual(4);
+  EXPECT_TRUE(tensors.contents()[20].Digest().all_zero);
+  EXPECT_FALSE(tensors.contents()[21].Digest().all_zero);
+}
+
+}  // namespace
+}  // namespace traincheck::agent

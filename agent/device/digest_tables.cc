@@ -1,0 +1,62 @@
+#include "agent/device/digest_tables.h"
+
+#include <cstring>
+
+#include "agent/torch/lazy_signs.h"
+
+namespace traincheck::agent {
+namespace {
+
+// The bits of two words that change between memory and reader.
+void TakeFlips(const StridedContent& content, DigestItem* item) {
+  char zeros[16] = {};
+  if (content.negative()) Negate(content.dtype(), zeros, sizeof zeros);
+  if (content.conjugate()) Conjugate(content.dtype(), zeros, sizeof zeros);
+  std::memcpy(&item->flip_even, zeros, 8);
+  std::memcpy(&item->flip_odd, zeros + 8, 8);
+}
+
+}  // namespace
+
+bool DigestTables::Takes(const StridedContent& content) {
+  return !content.negative() || FlipsSignBits(content.dtype());
+}
+
+DeviceWord DigestTables::ChunksOf(const StridedContent& content) {
+  return (content.bytes() + 8 * kChunkWords - 1) / (8 * kChunkWords);
+}
+
+void DigestTables::Clear() {
+  items_.clear();
+  dims_.clear();
+  chunks_ = 0;
+}
+
+void DigestTables::Add(const StridedContent& content) {
+  DigestItem item = {};
+  item.address = reinterpret_cast<DeviceWord>(content.data());
+  item.bytes = content.bytes();
+  item.element_bytes = static_cast<unsigned>(content.element_bytes());
+  item.first_chunk = chunks_;
+  item.first_dim = static_cast<unsigned>(dims_.size());
+  TakeFlips(content, &item);
+  for (const StridedContent::Dimension& dim : content.dimensions()) {
+    dims_.push_back({static_cast<DeviceWord>(dim.size),
+                     static_cast<DeviceWord>(dim.stride_bytes)});
+  }
+  // Only gathered words are flipped.
+  const bool flips = item.flip_even != 0 || item.flip_odd != 0;
+  if (content.dimensions().empty() && flips) {
+    dims_.push_back({item.bytes / item.element_bytes, item.element_bytes});
+  }
+  item.ndim = static_cast<unsigned>(dims_.size()) - item.first_dim;
+  chunks_ += static_cast<unsigned>(ChunksOf(content));
+  items_.push_back(item);
+}
+
+ContentDigest FinishWords(const DigestWords& words, uint64_t bytes,
+                          Dtype dtype) {
+  return {FinishDigest(words.sum, bytes, dtype), words.any_bits == 0};
+}
+
+}  // namespace traincheck::agent
