@@ -1,0 +1,204 @@
+#include "agent/device/device_digester.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace traincheck::agent {
+namespace {
+
+constexpr char kKernelName[] = "traincheck_digest";
+// A block is worth its begin only for some chunks a warp.
+constexpr unsigned kChunksOfBlock = kBlockThreads / kWarpThreads;
+
+}  // namespace
+
+// Makes a device's primary context current, where another one is.
+class DeviceDigester::InContext {
+ public:
+  InContext(const CudaDriver& driver, CudaDriver::Handle context)
+      : driver_(driver) {
+    CudaDriver::Handle current = nullptr;
+    driver_.CtxGetCurrent(&current);
+    pushed_ = current != context &&
+              driver_.CtxPushCurrent(context) == CudaDriver::kSuccess;
+  }
+  ~InContext() {
+    CudaDriver::Handle popped;
+    if (pushed_) driver_.CtxPopCurrent(&popped);
+  }
+  InContext(const InContext&) = delete;
+  InContext& operator=(const InContext&) = delete;
+
+ private:
+  const CudaDriver& driver_;
+  bool pushed_ = false;
+};
+
+void DeviceDigester::SwitchOff(std::string reason) {
+  if (!off_reason_.empty()) return;
+  off_reason_ = std::move(reason);
+  pending_ = 0;
+}
+
+bool DeviceDigester::Succeeded(CudaDriver::Result result, const char* what) {
+  if (result == CudaDriver::kSuccess) return true;
+  SwitchOff(std::string(what) + " failed: CUDA error " +
+            driver_.NameOf(result));
+  return false;
+}
+
+bool DeviceDigester::LoadKernel(Device* device) {
+  const RelaxedCapture relaxed(driver_);
+  CudaDriver::Handle module = nullptr;
+  int multiprocessors = 0, blocks = 0;
+  if (!Succeeded(driver_.ModuleLoadDataEx(&module, image_, 0, nullptr, nullptr),
+                 "loading the kernel") ||
+      !Succeeded(
+          driver_.ModuleGetFunction(&device->kernel, module, kKernelName),
+          "loading the kernel") ||
+      !Succeeded(
+          driver_.DeviceGetAttribute(
+              &multiprocessors, CudaDriver::kMultiprocessors, device->number),
+          "asking for the device's size") ||
+      !Succeeded(driver_.OccupancyMaxActiveBlocksPerMultiprocessor(
+                     &blocks, device->kernel, kBlockThreads, 0),
+                 "asking for the kernel's size")) {
+    return false;
+  }
+  device->max_blocks =
+      static_cast<unsigned>(std::max(1, multiprocessors * blocks));
+  return true;
+}
+
+bool DeviceDigester::Open(int ordinal, Device* device) {
+  CudaDriver::Device number = 0;
+  unsigned flags = 0;
+  int active = 0;
+  if (!Succeeded(driver_.DeviceGet(&number, ordinal), "finding the device") ||
+      !Succeeded(driver_.DevicePrimaryCtxGetState(number, &flags, &active),
+                 "finding the device's context")) {
+    return false;
+  }
+  if (active == 0) {
+    SwitchOff("device " + std::to_string(ordinal) + " is not initialised");
+    return false;
+  }
+  device->number = number;
+  // It is there: this counts us as one more user.
+  return Succeeded(driver_.DevicePrimaryCtxRetain(&device->context, number),
+                   "finding the device's context");
+}
+
+DeviceDigester::Device* DeviceDigester::Find(int ordinal) {
+  if (!off_reason_.empty()) return nullptr;
+  if (!bound_) {
+    std::string missing = driver_.Bind();
+    if (!missing.empty()) {
+      SwitchOff(std::move(missing));
+      return nullptr;
+    }
+    bound_ = true;
+  }
+  const auto found = devices_.find(ordinal);
+  if (found != devices_.end()) return found->second.get();
+  auto device = std::make_unique<Device>();
+  if (!Open(ordinal, device.get())) return nullptr;
+  return devices_.emplace(ordinal, std::move(device)).first->second.get();
+}
+
+bool DeviceDigester::Upload(const DigestTables& tables, void* stream,
+                            DigestSlot* slot) {
+  const auto& items = tables.items();
+  const auto& dims = tables.dims();
+  slot->items = static_cast<unsigned>(items.size());
+  slot->dims = static_cast<unsigned>(dims.size());
+  std::memcpy(slot->host + slot->items_at(), items.data(),
+              items.size() * sizeof items[0]);
+  if (!Succeeded(
+          driver_.MemcpyHtoDAsync(slot->device + slot->items_at(),
+                                  slot->host + slot->items_at(),
+                                  items.size() * sizeof items[0], stream),
+          "copying the table")) {
+    return false;
+  }
+  if (dims.empty()) return true;
+  std::memcpy(slot->host + slot->dims_at(), dims.data(),
+              dims.size() * sizeof dims[0]);
+  return Succeeded(
+      driver_.MemcpyHtoDAsync(slot->device + slot->dims_at(),
+                              slot->host + slot->dims_at(),
+                              dims.size() * sizeof dims[0], stream),
+      "copying the table");
+}
+
+bool DeviceDigester::Launch(const Device& device, void* stream,
+                            const DigestTables& tables, DigestSlot* slot) {
+  if (slot->is_new &&
+      !Succeeded(driver_.MemsetD8Async(slot->device + slot->sums_at(), 0,
+                                       slot->bytes() - slot->sums_at(), stream),
+                 "clearing the sums")) {
+    return false;
+  }
+  slot->is_new = false;
+  if (!HasTables(*slot, tables) && !Upload(tables, stream, slot)) return false;
+  const auto on = [](DeviceWord base, size_t at, auto* pointer) {
+    return reinterpret_cast<decltype(pointer)>(base + at);
+  };
+  DigestLaunch launch = {};
+  launch.items = on(slot->device, slot->items_at(), launch.items);
+  launch.dims = on(slot->device, slot->dims_at(), launch.dims);
+  launch.sums = on(slot->device, slot->sums_at(), launch.sums);
+  launch.progress = on(slot->device, slot->end_at(), launch.progress);
+  launch.host_sums =
+      on(slot->host_on_device, slot->sums_at(), launch.host_sums);
+  launch.host_done = on(slot->host_on_device, slot->end_at(), launch.host_done);
+  launch.number = launches_ + 1;
+  launch.count = slot->items;
+  launch.chunks = tables.chunks();
+  const unsigned blocks =
+      std::clamp((tables.chunks() + kChunksOfBlock - 1) / kChunksOfBlock, 1u,
+                 device.max_blocks);
+  void* parameters[] = {&launch};
+  return Succeeded(
+      driver_.LaunchKernel(device.kernel, blocks, 1, 1, kBlockThreads, 1, 1, 0,
+                           stream, parameters, nullptr),
+      "launching the kernel");
+}
+
+DeviceDigester::Begun DeviceDigester::Begin(int ordinal, void* stream,
+                                            const DigestTables& tables) {
+  Device* device = Find(ordinal);
+  if (device == nullptr) return {Refused::kOff, 0};
+  const InContext in(driver_, device->context);
+  int capturing = 0;
+  const CudaDriver::Result asked =
+      driver_.StreamIsCapturing(stream, &capturing);
+  // The default stream cannot be asked while another one captures.
+  if (asked == CudaDriver::kStreamCaptureImplicit) capturing = 1;
+  if (capturing != 0) return {Refused::kCapturing, 0};
+  if (!Succeeded(asked, "asking for a capture")) return {Refused::kOff, 0};
+  if (device->kernel == nullptr && !LoadKernel(device)) {
+    return {Refused::kOff, 0};
+  }
+  CudaDriver::Result error;
+  DigestSlot* slot = device->slots.Take(driver_, tables, &error);
+  if (!Succeeded(error, "allocating")) return {Refused::kOff, 0};
+  if (slot == nullptr) return {Refused::kBehind, 0};
+  if (!Launch(*device, stream, tables, slot)) return {Refused::kOff, 0};
+  slot->number = ++launches_;
+  ++pending_;
+  return {Refused::kNo, slot->number};
+}
+
+bool DeviceDigester::Probe() {
+  if (!off_reason_.empty()) return false;
+  if (!bound_) return true;
+  int capturing = 0;
+  const CudaDriver::Result asked =
+      driver_.StreamIsCapturing(nullptr, &capturing);
+  return asked == CudaDriver::kStreamCaptureImplicit ||
+         Succeeded(asked, "asking for a capture");
+}
+
+}  // namespace traincheck::agent
