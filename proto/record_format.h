@@ -53,6 +53,7 @@ enum class RecordType : uint8_t {
   kCheckpointEntry = 13,
   kStatistics = 14,
   kRowDigests = 15,
+  kDeferredDigests = 16,
   kCollective = 41,  // which group's the innermost open call is
   // Definitions, in ring 0 of the process. Ids start at 1; 0 is "not known".
   // A definition with an id seen before replaces the earlier one from its
@@ -125,13 +126,17 @@ enum OutputFlag : uint8_t {
 };
 
 // One variable at one state point, followed by one digest for each of
-// kHasData, kHasGrad, in this order.
+// kHasData, kHasGrad, in this order, and then, if a digest is deferred, by the
+// number under which it will come.
 struct StateRecord {
   RecordHeader header;
   uint32_t variable;
   uint8_t point;    // StatePoint
-  uint8_t content;  // StateContent
-  uint16_t reserved;
+  uint8_t content;  // StateContent; with kUnreadable if a digest is deferred
+  // kHasData, kHasGrad: its digest comes later (DeferredDigestsRecord), that of
+  // the gradient under the number after that of the data. kUnreadable: another
+  // tensor could not be digested in truth.
+  uint16_t deferred;
 };
 static_assert(sizeof(StateRecord) == 16);
 
@@ -144,6 +149,29 @@ enum StateContent : uint8_t {
   kRequiresGrad = 32,
   kUnreadable = 64,  // this tensor could not be digested: unknown, not equal
   kIsLeaf = 128,
+};
+
+constexpr bool IsDeferred(const StateRecord& state) {
+  return (state.deferred & (kHasData | kHasGrad)) != 0;
+}
+
+// Digests that state records before it, of any ring, have put off: entries
+// follow, the first with this number and the others with those after it.
+struct DeferredDigestsRecord {
+  RecordHeader header;
+  uint64_t first;
+};
+static_assert(sizeof(DeferredDigestsRecord) == 16);
+
+struct DeferredDigest {
+  uint64_t digest;
+  uint64_t flags;  // DeferredFlag
+};
+static_assert(sizeof(DeferredDigest) == 16);
+
+enum DeferredFlag : uint64_t {
+  kDeferredIsZero = 1,
+  kDeferredUnreadable = 2,  // there is no digest
 };
 
 // On plan, right after the State record of the same variable and point.

@@ -140,6 +140,7 @@ TEST(RecordFormat, EveryTypeRoundTripsInOneStream) {
                 StatisticsRecord{{}, 1, 7, kHasGrad, 0, 2.5, 1.5, 1, 0});
   stream.Append(RecordType::kRowDigests,
                 RowDigestsRecord{{}, 1, 7, kHasData, 0, 2048, 2048});
+  stream.Append(RecordType::kDeferredDigests, DeferredDigestsRecord{{}, 7});
   stream.Append(RecordType::kPadding, RecordHeader{});
   for (uint8_t type = 32; type <= 39; ++type) {
     stream.Append(static_cast<RecordType>(type), DefinitionRecord{{}, 5, 0});
@@ -148,7 +149,34 @@ TEST(RecordFormat, EveryTypeRoundTripsInOneStream) {
   size_t count = 0;
   for (; records.Next(); ++count) EXPECT_TRUE(records.known());
   EXPECT_TRUE(records.ok()) << records.error();
-  EXPECT_EQ(count, 23u);
+  EXPECT_EQ(count, 24u);
+}
+
+TEST(RecordFormat, ADeferredStateNamesItsDigests) {
+  struct {
+    StateRecord fixed;
+    uint64_t words[2];
+  } state = {{{}, 9, 7, kHasData | kUnreadable, kHasGrad}, {111, 5}};
+  struct {
+    DeferredDigestsRecord fixed;
+    DeferredDigest digests[2];
+  } came = {{{}, 5}, {{222, 0}, {333, kDeferredIsZero}}};
+  Stream stream;
+  stream.Append(RecordType::kState, state);
+  stream.Append(RecordType::kDeferredDigests, came);
+  RecordReader records(stream.bytes());
+  ASSERT_TRUE(records.Next());
+  ASSERT_TRUE(IsDeferred(records.Get<StateRecord>()));
+  EXPECT_EQ(records.data_digest(), 111u);
+  EXPECT_EQ(records.deferred_number(), 5u);
+  ASSERT_TRUE(records.Next());
+  EXPECT_EQ(records.Get<DeferredDigestsRecord>().first, 5u);
+  const std::vector<DeferredDigest> digests = records.deferred_digests();
+  ASSERT_EQ(digests.size(), 2u);
+  EXPECT_EQ(digests[0].digest, 222u);
+  EXPECT_EQ(digests[1].digest, 333u);
+  EXPECT_EQ(digests[1].flags, kDeferredIsZero);
+  EXPECT_FALSE(records.Fields().Next());
 }
 
 TEST(RecordFormat, UnknownTypesAndFieldsAreSkipped) {

@@ -6,6 +6,25 @@
 #include "proto/varint.h"
 
 namespace traincheck {
+namespace {
+
+// Digests that stand in the record itself.
+size_t DigestsOf(const StateRecord& state) {
+  return static_cast<size_t>(std::popcount(
+      static_cast<unsigned>(state.content & (kHasData | kHasGrad))));
+}
+
+// The words behind a record's fixed part.
+template <typename Word>
+std::vector<Word> WordsBehind(std::string_view record, size_t fixed) {
+  const std::string_view bytes = record.substr(fixed);
+  std::vector<Word> words(bytes.size() / sizeof(Word));
+  if (words.empty()) return words;
+  std::memcpy(words.data(), bytes.data(), words.size() * sizeof(Word));
+  return words;
+}
+
+}  // namespace
 
 size_t FixedBytes(uint8_t type) {
   switch (static_cast<RecordType>(type)) {
@@ -24,6 +43,8 @@ size_t FixedBytes(uint8_t type) {
       return sizeof(StatisticsRecord);
     case RecordType::kRowDigests:
       return sizeof(RowDigestsRecord);
+    case RecordType::kDeferredDigests:
+      return sizeof(DeferredDigestsRecord);
     case RecordType::kScalar:
       return sizeof(ScalarRecord);
     case RecordType::kContextEnter:
@@ -111,8 +132,7 @@ bool RecordReader::Next() {
       return Fail("state point " + std::to_string(state.point) +
                   " is not one of this format");
     }
-    least += 8 * std::popcount(static_cast<unsigned>(state.content &
-                                                     (kHasData | kHasGrad)));
+    least += 8 * (DigestsOf(state) + (IsDeferred(state) ? 1 : 0));
   }
   if (size < least) {
     return Fail("size " + std::to_string(size) + " is below the " +
@@ -129,7 +149,8 @@ FieldReader RecordReader::Fields() const {
   const size_t fixed = FixedBytes(header().type);
   const bool has_fields = fixed != 0 && type() != RecordType::kPadding &&
                           type() != RecordType::kState &&
-                          type() != RecordType::kRowDigests;
+                          type() != RecordType::kRowDigests &&
+                          type() != RecordType::kDeferredDigests;
   return FieldReader(has_fields ? record_.substr(fixed) : std::string_view());
 }
 
@@ -148,12 +169,21 @@ uint64_t RecordReader::grad_digest() const {
   return digest;
 }
 
+uint64_t RecordReader::deferred_number() const {
+  uint64_t number;
+  std::memcpy(&number,
+              record_.data() + sizeof(StateRecord) +
+                  8 * DigestsOf(Get<StateRecord>()),
+              sizeof number);
+  return number;
+}
+
+std::vector<DeferredDigest> RecordReader::deferred_digests() const {
+  return WordsBehind<DeferredDigest>(record_, sizeof(DeferredDigestsRecord));
+}
+
 std::vector<uint64_t> RecordReader::row_digests() const {
-  const std::string_view bytes = record_.substr(sizeof(RowDigestsRecord));
-  std::vector<uint64_t> digests(bytes.size() / sizeof(uint64_t));
-  if (digests.empty()) return digests;
-  std::memcpy(digests.data(), bytes.data(), digests.size() * sizeof(uint64_t));
-  return digests;
+  return WordsBehind<uint64_t>(record_, sizeof(RowDigestsRecord));
 }
 
 }  // namespace traincheck

@@ -85,13 +85,18 @@ class RecordReader {
   }
   // Whole record, header included.
   std::string_view bytes() const { return record_; }
-  // Fields of records that have them; the digests of State and RowDigests
-  // records are no fields.
+  // Fields of records that have them; the digests of State, RowDigests and
+  // DeferredDigests records are no fields.
   FieldReader Fields() const;
   // Digest of data or gradient of a kState record. REQUIRES: the content bit
   // is set.
   uint64_t data_digest() const;
   uint64_t grad_digest() const;
+  // The number of the first digest that a kState record defers. REQUIRES:
+  // IsDeferred.
+  uint64_t deferred_number() const;
+  // Those of a kDeferredDigests record.
+  std::vector<DeferredDigest> deferred_digests() const;
   // Those of a kRowDigests record.
   std::vector<uint64_t> row_digests() const;
 

@@ -52,6 +52,7 @@ bool IsOfModel(VariableKind kind) {
 }  // namespace
 
 void StepReader::End() {
+  reader_.End();
   open_.is_rest = true;
   CloseStep();
 }

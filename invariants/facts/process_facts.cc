@@ -101,6 +101,7 @@ void ProcessFacts::OnDefinition(RecordType type, uint32_t id) {
 }
 
 void ProcessFacts::End(ProcessEnd end) {
+  reader_.End();
   was_lost_ = end == ProcessEnd::kLost;
   for (ProcessObserver* observer : observers_) observer->OnEnd(*this, end);
 }

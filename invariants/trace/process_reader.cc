@@ -103,7 +103,7 @@ void ProcessReader::DefineNew(std::string_view bytes) {
   }
 }
 
-void ProcessReader::Consume(const StoredBatch& batch) {
+void ProcessReader::Read(const StoredBatch& batch) {
   if (batch.quiet_us != 0) {
     now_us_ = std::max(now_us_, batch.quiet_us);
     return visitor_->OnQuiet();
@@ -337,6 +337,7 @@ void ProcessReader::State(Cursor* cursor) {
   event.content = state.content;
   if (event.Has(kHasData)) event.data = record.data_digest();
   if (event.Has(kHasGrad)) event.grad = record.grad_digest();
+  deferred_.Complete(record, &event);
   const std::vector<Call>& open = cursor->ring->open;
   event.call = open.empty() ? nullptr : &open.back();
   if (!event.variable) {

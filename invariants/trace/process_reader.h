@@ -1,5 +1,5 @@
-// Turns the stored batches of one process into its events: keeps the
-// definition table, follows the open calls of each ring, merges the rings of
+// Turns the stored batches of one process into its events: waits for deferred
+// digests, keeps the definition table, follows the open calls of each ring, merges the rings of
 // a batch by time and says where records are missing. Trusts nothing in the
 // batches.
 //
@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "invariants/trace/deferred_digests.h"
 #include "invariants/trace/definitions.h"
 #include "invariants/trace/events.h"
 #include "invariants/trace/stored_batch.h"
@@ -28,8 +29,15 @@ class ProcessReader {
   ProcessReader(const ProcessReader&) = delete;
   ProcessReader& operator=(const ProcessReader&) = delete;
 
-  // The next batch in the order of the store.
-  void Consume(const StoredBatch& batch);
+  // The next batch in the order of the store. Its events come now or, if they
+  // wait for digests, with a later one.
+  void Consume(const StoredBatch& batch) {
+    deferred_.Consume(batch, [this](const StoredBatch& next) { Read(next); });
+  }
+  // No more batches will come: the events that wait come now.
+  void End() {
+    deferred_.End([this](const StoredBatch& next) { Read(next); });
+  }
 
   const ProcessDefinitions& definitions() const { return definitions_; }
   // When the last event was, by the clock of the process's machine.
@@ -39,7 +47,7 @@ class ProcessReader {
   void Fields(Archive& archive) {
     archive(definitions_);
     archive.set_table(&definitions_);
-    archive(rings_, missed_, now_us_);
+    archive(rings_, missed_, now_us_, deferred_);
   }
 
  private:
@@ -69,6 +77,7 @@ class ProcessReader {
     std::optional<size_t> told;  // offset of a mark that was shown early
   };
 
+  void Read(const StoredBatch& batch);
   std::vector<Cursor> Slices(const StoredBatch& batch);
   void Advance(Cursor* cursor);
   void DefineNew(std::string_view definitions);
@@ -92,6 +101,7 @@ class ProcessReader {
   uint64_t FullCall(Ring* ring, uint32_t low);
 
   EventVisitor* const visitor_;
+  DeferredDigests deferred_;
   ProcessDefinitions definitions_;
   std::map<uint32_t, Ring> rings_;
   bool missed_ = false;  // some record

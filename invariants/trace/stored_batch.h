@@ -16,6 +16,11 @@ struct RingSlice {
   uint64_t from = 0;
   uint64_t to = 0;
   uint32_t records = 0;
+
+  template <typename Archive>
+  void Fields(Archive& archive) {
+    archive(ring, from, to, records);
+  }
 };
 
 // The slices lie in `plain` one after the other, the definition ring first. A
@@ -26,6 +31,11 @@ struct StoredBatch {
   std::vector<RingSlice> slices;
   std::string plain;      // records (proto/record_format.h), uncompressed
   uint64_t quiet_us = 0;  // 0: of a batch with slices
+
+  template <typename Archive>
+  void Fields(Archive& archive) {
+    archive(number, slices, plain, quiet_us);
+  }
 };
 
 // How a process ended, as its relay or the daemon stored it.

@@ -60,6 +60,8 @@ constexpr AgentSetting kSettings[] = {
      "the training ends in order when so many steps have closed: "
      "[preflight](operations.md#before-a-long-training)",
      false},
+    {"GPU", Kind::kFlag, "", "1",
+     "0: tensors in the memory of GPUs are not read ([GPUs](gpu.md))", true},
     {"DISABLE", Kind::kFlag, "", "0", "1: the agent does nothing", true},
     {"CONFIG", Kind::kText, "", "none", "the file with these settings", false},
     {"AGENT_DIR", Kind::kText, "", "that of the preloaded library",

@@ -5,10 +5,14 @@
 // TRAINCHECK_SEEDS is how many runs are drawn, TRAINCHECK_SEED the first.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <random>
+#include <set>
+#include <string>
 
 #include "base/seed_for_testing.h"
+#include "invariants/testing/deferred_states.h"
 #include "invariants/testing/random_run.h"
 #include "tests/engine/engine_harness.h"
 
@@ -71,6 +75,15 @@ class Checking {
 
   std::string State() const { return checker_->Save(); }
 
+  // Ids of rules.
+  std::set<std::string> ViolatedRules() const {
+    std::set<std::string> rules;
+    for (const auto& [id, violation] : checked_.violations) {
+      rules.insert(violation.invariant_id);
+    }
+    return rules;
+  }
+
   std::string End() {
     checker_->EndRun();
     Take();
@@ -95,13 +108,25 @@ class Checking {
   Checked checked_;
 };
 
+// Process after process.
+void FeedAll(const RandomRun& run, Checking* checking) {
+  for (size_t process = 0; process < run.processes.size(); ++process) {
+    while (checking->HasMore(process)) checking->Feed(process);
+  }
+  checking->GiveUpAbsent();
+}
+
 std::string Undisturbed(const RandomRun& run) {
   Checking checking(run);
-  for (size_t process = 0; process < run.processes.size(); ++process) {
-    while (checking.HasMore(process)) checking.Feed(process);
-  }
-  checking.GiveUpAbsent();
+  FeedAll(run, &checking);
   return checking.End();
+}
+
+std::set<std::string> ViolatedRules(const RandomRun& run) {
+  Checking checking(run);
+  FeedAll(run, &checking);
+  checking.End();
+  return checking.ViolatedRules();
 }
 
 // `restarts`: one after so many batches, in the mean.
@@ -197,6 +222,49 @@ TEST(Recovery, OtherBatchesGiveTheSame) {
     }
     ASSERT_EQ(Undisturbed(run), expected);
   }
+}
+
+RandomRun WithDeferredStates(const RandomRun& run, const DeferOptions& options,
+                             uint64_t seed) {
+  std::mt19937_64 random(seed);
+  RandomRun deferred = run;
+  for (RandomProcess& process : deferred.processes) {
+    process.batches = DeferStates(process.batches, options, &random);
+  }
+  return deferred;
+}
+
+// Digests that come behind their states give what immediate ones give: with
+// holes in the records, kills of ranks, and restarts while some are awaited.
+TEST(Recovery, DeferredDigestsGiveTheSame) {
+  const uint64_t first = SeedForTesting(kFirstSeed);
+  const uint64_t seeds = SeedsForTesting(kSeeds) / 3;
+  for (uint64_t seed = first; seed < first + seeds; ++seed) {
+    const RandomRun run = DrawRun(seed);
+    SCOPED_TRACE("TRAINCHECK_SEED=" + std::to_string(seed) + ": " + run.about);
+    const DeferOptions options = {
+        .percent_deferred = seed % 2 == 0 ? 100u : 60u,
+        .max_lag = static_cast<uint32_t>(seed % 7)};
+    const RandomRun deferred = WithDeferredStates(run, options, seed);
+    ASSERT_EQ(Disturbed(deferred, 5, seed), Undisturbed(run));
+  }
+}
+
+// Digests that never come leave rules undecided and accuse nobody.
+TEST(Recovery, LostDigestsAreUnknown) {
+  const uint64_t first = SeedForTesting(kFirstSeed);
+  size_t fewer = 0;
+  for (uint64_t seed = first; seed < first + 50; ++seed) {
+    const RandomRun run = DrawRun(seed);
+    SCOPED_TRACE("TRAINCHECK_SEED=" + std::to_string(seed) + ": " + run.about);
+    const DeferOptions options = {.percent_lost = 30, .max_lag = 2};
+    const std::set<std::string> all = ViolatedRules(run);
+    const std::set<std::string> some =
+        ViolatedRules(WithDeferredStates(run, options, seed));
+    EXPECT_TRUE(std::includes(all.begin(), all.end(), some.begin(), some.end()));
+    fewer += some.size() < all.size();
+  }
+  EXPECT_GT(fewer, 0u);
 }
 
 // Bytes that pass the hash and are wrong all the same, as a mistake in a

@@ -35,6 +35,7 @@ uint64_t ReadDigests(const RecordReader& records) {
   uint64_t sum = 0;
   if (state.content & kHasData) sum += records.data_digest();
   if (state.content & kHasGrad) sum += records.grad_digest();
+  if (IsDeferred(state)) sum += records.deferred_number();
   return sum;
 }
 
@@ -52,6 +53,9 @@ void ReadAll(const std::string& bytes) {
     }
     for (char c : records.bytes()) sum = sum + static_cast<uint8_t>(c);
     if (records.type() == RecordType::kState) sum = sum + ReadDigests(records);
+    if (records.type() == RecordType::kDeferredDigests) {
+      for (const auto& came : records.deferred_digests()) sum = sum + came.flags;
+    }
     sum = sum + ReadFields(records);
   }
   Require(records.ok() == (next == bytes.size()));

@@ -1,0 +1,125 @@
+#include "invariants/trace/deferred_digests.h"
+
+#include <string_view>
+#include <utility>
+
+namespace traincheck {
+namespace {
+
+// By content, the numbers under which the digests of a state record come.
+template <typename Take>
+void ForEachNumber(const RecordReader& record, const Take& take) {
+  const auto& state = record.Get<StateRecord>();
+  if (!IsDeferred(state)) return;
+  uint64_t number = record.deferred_number();
+  for (const StateContent of : {kHasData, kHasGrad}) {
+    if ((state.deferred & of) != 0) take(of, number++);
+  }
+}
+
+// What concerns deferred digests in all slices of a batch, as far as they are
+// well-formed. (Whoever reads the batch says what is wrong with it.)
+template <typename Digests, typename Number>
+void Scan(const StoredBatch& batch, const Digests& on_digests,
+          const Number& on_number) {
+  uint64_t at = 0;
+  for (const RingSlice& slice : batch.slices) {
+    const uint64_t size = slice.to - slice.from;
+    if (slice.to < slice.from || size > batch.plain.size() - at ||
+        at % kRecordAlignment != 0) {
+      return;
+    }
+    RecordReader records(std::string_view(batch.plain).substr(at, size));
+    while (records.Next()) {
+      if (records.type() == RecordType::kDeferredDigests) {
+        on_digests(records);
+      } else if (records.type() == RecordType::kState) {
+        ForEachNumber(
+            records, [&](StateContent, uint64_t number) { on_number(number); });
+      }
+    }
+    at += size;
+  }
+}
+
+}  // namespace
+
+std::vector<uint64_t> DeferredDigests::NumbersOf(const StoredBatch& batch) {
+  quiet_ = batch.quiet_us == 0 ? 0 : quiet_ + 1;
+  std::vector<uint64_t> numbers;
+  Scan(
+      batch,
+      [&](const RecordReader& record) {
+        uint64_t number = record.Get<DeferredDigestsRecord>().first;
+        for (const DeferredDigest& came : record.deferred_digests()) {
+          digests_[number++] = {came.digest, came.flags, batches_};
+        }
+      },
+      [&](uint64_t number) { numbers.push_back(number); });
+  return numbers;
+}
+
+bool DeferredDigests::IsComplete(Held& held) const {
+  while (held.complete < held.numbers.size() &&
+         digests_.contains(held.numbers[held.complete])) {
+    ++held.complete;
+  }
+  return held.complete == held.numbers.size();
+}
+
+void DeferredDigests::Hold(const StoredBatch& batch, Held held) {
+  held.batch = batch;
+  held_bytes_ += batch.plain.size();
+  held_.push_back(std::move(held));
+}
+
+void DeferredDigests::Forget(const Held& held) {
+  for (const uint64_t number : held.numbers) digests_.erase(number);
+}
+
+void DeferredDigests::ForgetUnused() {
+  if (!held_.empty()) return;
+  // Those of this batch may be awaited by a state of another ring that comes
+  // with the next.
+  std::erase_if(digests_, [&](const auto& entry) {
+    return entry.second.batches < batches_;
+  });
+}
+
+void DeferredDigests::FindNumbers() {
+  held_bytes_ = 0;
+  for (Held& held : held_) {
+    Scan(
+        held.batch, [](const RecordReader&) {},
+        [&](uint64_t number) { held.numbers.push_back(number); });
+    if (held.complete > held.numbers.size()) held.complete = 0;
+    held_bytes_ += held.batch.plain.size();
+  }
+}
+
+void DeferredDigests::Complete(const RecordReader& record,
+                               StateEvent* event) const {
+  const auto& state = record.Get<StateRecord>();
+  if (!IsDeferred(state)) return;
+  bool unreadable = (state.deferred & kUnreadable) != 0;
+  ForEachNumber(record, [&](StateContent of, uint64_t number) {
+    const auto came = digests_.find(number);
+    if (came == digests_.end() ||
+        (came->second.flags & kDeferredUnreadable) != 0) {
+      unreadable = true;
+      return;
+    }
+    const bool is_zero = (came->second.flags & kDeferredIsZero) != 0;
+    event->content |= of;
+    if (of == kHasData) {
+      event->data = came->second.digest;
+      if (is_zero) event->content |= kDataIsZero;
+    } else {
+      event->grad = came->second.digest;
+      if (is_zero) event->content |= kGradIsZero;
+    }
+  });
+  if (!unreadable) event->content &= static_cast<uint8_t>(~kUnreadable);
+}
+
+}  // namespace traincheck
