@@ -2,7 +2,7 @@
 
 load("@rules_cc//cc:defs.bzl", "cc_library")
 
-def embed_text(name, srcs, array):
+def embed_text(name, srcs, array, visibility = None):
     """A header NAME.h with one NUL-terminated array a file and a table of them.
 
     The table is `kARRAY[]` of struct EmbeddedText {name, text}, where name is
@@ -13,6 +13,7 @@ def embed_text(name, srcs, array):
       name: the genrule; the header is NAME.h.
       srcs: the files; their names without suffix are C identifiers.
       array: the table's name.
+      visibility: of the header; that of the package by default.
     """
     native.genrule(
         name = name + "_generate",
@@ -40,4 +41,5 @@ def embed_text(name, srcs, array):
     cc_library(
         name = name,
         hdrs = [name + ".h"],
+        visibility = visibility,
     )

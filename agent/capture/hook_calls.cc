@@ -1,5 +1,6 @@
 #include "agent/capture/hook_calls.h"
 
+#include "agent/capture/device_states.h"
 #include "agent/capture/events.h"
 #include "agent/capture/log.h"
 #include "agent/capture/own_time.h"
@@ -16,6 +17,7 @@ class InHook {
     if (t_thread == nullptr || process == nullptr) return;
     t_thread->set_in_hook(true);
     process->TendChild();
+    DeviceStates::Get().Poll();
   }
   ~InHook() {  // another recorder if the hook forked
     if (t_thread != nullptr) t_thread->set_in_hook(false);

@@ -9,6 +9,7 @@
 #include "agent/capture/call_content.h"
 #include "agent/capture/capture_mode.h"
 #include "agent/capture/content_spec.h"
+#include "agent/capture/device_states.h"
 #include "agent/capture/events.h"
 #include "agent/capture/module_call.h"
 #include "agent/capture/module_functions.h"
@@ -78,7 +79,10 @@ PyObject* SetCaptureFunction(PyObject*, PyObject* args, PyObject* kwargs) {
     PyErr_SetString(PyExc_ValueError, "set_capture: no such mode");
     return nullptr;
   }
-  SetCaptureMode(static_cast<CaptureMode>(mode));
+  const auto capture = static_cast<CaptureMode>(mode);
+  // Nothing can be written any more of what comes later.
+  if (capture == CaptureMode::kOff) DeviceStates::Get().GiveUp();
+  SetCaptureMode(capture);
   g_rotation = {turns, step};
   return None();
 }

@@ -5,6 +5,7 @@
 #include "agent/capture/agent_settings.h"
 #include "agent/capture/argument_parsing.h"
 #include "agent/capture/clock.h"
+#include "agent/capture/device_states.h"
 #include "agent/capture/events.h"
 #include "agent/capture/log.h"
 #include "agent/capture/module_functions.h"
@@ -199,6 +200,14 @@ PyObject* RecordUncleanExitFunction(PyObject*, PyObject* exception) {
   return None();
 }
 
+// The digests that devices still compute.
+PyObject* FinishStates(PyObject*, PyObject*) {
+  if (ProcessRecorder::GetIfMade() != nullptr) {
+    DeviceStates::Get().Finish(ExitWaitSeconds());
+  }
+  return None();
+}
+
 PyObject* ExitFlush(PyObject*, PyObject*) {
   WaitUntilSettled(ExitWaitSeconds());
   return None();
@@ -227,6 +236,7 @@ PyMethodDef kRecordFunctions[] = {
     {"step_exit", Step<StepExit>, METH_NOARGS, nullptr},
     WithKeywords("log_once", LogOnceFunction),
     WithKeywords("setting", SettingFunction),
+    {"finish_states", FinishStates, METH_NOARGS, nullptr},
     {"exit_flush", ExitFlush, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };

@@ -57,6 +57,7 @@ TYPES = {
     13: "checkpoint",
     14: "statistics",
     15: "rows",
+    16: "deferred",
     32: "string",
     33: "function",
     34: "site",
@@ -74,7 +75,8 @@ FIXED = {
     "begin": ("IIII", ("function", "site", "call", "distance")),
     "end": ("II", ("call", "function")),
     "raised": ("II", ("call", "function")),
-    "state": ("IBBH", ("variable", "point", "content", "reserved")),
+    "state": ("IBBH", ("variable", "point", "content", "deferred")),
+    "deferred": ("Q", ("first",)),
     "scalar": ("IBBHIId", ("object", "point", "r", "group", "name", "r2", "value")),
     "enter": ("II", ("function", "site")),
     "exit": ("II", ("function", "site")),
@@ -107,7 +109,7 @@ def decode(data):
         values = struct.unpack_from("<" + layout, data, at + 8)
         record = Record(zip(names, values), type=name, flags=flags)
         rest = data[at + 8 + struct.calcsize("<" + layout) : at + size]
-        if name in ("state", "rows"):
+        if name in ("state", "rows", "deferred"):
             record["digests"] = struct.unpack(f"<{len(rest) // 8}Q", rest)
         elif name not in ("padding", "clock"):
             record["fields"] = decode_fields(rest)
@@ -125,6 +127,31 @@ def _runs(pid):
             return file.read().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
+
+
+# StateContent and DeferredFlag of record_format.h
+HAS_DATA, HAS_GRAD, GRAD_IS_ZERO, DATA_IS_ZERO, UNREADABLE = 1, 2, 8, 16, 64
+_IS_ZERO, _NO_DIGEST = 1, 2
+
+
+def _join(record, came):
+    """(content, digests) with what came later; takes it out of `came`."""
+    content, digests = record.content, []
+    assert content & UNREADABLE and not content & (HAS_DATA | HAS_GRAD)
+    unreadable = record.deferred & UNREADABLE
+    number = record.digests[-1]
+    for bit, zero in ((HAS_DATA, DATA_IS_ZERO), (HAS_GRAD, GRAD_IS_ZERO)):
+        if not record.deferred & bit:
+            continue
+        assert number in came, f"digest {number} does not come"
+        digest, flags = came.pop(number)
+        number += 1
+        if flags & _NO_DIGEST:
+            unreadable = UNREADABLE
+        else:
+            digests.append(digest)
+            content |= bit | (zero if flags & _IS_ZERO else 0)
+    return content & ~UNREADABLE | unreadable, digests
 
 
 class Process:
@@ -171,6 +198,25 @@ class Process:
 
     def of(self, *types, ring=1):
         return [record for record in self.rings[ring] if record.type in types]
+
+    def joined_states(self):
+        """(variable, point, content, digests) of each state, as if no digest had come
+        later. Every deferred digest comes once, and belongs to a state."""
+        came = {}
+        for record in self.of("deferred"):
+            words = record.digests
+            for i in range(0, len(words), 2):
+                number = record.first + i // 2
+                assert number not in came, f"digest {number} comes twice"
+                came[number] = words[i], words[i + 1]
+        states = []
+        for record in self.of("state"):
+            content, digests = record.content, record.digests
+            if record.deferred:
+                content, digests = _join(record, came)
+            states.append((record.variable, record.point, content, tuple(digests)))
+        assert not came, f"no state waits for the digests {sorted(came)}"
+        return states
 
 
 def _others_environment():

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "agent/capture/capture_mode.h"
+#include "agent/capture/device_states.h"
 #include "agent/capture/model_definitions.h"
 #include "agent/capture/process_recorder.h"
 #include "agent/capture/zoom.h"
@@ -23,7 +24,7 @@ constexpr size_t kRowsPerRecord = 2048;
 
 struct StateWithDigests {
   StateRecord state;
-  uint64_t digests[2];
+  uint64_t words[3];  // two digests, and the number of those that come later
 };
 
 struct RowsWithDigests {
@@ -34,48 +35,92 @@ struct RowsWithDigests {
 // What was read of one tensor. A content that was not asked for or could not
 // be read is none.
 struct VariableState {
-  uint8_t content = 0;  // StateContent
+  uint8_t content = 0;   // StateContent
+  uint8_t deferred = 0;  // likewise: StateRecord::deferred
+  uint64_t number = 0;   // of the first deferred digest
   std::optional<ContentSummary> data;
   std::optional<ContentSummary> grad;
 };
 
-std::optional<ContentSummary> ReadContent(int what, int statistics, int rows,
-                                          bool zoomed, PyObject* tensor) {
-  if (zoomed) return SummaryOf(tensor, {true, true}, kMaxZoomedRows);
-  return SummaryOf(tensor, {(what & statistics) != 0, (what & rows) != 0});
+// None: not in the memory of a device, or devices are not read.
+std::optional<DeviceView> OnDevice(PyObject* tensor) {
+  const DeviceStates& devices = DeviceStates::Get();
+  if (!devices.wanted()) return std::nullopt;
+  return DeviceView::Of(LocalTensor(tensor).get(),
+                        devices.cpu_is_device_for_testing());
 }
 
-VariableState Read(int what, bool zoomed, PyObject* tensor) {
-  VariableState read;
-  if (!TorchApi::IsTensor(tensor)) {
-    read.content = kUnreadable;
-    return read;
+// Reads the data and the gradient of a tensor, or has a device read them.
+class VariableReader {
+ public:
+  // `zoomed`: statistics and rows are read whatever `what` says.
+  VariableReader(int what, bool zoomed, DeviceStates::Call* devices)
+      : what_(what), zoomed_(zoomed), devices_(*devices) {}
+
+  VariableState Read(PyObject* tensor) {
+    if (!TorchApi::IsTensor(tensor)) {
+      read_.content = kUnreadable;
+      return std::move(read_);
+    }
+    if (IsLeaf(tensor)) read_.content |= kIsLeaf;
+    if (RequiresGrad(tensor)) read_.content |= kRequiresGrad;
+    if ((what_ & kStateData) != 0) {
+      read_.data = Summary(tensor, kStateDataStatistics, kStateDataRows);
+      Note(tensor, read_.data, kHasData, kDataIsZero);
+    }
+    if ((what_ & kStateGrad) != 0) ReadGrad(tensor);
+    if (read_.deferred != 0) {
+      read_.deferred |= read_.content & kUnreadable;
+      read_.content |= kUnreadable;
+    }
+    return std::move(read_);
   }
-  if (IsLeaf(tensor)) read.content |= kIsLeaf;
-  if (RequiresGrad(tensor)) read.content |= kRequiresGrad;
-  if ((what & kStateData) != 0) {
-    read.data =
-        ReadContent(what, kStateDataStatistics, kStateDataRows, zoomed, tensor);
-    read.content |= !read.data                    ? kUnreadable
-                    : read.data->content.all_zero ? kHasData | kDataIsZero
-                                                  : kHasData;
+
+ private:
+  std::optional<ContentSummary> Summary(PyObject* tensor, int statistics,
+                                        int rows) const {
+    if (DeviceStates::Get().cpu_is_device_for_testing()) return std::nullopt;
+    if (zoomed_) return SummaryOf(tensor, {true, true}, kMaxZoomedRows);
+    return SummaryOf(tensor, {(what_ & statistics) != 0, (what_ & rows) != 0});
   }
-  if ((what & kStateGrad) != 0) {
+
+  void ReadGrad(PyObject* tensor) {
     const Ref grad = GradOf(tensor);
     if (grad.get() == Py_None) {
-      read.content |= kGradIsNone;
-      return read;
+      read_.content |= kGradIsNone;
+    } else if (!grad) {
+      read_.content |= kUnreadable;
+    } else {
+      read_.grad = Summary(grad.get(), kStateGradStatistics, kStateGradRows);
+      Note(grad.get(), read_.grad, kHasGrad, kGradIsZero);
     }
-    if (grad) {
-      read.grad = ReadContent(what, kStateGradStatistics, kStateGradRows,
-                              zoomed, grad.get());
-    }
-    read.content |= !read.grad                    ? kUnreadable
-                    : read.grad->content.all_zero ? kHasGrad | kGradIsZero
-                                                  : kHasGrad;
   }
-  return read;
-}
+
+  void Note(PyObject* tensor, const std::optional<ContentSummary>& summary,
+            uint8_t has, uint8_t is_zero) {
+    if (summary) {
+      read_.content |= summary->content.all_zero ? has | is_zero : has;
+    } else if (Defer(tensor)) {
+      read_.deferred |= has;
+    } else {
+      read_.content |= kUnreadable;
+    }
+  }
+
+  bool Defer(PyObject* tensor) {
+    const std::optional<DeviceView> view = OnDevice(tensor);
+    const uint64_t number = view ? devices_.Add(*view) : 0;
+    if (number == 0) return false;
+    if (read_.deferred == 0) read_.number = number;
+    // The gradient's comes right after that of the data, or nobody finds it.
+    return read_.deferred == 0 || number == read_.number + 1;
+  }
+
+  const int what_;
+  const bool zoomed_;
+  DeviceStates::Call& devices_;
+  VariableState read_;
+};
 
 // Writes the records of one variable.
 class StateWriter {
@@ -90,12 +135,14 @@ class StateWriter {
     record.state.variable = variable_;
     record.state.point = point_;
     record.state.content = read.content;
-    int digests = 0;
+    record.state.deferred = read.deferred;
+    int words = 0;
     for (const auto* summary : {&read.data, &read.grad}) {
-      if (*summary) record.digests[digests++] = (*summary)->content.digest;
+      if (*summary) record.words[words++] = (*summary)->content.digest;
     }
+    if (read.deferred != 0) record.words[words++] = read.number;
     thread_->Append(&record.state.header,
-                    sizeof(StateRecord) + digests * sizeof(uint64_t),
+                    sizeof(StateRecord) + words * sizeof(uint64_t),
                     RecordType::kState, 0);
     WriteMore(kHasData, read.data);
     WriteMore(kHasGrad, read.grad);
@@ -141,6 +188,14 @@ class StateWriter {
   uint32_t variable_;
 };
 
+uint64_t BytesOf(PyObject* tensor) {
+  if (const auto view = TensorView::Of(LocalTensor(tensor).get())) {
+    return view->bytes();
+  }
+  const std::optional<DeviceView> view = OnDevice(tensor);
+  return view ? view->content.bytes() : 0;
+}
+
 // Where large tensors take turns: is there something to digest and is it
 // another's turn?
 bool HasToWait(int what, uint32_t variable, PyObject* tensor) {
@@ -148,9 +203,7 @@ bool HasToWait(int what, uint32_t variable, PyObject* tensor) {
   if (!TorchApi::IsTensor(tensor)) return false;
   const Ref grad = (what & kStateData) == 0 ? GradOf(tensor) : Ref();
   if (grad.get() == Py_None) return false;
-  const std::optional<TensorView> view =
-      TensorView::Of(LocalTensor(tensor).get());
-  return view && view->bytes() >= kRotatedBytes;
+  return BytesOf(tensor) >= kRotatedBytes;
 }
 
 }  // namespace
@@ -177,19 +230,23 @@ bool RecordStates(StatePoint point, int what,
                   const std::vector<uint32_t>& variables, PyObject* tensors) {
   if (CurrentThread() == nullptr) return true;
   const TorchApi::WithoutOverrides direct;
+  DeviceStates::Get().Poll();
+  DeviceStates::Call devices(variables.size());
   for (size_t i = 0; i < variables.size(); ++i) {
     const Ref tensor(PySequence_GetItem(tensors, static_cast<Py_ssize_t>(i)));
     if (!tensor) return false;
     if (variables[i] == 0) continue;
     const bool waits = HasToWait(what, variables[i], tensor.get());
-    VariableState read =
-        Read(waits ? 0 : what, IsZoomedInOn(variables[i]), tensor.get());
+    VariableReader reader(waits ? 0 : what, IsZoomedInOn(variables[i]),
+                          &devices);
+    VariableState read = reader.Read(tensor.get());
     if (waits) read.content |= kUnreadable;
     // Asked for again: while the GIL was released anything may have happened.
     ThreadRecorder* thread = CurrentThread();
     if (thread == nullptr) return true;
     StateWriter(thread, point, variables[i]).Write(read);
   }
+  devices.Begin();
   return true;
 }
 

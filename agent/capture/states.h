@@ -1,6 +1,8 @@
 // Records of variables' content at state points: one State record a variable
 // and, on plan, Statistics and RowDigests of the same content, read in the same
-// pass. On the calling thread's ring; nothing if recording is off.
+// pass. Digests of tensors on a device follow (device_states.h), without
+// statistics and rows. On the calling thread's ring; nothing if recording is
+// off.
 //
 // Threads: GIL held; RecordStates releases it while it reads large tensors.
 #ifndef TRAINCHECK_AGENT_CAPTURE_STATES_H_

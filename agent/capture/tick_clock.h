@@ -60,6 +60,19 @@ inline uint64_t NowUs() {
   return MonotonicNs() / 1000;
 }
 
+// Ticks() of own_time.h that go by in so many nanoseconds; 0 while that is not
+// known.
+inline uint64_t TicksOf(uint64_t ns) {
+#if defined(__x86_64__)
+  const uint64_t scale = g_tick_scale.load(std::memory_order_acquire);
+  if (scale == 0) return 0;
+  const unsigned __int128 us = static_cast<unsigned __int128>(ns) << 32;
+  return static_cast<uint64_t>(us / 1000 / scale);
+#else
+  return ns;
+#endif
+}
+
 }  // namespace traincheck::agent
 
 #endif  // TRAINCHECK_AGENT_CAPTURE_TICK_CLOCK_H_

@@ -3,6 +3,7 @@
 // test says so. The kernel is the emulated one, over the memory as it is then.
 #include "agent/device/driver_for_testing.h"
 
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -53,7 +54,13 @@ struct Driver {
   int allocations = 0;
   std::vector<std::unique_ptr<char[]>> memory;
 };
-Driver g_driver;
+
+// Made before main(), by StartFromEnvironment, and never destroyed.
+Driver& Get() {
+  static auto* const driver = new Driver;
+  return *driver;
+}
+
 thread_local std::vector<Context*> t_contexts;
 thread_local int t_mode = 0;
 
@@ -65,21 +72,21 @@ void See(const Unseen& results) {
 }
 
 Result Enter(const char* function) {
-  for (Unseen& results : g_driver.unseen) --results.calls;
-  while (!g_driver.unseen.empty() && g_driver.unseen.front().calls <= 0) {
-    See(g_driver.unseen.front());
-    g_driver.unseen.pop_front();
+  for (Unseen& results : Get().unseen) --results.calls;
+  while (!Get().unseen.empty() && Get().unseen.front().calls <= 0) {
+    See(Get().unseen.front());
+    Get().unseen.pop_front();
   }
-  const bool fails = g_driver.failing == "*" || g_driver.failing == function;
-  return fails ? g_driver.error : 0;
+  const bool fails = Get().failing == "*" || Get().failing == function;
+  return fails ? Get().error : 0;
 }
 
 // Of functions that are forbidden while any stream captures.
 Result EnterUnsafe(const char* function) {
   if (t_mode != kModeRelaxed) {
-    for (const auto& [stream, on] : g_driver.capturing) {
+    for (const auto& [stream, on] : Get().capturing) {
       if (!on) continue;
-      ++g_driver.hurt;
+      ++Get().hurt;
       return kCaptureUnsupported;
     }
   }
@@ -89,37 +96,37 @@ Result EnterUnsafe(const char* function) {
 Result Queue(const char* function, void* stream, std::function<void()> work) {
   if (const Result error = Enter(function)) return error;
   if (t_contexts.empty()) return kInvalidContext;
-  if (g_driver.capturing[stream]) ++g_driver.hurt;
-  if (g_driver.calls_until_seen >= 0) {
+  if (Get().capturing[stream]) ++Get().hurt;
+  if (Get().calls_until_seen >= 0) {
     work();
   } else {
-    g_driver.streams[stream].push_back(std::move(work));
+    Get().streams[stream].push_back(std::move(work));
   }
   return 0;
 }
 
 // Kept as long as the driver, with the content of whoever had it before.
 void* Allocate(size_t bytes) {
-  g_driver.memory.push_back(std::make_unique<char[]>(bytes));
-  std::memset(g_driver.memory.back().get(), 0xa5, bytes);
-  return g_driver.memory.back().get();
+  Get().memory.push_back(std::make_unique<char[]>(bytes));
+  std::memset(Get().memory.back().get(), 0xa5, bytes);
+  return Get().memory.back().get();
 }
 
 void Run(const DigestLaunch& launch, unsigned blocks) {
   constexpr DeviceWord kDurationNs = 50'000;
-  if (g_driver.calls_until_seen < 0) {
+  if (Get().calls_until_seen < 0) {
     return RunEmulatedKernel(launch, blocks, kDurationNs);
   }
   Unseen results = {launch,
                     std::vector<DigestWords>(launch.count),
                     {},
-                    g_driver.calls_until_seen};
+                    Get().calls_until_seen};
   DigestLaunch aside = launch;
   aside.host_sums = results.sums.data();
   aside.host_done = &results.done;
   RunEmulatedKernel(aside, blocks, kDurationNs);
   if (results.calls == 0) return See(results);
-  g_driver.unseen.push_back(std::move(results));
+  Get().unseen.push_back(std::move(results));
 }
 
 }  // namespace
@@ -129,30 +136,44 @@ using traincheck::agent::DeviceWord;
 using traincheck::agent::DigestLaunch;
 namespace fake = traincheck::agent;
 
+namespace {
+
+// In a program that knows nothing of tests: DRIVER_FOR_TESTING=N makes its
+// memory device 0, as after testing_run_at_once(N).
+__attribute__((constructor)) void StartFromEnvironment() {
+  const char* calls = std::getenv("DRIVER_FOR_TESTING");
+  if (calls == nullptr) return;
+  testing_initialise(0);
+  testing_run_at_once(std::atoi(calls));
+}
+
+}  // namespace
+
 extern "C" {
 
-void testing_initialise(int device) {
-  fake::g_driver.contexts[device].active = true;
-  fake::t_contexts.assign(1, &fake::g_driver.contexts[device]);
+int traincheck_testing_cpu_is_device() {
+  return std::getenv("DRIVER_FOR_TESTING") != nullptr;
 }
 
-void testing_forget(int device) {
-  fake::g_driver.contexts[device].active = false;
+void testing_initialise(int device) {
+  fake::Get().contexts[device].active = true;
+  fake::t_contexts.assign(1, &fake::Get().contexts[device]);
 }
+
+void testing_forget(int device) { fake::Get().contexts[device].active = false; }
 
 void testing_set_other_context(int on) {
   fake::t_contexts.clear();
-  if (on != 0) fake::t_contexts.push_back(&fake::g_driver.other);
+  if (on != 0) fake::t_contexts.push_back(&fake::Get().other);
 }
 
 void testing_write(void* stream, void* to, unsigned char value,
                    unsigned long long bytes) {
-  fake::g_driver.streams[stream].push_back(
-      [=] { std::memset(to, value, bytes); });
+  fake::Get().streams[stream].push_back([=] { std::memset(to, value, bytes); });
 }
 
 int testing_run(void* stream, int count) {
-  auto& work = fake::g_driver.streams[stream];
+  auto& work = fake::Get().streams[stream];
   int done = 0;
   for (; done < count && !work.empty(); ++done) {
     work.front()();
@@ -162,27 +183,27 @@ int testing_run(void* stream, int count) {
 }
 
 void testing_drop() {
-  fake::g_driver.streams.clear();
-  fake::g_driver.unseen.clear();
+  fake::Get().streams.clear();
+  fake::Get().unseen.clear();
 }
 
 void testing_run_at_once(int calls_until_seen) {
-  fake::g_driver.calls_until_seen = calls_until_seen;
+  fake::Get().calls_until_seen = calls_until_seen;
 }
 
 void testing_fail(const char* function, int error) {
-  fake::g_driver.failing = error == 0 ? "" : function;
-  fake::g_driver.error = error;
+  fake::Get().failing = error == 0 ? "" : function;
+  fake::Get().error = error;
 }
 
 void testing_capture(void* stream, int on) {
-  fake::g_driver.capturing[stream] = on != 0;
+  fake::Get().capturing[stream] = on != 0;
 }
 
-int testing_captures_hurt() { return fake::g_driver.hurt; }
-int testing_launches() { return fake::g_driver.launches; }
-int testing_uploads() { return fake::g_driver.uploads; }
-int testing_allocations() { return fake::g_driver.allocations; }
+int testing_captures_hurt() { return fake::Get().hurt; }
+int testing_launches() { return fake::Get().launches; }
+int testing_uploads() { return fake::Get().uploads; }
+int testing_allocations() { return fake::Get().allocations; }
 
 int cuGetErrorName(int error, const char** name) {
   *name = error == 700 ? "CUDA_ERROR_ILLEGAL_ADDRESS" : nullptr;
@@ -202,12 +223,12 @@ int cuDeviceGetAttribute(int* value, int, int) {
 
 int cuDevicePrimaryCtxGetState(int device, unsigned* flags, int* active) {
   *flags = 0;
-  *active = fake::g_driver.contexts[device].active;
+  *active = fake::Get().contexts[device].active;
   return fake::Enter("cuDevicePrimaryCtxGetState");
 }
 
 int cuDevicePrimaryCtxRetain(void** context, int device) {
-  *context = &fake::g_driver.contexts[device];
+  *context = &fake::Get().contexts[device];
   return fake::Enter("cuDevicePrimaryCtxRetain");
 }
 
@@ -235,9 +256,9 @@ int cuThreadExchangeStreamCaptureMode(int* mode) {
 
 int cuStreamIsCapturing(void* stream, int* status) {
   if (const int error = fake::Enter("cuStreamIsCapturing")) return error;
-  *status = fake::g_driver.capturing[stream] ? 1 : 0;
+  *status = fake::Get().capturing[stream] ? 1 : 0;
   if (*status != 0 || stream != nullptr) return 0;
-  for (const auto& [other, on] : fake::g_driver.capturing) {
+  for (const auto& [other, on] : fake::Get().capturing) {
     if (on) return fake::kCaptureImplicit;
   }
   return 0;
@@ -269,7 +290,7 @@ int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void*, int,
 
 int cuMemAlloc_v2(DeviceWord* address, size_t bytes) {
   if (const int error = fake::EnterUnsafe("cuMemAlloc_v2")) return error;
-  ++fake::g_driver.allocations;
+  ++fake::Get().allocations;
   *address = reinterpret_cast<DeviceWord>(fake::Allocate(bytes));
   return 0;
 }
@@ -294,7 +315,7 @@ int cuMemsetD8Async(DeviceWord to, unsigned char value, size_t bytes,
 
 int cuMemcpyHtoDAsync_v2(DeviceWord to, const void* from, size_t bytes,
                          void* stream) {
-  ++fake::g_driver.uploads;
+  ++fake::Get().uploads;
   // The memory is pinned: it is read when the copy runs.
   return fake::Queue("cuMemcpyHtoDAsync_v2", stream, [=] {
     std::memcpy(reinterpret_cast<void*>(to), from, bytes);
@@ -310,7 +331,7 @@ int cuLaunchKernel(void*, unsigned blocks, unsigned, unsigned, unsigned threads,
   }
   // Parameters are copied at the launch.
   const DigestLaunch launch = *static_cast<DigestLaunch*>(parameters[0]);
-  ++fake::g_driver.launches;
+  ++fake::Get().launches;
   return fake::Queue("cuLaunchKernel", stream,
                      [=] { fake::Run(launch, blocks); });
 }

@@ -6,6 +6,9 @@
 
 extern "C" {
 
+// The agent takes tensors in this process's memory for device 0's.
+int traincheck_testing_cpu_is_device();
+
 // What torch does first: the device's primary context comes to be, and is
 // current on this thread.
 void testing_initialise(int device);

@@ -380,5 +380,8 @@ class RecordingCore:
     def log_once(self, key, message):
         self.raised.append(AssertionError(f"{key}: {message}"))
 
+    def finish_states(self):
+        pass
+
     def exit_flush(self):
         self.log.append(("flush",))

@@ -284,6 +284,9 @@ class Core(Protocol):
         settings; "": what holds without it."""
     def log_once(self, key: str, message: str) -> None:
         """One line on stderr the first time for each key, if the log level allows."""
+    def finish_states(self) -> None:
+        """Waits until the digests that devices compute have come and are written, at
+        most TRAINCHECK_EXIT_WAIT seconds, GIL released; then no longer."""
     def exit_flush(self) -> None:
         """Waits until the relay holds all (acknowledged or spooled), at most
         TRAINCHECK_EXIT_WAIT seconds, GIL released."""

@@ -51,19 +51,16 @@ std::optional<std::vector<int64_t>> Integers(PyObject* tuple) {
 
 }  // namespace
 
-std::optional<TensorView> TensorView::Of(PyObject* tensor) {
-  TensorDescriptor facts;
-  if (!Describe(tensor, &facts) || facts.device_type != kDeviceCpu ||
-      facts.strides == nullptr || facts.storage == nullptr) {
-    return std::nullopt;
-  }
+namespace {
+
+// None: no strided tensor with bytes of its own.
+std::optional<StridedContent> ContentOf(PyObject* tensor,
+                                        const TensorDescriptor& facts) {
+  if (facts.strides == nullptr || facts.storage == nullptr) return std::nullopt;
   auto content =
       StridedContent::Of({facts.data, facts.dtype, facts.ndim, facts.sizes,
                           facts.strides, facts.negative, facts.conjugate});
-  if (!content || content->bytes() == 0) {
-    return content ? std::optional(TensorView(*std::move(content)))
-                   : std::nullopt;
-  }
+  if (!content || content->bytes() == 0) return content;
   // A storage may have been freed under its tensor (FSDP does it).
   const auto storage = StorageOf(tensor, facts);
   if (!storage || facts.data == nullptr) return std::nullopt;
@@ -72,7 +69,30 @@ std::optional<TensorView> TensorView::Of(PyObject* tensor) {
   if (begin + content->extent() > static_cast<uint64_t>(storage->bytes)) {
     return std::nullopt;
   }
-  return TensorView(*std::move(content));
+  return content;
+}
+
+}  // namespace
+
+std::optional<TensorView> TensorView::Of(PyObject* tensor) {
+  TensorDescriptor facts;
+  if (!Describe(tensor, &facts) || facts.device_type != kDeviceCpu) {
+    return std::nullopt;
+  }
+  auto content = ContentOf(tensor, facts);
+  return content ? std::optional(TensorView(*std::move(content)))
+                 : std::nullopt;
+}
+
+std::optional<DeviceView> DeviceView::Of(PyObject* tensor,
+                                         bool cpu_for_testing) {
+  TensorDescriptor facts;
+  if (!Describe(tensor, &facts)) return std::nullopt;
+  const bool for_testing = cpu_for_testing && facts.device_type == kDeviceCpu;
+  if (facts.device_type != kDeviceCuda && !for_testing) return std::nullopt;
+  auto content = ContentOf(tensor, facts);
+  if (!content) return std::nullopt;
+  return DeviceView{for_testing ? 0 : facts.device_index, *std::move(content)};
 }
 
 TensorFacts FactsOf(PyObject* tensor) {

@@ -39,6 +39,17 @@ class TensorView {
   StridedContent content_;
 };
 
+// A strided tensor in the memory of a CUDA device, where this process cannot
+// read it: only where it lies.
+struct DeviceView {
+  int device = 0;
+  StridedContent content;
+
+  // None: as TensorView::Of says, or it is not in such memory. While
+  // `cpu_for_testing`, a tensor in this process's memory is on device 0.
+  static std::optional<DeviceView> Of(PyObject* tensor, bool cpu_for_testing);
+};
+
 // What a VariableDef says of a tensor. Unknown: empty, false.
 struct TensorFacts {
   std::string dtype;   // "torch.float32"

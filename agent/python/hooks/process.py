@@ -100,6 +100,7 @@ class Process:
         if not self.active:
             return
         self.active = False
+        self._core.finish_states()
         error = _exception_at_the_top()
         if error is None:
             clock.process_ends()

@@ -1,0 +1,210 @@
+#include "agent/capture/device_states.h"
+
+#include <dlfcn.h>
+#include <time.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "agent/capture/agent_settings.h"
+#include "agent/capture/clock.h"
+#include "agent/capture/log.h"
+#include "agent/capture/own_time.h"
+#include "agent/capture/process_recorder.h"
+#include "agent/capture/tick_clock.h"
+#include "agent/device/digest_kernel_text.h"
+#include "agent/torch/cuda_stream.h"
+
+namespace traincheck::agent {
+namespace {
+
+constexpr long kPollNs = 200'000;
+// The driver is asked this often whether results can still come.
+constexpr uint64_t kProbeNs = 50'000'000;
+// In one record.
+constexpr size_t kDigestsPerRecord = 1024;
+
+struct DigestsRecord {
+  DeferredDigestsRecord record;
+  DeferredDigest digests[kDigestsPerRecord];
+};
+
+// A driver that tests have loaded says that this process's memory is a device.
+bool DriverIsForTesting() {
+  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+  if (library == nullptr) return false;
+  using Question = int (*)();
+  const auto is_device = reinterpret_cast<Question>(
+      dlsym(library, "traincheck_testing_cpu_is_device"));
+  return is_device != nullptr && is_device() != 0;
+}
+
+void Sleep() {
+  PyThreadState* thread = PyEval_SaveThread();
+  const timespec pause = {0, kPollNs};
+  nanosleep(&pause, nullptr);
+  PyEval_RestoreThread(thread);
+}
+
+}  // namespace
+
+DeviceStates::DeviceStates(bool forked)
+    : generation_(g_generation),
+      wanted_(SettingOf("TRAINCHECK_GPU") != "0"),
+      for_testing_(DriverIsForTesting()),
+      said_(forked),
+      digester_(kDigestKernelText[0].text) {
+  if (forked) digester_.SwitchOff("a forked child cannot use a device");
+}
+
+DeviceStates& DeviceStates::Get() {
+  static constinit DeviceStates* states = nullptr;
+  if (states == nullptr || states->generation_ != g_generation) {
+    // What a parent had is left alone: its launches are not this process's.
+    const bool forked = states != nullptr && states->next_number_ != 1;
+    states = new DeviceStates(forked);
+  }
+  return *states;
+}
+
+DeviceStates::BatchPointer DeviceStates::Take(int device, size_t most) {
+  BatchPointer batch;
+  if (free_.empty()) {
+    batch = std::make_unique<Batch>();
+  } else {
+    batch = std::move(free_.back());
+    free_.pop_back();
+  }
+  batch->device = device;
+  batch->first = next_number_;
+  next_number_ += most;
+  batch->tables.Clear();
+  batch->contents.clear();
+  return batch;
+}
+
+uint64_t DeviceStates::Call::Add(const DeviceView& view) {
+  const StridedContent& content = view.content;
+  if (!DigestTables::Takes(content)) return 0;
+  auto found = std::find_if(
+      batches_.begin(), batches_.end(),
+      [&](const BatchPointer& batch) { return batch->device == view.device; });
+  if (found == batches_.end()) {
+    batches_.push_back(DeviceStates::Get().Take(view.device, most_));
+    found = batches_.end() - 1;
+  }
+  Batch& batch = **found;
+  if (batch.tables.chunks() + DigestTables::ChunksOf(content) >
+      DigestTables::kMaxChunks) {
+    return 0;
+  }
+  batch.tables.Add(content);
+  batch.contents.push_back({content.bytes(), content.dtype()});
+  return batch.first + batch.contents.size() - 1;
+}
+
+void DeviceStates::Call::Begin() {
+  for (BatchPointer& batch : batches_) {
+    DeviceStates::Get().Begin(std::move(batch));
+  }
+  batches_.clear();
+}
+
+// Without Begin the call was broken off.
+DeviceStates::Call::~Call() {
+  DeviceStates& states = DeviceStates::Get();
+  for (BatchPointer& batch : batches_) {
+    states.Write(*batch, nullptr);
+    states.free_.push_back(std::move(batch));
+  }
+}
+
+void DeviceStates::Begin(BatchPointer batch) {
+  const auto stream = for_testing_ ? std::optional<void*>(nullptr)
+                                   : CurrentCudaStream(batch->device);
+  if (!stream) digester_.SwitchOff("this torch does not name its stream");
+  const DeviceDigester::Begun begun =
+      digester_.Begin(batch->device, stream.value_or(nullptr), batch->tables);
+  if (begun.refused == DeviceDigester::Refused::kNo) {
+    batch->launch = begun.launch;
+    pending_.push_back(std::move(batch));
+    return;
+  }
+  Write(*batch, nullptr);
+  free_.push_back(std::move(batch));
+  if (begun.refused == DeviceDigester::Refused::kOff) SwitchOff();
+}
+
+void DeviceStates::PollPending() {
+  digester_.Poll([this](const DeviceDigester::Result& result) {
+    // It is time that the training loses, as that of the processor is.
+    g_own_ticks += TicksOf(result.device_ns);
+    const auto found = std::find_if(pending_.begin(), pending_.end(),
+                                    [&](const BatchPointer& batch) {
+                                      return batch->launch == result.launch;
+                                    });
+    if (found == pending_.end()) return;
+    Write(**found, result.words);
+    free_.push_back(std::move(*found));
+    pending_.erase(found);
+  });
+}
+
+void DeviceStates::Write(const Batch& batch, const DigestWords* words) {
+  ThreadRecorder* thread = CurrentThread();
+  if (thread == nullptr) return;
+  DigestsRecord record = {};
+  const size_t all = batch.contents.size();
+  for (size_t first = 0; first < all; first += kDigestsPerRecord) {
+    const size_t count = std::min(kDigestsPerRecord, all - first);
+    record.record.first = batch.first + first;
+    for (size_t i = 0; i < count; ++i) {
+      DeferredDigest& entry = record.digests[i];
+      entry = {0, kDeferredUnreadable};
+      if (words == nullptr) continue;
+      const Content& content = batch.contents[first + i];
+      const ContentDigest found =
+          FinishWords(words[first + i], content.bytes, content.dtype);
+      entry = {found.digest, found.all_zero ? uint64_t{kDeferredIsZero} : 0};
+    }
+    thread->Append(
+        &record.record.header,
+        sizeof(DeferredDigestsRecord) + count * sizeof(DeferredDigest),
+        RecordType::kDeferredDigests, 0);
+  }
+}
+
+void DeviceStates::GiveUp() {
+  for (BatchPointer& batch : pending_) {
+    Write(*batch, nullptr);
+    free_.push_back(std::move(batch));
+  }
+  pending_.clear();
+}
+
+void DeviceStates::SwitchOff() {
+  GiveUp();
+  if (std::exchange(said_, true)) return;
+  LogLine("tensors on devices are not read from now on: " +
+          digester_.off_reason());
+}
+
+void DeviceStates::Finish(double seconds) {
+  const uint64_t begin_ns = MonotonicNs();
+  const uint64_t deadline_ns = begin_ns + static_cast<uint64_t>(seconds * 1e9);
+  uint64_t probed_ns = begin_ns;
+  while (true) {
+    Poll();
+    const uint64_t now_ns = MonotonicNs();
+    if (pending_.empty() || now_ns >= deadline_ns) break;
+    if (now_ns - probed_ns >= kProbeNs) {
+      probed_ns = now_ns;
+      if (!digester_.Probe()) return SwitchOff();
+    }
+    Sleep();
+  }
+  GiveUp();
+}
+
+}  // namespace traincheck::agent

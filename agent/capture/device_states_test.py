@@ -1,0 +1,175 @@
+"""Tensors that a device digests: the states name digests that come later.
+
+The driver is one for tests, which takes this process's memory for a device's."""
+
+import os
+import sys
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from records_for_testing import PRELUDE, TORCH_PRELUDE, UNREADABLE  # noqa: E402
+from records_for_testing import CoreCase, Recording  # noqa: E402
+from state_points_test import TRAINING  # noqa: E402
+
+DRIVER = os.path.abspath("agent/device/libcuda_for_testing.so")
+
+TENSORS = """
+torch.manual_seed(1)
+w = nn.Parameter(torch.randn(300, 7))
+w.grad = torch.zeros(300, 7)
+views = [torch.randn(40, 30).t(), torch.zeros(5), torch.randn(9)[3:], torch.ones(0),
+         torch.randn(8, dtype=torch.complex64).conj(), torch.arange(5).bfloat16()]
+numbers = [variable(t, f"t{i}") for i, t in enumerate([w, *views])]
+def both():
+    core.record_states(core.POINT_PRE_STEP, core.STATE_DATA | core.STATE_GRAD,
+                       numbers[:1], [w])
+    core.record_states(core.POINT_PRE_STEP, core.STATE_DATA, numbers[1:], views)
+def record():
+    both()
+    with torch.no_grad():
+        w.add_(1)
+    both()
+"""
+CONTROL = """
+import ctypes
+driver = ctypes.CDLL("libcuda.so.1")
+"""
+
+
+class DeviceStatesTest(CoreCase):
+    PRELUDE = TORCH_PRELUDE + TENSORS
+
+    def with_driver(self, code, calls=0, **variables):
+        return self.record(
+            code, LD_PRELOAD=DRIVER, DRIVER_FOR_TESTING=str(calls), **variables
+        )
+
+    def assert_all_unreadable(self, process, count):
+        states = process.joined_states()
+        self.assertEqual(len(states), count)
+        for _, _, content, digests in states:
+            self.assertTrue(content & UNREADABLE)
+            self.assertEqual(digests, ())
+
+    def test_digests_are_those_of_the_processor(self):
+        expected = self.record("record()").process.joined_states()
+        self.assertEqual(len(expected), 14)
+        self.assertFalse(any(state[2] & UNREADABLE for state in expected))
+        for calls in 0, 9:
+            with self.subTest(calls):
+                process = self.with_driver("record(); core.finish_states()", calls)
+                self.assertEqual(process.process.joined_states(), expected)
+                self.assertTrue(process.process.of("deferred"))
+
+    def test_a_whole_training_records_the_same(self):
+        self.PRELUDE = f"import torch\n{PRELUDE}core.start()\n"
+        code = "import random, numpy; random.seed(1); numpy.random.seed(1)\n" + TRAINING
+        expected = self.record(code).process.joined_states()
+        found = self.with_driver(code, 5).process.joined_states()
+        self.assertGreater(len(expected), 50)
+        self.assertEqual(found, expected)
+
+    def test_what_has_not_come_at_the_exit_is_unreadable(self):
+        code = (
+            CONTROL + "driver.testing_run_at_once(-1); record(); core.finish_states()"
+        )
+        recording = self.with_driver(code, TRAINCHECK_EXIT_WAIT="0.2")
+        self.assert_all_unreadable(recording.process, 14)
+
+    def test_a_device_that_is_behind_is_not_waited_for(self):
+        code = (
+            CONTROL
+            + """
+driver.testing_run_at_once(-1)
+for i in range(20):
+    core.record_states(core.POINT_PRE_STEP, core.STATE_DATA, numbers[:1], [w])
+assert driver.testing_run(None, 1000) > 16
+core.finish_states()
+"""
+        )
+        states = self.with_driver(code).process.joined_states()
+        unreadable = [bool(content & UNREADABLE) for _, _, content, _ in states]
+        self.assertEqual(unreadable, [False] * 16 + [True] * 4)
+
+    def test_an_error_of_the_driver_is_said_once(self):
+        code = (
+            CONTROL
+            + """
+driver.testing_run_at_once(-1)
+both()
+driver.testing_fail(b"*", 700)
+both(); both()
+driver.testing_fail(b"*", 0)
+both()
+core.finish_states()
+"""
+        )
+        recording = Recording(
+            code, prelude=self.PRELUDE, LD_PRELOAD=DRIVER, DRIVER_FOR_TESTING="0"
+        )
+        self.assertEqual(recording.result.returncode, 0, recording.result.stderr)
+        lines = recording.result.stderr.splitlines()
+        self.assertEqual(len(lines), 1, lines)
+        self.assertIn("CUDA error 700 CUDA_ERROR_ILLEGAL_ADDRESS", lines[0])
+        self.assert_all_unreadable(recording.process, 28)
+
+    def test_a_capture_is_left_alone(self):
+        code = (
+            CONTROL
+            + """
+driver.testing_capture(None, 1)
+both()
+assert driver.testing_launches() == 0 and driver.testing_captures_hurt() == 0
+driver.testing_capture(None, 0)
+both()
+core.finish_states()
+"""
+        )
+        states = self.with_driver(code).process.joined_states()
+        unreadable = [bool(content & UNREADABLE) for _, _, content, _ in states]
+        self.assertEqual(unreadable, [True] * 7 + [False] * 7)
+
+    def test_a_child_of_a_process_that_uses_a_device_reads_none(self):
+        code = """
+both()
+pid = os.fork()
+both()
+core.finish_states()
+if pid == 0:
+    core.exit_flush()
+    os._exit(0)
+assert os.waitpid(pid, 0)[1] == 0
+both()
+core.finish_states()
+"""
+        processes = self.with_driver(code, 3).processes
+        self.assertEqual(len(processes), 2)
+        child, parent = sorted(processes, key=lambda p: len(p.of("state")))
+        self.assert_all_unreadable(child, 7)
+        states = parent.joined_states()
+        self.assertEqual(len(states), 21)
+        self.assertFalse(any(state[2] & UNREADABLE for state in states))
+
+    def test_a_child_made_before_may_use_a_device(self):
+        code = """
+pid = os.fork()
+both()
+core.finish_states()
+core.exit_flush()
+if pid == 0:
+    os._exit(0)
+assert os.waitpid(pid, 0)[1] == 0
+"""
+        for process in self.with_driver(code).processes:
+            states = process.joined_states()
+            self.assertEqual(len(states), 7)
+            self.assertFalse(any(state[2] & UNREADABLE for state in states))
+
+    def test_the_setting_switches_it_off(self):
+        process = self.with_driver("record()", TRAINCHECK_GPU="0").process
+        self.assertFalse(process.of("deferred"))
+        self.assert_all_unreadable(process, 14)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,79 @@
+"""Trainings whose state a device digests, late, get the verdicts of others.
+
+The driver is one for tests, which takes this process's memory for a device's.
+"""
+
+import collections
+import pathlib
+import unittest
+
+import harness
+
+DRIVER = pathlib.Path("agent/device/libcuda_for_testing.so").resolve()
+# Results come so many calls of the driver late: some points.
+LATE = {"LD_PRELOAD": str(DRIVER), "DRIVER_FOR_TESTING": "7"}
+
+
+class DeviceStates(harness.SharedDaemonCase):
+    def prepare(self):
+        self.train("ref-cnn", harness.PIPELINES / "cnn_ddp.py", "--steps", "12")
+        self.train("ref-mlp", harness.PIPELINES / "mlp_ddp.py", "--steps", "20")
+        # What is learned where tensors are on a device is the same.
+        self.train("late-cnn", harness.PIPELINES / "cnn_ddp.py", "--steps=12", **LATE)
+        self.train("late-mlp", harness.PIPELINES / "mlp_ddp.py", "--steps=20", **LATE)
+        for kind in ("ref", "late"):
+            self.daemon.ctl(
+                "infer", "--from", f"{kind}-cnn,{kind}-mlp", "--set", f"{kind}-rules"
+            )
+
+    def train(self, run, script, *arguments, **extra):
+        done = self.monitored(
+            script, *arguments, options=("--run", run, "--collect"), **extra
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertNotIn("not read", done.stderr)
+        self.daemon.run_ended(run)
+
+    def verdicts(self, run, rules):
+        """Rule -> verdict, and rule -> steps and ranks of its violations."""
+        check = self.daemon.ctl("check", "--run", run, "--set", rules)
+        verdicts = {v["invariant_id"]: v["verdict"] for v in check["verdicts"]}
+        violations = collections.defaultdict(list)
+        for v in check["violations"]:
+            told = v["first_step"], v["last_step"], v["count"], v["ranks"]
+            violations[v["invariant_id"]].append((told, sorted(v["variables"])))
+        return verdicts, {rule: sorted(told) for rule, told in violations.items()}
+
+    def assert_same_verdicts(self, name, script, *arguments):
+        self.train(name, script, *arguments)
+        self.train(f"{name}-late", script, *arguments, **LATE)
+        for rules in ("builtin", "ref-rules"):
+            verdicts, violations = self.verdicts(name, rules)
+            late_verdicts, late_violations = self.verdicts(f"{name}-late", rules)
+            self.assertEqual(late_violations, violations)
+            self.assertEqual(late_verdicts, verdicts)
+        return violations
+
+    def test_the_same_is_learned(self):
+        learned = [
+            {i["id"] for i in self.daemon.ctl("invariants", "list", "--set", rules)}
+            for rules in ("ref-rules", "late-rules")
+        ]
+        self.assertEqual(learned[1], learned[0])
+        self.assertGreater(len(learned[0]), 30)
+
+    def test_drifting_replicas(self):
+        script = harness.SCRIPTS / "drift_ddp.py"
+        self.assertTrue(self.assert_same_verdicts("drift", script, "--steps=10"))
+
+    def test_an_optimizer_that_holds_what_is_frozen(self):
+        script = harness.SCRIPTS / "frozen_head_ddp.py"
+        self.assertTrue(self.assert_same_verdicts("frozen", script, "--steps=10"))
+
+    def test_a_healthy_training(self):
+        script = harness.SCRIPTS / "single.py"
+        self.assertFalse(self.assert_same_verdicts("single", script, "--steps=15"))
+
+
+if __name__ == "__main__":
+    unittest.main()
