@@ -8,7 +8,7 @@
 
 namespace traincheck::ctl {
 
-// "alice@node7", printable; where the system knows no name, the user's number.
+// "alice@node7", printable; where no name is known, the user's number.
 // For people who read it later: nobody checks it.
 std::string UserAtHost();
 
