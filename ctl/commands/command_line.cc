@@ -14,6 +14,7 @@
 #include "ctl/context.h"
 #include "ctl/exit_codes.h"
 #include "ctl/report.h"
+#include "proto/settings/settings.h"
 
 namespace traincheck::ctl {
 namespace {
@@ -64,6 +65,17 @@ void AddCommands(CLI::App* app, const Context* context, Action* action) {
   AllowGlobalOptions(app);
 }
 
+// The daemon that the administrator of this host names, if neither an option
+// nor the environment does. "": done; else what is wrong with that file.
+std::string TakeServerOfSite(Context* context) {
+  if (context->server_named) return "";
+  Settings settings;
+  std::string wrong = settings.Load(nullptr);
+  const std::string server = settings.Get("TRAINCHECK_SERVER");
+  if (!server.empty()) context->server = server;
+  return wrong;
+}
+
 int Execute(const CLI::App& app, const Context& context, const Action& action) {
   if (context.has_command && !app.got_subcommand("run") &&
       !app.got_subcommand("preflight")) {
@@ -110,6 +122,11 @@ int RunCommandLine(int argc, const char* const* argv) {
     return kExitUsage;
   }
   context.server_named = app.get_option("--server")->count() > 0;
+  const std::string wrong = TakeServerOfSite(&context);
+  if (!wrong.empty() && !app.got_subcommand("doctor")) {  // which says it too
+    Complain(wrong);
+    return kExitUsage;
+  }
   return Execute(app, context, action);
 }
 

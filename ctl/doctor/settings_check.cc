@@ -1,7 +1,5 @@
 #include "ctl/doctor/settings_check.h"
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "ctl/run/plan_check.h"
@@ -12,13 +10,10 @@ namespace {
 
 constexpr char kCheck[] = "settings";
 
-// Who says it: the environment, or the file.
+// Who says it: the environment, or a file.
 std::string SourceOf(const Settings& settings, const std::string& variable) {
-  const auto& of_file = settings.of_file();
-  const bool in_file =
-      std::any_of(of_file.begin(), of_file.end(),
-                  [&](const auto& row) { return row.first == variable; });
-  return in_file ? settings.Get("TRAINCHECK_CONFIG") : "the environment";
+  const std::string file = settings.FileOf(variable);
+  return file.empty() ? "the environment" : file;
 }
 
 }  // namespace
@@ -45,9 +40,11 @@ Finding CheckSettings(const char* const* environment) {
                          SourceOf(settings, "TRAINCHECK_PLAN"),
                          ": the agent stays off")};
   }
-  const std::string config = settings.Get("TRAINCHECK_CONFIG");
   return {kCheck, Health::kOk,
-          config.empty() ? "of the environment" : "with " + config, ""};
+          settings.files().empty()
+              ? "of the environment"
+              : "with " + absl::StrJoin(settings.files(), " and "),
+          ""};
 }
 
 }  // namespace traincheck::ctl

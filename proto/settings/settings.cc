@@ -1,5 +1,7 @@
 #include "proto/settings/settings.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "proto/settings/settings_file.h"
@@ -50,6 +52,12 @@ std::string CheckVariable(std::string_view name, std::string_view value) {
   return NotAllowed(Variable(name), value, *setting);
 }
 
+bool Has(const std::vector<std::pair<std::string, std::string>>& rows,
+         std::string_view variable) {
+  return std::any_of(rows.begin(), rows.end(),
+                     [&](const auto& row) { return row.first == variable; });
+}
+
 std::string CheckLine(const SettingsLine& line) {
   const std::string name = Upper(line.key);
   const AgentSetting* const setting = FindSetting(name);
@@ -67,14 +75,18 @@ std::string CheckLine(const SettingsLine& line) {
 
 }  // namespace
 
-std::string Settings::Load(const char* const* environment) {
+std::string Settings::Load(const char* const* environment,
+                           const std::string& site_file) {
   std::string wrong = LoadEnvironment(environment);
   const std::string path = Get("TRAINCHECK_CONFIG");
-  if (wrong.empty() && !path.empty()) wrong = LoadFile(path);
-  if (!wrong.empty()) {
-    of_environment_.clear();
-    of_file_.clear();
+  if (wrong.empty() && !path.empty()) {
+    wrong = LoadFile(path, "TRAINCHECK_CONFIG: ");
   }
+  // One call in trainings of hosts that have none.
+  if (wrong.empty() && access(site_file.c_str(), F_OK) == 0) {
+    wrong = LoadFile(site_file, "");
+  }
+  if (!wrong.empty()) *this = Settings();
   return wrong;
 }
 
@@ -95,10 +107,11 @@ std::string Settings::LoadEnvironment(const char* const* environment) {
   return "";
 }
 
-std::string Settings::LoadFile(const std::string& path) {
+std::string Settings::LoadFile(const std::string& path,
+                               const std::string& named_by) {
   std::string text;
   std::string wrong = ReadSettingsFile(path, &text);
-  if (!wrong.empty()) return "TRAINCHECK_CONFIG: " + path + ": " + wrong;
+  if (!wrong.empty()) return named_by + path + ": " + wrong;
   std::vector<SettingsLine> lines;
   wrong = ParseSettings(text, &lines);
   if (!wrong.empty()) return path + ", " + wrong;
@@ -108,16 +121,19 @@ std::string Settings::LoadFile(const std::string& path) {
       return path + ", line " + std::to_string(line.number) + ": " + wrong;
     }
     const std::string variable = Variable(Upper(line.key));
-    if (!IsInEnvironment(variable)) {
-      of_file_.emplace_back(variable, line.value);
-    }
+    if (Has(of_environment_, variable) || Has(of_file_, variable)) continue;
+    of_file_.emplace_back(variable, line.value);
+    file_of_row_.push_back(path);
   }
+  files_.push_back(path);
   return "";
 }
 
-bool Settings::IsInEnvironment(std::string_view variable) const {
-  return std::any_of(of_environment_.begin(), of_environment_.end(),
-                     [&](const auto& row) { return row.first == variable; });
+std::string Settings::FileOf(std::string_view variable) const {
+  for (size_t row = 0; row < of_file_.size(); ++row) {
+    if (of_file_[row].first == variable) return file_of_row_[row];
+  }
+  return "";
 }
 
 std::string Settings::Get(std::string_view variable) const {

@@ -12,11 +12,14 @@
 namespace traincheck {
 namespace {
 
+// `site_file`: not that of the host on which the test runs.
 std::string Load(std::vector<const char*> environment,
-                 Settings* settings = nullptr) {
+                 Settings* settings = nullptr,
+                 const std::string& site_file = "/nowhere/site.yaml") {
   Settings own;
   environment.push_back(nullptr);
-  return (settings != nullptr ? settings : &own)->Load(environment.data());
+  return (settings != nullptr ? settings : &own)
+      ->Load(environment.data(), site_file);
 }
 
 // A file with this text, and the variable that names it.
@@ -207,6 +210,59 @@ TEST(SettingsTable, AChoiceHasItsDefaultAmongItsWords) {
     EXPECT_TRUE(IsAllowed(setting, setting.fallback)) << setting.name;
     EXPECT_NE(setting.fallback, "") << setting.name;
   }
+}
+
+// A file with this text in place of /etc/traincheck.yaml.
+class SiteFile {
+ public:
+  explicit SiteFile(const std::string& text)
+      : path_(testing::TempDir() + "/site.yaml") {
+    std::ofstream(path_, std::ios::binary) << text;
+  }
+  ~SiteFile() { std::remove(path_.c_str()); }
+  const std::string& path() const { return path_; }
+
+ private:
+  const std::string path_;
+};
+
+TEST(SettingsOfTheSite, NeedNoVariable) {
+  const SiteFile site("server: 127.0.0.1:1\ndisable: 1\n");
+  Settings settings;
+  EXPECT_EQ(Load({"HOME=/root"}, &settings, site.path()), "");
+  EXPECT_EQ(settings.Get("TRAINCHECK_SERVER"), "127.0.0.1:1");
+  EXPECT_EQ(settings.Get("TRAINCHECK_DISABLE"), "1");
+  EXPECT_EQ(settings.FileOf("TRAINCHECK_DISABLE"), site.path());
+  EXPECT_EQ(settings.files(), std::vector<std::string>{site.path()});
+}
+
+TEST(SettingsOfTheSite, YieldToVariablesAndToTheFileThatTheyName) {
+  const SiteFile site("server: 127.0.0.1:1\ngrace: 1\nlog: debug\n");
+  const ConfigFile config("grace: 2\nlog: info\n");
+  Settings settings;
+  EXPECT_EQ(
+      Load({config.variable(), "TRAINCHECK_LOG=off"}, &settings, site.path()),
+      "");
+  EXPECT_EQ(settings.Get("TRAINCHECK_SERVER"), "127.0.0.1:1");
+  EXPECT_EQ(settings.Get("TRAINCHECK_GRACE"), "2");
+  EXPECT_EQ(settings.Get("TRAINCHECK_LOG"), "off");
+  EXPECT_EQ(settings.FileOf("TRAINCHECK_SERVER"), site.path());
+  EXPECT_EQ(settings.FileOf("TRAINCHECK_GRACE"), config.path());
+  EXPECT_EQ(settings.FileOf("TRAINCHECK_LOG"), "");
+  EXPECT_EQ(settings.of_file().size(), 2u);
+}
+
+TEST(SettingsOfTheSite, AMistakeIsNamedAndNothingIsLoaded) {
+  const SiteFile site("server: 127.0.0.1:1\ndisabel: 1\n");
+  Settings settings;
+  EXPECT_EQ(Load({"TRAINCHECK_GRACE=5"}, &settings, site.path()),
+            site.path() +
+                ", line 2: disabel is not a setting of the agent; the nearest "
+                "is disable");
+  EXPECT_EQ(settings.Get("TRAINCHECK_GRACE"), "");
+  EXPECT_TRUE(settings.of_file().empty());
+  EXPECT_EQ(Load({}, nullptr, testing::TempDir()),
+            testing::TempDir() + ": Is a directory");
 }
 
 }  // namespace
