@@ -37,11 +37,24 @@ def _library_versions_impl(repository):
         " programs.\n" + done.stdout,
         executable = False,
     )
-    repository.file("BUILD.bazel", 'exports_files(["BUILD_INFO"])\n')
+    repository.file("THIRD_PARTY", _licences(repository), executable = False)
+    repository.file(
+        "BUILD.bazel",
+        'exports_files(["BUILD_INFO", "THIRD_PARTY"])\n',
+    )
 
-# A repository @library_versions with the file BUILD_INFO: a line
-# "package version" each. Asked anew when Bazel starts and when
-# TRAINCHECK_PACKAGES, which tools/build.sh sets, is another.
+def _licences(repository):
+    texts = []
+    for package in _PACKAGES:
+        text = repository.read("/usr/share/doc/%s/copyright" % package)
+        texts.append("%s\n%s\n%s\n" % (package, "=" * len(package), text))
+    return ("The programs contain parts of these Debian packages, under the " +
+            "licences below.\n\n" + "\n".join(texts))
+
+# A repository @library_versions with two files: BUILD_INFO, a line "package
+# version" each, and THIRD_PARTY, the licences of these packages. Asked anew when
+# Bazel starts and when TRAINCHECK_PACKAGES, which tools/build.sh sets, is
+# another.
 library_versions = repository_rule(
     implementation = _library_versions_impl,
     environ = ["TRAINCHECK_PACKAGES"],

@@ -3,7 +3,8 @@
 # stdout, the Python of the test environment. Everything else goes to stderr.
 # Cheap when all is there.
 #
-#   tools/setup.sh            Debian packages and the torch environment
+#   tools/setup.sh [PACKAGE...]   Debian packages and the torch environment;
+#                                 further packages for tests of the long tier
 #
 # The environment lives in the user's cache folder under the hash of its
 # requirements, is shared by all checkouts and is complete only when its stamp
@@ -17,7 +18,8 @@ as_root() {
 
 install_packages() {
   local missing
-  missing=$(grep -v '^#' tools/packages.txt | while read -r package; do
+  missing=$( (grep -v '^#' tools/packages.txt; printf '%s\n' "$@") |
+    grep . | while read -r package; do
     dpkg-query -W -f='${Status}' "$package" 2>/dev/null |
       grep -q 'install ok installed' || echo "$package"
   done)
@@ -51,5 +53,5 @@ torch_environment() {
   echo "$env/bin/python"
 }
 
-install_packages
+install_packages "$@"
 torch_environment

@@ -136,6 +136,13 @@ _VERSIONS = [
         f"{_TEST} //tests/integration:other_torch_versions_test",
     ),
 ]
+_DEPLOYMENTS = [
+    Part(
+        "slurm",
+        "both examples for Slurm on two node daemons",
+        "tools/setup.sh slurm-wlm && " f"{_TEST} //tests/deploy:slurm_test",
+    ),
+]
 _BENCHES = [
     Part(
         "soak",
@@ -153,5 +160,6 @@ _BENCHES = [
 
 PARTS = [
     *(_SEEDS + _FAULTS + _KILLS + _ERRORS),
-    *(_FUZZ + _SANITIZERS + _CHECKS + _DEVICE + _VERSIONS + _BENCHES),
+    *(_FUZZ + _SANITIZERS + _CHECKS + _DEVICE + _VERSIONS),
+    *(_DEPLOYMENTS + _BENCHES),
 ]

@@ -1,0 +1,120 @@
+"""The Debian package: its files, and the main job in a root where it is installed."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import unittest
+
+import harness
+
+sys.path.append("deploy")
+import package_files  # noqa: E402
+
+DEB = next(pathlib.Path("deploy").glob("traincheckd_*.deb")).resolve()
+HERE = pathlib.Path("tests/deploy").resolve()
+MISTAKE = [harness.SCRIPTS / "built_in.py", "left_in_evaluation"]
+
+
+def parts_of(text: str) -> dict:
+    """The output below each line "== NAME"."""
+    parts = {}
+    for line in text.splitlines(keepends=True):
+        if line.startswith("== "):
+            name = line[3:].strip()
+            parts[name] = ""
+        elif parts:
+            parts[name] += line
+    return parts
+
+
+class Installed(harness.TrainingCase):
+    def inside(self) -> dict:
+        """What each part of inside_deb_root.sh printed."""
+        for path in (DEB, HERE / "inside_deb_root.sh", HERE / "main_job.sh"):
+            shutil.copy(path, self.folder)
+        shutil.copy(harness.SCRIPTS / "built_in.py", self.folder)
+        command = [HERE / "clean_root.sh", self.folder]
+        command += [self.folder / "inside_deb_root.sh", self.folder / DEB.name]
+        command += [sys.executable, self.folder / "main_job.sh"]
+        command += [self.folder / "built_in.py", "left_in_evaluation"]
+        done = subprocess.run(
+            [*map(str, command)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=5 * harness.PATIENCE_S,
+            env=harness.others_environment(),
+        )
+        self.assertEqual(done.returncode, 0, done.stdout)
+        return parts_of(done.stdout)
+
+    def test_install_run_switch_off_remove(self):
+        if subprocess.run(["unshare", "--mount", "true"]).returncode != 0:
+            self.skipTest("needs root: a root of its own cannot be made")
+        parts = self.inside()
+        self.assertIn("/dist-packages/traincheckd.py", parts["installed"])
+
+        job = parts["job"]
+        self.assertIn("VIOLATION", job)
+        self.assertIn('"invariant_id"', job)
+        self.assertTrue(job.endswith("code 10\n"), job)
+
+        off = parts["switched off"]
+        self.assertNotIn("VIOLATION", off)
+        self.assertIn("TRAINCHECK_DISABLE is 1 in /etc/traincheck.yaml", off)
+
+        self.assertIn("/tmp/site.sock", parts["named"])
+        self.assertIn("code 4", parts["named"])
+
+        wrong = "/etc/traincheck.yaml, line 1: disabel is not a setting of the agent"
+        before, trained = parts["mistaken"].split("code 2\n")
+        self.assertIn(wrong, before)
+        self.assertIn("traincheck: recording is off: " + wrong, trained)
+        self.assertIn("\ntrained\n", "\n" + trained)
+
+        self.assertIn("OK", parts["unit"])
+        self.assertIn("127.0.0.1:7471", parts["configuration"])
+        self.assertNotIn("left:", parts["purged"])
+
+
+class Files(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.root = pathlib.Path(os.environ["TEST_TMPDIR"]) / "root"
+        subprocess.run(["dpkg-deb", "--extract", str(DEB), str(cls.root)], check=True)
+
+    def control(self, field: str) -> str:
+        command = ["dpkg-deb", "--field", str(DEB), field]
+        return subprocess.run(command, stdout=subprocess.PIPE, text=True).stdout.strip()
+
+    def test_says_what_it_is(self):
+        self.assertEqual(self.control("Package"), "traincheckd")
+        self.assertIn(self.control("Version"), DEB.name)
+
+    def test_agent_asks_for_no_newer_libc_than_the_package_says(self):
+        promised = self.control("Depends").split(">= ")[1].rstrip(")")
+        for library in (self.root / "usr/lib/traincheckd").glob("*.so"):
+            package_files.check_glibc(library, tuple(map(int, promised.split("."))))
+            with self.assertRaisesRegex(ValueError, library.name):
+                package_files.check_glibc(library, (2, 0))
+
+    def test_manuals_are_well_formed(self):
+        pages = [*self.root.glob("usr/share/man/man*/*.gz")]
+        self.assertGreater(len(pages), 10)
+        for page in pages:
+            roff = subprocess.run(
+                ["zcat", str(page)], stdout=subprocess.PIPE, check=True
+            )
+            done = subprocess.run(
+                ["groff", "-man", "-ww", "-z", "-Tutf8"],
+                input=roff.stdout,
+                stderr=subprocess.PIPE,
+            )
+            self.assertEqual(done.stderr, b"", page)
+
+
+if __name__ == "__main__":
+    unittest.main()
