@@ -1,40 +1,276 @@
 #include "base/credentials.h"
 
+#include <gmock/gmock.h>
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+
+#include "base/certificates.h"
+#include "base/private_file.h"
+#include "base/runtime_folder.h"
+#include "base/tls_probe.h"
 
 namespace traincheck {
 namespace {
 
-TEST(CheckAddress, AllowsLoopbackAndUnixSockets) {
-  for (const char* address : {"127.0.0.1:7471", "127.8.9.1:0", "localhost:7471",
-                              "[::1]:7471", "unix:/run/traincheckd.sock"}) {
-    EXPECT_TRUE(CheckAddress(address).ok()) << address;
-  }
-}
+using testing::HasSubstr;
 
-TEST(CheckAddress, RefusesEveryOtherAddressAndNamesIt) {
+constexpr absl::Duration kYear = absl::Hours(24 * 365);
+
+TEST(Addresses, AreSocketsLoopbackOrTheNetwork) {
   for (const char* address :
-       {"0.0.0.0:7471", "10.0.0.1:7471", "example.org:7471", "[::]:7471",
-        "localhost.example.org:7471", "127.0.0.1.example.org:1"}) {
-    const absl::Status status = CheckAddress(address);
-    EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied) << address;
-    EXPECT_NE(status.message().find(address), std::string::npos) << status;
+       {"127.0.0.1:7471", "localhost:7471", "[::1]:7471"}) {
+    EXPECT_EQ(*KindOfAddress(address), AddressKind::kLoopback) << address;
   }
-}
-
-TEST(CheckAddress, RefusesWhatIsNoAddress) {
+  for (const char* address :
+       {"0.0.0.0:7471", "10.0.0.1:7471", "127.8.9.1:0", "example.org:7471",
+        "[::]:7471", "localhost.example.org:7471", "127.0.0.1.example.org:1"}) {
+    EXPECT_EQ(*KindOfAddress(address), AddressKind::kNetwork) << address;
+  }
+  EXPECT_EQ(*KindOfAddress("unix:/run/s"), AddressKind::kSocket);
   for (const char* address : {"", "7471", ":7471", "localhost", "localhost:",
                               "localhost:x", "localhost:70000", "unix:"}) {
-    EXPECT_EQ(CheckAddress(address).code(), absl::StatusCode::kInvalidArgument)
+    EXPECT_EQ(KindOfAddress(address).status().code(),
+              absl::StatusCode::kInvalidArgument)
         << address;
   }
 }
 
-TEST(Channels, AreMadeForAllowedAddressesOnly) {
-  EXPECT_TRUE(MakeChannel("127.0.0.1:1", {}).ok());
+TEST(Addresses, BeyondThisHostNeedFilesOfTls) {
+  const absl::Status client = CheckAddress("10.0.0.1:7471");
+  EXPECT_EQ(client.code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_THAT(client.message(), HasSubstr("10.0.0.1:7471"));
+  EXPECT_THAT(client.message(), HasSubstr("TRAINCHECK_TLS_CA"));
+  const absl::Status server = CheckListenAddress("0.0.0.0:7471");
+  EXPECT_EQ(server.code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_THAT(server.message(), HasSubstr("--tls-cert"));
   EXPECT_FALSE(MakeChannel("10.0.0.1:1", {}).ok());
-  EXPECT_TRUE(MakeServerCredentials("unix:/tmp/s").ok());
   EXPECT_FALSE(MakeServerCredentials("0.0.0.0:1").ok());
+}
+
+// Answers every call with NOT_FOUND and the token that came with it.
+class EchoServer final : public grpc::CallbackGenericService {
+ public:
+  explicit EchoServer(const ServerFiles& files = {}) {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort(
+        "127.0.0.1:0", *MakeServerCredentials("127.0.0.1:0", files), &port_);
+    builder.RegisterCallbackGenericService(this);
+    server_ = builder.BuildAndStart();
+  }
+  ~EchoServer() override {
+    server_->Shutdown(std::chrono::system_clock::now());
+  }
+
+  std::string port() const { return std::to_string(port_); }
+
+ private:
+  grpc::ServerGenericBidiReactor* CreateReactor(
+      grpc::GenericCallbackServerContext* context) override {
+    class Answer final : public grpc::ServerGenericBidiReactor {
+     public:
+      explicit Answer(const std::string& text) {
+        Finish(grpc::Status(grpc::StatusCode::NOT_FOUND, text));
+      }
+      void OnDone() override { delete this; }
+    };
+    std::string seen = "no token";
+    for (const auto& [key, value] : context->client_metadata()) {
+      if (key == "authorization") seen.assign(value.data(), value.size());
+    }
+    return new Answer(seen);
+  }
+
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+struct Answer {
+  grpc::Status status;
+  std::string certificate;  // the server's
+};
+
+Answer Ask(const std::string& address, const ClientFiles& files) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  const auto channel = MakeChannel(address, arguments, files);
+  if (!channel.ok()) {
+    return {grpc::Status(static_cast<grpc::StatusCode>(channel.status().code()),
+                         std::string(channel.status().message())),
+            ""};
+  }
+  grpc::GenericStub stub(*channel);
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() +
+                       std::chrono::seconds(20));
+  grpc::CompletionQueue queue;
+  const auto call = stub.PrepareCall(&context, "/a.Service/Method", &queue);
+  void* tag = nullptr;
+  bool ok = false;
+  call->StartCall(nullptr);
+  queue.Next(&tag, &ok);
+  Answer answer;
+  call->Finish(&answer.status, nullptr);
+  queue.Next(&tag, &ok);
+  if (const auto peer = context.auth_context()) {
+    for (const auto& pem : peer->FindPropertyValues("x509_pem_cert")) {
+      answer.certificate.assign(pem.data(), pem.size());
+    }
+  }
+  return answer;
+}
+
+std::string Wrong(const std::string& address, const ClientFiles& files) {
+  return WhatIsWrongWithTls(address, files.tls_ca, absl::Seconds(5));
+}
+
+bool IsServed(const Answer& answer) {
+  return answer.status.error_code() == grpc::StatusCode::NOT_FOUND;
+}
+
+class Tls : public testing::Test {
+ protected:
+  Tls()
+      : folder_(testing::TempDir() + "/" +
+                testing::UnitTest::GetInstance()->current_test_info()->name()) {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+    authority_ = *MakeAuthority(kYear);
+    Write("ca.pem", authority_.certificate);
+    Renew({"localhost", "127.0.0.1"}, kYear);
+  }
+
+  std::string Path(const std::string& name) { return folder_ + "/" + name; }
+
+  void Write(const std::string& name, const std::string& text) {
+    ASSERT_TRUE(WritePrivateFile(Path(name), text).ok());
+  }
+
+  void Renew(const std::vector<std::string>& hosts, absl::Duration lifetime,
+             const std::string& key = "") {
+    pair_ = *MakeServerCertificate(authority_, hosts, lifetime, key);
+    Write("server.key", pair_.key);
+    Write("server.pem", pair_.certificate);
+  }
+
+  ServerFiles files() { return {Path("server.pem"), Path("server.key")}; }
+  ClientFiles pinned() { return {Path("ca.pem"), ""}; }
+
+  const std::string folder_;
+  KeyAndCertificate authority_;
+  KeyAndCertificate pair_;
+};
+
+TEST_F(Tls, ServesClientsThatPinTheAuthority) {
+  const EchoServer server(files());
+  for (const std::string host : {"127.0.0.1:", "localhost:"}) {
+    const Answer answer = Ask(host + server.port(), pinned());
+    EXPECT_TRUE(IsServed(answer)) << answer.status.error_message();
+    EXPECT_EQ(answer.certificate, pair_.certificate);
+    EXPECT_EQ(Wrong(host + server.port(), pinned()), "");
+  }
+}
+
+TEST_F(Tls, AnotherAuthorityIsNotTrusted) {
+  const EchoServer server(files());
+  Write("other.pem", MakeAuthority(kYear)->certificate);
+  const std::string address = "127.0.0.1:" + server.port();
+  const ClientFiles other = {Path("other.pem"), ""};
+  EXPECT_EQ(Ask(address, other).status.error_code(),
+            grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(Wrong(address, other), HasSubstr("is not signed by"));
+}
+
+TEST_F(Tls, ACertificateForAnotherHostIsNotTrusted) {
+  Renew({"node7", "10.1.2.3"}, kYear);
+  const EchoServer server(files());
+  const std::string address = "127.0.0.1:" + server.port();
+  EXPECT_EQ(Ask(address, pinned()).status.error_code(),
+            grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(Wrong(address, pinned()), HasSubstr("is not made for 127.0.0.1"));
+}
+
+TEST_F(Tls, ACertificateThatExpiresIsNotTrustedAndItsRenewalIs) {
+  Renew({"127.0.0.1"}, absl::Seconds(3));
+  const EchoServer server(files());
+  const std::string address = "127.0.0.1:" + server.port();
+  const std::string first = pair_.certificate;
+  EXPECT_TRUE(IsServed(Ask(address, pinned())));
+  const auto until = absl::Now() + absl::Seconds(30);
+  while (IsServed(Ask(address, pinned())) && absl::Now() < until) {
+    absl::SleepFor(absl::Milliseconds(100));
+  }
+  EXPECT_FALSE(IsServed(Ask(address, pinned())));
+  EXPECT_THAT(Wrong(address, pinned()), HasSubstr("has expired"));
+  // The key stays: one file changes, by one rename.
+  Renew({"127.0.0.1"}, kYear, pair_.key);
+  Answer answer = Ask(address, pinned());
+  while (!IsServed(answer) && absl::Now() < until) {
+    absl::SleepFor(absl::Milliseconds(100));
+    answer = Ask(address, pinned());
+  }
+  EXPECT_EQ(answer.certificate, pair_.certificate);
+  EXPECT_NE(answer.certificate, first);
+}
+
+TEST_F(Tls, PlainTextAndTlsDoNotMeet) {
+  const EchoServer tls(files());
+  EXPECT_FALSE(IsServed(Ask("127.0.0.1:" + tls.port(), {})));
+  EXPECT_THAT(Wrong("127.0.0.1:" + tls.port(), {}), HasSubstr("speaks TLS"));
+  const EchoServer plain;
+  EXPECT_FALSE(IsServed(Ask("127.0.0.1:" + plain.port(), pinned())));
+  EXPECT_THAT(Wrong("127.0.0.1:" + plain.port(), pinned()),
+              HasSubstr("speaks plain text"));
+  EXPECT_EQ(Wrong("127.0.0.1:" + plain.port(), {}), "");
+}
+
+TEST_F(Tls, FilesOfAServerAreLookedAtFirst) {
+  EXPECT_TRUE(CheckListenAddress("0.0.0.0:1", files()).ok());
+  chmod(Path("server.key").c_str(), 0644);
+  absl::Status status = CheckListenAddress("0.0.0.0:1", files());
+  EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_THAT(status.message(), HasSubstr("mode 0644"));
+  Write("server.key", MakeAuthority(kYear)->key);
+  status = CheckListenAddress("0.0.0.0:1", files());
+  EXPECT_THAT(status.message(), HasSubstr("is not the one"));
+  Renew({"a"}, absl::Seconds(-1));
+  status = CheckListenAddress("0.0.0.0:1", files());
+  EXPECT_THAT(status.message(), HasSubstr("expired"));
+  EXPECT_FALSE(
+      CheckListenAddress("127.0.0.1:1", {Path("server.pem"), ""}).ok());
+  EXPECT_FALSE(CheckAddress("node:1", {Path("none.pem"), ""}).ok());
+  EXPECT_FALSE(CheckAddress("node:1", {Path("server.key"), ""}).ok());
+}
+
+TEST_F(Tls, TheTokenOfAFileGoesWithEachCall) {
+  const EchoServer server(files());
+  const std::string address = "127.0.0.1:" + server.port();
+  const ClientFiles named = {Path("ca.pem"), Path("token")};
+  EXPECT_THAT(Ask(address, named).status.error_message(),
+              HasSubstr(Path("token")));
+  Write("token", "one\n");
+  EXPECT_EQ(Ask(address, named).status.error_message(), "Bearer one");
+  Write("token", "two\n");
+  EXPECT_EQ(Ask(address, named).status.error_message(), "Bearer two");
+  chmod(Path("token").c_str(), 0640);
+  const Answer answer = Ask(address, named);
+  EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(answer.status.error_message(), HasSubstr("mode 0640"));
+}
+
+TEST_F(Tls, LoopbackUsesWhatTheDaemonHasLeftThere) {
+  setenv("XDG_RUNTIME_DIR", folder_.c_str(), 1);
+  chmod(folder_.c_str(), 0700);
+  ASSERT_TRUE(MakeRuntimeFolder().ok());
+  const EchoServer server;
+  const std::string address = "127.0.0.1:" + server.port();
+  EXPECT_EQ(Ask(address, {}).status.error_message(), "no token");
+  ASSERT_TRUE(WritePrivateFile(AutomaticTokenFile(server.port()), "mine").ok());
+  EXPECT_EQ(Ask(address, {}).status.error_message(), "Bearer mine");
 }
 
 }  // namespace

@@ -1,11 +1,13 @@
 #include "ctl/client.h"
 
+#include <cstdlib>
 #include <optional>
 #include <utility>
 
 #include "base/credentials.h"
 #include "grpcpp/grpcpp.h"
 #include "invariants/sets/set_ref.h"
+#include "proto/traincheck/v1/access.grpc.pb.h"
 #include "proto/traincheck/v1/compare.grpc.pb.h"
 #include "proto/traincheck/v1/control.grpc.pb.h"
 #include "proto/traincheck/v1/feedback.grpc.pb.h"
@@ -65,6 +67,7 @@ struct Client::Impl {
   std::unique_ptr<v1::Comparison::Stub> comparison;
   std::unique_ptr<v1::Feedback::Stub> feedback;
   std::unique_ptr<v1::Zoom::Stub> zoom;
+  std::unique_ptr<v1::Access::Stub> access;
   std::chrono::milliseconds answer_timeout;
 
   void SetDeadline(grpc::ClientContext* context, int times = 1) const {
@@ -77,6 +80,9 @@ struct Client::Impl {
   }
   v1::Feedback::Stub* StubOf(const v1::Feedback::Stub*) const {
     return feedback.get();
+  }
+  v1::Access::Stub* StubOf(const v1::Access::Stub*) const {
+    return access.get();
   }
 
   template <typename Stub, typename Reply, typename Request>
@@ -149,13 +155,15 @@ Client::~Client() = default;
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Make(
     const std::string& address, std::chrono::milliseconds answer_timeout) {
-  auto channel = MakeChannel(address, ChannelOptions());
+  auto channel =
+      MakeChannel(address, ChannelOptions(), ClientFilesOf(std::getenv));
   if (!channel.ok()) return channel.status();
   auto impl = std::make_unique<Impl>();
   impl->stub = v1::Control::NewStub(*channel);
   impl->comparison = v1::Comparison::NewStub(*channel);
   impl->feedback = v1::Feedback::NewStub(*channel);
   impl->zoom = v1::Zoom::NewStub(*channel);
+  impl->access = v1::Access::NewStub(*channel);
   impl->answer_timeout = answer_timeout;
   return std::unique_ptr<Client>(new Client(std::move(impl)));
 }
@@ -350,6 +358,21 @@ absl::StatusOr<v1::AlertCalls> Client::GetAlertCalls() {
   // An older server calls nobody.
   if (absl::IsUnimplemented(calls.status())) return v1::AlertCalls();
   return calls;
+}
+
+absl::StatusOr<v1::CreateTokenReply> Client::CreateToken(
+    const v1::CreateTokenRequest& request) {
+  return impl_->Call(&v1::Access::Stub::CreateToken, request);
+}
+
+absl::StatusOr<std::vector<v1::Token>> Client::ListTokens() {
+  return impl_->Collect(&v1::Access::Stub::ListTokens, v1::ListTokensRequest());
+}
+
+absl::StatusOr<v1::Token> Client::RevokeToken(const std::string& id) {
+  v1::RevokeTokenRequest request;
+  request.set_id(id);
+  return impl_->Call(&v1::Access::Stub::RevokeToken, request);
 }
 
 absl::StatusOr<v1::Job> Client::StartInference(

@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "proto/traincheck/v1/access.pb.h"
 #include "proto/traincheck/v1/compare.pb.h"
 #include "proto/traincheck/v1/control.pb.h"
 #include "proto/traincheck/v1/feedback.pb.h"
@@ -78,6 +79,11 @@ class Client {
   // Empty set: of all rules.
   absl::StatusOr<v1::SetReview> ReviewSet(const std::string& set);
   absl::StatusOr<v1::AlertCalls> GetAlertCalls();
+
+  absl::StatusOr<v1::CreateTokenReply> CreateToken(
+      const v1::CreateTokenRequest& request);
+  absl::StatusOr<std::vector<v1::Token>> ListTokens();
+  absl::StatusOr<v1::Token> RevokeToken(const std::string& id);
 
   absl::StatusOr<v1::Job> StartInference(const v1::InferRequest& request);
   absl::StatusOr<std::vector<v1::Job>> ListJobs();

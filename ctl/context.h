@@ -6,16 +6,18 @@
 #include <string>
 #include <vector>
 
-namespace traincheck::ctl {
+#include "base/runtime_folder.h"
 
-inline constexpr char kDefaultServer[] = "127.0.0.1:7471";
+namespace traincheck::ctl {
 
 enum class OutputFormat { kTable, kJson };
 
 struct Context {
-  std::string server = kDefaultServer;
+  std::string server = DefaultAddress();
   bool server_named = false;  // by an option or the environment
   bool server_typed = false;  // by an option
+  std::string tls_ca;         // file; empty: none
+  std::string token_file;     // empty: none
   OutputFormat output = OutputFormat::kTable;
   // The words after "--": a training's command line, for `run` and `preflight`.
   // Cut off before the option parser sees them, so that they arrive untouched.

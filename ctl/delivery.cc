@@ -92,7 +92,8 @@ Delivery::~Delivery() {
 
 absl::StatusOr<std::unique_ptr<Delivery>> Delivery::Make(
     const std::string& address) {
-  auto channel = MakeChannel(address, grpc::ChannelArguments());
+  auto channel = MakeChannel(address, grpc::ChannelArguments(),
+                             ClientFilesOf(std::getenv));
   if (!channel.ok()) return channel.status();
   auto impl = std::make_unique<Impl>();
   impl->stub = v1::Ingest::NewStub(*channel);

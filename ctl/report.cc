@@ -3,11 +3,18 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 
 #include "absl/strings/str_cat.h"
+#include "base/tls_probe.h"
 #include "ctl/exit_codes.h"
 
 namespace traincheck::ctl {
+namespace {
+
+constexpr absl::Duration kProbePatience = absl::Seconds(2);
+
+}  // namespace
 
 void WriteToStderr(const std::string& text) {
   size_t written = 0;
@@ -26,6 +33,13 @@ void Complain(const std::string& message) {
 
 std::string UnreachableMessage(const absl::Status& status,
                                const std::string& server) {
+  const char* const ca = std::getenv("TRAINCHECK_TLS_CA");
+  const std::string wrong =
+      WhatIsWrongWithTls(server, ca == nullptr ? "" : ca, kProbePatience);
+  if (!wrong.empty()) {
+    return absl::StrCat("no connection to traincheckd at ", server, ": ",
+                        wrong);
+  }
   return absl::StrCat("no traincheckd answers at ", server, " (",
                       status.message(),
                       "); start it there, or name another address with "

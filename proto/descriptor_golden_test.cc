@@ -9,6 +9,7 @@
 #include <string>
 
 #include "google/protobuf/descriptor.h"
+#include "proto/traincheck/v1/access.pb.h"
 #include "proto/traincheck/v1/compare.pb.h"
 #include "proto/traincheck/v1/control.pb.h"
 #include "proto/traincheck/v1/feedback.pb.h"
@@ -79,6 +80,7 @@ TEST(DescriptorGolden, TheWireContractOnlyGrowsAndTheGoldenWithIt) {
   contract.Add(v1::CompareRunsRequest::descriptor()->file());
   contract.Add(v1::Mark::descriptor()->file());
   contract.Add(v1::ZoomReport::descriptor()->file());
+  contract.Add(v1::Token::descriptor()->file());
   std::ifstream file("proto/testdata/descriptors.golden");
   std::set<std::string> golden;
   for (std::string line; std::getline(file, line);) golden.insert(line);

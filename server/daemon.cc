@@ -34,6 +34,10 @@ absl::Status Daemon::Load(const Options& options) {
       OpenRocksdbStore(options.data_dir, {.accept_loss = options.accept_loss});
   if (!store.ok()) return store.status();
   store_ = *std::move(store);
+  absl::StatusOr<std::unique_ptr<TokenBook>> tokens =
+      TokenBook::Load(store_.get());
+  if (!tokens.ok()) return tokens.status();
+  tokens_ = *std::move(tokens);
   absl::StatusOr<std::unique_ptr<Registry>> registry =
       Registry::Load(store_.get(), {.lost_after = options.lost_after});
   if (!registry.ok()) return registry.status();

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "server/access/token_book.h"
 #include "server/alerting/alert_caller.h"
 #include "server/checking/live_checks.h"
 #include "server/checking/stored_check.h"
@@ -80,6 +81,7 @@ class Daemon {
   InferenceJobs& jobs() { return *jobs_; }
   RunCleaner& cleaner() { return *cleaner_; }
   RunPlans& plans() { return *plans_; }
+  TokenBook& tokens() { return *tokens_; }
   Marks& marks() { return *marks_; }
   Silences& silences() { return *silences_; }
   const ViolationView& violations() const { return *violations_; }
@@ -109,6 +111,7 @@ class Daemon {
   std::unique_ptr<Registry> registry_;
   std::unique_ptr<ViolationBoard> board_;
   std::unique_ptr<Store> store_;
+  std::unique_ptr<TokenBook> tokens_;
   std::unique_ptr<SetCatalog> sets_;
   std::unique_ptr<RulePolicy> policy_;
   std::unique_ptr<Marks> marks_;

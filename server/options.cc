@@ -5,7 +5,6 @@
 #include <iostream>
 #include <optional>
 
-#include "base/credentials.h"
 #include "server/control/version.h"
 #include "server/jobs/limits.h"
 #include "server/jobs/process_memory.h"
@@ -21,6 +20,16 @@ constexpr uint32_t kMaxZoomSteps = 256;
 
 uint64_t DefaultJobMemory() {
   return std::max(kMinDefaultJobMemory, MachineBytes() / 2);
+}
+
+void AddTls(CLI::App* app, Options* options) {
+  app->add_option("--tls-cert", options->tls.tls_certificate,
+                  "Certificate to show to clients, as traincheckctl certs init "
+                  "makes it; needed for addresses beyond this host");
+  app->add_option(
+      "--tls-key", options->tls.tls_key,
+      "Its key, with mode 0600. Both files are read again when they "
+      "change");
 }
 
 void AddRetention(CLI::App* app, Options* options) {
@@ -83,9 +92,10 @@ void AddMetrics(CLI::App* app, Options* options) {
 
 // A key in the file is the name of an option.
 void AddFile(CLI::App* app) {
-  app->set_config("--config", "",
-                  "File with options, a line each: listen = "
-                  "\"127.0.0.1:7471\"; the command line wins");
+  app->set_config(
+      "--config", "",
+      "File with options, a line each: retain-days = 30; the command "
+      "line wins");
   app->allow_config_extras(CLI::config_extras_mode::error);
 }
 
@@ -109,8 +119,9 @@ std::optional<int> ParseOptions(int argc, char** argv, Options* options) {
                  "Directory that holds everything; made if it is not there")
       ->required();
   app.add_option("--listen", options->listen,
-                 "HOST:PORT or unix:PATH; port 0 takes a free one")
+                 "unix:PATH, or HOST:PORT where port 0 takes a free one")
       ->capture_default_str();
+  AddTls(&app, options);
   app.add_option("--lost-after", options->lost_after_s,
                  "Seconds of silence after which a process counts as lost")
       ->check(CLI::PositiveNumber)
@@ -154,7 +165,8 @@ std::optional<int> ParseOptions(int argc, char** argv, Options* options) {
     std::cerr << "traincheckd: --retain-bytes: " << s.message() << "\n";
     return kExitUsage;
   }
-  if (absl::Status s = CheckAddress(options->listen); !s.ok()) {
+  if (absl::Status s = CheckListenAddress(options->listen, options->tls);
+      !s.ok()) {
     std::cerr << "traincheckd: --listen: " << s.message() << "\n";
     return kExitUsage;
   }

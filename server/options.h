@@ -7,13 +7,16 @@
 #include <optional>
 #include <string>
 
+#include "base/credentials.h"
+#include "base/runtime_folder.h"
 #include "server/daemon.h"
 
 namespace traincheck::server {
 
 struct Options {
   Daemon::Options daemon;
-  std::string listen = "127.0.0.1:7471";
+  std::string listen = DefaultAddress();
+  ServerFiles tls;
   double lost_after_s = 600;
   double snapshot_every_s = 30;
   double hello_timeout_s = 10;

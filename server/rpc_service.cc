@@ -2,7 +2,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/credentials.h"
 #include "base/logging.h"
 #include "grpc/support/log.h"
 #include "grpcpp/server_builder.h"
@@ -38,9 +37,10 @@ void SetArguments(grpc::ServerBuilder* builder) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
-    const std::string& address, const Services& services) {
+    const std::string& address, const ServerFiles& tls,
+    const std::shared_ptr<Gate>& gate, const Services& services) {
   absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> credentials =
-      MakeServerCredentials(address);
+      MakeServerCredentials(address, tls, gate);
   if (!credentials.ok()) return credentials.status();
   gpr_set_log_function(LogGrpc);
   std::unique_ptr<RpcServer> rpc(new RpcServer(services));
@@ -53,6 +53,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
   builder.RegisterService(services.feedback);
   builder.RegisterService(services.comparison);
   builder.RegisterService(services.zoom);
+  builder.RegisterService(services.access);
   rpc->server_ = builder.BuildAndStart();
   if (rpc->server_ == nullptr || port == 0) {
     return absl::UnavailableError(absl::StrCat(

@@ -9,7 +9,10 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/credentials.h"
 #include "grpcpp/server.h"
+#include "server/access/access_service.h"
+#include "server/access/gate_service.h"
 #include "server/comparing/comparison_service.h"
 #include "server/control/control_service.h"
 #include "server/control/feedback_service.h"
@@ -26,13 +29,15 @@ class RpcServer {
     FeedbackService* feedback;
     ComparisonService* comparison;
     ZoomService* zoom;
+    AccessService* access;
   };
 
-  // Listens on `address`; port 0 takes a free one. The services must outlive
-  // the server. InvalidArgument or PermissionDenied for addresses that may
-  // not be used, Unavailable if the port cannot be had.
+  // Listens on `address`; port 0 takes a free one. `gate` says which calls
+  // reach the services, which must outlive the server. Errors as
+  // CheckListenAddress; Unavailable if the port cannot be had.
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<RpcServer>> Start(
-      const std::string& address, const Services& services);
+      const std::string& address, const ServerFiles& tls,
+      const std::shared_ptr<Gate>& gate, const Services& services);
 
   // Where it listens, with the port that it got.
   const std::string& address() const { return address_; }

@@ -12,7 +12,10 @@
 #include <memory>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "base/logging.h"
+#include "base/runtime_folder.h"
+#include "server/access/own_token.h"
 #include "server/control/version.h"
 #include "server/daemon.h"
 #include "server/jobs/inference_worker.h"
@@ -21,6 +24,7 @@
 #include "server/options.h"
 #include "server/out_of_memory.h"
 #include "server/rpc_service.h"
+#include "server/socket_lock.h"
 
 namespace traincheck::server {
 namespace {
@@ -71,29 +75,52 @@ bool ServeMetrics(const Options& options, const DaemonMetrics& metrics,
   return true;
 }
 
-int Run(const Options& options, const sigset_t& signals) {
-  absl::StatusOr<std::unique_ptr<Daemon>> daemon = Daemon::Open(options.daemon);
-  if (!daemon.ok()) {
-    spdlog::critical("{}", std::string(daemon.status().message()));
-    return kExitFailed;
+int Fail(const absl::Status& status) {
+  spdlog::critical("{}", std::string(status.message()));
+  return kExitFailed;
+}
+
+// The place to listen at, ours alone.
+absl::Status TakeAddress(const std::string& address, SocketLock* lock) {
+  if (address == DefaultAddress()) {
+    const absl::Status made = MakeRuntimeFolder().status();
+    if (!made.ok()) return made;
   }
+  return lock->Take(address);
+}
+
+int Run(const Options& options, const sigset_t& signals) {
+  SocketLock lock;
+  if (absl::Status s = TakeAddress(options.listen, &lock); !s.ok()) {
+    return Fail(s);
+  }
+  absl::StatusOr<std::unique_ptr<Daemon>> daemon = Daemon::Open(options.daemon);
+  if (!daemon.ok()) return Fail(daemon.status());
   Daemon& d = **daemon;
+  const bool socket = absl::StartsWith(options.listen, "unix:");
+  const auto gate = std::make_shared<Gate>(socket ? nullptr : &d.tokens());
   IngestService ingest(
-      &d.registry(), &d.plans(), d.store_id(),
+      &d.registry(), &d.plans(), gate.get(), d.store_id(),
       {.hello_timeout = absl::Seconds(options.hello_timeout_s)});
   ControlService control({&d.store(), &d.queries(), &d.registry(), &d.sets(),
                           &d.policy(), &d.board(), &d.violations(), &d.jobs(),
-                          &d.cleaner(), &d.plans(), &d.stored_checks()});
+                          &d.cleaner(), &d.plans(), &d.stored_checks(),
+                          gate.get()});
   FeedbackService feedback({&d.registry(), &d.violations(), &d.marks(),
-                            &d.silences(), &d.review(), &d.caller()});
-  ComparisonService comparison(&d.stored_comparisons());
-  ZoomService zoom(&d.zoom_reports());
-  absl::StatusOr<std::unique_ptr<RpcServer>> rpc = RpcServer::Start(
-      options.listen, {&ingest, &control, &feedback, &comparison, &zoom});
-  if (!rpc.ok()) {
-    spdlog::critical("{}", std::string(rpc.status().message()));
-    return kExitFailed;
-  }
+                            &d.silences(), &d.review(), &d.caller(),
+                            gate.get()});
+  ComparisonService comparison(&d.stored_comparisons(), &d.registry(),
+                               gate.get());
+  ZoomService zoom(&d.zoom_reports(), &d.registry(), gate.get());
+  AccessService access(&d.tokens(), gate.get());
+  absl::StatusOr<std::unique_ptr<RpcServer>> rpc =
+      RpcServer::Start(options.listen, options.tls, gate,
+                       {&ingest, &control, &feedback, &comparison, &zoom, &access});
+  if (!rpc.ok()) return Fail(rpc.status());
+  OwnToken own(d.tokens().CreateAutomatic(), options.daemon.data_dir,
+               (*rpc)->address());
+  own.Tick(absl::Now());
+  gate->Open();
   spdlog::info("listening address={} data_dir={} store={} version={}",
                (*rpc)->address(), options.daemon.data_dir, d.store_id(),
                kServerVersion);
@@ -107,6 +134,7 @@ int Run(const Options& options, const sigset_t& signals) {
   while (code == 0 && sigtimedwait(&signals, nullptr, &tick) < 0) {
     d.Tick();
     ingest.Tick(absl::Now());
+    own.Tick(absl::Now());
   }
   spdlog::info("stopping");
   metrics.reset();

@@ -46,6 +46,7 @@ std::string DefaultSpoolDir(const GetEnv& get_env,
 absl::StatusOr<RelayOptions> ParseOptions(const GetEnv& get_env, uint32_t uid) {
   RelayOptions options;
   options.server = Value(get_env, "TRAINCHECK_SERVER", options.server);
+  options.files = ClientFilesOf(get_env);
   options.fallback_spool_dir = absl::StrCat("/tmp/traincheck-", uid);
   options.spool_dir =
       Value(get_env, "TRAINCHECK_SPOOL_DIR",

@@ -10,11 +10,15 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "base/credentials.h"
+#include "base/runtime_folder.h"
 
 namespace traincheck::agent {
 
 struct RelayOptions {
-  std::string server = "127.0.0.1:7471";
+  std::string server = DefaultAddress();
+  // What shows who the server is, and who we are.
+  ClientFiles files;
   // Tried in this order; each is created with mode 0700 when it is needed.
   std::string spool_dir;
   std::string fallback_spool_dir;

@@ -18,7 +18,9 @@ absl::StatusOr<RelayOptions> Parse(std::map<std::string, std::string> env) {
 
 TEST(RelayOptions, HaveDefaults) {
   const RelayOptions options = Parse({{"HOME", "/home/a"}}).value();
-  EXPECT_EQ(options.server, "127.0.0.1:7471");
+  EXPECT_EQ(options.server, DefaultAddress());
+  EXPECT_EQ(options.files.tls_ca, "");
+  EXPECT_EQ(options.files.token, "");
   EXPECT_EQ(options.spool_dir, "/home/a/.local/state/traincheck/spool");
   EXPECT_EQ(options.fallback_spool_dir, "/tmp/traincheck-1234");
   EXPECT_EQ(options.spool_limit_bytes, uint64_t{1} << 30);
@@ -31,9 +33,13 @@ TEST(RelayOptions, TakeTheEnvironment) {
                                       {"TRAINCHECK_SPOOL_DIR", "/spool"},
                                       {"TRAINCHECK_SPOOL_LIMIT", "3M"},
                                       {"TRAINCHECK_GRACE", "0"},
+                                      {"TRAINCHECK_TLS_CA", "/ca.pem"},
+                                      {"TRAINCHECK_TOKEN_FILE", "/token"},
                                       {"TRAINCHECK_LOG", "debug"}})
                                    .value();
   EXPECT_EQ(options.server, "unix:/s");
+  EXPECT_EQ(options.files.tls_ca, "/ca.pem");
+  EXPECT_EQ(options.files.token, "/token");
   EXPECT_EQ(options.spool_dir, "/spool");
   EXPECT_EQ(options.spool_limit_bytes, 3u << 20);
   EXPECT_EQ(options.grace.count(), 0);

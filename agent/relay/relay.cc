@@ -32,8 +32,16 @@ Relay::Relay(const RelayOptions& options, int listener, int terminate)
 
 absl::Status Relay::Run() {
   absl::StatusOr<std::shared_ptr<grpc::Channel>> channel =
-      MakeRelayChannel(options_.server);
+      MakeRelayChannel(options_.server, options_.files);
+  if (!channel.ok() && options_.server == DefaultAddress()) {
+    // Another user has its folder; nobody is at this address.
+    channel = MakeRelayChannel("unix:/dev/null/traincheckd", options_.files);
+  }
   if (!channel.ok()) return channel.status();
+  if (absl::Status s = CheckAddress(options_.server, options_.files); !s.ok()) {
+    spdlog::warn("records are spooled until this is mended: {}",
+                 std::string(s.message()));
+  }
   context_.channel = *std::move(channel);
   orphans_.emplace(&spool_directory_,
                    OrphanDelivery::Dependencies{context_.channel, context_.wake,

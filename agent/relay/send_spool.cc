@@ -140,7 +140,7 @@ int SendSpool(const RelayOptions& options, const std::string& folder) {
     return kSendBadInput;
   }
   absl::StatusOr<std::shared_ptr<grpc::Channel>> channel =
-      MakeRelayChannel(options.server);
+      MakeRelayChannel(options.server, options.files);
   if (!channel.ok()) {
     std::cerr << Message(channel.status()) << "\n";
     return kSendBadInput;

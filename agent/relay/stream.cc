@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "agent/relay/limits.h"
-#include "base/credentials.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/support/client_callback.h"
@@ -13,7 +12,7 @@
 namespace traincheck::agent {
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeRelayChannel(
-    const std::string& address) {
+    const std::string& address, const ClientFiles& files) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepalive.count());
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeout.count());
@@ -25,7 +24,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeRelayChannel(
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMaxBackoff.count() / 2);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
                    kKeepaliveTimeout.count());
-  return MakeChannel(address, arguments);
+  return MakeChannel(address, arguments, files);
 }
 
 // The reactor. It holds itself until OnDone, the loop's IngestStream holds it

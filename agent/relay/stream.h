@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/credentials.h"
 #include "proto/traincheck/v1/ingest.pb.h"
 
 namespace grpc {
@@ -24,7 +25,7 @@ namespace traincheck::agent {
 
 // A channel with the relay's timeouts. It connects lazily and again and again.
 [[nodiscard]] absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeRelayChannel(
-    const std::string& address);
+    const std::string& address, const ClientFiles& files);
 
 class IngestStream {
  public:

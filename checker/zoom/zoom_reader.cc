@@ -73,8 +73,9 @@ void ZoomReader::Keep(const StateEvent& event, bool is_grad, uint64_t step) {
   if (event.point == StatePoint::kStepEnd && step > 0) --step;
   const ZoomedPlace place = {event.variable->FullName(), is_grad, event.point};
   ZoomedValue& value = found_.values[place][step];
-  value = {.kind = KindOf(event, is_grad),
-           .digest = is_grad ? event.grad : event.data};
+  value = ZoomedValue();
+  value.kind = KindOf(event, is_grad);
+  value.digest = is_grad ? event.grad : event.data;
   (is_grad ? last_grad_ : last_data_) = &value;
 }
 

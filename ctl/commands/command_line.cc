@@ -1,6 +1,8 @@
 #include "ctl/commands/command_line.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -45,6 +47,14 @@ void AddOptions(CLI::App* app, Context* context) {
                   "Address of traincheckd: HOST:PORT or unix:PATH")
       ->capture_default_str()
       ->envname("TRAINCHECK_SERVER");
+  app->add_option("--tls-ca", context->tls_ca,
+                  "Certificate of the authority that has signed traincheckd's; "
+                  "needed for every address beyond this host")
+      ->envname("TRAINCHECK_TLS_CA");
+  app->add_option("--token-file", context->token_file,
+                  "File of mode 0600 with the token that traincheckd knows you "
+                  "by")
+      ->envname("TRAINCHECK_TOKEN_FILE");
   app->add_option_function<std::string>(
          "-o,--output",
          [context](const std::string& format) {
@@ -72,8 +82,20 @@ std::string TakeServerOfSite(Context* context) {
   Settings settings;
   std::string wrong = settings.Load(nullptr);
   const std::string server = settings.Get("TRAINCHECK_SERVER");
-  if (!server.empty()) context->server = server;
+  if (server.empty()) return wrong;
+  context->server = server;
+  if (context->tls_ca.empty()) {
+    context->tls_ca = settings.Get("TRAINCHECK_TLS_CA");
+  }
   return wrong;
+}
+
+// All that this program starts finds the same files, wherever it works.
+void Pass(const char* variable, const std::string& path) {
+  if (path.empty()) return;
+  std::error_code error;
+  const auto absolute = std::filesystem::absolute(path, error);
+  setenv(variable, error ? path.c_str() : absolute.c_str(), /*overwrite=*/1);
 }
 
 int Execute(const CLI::App& app, const Context& context, const Action& action) {
@@ -82,7 +104,12 @@ int Execute(const CLI::App& app, const Context& context, const Action& action) {
     Complain("only \"run\" and \"preflight\" take a command after \"--\"");
     return kExitUsage;
   }
-  if (absl::Status status = CheckAddress(context.server); !status.ok()) {
+  const ClientFiles files = {context.tls_ca, context.token_file};
+  Pass("TRAINCHECK_TLS_CA", files.tls_ca);
+  Pass("TRAINCHECK_TOKEN_FILE", files.token);
+  // Its lines on failed handshakes; what matters here is said by us.
+  setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
+  if (absl::Status status = CheckAddress(context.server, files); !status.ok()) {
     Complain(std::string(status.message()));
     return kExitUsage;
   }

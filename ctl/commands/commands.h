@@ -25,6 +25,8 @@ void AddImport(CLI::App* command, const Context* context, Action* action);
 void AddViolations(CLI::App* command, const Context* context, Action* action);
 void AddSilences(CLI::App* command, const Context* context, Action* action);
 void AddBackup(CLI::App* command, const Context* context, Action* action);
+void AddCerts(CLI::App* command, const Context* context, Action* action);
+void AddToken(CLI::App* command, const Context* context, Action* action);
 void AddSpool(CLI::App* command, const Context* context, Action* action);
 void AddStatus(CLI::App* command, const Context* context, Action* action);
 void AddDoctor(CLI::App* command, const Context* context, Action* action);
@@ -56,6 +58,8 @@ inline constexpr Command kCommands[] = {
     {"violations", "Rules that were broken", AddViolations},
     {"silences", "What nobody is to be alerted of", AddSilences},
     {"backup", "A copy of the server's data while it works", AddBackup},
+    {"certs", "Certificates for traincheckd beyond one host", AddCerts},
+    {"token", "Tokens, by which traincheckd knows who speaks to it", AddToken},
     {"spool", "Records that were kept on disk while traincheckd was away",
      AddSpool},
     {"status", "The server, runs in progress, and why a rank is missing",

@@ -24,7 +24,7 @@ TEST(EnvCommandTest, PrintsWhatAShellEvaluates) {
                        "$TRAINCHECK_COLLECT $TRAINCHECK_SERVER"};
   EXPECT_THAT(RunProcess(shell).out,
               testing::MatchesRegex("/.*/ctl/testing/libtraincheck_agent.so:"
-                                    "libm.so.6\nit's 1 127.0.0.1:7471\n"));
+                                    "libm.so.6\nit's 1 unix:/.*sock\n"));
 }
 
 TEST(EnvCommandTest, NamesThePlanFromTheRootAndRefusesOneThatIsNotThere) {

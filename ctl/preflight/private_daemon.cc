@@ -54,6 +54,9 @@ absl::StatusOr<std::unique_ptr<PrivateDaemon>> PrivateDaemon::Start(
   const absl::StatusOr<std::string> folder = MakeFolder();
   if (!folder.ok()) return folder.status();
   std::unique_ptr<PrivateDaemon> daemon(new PrivateDaemon(*folder));
+  // Those of another daemon.
+  unsetenv("TRAINCHECK_TLS_CA");
+  unsetenv("TRAINCHECK_TOKEN_FILE");
   absl::Status status = daemon->Spawn(*program, signals);
   if (status.ok()) status = daemon->WaitForAddress(signals, ended_by);
   if (!status.ok()) return status;

@@ -117,6 +117,7 @@ Json RunDetailJson(const v1::Run& run) {
   json["stored_bytes"] = run.stored_bytes();
   json["quarantined_batches"] = run.quarantined_batches();
   json["kept"] = run.kept();
+  json["owner"] = TextOrNull(run.owner());
   json["records_deleted"] = TimeOrNull(run.records_deleted_unix_ns());
   return json;
 }
@@ -157,6 +158,9 @@ std::string RunDetailText(const v1::Run& run) {
       "\nsteps        ", Steps(run), "\nrecords      ", run.records(),
       " (dropped ", run.dropped(), ", lost ", run.lost(), ")\nstored       ",
       run.stored_bytes(), " bytes", MissingText(run));
+  if (!run.owner().empty()) {
+    absl::StrAppend(&text, "\nowner        ", OneLine(run.owner()));
+  }
   if (run.quarantined_batches() > 0) {
     absl::StrAppend(&text, "\nquarantined  ", run.quarantined_batches(),
                     " batches that could not be decoded");

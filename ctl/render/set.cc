@@ -16,6 +16,7 @@ Json SetRowJson(const v1::SetSummary& set) {
   json["invariants"] = set.invariants();
   json["created"] = TimeOrNull(set.created_unix_ns());
   json["runs"] = ArrayOf(set.runs());
+  json["owner"] = TextOrNull(set.owner());
   return json;
 }
 

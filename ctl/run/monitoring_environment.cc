@@ -1,6 +1,7 @@
 #include "ctl/run/monitoring_environment.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -26,6 +27,11 @@ std::vector<Variable> MonitoringVariables(const MonitoringOptions& options,
         {"LD_PRELOAD", Prepended(options.agent_library, preload)});
   }
   variables.push_back({"TRAINCHECK_SERVER", options.server});
+  // As this program reaches it.
+  for (const char* name : {"TRAINCHECK_TLS_CA", "TRAINCHECK_TOKEN_FILE"}) {
+    const char* const file = std::getenv(name);
+    if (file != nullptr && *file != '\0') variables.push_back({name, file});
+  }
   if (!options.run.empty()) {
     variables.push_back({"TRAINCHECK_RUN", options.run});
   }

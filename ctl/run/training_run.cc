@@ -36,7 +36,7 @@ void Alarm(const std::string& text, const std::string& word) {
 std::string CtlCommand(const std::string& server) {
   const char* const variable = std::getenv("TRAINCHECK_SERVER");
   std::string usual = variable == nullptr ? "" : variable;
-  if (usual.empty()) usual = kDefaultServer;
+  if (usual.empty()) usual = DefaultAddress();
   if (server == usual) return "traincheckctl";
   return absl::StrCat("traincheckctl --server ", ShellQuote(server));
 }

@@ -128,6 +128,12 @@ std::string FillFromSettings(NamedSettings* named) {
     if (!error) named->config = path.string();
   }
   Take(settings, "TRAINCHECK_SERVER", &named->server);
+  for (const auto& [name, of_file] : settings.of_file()) {
+    // What the training connects with, this program does too.
+    if (name == "TRAINCHECK_TLS_CA" || name == "TRAINCHECK_TOKEN_FILE") {
+      setenv(name.c_str(), of_file.c_str(), /*overwrite=*/0);
+    }
+  }
   if (named->experiment.empty() && getenv("TRAINCHECK_EXPERIMENT") == nullptr) {
     named->experiment = repository->experiment;
   }

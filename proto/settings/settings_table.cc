@@ -15,8 +15,16 @@ constexpr size_t kMaxWholeDigits = 9;
 constexpr size_t kMaxByteDigits = 18;
 
 constexpr AgentSetting kSettings[] = {
-    {"SERVER", Kind::kAddress, "", "127.0.0.1:7471",
+    {"SERVER", Kind::kAddress, "", "your daemon's socket on this host",
      "the daemon: `HOST:PORT` or `unix:PATH`", true},
+    {"TLS_CA", Kind::kText, "", "none",
+     "file with the certificate of the authority that has signed the daemon's: "
+     "needed for every daemon [beyond this host](security.md)",
+     true},
+    {"TOKEN_FILE", Kind::kText, "", "that of your daemon on this host",
+     "file of mode 0600 with the [token](security.md) that the daemon knows "
+     "this user by; read anew at each connection",
+     true},
     {"RUN", Kind::kRun, "",
      "Slurm job and step, Kubernetes job, torchelastic run id, MPI namespace, "
      "else what the ranks agree on",

@@ -18,6 +18,12 @@ constexpr absl::Duration kTellEvery = absl::Milliseconds(200);
 grpc::Status ComparisonService::CompareRuns(
     grpc::ServerContext* context, const v1::CompareRunsRequest* request,
     grpc::ServerWriter<v1::CompareRunsProgress>* writer) {
+  Sight sight(gate_.CallerOf(*context), &registry_);
+  for (const std::string& run : {request->run_a(), request->run_b()}) {
+    if (absl::Status seen = sight.CheckRun(run); !seen.ok()) {
+      return ToGrpc(seen);
+    }
+  }
   const absl::StatusOr<CallLimit::Slot> slot = limit_.Enter();
   if (!slot.ok()) return ToGrpc(slot.status());
   v1::CompareRunsProgress progress;

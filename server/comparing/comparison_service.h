@@ -8,6 +8,8 @@
 #include <atomic>
 
 #include "proto/traincheck/v1/compare.grpc.pb.h"
+#include "server/access/gate_service.h"
+#include "server/access/sight.h"
 #include "server/comparing/stored_comparison.h"
 #include "server/control/call_limit.h"
 #include "server/control/limits.h"
@@ -16,9 +18,10 @@ namespace traincheck::server {
 
 class ComparisonService final : public v1::Comparison::Service {
  public:
-  // `comparisons` must outlive the service.
-  explicit ComparisonService(const StoredComparisons* comparisons)
-      : comparisons_(*comparisons) {}
+  // All must outlive the service.
+  ComparisonService(const StoredComparisons* comparisons,
+                    const Registry* registry, const Gate* gate)
+      : comparisons_(*comparisons), registry_(*registry), gate_(*gate) {}
 
   // Ends the comparisons that are at work.
   void Stop() { stopping_ = true; }
@@ -29,6 +32,8 @@ class ComparisonService final : public v1::Comparison::Service {
 
  private:
   const StoredComparisons& comparisons_;
+  const Registry& registry_;
+  const Gate& gate_;
   CallLimit limit_{"comparisons of runs", kMaxCompareCalls};
   std::atomic<bool> stopping_ = false;
 };

@@ -40,53 +40,68 @@ void ControlService::Stop() {
   use_.board->Wake();
 }
 
-grpc::Status ControlService::GetStatus(grpc::ServerContext*,
+grpc::Status ControlService::GetStatus(grpc::ServerContext* context,
                                        const v1::GetStatusRequest*,
                                        v1::ServerStatus* response) {
   *response = use_.queries->Status();
+  std::vector<v1::Run> runs(response->runs().begin(), response->runs().end());
+  SightOf(*context).Filter(&runs);
+  response->mutable_runs()->Assign(runs.begin(), runs.end());
   return grpc::Status::OK;
 }
 
-grpc::Status ControlService::ListRuns(grpc::ServerContext*,
+grpc::Status ControlService::ListRuns(grpc::ServerContext* context,
                                       const v1::ListRunsRequest*,
                                       grpc::ServerWriter<v1::Run>* writer) {
   return AnswerAll(
       &lists_,
-      [this]() -> absl::StatusOr<std::vector<v1::Run>> {
-        return use_.queries->Runs();
+      [&]() -> absl::StatusOr<std::vector<v1::Run>> {
+        std::vector<v1::Run> runs = use_.queries->Runs();
+        SightOf(*context).Filter(&runs);
+        return runs;
       },
       writer);
 }
 
-grpc::Status ControlService::GetRun(grpc::ServerContext*,
+grpc::Status ControlService::GetRun(grpc::ServerContext* context,
                                     const v1::GetRunRequest* request,
                                     v1::Run* response) {
+  const absl::Status seen = SightOf(*context).CheckRun(request->run());
+  if (!seen.ok()) return ToGrpc(seen);
   return Answer(use_.queries->Run(request->run()), response);
 }
 
-grpc::Status ControlService::DeleteRun(grpc::ServerContext*,
+grpc::Status ControlService::DeleteRun(grpc::ServerContext* context,
                                        const v1::DeleteRunRequest* request,
                                        v1::DeleteRunReply* response) {
+  const absl::Status seen = SightOf(*context).CheckRun(request->run());
+  if (!seen.ok()) return ToGrpc(seen);
   return Answer(use_.cleaner->Delete(request->run()), response);
 }
 
-grpc::Status ControlService::KeepRun(grpc::ServerContext*,
+grpc::Status ControlService::KeepRun(grpc::ServerContext* context,
                                      const v1::KeepRunRequest* request,
                                      v1::Run* response) {
+  const absl::Status seen = SightOf(*context).CheckRun(request->run());
+  if (!seen.ok()) return ToGrpc(seen);
   const absl::Status kept = use_.cleaner->Keep(request->run(), request->keep());
   if (!kept.ok()) return ToGrpc(kept);
   return Answer(use_.queries->Run(request->run()), response);
 }
 
-grpc::Status ControlService::GetRunPlan(grpc::ServerContext*,
+grpc::Status ControlService::GetRunPlan(grpc::ServerContext* context,
                                         const v1::GetRunPlanRequest* request,
                                         v1::RunPlan* response) {
+  const absl::Status seen = SightOf(*context).CheckRun(request->run());
+  if (!seen.ok()) return ToGrpc(seen);
   return Answer(use_.plans->Show(request->run()), response);
 }
 
 grpc::Status ControlService::ChangeRunPlan(
-    grpc::ServerContext*, const v1::ChangeRunPlanRequest* request,
+    grpc::ServerContext* context, const v1::ChangeRunPlanRequest* request,
     v1::RunPlan* response) {
+  const absl::Status seen = SightOf(*context).CheckRun(request->run());
+  if (!seen.ok()) return ToGrpc(seen);
   return Answer(use_.plans->ChangeUntrusted(request->run(), request->json()),
                 response);
 }
@@ -101,13 +116,29 @@ grpc::Status ControlService::Backup(grpc::ServerContext*,
   return grpc::Status::OK;
 }
 
+absl::StatusOr<v1::Job> ControlService::StartJob(
+    const grpc::ServerContext& context, const v1::InferRequest& request) {
+  Sight sight = SightOf(context);
+  for (const std::string& run : request.runs()) {
+    if (absl::Status seen = sight.CheckRun(run); !seen.ok()) return seen;
+  }
+  return use_.jobs->Start(request, sight.caller().owner);
+}
+
+absl::StatusOr<v1::Job> ControlService::FindJob(
+    const grpc::ServerContext& context, const std::string& id) const {
+  absl::StatusOr<v1::Job> job = use_.jobs->book().Find(id);
+  if (!job.ok() || SightOf(context).Sees(*job)) return job;
+  return absl::NotFoundError(absl::StrCat("there is no job ", id));
+}
+
 // A client that leaves does not end its job: the set is stored all the same.
 grpc::Status ControlService::Infer(
     grpc::ServerContext* context, const v1::InferRequest* request,
     grpc::ServerWriter<v1::InferProgress>* writer) {
   const absl::StatusOr<CallLimit::Slot> slot = waiting_.Enter();
   if (!slot.ok()) return ToGrpc(slot.status());
-  const absl::StatusOr<v1::Job> started = use_.jobs->Start(*request);
+  const absl::StatusOr<v1::Job> started = StartJob(*context, *request);
   if (!started.ok()) return ToGrpc(started.status());
   uint64_t seen = 0;
   while (!context->IsCancelled()) {
@@ -129,32 +160,36 @@ grpc::Status ControlService::Infer(
   return grpc::Status::OK;
 }
 
-grpc::Status ControlService::StartInference(grpc::ServerContext*,
+grpc::Status ControlService::StartInference(grpc::ServerContext* context,
                                             const v1::InferRequest* request,
                                             v1::Job* response) {
-  return Answer(use_.jobs->Start(*request), response);
+  return Answer(StartJob(*context, *request), response);
 }
 
-grpc::Status ControlService::ListJobs(grpc::ServerContext*,
+grpc::Status ControlService::ListJobs(grpc::ServerContext* context,
                                       const v1::ListJobsRequest*,
                                       grpc::ServerWriter<v1::Job>* writer) {
   return AnswerAll(
       &lists_,
-      [this]() -> absl::StatusOr<std::vector<v1::Job>> {
-        return use_.jobs->book().List();
+      [&]() -> absl::StatusOr<std::vector<v1::Job>> {
+        std::vector<v1::Job> jobs = use_.jobs->book().List();
+        SightOf(*context).Filter(&jobs);
+        return jobs;
       },
       writer);
 }
 
-grpc::Status ControlService::GetJob(grpc::ServerContext*,
+grpc::Status ControlService::GetJob(grpc::ServerContext* context,
                                     const v1::GetJobRequest* request,
                                     v1::Job* response) {
-  return Answer(use_.jobs->book().Find(request->id()), response);
+  return Answer(FindJob(*context, request->id()), response);
 }
 
-grpc::Status ControlService::CancelJob(grpc::ServerContext*,
+grpc::Status ControlService::CancelJob(grpc::ServerContext* context,
                                        const v1::CancelJobRequest* request,
                                        v1::Job* response) {
+  const absl::Status seen = FindJob(*context, request->id()).status();
+  if (!seen.ok()) return ToGrpc(seen);
   return Answer(use_.jobs->Cancel(request->id()), response);
 }
 
@@ -169,6 +204,8 @@ absl::Status ControlService::Annotate(v1::CheckResult* result) const {
 grpc::Status ControlService::CheckRun(
     grpc::ServerContext* context, const v1::CheckRunRequest* request,
     grpc::ServerWriter<v1::CheckRunProgress>* writer) {
+  const absl::Status seen = SightOf(*context).CheckRun(request->run());
+  if (!seen.ok()) return ToGrpc(seen);
   const absl::StatusOr<CallLimit::Slot> slot = checks_.Enter();
   if (!slot.ok()) return ToGrpc(slot.status());
   v1::CheckRunProgress progress;
@@ -204,10 +241,11 @@ grpc::Status ControlService::GetSet(grpc::ServerContext*,
                 response);
 }
 
-grpc::Status ControlService::ImportSet(grpc::ServerContext*,
+grpc::Status ControlService::ImportSet(grpc::ServerContext* context,
                                        const v1::ImportSetRequest* request,
                                        v1::SetSummary* response) {
-  return Answer(use_.sets->ImportUntrusted(request->name(), request->json()),
+  return Answer(use_.sets->ImportUntrusted(request->name(), request->json(),
+                                           use_.gate->CallerOf(*context).owner),
                 response);
 }
 
@@ -225,7 +263,7 @@ grpc::Status ControlService::GetSetInParts(
 }
 
 grpc::Status ControlService::ImportSetInParts(
-    grpc::ServerContext*, grpc::ServerReader<v1::ImportSetPart>* reader,
+    grpc::ServerContext* context, grpc::ServerReader<v1::ImportSetPart>* reader,
     v1::SetSummary* response) {
   const absl::StatusOr<CallLimit::Slot> slot = imports_.Enter();
   if (!slot.ok()) return ToGrpc(slot.status());
@@ -241,7 +279,9 @@ grpc::Status ControlService::ImportSetInParts(
           " MiB of JSON, which is the limit: import it in two sets")));
     }
   }
-  return Answer(use_.sets->ImportUntrusted(name, json), response);
+  return Answer(use_.sets->ImportUntrusted(name, json,
+                                           use_.gate->CallerOf(*context).owner),
+                response);
 }
 
 grpc::Status ControlService::GetSetPlan(grpc::ServerContext*,
@@ -250,12 +290,13 @@ grpc::Status ControlService::GetSetPlan(grpc::ServerContext*,
   return Answer(use_.queries->SetPlan(request->name()), response);
 }
 
-grpc::Status ControlService::DeleteSet(grpc::ServerContext*,
+grpc::Status ControlService::DeleteSet(grpc::ServerContext* context,
                                        const v1::DeleteSetRequest* request,
                                        v1::DeleteSetReply* response) {
-  return Answer(server::DeleteSet(request->set(), *use_.registry, *use_.policy,
-                                  use_.sets),
-                response);
+  return Answer(
+      server::DeleteSet(request->set(), use_.gate->CallerOf(*context).owner,
+                        *use_.registry, *use_.policy, use_.sets),
+      response);
 }
 
 grpc::Status ControlService::DisableRule(grpc::ServerContext*,
@@ -317,17 +358,31 @@ grpc::Status ControlService::GetInvariant(
 }
 
 grpc::Status ControlService::ListViolations(
-    grpc::ServerContext*, const v1::ListViolationsRequest* request,
+    grpc::ServerContext* context, const v1::ListViolationsRequest* request,
     grpc::ServerWriter<v1::Violation>* writer) {
+  Sight sight = SightOf(*context);
+  const absl::Status seen = sight.CheckRun(request->run());
+  if (!seen.ok()) return ToGrpc(seen);
   return AnswerAll(
-      &lists_, [&] { return use_.queries->Violations(request->run()); },
+      &lists_,
+      [&] {
+        auto violations = use_.queries->Violations(request->run());
+        if (violations.ok()) sight.Filter(&*violations);
+        return violations;
+      },
       writer);
 }
 
 grpc::Status ControlService::GetViolation(
-    grpc::ServerContext*, const v1::GetViolationRequest* request,
+    grpc::ServerContext* context, const v1::GetViolationRequest* request,
     v1::Violation* response) {
-  return Answer(use_.violations->Find(request->id()), response);
+  absl::StatusOr<v1::Violation> violation =
+      use_.violations->Find(request->id());
+  if (violation.ok() && !SightOf(*context).Sees(*violation)) {
+    violation = absl::NotFoundError(
+        absl::StrCat("there is no violation ", request->id()));
+  }
+  return Answer(std::move(violation), response);
 }
 
 grpc::Status ControlService::WatchViolations(
@@ -338,9 +393,14 @@ grpc::Status ControlService::WatchViolations(
   // Headers at once: the client knows from then on that nothing escapes it.
   writer->SendInitialMetadata();
   const std::string& run = request->run();
+  Sight sight = SightOf(*context);
   uint64_t seen = 0;
   while (!context->IsCancelled()) {
     if (stopping_) return Stopping();
+    // A run that had not begun may be another's, and tokens are revoked.
+    absl::Status may = use_.gate->CheckStillValid(sight.caller());
+    if (may.ok()) may = sight.CheckRun(run);
+    if (!may.ok()) return ToGrpc(may);
     // Asked before reading, so that what is there when it is over is sent.
     const bool over = !run.empty() && use_.queries->IsOver(run);
     const absl::StatusOr<ViolationBoard::Changes> changes =
@@ -348,6 +408,7 @@ grpc::Status ControlService::WatchViolations(
     if (!changes.ok()) return ToGrpc(changes.status());
     seen = changes->revision;
     for (const v1::Violation& violation : changes->violations) {
+      if (!sight.Sees(violation)) continue;
       if (!writer->Write(violation)) return grpc::Status::OK;
     }
     if (over && changes->complete) break;

@@ -9,6 +9,8 @@
 #include <atomic>
 
 #include "proto/traincheck/v1/control.grpc.pb.h"
+#include "server/access/gate_service.h"
+#include "server/access/sight.h"
 #include "server/checking/stored_check.h"
 #include "server/checking/violation_board.h"
 #include "server/control/call_limit.h"
@@ -40,6 +42,7 @@ class ControlService final : public v1::Control::Service {
     RunCleaner* cleaner;
     RunPlans* plans;
     const StoredChecks* checks;
+    const Gate* gate;
   };
 
   explicit ControlService(const Dependencies& dependencies)
@@ -143,6 +146,14 @@ class ControlService final : public v1::Control::Service {
       grpc::ServerWriter<v1::Violation>* writer) override;
 
  private:
+  Sight SightOf(const grpc::ServerContext& context) const {
+    return Sight(use_.gate->CallerOf(context), use_.registry);
+  }
+  // The runs that a caller wants to learn from are those that it sees.
+  absl::StatusOr<v1::Job> StartJob(const grpc::ServerContext& context,
+                                   const v1::InferRequest& request);
+  absl::StatusOr<v1::Job> FindJob(const grpc::ServerContext& context,
+                                  const std::string& id) const;
   // Adds what people have said of what a check has found.
   absl::Status Annotate(v1::CheckResult* result) const;
 

@@ -60,7 +60,7 @@ class ControlServiceTest : public testing::Test {
     service_ = std::make_unique<ControlService>(
         ControlService::Dependencies{.store = store_.get(),
                                      .queries = nullptr,
-                                     .registry = nullptr,
+                                     .registry = registry_.get(),
                                      .sets = sets_.get(),
                                      .policy = nullptr,
                                      .board = board_.get(),
@@ -68,7 +68,8 @@ class ControlServiceTest : public testing::Test {
                                      .jobs = nullptr,
                                      .cleaner = nullptr,
                                      .plans = nullptr,
-                                     .checks = nullptr});
+                                     .checks = nullptr,
+                                     .gate = &gate_});
     grpc::ServerBuilder builder;
     int port = 0;
     builder.AddListeningPort("127.0.0.1:0",
@@ -91,6 +92,7 @@ class ControlServiceTest : public testing::Test {
   std::unique_ptr<Marks> marks_;
   std::unique_ptr<Silences> silences_;
   std::unique_ptr<ViolationView> violations_;
+  Gate gate_{nullptr};
   std::unique_ptr<ControlService> service_;
   std::unique_ptr<grpc::Server> server_;
 };

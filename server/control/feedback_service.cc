@@ -23,10 +23,14 @@ absl::Status NoSuchRun(const std::string& run) {
 }  // namespace
 
 absl::StatusOr<v1::MarkViolationReply> FeedbackService::Mark(
-    const v1::MarkViolationRequest& request) {
+    const v1::MarkViolationRequest& request, Sight sight) {
   absl::StatusOr<ViolationView::Violations> incident =
       use_.violations->FindIncident(request.violation());
   if (!incident.ok()) return incident.status();
+  if (!sight.Sees(incident->front())) {
+    return absl::NotFoundError(
+        absl::StrCat("there is no violation ", request.violation()));
+  }
   if (request.only()) incident->resize(1);
   const std::string& run = incident->front().run();
   const std::optional<uint64_t> number = use_.registry->NumberOf(run);
@@ -35,13 +39,14 @@ absl::StatusOr<v1::MarkViolationReply> FeedbackService::Mark(
 }
 
 grpc::Status FeedbackService::MarkViolation(
-    grpc::ServerContext*, const v1::MarkViolationRequest* request,
+    grpc::ServerContext* context, const v1::MarkViolationRequest* request,
     v1::MarkViolationReply* response) {
-  return Answer(Mark(*request), response);
+  return Answer(Mark(*request, SightOf(*context)), response);
 }
 
 absl::StatusOr<std::vector<v1::Mark>> FeedbackService::MarksOf(
-    const std::string& run) const {
+    const std::string& run, Sight sight) const {
+  if (absl::Status seen = sight.CheckRun(run); !seen.ok()) return seen;
   const std::optional<uint64_t> number = use_.registry->NumberOf(run);
   if (!number.has_value()) return NoSuchRun(run);
   const absl::StatusOr<Marks::OfRun> marks = use_.marks->Of(*number);
@@ -51,11 +56,12 @@ absl::StatusOr<std::vector<v1::Mark>> FeedbackService::MarksOf(
   return all;
 }
 
-grpc::Status FeedbackService::ListMarks(grpc::ServerContext*,
+grpc::Status FeedbackService::ListMarks(grpc::ServerContext* context,
                                         const v1::ListMarksRequest* request,
                                         grpc::ServerWriter<v1::Mark>* writer) {
   return AnswerAll(
-      &lists_, [&] { return MarksOf(request->run()); }, writer);
+      &lists_, [&] { return MarksOf(request->run(), SightOf(*context)); },
+      writer);
 }
 
 grpc::Status FeedbackService::AddSilence(grpc::ServerContext*,

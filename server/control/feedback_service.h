@@ -6,6 +6,8 @@
 #define TRAINCHECK_SERVER_CONTROL_FEEDBACK_SERVICE_H_
 
 #include "proto/traincheck/v1/feedback.grpc.pb.h"
+#include "server/access/gate_service.h"
+#include "server/access/sight.h"
 #include "server/alerting/alert_caller.h"
 #include "server/control/call_limit.h"
 #include "server/control/limits.h"
@@ -27,6 +29,7 @@ class FeedbackService final : public v1::Feedback::Service {
     Silences* silences;
     const RuleReview* review;
     const AlertCaller* caller;
+    const Gate* gate;
   };
 
   explicit FeedbackService(const Dependencies& dependencies)
@@ -55,9 +58,13 @@ class FeedbackService final : public v1::Feedback::Service {
                              v1::AlertCalls* response) override;
 
  private:
+  Sight SightOf(const grpc::ServerContext& context) const {
+    return Sight(use_.gate->CallerOf(context), use_.registry);
+  }
   absl::StatusOr<v1::MarkViolationReply> Mark(
-      const v1::MarkViolationRequest& request);
-  absl::StatusOr<std::vector<v1::Mark>> MarksOf(const std::string& run) const;
+      const v1::MarkViolationRequest& request, Sight sight);
+  absl::StatusOr<std::vector<v1::Mark>> MarksOf(const std::string& run,
+                                                Sight sight) const;
   absl::StatusOr<std::vector<v1::Silence>> SilencesAndWhatTheyCover() const;
 
   const Dependencies use_;

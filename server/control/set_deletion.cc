@@ -36,14 +36,18 @@ absl::Status CheckUnused(const std::string& name, const Registry& registry,
 }  // namespace
 
 absl::StatusOr<v1::DeleteSetReply> DeleteSet(const std::string& set,
+                                             const std::string& owner,
                                              const Registry& registry,
                                              const RulePolicy& policy,
                                              SetCatalog* sets) {
   const absl::StatusOr<SetRef> ref = ParseSetRef(set);
   if (!ref.ok()) return ref.status();
+  // First: others learn nothing of runs and experiments.
+  if (absl::Status s = sets->CheckOwner(ref->name, owner); !s.ok()) return s;
   absl::Status unused = CheckUnused(ref->name, registry, policy);
   if (!unused.ok()) return unused;
-  const absl::StatusOr<std::vector<uint32_t>> versions = sets->Delete(set);
+  const absl::StatusOr<std::vector<uint32_t>> versions =
+      sets->Delete(set, owner);
   if (!versions.ok()) return versions.status();
   v1::DeleteSetReply reply;
   reply.set_name(ref->name);

@@ -18,8 +18,8 @@ namespace traincheck::server {
 // that is checked against it or the experiment that it is deployed for; else
 // the errors of SetCatalog::Delete.
 [[nodiscard]] absl::StatusOr<v1::DeleteSetReply> DeleteSet(
-    const std::string& set, const Registry& registry, const RulePolicy& policy,
-    SetCatalog* sets);
+    const std::string& set, const std::string& owner, const Registry& registry,
+    const RulePolicy& policy, SetCatalog* sets);
 
 }  // namespace traincheck::server
 

@@ -68,21 +68,25 @@ class IngestReactor final
   struct Key {};
 
  public:
-  IngestReactor(Key, IngestService* service, std::string peer)
-      : service_(*service), peer_(std::move(peer)), opened_(absl::Now()) {}
+  IngestReactor(Key, IngestService* service,
+                const grpc::CallbackServerContext& context)
+      : service_(*service),
+        peer_(context.peer()),
+        caller_(service->gate_.CallerOf(context)),
+        opened_(absl::Now()) {}
 
   // A stream that has its session and waits for the first message: others may
   // know it from here on.
-  static std::shared_ptr<IngestReactor> Begin(IngestService* service,
-                                              std::string peer) {
-    auto stream =
-        std::make_shared<IngestReactor>(Key(), service, std::move(peer));
+  static std::shared_ptr<IngestReactor> Begin(
+      IngestService* service, const grpc::CallbackServerContext& context) {
+    auto stream = std::make_shared<IngestReactor>(Key(), service, context);
     // Not in the constructor, because callbacks need weak_from_this.
-    stream->session_ = std::make_unique<Session>(
-        &service->registry_, &service->plans_, service->store_id_,
-        [weak = stream->weak_from_this()] {
-          if (const auto alive = weak.lock()) alive->Pump();
-        });
+    stream->session_ =
+        std::make_unique<Session>(service->sessions_, stream->caller_.owner,
+                                  [weak = stream->weak_from_this()] {
+                                    if (const auto alive = weak.lock())
+                                      alive->Pump();
+                                  });
     stream->StartRead(&stream->request_);
     return stream;
   }
@@ -98,6 +102,14 @@ class IngestReactor final
     if (absl::Status s = session_->CheckCurrent(); !s.ok()) End(s);
   }
 
+  // Ends a stream whose token was revoked or has expired.
+  void EndIfUnknown() {
+    if (absl::Status s = service_.gate_.CheckStillValid(caller_); !s.ok()) {
+      End(s);
+    }
+  }
+
+  const std::string& owner() const { return caller_.owner; }
   bool greeted() const { return session_->greeted(); }
   absl::Time opened() const { return opened_; }
 
@@ -109,6 +121,9 @@ class IngestReactor final
     const absl::StatusOr<v1::IngestRequest> request = ParseUntrusted(&request_);
     absl::Status status = request.status();
     if (absl::IsResourceExhausted(status)) service_.heap_has_grown_ = true;
+    if (status.ok() && caller_.role == v1::ROLE_UNSPECIFIED) {
+      status = absl::UnauthenticatedError("the token was revoked");
+    }
     if (status.ok()) status = session_->Receive(*request);
     if (!status.ok()) {
       End(status);
@@ -179,6 +194,7 @@ class IngestReactor final
 
   IngestService& service_;
   const std::string peer_;
+  const Caller caller_;
   const absl::Time opened_;
   std::unique_ptr<Session> session_;
   grpc::ByteBuffer request_;  // gRPC's while reading_, then OnReadDone's
@@ -193,27 +209,43 @@ class IngestReactor final
 };
 
 IngestService::IngestService(Registry* registry, RunPlans* plans,
-                             std::string store_id, const Options& options)
-    : registry_(*registry),
-      plans_(*plans),
-      store_id_(std::move(store_id)),
-      options_(options) {}
+                             const Gate* gate, std::string store_id,
+                             const Options& options)
+    : gate_(*gate),
+      options_(options),
+      sessions_{registry, plans, std::move(store_id),
+                std::make_shared<ByteBudget>(kMaxUnsyncedBytes)} {}
 
 IngestService::~IngestService() = default;
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>*
 IngestService::Stream(grpc::CallbackServerContext* context) {
-  auto stream = IngestReactor::Begin(this, context->peer());
-  bool stopping = false;
+  auto stream = IngestReactor::Begin(this, *context);
+  absl::Status may;
   {
     absl::MutexLock lock(&mutex_);
+    may = stopping_ ? absl::UnavailableError("traincheckd is stopping")
+                    : CheckRoom(stream->owner());
     streams_.insert(stream);
-    stopping = stopping_;
+    ++streams_of_[stream->owner()];
   }
-  if (stopping) {
-    stream->End(absl::UnavailableError("traincheckd is stopping"));
-  }
+  if (!may.ok()) stream->End(may);
   return stream.get();
+}
+
+absl::Status IngestService::CheckRoom(const std::string& owner) const {
+  if (streams_.size() >= kMaxStreams) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        kMaxStreams, " streams are open, which is the limit of this daemon"));
+  }
+  const auto at = streams_of_.find(owner);
+  if (owner.empty() || at == streams_of_.end() ||
+      at->second < kMaxStreamsOfOwner) {
+    return absl::OkStatus();
+  }
+  return absl::ResourceExhaustedError(
+      absl::StrCat(kMaxStreamsOfOwner, " streams of owner ", owner,
+                   " are open, which is the limit of an owner"));
 }
 
 void IngestService::Tick(absl::Time now) {
@@ -223,6 +255,8 @@ void IngestService::Tick(absl::Time now) {
           "no Hello within ", absl::FormatDuration(options_.hello_timeout))));
     }
     stream->EndIfReplaced();
+    stream->EndIfUnknown();
+    stream->Pump();
   }
   if (now - heap_trimmed_ >= kHeapPeriod && heap_has_grown_.exchange(false)) {
     heap_trimmed_ = now;
@@ -246,6 +280,8 @@ void IngestService::Stop() {
 void IngestService::Remove(const std::shared_ptr<IngestReactor>& stream) {
   absl::MutexLock lock(&mutex_);
   streams_.erase(stream);
+  const auto at = streams_of_.find(stream->owner());
+  if (at != streams_of_.end() && --at->second == 0) streams_of_.erase(at);
 }
 
 std::vector<std::shared_ptr<IngestReactor>> IngestService::Streams() const {

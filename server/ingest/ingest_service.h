@@ -7,6 +7,7 @@
 #define TRAINCHECK_SERVER_INGEST_INGEST_SERVICE_H_
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -17,6 +18,8 @@
 #include "absl/time/time.h"
 #include "base/line_limit.h"
 #include "proto/traincheck/v1/ingest.grpc.pb.h"
+#include "server/access/gate_service.h"
+#include "server/ingest/session.h"
 #include "server/plans/run_plans.h"
 #include "server/runs/registry.h"
 
@@ -34,17 +37,19 @@ class IngestService final
     absl::Duration hello_timeout = absl::Seconds(10);
   };
 
-  IngestService(Registry* registry, RunPlans* plans, std::string store_id,
-                const Options& options);
+  // All pointers must outlive the service.
+  IngestService(Registry* registry, RunPlans* plans, const Gate* gate,
+                std::string store_id, const Options& options);
   ~IngestService() override;
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Stream(
       grpc::CallbackServerContext* context) override;
 
-  // Closes streams that did not say Hello and those that a newer stream of
-  // their process has taken over from; gives memory that messages over the
-  // limit took back to the system. To be called every second or so, by one
-  // thread at a time.
+  // Lets streams go on that waited for others' bytes; closes streams that did
+  // not say Hello, those that a newer stream of their process has taken over
+  // from and those whose token was revoked or expired; gives memory that
+  // messages over the limit took back to the system. To be called every second
+  // or so, by one thread at a time.
   void Tick(absl::Time now);
 
   // Ends all streams and refuses new ones; relays come back later.
@@ -53,13 +58,15 @@ class IngestService final
  private:
   friend class IngestReactor;
 
+  // Why no further stream of the owner may be opened.
+  absl::Status CheckRoom(const std::string& owner) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Remove(const std::shared_ptr<IngestReactor>& stream);
   std::vector<std::shared_ptr<IngestReactor>> Streams() const;
 
-  Registry& registry_;
-  RunPlans& plans_;
-  const std::string store_id_;
+  const Gate& gate_;
   const Options options_;
+  const Session::Dependencies sessions_;
   // A message over the limit has come. gRPC takes such ones whole, on any of
   // its threads, and the heap would keep what they took.
   std::atomic<bool> heap_has_grown_ = false;
@@ -68,6 +75,7 @@ class IngestService final
   LineLimit ends_{20, absl::Seconds(10)};
   mutable absl::Mutex mutex_;
   std::set<std::shared_ptr<IngestReactor>> streams_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, size_t> streams_of_ ABSL_GUARDED_BY(mutex_);  // owners
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -107,7 +107,8 @@ TEST(IngestServiceTest, AStreamThatIsBeingMadeMeetsTheTick) {
   MemoryStore store;
   const std::unique_ptr<Registry> registry = *Registry::Load(&store, {});
   RunPlans plans({.store = &store, .registry = registry.get()});
-  IngestService service(registry.get(), &plans, store.id(), {});
+  const Gate gate(nullptr);
+  IngestService service(registry.get(), &plans, &gate, store.id(), {});
   Ticker ticker(&service);
   grpc::CallbackServerContext context;
   const std::function<void()> tick = [&] { ticker.TickOnce(); };

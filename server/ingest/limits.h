@@ -25,6 +25,13 @@ inline constexpr size_t kMaxTextBytes = 1024;  // every other text of Hello
 // Compressed bytes of one stream that are not yet synced. Beyond it nothing
 // more is read from the stream.
 inline constexpr uint64_t kCreditBytes = 4 << 20;
+// The same of all streams together: a batch of each may come on top.
+inline constexpr uint64_t kMaxUnsyncedBytes = 256 << 20;
+
+// Streams that are open at once, in all and of one owner. Administrators, and
+// so a single user, have all of them.
+inline constexpr size_t kMaxStreams = 32'768;
+inline constexpr size_t kMaxStreamsOfOwner = 16'384;
 
 }  // namespace traincheck::server
 

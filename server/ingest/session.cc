@@ -28,11 +28,10 @@ absl::Status CheckReports(const RingReportList& reports) {
 
 }  // namespace
 
-Session::Session(Registry* registry, RunPlans* plans, std::string store_id,
+Session::Session(const Dependencies& dependencies, std::string owner,
                  std::function<void()> wake)
-    : registry_(*registry),
-      plans_(*plans),
-      store_id_(std::move(store_id)),
+    : use_(dependencies),
+      owner_(std::move(owner)),
       outbox_(std::make_shared<ReplyOutbox>(std::move(wake))) {}
 
 Session::~Session() = default;
@@ -68,26 +67,27 @@ absl::Status Session::OnHello(v1::Hello hello) {
   const absl::StatusOr<uint32_t> format = ChooseFormat(hello);
   if (!format.ok()) return format.status();
   v1::Welcome welcome;
-  welcome.set_store_id(store_id_);
+  welcome.set_store_id(use_.store_id);
   welcome.set_format_version(*format);
   welcome.set_credit_bytes(kCreditBytes);
   welcome.set_takes_quiet(true);
-  absl::StatusOr<Registry::Opened> opened = registry_.Open(
+  absl::StatusOr<Registry::Opened> opened = use_.registry->Open(
       hello,
       [outbox = outbox_, welcome](const Registry::Opened& stored) mutable {
         welcome.set_next_batch(stored.next_batch);
         welcome.mutable_rings()->Assign(stored.rings.begin(),
                                         stored.rings.end());
         outbox->Welcome(welcome);
-      });
+      },
+      owner_);
   if (!opened.ok()) return opened.status();
   stream_ = opened->stream;
   next_batch_ = opened->next_batch;
   greeted_ = true;
-  plan_ = plans_.Subscribe(stream_.run,
-                           [outbox = outbox_](const v1::PlanChange& change) {
-                             outbox->Plan(change);
-                           });
+  plan_ = use_.plans->Subscribe(
+      stream_.run, [outbox = outbox_](const v1::PlanChange& change) {
+        outbox->Plan(change);
+      });
   return absl::OkStatus();
 }
 
@@ -99,11 +99,17 @@ absl::Status Session::OnBatch(const v1::Batch& batch) {
   }
   const uint64_t bytes = batch.payload().size();
   outbox_->Queued(bytes);
-  const absl::StatusOr<Registry::Fate> fate =
-      registry_.AddBatch(stream_, batch, DecodeBatchUntrusted(batch),
-                         [outbox = outbox_, bytes](uint64_t next_batch) {
-                           outbox->Stored(next_batch, bytes);
-                         });
+  use_.budget->Take(bytes);
+  const absl::StatusOr<Registry::Fate> fate = use_.registry->AddBatch(
+      stream_, batch, DecodeBatchUntrusted(batch),
+      [outbox = outbox_, budget = use_.budget, bytes](uint64_t next_batch) {
+        budget->Return(bytes);
+        outbox->Stored(next_batch, bytes);
+      });
+  // Then the store calls nobody back.
+  if (!fate.ok() || *fate == Registry::Fate::kDuplicate) {
+    use_.budget->Return(bytes);
+  }
   if (!fate.ok()) return fate.status();
   next_batch_ = batch.number() + 1;
   return absl::OkStatus();
@@ -111,7 +117,7 @@ absl::Status Session::OnBatch(const v1::Batch& batch) {
 
 absl::Status Session::OnReports(const v1::RingReports& reports) {
   if (absl::Status s = CheckReports(reports.rings()); !s.ok()) return s;
-  return registry_.Report(stream_, reports);
+  return use_.registry->Report(stream_, reports);
 }
 
 absl::Status Session::OnGoodbye(const v1::Goodbye& goodbye) {
@@ -120,23 +126,23 @@ absl::Status Session::OnGoodbye(const v1::Goodbye& goodbye) {
     return absl::InvalidArgumentError("Goodbye.end is not set");
   }
   left_ = true;
-  return registry_.End(stream_, goodbye,
-                       [outbox = outbox_](uint64_t) { outbox->Goodbye(); });
+  return use_.registry->End(
+      stream_, goodbye, [outbox = outbox_](uint64_t) { outbox->Goodbye(); });
 }
 
 absl::Status Session::CheckCurrent() const {
-  return greeted_ ? registry_.CheckStream(stream_) : absl::OkStatus();
+  return greeted_ ? use_.registry->CheckStream(stream_) : absl::OkStatus();
 }
 
 void Session::Disconnect() {
   plan_.reset();
-  if (greeted_) registry_.Disconnect(stream_);
+  if (greeted_) use_.registry->Disconnect(stream_);
 }
 
 std::optional<v1::IngestReply> Session::NextReply() { return outbox_->Next(); }
 
 bool Session::may_read() const {
-  return outbox_->unsynced_bytes() < kCreditBytes;
+  return outbox_->unsynced_bytes() < kCreditBytes && !use_.budget->used_up();
 }
 
 bool Session::finished() const { return outbox_->finished(); }

@@ -19,6 +19,7 @@
 
 #include "absl/status/status.h"
 #include "proto/traincheck/v1/ingest.pb.h"
+#include "server/ingest/byte_budget.h"
 #include "server/plans/run_plans.h"
 #include "server/runs/registry.h"
 
@@ -28,9 +29,16 @@ class ReplyOutbox;
 
 class Session {
  public:
-  // `registry` and `plans` must outlive the session. `wake` may be called after
-  // the session is gone and must be safe then.
-  Session(Registry* registry, RunPlans* plans, std::string store_id,
+  // What all sessions share. `registry` and `plans` must outlive them.
+  struct Dependencies {
+    Registry* registry;
+    RunPlans* plans;
+    std::string store_id;
+    std::shared_ptr<ByteBudget> budget;
+  };
+  // `owner`: of the run that it writes, see Registry::Open. `wake` may be
+  // called after the session is gone and must be safe then.
+  Session(const Dependencies& dependencies, std::string owner,
           std::function<void()> wake);
   ~Session();
   Session(const Session&) = delete;
@@ -50,7 +58,8 @@ class Session {
   bool greeted() const { return greeted_; }
   // Goodbye was received: the relay need not send more.
   bool left() const { return left_; }
-  // False while more than the credit waits for the disk.
+  // False while more than the credit, or than the budget of all sessions, waits
+  // for the disk. Nobody is woken when others have given the budget back.
   bool may_read() const;
   // The answer to Goodbye was taken by NextReply.
   bool finished() const;
@@ -61,9 +70,8 @@ class Session {
   absl::Status OnReports(const v1::RingReports& reports);
   absl::Status OnGoodbye(const v1::Goodbye& goodbye);
 
-  Registry& registry_;
-  RunPlans& plans_;
-  const std::string store_id_;
+  const Dependencies use_;
+  const std::string owner_;
   // Shared with callbacks that the store still holds.
   const std::shared_ptr<ReplyOutbox> outbox_;
   std::atomic<bool> greeted_ = false;

@@ -27,8 +27,10 @@ class SessionTest : public testing::Test {
   }
 
   std::unique_ptr<Session> MakeSession() {
-    return std::make_unique<Session>(registry_.get(), plans_.get(), store_.id(),
-                                     [this] { ++wakes_; });
+    return std::make_unique<Session>(
+        Session::Dependencies{registry_.get(), plans_.get(), store_.id(),
+                              budget_},
+        owner_, [this] { ++wakes_; });
   }
 
   absl::Status Greet(uint32_t pid = 1) {
@@ -54,8 +56,65 @@ class SessionTest : public testing::Test {
   std::unique_ptr<Registry> registry_;
   std::unique_ptr<RunPlans> plans_;
   std::unique_ptr<Session> session_;
+  std::string owner_;
+  std::shared_ptr<ByteBudget> budget_ =
+      std::make_shared<ByteBudget>(kMaxUnsyncedBytes);
   int wakes_ = 0;
 };
+
+TEST_F(SessionTest, NothingIsReadWhileOthersHaveUsedTheBudgetUp) {
+  budget_ = std::make_shared<ByteBudget>(1);
+  session_ = MakeSession();
+  Welcomed();
+  EXPECT_TRUE(session_->may_read());
+  EXPECT_TRUE(Send(StepBatch(0)).ok());
+  const auto second = MakeSession();
+  EXPECT_FALSE(session_->may_read());
+  EXPECT_FALSE(second->may_read());
+  store_.Sync();
+  EXPECT_EQ(budget_->used(), 0u);
+  EXPECT_TRUE(session_->may_read());
+  EXPECT_TRUE(second->may_read());
+}
+
+TEST_F(SessionTest, ARunIsWrittenByItsOwnerAlone) {
+  owner_ = "alice";
+  session_ = MakeSession();
+  EXPECT_TRUE(Greet().ok());
+  EXPECT_EQ(registry_->OwnerOf("run"), "alice");
+  owner_ = "bob";
+  const auto other = MakeSession();
+  v1::Hello hello = MakeHello("run", 2);
+  EXPECT_EQ(other->Receive(Request(hello)).code(),
+            absl::StatusCode::kPermissionDenied);
+  hello = MakeHello("run", 1);
+  hello.set_resumes(true);
+  EXPECT_EQ(MakeSession()->Receive(Request(hello)).code(),
+            absl::StatusCode::kPermissionDenied);
+  EXPECT_TRUE(session_->CheckCurrent().ok());
+  EXPECT_EQ(registry_->Run("run")->processes_size(), 1);
+}
+
+// What others can know of a process, its host, pid and start, is not enough.
+TEST_F(SessionTest, AStreamIsTakenOverOnlyByWhoeverKnowsTheImage) {
+  v1::Hello hello = MakeHello("run", 1);
+  hello.mutable_process()->set_image(0x1234567890abcdef);
+  EXPECT_TRUE(session_->Receive(Request(hello)).ok());
+  EXPECT_EQ(Process().identity().image(), 0u);  // is shown to nobody
+  for (const uint64_t guess : {uint64_t{0}, uint64_t{1}}) {
+    v1::Hello forged = MakeHello("run", 1);
+    *forged.mutable_process() = Process().identity();
+    forged.mutable_process()->set_image(guess);
+    forged.set_resumes(true);
+    const auto forger = MakeSession();
+    EXPECT_TRUE(forger->Receive(Request(forged)).ok());
+    EXPECT_TRUE(session_->CheckCurrent().ok());
+  }
+  hello.set_resumes(true);
+  const auto relay = MakeSession();
+  EXPECT_TRUE(relay->Receive(Request(hello)).ok());
+  EXPECT_FALSE(session_->CheckCurrent().ok());
+}
 
 TEST_F(SessionTest, WelcomesOnceTheProcessIsDurable) {
   ASSERT_TRUE(Greet().ok());

@@ -100,15 +100,21 @@ absl::Status InferenceJobs::Check(const v1::InferRequest& request) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<v1::Job> InferenceJobs::Start(const v1::InferRequest& request) {
+absl::StatusOr<v1::Job> InferenceJobs::Start(const v1::InferRequest& request,
+                                             const std::string& owner) {
   // Held first and looked for then, see RunPins.
   std::vector<RunPins::Pin> pins = Hold(request);
   if (absl::Status status = Check(request); !status.ok()) return status;
+  // And again when it is saved: others may be faster.
+  if (absl::Status status = use_.sets->CheckOwner(request.set(), owner);
+      !status.ok()) {
+    return status;
+  }
   {
     absl::MutexLock lock(&mutex_);
     if (stopping_) return absl::UnavailableError(kStopping);
   }
-  absl::StatusOr<v1::Job> job = book_->Add(request);
+  absl::StatusOr<v1::Job> job = book_->Add(request, owner);
   if (!job.ok()) return job.status();
   absl::MutexLock lock(&mutex_);
   new_job_ = true;
@@ -265,7 +271,8 @@ absl::Status InferenceJobs::SaveSet(const v1::Job& job,
   book_->Report(job.id(), "saving", 1);
   v1::Job finished;
   const absl::StatusOr<v1::SetSummary> saved = use_.sets->Save(
-      set, [&](const v1::SetSummary& summary, WriteSet* writes) {
+      set,
+      [&](const v1::SetSummary& summary, WriteSet* writes) {
         v1::InferResult result;
         result.set_job(job.id());
         result.set_set(summary.name());
@@ -278,7 +285,8 @@ absl::Status InferenceJobs::SaveSet(const v1::Job& job,
           dropped.set_invariants(hypotheses);
         }
         finished = book_->Finished(job.id(), result, writes);
-      });
+      },
+      job.owner());
   if (!saved.ok()) return saved.status();
   book_->Done(finished);
   spdlog::info("inference done job={} set={} version={} invariants={}",

@@ -51,9 +51,11 @@ class InferenceJobs {
   InferenceJobs(const InferenceJobs&) = delete;
   InferenceJobs& operator=(const InferenceJobs&) = delete;
 
-  // Queues a job. InvalidArgument, NotFound, FailedPrecondition or
+  // Queues a job, whose set will belong to `owner` (SetCatalog::Save).
+  // InvalidArgument, NotFound, FailedPrecondition, PermissionDenied or
   // ResourceExhausted, naming the run, the set or the limit and what to do.
-  [[nodiscard]] absl::StatusOr<v1::Job> Start(const v1::InferRequest& request);
+  [[nodiscard]] absl::StatusOr<v1::Job> Start(const v1::InferRequest& request,
+                                              const std::string& owner = "");
 
   // The job as it is once cancelling has begun; one that waited is cancelled
   // durably. A job that has ended, or whose set is being stored, stays as it

@@ -100,7 +100,8 @@ uint32_t JobBook::FreeSlot() const {
   return slot;
 }
 
-absl::StatusOr<v1::Job> JobBook::Add(const v1::InferRequest& request) {
+absl::StatusOr<v1::Job> JobBook::Add(const v1::InferRequest& request,
+                                     const std::string& owner) {
   // Shared with the store, which may be done after we gave up.
   auto durable = std::make_shared<absl::Notification>();
   v1::Job job;
@@ -112,6 +113,7 @@ absl::StatusOr<v1::Job> JobBook::Add(const v1::InferRequest& request) {
     entry.slot = FreeSlot();
     job.set_id(IdOf(next_number_));
     *job.mutable_request() = request;
+    job.set_owner(owner);
     job.set_status(v1::JOB_STATUS_QUEUED);
     job.set_stage("waiting");
     job.set_queued_unix_ns(absl::ToUnixNanos(now_()));

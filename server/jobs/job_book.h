@@ -43,7 +43,8 @@ class JobBook {
   // Queues a job and returns once it is durable. ResourceExhausted, naming
   // the limit, if too many wait; Unavailable if the disk takes no writes: then
   // the job has failed.
-  [[nodiscard]] absl::StatusOr<v1::Job> Add(const v1::InferRequest& request);
+  [[nodiscard]] absl::StatusOr<v1::Job> Add(const v1::InferRequest& request,
+                                            const std::string& owner = "");
 
   // The oldest queued job, which is running from now on.
   std::optional<v1::Job> TakeNext();

@@ -118,6 +118,7 @@ v1::RingAccount ToApi(const stored::Ring& ring) {
   return api;
 }
 
+// Without the image: who knows that may go on with the process's stream.
 v1::ProcessIdentity IdentityOf(const stored::Process& process) {
   v1::ProcessIdentity identity;
   identity.set_host(process.host());
@@ -129,7 +130,6 @@ v1::ProcessIdentity IdentityOf(const stored::Process& process) {
   identity.set_worker_id(process.worker_id());
   identity.set_owner_pid(process.owner_pid());
   identity.set_owner_start_ticks(process.owner_start_ticks());
-  identity.set_image(process.image());
   return identity;
 }
 

@@ -33,6 +33,13 @@ std::string HeldBy(const stored::Process& process,
                       " since ", Utc(since));
 }
 
+absl::Status CheckOwner(const stored::Run& run, const std::string& owner) {
+  if (owner.empty() || run.owner() == owner) return absl::OkStatus();
+  return absl::PermissionDeniedError(absl::StrCat(
+      "run ", run.id(),
+      " belongs to another owner: give this one another TRAINCHECK_RUN"));
+}
+
 }  // namespace
 
 std::string Registry::SelectionFor(const v1::Hello& hello,
@@ -46,12 +53,14 @@ std::string Registry::SelectionFor(const v1::Hello& hello,
   return selector_(state.run.experiment(), asked);
 }
 
-RunState& Registry::FindOrMakeRun(const v1::Hello& hello, WriteSet* writes) {
+RunState& Registry::FindOrMakeRun(const v1::Hello& hello,
+                                  const std::string& owner, WriteSet* writes) {
   RunState& state = runs_[hello.run()];
   stored::Run& run = state.run;
   if (run.id().empty()) {
     run.set_number(next_run_++);
     run.set_id(hello.run());
+    run.set_owner(owner);
     run.set_experiment(hello.experiment());
     run.set_role(hello.role());
     run.set_script(hello.script());
@@ -100,14 +109,19 @@ absl::StatusOr<ProcessEntry*> Registry::AddProcess(const v1::Hello& hello,
 }
 
 absl::StatusOr<Registry::Opened> Registry::Open(const v1::Hello& hello,
-                                                Admitted admitted) {
+                                                Admitted admitted,
+                                                const std::string& owner) {
   absl::MutexLock lock(&mutex_);
   if (withdrawn_.count(hello.run()) > 0) {
     return absl::UnavailableError(absl::StrCat(
         "run ", hello.run(), " is being deleted: try again in a moment"));
   }
+  if (const auto known = runs_.find(hello.run()); known != runs_.end()) {
+    absl::Status may = CheckOwner(known->second.run, owner);
+    if (!may.ok()) return may;
+  }
   WriteSet writes;
-  RunState& run = FindOrMakeRun(hello, &writes);
+  RunState& run = FindOrMakeRun(hello, owner, &writes);
   ProcessEntry* process = run.Find(hello.process());
   if (process == nullptr) {
     absl::StatusOr<ProcessEntry*> added = AddProcess(hello, &run);

@@ -119,13 +119,15 @@ class Registry {
   };
   // Called once all that it tells is in the synced store.
   using Admitted = std::function<void(const Opened& opened)>;
-  // Binds a stream to a process; one that resumes takes over from the
-  // process's live stream. REQUIRES: hello is valid (hello_check.h).
-  // FailedPrecondition if the process has a live stream that this one does
-  // not resume; ResourceExhausted if the run has too many processes;
-  // Unavailable while it is being deleted.
+  // Binds a stream to a process; one that resumes takes over from the process's
+  // live stream. REQUIRES: hello is valid (hello_check.h). A run belongs to the
+  // `owner` who begins it ("": the administrators, who may write every run);
+  // PermissionDenied for others. FailedPrecondition if the process has a live
+  // stream that this one does not resume; ResourceExhausted if the run has too
+  // many processes; Unavailable while it is being deleted.
   [[nodiscard]] absl::StatusOr<Opened> Open(const v1::Hello& hello,
-                                            Admitted admitted);
+                                            Admitted admitted,
+                                            const std::string& owner = "");
   // Aborted, naming the process, once a newer stream has taken over.
   [[nodiscard]] absl::Status CheckStream(const StreamId& stream) const;
 
@@ -178,7 +180,8 @@ class Registry {
     bool is_checked = false;  // it names a set
   };
   std::optional<Outline> OutlineOf(const std::string& id) const;
-  // The store's number of the run.
+  // Whose the run is, and its number in the store.
+  std::optional<std::string> OwnerOf(const std::string& id) const;
   std::optional<uint64_t> NumberOf(const std::string& id) const;
   std::vector<std::string> RunIds() const;
   uint64_t quarantined_batches() const;
@@ -198,7 +201,8 @@ class Registry {
   absl::Status LoadProcesses() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   std::string SelectionFor(const v1::Hello& hello, const RunState& state) const;
-  RunState& FindOrMakeRun(const v1::Hello& hello, WriteSet* writes)
+  RunState& FindOrMakeRun(const v1::Hello& hello, const std::string& owner,
+                          WriteSet* writes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<ProcessEntry*> AddProcess(const v1::Hello& hello,
                                            RunState* run)

@@ -96,6 +96,13 @@ std::optional<Registry::Outline> Registry::OutlineOf(
                  !at->second.run.check_set().empty()};
 }
 
+std::optional<std::string> Registry::OwnerOf(const std::string& id) const {
+  absl::MutexLock lock(&mutex_);
+  const auto at = runs_.find(id);
+  if (at == runs_.end()) return std::nullopt;
+  return at->second.run.owner();
+}
+
 std::optional<uint64_t> Registry::NumberOf(const std::string& id) const {
   absl::MutexLock lock(&mutex_);
   const auto at = runs_.find(id);

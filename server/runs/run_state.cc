@@ -218,6 +218,7 @@ std::optional<absl::Time> EndTime(const RunState& run, absl::Time now,
 v1::Run ToApi(const RunState& run, absl::Time now, absl::Duration lost_after) {
   v1::Run api;
   api.set_id(run.run.id());
+  api.set_owner(run.run.owner());
   api.set_experiment(run.run.experiment());
   api.set_role(static_cast<v1::RunRole>(run.run.role()));
   api.set_status(StatusOf(run));

@@ -38,6 +38,17 @@ absl::StatusOr<v1::SetDetail> Parse(std::string_view value) {
   return detail;
 }
 
+// `current`: whose it is, nothing if nobody has it.
+absl::Status CheckWriter(const std::string& name,
+                         const std::optional<std::string>& current,
+                         const std::string& owner) {
+  if (owner.empty() || !current.has_value() || *current == owner) {
+    return absl::OkStatus();
+  }
+  return absl::PermissionDeniedError(absl::StrCat(
+      "set ", name, " belongs to another owner: give this one another name"));
+}
+
 }  // namespace
 
 absl::Status CheckSetName(const std::string& name) {
@@ -72,9 +83,30 @@ std::string ReferenceTo(const InvariantSet& set) {
   return ToText(SetRef{set.name, set.version});
 }
 
+absl::StatusOr<std::optional<std::string>> SetCatalog::OwnerOf(
+    const std::string& name) const {
+  const absl::StatusOr<v1::SetDetail> newest = Read(name, 0);
+  if (absl::IsNotFound(newest.status())) return std::nullopt;
+  if (!newest.ok()) return newest.status();
+  return newest->summary().owner();
+}
+
+absl::Status SetCatalog::CheckOwner(const std::string& name,
+                                    const std::string& owner) const {
+  if (owner.empty()) return absl::OkStatus();
+  const absl::StatusOr<std::optional<std::string>> current = OwnerOf(name);
+  return current.ok() ? CheckWriter(name, *current, owner) : current.status();
+}
+
 absl::StatusOr<v1::SetSummary> SetCatalog::Save(InvariantSet set,
-                                                const Companion& companion) {
+                                                const Companion& companion,
+                                                const std::string& owner) {
   absl::MutexLock lock(&saving_);
+  const absl::StatusOr<std::optional<std::string>> current = OwnerOf(set.name);
+  if (!current.ok()) return current.status();
+  if (absl::Status s = CheckWriter(set.name, *current, owner); !s.ok()) {
+    return s;
+  }
   const absl::StatusOr<uint32_t> last = LastVersion(set.name);
   if (!last.ok()) return last.status();
   set.version = *last + 1;
@@ -84,6 +116,7 @@ absl::StatusOr<v1::SetSummary> SetCatalog::Save(InvariantSet set,
   summary.set_version(set.version);
   summary.set_invariants(set.invariants.size());
   summary.set_created_unix_ns(set.created_unix_ns);
+  summary.set_owner(current->value_or(owner));
   for (const std::string& run : set.runs) summary.add_runs(run);
   stored.set_json(ToJson(set).dump());
   WriteSet writes;
@@ -97,17 +130,18 @@ absl::StatusOr<v1::SetSummary> SetCatalog::Save(InvariantSet set,
 }
 
 absl::StatusOr<v1::SetSummary> SetCatalog::ImportUntrusted(
-    const std::string& name, const std::string& json) {
+    const std::string& name, const std::string& json,
+    const std::string& owner) {
   absl::StatusOr<InvariantSet> set = SetFromJsonUntrusted(json);
   if (!set.ok()) return set.status();
   if (!name.empty()) set->name = name;
   if (absl::Status s = CheckSetName(set->name); !s.ok()) return s;
   set->created_unix_ns = absl::ToUnixNanos(absl::Now());
-  return Save(*std::move(set));
+  return Save(*std::move(set), nullptr, owner);
 }
 
 absl::StatusOr<std::vector<uint32_t>> SetCatalog::Delete(
-    const std::string& text) {
+    const std::string& text, const std::string& owner) {
   absl::MutexLock lock(&saving_);
   const absl::StatusOr<SetRef> ref = ParseSetRef(text);
   if (!ref.ok()) return ref.status();
@@ -116,6 +150,7 @@ absl::StatusOr<std::vector<uint32_t>> SetCatalog::Delete(
         "the built-in rules belong to the daemon and stay: leave them out of a "
         "run with --no-builtin, or disable single rules");
   }
+  if (absl::Status s = CheckOwner(ref->name, owner); !s.ok()) return s;
   if (const auto found = Read(ref->name, ref->version); !found.ok()) {
     return found.status();
   }

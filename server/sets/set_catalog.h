@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,20 +48,28 @@ class SetCatalog {
   using Companion = std::function<void(const v1::SetSummary&, WriteSet*)>;
 
   // Stores `set` as the next version of set.name; its version is ignored.
-  // `companion` may be empty. REQUIRES: CheckSetName(set.name), or kBuiltInSet.
+  // `companion` may be empty. A set belongs to the `owner` of its first version
+  // ("": the administrators, who may write every set); PermissionDenied for
+  // others. REQUIRES: CheckSetName(set.name), or kBuiltInSet.
   [[nodiscard]] absl::StatusOr<v1::SetSummary> Save(
-      InvariantSet set, const Companion& companion = nullptr);
+      InvariantSet set, const Companion& companion = nullptr,
+      const std::string& owner = "");
 
   // Stores a set from its exchange form, under `name` if that is given. The
   // error names what is wrong and where.
   [[nodiscard]] absl::StatusOr<v1::SetSummary> ImportUntrusted(
-      const std::string& name, const std::string& json);
+      const std::string& name, const std::string& json,
+      const std::string& owner = "");
 
   // Deletes a set (NAME) or one version (NAME@VERSION); their numbers are not
-  // given again. Returns the versions that are gone. NotFound, or
-  // InvalidArgument for kBuiltInSet.
+  // given again. Returns the versions that are gone. NotFound, InvalidArgument
+  // for kBuiltInSet, PermissionDenied for a set of another owner.
   [[nodiscard]] absl::StatusOr<std::vector<uint32_t>> Delete(
-      const std::string& set);
+      const std::string& set, const std::string& owner = "");
+
+  // May `owner` write the set, or is there none of this name?
+  [[nodiscard]] absl::Status CheckOwner(const std::string& name,
+                                        const std::string& owner) const;
 
   // The newest version of each set, by name.
   [[nodiscard]] absl::StatusOr<std::vector<v1::SetSummary>> List() const;
@@ -87,6 +96,9 @@ class SetCatalog {
   absl::StatusOr<v1::SetDetail> Read(const std::string& name,
                                      uint32_t version) const;
   absl::StatusOr<std::vector<v1::SetDetail>> ReadNewest() const;
+  // Whose it is; nothing: there is no such set.
+  absl::StatusOr<std::optional<std::string>> OwnerOf(
+      const std::string& name) const;
   // The last number that was given; 0: none.
   absl::StatusOr<uint32_t> LastVersion(const std::string& name) const;
 

@@ -14,11 +14,12 @@ namespace traincheck::server {
 // In the meta table: number of the next new run.
 inline constexpr char kNextRunKey[] = "next_run";
 // Before the id of a rule, the name of an experiment, the name of a set, the id
-// of a silence.
+// of a silence, the id of a token.
 inline constexpr char kDisabledPrefix[] = "disabled/";
 inline constexpr char kDeployedPrefix[] = "deployed/";
 inline constexpr char kLastVersionPrefix[] = "last_version/";
 inline constexpr char kSilencePrefix[] = "silence/";
+inline constexpr char kTokenPrefix[] = "token/";
 // Before all keys of AlertCallKey.
 inline constexpr char kAlertCallPrefix[] = "called/";
 // The last change of violations that was looked at for alerts, decimal.

@@ -65,9 +65,10 @@ void Add(int32_t rank, const ZoomedProcess& found, bool has_ended,
 }  // namespace
 
 absl::StatusOr<v1::ZoomReport> ZoomReports::Report(const std::string& violation,
+                                                   const Sees& sees,
                                                    const GoOn& go_on) const {
   const std::optional<v1::Violation> found = use_.board->Find(violation);
-  if (!found.has_value()) {
+  if (!found.has_value() || !sees(found->run())) {
     return absl::NotFoundError(absl::StrCat(
         "there is no violation ", violation,
         ": traincheckctl violations list shows those that there are"));

@@ -30,13 +30,15 @@ class ZoomReports {
     RunPins* pins;
   };
   using GoOn = std::function<bool()>;
+  // May the caller know of this run?
+  using Sees = std::function<bool(const std::string& run)>;
 
   explicit ZoomReports(const Dependencies& dependencies) : use_(dependencies) {}
 
-  // Of the incident of this violation. NotFound for one that is not known,
-  // Cancelled if `go_on` said no, DataLoss.
+  // Of the incident of this violation. NotFound for one that is not known to
+  // the caller, Cancelled if `go_on` said no, DataLoss.
   [[nodiscard]] absl::StatusOr<v1::ZoomReport> Report(
-      const std::string& violation, const GoOn& go_on) const;
+      const std::string& violation, const Sees& sees, const GoOn& go_on) const;
 
  private:
   absl::Status Read(const v1::Violation& violation, const stored::Plan& plan,

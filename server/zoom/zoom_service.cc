@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "server/access/sight.h"
 #include "server/status/status_for_service.h"
 
 namespace traincheck::server {
@@ -11,9 +12,11 @@ grpc::Status ZoomService::ShowZoom(grpc::ServerContext* context,
                                    v1::ZoomReport* reply) {
   const absl::StatusOr<CallLimit::Slot> slot = limit_.Enter();
   if (!slot.ok()) return ToGrpc(slot.status());
-  absl::StatusOr<v1::ZoomReport> report =
-      reports_.Report(request->violation(),
-                      [&] { return !stopping_ && !context->IsCancelled(); });
+  Sight sight(gate_.CallerOf(*context), &registry_);
+  absl::StatusOr<v1::ZoomReport> report = reports_.Report(
+      request->violation(),
+      [&](const std::string& run) { return sight.SeesRun(run); },
+      [&] { return !stopping_ && !context->IsCancelled(); });
   if (stopping_) {
     return grpc::Status(grpc::StatusCode::UNAVAILABLE,
                         "traincheckd is stopping");

@@ -8,16 +8,20 @@
 #include <atomic>
 
 #include "proto/traincheck/v1/zoom.grpc.pb.h"
+#include "server/access/gate_service.h"
 #include "server/control/call_limit.h"
 #include "server/control/limits.h"
+#include "server/runs/registry.h"
 #include "server/zoom/zoom_reports.h"
 
 namespace traincheck::server {
 
 class ZoomService final : public v1::Zoom::Service {
  public:
-  // `reports` must outlive the service.
-  explicit ZoomService(const ZoomReports* reports) : reports_(*reports) {}
+  // All must outlive the service.
+  ZoomService(const ZoomReports* reports, const Registry* registry,
+              const Gate* gate)
+      : reports_(*reports), registry_(*registry), gate_(*gate) {}
 
   // Ends the reports that are at work.
   void Stop() { stopping_ = true; }
@@ -28,6 +32,8 @@ class ZoomService final : public v1::Zoom::Service {
 
  private:
   const ZoomReports& reports_;
+  const Registry& registry_;
+  const Gate& gate_;
   CallLimit limit_{"reports of zooms", kMaxZoomCalls};
   std::atomic<bool> stopping_ = false;
 };

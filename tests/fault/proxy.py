@@ -31,10 +31,10 @@ class _Pair:
 
 
 class Proxy:
-    def __init__(self, target: str):
+    def __init__(self, target: str, host: str = "127.0.0.1"):
         self.target = target
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._listener = socket.create_server((host, 0))
+        self.address = f"{host}:{self._listener.getsockname()[1]}"
         self._lock = threading.Condition()
         self._pairs = set()
         self._closed = False

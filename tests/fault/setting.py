@@ -180,6 +180,9 @@ class Setting:
         environment = self._clean_environment()
         command = self.command()
         server = (self.proxy or self.daemon).address
+        # The proxy's port is not the one that the daemon's token is for.
+        token = self.daemon.data_dir / "admin.token"
+        environment["TRAINCHECK_TOKEN_FILE"] = str(token)
         if monitored and self.run_under == "ctl":
             # As a start without ctl has it, which some faults make.
             check = ["--no-builtin", "--check", self.check_set]

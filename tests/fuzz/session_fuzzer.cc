@@ -84,8 +84,10 @@ class Play {
 
   void Connect(size_t which) {
     if (sessions_[which]) sessions_[which]->Disconnect();
-    sessions_[which] = std::make_unique<Session>(registry_.get(), plans_.get(),
-                                                 store_.id(), [] {});
+    sessions_[which] = std::make_unique<Session>(
+        Session::Dependencies{registry_.get(), plans_.get(), store_.id(),
+                              budget_},
+        "", [] {});
     acknowledged_[which] = 0;
   }
 
@@ -142,6 +144,8 @@ class Play {
   MemoryStore store_;
   std::unique_ptr<Registry> registry_;
   std::unique_ptr<RunPlans> plans_;
+  const std::shared_ptr<ByteBudget> budget_ =
+      std::make_shared<ByteBudget>(1 << 20);
   std::array<std::unique_ptr<Session>, 2> sessions_;
   std::array<uint64_t, 2> acknowledged_ = {};
 };

@@ -91,14 +91,15 @@ def run_captured(command: list, environment: dict):
 class Daemon:
     """One traincheckd with its data directory; may be killed and started again."""
 
-    def __init__(self, folder: pathlib.Path, *options: str):
+    def __init__(self, folder: pathlib.Path, *options: str, host="127.0.0.1"):
+        self.client_environment: dict = {}  # of ctl
         self.data_dir = folder / "data"
         self.log = folder / "traincheckd.log"
         self._port_file = folder / "address"
         self._options = options
         self._process = None
         port, self._port_lock = take_port()
-        self.address = f"127.0.0.1:{port}"
+        self.address = f"{host}:{port}"
 
     def start(self) -> "Daemon":
         self._port_file.unlink(missing_ok=True)
@@ -143,6 +144,7 @@ class Daemon:
             stderr=subprocess.PIPE,
             text=True,
             timeout=PATIENCE_S,
+            env={**os.environ, **self.client_environment},
         )
         if done.returncode != 0:
             raise AssertionError(

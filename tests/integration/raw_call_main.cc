@@ -3,6 +3,8 @@
 //
 //   raw_call ADDRESS /traincheck.v1.Ingest/Stream
 //
+// TRAINCHECK_TLS_CA and TRAINCHECK_TOKEN_FILE mean what they mean to clients.
+//
 // stdin: messages, each as its length (u32, little-endian) and its bytes. They
 // are sent as they come; the end of stdin half-closes the call, which is open
 // until then. stdout, after that: a line "reply HEX" for each reply, and
@@ -102,7 +104,8 @@ int main(int argc, char** argv) {
     return EXIT_FAILURE;
   }
   const auto channel =
-      traincheck::MakeChannel(argv[1], grpc::ChannelArguments());
+      traincheck::MakeChannel(argv[1], grpc::ChannelArguments(),
+                              traincheck::ClientFilesOf(std::getenv));
   if (!channel.ok()) {
     std::fprintf(stderr, "%s\n", channel.status().ToString().c_str());
     return EXIT_FAILURE;

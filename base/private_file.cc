@@ -1,0 +1,101 @@
+#include "base/private_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace traincheck {
+namespace {
+
+constexpr size_t kMaxBytes = 64 << 10;
+
+absl::Status Failed(const std::string& path, int error) {
+  return absl::ErrnoToStatus(error, path);
+}
+
+absl::Status CheckPrivate(int fd, const std::string& path) {
+  struct stat status;
+  if (fstat(fd, &status) != 0) return Failed(path, errno);
+  if (!S_ISREG(status.st_mode)) {
+    return absl::FailedPreconditionError(absl::StrCat(path, " is not a file"));
+  }
+  if (status.st_uid != geteuid() && status.st_uid != 0) {
+    return absl::PermissionDeniedError(
+        absl::StrCat(path, " belongs to user ", status.st_uid,
+                     ": a secret must belong to you or to root"));
+  }
+  if ((status.st_mode & 077) != 0) {
+    return absl::PermissionDeniedError(absl::StrFormat(
+        "%s has mode %04o, so others may use the secret in it: make a new one "
+        "if anybody could have read it, and run chmod 600 on the file",
+        path, status.st_mode & 07777));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> ReadAll(int fd, const std::string& path) {
+  std::string text;
+  char buffer[4096];
+  while (true) {
+    const ssize_t n = read(fd, buffer, sizeof buffer);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return Failed(path, errno);
+    if (n == 0) return text;
+    text.append(buffer, static_cast<size_t>(n));
+    if (text.size() > kMaxBytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, " has more than ", kMaxBytes, " bytes"));
+    }
+  }
+}
+
+absl::Status Replace(const std::string& path, const std::string& text,
+                     mode_t mode) {
+  std::string next = path + ".XXXXXX";
+  const int fd = mkostemp(next.data(), O_CLOEXEC);  // mode 0600
+  if (fd < 0) return Failed(path, errno);
+  bool done =
+      write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  done = done && fchmod(fd, mode) == 0 && fsync(fd) == 0;
+  done = done && rename(next.c_str(), path.c_str()) == 0;
+  const int error = errno;
+  close(fd);
+  if (done) return absl::OkStatus();
+  unlink(next.c_str());
+  return Failed(path, error);
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ReadPrivateFile(const std::string& path) {
+  // A pipe must not make anybody wait. Links are followed: that is how
+  // Kubernetes mounts secrets.
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return Failed(path, errno);
+  absl::StatusOr<std::string> text = std::string();
+  if (absl::Status s = CheckPrivate(fd, path); !s.ok()) {
+    text = s;
+  } else {
+    text = ReadAll(fd, path);
+  }
+  close(fd);
+  return text;
+}
+
+absl::Status WritePrivateFile(const std::string& path,
+                              const std::string& text) {
+  return Replace(path, text, 0600);
+}
+
+absl::Status WritePublicFile(const std::string& path, const std::string& text) {
+  return Replace(path, text, 0644);
+}
+
+}  // namespace traincheck

@@ -1,0 +1,36 @@
+#include "base/secret.h"
+
+#include <openssl/crypto.h>
+#include <openssl/rand.h>
+#include <openssl/sha.h>
+
+#include <cstdlib>
+#include <vector>
+
+namespace traincheck {
+
+std::string RandomHex(size_t bytes) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::vector<unsigned char> drawn(bytes);
+  if (RAND_bytes(drawn.data(), static_cast<int>(bytes)) != 1) std::abort();
+  std::string hex;
+  for (const unsigned char byte : drawn) {
+    hex += kDigits[byte >> 4];
+    hex += kDigits[byte & 15];
+  }
+  return hex;
+}
+
+std::string Sha256(std::string_view text) {
+  std::string hash(SHA256_DIGEST_LENGTH, '\0');
+  SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(),
+         reinterpret_cast<unsigned char*>(hash.data()));
+  return hash;
+}
+
+bool EqualInConstantTime(std::string_view a, std::string_view b) {
+  return a.size() == b.size() &&
+         CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+}  // namespace traincheck

@@ -1,0 +1,69 @@
+#include "server/access/sight.h"
+
+#include <gtest/gtest.h>
+
+#include "server/runs/registry_for_testing.h"
+
+namespace traincheck::server {
+namespace {
+
+class SightTest : public RegistryTest {
+ protected:
+  SightTest() {
+    Begin("of-alice", "alice");
+    Begin("of-admins", "");
+  }
+
+  void Begin(const std::string& run, const std::string& owner) {
+    v1::Hello hello = MakeHello(1);
+    hello.set_run(run);
+    EXPECT_TRUE(registry_->Open(hello, nullptr, owner).ok());
+  }
+  Sight Of(v1::Role role, const std::string& owner) {
+    return Sight({role, owner, "token"}, registry_.get());
+  }
+};
+
+TEST_F(SightTest, AnOwnerSeesItsRunsAndNoOthers) {
+  Sight alice = Of(v1::ROLE_VIEWER, "alice");
+  EXPECT_TRUE(alice.CheckRun("of-alice").ok());
+  EXPECT_TRUE(absl::IsNotFound(alice.CheckRun("of-admins")));
+  Sight bob = Of(v1::ROLE_OWNER, "bob");
+  EXPECT_TRUE(absl::IsNotFound(bob.CheckRun("of-alice")));
+  Sight admin = Of(v1::ROLE_ADMIN, "");
+  EXPECT_TRUE(admin.CheckRun("of-alice").ok());
+  Sight nobody = Sight(Caller(), registry_.get());
+  EXPECT_FALSE(nobody.SeesRun("of-alice"));
+  EXPECT_FALSE(nobody.SeesRun("of-admins"));
+}
+
+TEST_F(SightTest, ARunThatBeginsLaterIsLookedAtThen) {
+  Sight alice = Of(v1::ROLE_VIEWER, "alice");
+  EXPECT_TRUE(alice.SeesRun("later"));
+  Begin("later", "bob");
+  EXPECT_FALSE(alice.SeesRun("later"));
+}
+
+TEST_F(SightTest, ListsHaveWhatIsSeen) {
+  std::vector<v1::Run> runs = registry_->Runs();
+  Of(v1::ROLE_VIEWER, "alice").Filter(&runs);
+  ASSERT_EQ(runs.size(), 1u);
+  EXPECT_EQ(runs[0].id(), "of-alice");
+  std::vector<v1::Violation> violations(2);
+  violations[0].set_run("of-admins");
+  violations[1].set_run("of-alice");
+  Of(v1::ROLE_VIEWER, "alice").Filter(&violations);
+  ASSERT_EQ(violations.size(), 1u);
+  EXPECT_EQ(violations[0].run(), "of-alice");
+}
+
+TEST_F(SightTest, OwnersOutliveARestart) {
+  Restart();
+  EXPECT_EQ(registry_->OwnerOf("of-alice"), "alice");
+  EXPECT_EQ(registry_->OwnerOf("of-admins"), "");
+  EXPECT_EQ(registry_->OwnerOf("none"), std::nullopt);
+  EXPECT_EQ(registry_->Run("of-alice")->owner(), "alice");
+}
+
+}  // namespace
+}  // namespace traincheck::server

@@ -1,0 +1,227 @@
+#include "server/access/token_book.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "base/logging.h"
+#include "base/printable_text.h"
+#include "base/secret.h"
+#include "server/access/method_roles.h"
+#include "server/store/keys.h"
+#include "server/store/named_entries.h"
+
+namespace traincheck::server {
+namespace {
+
+constexpr std::string_view kPrefix = "tc1.";
+constexpr size_t kIdBytes = 8;
+constexpr size_t kSecretBytes = 32;
+constexpr size_t kIdDigits = 2 * kIdBytes;
+constexpr size_t kTextBytes = kPrefix.size() + kIdDigits + 1 + 2 * kSecretBytes;
+constexpr size_t kMaxTokens = 100'000;
+constexpr size_t kMaxOwnerBytes = 64;
+constexpr size_t kMaxCommentBytes = 256;
+constexpr absl::Duration kPatience = absl::Seconds(10);
+
+absl::Status Unknown() {
+  return absl::UnauthenticatedError(
+      "the token is not known to this daemon: it was revoked or is another "
+      "daemon's. An administrator makes another one: traincheckctl token "
+      "create");
+}
+
+std::optional<std::string> IdOf(std::string_view text) {
+  if (text.size() != kTextBytes || text.substr(0, kPrefix.size()) != kPrefix ||
+      text[kPrefix.size() + kIdDigits] != '.') {
+    return std::nullopt;
+  }
+  return std::string(text.substr(kPrefix.size(), kIdDigits));
+}
+
+v1::Token ToApi(const std::string& id, const stored::Token& token) {
+  v1::Token api;
+  api.set_id(id);
+  api.set_role(static_cast<v1::Role>(token.role()));
+  api.set_owner(token.owner());
+  api.set_created_unix_ns(token.created_unix_ns());
+  api.set_expires_unix_ns(token.expires_unix_ns());
+  api.set_comment(token.comment());
+  return api;
+}
+
+Caller CallerOf(const std::string& id, const stored::Token& token) {
+  return {static_cast<v1::Role>(token.role()), token.owner(), id};
+}
+
+bool IsName(const std::string& text) {
+  return !text.empty() && text.size() <= kMaxOwnerBytes &&
+         std::all_of(text.begin(), text.end(), [](char c) {
+           return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-' ||
+                  c == '@';
+         });
+}
+
+absl::Status CheckRequest(const v1::CreateTokenRequest& request,
+                          absl::Time now) {
+  const bool admin = request.role() == v1::ROLE_ADMIN;
+  if (!v1::Role_IsValid(request.role()) ||
+      request.role() == v1::ROLE_UNSPECIFIED) {
+    return absl::InvalidArgumentError(
+        "a token needs a role: relay, viewer, owner or admin");
+  }
+  if (admin && !request.owner().empty()) {
+    return absl::InvalidArgumentError(
+        "an administrator's token has no owner: it is for what belongs to "
+        "anybody");
+  }
+  if (!admin && !IsName(request.owner())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a token for a ", std::string(RoleName(request.role())),
+                     " needs an owner: at most ", kMaxOwnerBytes,
+                     " letters, digits and . _ - @"));
+  }
+  if (request.comment().size() > kMaxCommentBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the comment has more than ", kMaxCommentBytes, " bytes"));
+  }
+  if (request.expires_unix_ns() != 0 &&
+      absl::FromUnixNanos(static_cast<int64_t>(request.expires_unix_ns())) <=
+          now) {
+    return absl::InvalidArgumentError("the token would have expired already");
+  }
+  return absl::OkStatus();
+}
+
+std::string TokenKey(const std::string& id) {
+  return absl::StrCat(kTokenPrefix, id);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TokenBook>> TokenBook::Load(
+    Store* store, std::function<absl::Time()> now) {
+  std::unique_ptr<TokenBook> book(new TokenBook(store, std::move(now)));
+  if (absl::Status s = book->Read(); !s.ok()) return s;
+  return book;
+}
+
+absl::Status TokenBook::Read() {
+  absl::MutexLock lock(&mutex_);
+  return ReadEntries(store_, kTokenPrefix, &tokens_);
+}
+
+absl::StatusOr<v1::CreateTokenReply> TokenBook::CreateUntrusted(
+    const v1::CreateTokenRequest& request) {
+  const absl::Time now = now_();
+  if (absl::Status s = CheckRequest(request, now); !s.ok()) return s;
+  const std::string id = RandomHex(kIdBytes);
+  v1::CreateTokenReply reply;
+  reply.set_text(
+      absl::StrCat(std::string(kPrefix), id, ".", RandomHex(kSecretBytes)));
+  stored::Token token;
+  token.set_hash(Sha256(reply.text()));
+  token.set_role(request.role());
+  token.set_owner(request.owner());
+  token.set_created_unix_ns(static_cast<uint64_t>(absl::ToUnixNanos(now)));
+  token.set_expires_unix_ns(request.expires_unix_ns());
+  token.set_comment(EscapeUnprintable(request.comment()));
+  {
+    absl::MutexLock lock(&mutex_);
+    if (tokens_.size() >= kMaxTokens) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("there are ", kMaxTokens,
+                       " tokens: revoke those that nobody uses any more"));
+    }
+  }
+  WriteSet writes;
+  writes.Put(Table::kMeta, TokenKey(id), token.SerializeAsString());
+  absl::Status written = store_.WriteAndWait(std::move(writes), kPatience);
+  if (!written.ok()) return written;
+  *reply.mutable_token() = ToApi(id, token);
+  absl::MutexLock lock(&mutex_);
+  tokens_[id] = std::move(token);
+  return reply;
+}
+
+std::vector<v1::Token> TokenBook::List() const {
+  absl::MutexLock lock(&mutex_);
+  std::vector<v1::Token> list;
+  for (const auto& [id, token] : tokens_) list.push_back(ToApi(id, token));
+  return list;
+}
+
+absl::StatusOr<v1::Token> TokenBook::Revoke(const std::string& id) {
+  v1::Token revoked;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto at = tokens_.find(id);
+    if (at == tokens_.end()) {
+      return absl::NotFoundError(
+          absl::StrCat("there is no token ", QuotePrintable(id),
+                       ": traincheckctl token list names all"));
+    }
+    revoked = ToApi(id, at->second);
+    // At once, even if the disk takes a while.
+    tokens_.erase(at);
+  }
+  WriteSet writes;
+  writes.Delete(Table::kMeta, TokenKey(id));
+  absl::Status written = store_.WriteAndWait(std::move(writes), kPatience);
+  if (!written.ok()) return written;
+  return revoked;
+}
+
+std::string TokenBook::CreateAutomatic() {
+  const std::string id = RandomHex(kIdBytes);
+  std::string text =
+      absl::StrCat(std::string(kPrefix), id, ".", RandomHex(kSecretBytes));
+  stored::Token token;
+  token.set_hash(Sha256(text));
+  token.set_role(v1::ROLE_ADMIN);
+  absl::MutexLock lock(&mutex_);
+  automatic_[id] = std::move(token);
+  return text;
+}
+
+absl::Status TokenBook::CheckExpiry(const std::string& id,
+                                    const stored::Token& token) const {
+  if (token.expires_unix_ns() == 0) return absl::OkStatus();
+  const absl::Time ends =
+      absl::FromUnixNanos(static_cast<int64_t>(token.expires_unix_ns()));
+  if (now_() < ends) return absl::OkStatus();
+  return absl::UnauthenticatedError(absl::StrCat(
+      "token ", id, " expired at ",
+      absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", ends, absl::UTCTimeZone()),
+      ": an administrator makes another one (traincheckctl token create)"));
+}
+
+absl::StatusOr<Caller> TokenBook::Find(std::string_view text) const {
+  const std::optional<std::string> id = IdOf(text);
+  if (!id.has_value()) return Unknown();
+  const std::string hash = Sha256(text);
+  absl::MutexLock lock(&mutex_);
+  for (const auto* tokens : {&tokens_, &automatic_}) {
+    const auto at = tokens->find(*id);
+    if (at == tokens->end()) continue;
+    if (!EqualInConstantTime(hash, at->second.hash())) return Unknown();
+    if (absl::Status s = CheckExpiry(at->first, at->second); !s.ok()) return s;
+    return CallerOf(at->first, at->second);
+  }
+  return Unknown();
+}
+
+absl::Status TokenBook::CheckStillValid(const Caller& caller) const {
+  if (caller.token.empty()) return absl::OkStatus();
+  absl::MutexLock lock(&mutex_);
+  if (automatic_.count(caller.token) > 0) return absl::OkStatus();
+  const auto at = tokens_.find(caller.token);
+  if (at == tokens_.end()) return Unknown();
+  return CheckExpiry(at->first, at->second);
+}
+
+}  // namespace traincheck::server

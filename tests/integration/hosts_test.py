@@ -1,0 +1,361 @@
+"""One daemon and a job of three hosts: TLS, tokens, cuts, restarts and rotation.
+
+A host is an address of the loopback, with a path of its own to the daemon, a spool
+and a token. Two ranks of the job run on each.
+"""
+
+import json
+import os
+import socket
+import ssl
+import stat
+import subprocess
+import sys
+import unittest
+
+import harness
+from fault import proxy
+
+DAEMON = "127.0.0.5"
+HOSTS = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
+RANKS_A_HOST = 2
+DRIFT = harness.SCRIPTS / "drift_ddp.py"
+
+
+def free_port() -> str:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return str(listener.getsockname()[1])
+
+
+class Host:
+    """Where ranks of the job run, and how they reach the daemon."""
+
+    def __init__(self, case: "HostsCase", address: str):
+        self.folder = case.folder / address
+        self.folder.mkdir()
+        self.token = self.folder / "token"
+        self.path = proxy.Proxy(case.daemon.address, address)
+        case.addCleanup(self.path.close)
+
+    def environment(self, case: "HostsCase") -> dict:
+        return case.environment(
+            LD_PRELOAD=str(harness.DIST / "libtraincheck_agent.so"),
+            TRAINCHECK_SERVER=self.path.address,
+            TRAINCHECK_TLS_CA=str(case.certs / "ca.pem"),
+            TRAINCHECK_TOKEN_FILE=str(self.token),
+            TRAINCHECK_SPOOL_DIR=str(self.folder / "spool"),
+            TRAINCHECK_RUN="job",
+            TRAINCHECK_CHECK="builtin",
+            TRAINCHECK_BUDGET="off",
+        )
+
+    def spooled(self) -> list:
+        return list(self.folder.glob("spool/*.spool"))
+
+
+class Certificates(harness.TrainingCase):
+    """The command alone; no daemon."""
+
+    def certs(self, *words):
+        return harness.run_captured(
+            [
+                harness.DIST / "traincheckctl",
+                *("-o", "json", "certs", *words),
+                *("--dir", self.folder / "certs"),
+            ],
+            harness.others_environment(),
+        )
+
+    def text(self, name: str) -> str:
+        return (self.folder / "certs" / name).read_text()
+
+    def test_keys_are_private_and_nothing_is_replaced_by_a_second_init(self):
+        done = self.certs("init", "--host", "node7,10.1.2.3,fd00::7")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(
+            json.loads(done.stdout)["hosts"], ["node7", "10.1.2.3", "fd00::7"]
+        )
+        for name, mode in (
+            ("ca.key", 0o600),
+            ("server.key", 0o600),
+            ("ca.pem", 0o644),
+            ("server.pem", 0o644),
+        ):
+            path = self.folder / "certs" / name
+            self.assertEqual(stat.S_IMODE(path.stat().st_mode), mode, name)
+        before = self.text("ca.key")
+        again = self.certs("init", "--host", "node8")
+        self.assertEqual(again.returncode, 2)
+        self.assertIn("certs renew", again.stderr)
+        self.assertEqual(self.text("ca.key"), before)
+
+    def test_renewal_changes_the_certificate_alone(self):
+        self.certs("init", "--host", "node7")
+        names = ("ca.pem", "ca.key", "server.key")
+        before = [self.text(name) for name in names]
+        old = self.text("server.pem")
+        done = self.certs("renew", "--days", "30")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(json.loads(done.stdout)["hosts"], ["node7"])
+        self.assertEqual([self.text(name) for name in names], before)
+        self.assertNotEqual(self.text("server.pem"), old)
+        # A tool that is not ours trusts it, for its host and no other.
+        verify = ["openssl", "verify", "-CAfile", self.folder / "certs/ca.pem"]
+        verify += ["-purpose", "sslserver", "-x509_strict", "-verify_hostname"]
+        for host, code in (("node7", 0), ("node8", 2)):
+            done = harness.run_captured(
+                [*verify, host, self.folder / "certs/server.pem"], dict(os.environ)
+            )
+            self.assertEqual(done.returncode, code, done)
+
+    def test_names_that_are_none_are_refused(self):
+        for host in ("a b", "node7:1", "IP:1.2.3.4", "x" * 300):
+            done = self.certs("init", "--host", host)
+            self.assertEqual(done.returncode, 2, (host, done))
+
+
+class HostsCase(harness.TrainingCase):
+    def setUp(self):
+        super().setUp()
+        self.certs = self.folder / "certs"
+        self.made("certs", "init", "--dir", self.certs, "--host", self.names())
+        self.daemon = harness.Daemon(
+            self.folder,
+            *("--tls-cert", str(self.certs / "server.pem")),
+            *("--tls-key", str(self.certs / "server.key")),
+            host=DAEMON,
+        )
+        self.daemon.client_environment = {
+            "TRAINCHECK_TLS_CA": str(self.certs / "ca.pem"),
+            "TRAINCHECK_TOKEN_FILE": str(self.daemon.data_dir / "admin.token"),
+        }
+        self.daemon.start()
+        self.addCleanup(self._end_daemon, self.daemon)
+
+    @staticmethod
+    def names() -> str:
+        return ",".join((DAEMON, *HOSTS))
+
+    def made(self, *words) -> None:
+        done = harness.run_captured(
+            [harness.DIST / "traincheckctl", *words], harness.others_environment()
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def give_token(self, host: Host) -> str:
+        """A new token for the host, in the place of its last one; its id."""
+        next_token = host.folder / "next"
+        made = self.daemon.ctl(
+            *("token", "create", "--role", "relay", "--owner", "alice"),
+            *("--ttl", "1d", "--out", str(next_token)),
+        )
+        os.rename(next_token, host.token)
+        return made["id"]
+
+    def start_rank(self, host: Host, script, *arguments, **extra: str):
+        process = subprocess.Popen(
+            [sys.executable, script, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**host.environment(self), **extra},
+            start_new_session=True,
+        )
+        self.addCleanup(self._end_group, process)
+        return process
+
+    def shown(self) -> dict:
+        """The run, empty until it is there."""
+        runs = [run["id"] for run in self.daemon.ctl("runs", "list")]
+        return self.daemon.ctl("runs", "show", "job") if "job" in runs else {}
+
+    def last_step(self) -> int:
+        step = self.shown().get("last_step")
+        return -1 if step is None else step
+
+    def await_steps(self, more: int) -> None:
+        step = self.last_step() + more
+        harness.wait_until(lambda: self.last_step() >= step, f"step {step}")
+
+
+class ThreeHosts(HostsCase):
+    def test_a_job_is_watched_through_cuts_restarts_and_rotation(self):
+        hosts = [Host(self, address) for address in HOSTS]
+        ids = [self.give_token(host) for host in hosts]
+        world = len(hosts) * RANKS_A_HOST
+        port = free_port()
+        ranks = [
+            self.start_rank(
+                hosts[rank // RANKS_A_HOST],
+                DRIFT,
+                *("--steps", "150", "--fault-step", "140", "--sleep", "0.2"),
+                RANK=str(rank),
+                LOCAL_RANK=str(rank % RANKS_A_HOST),
+                WORLD_SIZE=str(world),
+                MASTER_ADDR="127.0.0.1",
+                MASTER_PORT=port,
+            )
+            for rank in range(world)
+        ]
+        self.await_steps(5)
+        hosts[2].path.cut()
+        harness.wait_until(hosts[2].spooled, "the spool of the host that is cut off")
+        hosts[2].path.calm()
+        self.await_steps(5)
+
+        self.renew_certificate()
+        for host in hosts:
+            host.path.drop(reset=True)  # so that all meet the new certificate
+        self.await_steps(5)
+
+        for host in hosts:
+            self.give_token(host)
+        for old in ids:
+            self.daemon.ctl("token", "revoke", old)
+        self.await_steps(5)
+
+        self.daemon.kill()
+        self.daemon.start()
+        self.await_steps(5)
+
+        for rank in ranks:
+            _, err = rank.communicate(timeout=2 * harness.PATIENCE_S)
+            self.assertEqual(rank.returncode, 0, err)
+        self.check_books(world)
+        self.check_verdicts()
+
+    def renew_certificate(self) -> None:
+        self.made("certs", "renew", "--dir", self.certs)
+        new = (self.certs / "server.pem").read_text()
+        host, port = self.daemon.address.rsplit(":", 1)
+
+        def shown():
+            pem = ssl.get_server_certificate((host, int(port)))
+            return pem.strip() == new.strip()
+
+        harness.wait_until(shown, "the renewed certificate")
+
+    def check_books(self, world: int) -> None:
+        shown = self.daemon.run_ended("job")
+        ranks = sorted(p["rank"] for p in shown["processes"] if p["rank"] is not None)
+        self.assertEqual(ranks, list(range(world)))
+        self.assertEqual(shown["status"], "ended")
+        self.assertEqual((shown["lost"], shown["dropped"]), (0, 0))
+        self.assertEqual((shown["missing"], shown["owner"]), ([], "alice"))
+
+    def check_verdicts(self) -> None:
+        violations = self.daemon.ctl("violations", "list", "--run", "job")
+        self.assertTrue(violations)
+        self.assertTrue(all(v["step"] >= 139 for v in violations), violations)
+
+
+class WrongCredentials(HostsCase):
+    """They cost the training nothing, and the records wait for right ones."""
+
+    def train(self, host: Host) -> str:
+        rank = self.start_rank(
+            host, harness.SCRIPTS / "single.py", "--steps", "20", TRAINCHECK_GRACE="1"
+        )
+        _, err = rank.communicate(timeout=harness.PATIENCE_S)
+        self.assertEqual(rank.returncode, 0, err)
+        self.assertEqual(err.count("traincheckd at"), 1, err)
+        self.assertTrue(harness.wait_until(host.spooled, "the spool"))
+        self.assertEqual(self.daemon.ctl("runs", "list"), [])
+        return err
+
+    def deliver(self, host: Host) -> None:
+        """By hand, with right credentials."""
+        done = harness.run_captured(
+            [harness.DIST / "traincheckctl", "spool", "send", host.folder / "spool"],
+            host.environment(self),
+        )
+        self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
+        shown = self.daemon.run_ended("job")
+        self.assertEqual((shown["lost"], shown["dropped"]), (0, 0))
+
+    def test_another_authority(self):
+        host = Host(self, HOSTS[0])
+        self.give_token(host)
+        ca = self.certs / "ca.pem"
+        right = ca.read_text()
+        other = self.folder / "other"
+        self.made("certs", "init", "--dir", other, "--host", "other")
+        ca.write_text((other / "ca.pem").read_text())
+        self.daemon.client_environment["TRAINCHECK_TLS_CA"] = str(self.folder / "right")
+        (self.folder / "right").write_text(right)
+        self.assertIn("not reachable", self.train(host))
+        self.assert_explained(host, "is not signed by the authority in")
+        ca.write_text(right)
+        self.deliver(host)
+
+    def test_an_authority_that_is_not_there(self):
+        host = Host(self, HOSTS[0])
+        self.give_token(host)
+        ca = self.certs / "ca.pem"
+        right = ca.read_text()
+        self.daemon.client_environment["TRAINCHECK_TLS_CA"] = str(self.folder / "right")
+        (self.folder / "right").write_text(right)
+        ca.unlink()
+        self.train(host)
+        ca.write_text(right)
+        self.deliver(host)
+
+    def test_a_certificate_for_another_host(self):
+        self.made("certs", "renew", "--dir", self.certs, "--host", DAEMON)
+        host = Host(self, HOSTS[0])
+        self.give_token(host)
+        pem = (self.certs / "server.pem").read_text()
+        address, port = self.daemon.address.rsplit(":", 1)
+        harness.wait_until(
+            lambda: ssl.get_server_certificate((address, int(port))) == pem,
+            "the certificate",
+        )
+        self.assertIn("not reachable", self.train(host))
+        self.assert_explained(host, f"is not made for {HOSTS[0]}")
+        self.made("certs", "renew", "--dir", self.certs, "--host", self.names())
+        pem = (self.certs / "server.pem").read_text()
+        harness.wait_until(
+            lambda: ssl.get_server_certificate((address, int(port))) == pem,
+            "the certificate",
+        )
+        self.deliver(host)
+
+    def test_no_token(self):
+        host = Host(self, HOSTS[0])
+        self.assertIn(str(host.token), self.train(host))
+        self.give_token(host)
+        self.deliver(host)
+
+    def test_a_token_that_others_may_read(self):
+        host = Host(self, HOSTS[0])
+        self.give_token(host)
+        host.token.chmod(0o644)
+        self.assertIn("mode 0644", self.train(host))
+        host.token.chmod(0o600)
+        self.deliver(host)
+
+    def test_a_revoked_token(self):
+        host = Host(self, HOSTS[0])
+        self.daemon.ctl("token", "revoke", self.give_token(host))
+        self.assertIn("does not take them", self.train(host))
+        self.give_token(host)
+        self.deliver(host)
+
+    def assert_explained(self, host: Host, why: str) -> None:
+        done = harness.run_captured(
+            [harness.DIST / "traincheckctl", "status"], host.environment(self)
+        )
+        self.assertEqual(done.returncode, 4, done)
+        self.assertIn(why, done.stderr)
+
+    def test_plain_text_and_no_authority_are_explained(self):
+        environment = harness.others_environment()
+        ctl = [harness.DIST / "traincheckctl", "--server", self.daemon.address]
+        done = harness.run_captured([*ctl, "status"], environment)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("TRAINCHECK_TLS_CA", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
