@@ -20,6 +20,10 @@ const std::map<std::string, Limit>& Limits() {
        {"parts of the training are compiled, and what runs inside them is not "
         "recorded",
         {"*"}}},
+      {"replays",
+       {"parts of the training are replayed from CUDA graphs, and what runs "
+        "inside them is not recorded",
+        {"*"}}},
       {"off",
        {"recording was switched off for a while, by the capture plan", {"*"}}},
       {"failed",

@@ -16,6 +16,7 @@ from _traincheck import checkpointing
 from _traincheck import checkpoints
 from _traincheck import clipping
 from _traincheck import contexts
+from _traincheck import cuda_graphs
 from _traincheck import ddp
 from _traincheck import distributed
 from _traincheck import full_collection
@@ -53,6 +54,7 @@ _HOOKS = (
     checkpointing,
     clipping,
     contexts,
+    cuda_graphs,
     distributed,
     loaders,
     checkpoints,
