@@ -127,6 +127,11 @@ _DEVICE = [
         "the kernel's text is what its source gives, and assembles for all chips",
         "python3 tools/device_kernel.py --check",
     ),
+    Part(
+        "gpu",
+        "digests, losses, an error and speed on a device, if there is one",
+        "tests/gpu/run.sh",
+    ),
 ]
 _VERSIONS = [
     Part(
