@@ -1,6 +1,5 @@
 #include "agent/capture/device_states.h"
 
-#include <dlfcn.h>
 #include <time.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include "agent/capture/own_time.h"
 #include "agent/capture/process_recorder.h"
 #include "agent/capture/tick_clock.h"
+#include "agent/cpython/loaded_function.h"
 #include "agent/device/digest_kernel_text.h"
 #include "agent/torch/cuda_stream.h"
 
@@ -32,11 +32,9 @@ struct DigestsRecord {
 
 // A driver that tests have loaded says that this process's memory is a device.
 bool DriverIsForTesting() {
-  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-  if (library == nullptr) return false;
   using Question = int (*)();
   const auto is_device = reinterpret_cast<Question>(
-      dlsym(library, "traincheck_testing_cpu_is_device"));
+      LoadedFunction("libcuda.so.1", "traincheck_testing_cpu_is_device"));
   return is_device != nullptr && is_device() != 0;
 }
 
@@ -54,7 +52,7 @@ DeviceStates::DeviceStates(bool forked)
       wanted_(SettingOf("TRAINCHECK_GPU") != "0"),
       for_testing_(DriverIsForTesting()),
       said_(forked),
-      digester_(kDigestKernelText[0].text) {
+      digester_(kDigestKernelText[0].text, LoadedFunction) {
   if (forked) digester_.SwitchOff("a forked child cannot use a device");
 }
 

@@ -1,29 +1,22 @@
 #include "agent/device/cuda_driver.h"
 
-#include <dlfcn.h>
+#include <type_traits>
 
 namespace traincheck::agent {
-namespace {
 
-template <typename Function>
-bool Find(void* library, const char* name, Function* function,
-          std::string* missing) {
-  *function = reinterpret_cast<Function>(dlsym(library, name));
-  if (*function == nullptr && missing->empty()) {
-    *missing = std::string("the driver has no ") + name;
+std::string CudaDriver::Bind(FindLoaded find_loaded) {
+  constexpr char kLibrary[] = "libcuda.so.1";
+  if (find_loaded(kLibrary, "cuInit") == nullptr) {
+    return "no CUDA driver is loaded";
   }
-  return *function != nullptr;
-}
-
-}  // namespace
-
-std::string CudaDriver::Bind() {
-  // Never loads it: what torch has loaded or nothing.
-  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-  if (library == nullptr) return "no CUDA driver is loaded";
   std::string missing;
   const auto find = [&](const char* name, auto* function) {
-    Find(library, name, function, &missing);
+    void* found = find_loaded(kLibrary, name);
+    *function =
+        reinterpret_cast<std::remove_reference_t<decltype(*function)>>(found);
+    if (found == nullptr && missing.empty()) {
+      missing = std::string("the driver has no ") + name;
+    }
   };
   find("cuGetErrorName", &GetErrorName);
   find("cuDeviceGet", &DeviceGet);

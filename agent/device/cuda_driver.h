@@ -52,8 +52,11 @@ struct CudaDriver {
                          unsigned block_z, unsigned shared_bytes, Handle stream,
                          void** parameters, void** extra);
 
+  // Finds a function of a library that is loaded already, and loads none.
+  using FindLoaded = void* (*)(const char* library, const char* name);
+
   // "": all are there; else what is not.
-  std::string Bind();
+  std::string Bind(FindLoaded find_loaded);
 
   // "700 CUDA_ERROR_ILLEGAL_ADDRESS".
   std::string NameOf(Result error) const;

@@ -93,7 +93,7 @@ bool DeviceDigester::Open(int ordinal, Device* device) {
 DeviceDigester::Device* DeviceDigester::Find(int ordinal) {
   if (!off_reason_.empty()) return nullptr;
   if (!bound_) {
-    std::string missing = driver_.Bind();
+    std::string missing = driver_.Bind(find_loaded_);
     if (!missing.empty()) {
       SwitchOff(std::move(missing));
       return nullptr;

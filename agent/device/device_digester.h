@@ -48,8 +48,10 @@ class DeviceDigester {
     uint64_t device_ns = 0;  // for which the kernel ran
   };
 
-  // `image`: the kernel as PTX text; must outlive this.
-  explicit DeviceDigester(const char* image) : image_(image) {}
+  // `image`: the kernel as PTX text; must outlive this. `find_loaded` finds the
+  // driver.
+  DeviceDigester(const char* image, CudaDriver::FindLoaded find_loaded)
+      : image_(image), find_loaded_(find_loaded) {}
   DeviceDigester(const DeviceDigester&) = delete;
   DeviceDigester& operator=(const DeviceDigester&) = delete;
 
@@ -108,6 +110,7 @@ class DeviceDigester {
               DigestSlot* slot);
 
   const char* const image_;
+  const CudaDriver::FindLoaded find_loaded_;
   CudaDriver driver_ = {};
   bool bound_ = false;
   std::map<int, std::unique_ptr<Device>> devices_;

@@ -38,10 +38,15 @@ class Driver {
   void* const library_;
 };
 
+void* FindLoaded(const char* library, const char* name) {
+  void* loaded = dlopen(library, RTLD_NOW | RTLD_NOLOAD);
+  return loaded == nullptr ? nullptr : dlsym(loaded, name);
+}
+
 // The driver stays loaded from one test to the next.
 class DeviceDigesterTest : public testing::Test {
  protected:
-  DeviceDigesterTest() : digester_(kDigestKernelText[0].text) {
+  DeviceDigesterTest() : digester_(kDigestKernelText[0].text, FindLoaded) {
     driver_.Call("testing_initialise", 0);
     driver_.Call("testing_initialise", 1);
     driver_.Call("testing_initialise", 0);
@@ -254,7 +259,7 @@ TEST_F(DeviceDigesterTest, EveryFunctionMayFail) {
         "cuDeviceGetAttribute", "cuOccupancyMaxActiveBlocksPerMultiprocessor",
         "cuMemAlloc_v2", "cuMemHostAlloc", "cuMemHostGetDevicePointer_v2",
         "cuMemsetD8Async", "cuMemcpyHtoDAsync_v2", "cuLaunchKernel"}) {
-    DeviceDigester digester(kDigestKernelText[0].text);
+    DeviceDigester digester(kDigestKernelText[0].text, FindLoaded);
     driver_.Call("testing_fail", function, 900);
     tables_.Clear();
     const auto tensors = Tensors(1);
@@ -275,6 +280,17 @@ TEST_F(DeviceDigesterTest, ResultsThatNeverComeAreNoticedByAProbe) {
   driver_.Call("testing_fail", "*", 700);
   EXPECT_FALSE(digester_.Probe());
   EXPECT_EQ(digester_.pending(), 0u);
+}
+
+TEST_F(DeviceDigesterTest, WithoutADriverItIsOff) {
+  DeviceDigester digester(
+      kDigestKernelText[0].text,
+      [](const char*, const char*) -> void* { return nullptr; });
+  const auto tensors = Tensors(1);
+  tables_.Clear();
+  tables_.Add(ContentOf(tensors[0]));
+  EXPECT_EQ(digester.Begin(0, stream_, tables_).refused, Refused::kOff);
+  EXPECT_EQ(digester.off_reason(), "no CUDA driver is loaded");
 }
 
 TEST_F(DeviceDigesterTest, NeverInitialisesADevice) {
