@@ -5,12 +5,15 @@
 #   deliver_spool.sh FOLDER
 folder=${1:?which folder}
 
+# A shell runs a trap at once only while it waits for a process of its own.
+sleep infinity &
+sleeper=$!
+
 deliver() {
+  kill "$sleeper"
   traincheckctl spool send "$folder"
   exit $?
 }
 
 trap deliver TERM INT
-# A shell runs a trap only between commands.
-sleep infinity &
-wait $!
+wait "$sleeper"

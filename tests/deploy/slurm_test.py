@@ -1,5 +1,5 @@
 """Slurm as Debian packages it, with two node daemons, in a root of its own. Part
-of the long tier: tools/long_tests.sh run slurm.
+of the long tier: tools/long_tests.sh run launchers.
 """
 
 import json

@@ -143,9 +143,10 @@ _VERSIONS = [
 ]
 _DEPLOYMENTS = [
     Part(
-        "slurm",
-        "both examples for Slurm on two node daemons",
-        "tools/setup.sh slurm-wlm && " f"{_TEST} //tests/deploy:slurm_test",
+        "launchers",
+        "torchrun, spawn, Open MPI, and two node daemons of Slurm",
+        "tools/setup.sh slurm-wlm openmpi-bin && "
+        f"{_TEST} //tests/deploy:launchers_test //tests/deploy:slurm_test",
     ),
 ]
 _BENCHES = [
