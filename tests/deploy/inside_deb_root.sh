@@ -47,7 +47,7 @@ systemd-analyze security --offline=true --no-pager --threshold=20 \
 
 echo "== configuration"
 # What the unit starts, with the options that the package installs.
-sed 's|/var/lib/traincheckd|/tmp/store|' /etc/traincheck/traincheckd.toml \
+sed 's|/var/lib/traincheckd|/tmp|' /etc/traincheck/traincheckd.toml \
   >/tmp/options.toml
 /usr/bin/traincheckd --config /tmp/options.toml --port-file /tmp/address &
 daemon=$!

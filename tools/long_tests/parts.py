@@ -148,6 +148,12 @@ _DEPLOYMENTS = [
         "tools/setup.sh slurm-wlm openmpi-bin && "
         f"{_TEST} //tests/deploy:launchers_test //tests/deploy:slurm_test",
     ),
+    Part(
+        "service",
+        "the Debian package under systemd, in a container",
+        "tools/setup.sh mmdebstrap systemd-container && deploy/build.sh deb && "
+        "tests/deploy/service.sh deploy/out/traincheckd_*.deb",
+    ),
 ]
 _BENCHES = [
     Part(
