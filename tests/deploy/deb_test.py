@@ -1,60 +1,28 @@
 """The Debian package: its files, and the main job in a root where it is installed."""
 
-import json
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
 import unittest
 
+import clean_root
 import harness
 
 sys.path.append("deploy")
 import package_files  # noqa: E402
 
-DEB = next(pathlib.Path("deploy").glob("traincheckd_*.deb")).resolve()
-HERE = pathlib.Path("tests/deploy").resolve()
-MISTAKE = [harness.SCRIPTS / "built_in.py", "left_in_evaluation"]
-
-
-def parts_of(text: str) -> dict:
-    """The output below each line "== NAME"."""
-    parts = {}
-    for line in text.splitlines(keepends=True):
-        if line.startswith("== "):
-            name = line[3:].strip()
-            parts[name] = ""
-        elif parts:
-            parts[name] += line
-    return parts
-
 
 class Installed(harness.TrainingCase):
-    def inside(self) -> dict:
-        """What each part of inside_deb_root.sh printed."""
-        for path in (DEB, HERE / "inside_deb_root.sh", HERE / "main_job.sh"):
-            shutil.copy(path, self.folder)
-        shutil.copy(harness.SCRIPTS / "built_in.py", self.folder)
-        command = [HERE / "clean_root.sh", self.folder]
-        command += [self.folder / "inside_deb_root.sh", self.folder / DEB.name]
-        command += [sys.executable, self.folder / "main_job.sh"]
-        command += [self.folder / "built_in.py", "left_in_evaluation"]
-        done = subprocess.run(
-            [*map(str, command)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=5 * harness.PATIENCE_S,
-            env=harness.others_environment(),
-        )
-        self.assertEqual(done.returncode, 0, done.stdout)
-        return parts_of(done.stdout)
-
     def test_install_run_switch_off_remove(self):
-        if subprocess.run(["unshare", "--mount", "true"]).returncode != 0:
-            self.skipTest("needs root: a root of its own cannot be made")
-        parts = self.inside()
+        if reason := clean_root.why_not(self.folder):
+            self.skipTest(f"no root of its own can be made: {reason}")
+        parts = clean_root.run(
+            self.folder,
+            "inside_deb_root.sh",
+            [clean_root.HERE / "main_job.sh", harness.SCRIPTS / "built_in.py"],
+            [sys.executable, "main_job.sh", "built_in.py", "left_in_evaluation"],
+        )
         self.assertIn("/dist-packages/traincheckd.py", parts["installed"])
 
         job = parts["job"]
@@ -84,15 +52,17 @@ class Files(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.root = pathlib.Path(os.environ["TEST_TMPDIR"]) / "root"
-        subprocess.run(["dpkg-deb", "--extract", str(DEB), str(cls.root)], check=True)
+        subprocess.run(
+            ["dpkg-deb", "--extract", str(clean_root.DEB), str(cls.root)], check=True
+        )
 
     def control(self, field: str) -> str:
-        command = ["dpkg-deb", "--field", str(DEB), field]
+        command = ["dpkg-deb", "--field", str(clean_root.DEB), field]
         return subprocess.run(command, stdout=subprocess.PIPE, text=True).stdout.strip()
 
     def test_says_what_it_is(self):
         self.assertEqual(self.control("Package"), "traincheckd")
-        self.assertIn(self.control("Version"), DEB.name)
+        self.assertIn(self.control("Version"), clean_root.DEB.name)
 
     def test_agent_asks_for_no_newer_libc_than_the_package_says(self):
         promised = self.control("Depends").split(">= ")[1].rstrip(")")

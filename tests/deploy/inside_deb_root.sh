@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# In a clean root: installs the package, runs the main job as another user than
-# root, switches the agent off for the whole host, removes the package.
+# In a clean root: installs the package, runs the main job, switches the agent off
+# for the whole host, names a daemon for it, purges the package.
 #
 #   inside_deb_root.sh DEB PYTHON MAIN_JOB SCRIPT...
 #

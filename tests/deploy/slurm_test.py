@@ -5,12 +5,11 @@ of the long tier: tools/long_tests.sh run launchers.
 import json
 import pathlib
 import shutil
-import subprocess
 import sys
 import unittest
 
+import clean_root
 import harness
-from deb_test import DEB, HERE, parts_of
 
 EXAMPLES = pathlib.Path("deploy/slurm").resolve()
 # DistributedDataParallel is bypassed.
@@ -18,27 +17,14 @@ HEADLINE = "gradients are not averaged"
 
 
 class Slurm(harness.TrainingCase):
-    def inside(self) -> dict:
-        for path in (DEB, HERE / "inside_slurm_root.sh", HERE / "launched.py"):
-            shutil.copy(path, self.folder)
-        shutil.copytree(EXAMPLES, self.folder / "slurm")
-        command = [HERE / "clean_root.sh", self.folder]
-        command += [self.folder / "inside_slurm_root.sh", self.folder / DEB.name]
-        command += [sys.executable, self.folder / "slurm", self.folder / "launched.py"]
-        done = subprocess.run(
-            [*map(str, command)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=5 * harness.PATIENCE_S,
-            env=harness.others_environment(),
-        )
-        self.assertEqual(done.returncode, 0, done.stdout)
-        return parts_of(done.stdout)
-
     def test_both_examples(self):
         self.assertTrue(shutil.which("slurmctld"), "needs Debian's slurm-wlm")
-        parts = self.inside()
+        parts = clean_root.run(
+            self.folder,
+            "inside_slurm_root.sh",
+            [EXAMPLES, clean_root.HERE / "launched.py"],
+            [sys.executable, "slurm", "launched.py"],
+        )
 
         site = parts["site daemon"]
         shown = json.loads(site[site.index("\n{") :])
