@@ -1,8 +1,6 @@
 """Checks deploy/kubernetes against the schemas of Kubernetes, Kubeflow's training
-operator and Kubeflow's trainer, as their packages have them:
-
-    pip install kubernetes-validate kubeflow-training kubeflow-trainer-api
-    python tests/deploy/check_manifests.py
+operator and Kubeflow's trainer, as their packages have them (manifests.sh installs
+these).
 
 Prints a line for each object; exit code 1 if one is wrong.
 """
@@ -80,7 +78,7 @@ def main() -> int:
             try:
                 said = check(value)
             except Exception as error:  # of one object; the others are checked too
-                said, code = f"WRONG: {error}", 1
+                said, code = f"WRONG: {str(error).splitlines()[0]}", 1
             print(f"{path}: {value['kind']}: {said}")
     return code
 

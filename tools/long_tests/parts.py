@@ -149,6 +149,11 @@ _DEPLOYMENTS = [
         f"{_TEST} //tests/deploy:launchers_test //tests/deploy:slurm_test",
     ),
     Part(
+        "manifests",
+        "deploy/kubernetes against the schemas of its objects",
+        "tests/deploy/manifests.sh",
+    ),
+    Part(
         "service",
         "the Debian package under systemd, in a container",
         "tools/setup.sh mmdebstrap systemd-container && deploy/build.sh deb && "
