@@ -172,7 +172,9 @@ def make(options) -> None:
         )
         tree.add("DEBIAN/control", control.encode())
         tree.finish()
-        command = ["dpkg-deb", "--root-owner-group", "-Zxz", "-z1", "--build"]
+        # xz gives other bytes on another number of threads.
+        command = ["dpkg-deb", "--root-owner-group", "--threads-max=1"]
+        command += ["-Zxz", "-z1", "--build"]
         subprocess.run(
             [*command, tree.root, pathlib.Path(folder) / name],
             env={**os.environ, "SOURCE_DATE_EPOCH": str(_TIME)},

@@ -71,6 +71,29 @@ class Files(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, library.name):
                 package_files.check_glibc(library, (2, 0))
 
+    def test_same_files_give_the_same_bytes(self):
+        """Whatever the time, the umask and the number of processors."""
+        out = pathlib.Path(os.environ["TEST_TMPDIR"]) / "again" / clean_root.DEB.name
+        out.parent.mkdir()
+        glibc = self.control("Depends").split(">= ")[1].rstrip(")")
+        command = [sys.executable, "deploy/deb/make_deb.py", "--out", str(out)]
+        command += ["--glibc", glibc, "--version-header", "base/version.h"]
+        command += ["--third-party", "../library_versions/THIRD_PARTY"]
+        command += ["--documents", "README.md", "CHANGELOG.md"]
+        command += [
+            f"docs/{name}.md" for name in ("configuration", "deploy", "operations")
+        ]
+        command += ["--files", *map(str, harness.DIST.iterdir())]
+        environment = {**os.environ, "TZ": "Asia/Tokyo"}
+        processor = min(os.sched_getaffinity(0))
+        subprocess.run(
+            ["taskset", "--cpu-list", str(processor), *command],
+            check=True,
+            env=environment,
+            umask=0o077,
+        )
+        self.assertEqual(out.read_bytes(), clean_root.DEB.read_bytes())
+
     def test_manuals_are_well_formed(self):
         pages = [*self.root.glob("usr/share/man/man*/*.gz")]
         self.assertGreater(len(pages), 10)
