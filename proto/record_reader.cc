@@ -171,10 +171,10 @@ uint64_t RecordReader::grad_digest() const {
 
 uint64_t RecordReader::deferred_number() const {
   uint64_t number;
-  std::memcpy(&number,
-              record_.data() + sizeof(StateRecord) +
-                  8 * DigestsOf(Get<StateRecord>()),
-              sizeof number);
+  std::memcpy(
+      &number,
+      record_.data() + sizeof(StateRecord) + 8 * DigestsOf(Get<StateRecord>()),
+      sizeof number);
   return number;
 }
 

@@ -98,17 +98,7 @@ absl::Status Daemon::StartFeedback(const Options& options) {
   return absl::OkStatus();
 }
 
-absl::Status Daemon::Start(const Options& options) {
-  if (absl::Status s = Load(options); !s.ok()) return s;
-  plans_ = std::make_unique<RunPlans>(RunPlans::Dependencies{
-      .store = store_.get(), .registry = registry_.get()});
-  checks_ = std::make_unique<LiveChecks>(
-      LiveChecks::Dependencies{.store = store_.get(),
-                               .registry = registry_.get(),
-                               .sets = sets_.get(),
-                               .board = board_.get(),
-                               .plans = plans_.get(),
-                               .snapshot_every = options.snapshot_every});
+void Daemon::MakeReaders() {
   stored_checks_ = std::make_unique<StoredChecks>(
       StoredChecks::Dependencies{.store = store_.get(),
                                  .registry = registry_.get(),
@@ -124,6 +114,20 @@ absl::Status Daemon::Start(const Options& options) {
                                 .board = board_.get(),
                                 .plans = plans_.get(),
                                 .pins = &pins_});
+}
+
+absl::Status Daemon::Start(const Options& options) {
+  if (absl::Status s = Load(options); !s.ok()) return s;
+  plans_ = std::make_unique<RunPlans>(RunPlans::Dependencies{
+      .store = store_.get(), .registry = registry_.get()});
+  checks_ = std::make_unique<LiveChecks>(
+      LiveChecks::Dependencies{.store = store_.get(),
+                               .registry = registry_.get(),
+                               .sets = sets_.get(),
+                               .board = board_.get(),
+                               .plans = plans_.get(),
+                               .snapshot_every = options.snapshot_every});
+  MakeReaders();
   absl::StatusOr<std::unique_ptr<InferenceJobs>> jobs =
       InferenceJobs::Open({.store = store_.get(),
                            .registry = registry_.get(),

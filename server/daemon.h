@@ -103,6 +103,8 @@ class Daemon {
   absl::Status LoadFeedback();
   absl::Status StartFeedback(const Options& options);
   absl::Status Start(const Options& options);
+  // What reads stored runs on request.
+  void MakeReaders();
   // Who hears of what the others do.
   void Connect();
 

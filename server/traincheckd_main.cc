@@ -113,9 +113,9 @@ int Run(const Options& options, const sigset_t& signals) {
                                gate.get());
   ZoomService zoom(&d.zoom_reports(), &d.registry(), gate.get());
   AccessService access(&d.tokens(), gate.get());
-  absl::StatusOr<std::unique_ptr<RpcServer>> rpc =
-      RpcServer::Start(options.listen, options.tls, gate,
-                       {&ingest, &control, &feedback, &comparison, &zoom, &access});
+  absl::StatusOr<std::unique_ptr<RpcServer>> rpc = RpcServer::Start(
+      options.listen, options.tls, gate,
+      {&ingest, &control, &feedback, &comparison, &zoom, &access});
   if (!rpc.ok()) return Fail(rpc.status());
   OwnToken own(d.tokens().CreateAutomatic(), options.daemon.data_dir,
                (*rpc)->address());

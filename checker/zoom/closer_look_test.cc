@@ -63,7 +63,7 @@ class Rank {
   void Weight(StatePoint point, uint64_t digest) {
     trace_.State(point, weight_, {.data = digest});
     if (!IsZoomed()) return;
-    trace_.Statistics(point, weight_, kHasData, 0, 2.5);
+    trace_.Statistics(point, weight_, kHasData, 0);
     trace_.Rows(point, weight_, kHasData,
                 {digest, options_.drifts ? 8u : 7u, digest + 1});
   }
@@ -75,8 +75,7 @@ class Rank {
     }
     trace_.State(StatePoint::kPreStep, weight_, {.grad = 40 + now_});
     if (IsZoomed()) {
-      trace_.Statistics(StatePoint::kPreStep, weight_, kHasGrad, options_.nan,
-                        0.5 + 0.25 * static_cast<double>(now_));
+      trace_.Statistics(StatePoint::kPreStep, weight_, kHasGrad, options_.nan);
     }
   }
 
@@ -189,15 +188,31 @@ TEST(CloserLook, OfAHealthyTraining) {
   EXPECT_EQ(all[0].first_step, 2u);
   EXPECT_EQ(all[0].last_step, 4u);
   EXPECT_EQ(Seen(all, kBefore),
-            "norm 2.5, largest magnitude 1.25, all finite; equal on ranks 0, "
+            "norm 0, largest magnitude 0, all finite; equal on ranks 0, "
             "1");
   EXPECT_EQ(Seen(all, kAfter),
-            "norm 2.5, largest magnitude 1.25, all finite; equal on ranks 0, "
+            "norm 0, largest magnitude 0, all finite; equal on ranks 0, "
             "1; the optimizer's step changed it in 6 of 6 records, first in 2 "
             "of 3 rows: 0, 2");
   EXPECT_EQ(Seen(all, kGradient),
-            "norm 1 to 1.5, largest magnitude 0.75, all finite; equal on "
+            "norm 0, largest magnitude 0, all finite; equal on "
             "ranks 0, 1");
+}
+
+TEST(CloserLook, SizesOverAllStepsAndRanks) {
+  std::map<int32_t, ZoomedProcess> ranks;
+  const ZoomedPlace place = {"Net.fc.weight", false, StatePoint::kPreStep};
+  for (const int rank : {0, 1}) {
+    for (const uint64_t step : {5u, 6u}) {
+      ZoomedValue& value = ranks[rank].values[place][step];
+      value.kind = ZoomedValue::Kind::kOther;
+      value.statistics = {.norm = 0.25 * static_cast<double>(step + rank),
+                          .absmax = 0.1 * static_cast<double>(step)};
+    }
+  }
+  EXPECT_THAT(
+      Seen(LookCloser(ranks), kBefore),
+      HasSubstr("norm 1.25 to 1.75, largest magnitude 0.6, all finite"));
 }
 
 TEST(CloserLook, ARankThatDiffersIsNamedWithItsRows) {

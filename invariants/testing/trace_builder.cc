@@ -394,13 +394,11 @@ void TraceBuilder::State(StatePoint point, uint32_t variable,
 }
 
 void TraceBuilder::Statistics(StatePoint point, uint32_t variable, uint8_t of,
-                              uint64_t not_finite, double norm) {
+                              uint64_t not_finite) {
   StatisticsRecord record = {};
   record.variable = variable;
   record.point = static_cast<uint8_t>(point);
   record.of = of;
-  record.norm = norm;
-  record.absmax = norm / 2;
   record.nan_count = not_finite;
   RingOf(1);
   Append(1, RecordType::kStatistics, 0, record);

@@ -130,7 +130,7 @@ class TraceBuilder {
   // They follow the state record of the same variable and point; `of` is
   // kHasData or kHasGrad.
   void Statistics(StatePoint point, uint32_t variable, uint8_t of,
-                  uint64_t not_finite, double norm = 0);
+                  uint64_t not_finite);
   void Rows(StatePoint point, uint32_t variable, uint8_t of,
             const std::vector<uint64_t>& digests);
   void CheckpointEntry(StatePoint point, const std::string& key,

@@ -1,7 +1,7 @@
 // Turns the stored batches of one process into its events: waits for deferred
-// digests, keeps the definition table, follows the open calls of each ring, merges the rings of
-// a batch by time and says where records are missing. Trusts nothing in the
-// batches.
+// digests, keeps the definition table, follows the open calls of each ring,
+// merges the rings of a batch by time and says where records are missing.
+// Trusts nothing in the batches.
 //
 // Threads: one object, one thread at a time.
 #ifndef TRAINCHECK_INVARIANTS_TRACE_PROCESS_READER_H_

@@ -3,33 +3,38 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+#include <regex>
 #include <set>
 #include <string>
-
-#include "google/protobuf/descriptor.h"
-#include "proto/traincheck/v1/compare.pb.h"
-#include "proto/traincheck/v1/control.pb.h"
-#include "proto/traincheck/v1/feedback.pb.h"
-#include "proto/traincheck/v1/ingest.pb.h"
-#include "proto/traincheck/v1/zoom.pb.h"
 
 namespace traincheck::server {
 namespace {
 
 using testing::HasSubstr;
 
+std::string ReadFile(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Of all files of the package, so that no new one is forgotten.
 std::set<std::string> AllMethods() {
+  const std::regex words(R"((service|rpc)\s+(\w+)\s*[({])");
   std::set<std::string> methods;
-  for (const auto* file :
-       {v1::Hello::descriptor()->file(), v1::Run::descriptor()->file(),
-        v1::Mark::descriptor()->file(), v1::Token::descriptor()->file(),
-        v1::CompareRunsRequest::descriptor()->file(),
-        v1::ZoomReport::descriptor()->file()}) {
-    for (int i = 0; i < file->service_count(); ++i) {
-      const auto* service = file->service(i);
-      for (int j = 0; j < service->method_count(); ++j) {
-        methods.insert("/" + service->full_name() + "/" +
-                       service->method(j)->name());
+  for (const auto& entry :
+       std::filesystem::directory_iterator("proto/traincheck/v1")) {
+    if (entry.path().extension() != ".proto") continue;
+    const std::string text = ReadFile(entry.path());
+    std::string service;
+    for (std::sregex_iterator at(text.begin(), text.end(), words), end;
+         at != end; ++at) {
+      const std::string name = (*at)[2];
+      if ((*at)[1] == "service") {
+        service = name;
+      } else {
+        methods.insert("/traincheck.v1." + service + "/" + name);
       }
     }
   }

@@ -26,6 +26,7 @@
 #include "server/runs/ingest_counts.h"
 #include "server/runs/run_pins.h"
 #include "server/runs/run_state.h"
+#include "server/runs/run_view.h"
 #include "server/store/keys.h"
 #include "server/store/store.h"
 
@@ -36,44 +37,6 @@ struct StreamId {
   std::string run;
   uint32_t process = 0;
   uint64_t stream = 0;
-};
-
-// What readers of stored batches need of a run. Cursors and ends are those of
-// the synced store.
-struct RunView {
-  struct Process {
-    uint32_t number = 0;
-    uint64_t next_batch = 0;
-    std::optional<ProcessEnd> end;
-    // Holds a rank that another process holds, or its records are deleted:
-    // left out of checks.
-    bool refused = false;
-    // A stream is open.
-    bool connected = false;
-    // Trains; `rank` and `world` where they are known.
-    bool is_main = false;
-    uint32_t attempt = 0;
-    std::optional<int32_t> rank;
-    int32_t world = 0;
-    // The capture plan that it last began to record under, and the last step
-    // that had closed by then.
-    std::optional<uint64_t> plan_version;
-    std::optional<uint64_t> plan_after_step;
-    std::string name;
-    std::string reason;
-    std::string torch_version;
-  };
-  std::string id;
-  uint64_t number = 0;
-  std::string experiment;
-  std::string check_set;
-  bool is_reference = false;
-  bool ended = false;
-  // The newest that closed on any rank.
-  std::optional<uint64_t> last_step;
-  // Retention deleted records of it: nothing can be learned from it.
-  bool records_deleted = false;
-  std::vector<Process> processes;  // by number
 };
 
 class Registry {

@@ -261,7 +261,8 @@ TEST(Recovery, LostDigestsAreUnknown) {
     const std::set<std::string> all = ViolatedRules(run);
     const std::set<std::string> some =
         ViolatedRules(WithDeferredStates(run, options, seed));
-    EXPECT_TRUE(std::includes(all.begin(), all.end(), some.begin(), some.end()));
+    EXPECT_TRUE(
+        std::includes(all.begin(), all.end(), some.begin(), some.end()));
     fewer += some.size() < all.size();
   }
   EXPECT_GT(fewer, 0u);

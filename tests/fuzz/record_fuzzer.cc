@@ -54,7 +54,8 @@ void ReadAll(const std::string& bytes) {
     for (char c : records.bytes()) sum = sum + static_cast<uint8_t>(c);
     if (records.type() == RecordType::kState) sum = sum + ReadDigests(records);
     if (records.type() == RecordType::kDeferredDigests) {
-      for (const auto& came : records.deferred_digests()) sum = sum + came.flags;
+      for (const auto& came : records.deferred_digests())
+        sum = sum + came.flags;
     }
     sum = sum + ReadFields(records);
   }
