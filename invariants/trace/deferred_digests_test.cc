@@ -2,49 +2,82 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/seed_for_testing.h"
 #include "invariants/testing/deferred_states.h"
+#include "invariants/testing/random_run.h"
 #include "invariants/testing/trace_builder.h"
 #include "invariants/trace/process_reader.h"
 
 namespace traincheck {
 namespace {
 
-// States and quiet times as text, in the order in which they come.
-class States final : public EventVisitor {
+// Events as text, in the order in which they come.
+class Events final : public EventVisitor {
  public:
   std::vector<std::string> Take() { return std::exchange(seen_, {}); }
 
  private:
+  void Note(const std::string& text) { seen_.push_back(text); }
+  static std::string Number(const Call* call) {
+    return call == nullptr ? "-" : std::to_string(call->number);
+  }
+
   void OnState(const StateEvent& event) override {
     std::string text = std::to_string(event.variable_id) + ":";
     if (event.Has(kHasData)) text += " data " + std::to_string(event.data);
     if (event.Has(kDataIsZero)) text += " zero";
     if (event.Has(kHasGrad)) text += " grad " + std::to_string(event.grad);
     if (event.Has(kGradIsZero)) text += " zero";
+    if (event.Has(kGradIsNone)) text += " none";
     if (event.Has(kUnreadable)) text += " unreadable";
-    seen_.push_back(text);
+    Note(text);
   }
-  void OnQuiet() override { seen_.push_back("quiet"); }
-  void OnCallBegin(const Call&) override {}
-  void OnCallEnd(const Call&, CallOutcome, uint8_t) override {}
-  void OnScalar(const ScalarEvent&) override {}
-  void OnMark(const MarkEvent&) override { seen_.push_back("mark"); }
-  void OnPlace(const PlaceRecord&) override {}
-  void OnGap(const std::string& reason) override {
-    seen_.push_back("gap: " + reason);
+  void OnStatistics(const StatisticsEvent& event) override {
+    Note("statistics of " + std::to_string(event.variable_id));
   }
-  void OnDefinition(RecordType, uint32_t) override {}
+  void OnRows(const RowsEvent& event) override {
+    Note("rows of " + std::to_string(event.variable_id));
+  }
+  void OnQuiet() override { Note("quiet"); }
+  void OnCallBegin(const Call& call) override {
+    Note("begin " + Number(&call));
+  }
+  void OnCallEnd(const Call& call, CallOutcome outcome, uint8_t) override {
+    Note("end " + Number(&call) + " " + std::to_string(int(outcome)));
+  }
+  void OnScalar(const ScalarEvent& event) override {
+    Note(*event.name + " " + std::to_string(event.value));
+  }
+  void OnMark(const MarkEvent& event) override {
+    Note("mark " + std::to_string(int(event.kind)) + " in " +
+         Number(event.call));
+  }
+  void OnPlace(const PlaceRecord& place) override {
+    Note("rank " + std::to_string(place.rank));
+  }
+  void OnGap(const std::string& reason) override { Note("gap: " + reason); }
+  void OnDefinition(RecordType type, uint32_t id) override {
+    Note("definition " + std::to_string(int(type)) + " " + std::to_string(id));
+  }
 
   std::vector<std::string> seen_;
 };
 
 using Seen = std::vector<std::string>;
+
+Seen WithoutDefinitions(Seen seen) {
+  std::erase_if(seen, [](const std::string& text) {
+    return text.starts_with("definition");
+  });
+  return seen;
+}
 
 class DeferredDigestsTest : public testing::Test {
  protected:
@@ -69,49 +102,103 @@ class DeferredDigestsTest : public testing::Test {
 
   TraceBuilder trace_;
   uint32_t weight_ = 0;
-  States states_;
-  ProcessReader reader_{&states_};
+  Events events_;
+  ProcessReader reader_{&events_};
 };
 
-const Seen kImmediate = {"1: data 11 grad 0 zero", "mark", "1: data 12"};
-const Seen kNever = {"1: unreadable", "mark", "1: unreadable"};
+const std::string kStepClosed = "mark 5 in -";
+const Seen kImmediate = {"1: data 11 grad 0 zero", kStepClosed,
+                         "1: data 12 none"};
+const Seen kNever = {"1: unreadable", kStepClosed, "1: none unreadable"};
+
+// What the reader says of batches, saved and restored before some of them.
+Seen EventsOf(const std::vector<StoredBatch>& batches,
+              const std::vector<bool>& restarts) {
+  Events events;
+  auto reader = std::make_unique<ProcessReader>(&events);
+  for (size_t i = 0; i < batches.size(); ++i) {
+    if (restarts[i % restarts.size()]) {
+      Archive to;
+      reader->Fields(to);
+      const std::string bytes = to.TakeBytes();
+      reader = std::make_unique<ProcessReader>(&events);
+      Archive from(bytes);
+      reader->Fields(from);
+      EXPECT_TRUE(from.ok() && from.at_end()) << from.error();
+    }
+    reader->Consume(batches[i]);
+  }
+  reader->End();
+  return events.Take();
+}
+
+// Whole runs, some with holes in their records, some killed.
+TEST(DeferredDigests, GiveTheEventsOfImmediateOnes) {
+  const uint64_t first = SeedForTesting(20261126);
+  size_t late = 0;
+  for (uint64_t seed = first; seed < first + SeedsForTesting(60); ++seed) {
+    const RandomRun run = DrawRun(seed);
+    SCOPED_TRACE("TRAINCHECK_SEED=" + std::to_string(seed) + ": " + run.about);
+    std::mt19937_64 random(seed);
+    for (const RandomProcess& process : run.processes) {
+      const auto deferred =
+          DeferStates(process.batches,
+                      {.percent_deferred = seed % 2 == 0 ? 100u : 60u,
+                       .max_lag = static_cast<uint32_t>(seed % 7)},
+                      &random);
+      const Seen expected = EventsOf(process.batches, {false});
+      const Seen found = EventsOf(deferred, {false, true, false, false});
+      const auto differs = std::mismatch(expected.begin(), expected.end(),
+                                         found.begin(), found.end());
+      ASSERT_TRUE(differs.first == expected.end() &&
+                  differs.second == found.end())
+          << "event " << differs.first - expected.begin() << " of "
+          << expected.size() << ": "
+          << (differs.first == expected.end() ? "none" : *differs.first)
+          << ", found "
+          << (differs.second == found.end() ? "none" : *differs.second);
+      late += deferred.size() > process.batches.size();
+    }
+  }
+  EXPECT_GT(late, 0u);
+}
 
 TEST_F(DeferredDigestsTest, ComeAsIfTheyHadBeenThere) {
   for (const StoredBatch& batch : Deferred(3)) reader_.Consume(batch);
-  EXPECT_EQ(states_.Take(), kImmediate);
+  EXPECT_EQ(WithoutDefinitions(events_.Take()), kImmediate);
   reader_.End();
-  EXPECT_EQ(states_.Take(), Seen());
+  EXPECT_EQ(WithoutDefinitions(events_.Take()), Seen());
 }
 
 TEST_F(DeferredDigestsTest, OfTheSameBatchAreNotWaitedFor) {
   const auto batches = Deferred(0);
   reader_.Consume(batches[0]);
-  EXPECT_EQ(states_.Take(), Seen{kImmediate[0]});
+  EXPECT_EQ(WithoutDefinitions(events_.Take()), Seen{kImmediate[0]});
 }
 
 TEST_F(DeferredDigestsTest, ThatNeverComeAreUnreadableAtTheEnd) {
   for (const StoredBatch& batch : Deferred(3, true)) reader_.Consume(batch);
-  EXPECT_EQ(states_.Take(), Seen());
+  EXPECT_EQ(WithoutDefinitions(events_.Take()), Seen());
   reader_.End();
-  EXPECT_EQ(states_.Take(), kNever);
+  EXPECT_EQ(WithoutDefinitions(events_.Take()), kNever);
 }
 
 TEST_F(DeferredDigestsTest, AProcessThatIsQuietForLongIsNotWaitedFor) {
   for (int i = 0; i < 3; ++i) trace_.Quiet(10);
   const auto batches = Deferred(3, true);
   for (size_t i = 0; i + 1 < batches.size(); ++i) reader_.Consume(batches[i]);
-  EXPECT_EQ(states_.Take(), Seen());
+  EXPECT_EQ(WithoutDefinitions(events_.Take()), Seen());
   reader_.Consume(batches.back());
   Seen expected = kNever;
   expected.insert(expected.end(), 3, "quiet");
-  EXPECT_EQ(states_.Take(), expected);
+  EXPECT_EQ(WithoutDefinitions(events_.Take()), expected);
 }
 
 TEST_F(DeferredDigestsTest, RecordsThatWaitAreBounded) {
   const auto batches = Deferred(3, true);
   for (const StoredBatch& batch : batches) reader_.Consume(batch);
   uint64_t bytes = 0;
-  while (states_.Take().empty()) {
+  while (WithoutDefinitions(events_.Take()).empty()) {
     ASSERT_LT(bytes, DeferredDigests::kMaxHeldBytes + (1 << 20));
     for (int i = 0; i < 1000; ++i) trace_.Mark(MarkKind::kStepClosed, 0, 1);
     trace_.Cut();
@@ -125,20 +212,9 @@ TEST_F(DeferredDigestsTest, RecordsThatWaitAreBounded) {
 TEST_F(DeferredDigestsTest, ThatWaitAreSaved) {
   const auto batches = Deferred(2);
   for (size_t restart = 0; restart < batches.size(); ++restart) {
-    auto reader = std::make_unique<ProcessReader>(&states_);
-    for (size_t i = 0; i < batches.size(); ++i) {
-      if (i == restart) {
-        Archive to;
-        reader->Fields(to);
-        const std::string bytes = to.TakeBytes();
-        reader = std::make_unique<ProcessReader>(&states_);
-        Archive from(bytes);
-        reader->Fields(from);
-        ASSERT_TRUE(from.ok() && from.at_end()) << from.error();
-      }
-      reader->Consume(batches[i]);
-    }
-    EXPECT_EQ(states_.Take(), kImmediate);
+    std::vector<bool> restarts(batches.size(), false);
+    restarts[restart] = true;
+    EXPECT_EQ(WithoutDefinitions(EventsOf(batches, restarts)), kImmediate);
   }
 }
 
@@ -157,7 +233,7 @@ TEST_F(DeferredDigestsTest, ThatTheDeviceCouldNotComputeAreUnreadable) {
     }
     reader_.Consume(batch);
   }
-  EXPECT_EQ(states_.Take(), kNever);
+  EXPECT_EQ(WithoutDefinitions(events_.Take()), kNever);
 }
 
 // An older daemon takes a deferred state for an unreadable one, and skips the
