@@ -7,7 +7,8 @@ trap 'journalctl --unit=traincheckd --no-pager | tail -n 20' EXIT
 property() { systemctl show --property="$1" --value traincheckd; }
 answers() {
   for _ in $(seq 100); do
-    if traincheckctl status; then return; fi
+    if install -m 600 /var/lib/traincheckd/store/admin.token /root/token &&
+      traincheckctl status; then return; fi
     sleep 0.2
   done
   return 1
@@ -15,6 +16,8 @@ answers() {
 
 [ "$(property ActiveState)" = inactive ]
 systemctl enable --now traincheckd
+# Root is another user than the service: it takes the administrator's token.
+export TRAINCHECK_SERVER=127.0.0.1:7471 TRAINCHECK_TOKEN_FILE=/root/token
 answers
 
 # A user of its own, without capabilities, under a filter of system calls.
