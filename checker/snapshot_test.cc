@@ -256,8 +256,8 @@ TEST(Snapshot, TheFormatIsThatOfItsNumber) {
   Checker checker(kRun, kExperiment, Rules());
   Feed(0, 3, &checker);
   const std::string sealed = checker.Save();
-  EXPECT_EQ(sealed[7], 21);
-  EXPECT_EQ(HashText(sealed.substr(kStateAt)), "264a21923cf68be1");
+  EXPECT_EQ(sealed[7], 22);
+  EXPECT_EQ(HashText(sealed.substr(kStateAt)), "893da30f9f401544");
 }
 
 }  // namespace

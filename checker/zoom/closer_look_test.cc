@@ -183,7 +183,7 @@ TEST(CloserLook, OfAHealthyTraining) {
   ASSERT_EQ(all.size(), 4u);
   EXPECT_EQ(all[0].what, kRelu);
   EXPECT_EQ(all[0].seen,
-            "6 calls: inplace=False, slope=0.1 -> float32 [2] on cpu");
+            "6 calls: slope=0.1, inplace=False -> float32 [2] on cpu");
   EXPECT_THAT(all[0].ranks, ElementsAre(0, 1));
   EXPECT_EQ(all[0].first_step, 2u);
   EXPECT_EQ(all[0].last_step, 4u);
@@ -244,7 +244,7 @@ TEST(CloserLook, GradientsThatAreNoneOrNotFinite) {
 
 TEST(CloserLook, ACallThatRaises) {
   EXPECT_THAT(Seen(Look({{.relu_raises = true}}), kRelu),
-              HasSubstr("slope=0.1 -> an exception"));
+              HasSubstr("inplace=False -> an exception"));
 }
 
 TEST(CloserLook, OneRankIsComparedWithNobody) {

@@ -61,7 +61,7 @@ TEST(RunJsonTest, DetailIsTheRowAndMore) {
   for (const auto& item : row.items()) {
     EXPECT_EQ(json[item.key()], item.value());
   }
-  EXPECT_EQ(json.size(), row.size() + 8);
+  EXPECT_EQ(json.size(), row.size() + 9);
   EXPECT_EQ(json["processes"], Json::array());
   EXPECT_EQ(json["stored_bytes"], 9);
   EXPECT_EQ(json["quarantined_batches"], 1);
@@ -204,7 +204,7 @@ TEST(SetJsonTest, RowAndDetail) {
       invariants { id: 'i' })");
   const std::string row =
       R"({"name":"s","version":2,"invariants":1,"created":null,)"
-      R"("runs":["a","b"])";
+      R"("runs":["a","b"],"owner":null)";
   EXPECT_EQ(JsonLine(SetRowJson(set.summary())), row + "}\n");
   EXPECT_EQ(JsonLine(SetDetailJson(set)),
             row + R"(,"members":[{"id":"i","relation":"","text":"",)"

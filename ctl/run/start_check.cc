@@ -118,9 +118,12 @@ StartCheck CheckStart(Client* client, const StartCheckOptions& options) {
       absl::IsUnavailable(status)
           ? UnreachableMessage(status, options.server)
           : absl::StrCat("the server says: ", status.message());
-  WriteToStderr(absl::StrCat("traincheck: ", reason,
-                             ". The training starts; its records are spooled "
-                             "until a server takes them\n"));
+  const std::string then =
+      absl::IsPermissionDenied(status)
+          ? ". The training starts; what is found is not shown here"
+          : ". The training starts; its records are spooled until a server "
+            "takes them";
+  WriteToStderr(absl::StrCat("traincheck: ", reason, then, "\n"));
   return {std::nullopt, false, options.check_set, options.check_set};
 }
 

@@ -202,6 +202,7 @@ TEST(SettingsTable, KnowsWhatIsAValue) {
 TEST(SettingsTable, AChoiceHasItsDefaultAmongItsWords) {
   for (const AgentSetting& setting : AllSettings()) {
     if (setting.kind == SettingKind::kText ||
+        setting.kind == SettingKind::kAddress ||
         setting.kind == SettingKind::kRun ||
         setting.kind == SettingKind::kSteps ||
         setting.kind == SettingKind::kPercent) {

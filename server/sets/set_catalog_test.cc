@@ -50,6 +50,26 @@ TEST_F(SetCatalogTest, SavingAgainMakesTheNextVersionAndKeepsTheOld) {
   EXPECT_EQ(list[1].name(), "rules-b");
 }
 
+TEST_F(SetCatalogTest, ASetIsWrittenByItsOwnerAndByAdministrators) {
+  InvariantSet set;
+  set.name = "rules";
+  EXPECT_TRUE(catalog_->Save(set, nullptr, "alice").ok());
+  EXPECT_TRUE(
+      absl::IsPermissionDenied(catalog_->Save(set, nullptr, "bob").status()));
+  EXPECT_TRUE(
+      absl::IsPermissionDenied(catalog_->Delete("rules", "bob").status()));
+  EXPECT_FALSE(catalog_->CheckOwner("rules", "bob").ok());
+  EXPECT_TRUE(catalog_->CheckOwner("other", "bob").ok());
+  // An administrator's version stays alice's.
+  EXPECT_EQ(catalog_->Save(set)->owner(), "alice");
+  EXPECT_EQ(catalog_->Save(set, nullptr, "alice")->version(), 3u);
+  // And what is the administrators' is theirs alone.
+  Save("builtin", "");
+  EXPECT_FALSE(catalog_->CheckOwner("builtin", "alice").ok());
+  EXPECT_TRUE(catalog_->Delete("rules", "alice").ok());
+  EXPECT_TRUE(catalog_->CheckOwner("rules", "bob").ok());
+}
+
 TEST_F(SetCatalogTest, WhatIsMissingIsNotFound) {
   Save("rules", "run");
   EXPECT_TRUE(absl::IsNotFound(catalog_->Load("rule").status()));

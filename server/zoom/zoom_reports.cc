@@ -102,6 +102,7 @@ absl::Status ZoomReports::Read(const v1::Violation& violation,
   }
   const ZoomSubject subject = SubjectOf(plan.zoom());
   std::map<int32_t, ZoomedProcess> ranks;
+  std::map<int32_t, bool> has_ended;
   for (const RunView::Process& process : run->processes) {
     if (!process.is_main || !process.rank || process.refused ||
         process.attempt != violation.attempt()) {
@@ -119,8 +120,11 @@ absl::Status ZoomReports::Read(const v1::Violation& violation,
     if (!read.ok()) return read;
     if (cancelled) return absl::CancelledError("the client has left");
     if (!reader.found().began) continue;
-    Add(*process.rank, reader.found(), process.end.has_value(), report);
+    has_ended[*process.rank] = process.end.has_value();
     ranks[*process.rank] = reader.found();
+  }
+  for (const auto& [rank, found] : ranks) {
+    Add(rank, found, has_ended[rank], report);
   }
   for (const Observation& observation : LookCloser(ranks)) {
     Add(observation, report);

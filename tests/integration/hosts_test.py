@@ -189,7 +189,7 @@ class ThreeHosts(HostsCase):
             self.start_rank(
                 hosts[rank // RANKS_A_HOST],
                 DRIFT,
-                *("--steps", "150", "--fault-step", "140", "--sleep", "0.2"),
+                *("--steps", "400", "--fault-step", "390", "--sleep", "0.2"),
                 RANK=str(rank),
                 LOCAL_RANK=str(rank % RANKS_A_HOST),
                 WORLD_SIZE=str(world),
@@ -198,26 +198,26 @@ class ThreeHosts(HostsCase):
             )
             for rank in range(world)
         ]
-        self.await_steps(5)
+        self.await_steps(3)
         hosts[2].path.cut()
         harness.wait_until(hosts[2].spooled, "the spool of the host that is cut off")
         hosts[2].path.calm()
-        self.await_steps(5)
+        self.await_steps(3)
 
         self.renew_certificate()
         for host in hosts:
             host.path.drop(reset=True)  # so that all meet the new certificate
-        self.await_steps(5)
+        self.await_steps(3)
 
         for host in hosts:
             self.give_token(host)
         for old in ids:
             self.daemon.ctl("token", "revoke", old)
-        self.await_steps(5)
+        self.await_steps(3)
 
         self.daemon.kill()
         self.daemon.start()
-        self.await_steps(5)
+        self.await_steps(3)
 
         for rank in ranks:
             _, err = rank.communicate(timeout=2 * harness.PATIENCE_S)
@@ -246,8 +246,9 @@ class ThreeHosts(HostsCase):
 
     def check_verdicts(self) -> None:
         violations = self.daemon.ctl("violations", "list", "--run", "job")
-        self.assertTrue(violations)
-        self.assertTrue(all(v["step"] >= 139 for v in violations), violations)
+        steps = [v["first_step"] for v in violations if v["first_step"] is not None]
+        self.assertTrue(steps)
+        self.assertGreaterEqual(min(steps), 389, violations)
 
 
 class WrongCredentials(HostsCase):
@@ -266,11 +267,22 @@ class WrongCredentials(HostsCase):
 
     def deliver(self, host: Host) -> None:
         """By hand, with right credentials."""
-        done = harness.run_captured(
-            [harness.DIST / "traincheckctl", "spool", "send", host.folder / "spool"],
-            host.environment(self),
-        )
-        self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
+
+        def sent():
+            # The relay may still be there and have the file.
+            done = harness.run_captured(
+                [
+                    harness.DIST / "traincheckctl",
+                    "spool",
+                    "send",
+                    host.folder / "spool",
+                ],
+                host.environment(self),
+            )
+            self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
+            return not host.spooled()
+
+        harness.wait_until(sent, "the delivery")
         shown = self.daemon.run_ended("job")
         self.assertEqual((shown["lost"], shown["dropped"]), (0, 0))
 

@@ -79,9 +79,9 @@ class Pages(MetricsCase):
         url = self.serve("--metrics-runs")
         training = self.monitored_start(
             *(harness.SCRIPTS / "zoom.py", "--healthy", "--steps", "400"),
-            options=("--run", 'my "run"', "--experiment", "e"),
+            options=("--run", "my-run", "--experiment", "e"),
         )
-        name = 'traincheckd_run_last_step{run="my \\"run\\"",experiment="e"}'
+        name = 'traincheckd_run_last_step{run="my-run",experiment="e"}'
 
         def steps():
             self.assertIsNone(training.poll(), "the training has ended")
