@@ -149,12 +149,12 @@ std::shared_ptr<grpc::ServerCredentials> TlsServer(const ServerFiles& files) {
 
 absl::StatusOr<AddressKind> CheckKind(absl::string_view address,
                                       const ClientFiles& files) {
-  const absl::StatusOr<AddressKind> kind = KindOfAddress(address);
+  absl::StatusOr<AddressKind> kind = KindOfAddress(address);
   if (!kind.ok()) return kind;
   if (address == DefaultAddress()) {
     // Made by us if there is no daemon yet: nobody else can make it then, and
     // wait for us in it.
-    const absl::Status ours = MakeRuntimeFolder().status();
+    absl::Status ours = MakeRuntimeFolder().status();
     if (!ours.ok()) return ours;
   }
   if (*kind != AddressKind::kNetwork || !files.tls_ca.empty()) return kind;
@@ -170,9 +170,9 @@ std::shared_ptr<grpc::ChannelCredentials> ChannelCredentialsFor(
     const std::string& address, AddressKind kind, const ClientFiles& files) {
   // Whoever may open the socket is the daemon's user.
   if (kind == AddressKind::kSocket) return grpc::InsecureChannelCredentials();
-  const auto channel = files.tls_ca.empty()
-                           ? experimental::LocalCredentials(LOCAL_TCP)
-                           : TlsClient(files.tls_ca);
+  auto channel = files.tls_ca.empty()
+                     ? experimental::LocalCredentials(LOCAL_TCP)
+                     : TlsClient(files.tls_ca);
   if (!files.token.empty()) {
     return grpc::CompositeChannelCredentials(
         channel, TokenCredentials(files.token, /*must_exist=*/true));
@@ -219,7 +219,7 @@ ClientFiles ClientFilesOf(
 }
 
 absl::Status CheckAddress(absl::string_view address, const ClientFiles& files) {
-  const absl::Status status = CheckKind(address, files).status();
+  absl::Status status = CheckKind(address, files).status();
   if (!status.ok() || files.tls_ca.empty() ||
       absl::StartsWith(address, "unix:")) {
     return status;
