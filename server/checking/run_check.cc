@@ -199,7 +199,7 @@ absl::StatusOr<bool> RunCheck::ReadShare(const RunView& run,
   Introduce(process);
   int left = kShareBatches;
   bool whole = true;
-  const absl::Status read =
+  absl::Status read =
       ReadBatches(store_, {run.number, process.number, cursor.next_batch},
                   process.next_batch, [&](const StoredBatch& batch) {
                     checker_.Consume(process.number, batch);
