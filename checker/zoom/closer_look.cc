@@ -92,7 +92,8 @@ void Add(const std::string& words, std::string* seen) {
 Observation ObservationOf(const ZoomedPlace& place,
                           const std::map<ZoomedPlace, ValuesByRank>& all) {
   const ValuesByRank& values = all.at(place);
-  Observation observation = {.what = PlaceWords(place)};
+  Observation observation;
+  observation.what = PlaceWords(place);
   std::set<uint64_t> steps;
   for (const auto& [rank, by_step] : values) {
     observation.ranks.push_back(rank);

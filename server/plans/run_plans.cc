@@ -85,7 +85,7 @@ v1::SetPlan PlanOfSet(const InvariantSet& set) {
 absl::StatusOr<std::vector<stored::Plan>> RunPlans::Read(uint64_t run) const {
   std::vector<stored::Plan> plans;
   absl::Status bad;
-  const absl::Status scanned = use_.store->Scan(
+  absl::Status scanned = use_.store->Scan(
       Table::kRuns, PlanKey(run, 0), PlanKey(run + 1, 0),
       [&](std::string_view, std::string_view value) {
         stored::Plan plan;
@@ -124,8 +124,7 @@ absl::Status RunPlans::Add(const RunView& run,
   WriteSet writes;
   writes.Put(Table::kRuns, PlanKey(run.number, plan.version()),
              plan.SerializeAsString());
-  const absl::Status written =
-      use_.store->WriteAndWait(std::move(writes), kPatience);
+  absl::Status written = use_.store->WriteAndWait(std::move(writes), kPatience);
   if (!written.ok()) return written;
   spdlog::info("plan of a run run={} version={} from_step={} origin=\"{}\"",
                run.id, plan.version(), plan.from_step(), plan.origin());
@@ -222,7 +221,7 @@ absl::StatusOr<v1::RunPlan> RunPlans::ChangeUntrusted(const std::string& run,
     stored::Plan plan;
     plan.set_origin("by hand");
     plan.set_by_hand(true);
-    const absl::Status added = Add(*view, *before, std::move(plan), *json);
+    absl::Status added = Add(*view, *before, std::move(plan), *json);
     if (!added.ok()) return added;
   }
   return Show(run);
