@@ -4,10 +4,12 @@
 set -euxo pipefail
 trap 'journalctl --unit=traincheckd --no-pager | tail -n 20' EXIT
 
+token=$(mktemp -d)/token
+
 property() { systemctl show --property="$1" --value traincheckd; }
 answers() {
   for _ in $(seq 100); do
-    if install -m 600 /var/lib/traincheckd/store/admin.token /root/token &&
+    if install -m 600 /var/lib/traincheckd/store/admin.token "$token" &&
       traincheckctl status; then return; fi
     sleep 0.2
   done
@@ -17,7 +19,7 @@ answers() {
 [ "$(property ActiveState)" = inactive ]
 systemctl enable --now traincheckd
 # Root is another user than the service: it takes the administrator's token.
-export TRAINCHECK_SERVER=127.0.0.1:7471 TRAINCHECK_TOKEN_FILE=/root/token
+export TRAINCHECK_SERVER=127.0.0.1:7471 TRAINCHECK_TOKEN_FILE=$token
 answers
 
 # A user of its own, without capabilities, under a filter of system calls.

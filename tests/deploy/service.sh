@@ -16,8 +16,9 @@ mmdebstrap --quiet --variant=minbase --include=systemd,systemd-sysv,dbus \
   bookworm "$work/root.tar"
 mkdir "$root"
 tar -C "$root" -xf "$work/root.tar"
-cp "$deb" "$here/inside_service_root.sh" "$root/root/"
-chroot "$root" dpkg --install "/root/$(basename "$deb")" >/dev/null
+mkdir "$root/inside"
+cp "$deb" "$here/inside_service_root.sh" "$root/inside/"
+chroot "$root" dpkg --install "/inside/$(basename "$deb")" >/dev/null
 if [ -e "$root/etc/systemd/system/multi-user.target.wants/traincheckd.service" ]
 then
   echo "the service is enabled by its installation" >&2
@@ -26,9 +27,9 @@ fi
 cat >"$root/etc/systemd/system/inside.service" <<'END'
 [Service]
 Type=oneshot
-ExecStart=/root/inside_service_root.sh
-StandardOutput=file:/root/out
-StandardError=file:/root/out
+ExecStart=/inside/inside_service_root.sh
+StandardOutput=file:/inside/out
+StandardError=file:/inside/out
 ExecStopPost=systemctl poweroff
 [Install]
 WantedBy=multi-user.target
@@ -38,5 +39,5 @@ chroot "$root" systemctl --quiet enable inside.service
 timeout 300 systemd-nspawn --quiet --register=no --keep-unit --private-network \
   --directory="$root" --boot </dev/null >"$work/console" 2>&1 ||
   tail -n 20 "$work/console" >&2
-cat "$root/root/out"
-grep -qx 'all is well' "$root/root/out"
+cat "$root/inside/out"
+grep -qx 'all is well' "$root/inside/out"
