@@ -42,38 +42,6 @@ std::string KindName(v1::ProcessKind kind) {
   }
 }
 
-std::string StateName(v1::ProcessState state) {
-  switch (state) {
-    case v1::PROCESS_STATE_STREAMING:
-      return "streaming";
-    case v1::PROCESS_STATE_DISCONNECTED:
-      return "disconnected";
-    case v1::PROCESS_STATE_ENDED:
-      return "ended";
-    case v1::PROCESS_STATE_LOST:
-      return "lost";
-    default:
-      return "";
-  }
-}
-
-std::string JobStatusName(v1::JobStatus status) {
-  switch (status) {
-    case v1::JOB_STATUS_QUEUED:
-      return "queued";
-    case v1::JOB_STATUS_RUNNING:
-      return "running";
-    case v1::JOB_STATUS_DONE:
-      return "done";
-    case v1::JOB_STATUS_FAILED:
-      return "failed";
-    case v1::JOB_STATUS_CANCELLED:
-      return "cancelled";
-    default:
-      return "";
-  }
-}
-
 std::string Counted(uint64_t count, const std::string& what) {
   return absl::StrCat(count, " ", what, count == 1 ? "" : "s");
 }

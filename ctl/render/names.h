@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "proto/state_names.h"
 #include "proto/traincheck/v1/control.pb.h"
 
 namespace traincheck::ctl {
@@ -14,8 +15,6 @@ namespace traincheck::ctl {
 std::string RoleName(v1::RunRole role);
 std::string StatusName(v1::RunStatus status);
 std::string KindName(v1::ProcessKind kind);
-std::string StateName(v1::ProcessState state);
-std::string JobStatusName(v1::JobStatus status);
 
 // What tables show where JSON has null.
 inline constexpr char kUnknown[] = "-";

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "proto/state_names.h"
 #include "server/control/version.h"
 #include "server/metrics/process_usage.h"
 
@@ -14,36 +15,9 @@ namespace {
 constexpr auto kCounter = MetricType::kCounter;
 constexpr auto kGauge = MetricType::kGauge;
 
-const char* StateLabel(v1::ProcessState state) {
-  switch (state) {
-    case v1::PROCESS_STATE_STREAMING:
-      return "streaming";
-    case v1::PROCESS_STATE_DISCONNECTED:
-      return "disconnected";
-    case v1::PROCESS_STATE_ENDED:
-      return "ended";
-    case v1::PROCESS_STATE_LOST:
-      return "lost";
-    default:
-      return "unknown";
-  }
-}
-
-const char* StatusLabel(v1::JobStatus status) {
-  switch (status) {
-    case v1::JOB_STATUS_QUEUED:
-      return "queued";
-    case v1::JOB_STATUS_RUNNING:
-      return "running";
-    case v1::JOB_STATUS_DONE:
-      return "done";
-    case v1::JOB_STATUS_FAILED:
-      return "failed";
-    case v1::JOB_STATUS_CANCELLED:
-      return "cancelled";
-    default:
-      return "unknown";
-  }
+// Of a value that this build does not know, too.
+std::string LabelOf(std::string name) {
+  return name.empty() ? "unknown" : name;
 }
 
 // A sample for each label, also where nothing has it: a series that comes and
@@ -145,7 +119,7 @@ void DaemonMetrics::AddRuns(Exposition* text) const {
     dropped += run.dropped();
     lost += run.lost();
     for (const v1::Process& process : run.processes()) {
-      ++processes[StateLabel(process.state())];
+      ++processes[LabelOf(StateName(process.state()))];
     }
   }
   AddOne("traincheckd_running_runs", kGauge, "Runs that have not ended",
@@ -196,7 +170,7 @@ void DaemonMetrics::AddJobs(Exposition* text) const {
                        {"failed", 0},
                        {"cancelled", 0}};
   for (const v1::Job& job : use_.jobs->book().List()) {
-    ++jobs[StatusLabel(job.status())];
+    ++jobs[LabelOf(JobStatusName(job.status()))];
   }
   AddCounts("traincheckd_jobs", "Inference jobs that are known, by status",
             "status", jobs, text);

@@ -14,7 +14,6 @@
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "base/logging.h"
 
 namespace traincheck::server {
 namespace {
