@@ -33,6 +33,9 @@ SharedRanks GroupRanks::Shared(std::vector<int32_t> ranks) {
   auto& list = lists_[ranks];
   SharedRanks shared = list.lock();
   if (shared == nullptr) {
+    std::erase_if(lists_, [&](const auto& entry) {
+      return entry.second.expired() && entry.first != ranks;
+    });
     shared = std::make_shared<const std::vector<int32_t>>(std::move(ranks));
     list = shared;
   }

@@ -53,7 +53,10 @@ absl::Status IncidentZoomer::Look() {
   if (!changes.ok()) return changes.status();
   std::set<std::string> runs;
   for (const v1::Violation& violation : changes->violations) {
-    runs.insert(violation.run());
+    const bool is_advice = violation.incident_grade() == "advice";
+    if (!is_advice && !settled_.contains(violation.id())) {
+      runs.insert(violation.run());
+    }
   }
   for (const std::string& run : runs) {
     if (absl::Status s = LookAt(run); !s.ok()) return s;
@@ -78,7 +81,7 @@ absl::Status IncidentZoomer::LookAt(const std::string& run) {
   }
   for (const auto& [lead, incident] : incidents) {
     const ZoomSubject subject = SubjectOf(incident);
-    if (subject.empty()) continue;
+    if (subject.empty() || settled_.contains(lead)) continue;
     stored::Zoom zoom;
     for (const v1::Violation& violation : incident) {
       zoom.add_violations(violation.id());
@@ -90,6 +93,9 @@ absl::Status IncidentZoomer::LookAt(const std::string& run) {
     absl::Status s =
         use_.plans->ZoomIn(run, std::move(zoom), ZoomOn(subject, use_.steps));
     if (!s.ok()) return s;
+    for (const v1::Violation& violation : incident) {
+      settled_.insert(violation.id());
+    }
   }
   return absl::OkStatus();
 }

@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -49,7 +50,11 @@ class IncidentZoomer {
   const Dependencies use_;
   std::thread thread_;
   std::atomic<bool> stopping_ = false;
-  uint64_t cursor_ = 0;  // revision; the thread's
+  // The thread's.
+  uint64_t cursor_ = 0;  // revision
+  // Violations whose incident was zoomed in on, or need not be: one that goes
+  // on changes with every step.
+  std::set<std::string> settled_;
 };
 
 }  // namespace traincheck::server
