@@ -10,6 +10,8 @@ namespace {
 
 constexpr int kMaxFrames = 128;
 constexpr size_t kMaxCodes = 8192;
+constexpr int kPlaceDepth = 4;       // frames that a place is made of
+constexpr int kMaxPlaceFrames = 32;  // that are looked at for it
 
 // Nothing: no room now.
 std::optional<uint32_t> DefineSite(Definitions& definitions, PyObject* code,
@@ -19,6 +21,10 @@ std::optional<uint32_t> DefineSite(Definitions& definitions, PyObject* code,
   return definitions.Site(Utf8(file.get()),
                           line > 0 ? static_cast<uint32_t>(line) : 0,
                           Utf8(function.get()));
+}
+
+uint64_t Mix(uint64_t hash, uint64_t word) {
+  return (hash ^ word) * 0x9E3779B97F4A7C15u ^ (hash >> 29);
 }
 
 int FirstLine(PyObject* code) {
@@ -101,6 +107,32 @@ uint32_t CallSites::OfCaller() {
     owner = Ref(reinterpret_cast<PyObject*>(frame));
   }
   return 0;
+}
+
+uint64_t CallSites::Place(std::string_view torch) {
+  uint64_t place = 0;
+  PyFrameObject* frame = PyEval_GetFrame();  // borrowed
+  Ref owner;
+  for (int found = 0, looked = 0;
+       frame != nullptr && found < kPlaceDepth && looked < kMaxPlaceFrames;
+       ++looked) {
+    const Ref code(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame)));
+    Code& entry = Look(code.get());
+    if (!entry.is_place) {
+      const Ref file = Attribute(code.get(), "co_filename");
+      const std::string_view name = Utf8(file.get());
+      entry.is_place =
+          !name.starts_with("<traincheck/") && !name.starts_with(torch);
+    }
+    if (*entry.is_place) {
+      ++found;
+      place = Mix(place, reinterpret_cast<uintptr_t>(code.get()));
+      place = Mix(place, static_cast<uint64_t>(PyFrame_GetLasti(frame)));
+    }
+    frame = PyFrame_GetBack(frame);
+    owner = Ref(reinterpret_cast<PyObject*>(frame));
+  }
+  return place;
 }
 
 }  // namespace traincheck::agent

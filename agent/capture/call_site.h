@@ -12,7 +12,9 @@
 #define TRAINCHECK_AGENT_CAPTURE_CALL_SITE_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 
 #include "agent/capture/site_rules.h"
@@ -31,12 +33,17 @@ class CallSites {
   uint32_t Here();
   // Site of the frame that called; 0: it is no code of the user's.
   uint32_t OfCaller();
+  // Equal for equal places in the code: of the innermost frames that are
+  // neither ours nor of files below `torch`, some of them, down to the
+  // instruction.
+  uint64_t Place(std::string_view torch);
 
  private:
   struct Code {
     Ref code;
     bool is_user = false;
     bool is_ours = false;  // a Python function that stands before a wrapper
+    std::optional<bool> is_place;  // see Place
     uint32_t generation = 0;
     // By instruction, or kWholeFunction; a handful in each function.
     std::unordered_map<int, uint32_t> sites;

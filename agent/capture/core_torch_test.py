@@ -216,6 +216,123 @@ class DefinitionTest(TorchTest):
         self.assertEqual(group.fields[56], [9])
 
 
+class PartTest(TorchTest):
+    """What hooks/parts.py has the core do for it."""
+
+    PRELUDE = (
+        TORCH_PRELUDE
+        + """
+import threading, types, weakref
+class Part:
+    def __init__(self, module, sharded=()):
+        self.module = weakref.ref(module)
+        self.content = core.content_of(module)
+        self.params = [(key, 10 + i) for i, key in enumerate(module._parameters)]
+        self.sharded = set(sharded)
+        self.claim = types.SimpleNamespace(thread=threading.get_ident())
+        self.asked = 0
+    def changed(self):
+        self.asked += 1
+        return True
+    def collect_params(self, variables, tensors):
+        variables.append(99)
+        tensors.append("sharded")
+def collected(parts, *mine):
+    variables, tensors = [], []
+    core.collect_parameters(parts, variables, tensors, *mine)
+    return variables, tensors
+layer, norm = nn.Linear(2, 3), nn.BatchNorm1d(3)
+parts = [Part(layer), Part(norm)]
+"""
+    )
+
+    def record(self, code):
+        return CoreCase.record(self, code)  # nothing is recorded
+
+    def test_a_module_that_holds_something_else_has_changed(self):
+        self.record(
+            "assert core.changed_parts(parts) == []\n"
+            "norm.running_mean = torch.ones(3)\n"  # an update of a buffer
+            "assert core.changed_parts(parts) == []\n"
+            "former, layer.bias = layer.bias, None\n"
+            "assert core.changed_parts(parts) == parts[:1]\n"
+            "layer.bias = former\n"
+            "assert core.changed_parts(parts) == []\n"
+            "layer.weight = nn.Parameter(torch.ones(3, 2))\n"
+            "norm.register_buffer('more', torch.ones(1))\n"
+            "assert core.changed_parts(parts) == parts\n"
+            "norm.more = None\n"
+            "assert core.changed_parts(parts) == parts[:1]\n"
+            "norm.child = nn.ReLU()\n"
+            "assert core.changed_parts(parts) == parts\n"
+        )
+
+    def test_a_module_that_is_gone_has_not_changed(self):
+        self.record(
+            "gone = Part(nn.Linear(2, 2))\n"
+            "assert core.changed_parts([gone]) == []\n"
+            "assert collected([gone]) == ([], [])\n"
+        )
+
+    def test_parameters_that_are_there_are_collected(self):
+        self.record(
+            "layer.bias = None\n"
+            "variables, tensors = collected(parts)\n"
+            "assert variables == [10, 10, 11], variables\n"
+            "assert tensors[0] is layer.weight and tensors[2] is norm.bias\n"
+            "del norm._parameters['bias']\n"
+            "assert collected(parts)[0] == [10, 10]\n"
+        )
+
+    def test_parts_of_other_threads_are_left_out(self):
+        self.record(
+            "parts[1].claim.thread = None\n"
+            "assert collected(parts)[0] == [10, 11, 10, 11]\n"
+            "assert collected(parts, True)[0] == [10, 11]\n"
+            "parts[0].claim.thread = 0\n"
+            "assert collected(parts, True)[0] == []\n"
+        )
+
+    def test_sharded_parts_are_asked(self):
+        self.record(
+            "parts[0].sharded.add('weight')\n"
+            "assert core.changed_parts(parts) == parts[:1] and parts[0].asked == 1\n"
+            "assert collected(parts)[1][0] == 'sharded'\n"
+        )
+
+    def test_what_is_no_part_is_an_error(self):
+        self.record(
+            "for call in (core.changed_parts, lambda p: collected(p)):\n"
+            "    for wrong in (None, [None]):\n"
+            "        try:\n"
+            "            call(wrong)\n"
+            "        except (AttributeError, SystemError, TypeError):\n"
+            "            continue\n"
+            "        raise AssertionError(wrong)\n"
+        )
+
+    def test_addresses_are_those_of_the_objects(self):
+        self.record(
+            "a, b = torch.ones(1), torch.ones(1)\n"
+            "known = core.addresses([[a], [b]])\n"
+            "assert known == core.addresses([[a], [b]])\n"
+            "assert known != core.addresses([[a, b]])\n"
+            "assert known != core.addresses([[b], [a]])\n"
+            "assert known != core.addresses([[a], [b], []])\n"
+        )
+
+    def test_a_place_in_the_code(self):
+        self.record(
+            "def here():\n"
+            "    return core.code_place('/torch')\n"
+            "def other():\n"
+            "    return here()\n"
+            "places = [here() for _ in range(3)]\n"
+            "assert len(set(places)) == 1\n"
+            "assert other() not in places and here() not in places\n"
+        )
+
+
 class ModuleTest(TorchTest):
     PATCH = "nn.Module.__call__ = core.wrap_module_call(nn.Module.__call__)\n"
 

@@ -110,7 +110,8 @@ int Execute(PyObject* module) {
   if (!ReadyWrapperType()) return -1;
   for (PyMethodDef* functions :
        {kModuleFunctions, kWrapFunctions, kPlanFunctions, kDefineFunctions,
-        kIdentityFunctions, kRecordFunctions, kContentFunctions}) {
+        kIdentityFunctions, kRecordFunctions, kContentFunctions,
+        kPartFunctions}) {
     if (PyModule_AddFunctions(module, functions) != 0) return -1;
   }
   for (const Constant& constant : kConstants) {

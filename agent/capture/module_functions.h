@@ -20,6 +20,8 @@ extern PyMethodDef kDefineFunctions[];
 extern PyMethodDef kIdentityFunctions[];
 // set_process_kind, record_*, step_*, log_once, setting, exit_flush.
 extern PyMethodDef kRecordFunctions[];
+// content_of, changed_parts, collect_parameters, addresses, code_place.
+extern PyMethodDef kPartFunctions[];
 // record_bytes, record_checkpoint, digests.
 extern PyMethodDef kContentFunctions[];
 

@@ -217,6 +217,39 @@ class RecordingCore:
         except Exception as error:
             self.raised.append(error)
 
+    def content_of(self, module):
+        buffers = module._buffers.items()
+        return (
+            repr(list(map(id, module._parameters.values()))).encode(),
+            repr(
+                (
+                    [key for key, value in buffers if value is not None],
+                    list(map(id, module._modules.values())),
+                )
+            ).encode(),
+        )
+
+    def changed_parts(self, parts):
+        return [part for part in parts if part.changed()]
+
+    def collect_parameters(self, parts, variables, tensors, mine=False):
+        for part in parts:
+            if not mine or part.claim.is_mine():
+                part.collect_params(variables, tensors)
+
+    def addresses(self, lists):
+        return repr([list(map(id, some)) for some in lists]).encode()
+
+    def code_place(self, torch):
+        found, frame = [], sys._getframe(1)
+        while frame is not None and len(found) < 4:
+            name = frame.f_code.co_filename
+            ours = frame.f_globals.get("__package__") == "_traincheck"
+            if not ours and not name.startswith(torch):
+                found.append((name, frame.f_lineno))
+            frame = frame.f_back
+        return hash(tuple(found))
+
     def is_wrapper(self, value):
         return "is_wrapper_of_core" in getattr(value, "__dict__", {})
 

@@ -163,6 +163,25 @@ class Core(Protocol):
     def hook_begins(self) -> int:
         """For hooks that no wrapper runs: what hook_ends takes, so that times() knows."""
     def hook_ends(self, begin: int) -> None: ...
+    def content_of(self, module: Any) -> tuple[bytes, bytes]:
+        """Which parameters a module holds, and which children and names of buffers: equal
+        as long as these are the same."""
+    def changed_parts(self, parts: list[Any]) -> list[Any]:
+        """Those whose module has another content than when they were made."""
+    def collect_parameters(
+        self,
+        parts: list[Any],
+        variables: list[int],
+        tensors: list[Any],
+        mine: bool = False,
+    ) -> None:
+        """Appends the parts' parameters that are there; `mine`: of parts that this thread
+        alone trains."""
+    def addresses(self, lists: Sequence[Sequence[Any]]) -> bytes:
+        """Which objects they hold: equal as long as these are the same, and live."""
+    def code_place(self, torch: str) -> int:
+        """Where in the code the caller's caller is: equal for equal places. Frames of
+        files below `torch` do not count."""
     def plan_forwards(
         self, callback: Optional[Callable[[type[Any]], Optional[Content]]]
     ) -> None:

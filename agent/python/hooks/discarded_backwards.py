@@ -17,6 +17,7 @@ from _traincheck.places import place
 
 if TYPE_CHECKING:
     import torch
+    from traincheck_core import Core
 
     from _traincheck.places import Place
 
@@ -38,7 +39,8 @@ class _Row:
 
 
 class DiscardedBackwards:
-    def __init__(self) -> None:
+    def __init__(self, core: Core) -> None:
+        self._core = core
         self._rows: WeakIdentityMap[torch.optim.Optimizer, _Row] = WeakIdentityMap()
 
     def made(self, optimizer: torch.optim.Optimizer) -> None:
@@ -49,7 +51,7 @@ class DiscardedBackwards:
         optimizers = self._rows.keys()
         if not optimizers:
             return
-        here = place()
+        here = place(self._core)
         for optimizer in optimizers:
             row, parameter = self._rows.get(optimizer), first_trained(optimizer)
             if row is None or parameter is None:

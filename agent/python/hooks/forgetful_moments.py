@@ -85,7 +85,7 @@ class ForgetfulMoments:
 def _first(optimizer: torch.optim.Optimizer) -> torch.Tensor | None:
     """A parameter whose state can be read without waiting."""
     for group in optimizer.param_groups:
-        if any(_has_zero(group.get(name)) for name in _COEFFICIENTS):
+        if _asks_to_forget(group):
             continue
         for parameter in group["params"]:
             gradient = parameter.grad
@@ -116,10 +116,15 @@ def _is_plain(tensor: torch.Tensor) -> bool:
     )
 
 
-def _has_zero(coefficient: Any) -> bool:
-    if isinstance(coefficient, (tuple, list)):
-        return bool(coefficient) and coefficient[0] == 0
-    return isinstance(coefficient, (int, float)) and coefficient == 0
+def _asks_to_forget(group: dict[str, Any]) -> bool:
+    """Is one of its coefficients 0?"""
+    for name in _COEFFICIENTS:
+        coefficient = group.get(name)
+        if isinstance(coefficient, (tuple, list)) and coefficient:
+            coefficient = coefficient[0]
+        if isinstance(coefficient, (int, float)) and coefficient == 0:
+            return True
+    return False
 
 
 def _part(tensor: torch.Tensor) -> torch.Tensor:

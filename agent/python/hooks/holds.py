@@ -40,9 +40,8 @@ class Held:
         self.steps = 0  # that have begun
         self.complete = False
         self.generation = -1  # of the models
-        self.groups: list[
-            list[int]
-        ] | None = None  # ids of the tensors, by parameter group
+        # Addresses of the tensors, by parameter group.
+        self.groups: bytes | None = None
         self.recorded: dict[int, list[int]] = {}  # group -> variables, as last written
         self.recordings = 0  # how often `variables` was made anew
         self.looked_at = -1  # recordings when Sight looked at all of them
@@ -147,7 +146,7 @@ class Holds:
             core = self._core
             held = Held(core.define_object(optimizer, core.OBJECT_OPTIMIZER))
             self._held.set(optimizer, held)
-        groups = [list(map(id, group)) for group in _groups(optimizer)]
+        groups = self._core.addresses(_groups(optimizer))
         generation = self._models.generation
         if held.groups != groups or held.generation != generation:
             held.complete = False
@@ -259,7 +258,11 @@ def parameters_of(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
 
 def first_trained(optimizer: torch.optim.Optimizer) -> torch.Tensor | None:
     """The first of its parameters that requires a gradient."""
-    return next((p for p in parameters_of(optimizer) if p.requires_grad), None)
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter.requires_grad:
+                return parameter
+    return None
 
 
 def _groups(optimizer: torch.optim.Optimizer) -> list[Any]:

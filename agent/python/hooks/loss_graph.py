@@ -111,7 +111,7 @@ class LossGraphs:
 
     def backward_begins(self, args: Args, kwargs: Kwargs) -> None:
         """Called at every outermost one, with its arguments."""
-        here = place()
+        here = place(self._core)
         counted = here in self._looked or len(self._looked) < _MAX_PLACES
         row = here if counted else None
         number = self._looked[row]
@@ -164,7 +164,7 @@ class LossGraphs:
     def _see(self, loss: torch.Tensor) -> None:
         # Reading what is on a device would wait for it.
         if type(loss) is torch.Tensor and loss.is_cpu and loss.numel() == 1:
-            value = loss.detach().item()
+            value = loss.item()
             wrong = not cmath.isfinite(value)
             self._not_finite = bool(self._not_finite) or wrong
             self._zeros.add(value == 0)

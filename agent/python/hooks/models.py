@@ -111,7 +111,7 @@ class Models:
         False: the modules hold other tensors for the time of this call
         (torch.func.functional_call), which are not the model's.
         """
-        changed = [part for part in model.own if part.changed()]
+        changed = self._core.changed_parts(model.own)
         if any(part.lent() for part in changed):
             return False
         root = model.root()
@@ -224,7 +224,7 @@ class Models:
             core.define_object(module, core.OBJECT_MODULE, path, model.number)
         known = self._by_module.get(module)
         claim = known[1].claim if known is not None else ThreadClaim()
-        part = Part(module, path, claim)
+        part = Part(core, module, path, claim)
         self._by_module.set(module, (model, part))
         for key, tensor in module._parameters.items():
             if tensor is None:

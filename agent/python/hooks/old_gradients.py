@@ -50,7 +50,8 @@ class OldGradients:
         """Its step does."""
         known = self._all.get(optimizer)
         if known is not None:
-            known.is_old = _are(known.gradients, optimizer)
+            unused = self._backwards == known.backwards
+            known.is_old = unused and _are(known.gradients, optimizer)
 
     def ended(self, optimizer: torch.optim.Optimizer) -> bool | None:
         """Was the step made with old gradients, or with none? None: not known, or as

@@ -1,4 +1,8 @@
-"""A part of a model: one submodule with the variables that it owns."""
+"""A part of a model: one submodule with the variables that it owns.
+
+The core reads parts itself where a loop over all of a model is run in every step
+(agent/capture/part_functions.cc).
+"""
 
 from __future__ import annotations
 
@@ -12,22 +16,39 @@ from _traincheck import naming
 if TYPE_CHECKING:
     from typing import Any
 
+    from traincheck_core import Core
+
     from _traincheck.thread_claim import ThreadClaim
 
 
 class Part:
     """Names tensors by (submodule, key), so that nothing here keeps one alive."""
 
-    __slots__ = ("module", "path", "params", "buffers", "sharded", "claim", "_seen")
+    __slots__ = (
+        "module",
+        "path",
+        "params",
+        "buffers",
+        "sharded",
+        "claim",
+        "content",
+        "_core",
+    )
 
-    def __init__(self, module: torch.nn.Module, path: str, claim: ThreadClaim) -> None:
+    def __init__(
+        self, core: Core, module: torch.nn.Module, path: str, claim: ThreadClaim
+    ) -> None:
+        self._core = core
         self.module = weakref.ref(module)
         self.claim = claim  # ThreadClaim
         self.path = path
         self.params: list[tuple[str, int]] = []  # (key, variable)
         self.buffers: list[tuple[str, int]] = []
         self.sharded: set[str] = set()  # keys of params that are DTensors
-        self._seen = _content(module)
+        # An id may be used again after its object's death; then a replacement goes
+        # unseen here, which costs an identity epoch and nothing else: tensors are
+        # always looked up through their module.
+        self.content = core.content_of(module)
 
     def changed(self) -> bool:
         """Are its parameters, buffers' names or children others than at first?
@@ -37,7 +58,7 @@ class Part:
         module = self.module()
         if module is None or (self.sharded and self._gathered(module)):
             return False
-        return _content(module) != self._seen
+        return self._core.content_of(module) != self.content
 
     def same_as(self, former: Part | None) -> bool:
         """Has `former`, of the same path, the same tensors under the same names?"""
@@ -45,7 +66,7 @@ class Part:
             former is not None
             and former.params == self.params
             and former.buffers == self.buffers
-            and former._seen[0] == self._seen[0]
+            and former.content[0] == self.content[0]
         )
 
     def lent(self) -> bool:
@@ -92,14 +113,3 @@ def _collect(
         if tensor is not None:
             variables.append(variable)
             tensors.append(tensor)
-
-
-def _content(module: torch.nn.Module) -> tuple[list[int], list[str], list[int]]:
-    # An id may be used again after its object's death; then a replacement goes
-    # unseen here, which costs an identity epoch and nothing else: tensors are
-    # always looked up through their module.
-    return (
-        list(map(id, module._parameters.values())),
-        [key for key, value in module._buffers.items() if value is not None],
-        list(map(id, module._modules.values())),
-    )

@@ -72,12 +72,14 @@ class States:
             return
         of_params = self.asked("parameter.data", point)
         of_buffers = self.asked("buffer.data", point) if buffers else 0
+        if not of_params and not of_buffers:
+            return
         asked = {of_params: loose}
         asked.setdefault(of_buffers, ([], []))
-        for part in parts:
-            if of_params:
-                part.collect_params(*asked[of_params])
-            if of_buffers:
+        if of_params:
+            self._core.collect_parameters(parts, *asked[of_params])
+        if of_buffers:
+            for part in parts:
                 part.collect_buffers(*asked[of_buffers])
         for what, found in asked.items():
             self._record(point, what, *found)
@@ -103,7 +105,9 @@ class States:
 
     def step_ended(self) -> None:
         """Called when a step has closed: what this thread trains, and copies."""
-        if not self._recorded.states:
+        point = self._core.POINT_STEP_END
+        values = ("parameter.data", "buffer.data")
+        if not self._recorded.states or not any(self.asked(v, point) for v in values):
             return
         parts = [
             part
@@ -111,7 +115,7 @@ class States:
             for part in model.own
             if part.claim.is_mine() or model.shadow_of
         ]
-        self._parts(self._core.POINT_STEP_END, parts, self._holds.loose_state())
+        self._parts(point, parts, self._holds.loose_state())
 
     def all_gradients(self, point: int) -> None:
         """Gradients of all parameters that this thread trains with, held or not."""
@@ -142,22 +146,15 @@ class States:
             return
         variables: list[int] = []
         tensors: list[torch.Tensor] = []
-        self._collect_mine(parts, variables, tensors)
+        self._core.collect_parameters(parts, variables, tensors, True)
         self.gradients(point, variables, tensors)
 
     def _mine(self) -> tuple[list[int], list[torch.Tensor]]:
         """(variables, tensors) of what this thread trains with."""
         variables, tensors = self._holds.loose_state()
         for model in self._models.all():
-            self._collect_mine(model.own, variables, tensors)
+            self._core.collect_parameters(model.own, variables, tensors, True)
         return variables, tensors
-
-    def _collect_mine(
-        self, parts: list[Part], variables: list[int], tensors: list[torch.Tensor]
-    ) -> None:
-        for part in parts:
-            if part.claim.is_mine():
-                part.collect_params(variables, tensors)
 
     def data(
         self, point: int, variables: list[int], tensors: list[torch.Tensor]

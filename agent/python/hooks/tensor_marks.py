@@ -18,6 +18,8 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 class TensorMark:
     """Of a tensor's place in its storage: views of the same place are the same."""
 
+    __slots__ = ("_storage", "_offset")
+
     def __init__(self, tensor: torch.Tensor) -> None:
         """REQUIRES: has_mark(tensor)."""
         self._storage = weakref.ref(tensor.untyped_storage())

@@ -19,31 +19,31 @@ def claim_all(claims: Iterable[ThreadClaim]) -> bool:
     thread, alone = get_ident(), True
     for claim in claims:
         # In every step but the first nothing changes.
-        if claim._thread != thread:
+        if claim.thread != thread:
             alone = claim.claim() and alone
     return alone
 
 
 class ThreadClaim:
-    __slots__ = ("_thread",)
+    __slots__ = ("thread",)
 
     _SHARED = 0  # no thread's ident
 
     def __init__(self) -> None:
-        self._thread: int | None = None
+        self.thread: int | None = None
 
     def claim(self) -> bool:
         """Called before this thread trains; True if the claim is its own."""
         thread = get_ident()
-        if self._thread is None:
-            self._thread = thread
-        elif self._thread != thread:
-            self._thread = self._SHARED
-        return self._thread == thread
+        if self.thread is None:
+            self.thread = thread
+        elif self.thread != thread:
+            self.thread = self._SHARED
+        return self.thread == thread
 
     def is_mine(self) -> bool:
-        return self._thread == get_ident()
+        return self.thread == get_ident()
 
     def is_others(self) -> bool:
         """Does another thread train with them?"""
-        return self._thread is not None and self._thread != get_ident()
+        return self.thread is not None and self.thread != get_ident()

@@ -123,7 +123,7 @@ class Watch:
         self.shadows.found = self.averages.follows
         self.loaded_states = LoadedStates()
         self.clipped = Clipped()
-        self.discarded_backwards = DiscardedBackwards()
+        self.discarded_backwards = DiscardedBackwards(self.core)
         self.evaluations = Evaluations()
         self.first_batches = FirstBatches()
         self.foreign_gradients = ForeignGradients()
