@@ -7,6 +7,7 @@ namespace traincheck {
 namespace {
 
 using Values = std::vector<ReplicaValue>;
+using Comparison = ReplicaJoin::Comparison;
 
 bool SameDigests(const Values& a, const Values& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
@@ -26,8 +27,6 @@ uint32_t CountChanged(const Values& before, const Values& now) {
   }
   return static_cast<uint32_t>(std::max(before.size(), now.size())) - same;
 }
-
-enum class Comparison { kEqual, kDiffers, kIncomplete };
 
 // Values of variables that both have.
 Comparison Compare(const Values& a, const Values& b) {
@@ -73,8 +72,31 @@ void ReplicaJoin::Add(const ReplicaUnit& unit, int32_t rank, uint64_t index,
   if (ended_.count({unit.attempt, rank})) return;
   State& state = units_[unit];
   state.progress[rank] = index + 1;
-  state.open[index].members.insert_or_assign(rank, std::move(window));
+  if (state.open.empty() || index < state.open.begin()->first) {
+    state.closed = 0;
+  }
+  Insert(rank, std::move(window), &state.open[index]);
   Advance(unit, &state);
+}
+
+void ReplicaJoin::Insert(int32_t rank, ReplicaWindow window, Window* into) {
+  const bool first = into->members.empty();
+  const auto [member, is_new] =
+      into->members.insert_or_assign(rank, std::move(window));
+  if (first) into->comparison = Comparison::kEqual;
+  if (!is_new) into->comparison.reset();
+  if (first || !into->comparison) return;
+  if (*into->comparison == Comparison::kDiffers) return;
+  // Equal to one of those that are equal to each other is equal to all.
+  const bool one_is_enough = *into->comparison == Comparison::kEqual;
+  for (auto& [other, known] : into->members) {
+    if (other == rank) continue;
+    ++looks_;
+    const Comparison one = Compare(member->second.values, known.values);
+    if (one != Comparison::kEqual) into->comparison = one;
+    if (one == Comparison::kDiffers) return;
+    if (one_is_enough && one == Comparison::kEqual) return;
+  }
 }
 
 void ReplicaJoin::EndRank(uint32_t attempt, int32_t rank,
@@ -100,27 +122,32 @@ void ReplicaJoin::Fields(Archive& archive) {
   if (!archive.ok()) units_.clear();
 }
 
-bool ReplicaJoin::IsComplete(const ReplicaUnit& unit, const State& state,
-                             uint64_t index) const {
+// What a member has closed stays closed: those that were found to have closed
+// the first open window are not asked again.
+bool ReplicaJoin::IsComplete(const ReplicaUnit& unit, State* state,
+                             uint64_t index) {
   if (run_ended_) return true;
-  return std::all_of(unit.ranks.begin(), unit.ranks.end(), [&](int32_t rank) {
-    const auto progress = state.progress.find(rank);
-    if (progress != state.progress.end() && progress->second > index) {
-      return true;
-    }
-    return ended_.count({unit.attempt, rank}) != 0;
-  });
+  for (; state->closed < unit.ranks.size(); ++state->closed) {
+    ++looks_;
+    const int32_t rank = unit.ranks[state->closed];
+    const auto progress = state->progress.find(rank);
+    const bool passed =
+        progress != state->progress.end() && progress->second > index;
+    if (!passed && !ended_.contains({unit.attempt, rank})) return false;
+  }
+  return true;
 }
 
 void ReplicaJoin::Advance(const ReplicaUnit& unit, State* state) {
   while (!state->open.empty()) {
     const uint64_t index = state->open.begin()->first;
-    if (!IsComplete(unit, *state, index)) {
+    if (!IsComplete(unit, state, index)) {
       Tell(unit, state, index, /*early=*/true);
       return;
     }
     Tell(unit, state, index, /*early=*/false);
     state->open.erase(state->open.begin());
+    state->closed = 0;
   }
 }
 
@@ -150,7 +177,8 @@ std::string ReplicaJoin::Missing(const ReplicaUnit& unit, const State& state,
 void ReplicaJoin::Tell(const ReplicaUnit& unit, State* state, uint64_t index,
                        bool early) {
   Window& window = state->open.begin()->second;
-  const Comparison comparison = CompareAll(window.members);
+  if (!window.comparison) window.comparison = CompareAll(window.members);
+  const Comparison comparison = *window.comparison;
   JudgedWindow judged;
   judged.index = index;
   judged.differs = comparison == Comparison::kDiffers;

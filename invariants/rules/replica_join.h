@@ -16,10 +16,10 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "invariants/rules/rank_order.h"
 #include "invariants/trace/archive.h"
 
 namespace traincheck {
@@ -53,8 +53,12 @@ struct ReplicaUnit {
   std::vector<int32_t> ranks;  // the members, sorted
   uint32_t ordinal = 0;
 
-  auto Key() const { return std::tie(attempt, rule, ranks, ordinal); }
-  bool operator<(const ReplicaUnit& other) const { return Key() < other.Key(); }
+  bool operator<(const ReplicaUnit& other) const {
+    if (attempt != other.attempt) return attempt < other.attempt;
+    if (rule != other.rule) return rule < other.rule;
+    if (SameRanks(ranks, other.ranks)) return ordinal < other.ordinal;
+    return ranks < other.ranks;
+  }
 
   void Fields(Archive& archive) { archive(attempt, rule, ranks, ordinal); }
 };
@@ -80,6 +84,9 @@ class ReplicaJoinListener {
 
 class ReplicaJoin {
  public:
+  // Of two members' values.
+  enum class Comparison { kEqual, kDiffers, kIncomplete };
+
   // `listener` must outlive this object.
   explicit ReplicaJoin(ReplicaJoinListener* listener) : listener_(listener) {}
 
@@ -95,10 +102,18 @@ class ReplicaJoin {
 
   void Fields(Archive& archive);
 
+  // How many members were asked or compared so far: for the test that this
+  // grows with the members, and not with their square.
+  uint64_t looks() const { return looks_; }
+
  private:
+  // What is not kept in snapshots is found again: with it the cost of a window
+  // grows with its members and not with their square.
   struct Window {
     std::map<int32_t, ReplicaWindow> members;
     bool told = false;
+    // Of all members that are in; none: to be found.
+    std::optional<Comparison> comparison;
 
     void Fields(Archive& archive) { archive(members, told); }
   };
@@ -107,14 +122,16 @@ class ReplicaJoin {
     std::map<int32_t, uint64_t> progress;  // next index of each member
     std::vector<ReplicaValue> last;        // of the window judged last
     bool has_last = false;
+    // Of the ranks, those before it have closed the first open window.
+    size_t closed = 0;
 
     void Fields(Archive& archive) { archive(open, progress, last, has_last); }
   };
   using Ended = std::map<std::pair<uint32_t, int32_t>, std::string>;
 
+  void Insert(int32_t rank, ReplicaWindow window, Window* into);
   void Advance(const ReplicaUnit& unit, State* state);
-  bool IsComplete(const ReplicaUnit& unit, const State& state,
-                  uint64_t index) const;
+  bool IsComplete(const ReplicaUnit& unit, State* state, uint64_t index);
   void Tell(const ReplicaUnit& unit, State* state, uint64_t index, bool early);
   std::string Missing(const ReplicaUnit& unit, const State& state,
                       uint64_t index) const;
@@ -123,6 +140,7 @@ class ReplicaJoin {
   std::map<ReplicaUnit, State> units_;
   Ended ended_;
   bool run_ended_ = false;
+  uint64_t looks_ = 0;
 };
 
 }  // namespace traincheck

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 #include <random>
 #include <sstream>
 
@@ -113,6 +114,55 @@ TEST_F(ReplicaJoinTest, WhatAMemberCouldNotReadIsUnknown) {
   Add(0, 1, 5, "w could not be read");
   Add(1, 1, 6);
   EXPECT_EQ(diary_.Take(), "1:differs");
+}
+
+TEST_F(ReplicaJoinTest, MembersWithOtherVariablesAreComparedWithAll) {
+  ranks_ = {0, 1, 2, 3};
+  const auto add = [&](int32_t rank, std::vector<ReplicaValue> values) {
+    join_.Add({0, 0, ranks_, 0}, rank, 0, {.step = 0, .values = values});
+    return diary_.Take();
+  };
+  EXPECT_EQ(add(0, {{1, 0, 5}}), "");
+  EXPECT_EQ(add(1, {{2, 0, 7}}), "");
+  EXPECT_EQ(add(2, {{1, 0, 5}}), "");
+  EXPECT_EQ(add(3, {{2, 0, 8}}), "0:differs");
+}
+
+TEST_F(ReplicaJoinTest, EqualMembersOfWhichOneHasOtherVariablesAreUnknown) {
+  ranks_ = {0, 1, 2};
+  Add(1, 0, 5);
+  join_.Add({0, 0, ranks_, 0}, 0, 0, {.step = 0, .values = {{2, 0, 7}}});
+  Add(2, 0, 5);
+  EXPECT_EQ(diary_.Take(), "0:unknown");
+  EXPECT_EQ(diary_.reason(), "the members recorded different variables");
+}
+
+TEST_F(ReplicaJoinTest, ASlowMemberOpensAnEarlierWindow) {
+  Add(0, 1, 5);
+  Add(1, 0, 5);
+  EXPECT_EQ(diary_.Take(), "0:unknown");
+  Add(1, 1, 5);
+  EXPECT_EQ(diary_.Take(), "1:equal");
+}
+
+// Members come in from the last to the first, which asks for the first each
+// time.
+TEST_F(ReplicaJoinTest, LooksGrowWithTheMembers) {
+  const auto looks = [](int32_t members) {
+    Diary diary;
+    ReplicaJoin join(&diary);
+    std::vector<int32_t> ranks(static_cast<size_t>(members));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    for (uint64_t index = 0; index < 3; ++index) {
+      for (auto rank = ranks.rbegin(); rank != ranks.rend(); ++rank) {
+        join.Add({0, 0, ranks, 0}, *rank, index,
+                 {.step = 0, .values = {{1, 0, index}}});
+      }
+    }
+    EXPECT_EQ(diary.Take(), "0:equal 1:equal* 2:equal*");
+    return join.looks();
+  };
+  EXPECT_LE(looks(1024), 16.5 * static_cast<double>(looks(64)));
 }
 
 TEST_F(ReplicaJoinTest, FinalJudgementsDoNotDependOnTheOrder) {

@@ -1,10 +1,14 @@
 // How fast the checker reads, what snapshots cost it, and what a restart saves.
 //
 //   checker_bench [STEPS]     two ranks, STEPS steps each (default 20000)
+//   checker_bench scale       many ranks and rules: copies of the learned ones
+//   under
+//                             other ids, so that nothing of one serves another
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "checker/checker.h"
@@ -130,10 +134,70 @@ void Run(int steps) {
       restore, restore + rest, seconds);
 }
 
+// `count` rules.
+InvariantSet Multiplied(const InvariantSet& learned, size_t count) {
+  InvariantSet set = learned;
+  for (size_t i = 0; set.invariants.size() < count; ++i) {
+    Invariant copy = learned.invariants[i % learned.invariants.size()];
+    copy.id += "-" + std::to_string(i);
+    set.invariants.push_back(copy);
+  }
+  set.invariants.resize(count);
+  return set;
+}
+
+void Scale(const InvariantSet& learned, int ranks, size_t rules) {
+  constexpr int kSteps = 20;
+  TrainingOptions options;
+  options.ranks = ranks;
+  options.steps = kSteps;
+  std::vector<std::vector<StoredBatch>> recorded;
+  double records = 0;
+  for (int32_t rank = 0; rank < ranks; ++rank) {
+    recorded.push_back(TrainRank(options, rank));
+    for (const StoredBatch& batch : recorded.back()) {
+      for (const RingSlice& slice : batch.slices) records += slice.records;
+    }
+  }
+  Checker checker("run", "bench", Multiplied(learned, rules));
+  const double begin = Seconds();
+  for (size_t i = 0; i < recorded[0].size(); ++i) {
+    for (int32_t rank = 0; rank < ranks; ++rank) {
+      checker.Consume(static_cast<uint32_t>(rank),
+                      recorded[static_cast<size_t>(rank)][i]);
+    }
+    checker.TakeChanges();
+  }
+  const double seconds = Seconds() - begin;
+  std::printf("| %d | %zu | %.2f | %.1f |\n", ranks, rules,
+              seconds / records * 1e6, seconds / kSteps * 1e3);
+  std::fflush(stdout);
+}
+
+void RunScale(const std::vector<std::pair<int, size_t>>& cases) {
+  const InvariantSet learned = Learn();
+  std::printf(
+      "| ranks | rules | us a record | ms a step, all ranks |\n"
+      "|---|---|---|---|\n");
+  for (const auto& [ranks, rules] : cases) Scale(learned, ranks, rules);
+}
+
 }  // namespace
 }  // namespace traincheck
 
 int main(int argc, char** argv) {
+  if (argc > 1 && std::string(argv[1]) == "scale") {
+    std::vector<std::pair<int, size_t>> cases;
+    for (int i = 2; i + 1 < argc; i += 2) {
+      cases.emplace_back(std::atoi(argv[i]), std::atoi(argv[i + 1]));
+    }
+    if (cases.empty()) {
+      cases = {{2, 100},    {64, 100}, {256, 100},
+               {1000, 100}, {2, 1000}, {64, 1000}};
+    }
+    traincheck::RunScale(cases);
+    return 0;
+  }
   traincheck::Run(argc > 1 ? std::atoi(argv[1]) : 20000);
   return 0;
 }

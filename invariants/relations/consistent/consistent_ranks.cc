@@ -95,12 +95,12 @@ void ReplicasOfProcess::Add(const ProcessFacts& facts, const StateBlock& block,
                             const SpecRule<ReplicaSpec>& rule) {
   const StateSpec& spec = rule.spec.state;
   if (!facts.rank() || !block.index) return;
-  std::map<std::vector<int32_t>, RankWindow> windows;
+  std::map<const std::vector<int32_t>*, RankWindow, PointedRanksLess> windows;
   for (const BlockEntry& entry : block.entries) {
     const VariableInfo* info = facts.definitions().Variable(entry.variable);
     const ReplicaGroupInfo* group = ComparableGroup(facts, entry.variable);
     if (!info || info->kind != spec.kind || !group) continue;
-    RankWindow& window = windows[group->ranks];
+    RankWindow& window = windows[&group->ranks];
     const std::optional<uint64_t> value = ValueOf(spec, entry);
     if (!value) {
       window.unknown = info->FullName() + " could not be read on rank " +
@@ -114,7 +114,7 @@ void ReplicasOfProcess::Add(const ProcessFacts& facts, const StateBlock& block,
                              .site = facts.definitions().Site(writer.site)});
   }
   for (auto& [ranks, window] : windows) {
-    window.ranks = ranks;
+    window.ranks = *ranks;
     window.ordinal = block.ordinal;
     window.index = *block.index;
     window.step = block.step;

@@ -87,12 +87,12 @@ void RatesOfProcess::Add(const ProcessFacts& facts, const Call& step) {
   const auto index = facts.clock().OptimizerSteps(step.object);
   const Optimizer* optimizer = facts.ownership().Find(step.object);
   if (!index || !optimizer) return;
-  std::map<std::vector<int32_t>, RankWindow> windows;
+  std::map<const std::vector<int32_t>*, RankWindow, PointedRanksLess> windows;
   for (const auto& [key, variables] : facts.definitions().holds()) {
     if (key.first != step.object) continue;
     const ReplicaGroupInfo* group = GroupOf(facts, variables);
     if (!group) continue;
-    RankWindow& window = windows[group->ranks];
+    RankWindow& window = windows[&group->ranks];
     const auto rate = facts.LearningRate(step.object, key.second);
     if (!rate) {
       window.unknown = "the learning rate was not recorded on " + facts.Name();
@@ -108,7 +108,7 @@ void RatesOfProcess::Add(const ProcessFacts& facts, const Call& step) {
          .site = facts.definitions().Site(step.site)});
   }
   for (auto& [ranks, window] : windows) {
-    window.ranks = ranks;
+    window.ranks = *ranks;
     window.ordinal = optimizer->ordinal;
     window.index = *index;
     window.step = facts.clock().known_step();
