@@ -238,6 +238,7 @@ InferenceResult Learning::Result() {
     invariant.support = candidate.score.passed();
     invariant.experiments = candidate.score.Programs();
     invariant.origin = OriginOf(candidate, runs_);
+    if (invariant.rule->is_advice()) invariant.origin["grade"] = "advice";
     invariant.id = IdOf(invariant);
     invariant.text = TextOf(invariant);
     result.invariants.push_back(std::move(invariant));

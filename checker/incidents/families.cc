@@ -61,6 +61,15 @@ constexpr Family kFamilies[] = {
      "Each rank's call works by itself.",
      kFindFirst},
     {"APIArg",
+     "/is",
+     "usage",
+     {Rung::kCall, 0, kStructure},
+     "{call} is not called as in the reference runs: {seen}",
+     "A function takes many arguments without an error; what is trained "
+     "depends on them.",
+     "Compare the call with the reference run's. A setting that was changed on "
+     "purpose is no error: learn from a run that has it."},
+    {"APIArg",
      "",
      "",
      {Rung::kCall, 0, kStructure},

@@ -52,6 +52,8 @@ class Rule {
   // What must be recorded for it to be decided, besides what the facts of its
   // precondition need.
   virtual void AddNeeds(CaptureNeeds* needs) const = 0;
+  // Where it is learned: is its violation worth a look, and no alarm?
+  virtual bool is_advice() const { return false; }
   // Of a fact that it offers and whose absence would silence it: parameters of
   // the rules of its relation of which one must ship with it. Empty: the fact
   // needs no guard.

@@ -19,7 +19,7 @@ RuleNotes NotesIn(const nlohmann::json& origin) {
 }
 
 bool HasAny(const RuleNotes& notes) {
-  return !notes.why.empty() || !notes.fix.empty();
+  return !notes.why.empty() || !notes.fix.empty() || notes.advice;
 }
 
 }  // namespace

@@ -8,6 +8,8 @@
 //   std::string Describe() const;
 //   void AddNeeds(CaptureNeeds* needs) const;
 //   std::vector<const Fact*> Facts() const;  (or static)
+// where violations of learned rules are advice
+//   static constexpr bool kAdvice = true;
 // and where some of these facts need guards (rule.h)
 //   std::vector<nlohmann::json> GuardsOf(const Fact& fact) const;
 // Evaluator is a RunObserver made of a std::vector<SpecRule<Spec>> and a
@@ -36,6 +38,10 @@ class ParsedRule : public Rule {
 
   std::string Describe() const override { return spec.Describe(); }
   void AddNeeds(CaptureNeeds* needs) const override { spec.AddNeeds(needs); }
+  bool is_advice() const override {
+    if constexpr (requires { Spec::kAdvice; }) return Spec::kAdvice;
+    return false;
+  }
   std::vector<nlohmann::json> GuardsOf(const Fact& fact) const override {
     if constexpr (requires { spec.GuardsOf(fact); }) {
       return spec.GuardsOf(fact);

@@ -5,6 +5,7 @@
 #include "invariants/relations/api_arg/arg_distinct.h"
 #include "invariants/relations/api_arg/arg_equal.h"
 #include "invariants/relations/api_arg/arg_fact.h"
+#include "invariants/relations/api_arg/arg_usage.h"
 #include "invariants/relations/api_arg/arg_workers.h"
 #include "invariants/rules/relation_forms.h"
 
@@ -16,6 +17,7 @@ const Relation* FormOf(const nlohmann::json& parameters) {
   const nlohmann::json& is = Member(parameters, "is");
   if (is == "equal") return ArgEqual();
   if (is == "fact") return ArgFact();
+  if (is == "usage") return ArgUsage();
   if (is != "distinct") return ArgConstant();
   return parameters.contains("across") ? ArgWorkers() : ArgDistinct();
 }
@@ -23,9 +25,10 @@ const Relation* FormOf(const nlohmann::json& parameters) {
 }  // namespace
 
 const Relation* ApiArg() {
-  static const auto* const kRelation = new RelationForms(
-      {ArgConstant(), ArgDistinct(), ArgEqual(), ArgFact(), ArgWorkers()},
-      FormOf);
+  static const auto* const kRelation =
+      new RelationForms({ArgConstant(), ArgDistinct(), ArgEqual(), ArgFact(),
+                         ArgUsage(), ArgWorkers()},
+                        FormOf);
   return kRelation;
 }
 

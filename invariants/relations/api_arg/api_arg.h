@@ -3,6 +3,8 @@
 //   constant        one value, where a condition holds      arg_constant.h
 //   distinct        no tensor twice in one call of another   arg_distinct.h
 //                   function
+//   usage           kinds of tensors and settings as in the   arg_usage.h
+//                   reference runs
 //   equal           the same on all ranks                    arg_equal.h
 //   distinct        random generators of the workers of a    arg_workers.h
 //     across workers  loader

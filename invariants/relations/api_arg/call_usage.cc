@@ -1,0 +1,61 @@
+#include "invariants/relations/api_arg/call_usage.h"
+
+#include "invariants/rules/plain_value.h"
+
+namespace traincheck {
+
+namespace {
+
+constexpr char kObject[] = "an object";
+
+bool IsObject(const CallValue& value) {
+  return value.Get<ObjectValue>() || value.Get<OtherValue>() ||
+         !value.elements.empty();
+}
+
+void AddTensor(const std::string& name, const TensorValue& tensor,
+               Usage* usage) {
+  (*usage)[name] = kTensor;
+  if (!tensor.dtype.empty()) (*usage)[name + ".dtype"] = tensor.dtype;
+  if (tensor.dimensions) (*usage)[name + ".dimensions"] = *tensor.dimensions;
+  if (tensor.requires_grad) {
+    (*usage)[name + kGradTrait] = *tensor.requires_grad;
+  }
+}
+
+void AddValue(const std::string& name, const CallValue& value, Usage* usage) {
+  if (const auto* tensor = value.Get<TensorValue>()) {
+    AddTensor(name, *tensor, usage);
+  } else if (const auto plain = PlainValue(value)) {
+    (*usage)[name] = *plain;
+  } else if (IsObject(value)) {
+    (*usage)[name] = kObject;
+  }
+}
+
+}  // namespace
+
+Usage UsageOf(const Call& call, const ProcessDefinitions& definitions) {
+  Usage usage;
+  for (const CallArgument& argument : ArgumentsOf(call, definitions).all) {
+    AddValue(argument.name, argument.value, &usage);
+  }
+  const auto result = ResultOf(call, definitions);
+  if (!result) return usage;
+  AddValue(kResultTrait, *result, &usage);
+  for (const CallElement& element : result->elements) {
+    AddValue(std::string(kResultTrait) + "[" + element.name + "]",
+             element.value, &usage);
+  }
+  return usage;
+}
+
+std::string OwnerOfTrait(const std::string& trait) {
+  return trait.substr(0, trait.find('.'));
+}
+
+std::string ArgumentOfTrait(const std::string& trait) {
+  return trait.substr(0, trait.find_first_of(".["));
+}
+
+}  // namespace traincheck
