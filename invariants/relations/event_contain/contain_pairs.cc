@@ -13,6 +13,7 @@ namespace {
 constexpr char kByWrapper[] = "a wrapper calls what it wraps";
 constexpr char kByArgument[] = "such a call with an argument is a call";
 constexpr char kTrainingFact[] = "call.module_training";
+constexpr char kInitialiser[] = "initialiser";
 
 FunctionMatch Name(const std::string& name) { return {Level::kName, name}; }
 
@@ -33,7 +34,7 @@ std::optional<FunctionMatch> StrangerOf(const Call& call) {
   static const auto* const kCategories = new std::set<std::string>{
       "load_state_dict", "optimizer_init", "train_mode"};
   static const auto* const kRoles =
-      new std::set<std::string>{"freeze", "initialiser", "seed"};
+      new std::set<std::string>{"freeze", kInitialiser, "seed"};
   const std::string& category = call.function->category.text();
   if (kCategories->count(category)) {
     return FunctionMatch{Level::kCategory, category};
@@ -153,7 +154,11 @@ void ContainPairs::CollectNever(HypothesisSet* out) const {
     if (window == stranger || happened_.count({window, stranger})) continue;
     const ContainSpec never =
         CallIn(window, {.function = stranger, .never = true});
-    out->Add({never.ToJson(), Scope::kGeneral, {}});
+    // FSDP2's parameters make an optimizer's state, in its first step, by them.
+    const bool of_state =
+        stranger.text == kInitialiser && window.level == Level::kRole;
+    const Scope scope = of_state ? Scope::kExperiment : Scope::kGeneral;
+    out->Add({never.ToJson(), scope, {}});
   }
 }
 
