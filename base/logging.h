@@ -17,9 +17,17 @@
 
 namespace traincheck {
 
+enum class LogFormat {
+  kText,
+  // {"level":"info","message":"run begins run=a","program":"traincheckd",
+  //  "time":"2026-01-01T00:00:00.000+00:00"}
+  kJson,
+};
+
 // `level`: trace, debug, info, warning, error, critical or off; false (and
 // level warning) for any other text.
-bool InitLogging(const std::string& program, const std::string& level);
+bool InitLogging(const std::string& program, const std::string& level,
+                 LogFormat format = LogFormat::kText);
 
 }  // namespace traincheck
 

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "nlohmann/json.hpp"
+
 namespace traincheck {
 namespace {
 
@@ -20,6 +22,20 @@ TEST(Logging, NobodysTextBeginsALineOrMovesTheCursor) {
       lines, testing::EndsWith(" info test: run begins run=a\\u{a}2026-01-01T00"
                                ":00:00.000+0000 error test: forged\\u{9b}31m"
                                "\n"));
+}
+
+TEST(Logging, AJsonLineIsOneObjectWhateverItsTextHas) {
+  spdlog::drop_all();
+  EXPECT_TRUE(InitLogging("test", "info", LogFormat::kJson));
+  testing::internal::CaptureStderr();
+  spdlog::warn("run begins run=\"{}\"", "a\n\xff{}");
+  const std::string line = testing::internal::GetCapturedStderr();
+  const auto json = nlohmann::json::parse(line);
+  EXPECT_EQ(json["level"], "warning");
+  EXPECT_EQ(json["program"], "test");
+  EXPECT_EQ(json["message"], "run begins run=\"a\n\xef\xbf\xbd{}\"");
+  EXPECT_EQ(std::count(line.begin(), line.end(), '\n'), 1) << line;
+  EXPECT_EQ(json.size(), 4u);
 }
 
 }  // namespace

@@ -148,6 +148,7 @@ absl::Status Daemon::Start(const Options& options) {
                                .registry = registry_.get(),
                                .checks = checks_.get(),
                                .board = board_.get(),
+                               .sets = sets_.get(),
                                .pins = &pins_,
                                .limits = options.retention,
                                .period = options.retention_period});

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <filesystem>
 #include <iostream>
 #include <optional>
 
@@ -34,12 +35,15 @@ void AddTls(CLI::App* app, Options* options) {
 
 void AddRetention(CLI::App* app, Options* options) {
   app->add_option("--retain-days", options->retain_days,
-                  "Days after a run's end when its records are deleted; "
-                  "default: never")
-      ->check(CLI::PositiveNumber);
+                  "Days after a run's end when its records are deleted; 0: "
+                  "never")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   app->add_option("--retain-bytes", options->retain_bytes,
-                  "Size of all records, as 200GB, above which those of the "
-                  "oldest ended runs are deleted; default: no limit");
+                  "Size of all records, as 200GB or as a share of the disk, "
+                  "above which those of the oldest ended runs are deleted; "
+                  "off: no limit")
+      ->capture_default_str();
   app->add_option("--retain-check", options->retain_check_s,
                   "Seconds between looks at these limits")
       ->check(CLI::PositiveNumber)
@@ -90,6 +94,17 @@ void AddMetrics(CLI::App* app, Options* options) {
                 "Metrics of each run that has not ended, with its name");
 }
 
+void AddLog(CLI::App* app, Options* options) {
+  app->add_option("--log-level", options->log_level, "Least level of the log")
+      ->check(CLI::IsMember(
+          {"trace", "debug", "info", "warning", "error", "critical", "off"}))
+      ->capture_default_str();
+  app->add_option("--log-format", options->log_format,
+                  "One line of text an event, or one JSON object")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
+}
+
 // A key in the file is the name of an option.
 void AddFile(CLI::App* app) {
   app->set_config(
@@ -99,13 +114,27 @@ void AddFile(CLI::App* app) {
   app->allow_config_extras(CLI::config_extras_mode::error);
 }
 
+// Of the disk on which `folder` is, or will be.
+uint64_t DiskBytes(std::filesystem::path folder) {
+  std::error_code error;
+  folder = std::filesystem::absolute(folder, error);
+  while (!std::filesystem::exists(folder, error) &&
+         folder.has_relative_path()) {
+    folder = folder.parent_path();
+  }
+  const auto space = std::filesystem::space(folder, error);
+  return error ? UINT64_MAX : space.capacity;
+}
+
 absl::Status TakeRetention(Options* options) {
   RetentionLimits& limits = options->daemon.retention;
   if (options->retain_days > 0) {
     limits.age = options->retain_days * absl::Hours(24);
   }
-  if (options->retain_bytes.empty()) return absl::OkStatus();
-  const absl::StatusOr<uint64_t> bytes = ParseBytes(options->retain_bytes);
+  const std::string& text = options->retain_bytes;
+  if (text == "off") return absl::OkStatus();
+  const uint64_t disk = DiskBytes(options->daemon.data_dir);
+  const absl::StatusOr<uint64_t> bytes = ParseBytes(text, disk);
   if (!bytes.ok()) return bytes.status();
   limits.bytes = *bytes;
   return absl::OkStatus();
@@ -143,10 +172,7 @@ std::optional<int> ParseOptions(int argc, char** argv, Options* options) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   AddJobMemory(&app, options);
-  app.add_option("--log-level", options->log_level, "Least level of the log")
-      ->check(CLI::IsMember(
-          {"trace", "debug", "info", "warning", "error", "critical", "off"}))
-      ->capture_default_str();
+  AddLog(&app, options);
   app.add_option("--port-file", options->port_file,
                  "File to write the address to once it listens");
   app.set_version_flag("--version", kServerVersion);

@@ -20,11 +20,12 @@ struct Options {
   double lost_after_s = 600;
   double snapshot_every_s = 30;
   double hello_timeout_s = 10;
-  double retain_days = 0;    // 0: for ever
-  std::string retain_bytes;  // empty: no limit
+  double retain_days = 30;           // 0: for ever
+  std::string retain_bytes = "50%";  // of the disk; "off": no limit
   double retain_check_s = 60;
   double on_alert_timeout_s = 60;
   std::string log_level = "info";
+  std::string log_format = "text";
   std::string port_file;  // empty: none
   std::string metrics;    // where they are served; empty: nowhere
 };

@@ -159,7 +159,10 @@ int main(int argc, char** argv) {
           traincheck::server::ParseOptions(argc, argv, &options)) {
     return *code;
   }
-  traincheck::InitLogging("traincheckd", options.log_level);
+  traincheck::InitLogging("traincheckd", options.log_level,
+                          options.log_format == "json"
+                              ? traincheck::LogFormat::kJson
+                              : traincheck::LogFormat::kText);
   traincheck::server::EndWhenOutOfMemory();
   traincheck::server::RaiseFileLimit();
   umask(077);

@@ -40,7 +40,8 @@ Delivery::Delivery(Dependencies dependencies, v1::Hello hello, Outbox* outbox)
     : dependencies_(std::move(dependencies)),
       hello_(std::move(hello)),
       outbox_(outbox),
-      backoff_(kFirstBackoff) {}
+      backoff_(kFirstBackoff),
+      jitter_(hello_.process().pid()) {}
 
 void Delivery::SetReports(const std::vector<v1::RingReport>& reports) {
   reports_.mutable_rings()->Assign(reports.begin(), reports.end());
@@ -131,11 +132,17 @@ void Delivery::Break(const absl::Status& why, TimePoint now) {
   last_error_ = why;
   state_ = !was_open && IsFinal(why) ? State::kRefused : State::kWaiting;
   if (was_open && BlamesAMessage(why)) Blame();
-  next_try_ = now + (IsUnwelcome(why) ? kRetryUnwelcome : backoff_);
+  next_try_ = now + WithJitter(IsUnwelcome(why) ? kRetryUnwelcome : backoff_);
   backoff_ = std::min(2 * backoff_, kMaxBackoff);
   spdlog::debug("stream broken pid={} code={} error=\"{}\"",
                 hello_.process().pid(), static_cast<int>(why.code()),
                 std::string(why.message()));
+}
+
+std::chrono::milliseconds Delivery::WithJitter(std::chrono::milliseconds wait) {
+  const std::chrono::milliseconds half = wait / 2;
+  std::uniform_int_distribution<int64_t> more(0, (wait - half).count());
+  return half + std::chrono::milliseconds(more(jitter_));
 }
 
 void Delivery::Blame() {

@@ -16,6 +16,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -71,6 +72,9 @@ class Delivery {
   void HearWelcome(const v1::Welcome& welcome, TimePoint now);
   void HearAcknowledged(const v1::Acknowledged& acknowledged, TimePoint now);
   void Break(const absl::Status& why, TimePoint now);
+  // Half of `wait` at least: a thousand relays that lost one server do not come
+  // back at one moment.
+  std::chrono::milliseconds WithJitter(std::chrono::milliseconds wait);
   // The server did not like a message: finds out which batch, and gives that
   // one up so that those behind it come through.
   void Blame();
@@ -92,6 +96,7 @@ class Delivery {
   TimePoint next_try_{};
   TimePoint opened_at_{};
   std::chrono::milliseconds backoff_;
+  std::minstd_rand jitter_;
 
   v1::RingReports reports_;
   std::string reports_text_;  // reports_ serialized

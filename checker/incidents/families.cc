@@ -68,7 +68,7 @@ constexpr Family kFamilies[] = {
      "A function takes many arguments without an error; what is trained "
      "depends on them.",
      "Compare the call with the reference run's. A setting that was changed on "
-     "purpose is no error: learn from a run that has it."},
+     "purpose is not an error: learn from a run that has it."},
     {"APIArg",
      "",
      "",

@@ -18,13 +18,14 @@ bool MayDrop(const v1::Run& run) {
 }  // namespace
 
 std::vector<std::string> RunsToDrop(const std::vector<v1::Run>& runs,
+                                    const std::set<std::string>& learned,
                                     const RetentionLimits& limits,
                                     absl::Time now) {
   uint64_t bytes = 0;
   std::vector<const v1::Run*> candidates;
   for (const v1::Run& run : runs) {
     bytes += run.stored_bytes();
-    if (MayDrop(run)) candidates.push_back(&run);
+    if (MayDrop(run) && !learned.contains(run.id())) candidates.push_back(&run);
   }
   std::stable_sort(candidates.begin(), candidates.end(),
                    [](const v1::Run* a, const v1::Run* b) {
@@ -40,7 +41,7 @@ std::vector<std::string> RunsToDrop(const std::vector<v1::Run>& runs,
   return dropped;
 }
 
-absl::StatusOr<uint64_t> ParseBytes(const std::string& text) {
+absl::StatusOr<uint64_t> ParseBytes(const std::string& text, uint64_t whole) {
   static const auto& units = *new std::map<std::string, double>{
       {"", 1},
       {"B", 1},
@@ -61,12 +62,17 @@ absl::StatusOr<uint64_t> ParseBytes(const std::string& text) {
                                                   "0123456789."));
   const auto unit = units.find(absl::AsciiStrToUpper(text.substr(digits)));
   double number = 0;
+  const std::string last = text.substr(digits);
+  if (last == "%" && absl::SimpleAtod(text.substr(0, digits), &number) &&
+      number <= 100) {
+    return static_cast<uint64_t>(static_cast<double>(whole) / 100 * number);
+  }
   if (unit == units.end() ||
       !absl::SimpleAtod(text.substr(0, digits), &number) ||
       number * unit->second >= 1.8e19) {
     return absl::InvalidArgumentError(
         absl::StrCat("\"", text, "\" is not a size: expected a number with an ",
-                     "optional unit, as 500MB, 200GB or 1.5TB"));
+                     "optional unit, as 500MB, 200GB, 1.5TB or 50%"));
   }
   return static_cast<uint64_t>(number * unit->second);
 }

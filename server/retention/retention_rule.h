@@ -5,6 +5,7 @@
 #define TRAINCHECK_SERVER_RETENTION_RETENTION_RULE_H_
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,17 +20,24 @@ struct RetentionLimits {
   absl::Duration age = absl::InfiniteDuration();
   // Of the stored records of all runs.
   uint64_t bytes = UINT64_MAX;
+
+  bool IsNone() const {
+    return age == absl::InfiniteDuration() && bytes == UINT64_MAX;
+  }
 };
 
 // Ids of the runs whose records are over a limit, oldest end first. Runs that
-// have not ended, are kept, or whose check has not read all of them, stay,
-// whatever the limits say.
+// have not ended, are kept, whose check has not read all of them, or from which
+// a set was `learned`, stay, whatever the limits say.
 std::vector<std::string> RunsToDrop(const std::vector<v1::Run>& runs,
+                                    const std::set<std::string>& learned,
                                     const RetentionLimits& limits,
                                     absl::Time now);
 
-// "200GB", "1.5TB", "4096", "512MiB". InvalidArgument, saying what is expected.
-[[nodiscard]] absl::StatusOr<uint64_t> ParseBytes(const std::string& text);
+// "200GB", "1.5TB", "4096", "512MiB", or "50%" of `whole`. InvalidArgument,
+// saying what is expected.
+[[nodiscard]] absl::StatusOr<uint64_t> ParseBytes(const std::string& text,
+                                                  uint64_t whole);
 
 }  // namespace traincheck::server
 

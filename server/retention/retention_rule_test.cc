@@ -11,6 +11,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 constexpr int64_t kNow = 1'700'000'000;
+constexpr uint64_t kDisk = 1000;
 
 // Ended `age` days ago, with 10 bytes.
 v1::Run Ended(const std::string& id, int64_t age) {
@@ -24,7 +25,7 @@ v1::Run Ended(const std::string& id, int64_t age) {
 
 std::vector<std::string> Drop(const std::vector<v1::Run>& runs,
                               const RetentionLimits& limits) {
-  return RunsToDrop(runs, limits, absl::FromUnixSeconds(kNow));
+  return RunsToDrop(runs, {"reference"}, limits, absl::FromUnixSeconds(kNow));
 }
 
 TEST(RetentionRuleTest, NothingGoesWithoutLimits) {
@@ -57,18 +58,21 @@ TEST(RetentionRuleTest, WhatIsInUseStaysWhateverTheLimits) {
   checked.mutable_check()->set_finished(true);
   v1::Run empty = Ended("empty", 100);
   empty.set_stored_bytes(0);
-  const std::vector<v1::Run> runs = {live, kept, unchecked, checked, empty};
+  const std::vector<v1::Run> runs = {live,    kept,  unchecked,
+                                     checked, empty, Ended("reference", 100)};
   EXPECT_THAT(Drop(runs, {.age = absl::Hours(1)}), ElementsAre("checked"));
   EXPECT_THAT(Drop(runs, {.bytes = 0}), ElementsAre("checked"));
 }
 
 TEST(RetentionRuleTest, SizesAreReadWithTheirUnits) {
-  EXPECT_EQ(*ParseBytes("4096"), 4096u);
-  EXPECT_EQ(*ParseBytes("200GB"), 200'000'000'000u);
-  EXPECT_EQ(*ParseBytes("1.5tb"), 1'500'000'000'000u);
-  EXPECT_EQ(*ParseBytes("512MiB"), 536'870'912u);
+  EXPECT_EQ(*ParseBytes("4096", kDisk), 4096u);
+  EXPECT_EQ(*ParseBytes("200GB", kDisk), 200'000'000'000u);
+  EXPECT_EQ(*ParseBytes("1.5tb", kDisk), 1'500'000'000'000u);
+  EXPECT_EQ(*ParseBytes("512MiB", kDisk), 536'870'912u);
+  EXPECT_EQ(*ParseBytes("50%", kDisk), 500u);
+  EXPECT_EQ(*ParseBytes("0.5%", kDisk), 5u);
   for (const char* bad : {"", "GB", "12 apples", "-5", "1e3", "99999999TB"}) {
-    EXPECT_THAT(std::string(ParseBytes(bad).status().message()),
+    EXPECT_THAT(std::string(ParseBytes(bad, kDisk).status().message()),
                 HasSubstr("is not a size"))
         << bad;
   }

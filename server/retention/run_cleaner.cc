@@ -90,10 +90,28 @@ void RunCleaner::Loop() {
   }
 }
 
+absl::StatusOr<std::set<std::string>> RunCleaner::LearnedFrom() const {
+  const auto sets = use_.sets->List();
+  if (!sets.ok()) return sets.status();
+  std::set<std::string> runs;
+  for (const v1::SetSummary& set : *sets) {
+    runs.insert(set.runs().begin(), set.runs().end());
+  }
+  return runs;
+}
+
 void RunCleaner::ApplyLimits() {
+  if (use_.limits.IsNone()) return;
+  const auto learned = LearnedFrom();
+  if (!learned.ok()) {
+    spdlog::warn("retention waits: the sets cannot be read error=\"{}\"",
+                 std::string(learned.status().message()));
+    return;
+  }
   std::vector<v1::Run> runs = use_.registry->Runs();
   for (v1::Run& run : runs) use_.checks->AddProgress(&run);
-  for (const std::string& run : RunsToDrop(runs, use_.limits, absl::Now())) {
+  for (const std::string& run :
+       RunsToDrop(runs, *learned, use_.limits, absl::Now())) {
     const absl::StatusOr<Registry::Withdrawn> dropped =
         use_.registry->DropRecords(run, *use_.pins);
     if (dropped.ok()) {

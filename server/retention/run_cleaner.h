@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -23,6 +24,7 @@
 #include "server/retention/retention_rule.h"
 #include "server/runs/registry.h"
 #include "server/runs/run_pins.h"
+#include "server/sets/set_catalog.h"
 #include "server/store/store.h"
 
 namespace traincheck::server {
@@ -35,6 +37,7 @@ class RunCleaner {
     Registry* registry;
     LiveChecks* checks;
     ViolationBoard* board;
+    const SetCatalog* sets;
     const RunPins* pins;
     RetentionLimits limits;
     // How often the limits are looked at.
@@ -63,6 +66,8 @@ class RunCleaner {
  private:
   void Loop();
   void ApplyLimits();
+  // Runs that the newest version of some set was learned from.
+  [[nodiscard]] absl::StatusOr<std::set<std::string>> LearnedFrom() const;
   void GiveBack(uint64_t run);
   void QueueGiveBack(uint64_t run);
 
