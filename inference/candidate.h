@@ -5,6 +5,7 @@
 #define TRAINCHECK_INFERENCE_CANDIDATE_H_
 
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,7 +32,8 @@ struct Candidate {
   // With the count of runs that say so: where one shows it without the others,
   // it is not implied.
   std::map<Implied, size_t> implied;
-  size_t runs = 0;  // that showed it
+  size_t runs = 0;                 // that showed it
+  std::set<std::string> programs;  // the same
   Score score;
   std::string dropped;  // why; "": still in
 };

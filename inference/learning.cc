@@ -81,6 +81,12 @@ nlohmann::json OriginOf(const Candidate& candidate,
           {"runs", std::move(seen)}};
 }
 
+// How one program does something says nothing of what others do.
+bool Concerns(const Candidate& candidate, const ReferenceRun& run) {
+  return !candidate.invariant.rule->is_advice() ||
+         candidate.programs.contains(run.program);
+}
+
 }  // namespace
 
 Learning::Learning(const std::vector<const RecordedRun*>& runs,
@@ -131,7 +137,9 @@ void Learning::Progress() {
   }
 }
 
-void Learning::AddHypothesis(const Relation& relation, Hypothesis hypothesis) {
+void Learning::AddHypothesis(const Relation& relation,
+                             const std::string& program,
+                             Hypothesis hypothesis) {
   const CandidateKey key = KeyOf(relation, hypothesis.parameters);
   const auto [found, added] = candidates_.try_emplace(key);
   Candidate& candidate = found->second;
@@ -146,6 +154,7 @@ void Learning::AddHypothesis(const Relation& relation, Hypothesis hypothesis) {
     if (candidate.dropped.empty()) ParseRule(hypothesis, &candidate);
   }
   ++candidate.runs;
+  candidate.programs.insert(program);
   for (const Hypothesis::Broader& broader : hypothesis.broader) {
     Implied implied{{KeyOf(relation, broader.parameters)}, broader.why};
     if (!broader.with.is_null()) {
@@ -179,7 +188,8 @@ void Learning::Generate() {
   for (size_t number = 0; number < parts_.size(); ++number) {
     for (auto& [relation, hypotheses] : found[number].hypotheses) {
       for (Hypothesis& hypothesis : hypotheses) {
-        AddHypothesis(*relation, std::move(hypothesis));
+        AddHypothesis(*relation, parts_[number].run->info().program,
+                      std::move(hypothesis));
       }
     }
     kinds_.Add(parts_[number].run->info().program,
@@ -196,7 +206,7 @@ std::vector<std::pair<Candidate*, RunScore>> Learning::JudgePart(
     auto sink = std::make_unique<ScoreSink>();
     for (auto& [key, candidate] : candidates_) {
       if (candidate.relation == relation && candidate.dropped.empty() &&
-          wanted(candidate)) {
+          Concerns(candidate, part.run->info()) && wanted(candidate)) {
         sink->AddRule(&candidate);
       }
     }

@@ -50,7 +50,8 @@ class Learning {
   void Progress();
 
   void Generate();
-  void AddHypothesis(const Relation& relation, Hypothesis hypothesis);
+  void AddHypothesis(const Relation& relation, const std::string& program,
+                     Hypothesis hypothesis);
   // Judges the candidates that are in and wanted on every run.
   void Judge(const Wanted& wanted);
   std::vector<std::pair<Candidate*, RunScore>> JudgePart(const Part& part,
