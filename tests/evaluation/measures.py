@@ -52,7 +52,7 @@ def record(lab: Laboratory, jobs: int, only: set | None) -> Records:
     return records
 
 
-def _violations(*checks: dict) -> list:
+def violations(*checks: dict) -> list:
     """(first step, rule id, relation, text, last step) by step; unknown ones first."""
     rows = {
         (
@@ -68,13 +68,13 @@ def _violations(*checks: dict) -> list:
     return sorted(rows, key=lambda row: (-1 if row[0] is None else row[0], row[1]))
 
 
-def _alerts(found: dict) -> dict:
+def alerts(found: dict) -> dict:
     """The check without what is advice only."""
     rows = [v for v in found["violations"] if v["grade"] == "alert"]
     return {**found, "violations": rows}
 
 
-def _detection(error: programs.Error, faulty: list, fixed: list) -> dict:
+def detection(error: programs.Error, faulty: list, fixed: list) -> dict:
     """Counts where the effect is: in the step of the trigger or later, by a rule
     that the fixed variant keeps. What is broken before and still is then (a counter
     that will stop) is found in time. `faulty`: checks of one run by several sets.
@@ -82,7 +82,7 @@ def _detection(error: programs.Error, faulty: list, fixed: list) -> dict:
     broken = {row[1] for row in fixed}
     rows = [
         row
-        for row in _violations(*faulty)
+        for row in violations(*faulty)
         if row[1] not in broken and (row[4] is None or row[4] >= error.trigger_step)
     ]
     steps = [row[0] for row in rows if row[0] is not None]
@@ -90,7 +90,7 @@ def _detection(error: programs.Error, faulty: list, fixed: list) -> dict:
     return {
         "found": delay is not None and delay <= 1,
         "delay": delay,
-        "violations": len(_violations(*faulty)),
+        "violations": len(violations(*faulty)),
         "fixed": sorted({row[3] for row in fixed}),
         "by": [f"{row[2]}: {row[3]}" for row in rows[:3]],
         "decided": sum(check["coverage"]["decided"] for check in faulty),
@@ -125,22 +125,22 @@ def errors(lab: Laboratory, records: Records) -> dict:
         lab.infer([records.fixed[name]], f"own-{name}")
         faulty, right = records.faulty[name], records.fixed[name]
         advised = lab.check_builtin(faulty)
-        builtin = _alerts(advised)
+        builtin = alerts(advised)
         by_others = lab.check(faulty, others[strangers])
         by_own = lab.check(faulty, f"own-{name}")
-        fixed_advised = _violations(lab.check_builtin(right))
-        fixed_builtin = _violations(_alerts(lab.check_builtin(right)))
-        fixed = _violations(lab.check(right, others[strangers]))
+        fixed_advised = violations(lab.check_builtin(right))
+        fixed_builtin = violations(alerts(lab.check_builtin(right)))
+        fixed = violations(lab.check(right, others[strangers]))
         together = lab.check(faulty, f"builtin,{others[strangers]},own-{name}")
         row = {
             "what": error.what,
             "incident": incidents.of_check(together, error.trigger_step),
             "trigger": error.trigger_step,
-            "builtin": _detection(error, [builtin], fixed_builtin),
-            "advised": _detection(error, [advised], fixed_advised),
-            "others": _detection(error, [by_others], fixed),
-            "own": _detection(error, [by_others, by_own], fixed),
-            "all": _detection(
+            "builtin": detection(error, [builtin], fixed_builtin),
+            "advised": detection(error, [advised], fixed_advised),
+            "others": detection(error, [by_others], fixed),
+            "own": detection(error, [by_others, by_own], fixed),
+            "all": detection(
                 error, [builtin, by_others, by_own], fixed + fixed_builtin
             ),
         }
@@ -150,7 +150,7 @@ def errors(lab: Laboratory, records: Records) -> dict:
     return results
 
 
-def _alarms(found: dict) -> dict:
+def alarms(found: dict) -> dict:
     texts = {"alert": set(), "advice": set()}
     for violation in found["violations"]:
         texts[violation["grade"]].add(violation["text"])
@@ -175,8 +175,8 @@ def healthy(lab: Laboratory, records: Records) -> dict:
         lab.infer(teachers, f"part-{part}")
         for name in held_out:
             run = records.healthy[name]
-            results[name] = _alarms(lab.check(run, f"part-{part}"))
-            results[name]["builtin"] = builtin = _alarms(lab.check_builtin(run))
+            results[name] = alarms(lab.check(run, f"part-{part}"))
+            results[name]["builtin"] = builtin = alarms(lab.check_builtin(run))
             alarms = results[name]["alarms"] + builtin["alarms"]
             say(f"{name}: {len(alarms)} alarms")
     return results
@@ -190,7 +190,7 @@ def by_inputs(lab: Laboratory, records: Records) -> dict:
             continue
         lab.infer([records.healthy[name] for name in teachers], f"inputs-{count}")
         rows = [
-            _alarms(lab.check(run, f"inputs-{count}"))
+            alarms(lab.check(run, f"inputs-{count}"))
             for name, run in sorted(records.healthy.items())
             if name not in teachers
         ]
