@@ -4,6 +4,7 @@ on a disk that is full."""
 import pathlib
 import subprocess
 import tarfile
+import time
 import unittest
 
 import harness
@@ -155,6 +156,9 @@ class Retention(StoreCase):
         self.assertIn(
             "left to retention", self.ctl("runs", "keep", "--off", "ref").stdout
         )
+        time.sleep(1)  # five looks: a set was learned from it
+        self.assertIsNone(dropped("ref"))
+        daemon.ctl("sets", "delete", "rules")
         harness.wait_until(lambda: dropped("ref"), "retention of ref")
 
 

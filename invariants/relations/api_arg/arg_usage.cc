@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <unordered_map>
@@ -24,7 +25,8 @@ namespace {
 constexpr size_t kMostValues = 3;
 constexpr size_t kMostTraits = 32;  // of a rule, in the order of their names
 constexpr uint64_t kFewestCalls = 8;
-constexpr size_t kMostNamed = 3;  // in texts
+constexpr uint64_t kFewestSteps = 5;  // in which it is called
+constexpr size_t kMostNamed = 3;      // in texts
 
 // Those of a trait, at least one.
 using Values = std::set<nlohmann::json>;
@@ -141,6 +143,9 @@ class UsagesSeen : public ProcessObserver {
     if (!IsConcerned(facts, call)) return;
     Function& function = seen_[call.function_id];
     ++function.calls;
+    const std::optional<int64_t> step = facts.clock().known_step();
+    if (step && step != function.last_step) ++function.steps;
+    function.last_step = step;
     for (const auto& [trait, value] : UsageOf(call, facts.definitions())) {
       Trait& seen = function.traits[trait];
       if (seen.values.size() > kMostValues) continue;
@@ -153,6 +158,7 @@ class UsagesSeen : public ProcessObserver {
     for (const auto& [id, function] : seen_) {
       const FunctionInfo* info = definitions.Function(id);
       if (!info || function.calls < kFewestCalls) continue;
+      if (function.steps < kFewestSteps) continue;
       UsageSpec spec;
       spec.function = {Level::kName, info->name};
       for (const auto& [trait, seen] : function.traits) {
@@ -176,6 +182,8 @@ class UsagesSeen : public ProcessObserver {
   };
   struct Function {
     uint64_t calls = 0;
+    uint64_t steps = 0;
+    std::optional<int64_t> last_step;
     std::map<std::string, Trait> traits;
   };
 
