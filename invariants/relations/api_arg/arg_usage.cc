@@ -130,7 +130,8 @@ bool IsSubject(const FunctionInfo& function) {
 
 // Whether such calls are those of a training's own forward.
 bool IsConcerned(const ProcessFacts& facts, const Call& call) {
-  return std::string_view(facts.stage()) == "training" &&
+  const char* stage = facts.stage();  // null: not known
+  return stage != nullptr && std::string_view(stage) == "training" &&
          !call.Is(CallFlag::kInsideBackward);
 }
 
