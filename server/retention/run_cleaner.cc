@@ -39,7 +39,7 @@ absl::StatusOr<v1::DeleteRunReply> RunCleaner::Delete(const std::string& run) {
   }
   WriteSet deletions;
   DeleteAllOf(withdrawn->number, &deletions);
-  const absl::Status erased = use_.store->Erase(deletions);
+  absl::Status erased = use_.store->Erase(deletions);
   if (erased.ok()) use_.board->Remove(run);
   use_.registry->Release(run, erased.ok());
   if (!erased.ok()) {
