@@ -119,7 +119,8 @@ TEST_F(ReplicaJoinTest, WhatAMemberCouldNotReadIsUnknown) {
 TEST_F(ReplicaJoinTest, MembersWithOtherVariablesAreComparedWithAll) {
   ranks_ = {0, 1, 2, 3};
   const auto add = [&](int32_t rank, std::vector<ReplicaValue> values) {
-    join_.Add({0, 0, ranks_, 0}, rank, 0, {.step = 0, .values = values});
+    join_.Add({0, 0, ranks_, 0}, rank, 0,
+              {.step = 0, .values = values, .unknown = ""});
     return diary_.Take();
   };
   EXPECT_EQ(add(0, {{1, 0, 5}}), "");
@@ -131,7 +132,8 @@ TEST_F(ReplicaJoinTest, MembersWithOtherVariablesAreComparedWithAll) {
 TEST_F(ReplicaJoinTest, EqualMembersOfWhichOneHasOtherVariablesAreUnknown) {
   ranks_ = {0, 1, 2};
   Add(1, 0, 5);
-  join_.Add({0, 0, ranks_, 0}, 0, 0, {.step = 0, .values = {{2, 0, 7}}});
+  join_.Add({0, 0, ranks_, 0}, 0, 0,
+            {.step = 0, .values = {{2, 0, 7}}, .unknown = ""});
   Add(2, 0, 5);
   EXPECT_EQ(diary_.Take(), "0:unknown");
   EXPECT_EQ(diary_.reason(), "the members recorded different variables");
@@ -156,7 +158,7 @@ TEST_F(ReplicaJoinTest, LooksGrowWithTheMembers) {
     for (uint64_t index = 0; index < 3; ++index) {
       for (auto rank = ranks.rbegin(); rank != ranks.rend(); ++rank) {
         join.Add({0, 0, ranks, 0}, *rank, index,
-                 {.step = 0, .values = {{1, 0, index}}});
+                 {.step = 0, .values = {{1, 0, index}}, .unknown = ""});
       }
     }
     EXPECT_EQ(diary.Take(), "0:equal 1:equal* 2:equal*");

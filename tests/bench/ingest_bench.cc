@@ -5,15 +5,12 @@
 //
 //   tests/bench/run.sh ingest_bench [streams [batches]]
 #include <grpcpp/grpcpp.h>
-#include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <random>
 #include <string>
 #include <thread>
@@ -23,6 +20,7 @@
 #include "proto/traincheck/v1/control.grpc.pb.h"
 #include "proto/traincheck/v1/ingest.grpc.pb.h"
 #include "server/ingest/test_batches.h"
+#include "tests/bench/daemon_process.h"
 
 namespace traincheck::server {
 namespace {
@@ -61,39 +59,6 @@ std::vector<v1::IngestRequest> MakeRequests(int count) {
   return requests;
 }
 
-pid_t StartDaemon(const std::string& program, const std::string& folder) {
-  const std::string data = folder + "/data";
-  const std::string port = folder + "/address";
-  const pid_t pid = fork();
-  if (pid == 0) {
-    execl(program.c_str(), program.c_str(), "--data-dir", data.c_str(),
-          "--listen", "127.0.0.1:0", "--port-file", port.c_str(), "--log-level",
-          "warning", nullptr);
-    _exit(127);
-  }
-  return pid;
-}
-
-std::string AwaitAddress(const std::string& folder) {
-  std::string address;
-  while (address.empty()) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    std::ifstream(folder + "/address") >> address;
-  }
-  return address;
-}
-
-// User and system time of a process.
-double CpuSeconds(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string skipped;
-  for (int field = 1; field < 14; ++field) file >> skipped;
-  double user = 0;
-  double system = 0;
-  file >> user >> system;
-  return (user + system) / sysconf(_SC_CLK_TCK);
-}
-
 void StreamAll(const std::string& address, uint32_t pid,
                const std::vector<v1::IngestRequest>& requests) {
   const auto channel = *MakeChannel(address, grpc::ChannelArguments());
@@ -129,27 +94,22 @@ v1::Run GetRun(const std::string& address) {
 
 // Kills the daemon, starts it on what it left and waits until it answers.
 double RestartSeconds(const std::string& program, const std::string& folder,
-                      pid_t daemon) {
-  kill(daemon, SIGKILL);
-  waitpid(daemon, nullptr, 0);
-  std::filesystem::remove(folder + "/address");
+                      DaemonProcess* daemon) {
+  daemon->Kill();
   const auto start = Clock::now();
-  const pid_t again = StartDaemon(program, folder);
-  GetRun(AwaitAddress(folder));
-  const double seconds = Seconds(Clock::now() - start);
-  kill(again, SIGTERM);
-  waitpid(again, nullptr, 0);
-  return seconds;
+  const DaemonProcess again(program, folder);
+  GetRun(again.address());
+  return Seconds(Clock::now() - start);
 }
 
 int Main(const std::string& program, int streams, int batches) {
   char folder[] = "/tmp/ingest-bench-XXXXXX";
   if (mkdtemp(folder) == nullptr) return 1;
   const std::vector<v1::IngestRequest> requests = MakeRequests(batches);
-  const pid_t daemon = StartDaemon(program, folder);
-  const std::string address = AwaitAddress(folder);
+  DaemonProcess daemon(program, folder);
+  const std::string& address = daemon.address();
 
-  const double cpu_before = CpuSeconds(daemon);
+  const double cpu_before = daemon.CpuSeconds();
   const auto start = Clock::now();
   std::vector<std::thread> threads;
   for (int i = 1; i <= streams; ++i) {
@@ -158,7 +118,7 @@ int Main(const std::string& program, int streams, int batches) {
   }
   for (std::thread& thread : threads) thread.join();
   const double wall_s = Seconds(Clock::now() - start);
-  const double cpu_s = CpuSeconds(daemon) - cpu_before;
+  const double cpu_s = daemon.CpuSeconds() - cpu_before;
   const v1::Run run = GetRun(address);
 
   std::printf("streams %d, batches %d each, stored records %lu\n", streams,
@@ -169,7 +129,7 @@ int Main(const std::string& program, int streams, int batches) {
               static_cast<double>(run.stored_bytes()) / run.records());
   std::printf("records per second: %.0f (%.2f s, CPU %.2f s)\n",
               run.records() / wall_s, wall_s, cpu_s);
-  const double restart_s = RestartSeconds(program, folder, daemon);
+  const double restart_s = RestartSeconds(program, folder, &daemon);
   std::printf("a killed daemon answers again after %.2f s\n", restart_s);
   std::filesystem::remove_all(folder);
   const auto expected =

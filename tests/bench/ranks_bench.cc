@@ -9,15 +9,12 @@
 // the time until everything is checked, its memory and threads, and what 125
 // watchers cost it while nothing happens.
 #include <grpcpp/grpcpp.h>
-#include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -28,6 +25,7 @@
 #include "proto/traincheck/v1/control.grpc.pb.h"
 #include "proto/traincheck/v1/ingest.grpc.pb.h"
 #include "server/ingest/test_batches.h"
+#include "tests/bench/daemon_process.h"
 
 namespace traincheck::server {
 namespace {
@@ -44,60 +42,6 @@ constexpr char kLearned[] = "learned";
 double Seconds(Clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
-
-// The daemon under test; ends with this object.
-class Daemon {
- public:
-  Daemon(const std::string& program, const std::string& folder) {
-    const std::string data = folder + "/data";
-    const std::string port = folder + "/address";
-    pid_ = fork();
-    if (pid_ == 0) {
-      execl(program.c_str(), program.c_str(), "--data-dir", data.c_str(),
-            "--listen", "127.0.0.1:0", "--port-file", port.c_str(),
-            "--log-level", "warning", nullptr);
-      _exit(127);
-    }
-    while (address_.empty()) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-      std::ifstream(port) >> address_;
-    }
-  }
-  ~Daemon() {
-    kill(pid_, SIGTERM);
-    waitpid(pid_, nullptr, 0);
-  }
-  Daemon(const Daemon&) = delete;
-  Daemon& operator=(const Daemon&) = delete;
-
-  const std::string& address() const { return address_; }
-
-  // User and system time.
-  double CpuSeconds() const {
-    std::ifstream file("/proc/" + std::to_string(pid_) + "/stat");
-    std::string skipped;
-    for (int field = 1; field < 14; ++field) file >> skipped;
-    double user = 0;
-    double system = 0;
-    file >> user >> system;
-    return (user + system) / static_cast<double>(sysconf(_SC_CLK_TCK));
-  }
-
-  // A row of /proc/PID/status, as a number: VmHWM in KiB, Threads.
-  long Status(const std::string& name) const {
-    std::ifstream file("/proc/" + std::to_string(pid_) + "/status");
-    for (std::string line; std::getline(file, line);) {
-      if (line.starts_with(name + ":")) {
-        return std::atol(line.c_str() + name.size() + 1);
-      }
-    }
-    return 0;
-  }
-
- private:
-  pid_t pid_;
-  std::string address_;
-};
 
 std::vector<v1::IngestRequest> RequestsOf(const TrainingOptions& options,
                                           int32_t rank, uint64_t* records) {
@@ -243,14 +187,14 @@ v1::Run AwaitChecked(const Channels& channels, const std::string& name) {
   return run;
 }
 
-double IdleShare(const Daemon& daemon) {
+double IdleShare(const DaemonProcess& daemon) {
   const double before = daemon.CpuSeconds();
   std::this_thread::sleep_for(kIdle);
   return (daemon.CpuSeconds() - before) / Seconds(kIdle);
 }
 
 // How much more of a core the daemon takes while a live run is watched.
-double ShareOfWatchers(const Channels& channels, const Daemon& daemon,
+double ShareOfWatchers(const Channels& channels, const DaemonProcess& daemon,
                        const std::string& run) {
   const double without = IdleShare(daemon);
   std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
@@ -280,7 +224,7 @@ void Measure(const std::string& program, int steps, int ranks) {
   char folder[] = "/tmp/ranks-bench-XXXXXX";
   if (mkdtemp(folder) == nullptr) std::exit(1);
   {
-    const Daemon daemon(program, folder);
+    const DaemonProcess daemon(program, folder);
     Channels channels;
     for (int i = 0; i < kChannels; ++i) {
       grpc::ChannelArguments arguments;
