@@ -129,7 +129,8 @@ enum OutputFlag : uint8_t {
 // kHasData, kHasGrad, in this order, and then, if a digest is deferred, by the
 // number under which it will come.
 struct StateRecord {
-  RecordHeader header;
+  RecordHeader header;  // flags: kHasData, kHasGrad if it was not read again
+                        // (RECORD_FORMAT.md, "Unwritten contents")
   uint32_t variable;
   uint8_t point;    // StatePoint
   uint8_t content;  // StateContent; with kUnreadable if a digest is deferred

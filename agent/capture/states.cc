@@ -9,6 +9,7 @@
 #include "agent/capture/device_states.h"
 #include "agent/capture/model_definitions.h"
 #include "agent/capture/process_recorder.h"
+#include "agent/capture/unwritten_contents.h"
 #include "agent/capture/zoom.h"
 #include "agent/cpython/python_ref.h"
 #include "agent/torch/torch_api.h"
@@ -35,9 +36,10 @@ struct RowsWithDigests {
 // What was read of one tensor. A content that was not asked for or could not
 // be read is none.
 struct VariableState {
-  uint8_t content = 0;   // StateContent
-  uint8_t deferred = 0;  // likewise: StateRecord::deferred
-  uint64_t number = 0;   // of the first deferred digest
+  uint8_t content = 0;    // StateContent
+  uint8_t deferred = 0;   // likewise: StateRecord::deferred
+  uint8_t unwritten = 0;  // likewise: the record's flags
+  uint64_t number = 0;    // of the first deferred digest
   std::optional<ContentSummary> data;
   std::optional<ContentSummary> grad;
 };
@@ -50,12 +52,24 @@ std::optional<DeviceView> OnDevice(PyObject* tensor) {
                         devices.cpu_is_device_for_testing());
 }
 
+ContentDigest DigestOf(const TensorView& view) {
+  if (view.bytes() < kReleaseGilBytes) return view.Digest();
+  PyThreadState* thread = PyEval_SaveThread();
+  const ContentDigest digest = view.Digest();
+  PyEval_RestoreThread(thread);
+  return digest;
+}
+
 // Reads the data and the gradient of a tensor, or has a device read them.
 class VariableReader {
  public:
-  // `zoomed`: statistics and rows are read whatever `what` says.
-  VariableReader(int what, bool zoomed, DeviceStates::Call* devices)
-      : what_(what), zoomed_(zoomed), devices_(*devices) {}
+  VariableReader(uint32_t variable, StatePoint point, int what,
+                 DeviceStates::Call* devices)
+      : variable_(variable),
+        point_(point),
+        what_(what),
+        zoomed_(IsZoomedInOn(variable)),
+        devices_(*devices) {}
 
   VariableState Read(PyObject* tensor) {
     if (!TorchApi::IsTensor(tensor)) {
@@ -65,7 +79,8 @@ class VariableReader {
     if (IsLeaf(tensor)) read_.content |= kIsLeaf;
     if (RequiresGrad(tensor)) read_.content |= kRequiresGrad;
     if ((what_ & kStateData) != 0) {
-      read_.data = Summary(tensor, kStateDataStatistics, kStateDataRows);
+      read_.data =
+          Summary(tensor, kHasData, kStateDataStatistics, kStateDataRows);
       Note(tensor, read_.data, kHasData, kDataIsZero);
     }
     if ((what_ & kStateGrad) != 0) ReadGrad(tensor);
@@ -77,11 +92,33 @@ class VariableReader {
   }
 
  private:
-  std::optional<ContentSummary> Summary(PyObject* tensor, int statistics,
-                                        int rows) const {
+  std::optional<ContentSummary> Summary(PyObject* tensor, StateContent of,
+                                        int statistics, int rows) {
     if (DeviceStates::Get().cpu_is_device_for_testing()) return std::nullopt;
+    // Statistics and rows are read whatever was asked for.
     if (zoomed_) return SummaryOf(tensor, {true, true}, kMaxZoomedRows);
+    if ((what_ & (statistics | rows)) == 0) return DigestAlone(tensor, of);
     return SummaryOf(tensor, {(what_ & statistics) != 0, (what_ & rows) != 0});
+  }
+
+  // Not read again where nobody has written it.
+  std::optional<ContentSummary> DigestAlone(PyObject* tensor, StateContent of) {
+    const Ref local = LocalTensor(tensor);
+    const std::optional<TensorView> view = TensorView::Of(local.get());
+    if (!view) return std::nullopt;
+    const auto look = UnwrittenContents::LookAt(local.get(), *view);
+    if (!look) return ContentSummary{DigestOf(*view), std::nullopt, {}};
+    if (UnwrittenContents::PrecedesWrites(point_)) {
+      const auto known =
+          UnwrittenContents::Get().Unwritten(variable_, of, *look);
+      if (known) {
+        read_.unwritten |= of;
+        return ContentSummary{*known, std::nullopt, {}};
+      }
+    }
+    const ContentDigest digest = DigestOf(*view);
+    UnwrittenContents::Get().Digested(variable_, of, point_, *look, digest);
+    return ContentSummary{digest, std::nullopt, {}};
   }
 
   void ReadGrad(PyObject* tensor) {
@@ -91,7 +128,8 @@ class VariableReader {
     } else if (!grad) {
       read_.content |= kUnreadable;
     } else {
-      read_.grad = Summary(grad.get(), kStateGradStatistics, kStateGradRows);
+      read_.grad =
+          Summary(grad.get(), kHasGrad, kStateGradStatistics, kStateGradRows);
       Note(grad.get(), read_.grad, kHasGrad, kGradIsZero);
     }
   }
@@ -116,6 +154,8 @@ class VariableReader {
     return read_.deferred == 0 || number == read_.number + 1;
   }
 
+  const uint32_t variable_;
+  const StatePoint point_;
   const int what_;
   const bool zoomed_;
   DeviceStates::Call& devices_;
@@ -143,7 +183,7 @@ class StateWriter {
     if (read.deferred != 0) record.words[words++] = read.number;
     thread_->Append(&record.state.header,
                     sizeof(StateRecord) + words * sizeof(uint64_t),
-                    RecordType::kState, 0);
+                    RecordType::kState, read.unwritten);
     WriteMore(kHasData, read.data);
     WriteMore(kHasGrad, read.grad);
   }
@@ -214,14 +254,12 @@ std::optional<ContentSummary> SummaryOf(PyObject* tensor, ContentWanted wanted,
   const std::optional<TensorView> view = TensorView::Of(local.get());
   if (!view) return std::nullopt;
   if (view->rows() > max_rows) wanted.rows = false;
-  const bool plain = !wanted.statistics && !wanted.rows;
-  const auto read = [&] {
-    return plain ? ContentSummary{view->Digest(), std::nullopt, {}}
-                 : view->Summarize(wanted);
-  };
-  if (view->bytes() < kReleaseGilBytes) return read();
+  if (!wanted.statistics && !wanted.rows) {
+    return ContentSummary{DigestOf(*view), std::nullopt, {}};
+  }
+  if (view->bytes() < kReleaseGilBytes) return view->Summarize(wanted);
   PyThreadState* thread = PyEval_SaveThread();
-  ContentSummary summary = read();
+  ContentSummary summary = view->Summarize(wanted);
   PyEval_RestoreThread(thread);
   return summary;
 }
@@ -237,8 +275,7 @@ bool RecordStates(StatePoint point, int what,
     if (!tensor) return false;
     if (variables[i] == 0) continue;
     const bool waits = HasToWait(what, variables[i], tensor.get());
-    VariableReader reader(waits ? 0 : what, IsZoomedInOn(variables[i]),
-                          &devices);
+    VariableReader reader(variables[i], point, waits ? 0 : what, &devices);
     VariableState read = reader.Read(tensor.get());
     if (waits) read.content |= kUnreadable;
     // Asked for again: while the GIL was released anything may have happened.

@@ -30,7 +30,8 @@ inline constexpr int kStateGradRows = 32;
 inline constexpr uint64_t kMaxRows = 1u << 20;
 
 // Of a tensor's bytes, of a DTensor's local shard; rows up to `max_rows`. None:
-// they cannot be read here. REQUIRES: a TorchApi::WithoutOverrides lives.
+// they cannot be read here. Always read, unlike what RecordStates records
+// (unwritten_contents.h). REQUIRES: a TorchApi::WithoutOverrides lives.
 std::optional<ContentSummary> SummaryOf(PyObject* tensor,
                                         ContentWanted wanted = {},
                                         uint64_t max_rows = kMaxRows);

@@ -208,7 +208,7 @@ void StridedContent::GatherBlocks(const Take& take) const {
 template <typename Take>
 void StridedContent::ForEachBlock(const Take& take) const {
   if (bytes_ == 0) return;
-  if (!dimensions_.empty() || negative_ || conjugate_) {
+  if (!IsBlock()) {
     GatherBlocks(take);
     return;
   }
@@ -219,7 +219,7 @@ void StridedContent::ForEachBlock(const Take& take) const {
 
 ContentDigest StridedContent::Digest() const {
   DigestSum sum;
-  if (dimensions_.empty() && !negative_ && !conjugate_) {
+  if (IsBlock()) {
     sum = SumWords(data_, bytes_, 0);
   } else {
     uint64_t next_word = 0;
@@ -229,6 +229,19 @@ ContentDigest StridedContent::Digest() const {
     });
   }
   return {FinishDigest(sum.sum, bytes_, dtype_), sum.any_bits == 0};
+}
+
+std::optional<ContentSample> StridedContent::Sample() const {
+  constexpr uint64_t kWords = 64;
+  const uint64_t stride = bytes_ / kWords / sizeof(uint64_t) * sizeof(uint64_t);
+  if (!IsBlock() || stride == 0) return std::nullopt;
+  uint64_t words[kWords];
+  uint64_t nonzero = 0;
+  for (uint64_t i = 0; i < kWords; ++i) {
+    std::memcpy(&words[i], data_ + i * stride, sizeof words[i]);
+    nonzero += words[i] != 0 ? 1 : 0;
+  }
+  return ContentSample{SumWords(words, sizeof words).sum, nonzero > kWords / 2};
 }
 
 TensorStatistics StridedContent::ScaledStatistics(double scale) const {

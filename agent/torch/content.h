@@ -36,6 +36,12 @@ struct ContentWanted {
   bool rows = false;
 };
 
+// Some words of a content, to tell cheaply that it has changed.
+struct ContentSample {
+  uint64_t hash = 0;
+  bool is_dense = false;  // most of them are not zero
+};
+
 // What is known of a tensor's place in memory.
 struct StridedTensor {
   const void* data = nullptr;
@@ -76,8 +82,14 @@ class StridedContent {
   // REQUIRES: this process can read the memory.
   ContentDigest Digest() const;
   ContentSummary Summarize(ContentWanted wanted) const;
+  // Of words spread evenly. None: the content is no block of memory, or a
+  // short one.
+  std::optional<ContentSample> Sample() const;
 
  private:
+  bool IsBlock() const {
+    return dimensions_.empty() && !negative_ && !conjugate_;
+  }
   bool TakeDimensions(const StridedTensor& tensor);
   template <typename Take>
   void ForEachBlock(const Take& take) const;

@@ -18,6 +18,7 @@ struct Names {
   PyObject* requires_grad = PyUnicode_InternFromString("requires_grad");
   PyObject* retains_grad = PyUnicode_InternFromString("retains_grad");
   PyObject* shape = PyUnicode_InternFromString("shape");
+  PyObject* version = PyUnicode_InternFromString("_version");
 
   static const Names& Get() {
     static const auto* names = new Names;
@@ -121,6 +122,12 @@ bool IsLeaf(PyObject* tensor) {
 
 bool RequiresGrad(PyObject* tensor) {
   return IsTrue(Attribute(tensor, Names::Get().requires_grad));
+}
+
+std::optional<uint64_t> VersionOf(PyObject* tensor) {
+  const Ref version = Attribute(tensor, Names::Get().version);
+  if (!version || !PyLong_Check(version.get())) return std::nullopt;
+  return PyLong_AsUnsignedLongLongMask(version.get());
 }
 
 Ref GradOf(PyObject* tensor) {

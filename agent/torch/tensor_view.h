@@ -26,12 +26,14 @@ class TensorView {
 
   uint64_t bytes() const { return content_.bytes(); }
   uint64_t rows() const { return content_.rows(); }
+  const void* data() const { return content_.data(); }
 
   // Threads: any; the GIL may be released while they run.
   ContentDigest Digest() const { return content_.Digest(); }
   ContentSummary Summarize(ContentWanted wanted) const {
     return content_.Summarize(wanted);
   }
+  std::optional<ContentSample> Sample() const { return content_.Sample(); }
 
  private:
   explicit TensorView(StridedContent content) : content_(std::move(content)) {}
@@ -65,6 +67,9 @@ Ref LocalTensor(PyObject* tensor);
 // Of any tensor.
 bool IsLeaf(PyObject* tensor);
 bool RequiresGrad(PyObject* tensor);
+// Counts the writes to its memory that torch knows of. None: nothing counts
+// them (inference mode).
+std::optional<uint64_t> VersionOf(PyObject* tensor);
 // Its .grad: None where there is none. A tensor that cannot have one is not
 // asked, because asking it warns.
 Ref GradOf(PyObject* tensor);
