@@ -9,6 +9,7 @@ import weakref
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from hooks_case import CORE, HooksCase, Net, PARAMS, WATCH, train_step
@@ -106,6 +107,50 @@ class Copies(HooksCase):
         for mine, theirs in zip(self.model.parameters(), other.parameters()):
             self.assertTrue(torch.equal(mine, theirs))
             self.assertEqual(weakref.getweakrefs(theirs), [])
+
+
+class RoundedAverages(HooksCase):
+    NAME = "opt.average_rounded_away"
+
+    def setUp(self):
+        super().setUp()
+        torch.manual_seed(0)
+        CORE.closing = {"clear"}
+
+    def said(self):
+        return [e[3] for e in CORE.log if e[0] == "scalar" and e[2] == self.NAME]
+
+    def train(self, share, dtype=torch.bfloat16, every=1, rate=1e-3):
+        model = nn.Sequential(nn.Linear(64, 5), nn.Linear(5, 4))
+        average = copy.deepcopy(model).to(dtype).requires_grad_(False)
+        optimizer = torch.optim.Adam(model.parameters(), lr=rate)
+        for step in range(8):
+            optimizer.zero_grad()
+            F.cross_entropy(model(torch.randn(8, 64)), torch.arange(8) % 4).backward()
+            optimizer.step()
+            if step % every == 0:
+                for slow, fast in zip(average.parameters(), model.parameters()):
+                    slow.data.lerp_(fast.detach().to(dtype), share)
+
+    def test_moves_that_are_lost(self):
+        self.train(0.01)
+        self.assertEqual(self.said()[-1], 1.0)
+
+    def test_copies_now_and_then(self):
+        self.train(1.0, every=3)
+        self.assertEqual(self.said()[-1], 0.0)
+
+    def test_long_moves(self):
+        self.train(0.9, rate=0.05)
+        self.assertEqual(self.said()[-1], 0.0)
+
+    def test_a_copy_that_is_no_average(self):
+        self.train(0.01, every=100)
+        self.assertEqual(self.said(), [])
+
+    def test_float32(self):
+        self.train(0.01, dtype=torch.float32)
+        self.assertEqual(self.said(), [])
 
 
 if __name__ == "__main__":

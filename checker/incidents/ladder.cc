@@ -103,12 +103,20 @@ constexpr std::string_view kGradientFacts[] = {
     "backward.scale", "grad.finite", "grad.present",
     "grad.scaled",    "grad.zero",   "var.got_grad"};
 
-constexpr std::string_view kUpdateFacts[] = {
-    "buffer.updated_or_loaded", "buffer.written_by_forward", "opt.counts_on",
-    "opt.follower_apart",       "opt.moves_masked_rows",     "opt.rates_ended",
-    "opt.rounded_away",         "rows_changed_without_grad", "var.changed",
-    "var.effective_lr",         "var.frozen_changed",        "var.lr_nonzero",
-    "var.overwritten"};
+constexpr std::string_view kUpdateFacts[] = {"buffer.updated_or_loaded",
+                                             "buffer.written_by_forward",
+                                             "opt.counts_on",
+                                             "opt.average_rounded_away",
+                                             "opt.follower_apart",
+                                             "opt.moves_masked_rows",
+                                             "opt.rates_ended",
+                                             "opt.rounded_away",
+                                             "rows_changed_without_grad",
+                                             "var.changed",
+                                             "var.effective_lr",
+                                             "var.frozen_changed",
+                                             "var.lr_nonzero",
+                                             "var.overwritten"};
 
 using Rungs = std::map<std::string_view, Rung>;
 

@@ -93,6 +93,7 @@ constexpr char kEarly[] = "schedule.early";
 constexpr char kSharesSamples[] = "loader.shares_samples";
 constexpr char kRepeatsDraws[] = "opt.repeats_draws";
 constexpr char kRoundedAway[] = "opt.rounded_away";
+constexpr char kAverageRounded[] = "opt.average_rounded_away";
 constexpr char kGradientsOld[] = "opt.gradients_are_old";
 constexpr char kNoProbabilities[] = "loss.targets_no_probabilities";
 constexpr char kOverQueries[] = "loss.attends_over_queries";
@@ -355,6 +356,12 @@ std::vector<Fact> OfUpkeep() {
       BlamesConstruction(OptimizerRow<kEmptyGroup>(
           "a parameter group with a learning rate of its own is empty",
           "no parameter group with a learning rate of its own is empty", 4)),
+      OptimizerRow<kAverageRounded>(
+          "most elements of an averaged copy in bfloat16 or float16 stand "
+          "still when it is updated",
+          "most elements of averaged copies in bfloat16 or float16 move when "
+          "they are updated",
+          5),
       OptimizerRow<kMaskedRows>(
           "it changes rows whose gradients the script has set to 0",
           "it does not change rows whose gradients the script has set to 0", 4),

@@ -1,7 +1,8 @@
 """Copies of models that are not trained: deep copies, AveragedModel, averages.
 
 A parameter is a shadow of another where it is a deep copy of it, or where its
-model has never been trained and has the same names and shapes as one that is.
+model has never been trained and has the same names and shapes as one that is. A copy
+that was converted to another type is known by its names and shapes, too.
 """
 
 from __future__ import annotations
@@ -73,7 +74,10 @@ class Shadows:
             if any(model is one for one in trained):
                 found = {}
             else:
-                found = self._copied_in(model) or _same_names(model, trained)
+                # A copy in another type keeps the memory of few, or of none.
+                found = max(
+                    self._copied_in(model), _same_names(model, trained), key=len
+                )
             self._models.define_shadows(model, found)
             if found:
                 self.found(model)
@@ -95,6 +99,8 @@ class Shadows:
             if self._models.find(module) is not None:
                 continue
             copied, source = self._source_of(module)
+            if not copied:
+                source = self._converted_from(module)
             if source is None and copied:
                 # Of what may become known.
                 self._made.append(weakref.ref(module))
@@ -114,6 +120,19 @@ class Shadows:
                 if variable:
                     return True, self._models.root_of(variable)
         return copied, None
+
+    def _converted_from(self, module: torch.nn.Module) -> int | None:
+        """Number of the model of the same names and shapes and other types."""
+        tensors = dict(module.named_parameters())
+        shapes = {name: tensor.shape for name, tensor in tensors.items()}
+        if not shapes:
+            return None
+        for model in self._models.all():
+            theirs = {name: tensor for name, _, tensor in model.params()}
+            if shapes == {name: tensor.shape for name, tensor in theirs.items()}:
+                if any(tensors[name].dtype != theirs[name].dtype for name in shapes):
+                    return model.number
+        return None
 
     def _copies_of(self, source: int) -> int:
         return sum(model.copied_from == source for model in self._models.all())

@@ -106,6 +106,7 @@ class Signs:
     ) -> Iterator[tuple[str, float | None]]:
         watch = self._watch
         yield "opt.averages_without_statistics", watch.averages.optimizer_steps()
+        yield "opt.average_rounded_away", watch.rounded_averages.optimizer_steps()
         yield "opt.stale_casts", watch.autocast_casts.optimizer_steps(optimizer)
         yield "opt.clips_nothing", watch.clipped.optimizer_steps()
         yield "opt.epsilon_vanishes", epsilon_vanishes(optimizer)

@@ -36,6 +36,7 @@ from _traincheck.old_gradients import OldGradients
 from _traincheck.remade_optimizers import RemadeOptimizers
 from _traincheck.repeated_draws import RepeatedDraws
 from _traincheck.resumed_scales import ResumedScales
+from _traincheck.rounded_averages import RoundedAverages
 from _traincheck.rounded_steps import RoundedSteps
 from _traincheck.samplers import Samplers
 from _traincheck.scaler import HalfPrecision
@@ -115,6 +116,10 @@ class Watch:
         self.shared_samples = SharedSamples()
         self.sight = Sight(self.core, self.planner, self.limits)
         self.control.planned = self.sight.begins
+        self._look_anew()
+
+    def _look_anew(self) -> None:
+        """The part of reset that makes what signs.py asks, and the like."""
         self.signs = Signs(self)
         self.sorted_samples = SortedSamples()
         self.averaged_gradients = AveragedGradients(self.topology, self.holds)
@@ -139,6 +144,7 @@ class Watch:
         self.old_gradients = OldGradients()
         self.remade_optimizers = RemadeOptimizers()
         self.repeated_draws = RepeatedDraws()
+        self.rounded_averages = RoundedAverages(self.models)
         self.rounded_steps = RoundedSteps()
         self.symmetric_weights = SymmetricWeights()
         self.unwrapped_parts = UnwrappedParts(self.topology, self.models)
@@ -149,6 +155,7 @@ class Watch:
 
     def _step_ended(self) -> None:
         self.shadows.update()
+        self.rounded_averages.step_ended()
         self.checkpoints.step_ended()
         self.states.step_ended()
         self.control.step_closed()

@@ -3,6 +3,7 @@
     built_in_near_steps.py
 """
 
+import copy
 import os
 import tempfile
 import threading
@@ -126,6 +127,21 @@ def steps_below_precision() -> None:
         lambda scores, y: F.cross_entropy(scores.float(), y),
         optimizer,
     )
+
+
+def copy_in_half_for_evaluation() -> None:
+    """Refreshed now and then, from an average in float32."""
+    model = Classifier()
+    average = copy.deepcopy(model)
+    half = copy.deepcopy(model).bfloat16()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    for step in range(STEPS):
+        train(model, optimizer=optimizer, steps=1)
+        with torch.no_grad():
+            for slow, fast in zip(average.parameters(), model.parameters()):
+                slow.lerp_(fast, 0.01)
+            if step % 3 == 0:
+                half.load_state_dict(average.state_dict())
 
 
 def optimizer_made_anew() -> None:
@@ -413,6 +429,7 @@ CASES = (
     norm_that_decays,
     average_without_statistics,
     steps_below_precision,
+    copy_in_half_for_evaluation,
     optimizer_made_anew,
     rate_reset_on_resume,
     one_cycle_of_epochs,

@@ -4,12 +4,14 @@ to pass, over a resume, from a layer to the next.
     built_in_upkeep.py [--right] [CASE...]
 """
 
+import copy
+
 import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
-from built_in_signs import CLASSES, Classifier, main, samples, train
+from built_in_signs import CLASSES, STEPS, Classifier, main, samples, train
 
 
 def leftover_micro_batches(right: bool) -> None:
@@ -248,6 +250,18 @@ def head_that_is_read(right: bool) -> None:
         optimizer.step()
 
 
+def average_in_bfloat16(right: bool) -> None:
+    """A hundredth of the way is less than a bfloat16 can move."""
+    model = Classifier()
+    average = copy.deepcopy(model).to(torch.float32 if right else torch.bfloat16)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    for _ in range(STEPS):
+        train(model, optimizer=optimizer, steps=1)
+        with torch.no_grad():
+            for slow, fast in zip(average.parameters(), model.parameters()):
+                slow.lerp_(fast.to(slow.dtype), 0.01)
+
+
 CASES = (
     leftover_micro_batches,
     anothers_gradients,
@@ -263,6 +277,7 @@ CASES = (
     group_for_nobody,
     cosine_of_epochs,
     head_that_is_read,
+    average_in_bfloat16,
 )
 
 
