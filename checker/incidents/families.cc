@@ -286,6 +286,16 @@ constexpr Family kFamilies[] = {
      "backwards run and no optimizer steps: {seen}",
      "Gradients pile up without an error.",
      "Call optimizer.step()."},
+    {"RateSchedule",
+     "",
+     "",
+     {Rung::kUpdate, 0, kStructure},
+     "the learning rate takes another course than in the reference runs: "
+     "{seen}",
+     "Any rate is a rate. A wrong one trains too slowly, or not for as long as "
+     "was meant.",
+     "Compare the scheduler's settings, and how often it is stepped, with the "
+     "reference run's. If the change is meant, record a new reference run."},
     {"SavedEqualsLive",
      "/what",
      "loaded",

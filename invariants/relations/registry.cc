@@ -10,6 +10,7 @@
 #include "invariants/relations/declared_total/declared_total.h"
 #include "invariants/relations/event_contain/event_contain.h"
 #include "invariants/relations/optimizer_progress/optimizer_progress.h"
+#include "invariants/relations/rate_schedule/rate_schedule.h"
 #include "invariants/relations/saved_equals_live/saved_equals_live.h"
 #include "invariants/relations/state_change/state_change.h"
 #include "invariants/relations/traincheck_rules/traincheck_rules.h"
@@ -18,19 +19,14 @@ namespace traincheck {
 
 const std::vector<const Relation*>& Relations() {
   static const auto* const kRelations = new std::vector<const Relation*>{
-      ApiArg(),
-      ApiOutput(),
-      ApiSequence(),
-      CallCount(),
-      CallReturns(),
-      CollectiveContract(),
-      Consistent(),
-      DeclaredTotal(),
-      EventContain(),
-      OptimizerProgress(),
-      SavedEqualsLive(),
-      StateChange(),
-      NewTrainCheckRules(EventContain()).release()};
+      ApiArg(),       ApiOutput(),
+      ApiSequence(),  CallCount(),
+      CallReturns(),  CollectiveContract(),
+      Consistent(),   DeclaredTotal(),
+      EventContain(), OptimizerProgress(),
+      RateSchedule(), SavedEqualsLive(),
+      StateChange(),  NewTrainCheckRules(EventContain()).release(),
+  };
   return *kRelations;
 }
 

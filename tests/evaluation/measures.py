@@ -9,8 +9,9 @@ from evaluation.laboratory import Laboratory
 
 # Healthy programs are checked by what the others teach, in so many parts.
 PARTS = 5
-# Whose rules find an error. "advised": built-in rules, with those that advise only.
-KINDS = ("builtin", "advised", "others", "own", "all")
+# Whose alerts find an error. "advised": built-in rules, advice included;
+# "all_advised": all of these, advice included.
+KINDS = ("builtin", "advised", "others", "own", "all", "all_advised")
 # TrainCheck's experiment: rules from one, four and six programs.
 INPUTS = {
     1: ("gcn",),
@@ -76,14 +77,15 @@ def alerts(found: dict) -> dict:
 
 def detection(error: programs.Error, faulty: list, fixed: list) -> dict:
     """Counts where the effect is: in the step of the trigger or later, by a rule
-    that the fixed variant keeps. What is broken before and still is then (a counter
-    that will stop) is found in time. `faulty`: checks of one run by several sets.
+    that the fixed variant keeps; what is called between two steps (a load) is in the
+    one before. What is broken before and still is then (a counter that will stop) is
+    found in time. `faulty`: checks of one run by several sets.
     """
     broken = {row[1] for row in fixed}
     rows = [
         row
         for row in violations(*faulty)
-        if row[1] not in broken and (row[4] is None or row[4] >= error.trigger_step)
+        if row[1] not in broken and (row[4] is None or row[4] >= error.trigger_step - 1)
     ]
     steps = [row[0] for row in rows if row[0] is not None]
     delay = max(0, min(steps) - error.trigger_step) if steps else None
@@ -122,32 +124,40 @@ def errors(lab: Laboratory, records: Records) -> dict:
         if strangers not in others:
             others[strangers] = f"strangers-{len(others)}"
             lab.infer(list(strangers), others[strangers])
-        lab.infer([records.fixed[name]], f"own-{name}")
-        faulty, right = records.faulty[name], records.fixed[name]
-        advised = lab.check_builtin(faulty)
-        builtin = alerts(advised)
-        by_others = lab.check(faulty, others[strangers])
-        by_own = lab.check(faulty, f"own-{name}")
-        fixed_advised = violations(lab.check_builtin(right))
-        fixed_builtin = violations(alerts(lab.check_builtin(right)))
-        fixed = violations(lab.check(right, others[strangers]))
-        together = lab.check(faulty, f"builtin,{others[strangers]},own-{name}")
-        row = {
-            "what": error.what,
-            "incident": incidents.of_check(together, error.trigger_step),
-            "trigger": error.trigger_step,
-            "builtin": detection(error, [builtin], fixed_builtin),
-            "advised": detection(error, [advised], fixed_advised),
-            "others": detection(error, [by_others], fixed),
-            "own": detection(error, [by_others, by_own], fixed),
-            "all": detection(
-                error, [builtin, by_others, by_own], fixed + fixed_builtin
-            ),
-        }
-        results[name] = row
+        results[name] = row = _of_error(lab, records, error, others[strangers])
         found = [kind for kind in KINDS if row[kind]["found"]]
         say(f"{name}: {', '.join(found) or '-'}")
     return results
+
+
+def _of_error(
+    lab: Laboratory, records: Records, error: programs.Error, others: str
+) -> dict:
+    """`others`: the set of what strangers teach."""
+    faulty, fixed = (
+        kind[error.faulty.name] for kind in (records.faulty, records.fixed)
+    )
+    own = f"own-{error.faulty.name}"
+    lab.infer([fixed], own)
+    advised = lab.check_builtin(faulty)
+    learned = [lab.check(faulty, rules) for rules in (others, own)]
+    builtin, by_others, by_own = map(alerts, (advised, *learned))
+    right = [lab.check_builtin(fixed), lab.check(fixed, others)]
+    broken_builtin, broken_others = (violations(alerts(check)) for check in right)
+    together = lab.check(faulty, f"builtin,{others},{own}")
+    return {
+        "what": error.what,
+        "incident": incidents.of_check(together, error.trigger_step),
+        "trigger": error.trigger_step,
+        "builtin": detection(error, [builtin], broken_builtin),
+        "advised": detection(error, [advised], violations(right[0])),
+        "others": detection(error, [by_others], broken_others),
+        "own": detection(error, [by_others, by_own], broken_others),
+        "all": detection(
+            error, [builtin, by_others, by_own], broken_builtin + broken_others
+        ),
+        "all_advised": detection(error, [advised, *learned], violations(*right)),
+    }
 
 
 def alarms(found: dict) -> dict:
@@ -177,8 +187,8 @@ def healthy(lab: Laboratory, records: Records) -> dict:
             run = records.healthy[name]
             results[name] = alarms(lab.check(run, f"part-{part}"))
             results[name]["builtin"] = builtin = alarms(lab.check_builtin(run))
-            alarms = results[name]["alarms"] + builtin["alarms"]
-            say(f"{name}: {len(alarms)} alarms")
+            count = len(results[name]["alarms"] + builtin["alarms"])
+            say(f"{name}: {count} alarms")
     return results
 
 

@@ -71,7 +71,7 @@ def _errors(now: dict, first: dict) -> list:
         rows.append("| " + " | ".join(cells) + " |")
     return _table(
         "| error | what is wrong | others, at first | own, at first | fixed, at first "
-        "| built-in | with advice | others | own | all | fixed |",
+        "| built-in | with advice | others | own | all | all, with advice | fixed |",
         rows,
     )
 
@@ -137,6 +137,7 @@ def _summary(now: dict, first: dict) -> list:
         found("by rules of others", "others"),
         found("with a healthy run of the same script, too", "own"),
         found("by all alerts of these", "all"),
+        found("by all of these, advice included", "all_advised"),
         f"| fixed variants with an alarm | {noisy(first)} | {noisy(now)} |",
         f"| healthy programs with an alarm | {loud(first)} | {loud(now)} |",
         f"| healthy programs with advice | {advised(first)} | {advised(now)} |",

@@ -1,0 +1,60 @@
+#include "invariants/relations/rate_schedule/rate_course.h"
+
+#include <bit>
+#include <cmath>
+#include <iterator>
+
+namespace traincheck {
+namespace {
+
+constexpr uint64_t kEach = 64;
+// Of the larger one. Rates are computed in double, in one order or another.
+constexpr double kRounding = 1e-6;
+
+}  // namespace
+
+bool RateCourse::IsLookedAt(uint64_t step) {
+  if (step < kEach) return true;
+  const uint64_t stride = std::bit_floor(step) / (kEach / 2);
+  return step % stride == 0;
+}
+
+void RateCourse::Add(uint64_t step, double rate) {
+  const std::optional<double> before = At(step);
+  if (!before || !AreEqual(*before, rate)) changes_[step] = rate;
+}
+
+std::optional<double> RateCourse::At(uint64_t step) const {
+  const auto next = changes_.upper_bound(step);
+  if (next == changes_.begin()) return std::nullopt;
+  return std::prev(next)->second;
+}
+
+bool RateCourse::AreEqual(double some, double other) {
+  if (some == other) return true;
+  const double larger = std::fmax(std::fabs(some), std::fabs(other));
+  return std::fabs(some - other) <= kRounding * larger;
+}
+
+nlohmann::json RateCourse::ToJson() const {
+  nlohmann::json entries = nlohmann::json::array();
+  for (const auto& [step, rate] : changes_) entries.push_back({step, rate});
+  return entries;
+}
+
+std::optional<RateCourse> RateCourse::Parse(const nlohmann::json& json) {
+  if (!json.is_array() || json.empty()) return std::nullopt;
+  RateCourse course;
+  for (const nlohmann::json& entry : json) {
+    if (!entry.is_array() || entry.size() != 2) return std::nullopt;
+    if (!entry[0].is_number_unsigned() || !entry[1].is_number()) {
+      return std::nullopt;
+    }
+    course.changes_[entry[0].get<uint64_t>()] = entry[1].get<double>();
+  }
+  if (course.changes_.size() != json.size()) return std::nullopt;
+  if (!course.changes_.contains(0)) return std::nullopt;
+  return course;
+}
+
+}  // namespace traincheck

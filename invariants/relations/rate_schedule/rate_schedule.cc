@@ -1,0 +1,254 @@
+#include "invariants/relations/rate_schedule/rate_schedule.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/json_reader.h"
+#include "invariants/relations/rate_schedule/rate_course.h"
+#include "invariants/rules/process_relation.h"
+#include "invariants/rules/verdicts.h"
+
+namespace traincheck {
+
+namespace {
+
+constexpr size_t kMostGroups = 16;  // an optimizer of more is left aside
+constexpr uint64_t kFewestSteps = 8;
+constexpr char kPlateau[] = "ReduceLROnPlateau";
+
+struct ScheduleSpec {
+  // A schedule may be changed on purpose.
+  static constexpr bool kAdvice = true;
+
+  std::string optimizer;          // its class
+  uint64_t ordinal = 0;           // among the optimizers of the process
+  uint64_t steps = 0;             // that are known
+  std::vector<RateCourse> rates;  // by group
+
+  nlohmann::json ToJson() const {
+    nlohmann::json groups = nlohmann::json::array();
+    for (const RateCourse& course : rates) groups.push_back(course.ToJson());
+    return {{"optimizer", optimizer},
+            {"ordinal", ordinal},
+            {"steps", steps},
+            {"rates", std::move(groups)}};
+  }
+  std::string Describe() const {
+    return "Over its first " + std::to_string(steps) +
+           " steps the learning rates of " + optimizer +
+           " are those of the reference runs.";
+  }
+  static void AddNeeds(CaptureNeeds*) {}
+  static std::vector<const Fact*> Facts() { return {}; }
+  static absl::StatusOr<ScheduleSpec> Parse(const nlohmann::json& parameters,
+                                            const std::string& path);
+};
+
+absl::StatusOr<ScheduleSpec> ScheduleSpec::Parse(
+    const nlohmann::json& parameters, const std::string& path) {
+  ScheduleSpec spec;
+  JsonReader reader(parameters, path);
+  spec.optimizer = reader.String("optimizer");
+  spec.ordinal = reader.Unsigned("ordinal");
+  spec.steps = reader.Unsigned("steps");
+  const nlohmann::json& groups = reader.Array("rates");
+  if (!groups.is_array() || groups.empty()) {
+    reader.Fail("rates", "has no group");
+    return reader.Finish(spec);
+  }
+  for (const nlohmann::json& group : groups) {
+    auto course = RateCourse::Parse(group);
+    if (!course) {
+      reader.Fail("rates",
+                  "not a list of [step, rate] from step 0 on for each group");
+      break;
+    }
+    spec.rates.push_back(*std::move(course));
+  }
+  return reader.Finish(spec);
+}
+
+// An optimizer at one of its steps.
+struct Moment {
+  std::string optimizer;
+  uint64_t ordinal = 0;
+  uint64_t step = 0;
+  std::vector<std::optional<double>> rates;  // by group; none: not known
+};
+
+// Its rates stand in the records when it begins, and its clock is that before.
+// None: no step that is looked at, or it is not known which.
+std::optional<Moment> MomentOf(const ProcessFacts& facts, const Call& call,
+                               CallOutcome outcome) {
+  if (!IsOptimizerStep(call) || outcome != CallOutcome::kReturned) {
+    return std::nullopt;
+  }
+  const auto step = facts.clock().OptimizerSteps(call.object);
+  const Optimizer* optimizer = facts.ownership().Find(call.object);
+  const ObjectInfo* object = facts.definitions().Object(call.object);
+  if (!step || !optimizer || !object || !RateCourse::IsLookedAt(*step)) {
+    return std::nullopt;
+  }
+  Moment moment{object->class_name, optimizer->ordinal, *step, {}};
+  for (const HeldVariable& held : optimizer->held) {
+    if (held.group >= moment.rates.size()) moment.rates.resize(held.group + 1);
+  }
+  for (uint32_t group = 0; group < moment.rates.size(); ++group) {
+    moment.rates[group] = facts.LearningRate(call.object, group);
+  }
+  return moment;
+}
+
+class SchedulesSeen : public ProcessObserver {
+ public:
+  void OnCallEnd(const ProcessFacts& facts, const Call& call,
+                 CallOutcome outcome) override {
+    const std::optional<Moment> moment = MomentOf(facts, call, outcome);
+    if (!moment) return;
+    Seen& seen = seen_[call.object];
+    // The course ends where a step is missing, or its groups are others.
+    if (seen.ended || !Extends(*moment, &seen.spec)) seen.ended = true;
+  }
+
+  void Collect(const ProcessDefinitions& definitions,
+               HypothesisSet* out) const {
+    for (const auto& [id, object] : definitions.objects()) {
+      // Another run takes another course.
+      if (object.class_name.ends_with(kPlateau)) return;
+    }
+    for (const auto& [object, seen] : seen_) {
+      if (seen.spec.steps < kFewestSteps) continue;
+      out->Add({seen.spec.ToJson(), Scope::kExperiment, {}});
+    }
+  }
+
+ private:
+  struct Seen {
+    ScheduleSpec spec;
+    bool ended = false;
+  };
+
+  static bool Extends(const Moment& moment, ScheduleSpec* spec) {
+    const bool is_first = spec->steps == 0;
+    if (moment.step != (is_first ? 0 : NextLookedAt(spec->steps))) return false;
+    const size_t groups = moment.rates.size();
+    if (groups == 0 || groups > kMostGroups) return false;
+    if (!is_first && groups != spec->rates.size()) return false;
+    if (!std::all_of(moment.rates.begin(), moment.rates.end(),
+                     [](const auto& rate) { return rate.has_value(); })) {
+      return false;
+    }
+    spec->optimizer = moment.optimizer;
+    spec->ordinal = moment.ordinal;
+    spec->rates.resize(groups);
+    for (size_t group = 0; group < groups; ++group) {
+      spec->rates[group].Add(moment.step, *moment.rates[group]);
+    }
+    spec->steps = moment.step + 1;
+    return true;
+  }
+
+  static uint64_t NextLookedAt(uint64_t step) {
+    while (!RateCourse::IsLookedAt(step)) ++step;
+    return step;
+  }
+
+  std::map<uint32_t, Seen> seen_;  // by optimizer
+};
+
+using ScheduleRule = SpecRule<ScheduleSpec>;
+using Judged = JudgedRules<ScheduleRule>;
+
+class SchedulesOfProcess : public ProcessObserver {
+ public:
+  explicit SchedulesOfProcess(const Judged* judged) : judged_(judged) {}
+
+  void OnCallEnd(const ProcessFacts& facts, const Call& call,
+                 CallOutcome outcome) override {
+    const std::optional<Moment> moment = MomentOf(facts, call, outcome);
+    if (!moment) return;
+    for (const ScheduleRule& rule : judged_->rules) {
+      const ScheduleSpec& spec = rule.spec;
+      if (spec.optimizer == moment->optimizer &&
+          spec.ordinal == moment->ordinal && moment->step < spec.steps) {
+        Judge(facts, call, *moment, rule);
+      }
+    }
+  }
+  void Fields(Archive& archive) override { archive(begun_); }
+
+ private:
+  enum class Begin : uint8_t { kUnseen, kAsKnown, kOther };
+
+  // How the optimizer began, which its first step shows.
+  Begin BeginOf(const Call& call, const Moment& moment,
+                const ScheduleRule& rule) {
+    Begin& begin = begun_[{rule.index, call.object}];
+    if (moment.step == 0 && !moment.rates.empty() && moment.rates[0]) {
+      const bool as_known =
+          moment.rates.size() == rule.spec.rates.size() &&
+          RateCourse::AreEqual(*moment.rates[0], *rule.spec.rates[0].At(0));
+      begin = as_known ? Begin::kAsKnown : Begin::kOther;
+    }
+    return begin;
+  }
+
+  void Judge(const ProcessFacts& facts, const Call& call, const Moment& moment,
+             const ScheduleRule& rule) {
+    const Begin begin = BeginOf(call, moment, rule);
+    if (begin == Begin::kOther) return;
+    Verdict verdict = NewVerdict(facts, rule.index, call.object);
+    if (begin == Begin::kUnseen) {
+      MarkUnknown("the first step of " + moment.optimizer +
+                      " was not recorded on " + facts.Name(),
+                  &verdict);
+    } else {
+      Compare(facts, call, moment, rule.spec, &verdict);
+    }
+    judged_->sink->OnVerdict(verdict);
+  }
+
+  static void Compare(const ProcessFacts& facts, const Call& call,
+                      const Moment& moment, const ScheduleSpec& spec,
+                      Verdict* verdict) {
+    bool missing = moment.rates.size() != spec.rates.size();
+    for (size_t group = 0; group < spec.rates.size(); ++group) {
+      const double expected = *spec.rates[group].At(moment.step);
+      if (group >= moment.rates.size() || !moment.rates[group]) {
+        missing = true;
+        continue;
+      }
+      const double rate = *moment.rates[group];
+      if (RateCourse::AreEqual(rate, expected)) continue;
+      MarkViolated(facts, call, verdict);
+      const std::string what =
+          "the learning rate of group " + std::to_string(group) + " at step " +
+          std::to_string(moment.step) + " of the optimizer is ";
+      verdict->finding.expected = what + nlohmann::json(expected).dump();
+      verdict->finding.seen = what + nlohmann::json(rate).dump();
+      return;
+    }
+    if (missing) {
+      MarkUnknown("the learning rate was not recorded on " + facts.Name(),
+                  verdict);
+    }
+  }
+
+  const Judged* const judged_;
+  std::map<std::pair<size_t, uint32_t>, Begin> begun_;  // by rule and optimizer
+};
+
+}  // namespace
+
+const Relation* RateSchedule() {
+  static const auto* const kRelation =
+      new ProcessRelation<ScheduleSpec, SchedulesOfProcess>(
+          "RateSchedule", NewSeenGenerator<SchedulesSeen>);
+  return kRelation;
+}
+
+}  // namespace traincheck
