@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     # How often it was written to; None: it cannot be told from others.
     Gradient = tuple[TensorMark, int] | None
 
-_LOOKED_AT = 8  # parameters of an optimizer
+_LOOKED_AT = 3  # parameters of an optimizer; each takes some microseconds
 
 
 class _Optimizer:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from _traincheck.holds import Holds
     from _traincheck.models import Models
     from _traincheck.parts import Part
+    from _traincheck.plan import Plan
     from _traincheck.planner import Planner
     from _traincheck.control import Recorded
 
@@ -33,6 +34,9 @@ class States:
         self._recorded = recorded
         self._planner = planner
         self._points = state_points(core)
+        # What this plan asks for, by value and point: asked a dozen times a step.
+        self._answers: dict[tuple[str, int], int] = {}
+        self._answered: Plan | None = None
         data = core.STATE_DATA, core.STATE_DATA_STATISTICS, core.STATE_DATA_ROWS
         grad = core.STATE_GRAD, core.STATE_GRAD_STATISTICS, core.STATE_GRAD_ROWS
         self._bits = {
@@ -47,7 +51,17 @@ class States:
     def asked(self, value: str, point: int) -> int:
         """What the plan asks for of "parameter.data" and the like, as record_states
         takes it; 0: nothing."""
-        plan, place = self._planner.plan, self._points[point]
+        plan = self._planner.plan
+        if plan is not self._answered:
+            self._answers.clear()
+            self._answered = plan
+        answer = self._answers.get((value, point))
+        if answer is None:
+            answer = self._answers[value, point] = self._ask(plan, value, point)
+        return answer
+
+    def _ask(self, plan: Plan, value: str, point: int) -> int:
+        place = self._points[point]
         if not plan.wants(value, place):
             return 0
         what, statistics, rows = self._bits[value]
