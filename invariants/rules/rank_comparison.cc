@@ -1,6 +1,7 @@
 #include "invariants/rules/rank_comparison.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <utility>
@@ -79,6 +80,25 @@ void RankComparison::Add(const ProcessFacts& facts, size_t rule,
             *facts.rank(), window.index, std::move(joined));
 }
 
+namespace {
+
+// "rank 2 differs from ranks 0, 1"; without a majority: "between ranks 0, 1".
+std::string WhoDiffers(const std::vector<int32_t>& ranks, const OddRanks& odd) {
+  constexpr size_t kMostNamed = 8;
+  if (ranks.size() <= 2 || odd.size() >= ranks.size()) {
+    return "between " + RankWords(ranks);
+  }
+  std::vector<int32_t> agree;
+  std::set_difference(ranks.begin(), ranks.end(), odd.begin(), odd.end(),
+                      std::back_inserter(agree));
+  const std::string others =
+      agree.size() > kMostNamed ? "the others" : RankWords(agree);
+  return RankWords({odd.begin(), odd.end()}) +
+         (odd.size() == 1 ? " differs from " : " differ from ") + others;
+}
+
+}  // namespace
+
 std::string RankComparison::ShownWords(uint32_t variable,
                                        const JudgedWindow& window) const {
   std::string text;
@@ -123,11 +143,7 @@ Finding RankComparison::Describe(const ReplicaUnit& unit,
                    std::to_string(compared) +
                    " differ: " + ListWords(differ, 3);
   }
-  const bool one_stands_out =
-      unit.ranks.size() > 2 && odd.size() < unit.ranks.size();
-  finding.seen += one_stands_out ? "; " + RankWords({odd.begin(), odd.end()}) +
-                                       " differs from the others"
-                                 : "; between " + RankWords(unit.ranks);
+  finding.seen += "; " + WhoDiffers(unit.ranks, odd);
   return finding;
 }
 

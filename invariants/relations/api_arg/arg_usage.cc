@@ -128,11 +128,12 @@ bool IsSubject(const FunctionInfo& function) {
          (name.starts_with("torch.nn.modules.") && name.ends_with(".forward"));
 }
 
-// Whether such calls are those of a training's own forward.
-bool IsConcerned(const ProcessFacts& facts, const Call& call) {
-  const char* stage = facts.stage();  // null: not known
-  return stage != nullptr && std::string_view(stage) == "training" &&
-         !call.Is(CallFlag::kInsideBackward);
+// Is the call one of a training's own forward?
+Tri IsConcerned(const ProcessFacts& facts, const Call& call) {
+  if (call.Is(CallFlag::kInsideBackward)) return Tri::kNo;
+  const char* stage = facts.stage();
+  if (stage == nullptr) return Tri::kUnknown;
+  return std::string_view(stage) == "training" ? Tri::kYes : Tri::kNo;
 }
 
 class UsagesSeen : public ProcessObserver {
@@ -141,7 +142,7 @@ class UsagesSeen : public ProcessObserver {
                  CallOutcome outcome) override {
     if (outcome != CallOutcome::kReturned || call.content.empty()) return;
     if (!call.function || !IsSubject(*call.function)) return;
-    if (!IsConcerned(facts, call)) return;
+    if (IsConcerned(facts, call) != Tri::kYes) return;
     Function& function = seen_[call.function_id];
     ++function.calls;
     const std::optional<int64_t> step = facts.clock().known_step();
@@ -207,9 +208,18 @@ class UsagesOfProcess : public ProcessObserver {
                  CallOutcome outcome) override {
     if (outcome != CallOutcome::kReturned) return;
     const std::vector<const UsageRule*>& rules = concerned_.Of(call);
-    if (rules.empty() || !IsConcerned(facts, call)) return;
+    const Tri concerned = rules.empty() ? Tri::kNo : IsConcerned(facts, call);
+    if (concerned == Tri::kNo) return;
     const Usage usage = UsageOf(call, facts.definitions());
-    for (const UsageRule* rule : rules) Judge(facts, call, usage, *rule);
+    for (const UsageRule* rule : rules) {
+      if (concerned == Tri::kYes) {
+        Judge(facts, call, usage, *rule);
+      } else {
+        Verdict verdict = NewVerdict(facts, rule->index, /*object=*/0);
+        MarkUnknown(facts.gap_reason(), &verdict);
+        judged_->sink->OnVerdict(verdict);
+      }
+    }
   }
 
  private:
