@@ -7,30 +7,58 @@
 
 namespace traincheck {
 
-bool IsBeyondSkeleton(const ProcessFacts& facts, const FunctionMatch& event) {
-  if (event.level == Level::kCategory) return !IsOfSkeleton(event.text);
-  bool found = false;
-  for (const auto& [id, function] : facts.definitions().functions()) {
-    if (!event.Matches(function)) continue;
-    if (!IsOfSkeleton(function.category.text())) return true;
-    found = true;
+const RecordedCalls::Functions& RecordedCalls::Matching(
+    const ProcessFacts& facts, const FunctionMatch& event) {
+  const auto& functions = facts.definitions().functions();
+  const auto matched = [](uint32_t id, const FunctionInfo& function) {
+    return Matched{id, IsOfSkeleton(function.category.text())};
+  };
+  if (functions.size() != known_) {
+    known_ = functions.size();
+    by_name_.clear();
+    others_.clear();
+    for (const auto& [id, function] : functions) {
+      by_name_[function.name].push_back(matched(id, function));
+    }
   }
-  return !found;
+  if (event.level == Level::kName) {
+    static const auto* const kNone = new Functions;
+    const auto found = by_name_.find(event.text);
+    return found == by_name_.end() ? *kNone : found->second;
+  }
+  const auto [found, is_new] = others_.try_emplace(event);
+  if (is_new) {
+    for (const auto& [id, function] : functions) {
+      if (event.Matches(function)) {
+        found->second.push_back(matched(id, function));
+      }
+    }
+  }
+  return found->second;
 }
 
-bool IsRecorded(const ProcessFacts& facts, const FunctionMatch& event,
-                const RecordedSince& since) {
+bool RecordedCalls::IsBeyondSkeleton(const ProcessFacts& facts,
+                                     const FunctionMatch& event) {
+  if (event.level == Level::kCategory) return !IsOfSkeleton(event.text);
+  const Functions& functions = Matching(facts, event);
+  return functions.empty() ||
+         std::any_of(functions.begin(), functions.end(),
+                     [](const Matched& one) { return !one.of_skeleton; });
+}
+
+bool RecordedCalls::IsRecorded(const ProcessFacts& facts,
+                               const FunctionMatch& event,
+                               const RecordedSince& since) {
   const RecordedFunctions& recorded = facts.recorded().functions();
   // A module whose forward was never called has no definition of it.
   const bool is_forward = absl::EndsWith(event.text, ".forward");
   if (!recorded.told() || is_forward) return true;
   if (event.level == Level::kCategory && IsOfSkeleton(event.text)) return true;
-  const auto& functions = facts.definitions().functions();
-  return std::any_of(functions.begin(), functions.end(), [&](const auto& row) {
-    const auto& [id, function] = row;
-    return event.Matches(function) && (IsOfSkeleton(function.category.text()) ||
-                                       recorded.RecordsSince(id, since.plans));
-  });
+  const Functions& functions = Matching(facts, event);
+  return std::any_of(
+      functions.begin(), functions.end(), [&](const Matched& one) {
+        return one.of_skeleton || recorded.RecordsSince(one.id, since.plans);
+      });
 }
 
 std::string NotRecordedWords(const ProcessFacts& facts,
@@ -39,8 +67,10 @@ std::string NotRecordedWords(const ProcessFacts& facts,
          facts.Name() + ": its capture plan does not name them";
 }
 
-std::string WhyMissed(const ProcessFacts& facts, const FunctionMatch& event,
-                      const RecordedSince& since, uint64_t gaps) {
+std::string RecordedCalls::WhyMissed(const ProcessFacts& facts,
+                                     const FunctionMatch& event,
+                                     const RecordedSince& since,
+                                     uint64_t gaps) {
   if (gaps != facts.gaps()) return facts.gap_reason();
   if (!facts.recorded().WholeSince(since, 0, 0) &&
       IsBeyondSkeleton(facts, event)) {

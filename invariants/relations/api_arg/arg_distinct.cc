@@ -172,8 +172,8 @@ class DistinctInProcess : public ProcessObserver {
           tensors.missed > 0
               ? NotRecordedWords("the tensor",
                                  RuleAt(place).spec.function.Describe(), facts)
-              : WhyMissed(facts, RuleAt(place).spec.function, window.recorded,
-                          window.gaps);
+              : recorded_.WhyMissed(facts, RuleAt(place).spec.function,
+                                    window.recorded, window.gaps);
       if (outcome == CallOutcome::kUnknown) {
         MarkUnknown("the end of a call is missing", &verdict);
       } else if (!missed.empty()) {
@@ -239,6 +239,7 @@ class DistinctInProcess : public ProcessObserver {
 
   const Judged* const judged_;
   FunctionsInWindows<DistinctRule> known_;
+  RecordedCalls recorded_;
   std::map<uint32_t, std::vector<Window>> open_;  // by ring
 };
 

@@ -138,8 +138,8 @@ class OrderInProcess : public ProcessObserver {
     progress.told = true;
     Verdict verdict = NewVerdict(facts, judged_->rules[place].index,
                                  /*object=*/call.ring);
-    const std::string missed = WhyMissed(facts, spec.functions[position],
-                                         window.recorded, window.gaps);
+    const std::string missed = recorded_.WhyMissed(
+        facts, spec.functions[position], window.recorded, window.gaps);
     if (missed.empty()) {
       uint32_t early = position + 1;
       while (!(progress.seen >> early & 1)) ++early;
@@ -205,7 +205,8 @@ class OrderInProcess : public ProcessObserver {
         std::string missed = cut;
         for (const FunctionMatch& function : SpecAt(place).functions) {
           if (!missed.empty()) break;
-          missed = WhyMissed(facts, function, window.recorded, window.gaps);
+          missed = recorded_.WhyMissed(facts, function, window.recorded,
+                                       window.gaps);
         }
         if (!missed.empty()) MarkUnknown(missed, &verdict);
         judged_->sink->OnVerdict(verdict);
@@ -214,6 +215,7 @@ class OrderInProcess : public ProcessObserver {
   }
 
   const Judged* const judged_;
+  RecordedCalls recorded_;
   const bool learning_;
   std::unordered_map<uint32_t, Stations> known_;  // by function
   std::unordered_map<uint32_t, uint64_t> names_;  // hashes, by function

@@ -121,9 +121,9 @@ class CountsOfProcess : public ProcessObserver {
 
   template <typename Window>
   std::string Missed(const ProcessFacts& facts, size_t place,
-                     const Window& window) const {
-    return WhyMissed(facts, RuleAt(place).spec.function, window.recorded,
-                     window.gaps);
+                     const Window& window) {
+    return recorded_.WhyMissed(facts, RuleAt(place).spec.function,
+                               window.recorded, window.gaps);
   }
 
   void Advance(const ProcessFacts& facts) {
@@ -190,6 +190,7 @@ class CountsOfProcess : public ProcessObserver {
 
   const Judged* const judged_;
   FunctionsInWindows<CountRule> known_;
+  RecordedCalls recorded_;
   StepWindows steps_;
   EpochWindow epoch_;
   Counts step_counts_;

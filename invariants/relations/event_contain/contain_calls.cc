@@ -198,13 +198,13 @@ class CallWindows : public ProcessObserver {
   }
 
   // Was whatever the rule waits for recorded, all through the window?
-  static bool IsSampled(const ProcessFacts& facts, const OpenWindow& window,
-                        const ContainRule& rule) {
+  bool IsSampled(const ProcessFacts& facts, const OpenWindow& window,
+                 const ContainRule& rule) {
     const Call& call = window.call;
     const CallInWindow* event = rule.spec.call();
     return facts.recorded().WholeSince(window.recorded, call.ring,
                                        call.number) ||
-           (event && !IsBeyondSkeleton(facts, event->function));
+           (event && !recorded_.IsBeyondSkeleton(facts, event->function));
   }
 
   void Judge(const ProcessFacts& facts, const OpenWindow& window,
@@ -230,8 +230,8 @@ class CallWindows : public ProcessObserver {
         MarkUnknown("the end of a call is missing", &verdict);
       } else if (!sampled) {
         MarkUnknown(facts.not_sampled(), &verdict);
-      } else if (event &&
-                 !IsRecorded(facts, event->function, window.recorded)) {
+      } else if (event && !recorded_.IsRecorded(facts, event->function,
+                                                window.recorded)) {
         MarkUnknown(NotRecordedWords(facts, event->function), &verdict);
       } else if (watch.unsure) {
         MarkUnknown(WhyUnsure(event), &verdict);
@@ -269,6 +269,7 @@ class CallWindows : public ProcessObserver {
 
   RuleSink* const sink_;
   FunctionIndex index_;
+  RecordedCalls recorded_;
   std::map<uint32_t, std::vector<OpenWindow>> open_;  // by ring
   // The open call of a ring whose parent is on another.
   std::map<uint32_t, Call> foreign_;

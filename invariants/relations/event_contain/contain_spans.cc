@@ -125,14 +125,14 @@ class SpanWindows : public ProcessObserver {
   }
 
   // Was whatever the rule waits for recorded, all through the span?
-  static bool IsSampled(const ProcessFacts& facts, const Call& step,
-                        const ContainRule& rule, const Span& span) {
+  bool IsSampled(const ProcessFacts& facts, const Call& step,
+                 const ContainRule& rule, const Span& span) {
     // Recorded in every step, unless it is done by hand.
     if (IsClear(EventOf(rule).function)) {
       return facts.ClearedSince(step.object) != Tri::kUnknown;
     }
     return facts.recorded().WholeSince(span.recorded, 0, 0) ||
-           !IsBeyondSkeleton(facts, EventOf(rule).function);
+           !recorded_.IsBeyondSkeleton(facts, EventOf(rule).function);
   }
 
   bool IsDue(const ProcessFacts& facts, const Call& step,
@@ -210,8 +210,8 @@ class SpanWindows : public ProcessObserver {
     } else if (missed == Tri::kUnknown ||
                (!happened && !IsSampled(facts, step, rule, span))) {
       MarkUnknown(facts.not_sampled(), &verdict);
-    } else if (!happened &&
-               !IsRecorded(facts, EventOf(rule).function, span.recorded)) {
+    } else if (!happened && !recorded_.IsRecorded(facts, EventOf(rule).function,
+                                                  span.recorded)) {
       MarkUnknown(NotRecordedWords(facts, EventOf(rule).function), &verdict);
     } else if (!happened && happens == Tri::kUnknown) {
       MarkUnknown("the object of a call is not known", &verdict);
@@ -260,6 +260,7 @@ class SpanWindows : public ProcessObserver {
 
   RuleSink* const sink_;
   FunctionIndex index_;
+  RecordedCalls recorded_;
   std::map<uint32_t, Span> spans_;  // by optimizer
   EventLog log_;
   std::map<uint32_t, Call> forwards_;  // the last of training, by root module
