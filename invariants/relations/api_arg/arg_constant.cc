@@ -137,7 +137,10 @@ class ArgumentValuesSeen : public ProcessObserver {
 
   static void Add(const ArgSpec& spec, HypothesisSet* out) {
     if (!SaysWhat(spec.value)) return;
-    const bool general = spec.function.IsGeneral() && !spec.value.is_string();
+    // A text names a way of many; a mode matters by what follows from it, and
+    // rules on dropout go by that.
+    const bool general = spec.function.IsGeneral() && !spec.value.is_string() &&
+                         spec.argument != "training";
     const Scope scope = general ? Scope::kGeneral : Scope::kExperiment;
     out->Add({spec.ToJson(), scope, {}});
   }

@@ -84,8 +84,9 @@ class ChangesSeen : public ProcessObserver {
 
   void Collect(const ProcessDefinitions& definitions,
                HypothesisSet* out) const {
+    // Others have an encoder that follows another within one model.
     if (!frozen_.empty()) {
-      out->Add({Frozen().ToJson(), Scope::kGeneral, {}});
+      out->Add({Frozen().ToJson(), Scope::kExperiment, {}});
     }
     const Roles roles = CollectRoles(definitions);
     for (const auto& [key, period] : roles) {
