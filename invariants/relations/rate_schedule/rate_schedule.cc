@@ -18,6 +18,8 @@ namespace {
 
 constexpr size_t kMostGroups = 16;  // an optimizer of more is left aside
 constexpr uint64_t kFewestSteps = 8;
+// Who makes an optimizer for each fold or episode makes hundreds.
+constexpr uint64_t kMostOptimizers = 8;
 constexpr char kPlateau[] = "ReduceLROnPlateau";
 
 struct ScheduleSpec {
@@ -88,6 +90,8 @@ std::optional<Moment> MomentOf(const ProcessFacts& facts, const Call& call,
     return std::nullopt;
   }
   const auto step = facts.clock().OptimizerSteps(call.object);
+  // Some schedules go on where a scaler leaves a step out, and some do not.
+  if (facts.clock().SkippedSteps(call.object) > 0) return std::nullopt;
   const Optimizer* optimizer = facts.ownership().Find(call.object);
   const ObjectInfo* object = facts.definitions().Object(call.object);
   if (!step || !optimizer || !object || !RateCourse::IsLookedAt(*step)) {
@@ -122,6 +126,7 @@ class SchedulesSeen : public ProcessObserver {
     }
     for (const auto& [object, seen] : seen_) {
       if (seen.spec.steps < kFewestSteps) continue;
+      if (seen.spec.ordinal >= kMostOptimizers) continue;
       out->Add({seen.spec.ToJson(), Scope::kExperiment, {}});
     }
   }

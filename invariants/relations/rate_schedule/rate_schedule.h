@@ -8,7 +8,8 @@
 // (n = 0, 1, ... below "steps"; rate_course.h says which n are looked at). The
 // rate of each parameter group when it begins is that of "rates". An optimizer
 // that begins with other rates of its first group was given other settings, and
-// one with another number of groups is another one: neither is judged.
+// one with another number of groups is another one: neither is judged. Nor are
+// steps behind one that a GradScaler left out: other runs leave out others.
 //
 // Unknown where the rate was not recorded, and where the optimizer's first step
 // is among missing records. Learned for an experiment, as advice, unless the
