@@ -3,7 +3,8 @@
     tests/bench/run.sh own_time.py --rounds 3
 
 own_time_train.py has 100 parameters of 16 elements at most and one optimizer, so that
-what is left is hooks and records; the time is that of the agent's own clock. `early`
+what is left is hooks and records (--size 512: of 1 MiB, whose digests are most of it);
+the time is that of the agent's own clock. `early`
 are steps before the budget's first decision, `late` those after it. Shown is the median
 of the steps, and of the rounds. The modes are those of cost.py.
 """
@@ -29,6 +30,7 @@ class Bench(cost.Bench):
         out = self.folder / "own_times"
         script = str(HERE / "own_time_train.py")
         command = [sys.executable, script, "--steps", str(STEPS), "--out", str(out)]
+        command += ["--size", str(self.options.size)]
         environment = self.watched(mode, "own_time", run)
         subprocess.run(command, env=environment, check=True)
         rows = [tuple(map(float, row.split())) for row in out.read_text().splitlines()]
@@ -44,6 +46,7 @@ class Bench(cost.Bench):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--size", type=int, default=4, help="a weight's rows")
     parser.add_argument("--modes", default="skeleton,bare,builtin")
     options = parser.parse_args()
     options.steps, options.set = STEPS, None
