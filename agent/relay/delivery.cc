@@ -100,6 +100,7 @@ void Delivery::HearWelcome(const v1::Welcome& welcome, TimePoint now) {
   state_ = State::kOpen;
   last_error_ = absl::OkStatus();
   backoff_ = kFirstBackoff;
+  tokens_refused_ = 0;
   goodbye_sent_ = false;
   reports_sent_ = reports_.rings().empty();
   spdlog::debug("stream open pid={} next_batch={} held={}",
@@ -132,11 +133,19 @@ void Delivery::Break(const absl::Status& why, TimePoint now) {
   last_error_ = why;
   state_ = !was_open && IsFinal(why) ? State::kRefused : State::kWaiting;
   if (was_open && BlamesAMessage(why)) Blame();
-  next_try_ = now + WithJitter(IsUnwelcome(why) ? kRetryUnwelcome : backoff_);
+  next_try_ = now + WithJitter(WaitAfter(why));
   backoff_ = std::min(2 * backoff_, kMaxBackoff);
   spdlog::debug("stream broken pid={} code={} error=\"{}\"",
                 hello_.process().pid(), static_cast<int>(why.code()),
                 std::string(why.message()));
+}
+
+std::chrono::milliseconds Delivery::WaitAfter(const absl::Status& why) {
+  if (why.code() == absl::StatusCode::kUnauthenticated &&
+      ++tokens_refused_ <= kRetriesWithToken) {
+    return backoff_;
+  }
+  return IsUnwelcome(why) ? kRetryUnwelcome : backoff_;
 }
 
 std::chrono::milliseconds Delivery::WithJitter(std::chrono::milliseconds wait) {

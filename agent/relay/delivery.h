@@ -72,6 +72,7 @@ class Delivery {
   void HearWelcome(const v1::Welcome& welcome, TimePoint now);
   void HearAcknowledged(const v1::Acknowledged& acknowledged, TimePoint now);
   void Break(const absl::Status& why, TimePoint now);
+  std::chrono::milliseconds WaitAfter(const absl::Status& why);
   // Half of `wait` at least: a thousand relays that lost one server do not come
   // back at one moment.
   std::chrono::milliseconds WithJitter(std::chrono::milliseconds wait);
@@ -97,6 +98,7 @@ class Delivery {
   TimePoint opened_at_{};
   std::chrono::milliseconds backoff_;
   std::minstd_rand jitter_;
+  int tokens_refused_ = 0;  // in a row
 
   v1::RingReports reports_;
   std::string reports_text_;  // reports_ serialized

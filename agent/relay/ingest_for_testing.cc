@@ -150,7 +150,9 @@ grpc::Status IngestForTesting::Stream(
   if (!stream->Read(&request) || !request.has_hello()) {
     return {grpc::StatusCode::INVALID_ARGUMENT, "no hello"};
   }
-  if (!behaviour_.refusal.ok()) return behaviour_.refusal;
+  if (!behaviour_.refusal.ok() && refused_++ < behaviour_.refuses) {
+    return behaviour_.refusal;
+  }
   if (!behaviour_.welcomes) {
     WaitForEnd(context);
     return grpc::Status::OK;

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -68,7 +69,8 @@ class IngestForTesting final : public v1::Ingest::Service {
     bool takes_quiet = true;
     bool welcomes = true;      // else it takes the stream and says nothing
     bool acknowledges = true;  // else it reads and never answers again
-    grpc::Status refusal = grpc::Status::OK;  // after the Hello
+    grpc::Status refusal = grpc::Status::OK;        // after the Hello
+    int refuses = std::numeric_limits<int>::max();  // streams, before it takes
     bool tells_rings = true;  // as servers before Welcome.rings do not
     // Batches with a Mark of this value end the stream.
     std::optional<uint64_t> hates_mark = std::nullopt;
@@ -104,6 +106,7 @@ class IngestForTesting final : public v1::Ingest::Service {
   std::string address_;
   std::atomic<bool> stopping_{false};
   std::atomic<int> streams_{0};
+  std::atomic<int> refused_{0};
   std::unique_ptr<grpc::Server> server_;
 };
 

@@ -66,6 +66,9 @@ inline constexpr milliseconds kLookForProgram{1000};
 // A server that cannot or will not talk to this version or user is asked again
 // after this.
 inline constexpr seconds kRetryUnwelcome{30};
+// But so often in a row with the usual back-off where the token is not known: a
+// daemon that starts writes a new one only after it has begun to listen.
+inline constexpr int kRetriesWithToken = 6;
 // So often a server may end the stream over one and the same batch before that
 // batch is given up.
 inline constexpr int kMaxStrikes = 3;

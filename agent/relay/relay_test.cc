@@ -212,6 +212,23 @@ TEST_F(RelayTest, ARefusedProcessIsFreedAndTheReasonSaidOnce) {
   EXPECT_EQ(server_->streams(), 1);
 }
 
+// A daemon that was started again has a new token, and writes it as it begins
+// to listen: who came with the old one comes again soon.
+TEST_F(RelayTest, ATokenThatIsNotKnownYetIsTriedAgain) {
+  StartServer({.refusal = grpc::Status(grpc::StatusCode::UNAUTHENTICATED,
+                                       "the token is not known"),
+               .refuses = 5});
+  StartRelay();
+  WriterProcess writer(relay_->socket_name());
+  const pid_t pid = writer.pid();
+  EXPECT_EQ(writer.Do("marks 100"), "ok");
+  EXPECT_TRUE(WaitForMarks(pid, 100));
+  writer.End();
+  ExpectExit(0);
+  ExpectComplete(pid, 100, v1::END_KIND_DIED);
+  EXPECT_EQ(server_->streams(), 6);
+}
+
 TEST_F(RelayTest, AnotherProgramInTheProcessIsItsEnd) {
   StartServer();
   StartRelay();
