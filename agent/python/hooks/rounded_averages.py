@@ -2,9 +2,8 @@
 
 An average moves a small share of the way to its source. Where it is kept in bfloat16,
 most of these moves are shorter than half of the distance to the next number, and it
-stays where it was: what is evaluated and saved is an average of very few steps. A few
-elements of such copies are compared over the first steps and now and then later; on a
-device that would wait for it, and is left out.
+stays where it was: what is evaluated and saved is an average of very few steps. Such
+copies are compared over the first steps and now and then later.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import torch
 
 from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.looks import looks_at
+from _traincheck.rounding import PARAMETERS, PLAIN, Rounding, is_low, part
 
 if TYPE_CHECKING:
     from _traincheck.models import Model, Models
@@ -22,20 +22,13 @@ if TYPE_CHECKING:
     # A copy's parameter, its source, and what the copy was and how often written.
     Sample = tuple[torch.Tensor, torch.Tensor, torch.Tensor, int]
 
-_PARAMETERS = 8
-_ELEMENTS = 256  # of each
-_LEAST = 0.5  # of the elements that move
-_HABIT = 2  # looks
-_LOW = (torch.bfloat16, torch.float16)
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
-
 
 class _Row:
     """One copy."""
 
     def __init__(self) -> None:
         self.steps = 0
-        self.habit = 0
+        self.rounding = Rounding()
         self.samples: list[Sample] = []
 
 
@@ -66,22 +59,22 @@ class RoundedAverages:
         samples, row.samples = row.samples, []
         pushed = moved = 0
         for copy, source, before, version in samples:
-            now = _part(copy)
+            now = part(copy)
             was_written = copy._version != version or not torch.equal(now, before)
             if was_written and now.shape == before.shape:
-                push = _part(source).to(before.dtype) != before
+                push = part(source).to(before.dtype) != before
                 pushed += int(push.sum())
                 moved += int(((now != before) & push).sum())
-        if pushed >= _ELEMENTS // 4:
-            row.habit = row.habit + 1 if moved < _LEAST * pushed else 0
-            self._said = float(bool(self._said) or row.habit >= _HABIT)
+        takes = row.rounding.takes(moved, pushed)
+        if takes is not None:
+            self._said = float(bool(self._said) or takes)
         number, row.steps = row.steps, row.steps + 1
         if looks_at(number):
             row.samples = self._samples(model)
 
     def _samples(self, model: Model) -> list[Sample]:
-        low = [(name, tensor) for name, _, tensor in model.params() if _is_low(tensor)][
-            :_PARAMETERS
+        low = [(name, tensor) for name, _, tensor in model.params() if is_low(tensor)][
+            :PARAMETERS
         ]
         if not low:
             return []
@@ -94,18 +87,9 @@ class RoundedAverages:
         samples: list[Sample] = []
         for name, tensor in low:
             source = sources.get(model.shadow_of.get(name, 0))
-            if source is None or type(source) not in _PLAIN or not source.is_cpu:
+            if source is None or type(source) not in PLAIN or not source.is_cpu:
                 continue
             if source.shape == tensor.shape:
-                before = _part(tensor).clone()
+                before = part(tensor).clone()
                 samples.append((tensor, source, before, tensor._version))
         return samples
-
-
-def _is_low(tensor: torch.Tensor) -> bool:
-    return type(tensor) in _PLAIN and tensor.dtype in _LOW and tensor.is_cpu
-
-
-def _part(tensor: torch.Tensor) -> torch.Tensor:
-    """Some of its elements, without a gradient."""
-    return tensor.detach().reshape(-1)[:_ELEMENTS]

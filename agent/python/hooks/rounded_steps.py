@@ -1,9 +1,8 @@
 """Steps that rounding takes back.
 
 A bfloat16 has eight bits: a weight of 1 moves by 1/128 or not at all. A training
-whose weights have no copy in float32 stands still where its steps are smaller. A few
-elements of such parameters are compared over the first steps and now and then later;
-on a device that would wait for it, and is left out.
+whose weights have no copy in float32 stands still where its steps are smaller. Such
+parameters are compared over the first steps and now and then later.
 """
 
 from __future__ import annotations
@@ -14,16 +13,11 @@ import torch
 
 from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.looks import looks_at
+from _traincheck.rounding import PARAMETERS, Rounding, is_low, part
 
 if TYPE_CHECKING:
     Sample = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
-_PARAMETERS = 8
-_ELEMENTS = 256  # of each
-_LEAST = 0.5  # of the elements that move
-_HABIT = 2  # looks
-_LOW = (torch.bfloat16, torch.float16)
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
 # What optimizers that keep the lost part name it by.
 _COMPENSATION = ("comp", "master", "shift", "residual", "kahan", "fp32", "stochastic")
 
@@ -31,7 +25,7 @@ _COMPENSATION = ("comp", "master", "shift", "residual", "kahan", "fp32", "stocha
 class _Row:
     def __init__(self) -> None:
         self.steps = 0
-        self.habit = 0
+        self.rounding = Rounding()
         self.samples: list[Sample] = []
 
 
@@ -60,11 +54,9 @@ class RoundedSteps:
         pushed = moved = 0
         for parameter, before, push in samples:
             pushed += int(push.sum())
-            moved += int(((_part(parameter) != before) & push).sum())
-        if pushed < _ELEMENTS // 4:
-            return None
-        row.habit = row.habit + 1 if moved < _LEAST * pushed else 0
-        return float(row.habit >= _HABIT)
+            moved += int(((part(parameter) != before) & push).sum())
+        takes = row.rounding.takes(moved, pushed)
+        return None if takes is None else float(takes)
 
 
 def _samples(optimizer: torch.optim.Optimizer) -> list[Sample]:
@@ -73,22 +65,15 @@ def _samples(optimizer: torch.optim.Optimizer) -> list[Sample]:
         if not _is_at_full_rate(group):
             continue
         for parameter in group["params"]:
-            if len(samples) == _PARAMETERS:
+            if len(samples) == PARAMETERS:
                 return samples
             gradient = parameter.grad
-            if type(parameter) not in _PLAIN or type(gradient) is not torch.Tensor:
-                continue
-            if parameter.dtype not in _LOW or not parameter.is_cpu:
+            if not is_low(parameter) or type(gradient) is not torch.Tensor:
                 continue
             if gradient.layout != torch.strided:
                 continue
-            samples.append((parameter, _part(parameter).clone(), _part(gradient) != 0))
+            samples.append((parameter, part(parameter).clone(), part(gradient) != 0))
     return samples
-
-
-def _part(tensor: torch.Tensor) -> torch.Tensor:
-    """Some of its elements, without a gradient."""
-    return tensor.detach().reshape(-1)[:_ELEMENTS]
 
 
 def _is_at_full_rate(group: dict[str, object]) -> bool:

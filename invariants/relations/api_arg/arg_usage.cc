@@ -210,7 +210,8 @@ class UsagesOfProcess : public ProcessObserver {
     const std::vector<const UsageRule*>& rules = concerned_.Of(call);
     const Tri concerned = rules.empty() ? Tri::kNo : IsConcerned(facts, call);
     if (concerned == Tri::kNo) return;
-    const Usage usage = UsageOf(call, facts.definitions());
+    const Usage usage =
+        concerned == Tri::kYes ? UsageOf(call, facts.definitions()) : Usage();
     for (const UsageRule* rule : rules) {
       if (concerned == Tri::kYes) {
         Judge(facts, call, usage, *rule);
