@@ -81,9 +81,8 @@ nlohmann::json OriginOf(const Candidate& candidate,
           {"runs", std::move(seen)}};
 }
 
-// How one program does something says nothing of what others do.
 bool Concerns(const Candidate& candidate, const ReferenceRun& run) {
-  return !candidate.invariant.rule->is_advice() ||
+  return !candidate.invariant.rule->is_habit() ||
          candidate.programs.contains(run.program);
 }
 
@@ -248,7 +247,7 @@ InferenceResult Learning::Result() {
     invariant.support = candidate.score.passed();
     invariant.experiments = candidate.score.Programs();
     invariant.origin = OriginOf(candidate, runs_);
-    if (invariant.rule->is_advice()) invariant.origin["grade"] = "advice";
+    if (invariant.rule->is_structure()) invariant.origin["grade"] = "advice";
     invariant.id = IdOf(invariant);
     invariant.text = TextOf(invariant);
     result.invariants.push_back(std::move(invariant));

@@ -28,8 +28,6 @@ constexpr char kFindGradient[] =
     "Check that the parameter is in the optimizer, requires a gradient and is "
     "reached by the loss.";
 
-constexpr bool kStructure = true;
-
 constexpr Family kFamilies[] = {
     {"APIArg",
      "/is",
@@ -63,7 +61,7 @@ constexpr Family kFamilies[] = {
     {"APIArg",
      "/is",
      "usage",
-     {Rung::kCall, 0, kStructure},
+     {Rung::kCall},
      "{call} is not called as in the reference runs: {seen}",
      "A function takes many arguments without an error; what is trained "
      "depends on them.",
@@ -72,7 +70,7 @@ constexpr Family kFamilies[] = {
     {"APIArg",
      "",
      "",
-     {Rung::kCall, 0, kStructure},
+     {Rung::kCall},
      "{call} is called with another argument than in the reference runs: "
      "{seen}",
      kOtherProgram,
@@ -94,21 +92,21 @@ constexpr Family kFamilies[] = {
     {"APIOutput",
      "",
      "",
-     {Rung::kResult, 0, kStructure},
+     {Rung::kResult},
      "{call} returns something else than in the reference runs: {seen}",
      kOtherProgram,
      kCompareProgram},
     {"APISequence",
      "",
      "",
-     {Rung::kCall, 0, kStructure},
+     {Rung::kCall},
      "calls come in another order than in the reference runs: {seen}",
      kOtherProgram,
      kCompareProgram},
     {"CallCount",
      "",
      "",
-     {Rung::kCall, 0, kStructure},
+     {Rung::kCall},
      "{call} is called another number of times than in the reference runs: "
      "{seen}",
      kOtherProgram,
@@ -231,7 +229,7 @@ constexpr Family kFamilies[] = {
     {"EventContain",
      "/event/kind",
      "call",
-     {Rung::kCall, 0, kStructure},
+     {Rung::kCall},
      "{call} does not do what it did in the reference runs: {seen}",
      kOtherProgram,
      kCompareProgram},
@@ -289,7 +287,7 @@ constexpr Family kFamilies[] = {
     {"RateSchedule",
      "",
      "",
-     {Rung::kUpdate, 0, kStructure},
+     {Rung::kUpdate},
      "the learning rate takes another course than in the reference runs: "
      "{seen}",
      "Any rate is a rate. A wrong one trains too slowly, or not for as long as "
@@ -325,13 +323,7 @@ constexpr Family kFamilies[] = {
      "No call fails because a variable stands still, or moves.",
      "Check what the optimizer holds, what is frozen, and who writes to it."},
     // Rules of imported files say what calls and variables did.
-    {"",
-     "",
-     "",
-     {Rung::kCall, 0, kStructure},
-     "{seen}",
-     kOtherProgram,
-     kCompareProgram}};
+    {"", "", "", {Rung::kCall}, "{seen}", kOtherProgram, kCompareProgram}};
 
 std::string TextAt(const nlohmann::json& parameters, const char* path) {
   const nlohmann::json::json_pointer pointer(path);
@@ -371,7 +363,9 @@ Place PlaceOf(const Rule& rule) {
     const auto rung = RungOfFact(TextAt(rule.parameters(), path));
     if (rung) return {*rung};
   }
-  return FamilyOf(rule).place;
+  Place place = FamilyOf(rule).place;
+  place.structure = rule.is_structure();
+  return place;
 }
 
 std::string HeadlineOf(const Family& family, const std::string& seen,

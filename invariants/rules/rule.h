@@ -52,8 +52,14 @@ class Rule {
   // What must be recorded for it to be decided, besides what the facts of its
   // precondition need.
   virtual void AddNeeds(CaptureNeeds* needs) const = 0;
-  // Where it is learned: is its violation worth a look, and no alarm?
-  virtual bool is_advice() const { return false; }
+  // Does it know how a program is written (which functions it calls, how often,
+  // with what), and not what is right or wrong? A program that was changed on
+  // purpose breaks it, too: where it is learned, its violations are advice, and
+  // they explain no other violation.
+  virtual bool is_structure() const { return false; }
+  // Is it judged in the programs in which it was seen alone? What others do
+  // says nothing of it.
+  virtual bool is_habit() const { return false; }
   // Of a fact that it offers and whose absence would silence it: parameters of
   // the rules of its relation of which one must ship with it. Empty: the fact
   // needs no guard.

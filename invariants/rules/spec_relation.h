@@ -8,8 +8,10 @@
 //   std::string Describe() const;
 //   void AddNeeds(CaptureNeeds* needs) const;
 //   std::vector<const Fact*> Facts() const;  (or static)
-// where violations of learned rules are advice
-//   static constexpr bool kAdvice = true;
+// where rules, or some of them, are the program's structure (rule.h)
+//   bool is_structure() const;  (or static constexpr)
+// where others' programs say nothing of them
+//   static constexpr bool kIsHabit = true;
 // and where some of these facts need guards (rule.h)
 //   std::vector<nlohmann::json> GuardsOf(const Fact& fact) const;
 // Evaluator is a RunObserver made of a std::vector<SpecRule<Spec>> and a
@@ -38,8 +40,12 @@ class ParsedRule : public Rule {
 
   std::string Describe() const override { return spec.Describe(); }
   void AddNeeds(CaptureNeeds* needs) const override { spec.AddNeeds(needs); }
-  bool is_advice() const override {
-    if constexpr (requires { Spec::kAdvice; }) return Spec::kAdvice;
+  bool is_structure() const override {
+    if constexpr (requires { spec.is_structure(); }) return spec.is_structure();
+    return false;
+  }
+  bool is_habit() const override {
+    if constexpr (requires { Spec::kIsHabit; }) return Spec::kIsHabit;
     return false;
   }
   std::vector<nlohmann::json> GuardsOf(const Fact& fact) const override {

@@ -236,6 +236,24 @@ TEST(Learning, SaysWhereARuleComesFrom) {
   EXPECT_EQ(rule->origin["runs"][1]["step"], 0);
 }
 
+TEST(Learning, HowAProgramIsWrittenIsAdviceAndWhatAStepDoesIsNot) {
+  const auto is_advice = [](const char* text) {
+    const Invariant* rule = FindRule(Learned(), text);
+    EXPECT_NE(rule, nullptr) << text;
+    return rule && rule->origin.value("grade", "") == "advice";
+  };
+  for (const char* text : {kUpdates, kGradients, kWrapper, kEqualGradients,
+                           kEqualAfterStep, kCleared, "a backward runs"}) {
+    EXPECT_FALSE(is_advice(text)) << text;
+  }
+  EXPECT_TRUE(is_advice("a loader gives a batch"));
+  for (const Invariant& invariant : Learned().invariants) {
+    const std::string relation = invariant.rule->relation_name();
+    if (relation != "CallCount" && relation != "APISequence") continue;
+    EXPECT_EQ(invariant.origin.value("grade", ""), "advice") << invariant.text;
+  }
+}
+
 // A rule on parameters that got a gradient is silent where none did; another
 // one speaks.
 TEST(Learning, WhereNoGradientFlowsSomeRuleSpeaks) {

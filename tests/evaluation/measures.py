@@ -10,8 +10,8 @@ from evaluation.laboratory import Laboratory
 # Healthy programs are checked by what the others teach, in so many parts.
 PARTS = 5
 # Whose alerts find an error. "advised": built-in rules, advice included;
-# "all_advised": all of these, advice included.
-KINDS = ("builtin", "advised", "others", "own", "all", "all_advised")
+# "own_advised" and "all_advised": the same of these.
+KINDS = ("builtin", "advised", "others", "own", "own_advised", "all", "all_advised")
 # TrainCheck's experiment: rules from one, four and six programs.
 INPUTS = {
     1: ("gcn",),
@@ -144,6 +144,7 @@ def _of_error(
     builtin, by_others, by_own = map(alerts, (advised, *learned))
     right = [lab.check_builtin(fixed), lab.check(fixed, others)]
     broken_builtin, broken_others = (violations(alerts(check)) for check in right)
+    advised_others = violations(right[1])
     together = lab.check(faulty, f"builtin,{others},{own}")
     return {
         "what": error.what,
@@ -153,6 +154,7 @@ def _of_error(
         "advised": detection(error, [advised], violations(right[0])),
         "others": detection(error, [by_others], broken_others),
         "own": detection(error, [by_others, by_own], broken_others),
+        "own_advised": detection(error, learned, advised_others),
         "all": detection(
             error, [builtin, by_others, by_own], broken_builtin + broken_others
         ),

@@ -71,7 +71,8 @@ def _errors(now: dict, first: dict) -> list:
         rows.append("| " + " | ".join(cells) + " |")
     return _table(
         "| error | what is wrong | others, at first | own, at first | fixed, at first "
-        "| built-in | with advice | others | own | all | all, with advice | fixed |",
+        "| built-in | with advice | others | own | own, with advice | all "
+        "| all, with advice | fixed |",
         rows,
     )
 
@@ -122,10 +123,16 @@ def _summary(now: dict, first: dict) -> list:
         alarms = [_alarms_of_fixed(row) for row in errors.values()]
         return f"{sum(map(bool, alarms))} of {len(errors)}"
 
-    def advised(results: dict) -> str:
-        rows = [r["builtin"] for r in results["healthy"].values() if "builtin" in r]
+    def advised(rows: list) -> str:
         counted = [row["advice"] for row in rows if "advice" in row]
         return f"{sum(map(bool, counted))} of {len(counted)}" if counted else ""
+
+    def advised_by_builtin(results: dict) -> str:
+        rows = results["healthy"].values()
+        return advised([row["builtin"] for row in rows if "builtin" in row])
+
+    def advised_by_others(results: dict) -> str:
+        return advised(list(results["healthy"].values()))
 
     def found(words: str, kind: str) -> str:
         shares = [_share(results["errors"], kind) for results in (first, now)]
@@ -136,11 +143,15 @@ def _summary(now: dict, first: dict) -> list:
         found("by built-in rules, advice included", "advised"),
         found("by rules of others", "others"),
         found("with a healthy run of the same script, too", "own"),
+        found("with that run, advice included", "own_advised"),
         found("by all alerts of these", "all"),
         found("by all of these, advice included", "all_advised"),
         f"| fixed variants with an alarm | {noisy(first)} | {noisy(now)} |",
         f"| healthy programs with an alarm | {loud(first)} | {loud(now)} |",
-        f"| healthy programs with advice | {advised(first)} | {advised(now)} |",
+        "| healthy programs with advice by built-in rules "
+        f"| {advised_by_builtin(first)} | {advised_by_builtin(now)} |",
+        "| healthy programs with advice by rules of others "
+        f"| {advised_by_others(first)} | {advised_by_others(now)} |",
     ]
     return _table("| | at first contact | now |", rows)
 

@@ -49,6 +49,11 @@ class ExperimentRules(harness.TrainingCase):
         # Other settings are no error: the course begins elsewhere.
         self.assertEqual(self.found("slower", "--rate", "0.02"), {})
 
+        # So is another function in the model, however many rules know it.
+        found = self.found("rewritten", "--activation", "tanh")
+        self.assertTrue(found)
+        self.assertEqual({grade for _, grade in found}, {"advice"}, found)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -42,6 +42,7 @@ struct ArgSpec {
     content.arguments.insert(argument);
     if (value.is_string()) content.texts.insert(argument);
   }
+  static constexpr bool is_structure() { return true; }
   static const std::vector<const Fact*>& Facts();
   static absl::StatusOr<ArgSpec> Parse(const nlohmann::json& parameters,
                                        const std::string& path);

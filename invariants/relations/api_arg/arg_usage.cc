@@ -40,8 +40,8 @@ std::string ValueWords(const Values& values) {
 }
 
 struct UsageSpec {
-  // A program may change its own settings on purpose.
-  static constexpr bool kAdvice = true;
+  static constexpr bool kIsHabit = true;
+  static constexpr bool is_structure() { return true; }
 
   FunctionMatch function;
   std::map<std::string, Values> traits;

@@ -46,6 +46,7 @@ struct OutputSpec {
     content.returns = true;
     if (!is_autocast()) content.arguments.insert(argument);
   }
+  bool is_structure() const { return !is_autocast(); }
   // The region, or that rows were given, says when it applies.
   static std::vector<const Fact*> Facts() { return {}; }
   static absl::StatusOr<OutputSpec> Parse(const nlohmann::json& parameters,

@@ -26,6 +26,7 @@ struct SequenceSpec {
   nlohmann::json ToJson() const;
   std::string Describe() const;
   void AddNeeds(CaptureNeeds* needs) const;
+  static constexpr bool is_structure() { return true; }
   static std::vector<const Fact*> Facts() { return {}; }
   static absl::StatusOr<SequenceSpec> Parse(const nlohmann::json& parameters,
                                             const std::string& path);

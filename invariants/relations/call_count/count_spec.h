@@ -32,6 +32,7 @@ struct CountSpec {
   const FunctionMatch* Window() const {
     return per == CountPer::kCall ? &window : nullptr;
   }
+  static constexpr bool is_structure() { return true; }
   // A step, a pass and a call of another function are windows for themselves.
   static std::vector<const Fact*> Facts() { return {}; }
   static absl::StatusOr<CountSpec> Parse(const nlohmann::json& parameters,

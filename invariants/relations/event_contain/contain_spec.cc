@@ -391,6 +391,16 @@ void ContainSpec::AddNeeds(CaptureNeeds* needs) const {
   if (span && call() && IsBackward(call()->function)) AddUpdates(needs);
 }
 
+bool ContainSpec::is_structure() const {
+  const CallInWindow* made = call();
+  if (!made || IsClear(made->function) || IsBackward(made->function)) {
+    return false;
+  }
+  const bool trains =
+      made->binding == Binding::kHeld || made->binding == Binding::kWrapper;
+  return !trains && made->with.argument.empty();
+}
+
 std::vector<const Fact*> ContainSpec::Facts() const {
   const auto* of_fact = std::get_if<FactInWindow>(&event);
   std::vector<const Fact*> facts;

@@ -118,6 +118,9 @@ struct ContainSpec {
   nlohmann::json ToJson() const;
   std::string Describe() const;
   void AddNeeds(CaptureNeeds* needs) const;
+  // A call that something else makes; not what each step needs (gradients
+  // cleared and computed, the held model and its wrapper called).
+  bool is_structure() const;
   std::vector<const Fact*> Facts() const;
   std::vector<nlohmann::json> GuardsOf(const Fact& fact) const;
 };

@@ -23,8 +23,8 @@ constexpr uint64_t kMostOptimizers = 8;
 constexpr char kPlateau[] = "ReduceLROnPlateau";
 
 struct ScheduleSpec {
-  // A schedule may be changed on purpose.
-  static constexpr bool kAdvice = true;
+  static constexpr bool kIsHabit = true;
+  static constexpr bool is_structure() { return true; }
 
   std::string optimizer;          // its class
   uint64_t ordinal = 0;           // among the optimizers of the process

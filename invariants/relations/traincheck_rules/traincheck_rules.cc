@@ -66,6 +66,8 @@ class ImportedRule : public Rule {
   void AddNeeds(CaptureNeeds* needs) const override {
     for (const JudgedRule& native : natives_) native.rule->AddNeeds(needs);
   }
+  // They say what calls and variables did.
+  bool is_structure() const override { return true; }
   const std::vector<JudgedRule>& natives() const { return natives_; }
   const std::string& why_not() const { return why_not_; }
 

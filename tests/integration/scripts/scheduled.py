@@ -10,25 +10,27 @@ from torch.nn import functional as F
 
 
 class Net(nn.Module):
-    def __init__(self, share):
+    def __init__(self, share, activation):
         super().__init__()
         self.body, self.head = nn.Linear(8, 16), nn.Linear(16, 3)
-        self.share = share
+        self.share, self.activation = share, activation
 
     def forward(self, x):
-        return self.head(F.dropout(torch.relu(self.body(x)), self.share, self.training))
+        hidden = self.activation(self.body(x))
+        return self.head(F.dropout(hidden, self.share, self.training))
 
 
 def main() -> None:
     cli = argparse.ArgumentParser()
     cli.add_argument("--every", type=int, default=5, help="steps of one rate")
     cli.add_argument("--share", type=float, default=0.25, help="that dropout drops")
+    cli.add_argument("--activation", choices=("relu", "tanh"), default="relu")
     cli.add_argument("--rate", type=float, default=0.1)
     cli.add_argument("--seed", type=int, default=1)
     args = cli.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(args.seed)
-    net = Net(args.share)
+    net = Net(args.share, getattr(torch, args.activation))
     groups = [
         {"params": net.body.parameters()},
         {"params": net.head.parameters(), "lr": args.rate / 10},
