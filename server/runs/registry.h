@@ -162,6 +162,8 @@ class Registry {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status LoadRuns() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status LoadProcesses() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void LoadProcess(stored::Process books, absl::Time now, RunState* run)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   std::string SelectionFor(const v1::Hello& hello, const RunState& state) const;
   RunState& FindOrMakeRun(const v1::Hello& hello, const std::string& owner,

@@ -4,6 +4,7 @@ namespace traincheck::server {
 namespace {
 
 constexpr size_t kBatchKeyBytes = 8 + 4 + 8;
+constexpr size_t kProcessKeyBytes = 1 + 8 + 4;
 constexpr std::string_view kJobPrefix = "job/";
 
 template <typename Number>
@@ -52,6 +53,13 @@ std::string ProcessKey(uint64_t run, uint32_t process) {
   Append(run, &key);
   Append(process, &key);
   return key;
+}
+
+bool ParseProcessKey(std::string_view key, uint64_t* run) {
+  if (key.size() != kProcessKeyBytes) return false;
+  key.remove_prefix(1);
+  *run = Take<uint64_t>(&key);
+  return true;
 }
 
 std::string CheckKey(uint64_t run) {

@@ -37,6 +37,8 @@ bool ParseBatchKey(std::string_view key, BatchId* id);
 
 std::string RunKey(uint64_t run);
 std::string ProcessKey(uint64_t run, uint32_t process);
+// Which run's process; false for another kind of key.
+bool ParseProcessKey(std::string_view key, uint64_t* run);
 std::string CheckKey(uint64_t run);
 std::string SnapshotKey(uint64_t run);
 std::string PlanKey(uint64_t run, uint64_t version);

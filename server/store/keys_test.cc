@@ -25,6 +25,13 @@ TEST(Keys, ParseGivesBackWhatWasBuiltAndRefusesTheRest) {
   EXPECT_FALSE(ParseBatchKey("short", &id));
 }
 
+TEST(Keys, TheKeyOfAProcessSaysItsRun) {
+  uint64_t run = 0;
+  ASSERT_TRUE(ParseProcessKey(ProcessKey(1ull << 40, 3), &run));
+  EXPECT_EQ(run, 1ull << 40);
+  EXPECT_FALSE(ParseProcessKey(RunKey(7), &run));
+}
+
 TEST(Keys, PrefixEndIsBehindAllKeysWithThePrefix) {
   EXPECT_EQ(PrefixEnd("a"), "b");
   EXPECT_EQ(PrefixEnd("a\xff"), "b");
