@@ -168,8 +168,9 @@ absl::Status Daemon::Start(const Options& options) {
 
 void Daemon::Connect() {
   registry_->SetSelector([policy = policy_.get()](const std::string& experiment,
+                                                  const std::string& owner,
                                                   const std::string& asked) {
-    return policy->SelectionFor(experiment, asked);
+    return policy->SelectionFor(experiment, owner, asked);
   });
   registry_->SetObserver(
       [checks = checks_.get()](const std::string& run) { checks->Wake(run); });

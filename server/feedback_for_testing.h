@@ -62,10 +62,12 @@ class FeedbackTest : public testing::Test {
     ASSERT_TRUE(status.ok()) << status.error_message();
   }
 
+  // Reference runs are checked against what they ask for alone.
   static v1::Hello HelloOf(const std::string& run,
                            const std::string& experiment = "") {
     v1::Hello hello = MakeHello(run, 1);
     hello.set_check_set("rules");
+    hello.set_role(v1::RUN_ROLE_TARGET);
     hello.set_experiment(experiment);
     return hello;
   }

@@ -216,5 +216,25 @@ TEST_F(ReviewTest, AReviewNamesRulesThatHealthyRunsAndMarksSpeakAgainst) {
   EXPECT_THAT(Review("builtin").rules(), IsEmpty());
 }
 
+TEST_F(FeedbackTest, ARuleThatHealthyRunsBreakAdvisesRunsThatBegin) {
+  daemon_.Start();
+  SaveRules(1);
+  Train("first");
+  EXPECT_EQ(Lead("first").grade(), "alert");
+  Mark(Lead("first").id(), "false-alarm");
+  daemon_.Kill();
+  daemon_.Start();
+  Train("second");
+  EXPECT_EQ(Lead("second").grade(), "advice");
+  EXPECT_EQ(Lead("second").incident_grade(), "advice");
+  // What was found before stays what it was.
+  EXPECT_EQ(Lead("first").grade(), "alert");
+  // No run is healthy any more.
+  Mark(Lead("first").id(), "confirmed");
+  Mark(Lead("second").id(), "confirmed");
+  Train("third");
+  EXPECT_EQ(Lead("third").grade(), "alert");
+}
+
 }  // namespace
 }  // namespace traincheck::server

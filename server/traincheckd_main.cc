@@ -107,8 +107,8 @@ int Run(const Options& options, const sigset_t& signals) {
                           &d.cleaner(), &d.plans(), &d.stored_checks(),
                           gate.get()});
   FeedbackService feedback({&d.registry(), &d.violations(), &d.marks(),
-                            &d.silences(), &d.review(), &d.caller(),
-                            gate.get()});
+                            &d.silences(), &d.review(), &d.policy(),
+                            &d.caller(), gate.get()});
   ComparisonService comparison(&d.stored_comparisons(), &d.registry(),
                                gate.get());
   ZoomService zoom(&d.zoom_reports(), &d.registry(), gate.get());

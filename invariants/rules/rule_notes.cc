@@ -18,23 +18,30 @@ RuleNotes NotesIn(const nlohmann::json& origin) {
           .advice = Text(origin, "grade") == "advice"};
 }
 
-bool HasAny(const RuleNotes& notes) {
-  return !notes.why.empty() || !notes.fix.empty() || notes.advice;
+bool HasWords(const RuleNotes& notes) {
+  return !notes.why.empty() || !notes.fix.empty();
 }
 
 }  // namespace
 
 RuleNotes NotesOf(const nlohmann::json& origin) {
-  RuleNotes notes = NotesIn(origin);
-  if (HasAny(notes) || !origin.is_object()) return notes;
+  const RuleNotes notes = NotesIn(origin);
+  if (HasWords(notes) || !origin.is_object()) return notes;
   const auto of = origin.find("of");
-  if (of == origin.end() || !of->is_array()) return {};
+  if (of == origin.end() || !of->is_array()) return notes;
   // Sets are merged at one level only.
   for (const nlohmann::json& part : *of) {
-    notes = NotesIn(part);
-    if (HasAny(notes)) return notes;
+    RuleNotes written = NotesIn(part);
+    if (!HasWords(written) && !written.advice) continue;
+    written.advice |= notes.advice;
+    return written;
   }
-  return {};
+  return notes;
+}
+
+void MakeAdvice(nlohmann::json* origin) {
+  if (!origin->is_object()) *origin = nlohmann::json::object();
+  (*origin)["grade"] = "advice";
 }
 
 }  // namespace traincheck

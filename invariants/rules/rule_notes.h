@@ -16,13 +16,16 @@ struct RuleNotes {
   std::string why;        // the training goes on and looks well
   std::string fix;        // what to do
   std::string reference;  // where the field says so
-  // Worth a look, no alarm: written so by its author. Every other rule alerts.
+  // Worth a look, no alarm. Every other rule alerts.
   bool advice = false;
 };
 
 // Of a rule that came from several sets: the first that has any. Members that
 // are not texts count as empty: anybody may have written the origin.
 RuleNotes NotesOf(const nlohmann::json& origin);
+
+// Makes the violations of the rule of this origin advice, whatever it said.
+void MakeAdvice(nlohmann::json* origin);
 
 }  // namespace traincheck
 

@@ -26,6 +26,17 @@ TEST(RuleNotes, AdviceIsWhatItsAuthorCallsSo) {
   EXPECT_FALSE(NotesOf(advice).advice);
 }
 
+TEST(RuleNotes, ARuleThatIsMadeAdviceKeepsItsWords) {
+  const json written = {{"format", "builtin"}, {"why", "w"}};
+  for (json origin :
+       {written, json({{"of", {written}}}), json(), json({{"of", "x"}})}) {
+    const RuleNotes before = NotesOf(origin);
+    MakeAdvice(&origin);
+    EXPECT_TRUE(NotesOf(origin).advice) << origin;
+    EXPECT_EQ(NotesOf(origin).why, before.why) << origin;
+  }
+}
+
 TEST(RuleNotes, AnyOriginIsTaken) {
   for (const json& origin :
        {json(), json(3), json::array({1}), json({{"why", 3}, {"of", "x"}}),

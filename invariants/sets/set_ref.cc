@@ -41,15 +41,20 @@ absl::StatusOr<RuleSelection> ParseSelection(const std::string& text) {
   RuleSelection selection;
   std::set<std::string> names;
   std::set<std::string> without;
+  std::set<std::string> advised;
   for (const std::string& part :
        std::vector<std::string>(absl::StrSplit(text, ','))) {
     if (part.size() > 1 && part[0] == '-') {
       without.insert(part.substr(1));
       continue;
     }
+    if (part.size() > 1 && part[0] == '?') {
+      advised.insert(part.substr(1));
+      continue;
+    }
     absl::StatusOr<SetRef> set = ParseSetRef(part);
     if (!set.ok()) return set.status();
-    if (set->name.empty() || set->name == "-") {
+    if (set->name.empty() || set->name == "-" || set->name == "?") {
       return Bad(text, "names no set beside a comma: write A,B");
     }
     if (!names.insert(set->name).second) {
@@ -61,6 +66,7 @@ absl::StatusOr<RuleSelection> ParseSelection(const std::string& text) {
     return Bad(text, "names rules to leave out and no set: write A,-RULE");
   }
   selection.without.assign(without.begin(), without.end());
+  selection.advised.assign(advised.begin(), advised.end());
   return selection;
 }
 
@@ -69,6 +75,9 @@ std::string ToText(const RuleSelection& selection) {
   for (const SetRef& set : selection.sets) parts.push_back(ToText(set));
   for (const std::string& rule : selection.without) {
     parts.push_back(absl::StrCat("-", rule));
+  }
+  for (const std::string& rule : selection.advised) {
+    parts.push_back(absl::StrCat("?", rule));
   }
   return absl::StrJoin(parts, ",");
 }

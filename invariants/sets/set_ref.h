@@ -31,13 +31,17 @@ std::string ToText(const SetRef& set);
 // The rules of some sets, but for some of them.
 struct RuleSelection {
   std::vector<SetRef> sets;
-  std::vector<std::string> without;  // ids, each once, in their order
+  // Ids, each once, in their order: those that are left out, and those whose
+  // violations are advice, whatever their sets say.
+  std::vector<std::string> without;
+  std::vector<std::string> advised;
 };
 
-// Sets and, each behind a minus sign, ids of rules that are left out, separated
-// by commas: "builtin,rules@3,-51df97ea403bb4bf". InvalidArgument where no set
-// is named, or one of them is not a set, is empty or is named twice. Whether
-// the sets have the rules is not looked at.
+// Sets, ids of rules that are left out, each behind a minus sign, and of rules
+// that advise, each behind a question mark, separated by commas:
+// "builtin,rules@3,-51df97ea403bb4bf,?4b2d1203ccacd314". InvalidArgument where
+// no set is named, or one of them is not a set, is empty or is named twice.
+// Whether the sets have the rules is not looked at.
 [[nodiscard]] absl::StatusOr<RuleSelection> ParseSelection(
     const std::string& text);
 

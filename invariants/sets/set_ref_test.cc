@@ -37,9 +37,17 @@ TEST(Selection, RulesThatAreLeftOutStandBehindAMinusSign) {
   EXPECT_EQ(ToText(*selection), "rules@3,builtin,-a,-b");
 }
 
+TEST(Selection, RulesThatAdviseStandBehindAQuestionMark) {
+  const auto selection = ParseSelection("?b,rules@3,-c,?a,?b");
+  ASSERT_TRUE(selection.ok()) << selection.status();
+  EXPECT_EQ(selection->sets.size(), 1u);
+  EXPECT_EQ(selection->advised, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(ToText(*selection), "rules@3,-c,?a,?b");
+}
+
 TEST(Selection, AListWithoutAnySetOrWithOneTwiceIsNamed) {
-  for (const char* bad :
-       {"", ",", "a,", ",a", "a,,b", "a,a", "a@1,a@2", "-a", "-", "a,-"}) {
+  for (const char* bad : {"", ",", "a,", ",a", "a,,b", "a,a", "a@1,a@2", "-a",
+                          "-", "a,-", "?a", "?", "a,?"}) {
     const absl::Status status = ParseSelection(bad).status();
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << bad;
     EXPECT_NE(status.message().find(bad), std::string::npos) << status;

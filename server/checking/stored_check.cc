@@ -86,8 +86,9 @@ absl::StatusOr<v1::CheckResult> StoredChecks::Check(
   const RunPins::Pin pin = use_.pins->Hold(request.run());
   absl::StatusOr<RunView> run = FindRun(request.run());
   if (!run.ok()) return run.status();
+  const std::string owner = use_.registry->OwnerOf(request.run()).value_or("");
   const absl::StatusOr<InvariantSet> set =
-      use_.sets->Load(use_.policy->WithoutDisabled(request.set()));
+      use_.sets->Load(use_.policy->AsDecided(owner, request.set()));
   if (!set.ok()) return set.status();
   RunCheck check(use_.store, *run, *set);
   absl::Time patience = absl::Now() + kPatience;

@@ -34,7 +34,8 @@ class StoredChecks {
   explicit StoredChecks(const Dependencies& dependencies)
       : use_(dependencies) {}
 
-  // Against the newest version of the set, without rules that are disabled.
+  // Against the newest version of the set, as is decided for the run's owner
+  // (rule_policy.h).
   // NotFound for an unknown run or set,
   // FailedPrecondition for a run that has not ended or whose records are
   // deleted, Cancelled if `progress` gave up, Aborted if the run changed

@@ -344,10 +344,11 @@ grpc::Status ControlService::ListDeployments(
 }
 
 grpc::Status ControlService::GetSelection(
-    grpc::ServerContext*, const v1::GetSelectionRequest* request,
+    grpc::ServerContext* context, const v1::GetSelectionRequest* request,
     v1::Selection* response) {
-  response->set_text(
-      use_.policy->SelectionFor(request->experiment(), request->asked()));
+  response->set_text(use_.policy->SelectionFor(
+      request->experiment(), use_.gate->CallerOf(*context).owner,
+      request->asked()));
   return grpc::Status::OK;
 }
 

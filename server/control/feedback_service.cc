@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/logging.h"
 #include "base/printable_text.h"
 #include "server/control/answering_service.h"
 
@@ -35,7 +36,22 @@ absl::StatusOr<v1::MarkViolationReply> FeedbackService::Mark(
   const std::string& run = incident->front().run();
   const std::optional<uint64_t> number = use_.registry->NumberOf(run);
   if (!number.has_value()) return NoSuchRun(run);
-  return use_.marks->SetUntrusted(*number, request, *incident);
+  absl::StatusOr<v1::MarkViolationReply> marked =
+      use_.marks->SetUntrusted(*number, request, *incident);
+  if (marked.ok()) DemoteAnew(run);
+  return marked;
+}
+
+void FeedbackService::DemoteAnew(const std::string& run) {
+  const std::string owner = use_.registry->OwnerOf(run).value_or("");
+  const absl::StatusOr<std::vector<v1::RuleRecord>> broken =
+      use_.review->BrokenInHealthyRuns(owner);
+  const absl::Status demoted =
+      broken.ok() ? use_.policy->Demote(owner, *broken) : broken.status();
+  if (demoted.ok()) return;
+  // The mark is stored, and the next one tries again.
+  spdlog::error("rules are not demoted run={} error={}", run,
+                QuotePrintable(std::string(demoted.message())));
 }
 
 grpc::Status FeedbackService::MarkViolation(

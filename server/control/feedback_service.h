@@ -16,6 +16,7 @@
 #include "server/feedback/silences.h"
 #include "server/feedback/violation_view.h"
 #include "server/runs/registry.h"
+#include "server/sets/rule_policy.h"
 
 namespace traincheck::server {
 
@@ -28,6 +29,7 @@ class FeedbackService final : public v1::Feedback::Service {
     Marks* marks;
     Silences* silences;
     const RuleReview* review;
+    RulePolicy* policy;
     const AlertCaller* caller;
     const Gate* gate;
   };
@@ -63,6 +65,9 @@ class FeedbackService final : public v1::Feedback::Service {
   }
   absl::StatusOr<v1::MarkViolationReply> Mark(
       const v1::MarkViolationRequest& request, Sight sight);
+  // What the marks of the owner of `run` say against rules by now holds for the
+  // owner's next runs.
+  void DemoteAnew(const std::string& run);
   absl::StatusOr<std::vector<v1::Mark>> MarksOf(const std::string& run,
                                                 Sight sight) const;
   absl::StatusOr<std::vector<v1::Silence>> SilencesAndWhatTheyCover() const;

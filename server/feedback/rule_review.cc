@@ -144,16 +144,33 @@ absl::Status RuleReview::AddRun(const v1::Run& run, bool reference,
   return absl::OkStatus();
 }
 
-absl::StatusOr<RuleReview::Ledger> RuleReview::Read() const {
+absl::StatusOr<RuleReview::Ledger> RuleReview::Read(
+    const std::optional<std::string>& owner) const {
   const absl::StatusOr<std::set<std::string>> references = RunsLearnedFrom();
   if (!references.ok()) return references.status();
   Ledger ledger;
   for (v1::Run& run : use_.registry->Runs()) {
+    if (owner.has_value() && run.owner() != *owner) continue;
     use_.checks->AddProgress(&run);
     absl::Status added = AddRun(run, references->contains(run.id()), &ledger);
     if (!added.ok()) return added;
   }
+  for (auto& [id, record] : ledger.rules) {
+    record.set_decided_runs(ledger.decided[id]);
+  }
   return ledger;
+}
+
+absl::StatusOr<std::vector<v1::RuleRecord>> RuleReview::BrokenInHealthyRuns(
+    const std::string& owner) const {
+  absl::StatusOr<Ledger> ledger = Read(owner);
+  if (!ledger.ok()) return ledger.status();
+  std::vector<v1::RuleRecord> broken;
+  for (auto& [id, record] : ledger->rules) {
+    if (ShareOf(record) > kMaxHealthyShare) broken.push_back(std::move(record));
+  }
+  std::sort(broken.begin(), broken.end(), ComesBefore);
+  return broken;
 }
 
 absl::StatusOr<v1::SetReview> RuleReview::Review(const std::string& set) const {
@@ -178,7 +195,6 @@ absl::StatusOr<v1::SetReview> RuleReview::Review(const std::string& set) const {
   review.set_without_record(ledger->without_record);
   review.set_max_share(kMaxHealthyShare);
   for (auto& [id, record] : ledger->rules) {
-    record.set_decided_runs(ledger->decided[id]);
     if (!set.empty() && !wanted.contains(id)) continue;
     if (!IsQuestionable(record)) continue;
     if (disabled.contains(id)) {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "proto/traincheck/v1/feedback.pb.h"
@@ -45,6 +46,11 @@ class RuleReview {
 
   explicit RuleReview(const Dependencies& dependencies) : use_(dependencies) {}
 
+  // Rules that were violated in more than kMaxHealthyShare of the healthy runs
+  // of `owner` that decided them, those with most against them first. DataLoss.
+  [[nodiscard]] absl::StatusOr<std::vector<v1::RuleRecord>> BrokenInHealthyRuns(
+      const std::string& owner) const;
+
   // Of the rules of `set`, NAME or NAME@VERSION; "": of all. NotFound,
   // InvalidArgument, DataLoss.
   [[nodiscard]] absl::StatusOr<v1::SetReview> Review(
@@ -54,8 +60,9 @@ class RuleReview {
   using Rules = std::set<std::string>;  // ids
   struct Ledger;
 
-  // Goes over all runs.
-  absl::StatusOr<Ledger> Read() const;
+  // Goes over all runs, or those of one owner.
+  absl::StatusOr<Ledger> Read(
+      const std::optional<std::string>& owner = std::nullopt) const;
   absl::StatusOr<std::set<std::string>> RunsLearnedFrom() const;
   absl::Status AddRun(const v1::Run& run, bool reference, Ledger* ledger) const;
   // By the run's check; nullopt: it is not known.

@@ -50,7 +50,7 @@ std::string Registry::SelectionFor(const v1::Hello& hello,
   }
   // What was decided after a run had begun is for the next one.
   if (asked.empty() && !state.processes.empty()) return "";
-  return selector_(state.run.experiment(), asked);
+  return selector_(state.run.experiment(), state.run.owner(), asked);
 }
 
 RunState& Registry::FindOrMakeRun(const v1::Hello& hello,

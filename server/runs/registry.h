@@ -67,9 +67,10 @@ class Registry {
   // REQUIRES: no stream was opened yet.
   void SetObserver(Observer observer) { observer_ = std::move(observer); }
 
-  // What a run of `experiment` that asks for `asked` is checked against. Called
-  // under the registry's lock: it must not call it.
+  // What a run that asks for `asked` is checked against. Called under the
+  // registry's lock: it must not call it.
   using Selector = std::function<std::string(const std::string& experiment,
+                                             const std::string& owner,
                                              const std::string& asked)>;
   // Without one a run is checked against what it asks for. REQUIRES: no stream
   // was opened yet.

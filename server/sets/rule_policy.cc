@@ -25,6 +25,11 @@ std::vector<Entry> Values(const std::map<std::string, Entry>& entries) {
   return values;
 }
 
+void SortOnce(std::vector<std::string>* ids) {
+  std::sort(ids->begin(), ids->end());
+  ids->erase(std::unique(ids->begin(), ids->end()), ids->end());
+}
+
 // Adds what `more` names to `sets`; a set that is named there stays as it is.
 void AddSets(const v1::Deployment& more, std::vector<SetRef>* sets) {
   for (const std::string& text : more.sets()) {
@@ -49,6 +54,8 @@ absl::StatusOr<std::unique_ptr<RulePolicy>> RulePolicy::Load(
 absl::Status RulePolicy::Read() {
   absl::MutexLock lock(&mutex_);
   absl::Status read = ReadEntries(store_, kDisabledPrefix, &disabled_);
+  if (!read.ok()) return read;
+  read = ReadEntries(store_, kDemotedPrefix, &demoted_);
   if (!read.ok()) return read;
   return ReadEntries(store_, kDeployedPrefix, &deployed_);
 }
@@ -157,7 +164,35 @@ std::vector<std::string> RulePolicy::DeployedFor(const std::string& set) const {
   return experiments;
 }
 
+absl::Status RulePolicy::Demote(const std::string& owner,
+                                const std::vector<v1::RuleRecord>& rules) {
+  v1::SetReview demoted;
+  for (const v1::RuleRecord& rule : rules) {
+    if (static_cast<size_t>(demoted.rules_size()) == kMaxDemoted) break;
+    *demoted.add_rules() = rule;
+  }
+  absl::MutexLock lock(&mutex_);
+  if (demoted.SerializeAsString() == demoted_[owner].SerializeAsString()) {
+    return absl::OkStatus();
+  }
+  WriteSet writes;
+  writes.Put(Table::kMeta, absl::StrCat(kDemotedPrefix, owner),
+             demoted.SerializeAsString());
+  absl::Status written = store_.WriteAndWait(std::move(writes), kPatience);
+  if (!written.ok()) return written;
+  for (const v1::RuleRecord& rule : demoted.rules()) {
+    spdlog::info(
+        "violations of a rule are advice owner={} rule={} violated={} "
+        "healthy_runs={}",
+        QuotePrintable(owner), rule.rule(), rule.violated_runs(),
+        rule.decided_runs());
+  }
+  demoted_[owner] = std::move(demoted);
+  return absl::OkStatus();
+}
+
 std::string RulePolicy::SelectionFor(const std::string& experiment,
+                                     const std::string& owner,
                                      const std::string& asked) const {
   RuleSelection selection;
   if (!asked.empty()) {
@@ -169,23 +204,29 @@ std::string RulePolicy::SelectionFor(const std::string& experiment,
   const auto deployed = deployed_.find(experiment);
   if (deployed != deployed_.end()) AddSets(deployed->second, &selection.sets);
   if (selection.sets.empty()) return "";
-  LeaveOutDisabled(&selection);
+  Apply(owner, &selection);
   return ToText(selection);
 }
 
-std::string RulePolicy::WithoutDisabled(const std::string& asked) const {
+std::string RulePolicy::AsDecided(const std::string& owner,
+                                  const std::string& asked) const {
   absl::StatusOr<RuleSelection> selection = ParseSelection(asked);
   if (!selection.ok()) return asked;
   absl::MutexLock lock(&mutex_);
-  LeaveOutDisabled(&*selection);
+  Apply(owner, &*selection);
   return ToText(*selection);
 }
 
-void RulePolicy::LeaveOutDisabled(RuleSelection* selection) const {
-  std::vector<std::string>& without = selection->without;
-  for (const auto& [id, rule] : disabled_) without.push_back(id);
-  std::sort(without.begin(), without.end());
-  without.erase(std::unique(without.begin(), without.end()), without.end());
+void RulePolicy::Apply(const std::string& owner,
+                       RuleSelection* selection) const {
+  for (const auto& [id, rule] : disabled_) selection->without.push_back(id);
+  SortOnce(&selection->without);
+  const auto demoted = demoted_.find(owner);
+  if (demoted == demoted_.end()) return;
+  for (const v1::RuleRecord& rule : demoted->second.rules()) {
+    selection->advised.push_back(rule.rule());
+  }
+  SortOnce(&selection->advised);
 }
 
 }  // namespace traincheck::server

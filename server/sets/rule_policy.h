@@ -1,6 +1,6 @@
-// What people have decided about rules and sets on this daemon: rules that are
-// checked nowhere, and sets that runs of an experiment are checked against
-// without asking for them.
+// What is decided about rules and sets on this daemon: rules that are checked
+// nowhere, rules that advise an owner's runs because healthy ones broke them,
+// and sets that runs of an experiment are checked against without asking.
 //
 // Threads: safe on any thread. What a call changes is durable when it returns.
 #ifndef TRAINCHECK_SERVER_SETS_RULE_POLICY_H_
@@ -17,6 +17,7 @@
 #include "absl/synchronization/mutex.h"
 #include "invariants/sets/set_ref.h"
 #include "proto/traincheck/v1/control.pb.h"
+#include "proto/traincheck/v1/feedback.pb.h"
 #include "server/sets/set_catalog.h"
 #include "server/store/store.h"
 
@@ -50,20 +51,29 @@ class RulePolicy {
   // Experiments for which it is deployed.
   std::vector<std::string> DeployedFor(const std::string& set) const;
 
-  // What a run of `experiment` that asks for the selection `asked` ("": none)
-  // is checked against: that and what is deployed for the experiment, without
-  // what is disabled. A text that is no selection stays as it is: whoever reads
-  // it says why.
+  // From now on violations of these rules (at most kMaxDemoted, the first) are
+  // advice in runs of `owner` that begin; this replaces what was demoted for
+  // it.
+  static constexpr size_t kMaxDemoted = 64;
+  [[nodiscard]] absl::Status Demote(const std::string& owner,
+                                    const std::vector<v1::RuleRecord>& rules);
+
+  // What a run of `experiment` and `owner` that asks for the selection `asked`
+  // ("": none) is checked against: that and what is deployed for the
+  // experiment, without what is disabled, and with what is demoted as advice. A
+  // text that is no selection stays as it is: whoever reads it says why.
   std::string SelectionFor(const std::string& experiment,
+                           const std::string& owner,
                            const std::string& asked) const;
   // The same without what is deployed.
-  std::string WithoutDisabled(const std::string& asked) const;
+  std::string AsDecided(const std::string& owner,
+                        const std::string& asked) const;
 
  private:
   RulePolicy(Store* store, const SetCatalog* sets)
       : store_(*store), sets_(*sets) {}
   absl::Status Read();
-  void LeaveOutDisabled(RuleSelection* selection) const
+  void Apply(const std::string& owner, RuleSelection* selection) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Store& store_;
@@ -71,6 +81,8 @@ class RulePolicy {
   mutable absl::Mutex mutex_;
   std::map<std::string, v1::DisabledRule> disabled_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, v1::Deployment> deployed_ ABSL_GUARDED_BY(mutex_);
+  // By owner; of a review only its rules.
+  std::map<std::string, v1::SetReview> demoted_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace traincheck::server

@@ -54,9 +54,9 @@ class RulePolicyTest : public testing::Test {
 };
 
 TEST_F(RulePolicyTest, WithoutDecisionsRunsAreCheckedAgainstWhatTheyAskFor) {
-  EXPECT_EQ(policy_->SelectionFor("resnet", ""), "");
-  EXPECT_EQ(policy_->SelectionFor("resnet", "builtin,a@2"), "builtin,a@2");
-  EXPECT_EQ(policy_->SelectionFor("resnet", "a,,b"), "a,,b");
+  EXPECT_EQ(policy_->SelectionFor("resnet", "", ""), "");
+  EXPECT_EQ(policy_->SelectionFor("resnet", "", "builtin,a@2"), "builtin,a@2");
+  EXPECT_EQ(policy_->SelectionFor("resnet", "", "a,,b"), "a,,b");
 }
 
 TEST_F(RulePolicyTest, ADisabledRuleIsLeftOutOfEverySelection) {
@@ -64,19 +64,39 @@ TEST_F(RulePolicyTest, ADisabledRuleIsLeftOutOfEverySelection) {
   const auto disabled = policy_->Disable(rule, "alarms on purpose");
   ASSERT_TRUE(disabled.ok()) << disabled.status();
   EXPECT_FALSE(disabled->text().empty());
-  EXPECT_EQ(policy_->SelectionFor("resnet", "rules"), "rules,-" + rule);
-  EXPECT_EQ(policy_->WithoutDisabled("rules"), "rules,-" + rule);
-  EXPECT_EQ(policy_->SelectionFor("resnet", ""), "");
-  EXPECT_TRUE(sets_->Load(policy_->SelectionFor("resnet", "rules"))
+  EXPECT_EQ(policy_->SelectionFor("resnet", "", "rules"), "rules,-" + rule);
+  EXPECT_EQ(policy_->AsDecided("", "rules"), "rules,-" + rule);
+  EXPECT_EQ(policy_->SelectionFor("resnet", "", ""), "");
+  EXPECT_TRUE(sets_->Load(policy_->SelectionFor("resnet", "", "rules"))
                   ->invariants.empty());
   Open();
   ASSERT_EQ(policy_->Disabled().size(), 1u);
   EXPECT_EQ(policy_->Disabled()[0].reason(), "alarms on purpose");
   ASSERT_TRUE(policy_->Enable(rule).ok());
-  EXPECT_EQ(policy_->SelectionFor("resnet", "rules"), "rules");
+  EXPECT_EQ(policy_->SelectionFor("resnet", "", "rules"), "rules");
   EXPECT_TRUE(absl::IsNotFound(policy_->Enable(rule).status()));
   Open();
   EXPECT_TRUE(policy_->Disabled().empty());
+}
+
+TEST_F(RulePolicyTest, WhatIsDemotedAdvisesItsOwnersRuns) {
+  const std::string rule = Save("rules", "a");
+  v1::RuleRecord record;
+  record.set_rule(rule);
+  ASSERT_TRUE(policy_->Demote("ada", {record}).ok());
+  Open();
+  EXPECT_EQ(policy_->SelectionFor("resnet", "ada", "rules"), "rules,?" + rule);
+  EXPECT_EQ(policy_->AsDecided("ada", "rules"), "rules,?" + rule);
+  for (const char* other : {"", "bob"}) {
+    EXPECT_EQ(policy_->SelectionFor("resnet", other, "rules"), "rules");
+  }
+  const auto set = sets_->Load(policy_->AsDecided("ada", "rules"));
+  ASSERT_TRUE(set.ok()) << set.status();
+  ASSERT_EQ(set->invariants.size(), 1u);
+  EXPECT_EQ(set->invariants[0].origin.value("grade", ""), "advice");
+  EXPECT_EQ(set->invariants[0].id, rule);
+  ASSERT_TRUE(policy_->Demote("ada", {}).ok());
+  EXPECT_EQ(policy_->SelectionFor("resnet", "ada", "rules"), "rules");
 }
 
 TEST_F(RulePolicyTest, DisablingNeedsARuleAndAReason) {
@@ -94,15 +114,15 @@ TEST_F(RulePolicyTest, WhatIsDeployedIsAddedForItsExperiment) {
   Save("others", "c");
   ASSERT_TRUE(policy_->Deploy("resnet", {"rules@1", "others"}).ok());
   Open();
-  EXPECT_EQ(policy_->SelectionFor("resnet", "builtin"),
+  EXPECT_EQ(policy_->SelectionFor("resnet", "", "builtin"),
             "builtin,rules@1,others");
-  EXPECT_EQ(policy_->SelectionFor("resnet", ""), "rules@1,others");
+  EXPECT_EQ(policy_->SelectionFor("resnet", "", ""), "rules@1,others");
   // Whoever names a version has it.
-  EXPECT_EQ(policy_->SelectionFor("resnet", "rules@2"), "rules@2,others");
-  EXPECT_EQ(policy_->SelectionFor("vgg", "builtin"), "builtin");
+  EXPECT_EQ(policy_->SelectionFor("resnet", "", "rules@2"), "rules@2,others");
+  EXPECT_EQ(policy_->SelectionFor("vgg", "", "builtin"), "builtin");
   EXPECT_THAT(policy_->DeployedFor("rules"), ElementsAre("resnet"));
   ASSERT_TRUE(policy_->Deploy("resnet", {}).ok());
-  EXPECT_EQ(policy_->SelectionFor("resnet", ""), "");
+  EXPECT_EQ(policy_->SelectionFor("resnet", "", ""), "");
   EXPECT_TRUE(policy_->Deployments().empty());
 }
 

@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "invariants/rules/rule_notes.h"
 #include "invariants/sets/set_json.h"
 #include "invariants/sets/set_merge.h"
 #include "invariants/sets/set_ref.h"
@@ -28,6 +29,14 @@ void LeaveOut(const std::vector<std::string>& ids, InvariantSet* set) {
   std::erase_if(set->invariants, [&](const Invariant& invariant) {
     return std::binary_search(ids.begin(), ids.end(), invariant.id);
   });
+}
+
+void Advise(const std::vector<std::string>& ids, InvariantSet* set) {
+  for (Invariant& invariant : set->invariants) {
+    if (std::binary_search(ids.begin(), ids.end(), invariant.id)) {
+      MakeAdvice(&invariant.origin);
+    }
+  }
 }
 
 absl::StatusOr<v1::SetDetail> Parse(std::string_view value) {
@@ -275,12 +284,14 @@ absl::StatusOr<InvariantSet> SetCatalog::Load(const std::string& text) const {
     ref.version = set->version;
     sets.push_back(*std::move(set));
   }
-  if (sets.size() == 1 && selection->without.empty()) {
+  if (sets.size() == 1 && selection->without.empty() &&
+      selection->advised.empty()) {
     return std::move(sets[0]);
   }
   InvariantSet merged = MergeSets(sets);
   LeaveOutDoubles(&merged);
   LeaveOut(selection->without, &merged);
+  Advise(selection->advised, &merged);
   merged.name = ToText(*selection);
   merged.version = 0;
   return merged;

@@ -16,6 +16,7 @@ inline constexpr char kNextRunKey[] = "next_run";
 // Before the id of a rule, the name of an experiment, the name of a set, the id
 // of a silence, the id of a token.
 inline constexpr char kDisabledPrefix[] = "disabled/";
+inline constexpr char kDemotedPrefix[] = "demoted/";
 inline constexpr char kDeployedPrefix[] = "deployed/";
 inline constexpr char kLastVersionPrefix[] = "last_version/";
 inline constexpr char kSilencePrefix[] = "silence/";
