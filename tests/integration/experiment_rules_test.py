@@ -46,6 +46,11 @@ class ExperimentRules(harness.TrainingCase):
         texts = " ".join(v["seen"] for v in found["APIArg", "advice"])
         self.assertIn("p = 0.0", texts)
 
+        # Over the samples of a batch, too: the second element of the shape is new.
+        found = self.found("all-together", "--normalised", "2")
+        texts = " ".join(v["seen"] for v in found["APIArg", "advice"])
+        self.assertIn("normalized_shape.length = 2", texts)
+
         # Other settings are no error: the course begins elsewhere.
         self.assertEqual(self.found("slower", "--rate", "0.02"), {})
 

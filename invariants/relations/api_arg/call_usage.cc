@@ -1,5 +1,8 @@
 #include "invariants/relations/api_arg/call_usage.h"
 
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
 #include "invariants/rules/plain_value.h"
 
 namespace traincheck {
@@ -7,6 +10,8 @@ namespace traincheck {
 namespace {
 
 constexpr char kObject[] = "an object";
+constexpr char kLengthTrait[] = ".length";
+constexpr size_t kMostElements = 4;
 
 bool IsObject(const CallValue& value) {
   return value.Get<ObjectValue>() || value.Get<OtherValue>() ||
@@ -33,20 +38,30 @@ void AddValue(const std::string& name, const CallValue& value, Usage* usage) {
   }
 }
 
+// A container: how long it is, and its first elements, one level down. Sizes
+// and dimensions are given as such.
+void AddElements(const std::string& name, const CallValue& value,
+                 Usage* usage) {
+  if (value.elements.empty()) return;
+  if (value.length) (*usage)[name + kLengthTrait] = *value.length;
+  for (size_t i = 0; i < std::min(kMostElements, value.elements.size()); ++i) {
+    const CallElement& element = value.elements[i];
+    AddValue(absl::StrCat(name, "[", element.name, "]"), element.value, usage);
+  }
+}
+
 }  // namespace
 
 Usage UsageOf(const Call& call, const ProcessDefinitions& definitions) {
   Usage usage;
   for (const CallArgument& argument : ArgumentsOf(call, definitions).all) {
     AddValue(argument.name, argument.value, &usage);
+    AddElements(argument.name, argument.value, &usage);
   }
   const auto result = ResultOf(call, definitions);
   if (!result) return usage;
   AddValue(kResultTrait, *result, &usage);
-  for (const CallElement& element : result->elements) {
-    AddValue(std::string(kResultTrait) + "[" + element.name + "]",
-             element.value, &usage);
-  }
+  AddElements(kResultTrait, *result, &usage);
   return usage;
 }
 

@@ -15,8 +15,9 @@ namespace traincheck {
 
 // By trait: "padding_idx", of a tensor "input" (the text "a tensor"),
 // "input.dtype", "input.dimensions" and "input.requires_grad"; of the result
-// likewise "result.dtype". What was not told, and objects and containers, are
-// left out.
+// likewise "result.dtype"; of a container, besides the text "an object",
+// "dims.length" and its first elements, "dims[0]". What was not told is left
+// out.
 using Usage = std::map<std::string, nlohmann::json>;
 
 inline constexpr char kResultTrait[] = "result";

@@ -10,13 +10,14 @@ from torch.nn import functional as F
 
 
 class Net(nn.Module):
-    def __init__(self, share, activation):
+    def __init__(self, share, activation, normalised):
         super().__init__()
         self.body, self.head = nn.Linear(8, 16), nn.Linear(16, 3)
-        self.share, self.activation = share, activation
+        self.share, self.activation, self.normalised = share, activation, normalised
 
     def forward(self, x):
         hidden = self.activation(self.body(x))
+        hidden = F.layer_norm(hidden, hidden.shape[-self.normalised :])
         return self.head(F.dropout(hidden, self.share, self.training))
 
 
@@ -25,12 +26,13 @@ def main() -> None:
     cli.add_argument("--every", type=int, default=5, help="steps of one rate")
     cli.add_argument("--share", type=float, default=0.25, help="that dropout drops")
     cli.add_argument("--activation", choices=("relu", "tanh"), default="relu")
+    cli.add_argument("--normalised", type=int, default=1, help="dimensions")
     cli.add_argument("--rate", type=float, default=0.1)
     cli.add_argument("--seed", type=int, default=1)
     args = cli.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(args.seed)
-    net = Net(args.share, getattr(torch, args.activation))
+    net = Net(args.share, getattr(torch, args.activation), args.normalised)
     groups = [
         {"params": net.body.parameters()},
         {"params": net.head.parameters(), "lr": args.rate / 10},
