@@ -43,6 +43,43 @@ class Loaders(HooksCase):
             self.train(data.DataLoader(samples, batch_size=4, **options))
             self.assertEqual(scalars(name), wrong)
 
+    def test_what_persistent_workers_do_not_see(self):
+        name = "loader.workers_hold_old"
+
+        class Epochs(data.Dataset):
+            def __init__(self, inner=None):
+                self.epoch, self.dataset = 0, inner
+                self.kept = None
+                self.own = torch.zeros(1)
+                self.shared = torch.zeros(1).share_memory_()
+
+            def __len__(self):
+                return 4
+
+            def __getitem__(self, index):
+                return torch.full((WIDTH,), float(self.epoch)), 0
+
+        outer = Epochs(Epochs())
+        for changes, persistent, said in (
+            (lambda: None, True, [0.0]),
+            (lambda: setattr(outer, "epoch", outer.epoch + 1), True, [1.0]),
+            (lambda: setattr(outer.dataset, "epoch", outer.epoch + 9), True, [1.0]),
+            (lambda: setattr(outer, "kept", 4), True, [0.0]),
+            (lambda: outer.own.add_(1), True, [1.0]),
+            (lambda: outer.shared.add_(1), True, [0.0]),
+            (lambda: setattr(outer, "epoch", outer.epoch + 1), False, []),
+        ):
+            HooksCase.setUp(self)
+            loader = data.DataLoader(
+                outer, 2, num_workers=1, persistent_workers=persistent
+            )
+            self.train(loader)
+            changes()
+            self.train(loader)
+            self.assertEqual(scalars(name), said)
+            if loader._iterator is not None:
+                loader._iterator._shutdown_workers()
+
     def test_weights_of_classes_for_samples(self):
         name = "loader.weights_too_few"
         x, y = torch.randn(24, WIDTH), torch.arange(24) % 3

@@ -170,6 +170,29 @@ class OtherFormats(HooksCase):
         load_file("b")
         self.assertEqual(len(entries("LOAD")), 2)
 
+    def test_parts_under_longer_and_shorter_names(self):
+        class Wrapped(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body, self.head = nn.Linear(5, 5), nn.ModuleDict()
+                self.head["inner"] = nn.Linear(5, 3)
+
+        net = Wrapped()
+        body = {"body.weight": torch.ones(5, 5)}
+        for more, wrong in (
+            ({"head.weight": torch.ones(3, 5)}, [1.0]),
+            ({"head.a.inner.b.weight": torch.ones(3, 5)}, [1.0]),
+            ({"head.weight": torch.ones(4, 5)}, [0.0]),  # of other classes
+            ({"fc.weight": torch.ones(3, 5)}, [0.0]),
+            ({"body.norm.weight": torch.ones(5, 5)}, [0.0]),  # body.weight is there
+            ({}, []),
+        ):
+            HooksCase.setUp(self)
+            net.load_state_dict({**body, **more}, strict=False)
+            name = "load.leaves_renamed"
+            said = [e[3] for e in CORE.log if e[0] == "scalar" and e[2] == name]
+            self.assertEqual(said, wrong, more)
+
 
 if __name__ == "__main__":
     unittest.main()

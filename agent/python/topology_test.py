@@ -226,6 +226,23 @@ class Topology(HooksCase):
             CORE.attributes["Net.head.bias"], ["allreduce=False", "shared_memory=False"]
         )
 
+    def test_ranks_whose_models_are_averaged_train_apart(self):
+        from torch.distributed.algorithms.model_averaging import averagers
+
+        before = nn.parallel.DistributedDataParallel(Net())
+        count = len(CORE.replica_groups)
+        averagers.PeriodicModelAverager(period=4)
+        dissolved = CORE.replica_groups[count:]
+        (kind, wrapper, _, variables) = CORE.replica_groups[count - 1]
+        self.assertEqual(dissolved, [(kind, wrapper, [1], variables)])
+        behind = nn.parallel.DistributedDataParallel(Net())
+        self.assertEqual(CORE.replica_groups[-1][2], [1])
+        for wrapper in (before, behind):
+            wrapper.module(torch.ones(2, 3)).sum().backward()
+            said = [row[-1] for row in CORE.of("scalar") if "wrapped.is_frozen" in row]
+            self.assertEqual(said[-1], 1.0)
+            CORE.log.clear()
+
     def test_memory_that_processes_share(self):
         model = Net().share_memory()
         model.head.bias = nn.Parameter(torch.zeros(model.head.bias.shape))

@@ -77,6 +77,7 @@ constexpr char kRedraws[] = "recompute.redraws";
 constexpr char kCut[] = "recompute.cut";
 constexpr char kLoadsItself[] = "load.of_itself";
 constexpr char kLoadsNothing[] = "load.of_nothing";
+constexpr char kLeavesRenamed[] = "load.leaves_renamed";
 constexpr char kAverages[] = "opt.averages_without_statistics";
 constexpr char kSumsMeans[] = "opt.sums_means";
 constexpr char kClipsNothing[] = "opt.clips_nothing";
@@ -108,6 +109,7 @@ constexpr char kCtcBlank[] = "loss.ctc_blank";
 constexpr char kCtcOfScores[] = "loss.ctc_of_scores";
 constexpr char kBootstraps[] = "loss.bootstraps_with_gradient";
 constexpr char kSortedBatches[] = "loss.sorted_batches";
+constexpr char kHoldOld[] = "loader.workers_hold_old";
 constexpr char kInTraining[] = "loader.evaluated_in_training";
 constexpr char kSamplesAlike[] = "loader.samples_alike";
 constexpr char kBeginsAgain[] = "loader.begins_again";
@@ -237,6 +239,12 @@ std::vector<Fact> OfTargets() {
           "a model loads other tensors than its own"),
       CallRow<kLoadsNothing>("no name of the state fits one of the model's",
                              "some name of the state fits one of the model's"),
+      CallRow<kLeavesRenamed>(
+          "a part of the state is left out that the model has under a longer "
+          "or a shorter name",
+          "no part of the state is left out that the model has under a longer "
+          "or a shorter name",
+          6),
   };
 }
 
@@ -402,6 +410,10 @@ std::vector<Fact> OfLoaders() {
       LoaderRow<kWorkersRepeat>(
           "all workers of the loader give the same batch",
           "the workers of the loader give different batches"),
+      LoaderRow<kHoldOld>(
+          "its persistent workers hold the data set as it was before it was "
+          "changed",
+          "the data set is as its persistent workers hold it", 6),
       LoaderRow<kWeightsTooFew>(
           "its sampler has fewer weights than the data set has samples",
           "its sampler has at least as many weights as the data set has "

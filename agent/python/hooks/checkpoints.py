@@ -11,6 +11,8 @@ import torch
 from _traincheck import naming
 from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.imports import Imports
+from _traincheck.renamed_parts import NAME as LEAVES_RENAMED
+from _traincheck.renamed_parts import leaves_renamed
 from _traincheck.wrapping import wrap_function
 from _traincheck.wrapping import wrap_method
 
@@ -70,6 +72,11 @@ class _Checkpoints:
         if own or (given is not None and given < steps):
             watch.core.record_scalar(0, point, 0, "load.of_itself", float(own))
 
+    def _say(self, name: str, value: bool | None) -> None:
+        core = self._watch.core
+        if value is not None:
+            core.record_scalar(0, core.POINT_LOAD_STATE_DICT, 0, name, float(value))
+
     def module_took(
         self,
         token: Any,
@@ -84,10 +91,8 @@ class _Checkpoints:
             state = args[1] if len(args) > 1 else kwargs.get("state_dict")
             watch.followers.loads()
             watch.loaded_states.took(args[0], state)
-            nothing = _fits_nothing(args[0], state, result)
-            if nothing is not None:
-                point = watch.core.POINT_LOAD_STATE_DICT
-                watch.core.record_scalar(0, point, 0, "load.of_nothing", float(nothing))
+            self._say("load.of_nothing", _fits_nothing(args[0], state, result))
+            self._say(LEAVES_RENAMED, leaves_renamed(args[0], state, result))
         if error is None and model is not None:
             if watch.models.refresh(model):
                 watch.states.parts(watch.core.POINT_LOAD, model.own)

@@ -23,6 +23,7 @@ from _traincheck import full_collection
 from _traincheck import generators
 from _traincheck import hidden_parts
 from _traincheck import loaders
+from _traincheck import model_averaging
 from _traincheck import modules
 from _traincheck import optimizers
 from _traincheck import process
@@ -57,6 +58,7 @@ _HOOKS = (
     cuda_graphs,
     distributed,
     loaders,
+    model_averaging,
     checkpoints,
     generators,
     hidden_parts,

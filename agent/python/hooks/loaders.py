@@ -12,6 +12,7 @@ from _traincheck.drawn_weights import NAME as TOO_FEW_WEIGHTS
 from _traincheck.drawn_weights import too_few
 from _traincheck.evaluations import NAME as IN_TRAINING
 from _traincheck.first_batches import ALIKE, BEGINS_AGAIN
+from _traincheck.worker_copies import NAME as WORKERS_HOLD_OLD
 from _traincheck.wrapping import wrap_method
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ class _Loaders:
             self._watch.evaluations.pass_begins(loader)
             self._watch.first_batches.pass_begins(args[0], loader)
             self._say(loader, TOO_FEW_WEIGHTS, too_few(args[0]))
+            stale = self._watch.worker_copies.pass_begins(args[0], result)
+            self._say(loader, WORKERS_HOLD_OLD, stale)
 
     def fetched(
         self,

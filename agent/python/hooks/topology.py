@@ -48,6 +48,9 @@ class Topology:
         # (model, group) -> (number, variables)
         self._replicated: dict[tuple[str, int], tuple[int, list[int]]] = {}
         self._replicas: set[int] = set()  # variables of all replica groups
+        # number -> (kind, wrapper, variables) of these groups
+        self._kept_equal: dict[int, tuple[str, int, list[int]]] = {}
+        self._averaged = False
         self._generation = 0  # of the models
         self._open = _Open()
 
@@ -106,8 +109,18 @@ class Topology:
     ) -> None:
         """wrapper: the object that keeps them equal; 0: there is none."""
         ranks = torch.distributed.get_process_group_ranks(group)
+        if self._averaged:
+            ranks = [torch.distributed.get_rank()]
+        self._kept_equal[number] = (kind, wrapper, variables)
         self._replicas.update(variables)
         self._core.define_replica_group(number, kind, wrapper, ranks, variables)
+
+    def models_are_averaged(self) -> None:
+        """Nothing keeps ranks equal after each step any more: each is alone."""
+        self._averaged = True
+        alone = [torch.distributed.get_rank()]
+        for number, (kind, wrapper, variables) in self._kept_equal.items():
+            self._core.define_replica_group(number, kind, wrapper, alone, variables)
 
     def has_replicas(self, variables: list[int]) -> bool:
         """Is each of them in a replica group?"""

@@ -53,6 +53,7 @@ from _traincheck.ties import Ties
 from _traincheck.topology import Topology
 from _traincheck.unwrapped_parts import UnwrappedParts
 from _traincheck.worker_batches import WorkerBatches
+from _traincheck.worker_copies import WorkerCopies
 from _traincheck.wrapped_models import WrappedModels
 from _traincheck.wrapper_inputs import WrapperInputs
 from _traincheck.written_data import WrittenData
@@ -150,6 +151,7 @@ class Watch:
         self.unwrapped_parts = UnwrappedParts(self.topology, self.models)
         self.wrapped_models = WrappedModels(self.core, self.models)
         self.worker_batches = WorkerBatches(self.core)
+        self.worker_copies = WorkerCopies()
         self.written_data = WrittenData(self.core)
         self.wrapper_inputs = WrapperInputs(self.core, self.recorded)
 

@@ -1,7 +1,8 @@
-"""Models in a wrapper that ask for no gradient for the time.
+"""Models in a wrapper that may be called past it.
 
 A generator's loss goes through a critic that is frozen meanwhile: there is nothing to
-reduce, so that nothing is wrong with a call past the critic's wrapper.
+reduce. Where ranks are averaged now and then (model_averaging.py) they train apart in
+between.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ class WrappedModels:
         self._core = core
         self._models = models
         self._frozen: dict[int, bool] = {}  # by number: as was said last
+        self._averaged = False
 
     def wrapped(self, variables: Iterable[int]) -> None:
         """Called with all variables of a model that was wrapped."""
@@ -33,13 +35,18 @@ class WrappedModels:
             if root is not None:
                 self._frozen.setdefault(root, False)
 
+    def models_are_averaged(self) -> None:
+        self._averaged = True
+
     def forward_begins(self, model: Model) -> None:
         """Called at outermost forwards that train. What excuses a call is said within
         each, so that nothing depends on records before it."""
         said = self._frozen.get(model.number)
         if said is None:
             return
-        frozen = not any(tensor.requires_grad for _, _, tensor in model.params())
+        frozen = self._averaged or not any(
+            tensor.requires_grad for _, _, tensor in model.params()
+        )
         if frozen or said:
             core = self._core
             point = core.POINT_FORWARD_BEGIN

@@ -417,6 +417,44 @@ def cut_checkpoint() -> None:
     train(Checkpointed())
 
 
+def workers_that_stay() -> None:
+    """A data set that counts in its workers, and knows its length once asked."""
+
+    class Counting(IterableDataset):
+        def __init__(self):
+            self.rows = list(zip(*samples(32)))
+            self.passes = 0
+            self.length = None
+
+        def __len__(self):
+            if self.length is None:
+                self.length = len(self.rows)
+            return self.length
+
+        def __iter__(self):
+            self.passes += 1
+            return iter(self.rows)
+
+    model = Classifier()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    loader = DataLoader(Counting(), 8, num_workers=1, persistent_workers=True)
+    for _ in range(3):
+        for x, y in loader:
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+        len(loader)
+
+
+def another_head() -> None:
+    """A pretrained body; its head was for other classes, and has another name."""
+    model = Classifier()
+    state = {name: t for name, t in model.state_dict().items() if "body" in name}
+    state["fc.weight"] = torch.zeros_like(model.head.weight)
+    model.load_state_dict(state, strict=False)
+    train(model, steps=3)
+
+
 CASES = (
     # First: of several optimizers nobody knows whose a backward is.
     leftover_micro_batches,
@@ -440,6 +478,8 @@ CASES = (
     best_by_reference,
     tied_no_more,
     workers_that_repeat,
+    workers_that_stay,
+    another_head,
     weights_of_classes,
     split_twice,
     data_normalised_in_place,

@@ -9,7 +9,8 @@ import copy
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
+from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import TensorDataset, WeightedRandomSampler
 
 from built_in_signs import CLASSES, STEPS, Classifier, main, samples, train
 
@@ -262,6 +263,66 @@ def average_in_bfloat16(right: bool) -> None:
                 slow.lerp_(fast.to(slow.dtype), 0.01)
 
 
+class Shuffled(IterableDataset):
+    """In an order of its epoch, which is a number or in shared memory."""
+
+    def __init__(self, shared: bool):
+        self.rows = list(zip(*samples(32)))
+        self.epoch = torch.zeros(1, dtype=torch.long).share_memory_() if shared else 0
+
+    def set_epoch(self, epoch: int) -> None:
+        if isinstance(self.epoch, int):
+            self.epoch = epoch
+        else:
+            self.epoch.fill_(epoch)
+
+    def __iter__(self):
+        generator = torch.Generator().manual_seed(int(self.epoch))
+        order = torch.randperm(len(self.rows), generator=generator)
+        return (self.rows[number] for number in order.tolist())
+
+
+def epochs_for_nobody(right: bool) -> None:
+    """Persistent workers do not see the epoch."""
+    model, stream = Classifier(), Shuffled(shared=right)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    loader = DataLoader(stream, 8, num_workers=1, persistent_workers=True)
+    for epoch in range(3):
+        stream.set_epoch(epoch)
+        for x, y in loader:
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+
+
+class Adapted(nn.Module):
+    """A classifier whose head has been put into a wrapper."""
+
+    def __init__(self):
+        super().__init__()
+        whole = Classifier()
+        self.body, self.head = whole.body, nn.ModuleDict({"adapted": whole.head})
+
+    def forward(self, x):
+        return self.head["adapted"](torch.relu(self.body(x)))
+
+
+def head_of_another_name(right: bool) -> None:
+    """The file was written before the head was wrapped."""
+    state = Classifier().state_dict()
+    if right:
+        state = {name.replace("head.", "head.adapted."): t for name, t in state.items()}
+    model = Adapted()
+    # What an old version had beside it.
+    model.load_state_dict({**state, "step": torch.tensor(3.0)}, strict=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    x, y = samples(64)
+    for rows in torch.arange(64).split(8):
+        optimizer.zero_grad()
+        F.cross_entropy(model(x[rows]), y[rows]).backward()
+        optimizer.step()
+
+
 CASES = (
     leftover_micro_batches,
     anothers_gradients,
@@ -278,6 +339,8 @@ CASES = (
     cosine_of_epochs,
     head_that_is_read,
     average_in_bfloat16,
+    epochs_for_nobody,
+    head_of_another_name,
 )
 
 

@@ -1,0 +1,64 @@
+"""Parts of a loaded state that the model has under a longer or a shorter name.
+
+An adapter, a compiler or a wrapper puts a component into the names of a part
+("head.weight", "head.wrapped.weight"). With strict=False such a part is left out
+without a word, and the model goes on with what it was made with.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    import torch
+
+# Name of the scalar: 1 if a part was left out so, 0 if others were.
+NAME = "load.leaves_renamed"
+_UNEXPECTED = 64  # names that are looked at
+_PARTS = 5  # components that make the difference, at most
+
+
+def leaves_renamed(module: torch.nn.Module, state: Any, result: Any) -> bool | None:
+    """Called with what load_state_dict was given and gave. None: it left out nothing,
+    or all."""
+    unexpected = getattr(result, "unexpected_keys", None)
+    missing = getattr(result, "missing_keys", None)
+    if not unexpected or missing is None or len(unexpected) >= len(state):
+        return None
+    own = _tensors_of(module)
+    wanted: dict[str, list[str]] = {}  # by last component
+    for name in missing:
+        wanted.setdefault(name.rpartition(".")[2], []).append(name)
+    for name in unexpected[:_UNEXPECTED]:
+        shape = getattr(state.get(name), "shape", None)
+        others = wanted.get(name.rpartition(".")[2], ())
+        if shape and any(
+            _is_renamed(name, other)
+            and other in own
+            and own[other].shape == shape
+            and own[other].dim() > 0
+            for other in others
+        ):
+            return True
+    return False
+
+
+def _tensors_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return dict(itertools.chain(module.named_parameters(), module.named_buffers()))
+
+
+def _is_renamed(one: str, other: str) -> bool:
+    """Has one of them all components of the other, in their order, and more?"""
+    a, b = one.split("."), other.split(".")
+    shorter, longer = (a, b) if len(a) < len(b) else (b, a)
+    if len(shorter) < 2 or not 0 < len(longer) - len(shorter) <= _PARTS:
+        return False
+    return _is_subsequence(shorter, iter(longer))
+
+
+def _is_subsequence(shorter: list[str], longer: Iterator[str]) -> bool:
+    return all(part in longer for part in shorter)
