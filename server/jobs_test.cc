@@ -45,6 +45,15 @@ std::vector<pid_t> ChildrenOf(pid_t parent) {
   return children;
 }
 
+// 'R', 'S', 'T' of proc(5); 'X': there is no such process.
+char StateOf(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string stat;
+  std::getline(file, stat);
+  const size_t name_end = stat.rfind(')');
+  return name_end == std::string::npos ? 'X' : stat.at(name_end + 2);
+}
+
 bool Exists(pid_t pid) { return kill(pid, 0) == 0; }
 
 class JobsTest : public testing::Test {
@@ -156,16 +165,36 @@ class JobsTest : public testing::Test {
   // A job on a run of many batches whose process is stopped while it reads.
   pid_t StartHangingJob(std::string* id) {
     StreamRun("large", kManyBatches);
-    *id = StartJob("large", "never");
+    for (int tries = 0; tries < 10; ++tries) {
+      *id = StartJob("large", "never");
+      const pid_t process = AwaitReader(*id);
+      if (process == 0) continue;
+      kill(process, SIGSTOP);
+      // On a busy machine it may have ended before it is stopped.
+      EXPECT_TRUE(WaitUntil([&] {
+        const char state = StateOf(process);
+        return state == 'T' || state == 'Z' || state == 'X';
+      }));
+      if (StateOf(process) == 'T' &&
+          GetJob(*id).status() == v1::JOB_STATUS_RUNNING) {
+        return process;
+      }
+    }
+    ADD_FAILURE() << "each job has ended before its process was stopped";
+    return 0;
+  }
+  // The process of a job that has begun to read; 0: the job has ended.
+  pid_t AwaitReader(const std::string& id) {
     std::vector<pid_t> children;
+    v1::Job job;
     EXPECT_TRUE(WaitUntil([&] {
       children = ChildrenOf(daemon_.pid());
-      return !children.empty() && GetJob(*id).fraction() > 0;
+      job = GetJob(id);
+      return job.status() > v1::JOB_STATUS_RUNNING ||
+             (!children.empty() && job.fraction() > 0);
     }));
-    if (children.size() != 1) return 0;
-    kill(children[0], SIGSTOP);
-    EXPECT_EQ(GetJob(*id).status(), v1::JOB_STATUS_RUNNING);
-    return children[0];
+    if (job.status() > v1::JOB_STATUS_RUNNING) return 0;
+    return children.size() == 1 ? children[0] : 0;
   }
 
   // The daemon takes streams, answers and learns.
