@@ -25,7 +25,7 @@ bool HasWords(const RuleNotes& notes) {
 }  // namespace
 
 RuleNotes NotesOf(const nlohmann::json& origin) {
-  const RuleNotes notes = NotesIn(origin);
+  RuleNotes notes = NotesIn(origin);
   if (HasWords(notes) || !origin.is_object()) return notes;
   const auto of = origin.find("of");
   if (of == origin.end() || !of->is_array()) return notes;
