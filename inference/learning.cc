@@ -8,6 +8,7 @@
 #include "inference/parallel.h"
 #include "inference/selection.h"
 #include "invariants/relations/registry.h"
+#include "invariants/rules/rule_notes.h"
 #include "invariants/sets/identity.h"
 
 namespace traincheck {
@@ -247,7 +248,7 @@ InferenceResult Learning::Result() {
     invariant.support = candidate.score.passed();
     invariant.experiments = candidate.score.Programs();
     invariant.origin = OriginOf(candidate, runs_);
-    if (invariant.rule->is_structure()) invariant.origin["grade"] = "advice";
+    if (invariant.rule->is_structure()) MakeAdvice(&invariant.origin);
     invariant.id = IdOf(invariant);
     invariant.text = TextOf(invariant);
     result.invariants.push_back(std::move(invariant));
