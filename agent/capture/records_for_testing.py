@@ -13,7 +13,7 @@ from fields_for_testing import decode_fields
 from fields_for_testing import list_fields
 
 CORE = os.path.abspath("agent/capture/libtraincheck_agent_core.so")
-RELAY = os.path.abspath("agent/capture/relay_for_testing.py")
+RELAY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "relay_for_testing.py")
 
 PRELUDE = """
 import importlib.machinery, importlib.util, os, sys
