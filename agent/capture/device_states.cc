@@ -75,6 +75,7 @@ DeviceStates::BatchPointer DeviceStates::Take(int device, size_t most) {
     free_.pop_back();
   }
   batch->device = device;
+  batch->is_copied = false;
   batch->first = next_number_;
   next_number_ += most;
   batch->tables.Clear();
@@ -112,13 +113,28 @@ void DeviceStates::Call::Begin() {
 // Without Begin the call was broken off.
 DeviceStates::Call::~Call() {
   DeviceStates& states = DeviceStates::Get();
-  for (BatchPointer& batch : batches_) {
-    states.Write(*batch, nullptr);
-    states.free_.push_back(std::move(batch));
-  }
+  for (BatchPointer& batch : batches_) states.End(std::move(batch), nullptr);
 }
 
-void DeviceStates::Begin(BatchPointer batch) {
+uint64_t DeviceStates::Copy(const std::vector<DeviceView>& views) {
+  uint64_t bytes = 0;
+  for (const DeviceView& view : views) {
+    if (view.device != views.front().device) return 0;
+    if (!DigestTables::Takes(view.content)) return 0;
+    bytes += (view.content.bytes() + 7) / 8 * 8;
+  }
+  if (views.empty() || bytes > DigestTables::kMaxCopied) return 0;
+  BatchPointer batch = Take(views.front().device, views.size());
+  batch->is_copied = true;
+  for (const DeviceView& view : views) {
+    batch->tables.AddCopied(view.content);
+    batch->contents.push_back({view.content.bytes(), view.content.dtype()});
+  }
+  const uint64_t number = batch->first;
+  return Begin(std::move(batch)) ? number : 0;
+}
+
+bool DeviceStates::Begin(BatchPointer batch) {
   const auto stream = for_testing_ ? std::optional<void*>(nullptr)
                                    : CurrentCudaStream(batch->device);
   if (!stream) digester_.SwitchOff("this torch does not name its stream");
@@ -127,11 +143,13 @@ void DeviceStates::Begin(BatchPointer batch) {
   if (begun.refused == DeviceDigester::Refused::kNo) {
     batch->launch = begun.launch;
     pending_.push_back(std::move(batch));
-    return;
+    return true;
   }
-  Write(*batch, nullptr);
+  // Who asked for copies is answered at once.
+  if (!batch->is_copied) Write(*batch, nullptr);
   free_.push_back(std::move(batch));
   if (begun.refused == DeviceDigester::Refused::kOff) SwitchOff();
+  return false;
 }
 
 void DeviceStates::PollPending() {
@@ -143,10 +161,31 @@ void DeviceStates::PollPending() {
                                       return batch->launch == result.launch;
                                     });
     if (found == pending_.end()) return;
-    Write(**found, result.words);
-    free_.push_back(std::move(*found));
+    BatchPointer batch = std::move(*found);
     pending_.erase(found);
+    End(std::move(batch), &result);
   });
+}
+
+void DeviceStates::End(BatchPointer batch,
+                       const DeviceDigester::Result* result) {
+  if (batch->is_copied) {
+    KeepCopies(*batch, result == nullptr ? nullptr : result->copies);
+  } else {
+    Write(*batch, result == nullptr ? nullptr : result->words);
+  }
+  free_.push_back(std::move(batch));
+}
+
+void DeviceStates::KeepCopies(const Batch& batch, const DeviceWord* words) {
+  Copies copies = {batch.first, words != nullptr, {}};
+  for (const Content& content : batch.contents) {
+    if (words == nullptr) break;
+    copies.contents.emplace_back(reinterpret_cast<const char*>(words),
+                                 content.bytes);
+    words += (content.bytes + 7) / 8;
+  }
+  copies_.push_back(std::move(copies));
 }
 
 void DeviceStates::Write(const Batch& batch, const DigestWords* words) {
@@ -174,11 +213,8 @@ void DeviceStates::Write(const Batch& batch, const DigestWords* words) {
 }
 
 void DeviceStates::GiveUp() {
-  for (BatchPointer& batch : pending_) {
-    Write(*batch, nullptr);
-    free_.push_back(std::move(batch));
-  }
-  pending_.clear();
+  auto pending = std::exchange(pending_, {});
+  for (BatchPointer& batch : pending) End(std::move(batch), nullptr);
 }
 
 void DeviceStates::SwitchOff() {

@@ -4,6 +4,9 @@
 // record names gets such an entry while the process can still write one: that
 // of a digest which could not be computed says so.
 //
+// And copies of small tensors, for the hooks that look at values: they come as
+// late as digests do.
+//
 //   DeviceStates::Call call(variables.size());
 //   const uint64_t number = call.Add(*view);  // for each tensor
 //   ...                                       // the State record
@@ -16,6 +19,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "agent/device/device_digester.h"
@@ -44,6 +48,17 @@ class DeviceStates {
   // Says so now of all that is awaited.
   void GiveUp();
 
+  struct Copies {
+    uint64_t number = 0;
+    bool came = false;                  // else they never will
+    std::vector<std::string> contents;  // of each tensor, in logical order
+  };
+  // Begins copies of tensors of one device, and returns their number. 0: they
+  // cannot be copied (now), or have more than kMaxCopied bytes together.
+  uint64_t Copy(const std::vector<DeviceView>& views);
+  // Those that have come since, or never will.
+  std::vector<Copies> TakeCopies() { return std::exchange(copies_, {}); }
+
  private:
   struct Content {
     uint64_t bytes;
@@ -52,6 +67,7 @@ class DeviceStates {
   // The tensors of one launch.
   struct Batch {
     int device = 0;
+    bool is_copied = false;
     uint64_t launch = 0;
     uint64_t first = 0;  // number of the first content
     DigestTables tables;
@@ -84,10 +100,13 @@ class DeviceStates {
   explicit DeviceStates(bool forked);
 
   BatchPointer Take(int device, size_t most);
-  void Begin(BatchPointer batch);
+  // False: refused, and said so.
+  bool Begin(BatchPointer batch);
   void PollPending();
-  // `words` null: they could not be read.
+  // Ends the batch. Null: it could not be read.
+  void End(BatchPointer batch, const DeviceDigester::Result* result);
   void Write(const Batch& batch, const DigestWords* words);
+  void KeepCopies(const Batch& batch, const DeviceWord* words);
   void SwitchOff();
 
   const uint32_t generation_;
@@ -98,6 +117,7 @@ class DeviceStates {
   uint64_t next_number_ = 1;
   std::vector<BatchPointer> pending_;
   std::vector<BatchPointer> free_;
+  std::vector<Copies> copies_;
 };
 
 }  // namespace traincheck::agent

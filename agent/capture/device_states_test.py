@@ -44,6 +44,17 @@ class DeviceStatesTest(CoreCase):
             code, LD_PRELOAD=DRIVER, DRIVER_FOR_TESTING=str(calls), **variables
         )
 
+    def with_error(self, code):
+        """The driver fails, and one line says so."""
+        recording = Recording(
+            code, prelude=self.PRELUDE, LD_PRELOAD=DRIVER, DRIVER_FOR_TESTING="0"
+        )
+        self.assertEqual(recording.result.returncode, 0, recording.result.stderr)
+        lines = recording.result.stderr.splitlines()
+        self.assertEqual(len(lines), 1, lines)
+        self.assertIn("CUDA error 700 CUDA_ERROR_ILLEGAL_ADDRESS", lines[0])
+        return recording
+
     def assert_all_unreadable(self, process, count):
         states = process.joined_states()
         self.assertEqual(len(states), count)
@@ -81,15 +92,74 @@ class DeviceStatesTest(CoreCase):
             CONTROL
             + """
 driver.testing_run_at_once(-1)
-for i in range(20):
+for i in range(68):
     core.record_states(core.POINT_PRE_STEP, core.STATE_DATA, numbers[:1], [w])
-assert driver.testing_run(None, 1000) > 16
+assert driver.testing_run(None, 1000) > 64
 core.finish_states()
 """
         )
         states = self.with_driver(code).process.joined_states()
         unreadable = [bool(content & UNREADABLE) for _, _, content, _ in states]
-        self.assertEqual(unreadable, [False] * 16 + [True] * 4)
+        self.assertEqual(unreadable, [False] * 64 + [True] * 4)
+
+    COPIES = """
+def copied():
+    found = dict(core.copies())
+    return {n: c and [bytes(one) for one in c] for n, c in found.items()}
+assert core.cpu_is_device()
+first = core.copy_to_host([w[:3], views[0], views[2], views[4], views[5]])
+second = core.copy_to_host([views[3]])
+expected = [w[:3].detach().numpy().tobytes(), views[0].contiguous().numpy().tobytes(),
+            views[2].numpy().tobytes(), views[4].resolve_conj().numpy().tobytes(),
+            views[5].view(torch.int16).numpy().tobytes()]
+with torch.no_grad():
+    w.add_(1)
+"""
+
+    def test_values_are_copied_as_they_were(self):
+        code = (
+            CONTROL
+            + "driver.testing_run_at_once(-1)\n"
+            + self.COPIES.replace("expected", "assert not copied()\nexpected", 1)
+            + """
+assert driver.testing_run(None, 1) == 1  # a copy of the first table
+assert not copied()
+driver.testing_run(None, 1000)
+expected[0] = w[:3].detach().numpy().tobytes()  # what the stream had left
+assert copied() == {first: expected, second: [b""]}
+assert not copied()
+"""
+        )
+        self.with_driver(code)
+
+    def test_what_is_not_copied(self):
+        code = """
+assert core.copy_to_host([]) == 0
+assert core.copy_to_host([torch.ones(1 << 18), torch.ones(1)]) == 0  # 1 MiB and more
+assert core.copy_to_host([torch.ones(2).to_sparse()]) == 0
+assert core.copy_to_host(["a"]) == 0
+assert core.copy_to_host([torch.ones(1 << 18)]) > 0
+"""
+        self.with_driver(code)
+        self.with_driver("assert core.copy_to_host([w]) == 0", TRAINCHECK_GPU="0")
+        self.record(
+            "assert not core.cpu_is_device(); assert not core.copy_to_host([w])"
+        )
+
+    def test_copies_that_never_come(self):
+        code = (
+            CONTROL
+            + """
+driver.testing_run_at_once(-1)
+number = core.copy_to_host([w])
+driver.testing_fail(b"*", 700)
+both()
+assert core.copies() == [(number, None)]
+assert core.copy_to_host([w]) == 0
+"""
+        )
+        recording = self.with_error(code)
+        self.assert_all_unreadable(recording.process, 7)
 
     def test_an_error_of_the_driver_is_said_once(self):
         code = (
@@ -104,13 +174,7 @@ both()
 core.finish_states()
 """
         )
-        recording = Recording(
-            code, prelude=self.PRELUDE, LD_PRELOAD=DRIVER, DRIVER_FOR_TESTING="0"
-        )
-        self.assertEqual(recording.result.returncode, 0, recording.result.stderr)
-        lines = recording.result.stderr.splitlines()
-        self.assertEqual(len(lines), 1, lines)
-        self.assertIn("CUDA error 700 CUDA_ERROR_ILLEGAL_ADDRESS", lines[0])
+        recording = self.with_error(code)
         self.assert_all_unreadable(recording.process, 28)
 
     def test_a_capture_is_left_alone(self):

@@ -111,7 +111,7 @@ int Execute(PyObject* module) {
   for (PyMethodDef* functions :
        {kModuleFunctions, kWrapFunctions, kPlanFunctions, kDefineFunctions,
         kIdentityFunctions, kRecordFunctions, kContentFunctions,
-        kPartFunctions}) {
+        kDeviceFunctions, kPartFunctions}) {
     if (PyModule_AddFunctions(module, functions) != 0) return -1;
   }
   for (const Constant& constant : kConstants) {

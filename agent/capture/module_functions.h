@@ -24,6 +24,8 @@ extern PyMethodDef kRecordFunctions[];
 extern PyMethodDef kPartFunctions[];
 // record_bytes, record_checkpoint, digests.
 extern PyMethodDef kContentFunctions[];
+// cpu_is_device, copy_to_host, copies.
+extern PyMethodDef kDeviceFunctions[];
 
 }  // namespace traincheck::agent
 

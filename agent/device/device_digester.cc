@@ -152,6 +152,10 @@ bool DeviceDigester::Launch(const Device& device, void* stream,
   launch.progress = on(slot->device, slot->end_at(), launch.progress);
   launch.host_sums =
       on(slot->host_on_device, slot->sums_at(), launch.host_sums);
+  if (tables.copied_words() != 0) {
+    launch.host_copies =
+        on(slot->host_on_device, slot->copies_at(), launch.host_copies);
+  }
   launch.host_done = on(slot->host_on_device, slot->end_at(), launch.host_done);
   launch.number = launches_ + 1;
   launch.count = slot->items;

@@ -45,7 +45,8 @@ class DeviceDigester {
     uint64_t launch = 0;
     const DigestWords* words = nullptr;  // one for each item, while it is taken
     unsigned count = 0;
-    uint64_t device_ns = 0;  // for which the kernel ran
+    uint64_t device_ns = 0;              // for which the kernel ran
+    const DeviceWord* copies = nullptr;  // as the tables count them
   };
 
   // `image`: the kernel as PTX text; must outlive this. `find_loaded` finds the
@@ -68,7 +69,8 @@ class DeviceDigester {
       for (DigestSlot& slot : device->slots.all()) {
         if (!IsDone(slot)) continue;
         const uint64_t launch = slot.number;
-        take(Result{launch, slot.sums(), slot.items, slot.done()->device_ns});
+        take(Result{launch, slot.sums(), slot.items, slot.done()->device_ns,
+                    slot.copies()});
         slot.number = 0;
         --pending_;
       }

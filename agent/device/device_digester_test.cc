@@ -123,6 +123,31 @@ std::vector<std::vector<float>> Tensors(int count, float first = 1) {
   return tensors;
 }
 
+// Smaller and larger than what the slot had room for, beside digests alone.
+TEST_F(DeviceDigesterTest, CopiesWhatTheStreamHadDone) {
+  for (const int count : {1, 40, 3}) {
+    auto tensors = Tensors(count);
+    tables_.Clear();
+    tables_.Add(ContentOf(tensors[0]));
+    for (const auto& tensor : tensors) tables_.AddCopied(ContentOf(tensor));
+    ASSERT_EQ(digester_.Begin(0, stream_, tables_).refused, Refused::kNo);
+    const auto expected = tensors;
+    Write(stream_, tensors[0], 9);
+    Run(stream_);
+    int taken = 0;
+    digester_.Poll([&](const DeviceDigester::Result& result) {
+      ++taken;
+      ASSERT_EQ(result.count, tensors.size() + 1);
+      const auto* copied = reinterpret_cast<const float*>(result.copies);
+      for (const auto& tensor : expected) {
+        EXPECT_EQ(std::vector<float>(copied, copied + 100), tensor);
+        copied += 100;
+      }
+    });
+    EXPECT_EQ(taken, 1);
+  }
+}
+
 TEST_F(DeviceDigesterTest, ReadsWhatTheStreamHadDoneAndNotWhatFollows) {
   auto tensors = Tensors(3);
   Write(stream_, tensors[1], 7);  // a step of the program before

@@ -299,6 +299,8 @@ TRAINCHECK_DEVICE void SumChunks(const DigestLaunch& launch, unsigned block,
       const DeviceWord value =
           GatherWord(item, launch.dims + item.first_dim, word);
       Add(value, (word + 1) * kG, &sum);
+      if (item.copy_at != 0)
+        launch.host_copies[item.copy_at - 1 + word] = value;
     }
   }
   if (end != 0) AddWarp(&launch.sums[number], lane, sum);
@@ -333,7 +335,11 @@ extern "C" __global__ void __launch_bounds__(traincheck::agent::kBlockThreads,
   __shared__ bool is_last;
   if (threadIdx.x == 0) atomicMax(&launch.progress->begin, ~Nanoseconds());
   SumChunks(launch, blockIdx.x, gridDim.x, threadIdx.x);
-  __threadfence();
+  if (launch.host_copies != nullptr) {
+    __threadfence_system();  // this block's are in the host's memory
+  } else {
+    __threadfence();
+  }
   __syncthreads();
   if (threadIdx.x == 0) {
     const unsigned last = gridDim.x - 1;

@@ -96,7 +96,7 @@ class Tensors {
     DigestDone done = {};
     RunEmulatedKernel(
         {tables.items().data(), tables.dims().data(), sums.data(), &progress,
-         host_sums.data(), &done, 7, count, tables.chunks()},
+         host_sums.data(), nullptr, &done, 7, count, tables.chunks()},
         blocks, 300);
     EXPECT_EQ(done.launch, 7u);
     EXPECT_EQ(done.device_ns, 300u);
@@ -113,6 +113,34 @@ class Tensors {
       // Ready for the next launch.
       EXPECT_EQ(sums[i].sum, 0u);
       EXPECT_EQ(sums[i].any_bits, 0u);
+    }
+  }
+
+  // The copies of all in one launch have the contents' digests.
+  void ExpectCopied(unsigned blocks) {
+    DigestTables tables;
+    for (const StridedContent& content : contents_) tables.AddCopied(content);
+    const auto count = static_cast<unsigned>(contents_.size());
+    std::vector<DigestWords> sums(count, DigestWords{0, 0});
+    std::vector<DigestWords> host_sums(count);
+    std::vector<DeviceWord> copies(tables.copied_words());
+    DigestProgress progress = {};
+    DigestDone done = {};
+    RunEmulatedKernel(
+        {tables.items().data(), tables.dims().data(), sums.data(), &progress,
+         host_sums.data(), copies.data(), &done, 7, count, tables.chunks()},
+        blocks, 300);
+    for (unsigned i = 0; i < count; ++i) {
+      const StridedContent& content = contents_[i];
+      const auto elements =
+          static_cast<int64_t>(content.bytes() / content.element_bytes());
+      const int64_t stride = 1;
+      const auto copy = StridedContent::Of(
+          {copies.data() + tables.items()[i].copy_at - 1, content.dtype(), 1,
+           &elements, &stride, false, false});
+      EXPECT_EQ(copy->Digest().digest, content.Digest().digest)
+          << "tensor " << i << " of " << content.bytes() << " bytes of "
+          << DtypeName(content.dtype());
     }
   }
 
@@ -203,6 +231,21 @@ TEST(DigestKernel, EqualsTheProcessorForLazySigns) {
     }
   }
   tensors.ExpectEqual(2);
+}
+
+TEST(DigestKernel, CopiesElementsInTheirLogicalOrder) {
+  Tensors tensors(SeedForTesting(7));
+  for (const Dtype dtype : kDtypes) {
+    for (const int64_t elements : {0, 1, 7, 8, 300}) {
+      tensors.AddDense(dtype, elements, DtypeBytes(dtype));
+    }
+    tensors.Add(dtype, {7, 5}, {1, 8}, 0);
+  }
+  tensors.Add(Dtype::kFloat32, {9, 3}, {1, 10}, 0, {true, false});
+  tensors.Add(Dtype::kComplex64, {9}, {2}, 0, {false, true});
+  tensors.AddDense(Dtype::kFloat32, 3 * 2 * kChunkWords + 1, 0);
+  tensors.ExpectCopied(1);
+  tensors.ExpectCopied(7);
 }
 
 TEST(DigestKernel, LeavesIntegersToBeNegatedToOthers) {

@@ -3,7 +3,8 @@
 // host's compiler and the device's; no #include, because the kernel is
 // compiled without other headers.
 //
-//   launch: items, dims  ->  [kernel]  ->  sums, done   (pinned host memory)
+//   launch: items, dims  ->  [kernel]  ->  sums, copies, done   (pinned host
+//                                                                memory)
 //
 // Threads: plain values.
 #ifndef TRAINCHECK_AGENT_DEVICE_DIGEST_LAYOUT_H_
@@ -37,8 +38,12 @@ struct DigestItem {
   unsigned first_dim;      // in the table of dimensions
   unsigned ndim;           // 0: dense
   unsigned element_bytes;  // 1, 2, 4, 8 or 16
+  // Its words go into the copies behind so many less one; 0: it is not copied.
+  // REQUIRES, where it is: not dense.
+  unsigned copy_at;
+  unsigned reserved;
 };
-static_assert(sizeof(DigestItem) == 48);
+static_assert(sizeof(DigestItem) == 56);
 
 // Over the words of one item, as DigestSum of agent/torch/word_sum.h.
 struct DigestWords {
@@ -66,6 +71,7 @@ struct DigestLaunch {
   DigestWords* sums;         // on the device, zero before the launch and after
   DigestProgress* progress;  // likewise
   DigestWords* host_sums;    // one for each item
+  DeviceWord* host_copies;   // of the items that are copied; null: none is
   DigestDone* host_done;
   DeviceWord number;  // of this launch, never 0
   unsigned count;     // of items

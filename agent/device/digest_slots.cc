@@ -11,7 +11,8 @@ constexpr unsigned kMinItems = 64;
 
 bool HasRoom(const DigestSlot& slot, const DigestTables& tables) {
   return slot.max_items >= tables.items().size() &&
-         slot.max_dims >= tables.dims().size();
+         slot.max_dims >= tables.dims().size() &&
+         slot.max_copied >= tables.copied_words();
 }
 
 CudaDriver::Result Grow(const CudaDriver& driver, const DigestTables& tables,
@@ -24,19 +25,22 @@ CudaDriver::Result Grow(const CudaDriver& driver, const DigestTables& tables,
       std::max(room(tables.items().size(), slot->max_items), kMinItems);
   grown.max_dims =
       std::max(room(tables.dims().size(), slot->max_dims), kMinItems);
+  if (tables.copied_words() != 0 || slot->max_copied != 0) {
+    grown.max_copied = room(tables.copied_words(), slot->max_copied);
+  }
   const RelaxedCapture relaxed(driver);
   void* host = nullptr;
   CudaDriver::Result error = driver.MemAlloc(&grown.device, grown.bytes());
   if (error == CudaDriver::kSuccess) {
-    error =
-        driver.MemHostAlloc(&host, grown.bytes(), CudaDriver::kPortableMapped);
+    error = driver.MemHostAlloc(&host, grown.host_bytes(),
+                                CudaDriver::kPortableMapped);
   }
   if (error == CudaDriver::kSuccess) {
     error = driver.MemHostGetDevicePointer(&grown.host_on_device, host, 0);
   }
   if (error != CudaDriver::kSuccess) return error;
   grown.host = static_cast<char*>(host);
-  std::memset(grown.host, 0, grown.bytes());
+  std::memset(grown.host, 0, grown.host_bytes());
   *slot = grown;
   return error;
 }
@@ -73,6 +77,8 @@ DigestSlot* DigestSlots::Take(const CudaDriver& driver,
       roomy = &slot;
     }
   }
+  // Tables of copies do not come again.
+  if (roomy != nullptr && tables.copied_words() != 0) return roomy;
   // Another point's tables stay where they are while there are unused slots.
   for (DigestSlot* slot : {unused, small}) {
     if (slot == nullptr || (slot == small && roomy != nullptr)) continue;

@@ -1,6 +1,7 @@
 // Where launches of one device leave their results: slots, each with tables on
-// the device, their copy in pinned memory, and results there. A slot belongs to
-// one launch from its begin until the host has seen the launch's number.
+// the device, their copy in pinned memory, and results and copied tensors
+// there. A slot belongs to one launch from its begin until the host has seen
+// the launch's number.
 //
 //   free --Take--> busy --the kernel writes its number--> done --Release-->
 //   free
@@ -41,9 +42,11 @@ struct DigestSlot {
   // Room in the tables; 0: it has no memory yet.
   unsigned max_items = 0;
   unsigned max_dims = 0;
+  unsigned max_copied = 0;  // words
   // On the device: items, dims, sums, progress.
   DeviceWord device = 0;
-  // In pinned memory: the same tables, sums, done; as the device sees it.
+  // In pinned memory: the same tables, sums, done, copied tensors; as the
+  // device sees it.
   char* host = nullptr;
   DeviceWord host_on_device = 0;
   // Of the tables that the device has.
@@ -58,7 +61,14 @@ struct DigestSlot {
   size_t sums_at() const { return dims_at() + max_dims * sizeof(DigestDim); }
   size_t end_at() const { return sums_at() + max_items * sizeof(DigestWords); }
   size_t bytes() const { return end_at() + sizeof(DigestDone); }
+  size_t copies_at() const { return bytes(); }
+  size_t host_bytes() const {
+    return copies_at() + max_copied * sizeof(DeviceWord);
+  }
 
+  const DeviceWord* copies() const {
+    return reinterpret_cast<const DeviceWord*>(host + copies_at());
+  }
   const DigestWords* sums() const {
     return reinterpret_cast<const DigestWords*>(host + sums_at());
   }
@@ -70,7 +80,7 @@ static_assert(sizeof(DigestDone) == sizeof(DigestProgress));
 
 class DigestSlots {
  public:
-  static constexpr unsigned kSlots = 16;
+  static constexpr unsigned kSlots = 64;
 
   // A free one with room for the tables, if possible one whose device has them
   // already. Null with *error 0: all are busy. Null with another: the driver's.

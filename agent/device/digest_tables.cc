@@ -30,9 +30,16 @@ void DigestTables::Clear() {
   items_.clear();
   dims_.clear();
   chunks_ = 0;
+  copied_words_ = 0;
 }
 
-void DigestTables::Add(const StridedContent& content) {
+void DigestTables::Add(const StridedContent& content) { Add(content, false); }
+
+void DigestTables::AddCopied(const StridedContent& content) {
+  Add(content, true);
+}
+
+void DigestTables::Add(const StridedContent& content, bool is_copied) {
   DigestItem item = {};
   item.address = reinterpret_cast<DeviceWord>(content.data());
   item.bytes = content.bytes();
@@ -44,13 +51,17 @@ void DigestTables::Add(const StridedContent& content) {
     dims_.push_back({static_cast<DeviceWord>(dim.size),
                      static_cast<DeviceWord>(dim.stride_bytes)});
   }
-  // Only gathered words are flipped.
+  // Only gathered words are flipped or copied.
   const bool flips = item.flip_even != 0 || item.flip_odd != 0;
-  if (content.dimensions().empty() && flips) {
+  if (content.dimensions().empty() && (flips || is_copied)) {
     dims_.push_back({item.bytes / item.element_bytes, item.element_bytes});
   }
   item.ndim = static_cast<unsigned>(dims_.size()) - item.first_dim;
   chunks_ += static_cast<unsigned>(ChunksOf(content));
+  if (is_copied) {
+    item.copy_at = copied_words_ + 1;
+    copied_words_ += static_cast<unsigned>((item.bytes + 7) / 8);
+  }
   items_.push_back(item);
 }
 

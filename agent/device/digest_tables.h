@@ -5,6 +5,7 @@
 #ifndef TRAINCHECK_AGENT_DEVICE_DIGEST_TABLES_H_
 #define TRAINCHECK_AGENT_DEVICE_DIGEST_TABLES_H_
 
+#include <cstdint>
 #include <vector>
 
 #include "agent/device/digest_layout.h"
@@ -21,6 +22,10 @@ class DigestTables {
   void Clear();
   // REQUIRES: Takes(content); at most kMaxChunks chunks in all.
   void Add(const StridedContent& content);
+  // The same, and its elements go to the host. REQUIRES: at most kMaxCopied
+  // bytes in all, where each content is rounded up to words.
+  void AddCopied(const StridedContent& content);
+  static constexpr uint64_t kMaxCopied = uint64_t{1} << 20;
   // How many chunks a content has. (At most 2^31 a launch: 32 TiB.)
   static DeviceWord ChunksOf(const StridedContent& content);
   static constexpr DeviceWord kMaxChunks = DeviceWord{1} << 31;
@@ -28,11 +33,15 @@ class DigestTables {
   const std::vector<DigestItem>& items() const { return items_; }
   const std::vector<DigestDim>& dims() const { return dims_; }
   unsigned chunks() const { return chunks_; }
+  unsigned copied_words() const { return copied_words_; }
 
  private:
+  void Add(const StridedContent& content, bool is_copied);
+
   std::vector<DigestItem> items_;
   std::vector<DigestDim> dims_;
   unsigned chunks_ = 0;
+  unsigned copied_words_ = 0;
 };
 
 // What the kernel found of a content, as the processor's digest.

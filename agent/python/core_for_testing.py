@@ -17,6 +17,8 @@ import sys
 import types
 import weakref
 
+import torch
+
 HOOKS = pathlib.Path(__file__).resolve().parent / "hooks"
 
 _POINTS = (
@@ -84,6 +86,7 @@ class RecordingCore:
         self.steps = 0  # closed
         self.plans = []  # that the relay has sent
         self.clocks = (0, 0)  # own time, all
+        self.device = False  # is this process's memory a device's?
         self.contents = {}  # function -> what its calls tell
         self.functions = {}  # name -> (category, roles) of all wrappers
         self.clear()
@@ -104,6 +107,8 @@ class RecordingCore:
         self.start = None
         self.inherits, self.sign = False, None
         self.run, self.provisional = "mine", True
+        self.copied = []  # (number, contents) that copies() has not given
+        self.copying = 0
         self._numbers = {}  # id -> (weak reference, number)
         self._open = []
 
@@ -340,6 +345,21 @@ class RecordingCore:
         if any(tensor.is_meta for tensor in tensors):
             return None
         return b"".join(tensor.numpy().tobytes() for tensor in tensors)
+
+    def cpu_is_device(self):
+        return self.device
+
+    def copy_to_host(self, tensors):
+        assert self.device and tensors
+        self.copying += 1
+        flat = [tensor.detach().reshape(-1) for tensor in tensors]
+        contents = [one.view(torch.uint8).numpy().tobytes() for one in flat]
+        self.copied.append((self.copying, contents))
+        return self.copying
+
+    def copies(self):
+        copied, self.copied = self.copied, []
+        return copied
 
     def record_checkpoint(self, point, keys, values, variables, left_out=0):
         assert len(keys) == len(values) == len(variables)

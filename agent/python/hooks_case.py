@@ -6,6 +6,7 @@ import unittest
 import core_for_testing
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 core_for_testing.hooks_package()
 from _traincheck import batch_tensors
@@ -44,13 +45,51 @@ def train_step(model, optimizer):
 
 
 class HooksCase(unittest.TestCase):
+    # Is this process's memory a device's, whose values come later?
+    ON_DEVICE = False
+
     def setUp(self):
         gc.collect()
         CORE.clear()
+        CORE.device = self.ON_DEVICE
         WATCH.limits.clear()
         WATCH.reset()
         graph_nodes._packed = False
         batch_tensors._on_a_device = False
 
+    def backward(self, loss):
+        """Until what the graph says of it is known."""
+        for again in (True, False) if self.ON_DEVICE else (False,):
+            loss.backward(retain_graph=again)
+
     def tearDown(self):
         self.assertEqual(CORE.raised, [])
+
+
+TARGETS = torch.tensor([0, 1, 2, 3, 0, 1, 2, 3])
+
+
+def said(name):
+    """The values that were written, the last ones at the end."""
+    return [e[3] for e in CORE.log if e[0] == "scalar" and e[2] == name]
+
+
+def last(name):
+    return (said(name) or [None])[-1]
+
+
+class SignsCase(HooksCase):
+    def setUp(self):
+        super().setUp()
+        torch.manual_seed(0)
+        self.net = nn.Linear(5, 4)
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+
+    def loss(self, net=None):
+        return F.cross_entropy((net or self.net)(torch.randn(8, 5)), TARGETS)
+
+    def step(self, net=None, optimizer=None):
+        optimizer = optimizer or self.optimizer
+        optimizer.zero_grad()
+        self.loss(net).backward()
+        optimizer.step()

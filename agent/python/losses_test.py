@@ -10,14 +10,9 @@ from torch.nn import functional as F
 from torch.utils import data
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from hooks_case import CORE, HooksCase, WATCH
+from hooks_case import CORE, HooksCase, SignsCase, TARGETS, WATCH, last
+from hooks_case import said as scalars
 from _traincheck import naming
-
-TARGETS = torch.tensor([0, 1, 2, 3, 0, 1, 2, 3])
-
-
-def scalars(name):
-    return [e[3] for e in CORE.log if e[0] == "scalar" and e[2] == name]
 
 
 class Losses(HooksCase):
@@ -32,7 +27,7 @@ class Losses(HooksCase):
     def of(self, loss, name):
         """Values of the scalar that a backward of the loss wrote."""
         HooksCase.setUp(self)  # only the first backwards are looked at
-        loss.backward()
+        self.backward(loss)
         return scalars(name)
 
     def test_targets_that_are_no_probabilities(self):
@@ -160,6 +155,128 @@ class Losses(HooksCase):
         torch.autograd.backward([self.net.weight.sum()], inputs=[self.net.weight])
         self.net.weight.sum().backward(gradient=torch.tensor(1.0))
         self.assertEqual(scalars("loss.targets"), [])
+
+
+class LossesOnADevice(Losses):
+    ON_DEVICE = True
+    # What is a number of one backward alone.
+    test_losses_of_zero = None
+    test_targets_of_a_mean = None
+    test_the_first_backwards_and_then_some = None
+
+
+class LossSigns(SignsCase):
+    def of(self, loss, name):
+        HooksCase.setUp(self)  # only the first backwards are looked at
+        self.backward(loss)
+        return last(name)
+
+    def test_a_copy(self):
+        copy = torch.tensor(1.0, requires_grad=True)
+        self.assertEqual(self.of(copy, "loss.no_graph"), 1.0)
+        self.assertEqual(self.of(copy * 2, "loss.no_graph"), 0.0)
+        self.assertEqual(self.of(nn.Parameter(torch.tensor(1.0)), "loss.no_graph"), 0.0)
+
+    def test_over_samples(self):
+        name = "loss.over_samples"
+        scores = self.net(torch.randn(8, 5))
+        for dimension, wrong in ((0, 1.0), (1, 0.0), (-1, 0.0)):
+            loss = F.nll_loss(scores.log_softmax(dimension), TARGETS)
+            self.assertEqual(self.of(loss, name), wrong)
+            scores = self.net(torch.randn(8, 5))
+        self.assertEqual(self.of(F.cross_entropy(scores, TARGETS), name), 0.0)
+        one = self.net(torch.randn(5)).log_softmax(0)
+        self.assertEqual(self.of(F.nll_loss(one, TARGETS[0]), name), 0.0)
+
+    def test_kl_of_probabilities(self):
+        name = "loss.kl_of_probabilities"
+        target = torch.randn(8, 4).softmax(1)
+        for reduction in ("batchmean", "sum"):
+            for given, wrong in ((F.softmax, 1.0), (F.log_softmax, 0.0)):
+                scores = self.net(torch.randn(8, 5))
+                loss = F.kl_div(given(scores, dim=1), target, reduction=reduction)
+                self.assertEqual(self.of(loss, name), wrong)
+        scores = self.net(torch.randn(8, 5)).softmax(1)
+        regret = (2.0 - scores * torch.randn(8, 4)).mean()
+        self.assertIsNone(self.of(regret, name))
+
+    def test_each_with_each_of_several_dimensions(self):
+        name = "loss.broadcast"
+        layer = nn.Conv2d(2, 3, 4)
+        images = torch.randn(6, 2, 4, 4)
+        for target, wrong in (
+            (torch.randn(6, 3), 1.0),
+            (torch.randn(6, 3, 1, 1), 0.0),
+        ):
+            loss = (layer(images) - target).abs().mean()
+            self.assertEqual(self.of(loss, name), wrong)
+
+    def test_means_that_are_summed(self):
+        name = "opt.sums_means"
+        self.step()
+        self.assertIsNone(last(name))  # one backward a step
+        for divisor, wrong in ((1, 1.0), (2, 0.0)):
+            self.optimizer.zero_grad()
+            for _ in range(2):
+                loss = self.loss()
+                (loss / divisor if divisor > 1 else loss).backward()
+            self.optimizer.step()
+            self.assertEqual(last(name), wrong)
+
+    def test_two_losses(self):
+        for _ in range(3):
+            self.optimizer.zero_grad()
+            self.loss().backward()
+            self.loss().backward()
+            self.optimizer.step()
+        self.assertIsNone(last("opt.sums_means"))
+
+    def test_not_finite(self):
+        name = "opt.loss_not_finite"
+        self.step()
+        self.assertEqual(last(name), 0.0)
+        self.optimizer.zero_grad()
+        (self.loss() * float("inf")).backward()
+        self.optimizer.zero_grad()  # left out
+        self.step()
+        self.assertEqual(last(name), 0.0)
+        self.optimizer.zero_grad()
+        (self.loss() * float("inf")).backward()
+        self.optimizer.step()
+        self.assertEqual(last(name), 1.0)
+
+    def test_a_checkpoint_that_cuts(self):
+        layer = nn.Linear(5, 5)
+        for reentrant, given, wrong in (
+            (True, torch.randn(8, 5), 1.0),
+            (True, torch.randn(8, 5, requires_grad=True), 0.0),
+            (False, torch.randn(8, 5), 0.0),
+        ):
+            hidden = torch.utils.checkpoint.checkpoint(
+                layer, given, use_reentrant=reentrant
+            )
+            loss = F.cross_entropy(self.net(hidden), TARGETS)
+            loss.backward()
+            self.assertEqual(last("recompute.cut"), wrong)
+
+
+class LossSignsOnADevice(LossSigns):
+    ON_DEVICE = True
+
+    def test_not_finite(self):
+        name = "opt.loss_not_finite"
+        self.optimizer.zero_grad()
+        (self.loss() * float("inf")).backward()
+        self.optimizer.zero_grad()  # left out
+        self.step()
+        self.step()
+        self.assertEqual(last(name), 0.0)
+        for factor, wrong in ((1.0, 0.0), (float("inf"), 1.0)):
+            self.optimizer.zero_grad()
+            (factor * self.loss()).backward()
+            self.optimizer.step()
+            self.step()  # by now it has come
+            self.assertEqual(last(name), wrong)
 
 
 class Counting(nn.Module):

@@ -28,7 +28,7 @@ class GraphCase(HooksCase):
     def of(self, loss, name):
         """Values of the scalar that a backward of the loss wrote."""
         HooksCase.setUp(self)  # only the first backwards are looked at
-        loss.backward()
+        self.backward(loss)
         return scalars(name)
 
 
@@ -407,6 +407,18 @@ class Labels(GraphCase):
             self.assertEqual(self.of(error(value(), best.detach()), name), [])
         pooled = net(then).max(1).values
         self.assertEqual(self.of(F.mse_loss(value(), pooled), name), [])
+
+
+class TokensOnADevice(Tokens):
+    ON_DEVICE = True
+
+
+class SamplesOnADevice(Samples):
+    ON_DEVICE = True
+
+
+class LabelsOnADevice(Labels):
+    ON_DEVICE = True
 
 
 if __name__ == "__main__":

@@ -260,6 +260,14 @@ class Core(Protocol):
     def digests(self, tensors: Sequence[Any]) -> Optional[bytes]:
         """Eight bytes a tensor: the digest that a State record would have. None: one
         cannot be read here."""
+    def cpu_is_device(self) -> bool:
+        """Does a driver for tests take this process's memory for a device's?"""
+    def copy_to_host(self, tensors: Sequence[Any]) -> int:
+        """Begins copies of tensors of one device, of at most 1 MiB together, and
+        returns their number. 0: they will not come."""
+    def copies(self) -> list[tuple[int, Optional[list[bytes]]]]:
+        """(number, the elements of each tensor in logical order) of those that have
+        come since; None: they never will."""
     def record_checkpoint(
         self,
         point: int,

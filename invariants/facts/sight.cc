@@ -37,9 +37,22 @@ const std::map<std::string, Limit>& Limits() {
         "transforms or a trace",
         {"loss.", "opt."}}},
       {"devices",
-       {"the agent itself looks at parameters in the memory of the CPU only, "
-        "and some are on a device",
+       {"values of tensors on a device could not be read by the agent",
         {"loss.", "opt.", "load.", "recompute."}}},
+      {"device values",
+       {"parameters are on a device, and the agent does not wait for what it "
+        "has computed",
+        {"opt.losses_are_zero", "opt.moves_masked_rows",
+         "opt.foreign_gradients", "step.means_alike"}}},
+      {"device losses",
+       {"some tensors of the losses are on a device, and too large for the "
+        "agent to copy them",
+        {"loss."}}},
+      {"device attention",
+       {"weights or masks of attention are on a device, and too large for the "
+        "agent to copy them",
+        {"loss.sees_targets", "loss.repeats_input", "loss.mask_inverted",
+         "loss.mask_of_ones"}}},
       {"classes",
        {"the agent itself does not look into parameters of another class "
         "(DTensor)",

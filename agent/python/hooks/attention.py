@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from _traincheck.graph_nodes import inputs, keeps_none, saved, shape
+from _traincheck.graph_nodes import inputs, keeps_none, saved, saved_shape, shape
 
 if TYPE_CHECKING:
     from torch.autograd.graph import Node
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _SOFTMAX = frozenset(("SoftmaxBackward0", "SafeSoftmaxBackward0"))
 _FUSED = "ScaledDotProduct"
 _PRODUCTS = frozenset(("BmmBackward0", "MmBackward0", "BaddbmmBackward0"))
+# Of a fused attention, by the device that it is for.
+_MASKS = ("attn_mask", "attn_bias")
 _HIDDEN = -1e4  # what a mask adds where nothing is to be seen, or less
 _QUERIES = 8  # that are looked at
 _MAX_BETWEEN = 12  # nodes from the softmax down to the product of queries and keys
@@ -62,7 +64,7 @@ class SelfAttention:
     def adds_ones(self) -> bool | None:
         """Is a mask of zeros and ones added to the scores? None: there is no mask
         that is added, or it is not known."""
-        mask = saved(self._node, "attn_mask")
+        mask = self._mask()
         if mask is None or not mask.is_floating_point():
             return None
         first = mask[(0,) * (mask.dim() - 2)]
@@ -71,13 +73,18 @@ class SelfAttention:
 
     def _sees_all(self) -> bool:
         fused = self._node.name() not in _SOFTMAX
-        return fused and keeps_none(self._node, "attn_mask")
+        return fused and all(keeps_none(self._node, name) for name in _MASKS)
+
+    def _mask(self) -> torch.Tensor | None:
+        masks = (saved(self._node, name) for name in _MASKS)
+        return next((mask for mask in masks if mask is not None), None)
 
     def _scores(self) -> torch.Tensor | None:
         """Weights, or the mask of a fused attention: [..., queries, keys], where a
         size of 1 stands for all."""
-        name = "result" if self._node.name() in _SOFTMAX else "attn_mask"
-        return saved(self._node, name)
+        if self._node.name() in _SOFTMAX:
+            return saved(self._node, "result")
+        return self._mask()
 
     def _is_visible(self, scores: torch.Tensor) -> torch.Tensor:
         if scores.dtype is torch.bool:
@@ -102,11 +109,10 @@ def find(node: Node) -> SelfAttention | None:
 
 
 def _fused(node: Node) -> tuple[tuple[int, ...] | None, Node | None]:
-    query, key = saved(node, "query"), saved(node, "key")
+    query, key = saved_shape(node, "query"), saved_shape(node, "key")
     if query is None or key is None or len(node.next_functions) < 2:
         return None, None
-    sizes = (*query.shape[:-1], key.shape[-2])
-    return tuple(map(int, sizes)), node.next_functions[1][0]
+    return (*query[:-1], key[-2]), node.next_functions[1][0]
 
 
 def _keys_of_scores(softmax: Node) -> Node | None:

@@ -7,6 +7,7 @@ Parameters are replicas from the step on that uses such a gradient.
 
 from __future__ import annotations
 
+import functools
 import weakref
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
     from traincheck_core import Args, Kwargs
 
+    from _traincheck.device_values import DeviceValues
     from _traincheck.holds import Held, Holds
     from _traincheck.topology import Topology
 
@@ -76,7 +78,8 @@ class _Index:
 
 
 class AveragedGradients:
-    def __init__(self, topology: Topology, holds: Holds) -> None:
+    def __init__(self, topology: Topology, holds: Holds, values: DeviceValues) -> None:
+        self._values = values
         self._topology = topology
         self._holds = holds
         self._rows: WeakIdentityMap[torch.optim.Optimizer, _Row] = WeakIdentityMap()
@@ -97,8 +100,7 @@ class AveragedGradients:
             if gradient is not None and _is_at(gradient, tensor):
                 row.reduced[id(parameter)] = group
                 return
-        if tensor.dim() == 1 and tensor.is_cpu and tensor.is_floating_point():
-            # Reading what is on a device would wait for it.
+        if tensor.dim() == 1 and tensor.is_floating_point():
             self._reduces_flat(tensor, group, self._index)
 
     def optimizer_steps(self, optimizer: torch.optim.Optimizer, held: Held) -> None:
@@ -150,8 +152,9 @@ class AveragedGradients:
             replicas, "gradients averaged by the script", 0, group, sorted(known)
         )
 
-    @staticmethod
-    def _reduces_flat(flat: torch.Tensor, group: ProcessGroup, index: _Index) -> None:
+    def _reduces_flat(
+        self, flat: torch.Tensor, group: ProcessGroup, index: _Index
+    ) -> None:
         """All gradients of an optimizer, one after the other?"""
         for row, reference, size in index.optimizers:
             optimizer = reference()
@@ -160,8 +163,12 @@ class AveragedGradients:
             held = list(_gradients(optimizer))
             if sum(gradient.numel() for _, gradient in held) != flat.numel():
                 continue
-            if _is_equal(flat, held[0][1], 0) and _is_equal(flat, held[-1][1], -1):
-                row.reduced.update((id(parameter), group) for parameter, _ in held)
+            ends = [flat, held[0][1], held[-1][1]]
+            if all(map(self._values.reads, ends)):
+                first, last = ends[1].detach(), ends[2].detach()
+                members = dict.fromkeys((id(one) for one, _ in held), group)
+                ends = [flat[:1], flat[-1:], _end(first, 0), _end(last, -1)]
+                self._values.read(ends, functools.partial(_reduced, row, members))
 
 
 def _is_summed(args: Args, kwargs: Kwargs) -> bool:
@@ -189,10 +196,14 @@ def _is_at(gradient: torch.Tensor, tensor: torch.Tensor) -> bool:
     return _is_plain(gradient) and gradient.data_ptr() == tensor.data_ptr()
 
 
-def _is_equal(flat: torch.Tensor, gradient: torch.Tensor, place: int) -> bool:
-    """Is the element there the same?"""
-    if not gradient.is_cpu:
-        return False
-    return bool(
-        flat.detach()[place].item() == gradient.detach().flatten()[place].item()
-    )
+def _end(gradient: torch.Tensor, place: int) -> torch.Tensor:
+    return gradient.reshape(-1)[place].reshape(1)
+
+
+def _reduced(
+    row: _Row, members: dict[int, ProcessGroup], ends: list[torch.Tensor]
+) -> None:
+    """ends: first and last element of what was reduced, and of the gradients."""
+    first, last, begin, end = (one.item() for one in ends)
+    if first == begin and last == end:
+        row.reduced.update(members)

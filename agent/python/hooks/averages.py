@@ -7,16 +7,19 @@ In evaluation mode they normalise by these. SWA gathers them before it evaluates
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING
 
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from _traincheck.device_values import first_of
 from _traincheck.identity_map import WeakIdentityMap
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from _traincheck.device_values import DeviceValues
     from _traincheck.models import Model
 
 _ELEMENTS = 256
@@ -26,7 +29,8 @@ NAME = "loader.averages_without_statistics"
 
 
 class Averages:
-    def __init__(self) -> None:
+    def __init__(self, values: DeviceValues) -> None:
+        self._values = values
         # Hash of some elements when the copy was first seen.
         self._first: WeakIdentityMap[torch.nn.Module, int] = WeakIdentityMap()
         self._found: bool | None = None  # since the last batch
@@ -35,26 +39,50 @@ class Averages:
     def follows(self, model: Model) -> None:
         """Called when it turns out to be a copy."""
         root = model.root()
-        if root is not None and self._first.get(root) is None:
-            self._first.set(root, _content(root))
+        if root is None or self._first.get(root) is not None:
+            return
+        few = self._few(root)
+        if few is None:
+            self._first.set(root, 0)
+            return
+        reference = weakref.ref(root)
+
+        def take(values: list[torch.Tensor]) -> None:
+            copy = reference()
+            if copy is not None:
+                self._first.set(copy, _hash(values[0]))
+
+        self._values.read([few], take)
 
     def evaluates(self, model: Model) -> None:
         """Called before an outermost forward that does not train."""
         root = model.root()
         if root is None or not model.shadow_of or root.training:
             return
-        norms = list(_norms(root))
-        if not norms:
+        norms = list(self._norms(root))
+        few = self._few(root)
+        if not norms or few is None:
             return
         self.follows(model)
-        if _content(root) != self._first.get(root):
-            without = all(map(_is_new, norms))
-            self._found = bool(self._found) or without
-            self._without = bool(self._without) or without
+        reference = weakref.ref(root)
+
+        def take(values: list[torch.Tensor]) -> None:
+            copy = reference()
+            first = None if copy is None else self._first.get(copy)
+            if first is not None and _hash(values[0]) != first:
+                self._say(_are_new(values[1:]))
+
+        statistics = [s for norm in norms for s in _statistics(norm)]
+        self._values.read([few, *statistics], take)
+
+    def _say(self, without: bool) -> None:
+        self._found = bool(self._found) or without
+        self._without = bool(self._without) or without
 
     def fetched(self) -> float | None:
         """Called for every batch. 1: what was evaluated on the one before is such a
         copy; None: no averaged copy with BatchNorms was evaluated."""
+        self._values.poll()
         said, self._found = self._found, None
         if said is not None:
             self._without = None
@@ -65,27 +93,36 @@ class Averages:
         said, self._without = self._without, self._without and False
         return None if said is None else float(said)
 
+    def _norms(self, root: torch.nn.Module) -> Iterator[_BatchNorm]:
+        """The BatchNorms that count batches."""
+        for module in root.modules():
+            if isinstance(module, _BatchNorm) and not module.training:
+                kept = _statistics(module)
+                counter = module.num_batches_tracked
+                if counter is not None and kept and all(map(self._values.reads, kept)):
+                    yield module
 
-def _norms(root: torch.nn.Module) -> Iterator[_BatchNorm]:
-    """The BatchNorms that count batches; none where they are on a device."""
-    for module in root.modules():
-        if isinstance(module, _BatchNorm) and not module.training:
-            counter = module.num_batches_tracked
-            if counter is not None and counter.is_cpu:
-                yield module
+    def _few(self, root: torch.nn.Module) -> torch.Tensor | None:
+        """None: they cannot be read."""
+        parameter = next(root.parameters(), None)
+        if type(parameter) is not torch.nn.Parameter:
+            return None
+        if not self._values.reads(parameter):
+            return None
+        return first_of(parameter, _ELEMENTS)
 
 
-def _is_new(norm: _BatchNorm) -> bool:
-    """Are its statistics those that it was made with?"""
-    mean, variance = norm.running_mean, norm.running_var
-    if mean is None or variance is None:
-        return False
-    return not bool(mean.any()) and bool((variance == 1).all())
+def _statistics(norm: _BatchNorm) -> list[torch.Tensor]:
+    both = (norm.running_mean, norm.running_var)
+    return [tensor.detach() for tensor in both if tensor is not None]
 
 
-def _content(root: torch.nn.Module) -> int:
-    parameter = next(root.parameters(), None)
-    if parameter is None or type(parameter) is not torch.nn.Parameter:
-        return 0
-    few = parameter.detach().reshape(-1)[:_ELEMENTS]
-    return hash(tuple(few.tolist())) if few.is_cpu else 0
+def _are_new(statistics: list[torch.Tensor]) -> bool:
+    """Are means and variances those that they are made with?"""
+    means, variances = statistics[::2], statistics[1::2]
+    moved = any(bool(mean.any()) for mean in means)
+    return not moved and all(bool((one == 1).all()) for one in variances)
+
+
+def _hash(few: torch.Tensor) -> int:
+    return hash(tuple(few.tolist()))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torch.autograd.graph import Node
 
 _RECURRENT = "MkldnnRnnLayerBackward0"
+_RECURRENT_ON_DEVICE = "CudnnRnnBackward0"
 _STEPS = "UnbindBackward0"
 
 
@@ -34,8 +35,11 @@ def steps_and_sequences(node: Node) -> tuple[int, int] | None:
     name = node.name()
     if not results:
         return None
-    if name == _RECURRENT and len(results[0].shape) == 3:
-        return int(results[0].shape[0]), int(results[0].shape[1])
+    if len(results[0].shape) == 3 and name in (_RECURRENT, _RECURRENT_ON_DEVICE):
+        steps, sequences = int(results[0].shape[0]), int(results[0].shape[1])
+        # The one of a device takes the batch as it is given.
+        swapped = name == _RECURRENT_ON_DEVICE and node._saved_batch_first
+        return (sequences, steps) if swapped else (steps, sequences)
     if name == _STEPS and len(results[0].shape) == 2:
         return len(results), int(results[0].shape[0])
     return None

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from _traincheck.device_values import first_of
 from _traincheck.holds import parameters_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
+    from _traincheck.device_values import DeviceValues
     from _traincheck.holds import Holds
     from _traincheck.models import Models
 
@@ -40,37 +42,48 @@ class _Pair:
         self.follower = weakref.ref(follower)
         self.source = weakref.ref(source)
         self.name = name
-        self.before = _part(follower.get_parameter(name))
-        first = _part(source.get_parameter(name))
-        self.apart = bool((self.before - first).norm() > _APART * first.norm())
+        self.before: torch.Tensor | None = None
+        self.apart = False
+        self.follows = False
 
-    def follows(self) -> bool:
-        """Has it moved a share of the way to where its source is now?"""
-        follower, source = self._parameter(self.follower), self._parameter(self.source)
-        if follower is None or source is None:
-            return False
-        now, way = _part(follower), _part(source) - self.before
-        if now.shape != self.before.shape:
-            return False
-        moved, self.before = now - self.before, now
-        clear = way.abs() > 1e-4
-        if int(clear.sum()) < _FEWEST // 2 or not bool((moved != 0).any()):
-            return False
-        shares = moved[clear] / way[clear]
-        share = float(shares.median())
-        alike = bool(((shares - share).abs() <= 0.02 * abs(share) + 1e-4).all())
-        return alike and 1e-4 < share <= _MOST
+    def tensors(self) -> list[torch.Tensor]:
+        """The follower's and the source's, as they are now; none if they are gone."""
+        found = []
+        for reference in (self.follower, self.source):
+            module = reference()
+            parameters = {} if module is None else dict(module.named_parameters())
+            if self.name not in parameters:
+                return []
+            found.append(parameters[self.name])
+        return found
 
-    def _parameter(
-        self, module: weakref.ref[torch.nn.Module]
-    ) -> torch.nn.Parameter | None:
-        found = module()
-        parameters = {} if found is None else dict(found.named_parameters())
-        return parameters.get(self.name)
+    def look(self, now: torch.Tensor, source: torch.Tensor) -> None:
+        """Called with both as they are at a step."""
+        now, source = now.double(), source.double()
+        before, self.before = self.before, now.clone()
+        if before is None:
+            self.apart = bool((now - source).norm() > _APART * source.norm())
+        elif now.shape == before.shape:
+            self.follows = self.follows or _has_moved_to(before, now, source)
+
+
+def _has_moved_to(
+    before: torch.Tensor, now: torch.Tensor, source: torch.Tensor
+) -> bool:
+    """By a share of the way to where the source is now?"""
+    way, moved = source - before, now - before
+    clear = way.abs() > 1e-4
+    if int(clear.sum()) < _FEWEST // 2 or not bool((moved != 0).any()):
+        return False
+    shares = moved[clear] / way[clear]
+    share = float(shares.median())
+    alike = bool(((shares - share).abs() <= 0.02 * abs(share) + 1e-4).all())
+    return alike and 1e-4 < share <= _MOST
 
 
 class Followers:
-    def __init__(self, models: Models, holds: Holds) -> None:
+    def __init__(self, models: Models, holds: Holds, values: DeviceValues) -> None:
+        self._values = values
         self._models = models
         self._holds = holds
         self._pairs: list[_Pair] | None = None
@@ -88,10 +101,27 @@ class Followers:
             self._steps += 1
             if self._pairs is None:
                 self._pairs = list(self._find())
-            for pair in self._pairs:
-                if pair.follows():
-                    self._said = float(bool(self._said) or pair.apart)
+            self._look_at(self._pairs)
+        for pair in self._pairs or ():
+            if pair.follows and not self._loaded:
+                self._said = float(bool(self._said) or pair.apart)
         return self._said
+
+    def _look_at(self, pairs: list[_Pair]) -> None:
+        read: list[_Pair] = []
+        few: list[torch.Tensor] = []
+        for pair in pairs:
+            tensors = pair.tensors()
+            if tensors and all(map(self._values.reads, tensors)):
+                read.append(pair)
+                few += [first_of(tensor, _ELEMENTS) for tensor in tensors]
+
+        def take(values: list[torch.Tensor]) -> None:
+            for i, pair in enumerate(read):
+                pair.look(values[2 * i], values[2 * i + 1])
+
+        if few:
+            self._values.read(few, take)
 
     def _find(self) -> Iterator[_Pair]:
         """Modules that are built alike, of which one is trained and one is not."""
@@ -120,16 +150,4 @@ class Followers:
             name = next((n for n, shape in kind if shape.numel() >= _FEWEST), None)
             source = sources.get(kind)
             if source is not None and name is not None:
-                if _are_readable(follower, source, name):
-                    yield _Pair(follower, source, name)
-
-
-def _are_readable(
-    follower: torch.nn.Module, source: torch.nn.Module, name: str
-) -> bool:
-    both = (follower.get_parameter(name), source.get_parameter(name))
-    return all(parameter.is_cpu for parameter in both)
-
-
-def _part(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().reshape(-1)[:_ELEMENTS].double()
+                yield _Pair(follower, source, name)

@@ -16,6 +16,8 @@ from _traincheck.tensor_marks import TensorMark, has_mark
 if TYPE_CHECKING:
     import torch
 
+    from _traincheck.device_values import DeviceValues
+
 
 class _Row:
     """One optimizer, by the gradient of its first trained parameter."""
@@ -43,7 +45,8 @@ class _Row:
 class ForeignGradients:
     """Called while one thread trains; see signs.py."""
 
-    def __init__(self) -> None:
+    def __init__(self, values: DeviceValues) -> None:
+        self._values = values
         self._rows: WeakIdentityMap[torch.optim.Optimizer, _Row] = WeakIdentityMap()
         self._steps = 0  # of all optimizers
 
@@ -52,8 +55,9 @@ class ForeignGradients:
 
     def backward_begins(self) -> None:
         for optimizer, row in self._several():
-            if self._is_foreign(row) and _is_cleared(optimizer):
-                row.said = 0.0  # in time
+            cleared = self._is_cleared(optimizer) if self._is_foreign(row) else False
+            if cleared is not False:
+                row.said = 0.0 if cleared else None  # in time, or it is not known
                 row.given, row.mixed = None, False
 
     def backward_ended(self) -> None:
@@ -80,6 +84,13 @@ class ForeignGradients:
     def _is_foreign(self, row: _Row) -> bool:
         return row.given is not None and row.given < self._steps
 
+    def _is_cleared(self, optimizer: torch.optim.Optimizer) -> bool | None:
+        """None: a device would have to be waited for."""
+        gradient = _gradient_of(optimizer)
+        if gradient is None:
+            return True
+        return not bool(gradient.any()) if self._values.is_here(gradient) else None
+
     def _several(self) -> list[tuple[torch.optim.Optimizer, _Row]]:
         """Nothing where there is one optimizer alone: no loss is another's."""
         optimizers = self._rows.keys()
@@ -93,9 +104,3 @@ def _gradient_of(optimizer: torch.optim.Optimizer) -> torch.Tensor | None:
     parameter = first_trained(optimizer)
     gradient = None if parameter is None else parameter.grad
     return gradient if gradient is not None and has_mark(gradient) else None
-
-
-def _is_cleared(optimizer: torch.optim.Optimizer) -> bool:
-    gradient = _gradient_of(optimizer)
-    # A device is not waited for: nothing is said of it.
-    return gradient is None or not gradient.is_cpu or not bool(gradient.any())

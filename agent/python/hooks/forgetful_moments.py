@@ -8,16 +8,20 @@ that it was just given, while gradients differ from step to step. Coefficients o
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import torch
 
+from _traincheck.device_values import first_of
 from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.looks import looks_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
+
+    from _traincheck.device_values import DeviceValues
 
 _ELEMENTS = 64
 _MOST_ROWS = 64  # of one optimizer; more are of parameters that are gone
@@ -34,11 +38,26 @@ class _Row:
     def __init__(self, state: Any) -> None:
         self.state = state
         self.steps = 0
-        self.gradient: torch.Tensor | None = None  # at the step before
+        self.gradient: torch.Tensor | None = None  # at the last look
+        self.number = 0  # the step of it
+        self.said: float | None = None
+
+    def look(self, number: int, values: list[torch.Tensor]) -> None:
+        """values: of the gradient and the moments at a step."""
+        gradient, *moments = (value.double() for value in values)
+        before, follows = self.gradient, self.number == number - 1
+        self.gradient, self.number = gradient.clone(), number
+        # Not the first gradient that is not zero, nor one like the one before.
+        if before is None or not follows or int((before != 0).sum()) < _FEWEST:
+            return
+        if moments and not _are_multiples(before, gradient):
+            found = (_are_multiples(moment, gradient) for moment in moments)
+            self.said = float(any(found))
 
 
 class ForgetfulMoments:
-    def __init__(self) -> None:
+    def __init__(self, values: DeviceValues) -> None:
+        self._values = values
         # By id of the parameter: DeepSpeed gives an optimizer its groups in turn, a
         # step each.
         self._rows: WeakIdentityMap[
@@ -46,27 +65,22 @@ class ForgetfulMoments:
         ] = WeakIdentityMap()
 
     def stepped(self, optimizer: torch.optim.Optimizer) -> float | None:
-        """1: some moment is a multiple of the gradient; None: no look, or none."""
-        parameter = _first(optimizer)
+        """1: at a look, some moment was a multiple of the gradient; None: no look that
+        is not known yet, or none."""
+        parameter = self._first(optimizer)
         if parameter is None or parameter.grad is None:
             return None
         row = self._row_of(optimizer, parameter)
         number, row.steps = row.steps, row.steps + 1
-        before, row.gradient = row.gradient, None
         # The step before a look is needed, too.
-        if not looks_at(number) and not looks_at(number + 1):
-            return None
-        gradient = row.gradient = _part(parameter.grad).clone()
-        # Not the first gradient that is not zero, nor one like the one before.
-        if before is None or int((before != 0).sum()) < _FEWEST:
-            return None
-        if _are_multiples(before, gradient):
-            return None
-        found = [
-            _are_multiples(_part(moment), gradient)
-            for moment in _moments(optimizer, parameter)
-        ]
-        return float(any(found)) if found else None
+        if looks_at(number) or looks_at(number + 1):
+            read = [parameter.grad, *self._moments(optimizer, parameter)]
+            self._values.read(
+                [first_of(tensor, _ELEMENTS) for tensor in read],
+                functools.partial(row.look, number),
+            )
+        said, row.said = row.said, None
+        return said
 
     def _row_of(
         self, optimizer: torch.optim.Optimizer, parameter: torch.Tensor
@@ -81,39 +95,34 @@ class ForgetfulMoments:
             row = rows[id(parameter)] = _Row(state)
         return row
 
+    def _first(self, optimizer: torch.optim.Optimizer) -> torch.Tensor | None:
+        """A parameter whose gradient can be read."""
+        for group in optimizer.param_groups:
+            if _asks_to_forget(group):
+                continue
+            for parameter in group["params"]:
+                gradient = parameter.grad
+                if type(gradient) is torch.Tensor and self._is_plain(gradient):
+                    if gradient.numel() >= _FEWEST:
+                        found: torch.Tensor = parameter
+                        return found
+        return None
 
-def _first(optimizer: torch.optim.Optimizer) -> torch.Tensor | None:
-    """A parameter whose state can be read without waiting."""
-    for group in optimizer.param_groups:
-        if _asks_to_forget(group):
-            continue
-        for parameter in group["params"]:
-            gradient = parameter.grad
-            if type(gradient) is torch.Tensor and _is_plain(gradient):
-                if gradient.numel() >= _FEWEST:
-                    return parameter
-    return None
+    def _moments(
+        self, optimizer: torch.optim.Optimizer, parameter: torch.Tensor
+    ) -> Iterator[torch.Tensor]:
+        state: Any = optimizer.state.get(parameter)
+        if not isinstance(state, dict):
+            return
+        for name, value in state.items():
+            kept = any(word in str(name) for word in _KEPT)
+            if type(value) is torch.Tensor and not kept and self._is_plain(value):
+                if value.shape == parameter.shape:
+                    yield value
 
-
-def _moments(
-    optimizer: torch.optim.Optimizer, parameter: torch.Tensor
-) -> Iterator[torch.Tensor]:
-    state: Any = optimizer.state.get(parameter)
-    if not isinstance(state, dict):
-        return
-    for name, value in state.items():
-        kept = any(word in str(name) for word in _KEPT)
-        if type(value) is torch.Tensor and not kept and _is_plain(value):
-            if value.shape == parameter.shape:
-                yield value
-
-
-def _is_plain(tensor: torch.Tensor) -> bool:
-    return (
-        tensor.is_cpu
-        and tensor.layout == torch.strided
-        and tensor.dtype in (torch.float32, torch.float64)
-    )
+    def _is_plain(self, tensor: torch.Tensor) -> bool:
+        known = tensor.dtype in (torch.float32, torch.float64)
+        return known and self._values.reads(tensor)
 
 
 def _asks_to_forget(group: dict[str, Any]) -> bool:
@@ -125,10 +134,6 @@ def _asks_to_forget(group: dict[str, Any]) -> bool:
         if isinstance(coefficient, (int, float)) and coefficient == 0:
             return True
     return False
-
-
-def _part(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().reshape(-1)[:_ELEMENTS].double()
 
 
 def _are_multiples(some: torch.Tensor, gradient: torch.Tensor) -> bool:

@@ -66,10 +66,10 @@ class Graph:
 
 def keeps_none(node: Node, name: str) -> bool:
     """Does it keep no tensor of this name, for certain?"""
-    return _kept(node, name, unknown=True) is None
+    return kept(node, name, unknown=True) is None
 
 
-def _kept(node: Node, name: str, unknown: Any) -> Any:
+def kept(node: Node, name: str, unknown: Any = None) -> Any:
     """What the node keeps; `unknown`: it cannot be read, without running code of the
     user's."""
     if _packed:
@@ -83,10 +83,18 @@ def _kept(node: Node, name: str, unknown: Any) -> Any:
 def saved(node: Node, name: str) -> torch.Tensor | None:
     """A plain tensor in this process's memory that the node keeps; None: it keeps
     none, or it cannot be read without waiting or running code of the user's."""
-    value = _kept(node, name, unknown=None)
+    value = kept(node, name)
     if type(value) is not torch.Tensor or not value.is_cpu or value.numel() == 0:
         return None
     return value.detach()
+
+
+def saved_shape(node: Node, name: str) -> tuple[int, ...] | None:
+    """Of a plain tensor that the node keeps, wherever it is; None: as saved() says."""
+    value = kept(node, name)
+    if type(value) is not torch.Tensor or value.numel() == 0:
+        return None
+    return tuple(map(int, value.shape))
 
 
 def integer(node: Node, name: str) -> int | None:

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from _traincheck.graph_nodes import dimension, inputs, integer, saved, shape
+from _traincheck.graph_nodes import (
+    dimension,
+    inputs,
+    integer,
+    saved,
+    saved_shape,
+    shape,
+)
 
 if TYPE_CHECKING:
     from torch.autograd.graph import Node
@@ -113,9 +120,8 @@ def _contains_blank(ctc: Node) -> bool | None:
     if targets is None or blank is None:
         return None
     if isinstance(lengths, torch.Tensor):
-        if not lengths.is_cpu:
-            return None
-        lengths = lengths.tolist()
+        known = saved(ctc, "target_lengths")
+        lengths = None if known is None else known.tolist()
     if not isinstance(lengths, (tuple, list)):
         return None
     if targets.dim() == 1:
@@ -163,7 +169,7 @@ def _contrasts_with_itself(nll: Node) -> bool | None:
     count = len(scores)
     if count < _FEWEST_SAMPLES or scores.shape[1] != count or len(targets) != count:
         return None
-    own = torch.arange(count)
+    own = torch.arange(count, device=scores.device)
     if bool((targets == own).any()):
         return False
     others = scores.clone()
@@ -192,11 +198,11 @@ def _has_several_labels(whole: Node) -> bool | None:
 def _is_of_parts(norm: Node) -> bool | None:
     """Is the norm of a sample's gradient taken of its pixels or rows, not of all of
     it? None: it is no norm of what a backward through a convolution computed."""
-    gradients, norms = saved(norm, "self"), shape(norm)
-    if gradients is None or norms is None or not _is_of_convolution(norm):
+    gradients, norms = saved_shape(norm, "self"), shape(norm)
+    if not gradients or norms is None or not _is_of_convolution(norm):
         return None
     count = math.prod(norms)
-    return None if count == 1 else count != len(gradients)
+    return None if count == 1 else count != gradients[0]
 
 
 def _is_of_convolution(norm: Node) -> bool:

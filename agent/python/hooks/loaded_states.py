@@ -1,91 +1,128 @@
 """What a model has loaded and does not hold any more when its training begins.
 
 An initialisation that runs over all modules after a pretrained part was loaded wipes
-it. A few elements of each parameter are compared, on the CPU; a head that is made
-anew is a small part.
+it. A few elements of each parameter are compared; a head that is made anew is a small
+part.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import weakref
 from typing import TYPE_CHECKING
 
 import torch
 
+from _traincheck.device_values import first_of
+from _traincheck.identity_map import WeakIdentityMap
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
-    Row = tuple[torch.dtype, int]
+    from _traincheck.device_values import DeviceValues
+
+    Rows = dict[str, tuple[torch.dtype, int]]
 
 _PARAMETERS = 64  # of a load
 _ELEMENTS = 32
 _LOADS = 16
 
 
+class _Load:
+    """Who loaded, and its parameters as they were then."""
+
+    def __init__(self, module: torch.nn.Module, names: set[str]) -> None:
+        self.module = weakref.ref(module)
+        self.names = names
+        self.rows: Rows = {}
+
+    def overlaps(self, taken: set[int]) -> bool:
+        module = self.module()
+        return module is None or any(id(p) in taken for p in module.parameters())
+
+
 class LoadedStates:
-    def __init__(self) -> None:
-        # Since the last step: (who loaded, its parameters as they were then).
-        self._loads: list[tuple[weakref.ref[torch.nn.Module], dict[str, Row]]] = []
+    def __init__(self, values: DeviceValues) -> None:
+        self._values = values
+        self._loads: list[_Load] = []  # since the last step
+        self._said: WeakIdentityMap[torch.optim.Optimizer, float] = WeakIdentityMap()
 
     def took(self, module: Any, state: Any) -> None:
         """Called when a module has taken over a state."""
         if not isinstance(module, torch.nn.Module) or not isinstance(state, dict):
             return
-        names = module.named_parameters()
-        loaded = ((name, p) for name, p in names if name in state)
-        rows = {
-            name: row
-            for name, p in itertools.islice(loaded, _PARAMETERS)
-            if (row := _row(p)) is not None
-        }
         # Who loads a part of it again has the last word.
         taken = set(map(id, module.parameters()))
-        others = [load for load in self._loads if not _overlaps(load[0](), taken)]
+        others = [load for load in self._loads if not load.overlaps(taken)]
         self._loads = others[-_LOADS:]
-        if len(rows) > 1:
-            self._loads.append((weakref.ref(module), rows))
+        found = self._find(module, state)
+        if len(found) > 1:
+            load = _Load(module, set(found))
+            self._loads.append(load)
+            self._read(found, load.rows.update)
 
     def optimizer_steps(self, optimizer: torch.optim.Optimizer) -> float | None:
-        """1: most of what a model loaded is gone before its first step; None: it has
-        loaded nothing since the last one."""
-        if not self._loads:
-            return None
+        """1: most of what a model loaded was gone before its first step; None: it has
+        loaded nothing since the last one, or it is not known yet."""
+        if self._loads:
+            self._compare(optimizer)
+        said = self._said.get(optimizer)
+        self._said.discard(optimizer)
+        return said
+
+    def _compare(self, optimizer: torch.optim.Optimizer) -> None:
         held = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        lost: float | None = None
+        reference = weakref.ref(optimizer)
         others = []
-        for reference, rows in self._loads:
-            module = reference()
+        for load in self._loads:
+            module = load.module()
             if module is None:
                 continue
-            now = dict(module.named_parameters())
-            pairs = [
-                (row, _row(now[name])) for name, row in rows.items() if name in now
-            ]
-            if not any(id(p) in held for p in now.values()):
-                others.append((reference, rows))
+            if not any(id(p) in held for p in module.parameters()):
+                others.append(load)
                 continue
-            same = [one == other for one, other in pairs if _comparable(one, other)]
-            if same:
-                gone = same.count(False) * 2 > len(same)
-                lost = max(lost or 0.0, float(gone))
+            self._read(
+                self._find(module, load.names),
+                functools.partial(self._say, reference, load.rows),
+            )
         self._loads = others
-        return lost
 
+    def _say(
+        self, reference: weakref.ref[torch.optim.Optimizer], before: Rows, now: Rows
+    ) -> None:
+        optimizer = reference()
+        same = [
+            before[name] == row
+            for name, row in now.items()
+            if name in before and before[name][0] == row[0]
+        ]
+        if same and optimizer is not None:
+            gone = float(same.count(False) * 2 > len(same))
+            self._said.set(optimizer, max(self._said.get(optimizer) or 0.0, gone))
 
-def _overlaps(module: torch.nn.Module | None, taken: set[int]) -> bool:
-    return module is None or any(id(p) in taken for p in module.parameters())
+    def _find(self, module: torch.nn.Module, names: Any) -> dict[str, torch.Tensor]:
+        """The first parameters of these names that can be read."""
+        named = module.named_parameters()
+        loaded = ((name, parameter) for name, parameter in named if name in names)
+        few = itertools.islice(loaded, _PARAMETERS)
+        return {name: parameter for name, parameter in few if self._tells(parameter)}
 
+    def _tells(self, parameter: torch.Tensor) -> bool:
+        """Not where a new one might well hold the same."""
+        kind = type(parameter) is torch.nn.Parameter and parameter.dim() >= 2
+        return kind and self._values.reads(parameter)
 
-def _comparable(one: Row, other: Row | None) -> bool:
-    return other is not None and one[0] == other[0]
+    def _read(
+        self, found: dict[str, torch.Tensor], take: Callable[[Rows], None]
+    ) -> None:
+        names = list(found)
+        dtypes = [parameter.dtype for parameter in found.values()]
 
+        def rows(values: list[torch.Tensor]) -> None:
+            hashes = [hash(tuple(value.tolist())) for value in values]
+            take(dict(zip(names, zip(dtypes, hashes))))
 
-def _row(parameter: torch.Tensor) -> Row | None:
-    """None: it cannot be read, or a new one might well hold the same."""
-    if type(parameter) is not torch.nn.Parameter or not parameter.is_cpu:
-        return None
-    if parameter.dim() < 2 or parameter.layout != torch.strided:
-        return None
-    few = parameter.detach().reshape(-1)[:_ELEMENTS]
-    return parameter.dtype, hash(tuple(few.tolist()))
+        few = [first_of(parameter, _ELEMENTS) for parameter in found.values()]
+        self._values.read(few, rows)

@@ -21,15 +21,18 @@ from _traincheck import label_graph
 from _traincheck import padded_means
 from _traincheck import token_graph
 from _traincheck.findings import Findings
+from _traincheck.graph_copy import GraphCopy
 from _traincheck.graph_nodes import dimension, inputs, saved, shape, walk
 from _traincheck.places import place
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from torch.autograd.graph import Node
     from traincheck_core import Args, Core, Kwargs
 
+    from _traincheck.device_values import DeviceValues
     from _traincheck.places import Place
 
 _MAX_NODES = 256
@@ -96,9 +99,27 @@ OVER_QUERIES = "loss.attends_over_queries"
 TARGETS = "loss.targets"
 
 
+class _LossOnDevice:
+    """A loss whose value has not come yet."""
+
+    def __init__(self) -> None:
+        self.is_used = False  # a step has begun with its gradients
+        self.is_cleared = False  # they were cleared, and no step used them
+
+
 class LossGraphs:
-    def __init__(self, core: Core) -> None:
+    def __init__(
+        self, core: Core, values: DeviceValues, limited_by: Callable[[str], None]
+    ) -> None:
+        """limited_by: see sight.py."""
         self._core = core
+        self._values = values
+        self._limited_by = limited_by
+        # What was found with values of a device, by the place that calls backward:
+        # said at its next one.
+        self._late: dict[Place | None, list[Findings]] = {}
+        self._awaited: _LossOnDevice | None = None
+        self._late_loss: bool | None = None  # as _not_finite, of an earlier step
         self._looked: collections.Counter[Place | None] = collections.Counter()
         self._not_finite: bool | None = None  # of a backward since the last clearing
         # Of the losses since then: exactly 0? None: one could not be read.
@@ -111,6 +132,7 @@ class LossGraphs:
 
     def backward_begins(self, args: Args, kwargs: Kwargs) -> None:
         """Called at every outermost one, with its arguments."""
+        self._values.poll()
         here = place(self._core)
         counted = here in self._looked or len(self._looked) < _MAX_PLACES
         row = here if counted else None
@@ -122,14 +144,39 @@ class LossGraphs:
             for loss in losses:
                 self._see(loss)
             self._count(here, losses)
-            if number >= _FIRST and number % _EVERY != 0:
-                return
-            found = findings(losses)
-            if number < _FIRST_WHOLE or number % _EVERY_WHOLE == 0:
-                found.update(token_graph.findings(_roots(losses)))
-            core = self._core
-            for name, value in found.items():
-                core.record_scalar(0, core.POINT_BACKWARD_END, 0, name, value)
+            for found in self._late.pop(row, ()):
+                self._say(found)
+            if number < _FIRST or number % _EVERY == 0:
+                whole = number < _FIRST_WHOLE or number % _EVERY_WHOLE == 0
+                self._look(row, losses, whole)
+
+    def _look(self, row: Place | None, losses: list[torch.Tensor], whole: bool) -> None:
+        roots = _roots(losses)
+        found = Findings()
+        found.add(NO_GRAPH, any(map(_is_made_anew, losses)))
+        if all(map(self._values.is_here, losses)):
+            found.update(findings(roots, whole))
+            self._say(found)
+            return
+        most = token_graph.MAX_NODES if whole else _MAX_NODES
+        copy = GraphCopy(roots, most, self._values)
+        if copy.left_out:
+            self._limited_by("device losses")
+        if copy.left_out_attention:
+            self._limited_by("device attention")
+
+        def take(values: list[torch.Tensor]) -> None:
+            copy.fill(values)
+            found.update(findings(copy.roots, whole))
+            found.pop(TARGETS, None)  # a number of this backward alone
+            self._late.setdefault(row, []).append(found)
+
+        self._values.read(copy.tensors, take)
+
+    def _say(self, found: Findings) -> None:
+        core = self._core
+        for name, value in found.items():
+            core.record_scalar(0, core.POINT_BACKWARD_END, 0, name, value)
 
     def _count(self, here: Place, losses: list[torch.Tensor]) -> None:
         self._places[here] += 1
@@ -148,12 +195,18 @@ class LossGraphs:
         self._places.clear()
         self._means.clear()
         self._zeros.clear()
+        if self._awaited is not None and not self._awaited.is_used:
+            self._awaited.is_cleared = True
         if self._not_finite is not None:
             self._not_finite = False
 
     def optimizer_steps(self) -> float | None:
         """1: with gradients of a loss that is not finite; None: not known."""
-        return None if self._not_finite is None else float(self._not_finite)
+        if self._awaited is not None:
+            self._awaited.is_used = not self._awaited.is_cleared
+        late, self._late_loss = self._late_loss, None
+        known = [said for said in (self._not_finite, late) if said is not None]
+        return float(any(known)) if known else None
 
     def losses_are_zero(self) -> float | None:
         """1: nothing is left to learn, as there was before; None: not known."""
@@ -162,15 +215,29 @@ class LossGraphs:
         return float(self._learned) if self._zeros == {True} else None
 
     def _see(self, loss: torch.Tensor) -> None:
-        # Reading what is on a device would wait for it.
-        if type(loss) is torch.Tensor and loss.is_cpu and loss.numel() == 1:
+        plain = type(loss) is torch.Tensor and loss.numel() == 1
+        if plain and self._values.is_here(loss):
             value = loss.item()
             wrong = not cmath.isfinite(value)
             self._not_finite = bool(self._not_finite) or wrong
             self._zeros.add(value == 0)
             self._learned = self._learned or value != 0
+            return
+        self._zeros.add(None)
+        # One at a time: a launch a backward is enough.
+        if plain and self._awaited is None and self._values.reads(loss):
+            self._awaited = _LossOnDevice()
+            self._values.read([loss.detach()], self._take_loss)
+
+    def _take_loss(self, values: list[torch.Tensor]) -> None:
+        loss, self._awaited = self._awaited, None
+        wrong = not cmath.isfinite(values[0].item())
+        if loss is None or loss.is_cleared:
+            return
+        if loss.is_used:
+            self._late_loss = bool(self._late_loss) or wrong
         else:
-            self._zeros.add(None)
+            self._not_finite = bool(self._not_finite) or wrong
 
 
 def roots_of(args: Args, kwargs: Kwargs) -> list[Node]:
@@ -179,10 +246,9 @@ def roots_of(args: Args, kwargs: Kwargs) -> list[Node]:
         return _roots(_losses(args, kwargs))
 
 
-def findings(losses: list[torch.Tensor]) -> Findings:
-    roots = _roots(losses)
+def findings(roots: list[Node], whole: bool) -> Findings:
+    """Of the nodes next to the loss; of the whole graph, too."""
     found = Findings()
-    found.add(NO_GRAPH, any(map(_is_made_anew, losses)))
     means: list[float | None] = []
     for node in walk(roots, _MAX_NODES):
         name = node.name()
@@ -207,6 +273,8 @@ def findings(losses: list[torch.Tensor]) -> Findings:
     found.add(OF_PROBABILITIES, _is_kl_of_probabilities(roots))
     if len(means) == 1:
         found.add(TARGETS, means[0])
+    if whole:
+        found.update(token_graph.findings(roots))
     return found
 
 

@@ -20,6 +20,8 @@ _ROWS = 64  # that are compared
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 if TYPE_CHECKING:
+    from _traincheck.device_values import DeviceValues
+
     # Which rows are out, and what some of them were as the step began.
     Masked = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
@@ -36,7 +38,8 @@ class _Row:
 class MaskedRows:
     """Called while one thread trains; see signs.py."""
 
-    def __init__(self) -> None:
+    def __init__(self, values: DeviceValues) -> None:
+        self._values = values
         self._rows: WeakIdentityMap[torch.optim.Optimizer, _Row] = WeakIdentityMap()
 
     def made(self, optimizer: torch.optim.Optimizer) -> None:
@@ -47,7 +50,8 @@ class MaskedRows:
             row = self._rows.get(optimizer)
             if row is not None and _looks_at(row.steps):
                 row.given = {
-                    place: gradient.any(1) for place, _, gradient in _tables(optimizer)
+                    place: gradient.any(1)
+                    for place, _, gradient in _tables(optimizer, self._values)
                 }
 
     def steps(self, optimizer: torch.optim.Optimizer) -> float | None:
@@ -61,7 +65,7 @@ class MaskedRows:
         if not given:
             return None
         changed: list[bool] = []
-        for place, parameter, gradient in _tables(optimizer):
+        for place, parameter, gradient in _tables(optimizer, self._values):
             if place not in given or len(given[place]) != len(parameter):
                 continue
             now = gradient.any(1)
@@ -80,7 +84,7 @@ def _looks_at(step: int) -> bool:
 
 
 def _tables(
-    optimizer: torch.optim.Optimizer,
+    optimizer: torch.optim.Optimizer, values: DeviceValues
 ) -> list[tuple[int, torch.Tensor, torch.Tensor]]:
     """(place, parameter, gradient) of the first that can be read."""
     found = []
@@ -90,7 +94,7 @@ def _tables(
             continue
         if parameter.dim() != 2 or parameter.numel() > _MOST:
             continue
-        if parameter.is_cpu and gradient.layout == torch.strided:
+        if values.is_here(parameter) and gradient.layout == torch.strided:
             found.append((place, parameter, gradient))
             if len(found) == _PARAMETERS:
                 break

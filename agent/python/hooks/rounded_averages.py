@@ -8,19 +8,36 @@ copies are compared over the first steps and now and then later.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import torch
 
 from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.looks import looks_at
-from _traincheck.rounding import PARAMETERS, PLAIN, Rounding, is_low, part
+from _traincheck.rounding import PARAMETERS, Rounding, is_low, part
 
 if TYPE_CHECKING:
+    from _traincheck.device_values import DeviceValues
     from _traincheck.models import Model, Models
 
-    # A copy's parameter, its source, and what the copy was and how often written.
-    Sample = tuple[torch.Tensor, torch.Tensor, torch.Tensor, int]
+
+class _Look:
+    """Some parameters of a copy, their sources, and what the copy's were."""
+
+    def __init__(self, copies: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
+        self.copies = copies
+        self.sources = sources
+        self.versions = [copy._version for copy in copies]
+        self.before: list[torch.Tensor] = []
+
+    def begins(self, values: list[torch.Tensor]) -> None:
+        self.before = [value.clone() for value in values]
+
+    def written(self) -> list[bool]:
+        """By torch's count."""
+        versions = zip(self.copies, self.versions)
+        return [copy._version != version for copy, version in versions]
 
 
 class _Row:
@@ -29,12 +46,13 @@ class _Row:
     def __init__(self) -> None:
         self.steps = 0
         self.rounding = Rounding()
-        self.samples: list[Sample] = []
+        self.look: _Look | None = None
 
 
 class RoundedAverages:
-    def __init__(self, models: Models) -> None:
+    def __init__(self, models: Models, values: DeviceValues) -> None:
         self._models = models
+        self._values = values
         self._rows: WeakIdentityMap[torch.nn.Module, _Row] = WeakIdentityMap()
         self._said: float | None = None
 
@@ -48,48 +66,65 @@ class RoundedAverages:
             if row is None:
                 row = _Row()
                 self._rows.set(root, row)
-            self._look(model, row)
+            self._look_at(model, row)
 
     def optimizer_steps(self) -> float | None:
         """1: hardly anything of such a copy moved where it was updated; None: there
         is none."""
         return self._said
 
-    def _look(self, model: Model, row: _Row) -> None:
-        samples, row.samples = row.samples, []
-        pushed = moved = 0
-        for copy, source, before, version in samples:
-            now = part(copy)
-            was_written = copy._version != version or not torch.equal(now, before)
-            if was_written and now.shape == before.shape:
-                push = part(source).to(before.dtype) != before
-                pushed += int(push.sum())
-                moved += int(((now != before) & push).sum())
-        takes = row.rounding.takes(moved, pushed)
-        if takes is not None:
-            self._said = float(bool(self._said) or takes)
+    def _look_at(self, model: Model, row: _Row) -> None:
+        look, row.look = row.look, None
+        if look is not None:
+            self._values.read(
+                list(map(part, look.copies + look.sources)),
+                functools.partial(self._compare, row.rounding, look, look.written()),
+            )
         number, row.steps = row.steps, row.steps + 1
         if looks_at(number):
-            row.samples = self._samples(model)
+            copies, sources = self._samples(model)
+            if copies:
+                row.look = _Look(copies, sources)
+                self._values.read(list(map(part, copies)), row.look.begins)
 
-    def _samples(self, model: Model) -> list[Sample]:
-        low = [(name, tensor) for name, _, tensor in model.params() if is_low(tensor)][
-            :PARAMETERS
-        ]
+    def _compare(
+        self,
+        rounding: Rounding,
+        look: _Look,
+        written: list[bool],
+        now: list[torch.Tensor],
+    ) -> None:
+        pushed = moved = 0
+        count = len(look.before)
+        for i, (copy, source) in enumerate(zip(now[:count], now[count:])):
+            before = look.before[i]
+            was_written = written[i] or not torch.equal(copy, before)
+            if was_written and copy.shape == before.shape:
+                push = source.to(before.dtype) != before
+                pushed += int(push.sum())
+                moved += int(((copy != before) & push).sum())
+        takes = rounding.takes(moved, pushed)
+        if takes is not None:
+            self._said = float(bool(self._said) or takes)
+
+    def _samples(self, model: Model) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """Parameters of the copy, and their sources."""
+        low = [(name, tensor) for name, _, tensor in model.params() if is_low(tensor)]
         if not low:
-            return []
-        sources = {
+            return [], []
+        known = {
             variable: tensor
             for other in self._models.all()
             if other is not model and not other.shadow_of
             for _, variable, tensor in other.params()
         }
-        samples: list[Sample] = []
-        for name, tensor in low:
-            source = sources.get(model.shadow_of.get(name, 0))
-            if source is None or type(source) not in PLAIN or not source.is_cpu:
+        copies: list[torch.Tensor] = []
+        sources: list[torch.Tensor] = []
+        for name, tensor in low[:PARAMETERS]:
+            source = known.get(model.shadow_of.get(name, 0))
+            if source is None or source.shape != tensor.shape:
                 continue
-            if source.shape == tensor.shape:
-                before = part(tensor).clone()
-                samples.append((tensor, source, before, tensor._version))
-        return samples
+            if self._values.reads(tensor) and self._values.reads(source):
+                copies.append(tensor)
+                sources.append(source)
+        return copies, sources

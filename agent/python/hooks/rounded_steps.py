@@ -7,6 +7,7 @@ parameters are compared over the first steps and now and then later.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,21 +17,37 @@ from _traincheck.looks import looks_at
 from _traincheck.rounding import PARAMETERS, Rounding, is_low, part
 
 if TYPE_CHECKING:
-    Sample = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+    from _traincheck.device_values import DeviceValues
 
 # What optimizers that keep the lost part name it by.
 _COMPENSATION = ("comp", "master", "shift", "residual", "kahan", "fp32", "stochastic")
+
+
+class _Look:
+    """One step: its parameters, and what they and their gradients were before."""
+
+    def __init__(self, parameters: list[torch.Tensor]) -> None:
+        self.parameters = parameters
+        self.before: list[torch.Tensor] = []
+        self.pushed: list[torch.Tensor] = []
+
+    def begins(self, values: list[torch.Tensor]) -> None:
+        count = len(self.parameters)
+        self.before = [value.clone() for value in values[:count]]
+        self.pushed = [gradient != 0 for gradient in values[count:]]
 
 
 class _Row:
     def __init__(self) -> None:
         self.steps = 0
         self.rounding = Rounding()
-        self.samples: list[Sample] = []
+        self.look: _Look | None = None
+        self.said: float | None = None
 
 
 class RoundedSteps:
-    def __init__(self) -> None:
+    def __init__(self, values: DeviceValues) -> None:
+        self._values = values
         self._rows: WeakIdentityMap[torch.optim.Optimizer, _Row] = WeakIdentityMap()
 
     def begins(self, optimizer: torch.optim.Optimizer) -> None:
@@ -39,41 +56,56 @@ class RoundedSteps:
             row = _Row()
             self._rows.set(optimizer, row)
         number, row.steps = row.steps, row.steps + 1
-        row.samples = []
-        if looks_at(number):
-            row.samples = _samples(optimizer)
+        row.look = None
+        if not looks_at(number):
+            return
+        parameters, gradients = self._samples(optimizer)
+        if parameters:
+            row.look = _Look(parameters)
+            self._values.read(list(map(part, parameters + gradients)), row.look.begins)
 
     def ended(self, optimizer: torch.optim.Optimizer) -> float | None:
-        """1: at this look and the last one hardly anything moved; None: no look."""
+        """1: at a look and the last one hardly anything moved; None: no look that is
+        not known yet."""
         row = self._rows.get(optimizer)
-        if row is None or not row.samples:
+        if row is None:
             return None
-        samples, row.samples = row.samples, []
-        if _compensates(optimizer):
-            return None
-        pushed = moved = 0
-        for parameter, before, push in samples:
-            pushed += int(push.sum())
-            moved += int(((part(parameter) != before) & push).sum())
-        takes = row.rounding.takes(moved, pushed)
-        return None if takes is None else float(takes)
+        look, row.look = row.look, None
+        if look is not None and not _compensates(optimizer):
+            compare = functools.partial(_compare, row, look)
+            self._values.read(list(map(part, look.parameters)), compare)
+        said, row.said = row.said, None
+        return said
+
+    def _samples(
+        self, optimizer: torch.optim.Optimizer
+    ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """Parameters and their gradients."""
+        parameters: list[torch.Tensor] = []
+        gradients: list[torch.Tensor] = []
+        for group in optimizer.param_groups:
+            if not _is_at_full_rate(group):
+                continue
+            for parameter in group["params"]:
+                if len(parameters) == PARAMETERS:
+                    return parameters, gradients
+                gradient = parameter.grad
+                if not is_low(parameter) or type(gradient) is not torch.Tensor:
+                    continue
+                if self._values.reads(parameter) and self._values.reads(gradient):
+                    parameters.append(parameter)
+                    gradients.append(gradient)
+        return parameters, gradients
 
 
-def _samples(optimizer: torch.optim.Optimizer) -> list[Sample]:
-    samples: list[Sample] = []
-    for group in optimizer.param_groups:
-        if not _is_at_full_rate(group):
-            continue
-        for parameter in group["params"]:
-            if len(samples) == PARAMETERS:
-                return samples
-            gradient = parameter.grad
-            if not is_low(parameter) or type(gradient) is not torch.Tensor:
-                continue
-            if gradient.layout != torch.strided:
-                continue
-            samples.append((parameter, part(parameter).clone(), part(gradient) != 0))
-    return samples
+def _compare(row: _Row, look: _Look, after: list[torch.Tensor]) -> None:
+    pushed = moved = 0
+    for now, before, push in zip(after, look.before, look.pushed):
+        pushed += int(push.sum())
+        moved += int(((now != before) & push).sum())
+    takes = row.rounding.takes(moved, pushed)
+    if takes is not None:
+        row.said = float(takes)
 
 
 def _is_at_full_rate(group: dict[str, object]) -> bool:

@@ -1,10 +1,12 @@
 """How it is seen that rounding takes moves back: by a few elements of tensors in a low
-precision, at two looks in a row. On a device that would wait for it, and is left out.
+precision, at two looks in a row.
 """
 
 from __future__ import annotations
 
 import torch
+
+from _traincheck.device_values import first_of
 
 PARAMETERS = 8
 ELEMENTS = 256  # of each
@@ -31,9 +33,8 @@ class Rounding:
 
 
 def is_low(tensor: torch.Tensor) -> bool:
-    return type(tensor) in PLAIN and tensor.dtype in _LOW and tensor.is_cpu
+    return type(tensor) in PLAIN and tensor.dtype in _LOW
 
 
 def part(tensor: torch.Tensor) -> torch.Tensor:
-    """Some of its elements, without a gradient."""
-    return tensor.detach().reshape(-1)[:ELEMENTS]
+    return first_of(tensor, ELEMENTS)

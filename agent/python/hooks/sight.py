@@ -73,7 +73,7 @@ class Sight:
             if type(parameter) not in _PLAIN:
                 self.limited_by("classes")
             elif not parameter.is_cpu:
-                self.limited_by("devices")
+                self.limited_by("device values" if parameter.is_cuda else "devices")
 
     def _planned(self) -> list[str]:
         plan, everything = self._planner.plan, self._planner.everything

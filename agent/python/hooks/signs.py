@@ -92,6 +92,7 @@ class Signs:
         if not self._claim.claim():
             self._watch.sight.limited_by("threads")
             return {}
+        self._watch.values.poll()
         self._watch.rounded_steps.begins(optimizer)
         self._watch.old_gradients.begins(optimizer)
         self._watch.shared_samples.optimizer_steps()

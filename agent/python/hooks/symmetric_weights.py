@@ -3,20 +3,24 @@
 Units of a layer that begin with the same weights, and are used alike, get the same
 gradients: the layer moves, and computes one value many times. A last layer of zeros
 (adapters, zero convolutions) comes apart with its first step. Compared are the rows
-of matrices, after some steps that changed them; on a device that would wait for it.
+of matrices, after some steps that changed them; on a device only those of small ones.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import torch
 
+from _traincheck.device_values import MOST, bytes_of
 from _traincheck.holds import parameters_of
 from _traincheck.identity_map import WeakIdentityMap
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from _traincheck.device_values import DeviceValues
 
 _LOOKS = frozenset((0, 1, 2, 3, 4, 8, 16))  # steps that are looked at
 _CHANGES = 2  # from look to look
@@ -32,59 +36,73 @@ class _Row:
         # id of a matrix -> its first row when it was last looked at, and how often
         # that had changed.
         self.alike: dict[int, tuple[torch.Tensor, int]] = {}
+        self.said: float | None = None
+
+    def look(self, number: int, ids: list[int], matrices: list[torch.Tensor]) -> None:
+        """matrices: those of these ids at a step."""
+        alike: dict[int, tuple[torch.Tensor, int]] = {}
+        for matrix, values in zip(ids, matrices):
+            first = _alike(values)
+            if first is not None:
+                alike[matrix] = first, self._changes(matrix, first)
+        self.alike = alike
+        if number != 0:
+            again = (changes >= _CHANGES for _, changes in alike.values())
+            self.said = float(any(again))
+
+    def _changes(self, matrix: int, first: torch.Tensor) -> int:
+        before = self.alike.get(matrix)
+        if before is None:
+            return 0
+        return before[1] + (not torch.equal(before[0], first))
 
 
 class SymmetricWeights:
-    def __init__(self) -> None:
+    def __init__(self, values: DeviceValues) -> None:
+        self._values = values
         self._rows: WeakIdentityMap[torch.optim.Optimizer, _Row] = WeakIdentityMap()
 
     def optimizer_steps(self, optimizer: torch.optim.Optimizer) -> float | None:
-        """1: a matrix has moved twice and all its rows are equal; None: no look."""
+        """1: a matrix has moved twice and all its rows are equal; None: no look that
+        is not known yet."""
         row = self._rows.get(optimizer)
         if row is None:
             row = _Row()
             self._rows.set(optimizer, row)
         number, row.steps = row.steps, row.steps + 1
-        if number not in _LOOKS:
-            return None
-        alike: dict[int, tuple[torch.Tensor, int]] = {}
-        matrices = list(_matrices(optimizer))
-        for parameter in matrices:
-            first = _alike(parameter)
-            if first is not None:
-                alike[id(parameter)] = first, _changes(row, parameter, first)
-        row.alike = alike
-        if number == 0 or not matrices:
-            return None
-        return float(any(changes >= _CHANGES for _, changes in alike.values()))
+        if number in _LOOKS:
+            matrices = list(self._matrices(optimizer))
+            ids = list(map(id, matrices))
+            with torch._C.DisableTorchFunctionSubclass():
+                read = [matrix.detach() for matrix in matrices]
+            if read:
+                self._values.read(read, functools.partial(row.look, number, ids))
+        said, row.said = row.said, None
+        return said
 
-
-def _changes(row: _Row, parameter: torch.Tensor, first: torch.Tensor) -> int:
-    before = row.alike.get(id(parameter))
-    if before is None:
-        return 0
-    return before[1] + (not torch.equal(before[0], first))
-
-
-def _matrices(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
-    found = 0
-    for parameter in parameters_of(optimizer):
-        if type(parameter) is not torch.nn.Parameter or not parameter.is_cpu:
-            continue
-        if parameter.dim() < 2 or parameter.layout != torch.strided:
-            continue
-        # Few weights a unit may be equal and right: those of one input.
-        if len(parameter) > 1 and 1 < parameter[0].numel() < _ELEMENTS:
+    def _matrices(self, optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+        found = copied = 0
+        for parameter in parameters_of(optimizer):
+            if type(parameter) is not torch.nn.Parameter or parameter.dim() < 2:
+                continue
+            if not self._values.reads(parameter):
+                continue
+            # Few weights a unit may be equal and right: those of one input.
+            if len(parameter) < 2 or not 1 < parameter[0].numel() < _ELEMENTS:
+                continue
+            if not self._values.is_here(parameter):
+                if copied + bytes_of(parameter) > MOST:
+                    continue
+                copied += bytes_of(parameter)
             yield parameter
             found += 1
-        if found == _PARAMETERS:
-            return
+            if found == _PARAMETERS:
+                return
 
 
-def _alike(parameter: torch.Tensor) -> torch.Tensor | None:
+def _alike(values: torch.Tensor) -> torch.Tensor | None:
     """A copy of its first row where all others are equal to it."""
     with torch._C.DisableTorchFunctionSubclass():
-        values = parameter.detach()
         first = values[0]
         if not torch.equal(values[-1], first):
             return None

@@ -2,8 +2,7 @@
 
 The embedding keeps the tokens that a model is given, the loss those that it is to
 predict, and attention what each position sees: together they say whether the answer
-is among what is given. Values are read at the first backwards and now and then later,
-on the CPU only.
+is among what is given. Values are read at the first backwards and now and then later.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from _traincheck import attention
 from _traincheck import mixed_rows
 from _traincheck.batch_axis import is_mixed, labelled_samples, steps_and_sequences
 from _traincheck.findings import Findings
-from _traincheck.graph_nodes import Graph, integer, saved
+from _traincheck.graph_nodes import Graph, integer, saved, saved_shape
 
 if TYPE_CHECKING:
     from torch.autograd.graph import Node
 
     from _traincheck.attention import SelfAttention
 
-_MAX_NODES = 4096
+MAX_NODES = 4096
 _LEAST = 16  # tokens that are compared
 _DISTINCT = 3  # of them
 _NO_REDUCTION = 0
@@ -58,7 +57,7 @@ class _Sequences:
         self._samples: set[int] = set()  # numbers of labels, one a sample
         self._shifts: set[int] = set()  # how far targets lie ahead of the tokens
         self._found = Findings()
-        self._graph = Graph(roots, _MAX_NODES)
+        self._graph = Graph(roots, MAX_NODES)
         for node in self._graph.nodes:
             name = node.name()
             if name == _EMBEDDING:
@@ -207,7 +206,7 @@ def _counts(
 
 
 def _classes(loss: Node) -> int | None:
-    scores = saved(loss, "self")
-    if scores is None or scores.dim() < 1:
+    scores = saved_shape(loss, "self")
+    if not scores:
         return None
-    return int(scores.shape[1 if scores.dim() > 1 else 0])
+    return scores[1 if len(scores) > 1 else 0]

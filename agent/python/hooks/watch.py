@@ -12,6 +12,7 @@ from _traincheck.clipping import Clipped
 from _traincheck.clock import Clock
 from _traincheck.control import Control
 from _traincheck.control import Recorded
+from _traincheck.device_values import DeviceValues
 from _traincheck.discarded_backwards import DiscardedBackwards
 from _traincheck.evaluations import Evaluations
 from _traincheck.first_batches import FirstBatches
@@ -110,34 +111,38 @@ class Watch:
         self.scalars = WrittenScalars(self.core)
         self.found_inf = WrittenScalars(self.core)
         self.topology = Topology(self.core)
-        self.loss_graphs = LossGraphs(self.core)
         self.recomputation = Recomputation(self.core, self.models)
         self.ties = Ties()
         self.schedules = Schedules()
         self.shared_samples = SharedSamples()
         self.sight = Sight(self.core, self.planner, self.limits)
         self.control.planned = self.sight.begins
+        limited_by = self.sight.limited_by
+        self.values = DeviceValues(self.core, lambda: limited_by("devices"))
+        self.loss_graphs = LossGraphs(self.core, self.values, limited_by)
         self._look_anew()
 
     def _look_anew(self) -> None:
         """The part of reset that makes what signs.py asks, and the like."""
         self.signs = Signs(self)
         self.sorted_samples = SortedSamples()
-        self.averaged_gradients = AveragedGradients(self.topology, self.holds)
+        self.averaged_gradients = AveragedGradients(
+            self.topology, self.holds, self.values
+        )
         self.autocast_casts = AutocastCasts()
-        self.averages = Averages()
+        self.averages = Averages(self.values)
         self.shadows.found = self.averages.follows
-        self.loaded_states = LoadedStates()
+        self.loaded_states = LoadedStates(self.values)
         self.clipped = Clipped()
         self.discarded_backwards = DiscardedBackwards(self.core)
         self.evaluations = Evaluations()
         self.first_batches = FirstBatches()
-        self.foreign_gradients = ForeignGradients()
-        self.forgetful_moments = ForgetfulMoments()
+        self.foreign_gradients = ForeignGradients(self.values)
+        self.forgetful_moments = ForgetfulMoments(self.values)
         self.leftover_gradients = LeftoverGradients()
-        self.masked_rows = MaskedRows()
+        self.masked_rows = MaskedRows(self.values)
         self.resumed_scales = ResumedScales()
-        self.followers = Followers(self.models, self.holds)
+        self.followers = Followers(self.models, self.holds, self.values)
         self.layer_settings = LayerSettings(self.models)
         self.half_precision = HalfPrecision()
         self.input_scales = InputScales()
@@ -145,9 +150,9 @@ class Watch:
         self.old_gradients = OldGradients()
         self.remade_optimizers = RemadeOptimizers()
         self.repeated_draws = RepeatedDraws()
-        self.rounded_averages = RoundedAverages(self.models)
-        self.rounded_steps = RoundedSteps()
-        self.symmetric_weights = SymmetricWeights()
+        self.rounded_averages = RoundedAverages(self.models, self.values)
+        self.rounded_steps = RoundedSteps(self.values)
+        self.symmetric_weights = SymmetricWeights(self.values)
         self.unwrapped_parts = UnwrappedParts(self.topology, self.models)
         self.wrapped_models = WrappedModels(self.core, self.models)
         self.worker_batches = WorkerBatches(self.core)
@@ -156,6 +161,7 @@ class Watch:
         self.wrapper_inputs = WrapperInputs(self.core, self.recorded)
 
     def _step_ended(self) -> None:
+        self.values.poll()
         self.shadows.update()
         self.rounded_averages.step_ended()
         self.checkpoints.step_ended()

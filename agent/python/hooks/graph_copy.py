@@ -1,0 +1,139 @@
+"""What an analysis reads of a loss's graph, kept until values of a device have come.
+
+The graph itself is freed by its backward, and kept longer it would keep the program's
+memory. The copy has its nodes' names, edges, shapes and numbers, and of what they keep
+the tensors that analyses read, if they are small. It answers as the nodes do.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from _traincheck.device_values import MOST, bytes_of
+from _traincheck.graph_nodes import kept, walk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from torch.autograd.graph import Node
+
+    from _traincheck.device_values import DeviceValues
+
+_NUMBERS = (
+    "batch_first",
+    "blank",
+    "dim",
+    "ignore_index",
+    "is_causal",
+    "padding_idx",
+    "reduction",
+    "weight_sym_argsize_0",
+)
+# Of which nodes, by the begin of their names, which tensors are read.
+_TENSORS = {
+    "BinaryCrossEntropy": ("target",),
+    "CtcLoss": ("targets", "target_lengths", "log_probs"),
+    "CudnnCtcLoss": ("targets", "target_lengths", "log_probs"),
+    "Embedding": ("indices",),
+    "LinalgVectorNorm": ("self",),
+    "MseLoss": ("target",),
+    "NllLoss": ("target", "weight", "total_weight", "self"),
+    "SafeSoftmax": ("result",),
+    "ScaledDotProduct": ("query", "key", "attn_mask", "attn_bias"),
+    "SmoothL1Loss": ("target",),
+    "SoftMarginLoss": ("target",),
+    "SoftmaxBackward": ("result",),
+    "Where": ("condition",),
+}
+_FACTORS = ("self", "other")  # of a product
+_PRODUCTS = 32  # nodes next to the loss whose factors are read
+# What is asked for its shape alone, unless it is small.
+_SHAPES = frozenset(("self", "query", "key", "other"))
+_OF_ATTENTION = frozenset(("result", "attn_mask", "attn_bias"))
+
+
+class _Metadata:
+    def __init__(self, shape: Any) -> None:
+        self.shape = shape
+
+
+class NodeCopy:
+    def __init__(self, node: Node) -> None:
+        self._name = str(node.name())
+        self.next_functions: tuple[tuple[NodeCopy | None, int], ...] = ()
+        results: Any = getattr(node, "_input_metadata", ())
+        self._input_metadata = [_Metadata(result.shape) for result in results]
+        for name in _NUMBERS:
+            number = getattr(node, f"_saved_{name}", None)
+            if number is not None:
+                setattr(self, f"_saved_{name}", number)
+
+    def name(self) -> str:
+        return self._name
+
+
+class GraphCopy:
+    """At most so many nodes, the nearest to the roots first."""
+
+    def __init__(self, roots: list[Node], most: int, values: DeviceValues) -> None:
+        self._values = values
+        self._left = MOST
+        # Too large to be copied: of an attention, of another node that is read?
+        self.left_out_attention = False
+        self.left_out = False
+        # What is to come: of which copy, under which name.
+        self.tensors: list[torch.Tensor] = []
+        self._places: list[tuple[NodeCopy, str]] = []
+        nodes = list(walk(roots, most))
+        copies = {node: NodeCopy(node) for node in nodes}
+        self.roots: list[Any] = [copies[root] for root in roots]
+        for number, node in enumerate(nodes):
+            copies[node].next_functions = tuple(
+                (copies.get(following), place)
+                for following, place in node.next_functions
+            )
+            for name in _names(node, number):
+                self._keep(node, copies[node], name)
+
+    def fill(self, values: list[torch.Tensor]) -> None:
+        for (copy, name), value in zip(self._places, values):
+            setattr(copy, f"_saved_{name}", value)
+
+    def _keep(self, node: Node, copy: NodeCopy, name: str) -> None:
+        value = kept(node, name)
+        if isinstance(value, (tuple, list)):
+            setattr(copy, f"_saved_{name}", value)
+        if type(value) is not torch.Tensor:
+            return
+        tensor = value.detach()
+        # Its shape is known in any case.
+        here = torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
+        setattr(copy, f"_saved_{name}", here)
+        if tensor.numel() == 0 or not self._values.is_strided(tensor):
+            return
+        size = bytes_of(tensor)
+        if size > self._left:
+            if name in _OF_ATTENTION:
+                self.left_out_attention = True
+            elif name not in _SHAPES:
+                self.left_out = True
+            return
+        self._left -= size
+        if self._values.is_here(tensor):
+            setattr(copy, f"_saved_{name}", tensor.clone())
+        else:
+            self.tensors.append(tensor)
+            self._places.append((copy, name))
+
+
+def _names(node: Node, number: int) -> Iterator[str]:
+    name = node.name()
+    if name == "MulBackward0":
+        yield from _FACTORS if number < _PRODUCTS else ()
+        return
+    for begin, names in _TENSORS.items():
+        if name.startswith(begin):
+            yield from names
