@@ -29,16 +29,26 @@ numbers = [variable(tensor, f"t{i}") for i, tensor in enumerate(tensors)]
 core.record_states(core.POINT_PRE_STEP, core.STATE_DATA, numbers, tensors)
 copies = [tensor.cpu() for tensor in tensors]
 core.record_states(core.POINT_POST_STEP, core.STATE_DATA, numbers, copies)
+# Values as observers read them.
+small = [i for i, tensor in enumerate(tensors) if tensor.numel() <= 1000]
+asked = {core.copy_to_host([tensors[i]]): copies[i] for i in small[:60]}
 core.finish_states()
+found = dict(core.copies())
+for number, copy in asked.items():
+    whole = copy.resolve_conj().resolve_neg().contiguous().reshape(-1)
+    assert found[number] == [whole.view(torch.uint8).numpy().tobytes()], copy.dtype
+print(len(asked), "copies")
 """
 
-# Nanoseconds of the device for one launch over so many bytes, the least of ten.
+# Milliseconds of the device for one launch over so many bytes, the least of ten. The
+# device is kept busy until the host has launched it.
 BANDWIDTH = """
 def least_ms(tensors):
     numbers = [variable(tensor, f"b{i}") for i, tensor in enumerate(tensors)]
     times = []
     for _ in range(10):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda._sleep(5_000_000)
         begin.record()
         core.record_states(core.POINT_PRE_STEP, core.STATE_DATA, numbers, tensors)
         end.record()
@@ -50,6 +60,7 @@ whole = torch.ones(1 << 28, device="cuda")
 sums = []
 for _ in range(10):
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda._sleep(5_000_000)
     begin.record()
     whole.view(torch.int64).sum()
     end.record()

@@ -3,6 +3,7 @@ them found something wrong."""
 
 import argparse
 import collections
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -15,13 +16,22 @@ import torch
 
 import digests
 import harness
+import rules
 
 HERE = pathlib.Path(__file__).resolve().parent
 TOOLS = pathlib.Path(os.environ["TRAINCHECK_GPU_TOOLS"])
 KINDS = ("eager", "foreach", "fused", "sgd", "bf16", "scaler", "compile")
 KINDS += ("reduce-overhead", "graphed")
 EVERYWHERE = ("eager", "foreach", "sgd", "bf16")  # also on a CPU
-PAIRS = 5
+PAIRS = 3
+# Of the training whose steps are timed.
+SIZES = {
+    "small": ("--width", "64", "--steps", "200"),
+    "GPT-2 small": (
+        *("--width", "768", "--blocks", "12", "--length", "512"),
+        *("--tokens", "50257", "--steps", "100"),
+    ),
+}
 # GB/s of the digest as a share of a plain sum's; times the step.
 LEAST_SHARE, MOST_RATIO = 0.9, 1.03
 PRE_STEP, POST_STEP = 7, 8
@@ -78,7 +88,7 @@ class Measure:
         rate = (1 << 30) / whole / 1e6
         share = plain / whole
         self.note(
-            "1 GiB in one launch, host's call included",
+            "1 GiB in one launch",
             f"{rate:.0f} GB/s, {share:.0%} of a plain sum",
             share >= LEAST_SHARE,
         )
@@ -87,14 +97,21 @@ class Measure:
         )
 
     def losses(self):
-        for kind in self.kinds:
-            plain = self.plain("--kind", kind)
-            if plain["losses"] != self.plain("--kind", kind)["losses"]:
-                self.note(f"losses and weights, {kind}", "differ without us, too")
-                continue
-            watched = self.watched(f"bits-{kind}", "--kind", kind)
-            same = all(plain[k] == watched[k] for k in ("losses", "weights"))
-            self.note(f"losses and weights, {kind}", "same" if same else "DIFFER", same)
+        self.start_daemon()
+        with concurrent.futures.ThreadPoolExecutor(len(self.kinds)) as side_by_side:
+            list(side_by_side.map(self._compare_losses, self.kinds))
+
+    def _compare_losses(self, kind):
+        plain = self.plain("--kind", kind)
+        if plain["losses"] != self.plain("--kind", kind)["losses"]:
+            self.note(f"losses and weights, {kind}", "differ without us, too")
+            return
+        watched = self.watched(f"bits-{kind}", "--kind", kind)
+        same = all(plain[k] == watched[k] for k in ("losses", "weights"))
+        shown = self.daemon.run_ended(f"bits-{kind}")
+        last = self.daemon.run_ended(f"bits-{kind}")["last_step"]
+        found = f"{'same' if same else 'DIFFER'}; {last + 1} steps recorded"
+        self.note(f"losses and weights, {kind}", found, same)
 
     def errors(self):
         references = ["ref-1", "ref-2"]
@@ -124,37 +141,66 @@ class Measure:
                 bool(count) == bool(options) and not unreadable,
             )
 
+    def rules(self):
+        chosen = rules.mistakes()
+        results = rules.run_all(
+            self._run_watched, self.start_daemon(), self.device, chosen
+        )
+        found, missed, idle, alarms = rules.summary(results)
+        for words in (*missed, *idle, *alarms):
+            print(words, file=sys.stderr)
+        self.note("mistakes found on the device", f"{len(found)}, not {len(missed)}")
+        self.note("programs that do not run there", len(idle))
+        self.note("right programs with an alarm", len(alarms), not alarms)
+
     def ratios(self):
-        for width in (64, 512):
-            ratios = []
-            options = ("--width", str(width), "--steps", "200", "--kind", "fused")
-            for pair in range(PAIRS):
-                plain = self.plain(*options)["step_ms"]
-                watched = self.watched(f"time-{width}-{pair}", *options)["step_ms"]
-                ratios.append(watched / plain)
-            ratio = statistics.median(ratios)
-            self.note(
-                f"step of {plain:.1f} ms, everything recorded",
-                f"{ratio:.3f} times ({min(ratios):.3f} to {max(ratios):.3f})",
-            )
+        for name, options in SIZES.items():
+            options = (*options, "--kind", "fused")
+            for how in ("--check", "--collect"):
+                ratios = []
+                for pair in range(PAIRS):
+                    plain = self.plain(*options)["step_ms"]
+                    run = f"time-{name}{how}-{pair}"
+                    watched = self.watched(run, *options, how=how)["step_ms"]
+                    ratios.append(watched / plain)
+                ratio = statistics.median(ratios)
+                self.note(
+                    f"{name}: step of {plain:.1f} ms, {how}",
+                    f"{ratio:.3f} times ({min(ratios):.3f} to {max(ratios):.3f})",
+                )
 
     def plain(self, *options):
         return self._train([], options)
 
-    def watched(self, run, *options):
+    def start_daemon(self):
         if self.daemon is None:
             self.daemon = harness.Daemon(self.folder).start()
-        command = [harness.DIST / "traincheckctl", "--server", self.daemon.address]
-        command += ["run", "--run", run, "--collect", "--"]
-        return self._train(command, options, **self.extra)
+        return self.daemon
 
-    def _train(self, before, options, **extra):
-        environment = dict(
+    def _launcher(self, run, how):
+        daemon = self.start_daemon()
+        command = [harness.DIST / "traincheckctl", "--server", daemon.address]
+        return [*command, "run", "--run", run, *how, "--"]
+
+    def watched(self, run, *options, how="--collect"):
+        how = ["--check", "builtin"] if how == "--check" else [how]
+        return self._train(self._launcher(run, how), options, **self.extra)
+
+    def _run_watched(self, run, command):
+        """With built-in rules, each step in full."""
+        environment = self._environment(TRAINCHECK_BUDGET="off", **self.extra)
+        return harness.run_captured([*self._launcher(run, []), *command], environment)
+
+    def _environment(self, **extra):
+        return dict(
             harness.others_environment(),
             TRAINCHECK_SPOOL_DIR=str(self.folder / "spool"),
             CUBLAS_WORKSPACE_CONFIG=":4096:8",
             **extra,
         )
+
+    def _train(self, before, options, **extra):
+        environment = self._environment(**extra)
         command = [*before, sys.executable, HERE / "training.py"]
         done = harness.run_captured(
             [*command, "--device", self.device, *options], environment
@@ -179,7 +225,7 @@ class Measure:
 
 
 def main():
-    device_only = ("bandwidth", "ratios")
+    device_only = ("bandwidth", "rules", "ratios")
     parts = ("digests", "losses", "errors") + device_only
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", help=", ".join(parts))
@@ -190,7 +236,7 @@ def main():
         measure = Measure(options.dry_run, folder)
         try:
             for part in wanted:
-                if not (options.dry_run and part in device_only):
+                if options.parts or not options.dry_run or part not in device_only:
                     getattr(measure, part)()
         finally:
             if measure.daemon is not None:

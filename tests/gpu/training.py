@@ -12,14 +12,14 @@ import torch.nn.functional as F
 
 
 class Net(nn.Module):
-    def __init__(self, width):
+    def __init__(self, width, blocks, tokens):
         super().__init__()
-        self.embedding = nn.Embedding(512, width)
+        self.embedding = nn.Embedding(tokens, width)
         self.blocks = nn.ModuleList(
             nn.TransformerEncoderLayer(width, 4, 4 * width, 0.0, batch_first=True)
-            for _ in range(2)
+            for _ in range(blocks)
         )
-        self.head = nn.Linear(width, 512)
+        self.head = nn.Linear(width, tokens)
 
     def forward(self, x):
         x = self.embedding(x)
@@ -48,11 +48,12 @@ def wrap(kind, model, x):
 def train(options):
     torch.manual_seed(options.seed)
     device = torch.device(options.device)
-    model = Net(options.width).to(device)
+    model = Net(options.width, options.blocks, options.tokens).to(device)
     if options.frozen:
         for parameter in list(model.parameters())[2:]:
             parameter.requires_grad_(False)
-    data = torch.randint(0, 512, (8, 8, 65), device=device)
+    shape = (8, 8, options.length + 1)
+    data = torch.randint(0, options.tokens, shape, device=device)
     forward = wrap(options.kind, model, data[0, :, :-1])
     optimizer = make_optimizer(options.kind, model)
     half = {"bf16": torch.bfloat16, "scaler": torch.float16}.get(options.kind)
@@ -93,6 +94,9 @@ if __name__ == "__main__":
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--width", type=int, default=64)
+    parser.add_argument("--blocks", type=int, default=2)
+    parser.add_argument("--length", type=int, default=64)
+    parser.add_argument("--tokens", type=int, default=512)
     parser.add_argument("--frozen", action="store_true")
     torch.use_deterministic_algorithms(True, warn_only=True)
     print(json.dumps(train(parser.parse_args())))
