@@ -142,31 +142,32 @@ class Measure:
             )
 
     def rules(self):
-        chosen = rules.mistakes()
-        results = rules.run_all(
-            self._run_watched, self.start_daemon(), self.device, chosen
-        )
-        found, missed, idle, alarms = rules.summary(results)
-        for words in (*missed, *idle, *alarms):
-            print(words, file=sys.stderr)
-        self.note("mistakes found on the device", f"{len(found)}, not {len(missed)}")
+        runner = rules.Rules(self._run_watched, self.start_daemon(), self.device)
+        expected = rules.programs("broken_by")
+        wrong = runner.run(expected)
+        found, missed = rules.found_and_not(wrong, expected)
+        self.note("mistakes on the device", f"{found} found, {missed} not")
+        right = runner.run(rules.programs("kept_by"))
+        alarms = sorted(set().union(*map(rules.violated, right.values())))
+        self.note("alarms of healthy programs", alarms or "none", not alarms)
+        idle = [r for r in (*wrong.values(), *right.values()) if not r.rules]
         self.note("programs that do not run there", len(idle))
-        self.note("right programs with an alarm", len(alarms), not alarms)
 
     def ratios(self):
         for name, options in SIZES.items():
             options = (*options, "--kind", "fused")
-            for how in ("--check", "--collect"):
-                ratios = []
-                for pair in range(PAIRS):
-                    plain = self.plain(*options)["step_ms"]
-                    run = f"time-{name}{how}-{pair}"
+            found = collections.defaultdict(list)
+            for pair in range(PAIRS):
+                plain = self.plain(*options)["step_ms"]
+                for how in ("--check", "--collect"):
+                    run = f"time-{name.replace(' ', '-')}{how}-{pair}"
                     watched = self.watched(run, *options, how=how)["step_ms"]
-                    ratios.append(watched / plain)
-                ratio = statistics.median(ratios)
+                    found[how].append(watched / plain)
+            for how, ratios in found.items():
                 self.note(
-                    f"{name}: step of {plain:.1f} ms, {how}",
-                    f"{ratio:.3f} times ({min(ratios):.3f} to {max(ratios):.3f})",
+                    f"{name}, a step of {plain:.1f} ms, {how}",
+                    f"{statistics.median(ratios):.3f} times"
+                    f" ({min(ratios):.3f} to {max(ratios):.3f})",
                 )
 
     def plain(self, *options):

@@ -4,11 +4,13 @@ The driver is one for tests, which takes this process's memory for a device's.
 """
 
 import collections
+import json
 import pathlib
 import unittest
 
 import harness
 
+PAIRS = pathlib.Path("tests/integration/rule_pairs.json").resolve()
 DRIVER = pathlib.Path("agent/device/libcuda_for_testing.so").resolve()
 # Results come so many calls of the driver late: some points.
 LATE = {"LD_PRELOAD": str(DRIVER), "DRIVER_FOR_TESTING": "7"}
@@ -79,6 +81,29 @@ class DeviceStates(harness.SharedDaemonCase):
     def test_an_optimizer_that_holds_what_is_frozen(self):
         script = harness.SCRIPTS / "frozen_head_ddp.py"
         self.assertTrue(self.assert_same_verdicts("frozen", script, "--steps=10"))
+
+    def test_values_that_come_late_show_the_same_mistakes(self):
+        script = "built_in_sequences.py"
+        expected = {
+            rule
+            for rule, pair in json.loads(PAIRS.read_text()).items()
+            if any(program.startswith(script) for program in pair["broken_by"])
+        }
+        self.assertGreater(len(expected), 20)
+        for arguments, rules in (((), expected), (("--right",), set())):
+            run = "sequences" + "-right" * len(arguments)
+            done = self.monitored(
+                harness.SCRIPTS / script,
+                *arguments,
+                options=("--run", run),
+                TRAINCHECK_BUDGET="off",
+                **LATE,
+            )
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.daemon.run_ended(run)
+            violations = self.daemon.ctl("violations", "list", "--run", run)
+            found = {violation["invariant_id"] for violation in violations}
+            self.assertEqual(found & expected, rules)
 
     def test_a_healthy_training(self):
         script = harness.SCRIPTS / "single.py"

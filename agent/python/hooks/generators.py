@@ -29,6 +29,25 @@ if TYPE_CHECKING:
 _BYTES = "torch.uint8"
 
 
+def drawn_state() -> bytes:
+    """Of torch's generators for the CPU and for the current device: equal where nothing
+    was drawn in between."""
+    state = bytes(torch.default_generator.get_state().numpy())
+    generator = _generator_of_device()
+    if generator is not None:
+        state += bytes(generator.get_state().numpy())
+    return state
+
+
+def _generator_of_device() -> torch.Generator | None:
+    """Its state is kept on the host: nothing waits for the device."""
+    cuda = torch.cuda
+    if not cuda.is_initialized() or cuda.is_current_stream_capturing():
+        return None
+    generator: torch.Generator = cuda.default_generators[cuda.current_device()]
+    return generator
+
+
 class Generators:
     def __init__(self, core: Core, recorded: Recorded, planner: Planner) -> None:
         self._core = core
@@ -59,12 +78,10 @@ class Generators:
         if numpy_random is not None:
             self._record_bytes(point, "numpy", _numpy_state(numpy_random))
         self._record_state(point, "torch.cpu", torch.default_generator)
-        cuda = torch.cuda
-        if cuda.is_initialized() and not cuda.is_current_stream_capturing():
-            # Its state is kept on the host: nothing waits for the device.
-            device = cuda.current_device()
-            generator = cuda.default_generators[device]
-            self._record_state(point, f"torch.cuda:{device}", generator)
+        generator = _generator_of_device()
+        if generator is not None:
+            name = f"torch.cuda:{generator.device.index}"
+            self._record_state(point, name, generator)
 
     def _record_bytes(self, point: int, name: str, state: bytes) -> None:
         self._core.record_bytes(point, self._variable(name), state, _BYTES)

@@ -114,9 +114,21 @@ def dimension(node: Node, sizes: tuple[int, ...]) -> int | None:
 def shape(node: Node) -> tuple[int, ...] | None:
     """Of what it computed; None: not known, or of several results."""
     metadata: Any = getattr(node, "_input_metadata", ())
-    if len(metadata) != 1:
-        return None
+    return _sizes(metadata[0]) if len(metadata) == 1 else None
+
+
+def given_shape(node: Node) -> tuple[int, ...] | None:
+    """Of the first that it was given with a gradient, one of several results, too;
+    None: not known."""
+    for giver, place in node.next_functions:
+        if giver is not None:
+            metadata: Any = getattr(giver, "_input_metadata", ())
+            return _sizes(metadata[place]) if place < len(metadata) else None
+    return None
+
+
+def _sizes(metadata: Any) -> tuple[int, ...] | None:
     try:
-        return tuple(int(size) for size in metadata[0].shape)
+        return tuple(int(size) for size in metadata.shape)
     except (RuntimeError, TypeError):  # nested tensors have no sizes
         return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from _traincheck.graph_nodes import inputs, shape
+from _traincheck.graph_nodes import given_shape, shape
 
 if TYPE_CHECKING:
     from torch.autograd.graph import Node
@@ -22,8 +22,7 @@ NAME = "loss.mixes_rows"
 
 def mixes(view: Node) -> bool | None:
     """None: it is no view of [a, b, c] as a matrix of a or b rows."""
-    givers = inputs(view)[:1] if view.name() in _VIEWS else []
-    given = shape(givers[0]) if givers else None
+    given = given_shape(view) if view.name() in _VIEWS else None
     result = shape(view)
     if given is None or result is None or len(given) != 3 or len(result) != 2:
         return None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from _traincheck import transforms
+from _traincheck.generators import drawn_state
 
 if TYPE_CHECKING:
     from typing import Any
@@ -40,11 +41,11 @@ class Recomputation:
         self._versions: dict[int, int] | None = None  # by id of a buffer
 
     def region_begins(self, kwargs: Kwargs) -> bytes | None:
-        """The generator's state where it will not be put back."""
+        """The generators' state where it will not be put back."""
         self._regions = True
         if kwargs.get("preserve_rng_state", True) or transforms.running():
             return None
-        return bytes(torch.default_generator.get_state().numpy())
+        return drawn_state()
 
     def region_ended(self, state: bytes | None, function: Any, result: Any) -> None:
         module = function if isinstance(function, torch.nn.Module) else None
@@ -56,7 +57,7 @@ class Recomputation:
                 cut = not any(t.requires_grad for t in plain)
                 self._cut = bool(self._cut) or cut
         if state is not None:
-            drew = state != bytes(torch.default_generator.get_state().numpy())
+            drew = state != drawn_state()
             self._redraws = bool(self._redraws) or drew
 
     def backward_begins(self) -> None:

@@ -2,13 +2,13 @@
 
 Who seeds in each iteration, or puts a generator's state back, drops out the same
 elements and adds the same noise in every step. Seen by the state of torch's
-generator: it was drawn from during a step, and is at the next one's beginning
-what it was at its beginning.
+generators: one was drawn from during a step, and they are at the next one's
+beginning what they were at its beginning.
 """
 
 from __future__ import annotations
 
-import torch
+from _traincheck.generators import drawn_state
 
 _FIRST = 32  # steps that are looked at
 _EVERY = 64  # afterwards two of so many
@@ -45,4 +45,4 @@ class RepeatedDraws:
 
 
 def _state() -> int:
-    return hash(bytes(torch.default_generator.get_state().numpy()))
+    return hash(drawn_state())

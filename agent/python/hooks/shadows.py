@@ -88,8 +88,11 @@ class Shadows:
 
     def _name_copies(self) -> None:
         """Copies of known models become models, as long as they are few."""
-        made = [ref() for ref in self._made]
-        made = [module for module in made if module is not None]
+        made: list[torch.nn.Module] = []
+        for ref in self._made:
+            copy = ref()
+            if copy is not None:
+                made.append(copy)
         self._made.clear()
         inner: set[int] = set()
         for module in reversed(made):
@@ -98,28 +101,29 @@ class Shadows:
             inner.update(id(child) for _, child in naming.walk(module))
             if self._models.find(module) is not None:
                 continue
-            copied, source = self._source_of(module)
-            if not copied:
+            source = self._source_of(module)
+            if source is None:
+                # Also where its memory is that of a copy which is gone.
                 source = self._converted_from(module)
-            if source is None and copied:
-                # Of what may become known.
-                self._made.append(weakref.ref(module))
-            elif source is not None and self._copies_of(source) < _MAX_SHADOWS:
+            if source is None:
+                if next(module.parameters(), None) is not None:
+                    # Of what may become known.
+                    self._made.append(weakref.ref(module))
+            elif self._copies_of(source) < _MAX_SHADOWS:
                 model = self._models.ensure(module)
                 if model is not None:
                     model.copied_from = source
 
-    def _source_of(self, module: torch.nn.Module) -> tuple[bool, int | None]:
-        """(has it copied parameters?, number of the model that they are from)"""
-        copied = False
+    def _source_of(self, module: torch.nn.Module) -> int | None:
+        """Number of the model that its parameters were copied from."""
         for _, part in naming.walk(module):
             for tensor in part._parameters.values():
                 if tensor is None or self._core.storage_key(tensor) not in self._copies:
                     continue
-                copied, variable = True, self._original(tensor)
+                variable = self._original(tensor)
                 if variable:
-                    return True, self._models.root_of(variable)
-        return copied, None
+                    return self._models.root_of(variable)
+        return None
 
     def _converted_from(self, module: torch.nn.Module) -> int | None:
         """Number of the model of the same names and shapes and other types."""

@@ -27,6 +27,10 @@ _BATCHES = 2  # that a class must fill on average
 NAME = "loss.sorted_batches"
 
 
+class _OnDevice(Exception):
+    """The labels: nobody waits for them."""
+
+
 class SortedSamples:
     def __init__(self) -> None:
         self._known: WeakIdentityMap[DataLoader, float] = WeakIdentityMap()
@@ -38,8 +42,11 @@ class SortedSamples:
             return
         known = self._known.get(loader)
         if known is None and loader.batch_size is not None:
-            known = float(_is_sorted(loader, loader.batch_size))
-            self._known.set(loader, known)
+            try:
+                known = float(_is_sorted(loader, loader.batch_size))
+                self._known.set(loader, known)
+            except _OnDevice:
+                known = None
         self._now = known
 
     def backward_begins(self) -> float | None:
@@ -88,8 +95,10 @@ def _as_labels(value: Any) -> torch.Tensor | None:
         if value.dtype.kind not in "iu" or value.ndim != 1:
             return None
         value = torch.from_numpy(value.astype("int64"))
-    if type(value) is not torch.Tensor or not value.is_cpu or value.dim() != 1:
+    if type(value) is not torch.Tensor or value.dim() != 1:
         return None
+    if not value.is_cpu:
+        raise _OnDevice
     if value.is_floating_point() or value.is_complex() or len(value) > _MOST:
         return None
     return value.detach().to(torch.int64)
