@@ -41,9 +41,11 @@ class DeviceValues:
     """Threads: all access is under the interpreter's lock."""
 
     def __init__(self, core: Core, missed: Callable[[], None]) -> None:
-        """missed: called where values will not be read."""
+        """missed: called where values are not read at all; a device that is behind, or
+        records a graph, is one look less."""
         self._core = core
         self._missed = missed
+        self._has_read = False
         self._awaited: dict[int, _Awaited] = {}  # in the order in which it was asked
 
     def is_here(self, tensor: torch.Tensor) -> bool:
@@ -71,7 +73,8 @@ class DeviceValues:
             return
         number = self._core.copy_to_host(tensors)
         if number == 0:
-            self._missed()
+            if not self._has_read:
+                self._missed()
         else:
             self._awaited[number] = _Awaited(tensors, take)
 
@@ -89,6 +92,7 @@ class DeviceValues:
             del self._awaited[number]
             if awaited.contents is None:
                 self._missed()
+            self._has_read = True
             awaited.deliver()
 
 

@@ -85,7 +85,7 @@ class GraphCopy:
         self.left_out_attention = False
         self.left_out = False
         # What is to come: of which copy, under which name.
-        self.tensors: list[torch.Tensor] = []
+        self._tensors: list[torch.Tensor] = []
         self._places: list[tuple[NodeCopy, str]] = []
         nodes = list(walk(roots, most))
         copies = {node: NodeCopy(node) for node in nodes}
@@ -97,6 +97,11 @@ class GraphCopy:
             )
             for name in _names(node, number):
                 self._keep(node, copies[node], name)
+
+    def take_tensors(self) -> list[torch.Tensor]:
+        """Those whose values fill() is to get; their memory is not kept."""
+        tensors, self._tensors = self._tensors, []
+        return tensors
 
     def fill(self, values: list[torch.Tensor]) -> None:
         for (copy, name), value in zip(self._places, values):
@@ -125,7 +130,7 @@ class GraphCopy:
         if self._values.is_here(tensor):
             setattr(copy, f"_saved_{name}", tensor.clone())
         else:
-            self.tensors.append(tensor)
+            self._tensors.append(tensor)
             self._places.append((copy, name))
 
 

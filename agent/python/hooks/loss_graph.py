@@ -171,7 +171,7 @@ class LossGraphs:
             found.pop(TARGETS, None)  # a number of this backward alone
             self._late.setdefault(row, []).append(found)
 
-        self._values.read(copy.tensors, take)
+        self._values.read(copy.take_tensors(), take)
 
     def _say(self, found: Findings) -> None:
         core = self._core

@@ -76,9 +76,11 @@ class RoundedAverages:
     def _look_at(self, model: Model, row: _Row) -> None:
         look, row.look = row.look, None
         if look is not None:
+            written = look.written()
+            both, look.copies, look.sources = look.copies + look.sources, [], []
             self._values.read(
-                list(map(part, look.copies + look.sources)),
-                functools.partial(self._compare, row.rounding, look, look.written()),
+                list(map(part, both)),
+                functools.partial(self._compare, row.rounding, look, written),
             )
         number, row.steps = row.steps, row.steps + 1
         if looks_at(number):

@@ -72,8 +72,12 @@ class RoundedSteps:
             return None
         look, row.look = row.look, None
         if look is not None and not _compensates(optimizer):
+            parameters, look.parameters = (
+                look.parameters,
+                [],
+            )  # their memory is not kept
             compare = functools.partial(_compare, row, look)
-            self._values.read(list(map(part, look.parameters)), compare)
+            self._values.read(list(map(part, parameters)), compare)
         said, row.said = row.said, None
         return said
 
