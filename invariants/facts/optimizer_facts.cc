@@ -209,7 +209,8 @@ std::vector<Fact> OfTrainings() {
        "the losses that it accumulated are means over equally many targets",
        "the losses that it accumulated are means over different numbers of "
        "targets",
-       "where a backward was not looked at", MeansAlike, AddsMeans},
+       "where a backward was not looked at", MeansAlike, AddsMeans,
+       /*at_end=*/false, /*looked_at_since=*/1},
       {"opt.trains_as_before", kOf, FactType::kBool, FactNeed::kNone,
        "its models train in training mode, as they did before",
        "one of its models trains in evaluation mode, although it trained in "

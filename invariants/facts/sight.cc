@@ -38,12 +38,13 @@ const std::map<std::string, Limit>& Limits() {
         {"loss.", "opt."}}},
       {"devices",
        {"values of tensors on a device could not be read by the agent",
-        {"loss.", "opt.", "load.", "recompute."}}},
+        {"loss.", "opt.", "load.", "recompute.", "saved.",
+         "step.means_alike"}}},
       {"device values",
-       {"parameters are on a device, and the agent does not wait for what it "
-        "has computed",
+       {"parameters are on a device, whose checkpoints and some of whose "
+        "values the agent does not read",
         {"opt.losses_are_zero", "opt.moves_masked_rows",
-         "opt.foreign_gradients", "step.means_alike"}}},
+         "opt.foreign_gradients", "step.means_alike", "saved."}}},
       {"device losses",
        {"some tensors of the losses are on a device, and too large for the "
         "agent to copy them",

@@ -40,6 +40,7 @@ struct SavedSpec {
     const char* point = loaded ? "load" : "save";
     needs->State("parameter.data", point);
     needs->State("buffer.data", point);
+    needs->SavedContents();
   }
 };
 using Judged = JudgedRules<SpecRule<SavedSpec>>;

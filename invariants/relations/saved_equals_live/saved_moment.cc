@@ -31,6 +31,7 @@ struct MomentSpec {
   static std::vector<const Fact*> Facts() { return {}; }
   void AddNeeds(CaptureNeeds* needs) const {
     needs->State("parameter.data", "save");
+    needs->SavedContents();
   }
 };
 using Judged = JudgedRules<SpecRule<MomentSpec>>;

@@ -31,7 +31,7 @@ struct ResumedSpec {
            "loaded into the optimizer before it steps.";
   }
   static std::vector<const Fact*> Facts() { return {}; }
-  void AddNeeds(CaptureNeeds* needs) const {}
+  void AddNeeds(CaptureNeeds* needs) const { needs->SavedContents(); }
 };
 using Judged = JudgedRules<SpecRule<ResumedSpec>>;
 

@@ -27,7 +27,7 @@ struct StillSpec {
            "and the end of the save.";
   }
   static std::vector<const Fact*> Facts() { return {}; }
-  void AddNeeds(CaptureNeeds* needs) const {}
+  void AddNeeds(CaptureNeeds* needs) const { needs->SavedContents(); }
 };
 using Judged = JudgedRules<SpecRule<StillSpec>>;
 

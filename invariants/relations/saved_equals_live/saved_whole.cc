@@ -39,6 +39,7 @@ struct WholeSpec {
   static void AddNeeds(CaptureNeeds* needs) {
     needs->State("parameter.data", "save");
     needs->State("buffer.data", "save");
+    needs->SavedContents();
   }
 };
 using Judged = JudgedRules<SpecRule<WholeSpec>>;
