@@ -89,19 +89,8 @@ class Tensors {
       ASSERT_TRUE(DigestTables::Takes(content));
       tables.Add(content);
     }
-    const auto count = static_cast<unsigned>(contents_.size());
-    std::vector<DigestWords> sums(count, DigestWords{0, 0});
-    std::vector<DigestWords> host_sums(count, DigestWords{1, 1});
-    DigestProgress progress = {};
-    DigestDone done = {};
-    RunEmulatedKernel(
-        {tables.items().data(), tables.dims().data(), sums.data(), &progress,
-         host_sums.data(), nullptr, &done, 7, count, tables.chunks()},
-        blocks, 300);
-    EXPECT_EQ(done.launch, 7u);
-    EXPECT_EQ(done.device_ns, 300u);
-    EXPECT_EQ(progress.begin, 0u);
-    for (unsigned i = 0; i < count; ++i) {
+    const std::vector<DigestWords> host_sums = Run(tables, blocks, nullptr);
+    for (size_t i = 0; i < contents_.size(); ++i) {
       const StridedContent& content = contents_[i];
       const ContentDigest want = content.Digest();
       const ContentDigest found =
@@ -110,9 +99,6 @@ class Tensors {
           << "tensor " << i << " of " << content.bytes() << " bytes of "
           << DtypeName(content.dtype()) << ", " << blocks << " blocks";
       EXPECT_EQ(found.all_zero, want.all_zero) << "tensor " << i;
-      // Ready for the next launch.
-      EXPECT_EQ(sums[i].sum, 0u);
-      EXPECT_EQ(sums[i].any_bits, 0u);
     }
   }
 
@@ -120,17 +106,9 @@ class Tensors {
   void ExpectCopied(unsigned blocks) {
     DigestTables tables;
     for (const StridedContent& content : contents_) tables.AddCopied(content);
-    const auto count = static_cast<unsigned>(contents_.size());
-    std::vector<DigestWords> sums(count, DigestWords{0, 0});
-    std::vector<DigestWords> host_sums(count);
     std::vector<DeviceWord> copies(tables.copied_words());
-    DigestProgress progress = {};
-    DigestDone done = {};
-    RunEmulatedKernel(
-        {tables.items().data(), tables.dims().data(), sums.data(), &progress,
-         host_sums.data(), copies.data(), &done, 7, count, tables.chunks()},
-        blocks, 300);
-    for (unsigned i = 0; i < count; ++i) {
+    Run(tables, blocks, copies.data());
+    for (size_t i = 0; i < contents_.size(); ++i) {
       const StridedContent& content = contents_[i];
       const auto elements =
           static_cast<int64_t>(content.bytes() / content.element_bytes());
@@ -145,6 +123,29 @@ class Tensors {
   }
 
  private:
+  // What the host gets; `copies`: where, null without any.
+  static std::vector<DigestWords> Run(const DigestTables& tables,
+                                      unsigned blocks, DeviceWord* copies) {
+    const auto count = static_cast<unsigned>(tables.items().size());
+    std::vector<DigestWords> sums(count, DigestWords{0, 0});
+    std::vector<DigestWords> host_sums(count, DigestWords{1, 1});
+    DigestProgress progress = {};
+    DigestDone done = {};
+    RunEmulatedKernel(
+        {tables.items().data(), tables.dims().data(), sums.data(), &progress,
+         host_sums.data(), copies, &done, 7, count, tables.chunks()},
+        blocks, 300);
+    EXPECT_EQ(done.launch, 7u);
+    EXPECT_EQ(done.device_ns, 300u);
+    EXPECT_EQ(progress.begin, 0u);
+    // Ready for the next launch.
+    for (const DigestWords& left : sums) {
+      EXPECT_EQ(left.sum, 0u);
+      EXPECT_EQ(left.any_bits, 0u);
+    }
+    return host_sums;
+  }
+
   static int32_t Ndim(const std::vector<int64_t>& sizes) {
     return static_cast<int32_t>(sizes.size());
   }

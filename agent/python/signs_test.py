@@ -6,6 +6,7 @@ import pathlib
 import sys
 import threading
 import unittest
+import unittest.mock
 
 import torch
 import torch.utils.checkpoint
@@ -366,6 +367,29 @@ class Others(SignsCase):
         state["bias"] = torch.zeros(4)  # the last layer is new
         self.net.load_state_dict(state)
         self.assertEqual(said("load.of_itself"), [1.0, 1.0])
+
+
+class OnADevice(SignsCase):
+    """What is said at the next step, as long as there is one."""
+
+    ON_DEVICE = True
+    test_averages = Others.test_an_average_without_statistics
+
+    def test_what_an_average_was_at_first_comes_after_its_evaluations(self):
+        net = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4))
+        average = copy.deepcopy(net).eval()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        with unittest.mock.patch.object(CORE, "copies", lambda: []):
+            for _ in range(3):
+                self.step(net, optimizer)
+                WATCH.shadows.update()  # as when a step closes
+                with torch.no_grad():
+                    for mine, other in zip(average.parameters(), net.parameters()):
+                        mine.lerp_(other, 0.1)
+                    average(torch.randn(8, 5))
+        self.assertEqual(said("opt.averages_without_statistics"), [])
+        self.step(net, optimizer)
+        self.assertEqual(said("opt.averages_without_statistics"), [1.0])
 
 
 if __name__ == "__main__":

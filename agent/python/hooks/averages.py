@@ -49,7 +49,8 @@ class Averages:
 
         def take(values: list[torch.Tensor]) -> None:
             copy = reference()
-            if copy is not None:
+            # Asked for again before it came, it is not the first any more.
+            if copy is not None and self._first.get(copy) is None:
                 self._first.set(copy, _hash(values[0]))
 
         self._values.read([few], take)
