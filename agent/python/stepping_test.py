@@ -47,6 +47,24 @@ class OldGradients(SteppingCase):
             self.optimizer.step()
         self.assertEqual(said(self.NAME), [0.0, 1.0, 0.0])
 
+    def test_an_optimizer_that_goes_without_gradients(self):
+        class Evolution(torch.optim.Optimizer):
+            def step(self):
+                with torch.no_grad():
+                    for parameter in self.param_groups[0]["params"]:
+                        parameter.add_(torch.randn_like(parameter), alpha=0.01)
+
+        optimizer = Evolution(self.net.parameters(), {})
+        for _ in range(2):
+            optimizer.step()
+        self.assertEqual(said(self.NAME), [0.0])
+        self.assertEqual(said("opt.needs_no_gradients"), [1.0])
+        self.loss().backward()
+        optimizer.step()
+        optimizer.step()
+        self.assertEqual(said(self.NAME), [0.0, 1.0])
+        self.assertEqual(said("opt.needs_no_gradients"), [1.0, 0.0])
+
     def test_one_backward_for_two_optimizers(self):
         other = torch.optim.SGD([nn.Parameter(torch.ones(2))], lr=0.1)
         for _ in range(2):
@@ -326,6 +344,15 @@ class Moments(SteppingCase):
             self.setUp()
             parameters = list(self.net.parameters())
             self.assertNotIn(1.0, self.train(make()))
+
+    def test_rows_that_are_used_for_the_first_time(self):
+        table = nn.Embedding(64, 4)
+        optimizer = torch.optim.Adam(table.parameters())
+        for rows in torch.arange(16).split(4):
+            optimizer.zero_grad()
+            table(rows).square().sum().backward()
+            optimizer.step()
+        self.assertEqual(said(self.NAME), [])
 
     def test_gradients_that_stay_the_same(self):
         optimizer = Plain(self.net.parameters(), keeps=True)

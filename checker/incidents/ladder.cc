@@ -28,8 +28,10 @@ constexpr std::string_view kSetupFacts[] = {"call.inside_wrapper",
                                             "opt.moments_forget",
                                             "opt.parts_hidden",
                                             "opt.scale_begins_anew",
+                                            "opt.state_by_position",
                                             "opt.ties_kept",
                                             "opt.units_alike",
+                                            "schedule.against_metric",
                                             "schedule.idle",
                                             "schedule.merges_rates",
                                             "schedule.rate_reset",
@@ -59,17 +61,18 @@ constexpr std::string_view kModeFacts[] = {"call.effective_dropout_p",
                                            "loader.evaluated_in_training",
                                            "opt.repeats_draws",
                                            "opt.stale_casts",
+                                           "opt.teacher_drops",
                                            "opt.trains_as_before",
                                            "recompute.redraws"};
 
 constexpr std::string_view kDataFacts[] = {
-    "loader.begins_again",     "loader.consumed",
-    "loader.not_standardised", "loader.samples_alike",
-    "loader.scaled_apart",     "loader.shares_samples",
-    "loader.trains",           "loader.weights_too_few",
-    "loader.workers_hold_old", "loader.workers_repeat",
-    "loader.writes_data",      "loss.sorted_batches",
-    "sampler.shuffles"};
+    "loader.begins_again",    "loader.consumed",
+    "opt.loader_drops_all",   "loader.not_standardised",
+    "loader.samples_alike",   "loader.scaled_apart",
+    "loader.shares_samples",  "loader.trains",
+    "loader.weights_too_few", "loader.workers_hold_old",
+    "loader.workers_repeat",  "loader.writes_data",
+    "loss.sorted_batches",    "sampler.shuffles"};
 
 constexpr std::string_view kCallFacts[] = {"call.shapes_match",
                                            "grad.clipped_in_vain",
@@ -116,8 +119,8 @@ constexpr std::string_view kCallFacts[] = {"call.shapes_match",
                                            "step.backwards",
                                            "step.means_alike"};
 
-constexpr std::string_view kResultFacts[] = {"opt.losses_are_zero",
-                                             "opt.loss_not_finite"};
+constexpr std::string_view kResultFacts[] = {
+    "opt.losses_are_zero", "opt.needs_no_gradients", "opt.loss_not_finite"};
 
 constexpr std::string_view kGradientFacts[] = {
     "backward.scale", "grad.finite", "grad.present",
@@ -128,6 +131,7 @@ constexpr std::string_view kUpdateFacts[] = {"buffer.updated_or_loaded",
                                              "opt.counts_on",
                                              "opt.average_rounded_away",
                                              "opt.follower_apart",
+                                             "opt.follower_leads",
                                              "opt.moves_masked_rows",
                                              "opt.rates_ended",
                                              "opt.rounded_away",

@@ -121,12 +121,18 @@ constexpr char kStaleCasts[] = "opt.stale_casts";
 constexpr char kRateReset[] = "schedule.rate_reset";
 constexpr char kCycleWaits[] = "schedule.cycle_waits";
 constexpr char kLossesAreZero[] = "opt.losses_are_zero";
+constexpr char kNeedsNone[] = "opt.needs_no_gradients";
 constexpr char kWithItself[] = "loss.contrasts_with_itself";
 constexpr char kSeveralLabels[] = "loss.several_labels";
 constexpr char kUnused[] = "schedule.unused";
 constexpr char kScaledApart[] = "loader.scaled_apart";
 constexpr char kEpsilonVanishes[] = "opt.epsilon_vanishes";
 constexpr char kFollowerApart[] = "opt.follower_apart";
+constexpr char kFollowerLeads[] = "opt.follower_leads";
+constexpr char kStateByPosition[] = "opt.state_by_position";
+constexpr char kTeacherDrops[] = "opt.teacher_drops";
+constexpr char kAgainstMetric[] = "schedule.against_metric";
+constexpr char kDropsAll[] = "opt.loader_drops_all";
 constexpr char kUnitsAlike[] = "opt.units_alike";
 constexpr char kUnscaled[] = "opt.float16_unscaled";
 constexpr char kWeightsTooFew[] = "loader.weights_too_few";
@@ -321,12 +327,33 @@ std::vector<Fact> OfUpdates() {
       OptimizerRow<kLossesAreZero>(
           "its losses are exactly 0, and were not before",
           "its losses have not become exactly 0"),
+      OptimizerRow<kNeedsNone>(
+          "it is the program's own, and nothing has had a gradient",
+          "it goes by gradients", 7),
       OptimizerRow<kStaleCasts>(
           "forwards in its autocast region use weights of before its last step",
           "forwards in its autocast region use its current weights"),
       OptimizerRow<kFollowerApart>(
           "a network that follows another one slowly did not begin as its copy",
           "a network that follows another one slowly began as its copy"),
+      OptimizerRow<kFollowerLeads>(
+          "a network that should follow another one slowly moves most of the "
+          "way to it at once",
+          "a network that follows another one moves a small share of the way",
+          7),
+      OptimizerRow<kStateByPosition>(
+          "its parameters have another order than in the file from which it "
+          "took its state",
+          "its parameters have the order of the file from which it took its "
+          "state",
+          7),
+      OptimizerRow<kDropsAll>("since the last step, a loader has dropped all "
+                              "of its data set, which "
+                              "is smaller than a batch",
+                              "no loader drops all of its data set", 7),
+      OptimizerRow<kTeacherDrops>(
+          "a frozen network that gives targets is in training mode",
+          "frozen networks that give targets are in evaluation mode", 7),
       OptimizerRow<kUnitsAlike>(
           "all units of a layer have the same weights and keep them",
           "the units of a layer do not all have the same weights"),
@@ -398,6 +425,10 @@ std::vector<Fact> OfSchedules() {
                                  "groups that were made with different "
                                  "learning rates keep different ones",
                                  4),
+      OptimizerRow<kAgainstMetric>(
+          "its ReduceLROnPlateau waits for its metric in the wrong direction",
+          "its ReduceLROnPlateau waits for its metric in the right direction",
+          7),
       OptimizerRow<kUnused>(
           "none of its schedulers has been stepped in two passes over the data",
           "its schedulers have not remained unstepped for two passes over the "

@@ -54,6 +54,7 @@ class _Checkpoints:
     ) -> None:
         if error is None and not self._inside:
             self._watch.checkpoints.record(self._watch.core.POINT_LOAD, result)
+            self._watch.positions.loaded(result)
 
     def takes_state(self, args: Args, kwargs: Kwargs) -> None:
         watch = self._watch
@@ -61,6 +62,7 @@ class _Checkpoints:
         point = watch.core.POINT_LOAD_STATE_DICT
         watch.checkpoints.record_once(point, args[0], state)
         watch.ties.loading(args[0], state)
+        watch.positions.takes(args[0], state)
         watch.remade_optimizers.loads(args[0])
         watch.schedules.loads(args[0], state)
         if isinstance(args[0], torch.optim.Optimizer):

@@ -4,6 +4,9 @@ A target network or a momentum encoder moves a small share of the way to its sou
 after each step. One that began from other random numbers is a stranger for the first
 hundreds of steps. A follower is known by its moves: the same share of the way for all
 elements. Where a state was loaded, source and follower may well lie apart.
+
+One that moves most of the way after each step has taken the share that it is to keep
+for the share that it is to move: it is a copy of its source, and smooths nothing.
 """
 
 from __future__ import annotations
@@ -31,6 +34,10 @@ _ELEMENTS = 64
 _FEWEST = 8  # elements of a parameter that is looked at
 _MOST = 0.5  # share of the way; more is a copy
 _APART = 0.3  # distance at the beginning, in lengths of the source
+# Shares of one that keeps too little. What is rounded on its way is nearly a copy.
+_LEADS = (0.8, 0.9995)
+_WARM = 8  # looks in which averages may move fast
+_TIMES = 4
 
 
 class _Pair:
@@ -45,6 +52,8 @@ class _Pair:
         self.before: torch.Tensor | None = None
         self.apart = False
         self.follows = False
+        self.looks = 0
+        self.leads = 0  # looks at which it had moved most of the way
 
     def tensors(self) -> list[torch.Tensor]:
         """The follower's and the source's, as they are now; none if they are gone."""
@@ -61,24 +70,28 @@ class _Pair:
         """Called with both as they are at a step."""
         now, source = now.double(), source.double()
         before, self.before = self.before, now.clone()
+        self.looks += 1
         if before is None:
             self.apart = bool((now - source).norm() > _APART * source.norm())
         elif now.shape == before.shape:
-            self.follows = self.follows or _has_moved_to(before, now, source)
+            share = _share_of_the_way(before, now, source)
+            self.follows = self.follows or 1e-4 < share <= _MOST
+            self.leads += self.looks > _WARM and _LEADS[0] < share < _LEADS[1]
 
 
-def _has_moved_to(
+def _share_of_the_way(
     before: torch.Tensor, now: torch.Tensor, source: torch.Tensor
-) -> bool:
-    """By a share of the way to where the source is now?"""
+) -> float:
+    """To where the source is now; 0: not the same one for all elements."""
     way, moved = source - before, now - before
     clear = way.abs() > 1e-4
     if int(clear.sum()) < _FEWEST // 2 or not bool((moved != 0).any()):
-        return False
+        return 0.0
     shares = moved[clear] / way[clear]
     share = float(shares.median())
-    alike = bool(((shares - share).abs() <= 0.02 * abs(share) + 1e-4).all())
-    return alike and 1e-4 < share <= _MOST
+    # Nearly a copy: what rounding moves is no share.
+    most = 0.02 * abs(share) + 1e-4 if share <= _MOST else 1 - _LEADS[1]
+    return share if bool(((shares - share).abs() <= most).all()) else 0.0
 
 
 class Followers:
@@ -106,6 +119,14 @@ class Followers:
             if pair.follows and not self._loaded:
                 self._said = float(bool(self._said) or pair.apart)
         return self._said
+
+    def leads(self) -> float | None:
+        """1: one that should follow moves most of the way after each step; None: none
+        follows."""
+        pairs = self._pairs or []
+        if any(pair.leads >= _TIMES for pair in pairs):
+            return 1.0
+        return 0.0 if any(pair.follows for pair in pairs) else None
 
     def _look_at(self, pairs: list[_Pair]) -> None:
         read: list[_Pair] = []

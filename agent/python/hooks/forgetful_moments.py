@@ -47,12 +47,15 @@ class _Row:
         gradient, *moments = (value.double() for value in values)
         before, follows = self.gradient, self.number == number - 1
         self.gradient, self.number = gradient.clone(), number
-        # Not the first gradient that is not zero, nor one like the one before.
-        if before is None or not follows or int((before != 0).sum()) < _FEWEST:
+        if before is None or not follows or not moments:
             return
-        if moments and not _are_multiples(before, gradient):
-            found = (_are_multiples(moment, gradient) for moment in moments)
-            self.said = float(any(found))
+        # Not where this is the first gradient that is not zero (a row of an embedding
+        # that is used for the first time), nor one like the one before.
+        both = (before != 0) & (gradient != 0)
+        if int(both.sum()) < _FEWEST or _are_multiples(before[both], gradient[both]):
+            return
+        found = (_are_multiples(moment[both], gradient[both]) for moment in moments)
+        self.said = float(any(found))
 
 
 class ForgetfulMoments:
@@ -138,10 +141,7 @@ def _asks_to_forget(group: dict[str, Any]) -> bool:
 
 def _are_multiples(some: torch.Tensor, gradient: torch.Tensor) -> bool:
     """Is it the same multiple of the gradient everywhere, and not 0?"""
-    there = gradient != 0
-    if int(there.sum()) < _FEWEST:
-        return False
-    shares = some[there] / gradient[there]
+    shares = some / gradient
     share = shares.median()
     return bool(share != 0) and bool(
         ((shares - share).abs() <= _CLOSE * share.abs()).all()

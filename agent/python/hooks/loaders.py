@@ -42,6 +42,7 @@ class _Loaders:
             self._watch.evaluations.pass_begins(loader)
             self._watch.first_batches.pass_begins(args[0], loader)
             self._say(loader, TOO_FEW_WEIGHTS, too_few(args[0]))
+            self._watch.empty_passes.pass_begins(args[0])
             stale = self._watch.worker_copies.pass_begins(args[0], result)
             self._say(loader, WORKERS_HOLD_OLD, stale)
 

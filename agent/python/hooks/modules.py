@@ -36,6 +36,8 @@ class _Roots:
         if trains:
             watch.clock.training_forward()  # may close a step
         watch.generators.forward_begins(trains)
+        if model is not None:
+            watch.teachers.forward_begins(model)
         if not trains:
             if model is not None:
                 watch.averages.evaluates(model)

@@ -46,12 +46,20 @@ class OldGradients:
     def made(self, optimizer: torch.optim.Optimizer) -> None:
         self._all.set(optimizer, _Optimizer(self._backwards))
 
+    def needs_none(self, optimizer: torch.optim.Optimizer) -> bool | None:
+        """Does it, a class of the program's own, go by other means than gradients
+        (Jacobians, evolution)? None: it is torch's."""
+        if type(optimizer).__module__.startswith("torch."):
+            return None
+        return self._backwards == 0 and not _gradients(optimizer)
+
     def begins(self, optimizer: torch.optim.Optimizer) -> None:
         """Its step does."""
         known = self._all.get(optimizer)
         if known is not None:
             unused = self._backwards == known.backwards
-            known.is_old = unused and _are(known.gradients, optimizer)
+            is_old = unused and _are(known.gradients, optimizer)
+            known.is_old = is_old and not self.needs_none(optimizer)
 
     def ended(self, optimizer: torch.optim.Optimizer) -> bool | None:
         """Was the step made with old gradients, or with none? None: not known, or as

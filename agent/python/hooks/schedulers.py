@@ -13,6 +13,8 @@ from _traincheck.findings import Findings
 from _traincheck.hyper_parameters import number_of, rates_of
 from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.merged_rates import MergedRates
+from _traincheck.metric_direction import NAME as AGAINST_METRIC
+from _traincheck.metric_direction import is_against_metric
 from _traincheck.observing import observe
 
 if TYPE_CHECKING:
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
 
     from _traincheck.watch import Watch
 
-_LATE = (torch.optim.lr_scheduler.ReduceLROnPlateau, torch.optim.swa_utils.SWALR)
+_PLATEAU = torch.optim.lr_scheduler.ReduceLROnPlateau
+_LATE = (_PLATEAU, torch.optim.swa_utils.SWALR)
 _ONE_CYCLE = torch.optim.lr_scheduler.OneCycleLR
 _UNUSED_PASSES = 2
 
@@ -43,6 +46,8 @@ class _Schedule:
         self.waits = False  # has its optimizer stepped twice without it?
         # Rates that its optimizer had loaded when it was made.
         self.resumed: list[float] | None = None
+        # Does it wait for its metric in the wrong direction? None: not known.
+        self.against: bool | None = None
 
 
 class Schedules:
@@ -84,6 +89,13 @@ class Schedules:
         elif self._steps != schedule.steps:
             schedule.idle += 1
         schedule.own, schedule.steps = own, self._steps
+
+    def waits_for(self, scheduler: Any, metric: Any) -> None:
+        """It is given a metric."""
+        schedule = self._all.get(scheduler)
+        if schedule is not None:
+            against = is_against_metric(scheduler, metric)
+            schedule.against = schedule.against if against is None else against
 
     def begun(self, scheduler: Any) -> None:
         """It has made the step that sets its first rate; SequentialLR has one of its
@@ -145,6 +157,7 @@ def _look(
     found: Findings,
 ) -> None:
     found.add("schedule.early", schedule.early)
+    found.add(AGAINST_METRIC, schedule.against)
     moved = _moved(scheduler, schedule)
     found.add("schedule_moved", moved)
     if moved is not None and isinstance(scheduler, _ONE_CYCLE):
@@ -192,6 +205,8 @@ def _moved(scheduler: Any, schedule: _Schedule) -> float | None:
 def _observe_steps(watch: Watch, cls: type[Any]) -> None:
     def stepped(scheduler: Any, args: Args, result: Any) -> None:
         watch.schedules.stepped(scheduler)
+        if args and isinstance(scheduler, _PLATEAU):
+            watch.schedules.waits_for(scheduler, args[0])
         scalars = {}
         epoch = number_of(getattr(scheduler, "last_epoch", None))
         if epoch is not None:

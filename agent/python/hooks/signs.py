@@ -114,18 +114,23 @@ class Signs:
         yield "opt.has_empty_group", has_empty_group(optimizer)
         yield "opt.discards_backwards", watch.discarded_backwards.steps(optimizer)
         yield "opt.follower_apart", watch.followers.optimizer_steps()
+        yield "opt.follower_leads", watch.followers.leads()
         yield "opt.float16_unscaled", watch.half_precision.optimizer_steps()
         yield "opt.loaded_state_lost", watch.loaded_states.optimizer_steps(optimizer)
         yield "opt.loss_not_finite", watch.loss_graphs.optimizer_steps()
+        yield "opt.loader_drops_all", watch.empty_passes.optimizer_steps()
         yield "opt.losses_are_zero", watch.loss_graphs.losses_are_zero()
         yield "opt.sums_means", watch.loss_graphs.sums_means()
         yield "opt.made_anew", watch.remade_optimizers.steps(optimizer)
         yield "opt.units_alike", watch.symmetric_weights.optimizer_steps(optimizer)
         yield "opt.repeats_draws", watch.repeated_draws.optimizer_steps()
+        yield "opt.needs_no_gradients", watch.old_gradients.needs_none(optimizer)
         yield "opt.leftover_gradients", watch.leftover_gradients.steps(id(optimizer))
         yield "opt.foreign_gradients", watch.foreign_gradients.steps(optimizer)
         yield "opt.moves_masked_rows", watch.masked_rows.steps(optimizer)
         yield "opt.scale_begins_anew", watch.resumed_scales.optimizer_steps()
+        yield "opt.state_by_position", watch.positions.optimizer_steps(optimizer)
+        yield "opt.teacher_drops", watch.teachers.optimizer_steps()
 
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:
         """What is said when its step has ended."""

@@ -14,6 +14,7 @@ from _traincheck.control import Control
 from _traincheck.control import Recorded
 from _traincheck.device_values import DeviceValues
 from _traincheck.discarded_backwards import DiscardedBackwards
+from _traincheck.empty_passes import EmptyPasses
 from _traincheck.evaluations import Evaluations
 from _traincheck.first_batches import FirstBatches
 from _traincheck.foreign_gradients import ForeignGradients
@@ -31,6 +32,7 @@ from _traincheck.loss_graph import LossGraphs
 from _traincheck.masked_rows import MaskedRows
 from _traincheck.models import Models
 from _traincheck.planner import Planner
+from _traincheck.positional_states import PositionalStates
 from _traincheck.process import Process
 from _traincheck.recomputation import Recomputation
 from _traincheck.old_gradients import OldGradients
@@ -50,6 +52,7 @@ from _traincheck.sorted_samples import SortedSamples
 from _traincheck.states import States
 from _traincheck.stopping import Stopping
 from _traincheck.symmetric_weights import SymmetricWeights
+from _traincheck.teachers import Teachers
 from _traincheck.ties import Ties
 from _traincheck.topology import Topology
 from _traincheck.unwrapped_parts import UnwrappedParts
@@ -135,6 +138,7 @@ class Watch:
         self.loaded_states = LoadedStates(self.values)
         self.clipped = Clipped()
         self.discarded_backwards = DiscardedBackwards(self.core)
+        self.empty_passes = EmptyPasses()
         self.evaluations = Evaluations()
         self.first_batches = FirstBatches()
         self.foreign_gradients = ForeignGradients(self.values)
@@ -148,11 +152,13 @@ class Watch:
         self.input_scales = InputScales()
         self.hidden_parts = HiddenParts(self.models, self.holds)
         self.old_gradients = OldGradients()
+        self.positions = PositionalStates()
         self.remade_optimizers = RemadeOptimizers()
         self.repeated_draws = RepeatedDraws()
         self.rounded_averages = RoundedAverages(self.models, self.values)
         self.rounded_steps = RoundedSteps(self.values)
         self.symmetric_weights = SymmetricWeights(self.values)
+        self.teachers = Teachers(self.holds, self.values)
         self.unwrapped_parts = UnwrappedParts(self.topology, self.models)
         self.wrapped_models = WrappedModels(self.core, self.models)
         self.worker_batches = WorkerBatches(self.core)

@@ -177,7 +177,11 @@ class UpdatesAtSteps : public ProcessObserver {
     FactSubject subject;
     subject.facts = &facts;
     subject.optimizer = optimizer.object;
-    if (kLossesAreZero->read(subject) == FactValue(true)) return Tri::kNo;
+    // Jacobians and evolution need no gradients.
+    static const Fact* const kNeedsNone = FindFact("opt.needs_no_gradients");
+    for (const Fact* excuse : {kLossesAreZero, kNeedsNone}) {
+      if (excuse->read(subject) == FactValue(true)) return Tri::kNo;
+    }
     if (MayBeginAtZero(subject, optimizer.held)) return Tri::kNo;
     const auto idle = idle_.find(optimizer.object);
     if (idle != idle_.end() && idle->second == kIdleSteps) return Tri::kYes;

@@ -5,6 +5,7 @@ variant of the case of its name in the other scripts.
 """
 
 import copy
+import io
 
 import torch
 from torch import nn
@@ -318,6 +319,77 @@ def validation_that_drifted() -> None:
             model(given)
 
 
+def teacher_that_is_asked_for_doubt() -> None:
+    """Of a fixed teacher in evaluation mode; another one's dropout is its doubt."""
+    layers = (nn.Linear(8, 16), nn.Dropout(0.3), nn.Linear(16, CLASSES))
+    teacher = nn.Sequential(*layers).requires_grad_(False).eval()
+    doubtful = copy.deepcopy(teacher).train()
+    model = Classifier()
+    optimizer = sgd(model)
+    for _ in range(STEPS):
+        x, _ = samples(16)
+        with torch.no_grad():
+            taught = teacher(x)
+            doubt = torch.stack([doubtful(x) for _ in range(5)]).std(0)
+        optimizer.zero_grad()
+        ((model(x) - taught).square() / (1 + doubt)).mean().backward()
+        optimizer.step()
+
+
+def resumed_in_another_place() -> None:
+    """A model and an optimizer of one file, whose parameters have an order of their
+    own."""
+    model = Classifier()
+    optimizer = torch.optim.Adam(reversed(list(model.parameters())), lr=0.01)
+    train(model, optimizer=optimizer, steps=3)
+    file = io.BytesIO()
+    states = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    torch.save(states, file)
+    file.seek(0)
+    states = torch.load(file)
+    for order in (reversed, list):
+        again = Classifier()
+        again.load_state_dict(states["model"])
+        optimizer = torch.optim.Adam(order(list(again.parameters())), lr=0.01)
+        if order is reversed:
+            optimizer.load_state_dict(states["optimizer"])
+        train(again, optimizer=optimizer, steps=2)
+    file = io.BytesIO()
+    torch.save({"model": again.state_dict(), "optimizer": optimizer.state_dict()}, file)
+    file.seek(0)
+    states = torch.load(file)
+    again.load_state_dict(states["model"])
+    optimizer.load_state_dict(states["optimizer"])
+    train(again, optimizer=optimizer, steps=2)
+
+
+def plateau_of_what_falls() -> None:
+    """An error that falls, and an accuracy that was turned around."""
+    model = Classifier()
+    for _ in range(2):
+        optimizer = sgd(model)
+        scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=1)
+        for _ in range(2):
+            train(model, optimizer=optimizer, steps=3)
+            x, y = samples(32)
+            with torch.no_grad():
+                accuracy = (model.eval()(x).argmax(1) == y).float().mean()
+            model.train()
+            error_rate = 1 - accuracy
+            scheduler.step(error_rate)
+            scheduler.step(-accuracy)
+
+
+def last_batch_left_out() -> None:
+    """A loader that drops its last, smaller batch."""
+    model = Classifier()
+    optimizer = sgd(model)
+    for x, y in DataLoader(TensorDataset(*samples(30)), batch_size=8, drop_last=True):
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+
 CASES = (
     # First: who follows is looked for at the first step.
     target_of_random_numbers,
@@ -340,6 +412,10 @@ CASES = (
     mean_over_each_row,
     average_with_statistics,
     validation_that_drifted,
+    teacher_that_is_asked_for_doubt,
+    resumed_in_another_place,
+    plateau_of_what_falls,
+    last_batch_left_out,
 )
 
 

@@ -5,6 +5,7 @@ to pass, over a resume, from a layer to the next.
 """
 
 import copy
+import io
 
 import torch
 from torch import nn
@@ -323,6 +324,100 @@ def head_of_another_name(right: bool) -> None:
         optimizer.step()
 
 
+def teacher_in_training_mode(right: bool) -> None:
+    """Nobody calls eval() on the teacher."""
+    teacher = nn.Sequential(nn.Linear(8, 16), nn.Dropout(0.3), nn.Linear(16, CLASSES))
+    teacher.requires_grad_(False).train(not right)
+    model = Classifier()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for _ in range(STEPS):
+        x, _ = samples(16)
+        with torch.no_grad():
+            taught = teacher(x)
+        optimizer.zero_grad()
+        F.mse_loss(model(x), taught).backward()
+        optimizer.step()
+
+
+def exchanged_shares(right: bool) -> None:
+    """The target keeps the share that it should move."""
+    model = Classifier()
+    target = copy.deepcopy(model).requires_grad_(False)
+    pair = nn.ModuleDict({"model": model, "target": target})
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for _ in range(2 * STEPS):
+        x, y = samples(16)
+        optimizer.zero_grad()
+        scores = pair["model"](x)
+        known = pair["target"](x)
+        (F.cross_entropy(scores, y) + F.mse_loss(scores, known)).backward()
+        optimizer.step()
+        with torch.no_grad():
+            for mine, other in zip(target.parameters(), model.parameters()):
+                mine.lerp_(other, 0.01 if right else 0.99)
+
+
+class Heads(nn.Module):
+    """One head a task, of one shape, in the order of the tasks as given."""
+
+    def __init__(self, tasks):
+        super().__init__()
+        self.body = nn.Linear(8, 16)
+        self.heads = nn.ModuleDict({task: nn.Linear(16, CLASSES) for task in tasks})
+
+    def forward(self, x):
+        hidden = torch.relu(self.body(x))
+        return sum(head(hidden) for head in self.heads.values())
+
+
+def heads_in_another_order(right: bool) -> None:
+    """The resumed model is built in another order than the one that was saved."""
+    model = Heads(("colour", "form", "size"))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    train(model, optimizer=optimizer, steps=3)
+    file = io.BytesIO()
+    states = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    torch.save(states, file)
+    file.seek(0)
+    tasks = ("colour", "form", "size") if right else ("size", "colour", "form")
+    again = Heads(tasks)
+    optimizer = torch.optim.Adam(again.parameters(), lr=0.01)
+    states = torch.load(file)
+    again.load_state_dict(states["model"])
+    optimizer.load_state_dict(states["optimizer"])
+    train(again, optimizer=optimizer, steps=3)
+
+
+def plateau_of_an_accuracy(right: bool) -> None:
+    """ReduceLROnPlateau takes an accuracy for a loss."""
+    model = Classifier()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(
+        optimizer, mode="max" if right else "min", patience=1
+    )
+    for _ in range(3):
+        train(model, optimizer=optimizer, steps=3)
+        x, y = samples(32)
+        model.eval()
+        with torch.no_grad():
+            val_accuracy = (model(x).argmax(1) == y).float().mean().item()
+        model.train()
+        scheduler.step(val_accuracy)
+
+
+def validation_of_nothing(right: bool) -> None:
+    """The held-out samples are fewer than a batch, and are dropped."""
+    model, held_out = Classifier(), TensorDataset(*samples(12))
+    loader = DataLoader(held_out, batch_size=4 if right else 16, drop_last=True)
+    for _ in range(2):
+        train(model, steps=3)
+        model.eval()
+        with torch.no_grad():
+            hits = [(model(x).argmax(1) == y).sum() for x, y in loader]
+        model.train()
+        print("accuracy", float(sum(hits)) / 12)
+
+
 CASES = (
     leftover_micro_batches,
     anothers_gradients,
@@ -341,6 +436,11 @@ CASES = (
     average_in_bfloat16,
     epochs_for_nobody,
     head_of_another_name,
+    teacher_in_training_mode,
+    exchanged_shares,
+    heads_in_another_order,
+    plateau_of_an_accuracy,
+    validation_of_nothing,
 )
 
 

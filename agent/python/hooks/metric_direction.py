@@ -1,0 +1,107 @@
+"""Schedulers that wait for a plateau of a metric in the wrong direction.
+
+ReduceLROnPlateau takes a metric for a loss unless it is told otherwise (mode="min"): an
+accuracy that rises is no improvement to it, and it lowers the rate until nothing is
+trained any more. What a metric is, its name in the code says.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import os
+import re
+import sys
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    import types
+    from typing import Any
+
+# Name of the scalar.
+NAME = "schedule.against_metric"
+_RISES = frozenset(
+    "acc accuracy auc auroc auprc f1 iou miou dice bleu rouge ndcg recall r2 reward "
+    "psnr ssim pearson spearman kappa mcc".split()
+)
+_FALLS = frozenset(
+    "loss losses err error rmse mse mae nll ppl perplexity wer cer fid elbo".split()
+)
+_TURNED = frozenset("neg negative minus inv inverse inverted one".split())
+_MAX_LINES = 8  # of a call
+_TORCH = os.path.dirname(torch.__file__)
+_OWN = "_traincheck."  # modules
+
+
+def is_against_metric(scheduler: Any, metric: Any) -> bool | None:
+    """Called in the scheduler's step. None: the name of the metric does not say."""
+    mode = getattr(scheduler, "mode", None)
+    frame = _users_frame()
+    if mode not in ("min", "max") or frame is None:
+        return None
+    rises = _rises(_words(frame.f_code.co_filename, frame.f_lineno))
+    if rises is None or (rises and not _is_positive(metric)):
+        return None
+    return bool(rises == (mode == "min"))
+
+
+def _is_positive(metric: Any) -> bool:
+    """An accuracy below zero was turned around."""
+    number = metric.item() if type(metric) is torch.Tensor and metric.is_cpu else metric
+    return isinstance(number, (int, float)) and number >= 0
+
+
+def _users_frame() -> types.FrameType | None:
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None:
+        own = frame.f_globals.get("__name__", "").startswith(_OWN)
+        if not own and not frame.f_code.co_filename.startswith(_TORCH):
+            return frame
+        frame = frame.f_back
+    return None
+
+
+def _rises(words: frozenset[str]) -> bool | None:
+    rises, falls = bool(words & _RISES), bool(words & _FALLS)
+    return None if rises == falls or words & _TURNED else rises
+
+
+def _words(filename: str, line: int) -> frozenset[str]:
+    """Of the name that the call in this line is given first."""
+    text = ""
+    for number in range(line, line + _MAX_LINES):
+        text += linecache.getline(filename, number)
+        try:
+            tree = ast.parse(text.strip())
+        except SyntaxError:
+            continue
+        return _words_of(tree)
+    return frozenset()
+
+
+def _words_of(tree: ast.Module) -> frozenset[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "step":
+            given = [*node.args, *(word.value for word in node.keywords)]
+            name = _name(given[0]) if given else ""
+            parts = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name)
+            return frozenset(re.split(r"[^a-z0-9]+", parts.lower()))
+    return frozenset()
+
+
+def _name(value: ast.expr) -> str:
+    """Empty: it is more than a name, an entry, or one of them read (.item())."""
+    if isinstance(value, ast.Name):
+        return value.id
+    if isinstance(value, ast.Attribute):
+        return value.attr
+    if isinstance(value, ast.Subscript):
+        key = value.slice
+        if isinstance(key, ast.Constant) and isinstance(key.value, str):
+            return key.value
+        return _name(value.value)
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+        return _name(value.func.value) if value.func.attr == "item" else ""
+    return ""

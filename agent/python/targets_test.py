@@ -1,0 +1,267 @@
+"""Networks that give targets, and states that come from files: each mistake, and right
+programs that come close to it."""
+
+import io
+import pathlib
+import sys
+import unittest
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.optim import lr_scheduler
+from torch.utils import data
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from hooks_case import HooksCase, SignsCase, said
+
+
+def network():
+    return nn.Sequential(nn.Linear(5, 8), nn.Dropout(0.2), nn.Linear(8, 4))
+
+
+def sgd(module):
+    return torch.optim.SGD(module.parameters(), lr=0.1)
+
+
+class Teachers(SignsCase):
+    NAME = "opt.teacher_drops"
+
+    def train(self, teacher, steps=6, times=1, between=lambda: None, student=None):
+        student = student or self.net
+        optimizer = sgd(self.net)
+        for _ in range(steps):
+            x = torch.randn(8, 5)
+            with torch.no_grad():
+                taught = [teacher(x) for _ in range(times)][0]
+            optimizer.zero_grad()
+            F.mse_loss(student(x), taught).backward()
+            optimizer.step()
+            between()
+        return said(self.NAME)
+
+    def test_in_training_mode(self):
+        self.assertEqual(self.train(network().requires_grad_(False)), [1.0])
+
+    def test_called_with_gradients(self):
+        teacher = network().requires_grad_(False)
+        optimizer = sgd(self.net)
+        for _ in range(6):
+            x = torch.randn(8, 5)
+            optimizer.zero_grad()
+            F.mse_loss(self.net(x), teacher(x)).backward()
+            optimizer.step()
+        self.assertEqual(said(self.NAME), [1.0])
+
+    def test_in_evaluation_mode(self):
+        self.assertEqual(self.train(network().eval()), [0.0])
+
+    def test_without_what_depends_on_the_mode(self):
+        self.assertEqual(self.train(nn.Linear(5, 4)), [])
+
+    def test_one_that_moves(self):
+        teacher = network()
+
+        def moves():
+            with torch.no_grad():
+                teacher[0].weight.mul_(0.99)
+
+        self.assertEqual(self.train(teacher, between=moves), [])
+
+    def test_one_that_is_trained(self):
+        teacher = network()
+        optimizer = sgd(teacher)
+        self.assertEqual(self.train(teacher), [])
+        del optimizer
+
+    def test_many_calls_estimate_uncertainty(self):
+        self.assertEqual(self.train(network(), times=8), [])
+
+    def test_within_a_model(self):
+        for name, mode, expected in (
+            ("teacher", True, [1.0]),
+            ("teacher", False, [0.0]),
+            ("backbone", True, []),  # dropout before a head that is trained
+        ):
+            HooksCase.setUp(self)
+            inner = network().requires_grad_(False).train(mode)
+            both = nn.ModuleDict({name: inner, "student": self.net})
+
+            class Pair(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.both = both
+
+                def forward(self, x):
+                    return self.both["student"](x) - self.both[name](x)
+
+            pair = Pair()
+            self.assertEqual(self.train(pair, student=pair), expected, name)
+
+
+class LateTeachers(Teachers):
+    ON_DEVICE = True
+
+    def test_in_training_mode(self):
+        said_late = self.train(network().requires_grad_(False), steps=8)
+        self.assertEqual(said_late, [1.0])
+
+
+class Leads(HooksCase):
+    NAME = "opt.follower_leads"
+
+    def train(self, share, steps=16, dtype=torch.float32):
+        torch.manual_seed(0)
+        net, target = nn.Linear(5, 4), nn.Linear(5, 4, dtype=dtype)
+        target.load_state_dict(net.state_dict())
+        HooksCase.setUp(self)  # nothing was loaded
+        pair = nn.ModuleDict({"net": net, "target": target.requires_grad_(False)})
+
+        class Pair(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.pair = pair
+
+            def forward(self, x):
+                known = self.pair["target"](x.to(dtype)).to(x.dtype)
+                return self.pair["net"](x) - 0.5 * known
+
+        model, optimizer = Pair(), sgd(net)
+        for step in range(steps):
+            optimizer.zero_grad()
+            model(torch.randn(8, 5)).square().mean().backward()
+            optimizer.step()
+            with torch.no_grad():
+                for mine, other in zip(target.parameters(), net.parameters()):
+                    moved = mine.float().lerp(other, share(step))
+                    mine.copy_(moved)
+        return said(self.NAME)
+
+    def test_most_of_the_way(self):
+        for share in (0.995, 0.9):
+            self.assertEqual(self.train(lambda step: share)[-1:], [1.0], share)
+
+    def test_little_of_it(self):
+        self.assertEqual(self.train(lambda step: 0.01), [0.0])
+
+    def test_fast_at_first(self):
+        warm = self.train(lambda step: max(0.05, 1 - (1 + step) / (10 + step)))
+        self.assertNotIn(1.0, warm)
+
+    def test_copies(self):
+        self.assertEqual(self.train(lambda step: 1.0), [])
+        self.assertEqual(self.train(lambda step: 1.0, dtype=torch.bfloat16), [])
+
+
+class Heads(nn.Module):
+    """Heads of one shape, in the order of their names as given."""
+
+    def __init__(self, names):
+        super().__init__()
+        self.heads = nn.ModuleDict({name: nn.Linear(5, 5) for name in names})
+
+    def forward(self, x):
+        return sum(head(x) for head in self.heads.values())
+
+
+class PositionalStates(HooksCase):
+    NAME = "opt.state_by_position"
+
+    def step(self, model, optimizer):
+        optimizer.zero_grad()
+        model(torch.randn(8, 5)).square().mean().backward()
+        optimizer.step()
+
+    def resume(self, names, order=list, saved_order=list, apart=False):
+        """order: of the parameters in the optimizers."""
+        model = Heads("abc")
+        optimizer = torch.optim.Adam(saved_order(model.parameters()))
+        self.step(model, optimizer)
+        files = [io.BytesIO(), io.BytesIO()]
+        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        for file in files:
+            torch.save(state, file)
+            file.seek(0)
+        again = Heads(names)
+        optimizer = torch.optim.Adam(order(again.parameters()))
+        loaded = torch.load(files[0])
+        again.load_state_dict(loaded["model"])
+        other = torch.load(files[1]) if apart else loaded
+        optimizer.load_state_dict(other["optimizer"])
+        self.step(again, optimizer)
+        return said(self.NAME)
+
+    def test_in_another_order(self):
+        self.assertEqual(self.resume("cab"), [1.0])
+
+    def test_in_the_same_order(self):
+        self.assertEqual(self.resume("abc"), [0.0])
+
+    def test_an_order_of_the_optimizer_own(self):
+        def backwards(parameters):
+            return list(parameters)[::-1]
+
+        self.assertEqual(self.resume("abc", backwards, backwards), [])
+
+    def test_from_several_files(self):
+        self.assertEqual(self.resume("cab", apart=True), [])
+
+
+class MetricDirection(SignsCase):
+    NAME = "schedule.against_metric"
+
+    def wait(self, mode, step):
+        HooksCase.setUp(self)
+        scheduler = lr_scheduler.ReduceLROnPlateau(self.optimizer, mode=mode)
+        step(scheduler)
+        self.step()
+        return said(self.NAME)
+
+    def test_by_the_name_of_the_metric(self):
+        val_acc, loss, neg_acc, other = 0.5, 2.0, -0.5, 1.0
+        metrics = {"val/loss": 1.0, "valF1": torch.tensor(0.5)}
+
+        def over_lines(scheduler):
+            scheduler.step(
+                val_acc,
+            )
+
+        for mode, step, expected in (
+            ("min", lambda s: s.step(val_acc), [1.0]),
+            ("max", lambda s: s.step(val_acc), [0.0]),
+            ("max", lambda s: s.step(loss), [1.0]),
+            ("min", lambda s: s.step(loss), [0.0]),
+            ("min", lambda s: s.step(metrics["valF1"].item()), [1.0]),
+            ("min", lambda s: s.step(metrics["val/loss"]), [0.0]),
+            ("min", over_lines, [1.0]),
+            ("min", lambda s: s.step(neg_acc), []),
+            ("min", lambda s: s.step(-val_acc), []),
+            ("min", lambda s: s.step(1 - val_acc), []),
+            ("max", lambda s: s.step(other), []),
+        ):
+            self.assertEqual(self.wait(mode, step), expected)
+
+
+class EmptyPasses(SignsCase):
+    NAME = "opt.loader_drops_all"
+
+    def test_less_than_a_batch(self):
+        class Stream(data.IterableDataset):
+            def __iter__(self):
+                return iter(torch.randn(6, 5))
+
+        six = data.TensorDataset(torch.randn(6, 5))
+        for given, options, expected in (
+            (six, {"batch_size": 8, "drop_last": True}, [1.0]),
+            (six, {"batch_size": 4, "drop_last": True}, [0.0]),
+            (six, {"batch_size": 8}, []),
+            (Stream(), {"batch_size": 8, "drop_last": True}, []),
+        ):
+            HooksCase.setUp(self)
+            list(data.DataLoader(given, **options))
+            self.step()
+            self.assertEqual(said(self.NAME), expected)
+
+
+if __name__ == "__main__":
+    unittest.main()
