@@ -203,6 +203,13 @@ class PositionalStates(HooksCase):
 
         self.assertEqual(self.resume("abc", backwards, backwards), [])
 
+    def test_a_file_with_a_sparse_tensor(self):
+        file = io.BytesIO()
+        torch.save({"graph": torch.eye(3).to_sparse()}, file)
+        file.seek(0)
+        torch.load(file)
+        self.assertEqual(self.resume("cab"), [1.0])
+
     def test_from_several_files(self):
         self.assertEqual(self.resume("cab", apart=True), [])
 

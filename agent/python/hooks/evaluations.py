@@ -51,7 +51,7 @@ class Evaluations:
         root = model.root()
         if root is None or not root.training or self._trained.get(root) is not None:
             return
-        self._trained.set(root, any(map(_depends_on_mode, root.modules())))
+        self._trained.set(root, any(map(depends_on_mode, root.modules())))
 
     def evaluates(self, model: Model) -> None:
         """Called at outermost forwards without."""
@@ -80,7 +80,8 @@ class Evaluations:
         return True
 
 
-def _depends_on_mode(module: torch.nn.Module) -> bool:
+def depends_on_mode(module: torch.nn.Module) -> bool:
+    """Is this layer another one in training mode?"""
     if isinstance(module, _DropoutNd):
         return bool(module.p > 0)
     return isinstance(module, _BatchNorm) and module.track_running_stats

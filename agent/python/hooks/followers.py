@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 import torch
 
 from _traincheck.device_values import first_of
-from _traincheck.holds import parameters_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -146,8 +145,7 @@ class Followers:
 
     def _find(self) -> Iterator[_Pair]:
         """Modules that are built alike, of which one is trained and one is not."""
-        optimizers = self._holds.optimizers()
-        held = {id(tensor) for one in optimizers for tensor in parameters_of(one)}
+        held = self._holds.held_tensors()
         sources: dict[Any, torch.nn.Module] = {}
         followers: list[tuple[Any, torch.nn.Module]] = []
         roots = [model.root() for model in self._models.all()]

@@ -112,6 +112,10 @@ class Holds:
     def held_variables(self) -> set[int]:
         return {variable for held in self._held.values() for variable in held.variables}
 
+    def held_tensors(self) -> set[int]:
+        """Ids of all that optimizers hold now."""
+        return {id(one) for held in self._held.keys() for one in parameters_of(held)}
+
     def optimizers(self) -> list[torch.optim.Optimizer]:
         return self._held.keys()
 

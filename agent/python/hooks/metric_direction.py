@@ -27,7 +27,7 @@ _RISES = frozenset(
     "psnr ssim pearson spearman kappa mcc".split()
 )
 _FALLS = frozenset(
-    "loss losses err error rmse mse mae nll ppl perplexity wer cer fid elbo".split()
+    "loss losses err error rmse mse mae nll ppl perplexity wer cer fid".split()
 )
 _TURNED = frozenset("neg negative minus inv inverse inverted one".split())
 _MAX_LINES = 8  # of a call
@@ -56,7 +56,7 @@ def _is_positive(metric: Any) -> bool:
 def _users_frame() -> types.FrameType | None:
     frame: types.FrameType | None = sys._getframe(1)
     while frame is not None:
-        own = frame.f_globals.get("__name__", "").startswith(_OWN)
+        own = str(frame.f_globals.get("__name__")).startswith(_OWN)
         if not own and not frame.f_code.co_filename.startswith(_TORCH):
             return frame
         frame = frame.f_back

@@ -98,7 +98,9 @@ class PositionalStates:
 
 
 def _is_plain(value: Any) -> bool:
-    return type(value) is torch.Tensor and not value.is_meta and value.numel() > 0
+    if type(value) is not torch.Tensor or value.layout != torch.strided:
+        return False
+    return not value.is_meta and value.numel() > 0
 
 
 def _mark(tensor: torch.Tensor) -> Mark:

@@ -16,11 +16,9 @@ import weakref
 from typing import TYPE_CHECKING
 
 import torch
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.dropout import _DropoutNd
 
 from _traincheck.device_values import first_of
-from _traincheck.holds import parameters_of
+from _traincheck.evaluations import depends_on_mode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,8 +76,7 @@ class Teachers:
         if not self._calls:
             return None
         calls, self._calls = self._calls, collections.Counter()
-        optimizers = self._holds.optimizers()
-        held = {id(tensor) for one in optimizers for tensor in parameters_of(one)}
+        held = self._holds.held_tensors()
         found: list[bool] = []
         for number, times in calls.items():
             for network in self._networks[number]:
@@ -101,7 +98,7 @@ class Teachers:
         if network.is_done or network.steps <= _STEPS:
             return None
         network.is_done = network.steps > _STEPS + _LOOKS
-        return any(part.training for part in module.modules() if _depends(part))
+        return any(part.training for part in module.modules() if depends_on_mode(part))
 
     def _few(
         self, module: torch.nn.Module, held: set[int]
@@ -127,12 +124,5 @@ def _candidates(model: Model) -> Iterator[torch.nn.Module]:
     for name, module in root.named_modules():
         last = name.rpartition(".")[2]
         named = name.count(".") < _DEPTH and any(word in last for word in _NAMES)
-        if (module is root or named) and any(map(_depends, module.modules())):
+        if (module is root or named) and any(map(depends_on_mode, module.modules())):
             yield module
-
-
-def _depends(module: torch.nn.Module) -> bool:
-    """Is it another one in training mode?"""
-    if isinstance(module, _DropoutNd):
-        return bool(module.p > 0)
-    return isinstance(module, _BatchNorm) and module.track_running_stats
