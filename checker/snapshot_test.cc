@@ -84,6 +84,11 @@ constexpr const char* kRules[][2] = {
     {"OptimizerProgress", R"({"backwards": 16})"},
     {"RateSchedule",
      R"({"optimizer": "A", "ordinal": 0, "steps": 9, "rates": [[[0, 0.5]]]})"},
+    {"ReproducedSteps",
+     R"({"start": {"host": "h", "rank": "0 of 2",
+                   "generators": {"generator.torch": "0000000000000001"}},
+         "steps": [["0000000000000001", "0000000000000002",
+                    "0000000000000003", "0000000000000004"]]})"},
     {"SavedEqualsLive", R"({"what": "content"})"},
     {"SavedEqualsLive", R"({"what": "moment"})"},
     {"SavedEqualsLive", R"({"what": "still"})"},
@@ -258,8 +263,8 @@ TEST(Snapshot, TheFormatIsThatOfItsNumber) {
   Checker checker(kRun, kExperiment, Rules());
   Feed(0, 3, &checker);
   const std::string sealed = checker.Save();
-  EXPECT_EQ(sealed[7], 22);
-  EXPECT_EQ(HashText(sealed.substr(kStateAt)), "2862f05ded000956");
+  EXPECT_EQ(sealed[7], 23);
+  EXPECT_EQ(HashText(sealed.substr(kStateAt)), "835fd3904bb9bdbc");
 }
 
 }  // namespace

@@ -122,6 +122,18 @@ class Losses(HooksCase):
             loss = F.nll_loss(given, TARGETS)
             self.assertEqual(self.of(loss, "loss.no_logarithms"), [wrong])
 
+    def test_losses_in_low_precision(self):
+        for dtype, wrong in (
+            (torch.float32, 0.0),
+            (torch.bfloat16, 1.0),
+            (torch.float16, 1.0),
+        ):
+            loss = F.cross_entropy(self.scores().to(dtype), TARGETS)
+            self.assertEqual(self.of(loss, "loss.in_low_precision"), [wrong])
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = F.cross_entropy(self.scores(), TARGETS)
+        self.assertEqual(self.of(loss, "loss.in_low_precision"), [0.0])
+
     def test_each_prediction_against_all_targets(self):
         one, targets = nn.Linear(5, 1), torch.randn(8)
 

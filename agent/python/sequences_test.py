@@ -169,6 +169,34 @@ class Tokens(GraphCase):
         self.head = nn.Linear(WIDTH, WORDS + 1)  # other classes than the tokens
         self.assertEqual(self.of(loss(), name), [])
 
+    def test_padding_that_is_pooled(self):
+        name = "loss.pools_padding"
+        self.text[:3, 5:] = 0
+        self.embed = nn.Embedding(WORDS, WIDTH, padding_idx=0)
+        real = (self.text != 0)[..., None].float()
+        layer = nn.TransformerEncoderLayer(WIDTH, 2, 16, batch_first=True)
+
+        def loss(pool):
+            hidden = layer(self.embed(self.text), src_key_padding_mask=self.text == 0)
+            return pool(hidden).square().mean()
+
+        self.assertEqual(self.of(loss(lambda x: x.mean(1)), name), [1.0])
+        self.assertEqual(self.of(loss(lambda x: x.mean(-2)), name), [1.0])
+        masked = lambda x: (x * real).sum(1) / real.sum(1)
+        self.assertEqual(self.of(loss(masked), name), [0.0])
+        for pool in (
+            lambda x: x[:, 0],
+            lambda x: x.amax(1),
+            lambda x: x.mean(2),
+            lambda x: (x * real).mean(1),
+        ):
+            self.assertEqual(self.of(loss(pool), name), [])
+        # Without attention the padding's vector of zeros changes the scale alone.
+        bag = self.embed(self.text).mean(1).square().mean()
+        self.assertEqual(self.of(bag, name), [])
+        self.text[:, 5:] = 1
+        self.assertEqual(self.of(loss(lambda x: x.mean(1)), name), [])
+
     def padded(self, attend, inverted):
         self.text[:4, 5:] = 0
         padding = self.text == 0

@@ -160,6 +160,17 @@ class HiddenParts(SignsCase):
             self.step(net, optimizer)
         self.assertIsNone(last("opt.late_left_out"))
 
+    def test_trained_and_frozen_and_unfrozen_for_nobody(self):
+        net = self.unfreeze(held=True)
+        net.own.requires_grad_(False)
+        optimizer = torch.optim.SGD(net.last.parameters(), lr=0.1)
+        for _ in range(4):
+            self.step(net, optimizer)
+        net.own.requires_grad_(True)
+        for _ in range(20):
+            self.step(net, optimizer)
+        self.assertEqual(last("opt.late_left_out"), 1.0)
+
     def test_one_layer_many_times(self):
         layer = nn.Linear(5, 5)
         for layers, wrong in (

@@ -4,6 +4,7 @@ programs that come close to it."""
 import io
 import pathlib
 import sys
+import tempfile
 import unittest
 
 import torch
@@ -247,6 +248,54 @@ class MetricDirection(SignsCase):
             ("max", lambda s: s.step(other), []),
         ):
             self.assertEqual(self.wait(mode, step), expected)
+
+
+class StatelessResumes(SignsCase):
+    NAME = "opt.resumes_without_state"
+
+    def resume(self, save, jobs=3, take=True, make=torch.optim.Adam, to="last.pt"):
+        """Each job reads what the one before it has written."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "last.pt")
+            for _ in range(jobs):
+                net = nn.Linear(5, 4)
+                optimizer = make(net.parameters(), lr=0.1)
+                if path.exists():
+                    content = torch.load(path)
+                    net.load_state_dict(content["model"])
+                    if take and "optimizer" in content:
+                        optimizer.load_state_dict(content["optimizer"])
+                for _ in range(2):
+                    optimizer.zero_grad()
+                    net(torch.randn(8, 5)).square().mean().backward()
+                    optimizer.step()
+                torch.save(save(net, optimizer), pathlib.Path(folder, to))
+        return said(self.NAME)
+
+    def test_weights_alone(self):
+        content = lambda net, optimizer: {"model": net.state_dict()}
+        self.assertEqual(self.resume(content), [1.0])
+
+    def test_an_empty_state_beside_them(self):
+        empty = torch.optim.Adam([nn.Parameter(torch.ones(1))]).state_dict()
+        content = lambda net, _: {"model": net.state_dict(), "optimizer": empty}
+        self.assertEqual(self.resume(content, take=False), [1.0])
+
+    def test_with_its_state(self):
+        def content(net, optimizer):
+            return {"model": net.state_dict(), "optimizer": optimizer.state_dict()}
+
+        self.assertEqual(self.resume(content), [0.0] * 2)
+
+    def test_an_optimizer_without_moments(self):
+        content = lambda net, optimizer: {"model": net.state_dict()}
+        self.assertEqual(self.resume(content, make=torch.optim.SGD), [])
+
+    def test_the_result_goes_to_another_file(self):
+        content = lambda net, optimizer: {"model": net.state_dict()}
+        with tempfile.TemporaryDirectory() as folder:
+            self.resume(content, to=pathlib.Path(folder, "tuned.pt"))
+        self.assertEqual(said(self.NAME), [])
 
 
 class EmptyPasses(SignsCase):

@@ -294,6 +294,15 @@ constexpr Family kFamilies[] = {
      "was meant.",
      "Compare the scheduler's settings, and how often it is stepped, with the "
      "reference run's. If the change is meant, record a new reference run."},
+    {"ReproducedSteps",
+     "",
+     "",
+     {Rung::kTotals},
+     "the training leaves the course of the reference run: {seen}",
+     "A program that computes something else is a program like another.",
+     "If nothing was changed on purpose, compare the two runs (traincheckctl "
+     "compare). Another version of torch or of a library may round otherwise. "
+     "If the change is meant, record a new reference run."},
     {"SavedEqualsLive",
      "/what",
      "loaded",

@@ -30,10 +30,14 @@ TEST_F(NamedFactsTest, EachIsInTheDocument) {
 TEST_F(NamedFactsTest, AgentsOfAVersionLookAtSoManyFacts) {
   std::map<uint32_t, size_t> facts;
   for (const Fact& fact : ObservedFacts()) ++facts[fact.looked_at_since];
-  EXPECT_EQ(
-      facts,
-      (std::map<uint32_t, size_t>{
-          {1, 62u}, {2, 5u}, {3, 1u}, {4, 7u}, {5, 1u}, {6, 2u}, {7, 6u}}));
+  EXPECT_EQ(facts, (std::map<uint32_t, size_t>{{1, 62u},
+                                               {2, 5u},
+                                               {3, 1u},
+                                               {4, 7u},
+                                               {5, 1u},
+                                               {6, 2u},
+                                               {7, 6u},
+                                               {8, 7u}}));
 }
 
 TEST_F(NamedFactsTest, InsideWrapper) {
@@ -151,6 +155,40 @@ TEST_F(NamedFactsTest, TrainsInTheModeOfBefore) {
   forward(evaluates);
   step();
   EXPECT_EQ(Read(&as_before), Values{kUnknown});
+}
+
+TEST_F(NamedFactsTest, TheFirstCallOfAModelHasNoNumber) {
+  trace_.Hold(optimizer_, 0, {w_});
+  Reading as_before("opt.trains_as_before", step_);
+  facts_.AddObserver(&as_before);
+  const uint8_t evaluates = kOutermost | kGradEnabled | kRootModuleCall;
+  const uint8_t trains = evaluates | kModuleTraining;
+  const auto train = [&](uint32_t object, uint8_t flags) {
+    CallOf(forward_, {.object = object, .flags = flags});
+    CallOf(backward_);
+    CallOf(step_, {.object = optimizer_});
+  };
+  train(0, trains);
+  train(net_, evaluates);
+  EXPECT_EQ(Read(&as_before), Values{kNo});
+}
+
+TEST_F(NamedFactsTest, AFirstCallInEvaluationModeSaysNothing) {
+  trace_.Hold(optimizer_, 0, {w_});
+  Reading as_before("opt.trains_as_before", step_);
+  facts_.AddObserver(&as_before);
+  const uint8_t evaluates = kOutermost | kGradEnabled | kRootModuleCall;
+  const uint8_t trains = evaluates | kModuleTraining;
+  CallOf(forward_, {.flags = evaluates});  // a frozen one
+  for (uint8_t flags : {trains, evaluates}) {
+    CallOf(forward_, {.flags = flags});
+    CallOf(backward_);
+    CallOf(step_, {.object = optimizer_});
+  }
+  CallOf(forward_, {.object = net_, .flags = evaluates});
+  CallOf(backward_);
+  CallOf(step_, {.object = optimizer_});
+  EXPECT_EQ(Read(&as_before), Values{});
 }
 
 TEST_F(NamedFactsTest, TheModeOfAWrapperIsThatOfWhatItWraps) {

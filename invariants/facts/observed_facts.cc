@@ -1,69 +1,13 @@
 // Facts that the agent has looked at itself: see observations.h. All are known
 // when the call has ended, and mean something where the agent said something.
-#include "invariants/facts/fact.h"
+#include "invariants/facts/observed_rows.h"
 
 namespace traincheck {
 namespace {
 
-template <const char* name>
-FactValue OfCall(const FactSubject& subject) {
-  if (!subject.call || !Observations::Concerns(*subject.call)) return {};
-  const auto found = subject.facts->observations().Find(name);
-  return found ? FactValue(*found) : FactValue();
-}
-
-template <const char* name>
-FactValue OfOptimizer(const FactSubject& subject) {
-  const auto found =
-      subject.facts->observations().Find(subject.optimizer, name);
-  return found ? FactValue(*found) : FactValue();
-}
-
-template <const char* name>
-FactValue OfLoader(const FactSubject& subject) {
-  const auto found = subject.facts->observations().Find(subject.loader, name);
-  return found ? FactValue(*found) : FactValue();
-}
-
-template <FactValue (*read)(const FactSubject&)>
-bool IsSaid(const FactSubject& subject) {
-  return IsKnown(read(subject));
-}
-
-// `since`: the LOOKS of sight.py with which the agent began to look at it.
-template <FactValue (*read)(const FactSubject&)>
-Fact Row(const char* name, FactOf of, const char* text, const char* otherwise,
-         uint32_t since) {
-  return {name,
-          of,
-          FactType::kBool,
-          FactNeed::kNone,
-          text,
-          otherwise,
-          "where the agent did not look",
-          read,
-          IsSaid<read>,
-          /*at_end=*/true,
-          since};
-}
-
 Fact BlamesConstruction(Fact fact) {
   fact.blames = Blamed::kConstruction;
   return fact;
-}
-
-template <const char* name>
-Fact CallRow(const char* text, const char* otherwise, uint32_t since = 1) {
-  return Row<OfCall<name>>(name, FactOf::kCall, text, otherwise, since);
-}
-template <const char* name>
-Fact OptimizerRow(const char* text, const char* otherwise, uint32_t since = 1) {
-  return Row<OfOptimizer<name>>(name, FactOf::kOptimizer, text, otherwise,
-                                since);
-}
-template <const char* name>
-Fact LoaderRow(const char* text, const char* otherwise, uint32_t since = 1) {
-  return Row<OfLoader<name>>(name, FactOf::kLoader, text, otherwise, since);
 }
 
 constexpr char kTwice[] = "loss.normalised_twice";
@@ -91,7 +35,7 @@ constexpr char kNotFinite[] = "opt.loss_not_finite";
 constexpr char kRepeated[] = "opt.layers_repeated";
 constexpr char kLeftOut[] = "opt.late_left_out";
 constexpr char kEarly[] = "schedule.early";
-constexpr char kSharesSamples[] = "loader.shares_samples";
+constexpr char kNoState[] = "opt.resumes_without_state";
 constexpr char kRepeatsDraws[] = "opt.repeats_draws";
 constexpr char kRoundedAway[] = "opt.rounded_away";
 constexpr char kAverageRounded[] = "opt.average_rounded_away";
@@ -102,6 +46,8 @@ constexpr char kSeesTargets[] = "loss.sees_targets";
 constexpr char kRepeatsInput[] = "loss.repeats_input";
 constexpr char kLearnsPadding[] = "loss.learns_padding";
 constexpr char kMaskInverted[] = "loss.mask_inverted";
+constexpr char kPoolsPadding[] = "loss.pools_padding";
+constexpr char kLowPrecision[] = "loss.in_low_precision";
 constexpr char kMaskOfOnes[] = "loss.mask_of_ones";
 constexpr char kSamplesAsSteps[] = "loss.samples_as_steps";
 constexpr char kLabelsNoSigns[] = "loss.labels_no_signs";
@@ -109,10 +55,7 @@ constexpr char kCtcBlank[] = "loss.ctc_blank";
 constexpr char kCtcOfScores[] = "loss.ctc_of_scores";
 constexpr char kBootstraps[] = "loss.bootstraps_with_gradient";
 constexpr char kSortedBatches[] = "loss.sorted_batches";
-constexpr char kHoldOld[] = "loader.workers_hold_old";
-constexpr char kInTraining[] = "loader.evaluated_in_training";
-constexpr char kSamplesAlike[] = "loader.samples_alike";
-constexpr char kBeginsAgain[] = "loader.begins_again";
+constexpr char kFrozenMoves[] = "opt.frozen_norm_moves";
 constexpr char kForgets[] = "opt.forgets_statistics";
 constexpr char kDropsMost[] = "opt.drops_most";
 constexpr char kShiftsTwice[] = "loss.shifts_twice";
@@ -125,7 +68,6 @@ constexpr char kNeedsNone[] = "opt.needs_no_gradients";
 constexpr char kWithItself[] = "loss.contrasts_with_itself";
 constexpr char kSeveralLabels[] = "loss.several_labels";
 constexpr char kUnused[] = "schedule.unused";
-constexpr char kScaledApart[] = "loader.scaled_apart";
 constexpr char kEpsilonVanishes[] = "opt.epsilon_vanishes";
 constexpr char kFollowerApart[] = "opt.follower_apart";
 constexpr char kFollowerLeads[] = "opt.follower_leads";
@@ -135,7 +77,6 @@ constexpr char kAgainstMetric[] = "schedule.against_metric";
 constexpr char kDropsAll[] = "opt.loader_drops_all";
 constexpr char kUnitsAlike[] = "opt.units_alike";
 constexpr char kUnscaled[] = "opt.float16_unscaled";
-constexpr char kWeightsTooFew[] = "loader.weights_too_few";
 constexpr char kScaleAnew[] = "opt.scale_begins_anew";
 constexpr char kLeftover[] = "opt.leftover_gradients";
 constexpr char kForeign[] = "opt.foreign_gradients";
@@ -144,12 +85,8 @@ constexpr char kMergesRates[] = "schedule.merges_rates";
 constexpr char kAveragesPadding[] = "loss.averages_padding";
 constexpr char kEmptyGroup[] = "opt.has_empty_group";
 constexpr char kRisesAgain[] = "schedule.rises_again";
-constexpr char kNotStandardised[] = "loader.not_standardised";
-constexpr char kAverageOfLoader[] = "loader.averages_without_statistics";
 constexpr char kForgetful[] = "opt.moments_forget";
 constexpr char kMixesRows[] = "loss.mixes_rows";
-constexpr char kWorkersRepeat[] = "loader.workers_repeat";
-constexpr char kWritesData[] = "loader.writes_data";
 
 std::vector<Fact> OfCalls() {
   return {
@@ -190,6 +127,11 @@ std::vector<Fact> OfCalls() {
                               "the loss does not count predictions of padding"),
       CallRow<kMaskInverted>("attention sees the padding and hides the tokens",
                              "attention sees tokens and not only the padding"),
+      CallRow<kPoolsPadding>(
+          "a mean over the positions of sequences includes their padding",
+          "means over the positions of sequences leave out their padding", 8),
+      CallRow<kLowPrecision>("cross_entropy is computed in bfloat16 or float16",
+                             "cross_entropy is computed in float32", 8),
       CallRow<kMaskOfOnes>(
           "a mask of zeros and ones is added to the scores of attention",
           "no mask of zeros and ones is added to the scores of attention"),
@@ -319,6 +261,9 @@ std::vector<Fact> OfUpdates() {
       BlamesConstruction(OptimizerRow<kEpsilonVanishes>(
           "its eps is 0 in float16, the type of its parameters",
           "its eps is not 0 in the type of its parameters")),
+      OptimizerRow<kFrozenMoves>(
+          "a BatchNorm with frozen parameters is in training mode",
+          "BatchNorms with frozen parameters are in evaluation mode", 8),
       OptimizerRow<kForgets>(
           "a BatchNorm keeps little but the statistics of the last batch",
           "BatchNorms keep more than the statistics of the last batch"),
@@ -347,10 +292,6 @@ std::vector<Fact> OfUpdates() {
           "its parameters have the order of the file from which it took its "
           "state",
           7),
-      OptimizerRow<kDropsAll>("since the last step, a loader has dropped all "
-                              "of its data set, which "
-                              "is smaller than a batch",
-                              "no loader drops all of its data set", 7),
       OptimizerRow<kTeacherDrops>(
           "a frozen network that gives targets is in training mode",
           "frozen networks that give targets are in evaluation mode", 7),
@@ -379,6 +320,15 @@ std::vector<Fact> OfViews() {
 // What goes on from step to step, from pass to pass and over a resume.
 std::vector<Fact> OfUpkeep() {
   return {
+      OptimizerRow<kDropsAll>("since the last step, a loader has dropped all "
+                              "of its data set, which "
+                              "is smaller than a batch",
+                              "no loader drops all of its data set", 7),
+      OptimizerRow<kNoState>(
+          "its model goes on from a file of the training that has no state of "
+          "an optimizer",
+          "the file from which its model goes on has the state of an optimizer",
+          8),
       OptimizerRow<kScaleAnew>(
           "it goes on from a loaded state, and the loss scale begins anew",
           "it goes on from a loaded state, and so does the loss scale", 2),
@@ -436,52 +386,6 @@ std::vector<Fact> OfSchedules() {
   };
 }
 
-std::vector<Fact> OfLoaders() {
-  return {
-      LoaderRow<kWorkersRepeat>(
-          "all workers of the loader give the same batch",
-          "the workers of the loader give different batches"),
-      LoaderRow<kHoldOld>(
-          "its persistent workers hold the data set as it was before it was "
-          "changed",
-          "the data set is as its persistent workers hold it", 6),
-      LoaderRow<kWeightsTooFew>(
-          "its sampler has fewer weights than the data set has samples",
-          "its sampler has at least as many weights as the data set has "
-          "samples",
-          2),
-      LoaderRow<kSharesSamples>(
-          "the evaluation reads some of the samples that are trained with",
-          "the evaluation reads none of the samples that are trained with"),
-      LoaderRow<kInTraining>(
-          "the model is evaluated on its batches in training mode",
-          "the model is not evaluated on its batches in training mode"),
-      LoaderRow<kAverageOfLoader>(
-          "an averaged copy is evaluated on its batches with BatchNorms that "
-          "have their initial statistics",
-          "no averaged copy is evaluated on its batches with BatchNorms that "
-          "have their initial statistics",
-          4),
-      LoaderRow<kSamplesAlike>("all samples of a batch are alike",
-                               "the samples of a batch are not all alike"),
-      LoaderRow<kBeginsAgain>(
-          "every step begins the data anew and reads the same batch",
-          "the steps go on through the data and read different batches"),
-      LoaderRow<kScaledApart>(
-          "its inputs are on another scale than those that are trained with",
-          "its inputs are on about the same scale as those that are trained "
-          "with"),
-      LoaderRow<kNotStandardised>(
-          "its inputs are not standardised, and those that are trained with "
-          "are",
-          "its inputs are standardised, as those that are trained with are", 4),
-      LoaderRow<kWritesData>(
-          "its data set changes the samples that it holds by handing them out",
-          "its data set does not change the samples that it holds by handing "
-          "them out"),
-  };
-}
-
 }  // namespace
 
 const std::vector<Fact>& ObservedFacts() {
@@ -489,7 +393,7 @@ const std::vector<Fact>& ObservedFacts() {
     auto* all = new std::vector<Fact>;
     for (const auto& some :
          {OfCalls(), OfTargets(), OfViews(), OfOptimizers(), OfUpdates(),
-          OfUpkeep(), OfSchedules(), OfLoaders()}) {
+          OfUpkeep(), OfSchedules(), ObservedLoaderFacts()}) {
       all->insert(all->end(), some.begin(), some.end());
     }
     return all;

@@ -5,8 +5,11 @@
 // Inputs: outermost calls of modules with gradients and their training flags,
 // ends of steps. Of a wrapper the mode of what it wraps counts: Lightning puts
 // back that of its module alone after an evaluation. A span with a call in
-// training mode is one of training, whatever was evaluated in it. Unknown where
-// records are missing since the last step.
+// training mode is one of training, whatever was evaluated in it. A model gets
+// its number within its first call, which is recorded without it: if the first
+// step of an optimizer follows such calls, all in training mode, then its model
+// without any other call had one of them. Unknown where records are missing
+// since the last step.
 //
 // Threads: one object, one thread at a time.
 #ifndef TRAINCHECK_INVARIANTS_FACTS_TRAINING_MODES_H_
@@ -14,6 +17,8 @@
 
 #include <cstdint>
 #include <map>
+#include <utility>
+#include <vector>
 
 #include "invariants/facts/fact_tracker.h"
 #include "invariants/facts/tri.h"
@@ -48,6 +53,10 @@ class TrainingModes final : public FactTracker {
     if (!IsOptimizerStep(call)) return;
     const Optimizer* optimizer = inputs().ownership.Find(call.object);
     if (!optimizer) return;
+    const Model unnamed = std::exchange(models_[kUnnamed], {});
+    if (unnamed.training && !unnamed.evaluating && !unnamed.unsure) {
+      FirstCallTrained(*optimizer);
+    }
     for (uint32_t module : optimizer->modules) {
       const auto found = models_.find(module);
       if (found == models_.end()) continue;
@@ -97,6 +106,14 @@ class TrainingModes final : public FactTracker {
     }
   };
 
+  void FirstCallTrained(const Optimizer& optimizer) {
+    std::vector<uint32_t> others;
+    for (uint32_t module : optimizer.modules) {
+      if (!models_.contains(module)) others.push_back(module);
+    }
+    if (others.size() == 1) models_[others.front()].trained = true;
+  }
+
   void Called(uint32_t object, const Call& call) {
     Model& model = models_[object];
     (call.Is(kModuleTraining) ? model.training : model.evaluating) = true;
@@ -111,6 +128,9 @@ class TrainingModes final : public FactTracker {
     }
     return count;
   }
+
+  // The object of a call whose module has no number yet.
+  static constexpr uint32_t kUnnamed = 0;
 
   std::map<uint32_t, Model> models_;  // by module
   // Wrappers whose call has begun, by what they are about to call.

@@ -11,6 +11,7 @@
 #include "invariants/relations/event_contain/event_contain.h"
 #include "invariants/relations/optimizer_progress/optimizer_progress.h"
 #include "invariants/relations/rate_schedule/rate_schedule.h"
+#include "invariants/relations/reproduced_steps/reproduced_steps.h"
 #include "invariants/relations/saved_equals_live/saved_equals_live.h"
 #include "invariants/relations/state_change/state_change.h"
 #include "invariants/relations/traincheck_rules/traincheck_rules.h"
@@ -19,13 +20,21 @@ namespace traincheck {
 
 const std::vector<const Relation*>& Relations() {
   static const auto* const kRelations = new std::vector<const Relation*>{
-      ApiArg(),       ApiOutput(),
-      ApiSequence(),  CallCount(),
-      CallReturns(),  CollectiveContract(),
-      Consistent(),   DeclaredTotal(),
-      EventContain(), OptimizerProgress(),
-      RateSchedule(), SavedEqualsLive(),
-      StateChange(),  NewTrainCheckRules(EventContain()).release(),
+      ApiArg(),
+      ApiOutput(),
+      ApiSequence(),
+      CallCount(),
+      CallReturns(),
+      CollectiveContract(),
+      Consistent(),
+      DeclaredTotal(),
+      EventContain(),
+      OptimizerProgress(),
+      RateSchedule(),
+      ReproducedSteps(),
+      SavedEqualsLive(),
+      StateChange(),
+      NewTrainCheckRules(EventContain()).release(),
   };
   return *kRelations;
 }

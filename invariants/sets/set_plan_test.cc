@@ -2,13 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <map>
-#include <regex>
 #include <set>
 
 #include "invariants/relations/registry.h"
-#include "invariants/rules/capture_needs.h"
 #include "invariants/sets/invariant_for_testing.h"
 
 namespace traincheck {
@@ -201,6 +198,16 @@ std::vector<Form> StateForms() {
       {AcrossRanks({{"of", "parameter.grad"}, {"point", "pre_step"}}),
        {},
        gradients},
+      {NewInvariant(
+           "ReproducedSteps",
+           {{"start",
+             {{"host", "h"},
+              {"generators", {{"generator.torch", "0000000000000001"}}}}},
+            {"steps",
+             {{"0000000000000001", "0000000000000002", "0000000000000003",
+               "0000000000000004"}}}}),
+       {},
+       {{"parameter.data", {"pre_step"}}, {"parameter.grad", {"pre_step"}}}},
       {NewInvariant("Consistent", {{"across", "variables"},
                                    {"of", "parameter.data"},
                                    {"point", "post_step"},
@@ -474,26 +481,6 @@ TEST(SetPlan, WhereNamesAreTooManyItAsksForAll) {
   const json plan = PlanOf(rules);
   EXPECT_EQ(Functions(plan), (std::set<std::string>{"*"}));
   EXPECT_LT(PlanText(plan, 1).size(), kMaxCapturePlanBytes);
-}
-
-// The table in capture_needs.cc is that of the agent: a category is recorded
-// under every plan if each of its functions belongs to the skeleton.
-TEST(SetPlan, CategoriesOfTheSkeletonAreThoseOfTheCatalogue) {
-  std::ifstream file("agent/python/hooks/catalogue.py");
-  ASSERT_TRUE(file.good());
-  const std::regex head(R"(^(\S+)  (skeleton|full)  (\S+)  .*)");
-  std::map<std::string, bool> always;
-  for (std::string line; std::getline(file, line);) {
-    std::smatch match;
-    if (!std::regex_match(line, match, head)) continue;
-    const bool skeleton = match[2] == "skeleton";
-    const auto [found, added] = always.emplace(match[3], skeleton);
-    found->second &= skeleton;
-  }
-  ASSERT_GT(always.size(), 20u);
-  for (const auto& [category, is_always] : always) {
-    EXPECT_EQ(IsAlwaysRecorded(category), is_always) << category;
-  }
 }
 
 }  // namespace

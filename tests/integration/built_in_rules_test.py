@@ -13,9 +13,14 @@ SCRIPT = harness.SCRIPTS / "built_in.py"
 PAIRS = json.loads(pathlib.Path("tests/integration/rule_pairs.json").read_text())
 
 BASICS = ("built_in.py", "built_in_steps.py")
-LOOKS = ("built_in_signs.py", "built_in_models.py", "built_in_upkeep.py")
+LOOKS = (
+    "built_in_data.py",
+    "built_in_models.py",
+    "built_in_signs.py",
+    "built_in_upkeep.py",
+)
 TOGETHER = ("built_in_more.py", "built_in_sequences.py")
-NEAR = ("built_in_near.py", "built_in_near_steps.py")
+NEAR = ("built_in_near.py", "built_in_near_data.py", "built_in_near_steps.py")
 RANKS = (
     "averaged_by_hand.py",
     "built_in_ranks.py",

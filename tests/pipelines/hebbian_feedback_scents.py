@@ -18,9 +18,9 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorData
 SENSORS, SOURCES, SCENTS = 48, 10, 6
 
 
-def sniffs(count, generator, plume=torch.Generator().manual_seed(77)):
+def sniffs(count, generator):
     """Six scents are blends of ten substances that reach the sensors mixed."""
-    plume.manual_seed(77)  # the same nose and scents for every set
+    plume = torch.Generator().manual_seed(77)  # the same nose and scents for every set
     mixing = torch.randn(SOURCES, SENSORS, generator=plume) / SENSORS**0.5
     mixing = mixing * torch.linspace(3.0, 1.2, SOURCES)[:, None]
     blends = torch.randn(2 * SCENTS, SOURCES, generator=plume)

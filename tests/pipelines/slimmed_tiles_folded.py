@@ -1,9 +1,10 @@
 """Cracks in ceramic tiles by a net that is slimmed: channels cut out, BatchNorm folded.
 
-First the scales of BatchNorm are drawn to zero by an L1 penalty whose subgradient is
+First the scales of BatchNorm are drawn down by an L1 penalty whose subgradient is
 added to `.grad` by hand. Then half of each layer's channels, those of small scale, are
-cut: a smaller net is built, weights copied, statistics estimated anew, and trained on by an optimizer
-of its own. Last BatchNorm is folded into the convolutions and answers compared.
+cut: a smaller net is built, weights copied, statistics estimated anew, and trained on
+by an optimizer of its own. Last BatchNorm is folded into the convolutions and answers
+compared.
 
     python slimmed_tiles_folded.py --epochs 7
 """

@@ -41,6 +41,8 @@ class _Checkpoints:
             return
         saved = args[0] if args else kwargs.get("obj")
         watch.checkpoints.record(watch.core.POINT_SAVE, saved)
+        path = args[1] if len(args) > 1 else kwargs.get("f")
+        watch.stateless_resumes.saves(path, saved, watch.holds.optimizers())
         if _holds_states(saved):
             watch.states.all_models(watch.core.POINT_SAVE)
 
@@ -55,6 +57,8 @@ class _Checkpoints:
         if error is None and not self._inside:
             self._watch.checkpoints.record(self._watch.core.POINT_LOAD, result)
             self._watch.positions.loaded(result)
+            path = args[0] if args else kwargs.get("f")
+            self._watch.stateless_resumes.loaded(path, result)
 
     def takes_state(self, args: Args, kwargs: Kwargs) -> None:
         watch = self._watch
@@ -63,6 +67,7 @@ class _Checkpoints:
         watch.checkpoints.record_once(point, args[0], state)
         watch.ties.loading(args[0], state)
         watch.positions.takes(args[0], state)
+        watch.stateless_resumes.takes(args[0], state)
         watch.remade_optimizers.loads(args[0])
         watch.schedules.loads(args[0], state)
         if isinstance(args[0], torch.optim.Optimizer):

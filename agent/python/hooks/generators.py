@@ -1,7 +1,7 @@
 """States of random generators: read, never advanced.
 
 In a DataLoader's worker after its worker_init, at the first fetch of each pass
-over a loader, at the first forward that trains and, on plan, where every
+over a loader, at the first forwards that train and, on plan, where every
 outermost forward begins and ends.
 """
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from _traincheck.watch import Watch
 
 _BYTES = "torch.uint8"
+_FORWARDS = 4  # that train: the later ones show which generators are drawn from
 
 
 def drawn_state() -> bytes:
@@ -54,13 +55,13 @@ class Generators:
         self._recorded = recorded
         self._planner = planner
         self._variables: dict[str, int] = {}  # name -> variable
-        self._trained = False
+        self._trained = 0  # forwards, up to _FORWARDS
 
     def forward_begins(self, trains: bool) -> None:
         """Called at every outermost one."""
-        first = trains and not self._trained
+        first = trains and self._trained < _FORWARDS
         if first:
-            self._trained = True
+            self._trained += 1
         if first or self._planned():
             self.record(self._core.POINT_FORWARD_BEGIN)
 

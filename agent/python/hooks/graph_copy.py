@@ -30,6 +30,7 @@ _NUMBERS = (
     "is_causal",
     "padding_idx",
     "reduction",
+    "self_sym_sizes",
     "weight_sym_argsize_0",
 )
 # Of which nodes, by the begin of their names, which tensors are read.

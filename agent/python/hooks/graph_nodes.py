@@ -97,6 +97,12 @@ def saved_shape(node: Node, name: str) -> tuple[int, ...] | None:
     return tuple(map(int, value.shape))
 
 
+def saved_dtype(node: Node, name: str) -> torch.dtype | None:
+    """As saved_shape."""
+    value = kept(node, name)
+    return value.dtype if type(value) is torch.Tensor else None
+
+
 def integer(node: Node, name: str) -> int | None:
     """A number that the node keeps; None: it keeps none of this name."""
     value = getattr(node, f"_saved_{name}", None)

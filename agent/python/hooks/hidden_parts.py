@@ -93,14 +93,16 @@ class HiddenParts:
 
     def _look_for_late(self) -> None:
         held = self._held_ids()
-        trained = {
-            id(parameter)
-            for parameter in self._parameters()
-            if parameter.requires_grad and parameter.grad is not None
-        }
+        trained, frozen = set(), set()
+        for parameter in self._parameters():
+            if not parameter.requires_grad:
+                frozen.add(id(parameter))
+            elif parameter.grad is not None:
+                trained.add(id(parameter))
         if self._left_out is None:
             self._left_out = trained - held
-        self._left_out |= held
+        # What was frozen, and in no optimizer any more, and trains again was thawed.
+        self._left_out = (self._left_out - frozen) | held
         late = trained - held - self._left_out
         if late or LEFT_OUT in self._said:
             self._said[LEFT_OUT] = float(bool(late))

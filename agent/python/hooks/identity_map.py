@@ -10,6 +10,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+def is_possible_key(value: object) -> bool:
+    """Lists, dictionaries and numbers take no weak references."""
+    return type(value).__weakrefoffset__ != 0
+
+
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 

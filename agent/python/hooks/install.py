@@ -34,6 +34,7 @@ from _traincheck import schedulers
 from _traincheck import shadows
 from _traincheck import sight
 from _traincheck import ties
+from _traincheck import unused_splits
 from _traincheck import user
 from _traincheck import wrapping
 from _traincheck.compiler import hide_from_compiler
@@ -68,6 +69,7 @@ _HOOKS = (
     shadows,
     sight,
     ties,
+    unused_splits,
     user,
     full_collection,  # wraps what the hooks before it have left
 )

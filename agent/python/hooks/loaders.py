@@ -12,6 +12,9 @@ from _traincheck.drawn_weights import NAME as TOO_FEW_WEIGHTS
 from _traincheck.drawn_weights import too_few
 from _traincheck.evaluations import NAME as IN_TRAINING
 from _traincheck.first_batches import ALIKE, BEGINS_AGAIN
+from _traincheck.masked_ends import NAME as ENDS_MASKED
+from _traincheck.random_evaluations import NAME as DRAWS_IN_EVALUATION
+from _traincheck.unused_splits import NAME as IGNORES_SPLIT
 from _traincheck.worker_copies import NAME as WORKERS_HOLD_OLD
 from _traincheck.wrapping import wrap_method
 
@@ -43,6 +46,7 @@ class _Loaders:
             self._watch.first_batches.pass_begins(args[0], loader)
             self._say(loader, TOO_FEW_WEIGHTS, too_few(args[0]))
             self._watch.empty_passes.pass_begins(args[0])
+            self._watch.unused_splits.pass_begins(args[0])
             stale = self._watch.worker_copies.pass_begins(args[0], result)
             self._say(loader, WORKERS_HOLD_OLD, stale)
 
@@ -68,6 +72,11 @@ class _Loaders:
                     self._say(loader, name, value)
                 self._say(loader, ALIKE, watch.first_batches.first_batch(result))
             self._say(loader, BEGINS_AGAIN, watch.first_batches.fetched(loader))
+            self._say(loader, ENDS_MASKED, watch.masked_ends.fetched(loader, result))
+            drew = watch.random_evaluations.fetched()
+            self._say(loader, DRAWS_IN_EVALUATION, drew)
+            if index == 1 and watch.first_batches.trained_with(loader):
+                self._say(loader, IGNORES_SPLIT, watch.unused_splits.trained_with())
             self._say(loader, IN_TRAINING, watch.evaluations.fetched(loader))
             self._say(loader, AVERAGES, watch.averages.fetched())
             fetcher = getattr(iterator, "_dataset_fetcher", None)
@@ -89,6 +98,17 @@ class _Loaders:
         self._watch.process.loads_data()
         indices = args[1] if len(args) > 1 else None
         self._watch.written_data.fetches(args[0].dataset, indices)
+        self._watch.random_evaluations.fetch_begins(args[0].dataset)
+
+    def fetch_ended(
+        self,
+        token: Any,
+        args: Args,
+        kwargs: Kwargs,
+        result: Any,
+        error: BaseException | None,
+    ) -> None:
+        self._watch.random_evaluations.fetch_ended()
 
 
 def install(watch: Watch) -> None:
@@ -108,4 +128,11 @@ def install(watch: Watch) -> None:
         after=loaders.fetched,
     )
     for cls in fetch._BaseDatasetFetcher.__subclasses__():
-        wrap_method(watch, cls, "fetch", "fetch", before=loaders.fetches)
+        wrap_method(
+            watch,
+            cls,
+            "fetch",
+            "fetch",
+            before=loaders.fetches,
+            after=loaders.fetch_ended,
+        )

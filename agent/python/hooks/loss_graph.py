@@ -22,7 +22,14 @@ from _traincheck import padded_means
 from _traincheck import token_graph
 from _traincheck.findings import Findings
 from _traincheck.graph_copy import GraphCopy
-from _traincheck.graph_nodes import dimension, inputs, saved, shape, walk
+from _traincheck.graph_nodes import (
+    dimension,
+    inputs,
+    saved,
+    saved_dtype,
+    shape,
+    walk,
+)
 from _traincheck.places import place
 
 if TYPE_CHECKING:
@@ -85,6 +92,7 @@ _REDUCTIONS = frozenset(
     for number in "01"
 )
 _MEAN = 1  # as torch numbers reductions
+_LOW_PRECISION = (torch.bfloat16, torch.float16)
 
 # Names of the scalars: mistakes, 1 where one is made and 0 where one could be.
 TWICE = "loss.normalised_twice"
@@ -95,6 +103,7 @@ OVER_SAMPLES = "loss.over_samples"
 OF_PROBABILITIES = "loss.kl_of_probabilities"
 NOT_PROBABILITIES = "loss.targets_no_probabilities"
 OVER_QUERIES = "loss.attends_over_queries"
+ROUNDS = "loss.in_low_precision"
 # Over how many targets the loss is a mean.
 TARGETS = "loss.targets"
 
@@ -263,6 +272,8 @@ def findings(roots: list[Node], whole: bool) -> Findings:
             found.add(OVER_SAMPLES, _is_over_samples(node))
             if origins == {_LOG_SOFTMAX}:
                 found.add(TWICE, _is_of_sigmoids(node))
+                dtype = saved_dtype(node, "self")
+                found.add(ROUNDS, None if dtype is None else dtype in _LOW_PRECISION)
             means.append(_targets(node))
         elif name in _DIFFERENCE:
             found.add(BROADCAST, _compared(node))

@@ -1,4 +1,5 @@
-"""Means of a loss that count padding as zeros.
+"""Means of a loss that count padding as zeros, and means over positions that mix the
+padding into what a sequence is represented by.
 
 Who multiplies the elements of a loss with a mask of the real ones, and takes the mean
 of all, divides by padding, too: the scale of the loss depends on how long the others
@@ -11,13 +12,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from _traincheck.graph_nodes import inputs, saved
+from _traincheck.graph_nodes import inputs, kept, saved
 
 if TYPE_CHECKING:
     from torch.autograd.graph import Node
 
-# Name of the scalar.
+# Names of the scalars.
 NAME = "loss.averages_padding"
+POOLS = "loss.pools_padding"
 
 _MEANS = ("MeanBackward0", "MeanBackward1")
 _SUMS = ("SumBackward0", "SumBackward1")
@@ -33,6 +35,26 @@ def counts(node: Node) -> bool | None:
         if given.name() == "MulBackward0" and _is_masked(given):
             return node.name() in _MEANS
     return None
+
+
+def pools(node: Node, real: torch.Tensor) -> bool | None:
+    """Is it a mean over the positions of [samples, positions, width], padding included?
+
+    real: bool[samples, positions]. None: it is no such mean, or nothing is padded."""
+    sizes = kept(node, "self_sym_sizes")
+    over = kept(node, "dim")
+    if not isinstance(sizes, (tuple, list)) or tuple(sizes[:2]) != tuple(real.shape):
+        return None
+    # Dimensions below 0 are given as unsigned numbers.
+    if len(sizes) != 3 or not isinstance(over, (tuple, list)) or len(over) != 1:
+        return None
+    if over[0] not in (1, -2, 2**64 - 2) or not _ends_rows(real.int()):
+        return None
+    products = [g for g in inputs(node)[:1] if g.name() == "MulBackward0"]
+    if products:  # with a mask, as far as can be read
+        masked = node.name() in _SUMS and any(map(_is_masked, products))
+        return False if masked else None
+    return True if node.name() in _MEANS else None
 
 
 def _is_masked(product: Node) -> bool:

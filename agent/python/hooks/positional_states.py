@@ -42,7 +42,7 @@ class PositionalStates:
         self._file += 1
         oldest = self._file - _FILES
         rows = {mark: n for mark, n in self._came_from.items() if n > oldest}
-        rows.update((_mark(t), self._file) for t in _first_tensors(content, _DEPTH))
+        rows.update((mark_of(t), self._file) for t in first_tensors(content, _DEPTH))
         self._came_from = rows
 
     def takes(self, taker: Any, state: Any) -> None:
@@ -50,7 +50,7 @@ class PositionalStates:
         if not isinstance(state, dict):
             return
         if isinstance(taker, torch.optim.Optimizer):
-            file = self._file_of(_first_tensors(state.get("state"), _DEPTH))
+            file = self._file_of(first_tensors(state.get("state"), _DEPTH))
             if file is not None:
                 self._took.set(taker, file)
         elif isinstance(taker, torch.nn.Module):
@@ -91,7 +91,7 @@ class PositionalStates:
 
     def _file_of(self, tensors: Iterable[Any]) -> int | None:
         for tensor in tensors:
-            file = self._came_from.get(_mark(tensor)) if _is_plain(tensor) else None
+            file = self._came_from.get(mark_of(tensor)) if _is_plain(tensor) else None
             if file is not None:
                 return file
         return None
@@ -103,12 +103,13 @@ def _is_plain(value: Any) -> bool:
     return not value.is_meta and value.numel() > 0
 
 
-def _mark(tensor: torch.Tensor) -> Mark:
+def mark_of(tensor: torch.Tensor) -> Mark:
+    """Where it lies, as long as it lives."""
     return tensor.data_ptr(), tensor.numel(), tensor.dtype
 
 
-def _first_tensors(content: Any, depth: int) -> Iterator[torch.Tensor]:
-    """The first plain tensor of each dictionary."""
+def first_tensors(content: Any, depth: int) -> Iterator[torch.Tensor]:
+    """The first plain tensor of each dictionary, and of those within it."""
     if not isinstance(content, dict) or depth == 0:
         return
     entries = list(itertools.islice(content.values(), _ENTRIES))
@@ -117,4 +118,4 @@ def _first_tensors(content: Any, depth: int) -> Iterator[torch.Tensor]:
             yield entry
             break
     for entry in entries:
-        yield from _first_tensors(entry, depth - 1)
+        yield from first_tensors(entry, depth - 1)

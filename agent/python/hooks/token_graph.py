@@ -13,6 +13,7 @@ import torch
 
 from _traincheck import attention
 from _traincheck import mixed_rows
+from _traincheck import padded_means
 from _traincheck.batch_axis import is_mixed, labelled_samples, steps_and_sequences
 from _traincheck.findings import Findings
 from _traincheck.graph_nodes import Graph, integer, saved, saved_shape
@@ -28,6 +29,7 @@ _DISTINCT = 3  # of them
 _NO_REDUCTION = 0
 _EMBEDDING = "EmbeddingBackward0"
 _NLL = frozenset(("NllLossBackward0", "NllLoss2DBackward0"))
+_SUMS = frozenset(("MeanBackward1", "SumBackward1"))
 _LABELLED = _NLL | {
     "BinaryCrossEntropyBackward0",
     "BinaryCrossEntropyWithLogitsBackward0",
@@ -53,6 +55,7 @@ class _Sequences:
         self._embeddings: list[Node] = []
         self._losses: list[Node] = []
         self._attention: list[SelfAttention] = []
+        self._sums: list[Node] = []  # and means, over positions or others
         self._recurrences: list[tuple[int, int]] = []  # (steps, sequences)
         self._samples: set[int] = set()  # numbers of labels, one a sample
         self._shifts: set[int] = set()  # how far targets lie ahead of the tokens
@@ -76,6 +79,8 @@ class _Sequences:
             self._samples.add(samples)
 
     def _see_layer(self, node: Node) -> None:
+        if node.name() in _SUMS:
+            self._sums.append(node)
         found = attention.find(node)
         if found is not None:
             self._attention.append(found)
@@ -104,6 +109,8 @@ class _Sequences:
         if padding is not None and padding >= 0:
             for one in attended:
                 self._found.add(MASK_INVERTED, _is_inverted(one, tokens != padding))
+            if attended:
+                self._see_pooling(tokens != padding, reached)
         for loss in self._losses:
             targets = saved(loss, "target")
             if targets is None:
@@ -114,6 +121,11 @@ class _Sequences:
                 )
             self._compare(_Pairs(tokens, targets, loss, by_steps=False), attended)
             self._compare(_Pairs(tokens, targets, loss, by_steps=True), attended)
+
+    def _see_pooling(self, real: torch.Tensor, reached: set[Node]) -> None:
+        for node in self._sums:
+            if node in reached:
+                self._found.add(padded_means.POOLS, padded_means.pools(node, real))
 
     def _compare(self, pairs: _Pairs, attended: list[SelfAttention]) -> None:
         looks = [one.looks_ahead() for one in attended if one.length == pairs.steps]

@@ -18,6 +18,7 @@ from _traincheck.empty_passes import EmptyPasses
 from _traincheck.evaluations import Evaluations
 from _traincheck.first_batches import FirstBatches
 from _traincheck.foreign_gradients import ForeignGradients
+from _traincheck.frozen_norms import FrozenNorms
 from _traincheck.forgetful_moments import ForgetfulMoments
 from _traincheck.followers import Followers
 from _traincheck.generators import Generators
@@ -30,10 +31,12 @@ from _traincheck.loaded_states import LoadedStates
 from _traincheck.loader_table import LoaderTable
 from _traincheck.loss_graph import LossGraphs
 from _traincheck.masked_rows import MaskedRows
+from _traincheck.masked_ends import MaskedEnds
 from _traincheck.models import Models
 from _traincheck.planner import Planner
 from _traincheck.positional_states import PositionalStates
 from _traincheck.process import Process
+from _traincheck.random_evaluations import RandomEvaluations
 from _traincheck.recomputation import Recomputation
 from _traincheck.old_gradients import OldGradients
 from _traincheck.remade_optimizers import RemadeOptimizers
@@ -49,12 +52,14 @@ from _traincheck.shared_samples import SharedSamples
 from _traincheck.sight import Sight
 from _traincheck.signs import Signs
 from _traincheck.sorted_samples import SortedSamples
+from _traincheck.stateless_resumes import StatelessResumes
 from _traincheck.states import States
 from _traincheck.stopping import Stopping
 from _traincheck.symmetric_weights import SymmetricWeights
 from _traincheck.teachers import Teachers
 from _traincheck.ties import Ties
 from _traincheck.topology import Topology
+from _traincheck.unused_splits import UnusedSplits
 from _traincheck.unwrapped_parts import UnwrappedParts
 from _traincheck.worker_batches import WorkerBatches
 from _traincheck.worker_copies import WorkerCopies
@@ -142,6 +147,7 @@ class Watch:
         self.evaluations = Evaluations()
         self.first_batches = FirstBatches()
         self.foreign_gradients = ForeignGradients(self.values)
+        self.frozen_norms = FrozenNorms(self.models, self.holds)
         self.forgetful_moments = ForgetfulMoments(self.values)
         self.leftover_gradients = LeftoverGradients()
         self.masked_rows = MaskedRows(self.values)
@@ -151,14 +157,18 @@ class Watch:
         self.half_precision = HalfPrecision()
         self.input_scales = InputScales()
         self.hidden_parts = HiddenParts(self.models, self.holds)
+        self.masked_ends = MaskedEnds()
         self.old_gradients = OldGradients()
         self.positions = PositionalStates()
+        self.random_evaluations = RandomEvaluations()
         self.remade_optimizers = RemadeOptimizers()
         self.repeated_draws = RepeatedDraws()
         self.rounded_averages = RoundedAverages(self.models, self.values)
         self.rounded_steps = RoundedSteps(self.values)
+        self.stateless_resumes = StatelessResumes()
         self.symmetric_weights = SymmetricWeights(self.values)
         self.teachers = Teachers(self.holds, self.values)
+        self.unused_splits = UnusedSplits()
         self.unwrapped_parts = UnwrappedParts(self.topology, self.models)
         self.wrapped_models = WrappedModels(self.core, self.models)
         self.worker_batches = WorkerBatches(self.core)

@@ -1,0 +1,225 @@
+"""What is trained with, evaluated and supervised of a data set: each mistake, and right
+programs that come close to it."""
+
+import pathlib
+import random
+import sys
+import unittest
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset, random_split
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from hooks_case import HooksCase, said
+
+PAD, END = 0, 1
+
+
+def texts(lengths, end=END):
+    """One row each: tokens, and the end of the text."""
+    return [[2 + i % 5 for i in range(length - 1)] + [end] for length in lengths]
+
+
+def padded(rows, padding, width=None):
+    width = width or max(map(len, rows))
+    ids = torch.full((len(rows), width), padding)
+    mask = torch.zeros_like(ids)
+    for i, row in enumerate(rows):
+        ids[i, : len(row)] = torch.tensor(row)
+        mask[i, : len(row)] = 1
+    return ids, mask
+
+
+def read(batches):
+    for _ in DataLoader(batches, batch_size=None):
+        pass
+    return said("loader.ends_masked")
+
+
+class EndsMasked(HooksCase):
+    LENGTHS = [[3, 5, 4, 6, 5, 2], [4, 5, 4, 4, 5, 2], [7, 3, 4, 6, 5, 2]] * 2
+
+    def batches(self, padding, masked, end=END, with_mask=True, width=None):
+        for lengths in self.LENGTHS:
+            ids, mask = padded(texts(lengths, end), padding, width)
+            labels = ids.masked_fill(masked(ids, mask), -100)
+            batch = {"input_ids": ids, "labels": labels}
+            yield batch | ({"attention_mask": mask} if with_mask else {})
+
+    def test_the_end_is_the_padding(self):
+        masked = lambda ids, mask: ids == END
+        self.assertEqual(read([*self.batches(END, masked)]), [1.0] * 6)
+
+    def test_the_end_is_a_target(self):
+        masked = lambda ids, mask: mask == 0
+        self.assertEqual(read([*self.batches(END, masked)]), [0.0] * 6)
+
+    def test_a_padding_of_its_own(self):
+        masked = lambda ids, mask: ids == PAD
+        self.assertEqual(read([*self.batches(PAD, masked)]), [])
+        self.assertEqual(read([*self.batches(PAD, masked, with_mask=False)]), [])
+
+    def test_without_a_mask(self):
+        masked = lambda ids, mask: ids == END
+        found = read([*self.batches(END, masked, with_mask=False)])
+        self.assertEqual(found, [1.0] * 3)
+
+    def test_texts_that_were_cut_have_no_end(self):
+        masked = lambda ids, mask: ids == PAD
+        # The longest row ends in a token, which is not that of the others.
+        cut = [*self.batches(PAD, masked, end=4, with_mask=False)]
+        self.assertEqual(read(cut), [])
+
+    def test_one_width_says_nothing(self):
+        masked = lambda ids, mask: ids == PAD
+        self.assertEqual(
+            read([*self.batches(PAD, masked, with_mask=False, width=8)]), []
+        )
+
+    def test_labels_that_are_shifted(self):
+        def batches():
+            for lengths in self.LENGTHS:
+                ids, mask = padded(texts(lengths), END)
+                following = torch.cat([ids[:, 1:], ids[:, -1:]], 1)
+                ignored = torch.cat([mask[:, 1:], mask[:, :1] * 0], 1) == 0
+                labels = following.masked_fill(ignored, -100)
+                yield {"input_ids": ids, "attention_mask": mask, "labels": labels}
+
+        self.assertEqual(read([*batches()]), [])
+
+
+def train(net, data, batches=3):
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    for x, y in DataLoader(data, batch_size=4, shuffle=True):
+        optimizer.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        optimizer.step()
+        batches -= 1
+        if batches == 0:
+            break
+
+
+def evaluate(net, data):
+    with torch.no_grad():
+        for x, _ in DataLoader(data, batch_size=4):
+            net(x)
+
+
+class DataCase(HooksCase):
+    def setUp(self):
+        super().setUp()
+        torch.manual_seed(0)
+        self.net = nn.Linear(3, 2)
+        self.data = TensorDataset(torch.randn(32, 3), torch.randint(2, (32,)))
+
+
+class IgnoresSplit(DataCase):
+    NAME = "loader.ignores_split"
+
+    def test_the_whole_is_trained_with(self):
+        _, held_out = random_split(self.data, [24, 8])
+        train(self.net, self.data)
+        evaluate(self.net, held_out)
+        train(self.net, self.data)
+        self.assertEqual(said(self.NAME), [1.0])
+
+    def test_a_part_is(self):
+        part, held_out = random_split(self.data, [24, 8])
+        train(self.net, part)
+        evaluate(self.net, held_out)
+        # With everything in the end.
+        train(self.net, self.data)
+        self.assertEqual(said(self.NAME), [0.0, 0.0])
+
+    def test_a_few_samples_to_look_at(self):
+        few = Subset(self.data, range(4))
+        train(self.net, self.data)
+        evaluate(self.net, few)
+        self.assertEqual(said(self.NAME), [])
+
+    def test_a_pass_over_all_that_does_not_train(self):
+        part, _ = random_split(self.data, [24, 8])
+        for x, _ in DataLoader(self.data, batch_size=4):
+            x.mean(0)
+        train(self.net, part)
+        self.assertEqual(said(self.NAME), [0.0])
+
+    def test_a_list(self):
+        rows = list(self.data)
+        random_split(rows, [24, 8])
+        train(self.net, rows)
+        self.assertEqual(said(self.NAME), [])
+
+
+class FrozenNorms(HooksCase):
+    def test_frozen_norms(self):
+        def frozen(change=lambda norm: None, steps=5):
+            HooksCase.setUp(self)
+            norm = nn.BatchNorm1d(3).requires_grad_(False)
+            head = nn.Linear(3, 2)
+            net = nn.Sequential(norm, head)
+            optimizer = torch.optim.SGD(head.parameters(), lr=0.1)
+            for _ in range(steps):
+                change(norm)
+                optimizer.zero_grad()
+                net(torch.randn(4, 3)).sum().backward()
+                optimizer.step()
+            return said("opt.frozen_norm_moves")[:1]
+
+        def follow(norm):
+            norm.bias += 0.01
+
+        self.assertEqual(frozen(), [1.0])
+        self.assertEqual(frozen(lambda norm: norm.eval()), [0.0])
+        self.assertEqual(frozen(follow), [])
+        self.assertEqual(frozen(lambda norm: norm.requires_grad_(True)), [])
+
+
+class Varied(Dataset):
+    def __init__(self, varied):
+        self.varied = varied
+
+    def __len__(self):
+        return 32
+
+    def __getitem__(self, index):
+        return self.varied(torch.full((3,), float(index))), index % 2
+
+
+def noisy(row):
+    return row + torch.randn(3)
+
+
+def flipped(row):
+    return -row if random.random() < 0.5 else row
+
+
+class DrawsInEvaluation(DataCase):
+    NAME = "loader.draws_in_evaluation"
+
+    def found(self, data, evaluated=None):
+        part, held_out = random_split(data, [24, 8])
+        train(self.net, part)
+        evaluate(self.net, evaluated or held_out)
+        return said(self.NAME)
+
+    def test_of_what_is_trained_with(self):
+        self.assertEqual(self.found(Varied(noisy)), [1.0, 1.0])
+
+    def test_by_another_generator(self):
+        self.assertEqual(self.found(Varied(flipped)), [1.0, 1.0])
+
+    def test_nothing_is_drawn(self):
+        self.assertEqual(self.found(Varied(lambda row: row + 1)), [0.0, 0.0])
+
+    def test_another_data_set_may(self):
+        self.assertEqual(self.found(self.data, evaluated=Varied(noisy)), [])
+
+    def test_a_list(self):
+        self.assertEqual(self.found(list(self.data)), [])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,83 @@
+"""Frozen BatchNorms that are in training mode: requires_grad has no effect on them there.
+
+They normalise by the batch, and their running statistics move away from those that the
+frozen weights around them were trained with. Networks that are frozen as a whole give
+targets (teachers.py), and what moves although it is frozen follows another network.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from _traincheck.identity_map import WeakIdentityMap
+from _traincheck.looks import looks_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from _traincheck.holds import Holds
+    from _traincheck.models import Models
+
+# Name of the scalar of an optimizer.
+NAME = "opt.frozen_norm_moves"
+_ELEMENTS = 256
+_LOOKS = 3  # at which it was the same: it does not follow another network
+
+
+class _Norm:
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+        self.looks = 0
+
+
+class FrozenNorms:
+    def __init__(self, models: Models, holds: Holds) -> None:
+        self._models = models
+        self._holds = holds
+        self._steps = 0
+        self._norms: WeakIdentityMap[torch.nn.Module, _Norm] = WeakIdentityMap()
+
+    def optimizer_steps(self) -> float | None:
+        """1: some is in training mode; 0: all are in evaluation mode; None: there are
+        none, or it is not known yet."""
+        step, self._steps = self._steps, self._steps + 1
+        if not looks_at(step):
+            return None
+        found = [norm.training for norm in self._frozen() if self._stays(norm)]
+        return float(any(found)) if found else None
+
+    def _frozen(self) -> Iterator[torch.nn.Module]:
+        """In models of which other parts are trained."""
+        held = self._holds.held_tensors()
+        for model in self._models.all():
+            root = model.root()
+            if root is None or not any(id(one) in held for one in root.parameters()):
+                continue
+            for module in root.modules():
+                if not isinstance(module, _BatchNorm) or not module.affine:
+                    continue
+                if module.track_running_stats and not any(
+                    one.requires_grad or id(one) in held for one in module.parameters()
+                ):
+                    yield module
+
+    def _stays(self, norm: torch.nn.Module) -> bool:
+        """Was it the same at the last looks? One on a device is not read."""
+        parameters = list(norm.parameters())
+        if not all(
+            type(one) is torch.nn.Parameter and one.is_cpu for one in parameters
+        ):
+            return False
+        content = b"".join(
+            bytes(one.detach()[:_ELEMENTS].double().numpy().tobytes())
+            for one in parameters
+        )
+        known = self._norms.get(norm)
+        if known is None or known.content != content:
+            self._norms.set(norm, _Norm(content))
+            return False
+        known.looks += 1
+        return known.looks >= _LOOKS - 1

@@ -1,0 +1,91 @@
+"""Trainings that go on from a file of their own, which has no state of the optimizer.
+
+A job reads the model that the job before it has written, and writes it again: its
+optimizer begins with empty moments each time, and steps are large for a while. Weights
+that are read from one file and written to another are a training's begin and result.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import torch
+
+from _traincheck.positional_states import first_tensors, mark_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from _traincheck.positional_states import Mark
+
+_DEPTH = 4  # dictionaries within each other
+_FILES = 8  # that were read last
+
+
+class StatelessResumes:
+    def __init__(self) -> None:
+        self._read: dict[str, set[Mark]] = {}  # by path
+        self._begun_with: set[str] = set()  # what models have taken over
+        # An optimizer's state is kept somewhere, so that a resume can have it.
+        self._keeps_state = False
+        self._found = False
+
+    def loaded(self, path: Any, content: Any) -> None:
+        """Called with what torch.load has given."""
+        name = _name(path)
+        if name is not None:
+            self._read[name] = {mark_of(one) for one in first_tensors(content, _DEPTH)}
+            for old in list(self._read)[:-_FILES]:
+                del self._read[old]
+
+    def takes(self, taker: Any, state: Any) -> None:
+        if isinstance(taker, torch.optim.Optimizer):
+            self._keeps_state = True
+        elif isinstance(taker, torch.nn.Module) and isinstance(state, dict):
+            marks = {mark_of(one) for one in first_tensors(state, 1)}
+            self._begun_with.update(
+                name for name, read in self._read.items() if marks & read
+            )
+
+    def saves(
+        self, path: Any, content: Any, optimizers: Iterable[torch.optim.Optimizer]
+    ) -> None:
+        """Called before torch.save writes."""
+        if self._keeps_state or _holds_optimizer(content, _DEPTH):
+            self._keeps_state = True
+        elif _name(path) in self._begun_with and any(map(_has_moments, optimizers)):
+            self._found = True
+
+    def optimizer_steps(self) -> float | None:
+        """1: so it is; 0: a model began from a file, and a state is kept."""
+        if not self._begun_with:
+            return None
+        if self._keeps_state:
+            return 0.0
+        return 1.0 if self._found else None
+
+
+def _name(path: Any) -> str | None:
+    return os.path.realpath(path) if isinstance(path, (str, os.PathLike)) else None
+
+
+def _holds_optimizer(content: Any, depth: int) -> bool:
+    if isinstance(content, torch.optim.Optimizer):
+        return True
+    if not isinstance(content, (dict, list, tuple)) or depth == 0:
+        return False
+    if isinstance(content, dict) and "param_groups" in content:
+        return bool(content.get("state"))
+    inner = content.values() if isinstance(content, dict) else content
+    return any(_holds_optimizer(one, depth - 1) for one in inner)
+
+
+def _has_moments(optimizer: torch.optim.Optimizer) -> bool:
+    return any(
+        isinstance(value, torch.Tensor) and value.dim() > 0
+        for state in list(optimizer.state.values())[:4]
+        if isinstance(state, dict)
+        for value in state.values()
+    )

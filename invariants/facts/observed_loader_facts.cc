@@ -1,0 +1,79 @@
+#include "invariants/facts/observed_rows.h"
+
+namespace traincheck {
+namespace {
+
+constexpr char kAverageOfLoader[] = "loader.averages_without_statistics";
+constexpr char kBeginsAgain[] = "loader.begins_again";
+constexpr char kDrawsInEvaluation[] = "loader.draws_in_evaluation";
+constexpr char kEndsMasked[] = "loader.ends_masked";
+constexpr char kHoldOld[] = "loader.workers_hold_old";
+constexpr char kIgnoresSplit[] = "loader.ignores_split";
+constexpr char kInTraining[] = "loader.evaluated_in_training";
+constexpr char kNotStandardised[] = "loader.not_standardised";
+constexpr char kSamplesAlike[] = "loader.samples_alike";
+constexpr char kScaledApart[] = "loader.scaled_apart";
+constexpr char kSharesSamples[] = "loader.shares_samples";
+constexpr char kWeightsTooFew[] = "loader.weights_too_few";
+constexpr char kWorkersRepeat[] = "loader.workers_repeat";
+constexpr char kWritesData[] = "loader.writes_data";
+
+}  // namespace
+
+std::vector<Fact> ObservedLoaderFacts() {
+  return {
+      LoaderRow<kWorkersRepeat>(
+          "all workers of the loader give the same batch",
+          "the workers of the loader give different batches"),
+      LoaderRow<kHoldOld>(
+          "its persistent workers hold the data set as it was before it was "
+          "changed",
+          "the data set is as its persistent workers hold it", 6),
+      LoaderRow<kWeightsTooFew>(
+          "its sampler has fewer weights than the data set has samples",
+          "its sampler has at least as many weights as the data set has "
+          "samples",
+          2),
+      LoaderRow<kSharesSamples>(
+          "the evaluation reads some of the samples that are trained with",
+          "the evaluation reads none of the samples that are trained with"),
+      LoaderRow<kInTraining>(
+          "the model is evaluated on its batches in training mode",
+          "the model is not evaluated on its batches in training mode"),
+      LoaderRow<kAverageOfLoader>(
+          "an averaged copy is evaluated on its batches with BatchNorms that "
+          "have their initial statistics",
+          "no averaged copy is evaluated on its batches with BatchNorms that "
+          "have their initial statistics",
+          4),
+      LoaderRow<kSamplesAlike>("all samples of a batch are alike",
+                               "the samples of a batch are not all alike"),
+      LoaderRow<kBeginsAgain>(
+          "every step begins the data anew and reads the same batch",
+          "the steps go on through the data and read different batches"),
+      LoaderRow<kScaledApart>(
+          "its inputs are on another scale than those that are trained with",
+          "its inputs are on about the same scale as those that are trained "
+          "with"),
+      LoaderRow<kNotStandardised>(
+          "its inputs are not standardised, and those that are trained with "
+          "are",
+          "its inputs are standardised, as those that are trained with are", 4),
+      LoaderRow<kWritesData>(
+          "its data set changes the samples that it holds by handing them out",
+          "its data set does not change the samples that it holds by handing "
+          "them out"),
+      LoaderRow<kEndsMasked>(
+          "no end of a text in its batches is a target, only what comes before",
+          "ends of texts in its batches are targets", 8),
+      LoaderRow<kIgnoresSplit>(
+          "it trains with a whole data set whose parts were to be kept apart",
+          "it trains with a part of the data set that was split", 8),
+      LoaderRow<kDrawsInEvaluation>(
+          "samples that are evaluated are drawn at random, as those of the "
+          "training are",
+          "no random numbers are drawn for samples that are evaluated", 8),
+  };
+}
+
+}  // namespace traincheck

@@ -1,0 +1,174 @@
+#include "invariants/relations/reproduced_steps/reproduced_steps.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "invariants/relations/reproduced_steps/course_spec.h"
+#include "invariants/relations/reproduced_steps/step_digests.h"
+#include "invariants/rules/process_relation.h"
+#include "invariants/rules/verdicts.h"
+
+namespace traincheck {
+
+namespace {
+
+constexpr size_t kFewestSteps = 4;
+constexpr size_t kMostSteps = 32;
+
+std::string RankOf(const ProcessFacts& facts) {
+  if (!facts.rank()) return "";
+  return absl::StrCat(*facts.rank(), " of ", facts.world());
+}
+
+bool BeginsAs(const CourseStart& start, const ProcessFacts& facts,
+              const StepDigests& digests) {
+  const std::map<std::string, uint64_t>& generators = digests.generators();
+  return start.host == facts.definitions().process().host &&
+         start.rank == RankOf(facts) &&
+         std::all_of(start.generators.begin(), start.generators.end(),
+                     [&](const auto& known) {
+                       const auto found = generators.find(known.first);
+                       return found != generators.end() &&
+                              found->second == known.second;
+                     });
+}
+
+class CoursesSeen : public ProcessObserver {
+ public:
+  void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
+    digests_.OnCallBegin(facts, call);
+  }
+  void OnState(const ProcessFacts& facts, const StateEvent& event) override {
+    digests_.OnState(facts, event);
+  }
+  void OnCallEnd(const ProcessFacts& facts, const Call& call,
+                 CallOutcome outcome) override {
+    const auto step = digests_.Ended(facts, call, outcome);
+    if (!step || ended_) return;
+    ended_ =
+        !step->complete || facts.gaps() > 0 || spec_.steps.size() == kMostSteps;
+    if (ended_) return;
+    spec_.start.host = facts.definitions().process().host;
+    spec_.start.rank = RankOf(facts);
+    spec_.steps.push_back(*step);
+  }
+
+  void Collect(const ProcessDefinitions& definitions,
+               HypothesisSet* out) const {
+    CourseSpec spec = spec_;
+    spec.start.generators = digests_.UsedGenerators();
+    if (spec.steps.size() < kFewestSteps || spec.start.generators.empty()) {
+      return;
+    }
+    out->Add({spec.ToJson(), Scope::kExperiment, {}});
+  }
+
+ private:
+  StepDigests digests_;
+  CourseSpec spec_;
+  bool ended_ = false;
+};
+
+using CourseRule = SpecRule<CourseSpec>;
+using Judged = JudgedRules<CourseRule>;
+
+class CoursesOfProcess : public ProcessObserver {
+ public:
+  explicit CoursesOfProcess(const Judged* judged) : judged_(judged) {}
+
+  void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
+    digests_.OnCallBegin(facts, call);
+  }
+  void OnState(const ProcessFacts& facts, const StateEvent& event) override {
+    digests_.OnState(facts, event);
+  }
+  void OnCallEnd(const ProcessFacts& facts, const Call& call,
+                 CallOutcome outcome) override {
+    const auto step = digests_.Ended(facts, call, outcome);
+    if (!step) return;
+    for (const CourseRule& rule : judged_->rules) {
+      if (steps_ < rule.spec.steps.size() && !parted_[rule.index]) {
+        Judge(facts, call, *step, rule);
+      }
+    }
+    ++steps_;
+  }
+  void Fields(Archive& archive) override { archive(digests_, steps_, parted_); }
+
+ private:
+  void Judge(const ProcessFacts& facts, const Call& call,
+             const StepDigest& step, const CourseRule& rule) {
+    const StepDigest& expected = rule.spec.steps[steps_];
+    Verdict verdict = NewVerdict(facts, rule.index, call.object);
+    if (facts.gaps() > 0 || !step.complete) {
+      MarkUnknown(
+          "what the step begins with was not all recorded on " + facts.Name(),
+          &verdict);
+      // Whether it began like the reference run will not be known, or how many
+      // steps it has made.
+      parted_[rule.index] = steps_ == 0 || facts.gaps() > 0;
+    } else if (!IsMeant(facts, step, rule.spec)) {
+      parted_[rule.index] = true;
+      return;
+    } else if (const char* other = FirstDifference(step, expected)) {
+      parted_[rule.index] = true;
+      MarkViolated(facts, call, &verdict);
+      verdict.finding.expected =
+          absl::StrCat("step ", steps_,
+                       " has the rows, weights and gradients of the reference "
+                       "run, which began in the same way");
+      verdict.finding.seen = absl::StrCat("in step ", steps_, " ", other);
+    }
+    judged_->sink->OnVerdict(verdict);
+  }
+
+  // Does the rule speak of this run, as far as it is known?
+  bool IsMeant(const ProcessFacts& facts, const StepDigest& step,
+               const CourseSpec& spec) const {
+    const StepDigest& expected = spec.steps[steps_];
+    if (step.settings != expected.settings) return false;
+    return steps_ > 0 ||
+           (BeginsAs(spec.start, facts, digests_) &&
+            step.rows == expected.rows && step.weights == expected.weights);
+  }
+
+  // Null: there is none. What is first in a step comes first.
+  static const char* FirstDifference(const StepDigest& step,
+                                     const StepDigest& expected) {
+    if (step.weights != expected.weights) {
+      return "the weights are not those of the reference run, although the "
+             "step before had the same gradients: what the optimizer does "
+             "with them, or what else writes weights, has changed";
+    }
+    if (step.rows != expected.rows) {
+      return "other rows of the data are read than in the reference run, "
+             "although everything before was the same";
+    }
+    if (step.gradients != expected.gradients) {
+      return "the gradients are not those of the reference run, although "
+             "weights and random numbers are: the batch, the forward or the "
+             "loss has changed";
+    }
+    return nullptr;
+  }
+
+  const Judged* const judged_;
+  StepDigests digests_;
+  uint64_t steps_ = 0;             // so far
+  std::map<size_t, bool> parted_;  // by rule: it is not judged any more
+};
+
+}  // namespace
+
+const Relation* ReproducedSteps() {
+  static const auto* const kRelation =
+      new ProcessRelation<CourseSpec, CoursesOfProcess>(
+          "ReproducedSteps", NewSeenGenerator<CoursesSeen>);
+  return kRelation;
+}
+
+}  // namespace traincheck
