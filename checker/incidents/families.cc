@@ -230,6 +230,14 @@ constexpr Family kFamilies[] = {
      "/event/kind",
      "call",
      {Rung::kCall},
+     "a call that the reference runs make is left out: {seen}",
+     kOtherProgram,
+     kCompareProgram,
+     "span"},
+    {"EventContain",
+     "/event/kind",
+     "call",
+     {Rung::kCall},
      "{call} does not do what it did in the reference runs: {seen}",
      kOtherProgram,
      kCompareProgram},
@@ -344,6 +352,10 @@ std::string TextAt(const nlohmann::json& parameters, const char* path) {
 bool IsOf(const Rule& rule, const Family& family) {
   if (*family.relation == '\0') return true;
   if (family.relation != std::string_view(rule.relation_name())) return false;
+  if (*family.window != '\0' &&
+      TextAt(rule.parameters(), "/window/kind") != family.window) {
+    return false;
+  }
   return *family.path == '\0' ||
          TextAt(rule.parameters(), family.path) == family.value;
 }

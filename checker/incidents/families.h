@@ -31,6 +31,8 @@ struct Family {
   const char* headline;
   const char* why;
   const char* fix;
+  // Of these, those with windows of this kind; "": of any.
+  const char* window = "";
 };
 
 // The first that fits a rule is its own.

@@ -59,5 +59,24 @@ TEST(Families, AHeadlineNamesTheCallAndWhatWasSeen) {
   EXPECT_EQ(HeadlineOf(family, "3 rows", {}), "a function returns: 3 rows");
 }
 
+TEST(Families, WhatASpanLeavesOutIsNotDoneByACall) {
+  const auto headline = [](const char* window) {
+    const nlohmann::json parameters = {
+        {"window",
+         {{"kind", window},
+          {"function", {{"role", "torch.optim.optimizer.Optimizer.step"}}}}},
+        {"event",
+         {{"kind", "call"},
+          {"function", {{"name", "Net.forward"}}},
+          {"binding", "any"}}}};
+    const auto rule = FindRelation("EventContain")->Parse(parameters, "");
+    EXPECT_TRUE(rule.ok()) << rule.status();
+    return std::string(FamilyOf(**rule).headline);
+  };
+  EXPECT_EQ(headline("span"),
+            "a call that the reference runs make is left out: {seen}");
+  EXPECT_NE(headline("call"), headline("span"));
+}
+
 }  // namespace
 }  // namespace traincheck
