@@ -64,7 +64,7 @@ class EndsMasked(HooksCase):
     def test_without_a_mask(self):
         masked = lambda ids, mask: ids == END
         found = read([*self.batches(END, masked, with_mask=False)])
-        self.assertEqual(found, [1.0] * 3)
+        self.assertEqual(found, [1.0] * 5)
 
     def test_texts_that_were_cut_have_no_end(self):
         masked = lambda ids, mask: ids == PAD

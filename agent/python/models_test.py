@@ -31,7 +31,7 @@ class Models(HooksCase):
     def test_order_of_a_step(self):
         model = Net()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for _ in range(3):  # what shows at the first steps has been said
+        for _ in range(7):  # what shows at the first steps has been said
             CORE.log.clear()
             train_step(model, optimizer)
         kinds = [record[1] for record in CORE.of("clock", "state", "scalar")]

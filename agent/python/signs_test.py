@@ -167,7 +167,7 @@ class HiddenParts(SignsCase):
         for _ in range(4):
             self.step(net, optimizer)
         net.own.requires_grad_(True)
-        for _ in range(20):
+        for _ in range(2):
             self.step(net, optimizer)
         self.assertEqual(last("opt.late_left_out"), 1.0)
 

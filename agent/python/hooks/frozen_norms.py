@@ -24,26 +24,21 @@ if TYPE_CHECKING:
 # Name of the scalar of an optimizer.
 NAME = "opt.frozen_norm_moves"
 _ELEMENTS = 256
-_LOOKS = 3  # at which it was the same: it does not follow another network
-
-
-class _Norm:
-    def __init__(self, content: bytes) -> None:
-        self.content = content
-        self.looks = 0
 
 
 class FrozenNorms:
     def __init__(self, models: Models, holds: Holds) -> None:
         self._models = models
         self._holds = holds
-        self._steps = 0
-        self._norms: WeakIdentityMap[torch.nn.Module, _Norm] = WeakIdentityMap()
+        self._steps: WeakIdentityMap[torch.optim.Optimizer, int] = WeakIdentityMap()
+        # Its parameters at the last look.
+        self._norms: WeakIdentityMap[torch.nn.Module, bytes] = WeakIdentityMap()
 
-    def optimizer_steps(self) -> float | None:
+    def optimizer_steps(self, optimizer: torch.optim.Optimizer) -> float | None:
         """1: some is in training mode; 0: all are in evaluation mode; None: there are
         none, or it is not known yet."""
-        step, self._steps = self._steps, self._steps + 1
+        step = self._steps.get(optimizer) or 0
+        self._steps.set(optimizer, step + 1)
         if not looks_at(step):
             return None
         found = [norm.training for norm in self._frozen() if self._stays(norm)]
@@ -65,7 +60,8 @@ class FrozenNorms:
                     yield module
 
     def _stays(self, norm: torch.nn.Module) -> bool:
-        """Was it the same at the last looks? One on a device is not read."""
+        """Was it the same at the last look? What follows another network was not. One
+        on a device is not read."""
         parameters = list(norm.parameters())
         if not all(
             type(one) is torch.nn.Parameter and one.is_cpu for one in parameters
@@ -76,8 +72,5 @@ class FrozenNorms:
             for one in parameters
         )
         known = self._norms.get(norm)
-        if known is None or known.content != content:
-            self._norms.set(norm, _Norm(content))
-            return False
-        known.looks += 1
-        return known.looks >= _LOOKS - 1
+        self._norms.set(norm, content)
+        return known == content

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from _traincheck.watch import Watch
 
 _BYTES = "torch.uint8"
-_FORWARDS = 4  # that train: the later ones show which generators are drawn from
+# That train. The first is recorded in any case, the others with the states of their
+# steps: they show which generators are drawn from.
+_FORWARDS = 4
 
 
 def drawn_state() -> bytes:
@@ -59,7 +61,8 @@ class Generators:
 
     def forward_begins(self, trains: bool) -> None:
         """Called at every outermost one."""
-        first = trains and self._trained < _FORWARDS
+        few = trains and self._trained < _FORWARDS
+        first = few and (self._trained == 0 or self._recorded.states)
         if first:
             self._trained += 1
         if first or self._planned():

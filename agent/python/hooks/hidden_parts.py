@@ -43,6 +43,8 @@ REPEATED = ("opt.layers_repeated", 0)
 LEFT_OUT = ("opt.late_left_out", 0)
 
 _EVERY = 16  # steps after which parameters are looked at again
+_COUNTS = 2  # steps after which those that are trained are counted
+_THAWS = 32  # that are looked at: others freeze and thaw in each step
 
 
 class HiddenParts:
@@ -58,6 +60,8 @@ class HiddenParts:
         self._forwards = 0  # open outermost ones that train
         self._made = 0  # layers within forwards, since a step
         self._has_made = False
+        self._trained = 0  # parameters that require a gradient
+        self._thaws = 0
         self._said: Scalars = {}
 
     def forward_begins(self) -> None:
@@ -87,9 +91,20 @@ class HiddenParts:
         if self._looks < _LOOKS:
             self._looks += 1
             self._said.update(self._look())
-        if self._looks < _LOOKS or self._steps % _EVERY == 0:
+        often = self._looks < _LOOKS or self._steps % _EVERY == 0
+        if self._has_thawed() or often:
             self._look_for_late()
         return dict(self._said)
+
+    def _has_thawed(self) -> bool:
+        """Do more parameters require a gradient than when they were last counted?"""
+        if self._steps % _COUNTS or self._thaws >= _THAWS:
+            return False
+        before = self._trained
+        self._trained = sum(one.requires_grad for one in self._parameters())
+        thawed = 0 < before < self._trained
+        self._thaws += thawed
+        return thawed
 
     def _look_for_late(self) -> None:
         held = self._held_ids()

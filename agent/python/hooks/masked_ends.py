@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 NAME = "loader.ends_masked"
 _IGNORED = -100
 _BATCHES = 16  # of a loader that are looked at
-_LEAST = 4  # ends, and batches where nothing else tells padding
+_LEAST = 4  # ends
+_WIDTHS = 2  # of batches where nothing else tells padding
 _MOST = 1 << 20  # tokens
 
 
@@ -29,8 +30,7 @@ class _Batches:
 
     def __init__(self) -> None:
         self.count = 0
-        self.widths: set[int] = set()
-        self.ended = 0  # those in which one masked token ends all rows
+        self.widths: set[int] = set()  # where one masked token ends all rows
 
 
 class MaskedEnds:
@@ -99,10 +99,8 @@ def _by_widths(
         and not bool(supervised[in_run].any())
         and bool(supervised.gather(1, before[:, None]).all())
     )
-    batches.widths.add(ids.shape[1])
     if not is_so:
         batches.count = _BATCHES  # another padding
         return None
-    batches.ended += 1
-    told = batches.ended >= _LEAST and len(batches.widths) > 1
-    return 1.0 if told else None
+    batches.widths.add(ids.shape[1])
+    return 1.0 if len(batches.widths) >= _WIDTHS else None

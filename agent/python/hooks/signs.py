@@ -113,7 +113,7 @@ class Signs:
         yield "opt.epsilon_vanishes", epsilon_vanishes(optimizer)
         yield "opt.has_empty_group", has_empty_group(optimizer)
         yield "opt.discards_backwards", watch.discarded_backwards.steps(optimizer)
-        yield "opt.frozen_norm_moves", watch.frozen_norms.optimizer_steps()
+        yield "opt.frozen_norm_moves", watch.frozen_norms.optimizer_steps(optimizer)
         yield "opt.follower_apart", watch.followers.optimizer_steps()
         yield "opt.follower_leads", watch.followers.leads()
         yield "opt.float16_unscaled", watch.half_precision.optimizer_steps()
