@@ -408,6 +408,21 @@ class UserCodeTest(HooksCase):
             class Bad(nn.Module, mark=5):
                 pass
 
+    def test_a_scheduler_of_a_recorded_method_is_saved_as_without_us(self):
+        class Model(nn.Linear):
+            def rate(self, step):
+                return 0.5**step
+
+        self.assertTrue(wrapping.is_wrapped(CORE, Model.rate))
+        Model.rate.unit = "share"  # the user's own
+        model = Model(2, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for kind in ("LambdaLR", "MultiplicativeLR"):
+            scheduler = getattr(torch.optim.lr_scheduler, kind)(optimizer, model.rate)
+            state = scheduler.state_dict()
+            self.assertEqual(state["lr_lambdas"], [{"unit": "share"}])
+            scheduler.load_state_dict(pickle.loads(pickle.dumps(state)))
+
     def test_callables_handed_to_a_loader(self):
         loader = DataLoader(Numbers(), batch_size=2, collate_fn=make_batch)
         self.assertEqual([b.tolist() for b in loader], [[0, 1], [2, 3]])

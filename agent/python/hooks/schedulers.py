@@ -16,6 +16,7 @@ from _traincheck.merged_rates import MergedRates
 from _traincheck.metric_direction import NAME as AGAINST_METRIC
 from _traincheck.metric_direction import is_against_metric
 from _traincheck.observing import observe
+from _traincheck.wrapping import restore_attributes
 
 if TYPE_CHECKING:
     from typing import Any
@@ -27,6 +28,11 @@ if TYPE_CHECKING:
 _PLATEAU = torch.optim.lr_scheduler.ReduceLROnPlateau
 _LATE = (_PLATEAU, torch.optim.swa_utils.SWALR)
 _ONE_CYCLE = torch.optim.lr_scheduler.OneCycleLR
+# Their states copy the attributes of the methods that they are given.
+_OF_FUNCTIONS = (
+    torch.optim.lr_scheduler.LambdaLR,
+    torch.optim.lr_scheduler.MultiplicativeLR,
+)
 _UNUSED_PASSES = 2
 
 
@@ -239,3 +245,11 @@ def install(watch: Watch) -> None:
         watch.schedules.begun(scheduler)
 
     observe(watch, base, "_initial_step", after=begun)
+
+    def gave_state(scheduler: Any, args: Args, state: dict[str, Any]) -> None:
+        for attributes in state.get("lr_lambdas", ()):
+            if isinstance(attributes, dict):
+                restore_attributes(attributes)
+
+    for cls in _OF_FUNCTIONS:
+        observe(watch, cls, "state_dict", after=gave_state)

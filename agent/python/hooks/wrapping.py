@@ -128,6 +128,19 @@ def stand_in(fn: types.FunctionType, wrapper: Any) -> Any:
     return shim
 
 
+def restore_attributes(attributes: dict[str, Any]) -> None:
+    """Makes what was copied of a stand-in's attributes those of its function: ours
+    refer to what cannot be pickled."""
+    wrapper = attributes.pop(_WRAPPER, None)
+    if wrapper is None:
+        return
+    own = vars(wrapper.__wrapped__)
+    for name in ("__wrapped__", "__signature__"):
+        attributes.pop(name, None)
+        if name in own:
+            attributes[name] = own[name]
+
+
 @functools.lru_cache(maxsize=None)
 def _stand_in_code(closed: tuple[str, ...]) -> types.CodeType:
     # Names that are never reached belong to the closure all the same.
