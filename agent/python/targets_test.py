@@ -291,6 +291,20 @@ class StatelessResumes(SignsCase):
         content = lambda net, optimizer: {"model": net.state_dict()}
         self.assertEqual(self.resume(content, make=torch.optim.SGD), [])
 
+    def test_back_to_the_best_weights(self):
+        """The optimizer goes on as it was."""
+        net = nn.Linear(5, 4)
+        optimizer = torch.optim.Adam(net.parameters(), lr=0.1)
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "best.pt")
+            for _ in range(3):
+                optimizer.zero_grad()
+                net(torch.randn(8, 5)).square().mean().backward()
+                optimizer.step()
+                torch.save(net.state_dict(), path)
+                net.load_state_dict(torch.load(path))
+        self.assertEqual(said(self.NAME), [])
+
     def test_the_result_goes_to_another_file(self):
         content = lambda net, optimizer: {"model": net.state_dict()}
         with tempfile.TemporaryDirectory() as folder:

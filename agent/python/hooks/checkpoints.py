@@ -67,7 +67,8 @@ class _Checkpoints:
         watch.checkpoints.record_once(point, args[0], state)
         watch.ties.loading(args[0], state)
         watch.positions.takes(args[0], state)
-        watch.stateless_resumes.takes(args[0], state)
+        optimizers = watch.holds.optimizers()
+        watch.stateless_resumes.takes(args[0], state, optimizers)
         watch.remade_optimizers.loads(args[0])
         watch.schedules.loads(args[0], state)
         if isinstance(args[0], torch.optim.Optimizer):

@@ -26,8 +26,8 @@ _FETCHES = 8  # of a data set that are looked at, without gradients
 
 class RandomEvaluations:
     def __init__(self) -> None:
-        # Data sets, of which parts may be read: fetches with gradients. And without.
-        self._trained: WeakIdentityMap[Any, int] = WeakIdentityMap()
+        # Data sets, of which parts may be read: with gradients, and how often without.
+        self._trained: WeakIdentityMap[Any, bool] = WeakIdentityMap()
         self._looked: WeakIdentityMap[Any, int] = WeakIdentityMap()
         self._before: tuple[Any, ...] | None = None
         self._drew: bool | None = None  # in the fetch before
@@ -38,7 +38,8 @@ class RandomEvaluations:
         if not is_possible_key(whole):
             return
         if torch.is_grad_enabled():
-            self._trained.set(whole, 1)
+            if self._trained.get(whole) is None:
+                self._trained.set(whole, True)
             return
         looked = self._looked.get(whole) or 0
         if not self._trained.get(whole) or looked >= _FETCHES:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from _traincheck.holds import parameters_of
 from _traincheck.positional_states import first_tensors, mark_of
 
 if TYPE_CHECKING:
@@ -40,10 +41,15 @@ class StatelessResumes:
             for old in list(self._read)[:-_FILES]:
                 del self._read[old]
 
-    def takes(self, taker: Any, state: Any) -> None:
+    def takes(
+        self, taker: Any, state: Any, optimizers: Iterable[torch.optim.Optimizer]
+    ) -> None:
+        """Called when a module or an optimizer is about to take over a state."""
         if isinstance(taker, torch.optim.Optimizer):
             self._keeps_state = True
         elif isinstance(taker, torch.nn.Module) and isinstance(state, dict):
+            if self._read and _is_trained(taker, optimizers):
+                return  # it goes back, and its optimizer keeps what it has
             marks = {mark_of(one) for one in first_tensors(state, 1)}
             self._begun_with.update(
                 name for name, read in self._read.items() if marks & read
@@ -80,6 +86,16 @@ def _holds_optimizer(content: Any, depth: int) -> bool:
         return bool(content.get("state"))
     inner = content.values() if isinstance(content, dict) else content
     return any(_holds_optimizer(one, depth - 1) for one in inner)
+
+
+def _is_trained(
+    module: torch.nn.Module, optimizers: Iterable[torch.optim.Optimizer]
+) -> bool:
+    """Does some optimizer have moments of its parameters?"""
+    held: set[int] = set()
+    for optimizer in filter(_has_moments, optimizers):
+        held.update(map(id, parameters_of(optimizer)))
+    return any(id(one) in held for one in module.parameters())
 
 
 def _has_moments(optimizer: torch.optim.Optimizer) -> bool:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -40,15 +41,16 @@ bool BeginsAs(const CourseStart& start, const ProcessFacts& facts,
 class CoursesSeen : public ProcessObserver {
  public:
   void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
-    digests_.OnCallBegin(facts, call);
+    if (!ended_) digests_.OnCallBegin(facts, call);
   }
+  // Which generators are drawn from shows later, too.
   void OnState(const ProcessFacts& facts, const StateEvent& event) override {
     digests_.OnState(facts, event);
   }
   void OnCallEnd(const ProcessFacts& facts, const Call& call,
                  CallOutcome outcome) override {
     const auto step = digests_.Ended(facts, call, outcome);
-    if (!step || ended_) return;
+    if (!step) return;
     ended_ =
         !step->complete || facts.gaps() > 0 || spec_.steps.size() == kMostSteps;
     if (ended_) return;
@@ -81,7 +83,10 @@ class CoursesOfProcess : public ProcessObserver {
   explicit CoursesOfProcess(const Judged* judged) : judged_(judged) {}
 
   void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
-    digests_.OnCallBegin(facts, call);
+    const bool any =
+        std::any_of(judged_->rules.begin(), judged_->rules.end(),
+                    [this](const CourseRule& rule) { return IsJudged(rule); });
+    if (any) digests_.OnCallBegin(facts, call);
   }
   void OnState(const ProcessFacts& facts, const StateEvent& event) override {
     digests_.OnState(facts, event);
@@ -91,15 +96,17 @@ class CoursesOfProcess : public ProcessObserver {
     const auto step = digests_.Ended(facts, call, outcome);
     if (!step) return;
     for (const CourseRule& rule : judged_->rules) {
-      if (steps_ < rule.spec.steps.size() && !parted_[rule.index]) {
-        Judge(facts, call, *step, rule);
-      }
+      if (IsJudged(rule)) Judge(facts, call, *step, rule);
     }
     ++steps_;
   }
   void Fields(Archive& archive) override { archive(digests_, steps_, parted_); }
 
  private:
+  bool IsJudged(const CourseRule& rule) const {
+    return steps_ < rule.spec.steps.size() && !parted_.contains(rule.index);
+  }
+
   void Judge(const ProcessFacts& facts, const Call& call,
              const StepDigest& step, const CourseRule& rule) {
     const StepDigest& expected = rule.spec.steps[steps_];
@@ -110,18 +117,18 @@ class CoursesOfProcess : public ProcessObserver {
           &verdict);
       // Whether it began like the reference run will not be known, or how many
       // steps it has made.
-      parted_[rule.index] = steps_ == 0 || facts.gaps() > 0;
+      if (steps_ == 0 || facts.gaps() > 0) parted_.insert(rule.index);
     } else if (!IsMeant(facts, step, rule.spec)) {
-      parted_[rule.index] = true;
+      parted_.insert(rule.index);
       return;
     } else if (const char* other = FirstDifference(step, expected)) {
-      parted_[rule.index] = true;
+      parted_.insert(rule.index);
       MarkViolated(facts, call, &verdict);
       verdict.finding.expected =
           absl::StrCat("step ", steps_,
                        " has the rows, weights and gradients of the reference "
                        "run, which began in the same way");
-      verdict.finding.seen = absl::StrCat("in step ", steps_, " ", other);
+      verdict.finding.seen = other;
     }
     judged_->sink->OnVerdict(verdict);
   }
@@ -158,8 +165,8 @@ class CoursesOfProcess : public ProcessObserver {
 
   const Judged* const judged_;
   StepDigests digests_;
-  uint64_t steps_ = 0;             // so far
-  std::map<size_t, bool> parted_;  // by rule: it is not judged any more
+  uint64_t steps_ = 0;       // so far
+  std::set<size_t> parted_;  // rules that are not judged any more
 };
 
 }  // namespace
