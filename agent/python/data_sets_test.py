@@ -9,7 +9,8 @@ import unittest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset, random_split
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
+from torch.utils.data import Subset, TensorDataset, random_split
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from hooks_case import HooksCase, said
@@ -219,6 +220,74 @@ class DrawsInEvaluation(DataCase):
 
     def test_a_list(self):
         self.assertEqual(self.found(list(self.data)), [])
+
+
+def fit(net, loader, epochs=3):
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    for _ in range(epochs):
+        for x, y in loader:
+            optimizer.zero_grad()
+            F.cross_entropy(net(x), y).backward()
+            optimizer.step()
+
+
+class NeverShuffles(DataCase):
+    NAME = "loader.never_shuffles"
+
+    def test_the_order_of_the_data(self):
+        fit(self.net, DataLoader(self.data, batch_size=4))
+        self.assertEqual(said(self.NAME), [1.0])
+
+    def test_an_order_of_its_own_in_each_epoch(self):
+        fit(self.net, DataLoader(self.data, batch_size=4, shuffle=True))
+        self.assertEqual(said(self.NAME), [0.0])
+
+    def test_a_loader_for_each_epoch(self):
+        optimizer = torch.optim.SGD(self.net.parameters(), lr=0.01)
+        for _ in range(3):
+            for x, y in DataLoader(self.data, batch_size=4):  # gone while it is read
+                optimizer.zero_grad()
+                F.cross_entropy(self.net(x), y).backward()
+                optimizer.step()
+        self.assertEqual(said(self.NAME), [1.0])
+
+    def test_too_few_passes_or_batches(self):
+        fit(self.net, DataLoader(self.data, batch_size=16))
+        fit(self.net, DataLoader(Subset(self.data, range(16)), batch_size=4), epochs=1)
+        self.assertEqual(said(self.NAME), [])
+
+    def test_an_evaluation(self):
+        for _ in range(3):
+            evaluate(self.net, self.data)
+        self.assertEqual(said(self.NAME), [])
+
+
+class RepeatsRows(DataCase):
+    NAME = "loader.repeats_rows"
+
+    def loader(self, count, **options):
+        data = Subset(self.data, range(count))
+        sampler = DistributedSampler(data, num_replicas=2, rank=0, **options)
+        return DataLoader(data, batch_size=4, sampler=sampler)
+
+    def evaluate(self, loader):
+        with torch.no_grad():
+            for x, _ in loader:
+                self.net(x)
+        return said(self.NAME)
+
+    def test_ranks_that_are_filled_up(self):
+        self.assertEqual(self.evaluate(self.loader(31)), [1.0])
+
+    def test_samples_that_all_ranks_can_share(self):
+        self.assertEqual(self.evaluate(self.loader(30)), [0.0])
+
+    def test_a_rest_that_is_left_out(self):
+        self.assertEqual(self.evaluate(self.loader(31, drop_last=True)), [0.0])
+
+    def test_a_training(self):
+        fit(self.net, self.loader(31))
+        self.assertEqual(said(self.NAME), [])
 
 
 if __name__ == "__main__":

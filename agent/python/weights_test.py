@@ -52,6 +52,62 @@ class UnitsAlike(HooksCase):
         self.assertEqual(self.train(prepare), [0.0])
 
 
+class ZeroGradients(HooksCase):
+    def train(self, forward, steps=8, rates=None):
+        torch.manual_seed(0)
+        self.net = nn.ModuleList([nn.Linear(5, 6), nn.Linear(6, 4), nn.Linear(5, 4)])
+        optimizer = torch.optim.Adam(self.net.parameters(), lr=0.01)
+        for step in range(steps):
+            if rates is not None:
+                optimizer.param_groups[0]["lr"] = rates[step]
+            optimizer.zero_grad()
+            F.cross_entropy(forward(torch.randn(8, 5)), TARGETS).backward()
+            optimizer.step()
+        found = said("opt.layer_gets_zeros")
+        return [value for value in found if value == value]  # until it is not asked
+
+    def test_a_part_that_is_multiplied_by_zero(self):
+        def forward(x):
+            first, second, past = self.net
+            return past(x) + 0.0 * second(first(x).relu())
+
+        self.assertEqual(self.train(forward), [1.0])
+
+    def test_units_that_are_dead(self):
+        def forward(x):
+            first, second, past = self.net
+            return past(x) + second((first(x) - 100).relu())
+
+        self.assertEqual(self.train(forward), [1.0])
+
+    def test_a_gate_that_begins_closed(self):
+        def forward(x):
+            first, second, past = self.net
+            if not hasattr(self, "closed"):
+                self.closed = True
+                nn.init.zeros_(second.weight)
+            return past(x) + second(first(x).relu())
+
+        self.assertEqual(self.train(forward), [0.0])
+        del self.closed
+        # In the first steps of this warm-up nothing moves.
+        self.setUp()
+        rates = [0.0] * 3 + [0.01] * 5
+        self.assertEqual(self.train(forward, rates=rates), [0.0])
+
+    def test_a_part_that_joins_now_and_then(self):
+        def forward(x):
+            first, second, past = self.net
+            self.calls = getattr(self, "calls", 0) + 1
+            return past(x) + (self.calls % 4 == 0) * second(first(x).relu())
+
+        self.assertEqual(self.train(forward), [0.0])
+
+    def test_all_are_zero(self):
+        forward = lambda x: 0.0 * self.net[2](x)
+        self.assertEqual(self.train(forward), [])
+
+
 class Followers(HooksCase):
     def train(self, prepare=lambda net, target: None, share=0.05, how=None):
         torch.manual_seed(0)

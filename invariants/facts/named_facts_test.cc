@@ -37,7 +37,8 @@ TEST_F(NamedFactsTest, AgentsOfAVersionLookAtSoManyFacts) {
                                                {5, 1u},
                                                {6, 2u},
                                                {7, 6u},
-                                               {8, 7u}}));
+                                               {8, 7u},
+                                               {9, 10u}}));
 }
 
 TEST_F(NamedFactsTest, InsideWrapper) {

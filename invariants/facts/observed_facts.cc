@@ -87,6 +87,14 @@ constexpr char kEmptyGroup[] = "opt.has_empty_group";
 constexpr char kRisesAgain[] = "schedule.rises_again";
 constexpr char kForgetful[] = "opt.moments_forget";
 constexpr char kMixesRows[] = "loss.mixes_rows";
+constexpr char kOutOfReach[] = "loss.targets_out_of_reach";
+constexpr char kRectified[] = "loss.scores_rectified";
+constexpr char kDropped[] = "loss.scores_dropped";
+constexpr char kOneClass[] = "loss.one_class";
+constexpr char kTrainsCritic[] = "loss.advantage_has_gradient";
+constexpr char kAreLinear[] = "loss.layers_are_linear";
+constexpr char kPaddedState[] = "loss.reads_padded_state";
+constexpr char kGetsZeros[] = "opt.layer_gets_zeros";
 
 std::vector<Fact> OfCalls() {
   return {
@@ -317,6 +325,35 @@ std::vector<Fact> OfViews() {
   };
 }
 
+// What a model ends in, and what is in it.
+std::vector<Fact> OfOutputs() {
+  return {
+      CallRow<kOutOfReach>(
+          "targets are values that the last activation never gives",
+          "the last activation can give the values of the targets", 9),
+      CallRow<kRectified>("the scores of a classifier go through a ReLU",
+                          "the scores of a classifier may be below 0", 9),
+      CallRow<kDropped>("dropout drops what the model predicts",
+                        "dropout drops none of what the model predicts", 9),
+      CallRow<kOneClass>("softmax is taken over one class: it is always 1",
+                         "softmax is taken over several classes", 9),
+      CallRow<kTrainsCritic>(
+          "gradients of the actor's loss flow into the critic through the "
+          "advantage",
+          "no gradients of the actor's loss flow through the advantage", 9),
+      CallRow<kAreLinear>(
+          "layers follow each other with nothing between them that is not "
+          "linear",
+          "something between the layers is not linear", 9),
+      CallRow<kPaddedState>(
+          "the last state of a recurrence is that behind the padding of a text",
+          "recurrences end where their texts end", 9),
+      OptimizerRow<kGetsZeros>(
+          "the gradients of a layer are zero in each of its first steps",
+          "each layer gets gradients that are not zero in its first steps", 9),
+  };
+}
+
 // What goes on from step to step, from pass to pass and over a resume.
 std::vector<Fact> OfUpkeep() {
   return {
@@ -392,8 +429,8 @@ const std::vector<Fact>& ObservedFacts() {
   static const auto* const kFacts = [] {
     auto* all = new std::vector<Fact>;
     for (const auto& some :
-         {OfCalls(), OfTargets(), OfViews(), OfOptimizers(), OfUpdates(),
-          OfUpkeep(), OfSchedules(), ObservedLoaderFacts()}) {
+         {OfCalls(), OfTargets(), OfViews(), OfOutputs(), OfOptimizers(),
+          OfUpdates(), OfUpkeep(), OfSchedules(), ObservedLoaderFacts()}) {
       all->insert(all->end(), some.begin(), some.end());
     }
     return all;

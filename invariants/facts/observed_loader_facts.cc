@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "invariants/facts/observed_rows.h"
 
 namespace traincheck {
@@ -10,7 +12,9 @@ constexpr char kEndsMasked[] = "loader.ends_masked";
 constexpr char kHoldOld[] = "loader.workers_hold_old";
 constexpr char kIgnoresSplit[] = "loader.ignores_split";
 constexpr char kInTraining[] = "loader.evaluated_in_training";
+constexpr char kNeverShuffles[] = "loader.never_shuffles";
 constexpr char kNotStandardised[] = "loader.not_standardised";
+constexpr char kRepeatsRows[] = "loader.repeats_rows";
 constexpr char kSamplesAlike[] = "loader.samples_alike";
 constexpr char kScaledApart[] = "loader.scaled_apart";
 constexpr char kSharesSamples[] = "loader.shares_samples";
@@ -18,39 +22,19 @@ constexpr char kWeightsTooFew[] = "loader.weights_too_few";
 constexpr char kWorkersRepeat[] = "loader.workers_repeat";
 constexpr char kWritesData[] = "loader.writes_data";
 
-}  // namespace
-
-std::vector<Fact> ObservedLoaderFacts() {
+// Of its batches and samples.
+std::vector<Fact> OfSamples() {
   return {
       LoaderRow<kWorkersRepeat>(
           "all workers of the loader give the same batch",
           "the workers of the loader give different batches"),
-      LoaderRow<kHoldOld>(
-          "its persistent workers hold the data set as it was before it was "
-          "changed",
-          "the data set is as its persistent workers hold it", 6),
       LoaderRow<kWeightsTooFew>(
           "its sampler has fewer weights than the data set has samples",
           "its sampler has at least as many weights as the data set has "
           "samples",
           2),
-      LoaderRow<kSharesSamples>(
-          "the evaluation reads some of the samples that are trained with",
-          "the evaluation reads none of the samples that are trained with"),
-      LoaderRow<kInTraining>(
-          "the model is evaluated on its batches in training mode",
-          "the model is not evaluated on its batches in training mode"),
-      LoaderRow<kAverageOfLoader>(
-          "an averaged copy is evaluated on its batches with BatchNorms that "
-          "have their initial statistics",
-          "no averaged copy is evaluated on its batches with BatchNorms that "
-          "have their initial statistics",
-          4),
       LoaderRow<kSamplesAlike>("all samples of a batch are alike",
                                "the samples of a batch are not all alike"),
-      LoaderRow<kBeginsAgain>(
-          "every step begins the data anew and reads the same batch",
-          "the steps go on through the data and read different batches"),
       LoaderRow<kScaledApart>(
           "its inputs are on another scale than those that are trained with",
           "its inputs are on about the same scale as those that are trained "
@@ -66,6 +50,31 @@ std::vector<Fact> ObservedLoaderFacts() {
       LoaderRow<kEndsMasked>(
           "no end of a text in its batches is a target, only what comes before",
           "ends of texts in its batches are targets", 8),
+  };
+}
+
+// Of its passes, and of what they are for.
+std::vector<Fact> OfPasses() {
+  return {
+      LoaderRow<kHoldOld>(
+          "its persistent workers hold the data set as it was before it was "
+          "changed",
+          "the data set is as its persistent workers hold it", 6),
+      LoaderRow<kSharesSamples>(
+          "the evaluation reads some of the samples that are trained with",
+          "the evaluation reads none of the samples that are trained with"),
+      LoaderRow<kInTraining>(
+          "the model is evaluated on its batches in training mode",
+          "the model is not evaluated on its batches in training mode"),
+      LoaderRow<kAverageOfLoader>(
+          "an averaged copy is evaluated on its batches with BatchNorms that "
+          "have their initial statistics",
+          "no averaged copy is evaluated on its batches with BatchNorms that "
+          "have their initial statistics",
+          4),
+      LoaderRow<kBeginsAgain>(
+          "every step begins the data anew and reads the same batch",
+          "the steps go on through the data and read different batches"),
       LoaderRow<kIgnoresSplit>(
           "it trains with a whole data set whose parts were to be kept apart",
           "it trains with a part of the data set that was split", 8),
@@ -73,7 +82,21 @@ std::vector<Fact> ObservedLoaderFacts() {
           "samples that are evaluated are drawn at random, as those of the "
           "training are",
           "no random numbers are drawn for samples that are evaluated", 8),
+      LoaderRow<kNeverShuffles>(
+          "each epoch of the training has the same batches in the same order",
+          "the epochs of the training have different batches", 9),
+      LoaderRow<kRepeatsRows>(
+          "its DistributedSampler repeats samples that are evaluated",
+          "its DistributedSampler repeats no samples that are evaluated", 9),
   };
+}
+
+}  // namespace
+
+std::vector<Fact> ObservedLoaderFacts() {
+  std::vector<Fact> all = OfSamples();
+  for (Fact& fact : OfPasses()) all.push_back(std::move(fact));
+  return all;
 }
 
 }  // namespace traincheck

@@ -19,8 +19,13 @@ LOOKS = (
     "built_in_signs.py",
     "built_in_upkeep.py",
 )
-TOGETHER = ("built_in_more.py", "built_in_sequences.py")
-NEAR = ("built_in_near.py", "built_in_near_data.py", "built_in_near_steps.py")
+TOGETHER = ("built_in_more.py", "built_in_outputs.py", "built_in_sequences.py")
+NEAR = (
+    "built_in_near.py",
+    "built_in_near_data.py",
+    "built_in_near_outputs.py",
+    "built_in_near_steps.py",
+)
 RANKS = (
     "averaged_by_hand.py",
     "built_in_ranks.py",

@@ -9,4 +9,4 @@ class Findings(dict[str, float]):
 
     def add(self, name: str, value: float | None) -> None:
         if value is not None:
-            self[name] = max(self.get(name, value), float(value))
+            self[name] = max(self.get(name, 0.0), float(value))

@@ -53,6 +53,9 @@ class Graph:
             for giver in inputs(node):
                 self._takers.setdefault(giver, []).append(node)
 
+    def takers(self, node: Node) -> list[Node]:
+        return self._takers.get(node, [])
+
     def reached_from(self, start: Node) -> set[Node]:
         """All that was computed of what `start` computed, itself included."""
         reached, todo = {start}, [start]

@@ -13,7 +13,9 @@ from _traincheck.drawn_weights import too_few
 from _traincheck.evaluations import NAME as IN_TRAINING
 from _traincheck.first_batches import ALIKE, BEGINS_AGAIN
 from _traincheck.masked_ends import NAME as ENDS_MASKED
+from _traincheck.ordered_training import NAME as NEVER_SHUFFLES
 from _traincheck.random_evaluations import NAME as DRAWS_IN_EVALUATION
+from _traincheck.repeated_rows import NAME as REPEATS_ROWS
 from _traincheck.unused_splits import NAME as IGNORES_SPLIT
 from _traincheck.worker_copies import NAME as WORKERS_HOLD_OLD
 from _traincheck.wrapping import wrap_method
@@ -47,6 +49,8 @@ class _Loaders:
             self._say(loader, TOO_FEW_WEIGHTS, too_few(args[0]))
             self._watch.empty_passes.pass_begins(args[0])
             self._watch.unused_splits.pass_begins(args[0])
+            self._watch.ordered_training.pass_begins(args[0], loader)
+            self._watch.repeated_rows.pass_begins(args[0], loader)
             stale = self._watch.worker_copies.pass_begins(args[0], result)
             self._say(loader, WORKERS_HOLD_OLD, stale)
 
@@ -75,8 +79,8 @@ class _Loaders:
             self._say(loader, ENDS_MASKED, watch.masked_ends.fetched(loader, result))
             drew = watch.random_evaluations.fetched()
             self._say(loader, DRAWS_IN_EVALUATION, drew)
-            if index == 1 and watch.first_batches.trained_with(loader):
-                self._say(loader, IGNORES_SPLIT, watch.unused_splits.trained_with())
+            if index == 1:
+                self._second_batch(loader)
             self._say(loader, IN_TRAINING, watch.evaluations.fetched(loader))
             self._say(loader, AVERAGES, watch.averages.fetched())
             fetcher = getattr(iterator, "_dataset_fetcher", None)
@@ -88,6 +92,17 @@ class _Loaders:
                 watch.schedules.pass_ended(loader)
                 watch.leftover_gradients.pass_ended()
             watch.loaders.exhausted(iterator)
+
+    def _second_batch(self, loader: int) -> None:
+        """Of each pass: what the first one was for is known."""
+        watch = self._watch
+        trained = watch.first_batches.trained_with(loader)
+        if trained:
+            self._say(loader, IGNORES_SPLIT, watch.unused_splits.trained_with())
+            in_order = watch.ordered_training.trained_with(loader)
+            self._say(loader, NEVER_SHUFFLES, in_order)
+        repeats = watch.repeated_rows.second_batch(loader, trained)
+        self._say(loader, REPEATS_ROWS, repeats)
 
     def _say(self, loader: int, name: str, value: float | None) -> None:
         core = self._watch.core

@@ -18,6 +18,8 @@ import torch
 
 from _traincheck import attention_graph
 from _traincheck import label_graph
+from _traincheck import layer_graph
+from _traincheck import output_graph
 from _traincheck import padded_means
 from _traincheck import token_graph
 from _traincheck.findings import Findings
@@ -31,6 +33,7 @@ from _traincheck.graph_nodes import (
     walk,
 )
 from _traincheck.places import place
+from _traincheck.value_graph import givers_of, origins_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,32 +52,6 @@ _FIRST_WHOLE = 2  # backwards whose whole graph is looked at
 _EVERY_WHOLE = 256
 _MAX_PLACES = 256  # what calls backward from more is taken for one
 
-# Nodes that hand on the values of their inputs, in another place, shape or type.
-_SAME_VALUES = frozenset(
-    f"{name}Backward{number}"
-    for name, numbers in {
-        "Alias": "0",
-        "Cat": "0",
-        "Clone": "0",
-        "Expand": "0",
-        "Flatten": "0",
-        "Index": "0",
-        "MaskedSelect": "0",
-        "Permute": "0",
-        "ReshapeAlias": "0",
-        "Slice": "0",
-        "Squeeze": "012",
-        "Stack": "0",
-        "SwapDims": "0",
-        "T": "0",
-        "ToCopy": "0",
-        "Transpose": "01",
-        "Unsqueeze": "0",
-        "UnsafeView": "0",
-        "View": "0",
-    }.items()
-    for number in numbers
-)
 _SOFTMAX = "SoftmaxBackward0"
 _SIGMOID = "SigmoidBackward0"
 _LOG_SOFTMAX = "LogSoftmaxBackward0"
@@ -262,12 +239,13 @@ def findings(roots: list[Node], whole: bool) -> Findings:
     for node in walk(roots, _MAX_NODES):
         name = node.name()
         if name in (_SOFTMAX, _LOG_SOFTMAX):
-            found.add(TWICE, _origins(node) == {_SOFTMAX})
+            found.add(TWICE, origins_of(node) == {_SOFTMAX})
         elif name == _OF_LOGITS:
-            found.add(TWICE, bool(_origins(node) & {_SIGMOID, _SOFTMAX}))
+            found.add(TWICE, bool(origins_of(node) & {_SIGMOID, _SOFTMAX}))
             found.add(NOT_PROBABILITIES, _is_outside(saved(node, "target")))
+            output_graph.look_at_scores(node, found)
         elif name in _NLL:
-            origins = _origins(node)
+            origins = origins_of(node)
             found.add(NO_LOGARITHMS, bool(origins) and origins <= _NO_LOGARITHMS)
             found.add(OVER_SAMPLES, _is_over_samples(node))
             if origins == {_LOG_SOFTMAX}:
@@ -281,11 +259,13 @@ def findings(roots: list[Node], whole: bool) -> Findings:
             found.add(OVER_QUERIES, attention_graph.over_queries(node))
             found.add(padded_means.NAME, padded_means.counts(node))
         label_graph.look(node, found)
+        output_graph.look(node, found)
     found.add(OF_PROBABILITIES, _is_kl_of_probabilities(roots))
     if len(means) == 1:
         found.add(TARGETS, means[0])
     if whole:
         found.update(token_graph.findings(roots))
+        found.update(layer_graph.findings(roots))
     return found
 
 
@@ -343,7 +323,7 @@ def _is_kl_of_probabilities(roots: list[Node]) -> bool | None:
             if entropy is not None or product is None:
                 continue
             if product.name() == "MulBackward0" and _weighs_by_shares(product):
-                origins = {giver.name() for giver in _givers(product)}
+                origins = {giver.name() for giver in givers_of(product)}
                 if origins in ({_SOFTMAX}, {_LOG_SOFTMAX}):
                     return origins == {_SOFTMAX}
     return None
@@ -389,34 +369,15 @@ def _compared(difference: Node) -> bool | None:
     if given == result:
         return False
     alone = math.prod(given) == 1 < math.prod(result)
-    return True if alone and _origins(difference) <= _LAYERS else None
+    return True if alone and origins_of(difference) <= _LAYERS else None
 
 
 def _is_of_sigmoids(nll: Node) -> bool:
     """Is a cross entropy given what a sigmoid returned?"""
     return any(
-        node.name() == _LOG_SOFTMAX and _origins(node) == {_SIGMOID}
-        for node in _givers(nll)
+        node.name() == _LOG_SOFTMAX and origins_of(node) == {_SIGMOID}
+        for node in givers_of(nll)
     )
-
-
-def _origins(node: Node) -> set[str]:
-    """Names of the nodes whose values the node is given."""
-    return {giver.name() for giver in _givers(node)}
-
-
-def _givers(node: Node) -> list[Node]:
-    givers = []
-    todo = inputs(node)[:1]  # the first: others are targets or weights
-    for _ in range(_MAX_NODES):
-        if not todo:
-            break
-        giver = todo.pop()
-        if giver.name() in _SAME_VALUES:
-            todo.extend(inputs(giver))
-        else:
-            givers.append(giver)
-    return givers
 
 
 def _roots(losses: list[torch.Tensor]) -> list[Node]:

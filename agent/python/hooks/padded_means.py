@@ -48,7 +48,7 @@ def pools(node: Node, real: torch.Tensor) -> bool | None:
     # Dimensions below 0 are given as unsigned numbers.
     if len(sizes) != 3 or not isinstance(over, (tuple, list)) or len(over) != 1:
         return None
-    if over[0] not in (1, -2, 2**64 - 2) or not _ends_rows(real.int()):
+    if over[0] not in (1, -2, 2**64 - 2) or not ends_rows(real.int()):
         return None
     products = [g for g in inputs(node)[:1] if g.name() == "MulBackward0"]
     if products:  # with a mask, as far as can be read
@@ -61,7 +61,7 @@ def _is_masked(product: Node) -> bool:
     """Is one of the factors 1 up to the end of each row, and 0 behind it?"""
     for name in ("other", "self"):
         factor = saved(product, name)
-        if factor is not None and any(map(_ends_rows, _tables(factor))):
+        if factor is not None and any(map(ends_rows, _tables(factor))):
             return True
     return False
 
@@ -77,7 +77,9 @@ def _tables(factor: torch.Tensor) -> list[torch.Tensor]:
     return []
 
 
-def _ends_rows(table: torch.Tensor) -> bool:
+def ends_rows(table: torch.Tensor) -> bool:
+    """Of [samples, positions]: is it 1 up to the end of each row and 0 behind it, and
+    are some rows longer than others?"""
     if min(table.shape) < 2:
         return False
     real = table != 0

@@ -133,6 +133,7 @@ class Signs:
         yield "opt.scale_begins_anew", watch.resumed_scales.optimizer_steps()
         yield "opt.state_by_position", watch.positions.optimizer_steps(optimizer)
         yield "opt.teacher_drops", watch.teachers.optimizer_steps()
+        yield "opt.layer_gets_zeros", watch.zero_gradients.optimizer_steps(optimizer)
 
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:
         """What is said when its step has ended."""

@@ -14,6 +14,7 @@ import torch
 from _traincheck import attention
 from _traincheck import mixed_rows
 from _traincheck import padded_means
+from _traincheck import padded_states
 from _traincheck.batch_axis import is_mixed, labelled_samples, steps_and_sequences
 from _traincheck.findings import Findings
 from _traincheck.graph_nodes import Graph, integer, saved, saved_shape
@@ -95,6 +96,8 @@ class _Sequences:
             tokens = saved(embedding, "indices")
             if tokens is not None and tokens.dim() == 2:
                 self._see_tokens(embedding, tokens)
+                read = padded_states.is_read(self._graph, embedding, tokens)
+                self._found.add(padded_states.NAME, read)
         if self._shifts:
             # Further heads may predict what comes later still.
             self._found.add(SHIFTS_TWICE, 1 not in self._shifts)

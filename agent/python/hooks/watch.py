@@ -39,8 +39,10 @@ from _traincheck.process import Process
 from _traincheck.random_evaluations import RandomEvaluations
 from _traincheck.recomputation import Recomputation
 from _traincheck.old_gradients import OldGradients
+from _traincheck.ordered_training import OrderedTraining
 from _traincheck.remade_optimizers import RemadeOptimizers
 from _traincheck.repeated_draws import RepeatedDraws
+from _traincheck.repeated_rows import RepeatedRows
 from _traincheck.resumed_scales import ResumedScales
 from _traincheck.rounded_averages import RoundedAverages
 from _traincheck.rounded_steps import RoundedSteps
@@ -67,6 +69,7 @@ from _traincheck.wrapped_models import WrappedModels
 from _traincheck.wrapper_inputs import WrapperInputs
 from _traincheck.written_data import WrittenData
 from _traincheck.written_scalars import WrittenScalars
+from _traincheck.zero_gradients import ZeroGradients
 
 if TYPE_CHECKING:
     from traincheck_core import Core
@@ -159,10 +162,12 @@ class Watch:
         self.hidden_parts = HiddenParts(self.models, self.holds)
         self.masked_ends = MaskedEnds()
         self.old_gradients = OldGradients()
+        self.ordered_training = OrderedTraining()
         self.positions = PositionalStates()
         self.random_evaluations = RandomEvaluations()
         self.remade_optimizers = RemadeOptimizers()
         self.repeated_draws = RepeatedDraws()
+        self.repeated_rows = RepeatedRows()
         self.rounded_averages = RoundedAverages(self.models, self.values)
         self.rounded_steps = RoundedSteps(self.values)
         self.stateless_resumes = StatelessResumes()
@@ -175,6 +180,7 @@ class Watch:
         self.worker_copies = WorkerCopies()
         self.written_data = WrittenData(self.core)
         self.wrapper_inputs = WrapperInputs(self.core, self.recorded)
+        self.zero_gradients = ZeroGradients(self.values)
 
     def _step_ended(self) -> None:
         self.values.poll()

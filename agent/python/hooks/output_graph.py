@@ -1,0 +1,241 @@
+"""What a loss's graph says of what a model ends in: the last operations before the loss.
+
+They limit what the model can say. A sigmoid never gives a target of -1, a ReLU no score
+below 0, and a softmax over one class nothing but 1.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from _traincheck.graph_nodes import dimension, inputs, saved, shape
+from _traincheck.value_graph import SAME_VALUES, givers_of, origins_of, values_of
+
+if TYPE_CHECKING:
+    import torch
+    from torch.autograd.graph import Node
+
+    from _traincheck.findings import Findings
+
+# Names of the scalars.
+OUT_OF_REACH = "loss.targets_out_of_reach"
+RECTIFIED = "loss.scores_rectified"
+DROPPED = "loss.scores_dropped"
+ONE_CLASS = "loss.one_class"
+TRAINS_CRITIC = "loss.advantage_has_gradient"
+
+_ERRORS = frozenset(("HuberLossBackward0", "MseLossBackward0", "SmoothL1LossBackward0"))
+_DIFFERENCES = frozenset(("AbsBackward0", "PowBackward0"))
+_SOFTMAX = "SoftmaxBackward0"
+_LOG_SOFTMAX = "LogSoftmaxBackward0"
+_RECTIFIERS = frozenset(("ReluBackward0", "ThresholdBackward0"))
+# Between what values an activation's results lie.
+_RANGES = {
+    "ReluBackward0": (0.0, math.inf),
+    "SigmoidBackward0": (0.0, 1.0),
+    "SoftmaxBackward0": (0.0, 1.0),
+    "SoftplusBackward0": (0.0, math.inf),
+    "TanhBackward0": (-1.0, 1.0),
+}
+_READ = 1 << 16  # elements
+_LEAST = 16  # targets
+_SHARE = 1 / 8  # of them, out of reach
+_MARGIN = 0.1  # of their deviation: noise reaches a little further
+
+# Between a log-probability and what it is multiplied by: a choice of one action, a sum
+# over the actions of a step.
+_CHOICES = frozenset(("GatherBackward0", "IndexBackward0", "SelectBackward0"))
+_PASSED_ON = SAME_VALUES | _CHOICES | {"NegBackward0", "SumBackward1"}
+_LOGARITHMS = frozenset(("LogBackward0", _LOG_SOFTMAX))
+_GAUSSIAN = ("DivBackward0", "NegBackward0", "PowBackward0")  # -(x - mean)^2 / 2 var
+# Between a critic's values and an advantage.
+_ARITHMETIC = (
+    SAME_VALUES
+    | _CHOICES
+    | {
+        "AddBackward0",
+        "DivBackward0",
+        "MeanBackward0",
+        "MulBackward0",
+        "NegBackward0",
+        "RsubBackward1",
+        "StdBackward0",
+        "SubBackward0",
+        "SumBackward1",
+    }
+)
+_MOST_BETWEEN = 256
+_VALUES = frozenset(("AddmmBackward0", "MmBackward0"))
+
+
+def look(node: Node, found: Findings) -> None:
+    name = node.name()
+    if name in _ERRORS:
+        found.add(OUT_OF_REACH, _error_is_out_of_reach(node))
+        found.add(ONE_CLASS, _is_of_one_class(node, _SOFTMAX))
+        found.add(DROPPED, _are_dropped(node))
+    elif name in _DIFFERENCES:
+        found.add(OUT_OF_REACH, _difference_is_out_of_reach(node))
+    elif name == "BinaryCrossEntropyBackward0":
+        found.add(ONE_CLASS, _is_of_one_class(node, _SOFTMAX))
+    elif name in ("NllLossBackward0", "NllLoss2DBackward0"):
+        found.add(ONE_CLASS, _is_of_one_class(node, _LOG_SOFTMAX))
+        for giver in givers_of(node):
+            if giver.name() == _LOG_SOFTMAX:
+                look_at_scores(giver, found)
+    elif name == "MulBackward0":
+        found.add(TRAINS_CRITIC, _trains_critic(node))
+
+
+def look_at_scores(node: Node, found: Findings) -> None:
+    """node: a cross entropy of logits, or the log_softmax of one."""
+    origins = origins_of(node)
+    if origins:
+        found.add(RECTIFIED, origins <= _RECTIFIERS)
+        found.add(DROPPED, _are_dropped(node))
+
+
+def _error_is_out_of_reach(error: Node) -> bool | None:
+    """Are many targets values that the last activation never gives? None: there is no
+    such activation, or the targets cannot be read."""
+    following = error.next_functions
+    predicted = [place for place, (node, _) in enumerate(following) if node is not None]
+    if len(predicted) != 1:
+        return None
+    reach = _reach(origins_of(error))
+    if reach is None:
+        return None
+    targets = saved(error, "target" if predicted[0] == 0 else "self")
+    return _are_outside(targets, *reach)
+
+
+def _difference_is_out_of_reach(node: Node) -> bool | None:
+    """The same of |prediction - target| or its square, where the target is not kept:
+    the activation keeps its results."""
+    difference = saved(node, "self")
+    subtractions = [one for one in inputs(node) if one.name() == "SubBackward0"]
+    if difference is None or len(subtractions) != 1:
+        return None
+    following = subtractions[0].next_functions
+    if len(following) != 2 or (following[0][0] is None) == (following[1][0] is None):
+        return None
+    is_first = following[0][0] is not None
+    (activation,) = inputs(subtractions[0])
+    reach = _reach({activation.name()})
+    results = saved(activation, "result")
+    if reach is None or results is None or results.shape != difference.shape:
+        return None
+    results, difference = _few(results), _few(difference)
+    targets = results - difference if is_first else results + difference
+    return _are_outside(targets, *reach)
+
+
+def _reach(origins: set[str]) -> tuple[float, float] | None:
+    return _RANGES.get(next(iter(origins))) if len(origins) == 1 else None
+
+
+def _few(values: torch.Tensor) -> torch.Tensor:
+    return values.flatten()[:_READ]
+
+
+def _are_outside(targets: torch.Tensor | None, low: float, high: float) -> bool | None:
+    if targets is None or targets.numel() < _LEAST or targets.is_complex():
+        return None
+    values = _few(targets).float()
+    margin = _MARGIN * values.std()
+    outside = (values < low - margin) | (values > high + margin)
+    return bool(outside.float().mean() > _SHARE)
+
+
+def _is_of_one_class(loss: Node, softmax: str) -> bool | None:
+    """Is there but one class, so that its probability is always 1?"""
+    for giver in givers_of(loss):
+        sizes = shape(giver) if giver.name() == softmax else None
+        over = None if sizes is None else dimension(giver, sizes)
+        if sizes is not None and over is not None and sizes:
+            return sizes[over] == 1
+    return None
+
+
+def _are_dropped(node: Node) -> bool:
+    """Is dropout the last that happens to the scores?"""
+    return any(map(_is_dropout, givers_of(node)))
+
+
+def _is_dropout(node: Node) -> bool:
+    """A factor has zeros, and one value above 1 otherwise: 1 / (1 - p)."""
+    if node.name() == "NativeDropoutBackward0":
+        return True
+    if node.name() != "MulBackward0" or len(inputs(node)) != 1:
+        return False
+    noise = saved(node, "other")
+    if noise is None or noise.numel() > _READ or tuple(noise.shape) != shape(node):
+        return False
+    scale = noise.max()
+    if not bool(scale > 1) or bool((noise != 0).all()):
+        return False
+    return bool(((noise == 0) | (noise == scale)).all())
+
+
+def _trains_critic(product: Node) -> bool | None:
+    """Is a log-probability multiplied by an advantage through whose estimated value
+    gradients flow? None: it is no product with the log-probability of a choice."""
+    following = product.next_functions
+    if len(following) != 2:
+        return None
+    (first, _), (second, _) = following
+    for one, other in ((first, second), (second, first)):
+        if one is not None and _is_log_probability(one):
+            return other is not None and _is_advantage(other)
+    return None
+
+
+def _is_log_probability(node: Node) -> bool:
+    chosen = False
+    names = []
+    for _ in range(_MOST_BETWEEN):
+        name = node.name()
+        names.append(name)
+        if tuple(names[-3:]) == _GAUSSIAN:
+            return True
+        if name in _LOGARITHMS or _is_normalised(node):
+            return chosen
+        if name not in _PASSED_ON | {"SubBackward0", "DivBackward0"}:
+            return False
+        chosen = chosen or name in _CHOICES
+        givers = inputs(node)
+        if not givers:
+            return False
+        node = givers[0]
+    return False
+
+
+def _is_normalised(node: Node) -> bool:
+    """Are the scores less the logarithm of the sum of their exponentials?"""
+    names = [giver.name() for giver in values_of(inputs(node))]
+    return node.name() == "SubBackward0" and "LogsumexpBackward0" in names
+
+
+def _is_advantage(node: Node) -> bool:
+    """Is it computed of single values that layers have given, by arithmetic alone?"""
+    seen = {node}
+    todo = [node]
+    estimates = subtracted = False
+    while todo and len(seen) < _MOST_BETWEEN:
+        one = todo.pop()
+        name = one.name()
+        if name in _VALUES:
+            sizes = shape(one)
+            if not sizes or sizes[-1] != 1:
+                return False
+            estimates = True
+            continue
+        if name not in _ARITHMETIC:
+            return False
+        subtracted = subtracted or name in ("RsubBackward1", "SubBackward0")
+        for giver in inputs(one):
+            if giver not in seen:
+                seen.add(giver)
+                todo.append(giver)
+    return estimates and subtracted

@@ -1,0 +1,107 @@
+"""States of recurrences that have gone through the padding behind a text.
+
+A recurrence does not know where a text ends. Its last state is then that behind the
+padding, and depends on how long the others of the batch are. Packed sequences end where
+their texts do; so does the state at the last token.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from _traincheck.batch_axis import steps_and_sequences
+from _traincheck.graph_nodes import Graph, integer
+from _traincheck.padded_means import ends_rows
+
+if TYPE_CHECKING:
+    import torch
+    from torch.autograd.graph import Node
+
+# Name of the scalar.
+NAME = "loss.reads_padded_state"
+
+_PACKED = "PackPaddedSequenceBackward0"
+_STACK = "StackBackward0"
+_UNBIND = "UnbindBackward0"
+_HANDED_ON = frozenset(
+    (
+        "CatBackward0",
+        "CloneBackward0",
+        "PermuteBackward0",
+        "TransposeBackward0",
+        "TransposeBackward1",
+    )
+)
+_MOST_HANDED_ON = 4
+_LEAST = 2  # rows with so much padding, and so much padding
+
+
+def padding_of(embedding: Node, tokens: torch.Tensor) -> int | None:
+    """The token that fills up the rows of int64[samples, positions]; None: none does.
+
+    Without a padding_idx it is one that stands at the ends of rows alone, several
+    times in a row."""
+    told = integer(embedding, "padding_idx")
+    if told is not None and told >= 0:
+        return told
+    last = int(tokens[:, -1].mode().values)
+    fill = tokens == last
+    repeated = int((fill.sum(1) >= _LEAST).sum()) >= _LEAST
+    return last if repeated and ends_rows((~fill).int()) else None
+
+
+def is_read(graph: Graph, embedding: Node, tokens: torch.Tensor) -> bool | None:
+    """Is the last state of a recurrence over these tokens all that is used of it? None:
+    there is no recurrence over padded texts, or more of it is used."""
+    padding = padding_of(embedding, tokens)
+    if padding is None or not ends_rows((tokens != padding).int()):
+        return None
+    reached = graph.reached_from(embedding)
+    if any(node.name() == _PACKED for node in reached):
+        return False
+    samples, steps = tokens.shape
+    layers = [node for node in reached if steps_and_sequences(node) == (steps, samples)]
+    last = [one for one in layers if not _feeds(graph, one, layers)]
+    if not last:
+        return None
+    read = [_is_last_state(graph, layer, steps) for layer in last]
+    return True if all(read) else None
+
+
+def _feeds(graph: Graph, layer: Node, others: list[Node]) -> bool:
+    reached = graph.reached_from(layer)
+    return any(other in reached for other in others if other is not layer)
+
+
+def _is_last_state(graph: Graph, layer: Node, steps: int) -> bool:
+    if layer.name() == _UNBIND:  # a recurrence of single steps
+        reached = graph.reached_from(layer)
+        outputs = [
+            node
+            for node in reached
+            if node.name() == _STACK and len(node.next_functions) == steps
+        ]
+        return all(_is_last_alone(graph, output, steps) for output in outputs)
+    for taker in graph.takers(layer):
+        for giver, place in taker.next_functions:
+            if giver is not layer or place > 0:
+                continue  # the state itself
+            if not _hands_on_last(graph, taker, steps):
+                return False
+    return True
+
+
+def _is_last_alone(graph: Graph, output: Node, steps: int) -> bool:
+    return all(_hands_on_last(graph, one, steps) for one in graph.takers(output))
+
+
+def _hands_on_last(graph: Graph, node: Node, steps: int) -> bool:
+    """Of all states, the last one alone?"""
+    for _ in range(_MOST_HANDED_ON):
+        if node.name() == "SelectBackward0":
+            return integer(node, "index") in (-1, steps - 1)
+        takers = graph.takers(node)
+        if node.name() not in _HANDED_ON or len(takers) != 1:
+            return False
+        node = takers[0]
+    return False

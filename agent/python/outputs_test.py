@@ -1,0 +1,201 @@
+"""What graphs of losses say of the last operations before the loss, and of layers."""
+
+import pathlib
+import sys
+import unittest
+
+import torch
+from torch import nn
+from torch.distributions import Categorical, Normal
+from torch.nn import functional as F
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from hooks_case import HooksCase, TARGETS, said
+
+
+class OutputsCase(HooksCase):
+    def setUp(self):
+        super().setUp()
+        torch.manual_seed(0)
+        self.net = nn.Linear(5, 4)
+
+    def scores(self, count=8):
+        return self.net(torch.randn(count, 5))
+
+    def of(self, loss, name):
+        """Values of the scalar that a backward of the loss wrote."""
+        HooksCase.setUp(self)  # only the first backwards are looked at
+        self.backward(loss)
+        return said(name)
+
+
+class Reach(OutputsCase):
+    NAME = "loss.targets_out_of_reach"
+    LOSSES = (
+        F.mse_loss,
+        F.smooth_l1_loss,
+        F.huber_loss,
+        F.l1_loss,
+        lambda x, y: F.mse_loss(y, x),
+        lambda x, y: (x - y).pow(2).mean(),
+        lambda x, y: (y - x).abs().mean(),
+    )
+
+    def test_targets_that_an_activation_never_gives(self):
+        standard = torch.randn(8, 4)
+        shares = torch.rand(8, 4)
+        for loss in self.LOSSES:
+            for activation in (torch.sigmoid, torch.relu, torch.tanh):
+                of = lambda y: self.of(loss(activation(self.scores()), y), self.NAME)
+                self.assertEqual(of(3 * standard), [1.0])
+                self.assertEqual(of(shares), [0.0])
+
+    def test_a_softmax_and_one_hot_targets(self):
+        right = F.one_hot(TARGETS, 4).float()
+        loss = lambda y: F.mse_loss(self.scores().softmax(1), y)
+        self.assertEqual(self.of(loss(right), self.NAME), [0.0])
+        self.assertEqual(self.of(loss(4 * right), self.NAME), [1.0])
+
+    def test_noise_that_reaches_a_little_further(self):
+        y = torch.rand(8, 4).round() + 0.01 * torch.randn(8, 4)
+        loss = F.mse_loss(torch.sigmoid(self.scores()), y)
+        self.assertEqual(self.of(loss, self.NAME), [0.0])
+
+    def test_what_is_no_limit(self):
+        y = 3 * torch.randn(8, 4)
+        for scores in (
+            self.scores(),
+            2 * torch.sigmoid(self.scores()),
+            F.leaky_relu(self.scores()),
+            torch.stack([torch.sigmoid(self.scores()), self.scores()])[0],
+        ):
+            self.assertEqual(self.of(F.mse_loss(scores, y), self.NAME), [])
+        few = F.mse_loss(torch.sigmoid(self.scores(1)), y[:1])
+        self.assertEqual(self.of(few, self.NAME), [])
+
+
+class Scores(OutputsCase):
+    def test_scores_that_are_rectified(self):
+        name = "loss.scores_rectified"
+        right = F.one_hot(TARGETS, 4).float()
+        entropy = lambda x: F.cross_entropy(x, TARGETS)
+        binary = lambda x: F.binary_cross_entropy_with_logits(x, right)
+        for loss in (entropy, binary):
+            self.assertEqual(self.of(loss(torch.relu(self.scores())), name), [1.0])
+            self.assertEqual(self.of(loss(self.scores()), name), [0.0])
+            pooled = torch.relu(self.scores())[..., None].expand(8, 4, 3).mean(2)
+            self.assertEqual(self.of(loss(pooled), name), [0.0])
+        error = F.mse_loss(torch.relu(self.scores()), right)
+        self.assertEqual(self.of(error, name), [])
+
+    def test_scores_that_are_dropped(self):
+        name = "loss.scores_dropped"
+        head = nn.Linear(4, 4)
+        entropy = lambda x: F.cross_entropy(x, TARGETS)
+        for loss in (entropy, lambda x: F.mse_loss(x, torch.randn(8, 4))):
+            dropped = F.dropout(self.scores(), 0.5)
+            self.assertEqual(self.of(loss(dropped), name), [1.0])
+            self.assertEqual(self.of(loss(head(dropped.detach())), name), [0.0])
+            masked = self.scores() * (torch.rand(8, 4) > 0.5)
+            self.assertEqual(self.of(loss(masked), name), [0.0])
+
+    def test_one_class(self):
+        name = "loss.one_class"
+        zeros = torch.zeros(8, dtype=torch.int64)
+        entropy = lambda x: F.cross_entropy(x, zeros)
+        self.assertEqual(self.of(entropy(self.scores()[:, :1]), name), [1.0])
+        self.assertEqual(self.of(entropy(self.scores()), name), [0.0])
+        shares = lambda x: F.binary_cross_entropy(x.softmax(1), torch.zeros_like(x))
+        self.assertEqual(self.of(shares(self.scores()[:, :1]), name), [1.0])
+        self.assertEqual(self.of(shares(self.scores()), name), [0.0])
+        squares = lambda x: F.mse_loss(x.softmax(1), torch.ones_like(x))
+        self.assertEqual(self.of(squares(self.scores()[:, :1]), name), [1.0])
+
+
+class Advantages(OutputsCase):
+    NAME = "loss.advantage_has_gradient"
+
+    def setUp(self):
+        super().setUp()
+        self.critic = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 1))
+        self.states, self.returns = torch.randn(8, 5), torch.randn(8)
+
+    def chosen(self):
+        return Categorical(logits=self.net(self.states)).log_prob(TARGETS)
+
+    def values(self):
+        return self.critic(self.states).squeeze(-1)
+
+    def of_product(self, chosen, advantages):
+        loss = -(chosen * advantages).mean()
+        return self.of(loss, self.NAME)
+
+    def advantages(self, normalised=False):
+        found = self.returns - self.values()
+        return (found - found.mean()) / (found.std() + 1e-8) if normalised else found
+
+    def test_the_critic_is_trained_by_the_actor(self):
+        rows = torch.arange(8)
+        logarithms = lambda: self.net(self.states).log_softmax(1)
+        for chosen in (
+            self.chosen,
+            lambda: Categorical(self.net(self.states).softmax(1)).log_prob(TARGETS),
+            lambda: logarithms()[rows, TARGETS],
+            lambda: logarithms().gather(1, TARGETS[:, None]).squeeze(1),
+            lambda: torch.stack([self.chosen()[i] for i in range(8)]),
+            lambda: Normal(self.net(self.states), 0.5).log_prob(self.returns[0]).sum(1),
+        ):
+            self.assertEqual(self.of_product(chosen(), self.advantages()), [1.0])
+            normalised = self.advantages(normalised=True)
+            self.assertEqual(self.of_product(-chosen(), normalised), [1.0])
+
+    def test_advantages_as_numbers(self):
+        advantages = self.advantages().detach()
+        self.assertEqual(self.of_product(self.chosen(), advantages), [0.0])
+        self.assertEqual(self.of_product(self.chosen(), self.returns), [0.0])
+
+    def test_other_products(self):
+        shares = self.net(self.states).softmax(1)
+        entropy = shares * shares.log()
+        self.assertEqual(self.of(entropy.sum(), self.NAME), [])
+        focal = (1 - self.chosen().exp()) ** 2
+        self.assertEqual(self.of_product(self.chosen(), focal), [0.0])
+
+
+class Layers(OutputsCase):
+    NAME = "loss.layers_are_linear"
+
+    def of_layers(self, *layers, x=None):
+        x = torch.randn(8, 5) if x is None else x
+        scores = nn.Sequential(*layers)(x)
+        return self.of(F.cross_entropy(scores, TARGETS), self.NAME)
+
+    def test_layers_without_an_activation(self):
+        first, last = nn.Linear(5, 16), nn.Linear(16, 4)
+        self.assertEqual(self.of_layers(first, last), [1.0])
+        self.assertEqual(self.of_layers(first, nn.Dropout(0.5), last), [1.0])
+        self.assertEqual(self.of_layers(first, nn.BatchNorm1d(16), last), [1.0])
+        pictures = torch.randn(8, 3, 6, 6)
+        layers = nn.Conv2d(3, 8, 3), nn.AvgPool2d(4), nn.Flatten(), nn.Linear(8, 4)
+        self.assertEqual(self.of_layers(*layers, x=pictures), [1.0])
+
+    def test_an_activation_anywhere(self):
+        first, last = nn.Linear(5, 16), nn.Linear(16, 4)
+        for between in (nn.ReLU(), nn.Tanh(), nn.LayerNorm(16), nn.Softmax(1)):
+            self.assertEqual(self.of_layers(first, between, last), [0.0])
+        wide = nn.Linear(16, 16)
+        self.assertEqual(self.of_layers(first, nn.GELU(), wide, last), [0.0])
+
+    def test_layers_that_are_narrow_on_purpose(self):
+        self.assertEqual(self.of_layers(nn.Linear(5, 2), nn.Linear(2, 4)), [])
+
+    def test_one_layer(self):
+        self.assertEqual(self.of_layers(nn.Linear(5, 4)), [])
+        base, adapter = nn.Linear(5, 4), nn.Linear(5, 4)
+        x = torch.randn(8, 5)
+        loss = F.cross_entropy(base(x) + adapter(x), TARGETS)
+        self.assertEqual(self.of(loss, self.NAME), [])
+
+
+if __name__ == "__main__":
+    unittest.main()

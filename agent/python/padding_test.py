@@ -1,0 +1,87 @@
+"""What recurrences make of the padding behind texts, as graphs of losses show it."""
+
+import pathlib
+import sys
+import unittest
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from hooks_case import HooksCase, said
+
+WORDS, SAMPLES, STEPS, WIDTH, PAD = 11, 6, 9, 8, 0
+RECURRENCES = (nn.GRU, nn.LSTM, nn.RNN)
+
+
+class PaddedStates(HooksCase):
+    def setUp(self):
+        super().setUp()
+        torch.manual_seed(0)
+        self.text = torch.randint(1, WORDS, (SAMPLES, STEPS))
+        self.lengths = torch.tensor([STEPS, 4, 6, STEPS, 3, 7])
+        for row, length in zip(self.text, self.lengths):
+            row[length:] = PAD
+        self.head = nn.Linear(WIDTH, 2)
+
+    def classify(self, read, padding=PAD, **options):
+        """What backwards said, of each kind of recurrence."""
+        embed = nn.Embedding(WORDS, WIDTH, padding_idx=padding)
+        found = []
+        for kind in RECURRENCES:
+            HooksCase.setUp(self)  # only the first backwards are looked at
+            layer = kind(WIDTH, WIDTH, batch_first=True, **options)
+            state = read(layer, embed(self.text))[..., :WIDTH]
+            labels = torch.randint(2, (len(state),))
+            self.backward(F.cross_entropy(self.head(state), labels))
+            found += said("loss.reads_padded_state")
+        return found
+
+    def last_state(self, layer, x):
+        state = layer(x)[1]
+        return (state[0] if isinstance(state, tuple) else state)[-1]
+
+    def test_the_state_behind_the_padding(self):
+        for read in (self.last_state, lambda layer, x: layer(x)[0][:, -1]):
+            self.assertEqual(self.classify(read), [1.0] * 3)
+            self.assertEqual(self.classify(read, num_layers=2), [1.0] * 3)
+            self.assertEqual(self.classify(read, bidirectional=True), [1.0] * 3)
+            self.assertEqual(self.classify(read, padding=None), [1.0] * 3)
+
+    def test_packed(self):
+        def pack(x):
+            return pack_padded_sequence(x, self.lengths, True, enforce_sorted=False)
+
+        def outputs(layer, x):
+            whole = pad_packed_sequence(layer(pack(x))[0], batch_first=True)[0]
+            return whole[torch.arange(SAMPLES), self.lengths - 1]
+
+        packed = lambda layer, x: self.last_state(layer, pack(x))
+        self.assertEqual(self.classify(packed), [0.0] * 3)
+        self.assertEqual(self.classify(outputs), [0.0] * 3)
+
+    def test_other_states(self):
+        real = (self.text != PAD)[..., None]
+        rows = torch.arange(SAMPLES)
+        for read in (
+            lambda layer, x: layer(x)[0][rows, self.lengths - 1],
+            lambda layer, x: (layer(x)[0] * real).sum(1) / real.sum(1),
+            lambda layer, x: layer(x)[0].amax(1),
+            lambda layer, x: layer(x)[0].flatten(0, 1),
+        ):
+            self.assertEqual(self.classify(read), [])
+
+    def test_padding_before_the_texts(self):
+        self.text = self.text.flip(1)
+        self.assertEqual(self.classify(self.last_state), [])
+
+    def test_no_padding(self):
+        self.text = torch.randint(1, WORDS, (SAMPLES, STEPS))
+        self.assertEqual(self.classify(self.last_state), [])
+        self.assertEqual(self.classify(self.last_state, padding=None), [])
+
+
+if __name__ == "__main__":
+    unittest.main()

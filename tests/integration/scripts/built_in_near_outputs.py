@@ -1,0 +1,155 @@
+"""Healthy trainings that come close to the mistakes of built_in_outputs.py, each in
+another way than its right variant.
+
+    built_in_near_outputs.py
+"""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+from built_in_near import main
+from built_in_outputs import PAD, STEPS, WORDS, layers
+from built_in_signs import CLASSES, Classifier, samples
+
+
+def pictures_in_another_range() -> None:
+    """Noisy measurements of shares: a few lie a little above 1 or below 0."""
+    model, optimizer = layers(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 8), nn.Sigmoid())
+    for _ in range(STEPS):
+        x = torch.rand(16, 8)
+        optimizer.zero_grad()
+        F.mse_loss(model(x), x + 0.02 * torch.randn(16, 8)).backward()
+        optimizer.step()
+
+
+def scores_through_relu() -> None:
+    """Maps of classes go through a ReLU, and their means are the scores."""
+    model, optimizer = layers(nn.Conv1d(1, CLASSES, 3), nn.ReLU())
+    for _ in range(STEPS):
+        x, y = samples(16)
+        optimizer.zero_grad()
+        F.cross_entropy(model(x[:, None]).mean(2), y).backward()
+        optimizer.step()
+
+
+def dropout_at_the_end() -> None:
+    """Scores of which some are switched off by a mask of zeros and ones."""
+    model = Classifier()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    allowed = torch.ones(16, CLASSES)
+    allowed[::2, 0] = 0
+    for _ in range(STEPS):
+        x, y = samples(16)
+        optimizer.zero_grad()
+        F.cross_entropy(model(x) * allowed, y.clamp(min=1)).backward()
+        optimizer.step()
+
+
+def softmax_of_one_score() -> None:
+    """Attention over a single key, whose weight is 1."""
+    model, optimizer = layers(nn.Linear(8, 1), nn.Linear(8, CLASSES))
+    for _ in range(STEPS):
+        x, y = samples(16)
+        keys = x[:, None]
+        weights = model[0](keys).softmax(1)
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model[1]((weights * keys).sum(1)), y)
+        (loss + 0.01 * model[0](x).square().mean()).backward()
+        optimizer.step()
+
+
+def advantage_with_a_gradient() -> None:
+    """A loss that weighs log-probabilities by how sure the model is."""
+    model = Classifier()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        x, y = samples(16)
+        right = F.log_softmax(model(x), 1).gather(1, y[:, None]).squeeze(1)
+        optimizer.zero_grad()
+        (-((1 - right.exp()) ** 2) * right).mean().backward()
+        optimizer.step()
+
+
+def layers_in_a_row() -> None:
+    """A narrow layer between two wide ones: components of the data."""
+    model, optimizer = layers(nn.Linear(8, 2), nn.Linear(2, 8))
+    for _ in range(STEPS):
+        x, _ = samples(16)
+        optimizer.zero_grad()
+        F.mse_loss(model(x), x).backward()
+        optimizer.step()
+
+
+def state_behind_the_padding() -> None:
+    """All states are used, those behind the texts without weight."""
+    words, read = nn.Embedding(WORDS, 8, padding_idx=PAD), nn.GRU(
+        8, 8, batch_first=True
+    )
+    model, optimizer = layers(words, read, nn.Linear(8, 2))
+    for _ in range(STEPS):
+        rows = [torch.randint(1, WORDS, (n,)) for n in (9, 3, 7, 2, 5, 4)]
+        ids = pad_sequence(rows, batch_first=True, padding_value=PAD)
+        real = (ids != PAD)[..., None]
+        pooled = (read(words(ids))[0] * real).sum(1) / real.sum(1)
+        optimizer.zero_grad()
+        F.cross_entropy(model[2](pooled), ids[:, 0] % 2).backward()
+        optimizer.step()
+
+
+def a_part_without_gradients() -> None:
+    """A branch whose last layer begins at zero: its first one follows a step later."""
+    branch = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, CLASSES))
+    nn.init.zeros_(branch[2].weight)
+    model = nn.ModuleList([branch, Classifier()])
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        x, y = samples(16)
+        optimizer.zero_grad()
+        F.cross_entropy(branch(x) + model[1](x), y).backward()
+        optimizer.step()
+
+
+def batches_in_one_order() -> None:
+    """Two large batches, which the order of the data does not matter to."""
+    data = TensorDataset(*samples(64))
+    model, optimizer = layers(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, CLASSES))
+    for _ in range(4):
+        for x, y in DataLoader(data, batch_size=32):
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+
+
+def samples_that_count_twice() -> None:
+    """Ranks are filled up in a training."""
+    data = TensorDataset(*samples(63))
+    model, optimizer = layers(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, CLASSES))
+    sampler = DistributedSampler(data, num_replicas=2, rank=0)
+    for epoch in range(3):
+        sampler.set_epoch(epoch)
+        for x, y in DataLoader(data, batch_size=4, sampler=sampler):
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+
+
+CASES = (
+    pictures_in_another_range,
+    scores_through_relu,
+    dropout_at_the_end,
+    softmax_of_one_score,
+    advantage_with_a_gradient,
+    layers_in_a_row,
+    state_behind_the_padding,
+    a_part_without_gradients,
+    batches_in_one_order,
+    samples_that_count_twice,
+)
+
+
+if __name__ == "__main__":
+    main(CASES)

@@ -1,0 +1,179 @@
+"""As built_in_signs.py: mistakes in what a model ends in and in what is between its
+layers, and in the order and number of the samples that it is given.
+
+    built_in_outputs.py [--right] [CASE...]
+"""
+
+import torch
+from torch import nn
+from torch.distributions import Categorical
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pack_padded_sequence, pad_sequence
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+from built_in_signs import CLASSES, Classifier, main, samples
+
+STEPS = 8
+WORDS, PAD = 12, 0
+
+
+def layers(*modules):
+    model = nn.Sequential(*modules)
+    return model, torch.optim.Adam(model.parameters(), lr=0.01)
+
+
+def pictures_in_another_range(right: bool) -> None:
+    """Pictures in [-1, 1] are to be given back by a sigmoid."""
+    last = nn.Tanh() if right else nn.Sigmoid()
+    model, optimizer = layers(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 8), last)
+    for _ in range(STEPS):
+        x = 2 * torch.rand(16, 8) - 1
+        optimizer.zero_grad()
+        F.mse_loss(model(x), x).backward()
+        optimizer.step()
+
+
+def scores_through_relu(right: bool) -> None:
+    """Each layer has an activation behind it, the last one, too."""
+    last = nn.Identity() if right else nn.ReLU()
+    model, optimizer = layers(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, CLASSES), last)
+    for _ in range(STEPS):
+        x, y = samples(16)
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+
+def dropout_at_the_end(right: bool) -> None:
+    """Behind the last layer instead of before it."""
+    head, drop = nn.Linear(16, CLASSES), nn.Dropout(0.3)
+    order = (drop, head) if right else (head, drop)
+    model, optimizer = layers(nn.Linear(8, 16), nn.ReLU(), *order)
+    for _ in range(STEPS):
+        x, y = samples(16)
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+
+def softmax_of_one_score(right: bool) -> None:
+    """Two classes, one score, and the loss for many classes."""
+    model, optimizer = layers(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1))
+    for _ in range(STEPS):
+        x, y = samples(16)
+        scores = model(x)
+        optimizer.zero_grad()
+        if right:
+            is_first = (y == 0).float()[:, None]
+            F.binary_cross_entropy_with_logits(scores, is_first).backward()
+        else:
+            F.cross_entropy(scores, torch.zeros_like(y)).backward()
+        optimizer.step()
+
+
+def advantage_with_a_gradient(right: bool) -> None:
+    """The values in the actor's loss are not detached."""
+    actor, critic = Classifier(), nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+    value = nn.Linear(8, 1)
+    model = nn.ModuleList([actor, critic, value])
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        states, returns = torch.randn(16, 8), torch.randn(16)
+        choice = Categorical(logits=actor(states))
+        values = value(critic(states)).squeeze(-1)
+        advantages = returns - (values.detach() if right else values)
+        policy = -(choice.log_prob(choice.sample()) * advantages).mean()
+        optimizer.zero_grad()
+        (policy + F.mse_loss(values, returns)).backward()
+        optimizer.step()
+
+
+def layers_in_a_row(right: bool) -> None:
+    """Three layers that no activation separates."""
+    between = nn.GELU() if right else nn.Identity()
+    model, optimizer = layers(nn.Linear(8, 16), between, nn.Linear(16, CLASSES))
+    for _ in range(STEPS):
+        x, y = samples(16)
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+
+def state_behind_the_padding(right: bool) -> None:
+    """A GRU goes through the padding, and its last state is classified."""
+    words, read = nn.Embedding(WORDS, 8, padding_idx=PAD), nn.GRU(
+        8, 8, batch_first=True
+    )
+    model, optimizer = layers(words, read, nn.Linear(8, 2))
+    for _ in range(STEPS):
+        lengths = torch.cat([torch.tensor([9, 3]), torch.randint(2, 9, (6,))])
+        rows = [torch.randint(1, WORDS, (int(n),)) for n in lengths]
+        given = words(pad_sequence(rows, batch_first=True, padding_value=PAD))
+        if right:
+            given = pack_padded_sequence(given, lengths, True, enforce_sorted=False)
+        scores = model[2](read(given)[1][-1])
+        optimizer.zero_grad()
+        F.cross_entropy(
+            scores, torch.tensor([int(row[0]) % 2 for row in rows])
+        ).backward()
+        optimizer.step()
+
+
+def a_part_without_gradients(right: bool) -> None:
+    """The units of a branch are dead from the beginning."""
+    branch = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, CLASSES))
+    if not right:
+        nn.init.constant_(branch[0].bias, -100)
+    model = nn.ModuleList([branch, Classifier()])
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        x, y = samples(16)
+        optimizer.zero_grad()
+        F.cross_entropy(branch(x) + model[1](x), y).backward()
+        optimizer.step()
+
+
+def batches_in_one_order(right: bool) -> None:
+    """The loader of the training does not shuffle."""
+    data = TensorDataset(*samples(64))
+    model, optimizer = layers(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, CLASSES))
+    for _ in range(3):
+        for x, y in DataLoader(data, batch_size=8, shuffle=right):
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+
+
+def samples_that_count_twice(right: bool) -> None:
+    """Of two ranks, one evaluates a sample that the other one evaluates, too."""
+    model, optimizer = layers(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, CLASSES))
+    held_out = TensorDataset(*samples(32 if right else 31))
+    for _ in range(2):
+        for _ in range(STEPS):
+            x, y = samples(16)
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+        sampler = DistributedSampler(held_out, num_replicas=2, rank=0, shuffle=False)
+        with torch.no_grad():
+            for x, y in DataLoader(held_out, batch_size=8, sampler=sampler):
+                model(x)
+
+
+CASES = (
+    pictures_in_another_range,
+    scores_through_relu,
+    dropout_at_the_end,
+    softmax_of_one_score,
+    advantage_with_a_gradient,
+    layers_in_a_row,
+    state_behind_the_padding,
+    a_part_without_gradients,
+    batches_in_one_order,
+    samples_that_count_twice,
+)
+
+
+if __name__ == "__main__":
+    main(CASES)
