@@ -290,5 +290,46 @@ class RepeatsRows(DataCase):
         self.assertEqual(said(self.NAME), [])
 
 
+class TargetsAmongInputs(HooksCase):
+    NAME = "loader.target_among_inputs"
+
+    def read(self, inputs, targets, batch_size=16):
+        for _ in DataLoader(TensorDataset(inputs, targets), batch_size, shuffle=True):
+            pass
+        return said(self.NAME)
+
+    def setUp(self):
+        super().setUp()
+        torch.manual_seed(0)
+        self.table = torch.randn(64, 5)
+
+    def test_a_column_that_is_the_target(self):
+        self.assertEqual(self.read(self.table, self.table[:, 3:4]), [1.0])
+
+    def test_labels_among_the_features(self):
+        self.table[:, 2] = torch.randint(4, (64,)).float()
+        self.assertEqual(self.read(self.table, self.table[:, 2].long()), [1.0])
+
+    def test_windows_that_end_with_the_target(self):
+        series = torch.randn(100).cumsum(0)
+        windows = series.unfold(0, 12, 1)[:, :, None]
+        self.assertEqual(self.read(windows, windows[:, -1]), [1.0])
+        self.setUp()
+        self.assertEqual(self.read(windows[:-1], windows[1:, -1]), [0.0])
+
+    def test_what_is_equal_now_and_then(self):
+        self.table[:, 2] = torch.randint(4, (64,)).float()
+        targets = self.table[:, 2].clone()
+        targets[::8] += 1
+        self.assertEqual(self.read(self.table, targets), [0.0])
+
+    def test_two_classes_pictures_and_small_batches(self):
+        few = (self.table[:, 1] > 0).float()
+        self.table[:, 1] = few
+        self.assertEqual(self.read(self.table, few), [])
+        self.assertEqual(self.read(self.table, self.table), [])
+        self.assertEqual(self.read(self.table, self.table[:, 3], batch_size=4), [])
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -83,5 +83,71 @@ class PaddedStates(HooksCase):
         self.assertEqual(self.classify(self.last_state, padding=None), [])
 
 
+class Attention(HooksCase):
+    NAME = "loss.attends_to_padding"
+
+    def setUp(self):
+        super().setUp()
+        torch.manual_seed(0)
+        self.text = torch.randint(1, WORDS, (SAMPLES, STEPS))
+        self.lengths = torch.tensor([STEPS, 4, 6, STEPS, 3, 7])
+        for row, length in zip(self.text, self.lengths):
+            row[length:] = PAD
+
+    def of(self, attend, padding=PAD, name=None):
+        embed = nn.Embedding(WORDS, WIDTH, padding_idx=padding)
+        HooksCase.setUp(self)  # only the first backwards are looked at
+        self.backward(attend(embed(self.text)).square().mean())
+        return said(name or self.NAME)
+
+    def by_layer(self, x, dropout=0.1, **masks):
+        layer = nn.TransformerEncoderLayer(WIDTH, 2, 16, dropout, batch_first=True)
+        return layer(x, **masks)
+
+    def by_hand(self, x, mask=None):
+        scores = x @ x.transpose(1, 2)
+        if mask is not None:
+            scores = scores.masked_fill(mask[:, None], -1e9)
+        return scores.softmax(-1) @ x
+
+    def test_no_mask(self):
+        for dropout in (0.0, 0.1):
+            attend = lambda x: self.by_layer(x, dropout)
+            self.assertEqual(self.of(attend), [1.0])
+            self.assertEqual(self.of(attend, padding=None), [1.0])
+        self.assertEqual(self.of(self.by_hand), [1.0])
+
+    def test_a_mask_of_the_padding(self):
+        hidden = self.text == PAD
+        for dropout in (0.0, 0.1):
+            attend = lambda x: self.by_layer(x, dropout, src_key_padding_mask=hidden)
+            self.assertEqual(self.of(attend), [0.0])
+        self.assertEqual(self.of(lambda x: self.by_hand(x, hidden)), [0.0])
+
+    def test_tokens_that_see_what_is_before_them(self):
+        mask = nn.Transformer.generate_square_subsequent_mask(STEPS)
+        attend = lambda x: self.by_layer(x, src_mask=mask)
+        self.assertEqual(self.of(attend), [0.0])
+        fused = lambda x: F.scaled_dot_product_attention(x, x, x, is_causal=True)
+        self.assertEqual(self.of(fused), [0.0])
+
+    def test_no_padding(self):
+        self.text = torch.randint(1, WORDS, (SAMPLES, STEPS))
+        self.assertEqual(self.of(self.by_layer), [])
+
+    def test_a_padding_idx_that_is_a_token(self):
+        name = "loss.padding_idx_is_a_token"
+        self.text[:, 1] = 5
+        self.assertEqual(self.of(self.by_hand, padding=5, name=name), [1.0])
+        self.assertEqual(self.of(self.by_hand, padding=PAD, name=name), [0.0])
+        self.assertEqual(self.of(self.by_hand, padding=None, name=name), [])
+        # Padding before the texts, which end in one token.
+        self.text = torch.randint(2, WORDS, (SAMPLES, STEPS))
+        for row, length in zip(self.text, self.lengths):
+            row[: STEPS - length] = PAD
+            row[-1] = 1
+        self.assertEqual(self.of(self.by_hand, padding=PAD, name=name), [])
+
+
 if __name__ == "__main__":
     unittest.main()

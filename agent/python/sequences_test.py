@@ -436,6 +436,25 @@ class Labels(GraphCase):
         pooled = net(then).max(1).values
         self.assertEqual(self.of(F.mse_loss(value(), pooled), name), [])
 
+    def test_values_of_the_next_state_that_hand_gradients_back(self):
+        name = "loss.bootstraps_with_gradient"
+        critic = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 1))
+        x, then, goes_on = torch.randn(4, 5), torch.randn(4, 5), torch.ones(4)
+        value = lambda: critic(x).squeeze(-1)
+        target = lambda: 1.0 + 0.9 * goes_on * critic(then).squeeze(-1)
+        for error in (
+            F.mse_loss,
+            F.smooth_l1_loss,
+            lambda a, b: F.mse_loss(b, a),
+            lambda a, b: (b - a).pow(2).mean(),
+        ):
+            self.assertEqual(self.of(error(value(), target()), name), [1.0])
+            detached = target().detach()
+            self.assertEqual(self.of(error(value(), detached), name), [])
+        other = nn.Linear(5, 1)  # a mixture of two models is no estimate
+        mixed = 1.0 + 0.9 * other(then).squeeze(-1)
+        self.assertEqual(self.of(F.mse_loss(value(), mixed), name), [])
+
 
 class TokensOnADevice(Tokens):
     ON_DEVICE = True

@@ -333,5 +333,71 @@ class EmptyPasses(SignsCase):
             self.assertEqual(said(self.NAME), expected)
 
 
+class ResumedSchedules(SignsCase):
+    NAMES = ("schedule.state_not_loaded", "schedule.state_not_saved")
+
+    def resume(self, saves=True, loads=True, begin=-1, catches_up=False, epochs=2):
+        """What two jobs said, of which the second goes on from the first one's file."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "last.pt")
+            for _ in range(2):
+                net = nn.Linear(5, 4)
+                optimizer = torch.optim.Adam(net.parameters(), lr=0.1)
+                content = torch.load(path) if path.exists() else {}
+                last = -1
+                if content:
+                    optimizer.load_state_dict(content["optimizer"])
+                    last = begin
+                make = torch.optim.lr_scheduler.StepLR
+                scheduler = make(optimizer, 1, 0.5, last_epoch=last)
+                if loads and "scheduler" in content:
+                    scheduler.load_state_dict(content["scheduler"])
+                if catches_up and content:
+                    scheduler.step()
+                for _ in range(epochs):
+                    optimizer.zero_grad()
+                    net(torch.randn(8, 5)).square().mean().backward()
+                    optimizer.step()
+                    scheduler.step()
+                content = {
+                    "model": net.state_dict(),
+                    "optimizer": optimizer.state_dict(),
+                }
+                if saves:
+                    content["scheduler"] = scheduler.state_dict()
+                torch.save(content, path)
+        found = [said(name) for name in self.NAMES]
+        return [[value for value in values if value == value] for values in found]
+
+    def test_a_state_that_is_read_and_not_loaded(self):
+        self.assertEqual(self.resume(loads=False), [[1.0], []])
+
+    def test_a_state_that_is_loaded(self):
+        self.assertEqual(self.resume(), [[0.0], []])
+
+    def test_a_state_that_is_not_saved(self):
+        self.assertEqual(self.resume(saves=False), [[], [1.0]])
+
+    def test_a_schedule_that_goes_on_without_it(self):
+        self.assertEqual(self.resume(saves=False, begin=1), [[], [0.0]])
+        self.setUp()
+        self.assertEqual(self.resume(saves=False, catches_up=True), [[], [0.0]])
+
+    def test_a_state_of_one_process(self):
+        net = nn.Linear(5, 4)
+        optimizer = torch.optim.Adam(net.parameters(), lr=0.1)
+        self.train_once(net, optimizer)
+        again = torch.optim.Adam(net.parameters(), lr=0.1)
+        again.load_state_dict(optimizer.state_dict())
+        torch.optim.lr_scheduler.StepLR(again, 1)
+        self.train_once(net, again)
+        self.assertEqual([said(name) for name in self.NAMES], [[], []])
+
+    def train_once(self, net, optimizer):
+        optimizer.zero_grad()
+        net(torch.randn(8, 5)).square().mean().backward()
+        optimizer.step()
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -94,6 +94,10 @@ constexpr char kOneClass[] = "loss.one_class";
 constexpr char kTrainsCritic[] = "loss.advantage_has_gradient";
 constexpr char kAreLinear[] = "loss.layers_are_linear";
 constexpr char kPaddedState[] = "loss.reads_padded_state";
+constexpr char kSeesPadding[] = "loss.attends_to_padding";
+constexpr char kPaddingIsToken[] = "loss.padding_idx_is_a_token";
+constexpr char kNotLoaded[] = "schedule.state_not_loaded";
+constexpr char kNotSaved[] = "schedule.state_not_saved";
 constexpr char kGetsZeros[] = "opt.layer_gets_zeros";
 
 std::vector<Fact> OfCalls() {
@@ -160,8 +164,9 @@ std::vector<Fact> OfTargets() {
           "ctc_loss is given scores or probabilities, not their logarithms",
           "ctc_loss is given logarithms of probabilities"),
       CallRow<kBootstraps>(
-          "gradients flow through an estimated target of Q-learning",
-          "no gradients flow through an estimated target of Q-learning"),
+          "gradients flow through a target that the network estimates itself",
+          "no gradients flow through a target that the network estimates "
+          "itself"),
       CallRow<kSortedBatches>(
           "the training goes through the classes one after the other",
           "the training does not go through the classes one after the other"),
@@ -348,6 +353,14 @@ std::vector<Fact> OfOutputs() {
       CallRow<kPaddedState>(
           "the last state of a recurrence is that behind the padding of a text",
           "recurrences end where their texts end", 9),
+      CallRow<kSeesPadding>(
+          "the tokens of a text attend to the padding behind it",
+          "no token of a text attends to padding", 9),
+      CallRow<kPaddingIsToken>(
+          "the padding_idx of an embedding is a token of the texts, and "
+          "another "
+          "one fills them up",
+          "the padding_idx of an embedding is what fills up texts", 9),
       OptimizerRow<kGetsZeros>(
           "the gradients of a layer are zero in each of its first steps",
           "each layer gets gradients that are not zero in its first steps", 9),
@@ -416,6 +429,15 @@ std::vector<Fact> OfSchedules() {
           "its ReduceLROnPlateau waits for its metric in the wrong direction",
           "its ReduceLROnPlateau waits for its metric in the right direction",
           7),
+      OptimizerRow<kNotLoaded>(
+          "it goes on from a loaded state, and its schedule begins anew "
+          "although "
+          "its state was read",
+          "it goes on from a loaded state, and so does its schedule", 9),
+      OptimizerRow<kNotSaved>(
+          "it goes on from a file that has no state of its schedule, which "
+          "begins anew",
+          "it goes on from a file, and its schedule from where it was", 9),
       OptimizerRow<kUnused>(
           "none of its schedulers has been stepped in two passes over the data",
           "its schedulers have not remained unstepped for two passes over the "

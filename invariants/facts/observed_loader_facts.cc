@@ -18,6 +18,7 @@ constexpr char kRepeatsRows[] = "loader.repeats_rows";
 constexpr char kSamplesAlike[] = "loader.samples_alike";
 constexpr char kScaledApart[] = "loader.scaled_apart";
 constexpr char kSharesSamples[] = "loader.shares_samples";
+constexpr char kTargetAmongInputs[] = "loader.target_among_inputs";
 constexpr char kWeightsTooFew[] = "loader.weights_too_few";
 constexpr char kWorkersRepeat[] = "loader.workers_repeat";
 constexpr char kWritesData[] = "loader.writes_data";
@@ -33,6 +34,9 @@ std::vector<Fact> OfSamples() {
           "its sampler has at least as many weights as the data set has "
           "samples",
           2),
+      LoaderRow<kTargetAmongInputs>(
+          "the target of each sample is one of its inputs",
+          "no input is the target of all samples", 9),
       LoaderRow<kSamplesAlike>("all samples of a batch are alike",
                                "the samples of a batch are not all alike"),
       LoaderRow<kScaledApart>(

@@ -22,6 +22,7 @@ _PRODUCTS = frozenset(("BmmBackward0", "MmBackward0", "BaddbmmBackward0"))
 _MASKS = ("attn_mask", "attn_bias")
 _HIDDEN = -1e4  # what a mask adds where nothing is to be seen, or less
 _QUERIES = 8  # that are looked at
+_MOST = 1 << 22  # weights that are looked at
 _MAX_BETWEEN = 12  # nodes from the softmax down to the product of queries and keys
 
 
@@ -50,16 +51,28 @@ class SelfAttention:
     def keys_seen(self, sequences: int) -> torch.Tensor | None:
         """bool[sequences, keys]: does any of some queries see the key? None: all
         sequences see the same, or it is not known."""
-        scores = self._scores()
-        if scores is None or scores.dim() < 3 or scores.shape[0] % sequences != 0:
-            return None
-        # Heads are a dimension, or lie beside each other in the first.
-        heads = scores.shape[0] // sequences
-        first = scores[:, 0] if scores.dim() == 4 else scores[::heads]
-        if len(first) != sequences or first.shape[-1] != self.length:
+        first = self._of_sequences(sequences)
+        if first is None:
             return None
         few = first[:, :: max(1, first.shape[1] // _QUERIES)]
         return self._is_visible(few).any(1)
+
+    def sees_padding(self, real: torch.Tensor) -> bool | None:
+        """Does a position of a text see padding? real: bool[sequences, keys]; None:
+        not known."""
+        sequences, length = real.shape
+        if length != self.length or sequences * length**2 > _MOST:
+            return None
+        if getattr(self._node, "_saved_is_causal", False):
+            seen = real.new_ones(length, length).tril().expand(sequences, -1, -1)
+        elif self._sees_all():
+            seen = real.new_ones(length, length).expand(sequences, -1, -1)
+        else:
+            scores = self._of_sequences(sequences, shared=True)
+            if scores is None:
+                return None
+            seen = self._is_visible(scores).expand(sequences, length, length)
+        return bool((seen & real[:, :, None] & ~real[:, None, :]).any())
 
     def adds_ones(self) -> bool | None:
         """Is a mask of zeros and ones added to the scores? None: there is no mask
@@ -85,6 +98,25 @@ class SelfAttention:
         if self._node.name() in _SOFTMAX:
             return saved(self._node, "result")
         return self._mask()
+
+    def _of_sequences(
+        self, sequences: int, shared: bool = False
+    ) -> torch.Tensor | None:
+        """_scores() of the first head, as [sequences, queries, keys]; shared: it may
+        be one for all of them. None: not known."""
+        scores = self._scores()
+        if scores is None or scores.dim() < 2:
+            return None
+        if shared and scores.numel() == scores.shape[-2] * scores.shape[-1]:
+            return scores.reshape(1, *scores.shape[-2:])
+        if scores.dim() < 3 or scores.shape[0] % sequences != 0:
+            return None
+        # Heads are a dimension, or lie beside each other in the first.
+        heads = scores.shape[0] // sequences
+        first = scores[:, 0] if scores.dim() == 4 else scores[::heads]
+        if len(first) != sequences or first.shape[-1] != self.length:
+            return None
+        return first
 
     def _is_visible(self, scores: torch.Tensor) -> torch.Tensor:
         if scores.dtype is torch.bool:

@@ -59,6 +59,7 @@ class _Checkpoints:
             self._watch.positions.loaded(result)
             path = args[0] if args else kwargs.get("f")
             self._watch.stateless_resumes.loaded(path, result)
+            self._watch.resumed_schedules.loaded(result)
 
     def takes_state(self, args: Args, kwargs: Kwargs) -> None:
         watch = self._watch
@@ -73,6 +74,7 @@ class _Checkpoints:
         watch.schedules.loads(args[0], state)
         if isinstance(args[0], torch.optim.Optimizer):
             watch.resumed_scales.optimizer_loads(state)
+            watch.resumed_schedules.optimizer_loads(args[0], state)
         steps = watch.clock.steps_begun()
         given = self._given.get(state)
         # Before the first step others may have written into them: a resume does.

@@ -47,6 +47,8 @@ _DISCOUNTS = (
     }
 )
 _MAX_BETWEEN = 16
+_LAYERS = frozenset(("AddmmBackward0", "MmBackward0"))
+_WEIGHT = "torch::autograd::AccumulateGrad"
 _MAX_RESHAPED = 4
 _FEWEST_SAMPLES = 4  # that are told apart
 
@@ -58,6 +60,10 @@ def look(node: Node, found: Findings) -> None:
         found.add(CTC_OF_SCORES, _are_no_logarithms(saved(node, "log_probs")))
     elif name in _ERRORS:
         found.add(BOOTSTRAPS, _bootstraps(node))
+    elif name == "PowBackward0":
+        for difference in inputs(node):
+            if difference.name() == "SubBackward0":
+                found.add(BOOTSTRAPS, _bootstraps(difference))
     elif name == "SoftMarginLossBackward0":
         found.add(NO_SIGNS, _are_no_signs(saved(node, "target")))
     elif name == "ClampMinBackward0":
@@ -140,24 +146,55 @@ def _are_no_logarithms(values: torch.Tensor | None) -> bool | None:
 
 
 def _bootstraps(error: Node) -> bool | None:
-    """Is the target the best value of a state, and trained, too? None: there is no
-    such target, or nothing says so."""
+    """Is the target the best value of a state, or the value that the same layer gives
+    another state, and trained, too? None: there is no such target."""
     following = error.next_functions
     if len(following) != 2:
         return None
-    (value, _), (target, _) = following
-    if value is None or target is None:
+    (first, _), (second, _) = following
+    if first is None or second is None:
         return None
-    discounted = False
+    return _is_estimated(second, first) or _is_estimated(first, second, best=False)
+
+
+def _is_estimated(target: Node, value: Node, best: bool = True) -> bool | None:
+    """best: does the best of several values count, whatever gave it?"""
+    added = discounted = False
     for _ in range(_MAX_BETWEEN):
-        if target.name() in _BEST:
-            return discounted or None
+        name = target.name()
+        if name in _BEST:
+            return (best and added) or None
+        if name in _LAYERS:
+            return (added and discounted and _are_of_one_layer(target, value)) or None
         givers = inputs(target)
-        if target.name() not in _DISCOUNTS or not givers:
+        if name not in _DISCOUNTS or not givers:
             return None
-        discounted = discounted or target.name() in _ADDITIONS
+        added = added or name in _ADDITIONS
+        discounted = discounted or name == "MulBackward0"
         target = givers[0]
     return None
+
+
+def _are_of_one_layer(layer: Node, value: Node) -> bool:
+    """Does the value come from the layer's weights, by shapes and sums alone?"""
+    node = value
+    for _ in range(_MAX_BETWEEN):
+        if node.name() in _LAYERS:
+            return bool(_weights(node) & _weights(layer))
+        givers = inputs(node)
+        if node.name() not in _DISCOUNTS or len(givers) != 1:
+            return False
+        node = givers[0]
+    return False
+
+
+def _weights(layer: Node) -> set[Node]:
+    """The nodes that collect their gradients."""
+    givers = inputs(layer)
+    givers += [
+        one for node in givers if node.name() == "TBackward0" for one in inputs(node)
+    ]
+    return {node for node in givers if node.name() == _WEIGHT}
 
 
 def _contrasts_with_itself(nll: Node) -> bool | None:

@@ -12,6 +12,7 @@ from _traincheck.drawn_weights import NAME as TOO_FEW_WEIGHTS
 from _traincheck.drawn_weights import too_few
 from _traincheck.evaluations import NAME as IN_TRAINING
 from _traincheck.first_batches import ALIKE, BEGINS_AGAIN
+from _traincheck.inputs_and_targets import NAME as TARGET_AMONG_INPUTS
 from _traincheck.masked_ends import NAME as ENDS_MASKED
 from _traincheck.ordered_training import NAME as NEVER_SHUFFLES
 from _traincheck.random_evaluations import NAME as DRAWS_IN_EVALUATION
@@ -77,6 +78,8 @@ class _Loaders:
                 self._say(loader, ALIKE, watch.first_batches.first_batch(result))
             self._say(loader, BEGINS_AGAIN, watch.first_batches.fetched(loader))
             self._say(loader, ENDS_MASKED, watch.masked_ends.fetched(loader, result))
+            copied = watch.targets_among_inputs.fetched(loader, result)
+            self._say(loader, TARGET_AMONG_INPUTS, copied)
             drew = watch.random_evaluations.fetched()
             self._say(loader, DRAWS_IN_EVALUATION, drew)
             if index == 1:

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     import torch
     from torch.autograd.graph import Node
 
-# Name of the scalar.
+# Names of the scalars.
 NAME = "loss.reads_padded_state"
+NOT_PADDING = "loss.padding_idx_is_a_token"
 
 _PACKED = "PackPaddedSequenceBackward0"
 _STACK = "StackBackward0"
@@ -34,6 +35,7 @@ _HANDED_ON = frozenset(
 )
 _MOST_HANDED_ON = 4
 _LEAST = 2  # rows with so much padding, and so much padding
+_SHARE = 1 / 4  # of the texts that the padding_idx is in
 
 
 def padding_of(embedding: Node, tokens: torch.Tensor) -> int | None:
@@ -44,17 +46,45 @@ def padding_of(embedding: Node, tokens: torch.Tensor) -> int | None:
     told = integer(embedding, "padding_idx")
     if told is not None and told >= 0:
         return told
+    return _filling(tokens)
+
+
+def _filling(tokens: torch.Tensor) -> int | None:
     last = int(tokens[:, -1].mode().values)
     fill = tokens == last
     repeated = int((fill.sum(1) >= _LEAST).sum()) >= _LEAST
     return last if repeated and ends_rows((~fill).int()) else None
 
 
+def real_tokens(embedding: Node, tokens: torch.Tensor) -> torch.Tensor | None:
+    """bool[samples, positions]: the rest is padding behind the texts; None: there is
+    none."""
+    padding = padding_of(embedding, tokens)
+    if padding is None or not ends_rows((tokens != padding).int()):
+        return None
+    return tokens != padding
+
+
+def is_token(embedding: Node, tokens: torch.Tensor) -> bool | None:
+    """Is the padding_idx a token within texts, and another one fills them up? None: it
+    has no padding_idx, or nothing fills them up."""
+    told = integer(embedding, "padding_idx")
+    if told is None or told < 0:
+        return None
+    fill = _filling(tokens)
+    if fill is None or fill == told:
+        return None if fill is None else False
+    other = (tokens != told) & (tokens != fill)
+    before = other.cumsum(1) > 0
+    behind = other.flip(1).cumsum(1).flip(1) > 0
+    within = (tokens == told) & before & behind
+    return bool(within.any(1).float().mean() >= _SHARE)
+
+
 def is_read(graph: Graph, embedding: Node, tokens: torch.Tensor) -> bool | None:
     """Is the last state of a recurrence over these tokens all that is used of it? None:
     there is no recurrence over padded texts, or more of it is used."""
-    padding = padding_of(embedding, tokens)
-    if padding is None or not ends_rows((tokens != padding).int()):
+    if real_tokens(embedding, tokens) is None:
         return None
     reached = graph.reached_from(embedding)
     if any(node.name() == _PACKED for node in reached):

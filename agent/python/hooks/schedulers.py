@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from traincheck_core import Args, Kwargs, Scalars
 
+    from _traincheck.resumed_schedules import ResumedSchedules
     from _traincheck.watch import Watch
 
 _PLATEAU = torch.optim.lr_scheduler.ReduceLROnPlateau
@@ -57,7 +58,8 @@ class _Schedule:
 
 
 class Schedules:
-    def __init__(self) -> None:
+    def __init__(self, resumed: ResumedSchedules) -> None:
+        self._resumed = resumed
         self._all: WeakIdentityMap[Any, _Schedule] = WeakIdentityMap()
         self._counts: WeakIdentityMap[Any, int] = WeakIdentityMap()  # of optimizers
         self._loaded: WeakIdentityMap[Any, list[float]] = WeakIdentityMap()
@@ -129,6 +131,7 @@ class Schedules:
         first = self._counts.get(optimizer) is None
         self._counts.set(optimizer, (self._counts.get(optimizer) or 0) + 1)
         found = Findings()
+        own: list[Any] = []
         unused: list[bool] = []
         in_one_cycle = False
         for scheduler in self._all.keys():
@@ -139,12 +142,14 @@ class Schedules:
             if _are_one(getattr(scheduler, "optimizer", None), optimizer):
                 if first:
                     schedule.early = schedule.calls > 1
+                own.append(scheduler)
                 unused.append(_is_unused(scheduler, schedule))
                 in_one_cycle = in_one_cycle or isinstance(scheduler, _ONE_CYCLE)
                 _look(scheduler, schedule, optimizer, found)
         if unused:
             found.add("schedule.unused", all(unused))
         found.add("schedule.merges_rates", self._merged.steps(optimizer, in_one_cycle))
+        found.update(self._resumed.optimizer_steps(optimizer, own))
         self._loaded.discard(optimizer)
         return {(name, 0): value for name, value in found.items()}
 
@@ -208,7 +213,7 @@ def _moved(scheduler: Any, schedule: _Schedule) -> float | None:
     return None if epoch is None or before is None else epoch - before
 
 
-def _observe_steps(watch: Watch, cls: type[Any]) -> None:
+def _observe_class(watch: Watch, cls: type[Any]) -> None:
     def stepped(scheduler: Any, args: Args, result: Any) -> None:
         watch.schedules.stepped(scheduler)
         if args and isinstance(scheduler, _PLATEAU):
@@ -226,17 +231,22 @@ def _observe_steps(watch: Watch, cls: type[Any]) -> None:
 
     observe(watch, cls, "step", after=stepped)
 
+    def loads(scheduler: Any, args: Args, kwargs: Kwargs) -> None:
+        watch.resumed_schedules.scheduler_loads(scheduler)
+
+    observe(watch, cls, "load_state_dict", before=loads)
+
 
 def install(watch: Watch) -> None:
     base = torch.optim.lr_scheduler.LRScheduler
     for cls in {base, *naming.subclasses(base)}:
-        _observe_steps(watch, cls)
+        _observe_class(watch, cls)
 
     def constructed(scheduler: Any, args: Args, kwargs: Kwargs) -> None:
         for cls in type(scheduler).__mro__:
             if cls is base:
                 break
-            _observe_steps(watch, cls)
+            _observe_class(watch, cls)
 
     # Before: it steps within.
     observe(watch, base, "__init__", before=constructed)

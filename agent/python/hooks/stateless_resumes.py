@@ -59,7 +59,7 @@ class StatelessResumes:
         self, path: Any, content: Any, optimizers: Iterable[torch.optim.Optimizer]
     ) -> None:
         """Called before torch.save writes."""
-        if self._keeps_state or _holds_optimizer(content, _DEPTH):
+        if self._keeps_state or holds_optimizer(content, _DEPTH):
             self._keeps_state = True
         elif _name(path) in self._begun_with and any(map(_has_moments, optimizers)):
             self._found = True
@@ -77,7 +77,8 @@ def _name(path: Any) -> str | None:
     return os.path.realpath(path) if isinstance(path, (str, os.PathLike)) else None
 
 
-def _holds_optimizer(content: Any, depth: int) -> bool:
+def holds_optimizer(content: Any, depth: int) -> bool:
+    """An optimizer's state that is not empty, in so many dictionaries at most?"""
     if isinstance(content, torch.optim.Optimizer):
         return True
     if not isinstance(content, (dict, list, tuple)) or depth == 0:
@@ -85,7 +86,7 @@ def _holds_optimizer(content: Any, depth: int) -> bool:
     if isinstance(content, dict) and "param_groups" in content:
         return bool(content.get("state"))
     inner = content.values() if isinstance(content, dict) else content
-    return any(_holds_optimizer(one, depth - 1) for one in inner)
+    return any(holds_optimizer(one, depth - 1) for one in inner)
 
 
 def _is_trained(

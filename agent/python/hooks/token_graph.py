@@ -44,6 +44,7 @@ SHIFTS_TWICE = "loss.shifts_twice"
 LEARNS_PADDING = "loss.learns_padding"
 MASK_INVERTED = "loss.mask_inverted"
 MASK_OF_ONES = "loss.mask_of_ones"
+SEES_PADDING = "loss.attends_to_padding"
 SAMPLES_AS_STEPS = "loss.samples_as_steps"
 
 
@@ -96,8 +97,7 @@ class _Sequences:
             tokens = saved(embedding, "indices")
             if tokens is not None and tokens.dim() == 2:
                 self._see_tokens(embedding, tokens)
-                read = padded_states.is_read(self._graph, embedding, tokens)
-                self._found.add(padded_states.NAME, read)
+                self._see_padding(embedding, tokens)
         if self._shifts:
             # Further heads may predict what comes later still.
             self._found.add(SHIFTS_TWICE, 1 not in self._shifts)
@@ -124,6 +124,19 @@ class _Sequences:
                 )
             self._compare(_Pairs(tokens, targets, loss, by_steps=False), attended)
             self._compare(_Pairs(tokens, targets, loss, by_steps=True), attended)
+
+    def _see_padding(self, embedding: Node, tokens: torch.Tensor) -> None:
+        read = padded_states.is_read(self._graph, embedding, tokens)
+        self._found.add(padded_states.NAME, read)
+        is_token = padded_states.is_token(embedding, tokens)
+        self._found.add(padded_states.NOT_PADDING, is_token)
+        real = padded_states.real_tokens(embedding, tokens)
+        if real is None:
+            return
+        reached = self._graph.reached_from(embedding)
+        for one in self._attention:
+            if one.keys in reached:
+                self._found.add(SEES_PADDING, one.sees_padding(real))
 
     def _see_pooling(self, real: torch.Tensor, reached: set[Node]) -> None:
         for node in self._sums:

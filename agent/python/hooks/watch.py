@@ -25,6 +25,7 @@ from _traincheck.generators import Generators
 from _traincheck.hidden_parts import HiddenParts
 from _traincheck.holds import Holds
 from _traincheck.input_scales import InputScales
+from _traincheck.inputs_and_targets import TargetsAmongInputs
 from _traincheck.layer_settings import LayerSettings
 from _traincheck.leftover_gradients import LeftoverGradients
 from _traincheck.loaded_states import LoadedStates
@@ -44,6 +45,7 @@ from _traincheck.remade_optimizers import RemadeOptimizers
 from _traincheck.repeated_draws import RepeatedDraws
 from _traincheck.repeated_rows import RepeatedRows
 from _traincheck.resumed_scales import ResumedScales
+from _traincheck.resumed_schedules import ResumedSchedules
 from _traincheck.rounded_averages import RoundedAverages
 from _traincheck.rounded_steps import RoundedSteps
 from _traincheck.samplers import Samplers
@@ -124,7 +126,8 @@ class Watch:
         self.topology = Topology(self.core)
         self.recomputation = Recomputation(self.core, self.models)
         self.ties = Ties()
-        self.schedules = Schedules()
+        self.resumed_schedules = ResumedSchedules()
+        self.schedules = Schedules(self.resumed_schedules)
         self.shared_samples = SharedSamples()
         self.sight = Sight(self.core, self.planner, self.limits)
         self.control.planned = self.sight.begins
@@ -172,6 +175,7 @@ class Watch:
         self.rounded_steps = RoundedSteps(self.values)
         self.stateless_resumes = StatelessResumes()
         self.symmetric_weights = SymmetricWeights(self.values)
+        self.targets_among_inputs = TargetsAmongInputs()
         self.teachers = Teachers(self.holds, self.values)
         self.unused_splits = UnusedSplits()
         self.unwrapped_parts = UnwrappedParts(self.topology, self.models)

@@ -4,6 +4,9 @@ another way than its right variant.
     built_in_near_outputs.py
 """
 
+import pathlib
+import tempfile
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -100,6 +103,78 @@ def state_behind_the_padding() -> None:
         optimizer.step()
 
 
+def attention_to_padding() -> None:
+    """Each token sees what is before it, and none sees what is behind."""
+    words = nn.Embedding(WORDS, 8, padding_idx=PAD)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    model, optimizer = layers(words, layer, nn.Linear(8, 2))
+    mask = nn.Transformer.generate_square_subsequent_mask(9)
+    for _ in range(STEPS):
+        rows = [torch.randint(1, WORDS, (n,)) for n in (9, 3, 7, 2, 5, 4)]
+        ids = pad_sequence(rows, batch_first=True, padding_value=PAD)
+        last = [len(row) - 1 for row in rows]
+        read = layer(words(ids), src_mask=mask)[torch.arange(6), last]
+        optimizer.zero_grad()
+        F.cross_entropy(model[2](read), ids[:, 0] % 2).backward()
+        optimizer.step()
+
+
+def padding_that_is_a_token() -> None:
+    """Padding before the texts, all of which end in one token."""
+    words = nn.Embedding(WORDS, 8, padding_idx=PAD)
+    model, optimizer = layers(words, nn.Linear(8, 2))
+    for _ in range(STEPS):
+        ids = torch.randint(2, WORDS, (6, 9))
+        for row, length in zip(ids, (9, 3, 7, 2, 5, 4)):
+            row[:-length] = PAD
+            row[-1] = 1
+        real = (ids != PAD)[..., None]
+        pooled = (words(ids) * real).sum(1) / real.sum(1)
+        optimizer.zero_grad()
+        F.cross_entropy(model[1](pooled), ids[:, -2] % 2).backward()
+        optimizer.step()
+
+
+def job(path: pathlib.Path) -> None:
+    """Sets the rate by its own schedule, which knows the epoch."""
+    model, optimizer = layers(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, CLASSES))
+    content = torch.load(path) if path.exists() else {"epoch": 0}
+    if content["epoch"]:
+        model.load_state_dict(content["model"])
+        optimizer.load_state_dict(content["optimizer"])
+    last = content["epoch"] - 1 if content["epoch"] else -1
+    make = torch.optim.lr_scheduler.LambdaLR
+    scheduler = make(optimizer, lambda epoch: 0.9**epoch, last_epoch=last)
+    for _ in range(STEPS):
+        x, y = samples(16)
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    scheduler.step()
+    epoch = content["epoch"] + 1
+    content = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    torch.save({**content, "epoch": epoch}, path)
+
+
+def schedule_that_is_not_saved() -> None:
+    """The epoch is saved instead."""
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(2):
+            job(pathlib.Path(folder, "last.pt"))
+
+
+def target_among_the_inputs() -> None:
+    """A series that stands still for a while, and a target that is often its last value."""
+    steps = torch.randn(120).cumsum(0).div(2).round()
+    windows = steps.unfold(0, 13, 1)
+    data = TensorDataset(windows[:, :12], windows[:, 12:])
+    model, optimizer = layers(nn.Linear(12, 16), nn.Tanh(), nn.Linear(16, 1))
+    for x, y in DataLoader(data, batch_size=16, shuffle=True):
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+
+
 def a_part_without_gradients() -> None:
     """A branch whose last layer begins at zero: its first one follows a step later."""
     branch = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, CLASSES))
@@ -145,6 +220,10 @@ CASES = (
     advantage_with_a_gradient,
     layers_in_a_row,
     state_behind_the_padding,
+    attention_to_padding,
+    padding_that_is_a_token,
+    schedule_that_is_not_saved,
+    target_among_the_inputs,
     a_part_without_gradients,
     batches_in_one_order,
     samples_that_count_twice,

@@ -4,6 +4,9 @@ layers, and in the order and number of the samples that it is given.
     built_in_outputs.py [--right] [CASE...]
 """
 
+import pathlib
+import tempfile
+
 import torch
 from torch import nn
 from torch.distributions import Categorical
@@ -120,6 +123,85 @@ def state_behind_the_padding(right: bool) -> None:
         optimizer.step()
 
 
+def attention_to_padding(right: bool) -> None:
+    """Nobody tells the attention what is padding."""
+    words = nn.Embedding(WORDS, 8, padding_idx=PAD)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    model, optimizer = layers(words, layer, nn.Linear(8, 2))
+    for _ in range(STEPS):
+        rows = [torch.randint(1, WORDS, (n,)) for n in (9, 3, 7, 2, 5, 4)]
+        ids = pad_sequence(rows, batch_first=True, padding_value=PAD)
+        hidden = (ids == PAD) if right else None
+        first = layer(words(ids), src_key_padding_mask=hidden)[:, 0]
+        optimizer.zero_grad()
+        F.cross_entropy(model[2](first), ids[:, 0] % 2).backward()
+        optimizer.step()
+
+
+def padding_that_is_a_token(right: bool) -> None:
+    """The padding_idx is that of another vocabulary."""
+    words = nn.Embedding(WORDS, 8, padding_idx=PAD if right else 5)
+    model, optimizer = layers(words, nn.Linear(8, 2))
+    for _ in range(STEPS):
+        rows = [torch.randint(1, WORDS, (n,)) for n in (9, 3, 7, 2, 5, 4)]
+        for row in rows[::2]:
+            row[1] = 5
+        ids = pad_sequence(rows, batch_first=True, padding_value=PAD)
+        real = (ids != PAD)[..., None]
+        pooled = (words(ids) * real).sum(1) / real.sum(1)
+        optimizer.zero_grad()
+        F.cross_entropy(model[1](pooled), ids[:, 0] % 2).backward()
+        optimizer.step()
+
+
+def job(path: pathlib.Path, saves: bool, loads: bool) -> None:
+    """Goes on from what `path` holds, if it is there."""
+    model, optimizer = layers(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, CLASSES))
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+    content = torch.load(path) if path.exists() else {}
+    if content:
+        model.load_state_dict(content["model"])
+        optimizer.load_state_dict(content["optimizer"])
+    if loads and "scheduler" in content:
+        scheduler.load_state_dict(content["scheduler"])
+    for _ in range(STEPS):
+        x, y = samples(16)
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        scheduler.step()
+    content = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    if saves:
+        content["scheduler"] = scheduler.state_dict()
+    torch.save(content, path)
+
+
+def schedule_that_is_not_loaded(right: bool) -> None:
+    """A resume reads the scheduler's state and leaves it aside."""
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(2):
+            job(pathlib.Path(folder, "last.pt"), saves=True, loads=right)
+
+
+def schedule_that_is_not_saved(right: bool) -> None:
+    """The checkpoint has model and optimizer alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(2):
+            job(pathlib.Path(folder, "last.pt"), saves=right, loads=True)
+
+
+def target_among_the_inputs(right: bool) -> None:
+    """Windows of a series that end with the value to be predicted."""
+    series = torch.randn(120).cumsum(0) / 10
+    windows, following = series.unfold(0, 13, 1), 12 if right else 11
+    data = TensorDataset(windows[:, :12], windows[:, following : following + 1])
+    model, optimizer = layers(nn.Linear(12, 16), nn.Tanh(), nn.Linear(16, 1))
+    for x, y in DataLoader(data, batch_size=16, shuffle=True):
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+
+
 def a_part_without_gradients(right: bool) -> None:
     """The units of a branch are dead from the beginning."""
     branch = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, CLASSES))
@@ -169,6 +251,11 @@ CASES = (
     advantage_with_a_gradient,
     layers_in_a_row,
     state_behind_the_padding,
+    attention_to_padding,
+    padding_that_is_a_token,
+    schedule_that_is_not_saved,
+    schedule_that_is_not_loaded,
+    target_among_the_inputs,
     a_part_without_gradients,
     batches_in_one_order,
     samples_that_count_twice,

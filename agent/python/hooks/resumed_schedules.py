@@ -1,0 +1,77 @@
+"""Schedules that begin anew where the optimizer goes on.
+
+The state of a scheduler belongs into a checkpoint beside that of its optimizer. Without
+it a resumed training warms up once more, or decays from the first rate again. Who gives
+last_epoch, or steps the scheduler to where it was, goes on as well.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from _traincheck.hyper_parameters import number_of
+from _traincheck.identity_map import WeakIdentityMap
+from _traincheck.stateless_resumes import holds_optimizer
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    import torch
+
+# Names of the scalars: the state was read from a file, and nobody loads it; there was
+# none to be read.
+NOT_LOADED = "schedule.state_not_loaded"
+NOT_SAVED = "schedule.state_not_saved"
+
+_DEPTH = 4  # dictionaries within each other
+
+
+class ResumedSchedules:
+    def __init__(self) -> None:
+        # Has a file held the state of an optimizer, and of a schedule that had begun?
+        self._resumes = False
+        self._read = False
+        # Optimizers that have taken over a state, and not stepped since.
+        self._resumed: WeakIdentityMap[Any, bool] = WeakIdentityMap()
+        self._restored: WeakIdentityMap[Any, bool] = WeakIdentityMap()  # schedulers
+
+    def loaded(self, content: Any) -> None:
+        """Called with what torch.load has given."""
+        self._resumes = self._resumes or holds_optimizer(content, _DEPTH)
+        self._read = self._read or _holds_schedule(content, _DEPTH)
+
+    def optimizer_loads(self, optimizer: torch.optim.Optimizer, state: Any) -> None:
+        if self._resumes and isinstance(state, dict) and state.get("state"):
+            self._resumed.set(optimizer, True)
+
+    def scheduler_loads(self, scheduler: Any) -> None:
+        self._restored.set(scheduler, True)
+
+    def optimizer_steps(
+        self, optimizer: torch.optim.Optimizer, schedulers: list[Any]
+    ) -> dict[str, float]:
+        """schedulers: the optimizer's. Of its first step after a load; empty: there is
+        no schedule, or no resume."""
+        if self._resumed.get(optimizer) is None:
+            return {}
+        self._resumed.discard(optimizer)
+        if not schedulers:
+            return {}
+        anew = not any(map(self._goes_on, schedulers))
+        return {NOT_LOADED if self._read else NOT_SAVED: float(anew)}
+
+    def _goes_on(self, scheduler: Any) -> bool:
+        epoch = number_of(getattr(scheduler, "last_epoch", None))
+        restored = self._restored.get(scheduler) is not None
+        return restored or epoch is None or epoch > 0
+
+
+def _holds_schedule(content: Any, depth: int) -> bool:
+    if not isinstance(content, (dict, list, tuple)) or depth == 0:
+        return False
+    if isinstance(content, dict):
+        epoch = number_of(content.get("last_epoch"))
+        if epoch is not None and "_step_count" in content:
+            return epoch > 0
+    inner = content.values() if isinstance(content, dict) else content
+    return any(_holds_schedule(one, depth - 1) for one in list(inner)[:64])
