@@ -197,5 +197,68 @@ class Layers(OutputsCase):
         self.assertEqual(self.of(loss, self.NAME), [])
 
 
+class Variational(OutputsCase):
+    NAME = "loss.noise_by_variance"
+
+    def setUp(self):
+        super().setUp()
+        self.encoder, self.decoder = nn.Linear(5, 8), nn.Linear(4, 5)
+
+    def of_scale(self, scale, divergence=None):
+        x = torch.randn(16, 5)
+        mean, log = self.encoder(x).chunk(2, 1)
+        z = mean + torch.randn_like(mean) * scale(log)
+        kl = divergence or (lambda mean, log: 1 + log - mean.pow(2) - log.exp())
+        error = F.mse_loss(self.decoder(z), x)
+        return self.of(error - 0.5 * kl(mean, log).sum(1).mean(), self.NAME)
+
+    def test_the_variance_scales_the_noise(self):
+        self.assertEqual(self.of_scale(torch.exp), [1.0])
+        self.assertEqual(self.of_scale(lambda log: log.exp() + 1e-6), [])
+
+    def test_the_deviation_does(self):
+        self.assertEqual(self.of_scale(lambda log: (0.5 * log).exp()), [0.0])
+        self.assertEqual(self.of_scale(lambda log: (log / 2).exp()), [0.0])
+
+    def test_logarithms_of_deviations(self):
+        kl = lambda mean, log: 2 * log - mean.pow(2) - (2 * log).exp()
+        self.assertEqual(self.of_scale(torch.exp, kl), [])
+        squares = lambda mean, log: log - (mean.pow(2) + log.exp().pow(2)) / 2
+        self.assertEqual(self.of_scale(torch.exp, squares), [])
+
+
+class Samples(HooksCase):
+    NAME = "opt.samples_without_gradient"
+
+    def train(self, draw, steps=2):
+        torch.manual_seed(0)
+        net = nn.Linear(5, 4)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for _ in range(steps):
+            optimizer.zero_grad()
+            mean = net(torch.randn(8, 5))
+            (draw(Normal(mean, 1.0)) + mean).square().mean().backward()
+            optimizer.step()
+        return said(self.NAME)
+
+    def test_a_sample_without_a_gradient(self):
+        self.assertEqual(self.train(lambda normal: normal.sample()), [1.0])
+
+    def test_a_sample_with_one(self):
+        self.assertEqual(self.train(lambda normal: normal.rsample()), [0.0])
+
+    def test_the_likelihood_of_a_sample(self):
+        likelihood = lambda normal: normal.log_prob(normal.sample())
+        self.assertEqual(self.train(likelihood), [0.0])
+
+    def test_a_sample_that_nobody_trains(self):
+        def draw(normal):
+            with torch.no_grad():
+                normal.sample()
+            return Normal(torch.zeros(8, 4), 1.0).sample()
+
+        self.assertEqual(self.train(draw), [])
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -50,6 +50,13 @@ class PaddedStates(HooksCase):
             self.assertEqual(self.classify(read, bidirectional=True), [1.0] * 3)
             self.assertEqual(self.classify(read, padding=None), [1.0] * 3)
 
+    def test_steps_first(self):
+        embed = nn.Embedding(WORDS, WIDTH, padding_idx=PAD)
+        layer = nn.LSTM(WIDTH, WIDTH)
+        state = layer(embed(self.text.t()))[0][-1, :, :]
+        self.backward(F.cross_entropy(self.head(state), torch.randint(2, (SAMPLES,))))
+        self.assertEqual(said("loss.reads_padded_state"), [1.0])
+
     def test_packed(self):
         def pack(x):
             return pack_padded_sequence(x, self.lengths, True, enforce_sorted=False)
@@ -135,6 +142,22 @@ class Attention(HooksCase):
         self.text = torch.randint(1, WORDS, (SAMPLES, STEPS))
         self.assertEqual(self.of(self.by_layer), [])
 
+    def learns(self, targets, ignored=-100):
+        head = nn.Linear(WIDTH, WORDS)
+
+        def attend(x):
+            scores = head(x)[:, : targets.shape[1]].flatten(0, 1)
+            return F.cross_entropy(scores, targets.flatten(), ignore_index=ignored)
+
+        return self.of(attend, padding=None, name="loss.learns_padding")
+
+    def test_padding_that_nobody_names_is_learned(self):
+        following = self.text[:, 1:]
+        self.assertEqual(self.learns(following), [1.0])
+        self.assertEqual(self.learns(following, ignored=PAD), [0.0])
+        masked = following.masked_fill(self.text[:, :-1] == PAD, -100)
+        self.assertEqual(self.learns(masked), [])  # the end of a text is a target
+
     def test_a_padding_idx_that_is_a_token(self):
         name = "loss.padding_idx_is_a_token"
         self.text[:, 1] = 5
@@ -147,6 +170,53 @@ class Attention(HooksCase):
             row[: STEPS - length] = PAD
             row[-1] = 1
         self.assertEqual(self.of(self.by_hand, padding=PAD, name=name), [])
+
+
+class Positions(HooksCase):
+    NAME = "loss.positions_of_samples"
+
+    def of(self, over, batch_first=True):
+        torch.manual_seed(0)
+        HooksCase.setUp(self)
+        words, places = nn.Embedding(WORDS, WIDTH), nn.Embedding(16, WIDTH)
+        layer = nn.TransformerEncoderLayer(WIDTH, 2, 16, batch_first=batch_first)
+        text = torch.randint(1, WORDS, (SAMPLES, STEPS))
+        text = text if batch_first else text.t()
+        counted = torch.arange(text.shape[over])
+        counted = counted[:, None] if over == 0 else counted
+        self.backward(layer(words(text) + places(counted)).square().mean())
+        return said(self.NAME)
+
+    def test_positions_over_the_samples(self):
+        self.assertEqual(self.of(over=0), [1.0])
+        self.assertEqual(self.of(over=1, batch_first=False), [1.0])
+
+    def test_positions_over_the_steps(self):
+        self.assertEqual(self.of(over=1), [0.0])
+        self.assertEqual(self.of(over=0, batch_first=False), [0.0])
+
+
+class OverBatch(HooksCase):
+    NAME = "loss.weighs_over_samples"
+
+    def of(self, over, size=STEPS):
+        torch.manual_seed(0)
+        HooksCase.setUp(self)
+        net, head = nn.Linear(WIDTH, 1), nn.Linear(WIDTH, 2)
+        x = torch.randn(SAMPLES, size, WIDTH)
+        weights = net(x).softmax(over)
+        labels = torch.randint(2, (SAMPLES,))
+        self.backward(F.cross_entropy(head((weights * x).sum(1)), labels))
+        return said(self.NAME)
+
+    def test_attention_over_the_samples(self):
+        self.assertEqual(self.of(0), [1.0])
+
+    def test_attention_over_the_steps(self):
+        self.assertEqual(self.of(1), [0.0])
+
+    def test_what_cannot_be_told(self):
+        self.assertEqual(self.of(0, size=SAMPLES), [])
 
 
 if __name__ == "__main__":

@@ -399,5 +399,29 @@ class ResumedSchedules(SignsCase):
         optimizer.step()
 
 
+class RateAsFactor(SignsCase):
+    def train(self, function, rate=0.01, steps=4):
+        self.setUp()
+        net = nn.Linear(5, 4)
+        optimizer = torch.optim.SGD(net.parameters(), lr=rate)
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, function)
+        for _ in range(steps):
+            optimizer.zero_grad()
+            net(torch.randn(8, 5)).square().mean().backward()
+            optimizer.step()
+            scheduler.step()
+        return said("schedule.rate_as_factor")
+
+    def test_a_function_that_gives_rates(self):
+        self.assertEqual(self.train(lambda epoch: 0.01 * 0.9**epoch), [1.0])
+        self.assertEqual(self.train(lambda epoch: 0.01), [1.0])
+
+    def test_factors(self):
+        self.assertEqual(self.train(lambda epoch: 0.9**epoch), [0.0])
+        warm_up = lambda epoch: min(1.0, (epoch + 1) / 100)
+        self.assertEqual(self.train(warm_up), [0.0])
+        self.assertEqual(self.train(lambda epoch: 1 / (1 + epoch), rate=1.0), [0.0])
+
+
 if __name__ == "__main__":
     unittest.main()

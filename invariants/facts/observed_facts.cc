@@ -96,6 +96,12 @@ constexpr char kAreLinear[] = "loss.layers_are_linear";
 constexpr char kPaddedState[] = "loss.reads_padded_state";
 constexpr char kSeesPadding[] = "loss.attends_to_padding";
 constexpr char kPaddingIsToken[] = "loss.padding_idx_is_a_token";
+constexpr char kOfSamples[] = "loss.positions_of_samples";
+constexpr char kOverBatch[] = "loss.weighs_over_samples";
+constexpr char kKlOfTarget[] = "loss.kl_of_target";
+constexpr char kNoiseByVariance[] = "loss.noise_by_variance";
+constexpr char kSamplesBlindly[] = "opt.samples_without_gradient";
+constexpr char kRateAsFactor[] = "schedule.rate_as_factor";
 constexpr char kNotLoaded[] = "schedule.state_not_loaded";
 constexpr char kNotSaved[] = "schedule.state_not_saved";
 constexpr char kGetsZeros[] = "opt.layer_gets_zeros";
@@ -361,6 +367,24 @@ std::vector<Fact> OfOutputs() {
           "another "
           "one fills them up",
           "the padding_idx of an embedding is what fills up texts", 9),
+      CallRow<kOfSamples>(
+          "positions of tokens are counted over the samples of a batch",
+          "positions of tokens are counted over their text", 9),
+      CallRow<kOverBatch>("weights add up to 1 over the samples of a batch",
+                          "no weights add up to 1 over the samples of a batch",
+                          9),
+      CallRow<kKlOfTarget>("the network is the target of kl_div",
+                           "the network is the input of kl_div", 9),
+      CallRow<kNoiseByVariance>(
+          "the noise of a variational encoder is scaled by the variance",
+          "the noise of a variational encoder is scaled by the deviation", 9),
+      OptimizerRow<kSamplesBlindly>("samples of a trained normal distribution "
+                                    "have no gradient, and their "
+                                    "likelihood is not trained",
+                                    "samples of a trained normal distribution, "
+                                    "or their likelihood, have a "
+                                    "gradient",
+                                    9),
       OptimizerRow<kGetsZeros>(
           "the gradients of a layer are zero in each of its first steps",
           "each layer gets gradients that are not zero in its first steps", 9),
@@ -429,6 +453,10 @@ std::vector<Fact> OfSchedules() {
           "its ReduceLROnPlateau waits for its metric in the wrong direction",
           "its ReduceLROnPlateau waits for its metric in the right direction",
           7),
+      OptimizerRow<kRateAsFactor>(
+          "the function of its LambdaLR gives the rate, which is multiplied by "
+          "the rate",
+          "the function of its LambdaLR gives a factor", 9),
       OptimizerRow<kNotLoaded>(
           "it goes on from a loaded state, and its schedule begins anew "
           "although "

@@ -7,9 +7,10 @@ other, and no shape is wrong. The labels, one a sample, tell how many there are.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
-from _traincheck.graph_nodes import saved
+from _traincheck.graph_nodes import dimension, saved, shape
 
 if TYPE_CHECKING:
     from typing import Any
@@ -43,6 +44,23 @@ def steps_and_sequences(node: Node) -> tuple[int, int] | None:
     if name == _STEPS and len(results[0].shape) == 2:
         return len(results), int(results[0].shape[0])
     return None
+
+
+def softmax_sizes(node: Node) -> tuple[tuple[int, ...], int] | None:
+    """Sizes, and the dimension that adds up to 1; None: it is no softmax of several
+    dimensions."""
+    sizes = shape(node) if node.name() == "SoftmaxBackward0" else None
+    over = None if sizes is None else dimension(node, sizes)
+    if sizes is None or over is None or len(sizes) < 2:
+        return None
+    return sizes, over
+
+
+def is_over_batch(sizes: tuple[int, ...], over: int, samples: int) -> bool | None:
+    """Do weights add up to 1 over the samples? None: it cannot be told."""
+    if sizes.count(samples) != 1 or sizes[0] != samples:
+        return None
+    return None if math.prod(sizes) == samples else over == 0
 
 
 def is_mixed(steps: int, sequences: int, samples: int) -> bool | None:

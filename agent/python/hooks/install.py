@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from _traincheck import autocast_casts
 from _traincheck import autograd
+from _traincheck import blind_samples
 from _traincheck import budget
 from _traincheck import checkpointing
 from _traincheck import checkpoints
@@ -53,6 +54,7 @@ _HOOKS = (
     scaler,
     autocast_casts,
     autograd,
+    blind_samples,
     checkpointing,
     clipping,
     contexts,

@@ -78,6 +78,7 @@ BROADCAST = "loss.broadcast"
 NO_GRAPH = "loss.no_graph"
 OVER_SAMPLES = "loss.over_samples"
 OF_PROBABILITIES = "loss.kl_of_probabilities"
+KL_REVERSED = "loss.kl_of_target"
 NOT_PROBABILITIES = "loss.targets_no_probabilities"
 OVER_QUERIES = "loss.attends_over_queries"
 ROUNDS = "loss.in_low_precision"
@@ -255,6 +256,7 @@ def findings(roots: list[Node], whole: bool) -> Findings:
             means.append(_targets(node))
         elif name in _DIFFERENCE:
             found.add(BROADCAST, _compared(node))
+            found.add(KL_REVERSED, _is_kl_of_target(node))
         else:
             found.add(OVER_QUERIES, attention_graph.over_queries(node))
             found.add(padded_means.NAME, padded_means.counts(node))
@@ -327,6 +329,24 @@ def _is_kl_of_probabilities(roots: list[Node]) -> bool | None:
                 if origins in ({_SOFTMAX}, {_LOG_SOFTMAX}):
                     return origins == {_SOFTMAX}
     return None
+
+
+def _is_kl_of_target(difference: Node) -> bool | None:
+    """Of kl_div, `target log(target) - target input`: does the target alone need a
+    gradient? None: it is no such difference."""
+    following = difference.next_functions
+    if len(following) != 2 or following[1][0] is None:
+        return None
+    (entropy, _), (product, _) = following
+    if product.name() != "MulBackward0" or len(product.next_functions) != 2:
+        return None
+    (target, _), (given, _) = product.next_functions
+    if entropy is None:
+        is_kl = target is None and given is not None and _weighs_by_shares(product)
+        return False if is_kl else None
+    if entropy.name() != "XlogyBackward0" or target is None:
+        return None
+    return given is None
 
 
 def _weighs_by_shares(product: Node) -> bool:

@@ -83,7 +83,9 @@ def is_token(embedding: Node, tokens: torch.Tensor) -> bool | None:
 
 def is_read(graph: Graph, embedding: Node, tokens: torch.Tensor) -> bool | None:
     """Is the last state of a recurrence over these tokens all that is used of it? None:
-    there is no recurrence over padded texts, or more of it is used."""
+    there is no recurrence over padded texts, or more of it is used.
+
+    tokens: [samples, positions]."""
     if real_tokens(embedding, tokens) is None:
         return None
     reached = graph.reached_from(embedding)

@@ -4,6 +4,7 @@ with the steps of their optimizer."""
 from __future__ import annotations
 
 import collections
+import math
 from typing import TYPE_CHECKING
 
 import torch
@@ -53,6 +54,9 @@ class _Schedule:
         self.waits = False  # has its optimizer stepped twice without it?
         # Rates that its optimizer had loaded when it was made.
         self.resumed: list[float] | None = None
+        # Was its first factor (of LambdaLR) its rate itself, and the second no greater?
+        self.squares: bool | None = None
+        self.factor = 0.0  # the first one
         # Does it wait for its metric in the wrong direction? None: not known.
         self.against: bool | None = None
 
@@ -91,6 +95,8 @@ class Schedules:
             schedule.resumed = self._loaded.get(self._optimizer_of(scheduler))
             self._all.set(scheduler, schedule)
         schedule.calls += 1
+        if isinstance(scheduler, torch.optim.lr_scheduler.LambdaLR):
+            _compare_factor(scheduler, schedule)
         own = self._counts.get(self._optimizer_of(scheduler)) or 0
         if own != schedule.own:
             schedule.idle = 0
@@ -169,6 +175,7 @@ def _look(
 ) -> None:
     found.add("schedule.early", schedule.early)
     found.add(AGAINST_METRIC, schedule.against)
+    found.add("schedule.rate_as_factor", schedule.squares)
     moved = _moved(scheduler, schedule)
     found.add("schedule_moved", moved)
     if moved is not None and isinstance(scheduler, _ONE_CYCLE):
@@ -179,6 +186,20 @@ def _look(
     if schedule.resumed:
         found.add("schedule.rate_reset", _resets(scheduler, schedule, optimizer))
         schedule.resumed = None
+
+
+def _compare_factor(scheduler: Any, schedule: _Schedule) -> None:
+    """Of its first two steps: a warm-up may begin with any factor, and rises."""
+    rate = number_of(next(iter(getattr(scheduler, "base_lrs", ())), None))
+    groups = getattr(getattr(scheduler, "optimizer", None), "param_groups", None)
+    now = number_of(groups[0].get("lr")) if groups else None
+    if not rate or now is None or schedule.calls > 2:
+        return
+    if schedule.calls == 1:
+        schedule.factor = now / rate
+    else:
+        is_rate = math.isclose(schedule.factor, rate, rel_tol=1e-6) and rate != 1
+        schedule.squares = is_rate and now <= rate * schedule.factor * (1 + 1e-6)
 
 
 def _is_unused(scheduler: Any, schedule: _Schedule) -> bool:

@@ -125,6 +125,7 @@ class Signs:
         yield "opt.made_anew", watch.remade_optimizers.steps(optimizer)
         yield "opt.units_alike", watch.symmetric_weights.optimizer_steps(optimizer)
         yield "opt.resumes_without_state", watch.stateless_resumes.optimizer_steps()
+        yield "opt.samples_without_gradient", watch.blind_samples.optimizer_steps()
         yield "opt.repeats_draws", watch.repeated_draws.optimizer_steps()
         yield "opt.needs_no_gradients", watch.old_gradients.needs_none(optimizer)
         yield "opt.leftover_gradients", watch.leftover_gradients.steps(id(optimizer))

@@ -15,7 +15,10 @@ from _traincheck import attention
 from _traincheck import mixed_rows
 from _traincheck import padded_means
 from _traincheck import padded_states
-from _traincheck.batch_axis import is_mixed, labelled_samples, steps_and_sequences
+from _traincheck import positions
+from _traincheck import variational_noise
+from _traincheck.batch_axis import is_mixed, is_over_batch, labelled_samples
+from _traincheck.batch_axis import softmax_sizes, steps_and_sequences
 from _traincheck.findings import Findings
 from _traincheck.graph_nodes import Graph, integer, saved, saved_shape
 
@@ -45,6 +48,7 @@ LEARNS_PADDING = "loss.learns_padding"
 MASK_INVERTED = "loss.mask_inverted"
 MASK_OF_ONES = "loss.mask_of_ones"
 SEES_PADDING = "loss.attends_to_padding"
+OVER_BATCH = "loss.weighs_over_samples"
 SAMPLES_AS_STEPS = "loss.samples_as_steps"
 
 
@@ -58,6 +62,8 @@ class _Sequences:
         self._losses: list[Node] = []
         self._attention: list[SelfAttention] = []
         self._sums: list[Node] = []  # and means, over positions or others
+        # Sizes of softmaxes, and the dimensions that they are taken over.
+        self._weights: list[tuple[tuple[int, ...], int]] = []
         self._recurrences: list[tuple[int, int]] = []  # (steps, sequences)
         self._samples: set[int] = set()  # numbers of labels, one a sample
         self._shifts: set[int] = set()  # how far targets lie ahead of the tokens
@@ -86,6 +92,9 @@ class _Sequences:
         found = attention.find(node)
         if found is not None:
             self._attention.append(found)
+        weights = softmax_sizes(node)
+        if weights is not None:
+            self._weights.append(weights)
         recurrence = steps_and_sequences(node)
         if recurrence is not None:
             self._recurrences.append(recurrence)
@@ -97,12 +106,15 @@ class _Sequences:
             tokens = saved(embedding, "indices")
             if tokens is not None and tokens.dim() == 2:
                 self._see_tokens(embedding, tokens)
-                self._see_padding(embedding, tokens)
+                self._see_positions(embedding, tokens)
+                for rows in (tokens, tokens.t()):
+                    self._see_padding(embedding, rows)
         if self._shifts:
             # Further heads may predict what comes later still.
             self._found.add(SHIFTS_TWICE, 1 not in self._shifts)
         for samples in self._samples:
             self._see_samples(samples)
+        self._found.update(variational_noise.findings(self._graph))
         return self._found
 
     def _see_tokens(self, embedding: Node, tokens: torch.Tensor) -> None:
@@ -119,24 +131,36 @@ class _Sequences:
             if targets is None:
                 continue
             if padding is not None and padding >= 0:
-                self._found.add(
-                    LEARNS_PADDING, _counts(loss, embedding, targets, padding)
-                )
+                counted = _counts(loss, embedding, targets, padding)
+            else:
+                counted = _counts_filling(loss, embedding, targets, tokens)
+            self._found.add(LEARNS_PADDING, counted)
             self._compare(_Pairs(tokens, targets, loss, by_steps=False), attended)
             self._compare(_Pairs(tokens, targets, loss, by_steps=True), attended)
 
     def _see_padding(self, embedding: Node, tokens: torch.Tensor) -> None:
+        """tokens: [samples, positions]."""
         read = padded_states.is_read(self._graph, embedding, tokens)
         self._found.add(padded_states.NAME, read)
         is_token = padded_states.is_token(embedding, tokens)
         self._found.add(padded_states.NOT_PADDING, is_token)
         real = padded_states.real_tokens(embedding, tokens)
-        if real is None:
-            return
-        reached = self._graph.reached_from(embedding)
-        for one in self._attention:
-            if one.keys in reached:
+        if real is not None:
+            for one in self._attending(embedding):
                 self._found.add(SEES_PADDING, one.sees_padding(real))
+
+    def _attending(self, embedding: Node) -> list[SelfAttention]:
+        reached = self._graph.reached_from(embedding)
+        return [one for one in self._attention if one.keys in reached]
+
+    def _see_positions(self, embedding: Node, tokens: torch.Tensor) -> None:
+        """Beside these tokens, of either order."""
+        for one in self._attending(embedding):
+            for other in self._embeddings:
+                indices = saved(other, "indices") if other is not embedding else None
+                if indices is not None:
+                    found = positions.are_of_samples(indices, tokens, one.length)
+                    self._found.add(positions.NAME, found)
 
     def _see_pooling(self, real: torch.Tensor, reached: set[Node]) -> None:
         for node in self._sums:
@@ -157,6 +181,8 @@ class _Sequences:
             self._found.add(REPEATS_INPUT, True)
 
     def _see_samples(self, samples: int) -> None:
+        for sizes, over in self._weights:
+            self._found.add(OVER_BATCH, is_over_batch(sizes, over, samples))
         for steps, sequences in self._recurrences:
             self._found.add(SAMPLES_AS_STEPS, is_mixed(steps, sequences, samples))
         for one in self._attention:
@@ -231,6 +257,24 @@ def _counts(
     if integer(loss, "ignore_index") == padding:
         return False
     return bool((targets == padding).any())
+
+
+def _counts_filling(
+    loss: Node, embedding: Node, targets: torch.Tensor, tokens: torch.Tensor
+) -> bool | None:
+    """The same where nothing but its place tells padding: is it to be predicted where
+    it is given? None: there is none, or it is not counted."""
+    padding = padded_states.padding_of(embedding, tokens)
+    if padding is None or len(tokens) == 0 or targets.numel() % len(tokens) != 0:
+        return None
+    grid = targets.reshape(len(tokens), -1)
+    given = tokens[:, : grid.shape[1]]
+    if (
+        given.shape != grid.shape
+        or int(((grid == padding) & (given == padding)).sum()) < 2
+    ):
+        return None
+    return _counts(loss, embedding, targets, padding)
 
 
 def _classes(loss: Node) -> int | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from _traincheck.autocast_casts import AutocastCasts
 from _traincheck.averaged_gradients import AveragedGradients
 from _traincheck.averages import Averages
+from _traincheck.blind_samples import BlindSamples
 from _traincheck.checkpoint_content import CheckpointContent
 from _traincheck.clipping import Clipped
 from _traincheck.clock import Clock
@@ -145,6 +146,7 @@ class Watch:
         )
         self.autocast_casts = AutocastCasts()
         self.averages = Averages(self.values)
+        self.blind_samples = BlindSamples()
         self.shadows.found = self.averages.follows
         self.loaded_states = LoadedStates(self.values)
         self.clipped = Clipped()

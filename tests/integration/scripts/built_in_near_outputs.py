@@ -9,6 +9,7 @@ import tempfile
 
 import torch
 from torch import nn
+from torch.distributions import Normal
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, TensorDataset
@@ -135,6 +136,88 @@ def padding_that_is_a_token() -> None:
         optimizer.step()
 
 
+def positions_of_samples() -> None:
+    """The steps come first, in the positions, too."""
+    words, places = nn.Embedding(WORDS, 8), nn.Embedding(16, 8)
+    layer = nn.TransformerEncoderLayer(8, 2, 16)
+    model, optimizer = layers(words, places, layer, nn.Linear(8, 2))
+    for _ in range(STEPS):
+        ids = torch.randint(1, WORDS, (9, 6))
+        read = layer(words(ids) + places(torch.arange(9)[:, None]))
+        optimizer.zero_grad()
+        F.cross_entropy(model[3](read[0]), ids[0] % 2).backward()
+        optimizer.step()
+
+
+def attention_over_samples() -> None:
+    """The steps come first, and weights add up to 1 over them."""
+    weigh = nn.Linear(8, 1)
+    model, optimizer = layers(weigh, nn.Linear(8, CLASSES))
+    for _ in range(STEPS):
+        steps = torch.randn(5, 16, 8)
+        weights = torch.tanh(weigh(steps)).softmax(0)
+        optimizer.zero_grad()
+        scores = model[1]((weights * steps).sum(0))
+        F.cross_entropy(scores, steps[0, :, :CLASSES].argmax(1)).backward()
+        optimizer.step()
+
+
+def divergence_of_the_target() -> None:
+    """Two networks learn from each other."""
+    first, second = Classifier(), Classifier()
+    model = nn.ModuleList([first, second])
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        x, y = samples(16)
+        mine, other = first(x), second(x)
+        apart = F.kl_div(mine.log_softmax(1), other.softmax(1), reduction="batchmean")
+        optimizer.zero_grad()
+        (apart + F.cross_entropy(mine, y) + F.cross_entropy(other, y)).backward()
+        optimizer.step()
+
+
+def noise_by_the_variance() -> None:
+    """The encoder gives logarithms of deviations."""
+    encoder, decoder = nn.Linear(8, 8), nn.Linear(4, 8)
+    model, optimizer = layers(encoder, decoder)
+    for _ in range(STEPS):
+        x = torch.randn(16, 8)
+        mean, log = encoder(x).chunk(2, 1)
+        drawn = torch.tanh(mean + torch.randn_like(mean) * log.exp())
+        kl = (0.5 * (mean.pow(2) + log.exp().pow(2)) - log - 0.5).sum(1).mean()
+        optimizer.zero_grad()
+        (F.mse_loss(decoder(drawn), x) + 0.1 * kl).backward()
+        optimizer.step()
+
+
+def samples_without_gradients() -> None:
+    """Actions of a policy are drawn, and their likelihood is trained."""
+    policy = nn.Linear(8, 2)
+    optimizer = torch.optim.Adam(policy.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        normal = Normal(policy(torch.randn(16, 8)), 0.5)
+        actions = normal.sample()
+        rewards = -actions.pow(2).sum(1)
+        optimizer.zero_grad()
+        (
+            -normal.log_prob(actions).sum(1) * (rewards - rewards.mean())
+        ).mean().backward()
+        optimizer.step()
+
+
+def rate_as_a_factor() -> None:
+    """A warm-up whose first factor is the rate, by chance."""
+    model, optimizer = layers(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, CLASSES))
+    make = torch.optim.lr_scheduler.LambdaLR
+    scheduler = make(optimizer, lambda epoch: min(1.0, (epoch + 1) / 100))
+    for _ in range(STEPS):
+        x, y = samples(16)
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        scheduler.step()
+
+
 def job(path: pathlib.Path) -> None:
     """Sets the rate by its own schedule, which knows the epoch."""
     model, optimizer = layers(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, CLASSES))
@@ -213,6 +296,7 @@ def samples_that_count_twice() -> None:
 
 
 CASES = (
+    samples_without_gradients,
     pictures_in_another_range,
     scores_through_relu,
     dropout_at_the_end,
@@ -222,6 +306,11 @@ CASES = (
     state_behind_the_padding,
     attention_to_padding,
     padding_that_is_a_token,
+    positions_of_samples,
+    attention_over_samples,
+    divergence_of_the_target,
+    noise_by_the_variance,
+    rate_as_a_factor,
     schedule_that_is_not_saved,
     target_among_the_inputs,
     a_part_without_gradients,

@@ -9,7 +9,7 @@ import tempfile
 
 import torch
 from torch import nn
-from torch.distributions import Categorical
+from torch.distributions import Categorical, Normal
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_sequence
 from torch.utils.data import DataLoader, TensorDataset
@@ -154,6 +154,89 @@ def padding_that_is_a_token(right: bool) -> None:
         optimizer.step()
 
 
+def positions_of_samples(right: bool) -> None:
+    """Positions are counted along the batch."""
+    words, places = nn.Embedding(WORDS, 8), nn.Embedding(16, 8)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    model, optimizer = layers(words, places, layer, nn.Linear(8, 2))
+    for _ in range(STEPS):
+        ids = torch.randint(1, WORDS, (6, 9))
+        counted = torch.arange(9) if right else torch.arange(6)[:, None]
+        read = layer(words(ids) + places(counted))
+        optimizer.zero_grad()
+        F.cross_entropy(model[3](read[:, 0]), ids[:, 0] % 2).backward()
+        optimizer.step()
+
+
+def attention_over_samples(right: bool) -> None:
+    """Weights of the words of a text add up to 1 over the batch."""
+    weigh = nn.Linear(8, 1)
+    model, optimizer = layers(weigh, nn.Linear(8, CLASSES))
+    for _ in range(STEPS):
+        steps = torch.randn(16, 5, 8)
+        y = steps[:, 0, :CLASSES].argmax(1)
+        weights = torch.tanh(weigh(steps)).softmax(1 if right else 0)
+        optimizer.zero_grad()
+        F.cross_entropy(model[1]((weights * steps).sum(1)), y).backward()
+        optimizer.step()
+
+
+def divergence_of_the_target(right: bool) -> None:
+    """The arguments of kl_div are exchanged."""
+    model, optimizer = layers(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, CLASSES))
+    for _ in range(STEPS):
+        x = torch.randn(16, 8)
+        given, scores = x[:, :CLASSES].softmax(1), model(x)
+        pair = (scores.log_softmax(1), given)
+        if not right:
+            pair = (given.log(), scores.softmax(1))
+        optimizer.zero_grad()
+        F.kl_div(*pair, reduction="batchmean").backward()
+        optimizer.step()
+
+
+def noise_by_the_variance(right: bool) -> None:
+    """A variational encoder takes exp(log_variance) for the deviation."""
+    encoder, decoder = nn.Linear(8, 8), nn.Linear(4, 8)
+    model, optimizer = layers(encoder, decoder)
+    for _ in range(STEPS):
+        x = torch.randn(16, 8)
+        mean, log = encoder(x).chunk(2, 1)
+        scale = (0.5 * log).exp() if right else log.exp()
+        drawn = torch.tanh(mean + torch.randn_like(mean) * scale)
+        kl = -0.5 * (1 + log - mean.pow(2) - log.exp()).sum(1).mean()
+        optimizer.zero_grad()
+        (F.mse_loss(decoder(drawn), x) + 0.1 * kl).backward()
+        optimizer.step()
+
+
+def samples_without_gradients(right: bool) -> None:
+    """The latent variable is sample(), not rsample()."""
+    encoder, decoder = nn.Linear(8, 4), nn.Linear(4, 8)
+    model, optimizer = layers(encoder, decoder)
+    for _ in range(STEPS):
+        x = torch.randn(16, 8)
+        normal = Normal(encoder(x), 0.5)
+        drawn = torch.tanh(normal.rsample() if right else normal.sample())
+        optimizer.zero_grad()
+        (F.mse_loss(decoder(drawn), x) + 0.01 * normal.mean.pow(2).mean()).backward()
+        optimizer.step()
+
+
+def rate_as_a_factor(right: bool) -> None:
+    """The function of LambdaLR gives rates."""
+    model, optimizer = layers(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, CLASSES))
+    rate = 1.0 if right else 0.01
+    make = torch.optim.lr_scheduler.LambdaLR
+    scheduler = make(optimizer, lambda epoch: rate * 0.9**epoch)
+    for _ in range(STEPS):
+        x, y = samples(16)
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        scheduler.step()
+
+
 def job(path: pathlib.Path, saves: bool, loads: bool) -> None:
     """Goes on from what `path` holds, if it is there."""
     model, optimizer = layers(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, CLASSES))
@@ -244,6 +327,7 @@ def samples_that_count_twice(right: bool) -> None:
 
 
 CASES = (
+    samples_without_gradients,  # while no likelihood has been asked for
     pictures_in_another_range,
     scores_through_relu,
     dropout_at_the_end,
@@ -253,6 +337,11 @@ CASES = (
     state_behind_the_padding,
     attention_to_padding,
     padding_that_is_a_token,
+    positions_of_samples,
+    attention_over_samples,
+    divergence_of_the_target,
+    noise_by_the_variance,
+    rate_as_a_factor,
     schedule_that_is_not_saved,
     schedule_that_is_not_loaded,
     target_among_the_inputs,

@@ -1,0 +1,57 @@
+"""Samples through which no gradient reaches what they were drawn from.
+
+Normal.sample() has no gradient, rsample() has. A sample without one is right where the
+likelihood of what was drawn is trained (log_prob): then that has the gradient.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from _traincheck.observing import observe
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from traincheck_core import Args, Kwargs
+
+    from _traincheck.watch import Watch
+
+# Name of the scalar of an optimizer.
+NAME = "opt.samples_without_gradient"
+
+
+class BlindSamples:
+    def __init__(self) -> None:
+        self._sampled = False  # with a mean that needs a gradient
+        self._asked = False  # was a sample with a gradient, or a likelihood, ever?
+
+    def samples(self, distribution: Any) -> None:
+        mean = getattr(distribution, "loc", None)
+        if torch.is_grad_enabled() and isinstance(mean, torch.Tensor):
+            self._sampled = self._sampled or mean.requires_grad
+
+    def asked(self) -> None:
+        self._asked = True
+
+    def optimizer_steps(self) -> float | None:
+        """1: samples had no gradient, and nothing else has one; None: none were drawn
+        of a trained distribution."""
+        if not self._sampled:
+            return 0.0 if self._asked else None
+        return float(not self._asked)
+
+
+def install(watch: Watch) -> None:
+    def samples(distribution: Any, args: Args, kwargs: Kwargs) -> None:
+        watch.blind_samples.samples(distribution)
+
+    def asked(distribution: Any, args: Args, kwargs: Kwargs) -> None:
+        watch.blind_samples.asked()
+
+    normal = torch.distributions.Normal
+    observe(watch, normal, "sample", before=samples)
+    observe(watch, normal, "rsample", before=asked)
+    observe(watch, normal, "log_prob", before=asked)

@@ -1,0 +1,49 @@
+"""Positions of tokens that are counted over the samples of a batch.
+
+Embeddings of positions are added to those of tokens. Counted along the wrong dimension,
+all tokens of a text have one position, and each text of the batch another one. What
+attention mixes is the dimension of the positions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from typing import Any
+
+# Name of the scalar.
+NAME = "loss.positions_of_samples"
+
+
+def are_of_samples(
+    indices: torch.Tensor, tokens: torch.Tensor, length: int
+) -> bool | None:
+    """indices: of another embedding; tokens: int64[...] of two dimensions, of which
+    attention mixes the one of this length. None: these are no positions, or both
+    dimensions have one size."""
+    sizes: Any = tuple(tokens.shape)
+    if sizes[0] == sizes[1] or length not in sizes:
+        return None
+    counted = _dimension(indices, sizes)
+    return None if counted is None else sizes[counted] != length
+
+
+def _dimension(indices: torch.Tensor, sizes: tuple[int, int]) -> int | None:
+    """Along which they count from 0 on; None: along none."""
+    if indices.dim() not in (1, 2) or indices.numel() < 2:
+        return None
+    table = indices if indices.dim() == 2 else indices[None]
+    if table.shape[0] not in (1, sizes[0]) or table.shape[1] not in (1, sizes[1]):
+        return None
+    for over, line in ((0, table[:, :1]), (1, table[:1])):
+        count = sizes[over]
+        if line.numel() != count or count < 2:
+            continue
+        if not torch.equal(line.flatten(), torch.arange(count)):
+            continue
+        if bool((table == line).all()):
+            return over
+    return None
