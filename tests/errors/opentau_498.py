@@ -7,6 +7,7 @@ After OpenTau, pull request 498.
 import argparse
 import os
 import socket
+import time
 
 import torch
 import torch.distributed as dist
@@ -110,6 +111,7 @@ def work(rank, args, port):
             print("fault shows:", "yes" if both else "no", flush=True)
     dist.barrier()
     dist.destroy_process_group()
+    time.sleep(0.1)
 
 
 def main():
