@@ -111,6 +111,15 @@ class Scores(OutputsCase):
         squares = lambda x: F.mse_loss(x.softmax(1), torch.ones_like(x))
         self.assertEqual(self.of(squares(self.scores()[:, :1]), name), [1.0])
 
+    def test_a_divergence_of_the_target(self):
+        name = "loss.kl_of_target"
+        given = torch.randn(8, 4).softmax(1)
+        kl = lambda x, y: F.kl_div(x, y, reduction="batchmean")
+        mine = lambda: self.scores().softmax(1)
+        self.assertEqual(self.of(kl(given.log(), mine()), name), [1.0])
+        self.assertEqual(self.of(kl(mine().log(), given), name), [0.0])
+        self.assertEqual(self.of(kl(mine().log(), mine()), name), [0.0])
+
 
 class Advantages(OutputsCase):
     NAME = "loss.advantage_has_gradient"
