@@ -53,6 +53,9 @@ void AddPreflight(CLI::App* preflight, const Context* context, Action* action) {
                         "Name of what is trained (default: the script's path)");
   preflight->add_flag("--keep-going", options->keep_going,
                       "Let the training run to its own end");
+  preflight->add_flag("--probe", options->probe,
+                      "Compare backwards that are written by hand "
+                      "(torch.autograd.Function) with difference quotients");
   preflight
       ->add_option("--min-coverage", options->min_coverage,
                    "Exit with 11 unless so many PERCENT of the rules that "

@@ -12,6 +12,7 @@
 #include "ctl/exit_codes.h"
 #include "ctl/preflight/families.h"
 #include "ctl/preflight/private_daemon.h"
+#include "ctl/preflight/probe_file.h"
 #include "ctl/preflight/progress.h"
 #include "ctl/render/grade.h"
 #include "ctl/render/incident.h"
@@ -50,8 +51,12 @@ std::string Rendered(const PreflightReport& report, ReportFormat format) {
 
 // What the training gets besides what every monitored one does.
 std::vector<Variable> VariablesOf(const PreflightOptions& options,
-                                  const PrivateDaemon* daemon) {
+                                  const PrivateDaemon* daemon,
+                                  const ProbeFile* probes) {
   std::vector<Variable> variables;
+  if (probes != nullptr) {
+    variables.push_back({"TRAINCHECK_PROBE", probes->path()});
+  }
   std::optional<std::string> stop;
   if (!options.keep_going) stop = std::to_string(options.steps);
   variables.push_back({"TRAINCHECK_STOP_AFTER", stop});
@@ -71,10 +76,12 @@ std::vector<Variable> VariablesOf(const PreflightOptions& options,
 // One training from its start to the report.
 class PreflightRun {
  public:
+  // probes: absent, if nobody asked.
   PreflightRun(const PreflightOptions& options, Client* client,
-               const TrainingSignals& signals)
+               const TrainingSignals& signals, const ProbeFile* probes)
       : options_(options),
         client_(*client),
+        probes_(probes),
         overseer_(options.steps,
                   {[this] { return client_.GetRun(training_.run()); },
                    [] {
@@ -110,6 +117,7 @@ class PreflightRun {
   PreflightReport Report() {
     PreflightReport report;
     report.run.set_id(training_.run());
+    if (probes_ != nullptr) report.probed = ProbedFunctions(probes_->Read());
     const DrainResult& drain = *training_.drain();
     if (!drain.run) {
       report.problem = absl::IsNotFound(drain.status)
@@ -170,15 +178,17 @@ class PreflightRun {
       return code;
     }
     const v1::CheckProgress& check = report.run.check();
+    const size_t wrong = report.probed ? CountDiffering(*report.probed) : 0;
     const GateResult gate =
         PassGate({true, options_.min_coverage, "preflight"},
-                 FindingsOf(check, CountAlerts(report.findings)));
+                 FindingsOf(check, CountAlerts(report.findings) + wrong));
     if (!gate.reason.empty()) Say(gate.reason);
     return gate.code;
   }
 
   const PreflightOptions& options_;
   Client& client_;
+  const ProbeFile* const probes_;
   StopOverseer overseer_;
   const TrainingRunOptions training_options_;
   MonitoredTraining training_;
@@ -208,8 +218,18 @@ int RunPreflight(PreflightOptions options) {
   training.check_set = Without(training.silenced, kBuiltInSet);
   training.require_server = training.require_agent = true;
   training.stdout_to_stderr = true;
-  training.variables = VariablesOf(options, daemon.get());
-  return PreflightRun(options, client->get(), signals).Run();
+  std::unique_ptr<ProbeFile> probes;
+  if (options.probe) {
+    auto made = ProbeFile::Make();
+    if (!made.ok()) {
+      Complain(absl::StrCat("preflight: the training was not started: ",
+                            made.status().message()));
+      return kExitUnreachable;
+    }
+    probes = *std::move(made);
+  }
+  training.variables = VariablesOf(options, daemon.get(), probes.get());
+  return PreflightRun(options, client->get(), signals, probes.get()).Run();
 }
 
 }  // namespace traincheck::ctl

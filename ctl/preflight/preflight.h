@@ -17,6 +17,7 @@ struct PreflightOptions {
   TrainingRunOptions training;  // an empty server: a daemon of its own
   uint64_t steps = 20;
   bool keep_going = false;  // to the training's own end
+  bool probe = false;       // are hand-made backwards compared?
   // Percent of the rules that apply; absent: one rule at least.
   std::optional<double> min_coverage;
   ReportFormat format = ReportFormat::kText;

@@ -9,11 +9,10 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "ctl/preflight/temporary_folder.h"
 #include "ctl/run/installed_file.h"
 
 namespace traincheck::ctl {
@@ -30,28 +29,13 @@ constexpr milliseconds kStopsWithin{10'000};
 constexpr size_t kShownBytes = 2000;  // of its log
 constexpr int kCannotExecute = 127;
 
-// Fails only where no folder can be made.
-absl::StatusOr<std::string> MakeFolder() {
-  std::error_code error;
-  fs::path parent = fs::temp_directory_path(error);
-  if (error) parent = "/tmp";
-  std::string folder = (parent / "traincheck-preflight-XXXXXX").string();
-  if (mkdtemp(folder.data()) != nullptr) return folder;  // mode 0700
-  return absl::ErrnoToStatus(errno, absl::StrCat("cannot make ", folder));
-}
-
-std::string ReadFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PrivateDaemon>> PrivateDaemon::Start(
     const TrainingSignals& signals, int* ended_by) {
   const absl::StatusOr<std::string> program = FindBesideProgram("traincheckd");
   if (!program.ok()) return program.status();
-  const absl::StatusOr<std::string> folder = MakeFolder();
+  const absl::StatusOr<std::string> folder = MakeTemporaryFolder();
   if (!folder.ok()) return folder.status();
   std::unique_ptr<PrivateDaemon> daemon(new PrivateDaemon(*folder));
   // Those of another daemon.
@@ -94,7 +78,7 @@ absl::Status PrivateDaemon::WaitForAddress(const TrainingSignals& signals,
                                            int* ended_by) {
   const auto deadline = steady_clock::now() + kStartsWithin;
   while (true) {
-    address_ = ReadFile(folder_ + "/address");
+    address_ = ReadWholeFile(folder_ + "/address");
     if (!address_.empty() && address_.back() == '\n') address_.pop_back();
     if (!address_.empty()) return absl::OkStatus();
     if (Ended()) {
@@ -118,7 +102,7 @@ bool PrivateDaemon::Ended() {
 }
 
 std::string PrivateDaemon::EndOfLog() const {
-  const std::string log = ReadFile(folder_ + "/traincheckd.log");
+  const std::string log = ReadWholeFile(folder_ + "/traincheckd.log");
   if (log.size() <= kShownBytes) return log;
   const size_t line = log.find('\n', log.size() - kShownBytes);
   return line == std::string::npos ? log : log.substr(line + 1);

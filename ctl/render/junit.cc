@@ -66,6 +66,28 @@ bool Fails(const Case& one) {
   return false;
 }
 
+std::string ProbeXml(const ProbedFunction& function) {
+  const std::string head =
+      absl::StrCat("    <testcase", Attribute("classname", "probe"),
+                   Attribute("name", function.function));
+  switch (function.outcome) {
+    case ProbeOutcome::kDiffers:
+      return absl::StrCat(head, ">\n      <failure",
+                          Attribute("message", ProbeHeadline(function)),
+                          Attribute("type", "probe"), ">",
+                          XmlEscape(ProbeFix()),
+                          "</failure>\n    </testcase>\n");
+    case ProbeOutcome::kNotCompared:
+      return absl::StrCat(head, ">\n      <skipped",
+                          Attribute("message", function.reason),
+                          "/>\n    </testcase>\n");
+    case ProbeOutcome::kEqual:
+    case ProbeOutcome::kOnPurpose:
+      break;
+  }
+  return head + "/>\n";
+}
+
 }  // namespace
 
 std::string JUnitReport(const PreflightReport& report) {
@@ -76,8 +98,14 @@ std::string JUnitReport(const PreflightReport& report) {
     body += CaseXml(one);
     failures += Fails(one);
   }
+  size_t tests = cases.size();
+  if (report.probed) {
+    for (const ProbedFunction& one : *report.probed) body += ProbeXml(one);
+    tests += report.probed->size();
+    failures += static_cast<int>(CountDiffering(*report.probed));
+  }
   const std::string counts =
-      absl::StrCat(Attribute("tests", std::to_string(cases.size())),
+      absl::StrCat(Attribute("tests", std::to_string(tests)),
                    Attribute("failures", std::to_string(failures)));
   return absl::StrCat(
       "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n", "<testsuites", counts,

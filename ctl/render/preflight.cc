@@ -21,11 +21,11 @@ struct Stage {
 };
 
 const std::vector<Stage>& Stages() {
-  static const auto* const stages =
-      new std::vector<Stage>{{"evaluation", {"in evaluation mode is"}},
-                             {"the end of an epoch", {"another order"}},
-                             {"saving", {"checkpoint"}},
-                             {"resuming", {"has loaded a state"}}};
+  static const auto* const stages = new std::vector<Stage>{
+      {"evaluation", {"in evaluation mode is"}},
+      {"the end of an epoch", {"another order"}},
+      {"saving", {"checkpoint"}},
+      {"resuming", {"has loaded a state", "goes on from"}}};
   return *stages;
 }
 
@@ -114,10 +114,37 @@ std::string NotReachedText(const PreflightReport& report) {
                            ": no rule on that was decided in these steps"));
 }
 
-std::string FoundText(const std::vector<v1::Violation>& findings) {
-  if (findings.empty()) return Line("found", "nothing");
-  const std::vector<Incident> incidents = IncidentsOf(findings);
-  return Line("found", CountedIncidents(incidents));
+std::string FoundText(const PreflightReport& report) {
+  std::vector<std::string> found;
+  if (!report.findings.empty()) {
+    found.push_back(CountedIncidents(IncidentsOf(report.findings)));
+  }
+  const size_t wrong = report.probed ? CountDiffering(*report.probed) : 0;
+  if (wrong > 0) found.push_back(Counted(wrong, "wrong backward"));
+  return Line("found", found.empty() ? "nothing" : absl::StrJoin(found, ", "));
+}
+
+std::string ProbedText(const PreflightReport& report) {
+  if (!report.probed) return "";
+  std::string text = Line("probed", ProbesText(*report.probed));
+  for (const ProbedFunction& function : *report.probed) {
+    if (function.outcome == ProbeOutcome::kNotCompared) {
+      text += Line("", absl::StrCat(function.function, ": ", function.reason));
+    }
+  }
+  return text;
+}
+
+std::string WrongBackwardsText(const PreflightReport& report) {
+  std::string text;
+  if (!report.probed) return text;
+  for (const ProbedFunction& function : *report.probed) {
+    if (function.outcome != ProbeOutcome::kDiffers) continue;
+    absl::StrAppend(&text, "traincheck: VIOLATION ",
+                    OneLine(ProbeHeadline(function)),
+                    "\n    what to do: ", ProbeFix(), "\n");
+  }
+  return text;
 }
 
 }  // namespace
@@ -171,6 +198,7 @@ Json PreflightJson(const PreflightReport& report) {
   json["findings"] = ArrayOf(report.findings, ViolationDetailJson);
   json["not_reached"] = ArrayOf(NotReached(report));
   json["left_out"] = ArrayOf(report.left_out);
+  if (report.probed) json["probed"] = ArrayOf(*report.probed, ProbeJson);
   return json;
 }
 
@@ -188,7 +216,7 @@ std::string PreflightText(const PreflightReport& report) {
                  "files, checkpoints and trackers of the script, as in a real "
                  "run");
   }
-  text += FoundText(report.findings);
+  text += ProbedText(report) + FoundText(report) + WrongBackwardsText(report);
   for (const Incident& incident : IncidentsOf(report.findings)) {
     text += IncidentBlock(incident);
   }

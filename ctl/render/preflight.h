@@ -6,10 +6,12 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "ctl/render/json.h"
+#include "ctl/render/probes.h"
 #include "proto/traincheck/v1/control.pb.h"
 
 namespace traincheck::ctl {
@@ -25,6 +27,8 @@ struct PreflightReport {
   std::vector<std::string> left_out;
   // "core", "ddp": of a built-in rule, by its id.
   std::map<std::string, std::string> families;
+  // Absent: nobody asked (--probe).
+  std::optional<std::vector<ProbedFunction>> probed;
   // Says why there is less than there should be; empty: nothing.
   std::string problem;
 };
@@ -41,7 +45,8 @@ std::string FamilyOf(const PreflightReport& report, const std::string& rule,
 // decided in this run.
 std::vector<std::string> NotReached(const PreflightReport& report);
 
-// {run, steps, coverage, findings, not_reached, left_out}
+// {run, steps, coverage, findings, not_reached, left_out}, and {probed} if
+// asked
 Json PreflightJson(const PreflightReport& report);
 
 // One screen: what was checked, what was not and why, then the findings.

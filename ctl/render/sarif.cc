@@ -88,6 +88,31 @@ Json Result(const v1::Violation& finding, size_t rule_index) {
   return json;
 }
 
+constexpr char kProbe[] = "hand-made-backward";
+
+Json ProbeRule() {
+  Json json;
+  json["id"] = kProbe;
+  json["name"] = "probe";
+  json["shortDescription"] = TextOf(
+      "A backward that is written by hand is the derivative of its forward.");
+  json["help"] = TextOf(ProbeFix());
+  return json;
+}
+
+Json ProbeResult(const ProbedFunction& function, size_t rule_index) {
+  Json json;
+  json["ruleId"] = kProbe;
+  json["ruleIndex"] = rule_index;
+  json["level"] = "error";
+  json["message"] = TextOf(ProbeHeadline(function));
+  json["locations"] = Json::array();
+  if (auto location = Location(function.site)) {
+    json["locations"].push_back(*location);
+  }
+  return json;
+}
+
 }  // namespace
 
 Json SarifReport(const PreflightReport& report) {
@@ -98,6 +123,13 @@ Json SarifReport(const PreflightReport& report) {
         indices.try_emplace(finding.invariant_id(), rules.size());
     if (is_new) rules.push_back(Rule(finding));
     results.push_back(Result(finding, index->second));
+  }
+  if (report.probed && CountDiffering(*report.probed) > 0) {
+    for (const ProbedFunction& function : *report.probed) {
+      if (function.outcome != ProbeOutcome::kDiffers) continue;
+      results.push_back(ProbeResult(function, rules.size()));
+    }
+    rules.push_back(ProbeRule());
   }
   Json run;
   Json& driver = run["tool"]["driver"];

@@ -68,6 +68,10 @@ constexpr AgentSetting kSettings[] = {
      "the training ends in order when so many steps have closed: "
      "[preflight](operations.md#before-a-long-training)",
      false},
+    {"PROBE", Kind::kText, "", "none",
+     "file that the outcome of "
+     "[probed backwards](operations.md#hand-made-backwards) is added to",
+     false},
     {"GPU", Kind::kFlag, "", "1",
      "0: tensors in the memory of GPUs are not read ([GPUs](gpu.md))", true},
     {"DISABLE", Kind::kFlag, "", "0", "1: the agent does nothing", true},

@@ -27,6 +27,7 @@ from _traincheck import loaders
 from _traincheck import model_averaging
 from _traincheck import modules
 from _traincheck import optimizers
+from _traincheck import probe
 from _traincheck import process
 from _traincheck import samplers
 from _traincheck import scaler
@@ -63,6 +64,7 @@ _HOOKS = (
     loaders,
     model_averaging,
     checkpoints,
+    probe,
     generators,
     hidden_parts,
     samplers,
