@@ -284,6 +284,16 @@ parts = [Part(layer), Part(norm)]
             "assert collected(parts)[0] == [10, 10]\n"
         )
 
+    def test_those_that_require_a_gradient_are_counted(self):
+        self.record(
+            "assert core.count_trained(parts) == 4\n"
+            "layer.weight.requires_grad_(False)\n"
+            "layer.bias = None\n"
+            "gone = Part(nn.Linear(2, 2))\n"
+            "assert core.count_trained([*parts, gone]) == 2\n"
+            "assert core.count_trained([]) == 0\n"
+        )
+
     def test_parts_of_other_threads_are_left_out(self):
         self.record(
             "parts[1].claim.thread = None\n"
@@ -302,7 +312,8 @@ parts = [Part(layer), Part(norm)]
 
     def test_what_is_no_part_is_an_error(self):
         self.record(
-            "for call in (core.changed_parts, lambda p: collected(p)):\n"
+            "some = core.changed_parts, core.count_trained, collected\n"
+            "for call in some:\n"
             "    for wrong in (None, [None]):\n"
             "        try:\n"
             "            call(wrong)\n"

@@ -7,6 +7,8 @@
 #include "agent/capture/call_site.h"
 #include "agent/capture/module_functions.h"
 #include "agent/cpython/python_ref.h"
+#include "agent/torch/tensor_view.h"
+#include "agent/torch/torch_api.h"
 
 namespace traincheck::agent {
 namespace {
@@ -208,6 +210,34 @@ PyObject* CollectParameters(PyObject*, PyObject* args) {
   return size < 0 ? nullptr : None();
 }
 
+// How many parameters of a part require a gradient. -1: an exception is set.
+int TrainedIn(PyObject* part) {
+  const Ref reference(PyObject_GetAttr(part, Name().module));
+  const Ref module = reference ? Referent(reference.get()) : Ref();
+  if (!module) return PyErr_Occurred() != nullptr ? -1 : 0;
+  const Ref table(PyObject_GetAttr(module.get(), Name().parameters));
+  if (!table) return -1;
+  int trained = 0;
+  PyObject *key, *tensor;
+  for (Py_ssize_t at = 0; PyDict_Next(table.get(), &at, &key, &tensor);) {
+    if (TorchApi::IsTensor(tensor) && RequiresGrad(tensor)) ++trained;
+  }
+  return trained;
+}
+
+PyObject* CountTrained(PyObject*, PyObject* parts) {
+  const TorchApi::WithoutOverrides direct;
+  long trained = 0;
+  const Py_ssize_t size = PyList_Size(parts);
+  for (Py_ssize_t i = 0; i < size && i < PyList_Size(parts); ++i) {
+    const Ref part = Ref::Borrow(PyList_GetItem(parts, i));
+    const int in_part = TrainedIn(part.get());
+    if (in_part < 0) return nullptr;
+    trained += in_part;
+  }
+  return size < 0 ? nullptr : PyLong_FromLong(trained);
+}
+
 PyObject* Addresses(PyObject*, PyObject* lists) {
   std::string bytes;
   for (Py_ssize_t i = 0; i < PyList_Size(lists); ++i) {
@@ -236,6 +266,7 @@ PyMethodDef kPartFunctions[] = {
     {"content_of", ContentOf, METH_O, nullptr},
     {"changed_parts", ChangedParts, METH_O, nullptr},
     {"collect_parameters", CollectParameters, METH_VARARGS, nullptr},
+    {"count_trained", CountTrained, METH_O, nullptr},
     {"addresses", Addresses, METH_O, nullptr},
     {"code_place", PlaceFunction, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},

@@ -76,14 +76,15 @@ class VariableReader {
       read_.content = kUnreadable;
       return std::move(read_);
     }
-    if (IsLeaf(tensor)) read_.content |= kIsLeaf;
+    const bool is_leaf = IsLeaf(tensor);
+    if (is_leaf) read_.content |= kIsLeaf;
     if (RequiresGrad(tensor)) read_.content |= kRequiresGrad;
     if ((what_ & kStateData) != 0) {
       read_.data =
           Summary(tensor, kHasData, kStateDataStatistics, kStateDataRows);
       Note(tensor, read_.data, kHasData, kDataIsZero);
     }
-    if ((what_ & kStateGrad) != 0) ReadGrad(tensor);
+    if ((what_ & kStateGrad) != 0) ReadGrad(tensor, is_leaf);
     if (read_.deferred != 0) {
       read_.deferred |= read_.content & kUnreadable;
       read_.content |= kUnreadable;
@@ -121,8 +122,8 @@ class VariableReader {
     return ContentSummary{digest, std::nullopt, {}};
   }
 
-  void ReadGrad(PyObject* tensor) {
-    const Ref grad = GradOf(tensor);
+  void ReadGrad(PyObject* tensor, bool is_leaf) {
+    const Ref grad = GradOf(tensor, is_leaf);
     if (grad.get() == Py_None) {
       read_.content |= kGradIsNone;
     } else if (!grad) {

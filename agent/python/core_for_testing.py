@@ -242,6 +242,15 @@ class RecordingCore:
             if not mine or part.claim.is_mine():
                 part.collect_params(variables, tensors)
 
+    def count_trained(self, parts):
+        modules = [part.module() for part in parts]
+        return sum(
+            tensor is not None and tensor.requires_grad
+            for module in modules
+            if module is not None
+            for tensor in module._parameters.values()
+        )
+
     def addresses(self, lists):
         return repr([list(map(id, some)) for some in lists]).encode()
 

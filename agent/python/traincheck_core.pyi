@@ -177,6 +177,8 @@ class Core(Protocol):
     ) -> None:
         """Appends the parts' parameters that are there; `mine`: of parts that this thread
         alone trains."""
+    def count_trained(self, parts: list[Any]) -> int:
+        """How many of their parameters require a gradient."""
     def addresses(self, lists: Sequence[Sequence[Any]]) -> bytes:
         """Which objects they hold: equal as long as these are the same, and live."""
     def code_place(self, torch: str) -> int:

@@ -130,9 +130,11 @@ std::optional<uint64_t> VersionOf(PyObject* tensor) {
   return PyLong_AsUnsignedLongLongMask(version.get());
 }
 
-Ref GradOf(PyObject* tensor) {
+Ref GradOf(PyObject* tensor) { return GradOf(tensor, IsLeaf(tensor)); }
+
+Ref GradOf(PyObject* tensor, bool is_leaf) {
   const Names& names = Names::Get();
-  if (!IsLeaf(tensor) && !IsTrue(Attribute(tensor, names.retains_grad))) {
+  if (!is_leaf && !IsTrue(Attribute(tensor, names.retains_grad))) {
     return Ref::Borrow(Py_None);
   }
   return Attribute(tensor, names.grad);

@@ -73,6 +73,7 @@ std::optional<uint64_t> VersionOf(PyObject* tensor);
 // Its .grad: None where there is none. A tensor that cannot have one is not
 // asked, because asking it warns.
 Ref GradOf(PyObject* tensor);
+Ref GradOf(PyObject* tensor, bool is_leaf);  // for who has asked
 
 }  // namespace traincheck::agent
 

@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 
     from traincheck_core import Args
 
+    from _traincheck.awake import Awake
     from _traincheck.watch import Watch
 
 
 class AutocastCasts:
-    def __init__(self) -> None:
+    def __init__(self, awake: Awake) -> None:
+        self._awake = awake
         self._regions = 0  # within each other
         self._cleared = 0  # times that the outermost one was left
         # That number, when casts were made and when float32 was stepped.
@@ -38,8 +40,9 @@ class AutocastCasts:
         self._cleared += self._regions == 0
 
     def forward_begins(self) -> None:
-        """Called at outermost forwards that train."""
+        """Called at outermost forwards that train, while autocast is on."""
         if _keeps_casts():
+            self._awake.add("opt.stale_casts")
             stale = self._cast == self._stepped == self._cleared
             self._stale = bool(self._stale) or stale
             self._cast = self._cleared

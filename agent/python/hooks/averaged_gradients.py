@@ -105,6 +105,8 @@ class AveragedGradients:
 
     def optimizer_steps(self, optimizer: torch.optim.Optimizer, held: Held) -> None:
         """Called as its step begins. REQUIRES: the hold is complete."""
+        if self._index is None and len(self._rows) == 0:
+            return  # nothing has been reduced so far
         row = self._row_of(optimizer)
         looked = self._index is not None
         self._index = None

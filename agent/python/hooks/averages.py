@@ -19,6 +19,7 @@ from _traincheck.identity_map import WeakIdentityMap
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from _traincheck.awake import Awake
     from _traincheck.device_values import DeviceValues
     from _traincheck.models import Model
 
@@ -29,8 +30,9 @@ NAME = "loader.averages_without_statistics"
 
 
 class Averages:
-    def __init__(self, values: DeviceValues) -> None:
+    def __init__(self, values: DeviceValues, awake: Awake) -> None:
         self._values = values
+        self._awake = awake
         # Hash of some elements when the copy was first seen.
         self._first: WeakIdentityMap[torch.nn.Module, int] = WeakIdentityMap()
         self._found: bool | None = None  # since the last batch
@@ -79,6 +81,7 @@ class Averages:
     def _say(self, without: bool) -> None:
         self._found = bool(self._found) or without
         self._without = bool(self._without) or without
+        self._awake.add("opt.averages_without_statistics")
 
     def fetched(self) -> float | None:
         """Called for every batch. 1: what was evaluated on the one before is such a

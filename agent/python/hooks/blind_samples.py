@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from traincheck_core import Args, Kwargs
 
+    from _traincheck.awake import Awake
     from _traincheck.watch import Watch
 
 # Name of the scalar of an optimizer.
@@ -24,7 +25,8 @@ NAME = "opt.samples_without_gradient"
 
 
 class BlindSamples:
-    def __init__(self) -> None:
+    def __init__(self, awake: Awake) -> None:
+        self._awake = awake
         self._sampled = False  # with a mean that needs a gradient
         self._asked = False  # was a sample with a gradient, or a likelihood, ever?
 
@@ -32,9 +34,11 @@ class BlindSamples:
         mean = getattr(distribution, "loc", None)
         if torch.is_grad_enabled() and isinstance(mean, torch.Tensor):
             self._sampled = self._sampled or mean.requires_grad
+            self._awake.add(NAME)
 
     def asked(self) -> None:
         self._asked = True
+        self._awake.add(NAME)
 
     def optimizer_steps(self) -> float | None:
         """1: samples had no gradient, and nothing else has one; None: none were drawn

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from traincheck_core import Args, Kwargs
 
+    from _traincheck.awake import Awake
     from _traincheck.watch import Watch
 
 _FUNCTIONS = ("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm")
@@ -26,7 +27,8 @@ class Clipped:
     gives nothing more, and clipping it does nothing.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, awake: Awake) -> None:
+        self._awake = awake
         self._nothing: bool | None = None  # None: nobody clips
 
     def called(self, parameters: Any) -> None:
@@ -35,6 +37,7 @@ class Clipped:
         else:
             nothing = isinstance(parameters, (list, tuple)) and len(parameters) == 0
         self._nothing = bool(self._nothing) or nothing
+        self._awake.add("opt.clips_nothing")
 
     def optimizer_steps(self) -> float | None:
         """1: nothing was there to be clipped; None: nobody clips."""

@@ -65,10 +65,12 @@ class Clock:
         return self._thread.begun
 
     def optimizer_steps(self, optimizer: int) -> None:
-        self._tell(self._core.step_optimizer(optimizer))
+        if self._core.step_optimizer(optimizer):
+            self._tell()
 
     def optimizer_skips(self, optimizer: int) -> None:
-        self._tell(self._core.step_optimizer(optimizer))
+        if self._core.step_optimizer(optimizer):
+            self._tell()
         self._core.record_mark(self._core.MARK_STEP_SKIPPED, optimizer, 0)
 
     def leave_step(self) -> None:
@@ -95,31 +97,33 @@ class Clock:
         self._thread.checkpoints -= 1
 
     def training_forward(self) -> None:
-        if self._counts():
-            self._tell(self._core.step_training_forward())
+        if self._counts() and self._core.step_training_forward():
+            self._tell()
 
     def batch_fetched(self, loader: int) -> None:
-        if self.trains() and self._counts():
-            self._tell(self._core.step_batch_fetched(loader))
+        if self.trains() and self._counts() and self._core.step_batch_fetched(loader):
+            self._tell()
 
     def iterator_ended(self, loader: int) -> None:
-        if self.trains() and self._counts():
-            self._tell(self._core.step_iterator_end(loader))
+        if self.trains() and self._counts() and self._core.step_iterator_end(loader):
+            self._tell()
 
     def gradients_cleared(self) -> None:
-        if self._counts():
-            self._tell(self._core.step_grad_clear())
+        if self._counts() and self._core.step_grad_clear():
+            self._tell()
 
     def group_destroyed(self) -> None:
-        if self._counts():
-            self._tell(self._core.step_end())
+        if self._counts() and self._core.step_end():
+            self._tell()
 
     def process_ends(self) -> None:
-        self._tell(self._core.step_exit())
+        if self._core.step_exit():
+            self._tell()
 
     def user_step(self) -> None:
         self._core.record_mark(self._core.MARK_USER_STEP, 0, 0)
-        self._tell(self._core.step_user())
+        if self._core.step_user():
+            self._tell()
 
     def user_stage(self) -> int:
         return self._thread.stage
@@ -133,9 +137,8 @@ class Clock:
         stage = self._thread.stage
         self._core.record_mark(self._core.MARK_USER_STAGE, 0, stage)
 
-    def _tell(self, closed: bool) -> None:
-        if not closed:
-            return
+    def _tell(self) -> None:
+        """A step has closed."""
         # Whoever missed the name learns it here.
         if self._thread.stage:
             self._record_stage()

@@ -62,7 +62,7 @@ class DeviceValues:
         """Can its first elements be read without a computation on the device?"""
         if not self.is_strided(tensor):
             return False
-        return self.is_here(tensor) or bool(tensor.is_contiguous())
+        return bool(tensor.is_contiguous()) or self.is_here(tensor)
 
     def read(self, tensors: Sequence[torch.Tensor], take: Take) -> None:
         """Calls `take` with tensors on the CPU that have the values which these have

@@ -48,13 +48,13 @@ class DiscardedBackwards:
 
     def backward_ended(self) -> None:
         """Called at the end of every outermost one."""
-        optimizers = self._rows.keys()
-        if not optimizers:
+        rows = self._rows.items()
+        if not rows:
             return
         here = place(self._core)
-        for optimizer in optimizers:
-            row, parameter = self._rows.get(optimizer), first_trained(optimizer)
-            if row is None or parameter is None:
+        for optimizer, row in rows:
+            parameter = first_trained(optimizer)
+            if parameter is None:
                 continue
             mark = _mark(parameter)
             if mark is not None and mark != row.gradient:  # it gave a gradient
@@ -85,9 +85,14 @@ class DiscardedBackwards:
         if row is not None:
             row.since.clear()
 
-    def steps(self, optimizer: torch.optim.Optimizer) -> float | None:
-        """1: it was so at this step and the last one; None: no occasion yet."""
-        row, parameter = self._rows.get(optimizer), first_trained(optimizer)
+    def steps(
+        self, optimizer: torch.optim.Optimizer, parameter: torch.Tensor | None
+    ) -> float | None:
+        """1: it was so at this step and the last one; None: no occasion yet.
+
+        parameter: its first trained one, here and in stepped.
+        """
+        row = self._rows.get(optimizer)
         if row is None or parameter is None:
             return None
         used = row.since
@@ -98,8 +103,10 @@ class DiscardedBackwards:
         row.since, row.discarded = set(), set()
         return float(row.habit >= _HABIT) if row.judged else None
 
-    def stepped(self, optimizer: torch.optim.Optimizer) -> None:
-        row, parameter = self._rows.get(optimizer), first_trained(optimizer)
+    def stepped(
+        self, optimizer: torch.optim.Optimizer, parameter: torch.Tensor | None
+    ) -> None:
+        row = self._rows.get(optimizer)
         if row is not None:
             row.since.clear()  # of its closure
             row.version = None if parameter is None else parameter._version

@@ -13,9 +13,12 @@ if TYPE_CHECKING:
 
     from torch.utils.data import DataLoader
 
+    from _traincheck.awake import Awake
+
 
 class EmptyPasses:
-    def __init__(self) -> None:
+    def __init__(self, awake: Awake) -> None:
+        self._awake = awake
         # Of the loaders with drop_last whose passes began since the last step.
         self._drops_all: bool | None = None  # None: there were none so far
 
@@ -23,6 +26,7 @@ class EmptyPasses:
         drops_all = _drops_all(loader)
         if drops_all is not None:
             self._drops_all = bool(self._drops_all) or drops_all
+            self._awake.add("opt.loader_drops_all")
 
     def optimizer_steps(self) -> float | None:
         """1: since the last step, a pass began that gives no batch."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
+    from _traincheck.awake import Awake
     from _traincheck.device_values import DeviceValues
     from _traincheck.holds import Holds
     from _traincheck.models import Models
@@ -37,6 +38,9 @@ _APART = 0.3  # distance at the beginning, in lengths of the source
 _LEADS = (0.8, 0.9995)
 _WARM = 8  # looks in which averages may move fast
 _TIMES = 4
+
+# Names of the scalars.
+_NAMES = ("opt.follower_apart", "opt.follower_leads")
 
 
 class _Pair:
@@ -94,8 +98,12 @@ def _share_of_the_way(
 
 
 class Followers:
-    def __init__(self, models: Models, holds: Holds, values: DeviceValues) -> None:
+    def __init__(
+        self, models: Models, holds: Holds, values: DeviceValues, awake: Awake
+    ) -> None:
         self._values = values
+        self._awake = awake
+        awake.update(_NAMES)
         self._models = models
         self._holds = holds
         self._pairs: list[_Pair] | None = None
@@ -114,6 +122,8 @@ class Followers:
             if self._pairs is None:
                 self._pairs = list(self._find())
             self._look_at(self._pairs)
+        elif not self._pairs:
+            self._awake.difference_update(_NAMES)  # none will follow any more
         for pair in self._pairs or ():
             if pair.follows and not self._loaded:
                 self._said = float(bool(self._said) or pair.apart)

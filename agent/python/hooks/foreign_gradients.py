@@ -16,7 +16,12 @@ from _traincheck.tensor_marks import TensorMark, has_mark
 if TYPE_CHECKING:
     import torch
 
+    from _traincheck.awake import Awake
     from _traincheck.device_values import DeviceValues
+
+
+# Name of the scalar. There must be two optimizers.
+NAME = "opt.foreign_gradients"
 
 
 class _Row:
@@ -45,13 +50,18 @@ class _Row:
 class ForeignGradients:
     """Called while one thread trains; see signs.py."""
 
-    def __init__(self, values: DeviceValues) -> None:
+    def __init__(self, values: DeviceValues, awake: Awake) -> None:
         self._values = values
+        self._awake = awake
         self._rows: WeakIdentityMap[torch.optim.Optimizer, _Row] = WeakIdentityMap()
         self._steps = 0  # of all optimizers
 
-    def made(self, optimizer: torch.optim.Optimizer) -> None:
-        self._rows.set(optimizer, _Row())
+    def made(self, optimizer: torch.optim.Optimizer) -> _Row:
+        row = _Row()
+        self._rows.set(optimizer, row)
+        if len(self._rows) > 1:
+            self._awake.add(NAME)
+        return row
 
     def backward_begins(self) -> None:
         for optimizer, row in self._several():
@@ -73,12 +83,13 @@ class ForeignGradients:
         no such backward has reached it so far."""
         row = self._rows.get(optimizer)
         if row is None:  # made before anybody looked
-            row = _Row()
-            self._rows.set(optimizer, row)
+            row = self.made(optimizer)
         if row.mixed:
             row.said = 1.0
         row.given, row.mixed = None, False
         self._steps += 1
+        if len(self._rows) < 2:
+            self._awake.discard(NAME)
         return row.said
 
     def _is_foreign(self, row: _Row) -> bool:
@@ -93,11 +104,8 @@ class ForeignGradients:
 
     def _several(self) -> list[tuple[torch.optim.Optimizer, _Row]]:
         """Nothing where there is one optimizer alone: no loss is another's."""
-        optimizers = self._rows.keys()
-        if len(optimizers) < 2:
-            return []
-        rows = [(optimizer, self._rows.get(optimizer)) for optimizer in optimizers]
-        return [(optimizer, row) for optimizer, row in rows if row is not None]
+        rows = self._rows.items()
+        return rows if len(rows) > 1 else []
 
 
 def _gradient_of(optimizer: torch.optim.Optimizer) -> torch.Tensor | None:

@@ -15,7 +15,7 @@ import torch
 
 from _traincheck.device_values import first_of
 from _traincheck.identity_map import WeakIdentityMap
-from _traincheck.looks import looks_at
+from _traincheck.looks import looks_at_two
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,7 +76,7 @@ class ForgetfulMoments:
         row = self._row_of(optimizer, parameter)
         number, row.steps = row.steps, row.steps + 1
         # The step before a look is needed, too.
-        if looks_at(number) or looks_at(number + 1):
+        if looks_at_two(number):
             read = [parameter.grad, *self._moments(optimizer, parameter)]
             self._values.read(
                 [first_of(tensor, _ELEMENTS) for tensor in read],

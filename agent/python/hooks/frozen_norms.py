@@ -13,7 +13,6 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from _traincheck.identity_map import WeakIdentityMap
-from _traincheck.looks import looks_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from _traincheck.holds import Holds
     from _traincheck.models import Models
 
-# Name of the scalar of an optimizer.
-NAME = "opt.frozen_norm_moves"
 _ELEMENTS = 256
 
 
@@ -30,17 +27,12 @@ class FrozenNorms:
     def __init__(self, models: Models, holds: Holds) -> None:
         self._models = models
         self._holds = holds
-        self._steps: WeakIdentityMap[torch.optim.Optimizer, int] = WeakIdentityMap()
         # Its parameters at the last look.
         self._norms: WeakIdentityMap[torch.nn.Module, bytes] = WeakIdentityMap()
 
-    def optimizer_steps(self, optimizer: torch.optim.Optimizer) -> float | None:
+    def look(self) -> float | None:
         """1: some is in training mode; 0: all are in evaluation mode; None: there are
         none, or it is not known yet."""
-        step = self._steps.get(optimizer) or 0
-        self._steps.set(optimizer, step + 1)
-        if not looks_at(step):
-            return None
         found = [norm.training for norm in self._frozen() if self._stays(norm)]
         return float(any(found)) if found else None
 

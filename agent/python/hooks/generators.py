@@ -65,15 +65,12 @@ class Generators:
         first = few and (self._trained == 0 or self._recorded.states)
         if first:
             self._trained += 1
-        if first or self._planned():
+        if first or (self._recorded.states and self._planner.plan.generators):
             self.record(self._core.POINT_FORWARD_BEGIN)
 
     def forward_ended(self) -> None:
-        if self._planned():
+        if self._recorded.states and self._planner.plan.generators:
             self.record(self._core.POINT_FORWARD_END)
-
-    def _planned(self) -> bool:
-        return self._planner.plan.generators and self._recorded.states
 
     def record(self, point: int) -> None:
         """Rare: done whatever the step records."""

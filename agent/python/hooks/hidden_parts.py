@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from traincheck_core import Args, Kwargs, Scalars
+    from traincheck_core import Args, Core, Kwargs, Scalars
 
     from _traincheck.holds import Holds
     from _traincheck.models import Models
@@ -48,7 +48,8 @@ _THAWS = 32  # that are looked at: others freeze and thaw in each step
 
 
 class HiddenParts:
-    def __init__(self, models: Models, holds: Holds) -> None:
+    def __init__(self, core: Core, models: Models, holds: Holds) -> None:
+        self._core = core
         self._models = models
         self._holds = holds
         self._steps = 0
@@ -100,8 +101,9 @@ class HiddenParts:
         """Do more parameters require a gradient than when they were last counted?"""
         if self._steps % _COUNTS or self._thaws >= _THAWS:
             return False
-        before = self._trained
-        self._trained = sum(one.requires_grad for one in self._parameters())
+        before, self._trained = self._trained, 0
+        for model in self._models.all():
+            self._trained += self._core.count_trained(model.own)
         thawed = 0 < before < self._trained
         self._thaws += thawed
         return thawed

@@ -11,10 +11,11 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from _traincheck.hyper_parameters import GroupNumbers
 from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.optimizer_state import OptimizerState
 from _traincheck.tensor_marks import TensorMark, has_mark
-from _traincheck.thread_claim import ThreadClaim, claim_all
+from _traincheck.thread_claim import Claims, ThreadClaim
 from _traincheck.written_scalars import ObjectScalars
 
 if TYPE_CHECKING:
@@ -54,8 +55,9 @@ class Held:
         # All such tensors so far, by id. DeepSpeed gives an optimizer its groups in
         # turn, in lists of their own: a tensor stays what it was first seen as.
         self.seen: dict[int, _Loose] = {}
-        self.claims: list[ThreadClaim] = []  # ThreadClaim of all that it holds
+        self.claims = Claims()  # of all that it holds
         self.loose_claim = ThreadClaim()
+        self.group_numbers = GroupNumbers()
         self.hyper_parameters = ObjectScalars()
         self.optimizer_state = OptimizerState()
 
@@ -66,7 +68,7 @@ class Held:
 
     def claim(self) -> bool:
         """This thread is about to use the gradients: True if it alone does."""
-        return claim_all(self.claims)
+        return self.claims.claim()
 
     def state(
         self, optimizer: torch.optim.Optimizer
@@ -195,7 +197,7 @@ class Holds:
         held.loose = loose
         if len(held.seen) > _MOST_SEEN + len(loose):
             held.seen = {number: held.seen[number] for number in loose}
-        held.claims = list(claims.values())
+        held.claims = Claims(claims.values())
         return found
 
     def _name(

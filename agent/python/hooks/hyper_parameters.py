@@ -8,6 +8,7 @@ device, is not known.
 from __future__ import annotations
 
 import numbers
+from operator import is_
 from typing import TYPE_CHECKING
 
 import torch
@@ -30,12 +31,31 @@ _MANTISSA = {
 _PYTHON_BITS = 53.0
 _LEAST_HALF = 2.0**-25  # what is less rounds to zero in float16
 _SKIPPED = frozenset((type(None), str, dict))
+_CONSTANT = _PLAIN | _SKIPPED
 
 
-def numbers_of_groups(optimizer: torch.optim.Optimizer) -> Scalars:
-    """{(name, position of the group): float}."""
+class GroupNumbers:
+    """{(name, position of the group): float} of one optimizer."""
+
+    def __init__(self) -> None:
+        self._found: Scalars = {}
+        # Names and values of each group when they were read; none where the same
+        # values can be other numbers later (tensors, lists).
+        self._seen: list[tuple[list[str], list[Any]]] = []
+
+    def of(self, optimizer: torch.optim.Optimizer) -> Scalars:
+        groups = optimizer.param_groups
+        if len(groups) != len(self._seen) or not all(map(_are, groups, self._seen)):
+            self._seen = []
+            self._found = _numbers_of(groups)
+            if all(map(_is_constant, groups)):
+                self._seen = [(list(group), _values(group)) for group in groups]
+        return self._found.copy()
+
+
+def _numbers_of(groups: list[dict[str, Any]]) -> Scalars:
     found = {}
-    for position, group in enumerate(optimizer.param_groups):
+    for position, group in enumerate(groups):
         for name, value in group.items():
             kind = type(value)
             if kind in _PLAIN:
@@ -43,6 +63,28 @@ def numbers_of_groups(optimizer: torch.optim.Optimizer) -> Scalars:
             elif kind not in _SKIPPED and name != "params":
                 found.update(_numbers_in(name, value, position))
     return found
+
+
+def _is_constant(group: dict[str, Any]) -> bool:
+    return all(
+        name == "params"
+        or type(value) in _CONSTANT
+        or (type(value) is tuple and _PLAIN.issuperset(map(type, value)))
+        for name, value in group.items()
+    )
+
+
+def _are(group: dict[str, Any], seen: tuple[list[str], list[Any]]) -> bool:
+    """Has it these names and values, each the very one?"""
+    names, values = seen
+    if len(group) != len(names) or not all(map(is_, group, names)):
+        return False
+    return all(map(is_, _values(group), values))
+
+
+def _values(group: dict[str, Any]) -> list[Any]:
+    """All but its tensors, which must not be kept."""
+    return [None if name == "params" else one for name, one in group.items()]
 
 
 def counter_bits(optimizer: torch.optim.Optimizer) -> float | None:

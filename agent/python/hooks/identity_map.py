@@ -39,6 +39,10 @@ class WeakIdentityMap(Generic[Key, Value]):
 
     def set(self, key: Key, value: Value) -> None:
         number = id(key)
+        row = self._rows.get(number)
+        if self._dropped is None and row is not None and row[0]() is key:
+            self._rows[number] = (row[0], value)  # its callback knows no value
+            return
 
         def drop(reference: weakref.ref[Key]) -> None:
             if self._rows.pop(number, None) is not None:
@@ -63,6 +67,10 @@ class WeakIdentityMap(Generic[Key, Value]):
     def keys(self) -> list[Key]:
         keys = [row[0]() for row in list(self._rows.values())]
         return [key for key in keys if key is not None]
+
+    def items(self) -> list[tuple[Key, Value]]:
+        rows = [(row[0](), row[1]) for row in list(self._rows.values())]
+        return [(key, value) for key, value in rows if key is not None]
 
     def __len__(self) -> int:
         return len(self._rows)

@@ -13,8 +13,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from _traincheck.findings import Findings
-from _traincheck.identity_map import WeakIdentityMap
-from _traincheck.looks import looks_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,15 +28,10 @@ _DROPS_MOST = 0.8
 class LayerSettings:
     def __init__(self, models: Models) -> None:
         self._models = models
-        self._steps: WeakIdentityMap[torch.optim.Optimizer, int] = WeakIdentityMap()
 
-    def optimizer_steps(self, optimizer: torch.optim.Optimizer) -> Findings:
+    def look(self) -> Findings:
         """1: a layer in training mode has such a number, 0: none of some layers."""
-        step = self._steps.get(optimizer) or 0
-        self._steps.set(optimizer, step + 1)
         found = Findings()
-        if not looks_at(step):
-            return found
         for module in self._modules():
             if isinstance(module, _BatchNorm) and module.track_running_stats:
                 # 1 is meant: the statistics of the last batch.

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from _traincheck.awake import Awake
     from _traincheck.device_values import DeviceValues
 
     Rows = dict[str, tuple[torch.dtype, int]]
@@ -44,8 +45,9 @@ class _Load:
 
 
 class LoadedStates:
-    def __init__(self, values: DeviceValues) -> None:
+    def __init__(self, values: DeviceValues, awake: Awake) -> None:
         self._values = values
+        self._awake = awake
         self._loads: list[_Load] = []  # since the last step
         self._said: WeakIdentityMap[torch.optim.Optimizer, float] = WeakIdentityMap()
 
@@ -61,6 +63,7 @@ class LoadedStates:
         if len(found) > 1:
             load = _Load(module, set(found))
             self._loads.append(load)
+            self._awake.add("opt.loaded_state_lost")
             self._read(found, load.rows.update)
 
     def optimizer_steps(self, optimizer: torch.optim.Optimizer) -> float | None:

@@ -8,6 +8,7 @@ from torch.utils.data import dataloader
 from torch.utils.data._utils import fetch
 
 from _traincheck.averages import NAME as AVERAGES
+from _traincheck.awake import NEW_DATA
 from _traincheck.drawn_weights import NAME as TOO_FEW_WEIGHTS
 from _traincheck.drawn_weights import too_few
 from _traincheck.evaluations import NAME as IN_TRAINING
@@ -45,6 +46,7 @@ class _Loaders:
             self._watch.process.active = True
             self._watch.loaders.begin(args[0], result)
             loader = self._watch.loaders.loader_of(result)
+            self._watch.awake.add(NEW_DATA)
             self._watch.evaluations.pass_begins(loader)
             self._watch.first_batches.pass_begins(args[0], loader)
             self._say(loader, TOO_FEW_WEIGHTS, too_few(args[0]))
@@ -73,6 +75,7 @@ class _Loaders:
             watch.loaders.fetched(iterator, index)
             watch.worker_batches.fetched(iterator, loader, result)
             if watch.loaders.is_first_batch(iterator, index):
+                watch.awake.add(NEW_DATA)
                 for name, value in watch.input_scales.first_batch(result).items():
                     self._say(loader, name, value)
                 self._say(loader, ALIKE, watch.first_batches.first_batch(result))

@@ -166,9 +166,11 @@ class LossGraphs:
             core.record_scalar(0, core.POINT_BACKWARD_END, 0, name, value)
 
     def _count(self, here: Place, losses: list[torch.Tensor]) -> None:
-        self._places[here] += 1
+        # Not by +=, for which a Counter calls Python where a key is new.
+        self._places[here] = self._places.get(here, 0) + 1
         if len(losses) == 1 and losses[0].grad_fn is not None:
-            self._means[here] += _is_plain_mean(losses[0].grad_fn)
+            mean = _is_plain_mean(losses[0].grad_fn)
+            self._means[here] = self._means.get(here, 0) + mean
 
     def sums_means(self) -> float | None:
         """1: the step adds up means of one place in the code and nobody divides;

@@ -12,14 +12,15 @@ import torch
 
 from _traincheck.holds import parameters_of
 from _traincheck.identity_map import WeakIdentityMap
-from _traincheck.looks import looks_at
 
+NAME = "opt.moves_masked_rows"  # of the scalar
 _PARAMETERS = 4  # of an optimizer, of two dimensions
 _MOST = 1 << 22  # elements of one
 _ROWS = 64  # that are compared
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 if TYPE_CHECKING:
+    from _traincheck.awake import Awake
     from _traincheck.device_values import DeviceValues
 
     # Which rows are out, and what some of them were as the step began.
@@ -30,7 +31,7 @@ class _Row:
     """One optimizer. By the places of its parameters:"""
 
     def __init__(self) -> None:
-        self.steps = 0
+        self.is_looked_at = True  # from here to its next step
         self.given: dict[int, torch.Tensor] = {}  # rows that a backward gave a gradient
         self.masked: dict[int, Masked] = {}
 
@@ -38,17 +39,18 @@ class _Row:
 class MaskedRows:
     """Called while one thread trains; see signs.py."""
 
-    def __init__(self, values: DeviceValues) -> None:
+    def __init__(self, values: DeviceValues, awake: Awake) -> None:
         self._values = values
+        self._awake = awake
         self._rows: WeakIdentityMap[torch.optim.Optimizer, _Row] = WeakIdentityMap()
 
     def made(self, optimizer: torch.optim.Optimizer) -> None:
         self._rows.set(optimizer, _Row())
+        self._awake.add(NAME)
 
     def backward_ended(self) -> None:
-        for optimizer in self._rows.keys():
-            row = self._rows.get(optimizer)
-            if row is not None and _looks_at(row.steps):
+        for optimizer, row in self._rows.items():
+            if row.is_looked_at:
                 row.given = {
                     place: gradient.any(1)
                     for place, _, gradient in _tables(optimizer, self._values)
@@ -61,7 +63,7 @@ class MaskedRows:
         if row is None:
             return None
         given, before = row.given, row.masked
-        row.given, row.masked, row.steps = {}, {}, row.steps + 1
+        row.given, row.masked = {}, {}
         if not given:
             return None
         changed: list[bool] = []
@@ -77,10 +79,18 @@ class MaskedRows:
                 row.masked[place] = (out, some, parameter.detach()[some].clone())
         return float(any(changed)) if changed else None
 
-
-def _looks_at(step: int) -> bool:
-    """Two steps in a row are compared."""
-    return looks_at(step) or looks_at(step - 1)
+    def expects(self, optimizer: torch.optim.Optimizer, looks: bool) -> None:
+        """Called after steps(): is its next step to be looked at?"""
+        row = self._rows.get(optimizer)
+        if row is None:
+            return
+        row.is_looked_at = looks
+        if looks:
+            self._awake.add(NAME)
+            return
+        row.masked = {}
+        if not any(row.is_looked_at for row in self._rows.values()):
+            self._awake.discard(NAME)
 
 
 def _tables(

@@ -37,6 +37,9 @@ class MergedRates:
         if rates and min(rates) > 0 and max(rates) > _LEAST * min(rates):
             self._rows.set(optimizer, _Row())
 
+    def looks_at(self, optimizer: torch.optim.Optimizer) -> bool:
+        return self._rows.get(optimizer) is not None
+
     def steps(
         self, optimizer: torch.optim.Optimizer, in_one_cycle: bool
     ) -> float | None:

@@ -16,7 +16,7 @@ from _traincheck import naming
 from _traincheck import topology
 from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.parts import Part
-from _traincheck.thread_claim import ThreadClaim, claim_all
+from _traincheck.thread_claim import Claims, ThreadClaim
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,6 +37,7 @@ class Model:
         self.number = number  # of the root object
         self.parts: list[Part] = []  # all, including parts that an earlier model named
         self.own: list[Part] = []  # those that this model named
+        self.claims = Claims()  # of `parts`
         self.named: dict[
             str, tuple[int, int, int]
         ] = {}  # qualified name -> (variable, id of tensor, epoch)
@@ -62,7 +63,7 @@ class Model:
 
     def claim(self) -> None:
         """This thread is about to train with it."""
-        claim_all([part.claim for part in self.parts])
+        self.claims.claim()
 
 
 class Models:
@@ -195,6 +196,7 @@ class Models:
             part = self._define_part(model, module, path)
             model.parts.append(part)
             model.own.append(part)
+        model.claims = Claims(part.claim for part in model.parts)
         self._drop_stale_tensors(retired)
         self.generation += 1
         new = [part for part in model.own if not part.same_as(former.get(part.path))]

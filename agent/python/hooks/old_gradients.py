@@ -49,7 +49,7 @@ class OldGradients:
     def needs_none(self, optimizer: torch.optim.Optimizer) -> bool | None:
         """Does it, a class of the program's own, go by other means than gradients
         (Jacobians, evolution)? None: it is torch's."""
-        if type(optimizer).__module__.startswith("torch."):
+        if is_of_torch(optimizer):
             return None
         return self._backwards == 0 and not _gradients(optimizer)
 
@@ -73,6 +73,10 @@ class OldGradients:
         known.gradients = [_mark(gradient) for gradient in _gradients(optimizer)]
         said, known.said = known.said, is_old
         return None if is_old == said else is_old
+
+
+def is_of_torch(optimizer: torch.optim.Optimizer) -> bool:
+    return type(optimizer).__module__.startswith("torch.")
 
 
 def _are(former: list[Gradient], optimizer: torch.optim.Optimizer) -> bool:

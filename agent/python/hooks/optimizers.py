@@ -8,7 +8,6 @@ import torch
 
 from _traincheck import naming
 from _traincheck.hyper_parameters import counter_bits
-from _traincheck.hyper_parameters import numbers_of_groups
 from _traincheck.observing import observe
 from _traincheck.wrapping import wrap_method
 
@@ -69,7 +68,7 @@ class _Step:
             watch.averaged_gradients.optimizer_steps(optimizer, held)
             watch.unwrapped_parts.optimizer_steps(optimizer, held)
         point = watch.core.POINT_PRE_STEP
-        numbers = numbers_of_groups(optimizer)
+        numbers = held.group_numbers.of(optimizer)
         bits = counter_bits(optimizer)
         if bits is not None:
             numbers["counter_bits", 0] = bits

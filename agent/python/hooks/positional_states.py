@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Any
 
+    from _traincheck.awake import Awake
+
     Mark = tuple[int, int, torch.dtype]
 
 _FILES = 4  # that were read last
@@ -27,7 +29,8 @@ _ENTRIES = 64  # of each that are looked at
 
 
 class PositionalStates:
-    def __init__(self) -> None:
+    def __init__(self, awake: Awake) -> None:
+        self._awake = awake
         self._file = 0  # number of the one that was read last
         # A tensor of each dictionary of a file, by where it lies.
         self._came_from: dict[Mark, int] = {}
@@ -53,6 +56,7 @@ class PositionalStates:
             file = self._file_of(first_tensors(state.get("state"), _DEPTH))
             if file is not None:
                 self._took.set(taker, file)
+                self._awake.add("opt.state_by_position")
         elif isinstance(taker, torch.nn.Module):
             file = self._file_of(itertools.islice(state.values(), _ENTRIES))
             if file is not None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from _traincheck.holds import first_trained
 from _traincheck.identity_map import WeakIdentityMap
 
 if TYPE_CHECKING:
@@ -17,8 +16,11 @@ if TYPE_CHECKING:
 
     import torch
 
+    from _traincheck.awake import Awake
+
     Key = tuple[str, tuple[int, ...]]
 
+NAME = "opt.made_anew"  # of the scalar
 _OFTEN = 3  # a phase or a resume makes it anew once
 _LINES = 256  # the last ones
 
@@ -33,7 +35,8 @@ class _Line:
 
 
 class RemadeOptimizers:
-    def __init__(self) -> None:
+    def __init__(self, awake: Awake) -> None:
+        self._awake = awake
         self._lines: dict[Key, _Line] = {}
         self._of: WeakIdentityMap[torch.optim.Optimizer, _Line] = WeakIdentityMap()
 
@@ -46,6 +49,7 @@ class RemadeOptimizers:
         line.anew += line.stepped
         line.stepped = False
         self._of.set(optimizer, line)
+        self._awake.add(NAME)
 
     def loads(self, taker: Any) -> None:
         """It takes over a state, if it is an optimizer."""
@@ -53,23 +57,31 @@ class RemadeOptimizers:
         if line is not None and not line.stepped:
             line.anew = max(0, line.anew - 1)
 
-    def stepped(self, optimizer: torch.optim.Optimizer) -> None:
+    def stepped(
+        self, optimizer: torch.optim.Optimizer, parameter: torch.Tensor | None
+    ) -> None:
+        """parameter: its first trained one, here and in steps."""
         line = self._of.get(optimizer)
         if line is not None:
-            line.version = _version(optimizer)
+            line.version = _version(parameter)
 
-    def steps(self, optimizer: torch.optim.Optimizer) -> float | None:
+    def steps(
+        self, optimizer: torch.optim.Optimizer, parameter: torch.Tensor | None
+    ) -> float | None:
         line = self._of.get(optimizer)
         if line is None:
             return None
-        if not line.stepped and line.version != _version(optimizer):
+        if not line.stepped and line.version != _version(parameter):
             line.anew = 0
         line.stepped = True
-        return float(line.anew >= _OFTEN) if line.anew else None
+        if line.anew:
+            return float(line.anew >= _OFTEN)
+        if all(line.stepped and not line.anew for line in self._of.values()):
+            self._awake.discard(NAME)
+        return None
 
 
-def _version(optimizer: torch.optim.Optimizer) -> int | None:
-    parameter = first_trained(optimizer)
+def _version(parameter: torch.Tensor | None) -> int | None:
     return None if parameter is None else parameter._version
 
 

@@ -14,9 +14,12 @@ from _traincheck.identity_map import WeakIdentityMap
 if TYPE_CHECKING:
     from typing import Any
 
+    from _traincheck.awake import Awake
+
 
 class ResumedScales:
-    def __init__(self) -> None:
+    def __init__(self, awake: Awake) -> None:
+        self._awake = awake
         self._loaded = False  # has an optimizer loaded a state with moments?
         # scaler -> does its scale go on, or was there nothing to go on with?
         self._known: WeakIdentityMap[Any, bool] = WeakIdentityMap()
@@ -38,6 +41,7 @@ class ResumedScales:
             self._known.set(scaler, goes_on)
         if self._loaded:
             self._said = float(bool(self._said) or not goes_on)
+            self._awake.add("opt.scale_begins_anew")
 
     def optimizer_steps(self) -> float | None:
         """1: the optimizer goes on and the scale does not; None: no resume."""

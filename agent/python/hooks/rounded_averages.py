@@ -18,6 +18,7 @@ from _traincheck.looks import looks_at
 from _traincheck.rounding import PARAMETERS, Rounding, is_low, part
 
 if TYPE_CHECKING:
+    from _traincheck.awake import Awake
     from _traincheck.device_values import DeviceValues
     from _traincheck.models import Model, Models
 
@@ -50,14 +51,21 @@ class _Row:
 
 
 class RoundedAverages:
-    def __init__(self, models: Models, values: DeviceValues) -> None:
+    def __init__(self, models: Models, values: DeviceValues, awake: Awake) -> None:
+        self._awake = awake
         self._models = models
         self._values = values
         self._rows: WeakIdentityMap[torch.nn.Module, _Row] = WeakIdentityMap()
         self._said: float | None = None
+        self._has_copies = False
+
+    def copy_found(self) -> None:
+        self._has_copies = True
 
     def step_ended(self) -> None:
         """Called when a step has closed."""
+        if not self._has_copies:
+            return
         for model in self._models.all():
             root = model.root()
             if root is None or not model.shadow_of:
@@ -108,6 +116,7 @@ class RoundedAverages:
         takes = rounding.takes(moved, pushed)
         if takes is not None:
             self._said = float(bool(self._said) or takes)
+            self._awake.add("opt.average_rounded_away")
 
     def _samples(self, model: Model) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """Parameters of the copy, and their sources."""

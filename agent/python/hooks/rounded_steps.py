@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 import torch
 
 from _traincheck.identity_map import WeakIdentityMap
-from _traincheck.looks import looks_at
 from _traincheck.rounding import PARAMETERS, Rounding, is_low, part
 
 if TYPE_CHECKING:
+    from _traincheck.awake import Awake
     from _traincheck.device_values import DeviceValues
 
+NAME = "opt.rounded_away"  # of the scalar
 # What optimizers that keep the lost part name it by.
 _COMPENSATION = ("comp", "master", "shift", "residual", "kahan", "fp32", "stochastic")
 
@@ -39,28 +40,29 @@ class _Look:
 
 class _Row:
     def __init__(self) -> None:
-        self.steps = 0
         self.rounding = Rounding()
         self.look: _Look | None = None
         self.said: float | None = None
 
 
 class RoundedSteps:
-    def __init__(self, values: DeviceValues) -> None:
+    def __init__(self, values: DeviceValues, awake: Awake) -> None:
         self._values = values
+        self._awake = awake
         self._rows: WeakIdentityMap[torch.optim.Optimizer, _Row] = WeakIdentityMap()
 
-    def begins(self, optimizer: torch.optim.Optimizer) -> None:
+    def begins(self, optimizer: torch.optim.Optimizer, looks: bool) -> None:
+        """Called at steps that are to be looked at, and once it is awake at all."""
         row = self._rows.get(optimizer)
         if row is None:
             row = _Row()
             self._rows.set(optimizer, row)
-        number, row.steps = row.steps, row.steps + 1
         row.look = None
-        if not looks_at(number):
+        if not looks:
             return
         parameters, gradients = self._samples(optimizer)
         if parameters:
+            self._awake.add(NAME)
             row.look = _Look(parameters)
             self._values.read(list(map(part, parameters + gradients)), row.look.begins)
 

@@ -13,6 +13,7 @@ import torch
 from torch.utils.data import dataloader
 from torch.utils.data import sampler as samplers
 
+from _traincheck.awake import NEW_DATA
 from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.observing import observe
 
@@ -57,6 +58,7 @@ class Samplers:
             known = self._define(loader)
             self._loaders.set(loader, known)
         self._passes.set(iterator, _Pass(*known))
+        self._watch.awake.add(NEW_DATA)
         self._watch.sorted_samples.begins(loader)
         shared = self._watch.shared_samples.begins(loader)
         if shared is not None:

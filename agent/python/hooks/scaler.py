@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from torch.autograd.graph import Node
 
+    from _traincheck.awake import Awake
     from _traincheck.watch import Watch
 
 
@@ -48,13 +49,16 @@ class HalfPrecision:
     """Do forwards run in float16 without anybody scaling the loss? Small gradients
     are zero then."""
 
-    def __init__(self) -> None:
+    def __init__(self, awake: Awake) -> None:
+        self._awake = awake
         self._half = False
         self._scaled = False
 
     def forward_begins(self) -> None:
-        """Called at outermost forwards that train."""
-        self._half = self._half or _casts_to_half()
+        """Called at outermost forwards that train, while autocast is on."""
+        if not self._half and _casts_to_half():
+            self._half = True
+            self._awake.add("opt.float16_unscaled")
 
     def scales(self) -> None:
         self._scaled = True

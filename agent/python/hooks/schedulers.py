@@ -134,16 +134,18 @@ class Schedules:
     def optimizer_steps(self, optimizer: torch.optim.Optimizer) -> Scalars:
         """Called when one begins. {(name, 0): value}; empty without schedulers."""
         self._steps += 1
-        first = self._counts.get(optimizer) is None
-        self._counts.set(optimizer, (self._counts.get(optimizer) or 0) + 1)
+        count = self._counts.get(optimizer)
+        first = count is None
+        self._counts.set(optimizer, (count or 0) + 1)
+        self._loaded.discard(optimizer)
+        if len(self._all) == 0 and not self._merged.looks_at(optimizer):
+            self._resumed.optimizer_steps(optimizer, [])
+            return {}
         found = Findings()
         own: list[Any] = []
         unused: list[bool] = []
         in_one_cycle = False
-        for scheduler in self._all.keys():
-            schedule = self._all.get(scheduler)
-            if schedule is None:
-                continue
+        for scheduler, schedule in self._all.items():
             found.add("schedule_idle", schedule.idle)
             if _are_one(getattr(scheduler, "optimizer", None), optimizer):
                 if first:
@@ -156,7 +158,6 @@ class Schedules:
             found.add("schedule.unused", all(unused))
         found.add("schedule.merges_rates", self._merged.steps(optimizer, in_one_cycle))
         found.update(self._resumed.optimizer_steps(optimizer, own))
-        self._loaded.discard(optimizer)
         return {(name, 0): value for name, value in found.items()}
 
 

@@ -9,36 +9,62 @@ thread_claim.py): once a second one does, nobody looks any more.
 
 from __future__ import annotations
 
+from threading import get_ident
 from typing import TYPE_CHECKING
 
+import torch
+
 from _traincheck import transforms
+from _traincheck.awake import NEW_DATA
+from _traincheck.blind_samples import NAME as BLIND_SAMPLES
+from _traincheck.foreign_gradients import NAME as FOREIGN
+from _traincheck.holds import first_trained
 from _traincheck.hyper_parameters import epsilon_vanishes, has_empty_group
+from _traincheck.identity_map import WeakIdentityMap
+from _traincheck.looks import looks_at, looks_at_two
+from _traincheck.masked_rows import NAME as MASKED
+from _traincheck.old_gradients import is_of_torch
+from _traincheck.remade_optimizers import NAME as MADE_ANEW
+from _traincheck.rounded_steps import NAME as ROUNDED
 from _traincheck.sorted_samples import NAME as SORTED_BATCHES
+from _traincheck.symmetric_weights import NAME as UNITS_ALIKE
 from _traincheck.thread_claim import ThreadClaim
+from _traincheck.zero_gradients import NAME as GETS_ZEROS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import torch
     from traincheck_core import Scalars
 
     from _traincheck.watch import Watch
+
+_NEEDS_NONE = "opt.needs_no_gradients"
 
 
 class Signs:
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
         self._claim = ThreadClaim()
+        # Steps of each optimizer that have begun.
+        self._steps: WeakIdentityMap[torch.optim.Optimizer, int] = WeakIdentityMap()
 
     def alone(self) -> bool:
         """Is this the only thread that has trained?"""
-        return self._claim.is_mine()
+        return self._claim.thread == get_ident()
 
     def backward_begins(self) -> None:
         """Called before every outermost one."""
         self._claim.claim()
         self._watch.old_gradients.backward_begins()
-        self._watch.foreign_gradients.backward_begins()
+        awake = self._watch.awake
+        if FOREIGN in awake:
+            self._watch.foreign_gradients.backward_begins()
+        if NEW_DATA in awake:
+            awake.discard(NEW_DATA)
+            self._data_used()
+
+    def _data_used(self) -> None:
+        """Called at the first backward since a pass over data began."""
         self._watch.evaluations.backward_begins()
         self._watch.first_batches.backward_begins()
         self._watch.input_scales.backward_begins()
@@ -51,8 +77,10 @@ class Signs:
         if self.alone():
             self._watch.discarded_backwards.backward_ended()
             self._watch.leftover_gradients.backward_ended()
-            self._watch.foreign_gradients.backward_ended()
-            self._watch.masked_rows.backward_ended()
+            if FOREIGN in self._watch.awake:
+                self._watch.foreign_gradients.backward_ended()
+            if MASKED in self._watch.awake:
+                self._watch.masked_rows.backward_ended()
 
     def forward_begins(self) -> None:
         """Called at outermost forwards that train."""
@@ -63,8 +91,9 @@ class Signs:
             return
         watch = self._watch
         watch.hidden_parts.forward_begins()
-        watch.half_precision.forward_begins()
-        watch.autocast_casts.forward_begins()
+        if torch._C._is_any_autocast_enabled():
+            watch.half_precision.forward_begins()
+            watch.autocast_casts.forward_begins()
         watch.repeated_draws.forward_begins()
 
     def made(self, optimizer: torch.optim.Optimizer) -> None:
@@ -93,48 +122,104 @@ class Signs:
             self._watch.sight.limited_by("threads")
             return {}
         self._watch.values.poll()
-        self._watch.rounded_steps.begins(optimizer)
+        number = self._count(optimizer)
+        looks = looks_at(number)
+        if looks or ROUNDED in self._watch.awake:
+            self._watch.rounded_steps.begins(optimizer, looks)
         self._watch.old_gradients.begins(optimizer)
         self._watch.shared_samples.optimizer_steps()
         scalars = self._watch.hidden_parts.optimizer_steps()
-        settings = self._watch.layer_settings.optimizer_steps(optimizer)
-        scalars.update({(name, 0): value for name, value in settings.items()})
+        if looks:
+            scalars.update({(n, 0): v for n, v in self._at_a_look() if v is not None})
         scalars.update({(n, 0): v for n, v in self._of(optimizer) if v is not None})
+        if self._watch.awake:
+            awake = self._of_awake(optimizer)
+            scalars.update({(n, 0): v for n, v in awake if v is not None})
+        # Two steps in a row are compared.
+        looks = looks_at_two(number)
+        if looks or MASKED in self._watch.awake:
+            self._watch.masked_rows.expects(optimizer, looks)
         return scalars
+
+    def _count(self, optimizer: torch.optim.Optimizer) -> int:
+        """Its steps before this one."""
+        number = self._steps.get(optimizer)
+        if number is None:
+            number = 0
+            self._watch.awake.update((FOREIGN, GETS_ZEROS, UNITS_ALIKE))
+            if not is_of_torch(optimizer):
+                self._watch.awake.add(_NEEDS_NONE)
+        self._steps.set(optimizer, number + 1)
+        return number
+
+    def _at_a_look(self) -> Iterator[tuple[str, float | None]]:
+        """Of those that look at some steps only: looks.py."""
+        yield from self._watch.layer_settings.look().items()
+        yield "opt.frozen_norm_moves", self._watch.frozen_norms.look()
 
     def _of(
         self, optimizer: torch.optim.Optimizer
     ) -> Iterator[tuple[str, float | None]]:
-        watch = self._watch
-        yield "opt.averages_without_statistics", watch.averages.optimizer_steps()
-        yield "opt.average_rounded_away", watch.rounded_averages.optimizer_steps()
-        yield "opt.stale_casts", watch.autocast_casts.optimizer_steps(optimizer)
-        yield "opt.clips_nothing", watch.clipped.optimizer_steps()
+        watch, first = self._watch, first_trained(optimizer)
         yield "opt.epsilon_vanishes", epsilon_vanishes(optimizer)
         yield "opt.has_empty_group", has_empty_group(optimizer)
-        yield "opt.discards_backwards", watch.discarded_backwards.steps(optimizer)
-        yield "opt.frozen_norm_moves", watch.frozen_norms.optimizer_steps(optimizer)
-        yield "opt.follower_apart", watch.followers.optimizer_steps()
-        yield "opt.follower_leads", watch.followers.leads()
-        yield "opt.float16_unscaled", watch.half_precision.optimizer_steps()
-        yield "opt.loaded_state_lost", watch.loaded_states.optimizer_steps(optimizer)
+        yield "opt.discards_backwards", watch.discarded_backwards.steps(
+            optimizer, first
+        )
         yield "opt.loss_not_finite", watch.loss_graphs.optimizer_steps()
-        yield "opt.loader_drops_all", watch.empty_passes.optimizer_steps()
         yield "opt.losses_are_zero", watch.loss_graphs.losses_are_zero()
         yield "opt.sums_means", watch.loss_graphs.sums_means()
-        yield "opt.made_anew", watch.remade_optimizers.steps(optimizer)
-        yield "opt.units_alike", watch.symmetric_weights.optimizer_steps(optimizer)
-        yield "opt.resumes_without_state", watch.stateless_resumes.optimizer_steps()
-        yield "opt.samples_without_gradient", watch.blind_samples.optimizer_steps()
         yield "opt.repeats_draws", watch.repeated_draws.optimizer_steps()
-        yield "opt.needs_no_gradients", watch.old_gradients.needs_none(optimizer)
         yield "opt.leftover_gradients", watch.leftover_gradients.steps(id(optimizer))
-        yield "opt.foreign_gradients", watch.foreign_gradients.steps(optimizer)
-        yield "opt.moves_masked_rows", watch.masked_rows.steps(optimizer)
-        yield "opt.scale_begins_anew", watch.resumed_scales.optimizer_steps()
-        yield "opt.state_by_position", watch.positions.optimizer_steps(optimizer)
-        yield "opt.teacher_drops", watch.teachers.optimizer_steps()
-        yield "opt.layer_gets_zeros", watch.zero_gradients.optimizer_steps(optimizer)
+
+    def _of_awake(
+        self, optimizer: torch.optim.Optimizer
+    ) -> Iterator[tuple[str, float | None]]:
+        """Of those that sleep until something wakes them: awake.py."""
+        watch, awake = self._watch, self._watch.awake
+        if "opt.averages_without_statistics" in awake:
+            yield "opt.averages_without_statistics", watch.averages.optimizer_steps()
+        if "opt.average_rounded_away" in awake:
+            yield "opt.average_rounded_away", watch.rounded_averages.optimizer_steps()
+        if "opt.stale_casts" in awake:
+            yield "opt.stale_casts", watch.autocast_casts.optimizer_steps(optimizer)
+        if "opt.clips_nothing" in awake:
+            yield "opt.clips_nothing", watch.clipped.optimizer_steps()
+        if "opt.follower_apart" in awake:
+            yield "opt.follower_apart", watch.followers.optimizer_steps()
+        if "opt.follower_leads" in awake:
+            yield "opt.follower_leads", watch.followers.leads()
+        if "opt.float16_unscaled" in awake:
+            yield "opt.float16_unscaled", watch.half_precision.optimizer_steps()
+        if "opt.loaded_state_lost" in awake:
+            yield "opt.loaded_state_lost", watch.loaded_states.optimizer_steps(
+                optimizer
+            )
+        if "opt.loader_drops_all" in awake:
+            yield "opt.loader_drops_all", watch.empty_passes.optimizer_steps()
+        if MADE_ANEW in awake:
+            first = first_trained(optimizer)
+            yield MADE_ANEW, watch.remade_optimizers.steps(optimizer, first)
+        if UNITS_ALIKE in awake:
+            yield UNITS_ALIKE, watch.symmetric_weights.optimizer_steps(optimizer)
+        if "opt.resumes_without_state" in awake:
+            yield "opt.resumes_without_state", watch.stateless_resumes.optimizer_steps()
+        if MASKED in awake:
+            yield MASKED, watch.masked_rows.steps(optimizer)
+        if _NEEDS_NONE in awake:
+            yield _NEEDS_NONE, watch.old_gradients.needs_none(optimizer)
+        if FOREIGN in awake:
+            yield FOREIGN, watch.foreign_gradients.steps(optimizer)
+        if "opt.scale_begins_anew" in awake:
+            yield "opt.scale_begins_anew", watch.resumed_scales.optimizer_steps()
+        if "opt.state_by_position" in awake:
+            yield "opt.state_by_position", watch.positions.optimizer_steps(optimizer)
+        if "opt.teacher_drops" in awake:
+            yield "opt.teacher_drops", watch.teachers.optimizer_steps()
+        if GETS_ZEROS in awake:
+            yield GETS_ZEROS, watch.zero_gradients.optimizer_steps(optimizer)
+        if BLIND_SAMPLES in awake:
+            yield BLIND_SAMPLES, watch.blind_samples.optimizer_steps()
 
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:
         """What is said when its step has ended."""
@@ -142,14 +227,16 @@ class Signs:
             return
         watch, core = self._watch, self._watch.core
         watch.loss_graphs.gradients_cleared()  # used, and those of a closure, too
-        watch.discarded_backwards.stepped(optimizer)
-        watch.remade_optimizers.stepped(optimizer)
-        found = {
-            "opt.rounded_away": watch.rounded_steps.ended(optimizer),
-            "opt.gradients_are_old": watch.old_gradients.ended(optimizer),
-            "opt.moments_forget": watch.forgetful_moments.stepped(optimizer),
-        }
-        for name, value in found.items():
+        first = first_trained(optimizer)
+        watch.discarded_backwards.stepped(optimizer, first)
+        watch.remade_optimizers.stepped(optimizer, first)
+        rounded = ROUNDED in watch.awake
+        found = (
+            (ROUNDED, watch.rounded_steps.ended(optimizer) if rounded else None),
+            ("opt.gradients_are_old", watch.old_gradients.ended(optimizer)),
+            ("opt.moments_forget", watch.forgetful_moments.stepped(optimizer)),
+        )
+        for name, value in found:
             if value is not None:
                 number = watch.holds.ensure(optimizer).number
                 core.record_scalar(number, core.POINT_POST_STEP, 0, name, value)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
+    from _traincheck.awake import Awake
     from _traincheck.positional_states import Mark
 
 _DEPTH = 4  # dictionaries within each other
@@ -26,7 +27,8 @@ _FILES = 8  # that were read last
 
 
 class StatelessResumes:
-    def __init__(self) -> None:
+    def __init__(self, awake: Awake) -> None:
+        self._awake = awake
         self._read: dict[str, set[Mark]] = {}  # by path
         self._begun_with: set[str] = set()  # what models have taken over
         # An optimizer's state is kept somewhere, so that a resume can have it.
@@ -54,6 +56,7 @@ class StatelessResumes:
             self._begun_with.update(
                 name for name, read in self._read.items() if marks & read
             )
+            self._awake.add("opt.resumes_without_state")
 
     def saves(
         self, path: Any, content: Any, optimizers: Iterable[torch.optim.Optimizer]

@@ -20,8 +20,10 @@ from _traincheck.identity_map import WeakIdentityMap
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from _traincheck.awake import Awake
     from _traincheck.device_values import DeviceValues
 
+NAME = "opt.units_alike"  # of the scalar
 _LOOKS = frozenset((0, 1, 2, 3, 4, 8, 16))  # steps that are looked at
 _CHANGES = 2  # from look to look
 _PARAMETERS = 64
@@ -37,6 +39,9 @@ class _Row:
         # that had changed.
         self.alike: dict[int, tuple[torch.Tensor, int]] = {}
         self.said: float | None = None
+
+    def looks_again(self) -> bool:
+        return self.steps <= max(_LOOKS)
 
     def look(self, number: int, ids: list[int], matrices: list[torch.Tensor]) -> None:
         """matrices: those of these ids at a step."""
@@ -58,8 +63,9 @@ class _Row:
 
 
 class SymmetricWeights:
-    def __init__(self, values: DeviceValues) -> None:
+    def __init__(self, values: DeviceValues, awake: Awake) -> None:
         self._values = values
+        self._awake = awake
         self._rows: WeakIdentityMap[torch.optim.Optimizer, _Row] = WeakIdentityMap()
 
     def optimizer_steps(self, optimizer: torch.optim.Optimizer) -> float | None:
@@ -76,9 +82,17 @@ class SymmetricWeights:
             with torch._C.DisableTorchFunctionSubclass():
                 read = [matrix.detach() for matrix in matrices]
             if read:
-                self._values.read(read, functools.partial(row.look, number, ids))
+                self._values.read(read, functools.partial(self._look, row, number, ids))
         said, row.said = row.said, None
+        if said is None and not any(map(_Row.looks_again, self._rows.values())):
+            self._awake.discard(NAME)
         return said
+
+    def _look(
+        self, row: _Row, number: int, ids: list[int], matrices: list[torch.Tensor]
+    ) -> None:
+        row.look(number, ids, matrices)
+        self._awake.add(NAME)
 
     def _matrices(self, optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
         found = copied = 0

@@ -23,6 +23,7 @@ from _traincheck.evaluations import depends_on_mode
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from _traincheck.awake import Awake
     from _traincheck.device_values import DeviceValues
     from _traincheck.holds import Holds
     from _traincheck.models import Model
@@ -54,7 +55,8 @@ class _Network:
 
 
 class Teachers:
-    def __init__(self, holds: Holds, values: DeviceValues) -> None:
+    def __init__(self, holds: Holds, values: DeviceValues, awake: Awake) -> None:
+        self._awake = awake
         self._holds = holds
         self._values = values
         # Models that were called since the last step, and how often.
@@ -69,6 +71,7 @@ class Teachers:
             self._networks[model.number] = networks
         if networks:
             self._calls[model.number] += 1
+            self._awake.add("opt.teacher_drops")
 
     def optimizer_steps(self) -> float | None:
         """1: a teacher drops out or moves its statistics; 0: one that could does not;

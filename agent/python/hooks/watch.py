@@ -79,7 +79,9 @@ if TYPE_CHECKING:
 
     from _traincheck.wrapping import Replaced
 
+    from _traincheck.awake import Awake
     from _traincheck.budget import Budget
+    from _traincheck.models import Model
     from _traincheck.plan import Plan
 
 
@@ -139,46 +141,47 @@ class Watch:
 
     def _look_anew(self) -> None:
         """The part of reset that makes what signs.py asks, and the like."""
+        self.awake: Awake = set()
         self.signs = Signs(self)
         self.sorted_samples = SortedSamples()
         self.averaged_gradients = AveragedGradients(
             self.topology, self.holds, self.values
         )
-        self.autocast_casts = AutocastCasts()
-        self.averages = Averages(self.values)
-        self.blind_samples = BlindSamples()
-        self.shadows.found = self.averages.follows
-        self.loaded_states = LoadedStates(self.values)
-        self.clipped = Clipped()
+        self.autocast_casts = AutocastCasts(self.awake)
+        self.averages = Averages(self.values, self.awake)
+        self.blind_samples = BlindSamples(self.awake)
+        self.shadows.found = self._follows
+        self.loaded_states = LoadedStates(self.values, self.awake)
+        self.clipped = Clipped(self.awake)
         self.discarded_backwards = DiscardedBackwards(self.core)
-        self.empty_passes = EmptyPasses()
+        self.empty_passes = EmptyPasses(self.awake)
         self.evaluations = Evaluations()
         self.first_batches = FirstBatches()
-        self.foreign_gradients = ForeignGradients(self.values)
+        self.foreign_gradients = ForeignGradients(self.values, self.awake)
         self.frozen_norms = FrozenNorms(self.models, self.holds)
         self.forgetful_moments = ForgetfulMoments(self.values)
         self.leftover_gradients = LeftoverGradients()
-        self.masked_rows = MaskedRows(self.values)
-        self.resumed_scales = ResumedScales()
-        self.followers = Followers(self.models, self.holds, self.values)
+        self.masked_rows = MaskedRows(self.values, self.awake)
+        self.resumed_scales = ResumedScales(self.awake)
+        self.followers = Followers(self.models, self.holds, self.values, self.awake)
         self.layer_settings = LayerSettings(self.models)
-        self.half_precision = HalfPrecision()
+        self.half_precision = HalfPrecision(self.awake)
         self.input_scales = InputScales()
-        self.hidden_parts = HiddenParts(self.models, self.holds)
+        self.hidden_parts = HiddenParts(self.core, self.models, self.holds)
         self.masked_ends = MaskedEnds()
         self.old_gradients = OldGradients()
         self.ordered_training = OrderedTraining()
-        self.positions = PositionalStates()
+        self.positions = PositionalStates(self.awake)
         self.random_evaluations = RandomEvaluations()
-        self.remade_optimizers = RemadeOptimizers()
+        self.remade_optimizers = RemadeOptimizers(self.awake)
         self.repeated_draws = RepeatedDraws()
         self.repeated_rows = RepeatedRows()
-        self.rounded_averages = RoundedAverages(self.models, self.values)
-        self.rounded_steps = RoundedSteps(self.values)
-        self.stateless_resumes = StatelessResumes()
-        self.symmetric_weights = SymmetricWeights(self.values)
+        self.rounded_averages = RoundedAverages(self.models, self.values, self.awake)
+        self.rounded_steps = RoundedSteps(self.values, self.awake)
+        self.stateless_resumes = StatelessResumes(self.awake)
+        self.symmetric_weights = SymmetricWeights(self.values, self.awake)
         self.targets_among_inputs = TargetsAmongInputs()
-        self.teachers = Teachers(self.holds, self.values)
+        self.teachers = Teachers(self.holds, self.values, self.awake)
         self.unused_splits = UnusedSplits()
         self.unwrapped_parts = UnwrappedParts(self.topology, self.models)
         self.wrapped_models = WrappedModels(self.core, self.models)
@@ -186,7 +189,11 @@ class Watch:
         self.worker_copies = WorkerCopies()
         self.written_data = WrittenData(self.core)
         self.wrapper_inputs = WrapperInputs(self.core, self.recorded)
-        self.zero_gradients = ZeroGradients(self.values)
+        self.zero_gradients = ZeroGradients(self.values, self.awake)
+
+    def _follows(self, model: Model) -> None:
+        self.averages.follows(model)
+        self.rounded_averages.copy_found()
 
     def _step_ended(self) -> None:
         self.values.poll()

@@ -33,6 +33,8 @@ class ObjectScalars:
         again = self._times % _AGAIN == 0
         self._times += 1
         written = self._written
+        if not again and scalars == written:
+            return
         for key in written.keys() - scalars.keys():
             scalars[key] = UNKNOWN
         if not again and scalars == written:

@@ -18,6 +18,7 @@ from _traincheck.identity_map import WeakIdentityMap
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from _traincheck.awake import Awake
     from _traincheck.device_values import DeviceValues
 
 # Name of the scalar.
@@ -36,6 +37,9 @@ class _Row:
         self.others = False  # has another one had a gradient?
         self.said: float | None = None
 
+    def looks_again(self) -> bool:
+        return self.steps < _STEPS
+
     def look(self, number: int, ids: list[int], flags: list[torch.Tensor]) -> None:
         """flags: bool[matrices], has it an element that is not zero?"""
         some = flags[0].tolist()
@@ -52,8 +56,9 @@ class _Row:
 
 
 class ZeroGradients:
-    def __init__(self, values: DeviceValues) -> None:
+    def __init__(self, values: DeviceValues, awake: Awake) -> None:
         self._values = values
+        self._awake = awake
         self._rows: WeakIdentityMap[torch.optim.Optimizer, _Row] = WeakIdentityMap()
 
     def optimizer_steps(self, optimizer: torch.optim.Optimizer) -> float | None:
@@ -67,16 +72,24 @@ class ZeroGradients:
             number, row.steps = row.steps, row.steps + 1
             self._look(optimizer, row, number)
         said, row.said = row.said, None
+        if said is None and not any(map(_Row.looks_again, self._rows.values())):
+            self._awake.discard(NAME)
         return said
 
     def _look(self, optimizer: torch.optim.Optimizer, row: _Row, number: int) -> None:
         gradients = dict(self._gradients(optimizer, row.zero))
         if gradients:
             flags = torch.stack([one.any() for one in gradients.values()])
-            take = functools.partial(row.look, number, list(gradients))
+            take = functools.partial(self._take, row, number, list(gradients))
             self._values.read([flags], take)
         elif number > 0:
             row.ends()
+
+    def _take(
+        self, row: _Row, number: int, ids: list[int], flags: list[torch.Tensor]
+    ) -> None:
+        row.look(number, ids, flags)
+        self._awake.add(NAME)
 
     def _gradients(
         self, optimizer: torch.optim.Optimizer, among: set[int] | None
