@@ -46,6 +46,28 @@ class Preflight(harness.TrainingCase):
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         return done
 
+    def test_hand_made_backwards(self):
+        script = harness.SCRIPTS / "own_functions.py"
+        probed = ("--probe", "--format", "json")
+        done = self.preflight(script, options=probed, code=10)
+        report = json.loads(done.stdout)
+        self.assertEqual(report["findings"], [])
+        outcomes = {row["function"]: row for row in report["probed"]}
+        self.assertEqual(outcomes["__main__.Step"]["outcome"], "on purpose")
+        root = outcomes["__main__.Root"]
+        self.assertEqual(root["outcome"], "differs")
+        self.assertAlmostEqual(root["ratio"], 2.0, 2)
+        self.assertIn("own_functions.py:", root["site"])
+        # The training itself is what it is without.
+        plain = harness.run_captured([sys.executable, script], self.environment())
+        said = [line for line in done.stderr.splitlines() if line.startswith("step ")]
+        self.assertEqual(said, plain.stdout.splitlines()[: len(said)])
+        self.assertEqual(len(said), 20)
+        right = self.preflight(script, "--right", options=("--probe",))
+        self.assertIn("1 is the derivative of its forward", right.stdout)
+        unasked = self.preflight(script)
+        self.assertNotIn("backward", unasked.stdout)
+
     def test_a_healthy_training(self):
         done = self.preflight(
             *(BUILT_IN, "--right", "dropout_in_evaluation"),
