@@ -175,12 +175,12 @@ class Attention(HooksCase):
 class Positions(HooksCase):
     NAME = "loss.positions_of_samples"
 
-    def of(self, over, batch_first=True):
+    def of(self, over, batch_first=True, size=SAMPLES):
         torch.manual_seed(0)
         HooksCase.setUp(self)
         words, places = nn.Embedding(WORDS, WIDTH), nn.Embedding(16, WIDTH)
         layer = nn.TransformerEncoderLayer(WIDTH, 2, 16, batch_first=batch_first)
-        text = torch.randint(1, WORDS, (SAMPLES, STEPS))
+        text = torch.randint(1, WORDS, (size, STEPS))
         text = text if batch_first else text.t()
         counted = torch.arange(text.shape[over])
         counted = counted[:, None] if over == 0 else counted
@@ -190,6 +190,20 @@ class Positions(HooksCase):
     def test_positions_over_the_samples(self):
         self.assertEqual(self.of(over=0), [1.0])
         self.assertEqual(self.of(over=1, batch_first=False), [1.0])
+
+    def test_batches_as_wide_as_they_are_high(self):
+        for over, wrong in ((0, 1.0), (1, 0.0)):
+            HooksCase.setUp(self)
+            words, places = nn.Embedding(WORDS, WIDTH), nn.Embedding(16, WIDTH)
+            layer = nn.TransformerEncoderLayer(WIDTH, 2, 16, batch_first=True)
+            text = torch.randint(1, WORDS, (8, 9))
+            counted = torch.arange(8)[:, None] if over == 0 else torch.arange(8)
+            mask = nn.Transformer.generate_square_subsequent_mask(8)
+            read = layer(words(text[:, :-1]) + places(counted), src_mask=mask)
+            scores = nn.Linear(WIDTH, WORDS)(read)
+            self.backward(F.cross_entropy(scores.flatten(0, 1), text[:, 1:].flatten()))
+            self.assertEqual(said(self.NAME), [wrong])
+        self.assertEqual(self.of(over=0, size=STEPS), [])
 
     def test_positions_over_the_steps(self):
         self.assertEqual(self.of(over=1), [0.0])

@@ -2,7 +2,8 @@
 
 Embeddings of positions are added to those of tokens. Counted along the wrong dimension,
 all tokens of a text have one position, and each text of the batch another one. What
-attention mixes is the dimension of the positions.
+attention mixes is the dimension of the positions; where both dimensions have one size,
+targets that are the following tokens tell them apart.
 """
 
 from __future__ import annotations
@@ -18,17 +19,22 @@ if TYPE_CHECKING:
 NAME = "loss.positions_of_samples"
 
 
+def dimension_of_steps(tokens: torch.Tensor, lengths: list[int]) -> int | None:
+    """The one of tokens [..., ...] that attention over so many positions mixes; None:
+    it cannot be told."""
+    sizes = tuple(tokens.shape)
+    found = {sizes.index(length) for length in lengths if sizes.count(length) == 1}
+    return found.pop() if len(found) == 1 else None
+
+
 def are_of_samples(
-    indices: torch.Tensor, tokens: torch.Tensor, length: int
+    indices: torch.Tensor, tokens: torch.Tensor, steps: int
 ) -> bool | None:
-    """indices: of another embedding; tokens: int64[...] of two dimensions, of which
-    attention mixes the one of this length. None: these are no positions, or both
-    dimensions have one size."""
+    """indices: of another embedding; steps: the dimension of the tokens [..., ...] that
+    texts run along. None: these are no positions."""
     sizes: Any = tuple(tokens.shape)
-    if sizes[0] == sizes[1] or length not in sizes:
-        return None
     counted = _dimension(indices, sizes)
-    return None if counted is None else sizes[counted] != length
+    return None if counted is None else counted != steps
 
 
 def _dimension(indices: torch.Tensor, sizes: tuple[int, int]) -> int | None:

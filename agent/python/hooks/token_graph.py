@@ -61,6 +61,8 @@ class _Sequences:
         self._embeddings: list[Node] = []
         self._losses: list[Node] = []
         self._attention: list[SelfAttention] = []
+        # The dimension of tokens that texts run along, as their targets show it.
+        self._steps: dict[Node, int] = {}
         self._sums: list[Node] = []  # and means, over positions or others
         # Sizes of softmaxes, and the dimensions that they are taken over.
         self._weights: list[tuple[tuple[int, ...], int]] = []
@@ -135,8 +137,10 @@ class _Sequences:
             else:
                 counted = _counts_filling(loss, embedding, targets, tokens)
             self._found.add(LEARNS_PADDING, counted)
-            self._compare(_Pairs(tokens, targets, loss, by_steps=False), attended)
-            self._compare(_Pairs(tokens, targets, loss, by_steps=True), attended)
+            for steps in (1, 0):
+                pairs = _Pairs(tokens, targets, loss, by_steps=steps == 0)
+                if self._compare(pairs, attended):
+                    self._steps[embedding] = steps
 
     def _see_padding(self, embedding: Node, tokens: torch.Tensor) -> None:
         """tokens: [samples, positions]."""
@@ -155,19 +159,25 @@ class _Sequences:
 
     def _see_positions(self, embedding: Node, tokens: torch.Tensor) -> None:
         """Beside these tokens, of either order."""
-        for one in self._attending(embedding):
-            for other in self._embeddings:
-                indices = saved(other, "indices") if other is not embedding else None
-                if indices is not None:
-                    found = positions.are_of_samples(indices, tokens, one.length)
-                    self._found.add(positions.NAME, found)
+        attending = self._attending(embedding)
+        steps = positions.dimension_of_steps(tokens, [one.length for one in attending])
+        if steps is None and attending:
+            steps = self._steps.get(embedding)
+        if steps is None:
+            return
+        for other in self._embeddings:
+            indices = saved(other, "indices") if other is not embedding else None
+            if indices is not None:
+                found = positions.are_of_samples(indices, tokens, steps)
+                self._found.add(positions.NAME, found)
 
     def _see_pooling(self, real: torch.Tensor, reached: set[Node]) -> None:
         for node in self._sums:
             if node in reached:
                 self._found.add(padded_means.POOLS, padded_means.pools(node, real))
 
-    def _compare(self, pairs: _Pairs, attended: list[SelfAttention]) -> None:
+    def _compare(self, pairs: _Pairs, attended: list[SelfAttention]) -> bool:
+        """Are the targets the tokens that follow?"""
         looks = [one.looks_ahead() for one in attended if one.length == pairs.steps]
         known = bool(looks) and None not in looks
         if pairs.are_equal(ahead=1):
@@ -175,10 +185,12 @@ class _Sequences:
             if known:
                 self._found.add(SEES_TARGETS, all(looks))
                 self._found.add(REPEATS_INPUT, False)
-        elif pairs.are_equal(ahead=2):
+            return True
+        if pairs.are_equal(ahead=2):
             self._shifts.add(2)
         elif known and not any(looks) and pairs.are_equal(ahead=0):
             self._found.add(REPEATS_INPUT, True)
+        return False
 
     def _see_samples(self, samples: int) -> None:
         for sizes, over in self._weights:
