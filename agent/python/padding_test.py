@@ -16,7 +16,7 @@ WORDS, SAMPLES, STEPS, WIDTH, PAD = 11, 6, 9, 8, 0
 RECURRENCES = (nn.GRU, nn.LSTM, nn.RNN)
 
 
-class PaddedStates(HooksCase):
+class PaddedCase(HooksCase):
     def setUp(self):
         super().setUp()
         torch.manual_seed(0)
@@ -24,6 +24,11 @@ class PaddedStates(HooksCase):
         self.lengths = torch.tensor([STEPS, 4, 6, STEPS, 3, 7])
         for row, length in zip(self.text, self.lengths):
             row[length:] = PAD
+
+
+class PaddedStates(PaddedCase):
+    def setUp(self):
+        super().setUp()
         self.head = nn.Linear(WIDTH, 2)
 
     def classify(self, read, padding=PAD, **options):
@@ -90,16 +95,8 @@ class PaddedStates(HooksCase):
         self.assertEqual(self.classify(self.last_state, padding=None), [])
 
 
-class Attention(HooksCase):
+class Attention(PaddedCase):
     NAME = "loss.attends_to_padding"
-
-    def setUp(self):
-        super().setUp()
-        torch.manual_seed(0)
-        self.text = torch.randint(1, WORDS, (SAMPLES, STEPS))
-        self.lengths = torch.tensor([STEPS, 4, 6, STEPS, 3, 7])
-        for row, length in zip(self.text, self.lengths):
-            row[length:] = PAD
 
     def of(self, attend, padding=PAD, name=None):
         embed = nn.Embedding(WORDS, WIDTH, padding_idx=padding)
