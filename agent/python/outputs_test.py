@@ -239,14 +239,25 @@ class Variational(OutputsCase):
 class Samples(HooksCase):
     NAME = "opt.samples_without_gradient"
 
-    def train(self, draw, steps=2):
+    def train(self, draw, act=lambda normal: None):
         torch.manual_seed(0)
-        net = nn.Linear(5, 4)
+
+        class Encoder(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.mean = nn.Linear(5, 4)
+
+            def forward(self, x):
+                normal = Normal(self.mean(x), 1.0)
+                return normal, draw(normal)
+
+        net = Encoder()
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-        for _ in range(steps):
+        for _ in range(2):
             optimizer.zero_grad()
-            mean = net(torch.randn(8, 5))
-            (draw(Normal(mean, 1.0)) + mean).square().mean().backward()
+            normal, drawn = net(torch.randn(8, 5))
+            act(normal)
+            (drawn + normal.mean).square().mean().backward()
             optimizer.step()
         return said(self.NAME)
 
@@ -267,6 +278,10 @@ class Samples(HooksCase):
             return Normal(torch.zeros(8, 4), 1.0).sample()
 
         self.assertEqual(self.train(draw), [])
+
+    def test_an_action_that_is_tried_out(self):
+        act = lambda normal: normal.sample()
+        self.assertEqual(self.train(lambda normal: 0.0, act), [])
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
 """Samples through which no gradient reaches what they were drawn from.
 
 Normal.sample() has no gradient, rsample() has. A sample without one is right where the
-likelihood of what was drawn is trained (log_prob): then that has the gradient.
+likelihood of what was drawn is trained (log_prob): then that has the gradient. Looked
+at is what a model draws in its training forward; actions that are tried out are drawn
+elsewhere.
 """
 
 from __future__ import annotations
@@ -27,12 +29,22 @@ NAME = "opt.samples_without_gradient"
 class BlindSamples:
     def __init__(self, awake: Awake) -> None:
         self._awake = awake
+        self._in_forward = False
         self._sampled = False  # with a mean that needs a gradient
         self._asked = False  # was a sample with a gradient, or a likelihood, ever?
 
+    def forward_begins(self) -> None:
+        """Called at outermost ones that train."""
+        self._in_forward = True
+
+    def forward_ended(self) -> None:
+        self._in_forward = False
+
     def samples(self, distribution: Any) -> None:
+        if not self._in_forward or not torch.is_grad_enabled():
+            return
         mean = getattr(distribution, "loc", None)
-        if torch.is_grad_enabled() and isinstance(mean, torch.Tensor):
+        if isinstance(mean, torch.Tensor):
             self._sampled = self._sampled or mean.requires_grad
             self._awake.add(NAME)
 

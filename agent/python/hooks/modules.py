@@ -44,6 +44,7 @@ class _Roots:
                 watch.evaluations.evaluates(model)
             return
         watch.signs.forward_begins()
+        watch.blind_samples.forward_begins()
         if model is None:
             return
         watch.evaluations.trains(model)
@@ -68,6 +69,7 @@ class _Roots:
         if not self._watch.clock.inside_backward():
             self._watch.generators.forward_ended()
             self._watch.hidden_parts.forward_ended()
+            self._watch.blind_samples.forward_ended()
 
 
 def forward_begins(

@@ -190,18 +190,26 @@ def noise_by_the_variance() -> None:
         optimizer.step()
 
 
+class Policy(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mean = nn.Linear(8, 2)
+
+    def forward(self, x):
+        normal = Normal(self.mean(x), 0.5)
+        return normal, normal.sample()
+
+
 def samples_without_gradients() -> None:
     """Actions of a policy are drawn, and their likelihood is trained."""
-    policy = nn.Linear(8, 2)
+    policy = Policy()
     optimizer = torch.optim.Adam(policy.parameters(), lr=0.01)
     for _ in range(STEPS):
-        normal = Normal(policy(torch.randn(16, 8)), 0.5)
-        actions = normal.sample()
+        normal, actions = policy(torch.randn(16, 8))
         rewards = -actions.pow(2).sum(1)
+        likelihood = normal.log_prob(actions).sum(1)
         optimizer.zero_grad()
-        (
-            -normal.log_prob(actions).sum(1) * (rewards - rewards.mean())
-        ).mean().backward()
+        (-likelihood * (rewards - rewards.mean())).mean().backward()
         optimizer.step()
 
 

@@ -210,16 +210,26 @@ def noise_by_the_variance(right: bool) -> None:
         optimizer.step()
 
 
+class Encoder(nn.Module):
+    def __init__(self, right: bool):
+        super().__init__()
+        self.mean, self.right = nn.Linear(8, 4), right
+
+    def forward(self, x):
+        normal = Normal(self.mean(x), 0.5)
+        drawn = normal.rsample() if self.right else normal.sample()
+        return torch.tanh(drawn), normal.mean
+
+
 def samples_without_gradients(right: bool) -> None:
     """The latent variable is sample(), not rsample()."""
-    encoder, decoder = nn.Linear(8, 4), nn.Linear(4, 8)
+    encoder, decoder = Encoder(right), nn.Linear(4, 8)
     model, optimizer = layers(encoder, decoder)
     for _ in range(STEPS):
         x = torch.randn(16, 8)
-        normal = Normal(encoder(x), 0.5)
-        drawn = torch.tanh(normal.rsample() if right else normal.sample())
+        drawn, mean = encoder(x)
         optimizer.zero_grad()
-        (F.mse_loss(decoder(drawn), x) + 0.01 * normal.mean.pow(2).mean()).backward()
+        (F.mse_loss(decoder(drawn), x) + 0.01 * mean.pow(2).mean()).backward()
         optimizer.step()
 
 
