@@ -290,6 +290,43 @@ class RepeatsRows(DataCase):
         self.assertEqual(said(self.NAME), [])
 
 
+class EvaluatesTrainedRows(HooksCase):
+    NAME = "loader.evaluates_trained_rows"
+
+    def setUp(self):
+        super().setUp()
+        torch.manual_seed(0)
+        self.x, self.y = torch.randn(32, 20), torch.randint(2, (32,))
+        self.net = nn.Linear(20, 2)
+
+    def of(self, evaluated, x=None):
+        data = TensorDataset(self.x if x is None else x, self.y)
+        fit(self.net, DataLoader(data, batch_size=4, shuffle=True), epochs=2)
+        evaluate(self.net, evaluated)
+        return said(self.NAME)
+
+    def test_two_data_sets_of_one_file(self):
+        again = TensorDataset(self.x.clone(), self.y.clone())
+        self.assertEqual(self.of(again), [1.0])
+
+    def test_samples_of_its_own(self):
+        other = TensorDataset(torch.randn(32, 20), self.y)
+        self.assertEqual(self.of(other), [0.0])
+        some = torch.cat([self.x[:1], torch.randn(31, 20)])
+        self.assertEqual(self.of(TensorDataset(some, self.y)), [0.0, 0.0])
+
+    def test_how_well_the_training_does(self):
+        data = TensorDataset(self.x, self.y)
+        fit(self.net, DataLoader(data, batch_size=4), epochs=1)
+        evaluate(self.net, data)
+        evaluate(self.net, Subset(data, range(16)))
+        self.assertEqual(said(self.NAME), [])
+
+    def test_rows_that_may_be_equal_by_chance(self):
+        few = torch.randint(2, (32, 20)).float()
+        self.assertEqual(self.of(TensorDataset(few.clone(), self.y), few), [])
+
+
 class TargetsAmongInputs(HooksCase):
     NAME = "loader.target_among_inputs"
 

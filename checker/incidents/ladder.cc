@@ -70,17 +70,26 @@ constexpr std::string_view kModeFacts[] = {"call.effective_dropout_p",
                                            "opt.trains_as_before",
                                            "recompute.redraws"};
 
-constexpr std::string_view kDataFacts[] = {
-    "loader.begins_again",     "loader.draws_in_evaluation",
-    "loader.ignores_split",    "loader.consumed",
-    "opt.loader_drops_all",    "loader.not_standardised",
-    "loader.never_shuffles",   "loader.repeats_rows",
-    "loader.samples_alike",    "loader.scaled_apart",
-    "loader.shares_samples",   "loader.target_among_inputs",
-    "loader.trains",           "loader.weights_too_few",
-    "loader.workers_hold_old", "loader.workers_repeat",
-    "loader.writes_data",      "loss.sorted_batches",
-    "sampler.shuffles"};
+constexpr std::string_view kDataFacts[] = {"loader.begins_again",
+                                           "loader.evaluates_trained_rows",
+                                           "loader.draws_in_evaluation",
+                                           "loader.ignores_split",
+                                           "loader.consumed",
+                                           "opt.loader_drops_all",
+                                           "loader.not_standardised",
+                                           "loader.never_shuffles",
+                                           "loader.repeats_rows",
+                                           "loader.samples_alike",
+                                           "loader.scaled_apart",
+                                           "loader.shares_samples",
+                                           "loader.target_among_inputs",
+                                           "loader.trains",
+                                           "loader.weights_too_few",
+                                           "loader.workers_hold_old",
+                                           "loader.workers_repeat",
+                                           "loader.writes_data",
+                                           "loss.sorted_batches",
+                                           "sampler.shuffles"};
 
 constexpr std::string_view kCallFacts[] = {"call.shapes_match",
 

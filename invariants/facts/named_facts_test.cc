@@ -38,7 +38,7 @@ TEST_F(NamedFactsTest, AgentsOfAVersionLookAtSoManyFacts) {
                                                {6, 2u},
                                                {7, 6u},
                                                {8, 7u},
-                                               {9, 21u}}));
+                                               {9, 22u}}));
 }
 
 TEST_F(NamedFactsTest, InsideWrapper) {

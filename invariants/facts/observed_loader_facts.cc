@@ -9,6 +9,7 @@ constexpr char kAverageOfLoader[] = "loader.averages_without_statistics";
 constexpr char kBeginsAgain[] = "loader.begins_again";
 constexpr char kDrawsInEvaluation[] = "loader.draws_in_evaluation";
 constexpr char kEndsMasked[] = "loader.ends_masked";
+constexpr char kEvaluatesTrained[] = "loader.evaluates_trained_rows";
 constexpr char kHoldOld[] = "loader.workers_hold_old";
 constexpr char kIgnoresSplit[] = "loader.ignores_split";
 constexpr char kInTraining[] = "loader.evaluated_in_training";
@@ -67,6 +68,11 @@ std::vector<Fact> OfPasses() {
       LoaderRow<kSharesSamples>(
           "the evaluation reads some of the samples that are trained with",
           "the evaluation reads none of the samples that are trained with"),
+      LoaderRow<kEvaluatesTrained>(
+          "many of the samples that are evaluated are those that another data "
+          "set is trained with",
+          "the samples that are evaluated are not those that are trained with",
+          9),
       LoaderRow<kInTraining>(
           "the model is evaluated on its batches in training mode",
           "the model is not evaluated on its batches in training mode"),

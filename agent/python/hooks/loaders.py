@@ -18,6 +18,7 @@ from _traincheck.masked_ends import NAME as ENDS_MASKED
 from _traincheck.ordered_training import NAME as NEVER_SHUFFLES
 from _traincheck.random_evaluations import NAME as DRAWS_IN_EVALUATION
 from _traincheck.repeated_rows import NAME as REPEATS_ROWS
+from _traincheck.trained_rows import NAME as EVALUATES_TRAINED
 from _traincheck.unused_splits import NAME as IGNORES_SPLIT
 from _traincheck.worker_copies import NAME as WORKERS_HOLD_OLD
 from _traincheck.wrapping import wrap_method
@@ -54,6 +55,7 @@ class _Loaders:
             self._watch.unused_splits.pass_begins(args[0])
             self._watch.ordered_training.pass_begins(args[0], loader)
             self._watch.repeated_rows.pass_begins(args[0], loader)
+            self._watch.trained_rows.pass_begins(args[0], loader)
             stale = self._watch.worker_copies.pass_begins(args[0], result)
             self._say(loader, WORKERS_HOLD_OLD, stale)
 
@@ -85,8 +87,11 @@ class _Loaders:
             self._say(loader, TARGET_AMONG_INPUTS, copied)
             drew = watch.random_evaluations.fetched()
             self._say(loader, DRAWS_IN_EVALUATION, drew)
+            trained = watch.first_batches.trained_with(loader)
+            known = watch.trained_rows.fetched(loader, result, trained)
+            self._say(loader, EVALUATES_TRAINED, known)
             if index == 1:
-                self._second_batch(loader)
+                self._second_batch(loader, trained)
             self._say(loader, IN_TRAINING, watch.evaluations.fetched(loader))
             self._say(loader, AVERAGES, watch.averages.fetched())
             fetcher = getattr(iterator, "_dataset_fetcher", None)
@@ -99,10 +104,9 @@ class _Loaders:
                 watch.leftover_gradients.pass_ended()
             watch.loaders.exhausted(iterator)
 
-    def _second_batch(self, loader: int) -> None:
+    def _second_batch(self, loader: int, trained: bool) -> None:
         """Of each pass: what the first one was for is known."""
         watch = self._watch
-        trained = watch.first_batches.trained_with(loader)
         if trained:
             self._say(loader, IGNORES_SPLIT, watch.unused_splits.trained_with())
             in_order = watch.ordered_training.trained_with(loader)

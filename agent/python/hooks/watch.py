@@ -64,6 +64,7 @@ from _traincheck.symmetric_weights import SymmetricWeights
 from _traincheck.teachers import Teachers
 from _traincheck.ties import Ties
 from _traincheck.topology import Topology
+from _traincheck.trained_rows import TrainedRows
 from _traincheck.unused_splits import UnusedSplits
 from _traincheck.unwrapped_parts import UnwrappedParts
 from _traincheck.worker_batches import WorkerBatches
@@ -182,6 +183,7 @@ class Watch:
         self.symmetric_weights = SymmetricWeights(self.values, self.awake)
         self.targets_among_inputs = TargetsAmongInputs()
         self.teachers = Teachers(self.holds, self.values, self.awake)
+        self.trained_rows = TrainedRows()
         self.unused_splits = UnusedSplits()
         self.unwrapped_parts = UnwrappedParts(self.topology, self.models)
         self.wrapped_models = WrappedModels(self.core, self.models)

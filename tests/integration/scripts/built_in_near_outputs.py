@@ -303,6 +303,21 @@ def samples_that_count_twice() -> None:
             optimizer.step()
 
 
+def one_file_for_both() -> None:
+    """How well the training does on its own samples, and on others."""
+    data = TensorDataset(*samples(48))
+    model, optimizer = layers(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, CLASSES))
+    for _ in range(2):
+        for x, y in DataLoader(data, batch_size=8, shuffle=True):
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+        with torch.no_grad():
+            for evaluated in (data, TensorDataset(*samples(48))):
+                for x, y in DataLoader(evaluated, batch_size=8):
+                    model(x)
+
+
 CASES = (
     samples_without_gradients,
     pictures_in_another_range,
@@ -324,6 +339,7 @@ CASES = (
     a_part_without_gradients,
     batches_in_one_order,
     samples_that_count_twice,
+    one_file_for_both,
 )
 
 

@@ -336,6 +336,25 @@ def samples_that_count_twice(right: bool) -> None:
                 model(x)
 
 
+def one_file_for_both(right: bool) -> None:
+    """The evaluation's data set is made with the training's seed."""
+
+    def data(seed: int):
+        drawn = torch.Generator().manual_seed(seed)
+        x = torch.randn(48, 20, generator=drawn)
+        return TensorDataset(x, x[:, :CLASSES].argmax(1))
+
+    model, optimizer = layers(nn.Linear(20, 16), nn.Tanh(), nn.Linear(16, CLASSES))
+    for _ in range(2):
+        for x, y in DataLoader(data(0), batch_size=8, shuffle=True):
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+        with torch.no_grad():
+            for x, y in DataLoader(data(1 if right else 0), batch_size=8):
+                model(x)
+
+
 CASES = (
     samples_without_gradients,  # while no likelihood has been asked for
     pictures_in_another_range,
@@ -358,6 +377,7 @@ CASES = (
     a_part_without_gradients,
     batches_in_one_order,
     samples_that_count_twice,
+    one_file_for_both,
 )
 
 
