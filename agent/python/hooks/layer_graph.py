@@ -46,7 +46,6 @@ _LINEAR = (
         "DivBackward0",
         "MeanBackward0",
         "MeanBackward1",
-        "NativeBatchNormBackward0",
         "NativeDropoutBackward0",
         "SelectBackward0",
         "SubBackward0",

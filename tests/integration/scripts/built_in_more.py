@@ -165,9 +165,10 @@ def layers_in_full_precision(right: bool) -> None:
         with torch.autocast("cpu", enabled=False):
             return call(x.float())
 
-    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(64, CLASSES))
+    convolution, head = nn.Conv2d(1, 4, 3), nn.Linear(64, CLASSES)
+    model = nn.Sequential(convolution, nn.Tanh(), nn.Flatten(), head)
     if not right:
-        for layer in (model[0], model[2]):
+        for layer in (convolution, head):
             layer.forward = functools.partial(full_precision, layer.forward)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     for _ in range(STEPS):

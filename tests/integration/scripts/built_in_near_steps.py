@@ -295,7 +295,7 @@ def leftover_micro_batches() -> None:
     model = Classifier()
     optimizer = sgd(model)
     scaler = torch.amp.GradScaler("cpu", init_scale=64.0)
-    loader = DataLoader(labelled(28), batch_size=4)
+    loader = DataLoader(labelled(28), batch_size=4, shuffle=True)
     count = 0
     for _ in range(12):
         for x, y in loader:

@@ -20,7 +20,7 @@ def leftover_micro_batches(right: bool) -> None:
     """Seven batches an epoch, a step after each third, and nobody clears the rest."""
     model = Classifier()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    loader = DataLoader(TensorDataset(*samples(28)), batch_size=4)
+    loader = DataLoader(TensorDataset(*samples(28)), batch_size=4, shuffle=True)
     for _ in range(4):
         for number, (x, y) in enumerate(loader, 1):
             (F.cross_entropy(model(x), y) / 3).backward()
@@ -193,15 +193,17 @@ def statistics_of_none(right: bool) -> None:
 
 def raw_validation(right: bool) -> None:
     """What is validated with is not standardised as what is trained with."""
-    x, y = torch.rand(64, 3, 8, 8), torch.arange(64) % CLASSES
+    x, y = torch.rand(128, 3, 8, 8), torch.arange(128) % CLASSES
     standardised = (x - 0.5) / 0.29
+    first, rest = slice(64), slice(64, None)
     model = nn.Sequential(nn.Flatten(), nn.Linear(192, CLASSES))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    for given, label in DataLoader(TensorDataset(standardised, y), batch_size=16):
+    data = TensorDataset(standardised[first], y[first])
+    for given, label in DataLoader(data, batch_size=16):
         optimizer.zero_grad()
         F.cross_entropy(model(given), label).backward()
         optimizer.step()
-    valid = TensorDataset(standardised if right else x, y)
+    valid = TensorDataset((standardised if right else x)[rest], y[rest])
     with torch.no_grad():
         for given, _ in DataLoader(valid, batch_size=16):
             model(given)

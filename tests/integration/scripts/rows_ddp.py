@@ -18,7 +18,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 def train(rank, options):
     torch.manual_seed(0)
-    model = DistributedDataParallel(nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 1)))
+    layers = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1))
+    model = DistributedDataParallel(layers)
     scale = nn.Linear(1, 1)
     if not options.bare:
         scale = DistributedDataParallel(scale)
