@@ -125,7 +125,7 @@ class ProbeTest(HooksCase):
         [row] = self.rows()
         self.assertEqual(row["outcome"], "differs")
         self.assertAlmostEqual(row["ratio"], 2.0, 3)
-        self.assertEqual(row["function"], "__main__.Square")
+        self.assertEqual(row["function"], f"{__name__}.Square")
         self.assertTrue(row["file"].endswith("probe_test.py"))
 
     def test_one_of_two_inputs(self):
