@@ -102,7 +102,7 @@ bool PrivateDaemon::Ended() {
 }
 
 std::string PrivateDaemon::EndOfLog() const {
-  const std::string log = ReadWholeFile(folder_ + "/traincheckd.log");
+  std::string log = ReadWholeFile(folder_ + "/traincheckd.log");
   if (log.size() <= kShownBytes) return log;
   const size_t line = log.find('\n', log.size() - kShownBytes);
   return line == std::string::npos ? log : log.substr(line + 1);

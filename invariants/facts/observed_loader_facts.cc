@@ -1,5 +1,3 @@
-#include <utility>
-
 #include "invariants/facts/observed_rows.h"
 
 namespace traincheck {
@@ -105,7 +103,7 @@ std::vector<Fact> OfPasses() {
 
 std::vector<Fact> ObservedLoaderFacts() {
   std::vector<Fact> all = OfSamples();
-  for (Fact& fact : OfPasses()) all.push_back(std::move(fact));
+  for (const Fact& fact : OfPasses()) all.push_back(fact);
   return all;
 }
 
