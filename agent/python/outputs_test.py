@@ -99,6 +99,16 @@ class Scores(OutputsCase):
             masked = self.scores() * (torch.rand(8, 4) > 0.5)
             self.assertEqual(self.of(loss(masked), name), [0.0])
 
+    def test_complex_numbers(self):
+        factor = torch.randn(8, 4, dtype=torch.complex64)
+        wave = lambda: torch.fft.fft(self.scores())
+        for loss in (
+            (factor * wave()).real.square().mean(),
+            (torch.ones(8, 4) - factor * wave()).abs().mean(),
+            (factor * (0.1 * wave()).exp()).abs().mean(),
+        ):
+            self.assertEqual(self.of(loss, "loss.scores_dropped"), [])
+
     def test_one_class(self):
         name = "loss.one_class"
         zeros = torch.zeros(8, dtype=torch.int64)

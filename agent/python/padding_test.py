@@ -11,6 +11,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from hooks_case import HooksCase, said
+from _traincheck import attention
 
 WORDS, SAMPLES, STEPS, WIDTH, PAD = 11, 6, 9, 8, 0
 RECURRENCES = (nn.GRU, nn.LSTM, nn.RNN)
@@ -135,6 +136,16 @@ class Attention(PaddedCase):
         fused = lambda x: F.scaled_dot_product_attention(x, x, x, is_causal=True)
         self.assertEqual(self.of(fused), [0.0])
 
+    def test_a_mask_of_another_width(self):
+        """A fused kernel may have filled it up."""
+        embed = nn.Embedding(WORDS, WIDTH, padding_idx=PAD)
+        x = embed(self.text)[:, None]
+        mask = torch.zeros(SAMPLES, 1, STEPS, STEPS)
+        mixed = F.scaled_dot_product_attention(x, x, x, attn_mask=mask)
+        one = attention.find(mixed.grad_fn)
+        one._scores = lambda: torch.zeros(1, 1, STEPS, STEPS + 7)
+        self.assertIsNone(one.sees_padding(self.text != PAD))
+
     def test_no_padding(self):
         self.text = torch.randint(1, WORDS, (SAMPLES, STEPS))
         self.assertEqual(self.of(self.by_layer), [])
@@ -201,6 +212,14 @@ class Positions(HooksCase):
             self.backward(F.cross_entropy(scores.flatten(0, 1), text[:, 1:].flatten()))
             self.assertEqual(said(self.NAME), [wrong])
         self.assertEqual(self.of(over=0, size=STEPS), [])
+
+    def test_short_integers(self):
+        words, places = nn.Embedding(WORDS, WIDTH), nn.Embedding(16, WIDTH)
+        layer = nn.TransformerEncoderLayer(WIDTH, 2, 16, batch_first=True)
+        text = torch.randint(1, WORDS, (SAMPLES, STEPS)).int()
+        counted = torch.arange(SAMPLES).int()[:, None]
+        self.backward(layer(words(text) + places(counted)).square().mean())
+        self.assertEqual(said(self.NAME), [1.0])
 
     def test_positions_over_the_steps(self):
         self.assertEqual(self.of(over=1), [0.0])

@@ -69,8 +69,8 @@ class SelfAttention:
             seen = real.new_ones(length, length).expand(sequences, -1, -1)
         else:
             scores = self._of_sequences(sequences, shared=True)
-            if scores is None:
-                return None
+            if scores is None or not {1, length}.issuperset(scores.shape[1:]):
+                return None  # kernels fill masks up
             seen = self._is_visible(scores).expand(sequences, length, length)
         return bool((seen & real[:, :, None] & ~real[:, None, :]).any())
 

@@ -39,7 +39,7 @@ class TargetsAmongInputs:
         pair = _pair(batch)
         self._batches[loader] = count + 1
         if pair is None:
-            self._batches[loader] = _BATCHES
+            self._ends(loader)
             return None
         inputs, targets = pair
         equal = (inputs == targets[:, None]).all(0)
@@ -50,9 +50,12 @@ class TargetsAmongInputs:
         found = bool(equal.any())
         if found and count + 1 < _BATCHES:
             return None
-        self._batches[loader] = _BATCHES
-        del self._places[loader]
+        self._ends(loader)
         return float(found)
+
+    def _ends(self, loader: int) -> None:
+        self._batches[loader] = _BATCHES
+        self._places.pop(loader, None)
 
 
 def _pair(batch: Any) -> tuple[torch.Tensor, torch.Tensor] | None:

@@ -30,7 +30,8 @@ WITH_ITSELF = "loss.contrasts_with_itself"
 SEVERAL_LABELS = "loss.several_labels"
 
 _ADDITIONS = frozenset(("AddBackward0", "AddBackward1"))
-_ERRORS = frozenset(("HuberLossBackward0", "MseLossBackward0", "SmoothL1LossBackward0"))
+# Losses of predictions that are numbers.
+ERRORS = frozenset(("HuberLossBackward0", "MseLossBackward0", "SmoothL1LossBackward0"))
 _BEST = frozenset(("AmaxBackward0", "MaxBackward0", "MaxBackward1"))
 # What changes sizes and no values.
 _RESHAPED = frozenset(("ReshapeAliasBackward0", "UnsafeViewBackward0", "ViewBackward0"))
@@ -58,7 +59,7 @@ def look(node: Node, found: Findings) -> None:
     if name == "CtcLossBackward0":
         found.add(CTC_BLANK, _contains_blank(node))
         found.add(CTC_OF_SCORES, _are_no_logarithms(saved(node, "log_probs")))
-    elif name in _ERRORS:
+    elif name in ERRORS:
         found.add(BOOTSTRAPS, _bootstraps(node))
     elif name == "PowBackward0":
         for difference in inputs(node):

@@ -50,6 +50,7 @@ _FIRST = 8  # backwards of a place in the code that are looked at
 _EVERY = 64  # afterwards one of so many
 _FIRST_WHOLE = 2  # backwards whose whole graph is looked at
 _EVERY_WHOLE = 256
+_MAX_SHARES = 1 << 20  # elements of a distribution that are read
 _MAX_PLACES = 256  # what calls backward from more is taken for one
 
 _SOFTMAX = "SoftmaxBackward0"
@@ -354,7 +355,9 @@ def _is_kl_of_target(difference: Node) -> bool | None:
 def _weighs_by_shares(product: Node) -> bool:
     """Is what it multiplies by a distribution: none below 0, 1 in all?"""
     given = saved(product, "self")
-    if given is None or given.dim() == 0:
+    if given is None or given.dim() == 0 or given.is_complex():
+        return False
+    if given.numel() > _MAX_SHARES:
         return False
     whole = given.sum(-1)
     return bool((given >= 0).all()) and bool(torch.allclose(whole, whole.new_ones(())))

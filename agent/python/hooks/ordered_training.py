@@ -57,5 +57,5 @@ class OrderedTraining:
 def _batches(loader: DataLoader) -> int:
     try:
         return len(loader)
-    except TypeError:  # a stream
+    except (NotImplementedError, TypeError):  # a stream, or samples that come
         return 0

@@ -10,6 +10,7 @@ import math
 from typing import TYPE_CHECKING
 
 from _traincheck.graph_nodes import dimension, inputs, saved, shape
+from _traincheck.label_graph import ERRORS
 from _traincheck.value_graph import SAME_VALUES, givers_of, origins_of, values_of
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ DROPPED = "loss.scores_dropped"
 ONE_CLASS = "loss.one_class"
 TRAINS_CRITIC = "loss.advantage_has_gradient"
 
-_ERRORS = frozenset(("HuberLossBackward0", "MseLossBackward0", "SmoothL1LossBackward0"))
 _DIFFERENCES = frozenset(("AbsBackward0", "PowBackward0"))
 _SOFTMAX = "SoftmaxBackward0"
 _LOG_SOFTMAX = "LogSoftmaxBackward0"
@@ -71,7 +71,7 @@ _VALUES = frozenset(("AddmmBackward0", "MmBackward0"))
 
 def look(node: Node, found: Findings) -> None:
     name = node.name()
-    if name in _ERRORS:
+    if name in ERRORS:
         found.add(OUT_OF_REACH, _error_is_out_of_reach(node))
         found.add(ONE_CLASS, _is_of_one_class(node, _SOFTMAX))
         found.add(DROPPED, _are_dropped(node))
@@ -170,7 +170,9 @@ def _is_dropout(node: Node) -> bool:
     if node.name() != "MulBackward0" or len(inputs(node)) != 1:
         return False
     noise = saved(node, "other")
-    if noise is None or noise.numel() > _READ or tuple(noise.shape) != shape(node):
+    if noise is None or noise.numel() > _READ or noise.is_complex():
+        return False
+    if tuple(noise.shape) != shape(node):
         return False
     scale = noise.max()
     if not bool(scale > 1) or bool((noise != 0).all()):

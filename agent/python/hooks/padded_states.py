@@ -81,17 +81,13 @@ def is_token(embedding: Node, tokens: torch.Tensor) -> bool | None:
     return bool(within.any(1).float().mean() >= _SHARE)
 
 
-def is_read(graph: Graph, embedding: Node, tokens: torch.Tensor) -> bool | None:
-    """Is the last state of a recurrence over these tokens all that is used of it? None:
-    there is no recurrence over padded texts, or more of it is used.
+def is_read(graph: Graph, reached: set[Node], samples: int, steps: int) -> bool | None:
+    """Is the last state of a recurrence all that is used of it? None: there is none,
+    or more of it is used.
 
-    tokens: [samples, positions]."""
-    if real_tokens(embedding, tokens) is None:
-        return None
-    reached = graph.reached_from(embedding)
+    reached: what was computed of so many padded texts of so many tokens."""
     if any(node.name() == _PACKED for node in reached):
         return False
-    samples, steps = tokens.shape
     layers = [node for node in reached if steps_and_sequences(node) == (steps, samples)]
     last = [one for one in layers if not _feeds(graph, one, layers)]
     if not last:

@@ -48,7 +48,7 @@ def _dimension(indices: torch.Tensor, sizes: tuple[int, int]) -> int | None:
         count = sizes[over]
         if line.numel() != count or count < 2:
             continue
-        if not torch.equal(line.flatten(), torch.arange(count)):
+        if not torch.equal(line.flatten(), torch.arange(count, dtype=line.dtype)):
             continue
         if bool((table == line).all()):
             return over

@@ -7,11 +7,12 @@ last_epoch, or steps the scheduler to where it was, goes on as well.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from _traincheck.hyper_parameters import number_of
 from _traincheck.identity_map import WeakIdentityMap
-from _traincheck.stateless_resumes import holds_optimizer
+from _traincheck.stateless_resumes import ENTRIES, holds_optimizer
 
 if TYPE_CHECKING:
     from typing import Any
@@ -74,4 +75,4 @@ def _holds_schedule(content: Any, depth: int) -> bool:
         if epoch is not None and "_step_count" in content:
             return epoch > 0
     inner = content.values() if isinstance(content, dict) else content
-    return any(_holds_schedule(one, depth - 1) for one in list(inner)[:64])
+    return any(_holds_schedule(one, depth - 1) for one in islice(inner, ENTRIES))

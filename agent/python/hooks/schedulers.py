@@ -95,7 +95,8 @@ class Schedules:
             schedule.resumed = self._loaded.get(self._optimizer_of(scheduler))
             self._all.set(scheduler, schedule)
         schedule.calls += 1
-        if isinstance(scheduler, torch.optim.lr_scheduler.LambdaLR):
+        is_new = schedule.calls <= 2
+        if is_new and isinstance(scheduler, torch.optim.lr_scheduler.LambdaLR):
             _compare_factor(scheduler, schedule)
         own = self._counts.get(self._optimizer_of(scheduler)) or 0
         if own != schedule.own:
@@ -194,7 +195,7 @@ def _compare_factor(scheduler: Any, schedule: _Schedule) -> None:
     rate = number_of(next(iter(getattr(scheduler, "base_lrs", ())), None))
     groups = getattr(getattr(scheduler, "optimizer", None), "param_groups", None)
     now = number_of(groups[0].get("lr")) if groups else None
-    if not rate or now is None or schedule.calls > 2:
+    if not rate or now is None:
         return
     if schedule.calls == 1:
         schedule.factor = now / rate

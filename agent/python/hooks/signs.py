@@ -32,11 +32,13 @@ from _traincheck.thread_claim import ThreadClaim
 from _traincheck.zero_gradients import NAME as GETS_ZEROS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from traincheck_core import Scalars
 
     from _traincheck.watch import Watch
+
+    _Ask = Callable[[torch.optim.Optimizer], float | None]
 
 _NEEDS_NONE = "opt.needs_no_gradients"
 
@@ -47,6 +49,7 @@ class Signs:
         self._claim = ThreadClaim()
         # Steps of each optimizer that have begun.
         self._steps: WeakIdentityMap[torch.optim.Optimizer, int] = WeakIdentityMap()
+        self._sleepers = _sleepers(watch)
 
     def alone(self) -> bool:
         """Is this the only thread that has trained?"""
@@ -175,51 +178,10 @@ class Signs:
     def _of_awake(
         self, optimizer: torch.optim.Optimizer
     ) -> Iterator[tuple[str, float | None]]:
-        """Of those that sleep until something wakes them: awake.py."""
-        watch, awake = self._watch, self._watch.awake
-        if "opt.averages_without_statistics" in awake:
-            yield "opt.averages_without_statistics", watch.averages.optimizer_steps()
-        if "opt.average_rounded_away" in awake:
-            yield "opt.average_rounded_away", watch.rounded_averages.optimizer_steps()
-        if "opt.stale_casts" in awake:
-            yield "opt.stale_casts", watch.autocast_casts.optimizer_steps(optimizer)
-        if "opt.clips_nothing" in awake:
-            yield "opt.clips_nothing", watch.clipped.optimizer_steps()
-        if "opt.follower_apart" in awake:
-            yield "opt.follower_apart", watch.followers.optimizer_steps()
-        if "opt.follower_leads" in awake:
-            yield "opt.follower_leads", watch.followers.leads()
-        if "opt.float16_unscaled" in awake:
-            yield "opt.float16_unscaled", watch.half_precision.optimizer_steps()
-        if "opt.loaded_state_lost" in awake:
-            yield "opt.loaded_state_lost", watch.loaded_states.optimizer_steps(
-                optimizer
-            )
-        if "opt.loader_drops_all" in awake:
-            yield "opt.loader_drops_all", watch.empty_passes.optimizer_steps()
-        if MADE_ANEW in awake:
-            first = first_trained(optimizer)
-            yield MADE_ANEW, watch.remade_optimizers.steps(optimizer, first)
-        if UNITS_ALIKE in awake:
-            yield UNITS_ALIKE, watch.symmetric_weights.optimizer_steps(optimizer)
-        if "opt.resumes_without_state" in awake:
-            yield "opt.resumes_without_state", watch.stateless_resumes.optimizer_steps()
-        if MASKED in awake:
-            yield MASKED, watch.masked_rows.steps(optimizer)
-        if _NEEDS_NONE in awake:
-            yield _NEEDS_NONE, watch.old_gradients.needs_none(optimizer)
-        if FOREIGN in awake:
-            yield FOREIGN, watch.foreign_gradients.steps(optimizer)
-        if "opt.scale_begins_anew" in awake:
-            yield "opt.scale_begins_anew", watch.resumed_scales.optimizer_steps()
-        if "opt.state_by_position" in awake:
-            yield "opt.state_by_position", watch.positions.optimizer_steps(optimizer)
-        if "opt.teacher_drops" in awake:
-            yield "opt.teacher_drops", watch.teachers.optimizer_steps()
-        if GETS_ZEROS in awake:
-            yield GETS_ZEROS, watch.zero_gradients.optimizer_steps(optimizer)
-        if BLIND_SAMPLES in awake:
-            yield BLIND_SAMPLES, watch.blind_samples.optimizer_steps()
+        awake = self._watch.awake
+        for name, ask in self._sleepers.items():
+            if name in awake:
+                yield name, ask(optimizer)
 
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:
         """What is said when its step has ended."""
@@ -240,3 +202,29 @@ class Signs:
             if value is not None:
                 number = watch.holds.ensure(optimizer).number
                 core.record_scalar(number, core.POINT_POST_STEP, 0, name, value)
+
+
+def _sleepers(watch: Watch) -> dict[str, _Ask]:
+    """Those that sleep until something wakes them (awake.py), by their scalars."""
+    return {
+        "opt.averages_without_statistics": lambda o: watch.averages.optimizer_steps(),
+        "opt.average_rounded_away": lambda o: watch.rounded_averages.optimizer_steps(),
+        "opt.stale_casts": lambda o: watch.autocast_casts.optimizer_steps(o),
+        "opt.clips_nothing": lambda o: watch.clipped.optimizer_steps(),
+        "opt.follower_apart": lambda o: watch.followers.optimizer_steps(),
+        "opt.follower_leads": lambda o: watch.followers.leads(),
+        "opt.float16_unscaled": lambda o: watch.half_precision.optimizer_steps(),
+        "opt.loaded_state_lost": lambda o: watch.loaded_states.optimizer_steps(o),
+        "opt.loader_drops_all": lambda o: watch.empty_passes.optimizer_steps(),
+        MADE_ANEW: lambda o: watch.remade_optimizers.steps(o, first_trained(o)),
+        UNITS_ALIKE: lambda o: watch.symmetric_weights.optimizer_steps(o),
+        "opt.resumes_without_state": lambda o: watch.stateless_resumes.optimizer_steps(),
+        MASKED: lambda o: watch.masked_rows.steps(o),
+        _NEEDS_NONE: lambda o: watch.old_gradients.needs_none(o),
+        FOREIGN: lambda o: watch.foreign_gradients.steps(o),
+        "opt.scale_begins_anew": lambda o: watch.resumed_scales.optimizer_steps(),
+        "opt.state_by_position": lambda o: watch.positions.optimizer_steps(o),
+        "opt.teacher_drops": lambda o: watch.teachers.optimizer_steps(),
+        GETS_ZEROS: lambda o: watch.zero_gradients.optimizer_steps(o),
+        BLIND_SAMPLES: lambda o: watch.blind_samples.optimizer_steps(),
+    }

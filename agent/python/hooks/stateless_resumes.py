@@ -8,6 +8,7 @@ that are read from one file and written to another are a training's begin and re
 from __future__ import annotations
 
 import os
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import torch
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from _traincheck.positional_states import Mark
 
 _DEPTH = 4  # dictionaries within each other
+ENTRIES = 256  # of each that are looked at: data may lie in files, too
 _FILES = 8  # that were read last
 
 
@@ -89,7 +91,7 @@ def holds_optimizer(content: Any, depth: int) -> bool:
     if isinstance(content, dict) and "param_groups" in content:
         return bool(content.get("state"))
     inner = content.values() if isinstance(content, dict) else content
-    return any(holds_optimizer(one, depth - 1) for one in inner)
+    return any(holds_optimizer(one, depth - 1) for one in islice(inner, ENTRIES))
 
 
 def _is_trained(

@@ -107,10 +107,12 @@ class _Sequences:
         for embedding in self._embeddings:
             tokens = saved(embedding, "indices")
             if tokens is not None and tokens.dim() == 2:
-                self._see_tokens(embedding, tokens)
-                self._see_positions(embedding, tokens)
+                reached = self._graph.reached_from(embedding)
+                attended = [one for one in self._attention if one.keys in reached]
+                self._see_tokens(embedding, tokens, attended, reached)
+                self._see_positions(embedding, tokens, attended)
                 for rows in (tokens, tokens.t()):
-                    self._see_padding(embedding, rows)
+                    self._see_padding(embedding, rows, attended, reached)
         if self._shifts:
             # Further heads may predict what comes later still.
             self._found.add(SHIFTS_TWICE, 1 not in self._shifts)
@@ -119,10 +121,14 @@ class _Sequences:
         self._found.update(variational_noise.findings(self._graph))
         return self._found
 
-    def _see_tokens(self, embedding: Node, tokens: torch.Tensor) -> None:
+    def _see_tokens(
+        self,
+        embedding: Node,
+        tokens: torch.Tensor,
+        attended: list[SelfAttention],
+        reached: set[Node],
+    ) -> None:
         padding = integer(embedding, "padding_idx")
-        reached = self._graph.reached_from(embedding)
-        attended = [one for one in self._attention if one.keys in reached]
         if padding is not None and padding >= 0:
             for one in attended:
                 self._found.add(MASK_INVERTED, _is_inverted(one, tokens != padding))
@@ -142,26 +148,31 @@ class _Sequences:
                 if self._compare(pairs, attended):
                     self._steps[embedding] = steps
 
-    def _see_padding(self, embedding: Node, tokens: torch.Tensor) -> None:
+    def _see_padding(
+        self,
+        embedding: Node,
+        tokens: torch.Tensor,
+        attended: list[SelfAttention],
+        reached: set[Node],
+    ) -> None:
         """tokens: [samples, positions]."""
-        read = padded_states.is_read(self._graph, embedding, tokens)
-        self._found.add(padded_states.NAME, read)
         is_token = padded_states.is_token(embedding, tokens)
         self._found.add(padded_states.NOT_PADDING, is_token)
         real = padded_states.real_tokens(embedding, tokens)
-        if real is not None:
-            for one in self._attending(embedding):
-                self._found.add(SEES_PADDING, one.sees_padding(real))
+        if real is None:
+            return
+        samples, steps = real.shape
+        read = padded_states.is_read(self._graph, reached, samples, steps)
+        self._found.add(padded_states.NAME, read)
+        for one in attended:
+            self._found.add(SEES_PADDING, one.sees_padding(real))
 
-    def _attending(self, embedding: Node) -> list[SelfAttention]:
-        reached = self._graph.reached_from(embedding)
-        return [one for one in self._attention if one.keys in reached]
-
-    def _see_positions(self, embedding: Node, tokens: torch.Tensor) -> None:
+    def _see_positions(
+        self, embedding: Node, tokens: torch.Tensor, attended: list[SelfAttention]
+    ) -> None:
         """Beside these tokens, of either order."""
-        attending = self._attending(embedding)
-        steps = positions.dimension_of_steps(tokens, [one.length for one in attending])
-        if steps is None and attending:
+        steps = positions.dimension_of_steps(tokens, [one.length for one in attended])
+        if steps is None and attended:
             steps = self._steps.get(embedding)
         if steps is None:
             return

@@ -30,6 +30,15 @@ _DISTINCT, _AMONG = 16, 64  # values of a row: others may be equal by chance
 _LEAST = 4  # rows
 _SHARE = 1 / 4  # of an evaluated batch
 _MOST = 8192  # rows that are remembered
+_TYPES = (
+    torch.bfloat16,
+    torch.float16,
+    torch.float32,
+    torch.float64,
+    torch.int32,
+    torch.int64,
+    torch.uint8,
+)
 
 
 class _Data:
@@ -89,12 +98,10 @@ class TrainedRows:
 def _hashes(batch: Any) -> Iterator[int]:
     """Of the rows of its first tensor that has several."""
     for tensor in tensors_of(batch):
-        if tensor.dim() < 2 or len(tensor) < _LEAST:
+        if tensor.dim() < 2 or len(tensor) < _LEAST or tensor.dtype not in _TYPES:
             continue
         rows = tensor[:_ROWS].reshape(min(len(tensor), _ROWS), -1)[:, :_ELEMENTS]
-        if rows.dtype is torch.bfloat16:
-            rows = rows.float()
-        for row in rows:
+        for row in rows.resolve_neg().contiguous():
             if len(set(row[:_AMONG].tolist())) >= _DISTINCT:
-                yield hash(row.numpy().tobytes())
+                yield hash(row.view(torch.uint8).numpy().tobytes())
         return

@@ -69,6 +69,6 @@ def _is_noise(product: Node) -> bool:
     noise = saved(product, name)
     if noise is None or not _LEAST <= noise.numel() <= _MOST:
         return False
-    if tuple(noise.shape) != shape(product):
+    if noise.is_complex() or tuple(noise.shape) != shape(product):
         return False
     return bool((noise > 0).any()) and bool((noise < 0).any())

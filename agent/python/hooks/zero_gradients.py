@@ -3,11 +3,11 @@
 What they compute reaches the loss, but nothing of the loss comes back: all units of a
 ReLU are dead, a mask or a factor is 0, a function has no slope. What begins behind
 zeros (adapters, gates, zero convolutions) gets its gradients from the second step on.
+Looked at are those in this process's memory: no computation is put on a device.
 """
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING
 
 import torch
@@ -40,13 +40,12 @@ class _Row:
     def looks_again(self) -> bool:
         return self.steps < _STEPS
 
-    def look(self, number: int, ids: list[int], flags: list[torch.Tensor]) -> None:
-        """flags: bool[matrices], has it an element that is not zero?"""
-        some = flags[0].tolist()
-        zero = {one for one, has in zip(ids, some) if not has}
-        self.others = self.others or any(some)
+    def look(self, gradients: dict[int, torch.Tensor]) -> None:
+        """Of one step, by the ids of their matrices."""
+        zero = {one for one, gradient in gradients.items() if not gradient.any()}
+        self.others = self.others or len(zero) < len(gradients)
         self.zero = zero if self.zero is None else self.zero & zero
-        if number == _STEPS - 1 and self.others:
+        if self.steps == _STEPS and self.others:
             self.said = float(bool(self.zero))
 
     def ends(self) -> None:
@@ -69,27 +68,16 @@ class ZeroGradients:
             row = _Row()
             self._rows.set(optimizer, row)
         if row.steps < _STEPS and _moves(optimizer):
-            number, row.steps = row.steps, row.steps + 1
-            self._look(optimizer, row, number)
+            row.steps += 1
+            gradients = dict(self._gradients(optimizer, row.zero))
+            if gradients:
+                row.look(gradients)
+            elif row.steps > 1:
+                row.ends()
         said, row.said = row.said, None
         if said is None and not any(map(_Row.looks_again, self._rows.values())):
             self._awake.discard(NAME)
         return said
-
-    def _look(self, optimizer: torch.optim.Optimizer, row: _Row, number: int) -> None:
-        gradients = dict(self._gradients(optimizer, row.zero))
-        if gradients:
-            flags = torch.stack([one.any() for one in gradients.values()])
-            take = functools.partial(self._take, row, number, list(gradients))
-            self._values.read([flags], take)
-        elif number > 0:
-            row.ends()
-
-    def _take(
-        self, row: _Row, number: int, ids: list[int], flags: list[torch.Tensor]
-    ) -> None:
-        row.look(number, ids, flags)
-        self._awake.add(NAME)
 
     def _gradients(
         self, optimizer: torch.optim.Optimizer, among: set[int] | None
@@ -102,7 +90,9 @@ class ZeroGradients:
             if type(parameter) is not torch.nn.Parameter or parameter.dim() < 2:
                 continue
             gradient = parameter.grad
-            if gradient is None or not self._values.is_strided(gradient):
+            if type(gradient) is not torch.Tensor or not self._values.is_here(gradient):
+                continue
+            if gradient.layout != torch.strided:
                 continue
             yield id(parameter), gradient.detach()
             count += 1
@@ -111,6 +101,6 @@ class ZeroGradients:
 
 
 def _moves(optimizer: torch.optim.Optimizer) -> bool:
-    """Has each group a learning rate? In a warm-up from 0 nothing moves."""
-    rates = [group.get("lr", 1.0) for group in optimizer.param_groups]
-    return all(isinstance(rate, float) and rate != 0 for rate in rates)
+    """Has no group a learning rate of 0? In a warm-up from 0 nothing moves."""
+    rates = [group.get("lr") for group in optimizer.param_groups]
+    return not any(type(rate) in (int, float) and rate == 0 for rate in rates)
