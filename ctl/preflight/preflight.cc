@@ -12,8 +12,8 @@
 #include "ctl/exit_codes.h"
 #include "ctl/preflight/families.h"
 #include "ctl/preflight/private_daemon.h"
-#include "ctl/preflight/probe_file.h"
 #include "ctl/preflight/progress.h"
+#include "ctl/preflight/temporary_folder.h"
 #include "ctl/render/grade.h"
 #include "ctl/render/incident.h"
 #include "ctl/render/junit.h"
@@ -29,6 +29,9 @@
 
 namespace traincheck::ctl {
 namespace {
+
+// What the agent writes of hand-made backwards, in a folder for it.
+constexpr char kProbeFile[] = "probed.jsonl";
 
 void Say(const std::string& message) {
   WriteToStderr(absl::StrCat("traincheck: ", message, "\n"));
@@ -52,10 +55,10 @@ std::string Rendered(const PreflightReport& report, ReportFormat format) {
 // What the training gets besides what every monitored one does.
 std::vector<Variable> VariablesOf(const PreflightOptions& options,
                                   const PrivateDaemon* daemon,
-                                  const ProbeFile* probes) {
+                                  const TemporaryFolder* probes) {
   std::vector<Variable> variables;
   if (probes != nullptr) {
-    variables.push_back({"TRAINCHECK_PROBE", probes->path()});
+    variables.push_back({"TRAINCHECK_PROBE", probes->Path(kProbeFile)});
   }
   std::optional<std::string> stop;
   if (!options.keep_going) stop = std::to_string(options.steps);
@@ -78,7 +81,7 @@ class PreflightRun {
  public:
   // probes: absent, if nobody asked.
   PreflightRun(const PreflightOptions& options, Client* client,
-               const TrainingSignals& signals, const ProbeFile* probes)
+               const TrainingSignals& signals, const TemporaryFolder* probes)
       : options_(options),
         client_(*client),
         probes_(probes),
@@ -117,7 +120,8 @@ class PreflightRun {
   PreflightReport Report() {
     PreflightReport report;
     report.run.set_id(training_.run());
-    if (probes_ != nullptr) report.probed = ProbedFunctions(probes_->Read());
+    if (probes_ != nullptr)
+      report.probed = ProbedFunctions(probes_->Read(kProbeFile));
     const DrainResult& drain = *training_.drain();
     if (!drain.run) {
       report.problem = absl::IsNotFound(drain.status)
@@ -188,7 +192,7 @@ class PreflightRun {
 
   const PreflightOptions& options_;
   Client& client_;
-  const ProbeFile* const probes_;
+  const TemporaryFolder* const probes_;
   StopOverseer overseer_;
   const TrainingRunOptions training_options_;
   MonitoredTraining training_;
@@ -218,9 +222,9 @@ int RunPreflight(PreflightOptions options) {
   training.check_set = Without(training.silenced, kBuiltInSet);
   training.require_server = training.require_agent = true;
   training.stdout_to_stderr = true;
-  std::unique_ptr<ProbeFile> probes;
+  std::unique_ptr<TemporaryFolder> probes;
   if (options.probe) {
-    auto made = ProbeFile::Make();
+    auto made = TemporaryFolder::Make();
     if (!made.ok()) {
       Complain(absl::StrCat("preflight: the training was not started: ",
                             made.status().message()));

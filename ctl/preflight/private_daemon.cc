@@ -8,17 +8,14 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
-#include <filesystem>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "ctl/preflight/temporary_folder.h"
 #include "ctl/run/installed_file.h"
 
 namespace traincheck::ctl {
 namespace {
 
-namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
@@ -29,15 +26,19 @@ constexpr milliseconds kStopsWithin{10'000};
 constexpr size_t kShownBytes = 2000;  // of its log
 constexpr int kCannotExecute = 127;
 
+// In its folder.
+constexpr char kAddressFile[] = "address";
+constexpr char kLogFile[] = "traincheckd.log";
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PrivateDaemon>> PrivateDaemon::Start(
     const TrainingSignals& signals, int* ended_by) {
   const absl::StatusOr<std::string> program = FindBesideProgram("traincheckd");
   if (!program.ok()) return program.status();
-  const absl::StatusOr<std::string> folder = MakeTemporaryFolder();
+  auto folder = TemporaryFolder::Make();
   if (!folder.ok()) return folder.status();
-  std::unique_ptr<PrivateDaemon> daemon(new PrivateDaemon(*folder));
+  std::unique_ptr<PrivateDaemon> daemon(new PrivateDaemon(*std::move(folder)));
   // Those of another daemon.
   unsetenv("TRAINCHECK_TLS_CA");
   unsetenv("TRAINCHECK_TOKEN_FILE");
@@ -49,8 +50,9 @@ absl::StatusOr<std::unique_ptr<PrivateDaemon>> PrivateDaemon::Start(
 
 absl::Status PrivateDaemon::Spawn(const std::string& program,
                                   const TrainingSignals& signals) {
-  const std::string data = folder_ + "/data", port = folder_ + "/address",
-                    log = folder_ + "/traincheckd.log";
+  const std::string data = folder_->Path("data"),
+                    port = folder_->Path(kAddressFile),
+                    log = folder_->Path(kLogFile);
   const char* const words[] = {program.c_str(), "--data-dir",  data.c_str(),
                                "--listen",      "127.0.0.1:0", "--port-file",
                                port.c_str(),    nullptr};
@@ -78,7 +80,7 @@ absl::Status PrivateDaemon::WaitForAddress(const TrainingSignals& signals,
                                            int* ended_by) {
   const auto deadline = steady_clock::now() + kStartsWithin;
   while (true) {
-    address_ = ReadWholeFile(folder_ + "/address");
+    address_ = folder_->Read(kAddressFile);
     if (!address_.empty() && address_.back() == '\n') address_.pop_back();
     if (!address_.empty()) return absl::OkStatus();
     if (Ended()) {
@@ -102,7 +104,7 @@ bool PrivateDaemon::Ended() {
 }
 
 std::string PrivateDaemon::EndOfLog() const {
-  std::string log = ReadWholeFile(folder_ + "/traincheckd.log");
+  std::string log = folder_->Read(kLogFile);
   if (log.size() <= kShownBytes) return log;
   const size_t line = log.find('\n', log.size() - kShownBytes);
   return line == std::string::npos ? log : log.substr(line + 1);
@@ -118,8 +120,6 @@ PrivateDaemon::~PrivateDaemon() {
     kill(pid_, SIGKILL);
     waitpid(pid_, nullptr, 0);
   }
-  std::error_code error;
-  fs::remove_all(folder_, error);
 }
 
 }  // namespace traincheck::ctl

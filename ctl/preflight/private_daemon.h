@@ -10,8 +10,10 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
+#include "ctl/preflight/temporary_folder.h"
 #include "ctl/run/training_process.h"
 
 namespace traincheck::ctl {
@@ -30,17 +32,18 @@ class PrivateDaemon {
 
   const std::string& address() const { return address_; }
   // Where the training's records may wait.
-  std::string spool_folder() const { return folder_ + "/spool"; }
+  std::string spool_folder() const { return folder_->Path("spool"); }
 
  private:
-  explicit PrivateDaemon(const std::string& folder) : folder_(folder) {}
+  explicit PrivateDaemon(std::unique_ptr<TemporaryFolder> folder)
+      : folder_(std::move(folder)) {}
   absl::Status Spawn(const std::string& program,
                      const TrainingSignals& signals);
   absl::Status WaitForAddress(const TrainingSignals& signals, int* ended_by);
   bool Ended();
   std::string EndOfLog() const;
 
-  const std::string folder_;
+  const std::unique_ptr<TemporaryFolder> folder_;
   std::string address_;
   pid_t pid_ = -1;
 };

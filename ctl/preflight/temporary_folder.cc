@@ -14,17 +14,28 @@ namespace traincheck::ctl {
 
 namespace fs = std::filesystem;
 
-absl::StatusOr<std::string> MakeTemporaryFolder() {
+absl::StatusOr<std::unique_ptr<TemporaryFolder>> TemporaryFolder::Make() {
   std::error_code error;
   fs::path parent = fs::temp_directory_path(error);
   if (error) parent = "/tmp";
   std::string folder = (parent / "traincheck-preflight-XXXXXX").string();
-  if (mkdtemp(folder.data()) != nullptr) return folder;  // mode 0700
-  return absl::ErrnoToStatus(errno, absl::StrCat("cannot make ", folder));
+  if (mkdtemp(folder.data()) == nullptr) {  // mode 0700
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot make ", folder));
+  }
+  return std::unique_ptr<TemporaryFolder>(new TemporaryFolder(folder));
 }
 
-std::string ReadWholeFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code error;
+  fs::remove_all(folder_, error);
+}
+
+std::string TemporaryFolder::Path(const std::string& name) const {
+  return absl::StrCat(folder_, "/", name);
+}
+
+std::string TemporaryFolder::Read(const std::string& name) const {
+  std::ifstream file(Path(name), std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
