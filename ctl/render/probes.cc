@@ -104,8 +104,9 @@ std::string ProbesText(const std::vector<ProbedFunction>& functions) {
   constexpr std::array<std::pair<const char*, const char*>, 4> kWords = {
       {{"is the derivative of its forward",
         "are derivatives of their forwards"},
-       {"is none on purpose (a step, or an input that is handed on)",
-        "are none on purpose (steps, or inputs that are handed on)"},
+       {"is deliberately no derivative (a step, or an input that is passed on)",
+        "are deliberately no derivatives (steps, or inputs that are passed "
+        "on)"},
        {"could not be compared", "could not be compared"},
        {"is wrong", "are wrong"}}};
   std::vector<std::string> parts;

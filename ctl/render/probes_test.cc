@@ -24,9 +24,10 @@ TEST(ProbedFunctions, TheWorstOfSeveralCallsCounts) {
   EXPECT_EQ(functions[0].ratio, 2.0);
   EXPECT_EQ(functions[0].site, "train.py:7");
   EXPECT_EQ(CountDiffering(functions), 1u);
-  EXPECT_EQ(ProbesText(functions),
-            "2 hand-made backwards: 1 is none on purpose (a step, or an input "
-            "that is handed on), 1 is wrong");
+  EXPECT_EQ(
+      ProbesText(functions),
+      "2 hand-made backwards: 1 is deliberately no derivative (a step, or "
+      "an input that is passed on), 1 is wrong");
 }
 
 TEST(ProbedFunctions, WhatIsNoLineIsLeftOut) {
