@@ -44,7 +44,8 @@ const std::map<std::string, Limit>& Limits() {
        {"parameters are on a device, whose checkpoints and some of whose "
         "values the agent does not read",
         {"opt.losses_are_zero", "opt.moves_masked_rows",
-         "opt.foreign_gradients", "step.means_alike", "saved."}}},
+         "opt.foreign_gradients", "opt.frozen_norm_moves",
+         "opt.layer_gets_zeros", "step.means_alike", "saved."}}},
       {"device losses",
        {"some tensors of the losses are on a device, and too large for the "
         "agent to copy them",

@@ -72,8 +72,10 @@ class Sight:
         for parameter in parameters_of(optimizer):
             if type(parameter) not in _PLAIN:
                 self.limited_by("classes")
+            elif parameter.is_cuda or self._core.cpu_is_device():
+                self.limited_by("device values")
             elif not parameter.is_cpu:
-                self.limited_by("device values" if parameter.is_cuda else "devices")
+                self.limited_by("devices")
 
     def _planned(self) -> list[str]:
         plan, everything = self._planner.plan, self._planner.everything
