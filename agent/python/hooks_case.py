@@ -48,6 +48,12 @@ class HooksCase(unittest.TestCase):
     # Is this process's memory a device's, whose values come later?
     ON_DEVICE = False
 
+    @classmethod
+    def setUpClass(cls):
+        # The modules are not looked through again before each test: 75 ms of torch's.
+        gc.collect()
+        gc.freeze()
+
     def setUp(self):
         gc.collect()
         CORE.clear()
