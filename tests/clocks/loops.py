@@ -5,11 +5,13 @@
 Prints "NAME PID" as each begins. torch is imported once, before the forks.
 """
 
+import gc
 import os
 import sys
 import threading
 
 import torch
+import torch._dynamo  # which the first optimizer imports
 from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
@@ -257,10 +259,7 @@ def checkpointed_reentrant():
     optimizer = sgd(model)
     for _ in range(3):
         x = batch().requires_grad_()
-        loss = checkpoint(model, x, use_reentrant=True).sum()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        train(lambda x: checkpoint(model, x, use_reentrant=True), optimizer, x)
 
 
 @loop
@@ -268,10 +267,7 @@ def checkpointed():
     model = net()
     optimizer = sgd(model)
     for (x,) in loader(3):
-        loss = checkpoint(model, x, use_reentrant=False).sum()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        train(lambda x: checkpoint(model, x, use_reentrant=False), optimizer, x)
 
 
 @loop
@@ -490,6 +486,7 @@ def fork(name, function):
 
 def main():
     torch.set_num_threads(1)
+    gc.freeze()  # or each looks through all modules as it exits: half a second
     for name in sys.argv[1:] or list(LOOPS):
         _, status = os.waitpid(fork(name, LOOPS[name]), 0)
         if status != 0:

@@ -16,6 +16,8 @@ REFERENCES = (
 
 
 class Detection(harness.SharedDaemonCase):
+    quick_exits = True
+
     def prepare(self):
         for run, script, arguments in REFERENCES:
             done = self.monitored(

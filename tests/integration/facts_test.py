@@ -98,6 +98,8 @@ CHANGED = of_steps("parameter", "var.changed", True)
 
 
 class Facts(harness.TrainingCase):
+    quick_exits = True
+
     def setUp(self):
         super().setUp()
         self.start_daemon()
