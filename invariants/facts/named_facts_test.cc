@@ -38,7 +38,8 @@ TEST_F(NamedFactsTest, AgentsOfAVersionLookAtSoManyFacts) {
                                                {6, 2u},
                                                {7, 6u},
                                                {8, 7u},
-                                               {9, 22u}}));
+                                               {9, 22u},
+                                               {10, 8u}}));
 }
 
 TEST_F(NamedFactsTest, InsideWrapper) {

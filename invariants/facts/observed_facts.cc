@@ -34,7 +34,6 @@ constexpr char kMadeAnew[] = "opt.made_anew";
 constexpr char kNotFinite[] = "opt.loss_not_finite";
 constexpr char kRepeated[] = "opt.layers_repeated";
 constexpr char kLeftOut[] = "opt.late_left_out";
-constexpr char kEarly[] = "schedule.early";
 constexpr char kNoState[] = "opt.resumes_without_state";
 constexpr char kRepeatsDraws[] = "opt.repeats_draws";
 constexpr char kRoundedAway[] = "opt.rounded_away";
@@ -61,19 +60,15 @@ constexpr char kDropsMost[] = "opt.drops_most";
 constexpr char kShiftsTwice[] = "loss.shifts_twice";
 constexpr char kPenaltyOfParts[] = "loss.penalty_of_parts";
 constexpr char kStaleCasts[] = "opt.stale_casts";
-constexpr char kRateReset[] = "schedule.rate_reset";
-constexpr char kCycleWaits[] = "schedule.cycle_waits";
 constexpr char kLossesAreZero[] = "opt.losses_are_zero";
 constexpr char kNeedsNone[] = "opt.needs_no_gradients";
 constexpr char kWithItself[] = "loss.contrasts_with_itself";
 constexpr char kSeveralLabels[] = "loss.several_labels";
-constexpr char kUnused[] = "schedule.unused";
 constexpr char kEpsilonVanishes[] = "opt.epsilon_vanishes";
 constexpr char kFollowerApart[] = "opt.follower_apart";
 constexpr char kFollowerLeads[] = "opt.follower_leads";
 constexpr char kStateByPosition[] = "opt.state_by_position";
 constexpr char kTeacherDrops[] = "opt.teacher_drops";
-constexpr char kAgainstMetric[] = "schedule.against_metric";
 constexpr char kDropsAll[] = "opt.loader_drops_all";
 constexpr char kUnitsAlike[] = "opt.units_alike";
 constexpr char kUnscaled[] = "opt.float16_unscaled";
@@ -81,10 +76,8 @@ constexpr char kScaleAnew[] = "opt.scale_begins_anew";
 constexpr char kLeftover[] = "opt.leftover_gradients";
 constexpr char kForeign[] = "opt.foreign_gradients";
 constexpr char kMaskedRows[] = "opt.moves_masked_rows";
-constexpr char kMergesRates[] = "schedule.merges_rates";
 constexpr char kAveragesPadding[] = "loss.averages_padding";
 constexpr char kEmptyGroup[] = "opt.has_empty_group";
-constexpr char kRisesAgain[] = "schedule.rises_again";
 constexpr char kForgetful[] = "opt.moments_forget";
 constexpr char kMixesRows[] = "loss.mixes_rows";
 constexpr char kOutOfReach[] = "loss.targets_out_of_reach";
@@ -95,15 +88,17 @@ constexpr char kTrainsCritic[] = "loss.advantage_has_gradient";
 constexpr char kAreLinear[] = "loss.layers_are_linear";
 constexpr char kPaddedState[] = "loss.reads_padded_state";
 constexpr char kSeesPadding[] = "loss.attends_to_padding";
+constexpr char kFavoursFrequent[] = "loss.favours_frequent";
+constexpr char kConstantPenalty[] = "loss.penalty_without_graph";
+constexpr char kReadsBytes[] = "loss.reads_bytes";
+constexpr char kPacksOthers[] = "loss.packs_other_lengths";
 constexpr char kPaddingIsToken[] = "loss.padding_idx_is_a_token";
 constexpr char kOfSamples[] = "loss.positions_of_samples";
 constexpr char kOverBatch[] = "loss.weighs_over_samples";
 constexpr char kKlOfTarget[] = "loss.kl_of_target";
 constexpr char kNoiseByVariance[] = "loss.noise_by_variance";
 constexpr char kSamplesBlindly[] = "opt.samples_without_gradient";
-constexpr char kRateAsFactor[] = "schedule.rate_as_factor";
-constexpr char kNotLoaded[] = "schedule.state_not_loaded";
-constexpr char kNotSaved[] = "schedule.state_not_saved";
+constexpr char kStillCopy[] = "opt.evaluates_still_copy";
 constexpr char kGetsZeros[] = "opt.layer_gets_zeros";
 
 std::vector<Fact> OfCalls() {
@@ -391,6 +386,22 @@ std::vector<Fact> OfOutputs() {
   };
 }
 
+std::vector<Fact> OfInputs() {
+  return {
+      CallRow<kFavoursFrequent>(
+          "the loss weighs frequent classes more than rare ones",
+          "the loss weighs rare classes more than frequent ones", 10),
+      CallRow<kConstantPenalty>(
+          "a term of the loss that gradients were taken for has no gradient",
+          "gradients that were taken for the loss have a graph", 10),
+      CallRow<kReadsBytes>("the first layer reads whole numbers up to 255",
+                           "the first layer reads no whole numbers up to 255",
+                           10),
+      CallRow<kPacksOthers>("texts are packed with the lengths of other texts",
+                            "texts are packed with their own lengths", 10),
+  };
+}
+
 // What goes on from step to step, from pass to pass and over a resume.
 std::vector<Fact> OfUpkeep() {
   return {
@@ -424,52 +435,12 @@ std::vector<Fact> OfUpkeep() {
       OptimizerRow<kMaskedRows>(
           "it changes rows whose gradients the script has set to 0",
           "it does not change rows whose gradients the script has set to 0", 4),
+      OptimizerRow<kStillCopy>(
+          "a copy is evaluated that has not changed since it was made",
+          "copies that are evaluated follow the training", 10),
       OptimizerRow<kForgetful>(
           "its moments hold nothing but the latest gradient",
           "its moments hold more than the latest gradient", 2),
-  };
-}
-
-std::vector<Fact> OfSchedules() {
-  return {
-      OptimizerRow<kEarly>(
-          "its scheduler was stepped before its first step",
-          "its scheduler was not stepped before its first step"),
-      OptimizerRow<kRateReset>(
-          "a scheduler that goes on has undone the rates that were loaded",
-          "no scheduler that goes on has undone the rates that were loaded"),
-      OptimizerRow<kCycleWaits>(
-          "its OneCycleLR is not stepped after each of its steps",
-          "its OneCycleLR is stepped after each of its steps"),
-      OptimizerRow<kRisesAgain>(
-          "its CosineAnnealingLR has passed its end, and the rates rise again",
-          "its CosineAnnealingLR has not passed its end", 4),
-      OptimizerRow<kMergesRates>("one learning rate is set for groups that "
-                                 "were made with different ones",
-                                 "groups that were made with different "
-                                 "learning rates keep different ones",
-                                 4),
-      OptimizerRow<kAgainstMetric>(
-          "its ReduceLROnPlateau waits for its metric in the wrong direction",
-          "its ReduceLROnPlateau waits for its metric in the right direction",
-          7),
-      OptimizerRow<kRateAsFactor>(
-          "the function of its LambdaLR gives the rate, which is multiplied by "
-          "the rate",
-          "the function of its LambdaLR gives a factor", 9),
-      OptimizerRow<kNotLoaded>(
-          "it goes on from a loaded state, and its schedule begins anew "
-          "although "
-          "its state was read",
-          "it goes on from a loaded state, and so does its schedule", 9),
-      OptimizerRow<kNotSaved>(
-          "it goes on from a file that has no state of its schedule, which "
-          "begins anew",
-          "it goes on from a file, and its schedule from where it was", 9),
-      OptimizerRow<kUnused>(
-          "none of its schedulers has been stepped in two passes over the data",
-          "its schedulers have not remained unstepped for two passes over the "
-          "data"),
   };
 }
 
@@ -479,8 +450,9 @@ const std::vector<Fact>& ObservedFacts() {
   static const auto* const kFacts = [] {
     auto* all = new std::vector<Fact>;
     for (const auto& some :
-         {OfCalls(), OfTargets(), OfViews(), OfOutputs(), OfOptimizers(),
-          OfUpdates(), OfUpkeep(), OfSchedules(), ObservedLoaderFacts()}) {
+         {OfCalls(), OfTargets(), OfViews(), OfOutputs(), OfInputs(),
+          OfOptimizers(), OfUpdates(), OfUpkeep(), ObservedLoaderFacts(),
+          ObservedScheduleFacts()}) {
       all->insert(all->end(), some.begin(), some.end());
     }
     return all;

@@ -16,9 +16,12 @@ constexpr char kNotStandardised[] = "loader.not_standardised";
 constexpr char kRepeatsRows[] = "loader.repeats_rows";
 constexpr char kSamplesAlike[] = "loader.samples_alike";
 constexpr char kScaledApart[] = "loader.scaled_apart";
+constexpr char kScaledBefore[] = "loader.scaled_before_split";
 constexpr char kSharesSamples[] = "loader.shares_samples";
+constexpr char kSplitsDiffer[] = "loader.splits_differ";
 constexpr char kTargetAmongInputs[] = "loader.target_among_inputs";
 constexpr char kWeightsTooFew[] = "loader.weights_too_few";
+constexpr char kWindowsOverlap[] = "loader.windows_overlap";
 constexpr char kWorkersRepeat[] = "loader.workers_repeat";
 constexpr char kWritesData[] = "loader.writes_data";
 
@@ -71,6 +74,19 @@ std::vector<Fact> OfPasses() {
           "set is trained with",
           "the samples that are evaluated are not those that are trained with",
           9),
+      LoaderRow<kWindowsOverlap>(
+          "many of the windows that are evaluated overlap with windows that "
+          "are "
+          "trained with",
+          "the windows that are evaluated do not overlap with windows that are "
+          "trained with",
+          10),
+      LoaderRow<kScaledBefore>(
+          "its rows and those that are trained with are standardised together",
+          "only the rows that are trained with are standardised", 10),
+      LoaderRow<kSplitsDiffer>(
+          "its part of the data set is another one than that of another rank",
+          "its part of the data set is that of the other ranks", 10),
       LoaderRow<kInTraining>(
           "the model is evaluated on its batches in training mode",
           "the model is not evaluated on its batches in training mode"),

@@ -19,10 +19,16 @@ LOOKS = (
     "built_in_signs.py",
     "built_in_upkeep.py",
 )
-TOGETHER = ("built_in_more.py", "built_in_outputs.py", "built_in_sequences.py")
+TOGETHER = (
+    "built_in_inputs.py",
+    "built_in_more.py",
+    "built_in_outputs.py",
+    "built_in_sequences.py",
+)
 NEAR = (
     "built_in_near.py",
     "built_in_near_data.py",
+    "built_in_near_inputs.py",
     "built_in_near_outputs.py",
     "built_in_near_steps.py",
 )

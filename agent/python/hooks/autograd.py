@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from _traincheck.loss_graph import roots_of
+from _traincheck.penalties import NAME as PENALTIES
 from _traincheck.wrapping import wrap_function
 from _traincheck.wrapping import wrap_method
 
@@ -34,12 +35,20 @@ class _Backward:
             watch.loss_graphs.backward_begins(args, kwargs)
             if watch.half_precision.awaits_scale():
                 watch.half_precision.backward_begins(roots_of(args, kwargs))
+            self._look_at_penalties(args, kwargs)
             watch.recomputation.backward_begins()
             if watch.recorded.states:
                 # Before gradients appear: a parameter may have joined a group.
                 watch.holds.update()
                 watch.states.cleared_by_hand()
         return outermost
+
+    def _look_at_penalties(self, args: Args, kwargs: Kwargs) -> None:
+        penalties, core = self._watch.penalties, self._watch.core
+        if penalties.are_asked():
+            said = penalties.backward_begins(roots_of(args, kwargs))
+            if said is not None:
+                core.record_scalar(0, core.POINT_BACKWARD_END, 0, PENALTIES, said)
 
     def after(
         self,

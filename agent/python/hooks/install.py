@@ -27,6 +27,7 @@ from _traincheck import loaders
 from _traincheck import model_averaging
 from _traincheck import modules
 from _traincheck import optimizers
+from _traincheck import penalties
 from _traincheck import probe
 from _traincheck import process
 from _traincheck import samplers
@@ -64,6 +65,7 @@ _HOOKS = (
     loaders,
     model_averaging,
     checkpoints,
+    penalties,
     probe,
     generators,
     hidden_parts,

@@ -18,7 +18,8 @@ from _traincheck.masked_ends import NAME as ENDS_MASKED
 from _traincheck.ordered_training import NAME as NEVER_SHUFFLES
 from _traincheck.random_evaluations import NAME as DRAWS_IN_EVALUATION
 from _traincheck.repeated_rows import NAME as REPEATS_ROWS
-from _traincheck.trained_rows import NAME as EVALUATES_TRAINED
+from _traincheck.rank_splits import NAME as SPLITS_DIFFER
+from _traincheck.scaled_splits import NAME as SCALED_BEFORE
 from _traincheck.unused_splits import NAME as IGNORES_SPLIT
 from _traincheck.worker_copies import NAME as WORKERS_HOLD_OLD
 from _traincheck.wrapping import wrap_method
@@ -49,6 +50,7 @@ class _Loaders:
             loader = self._watch.loaders.loader_of(result)
             self._watch.awake.add(NEW_DATA)
             self._watch.evaluations.pass_begins(loader)
+            self._watch.still_copies.pass_begins()
             self._watch.first_batches.pass_begins(args[0], loader)
             self._say(loader, TOO_FEW_WEIGHTS, too_few(args[0]))
             self._watch.empty_passes.pass_begins(args[0])
@@ -56,6 +58,10 @@ class _Loaders:
             self._watch.ordered_training.pass_begins(args[0], loader)
             self._watch.repeated_rows.pass_begins(args[0], loader)
             self._watch.trained_rows.pass_begins(args[0], loader)
+            together = self._watch.scaled_splits.pass_begins(args[0])
+            self._say(loader, SCALED_BEFORE, together)
+            differs = self._watch.rank_splits.pass_begins(args[0])
+            self._say(loader, SPLITS_DIFFER, differs)
             stale = self._watch.worker_copies.pass_begins(args[0], result)
             self._say(loader, WORKERS_HOLD_OLD, stale)
 
@@ -88,8 +94,8 @@ class _Loaders:
             drew = watch.random_evaluations.fetched()
             self._say(loader, DRAWS_IN_EVALUATION, drew)
             trained = watch.first_batches.trained_with(loader)
-            known = watch.trained_rows.fetched(loader, result, trained)
-            self._say(loader, EVALUATES_TRAINED, known)
+            for name, value in watch.trained_rows.fetched(loader, result, trained):
+                self._say(loader, name, value)
             if index == 1:
                 self._second_batch(loader, trained)
             self._say(loader, IN_TRAINING, watch.evaluations.fetched(loader))

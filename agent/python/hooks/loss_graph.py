@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from _traincheck import attention_graph
+from _traincheck import class_weights
 from _traincheck import label_graph
 from _traincheck import layer_graph
 from _traincheck import output_graph
@@ -263,6 +264,7 @@ def findings(roots: list[Node], whole: bool) -> Findings:
         else:
             found.add(OVER_QUERIES, attention_graph.over_queries(node))
             found.add(padded_means.NAME, padded_means.counts(node))
+        found.add(class_weights.NAME, class_weights.favours_frequent(node))
         label_graph.look(node, found)
         output_graph.look(node, found)
     found.add(OF_PROBABILITIES, _is_kl_of_probabilities(roots))

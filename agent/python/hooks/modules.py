@@ -42,6 +42,7 @@ class _Roots:
             if model is not None:
                 watch.averages.evaluates(model)
                 watch.evaluations.evaluates(model)
+                watch.still_copies.evaluates(model)
             return
         watch.signs.forward_begins()
         watch.blind_samples.forward_begins()

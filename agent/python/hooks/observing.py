@@ -1,4 +1,4 @@
-"""Looking at calls of methods without a record of the call itself."""
+"""Looking at calls of methods and functions without a record of the call itself."""
 
 from __future__ import annotations
 
@@ -52,3 +52,28 @@ def observe(
     # The compiler does not look into it and breaks its graph at the call.
     setattr(observed, "_torchdynamo_disable", True)
     setattr(cls, method, observed)
+
+
+def observe_function(
+    watch: Watch,
+    module: types.ModuleType,
+    name: str,
+    before: Callable[[Args, Kwargs], None],
+) -> None:
+    """Runs before(args, kwargs) in front of a function that is called by its module."""
+    fn: Any = getattr(module, name, None)
+    if not isinstance(fn, types.FunctionType) or hasattr(fn, _OBSERVED):
+        return
+
+    @functools.wraps(fn)
+    def observed(*args: Any, **kwargs: Any) -> Any:
+        quietly(watch.core, before, args, kwargs)
+        try:
+            return fn(*args, **kwargs)
+        except BaseException as error:
+            error.__traceback__ = error.__traceback__.tb_next  # type: ignore[union-attr]
+            raise
+
+    setattr(observed, _OBSERVED, True)
+    setattr(observed, "_torchdynamo_disable", True)
+    setattr(module, name, observed)

@@ -61,6 +61,14 @@ def start(core: Core, mine: str) -> str:
     return mine or agreed
 
 
+def is_first_said(key: str, value: str) -> bool:
+    """Is the value what a rank of this start has said first by this key?"""
+    restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    world = torch.distributed.get_world_size()
+    store = torch.distributed.distributed_c10d._get_default_store()
+    return _agree(store, f"traincheck/{key}/{restart}/{world}", value) == value
+
+
 def _agree(store: Any, key: str, mine: str) -> str:
     # Sets the key only where it is not there yet; waits for nobody.
     agreed: str = store.compare_set(key, "", mine).decode()

@@ -27,6 +27,7 @@ from _traincheck.old_gradients import is_of_torch
 from _traincheck.remade_optimizers import NAME as MADE_ANEW
 from _traincheck.rounded_steps import NAME as ROUNDED
 from _traincheck.sorted_samples import NAME as SORTED_BATCHES
+from _traincheck.still_copies import NAME as STILL_COPY
 from _traincheck.symmetric_weights import NAME as UNITS_ALIKE
 from _traincheck.thread_claim import ThreadClaim
 from _traincheck.zero_gradients import NAME as GETS_ZEROS
@@ -69,6 +70,7 @@ class Signs:
     def _data_used(self) -> None:
         """Called at the first backward since a pass over data began."""
         self._watch.evaluations.backward_begins()
+        self._watch.still_copies.backward_begins()
         self._watch.first_batches.backward_begins()
         self._watch.input_scales.backward_begins()
         in_order = self._watch.sorted_samples.backward_begins()
@@ -226,5 +228,6 @@ def _sleepers(watch: Watch) -> dict[str, _Ask]:
         "opt.state_by_position": lambda o: watch.positions.optimizer_steps(o),
         "opt.teacher_drops": lambda o: watch.teachers.optimizer_steps(),
         GETS_ZEROS: lambda o: watch.zero_gradients.optimizer_steps(o),
+        STILL_COPY: lambda o: watch.still_copies.optimizer_steps(),
         BLIND_SAMPLES: lambda o: watch.blind_samples.optimizer_steps(),
     }

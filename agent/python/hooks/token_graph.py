@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from _traincheck import added_positions
 from _traincheck import attention
 from _traincheck import mixed_rows
+from _traincheck import packed_lengths
 from _traincheck import padded_means
 from _traincheck import padded_states
 from _traincheck import positions
+from _traincheck import raw_inputs
 from _traincheck import variational_noise
 from _traincheck.batch_axis import is_mixed, is_over_batch, labelled_samples
 from _traincheck.batch_axis import softmax_sizes, steps_and_sequences
@@ -80,6 +83,7 @@ class _Sequences:
             else:
                 self._see_layer(node)
                 self._found.add(mixed_rows.NAME, mixed_rows.mixes(node))
+                self._found.add(raw_inputs.NAME, raw_inputs.are_bytes(node))
 
     def _see_loss(self, node: Node) -> None:
         if node.name() in _NLL:
@@ -164,6 +168,8 @@ class _Sequences:
         samples, steps = real.shape
         read = padded_states.is_read(self._graph, reached, samples, steps)
         self._found.add(padded_states.NAME, read)
+        packed = packed_lengths.belong_to_others(embedding, real, reached)
+        self._found.add(packed_lengths.NAME, packed)
         for one in attended:
             self._found.add(SEES_PADDING, one.sees_padding(real))
 
@@ -176,6 +182,8 @@ class _Sequences:
             steps = self._steps.get(embedding)
         if steps is None:
             return
+        added = added_positions.are_of_samples(self._graph, embedding, tokens, steps)
+        self._found.add(positions.NAME, added)
         for other in self._embeddings:
             indices = saved(other, "indices") if other is not embedding else None
             if indices is not None:

@@ -3,7 +3,9 @@
 Two data sets that were made of the same file, or drawn with the same seed, hold the same
 samples: what is measured is how well the model remembers. Told by the contents of
 batches; parts of one data set are told by their indices (shared_samples.py), and one
-that is trained with and evaluated as a whole is left alone.
+that is trained with and evaluated as a whole is left alone. Windows of a series that
+overlap hold the same points: drawn apart at random, most of them are evaluated beside
+one that is trained with.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import torch
 
 from _traincheck.batch_tensors import tensors_of
 from _traincheck.identity_map import WeakIdentityMap, is_possible_key
+from _traincheck.windows import windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,8 +24,9 @@ if TYPE_CHECKING:
 
     from torch.utils.data import DataLoader
 
-# Name of the scalar of a loader.
+# Names of the scalars of a loader.
 NAME = "loader.evaluates_trained_rows"
+OVERLAP = "loader.windows_overlap"
 
 _BATCHES = 32  # of a data set that are looked at
 _ROWS, _ELEMENTS = 64, 4096  # of a batch
@@ -30,6 +34,7 @@ _DISTINCT, _AMONG = 16, 64  # values of a row: others may be equal by chance
 _LEAST = 4  # rows
 _SHARE = 1 / 4  # of an evaluated batch
 _MOST = 8192  # rows that are remembered
+_MOST_PIECES = 1 << 16  # and pieces of windows
 _TYPES = (
     torch.bfloat16,
     torch.float16,
@@ -48,19 +53,30 @@ class _Data:
         self.batches = 0
         self.is_trained = False
         self.said = False
+        self.overlap_said = False
+
+
+class _Batch:
+    """The rows of one, and the pieces of the windows that they are."""
+
+    def __init__(self, batch: Any) -> None:
+        self.rows = list(_hashes(batch))
+        self.windows = list(windows(batch))
 
 
 class TrainedRows:
     def __init__(self) -> None:
         self._data: WeakIdentityMap[Any, _Data] = WeakIdentityMap()
         self._trained: set[int] = set()  # hashes of rows
+        self._pieces: set[int] = set()  # of windows
+        self._whole: set[int] = set()  # their first and last pieces, together
         # Number and data set of the loader that is read, and the batch it gave last.
         self._loader = 0
         self._now: _Data | None = None
-        self._last: list[int] = []
+        self._last: _Batch | None = None
 
     def pass_begins(self, loader: DataLoader, number: int) -> None:
-        self._loader, self._now, self._last = number, None, []
+        self._loader, self._now, self._last = number, None, None
         data = loader.dataset
         while isinstance(data, torch.utils.data.Subset):
             data = data.dataset
@@ -68,31 +84,54 @@ class TrainedRows:
             self._now = self._data.get(data) or _Data()
             self._data.set(data, self._now)
 
-    def fetched(self, number: int, batch: Any, trained: bool) -> float | None:
-        """trained: with the batch before. 1: a quarter of that batch or more, which was
-        evaluated, is trained with elsewhere; None: it is not asked."""
+    def fetched(
+        self, number: int, batch: Any, trained: bool
+    ) -> Iterator[tuple[str, float]]:
+        """trained: with the batch before. 1: a quarter of this batch or more, which is
+        evaluated, is trained with elsewhere, or overlaps with what is trained with."""
         data, before = self._now, self._last
         if data is None or number != self._loader:
-            return None
-        said = None
-        if trained:
+            return
+        self._last = None
+        if before is not None and trained:
             data.is_trained = True
-            if len(self._trained) < _MOST:
-                self._trained.update(before)
-        elif before and not torch.is_grad_enabled():
-            said = self._compare(data, before)
-        self._last = []
-        if data.batches < _BATCHES:
-            data.batches += 1
-            self._last = list(_hashes(batch))
-        return said
+            self._remember(before)
+        if data.batches == _BATCHES:
+            return
+        data.batches += 1
+        now = _Batch(batch)
+        if torch.is_grad_enabled():
+            self._last = now
+        else:
+            yield from self._compare(data, now)
 
-    def _compare(self, data: _Data, rows: list[int]) -> float | None:
-        if data.is_trained or data.said or not self._trained or len(rows) < _LEAST:
-            return None
-        data.said = True
-        known = sum(row in self._trained for row in rows)
-        return float(known >= max(_LEAST, _SHARE * len(rows)))
+    def _remember(self, batch: _Batch) -> None:
+        if len(self._trained) < _MOST:
+            self._trained.update(batch.rows)
+        if len(self._pieces) < _MOST_PIECES:
+            for window in batch.windows:
+                self._pieces.update(window)
+                self._whole.add(hash((window[0], window[-1])))
+
+    def _compare(self, data: _Data, batch: _Batch) -> Iterator[tuple[str, float]]:
+        rows = batch.rows
+        if not (data.is_trained or data.said) and self._trained and len(rows) >= _LEAST:
+            data.said = True
+            known = sum(row in self._trained for row in rows)
+            yield NAME, float(known >= max(_LEAST, _SHARE * len(rows)))
+        count = len(batch.windows)
+        if not data.overlap_said and self._pieces and count >= _LEAST:
+            data.overlap_said = True
+            known = sum(map(self._overlaps, batch.windows))
+            yield OVERLAP, float(known >= max(_LEAST, _SHARE * count))
+
+    def _overlaps(self, window: list[int]) -> bool:
+        """With others that are trained with, before and behind it: one that begins
+        where the training's share ends has none behind it."""
+        first, last = window[0], window[-1]
+        if hash((first, last)) in self._whole:
+            return False
+        return first in self._pieces and last in self._pieces
 
 
 def _hashes(batch: Any) -> Iterator[int]:

@@ -35,10 +35,12 @@ from _traincheck.loss_graph import LossGraphs
 from _traincheck.masked_rows import MaskedRows
 from _traincheck.masked_ends import MaskedEnds
 from _traincheck.models import Models
+from _traincheck.penalties import Penalties
 from _traincheck.planner import Planner
 from _traincheck.positional_states import PositionalStates
 from _traincheck.process import Process
 from _traincheck.random_evaluations import RandomEvaluations
+from _traincheck.rank_splits import RankSplits
 from _traincheck.recomputation import Recomputation
 from _traincheck.old_gradients import OldGradients
 from _traincheck.ordered_training import OrderedTraining
@@ -51,6 +53,7 @@ from _traincheck.rounded_averages import RoundedAverages
 from _traincheck.rounded_steps import RoundedSteps
 from _traincheck.samplers import Samplers
 from _traincheck.scaler import HalfPrecision
+from _traincheck.scaled_splits import ScaledSplits
 from _traincheck.schedulers import Schedules
 from _traincheck.shadows import Shadows
 from _traincheck.shared_samples import SharedSamples
@@ -59,6 +62,7 @@ from _traincheck.signs import Signs
 from _traincheck.sorted_samples import SortedSamples
 from _traincheck.stateless_resumes import StatelessResumes
 from _traincheck.states import States
+from _traincheck.still_copies import StillCopies
 from _traincheck.stopping import Stopping
 from _traincheck.symmetric_weights import SymmetricWeights
 from _traincheck.teachers import Teachers
@@ -172,14 +176,18 @@ class Watch:
         self.masked_ends = MaskedEnds()
         self.old_gradients = OldGradients()
         self.ordered_training = OrderedTraining()
+        self.penalties = Penalties()
         self.positions = PositionalStates(self.awake)
         self.random_evaluations = RandomEvaluations()
+        self.rank_splits = RankSplits(self.core)
         self.remade_optimizers = RemadeOptimizers(self.awake)
         self.repeated_draws = RepeatedDraws()
         self.repeated_rows = RepeatedRows()
         self.rounded_averages = RoundedAverages(self.models, self.values, self.awake)
         self.rounded_steps = RoundedSteps(self.values, self.awake)
+        self.scaled_splits = ScaledSplits()
         self.stateless_resumes = StatelessResumes(self.awake)
+        self.still_copies = StillCopies(self.values, self.awake)
         self.symmetric_weights = SymmetricWeights(self.values, self.awake)
         self.targets_among_inputs = TargetsAmongInputs()
         self.teachers = Teachers(self.holds, self.values, self.awake)

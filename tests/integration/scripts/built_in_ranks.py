@@ -15,6 +15,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset, random_split
+from torch.utils.data.distributed import DistributedSampler
 
 STEPS = 4
 
@@ -94,7 +96,24 @@ def head_after_the_wrapping(right: bool) -> None:
     train(model, lambda: None)
 
 
+def parts_of_each_rank(right: bool) -> None:
+    """Each rank draws the rows that it holds out."""
+    drawn = torch.Generator().manual_seed(0 if right else dist.get_rank())
+    data = TensorDataset(torch.randn(40, 6, generator=torch.Generator().manual_seed(0)))
+    part, held_out = random_split(data, [32, 8], generator=drawn)
+    model = wrapped()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    sampler = DistributedSampler(part)
+    for epoch in range(2):
+        sampler.set_epoch(epoch)
+        for (x,) in DataLoader(part, batch_size=8, sampler=sampler):
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+
+
 CASES = (
+    parts_of_each_rank,
     head_after_the_wrapping,
     other_shape,
     other_part,

@@ -1,0 +1,45 @@
+"""Bytes that a model is given as they are: pictures from 0 to 255.
+
+Weights are drawn, and rates chosen, for inputs of about 1. A first layer that reads
+whole numbers up to 255 shows that nobody has divided them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from _traincheck.graph_nodes import saved
+
+if TYPE_CHECKING:
+    from torch.autograd.graph import Node
+
+# Name of the scalar.
+NAME = "loss.reads_bytes"
+
+# First layers, what they keep of their input, and its place among what they are given.
+_LAYERS = {
+    "AddmmBackward0": ("mat1", 1),
+    "ConvolutionBackward0": ("input", 0),
+    "MmBackward0": ("self", 0),
+}
+_READ = 4096  # elements
+_LARGE, _LARGEST = 128, 255
+_DISTINCT = 16  # values
+
+
+def are_bytes(node: Node) -> bool | None:
+    """None: it is no layer that reads what was given to the model."""
+    kept = _LAYERS.get(node.name())
+    if kept is None:
+        return None
+    name, place = kept
+    if len(node.next_functions) <= place or node.next_functions[place][0] is not None:
+        return None
+    given = saved(node, name)
+    if given is None or not given.is_floating_point():
+        return None
+    few = given.reshape(-1)[:_READ] if given.is_contiguous() else given[0].reshape(-1)
+    few = few[:_READ]
+    if not _LARGE <= float(few.max()) <= _LARGEST or float(few.min()) < 0:
+        return False
+    return bool((few == few.round()).all()) and len(few.unique()) >= _DISTINCT

@@ -1,0 +1,243 @@
+"""What graphs of losses say of weights, penalties and what the first layer is given."""
+
+import math
+import pathlib
+import sys
+import unittest
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pack_padded_sequence
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from hooks_case import HooksCase, said
+
+WORDS, WIDTH, STEPS, SAMPLES = 20, 8, 7, 4
+
+
+class GraphCase(HooksCase):
+    NAME: str
+
+    def of(self, loss):
+        """Values of the scalar that a backward of the loss wrote."""
+        HooksCase.setUp(self)  # only the first backwards are looked at
+        self.backward(loss)
+        return said(self.NAME)
+
+
+class Weights(GraphCase):
+    NAME = "loss.favours_frequent"
+
+    def setUp(self):
+        super().setUp()
+        torch.manual_seed(0)
+        self.labels = torch.tensor([0] * 24 + [1] * 6 + [2] * 2)
+        self.counts = torch.bincount(self.labels).float()
+
+    @property
+    def scores(self):
+        return nn.Linear(5, 3)(torch.randn(32, 5))
+
+    def entropy(self, weight, labels=None):
+        labels = self.labels if labels is None else labels
+        return self.of(F.cross_entropy(self.scores, labels, weight=weight))
+
+    def binary(self, labels, weight):
+        scores = self.scores[:, : labels.shape[1]]
+        return self.of(
+            F.binary_cross_entropy_with_logits(scores, labels, pos_weight=weight)
+        )
+
+    def test_numbers_of_samples_and_their_inverse(self):
+        self.assertEqual(self.entropy(self.counts / 32), [1.0])
+        self.assertEqual(self.entropy(32 / self.counts), [0.0])
+
+    def test_pictures(self):
+        scores = self.scores[:, :, None, None].expand(32, 3, 4, 4)
+        labels = self.labels[:, None, None].expand(32, 4, 4)
+        loss = F.cross_entropy(scores, labels, weight=self.counts)
+        self.assertEqual(self.of(loss), [1.0])
+
+    def test_what_does_not_tell(self):
+        self.assertEqual(self.entropy(None), [])
+        self.assertEqual(self.entropy(torch.ones(3)), [])
+        balanced = torch.arange(32) % 3
+        self.assertEqual(self.entropy(torch.tensor([1.0, 2.0, 4.0]), balanced), [])
+        # Samples that are sorted by class.
+        self.assertEqual(self.entropy(32 / self.counts, torch.full((32,), 2)), [])
+
+    def test_padding_without_a_weight(self):
+        labels = torch.tensor([-100] * 4 + [0] * 4 + [1] * 20 + [2] * 4)
+        weight = torch.tensor([0.0, 1.0, 9.0])
+        self.assertEqual(self.entropy(weight, labels), [0.0])
+
+    def test_positives_over_negatives(self):
+        labels = F.one_hot(self.labels, 3).float()
+        ones, zeros = labels.sum(0), (1 - labels).sum(0)
+        self.assertEqual(self.binary(labels, ones / zeros), [1.0])
+        self.assertEqual(self.binary(labels, zeros / ones), [0.0])
+        rare, weight = labels[:, 2:], zeros[2] / ones[2]
+        self.assertEqual(self.binary(rare, 1 / weight), [1.0])
+        self.assertEqual(self.binary(rare, weight), [0.0])
+        self.assertEqual(self.binary(rare, torch.tensor(1.0)), [])
+        self.assertEqual(self.binary(rare / 2, weight), [])
+
+
+class Penalties(GraphCase):
+    NAME = "loss.penalty_without_graph"
+
+    def setUp(self):
+        super().setUp()
+        torch.manual_seed(0)
+        self.net = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 1))
+        self.x = torch.randn(16, 5, requires_grad=True)
+
+    def of(self, loss, **options):
+        HooksCase.setUp(self)
+        scores = self.net(self.x)
+        [slope] = torch.autograd.grad(
+            outputs=loss(scores), inputs=self.x, retain_graph=True, **options
+        )
+        penalty = (slope.norm(dim=1) - 1).square().mean()
+        (scores.mean() - self.net(self.x + 1).mean() + 10 * penalty).backward()
+        return said(self.NAME)
+
+    def test_gradients_without_a_graph(self):
+        self.assertEqual(self.of(torch.sum), [1.0])
+        ones = torch.ones(16, 1)
+        self.assertEqual(self.of(lambda scores: scores, grad_outputs=ones), [1.0])
+
+    def test_gradients_with_a_graph(self):
+        self.assertEqual(self.of(torch.sum, create_graph=True), [0.0])
+
+    def test_gradients_of_a_loss(self):
+        self.assertEqual(self.of(lambda scores: scores.square().mean()), [])
+
+    def test_gradients_that_the_loss_does_not_need(self):
+        torch.autograd.grad(self.net(self.x).sum(), [self.x])
+        self.net(self.x).square().mean().backward()
+        self.assertEqual(said(self.NAME), [])
+        torch.autograd.grad(self.net(self.x).sum(), list(self.net.parameters()))
+        (self.net(self.x).mean() + 1).backward()
+        self.assertEqual(said(self.NAME), [])
+
+
+class Bytes(GraphCase):
+    NAME = "loss.reads_bytes"
+
+    def of(self, net, x):
+        return super().of(net(x).square().mean())
+
+    def setUp(self):
+        super().setUp()
+        torch.manual_seed(0)
+        self.pictures = torch.randint(0, 256, (8, 3, 6, 6)).float()
+
+    def test_pictures(self):
+        net = nn.Conv2d(3, 4, 3)
+        self.assertEqual(self.of(net, self.pictures), [1.0])
+        self.assertEqual(self.of(net, self.pictures / 255), [0.0])
+        last = self.pictures.contiguous(memory_format=torch.channels_last)
+        self.assertEqual(self.of(net, last), [1.0])
+
+    def test_rows(self):
+        for bias in (True, False):
+            net = nn.Linear(108, 2, bias=bias)
+            self.assertEqual(self.of(net, self.pictures.flatten(1)), [1.0])
+            self.assertEqual(self.of(net, torch.randn(8, 108)), [0.0])
+
+    def test_what_is_scaled_by_the_model(self):
+        net = nn.Sequential(nn.BatchNorm2d(3), nn.Conv2d(3, 4, 3))
+        self.assertEqual(self.of(net, self.pictures), [])
+
+    def test_few_values(self):
+        self.assertEqual(self.of(nn.Linear(9, 2), 255 * torch.eye(9)), [0.0])
+
+
+class PackedLengths(GraphCase):
+    NAME = "loss.packs_other_lengths"
+
+    def setUp(self):
+        super().setUp()
+        torch.manual_seed(0)
+        self.lengths = torch.tensor([3, 7, 2, 5])
+        self.text = torch.randint(1, WORDS, (SAMPLES, STEPS))
+        self.text[torch.arange(STEPS) >= self.lengths[:, None]] = 0
+        self.order = self.lengths.argsort(descending=True)
+
+    def of(self, lengths, text=None, batch_first=True, padding=0, **options):
+        words = nn.Embedding(WORDS, WIDTH, padding_idx=padding)
+        vectors = words(self.text if text is None else text)
+        vectors = F.dropout(vectors if batch_first else vectors.transpose(0, 1), 0.2)
+        packed = pack_padded_sequence(
+            vectors, lengths, batch_first=batch_first, **options
+        )
+        layer = nn.GRU(WIDTH, 4, batch_first=batch_first)
+        return super().of(layer(packed)[1].square().mean())
+
+    def test_rows_that_were_not_sorted(self):
+        self.assertEqual(self.of(self.lengths[self.order]), [1.0])
+        self.assertEqual(self.of(self.lengths[self.order], padding=None), [1.0])
+        self.assertEqual(self.of(self.lengths[self.order], batch_first=False), [1.0])
+
+    def test_rows_and_lengths_that_were_sorted(self):
+        rows = self.text[self.order]
+        self.assertEqual(self.of(self.lengths[self.order], rows), [0.0])
+
+    def test_any_order(self):
+        for first in (True, False):
+            options = {"batch_first": first, "enforce_sorted": False}
+            self.assertEqual(self.of(self.lengths, **options), [0.0])
+            self.assertEqual(self.of(self.lengths.flip(0), **options), [1.0])
+
+    def test_texts_that_are_cut_on_purpose(self):
+        self.assertEqual(self.of(self.lengths - 1, enforce_sorted=False), [0.0])
+        self.assertEqual(self.of(torch.full((SAMPLES,), STEPS)), [0.0])
+
+
+class Tables(GraphCase):
+    NAME = "loss.positions_of_samples"
+
+    def setUp(self):
+        super().setUp()
+        torch.manual_seed(0)
+        places = torch.arange(16)[:, None]
+        rates = torch.exp(torch.arange(0, WIDTH, 2) * (-math.log(1e4) / WIDTH))
+        self.table = torch.zeros(16, WIDTH)
+        self.table[:, 0::2] = torch.sin(places * rates)
+        self.table[:, 1::2] = torch.cos(places * rates)
+        self.text = torch.randint(1, WORDS, (SAMPLES, STEPS))
+
+    def of(self, added, batch_first=True, p=0.1, **options):
+        words = nn.Embedding(WORDS, WIDTH)
+        layer = nn.TransformerEncoderLayer(
+            WIDTH, 2, 16, batch_first=batch_first, **options
+        )
+        text = self.text if batch_first else self.text.t()
+        vectors = F.dropout(words(text) * math.sqrt(WIDTH) + added, p)
+        return super().of(layer(vectors).square().mean())
+
+    def test_a_table_that_is_cut_to_the_samples(self):
+        self.assertEqual(self.of(self.table[:SAMPLES, None]), [1.0])
+        self.assertEqual(self.of(self.table[:SAMPLES, None], norm_first=True), [1.0])
+        self.assertEqual(self.of(self.table[:SAMPLES], batch_first=False), [1.0])
+
+    def test_a_table_that_is_cut_to_the_steps(self):
+        self.assertEqual(self.of(self.table[:STEPS]), [0.0])
+        self.assertEqual(self.of(self.table[:STEPS, None], batch_first=False), [0.0])
+
+    def test_tables_that_are_trained(self):
+        table = nn.Parameter(torch.randn(16, 1, WIDTH))
+        self.assertEqual(self.of(table[:SAMPLES]), [1.0])
+        self.assertEqual(self.of(table[:STEPS], batch_first=False), [])
+        self.assertEqual(self.of(table[:STEPS].transpose(0, 1)), [])
+
+    def test_what_each_sample_has(self):
+        self.assertEqual(self.of(torch.randn(SAMPLES, 1, WIDTH)), [])
+        at = torch.tensor([7, 0, 3, 5])
+        self.assertEqual(self.of(self.table[at][:, None]), [])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,62 @@
+#include "invariants/facts/observed_rows.h"
+
+namespace traincheck {
+namespace {
+
+constexpr char kAgainstMetric[] = "schedule.against_metric";
+constexpr char kCycleWaits[] = "schedule.cycle_waits";
+constexpr char kEarly[] = "schedule.early";
+constexpr char kMergesRates[] = "schedule.merges_rates";
+constexpr char kNotLoaded[] = "schedule.state_not_loaded";
+constexpr char kNotSaved[] = "schedule.state_not_saved";
+constexpr char kRateAsFactor[] = "schedule.rate_as_factor";
+constexpr char kRateReset[] = "schedule.rate_reset";
+constexpr char kRisesAgain[] = "schedule.rises_again";
+constexpr char kUnused[] = "schedule.unused";
+
+}  // namespace
+
+std::vector<Fact> ObservedScheduleFacts() {
+  return {
+      OptimizerRow<kEarly>(
+          "its scheduler was stepped before its first step",
+          "its scheduler was not stepped before its first step"),
+      OptimizerRow<kRateReset>(
+          "a scheduler that goes on has undone the rates that were loaded",
+          "no scheduler that goes on has undone the rates that were loaded"),
+      OptimizerRow<kCycleWaits>(
+          "its OneCycleLR is not stepped after each of its steps",
+          "its OneCycleLR is stepped after each of its steps"),
+      OptimizerRow<kRisesAgain>(
+          "its CosineAnnealingLR has passed its end, and the rates rise again",
+          "its CosineAnnealingLR has not passed its end", 4),
+      OptimizerRow<kMergesRates>("one learning rate is set for groups that "
+                                 "were made with different ones",
+                                 "groups that were made with different "
+                                 "learning rates keep different ones",
+                                 4),
+      OptimizerRow<kAgainstMetric>(
+          "its ReduceLROnPlateau waits for its metric in the wrong direction",
+          "its ReduceLROnPlateau waits for its metric in the right direction",
+          7),
+      OptimizerRow<kRateAsFactor>(
+          "the function of its LambdaLR gives the rate, which is multiplied by "
+          "the rate",
+          "the function of its LambdaLR gives a factor", 9),
+      OptimizerRow<kNotLoaded>(
+          "it goes on from a loaded state, and its schedule begins anew "
+          "although "
+          "its state was read",
+          "it goes on from a loaded state, and so does its schedule", 9),
+      OptimizerRow<kNotSaved>(
+          "it goes on from a file that has no state of its schedule, which "
+          "begins anew",
+          "it goes on from a file, and its schedule from where it was", 9),
+      OptimizerRow<kUnused>(
+          "none of its schedulers has been stepped in two passes over the data",
+          "its schedulers have not remained unstepped for two passes over the "
+          "data"),
+  };
+}
+
+}  // namespace traincheck

@@ -1,0 +1,145 @@
+"""As built_in_signs.py: mistakes in how data is scaled, split, packed and weighed, and in
+what is evaluated.
+
+    built_in_inputs.py [--right] [CASE...]
+"""
+
+import copy
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pack_padded_sequence
+from torch.utils.data import DataLoader, Subset, TensorDataset, random_split
+
+from built_in_outputs import PAD, WORDS, layers
+from built_in_signs import CLASSES, main, samples
+
+STEPS = 6
+
+
+def fit(model, optimizer, data, evaluated=None, evaluates=None, epochs=2) -> None:
+    """Regression; evaluates: what is evaluated in place of the model."""
+    for _ in range(epochs):
+        for x, y in DataLoader(data, batch_size=16, shuffle=True):
+            optimizer.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            optimizer.step()
+        if evaluated is not None:
+            network = (evaluates or model).eval()
+            with torch.no_grad():
+                for x, y in DataLoader(evaluated, batch_size=16):
+                    network(x)
+            model.train()
+
+
+def regression(width: int):
+    return layers(nn.Linear(width, 8), nn.Tanh(), nn.Linear(8, 1))
+
+
+def lengths_of_other_texts(right: bool) -> None:
+    """Lengths are sorted, rows are not."""
+    words, layer = nn.Embedding(WORDS, 8, padding_idx=PAD), nn.GRU(8, 8)
+    model, optimizer = layers(words, layer, nn.Linear(8, 2))
+    for _ in range(STEPS):
+        lengths = torch.tensor([3, 7, 5, 2, 6, 4])
+        ids = torch.randint(1, WORDS, (6, 7))
+        ids[torch.arange(7) >= lengths[:, None]] = PAD
+        order = lengths.argsort(descending=True)
+        rows = ids[order] if right else ids
+        packed = pack_padded_sequence(words(rows).transpose(0, 1), lengths[order])
+        optimizer.zero_grad()
+        F.cross_entropy(model[2](layer(packed)[1][0]), rows[:, 0] % 2).backward()
+        optimizer.step()
+
+
+def weights_of_frequent_classes(right: bool) -> None:
+    """Numbers of samples are taken for weights."""
+    y = torch.tensor([0] * 32 + [1] * 9 + [2] * 4 + [3] * 3)
+    counts = torch.bincount(y).float()
+    weight = counts.sum() / counts if right else counts / counts.sum()
+    model, optimizer = layers(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, CLASSES))
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        F.cross_entropy(model(torch.randn(48, 8)), y, weight=weight).backward()
+        optimizer.step()
+
+
+def penalty_without_a_graph(right: bool) -> None:
+    """A critic's gradients are to have the norm 1."""
+    model, optimizer = regression(8)
+    for _ in range(STEPS):
+        x = torch.randn(16, 8, requires_grad=True)
+        scores = model(x)
+        [slope] = torch.autograd.grad(
+            scores.sum(), x, create_graph=right, retain_graph=True
+        )
+        penalty = (slope.norm(dim=1) - 1).square().mean()
+        optimizer.zero_grad()
+        (scores.square().mean() + 10 * penalty).backward()
+        optimizer.step()
+
+
+def pictures_of_bytes(right: bool) -> None:
+    """Nobody divides by 255."""
+    model, optimizer = layers(
+        nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, CLASSES)
+    )
+    for _ in range(STEPS):
+        x = torch.randint(0, 256, (16, 3, 8, 8)).float()
+        optimizer.zero_grad()
+        y = torch.randint(0, CLASSES, (16,))
+        F.cross_entropy(model(x / 255 if right else x), y).backward()
+        optimizer.step()
+
+
+def copy_that_stands_still(right: bool) -> None:
+    """An average is evaluated, and its update was forgotten."""
+    model, optimizer = regression(8)
+    average = copy.deepcopy(model)
+    x = torch.randn(80, 8)
+    data = TensorDataset(x, x.sum(1, keepdim=True))
+    train, held_out = Subset(data, range(48)), Subset(data, range(48, 80))
+    for _ in range(4):
+        fit(model, optimizer, train, held_out, average, epochs=1)
+        if right:
+            with torch.no_grad():
+                for mean, weight in zip(average.parameters(), model.parameters()):
+                    mean.lerp_(weight, 0.5)
+    fit(model, optimizer, train, epochs=1)
+
+
+def windows_of_one_series(right: bool) -> None:
+    """Neighbouring windows are drawn apart at random."""
+    series = torch.randn(140).cumsum(0)
+    windows = series.unfold(0, 13, 1)
+    data = TensorDataset(windows[:, :12], windows[:, 12:])
+    if right:
+        parts = Subset(data, range(96)), Subset(data, range(96, 128))
+    else:
+        parts = random_split(data, [96, 32])
+    fit(*regression(12), *parts)
+
+
+def scaled_before_the_split(right: bool) -> None:
+    """Means and deviations are those of all rows."""
+    rows, target = 3 * torch.randn(96, 6) + 2, torch.randn(96, 1)
+    known = rows[:64] if right else rows
+    data = TensorDataset((rows - known.mean(0)) / known.std(0), target)
+    parts = Subset(data, range(64)), Subset(data, range(64, 96))
+    fit(*regression(6), *parts)
+
+
+CASES = (
+    lengths_of_other_texts,
+    weights_of_frequent_classes,
+    penalty_without_a_graph,
+    pictures_of_bytes,
+    copy_that_stands_still,
+    windows_of_one_series,
+    scaled_before_the_split,
+)
+
+
+if __name__ == "__main__":
+    main(CASES)

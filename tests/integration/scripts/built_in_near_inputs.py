@@ -1,0 +1,133 @@
+"""Right programs that come close to the mistakes of built_in_inputs.py.
+
+    built_in_near_inputs.py [CASE...]
+"""
+
+import copy
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pack_padded_sequence
+from torch.utils.data import Subset, TensorDataset
+
+from built_in_inputs import STEPS, fit, regression
+from built_in_near import main
+from built_in_outputs import PAD, WORDS, layers
+from built_in_signs import CLASSES
+
+
+def lengths_of_other_texts() -> None:
+    """Packed in any order, and without the last token of each text."""
+    words, layer = nn.Embedding(WORDS, 8, padding_idx=PAD), nn.GRU(8, 8)
+    model, optimizer = layers(words, layer, nn.Linear(8, 2))
+    for step in range(STEPS):
+        lengths = torch.tensor([3, 7, 5, 2, 6, 4])
+        ids = torch.randint(1, WORDS, (6, 7))
+        ids[torch.arange(7) >= lengths[:, None]] = PAD
+        vectors = F.dropout(words(ids), 0.1).transpose(0, 1)
+        kept = lengths - step % 2
+        packed = pack_padded_sequence(vectors, kept, enforce_sorted=False)
+        optimizer.zero_grad()
+        F.cross_entropy(model[2](layer(packed)[1][0]), ids[:, 0] % 2).backward()
+        optimizer.step()
+
+
+def weights_of_frequent_classes() -> None:
+    """Two labels, each weighed by what it lacks; classes that are as frequent."""
+    model, optimizer = layers(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, CLASSES))
+    labels = (torch.rand(48, CLASSES) < torch.tensor([0.1, 0.2, 0.5, 0.8])).float()
+    rare = (1 - labels).sum(0) / labels.sum(0)
+    costs, y = torch.tensor([1.0, 2.0, 4.0, 8.0]), torch.arange(48) % CLASSES
+    for _ in range(STEPS):
+        scores = model(torch.randn(48, 8))
+        optimizer.zero_grad()
+        loss = F.binary_cross_entropy_with_logits(scores, labels, pos_weight=rare)
+        (loss + F.cross_entropy(scores, y, weight=costs)).backward()
+        optimizer.step()
+
+
+def penalty_without_a_graph() -> None:
+    """Inputs that are made harder, and a penalty of weights."""
+    model, optimizer = layers(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, CLASSES))
+    for step in range(STEPS):
+        x = torch.randn(16, 8, requires_grad=True)
+        y = torch.randint(0, CLASSES, (16,))
+        [slope] = torch.autograd.grad(F.cross_entropy(model(x), y), x)
+        harder = x.detach() + 0.1 * slope.sign()
+        decay = sum(weight.square().sum() for weight in model.parameters())
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y) + F.cross_entropy(model(harder), y)
+        (loss + 1e-4 * decay).backward()
+        optimizer.step()
+
+
+def pictures_of_bytes() -> None:
+    """A BatchNorm scales them; and few whole numbers, as counts are."""
+    model, optimizer = layers(
+        nn.BatchNorm2d(3), nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(144, CLASSES)
+    )
+    counts, of_counts = layers(nn.Linear(8, CLASSES))
+    for _ in range(STEPS):
+        y = torch.randint(0, CLASSES, (16,))
+        optimizer.zero_grad()
+        x = torch.randint(0, 256, (16, 3, 8, 8)).float()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        of_counts.zero_grad()
+        x = torch.randint(0, 20, (16, 8)).float()
+        F.cross_entropy(counts(x), y).backward()
+        of_counts.step()
+
+
+def copy_that_stands_still() -> None:
+    """The best network so far, which is another one now and then; a teacher."""
+    model, optimizer = regression(8)
+    teacher = copy.deepcopy(model).eval()
+    x = torch.randn(80, 8)
+    data = TensorDataset(x, x.sum(1, keepdim=True))
+    train, held_out = Subset(data, range(48)), Subset(data, range(48, 80))
+    for _ in range(4):
+        best = copy.deepcopy(model)
+        fit(model, optimizer, train, held_out, best, epochs=1)
+        for rows in x[:48].split(16):
+            with torch.no_grad():
+                target = teacher(rows)
+            optimizer.zero_grad()
+            F.mse_loss(model(rows), target + rows.sum(1, keepdim=True)).backward()
+            optimizer.step()
+
+
+def windows_of_one_series() -> None:
+    """Windows that do not overlap, drawn at random; and how well the training fits."""
+    windows = torch.randn(128 * 13).cumsum(0).unfold(0, 13, 13)
+    data = TensorDataset(windows[:, :12], windows[:, 12:])
+    order = torch.randperm(128).tolist()
+    model, optimizer = regression(12)
+    train = Subset(data, order[:96])
+    fit(model, optimizer, train, Subset(data, order[96:]))
+    fit(model, optimizer, train, train)
+
+
+def scaled_before_the_split() -> None:
+    """Rows that are about 0 by nature; and each row by itself."""
+    rows, target = torch.randn(96, 6), torch.randn(96, 1)
+    alone = F.layer_norm(rows, (6,))
+    for table in (rows, alone):
+        data = TensorDataset(table, target)
+        fit(*regression(6), Subset(data, range(64)), Subset(data, range(64, 96)))
+
+
+CASES = (
+    lengths_of_other_texts,
+    weights_of_frequent_classes,
+    penalty_without_a_graph,
+    pictures_of_bytes,
+    copy_that_stands_still,
+    windows_of_one_series,
+    scaled_before_the_split,
+)
+
+
+if __name__ == "__main__":
+    main(CASES)
