@@ -28,7 +28,7 @@ std::string RuntimeFolder() {
 }
 
 absl::StatusOr<std::string> MakeRuntimeFolder() {
-  const std::string folder = RuntimeFolder();
+  std::string folder = RuntimeFolder();
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
     return absl::ErrnoToStatus(errno, folder);
   }

@@ -30,7 +30,7 @@ std::string PodJob(const System& system) {
 
 // "": none, or ranks on other hosts have other torchruns.
 std::string TorchrunOf(const System& system, uint32_t top) {
-  const std::string id = VariableOf(system, top, "TORCHELASTIC_RUN_ID");
+  std::string id = VariableOf(system, top, "TORCHELASTIC_RUN_ID");
   if (id.empty()) return "";
   if (id != "none") return id;
   const std::string world = VariableOf(system, top, "WORLD_SIZE");

@@ -423,5 +423,42 @@ class RateAsFactor(SignsCase):
         self.assertEqual(self.train(lambda epoch: 1 / (1 + epoch), rate=1.0), [0.0])
 
 
+class SharedSchedules(HooksCase):
+    NAME = "schedule.all_on_one"
+    KIND = torch.optim.lr_scheduler.StepLR
+
+    def of(self, make):
+        """Its values at steps of two optimizers, whose schedulers `make` gives."""
+        nets = nn.Linear(3, 3), nn.Linear(3, 1)
+        both = [torch.optim.Adam(net.parameters()) for net in nets]
+        schedulers = make(*both)
+        for _ in range(4):
+            for net, optimizer in zip(nets, both):
+                optimizer.zero_grad()
+                net(torch.randn(4, 3)).square().mean().backward()
+                optimizer.step()
+            for scheduler in schedulers:
+                scheduler.step()
+        return max(said(self.NAME), default=None)
+
+    def test_two_of_a_kind_for_one_optimizer(self):
+        self.assertEqual(self.of(lambda a, b: [self.KIND(a, 2), self.KIND(a, 2)]), 1.0)
+
+    def test_one_for_each(self):
+        self.assertEqual(self.of(lambda a, b: [self.KIND(a, 2), self.KIND(b, 2)]), 0.0)
+        HooksCase.setUp(self)
+        self.assertIsNone(self.of(lambda a, b: [self.KIND(a, 2)]))
+
+    def test_two_kinds_and_two_parts(self):
+        module = torch.optim.lr_scheduler
+        linear, cosine = module.LinearLR, module.CosineAnnealingLR
+        self.assertEqual(self.of(lambda a, b: [linear(a), cosine(a, 8)]), 0.0)
+        HooksCase.setUp(self)
+        parts = lambda a, b: [
+            module.SequentialLR(a, [linear(a), linear(a, 1, 0.1)], [2])
+        ]
+        self.assertEqual(self.of(parts), 0.0)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -84,6 +84,89 @@ class Weights(GraphCase):
         self.assertEqual(self.binary(rare / 2, weight), [])
 
 
+class Overlaps(GraphCase):
+    NAME = "loss.overlap_of_scores"
+
+    def setUp(self):
+        super().setUp()
+        torch.manual_seed(0)
+        self.net = nn.Conv2d(1, 3, 3, padding=1)
+        self.x, self.mask = torch.randn(4, 1, 8, 8), torch.rand(4, 3, 8, 8).round()
+
+    def of(self, loss, activation):
+        return super().of(loss(activation(self.net(self.x))))
+
+    def dice(self, p):
+        both = p.square().sum((2, 3)) + self.mask.sum((2, 3))
+        return 1 - ((2 * (p * self.mask).sum((2, 3)) + 1) / (both + 1)).mean()
+
+    def jaccard(self, p):
+        shared = (self.mask * p).flatten(1).sum(1)
+        whole = (p + self.mask - p * self.mask).flatten(1).sum(1)
+        return 1 - (shared / (whole + 1e-6)).mean()
+
+    def tversky(self, p):
+        shared = (p * self.mask).sum()
+        more, less = (p * (1 - self.mask)).sum(), ((1 - p) * self.mask).sum()
+        return 1 - shared / (shared + 0.3 * more + 0.7 * less + 1)
+
+    def test_scores_and_probabilities(self):
+        for loss in (self.dice, self.jaccard, self.tversky):
+            self.assertEqual(self.of(loss, lambda scores: scores), [1.0])
+            self.assertEqual(self.of(loss, torch.sigmoid), [0.0])
+            self.assertEqual(self.of(loss, lambda scores: scores.softmax(1)), [0.0])
+
+    def test_scores_of_another_size(self):
+        for mode in ("bilinear", "nearest"):
+            resize = nn.Upsample((8, 8), mode=mode)
+            small = lambda scores: resize(scores[:, :, ::2, ::2])
+            self.assertEqual(self.of(self.dice, small), [1.0])
+
+    def test_other_quotients(self):
+        def within(p):
+            return ((p * self.mask).sum() / self.mask.sum()).square()
+
+        def cosine(p):
+            other = torch.randn_like(p)
+            return (p * other).sum() / (p.square().sum().sqrt() + 1)
+
+        for loss in (within, cosine):
+            self.assertEqual(self.of(loss, lambda scores: scores), [])
+
+
+class MeansOverClasses(GraphCase):
+    NAME = "loss.averages_over_classes"
+
+    def setUp(self):
+        super().setUp()
+        torch.manual_seed(0)
+        self.shares = torch.randn(6, 4).softmax(1)
+
+    @property
+    def logarithms(self):
+        return F.log_softmax(nn.Linear(5, 4)(torch.randn(6, 5)) / 2, 1)
+
+    def divergence(self, reduction):
+        return F.kl_div(self.logarithms, self.shares, reduction=reduction)
+
+    def test_divergences(self):
+        self.assertEqual(self.of(self.divergence("mean")), [1.0])
+        self.assertEqual(self.of(self.divergence("batchmean")), [0.0])
+        self.assertEqual(self.of(self.divergence("none").sum(1).mean()), [0.0])
+
+    def test_entropies(self):
+        self.assertEqual(self.of(-(self.shares * self.logarithms).mean()), [1.0])
+        self.assertEqual(
+            self.of((-self.shares * self.logarithms).sum(-1).mean()), [0.0]
+        )
+        entropy = F.cross_entropy(self.logarithms, self.shares)
+        self.assertEqual(self.of(entropy), [0.0])
+
+    def test_other_weights(self):
+        self.assertEqual(self.of((torch.rand(6, 4) * self.logarithms).mean()), [])
+        self.assertEqual(self.of((self.shares * self.logarithms).mean(0).sum()), [])
+
+
 class Penalties(GraphCase):
     NAME = "loss.penalty_without_graph"
 

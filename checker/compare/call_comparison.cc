@@ -216,9 +216,9 @@ class CallComparison {
     const bool both = lone.calls_a > 0 && lone.calls_b > 0;
     const auto words = [&](bool makes_it, size_t calls) {
       if (calls == 0) return std::string("not called");
-      const std::string text =
-          calls == 1 ? "called once"
-                     : "called " + std::to_string(calls) + " times";
+      std::string text = calls == 1
+                             ? "called once"
+                             : "called " + std::to_string(calls) + " times";
       if (!makes_it || !both) return text;
       return text + ", of which call " + std::to_string(lone.ordinal + 1) +
              " is made here alone";

@@ -33,7 +33,7 @@ std::string FallbackSpool() {
 
 // As agent/relay/options does.
 std::string SpoolFolder() {
-  const std::string given = Variable("TRAINCHECK_SPOOL_DIR");
+  std::string given = Variable("TRAINCHECK_SPOOL_DIR");
   if (!given.empty()) return given;
   const std::string state = Variable("XDG_STATE_HOME");
   if (!state.empty()) return state + "/traincheck/spool";

@@ -84,10 +84,10 @@ absl::StatusOr<std::string> FetchPlanFile(Client* client,
   std::error_code error;
   fs::create_directories(*folder, error);
   if (error) return CannotWrite(*folder);
-  const std::string path =
+  std::string path =
       absl::StrCat(*folder, "/", set.size() > kMaxSetsInName ? "sets" : set,
                    "-", HashText(plan->json()), ".json");
-  const absl::Status written = WriteWhole(path, plan->json());
+  absl::Status written = WriteWhole(path, plan->json());
   if (!written.ok()) return written;
   return path;
 }

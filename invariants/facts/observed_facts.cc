@@ -89,6 +89,8 @@ constexpr char kAreLinear[] = "loss.layers_are_linear";
 constexpr char kPaddedState[] = "loss.reads_padded_state";
 constexpr char kSeesPadding[] = "loss.attends_to_padding";
 constexpr char kFavoursFrequent[] = "loss.favours_frequent";
+constexpr char kOfClasses[] = "loss.averages_over_classes";
+constexpr char kOverlapOfScores[] = "loss.overlap_of_scores";
 constexpr char kConstantPenalty[] = "loss.penalty_without_graph";
 constexpr char kReadsBytes[] = "loss.reads_bytes";
 constexpr char kPacksOthers[] = "loss.packs_other_lengths";
@@ -391,6 +393,12 @@ std::vector<Fact> OfInputs() {
       CallRow<kFavoursFrequent>(
           "the loss weighs frequent classes more than rare ones",
           "the loss weighs rare classes more than frequent ones", 10),
+      CallRow<kOfClasses>(
+          "a loss between distributions is averaged over the classes",
+          "losses between distributions are added up over the classes", 10),
+      CallRow<kOverlapOfScores>(
+          "an overlap with a mask is computed of scores",
+          "overlaps with masks are computed of probabilities", 10),
       CallRow<kConstantPenalty>(
           "a term of the loss that gradients were taken for has no gradient",
           "gradients that were taken for the loss have a graph", 10),

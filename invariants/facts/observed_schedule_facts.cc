@@ -12,6 +12,7 @@ constexpr char kNotSaved[] = "schedule.state_not_saved";
 constexpr char kRateAsFactor[] = "schedule.rate_as_factor";
 constexpr char kRateReset[] = "schedule.rate_reset";
 constexpr char kRisesAgain[] = "schedule.rises_again";
+constexpr char kAllOnOne[] = "schedule.all_on_one";
 constexpr char kUnused[] = "schedule.unused";
 
 }  // namespace
@@ -52,6 +53,9 @@ std::vector<Fact> ObservedScheduleFacts() {
           "it goes on from a file that has no state of its schedule, which "
           "begins anew",
           "it goes on from a file, and its schedule from where it was", 9),
+      OptimizerRow<kAllOnOne>(
+          "it has two schedulers of one kind, and another optimizer has none",
+          "it has at most one scheduler of a kind", 10),
       OptimizerRow<kUnused>(
           "none of its schedulers has been stepped in two passes over the data",
           "its schedulers have not remained unstepped for two passes over the "

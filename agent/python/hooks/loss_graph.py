@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING
 import torch
 
 from _traincheck import attention_graph
+from _traincheck import class_means
 from _traincheck import class_weights
 from _traincheck import label_graph
 from _traincheck import layer_graph
 from _traincheck import output_graph
+from _traincheck import overlap_losses
 from _traincheck import padded_means
 from _traincheck import token_graph
 from _traincheck.findings import Findings
@@ -265,6 +267,8 @@ def findings(roots: list[Node], whole: bool) -> Findings:
             found.add(OVER_QUERIES, attention_graph.over_queries(node))
             found.add(padded_means.NAME, padded_means.counts(node))
         found.add(class_weights.NAME, class_weights.favours_frequent(node))
+        found.add(class_means.NAME, class_means.averages(node))
+        found.add(overlap_losses.NAME, overlap_losses.is_of_scores(node))
         label_graph.look(node, found)
         output_graph.look(node, found)
     found.add(OF_PROBABILITIES, _is_kl_of_probabilities(roots))

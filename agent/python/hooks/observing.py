@@ -75,5 +75,6 @@ def observe_function(
             raise
 
     setattr(observed, _OBSERVED, True)
-    setattr(observed, "_torchdynamo_disable", True)
+    # In compiled code fn takes its place.
+    setattr(observed, "_torchdynamo_inline", fn)
     setattr(module, name, observed)

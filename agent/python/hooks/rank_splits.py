@@ -48,12 +48,14 @@ class RankSplits:
             return None
         self._told.set(data, True)
         self._count += 1
-        indices = array.array("q", map(int, data.indices)).tobytes()
-        digest = hashlib.blake2b(indices, digest_size=16).hexdigest()
         # Ranks begin their parts in the same order, or have others to compare with.
         key = f"split {self._count} of {len(data)}"
         try:
+            indices = array.array("q", map(int, data.indices)).tobytes()
+            digest = hashlib.blake2b(indices, digest_size=16).hexdigest()
             return float(not run_agreement.is_first_said(key, digest))
+        except (TypeError, ValueError):  # no numbers
+            return None
         except RuntimeError as error:  # the store is gone
             self._core.log_once(
                 "splits of ranks",

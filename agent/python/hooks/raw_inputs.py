@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
+
 from _traincheck.graph_nodes import saved
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ _LAYERS = {
 _READ = 4096  # elements
 _LARGE, _LARGEST = 128, 255
 _DISTINCT = 16  # values
+_TYPES = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
 
 
 def are_bytes(node: Node) -> bool | None:
@@ -36,10 +39,10 @@ def are_bytes(node: Node) -> bool | None:
     if len(node.next_functions) <= place or node.next_functions[place][0] is not None:
         return None
     given = saved(node, name)
-    if given is None or not given.is_floating_point():
+    if given is None or given.dtype not in _TYPES or given.layout != torch.strided:
         return None
-    few = given.reshape(-1)[:_READ] if given.is_contiguous() else given[0].reshape(-1)
-    few = few[:_READ]
+    few = given if given.is_contiguous() else given[0]
+    few = few.reshape(-1)[:_READ]
     if not _LARGE <= float(few.max()) <= _LARGEST or float(few.min()) < 0:
         return False
     return bool((few == few.round()).all()) and len(few.unique()) >= _DISTINCT

@@ -8,7 +8,7 @@ of the training's share have not.
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.utils.data import Subset, TensorDataset
@@ -16,8 +16,6 @@ from torch.utils.data import Subset, TensorDataset
 from _traincheck.identity_map import WeakIdentityMap, is_possible_key
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from torch.utils.data import DataLoader
 
 # Name of the scalar of a loader.
@@ -29,6 +27,7 @@ _COLUMNS = 3
 _SHARE = 0.8  # of the columns: others are flags
 _EXACT = 1e-4
 _FLOATS = ("float32", "float64")
+_TYPES = (torch.float32, torch.float64)
 
 
 class ScaledSplits:
@@ -50,16 +49,15 @@ class ScaledSplits:
         if training is None or training is data or self._told.get(data):
             return None
         self._told.set(data, True)
-        trained, evaluated = _rows(training), _rows(data)
+        trained, evaluated = _Rows.of(training), _Rows.of(data)
         if trained is None or evaluated is None:
             return None
-        if trained[0] is evaluated[0]:
-            both = trained[0]
-        elif trained[1].shape[1] == evaluated[1].shape[1]:
-            both = torch.cat((trained[1], evaluated[1]))
-        else:
+        if trained.base is evaluated.base:
+            return _is_scaled_together(trained.own, trained.table)
+        if trained.own.shape[1] != evaluated.own.shape[1]:
             return None
-        return _is_scaled_together(trained[1], both)
+        both = torch.cat((trained.own.double(), evaluated.own.double()))
+        return _is_scaled_together(trained.own, both)
 
 
 def _is_scaled_together(trained: torch.Tensor, both: torch.Tensor) -> float | None:
@@ -83,17 +81,29 @@ def _are_standardised(rows: torch.Tensor) -> bool | None:
     return bool((centred & (one[varies] < _EXACT)).double().mean() >= _SHARE)
 
 
-def _rows(data: Any) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """float[all rows, columns] of what it is a part of, and those of its own rows."""
-    indices: Any = None
-    while type(data) is Subset:
-        own = data.indices
-        indices = own if indices is None else [own[index] for index in indices]
-        data = data.dataset
-    table = _table(data)
-    if table is None or indices is None:
-        return None if table is None else (table, table)
-    return table, table[torch.as_tensor(indices, dtype=torch.int64)]
+class _Rows(NamedTuple):
+    """Of a data set, or of a part of one."""
+
+    base: Any
+    table: torch.Tensor  # float[all rows of the base, columns]
+    own: torch.Tensor  # float[rows, columns]
+
+    @classmethod
+    def of(cls, data: Any) -> _Rows | None:
+        parts = []
+        while type(data) is Subset:
+            parts.append(data.indices)
+            data = data.dataset
+        table = _table(data)
+        if table is None:
+            return None
+        own = table
+        try:
+            for indices in reversed(parts):
+                own = own[torch.as_tensor(indices, dtype=torch.int64)]
+        except (IndexError, TypeError, ValueError):  # no numbers of rows
+            return None
+        return cls(data, table, own)
 
 
 def _table(data: Any) -> torch.Tensor | None:
@@ -103,23 +113,28 @@ def _table(data: Any) -> torch.Tensor | None:
     else:
         values = list(getattr(data, "__dict__", {}).values())
     for value in values:
-        if type(value).__module__ == "numpy" and type(value).__name__ == "ndarray":
-            value = torch.from_numpy(value) if str(value.dtype) in _FLOATS else None
-        if _is_table(value, data):
+        if _is_array(value) and len(value) == _size(data):
+            return torch.from_numpy(value.astype("float64"))
+        if _is_tensor(value) and len(value) == _size(data):
             return torch.Tensor.detach(value)
     return None
 
 
-def _is_table(value: Any, data: Any) -> bool:
+def _is_array(value: Any) -> bool:
+    if type(value).__module__ != "numpy" or type(value).__name__ != "ndarray":
+        return False
+    return value.ndim == 2 and str(value.dtype) in _FLOATS and value.size <= _MOST
+
+
+def _is_tensor(value: Any) -> bool:
     if type(value) is not torch.Tensor or not value.is_cpu or value.dim() != 2:
         return False
-    if not value.is_floating_point() or value.numel() > _MOST:
-        return False
-    return value.layout == torch.strided and _size(data) == len(value)
+    plain = value.layout == torch.strided and value.dtype in _TYPES
+    return plain and value.numel() <= _MOST
 
 
 def _size(data: Any) -> int | None:
     try:
         return len(data)
-    except TypeError:
+    except (NotImplementedError, TypeError):
         return None

@@ -36,6 +36,7 @@ _OF_FUNCTIONS = (
     torch.optim.lr_scheduler.MultiplicativeLR,
 )
 _UNUSED_PASSES = 2
+_SETTLED = 64  # steps of an optimizer after which nobody joins
 
 
 class _Schedule:
@@ -158,8 +159,34 @@ class Schedules:
         if unused:
             found.add("schedule.unused", all(unused))
         found.add("schedule.merges_rates", self._merged.steps(optimizer, in_one_cycle))
+        if (count or 0) < _SETTLED:
+            found.add("schedule.all_on_one", self._are_all_on_one(optimizer, own))
         found.update(self._resumed.optimizer_steps(optimizer, own))
         return {(name, 0): value for name, value in found.items()}
+
+    def _are_all_on_one(
+        self, optimizer: torch.optim.Optimizer, own: list[Any]
+    ) -> bool | None:
+        """Has it two schedulers of one kind, and another optimizer none? None: there
+        are not two of both."""
+        if len(self._all) < 2 or len(self._counts) < 2:
+            return None
+        everyone = list(self._all.keys())
+        inner = {
+            id(one) for each in everyone for one in getattr(each, "_schedulers", ())
+        }
+        kinds = collections.Counter(
+            type(one) for one in own if id(one) not in inner and self._has_stepped(one)
+        )
+        if max(kinds.values(), default=0) < 2:
+            return False
+        given = [getattr(each, "optimizer", None) for each in everyone]
+        others = (other for other in self._counts.keys() if other is not optimizer)
+        return any(not any(_are_one(one, other) for one in given) for other in others)
+
+    def _has_stepped(self, scheduler: Any) -> bool:
+        schedule = self._all.get(scheduler)
+        return schedule is not None and schedule.calls > 1
 
 
 def _are_one(given: Any, optimizer: torch.optim.Optimizer) -> bool:

@@ -20,9 +20,9 @@ std::string LastPart(const std::string& name) {
 // "all_reduce at train.py:12"
 std::string CallWords(const LateCall& call) {
   // A module is called by its own name.
-  const std::string name = LastPart(call.function) == "__call__"
-                               ? "a forward pass"
-                               : LastPart(call.function);
+  std::string name = LastPart(call.function) == "__call__"
+                         ? "a forward pass"
+                         : LastPart(call.function);
   if (call.site.empty()) return name;
   return absl::StrCat(name, " at ", call.site.substr(call.site.rfind('/') + 1));
 }

@@ -135,7 +135,7 @@ class TrainCheckRelation : public Relation {
 
   absl::StatusOr<RulePtr> Parse(const nlohmann::json& parameters,
                                 const std::string& path) const override {
-    const absl::Status status = CheckRuleForm(parameters, path);
+    absl::Status status = CheckRuleForm(parameters, path);
     if (!status.ok()) return status;
     Translation translation = TranslateRule(parameters);
     std::vector<JudgedRule> natives;

@@ -1,5 +1,5 @@
-"""As built_in_signs.py: mistakes in how data is scaled, split, packed and weighed, and in
-what is evaluated.
+"""As built_in_signs.py: mistakes in how data is scaled, split, packed and weighed, in
+terms of a loss, and in what is evaluated.
 
     built_in_inputs.py [--right] [CASE...]
 """
@@ -93,6 +93,61 @@ def pictures_of_bytes(right: bool) -> None:
         optimizer.step()
 
 
+def overlap(predicted, mask):
+    """1 - Dice."""
+    shared, whole = (predicted * mask).sum((1, 2, 3)), (predicted + mask).sum((1, 2, 3))
+    return 1 - ((2 * shared + 1) / (whole + 1)).mean()
+
+
+def overlap_of_scores(right: bool) -> None:
+    """The sigmoid is in another loss alone."""
+    model, optimizer = layers(
+        nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 1, 1)
+    )
+    for _ in range(STEPS):
+        x = torch.randn(8, 1, 8, 8)
+        mask = (x > 0.5).float()
+        scores = model(x)
+        loss = F.binary_cross_entropy_with_logits(scores, mask)
+        optimizer.zero_grad()
+        (loss + overlap(scores.sigmoid() if right else scores, mask)).backward()
+        optimizer.step()
+
+
+def mean_over_classes(right: bool) -> None:
+    """The divergence from a teacher is divided by the number of classes."""
+    model, optimizer = layers(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, CLASSES))
+    teacher = nn.Linear(8, CLASSES).requires_grad_(False)
+    for _ in range(STEPS):
+        x = torch.randn(16, 8)
+        shares = teacher(x).softmax(1)
+        optimizer.zero_grad()
+        logarithms = F.log_softmax(model(x), 1)
+        reduction = "batchmean" if right else "mean"
+        F.kl_div(logarithms, shares, reduction=reduction).backward()
+        optimizer.step()
+
+
+def two_schedules_for_one(right: bool) -> None:
+    """The critic's schedule is made for the generator's optimizer."""
+    generator, of_generator = regression(8)
+    critic, of_critic = layers(nn.Linear(1, 1))
+    schedules = [
+        torch.optim.lr_scheduler.StepLR(one, 2)
+        for one in (of_generator, of_critic if right else of_generator)
+    ]
+    for _ in range(STEPS):
+        made = generator(torch.randn(16, 8))
+        of_critic.zero_grad()
+        critic(made.detach()).square().mean().backward()
+        of_critic.step()
+        of_generator.zero_grad()
+        (1 - critic(made)).square().mean().backward()
+        of_generator.step()
+        for schedule in schedules:
+            schedule.step()
+
+
 def copy_that_stands_still(right: bool) -> None:
     """An average is evaluated, and its update was forgotten."""
     model, optimizer = regression(8)
@@ -135,6 +190,9 @@ CASES = (
     weights_of_frequent_classes,
     penalty_without_a_graph,
     pictures_of_bytes,
+    overlap_of_scores,
+    mean_over_classes,
+    two_schedules_for_one,
     copy_that_stands_still,
     windows_of_one_series,
     scaled_before_the_split,

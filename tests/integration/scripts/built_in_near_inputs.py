@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence
 from torch.utils.data import Subset, TensorDataset
 
-from built_in_inputs import STEPS, fit, regression
+from built_in_inputs import STEPS, fit, overlap, regression
 from built_in_near import main
 from built_in_outputs import PAD, WORDS, layers
 from built_in_signs import CLASSES
@@ -80,6 +80,51 @@ def pictures_of_bytes() -> None:
         of_counts.step()
 
 
+def overlap_of_scores() -> None:
+    """Several classes, of a softmax that is resized; and a mean within a mask."""
+    model, optimizer = layers(nn.Conv2d(1, CLASSES, 3, padding=1))
+    for _ in range(STEPS):
+        x = torch.randn(8, 1, 8, 8)
+        mask = (x > 0.5).float()
+        scores = model(F.avg_pool2d(x, 2))
+        shares = F.interpolate(scores.softmax(1), scale_factor=2)
+        within = (scores[:, :1] * mask[:, :, ::2, ::2]).sum() / mask.sum()
+        optimizer.zero_grad()
+        (overlap(shares, mask.expand_as(shares)) + within.square()).backward()
+        optimizer.step()
+
+
+def mean_over_classes() -> None:
+    """Added up over the classes first; and the mean of each class on its own."""
+    model, optimizer = layers(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, CLASSES))
+    for _ in range(STEPS):
+        shares = torch.rand(16, CLASSES).softmax(1)
+        logarithms = F.log_softmax(model(torch.randn(16, 8)), 1)
+        divergence = F.kl_div(logarithms, shares, reduction="none")
+        entropy = -(shares * logarithms).mean(0).sum()
+        optimizer.zero_grad()
+        (divergence.sum(1).mean() + entropy).backward()
+        optimizer.step()
+
+
+def two_schedules_for_one() -> None:
+    """A schedule in two parts, and a critic whose rate stays."""
+    generator, of_generator = regression(8)
+    critic, of_critic = layers(nn.Linear(1, 1))
+    rises = torch.optim.lr_scheduler.LinearLR(of_generator, 0.5, 1.0, 2)
+    falls = torch.optim.lr_scheduler.LinearLR(of_generator, 1.0, 0.1, 4)
+    schedule = torch.optim.lr_scheduler.SequentialLR(of_generator, [rises, falls], [2])
+    for _ in range(STEPS):
+        made = generator(torch.randn(16, 8))
+        of_critic.zero_grad()
+        critic(made.detach()).square().mean().backward()
+        of_critic.step()
+        of_generator.zero_grad()
+        (1 - critic(made)).square().mean().backward()
+        of_generator.step()
+        schedule.step()
+
+
 def copy_that_stands_still() -> None:
     """The best network so far, which is another one now and then; a teacher."""
     model, optimizer = regression(8)
@@ -123,6 +168,9 @@ CASES = (
     weights_of_frequent_classes,
     penalty_without_a_graph,
     pictures_of_bytes,
+    overlap_of_scores,
+    mean_over_classes,
+    two_schedules_for_one,
     copy_that_stands_still,
     windows_of_one_series,
     scaled_before_the_split,
