@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence
+from torch.utils.data import DataLoader, TensorDataset
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from hooks_case import HooksCase, said
@@ -277,6 +278,44 @@ class PackedLengths(GraphCase):
     def test_texts_that_are_cut_on_purpose(self):
         self.assertEqual(self.of(self.lengths - 1, enforce_sorted=False), [0.0])
         self.assertEqual(self.of(torch.full((SAMPLES,), STEPS)), [0.0])
+
+
+class RowOrders(HooksCase):
+    NAME = "loss.rows_reordered"
+
+    def of(self, change, targets=lambda y, order: y):
+        """change: (states, order) -> what the head is given."""
+        torch.manual_seed(0)
+        HooksCase.setUp(self)
+        words, head = nn.Embedding(WORDS, WIDTH), nn.Linear(WIDTH, 2)
+        x, y = torch.randint(WORDS, (16, STEPS)), torch.arange(16) % 2
+        for rows, labels in DataLoader(TensorDataset(x, y), batch_size=8):
+            order = rows[:, 0].argsort()
+            states = change(words, rows, order)
+            F.cross_entropy(head(states), targets(labels, order)).backward()
+        return said(self.NAME)
+
+    @staticmethod
+    def sort(words, rows, order):
+        return words(rows[order]).sum(1)
+
+    def test_labels_that_were_not_sorted(self):
+        self.assertEqual(self.of(self.sort), [1.0, 1.0])
+        cut = lambda words, rows, order: words(rows[order, :4]).sum(1)
+        self.assertEqual(self.of(cut), [1.0, 1.0])
+
+    def test_labels_that_were_sorted(self):
+        self.assertEqual(self.of(self.sort, lambda y, order: y[order]), [0.0, 0.0])
+
+    def test_states_that_were_put_back(self):
+        back = lambda *given: self.sort(*given)[given[2].argsort()]
+        self.assertEqual(self.of(back), [])
+        plain = lambda words, rows, order: words(rows).sum(1)
+        self.assertEqual(self.of(plain), [])
+
+    def test_other_rows(self):
+        other = lambda words, rows, order: words(rows.roll(1, 1)).sum(1)
+        self.assertEqual(self.of(other), [])
 
 
 class Tables(GraphCase):

@@ -39,7 +39,7 @@ TEST_F(NamedFactsTest, AgentsOfAVersionLookAtSoManyFacts) {
                                                {7, 6u},
                                                {8, 7u},
                                                {9, 22u},
-                                               {10, 11u}}));
+                                               {10, 12u}}));
 }
 
 TEST_F(NamedFactsTest, InsideWrapper) {

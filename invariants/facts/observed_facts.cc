@@ -91,6 +91,7 @@ constexpr char kSeesPadding[] = "loss.attends_to_padding";
 constexpr char kFavoursFrequent[] = "loss.favours_frequent";
 constexpr char kOfClasses[] = "loss.averages_over_classes";
 constexpr char kOverlapOfScores[] = "loss.overlap_of_scores";
+constexpr char kReordered[] = "loss.rows_reordered";
 constexpr char kConstantPenalty[] = "loss.penalty_without_graph";
 constexpr char kReadsBytes[] = "loss.reads_bytes";
 constexpr char kPacksOthers[] = "loss.packs_other_lengths";
@@ -399,6 +400,9 @@ std::vector<Fact> OfInputs() {
       CallRow<kOverlapOfScores>(
           "an overlap with a mask is computed of scores",
           "overlaps with masks are computed of probabilities", 10),
+      CallRow<kReordered>(
+          "texts are read in another order than their targets have",
+          "texts and their targets are in one order", 10),
       CallRow<kConstantPenalty>(
           "a term of the loss that gradients were taken for has no gradient",
           "gradients that were taken for the loss have a graph", 10),

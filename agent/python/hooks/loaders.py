@@ -89,6 +89,7 @@ class _Loaders:
                 self._say(loader, ALIKE, watch.first_batches.first_batch(result))
             self._say(loader, BEGINS_AGAIN, watch.first_batches.fetched(loader))
             self._say(loader, ENDS_MASKED, watch.masked_ends.fetched(loader, result))
+            watch.row_orders.fetched(loader, result)
             copied = watch.targets_among_inputs.fetched(loader, result)
             self._say(loader, TARGET_AMONG_INPUTS, copied)
             drew = watch.random_evaluations.fetched()

@@ -36,6 +36,7 @@ from _traincheck.graph_nodes import (
     walk,
 )
 from _traincheck.places import place
+from _traincheck.row_orders import RowOrders
 from _traincheck.value_graph import givers_of, origins_of
 
 if TYPE_CHECKING:
@@ -100,10 +101,15 @@ class _LossOnDevice:
 
 class LossGraphs:
     def __init__(
-        self, core: Core, values: DeviceValues, limited_by: Callable[[str], None]
+        self,
+        core: Core,
+        values: DeviceValues,
+        orders: RowOrders,
+        limited_by: Callable[[str], None],
     ) -> None:
         """limited_by: see sight.py."""
         self._core = core
+        self._orders = orders
         self._values = values
         self._limited_by = limited_by
         # What was found with values of a device, by the place that calls backward:
@@ -146,7 +152,7 @@ class LossGraphs:
         found = Findings()
         found.add(NO_GRAPH, any(map(_is_made_anew, losses)))
         if all(map(self._values.is_here, losses)):
-            found.update(findings(roots, whole))
+            found.update(findings(roots, whole, self._orders))
             self._say(found)
             return
         most = token_graph.MAX_NODES if whole else _MAX_NODES
@@ -158,7 +164,7 @@ class LossGraphs:
 
         def take(values: list[torch.Tensor]) -> None:
             copy.fill(values)
-            found.update(findings(copy.roots, whole))
+            found.update(findings(copy.roots, whole, RowOrders()))
             found.pop(TARGETS, None)  # a number of this backward alone
             self._late.setdefault(row, []).append(found)
 
@@ -239,7 +245,7 @@ def roots_of(args: Args, kwargs: Kwargs) -> list[Node]:
         return _roots(_losses(args, kwargs))
 
 
-def findings(roots: list[Node], whole: bool) -> Findings:
+def findings(roots: list[Node], whole: bool, orders: RowOrders) -> Findings:
     """Of the nodes next to the loss; of the whole graph, too."""
     found = Findings()
     means: list[float | None] = []
@@ -275,7 +281,7 @@ def findings(roots: list[Node], whole: bool) -> Findings:
     if len(means) == 1:
         found.add(TARGETS, means[0])
     if whole:
-        found.update(token_graph.findings(roots))
+        found.update(token_graph.findings(roots, orders))
         found.update(layer_graph.findings(roots))
     return found
 

@@ -19,6 +19,7 @@ from _traincheck import padded_means
 from _traincheck import padded_states
 from _traincheck import positions
 from _traincheck import raw_inputs
+from _traincheck import row_orders
 from _traincheck import variational_noise
 from _traincheck.batch_axis import is_mixed, is_over_batch, labelled_samples
 from _traincheck.batch_axis import softmax_sizes, steps_and_sequences
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from torch.autograd.graph import Node
 
     from _traincheck.attention import SelfAttention
+    from _traincheck.row_orders import RowOrders
 
 MAX_NODES = 4096
 _LEAST = 16  # tokens that are compared
@@ -55,14 +57,16 @@ OVER_BATCH = "loss.weighs_over_samples"
 SAMPLES_AS_STEPS = "loss.samples_as_steps"
 
 
-def findings(roots: list[Node]) -> Findings:
-    return _Sequences(roots).findings()
+def findings(roots: list[Node], orders: RowOrders) -> Findings:
+    return _Sequences(roots, orders).findings()
 
 
 class _Sequences:
-    def __init__(self, roots: list[Node]) -> None:
+    def __init__(self, roots: list[Node], orders: RowOrders) -> None:
+        self._orders = orders
         self._embeddings: list[Node] = []
         self._losses: list[Node] = []
+        self._labelled: list[Node] = []  # losses of other kinds, too
         self._attention: list[SelfAttention] = []
         # The dimension of tokens that texts run along, as their targets show it.
         self._steps: dict[Node, int] = {}
@@ -88,6 +92,7 @@ class _Sequences:
     def _see_loss(self, node: Node) -> None:
         if node.name() in _NLL:
             self._losses.append(node)
+        self._labelled.append(node)
         samples = labelled_samples(node)
         if samples is not None:
             self._samples.add(samples)
@@ -115,6 +120,8 @@ class _Sequences:
                 attended = [one for one in self._attention if one.keys in reached]
                 self._see_tokens(embedding, tokens, attended, reached)
                 self._see_positions(embedding, tokens, attended)
+                apart = self._orders.are_apart(tokens, self._labelled, reached)
+                self._found.add(row_orders.NAME, apart)
                 for rows in (tokens, tokens.t()):
                     self._see_padding(embedding, rows, attended, reached)
         if self._shifts:

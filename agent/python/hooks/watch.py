@@ -51,6 +51,7 @@ from _traincheck.resumed_scales import ResumedScales
 from _traincheck.resumed_schedules import ResumedSchedules
 from _traincheck.rounded_averages import RoundedAverages
 from _traincheck.rounded_steps import RoundedSteps
+from _traincheck.row_orders import RowOrders
 from _traincheck.samplers import Samplers
 from _traincheck.scaler import HalfPrecision
 from _traincheck.scaled_splits import ScaledSplits
@@ -141,7 +142,10 @@ class Watch:
         self.control.planned = self.sight.begins
         limited_by = self.sight.limited_by
         self.values = DeviceValues(self.core, lambda: limited_by("devices"))
-        self.loss_graphs = LossGraphs(self.core, self.values, limited_by)
+        self.row_orders = RowOrders()
+        self.loss_graphs = LossGraphs(
+            self.core, self.values, self.row_orders, limited_by
+        )
         self._look_anew()
 
     def _look_anew(self) -> None:

@@ -53,6 +53,23 @@ def lengths_of_other_texts(right: bool) -> None:
         optimizer.step()
 
 
+def labels_of_other_texts(right: bool) -> None:
+    """Texts are sorted by length to be packed, labels are not."""
+    words, layer = nn.Embedding(WORDS, 8, padding_idx=PAD), nn.GRU(8, 8)
+    model, optimizer = layers(words, layer, nn.Linear(8, 2))
+    lengths = torch.randint(2, 8, (48,))
+    ids = torch.randint(1, WORDS, (48, 7))
+    ids[torch.arange(7) >= lengths[:, None]] = PAD
+    data = TensorDataset(ids, lengths, ids[:, 0] % 2)
+    for rows, sizes, y in DataLoader(data, batch_size=12, shuffle=True):
+        order = sizes.argsort(descending=True)
+        vectors = words(rows[order]).transpose(0, 1)
+        state = layer(pack_padded_sequence(vectors, sizes[order]))[1][0]
+        optimizer.zero_grad()
+        F.cross_entropy(model[2](state), y[order] if right else y).backward()
+        optimizer.step()
+
+
 def weights_of_frequent_classes(right: bool) -> None:
     """Numbers of samples are taken for weights."""
     y = torch.tensor([0] * 32 + [1] * 9 + [2] * 4 + [3] * 3)
@@ -187,6 +204,7 @@ def scaled_before_the_split(right: bool) -> None:
 
 CASES = (
     lengths_of_other_texts,
+    labels_of_other_texts,
     weights_of_frequent_classes,
     penalty_without_a_graph,
     pictures_of_bytes,

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence
-from torch.utils.data import Subset, TensorDataset
+from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from built_in_inputs import STEPS, fit, overlap, regression
 from built_in_near import main
@@ -30,6 +30,23 @@ def lengths_of_other_texts() -> None:
         packed = pack_padded_sequence(vectors, kept, enforce_sorted=False)
         optimizer.zero_grad()
         F.cross_entropy(model[2](layer(packed)[1][0]), ids[:, 0] % 2).backward()
+        optimizer.step()
+
+
+def labels_of_other_texts() -> None:
+    """States are put back in the order of the labels."""
+    words, layer = nn.Embedding(WORDS, 8, padding_idx=PAD), nn.GRU(8, 8)
+    model, optimizer = layers(words, layer, nn.Linear(8, 2))
+    lengths = torch.randint(2, 8, (48,))
+    ids = torch.randint(1, WORDS, (48, 7))
+    ids[torch.arange(7) >= lengths[:, None]] = PAD
+    data = TensorDataset(ids, lengths, ids[:, 0] % 2)
+    for rows, sizes, y in DataLoader(data, batch_size=12, shuffle=True):
+        order = sizes.argsort(descending=True)
+        vectors = words(rows[order]).transpose(0, 1)
+        state = layer(pack_padded_sequence(vectors, sizes[order]))[1][0]
+        optimizer.zero_grad()
+        F.cross_entropy(model[2](state[order.argsort()]), y).backward()
         optimizer.step()
 
 
@@ -165,6 +182,7 @@ def scaled_before_the_split() -> None:
 
 CASES = (
     lengths_of_other_texts,
+    labels_of_other_texts,
     weights_of_frequent_classes,
     penalty_without_a_graph,
     pictures_of_bytes,

@@ -1,0 +1,91 @@
+"""Rows that a model reads in another order than their targets have.
+
+Texts are sorted by length to be packed. Who forgets to sort the labels as well, or to
+put the states back in order, trains each text with the label of another one. The batch,
+as the loader gave it, tells both orders.
+"""
+
+from __future__ import annotations
+
+import collections
+from typing import TYPE_CHECKING
+
+import torch
+
+from _traincheck.batch_tensors import tensors_of
+from _traincheck.graph_nodes import saved
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from torch.autograd.graph import Node
+
+# Name of the scalar.
+NAME = "loss.rows_reordered"
+
+_BATCHES = 8  # of a loader that are looked at
+_LEAST = 4  # rows
+_MOST = 1 << 16  # tokens
+# What may put rows into another order.
+_ORDERS = frozenset(("GatherBackward0", "IndexBackward0", "IndexSelectBackward0"))
+
+
+class RowOrders:
+    def __init__(self) -> None:
+        self._fetched: collections.Counter[int] = collections.Counter()
+        # Of the batch that was fetched last: int64[rows, positions], and one a row.
+        self._tokens: list[torch.Tensor] = []
+        self._targets: list[torch.Tensor] = []
+
+    def fetched(self, loader: int, batch: Any) -> None:
+        self._tokens, self._targets = [], []
+        if self._fetched[loader] == _BATCHES:
+            return
+        self._fetched[loader] += 1
+        for tensor in tensors_of(batch):
+            if len(tensor.shape) == 0 or not _LEAST <= len(tensor) <= _MOST:
+                continue
+            if tensor.numel() == len(tensor):
+                self._targets.append(tensor.flatten().clone())
+            elif tensor.dim() == 2 and tensor.numel() <= _MOST:
+                if tensor.dtype is torch.int64:
+                    self._tokens.append(tensor.clone())
+
+    def are_apart(
+        self, tokens: torch.Tensor, losses: list[Node], reached: Iterable[Node]
+    ) -> bool | None:
+        """tokens: [rows, positions] that a model was given; reached: what was computed
+        of them. None: they are in the order of the batch, or it cannot be told."""
+        order = next(filter(None, map(lambda t: _order(t, tokens), self._tokens)), None)
+        if order is None:
+            return None
+        reached = set(reached)
+        if any(node.name() in _ORDERS for node in reached):
+            return None
+        for loss in losses:
+            given = saved(loss, "target") if loss in reached else None
+            for targets in self._targets:
+                if given is None or given.numel() != len(targets):
+                    continue
+                if bool((targets[order] == targets).all()):
+                    return None
+                given = given.flatten()
+                if bool((given == targets).all()):
+                    return True
+                if bool((given == targets[order]).all()):
+                    return False
+        return None
+
+
+def _order(before: torch.Tensor, after: torch.Tensor) -> list[int] | None:
+    """Of [rows, positions]: after = before[order], which may have been cut to its
+    longest rows. None: it has other rows, the same order, or equal rows."""
+    if len(before) != len(after) or after.shape[1] > before.shape[1]:
+        return None
+    before = before[:, : after.shape[1]]
+    if torch.equal(before, after):
+        return None
+    places = {tuple(row): place for place, row in enumerate(before.tolist())}
+    order = [places.get(tuple(row), -1) for row in after.tolist()]
+    return order if sorted(order) == list(range(len(before))) else None
