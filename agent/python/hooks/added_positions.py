@@ -179,28 +179,27 @@ def _factor(node: Node, one: Node) -> torch.Tensor | None:
 def _counts_samples(table: torch.Tensor, steps: int) -> bool | None:
     """table: [..., ..., width]; None: it is not one of sines and cosines that begin
     with position 0."""
-    by_step = table if steps == 1 else table.transpose(0, 1)
-    if min(by_step.shape[:2]) < _LEAST:
+    by_sample = table if steps == 1 else table.transpose(0, 1)
+    if min(by_sample.shape[:2]) < _LEAST:
         return None
-    of_steps, of_samples = _line(by_step), _line(by_step.transpose(0, 1))
-    if of_steps is None and of_samples is None:
-        return None
-    return of_samples is not None and of_steps is None
+    if _counts(by_sample):
+        return False
+    return True if _counts(by_sample.transpose(0, 1)) else None
 
 
-def _line(table: torch.Tensor) -> torch.Tensor | None:
-    """table: [lines, positions, width]: what all lines have, if that is sin and cos of
-    0, 1, 2, ... in one column each."""
+def _counts(table: torch.Tensor) -> bool:
+    """table: [lines, positions, width]: have all lines the same, and is that sin and cos
+    of 0, 1, 2, ... in one column each?"""
     if not _are_alike(table):
-        return None
+        return False
     line = table.nan_to_num(-math.inf).amax(0)
     first = line[0]
     if bool((torch.minimum(first.abs(), (first - 1).abs()) > _EXACT).any()):
-        return None
+        return False
     expected = torch.arange(len(line), dtype=line.dtype)
     sines = (line - expected.sin()[:, None]).abs().amax(0) < _EXACT
     cosines = (line - expected.cos()[:, None]).abs().amax(0) < _EXACT
-    return line if bool(sines.any()) and bool(cosines.any()) else None
+    return bool(sines.any()) and bool(cosines.any())
 
 
 def _are_alike(table: torch.Tensor) -> bool:
