@@ -207,6 +207,17 @@ class Penalties(GraphCase):
         self.assertEqual(said(self.NAME), [])
 
 
+class Scripted(HooksCase):
+    def test_a_script_that_takes_gradients(self):
+        x = torch.ones(3, requires_grad=True)
+        self.assertEqual(torch.jit.script(slope)(x).tolist(), [2.0, 2.0, 2.0])
+
+
+def slope(x: torch.Tensor):
+    gradients = torch.autograd.grad([(x * x).sum()], [x])
+    return gradients[0]
+
+
 class Bytes(GraphCase):
     NAME = "loss.reads_bytes"
 

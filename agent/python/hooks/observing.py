@@ -60,7 +60,8 @@ def observe_function(
     name: str,
     before: Callable[[Args, Kwargs], None],
 ) -> None:
-    """Runs before(args, kwargs) in front of a function that is called by its module."""
+    """Runs before(args, kwargs) in front of a function that only torch itself calls, by
+    this name of its module: compilers know public ones by their identity."""
     fn: Any = getattr(module, name, None)
     if not isinstance(fn, types.FunctionType) or hasattr(fn, _OBSERVED):
         return
@@ -75,6 +76,4 @@ def observe_function(
             raise
 
     setattr(observed, _OBSERVED, True)
-    # In compiled code fn takes its place.
-    setattr(observed, "_torchdynamo_inline", fn)
     setattr(module, name, observed)

@@ -37,15 +37,13 @@ class Penalties:
         self._taken: bool | None = None
 
     def takes(self, args: Args, kwargs: Kwargs) -> None:
-        """Called with the arguments of autograd.grad."""
-        outputs = _listed(kwargs.get("outputs", args[0] if args else ()))
-        inputs = _listed(kwargs.get("inputs", args[1] if len(args) > 1 else ()))
-        if not torch.is_grad_enabled() or not any(map(_is_input, inputs)):
-            return
-        if not all(map(_are_scores, outputs)):
-            return
-        graph = kwargs.get("create_graph", args[4] if len(args) > 4 else False)
-        self._taken = bool(self._taken) or bool(graph)
+        """Called with what autograd gives its engine: outputs, gradients of them,
+        retain_graph, create_graph, inputs."""
+        if kwargs.get("accumulate_grad", True) or not torch.is_grad_enabled():
+            return  # a backward
+        outputs, _, _, graph, inputs = args[:5]
+        if any(map(_is_input, inputs)) and all(map(_are_scores, outputs)):
+            self._taken = bool(self._taken) or bool(graph)
 
     def are_asked(self) -> bool:
         return self._taken is not None
@@ -56,10 +54,6 @@ class Penalties:
         if taken is None or taken:
             return None if taken is None else 0.0
         return 1.0 if any(map(_has_constant_term, roots)) else None
-
-
-def _listed(inputs: Any) -> list[Any]:
-    return list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
 
 
 def _is_input(tensor: Any) -> bool:
@@ -94,4 +88,4 @@ def install(watch: Watch) -> None:
     def takes(args: Args, kwargs: Kwargs) -> None:
         watch.penalties.takes(args, kwargs)
 
-    observe_function(watch, torch.autograd, "grad", takes)
+    observe_function(watch, torch.autograd, "_engine_run_backward", takes)

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     Tensors = list[torch.Tensor]
 
-_grad = torch.autograd.grad  # before other hooks look at its calls
-
 _CALLS = 2  # of a class
 _DIRECTIONS = 2
 _MOST = 1 << 20  # elements of inputs
@@ -174,7 +172,7 @@ class _Function:
         weights = [_drawn(one, draw) for one in outputs]
         whole = sum(((w * out).sum() for w, out in zip(weights, outputs)), start=0.0)
         assert isinstance(whole, torch.Tensor)
-        gradients = _grad(whole, leaves, allow_unused=True)
+        gradients = torch.autograd.grad(whole, leaves, allow_unused=True)
         directions = [_drawn(one, draw) for one in inputs]
         given = sum(
             float((gradient * one).sum())
