@@ -69,8 +69,9 @@ class OlderFormat(StoreCase):
         data = self.folder / "data"
         (data / "FORMAT").write_text("traincheckd store 99\n")
         before = sorted((p.name, p.stat().st_mtime_ns) for p in data.rglob("*"))
+        command = [harness.DIST / "traincheckd", "--data-dir", data]
         done = subprocess.run(
-            [str(harness.DIST / "traincheckd"), "--data-dir", str(data)],
+            [*map(str, command), "--listen", f"unix:{self.folder}/daemon.sock"],
             stderr=subprocess.PIPE,
             text=True,
             timeout=harness.PATIENCE_S,
