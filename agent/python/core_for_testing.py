@@ -361,7 +361,7 @@ class RecordingCore:
     def copy_to_host(self, tensors):
         assert self.device and tensors
         self.copying += 1
-        flat = [tensor.detach().reshape(-1) for tensor in tensors]
+        flat = [tensor.detach().reshape(-1).contiguous() for tensor in tensors]
         contents = [one.view(torch.uint8).numpy().tobytes() for one in flat]
         self.copied.append((self.copying, contents))
         return self.copying

@@ -372,5 +372,21 @@ class Tables(GraphCase):
         self.assertEqual(self.of(self.table[at][:, None]), [])
 
 
+class WeightsOnADevice(Weights):
+    ON_DEVICE = True
+
+
+class OverlapsOnADevice(Overlaps):
+    ON_DEVICE = True
+
+
+class MeansOverClassesOnADevice(MeansOverClasses):
+    ON_DEVICE = True
+
+
+class PackedLengthsOnADevice(PackedLengths):
+    ON_DEVICE = True
+
+
 if __name__ == "__main__":
     unittest.main()

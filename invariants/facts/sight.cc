@@ -43,9 +43,10 @@ const std::map<std::string, Limit>& Limits() {
       {"device values",
        {"parameters are on a device, whose checkpoints and some of whose "
         "values the agent does not read",
-        {"opt.losses_are_zero", "opt.moves_masked_rows",
-         "opt.foreign_gradients", "opt.frozen_norm_moves",
-         "opt.layer_gets_zeros", "step.means_alike", "saved."}}},
+        {"loss.positions_of_samples", "loss.reads_bytes", "opt.losses_are_zero",
+         "opt.moves_masked_rows", "opt.foreign_gradients",
+         "opt.frozen_norm_moves", "opt.layer_gets_zeros", "step.means_alike",
+         "saved."}}},
       {"device losses",
        {"some tensors of the losses are on a device, and too large for the "
         "agent to copy them",

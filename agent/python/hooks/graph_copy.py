@@ -36,14 +36,16 @@ _NUMBERS = (
 )
 # Of which nodes, by the begin of their names, which tensors are read.
 _TENSORS = {
-    "BinaryCrossEntropy": ("target",),
+    "BinaryCrossEntropy": ("target", "pos_weight"),
     "CtcLoss": ("targets", "target_lengths", "log_probs"),
     "CudnnCtcLoss": ("targets", "target_lengths", "log_probs"),
     "Embedding": ("indices",),
     "HuberLoss": ("target",),
+    "IndexSelect": ("index",),
     "LinalgVectorNorm": ("self",),
     "MseLoss": ("target",),
     "NllLoss": ("target", "weight", "total_weight", "self"),
+    "PackPaddedSequence": ("result1",),
     "SafeSoftmax": ("result",),
     "ScaledDotProduct": ("query", "key", "attn_mask", "attn_bias"),
     "SmoothL1Loss": ("target",),

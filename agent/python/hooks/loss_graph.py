@@ -36,7 +36,6 @@ from _traincheck.graph_nodes import (
     walk,
 )
 from _traincheck.places import place
-from _traincheck.row_orders import RowOrders
 from _traincheck.value_graph import givers_of, origins_of
 
 if TYPE_CHECKING:
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
 
     from _traincheck.device_values import DeviceValues
     from _traincheck.places import Place
+    from _traincheck.row_orders import RowOrders
 
 _MAX_NODES = 256
 _FIRST = 8  # backwards of a place in the code that are looked at
@@ -156,7 +156,10 @@ class LossGraphs:
             self._say(found)
             return
         most = token_graph.MAX_NODES if whole else _MAX_NODES
-        copy = GraphCopy(roots, most, self._values)
+        copy, orders = (
+            GraphCopy(roots, most, self._values),
+            self._orders.of_this_batch(),
+        )
         if copy.left_out:
             self._limited_by("device losses")
         if copy.left_out_attention:
@@ -164,7 +167,7 @@ class LossGraphs:
 
         def take(values: list[torch.Tensor]) -> None:
             copy.fill(values)
-            found.update(findings(copy.roots, whole, RowOrders()))
+            found.update(findings(copy.roots, whole, orders))
             found.pop(TARGETS, None)  # a number of this backward alone
             self._late.setdefault(row, []).append(found)
 

@@ -38,6 +38,12 @@ class RowOrders:
         self._tokens: list[torch.Tensor] = []
         self._targets: list[torch.Tensor] = []
 
+    def of_this_batch(self) -> RowOrders:
+        """What is known now, for somebody who looks when the next one has come."""
+        known = RowOrders()
+        known._tokens, known._targets = self._tokens, self._targets
+        return known
+
     def fetched(self, loader: int, batch: Any) -> None:
         self._tokens, self._targets = [], []
         if self._fetched[loader] == _BATCHES:
