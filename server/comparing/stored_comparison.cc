@@ -63,7 +63,7 @@ class Comparing {
         comparison_(a.processes.world, b.processes.world) {}
 
   absl::StatusOr<ComparisonResult> Run() {
-    const absl::Status ranks = ForEach(
+    absl::Status ranks = ForEach(
         a_.processes.ranks, b_.processes.ranks, "ranks",
         [](const RankKey& key) { return absl::StrCat("rank ", key.rank); },
         [&](const RankKey& key, const auto& a, const auto& b) {
@@ -72,7 +72,7 @@ class Comparing {
           });
         });
     if (!ranks.ok()) return ranks;
-    const absl::Status workers = ForEach(
+    absl::Status workers = ForEach(
         a_.processes.workers, b_.processes.workers, "workers of loaders",
         [](const WorkerKey& key) {
           return absl::StrCat("worker ", key.worker, " of rank ",

@@ -127,8 +127,7 @@ absl::StatusOr<v1::Job> InferenceJobs::Start(const v1::InferRequest& request,
 absl::StatusOr<v1::Job> InferenceJobs::Cancel(const std::string& id) {
   if (!CancelRunning(id)) {
     // Its write is queued before this one.
-    const absl::Status durable =
-        use_.store->WriteAndWait(WriteSet(), kPatience);
+    absl::Status durable = use_.store->WriteAndWait(WriteSet(), kPatience);
     if (!durable.ok()) return durable;
   }
   return book_->Find(id);
@@ -248,7 +247,7 @@ absl::StatusOr<LearningSession::Learned> InferenceJobs::LearnInProcess(
       [this, id = job.id()](const std::string& stage, double fraction) {
         book_->Report(id, stage, fraction);
       });
-  const absl::Status interrupted = absl::CancelledError(kCancelled);
+  absl::Status interrupted = absl::CancelledError(kCancelled);
   if (!Attach(process->get())) return interrupted;
   absl::StatusOr<LearningSession::Learned> learned =
       session.Learn(*runs, job.request());

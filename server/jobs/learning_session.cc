@@ -26,7 +26,7 @@ absl::StatusOr<Page> ReadPage(const Store& store, const BatchId& from,
   Page page;
   page.next_batch = to;
   size_t bytes = 0;
-  const absl::Status scanned = store.Scan(
+  absl::Status scanned = store.Scan(
       Table::kBatches, BatchKey(from), BatchKey({from.run, from.process, to}),
       [&](std::string_view key, std::string_view value) {
         page.batches.emplace_back(value);
@@ -79,7 +79,7 @@ std::string Shortcomings(const RunView& run) {
 
 absl::StatusOr<LearningSession::Learned> LearningSession::Learn(
     const std::vector<RunView>& runs, const v1::InferRequest& request) {
-  const absl::Status fed = Feed(runs, request);
+  absl::Status fed = Feed(runs, request);
   if (absl::IsUnavailable(fed)) return WhyGone();
   if (!fed.ok()) return fed;
   progress_("learning", kReadingShare);
@@ -158,7 +158,7 @@ void LearningSession::ReportReading(const RunView& run) {
 absl::StatusOr<LearningSession::Learned> LearningSession::TakeAnswer() {
   while (true) {
     worker::FromWorker message;
-    const absl::Status received = process_.channel().Receive(&message);
+    absl::Status received = process_.channel().Receive(&message);
     if (absl::IsUnavailable(received)) {
       return absl::AbortedError(process_.AwaitEnd());
     }

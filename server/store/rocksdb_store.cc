@@ -176,7 +176,7 @@ class RocksdbStore final : public Store {
   absl::StatusOr<uint64_t> Backup(const std::string& folder) override {
     absl::ReaderMutexLock lock(&mutex_);
     if (database_ == nullptr) return NotOpen();
-    const absl::Status made =
+    absl::Status made =
         MakeBackup(dir_, folder, id_, [this](const std::string& path) {
           mutex_.AssertReaderHeld();
           return FromRocksdb(database_->Checkpoint(path));
