@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from _traincheck.graph_nodes import Graph, integer, kept, saved, shape
+from _traincheck.graph_nodes import Graph, factor, integer, saved, shape
 
 if TYPE_CHECKING:
     from torch.autograd.graph import Node
@@ -41,10 +41,14 @@ _INPUTS = {
 
 
 def are_of_samples(
-    graph: Graph, embedding: Node, tokens: torch.Tensor, steps: int
+    graph: Graph,
+    embedding: Node,
+    tokens: torch.Tensor,
+    steps: int,
+    reached: set[Node],
 ) -> bool | None:
-    """steps: the dimension of the tokens [..., ...] that texts run along. None: no
-    table is added to them, or it cannot be told."""
+    """steps: the dimension of the tokens [..., ...] that texts run along; reached: what
+    was computed of them. None: no table is added to them, or it cannot be told."""
     variable = getattr(embedding.next_functions[0][0], "variable", None)
     if type(variable) is not torch.nn.Parameter or not variable.is_cpu:
         return None
@@ -53,7 +57,7 @@ def are_of_samples(
     if tokens.numel() * variable.shape[1] > _MOST:
         return None
     vectors = variable.detach()[tokens]
-    return _Search(graph, embedding, steps).at(embedding, _Path(vectors), _DEPTH)
+    return _Search(graph, steps, reached).at(embedding, _Path(vectors), _DEPTH)
 
 
 class _Path:
@@ -98,10 +102,10 @@ class _Path:
 
 
 class _Search:
-    def __init__(self, graph: Graph, embedding: Node, steps: int) -> None:
+    def __init__(self, graph: Graph, steps: int, reached: set[Node]) -> None:
         self._graph = graph
         self._steps = steps
-        self._of_tokens = graph.reached_from(embedding)
+        self._reached = reached
 
     def at(self, node: Node, path: _Path, depth: int) -> bool | None:
         if depth == 0:
@@ -120,14 +124,14 @@ class _Search:
             return None if table is None else _counts_samples(table, self._steps)
         if name == "AddBackward0":
             other = _other(taker, node)
-            if path.is_added or other in self._of_tokens:
+            if path.is_added or other in self._reached:
                 return None
             if other is not None:
                 return self._is_cut_to_samples(other, path)
             path.is_added = True
         elif name == "MulBackward0":
-            factor = _factor(taker, node)
-            if factor is None or not path.times(factor):
+            times = factor(taker)
+            if times is None or not path.times(times):
                 return None
         elif name == "TransposeBackward0":
             dims = {integer(taker, "dim0"), integer(taker, "dim1")}
@@ -165,15 +169,6 @@ class _Search:
 def _other(node: Node, one: Node) -> Node | None:
     first, second = (giver for giver, _ in node.next_functions)
     return second if first is one else first
-
-
-def _factor(node: Node, one: Node) -> torch.Tensor | None:
-    """What the product has beside this, if that needs no gradient."""
-    (first, _), (second, _) = node.next_functions
-    if first is not None and second is not None:
-        return None
-    value = kept(node, "other" if first is one else "self")
-    return value.detach() if type(value) is torch.Tensor and value.is_cpu else None
 
 
 def _counts_samples(table: torch.Tensor, steps: int) -> bool | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from _traincheck.graph_nodes import dimension, inputs, kept, saved, shape
+from _traincheck.graph_nodes import dimension, factor, inputs, reduced, shape
 from _traincheck.value_graph import values_of
 
 if TYPE_CHECKING:
@@ -33,18 +33,14 @@ def averages(node: Node) -> bool | None:
         while product.name() in _BETWEEN and len(inputs(product)) == 1:
             product = inputs(product)[0]
         over = _classes(product)
-        if over is not None and (node.name() in _OF_ALL or over in _reduced(node)):
+        if over is not None and (node.name() in _OF_ALL or over in reduced(node)):
             return str(node.name()).startswith("Mean")
     return None
 
 
 def _classes(product: Node) -> int | None:
     """The dimension of the classes, of probabilities times log-probabilities."""
-    if product.name() != "MulBackward0" or len(inputs(product)) != 1:
-        return None
-    is_first = product.next_functions[0][0] is not None
-    shares = saved(product, "other" if is_first else "self")
-    sizes = shape(product)
+    shares, sizes = factor(product), shape(product)
     if shares is None or sizes is None or tuple(shares.shape) != sizes:
         return None
     if not shares.is_floating_point() or shares.numel() > _MOST:
@@ -59,14 +55,3 @@ def _classes(product: Node) -> int | None:
             whole = sizes[over] > 1 and bool(((wholes - 1).abs() < _EXACT).all())
             return over if whole else None
     return None
-
-
-def _reduced(node: Node) -> set[int]:
-    over, sizes = kept(node, "dim"), kept(node, "self_sym_sizes")
-    if not isinstance(over, (tuple, list)) or not isinstance(sizes, (tuple, list)):
-        return set()
-    # Dimensions below 0 are given as unsigned numbers.
-    return {
-        int(one) if one < len(sizes) else int(one) - 2**64 + len(sizes)
-        for one in over
-    }

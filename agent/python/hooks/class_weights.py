@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from _traincheck.graph_nodes import integer, saved
+from _traincheck.graph_nodes import NLL, integer, saved
 
 if TYPE_CHECKING:
     from torch.autograd.graph import Node
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 # Name of the scalar.
 NAME = "loss.favours_frequent"
 
-_NLL = frozenset(("NllLossBackward0", "NllLoss2DBackward0"))
 _OF_LOGITS = "BinaryCrossEntropyWithLogitsBackward0"
 _TIMES, _MORE = 2, 4  # a class is more frequent: so many times, and targets more
 _UNEQUAL = 1.5  # ratio of weights
@@ -29,7 +28,7 @@ _MOST = 256  # classes
 
 def favours_frequent(node: Node) -> bool | None:
     """None: it is no loss with weights, or its targets do not tell."""
-    if node.name() in _NLL:
+    if node.name() in NLL:
         return _of_classes(node)
     return _of_labels(node) if node.name() == _OF_LOGITS else None
 

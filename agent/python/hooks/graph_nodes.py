@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
     from torch.autograd.graph import Node
 
+# Losses of log-probabilities, by the numbers of classes.
+NLL = frozenset(("NllLossBackward0", "NllLoss2DBackward0"))
+
 # Once a forward has packed what it saves (checkpointing, offloading), unpacking would
 # run the user's code, or compute a region again.
 _packed = False
@@ -92,6 +95,15 @@ def saved(node: Node, name: str) -> torch.Tensor | None:
     return value.detach()
 
 
+def factor(product: Node) -> torch.Tensor | None:
+    """What multiplies the one thing that needs a gradient; None: as saved() says, or
+    it is not a product with one."""
+    if product.name() != "MulBackward0" or len(inputs(product)) != 1:
+        return None
+    is_first = product.next_functions[0][0] is not None
+    return saved(product, "other" if is_first else "self")
+
+
 def saved_shape(node: Node, name: str) -> tuple[int, ...] | None:
     """Of a plain tensor that the node keeps, wherever it is; None: as saved() says."""
     value = kept(node, name)
@@ -118,6 +130,17 @@ def dimension(node: Node, sizes: tuple[int, ...]) -> int | None:
     """The one that it was computed over, from 0 on; None: not known."""
     over = integer(node, "dim")
     return over if over is None or over >= 0 else over + len(sizes)
+
+
+def reduced(node: Node) -> set[int]:
+    """The dimensions of what it was given that it was computed over, from 0 on; empty:
+    not known."""
+    over, sizes = kept(node, "dim"), kept(node, "self_sym_sizes")
+    if not isinstance(over, (tuple, list)) or not isinstance(sizes, (tuple, list)):
+        return set()
+    # Those below 0 are given as unsigned numbers.
+    count = len(sizes)
+    return {int(one) if one < count else int(one) - 2**64 + count for one in over}
 
 
 def shape(node: Node) -> tuple[int, ...] | None:

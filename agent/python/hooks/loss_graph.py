@@ -28,6 +28,7 @@ from _traincheck import token_graph
 from _traincheck.findings import Findings
 from _traincheck.graph_copy import GraphCopy
 from _traincheck.graph_nodes import (
+    NLL,
     dimension,
     inputs,
     saved,
@@ -60,7 +61,6 @@ _MAX_PLACES = 256  # what calls backward from more is taken for one
 _SOFTMAX = "SoftmaxBackward0"
 _SIGMOID = "SigmoidBackward0"
 _LOG_SOFTMAX = "LogSoftmaxBackward0"
-_NLL = frozenset(("NllLossBackward0", "NllLoss2DBackward0"))
 _OF_LOGITS = "BinaryCrossEntropyWithLogitsBackward0"
 _LAYERS = frozenset(("AddmmBackward0", "ConvolutionBackward0"))
 # What gives scores or probabilities, and never their logarithms.
@@ -156,10 +156,8 @@ class LossGraphs:
             self._say(found)
             return
         most = token_graph.MAX_NODES if whole else _MAX_NODES
-        copy, orders = (
-            GraphCopy(roots, most, self._values),
-            self._orders.of_this_batch(),
-        )
+        copy = GraphCopy(roots, most, self._values)
+        orders = self._orders.of_this_batch()
         if copy.left_out:
             self._limited_by("device losses")
         if copy.left_out_attention:
@@ -260,7 +258,7 @@ def findings(roots: list[Node], whole: bool, orders: RowOrders) -> Findings:
             found.add(TWICE, bool(origins_of(node) & {_SIGMOID, _SOFTMAX}))
             found.add(NOT_PROBABILITIES, _is_outside(saved(node, "target")))
             output_graph.look_at_scores(node, found)
-        elif name in _NLL:
+        elif name in NLL:
             origins = origins_of(node)
             found.add(NO_LOGARITHMS, bool(origins) and origins <= _NO_LOGARITHMS)
             found.add(OVER_SAMPLES, _is_over_samples(node))

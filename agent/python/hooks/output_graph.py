@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from _traincheck.graph_nodes import dimension, inputs, saved, shape
+from _traincheck.graph_nodes import NLL, dimension, inputs, saved, shape
 from _traincheck.label_graph import ERRORS
 from _traincheck.value_graph import SAME_VALUES, givers_of, origins_of, values_of
 
@@ -79,7 +79,7 @@ def look(node: Node, found: Findings) -> None:
         found.add(OUT_OF_REACH, _difference_is_out_of_reach(node))
     elif name == "BinaryCrossEntropyBackward0":
         found.add(ONE_CLASS, _is_of_one_class(node, _SOFTMAX))
-    elif name in ("NllLossBackward0", "NllLoss2DBackward0"):
+    elif name in NLL:
         found.add(ONE_CLASS, _is_of_one_class(node, _LOG_SOFTMAX))
         for giver in givers_of(node):
             if giver.name() == _LOG_SOFTMAX:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from _traincheck.graph_nodes import inputs, saved, walk
+from _traincheck.graph_nodes import factor, inputs, walk
 from _traincheck.value_graph import values_of
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _PARTS = frozenset(
     ("AddBackward0", "MulBackward0", "ClampMinBackward0", "SubBackward0")
 )
 _LAYERS = frozenset(("AddmmBackward0", "ConvolutionBackward0", "MmBackward0"))
-_RESIZED = ("Upsample", "Interpolate")
+_RESIZED = "Upsample"
 _PROBABILITIES = frozenset(
     (
         "ClampBackward1",
@@ -70,12 +70,9 @@ def _sums(node: Node) -> list[Node]:
 def _covered(whole: Node) -> Node | None:
     """What is multiplied by a mask of zeros and ones, and added up; None: nothing."""
     for product in values_of(inputs(whole)):
-        if product.name() != "MulBackward0" or len(inputs(product)) != 1:
-            continue
-        is_first = product.next_functions[0][0] is not None
-        mask = saved(product, "other" if is_first else "self")
+        mask = factor(product)
         if mask is None or mask.is_complex():
-            return None
+            continue
         few = mask.flatten()[:_READ]
         return inputs(product)[0] if bool(((few == 0) | (few == 1)).all()) else None
     return None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from _traincheck.graph_nodes import inputs, kept, saved
+from _traincheck.graph_nodes import inputs, kept, reduced, saved
 
 if TYPE_CHECKING:
     from torch.autograd.graph import Node
@@ -42,13 +42,9 @@ def pools(node: Node, real: torch.Tensor) -> bool | None:
 
     real: bool[samples, positions]. None: it is no such mean, or nothing is padded."""
     sizes = kept(node, "self_sym_sizes")
-    over = kept(node, "dim")
     if not isinstance(sizes, (tuple, list)) or tuple(sizes[:2]) != tuple(real.shape):
         return None
-    # Dimensions below 0 are given as unsigned numbers.
-    if len(sizes) != 3 or not isinstance(over, (tuple, list)) or len(over) != 1:
-        return None
-    if over[0] not in (1, -2, 2**64 - 2) or not ends_rows(real.int()):
+    if len(sizes) != 3 or reduced(node) != {1} or not ends_rows(real.int()):
         return None
     products = [g for g in inputs(node)[:1] if g.name() == "MulBackward0"]
     if products:  # with a mask, as far as can be read

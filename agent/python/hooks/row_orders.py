@@ -16,7 +16,6 @@ from _traincheck.batch_tensors import tensors_of
 from _traincheck.graph_nodes import saved
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from typing import Any
 
     from torch.autograd.graph import Node
@@ -59,27 +58,24 @@ class RowOrders:
                     self._tokens.append(tensor.clone())
 
     def are_apart(
-        self, tokens: torch.Tensor, losses: list[Node], reached: Iterable[Node]
+        self, tokens: torch.Tensor, losses: list[Node], reached: set[Node]
     ) -> bool | None:
         """tokens: [rows, positions] that a model was given; reached: what was computed
         of them. None: they are in the order of the batch, or it cannot be told."""
-        order = next(filter(None, map(lambda t: _order(t, tokens), self._tokens)), None)
-        if order is None:
-            return None
-        reached = set(reached)
-        if any(node.name() in _ORDERS for node in reached):
+        orders = (_order(before, tokens) for before in self._tokens)
+        order = next((one for one in orders if one is not None), None)
+        if order is None or any(node.name() in _ORDERS for node in reached):
             return None
         for loss in losses:
             given = saved(loss, "target") if loss in reached else None
             for targets in self._targets:
                 if given is None or given.numel() != len(targets):
                     continue
-                if bool((targets[order] == targets).all()):
-                    return None
-                given = given.flatten()
-                if bool((given == targets).all()):
+                if torch.equal(targets[order], targets):
+                    continue
+                if bool((given.flatten() == targets).all()):
                     return True
-                if bool((given == targets[order]).all()):
+                if bool((given.flatten() == targets[order]).all()):
                     return False
         return None
 

@@ -40,17 +40,10 @@ def start(core: Core, mine: str) -> str:
     A process stays in the start that it began with. Ranks that join a group of
     such processes take over theirs if one of them asks the store first.
     """
-    world = torch.distributed.get_world_size()
-    if world == 1:
+    if torch.distributed.get_world_size() == 1:
         return mine
-    # torchrun may give one store, without prefixes, to all its restarts.
-    restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     try:
-        agreed = _agree(
-            torch.distributed.distributed_c10d._get_default_store(),
-            f"{_START}/{restart}/{world}",
-            mine or os.urandom(16).hex(),
-        )
+        agreed = _agree_in_start(_START, mine or os.urandom(16).hex())
     except Exception as error:
         core.log_once(
             "start agreement",
@@ -63,10 +56,15 @@ def start(core: Core, mine: str) -> str:
 
 def is_first_said(key: str, value: str) -> bool:
     """Is the value what a rank of this start has said first by this key?"""
+    return _agree_in_start(f"traincheck/{key}", value) == value
+
+
+def _agree_in_start(key: str, mine: str) -> str:
+    # torchrun may give one store, without prefixes, to all its restarts.
     restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     world = torch.distributed.get_world_size()
     store = torch.distributed.distributed_c10d._get_default_store()
-    return _agree(store, f"traincheck/{key}/{restart}/{world}", value) == value
+    return _agree(store, f"{key}/{restart}/{world}", mine)
 
 
 def _agree(store: Any, key: str, mine: str) -> str:

@@ -17,6 +17,8 @@ from _traincheck.device_values import first_of
 from _traincheck.identity_map import WeakIdentityMap
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from _traincheck.awake import Awake
     from _traincheck.device_values import DeviceValues
     from _traincheck.models import Model
@@ -85,9 +87,7 @@ class StillCopies:
         self._awake.discard(NAME)
         return None if said is None else float(said)
 
-    def _read(self, root: torch.nn.Module) -> list[torch.Tensor]:
-        return [
-            parameter
-            for parameter in root.parameters()
-            if type(parameter) is torch.nn.Parameter and self._values.reads(parameter)
-        ]
+    def _read(self, root: torch.nn.Module) -> Iterator[torch.Tensor]:
+        for parameter in root.parameters():
+            if type(parameter) is torch.nn.Parameter and self._values.reads(parameter):
+                yield parameter

@@ -24,7 +24,7 @@ from _traincheck import variational_noise
 from _traincheck.batch_axis import is_mixed, is_over_batch, labelled_samples
 from _traincheck.batch_axis import softmax_sizes, steps_and_sequences
 from _traincheck.findings import Findings
-from _traincheck.graph_nodes import Graph, integer, saved, saved_shape
+from _traincheck.graph_nodes import NLL, Graph, integer, saved, saved_shape
 
 if TYPE_CHECKING:
     from torch.autograd.graph import Node
@@ -37,9 +37,8 @@ _LEAST = 16  # tokens that are compared
 _DISTINCT = 3  # of them
 _NO_REDUCTION = 0
 _EMBEDDING = "EmbeddingBackward0"
-_NLL = frozenset(("NllLossBackward0", "NllLoss2DBackward0"))
 _SUMS = frozenset(("MeanBackward1", "SumBackward1"))
-_LABELLED = _NLL | {
+_LABELLED = NLL | {
     "BinaryCrossEntropyBackward0",
     "BinaryCrossEntropyWithLogitsBackward0",
     "MseLossBackward0",
@@ -90,7 +89,7 @@ class _Sequences:
                 self._found.add(raw_inputs.NAME, raw_inputs.are_bytes(node))
 
     def _see_loss(self, node: Node) -> None:
-        if node.name() in _NLL:
+        if node.name() in NLL:
             self._losses.append(node)
         self._labelled.append(node)
         samples = labelled_samples(node)
@@ -119,7 +118,7 @@ class _Sequences:
                 reached = self._graph.reached_from(embedding)
                 attended = [one for one in self._attention if one.keys in reached]
                 self._see_tokens(embedding, tokens, attended, reached)
-                self._see_positions(embedding, tokens, attended)
+                self._see_positions(embedding, tokens, attended, reached)
                 apart = self._orders.are_apart(tokens, self._labelled, reached)
                 self._found.add(row_orders.NAME, apart)
                 for rows in (tokens, tokens.t()):
@@ -181,7 +180,11 @@ class _Sequences:
             self._found.add(SEES_PADDING, one.sees_padding(real))
 
     def _see_positions(
-        self, embedding: Node, tokens: torch.Tensor, attended: list[SelfAttention]
+        self,
+        embedding: Node,
+        tokens: torch.Tensor,
+        attended: list[SelfAttention],
+        reached: set[Node],
     ) -> None:
         """Beside these tokens, of either order."""
         steps = positions.dimension_of_steps(tokens, [one.length for one in attended])
@@ -189,7 +192,9 @@ class _Sequences:
             steps = self._steps.get(embedding)
         if steps is None:
             return
-        added = added_positions.are_of_samples(self._graph, embedding, tokens, steps)
+        added = added_positions.are_of_samples(
+            self._graph, embedding, tokens, steps, reached
+        )
         self._found.add(positions.NAME, added)
         for other in self._embeddings:
             indices = saved(other, "indices") if other is not embedding else None

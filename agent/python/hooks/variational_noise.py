@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from _traincheck.findings import Findings
-from _traincheck.graph_nodes import Graph, inputs, saved, shape
+from _traincheck.graph_nodes import Graph, factor, inputs, shape
 
 if TYPE_CHECKING:
     from torch.autograd.graph import Node
@@ -63,10 +63,7 @@ def _is_term(graph: Graph, value: _Value) -> bool:
 
 def _is_noise(product: Node) -> bool:
     """Does it multiply by numbers of both signs that have no gradient?"""
-    if product.name() != "MulBackward0" or len(inputs(product)) != 1:
-        return False
-    name = "other" if product.next_functions[0][0] is not None else "self"
-    noise = saved(product, name)
+    noise = factor(product)
     if noise is None or not _LEAST <= noise.numel() <= _MOST:
         return False
     if noise.is_complex() or tuple(noise.shape) != shape(product):

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _ROWS = 64  # of a batch
-_SHORTEST = 8  # points of a window
-_PIECE = 8  # points of it
+_PIECE = 8  # points; a window has more
 _VALUES = 4  # of a point, that are looked at
 _DISTINCT = 6  # values of a piece: others may be equal by chance
 _PLACES = 32  # in a window where a piece may begin
@@ -27,7 +26,7 @@ def windows(batch: Any) -> Iterator[list[int]]:
     for tensor in tensors_of(batch):
         if tensor.dtype not in _TYPES or tensor.dim() not in (2, 3):
             continue
-        if tensor.shape[1] <= _SHORTEST:
+        if tensor.shape[1] <= _PIECE:
             continue
         rows = tensor[:_ROWS].reshape(min(len(tensor), _ROWS), tensor.shape[1], -1)
         for row in rows[:, :, :_VALUES].resolve_neg().contiguous():

@@ -37,36 +37,51 @@ def regression(width: int):
     return layers(nn.Linear(width, 8), nn.Tanh(), nn.Linear(8, 1))
 
 
+def padded_texts(lengths):
+    """Tokens [texts, positions], which padding fills up."""
+    ids = torch.randint(1, WORDS, (len(lengths), 7))
+    ids[torch.arange(7) >= lengths[:, None]] = PAD
+    return ids
+
+
+def text_batches():
+    """Tokens, lengths, and whether the first token is odd."""
+    lengths = torch.randint(2, 8, (48,))
+    ids = padded_texts(lengths)
+    data = TensorDataset(ids, lengths, ids[:, 0] % 2)
+    return DataLoader(data, batch_size=12, shuffle=True)
+
+
+def reader():
+    """Embedding, recurrence, head; and their optimizer."""
+    return layers(
+        nn.Embedding(WORDS, 8, padding_idx=PAD), nn.GRU(8, 8), nn.Linear(8, 2)
+    )
+
+
 def lengths_of_other_texts(right: bool) -> None:
     """Lengths are sorted, rows are not."""
-    words, layer = nn.Embedding(WORDS, 8, padding_idx=PAD), nn.GRU(8, 8)
-    model, optimizer = layers(words, layer, nn.Linear(8, 2))
+    (words, layer, head), optimizer = reader()
     for _ in range(STEPS):
         lengths = torch.tensor([3, 7, 5, 2, 6, 4])
-        ids = torch.randint(1, WORDS, (6, 7))
-        ids[torch.arange(7) >= lengths[:, None]] = PAD
+        ids = padded_texts(lengths)
         order = lengths.argsort(descending=True)
         rows = ids[order] if right else ids
         packed = pack_padded_sequence(words(rows).transpose(0, 1), lengths[order])
         optimizer.zero_grad()
-        F.cross_entropy(model[2](layer(packed)[1][0]), rows[:, 0] % 2).backward()
+        F.cross_entropy(head(layer(packed)[1][0]), rows[:, 0] % 2).backward()
         optimizer.step()
 
 
 def labels_of_other_texts(right: bool) -> None:
     """Texts are sorted by length to be packed, labels are not."""
-    words, layer = nn.Embedding(WORDS, 8, padding_idx=PAD), nn.GRU(8, 8)
-    model, optimizer = layers(words, layer, nn.Linear(8, 2))
-    lengths = torch.randint(2, 8, (48,))
-    ids = torch.randint(1, WORDS, (48, 7))
-    ids[torch.arange(7) >= lengths[:, None]] = PAD
-    data = TensorDataset(ids, lengths, ids[:, 0] % 2)
-    for rows, sizes, y in DataLoader(data, batch_size=12, shuffle=True):
+    (words, layer, head), optimizer = reader()
+    for rows, sizes, y in text_batches():
         order = sizes.argsort(descending=True)
         vectors = words(rows[order]).transpose(0, 1)
         state = layer(pack_padded_sequence(vectors, sizes[order]))[1][0]
         optimizer.zero_grad()
-        F.cross_entropy(model[2](state), y[order] if right else y).backward()
+        F.cross_entropy(head(state), y[order] if right else y).backward()
         optimizer.step()
 
 
@@ -145,14 +160,7 @@ def mean_over_classes(right: bool) -> None:
         optimizer.step()
 
 
-def two_schedules_for_one(right: bool) -> None:
-    """The critic's schedule is made for the generator's optimizer."""
-    generator, of_generator = regression(8)
-    critic, of_critic = layers(nn.Linear(1, 1))
-    schedules = [
-        torch.optim.lr_scheduler.StepLR(one, 2)
-        for one in (of_generator, of_critic if right else of_generator)
-    ]
+def train_adversaries(generator, of_generator, critic, of_critic, schedules) -> None:
     for _ in range(STEPS):
         made = generator(torch.randn(16, 8))
         of_critic.zero_grad()
@@ -163,6 +171,17 @@ def two_schedules_for_one(right: bool) -> None:
         of_generator.step()
         for schedule in schedules:
             schedule.step()
+
+
+def two_schedules_for_one(right: bool) -> None:
+    """The critic's schedule is made for the generator's optimizer."""
+    generator, of_generator = regression(8)
+    critic, of_critic = layers(nn.Linear(1, 1))
+    schedules = [
+        torch.optim.lr_scheduler.StepLR(one, 2)
+        for one in (of_generator, of_critic if right else of_generator)
+    ]
+    train_adversaries(generator, of_generator, critic, of_critic, schedules)
 
 
 def copy_that_stands_still(right: bool) -> None:

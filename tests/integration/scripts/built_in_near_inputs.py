@@ -9,44 +9,38 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence
-from torch.utils.data import DataLoader, Subset, TensorDataset
+from torch.utils.data import Subset, TensorDataset
 
-from built_in_inputs import STEPS, fit, overlap, regression
+from built_in_inputs import STEPS, fit, overlap, padded_texts, reader, regression
+from built_in_inputs import text_batches, train_adversaries
 from built_in_near import main
-from built_in_outputs import PAD, WORDS, layers
+from built_in_outputs import layers
 from built_in_signs import CLASSES
 
 
 def lengths_of_other_texts() -> None:
     """Packed in any order, and without the last token of each text."""
-    words, layer = nn.Embedding(WORDS, 8, padding_idx=PAD), nn.GRU(8, 8)
-    model, optimizer = layers(words, layer, nn.Linear(8, 2))
+    (words, layer, head), optimizer = reader()
     for step in range(STEPS):
         lengths = torch.tensor([3, 7, 5, 2, 6, 4])
-        ids = torch.randint(1, WORDS, (6, 7))
-        ids[torch.arange(7) >= lengths[:, None]] = PAD
+        ids = padded_texts(lengths)
         vectors = F.dropout(words(ids), 0.1).transpose(0, 1)
         kept = lengths - step % 2
         packed = pack_padded_sequence(vectors, kept, enforce_sorted=False)
         optimizer.zero_grad()
-        F.cross_entropy(model[2](layer(packed)[1][0]), ids[:, 0] % 2).backward()
+        F.cross_entropy(head(layer(packed)[1][0]), ids[:, 0] % 2).backward()
         optimizer.step()
 
 
 def labels_of_other_texts() -> None:
     """States are put back in the order of the labels."""
-    words, layer = nn.Embedding(WORDS, 8, padding_idx=PAD), nn.GRU(8, 8)
-    model, optimizer = layers(words, layer, nn.Linear(8, 2))
-    lengths = torch.randint(2, 8, (48,))
-    ids = torch.randint(1, WORDS, (48, 7))
-    ids[torch.arange(7) >= lengths[:, None]] = PAD
-    data = TensorDataset(ids, lengths, ids[:, 0] % 2)
-    for rows, sizes, y in DataLoader(data, batch_size=12, shuffle=True):
+    (words, layer, head), optimizer = reader()
+    for rows, sizes, y in text_batches():
         order = sizes.argsort(descending=True)
         vectors = words(rows[order]).transpose(0, 1)
         state = layer(pack_padded_sequence(vectors, sizes[order]))[1][0]
         optimizer.zero_grad()
-        F.cross_entropy(model[2](state[order.argsort()]), y).backward()
+        F.cross_entropy(head(state[order.argsort()]), y).backward()
         optimizer.step()
 
 
@@ -131,15 +125,7 @@ def two_schedules_for_one() -> None:
     rises = torch.optim.lr_scheduler.LinearLR(of_generator, 0.5, 1.0, 2)
     falls = torch.optim.lr_scheduler.LinearLR(of_generator, 1.0, 0.1, 4)
     schedule = torch.optim.lr_scheduler.SequentialLR(of_generator, [rises, falls], [2])
-    for _ in range(STEPS):
-        made = generator(torch.randn(16, 8))
-        of_critic.zero_grad()
-        critic(made.detach()).square().mean().backward()
-        of_critic.step()
-        of_generator.zero_grad()
-        (1 - critic(made)).square().mean().backward()
-        of_generator.step()
-        schedule.step()
+    train_adversaries(generator, of_generator, critic, of_critic, [schedule])
 
 
 def copy_that_stands_still() -> None:
