@@ -172,8 +172,17 @@ absl::StatusOr<v1::ServerStatus> Client::GetStatus() {
   return impl_->Call(&v1::Control::Stub::GetStatus, v1::GetStatusRequest());
 }
 
-absl::StatusOr<std::vector<v1::Run>> Client::ListRuns() {
-  return impl_->Collect(&v1::Control::Stub::ListRuns, v1::ListRunsRequest());
+absl::StatusOr<std::vector<v1::Run>> Client::ListRuns(
+    v1::ListRunsRequest request) {
+  request.set_without_processes(true);
+  return impl_->Collect(&v1::Control::Stub::ListRuns, request);
+}
+
+absl::StatusOr<std::vector<v1::Run>> Client::ListRunsByPrefix(
+    const std::string& id) {
+  v1::ListRunsRequest request;
+  request.set_id_prefix(id);
+  return ListRuns(request);
 }
 
 absl::StatusOr<v1::Run> Client::GetRun(const std::string& run) {

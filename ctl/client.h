@@ -37,7 +37,9 @@ class Client {
   Client& operator=(const Client&) = delete;
 
   absl::StatusOr<v1::ServerStatus> GetStatus();
-  absl::StatusOr<std::vector<v1::Run>> ListRuns();
+  // Without their processes.
+  absl::StatusOr<std::vector<v1::Run>> ListRuns(v1::ListRunsRequest request);
+  absl::StatusOr<std::vector<v1::Run>> ListRunsByPrefix(const std::string& id);
   absl::StatusOr<v1::Run> GetRun(const std::string& run);
   absl::StatusOr<v1::DeleteRunReply> DeleteRun(const std::string& run);
   absl::StatusOr<v1::Run> KeepRun(const std::string& run, bool keep);

@@ -23,7 +23,7 @@ struct Options {
 absl::StatusOr<std::string> WholeId(Client* client, const std::string& id) {
   const absl::StatusOr<v1::Run> run = GetByPrefix<v1::Run>(
       id, [&](const std::string& whole) { return client->GetRun(whole); },
-      [&] { return client->ListRuns(); });
+      [&] { return client->ListRunsByPrefix(id); });
   if (!run.ok()) return run.status();
   return run->id();
 }

@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "ctl/commands/commands.h"
 #include "ctl/commands/id_prefix.h"
 #include "ctl/commands/list_flags.h"
@@ -9,7 +10,9 @@
 #include "ctl/render/names.h"
 #include "ctl/render/plan.h"
 #include "ctl/render/run.h"
+#include "ctl/report.h"
 #include "ctl/text/input_file.h"
+#include "ctl/text/since.h"
 
 namespace traincheck::ctl {
 namespace {
@@ -35,11 +38,34 @@ ListShape<v1::Run> Shape() {
   return shape;
 }
 
-int List(const Context& context, const ListFlags& flags) {
+struct ListOptions {
+  ListFlags flags;
+  uint32_t newest = 0;  // 0: all
+  std::string before;
+};
+
+// What the server can select; Select does all of it.
+v1::ListRunsRequest RequestFor(const ListOptions& options) {
+  v1::ListRunsRequest request;
+  request.set_experiment(options.flags.experiment);
+  if (!options.flags.since.empty()) {
+    request.set_started_since_unix_ns(
+        ParseSince(options.flags.since, NowUnixNs()).value_or(0));
+  }
+  request.set_newest(options.newest);
+  request.set_before(options.before);
+  return request;
+}
+
+int List(const Context& context, const ListOptions& options) {
   const auto ask = [&](Client& client) -> absl::StatusOr<Runs> {
-    auto all = client.ListRuns();
-    if (!all.ok()) return all;
-    return Select(*std::move(all), Shape(), flags);
+    auto page = client.ListRuns(RequestFor(options));
+    if (!page.ok()) return page;
+    if (options.newest > 0 && page->size() == options.newest) {
+      Complain(absl::StrCat("older runs: --newest ", options.newest,
+                            " --before ", page->front().id()));
+    }
+    return Select(*std::move(page), Shape(), options.flags);
   };
   return Query<Runs>(context, ask,
                      {RunsTable, [](const Runs& runs) {
@@ -53,7 +79,7 @@ int Show(const Context& context, const std::string& id) {
       [&](Client& client) {
         return GetByPrefix<v1::Run>(
             id, [&](const std::string& whole) { return client.GetRun(whole); },
-            [&] { return client.ListRuns(); });
+            [&] { return client.ListRunsByPrefix(id); });
       },
       {RunDetailText,
        [](const v1::Run& run) { return PrettyJson(RunDetailJson(run)); }});
@@ -146,13 +172,19 @@ void AddPlan(CLI::App* group, const Context* context, Action* action) {
 void AddRuns(CLI::App* group, const Context* context, Action* action) {
   group->require_subcommand(1);
 
-  CLI::App* list = group->add_subcommand("list", "All runs");
-  auto flags = std::make_shared<ListFlags>();
-  AddListFlags(list, Shape(), flags.get());
+  CLI::App* list = group->add_subcommand("list", "All runs, newest last");
+  auto options = std::make_shared<ListOptions>();
+  AddListFlags(list, Shape(), &options->flags);
+  list->add_option("--newest", options->newest,
+                   "Only so many, those that started last")
+      ->check(CLI::PositiveNumber);
+  list->add_option("--before", options->before,
+                   "Only runs that started before this one");
   list->footer(
-      "Example:\n"
-      "  traincheckctl runs list --since 1d --sort started --reverse");
-  list->callback([=] { *action = [=] { return List(*context, *flags); }; });
+      "Examples:\n"
+      "  traincheckctl runs list --since 1d --sort records --reverse\n"
+      "  traincheckctl runs list --newest 20");
+  list->callback([=] { *action = [=] { return List(*context, *options); }; });
 
   CLI::App* show =
       group->add_subcommand("show", "One run with its processes and verdict");

@@ -43,6 +43,22 @@ TEST_F(RunsTest, ListsAreNarrowedAndOrdered) {
               ElementsAre("cnn-2", "mlp-1", "cnn-1"));
 }
 
+TEST_F(RunsTest, APageIsAskedForAndTheOneBeforeItIsNamed) {
+  const ProcessResult page =
+      Run({"runs", "list", "--newest", "3", "--before", "mlp-2", "--since",
+           "2001-01-01", "--experiment", "mlp"});
+  EXPECT_EQ(page.code, 0);
+  EXPECT_EQ(page.err, "traincheckctl: older runs: --newest 3 --before cnn-2\n");
+  v1::ListRunsRequest asked;
+  server_.Edit([&](FakeData& data) { asked = data.last_list; });
+  EXPECT_EQ(asked.newest(), 3u);
+  EXPECT_EQ(asked.before(), "mlp-2");
+  EXPECT_EQ(asked.experiment(), "mlp");
+  EXPECT_EQ(asked.started_since_unix_ns(), 978'307'200'000'000'000u);
+  EXPECT_TRUE(asked.without_processes());
+  EXPECT_EQ(Run({"runs", "list", "--newest", "4"}).err, "");
+}
+
 TEST_F(RunsTest, AnIdMayBeCutShort) {
   EXPECT_EQ(RunJson({"runs", "show", "m"})["id"], "mlp-1");
   const ProcessResult several = Run({"runs", "show", "cnn"});

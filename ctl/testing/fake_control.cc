@@ -81,8 +81,9 @@ Status FakeControl::GetStatus(ServerContext*, const v1::GetStatusRequest*,
   return data.failure;
 }
 
-Status FakeControl::ListRuns(ServerContext*, const v1::ListRunsRequest*,
+Status FakeControl::ListRuns(ServerContext*, const v1::ListRunsRequest* request,
                              ServerWriter<v1::Run>* writer) {
+  Edit([&](FakeData& data) { data.last_list = *request; });
   const FakeData data = Copy();
   WriteAll(data.runs, writer);
   return data.failure;

@@ -28,6 +28,7 @@ struct FakeData {
   // Answer to every call, if it is an error.
   grpc::Status failure;
 
+  v1::ListRunsRequest last_list;
   v1::InferRequest last_infer;
   v1::ImportSetRequest last_import;
   v1::ChangeRunPlanRequest last_plan;

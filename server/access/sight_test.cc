@@ -45,7 +45,10 @@ TEST_F(SightTest, ARunThatBeginsLaterIsLookedAtThen) {
 }
 
 TEST_F(SightTest, ListsHaveWhatIsSeen) {
-  std::vector<v1::Run> runs = registry_->Runs();
+  std::vector<v1::Run> runs;
+  for (const std::string& id : registry_->RunIds()) {
+    runs.push_back(*registry_->Run(id));
+  }
   Of(v1::ROLE_VIEWER, "alice").Filter(&runs);
   ASSERT_EQ(runs.size(), 1u);
   EXPECT_EQ(runs[0].id(), "of-alice");

@@ -9,6 +9,11 @@ void CheckQueue::Wake(const std::string& run) {
   due_.insert(run);
 }
 
+void CheckQueue::WakeLater(const std::string& run) {
+  absl::MutexLock lock(&mutex_);
+  due_later_.insert(run);
+}
+
 void CheckQueue::OnSet(const std::string& name) {
   absl::MutexLock lock(&mutex_);
   for (auto run = waiting_.begin(); run != waiting_.end();) {
@@ -28,6 +33,7 @@ void CheckQueue::Forget(const std::string& run) {
   };
   mutex_.Await(absl::Condition(&left));
   due_.erase(run);
+  due_later_.erase(run);
   waiting_.erase(run);
   progress_.erase(run);
   behind_.erase(run);
@@ -51,14 +57,24 @@ std::optional<v1::CheckProgress> CheckQueue::Progress(
   return progress;
 }
 
+bool CheckQueue::IsAhead(const std::string& run) const {
+  absl::MutexLock lock(&mutex_);
+  return at_ == run || due_.contains(run) || due_later_.contains(run);
+}
+
 std::optional<CheckQueue::Due> CheckQueue::AwaitDue() {
   absl::MutexLock lock(&mutex_);
   at_.clear();
   const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return stopping_ || !due_.empty();
+    return stopping_ || !due_.empty() || !due_later_.empty();
   };
   mutex_.Await(absl::Condition(&ready));
   if (stopping_) return std::nullopt;
+  if (due_.empty()) {
+    at_ = *due_later_.begin();
+    due_later_.erase(due_later_.begin());
+    return Due{at_, std::exchange(forgotten_, {})};
+  }
   // The next in the order of ids, so that a busy run does not starve the
   // others.
   auto next = due_.upper_bound(last_);
@@ -89,6 +105,16 @@ void CheckQueue::Publish(const std::string& run,
                          const v1::CheckProgress& progress) {
   absl::MutexLock lock(&mutex_);
   progress_[run] = progress;
+}
+
+void CheckQueue::Drop(const std::string& run) {
+  absl::MutexLock lock(&mutex_);
+  progress_.erase(run);
+}
+
+size_t CheckQueue::RunsInMemory() const {
+  absl::MutexLock lock(&mutex_);
+  return progress_.size() + due_.size() + due_later_.size();
 }
 
 void CheckQueue::SetBehind(const std::string& run, uint64_t batches) {

@@ -2,11 +2,13 @@
 // set, and how far the check of each is, as clients see it. Knows nothing of
 // the checks themselves.
 //
-// Threads: safe on any thread; AwaitDue, WaitForSet, StopWaiting and Publish
-// are the one worker's.
+// Threads: safe on any thread; AwaitDue, WaitForSet, StopWaiting, Publish and
+// Drop are the one worker's.
 #ifndef TRAINCHECK_SERVER_CHECKING_CHECK_QUEUE_H_
 #define TRAINCHECK_SERVER_CHECKING_CHECK_QUEUE_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
@@ -33,6 +35,8 @@ class CheckQueue {
 
   // Makes the run due, also while the worker is at it. Short.
   void Wake(const std::string& run);
+  // Makes it due once nothing else is.
+  void WakeLater(const std::string& run);
   // Makes the runs due that wait for a set of that name, among others.
   void OnSet(const std::string& name);
   // Returns when the worker is not at the run and nothing of it is left here.
@@ -41,8 +45,10 @@ class CheckQueue {
   void Stop();
 
   // As published; caught up is a run that is not due, and finished only then.
-  // nullopt: nothing was published.
+  // nullopt: nothing was published, or it was dropped since.
   std::optional<v1::CheckProgress> Progress(const std::string& run) const;
+  // Is the worker still to look at the run, or looking?
+  bool IsAhead(const std::string& run) const;
 
   // The worker has left the run that it was at; returns the next one that is
   // due, once there is one. nullopt: stopped.
@@ -55,6 +61,11 @@ class CheckQueue {
   bool IsWaiting(const std::string& run) const;
 
   void Publish(const std::string& run, const v1::CheckProgress& progress);
+  // What was published of the run is in the store, and nothing is to come.
+  void Drop(const std::string& run);
+
+  // Runs of which something is published, or that are still to be looked at.
+  size_t RunsInMemory() const;
 
   // How many stored batches of the run its check has yet to read.
   void SetBehind(const std::string& run, uint64_t batches);
@@ -64,6 +75,7 @@ class CheckQueue {
  private:
   mutable absl::Mutex mutex_;
   std::set<std::string> due_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::string> due_later_ ABSL_GUARDED_BY(mutex_);
   // Runs that wait for sets, with their names.
   std::map<std::string, std::set<std::string>> waiting_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> forgotten_ ABSL_GUARDED_BY(mutex_);

@@ -97,6 +97,29 @@ TEST_F(CheckQueueTest, ABusyRunStarvesNoOther) {
   EXPECT_EQ(Next(), "a");
 }
 
+TEST_F(CheckQueueTest, WhatCanWaitComesWhenNothingElseIsDue) {
+  queue_.WakeLater("a");
+  queue_.Wake("b");
+  EXPECT_TRUE(queue_.IsAhead("a"));
+  EXPECT_EQ(Next(), "b");
+  EXPECT_TRUE(queue_.IsAhead("b"));
+  queue_.Wake("c");
+  EXPECT_EQ(Next(), "c");
+  EXPECT_FALSE(queue_.IsAhead("b"));
+  EXPECT_EQ(Next(), "a");
+  EXPECT_TRUE(IsNothingDue());
+  EXPECT_FALSE(queue_.IsAhead("a"));
+}
+
+TEST_F(CheckQueueTest, NothingIsKeptOfARunThatIsDropped) {
+  queue_.Wake("a");
+  EXPECT_EQ(Next(), "a");
+  queue_.Publish("a", v1::CheckProgress());
+  EXPECT_TRUE(queue_.Progress("a").has_value());
+  queue_.Drop("a");
+  EXPECT_FALSE(queue_.Progress("a").has_value());
+}
+
 TEST_F(CheckQueueTest, StopWakesTheWorker) {
   WaitingWorker worker(&queue_);
   EXPECT_TRUE(worker.IsWaiting());

@@ -30,7 +30,8 @@ bool HasNoRecords(const RunView& run) {
              [](const RunView::Process& process) { return process.refused; });
 }
 
-// Empty if the run's check was never begun.
+}  // namespace
+
 stored::Check ReadCheck(const Store& store, uint64_t run_number) {
   const absl::StatusOr<std::optional<std::string>> value =
       store.Get(Table::kRuns, CheckKey(run_number));
@@ -41,13 +42,12 @@ stored::Check ReadCheck(const Store& store, uint64_t run_number) {
   return check;
 }
 
-}  // namespace
-
 LiveCheck::LiveCheck(const Dependencies& dependencies, uint64_t run_number)
     : use_(dependencies),
       run_number_(run_number),
       stored_(ReadCheck(*use_.store, run_number)),
-      reported_(stored_) {}
+      reported_(stored_),
+      settled_(std::make_shared<std::atomic<bool>>(false)) {}
 
 bool LiveCheck::Turn(const RunView& run) {
   switch (state_) {
@@ -72,6 +72,7 @@ bool LiveCheck::Turn(const RunView& run) {
 void LiveCheck::TakeUp(const RunView& run) {
   if (IsFinished(stored_, run)) {
     state_ = State::kFinished;
+    *settled_ = true;
   } else {
     Begin(run, From::kSnapshot);
   }
@@ -239,7 +240,12 @@ void LiveCheck::Finish(const RunView& run) {
   state_ = State::kFinished;
   AddCheck(run, &writes);
   writes.Delete(Table::kRuns, SnapshotKey(run.number));
-  use_.store->Write(std::move(writes), nullptr);
+  settled_ = std::make_shared<std::atomic<bool>>(false);
+  use_.store->Write(std::move(writes),
+                    [settled = settled_, queue = use_.queue, id = run.id] {
+                      *settled = true;
+                      queue->WakeLater(id);
+                    });
   spdlog::info("check finished run={} set={} decided={} violated={} total={}",
                run.id, QuotePrintable(run.check_set), stored_.decided(),
                stored_.violated(), stored_.total());

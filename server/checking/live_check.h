@@ -15,6 +15,7 @@
 #ifndef TRAINCHECK_SERVER_CHECKING_LIVE_CHECK_H_
 #define TRAINCHECK_SERVER_CHECKING_LIVE_CHECK_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -66,6 +67,10 @@ class LiveCheck {
   }
   // After a turn that left nothing to be read.
   v1::CheckProgress Progress(const RunView& run) const;
+  // Is the check finished, and does the store say so? Then it is of no more
+  // use: another one takes up what may come yet. The queue looks at the run
+  // once more when that becomes true.
+  bool IsSettled() const { return state_ == State::kFinished && *settled_; }
 
  private:
   enum class State {
@@ -115,7 +120,12 @@ class LiveCheck {
   // Of the last snapshot.
   uint64_t saved_batches_ = 0;
   absl::Time next_snapshot_ = absl::InfinitePast();
+  // Is `stored_` of a finished check on disk? Set by the store's thread.
+  std::shared_ptr<std::atomic<bool>> settled_;
 };
+
+// As it is stored; empty if the run's check was never begun.
+stored::Check ReadCheck(const Store& store, uint64_t run_number);
 
 }  // namespace traincheck::server
 

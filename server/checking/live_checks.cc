@@ -1,9 +1,23 @@
 #include "server/checking/live_checks.h"
 
+#include <string>
+
+#include "base/logging.h"
+#include "base/printable_text.h"
+#include "server/checking/check_summary.h"
+
 namespace traincheck::server {
 
 void LiveChecks::Start() {
-  for (const std::string& run : use_.registry->RunIds()) Wake(run);
+  for (const std::string& run : use_.registry->RunIds()) {
+    const auto outline = use_.registry->OutlineOf(run);
+    if (!outline.has_value() || outline->check_set.empty()) continue;
+    if (outline->ended) {
+      queue_.WakeLater(run);
+    } else {
+      queue_.Wake(run);
+    }
+  }
   thread_ = std::thread([this] { Loop(); });
 }
 
@@ -21,13 +35,23 @@ void LiveChecks::Loop() {
 }
 
 bool LiveChecks::Turn(const std::string& id) {
-  const std::optional<RunView> run = use_.registry->View(id);
-  if (!run.has_value() || run->check_set.empty()) return false;
+  const absl::StatusOr<RunView> run = use_.registry->View(id);
+  if (!run.ok()) {
+    // NotFound: it was deleted since. A store that cannot be read is looked at
+    // again when something comes, or the daemon starts.
+    if (!absl::IsNotFound(run.status())) {
+      spdlog::error("run is not checked run={} error={}", id,
+                    QuotePrintable(std::string(run.status().message())));
+    }
+    return false;
+  }
+  if (run->check_set.empty()) return false;
   LiveCheck& check = CheckOf(*run);
   const bool more = check.Turn(*run);
   queue_.SetBehind(id, check.BatchesBehind(*run));
   if (more) return true;
   Publish(id, check.Progress(*run));
+  if (check.IsSettled()) Drop(id);
   return false;
 }
 
@@ -52,14 +76,32 @@ void LiveChecks::Publish(const std::string& run,
   if (progress.finished()) use_.board->Wake();
 }
 
+void LiveChecks::Drop(const std::string& run) {
+  checks_.erase(run);
+  queue_.Drop(run);
+}
+
 void LiveChecks::SaveAll() {
   for (const auto& [id, check] : checks_) {
-    const std::optional<RunView> run = use_.registry->View(id);
+    const absl::StatusOr<RunView> run = use_.registry->View(id);
     // A run that was deleted may have left its id to another one.
-    if (run.has_value() && run->number == check->run_number()) {
+    if (run.ok() && run->number == check->run_number()) {
       check->Save(*run);
     }
   }
+}
+
+std::optional<v1::CheckProgress> LiveChecks::Progress(
+    const std::string& run) const {
+  auto progress = queue_.Progress(run);
+  if (progress.has_value() || queue_.IsAhead(run)) return progress;
+  const std::optional<uint64_t> number = use_.registry->NumberOf(run);
+  if (!number.has_value()) return std::nullopt;
+  const stored::Check check = ReadCheck(*use_.store, *number);
+  if (!check.finished()) return std::nullopt;
+  progress = ToApi(check);
+  progress->set_caught_up(true);
+  return progress;
 }
 
 void LiveChecks::AddProgress(v1::Run* run) const {

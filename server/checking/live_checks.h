@@ -1,8 +1,9 @@
 // Checks every run that names a set, while it runs and after a restart. One
 // thread reads from the store by cursor; ingest only wakes it, so that a slow
 // check never slows ingest. It looks at one run after the other (CheckQueue)
-// and keeps what it knows of each (LiveCheck); the state of an unfinished check
-// is saved at Stop too.
+// and keeps what it knows of each (LiveCheck) until its check has finished and
+// the store has the result; the state of an unfinished check is saved at Stop
+// too.
 //
 // Threads: safe on any thread, except Start and Stop, which one owner calls
 // in this order. Wake is short and may be called from the store's commit
@@ -64,13 +65,14 @@ class LiveChecks {
   // Fills run->check of a run that names a set.
   void AddProgress(v1::Run* run) const;
 
+  // Of runs that are to be looked at or whose result is not settled.
+  size_t ChecksInMemory() const { return queue_.RunsInMemory(); }
+
   // Stored batches that checks have yet to read.
   uint64_t BatchesBehind() const { return queue_.BatchesBehind(); }
 
   // nullopt: the run names no set, or was not looked at yet.
-  std::optional<v1::CheckProgress> Progress(const std::string& run) const {
-    return queue_.Progress(run);
-  }
+  std::optional<v1::CheckProgress> Progress(const std::string& run) const;
 
  private:
   void Loop();
@@ -79,6 +81,8 @@ class LiveChecks {
   // Another number under an id is another run, whose check has its own life.
   LiveCheck& CheckOf(const RunView& run);
   void Publish(const std::string& run, const v1::CheckProgress& progress);
+  // Its check is settled.
+  void Drop(const std::string& run);
   void SaveAll();
 
   const Dependencies use_;

@@ -99,6 +99,13 @@ class LiveChecksTest : public testing::Test {
     ADD_FAILURE() << "gave up waiting for the check";
     return v1::CheckProgress();
   }
+  void AwaitChecksInMemory(size_t count) {
+    const absl::Time deadline = absl::Now() + absl::Minutes(1);
+    while (checks_->ChecksInMemory() != count && absl::Now() < deadline) {
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+    ASSERT_EQ(checks_->ChecksInMemory(), count);
+  }
   // Once the check has let go of the run.
   void DropRecords() {
     const absl::Time deadline = absl::Now() + absl::Minutes(1);
@@ -247,6 +254,31 @@ TEST_F(LiveChecksTest, ARunThatHasEndedToo) {
   EXPECT_THAT(Await(Finished).error(), HasSubstr("no set \"rules\""));
   SaveSet();
   EXPECT_EQ(Await(Finished).error(), "");
+}
+
+TEST_F(LiveChecksTest, AFinishedCheckLeavesMemoryAndIsToldFromTheStore) {
+  SaveRule();
+  const StreamId stream = Open(1);
+  Add(stream, 0);
+  End(stream);
+  const v1::CheckProgress finished = Await(Finished);
+  AwaitChecksInMemory(0);
+  EXPECT_EQ(checks_->Progress("run")->DebugString(), finished.DebugString());
+  Restart();
+  AwaitChecksInMemory(0);
+  EXPECT_EQ(Await(Finished).DebugString(), finished.DebugString());
+}
+
+TEST_F(LiveChecksTest, AndIsTakenUpAgainForABatchThatComesLate) {
+  SaveSet();
+  const StreamId stream = Open(1);
+  Add(stream, 0);
+  End(stream);
+  Await(Finished);
+  AwaitChecksInMemory(0);
+  Add(Open(1), 1);
+  Await(CaughtUp);
+  EXPECT_EQ(checks_->ChecksInMemory(), 1u);
 }
 
 TEST_F(LiveChecksTest, NotOnceItsRecordsAreDeleted) {

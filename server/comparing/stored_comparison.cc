@@ -187,8 +187,8 @@ absl::StatusOr<Source> FindSource(const Registry& registry,
     absl::StatusOr<RunView> run =
         FindEndedRun(registry, id, "compare it when it has");
     if (!run.ok()) return run.status();
-    const std::optional<v1::Run> identities = registry.Run(id);
-    if (!identities) return absl::NotFoundError("the run was deleted");
+    const absl::StatusOr<v1::Run> identities = registry.Run(id);
+    if (!identities.ok()) return identities.status();
     absl::StatusOr<AttemptProcesses> processes =
         ProcessesOf(*run, *identities, attempt);
     if (!processes.ok()) return processes.status();

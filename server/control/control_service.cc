@@ -29,6 +29,15 @@ grpc::Status NotDone(const v1::Job& job) {
       absl::StrCat("job ", job.id(), " has failed: ", job.reason()));
 }
 
+RunQuery ToQuery(const v1::ListRunsRequest& request) {
+  return {.experiment = request.experiment(),
+          .started_since_unix_ns = request.started_since_unix_ns(),
+          .id_prefix = request.id_prefix(),
+          .sees = nullptr,
+          .newest = request.newest(),
+          .before = request.before()};
+}
+
 grpc::Status Stopping() {
   return grpc::Status(grpc::StatusCode::UNAVAILABLE, "traincheckd is stopping");
 }
@@ -51,16 +60,27 @@ grpc::Status ControlService::GetStatus(grpc::ServerContext* context,
 }
 
 grpc::Status ControlService::ListRuns(grpc::ServerContext* context,
-                                      const v1::ListRunsRequest*,
+                                      const v1::ListRunsRequest* request,
                                       grpc::ServerWriter<v1::Run>* writer) {
-  return AnswerAll(
-      &lists_,
-      [&]() -> absl::StatusOr<std::vector<v1::Run>> {
-        std::vector<v1::Run> runs = use_.queries->Runs();
-        SightOf(*context).Filter(&runs);
-        return runs;
-      },
-      writer);
+  const absl::StatusOr<CallLimit::Slot> slot = lists_.Enter();
+  if (!slot.ok()) return ToGrpc(slot.status());
+  const Caller caller = SightOf(*context).caller();
+  RunQuery query = ToQuery(*request);
+  query.sees = [&](const std::string& owner) { return caller.Sees(owner); };
+  const auto ids = use_.registry->Find(query);
+  if (!ids.ok()) return ToGrpc(ids.status());
+  // One after the other: all runs at once are much memory.
+  for (const std::string& id : *ids) {
+    absl::StatusOr<v1::Run> run = use_.queries->Run(id);
+    if (absl::IsNotFound(run.status())) continue;  // deleted since
+    if (!run.ok()) return ToGrpc(run.status());
+    if (request->without_processes()) {
+      run->clear_processes();
+      run->clear_missing();
+    }
+    if (!writer->Write(*run)) break;  // the client has left
+  }
+  return grpc::Status::OK;
 }
 
 grpc::Status ControlService::GetRun(grpc::ServerContext* context,

@@ -13,16 +13,6 @@
 #include "server/control/answering_service.h"
 
 namespace traincheck::server {
-namespace {
-
-absl::Status NoSuchRun(const std::string& run) {
-  return absl::NotFoundError(
-      absl::StrCat("there is no run ", QuotePrintable(run),
-                   ": traincheckctl runs list names all"));
-}
-
-}  // namespace
-
 absl::StatusOr<v1::MarkViolationReply> FeedbackService::Mark(
     const v1::MarkViolationRequest& request, Sight sight) {
   absl::StatusOr<ViolationView::Violations> incident =

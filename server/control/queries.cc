@@ -8,15 +8,6 @@
 #include "server/plans/run_plans.h"
 
 namespace traincheck::server {
-namespace {
-
-absl::Status NoSuchRun(const std::string& id) {
-  return absl::NotFoundError(absl::StrCat(
-      "there is no run \"", id, "\": traincheckctl runs list names all"));
-}
-
-}  // namespace
-
 Queries::Queries(Dependencies dependencies)
     : use_(std::move(dependencies)), started_(use_.now()) {}
 
@@ -37,30 +28,24 @@ v1::ServerStatus Queries::Status() const {
   return status;
 }
 
-std::vector<v1::Run> Queries::Runs() const {
-  std::vector<v1::Run> runs = use_.registry->Runs();
-  for (v1::Run& run : runs) use_.checks->AddProgress(&run);
-  return runs;
-}
-
 absl::StatusOr<v1::Run> Queries::Run(const std::string& id) const {
-  std::optional<v1::Run> run = use_.registry->Run(id);
-  if (!run.has_value()) return NoSuchRun(id);
+  absl::StatusOr<v1::Run> run = use_.registry->Run(id);
+  if (!run.ok()) return run;
   use_.checks->AddProgress(&*run);
-  return *std::move(run);
+  return run;
 }
 
 bool Queries::IsOver(const std::string& id) const {
-  const std::optional<Registry::Outline> run = use_.registry->OutlineOf(id);
+  const std::optional<RunOutline> run = use_.registry->OutlineOf(id);
   if (!run.has_value() || !run->ended) return false;
-  if (!run->is_checked) return true;
+  if (run->check_set.empty()) return true;
   const std::optional<v1::CheckProgress> progress = use_.checks->Progress(id);
   return progress.has_value() && progress->finished();
 }
 
 absl::StatusOr<std::vector<v1::Violation>> Queries::Violations(
     const std::string& run) const {
-  if (!run.empty() && !use_.registry->Run(run).has_value()) {
+  if (!run.empty() && !use_.registry->OutlineOf(run).has_value()) {
     return NoSuchRun(run);
   }
   return use_.violations->List(run);

@@ -37,7 +37,6 @@ class Queries {
 
   v1::ServerStatus Status() const;
 
-  std::vector<v1::Run> Runs() const;
   // Errors name what does not exist.
   [[nodiscard]] absl::StatusOr<v1::Run> Run(const std::string& id) const;
   // Has the run ended, and is it checked to its end? False for a run that is

@@ -149,10 +149,18 @@ absl::StatusOr<RuleReview::Ledger> RuleReview::Read(
   const absl::StatusOr<std::set<std::string>> references = RunsLearnedFrom();
   if (!references.ok()) return references.status();
   Ledger ledger;
-  for (v1::Run& run : use_.registry->Runs()) {
-    if (owner.has_value() && run.owner() != *owner) continue;
-    use_.checks->AddProgress(&run);
-    absl::Status added = AddRun(run, references->contains(run.id()), &ledger);
+  RunQuery query;
+  if (owner.has_value()) {
+    query.sees = [&](const std::string& whose) { return whose == *owner; };
+  }
+  const auto ids = use_.registry->Find(query);
+  if (!ids.ok()) return ids.status();
+  for (const std::string& id : *ids) {
+    absl::StatusOr<v1::Run> run = use_.registry->Run(id);
+    if (absl::IsNotFound(run.status())) continue;  // deleted since
+    if (!run.ok()) return run.status();
+    use_.checks->AddProgress(&*run);
+    absl::Status added = AddRun(*run, references->contains(id), &ledger);
     if (!added.ok()) return added;
   }
   for (auto& [id, record] : ledger.rules) {

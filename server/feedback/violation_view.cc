@@ -158,13 +158,13 @@ void ViolationView::AddSilences(const std::vector<v1::Silence>& active,
                                 const std::string& run,
                                 Violations* violations) const {
   if (active.empty()) return;
-  const std::optional<RunView> view = use_.registry->View(run);
-  if (!view.has_value()) return;
+  const std::optional<RunOutline> outline = use_.registry->OutlineOf(run);
+  if (!outline.has_value()) return;
   bool any = false;
   for (v1::Violation& violation : *violations) {
     const auto silence =
         std::find_if(active.begin(), active.end(), [&](const v1::Silence& one) {
-          return Covers(one, violation, view->experiment);
+          return Covers(one, violation, outline->experiment);
         });
     if (silence == active.end()) continue;
     any = true;
@@ -173,7 +173,7 @@ void ViolationView::AddSilences(const std::vector<v1::Silence>& active,
   if (!any) return;
   LeadBySilences(
       [&](const v1::Violation& violation) {
-        return use_.places->Of(violation, view->check_set);
+        return use_.places->Of(violation, outline->check_set);
       },
       violations);
 }

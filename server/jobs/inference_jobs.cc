@@ -25,11 +25,6 @@ std::vector<std::string> SortedRuns(const v1::InferRequest& request) {
   return runs;
 }
 
-absl::Status NoSuchRun(const std::string& id) {
-  return absl::NotFoundError(absl::StrCat(
-      "there is no run \"", id, "\": traincheckctl runs list names all"));
-}
-
 // A set without rules would pass whatever is checked against it.
 absl::Status NothingLearned(const std::map<std::string, uint32_t>& dropped) {
   std::string text = "no rule was learned, so no set is saved";
@@ -83,8 +78,8 @@ std::vector<RunPins::Pin> InferenceJobs::Hold(
 absl::Status InferenceJobs::Check(const v1::InferRequest& request) const {
   if (absl::Status s = CheckRequest(request); !s.ok()) return s;
   for (const std::string& id : request.runs()) {
-    const std::optional<RunView> run = use_.registry->View(id);
-    if (!run.has_value()) return NoSuchRun(id);
+    const absl::StatusOr<RunView> run = use_.registry->View(id);
+    if (!run.ok()) return run.status();
     if (!run->ended) {
       return absl::FailedPreconditionError(absl::StrCat(
           "run ", id, " has not ended: learn from it when it has, ",
@@ -225,8 +220,8 @@ absl::StatusOr<std::vector<RunView>> InferenceJobs::Views(
     const v1::Job& job) const {
   std::vector<RunView> views;
   for (const std::string& id : SortedRuns(job.request())) {
-    std::optional<RunView> run = use_.registry->View(id);
-    if (!run.has_value()) return NoSuchRun(id);
+    absl::StatusOr<RunView> run = use_.registry->View(id);
+    if (!run.ok()) return run.status();
     views.push_back(*std::move(run));
   }
   return views;

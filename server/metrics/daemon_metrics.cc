@@ -124,6 +124,11 @@ void DaemonMetrics::AddRuns(Exposition* text) const {
   }
   AddOne("traincheckd_running_runs", kGauge, "Runs that have not ended",
          static_cast<double>(runs.size()), text);
+  AddOne(
+      "traincheckd_runs_in_memory", kGauge,
+      "Runs whose processes are in memory: those that have not ended, or have "
+      "a moment ago",
+      static_cast<double>(use_.registry->RunsInMemory()), text);
   AddCounts("traincheckd_processes",
             "Processes of runs that have not ended, by state", "state",
             processes, text);

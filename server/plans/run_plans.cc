@@ -29,11 +29,6 @@ v1::PlanChange ToChange(const stored::Plan& plan) {
   return change;
 }
 
-absl::Status NoSuchRun(const std::string& run) {
-  return absl::NotFoundError(absl::StrCat(
-      "there is no run \"", run, "\": traincheckctl runs list names all"));
-}
-
 std::string OriginOf(const InvariantSet& set) {
   if (set.version == 0) return absl::StrCat("sets ", set.name);
   return absl::StrCat("set ", set.name, " version ", set.version);
@@ -210,8 +205,8 @@ absl::StatusOr<v1::RunPlan> RunPlans::ChangeUntrusted(const std::string& run,
   if (!json.ok()) return json.status();
   {
     absl::MutexLock lock(&changing_);
-    const std::optional<RunView> view = use_.registry->View(run);
-    if (!view.has_value()) return NoSuchRun(run);
+    const absl::StatusOr<RunView> view = use_.registry->View(run);
+    if (!view.ok()) return view.status();
     if (view->ended) {
       return absl::FailedPreconditionError(
           absl::StrCat("run ", run, " has ended: nobody is left to record"));
@@ -230,8 +225,10 @@ absl::StatusOr<v1::RunPlan> RunPlans::ChangeUntrusted(const std::string& run,
 absl::Status RunPlans::ZoomIn(const std::string& run, stored::Zoom zoom,
                               const nlohmann::json& json) {
   absl::MutexLock lock(&changing_);
-  const std::optional<RunView> view = use_.registry->View(run);
-  if (!view.has_value() || view->ended) return absl::OkStatus();
+  const absl::StatusOr<RunView> view = use_.registry->View(run);
+  if (absl::IsNotFound(view.status())) return absl::OkStatus();
+  if (!view.ok()) return view.status();
+  if (view->ended) return absl::OkStatus();
   const auto before = Read(view->number);
   if (!before.ok()) return before.status();
   if (before->empty() || HasZoomed(*before, zoom)) return absl::OkStatus();
@@ -259,8 +256,8 @@ absl::StatusOr<std::vector<stored::Plan>> RunPlans::Zooms(
 }
 
 absl::StatusOr<v1::RunPlan> RunPlans::Show(const std::string& run) const {
-  const std::optional<RunView> view = use_.registry->View(run);
-  if (!view.has_value()) return NoSuchRun(run);
+  const absl::StatusOr<RunView> view = use_.registry->View(run);
+  if (!view.ok()) return view.status();
   const auto plans = Read(view->number);
   if (!plans.ok()) return plans.status();
   v1::RunPlan reply;

@@ -10,33 +10,34 @@
 namespace traincheck::server {
 namespace {
 
-bool MayDrop(const v1::Run& run) {
-  return run.status() != v1::RUN_STATUS_RUNNING && !run.kept() &&
-         run.stored_bytes() > 0 && (!run.has_check() || run.check().finished());
+bool MayDrop(const RunUse& run) {
+  return run.ended_unix_ns != 0 && !run.is_kept && run.stored_bytes > 0;
 }
 
 }  // namespace
 
-std::vector<std::string> RunsToDrop(const std::vector<v1::Run>& runs,
+std::vector<std::string> RunsToDrop(const std::vector<RunUse>& runs,
                                     const std::set<std::string>& learned,
                                     const RetentionLimits& limits,
-                                    absl::Time now) {
+                                    absl::Time now,
+                                    const CheckedToItsEnd& is_checked) {
   uint64_t bytes = 0;
-  std::vector<const v1::Run*> candidates;
-  for (const v1::Run& run : runs) {
-    bytes += run.stored_bytes();
-    if (MayDrop(run) && !learned.contains(run.id())) candidates.push_back(&run);
+  std::vector<const RunUse*> candidates;
+  for (const RunUse& run : runs) {
+    bytes += run.stored_bytes;
+    if (MayDrop(run) && !learned.contains(run.id)) candidates.push_back(&run);
   }
   std::stable_sort(candidates.begin(), candidates.end(),
-                   [](const v1::Run* a, const v1::Run* b) {
-                     return a->ended_unix_ns() < b->ended_unix_ns();
+                   [](const RunUse* a, const RunUse* b) {
+                     return a->ended_unix_ns < b->ended_unix_ns;
                    });
   std::vector<std::string> dropped;
-  for (const v1::Run* run : candidates) {
-    const absl::Time ended = absl::FromUnixNanos(run->ended_unix_ns());
+  for (const RunUse* run : candidates) {
+    const absl::Time ended = absl::FromUnixNanos(run->ended_unix_ns);
     if (now - ended <= limits.age && bytes <= limits.bytes) break;
-    bytes -= run->stored_bytes();
-    dropped.push_back(run->id());
+    if (run->is_checked && !is_checked(run->id)) continue;
+    bytes -= run->stored_bytes;
+    dropped.push_back(run->id);
   }
   return dropped;
 }

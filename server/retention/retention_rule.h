@@ -5,13 +5,14 @@
 #define TRAINCHECK_SERVER_RETENTION_RETENTION_RULE_H_
 
 #include <cstdint>
+#include <functional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "proto/traincheck/v1/control.pb.h"
+#include "server/runs/run_view.h"
 
 namespace traincheck::server {
 
@@ -26,13 +27,17 @@ struct RetentionLimits {
   }
 };
 
+// Asked of runs that name a set.
+using CheckedToItsEnd = std::function<bool(const std::string& run)>;
+
 // Ids of the runs whose records are over a limit, oldest end first. Runs that
 // have not ended, are kept, whose check has not read all of them, or from which
 // a set was `learned`, stay, whatever the limits say.
-std::vector<std::string> RunsToDrop(const std::vector<v1::Run>& runs,
+std::vector<std::string> RunsToDrop(const std::vector<RunUse>& runs,
                                     const std::set<std::string>& learned,
                                     const RetentionLimits& limits,
-                                    absl::Time now);
+                                    absl::Time now,
+                                    const CheckedToItsEnd& is_checked);
 
 // "200GB", "1.5TB", "4096", "512MiB", or "50%" of `whole`. InvalidArgument,
 // saying what is expected.

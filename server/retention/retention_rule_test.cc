@@ -14,18 +14,17 @@ constexpr int64_t kNow = 1'700'000'000;
 constexpr uint64_t kDisk = 1000;
 
 // Ended `age` days ago, with 10 bytes.
-v1::Run Ended(const std::string& id, int64_t age) {
-  v1::Run run;
-  run.set_id(id);
-  run.set_status(v1::RUN_STATUS_ENDED);
-  run.set_ended_unix_ns((kNow - age * 86'400) * 1'000'000'000);
-  run.set_stored_bytes(10);
-  return run;
+RunUse Ended(const std::string& id, int64_t age) {
+  return {.id = id,
+          .ended_unix_ns =
+              static_cast<uint64_t>(kNow - age * 86'400) * 1'000'000'000,
+          .stored_bytes = 10};
 }
 
-std::vector<std::string> Drop(const std::vector<v1::Run>& runs,
+std::vector<std::string> Drop(const std::vector<RunUse>& runs,
                               const RetentionLimits& limits) {
-  return RunsToDrop(runs, {"reference"}, limits, absl::FromUnixSeconds(kNow));
+  return RunsToDrop(runs, {"reference"}, limits, absl::FromUnixSeconds(kNow),
+                    [](const std::string& run) { return run == "checked"; });
 }
 
 TEST(RetentionRuleTest, NothingGoesWithoutLimits) {
@@ -39,8 +38,8 @@ TEST(RetentionRuleTest, WhatIsTooOldGoesOldestFirst) {
 }
 
 TEST(RetentionRuleTest, WhatIsTooMuchGoesOldestFirstUntilItFits) {
-  const std::vector<v1::Run> runs = {Ended("c", 1), Ended("a", 3),
-                                     Ended("b", 2)};
+  const std::vector<RunUse> runs = {Ended("c", 1), Ended("a", 3),
+                                    Ended("b", 2)};
   EXPECT_THAT(Drop(runs, {.bytes = 30}), IsEmpty());
   EXPECT_THAT(Drop(runs, {.bytes = 29}), ElementsAre("a"));
   EXPECT_THAT(Drop(runs, {.bytes = 10}), ElementsAre("a", "b"));
@@ -48,18 +47,18 @@ TEST(RetentionRuleTest, WhatIsTooMuchGoesOldestFirstUntilItFits) {
 }
 
 TEST(RetentionRuleTest, WhatIsInUseStaysWhateverTheLimits) {
-  v1::Run live = Ended("live", 100);
-  live.set_status(v1::RUN_STATUS_RUNNING);
-  v1::Run kept = Ended("kept", 100);
-  kept.set_kept(true);
-  v1::Run unchecked = Ended("unchecked", 100);
-  unchecked.mutable_check()->set_finished(false);
-  v1::Run checked = Ended("checked", 100);
-  checked.mutable_check()->set_finished(true);
-  v1::Run empty = Ended("empty", 100);
-  empty.set_stored_bytes(0);
-  const std::vector<v1::Run> runs = {live,    kept,  unchecked,
-                                     checked, empty, Ended("reference", 100)};
+  RunUse live = Ended("live", 100);
+  live.ended_unix_ns = 0;
+  RunUse kept = Ended("kept", 100);
+  kept.is_kept = true;
+  RunUse unchecked = Ended("unchecked", 100);
+  unchecked.is_checked = true;
+  RunUse checked = Ended("checked", 100);
+  checked.is_checked = true;
+  RunUse empty = Ended("empty", 100);
+  empty.stored_bytes = 0;
+  const std::vector<RunUse> runs = {live,    kept,  unchecked,
+                                    checked, empty, Ended("reference", 100)};
   EXPECT_THAT(Drop(runs, {.age = absl::Hours(1)}), ElementsAre("checked"));
   EXPECT_THAT(Drop(runs, {.bytes = 0}), ElementsAre("checked"));
 }

@@ -108,10 +108,13 @@ void RunCleaner::ApplyLimits() {
                  std::string(learned.status().message()));
     return;
   }
-  std::vector<v1::Run> runs = use_.registry->Runs();
-  for (v1::Run& run : runs) use_.checks->AddProgress(&run);
+  const auto is_checked_to_its_end = [this](const std::string& run) {
+    const auto progress = use_.checks->Progress(run);
+    return progress.has_value() && progress->finished();
+  };
   for (const std::string& run :
-       RunsToDrop(runs, *learned, use_.limits, absl::Now())) {
+       RunsToDrop(use_.registry->Uses(), *learned, use_.limits, absl::Now(),
+                  is_checked_to_its_end)) {
     const absl::StatusOr<Registry::Withdrawn> dropped =
         use_.registry->DropRecords(run, *use_.pins);
     if (dropped.ok()) {

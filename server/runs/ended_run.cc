@@ -1,6 +1,5 @@
 #include "server/runs/ended_run.h"
 
-#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,11 +9,8 @@ namespace traincheck::server {
 absl::StatusOr<RunView> FindEndedRun(const Registry& registry,
                                      const std::string& id,
                                      const std::string& instead) {
-  std::optional<RunView> run = registry.View(id);
-  if (!run.has_value()) {
-    return absl::NotFoundError(absl::StrCat(
-        "there is no run \"", id, "\": traincheckctl runs list names all"));
-  }
+  absl::StatusOr<RunView> run = registry.View(id);
+  if (!run.ok()) return run.status();
   if (!run->ended) {
     return absl::FailedPreconditionError(
         absl::StrCat("run ", id, " has not ended: ", instead));

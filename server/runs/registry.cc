@@ -103,8 +103,7 @@ absl::StatusOr<ProcessEntry*> Registry::AddProcess(const v1::Hello& hello,
     process.books.set_attempt(owner->books.attempt());
   }
   SetState(stored::STATE_STREAMING, options_.now(), &process.books);
-  run->run.set_ended_unix_ns(0);
-  not_ended_.insert(run->run.id());
+  MarkRunning(run);
   return &process;
 }
 
@@ -118,6 +117,7 @@ absl::StatusOr<Registry::Opened> Registry::Open(const v1::Hello& hello,
   }
   if (const auto known = runs_.find(hello.run()); known != runs_.end()) {
     absl::Status may = CheckOwner(known->second.run, owner);
+    if (may.ok()) may = TakeOffShelf(&known->second);
     if (!may.ok()) return may;
   }
   WriteSet writes;
@@ -151,7 +151,7 @@ absl::StatusOr<Registry::Opened> Registry::Open(const v1::Hello& hello,
       admitted(opened);
     };
   }
-  WriteProcess(run, *process, std::move(writes), std::move(durable));
+  WriteProcess(&run, *process, std::move(writes), std::move(durable));
   return opened;
 }
 
@@ -173,6 +173,8 @@ absl::StatusOr<Registry::StreamOwner> Registry::Writer(const StreamId& stream) {
 absl::Status Registry::CheckStream(const StreamId& stream) const {
   absl::MutexLock lock(&mutex_);
   const auto run = runs_.find(stream.run);
+  // Nobody streams into what is shelved.
+  if (run != runs_.end() && run->second.shelved) return absl::OkStatus();
   if (run != runs_.end()) {
     const auto process = run->second.processes.find(stream.process);
     // 0: it said Goodbye and waits for the last answer.
@@ -255,7 +257,7 @@ absl::StatusOr<Registry::Fate> Registry::TakeBatch(
   } else {
     Quarantine(id, bad, std::move(value), process, &writes);
   }
-  WriteProcess(*run, *process, std::move(writes), std::move(durable));
+  WriteProcess(run, *process, std::move(writes), std::move(durable));
   return bad.ok() ? Fate::kStored : Fate::kQuarantined;
 }
 
@@ -282,9 +284,14 @@ void Registry::Reopen(RunState* run, ProcessEntry* process, WriteSet* writes) {
   spdlog::info("process sends again run={} process=\"{}\"", run->run.id(),
                ProcessName(process->books));
   SetState(stored::STATE_STREAMING, options_.now(), &process->books);
-  run->run.set_ended_unix_ns(0);
-  not_ended_.insert(run->run.id());
+  MarkRunning(run);
   PutRun(*run, writes);
+}
+
+void Registry::MarkRunning(RunState* run) {
+  run->run.set_ended_unix_ns(0);
+  resting_.erase(run->run.id());
+  not_ended_.insert(run->run.id());
 }
 
 void Registry::SettlePlace(RunState* run, const stored::Process& before,
@@ -318,7 +325,7 @@ void Registry::TakeWorkersAlong(RunState* run, const ProcessEntry& owner) {
       continue;
     }
     other.books.set_attempt(owner.books.attempt());
-    WriteProcess(*run, other, WriteSet(), nullptr);
+    WriteProcess(run, other, WriteSet(), nullptr);
   }
 }
 
@@ -375,7 +382,7 @@ absl::Status Registry::End(const StreamId& stream, const v1::Goodbye& goodbye,
                run->run.id(), ProcessName(books),
                StateReason(books, options_.now(), options_.lost_after),
                books.stored_records());
-  WriteProcess(*run, *process, WriteSet(), std::move(durable));
+  WriteProcess(run, *process, WriteSet(), std::move(durable));
   EndRunIfDue(run);
   return absl::OkStatus();
 }
@@ -391,7 +398,7 @@ void Registry::Disconnect(const StreamId& stream) {
   spdlog::warn("stream ended without goodbye run={} process=\"{}\"",
                run->run.id(), ProcessName(books));
   SetState(stored::STATE_DISCONNECTED, options_.now(), &books);
-  WriteProcess(*run, *process, WriteSet(), nullptr);
+  WriteProcess(run, *process, WriteSet(), nullptr);
 }
 
 void Registry::Tick() {
@@ -407,6 +414,7 @@ void Registry::Tick() {
     }
     EndRunIfDue(&run);
   }
+  ShelveWhatRests();
 }
 
 void Registry::EndIfSilent(RunState* run, uint32_t last_attempt,
@@ -427,7 +435,7 @@ void Registry::EndIfSilent(RunState* run, uint32_t last_attempt,
   spdlog::warn("process lost run={} process=\"{}\" silent_s={} superseded={}",
                run->run.id(), ProcessName(books), absl::ToInt64Seconds(since),
                !lost);
-  WriteProcess(*run, *process, WriteSet(), nullptr);
+  WriteProcess(run, *process, WriteSet(), nullptr);
 }
 
 void Registry::EndRunIfDue(RunState* run) {
@@ -435,6 +443,7 @@ void Registry::EndRunIfDue(RunState* run) {
   if (!end.has_value() || run->run.ended_unix_ns() != 0) return;
   run->run.set_ended_unix_ns(absl::ToUnixNanos(*end));
   not_ended_.erase(run->run.id());
+  resting_.insert(run->run.id());
   spdlog::info("run ended run={}", run->run.id());
   WriteSet writes;
   PutRun(*run, &writes);
@@ -443,31 +452,36 @@ void Registry::EndRunIfDue(RunState* run) {
   });
 }
 
-void Registry::WriteProcess(const RunState& run, const ProcessEntry& process,
+RunState* Registry::FindRun(const std::string& id, uint64_t number) {
+  const auto at = runs_.find(id);
+  const bool same = at != runs_.end() && at->second.run.number() == number;
+  return same ? &at->second : nullptr;
+}
+
+void Registry::WriteProcess(RunState* run, const ProcessEntry& process,
                             WriteSet writes, Durable durable) {
   const stored::Process& books = process.books;
-  writes.Put(Table::kRuns, ProcessKey(run.run.number(), books.number()),
+  writes.Put(Table::kRuns, ProcessKey(run->run.number(), books.number()),
              books.SerializeAsString());
   std::optional<ProcessEnd> end;
   if (HasEnded(books)) end = EndOf(books);
-  store_.Write(
-      std::move(writes),
-      [this, id = run.run.id(), run_number = run.run.number(),
-       number = books.number(), next_batch = books.next_batch(), end,
-       durable = std::move(durable)] {
-        {
-          absl::MutexLock lock(&mutex_);
-          const auto at = runs_.find(id);
-          // Else the run was deleted since; its id may be in use again.
-          if (at != runs_.end() && at->second.run.number() == run_number) {
-            ProcessEntry& stored = at->second.processes.at(number);
-            stored.durable_next_batch = next_batch;
-            stored.durable_end = end;
-          }
-        }
-        if (durable) durable(next_batch);
-        if (observer_) observer_(id);
-      });
+  ++run->pending_writes;
+  store_.Write(std::move(writes),
+               [this, id = run->run.id(), run_number = run->run.number(),
+                number = books.number(), next_batch = books.next_batch(), end,
+                durable = std::move(durable)] {
+                 {
+                   absl::MutexLock lock(&mutex_);
+                   if (RunState* written = FindRun(id, run_number)) {
+                     --written->pending_writes;
+                     ProcessEntry& stored = written->processes.at(number);
+                     stored.durable_next_batch = next_batch;
+                     stored.durable_end = end;
+                   }
+                 }
+                 if (durable) durable(next_batch);
+                 if (observer_) observer_(id);
+               });
 }
 
 }  // namespace traincheck::server

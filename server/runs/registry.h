@@ -1,6 +1,8 @@
 // All runs and their processes: who streams, what is stored, how each ended.
 // The registry decides what a stream may do, keeps the books and queues each
-// change as one atomic write, a batch together with its cursor.
+// change as one atomic write, a batch together with its cursor. The processes
+// of a run that has ended leave memory ("shelved") and are read from the store
+// when somebody asks for them.
 //
 // Threads: safe on any thread; callbacks run on the store's commit thread,
 // without the registry's lock. The store must be closed before the registry
@@ -32,12 +34,7 @@
 
 namespace traincheck::server {
 
-// A stream's right to write one process. Plain value.
-struct StreamId {
-  std::string run;
-  uint32_t process = 0;
-  uint64_t stream = 0;
-};
+absl::Status NoSuchRun(const std::string& run);
 
 class Registry {
  public:
@@ -52,6 +49,8 @@ class Registry {
     std::function<absl::Time()> now = absl::Now;
     // Of one run; workers that are started for each epoch add up.
     size_t max_processes = 65'536;
+    // How long the processes of a run stay in memory once it has ended.
+    absl::Duration shelve_after = absl::Minutes(1);
   };
   // Called once the change is in the synced store, with the cursor it has
   // there: all batches below are durable.
@@ -88,7 +87,8 @@ class Registry {
   // `owner` who begins it ("": the administrators, who may write every run);
   // PermissionDenied for others. FailedPrecondition if the process has a live
   // stream that this one does not resume; ResourceExhausted if the run has too
-  // many processes; Unavailable while it is being deleted.
+  // many processes; Unavailable while it is being deleted; the store's error if
+  // it has ended long ago and cannot be read.
   [[nodiscard]] absl::StatusOr<Opened> Open(const v1::Hello& hello,
                                             Admitted admitted,
                                             const std::string& owner = "");
@@ -130,24 +130,28 @@ class Registry {
   [[nodiscard]] absl::StatusOr<Withdrawn> DropRecords(const std::string& run,
                                                       const RunPins& pins);
 
-  // Lets time pass: silent processes become lost, runs end. To be called
-  // several times a second.
+  // Lets time pass: silent processes become lost, runs end, those that ended
+  // are shelved. To be called several times a second.
   void Tick();
 
-  std::vector<v1::Run> Runs() const;
   std::vector<v1::Run> RunsNotEnded() const;
-  std::optional<v1::Run> Run(const std::string& id) const;
-  std::optional<RunView> View(const std::string& id) const;
-  // What a run is to who only waits for it; nullopt: it is not known.
-  struct Outline {
-    bool ended = false;
-    bool is_checked = false;  // it names a set
-  };
-  std::optional<Outline> OutlineOf(const std::string& id) const;
+  // NotFound, or the store's error where the run is shelved.
+  [[nodiscard]] absl::StatusOr<v1::Run> Run(const std::string& id) const;
+  [[nodiscard]] absl::StatusOr<RunView> View(const std::string& id) const;
+  // The runs that are asked for, in the order in which they started. NotFound
+  // if `before` names no run.
+  [[nodiscard]] absl::StatusOr<std::vector<std::string>> Find(
+      const RunQuery& query) const;
+  // nullopt: it is not known.
+  std::optional<RunOutline> OutlineOf(const std::string& id) const;
   // Whose the run is, and its number in the store.
   std::optional<std::string> OwnerOf(const std::string& id) const;
   std::optional<uint64_t> NumberOf(const std::string& id) const;
   std::vector<std::string> RunIds() const;
+  // What retention goes by, of every run.
+  std::vector<RunUse> Uses() const;
+  // Runs whose processes are in memory.
+  size_t RunsInMemory() const;
   uint64_t quarantined_batches() const;
   // Since Load.
   const IngestCounts& counts() const { return counts_; }
@@ -163,8 +167,17 @@ class Registry {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status LoadRuns() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status LoadProcesses() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void LoadProcess(stored::Process books, absl::Time now, RunState* run)
+
+  // The run with its processes, as it is until the lock is released: from
+  // `*read` if it is shelved.
+  absl::StatusOr<const RunState*> Whole(const std::string& id,
+                                        RunState* read) const
+      ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  // Brings its processes back, for somebody who changes them.
+  absl::Status TakeOffShelf(RunState* run)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ShelveWhatRests() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void MarkRunning(RunState* run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   std::string SelectionFor(const v1::Hello& hello, const RunState& state) const;
   RunState& FindOrMakeRun(const v1::Hello& hello, const std::string& owner,
@@ -201,10 +214,12 @@ class Registry {
   // What the stream writes, or Aborted.
   absl::StatusOr<StreamOwner> Writer(const StreamId& stream)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Queues `writes` together with the state of the process.
-  void WriteProcess(const RunState& run, const ProcessEntry& process,
-                    WriteSet writes, Durable durable)
+  // Null: it was deleted since, and its id may be another run's.
+  RunState* FindRun(const std::string& id, uint64_t number)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Queues `writes` together with the state of the process.
+  void WriteProcess(RunState* run, const ProcessEntry& process, WriteSet writes,
+                    Durable durable) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // AddBatch, not counted.
   absl::StatusOr<Fate> TakeBatch(const StreamId& stream, const v1::Batch& batch,
@@ -220,7 +235,9 @@ class Registry {
   Selector selector_;
   mutable absl::Mutex mutex_;
   std::map<std::string, RunState> runs_ ABSL_GUARDED_BY(mutex_);
-  std::set<std::string> not_ended_ ABSL_GUARDED_BY(mutex_);            // ids
+  // Ids. Those that have ended and are not shelved rest.
+  std::set<std::string> not_ended_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::string> resting_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, RunState> withdrawn_ ABSL_GUARDED_BY(mutex_);  // by id
   uint64_t next_run_ ABSL_GUARDED_BY(mutex_) = 1;
   uint64_t next_stream_ ABSL_GUARDED_BY(mutex_) = 1;

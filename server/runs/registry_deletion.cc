@@ -9,11 +9,6 @@
 namespace traincheck::server {
 namespace {
 
-absl::Status NoSuchRun(const std::string& run) {
-  return absl::NotFoundError(absl::StrCat(
-      "there is no run \"", run, "\": traincheckctl runs list names all"));
-}
-
 Registry::Withdrawn Sum(const RunState& run) {
   Registry::Withdrawn sum;
   sum.number = run.run.number();
@@ -42,6 +37,7 @@ absl::StatusOr<RunState*> Registry::AtRest(const std::string& run,
                                            const RunPins& pins) {
   const auto at = runs_.find(run);
   if (at == runs_.end()) return NoSuchRun(run);
+  if (absl::Status s = TakeOffShelf(&at->second); !s.ok()) return s;
   if (absl::Status s = at->second.CheckAtRest(); !s.ok()) return s;
   if (pins.IsPinned(run)) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -58,13 +54,17 @@ absl::StatusOr<Registry::Withdrawn> Registry::Withdraw(const std::string& run,
   const Withdrawn withdrawn = Sum(**state);
   withdrawn_[run] = std::move(**state);
   runs_.erase(run);
+  resting_.erase(run);
   return withdrawn;
 }
 
 void Registry::Release(const std::string& run, bool deleted) {
   absl::MutexLock lock(&mutex_);
   const auto at = withdrawn_.find(run);
-  if (!deleted) runs_[run] = std::move(at->second);
+  if (!deleted) {
+    runs_[run] = std::move(at->second);
+    resting_.insert(run);
+  }
   withdrawn_.erase(at);
 }
 
@@ -92,7 +92,11 @@ absl::StatusOr<Registry::Withdrawn> Registry::DropRecords(
                process.books.SerializeAsString());
   }
   DeleteRecordsOf(dropped.number, &writes);
-  store_.Write(std::move(writes), nullptr);
+  ++state.pending_writes;
+  store_.Write(std::move(writes), [this, run, number = dropped.number] {
+    absl::MutexLock lock(&mutex_);
+    if (RunState* written = FindRun(run, number)) --written->pending_writes;
+  });
   return dropped;
 }
 

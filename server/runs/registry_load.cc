@@ -36,8 +36,10 @@ absl::Status Registry::LoadRuns() {
               bad = absl::DataLossError("a stored run does not parse");
               return false;
             }
-            if (run.ended_unix_ns() == 0) not_ended_.insert(run.id());
-            runs_[run.id()].run = std::move(run);
+            RunState& state = runs_[run.id()];
+            state.shelved = run.ended_unix_ns() != 0;
+            if (!state.shelved) not_ended_.insert(run.id());
+            state.run = std::move(run);
             return true;
           });
   return scanned.ok() ? bad : scanned;
@@ -62,24 +64,16 @@ absl::Status Registry::LoadProcesses() {
               return false;
             }
             const auto run = by_number.find(number);
-            if (run != by_number.end()) {
-              LoadProcess(std::move(books), now, run->second);
+            if (run == by_number.end()) return true;
+            quarantined_batches_ += books.quarantined_batches();
+            if (run->second->shelved) {
+              run->second->shelved_bytes += books.stored_bytes();
+            } else {
+              run->second->AddStored(std::move(books), now);
             }
             return true;
           });
   return scanned.ok() ? bad : scanned;
-}
-
-void Registry::LoadProcess(stored::Process books, absl::Time now,
-                           RunState* run) {
-  ProcessEntry& process = run->Add(std::move(books));
-  if (HasEnded(process.books)) {
-    process.durable_end = EndOf(process.books);
-  } else {
-    SetState(stored::STATE_DISCONNECTED, now, &process.books);
-  }
-  process.durable_next_batch = process.books.next_batch();
-  quarantined_batches_ += process.books.quarantined_batches();
 }
 
 }  // namespace traincheck::server

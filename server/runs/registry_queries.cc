@@ -1,21 +1,16 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "server/runs/registry.h"
 
 // What the registry tells.
 namespace traincheck::server {
 
-std::vector<v1::Run> Registry::Runs() const {
-  absl::MutexLock lock(&mutex_);
-  std::vector<v1::Run> runs;
-  for (const auto& [id, run] : runs_) {
-    runs.push_back(ToApi(run, options_.now(), options_.lost_after));
-  }
-  std::sort(runs.begin(), runs.end(), [](const v1::Run& a, const v1::Run& b) {
-    return a.started_unix_ns() < b.started_unix_ns();
-  });
-  return runs;
+absl::Status NoSuchRun(const std::string& run) {
+  return absl::NotFoundError(absl::StrCat(
+      "there is no run \"", run, "\": traincheckctl runs list names all"));
 }
 
 std::vector<v1::Run> Registry::RunsNotEnded() const {
@@ -27,11 +22,12 @@ std::vector<v1::Run> Registry::RunsNotEnded() const {
   return runs;
 }
 
-std::optional<v1::Run> Registry::Run(const std::string& id) const {
+absl::StatusOr<v1::Run> Registry::Run(const std::string& id) const {
   absl::MutexLock lock(&mutex_);
-  const auto at = runs_.find(id);
-  if (at == runs_.end()) return std::nullopt;
-  return ToApi(at->second, options_.now(), options_.lost_after);
+  RunState read;
+  const absl::StatusOr<const RunState*> run = Whole(id, &read);
+  if (!run.ok()) return run.status();
+  return ToApi(**run, options_.now(), options_.lost_after);
 }
 
 RunView::Process Registry::ViewOf(const ProcessEntry& process,
@@ -60,11 +56,12 @@ RunView::Process Registry::ViewOf(const ProcessEntry& process,
       .torch_version = process.books.torch_version()};
 }
 
-std::optional<RunView> Registry::View(const std::string& id) const {
+absl::StatusOr<RunView> Registry::View(const std::string& id) const {
   absl::MutexLock lock(&mutex_);
-  const auto at = runs_.find(id);
-  if (at == runs_.end()) return std::nullopt;
-  const RunState& run = at->second;
+  RunState read;
+  const absl::StatusOr<const RunState*> whole = Whole(id, &read);
+  if (!whole.ok()) return whole.status();
+  const RunState& run = **whole;
   RunView view = {.id = id,
                   .number = run.run.number(),
                   .experiment = run.run.experiment(),
@@ -87,13 +84,14 @@ std::optional<RunView> Registry::View(const std::string& id) const {
   return view;
 }
 
-std::optional<Registry::Outline> Registry::OutlineOf(
-    const std::string& id) const {
+std::optional<RunOutline> Registry::OutlineOf(const std::string& id) const {
   absl::MutexLock lock(&mutex_);
   const auto at = runs_.find(id);
   if (at == runs_.end()) return std::nullopt;
-  return Outline{at->second.run.ended_unix_ns() != 0,
-                 !at->second.run.check_set().empty()};
+  const stored::Run& run = at->second.run;
+  return RunOutline{.ended = run.ended_unix_ns() != 0,
+                    .experiment = run.experiment(),
+                    .check_set = run.check_set()};
 }
 
 std::optional<std::string> Registry::OwnerOf(const std::string& id) const {
@@ -115,6 +113,52 @@ std::vector<std::string> Registry::RunIds() const {
   std::vector<std::string> ids;
   for (const auto& [id, run] : runs_) ids.push_back(id);
   return ids;
+}
+
+absl::StatusOr<std::vector<std::string>> Registry::Find(
+    const RunQuery& query) const {
+  absl::MutexLock lock(&mutex_);
+  using Place = std::pair<uint64_t, std::string>;  // in the order of starts
+  std::optional<Place> end;
+  if (!query.before.empty()) {
+    const auto at = runs_.find(query.before);
+    if (at == runs_.end()) return NoSuchRun(query.before);
+    end = {at->second.run.started_unix_ns(), at->first};
+  }
+  std::vector<Place> found;
+  for (const auto& [id, state] : runs_) {
+    const stored::Run& run = state.run;
+    Place place = {run.started_unix_ns(), id};
+    if ((!query.experiment.empty() && run.experiment() != query.experiment) ||
+        run.started_unix_ns() < query.started_since_unix_ns ||
+        !absl::StartsWith(id, query.id_prefix) || (end && place >= *end) ||
+        (query.sees && !query.sees(run.owner()))) {
+      continue;
+    }
+    found.push_back(std::move(place));
+  }
+  std::sort(found.begin(), found.end());
+  const size_t left_out = query.newest > 0 && found.size() > query.newest
+                              ? found.size() - query.newest
+                              : 0;
+  std::vector<std::string> ids;
+  for (size_t i = left_out; i < found.size(); ++i) {
+    ids.push_back(std::move(found[i].second));
+  }
+  return ids;
+}
+
+std::vector<RunUse> Registry::Uses() const {
+  absl::MutexLock lock(&mutex_);
+  std::vector<RunUse> uses;
+  for (const auto& [id, state] : runs_) {
+    uses.push_back({.id = id,
+                    .ended_unix_ns = state.run.ended_unix_ns(),
+                    .stored_bytes = state.StoredBytes(),
+                    .is_kept = state.run.kept(),
+                    .is_checked = !state.run.check_set().empty()});
+  }
+  return uses;
 }
 
 uint64_t Registry::quarantined_batches() const {

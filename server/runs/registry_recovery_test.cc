@@ -119,12 +119,12 @@ TEST_F(RegistryTest, ADeletedRunIsGoneAndItsIdIsFree) {
   const auto withdrawn = registry_->Withdraw("run", pins);
   ASSERT_TRUE(withdrawn.ok()) << withdrawn.status();
   EXPECT_EQ(withdrawn->records, 1u);
-  EXPECT_FALSE(registry_->Run("run").has_value());
+  EXPECT_FALSE(registry_->Run("run").ok());
   EXPECT_EQ(registry_->Open(MakeHello(1), nullptr).status().code(),
             absl::StatusCode::kUnavailable);
   // Not deleted after all: it comes back.
   registry_->Release("run", /*deleted=*/false);
-  ASSERT_TRUE(registry_->Run("run").has_value());
+  ASSERT_TRUE(registry_->Run("run").ok());
   ASSERT_TRUE(registry_->Withdraw("run", pins).ok());
   registry_->Release("run", /*deleted=*/true);
   EXPECT_EQ(registry_->CheckStream(a).code(), absl::StatusCode::kAborted);

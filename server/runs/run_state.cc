@@ -143,6 +143,16 @@ ProcessEntry& RunState::Add(stored::Process books) {
   return process;
 }
 
+void RunState::AddStored(stored::Process books, absl::Time now) {
+  ProcessEntry& process = Add(std::move(books));
+  if (HasEnded(process.books)) {
+    process.durable_end = EndOf(process.books);
+  } else {
+    SetState(stored::STATE_DISCONNECTED, now, &process.books);
+  }
+  process.durable_next_batch = process.books.next_batch();
+}
+
 ProcessEntry* RunState::Find(const v1::ProcessIdentity& identity) {
   const auto at =
       images.find({IdentityKey(identity.host(), identity.boot_id(),
@@ -184,6 +194,15 @@ absl::Status RunState::CheckAtRest() const {
     }
   }
   return absl::OkStatus();
+}
+
+uint64_t RunState::StoredBytes() const {
+  if (shelved) return shelved_bytes;
+  uint64_t bytes = 0;
+  for (const auto& [number, process] : processes) {
+    bytes += process.books.stored_bytes();
+  }
+  return bytes;
 }
 
 const ProcessEntry* RunState::OtherHolder(const stored::Process& books) const {

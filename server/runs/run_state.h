@@ -17,6 +17,13 @@
 
 namespace traincheck::server {
 
+// A stream's right to write one process.
+struct StreamId {
+  std::string run;
+  uint32_t process = 0;
+  uint64_t stream = 0;
+};
+
 struct ProcessEntry {
   stored::Process books;
   // Whose stream may write; 0: no stream is open.
@@ -28,10 +35,19 @@ struct ProcessEntry {
 
 struct RunState {
   stored::Run run;
-  std::map<uint32_t, ProcessEntry> processes;  // by number
+  std::map<uint32_t, ProcessEntry> processes;  // by number; empty if shelved
+  // The run has ended and its processes are in the store alone.
+  bool shelved = false;
+  // Of all processes, as they were when the run was shelved.
+  uint64_t shelved_bytes = 0;
+  // Writes of processes on their way to the store.
+  uint64_t pending_writes = 0;
 
   // Takes a process in under its number.
   ProcessEntry& Add(stored::Process books);
+  // Takes in what the store holds. Nobody streams: one that had not ended is
+  // disconnected since `now`.
+  void AddStored(stored::Process books, absl::Time now);
   ProcessEntry* Find(const v1::ProcessIdentity& identity);
   // Has no later program recorded in the same process (exec)?
   bool IsLatestImage(const stored::Process& process) const;
@@ -42,8 +58,10 @@ struct RunState {
   // contests nothing.
   const ProcessEntry* OtherHolder(const stored::Process& books) const;
   // May its records go? FailedPrecondition if it has not ended, a relay is
-  // still connected, or an end is not on disk yet.
+  // still connected, or an end is not on disk yet. REQUIRES: not shelved.
   [[nodiscard]] absl::Status CheckAtRest() const;
+  // What its stored batches take.
+  uint64_t StoredBytes() const;
 
   // Add's. One process may have run several programs (exec), which are
   // processes of the run of their own; by_identity has the latest.

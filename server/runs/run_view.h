@@ -1,10 +1,12 @@
-// A run for those who read what is stored of it.
+// A run for those who read what is stored of it, and how runs are asked for.
 //
 // Threads: plain values.
 #ifndef TRAINCHECK_SERVER_RUNS_RUN_VIEW_H_
 #define TRAINCHECK_SERVER_RUNS_RUN_VIEW_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -49,6 +51,34 @@ struct RunView {
   // Retention deleted records of it: nothing can be learned from it.
   bool records_deleted = false;
   std::vector<Process> processes;  // by number
+};
+
+// What is known of a run without its processes.
+struct RunOutline {
+  bool ended = false;
+  std::string experiment;
+  std::string check_set;
+};
+
+// Which runs are meant; all, unless something is given.
+struct RunQuery {
+  std::string experiment = {};
+  uint64_t started_since_unix_ns = 0;
+  std::string id_prefix = {};
+  // Of owners that this is true for.
+  std::function<bool(const std::string& owner)> sees = nullptr;
+  // Of these the newest so many that started before this run: a page.
+  size_t newest = 0;
+  std::string before = {};
+};
+
+// What a run takes in the store, and who holds on to it.
+struct RunUse {
+  std::string id;
+  uint64_t ended_unix_ns = 0;  // 0: it goes on
+  uint64_t stored_bytes = 0;
+  bool is_kept = false;
+  bool is_checked = false;  // it names a set
 };
 
 }  // namespace traincheck::server

@@ -94,8 +94,8 @@ absl::Status ZoomReports::Read(const v1::Violation& violation,
                                const stored::Plan& plan, const GoOn& go_on,
                                v1::ZoomReport* report) const {
   const RunPins::Pin pin = use_.pins->Hold(violation.run());
-  const std::optional<RunView> run = use_.registry->View(violation.run());
-  if (!run.has_value()) return absl::NotFoundError("the run was deleted");
+  const absl::StatusOr<RunView> run = use_.registry->View(violation.run());
+  if (!run.ok()) return run.status();
   if (run->records_deleted) {
     report->set_unavailable("retention deleted the records of the run");
     return absl::OkStatus();

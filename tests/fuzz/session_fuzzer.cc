@@ -54,8 +54,9 @@ class Play {
   explicit Play(FuzzInput* input) : input_(*input) { Start(); }
   ~Play() {
     store_.Sync();
-    for (const v1::Run& run : registry_->Runs()) {
-      Require(registry_->View(run.id()).has_value());
+    for (const std::string& run : registry_->RunIds()) {
+      Require(registry_->Run(run).ok());
+      Require(registry_->View(run).ok());
     }
   }
 
