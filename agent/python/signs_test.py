@@ -62,6 +62,30 @@ class DiscardedBackwards(SignsCase):
             descend(self.optimizer, -F.cross_entropy(other(made), TARGETS))
         self.assertEqual(set(said(self.NAME)), {0.0})
 
+    def test_adversaries_that_take_turns_in_one_place(self):
+        other = nn.Linear(4, 4)
+        second = torch.optim.SGD(other.parameters(), lr=0.1)
+        for _ in range(4):
+            for optimizer, sign in ((second, 1), (self.optimizer, -1)):
+                made = self.net(torch.randn(8, 5))
+                self.net.zero_grad()
+                other.zero_grad()
+                (sign * F.cross_entropy(other(made), TARGETS)).backward()
+                optimizer.step()
+        self.assertEqual(set(said(self.NAME)), {0.0})
+
+    def test_micro_batches_of_two_optimizers_that_clear(self):
+        head = nn.Linear(4, 4)
+        second = torch.optim.SGD(head.parameters(), lr=0.1)
+        for _ in range(3):
+            for _ in range(3):
+                self.optimizer.zero_grad()
+                second.zero_grad()
+                F.cross_entropy(head(self.net(torch.randn(8, 5))), TARGETS).backward()
+            self.optimizer.step()
+            second.step()
+        self.assertEqual(last(self.NAME), 1.0)
+
     def test_sharpness_aware_minimisation(self):
         weight = self.net.weight
         for _ in range(4):

@@ -2,7 +2,8 @@
 
 Who accumulates micro-batches and clears in each one steps with the last one only.
 Others clear without a step and mean it: a discriminator clears what the generator's
-backward left (another place in the code), a bad batch is left out (once), SAM
+backward left (another place in the code, or another optimizer has stepped with it), a
+bad batch is left out (once), SAM
 climbs by its first gradients (the parameters have changed), PCGrad collects and
 writes them back (the gradients are other tensors).
 """
@@ -32,10 +33,15 @@ class _Row:
         # Of a parameter when gradients were cleared, or stepped with.
         self.version: int | None = None
         self.since: set[Place] = set()  # backwards since then
+        self.unused: set[Place] = set()  # of these, since a step of another one
         self.gradient = _NONE  # after the last of them, see _mark
         self.discarded: set[Place] = set()
         self.habit = 0
         self.judged = False
+
+    def clear(self) -> None:
+        self.since.clear()
+        self.unused.clear()
 
 
 class DiscardedBackwards:
@@ -59,6 +65,7 @@ class DiscardedBackwards:
             mark = _mark(parameter)
             if mark is not None and mark != row.gradient:  # it gave a gradient
                 row.since.add(here)
+                row.unused.add(here)
                 row.gradient = mark
 
     def clears(self, optimizer: torch.optim.Optimizer) -> None:
@@ -67,9 +74,9 @@ class DiscardedBackwards:
         if row is None:
             return
         version = None if parameter is None else parameter._version
-        if row.since and version is not None and version == row.version:
-            row.discarded |= row.since
-        row.since.clear()
+        if version is not None and version == row.version:
+            row.discarded |= row.unused
+        row.clear()
         row.gradient = _NONE
         row.version = version
 
@@ -83,7 +90,7 @@ class DiscardedBackwards:
         """A scaler leaves its step out: its gradients are to be thrown away."""
         row = self._rows.get(optimizer)
         if row is not None:
-            row.since.clear()
+            row.clear()
 
     def steps(
         self, optimizer: torch.optim.Optimizer, parameter: torch.Tensor | None
@@ -100,15 +107,18 @@ class DiscardedBackwards:
         if used and mark is not None and mark[0] == row.gradient[0]:
             row.judged = True
             row.habit = row.habit + 1 if row.discarded & used else 0
-        row.since, row.discarded = set(), set()
+        row.clear()
+        row.discarded = set()
         return float(row.habit >= _HABIT) if row.judged else None
 
     def stepped(
         self, optimizer: torch.optim.Optimizer, parameter: torch.Tensor | None
     ) -> None:
+        for other in self._rows.values():
+            other.unused.clear()
         row = self._rows.get(optimizer)
         if row is not None:
-            row.since.clear()  # of its closure
+            row.clear()  # of its closure
             row.version = None if parameter is None else parameter._version
 
 
