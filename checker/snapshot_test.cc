@@ -263,8 +263,8 @@ TEST(Snapshot, TheFormatIsThatOfItsNumber) {
   Checker checker(kRun, kExperiment, Rules());
   Feed(0, 3, &checker);
   const std::string sealed = checker.Save();
-  EXPECT_EQ(sealed[7], 23);
-  EXPECT_EQ(HashText(sealed.substr(kStateAt)), "828ca427f25538ba");
+  EXPECT_EQ(sealed[7], 24);
+  EXPECT_EQ(HashText(sealed.substr(kStateAt)), "b1b90730aae70f19");
 }
 
 }  // namespace

@@ -9,6 +9,7 @@ import unittest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils import data
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 from torch.utils.data import Subset, TensorDataset, random_split
 
@@ -260,6 +261,42 @@ class NeverShuffles(DataCase):
         for _ in range(3):
             evaluate(self.net, self.data)
         self.assertEqual(said(self.NAME), [])
+
+
+class Samplers(HooksCase):
+    def test_samplers_that_draw(self):
+        from _traincheck.samplers import draws_at_random
+
+        class Own(data.Sampler):
+            def __iter__(self):
+                return iter(range(4))
+
+        class OwnBatches:
+            def __iter__(self):
+                return iter([[0, 1], [2, 3]])
+
+        class Buckets(data.BatchSampler):
+            def __iter__(self):
+                return iter([[3, 2], [1, 0]])
+
+        rows = list(range(4))
+        in_order = data.SequentialSampler(rows)
+        weighted = data.WeightedRandomSampler([1.0] * 4, 4)
+        distributed = data.DistributedSampler(rows, num_replicas=1, rank=0)
+        for options, expected in (
+            ({}, False),
+            ({"shuffle": True}, True),
+            ({"sampler": weighted}, True),
+            ({"sampler": distributed}, True),
+            ({"sampler": Own()}, None),
+            ({"batch_sampler": data.BatchSampler(weighted, 2, False)}, True),
+            ({"batch_sampler": data.BatchSampler(in_order, 2, False)}, False),
+            ({"batch_sampler": OwnBatches()}, None),
+            ({"batch_sampler": Buckets(in_order, 2, False)}, None),
+            ({"batch_sampler": Buckets(weighted, 2, False)}, True),
+        ):
+            loader = data.DataLoader(rows, **options)
+            self.assertEqual(draws_at_random(loader), expected, options)
 
 
 class RepeatsRows(DataCase):

@@ -361,27 +361,6 @@ class Steps(HooksCase):
         optimizer.step()
         self.assertEqual(scalars("counter_bits"), [24.0, 8.0])
 
-    def test_samplers_that_draw(self):
-        from _traincheck.samplers import draws_at_random
-
-        class Own(data.Sampler):
-            def __iter__(self):
-                return iter(range(4))
-
-        rows = list(range(4))
-        weighted = data.WeightedRandomSampler([1.0] * 4, 4)
-        distributed = data.DistributedSampler(rows, num_replicas=1, rank=0)
-        for options, expected in (
-            ({}, False),
-            ({"shuffle": True}, True),
-            ({"sampler": weighted}, True),
-            ({"sampler": distributed}, True),
-            ({"sampler": Own()}, None),
-            ({"batch_sampler": data.BatchSampler(weighted, 2, False)}, True),
-        ):
-            loader = data.DataLoader(rows, **options)
-            self.assertEqual(draws_at_random(loader), expected, options)
-
 
 class Schedules(HooksCase):
     def setUp(self):

@@ -20,22 +20,31 @@ void FrozenModes::OnCallBegin(const Call& call) {
     }
     return;
   }
-  if (!call.Is(kModuleTraining) && IsInTraining(call)) {
+  if (!IsInTraining(call)) return;
+  if (!call.Is(kModuleTraining)) {
     candidates_.insert(call.object);
+    training_.erase(call.object);
+  } else if (evaluating_.contains(call.object)) {
+    doubtful_.insert(call.object);
   }
 }
 
 void FrozenModes::AfterCall(const Call& call, CallOutcome outcome) {
-  if (!IsOptimizerStep(call) || candidates_.empty()) return;
-  for (uint32_t module : candidates_) {
+  if (!IsOptimizerStep(call)) return;
+  for (const uint32_t module : candidates_) {
     if (IsFrozen(module)) evaluating_.insert(module);
   }
+  for (const uint32_t module : doubtful_) {
+    if (IsFrozen(module)) training_.insert(module);
+  }
   candidates_.clear();
+  doubtful_.clear();
 }
 
 void FrozenModes::OnGap() {
   training_roots_.clear();
   candidates_.clear();
+  doubtful_.clear();
 }
 
 bool FrozenModes::IsInTraining(const Call& call) const {
@@ -44,8 +53,10 @@ bool FrozenModes::IsInTraining(const Call& call) const {
 }
 
 bool FrozenModes::Concerns(const Call& call) const {
-  return IsInTraining(call) && evaluating_.count(call.object) > 0 &&
-         IsFrozen(call.object);
+  if (!IsInTraining(call) || !evaluating_.contains(call.object)) return false;
+  if (call.Is(kModuleTraining) && !training_.contains(call.object))
+    return false;
+  return IsFrozen(call.object);
 }
 
 const FrozenModes::Parameters& FrozenModes::ParametersOf(uint32_t root) const {

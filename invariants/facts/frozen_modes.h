@@ -5,6 +5,9 @@
 // their training flags; ends of steps. A part of which all parameters are
 // frozen and that was in evaluation mode while the model around it trained was
 // put there on purpose: its statistics and its dropout are to stay still.
+// Whether its parameters are frozen is recorded around steps: the first call in
+// training mode may be that of a part that was unfrozen since the last step,
+// and says nothing until the step behind it.
 //
 // Threads: one object, one thread at a time.
 #ifndef TRAINCHECK_INVARIANTS_FACTS_FROZEN_MODES_H_
@@ -36,11 +39,12 @@ class FrozenModes final : public FactTracker {
   void OnGap() override;
 
   // Is this the call of a part that is known to have been in evaluation mode
-  // while its model trained, and that is still frozen?
+  // while its model trained, and that is still frozen? In training mode: was it
+  // so in a step before, too?
   bool Concerns(const Call& call) const;
 
   void Fields(Archive& archive) override {
-    archive(training_roots_, candidates_, evaluating_);
+    archive(training_roots_, candidates_, evaluating_, doubtful_, training_);
   }
 
  private:
@@ -60,6 +64,10 @@ class FrozenModes final : public FactTracker {
   std::set<uint32_t> training_roots_;
   std::set<uint32_t> candidates_;  // modules in evaluation mode since a step
   std::set<uint32_t> evaluating_;  // those that were so when one ended
+  // Of these, called in training mode since a step, and found to be frozen at
+  // the step behind that.
+  std::set<uint32_t> doubtful_;
+  std::set<uint32_t> training_;
 };
 
 }  // namespace traincheck

@@ -200,12 +200,44 @@ TEST_F(TrainingFactsTest, AFrozenPartKeepsItsMode) {
   forward(0);
   Step();
   forward(0);
+  // It may have been unfrozen since the last step.
+  forward(kModuleTraining);
+  EXPECT_EQ(Read(&as_before), Values{kYes});
+  Step();
   forward(kModuleTraining);
   forward(0, 0);
-  EXPECT_EQ(Read(&as_before), (Values{kYes, kNo}));
+  EXPECT_EQ(Read(&as_before), Values{kNo});
   // Once it trains, it may do so in any mode.
   trace_.State(StatePoint::kPreStep, weight, {.data = 1});
   forward(kModuleTraining);
+  EXPECT_EQ(Read(&as_before), Values{});
+}
+
+TEST_F(TrainingFactsTest, APartThatIsUnfrozenAndTrainsThen) {
+  const uint32_t part =
+      trace_.Object("Backbone", {.root = net_, .path = "backbone"});
+  const uint32_t weight =
+      trace_.Variable(net_, "Net", "backbone.w", {.trainable = false});
+  Reading as_before("call.frozen_as_before", forward_);
+  facts_.AddObserver(&as_before);
+  const uint32_t net = trace_.Function("Other.forward", "forward", {});
+  const auto forward = [&](uint8_t flags) {
+    trace_.Begin(net, {.object = net_,
+                       .flags = static_cast<uint8_t>(kRoot | kModuleTraining)});
+    CallOf(forward_, {.object = part,
+                      .flags = static_cast<uint8_t>(kGradEnabled | flags)});
+    trace_.End();
+  };
+  forward(0);
+  Step();
+  forward(0);
+  Step();
+  EXPECT_EQ(Read(&as_before), Values{kYes});
+  for (uint64_t step = 0; step < 3; ++step) {
+    forward(kModuleTraining);
+    trace_.State(StatePoint::kPreStep, weight, {.data = step});
+    Step();
+  }
   EXPECT_EQ(Read(&as_before), Values{});
 }
 
@@ -303,6 +335,11 @@ TEST_F(TrainingFactsTest, ParametersThatAreOverwritten) {
   const uint32_t load = trace_.Function("load", "load_state_dict", {});
   CallOf(load);
   EXPECT_EQ(step(true), kUnknown);
+  EXPECT_EQ(step(false), kNo);
+  // Another optimizer is made of another tensor of that name.
+  trace_.State(StatePoint::kConstruction, w_, {.data = 1000});
+  content = 1000;
+  EXPECT_EQ(step(false), kUnknown);
   EXPECT_EQ(step(false), kNo);
   EXPECT_EQ(step(true), kYes);
   EXPECT_EQ(step(true), kUnknown);  // a habit

@@ -79,6 +79,7 @@ void VariableState::FollowContent(const StateEvent& event) {
       first_ = event.data;
       updated_ = false;
       loaded_.reset();
+      after_step_.reset();
       break;
     case StatePoint::kForwardBegin:
       at_forward_ = event.data;

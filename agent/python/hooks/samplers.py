@@ -114,19 +114,28 @@ class Samplers:
 
 def draws_at_random(loader: DataLoader) -> bool | None:
     """Is another order asked for in each pass? None: only its author knows."""
-    sampler: Any = loader.sampler
-    # Samplers of batches hold the one that draws.
-    batches = getattr(loader, "batch_sampler", None)
+    batches: Any = getattr(loader, "batch_sampler", None)
+    if batches is None:
+        return _sampler_draws(loader.sampler)
     inner = getattr(batches, "sampler", None)
-    for one in (inner, sampler):
-        if isinstance(one, samplers.SequentialSampler):
-            return False
-        if isinstance(one, _RANDOM):
-            return True
-        shuffle = getattr(one, "shuffle", None)
-        if isinstance(one, samplers.Sampler) and isinstance(shuffle, bool):
-            return shuffle
-    return None
+    if type(batches) is samplers.BatchSampler:
+        return _sampler_draws(inner)
+    # Of somebody's own: the sampler within it does not say in which order its
+    # batches come, unless that one draws. The loader's is a stand-in.
+    shuffle = getattr(batches, "shuffle", None)
+    if isinstance(shuffle, bool):
+        return shuffle
+    return _sampler_draws(inner) or None
+
+
+def _sampler_draws(sampler: Any) -> bool | None:
+    if isinstance(sampler, samplers.SequentialSampler):
+        return False
+    if isinstance(sampler, _RANDOM):
+        return True
+    shuffle = getattr(sampler, "shuffle", None)
+    known = isinstance(sampler, samplers.Sampler) and isinstance(shuffle, bool)
+    return shuffle if known else None
 
 
 def content_of(indices: Any) -> tuple[bytes | None, float]:
