@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <thread>
+#include <vector>
 
 #include "invariants/rules/invariant.h"
 #include "invariants/sets/set_json.h"
@@ -69,6 +70,34 @@ TEST_F(ServerTest, StoresAStreamAndShowsItsRun) {
   EXPECT_EQ(run.last_step(), 19u);
   EXPECT_EQ(run.processes(0).state(), v1::PROCESS_STATE_ENDED);
   EXPECT_FALSE(run.has_check());
+}
+
+TEST_F(ServerTest, ListsComeByThePageAndWithoutProcessesIfAsked) {
+  daemon_.Start();
+  for (const char* run : {"a-1", "a-2", "b-1"}) StreamWholeRun(run, 1, 2);
+  const auto list = [&](const v1::ListRunsRequest& request) {
+    grpc::ClientContext context;
+    const auto control = Control();
+    const auto reader = control->ListRuns(&context, request);
+    std::vector<v1::Run> runs;
+    for (v1::Run run; reader->Read(&run);) runs.push_back(run);
+    EXPECT_TRUE(reader->Finish().ok());
+    return runs;
+  };
+  v1::ListRunsRequest request;
+  EXPECT_EQ(list(request).size(), 3u);
+  EXPECT_EQ(list(request)[0].processes_size(), 1);
+  request.set_newest(1);
+  request.set_before("b-1");
+  request.set_without_processes(true);
+  const std::vector<v1::Run> page = list(request);
+  ASSERT_EQ(page.size(), 1u);
+  EXPECT_EQ(page[0].id(), "a-2");
+  EXPECT_EQ(page[0].records(), 2u);
+  EXPECT_EQ(page[0].processes_size(), 0);
+  request.Clear();
+  request.set_id_prefix("b");
+  EXPECT_EQ(list(request).size(), 1u);
 }
 
 TEST_F(ServerTest, KilledAndStartedAgainItGoesOnWhereItWas) {

@@ -106,12 +106,11 @@ std::string UnknownText(const v1::CheckProgress& check) {
   return text;
 }
 
-std::string NotReachedText(const PreflightReport& report) {
+std::string UndecidedText(const PreflightReport& report) {
   const std::vector<std::string> stages = NotReached(report);
   if (stages.empty()) return "";
-  return Line("not reached",
-              absl::StrCat(absl::StrJoin(stages, ", "),
-                           ": no rule on that was decided in these steps"));
+  return Line("undecided", absl::StrCat("no rule on these was decided: ",
+                                        absl::StrJoin(stages, ", ")));
 }
 
 std::string FoundText(const PreflightReport& report) {
@@ -209,7 +208,7 @@ std::string PreflightText(const PreflightReport& report) {
   text += CheckedText(report) + NoOccasionText(run.check()) +
           UnknownText(run.check());
   if (!report.problem.empty()) text += Line("", report.problem);
-  text += NotReachedText(report);
+  text += UndecidedText(report);
   for (const std::string& rule : report.left_out) text += Line("", rule);
   if (run.has_last_step()) {
     text += Line("written",

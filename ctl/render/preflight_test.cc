@@ -60,8 +60,8 @@ TEST(PreflightText, SaysWhatWasCheckedAndWhatNot) {
             "checked      2 of 6 built-in rules: S 1 of 2, core 1 of 1\n"
             "not checked  1: short\n"
             "             3: a reason that is longer\n"
-            "not reached  evaluation, the end of an epoch, resuming: no rule "
-            "on that was decided in these steps\n"
+            "undecided    no rule on these was decided: evaluation, the end of "
+            "an epoch, resuming\n"
             "written      files, checkpoints and trackers of the script, as in "
             "a real run\n"
             "found        nothing\n");

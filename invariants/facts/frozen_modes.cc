@@ -54,9 +54,9 @@ bool FrozenModes::IsInTraining(const Call& call) const {
 
 bool FrozenModes::Concerns(const Call& call) const {
   if (!IsInTraining(call) || !evaluating_.contains(call.object)) return false;
-  if (call.Is(kModuleTraining) && !training_.contains(call.object))
-    return false;
-  return IsFrozen(call.object);
+  const bool is_doubtful =
+      call.Is(kModuleTraining) && !training_.contains(call.object);
+  return !is_doubtful && IsFrozen(call.object);
 }
 
 const FrozenModes::Parameters& FrozenModes::ParametersOf(uint32_t root) const {

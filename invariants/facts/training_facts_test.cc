@@ -176,69 +176,67 @@ TEST_F(TrainingFactsTest, GradientsAreClearedFromTheSecondStepOn) {
   EXPECT_EQ(Read(&cleared), Values{});
 }
 
-TEST_F(TrainingFactsTest, AFrozenPartKeepsItsMode) {
-  const uint32_t part =
-      trace_.Object("Backbone", {.root = net_, .path = "backbone"});
-  const uint32_t weight =
-      trace_.Variable(net_, "Net", "backbone.w", {.trainable = false});
-  Reading as_before("call.frozen_as_before", forward_);
-  facts_.AddObserver(&as_before);
-  const auto forward = [&](uint8_t flags, uint8_t of_root = kModuleTraining) {
-    const uint32_t net = trace_.Function("Other.forward", "forward", {});
+class FrozenPartTest : public TrainingFactsTest {
+ protected:
+  FrozenPartTest() { facts_.AddObserver(&as_before_); }
+
+  // Of the net and of its part, in these modes.
+  void Forward(uint8_t part_mode, uint8_t net_mode = kModuleTraining) {
     trace_.Begin(
-        net, {.object = net_, .flags = static_cast<uint8_t>(kRoot | of_root)});
-    CallOf(forward_, {.object = part,
-                      .flags = static_cast<uint8_t>(kGradEnabled | flags)});
+        net_forward_,
+        {.object = net_, .flags = static_cast<uint8_t>(kRoot | net_mode)});
+    CallOf(forward_, {.object = part_,
+                      .flags = static_cast<uint8_t>(kGradEnabled | part_mode)});
     trace_.End();
-  };
+  }
+  // What is recorded before a step of an optimizer that holds the weight.
+  void Unfreeze(uint64_t data) {
+    trace_.State(StatePoint::kPreStep, weight_, {.data = data});
+  }
+
+  const uint32_t part_ =
+      trace_.Object("Backbone", {.root = net_, .path = "backbone"});
+  const uint32_t weight_ =
+      trace_.Variable(net_, "Net", "backbone.w", {.trainable = false});
+  const uint32_t net_forward_ = trace_.Function("Other.forward", "forward", {});
+  Reading as_before_{"call.frozen_as_before", forward_};
+};
+
+TEST_F(FrozenPartTest, KeepsItsMode) {
   // In an evaluation everything is in evaluation mode.
-  forward(0, 0);
+  Forward(0, 0);
   Step();
-  forward(kModuleTraining);
+  Forward(kModuleTraining);
   Step();
-  EXPECT_EQ(Read(&as_before), Values{});
-  forward(0);
+  EXPECT_EQ(Read(&as_before_), Values{});
+  Forward(0);
   Step();
-  forward(0);
+  Forward(0);
   // It may have been unfrozen since the last step.
-  forward(kModuleTraining);
-  EXPECT_EQ(Read(&as_before), Values{kYes});
+  Forward(kModuleTraining);
+  EXPECT_EQ(Read(&as_before_), Values{kYes});
   Step();
-  forward(kModuleTraining);
-  forward(0, 0);
-  EXPECT_EQ(Read(&as_before), Values{kNo});
+  Forward(kModuleTraining);
+  Forward(0, 0);
+  EXPECT_EQ(Read(&as_before_), Values{kNo});
   // Once it trains, it may do so in any mode.
-  trace_.State(StatePoint::kPreStep, weight, {.data = 1});
-  forward(kModuleTraining);
-  EXPECT_EQ(Read(&as_before), Values{});
+  Unfreeze(1);
+  Forward(kModuleTraining);
+  EXPECT_EQ(Read(&as_before_), Values{});
 }
 
-TEST_F(TrainingFactsTest, APartThatIsUnfrozenAndTrainsThen) {
-  const uint32_t part =
-      trace_.Object("Backbone", {.root = net_, .path = "backbone"});
-  const uint32_t weight =
-      trace_.Variable(net_, "Net", "backbone.w", {.trainable = false});
-  Reading as_before("call.frozen_as_before", forward_);
-  facts_.AddObserver(&as_before);
-  const uint32_t net = trace_.Function("Other.forward", "forward", {});
-  const auto forward = [&](uint8_t flags) {
-    trace_.Begin(net, {.object = net_,
-                       .flags = static_cast<uint8_t>(kRoot | kModuleTraining)});
-    CallOf(forward_, {.object = part,
-                      .flags = static_cast<uint8_t>(kGradEnabled | flags)});
-    trace_.End();
-  };
-  forward(0);
+TEST_F(FrozenPartTest, MayBeUnfrozenAndTrainThen) {
+  Forward(0);
   Step();
-  forward(0);
+  Forward(0);
   Step();
-  EXPECT_EQ(Read(&as_before), Values{kYes});
+  EXPECT_EQ(Read(&as_before_), Values{kYes});
   for (uint64_t step = 0; step < 3; ++step) {
-    forward(kModuleTraining);
-    trace_.State(StatePoint::kPreStep, weight, {.data = step});
+    Forward(kModuleTraining);
+    Unfreeze(step);
     Step();
   }
-  EXPECT_EQ(Read(&as_before), Values{});
+  EXPECT_EQ(Read(&as_before_), Values{});
 }
 
 TEST_F(TrainingFactsTest, ParametersThatTheWrapperDoesNotKnow) {

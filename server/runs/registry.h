@@ -139,7 +139,7 @@ class Registry {
   [[nodiscard]] absl::StatusOr<v1::Run> Run(const std::string& id) const;
   [[nodiscard]] absl::StatusOr<RunView> View(const std::string& id) const;
   // The runs that are asked for, in the order in which they started. NotFound
-  // if `before` names no run.
+  // if `before` names no run, or none of the owners asked for.
   [[nodiscard]] absl::StatusOr<std::vector<std::string>> Find(
       const RunQuery& query) const;
   // nullopt: it is not known.

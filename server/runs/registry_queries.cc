@@ -122,7 +122,10 @@ absl::StatusOr<std::vector<std::string>> Registry::Find(
   std::optional<Place> end;
   if (!query.before.empty()) {
     const auto at = runs_.find(query.before);
-    if (at == runs_.end()) return NoSuchRun(query.before);
+    if (at == runs_.end() ||
+        (query.sees && !query.sees(at->second.run.owner()))) {
+      return NoSuchRun(query.before);
+    }
     end = {at->second.run.started_unix_ns(), at->first};
   }
   std::vector<Place> found;

@@ -217,9 +217,17 @@ TEST_F(FindRunsTest, APageIsTheNewestOfThoseBefore) {
   EXPECT_THAT(Find({.newest = 2, .before = "c"}), ElementsAre("a", "b"));
   EXPECT_THAT(Find({.newest = 2, .before = "a"}), IsEmpty());
   EXPECT_THAT(Find({.experiment = "first", .newest = 1}), ElementsAre("b"));
-  const absl::Status none = registry_->Find({.before = "e"}).status();
-  EXPECT_EQ(none.code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(std::string(none.message()), HasSubstr("there is no run \"e\""));
+}
+
+TEST_F(FindRunsTest, ARunThatIsNotSeenIsAsIfItWereNotThere) {
+  const auto is_bobs = [](const std::string& owner) { return owner == "bob"; };
+  EXPECT_THAT(Find({.sees = is_bobs, .before = "b"}), IsEmpty());
+  for (const char* before : {"c", "e"}) {
+    const absl::Status none =
+        registry_->Find({.sees = is_bobs, .before = before}).status();
+    EXPECT_EQ(none.code(), absl::StatusCode::kNotFound);
+    EXPECT_EQ(none.message(), NoSuchRun(before).message());
+  }
 }
 
 }  // namespace

@@ -3,9 +3,8 @@
 Who accumulates micro-batches and clears in each one steps with the last one only.
 Others clear without a step and mean it: a discriminator clears what the generator's
 backward left (another place in the code, or another optimizer has stepped with it), a
-bad batch is left out (once), SAM
-climbs by its first gradients (the parameters have changed), PCGrad collects and
-writes them back (the gradients are other tensors).
+bad batch is left out (once), SAM climbs by its first gradients (the parameters have
+changed), PCGrad collects and writes them back (the gradients are other tensors).
 """
 
 from __future__ import annotations
