@@ -376,6 +376,9 @@ class Labels(GraphCase):
         log = nn.Linear(5, 4)(torch.randn(8, 5)).log_softmax(1)
         supervised = -((several * log).sum(1) / several.sum(1)).mean()
         self.assertEqual(self.of(supervised, name), [])
+        allowed = torch.tensor([1.0, 0.0, 1.0, 1.0])  # classes, for all samples
+        log = nn.Linear(5, 4)(torch.randn(8, 5)).log_softmax(1)
+        self.assertEqual(self.of(-(log * allowed).sum(1).mean(), name), [])
 
     def test_penalties_of_gradients(self):
         name = "loss.penalty_of_parts"

@@ -46,8 +46,11 @@ def _classes(product: Node) -> int | None:
     if not shares.is_floating_point() or shares.numel() > _MOST:
         return None
     for logarithms in values_of(inputs(product)):
-        over = dimension(logarithms, sizes)
-        if logarithms.name() != "LogSoftmaxBackward0" or over is None:
+        own = shape(logarithms)
+        if logarithms.name() != "LogSoftmaxBackward0" or own is None:
+            continue
+        over = dimension(logarithms, own)
+        if over is None or len(own) != len(sizes):  # of single elements
             continue
         # The sign may have been taken first.
         wholes = shares.double().sum(over).abs()

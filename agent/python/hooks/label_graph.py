@@ -229,7 +229,10 @@ def _has_several_labels(whole: Node) -> bool | None:
     targets = saved(products[0], "other")
     if targets is None or not bool(((targets == 0) | (targets == 1)).all()):
         return None
-    over = dimension(following[0][0], tuple(targets.shape))
+    sizes = tuple(targets.shape)
+    if sizes != shape(following[0][0]):  # a mask of the classes
+        return None
+    over = dimension(following[0][0], sizes)
     return None if over is None else bool((targets.sum(over) > 1).any())
 
 
