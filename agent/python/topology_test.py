@@ -243,6 +243,34 @@ class Topology(HooksCase):
             self.assertEqual(said[-1], 1.0)
             CORE.log.clear()
 
+    def test_an_average_of_models_is_no_accident(self):
+        from torch.distributed.algorithms.model_averaging import averagers
+
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        train_step(model, optimizer)
+        averager = averagers.PeriodicModelAverager(period=1)
+        averager.average_parameters(model.parameters())
+        self.assertEqual(CORE.states(CORE.POINT_LOAD), [PARAMS])
+
+    def test_a_rank_whose_inputs_have_ended(self):
+        wrapper = nn.parallel.DistributedDataParallel(Net())
+        optimizer = torch.optim.SGD(wrapper.parameters(), lr=0.1)
+        other = torch.optim.SGD(Net().parameters(), lr=0.1)
+        train_step(wrapper.module, optimizer)
+        hook = wrapper.join_hook()
+        for synchronised, skips in ((True, 1), (False, 0)):
+            CORE.log.clear()
+            # The fake group tells the rank that the others go on, or within no_sync.
+            reduces = lambda is_joined_rank: synchronised
+            wrapper._check_and_sync_module_buffers = lambda: None
+            wrapper._check_global_requires_backward_grad_sync = reduces
+            hook.main_hook()
+            marks = [e for e in CORE.of("mark") if e[1] == CORE.MARK_STEP_SKIPPED]
+            number = WATCH.holds.ensure(optimizer).number
+            self.assertEqual([e[2] for e in marks], [number] * skips)
+        self.assertEqual(WATCH.holds.ensure(other).steps, 0)
+
     def test_memory_that_processes_share(self):
         model = Net().share_memory()
         model.head.bias = nn.Parameter(torch.zeros(model.head.bias.shape))

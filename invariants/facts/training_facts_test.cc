@@ -46,7 +46,8 @@ TEST_F(TrainingFactsTest, MeansOverEquallyManyTargets) {
   step_of({6});  // nothing is accumulated
   step_of({6, 6});
   step_of({6, 4});
-  EXPECT_EQ(Read(&alike), (Values{kYes, kNo}));
+  step_of({61, 58});  // rows of packed texts
+  EXPECT_EQ(Read(&alike), (Values{kYes, kNo, kYes}));
   // Of one backward nothing is known.
   Backward({{"loss.targets", 6}});
   Backward({});
@@ -317,8 +318,9 @@ TEST_F(TrainingFactsTest, TiesThatWereLost) {
 
 TEST_F(TrainingFactsTest, ParametersThatAreOverwritten) {
   uint64_t content = 1;
-  const auto step = [&](bool overwritten) {
+  const auto step = [&](bool overwritten, uint64_t steps = 1) {
     trace_.Begin(step_, {.object = optimizer_});
+    trace_.Mark(MarkKind::kOptimizerSteps, optimizer_, steps);
     content += overwritten;
     trace_.State(StatePoint::kPreStep, w_, {.data = content, .grad = 7});
     trace_.State(StatePoint::kPostStep, w_, {.data = ++content});
@@ -338,6 +340,9 @@ TEST_F(TrainingFactsTest, ParametersThatAreOverwritten) {
   trace_.State(StatePoint::kConstruction, w_, {.data = 1000});
   content = 1000;
   EXPECT_EQ(step(false), kUnknown);
+  EXPECT_EQ(step(false), kNo);
+  // Weights are set back, and another optimizer is made of them.
+  EXPECT_EQ(step(true, 0), kUnknown);
   EXPECT_EQ(step(false), kNo);
   EXPECT_EQ(step(true), kYes);
   EXPECT_EQ(step(true), kUnknown);  // a habit

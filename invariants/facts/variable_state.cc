@@ -143,6 +143,11 @@ void VariableState::BeginStep() {
   after_step_before_ = std::exchange(after_step_, std::nullopt);
 }
 
+void VariableState::OptimizerIsNew() {
+  after_step_.reset();
+  after_step_before_.reset();
+}
+
 void VariableState::EndStep() {
   in_step_ = false;
   got_grad_ = false;

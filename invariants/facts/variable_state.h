@@ -38,6 +38,9 @@ class VariableState {
   void Apply(const StatisticsEvent& event);
   // Its optimizer's step begins: what follows belongs to that call.
   void BeginStep();
+  // The step is the first of an optimizer, which takes it as it is: what it was
+  // made to be before is no accident.
+  void OptimizerIsNew();
   // Its optimizer's step has ended.
   void EndStep();
   // Something may have been loaded into it.

@@ -47,6 +47,14 @@ void VariableStates::OnStatistics(const StatisticsEvent& event) {
 }
 
 void VariableStates::OnMark(const MarkEvent& mark) {
+  if (mark.kind == MarkKind::kOptimizerSteps && mark.value == 0) {
+    const Optimizer* optimizer = inputs().ownership.Find(mark.object);
+    if (!optimizer) return;
+    for (const HeldVariable& held : optimizer->held) {
+      states_[held.variable].OptimizerIsNew();
+    }
+    return;
+  }
   if (mark.kind != MarkKind::kCaptureMode) return;
   if (!inputs().recorded.whole()) OnGap();
 }

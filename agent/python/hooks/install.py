@@ -37,6 +37,7 @@ from _traincheck import schedulers
 from _traincheck import shadows
 from _traincheck import sight
 from _traincheck import ties
+from _traincheck import uneven_inputs
 from _traincheck import unused_splits
 from _traincheck import user
 from _traincheck import wrapping
@@ -64,6 +65,7 @@ _HOOKS = (
     distributed,
     loaders,
     model_averaging,
+    uneven_inputs,
     checkpoints,
     penalties,
     probe,

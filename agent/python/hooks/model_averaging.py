@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from _traincheck import naming
 from _traincheck.imports import Imports
 from _traincheck.observing import observe
 
@@ -30,8 +31,14 @@ def install(watch: Watch) -> None:
         watch.topology.models_are_averaged()
         watch.wrapped_models.models_are_averaged()
 
+    def averaged(averager: Any, args: Args, result: Any) -> None:
+        for optimizer in watch.holds.optimizers():
+            watch.states.loaded(optimizer)
+
     def imported(module: types.ModuleType) -> None:
         observe(watch, module.ModelAverager, "__init__", after=constructed)
+        for cls in naming.subclasses(module.ModelAverager):
+            observe(watch, cls, "average_parameters", after=averaged)
 
     if _MODULE in sys.modules:
         imported(sys.modules[_MODULE])

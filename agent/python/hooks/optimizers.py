@@ -135,12 +135,6 @@ class _ZeroGrad:
             watch.states.gradients(watch.core.POINT_GRAD_CLEAR, *held.state(optimizer))
 
 
-def _switched(watch: Watch, optimizer: torch.optim.Optimizer) -> None:
-    held = watch.holds.ensure(optimizer)
-    if watch.recorded.states and held.complete:
-        watch.states.data(watch.core.POINT_LOAD, *held.state(optimizer))
-
-
 def wrap_steps(watch: Watch, cls: type[Any]) -> None:
     """Wraps what cls itself defines; a class that torch has hooked is done."""
     step = cls.__dict__.get("step")
@@ -160,7 +154,7 @@ def wrap_steps(watch: Watch, cls: type[Any]) -> None:
             watch,
             cls,
             name,
-            after=lambda optimizer, args, result: _switched(watch, optimizer),
+            after=lambda optimizer, args, result: watch.states.loaded(optimizer),
         )
     clears = _ZeroGrad(watch)
     wrap_method(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import collections
 import math
+import sys
 from typing import TYPE_CHECKING
 
 import torch
@@ -260,7 +261,17 @@ def _moved(scheduler: Any, schedule: _Schedule) -> float | None:
     """By how much since the last step; None: not known."""
     epoch = number_of(getattr(scheduler, "last_epoch", None))
     before, schedule.epoch = schedule.epoch, epoch
-    return None if epoch is None or before is None else epoch - before
+    if epoch is None or before is None:
+        return None
+    return 1.0 if _is_of_all_ranks(epoch - before) else epoch - before
+
+
+def _is_of_all_ranks(moved: float) -> bool:
+    """accelerate's schedules count the batches of all ranks, with each step."""
+    if moved < 2 or "accelerate.scheduler" not in sys.modules:
+        return False
+    known = torch.distributed.is_available() and torch.distributed.is_initialized()
+    return known and bool(moved == torch.distributed.get_world_size())
 
 
 def _observe_class(watch: Watch, cls: type[Any]) -> None:

@@ -117,6 +117,12 @@ class States:
     ) -> None:
         self.data(self._core.POINT_CONSTRUCTION, variables, tensors)
 
+    def loaded(self, optimizer: torch.optim.Optimizer) -> None:
+        """Called when what it holds was replaced, and that on purpose."""
+        held = self._holds.ensure(optimizer)
+        if self._recorded.states and held.complete:
+            self.data(self._core.POINT_LOAD, *held.state(optimizer))
+
     def step_ended(self) -> None:
         """Called when a step has closed: what this thread trains, and copies."""
         point = self._core.POINT_STEP_END
