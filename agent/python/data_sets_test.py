@@ -6,6 +6,7 @@ import random
 import sys
 import unittest
 
+import numpy
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -14,7 +15,8 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 from torch.utils.data import Subset, TensorDataset, random_split
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from hooks_case import HooksCase, said
+from hooks_case import CORE, HooksCase, said
+from _traincheck import private_generators
 
 PAD, END = 0, 1
 
@@ -297,6 +299,92 @@ class Samplers(HooksCase):
         ):
             loader = data.DataLoader(rows, **options)
             self.assertEqual(draws_at_random(loader), expected, options)
+
+
+class LeavesSamplesOut(DataCase):
+    NAME = "loader.leaves_samples_out"
+
+    def evaluate(self, samples, grad=False, **options):
+        CORE.log.clear()
+        loader = DataLoader(TensorDataset(torch.ones(samples, 3)), 4, **options)
+        with torch.set_grad_enabled(grad):
+            for _ in loader:
+                pass
+        return said(self.NAME)
+
+    def test_the_last_batch_of_an_evaluation(self):
+        self.assertEqual(self.evaluate(10, drop_last=True), [1.0])
+        self.assertEqual(self.evaluate(12, drop_last=True), [0.0])
+        self.assertEqual(self.evaluate(10), [0.0])
+
+    def test_where_it_is_meant(self):
+        self.assertEqual(self.evaluate(10, grad=True, drop_last=True), [])
+        self.assertEqual(self.evaluate(10, shuffle=True, drop_last=True), [])
+        self.assertEqual(self.evaluate(10, sampler=range(5), drop_last=True), [])
+
+
+class Keeps(Dataset):
+    """Draws from generators that it keeps."""
+
+    def __init__(self, draw, *kept):
+        self.transform = [Holder(one) for one in kept]
+        self.draw = draw
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return self.draw([each.generator for each in self.transform], index)
+
+
+class Holder:
+    def __init__(self, generator):
+        self.generator = generator
+
+
+def seeded(generators, index):
+    """What an item draws goes by its number alone."""
+    python, numbers, tensors = generators
+    python.seed(index)
+    numbers.seed(index)
+    tensors.manual_seed(index)
+    return python.random() + numbers.rand() + torch.rand((), generator=tensors).item()
+
+
+class PrivateGenerators(HooksCase):
+    def drawn(self, draw, *kept):
+        data = Keeps(draw, *kept)
+        generators = private_generators.PrivateGenerators()
+        generators.worker_begins(data)
+        found = []
+        for index in range(len(data)):
+            data[index]
+            found.append(generators.fetch_ended())
+        return [state is not None for state in found]
+
+    def test_each_kind(self):
+        first = [True] + [False] * 7
+        for draw, kept in (
+            (lambda each, index: each[0].random(), random.Random(1)),
+            (lambda each, index: each[0].rand(), numpy.random.RandomState(1)),
+            (lambda each, index: each[0].rand(4000), numpy.random.RandomState(1)),
+            (lambda each, index: each[0].random(), numpy.random.default_rng(1)),
+            (
+                lambda each, index: torch.rand(2, generator=each[0]),
+                torch.Generator().manual_seed(1),
+            ),
+        ):
+            self.assertEqual(self.drawn(draw, kept), first, kept)
+
+    def test_what_an_item_seeds_itself(self):
+        kept = random.Random(77), numpy.random.RandomState(77), torch.Generator()
+        self.assertEqual(self.drawn(seeded, *kept), [False] * 8)
+
+    def test_nothing_is_drawn(self):
+        self.assertEqual(
+            self.drawn(lambda each, index: index, random.Random(1)), [False] * 8
+        )
+        self.assertEqual(self.drawn(lambda each, index: index), [False] * 8)
 
 
 class RepeatsRows(DataCase):

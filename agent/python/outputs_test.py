@@ -181,6 +181,73 @@ class Advantages(OutputsCase):
         self.assertEqual(self.of_product(self.chosen(), focal), [0.0])
 
 
+class Policies(OutputsCase):
+    """Of an actor: its entropy, and PPO's ratio."""
+
+    def setUp(self):
+        super().setUp()
+        self.states, self.advantages = torch.randn(8, 5), torch.randn(8)
+
+    def of_entropy(self, sign, by_hand=False, acts=True):
+        scores = self.net(self.states)
+        if by_hand:
+            logarithms = scores.log_softmax(1)
+            chosen = logarithms[torch.arange(8), TARGETS]
+            entropy = -(logarithms.exp() * logarithms).sum(1)
+        else:
+            policy = Categorical(logits=scores)
+            chosen, entropy = policy.log_prob(TARGETS), policy.entropy()
+        loss = -(chosen * self.advantages).mean() if acts else scores.square().mean()
+        return self.of(loss + sign * 0.01 * entropy.mean(), "loss.lowers_entropy")
+
+    def test_an_entropy_with_the_wrong_sign(self):
+        for by_hand in (False, True):
+            self.assertEqual(self.of_entropy(1, by_hand), [1.0], by_hand)
+            self.assertEqual(self.of_entropy(-1, by_hand), [0.0], by_hand)
+
+    def test_an_entropy_that_is_to_fall(self):
+        """As in adaptation at test time: no action is drawn."""
+        self.assertEqual(self.of_entropy(1, acts=False), [])
+
+    def test_an_entropy_that_is_subtracted_or_divided(self):
+        for sign, expected in ((1, 0.0), (-1, 1.0)):
+            policy = Categorical(logits=self.net(self.states))
+            loss = -(policy.log_prob(TARGETS) * self.advantages).mean()
+            both = loss - sign * (policy.entropy() / 100).sum()
+            self.assertEqual(self.of(both, "loss.lowers_entropy"), [expected])
+
+    def of_ratio(self, shift, low=0.8, high=1.2):
+        chosen = Categorical(logits=self.net(self.states)).log_prob(TARGETS)
+        ratio = (chosen - chosen.detach() + shift).exp()
+        clipped = ratio.clamp(low, high) * self.advantages
+        loss = -torch.min(ratio * self.advantages, clipped).mean()
+        return self.of(loss, "loss.ratio_starts_apart")
+
+    def test_a_ratio_that_is_not_1_at_first(self):
+        self.assertEqual(self.of_ratio(0.3), [1.0])
+        self.assertEqual(self.of_ratio(0.0), [0.0])
+        few = torch.zeros(8)
+        few[:3] = 0.3
+        self.assertEqual(self.of_ratio(few), [0.0])
+
+    def test_other_limits(self):
+        self.assertEqual(self.of_ratio(0.3, low=1e-8, high=0.5), [])
+        self.assertEqual(self.of_ratio(0.3, low=None, high=5.0), [])
+
+    def test_a_ratio_after_an_update(self):
+        HooksCase.setUp(self)
+        optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+        self.net(self.states).sum().backward()
+        optimizer.step()
+        chosen = Categorical(logits=self.net(self.states)).log_prob(TARGETS)
+        ((chosen - 1).exp().clamp(0.8, 1.2) * self.advantages).mean().backward()
+        self.assertEqual(said("loss.ratio_starts_apart"), [])
+
+
+class LatePolicies(Policies):
+    ON_DEVICE = True
+
+
 class Layers(OutputsCase):
     NAME = "loss.layers_are_linear"
 

@@ -154,6 +154,21 @@ class Leads(HooksCase):
         self.assertEqual(self.train(lambda step: 1.0, dtype=torch.bfloat16), [])
 
 
+class Flees(Leads):
+    NAME = "opt.follower_flees"
+
+    def test_most_of_the_way(self):
+        self.assertNotIn(1.0, self.train(lambda step: 0.9))
+
+    def test_the_other_way(self):
+        for share in (-0.1, -0.01):
+            self.assertEqual(self.train(lambda step: share), [1.0], share)
+
+
+class LateFlees(Flees):
+    ON_DEVICE = True
+
+
 class Heads(nn.Module):
     """Heads of one shape, in the order of their names as given."""
 

@@ -291,6 +291,66 @@ class PackedLengths(GraphCase):
         self.assertEqual(self.of(torch.full((SAMPLES,), STEPS)), [0.0])
 
 
+class PackedTexts(HooksCase):
+    NAME = "loss.attends_across_texts"
+    # Two rows: texts of 4 and 5 tokens; one of 6, and padding.
+    POSITIONS = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4], [0, 1, 2, 3, 4, 5, 0, 0, 0]])
+
+    def batch_of(self, positions):
+        torch.manual_seed(0)
+        tokens = torch.randint(1, WORDS, (len(positions), 9))
+        return next(iter(DataLoader([{"ids": tokens, "at": positions}], None)))
+
+    def of(self, mask=None, causal=False, positions=POSITIONS, table=False):
+        HooksCase.setUp(self)
+        batch = self.batch_of(positions)
+        x = nn.Embedding(WORDS, WIDTH)(batch["ids"])
+        if table:
+            batch = self.batch_of(torch.zeros_like(positions))
+            x = x + nn.Embedding(9, WIDTH)(positions)
+        x = x.unflatten(-1, (2, -1)).transpose(-2, -3)
+        seen = F.scaled_dot_product_attention(
+            x, x, x, None if mask is None else mask[:, None], is_causal=causal
+        )
+        self.backward(seen.square().mean())
+        return said(self.NAME)
+
+    def blocks(self, causal=True):
+        texts = (self.POSITIONS == 0).cumsum(1)
+        same = texts[:, :, None] == texts[:, None, :]
+        return same.tril() if causal else same
+
+    def test_a_causal_mask_alone(self):
+        whole = torch.ones(2, 9, 9, dtype=torch.bool).tril()
+        self.assertEqual(self.of(causal=True), [1.0])
+        self.assertEqual(self.of(), [1.0])
+        self.assertEqual(self.of(whole), [1.0])
+        self.assertEqual(self.of(causal=True, table=True), [1.0])
+
+    def test_a_block_for_each_text(self):
+        self.assertEqual(self.of(self.blocks()), [0.0])
+        self.assertEqual(self.of(self.blocks(causal=False)), [0.0])
+        self.assertEqual(self.of(self.blocks(), table=True), [0.0])
+
+    def test_rows_of_one_text(self):
+        one = torch.arange(9).expand(2, -1).clone()
+        padded = one.clone()
+        padded[:, 6:] = 0
+        behind = one - 2  # padding on the left
+        behind[:, :2] = 1
+        for positions in (one, padded, behind, one % 2):
+            self.assertEqual(self.of(causal=True, positions=positions), [], positions)
+
+
+class PackedTextsOnADevice(PackedTexts):
+    ON_DEVICE = True
+
+    def of(self, *args, **options):
+        super().of(*args, **options)
+        self.backward(torch.ones((), requires_grad=True) * 2)
+        return said(self.NAME)
+
+
 class RowOrders(HooksCase):
     NAME = "loss.rows_reordered"
 

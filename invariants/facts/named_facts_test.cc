@@ -39,7 +39,8 @@ TEST_F(NamedFactsTest, AgentsOfAVersionLookAtSoManyFacts) {
                                                {7, 6u},
                                                {8, 7u},
                                                {9, 22u},
-                                               {10, 12u}}));
+                                               {10, 12u},
+                                               {11, 6u}}));
 }
 
 TEST_F(NamedFactsTest, InsideWrapper) {

@@ -5,11 +5,6 @@
 namespace traincheck {
 namespace {
 
-Fact BlamesConstruction(Fact fact) {
-  fact.blames = Blamed::kConstruction;
-  return fact;
-}
-
 constexpr char kTwice[] = "loss.normalised_twice";
 constexpr char kNoLogarithms[] = "loss.no_logarithms";
 constexpr char kBroadcast[] = "loss.broadcast";
@@ -22,23 +17,6 @@ constexpr char kCut[] = "recompute.cut";
 constexpr char kLoadsItself[] = "load.of_itself";
 constexpr char kLoadsNothing[] = "load.of_nothing";
 constexpr char kLeavesRenamed[] = "load.leaves_renamed";
-constexpr char kAverages[] = "opt.averages_without_statistics";
-constexpr char kSumsMeans[] = "opt.sums_means";
-constexpr char kClipsNothing[] = "opt.clips_nothing";
-constexpr char kDiscards[] = "opt.discards_backwards";
-constexpr char kStateLost[] = "opt.loaded_state_lost";
-constexpr char kFrozenInVain[] = "opt.frozen_in_vain";
-constexpr char kHidden[] = "opt.parts_hidden";
-constexpr char kMadeInForward[] = "opt.layers_made_in_forward";
-constexpr char kMadeAnew[] = "opt.made_anew";
-constexpr char kNotFinite[] = "opt.loss_not_finite";
-constexpr char kRepeated[] = "opt.layers_repeated";
-constexpr char kLeftOut[] = "opt.late_left_out";
-constexpr char kNoState[] = "opt.resumes_without_state";
-constexpr char kRepeatsDraws[] = "opt.repeats_draws";
-constexpr char kRoundedAway[] = "opt.rounded_away";
-constexpr char kAverageRounded[] = "opt.average_rounded_away";
-constexpr char kGradientsOld[] = "opt.gradients_are_old";
 constexpr char kNoProbabilities[] = "loss.targets_no_probabilities";
 constexpr char kOverQueries[] = "loss.attends_over_queries";
 constexpr char kSeesTargets[] = "loss.sees_targets";
@@ -54,31 +32,11 @@ constexpr char kCtcBlank[] = "loss.ctc_blank";
 constexpr char kCtcOfScores[] = "loss.ctc_of_scores";
 constexpr char kBootstraps[] = "loss.bootstraps_with_gradient";
 constexpr char kSortedBatches[] = "loss.sorted_batches";
-constexpr char kFrozenMoves[] = "opt.frozen_norm_moves";
-constexpr char kForgets[] = "opt.forgets_statistics";
-constexpr char kDropsMost[] = "opt.drops_most";
 constexpr char kShiftsTwice[] = "loss.shifts_twice";
 constexpr char kPenaltyOfParts[] = "loss.penalty_of_parts";
-constexpr char kStaleCasts[] = "opt.stale_casts";
-constexpr char kLossesAreZero[] = "opt.losses_are_zero";
-constexpr char kNeedsNone[] = "opt.needs_no_gradients";
 constexpr char kWithItself[] = "loss.contrasts_with_itself";
 constexpr char kSeveralLabels[] = "loss.several_labels";
-constexpr char kEpsilonVanishes[] = "opt.epsilon_vanishes";
-constexpr char kFollowerApart[] = "opt.follower_apart";
-constexpr char kFollowerLeads[] = "opt.follower_leads";
-constexpr char kStateByPosition[] = "opt.state_by_position";
-constexpr char kTeacherDrops[] = "opt.teacher_drops";
-constexpr char kDropsAll[] = "opt.loader_drops_all";
-constexpr char kUnitsAlike[] = "opt.units_alike";
-constexpr char kUnscaled[] = "opt.float16_unscaled";
-constexpr char kScaleAnew[] = "opt.scale_begins_anew";
-constexpr char kLeftover[] = "opt.leftover_gradients";
-constexpr char kForeign[] = "opt.foreign_gradients";
-constexpr char kMaskedRows[] = "opt.moves_masked_rows";
 constexpr char kAveragesPadding[] = "loss.averages_padding";
-constexpr char kEmptyGroup[] = "opt.has_empty_group";
-constexpr char kForgetful[] = "opt.moments_forget";
 constexpr char kMixesRows[] = "loss.mixes_rows";
 constexpr char kOutOfReach[] = "loss.targets_out_of_reach";
 constexpr char kRectified[] = "loss.scores_rectified";
@@ -98,11 +56,11 @@ constexpr char kPacksOthers[] = "loss.packs_other_lengths";
 constexpr char kPaddingIsToken[] = "loss.padding_idx_is_a_token";
 constexpr char kOfSamples[] = "loss.positions_of_samples";
 constexpr char kOverBatch[] = "loss.weighs_over_samples";
+constexpr char kAcrossTexts[] = "loss.attends_across_texts";
+constexpr char kLowersEntropy[] = "loss.lowers_entropy";
+constexpr char kStartsApart[] = "loss.ratio_starts_apart";
 constexpr char kKlOfTarget[] = "loss.kl_of_target";
 constexpr char kNoiseByVariance[] = "loss.noise_by_variance";
-constexpr char kSamplesBlindly[] = "opt.samples_without_gradient";
-constexpr char kStillCopy[] = "opt.evaluates_still_copy";
-constexpr char kGetsZeros[] = "opt.layer_gets_zeros";
 
 std::vector<Fact> OfCalls() {
   return {
@@ -213,114 +171,6 @@ std::vector<Fact> OfTargets() {
   };
 }
 
-std::vector<Fact> OfOptimizers() {
-  return {
-      OptimizerRow<kAverages>("an averaged copy was evaluated with BatchNorms "
-                              "that have seen no batch",
-                              "no averaged copy was evaluated with BatchNorms "
-                              "that have seen no batch"),
-      OptimizerRow<kSumsMeans>("it adds up means of micro-batches that nobody "
-                               "divides by their number",
-                               "it does not add up means of micro-batches "
-                               "without dividing by their number"),
-      OptimizerRow<kClipsNothing>("gradient clipping is given no parameters",
-                                  "gradient clipping is given parameters"),
-      OptimizerRow<kDiscards>("gradients of a backward are cleared before the "
-                              "step that they were computed for",
-                              "gradients of a backward are kept until the step "
-                              "that they were computed for"),
-      OptimizerRow<kStateLost>(
-          "most of what its model had loaded is gone before the first step",
-          "most of what its model had loaded is still there at the first step"),
-      OptimizerRow<kFrozenInVain>("a part is trained although an attribute of "
-                                  "its module says that it needs no gradient",
-                                  "no module is trained whose attributes say "
-                                  "that it needs no gradient"),
-      OptimizerRow<kHidden>(
-          "parameters get gradients that their model hides in a plain list or "
-          "dictionary and that no optimizer holds",
-          "every parameter that gets gradients belongs to its model or is held "
-          "by an optimizer"),
-      OptimizerRow<kMadeInForward>(
-          "forwards make layers with parameters of their own",
-          "forwards do not make layers with parameters of their own"),
-      OptimizerRow<kRepeated>(
-          "a list of layers holds one layer several times in a row",
-          "no list of layers holds one layer several times in a row"),
-      BlamesConstruction(OptimizerRow<kLeftOut>(
-          "a parameter that was unfrozen or added later "
-          "gets gradients and is in no optimizer",
-          "every parameter that was unfrozen or added later "
-          "and gets gradients is in an optimizer")),
-      OptimizerRow<kMadeAnew>(
-          "optimizers of these parameters have been made anew again and again",
-          "optimizers of these parameters have not been made anew again and "
-          "again"),
-      OptimizerRow<kNotFinite>("its gradients are of a loss that is not finite",
-                               "its gradients are of a loss that is finite"),
-  };
-}
-
-std::vector<Fact> OfUpdates() {
-  return {
-      OptimizerRow<kRepeatsDraws>(
-          "the random numbers of its step are those of the step before",
-          "the random numbers of its step differ from those of the step "
-          "before"),
-      OptimizerRow<kRoundedAway>(
-          "most elements of its parameters in bfloat16 or float16 stand still",
-          "most elements of its parameters in bfloat16 or float16 change"),
-      OptimizerRow<kGradientsOld>(
-          "no backward has run since its last step, and nothing else has given "
-          "it other gradients",
-          "a backward has run since its last step, or something else has given "
-          "it other gradients"),
-      BlamesConstruction(OptimizerRow<kEpsilonVanishes>(
-          "its eps is 0 in float16, the type of its parameters",
-          "its eps is not 0 in the type of its parameters")),
-      OptimizerRow<kFrozenMoves>(
-          "a BatchNorm with frozen parameters is in training mode",
-          "BatchNorms with frozen parameters are in evaluation mode", 8),
-      OptimizerRow<kForgets>(
-          "a BatchNorm keeps little but the statistics of the last batch",
-          "BatchNorms keep more than the statistics of the last batch"),
-      OptimizerRow<kDropsMost>("dropout drops most of its input",
-                               "dropout does not drop most of its input"),
-      OptimizerRow<kLossesAreZero>(
-          "its losses are exactly 0, and were not before",
-          "its losses have not become exactly 0"),
-      OptimizerRow<kNeedsNone>(
-          "it is the program's own, and nothing has had a gradient",
-          "it goes by gradients", 7),
-      OptimizerRow<kStaleCasts>(
-          "forwards in its autocast region use weights of before its last step",
-          "forwards in its autocast region use its current weights"),
-      OptimizerRow<kFollowerApart>(
-          "a network that follows another one slowly did not begin as its copy",
-          "a network that follows another one slowly began as its copy"),
-      OptimizerRow<kFollowerLeads>(
-          "a network that should follow another one slowly moves most of the "
-          "way to it at once",
-          "a network that follows another one moves a small share of the way",
-          7),
-      OptimizerRow<kStateByPosition>(
-          "its parameters have another order than in the file from which it "
-          "took its state",
-          "its parameters have the order of the file from which it took its "
-          "state",
-          7),
-      OptimizerRow<kTeacherDrops>(
-          "a frozen network that gives targets is in training mode",
-          "frozen networks that give targets are in evaluation mode", 7),
-      OptimizerRow<kUnitsAlike>(
-          "all units of a layer have the same weights and keep them",
-          "the units of a layer do not all have the same weights"),
-      OptimizerRow<kUnscaled>(
-          "forwards ran in float16 and no GradScaler scaled the loss",
-          "forwards ran in float16 and the loss was scaled"),
-  };
-}
-
 std::vector<Fact> OfViews() {
   return {
       CallRow<kMixesRows>("states that lie as [layers, batch, size] are viewed "
@@ -376,16 +226,6 @@ std::vector<Fact> OfOutputs() {
       CallRow<kNoiseByVariance>(
           "the noise of a variational encoder is scaled by the variance",
           "the noise of a variational encoder is scaled by the deviation", 9),
-      OptimizerRow<kSamplesBlindly>("samples of a trained normal distribution "
-                                    "have no gradient, and their "
-                                    "likelihood is not trained",
-                                    "samples of a trained normal distribution, "
-                                    "or their likelihood, have a "
-                                    "gradient",
-                                    9),
-      OptimizerRow<kGetsZeros>(
-          "the gradients of a layer are zero in each of its first steps",
-          "each layer gets gradients that are not zero in its first steps", 9),
   };
 }
 
@@ -414,45 +254,21 @@ std::vector<Fact> OfInputs() {
   };
 }
 
-// What goes on from step to step, from pass to pass and over a resume.
-std::vector<Fact> OfUpkeep() {
+// What the loss of a policy says, and of rows that hold several texts.
+std::vector<Fact> OfPolicies() {
   return {
-      OptimizerRow<kDropsAll>("since the last step, a loader has dropped all "
-                              "of its data set, which "
-                              "is smaller than a batch",
-                              "no loader drops all of its data set", 7),
-      OptimizerRow<kNoState>(
-          "its model goes on from a file of the training that has no state of "
-          "an optimizer",
-          "the file from which its model goes on has the state of an optimizer",
-          8),
-      OptimizerRow<kScaleAnew>(
-          "it goes on from a loaded state, and the loss scale begins anew",
-          "it goes on from a loaded state, and so does the loss scale", 2),
-      OptimizerRow<kLeftover>(
-          "it uses gradients that the epoch before has left",
-          "it does not use gradients that the epoch before has left", 2),
-      OptimizerRow<kForeign>(
-          "its gradients hold those of another optimizer's loss",
-          "its gradients do not hold those of another optimizer's loss", 3),
-      BlamesConstruction(OptimizerRow<kEmptyGroup>(
-          "a parameter group with a learning rate of its own is empty",
-          "no parameter group with a learning rate of its own is empty", 4)),
-      OptimizerRow<kAverageRounded>(
-          "most elements of an averaged copy in bfloat16 or float16 stand "
-          "still when it is updated",
-          "most elements of averaged copies in bfloat16 or float16 move when "
-          "they are updated",
-          5),
-      OptimizerRow<kMaskedRows>(
-          "it changes rows whose gradients the script has set to 0",
-          "it does not change rows whose gradients the script has set to 0", 4),
-      OptimizerRow<kStillCopy>(
-          "a copy is evaluated that has not changed since it was made",
-          "copies that are evaluated follow the training", 10),
-      OptimizerRow<kForgetful>(
-          "its moments hold nothing but the latest gradient",
-          "its moments hold more than the latest gradient", 2),
+      CallRow<kAcrossTexts>(
+          "texts that are packed into one row attend to each other",
+          "texts that are packed into one row attend to themselves alone", 11),
+      CallRow<kLowersEntropy>(
+          "the loss of the policy falls as its entropy falls",
+          "the loss of the policy falls as its entropy rises", 11),
+      CallRow<kStartsApart>(
+          "the ratio of the new policy to the old one is not 1 before the "
+          "first update",
+          "the ratio of the new policy to the old one is 1 before the first "
+          "update",
+          11),
   };
 }
 
@@ -461,10 +277,9 @@ std::vector<Fact> OfUpkeep() {
 const std::vector<Fact>& ObservedFacts() {
   static const auto* const kFacts = [] {
     auto* all = new std::vector<Fact>;
-    for (const auto& some :
-         {OfCalls(), OfTargets(), OfViews(), OfOutputs(), OfInputs(),
-          OfOptimizers(), OfUpdates(), OfUpkeep(), ObservedLoaderFacts(),
-          ObservedScheduleFacts()}) {
+    for (const auto& some : {OfCalls(), OfTargets(), OfViews(), OfOutputs(),
+                             OfInputs(), OfPolicies(), ObservedOptimizerFacts(),
+                             ObservedLoaderFacts(), ObservedScheduleFacts()}) {
       all->insert(all->end(), some.begin(), some.end());
     }
     return all;

@@ -11,6 +11,7 @@ constexpr char kEvaluatesTrained[] = "loader.evaluates_trained_rows";
 constexpr char kHoldOld[] = "loader.workers_hold_old";
 constexpr char kIgnoresSplit[] = "loader.ignores_split";
 constexpr char kInTraining[] = "loader.evaluated_in_training";
+constexpr char kLeavesOut[] = "loader.leaves_samples_out";
 constexpr char kNeverShuffles[] = "loader.never_shuffles";
 constexpr char kNotStandardised[] = "loader.not_standardised";
 constexpr char kRepeatsRows[] = "loader.repeats_rows";
@@ -112,6 +113,9 @@ std::vector<Fact> OfPasses() {
       LoaderRow<kRepeatsRows>(
           "its DistributedSampler repeats samples that are evaluated",
           "its DistributedSampler repeats no samples that are evaluated", 9),
+      LoaderRow<kLeavesOut>(
+          "the last samples of what it evaluates are left out (drop_last)",
+          "it evaluates all samples of its data set", 11),
   };
 }
 

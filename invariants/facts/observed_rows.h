@@ -71,6 +71,7 @@ Fact LoaderRow(const char* text, const char* otherwise, uint32_t since = 1) {
 
 // Parts of ObservedFacts.
 std::vector<Fact> ObservedLoaderFacts();
+std::vector<Fact> ObservedOptimizerFacts();
 std::vector<Fact> ObservedScheduleFacts();
 
 }  // namespace traincheck

@@ -17,12 +17,14 @@ LOOKS = (
     "built_in_data.py",
     "built_in_models.py",
     "built_in_signs.py",
+    "built_in_statements.py",
     "built_in_upkeep.py",
 )
 TOGETHER = (
     "built_in_inputs.py",
     "built_in_more.py",
     "built_in_outputs.py",
+    "built_in_policies.py",
     "built_in_sequences.py",
 )
 NEAR = (
@@ -30,6 +32,7 @@ NEAR = (
     "built_in_near_data.py",
     "built_in_near_inputs.py",
     "built_in_near_outputs.py",
+    "built_in_near_policies.py",
     "built_in_near_steps.py",
 )
 RANKS = (

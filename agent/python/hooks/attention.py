@@ -57,22 +57,31 @@ class SelfAttention:
         few = first[:, :: max(1, first.shape[1] // _QUERIES)]
         return self._is_visible(few).any(1)
 
+    def sees_all_before(self) -> bool:
+        """Does a query see all keys before its own position, for certain?"""
+        return bool(getattr(self._node, "_saved_is_causal", False)) or self._sees_all()
+
     def sees_padding(self, real: torch.Tensor) -> bool | None:
         """Does a position of a text see padding? real: bool[sequences, keys]; None:
         not known."""
-        sequences, length = real.shape
-        if length != self.length or sequences * length**2 > _MOST:
+        return self.sees_any(real[:, :, None] & ~real[:, None, :])
+
+    def sees_any(self, pairs: torch.Tensor) -> bool | None:
+        """Does a query see a key, in one of these pairs? pairs: bool[sequences,
+        queries, keys]; None: not known."""
+        sequences, length = pairs.shape[:2]
+        if length != self.length or pairs.numel() > _MOST:
             return None
         if getattr(self._node, "_saved_is_causal", False):
-            seen = real.new_ones(length, length).tril().expand(sequences, -1, -1)
+            seen = pairs.new_ones(length, length).tril().expand(sequences, -1, -1)
         elif self._sees_all():
-            seen = real.new_ones(length, length).expand(sequences, -1, -1)
+            seen = pairs.new_ones(length, length).expand(sequences, -1, -1)
         else:
             scores = self._of_sequences(sequences, shared=True)
             if scores is None or not {1, length}.issuperset(scores.shape[1:]):
                 return None  # kernels fill masks up
             seen = self._is_visible(scores).expand(sequences, length, length)
-        return bool((seen & real[:, :, None] & ~real[:, None, :]).any())
+        return bool((seen & pairs).any())
 
     def adds_ones(self) -> bool | None:
         """Is a mask of zeros and ones added to the scores? None: there is no mask

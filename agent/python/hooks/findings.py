@@ -10,3 +10,6 @@ class Findings(dict[str, float]):
     def add(self, name: str, value: float | None) -> None:
         if value is not None:
             self[name] = max(self.get(name, 0.0), float(value))
+
+    def without(self, *names: str) -> Findings:
+        return Findings({name: one for name, one in self.items() if name not in names})

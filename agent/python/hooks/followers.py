@@ -6,7 +6,8 @@ hundreds of steps. A follower is known by its moves: the same share of the way f
 elements. Where a state was loaded, source and follower may well lie apart.
 
 One that moves most of the way after each step has taken the share that it is to keep
-for the share that it is to move: it is a copy of its source, and smooths nothing.
+for the share that it is to move: it is a copy of its source, and smooths nothing. One
+that moves away from its source has the sign of the difference wrong.
 """
 
 from __future__ import annotations
@@ -36,11 +37,12 @@ _MOST = 0.5  # share of the way; more is a copy
 _APART = 0.3  # distance at the beginning, in lengths of the source
 # Shares of one that keeps too little. What is rounded on its way is nearly a copy.
 _LEADS = (0.8, 0.9995)
+_FLEES = 2  # looks at which one that moves away has done so
 _WARM = 8  # looks in which averages may move fast
 _TIMES = 4
 
 # Names of the scalars.
-_NAMES = ("opt.follower_apart", "opt.follower_leads")
+_NAMES = ("opt.follower_apart", "opt.follower_flees", "opt.follower_leads")
 
 
 class _Pair:
@@ -57,6 +59,7 @@ class _Pair:
         self.follows = False
         self.looks = 0
         self.leads = 0  # looks at which it had moved most of the way
+        self.flees = 0  # looks at which it had moved away
 
     def tensors(self) -> list[torch.Tensor]:
         """The follower's and the source's, as they are now; none if they are gone."""
@@ -79,6 +82,7 @@ class _Pair:
         elif now.shape == before.shape:
             share = _share_of_the_way(before, now, source)
             self.follows = self.follows or 1e-4 < share <= _MOST
+            self.flees += -_MOST <= share < -1e-4
             self.leads += self.looks > _WARM and _LEADS[0] < share < _LEADS[1]
 
 
@@ -134,6 +138,13 @@ class Followers:
         follows."""
         pairs = self._pairs or []
         if any(pair.leads >= _TIMES for pair in pairs):
+            return 1.0
+        return 0.0 if any(pair.follows for pair in pairs) else None
+
+    def flees(self) -> float | None:
+        """1: one moves away from its source after each step; None: as leads()."""
+        pairs = self._pairs or []
+        if any(pair.flees >= _FLEES and not pair.follows for pair in pairs):
             return 1.0
         return 0.0 if any(pair.follows for pair in pairs) else None
 

@@ -16,6 +16,8 @@ import torch
 from torch.utils.data._utils import fetch
 
 from _traincheck.observing import observe
+from _traincheck.private_generators import NAME as PRIVATE
+from _traincheck.private_generators import PrivateGenerators
 
 if TYPE_CHECKING:
     from typing import Any
@@ -58,6 +60,7 @@ class Generators:
         self._planner = planner
         self._variables: dict[str, int] = {}  # name -> variable
         self._trained = 0  # forwards, up to _FORWARDS
+        self._private = PrivateGenerators()
 
     def forward_begins(self, trains: bool) -> None:
         """Called at every outermost one."""
@@ -71,6 +74,18 @@ class Generators:
     def forward_ended(self) -> None:
         if self._recorded.states and self._planner.plan.generators:
             self.record(self._core.POINT_FORWARD_END)
+
+    def worker_begins(self, fetcher: Any, data: Any) -> None:
+        """Called in a worker, once its worker_init_fn has run."""
+        self.record(self._core.POINT_WORKER_INIT)
+        # A stream may draw one order in all workers, and each take its share.
+        if isinstance(fetcher, fetch._MapDatasetFetcher):
+            self._private.worker_begins(data)
+
+    def fetch_ended(self) -> None:
+        drawn = self._private.fetch_ended()
+        if drawn is not None:
+            self._record_bytes(self._core.POINT_WORKER_INIT, PRIVATE, drawn)
 
     def record(self, point: int) -> None:
         """Rare: done whatever the step records."""
@@ -126,6 +141,6 @@ def install(watch: Watch) -> None:
         # Before: an iterable dataset is asked for its iterator within.
         if torch.utils.data.get_worker_info() is not None:
             watch.process.loads_data()
-            watch.generators.record(watch.core.POINT_WORKER_INIT)
+            watch.generators.worker_begins(fetcher, args[0] if args else None)
 
     observe(watch, fetch._BaseDatasetFetcher, "__init__", before=fetcher_made)

@@ -11,6 +11,7 @@ from _traincheck.averages import NAME as AVERAGES
 from _traincheck.awake import NEW_DATA
 from _traincheck.drawn_weights import NAME as TOO_FEW_WEIGHTS
 from _traincheck.drawn_weights import too_few
+from _traincheck.dropped_samples import NAME as LEAVES_OUT
 from _traincheck.evaluations import NAME as IN_TRAINING
 from _traincheck.first_batches import ALIKE, BEGINS_AGAIN
 from _traincheck.inputs_and_targets import NAME as TARGET_AMONG_INPUTS
@@ -53,6 +54,7 @@ class _Loaders:
             self._watch.still_copies.pass_begins()
             self._watch.first_batches.pass_begins(args[0], loader)
             self._say(loader, TOO_FEW_WEIGHTS, too_few(args[0]))
+            self._watch.dropped_results.pass_begins(args[0])
             self._watch.empty_passes.pass_begins(args[0])
             self._watch.unused_splits.pass_begins(args[0])
             self._watch.ordered_training.pass_begins(args[0], loader)
@@ -79,6 +81,7 @@ class _Loaders:
             return
         if error is None:
             watch.clock.batch_fetched(loader)
+            watch.dropped_samples.fetched(iterator)
             index = iterator._num_yielded - 1
             watch.loaders.fetched(iterator, index)
             watch.worker_batches.fetched(iterator, loader, result)
@@ -109,6 +112,8 @@ class _Loaders:
             if watch.first_batches.trained_with(loader):
                 watch.schedules.pass_ended(loader)
                 watch.leftover_gradients.pass_ended()
+            left_out = watch.dropped_samples.pass_ended(iterator)
+            self._say(loader, LEAVES_OUT, left_out)
             watch.loaders.exhausted(iterator)
 
     def _second_batch(self, loader: int, trained: bool) -> None:
@@ -141,6 +146,7 @@ class _Loaders:
         error: BaseException | None,
     ) -> None:
         self._watch.random_evaluations.fetch_ended()
+        self._watch.generators.fetch_ended()
 
 
 def install(watch: Watch) -> None:

@@ -24,6 +24,7 @@ from _traincheck import layer_graph
 from _traincheck import output_graph
 from _traincheck import overlap_losses
 from _traincheck import padded_means
+from _traincheck import policy_graph
 from _traincheck import token_graph
 from _traincheck.findings import Findings
 from _traincheck.graph_copy import GraphCopy
@@ -126,6 +127,7 @@ class LossGraphs:
         self._places: collections.Counter[Place] = collections.Counter()
         self._means: collections.Counter[Place] = collections.Counter()
         self._accumulates = False  # has one place made several in a step?
+        self._updated = False  # has an optimizer stepped?
 
     def backward_begins(self, args: Args, kwargs: Kwargs) -> None:
         """Called at every outermost one, with its arguments."""
@@ -151,9 +153,10 @@ class LossGraphs:
         roots = _roots(losses)
         found = Findings()
         found.add(NO_GRAPH, any(map(_is_made_anew, losses)))
+        left_out = (policy_graph.STARTS_APART,) if self._updated else ()
         if all(map(self._values.is_here, losses)):
             found.update(findings(roots, whole, self._orders))
-            self._say(found)
+            self._say(found.without(*left_out))
             return
         most = token_graph.MAX_NODES if whole else _MAX_NODES
         copy = GraphCopy(roots, most, self._values)
@@ -166,8 +169,9 @@ class LossGraphs:
         def take(values: list[torch.Tensor]) -> None:
             copy.fill(values)
             found.update(findings(copy.roots, whole, orders))
-            found.pop(TARGETS, None)  # a number of this backward alone
-            self._late.setdefault(row, []).append(found)
+            # The number of targets is one of this backward alone.
+            late = found.without(TARGETS, *left_out)
+            self._late.setdefault(row, []).append(late)
 
         self._values.read(copy.take_tensors(), take)
 
@@ -202,6 +206,7 @@ class LossGraphs:
 
     def optimizer_steps(self) -> float | None:
         """1: with gradients of a loss that is not finite; None: not known."""
+        self._updated = True
         if self._awaited is not None:
             self._awaited.is_used = not self._awaited.is_cleared
         late, self._late_loss = self._late_loss, None
@@ -284,6 +289,7 @@ def findings(roots: list[Node], whole: bool, orders: RowOrders) -> Findings:
     if whole:
         found.update(token_graph.findings(roots, orders))
         found.update(layer_graph.findings(roots))
+        found.update(policy_graph.findings(roots))
     return found
 
 

@@ -2,7 +2,7 @@
 
 Texts are sorted by length to be packed. Who forgets to sort the labels as well, or to
 put the states back in order, trains each text with the label of another one. The batch,
-as the loader gave it, tells both orders.
+as the loader gave it, tells both orders, and where texts begin that share a row.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from _traincheck import packed_texts
 from _traincheck.batch_tensors import tensors_of
 from _traincheck.graph_nodes import saved
 
@@ -36,19 +37,24 @@ class RowOrders:
         # Of the batch that was fetched last: int64[rows, positions], and one a row.
         self._tokens: list[torch.Tensor] = []
         self._targets: list[torch.Tensor] = []
+        # Positions that begin anew with each text of a row: see packed_texts.py.
+        self._positions: list[torch.Tensor] = []
 
     def of_this_batch(self) -> RowOrders:
         """What is known now, for somebody who looks when the next one has come."""
         known = RowOrders()
         known._tokens, known._targets = self._tokens, self._targets
+        known._positions = self._positions
         return known
 
     def fetched(self, loader: int, batch: Any) -> None:
-        self._tokens, self._targets = [], []
+        self._tokens, self._targets, self._positions = [], [], []
         if self._fetched[loader] == _BATCHES:
             return
         self._fetched[loader] += 1
         for tensor in tensors_of(batch):
+            if packed_texts.texts_of(tensor) is not None:
+                self._positions.append(tensor.clone())
             if len(tensor.shape) == 0 or not _LEAST <= len(tensor) <= _MOST:
                 continue
             if tensor.numel() == len(tensor):
@@ -56,6 +62,13 @@ class RowOrders:
             elif tensor.dim() == 2 and tensor.numel() <= _MOST:
                 if tensor.dtype is torch.int64:
                     self._tokens.append(tensor.clone())
+
+    def texts_in(self, tokens: torch.Tensor) -> torch.Tensor | None:
+        """As packed_texts.texts_of, beside these tokens; None: it is not known."""
+        for positions in self._positions:
+            if positions.shape == tokens.shape and not torch.equal(positions, tokens):
+                return packed_texts.texts_of(positions)
+        return None
 
     def are_apart(
         self, tokens: torch.Tensor, losses: list[Node], reached: set[Node]

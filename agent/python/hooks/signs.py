@@ -17,6 +17,7 @@ import torch
 from _traincheck import transforms
 from _traincheck.awake import NEW_DATA
 from _traincheck.blind_samples import NAME as BLIND_SAMPLES
+from _traincheck.dropped_results import NAME as DROPS_RESULT
 from _traincheck.foreign_gradients import NAME as FOREIGN
 from _traincheck.holds import first_trained
 from _traincheck.hyper_parameters import epsilon_vanishes, has_empty_group
@@ -174,6 +175,7 @@ class Signs:
         yield "opt.loss_not_finite", watch.loss_graphs.optimizer_steps()
         yield "opt.losses_are_zero", watch.loss_graphs.losses_are_zero()
         yield "opt.sums_means", watch.loss_graphs.sums_means()
+        yield DROPS_RESULT, watch.dropped_results.optimizer_steps()
         yield "opt.repeats_draws", watch.repeated_draws.optimizer_steps()
         yield "opt.leftover_gradients", watch.leftover_gradients.steps(id(optimizer))
 
@@ -214,6 +216,7 @@ def _sleepers(watch: Watch) -> dict[str, _Ask]:
         "opt.stale_casts": lambda o: watch.autocast_casts.optimizer_steps(o),
         "opt.clips_nothing": lambda o: watch.clipped.optimizer_steps(),
         "opt.follower_apart": lambda o: watch.followers.optimizer_steps(),
+        "opt.follower_flees": lambda o: watch.followers.flees(),
         "opt.follower_leads": lambda o: watch.followers.leads(),
         "opt.float16_unscaled": lambda o: watch.half_precision.optimizer_steps(),
         "opt.loaded_state_lost": lambda o: watch.loaded_states.optimizer_steps(o),

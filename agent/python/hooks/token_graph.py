@@ -15,6 +15,7 @@ from _traincheck import added_positions
 from _traincheck import attention
 from _traincheck import mixed_rows
 from _traincheck import packed_lengths
+from _traincheck import packed_texts
 from _traincheck import padded_means
 from _traincheck import padded_states
 from _traincheck import positions
@@ -118,6 +119,7 @@ class _Sequences:
                 reached = self._graph.reached_from(embedding)
                 attended = [one for one in self._attention if one.keys in reached]
                 self._see_tokens(embedding, tokens, attended, reached)
+                self._see_texts(self._orders.texts_in(tokens), attended)
                 self._see_positions(embedding, tokens, attended, reached)
                 apart = self._orders.are_apart(tokens, self._labelled, reached)
                 self._found.add(row_orders.NAME, apart)
@@ -179,6 +181,14 @@ class _Sequences:
         for one in attended:
             self._found.add(SEES_PADDING, one.sees_padding(real))
 
+    def _see_texts(
+        self, texts: torch.Tensor | None, attended: list[SelfAttention]
+    ) -> None:
+        """texts: the number of its text for each token, of rows that hold several."""
+        if texts is not None:
+            for one in attended:
+                self._found.add(packed_texts.NAME, packed_texts.sees_others(one, texts))
+
     def _see_positions(
         self,
         embedding: Node,
@@ -201,6 +211,8 @@ class _Sequences:
             if indices is not None:
                 found = positions.are_of_samples(indices, tokens, steps)
                 self._found.add(positions.NAME, found)
+                if indices.shape == tokens.shape:
+                    self._see_texts(packed_texts.texts_of(indices), attended)
 
     def _see_pooling(self, real: torch.Tensor, reached: set[Node]) -> None:
         for node in self._sums:

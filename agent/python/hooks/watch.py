@@ -15,6 +15,8 @@ from _traincheck.control import Control
 from _traincheck.control import Recorded
 from _traincheck.device_values import DeviceValues
 from _traincheck.discarded_backwards import DiscardedBackwards
+from _traincheck.dropped_results import DroppedResults
+from _traincheck.dropped_samples import DroppedSamples
 from _traincheck.empty_passes import EmptyPasses
 from _traincheck.evaluations import Evaluations
 from _traincheck.first_batches import FirstBatches
@@ -163,6 +165,8 @@ class Watch:
         self.loaded_states = LoadedStates(self.values, self.awake)
         self.clipped = Clipped(self.awake)
         self.discarded_backwards = DiscardedBackwards(self.core)
+        self.dropped_results = DroppedResults(self.models)
+        self.dropped_samples = DroppedSamples()
         self.empty_passes = EmptyPasses(self.awake)
         self.evaluations = Evaluations()
         self.first_batches = FirstBatches()

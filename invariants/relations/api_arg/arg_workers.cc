@@ -42,8 +42,10 @@ struct WorkersSpec {
     return {{"is", "distinct"}, {"argument", generator}, {"across", "workers"}};
   }
   std::string Describe() const {
+    const std::string owner = generator.substr(sizeof kPrefix - 1);
     return "The workers of a loader begin each pass with different states of " +
-           generator.substr(sizeof kPrefix - 1) + "'s random generator.";
+           (owner == "dataset" ? "the data set" : owner) +
+           "'s random generator.";
   }
   static std::vector<const Fact*> Facts() { return {}; }
   static void AddNeeds(CaptureNeeds*) {}

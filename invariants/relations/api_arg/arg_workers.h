@@ -4,7 +4,9 @@
 //   {"is": "distinct", "argument": "generator.numpy", "across": "workers"}
 //
 // The generators as they are after worker_init_fn, before the first fetch: what
-// draws from equal ones repeats itself. Workers that a process started for one
+// draws from equal ones repeats itself. One that the data set keeps for itself
+// ("generator.dataset") is recorded once it has been drawn from, as it was at
+// the beginning. Workers that a process started for one
 // pass are told apart by the seed that torch gives each pass. A window is one
 // worker, against those with smaller numbers; it is judged when these are in,
 // whatever came first, at the step in which the loader's process started them.

@@ -341,8 +341,8 @@ def teacher_in_training_mode(right: bool) -> None:
         optimizer.step()
 
 
-def exchanged_shares(right: bool) -> None:
-    """The target keeps the share that it should move."""
+def follow(share: float) -> None:
+    """A target moves by this share of the way after each step."""
     model = Classifier()
     target = copy.deepcopy(model).requires_grad_(False)
     pair = nn.ModuleDict({"model": model, "target": target})
@@ -356,7 +356,17 @@ def exchanged_shares(right: bool) -> None:
         optimizer.step()
         with torch.no_grad():
             for mine, other in zip(target.parameters(), model.parameters()):
-                mine.lerp_(other, 0.01 if right else 0.99)
+                mine.lerp_(other, share)
+
+
+def exchanged_shares(right: bool) -> None:
+    """The target keeps the share that it should move."""
+    follow(0.01 if right else 0.99)
+
+
+def target_that_flees(right: bool) -> None:
+    """The difference of target and network has the wrong sign."""
+    follow(0.01 if right else -0.01)
 
 
 class Heads(nn.Module):
@@ -440,6 +450,7 @@ CASES = (
     head_of_another_name,
     teacher_in_training_mode,
     exchanged_shares,
+    target_that_flees,
     heads_in_another_order,
     plateau_of_an_accuracy,
     validation_of_nothing,

@@ -1,0 +1,191 @@
+"""Statements of the user's code that do nothing: a function's result that is dropped,
+a method that is named and not called.
+
+    mask.masked_fill(hidden, 0)     np.fliplr(image)     model.eval
+
+None of them changes what it is given. Looked at is the source of what runs: the code
+that steps the optimizer, what that calls by name, forwards of the user's modules, and
+data sets. Installed packages are left alone.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import sys
+import sysconfig
+import types
+from typing import TYPE_CHECKING
+
+import torch
+from torch.nn import functional
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from types import CodeType, FrameType
+    from typing import Any
+
+    from _traincheck.models import Models
+
+    # A function's source, and what its names mean.
+    Source = tuple["_Body", dict[str, Any]]
+
+# Name of the scalar of an optimizer.
+NAME = "opt.result_dropped"
+
+_MOST_LINES = 20_000
+_MOST_FUNCTIONS = 400
+_FRAMES = 32
+# Of tensors; nothing else has methods of these names.
+_METHODS = frozenset(
+    """clamp_max clamp_min fliplr flipud index_fill log_softmax masked_fill
+    masked_scatter nan_to_num rot90 scatter_add""".split()
+)
+# Of torch, NumPy and torch.nn.functional.
+_FUNCTIONS = _METHODS | frozenset(
+    """abs clamp clip exp flip log moveaxis multiply normalize permute roll round
+    sigmoid softmax sqrt squeeze swapaxes tanh transpose unsqueeze where""".split()
+)
+_NEVER_NAMED = frozenset(("backward", "eval", "step", "train", "zero_grad"))
+_NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+_PATHS = sysconfig.get_paths()
+_INSTALLED = tuple(_PATHS[key] for key in ("stdlib", "platstdlib", "purelib"))
+
+_Body = list[ast.stmt]
+
+
+class DroppedResults:
+    def __init__(self, models: Models) -> None:
+        self._models = models
+        self._data: list[type[Any]] = []  # classes of data sets
+        self._functions: list[Any] = []  # that make batches
+        self._said: float | None = None
+        self._looked = False
+
+    def pass_begins(self, loader: Any) -> None:
+        data = getattr(loader, "dataset", None)
+        while type(data) is torch.utils.data.Subset:
+            data = data.dataset
+        if not self._looked and type(data) not in self._data:
+            self._data.append(type(data))
+            self._functions.append(getattr(loader, "collate_fn", None))
+
+    def optimizer_steps(self) -> float | None:
+        """1: a statement does nothing; None: no source is to be had."""
+        if not self._looked:
+            self._looked = True
+            sources = self._sources(sys._getframe())
+            bodies = list(_with_callees(sources))
+            self._data, self._functions = [], []
+            if bodies:
+                self._said = float(any(_drops(*source) for source in bodies))
+        return self._said
+
+    def _sources(self, frame: FrameType | None) -> list[Source]:
+        found: list[Source | None] = []
+        for _ in range(_FRAMES):
+            if frame is None:
+                break
+            found.append(_source(frame.f_code, frame.f_globals))
+            frame = frame.f_back
+        roots = [model.root() for model in self._models.all()]
+        modules = {type(part) for root in roots if root for part in root.modules()}
+        for cls in [*modules, *self._data]:
+            found += map(_source_of, vars(cls).values())
+        found += map(_source_of, self._functions)
+        return [source for source in found if source is not None]
+
+
+def _source_of(function: Any) -> Source | None:
+    if not isinstance(function, types.FunctionType):
+        return None
+    return _source(function.__code__, function.__globals__)
+
+
+def _source(code: CodeType, names: dict[str, Any]) -> Source | None:
+    """None: it is not the user's, or cannot be read."""
+    path = code.co_filename
+    if path.startswith(_INSTALLED) or path.startswith("<frozen"):
+        return None
+    body = _bodies(path, names).get(code.co_firstlineno, {}).get(code.co_name)
+    return None if body is None else (body, names)
+
+
+def _bodies(path: str, names: dict[str, Any]) -> dict[int, dict[str, _Body]]:
+    """Of all functions of a file, by their first line and name."""
+    if path not in _files:
+        lines = linecache.getlines(path, names)
+        found: dict[int, dict[str, _Body]] = {}
+        try:
+            tree = ast.parse("".join(lines) if len(lines) <= _MOST_LINES else "")
+        except SyntaxError:  # it was changed meanwhile
+            tree = ast.Module([], [])
+        found.setdefault(1, {})["<module>"] = tree.body
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+                found.setdefault(first, {})[node.name] = node.body
+        _files[path] = found
+    return _files[path]
+
+
+_files: dict[str, dict[int, dict[str, _Body]]] = {}
+
+
+def _with_callees(sources: list[Source]) -> Iterator[Source]:
+    """These, and functions of the user's that they call by name, and so on."""
+    seen: set[int] = set()
+    todo = list(sources)
+    while todo and len(seen) < _MOST_FUNCTIONS:
+        body, names = todo.pop()
+        if id(body) in seen:
+            continue
+        seen.add(id(body))
+        yield body, names
+        for node in _own_nodes(body):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                called = _source_of(names.get(node.func.id))
+                todo += [called] if called is not None else []
+    _files.clear()
+
+
+def _own_nodes(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Of the function itself, and not of those within it."""
+    todo = list(body)
+    while todo:
+        node = todo.pop()
+        if not isinstance(node, _NESTED):
+            yield node
+            todo.extend(ast.iter_child_nodes(node))
+
+
+def _drops(body: _Body, names: dict[str, Any]) -> bool:
+    return any(
+        isinstance(node, ast.Expr) and _does_nothing(node.value, names)
+        for node in _own_nodes(body)
+    )
+
+
+def _does_nothing(value: ast.expr, names: dict[str, Any]) -> bool:
+    if isinstance(value, ast.Attribute):
+        return value.attr in _NEVER_NAMED
+    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
+        return False
+    if any(keyword.arg in (None, "out", "inplace") for keyword in value.keywords):
+        return False
+    owner = _meaning(value.func.value, names)
+    if isinstance(owner, types.ModuleType):
+        known = owner in (torch, functional, sys.modules.get("numpy"))
+        return known and value.func.attr in _FUNCTIONS
+    return value.func.attr in _METHODS
+
+
+def _meaning(value: ast.expr, names: dict[str, Any]) -> Any:
+    """Of a name of the module's, or of an attribute of one."""
+    if isinstance(value, ast.Name):
+        return names.get(value.id)
+    if isinstance(value, ast.Attribute):
+        owner = _meaning(value.value, names)
+        if isinstance(owner, types.ModuleType):
+            return vars(owner).get(value.attr)
+    return None

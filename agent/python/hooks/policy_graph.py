@@ -1,0 +1,163 @@
+"""What the graph of a policy's loss says: of its entropy, and of the ratio of the new
+policy to the old one.
+
+An exploring policy is rewarded for its entropy: the loss falls as it rises. PPO's ratio
+is 1 before the first update, since old and new policy are the same: where it is not, the
+two compute the probability of an action in different ways (Schulman et al., 2017,
+arXiv:1707.06347, equations 6 and 7).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from _traincheck.findings import Findings
+from _traincheck.graph_nodes import Graph, factor, inputs, kept, saved
+from _traincheck.value_graph import values_of
+
+if TYPE_CHECKING:
+    from torch.autograd.graph import Node
+
+# Names of the scalars.
+LOWERS_ENTROPY = "loss.lowers_entropy"
+STARTS_APART = "loss.ratio_starts_apart"
+
+_MAX_NODES = 512
+_SOFTMAX = "SoftmaxBackward0"
+_EXPONENTIAL = "ExpBackward0"
+_PRODUCT = "MulBackward0"
+# What adds elements up, and hands their sign on.
+_SUMS = frozenset(
+    f"{name}Backward{number}"
+    for name, numbers in (
+        ("Add", "0"),
+        ("Mean", "01"),
+        ("Squeeze", "012"),
+        ("Sum", "01"),
+        ("View", "0"),
+    )
+    for number in numbers
+)
+_SCALED = frozenset(("DivBackward0", _PRODUCT))
+_LOGARITHMS = frozenset(("LogSoftmaxBackward0", "SubBackward0"))
+_CLAMPS = frozenset(("ClampBackward0", "ClampBackward1"))
+_TOLERANCE = 0.01  # of a ratio that should be 1
+
+
+def findings(roots: list[Node]) -> Findings:
+    found = Findings()
+    graph = Graph(roots, _MAX_NODES)
+    for node in graph.nodes:
+        if node.name() == _EXPONENTIAL and _is_clipped(graph, node):
+            found.add(STARTS_APART, _is_apart(node))
+    for entropy, sign in _entropies(roots):
+        if _acts(graph, entropy):
+            found.add(LOWERS_ENTROPY, sign > 0)
+    return found
+
+
+def _is_clipped(graph: Graph, ratio: Node) -> bool:
+    """Is it clipped to a range around 1, as PPO's is?"""
+    for taker in graph.takers(ratio):
+        if taker.name() in _CLAMPS:
+            low, high = kept(taker, "min"), kept(taker, "max")
+            if _is_number(low) and _is_number(high) and 0 < low < 1 < high:
+                return True
+    return False
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _is_apart(ratio: Node) -> bool | None:
+    """Are most ratios others than 1? None: not known."""
+    values = saved(ratio, "result")
+    if values is None or not values.is_floating_point():
+        return None
+    apart = (values - 1).abs() > _TOLERANCE
+    return bool(apart.sum() * 2 > values.numel())
+
+
+def _entropies(roots: list[Node]) -> list[tuple[Node, int]]:
+    """Products p log p whose sums the losses have as terms; 1: the loss rises with the
+    entropy, which is their negative sum; -1: it falls."""
+    found: list[tuple[Node, int]] = []
+    todo = [(root, 1) for root in roots]
+    seen = set(roots)
+    while todo:
+        node, sign = todo.pop()
+        for term, own in _terms(node):
+            if term in seen or len(seen) == _MAX_NODES:
+                continue
+            seen.add(term)
+            if _logarithm_of_shares(term) is not None:
+                found.append((term, -sign * own))
+            else:
+                todo.append((term, sign * own))
+    return found
+
+
+def _terms(node: Node) -> list[tuple[Node, int]]:
+    """What it adds up, and with which sign; empty: it is no sum, or not known."""
+    name = node.name()
+    given = [one for one, _ in node.next_functions]
+    if name in _SUMS:
+        signs = [1] * len(given)
+    elif name == "NegBackward0":
+        signs = [-1]
+    elif name == "SubBackward0":
+        signs = [1, -1]
+    elif name in _SCALED and len(inputs(node)) == 1:
+        signs = [_sign_of(node)] * len(given)
+    else:
+        return []
+    return [(one, sign) for one, sign in zip(given, signs) if one is not None and sign]
+
+
+def _sign_of(scaled: Node) -> int:
+    """Of the one number that it multiplies or divides by; 0: not known."""
+    by = saved(scaled, "other")
+    if scaled.name() == _PRODUCT:
+        by = factor(scaled)
+    if by is None or by.numel() != 1 or by.is_complex():
+        return 0
+    return int(by > 0) - int(by < 0)
+
+
+def _logarithm_of_shares(product: Node) -> Node | None:
+    """log p, of a product p log p; None: it is none."""
+    if product.name() != _PRODUCT or len(inputs(product)) != 2:
+        return None
+    both = [_before_clamps(giver) for giver in values_of(inputs(product))]
+    for one, other in (both, both[::-1]) if len(both) == 2 else ():
+        is_share = other.name() in (_SOFTMAX, _EXPONENTIAL)
+        if one.name() in _LOGARITHMS and is_share:
+            return one
+    return None
+
+
+def _before_clamps(node: Node) -> Node:
+    """torch's Categorical clamps logarithms from below."""
+    while node.name() in _CLAMPS and len(inputs(node)) == 1:
+        node = values_of(inputs(node))[0]
+    return node
+
+
+def _acts(graph: Graph, entropy: Node) -> bool:
+    """Are logarithms of single actions' probabilities taken of the same policy?"""
+    logarithm = _logarithm_of_shares(entropy)
+    if logarithm is None:
+        return False
+    return any(
+        _takes_one_each(node) and values_of(inputs(node)[:1]) == [logarithm]
+        for node in graph.reached_from(logarithm)
+    )
+
+
+def _takes_one_each(node: Node) -> bool:
+    """One element of each row, by gather or by two indices?"""
+    if node.name() == "IndexBackward0":
+        indices = kept(node, "indices")
+        return isinstance(indices, (list, tuple)) and len(indices) == 2
+    return str(node.name()) == "GatherBackward0"

@@ -1,0 +1,124 @@
+"""Statements that do nothing, in the code that trains, and what comes close to them."""
+
+import importlib
+import itertools
+import pathlib
+import sys
+import tempfile
+import textwrap
+import unittest
+
+import torch
+from torch import nn
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from hooks_case import HooksCase, said
+
+BEGIN = """
+    import numpy as np
+    import torch
+    import torch.nn.functional as F
+    from torch import nn
+    from torch.utils.data import DataLoader, Dataset
+
+    class Data(Dataset):
+        def __len__(self):
+            return 8
+
+        def __getitem__(self, index):
+            image = np.zeros((2, 3), dtype=np.float32)
+            {data}
+            return image.reshape(-1)
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(6, 2)
+
+        def forward(self, x):
+            {forward}
+            return self.layer(x)
+
+    def look(model):
+        {called}
+        return model
+
+    def nobody_calls_this(x):
+        x.masked_fill(x > 0, 0)
+
+    def train():
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for x in DataLoader(Data(), batch_size=4):
+            loss = look(model)(x).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            {loop}
+            optimizer.step()
+"""
+
+
+NUMBERS = itertools.count()
+
+
+class Statements(HooksCase):
+    def setUp(self):
+        super().setUp()
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        sys.path.insert(0, folder.name)
+        self.addCleanup(sys.path.remove, folder.name)
+
+    def found(self, **lines):
+        HooksCase.setUp(self)
+        given = {name: "pass" for name in ("data", "forward", "called", "loop")}
+        name = f"script{next(NUMBERS)}"
+        text = textwrap.dedent(BEGIN).format(**(given | lines))
+        (self.folder / f"{name}.py").write_text(text)
+        importlib.invalidate_caches()
+        importlib.import_module(name).train()
+        return said("opt.result_dropped")
+
+    def test_results_that_are_dropped(self):
+        for lines in (
+            {"data": "np.fliplr(image)"},
+            {"forward": "x.masked_fill(x > 0, 0)"},
+            {"forward": "F.normalize(x, dim=-1)"},
+            {"called": "torch.clamp(model.layer.weight, -1, 1)"},
+            {"loop": "torch.nan_to_num(loss)"},
+        ):
+            self.assertEqual(self.found(**lines), [1.0], lines)
+
+    def test_methods_that_are_not_called(self):
+        for lines in ({"called": "model.eval"}, {"loop": "optimizer.zero_grad"}):
+            self.assertEqual(self.found(**lines), [1.0], lines)
+
+    def test_what_does_something(self):
+        for lines in (
+            {"data": "image = np.fliplr(image).copy()"},
+            {"data": "np.clip(image, 0, 1, out=image)"},
+            {"forward": "x = x.masked_fill(x > 0, 0)"},
+            {"forward": "x.masked_fill_(x > 0, 0)"},
+            {"called": "model.train()"},
+            {"called": "model.layer.float()"},
+            {"loop": "step = optimizer.step"},
+            {"loop": "loss.detach()"},
+        ):
+            self.assertEqual(self.found(**lines), [0.0], lines)
+
+    def test_code_that_has_no_source(self):
+        names = {"torch": torch, "nn": nn}
+        lines = (
+            "model = nn.Linear(2, 2)",
+            "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)",
+            "model.eval",
+            "model(torch.ones(1, 2)).sum().backward()",
+            "optimizer.step()",
+        )
+        exec(compile("\n".join(lines), "<no file>", "exec"), names)
+        self.assertEqual(said("opt.result_dropped"), [0.0])
+
+
+if __name__ == "__main__":
+    unittest.main()
