@@ -267,8 +267,9 @@ class Topology(HooksCase):
             wrapper._check_global_requires_backward_grad_sync = reduces
             hook.main_hook()
             marks = [e for e in CORE.of("mark") if e[1] == CORE.MARK_STEP_SKIPPED]
-            number = WATCH.holds.ensure(optimizer).number
-            self.assertEqual([e[2] for e in marks], [number] * skips)
+            held = WATCH.holds.ensure(optimizer)
+            self.assertEqual([e[2:] for e in marks], [(held.number, 1)] * skips)
+            self.assertEqual(held.steps, 2)
         self.assertEqual(WATCH.holds.ensure(other).steps, 0)
 
     def test_memory_that_processes_share(self):

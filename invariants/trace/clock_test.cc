@@ -175,6 +175,16 @@ TEST_F(ClockTest, SkippedStepClosesAndIsNoStep) {
   EXPECT_EQ(clock_.SkippedSteps(5), 1u);
 }
 
+TEST_F(ClockTest, StepThatOtherRanksMakeIsCounted) {
+  Step(5);
+  Fetch();
+  Mark(MarkKind::kStepSkipped, 1);  // the inputs of this rank have ended
+  Fetch();
+  EXPECT_EQ(clock_.step(), 2u);
+  EXPECT_EQ(clock_.OptimizerSteps(5), 2u);
+  EXPECT_EQ(clock_.SkippedSteps(5), 0u);
+}
+
 TEST_F(ClockTest, StepsOfTheUserTakeOver) {
   Mark(MarkKind::kUserStep);
   EXPECT_EQ(clock_.step(), 0u);  // nothing has happened yet

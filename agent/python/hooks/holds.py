@@ -66,6 +66,10 @@ class Held:
         core.record_mark(core.MARK_OPTIMIZER_STEPS, self.number, self.steps)
         self.steps += 1
 
+    def others_step(self) -> None:
+        """Other ranks make one: their counts and this one stay the same."""
+        self.steps += 1
+
     def claim(self) -> bool:
         """This thread is about to use the gradients: True if it alone does."""
         return self.claims.claim()

@@ -30,7 +30,9 @@ def install(watch: Watch) -> None:
         # Without it the others are within no_sync: they make no step.
         if hook.ddp.require_forward_param_sync:
             for optimizer in _optimizers_of(watch, hook.ddp):
-                watch.clock.optimizer_skips(watch.holds.ensure(optimizer).number)
+                held = watch.holds.ensure(optimizer)
+                watch.clock.others_step(held.number)
+                held.others_step()
 
     def ended(hook: Any, args: Args, result: Any) -> None:
         for optimizer in _optimizers_of(watch, hook.ddp):
