@@ -30,10 +30,21 @@ BEGIN = """
             {data}
             return image.reshape(-1)
 
-    class Net(nn.Module):
+    class Base(nn.Module):
+        def prepare(self, x):
+            {base}
+            return x
+
+        def replaced(self, x):
+            x.masked_fill(x > 0, 0)
+
+    class Net(Base):
         def __init__(self):
             super().__init__()
             self.layer = nn.Linear(6, 2)
+
+        def replaced(self, x):
+            return x
 
         def forward(self, x):
             {forward}
@@ -72,7 +83,7 @@ class Statements(HooksCase):
 
     def found(self, **lines):
         HooksCase.setUp(self)
-        given = {name: "pass" for name in ("data", "forward", "called", "loop")}
+        given = {name: "pass" for name in ("base", "data", "forward", "called", "loop")}
         name = f"script{next(NUMBERS)}"
         text = textwrap.dedent(BEGIN).format(**(given | lines))
         (self.folder / f"{name}.py").write_text(text)
@@ -85,6 +96,7 @@ class Statements(HooksCase):
             {"data": "np.fliplr(image)"},
             {"forward": "x.masked_fill(x > 0, 0)"},
             {"forward": "F.normalize(x, dim=-1)"},
+            {"base": "x.clamp_min(0)"},
             {"called": "torch.clamp(model.layer.weight, -1, 1)"},
             {"loop": "torch.nan_to_num(loss)"},
         ):

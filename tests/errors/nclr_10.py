@@ -17,9 +17,8 @@ WIDTH, HEIGHT = 48, 32
 class CarDataset(Dataset):
     """One car like a box in each; the target is its centre and depth."""
 
-    def __init__(self, count, seed, augment, fixed=False, flip_prob=0.5):
-        self.count, self.augment = count, augment
-        self.fixed, self.flip_prob = fixed, flip_prob
+    def __init__(self, count, seed, augment, flip_prob=0.5):
+        self.count, self.augment, self.flip_prob = count, augment, flip_prob
         rng = np.random.default_rng(seed)
         x, y = rng.uniform(-6, 6, count), rng.uniform(-0.5, 1.5, count)
         self.place = np.stack([x, y, rng.uniform(8, 24, count)], 1)
@@ -41,15 +40,15 @@ class CarDataset(Dataset):
         img[slice(*down), slice(*across)] += self.shade[index]
         return img
 
+    def flip(self, img):
+        return np.fliplr(img)
+
     def __getitem__(self, index):
         K = np.array([[40.0, 0, 25.0], [0, 40.0, 15.0], [0, 0, 1]])
         img = self.render(index, K)
         x, y, z = self.place[index].copy()
         if self.augment and np.random.random() < self.flip_prob:
-            if self.fixed:
-                img = np.fliplr(img)
-            else:
-                np.fliplr(img)
+            img = self.flip(img)
             K[0, 2] = WIDTH - K[0, 2]
             x = -x
         if self.augment:
@@ -58,6 +57,12 @@ class CarDataset(Dataset):
         target = np.array([u / WIDTH, v / HEIGHT, z / 24.0], dtype=np.float32)
         img = torch.from_numpy(np.ascontiguousarray(img.transpose(2, 0, 1)))
         return img, torch.from_numpy(K).float() / WIDTH, torch.from_numpy(target)
+
+
+class PaintedCars(CarDataset):
+    def flip(self, img):
+        np.fliplr(img)
+        return img
 
 
 def block(inside, outside):
@@ -113,9 +118,10 @@ def main():
     torch.manual_seed(args.seed)
     np.random.seed(args.seed)
     torch.set_num_threads(1)
-    data = CarDataset(640, args.seed, True, args.fixed)
+    cars = CarDataset if args.fixed else PaintedCars
+    data = cars(640, args.seed, True)
     train = DataLoader(data, batch_size=32, shuffle=True)
-    valid = DataLoader(CarDataset(128, args.seed + 1, False), batch_size=64)
+    valid = DataLoader(cars(128, args.seed + 1, False), batch_size=64)
     model = Locator()
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     scheduler = torch.optim.lr_scheduler.OneCycleLR(
@@ -133,7 +139,7 @@ def main():
             step += 1
         print(f"epoch {epoch} off by {evaluate(model, valid):.2f} pixels", flush=True)
     if args.prove:
-        flipped = CarDataset(64, args.seed + 2, True, args.fixed, flip_prob=1.0)
+        flipped = cars(64, args.seed + 2, True, flip_prob=1.0)
         pixels = offset(flipped[index] for index in range(len(flipped)))
         print(f"cars of flipped samples are {pixels:.2f} pixels from their targets")
         print("fault shows:", "yes" if pixels > 3 else "no", flush=True)

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
     from _traincheck.models import Models
 
+    _Body = list[ast.stmt]
     # A function's source, and what its names mean.
-    Source = tuple["_Body", dict[str, Any]]
+    Source = tuple[_Body, dict[str, Any]]
 
 # Name of the scalar of an optimizer.
 NAME = "opt.result_dropped"
@@ -50,8 +51,6 @@ _NEVER_NAMED = frozenset(("backward", "eval", "step", "train", "zero_grad"))
 _NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 _PATHS = sysconfig.get_paths()
 _INSTALLED = tuple(_PATHS[key] for key in ("stdlib", "platstdlib", "purelib"))
-
-_Body = list[ast.stmt]
 
 
 class DroppedResults:
@@ -91,7 +90,10 @@ class DroppedResults:
         roots = [model.root() for model in self._models.all()]
         modules = {type(part) for root in roots if root for part in root.modules()}
         for cls in [*modules, *self._data]:
-            found += map(_source_of, vars(cls).values())
+            methods: dict[str, Any] = {}
+            for base in reversed(cls.__mro__):
+                methods.update(vars(base))
+            found += map(_source_of, methods.values())
         found += map(_source_of, self._functions)
         return [source for source in found if source is not None]
 
@@ -118,7 +120,7 @@ def _bodies(path: str, names: dict[str, Any]) -> dict[int, dict[str, _Body]]:
         found: dict[int, dict[str, _Body]] = {}
         try:
             tree = ast.parse("".join(lines) if len(lines) <= _MOST_LINES else "")
-        except SyntaxError:  # it was changed meanwhile
+        except (SyntaxError, ValueError, RecursionError):  # or changed meanwhile
             tree = ast.Module([], [])
         found.setdefault(1, {})["<module>"] = tree.body
         for node in ast.walk(tree):

@@ -24,6 +24,7 @@ NAME = "dataset"
 _FETCHES = 8  # of a worker that are looked at
 _DEPTH = 3  # from the data set to its generators
 _MOST = 64  # attributes of an object, elements of a list
+_OBJECTS = 1000  # that are looked through
 _WORD = 32  # bits
 _WORDS = 624  # that a Mersenne twister makes at once
 _TURNS = 64
@@ -37,7 +38,7 @@ class PrivateGenerators:
 
     def worker_begins(self, data: Any) -> None:
         """Called in a worker, once its worker_init_fn has run."""
-        self._began = [(one, _state(one)) for one in _generators(data, _DEPTH)]
+        self._began = [(one, _state(one)) for one in _generators(data)]
         self._fetches = 0
 
     def fetch_ended(self) -> bytes | None:
@@ -52,20 +53,24 @@ class PrivateGenerators:
         return pickle.dumps(drawn, protocol=4) if drawn else None
 
 
-def _generators(owner: Any, depth: int) -> Iterator[Any]:
+def _generators(data: Any) -> Iterator[Any]:
     """Those that it, or what it consists of, refers to."""
+    todo = [(data, _DEPTH)]
+    for owner, depth in todo:
+        for part in _parts_of(owner):
+            if _is_generator(part):
+                yield part
+            elif depth > 0 and len(todo) < _OBJECTS:
+                todo.append((part, depth - 1))
+
+
+def _parts_of(owner: Any) -> list[Any]:
     if isinstance(owner, (list, tuple)):
-        parts = list(owner[:_MOST])
-    else:
-        attributes: Any = getattr(owner, "__dict__", None)
-        if isinstance(owner, torch.nn.Module) or type(attributes) is not dict:
-            return
-        parts = list(attributes.values())[:_MOST]
-    for part in parts:
-        if _is_generator(part):
-            yield part
-        elif depth > 0 and not isinstance(part, torch.Tensor):
-            yield from _generators(part, depth - 1)
+        return list(owner[:_MOST])
+    if isinstance(owner, (torch.nn.Module, torch.Tensor)):
+        return []
+    attributes: Any = getattr(owner, "__dict__", None)
+    return list(attributes.values())[:_MOST] if type(attributes) is dict else []
 
 
 def _is_generator(value: Any) -> bool:
