@@ -39,9 +39,9 @@ def collate(rows):
 
 
 class CrossAttention(nn.Module):
-    def __init__(self, fixed, heads=4):
+    def __init__(self, heads=4):
         super().__init__()
-        self.fixed, self.heads = fixed, heads
+        self.heads = heads
         self.norm = nn.LayerNorm(WIDTH)
         self.to_q = nn.Linear(WIDTH, WIDTH, bias=False)
         self.to_kv = nn.Linear(WIDTH, 2 * WIDTH, bias=False)
@@ -53,20 +53,27 @@ class CrossAttention(nn.Module):
             part.unflatten(2, (self.heads, -1)).transpose(1, 2) for part in parts
         )
         sim = q @ k.transpose(2, 3) * q.shape[3] ** -0.5
-        mask, lowest = absent[:, None, None], -torch.finfo(sim.dtype).max
-        if self.fixed:
-            sim = sim.masked_fill(mask, lowest)
-        else:
-            sim.masked_fill(mask, lowest)
+        sim = self.hide(sim, absent[:, None, None])
         out = sim.softmax(dim=-1) @ v
         return self.to_out(out.transpose(1, 2).flatten(2))
+
+
+    def hide(self, sim, mask):
+        return sim.masked_fill(mask, -torch.finfo(sim.dtype).max)
+
+
+class GatedCrossAttention(CrossAttention):
+    def hide(self, sim, mask):
+        sim.masked_fill(mask, -torch.finfo(sim.dtype).max)
+        return sim
 
 
 class AlbumModel(nn.Module):
     def __init__(self, fixed):
         super().__init__()
         self.question = nn.Embedding(KINDS, WIDTH)
-        self.layers = nn.ModuleList(CrossAttention(fixed) for _ in range(2))
+        kind = CrossAttention if fixed else GatedCrossAttention
+        self.layers = nn.ModuleList(kind() for _ in range(2))
         self.head = nn.Sequential(
             nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Linear(WIDTH, 1)
         )
