@@ -57,7 +57,6 @@ class CrossAttention(nn.Module):
         out = sim.softmax(dim=-1) @ v
         return self.to_out(out.transpose(1, 2).flatten(2))
 
-
     def hide(self, sim, mask):
         return sim.masked_fill(mask, -torch.finfo(sim.dtype).max)
 

@@ -28,19 +28,19 @@ class DroppedSamples:
         # Was some batch of the pass read with gradients enabled?
         self._trains: WeakIdentityMap[LoaderIterator, bool] = WeakIdentityMap()
 
-    def fetched(self, iterator: LoaderIterator) -> None:
-        if torch.is_grad_enabled() and not self._trains.get(iterator):
-            self._trains.set(iterator, True)
-
-    def pass_ended(self, iterator: LoaderIterator) -> float | None:
-        """1: samples of an evaluation were left out; None: it was none, or its data
-        were not read in order."""
+    def fetched(self, iterator: LoaderIterator, index: int) -> float | None:
+        """Called for every batch. 1: samples of an evaluation are left out behind it;
+        None: it is not the last of an evaluation that reads its data in order."""
+        if torch.is_grad_enabled():
+            if not self._trains.get(iterator):
+                self._trains.set(iterator, True)
+            return None
         batches = getattr(iterator, "_index_sampler", None)
-        if self._trains.get(iterator) or torch.is_grad_enabled():
+        if type(batches) is not BatchSampler or self._trains.get(iterator):
             return None
-        if type(batches) is not BatchSampler or batches.batch_size < 2:
+        if type(batches.sampler) is not SequentialSampler or batches.batch_size < 2:
             return None
-        if type(batches.sampler) is not SequentialSampler:
+        if index + 1 != len(batches):
             return None
         samples: Any = len(batches.sampler)
         return float(bool(batches.drop_last) and samples % batches.batch_size != 0)

@@ -81,8 +81,9 @@ class _Loaders:
             return
         if error is None:
             watch.clock.batch_fetched(loader)
-            watch.dropped_samples.fetched(iterator)
             index = iterator._num_yielded - 1
+            left_out = watch.dropped_samples.fetched(iterator, index)
+            self._say(loader, LEAVES_OUT, left_out)
             watch.loaders.fetched(iterator, index)
             watch.worker_batches.fetched(iterator, loader, result)
             if watch.loaders.is_first_batch(iterator, index):
@@ -112,8 +113,6 @@ class _Loaders:
             if watch.first_batches.trained_with(loader):
                 watch.schedules.pass_ended(loader)
                 watch.leftover_gradients.pass_ended()
-            left_out = watch.dropped_samples.pass_ended(iterator)
-            self._say(loader, LEAVES_OUT, left_out)
             watch.loaders.exhausted(iterator)
 
     def _second_batch(self, loader: int, trained: bool) -> None:
