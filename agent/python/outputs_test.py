@@ -209,6 +209,13 @@ class Policies(OutputsCase):
         """As in adaptation at test time: no action is drawn."""
         self.assertEqual(self.of_entropy(1, acts=False), [])
 
+    def test_logarithms_of_several_origins(self):
+        logarithms = self.net(self.states).log_softmax(1)
+        both = torch.cat((logarithms[:4], logarithms[4:] * 2))
+        entropy = -(both.clamp(min=-9) * logarithms.exp()).sum(1).mean()
+        chosen = logarithms[torch.arange(8), TARGETS]
+        self.assertEqual(self.of(chosen.mean() + entropy, "loss.lowers_entropy"), [])
+
     def test_an_entropy_that_is_subtracted_or_divided(self):
         for sign, expected in ((1, 0.0), (-1, 1.0)):
             policy = Categorical(logits=self.net(self.states))

@@ -2,13 +2,15 @@
 
 import pathlib
 import sys
+import types
 import unittest
+import unittest.mock
 
 import torch
 from torch import nn
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from hooks_case import CORE, HooksCase, Net, PARAMS, WATCH, train_step
+from hooks_case import CORE, HooksCase, Net, PARAMS, WATCH, said, train_step
 from torch.testing._internal.distributed import fake_pg  # noqa: F401
 
 distributed = torch.distributed
@@ -249,9 +251,11 @@ class Topology(HooksCase):
         model = Net()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         train_step(model, optimizer)
-        averager = averagers.PeriodicModelAverager(period=1)
-        averager.average_parameters(model.parameters())
-        self.assertEqual(CORE.states(CORE.POINT_LOAD), [PARAMS])
+        averager = averagers.PeriodicModelAverager(period=2, warmup_steps=1)
+        for averages in (0, 1, 0, 1):
+            CORE.log.clear()
+            averager.average_parameters(model.parameters())
+            self.assertEqual(CORE.states(CORE.POINT_LOAD), [PARAMS] * averages)
 
     def test_a_rank_whose_inputs_have_ended(self):
         wrapper = nn.parallel.DistributedDataParallel(Net())
@@ -270,7 +274,25 @@ class Topology(HooksCase):
             held = WATCH.holds.ensure(optimizer)
             self.assertEqual([e[2:] for e in marks], [(held.number, 1)] * skips)
             self.assertEqual(held.steps, 2)
+        wrapper._sync_final_model = lambda is_last: None
+        hook.post_hook(True)
+        self.assertEqual(CORE.states(CORE.POINT_LOAD), [PARAMS])
         self.assertEqual(WATCH.holds.ensure(other).steps, 0)
+
+    def test_a_schedule_that_counts_the_batches_of_all_ranks(self):
+        """accelerate moves one by the number of ranks (4) with each step."""
+        for module, moved in (("accelerate.scheduler", [1.0]), ("another", [4.0])):
+            HooksCase.setUp(self)
+            model = Net()
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+            named = {module: types.ModuleType(module)}
+            with unittest.mock.patch.dict(sys.modules, named):
+                for _ in range(3):
+                    train_step(model, optimizer)
+                    for _ in range(4):
+                        scheduler.step()
+            self.assertEqual(said("schedule_moved"), moved, module)
 
     def test_memory_that_processes_share(self):
         model = Net().share_memory()

@@ -11,6 +11,7 @@ data sets. Installed packages are left alone.
 from __future__ import annotations
 
 import ast
+import functools
 import linecache
 import sys
 import sysconfig
@@ -19,6 +20,8 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch.nn import functional
+
+from _traincheck.subsets import whole_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -50,7 +53,8 @@ _FUNCTIONS = _METHODS | frozenset(
 _NEVER_NAMED = frozenset(("backward", "eval", "step", "train", "zero_grad"))
 _NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 _PATHS = sysconfig.get_paths()
-_INSTALLED = tuple(_PATHS[key] for key in ("stdlib", "platstdlib", "purelib"))
+_INSTALLED = (_PATHS["stdlib"], _PATHS["platstdlib"], "<frozen")
+_PACKAGES = ("/site-packages/", "/dist-packages/")
 
 
 class DroppedResults:
@@ -62,19 +66,18 @@ class DroppedResults:
         self._looked = False
 
     def pass_begins(self, loader: Any) -> None:
-        data = getattr(loader, "dataset", None)
-        while type(data) is torch.utils.data.Subset:
-            data = data.dataset
-        if not self._looked and type(data) not in self._data:
-            self._data.append(type(data))
+        kind = type(whole_of(getattr(loader, "dataset", None)))
+        if not self._looked and kind not in self._data:
+            self._data.append(kind)
             self._functions.append(getattr(loader, "collate_fn", None))
 
-    def optimizer_steps(self) -> float | None:
+    def look(self) -> float | None:
         """1: a statement does nothing; None: no source is to be had."""
         if not self._looked:
             self._looked = True
             sources = self._sources(sys._getframe())
             bodies = list(_with_callees(sources))
+            _bodies.cache_clear()
             self._data, self._functions = [], []
             if bodies:
                 self._said = float(any(_drops(*source) for source in bodies))
@@ -107,31 +110,26 @@ def _source_of(function: Any) -> Source | None:
 def _source(code: CodeType, names: dict[str, Any]) -> Source | None:
     """None: it is not the user's, or cannot be read."""
     path = code.co_filename
-    if path.startswith(_INSTALLED) or path.startswith("<frozen"):
+    if path.startswith(_INSTALLED) or any(part in path for part in _PACKAGES):
         return None
-    body = _bodies(path, names).get(code.co_firstlineno, {}).get(code.co_name)
+    body = _bodies(path).get(code.co_firstlineno, {}).get(code.co_name)
     return None if body is None else (body, names)
 
 
-def _bodies(path: str, names: dict[str, Any]) -> dict[int, dict[str, _Body]]:
+@functools.lru_cache(maxsize=None)
+def _bodies(path: str) -> dict[int, dict[str, _Body]]:
     """Of all functions of a file, by their first line and name."""
-    if path not in _files:
-        lines = linecache.getlines(path, names)
-        found: dict[int, dict[str, _Body]] = {}
-        try:
-            tree = ast.parse("".join(lines) if len(lines) <= _MOST_LINES else "")
-        except (SyntaxError, ValueError, RecursionError):  # or changed meanwhile
-            tree = ast.Module([], [])
-        found.setdefault(1, {})["<module>"] = tree.body
-        for node in ast.walk(tree):
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
-                found.setdefault(first, {})[node.name] = node.body
-        _files[path] = found
-    return _files[path]
-
-
-_files: dict[str, dict[int, dict[str, _Body]]] = {}
+    lines = linecache.getlines(path)
+    try:
+        tree = ast.parse("".join(lines) if len(lines) <= _MOST_LINES else "")
+    except (SyntaxError, ValueError, RecursionError):  # it may have been changed
+        return {}
+    found = {1: {"<module>": tree.body}}
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+            found.setdefault(first, {})[node.name] = node.body
+    return found
 
 
 def _with_callees(sources: list[Source]) -> Iterator[Source]:
@@ -148,7 +146,6 @@ def _with_callees(sources: list[Source]) -> Iterator[Source]:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 called = _source_of(names.get(node.func.id))
                 todo += [called] if called is not None else []
-    _files.clear()
 
 
 def _own_nodes(body: Iterable[ast.AST]) -> Iterator[ast.AST]:

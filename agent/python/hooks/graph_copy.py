@@ -41,9 +41,7 @@ _TENSORS = {
     "BinaryCrossEntropy": ("target", "pos_weight"),
     "CtcLoss": ("targets", "target_lengths", "log_probs"),
     "CudnnCtcLoss": ("targets", "target_lengths", "log_probs"),
-    "DivBackward": ("other",),
     "Embedding": ("indices",),
-    "ExpBackward": ("result",),
     "HuberLoss": ("target",),
     "IndexBackward": ("indices",),
     "IndexSelect": ("index",),
@@ -58,8 +56,13 @@ _TENSORS = {
     "SoftmaxBackward": ("result",),
     "Where": ("condition",),
 }
-_FACTORS = ("self", "other")  # of a product
-_PRODUCTS = 32  # nodes next to the loss whose factors are read
+# Of nodes next to the loss, unless they are large: every layer has such nodes, too.
+_NEAR = {
+    "DivBackward0": ("other",),
+    "ExpBackward0": ("result",),
+    "MulBackward0": ("self", "other"),
+}
+_NEAREST = 32  # nodes
 # What is asked for its shape alone, unless it is small.
 _SHAPES = frozenset(("self", "query", "key", "other"))
 _OF_ATTENTION = frozenset(("result", "attn_mask", "attn_bias"))
@@ -131,6 +134,8 @@ class GraphCopy:
             return
         size = bytes_of(tensor)
         if size > self._left:
+            if node.name() in _NEAR:
+                return
             if name in _OF_ATTENTION:
                 self.left_out_attention = True
             elif name not in _SHAPES:
@@ -146,8 +151,8 @@ class GraphCopy:
 
 def _names(node: Node, number: int) -> Iterator[str]:
     name = node.name()
-    if name == "MulBackward0":
-        yield from _FACTORS if number < _PRODUCTS else ()
+    if name in _NEAR:
+        yield from _NEAR[name] if number < _NEAREST else ()
         return
     for begin, names in _TENSORS.items():
         if name.startswith(begin):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from _traincheck import naming
 from _traincheck.imports import Imports
 from _traincheck.observing import observe
 
@@ -30,17 +29,25 @@ def install(watch: Watch) -> None:
     def constructed(averager: Any, args: Args, result: Any) -> None:
         watch.topology.models_are_averaged()
         watch.wrapped_models.models_are_averaged()
+        for cls in type(averager).__mro__:
+            observe(watch, cls, "average_parameters", after=averaged)
 
     def averaged(averager: Any, args: Args, result: Any) -> None:
-        for optimizer in watch.holds.optimizers():
-            watch.states.loaded(optimizer)
+        if _has_averaged(averager):
+            for optimizer in watch.holds.optimizers():
+                watch.states.loaded(optimizer)
 
     def imported(module: types.ModuleType) -> None:
         observe(watch, module.ModelAverager, "__init__", after=constructed)
-        for cls in naming.subclasses(module.ModelAverager):
-            observe(watch, cls, "average_parameters", after=averaged)
 
     if _MODULE in sys.modules:
         imported(sys.modules[_MODULE])
     else:
         Imports(watch.core, {_MODULE}, imported).install()
+
+
+def _has_averaged(averager: Any) -> bool:
+    """In the call that has just ended and moved its count on? Where nothing tells, it
+    may have."""
+    since = averager.step - 1 - getattr(averager, "warmup_steps", 0)
+    return bool(since >= 0 and since % getattr(averager, "period", 1) == 0)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from _traincheck.findings import Findings
 from _traincheck.graph_nodes import Graph, factor, inputs, kept, saved
+from _traincheck.hyper_parameters import number_of
 from _traincheck.value_graph import values_of
 
 if TYPE_CHECKING:
@@ -60,14 +61,10 @@ def _is_clipped(graph: Graph, ratio: Node) -> bool:
     """Is it clipped to a range around 1, as PPO's is?"""
     for taker in graph.takers(ratio):
         if taker.name() in _CLAMPS:
-            low, high = kept(taker, "min"), kept(taker, "max")
-            if _is_number(low) and _is_number(high) and 0 < low < 1 < high:
+            low, high = (number_of(kept(taker, name)) for name in ("min", "max"))
+            if low is not None and high is not None and 0 < low < 1 < high:
                 return True
     return False
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _is_apart(ratio: Node) -> bool | None:
@@ -139,8 +136,11 @@ def _logarithm_of_shares(product: Node) -> Node | None:
 
 def _before_clamps(node: Node) -> Node:
     """torch's Categorical clamps logarithms from below."""
-    while node.name() in _CLAMPS and len(inputs(node)) == 1:
-        node = values_of(inputs(node))[0]
+    while node.name() in _CLAMPS:
+        givers = values_of(inputs(node))
+        if len(givers) != 1:
+            break
+        node = givers[0]
     return node
 
 

@@ -11,10 +11,10 @@ import sys
 from typing import TYPE_CHECKING
 
 import torch
-from torch.utils.data import Subset
 
 from _traincheck.generators import drawn_state
 from _traincheck.identity_map import WeakIdentityMap, is_possible_key
+from _traincheck.subsets import whole_of
 
 if TYPE_CHECKING:
     from typing import Any
@@ -34,7 +34,7 @@ class RandomEvaluations:
 
     def fetch_begins(self, data: Any) -> None:
         self._before = self._drew = None
-        whole = _whole(data)
+        whole = whole_of(data)
         if not is_possible_key(whole):
             return
         if torch.is_grad_enabled():
@@ -57,12 +57,6 @@ class RandomEvaluations:
         numbers; None: it is no evaluation of what is trained with, or in a worker."""
         drew, self._drew = self._drew, None
         return None if drew is None else float(drew)
-
-
-def _whole(data: Any) -> Any:
-    while type(data) is Subset:
-        data = data.dataset
-    return data
 
 
 def _states() -> tuple[Any, ...]:

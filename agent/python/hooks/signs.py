@@ -162,6 +162,7 @@ class Signs:
         """Of those that look at some steps only: looks.py."""
         yield from self._watch.layer_settings.look().items()
         yield "opt.frozen_norm_moves", self._watch.frozen_norms.look()
+        yield DROPS_RESULT, self._watch.dropped_results.look()
 
     def _of(
         self, optimizer: torch.optim.Optimizer
@@ -175,7 +176,6 @@ class Signs:
         yield "opt.loss_not_finite", watch.loss_graphs.optimizer_steps()
         yield "opt.losses_are_zero", watch.loss_graphs.losses_are_zero()
         yield "opt.sums_means", watch.loss_graphs.sums_means()
-        yield DROPS_RESULT, watch.dropped_results.optimizer_steps()
         yield "opt.repeats_draws", watch.repeated_draws.optimizer_steps()
         yield "opt.leftover_gradients", watch.leftover_gradients.steps(id(optimizer))
 

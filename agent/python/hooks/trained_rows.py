@@ -16,6 +16,7 @@ import torch
 
 from _traincheck.batch_tensors import tensors_of
 from _traincheck.identity_map import WeakIdentityMap, is_possible_key
+from _traincheck.subsets import whole_of
 from _traincheck.windows import windows
 
 if TYPE_CHECKING:
@@ -77,9 +78,7 @@ class TrainedRows:
 
     def pass_begins(self, loader: DataLoader, number: int) -> None:
         self._loader, self._now, self._last = number, None, None
-        data = loader.dataset
-        while isinstance(data, torch.utils.data.Subset):
-            data = data.dataset
+        data = whole_of(loader.dataset)
         if is_possible_key(data):
             self._now = self._data.get(data) or _Data()
             self._data.set(data, self._now)
