@@ -56,6 +56,9 @@ struct Violation {
   std::vector<std::string> apis;
   std::vector<std::string> variables;
   std::vector<std::string> sites;  // "file:line", most telling first
+  // Through which the first of these was reached first, innermost first:
+  // "file:line in function".
+  std::vector<std::string> callers;
   bool open = true;  // false: the run ended or the rule holds again
   std::string expected;
   std::string seen;

@@ -289,6 +289,7 @@ Violation ViolationBook::Render(const Key& key, const Entry& entry) const {
               &violation.evidence);
     }
     if (first) {
+      violation.callers = part.finding.callers;
       violation.expected = part.finding.expected;
       violation.seen = part.finding.seen;
     }

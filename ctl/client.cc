@@ -361,6 +361,13 @@ absl::StatusOr<v1::SetReview> Client::ReviewSet(const std::string& set) {
   return impl_->Call(&v1::Feedback::Stub::ReviewSet, request);
 }
 
+absl::StatusOr<v1::RuleRecord> Client::GetRuleRecord(
+    const std::string& violation) {
+  v1::GetRuleRecordRequest request;
+  request.set_violation(violation);
+  return impl_->Call(&v1::Feedback::Stub::GetRuleRecord, request);
+}
+
 absl::StatusOr<v1::AlertCalls> Client::GetAlertCalls() {
   auto calls = impl_->Call(&v1::Feedback::Stub::GetAlertCalls,
                            v1::GetAlertCallsRequest());

@@ -80,6 +80,7 @@ class Client {
   absl::StatusOr<std::vector<v1::Silence>> ListSilences();
   // Empty set: of all rules.
   absl::StatusOr<v1::SetReview> ReviewSet(const std::string& set);
+  absl::StatusOr<v1::RuleRecord> GetRuleRecord(const std::string& violation);
   absl::StatusOr<v1::AlertCalls> GetAlertCalls();
 
   absl::StatusOr<v1::CreateTokenReply> CreateToken(

@@ -276,7 +276,7 @@ enum class MarkKind : uint8_t {
   kCleanExit = 6,
   kUserStep = 7,     // traincheckd.step()
   kUserStage = 8,    // traincheckd.stage(); value: UserStage
-  kStepSkipped = 9,  // object: the optimizer whose step a scaler left out
+  kStepSkipped = 9,  // object: the optimizer; value: SkippedStep
   // A change of plan begins to hold here; value: its version.
   kPlanApplied = 10,
   kCaptureMode = 11,  // from here on; value: CaptureMode
@@ -291,6 +291,12 @@ enum class MarkKind : uint8_t {
   // An exception reached the top of the main thread; value: ExitCause, field
   // kText: its class.
   kUncleanExit = 15,
+};
+
+// Why an optimizer's step does not happen in this process.
+enum class SkippedStep : uint64_t {
+  kByScaler = 0,         // a gradient is not finite
+  kMadeByOtherRanks = 1  // they have inputs left (torch's Join)
 };
 
 // Why a process ends that does not end in order, where it can say so itself.
@@ -404,6 +410,8 @@ enum class Field : uint32_t {
   kFile = 36,           // unsigned: str
   kLine = 37,           // unsigned
   kFunctionName = 38,   // unsigned: str
+  kCallerSite = 96,     // unsigned: SiteDef of the user's line through which
+                        // this one was reached first; absent: there is none
   kClass = 39,          // unsigned: str
   kBaseClass = 40,      // unsigned: str, repeated: the MRO without object
   kObjectKind = 41,     // unsigned: ObjectKind

@@ -36,6 +36,17 @@ class ReviewTest : public FeedbackTest {
     EXPECT_TRUE(status.ok()) << status.error_message();
     return review;
   }
+
+  v1::RuleRecord Record(const std::string& violation) {
+    v1::GetRuleRecordRequest request;
+    request.set_violation(violation);
+    grpc::ClientContext context;
+    v1::RuleRecord record;
+    const grpc::Status status =
+        Feedback()->GetRuleRecord(&context, request, &record);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return record;
+  }
 };
 
 TEST_F(FeedbackTest, MarksOfAnIncidentSurviveAKillAndGoWithTheRun) {
@@ -214,6 +225,32 @@ TEST_F(ReviewTest, AReviewNamesRulesThatHealthyRunsAndMarksSpeakAgainst) {
   EXPECT_EQ(review.healthy_runs(), 0u);
   EXPECT_THAT(review.rules(), IsEmpty());
   EXPECT_THAT(Review("builtin").rules(), IsEmpty());
+}
+
+TEST_F(ReviewTest, ARulesRecordIsThatOfOtherRuns) {
+  daemon_.Start();
+  SaveRules(2);
+  Train("first");
+  const std::string first = Lead("first").id();
+  v1::RuleRecord record = Record(first);
+  EXPECT_EQ(record.rule(), Lead("first").invariant_id());
+  EXPECT_EQ(record.decided_runs(), 0u);
+  EXPECT_EQ(record.false_alarms(), 0u);
+  Mark(first, "false-alarm");
+  // What people say of its own run is no evidence on it.
+  record = Record(first);
+  EXPECT_EQ(record.decided_runs(), 0u);
+  EXPECT_EQ(record.false_alarms(), 0u);
+  Train("second");
+  record = Record(Lead("second").id());
+  EXPECT_EQ(record.decided_runs(), 1u);
+  EXPECT_EQ(record.violated_runs(), 1u);
+  EXPECT_EQ(record.false_alarms(), 1u);
+  v1::GetRuleRecordRequest request;
+  request.set_violation("nobody");
+  grpc::ClientContext context;
+  EXPECT_EQ(Feedback()->GetRuleRecord(&context, request, &record).error_code(),
+            grpc::StatusCode::NOT_FOUND);
 }
 
 TEST_F(FeedbackTest, ARuleThatHealthyRunsBreakAdvisesRunsThatBegin) {

@@ -9,18 +9,19 @@ namespace traincheck::agent {
 namespace {
 
 constexpr int kMaxFrames = 128;
+constexpr int kMaxCallers = 8;  // that a site is given
 constexpr size_t kMaxCodes = 8192;
 constexpr int kPlaceDepth = 4;       // frames that a place is made of
 constexpr int kMaxPlaceFrames = 32;  // that are looked at for it
 
 // Nothing: no room now.
 std::optional<uint32_t> DefineSite(Definitions& definitions, PyObject* code,
-                                   int line) {
+                                   int line, uint32_t caller) {
   const Ref file = Attribute(code, "co_filename");
   const Ref function = Attribute(code, "co_qualname");
   return definitions.Site(Utf8(file.get()),
                           line > 0 ? static_cast<uint32_t>(line) : 0,
-                          Utf8(function.get()));
+                          Utf8(function.get()), caller);
 }
 
 uint64_t Mix(uint64_t hash, uint64_t word) {
@@ -54,17 +55,38 @@ CallSites::Code& CallSites::Look(PyObject* code) {
   return entry;
 }
 
-uint32_t CallSites::SiteIn(Code& code, PyFrameObject* frame) {
-  if (code.generation != g_generation) {
-    code.sites.clear();
-    code.generation = g_generation;
+uint32_t CallSites::SiteIn(PyObject* code, PyFrameObject* frame, int callers) {
+  Code& entry = Look(code);
+  if (entry.generation != g_generation) {
+    entry.sites.clear();
+    entry.generation = g_generation;
   }
-  int instruction = PyFrame_GetLasti(frame);
-  auto known = code.sites.find(instruction);
-  if (known != code.sites.end()) return known->second;
+  const auto known = entry.sites.find(PyFrame_GetLasti(frame));
+  if (known != entry.sites.end()) return known->second;
+  // The table may be emptied meanwhile.
+  const uint32_t caller = CallerOf(frame, callers);
+  return Define(Look(code), frame, caller);
+}
+
+uint32_t CallSites::CallerOf(PyFrameObject* frame, int callers) {
+  if (callers == kMaxCallers) return 0;
+  Ref owner(reinterpret_cast<PyObject*>(PyFrame_GetBack(frame)));
+  for (int depth = 0; owner && depth < kMaxFrames; ++depth) {
+    auto* const around = reinterpret_cast<PyFrameObject*>(owner.get());
+    const Ref code(reinterpret_cast<PyObject*>(PyFrame_GetCode(around)));
+    if (Look(code.get()).is_user) {
+      return SiteIn(code.get(), around, callers + 1);
+    }
+    owner = Ref(reinterpret_cast<PyObject*>(PyFrame_GetBack(around)));
+  }
+  return 0;
+}
+
+uint32_t CallSites::Define(Code& code, PyFrameObject* frame, uint32_t caller) {
   ProcessRecorder* process = ProcessRecorder::Get();
   if (process == nullptr) return 0;
   Definitions& definitions = process->definitions();
+  int instruction = PyFrame_GetLasti(frame);
   const bool whole = code.sites.size() >= kMaxSitesOfCode ||
                      definitions.sites() >= kMaxLineSites;
   if (whole) {
@@ -72,13 +94,14 @@ uint32_t CallSites::SiteIn(Code& code, PyFrameObject* frame) {
             "there are more call sites than can be numbered (generated code?):"
             " further calls are recorded at the first line of their function");
     instruction = kWholeFunction;
-    known = code.sites.find(instruction);
+    const auto known = code.sites.find(instruction);
     if (known != code.sites.end()) return known->second;
   }
   // Finding the line takes as long as the code before it.
   const auto site = DefineSite(
       definitions, code.code.get(),
-      whole ? FirstLine(code.code.get()) : PyFrame_GetLineNumber(frame));
+      whole ? FirstLine(code.code.get()) : PyFrame_GetLineNumber(frame),
+      caller);
   if (site) code.sites.emplace(instruction, *site);
   return site.value_or(0);
 }
@@ -88,8 +111,7 @@ uint32_t CallSites::Here() {
   Ref owner;
   for (int depth = 0; frame != nullptr && depth < kMaxFrames; ++depth) {
     const Ref code(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame)));
-    Code& entry = Look(code.get());
-    if (entry.is_user) return SiteIn(entry, frame);
+    if (Look(code.get()).is_user) return SiteIn(code.get(), frame, 0);
     frame = PyFrame_GetBack(frame);
     owner = Ref(reinterpret_cast<PyObject*>(frame));
   }
@@ -101,8 +123,10 @@ uint32_t CallSites::OfCaller() {
   Ref owner;
   while (frame != nullptr) {
     const Ref code(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame)));
-    Code& entry = Look(code.get());
-    if (!entry.is_ours) return entry.is_user ? SiteIn(entry, frame) : 0;
+    const Code& entry = Look(code.get());
+    if (!entry.is_ours) {
+      return entry.is_user ? SiteIn(code.get(), frame, 0) : 0;
+    }
     frame = PyFrame_GetBack(frame);
     owner = Ref(reinterpret_cast<PyObject*>(frame));
   }

@@ -1,5 +1,7 @@
 // The user's line from which a call comes: file, line and function of the
-// innermost frame in the user's own code, as the number of a SiteDef.
+// innermost frame in the user's own code, as the number of a SiteDef. A site
+// names the one of the next frame in the user's code, as it was when the site
+// was reached first.
 //
 // Code objects are looked at once; after that a site costs a hash lookup for
 // each frame down to the user's, and one for the instruction. Code is kept
@@ -53,7 +55,12 @@ class CallSites {
   static constexpr int kWholeFunction = -1;
 
   Code& Look(PyObject* code);
-  uint32_t SiteIn(Code& code, PyFrameObject* frame);
+  // Of a frame of the user's code, `callers` deep in what called it.
+  uint32_t SiteIn(PyObject* code, PyFrameObject* frame, int callers);
+  // Of the next frame of the user's code around this one; 0: there is none, or
+  // there are too many.
+  uint32_t CallerOf(PyFrameObject* frame, int callers);
+  uint32_t Define(Code& code, PyFrameObject* frame, uint32_t caller);
 
   SiteRules rules_;
   std::unordered_map<PyObject*, Code> codes_;

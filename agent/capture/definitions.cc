@@ -128,7 +128,8 @@ uint32_t Definitions::Function(const FunctionFacts& facts) {
 }
 
 std::optional<uint32_t> Definitions::Site(std::string_view file, uint32_t line,
-                                          std::string_view function) {
+                                          std::string_view function,
+                                          uint32_t caller) {
   const auto known =
       sites_.find({KnownString(file), line, KnownString(function)});
   if (known != sites_.end()) return known->second;
@@ -138,6 +139,7 @@ std::optional<uint32_t> Definitions::Site(std::string_view file, uint32_t line,
   def.Text(Field::kFile, file);
   def.Number(Field::kLine, line);
   def.Text(Field::kFunctionName, function);
+  if (caller != 0) def.Number(Field::kCallerSite, caller);
   if (!def.Commit(RecordType::kSiteDef)) return std::nullopt;
   sites_[{KnownString(file), line, KnownString(function)}] = id;
   return id;

@@ -85,10 +85,11 @@ class Definitions {
   // How many there are.
   uint32_t strings() const { return static_cast<uint32_t>(strings_.size()); }
   uint32_t Function(const FunctionFacts& facts);
-  // The same number for the same place. 0: there are kMaxSites of others.
-  // nothing: no room now.
+  // The same number for the same place, whoever called it later. `caller`: the
+  // site through which it is reached now; 0: none. 0: there are kMaxSites of
+  // others. nothing: no room now.
   std::optional<uint32_t> Site(std::string_view file, uint32_t line,
-                               std::string_view function);
+                               std::string_view function, uint32_t caller);
   // How many there are.
   uint32_t sites() const { return static_cast<uint32_t>(sites_.size()); }
 

@@ -98,27 +98,38 @@ TEST_F(DefinitionsTest, StringsOfAFunctionPrecedeIt) {
 }
 
 TEST_F(DefinitionsTest, SitesAreDefinedOnce) {
-  const auto first = definitions_.Site("train.py", 7, "main");
-  EXPECT_EQ(definitions_.Site("train.py", 7, "main"), first);
-  EXPECT_NE(definitions_.Site("train.py", 8, "main"), first);
-  EXPECT_NE(definitions_.Site("train.py", 7, "other"), first);
+  const auto first = definitions_.Site("train.py", 7, "main", 0);
+  EXPECT_EQ(definitions_.Site("train.py", 7, "main", 0), first);
+  EXPECT_NE(definitions_.Site("train.py", 8, "main", 0), first);
+  EXPECT_NE(definitions_.Site("train.py", 7, "other", 0), first);
   EXPECT_EQ(definitions_.sites(), 3u);
   EXPECT_EQ(Take().size(), 3u + 3u);
 }
 
+TEST_F(DefinitionsTest, ASiteKeepsTheCallerThatCameFirst) {
+  const uint32_t caller = *definitions_.Site("train.py", 90, "main", 0);
+  const auto site = definitions_.Site("train.py", 7, "fit", caller);
+  EXPECT_EQ(definitions_.Site("train.py", 7, "fit", 0), site);
+  EXPECT_EQ(definitions_.Site("train.py", 7, "fit", 5), site);
+  const auto all = Take();
+  EXPECT_EQ(all.back().fields.at(Field::kCallerSite)[0],
+            std::to_string(caller));
+}
+
 TEST_F(DefinitionsTest, SitesHaveAnEnd) {
   for (uint32_t line = 1; line <= kMaxSites + 10; ++line) {
-    std::optional<uint32_t> site = definitions_.Site("train.py", line, "main");
+    std::optional<uint32_t> site =
+        definitions_.Site("train.py", line, "main", 0);
     if (!site) {
       Take();
       definitions_.Retry();
-      site = definitions_.Site("train.py", line, "main");
+      site = definitions_.Site("train.py", line, "main", 0);
     }
     ASSERT_EQ(site, line <= kMaxSites ? line : 0);
   }
-  EXPECT_EQ(definitions_.Site("train.py", 5, "main"), 5u);
+  EXPECT_EQ(definitions_.Site("train.py", 5, "main", 0), 5u);
   Take();
-  EXPECT_EQ(definitions_.Site("new.py", 1, "main"), 0u);
+  EXPECT_EQ(definitions_.Site("new.py", 1, "main", 0), 0u);
   EXPECT_TRUE(Take().empty());  // nor a name of it
 }
 

@@ -48,6 +48,8 @@ constexpr Constant kConstants[] = {
     Of("MARK_USER_STEP", MarkKind::kUserStep),
     Of("MARK_USER_STAGE", MarkKind::kUserStage),
     Of("MARK_STEP_SKIPPED", MarkKind::kStepSkipped),
+    Of("SKIPPED_BY_SCALER", SkippedStep::kByScaler),
+    Of("SKIPPED_MADE_BY_OTHER_RANKS", SkippedStep::kMadeByOtherRanks),
     Of("MARK_PLAN_APPLIED", MarkKind::kPlanApplied),
     Of("MARK_OPTIMIZER_STEPS", MarkKind::kOptimizerSteps),
     Of("CAPTURE_OFF", CaptureMode::kOff),

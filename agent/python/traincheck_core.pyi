@@ -55,6 +55,8 @@ class Core(Protocol):
     MARK_USER_STEP: int
     MARK_USER_STAGE: int
     MARK_STEP_SKIPPED: int
+    SKIPPED_BY_SCALER: int
+    SKIPPED_MADE_BY_OTHER_RANKS: int
     MARK_PLAN_APPLIED: int
     MARK_OPTIMIZER_STEPS: int
 

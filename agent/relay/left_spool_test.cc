@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/relay/orphan_delivery.h"
 #include "agent/relay/process_liveness.h"
 #include "agent/relay/relay_fixture_for_testing.h"
 
@@ -219,6 +220,40 @@ TEST_F(LeftSpoolTest, DamageIsSetAsideOrLeftOut) {
   EXPECT_LT(store_.Get(left).marks.size(), 1000u);
   EXPECT_TRUE(std::filesystem::exists(folder_ + "/spool/bad.spool.damaged"));
   EXPECT_TRUE(Spools().empty());
+}
+
+// A relay delivers and deletes its file while others hold its name.
+TEST_F(LeftSpoolTest, AFileThatIsDeletedMeanwhileIsNotDamaged) {
+  const std::string path = folder_ + "/spool/gone.spool";
+  const SpoolVerdict verdict = JudgeSpool(path, std::time(nullptr));
+  EXPECT_EQ(verdict.fate, SpoolFate::kGone);
+  EXPECT_NE(verdict.why.find(path), std::string::npos) << verdict.why;
+  SpoolDirectory directory(folder_ + "/spool", folder_, 1 << 20);
+  EXPECT_EQ(LoadSpool(&directory, path).status().code(),
+            absl::StatusCode::kNotFound);
+}
+
+TEST_F(LeftSpoolTest, AFileOfALaterVersionStaysWhereItIs) {
+  const pid_t left = Leave();
+  const std::string path = Spools().at(0);
+  const auto change_version = [&path] {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(8);
+    const char version = static_cast<char>(file.get() ^ 0x40);
+    file.seekp(8);
+    file.put(version);
+  };
+  change_version();
+  Age(seconds(700));
+  StartServer();
+  const Sent sent = SendSpool();
+  EXPECT_EQ(sent.code, 2);
+  ASSERT_EQ(sent.files.size(), 1u);
+  EXPECT_EQ(sent.files[0]["result"], "unreadable");
+  change_version();
+  Age(seconds(700));
+  EXPECT_EQ(SendSpool().code, 0);
+  ExpectDelivered(left);
 }
 
 TEST_F(LeftSpoolTest, TheServersNoIsTold) {

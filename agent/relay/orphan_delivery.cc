@@ -41,6 +41,9 @@ SpoolVerdict JudgeSpool(const std::string& path, int64_t unix_seconds) {
   const absl::StatusOr<SpoolOwner> owner = ReadSpoolOwner(path);
   if (!owner.ok()) {
     const std::string why(owner.status().message());
+    if (owner.status().code() == absl::StatusCode::kNotFound) {
+      return {SpoolFate::kGone, why};
+    }
     if (owner.status().code() != absl::StatusCode::kDataLoss) {
       return {SpoolFate::kUnreadable, why};
     }

@@ -22,6 +22,7 @@ enum class SpoolFate {
   kLeft,     // nobody else will
   kInUse,    // its process may live
   kDamaged,  // it has no valid beginning
+  kGone,     // whoever had it has delivered it
   kUnreadable,
 };
 struct SpoolVerdict {

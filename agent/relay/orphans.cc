@@ -45,7 +45,9 @@ void Orphans::StartNext(TimePoint now) {
 std::unique_ptr<OrphanDelivery> Orphans::Take(const std::string& path,
                                               TimePoint now) {
   const SpoolVerdict verdict = JudgeSpool(path, std::time(nullptr));
-  if (verdict.fate == SpoolFate::kInUse) return nullptr;
+  if (verdict.fate == SpoolFate::kInUse || verdict.fate == SpoolFate::kGone) {
+    return nullptr;
+  }
   if (verdict.fate == SpoolFate::kDamaged) {
     spdlog::error("damaged spool file set aside as {}: {}",
                   SetDamagedAside(path), verdict.why);

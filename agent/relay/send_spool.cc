@@ -62,20 +62,37 @@ class Sender {
         break;
       case SpoolFate::kInUse:
         return {"in_use", verdict.why, kSendDone};
+      case SpoolFate::kGone:
+        return Gone();
       case SpoolFate::kDamaged:
         SetDamagedAside(path);
         return {"damaged", verdict.why, kSendBadInput};
       case SpoolFate::kUnreadable:
-        return {"damaged", verdict.why, kSendBadInput};
+        return {"unreadable", verdict.why, kSendBadInput};
     }
     absl::StatusOr<LoadedSpool> loaded = LoadSpool(&directory_, path);
-    if (loaded.status().code() == absl::StatusCode::kAborted) {
-      return {"in_use", Message(loaded.status()), kSendDone};
-    }
-    if (!loaded.ok())
-      return {"damaged", Message(loaded.status()), kSendBadInput};
+    if (!loaded.ok()) return NotLoaded(loaded.status());
     *batches = loaded->batches.size();
     return Deliver(*std::move(loaded));
+  }
+
+  // Between the list of files and this one's turn.
+  static Outcome Gone() {
+    return {"gone", "the relay that had it has delivered and deleted it",
+            kSendDone};
+  }
+
+  static Outcome NotLoaded(const absl::Status& status) {
+    switch (status.code()) {
+      case absl::StatusCode::kAborted:
+        return {"in_use", Message(status), kSendDone};
+      case absl::StatusCode::kNotFound:
+        return Gone();
+      case absl::StatusCode::kDataLoss:
+        return {"damaged", Message(status), kSendBadInput};
+      default:
+        return {"unreadable", Message(status), kSendBadInput};
+    }
   }
 
   Outcome Deliver(LoadedSpool loaded) {

@@ -3,8 +3,9 @@
 //
 //   file, pid, host, run, batches, result, reason
 //
-// result: "delivered"; "in_use": its process may live; "damaged": set aside as
-// FILE.damaged; "refused" by the server; "unreachable".
+// result: "delivered"; "in_use": its process may live; "gone": a relay was
+// faster; "damaged": set aside as FILE.damaged; "unreadable": not to be opened,
+// or of a later version; "refused" by the server; "unreachable".
 //
 // Threads: one.
 #ifndef TRAINCHECK_AGENT_RELAY_SEND_SPOOL_H_
@@ -18,7 +19,8 @@ namespace traincheck::agent {
 
 // Exit codes, the same as traincheckctl's.
 inline constexpr int kSendDone = 0;
-inline constexpr int kSendBadInput = 2;  // no such folder, damaged files
+inline constexpr int kSendBadInput =
+    2;  // no such folder, damaged or unreadable files
 inline constexpr int kSendRefused = 3;
 inline constexpr int kSendUnreachable = 4;
 

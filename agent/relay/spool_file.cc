@@ -140,8 +140,7 @@ absl::StatusOr<std::unique_ptr<SpoolFile>> SpoolFile::Open(
   directory->Prepare().IgnoreError();
   UniqueFd fd(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
   if (!fd.valid()) {
-    return absl::UnavailableError(
-        absl::StrCat(path, ": ", std::strerror(errno)));
+    return absl::ErrnoToStatus(errno, path);
   }
   struct stat there, here;
   // Its owner may have deleted it between our open and the lock.

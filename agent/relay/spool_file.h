@@ -105,8 +105,8 @@ class SpoolFile {
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<SpoolFile>> Create(
       SpoolDirectory* directory, const std::string& name,
       const std::string& hello);
-  // Takes over an existing file. Aborted: somebody else owns it. DataLoss and
-  // Unimplemented as ReadSpoolHead.
+  // Takes over an existing file. Aborted: somebody else owns it. NotFound: its
+  // owner has deleted it. DataLoss and Unimplemented as ReadSpoolHead.
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<SpoolFile>> Open(
       SpoolDirectory* directory, const std::string& path);
   // Closes the file and leaves it where it is.

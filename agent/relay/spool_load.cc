@@ -104,8 +104,7 @@ absl::StatusOr<LoadedSpool> LoadSpool(SpoolDirectory* directory,
 absl::StatusOr<SpoolOwner> ReadSpoolOwner(const std::string& path) {
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   if (!fd.valid()) {
-    return absl::UnavailableError(
-        absl::StrCat(path, ": ", std::strerror(errno)));
+    return absl::ErrnoToStatus(errno, path);
   }
   const absl::StatusOr<SpoolHead> head = ReadSpoolHead(fd.get());
   if (!head.ok()) {

@@ -38,12 +38,14 @@ struct LoadedSpool {
   SpoolFile::Damage damage;
 };
 
-// Takes the file over. Aborted: somebody else owns it. DataLoss: it is no
-// spool file any more. Unimplemented: a later version wrote it.
+// Takes the file over. Aborted: somebody else owns it. NotFound: its owner has
+// delivered and deleted it. DataLoss: it is not a spool file any more.
+// Unimplemented: a later version wrote it.
 [[nodiscard]] absl::StatusOr<LoadedSpool> LoadSpool(SpoolDirectory* directory,
                                                     const std::string& path);
 
-// Who wrote the file, without taking it over; errors as ReadSpoolHead.
+// Who wrote the file, without taking it over; errors as ReadSpoolHead;
+// NotFound: the file has been deleted.
 struct SpoolOwner {
   v1::Hello hello;
   uint64_t pid_namespace = 0;

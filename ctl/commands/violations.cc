@@ -10,6 +10,7 @@
 #include "ctl/commands/list_flags.h"
 #include "ctl/commands/mark.h"
 #include "ctl/commands/query.h"
+#include "ctl/render/confidence.h"
 #include "ctl/render/feedback.h"
 #include "ctl/render/grade.h"
 #include "ctl/render/incident.h"
@@ -79,6 +80,7 @@ int List(const Context& context, const ListOptions& options) {
 struct Shown {
   Incident incident;
   ViolationFeedback feedback;  // of its lead
+  Confidence confidence;
   v1::ZoomReport zoom;
 };
 
@@ -122,19 +124,41 @@ absl::StatusOr<ViolationFeedback> FindFeedback(Client& client,
   return feedback;
 }
 
+absl::StatusOr<Confidence> FindConfidence(Client& client,
+                                          const v1::Violation& violation) {
+  Confidence confidence;
+  auto record = client.GetRuleRecord(violation.id());
+  if (record.ok()) {
+    confidence.record = *std::move(record);
+  } else if (!absl::IsUnimplemented(record.status())) {
+    return record.status();
+  }
+  auto run = client.GetRun(violation.run());
+  if (run.ok() && run->has_check()) {
+    confidence.check = run->check();
+  } else if (!run.ok() && !absl::IsNotFound(run.status())) {
+    return run.status();  // NotFound: it has been deleted meanwhile
+  }
+  return confidence;
+}
+
 absl::StatusOr<Shown> FindShown(Client& client, const std::string& id) {
   auto incident = FindIncident(client, id);
   if (!incident.ok()) return incident.status();
   auto feedback = FindFeedback(client, incident->lead());
   if (!feedback.ok()) return feedback.status();
+  auto confidence = FindConfidence(client, incident->lead());
+  if (!confidence.ok()) return confidence.status();
   auto zoom = client.ShowZoom(incident->lead().id());
   if (!zoom.ok()) return zoom.status();
-  return Shown{*std::move(incident), *std::move(feedback), *std::move(zoom)};
+  return Shown{*std::move(incident), *std::move(feedback),
+               *std::move(confidence), *std::move(zoom)};
 }
 
 std::string ShownText(const Shown& shown) {
   const v1::Violation& lead = shown.incident.lead();
-  const std::string feedback = ViolationFeedbackText(shown.feedback);
+  const std::string feedback =
+      ConfidenceText(shown.confidence) + ViolationFeedbackText(shown.feedback);
   if (Leads(lead)) {
     return IncidentText(shown.incident) + ZoomText(shown.zoom) + feedback;
   }
@@ -147,6 +171,7 @@ Json ShownJson(const Shown& shown) {
   const std::vector<IncidentMember>& members = shown.incident.members;
   Json json = ViolationDetailJson(shown.incident.lead());
   AddViolationFeedback(shown.feedback, &json);
+  AddConfidence(shown.confidence, &json);
   json["zoom"] = ZoomJson(shown.zoom);
   json["follows"] =
       ArrayOf(std::vector<IncidentMember>(members.begin() + 1, members.end()),

@@ -1,5 +1,6 @@
 #include "ctl/render/feedback.h"
 
+#include "ctl/render/confidence.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
@@ -39,6 +40,27 @@ TEST(FeedbackTextTest, ShowSaysWhoMarkedItAndWhichSilenceCoversIt) {
   EXPECT_EQ(json["marked_through"], "v1");
   EXPECT_EQ(json["silence"]["id"], "1a2b");
   EXPECT_EQ(json["silence"]["ended"], true);
+}
+
+TEST(ConfidenceTextTest, SaysWhatOtherRunsAndTheCheckOfThisOneAreWorth) {
+  Confidence confidence;
+  EXPECT_EQ(ConfidenceText(confidence), "");
+  confidence.record = Parse<v1::RuleRecord>("confirmed: 2 false_alarms: 1");
+  confidence.check = Parse<v1::CheckProgress>("decided: 3 total: 6");
+  confidence.check->set_no_occasion(2);
+  EXPECT_EQ(ConfidenceText(confidence),
+            "    how sure: no other healthy run has decided this rule; people "
+            "marked 2 of its violations in other runs as confirmed and 1 as a "
+            "false alarm; this run decided 3 of 4 rules (75%)\n");
+  confidence.record = Parse<v1::RuleRecord>("decided_runs: 14");
+  confidence.check->set_total(2);  // no rule had an occasion
+  EXPECT_EQ(ConfidenceText(confidence),
+            "    how sure: 14 other healthy runs decided this rule, 0 of them "
+            "violated it\n");
+  Json json;
+  AddConfidence(confidence, &json);
+  EXPECT_EQ(json["rule_record"]["decided_runs"], 14);
+  EXPECT_EQ(json["coverage"], Json());
 }
 
 TEST(FeedbackTextTest, AMarkSaysWhatItWasGivenTo) {

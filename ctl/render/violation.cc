@@ -54,6 +54,11 @@ void AppendExpected(const v1::Violation& violation, std::string* text) {
   }
 }
 
+// Of the first site.
+void AppendCallers(const v1::Violation& violation, std::string* text) {
+  AppendLine("called from", absl::StrJoin(violation.callers(), ", "), text);
+}
+
 void AppendNotes(const v1::Violation& violation, std::string* text) {
   AppendLine("why nothing fails", violation.why(), text);
   AppendLine("what to do", violation.fix(), text);
@@ -137,6 +142,7 @@ Json ViolationRowJson(const v1::Violation& violation) {
 Json ViolationDetailJson(const v1::Violation& violation) {
   Json json = ViolationRowJson(violation);
   json["expected"] = TextOrNull(violation.expected());
+  json["called_from"] = ArrayOf(violation.callers());
   json["evidence"] = ArrayOf(violation.evidence());
   json["why"] = TextOrNull(violation.why());
   json["fix"] = TextOrNull(violation.fix());
@@ -207,6 +213,7 @@ std::string ViolationDetailText(const v1::Violation& violation) {
   AppendLine("variables", absl::StrJoin(violation.variables(), ", "), &text);
   AppendLine("calls", absl::StrJoin(violation.apis(), ", "), &text);
   AppendLine("sites", absl::StrJoin(violation.sites(), ", "), &text);
+  AppendCallers(violation, &text);
   return text;
 }
 
@@ -248,6 +255,7 @@ std::string ViolationBlock(const v1::Violation& violation) {
   AppendExpected(violation, &text);
   AppendLine("seen", violation.seen(), &text);
   AppendLine("variables", FirstNames(violation.variables()), &text);
+  AppendCallers(violation, &text);
   const int shown = std::min(violation.evidence_size(), kMaxEvidenceInBlock);
   for (int i = 0; i < shown; ++i) {
     AppendLine("evidence", violation.evidence(i), &text);

@@ -18,7 +18,7 @@ namespace traincheck::ctl {
 // silenced_by}
 Json ViolationRowJson(const v1::Violation& violation);
 
-// The row and {expected, evidence, why, fix, reference, basis}.
+// The row and {expected, called_from, evidence, why, fix, reference, basis}.
 Json ViolationDetailJson(const v1::Violation& violation);
 
 // By incidents, the lead first and below it what follows from it.

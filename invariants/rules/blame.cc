@@ -3,6 +3,7 @@
 #include <set>
 #include <string>
 
+#include "invariants/rules/verdicts.h"
 #include "invariants/rules/words.h"
 
 namespace traincheck {
@@ -15,9 +16,7 @@ void Add(const ProcessFacts& facts, const BlamedCall& call,
   const std::string function = facts.FunctionName(call.function);
   AddOnce(function, &finding->apis);
   finding->evidence.push_back(what + " " + function + " at " + site);
-  std::vector<std::string> sites = {site};
-  for (const std::string& other : finding->sites) AddOnce(other, &sites);
-  finding->sites = std::move(sites);
+  PutSiteFirst(facts, call.site, finding);
 }
 
 // Whose mode the fact is about.

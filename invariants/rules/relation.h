@@ -29,12 +29,14 @@ struct Finding {
   std::vector<std::string> apis;
   std::vector<std::string> variables;
   std::vector<std::string> sites;  // most telling first
+  // Through which the first of these was reached (ProcessDefinitions).
+  std::vector<std::string> callers;
   std::string expected;
   std::string seen;
   std::vector<std::string> evidence;
 
   void Fields(Archive& archive) {
-    archive(apis, variables, sites, expected, seen, evidence);
+    archive(apis, variables, sites, callers, expected, seen, evidence);
   }
 };
 

@@ -1,5 +1,7 @@
 #include "invariants/rules/verdicts.h"
 
+#include <utility>
+
 #include "invariants/rules/words.h"
 
 namespace traincheck {
@@ -19,13 +21,27 @@ std::string StepLabel(const ProcessFacts& facts, const Verdict& verdict) {
   return "after step " + std::to_string(facts.clock().step());
 }
 
+void PutSiteFirst(const ProcessFacts& facts, uint32_t site, Finding* finding) {
+  const std::string line = facts.definitions().Site(site);
+  if (line.empty()) return;
+  std::vector<std::string> sites = {line};
+  for (const std::string& other : finding->sites) AddOnce(other, &sites);
+  finding->sites = std::move(sites);
+  finding->callers = facts.definitions().CallersOf(site);
+}
+
+void AddSite(const ProcessFacts& facts, uint32_t site, Finding* finding) {
+  if (finding->sites.empty()) return PutSiteFirst(facts, site, finding);
+  AddOnce(facts.definitions().Site(site), &finding->sites);
+}
+
 void MarkViolated(const ProcessFacts& facts, const Call& call,
                   Verdict* verdict) {
   verdict->outcome = Outcome::kViolated;
   if (facts.rank()) verdict->ranks = {*facts.rank()};
   verdict->label = StepLabel(facts, *verdict);
   AddOnce(facts.FunctionName(call.function_id), &verdict->finding.apis);
-  AddOnce(facts.definitions().Site(call.site), &verdict->finding.sites);
+  AddSite(facts, call.site, &verdict->finding);
 }
 
 void MarkUnknown(const std::string& reason, Verdict* verdict) {

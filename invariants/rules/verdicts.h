@@ -18,6 +18,10 @@ Verdict NewVerdict(const ProcessFacts& facts, size_t rule, uint32_t object);
 // Names the window by its step.
 std::string StepLabel(const ProcessFacts& facts, const Verdict& verdict);
 
+// Of a call that says more than those before it, or less.
+void PutSiteFirst(const ProcessFacts& facts, uint32_t site, Finding* finding);
+void AddSite(const ProcessFacts& facts, uint32_t site, Finding* finding);
+
 // The call is the window: its function, its line and the step are told.
 void MarkViolated(const ProcessFacts& facts, const Call& call,
                   Verdict* verdict);

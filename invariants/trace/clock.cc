@@ -6,9 +6,6 @@ namespace traincheck {
 
 namespace {
 
-// Value of a skipped step: of those that a scaler leaves out it is 0.
-constexpr uint64_t kMadeByOthers = 1;
-
 // Whose loop it is: a backward's calls on an engine thread are its thread's.
 uint32_t LoopOf(const Call& call) {
   return call.Is(kForeignParent) ? call.parent_ring : call.ring;
@@ -80,9 +77,9 @@ void Clock::OnMark(const MarkEvent& mark) {
       epochs_.IteratorEnded(mark.object);
       return;
     case MarkKind::kStepSkipped:
-      // The ranks that have inputs left make one meanwhile (torch's Join).
-      ++(mark.value == kMadeByOthers ? Find(mark.object).steps
-                                     : Find(mark.object).skipped);
+      ++(static_cast<SkippedStep>(mark.value) == SkippedStep::kMadeByOtherRanks
+             ? Find(mark.object).steps
+             : Find(mark.object).skipped);
       Tell(mark.ring,
            [&](StepRule& rule) { return rule.OptimizerStep(mark.object); });
       return;

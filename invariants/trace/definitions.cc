@@ -8,6 +8,8 @@ namespace traincheck {
 
 namespace {
 
+constexpr size_t kMaxCallers = 8;
+
 // kPartBegin; 0: the record begins a list.
 uint64_t PartBegin(FieldReader fields) {
   while (fields.Next()) {
@@ -72,6 +74,9 @@ void ProcessDefinitions::ReadText(const FieldReader& field,
     case Field::kFile:
       parsed->site.file = text;
       return;
+    case Field::kFunctionName:
+      parsed->site.function = text;
+      return;
     case Field::kClass:
       parsed->object.class_name = text;
       return;
@@ -114,6 +119,9 @@ void ProcessDefinitions::ReadNumber(const FieldReader& field,
   switch (field.field()) {
     case Field::kLine:
       parsed->site.line = value;
+      return;
+    case Field::kCallerSite:
+      parsed->site.caller = id;
       return;
     case Field::kObjectKind:
       parsed->object.kind = static_cast<ObjectKind>(value);
@@ -335,6 +343,21 @@ std::string ProcessDefinitions::Site(uint32_t id) const {
   const SiteInfo* site = Find(sites_, id);
   if (!site) return "";
   return site->file + ":" + std::to_string(site->line);
+}
+
+std::vector<std::string> ProcessDefinitions::CallersOf(uint32_t site) const {
+  std::vector<std::string> callers;
+  const SiteInfo* at = Find(sites_, site);
+  // What a stranger sends may run in a circle.
+  while (at && at->caller != 0 && callers.size() < kMaxCallers) {
+    const uint32_t id = at->caller;
+    at = Find(sites_, id);
+    if (!at) break;
+    // Python's name of a file's own code.
+    const bool in_file = at->function.empty() || at->function == "<module>";
+    callers.push_back(Site(id) + (in_file ? "" : " in " + at->function));
+  }
+  return callers;
 }
 
 }  // namespace traincheck

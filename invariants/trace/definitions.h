@@ -139,6 +139,9 @@ class ProcessDefinitions {
   const std::string& String(uint32_t id) const;
   // "train.py:12"; "" where the id is not known.
   std::string Site(uint32_t id) const;
+  // The user's lines through which a site was reached first, innermost first:
+  // "train.py:40 in fit".
+  std::vector<std::string> CallersOf(uint32_t site) const;
 
   // (optimizer, parameter group) -> variables.
   using Holds = std::map<std::pair<uint32_t, uint32_t>, std::vector<uint32_t>>;
@@ -176,7 +179,9 @@ class ProcessDefinitions {
   struct SiteInfo {
     std::string file;
     uint64_t line = 0;
-    void Fields(Archive& archive) { archive(file, line); }
+    std::string function;
+    uint32_t caller = 0;  // a site; 0: none
+    void Fields(Archive& archive) { archive(file, line, function, caller); }
   };
 
   std::unordered_map<uint32_t, std::string> strings_;

@@ -108,6 +108,45 @@ void DefineString(uint32_t id, const std::string& text,
   ASSERT_TRUE(definitions->Apply(record));
 }
 
+// Of what is called on line `id` of train.py.
+void DefineSite(uint32_t id, uint32_t function, uint32_t caller,
+                ProcessDefinitions* definitions) {
+  alignas(8) char buffer[256];
+  FieldWriter out(buffer, sizeof buffer, DefinitionRecord{{}, id, 0});
+  out.Unsigned(Field::kFile, 1);
+  out.Unsigned(Field::kLine, id);
+  out.Unsigned(Field::kFunctionName, function);
+  if (caller != 0) out.Unsigned(Field::kCallerSite, caller);
+  const std::string bytes(buffer, out.Finish(RecordType::kSiteDef, 0, 0));
+  RecordReader record(bytes);
+  ASSERT_TRUE(record.Next());
+  ASSERT_TRUE(definitions->Apply(record));
+}
+
+TEST(Definitions, CallersOfASite) {
+  ProcessDefinitions definitions;
+  DefineString(1, "train.py", &definitions);
+  DefineString(2, "<module>", &definitions);
+  DefineString(3, "fit", &definitions);
+  DefineSite(90, 2, 0, &definitions);
+  DefineSite(40, 3, 90, &definitions);
+  DefineSite(7, 3, 40, &definitions);
+  EXPECT_EQ(definitions.CallersOf(7),
+            (std::vector<std::string>{"train.py:40 in fit", "train.py:90"}));
+  EXPECT_TRUE(definitions.CallersOf(90).empty());
+  EXPECT_TRUE(definitions.CallersOf(8).empty());
+}
+
+TEST(Definitions, CallersThatComeInACircleOrAreNotDefinedHaveAnEnd) {
+  ProcessDefinitions definitions;
+  DefineString(1, "train.py", &definitions);
+  DefineSite(5, 0, 6, &definitions);
+  DefineSite(6, 0, 5, &definitions);
+  EXPECT_EQ(definitions.CallersOf(5).size(), 8u);
+  DefineSite(7, 0, 99, &definitions);
+  EXPECT_TRUE(definitions.CallersOf(7).empty());
+}
+
 TEST(Definitions, ProcessGroup) {
   ProcessDefinitions definitions;
   DefineString(1, "7", &definitions);

@@ -57,6 +57,7 @@ constexpr MethodRole kMethods[] = {
     {"/traincheck.v1.Feedback/RemoveSilence", kAdmin},
     {"/traincheck.v1.Feedback/ListSilences", kViewer},
     {"/traincheck.v1.Feedback/ReviewSet", kAdmin},
+    {"/traincheck.v1.Feedback/GetRuleRecord", kViewer},
     {"/traincheck.v1.Feedback/GetAlertCalls", kViewer},
 
     {"/traincheck.v1.Comparison/CompareRuns", kViewer},

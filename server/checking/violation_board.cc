@@ -42,6 +42,8 @@ v1::Violation ToApi(const Violation& violation) {
   api.mutable_variables()->Assign(violation.variables.begin(),
                                   violation.variables.end());
   api.mutable_sites()->Assign(violation.sites.begin(), violation.sites.end());
+  api.mutable_callers()->Assign(violation.callers.begin(),
+                                violation.callers.end());
   api.set_status(violation.open ? "open" : "ended");
   api.set_expected(violation.expected);
   api.set_seen(violation.seen);

@@ -111,6 +111,25 @@ grpc::Status FeedbackService::ReviewSet(grpc::ServerContext*,
   return Answer(use_.review->Review(request->set()), response);
 }
 
+absl::StatusOr<v1::RuleRecord> FeedbackService::RecordFor(const std::string& id,
+                                                          Sight sight) const {
+  const absl::StatusOr<ViolationView::Violations> incident =
+      use_.violations->FindIncident(id);
+  if (!incident.ok()) return incident.status();
+  const v1::Violation& violation = incident->front();
+  if (!sight.Sees(violation)) {
+    return absl::NotFoundError(absl::StrCat("there is no violation ", id));
+  }
+  return use_.review->RecordOf(
+      violation, use_.registry->OwnerOf(violation.run()).value_or(""));
+}
+
+grpc::Status FeedbackService::GetRuleRecord(
+    grpc::ServerContext* context, const v1::GetRuleRecordRequest* request,
+    v1::RuleRecord* response) {
+  return Answer(RecordFor(request->violation(), SightOf(*context)), response);
+}
+
 grpc::Status FeedbackService::GetAlertCalls(grpc::ServerContext*,
                                             const v1::GetAlertCallsRequest*,
                                             v1::AlertCalls* response) {

@@ -55,6 +55,9 @@ class FeedbackService final : public v1::Feedback::Service {
   grpc::Status ReviewSet(grpc::ServerContext* context,
                          const v1::ReviewSetRequest* request,
                          v1::SetReview* response) override;
+  grpc::Status GetRuleRecord(grpc::ServerContext* context,
+                             const v1::GetRuleRecordRequest* request,
+                             v1::RuleRecord* response) override;
   grpc::Status GetAlertCalls(grpc::ServerContext* context,
                              const v1::GetAlertCallsRequest* request,
                              v1::AlertCalls* response) override;
@@ -65,6 +68,8 @@ class FeedbackService final : public v1::Feedback::Service {
   }
   absl::StatusOr<v1::MarkViolationReply> Mark(
       const v1::MarkViolationRequest& request, Sight sight);
+  absl::StatusOr<v1::RuleRecord> RecordFor(const std::string& violation,
+                                           Sight sight) const;
   // What the marks of the owner of `run` say against rules by now holds for the
   // owner's next runs.
   void DemoteAnew(const std::string& run);

@@ -57,6 +57,12 @@ bool ComesBefore(const v1::RuleRecord& a, const v1::RuleRecord& b) {
   return order(a) < order(b);
 }
 
+RunQuery RunsOf(const std::string& owner) {
+  RunQuery query;
+  query.sees = [owner](const std::string& whose) { return whose == owner; };
+  return query;
+}
+
 }  // namespace
 
 // What is known of each rule, run by run.
@@ -145,17 +151,14 @@ absl::Status RuleReview::AddRun(const v1::Run& run, bool reference,
 }
 
 absl::StatusOr<RuleReview::Ledger> RuleReview::Read(
-    const std::optional<std::string>& owner) const {
+    const RunQuery& query, const std::string& left_out) const {
   const absl::StatusOr<std::set<std::string>> references = RunsLearnedFrom();
   if (!references.ok()) return references.status();
   Ledger ledger;
-  RunQuery query;
-  if (owner.has_value()) {
-    query.sees = [&](const std::string& whose) { return whose == *owner; };
-  }
   const auto ids = use_.registry->Find(query);
   if (!ids.ok()) return ids.status();
   for (const std::string& id : *ids) {
+    if (id == left_out) continue;
     absl::StatusOr<v1::Run> run = use_.registry->Run(id);
     if (absl::IsNotFound(run.status())) continue;  // deleted since
     if (!run.ok()) return run.status();
@@ -171,7 +174,7 @@ absl::StatusOr<RuleReview::Ledger> RuleReview::Read(
 
 absl::StatusOr<std::vector<v1::RuleRecord>> RuleReview::BrokenInHealthyRuns(
     const std::string& owner) const {
-  absl::StatusOr<Ledger> ledger = Read(owner);
+  absl::StatusOr<Ledger> ledger = Read(RunsOf(owner));
   if (!ledger.ok()) return ledger.status();
   std::vector<v1::RuleRecord> broken;
   for (auto& [id, record] : ledger->rules) {
@@ -179,6 +182,21 @@ absl::StatusOr<std::vector<v1::RuleRecord>> RuleReview::BrokenInHealthyRuns(
   }
   std::sort(broken.begin(), broken.end(), ComesBefore);
   return broken;
+}
+
+absl::StatusOr<v1::RuleRecord> RuleReview::RecordOf(
+    const v1::Violation& violation, const std::string& owner) const {
+  RunQuery query = RunsOf(owner);
+  query.newest = kMaxRunsOfRecord;
+  absl::StatusOr<Ledger> ledger = Read(query, violation.run());
+  if (!ledger.ok()) return ledger.status();
+  const std::string& rule = violation.invariant_id();
+  v1::RuleRecord record = std::move(ledger->rules[rule]);
+  record.set_rule(rule);
+  record.set_relation(violation.relation());
+  record.set_text(violation.text());
+  record.set_decided_runs(ledger->decided[rule]);
+  return record;
 }
 
 absl::StatusOr<v1::SetReview> RuleReview::Review(const std::string& set) const {
@@ -190,7 +208,7 @@ absl::StatusOr<v1::SetReview> RuleReview::Review(const std::string& set) const {
       wanted.insert(rule.id());
     }
   }
-  absl::StatusOr<Ledger> ledger = Read();
+  absl::StatusOr<Ledger> ledger = Read(RunQuery());
   if (!ledger.ok()) return ledger.status();
   Rules disabled;
   for (const v1::DisabledRule& rule : use_.policy->Disabled()) {

@@ -25,6 +25,9 @@ namespace traincheck::server {
 // decided it.
 inline constexpr double kMaxHealthyShare = 0.05;
 
+// A violation that is shown waits for no more of them.
+inline constexpr size_t kMaxRunsOfRecord = 500;
+
 // Which runs are healthy, as Review judges it.
 inline constexpr char kHealthyRuns[] =
     "healthy is a run that has ended, in which nothing is marked confirmed, "
@@ -51,6 +54,11 @@ class RuleReview {
   [[nodiscard]] absl::StatusOr<std::vector<v1::RuleRecord>> BrokenInHealthyRuns(
       const std::string& owner) const;
 
+  // What the newest kMaxRunsOfRecord runs of `owner` say of the violation's
+  // rule, all but the violation's own run. DataLoss.
+  [[nodiscard]] absl::StatusOr<v1::RuleRecord> RecordOf(
+      const v1::Violation& violation, const std::string& owner) const;
+
   // Of the rules of `set`, NAME or NAME@VERSION; "": of all. NotFound,
   // InvalidArgument, DataLoss.
   [[nodiscard]] absl::StatusOr<v1::SetReview> Review(
@@ -60,9 +68,9 @@ class RuleReview {
   using Rules = std::set<std::string>;  // ids
   struct Ledger;
 
-  // Goes over all runs, or those of one owner.
-  absl::StatusOr<Ledger> Read(
-      const std::optional<std::string>& owner = std::nullopt) const;
+  // Goes over the runs that the query selects, but for `left_out`.
+  absl::StatusOr<Ledger> Read(const RunQuery& query,
+                              const std::string& left_out = "") const;
   absl::StatusOr<std::set<std::string>> RunsLearnedFrom() const;
   absl::Status AddRun(const v1::Run& run, bool reference, Ledger* ledger) const;
   // By the run's check; nullopt: it is not known.

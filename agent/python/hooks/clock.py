@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 _graph_task: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", lambda: -1)
 
 
-_MADE_BY_OTHERS = 1  # value of the mark, as invariants/trace/clock.cc reads it
-
-
 class _Thread(threading.local):
     steps = 0  # open
     begun = 0  # so far
@@ -74,14 +71,18 @@ class Clock:
     def optimizer_skips(self, optimizer: int) -> None:
         if self._core.step_optimizer(optimizer):
             self._tell()
-        self._core.record_mark(self._core.MARK_STEP_SKIPPED, optimizer, 0)
+        self._core.record_mark(
+            self._core.MARK_STEP_SKIPPED, optimizer, self._core.SKIPPED_BY_SCALER
+        )
 
     def others_step(self, optimizer: int) -> None:
         """Other ranks make a step of it, in which this one has no part."""
         if self._core.step_optimizer(optimizer):
             self._tell()
         core = self._core
-        core.record_mark(core.MARK_STEP_SKIPPED, optimizer, _MADE_BY_OTHERS)
+        core.record_mark(
+            core.MARK_STEP_SKIPPED, optimizer, core.SKIPPED_MADE_BY_OTHER_RANKS
+        )
 
     def leave_step(self) -> None:
         self._thread.steps -= 1

@@ -218,8 +218,7 @@ class PairsOfProcess : public StateBlocks {
     finding.variables = {pair.a, pair.b};
     for (const BlockEntry* entry : {&a, &b}) {
       AddOnce(facts.FunctionName(entry->data_writer.function), &finding.apis);
-      AddOnce(facts.definitions().Site(entry->data_writer.site),
-              &finding.sites);
+      AddSite(facts, entry->data_writer.site, &finding);
     }
     finding.expected = "equal values";
     finding.seen = "they differ when the optimizer step ends";

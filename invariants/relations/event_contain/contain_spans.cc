@@ -249,11 +249,11 @@ class SpanWindows : public ProcessObserver {
       if (forward == forwards_.end() || optimizer->wrappers.count(module)) {
         continue;
       }
-      const std::string site = facts.definitions().Site(forward->second.site);
+      const uint32_t site = forward->second.site;
       finding->evidence.push_back(
           facts.FunctionName(forward->second.function_id) +
-          " was called directly at " + site);
-      if (!site.empty()) finding->sites.insert(finding->sites.begin(), site);
+          " was called directly at " + facts.definitions().Site(site));
+      PutSiteFirst(facts, site, finding);
       return;
     }
   }
