@@ -166,8 +166,9 @@ class Tokens(GraphCase):
         self.assertEqual(self.of(loss(weight=weight), name), [0.0])
         weighed = loss(reduction="none") * (targets.flatten() != 0)
         self.assertEqual(self.of(weighed.sum(), name), [])
-        self.head = nn.Linear(WIDTH, WORDS + 1)  # other classes than the tokens
-        self.assertEqual(self.of(loss(), name), [])
+        # Of other classes than the tokens padding has one all the same.
+        self.head = nn.Linear(WIDTH, WORDS + 1)
+        self.assertEqual(self.of(loss(), name), [1.0])
 
     def test_padding_that_is_pooled(self):
         name = "loss.pools_padding"

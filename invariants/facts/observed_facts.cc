@@ -59,6 +59,7 @@ constexpr char kOverBatch[] = "loss.weighs_over_samples";
 constexpr char kAcrossTexts[] = "loss.attends_across_texts";
 constexpr char kLowersEntropy[] = "loss.lowers_entropy";
 constexpr char kStartsApart[] = "loss.ratio_starts_apart";
+constexpr char kStrayTerm[] = "loss.stray_term";
 constexpr char kKlOfTarget[] = "loss.kl_of_target";
 constexpr char kNoiseByVariance[] = "loss.noise_by_variance";
 
@@ -269,6 +270,10 @@ std::vector<Fact> OfPolicies() {
           "the ratio of the new policy to the old one is 1 before the first "
           "update",
           11),
+      CallRow<kStrayTerm>(
+          "a term of the loss reaches no parameter that is stepped with it",
+          "each term of the loss reaches parameters that are stepped with it",
+          12),
   };
 }
 

@@ -20,6 +20,7 @@ constexpr char kScaledApart[] = "loader.scaled_apart";
 constexpr char kScaledBefore[] = "loader.scaled_before_split";
 constexpr char kSharesSamples[] = "loader.shares_samples";
 constexpr char kSplitsDiffer[] = "loader.splits_differ";
+constexpr char kTransformReplaced[] = "loader.transform_replaced";
 constexpr char kTargetAmongInputs[] = "loader.target_among_inputs";
 constexpr char kWeightsTooFew[] = "loader.weights_too_few";
 constexpr char kWindowsOverlap[] = "loader.windows_overlap";
@@ -116,6 +117,9 @@ std::vector<Fact> OfPasses() {
       LoaderRow<kLeavesOut>(
           "the last samples of what it evaluates are left out (drop_last)",
           "it evaluates all samples of its data set", 11),
+      LoaderRow<kTransformReplaced>(
+          "its data set has another transform than when it was split",
+          "its data set has the transform with which it was split", 12),
   };
 }
 

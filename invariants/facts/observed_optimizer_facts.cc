@@ -23,6 +23,7 @@ constexpr char kNotFinite[] = "opt.loss_not_finite";
 constexpr char kRepeated[] = "opt.layers_repeated";
 constexpr char kLeftOut[] = "opt.late_left_out";
 constexpr char kNoState[] = "opt.resumes_without_state";
+constexpr char kLeavesState[] = "opt.leaves_state";
 constexpr char kRepeatsDraws[] = "opt.repeats_draws";
 constexpr char kRoundedAway[] = "opt.rounded_away";
 constexpr char kAverageRounded[] = "opt.average_rounded_away";
@@ -173,6 +174,12 @@ std::vector<Fact> OfUpkeep() {
           "an optimizer",
           "the file from which its model goes on has the state of an optimizer",
           8),
+      OptimizerRow<kLeavesState>(
+          "its model goes on from a file that has the state of an optimizer, "
+          "which nothing has loaded",
+          "the state of an optimizer was loaded from the file from which its "
+          "model goes on",
+          12),
       OptimizerRow<kScaleAnew>(
           "it goes on from a loaded state, and the loss scale begins anew",
           "it goes on from a loaded state, and so does the loss scale", 2),

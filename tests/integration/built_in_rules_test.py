@@ -22,6 +22,7 @@ LOOKS = (
 )
 TOGETHER = (
     "built_in_inputs.py",
+    "built_in_lost_parts.py",
     "built_in_more.py",
     "built_in_outputs.py",
     "built_in_policies.py",
@@ -31,6 +32,7 @@ NEAR = (
     "built_in_near.py",
     "built_in_near_data.py",
     "built_in_near_inputs.py",
+    "built_in_near_lost_parts.py",
     "built_in_near_outputs.py",
     "built_in_near_policies.py",
     "built_in_near_steps.py",

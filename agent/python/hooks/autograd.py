@@ -8,6 +8,7 @@ import torch
 
 from _traincheck.loss_graph import roots_of
 from _traincheck.penalties import NAME as PENALTIES
+from _traincheck.stray_terms import NAME as STRAY_TERM
 from _traincheck.wrapping import wrap_function
 from _traincheck.wrapping import wrap_method
 
@@ -36,6 +37,7 @@ class _Backward:
             if watch.half_precision.awaits_scale():
                 watch.half_precision.backward_begins(roots_of(args, kwargs))
             self._look_at_penalties(args, kwargs)
+            self._look_at_terms(args, kwargs)
             watch.recomputation.backward_begins()
             if watch.recorded.states:
                 # Before gradients appear: a parameter may have joined a group.
@@ -49,6 +51,16 @@ class _Backward:
             said = penalties.backward_begins(roots_of(args, kwargs))
             if said is not None:
                 core.record_scalar(0, core.POINT_BACKWARD_END, 0, PENALTIES, said)
+
+    def _look_at_terms(self, args: Args, kwargs: Kwargs) -> None:
+        watch = self._watch
+        optimizers = watch.holds.optimizers()
+        if len(optimizers) > 1:
+            roots = roots_of(args, kwargs)
+            said = watch.stray_terms.backward_begins(roots, optimizers)
+            if said is not None:
+                core = watch.core
+                core.record_scalar(0, core.POINT_BACKWARD_END, 0, STRAY_TERM, said)
 
     def after(
         self,

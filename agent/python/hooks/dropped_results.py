@@ -11,33 +11,30 @@ data sets. Installed packages are left alone.
 from __future__ import annotations
 
 import ast
-import functools
-import linecache
 import sys
-import sysconfig
 import types
 from typing import TYPE_CHECKING
 
 import torch
 from torch.nn import functional
 
+from _traincheck.sources import functions_of, is_of_user, own_nodes
 from _traincheck.subsets import whole_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from types import CodeType, FrameType
     from typing import Any
 
     from _traincheck.models import Models
+    from _traincheck.sources import Body
 
-    _Body = list[ast.stmt]
     # A function's source, and what its names mean.
-    Source = tuple[_Body, dict[str, Any]]
+    Source = tuple[Body, dict[str, Any]]
 
 # Name of the scalar of an optimizer.
 NAME = "opt.result_dropped"
 
-_MOST_LINES = 20_000
 _MOST_FUNCTIONS = 400
 _FRAMES = 32
 # Of tensors; nothing else has methods of these names.
@@ -51,10 +48,6 @@ _FUNCTIONS = _METHODS | frozenset(
     sigmoid softmax sqrt squeeze swapaxes tanh transpose unsqueeze where""".split()
 )
 _NEVER_NAMED = frozenset(("backward", "eval", "step", "train", "zero_grad"))
-_NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
-_PATHS = sysconfig.get_paths()
-_INSTALLED = (_PATHS["stdlib"], _PATHS["platstdlib"], "<frozen")
-_PACKAGES = ("/site-packages/", "/dist-packages/")
 
 
 class DroppedResults:
@@ -77,7 +70,7 @@ class DroppedResults:
             self._looked = True
             sources = self._sources(sys._getframe())
             bodies = list(_with_callees(sources))
-            _bodies.cache_clear()
+            functions_of.cache_clear()
             self._data, self._functions = [], []
             if bodies:
                 self._said = float(any(_drops(*source) for source in bodies))
@@ -110,26 +103,10 @@ def _source_of(function: Any) -> Source | None:
 def _source(code: CodeType, names: dict[str, Any]) -> Source | None:
     """None: it is not the user's, or cannot be read."""
     path = code.co_filename
-    if path.startswith(_INSTALLED) or any(part in path for part in _PACKAGES):
+    if not is_of_user(path):
         return None
-    body = _bodies(path).get(code.co_firstlineno, {}).get(code.co_name)
+    body = functions_of(path).get(code.co_firstlineno, {}).get(code.co_name)
     return None if body is None else (body, names)
-
-
-@functools.lru_cache(maxsize=None)
-def _bodies(path: str) -> dict[int, dict[str, _Body]]:
-    """Of all functions of a file, by their first line and name."""
-    lines = linecache.getlines(path)
-    try:
-        tree = ast.parse("".join(lines) if len(lines) <= _MOST_LINES else "")
-    except (SyntaxError, ValueError, RecursionError):  # it may have been changed
-        return {}
-    found = {1: {"<module>": tree.body}}
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
-            found.setdefault(first, {})[node.name] = node.body
-    return found
 
 
 def _with_callees(sources: list[Source]) -> Iterator[Source]:
@@ -142,26 +119,16 @@ def _with_callees(sources: list[Source]) -> Iterator[Source]:
             continue
         seen.add(id(body))
         yield body, names
-        for node in _own_nodes(body):
+        for node in own_nodes(body):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 called = _source_of(names.get(node.func.id))
                 todo += [called] if called is not None else []
 
 
-def _own_nodes(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """Of the function itself, and not of those within it."""
-    todo = list(body)
-    while todo:
-        node = todo.pop()
-        if not isinstance(node, _NESTED):
-            yield node
-            todo.extend(ast.iter_child_nodes(node))
-
-
-def _drops(body: _Body, names: dict[str, Any]) -> bool:
+def _drops(body: Body, names: dict[str, Any]) -> bool:
     return any(
         isinstance(node, ast.Expr) and _does_nothing(node.value, names)
-        for node in _own_nodes(body)
+        for node in own_nodes(body)
     )
 
 

@@ -20,6 +20,7 @@ from _traincheck.ordered_training import NAME as NEVER_SHUFFLES
 from _traincheck.random_evaluations import NAME as DRAWS_IN_EVALUATION
 from _traincheck.repeated_rows import NAME as REPEATS_ROWS
 from _traincheck.rank_splits import NAME as SPLITS_DIFFER
+from _traincheck.replaced_transforms import NAME as TRANSFORM_REPLACED
 from _traincheck.scaled_splits import NAME as SCALED_BEFORE
 from _traincheck.unused_splits import NAME as IGNORES_SPLIT
 from _traincheck.worker_copies import NAME as WORKERS_HOLD_OLD
@@ -57,6 +58,7 @@ class _Loaders:
             self._watch.dropped_results.pass_begins(args[0])
             self._watch.empty_passes.pass_begins(args[0])
             self._watch.unused_splits.pass_begins(args[0])
+            self._watch.replaced_transforms.pass_begins(args[0])
             self._watch.ordered_training.pass_begins(args[0], loader)
             self._watch.repeated_rows.pass_begins(args[0], loader)
             self._watch.trained_rows.pass_begins(args[0], loader)
@@ -120,6 +122,8 @@ class _Loaders:
         watch = self._watch
         if trained:
             self._say(loader, IGNORES_SPLIT, watch.unused_splits.trained_with())
+            replaced = watch.replaced_transforms.trained_with()
+            self._say(loader, TRANSFORM_REPLACED, replaced)
             in_order = watch.ordered_training.trained_with(loader)
             self._say(loader, NEVER_SHUFFLES, in_order)
         repeats = watch.repeated_rows.second_batch(loader, trained)

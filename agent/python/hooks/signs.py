@@ -28,6 +28,8 @@ from _traincheck.old_gradients import is_of_torch
 from _traincheck.remade_optimizers import NAME as MADE_ANEW
 from _traincheck.rounded_steps import NAME as ROUNDED
 from _traincheck.sorted_samples import NAME as SORTED_BATCHES
+from _traincheck.stateless_resumes import LEAVES as LEAVES_STATE
+from _traincheck.stateless_resumes import NAME as NO_STATE
 from _traincheck.still_copies import NAME as STILL_COPY
 from _traincheck.symmetric_weights import NAME as UNITS_ALIKE
 from _traincheck.thread_claim import ThreadClaim
@@ -115,11 +117,14 @@ class Signs:
         """Called before its gradients are cleared, outside of its step."""
         self._watch.loss_graphs.gradients_cleared()
         self._watch.discarded_backwards.clears(optimizer)
+        self._watch.stray_terms.clears(optimizer)
         self._watch.leftover_gradients.cleared()
 
     def module_clears(self, module: torch.nn.Module) -> None:
         self._watch.loss_graphs.gradients_cleared()
         self._watch.discarded_backwards.module_clears(module)
+        optimizers = self._watch.holds.optimizers()
+        self._watch.stray_terms.module_clears(module, optimizers)
         self._watch.leftover_gradients.cleared()
 
     def steps(self, optimizer: torch.optim.Optimizer) -> Scalars:
@@ -134,6 +139,7 @@ class Signs:
             self._watch.rounded_steps.begins(optimizer, looks)
         self._watch.old_gradients.begins(optimizer)
         self._watch.shared_samples.optimizer_steps()
+        self._watch.stray_terms.steps(optimizer)
         scalars = self._watch.hidden_parts.optimizer_steps()
         if looks:
             scalars.update({(n, 0): v for n, v in self._at_a_look() if v is not None})
@@ -223,7 +229,8 @@ def _sleepers(watch: Watch) -> dict[str, _Ask]:
         "opt.loader_drops_all": lambda o: watch.empty_passes.optimizer_steps(),
         MADE_ANEW: lambda o: watch.remade_optimizers.steps(o, first_trained(o)),
         UNITS_ALIKE: lambda o: watch.symmetric_weights.optimizer_steps(o),
-        "opt.resumes_without_state": lambda o: watch.stateless_resumes.optimizer_steps(),
+        NO_STATE: lambda o: watch.stateless_resumes.optimizer_steps(),
+        LEAVES_STATE: lambda o: watch.stateless_resumes.leaves_state(),
         MASKED: lambda o: watch.masked_rows.steps(o),
         _NEEDS_NONE: lambda o: watch.old_gradients.needs_none(o),
         FOREIGN: lambda o: watch.foreign_gradients.steps(o),

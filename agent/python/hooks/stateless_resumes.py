@@ -1,4 +1,5 @@
-"""Trainings that go on from a file of their own, which has no state of the optimizer.
+"""Trainings that go on from a file of their own, which has no state of the optimizer,
+or one that nobody loads.
 
 A job reads the model that the job before it has written, and writes it again: its
 optimizer begins with empty moments each time, and steps are large for a while. Weights
@@ -28,22 +29,34 @@ ENTRIES = 256  # of each that are looked at: data may lie in files, too
 _FILES = 8  # that were read last
 
 
+# Names of the scalars.
+NAME = "opt.resumes_without_state"
+LEAVES = "opt.leaves_state"
+
+
 class StatelessResumes:
     def __init__(self, awake: Awake) -> None:
         self._awake = awake
         self._read: dict[str, set[Mark]] = {}  # by path
+        self._with_state: set[str] = set()  # of these, until somebody takes a state
         self._begun_with: set[str] = set()  # what models have taken over
         # An optimizer's state is kept somewhere, so that a resume can have it.
         self._keeps_state = False
         self._found = False
+        # Somebody took a state; a file was written over whose state nobody took.
+        self._took_state = False
+        self._leaves = False
 
     def loaded(self, path: Any, content: Any) -> None:
         """Called with what torch.load has given."""
         name = _name(path)
         if name is not None:
             self._read[name] = {mark_of(one) for one in first_tensors(content, _DEPTH)}
+            if holds_optimizer(content, _DEPTH):
+                self._with_state.add(name)
             for old in list(self._read)[:-_FILES]:
                 del self._read[old]
+                self._with_state.discard(old)
 
     def takes(
         self, taker: Any, state: Any, optimizers: Iterable[torch.optim.Optimizer]
@@ -51,6 +64,8 @@ class StatelessResumes:
         """Called when a module or an optimizer is about to take over a state."""
         if isinstance(taker, torch.optim.Optimizer):
             self._keeps_state = True
+            self._took_state = self._took_state or bool(self._with_state)
+            self._with_state.clear()
         elif isinstance(taker, torch.nn.Module) and isinstance(state, dict):
             if self._read and _is_trained(taker, optimizers):
                 return  # it goes back, and its optimizer keeps what it has
@@ -58,15 +73,21 @@ class StatelessResumes:
             self._begun_with.update(
                 name for name, read in self._read.items() if marks & read
             )
-            self._awake.add("opt.resumes_without_state")
+            self._awake.update((NAME, LEAVES))
 
     def saves(
         self, path: Any, content: Any, optimizers: Iterable[torch.optim.Optimizer]
     ) -> None:
         """Called before torch.save writes."""
-        if self._keeps_state or holds_optimizer(content, _DEPTH):
+        if holds_optimizer(content, _DEPTH):
             self._keeps_state = True
-        elif _name(path) in self._begun_with and any(map(_has_moments, optimizers)):
+            left = self._begun_with & self._with_state
+            self._leaves = self._leaves or _name(path) in left
+        elif (
+            not self._keeps_state
+            and _name(path) in self._begun_with
+            and any(map(_has_moments, optimizers))
+        ):
             self._found = True
 
     def optimizer_steps(self) -> float | None:
@@ -76,6 +97,13 @@ class StatelessResumes:
         if self._keeps_state:
             return 0.0
         return 1.0 if self._found else None
+
+    def leaves_state(self) -> float | None:
+        """1: the file from which a model began, and to which it is written again, has
+        an optimizer's state that nobody took; 0: somebody took one."""
+        if self._leaves:
+            return 1.0
+        return 0.0 if self._took_state else None
 
 
 def _name(path: Any) -> str | None:

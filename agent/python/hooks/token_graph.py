@@ -18,6 +18,7 @@ from _traincheck import packed_lengths
 from _traincheck import packed_texts
 from _traincheck import padded_means
 from _traincheck import padded_states
+from _traincheck import padded_targets
 from _traincheck import positions
 from _traincheck import raw_inputs
 from _traincheck import row_orders
@@ -176,6 +177,9 @@ class _Sequences:
         samples, steps = real.shape
         read = padded_states.is_read(self._graph, reached, samples, steps)
         self._found.add(padded_states.NAME, read)
+        for loss in self._losses:
+            if loss in reached:
+                self._found.add(LEARNS_PADDING, padded_targets.counts(loss, real))
         packed = packed_lengths.belong_to_others(embedding, real, reached)
         self._found.add(packed_lengths.NAME, packed)
         for one in attended:

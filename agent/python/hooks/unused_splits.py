@@ -90,5 +90,6 @@ def _size(data: Any) -> int | None:
 def install(watch: Watch) -> None:
     def made(part: Any, args: Args, result: Any) -> None:
         watch.unused_splits.made(part)
+        watch.replaced_transforms.made(part)
 
     observe(watch, Subset, "__init__", after=made)

@@ -49,6 +49,7 @@ from _traincheck.ordered_training import OrderedTraining
 from _traincheck.remade_optimizers import RemadeOptimizers
 from _traincheck.repeated_draws import RepeatedDraws
 from _traincheck.repeated_rows import RepeatedRows
+from _traincheck.replaced_transforms import ReplacedTransforms
 from _traincheck.resumed_scales import ResumedScales
 from _traincheck.resumed_schedules import ResumedSchedules
 from _traincheck.rounded_averages import RoundedAverages
@@ -67,6 +68,7 @@ from _traincheck.stateless_resumes import StatelessResumes
 from _traincheck.states import States
 from _traincheck.still_copies import StillCopies
 from _traincheck.stopping import Stopping
+from _traincheck.stray_terms import StrayTerms
 from _traincheck.symmetric_weights import SymmetricWeights
 from _traincheck.teachers import Teachers
 from _traincheck.ties import Ties
@@ -191,11 +193,13 @@ class Watch:
         self.remade_optimizers = RemadeOptimizers(self.awake)
         self.repeated_draws = RepeatedDraws()
         self.repeated_rows = RepeatedRows()
+        self.replaced_transforms = ReplacedTransforms()
         self.rounded_averages = RoundedAverages(self.models, self.values, self.awake)
         self.rounded_steps = RoundedSteps(self.values, self.awake)
         self.scaled_splits = ScaledSplits()
         self.stateless_resumes = StatelessResumes(self.awake)
         self.still_copies = StillCopies(self.values, self.awake)
+        self.stray_terms = StrayTerms(self.core)
         self.symmetric_weights = SymmetricWeights(self.values, self.awake)
         self.targets_among_inputs = TargetsAmongInputs()
         self.teachers = Teachers(self.holds, self.values, self.awake)

@@ -1,6 +1,7 @@
 #include "invariants/relations/event_contain/contain_reached.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 #include <string>
@@ -63,8 +64,15 @@ class WithoutGradient {
     }
   }
 
+  // The constant that a layer adds has no gradient where the loss is about
+  // derivatives by its input (physics-informed networks, energies).
+  static bool IsConstant(const std::string& name) {
+    return name == "bias" || name.ends_with(".bias");
+  }
+
   // Sorted, of the modules for which `is_wanted` is true, given the modules
-  // around them, and themselves, of which nothing had a gradient.
+  // around them, and themselves, of which nothing had a gradient. A bias is
+  // none of them where others of its module had one.
   template <typename IsWanted>
   std::vector<std::string> Names(const IsWanted& is_wanted) const {
     std::vector<std::string> names;
@@ -74,7 +82,11 @@ class WithoutGradient {
         return !whole_.at({owner.first, path});
       });
       if (!is_wanted(owner.first, paths)) continue;
-      names.insert(names.end(), of_module.begin(), of_module.end());
+      const bool has_others = !whole_.at(owner);
+      std::copy_if(of_module.begin(), of_module.end(),
+                   std::back_inserter(names), [&](const std::string& name) {
+                     return !has_others || !IsConstant(name);
+                   });
     }
     std::sort(names.begin(), names.end());
     return names;

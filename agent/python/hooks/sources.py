@@ -1,0 +1,52 @@
+"""The source of the user's functions, as far as it can be read."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import linecache
+import sysconfig
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    Body = list[ast.stmt]
+
+_MOST_LINES = 20_000
+_NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+_PATHS = sysconfig.get_paths()
+_INSTALLED = (_PATHS["stdlib"], _PATHS["platstdlib"], "<frozen")
+_PACKAGES = ("/site-packages/", "/dist-packages/")
+
+
+def is_of_user(path: str) -> bool:
+    """Is the file no part of an installed package?"""
+    return not path.startswith(_INSTALLED) and not any(p in path for p in _PACKAGES)
+
+
+@functools.lru_cache(maxsize=None)
+def functions_of(path: str) -> dict[int, dict[str, Body]]:
+    """All of a file, by their first line and name. Kept until somebody clears the
+    cache."""
+    lines = linecache.getlines(path)
+    try:
+        tree = ast.parse("".join(lines) if len(lines) <= _MOST_LINES else "")
+    except (SyntaxError, ValueError, RecursionError):  # it may have been changed
+        return {}
+    found = {1: {"<module>": tree.body}}
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+            found.setdefault(first, {})[node.name] = node.body
+    return found
+
+
+def own_nodes(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Of the function itself, and not of those within it."""
+    todo = list(body)
+    while todo:
+        node = todo.pop()
+        if not isinstance(node, _NESTED):
+            yield node
+            todo.extend(ast.iter_child_nodes(node))

@@ -1,0 +1,143 @@
+"""Terms of a loss that reach none of the parameters which are stepped with them.
+
+What a discriminator says of a detached result has a graph, too: it ends in the
+discriminator. The generator steps without that term, and the discriminator's own loss
+begins by clearing what the term left there.
+"""
+
+from __future__ import annotations
+
+import collections
+import math
+from typing import TYPE_CHECKING
+
+from _traincheck.graph_nodes import inputs, shape, walk
+from _traincheck.holds import parameters_of
+from _traincheck.places import place
+
+if TYPE_CHECKING:
+    import torch
+    from torch.autograd.graph import Node
+    from traincheck_core import Core
+
+    from _traincheck.places import Place
+
+# Name of the scalar.
+NAME = "loss.stray_term"
+
+_FIRST = 4  # backwards of a place in the code that are looked at
+_MAX_PLACES = 64
+_MAX_NODES = 4096  # of a term; a larger one reaches what is not known
+_MAX_TERMS = 8
+_HABIT = 2  # backwards in a row
+_LEAF = "torch::autograd::AccumulateGrad"
+_SUMS = ("AddBackward0", "SubBackward0")
+_SCALED = (*_SUMS, "DivBackward0", "MulBackward0", "NegBackward0")
+
+
+class _Backward:
+    """From one backward of a place in the code to the next one."""
+
+    def __init__(self, terms: list[set[int]]) -> None:
+        self.terms = terms  # of each: the optimizers that hold what it reaches
+        self.cleared: set[int] = set()
+        self.used: set[int] = set()  # stepped before they were cleared
+        self.stepped: set[int] = set()  # stepped behind that
+
+    def has_stray_term(self) -> bool | None:
+        """None: not known, or nothing was stepped with it."""
+        if not any(term & self.used for term in self.terms):
+            return None
+        others = [term for term in self.terms if not term & self.used]
+        if not others:
+            return False
+        elsewhere = self.cleared & self.stepped
+        return True if any(term <= elsewhere for term in others) else None
+
+
+class StrayTerms:
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._looked: collections.Counter[Place] = collections.Counter()
+        self._open: dict[Place, _Backward] = {}
+        self._habit: collections.Counter[Place] = collections.Counter()
+
+    def backward_begins(
+        self, roots: list[Node], optimizers: list[torch.optim.Optimizer]
+    ) -> float | None:
+        """1: so it was at the last two backwards of this place; None: not known."""
+        if len(optimizers) < 2:
+            return None
+        here = place(self._core)
+        before = self._open.pop(here, None)
+        if self._looked[here] < _FIRST and len(self._open) < _MAX_PLACES:
+            self._looked[here] += 1
+            terms = _terms(roots)
+            if len(terms) > 1:
+                self._open[here] = _Backward(_holders(terms, optimizers))
+        stray = None if before is None else before.has_stray_term()
+        self._habit[here] = self._habit[here] + 1 if stray else 0
+        if stray is None:
+            return None
+        return float(stray) if not stray or self._habit[here] >= _HABIT else None
+
+    def clears(self, optimizer: torch.optim.Optimizer) -> None:
+        """Called before its gradients are cleared, outside of its step."""
+        for backward in list(self._open.values()):
+            backward.cleared.add(id(optimizer))
+
+    def module_clears(
+        self, module: torch.nn.Module, optimizers: list[torch.optim.Optimizer]
+    ) -> None:
+        if self._open:
+            cleared = set(map(id, module.parameters()))
+            for optimizer in optimizers:
+                if not cleared.isdisjoint(map(id, parameters_of(optimizer))):
+                    self.clears(optimizer)
+
+    def steps(self, optimizer: torch.optim.Optimizer) -> None:
+        for backward in list(self._open.values()):
+            is_later = id(optimizer) in backward.cleared
+            (backward.stepped if is_later else backward.used).add(id(optimizer))
+
+
+def _terms(roots: list[Node]) -> list[Node]:
+    """What the losses, which are numbers, add up; empty: too much."""
+    terms, todo = [], list(roots)
+    while todo:
+        node = todo.pop()
+        given = inputs(node)
+        several = len(given) == 2 and node.name() in _SUMS
+        scaled = len(given) == 1 and node.name() in _SCALED
+        sizes = shape(node)
+        is_number = sizes is not None and math.prod(sizes) == 1
+        if is_number and (several or scaled):
+            todo.extend(given)
+        else:
+            terms.append(node)
+        if len(terms) > _MAX_TERMS:
+            return []
+    return terms
+
+
+def _holders(
+    terms: list[Node], optimizers: list[torch.optim.Optimizer]
+) -> list[set[int]]:
+    """Of each term; those that reach nothing that is held, or too much, are left out."""
+    holder = {
+        id(parameter): id(optimizer)
+        for optimizer in optimizers
+        for parameter in parameters_of(optimizer)
+    }
+    found = []
+    for term in terms:
+        nodes = list(walk([term], _MAX_NODES))
+        leaves = [
+            id(getattr(node, "variable", None))
+            for node in nodes
+            if node.name() == _LEAF
+        ]
+        held = {holder[leaf] for leaf in leaves if leaf in holder}
+        if held and len(nodes) < _MAX_NODES:
+            found.append(held)
+    return found
