@@ -77,6 +77,8 @@ TEST(DescriptorGolden, TheWireContractOnlyGrowsAndTheGoldenWithIt) {
   Contract contract;
   contract.Add(v1::Hello::descriptor()->file());
   contract.Add(v1::Run::descriptor()->file());
+  contract.Add(v1::SetSummary::descriptor()->file());
+  contract.Add(v1::Violation::descriptor()->file());
   contract.Add(v1::CompareRunsRequest::descriptor()->file());
   contract.Add(v1::Mark::descriptor()->file());
   contract.Add(v1::ZoomReport::descriptor()->file());

@@ -135,7 +135,8 @@ class CallTest(CoreCase):
         lines = [line for _, line, _ in sites]
         self.assertEqual({(s[0], s[2]) for s in sites}, {("script.py", "user")})
         self.assertEqual(lines[0], lines[2])
-        self.assertEqual(len(process.definitions["site"]), 2)
+        # Those of the two lines, and of the one that calls their function.
+        self.assertEqual(len(process.definitions["site"]), 3)
 
     def test_objects_have_numbers(self):
         process = self.record(
@@ -181,7 +182,8 @@ class CallTest(CoreCase):
         self.assertEqual(set(sites[1024:calls]), {("big.py", 1, "many")})
         self.assertEqual(sites[calls : 2 * calls], sites[:calls])
         self.assertEqual(set(sites[2 * calls :]), {("again.py", 1, "<module>")})
-        self.assertEqual(len(process.definitions["site"]), 1024 + 2)
+        # Of the two files, and the lines of their callers.
+        self.assertEqual(len(process.definitions["site"]), 1024 + 2 + 4)
 
     def test_switched_off_is_a_plain_call(self):
         recording = self.record(

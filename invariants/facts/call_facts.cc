@@ -216,26 +216,12 @@ bool HasModes(const FactSubject& subject) {
   return false;
 }
 
-// What it computes may be what another model learns from: samples of a
-// generator, a policy's actions.
-bool IsTrainedBesideOthers(const ProcessFacts& facts, uint32_t model) {
-  for (const auto& [place, variables] : facts.definitions().holds()) {
-    const Optimizer* optimizer = facts.ownership().Find(place.first);
-    if (optimizer && !optimizer->modules.empty() &&
-        !optimizer->modules.contains(model)) {
-      return true;
-    }
-  }
-  return false;
-}
-
 bool Evaluates(const FactSubject& subject) {
   if (!subject.call || !IsRootForward(*subject.call)) return false;
   const Call& call = *subject.call;
   return !call.Is(kGradEnabled) && !call.Is(kInsideBackward) &&
          subject.facts->training_modes().HasTrained(call.object) &&
-         HasModes(subject) &&
-         !IsTrainedBesideOthers(*subject.facts, call.object);
+         HasModes(subject);
 }
 
 bool IsOfFrozen(const FactSubject& subject) {

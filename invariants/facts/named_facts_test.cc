@@ -40,7 +40,8 @@ TEST_F(NamedFactsTest, AgentsOfAVersionLookAtSoManyFacts) {
                                                {8, 7u},
                                                {9, 22u},
                                                {10, 12u},
-                                               {11, 6u}}));
+                                               {11, 6u},
+                                               {12, 3u}}));
 }
 
 TEST_F(NamedFactsTest, InsideWrapper) {

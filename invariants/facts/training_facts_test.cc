@@ -423,14 +423,6 @@ TEST_F(TrainingFactsTest, EvaluatedInTrainingMode) {
   forward(0);
   forward(kModuleTraining);
   EXPECT_EQ(Read(&evaluates), (Values{kNo, kYes}));
-  // A generator gives samples to the discriminator's step.
-  const uint32_t critic = trace_.Object("Critic", {});
-  const uint32_t second =
-      trace_.Object("torch.optim.adam.Adam", {.kind = ObjectKind::kOptimizer});
-  trace_.Hold(second, 0,
-              {trace_.Variable(critic, "Critic", "w", {.shape = {2}})});
-  forward(kModuleTraining);
-  EXPECT_EQ(Read(&evaluates), Values{});
 }
 
 }  // namespace

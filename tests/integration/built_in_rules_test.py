@@ -4,6 +4,7 @@ by healthy ones that come close to it. rule_pairs.json says by which.
 
 import concurrent.futures
 import json
+import os
 import pathlib
 import unittest
 
@@ -48,8 +49,16 @@ RANKS = (
 # Ranks that hang: stalls_test runs them, and looks while they do.
 HANGS = ("stalls.py",)
 # Whose mistakes are all made in one process: what is looked at is looked at anew in
-# each place of the code.
-IN_ONE_PROCESS = (*TOGETHER, "built_in_ranks.py")
+# each place of the code. The long tier makes each in a process of its own.
+IN_ONE_PROCESS = (*BASICS, *LOOKS, *TOGETHER, "built_in_ranks.py")
+EACH_ALONE = "TRAINCHECK_EACH_ALONE" in os.environ
+# What does not show behind the others' steps.
+ALONE = (
+    "built_in.py clipped_while_scaled",
+    "built_in_signs.py seeded_in_each_step",
+    "built_in_upkeep.py exchanged_shares",
+    "built_in_upkeep.py target_that_flees",
+)
 # First step of what is found between ranks.
 FIRST_STEPS = {
     "averaged_by_hand.py --own-weights": 0,
@@ -66,9 +75,10 @@ def programs(kind: str, scripts) -> dict:
     found: dict = {}
     for rule, pair in PAIRS.items():
         for program in pair.get(kind, ()):
-            script = program.split()[0]
-            if kind == "broken_by" and script in IN_ONE_PROCESS:
-                program = script
+            script, *options = program.split()
+            alone = EACH_ALONE or program.replace("--right ", "") in ALONE
+            if script in IN_ONE_PROCESS and not alone:
+                program = f"{script} --right" if "--right" in options else script
             if script in scripts:
                 found.setdefault(program, set()).add(rule)
     return found

@@ -103,6 +103,12 @@ _ERRORS = [
         "each error of tests/errors shows without us, and not where it is fixed",
         f"{_TEST} //tests/errors:prove_test",
     ),
+    Part(
+        "rules-alone",
+        "each mistake that breaks a built-in rule, in a process of its own",
+        f"{_TEST} --test_env=TRAINCHECK_EACH_ALONE=1 --test_timeout=1700 "
+        "//tests/integration:built_in_rules_test",
+    ),
 ]
 _CHECKS = [
     Part(
