@@ -61,11 +61,28 @@ uint32_t CallSites::SiteIn(PyObject* code, PyFrameObject* frame, int callers) {
     entry.sites.clear();
     entry.generation = g_generation;
   }
-  const auto known = entry.sites.find(PyFrame_GetLasti(frame));
+  auto known = entry.sites.find(PyFrame_GetLasti(frame));
   if (known != entry.sites.end()) return known->second;
-  // The table may be emptied meanwhile.
+  ProcessRecorder* process = ProcessRecorder::Get();
+  if (process == nullptr) return 0;
+  const bool whole = entry.sites.size() >= kMaxSitesOfCode ||
+                     process->definitions().sites() >= kMaxLineSites;
+  if (whole) {
+    known = entry.sites.find(kWholeFunction);
+    if (known != entry.sites.end()) return known->second;
+    LogOnce("call sites",
+            "there are more call sites than can be numbered (generated code?):"
+            " further calls are recorded at the first line of their function");
+  }
   const uint32_t caller = CallerOf(frame, callers);
-  return Define(Look(code), frame, caller);
+  // Finding the line takes as long as the code before it.
+  const auto site = DefineSite(
+      process->definitions(), code,
+      whole ? FirstLine(code) : PyFrame_GetLineNumber(frame), caller);
+  // Looked up again: the callers' code may have emptied the table.
+  const int instruction = whole ? kWholeFunction : PyFrame_GetLasti(frame);
+  if (site) Look(code).sites.emplace(instruction, *site);
+  return site.value_or(0);
 }
 
 uint32_t CallSites::CallerOf(PyFrameObject* frame, int callers) {
@@ -80,30 +97,6 @@ uint32_t CallSites::CallerOf(PyFrameObject* frame, int callers) {
     owner = Ref(reinterpret_cast<PyObject*>(PyFrame_GetBack(around)));
   }
   return 0;
-}
-
-uint32_t CallSites::Define(Code& code, PyFrameObject* frame, uint32_t caller) {
-  ProcessRecorder* process = ProcessRecorder::Get();
-  if (process == nullptr) return 0;
-  Definitions& definitions = process->definitions();
-  int instruction = PyFrame_GetLasti(frame);
-  const bool whole = code.sites.size() >= kMaxSitesOfCode ||
-                     definitions.sites() >= kMaxLineSites;
-  if (whole) {
-    LogOnce("call sites",
-            "there are more call sites than can be numbered (generated code?):"
-            " further calls are recorded at the first line of their function");
-    instruction = kWholeFunction;
-    const auto known = code.sites.find(instruction);
-    if (known != code.sites.end()) return known->second;
-  }
-  // Finding the line takes as long as the code before it.
-  const auto site = DefineSite(
-      definitions, code.code.get(),
-      whole ? FirstLine(code.code.get()) : PyFrame_GetLineNumber(frame),
-      caller);
-  if (site) code.sites.emplace(instruction, *site);
-  return site.value_or(0);
 }
 
 uint32_t CallSites::Here() {

@@ -60,7 +60,6 @@ class CallSites {
   // Of the next frame of the user's code around this one; 0: there is none, or
   // there are too many.
   uint32_t CallerOf(PyFrameObject* frame, int callers);
-  uint32_t Define(Code& code, PyFrameObject* frame, uint32_t caller);
 
   SiteRules rules_;
   std::unordered_map<PyObject*, Code> codes_;

@@ -183,7 +183,7 @@ class CallTest(CoreCase):
         self.assertEqual(sites[calls : 2 * calls], sites[:calls])
         self.assertEqual(set(sites[2 * calls :]), {("again.py", 1, "<module>")})
         # Of the two files, and the lines of their callers.
-        self.assertEqual(len(process.definitions["site"]), 1024 + 2 + 4)
+        self.assertEqual(len(process.definitions["site"]), 1024 + 2 + 3)
 
     def test_switched_off_is_a_plain_call(self):
         recording = self.record(

@@ -168,6 +168,9 @@ class BuiltInRules(Watching):
         self.assertIn("broadcast", shown["why"])
         self.assertIn("view_as", shown["fix"])
         self.assertTrue(shown["reference"].startswith("https://"), shown)
+        self.assertRegex(shown["called_from"][-1], r"built_in\.py:\d+$")
+        self.assertGreater(shown["coverage"]["decided"], 0)
+        self.assertEqual(shown["rule_record"]["false_alarms"], 0)
 
     def test_a_stored_run_is_checked_against_them(self):
         done = self.monitored(

@@ -69,8 +69,10 @@ class StrayTerms:
         if len(optimizers) < 2:
             return None
         here = place(self._core)
+        if here not in self._looked and len(self._looked) == _MAX_PLACES:
+            return None
         before = self._open.pop(here, None)
-        if self._looked[here] < _FIRST and len(self._open) < _MAX_PLACES:
+        if self._looked[here] < _FIRST:
             self._looked[here] += 1
             terms = _terms(roots)
             if len(terms) > 1:
