@@ -78,14 +78,8 @@ class Limits(harness.TrainingCase):
 
     def test_a_watcher_that_does_not_read_stops_no_checker(self):
         daemon = self.start_daemon()
-        done = self.monitored(
-            harness.PIPELINES / "mlp_ddp.py",
-            *("--steps", "20"),
-            options=("--run", "ref", "--collect"),
-        )
-        self.assertEqual(done.returncode, 0, done.stderr)
-        daemon.run_ended("ref")
-        daemon.ctl("infer", *harness.ONE_PROGRAM, "--from", "ref", "--set", "rules")
+        # They watch long before the reference run has ended: who is stopped in a call
+        # has no answer in time.
         command = [str(harness.DIST / "traincheckctl"), "--server", daemon.address]
         command += ["-o", "json", "violations", "watch", "--all"]
         watchers = []
@@ -95,6 +89,14 @@ class Limits(harness.TrainingCase):
         for watcher in watchers:
             self.addCleanup(watcher.wait)
             self.addCleanup(watcher.kill)
+        done = self.monitored(
+            harness.PIPELINES / "mlp_ddp.py",
+            *("--steps", "20"),
+            options=("--run", "ref", "--collect"),
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+        daemon.run_ended("ref")
+        daemon.ctl("infer", *harness.ONE_PROGRAM, "--from", "ref", "--set", "rules")
         watchers[0].send_signal(signal.SIGSTOP)
 
         checked = self.monitored(
