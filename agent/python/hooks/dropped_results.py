@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn import functional
 
-from _traincheck.sources import functions_of, is_of_user, own_nodes
+from _traincheck.sources import frames, functions_of, is_of_user, own_nodes
 from _traincheck.subsets import whole_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import CodeType, FrameType
+    from types import CodeType
     from typing import Any
 
     from _traincheck.models import Models
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 NAME = "opt.result_dropped"
 
 _MOST_FUNCTIONS = 400
-_FRAMES = 32
 # Of tensors; nothing else has methods of these names.
 _METHODS = frozenset(
     """clamp_max clamp_min fliplr flipud index_fill log_softmax masked_fill
@@ -68,7 +67,7 @@ class DroppedResults:
         """1: a statement does nothing; None: no source is to be had."""
         if not self._looked:
             self._looked = True
-            sources = self._sources(sys._getframe())
+            sources = self._sources()
             bodies = list(_with_callees(sources))
             functions_of.cache_clear()
             self._data, self._functions = [], []
@@ -76,13 +75,8 @@ class DroppedResults:
                 self._said = float(any(_drops(*source) for source in bodies))
         return self._said
 
-    def _sources(self, frame: FrameType | None) -> list[Source]:
-        found: list[Source | None] = []
-        for _ in range(_FRAMES):
-            if frame is None:
-                break
-            found.append(_source(frame.f_code, frame.f_globals))
-            frame = frame.f_back
+    def _sources(self) -> list[Source]:
+        found = [_source(frame.f_code, frame.f_globals) for frame in frames()]
         roots = [model.root() for model in self._models.all()]
         modules = {type(part) for root in roots if root for part in root.modules()}
         for cls in [*modules, *self._data]:

@@ -11,12 +11,11 @@ split is compared; where both were set later, the source says so:
 from __future__ import annotations
 
 import ast
-import sys
 import weakref
 from typing import TYPE_CHECKING
 
 from _traincheck.identity_map import WeakIdentityMap, is_possible_key
-from _traincheck.sources import functions_of, is_of_user, own_nodes
+from _traincheck.sources import frames, functions_of, is_of_user, own_nodes
 from _traincheck.subsets import whole_of
 
 if TYPE_CHECKING:
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 # Name of the scalar of a loader.
 NAME = "loader.transform_replaced"
 _WORDS = ("transform", "augment")
-_FRAMES = 32
 
 
 class _Split:
@@ -85,12 +83,7 @@ class ReplacedTransforms:
 def _are_set_apart(names: set[str]) -> bool:
     """Has a function of the files that run now two statements that give the data sets
     of different parts one of these attributes?"""
-    paths, frame = set(), sys._getframe()
-    for _ in range(_FRAMES):
-        paths.add(frame.f_code.co_filename)
-        if frame.f_back is None:
-            break
-        frame = frame.f_back
+    paths = {frame.f_code.co_filename for frame in frames()}
     found = False
     for path in filter(is_of_user, paths):
         for functions in functions_of(path).values():

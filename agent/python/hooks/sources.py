@@ -5,19 +5,32 @@ from __future__ import annotations
 import ast
 import functools
 import linecache
+import sys
 import sysconfig
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from types import FrameType
 
     Body = list[ast.stmt]
 
 _MOST_LINES = 20_000
+_FRAMES = 32
 _NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 _PATHS = sysconfig.get_paths()
 _INSTALLED = (_PATHS["stdlib"], _PATHS["platstdlib"], "<frozen")
 _PACKAGES = ("/site-packages/", "/dist-packages/")
+
+
+def frames() -> Iterator[FrameType]:
+    """What runs now, the innermost first."""
+    frame: FrameType | None = sys._getframe(1)
+    for _ in range(_FRAMES):
+        if frame is None:
+            return
+        yield frame
+        frame = frame.f_back
 
 
 def is_of_user(path: str) -> bool:
