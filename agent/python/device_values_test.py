@@ -15,6 +15,7 @@ from _traincheck import device_values
 
 class DeviceValues(unittest.TestCase):
     def setUp(self):
+        torch.manual_seed(0)
         self.core = core_for_testing.RecordingCore()
         self.core.device = True
         self.missed = 0

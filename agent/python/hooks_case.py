@@ -1,6 +1,7 @@
 """What the tests of the hooks share: hooks installed into a stand-in core."""
 
 import gc
+import random
 import unittest
 
 import core_for_testing
@@ -55,6 +56,8 @@ class HooksCase(unittest.TestCase):
         gc.freeze()
 
     def setUp(self):
+        torch.manual_seed(0)
+        random.seed(0)
         gc.collect()
         CORE.clear()
         CORE.device = self.ON_DEVICE
