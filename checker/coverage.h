@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "checker/checker.h"
 #include "invariants/rules/relation.h"
 
@@ -159,7 +160,7 @@ class Coverage {
   }
 
   std::vector<State> rules_;
-  std::set<uint32_t> judged_;  // processes
+  absl::flat_hash_set<uint32_t> judged_;  // processes
   std::set<uint32_t> attempts_compared_;
 };
 

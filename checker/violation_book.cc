@@ -64,7 +64,7 @@ void ViolationBook::Add(const Invariant& invariant, const Verdict& verdict) {
   if (verdict.outcome == Outcome::kUnknown) return;
   if (verdict.outcome == Outcome::kViolated) return Violate(invariant, verdict);
   const auto found =
-      units_.find(UnitKey(verdict.attempt, invariant.id, verdict.unit));
+      units_.find(std::tie(verdict.attempt, invariant.id, verdict.unit));
   if (found != units_.end()) Pass(verdict, found->second);
 }
 

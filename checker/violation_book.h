@@ -116,7 +116,7 @@ class ViolationBook {
   const std::string run_;
   const NameOf name_of_;
   std::map<Key, Entry> entries_;
-  std::map<UnitKey, UnitPlace> units_;
+  std::map<UnitKey, UnitPlace, std::less<>> units_;
   // Disagreements of ranks by attempt and first step.
   std::multimap<std::pair<uint32_t, std::optional<int64_t>>, Key>
       disagreements_;

@@ -27,6 +27,7 @@ inline constexpr uint64_t kZeroGradientDigest = 0x5a65726f;
 struct Writer {
   uint32_t function = 0;
   uint32_t site = 0;
+  bool operator==(const Writer& other) const = default;
   void Fields(Archive& archive) { archive(function, site); }
 };
 

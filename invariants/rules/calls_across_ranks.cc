@@ -164,11 +164,10 @@ void CallsOfProcess::Add(const ProcessFacts& facts, const Call& call,
             : facts.not_sampled();
   } else {
     told->name = rule.spec.What();
-    told->function = facts.FunctionName(call.function_id);
-    told->site = facts.definitions().Site(call.site);
+    told->writer = {call.function_id, call.site};
     window.values.push_back(*std::move(told));
   }
-  judged_->comparison.Add(facts, rule.index, std::move(window));
+  judged_->comparison.Add(facts, rule.index, window);
 }
 
 }  // namespace

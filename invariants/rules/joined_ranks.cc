@@ -11,8 +11,7 @@ namespace traincheck {
 namespace {
 
 // Members that lost records may not know it; all that do mean the same one.
-std::optional<int64_t> FirstKnownStep(
-    const std::map<int32_t, ReplicaWindow>& members) {
+std::optional<int64_t> FirstKnownStep(const ReplicaMembers& members) {
   for (const auto& [rank, window] : members) {
     if (window.step.has_value()) return window.step;
   }
@@ -45,14 +44,30 @@ void MarkViolated(const ReplicaUnit& unit, const JudgedWindow& window,
                    std::to_string(window.index);
 }
 
+WriterParts PartsOf(const ProcessFacts& facts, const Writer& writer) {
+  return {facts.FunctionName(writer.function),
+          facts.definitions().Site(writer.site),
+          facts.definitions().CallersOf(writer.site)};
+}
+
 std::string TextOf(const WriterParts& writer) {
-  return writer.function + "\n" + writer.site;
+  std::string text = writer.function + "\n" + writer.site;
+  for (const std::string& caller : writer.callers) text += "\n" + caller;
+  return text;
 }
 
 WriterParts PartsOf(const std::string& text) {
   std::vector<std::string> parts = absl::StrSplit(text, '\n');
-  parts.resize(2);
-  return {parts[0], parts[1]};
+  if (parts.size() < 2) parts.resize(2);
+  return {parts[0], parts[1], {parts.begin() + 2, parts.end()}};
+}
+
+void AddWriter(const WriterParts& writer, Finding* finding) {
+  AddOnce(writer.function, &finding->apis);
+  if (finding->sites.empty() && !writer.site.empty()) {
+    finding->callers = writer.callers;
+  }
+  AddOnce(writer.site, &finding->sites);
 }
 
 }  // namespace traincheck

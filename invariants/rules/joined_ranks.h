@@ -9,8 +9,10 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "invariants/facts/process_facts.h"
+#include "invariants/facts/variable_state.h"
 #include "invariants/rules/relation.h"
 #include "invariants/rules/replica_join.h"
 
@@ -40,11 +42,15 @@ void MarkViolated(const ReplicaUnit& unit, const JudgedWindow& window,
 
 // What wrote a value, as one text for a TextTable, and its parts.
 struct WriterParts {
-  std::string function;  // "": not known
-  std::string site;
+  std::string function = {};  // "": not known
+  std::string site = {};
+  std::vector<std::string> callers = {};  // of the site, from the inside
 };
+WriterParts PartsOf(const ProcessFacts& facts, const Writer& writer);
 std::string TextOf(const WriterParts& writer);
 WriterParts PartsOf(const std::string& text);
+// The callers are those of the first site.
+void AddWriter(const WriterParts& writer, Finding* finding);
 
 }  // namespace traincheck
 

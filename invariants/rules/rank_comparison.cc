@@ -41,7 +41,7 @@ struct Disagreement {
 };
 
 std::map<uint32_t, Disagreement> FindDisagreements(
-    const std::map<int32_t, ReplicaWindow>& members) {
+    const ReplicaMembers& members) {
   std::map<uint32_t, std::map<uint64_t, std::vector<int32_t>>> table;
   std::map<uint32_t, uint32_t> writers;
   for (const auto& [rank, window] : members) {
@@ -60,24 +60,40 @@ std::map<uint32_t, Disagreement> FindDisagreements(
 
 }  // namespace
 
-void RankComparison::Add(const ProcessFacts& facts, size_t rule,
-                         RankWindow window) {
+ReplicaWindow RankComparison::Numbered(const ProcessFacts& facts,
+                                       const RankWindow& window) {
   ReplicaWindow joined;
   joined.step = window.step;
-  joined.unknown = std::move(window.unknown);
-  for (RankValue& value : window.values) {
+  joined.unknown = window.unknown;
+  joined.values.reserve(window.values.size());
+  // Most values of a window have one writer: a step.
+  std::optional<Writer> latest;
+  uint32_t number = 0;
+  for (const RankValue& value : window.values) {
     const uint32_t name = names_.Number(value.name);
-    const uint32_t writer =
-        writers_.Number(TextOf({value.function, value.site}));
-    joined.values.push_back({name, writer, value.digest});
-    if (!value.shown.empty()) joined.shown[name] = std::move(value.shown);
+    if (latest != value.writer) {
+      latest = value.writer;
+      number = writers_.Number(TextOf(PartsOf(facts, value.writer)));
+    }
+    joined.values.push_back({name, number, value.digest});
+    if (!value.shown.empty()) joined.shown[name] = value.shown;
   }
   std::sort(joined.values.begin(), joined.values.end(),
             [](const ReplicaValue& a, const ReplicaValue& b) {
               return a.variable < b.variable;
             });
-  join_.Add({facts.attempt(), rule, std::move(window.ranks), window.ordinal},
-            *facts.rank(), window.index, std::move(joined));
+  return joined;
+}
+
+void RankComparison::Add(const ProcessFacts& facts,
+                         const std::vector<size_t>& rules,
+                         const RankWindow& window) {
+  const ReplicaWindow joined = Numbered(facts, window);
+  ReplicaUnit unit{facts.attempt(), 0, window.ranks, window.ordinal};
+  for (const size_t rule : rules) {
+    unit.rule = rule;
+    join_.Add(unit, *facts.rank(), window.index, joined);
+  }
 }
 
 namespace {
@@ -130,8 +146,7 @@ Finding RankComparison::Describe(const ReplicaUnit& unit,
     }
   }
   for (const auto& [name, writer] : writer_of) {
-    AddOnce(writer.function, &finding.apis);
-    AddOnce(writer.site, &finding.sites);
+    AddWriter(writer, &finding);
   }
   const std::vector<std::string> differ(names.begin(), names.end());
   if (words.variables) finding.variables = differ;

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "invariants/facts/variable_state.h"
 #include "invariants/rules/joined_ranks.h"
 #include "invariants/rules/relation.h"
 #include "invariants/rules/text_table.h"
@@ -25,9 +26,7 @@ struct RankValue {
   uint64_t digest = 0;
   // What people are shown of the value; "": a digest says nothing to them.
   std::string shown = {};
-  // Who made it so; "": not known.
-  std::string function = {};
-  std::string site = {};
+  Writer writer = {};  // what made it so
 };
 
 // The values of one rank.
@@ -54,12 +53,18 @@ class RankComparison : public JoinedRanks {
   // What the rule with this index compares. REQUIRES: before its first window.
   void SetWords(size_t rule, Words words) { words_[rule] = std::move(words); }
 
-  // REQUIRES: the process has a rank; indices of one rank, rule and unit grow.
-  void Add(const ProcessFacts& facts, size_t rule, RankWindow window);
+  // The same window for each of the rules. REQUIRES: the process has a rank;
+  // indices of one rank, rule and unit grow.
+  void Add(const ProcessFacts& facts, const std::vector<size_t>& rules,
+           const RankWindow& window);
+  void Add(const ProcessFacts& facts, size_t rule, const RankWindow& window) {
+    Add(facts, std::vector<size_t>{rule}, window);
+  }
 
   void Fields(Archive& archive) { archive(names_, writers_, join_); }
 
  private:
+  ReplicaWindow Numbered(const ProcessFacts& facts, const RankWindow& window);
   void OnJudged(const ReplicaUnit& unit, const JudgedWindow& window) override;
   Finding Describe(const ReplicaUnit& unit, const JudgedWindow& window,
                    const Words& words) const;

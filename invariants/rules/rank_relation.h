@@ -29,14 +29,16 @@ template <typename Spec, typename Comparison = RankComparison>
 struct RankRules {
   RankRules(std::vector<SpecRule<Spec>> all, RuleSink* sink)
       : rules(std::move(all)), comparison(sink) {
-    if constexpr (std::is_same_v<Comparison, RankComparison>) {
-      for (const SpecRule<Spec>& rule : rules) {
+    for (const SpecRule<Spec>& rule : rules) {
+      indices.push_back(rule.index);
+      if constexpr (std::is_same_v<Comparison, RankComparison>) {
         comparison.SetWords(rule.index, rule.spec.Words());
       }
     }
   }
 
   const std::vector<SpecRule<Spec>> rules;
+  std::vector<size_t> indices;  // of the rules
   Comparison comparison;
 };
 

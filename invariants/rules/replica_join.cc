@@ -51,7 +51,7 @@ Comparison Compare(const Values& a, const Values& b) {
 }
 
 // Every member against the first that has values.
-Comparison CompareAll(const std::map<int32_t, ReplicaWindow>& members) {
+Comparison CompareAll(const ReplicaMembers& members) {
   Comparison result = Comparison::kEqual;
   for (auto a = members.begin(); a != members.end(); ++a) {
     for (auto b = std::next(a); b != members.end(); ++b) {

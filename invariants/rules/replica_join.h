@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/btree_map.h"
 #include "invariants/rules/rank_order.h"
 #include "invariants/trace/archive.h"
 
@@ -46,6 +47,8 @@ struct ReplicaWindow {
   void Fields(Archive& archive) { archive(step, values, shown, unknown); }
 };
 
+using ReplicaMembers = absl::btree_map<int32_t, ReplicaWindow>;  // by rank
+
 // Windows that belong together: one rule, one group, one object.
 struct ReplicaUnit {
   uint32_t attempt = 0;
@@ -72,7 +75,7 @@ struct JudgedWindow {
   // Values that differ from those of the window before.
   uint32_t varied = 0;
   std::string unknown;  // "" and not differs: all equal
-  const std::map<int32_t, ReplicaWindow>* members = nullptr;
+  const ReplicaMembers* members = nullptr;
 };
 
 class ReplicaJoinListener {
@@ -110,7 +113,7 @@ class ReplicaJoin {
   // What is not kept in snapshots is found again: with it the cost of a window
   // grows with its members and not with their square.
   struct Window {
-    std::map<int32_t, ReplicaWindow> members;
+    ReplicaMembers members;
     bool told = false;
     // Of all members that are in; none: to be found.
     std::optional<Comparison> comparison;
@@ -119,8 +122,8 @@ class ReplicaJoin {
   };
   struct State {
     std::map<uint64_t, Window> open;
-    std::map<int32_t, uint64_t> progress;  // next index of each member
-    std::vector<ReplicaValue> last;        // of the window judged last
+    absl::btree_map<int32_t, uint64_t> progress;  // next index of each member
+    std::vector<ReplicaValue> last;               // of the window judged last
     bool has_last = false;
     // Of the ranks, those before it have closed the first open window.
     size_t closed = 0;

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/btree_map.h"
 #include "invariants/relations/call_count/count_generator.h"
 #include "invariants/relations/call_count/count_spec.h"
 #include "invariants/rules/functions_in_windows.h"
@@ -31,7 +32,8 @@ struct Counted {
   }
   void Fields(Archive& archive) { archive(calls, function, site); }
 };
-using Counts = std::map<size_t, Counted>;  // by place of the rule in its list
+// By place of the rule in its list.
+using Counts = absl::btree_map<size_t, Counted>;
 
 // One call whose inside is counted.
 struct OpenCall {

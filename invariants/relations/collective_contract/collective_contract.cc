@@ -226,7 +226,7 @@ class CollectivesOfProcess : public ProcessObserver {
       window.values.push_back(
           ValueOf(facts, *event.call, WordsOf(what).compared, *brought));
     }
-    judged_->comparison.Add(facts, rule, std::move(window));
+    judged_->comparison.Add(facts, rule, window);
   }
 
   static RankValue ValueOf(const ProcessFacts& facts, const Call& call,
@@ -235,8 +235,7 @@ class CollectivesOfProcess : public ProcessObserver {
     return {.name = name,
             .digest = StableHash(shown),
             .shown = shown + " at " + site,
-            .function = call.function->name,
-            .site = site};
+            .writer = {call.function_id, call.site}};
   }
 
   // A window for each pair of members: what one sends is what the other

@@ -174,7 +174,7 @@ class GroupsOfProcess : public StateBlocks {
       window.index = *block.index;
       window.step = block.step;
       if (!block.broken.empty()) window.unknown = block.broken;
-      judged_->comparison.Add(facts, rule->index, std::move(window));
+      judged_->comparison.Add(facts, rule->index, window);
     }
   }
 
@@ -207,11 +207,9 @@ class GroupsOfProcess : public StateBlocks {
                         std::to_string(*facts.rank());
       return;
     }
-    const Writer writer = WriterOf(spec.state, entry);
     window->values.push_back({.name = info.FullName(),
                               .digest = *value,
-                              .function = facts.FunctionName(writer.function),
-                              .site = facts.definitions().Site(writer.site)});
+                              .writer = WriterOf(spec.state, entry)});
   }
 
   RankRules<GroupSpec>* const judged_;

@@ -121,10 +121,7 @@ class InputsComparison : public JoinedRanks {
       finding.seen += (finding.seen.empty() ? "" : "; ") + RankWords(ranks) +
                       " gave the model the same in its first two forwards";
       const ReplicaWindow& first = window.members->at(ranks.front());
-      const WriterParts call =
-          PartsOf(calls_.Text(first.values.front().writer));
-      AddOnce(call.function, &finding.apis);
-      AddOnce(call.site, &finding.sites);
+      AddWriter(PartsOf(calls_.Text(first.values.front().writer)), &finding);
     }
     return finding;
   }
@@ -153,8 +150,8 @@ class InputsOfProcess : public ProcessObserver {
     if (const auto step = facts.clock().known_step()) given.step = *step;
     if (event.Has(kHasData)) given.digest = event.data;
     if (event.call) {
-      given.given_by = {facts.FunctionName(event.call->function_id),
-                        facts.definitions().Site(event.call->site)};
+      given.given_by =
+          PartsOf(facts, {event.call->function_id, event.call->site});
     }
     for (const auto& rule : judged_->rules) {
       judged_->comparison.Add(facts, rule.index, *group, ordinal, given);

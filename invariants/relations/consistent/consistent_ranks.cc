@@ -75,26 +75,30 @@ class ReplicasSeen : public StateBlocks {
 
 class ReplicasOfProcess : public StateBlocks {
  public:
-  explicit ReplicasOfProcess(RankRules<ReplicaSpec>* judged)
-      : judged_(judged) {}
+  explicit ReplicasOfProcess(RankRules<ReplicaSpec>* judged) : judged_(judged) {
+    for (const auto& rule : judged->rules) {
+      rules_[rule.spec.state].push_back(rule.index);
+    }
+  }
 
  private:
   void OnBlock(const ProcessFacts& facts, const StateBlock& block) override {
-    for (const auto& rule : judged_->rules) {
-      if (rule.spec.state.point == block.point) Add(facts, block, rule);
+    if (!facts.rank() || !block.index) return;
+    for (const auto& [spec, rules] : rules_) {
+      if (spec.point == block.point) Add(facts, block, spec, rules);
     }
   }
 
   void Add(const ProcessFacts& facts, const StateBlock& block,
-           const SpecRule<ReplicaSpec>& rule);
+           const StateSpec& spec, const std::vector<size_t>& rules);
 
   RankRules<ReplicaSpec>* const judged_;
+  std::map<StateSpec, std::vector<size_t>> rules_;  // indices
 };
 
 void ReplicasOfProcess::Add(const ProcessFacts& facts, const StateBlock& block,
-                            const SpecRule<ReplicaSpec>& rule) {
-  const StateSpec& spec = rule.spec.state;
-  if (!facts.rank() || !block.index) return;
+                            const StateSpec& spec,
+                            const std::vector<size_t>& rules) {
   std::map<const std::vector<int32_t>*, RankWindow, PointedRanksLess> windows;
   for (const BlockEntry& entry : block.entries) {
     const VariableInfo* info = facts.definitions().Variable(entry.variable);
@@ -107,11 +111,9 @@ void ReplicasOfProcess::Add(const ProcessFacts& facts, const StateBlock& block,
                        std::to_string(*facts.rank());
       continue;
     }
-    const Writer writer = WriterOf(spec, entry);
     window.values.push_back({.name = info->FullName(),
                              .digest = *value,
-                             .function = facts.FunctionName(writer.function),
-                             .site = facts.definitions().Site(writer.site)});
+                             .writer = WriterOf(spec, entry)});
   }
   for (auto& [ranks, window] : windows) {
     window.ranks = *ranks;
@@ -119,7 +121,7 @@ void ReplicasOfProcess::Add(const ProcessFacts& facts, const StateBlock& block,
     window.index = *block.index;
     window.step = block.step;
     if (!block.broken.empty()) window.unknown = block.broken;
-    judged_->comparison.Add(facts, rule.index, std::move(window));
+    judged_->comparison.Add(facts, rules, window);
   }
 }
 

@@ -104,17 +104,14 @@ void RatesOfProcess::Add(const ProcessFacts& facts, const Call& step) {
         {.name = "learning rate of group " + std::to_string(key.second),
          .digest = bits,
          .shown = nlohmann::json(*rate).dump(),
-         .function = facts.FunctionName(step.function_id),
-         .site = facts.definitions().Site(step.site)});
+         .writer = {step.function_id, step.site}});
   }
   for (auto& [ranks, window] : windows) {
     window.ranks = *ranks;
     window.ordinal = optimizer->ordinal;
     window.index = *index;
     window.step = facts.clock().known_step();
-    for (const auto& rule : judged_->rules) {
-      judged_->comparison.Add(facts, rule.index, window);
-    }
+    judged_->comparison.Add(facts, judged_->indices, window);
   }
 }
 

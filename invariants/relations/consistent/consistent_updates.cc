@@ -196,8 +196,7 @@ UpdatesOfProcess::Updates UpdatesOfProcess::UpdatesOf(
         .given = *given,
         .after = *entry->second->data,
         .grad_at_step = before.at(one.variable)->grad,
-        .writer = {facts.FunctionName(writer.function),
-                   facts.definitions().Site(writer.site)}};
+        .writer = PartsOf(facts, writer)};
   }
   return updates;
 }

@@ -16,7 +16,7 @@ constexpr uint64_t kMostWaiting = 1024;
 // Each parameter has these values in a ReplicaWindow, beside each other.
 enum Kind : uint32_t { kGiven, kAfter, kGradAtStep, kKinds };
 
-using Members = std::map<int32_t, ReplicaWindow>;
+using Members = ReplicaMembers;
 
 const ReplicaValue* Find(const ReplicaWindow& window, uint32_t number) {
   const auto found =
@@ -135,9 +135,7 @@ Finding UpdateComparison::Describe(const ReplicaUnit& unit,
     const ReplicaValue* after =
         Find(window.members->begin()->second, name * kKinds + kAfter);
     if (!after) continue;  // of a state that was damaged
-    const WriterParts writer = PartsOf(writers_.Text(after->writer));
-    AddOnce(writer.function, &finding.apis);
-    AddOnce(writer.site, &finding.sites);
+    AddWriter(PartsOf(writers_.Text(after->writer)), &finding);
   }
   std::sort(finding.variables.begin(), finding.variables.end());
   finding.expected =

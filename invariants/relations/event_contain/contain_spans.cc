@@ -3,6 +3,7 @@
 #include <map>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "invariants/relations/event_contain/contain_rules.h"
 #include "invariants/rules/words.h"
 
@@ -42,7 +43,7 @@ class EventLog {
 
  private:
   uint64_t now_ = 0;
-  std::map<size_t, std::map<uint32_t, uint64_t>> last_;
+  absl::flat_hash_map<size_t, std::map<uint32_t, uint64_t>> last_;
 };
 
 // "a.b.Class" of "a.b.Class.forward".
