@@ -224,7 +224,19 @@ class Tokens(GraphCase):
             mask = ~hidden[:, None, None]
             return F.scaled_dot_product_attention(x, x, x, attn_mask=mask)
 
-        for attend in (by_hand, by_layer, by_module, fused):
+        def from_labels(x, hidden):
+            labels = nn.Parameter(torch.randn(3, WIDTH))
+            queries = labels.expand(len(x), -1, -1)
+            mask = ~hidden[:, None]
+            return F.scaled_dot_product_attention(queries, x, x, attn_mask=mask)
+
+        def from_labels_by_hand(x, hidden):
+            labels = nn.Parameter(torch.randn(len(x), 3, WIDTH))
+            scores = (labels @ x.transpose(1, 2)).masked_fill(hidden[:, None], -1e9)
+            return scores.softmax(-1) @ x
+
+        kinds = (by_hand, by_layer, by_module, fused, from_labels, from_labels_by_hand)
+        for attend in kinds:
             with self.subTest(attend.__name__):
                 self.assertEqual(self.of(self.padded(attend, False), name), [0.0])
                 self.assertEqual(self.of(self.padded(attend, True), name), [1.0])

@@ -234,6 +234,28 @@ class OptimizerState(HooksCase):
             self.state_names(), [f"{name}/momentum_buffer" for name in PARAMS[2:]]
         )
 
+    def test_a_state_that_changes(self):
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        whole = [f"{name}/momentum_buffer" for name in PARAMS]
+        for _ in range(3):
+            train_step(model, optimizer)
+        self.assertEqual(self.state_names(), whole * 3)
+        entry = optimizer.state[model.body.weight]
+        entry["momentum_buffer"] = entry["momentum_buffer"].clone()
+        entry["extra"], entry["steps"] = torch.zeros(2), 7
+        for _ in range(2):
+            train_step(model, optimizer)
+        more = [whole[0], "Net.body.weight/extra", *whole[1:]]
+        self.assertEqual(self.state_names(), whole * 3 + more * 2)
+        self.assertEqual(scalars("state.steps"), [("POST_STEP", "state.steps", 7.0)])
+        del optimizer.state[model.norm.bias], entry["extra"], entry["steps"]
+        model.norm.bias.requires_grad_(False)
+        for _ in range(2):
+            train_step(model, optimizer)
+        left = [name for name in whole if "norm.bias" not in name]
+        self.assertEqual(self.state_names(), whole * 3 + more * 2 + left * 2)
+
     def test_without_state(self):
         model = Net()
         train_step(model, torch.optim.SGD(model.parameters(), lr=0.1))

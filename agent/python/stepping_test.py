@@ -264,6 +264,20 @@ class TwoLosses(SteppingCase):
 
             self.assertEqual(self.train(clear), {0.0})
 
+    def test_a_term_that_is_meant_for_it(self):
+        """Wake and sleep: one half of its loss stands beside another's."""
+        first = torch.optim.SGD([self.net.weight], lr=0.1)
+        second = torch.optim.SGD([self.net.bias], lr=0.1)
+        for _ in range(4):
+            first.zero_grad()
+            second.zero_grad()
+            loss = self.net.weight.square().mean() + self.net.bias.sum()
+            loss.backward()
+            first.step()
+            self.net.bias.square().mean().backward()
+            second.step()
+        self.assertEqual(said(self.NAME), [])
+
     def test_one_loss_of_two_optimizers(self):
         first = torch.optim.SGD([self.net.weight], lr=0.1)
         second = torch.optim.SGD([self.net.bias], lr=0.1)

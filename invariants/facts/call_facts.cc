@@ -220,7 +220,7 @@ bool Evaluates(const FactSubject& subject) {
   if (!subject.call || !IsRootForward(*subject.call)) return false;
   const Call& call = *subject.call;
   return !call.Is(kGradEnabled) && !call.Is(kInsideBackward) &&
-         subject.facts->training_modes().HasTrained(call.object) &&
+         subject.facts->training_modes().MayBeEvaluated(call.object) &&
          HasModes(subject);
 }
 

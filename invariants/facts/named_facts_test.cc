@@ -41,7 +41,8 @@ TEST_F(NamedFactsTest, AgentsOfAVersionLookAtSoManyFacts) {
                                                {9, 22u},
                                                {10, 12u},
                                                {11, 6u},
-                                               {12, 3u}}));
+                                               {12, 3u},
+                                               {13, 5u}}));
 }
 
 TEST_F(NamedFactsTest, InsideWrapper) {

@@ -62,6 +62,7 @@ constexpr char kStartsApart[] = "loss.ratio_starts_apart";
 constexpr char kStrayTerm[] = "loss.stray_term";
 constexpr char kKlOfTarget[] = "loss.kl_of_target";
 constexpr char kNoiseByVariance[] = "loss.noise_by_variance";
+constexpr char kVarianceConfused[] = "loss.variance_confused";
 
 std::vector<Fact> OfCalls() {
   return {
@@ -227,6 +228,12 @@ std::vector<Fact> OfOutputs() {
       CallRow<kNoiseByVariance>(
           "the noise of a variational encoder is scaled by the variance",
           "the noise of a variational encoder is scaled by the deviation", 9),
+      CallRow<kVarianceConfused>(
+          "a result of a variational encoder is the logarithm of the variance "
+          "to its noise or its divergence, and the deviation to the other",
+          "the noise and the divergence of a variational encoder take its "
+          "results for the same",
+          13),
   };
 }
 

@@ -20,6 +20,8 @@ constexpr char kScaledApart[] = "loader.scaled_apart";
 constexpr char kScaledBefore[] = "loader.scaled_before_split";
 constexpr char kSharesSamples[] = "loader.shares_samples";
 constexpr char kSplitsDiffer[] = "loader.splits_differ";
+constexpr char kOrdersDiffer[] = "loader.orders_differ";
+constexpr char kEndsEarly[] = "loader.ends_early";
 constexpr char kTransformReplaced[] = "loader.transform_replaced";
 constexpr char kTargetAmongInputs[] = "loader.target_among_inputs";
 constexpr char kWeightsTooFew[] = "loader.weights_too_few";
@@ -61,6 +63,23 @@ std::vector<Fact> OfSamples() {
   };
 }
 
+// Of what ranks share out.
+std::vector<Fact> OfRanks() {
+  return {
+      LoaderRow<kSplitsDiffer>(
+          "its part of the data set is another one than that of another rank",
+          "its part of the data set is that of the other ranks", 10),
+      LoaderRow<kOrdersDiffer>(
+          "its DistributedSampler shuffles in another order than that of "
+          "another rank",
+          "its DistributedSampler shuffles in the order of the other ranks",
+          13),
+      LoaderRow<kRepeatsRows>(
+          "its DistributedSampler repeats samples that are evaluated",
+          "its DistributedSampler repeats no samples that are evaluated", 9),
+  };
+}
+
 // Of its passes, and of what they are for.
 std::vector<Fact> OfPasses() {
   return {
@@ -86,9 +105,9 @@ std::vector<Fact> OfPasses() {
       LoaderRow<kScaledBefore>(
           "its rows and those that are trained with are standardised together",
           "only the rows that are trained with are standardised", 10),
-      LoaderRow<kSplitsDiffer>(
-          "its part of the data set is another one than that of another rank",
-          "its part of the data set is that of the other ranks", 10),
+      LoaderRow<kEndsEarly>(
+          "its last two passes ended at the same batch, long before its length",
+          "its passes are about as long as its length", 13),
       LoaderRow<kInTraining>(
           "the model is evaluated on its batches in training mode",
           "the model is not evaluated on its batches in training mode"),
@@ -111,9 +130,6 @@ std::vector<Fact> OfPasses() {
       LoaderRow<kNeverShuffles>(
           "each epoch of the training has the same batches in the same order",
           "the epochs of the training have different batches", 9),
-      LoaderRow<kRepeatsRows>(
-          "its DistributedSampler repeats samples that are evaluated",
-          "its DistributedSampler repeats no samples that are evaluated", 9),
       LoaderRow<kLeavesOut>(
           "the last samples of what it evaluates are left out (drop_last)",
           "it evaluates all samples of its data set", 11),
@@ -127,6 +143,7 @@ std::vector<Fact> OfPasses() {
 
 std::vector<Fact> ObservedLoaderFacts() {
   std::vector<Fact> all = OfSamples();
+  for (const Fact& fact : OfRanks()) all.push_back(fact);
   for (const Fact& fact : OfPasses()) all.push_back(fact);
   return all;
 }

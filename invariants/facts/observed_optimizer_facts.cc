@@ -48,6 +48,7 @@ constexpr char kForeign[] = "opt.foreign_gradients";
 constexpr char kMaskedRows[] = "opt.moves_masked_rows";
 constexpr char kEmptyGroup[] = "opt.has_empty_group";
 constexpr char kForgetful[] = "opt.moments_forget";
+constexpr char kCounterStands[] = "opt.counter_stands";
 constexpr char kSamplesBlindly[] = "opt.samples_without_gradient";
 constexpr char kStillCopy[] = "opt.evaluates_still_copy";
 constexpr char kGetsZeros[] = "opt.layer_gets_zeros";
@@ -207,6 +208,9 @@ std::vector<Fact> OfUpkeep() {
       OptimizerRow<kForgetful>(
           "its moments hold nothing but the latest gradient",
           "its moments hold more than the latest gradient", 2),
+      OptimizerRow<kCounterStands>(
+          "its counter of steps stands still while its moments move",
+          "its counter of steps moves with its moments", 13),
   };
 }
 

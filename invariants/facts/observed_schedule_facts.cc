@@ -10,6 +10,7 @@ constexpr char kMergesRates[] = "schedule.merges_rates";
 constexpr char kNotLoaded[] = "schedule.state_not_loaded";
 constexpr char kNotSaved[] = "schedule.state_not_saved";
 constexpr char kRateAsFactor[] = "schedule.rate_as_factor";
+constexpr char kSlowWarmUp[] = "schedule.slow_warm_up";
 constexpr char kRateReset[] = "schedule.rate_reset";
 constexpr char kRisesAgain[] = "schedule.rises_again";
 constexpr char kAllOnOne[] = "schedule.all_on_one";
@@ -44,6 +45,12 @@ std::vector<Fact> ObservedScheduleFacts() {
           "the function of its LambdaLR gives the rate, which is multiplied by "
           "the rate",
           "the function of its LambdaLR gives a factor", 9),
+      OptimizerRow<kSlowWarmUp>(
+          "its scheduler warms up over ten calls of step() and more, and is "
+          "called once in many steps",
+          "its scheduler is called at each step while it warms up, or a few "
+          "times",
+          13),
       OptimizerRow<kNotLoaded>(
           "it goes on from a loaded state, and its schedule begins anew "
           "although "

@@ -92,6 +92,11 @@ const Optimizer* Ownership::Find(uint32_t optimizer) const {
   return found == optimizers_.end() ? nullptr : &found->second;
 }
 
+bool Ownership::HasSeveralOptimizers() const {
+  Refresh();
+  return optimizers_.size() > 1;
+}
+
 bool Ownership::IsTied(uint32_t variable) const {
   Refresh();
   const VariableInfo* info = definitions_->Variable(variable);

@@ -51,6 +51,7 @@ class Ownership {
 
   // Null: holds nothing that is known.
   const Optimizer* Find(uint32_t optimizer) const;
+  bool HasSeveralOptimizers() const;
   bool IsHeld(uint32_t variable) const;
   // Does zero_grad of this object clear the gradients of the optimizer?
   bool Clears(uint32_t object, uint32_t optimizer) const;

@@ -425,5 +425,42 @@ TEST_F(TrainingFactsTest, EvaluatedInTrainingMode) {
   EXPECT_EQ(Read(&evaluates), (Values{kNo, kYes}));
 }
 
+// A generator makes samples for the step of the optimizer that judges them.
+TEST_F(TrainingFactsTest, AskedInEachRoundOfAdversaries) {
+  trace_.Object(
+      "torch.nn.modules.dropout.Dropout",
+      {.bases = {"torch.nn.modules.dropout._DropoutNd"}, .root = net_});
+  const uint32_t judge = trace_.Object("Judge", {});
+  const uint32_t judges =
+      trace_.Object("Adam", {.kind = ObjectKind::kOptimizer});
+  trace_.Hold(judges, 0,
+              {trace_.Variable(judge, "Judge", "w", {.shape = {3, 2}})});
+  Reading evaluates("call.evaluates_training", forward_);
+  facts_.AddObserver(&evaluates);
+  const auto forward = [&](uint8_t flags) {
+    CallOf(forward_,
+           {.object = net_,
+            .flags = static_cast<uint8_t>(kOutermost | kRootModuleCall |
+                                          kModuleTraining | flags)});
+  };
+  const auto round = [&](bool asked, bool judged) {
+    if (asked) forward(0);
+    if (judged) CallOf(step_, {.object = judges});
+    forward(kGradEnabled);
+    Step();
+  };
+  for (int i = 0; i < 4; ++i) round(/*asked=*/true, /*judged=*/true);
+  EXPECT_EQ(Read(&evaluates), Values{});
+  // It trains alone, and is asked now and then.
+  round(/*asked=*/false, /*judged=*/false);
+  round(/*asked=*/true, /*judged=*/false);
+  EXPECT_EQ(Read(&evaluates), Values{kYes});
+  // Adversaries that are evaluated after some rounds.
+  round(/*asked=*/false, /*judged=*/true);
+  round(/*asked=*/false, /*judged=*/true);
+  forward(0);
+  EXPECT_EQ(Read(&evaluates), Values{kYes});
+}
+
 }  // namespace
 }  // namespace traincheck

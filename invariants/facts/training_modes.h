@@ -1,6 +1,8 @@
 // Facts "opt.trains_as_before": do the models of an optimizer train in training
 // mode, if they did so before? And "call.evaluates_training": is a model that
-// has trained called without gradients, and still in training mode?
+// has trained called without gradients, and still in training mode? A generator
+// is, on purpose, in each round of adversaries: it makes samples for a step of
+// another optimizer.
 //
 // Inputs: outermost calls of modules with gradients and their training flags,
 // ends of steps. Of a wrapper the mode of what it wraps counts: Lightning puts
@@ -34,7 +36,8 @@ class TrainingModes final : public FactTracker {
 
   void OnCallBegin(const Call& call) override {
     if (!HasCategory(call, CallCategory::kForward)) return;
-    if (!call.Is(kGradEnabled) || call.Is(kInsideBackward)) return;
+    if (call.Is(kInsideBackward)) return;
+    if (!call.Is(kGradEnabled)) return CalledWithoutGradients(call);
     const auto wrapper = wrappers_.find(call.object);
     if (wrapper != wrappers_.end()) {
       Called(wrapper->second, call);
@@ -57,22 +60,24 @@ class TrainingModes final : public FactTracker {
     if (unnamed.training && !unnamed.evaluating && !unnamed.unsure) {
       FirstCallTrained(*optimizer);
     }
+    ++steps_;
     for (uint32_t module : optimizer->modules) {
       const auto found = models_.find(module);
-      if (found == models_.end()) continue;
-      Model& model = found->second;
-      model.trained |= model.training;
-      model.training = model.evaluating = model.unsure = false;
+      if (found != models_.end()) found->second.Stepped(steps_);
     }
   }
   void OnGap() override {
     for (auto& [object, model] : models_) model.unsure = true;
   }
 
-  // Has it trained in training mode?
-  bool HasTrained(uint32_t module) const {
-    const auto model = models_.find(module);
-    return model != models_.end() && model->second.trained;
+  // Has it trained in training mode, and is what calls it without gradients no
+  // other optimizer's training, for certain?
+  bool MayBeEvaluated(uint32_t module) const {
+    const auto found = models_.find(module);
+    if (found == models_.end() || !found->second.trained) return false;
+    const Model& model = found->second;
+    if (!inputs().ownership.HasSeveralOptimizers()) return true;
+    return model.steps > 1 && !(model.alternates && model.asked_before);
   }
   // Was one of its models called since the last step that has trained in
   // training mode before?
@@ -93,16 +98,33 @@ class TrainingModes final : public FactTracker {
     return ToTri(Count(optimizer, otherwise) == 0);
   }
 
-  void Fields(Archive& archive) override { archive(models_, wrappers_); }
+  void Fields(Archive& archive) override {
+    archive(models_, wrappers_, steps_);
+  }
 
  private:
   struct Model {
-    bool trained = false;     // a step followed a call in training mode
-    bool training = false;    // called so since the last step
-    bool evaluating = false;  // called in evaluation mode since then
-    bool unsure = false;      // other calls may be missing
+    bool trained = false;       // a step followed a call in training mode
+    bool training = false;      // called so since the last step
+    bool evaluating = false;    // called in evaluation mode since then
+    bool unsure = false;        // other calls may be missing
+    bool asked = false;         // called without gradients, in training mode
+    bool asked_before = false;  // so in the span before the last step
+    bool alternates = false;    // another optimizer has stepped in that span
+    uint32_t steps = 0;         // of its own
+    uint64_t last_step = 0;     // its number among those of all optimizers
+
+    // `number`: of all optimizers' steps so far, this one included.
+    void Stepped(uint64_t number) {
+      trained |= training;
+      training = evaluating = unsure = false;
+      asked_before = std::exchange(asked, false);
+      alternates = number - std::exchange(last_step, number) > 1;
+      ++steps;
+    }
     void Fields(Archive& archive) {
-      archive(trained, training, evaluating, unsure);
+      archive(trained, training, evaluating, unsure, asked, asked_before,
+              alternates, steps, last_step);
     }
   };
 
@@ -112,6 +134,12 @@ class TrainingModes final : public FactTracker {
       if (!models_.contains(module)) others.push_back(module);
     }
     if (others.size() == 1) models_[others.front()].trained = true;
+  }
+
+  void CalledWithoutGradients(const Call& call) {
+    const auto model = models_.find(call.object);
+    if (model == models_.end() || !IsRootForward(call)) return;
+    model->second.asked |= call.Is(kModuleTraining);
   }
 
   void Called(uint32_t object, const Call& call) {
@@ -135,6 +163,7 @@ class TrainingModes final : public FactTracker {
   std::map<uint32_t, Model> models_;  // by module
   // Wrappers whose call has begun, by what they are about to call.
   std::map<uint32_t, uint32_t> wrappers_;
+  uint64_t steps_ = 0;  // of all optimizers
 };
 
 }  // namespace traincheck

@@ -162,7 +162,7 @@ bool IsOfNormalisation(const VariableInfo& info) {
 }
 
 // Does the optimizer keep some vectors (biases, most often) from decay, while
-// it lets others decay?
+// it lets others decay? Single numbers (a temperature) are no vectors.
 bool SparesVectors(const FactSubject& subject) {
   const auto& decays = subject.facts->WeightDecays(subject.optimizer);
   const bool some =
@@ -176,7 +176,7 @@ bool SparesVectors(const FactSubject& subject) {
     if (decay == decays.end() || decay->second != 0) continue;
     const VariableInfo* info =
         subject.facts->definitions().Variable(held.variable);
-    if (info && IsVector(*info)) return true;
+    if (info && info->shape.size() == 1 && info->shape[0] > 1) return true;
   }
   return false;
 }

@@ -1,4 +1,4 @@
-"""Attention of a sequence to itself, read from a loss's graph.
+"""Attention of a sequence to itself or to another, read from a loss's graph.
 
 Hand-written attention leaves the softmax of its scores, torch's own functions leave
 that or a node of their own with the mask. What a query cannot see has weight 0.
@@ -26,27 +26,14 @@ _MOST = 1 << 22  # weights that are looked at
 _MAX_BETWEEN = 12  # nodes from the softmax down to the product of queries and keys
 
 
-class SelfAttention:
-    """One attention of `length` positions to themselves."""
+class Attention:
+    """Queries of one attention, and the keys that they see."""
 
     def __init__(self, node: Node, sizes: tuple[int, ...], keys: Node) -> None:
         self._node = node
         self.sizes = sizes  # of the weights: [..., queries, keys]
-        self.length = sizes[-1]
+        self.length = sizes[-1]  # keys
         self.keys = keys  # where the keys come from
-
-    def looks_ahead(self) -> bool | None:
-        """Does a query see a key behind its own position? Of the first sequence and
-        head; None: not known."""
-        if getattr(self._node, "_saved_is_causal", False):
-            return False
-        if self._sees_all():
-            return True
-        scores = self._scores()
-        if scores is None:
-            return None
-        first = scores[(0,) * (scores.dim() - 2)].expand(self.length, self.length)
-        return bool(self._is_visible(first).triu(1).any())
 
     def keys_seen(self, sequences: int) -> torch.Tensor | None:
         """bool[sequences, keys]: does any of some queries see the key? None: all
@@ -56,32 +43,6 @@ class SelfAttention:
             return None
         few = first[:, :: max(1, first.shape[1] // _QUERIES)]
         return self._is_visible(few).any(1)
-
-    def sees_all_before(self) -> bool:
-        """Does a query see all keys before its own position, for certain?"""
-        return bool(getattr(self._node, "_saved_is_causal", False)) or self._sees_all()
-
-    def sees_padding(self, real: torch.Tensor) -> bool | None:
-        """Does a position of a text see padding? real: bool[sequences, keys]; None:
-        not known."""
-        return self.sees_any(real[:, :, None] & ~real[:, None, :])
-
-    def sees_any(self, pairs: torch.Tensor) -> bool | None:
-        """Does a query see a key, in one of these pairs? pairs: bool[sequences,
-        queries, keys]; None: not known."""
-        sequences, length = pairs.shape[:2]
-        if length != self.length or pairs.numel() > _MOST:
-            return None
-        if getattr(self._node, "_saved_is_causal", False):
-            seen = pairs.new_ones(length, length).tril().expand(sequences, -1, -1)
-        elif self._sees_all():
-            seen = pairs.new_ones(length, length).expand(sequences, -1, -1)
-        else:
-            scores = self._of_sequences(sequences, shared=True)
-            if scores is None or not {1, length}.issuperset(scores.shape[1:]):
-                return None  # kernels fill masks up
-            seen = self._is_visible(scores).expand(sequences, length, length)
-        return bool((seen & pairs).any())
 
     def adds_ones(self) -> bool | None:
         """Is a mask of zeros and ones added to the scores? None: there is no mask
@@ -133,8 +94,51 @@ class SelfAttention:
         return scores > (0 if self._node.name() in _SOFTMAX else _HIDDEN)
 
 
-def find(node: Node) -> SelfAttention | None:
-    """None: the node is no attention of a sequence to itself."""
+class SelfAttention(Attention):
+    """One attention of `length` positions to themselves."""
+
+    def looks_ahead(self) -> bool | None:
+        """Does a query see a key behind its own position? Of the first sequence and
+        head; None: not known."""
+        if getattr(self._node, "_saved_is_causal", False):
+            return False
+        if self._sees_all():
+            return True
+        scores = self._scores()
+        if scores is None:
+            return None
+        first = scores[(0,) * (scores.dim() - 2)].expand(self.length, self.length)
+        return bool(self._is_visible(first).triu(1).any())
+
+    def sees_all_before(self) -> bool:
+        """Does a query see all keys before its own position, for certain?"""
+        return bool(getattr(self._node, "_saved_is_causal", False)) or self._sees_all()
+
+    def sees_padding(self, real: torch.Tensor) -> bool | None:
+        """Does a position of a text see padding? real: bool[sequences, keys]; None:
+        not known."""
+        return self.sees_any(real[:, :, None] & ~real[:, None, :])
+
+    def sees_any(self, pairs: torch.Tensor) -> bool | None:
+        """Does a query see a key, in one of these pairs? pairs: bool[sequences,
+        queries, keys]; None: not known."""
+        sequences, length = pairs.shape[:2]
+        if length != self.length or pairs.numel() > _MOST:
+            return None
+        if getattr(self._node, "_saved_is_causal", False):
+            seen = pairs.new_ones(length, length).tril().expand(sequences, -1, -1)
+        elif self._sees_all():
+            seen = pairs.new_ones(length, length).expand(sequences, -1, -1)
+        else:
+            scores = self._of_sequences(sequences, shared=True)
+            if scores is None or not {1, length}.issuperset(scores.shape[1:]):
+                return None  # kernels fill masks up
+            seen = self._is_visible(scores).expand(sequences, length, length)
+        return bool((seen & pairs).any())
+
+
+def find(node: Node) -> Attention | None:
+    """None: the node is no attention."""
     name = node.name()
     if name in _SOFTMAX:
         sizes, keys = shape(node), _keys_of_scores(node)
@@ -144,9 +148,10 @@ def find(node: Node) -> SelfAttention | None:
         return None
     if sizes is None or keys is None or len(sizes) < 3:
         return None
-    if sizes[-1] != sizes[-2] or sizes[-1] < 2:
+    if sizes[-1] < 2:
         return None
-    return SelfAttention(node, sizes, keys)
+    of = SelfAttention if sizes[-1] == sizes[-2] else Attention
+    return of(node, sizes, keys)
 
 
 def _fused(node: Node) -> tuple[tuple[int, ...] | None, Node | None]:

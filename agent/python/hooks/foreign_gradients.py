@@ -14,6 +14,8 @@ from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.tensor_marks import TensorMark, has_mark
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
 
     from _traincheck.awake import Awake
@@ -70,13 +72,15 @@ class ForeignGradients:
                 row.said = 0.0 if cleared else None  # in time, or it is not known
                 row.given, row.mixed = None, False
 
-    def backward_ended(self) -> None:
+    def backward_ended(self, is_meant: Callable[[torch.optim.Optimizer], bool]) -> None:
+        """is_meant: was a term of the loss for this optimizer alone?"""
         for optimizer, row in self._several():
             gradient = _gradient_of(optimizer)
             if gradient is not None and not row.has_seen(gradient):
                 row.see(gradient)
                 row.mixed = row.mixed or self._is_foreign(row)
-                row.given = self._steps if row.given is None else row.given
+                if row.given is None and not is_meant(optimizer):
+                    row.given = self._steps
 
     def steps(self, optimizer: torch.optim.Optimizer) -> float | None:
         """1: its gradients hold those of a backward for which another has stepped; None:

@@ -21,7 +21,9 @@ from _traincheck.random_evaluations import NAME as DRAWS_IN_EVALUATION
 from _traincheck.repeated_rows import NAME as REPEATS_ROWS
 from _traincheck.rank_splits import NAME as SPLITS_DIFFER
 from _traincheck.replaced_transforms import NAME as TRANSFORM_REPLACED
+from _traincheck.sampler_orders import NAME as ORDERS_DIFFER
 from _traincheck.scaled_splits import NAME as SCALED_BEFORE
+from _traincheck.short_passes import NAME as ENDS_EARLY
 from _traincheck.unused_splits import NAME as IGNORES_SPLIT
 from _traincheck.worker_copies import NAME as WORKERS_HOLD_OLD
 from _traincheck.wrapping import wrap_method
@@ -66,6 +68,8 @@ class _Loaders:
             self._say(loader, SCALED_BEFORE, together)
             differs = self._watch.rank_splits.pass_begins(args[0])
             self._say(loader, SPLITS_DIFFER, differs)
+            apart = self._watch.sampler_orders.pass_begins(args[0])
+            self._say(loader, ORDERS_DIFFER, apart)
             stale = self._watch.worker_copies.pass_begins(args[0], result)
             self._say(loader, WORKERS_HOLD_OLD, stale)
 
@@ -115,6 +119,8 @@ class _Loaders:
             if watch.first_batches.trained_with(loader):
                 watch.schedules.pass_ended(loader)
                 watch.leftover_gradients.pass_ended()
+                early = watch.short_passes.pass_ended(loader, iterator)
+                self._say(loader, ENDS_EARLY, early)
             watch.loaders.exhausted(iterator)
 
     def _second_batch(self, loader: int, trained: bool) -> None:

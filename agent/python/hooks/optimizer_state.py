@@ -7,6 +7,7 @@ Counters that are plain numbers, and the same for all parameters, are scalars
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import torch
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
     from _traincheck.holds import Held
     from _traincheck.models import Models
 
+    _Form = tuple[list[int], list[str]]  # ids of parameters, names of their values
+
+_DICTIONARIES = frozenset((dict,))
+_TENSORS = frozenset((torch.Tensor, torch.nn.Parameter))
+
 
 class OptimizerState:
     """Names of one optimizer's state, valid as long as it holds the same."""
@@ -33,6 +39,9 @@ class OptimizerState:
         # id of a parameter -> {state's name: variable}
         self._rows: dict[int, dict[str, int]] = {}
         self._counters = ObjectScalars()
+        # Of what was recorded last, if it was all that there is: tensors only.
+        self._variables: list[int] = []
+        self._known: _Form | None = None
 
     def record(
         self,
@@ -46,11 +55,17 @@ class OptimizerState:
         """what: as record_states takes it."""
         if self._recorded != held.recordings:
             self._recorded = held.recordings
+            self._known = None
             self._rename(held, optimizer, models.variable_names)
+        state = _state_of(optimizer)
+        tensors = self._as_before(state)
+        if tensors is not None:
+            core.record_states(point, what, self._variables, tensors)
+            return
         variables: list[int] = []
-        tensors: list[torch.Tensor] = []
+        tensors = []
         counters: dict[str, float] = {}
-        for owner, entry in _state_of(optimizer).items():
+        for owner, entry in state.items():
             row = self._rows.get(id(owner))
             if row is None or type(entry) is not dict:
                 continue  # of no parameter that it holds
@@ -71,6 +86,17 @@ class OptimizerState:
             core.record_states(point, what, variables, tensors)
         scalars = {(f"state.{name}", 0): float(n) for name, n in counters.items()}
         self._counters.write(core, held.number, point, scalars)
+        self._variables = variables
+        whole = variables and not counters
+        self._known = _form(state, len(variables)) if whole else None
+
+    def _as_before(self, state: dict[Any, Any]) -> list[torch.Tensor] | None:
+        """All tensors of a state that has the form of the last one: a hundred parameters
+        are not gone through one by one. None: it has another one."""
+        if self._known is None or _form(state, len(self._variables)) != self._known:
+            return None
+        tensors = list(chain.from_iterable(map(dict.values, state.values())))
+        return tensors if _TENSORS.issuperset(map(type, tensors)) else None
 
     def _rename(
         self,
@@ -107,6 +133,15 @@ class OptimizerState:
         )
         models.set_storage(variable, storage)
         return variable
+
+
+def _form(state: dict[Any, Any], count: int) -> _Form | None:
+    """None: it has not so many values, or not in plain dictionaries."""
+    entries = state.values()
+    if not _DICTIONARIES.issuperset(map(type, entries)):
+        return None
+    names = list(chain.from_iterable(entries))
+    return (list(map(id, state)), names) if len(names) == count else None
 
 
 def _state_of(optimizer: torch.optim.Optimizer) -> dict[Any, Any]:

@@ -18,6 +18,8 @@ from _traincheck.merged_rates import MergedRates
 from _traincheck.metric_direction import NAME as AGAINST_METRIC
 from _traincheck.metric_direction import is_against_metric
 from _traincheck.observing import observe
+from _traincheck.slow_warm_ups import NAME as SLOW_WARM_UP
+from _traincheck.slow_warm_ups import WarmUp
 from _traincheck.wrapping import restore_attributes
 
 if TYPE_CHECKING:
@@ -61,6 +63,7 @@ class _Schedule:
         self.factor = 0.0  # the first one
         # Does it wait for its metric in the wrong direction? None: not known.
         self.against: bool | None = None
+        self.warm_up = WarmUp()
 
 
 class Schedules:
@@ -101,6 +104,7 @@ class Schedules:
         if is_new and isinstance(scheduler, torch.optim.lr_scheduler.LambdaLR):
             _compare_factor(scheduler, schedule)
         own = self._counts.get(self._optimizer_of(scheduler)) or 0
+        schedule.warm_up.scheduler_steps(scheduler, schedule.calls, own)
         if own != schedule.own:
             schedule.idle = 0
         elif self._steps != schedule.steps:
@@ -206,6 +210,7 @@ def _look(
     found.add("schedule.early", schedule.early)
     found.add(AGAINST_METRIC, schedule.against)
     found.add("schedule.rate_as_factor", schedule.squares)
+    found.add(SLOW_WARM_UP, schedule.warm_up.is_slow())
     moved = _moved(scheduler, schedule)
     found.add("schedule_moved", moved)
     if moved is not None and isinstance(scheduler, _ONE_CYCLE):

@@ -25,6 +25,7 @@ from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.looks import looks_at, looks_at_two
 from _traincheck.masked_rows import NAME as MASKED
 from _traincheck.old_gradients import is_of_torch
+from _traincheck.standing_counters import NAME as COUNTER_STANDS
 from _traincheck.remade_optimizers import NAME as MADE_ANEW
 from _traincheck.rounded_steps import NAME as ROUNDED
 from _traincheck.sorted_samples import NAME as SORTED_BATCHES
@@ -86,7 +87,8 @@ class Signs:
             self._watch.discarded_backwards.backward_ended()
             self._watch.leftover_gradients.backward_ended()
             if FOREIGN in self._watch.awake:
-                self._watch.foreign_gradients.backward_ended()
+                is_meant = self._watch.stray_terms.is_meant
+                self._watch.foreign_gradients.backward_ended(is_meant)
             if MASKED in self._watch.awake:
                 self._watch.masked_rows.backward_ended()
 
@@ -207,6 +209,7 @@ class Signs:
             (ROUNDED, watch.rounded_steps.ended(optimizer) if rounded else None),
             ("opt.gradients_are_old", watch.old_gradients.ended(optimizer)),
             ("opt.moments_forget", watch.forgetful_moments.stepped(optimizer)),
+            (COUNTER_STANDS, watch.standing_counters.stepped(optimizer)),
         )
         for name, value in found:
             if value is not None:

@@ -94,7 +94,8 @@ class States:
             self._core.collect_parameters(parts, *asked[of_params])
         if of_buffers:
             for part in parts:
-                part.collect_buffers(*asked[of_buffers])
+                if part.buffers:  # most have none
+                    part.collect_buffers(*asked[of_buffers])
         for what, found in asked.items():
             self._record(point, what, *found)
 

@@ -61,14 +61,23 @@ class StrayTerms:
         self._looked: collections.Counter[Place] = collections.Counter()
         self._open: dict[Place, _Backward] = {}
         self._habit: collections.Counter[Place] = collections.Counter()
+        # Optimizers with terms of their own, in the losses of a place, and now.
+        self._meant: dict[Place, set[int]] = {}
+        self._meant_now: set[int] = set()
+
+    def is_meant(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Has the loss of the backward that runs a term for it alone?"""
+        return id(optimizer) in self._meant_now
 
     def backward_begins(
         self, roots: list[Node], optimizers: list[torch.optim.Optimizer]
     ) -> float | None:
         """1: so it was at the last two backwards of this place; None: not known."""
+        self._meant_now = set()
         if len(optimizers) < 2:
             return None
         here = place(self._core)
+        self._meant_now = self._meant.get(here, set())
         if here not in self._looked and len(self._looked) == _MAX_PLACES:
             return None
         before = self._open.pop(here, None)
@@ -76,7 +85,10 @@ class StrayTerms:
             self._looked[here] += 1
             terms = _terms(roots)
             if len(terms) > 1:
-                self._open[here] = _Backward(_holders(terms, optimizers))
+                held = _holders(terms, optimizers)
+                self._open[here] = _Backward(held)
+                self._meant_now = {next(iter(one)) for one in held if len(one) == 1}
+                self._meant[here] = self._meant_now
         stray = None if before is None else before.has_stray_term()
         self._habit[here] = self._habit[here] + 1 if stray else 0
         if stray is None:

@@ -23,6 +23,7 @@ from _traincheck import positions
 from _traincheck import raw_inputs
 from _traincheck import row_orders
 from _traincheck import variational_noise
+from _traincheck.attention import SelfAttention
 from _traincheck.batch_axis import is_mixed, is_over_batch, labelled_samples
 from _traincheck.batch_axis import softmax_sizes, steps_and_sequences
 from _traincheck.findings import Findings
@@ -31,7 +32,7 @@ from _traincheck.graph_nodes import NLL, Graph, integer, saved, saved_shape
 if TYPE_CHECKING:
     from torch.autograd.graph import Node
 
-    from _traincheck.attention import SelfAttention
+    from _traincheck.attention import Attention
     from _traincheck.row_orders import RowOrders
 
 MAX_NODES = 4096
@@ -69,6 +70,7 @@ class _Sequences:
         self._losses: list[Node] = []
         self._labelled: list[Node] = []  # losses of other kinds, too
         self._attention: list[SelfAttention] = []
+        self._attention_to_others: list[Attention] = []
         # The dimension of tokens that texts run along, as their targets show it.
         self._steps: dict[Node, int] = {}
         self._sums: list[Node] = []  # and means, over positions or others
@@ -102,8 +104,10 @@ class _Sequences:
         if node.name() in _SUMS:
             self._sums.append(node)
         found = attention.find(node)
-        if found is not None:
+        if isinstance(found, SelfAttention):
             self._attention.append(found)
+        elif found is not None:
+            self._attention_to_others.append(found)
         weights = softmax_sizes(node)
         if weights is not None:
             self._weights.append(weights)
@@ -143,7 +147,8 @@ class _Sequences:
     ) -> None:
         padding = integer(embedding, "padding_idx")
         if padding is not None and padding >= 0:
-            for one in attended:
+            others = (o for o in self._attention_to_others if o.keys in reached)
+            for one in (*attended, *others):
                 self._found.add(MASK_INVERTED, _is_inverted(one, tokens != padding))
             if attended:
                 self._see_pooling(tokens != padding, reached)
@@ -250,7 +255,7 @@ class _Sequences:
                 self._found.add(SAMPLES_AS_STEPS, mixed)
 
 
-def _is_inverted(one: SelfAttention, real: torch.Tensor) -> bool | None:
+def _is_inverted(one: Attention, real: torch.Tensor) -> bool | None:
     """real: bool[sequences, keys]. None: no mask tells some of the keys apart."""
     keys = one.keys_seen(len(real))
     if keys is None or keys.shape != real.shape:

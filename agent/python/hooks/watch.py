@@ -55,15 +55,18 @@ from _traincheck.resumed_schedules import ResumedSchedules
 from _traincheck.rounded_averages import RoundedAverages
 from _traincheck.rounded_steps import RoundedSteps
 from _traincheck.row_orders import RowOrders
+from _traincheck.sampler_orders import SamplerOrders
 from _traincheck.samplers import Samplers
 from _traincheck.scaler import HalfPrecision
 from _traincheck.scaled_splits import ScaledSplits
 from _traincheck.schedulers import Schedules
 from _traincheck.shadows import Shadows
 from _traincheck.shared_samples import SharedSamples
+from _traincheck.short_passes import ShortPasses
 from _traincheck.sight import Sight
 from _traincheck.signs import Signs
 from _traincheck.sorted_samples import SortedSamples
+from _traincheck.standing_counters import StandingCounters
 from _traincheck.stateless_resumes import StatelessResumes
 from _traincheck.states import States
 from _traincheck.still_copies import StillCopies
@@ -156,6 +159,7 @@ class Watch:
         """The part of reset that makes what signs.py asks, and the like."""
         self.awake: Awake = set()
         self.signs = Signs(self)
+        self._look_at_data_anew()
         self.sorted_samples = SortedSamples()
         self.averaged_gradients = AveragedGradients(
             self.topology, self.holds, self.values
@@ -168,50 +172,55 @@ class Watch:
         self.clipped = Clipped(self.awake)
         self.discarded_backwards = DiscardedBackwards(self.core)
         self.dropped_results = DroppedResults(self.models)
-        self.dropped_samples = DroppedSamples()
-        self.empty_passes = EmptyPasses(self.awake)
-        self.evaluations = Evaluations()
-        self.first_batches = FirstBatches()
         self.foreign_gradients = ForeignGradients(self.values, self.awake)
         self.frozen_norms = FrozenNorms(self.models, self.holds)
         self.forgetful_moments = ForgetfulMoments(self.values)
+        self.standing_counters = StandingCounters(self.values)
         self.leftover_gradients = LeftoverGradients()
         self.masked_rows = MaskedRows(self.values, self.awake)
         self.resumed_scales = ResumedScales(self.awake)
         self.followers = Followers(self.models, self.holds, self.values, self.awake)
         self.layer_settings = LayerSettings(self.models)
         self.half_precision = HalfPrecision(self.awake)
-        self.input_scales = InputScales()
         self.hidden_parts = HiddenParts(self.core, self.models, self.holds)
-        self.masked_ends = MaskedEnds()
         self.old_gradients = OldGradients()
-        self.ordered_training = OrderedTraining()
         self.penalties = Penalties()
         self.positions = PositionalStates(self.awake)
-        self.random_evaluations = RandomEvaluations()
-        self.rank_splits = RankSplits(self.core)
         self.remade_optimizers = RemadeOptimizers(self.awake)
         self.repeated_draws = RepeatedDraws()
-        self.repeated_rows = RepeatedRows()
-        self.replaced_transforms = ReplacedTransforms()
         self.rounded_averages = RoundedAverages(self.models, self.values, self.awake)
         self.rounded_steps = RoundedSteps(self.values, self.awake)
-        self.scaled_splits = ScaledSplits()
         self.stateless_resumes = StatelessResumes(self.awake)
         self.still_copies = StillCopies(self.values, self.awake)
         self.stray_terms = StrayTerms(self.core)
         self.symmetric_weights = SymmetricWeights(self.values, self.awake)
-        self.targets_among_inputs = TargetsAmongInputs()
         self.teachers = Teachers(self.holds, self.values, self.awake)
-        self.trained_rows = TrainedRows()
-        self.unused_splits = UnusedSplits()
         self.unwrapped_parts = UnwrappedParts(self.topology, self.models)
         self.wrapped_models = WrappedModels(self.core, self.models)
+        self.wrapper_inputs = WrapperInputs(self.core, self.recorded)
+        self.zero_gradients = ZeroGradients(self.values, self.awake)
+
+    def _look_at_data_anew(self) -> None:
+        self.dropped_samples = DroppedSamples()
+        self.empty_passes = EmptyPasses(self.awake)
+        self.evaluations = Evaluations()
+        self.first_batches = FirstBatches()
+        self.input_scales = InputScales()
+        self.masked_ends = MaskedEnds()
+        self.ordered_training = OrderedTraining()
+        self.random_evaluations = RandomEvaluations()
+        self.rank_splits = RankSplits(self.core)
+        self.sampler_orders = SamplerOrders(self.core)
+        self.short_passes = ShortPasses()
+        self.repeated_rows = RepeatedRows()
+        self.replaced_transforms = ReplacedTransforms()
+        self.scaled_splits = ScaledSplits()
+        self.targets_among_inputs = TargetsAmongInputs()
+        self.trained_rows = TrainedRows()
+        self.unused_splits = UnusedSplits()
         self.worker_batches = WorkerBatches(self.core)
         self.worker_copies = WorkerCopies()
         self.written_data = WrittenData(self.core)
-        self.wrapper_inputs = WrapperInputs(self.core, self.recorded)
-        self.zero_gradients = ZeroGradients(self.values, self.awake)
 
     def _follows(self, model: Model) -> None:
         self.averages.follows(model)

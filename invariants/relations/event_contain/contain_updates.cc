@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
+#include "absl/strings/match.h"
 #include "invariants/relations/event_contain/contain_rules.h"
 #include "invariants/rules/blame.h"
 #include "invariants/rules/words.h"
@@ -88,7 +90,7 @@ class UpdatesAtSteps : public ProcessObserver {
     open_.clear();
   }
 
-  void Fields(Archive& archive) override { archive(open_, idle_); }
+  void Fields(Archive& archive) override { archive(open_, idle_, moved_); }
 
  private:
   static std::string WhyUnrecorded(const ProcessFacts& facts) {
@@ -153,9 +155,15 @@ class UpdatesAtSteps : public ProcessObserver {
     });
   }
 
-  // One that stops where the gradient is small enough, once it has begun.
-  static bool MayStand(const ProcessFacts& facts, const Optimizer& optimizer) {
+  // One that stops where the gradient is small enough, once it has begun; and
+  // one of the user's own, which may leave out steps (at a loss that is far
+  // off), once it has changed something.
+  bool MayStand(const ProcessFacts& facts, const Optimizer& optimizer) const {
     const ObjectInfo* info = facts.definitions().Object(optimizer.object);
+    if (info && !absl::StartsWith(info->class_name, "torch.") &&
+        moved_.contains(optimizer.object)) {
+      return true;
+    }
     static const Fact* const kHasStepped = FindFact("opt.has_stepped");
     FactSubject subject;
     subject.facts = &facts;
@@ -207,6 +215,7 @@ class UpdatesAtSteps : public ProcessObserver {
     const Summary summary = Summarize(facts, rule, optimizer);
     const bool update = rule.spec.Is(StateKind::kDataChanged);
     Verdict verdict = NewVerdict(facts, rule, optimizer.object);
+    if (update && summary.yes > 0) moved_.insert(optimizer.object);
     if (summary.yes == 0) {
       const Tri due = IsDue(facts, rule, optimizer, summary);
       if (due == Tri::kNo) return;
@@ -367,6 +376,7 @@ class UpdatesAtSteps : public ProcessObserver {
   FunctionIndex index_;
   std::map<uint32_t, OpenStep> open_;  // by optimizer
   std::map<uint32_t, uint32_t> idle_;  // steps in a row, by optimizer
+  std::set<uint32_t> moved_;           // optimizers that have changed something
 };
 
 }  // namespace

@@ -112,8 +112,23 @@ def parts_of_each_rank(right: bool) -> None:
             optimizer.step()
 
 
+def order_of_each_rank(right: bool) -> None:
+    """Each rank shuffles with a seed of its own."""
+    data = TensorDataset(torch.randn(40, 6, generator=torch.Generator().manual_seed(0)))
+    model = wrapped()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    sampler = DistributedSampler(data, seed=0 if right else dist.get_rank())
+    for epoch in range(2):
+        sampler.set_epoch(epoch)
+        for (x,) in DataLoader(data, batch_size=8, sampler=sampler):
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+
+
 CASES = (
     parts_of_each_rank,
+    order_of_each_rank,
     head_after_the_wrapping,
     other_shape,
     other_part,

@@ -1,0 +1,87 @@
+"""Healthy trainings that come close to the mistakes of built_in_counts.py, each in its
+own way.
+
+    built_in_near_counts.py
+"""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from built_in_counts import batches_of, of_deviations, train_passes, warm_up
+from built_in_near import main
+from built_in_outputs import layers
+from built_in_signs import STEPS, Classifier, samples
+
+
+class Skipping(torch.optim.Optimizer):
+    """Moves, and counts, in every second step alone."""
+
+    def __init__(self, params) -> None:
+        super().__init__(params, {"lr": 0.1})
+        self.asked = 0
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        self.asked += 1
+        factor = float(self.asked % 2)
+        for group in self.param_groups:
+            for p in group["params"]:
+                state = self.state[p]
+                if not state:
+                    state["step"], state["exp_avg"] = 0, torch.zeros_like(p)
+                state["step"] += int(factor)
+                state["exp_avg"].lerp_(p.grad, 0.1 * factor)
+                p.add_(state["exp_avg"], alpha=-group["lr"] * factor)
+
+
+def steps_that_are_left_out() -> None:
+    model = Classifier()
+    optimizer = Skipping(model.parameters())
+    for _ in range(STEPS):
+        x, y = samples(16)
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+
+def passes_that_grow() -> None:
+    """A curriculum: what is skipped at first comes later."""
+    sampler, loader = batches_of(skip=6)
+
+    def pass_ends(_) -> None:
+        sampler.skip = max(0, sampler.skip - 2)
+
+    train_passes(loader, 5, pass_ends)
+
+
+def warm_up_of_a_few_passes() -> None:
+    _, loader = batches_of(skip=0)
+    train_passes(loader, 4, lambda it: it.step(), warm_up(5))
+
+
+def encoder_of_deviations() -> None:
+    """The noise and the divergence take one result for the deviation."""
+    encoder, _ = layers(nn.Linear(8, 8))
+    decoder, _ = layers(nn.Linear(4, 8))
+    parameters = [*encoder.parameters(), *decoder.parameters()]
+    optimizer = torch.optim.Adam(parameters, lr=0.01)
+    for _ in range(STEPS):
+        x, _ = samples(16)
+        mean, raw = encoder(x).chunk(2, 1)
+        deviation = F.softplus(raw)
+        made = decoder(mean + deviation * torch.randn_like(mean))
+        optimizer.zero_grad()
+        (F.mse_loss(made, x) + of_deviations(mean, deviation)).backward()
+        optimizer.step()
+
+
+CASES = (
+    steps_that_are_left_out,
+    passes_that_grow,
+    warm_up_of_a_few_passes,
+    encoder_of_deviations,
+)
+
+if __name__ == "__main__":
+    main(CASES)
