@@ -52,13 +52,8 @@ class RankSplits:
         key = f"split {self._count} of {len(data)}"
         try:
             indices = array.array("q", map(int, data.indices)).tobytes()
-            digest = hashlib.blake2b(indices, digest_size=16).hexdigest()
-            return float(not run_agreement.is_first_said(key, digest))
         except (TypeError, ValueError):  # no numbers
             return None
-        except RuntimeError as error:  # the store is gone
-            self._core.log_once(
-                "splits of ranks",
-                f"the ranks' parts of a data set are not compared: {error}",
-            )
-            return None
+        digest = hashlib.blake2b(indices, digest_size=16).hexdigest()
+        what = "the ranks' parts of a data set"
+        return run_agreement.differs(self._core, what, key, digest)

@@ -54,9 +54,14 @@ def start(core: Core, mine: str) -> str:
     return mine or agreed
 
 
-def is_first_said(key: str, value: str) -> bool:
-    """Is the value what a rank of this start has said first by this key?"""
-    return _agree_in_start(f"traincheck/{key}", value) == value
+def differs(core: Core, what: str, key: str, value: str) -> float | None:
+    """1: a rank of this start has said another value first by this key; None: the store
+    is gone. what: is compared, in words."""
+    try:
+        return float(_agree_in_start(f"traincheck/{key}", value) != value)
+    except RuntimeError as error:
+        core.log_once(what, f"{what} are not compared: {error}")
+        return None
 
 
 def _agree_in_start(key: str, mine: str) -> str:

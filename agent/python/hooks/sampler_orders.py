@@ -1,8 +1,7 @@
 """DistributedSamplers whose ranks do not shuffle alike.
 
-Each rank takes its share of one shuffled order. Ranks with seeds of their own, or of
-which some were told the epoch and others not, take shares of different orders: samples
-come twice, and others not at all.
+Each rank takes its share of one shuffled order. Ranks with seeds of their own take
+shares of different orders: samples come twice, and others not at all.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import torch
 from torch.utils.data.distributed import DistributedSampler
 
 from _traincheck import run_agreement
+from _traincheck.identity_map import WeakIdentityMap
 
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader
@@ -21,35 +21,31 @@ if TYPE_CHECKING:
 # Name of the scalar of a loader.
 NAME = "loader.orders_differ"
 
-_PASSES = 16  # that are compared
+_SAMPLERS = 16  # that are compared
 
 
 class SamplerOrders:
     def __init__(self, core: Core) -> None:
         self._core = core
+        self._compared: WeakIdentityMap[DistributedSampler, bool] = WeakIdentityMap()
         self._count = 0
 
     def pass_begins(self, loader: DataLoader) -> float | None:
-        """1: another rank shuffles in another order; None: the ranks do not share one,
-        or it is not known."""
+        """1: another rank shuffles with another seed; None: the ranks do not share an
+        order, it is not known, or it was said."""
         sampler = loader.sampler
-        if not isinstance(sampler, DistributedSampler) or not sampler.shuffle:
+        # The epoch is not compared: a rank may look at a batch before the others do.
+        if type(sampler) is not DistributedSampler or not sampler.shuffle:
             return None
-        if self._count == _PASSES or not torch.distributed.is_initialized():
+        if not torch.distributed.is_initialized() or self._compared.get(sampler):
             return None
         # Where fewer ranks share an order, several orders are to differ.
         world = torch.distributed.get_world_size()
-        if world < 2 or sampler.num_replicas != world:
+        if world < 2 or sampler.num_replicas != world or self._count == _SAMPLERS:
             return None
+        self._compared.set(sampler, True)
         self._count += 1
-        # Ranks begin their passes in one order, or have others to compare with.
+        # Ranks use their samplers in one order, or have others to compare with.
         key = f"order {self._count} of {sampler.total_size}"
-        try:
-            order = f"{sampler.seed} {sampler.epoch}"
-            return float(not run_agreement.is_first_said(key, order))
-        except RuntimeError as error:  # the store is gone
-            self._core.log_once(
-                "orders of ranks",
-                f"the orders in which ranks shuffle are not compared: {error}",
-            )
-            return None
+        what = "the orders in which ranks shuffle"
+        return run_agreement.differs(self._core, what, key, str(sampler.seed))

@@ -33,6 +33,7 @@ class _Seen:
     def __init__(self, counter: float, moment: torch.Tensor) -> None:
         self.counter = counter
         self.moment = moment
+        self.counts = False  # has the counter ever moved?
 
 
 class StandingCounters:
@@ -43,7 +44,7 @@ class StandingCounters:
         self._seen: WeakIdentityMap[torch.optim.Optimizer, _Seen] = WeakIdentityMap()
 
     def stepped(self, optimizer: torch.optim.Optimizer) -> float | None:
-        """1: its moments have moved and its counter has not; None: not known."""
+        """1: its moments have moved and its counter never has; None: not known."""
         if is_of_torch(optimizer):  # its tests cover them
             return None
         now = self._look(optimizer)
@@ -53,7 +54,8 @@ class StandingCounters:
         self._seen.set(optimizer, now)
         if before is None or before.moment.shape != now.moment.shape:
             return None
-        if before.counter != now.counter:
+        now.counts = before.counts or before.counter != now.counter
+        if now.counts:  # it may count something else than steps
             return 0.0
         # A step that is left out moves nothing.
         return None if torch.equal(before.moment, now.moment) else 1.0

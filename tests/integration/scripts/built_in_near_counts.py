@@ -8,7 +8,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from built_in_counts import batches_of, of_deviations, train_passes, warm_up
+from built_in_counts import Variational, batches_of, of_deviations, of_logarithms
+from built_in_counts import train_passes, warm_up
 from built_in_near import main
 from built_in_outputs import layers
 from built_in_signs import STEPS, Classifier, samples
@@ -76,11 +77,25 @@ def encoder_of_deviations() -> None:
         optimizer.step()
 
 
+def logarithms_that_are_kept_small() -> None:
+    """Their squares are added to the divergence, not the logarithms of these."""
+    model = Variational()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        x, _ = samples(16)
+        made, mean, log = model(x)
+        optimizer.zero_grad()
+        divergence = of_logarithms(mean, log) + 0.01 * (log**2).mean()
+        (F.mse_loss(made, x) + 0.1 * divergence).backward()
+        optimizer.step()
+
+
 CASES = (
     steps_that_are_left_out,
     passes_that_grow,
     warm_up_of_a_few_passes,
     encoder_of_deviations,
+    logarithms_that_are_kept_small,
 )
 
 if __name__ == "__main__":
