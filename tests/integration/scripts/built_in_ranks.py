@@ -96,34 +96,30 @@ def head_after_the_wrapping(right: bool) -> None:
     train(model, lambda: None)
 
 
-def parts_of_each_rank(right: bool) -> None:
-    """Each rank draws the rows that it holds out."""
-    drawn = torch.Generator().manual_seed(0 if right else dist.get_rank())
-    data = TensorDataset(torch.randn(40, 6, generator=torch.Generator().manual_seed(0)))
-    part, held_out = random_split(data, [32, 8], generator=drawn)
+def train_with_shares(data, sampler) -> None:
     model = wrapped()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    sampler = DistributedSampler(part)
-    for epoch in range(2):
-        sampler.set_epoch(epoch)
-        for (x,) in DataLoader(part, batch_size=8, sampler=sampler):
-            optimizer.zero_grad()
-            model(x).square().mean().backward()
-            optimizer.step()
-
-
-def order_of_each_rank(right: bool) -> None:
-    """Each rank shuffles with a seed of its own."""
-    data = TensorDataset(torch.randn(40, 6, generator=torch.Generator().manual_seed(0)))
-    model = wrapped()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    sampler = DistributedSampler(data, seed=0 if right else dist.get_rank())
     for epoch in range(2):
         sampler.set_epoch(epoch)
         for (x,) in DataLoader(data, batch_size=8, sampler=sampler):
             optimizer.zero_grad()
             model(x).square().mean().backward()
             optimizer.step()
+
+
+def parts_of_each_rank(right: bool) -> None:
+    """Each rank draws the rows that it holds out."""
+    drawn = torch.Generator().manual_seed(0 if right else dist.get_rank())
+    data = TensorDataset(torch.randn(40, 6, generator=torch.Generator().manual_seed(0)))
+    part, held_out = random_split(data, [32, 8], generator=drawn)
+    train_with_shares(part, DistributedSampler(part))
+
+
+def order_of_each_rank(right: bool) -> None:
+    """Each rank shuffles with a seed of its own."""
+    data = TensorDataset(torch.randn(40, 6, generator=torch.Generator().manual_seed(0)))
+    seed = 0 if right else dist.get_rank()
+    train_with_shares(data, DistributedSampler(data, seed=seed))
 
 
 CASES = (
