@@ -15,6 +15,7 @@
 #include "invariants/facts/variable_state.h"
 #include "invariants/rules/relation.h"
 #include "invariants/rules/replica_join.h"
+#include "invariants/rules/text_table.h"
 
 namespace traincheck {
 
@@ -49,6 +50,29 @@ struct WriterParts {
 WriterParts PartsOf(const ProcessFacts& facts, const Writer& writer);
 std::string TextOf(const WriterParts& writer);
 WriterParts PartsOf(const std::string& text);
+// Numbers of what wrote the values of one window, in a table of their texts.
+// Most values have one writer, a step: it is looked up once for neighbours.
+class WriterNumbers {
+ public:
+  // Both must outlive this object.
+  WriterNumbers(const ProcessFacts& facts, TextTable* table)
+      : facts_(facts), table_(table) {}
+
+  uint32_t Of(const Writer& writer) {
+    if (latest_ != writer) {
+      latest_ = writer;
+      number_ = table_->Number(TextOf(PartsOf(facts_, writer)));
+    }
+    return number_;
+  }
+
+ private:
+  const ProcessFacts& facts_;
+  TextTable* const table_;
+  std::optional<Writer> latest_;
+  uint32_t number_ = 0;
+};
+
 // The callers are those of the first site.
 void AddWriter(const WriterParts& writer, Finding* finding);
 

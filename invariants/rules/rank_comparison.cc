@@ -66,16 +66,10 @@ ReplicaWindow RankComparison::Numbered(const ProcessFacts& facts,
   joined.step = window.step;
   joined.unknown = window.unknown;
   joined.values.reserve(window.values.size());
-  // Most values of a window have one writer: a step.
-  std::optional<Writer> latest;
-  uint32_t number = 0;
+  WriterNumbers writers(facts, &writers_);
   for (const RankValue& value : window.values) {
     const uint32_t name = names_.Number(value.name);
-    if (latest != value.writer) {
-      latest = value.writer;
-      number = writers_.Number(TextOf(PartsOf(facts, value.writer)));
-    }
-    joined.values.push_back({name, number, value.digest});
+    joined.values.push_back({name, writers.Of(value.writer), value.digest});
     if (!value.shown.empty()) joined.shown[name] = value.shown;
   }
   std::sort(joined.values.begin(), joined.values.end(),

@@ -25,10 +25,10 @@ from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.looks import looks_at, looks_at_two
 from _traincheck.masked_rows import NAME as MASKED
 from _traincheck.old_gradients import is_of_torch
-from _traincheck.standing_counters import NAME as COUNTER_STANDS
 from _traincheck.remade_optimizers import NAME as MADE_ANEW
 from _traincheck.rounded_steps import NAME as ROUNDED
 from _traincheck.sorted_samples import NAME as SORTED_BATCHES
+from _traincheck.standing_counters import NAME as COUNTER_STANDS
 from _traincheck.stateless_resumes import LEAVES as LEAVES_STATE
 from _traincheck.stateless_resumes import NAME as NO_STATE
 from _traincheck.still_copies import NAME as STILL_COPY

@@ -190,13 +190,12 @@ UpdatesOfProcess::Updates UpdatesOfProcess::UpdatesOf(
           name + " could not be read on " + facts.Name();
       continue;
     }
-    const Writer writer = entry->second->data_writer;
     updates.known[one.variable] = {
         .name = name,
         .given = *given,
         .after = *entry->second->data,
         .grad_at_step = before.at(one.variable)->grad,
-        .writer = PartsOf(facts, writer)};
+        .writer = entry->second->data_writer};
   }
   return updates;
 }

@@ -74,9 +74,10 @@ void UpdateComparison::Add(const ProcessFacts& facts, size_t rule,
   ReplicaWindow joined;
   joined.step = window.step;
   joined.unknown = std::move(window.unknown);
+  WriterNumbers writers(facts, &writers_);
   for (const Update& update : window.updates) {
     const uint32_t first = names_.Number(update.name) * kKinds;
-    const uint32_t writer = writers_.Number(TextOf(update.writer));
+    const uint32_t writer = writers.Of(update.writer);
     joined.values.push_back({first + kGiven, writer, update.given});
     joined.values.push_back({first + kAfter, writer, update.after});
     if (update.grad_at_step) {

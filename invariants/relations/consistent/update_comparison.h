@@ -24,7 +24,7 @@ struct Update {
   uint64_t given = 0;
   uint64_t after = 0;
   std::optional<uint64_t> grad_at_step;  // when the step began
-  WriterParts writer;                    // of what is there after
+  Writer writer;                         // of what is there after
 };
 
 // Those of one rank.
