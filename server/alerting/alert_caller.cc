@@ -83,7 +83,7 @@ absl::Status AlertCaller::ReadCursor() {
   const absl::StatusOr<std::optional<std::string>> stored =
       use_.store->Get(Table::kMeta, kAlertCursorKey);
   if (!stored.ok()) return stored.status();
-  const uint64_t newest = use_.board->ChangesAfter(UINT64_MAX, "").revision;
+  const uint64_t newest = use_.board->Revision();
   WriteSet writes;
   if (options_.command.empty()) {
     // Nobody looks from now on, and nobody is to be called for that later.

@@ -87,6 +87,10 @@ void LiveCheck::Begin(const RunView& run, From from) {
     if (absl::IsNotFound(set.status())) state_ = State::kWaitingForSet;
     return;
   }
+  if (absl::Status s = use_.board->TakeOffShelf(run.id); !s.ok()) {
+    Fail(run, s);
+    return;
+  }
   if (use_.plans != nullptr) use_.plans->OnCheckBegins(run, *set);
   next_snapshot_ = absl::Now() + use_.snapshot_every;
   if (from == From::kSnapshot) check_ = Resume(run, *set);
@@ -174,7 +178,7 @@ void LiveCheck::Report(const RunView& run) {
   use_.board->Post(run.number, news.found, news.known, more, std::move(writes));
   // What only an earlier check found, for example under another attempt, would
   // stay beside its like until the run ends.
-  if (news.is_all) use_.board->KeepOnly(run.id, run.number, news.found);
+  if (news.is_all) use_.board->KeepOnly(run.id, news.found);
 }
 
 LiveCheck::News LiveCheck::TakeNews(const RunView& run) {
@@ -232,7 +236,7 @@ void LiveCheck::Finish(const RunView& run) {
   stored_.set_set(set);
   reported_.Store(&stored_);
   MarkFinished(run, &stored_);
-  use_.board->KeepOnly(run.id, run.number, check_->checker().Violations());
+  use_.board->KeepOnly(run.id, check_->checker().Violations());
   WriteSet writes;
   writes.Put(Table::kRuns, DecidedKey(run.number),
              DecidedBy(check_->checker()).SerializeAsString());

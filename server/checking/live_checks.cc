@@ -78,6 +78,7 @@ void LiveChecks::Publish(const std::string& run,
 
 void LiveChecks::Drop(const std::string& run) {
   checks_.erase(run);
+  use_.board->Shelve(run);
   queue_.Drop(run);
 }
 

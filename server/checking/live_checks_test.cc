@@ -184,11 +184,11 @@ TEST_F(LiveChecksTest, WhatAnEarlierCheckAloneFoundGoesWhenThisOneCatchesUp) {
   of_another_attempt.id = "v-0";
   of_another_attempt.run = "run";
   board_->Post(registry_->View("run")->number, {of_another_attempt});
-  ASSERT_THAT(board_->List("run"), testing::SizeIs(1));
+  ASSERT_THAT(*board_->List("run"), testing::SizeIs(1));
   stream = Open(1);  // the run goes on
   Add(stream, 1);
   Await(CaughtUp);
-  EXPECT_THAT(board_->List("run"), testing::IsEmpty());
+  EXPECT_THAT(*board_->List("run"), testing::IsEmpty());
 }
 
 TEST_F(LiveChecksTest, AMissingSetIsNamed) {

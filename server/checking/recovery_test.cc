@@ -20,6 +20,7 @@
 #include "server/checking/check_summary.h"
 #include "server/checking/live_checks.h"
 #include "server/checking/mortal_store_for_testing.h"
+#include "server/checking/violation_message.h"
 #include "server/ingest/batch_decoder.h"
 #include "server/ingest/test_batches.h"
 #include "server/store/rocksdb_store.h"
@@ -269,7 +270,7 @@ class TestRelay {
 class Watcher {
  public:
   void Look(const ViolationBoard& board) {
-    const ViolationBoard::Changes changes = board.ChangesAfter(seen_, kRun);
+    const ViolationBoard::Changes changes = *board.ChangesAfter(seen_, kRun);
     seen_ = changes.revision;
     for (v1::Violation violation : changes.violations) {
       known_[violation.id()] = Text(violation);
@@ -406,7 +407,9 @@ class Disturbance {
         [](const v1::CheckProgress& progress) { return progress.finished(); });
     EXPECT_EQ(progress.error(), "");
     Found found;
-    for (const v1::Violation& violation : daemon_.board().List(kRun)) {
+    const auto all = daemon_.board().List(kRun);
+    EXPECT_TRUE(all.ok()) << all.status();
+    for (const v1::Violation& violation : all.value()) {
       found.violations[violation.id()] = Text(violation);
     }
     found.summary = Text(progress);

@@ -7,7 +7,7 @@
 #include "absl/time/time.h"
 #include "server/checking/check_summary.h"
 #include "server/checking/run_check.h"
-#include "server/checking/violation_board.h"
+#include "server/checking/violation_message.h"
 #include "server/runs/ended_run.h"
 
 namespace traincheck::server {

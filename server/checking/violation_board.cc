@@ -6,6 +6,8 @@
 
 #include "base/logging.h"
 #include "base/printable_text.h"
+#include "server/checking/stored_violations.h"
+#include "server/checking/violation_message.h"
 #include "server/store/keys.h"
 
 namespace traincheck::server {
@@ -17,84 +19,130 @@ bool SameBut(const v1::Violation& a, v1::Violation b) {
   return a.SerializeAsString() == b.SerializeAsString();
 }
 
-// Status of what stays of a violation that was taken back.
-constexpr char kTakenBack[] = "taken back";
+void Count(const v1::Violation& violation, ViolationBoard::Counts* counts) {
+  ++counts->violations;
+  const bool leads =
+      violation.incident().empty() || violation.incident() == violation.id();
+  if (!leads || violation.status() != "open") return;
+  // "" (older) is an alert.
+  ++(violation.incident_grade() == "advice" ? counts->advice : counts->alerts);
+}
 
-bool Concerns(const std::string& run, const v1::Violation& violation) {
-  return run.empty() || violation.run() == run;
+void Add(const ViolationBoard::Counts& more, ViolationBoard::Counts* counts) {
+  counts->violations += more.violations;
+  counts->alerts += more.alerts;
+  counts->advice += more.advice;
+}
+
+void Subtract(const ViolationBoard::Counts& less,
+              ViolationBoard::Counts* counts) {
+  counts->violations -= less.violations;
+  counts->alerts -= less.alerts;
+  counts->advice -= less.advice;
 }
 
 }  // namespace
-
-v1::Violation ToApi(const Violation& violation) {
-  v1::Violation api;
-  api.set_id(violation.id);
-  api.set_run(violation.run);
-  api.set_attempt(violation.attempt);
-  api.set_invariant_id(violation.invariant_id);
-  api.set_relation(violation.relation);
-  api.set_text(violation.text);
-  if (violation.first_step) api.set_first_step(*violation.first_step);
-  if (violation.last_step) api.set_last_step(*violation.last_step);
-  api.set_count(violation.count);
-  api.mutable_ranks()->Assign(violation.ranks.begin(), violation.ranks.end());
-  api.mutable_apis()->Assign(violation.apis.begin(), violation.apis.end());
-  api.mutable_variables()->Assign(violation.variables.begin(),
-                                  violation.variables.end());
-  api.mutable_sites()->Assign(violation.sites.begin(), violation.sites.end());
-  api.mutable_callers()->Assign(violation.callers.begin(),
-                                violation.callers.end());
-  api.set_status(violation.open ? "open" : "ended");
-  api.set_expected(violation.expected);
-  api.set_seen(violation.seen);
-  api.mutable_evidence()->Assign(violation.evidence.begin(),
-                                 violation.evidence.end());
-  api.set_why(violation.notes.why);
-  api.set_fix(violation.notes.fix);
-  api.set_reference(violation.notes.reference);
-  api.set_grade(violation.notes.advice ? "advice" : "alert");
-  api.set_headline(violation.headline);
-  api.set_incident(violation.grouped.incident);
-  api.set_cause(violation.grouped.cause);
-  api.set_incident_grade(violation.grouped.alerts ? "alert" : "advice");
-  api.set_rung(NameOf(violation.place.rung));
-  api.set_basis(violation.basis);
-  return api;
-}
 
 absl::StatusOr<std::unique_ptr<ViolationBoard>> ViolationBoard::Load(
     Store* store, Clock now) {
   std::unique_ptr<ViolationBoard> board(
       new ViolationBoard(store, std::move(now)));
   absl::MutexLock lock(&board->mutex_);
-  absl::Status bad;
-  absl::Status scanned = store->Scan(
-      Table::kViolations, "", std::string(9, '\xff'),
-      [&](std::string_view, std::string_view value)
-          ABSL_EXCLUSIVE_LOCKS_REQUIRED(board->mutex_) {
-            v1::Violation violation;
-            if (!violation.ParseFromArray(value.data(), value.size())) {
-              bad = absl::DataLossError("a stored violation does not parse");
-              return false;
-            }
-            board->revision_ =
-                std::max<uint64_t>(board->revision_, violation.revision());
-            if (violation.status() == kTakenBack) return true;
-            board->by_revision_[violation.revision()] = violation.id();
-            board->by_id_[violation.id()] = std::move(violation);
-            return true;
-          });
-  if (!scanned.ok()) return scanned;
-  if (!bad.ok()) return bad;
+  const absl::Status read = VisitStoredViolations(
+      *store, [&](uint64_t run, const v1::Violation& violation)
+                  ABSL_EXCLUSIVE_LOCKS_REQUIRED(board->mutex_) {
+                    board->AddStored(run, violation);
+                  });
+  if (!read.ok()) return read;
   board->durable_revision_ = board->revision_;
   return board;
+}
+
+void ViolationBoard::AddStored(uint64_t run, const v1::Violation& violation) {
+  revision_ = std::max<uint64_t>(revision_, violation.revision());
+  if (violation.status() == kTakenBack) return;
+  OfRun& of = OfRunNumber(run, violation.run());
+  of.shelved = true;
+  of.revision = std::max<uint64_t>(of.revision, violation.revision());
+  const auto known = run_of_.emplace(violation.id(), run).first;
+  by_revision_[violation.revision()] = {run, &known->first};
+  Counts counts;
+  server::Count(violation, &counts);
+  Add(counts, &of.shelved_counts);
+  Add(counts, &shelved_);
+}
+
+ViolationBoard::OfRun& ViolationBoard::OfRunNumber(uint64_t number,
+                                                   const std::string& run) {
+  const auto [at, is_new] = runs_.try_emplace(number);
+  if (is_new) {
+    at->second.run = run;
+    numbers_[run] = number;
+  }
+  return at->second;
+}
+
+const ViolationBoard::OfRun* ViolationBoard::FindRun(
+    const std::string& run) const {
+  const auto number = numbers_.find(run);
+  return number == numbers_.end() ? nullptr : &runs_.at(number->second);
+}
+
+ViolationBoard::OfRun* ViolationBoard::FindRun(const std::string& run) {
+  const auto number = numbers_.find(run);
+  return number == numbers_.end() ? nullptr : &runs_.at(number->second);
+}
+
+absl::Status ViolationBoard::TakeOffShelf(const std::string& run) {
+  absl::MutexLock lock(&mutex_);
+  OfRun* of = FindRun(run);
+  if (of == nullptr) return absl::OkStatus();
+  const uint64_t number = numbers_.at(run);
+  leaving_.erase(number);
+  if (!of->shelved) return absl::OkStatus();
+  absl::StatusOr<std::vector<v1::Violation>> stored =
+      ReadViolations(store_, number);
+  if (!stored.ok()) return stored.status();
+  for (v1::Violation& violation : *stored) {
+    const std::string id = violation.id();
+    of->by_id[id] = std::move(violation);
+  }
+  of->shelved = false;
+  Subtract(std::exchange(of->shelved_counts, Counts()), &shelved_);
+  return absl::OkStatus();
+}
+
+void ViolationBoard::Shelve(const std::string& run) {
+  absl::MutexLock lock(&mutex_);
+  const OfRun* of = FindRun(run);
+  if (of == nullptr || of->shelved) return;
+  leaving_.insert(numbers_.at(run));
+  ShelveWhatLeaves();
+}
+
+void ViolationBoard::ShelveWhatLeaves() {
+  for (auto number = leaving_.begin(); number != leaving_.end();) {
+    OfRun& of = runs_.at(*number);
+    if (of.revision > durable_revision_) {
+      ++number;
+      continue;
+    }
+    for (const auto& [id, violation] : of.by_id) {
+      server::Count(violation, &of.shelved_counts);
+    }
+    Add(of.shelved_counts, &shelved_);
+    of.by_id.clear();
+    of.shelved = true;
+    number = leaving_.erase(number);
+  }
 }
 
 bool ViolationBoard::Update(uint64_t run, const Violation& found, Known how,
                             WriteSet* writes) {
   v1::Violation next = ToApi(found);
-  const auto at = by_id_.find(next.id());
-  const bool is_new = at == by_id_.end();
+  OfRun& of = OfRunNumber(run, found.run);
+  const auto at = of.by_id.find(next.id());
+  const bool is_new = at == of.by_id.end();
   if (!is_new && how == Known::kKeep && next.count() <= at->second.count()) {
     return false;
   }
@@ -109,10 +157,12 @@ bool ViolationBoard::Update(uint64_t run, const Violation& found, Known how,
   next.set_first_seen_unix_ns(is_new ? absl::ToUnixNanos(now_())
                                      : at->second.first_seen_unix_ns());
   next.set_revision(++revision_);
-  by_revision_[revision_] = next.id();
+  of.revision = revision_;
+  by_revision_[revision_] = {run,
+                             &run_of_.emplace(next.id(), run).first->first};
   writes->Put(Table::kViolations, ViolationKey(run, next.id()),
               next.SerializeAsString());
-  by_id_[found.id] = std::move(next);
+  of.by_id[found.id] = std::move(next);
   return true;
 }
 
@@ -129,21 +179,28 @@ void ViolationBoard::Post(uint64_t run, const std::vector<Violation>& found,
 }
 
 void ViolationBoard::Write(WriteSet writes) {
-  store_.Write(std::move(writes), [this, revision = revision_] {
-    absl::MutexLock lock(&mutex_);
-    durable_revision_ = std::max(durable_revision_, revision);
-    changed_.SignalAll();
-  });
+  store_.Write(std::move(writes),
+               [this, revision = revision_] { OnDurable(revision); });
 }
 
-void ViolationBoard::KeepOnly(const std::string& run, uint64_t number,
+void ViolationBoard::OnDurable(uint64_t revision) {
+  absl::MutexLock lock(&mutex_);
+  durable_revision_ = std::max(durable_revision_, revision);
+  ShelveWhatLeaves();
+  changed_.SignalAll();
+}
+
+void ViolationBoard::KeepOnly(const std::string& run,
                               const std::vector<Violation>& all) {
   std::set<std::string> kept;
   for (const Violation& violation : all) kept.insert(violation.id);
   WriteSet writes;
   absl::MutexLock lock(&mutex_);
-  for (auto at = by_id_.begin(); at != by_id_.end();) {
-    if (at->second.run() != run || kept.count(at->first)) {
+  OfRun* of = FindRun(run);
+  if (of == nullptr) return;
+  const uint64_t number = numbers_.at(run);
+  for (auto at = of->by_id.begin(); at != of->by_id.end();) {
+    if (kept.count(at->first)) {
       ++at;
       continue;
     }
@@ -156,28 +213,47 @@ void ViolationBoard::KeepOnly(const std::string& run, uint64_t number,
     writes.Put(Table::kViolations, ViolationKey(number, at->first),
                gone.SerializeAsString());
     by_revision_.erase(at->second.revision());
-    at = by_id_.erase(at);
+    run_of_.erase(at->first);
+    at = of->by_id.erase(at);
   }
   if (!writes.entries().empty()) Write(std::move(writes));
 }
 
 void ViolationBoard::Remove(const std::string& run) {
   absl::MutexLock lock(&mutex_);
-  for (auto at = by_id_.begin(); at != by_id_.end();) {
-    if (at->second.run() == run) {
-      by_revision_.erase(at->second.revision());
-      at = by_id_.erase(at);
+  const auto number = numbers_.find(run);
+  if (number == numbers_.end()) return;
+  for (auto at = by_revision_.begin(); at != by_revision_.end();) {
+    if (at->second.run == number->second) {
+      run_of_.erase(std::string(*at->second.violation));
+      at = by_revision_.erase(at);
     } else {
       ++at;
     }
   }
+  Subtract(runs_.at(number->second).shelved_counts, &shelved_);
+  leaving_.erase(number->second);
+  runs_.erase(number->second);
+  numbers_.erase(number);
 }
 
-std::vector<v1::Violation> ViolationBoard::List(const std::string& run) const {
-  absl::MutexLock lock(&mutex_);
+absl::StatusOr<std::vector<v1::Violation>> ViolationBoard::List(
+    const std::string& run) const {
   std::vector<v1::Violation> violations;
-  for (const auto& [id, violation] : by_id_) {
-    if (Concerns(run, violation)) violations.push_back(violation);
+  std::optional<uint64_t> shelved;
+  {
+    absl::MutexLock lock(&mutex_);
+    const OfRun* of = FindRun(run);
+    if (of == nullptr) return violations;
+    if (of->shelved) shelved = numbers_.at(run);
+    for (const auto& [id, violation] : of->by_id) {
+      violations.push_back(violation);
+    }
+  }
+  if (shelved.has_value()) {
+    auto stored = ReadViolations(store_, *shelved);
+    if (!stored.ok()) return stored.status();
+    violations = *std::move(stored);
   }
   std::stable_sort(violations.begin(), violations.end(),
                    [](const v1::Violation& a, const v1::Violation& b) {
@@ -186,43 +262,91 @@ std::vector<v1::Violation> ViolationBoard::List(const std::string& run) const {
   return violations;
 }
 
-std::optional<v1::Violation> ViolationBoard::Find(const std::string& id) const {
+std::vector<std::string> ViolationBoard::Runs() const {
   absl::MutexLock lock(&mutex_);
-  const auto at = by_id_.find(id);
-  if (at == by_id_.end()) return std::nullopt;
-  return at->second;
+  std::vector<std::string> runs;
+  for (const auto& [number, of] : runs_) runs.push_back(of.run);
+  return runs;
+}
+
+absl::StatusOr<std::optional<v1::Violation>> ViolationBoard::Find(
+    const std::string& id) const {
+  uint64_t run = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto at = run_of_.find(id);
+    if (at == run_of_.end()) return std::nullopt;
+    run = at->second;
+    const OfRun& of = runs_.at(run);
+    if (!of.shelved) return of.by_id.at(id);
+  }
+  return ReadViolation(store_, run, id);
 }
 
 ViolationBoard::Counts ViolationBoard::Count() const {
   absl::MutexLock lock(&mutex_);
-  Counts counts = {.violations = by_id_.size(), .found = found_};
-  for (const auto& [id, violation] : by_id_) {
-    const bool leads =
-        violation.incident().empty() || violation.incident() == id;
-    if (!leads || violation.status() != "open") continue;
-    // "" (older) is an alert.
-    ++(violation.incident_grade() == "advice" ? counts.advice : counts.alerts);
+  Counts counts = shelved_;
+  counts.found = found_;
+  for (const auto& [number, of] : runs_) {
+    for (const auto& [id, violation] : of.by_id) {
+      server::Count(violation, &counts);
+    }
   }
   return counts;
 }
 
-ViolationBoard::Changes ViolationBoard::ChangesAfter(uint64_t after,
-                                                     const std::string& run,
-                                                     size_t limit) const {
+size_t ViolationBoard::RunsInMemory() const {
   absl::MutexLock lock(&mutex_);
-  Changes changes = {.violations = {}, .revision = durable_revision_};
+  return std::count_if(runs_.begin(), runs_.end(),
+                       [](const auto& run) { return !run.second.shelved; });
+}
+
+std::vector<ViolationBoard::Changed> ViolationBoard::FindChanges(
+    uint64_t after, const std::string& run, size_t limit,
+    Changes* changes) const {
+  std::vector<Changed> found;
+  absl::MutexLock lock(&mutex_);
+  changes->revision = durable_revision_;
+  const auto number = numbers_.find(run);
+  if (!run.empty() && number == numbers_.end()) return found;
+  uint64_t last = after;
   for (auto at = by_revision_.upper_bound(after);
        at != by_revision_.end() && at->first <= durable_revision_; ++at) {
-    const v1::Violation& violation = by_id_.at(at->second);
-    if (!Concerns(run, violation)) continue;
-    if (changes.violations.size() == limit) {
-      changes.revision = changes.violations.back().revision();
-      changes.complete = false;
+    const Change& change = at->second;
+    if (!run.empty() && change.run != number->second) continue;
+    if (found.size() == limit) {
+      changes->revision = last;
+      changes->complete = false;
       break;
     }
-    changes.violations.push_back(violation);
+    last = at->first;
+    const OfRun& of = runs_.at(change.run);
+    const auto violation = of.by_id.find(*change.violation);
+    found.push_back(
+        {.run = change.run, .id = *change.violation, .violation = {}});
+    if (violation != of.by_id.end()) found.back().violation = violation->second;
+  }
+  return found;
+}
+
+absl::StatusOr<ViolationBoard::Changes> ViolationBoard::ChangesAfter(
+    uint64_t after, const std::string& run, size_t limit) const {
+  Changes changes;
+  for (Changed& changed : FindChanges(after, run, limit, &changes)) {
+    if (!changed.violation.has_value()) {
+      auto stored = ReadViolation(store_, changed.run, changed.id);
+      if (!stored.ok()) return stored.status();
+      if (!stored->has_value()) continue;  // its run was deleted since
+      changed.violation = **std::move(stored);
+    }
+    changes.violations.push_back(*std::move(changed.violation));
   }
   return changes;
+}
+
+uint64_t ViolationBoard::Revision() const {
+  absl::MutexLock lock(&mutex_);
+  return durable_revision_;
 }
 
 void ViolationBoard::WaitForChange(uint64_t after,

@@ -1,10 +1,12 @@
-// All violations, kept in the store and in memory (they are few: one for each
-// invariant and first window). Watchers read the board at their own pace, so
-// that a slow one never holds up the checker.
+// All violations. Those of runs whose check goes on are in memory; those of
+// others ("shelved") are read from the store when somebody asks for them, and
+// of each only what watchers need to find it stays. Watchers read the board at
+// their own pace, so that a slow one never holds up the checker.
 //
 // The store must be closed before the board is destroyed.
 //
-// Threads: safe on any thread.
+// Threads: safe on any thread. One thread calls TakeOffShelf, Post, KeepOnly
+// and Shelve.
 #ifndef TRAINCHECK_SERVER_CHECKING_VIOLATION_BOARD_H_
 #define TRAINCHECK_SERVER_CHECKING_VIOLATION_BOARD_H_
 
@@ -13,7 +15,9 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -28,20 +32,27 @@
 
 namespace traincheck::server {
 
-v1::Violation ToApi(const Violation& violation);
-
 class ViolationBoard {
  public:
   using Clock = std::function<absl::Time()>;
 
+  // With everything shelved. DataLoss.
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<ViolationBoard>> Load(
       Store* store, Clock now = absl::Now);
   ViolationBoard(const ViolationBoard&) = delete;
   ViolationBoard& operator=(const ViolationBoard&) = delete;
 
+  // Takes the violations of the run into memory, for a check that begins.
+  // DataLoss.
+  [[nodiscard]] absl::Status TakeOffShelf(const std::string& run);
+  // Nothing more is posted of the run for now: its violations leave memory, as
+  // soon as the store has them.
+  void Shelve(const std::string& run);
+
   // Posts what a checker of run number `run` found, in one atomic write with
   // `writes` and, if anything changes by it, what `more` adds. Posting the same
   // again changes nothing. Watchers see it once it is durable.
+  // REQUIRES: the run is not shelved.
   enum class Known {
     kUpdate,
     // A check that goes over known records again passes through earlier states
@@ -55,15 +66,20 @@ class ViolationBoard {
             WriteSet writes = WriteSet());
   // The check of the run has judged all that was judged before and found `all`:
   // what else is posted of it came from incomplete records and is taken back.
-  void KeepOnly(const std::string& run, uint64_t number,
-                const std::vector<Violation>& all);
+  // REQUIRES: the run is not shelved.
+  void KeepOnly(const std::string& run, const std::vector<Violation>& all);
 
   // Forgets the violations of a run; the store's are the caller's to delete.
   void Remove(const std::string& run);
 
-  // By time of first sight. Empty run: all runs.
-  std::vector<v1::Violation> List(const std::string& run) const;
-  std::optional<v1::Violation> Find(const std::string& id) const;
+  // Of a run, by time of first sight. DataLoss.
+  [[nodiscard]] absl::StatusOr<std::vector<v1::Violation>> List(
+      const std::string& run) const;
+  // Runs that have violations, in the order in which they began.
+  std::vector<std::string> Runs() const;
+  // nullopt: there is none. DataLoss.
+  [[nodiscard]] absl::StatusOr<std::optional<v1::Violation>> Find(
+      const std::string& id) const;
 
   // Of all runs.
   struct Counts {
@@ -73,6 +89,8 @@ class ViolationBoard {
     uint64_t found = 0;  // violations that are new since Load
   };
   Counts Count() const;
+  // Runs whose violations are in memory.
+  size_t RunsInMemory() const;
 
   struct Changes {
     std::vector<v1::Violation> violations;  // oldest change first
@@ -80,9 +98,11 @@ class ViolationBoard {
     bool complete = true;                   // there are no further ones now
   };
   // The first `limit` violations of `run` (empty: all) that changed durably
-  // after revision `after`.
-  Changes ChangesAfter(uint64_t after, const std::string& run,
-                       size_t limit = SIZE_MAX) const;
+  // after revision `after`. DataLoss.
+  [[nodiscard]] absl::StatusOr<Changes> ChangesAfter(
+      uint64_t after, const std::string& run, size_t limit = SIZE_MAX) const;
+  // Of the newest durable change.
+  uint64_t Revision() const;
   // Returns once there is any revision above `after`, Wake was called, or
   // after `patience`.
   void WaitForChange(uint64_t after, absl::Duration patience) const;
@@ -90,21 +110,60 @@ class ViolationBoard {
   void Wake();
 
  private:
+  // The violations of one run.
+  struct OfRun {
+    std::string run;
+    bool shelved = false;
+    uint64_t revision = 0;                       // of its newest change
+    Counts shelved_counts;                       // while it is shelved
+    std::map<std::string, v1::Violation> by_id;  // empty while it is shelved
+  };
+  // Where a change is: the run's number, and the violation's id in run_of_.
+  struct Change {
+    uint64_t run = 0;
+    const std::string* violation = nullptr;
+  };
+  // What a watcher is to get; without a violation: it is shelved.
+  struct Changed {
+    uint64_t run = 0;
+    std::string id;
+    std::optional<v1::Violation> violation;
+  };
+
   ViolationBoard(Store* store, Clock now)
       : store_(*store), now_(std::move(now)) {}
 
+  OfRun& OfRunNumber(uint64_t number, const std::string& run)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  const OfRun* FindRun(const std::string& run) const
+      ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  OfRun* FindRun(const std::string& run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AddStored(uint64_t run, const v1::Violation& violation)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Shelves those that are to leave and that the store has.
+  void ShelveWhatLeaves() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // False: nothing changes. Puts the violation where it does.
   bool Update(uint64_t run, const Violation& found, Known how, WriteSet* writes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Queues the set; watchers see the board as it is now once it is durable.
   void Write(WriteSet writes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void OnDurable(uint64_t revision);
+  // ChangesAfter, without what is shelved.
+  std::vector<Changed> FindChanges(uint64_t after, const std::string& run,
+                                   size_t limit, Changes* changes) const;
 
   Store& store_;
   const Clock now_;
   mutable absl::Mutex mutex_;
   mutable absl::CondVar changed_;
-  std::map<std::string, v1::Violation> by_id_ ABSL_GUARDED_BY(mutex_);
-  std::map<uint64_t, std::string> by_revision_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, OfRun> runs_ ABSL_GUARDED_BY(mutex_);  // by number
+  std::map<std::string, uint64_t> numbers_ ABSL_GUARDED_BY(mutex_);  // by run
+  // Numbers of runs that leave memory once all of them is durable.
+  std::set<uint64_t> leaving_ ABSL_GUARDED_BY(mutex_);
+  // Numbers of runs by violation.
+  std::unordered_map<std::string, uint64_t> run_of_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, Change> by_revision_ ABSL_GUARDED_BY(mutex_);
+  Counts shelved_ ABSL_GUARDED_BY(mutex_);  // of all that is shelved
   uint64_t revision_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t durable_revision_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t found_ ABSL_GUARDED_BY(mutex_) = 0;

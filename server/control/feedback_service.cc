@@ -85,12 +85,13 @@ grpc::Status FeedbackService::RemoveSilence(
 absl::StatusOr<std::vector<v1::Silence>>
 FeedbackService::SilencesAndWhatTheyCover() const {
   std::vector<v1::Silence> silences = use_.silences->List();
-  const absl::StatusOr<ViolationView::Violations> violations =
-      use_.violations->List("");
-  if (!violations.ok()) return violations.status();
   std::map<std::string, uint64_t> covered;
-  for (const v1::Violation& violation : *violations) {
-    ++covered[SilenceOf(violation)];
+  for (const std::string& run : use_.violations->Runs()) {
+    const auto violations = use_.violations->List(run);
+    if (!violations.ok()) return violations.status();
+    for (const v1::Violation& violation : *violations) {
+      ++covered[SilenceOf(violation)];
+    }
   }
   for (v1::Silence& silence : silences) {
     silence.set_covered(covered[silence.id()]);

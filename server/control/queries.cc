@@ -45,7 +45,7 @@ bool Queries::IsOver(const std::string& id) const {
 
 absl::StatusOr<std::vector<v1::Violation>> Queries::Violations(
     const std::string& run) const {
-  if (!run.empty() && !use_.registry->OutlineOf(run).has_value()) {
+  if (!use_.registry->OutlineOf(run).has_value()) {
     return NoSuchRun(run);
   }
   return use_.violations->List(run);

@@ -43,7 +43,7 @@ class Queries {
   // not known: it may begin yet.
   bool IsOver(const std::string& run) const;
 
-  // Empty run: all runs.
+  // By time of first sight.
   [[nodiscard]] absl::StatusOr<std::vector<v1::Violation>> Violations(
       const std::string& run) const;
 

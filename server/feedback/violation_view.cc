@@ -65,28 +65,18 @@ Violations WithWholeIncidents(const Violations& changes,
 }  // namespace
 
 absl::StatusOr<Violations> ViolationView::List(const std::string& run) const {
-  Violations all = use_.board->List(run);
-  if (absl::Status s = AddMarks(&all); !s.ok()) return s;
-  const std::vector<v1::Silence> active = use_.silences->Active();
-  if (active.empty()) return all;
-  Violations shown;
-  for (auto& [id, of_run] : ByRun(std::move(all))) {
-    AddSilences(active, id, &of_run);
-    shown.insert(shown.end(), of_run.begin(), of_run.end());
-  }
-  // As the board has them.
-  std::sort(shown.begin(), shown.end(),
-            [](const v1::Violation& a, const v1::Violation& b) {
-              return std::pair(a.first_seen_unix_ns(), a.id()) <
-                     std::pair(b.first_seen_unix_ns(), b.id());
-            });
-  return shown;
+  absl::StatusOr<Violations> all = use_.board->List(run);
+  if (!all.ok()) return all;
+  const absl::Status annotated = Annotate(run, &*all);
+  if (!annotated.ok()) return annotated;
+  return all;
 }
 
 absl::StatusOr<v1::Violation> ViolationView::Find(const std::string& id) const {
-  const std::optional<v1::Violation> found = use_.board->Find(id);
-  if (!found.has_value()) return NoSuchViolation(id);
-  absl::StatusOr<Violations> all = List(found->run());
+  const auto found = use_.board->Find(id);
+  if (!found.ok()) return found.status();
+  if (!found->has_value()) return NoSuchViolation(id);
+  absl::StatusOr<Violations> all = List((*found)->run());
   if (!all.ok()) return all.status();
   for (v1::Violation& violation : *all) {
     if (violation.id() == id) return std::move(violation);
@@ -112,19 +102,21 @@ absl::StatusOr<Violations> ViolationView::FindIncident(
 
 absl::StatusOr<ViolationBoard::Changes> ViolationView::ChangesAfter(
     uint64_t after, const std::string& run, size_t limit) const {
-  ViolationBoard::Changes changes = use_.board->ChangesAfter(after, run, limit);
+  auto changes = use_.board->ChangesAfter(after, run, limit);
+  if (!changes.ok()) return changes;
   const std::vector<v1::Silence> active = use_.silences->Active();
   if (!active.empty()) {
     Violations shown;
-    for (const auto& [id, of_run] : ByRun(std::move(changes.violations))) {
-      Violations all = use_.board->List(id);
-      AddSilences(active, id, &all);
-      const Violations whole = WithWholeIncidents(of_run, all);
+    for (const auto& [id, of_run] : ByRun(std::move(changes->violations))) {
+      absl::StatusOr<Violations> all = use_.board->List(id);
+      if (!all.ok()) return all.status();
+      AddSilences(active, id, &*all);
+      const Violations whole = WithWholeIncidents(of_run, *all);
       shown.insert(shown.end(), whole.begin(), whole.end());
     }
-    changes.violations = std::move(shown);
+    changes->violations = std::move(shown);
   }
-  if (absl::Status s = AddMarks(&changes.violations); !s.ok()) return s;
+  if (absl::Status s = AddMarks(&changes->violations); !s.ok()) return s;
   return changes;
 }
 

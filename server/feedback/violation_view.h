@@ -39,8 +39,9 @@ class ViolationView {
 
   using Violations = std::vector<v1::Violation>;
 
-  // As ViolationBoard::List; DataLoss.
+  // As ViolationBoard::List and Runs.
   [[nodiscard]] absl::StatusOr<Violations> List(const std::string& run) const;
+  std::vector<std::string> Runs() const { return use_.board->Runs(); }
   // NotFound.
   [[nodiscard]] absl::StatusOr<v1::Violation> Find(const std::string& id) const;
   // The violation and, if it leads an incident, what follows from it. NotFound.

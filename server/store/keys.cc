@@ -88,6 +88,11 @@ std::string ViolationKey(uint64_t run, std::string_view violation) {
   return key;
 }
 
+std::optional<uint64_t> RunOfViolationKey(std::string_view key) {
+  if (key.size() < sizeof(uint64_t)) return std::nullopt;
+  return Take<uint64_t>(&key);
+}
+
 std::string DecidedKey(uint64_t run) {
   std::string key = "d";
   Append(run, &key);

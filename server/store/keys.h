@@ -6,6 +6,7 @@
 #define TRAINCHECK_SERVER_STORE_KEYS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -44,6 +45,8 @@ std::string CheckKey(uint64_t run);
 std::string SnapshotKey(uint64_t run);
 std::string PlanKey(uint64_t run, uint64_t version);
 std::string ViolationKey(uint64_t run, std::string_view violation);
+// nullopt: it is too short for a violation's.
+std::optional<uint64_t> RunOfViolationKey(std::string_view key);
 // Which rules its check decided.
 std::string DecidedKey(uint64_t run);
 // In the meta table, by violation; "": before those of the run.

@@ -27,7 +27,7 @@ bool IsAlertLead(const v1::Violation& violation) {
 
 void IncidentZoomer::Start() {
   if (use_.steps == 0) return;
-  cursor_ = use_.board->ChangesAfter(UINT64_MAX, "").revision;
+  cursor_ = use_.board->Revision();
   thread_ = std::thread([this] { Loop(); });
 }
 

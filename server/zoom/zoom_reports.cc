@@ -67,14 +67,18 @@ void Add(int32_t rank, const ZoomedProcess& found, bool has_ended,
 absl::StatusOr<v1::ZoomReport> ZoomReports::Report(const std::string& violation,
                                                    const Sees& sees,
                                                    const GoOn& go_on) const {
-  const std::optional<v1::Violation> found = use_.board->Find(violation);
+  const auto read = use_.board->Find(violation);
+  if (!read.ok()) return read.status();
+  const std::optional<v1::Violation>& found = *read;
   if (!found.has_value() || !sees(found->run())) {
     return absl::NotFoundError(absl::StrCat(
         "there is no violation ", violation,
         ": traincheckctl violations list shows those that there are"));
   }
   std::set<std::string> incident = {IncidentOf(*found), found->id()};
-  for (const v1::Violation& other : use_.board->List(found->run())) {
+  const auto all = use_.board->List(found->run());
+  if (!all.ok()) return all.status();
+  for (const v1::Violation& other : *all) {
     if (IncidentOf(other) == IncidentOf(*found)) incident.insert(other.id());
   }
   v1::ZoomReport report;

@@ -1,10 +1,10 @@
 // How long a daemon takes to start on a data directory with many stored runs,
 // and how much memory it then holds.
 //
-//   tests/bench/run.sh start_bench [RUNS [PROCESSES]]    100000 4
+//   tests/bench/run.sh start_bench [RUNS [PROCESSES [EACH]]]    100000 4 20
 //
 // The runs have ended: PROCESSES processes each with two rings, a check of 60
-// rules that has finished, and every twentieth run has three violations. Shown
+// rules that has finished, and each EACHth run has three violations. Shown
 // is the time from the start of the real traincheckd until it listens.
 #include <chrono>
 #include <cstdio>
@@ -31,7 +31,6 @@ constexpr uint64_t kHour = 3'600'000'000'000;
 constexpr int kRings = 2;
 constexpr int kSteps = 1000;
 constexpr uint64_t kRunsOfAWrite = 500;
-constexpr uint64_t kViolatedRun = 20;
 constexpr int kViolations = 3;
 constexpr uint32_t kRules = 60;
 // After so many seconds the checks of all runs have been looked at.
@@ -135,7 +134,8 @@ v1::Violation ViolationRow(uint64_t run, int number, uint64_t revision) {
   return row;
 }
 
-void AddRun(uint64_t run, int processes, uint64_t* revision, WriteSet* out) {
+void AddRun(uint64_t run, int processes, uint64_t violated, uint64_t* revision,
+            WriteSet* out) {
   out->Put(Table::kRuns, RunKey(run), RunRow(run).SerializeAsString());
   for (int process = 0; process < processes; ++process) {
     out->Put(Table::kRuns, ProcessKey(run, process),
@@ -143,7 +143,7 @@ void AddRun(uint64_t run, int processes, uint64_t* revision, WriteSet* out) {
   }
   out->Put(Table::kRuns, CheckKey(run),
            CheckRow(processes).SerializeAsString());
-  if (run % kViolatedRun != 0) return;
+  if (run % violated != 0) return;
   for (int number = 0; number < kViolations; ++number) {
     const v1::Violation row = ViolationRow(run, number, ++*revision);
     out->Put(Table::kViolations, ViolationKey(run, row.id()),
@@ -151,14 +151,16 @@ void AddRun(uint64_t run, int processes, uint64_t* revision, WriteSet* out) {
   }
 }
 
-bool Fill(const std::string& folder, uint64_t runs, int processes) {
+// Every `violated`th run has violations.
+bool Fill(const std::string& folder, uint64_t runs, int processes,
+          uint64_t violated) {
   const auto store = OpenRocksdbStore(folder);
   if (!store.ok()) return false;
   uint64_t revision = 0;
   for (uint64_t run = 0; run < runs;) {
     WriteSet writes;
     for (uint64_t i = 0; i < kRunsOfAWrite && run < runs; ++i, ++run) {
-      AddRun(run, processes, &revision, &writes);
+      AddRun(run, processes, violated, &revision, &writes);
     }
     writes.Put(Table::kMeta, kNextRunKey, absl::StrCat(run));
     if (!(*store)->WriteAndWait(std::move(writes), absl::Minutes(1)).ok()) {
@@ -172,6 +174,7 @@ bool Fill(const std::string& folder, uint64_t runs, int processes) {
 int Main(int argc, char** argv) {
   const uint64_t runs = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 100000;
   const int processes = argc > 2 ? std::atoi(argv[2]) : 4;
+  const uint64_t violated = argc > 3 ? std::strtoull(argv[3], nullptr, 10) : 20;
   const std::string program =
       std::string(argv[0]) + ".runfiles/traincheckd/server/traincheckd";
   const std::string folder =
@@ -179,7 +182,7 @@ int Main(int argc, char** argv) {
   std::filesystem::remove_all(folder);
   if (runs > 0) {
     std::filesystem::create_directories(folder);
-    if (!Fill(folder + "/data", runs, processes)) {
+    if (!Fill(folder + "/data", runs, processes, violated)) {
       std::fprintf(stderr, "start_bench: %s cannot be filled\n",
                    folder.c_str());
       return 1;
