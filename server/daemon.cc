@@ -38,8 +38,9 @@ absl::Status Daemon::Load(const Options& options) {
       TokenBook::Load(store_.get());
   if (!tokens.ok()) return tokens.status();
   tokens_ = *std::move(tokens);
-  absl::StatusOr<std::unique_ptr<Registry>> registry =
-      Registry::Load(store_.get(), {.lost_after = options.lost_after});
+  absl::StatusOr<std::unique_ptr<Registry>> registry = Registry::Load(
+      store_.get(),
+      {.lost_after = options.lost_after, .owner_bytes = options.owner_bytes});
   if (!registry.ok()) return registry.status();
   registry_ = *std::move(registry);
   absl::StatusOr<std::unique_ptr<ViolationBoard>> board =

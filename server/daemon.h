@@ -46,6 +46,7 @@ class Daemon {
     // How often the state of a check is saved.
     absl::Duration snapshot_every = absl::Seconds(30);
     RetentionLimits retention;
+    uint64_t owner_bytes = UINT64_MAX;  // Registry::Options
     absl::Duration retention_period = absl::Minutes(1);
     AlertCommandOptions on_alert;
     // That are recorded in full once an incident begins; 0: none.

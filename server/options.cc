@@ -44,6 +44,12 @@ void AddRetention(CLI::App* app, Options* options) {
                   "above which those of the oldest ended runs are deleted; "
                   "off: no limit")
       ->capture_default_str();
+  app->add_option("--owner-bytes", options->owner_bytes,
+                  "Size of the records of one owner's runs, likewise, above "
+                  "which nothing more of theirs is taken and relays keep it; "
+                  "those of the oldest ended runs are deleted before. "
+                  "Administrators have no such limit")
+      ->capture_default_str();
   app->add_option("--retain-check", options->retain_check_s,
                   "Seconds between looks at these limits")
       ->check(CLI::PositiveNumber)
@@ -126,17 +132,32 @@ uint64_t DiskBytes(std::filesystem::path folder) {
   return error ? UINT64_MAX : space.capacity;
 }
 
+// `text` as bytes; no limit for "off". Errors name the option.
+absl::StatusOr<uint64_t> TakeBytes(const char* option, const std::string& text,
+                                   const Options& options) {
+  if (text == "off") return UINT64_MAX;
+  const absl::StatusOr<uint64_t> bytes =
+      ParseBytes(text, DiskBytes(options.daemon.data_dir));
+  if (bytes.ok()) return bytes;
+  return absl::InvalidArgumentError(
+      absl::StrCat(option, ": ", bytes.status().message()));
+}
+
 absl::Status TakeRetention(Options* options) {
   RetentionLimits& limits = options->daemon.retention;
   if (options->retain_days > 0) {
     limits.age = options->retain_days * absl::Hours(24);
   }
-  const std::string& text = options->retain_bytes;
-  if (text == "off") return absl::OkStatus();
-  const uint64_t disk = DiskBytes(options->daemon.data_dir);
-  const absl::StatusOr<uint64_t> bytes = ParseBytes(text, disk);
+  const auto bytes =
+      TakeBytes("--retain-bytes", options->retain_bytes, *options);
   if (!bytes.ok()) return bytes.status();
   limits.bytes = *bytes;
+  const auto of_owner =
+      TakeBytes("--owner-bytes", options->owner_bytes, *options);
+  if (!of_owner.ok()) return of_owner.status();
+  options->daemon.owner_bytes = *of_owner;
+  // Room for what runs that go on send until retention looks again.
+  if (*of_owner != UINT64_MAX) limits.owner_bytes = *of_owner / 10 * 9;
   return absl::OkStatus();
 }
 
@@ -188,7 +209,7 @@ std::optional<int> ParseOptions(int argc, char** argv, Options* options) {
   options->daemon.on_alert.patience =
       absl::Seconds(options->on_alert_timeout_s);
   if (absl::Status s = TakeRetention(options); !s.ok()) {
-    std::cerr << "traincheckd: --retain-bytes: " << s.message() << "\n";
+    std::cerr << "traincheckd: " << s.message() << "\n";
     return kExitUsage;
   }
   if (absl::Status s = CheckListenAddress(options->listen, options->tls);

@@ -22,6 +22,7 @@ struct Options {
   double hello_timeout_s = 10;
   double retain_days = 30;           // 0: for ever
   std::string retain_bytes = "50%";  // of the disk; "off": no limit
+  std::string owner_bytes = "25%";   // likewise
   double retain_check_s = 60;
   double on_alert_timeout_s = 60;
   std::string log_level = "info";

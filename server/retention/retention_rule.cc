@@ -22,9 +22,11 @@ std::vector<std::string> RunsToDrop(const std::vector<RunUse>& runs,
                                     absl::Time now,
                                     const CheckedToItsEnd& is_checked) {
   uint64_t bytes = 0;
+  std::map<std::string, uint64_t> of_owner;
   std::vector<const RunUse*> candidates;
   for (const RunUse& run : runs) {
     bytes += run.stored_bytes;
+    of_owner[run.owner] += run.stored_bytes;
     if (MayDrop(run) && !learned.contains(run.id)) candidates.push_back(&run);
   }
   std::stable_sort(candidates.begin(), candidates.end(),
@@ -34,9 +36,15 @@ std::vector<std::string> RunsToDrop(const std::vector<RunUse>& runs,
   std::vector<std::string> dropped;
   for (const RunUse* run : candidates) {
     const absl::Time ended = absl::FromUnixNanos(run->ended_unix_ns);
-    if (now - ended <= limits.age && bytes <= limits.bytes) break;
+    const bool is_owners_too_much =
+        !run->owner.empty() && of_owner[run->owner] > limits.owner_bytes;
+    if (now - ended <= limits.age && bytes <= limits.bytes &&
+        !is_owners_too_much) {
+      continue;
+    }
     if (run->is_checked && !is_checked(run->id)) continue;
     bytes -= run->stored_bytes;
+    of_owner[run->owner] -= run->stored_bytes;
     dropped.push_back(run->id);
   }
   return dropped;

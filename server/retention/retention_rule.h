@@ -21,9 +21,12 @@ struct RetentionLimits {
   absl::Duration age = absl::InfiniteDuration();
   // Of the stored records of all runs.
   uint64_t bytes = UINT64_MAX;
+  // Of those of one owner, administrators left out.
+  uint64_t owner_bytes = UINT64_MAX;
 
   bool IsNone() const {
-    return age == absl::InfiniteDuration() && bytes == UINT64_MAX;
+    return age == absl::InfiniteDuration() && bytes == UINT64_MAX &&
+           owner_bytes == UINT64_MAX;
   }
 };
 

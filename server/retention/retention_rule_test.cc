@@ -46,6 +46,18 @@ TEST(RetentionRuleTest, WhatIsTooMuchGoesOldestFirstUntilItFits) {
   EXPECT_THAT(Drop(runs, {.bytes = 0}), ElementsAre("a", "b", "c"));
 }
 
+// Before it takes what others may keep.
+TEST(RetentionRuleTest, OneOwnersRunsGoWhereTheyAreTooMuch) {
+  std::vector<RunUse> runs = {Ended("alice-new", 1), Ended("bob-old", 9),
+                              Ended("alice-old", 8), Ended("admin", 9)};
+  runs[0].owner = runs[2].owner = "alice";
+  runs[1].owner = "bob";
+  EXPECT_THAT(Drop(runs, {.owner_bytes = 20}), IsEmpty());
+  EXPECT_THAT(Drop(runs, {.owner_bytes = 19}), ElementsAre("alice-old"));
+  EXPECT_THAT(Drop(runs, {.owner_bytes = 0}),
+              ElementsAre("bob-old", "alice-old", "alice-new"));
+}
+
 TEST(RetentionRuleTest, WhatIsInUseStaysWhateverTheLimits) {
   RunUse live = Ended("live", 100);
   live.ended_unix_ns = 0;

@@ -243,6 +243,10 @@ void BookBatch(const v1::Batch& batch, uint64_t stored_bytes,
   process->set_stored_bytes(process->stored_bytes() + stored_bytes);
 }
 
+uint64_t BytesOf(const stored::Process& process) {
+  return process.stored_bytes() + process.quarantined_bytes();
+}
+
 // REQUIRES: the steps of the batch are not learned yet.
 void LearnPlan(const BatchFacts& facts, stored::Process* process) {
   process->set_plan_version(*facts.plan_version);

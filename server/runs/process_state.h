@@ -60,6 +60,9 @@ void BookReports(const RingReportList& reports, stored::Process* process);
 // Final counters; none if nobody knows them, which leaves open what is lost.
 void BookFinalReports(const RingReportList& reports, stored::Process* process);
 
+// What the store holds of its batches, quarantined ones among them.
+uint64_t BytesOf(const stored::Process& process);
+
 // What the books hold of each ring.
 std::vector<v1::RingCursor> RingCursors(const stored::Process& process);
 

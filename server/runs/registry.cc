@@ -12,11 +12,6 @@
 namespace traincheck::server {
 namespace {
 
-void PutRun(const RunState& run, WriteSet* writes) {
-  writes->Put(Table::kRuns, RunKey(run.run.number()),
-              run.run.SerializeAsString());
-}
-
 std::string Utc(uint64_t unix_ns) {
   return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::FromUnixNanos(unix_ns),
                           absl::UTCTimeZone());
@@ -41,6 +36,11 @@ absl::Status CheckOwner(const stored::Run& run, const std::string& owner) {
 }
 
 }  // namespace
+
+void Registry::PutRun(const RunState& run, WriteSet* writes) {
+  writes->Put(Table::kRuns, RunKey(run.run.number()),
+              run.run.SerializeAsString());
+}
 
 std::string Registry::SelectionFor(const v1::Hello& hello,
                                    const RunState& state) const {
@@ -115,11 +115,15 @@ absl::StatusOr<Registry::Opened> Registry::Open(const v1::Hello& hello,
     return absl::UnavailableError(absl::StrCat(
         "run ", hello.run(), " is being deleted: try again in a moment"));
   }
-  if (const auto known = runs_.find(hello.run()); known != runs_.end()) {
+  const auto known = runs_.find(hello.run());
+  if (known != runs_.end()) {
     absl::Status may = CheckOwner(known->second.run, owner);
     if (may.ok()) may = TakeOffShelf(&known->second);
     if (!may.ok()) return may;
   }
+  absl::Status room = use_of_owners_.CheckRoom(
+      known == runs_.end() ? owner : known->second.run.owner());
+  if (!room.ok()) return room;
   WriteSet writes;
   RunState& run = FindOrMakeRun(hello, owner, &writes);
   ProcessEntry* process = run.Find(hello.process());
@@ -234,6 +238,8 @@ absl::StatusOr<Registry::Fate> Registry::TakeBatch(
   const auto [run, process] = *writer;
   stored::Process& books = process->books;
   if (batch.number() < books.next_batch()) return Fate::kDuplicate;
+  const absl::Status room = use_of_owners_.CheckRoom(run->run.owner());
+  if (!room.ok()) return room;
   if (batch.number() > books.next_batch()) {
     spdlog::warn("batches are missing run={} process=\"{}\" first={} next={}",
                  run->run.id(), ProcessName(books), books.next_batch(),
@@ -243,6 +249,7 @@ absl::StatusOr<Registry::Fate> Registry::TakeBatch(
   WriteSet writes;
   if (HasEnded(books)) Reopen(run, process, &writes);
   const BatchId id = {run->run.number(), books.number(), batch.number()};
+  use_of_owners_.Add(run->run.owner(), value.size());
   const absl::Status bad =
       facts.ok() ? CheckPositions(books, batch) : facts.status();
   if (bad.ok()) {
@@ -271,6 +278,7 @@ void Registry::Quarantine(const BatchId& id, const absl::Status& reason,
       "error=\"{}\"",
       id.run, ProcessName(books), id.batch, text);
   books.set_quarantined_batches(books.quarantined_batches() + 1);
+  books.set_quarantined_bytes(books.quarantined_bytes() + batch.size());
   ++quarantined_batches_;
   stored::Quarantined quarantined;
   quarantined.set_reason(text);
@@ -399,57 +407,6 @@ void Registry::Disconnect(const StreamId& stream) {
                run->run.id(), ProcessName(books));
   SetState(stored::STATE_DISCONNECTED, options_.now(), &books);
   WriteProcess(run, *process, WriteSet(), nullptr);
-}
-
-void Registry::Tick() {
-  absl::MutexLock lock(&mutex_);
-  const std::set<std::string> candidates = not_ended_;
-  for (const std::string& id : candidates) {
-    RunState& run = runs_.at(id);
-    const uint32_t last_attempt = LastAttempt(run);
-    for (auto& [number, process] : run.processes) {
-      if (process.books.state() == stored::STATE_DISCONNECTED) {
-        EndIfSilent(&run, last_attempt, &process);
-      }
-    }
-    EndRunIfDue(&run);
-  }
-  ShelveWhatRests();
-}
-
-void Registry::EndIfSilent(RunState* run, uint32_t last_attempt,
-                           ProcessEntry* process) {
-  stored::Process& books = process->books;
-  const absl::Time now = options_.now();
-  const absl::Duration since =
-      now - absl::FromUnixNanos(books.state_since_unix_ns());
-  const bool lost = since >= options_.lost_after;
-  // Most processes that are silent are in no older attempt, and of one program.
-  const bool may_be_superseded =
-      books.attempt() < last_attempt || !run->IsLatestImage(books);
-  if (!lost && (since < options_.superseded_after || !may_be_superseded ||
-                !IsSuperseded(*run, books))) {
-    return;
-  }
-  SetState(lost ? stored::STATE_SILENT : stored::STATE_SUPERSEDED, now, &books);
-  spdlog::warn("process lost run={} process=\"{}\" silent_s={} superseded={}",
-               run->run.id(), ProcessName(books), absl::ToInt64Seconds(since),
-               !lost);
-  WriteProcess(run, *process, WriteSet(), nullptr);
-}
-
-void Registry::EndRunIfDue(RunState* run) {
-  const auto end = EndTime(*run, options_.now(), options_.end_grace);
-  if (!end.has_value() || run->run.ended_unix_ns() != 0) return;
-  run->run.set_ended_unix_ns(absl::ToUnixNanos(*end));
-  not_ended_.erase(run->run.id());
-  resting_.insert(run->run.id());
-  spdlog::info("run ended run={}", run->run.id());
-  WriteSet writes;
-  PutRun(*run, &writes);
-  store_.Write(std::move(writes), [this, id = run->run.id()] {
-    if (observer_) observer_(id);
-  });
 }
 
 RunState* Registry::FindRun(const std::string& id, uint64_t number) {

@@ -26,6 +26,8 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "server/runs/ingest_counts.h"
+#include "server/runs/owner_use.h"
+#include "server/runs/registry_options.h"
 #include "server/runs/run_pins.h"
 #include "server/runs/run_state.h"
 #include "server/runs/run_view.h"
@@ -38,20 +40,7 @@ absl::Status NoSuchRun(const std::string& run);
 
 class Registry {
  public:
-  struct Options {
-    absl::Duration lost_after = absl::Minutes(10);
-    // How long a process in whose place a later start is may be silent. Longer
-    // than a relay takes to come back.
-    absl::Duration superseded_after = absl::Seconds(15);
-    // How long a run whose processes have all ended waits for further ones,
-    // unless every rank was there.
-    absl::Duration end_grace = absl::Seconds(1);
-    std::function<absl::Time()> now = absl::Now;
-    // Of one run; workers that are started for each epoch add up.
-    size_t max_processes = 65'536;
-    // How long the processes of a run stay in memory once it has ended.
-    absl::Duration shelve_after = absl::Minutes(1);
-  };
+  using Options = RegistryOptions;
   // Called once the change is in the synced store, with the cursor it has
   // there: all batches below are durable.
   using Durable = std::function<void(uint64_t next_batch)>;
@@ -85,10 +74,11 @@ class Registry {
   // Binds a stream to a process; one that resumes takes over from the process's
   // live stream. REQUIRES: hello is valid (hello_check.h). A run belongs to the
   // `owner` who begins it ("": the administrators, who may write every run);
-  // PermissionDenied for others. FailedPrecondition if the process has a live
-  // stream that this one does not resume; ResourceExhausted if the run has too
-  // many processes; Unavailable while it is being deleted; the store's error if
-  // it has ended long ago and cannot be read.
+  // PermissionDenied for others, and while its owner's runs take too much.
+  // FailedPrecondition if the process has a live stream that this one does not
+  // resume; ResourceExhausted if the run has too many processes; Unavailable
+  // while it is being deleted; the store's error if it has ended long ago and
+  // cannot be read.
   [[nodiscard]] absl::StatusOr<Opened> Open(const v1::Hello& hello,
                                             Admitted admitted,
                                             const std::string& owner = "");
@@ -98,7 +88,8 @@ class Registry {
   enum class Fate { kStored, kDuplicate, kQuarantined };
   // Books and stores a batch, or quarantines it if `facts` is an error or it
   // overlaps what is stored. `durable` is not called for duplicates. Aborted
-  // if a newer stream has taken over.
+  // if a newer stream has taken over; PermissionDenied while the runs of its
+  // owner take too much.
   [[nodiscard]] absl::StatusOr<Fate> AddBatch(
       const StreamId& stream, const v1::Batch& batch,
       const absl::StatusOr<BatchFacts>& facts, Durable durable);
@@ -158,8 +149,11 @@ class Registry {
 
  private:
   Registry(Store* store, Options options)
-      : store_(*store), options_(std::move(options)) {}
+      : store_(*store),
+        options_(std::move(options)),
+        use_of_owners_(options_.owner_bytes) {}
 
+  static void PutRun(const RunState& run, WriteSet* writes);
   static RunView::Process ViewOf(const ProcessEntry& process,
                                  std::string reason);
   // The run, if nothing and nobody holds on to it.
@@ -239,6 +233,7 @@ class Registry {
   std::set<std::string> not_ended_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> resting_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, RunState> withdrawn_ ABSL_GUARDED_BY(mutex_);  // by id
+  OwnerUse use_of_owners_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_run_ ABSL_GUARDED_BY(mutex_) = 1;
   uint64_t next_stream_ ABSL_GUARDED_BY(mutex_) = 1;
   uint64_t quarantined_batches_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -14,8 +14,8 @@ Registry::Withdrawn Sum(const RunState& run) {
   sum.number = run.run.number();
   for (const auto& [number, process] : run.processes) {
     sum.records += process.books.stored_records();
-    sum.bytes += process.books.stored_bytes();
   }
+  sum.bytes = run.StoredBytes();
   return sum;
 }
 
@@ -25,10 +25,9 @@ absl::Status Registry::Keep(const std::string& run, bool keep) {
   absl::MutexLock lock(&mutex_);
   const auto at = runs_.find(run);
   if (at == runs_.end()) return NoSuchRun(run);
-  stored::Run& books = at->second.run;
-  books.set_kept(keep);
+  at->second.run.set_kept(keep);
   WriteSet writes;
-  writes.Put(Table::kRuns, RunKey(books.number()), books.SerializeAsString());
+  PutRun(at->second, &writes);
   store_.Write(std::move(writes), nullptr);
   return absl::OkStatus();
 }
@@ -52,6 +51,7 @@ absl::StatusOr<Registry::Withdrawn> Registry::Withdraw(const std::string& run,
   absl::StatusOr<RunState*> state = AtRest(run, pins);
   if (!state.ok()) return state.status();
   const Withdrawn withdrawn = Sum(**state);
+  use_of_owners_.Subtract((*state)->run.owner(), withdrawn.bytes);
   withdrawn_[run] = std::move(**state);
   runs_.erase(run);
   resting_.erase(run);
@@ -62,6 +62,7 @@ void Registry::Release(const std::string& run, bool deleted) {
   absl::MutexLock lock(&mutex_);
   const auto at = withdrawn_.find(run);
   if (!deleted) {
+    use_of_owners_.Add(at->second.run.owner(), at->second.StoredBytes());
     runs_[run] = std::move(at->second);
     resting_.insert(run);
   }
@@ -83,11 +84,12 @@ absl::StatusOr<Registry::Withdrawn> Registry::DropRecords(
                dropped.records, dropped.bytes);
   state.run.set_records_deleted_unix_ns(absl::ToUnixNanos(options_.now()));
   WriteSet writes;
-  writes.Put(Table::kRuns, RunKey(dropped.number),
-             state.run.SerializeAsString());
+  PutRun(state, &writes);
+  use_of_owners_.Subtract(state.run.owner(), dropped.bytes);
   for (auto& [number, process] : state.processes) {
     process.books.set_records_deleted(true);
     process.books.set_stored_bytes(0);
+    process.books.set_quarantined_bytes(0);
     writes.Put(Table::kRuns, ProcessKey(dropped.number, number),
                process.books.SerializeAsString());
   }

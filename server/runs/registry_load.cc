@@ -66,8 +66,10 @@ absl::Status Registry::LoadProcesses() {
             const auto run = by_number.find(number);
             if (run == by_number.end()) return true;
             quarantined_batches_ += books.quarantined_batches();
+            const uint64_t bytes = BytesOf(books);
+            use_of_owners_.Add(run->second->run.owner(), bytes);
             if (run->second->shelved) {
-              run->second->shelved_bytes += books.stored_bytes();
+              run->second->shelved_bytes += bytes;
             } else {
               run->second->AddStored(std::move(books), now);
             }

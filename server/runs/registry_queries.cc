@@ -156,6 +156,7 @@ std::vector<RunUse> Registry::Uses() const {
   std::vector<RunUse> uses;
   for (const auto& [id, state] : runs_) {
     uses.push_back({.id = id,
+                    .owner = state.run.owner(),
                     .ended_unix_ns = state.run.ended_unix_ns(),
                     .stored_bytes = state.StoredBytes(),
                     .is_kept = state.run.kept(),

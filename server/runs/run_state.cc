@@ -200,7 +200,7 @@ uint64_t RunState::StoredBytes() const {
   if (shelved) return shelved_bytes;
   uint64_t bytes = 0;
   for (const auto& [number, process] : processes) {
-    bytes += process.books.stored_bytes();
+    bytes += BytesOf(process.books);
   }
   return bytes;
 }

@@ -75,6 +75,7 @@ struct RunQuery {
 // What a run takes in the store, and who holds on to it.
 struct RunUse {
   std::string id;
+  std::string owner = {};
   uint64_t ended_unix_ns = 0;  // 0: it goes on
   uint64_t stored_bytes = 0;
   bool is_kept = false;

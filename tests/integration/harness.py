@@ -97,7 +97,7 @@ class Daemon:
         self.data_dir = folder / "data"
         self.log = folder / "traincheckd.log"
         self._port_file = folder / "address"
-        self._options = options
+        self.options = options
         self._process = None
         port, self._port_lock = take_port()
         self.address = f"{host}:{port}"
@@ -108,7 +108,7 @@ class Daemon:
         command += ["--listen", self.address, "--port-file", self._port_file]
         with open(self.log, "ab") as log:
             self._process = subprocess.Popen(
-                [*map(str, command), *self._options], stderr=log
+                [*map(str, command), *self.options], stderr=log
             )
         wait_until(self._port_file.exists, f"the daemon's address; log: {self.log}")
         self.address = self._port_file.read_text().strip()

@@ -452,6 +452,35 @@ class Owners(OtherUserCase):
         shown = self.daemon.run_ended("r")
         self.assertEqual((shown["lost"], shown["dropped"]), (0, 0))
 
+    def test_one_owners_runs_do_not_fill_the_disk(self):
+        self.daemon.stop()
+        self.daemon.options = ("--owner-bytes", "1000")
+        self.daemon.start()
+        self.assertEqual(self.train_of("alice", "first").returncode, 0)
+        spool = self.folder / "spool"
+        harness.wait_until(lambda: list(spool.glob("*.spool")), "the spool")
+        # Administrators are not concerned, and alice trains on.
+        self.train("other")
+        self.assertEqual(self.train_of("alice", "second").returncode, 0)
+        self.assertNotIn(
+            "second", [run["id"] for run in self.listed("alice", "runs", "list")]
+        )
+        self.assertIn("the runs of owner alice take", self.daemon.log.read_text())
+        # With more room nothing is missing.
+        self.daemon.stop()
+        self.daemon.options = ("--owner-bytes", "off")
+        self.daemon.start()
+
+        def sent():
+            done = self.ctl_of("alice", "relay", "spool", "send", str(spool))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return not list(spool.glob("*.spool"))
+
+        harness.wait_until(sent, "the delivery")
+        for run in ("first", "second"):
+            shown = self.daemon.run_ended(run)
+            self.assertEqual((shown["lost"], shown["dropped"]), (0, 0))
+
     def _records(self):
         runs = self.daemon.ctl("runs", "list")
         return runs and runs[0]["records"]

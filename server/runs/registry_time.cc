@@ -1,0 +1,64 @@
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "base/logging.h"
+#include "server/runs/attempts.h"
+#include "server/runs/registry.h"
+
+// How time ends processes and runs.
+namespace traincheck::server {
+
+void Registry::Tick() {
+  absl::MutexLock lock(&mutex_);
+  const std::set<std::string> candidates = not_ended_;
+  for (const std::string& id : candidates) {
+    RunState& run = runs_.at(id);
+    const uint32_t last_attempt = LastAttempt(run);
+    for (auto& [number, process] : run.processes) {
+      if (process.books.state() == stored::STATE_DISCONNECTED) {
+        EndIfSilent(&run, last_attempt, &process);
+      }
+    }
+    EndRunIfDue(&run);
+  }
+  ShelveWhatRests();
+}
+
+void Registry::EndIfSilent(RunState* run, uint32_t last_attempt,
+                           ProcessEntry* process) {
+  stored::Process& books = process->books;
+  const absl::Time now = options_.now();
+  const absl::Duration since =
+      now - absl::FromUnixNanos(books.state_since_unix_ns());
+  const bool lost = since >= options_.lost_after;
+  // Most processes that are silent are in no older attempt, and of one program.
+  const bool may_be_superseded =
+      books.attempt() < last_attempt || !run->IsLatestImage(books);
+  if (!lost && (since < options_.superseded_after || !may_be_superseded ||
+                !IsSuperseded(*run, books))) {
+    return;
+  }
+  SetState(lost ? stored::STATE_SILENT : stored::STATE_SUPERSEDED, now, &books);
+  spdlog::warn("process lost run={} process=\"{}\" silent_s={} superseded={}",
+               run->run.id(), ProcessName(books), absl::ToInt64Seconds(since),
+               !lost);
+  WriteProcess(run, *process, WriteSet(), nullptr);
+}
+
+void Registry::EndRunIfDue(RunState* run) {
+  const auto end = EndTime(*run, options_.now(), options_.end_grace);
+  if (!end.has_value() || run->run.ended_unix_ns() != 0) return;
+  run->run.set_ended_unix_ns(absl::ToUnixNanos(*end));
+  not_ended_.erase(run->run.id());
+  resting_.insert(run->run.id());
+  spdlog::info("run ended run={}", run->run.id());
+  WriteSet writes;
+  PutRun(*run, &writes);
+  store_.Write(std::move(writes), [this, id = run->run.id()] {
+    if (observer_) observer_(id);
+  });
+}
+
+}  // namespace traincheck::server
