@@ -1,6 +1,7 @@
 """Copies of models that are not trained themselves."""
 
 import copy
+import functools
 import gc
 import pathlib
 import sys
@@ -12,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from hooks_case import CORE, HooksCase, Net, PARAMS, WATCH, train_step
+from hooks_case import CORE, HooksCase, Net, PARAMS, WATCH, said, train_step
 
 
 class Copies(HooksCase):
@@ -151,6 +152,63 @@ class RoundedAverages(HooksCase):
     def test_float32(self):
         self.train(0.01, dtype=torch.float32)
         self.assertEqual(self.said(), [])
+
+
+class StaleStatistics(HooksCase):
+    NAME = "opt.copy_keeps_statistics"
+
+    def train(self, update, copied=copy.deepcopy, moves=True, training=False):
+        """What was said of an average that is called in each step."""
+        CORE.closing = {"clear"}
+        model = Net()
+        average = copied(model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(8):
+            model.norm.train(moves)
+            optimizer.zero_grad()
+            model(torch.randn(5, 3)).square().sum().backward()
+            optimizer.step()
+            average.train(training)
+            with torch.no_grad():
+                update(average, model)
+                average(torch.randn(5, 3))
+        return [value for value in said(self.NAME) if value == value]
+
+    @staticmethod
+    def lerp(average, model):
+        for slow, fast in zip(average.parameters(), model.parameters()):
+            slow.lerp_(fast, 0.2)
+
+    def test_an_average_of_parameters(self):
+        self.assertEqual(self.train(self.lerp), [1.0])
+
+    def test_an_average_of_buffers_too(self):
+        def update(average, model):
+            self.lerp(average, model)
+            for slow, fast in zip(average.buffers(), model.buffers()):
+                slow.copy_(fast)
+
+        self.assertEqual(self.train(update), [0.0])
+
+    def test_averages_of_torch(self):
+        average = torch.optim.swa_utils.AveragedModel
+        for use_buffers in (False, True):  # it copies them, or averages them
+            with self.subTest(use_buffers=use_buffers):
+                self.setUp()
+                found = self.train(
+                    average.update_parameters,
+                    functools.partial(average, use_buffers=use_buffers),
+                )
+                self.assertEqual(found, [0.0])
+
+    def test_a_copy_that_stands(self):
+        self.assertEqual(self.train(lambda average, model: None), [])
+
+    def test_a_source_whose_statistics_stand(self):
+        self.assertEqual(self.train(self.lerp, moves=False), [])
+
+    def test_a_copy_in_training_mode(self):
+        self.assertEqual(self.train(self.lerp, training=True), [])
 
 
 if __name__ == "__main__":

@@ -235,6 +235,30 @@ class LossSigns(SignsCase):
             self.optimizer.step()
             self.assertEqual(last(name), wrong)
 
+    def accumulate(self, *groups, loss=None):
+        """What was said of groups of so many micro-batches, each divided by 3."""
+        for count in groups:
+            self.optimizer.zero_grad()
+            for _ in range(count):
+                (loss or (lambda: self.loss() / 3))().backward()
+            self.optimizer.step()
+        return [value for value in scalars("opt.divides_by_more") if value == value]
+
+    def test_a_last_group_that_is_divided_by_the_number_of_others(self):
+        self.assertEqual(self.accumulate(3, 3, 2, 3), [0.0, 1.0, 0.0])
+
+    def test_a_factor_divides_too(self):
+        found = self.accumulate(3, 1, loss=lambda: self.loss() * (1 / 3))
+        self.assertEqual(found, [0.0, 1.0])
+
+    def test_numbers_that_are_no_numbers_of_micro_batches(self):
+        self.assertEqual(self.accumulate(2, 1, 4), [])
+        for factor in (0.0, 0.3, float("nan"), float("inf"), -1 / 3):
+            self.setUp()
+            self.assertEqual(
+                self.accumulate(3, 1, loss=lambda: self.loss() * factor), []
+            )
+
     def test_two_losses(self):
         for _ in range(3):
             self.optimizer.zero_grad()

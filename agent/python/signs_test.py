@@ -2,6 +2,7 @@
 come close to it."""
 
 import copy
+import io
 import pathlib
 import sys
 import threading
@@ -376,6 +377,27 @@ class Others(SignsCase):
                 nn.init.normal_(layer.weight)
             self.step(net, optimizer)
             self.assertEqual(last(name), wrong)
+
+    def test_what_came_from_the_file_takes_its_place(self):
+        """Weights that an average had replaced when the file was written."""
+        net = nn.Sequential(nn.Linear(5, 5), self.net)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        raw = [p.detach().clone() for p in net.parameters()]
+        state = {n: torch.randn(p.shape) for n, p in net.named_parameters()}
+        for kept, wrong in ((raw, 0.0), (None, 1.0)):
+            file = io.BytesIO()
+            torch.save({"model": state, "average": {"kept": kept}}, file)
+            file.seek(0)
+            content = torch.load(file)
+            net.load_state_dict(content["model"])
+            with torch.no_grad():
+                for p, one in zip(net.parameters(), content["average"]["kept"] or ()):
+                    p.copy_(one)
+                if kept is None:
+                    for p in net.parameters():
+                        p.normal_()
+            self.step(net, optimizer)
+            self.assertEqual(last("opt.loaded_state_lost"), wrong)
 
     def test_the_best_weights_kept_by_reference(self):
         kept, copied = self.net.state_dict(), self.net.state_dict()

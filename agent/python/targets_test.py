@@ -393,6 +393,9 @@ class ResumedSchedules(SignsCase):
     def test_a_state_that_is_not_saved(self):
         self.assertEqual(self.resume(saves=False), [[], [1.0]])
 
+    def test_a_rate_that_no_schedule_has_moved(self):
+        self.assertEqual(self.resume(saves=False, epochs=0), [[], []])
+
     def test_a_schedule_that_goes_on_without_it(self):
         self.assertEqual(self.resume(saves=False, begin=1), [[], [0.0]])
         self.setUp()

@@ -27,6 +27,47 @@ class GraphCase(HooksCase):
         return said(self.NAME)
 
 
+class RepeatedQuotients(GraphCase):
+    NAME = "loss.divided_twice"
+
+    def setUp(self):
+        super().setUp()
+        self.lengths = torch.tensor([2, 3, 4, 5, 3, 3, 6, 7])
+
+    @property
+    def sums(self):
+        return nn.Linear(5, 1)(torch.randn(8, 5)).square().squeeze(1)
+
+    def again(self, divide):
+        """What is said of means over the lengths that are divided once more."""
+        return self.of(divide(self.sums / self.lengths, self.lengths).sum())
+
+    def test_a_mean_that_is_divided_again(self):
+        for divide in (
+            lambda means, lengths: means / lengths,
+            lambda means, lengths: means[:4] / lengths[:4],
+            lambda means, lengths: means.split(4)[1] / lengths.float()[4:],
+            lambda means, lengths: (-means.unsqueeze(1)) / lengths[:, None],
+        ):
+            self.assertEqual(self.again(divide), [1.0])
+
+    def test_other_divisors(self):
+        for divide in (
+            lambda means, lengths: means,
+            lambda means, lengths: means / lengths.flip(0),
+            lambda means, lengths: means[2:6] / lengths[2:6],
+            lambda means, lengths: means / 4,
+            lambda means, lengths: means / lengths.sum(),
+        ):
+            self.assertEqual(self.again(divide), [0.0])
+
+    def test_deviations_and_one_length_are_not_asked(self):
+        deviations = torch.rand(8) + 0.5
+        self.assertEqual(self.of((self.sums / deviations / deviations).sum()), [])
+        alike = torch.full((8,), 4)
+        self.assertEqual(self.of((self.sums / alike / alike).sum()), [])
+
+
 class Weights(GraphCase):
     NAME = "loss.favours_frequent"
 

@@ -2,7 +2,7 @@
 // equally many targets?
 //
 // Inputs: scalars "loss.targets" that the agent writes of backwards at which it
-// looked; ends of steps.
+// looked; ends of steps, clears.
 //
 // Threads: one object, one thread at a time.
 #ifndef TRAINCHECK_INVARIANTS_FACTS_ACCUMULATED_MEANS_H_
@@ -25,6 +25,8 @@ class AccumulatedMeans final : public FactTracker {
   using FactTracker::FactTracker;
 
   void OnCallBegin(const Call& call) override {
+    // A check of the user's before the training leaves gradients, too.
+    if (HasCategory(call, CallCategory::kZeroGrad)) Forget();
     if (!HasCategory(call, CallCategory::kBackward)) return;
     if (call.Is(kOutermost)) ++backwards_;
   }
@@ -33,15 +35,12 @@ class AccumulatedMeans final : public FactTracker {
     targets_.push_back(event.value);
   }
   void AfterCall(const Call& call, CallOutcome outcome) override {
-    if (!IsOptimizerStep(call)) return;
-    targets_.clear();
-    backwards_ = 0;
-    unsure_ = false;
+    if (IsOptimizerStep(call)) Forget();
   }
   void OnGap() override { unsure_ = true; }
 
-  // Of several backwards since the last step, each of the mean over some
-  // targets: were these about equally many? nullopt: there were no such
+  // Of several backwards since the last step or clear, each of the mean over
+  // some targets: were these about equally many? nullopt: there were no such
   // backwards.
   std::optional<bool> Alike() const {
     if (unsure_ || backwards_ < 2 || targets_.size() != backwards_) {
@@ -57,11 +56,17 @@ class AccumulatedMeans final : public FactTracker {
   }
 
  private:
+  void Forget() {
+    targets_.clear();
+    backwards_ = 0;
+    unsure_ = false;
+  }
+
   static constexpr char kTargets[] = "loss.targets";
   // Rows of packed texts differ by a few targets, which weigh nothing.
   static constexpr double kAlike = 1.1;
 
-  std::vector<double> targets_;  // since the last step
+  std::vector<double> targets_;  // since the last step or clear
   uint64_t backwards_ = 0;       // likewise
   bool unsure_ = false;          // records of some may be missing
 };

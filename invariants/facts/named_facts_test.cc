@@ -42,7 +42,8 @@ TEST_F(NamedFactsTest, AgentsOfAVersionLookAtSoManyFacts) {
                                                {10, 12u},
                                                {11, 6u},
                                                {12, 3u},
-                                               {13, 5u}}));
+                                               {13, 5u},
+                                               {14, 3u}}));
 }
 
 TEST_F(NamedFactsTest, InsideWrapper) {

@@ -63,6 +63,7 @@ constexpr char kStrayTerm[] = "loss.stray_term";
 constexpr char kKlOfTarget[] = "loss.kl_of_target";
 constexpr char kNoiseByVariance[] = "loss.noise_by_variance";
 constexpr char kVarianceConfused[] = "loss.variance_confused";
+constexpr char kDividedTwice[] = "loss.divided_twice";
 
 std::vector<Fact> OfCalls() {
   return {
@@ -228,6 +229,9 @@ std::vector<Fact> OfOutputs() {
       CallRow<kNoiseByVariance>(
           "the noise of a variational encoder is scaled by the variance",
           "the noise of a variational encoder is scaled by the deviation", 9),
+      CallRow<kDividedTwice>(
+          "a quotient by different whole numbers is divided by them again",
+          "no quotient is divided by the same numbers again", 14),
       CallRow<kVarianceConfused>(
           "a result of a variational encoder is the logarithm of the variance "
           "to its noise or its divergence, and the deviation to the other",

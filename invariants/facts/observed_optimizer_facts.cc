@@ -49,6 +49,8 @@ constexpr char kMaskedRows[] = "opt.moves_masked_rows";
 constexpr char kEmptyGroup[] = "opt.has_empty_group";
 constexpr char kForgetful[] = "opt.moments_forget";
 constexpr char kCounterStands[] = "opt.counter_stands";
+constexpr char kKeepsStatistics[] = "opt.copy_keeps_statistics";
+constexpr char kDividesByMore[] = "opt.divides_by_more";
 constexpr char kSamplesBlindly[] = "opt.samples_without_gradient";
 constexpr char kStillCopy[] = "opt.evaluates_still_copy";
 constexpr char kGetsZeros[] = "opt.layer_gets_zeros";
@@ -65,6 +67,10 @@ std::vector<Fact> OfOptimizers() {
                                "divides by their number",
                                "it does not add up means of micro-batches "
                                "without dividing by their number"),
+      OptimizerRow<kDividesByMore>(
+          "it has accumulated fewer losses than each of them is divided by",
+          "it has accumulated as many losses as each of them is divided by",
+          14),
       OptimizerRow<kClipsNothing>("gradient clipping is given no parameters",
                                   "gradient clipping is given parameters"),
       OptimizerRow<kDiscards>("gradients of a backward are cleared before the "
@@ -202,6 +208,11 @@ std::vector<Fact> OfUpkeep() {
       OptimizerRow<kMaskedRows>(
           "it changes rows whose gradients the script has set to 0",
           "it does not change rows whose gradients the script has set to 0", 4),
+      OptimizerRow<kKeepsStatistics>(
+          "a copy that was called follows the training, and the statistics of "
+          "its BatchNorms stand still",
+          "the statistics of copies that were called follow the training, too",
+          14),
       OptimizerRow<kStillCopy>(
           "a copy is evaluated that has not changed since it was made",
           "copies that are evaluated follow the training", 10),

@@ -53,6 +53,11 @@ TEST_F(TrainingFactsTest, MeansOverEquallyManyTargets) {
   Backward({});
   Step();
   EXPECT_EQ(Read(&alike), Values{});
+  // What was cleared is in no step.
+  Backward({{"loss.targets", 6}});
+  Clear();
+  step_of({4});
+  EXPECT_EQ(Read(&alike), Values{});
 }
 
 TEST_F(TrainingFactsTest, ClippedAndThenCleared) {

@@ -22,6 +22,7 @@ LOOKS = (
     "built_in_upkeep.py",
 )
 TOGETHER = (
+    "built_in_averages.py",
     "built_in_counts.py",
     "built_in_inputs.py",
     "built_in_lost_parts.py",
@@ -32,6 +33,7 @@ TOGETHER = (
 )
 NEAR = (
     "built_in_near.py",
+    "built_in_near_averages.py",
     "built_in_near_counts.py",
     "built_in_near_data.py",
     "built_in_near_inputs.py",

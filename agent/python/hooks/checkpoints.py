@@ -60,6 +60,7 @@ class _Checkpoints:
             path = args[0] if args else kwargs.get("f")
             self._watch.stateless_resumes.loaded(path, result)
             self._watch.resumed_schedules.loaded(result)
+            self._watch.loaded_states.loaded(result)
 
     def takes_state(self, args: Args, kwargs: Kwargs) -> None:
         watch = self._watch

@@ -2,7 +2,8 @@
 
 An initialisation that runs over all modules after a pretrained part was loaded wipes
 it. A few elements of each parameter are compared; a head that is made anew is a small
-part.
+part. What came from the same file may take their place: weights that an average had
+replaced when the file was written.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 _PARAMETERS = 64  # of a load
 _ELEMENTS = 32
 _LOADS = 16
+_IN_FILES = 1024  # tensors
+_DEPTH = 4  # of containers within each other
 
 
 class _Load:
@@ -49,7 +52,17 @@ class LoadedStates:
         self._values = values
         self._awake = awake
         self._loads: list[_Load] = []  # since the last step
+        self._in_files: set[int] = set()  # rows of tensors of the last files
         self._said: WeakIdentityMap[torch.optim.Optimizer, float] = WeakIdentityMap()
+
+    def loaded(self, content: Any) -> None:
+        """Called with what torch.load has given."""
+        kept = [t for t in _tensors(content, _DEPTH) if self._values.reads(t)]
+        if len(self._in_files) > _IN_FILES:
+            self._in_files.clear()
+        few = [first_of(tensor, _ELEMENTS) for tensor in kept[:_IN_FILES]]
+        if few:
+            self._values.read(few, lambda rows: self._in_files.update(map(_row, rows)))
 
     def took(self, module: Any, state: Any) -> None:
         """Called when a module has taken over a state."""
@@ -97,7 +110,7 @@ class LoadedStates:
     ) -> None:
         optimizer = reference()
         same = [
-            before[name] == row
+            before[name] == row or row[1] in self._in_files
             for name, row in now.items()
             if name in before and before[name][0] == row[0]
         ]
@@ -124,8 +137,22 @@ class LoadedStates:
         dtypes = [parameter.dtype for parameter in found.values()]
 
         def rows(values: list[torch.Tensor]) -> None:
-            hashes = [hash(tuple(value.tolist())) for value in values]
-            take(dict(zip(names, zip(dtypes, hashes))))
+            take(dict(zip(names, zip(dtypes, map(_row, values)))))
 
         few = [first_of(parameter, _ELEMENTS) for parameter in found.values()]
         self._values.read(few, rows)
+
+
+def _row(few: torch.Tensor) -> int:
+    return hash(tuple(few.tolist()))
+
+
+def _tensors(content: Any, depth: int) -> list[torch.Tensor]:
+    """Matrices and more in it, as far as it is made of plain containers."""
+    if type(content) is torch.Tensor or type(content) is torch.nn.Parameter:
+        return [content] if content.dim() >= 2 else []
+    if not isinstance(content, (dict, list, tuple)) or depth == 0:
+        return []
+    inner = content.values() if isinstance(content, dict) else content
+    few = itertools.islice(inner, _IN_FILES)
+    return [tensor for one in few for tensor in _tensors(one, depth - 1)]

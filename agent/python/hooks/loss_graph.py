@@ -25,7 +25,9 @@ from _traincheck import output_graph
 from _traincheck import overlap_losses
 from _traincheck import padded_means
 from _traincheck import policy_graph
+from _traincheck import repeated_quotients
 from _traincheck import token_graph
+from _traincheck.accumulation import Accumulation
 from _traincheck.findings import Findings
 from _traincheck.graph_copy import GraphCopy
 from _traincheck.graph_nodes import (
@@ -123,10 +125,7 @@ class LossGraphs:
         # Of the losses since then: exactly 0? None: one could not be read.
         self._zeros: set[bool | None] = set()
         self._learned = False  # has there been another one, ever?
-        # Backwards since then, and those of plain means, by their place.
-        self._places: collections.Counter[Place] = collections.Counter()
-        self._means: collections.Counter[Place] = collections.Counter()
-        self._accumulates = False  # has one place made several in a step?
+        self.accumulation = Accumulation()
         self._updated = False  # has an optimizer stepped?
 
     def backward_begins(self, args: Args, kwargs: Kwargs) -> None:
@@ -142,7 +141,7 @@ class LossGraphs:
             losses = _losses(args, kwargs)
             for loss in losses:
                 self._see(loss)
-            self._count(here, losses)
+            self.accumulation.backward_begins(here, losses)
             for found in self._late.pop(row, ()):
                 self._say(found)
             if number < _FIRST or number % _EVERY == 0:
@@ -180,24 +179,8 @@ class LossGraphs:
         for name, value in found.items():
             core.record_scalar(0, core.POINT_BACKWARD_END, 0, name, value)
 
-    def _count(self, here: Place, losses: list[torch.Tensor]) -> None:
-        # Not by +=, for which a Counter calls Python where a key is new.
-        self._places[here] = self._places.get(here, 0) + 1
-        if len(losses) == 1 and losses[0].grad_fn is not None:
-            mean = _is_plain_mean(losses[0].grad_fn)
-            self._means[here] = self._means.get(here, 0) + mean
-
-    def sums_means(self) -> float | None:
-        """1: the step adds up means of one place in the code and nobody divides;
-        None: no place has made several backwards in a step so far."""
-        several = [here for here, count in self._places.items() if count > 1]
-        self._accumulates = self._accumulates or bool(several)
-        sums = any(self._means[here] == self._places[here] for here in several)
-        return float(sums) if self._accumulates else None
-
     def gradients_cleared(self) -> None:
-        self._places.clear()
-        self._means.clear()
+        self.accumulation.cleared()
         self._zeros.clear()
         if self._awaited is not None and not self._awaited.is_used:
             self._awaited.is_cleared = True
@@ -278,6 +261,7 @@ def findings(roots: list[Node], whole: bool, orders: RowOrders) -> Findings:
         else:
             found.add(OVER_QUERIES, attention_graph.over_queries(node))
             found.add(padded_means.NAME, padded_means.counts(node))
+            found.add(repeated_quotients.NAME, repeated_quotients.divides_again(node))
         found.add(class_weights.NAME, class_weights.favours_frequent(node))
         found.add(class_means.NAME, class_means.averages(node))
         found.add(overlap_losses.NAME, overlap_losses.is_of_scores(node))
@@ -297,13 +281,6 @@ def _is_made_anew(loss: torch.Tensor) -> bool:
     """Is it a number in a new tensor, as of torch.tensor(loss.item())?"""
     alone = loss.grad_fn is None and loss.requires_grad and loss.numel() == 1
     return alone and not isinstance(loss, torch.nn.Parameter)
-
-
-def _is_plain_mean(loss: Node) -> bool:
-    """Is it a mean as it is, not divided by anything?"""
-    if loss.name() in ("MeanBackward0", "MeanBackward1"):
-        return True
-    return getattr(loss, "_saved_reduction", None) == _MEAN
 
 
 def _is_outside(targets: torch.Tensor | None) -> bool | None:

@@ -4,6 +4,9 @@ Whoever pads with the end token and then masks the labels of all padding masks t
 each text with it: the model learns everything but to stop. The attention mask tells
 padding from ends. Without one the padding of a batch tells: where batches are padded to
 their longest row, that row has none, so that a token which ends every row ends the texts.
+In a conversation it also stands between an answer and what follows, where no padding is.
+
+What is masked is a label of -100, or has a 0 in a mask of the loss.
 """
 
 from __future__ import annotations
@@ -46,6 +49,11 @@ class MaskedEnds:
         ids, labels = _text(batch, "input_ids"), _text(batch, "labels")
         if ids is None or labels is None or ids.shape != labels.shape:
             return None
+        weights = batch.get("loss_mask")
+        if isinstance(weights, torch.Tensor) and weights.is_cpu:
+            if weights.shape != labels.shape:
+                return None
+            return _by_turns(labels, weights != 0)
         supervised = labels != _IGNORED
         # Labels that were shifted already end one place before the text does.
         if not torch.equal(labels[supervised], ids[supervised]):
@@ -81,6 +89,19 @@ def _by_mask(
     if int(ends.sum()) < _LEAST:
         return None
     return float(not bool(supervised[ends].any()))
+
+
+def _by_turns(tokens: torch.Tensor, supervised: torch.Tensor) -> float | None:
+    """tokens: those to be predicted. The last one of a row is its padding; between an
+    answer and other tokens it is the answer's end."""
+    padding = tokens[:, -1:]
+    if not bool((padding == padding[0]).all()):
+        return None
+    is_end = tokens == padding
+    ends = is_end[:, 1:-1] & supervised[:, :-2] & ~is_end[:, :-2] & ~is_end[:, 2:]
+    if int(ends.sum()) < _LEAST:
+        return None
+    return float(not bool(supervised[is_end].any()))
 
 
 def _by_widths(

@@ -43,6 +43,7 @@ class _Roots:
                 watch.averages.evaluates(model)
                 watch.evaluations.evaluates(model)
                 watch.still_copies.evaluates(model)
+                watch.stale_statistics.evaluates(model)
             return
         watch.signs.forward_begins()
         watch.blind_samples.forward_begins()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
 
 # Names of the scalars: the state was read from a file, and nobody loads it; there was
-# none to be read.
+# none to be read, although a schedule had moved the rate that the optimizer took over.
 NOT_LOADED = "schedule.state_not_loaded"
 NOT_SAVED = "schedule.state_not_saved"
 
@@ -32,7 +32,8 @@ class ResumedSchedules:
         # Has a file held the state of an optimizer, and of a schedule that had begun?
         self._resumes = False
         self._read = False
-        # Optimizers that have taken over a state, and not stepped since.
+        # Optimizers that have taken over a state, and not stepped since: had a schedule
+        # moved its rate?
         self._resumed: WeakIdentityMap[Any, bool] = WeakIdentityMap()
         self._restored: WeakIdentityMap[Any, bool] = WeakIdentityMap()  # schedulers
 
@@ -43,7 +44,7 @@ class ResumedSchedules:
 
     def optimizer_loads(self, optimizer: torch.optim.Optimizer, state: Any) -> None:
         if self._resumes and isinstance(state, dict) and state.get("state"):
-            self._resumed.set(optimizer, True)
+            self._resumed.set(optimizer, _has_moved(state.get("param_groups")))
 
     def scheduler_loads(self, scheduler: Any) -> None:
         self._restored.set(scheduler, True)
@@ -53,10 +54,9 @@ class ResumedSchedules:
     ) -> dict[str, float]:
         """schedulers: the optimizer's. Of its first step after a load; empty: there is
         no schedule, or no resume."""
-        if self._resumed.get(optimizer) is None:
-            return {}
+        moved = self._resumed.get(optimizer)
         self._resumed.discard(optimizer)
-        if not schedulers:
+        if moved is None or not schedulers or not (self._read or moved):
             return {}
         anew = not any(map(self._goes_on, schedulers))
         return {NOT_LOADED if self._read else NOT_SAVED: float(anew)}
@@ -65,6 +65,15 @@ class ResumedSchedules:
         epoch = number_of(getattr(scheduler, "last_epoch", None))
         restored = self._restored.get(scheduler) is not None
         return restored or epoch is None or epoch > 0
+
+
+def _has_moved(groups: Any) -> bool:
+    """Of an optimizer's state: has some group another rate than a schedule began with?"""
+    for group in groups if isinstance(groups, list) else ():
+        rates = [number_of(group.get(name)) for name in ("lr", "initial_lr")]
+        if None not in rates and rates[0] != rates[1]:
+            return True
+    return False
 
 
 def _holds_schedule(content: Any, depth: int) -> bool:

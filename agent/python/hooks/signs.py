@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from _traincheck import transforms
+from _traincheck.accumulation import DIVIDES_BY_MORE
+from _traincheck.accumulation import SUMS as SUMS_MEANS
 from _traincheck.awake import NEW_DATA
 from _traincheck.blind_samples import NAME as BLIND_SAMPLES
 from _traincheck.dropped_results import NAME as DROPS_RESULT
@@ -28,6 +30,7 @@ from _traincheck.old_gradients import is_of_torch
 from _traincheck.remade_optimizers import NAME as MADE_ANEW
 from _traincheck.rounded_steps import NAME as ROUNDED
 from _traincheck.sorted_samples import NAME as SORTED_BATCHES
+from _traincheck.stale_statistics import NAME as KEEPS_STATISTICS
 from _traincheck.standing_counters import NAME as COUNTER_STANDS
 from _traincheck.stateless_resumes import LEAVES as LEAVES_STATE
 from _traincheck.stateless_resumes import NAME as NO_STATE
@@ -183,7 +186,8 @@ class Signs:
         )
         yield "opt.loss_not_finite", watch.loss_graphs.optimizer_steps()
         yield "opt.losses_are_zero", watch.loss_graphs.losses_are_zero()
-        yield "opt.sums_means", watch.loss_graphs.sums_means()
+        yield SUMS_MEANS, watch.loss_graphs.accumulation.sums_means()
+        yield DIVIDES_BY_MORE, watch.loss_graphs.accumulation.divides_by_more()
         yield "opt.repeats_draws", watch.repeated_draws.optimizer_steps()
         yield "opt.leftover_gradients", watch.leftover_gradients.steps(id(optimizer))
 
@@ -241,6 +245,7 @@ def _sleepers(watch: Watch) -> dict[str, _Ask]:
         "opt.state_by_position": lambda o: watch.positions.optimizer_steps(o),
         "opt.teacher_drops": lambda o: watch.teachers.optimizer_steps(),
         GETS_ZEROS: lambda o: watch.zero_gradients.optimizer_steps(o),
+        KEEPS_STATISTICS: lambda o: watch.stale_statistics.optimizer_steps(),
         STILL_COPY: lambda o: watch.still_copies.optimizer_steps(),
         BLIND_SAMPLES: lambda o: watch.blind_samples.optimizer_steps(),
     }

@@ -66,6 +66,7 @@ from _traincheck.short_passes import ShortPasses
 from _traincheck.sight import Sight
 from _traincheck.signs import Signs
 from _traincheck.sorted_samples import SortedSamples
+from _traincheck.stale_statistics import StaleStatistics
 from _traincheck.standing_counters import StandingCounters
 from _traincheck.stateless_resumes import StatelessResumes
 from _traincheck.states import States
@@ -191,6 +192,7 @@ class Watch:
         self.rounded_averages = RoundedAverages(self.models, self.values, self.awake)
         self.rounded_steps = RoundedSteps(self.values, self.awake)
         self.stateless_resumes = StatelessResumes(self.awake)
+        self.stale_statistics = StaleStatistics(self.models, self.values, self.awake)
         self.still_copies = StillCopies(self.values, self.awake)
         self.stray_terms = StrayTerms(self.core)
         self.symmetric_weights = SymmetricWeights(self.values, self.awake)

@@ -205,9 +205,23 @@ class UpdatesAtSteps : public ProcessObserver {
       return !summary.lr_unknown && !summary.lr_nonzero ? Tri::kNo
                                                         : summary.due;
     }
-    return rule.spec.Is(StateKind::kGradNonzero)
-               ? AwaitsGradient(facts, optimizer)
-               : Tri::kYes;
+    if (rule.spec.Is(StateKind::kGradNonzero)) {
+      return AwaitsGradient(facts, optimizer);
+    }
+    return ToTri(!HasGradientsByHand(facts, optimizer));
+  }
+
+  // Where none requires a gradient: the user has computed some, and the step
+  // does use them.
+  static bool HasGradientsByHand(const ProcessFacts& facts,
+                                 const Optimizer& optimizer) {
+    return std::any_of(
+        optimizer.held.begin(), optimizer.held.end(),
+        [&](const HeldVariable& held) {
+          const VariableState* state = facts.Variable(held.variable);
+          return state && state->has_grad_at_step() == Tri::kYes &&
+                 state->grad_nonzero_at_step() != Tri::kNo;
+        });
   }
 
   void JudgeSome(const ProcessFacts& facts, const Call& step,
