@@ -1,6 +1,6 @@
 """Each error of the catalogue shows without us, and its fixed variant has none.
 
-Part of the long tier: some hundred and eighty trainings.
+Part of the long tier: each of more than two hundred programs, in four ways.
 """
 
 import os
