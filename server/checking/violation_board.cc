@@ -63,7 +63,6 @@ void ViolationBoard::AddStored(uint64_t run, const v1::Violation& violation) {
   if (violation.status() == kTakenBack) return;
   OfRun& of = OfRunNumber(run, violation.run());
   of.shelved = true;
-  of.revision = std::max<uint64_t>(of.revision, violation.revision());
   const auto known = run_of_.emplace(violation.id(), run).first;
   by_revision_[violation.revision()] = {run, &known->first};
   Counts counts;
@@ -82,59 +81,48 @@ ViolationBoard::OfRun& ViolationBoard::OfRunNumber(uint64_t number,
   return at->second;
 }
 
-const ViolationBoard::OfRun* ViolationBoard::FindRun(
-    const std::string& run) const {
+std::optional<uint64_t> ViolationBoard::NumberOf(const std::string& run) const {
   const auto number = numbers_.find(run);
-  return number == numbers_.end() ? nullptr : &runs_.at(number->second);
-}
-
-ViolationBoard::OfRun* ViolationBoard::FindRun(const std::string& run) {
-  const auto number = numbers_.find(run);
-  return number == numbers_.end() ? nullptr : &runs_.at(number->second);
+  if (number == numbers_.end()) return std::nullopt;
+  return number->second;
 }
 
 absl::Status ViolationBoard::TakeOffShelf(const std::string& run) {
   absl::MutexLock lock(&mutex_);
-  OfRun* of = FindRun(run);
-  if (of == nullptr) return absl::OkStatus();
-  const uint64_t number = numbers_.at(run);
-  leaving_.erase(number);
-  if (!of->shelved) return absl::OkStatus();
+  const std::optional<uint64_t> number = NumberOf(run);
+  if (!number.has_value()) return absl::OkStatus();
+  leaving_.erase(*number);
+  OfRun& of = runs_.at(*number);
+  if (!of.shelved) return absl::OkStatus();
   absl::StatusOr<std::vector<v1::Violation>> stored =
-      ReadViolations(store_, number);
+      ReadViolations(store_, *number);
   if (!stored.ok()) return stored.status();
   for (v1::Violation& violation : *stored) {
     const std::string id = violation.id();
-    of->by_id[id] = std::move(violation);
+    of.by_id[id] = std::move(violation);
   }
-  of->shelved = false;
-  Subtract(std::exchange(of->shelved_counts, Counts()), &shelved_);
+  of.shelved = false;
+  Subtract(std::exchange(of.shelved_counts, Counts()), &shelved_);
   return absl::OkStatus();
 }
 
 void ViolationBoard::Shelve(const std::string& run) {
   absl::MutexLock lock(&mutex_);
-  const OfRun* of = FindRun(run);
-  if (of == nullptr || of->shelved) return;
-  leaving_.insert(numbers_.at(run));
-  ShelveWhatLeaves();
+  const std::optional<uint64_t> number = NumberOf(run);
+  if (!number.has_value() || runs_.at(*number).shelved) return;
+  leaving_.insert(*number);
+  ShelveIfStored(*number);
 }
 
-void ViolationBoard::ShelveWhatLeaves() {
-  for (auto number = leaving_.begin(); number != leaving_.end();) {
-    OfRun& of = runs_.at(*number);
-    if (of.revision > durable_revision_) {
-      ++number;
-      continue;
-    }
-    for (const auto& [id, violation] : of.by_id) {
-      server::Count(violation, &of.shelved_counts);
-    }
-    Add(of.shelved_counts, &shelved_);
-    of.by_id.clear();
-    of.shelved = true;
-    number = leaving_.erase(number);
+void ViolationBoard::ShelveIfStored(uint64_t run) {
+  OfRun& of = runs_.at(run);
+  if (of.pending_writes > 0 || leaving_.erase(run) == 0) return;
+  for (const auto& [id, violation] : of.by_id) {
+    server::Count(violation, &of.shelved_counts);
   }
+  Add(of.shelved_counts, &shelved_);
+  of.by_id.clear();
+  of.shelved = true;
 }
 
 bool ViolationBoard::Update(uint64_t run, const Violation& found, Known how,
@@ -157,7 +145,6 @@ bool ViolationBoard::Update(uint64_t run, const Violation& found, Known how,
   next.set_first_seen_unix_ns(is_new ? absl::ToUnixNanos(now_())
                                      : at->second.first_seen_unix_ns());
   next.set_revision(++revision_);
-  of.revision = revision_;
   by_revision_[revision_] = {run,
                              &run_of_.emplace(next.id(), run).first->first};
   writes->Put(Table::kViolations, ViolationKey(run, next.id()),
@@ -175,18 +162,28 @@ void ViolationBoard::Post(uint64_t run, const std::vector<Violation>& found,
     changed |= Update(run, violation, known, &writes);
   }
   if (changed && more) more(&writes);
-  if (!writes.entries().empty()) Write(std::move(writes));
+  if (!writes.entries().empty()) Write(run, std::move(writes));
 }
 
-void ViolationBoard::Write(WriteSet writes) {
+void ViolationBoard::Write(uint64_t run, WriteSet writes) {
+  // One without violations, whose check has saved its state, is not known.
+  const auto of = runs_.find(run);
+  if (of != runs_.end()) ++of->second.pending_writes;
   store_.Write(std::move(writes),
-               [this, revision = revision_] { OnDurable(revision); });
+               [this, run, known = of != runs_.end(), revision = revision_] {
+                 OnDurable(run, known, revision);
+               });
 }
 
-void ViolationBoard::OnDurable(uint64_t revision) {
+void ViolationBoard::OnDurable(uint64_t run, bool known, uint64_t revision) {
   absl::MutexLock lock(&mutex_);
   durable_revision_ = std::max(durable_revision_, revision);
-  ShelveWhatLeaves();
+  // It may have been deleted meanwhile.
+  const auto of = runs_.find(run);
+  if (known && of != runs_.end()) {
+    --of->second.pending_writes;
+    ShelveIfStored(run);
+  }
   changed_.SignalAll();
 }
 
@@ -196,10 +193,10 @@ void ViolationBoard::KeepOnly(const std::string& run,
   for (const Violation& violation : all) kept.insert(violation.id);
   WriteSet writes;
   absl::MutexLock lock(&mutex_);
-  OfRun* of = FindRun(run);
-  if (of == nullptr) return;
-  const uint64_t number = numbers_.at(run);
-  for (auto at = of->by_id.begin(); at != of->by_id.end();) {
+  const std::optional<uint64_t> number = NumberOf(run);
+  if (!number.has_value()) return;
+  auto& by_id = runs_.at(*number).by_id;
+  for (auto at = by_id.begin(); at != by_id.end();) {
     if (kept.count(at->first)) {
       ++at;
       continue;
@@ -210,31 +207,31 @@ void ViolationBoard::KeepOnly(const std::string& run,
     gone.set_id(at->first);
     gone.set_revision(at->second.revision());
     gone.set_status(kTakenBack);
-    writes.Put(Table::kViolations, ViolationKey(number, at->first),
+    writes.Put(Table::kViolations, ViolationKey(*number, at->first),
                gone.SerializeAsString());
     by_revision_.erase(at->second.revision());
     run_of_.erase(at->first);
-    at = of->by_id.erase(at);
+    at = by_id.erase(at);
   }
-  if (!writes.entries().empty()) Write(std::move(writes));
+  if (!writes.entries().empty()) Write(*number, std::move(writes));
 }
 
 void ViolationBoard::Remove(const std::string& run) {
   absl::MutexLock lock(&mutex_);
-  const auto number = numbers_.find(run);
-  if (number == numbers_.end()) return;
+  const std::optional<uint64_t> number = NumberOf(run);
+  if (!number.has_value()) return;
   for (auto at = by_revision_.begin(); at != by_revision_.end();) {
-    if (at->second.run == number->second) {
+    if (at->second.run == *number) {
       run_of_.erase(std::string(*at->second.violation));
       at = by_revision_.erase(at);
     } else {
       ++at;
     }
   }
-  Subtract(runs_.at(number->second).shelved_counts, &shelved_);
-  leaving_.erase(number->second);
-  runs_.erase(number->second);
-  numbers_.erase(number);
+  Subtract(runs_.at(*number).shelved_counts, &shelved_);
+  leaving_.erase(*number);
+  runs_.erase(*number);
+  numbers_.erase(run);
 }
 
 absl::StatusOr<std::vector<v1::Violation>> ViolationBoard::List(
@@ -243,10 +240,11 @@ absl::StatusOr<std::vector<v1::Violation>> ViolationBoard::List(
   std::optional<uint64_t> shelved;
   {
     absl::MutexLock lock(&mutex_);
-    const OfRun* of = FindRun(run);
-    if (of == nullptr) return violations;
-    if (of->shelved) shelved = numbers_.at(run);
-    for (const auto& [id, violation] : of->by_id) {
+    const std::optional<uint64_t> number = NumberOf(run);
+    if (!number.has_value()) return violations;
+    const OfRun& of = runs_.at(*number);
+    if (of.shelved) shelved = number;
+    for (const auto& [id, violation] : of.by_id) {
       violations.push_back(violation);
     }
   }
@@ -307,13 +305,13 @@ std::vector<ViolationBoard::Changed> ViolationBoard::FindChanges(
   std::vector<Changed> found;
   absl::MutexLock lock(&mutex_);
   changes->revision = durable_revision_;
-  const auto number = numbers_.find(run);
-  if (!run.empty() && number == numbers_.end()) return found;
+  const std::optional<uint64_t> number = NumberOf(run);
+  if (!run.empty() && !number.has_value()) return found;
   uint64_t last = after;
   for (auto at = by_revision_.upper_bound(after);
        at != by_revision_.end() && at->first <= durable_revision_; ++at) {
     const Change& change = at->second;
-    if (!run.empty() && change.run != number->second) continue;
+    if (!run.empty() && change.run != *number) continue;
     if (found.size() == limit) {
       changes->revision = last;
       changes->complete = false;

@@ -114,7 +114,7 @@ class ViolationBoard {
   struct OfRun {
     std::string run;
     bool shelved = false;
-    uint64_t revision = 0;                       // of its newest change
+    uint64_t pending_writes = 0;                 // on their way to the store
     Counts shelved_counts;                       // while it is shelved
     std::map<std::string, v1::Violation> by_id;  // empty while it is shelved
   };
@@ -135,19 +135,20 @@ class ViolationBoard {
 
   OfRun& OfRunNumber(uint64_t number, const std::string& run)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  const OfRun* FindRun(const std::string& run) const
+  std::optional<uint64_t> NumberOf(const std::string& run) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  OfRun* FindRun(const std::string& run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AddStored(uint64_t run, const v1::Violation& violation)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Shelves those that are to leave and that the store has.
-  void ShelveWhatLeaves() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Shelves the run if it is to leave and the store has all of it.
+  void ShelveIfStored(uint64_t run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // False: nothing changes. Puts the violation where it does.
   bool Update(uint64_t run, const Violation& found, Known how, WriteSet* writes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Queues the set; watchers see the board as it is now once it is durable.
-  void Write(WriteSet writes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void OnDurable(uint64_t revision);
+  void Write(uint64_t run, WriteSet writes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // known: the board had the run when the write was queued.
+  void OnDurable(uint64_t run, bool known, uint64_t revision);
   // ChangesAfter, without what is shelved.
   std::vector<Changed> FindChanges(uint64_t after, const std::string& run,
                                    size_t limit, Changes* changes) const;

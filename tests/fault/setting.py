@@ -42,7 +42,7 @@ class Daemon(harness.Daemon):
         command += ["--listen", self.address, "--port-file", self._port_file]
         with open(self.log, "ab") as log:
             self._process = subprocess.Popen(
-                [*map(str, command), *self._options],
+                [*map(str, command), *self.options],
                 stderr=log,
                 env={**os.environ, **self.environment},
             )
