@@ -94,6 +94,7 @@ class Daemon:
 
     def __init__(self, folder: pathlib.Path, *options: str, host="127.0.0.1"):
         self.client_environment: dict = {}  # of ctl
+        self.dist = DIST  # of it and its ctl
         self.data_dir = folder / "data"
         self.log = folder / "traincheckd.log"
         self._port_file = folder / "address"
@@ -104,7 +105,7 @@ class Daemon:
 
     def start(self) -> "Daemon":
         self._port_file.unlink(missing_ok=True)
-        command = [DIST / "traincheckd", "--data-dir", self.data_dir]
+        command = [self.dist / "traincheckd", "--data-dir", self.data_dir]
         command += ["--listen", self.address, "--port-file", self._port_file]
         with open(self.log, "ab") as log:
             self._process = subprocess.Popen(
@@ -139,7 +140,7 @@ class Daemon:
     def ctl(self, *arguments: str):
         """Runs traincheckctl -o json and returns what it printed."""
         done = subprocess.run(
-            [str(DIST / "traincheckctl"), "--server", self.address, "-o", "json"]
+            [str(self.dist / "traincheckctl"), "--server", self.address, "-o", "json"]
             + list(arguments),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

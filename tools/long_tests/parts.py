@@ -155,6 +155,11 @@ _DEPLOYMENTS = [
         f"{_TEST} //tests/deploy:launchers_test //tests/deploy:slurm_test",
     ),
     Part(
+        "upgrade",
+        "agents and daemons of this version beside those of the one before",
+        "tests/upgrade/run.sh",
+    ),
+    Part(
         "manifests",
         "deploy/kubernetes against the schemas of its objects",
         "tests/deploy/manifests.sh",
