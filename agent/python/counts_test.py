@@ -1,6 +1,7 @@
 """Numbers that mean another thing in one place than in another: counters that stand,
 passes that end early, warm-ups of steps that go on by passes, logarithms of variances
-that are taken for deviations. Each mistake, and right programs that come close to it."""
+that are taken for deviations, factors of a rate that are taken in each step. Each
+mistake, and right programs that come close to it."""
 
 import pathlib
 import sys
@@ -195,6 +196,34 @@ class Variances(HooksCase):
         self.assertEqual(self.of(F.softplus, self.of_deviations), [])
         deviations = lambda mean, log: self.of_deviations(mean, self.half(log))
         self.assertEqual(self.of(self.half, deviations), [])
+
+
+class VanishingRates(SignsCase):
+    def train(self, *rates):
+        """What is said of steps with these rates."""
+        HooksCase.setUp(self)
+        net = nn.Linear(5, 4)
+        optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
+        for rate in rates:
+            optimizer.param_groups[0]["lr"] = rate
+            self.step(net, optimizer)
+        return [v for v in said("schedule.rate_vanishes") if v == v]
+
+    def test_a_factor_in_each_step(self):
+        self.assertEqual(self.train(*(0.1**i for i in range(8))), [0.0, 1.0])
+
+    def test_what_falls_otherwise(self):
+        for rates in (
+            [0.97**i for i in range(300)],  # slowly
+            [0.1 ** (i // 3) for i in range(18)],  # now and then
+            [1 - i / 20 for i in range(21)],  # by a line, to 0
+            [1.0, 0.1, 0.01, 1.0, 0.1],  # and begins anew
+        ):
+            self.assertEqual(set(self.train(*rates)), {0.0})
+
+    def test_what_does_not_fall(self):
+        self.assertEqual(self.train(*[0.1] * 8), [])
+        self.assertEqual(self.train(*(1e-6 * 2**i for i in range(8))), [])
 
 
 if __name__ == "__main__":

@@ -245,18 +245,20 @@ class LossSigns(SignsCase):
         return [value for value in scalars("opt.divides_by_more") if value == value]
 
     def test_a_last_group_that_is_divided_by_the_number_of_others(self):
-        self.assertEqual(self.accumulate(3, 3, 2, 3), [0.0, 1.0, 0.0])
+        self.assertEqual(self.accumulate(3, 2, 3, 2, 3), [0.0, 0.0, 1.0, 0.0])
 
     def test_a_factor_divides_too(self):
-        found = self.accumulate(3, 1, loss=lambda: self.loss() * (1 / 3))
+        found = self.accumulate(3, 1, 1, loss=lambda: self.loss() * (1 / 3))
         self.assertEqual(found, [0.0, 1.0])
 
     def test_numbers_that_are_no_numbers_of_micro_batches(self):
-        self.assertEqual(self.accumulate(2, 1, 4), [])
+        self.assertEqual(self.accumulate(2, 1, 1, 4), [])
+        self.assertEqual(self.accumulate(3, 2), [0.0])  # once, at the end
+        self.setUp()
         for factor in (0.0, 0.3, float("nan"), float("inf"), -1 / 3):
             self.setUp()
             self.assertEqual(
-                self.accumulate(3, 1, loss=lambda: self.loss() * factor), []
+                self.accumulate(3, 1, 1, loss=lambda: self.loss() * factor), []
             )
 
     def test_two_losses(self):

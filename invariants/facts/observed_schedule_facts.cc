@@ -12,6 +12,7 @@ constexpr char kNotSaved[] = "schedule.state_not_saved";
 constexpr char kRateAsFactor[] = "schedule.rate_as_factor";
 constexpr char kSlowWarmUp[] = "schedule.slow_warm_up";
 constexpr char kRateReset[] = "schedule.rate_reset";
+constexpr char kRateVanishes[] = "schedule.rate_vanishes";
 constexpr char kRisesAgain[] = "schedule.rises_again";
 constexpr char kAllOnOne[] = "schedule.all_on_one";
 constexpr char kUnused[] = "schedule.unused";
@@ -26,6 +27,13 @@ std::vector<Fact> ObservedScheduleFacts() {
       OptimizerRow<kRateReset>(
           "a scheduler that goes on has undone the rates that were loaded",
           "no scheduler that goes on has undone the rates that were loaded"),
+      OptimizerRow<kRateVanishes>("a rate of its groups has been multiplied by "
+                                  "one factor in each step, "
+                                  "and next to nothing is left of it",
+                                  "no rate of its groups is multiplied by one "
+                                  "factor in each step until "
+                                  "next to nothing is left",
+                                  14),
       OptimizerRow<kCycleWaits>(
           "its OneCycleLR is not stepped after each of its steps",
           "its OneCycleLR is stepped after each of its steps"),

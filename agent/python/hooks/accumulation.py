@@ -1,8 +1,9 @@
 """Losses of micro-batches that one step accumulates.
 
 Means add up to too much where nobody divides them by their number, and to too little
-where the last group of an epoch is shorter than the number that each is divided by. By
-the place that calls backward: other losses of the step are none of its micro-batches.
+where the last group of an epoch is shorter than the number that each is divided by. (One such
+group, at the end of a training, says nothing.) By the place that calls backward: other
+losses of the step are none of its micro-batches.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class Accumulation:
         # By what the losses of a place are divided, since then; 0: not all by one number.
         self._divisors: dict[Place, int] = {}
         self._whole: set[Place] = set()  # that have made so many backwards
+        self._short: set[Place] = set()  # that have made fewer after that
         self._accumulates = False  # has one place made several in a step?
 
     def backward_begins(self, here: Place, losses: list[torch.Tensor]) -> None:
@@ -61,15 +63,18 @@ class Accumulation:
 
     def divides_by_more(self) -> float | None:
         """1: losses are divided by the number of micro-batches of other steps, and this
-        step has fewer; None: they are not divided by such a number."""
+        step has fewer, as one before had; None: they are not divided by such a number,
+        or that is not known yet."""
         said = None
         for here, divisor in self._divisors.items():
             count = self._places[here]
             if divisor > 1 and count == divisor:
                 self._whole.add(here)
                 said = said or 0.0
-            elif divisor > count and here in self._whole:
+            elif divisor > count and here in self._short:
                 said = 1.0
+            elif divisor > count and here in self._whole:
+                self._short.add(here)
         return said
 
 

@@ -37,6 +37,7 @@ from _traincheck.stateless_resumes import NAME as NO_STATE
 from _traincheck.still_copies import NAME as STILL_COPY
 from _traincheck.symmetric_weights import NAME as UNITS_ALIKE
 from _traincheck.thread_claim import ThreadClaim
+from _traincheck.vanishing_rates import NAME as RATE_VANISHES
 from _traincheck.zero_gradients import NAME as GETS_ZEROS
 
 if TYPE_CHECKING:
@@ -187,6 +188,7 @@ class Signs:
         yield "opt.loss_not_finite", watch.loss_graphs.optimizer_steps()
         yield "opt.losses_are_zero", watch.loss_graphs.losses_are_zero()
         yield SUMS_MEANS, watch.loss_graphs.accumulation.sums_means()
+        yield RATE_VANISHES, watch.vanishing_rates.steps(optimizer)
         yield DIVIDES_BY_MORE, watch.loss_graphs.accumulation.divides_by_more()
         yield "opt.repeats_draws", watch.repeated_draws.optimizer_steps()
         yield "opt.leftover_gradients", watch.leftover_gradients.steps(id(optimizer))

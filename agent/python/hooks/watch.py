@@ -82,6 +82,7 @@ from _traincheck.unused_splits import UnusedSplits
 from _traincheck.unwrapped_parts import UnwrappedParts
 from _traincheck.worker_batches import WorkerBatches
 from _traincheck.worker_copies import WorkerCopies
+from _traincheck.vanishing_rates import VanishingRates
 from _traincheck.wrapped_models import WrappedModels
 from _traincheck.wrapper_inputs import WrapperInputs
 from _traincheck.written_data import WrittenData
@@ -199,6 +200,7 @@ class Watch:
         self.teachers = Teachers(self.holds, self.values, self.awake)
         self.unwrapped_parts = UnwrappedParts(self.topology, self.models)
         self.wrapped_models = WrappedModels(self.core, self.models)
+        self.vanishing_rates = VanishingRates()
         self.wrapper_inputs = WrapperInputs(self.core, self.recorded)
         self.zero_gradients = ZeroGradients(self.values, self.awake)
 

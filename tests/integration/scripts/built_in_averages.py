@@ -1,6 +1,7 @@
 """As built_in_signs.py: averages and shares of another thing than is meant. A copy that
 follows without its statistics, a mean that is taken for a sum, a last group that is
-divided by the number of a whole one.
+divided by the number of a whole one, a layer's share of the rate that is taken in each
+step.
 
     built_in_averages.py [--right] [CASE...]
 """
@@ -89,7 +90,29 @@ def last_group_divided_by_all(right: bool) -> None:
             optimizer.step()
 
 
-CASES = (copy_without_statistics, means_taken_for_sums, last_group_divided_by_all)
+def shares_taken_in_each_step(right: bool) -> None:
+    """The body learns at a quarter of the head's rate."""
+    model = Classifier()
+    groups = [{"params": part.parameters()} for part in (model.body, model.head)]
+    optimizer = torch.optim.SGD(groups, lr=0.05)
+    for step in range(STEPS):
+        for group, share in zip(optimizer.param_groups, (0.25, 1.0)):
+            if step == 0 or not right:
+                group["lr"] *= share
+            elif step == STEPS // 2:
+                group["lr"] *= 0.5
+        x, y = samples(16)
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+
+CASES = (
+    copy_without_statistics,
+    means_taken_for_sums,
+    last_group_divided_by_all,
+    shares_taken_in_each_step,
+)
 
 if __name__ == "__main__":
     main(CASES)

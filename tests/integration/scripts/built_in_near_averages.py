@@ -78,7 +78,22 @@ def terms_of_a_quarter() -> None:
         optimizer.step()
 
 
+def rates_that_fall_by_a_factor() -> None:
+    """By a little in each step, and by much now and then."""
+    for gamma, each in ((0.97, 1), (0.1, 3)):
+        model = Classifier()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, each, gamma)
+        for _ in range(2 * STEPS):
+            x, y = samples(16)
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+            scheduler.step()
+
+
 CASES = (
+    rates_that_fall_by_a_factor,
     copy_of_statistics,
     copy_in_training_mode,
     copy_of_a_frozen_norm,
