@@ -399,6 +399,11 @@ class Others(SignsCase):
             self.step(net, optimizer)
             self.assertEqual(last("opt.loaded_state_lost"), wrong)
 
+    def test_a_file_of_many_numbers_is_not_gone_through(self):
+        """A billion entries: a look at all of them would not end."""
+        rows = [0] * 1000
+        WATCH.loaded_states.loaded({"data": [[rows] * 1000] * 1000})
+
     def test_the_best_weights_kept_by_reference(self):
         kept, copied = self.net.state_dict(), self.net.state_dict()
         copied = type(copied)((k, v.clone()) for k, v in copied.items())

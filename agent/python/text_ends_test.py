@@ -116,6 +116,11 @@ class EndsOfTurns(HooksCase):
         self.assertEqual(self.read(False, count=3), [])  # too few ends
         self.assertEqual(self.read(False, loss_mask=torch.zeros(4, 3)), [])
 
+    def test_ignored_labels_are_no_end(self):
+        tokens = torch.tensor([[7, 7, -100, 7, 7, -100, -100]] * 4)
+        batch = {"input_ids": tokens.abs(), "labels": tokens}
+        self.assertEqual(read([batch | {"loss_mask": (tokens > 0).float()}]), [])
+
     def test_single_turns_may_have_no_end(self):
         tokens = torch.tensor([[5, 6, 7, 7, END, END]] * 4)
         weights = torch.tensor([[0.0, 1, 1, 0, 0]] * 4)

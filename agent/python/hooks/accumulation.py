@@ -1,9 +1,9 @@
 """Losses of micro-batches that one step accumulates.
 
 Means add up to too much where nobody divides them by their number, and to too little
-where the last group of an epoch is shorter than the number that each is divided by. (One such
-group, at the end of a training, says nothing.) By the place that calls backward: other
-losses of the step are none of its micro-batches.
+where the last group of an epoch is shorter than the number that each is divided by.
+(One such group, at the end of a training, says nothing.) By the place that calls
+backward: other losses of the step are none of its micro-batches.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ replaced when the file was written.
 
 from __future__ import annotations
 
+import collections
 import functools
 import itertools
 import weakref
@@ -31,7 +32,7 @@ _PARAMETERS = 64  # of a load
 _ELEMENTS = 32
 _LOADS = 16
 _IN_FILES = 1024  # tensors
-_DEPTH = 4  # of containers within each other
+_ENTRIES = 4096  # of a file's containers, all together: it may hold lists of numbers
 
 
 class _Load:
@@ -57,7 +58,7 @@ class LoadedStates:
 
     def loaded(self, content: Any) -> None:
         """Called with what torch.load has given."""
-        kept = [t for t in _tensors(content, _DEPTH) if self._values.reads(t)]
+        kept = [t for t in _tensors(content) if self._values.reads(t)]
         if len(self._in_files) > _IN_FILES:
             self._in_files.clear()
         few = [first_of(tensor, _ELEMENTS) for tensor in kept[:_IN_FILES]]
@@ -147,12 +148,17 @@ def _row(few: torch.Tensor) -> int:
     return hash(tuple(few.tolist()))
 
 
-def _tensors(content: Any, depth: int) -> list[torch.Tensor]:
-    """Matrices and more in it, as far as it is made of plain containers."""
-    if type(content) is torch.Tensor or type(content) is torch.nn.Parameter:
-        return [content] if content.dim() >= 2 else []
-    if not isinstance(content, (dict, list, tuple)) or depth == 0:
-        return []
-    inner = content.values() if isinstance(content, dict) else content
-    few = itertools.islice(inner, _IN_FILES)
-    return [tensor for one in few for tensor in _tensors(one, depth - 1)]
+def _tensors(content: Any) -> list[torch.Tensor]:
+    """Matrices and more among its first entries, as far as they lie in containers."""
+    found: list[torch.Tensor] = []
+    todo = collections.deque([content])
+    for _ in range(_ENTRIES):
+        if not todo:
+            break
+        one = todo.popleft()
+        if type(one) is torch.Tensor or type(one) is torch.nn.Parameter:
+            found += [one] if one.dim() >= 2 else []
+        elif isinstance(one, (dict, list, tuple)):
+            inner = dict.values(one) if isinstance(one, dict) else one
+            todo.extend(itertools.islice(inner, max(0, _ENTRIES - len(todo))))
+    return found

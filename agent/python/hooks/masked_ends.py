@@ -50,8 +50,8 @@ class MaskedEnds:
         if ids is None or labels is None or ids.shape != labels.shape:
             return None
         weights = batch.get("loss_mask")
-        if isinstance(weights, torch.Tensor) and weights.is_cpu:
-            if weights.shape != labels.shape:
+        if type(weights) is torch.Tensor and weights.is_cpu:
+            if weights.shape != labels.shape or weights.layout != torch.strided:
                 return None
             return _by_turns(labels, weights != 0)
         supervised = labels != _IGNORED
@@ -95,7 +95,8 @@ def _by_turns(tokens: torch.Tensor, supervised: torch.Tensor) -> float | None:
     """tokens: those to be predicted. The last one of a row is its padding; between an
     answer and other tokens it is the answer's end."""
     padding = tokens[:, -1:]
-    if not bool((padding == padding[0]).all()):
+    # Labels of -100 are no token.
+    if bool((padding != padding[0]).any()) or int(padding[0]) < 0:
         return None
     is_end = tokens == padding
     ends = is_end[:, 1:-1] & supervised[:, :-2] & ~is_end[:, :-2] & ~is_end[:, 2:]
