@@ -24,6 +24,9 @@ bool Applies(const Invariant& invariant, const std::string& experiment) {
 
 std::string Fingerprint(const std::string& run, const std::string& experiment,
                         const InvariantSet& set) {
+  // What a state depends on besides its bytes. The ids stand for the rules:
+  // they are hashes of what the rules say. The order counts, because saved
+  // evaluators and coverage know rules by position.
   std::string text = run + "\n" + experiment + "\n" + set.name + "\n" +
                      std::to_string(set.version);
   for (const Invariant& invariant : set.invariants) {
@@ -44,6 +47,8 @@ class RelationCheck : private RuleSink {
       rules.push_back({rules.size(), invariant->rule, invariant->precondition});
       numbers_.push_back(coverage_->AddRule());
       needs->emplace_back();
+      // A rule of which no verdict comes is asked what it would have needed to
+      // see.
       AddNeeds(*invariant->rule, invariant->precondition, &needs->back());
     }
     evaluator_ = relation.NewEvaluator(rules, this);
@@ -95,6 +100,8 @@ class Checker::Impl {
       : invariants_(set.invariants),
         fingerprint_(Fingerprint(run, experiment, set)),
         book_(run, [this](uint32_t process) {
+          // The reader is made last, of the evaluators; the book asks for names
+          // only when it shows what verdicts have told it.
           return reader_->NameIfShared(process);
         }) {
     std::vector<RunObserver*> observers;
@@ -122,6 +129,7 @@ class Checker::Impl {
 
   void Fields(Archive& archive) {
     archive(*reader_, coverage_);
+    // Entries point to their rules, which a restored state knows by id only.
     ViolationBook::Rules rules;
     for (const Invariant& invariant : invariants_) {
       rules[invariant.id] = &invariant;
@@ -132,12 +140,18 @@ class Checker::Impl {
   void Consume(uint32_t process, const StoredBatch& batch) {
     reader_->Consume(process, batch);
     const ProcessFacts* facts = reader_->Find(process);
+    // After the batch: verdicts of the same batch may have come before the
+    // record that says the rank.
     if (facts && facts->rank()) book_.Place(process, *facts->rank());
   }
 
   void EndProcess(uint32_t process, ProcessEnd end) {
     reader_->EndProcess(process, end);
     const ProcessFacts* facts = reader_->Find(process);
+    // After the reader, which judges the last windows of the process now. Only
+    // a process that ended in order has closed all of its steps: another one
+    // may have been in a step when it died, and what it did there stays in that
+    // step.
     const auto steps = facts ? facts->clock().steps_made() : std::nullopt;
     if (end == ProcessEnd::kClean && steps.value_or(0) > 0) {
       book_.EndProcess(process, facts->attempt(), facts->rank(), *steps);
@@ -242,6 +256,7 @@ absl::Status Checker::RestoreUntrusted(std::string_view bytes) {
   Archive archive(*state);
   impl_->Fields(archive);
   if (!archive.ok()) return absl::DataLossError(archive.error());
+  // Fields that were read at wrong places fit by chance at most.
   if (!archive.at_end()) return absl::DataLossError("bytes are left over");
   return absl::OkStatus();
 }

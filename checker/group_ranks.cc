@@ -33,6 +33,9 @@ SharedRanks GroupRanks::Shared(std::vector<int32_t> ranks) {
   auto& list = lists_[ranks];
   SharedRanks shared = list.lock();
   if (shared == nullptr) {
+    // Lists that nobody has any more go whenever a new one comes, so that they
+    // do not pile up while groups change. Its own entry, empty until below, is
+    // kept.
     std::erase_if(lists_, [&](const auto& entry) {
       return entry.second.expired() && entry.first != ranks;
     });

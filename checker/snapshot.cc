@@ -32,6 +32,8 @@ absl::StatusOr<std::string_view> Unseal(const std::string& fingerprint,
     return absl::DataLossError("it is not a snapshot of a check");
   }
   bytes.remove_prefix(kMagic.size());
+  // In this order, so that a healthy state of another version or set is called
+  // that, and not damaged.
   if (bytes[0] != kFormat) {
     return absl::FailedPreconditionError("it is of another version");
   }

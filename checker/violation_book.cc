@@ -70,6 +70,9 @@ void ViolationBook::Add(const Invariant& invariant, const Verdict& verdict) {
 
 void ViolationBook::Pass(const Verdict& verdict, const UnitPlace& place) {
   Part& part = entries_.at(place.key).parts.at(place.part);
+  // A pass in the step that was violated, of another window, does not end the
+  // violation; nor does one in a step that is not known, which compares as
+  // less.
   if (!part.open || verdict.step <= part.last_step) return;
   part.open = false;
   changed_.insert(place.key);
@@ -81,6 +84,10 @@ void ViolationBook::Violate(const Invariant& invariant,
       units_.try_emplace(UnitKey(verdict.attempt, invariant.id, verdict.unit));
   UnitPlace& place = unit->second;
   if (is_new) {
+    // The label of the first window makes the id, so that the same violation
+    // has the same id after a check that begins anew. Ranks stay out of it
+    // where units are of one rank: several ranks that show the same from one
+    // window on are one violation.
     place.key = Key(verdict.attempt, invariant.id, verdict.label,
                     verdict.across_ranks ? RankWords(verdict.ranks) : "");
     place.part = PartKey(verdict.ranks, verdict.unit);
@@ -93,10 +100,14 @@ void ViolationBook::Violate(const Invariant& invariant,
     part.step_before = part.last_step;
     if (!part.first_step) MoveStart(verdict, place.key, &part);
   } else if (part.label == verdict.label) {
+    // The first window has come again with more of its ranks: it knows better
+    // what was wrong, and in which step.
     part.finding = verdict.finding;
     regroup_ = true;
     MoveStart(verdict, place.key, &part);
   }
+  // From the step before the newest window: a window that comes again may have
+  // an earlier step than it had at first.
   part.last_step = std::max(part.step_before, verdict.step);
   changed_.insert(place.key);
   if (!verdict.across_ranks) TouchDisagreements(verdict.attempt, verdict.step);
@@ -109,6 +120,7 @@ void ViolationBook::MoveStart(const Verdict& verdict, const Key& key,
       disagreements_.equal_range({verdict.attempt, part->first_step});
   for (auto at = old.first; at != old.second; ++at) {
     if (at->second != key) continue;
+    // They are found by their first step.
     disagreements_.erase(at);
     disagreements_.emplace(std::pair(verdict.attempt, verdict.step), key);
     break;
@@ -159,6 +171,7 @@ void ViolationBook::EndProcess(uint32_t process, uint32_t attempt,
   for (const auto& [key, entry] : entries_) {
     for (const auto& [unit, part] : entry.parts) {
       const std::optional<int64_t> made = LastMade(entry, part);
+      // It is shown in another step from here on (Render).
       if (made && part.last_step > made) changed_.insert(key);
     }
   }
@@ -175,6 +188,8 @@ std::optional<int64_t> ViolationBook::LastMade(const Entry& entry,
   for (const int32_t rank : part.ranks) {
     const auto found = last_of_rank_.find({entry.attempt, rank});
     if (found == last_of_rank_.end()) return std::nullopt;
+    // The most of them: a step that any of these ranks made is a step of the
+    // run.
     last = std::max(last, std::optional(found->second));
   }
   return last;
@@ -198,10 +213,13 @@ void ViolationBook::EndRun() {
 
 void ViolationBook::Regroup() {
   regroup_ = false;
+  // Of all violations anew, and not of those that changed: the result is a
+  // function of what they are, not of the order in which they came.
   const std::vector<Violation> all = All();
   size_t number = 0;
   for (const auto& [key, entry] : entries_) {
     Grouped& known = grouped_[key];
+    // All() goes through entries_ in the same order.
     const Grouped& now = all[number++].grouped;
     if (now == known) continue;
     known = now;
@@ -237,6 +255,9 @@ void ViolationBook::Fields(const Rules& rules, Archive& archive) {
   archive(entries_, units_, disagreements_, changed_, unplaced_,
           last_of_process_, last_of_rank_);
   if (!archive.reading()) return;
+  // Code below takes for granted that each key leads to an entry with a part. A
+  // state that was written by this code has them; what others hand in under a
+  // right hash may not.
   bool whole = true;
   for (auto& [key, entry] : entries_) {
     const auto rule = rules.find(std::get<1>(key));
@@ -269,6 +290,8 @@ Violation ViolationBook::Render(const Key& key, const Entry& entry) const {
   std::set<int32_t> ranks;
   std::optional<int64_t> began;  // in the step that was open then
   for (const auto& [unit, part] : entry.parts) {
+    // The first part in order of ranks gives the words, so that they are the
+    // same however the ranks' records interleave.
     const bool first = violation.count == 0;
     const std::optional<int64_t> made = LastMade(entry, part);
     began = Earlier(began, part.first_step);

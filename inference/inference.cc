@@ -20,6 +20,8 @@ class Inference::Impl {
   InferenceResult Finish(const std::function<void(double)>& progress) const {
     std::vector<const RecordedRun*> sorted;
     for (const auto& run : runs_) sorted.push_back(run.get());
+    // By name, so that the order in which runs were fed does not show in the
+    // result.
     std::sort(sorted.begin(), sorted.end(),
               [](const RecordedRun* a, const RecordedRun* b) {
                 return a->info().run < b->info().run;

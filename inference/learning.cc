@@ -108,6 +108,8 @@ void Learning::Divide() {
     if (IsAsked(options_, *relation)) relations.push_back(relation);
   }
   const size_t runs = std::max<size_t>(1, runs_.size());
+  // Each piece reads its run again, so a run is divided only where there are
+  // fewer runs than threads.
   const size_t pieces = std::clamp<size_t>(
       (threads_ + runs - 1) / runs, 1, std::max<size_t>(1, relations.size()));
   for (const RecordedRun* run : runs_) {
@@ -185,6 +187,8 @@ void Learning::Generate() {
                                             generators[i]->Take());
     }
   });
+  // In the order of the parts and not of the threads: which hypotheses are over
+  // the limit must not depend on who was faster.
   for (size_t number = 0; number < parts_.size(); ++number) {
     for (auto& [relation, hypotheses] : found[number].hypotheses) {
       for (Hypothesis& hypothesis : hypotheses) {
@@ -211,6 +215,8 @@ std::vector<std::pair<Candidate*, RunScore>> Learning::JudgePart(
       }
     }
     if (sink->rules().empty()) continue;
+    // All rules of a relation in one evaluator, which shares the work on each
+    // event.
     evaluators.push_back(relation->NewEvaluator(sink->rules(), sink.get()));
     observers.push_back(evaluators.back().get());
     sinks.push_back(std::move(sink));
@@ -263,6 +269,8 @@ InferenceResult Learning::Learn() {
   Generate();
   Judge([](const Candidate&) { return true; });
   for (auto& [key, candidate] : candidates_) Weigh(&candidate);
+  // Only what got a condition is judged again: its first score counts windows
+  // outside of it.
   Judge([](const Candidate& candidate) {
     return !candidate.invariant.precondition.empty();
   });
@@ -270,6 +278,7 @@ InferenceResult Learning::Learn() {
     WeighAgain(&candidate);
     Settle(options_, kinds_, &candidate);
   }
+  // Guards first: a rule that is dropped here must not suppress another.
   DropUnguarded(&candidates_);
   Suppress(&candidates_);
   KeepBest(options_.max_invariants, &candidates_);

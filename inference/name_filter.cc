@@ -33,6 +33,8 @@ bool FitsOne(const std::string& name, const Names& patterns) {
 }
 
 bool Passes(const Names& names, const NamePatterns& patterns) {
+  // A rule that names nothing of this kind passes: the options say nothing of
+  // it.
   bool included = names.empty() || patterns.include.empty();
   for (const std::string& name : names) {
     if (FitsOne(name, patterns.exclude)) return false;

@@ -113,6 +113,8 @@ class Search {
       Try();
       return;
     }
+    // Each set of clauses once, in rising order. Their number is small: a rule
+    // offers a handful of facts with few values.
     for (size_t i = from; i < candidates_.size(); ++i) {
       chosen_.push_back(i);
       Extend(i + 1, left - 1);
@@ -134,12 +136,15 @@ class Search {
     uint64_t gained = 0;
     for (size_t e = 0; e < examples_.size(); ++e) {
       const Tri holds = AllHold(chosen_, e);
+      // An unknown fact in a window that refuted the rule may be as the clause
+      // wants it, so it is no separation.
       if (!examples_[e].holds && holds != Tri::kNo) return;
       if (examples_[e].holds && holds == Tri::kYes && !covered_[e]) {
         gained += examples_[e].windows;
       }
     }
     const double least = kLeastShare * static_cast<double>(all_);
+    // Of equal ones the first stays: candidates come in canonical order.
     if (gained <= best_coverage_ || static_cast<double>(gained) < least) return;
     best_coverage_ = gained;
     best_ = chosen_;

@@ -49,6 +49,8 @@ size_t ProgramKinds::Count(const std::vector<std::string>& programs) const {
     const auto found = models_.find(program);
     std::set<std::string> joined;
     if (found != models_.end()) joined = found->second;
+    // A program may share models with two kinds that share none: all three are
+    // one then.
     std::vector<std::set<std::string>> others;
     for (std::set<std::string>& kind : kinds) {
       if (Share(kind, joined)) {

@@ -39,6 +39,8 @@ void ExampleTable::Add(const Key& key, const WeightedExample& example) {
   const auto [found, added] = examples_.emplace(key, example);
   if (!added) {
     found->second.windows += example.windows;
+    // What is among the least hashes at the end was so at each moment before,
+    // so it was never erased and its count is whole.
   } else if (examples_.size() > kMaxExamples) {
     examples_.erase(std::prev(examples_.end()));
   }
@@ -62,6 +64,7 @@ std::vector<WeightedExample> ExampleTable::Take() const {
 }
 
 void RunScore::Add(const Verdict& verdict) {
+  // The window was counted when it was judged early.
   if (verdict.again) return;
   seen = true;
   if (verdict.outcome == Outcome::kUnknown) return;
@@ -85,6 +88,8 @@ void RunScore::Add(const Verdict& verdict) {
 
 void Score::Add(const std::string& run, const std::string& program,
                 const RunScore& score) {
+  // A run without the rule's subject says nothing, and does not count as
+  // undecided.
   if (!score.seen) return;
   decided_[run] = score.decided;
   passed_ += score.passed;

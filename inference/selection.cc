@@ -98,10 +98,12 @@ void Weigh(Candidate* candidate) {
     candidate->dropped = kViolated;
     return;
   }
+  // A condition that one program alone teaches is that program's habit.
   if (!HoldsWithoutEach(*candidate)) {
     candidate->invariant.scope = Scope::kExperiment;
   }
   candidate->invariant.precondition = *precondition;
+  // What was counted without the condition is no evidence for the rule with it.
   candidate->score = Score();
 }
 
@@ -139,6 +141,8 @@ void DropUnguarded(Candidates* candidates) {
 }
 
 void Suppress(Candidates* candidates) {
+  // As it is before: a rule that is implied itself implies narrower ones all
+  // the same, whatever the order of the keys.
   const std::set<CandidateKey> shipped = Shipped(*candidates);
   for (auto& [key, candidate] : *candidates) {
     for (const auto& [implied, runs] : candidate.implied) {
@@ -147,6 +151,8 @@ void Suppress(Candidates* candidates) {
             return shipped.count(by) > 0 &&
                    IsAsWide(candidates->at(by).invariant, candidate.invariant);
           });
+      // A run that showed the narrow rule without the broader ones says that it
+      // is not implied by them.
       if (!candidate.dropped.empty() || runs < candidate.runs || !all) continue;
       candidate.dropped = "implied: " + implied.why;
     }

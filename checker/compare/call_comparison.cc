@@ -46,6 +46,8 @@ CategoryRungs RungsOf(const std::string& category) {
 
 // Are all calls of the function in this step recorded?
 bool Records(const StepContent& step, const RecordedCall& call) {
+  // The skeleton is recorded in every mode; beyond it the absence of a call
+  // says something only if the process has said that it records the function.
   const std::string& category = call.call.function->category.text();
   if (IsOfSkeleton(category)) return true;
   return step.whole && step.functions != nullptr &&
@@ -56,6 +58,10 @@ std::string OutcomeWords(const RecordedCall& call) {
   return call.outcome == CallOutcome::kRaised ? "raised" : "returned";
 }
 
+// Calls are compared in three passes: those of one callee by ordinal, which
+// also tells which calls of both runs are the same (aligned_); then those that
+// one run lacks, whose place is found among the aligned ones; then the order of
+// the aligned ones.
 class CallComparison {
  public:
   explicit CallComparison(const StepPair& pair) : pair_(pair) {}
@@ -65,6 +71,7 @@ class CallComparison {
         pair_.a.calls, pair_.b.calls,
         [](const RecordedCall& call) { return call.callee; },
         [&](const Calls& a, const Calls& b) { CompareCallee(a, b); });
+    // PositionInA searches by position in B.
     std::sort(aligned_.begin(), aligned_.end());
     for (const Lone& lone : lone_) AddLone(lone);
     CompareOrder();
@@ -107,6 +114,10 @@ class CallComparison {
   void CompareUnequal(const Calls& a, const Calls& b) {
     const size_t both = std::min(a.size(), b.size());
     size_t before = 0;
+    // Greedy, and enough: one call that is missing leaves a common beginning
+    // and a common end. The end is looked for in what the beginning has left,
+    // so that no call is taken twice. What lies between cannot be attributed,
+    // and is not compared.
     while (before < both && Alike(*a[before], *b[before])) ++before;
     size_t behind = 0;
     while (behind < both - before &&
@@ -118,6 +129,8 @@ class CallComparison {
       ComparePair(*a[a.size() - i], *b[b.size() - i]);
     }
     const bool in_a = a.size() > b.size();
+    // One difference, however many calls are missing: its words have both
+    // numbers.
     lone_.push_back({(in_a ? a : b)[before], a.size(), b.size(), before, in_a});
   }
 
@@ -139,12 +152,16 @@ class CallComparison {
     const MomentOfBoth at = {&a.at, &b.at};
     CompareModes(a, b, at);
     const CategoryRungs rungs = RungsOf(a.call.function->category.text());
+    // A call in which a step closed, or whose end was not recorded, has no
+    // outcome here.
     const bool ended = a.outcome != CallOutcome::kUnknown &&
                        b.outcome != CallOutcome::kUnknown;
     if (ended && a.outcome != b.outcome) {
       Add(rungs.result, at, "how the call of " + Callee(a) + " ends",
           OutcomeWords(a), OutcomeWords(b));
     }
+    // Calls of the skeleton have neither arguments nor results in steps that
+    // are not sampled.
     if (!pair_.both_whole()) return;
     CompareTold(a, b, at, rungs);
     if (!ended || !(a.output & b.output & kOutputSearched)) return;
@@ -212,6 +229,7 @@ class CallComparison {
     const StepRung rung =
         RungsOf(lone.call->call.function->category.text()).call;
     PlaceInStep place = PlaceOf(rung, at);
+    // Differences are ordered by A's positions, and this call has none in A.
     if (!lone.in_a) place.position = PositionInA(moment.position);
     const bool both = lone.calls_a > 0 && lone.calls_b > 0;
     const auto words = [&](bool makes_it, size_t calls) {
@@ -247,6 +265,8 @@ class CallComparison {
     for (size_t i = 1; i < in_order.size(); ++i) {
       const Aligned& first = in_order[i - 1];
       const Aligned& then = in_order[i];
+      // In A's order, the first neighbours that B has the other way round. One
+      // is enough: each that follows may be due to it.
       if (first.in_b < then.in_b) continue;
       const MomentOfBoth at = {&first.a->at, &then.b->at};
       Add(StepRung::kCall, at, "the order of calls",

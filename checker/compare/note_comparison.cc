@@ -91,12 +91,18 @@ void ScalarBook::Compare(const StepPair& pair) {
     known_b_[scalar.name] = scalar.value;
     written[scalar.name].b = &scalar;
   }
+  // Numbers are recorded when they change, so that what one run writes in this
+  // step is compared with what the other one said last, in this step or in an
+  // earlier one.
   for (const auto& [name, by] : written) {
     const auto a = known_a_.find(name);
     const auto b = known_b_.find(name);
     if (a == known_a_.end() || b == known_b_.end()) continue;
+    // NaN says that the agent does not know the number any more
+    // (RECORD_FORMAT.md, "Optimizers").
     if (std::isnan(a->second) || std::isnan(b->second)) continue;
     ++pair.coverage->settings;
+    // By bits, as everything here is compared: 0 and -0 are two numbers.
     if (std::bit_cast<uint64_t>(a->second) ==
         std::bit_cast<uint64_t>(b->second)) {
       continue;

@@ -43,6 +43,8 @@ ProcessComparison::ProcessComparison(const Options& options)
 
 bool ProcessComparison::Wants(RunSide side) const {
   const Side& one = side == RunSide::kA ? a_ : b_;
+  // Not while a step waits for its counterpart: a run that is read ahead of the
+  // other one would pile up steps.
   return !one.end && !one.next;
 }
 
@@ -61,6 +63,8 @@ void ProcessComparison::End(RunSide side, ProcessEnd end) {
 }
 
 void ProcessComparison::Advance() {
+  // One batch may close several steps, and a step that is dropped makes room
+  // for the next one.
   while (true) {
     for (Side* side : {&a_, &b_}) {
       if (!side->next && side->reader.HasStep()) {
@@ -84,7 +88,10 @@ void ProcessComparison::Drop(RunSide side) {
   const Side& other = Of(side == RunSide::kA ? RunSide::kB : RunSide::kA);
   const std::string name = side == RunSide::kA ? "B" : "A";
   const StepContent step = *std::exchange(one.next, std::nullopt);
+  // What comes after the last step is no step that the other run lacks.
   if (step.is_rest) return;
+  // After a gap at the end of the other run, it is not known whether it made
+  // the step.
   const bool is_over = other.end && other.reader.knows_steps() &&
                        step.step >= other.reader.steps();
   result_.coverage.Miss("steps",
@@ -95,6 +102,8 @@ void ProcessComparison::Drop(RunSide side) {
 
 void ProcessComparison::Compare() {
   if (a_.next->step != b_.next->step) {
+    // Both go upwards, so that the lesser one will not come in the other run
+    // any more.
     return Drop(a_.next->step < b_.next->step ? RunSide::kA : RunSide::kB);
   }
   // One of them ended in the step: of the other there is all of it.
@@ -103,6 +112,8 @@ void ProcessComparison::Compare() {
   }
   const StepContent a = *std::exchange(a_.next, std::nullopt);
   const StepContent b = *std::exchange(b_.next, std::nullopt);
+  // Before anything returns: numbers hold until they are written anew, and what
+  // is missing may have written them.
   if (!a.missing.empty()) scalars_.ForgetA();
   if (!b.missing.empty()) scalars_.ForgetB();
   for (const auto& [content, name] : {std::pair(&a, "A"), std::pair(&b, "B")}) {
@@ -122,6 +133,8 @@ void ProcessComparison::Compare() {
 
 void ProcessComparison::ComparePair(const StepContent& a,
                                     const StepContent& b) {
+  // Behind the first step that differs, steps are only counted: most differ
+  // because that one did.
   const bool is_first = result_.first.empty();
   DifferenceList differences(is_first ? kMaxKept : 0);
   const StepPair pair = {
@@ -162,6 +175,7 @@ void ProcessComparison::Keep(const DifferenceList& differences,
       difference.step =
           a_.reader.definitions().process().owner_step.value_or(0);
     } else if (step.is_rest && step.step > 0) {
+      // The rest has the number of a step that was not made.
       difference.step = step.step - 1;
       difference.after_last_step = true;
     }
@@ -176,7 +190,9 @@ void ProcessComparison::CompareEnds() {
       !IsOwnEnd(*a_.end) || !IsOwnEnd(*b_.end) || *a_.end == *b_.end;
   if (steps_a == steps_b && same_end) return;
   const ProcessEnd shorter = steps_a < steps_b ? *a_.end : *b_.end;
+  // Who was killed made fewer steps for a reason outside of its program.
   if (steps_a != steps_b && !IsOwnEnd(shorter)) return;
+  // Programs that have gone apart may well end in another way.
   if (!result_.first.empty()) return;
   DifferenceList differences(1);
   differences.Add({.rung = StepRung::kTotals}, [&] {

@@ -43,6 +43,8 @@ void RunComparison::CompareVersions(const ProcessVersions& a,
                                     const ProcessVersions& b) {
   AddBefore("the version of torch", a.torch, b.torch, &result_.before);
   AddBefore("the version of Python", a.python, b.python, &result_.before);
+  // Not a difference of the runs: another agent may see more or less of the
+  // same training.
   if (a.agent == b.agent) return;
   result_.coverage.Miss(
       "what one agent records and the other does not",
@@ -110,6 +112,8 @@ ComparisonResult RunComparison::Finish() {
     }
   }
   if (leading == nullptr) return std::move(result_);
+  // First, so that a difference that several ranks show has the words and lines
+  // of the rank that leads.
   Merge(*leading);
   for (const Part& part : parts_) {
     if (part.result.first.empty() ||

@@ -98,6 +98,8 @@ class StateComparison {
           "whether " + Name(a) + " requires a gradient" + PointWords(a.point),
           words(a), words(b));
     }
+    // Behind requires_grad, which is a flag of the record itself and known
+    // without the content.
     if (Has(a, kUnreadable) || Has(b, kUnreadable)) {
       pair_.coverage->Miss(KindWords(a.kind),
                            "could not be read, or it was not their turn", 1,
@@ -127,6 +129,9 @@ class StateComparison {
     if (IsOfModel(a.kind)) Note(a, different);
     if (!different) return;
     PlaceInStep place = PlaceOf(RungOfState(a.kind, a.point, true), at);
+    // What the step began with explains everything in it, though it was
+    // recorded behind the backward. With one optimizer step between, in one of
+    // the runs, it is an update.
     if (a.is_as_begun && b.is_as_begun) {
       place.rung = StepRung::kWeights;
       place.phase = 0;
@@ -143,6 +148,8 @@ class StateComparison {
       return Miss("gradients", ShowsGradient(a), a);
     }
     ++pair_.coverage->gradients;
+    // None is another state than zeros: an optimizer leaves a parameter without
+    // a gradient out, while one with zeros decays and moves by its momentum.
     const bool same = Has(a, kGradIsNone) == Has(b, kGradIsNone) &&
                       (Has(a, kGradIsNone) || a.grad == b.grad);
     if (same) return;

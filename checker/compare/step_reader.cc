@@ -81,6 +81,8 @@ void StepReader::CloseStep() {
 
 void StepReader::FollowClock() {
   const std::optional<uint64_t> step = clock_.known_step();
+  // After a gap the number is unknown until the agent's next mark. Until then
+  // the open step stays open, and keeps nothing.
   if (!step.has_value() || *step == open_.step) return;
   CloseStep();
   BeginStep(*step);
@@ -114,14 +116,20 @@ std::string StepReader::ObjectLabel(uint32_t id) const {
 }
 
 void StepReader::OnCallBegin(const Call& call) {
+  // First the clock: a call that closes a step by its begin belongs to the step
+  // that it opens.
   clock_.OnCallBegin(call);
   FollowClock();
+  // Not at the end of the call: states that are recorded as a backward or a
+  // step ends belong to its phase.
   if (phase_ends_) ++phase_;
   phase_ends_ = false;
   site_ = call.site;
   if (!keeps() || !call.function) return;
   if (IsOptimizerStep(call)) DefineHolds(call.object);
   if (!options_.calls) return;
+  // By number and place instead of by pointer: the vector grows, and the step
+  // may close or be thrown away while the call is open.
   open_calls_[{call.ring, call.number}] = {step_serial_, open_.calls.size()};
   open_.calls.push_back({.function = names_.Id(call.function->name),
                          .callee = Callee(call),
@@ -195,6 +203,7 @@ bool StepReader::IsAsBegun(const StateEvent& event) {
 }
 
 void StepReader::OnScalar(const ScalarEvent& event) {
+  // Limits of the agent's sight say nothing of the training.
   if (!keeps() || Sight::IsAboutSight(*event.name)) return;
   std::string name = *event.name;
   const ObjectInfo* object = definitions().Object(event.object);
@@ -220,6 +229,7 @@ void StepReader::OnFunctionMark(const MarkEvent& mark) {
   const auto id = static_cast<uint32_t>(mark.value);
   const FunctionInfo* function = definitions().Function(id);
   if (function == nullptr) return;
+  // Copied on write: steps that have closed share the list that held for them.
   auto functions = functions_ ? std::make_shared<std::set<NameId>>(*functions_)
                               : std::make_shared<std::set<NameId>>();
   if (mark.kind == MarkKind::kFunctionOn) {
@@ -288,6 +298,7 @@ void StepReader::OnContext(const ContextEvent& event) {
 void StepReader::OnCheckpointEntry(const CheckpointEntryEvent& event) {
   const char* const place =
       RungOfEntry(event.point) == StepRung::kWeights ? "loaded" : "saved";
+  // It says only how many entries the record does not name.
   if (event.left_out > 0) return;
   AddNote({.rung = RungOfEntry(event.point),
            .name = names_.Id(std::string("the entry ") + *event.key +
@@ -301,11 +312,15 @@ void StepReader::OnGap(const std::string& reason) {
   clock_.OnGap();
   if (!keeps()) return;
   const uint64_t step = open_.step;
+  // What is missing may be anything of this step, so that what is absent would
+  // look like a difference. All of it is thrown away, and nothing more of it
+  // kept.
   BeginStep(step);
   open_.missing = reason;
 }
 
 void StepReader::OnDefinition(RecordType type, uint32_t id) {
+  // A definition that comes again may give it another name.
   if (type == RecordType::kVariableDef) variable_names_.erase(id);
 }
 

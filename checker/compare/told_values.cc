@@ -26,6 +26,7 @@ bool NamesPlace(const std::string& text) {
 }
 
 bool SameNumber(double a, double b) {
+  // NaN has many bit patterns, which depend on the operation and the processor.
   if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && std::isnan(b);
   return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b);
 }
@@ -54,6 +55,8 @@ class ValueComparison {
 
   bool Same(const CallValue& a, const CallValue& b) const {
     if (!Agree(a.length, b.length) || !SamePlain(a, b)) return false;
+    // Elements beyond the first ones are recorded as far as there is room, the
+    // length always.
     const size_t both = std::min(a.elements.size(), b.elements.size());
     for (size_t i = 0; i < both; ++i) {
       if (a.elements[i].name != b.elements[i].name ||
@@ -67,6 +70,8 @@ class ValueComparison {
  private:
   bool SamePlain(const CallValue& a, const CallValue& b) const {
     if (a.value.index() != b.value.index()) {
+      // What one run records by length or class may be the value that the other
+      // one records: unknown, and so not a difference.
       return IsCutShort(a) || IsCutShort(b);
     }
     if (const auto* number = a.Get<double>()) {
@@ -94,6 +99,7 @@ ToldComparison CompareArguments(const Call& a, const Call& b,
                                 const DefinitionsOfBoth& definitions) {
   ToldComparison result;
   const auto& category = a.function->category.text();
+  // Its arguments are addresses, ports and stores.
   if (category == "init_process_group") return result;
   const ToldArguments in_a = ArgumentsOf(a, definitions.a);
   const ToldArguments in_b = ArgumentsOf(b, definitions.b);

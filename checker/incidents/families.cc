@@ -28,6 +28,8 @@ constexpr char kFindGradient[] =
     "Check that the parameter is in the optimizer, requires a gradient and is "
     "reached by the loss.";
 
+// The first row that fits is a rule's own, so rows with a path stand before the
+// general row of their relation.
 constexpr Family kFamilies[] = {
     {"APIArg",
      "/is",
@@ -380,6 +382,8 @@ const Family& FamilyOf(const Rule& rule) {
 }
 
 Place PlaceOf(const Rule& rule) {
+  // A fact says more than the relation does: "is never ..." of a setting and of
+  // an update are the same kind of rule on different rungs.
   for (const char* path : {"/fact", "/event/fact"}) {
     const auto rung = RungOfFact(TextAt(rule.parameters(), path));
     if (rung) return {*rung};

@@ -16,6 +16,8 @@ using OrderKey = std::tuple<uint32_t, int, Rung, int64_t, int, bool, size_t,
                             std::string_view>;
 
 constexpr size_t kRungs = static_cast<size_t>(Rung::kTotals) + 1;
+// Next to step 0, so that what begins before the first step joins what begins
+// in it.
 constexpr int64_t kBeforeSteps = -1;
 // Of a violation that names none.
 constexpr int32_t kNoRank = -1;
@@ -49,6 +51,7 @@ class Sets {
     std::iota(above_.begin(), above_.end(), Index{0});
   }
   Index Find(Index at) {
+    // Union-find with path halving: nearly constant for each join.
     while (above_[at] != at) at = above_[at] = above_[above_[at]];
     return at;
   }
@@ -58,6 +61,10 @@ class Sets {
   std::vector<Index> above_;
 };
 
+// All of it goes through order_, the order in which violations lead, so that
+// results do not depend on the order of the parts. Joins are made through
+// tables by rank and step, and by variable, not by comparing pairs: 10,000
+// violations stay cheap.
 class Finder {
  public:
   explicit Finder(const std::vector<IncidentPart>& parts)
@@ -68,6 +75,8 @@ class Finder {
   }
 
   std::vector<IncidentRole> Find() {
+    // Structure comes last, and a group of it joins at most one other incident:
+    // it explains nothing, so it must not make one incident of two.
     JoinThoseThatBeginTogether(/*structure=*/false);
     JoinThoseThatFollow();
     JoinThoseThatBeginTogether(/*structure=*/true);
@@ -126,6 +135,8 @@ class Finder {
       for (const Index at : all) {
         const IncidentPart& part = parts_[at];
         const auto rung = static_cast<size_t>(part.place.rung);
+        // Advice may follow from anything that lasts. An alert follows from
+        // what stands lower alone: else it is an error of its own.
         const size_t causes = part.advice ? kRungs : rung;
         for (size_t lower = 0; lower < causes; ++lower) {
           const std::optional<Index> cause = lasting[lower];
@@ -139,6 +150,8 @@ class Finder {
 
   // Does it last when the later one begins?
   bool Lasts(Index earlier, Index later) const {
+    // One step more, because what a step breaks may show as the next one
+    // begins.
     return Begin(parts_[later]) <= End(parts_[earlier]) + 1;
   }
 
@@ -166,6 +179,8 @@ class Finder {
         const bool meet = after > 0 ? Lasts(at, of) : Lasts(of, at);
         if (!around && !part.advice && meet) around = at;
       }
+      // In order_, so the first one near is the one that leads among them; one
+      // around counts only if none is near.
       if (near) return near;
     }
     return around;
@@ -189,12 +204,15 @@ class Finder {
     for (const Index at : order_) {
       const Index set = sets_.Find(at);
       alerts[set] |= !parts_[at].advice;
+      // The first of its set in order_.
       const Index lead = leads.try_emplace(set, at).first->second;
       roles[at] = {.lead = lead, .cause = lead};
       for (const std::string& variable : parts_[at].variables) {
         const auto [found, is_first] =
             before.try_emplace({set, OwnerOf(variable)}, at);
         if (is_first) continue;
+        // The nearest: of those that explain it, that which comes last in
+        // order_, so that people can follow a chain of causes.
         if (Explains(found->second, at)) {
           roles[at].cause = Later(roles[at].cause, found->second);
         }

@@ -37,6 +37,8 @@ void ObserveFunction(const std::string& function, const CallsByWords& by_words,
                      uint64_t more, std::vector<Observation>* observations) {
   std::vector<const CallsByWords::value_type*> ordered;
   for (const auto& entry : by_words) ordered.push_back(&entry);
+  // The most frequent ones first; ties stay in the order of their words, the
+  // same each time.
   std::stable_sort(ordered.begin(), ordered.end(),
                    [](const auto* a, const auto* b) {
                      return a->second.calls.count > b->second.calls.count;

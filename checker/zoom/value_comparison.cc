@@ -34,6 +34,7 @@ bool IsComparable(const ZoomedValue& value) {
 }
 
 bool IsSame(const ZoomedValue& a, const ZoomedValue& b) {
+  // A missing gradient has no digest.
   if (a.kind == Kind::kNone || b.kind == Kind::kNone) return a.kind == b.kind;
   return a.digest == b.digest;
 }
@@ -171,6 +172,8 @@ std::string AbsenceWords(const ValuesByRank& values) {
 std::string RankWords(const ValuesByRank& values) {
   std::vector<int32_t> compared;
   for (const uint64_t step : StepsOf(values)) {
+    // Steps go upwards: the first one in which ranks differ is what people
+    // need; later ones follow from it.
     const auto groups = EqualRanks(values, step);
     if (groups.size() > 1) {
       std::string words =

@@ -45,6 +45,8 @@ std::optional<uint64_t> ZoomReader::Step() const {
 
 void ZoomReader::OnCallEnd(const Call& call, CallOutcome outcome,
                            uint8_t /*output_flags*/) {
+  // Before the clock sees the end: an optimizer's step belongs to the step that
+  // it closes.
   const std::optional<uint64_t> step = Step();
   clock_.OnCallEnd(call);
   if (!step || !call.function ||
@@ -55,6 +57,7 @@ void ZoomReader::OnCallEnd(const Call& call, CallOutcome outcome,
   auto& calls = found_.calls[function];
   const std::string words = CallWords(call, outcome, reader_.definitions());
   const auto known = calls.find(words);
+  // Arguments of numbers may differ in each call of a long zoom.
   if (known == calls.end() &&
       calls.size() >= ZoomedProcess::kMaxDifferentCalls) {
     ++found_.more_calls[function];
@@ -80,6 +83,9 @@ void ZoomReader::Keep(const StateEvent& event, bool is_grad, uint64_t step) {
 }
 
 void ZoomReader::OnState(const StateEvent& event) {
+  // Statistics and rows follow the state that they tell more of, and name it by
+  // variable and point. Only the last state is remembered: of one that was not
+  // kept they are skipped.
   last_ = {event.variable_id, event.point};
   last_data_ = last_grad_ = nullptr;
   const std::optional<uint64_t> step = Step();
@@ -88,6 +94,8 @@ void ZoomReader::OnState(const StateEvent& event) {
     return;
   }
   const bool has_grad = event.Has(kHasGrad) || event.Has(kGradIsNone);
+  // A state without any content could not be read: it stands as an unreadable
+  // value, so that people see that it was tried.
   if (event.Has(kHasData) || !has_grad) Keep(event, /*is_grad=*/false, *step);
   if (has_grad) Keep(event, /*is_grad=*/true, *step);
 }
@@ -115,6 +123,8 @@ void ZoomReader::OnRows(const RowsEvent& event) {
 void ZoomReader::OnMark(const MarkEvent& mark) {
   clock_.OnMark(mark);
   if (mark.kind == MarkKind::kPlanApplied) {
+    // Whatever is applied behind the zoom ends it: the agent goes back to the
+    // plan before, or a newer plan has come.
     if (found_.began) found_.over = true;
     found_.began |= mark.value == plan_version_;
   } else if (mark.kind == MarkKind::kCaptureMode) {

@@ -20,6 +20,7 @@ void Autocast::OnContext(const ContextEvent& event) {
   Thread& thread =
       threads_.try_emplace(event.ring, Thread{{}, !gap_}).first->second;
   if (!event.enter) {
+    // The region was entered where records are missing.
     if (!thread.open.empty()) thread.open.pop_back();
     return;
   }
@@ -45,6 +46,7 @@ void Autocast::OnContext(const ContextEvent& event) {
 
 void Autocast::OnGap() {
   gap_ = true;
+  // Any of the open regions may have been left meanwhile.
   for (auto& [ring, thread] : threads_) thread = Thread{{}, false};
 }
 
@@ -65,6 +67,8 @@ std::optional<std::string> Autocast::DtypeOn(uint32_t ring,
   }
   const std::vector<Region>& open = thread->second.open;
   for (auto region = open.rbegin(); region != open.rend(); ++region) {
+    // It may be a region for this kind of device. One for another kind leaves
+    // the region around it in force.
     if (region->device_type.empty()) return std::nullopt;
     if (region->device_type == KindOf(device)) return region->dtype;
   }

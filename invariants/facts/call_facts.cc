@@ -69,6 +69,7 @@ FactValue InsideWrapper(const FactSubject& subject) {
 FactValue Overrides(const FactSubject& subject) {
   if (!subject.call || !subject.call->function) return {};
   const FunctionInfo& function = *subject.call->function;
+  // The last role is the method of the most general class that has it.
   return !function.roles.empty() && function.roles.back() != function.name &&
          !absl::StartsWith(function.name, "torch.");
 }
@@ -126,12 +127,15 @@ FactValue EffectiveDropoutP(const FactSubject& subject) {
       ArgumentsOf(*subject.call, subject.facts->definitions());
   const Dropout dropout = DropoutOf(told);
   if (!dropout.active && !dropout.always) return {};
+  // The mode comes first: outside of training no p drops anything.
   if (dropout.active && !*dropout.active) return 0.0;
   if (dropout.whole_p) return static_cast<double>(*dropout.whole_p);
   return dropout.p ? FactValue(*dropout.p) : FactValue();
 }
 
 bool MayDropInEvaluation(const FactSubject& subject) {
+  // A mode that is not known counts, so that the rule is unknown there and not
+  // without an occasion.
   return MayDrop(subject) && subject.facts->module_modes().InEvaluation(
                                  subject.call->ring) != Tri::kNo;
 }
@@ -166,6 +170,7 @@ const std::vector<uint64_t>* SizesOf(const ToldArguments& told,
                                      const char* name) {
   const CallValue* value = told.Find(name);
   const auto* tensor = value ? value->Get<TensorValue>() : nullptr;
+  // A record has the first sizes only.
   const bool whole = tensor && tensor->dimensions == tensor->sizes.size();
   return whole ? &tensor->sizes : nullptr;
 }
@@ -219,6 +224,7 @@ bool HasModes(const FactSubject& subject) {
 bool Evaluates(const FactSubject& subject) {
   if (!subject.call || !IsRootForward(*subject.call)) return false;
   const Call& call = *subject.call;
+  // HasModes comes last: it goes over all objects of the process.
   return !call.Is(kGradEnabled) && !call.Is(kInsideBackward) &&
          subject.facts->training_modes().MayBeEvaluated(call.object) &&
          HasModes(subject);

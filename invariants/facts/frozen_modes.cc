@@ -13,6 +13,7 @@ void FrozenModes::OnCallBegin(const Call& call) {
   if (call.Is(kRootModuleCall)) {
     const bool trains = call.Is(kModuleTraining) && call.Is(kGradEnabled) &&
                         !call.Is(kInsideBackward);
+    // A root says for all calls of its thread below it, up to the next root.
     if (trains) {
       training_roots_.insert(call.ring);
     } else {
@@ -31,6 +32,8 @@ void FrozenModes::OnCallBegin(const Call& call) {
 
 void FrozenModes::AfterCall(const Call& call, CallOutcome outcome) {
   if (!IsOptimizerStep(call)) return;
+  // Only now it is known what was frozen while these calls were made: see the
+  // header.
   for (const uint32_t module : candidates_) {
     if (IsFrozen(module)) evaluating_.insert(module);
   }
@@ -42,6 +45,7 @@ void FrozenModes::AfterCall(const Call& call, CallOutcome outcome) {
 }
 
 void FrozenModes::OnGap() {
+  // What was found of modules before (evaluating_, training_) stays true.
   training_roots_.clear();
   candidates_.clear();
   doubtful_.clear();
@@ -85,6 +89,7 @@ bool FrozenModes::IsFrozen(uint32_t module) const {
   if (!object || object->root == 0) return false;
   const std::string prefix = absl::StrCat(object->path, ".");
   const Parameters& all = ParametersOf(object->root);
+  // Names are in order, so the parameters below the module are one range.
   const auto first = all.lower_bound(prefix);
   auto one = first;
   for (; one != all.end() && absl::StartsWith(one->first, prefix); ++one) {

@@ -35,6 +35,8 @@ void GradScaling::OnGap() {
   for (auto& [ring, thread] : threads_) {
     if (thread.scaled_loss == Tri::kNo) thread.scaled_loss = Tri::kUnknown;
   }
+  // A scaled backward may be among what is missing, and so may an unscale_ of
+  // any optimizer.
   doubtful_ = some_unscaled_ = ++now_;
   scale_.reset();
 }
@@ -78,6 +80,8 @@ void GradScaling::OnCallEnd(const Call& call) {
       return;
     case Method::kScale: {
       const Tri scaled = IsScaled(call, inputs().definitions);
+      // Several losses may be scaled for one backward. One that was not takes
+      // nothing back.
       if (thread.scaled_loss == Tri::kYes || scaled == Tri::kNo) return;
       thread.scaled_loss = scaled;
       return;
@@ -107,6 +111,7 @@ bool GradScaling::IsRecorded() const {
   const RecordedSteps& recorded = inputs().recorded;
   if (!recorded.whole()) return false;
   const RecordedFunctions& functions = recorded.functions();
+  // An agent of an earlier version records all calls.
   if (!functions.told()) return true;
   return std::any_of(methods_.begin(), methods_.end(), [&](const auto& method) {
     return method.second == Method::kScale &&
@@ -135,6 +140,7 @@ void GradScaling::OnScalar(const ScalarEvent& event) {
 
 Tri GradScaling::Scaled(uint32_t ring, uint32_t optimizer) const {
   const auto thread = threads_.find(ring);
+  // The scaler's own step unscales, or its optimizer takes the scale with it.
   if (thread != threads_.end() && thread->second.open_steps > 0) {
     return Tri::kNo;
   }

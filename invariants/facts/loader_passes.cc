@@ -33,6 +33,8 @@ void LoaderPasses::Begin(Loader* loader, uint64_t ordinal) {
   loader->consumed = loader->passes > 0 ? loader->exhausted : Tri::kUnknown;
   loader->exhausted = Tri::kNo;
   loader->prefix_before = loader->indices.Digest(loader->prefix);
+  // What was drawn while the iterator was made belongs to the pass that begins
+  // now.
   loader->indices = loader->early;
   loader->indices.whole &= inputs().recorded.whole();
   loader->early = Indices();
@@ -61,12 +63,16 @@ void LoaderPasses::OnMark(const MarkEvent& mark) {
       return;
     case MarkKind::kIteratorExhausted: {
       Loader& loader = At(mark.object);
+      // An older iterator of this loader may end later than a newer one began.
+      // It says nothing of the pass that goes on.
       if (loader.ordinal == mark.value) loader.exhausted = Tri::kYes;
       return;
     }
     case MarkKind::kCaptureMode:
       for (auto& [id, loader] : loaders_) {
         loader.early.whole &= whole;
+        // A prefix that is complete does not suffer from what is left out
+        // behind it.
         if (loader.indices.batches < loader.prefix) {
           loader.indices.whole &= whole;
         }
@@ -103,6 +109,7 @@ void LoaderPasses::OnGap() {
   for (auto& [id, loader] : loaders_) {
     loader.exhausted = Tri::kUnknown;
     loader.consumed = Tri::kUnknown;
+    // What was seen of it once (trains, prefix) stays true.
     loader.early.whole = loader.indices.whole = false;
     loader.prefix_before.reset();
   }
@@ -143,6 +150,7 @@ uint64_t LoaderPasses::Prefix(uint32_t loader) const {
 
 Tri LoaderPasses::Trains(uint32_t loader) const {
   const Loader* found = Find(loader);
+  // That it trains was seen; that it does not is known only without gaps.
   if (found && found->trains) return Tri::kYes;
   return found && !gap_ ? Tri::kNo : Tri::kUnknown;
 }

@@ -5,6 +5,7 @@
 namespace traincheck {
 namespace {
 
+// Arrays and not literals, because names are arguments of templates.
 constexpr char kTwice[] = "loss.normalised_twice";
 constexpr char kNoLogarithms[] = "loss.no_logarithms";
 constexpr char kBroadcast[] = "loss.broadcast";

@@ -35,6 +35,8 @@ void OptimizerBooks::OnCallBegin(const Call& call) {
 
 void OptimizerBooks::Backward() {
   ++backwards_;
+  // In a step that was not sampled nobody sees gradients that are set to None
+  // by hand before this backward.
   if (inputs().recorded.whole()) return;
   ++missed_backwards_;
   for (auto& [id, book] : books_) book.maybe_cleared = true;
@@ -55,6 +57,7 @@ void OptimizerBooks::AfterCall(const Call& call, CallOutcome outcome) {
   if (outcome != CallOutcome::kUnknown) {
     book.gaps_before = inputs().gaps.count();
   }
+  // Clears count from one step to the next.
   book.cleared = book.maybe_cleared = false;
   CountRates(&book);
   if (book.schedule_moved) book.moved_often.Add(*book.schedule_moved > 1);
@@ -66,13 +69,16 @@ void OptimizerBooks::CountRates(Book* book) {
       std::any_of(rates.begin(), rates.end(),
                   [](const auto& one) { return one.second != 0; });
   book->had_rate |= some;
+  // Without recorded rates the step neither lengthens the streak nor ends it.
   if (book->had_rate && !rates.empty()) book->without_rate.Add(!some);
 }
 
 void OptimizerBooks::OnState(const StateEvent& event) {
   if (event.point != StatePoint::kGradClear) return;
   if (!event.Has(kGradIsNone) && !event.Has(kGradIsZero)) return;
+  // Not null: variables_ takes over an event first (ProcessFacts::Trackers).
   const VariableState* variable = variables_.Find(event.variable_id);
+  // A gradient that was absent at the last step was not cleared since then.
   const Tri had_grad = variable->has_grad_at_step();
   if (had_grad == Tri::kNo) return;
   ClearByState(event.variable_id, had_grad == Tri::kYes);
@@ -83,6 +89,8 @@ void OptimizerBooks::ClearByState(uint32_t variable, bool sure) {
     const Optimizer* optimizer = inputs().ownership.Find(id);
     if (book.cleared || !optimizer || !Holds(*optimizer, variable)) continue;
     (sure ? book.cleared : book.maybe_cleared) = true;
+    // A gradient that is gone is not scaled any more. GradScaling itself sees
+    // calls of zero_grad alone.
     if (sure) scaling_.OnCleared(id);
   }
 }
@@ -160,6 +168,8 @@ std::optional<Tri> OptimizerBooks::FastScheduleFor(uint32_t optimizer,
 
 Tri OptimizerBooks::IsAsLong(const Streak& streak, uint64_t steps) {
   if (streak.length >= steps) return Tri::kYes;
+  // A streak that missing records cut off may be longer than what is known of
+  // it.
   return streak.whole ? Tri::kNo : Tri::kUnknown;
 }
 

@@ -33,6 +33,8 @@ bool BackwardsReach(const FactSubject& subject) {
 // At its first step there is nothing to clear.
 bool HasStepBefore(const FactSubject& subject) {
   const auto steps = subject.facts->clock().OptimizerSteps(subject.optimizer);
+  // A number that is not known is not 0 either: the fact is asked for, and is
+  // unknown where the missing records matter.
   return subject.optimizer != 0 && steps != uint64_t{0} &&
          BackwardsReach(subject);
 }

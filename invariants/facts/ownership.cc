@@ -7,6 +7,8 @@ namespace traincheck {
 void Ownership::Refresh() const {
   if (!stale_) return;
   stale_ = false;
+  // All is built anew when it is asked for next, so that the many definitions
+  // of a new model cost one pass.
   optimizers_.clear();
   held_.clear();
   group_of_.clear();
@@ -48,6 +50,7 @@ void Ownership::AddOptimizerState() const {
   for (const auto& [id, info] : definitions_->variables()) {
     if (info.kind != VariableKind::kOptimizerState) continue;
     const std::string name = info.FullName();
+    // "fc.weight/exp_avg": the parameter's name stands before the last slash.
     const auto found = group_of_name.find(name.substr(0, name.rfind('/')));
     if (found != group_of_name.end()) group_of_[id] = found->second;
   }

@@ -3,6 +3,8 @@
 namespace traincheck {
 
 void ProcessFacts::OnCallBegin(const Call& call) {
+  // From below to above: clock, stage, trackers, observers. Each sees what
+  // those before it know with this event.
   clock_.OnCallBegin(call);
   stage_.OnCallBegin(call, clock_.contexts());
   ForEachTracker([&](auto& tracker) { tracker.OnCallBegin(call); });
@@ -16,6 +18,8 @@ void ProcessFacts::OnCallEnd(const Call& call, CallOutcome outcome,
                              uint8_t output_flags) {
   stage_.OnCallEnd(call, clock_.contexts(), outcome, output_flags);
   ForEachTracker([&](auto& tracker) { tracker.OnCallEnd(call); });
+  // Observers see the end while clock and spans are still those of the call: it
+  // belongs to the step that it ends.
   if (!is_worker()) {
     for (ProcessObserver* observer : observers_) {
       observer->OnCallEnd(*this, call, outcome);
@@ -28,6 +32,8 @@ void ProcessFacts::OnCallEnd(const Call& call, CallOutcome outcome,
 void ProcessFacts::OnState(const StateEvent& event) {
   ForEachTracker([&](auto& tracker) { tracker.OnState(event); });
   for (ProcessObserver* observer : observers_) {
+    // A loader's worker trains nothing: relations see its states alone, as
+    // those of a worker.
     if (is_worker()) {
       observer->OnWorkerState(*this, event);
     } else {
@@ -89,6 +95,7 @@ void ProcessFacts::OnGap(const std::string& reason) {
   gaps_.OnGap(reason);
   clock_.OnGap();
   stage_.OnGap();
+  // Observers are not told: they compare gaps() at both ends of their windows.
   ForEachTracker([](auto& tracker) { tracker.OnGap(); });
 }
 
@@ -101,15 +108,18 @@ void ProcessFacts::OnDefinition(RecordType type, uint32_t id) {
 }
 
 void ProcessFacts::End(ProcessEnd end) {
+  // Batches that waited for digests come before the end of their process.
   reader_.End();
   was_lost_ = end == ProcessEnd::kLost;
   for (ProcessObserver* observer : observers_) observer->OnEnd(*this, end);
 }
 
 void ProcessFacts::Fields(Archive& archive) {
+  // The reader comes first: calls that others save point into its definitions.
   archive(reader_, clock_, stage_);
   ForEachTracker([&](auto& tracker) { tracker.Fields(archive); });
   archive(recorded_, attempt_, rank_, world_, was_lost_, gaps_);
+  // It is derived from the definitions, and is not saved.
   if (archive.reading()) ownership_.OnRestored();
   for (ProcessObserver* observer : observers_) observer->Fields(archive);
 }

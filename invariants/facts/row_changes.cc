@@ -32,6 +32,7 @@ void RowChanges::OnCallBegin(const Call& call) {
   if (!optimizer) return;
   for (const HeldVariable& held : optimizer->held) {
     const auto found = parameters_.find(held.variable);
+    // Rows are compared within one step of the parameter's optimizer.
     if (found != parameters_.end()) found->second = Parameter();
   }
 }
@@ -42,6 +43,8 @@ void RowChanges::OnRows(const RowsEvent& event) {
   if (at_begin && event.of == kHasData) {
     parameter.rows = event.rows;
     std::vector<uint64_t>& before = parameter.before;
+    // Parts come in order. If one is missing the list stays short, and the step
+    // is unknown.
     if (event.first_row != before.size()) return;
     before.insert(before.end(), event.digests.begin(), event.digests.end());
   } else if (at_begin && event.of == kHasGrad) {
@@ -58,6 +61,8 @@ void RowChanges::OnRows(const RowsEvent& event) {
 void RowChanges::Parameter::Compare(const RowsEvent& event) {
   if (event.first_row != compared || compared > before.size()) return;
   const uint64_t last = event.first_row + event.digests.size();
+  // Rows whose content before the step, or whose gradient, is not known are not
+  // compared.
   if (last > before.size() || last > zero.size()) return;
   for (size_t i = 0; i < event.digests.size(); ++i) {
     const uint64_t row = event.first_row + i;
@@ -70,6 +75,8 @@ Tri RowChanges::WithoutGrad(uint32_t parameter) const {
   const auto found = parameters_.find(parameter);
   if (found == parameters_.end()) return Tri::kUnknown;
   const Parameter& of = found->second;
+  // One row is enough, whatever was not compared. That no row changed is known
+  // of all rows together only.
   if (of.changed) return Tri::kYes;
   const bool all = of.rows > 0 && of.compared == of.rows;
   return all ? Tri::kNo : Tri::kUnknown;

@@ -98,7 +98,8 @@ void Sight::OnScalar(const ScalarEvent& event) {
     limits_.insert(what.substr(sizeof(kLimit) - 1));
     return;
   }
-  // Of every plan so far, or it is worth nothing.
+  // A name counts if it was said in each period so far: what one plan left out
+  // was not seen while it was in force.
   uint32_t& plans = planned_[std::move(what)];
   if (plans + 1 == periods_) plans = periods_;
 }

@@ -71,6 +71,7 @@ FactValue GotGrad(const FactSubject& subject) {
   const VariableState* state = State(subject);
   if (!state) return {};
   const bool missed = subject.facts->MissedBackwardSince(subject.optimizer);
+  // A backward that nobody saw may have given it one.
   if (!state->got_grad() && missed) return {};
   return state->got_grad();
 }
@@ -108,6 +109,7 @@ FactValue Sharded(const FactSubject& subject) {
   const VariableInfo* info = Info(subject);
   if (!info) return {};
   for (const std::string& attribute : info->attributes) {
+    // Megatron writes -1 where a parameter is not divided.
     if ((absl::StartsWith(attribute, "partition_dim=") &&
          attribute != "partition_dim=-1") ||
         attribute == "tensor_model_parallel=True" ||

@@ -34,6 +34,8 @@ void VariableState::Apply(const StateEvent& event) {
   const Tri trainable = ToTri(event.Has(kRequiresGrad));
   grad_written_ = Tri::kNo;
   if (event.Has(kUnreadable)) {
+    // It may be a tensor whose turn it was not: its content is neither equal to
+    // the one before nor different from it.
     Forget();
     trainable_ = trainable;
     grad_written_ = Tri::kUnknown;
@@ -46,6 +48,7 @@ void VariableState::Apply(const StateEvent& event) {
 
 void VariableState::ApplyData(const StateEvent& event) {
   const bool differs = data_ && *data_ != event.data;
+  // An equal digest leaves the writer: whoever set the value first is to blame.
   if (!data_ || differs) data_writer_ = WriterOf(event);
   if (differs && IsSeenLater(event.point)) data_writer_ = {};
   if (event.point == StatePoint::kPreStep) {
@@ -64,6 +67,7 @@ void VariableState::ApplyData(const StateEvent& event) {
 constexpr uint32_t kStepsBefore = 3;
 
 void VariableState::CompareWithLastStep(uint64_t data) {
+  // A load replaces content on purpose: such a step says nothing of a habit.
   if (!after_step_before_ || !kept_ || loaded_) return;
   const bool kept = *after_step_before_ == data;
   if (kept) ++*kept_;
@@ -111,6 +115,8 @@ void VariableState::ApplyGrad(const StateEvent& event) {
   const bool nonzero = !none && !event.Has(kGradIsZero);
   const uint64_t digest = GradDigest(event);
   const bool differs = grad_ ? *grad_ != digest : nonzero;
+  // As IsSeenLater says of data: the step within which it is seen first did not
+  // write it.
   if (differs && event.point != StatePoint::kPreStep) {
     grad_writer_ = WriterOf(event);
   }

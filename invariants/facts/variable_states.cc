@@ -12,6 +12,7 @@ void VariableStates::OnCallBegin(const Call& call) {
   if (!IsOptimizerStep(call)) return;
   const Optimizer* optimizer = inputs().ownership.Find(call.object);
   if (!optimizer) return;
+  // Also of one without a record yet: its first one may be that of this step.
   for (const HeldVariable& held : optimizer->held) {
     states_[held.variable].BeginStep();
   }
@@ -56,6 +57,7 @@ void VariableStates::OnMark(const MarkEvent& mark) {
     return;
   }
   if (mark.kind != MarkKind::kCaptureMode) return;
+  // From here on changes are not recorded, as after a gap.
   if (!inputs().recorded.whole()) OnGap();
 }
 

@@ -30,6 +30,7 @@ std::set<uint32_t> ModulesOf(const FactSubject& subject) {
   modules.insert(subject.call->object);
   const ObjectInfo* module =
       subject.facts->definitions().Object(subject.call->object);
+  // train() and eval() on a root also set the modules below it.
   if (module && module->root != 0) modules.insert(module->root);
   return modules;
 }
@@ -39,6 +40,7 @@ void BlameSwitch(const FactSubject& subject, Finding* finding) {
   for (const uint32_t module : ModulesOf(subject)) {
     const BlamedCall* const one =
         subject.facts->blamed_calls().SwitchOf(module);
+    // The later of several switches made the mode what it is.
     if (one && (!last || last->number < one->number)) last = one;
   }
   if (!last) return;

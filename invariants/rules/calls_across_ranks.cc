@@ -28,6 +28,8 @@ std::optional<RankValue> ValueOf(const CallValue& value) {
     result.digest = *tensor->digest;
     return result;
   }
+  // Without a digest nothing tells two tensors apart, and two objects may be
+  // equal in all but their number.
   const auto plain = PlainValue(value);
   if (!plain) return std::nullopt;
   result.shown = PythonText(*plain);
@@ -145,11 +147,13 @@ void CallsOfProcess::Add(const ProcessFacts& facts, const Call& call,
                          const RankCallRule& rule, const CallValue* value) {
   RankWindow window;
   window.ranks = ReplicaRanks(facts);
+  // In a step that is not known there is nothing to align the call with.
   if (!facts.rank() || window.ranks.empty() || !facts.clock().synced()) return;
   Count& count = counts_[rule.index];
   const uint64_t step = facts.clock().step();
   if (count.step != step) count = {step, 0, facts.gaps()};
   if (count.calls >= kMostCalls) return;
+  // The same on every rank that calls the function as often.
   window.index = step * kMostCalls + count.calls++;
   window.step = static_cast<int64_t>(step);
   auto told = value ? ValueOf(*value) : std::nullopt;
@@ -176,6 +180,8 @@ std::vector<int32_t> ReplicaRanks(const ProcessFacts& facts) {
   std::vector<int32_t> ranks;
   for (const auto& [id, group] : facts.definitions().groups()) {
     if (group.evidence.empty() || group.ranks.size() < 2) continue;
+    // Two models that are replicated on different ranks leave open to which of
+    // them a call belongs.
     if (!ranks.empty() && ranks != group.ranks) return {};
     ranks = group.ranks;
   }

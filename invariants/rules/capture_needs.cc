@@ -5,6 +5,7 @@
 namespace traincheck {
 
 bool IsAlwaysRecorded(const std::string& category) {
+  // skeleton_test compares this with catalogue.py.
   static const auto* const kCategories =
       new std::set<std::string>{"backward",        "checkpoint",
                                 "context",         "destroy_process_group",

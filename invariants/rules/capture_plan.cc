@@ -64,6 +64,8 @@ absl::Status CheckSample(const nlohmann::json& sample,
                          const std::string& path) {
   JsonReader reader(sample, path);
   const uint64_t every = reader.Unsigned("every");
+  // Powers of two, so that of any two cycles one divides the other and replicas
+  // are compared at the steps of the slower rank.
   if (every == 0 || (every & (every - 1)) != 0 || every > kMaxEvery) {
     reader.Fail("every", "not a power of two up to 2^32");
   }
@@ -158,6 +160,7 @@ absl::StatusOr<nlohmann::json> PlanFromJsonUntrusted(const std::string& text) {
 
 std::string PlanText(nlohmann::json plan, uint64_t version) {
   plan["version"] = version;
+  // A text that is not UTF-8 would otherwise throw.
   return plan.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 

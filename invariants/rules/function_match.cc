@@ -40,6 +40,8 @@ bool FunctionMatch::Matches(const FunctionInfo& function) const {
     case Level::kName:
       return function.name == text;
     case Level::kRole:
+      // A role is the name of a base class's method, so that method itself has
+      // it too.
       return function.name == text ||
              std::find(function.roles.begin(), function.roles.end(), text) !=
                  function.roles.end();
@@ -80,6 +82,7 @@ absl::StatusOr<FunctionMatch> FunctionMatchFromJson(const nlohmann::json& json,
   JsonReader reader(json, path);
   bool found = false;
   for (const LevelName& level : kLevels) {
+    // One of them counts. The reader refuses what is left over.
     if (!reader.Has(level.name) || found) continue;
     match.level = level.level;
     match.text = reader.String(level.name);

@@ -21,6 +21,7 @@ std::optional<int64_t> FirstKnownStep(const ReplicaMembers& members) {
 }  // namespace
 
 void JoinedRanks::EndProcess(const ProcessFacts& facts, ProcessEnd end) {
+  // A worker has the rank of its trainer, whose windows go on.
   if (!facts.rank() || facts.is_worker()) return;
   join_.EndRank(facts.attempt(), *facts.rank(), EndWords(facts, end));
 }
@@ -29,6 +30,7 @@ Verdict NewVerdict(const ReplicaUnit& unit, const JudgedWindow& window) {
   Verdict verdict;
   verdict.rule = unit.rule;
   verdict.attempt = unit.attempt;
+  // Without the rule, which a verdict names beside its unit.
   verdict.unit =
       StableHash(RankWords(unit.ranks) + "#" + std::to_string(unit.ordinal));
   verdict.step = FirstKnownStep(*window.members);

@@ -5,6 +5,7 @@
 namespace traincheck {
 
 std::optional<nlohmann::json> PlainValue(const CallValue& value) {
+  // A container, or a text of which only the length was recorded.
   if (value.length.has_value()) return std::nullopt;
   if (value.Get<NoneValue>()) return nlohmann::json(nullptr);
   if (const bool* flag = value.Get<bool>()) return nlohmann::json(*flag);

@@ -70,6 +70,8 @@ absl::StatusOr<Clause> ClauseFromJson(const nlohmann::json& json,
   return clause;
 }
 
+// No wins over unknown (Kleene): one clause that fails decides, whatever the
+// others would say.
 Tri And(Tri a, Tri b) {
   if (a == Tri::kNo || b == Tri::kNo) return Tri::kNo;
   if (a == Tri::kUnknown || b == Tri::kUnknown) return Tri::kUnknown;
@@ -210,6 +212,7 @@ Tri Precondition::Holds(size_t subjects, const FactReader& read) const {
   Tri result = Tri::kNo;
   for (const ClauseList& clauses : alternatives_) {
     const Tri one = traincheck::Holds(clauses, subjects, read);
+    // Likewise for "or": one list that holds decides.
     if (one == Tri::kYes) return one;
     if (one == Tri::kUnknown) result = one;
   }
@@ -254,6 +257,7 @@ absl::StatusOr<Precondition> Precondition::FromJson(const nlohmann::json& json,
   }
   JsonReader reader(json, path);
   const nlohmann::json& any = reader.Array("any");
+  // Each condition has one form: ids of rules are hashes of it.
   if (any.size() < 2) reader.Fail("any", "fewer than two alternatives");
   if (absl::Status status = reader.Finish(); !status.ok()) return status;
   std::vector<ClauseList> alternatives;

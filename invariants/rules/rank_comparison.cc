@@ -20,6 +20,7 @@ OddRanks FindOdd(const std::map<uint64_t, std::vector<int32_t>>& by_digest) {
                                      [](const auto& a, const auto& b) {
                                        return a.second.size() < b.second.size();
                                      });
+  // Several ranks have it, and no other value has as many.
   const bool majority = most->second.size() > 1 && [&] {
     for (auto it = by_digest.begin(); it != by_digest.end(); ++it) {
       if (it != most && it->second.size() == most->second.size()) return false;
@@ -52,6 +53,8 @@ std::map<uint32_t, Disagreement> FindDisagreements(
   }
   std::map<uint32_t, Disagreement> result;
   for (const auto& [variable, by_digest] : table) {
+    // Only values that differ among those who have one: what a rank did not
+    // record is no disagreement.
     if (by_digest.size() < 2) continue;
     result[variable] = {FindOdd(by_digest), writers[variable]};
   }
@@ -82,6 +85,8 @@ ReplicaWindow RankComparison::Numbered(const ProcessFacts& facts,
 void RankComparison::Add(const ProcessFacts& facts,
                          const std::vector<size_t>& rules,
                          const RankWindow& window) {
+  // Numbered once for all rules on the same state: with many rules the texts
+  // would be most of the work.
   const ReplicaWindow joined = Numbered(facts, window);
   ReplicaUnit unit{facts.attempt(), 0, window.ranks, window.ordinal};
   for (const size_t rule : rules) {
@@ -159,10 +164,13 @@ Finding RankComparison::Describe(const ReplicaUnit& unit,
 void RankComparison::OnJudged(const ReplicaUnit& unit,
                               const JudgedWindow& window) {
   const auto words = words_.find(unit.rule);
+  // A unit of a damaged state may name a rule that is not there.
   if (words == words_.end()) return;
   Verdict verdict = NewVerdict(unit, window);
   const bool each = words->second.each_window_counts;
   verdict.varied = each || window.varied > 0;
+  // Values that are as before would be equal in any case, and show nothing of
+  // the rule.
   verdict.trials = each ? 1 : window.varied;
   if (!window.differs) {
     verdict.outcome =

@@ -17,10 +17,13 @@ constexpr char kAll[] = "all";
 // nullopt: they are not equally far apart.
 std::optional<GroupKind> KindOf(const std::vector<int32_t>& ranks,
                                 const std::string& mesh, int32_t world) {
+  // The group of all ranks is one kind, also if it is a dimension of a mesh.
   if (ranks.size() == static_cast<size_t>(world)) return GroupKind();
   if (!mesh.empty()) return GroupKind{.mesh = mesh};
   const int32_t apart = ranks[1] - ranks[0];
   for (size_t i = 1; i < ranks.size(); ++i) {
+    // Groups that are not regular have no words that are the same in another
+    // run.
     if (ranks[i] - ranks[i - 1] != apart) return std::nullopt;
   }
   return GroupKind{.ranks = ranks.size(),

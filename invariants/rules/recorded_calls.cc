@@ -13,6 +13,8 @@ const RecordedCalls::Functions& RecordedCalls::Matching(
   const auto matched = [](uint32_t id, const FunctionInfo& function) {
     return Matched{id, IsOfSkeleton(function.category.text())};
   };
+  // Ids are not used again for other functions, so their number says whether
+  // there is a new one.
   if (functions.size() != known_) {
     known_ = functions.size();
     by_name_.clear();
@@ -21,6 +23,8 @@ const RecordedCalls::Functions& RecordedCalls::Matching(
       by_name_[function.name].push_back(matched(id, function));
     }
   }
+  // Most rules name their function, and the table by name serves all of them.
+  // Others have a list each, made when it is first asked for.
   if (event.level == Level::kName) {
     static const auto* const kNone = new Functions;
     const auto found = by_name_.find(event.text);
@@ -41,6 +45,8 @@ bool RecordedCalls::IsBeyondSkeleton(const ProcessFacts& facts,
                                      const FunctionMatch& event) {
   if (event.level == Level::kCategory) return !IsOfSkeleton(event.text);
   const Functions& functions = Matching(facts, event);
+  // Several functions may have one role: if any of them is not of the skeleton,
+  // its calls may be what was not recorded.
   return functions.empty() ||
          std::any_of(functions.begin(), functions.end(),
                      [](const Matched& one) { return !one.of_skeleton; });

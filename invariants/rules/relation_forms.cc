@@ -19,6 +19,7 @@ std::unique_ptr<RunObserver> RelationForms::NewEvaluator(
     for (const JudgedRule& rule : rules) {
       if (&rule.rule->relation() == form) mine.push_back(rule);
     }
+    // A form without rules costs nothing at each event, and saves nothing.
     if (!mine.empty()) all->Add(form->NewEvaluator(mine, sink));
   }
   return all;

@@ -50,7 +50,8 @@ Comparison Compare(const Values& a, const Values& b) {
                                                   : Comparison::kIncomplete;
 }
 
-// Every member against the first that has values.
+// Every member against the first. Only if that leaves something open each pair
+// is compared.
 Comparison CompareAll(const ReplicaMembers& members) {
   Comparison result = Comparison::kEqual;
   for (auto a = members.begin(); a != members.end(); ++a) {
@@ -69,9 +70,11 @@ Comparison CompareAll(const ReplicaMembers& members) {
 
 void ReplicaJoin::Add(const ReplicaUnit& unit, int32_t rank, uint64_t index,
                       ReplicaWindow window) {
+  // Its windows may be judged by now without it.
   if (ended_.count({unit.attempt, rank})) return;
   State& state = units_[unit];
   state.progress[rank] = index + 1;
+  // Another window is the first one now: who has closed it is to be found anew.
   if (state.open.empty() || index < state.open.begin()->first) {
     state.closed = 0;
   }
@@ -84,6 +87,7 @@ void ReplicaJoin::Insert(int32_t rank, ReplicaWindow window, Window* into) {
   const auto [member, is_new] =
       into->members.insert_or_assign(rank, std::move(window));
   if (first) into->comparison = Comparison::kEqual;
+  // What was found with the member's values of before is worth nothing.
   if (!is_new) into->comparison.reset();
   if (first || !into->comparison) return;
   if (*into->comparison == Comparison::kDiffers) return;
@@ -116,6 +120,7 @@ void ReplicaJoin::Fields(Archive& archive) {
   archive(units_, ended_, run_ended_);
   for (const auto& [unit, state] : units_) {
     for (const auto& [index, window] : state.open) {
+      // Tell takes the first member for granted. The bytes may be damaged.
       if (window.members.empty()) archive.Fail("a window has no members");
     }
   }
@@ -142,6 +147,8 @@ void ReplicaJoin::Advance(const ReplicaUnit& unit, State* state) {
   while (!state->open.empty()) {
     const uint64_t index = state->open.begin()->first;
     if (!IsComplete(unit, state, index)) {
+      // Windows behind this one wait, also if they differ: verdicts of a unit
+      // come in their order.
       Tell(unit, state, index, /*early=*/true);
       return;
     }
@@ -185,10 +192,13 @@ void ReplicaJoin::Tell(const ReplicaUnit& unit, State* state, uint64_t index,
   judged.early = early;
   judged.again = window.told;
   judged.members = &window.members;
+  // More members can make equal ones differ, and never the other way round. An
+  // early window is told once.
   if (early && (!judged.differs || window.told)) return;
   window.told = true;
   if (!early) {
     const Values& values = window.members.begin()->second.values;
+    // By the first member: of equal members each would do.
     if (state->has_last) judged.varied = CountChanged(state->last, values);
     state->last = values;
     state->has_last = true;

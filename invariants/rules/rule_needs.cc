@@ -21,6 +21,8 @@ std::string UnplannedState(const Sight& sight, const std::string& kind,
 // What some plan of the process did not ask for; "": all was asked for.
 std::string Unplanned(const Sight& sight, const CaptureNeeds& needs) {
   if (needs.all_calls() && !sight.PlansCalls("*")) return "all calls";
+  // Whether they are called at all is the question, not what is recorded of the
+  // call.
   for (const auto& [name, content] : needs.calls()) {
     if (!sight.PlansCalls(name)) return "calls of " + name;
   }
@@ -58,6 +60,8 @@ void AddNeeds(const Rule& rule, const Precondition& precondition,
 
 std::string WhyUnseen(const ProcessFacts& facts, const CaptureNeeds& needs) {
   const Sight& sight = facts.sight();
+  // What concerns the whole process comes first: missing records may be those
+  // of the plan and of its limits.
   if (facts.gaps() > 0) return facts.gap_reason();
   if (facts.was_lost()) return "nothing was heard any more of " + facts.Name();
   if (sight.looks() == 0) {

@@ -33,6 +33,7 @@ RuleNotes NotesOf(const nlohmann::json& origin) {
   for (const nlohmann::json& part : *of) {
     RuleNotes written = NotesIn(part);
     if (!HasWords(written) && !written.advice) continue;
+    // MakeAdvice writes to the origin of the merged rule, not into its parts.
     written.advice |= notes.advice;
     return written;
   }

@@ -41,6 +41,8 @@ void StateBlocks::OpenStep(const ProcessFacts& facts, const Call& call) {
   block.ring = call.ring;
   block.call = call.number;
   block.object = call.object;
+  // By the optimizer's own count: ranks whose training steps differ still make
+  // the same steps of one optimizer.
   block.index = facts.clock().OptimizerSteps(call.object);
   block.step = facts.clock().known_step();
   Open open{facts.gaps(), facts.recorded().now(), {block, block}};
@@ -102,6 +104,8 @@ void StateBlocks::OnState(const ProcessFacts& facts, const StateEvent& event) {
   if (event.point == StatePoint::kForwardBegin) {
     const ReplicaGroupInfo* group =
         facts.ownership().GroupOf(event.variable_id);
+    // It is recorded as the forward of the inner model begins, and belongs to
+    // the block of the wrapper around it.
     if (!group || group->wrapper == 0) return;
     object = group->wrapper;
   } else if (event.point == StatePoint::kPreStep ||
@@ -122,6 +126,8 @@ void StateBlocks::OnState(const ProcessFacts& facts, const StateEvent& event) {
 
 void StateBlocks::OnCallEnd(const ProcessFacts& facts, const Call& call,
                             CallOutcome outcome) {
+  // From the inside: the call that ends is most often the last one that was
+  // opened.
   for (size_t i = open_.size(); i-- > 0;) {
     const StateBlock& first = open_[i].blocks.front();
     if (first.ring != call.ring || first.call != call.number) continue;
@@ -153,6 +159,7 @@ void StateBlocks::Close(const ProcessFacts& facts, const std::string& broken,
       block.broken = facts.not_sampled();
       if (block.entries.empty()) AddUnrecorded(facts, &block);
     }
+    // Missing records come last and so outweigh the other reasons.
     if (open.gaps != facts.gaps()) block.broken = facts.gap_reason();
     OnBlock(facts, block);
   }

@@ -11,6 +11,8 @@ Verdict NewVerdict(const ProcessFacts& facts, size_t rule, uint32_t object) {
   verdict.rule = rule;
   verdict.attempt = facts.attempt();
   verdict.process = facts.number();
+  // By the number of the process: its rank may become known late, and processes
+  // without a group share one.
   verdict.unit = uint64_t{facts.number()} << 32 | object;
   verdict.step = facts.clock().known_step();
   return verdict;

@@ -6,6 +6,8 @@
 namespace traincheck {
 
 std::string IdOf(const Invariant& invariant) {
+  // Neither scope nor experiments: the same rule has one id in every set, so
+  // that what is said of it (disabled, marked) holds for all of them.
   const nlohmann::json content = {
       {"parameters", invariant.rule->parameters()},
       {"precondition", invariant.precondition.ToJson()},

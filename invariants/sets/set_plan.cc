@@ -66,6 +66,8 @@ std::vector<std::pair<std::string, PlannedCall>> Ordered(
   }
   for (const auto& [function, content] : calls) {
     if (IsEmpty(content)) continue;
+    // A word may be shared by functions of any name; a name or a role only by
+    // methods of its own name, and by words.
     PlannedCall joined = IsWord(function) ? of_all : of_words;
     Join(by_method[Method(function)], &joined);
     ordered.emplace_back(function, std::move(joined));

@@ -57,6 +57,7 @@ absl::StatusOr<RuleSelection> ParseSelection(const std::string& text) {
     if (set->name.empty() || set->name == "-" || set->name == "?") {
       return Bad(text, "names no set beside a comma: write A,B");
     }
+    // Also in two versions: which of them decides would not be clear.
     if (!names.insert(set->name).second) {
       return Bad(text, absl::StrCat("names the set ", set->name, " twice"));
     }

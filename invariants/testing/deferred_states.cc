@@ -24,7 +24,10 @@ class Deferrer {
       std::string bytes =
           DeferSlice(std::string_view(batch.plain).substr(at, size));
       at += size;
+      // The definition ring holds nothing but definitions.
       if (slice.ring != kDefinitionRing) AppendDue(&slice, &bytes);
+      // A slice that has grown moves all later ones of its ring, so that no
+      // hole appears where there was none.
       slice.from += moved_[slice.ring];
       slice.to = slice.from + bytes.size();
       moved_[slice.ring] += bytes.size() - size;
@@ -37,6 +40,7 @@ class Deferrer {
   // What is still to come, in one batch more behind this one.
   void Finish(std::vector<StoredBatch>* batches) {
     if (pending_.empty()) return;
+    // Everything is due now.
     batches_ = UINT64_MAX;
     StoredBatch last;
     last.number = batches->back().number + 1;
@@ -100,6 +104,9 @@ class Deferrer {
       Put(next_++, {digest, is_zero ? uint64_t{kDeferredIsZero} : 0});
     }
     if (next_ != first) {
+      // What was unreadable before is so in truth; the content's own bit stands
+      // for the deferred digests from here on (RECORD_FORMAT.md, "State
+      // points").
       changed.state.deferred |= changed.state.content & kUnreadable;
       changed.state.content |= kUnreadable;
       changed.words[words++] = first;

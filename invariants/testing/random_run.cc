@@ -70,6 +70,8 @@ class Splitter {
       const auto& records = slices_[i].records;
       const size_t first = done_[i];
       size_t& next = done_[i];
+      // By time in all rings at once: a piece never holds a record without
+      // those before it.
       while (next < records.size() && records[next].first <= time_us) ++next;
       if (next == first) continue;
       const size_t begin = records[first].second;
@@ -133,6 +135,7 @@ RandomProcess DrawProcess(const TrainingOptions& options, int32_t rank,
     process.batches.resize(keep);
   }
   if (OneIn(8, random) && process.batches.size() > 3) {
+    // Between two others: a batch that is missing at the end leaves no hole.
     const size_t hole = 1 + (*random)() % (process.batches.size() - 2);
     process.hole = true;
     process.batches.erase(process.batches.begin() +

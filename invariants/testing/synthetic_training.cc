@@ -14,6 +14,7 @@ uint64_t Mix(uint64_t a, uint64_t b) {
   uint64_t x = a * 0x9e3779b97f4a7c15 + b + 0x7f4a7c15;
   x ^= x >> 29;
   x *= 0xbf58476d1ce4e5b9;
+  // Never 0, which stands for no gradient.
   return (x ^ (x >> 32)) | 1;
 }
 
@@ -198,9 +199,12 @@ void Rank::Backward(int step, int micro) {
     if (parameter.trainable && parameter.used &&
         !Faulty(TrainingFault::kNoGradient, step)) {
       const uint64_t part = Mix(Sample(step), static_cast<uint64_t>(micro));
+      // Of the value as well, so that ranks that have drifted apart get
+      // different gradients.
       parameter.grad = Mix(parameter.grad + part, parameter.value);
     }
   }
+  // Tied by value only: the two get one gradient, as one tensor would.
   if (options_.tied) parameters_.back().grad = parameters_[2].grad;
   for (const Parameter& parameter : parameters_) {
     StateOptions state;

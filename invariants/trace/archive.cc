@@ -32,6 +32,8 @@ void Archive::Raw(void* value, size_t size) {
 size_t Archive::Size(size_t size) {
   uint64_t number = size;
   Varint(&number);
+  // An element takes at least one byte, so a larger number is damage. Refused
+  // here, it costs neither memory nor a long loop of defaults.
   if (reading_ && number > from_.size()) {
     Fail("a list is longer than what is left");
     return 0;

@@ -23,6 +23,8 @@ class TensorBytes {
   explicit TensorBytes(std::string_view bytes) : bytes_(bytes) {}
 
   std::optional<TensorValue> Read() {
+    // The five bytes that each tensor has: type, device and its index, layout,
+    // flags.
     if (bytes_.size() < 5) return std::nullopt;
     TensorValue tensor;
     tensor.dtype = DtypeName(static_cast<Dtype>(Byte()));
@@ -39,6 +41,8 @@ class TensorBytes {
       tensor.dimensions = dimensions - 1;
     }
     while (!bytes_.empty() && ok_) tensor.sizes.push_back(Varint());
+    // Fewer sizes than dimensions are right, because a record has the first
+    // ones only. More sizes are damage.
     if (!ok_ || tensor.sizes.size() > tensor.dimensions.value_or(0)) {
       return std::nullopt;
     }
@@ -81,6 +85,8 @@ class ValueReader {
   CallValue Read() {
     CallValue value;
     while (more_ && ReadPart(&value)) Step();
+    // Elements have no elements of their own, so one level is all, and the
+    // bytes of a peer cannot make this recurse.
     while (more_ &&
            (field() == Field::kElement || field() == Field::kElementKey)) {
       const std::string name =
@@ -137,6 +143,8 @@ class ValueReader {
         }
         return true;
       case Field::kValueDigest:
+        // The digest comes behind its tensor. Of a tensor that could not be
+        // read it says nothing.
         if (auto* tensor = std::get_if<TensorValue>(&to->value)) {
           tensor->digest = fields_.word_value();
         }
@@ -185,6 +193,8 @@ ToldArguments ReadArguments(std::string_view content,
     const Field field = reader.field();
     const uint64_t number = reader.number();
     std::string name;
+    // A position beyond the list (a damaged record, or a function whose
+    // definition is missing) names nothing, and its value is skipped.
     if (field == Field::kArgument && number < parameters.size()) {
       given[number] = true;
       name = parameters[number].name;
@@ -197,6 +207,8 @@ ToldArguments ReadArguments(std::string_view content,
       arguments.all.push_back({std::move(name), reader.Read(), false});
     }
   }
+  // An argument that is missing in a record that was cut may have been given,
+  // so its default does not stand for it.
   for (size_t i = 0; i < parameters.size() && !arguments.cut; ++i) {
     if (given[i] || !parameters[i].fallback.has_value()) continue;
     arguments.all.push_back(

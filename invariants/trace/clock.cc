@@ -34,6 +34,8 @@ void Clock::OnSkeletonCall(const Call& call) {
   } else if (HasCategory(call, CallCategory::kOptimizerInit)) {
     rules_.OptimizerMade();
   } else if (HasCategory(call, CallCategory::kBackward)) {
+    // A backward within a backward (reentrant checkpointing,
+    // torch.autograd.backward below Tensor.backward) belongs to the outer one.
     if (call.Is(kInsideBackward)) return;
     Tell(loop, [](StepRule& rule) { return rule.Backward(), false; });
     epochs_.Backward();
@@ -54,6 +56,8 @@ void Clock::OnCallEnd(const Call& call) {
   contexts_.OnCallEnd(call);
   if (IsOptimizerStep(call)) ++Find(call.object).steps;
   if (HasCategory(call, CallCategory::kOptimizerInit) && call.object != 0) {
+    // One that is constructed here has made no step, so its clock is known even
+    // after a gap.
     optimizers_[call.object] = OptimizerClock();
   }
 }
@@ -77,6 +81,10 @@ void Clock::OnMark(const MarkEvent& mark) {
       epochs_.IteratorEnded(mark.object);
       return;
     case MarkKind::kStepSkipped:
+      // Replicas are compared by their optimizer's own count. A step that the
+      // other ranks made (torch's Join) therefore counts here too; a step that
+      // a scaler left out is not a step of any rank. Both close a training
+      // step.
       ++(static_cast<SkippedStep>(mark.value) == SkippedStep::kMadeByOtherRanks
              ? Find(mark.object).steps
              : Find(mark.object).skipped);
@@ -113,7 +121,11 @@ Clock::OptimizerClock& Clock::Find(uint32_t optimizer) {
 
 template <typename Event>
 void Clock::Tell(uint32_t loop, const Event& event) {
+  // The rule's state misses what was in the gap: from there on only the agent's
+  // marks count.
   if (told_) return;
+  // OnStepClosed has closed the step ahead of this event. The event must close
+  // it by the rule as it was before that; otherwise clock and agent disagree.
   if (expected_) disagreements_ += !event(*expected_);
   expected_.reset();
   rules_.Tell(loop, event);
@@ -124,6 +136,8 @@ void Clock::OnStepClosed(const MarkEvent& mark) {
   const auto& loops = rules_.rules();
   // The mark stands just before or just after the closing event. Where several
   // threads train, the others' events may stand on the other side of it.
+  // Closing at the mark puts the states at the end of the step, which stand
+  // between mark and event, into the step that closes.
   if (loops.size() == 1 && step() == mark.value) {
     expected_ = loops.begin()->second;
     rules_.Tell(loops.begin()->first,
@@ -136,6 +150,7 @@ void Clock::OnStepClosed(const MarkEvent& mark) {
 }
 
 void Clock::OnGap() {
+  // The least that the step can be, until the agent's next mark says it.
   told_ = step();
   synced_ = false;
   expected_.reset();
@@ -162,6 +177,7 @@ void Clock::Follow(uint64_t next_step) {
 std::optional<uint64_t> Clock::OptimizerSteps(uint32_t optimizer) const {
   const auto found = optimizers_.find(optimizer);
   if (found == optimizers_.end()) {
+    // No step of it was seen; in a gap there may have been some.
     return told_ ? std::nullopt : std::optional<uint64_t>(0);
   }
   if (!found->second.known) return std::nullopt;

@@ -45,6 +45,7 @@ void Scan(const StoredBatch& batch, const Digests& on_digests,
 }  // namespace
 
 std::vector<uint64_t> DeferredDigests::NumbersOf(const StoredBatch& batch) {
+  // Only notes in a row count: a process that records something does not hang.
   quiet_ = batch.quiet_us == 0 ? 0 : quiet_ + 1;
   std::vector<uint64_t> numbers;
   Scan(
@@ -60,6 +61,9 @@ std::vector<uint64_t> DeferredDigests::NumbersOf(const StoredBatch& batch) {
 }
 
 bool DeferredDigests::IsComplete(Held& held) const {
+  // A digest stays until its batch was read, so what was found is not looked up
+  // again: a held batch costs one look a digest, however many batches come
+  // behind it.
   while (held.complete < held.numbers.size() &&
          digests_.contains(held.numbers[held.complete])) {
     ++held.complete;
@@ -74,10 +78,12 @@ void DeferredDigests::Hold(const StoredBatch& batch, Held held) {
 }
 
 void DeferredDigests::Forget(const Held& held) {
+  // Each number is given once, so no later state asks for it.
   for (const uint64_t number : held.numbers) digests_.erase(number);
 }
 
 void DeferredDigests::ForgetUnused() {
+  // While a batch waits, any of them may be what a state behind it needs.
   if (!held_.empty()) return;
   // Those of this batch may be awaited by a state of another ring that comes
   // with the next.
@@ -92,6 +98,8 @@ void DeferredDigests::FindNumbers() {
     Scan(
         held.batch, [](const RecordReader&) {},
         [&](uint64_t number) { held.numbers.push_back(number); });
+    // The numbers follow from the batch and are not saved. A count beyond them
+    // is damage: they are looked up anew.
     if (held.complete > held.numbers.size()) held.complete = 0;
     held_bytes_ += held.batch.plain.size();
   }
@@ -101,6 +109,9 @@ void DeferredDigests::Complete(const RecordReader& record,
                                StateEvent* event) const {
   const auto& state = record.Get<StateRecord>();
   if (!IsDeferred(state)) return;
+  // The record's own bit is set for every deferred digest, for readers that do
+  // not know of them. This one says that another content cannot be read in
+  // truth.
   bool unreadable = (state.deferred & kUnreadable) != 0;
   ForEachNumber(record, [&](StateContent of, uint64_t number) {
     const auto came = digests_.find(number);

@@ -56,6 +56,9 @@ struct ProcessDefinitions::Parsed {
   uint64_t part_begin = 0;
 };
 
+// A field has one meaning, whatever record it is in, but several records may
+// have it. It is put into each part of Parsed that it may belong to; Store
+// takes the part that the type of the record asks for.
 void ProcessDefinitions::ReadText(const FieldReader& field,
                                   Parsed* parsed) const {
   const std::string& text =
@@ -221,6 +224,8 @@ void ProcessDefinitions::ReadProcessNumber(const FieldReader& field,
 bool ProcessDefinitions::Read(FieldReader fields, Parsed* parsed) const {
   std::string_view rest = fields.rest();
   while (fields.Next()) {
+    // The parameters stay undecoded, from the first one to the end of the
+    // record: few calls are ever asked for their arguments.
     if (fields.field() == Field::kParameter &&
         parsed->function.parameters.empty()) {
       parsed->function.parameters = std::string(rest);
@@ -281,6 +286,9 @@ bool ProcessDefinitions::StoreGroup(uint32_t id, Parsed* parsed) {
            StorePart(parsed->part_begin, parsed->variables, &group->variables);
   }
   parsed->group.variables = std::move(parsed->variables);
+  // A replica group is a set, which is compared with those of other ranks. The
+  // ranks of a process group keep their order, by which roots and parts are
+  // counted.
   std::sort(parsed->group.ranks.begin(), parsed->group.ranks.end());
   groups_[id] = std::move(parsed->group);
   return true;

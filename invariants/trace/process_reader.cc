@@ -75,9 +75,12 @@ std::vector<ProcessReader::Cursor> ProcessReader::Slices(
     Ring& ring = rings_[slice.ring];
     if (slice.to < slice.from || size > plain.size() - at ||
         at % kRecordAlignment != 0) {
+      // Where the slices behind this one begin is not known either.
       Gap(&ring, "a stored batch does not fit its slices");
       return cursors;
     }
+    // A ring begins at 0, so this also finds records that are missing before
+    // its first batch.
     if (slice.from != ring.position) {
       Gap(&ring, "a hole between two batches");
     }
@@ -127,6 +130,9 @@ void ProcessReader::Read(const StoredBatch& batch) {
   const bool undefined = defining != rings_.end() && defining->second.resync;
   while (true) {
     Cursor* next = nullptr;
+    // The earliest record of all rings. Of equal times the ring that comes
+    // first in the batch leads, so that a batch always gives the same order of
+    // events, live and from the store.
     for (Cursor& cursor : cursors) {
       if (cursor.more && (!next || cursor.time_us < next->time_us)) {
         next = &cursor;
@@ -162,6 +168,8 @@ void ProcessReader::Advance(Cursor* cursor) {
 void ProcessReader::Dispatch(Cursor* cursor) {
   const RecordReader& record = cursor->records;
   if (IsDefinition(record.header().type)) {
+    // Each of these was shown before the events of the batch. Their offsets
+    // were noted in rising order.
     if (std::binary_search(defined_.begin(), defined_.end(), record.offset())) {
       return;
     }
@@ -228,6 +236,8 @@ void ProcessReader::Drops(Ring* ring, uint64_t dropped) {
 }
 
 uint64_t ProcessReader::FullCall(Ring* ring, uint32_t low) {
+  // Low bits that lie more than half a turn below the expected ones have
+  // wrapped.
   uint64_t full = (ring->next_call & ~uint64_t{UINT32_MAX}) | low;
   if (full + UINT32_MAX / 2 < ring->next_call) full += uint64_t{1} << 32;
   return full;
@@ -281,12 +291,14 @@ void ProcessReader::BeginCall(Cursor* cursor) {
     Abandon(ring, keep);
     ring->resync = false;
   }
+  // As long as nothing is missing every parent is among the open calls.
   if (missed_ && begin.parent_distance != 0) {
     const uint64_t parent = call.number - begin.parent_distance;
     call.orphan = ring->open.empty() || ring->open.back().orphan ||
                   ring->open.back().number != parent;
   }
   if (!call.function) Miss("a function's definition is missing");
+  // Until the first gap the clock derives steps by the rule, and needs no mark.
   if (missed_ && MayCloseStep(call)) TellOfStep(cursor);
   ring->open.push_back(std::move(call));
   visitor_->OnCallBegin(ring->open.back());
@@ -313,6 +325,8 @@ void ProcessReader::EndCall(Cursor* cursor) {
   Ring* ring = cursor->ring;
   const auto& end = cursor->records.Get<CallEndRecord>();
   size_t at = ring->open.size();
+  // The innermost call with these low bits. It is the last one unless ends are
+  // missing.
   while (at > 0 && static_cast<uint32_t>(ring->open[at - 1].number) != end.call)
     --at;
   if (at == 0) return;  // its begin was not recorded

@@ -39,6 +39,8 @@ void Conversion::Mark(TraceThread* thread, MarkKind kind, uint32_t object,
   record.value = value;
   records_.Write(thread->ring, RecordType::kMark, static_cast<uint8_t>(kind),
                  record);
+  // The clock is the one that readers have, fed with the same records, so that
+  // the steps that it closes are those that a reader closes here.
   clock_.OnMark({kind, object, value, thread->innermost(), thread->ring});
   TellClosedSteps(*thread);
 }

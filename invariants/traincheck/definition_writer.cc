@@ -37,6 +37,8 @@ DefinitionWriter::DefinitionWriter(const ImportedProcess& process,
                                    RecordStream* stream)
     : stream_(stream) {
   {
+    // Written where the block ends: the first record of its ring, before the
+    // ClockSync.
     Definition out(stream_, RecordType::kProcessDef, process.pid);
     out->Bytes(Field::kHost, process.host);
     out->Bytes(Field::kBootId, process.boot_id);
@@ -63,6 +65,7 @@ uint32_t DefinitionWriter::String(const std::string& text) {
 
 const DefinedFunction& DefinitionWriter::Function(const std::string& name,
                                                   bool bound) {
+  // Category and roles depend on `bound`, so that a name may be two functions.
   const auto [found, added] = functions_.try_emplace({name, bound});
   DefinedFunction& function = found->second;
   if (!added) return function;
@@ -126,6 +129,8 @@ uint32_t DefinitionWriter::Object(uint64_t python_id,
 }
 
 uint32_t DefinitionWriter::RootObject(const std::string& root_class) {
+  // A trace names the root of a variable by a text alone: one object stands for
+  // each text.
   const auto [found, added] = roots_.try_emplace(root_class);
   if (added) found->second = WriteObject(root_class, ObjectKind::kModule);
   return found->second;

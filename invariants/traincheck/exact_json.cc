@@ -56,6 +56,8 @@ class Inspector : public nlohmann::json_sax<json> {
 }  // namespace
 
 absl::StatusOr<json> ParseExactJsonUntrusted(const std::string& text) {
+  // Read twice: a document that has been built does not show any more that an
+  // integer was rounded.
   Inspector inspector;
   if (!json::sax_parse(text, &inspector)) {
     return absl::InvalidArgumentError(inspector.error());

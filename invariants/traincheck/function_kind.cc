@@ -113,6 +113,8 @@ struct ClassRow {
   ObjectKind kind;
 };
 
+// The first that fits decides, here too: what stands in a package without being
+// of its kind comes first.
 constexpr ClassRow kClasses[] = {
     {"torch.nn.parameter.*", ObjectKind::kOther},
     {"torch.nn.modules.*", ObjectKind::kModule},
@@ -126,6 +128,7 @@ constexpr ClassRow kClasses[] = {
 };
 
 bool Fits(const char* pattern, const std::string& name) {
+  // `*` spans dots, so that one row covers all modules below a package.
   return fnmatch(pattern, name.c_str(), FNM_NOESCAPE) == 0;
 }
 

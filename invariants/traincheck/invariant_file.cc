@@ -61,6 +61,8 @@ absl::Status ReadLine(const std::string& text, Line* read) {
   read->content = json::object();
   read->aside = json::object();
   for (auto& [key, value] : line->items()) {
+    // Only what decides verdicts is content: the id is made of it, so that
+    // lines that differ in a description or in counts are one rule.
     const bool of_rule =
         key == "relation" || key == "params" || key == "precondition";
     (of_rule ? read->content : read->aside)[key] = std::move(value);
@@ -182,6 +184,8 @@ void WriteRule(const Invariant& invariant, std::vector<Written>* written) {
       }
     }
   }
+  // A rule that names no line: its origin is of another format, or of a set
+  // that was merged.
   if (written->size() != before) return;
   const json aside = {{kDescription, invariant.text},
                       {kCounts[0], nullptr},

@@ -62,6 +62,7 @@ void RecordStream::Finish(uint32_t ring, FieldWriter* out, RecordBuffer* buffer,
   const uint32_t delta = Prepare(ring);
   const size_t size = out->Finish(type, flags, delta);
   if (size == 0) return;
+  // Readers count the begins that they see: one that is left out has no number.
   if (type == RecordType::kCallBegin) ++rings_[ring].calls;
   Append(ring, buffer->bytes, size);
 }
@@ -90,6 +91,7 @@ void RecordStream::Cut() {
   StoredBatch batch;
   batch.number = batches_++;
   batch.plain.reserve(pending_bytes_);
+  // By number: the definitions, ring 0, stand before what names them.
   for (auto& [number, ring] : rings_) {
     if (ring.bytes.empty()) continue;
     uint64_t& position = totals_[number].position;

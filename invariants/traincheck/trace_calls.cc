@@ -96,6 +96,8 @@ uint32_t TraceCalls::ObjectOf(const TraceLine& line) {
   const json& id = line.Any("obj_id");
   if (!IsBound(line) || !id.is_number_unsigned()) return 0;
   const json* self = Self(line);
+  // The type of the first argument is the object's own class. The function's
+  // name may have that of a base class, which defines the method.
   const std::string class_name =
       self != nullptr ? self->begin().key() : ClassOf(line.function());
   // Tensors are no objects of records: there would be one for each.
@@ -108,6 +110,7 @@ uint32_t TraceCalls::ObjectOf(const TraceLine& line) {
 uint32_t TraceCalls::SiteOf(const TraceLine& line) {
   const json& stack = line.Any("stack_trace");
   if (!stack.is_array()) return 0;
+  // As in Python's tracebacks the innermost line comes last.
   for (auto at = stack.rbegin(); at != stack.rend(); ++at) {
     if (!at->is_string()) continue;
     const auto frame = ParseFrame(at->get_ref<const std::string&>());
@@ -154,6 +157,8 @@ std::string TraceCalls::Begin(const TraceLine& line, TraceThread* thread) {
   open.call.site = SiteOf(line);
   open.call.flags = FlagsOf(line, *thread, open.call);
   open.grad_enabled = open.call.Is(kGradEnabled);
+  // First the clock: the mark of a step that this call closes stands before the
+  // call, as an agent writes it.
   conversion_.clock().OnCallBegin(open.call);
   conversion_.TellClosedSteps(*thread);
   open.call.number = conversion_.records().NextCall(thread->ring);
@@ -206,6 +211,7 @@ std::string TraceCalls::End(const TraceLine& line, TraceThread* thread) {
   conversion_.AddIncomplete(inner);
   open.resize(open.size() - inner);
   const Call call = open.back().call;
+  // While the call is open, so that the marks lie within it.
   TellLoader(line, call, thread);
   WriteEnd(line, *thread, call);
   open.pop_back();

@@ -40,6 +40,7 @@ absl::StatusOr<std::vector<std::string>> TraceFilesIn(
                                "\" holds no trace: neither trace_* nor "
                                "proxy_log.json");
   }
+  // A folder lists its files in another order on each file system.
   std::sort(names.begin(), names.end());
   return names;
 }

@@ -105,6 +105,8 @@ class TraceFolder::Indexer {
     place.file = file_;
     for (std::string text; std::getline(in, text);) {
       ++place.line;
+      // A last line without an end is taken if it can be read, and is called
+      // cut off if it cannot.
       Take(text, /*whole=*/!in.eof(), place);
       place.offset += text.size() + 1;
     }
@@ -162,6 +164,9 @@ class TraceFolder::Indexer {
     TraceProcess& process = processes_[line.pid];
     process.pid = line.pid;
     uint64_t& first = first_ns_[line.pid];
+    // Files come one after the other, so that an earlier line may come later.
+    // Calls count before states: the first call replaces what states have said,
+    // and only an earlier call replaces that.
     const bool first_call = line.is_call() && !process.has_calls;
     const bool earlier = process.lines.empty() || place.order_ns < first;
     if (first_call || (earlier && line.is_call() == process.has_calls)) {

@@ -77,6 +77,8 @@ class Converter {
       stream_.CutIfFull();
       if (!stream_.status().ok()) return stream_.status();
     }
+    // A trace does not say how its process ended: it counts as one that ended
+    // in order.
     conversion_.Mark(main, MarkKind::kCleanExit, 0, 0);
     stream_.Cut();
     return stream_.status();
@@ -133,6 +135,7 @@ class Converter {
     if (!meta.is_object()) return;
     for (const auto& [name, value] : meta.items()) {
       if (name == "step" && value.is_number_unsigned()) {
+        // On one thread alone, so that each step ends once.
         if (thread->ring == kMainRing) FollowStep(value, thread);
       } else if (name == "stage" && value.is_string()) {
         FollowStage(value, thread);
@@ -143,7 +146,9 @@ class Converter {
   }
 
   void FollowStep(uint64_t step, TraceThread* thread) {
+    // A counter that falls ends no step.
     const uint64_t before = std::exchange(step_, std::max(step, step_));
+    // Where the counter stood at first says nothing of steps in this trace.
     if (!has_step_) {
       has_step_ = true;
       return;

@@ -67,6 +67,7 @@ VariableTraits TraitsOf(const json& attributes, Conversion* conversion) {
   VariableTraits traits;
   for (const auto& [key, value] : attributes.items()) {
     const std::string name(WithoutFieldPrefix(key));
+    // Names with TrainCheck's prefix are its own bookkeeping, such as ids.
     const bool own = name == key;
     if (own && name == "dtype" && value.is_string()) {
       traits.dtype = value.get<std::string>();

@@ -75,6 +75,7 @@ void AppendVarint(uint64_t value, std::string* bytes) {
 uint8_t AutogradFlags(const json& tensor) {
   const auto requires_grad = Truth(tensor, "requires_grad");
   const auto has_grad_fn = HasGradFn(tensor);
+  // Both or neither: the record has one bit for what is known of them.
   if (!requires_grad || !has_grad_fn) return 0;
   return kTensorAutogradKnown | (*requires_grad ? kTensorRequiresGrad : 0) |
          (*has_grad_fn ? kTensorHasGradFn : 0);
@@ -145,6 +146,8 @@ void TraceValues::Finish(size_t from) {
   if (out_.fits()) return;
   full_ = true;
   out_.Rewind(from);
+  // What is cut is unknown to a reader; without the flag it would count as not
+  // given.
   out_.Unsigned(Field::kContentCut, 1);
   if (!out_.fits()) out_.Rewind(from);
 }

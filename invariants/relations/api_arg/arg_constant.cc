@@ -40,6 +40,7 @@ struct ArgSpec {
   void AddNeeds(CaptureNeeds* needs) const {
     PlannedCall& content = needs->Calls(function.text);
     content.arguments.insert(argument);
+    // Texts are recorded only where a plan asks for them.
     if (value.is_string()) content.texts.insert(argument);
   }
   static constexpr bool is_structure() { return true; }
@@ -92,6 +93,8 @@ class ArgumentValuesSeen : public ProcessObserver {
   void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
     const bool inside = modules_.Inside(call);
     modules_.OnCallBegin(call);
+    // As the rule is judged: outside of modules the stage is not the call's
+    // own.
     if (!inside || call.content.empty() || !call.function) return;
     std::map<std::string, Values>& seen = seen_[call.function_id];
     for (const CallArgument& argument :
@@ -100,6 +103,7 @@ class ArgumentValuesSeen : public ProcessObserver {
       if (values.many) continue;
       const auto plain = PlainValue(argument.value);
       if (plain) values.few.insert(plain->dump());
+      // One value that no rule can name makes the argument data, too.
       values.many = !plain || values.few.size() > kMostValues;
     }
   }
@@ -228,6 +232,8 @@ void ArgsOfProcess::Judge(const ProcessFacts& facts, const Call& call,
   FactSubject subject;
   subject.facts = &facts;
   subject.call = &call;
+  // Only behind other_since: a value that lies outside the condition is what
+  // makes the next one within it a trial.
   const Tri applies = rule.precondition.Holds(subject);
   if (applies == Tri::kNo) return;
   Verdict verdict = NewVerdict(facts, rule.index, /*object=*/0);
@@ -243,6 +249,8 @@ void ArgsOfProcess::Judge(const ProcessFacts& facts, const Call& call,
                                        rule.spec.function.Describe(), facts)
                     : facts.not_sampled(),
                 &verdict);
+    // An argument that was not recorded is the better reason, so it comes
+    // first.
   } else if (applies == Tri::kUnknown) {
     MarkUnknown("a fact of its precondition is not known", &verdict);
   } else if (!holds) {

@@ -75,6 +75,8 @@ class DistinctTensorsSeen : public ProcessObserver {
            ArgumentsOf(call, facts.definitions()).all) {
         const uint64_t storage = StorageOf(&argument.value);
         if (storage == 0) continue;
+        // Any of the open calls may be the window; which of them is worth a
+        // rule shows at the end.
         for (Open& around : open) {
           See(around, {call.function_id, argument.name}, storage);
         }
@@ -163,10 +165,14 @@ class DistinctInProcess : public ProcessObserver {
     if (open.empty() || open.back().call.number != call.number) return;
     const Window window = std::move(open.back());
     open.pop_back();
+    // What an exception cut short says nothing. A tensor that came twice before
+    // was told at once.
     if (outcome == CallOutcome::kRaised) return;
     for (const auto& [place, tensors] : window.tensors) {
+      // One tensor cannot come twice, so there is nothing to decide.
       if (tensors.told || tensors.sites.size() + tensors.missed < 2) continue;
       Verdict verdict = NewVerdict(facts, RuleAt(place).index, /*object=*/0);
+      // Each tensor could have come again.
       verdict.trials = static_cast<uint32_t>(tensors.sites.size());
       const std::string missed =
           tensors.missed > 0

@@ -200,6 +200,7 @@ class FactsOfCallsSeen : public ProcessObserver {
     }
     FunctionMatch match = candidate.calls;
     if (IsOfEachFunction(match)) {
+      // A general rule names no function of one program's own.
       if (!function || !absl::StartsWith(function->name, "torch.")) return;
       match = {Level::kName, function->name};
     }

@@ -80,6 +80,8 @@ void UsageSpec::AddNeeds(CaptureNeeds* needs) const {
       continue;
     }
     content.arguments.insert(argument);
+    // The text "a tensor" stands for any tensor. It is told apart from a text
+    // that was given by the tensor's own traits.
     const bool is_text = trait == argument && values.begin()->is_string() &&
                          !traits.contains(argument + ".dtype");
     if (is_text) content.texts.insert(argument);
@@ -160,6 +162,7 @@ class UsagesSeen : public ProcessObserver {
     for (const auto& [id, function] : seen_) {
       const FunctionInfo* info = definitions.Function(id);
       if (!info || function.calls < kFewestCalls) continue;
+      // Many calls in one step are evidence of one step.
       if (function.steps < kFewestSteps) continue;
       UsageSpec spec;
       spec.function = {Level::kName, info->name};
@@ -179,6 +182,8 @@ class UsagesSeen : public ProcessObserver {
     uint64_t latest = 0;  // call that brought a new one
 
     bool IsSettled(uint64_t calls) const {
+      // A trait that still brings a new value in the second half of the calls
+      // may bring another one in the next run.
       return values.size() <= kMostValues && latest <= calls / 2;
     }
   };
@@ -210,6 +215,8 @@ class UsagesOfProcess : public ProcessObserver {
     const std::vector<const UsageRule*>& rules = concerned_.Of(call);
     const Tri concerned = rules.empty() ? Tri::kNo : IsConcerned(facts, call);
     if (concerned == Tri::kNo) return;
+    // In a stage that is not known the values are not looked at: they may be
+    // those of an evaluation.
     const Usage usage =
         concerned == Tri::kYes ? UsageOf(call, facts.definitions()) : Usage();
     for (const UsageRule* rule : rules) {

@@ -133,6 +133,8 @@ class WorkersOfRun : public RunObserver {
 
   void Add(const ProcessFacts& facts, const StateEvent& event) {
     const ProcessInfo& worker = facts.definitions().process();
+    // Without the seed nothing tells the workers of one pass from those of the
+    // next.
     if (!worker.pass_seed) return;
     const Pass pass{worker.host,       worker.owner_pid,  worker.owner_ticks,
                     *worker.pass_seed, worker.owner_step, facts.attempt()};
@@ -172,9 +174,13 @@ class WorkersOfRun : public RunObserver {
   void Judge(const Key& key, bool ended) {
     const Starts& starts = passes_[key];
     uint64_t& next = judged_[key];
+    // The violation names the rank of the owner, so it waits for the owner's
+    // place, at most until the end of the run.
     const ProcessFacts* owner = OwnerOf(key.second);
     if (!ended && (!owner || !owner->rank())) return;
     for (; starts.count(next) > 0; ++next) {
+      // In the order of their numbers, so that verdicts do not depend on which
+      // worker's records came first. The first one has nobody before it.
       if (next > 0) JudgeOne(key, owner, starts, next);
     }
   }
@@ -197,6 +203,7 @@ class WorkersOfRun : public RunObserver {
         verdict.outcome = Outcome::kUnknown;
         verdict.reason = GeneratorOf(rule) + " of a worker could not be read";
       } else if (*mine == *theirs) {
+        // Equal states are a violation, whatever another worker did not record.
         Violate(owner, GeneratorOf(rule), other, worker, &verdict);
         break;
       }

@@ -99,6 +99,8 @@ class OutputSizesSeen : public ProcessObserver {
     for (const CallArgument& bound : told.all) {
       const auto most = NumberOf(&bound.value);
       if (!most || *most < 1) continue;
+      // Each number may be the bound of each growth. Those that are not are
+      // passed in some call, or never reached.
       for (const CallArgument& over : told.all) {
         for (uint64_t d = 0; d < tensor->sizes.size(); ++d) {
           const auto before = SizeOf(&over.value, d);
@@ -182,6 +184,7 @@ class BoundsOfProcess : public ProcessObserver {
     }
     const int64_t grown = *after - *before;
     const auto last = last_.find(rule.index);
+    // Calls that grow alike again and again say little of the bound.
     verdict.varied = last != last_.end() && last->second != grown;
     last_[rule.index] = grown;
     if (grown > *most) {

@@ -91,6 +91,7 @@ std::optional<uint64_t> RowsGiven(const CallValue* value) {
   if (!value) return std::nullopt;
   const auto* tensor = value->Get<TensorValue>();
   if (tensor) return RowsOf(*tensor);
+  // A text that was not recorded has a length, too, but no elements.
   const bool list = value->length.has_value() && !value->elements.empty();
   return list ? value->length : std::nullopt;
 }
@@ -254,6 +255,8 @@ void OutputsOfProcess::Judge(const ProcessFacts& facts, const Call& call,
                              const std::optional<CallValue>& result,
                              const OutputRule& rule) {
   const auto* tensor = result ? result->Get<TensorValue>() : nullptr;
+  // A result of another kind is no window; only one that was not recorded is
+  // unknown.
   if (result && !tensor) return;
   std::optional<std::string> region;
   if (tensor && rule.spec.is_autocast()) {
@@ -305,6 +308,7 @@ void OutputsOfProcess::JudgeRows(const ProcessFacts& facts, const Call& call,
         verdict);
   }
   const auto last = last_rows_.find(rule.index);
+  // With one number of rows throughout, the result may have it by accident.
   verdict->varied = last != last_rows_.end() && last->second != *given;
   last_rows_[rule.index] = *given;
   if (*given == *rows) return;

@@ -113,6 +113,7 @@ class OrderInProcess : public ProcessObserver {
       for (uint32_t i = 0; i < functions.size(); ++i) {
         if (functions[i].Matches(*call.function)) {
           found->second.emplace_back(place, i);
+          // A function has one place in a sequence: the first that it matches.
           break;
         }
       }
@@ -126,6 +127,7 @@ class OrderInProcess : public ProcessObserver {
     Progress& progress = ThreadsOf(spec.window)[call.ring][place];
     const uint32_t bit = uint32_t{1} << position;
     if (progress.seen & bit) return;
+    // Has a later position been seen? (Its own bit is not set here.)
     const bool late = (progress.seen & ~(bit - 1)) != 0;
     if (!late || progress.told) {
       progress.seen |= bit;
@@ -178,6 +180,8 @@ class OrderInProcess : public ProcessObserver {
         // From the first that was called to the last.
         const bool all = progress.seen == (uint64_t{1} << wanted) - 1;
         if (progress.seen == 0 || all) continue;
+        // By name and not by number, which differs between runs: equal contexts
+        // of two runs are one trial.
         progress.between = progress.between * 0x9e3779b97f4a7c15 ^ name->second;
       }
     }
@@ -203,6 +207,7 @@ class OrderInProcess : public ProcessObserver {
         }
         verdict.context = progress.between;
         std::string missed = cut;
+        // A call of any of them that nobody saw might have come too early.
         for (const FunctionMatch& function : SpecAt(place).functions) {
           if (!missed.empty()) break;
           missed = recorded_.WhyMissed(facts, function, window.recorded,

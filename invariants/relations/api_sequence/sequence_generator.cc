@@ -32,6 +32,7 @@ class Orders {
   // (an optimizer that takes a closure steps before the forward).
   void Collect(HypothesisSet* out) const {
     for (const auto& [pair, windows] : before_) {
+      // Both orders were seen, so neither is a rule.
       if (Before(pair.second, pair.first) > 0) continue;
       Hypothesis hypothesis{
           ParametersOf(pair.first, pair.second), Scope::kExperiment, {}};
@@ -58,6 +59,8 @@ class Orders {
                Hypothesis* hypothesis) const {
     const uint64_t both = Before(a, c);
     for (const auto& [b, windows] : windows_) {
+      // Then the orders of a and b and of b and c say all that this one does,
+      // in every window that it could be broken in.
       const bool between = Before(a, b) >= both && Before(b, c) >= both &&
                            Before(b, a) == 0 && Before(c, b) == 0;
       if (!between || b == a || b == c) continue;

@@ -62,6 +62,7 @@ std::optional<FunctionMatch> StationOf(const Call& call) {
     return FunctionMatch{Level::kCategory, category};
   }
   if (!IsStationByName(category)) return std::nullopt;
+  // A step may call that of its base class.
   if (category == "optimizer_step" && !call.Is(kOutermost)) return std::nullopt;
   return BroadestMethod(*call.function);
 }

@@ -72,11 +72,13 @@ class CountsOfProcess : public ProcessObserver {
   }
 
   void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
+    // First: a call that begins a step or a pass counts to it.
     Advance(facts);
     const auto& concerned = known_.Of(call);
     for (const size_t place : concerned.inner) Count(call, place);
     if (concerned.windows.empty()) return;
     OpenCall open{call, facts.gaps(), facts.recorded().now(), {}};
+    // Each has an entry from the start: where no call follows, 0 is judged.
     for (const size_t place : concerned.windows) open.counts[place];
     open_[call.ring].push_back(std::move(open));
   }
@@ -84,9 +86,11 @@ class CountsOfProcess : public ProcessObserver {
   void OnCallEnd(const ProcessFacts& facts, const Call& call,
                  CallOutcome outcome) override {
     std::vector<OpenCall>& open = open_[call.ring];
+    // Only calls that are windows are on this list; most calls are not.
     if (open.empty() || open.back().call.number != call.number) return;
     const OpenCall window = std::move(open.back());
     open.pop_back();
+    // An exception ends a call early, and calls that did not come are no error.
     if (outcome == CallOutcome::kRaised) return;
     for (const auto& [place, count] : window.counts) {
       std::string missed = outcome == CallOutcome::kUnknown
@@ -113,6 +117,7 @@ class CountsOfProcess : public ProcessObserver {
         epoch_counts_[place].Add(call);
         return;
       case CountPer::kCall:
+        // At any depth: a call counts for each open window around it.
         for (OpenCall& open : open_[call.ring]) {
           const auto found = open.counts.find(place);
           if (found != open.counts.end()) found->second.Add(call);
@@ -140,6 +145,7 @@ class CountsOfProcess : public ProcessObserver {
       JudgeAll(facts, CountPer::kEpoch, epoch_, &epoch_counts_);
     }
     epoch_counts_.clear();
+    // The first pass has the set-up in it, and the last one never closes.
     epoch_ = {epoch, epoch && *epoch > 0, facts.gaps(), facts.recorded().now(),
               facts.clock().known_step()};
   }

@@ -60,6 +60,8 @@ class CallCountsSeen : public ProcessObserver {
   void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
     Advance(facts);
     std::vector<OpenCall>& open = open_[call.ring];
+    // Calls of the loop itself. What the backward's engine calls on its own
+    // thread has a parent there.
     if (open.empty() && call.parent_number == 0) ++in_step_[call.function_id];
     if (!open.empty() && open.back().is_module) {
       ++open.back().children[call.function_id];

@@ -128,6 +128,7 @@ class Judged {
     verdict.across_ranks = true;
     verdict.again = found.again;
     verdict.ranks = found.ranks;
+    // One label for all: a standstill that grows worse is one violation.
     verdict.label = kLabel;
     verdict.finding = FindingOf(found);
     sink_->OnVerdict(verdict);
@@ -142,6 +143,8 @@ class ReturnsOfProcess : public ProcessObserver {
   explicit ReturnsOfProcess(Judged* judged) : judged_(judged) {}
 
   void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
+    // Before the call is known: the time that has passed by now belongs to the
+    // calls that were open before it.
     Judge(facts);
     CloseStep(facts);
     OpenCall& open = calls_.Begin(facts, call);
@@ -201,6 +204,7 @@ class ReturnsOfProcess : public ProcessObserver {
   }
 
   void Return(const ProcessFacts& facts, const OpenCall& open) {
+    // Times around missing records may be wrong by as much as those took.
     if (open.timed && open.gaps == facts.gaps()) {
       usual_[LineOf(open.call)].Add(facts.now_us() - open.call.begin_us);
     }
@@ -220,6 +224,7 @@ class ReturnsOfProcess : public ProcessObserver {
             waited < rule.spec.LimitUs(usual_[LineOf(open->call)])) {
           continue;
         }
+        // Each call is late once, however long it takes.
         if (!open->late.insert(rule.index).second) continue;
         OnLate(facts, *open, rule, &judged_->late(i));
       }
@@ -238,6 +243,8 @@ class ReturnsOfProcess : public ProcessObserver {
     if (facts.rank()) {
       late->OnLate(facts.attempt(), *facts.rank(), facts.world(), call);
     }
+    // LateCalls has told of a call that others are to make, with what they do.
+    // What is this rank's alone is told here, and is never a deadlock.
     if (call.shared.kind != 0 || rule.spec.deadlock) return;
     Verdict verdict = NewVerdict(facts, rule.index, /*object=*/0);
     verdict.step = open.step;
@@ -263,6 +270,7 @@ class ReturnsOfProcess : public ProcessObserver {
     Verdict verdict = NewVerdict(facts, rule.index, /*object=*/0);
     if (kind != 0 || rule.spec.deadlock) verdict.unit = kind;
     verdict.step = static_cast<int64_t>(closed.step);
+    // Nothing is learned of this relation.
     verdict.varied = false;
     if (closed.gaps != facts.gaps()) MarkUnknown(facts.gap_reason(), &verdict);
     judged_->sink()->OnVerdict(verdict);

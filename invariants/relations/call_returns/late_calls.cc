@@ -29,8 +29,12 @@ void LateCalls::Forget(Attempt* attempt, const SharedCall& call) {
   if (found == attempt->late.end()) return;
   size_t returned = 0;
   for (const int32_t rank : call.ranks) {
+    // A rank that has begun the next call of the kind has come back from this
+    // one.
     if (Begun(*attempt, rank, call.kind) <= call.number + 1) continue;
     ++returned;
+    // It was late itself. A member that came back in time shows that the call
+    // can return.
     if (found->second.count(rank) > 0) continue;
     attempt->late.erase(found);
     return;
@@ -45,6 +49,7 @@ void LateCalls::Begin(uint32_t attempt, int32_t rank, int32_t world,
   Rank& place = here.ranks[rank];
   place.begun[call.kind] = call.number + 1;
   place.late.reset();
+  // Somebody goes on, so a later standstill is another one.
   here.told_deadlock = false;
   if (call.number > 0) {
     SharedCall before = call;
@@ -52,6 +57,8 @@ void LateCalls::Begin(uint32_t attempt, int32_t rank, int32_t world,
     Forget(&here, before);
   }
   const auto told = here.told.find(call.kind);
+  // Another member has begun the call that was told as late: who misses it is
+  // told anew.
   if (!deadlock_ && told != here.told.end() && told->second == call.number) {
     TellLate(attempt, &here, call);
   }
@@ -112,6 +119,8 @@ void LateCalls::TellLate(uint32_t number, Attempt* attempt,
 void LateCalls::TellIfNobodyReturns(uint32_t number, Attempt* attempt,
                                     const SharedCall& call) {
   const auto found = attempt->late.find({call.kind, call.number});
+  // All members are late in it, so all have begun it: nobody is left who could
+  // make it go on.
   if (found->second.size() < call.ranks.size()) return;
   Standstill told;
   told.attempt = number;
@@ -127,6 +136,7 @@ bool LateCalls::IsDeadlock(const Attempt& attempt) {
   std::set<CallKey> calls;
   for (int32_t rank = 0; rank < attempt.world; ++rank) {
     const auto found = attempt.ranks.find(rank);
+    // A rank that has shown nothing yet may still be on its way.
     if (found == attempt.ranks.end()) return false;
     const std::optional<LateCall>& late = found->second.late;
     if (!late && found->second.ended.empty()) return false;

@@ -41,6 +41,8 @@ OpenCall& OpenCalls::Begin(const ProcessFacts& facts, const Call& call) {
   OpenCall open;
   open.number = call.number;
   open.waits = Waits(call);
+  // Most calls do not wait: copies of their arguments would be most of the
+  // cost.
   if (open.waits) {
     open.call = call;
     open.step = facts.clock().known_step();
@@ -68,6 +70,7 @@ void OpenCalls::End(const ProcessFacts& facts, const Call& call) {
   std::vector<OpenCall>& thread = threads_[call.ring];
   if (!Find(call)) return;
   thread.pop_back();
+  // The call around it is the innermost one again: it waits from now on.
   if (!thread.empty() && thread.back().waits) Wait(facts, &thread.back());
 }
 

@@ -40,6 +40,7 @@ struct Place {
 };
 
 std::vector<Place> PlacesOf(const Standstill& standstill) {
+  // By their words: ranks of which the same is to be said are one place.
   std::map<std::string, Place> places;
   const auto add = [&](int32_t rank, const std::string& words,
                        const LateCall* call) {

@@ -68,6 +68,7 @@ constexpr Operation kOperations[] = {
     {"gather", "tensor", "dst"},
     {"gather_object", nullptr, "dst"},
     {"reduce", "tensor", "dst"},
+    // Its input is a list of tensors, each of which has the form of the output.
     {"reduce_scatter", "output", nullptr},
     {"reduce_scatter_tensor", "input", nullptr},
     {"scatter", "tensor", "src"},
@@ -126,6 +127,8 @@ struct CollectiveSpec {
       if (what == What::kRoot) continue;
       for (const char* splits : kSplits) content.arguments.insert(splits);
     }
+    // They bring nothing that is compared, and have a place in the order all
+    // the same.
     needs->Calls(kModule + std::string("barrier"));
     needs->Calls(kModule + std::string("all_gather_object"));
     needs->Calls(kModule + std::string("all_to_all"));
@@ -151,6 +154,8 @@ std::optional<std::string> Brought(const ProcessFacts& facts, const Call& call,
   if (what == What::kTensors) {
     for (const char* splits : kSplits) {
       const CallValue* value = told.Find(splits);
+      // With splits the members agree pair by pair, and their tensors may
+      // differ in length.
       if (value && !value->Get<NoneValue>()) return std::nullopt;
     }
   }

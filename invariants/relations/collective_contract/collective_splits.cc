@@ -17,6 +17,8 @@ constexpr char kLists[] = "torch.distributed.distributed_c10d.all_to_all";
 const CallValue* ElementAt(const CallValue* list, size_t place) {
   if (!list || place >= list->elements.size()) return nullptr;
   const CallElement& element = list->elements[place];
+  // Elements that did not fit are left out, so the place alone does not say
+  // which one it is.
   return element.name == std::to_string(place) ? &element.value : nullptr;
 }
 
@@ -32,6 +34,7 @@ std::string PartOf(const ToldArguments& told, const char* tensor_name,
   const CallValue* given = told.Find(tensor_name);
   const auto* tensor = given ? given->Get<TensorValue>() : nullptr;
   if (!tensor || tensor->sizes.empty()) return "";
+  // torch asks for equal parts where no splits are given.
   return std::to_string(tensor->sizes[0] / members) + " rows";
 }
 

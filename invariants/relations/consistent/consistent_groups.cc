@@ -89,9 +89,13 @@ class GroupsSeen : public StateBlocks {
     for (const auto& [variable, grad, point, group] : seen_) {
       const VariableInfo* info = definitions.Variable(variable);
       GroupSpec spec{.state = {info->kind, grad, point}, .group = group};
+      // GroupKind() stands for all ranks: a rule on them implies those on
+      // smaller groups.
       const bool has_all =
           seen_.count({variable, grad, point, GroupKind()}) > 0;
       Hypothesis::Broader role;
+      // By role, one rule covers a layer wherever it stands; by name it is
+      // needed only where that does not hold.
       if (!info->owner_class.empty()) {
         spec.role = info->ClassRole();
         role = {spec.ToJson(), "a role says it of all"};
@@ -112,6 +116,7 @@ class GroupsSeen : public StateBlocks {
       const VariableInfo* info = facts.definitions().Variable(entry.variable);
       if (!info || info->kind == VariableKind::kOptimizerState) continue;
       for (const RankGroup& group : groups) {
+        // What a wrapper replicates is left to the rules on replicas.
         if (AreReplicas(facts, entry.variable, group.ranks)) continue;
         Note(entry, block.point, group.kind);
       }
@@ -130,6 +135,7 @@ class GroupsSeen : public StateBlocks {
   }
 
   void Note(const BlockEntry& entry, StatePoint point, const GroupKind& group) {
+    // Gradients as the step takes them, data as it leaves them.
     if (point == StatePoint::kPreStep && entry.grad) {
       seen_.insert({entry.variable, true, point, group});
     } else if (point == StatePoint::kPostStep && entry.data) {
@@ -155,6 +161,7 @@ class GroupsOfProcess : public StateBlocks {
   using GroupRule = SpecRule<GroupSpec>;
 
   void OnBlock(const ProcessFacts& facts, const StateBlock& block) override {
+    // Steps that are not counted cannot be aligned with those of other ranks.
     if (!block.index) return;
     std::map<const GroupRule*, RankWindow> windows;
     for (const BlockEntry& entry : block.entries) {

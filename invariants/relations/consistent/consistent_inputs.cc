@@ -56,6 +56,8 @@ class InputsComparison : public JoinedRanks {
   void Add(const ProcessFacts& facts, size_t rule,
            const ReplicaGroupInfo& group, uint32_t ordinal,
            const GivenInputs& given) {
+    // Noted from every rank: a group that splits the model is known to its
+    // members only.
     for (const auto& [id, smaller] : facts.definitions().process_groups()) {
       if (smaller.ranks.size() >= group.ranks.size()) continue;
       Ranks ranks = smaller.ranks;
@@ -71,6 +73,7 @@ class InputsComparison : public JoinedRanks {
       window.unknown = "what the model was given could not be read on rank " +
                        std::to_string(*facts.rank());
     }
+    // One window a wrapper, because the agent records this once.
     join_.Add({facts.attempt(), rule, group.ranks, ordinal}, *facts.rank(), 0,
               std::move(window));
   }
@@ -79,6 +82,8 @@ class InputsComparison : public JoinedRanks {
 
  private:
   void OnJudged(const ReplicaUnit& unit, const JudgedWindow& window) override {
+    // Early windows are those in which values differ, which is what this rule
+    // asks for.
     if (window.early) return;
     std::map<uint64_t, Ranks> by_digest;
     for (const auto& [rank, member] : *window.members) {
@@ -97,6 +102,7 @@ class InputsComparison : public JoinedRanks {
     if (!equal.empty()) {
       MarkViolated(unit, window, &verdict);
       verdict.finding = Describe(unit, window, equal);
+      // Equal values are a violation even if another rank could not be read.
     } else if (!window.unknown.empty()) {
       verdict.outcome = Outcome::kUnknown;
       verdict.reason = window.unknown;

@@ -63,6 +63,8 @@ class ReplicasSeen : public StateBlocks {
       StateSpec spec{info->kind, false, block.point};
       if (entry.data && !spec.Of().empty()) seen_.insert(spec);
       spec.grad = true;
+      // Ranks have averaged their gradients when the step begins, and not
+      // before.
       if (entry.grad && block.point == StatePoint::kPreStep &&
           !spec.Of().empty()) {
         seen_.insert(spec);
@@ -77,12 +79,14 @@ class ReplicasOfProcess : public StateBlocks {
  public:
   explicit ReplicasOfProcess(RankRules<ReplicaSpec>* judged) : judged_(judged) {
     for (const auto& rule : judged->rules) {
+      // Rules on the same state share its windows.
       rules_[rule.spec.state].push_back(rule.index);
     }
   }
 
  private:
   void OnBlock(const ProcessFacts& facts, const StateBlock& block) override {
+    // Without a count there is nothing to align the block with.
     if (!facts.rank() || !block.index) return;
     for (const auto& [spec, rules] : rules_) {
       if (spec.point == block.point) Add(facts, block, spec, rules);

@@ -43,6 +43,7 @@ struct RatesSpec {
     return {.what = "learning rates when an optimizer step begins"};
   }
   static std::vector<const Fact*> Facts() { return {}; }
+  // Numbers of optimizers are recorded in every step, whatever the plan.
   static void AddNeeds(CaptureNeeds*) {}
 };
 
@@ -98,6 +99,8 @@ void RatesOfProcess::Add(const ProcessFacts& facts, const Call& step) {
       window.unknown = "the learning rate was not recorded on " + facts.Name();
       continue;
     }
+    // By their bits: replicas compute the same rate or another one, and nothing
+    // in between.
     uint64_t bits = 0;
     std::memcpy(&bits, &*rate, sizeof bits);
     window.values.push_back(

@@ -66,6 +66,8 @@ class UpdatesOfProcess : public StateBlocks {
   }
   void OnState(const ProcessFacts& facts, const StateEvent& event) override {
     StateBlocks::OnState(facts, event);
+    // The gradient as the backward left it. At pre_step it may have been
+    // clipped by each rank, which is what this rule is to find.
     if (event.point != StatePoint::kBackwardEnd) return;
     const bool given = event.Has(kHasGrad) && !event.Has(kGradIsZero) &&
                        !event.Has(kUnreadable);
@@ -108,6 +110,7 @@ class UpdatesOfProcess : public StateBlocks {
       Judge(facts, *optimizer, block);
     }
     for (const HeldVariable& held : optimizer->held) {
+      // The next step needs gradients of its own: an old one is no evidence.
       gradients_.erase(held.variable);
     }
   }
@@ -143,10 +146,12 @@ void UpdatesOfProcess::Judge(const ProcessFacts& facts,
   std::optional<Updates> all;  // made where some group wants them
   for (const RankGroup& group : groups_.Of(facts)) {
     std::vector<HeldVariable> held = optimizer.held;
+    // Replicas of a wrapper are judged by consistent_ranks.h.
     std::erase_if(held, [&](const HeldVariable& one) {
       return AreReplicas(facts, one.variable, group.ranks);
     });
     if (held.empty()) continue;
+    // Once for all groups, which hash the same values.
     if (!all && window.unknown.empty()) {
       all = UpdatesOf(facts, optimizer.held, after);
     }
@@ -210,6 +215,8 @@ std::optional<uint64_t> UpdatesOfProcess::Given(
       !entry->second->data || !info || gradient->second.gaps != facts.gaps()) {
     return std::nullopt;
   }
+  // One hash of everything that the update is computed from, so that ranks are
+  // compared by a single value.
   std::string parts =
       Bytes(*entry->second->data) + Bytes(gradient->second.digest);
   for (const uint64_t size : info->shape) parts += Bytes(size);

@@ -86,12 +86,14 @@ class Partition {
       if (const auto old = members_.find(entry.variable);
           old != members_.end()) {
         member = old->second;
+        // Equal constants say nothing.
         member.varied |= member.digest != *entry.data;
       } else if (started_) {
         continue;  // came later: not equal in every block
       }
       member.digest = *entry.data;
       const auto [part, added] =
+          // Members stay together if they were and are equal again.
           split.emplace(std::pair(member.part, member.digest), split.size());
       member.part = part->second;
       next[entry.variable] = member;
@@ -100,7 +102,8 @@ class Partition {
     members_ = std::move(next);
   }
 
-  // Neighbours by name in each class whose values varied.
+  // Neighbours by name in each class whose values varied: equality is
+  // transitive, so n members need n - 1 pairs.
   void Pairs(const ProcessDefinitions& definitions,
              std::set<PairSpec>* pairs) const {
     std::map<uint64_t, std::map<std::string, VariableKind>> parts;

@@ -66,10 +66,13 @@ void UpdateComparison::Add(const ProcessFacts& facts, size_t rule,
                          window.ordinal};
   Unit& state = units_[unit];
   if (state.given_up) return;
+  // Several ranks bring the same window, which waits once.
   if (window.index >= state.next) {
     state.next = window.index + 1;
     ++state.waiting;
   }
+  // With evidence the rule speaks of these ranks, and windows wait however long
+  // it takes.
   state.given_up = state.waiting > kMostWaiting && !state.evidence;
   ReplicaWindow joined;
   joined.step = window.step;
@@ -100,9 +103,12 @@ void UpdateComparison::OnJudged(const ReplicaUnit& unit,
   if (state.waiting > 0) --state.waiting;
   const std::string missing = Missing(unit, window);
   std::vector<uint32_t> replicated;
+  // Evidence needs every rank: a sharded parameter may be equal on some.
   if (window.members->size() == unit.ranks.size()) {
     replicated = Replicated(*window.members);
   }
+  // Groups that never had evidence are not the rule's affair, and their missing
+  // records do not make it unknown.
   const bool may_have_had_some = state.evidence && !missing.empty();
   if (replicated.empty() && !may_have_had_some) return;
   state.evidence = true;

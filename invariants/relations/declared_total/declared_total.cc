@@ -174,6 +174,8 @@ class TotalsOfProcess : public ProcessObserver {
              const Declared& declared) {
     Verdict verdict = NewVerdict(facts, rule.index, /*object=*/0);
     const int64_t steps = steps_.most();
+    // A run that was cut short says nothing of how long it was meant to be, and
+    // missing records may hold steps.
     if (end != ProcessEnd::kClean) {
       MarkUnknown(WhoseEndWords(facts, end), &verdict);
     } else if (facts.gaps() > 0) {
@@ -183,6 +185,8 @@ class TotalsOfProcess : public ProcessObserver {
                                    rule.spec.function.Describe(), facts),
                   &verdict);
     } else {
+      // Runs that announce the same number are one trial: a constant may be the
+      // number of steps by accident.
       verdict.context = static_cast<uint64_t>(*declared.total);
       if (steps != *declared.total) {
         Call call;

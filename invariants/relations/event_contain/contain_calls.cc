@@ -81,6 +81,7 @@ class CallWindows : public ProcessObserver {
                  CallOutcome outcome) override {
     if (call.parent_number != 0) foreign_.erase(call.ring);
     std::vector<OpenWindow>& open = open_[call.ring];
+    // Only windows are on this list.
     if (open.empty() || open.back().call.number != call.number) return;
     const OpenWindow window = std::move(open.back());
     open.pop_back();
@@ -106,6 +107,8 @@ class CallWindows : public ProcessObserver {
     for (auto& [ring, windows] : open_) {
       for (OpenWindow& window : windows) {
         for (Watch& watch : window.watches) {
+          // Pointers are not saved: the index of a rule is the same in each
+          // check of a set.
           watch.rule = index_.Rule(watch.rule_index);
           if (!watch.rule) archive.Fail("a window has an unknown rule");
         }
@@ -141,6 +144,8 @@ class CallWindows : public ProcessObserver {
       watch.rule = rule;
       watch.rule_index = rule->index;
       watch.applies = rule->precondition.Holds(subject);
+      // A condition is read when the window opens: what happens within must not
+      // decide it.
       if (watch.applies == Tri::kNo) continue;
       if (sink_->wants_examples()) watch.facts = rule->rule->ReadFacts(subject);
       window.watches.push_back(std::move(watch));
@@ -174,6 +179,8 @@ class CallWindows : public ProcessObserver {
     const CallValue* argument = told.Find(with.argument);
     if (!argument) return Tri::kUnknown;
     const auto value = PlainValue(*argument);
+    // A tensor or an object is told, and is another value than what a rule can
+    // name.
     if (!value) return Tri::kNo;
     if (!with.fact) return ToTri(*value == with.value);
     FactSubject subject;
@@ -188,6 +195,7 @@ class CallWindows : public ProcessObserver {
   static Tri IsBound(const ProcessFacts& facts, const Call& call,
                      const OpenWindow& window, Binding binding) {
     if (binding == Binding::kAny) return Tri::kYes;
+    // An object without a number may be the one that is waited for.
     if (call.object == 0 || window.call.object == 0) return Tri::kUnknown;
     if (binding == Binding::kSelf) {
       return ToTri(call.object == window.call.object);
@@ -223,6 +231,8 @@ class CallWindows : public ProcessObserver {
       MarkViolated(facts, window.call, rule, &verdict);
       verdict.finding.apis.push_back(event->function.text);
       verdict.finding.seen = event->function.Describe() + " was called in it";
+      // What was seen stands. Only that something did not happen needs whole
+      // records.
     } else if (!watch.happened) {
       if (window.gaps != facts.gaps()) {
         MarkUnknown(facts.gap_reason(), &verdict);

@@ -42,12 +42,16 @@ class ClearingCalls : public ProcessObserver {
     if (!optimizer) return;
     OpenClear open{call, facts.gaps(), {}, {}, false, false};
     for (const HeldVariable& held : optimizer->held) {
+      // Where there is nothing to clear, a call that clears nothing shows
+      // nothing.
       open.had_gradient |= nonzero_.count(held.variable) > 0;
     }
     open_[call.ring] = std::move(open);
   }
 
   void OnState(const ProcessFacts& facts, const StateEvent& event) override {
+    // Of all points: whichever was recorded last says whether a clear has
+    // anything to do.
     const bool cleared = event.Has(kGradIsNone) || event.Has(kGradIsZero);
     if (cleared) {
       nonzero_.erase(event.variable_id);
@@ -106,6 +110,7 @@ class ClearingCalls : public ProcessObserver {
       }
     }
     Verdict verdict = NewVerdict(facts, rule, open.call.object);
+    // What is left is left, whatever else was missed.
     if (!left.empty()) {
       std::sort(left.begin(), left.end());
       MarkViolated(facts, open.call, rule, &verdict);

@@ -93,12 +93,16 @@ class FactsAtSteps : public ProcessObserver {
     if (!wanted.fact->Applies(subject)) return;
     const Tri applies = rule.precondition.Holds(subject);
     if (applies == Tri::kNo) return;
+    // Also where the precondition is unknown: then the window is unknown, and
+    // not silent.
     judgement->applied = true;
     const FactValue value = wanted.fact->read(subject);
     judgement->fact_unknown |= !IsKnown(value);
     judgement->precondition_unknown |= applies == Tri::kUnknown;
     if (!IsKnown(value) || applies == Tri::kUnknown) return;
     const bool holds = value == wanted.value;
+    // A variable is one trial a run: that its fact stays so in each step is no
+    // further evidence.
     judgement->trials += tried_.insert({rule.index, subject.variable}).second;
     if (sink_->wants_examples()) {
       sink_->OnExample(rule.index, {holds, rule.rule->ReadFacts(subject)});
@@ -123,6 +127,8 @@ class FactsAtSteps : public ProcessObserver {
     Verdict verdict = NewVerdict(facts, rule, optimizer.object);
     verdict.varied = judgement.trials > 0;
     verdict.trials = judgement.trials;
+    // One variable that is known to differ decides, whatever is unknown of
+    // others.
     if (!judgement.others.empty()) {
       MarkViolated(facts, step, rule, &verdict);
       Explain(rule, std::move(judgement.others), &verdict.finding);

@@ -163,6 +163,7 @@ void WindowsSeen::SeeForward(const ProcessFacts& facts, const Call& call) {
 void WindowsSeen::SeeSpanEvent(const ProcessFacts& facts, const Call& call) {
   const std::string& category = call.function->category.text();
   if (category == "forward") {
+    // Evaluations are no part of what each span must have.
     if (call.Is(kGradEnabled)) SeeForward(facts, call);
   } else if (category == "backward") {
     // Of other programs a built-in rule asks for gradients that are new:
@@ -190,6 +191,7 @@ void WindowsSeen::CollectStep(const FunctionInfo& step,
     const auto add = [&](ContainSpec spec, Scope scope,
                          std::vector<ContainSpec> broader) {
       spec.window = role;
+      // The same at the role; HypothesisSet leaves it out of itself.
       broader.push_back(spec);
       spec.window = window;
       // One class of optimizer, where the rule does not hold for all, is what

@@ -56,6 +56,7 @@ class KeptBetweenSteps : public StateBlocks {
   void Judge(const ProcessFacts& facts, const StateBlock& block) {
     const auto step = steps_.find(block.object);
     const auto left = left_.find(block.object);
+    // The first step has none before it.
     if (step == steps_.end() || left == left_.end()) return;
     std::vector<std::string> changed;
     size_t compared = 0;
@@ -73,6 +74,7 @@ class KeptBetweenSteps : public StateBlocks {
     for (const ContainRule* rule : index_.Find(step->second).windows) {
       Verdict verdict = NewVerdict(facts, *rule, block.object);
       verdict.step = block.step;
+      // A step may be among what is missing, so even a change is no violation.
       if (left->second.gaps != facts.gaps()) {
         MarkUnknown(facts.gap_reason(), &verdict);
       } else if (!changed.empty()) {

@@ -108,6 +108,8 @@ void ContainPairs::SeeStranger(const Call& call) {
 
 void ContainPairs::AdvanceStep(const ProcessFacts& facts) {
   if (!steps_.Advance(facts)) return;
+  // An occasion is a step that had both, but not one in the other: only then
+  // could it have been otherwise.
   if (steps_.closed().whole) {
     for (const FunctionMatch& window : windows_) {
       for (const FunctionMatch& stranger : strangers_) {
@@ -124,6 +126,7 @@ void ContainPairs::CollectPair(const ProcessDefinitions& definitions,
   const FunctionInfo* parent = definitions.Function(pair.first);
   const FunctionInfo* child = definitions.Function(pair.second);
   if (!parent || !child || parent->name.empty() || child->name.empty()) return;
+  // What torch's own functions call is no habit of the program.
   if (absl::StartsWith(parent->name, "torch.")) return;
   const FunctionMatch window = Name(parent->name);
   const FunctionMatch event = Name(child->name);

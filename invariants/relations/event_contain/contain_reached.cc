@@ -60,6 +60,7 @@ class WithoutGradient {
     if (missing) names_[owner].push_back(info.FullName());
     for (const std::string& path : PathsTo(owner.second)) {
       const ModulePath module(owner.first, path);
+      // One parameter with a gradient is enough for all modules around it.
       whole_[module] = missing && whole_.emplace(module, true).first->second;
     }
   }
@@ -131,12 +132,15 @@ class FirstGradients : public ProcessObserver {
     if (rules.empty() || !optimizer) return;
     Begin& begin = begins_[call.object];
     if (begin.steps == kFirstSteps) return;
+    // A step without a backward, or with one that may be missing, cannot show a
+    // gradient and does not count.
     if (facts.BackwardsSince(call.object).value_or(0) == 0) return;
     Add(facts, *optimizer, &begin);
     if (begin.steps < kFirstSteps) return;
     for (const ContainRule* rule : rules) {
       Judge(facts, call, *rule, *optimizer, begin);
     }
+    // It is judged once; its lists would be saved for nothing.
     begin.reached.clear();
     begin.unsure.clear();
   }
@@ -200,6 +204,8 @@ class FirstGradients : public ProcessObserver {
       if (!had && !IsCalled(modules, {info->root, OwnerPath(info->name)})) {
         continue;
       }
+      // A gradient that was not recorded at one step may have been there: the
+      // parameter is not missing one.
       const bool unsure = !had && begin.unsure.count(variable);
       unknown |= unsure;
       without.Add(*info, /*missing=*/!had && !unsure);

@@ -89,6 +89,8 @@ class SpanWindows : public ProcessObserver {
         Judge(facts, call, *rule, found->second);
       }
     }
+    // The next span begins behind the step, whose own calls (a closure's
+    // backward) belong to the one that it ends.
     spans_[call.object] = {false, facts.gaps(), facts.recorded().now(),
                            log_.now(), call};
   }
@@ -110,6 +112,7 @@ class SpanWindows : public ProcessObserver {
  private:
   Tri Happened(const ProcessFacts& facts, const Call& step,
                const ContainRule& rule, const Span& span) const {
+    // Also by hand, which is no call.
     if (IsClear(EventOf(rule).function) &&
         facts.ClearedSince(step.object) == Tri::kYes) {
       return Tri::kYes;

@@ -92,6 +92,8 @@ CallWith ReadWith(bool span, JsonReader* parent) {
   CallWith with;
   with.argument = reader.String("argument");
   if (with.argument.empty()) reader.Fail("argument", "empty");
+  // A span keeps no calls, only when they were: their arguments are gone when
+  // it ends.
   if (span) parent->Fail("with", "does not go with this kind of window");
   if (reader.Has("fact")) {
     with.fact = FindFact(reader.String("fact"));

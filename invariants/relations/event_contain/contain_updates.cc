@@ -117,6 +117,7 @@ class UpdatesAtSteps : public ProcessObserver {
       const auto lr = facts.LearningRate(optimizer.object, held.group);
       summary.lr_unknown |= !lr;
       summary.lr_nonzero |= lr && *lr != 0;
+      // A rate that was not recorded may be any, so its parameters may be due.
       if (!lr || *lr != 0) AddDue(facts.Variable(held.variable), &summary.due);
     }
     return summary;
@@ -125,6 +126,7 @@ class UpdatesAtSteps : public ProcessObserver {
   static void AddDue(const VariableState* state, Tri* due) {
     if (*due == Tri::kYes) return;
     const Tri one = state ? state->grad_nonzero_at_step() : Tri::kUnknown;
+    // Steps leave out gradients that are not finite on purpose.
     if (one == Tri::kYes && state->grad_finite_at_step() == Tri::kNo) return;
     if (one != Tri::kNo) *due = one;
   }
@@ -283,6 +285,7 @@ class UpdatesAtSteps : public ProcessObserver {
     if (applies == Tri::kNo) return Tri::kYes;
     *applied = true;
     const Tri status = StatusOf(facts, rule, held.variable);
+    // A change keeps the rule, whether or not its condition is known.
     if (status == Tri::kYes) {
       Learn(rule, subject, true);
       return status;
@@ -340,6 +343,8 @@ class UpdatesAtSteps : public ProcessObserver {
       if (status == Tri::kNo) replaced.push_back(info->FullName());
       unknown |= status == Tri::kUnknown;
     }
+    // Both halves are needed: a held tensor that no model has may be the user's
+    // own, but not if another one takes the gradient that it should have.
     const std::string orphans = replaced.empty() ? "" : OrphanWords(facts);
     Verdict verdict = NewVerdict(facts, rule, optimizer.object);
     if (!replaced.empty() && !orphans.empty()) {

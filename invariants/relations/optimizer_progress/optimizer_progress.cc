@@ -72,6 +72,7 @@ class Stretch {
     if (open == open_.end() || open->second.number != call.number) return false;
     const Backward backward = open->second;
     open_.erase(open);
+    // A backward that raised need not have given any gradient.
     if (outcome == CallOutcome::kRaised) return false;
     Notice(facts);
     // An orphan may be part of a step whose begin is missing.
@@ -162,6 +163,8 @@ class StretchesSeen : public ProcessObserver {
  private:
   void Step(const ProcessFacts& facts) {
     if (stretch_.begun() && !stretch_.IsBroken(facts)) {
+      // With those that may have given gradients, so that the learned number is
+      // never too small.
       largest_ = std::max(largest_, stretch_.most());
     }
     stretch_.Begin(facts);
@@ -216,6 +219,8 @@ class ProgressOfProcess : public ProcessObserver {
     const uint64_t limit = rule.spec.backwards;
     if (stretch_.most() <= limit || judgement.violated) return;
     Verdict verdict = NewVerdict(facts, rule.index, /*object=*/0);
+    // Those that surely gave gradients decide a violation; with those that may
+    // have, it is unknown at most.
     if (stretch_.gave() > limit) {
       judgement.violated = true;
       MarkViolated(facts, call, &verdict);
@@ -238,6 +243,7 @@ class ProgressOfProcess : public ProcessObserver {
 
   void Step(const ProcessFacts& facts) {
     const bool broken = stretch_.IsBroken(facts);
+    // A stretch without a backward that counts says nothing.
     const bool concerns = stretch_.begun() && (stretch_.most() > 0 || broken);
     for (const ProgressRule& rule : judged_->rules) {
       if (concerns) JudgeStep(facts, broken, rule);

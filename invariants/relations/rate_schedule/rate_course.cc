@@ -15,6 +15,8 @@ constexpr double kRounding = 1e-6;
 
 bool RateCourse::IsLookedAt(uint64_t step) {
   if (step < kEach) return true;
+  // Between two powers of two 32 steps each, so that the number of entries
+  // grows with the logarithm of the steps.
   const uint64_t stride = std::bit_floor(step) / (kEach / 2);
   return step % stride == 0;
 }
@@ -52,7 +54,9 @@ std::optional<RateCourse> RateCourse::Parse(const nlohmann::json& json) {
     }
     course.changes_[entry[0].get<uint64_t>()] = entry[1].get<double>();
   }
+  // Two entries of one step contradict each other.
   if (course.changes_.size() != json.size()) return std::nullopt;
+  // At() has a value for each step then.
   if (!course.changes_.contains(0)) return std::nullopt;
   return course;
 }

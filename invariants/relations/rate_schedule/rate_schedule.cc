@@ -44,6 +44,7 @@ struct ScheduleSpec {
            " steps the learning rates of " + optimizer +
            " are those of the reference runs.";
   }
+  // Numbers of optimizers are recorded in every step, whatever the plan.
   static void AddNeeds(CaptureNeeds*) {}
   static std::vector<const Fact*> Facts() { return {}; }
   static absl::StatusOr<ScheduleSpec> Parse(const nlohmann::json& parameters,
@@ -139,6 +140,7 @@ class SchedulesSeen : public ProcessObserver {
 
   static bool Extends(const Moment& moment, ScheduleSpec* spec) {
     const bool is_first = spec->steps == 0;
+    // A course without its first step, or with a hole, is not learned.
     if (moment.step != (is_first ? 0 : NextLookedAt(spec->steps))) return false;
     const size_t groups = moment.rates.size();
     if (groups == 0 || groups > kMostGroups) return false;
@@ -179,6 +181,7 @@ class SchedulesOfProcess : public ProcessObserver {
     for (const ScheduleRule& rule : judged_->rules) {
       const ScheduleSpec& spec = rule.spec;
       if (spec.optimizer == moment->optimizer &&
+          // The reference runs say nothing of later steps.
           spec.ordinal == moment->ordinal && moment->step < spec.steps) {
         Judge(facts, call, *moment, rule);
       }
@@ -192,6 +195,7 @@ class SchedulesOfProcess : public ProcessObserver {
   // How the optimizer began, which its first step shows.
   Begin BeginOf(const Call& call, const Moment& moment,
                 const ScheduleRule& rule) {
+    // kUnseen at first, and as long as the first step is missing.
     Begin& begin = begun_[{rule.index, call.object}];
     if (moment.step == 0 && !moment.rates.empty() && moment.rates[0]) {
       const bool as_known =

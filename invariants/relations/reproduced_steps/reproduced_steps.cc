@@ -51,6 +51,8 @@ class CoursesSeen : public ProcessObserver {
                  CallOutcome outcome) override {
     const auto step = digests_.Ended(facts, call, outcome);
     if (!step) return;
+    // What comes behind a step that is not whole is not determined by what is
+    // known.
     ended_ =
         !step->complete || facts.gaps() > 0 || spec_.steps.size() == kMostSteps;
     if (ended_) return;
@@ -63,6 +65,7 @@ class CoursesSeen : public ProcessObserver {
                HypothesisSet* out) const {
     CourseSpec spec = spec_;
     spec.start.generators = digests_.UsedGenerators();
+    // Without a generator nothing shows whether another run has the same seed.
     if (spec.steps.size() < kFewestSteps || spec.start.generators.empty()) {
       return;
     }
@@ -86,6 +89,8 @@ class CoursesOfProcess : public ProcessObserver {
     const bool any =
         std::any_of(judged_->rules.begin(), judged_->rules.end(),
                     [this](const CourseRule& rule) { return IsJudged(rule); });
+    // Without an open step OnState hashes neither weights nor gradients, which
+    // is most of the cost.
     if (any) digests_.OnCallBegin(facts, call);
   }
   void OnState(const ProcessFacts& facts, const StateEvent& event) override {
@@ -138,6 +143,8 @@ class CoursesOfProcess : public ProcessObserver {
                const CourseSpec& spec) const {
     const StepDigest& expected = spec.steps[steps_];
     if (step.settings != expected.settings) return false;
+    // Gradients are left out of the begin: they are the first thing that a
+    // changed loss changes.
     return steps_ > 0 ||
            (BeginsAs(spec.start, facts, digests_) &&
             step.rows == expected.rows && step.weights == expected.weights);

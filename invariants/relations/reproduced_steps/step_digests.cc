@@ -62,12 +62,14 @@ void StepDigests::OnState(const ProcessFacts& facts, const StateEvent& event) {
     case VariableKind::kGenerator:
       return OnGenerator(event);
     case VariableKind::kLoaderState:
+      // In their order: another order of the same rows is another training.
       rows_ = Mix(rows_, event.data);
       return;
     default:
       break;
   }
   if (event.point != StatePoint::kPreStep || step_call_ == 0) return;
+  // Once a step, so that a record that comes twice does not count twice.
   if (event.Has(kHasData) && with_weight_.insert(event.variable_id).second) {
     weights_ += Named(*event.variable, event.data);
   }
@@ -81,6 +83,8 @@ void StepDigests::OnGenerator(const StateEvent& event) {
   const std::string name = event.variable->FullName();
   const auto known = generators_.find(name);
   if (known != generators_.end()) {
+    // A generator that has another state than at first was drawn from in
+    // between.
     if (known->second != event.data) used_.insert(name);
   } else if (event.point == StatePoint::kForwardBegin) {
     generators_[name] = event.data;

@@ -31,6 +31,8 @@ bool IsTied(uint32_t variable, const SavedPart& part,
   return std::any_of(part.saved.begin(), part.saved.end(), [&](uint32_t other) {
     const VariableInfo* saved = definitions.Variable(other);
     return saved && saved->alias_group == info.alias_group &&
+           // One that is larger and shares the storage has it as a part of
+           // itself (a flat parameter).
            (Elements(saved->shape) > Elements(info.shape) ||
             AreEqual(part.live, variable, other));
   });
@@ -95,7 +97,10 @@ std::vector<uint32_t> MissingInModules(const SavedPart& part,
     const VariableInfo& info = *definitions.Variable(variable);
     const std::string_view name = ModuleOf(info.name);
     const SavedModule& module = modules.at(name);
+    // A whole module may be left out on purpose, and a module with children may
+    // be saved without some of them.
     if (!module.something || HasChildren(name, modules)) continue;
+    // Adapters are saved without the frozen weight beside them.
     if (module.trainable_only && !info.trainable) continue;
     result.push_back(variable);
   }

@@ -18,6 +18,7 @@ bool PrefixBefore(std::string_view key, std::string_view part,
                   std::string_view* prefix) {
   for (size_t at = key.find(part); at != std::string_view::npos;
        at = key.find(part, at + 1)) {
+    // A whole component of the key, not the end of a longer name ("my_state.").
     if (at != 0 && key[at - 1] != '.') continue;
     *prefix = key.substr(0, at);
     return true;
@@ -31,6 +32,8 @@ States NamedIn(const std::vector<SavedEntry>& entries) {
   States states;
   std::string_view prefix;
   for (const SavedEntry& entry : entries) {
+    // Only "param_groups" tells a state of an optimizer from any other
+    // dictionary with a key "state".
     if (PrefixBefore(entry.key, kGroups, &prefix)) {
       states.emplace(prefix, std::set<uint64_t>());
     }

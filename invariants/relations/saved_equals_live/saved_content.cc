@@ -188,6 +188,7 @@ class ModelsJudged : public SavedCheckpoints {
       unread = "the checkpoint has " + std::to_string(checkpoint.left_out) +
                " more entries than are recorded";
     }
+    // A tensor that differs is a violation, whatever could not be read.
     if (!verdict->finding.variables.empty()) {
       Explain(facts, checkpoint, model, verdict);
     } else if (!unread.empty()) {

@@ -33,6 +33,8 @@ const std::vector<uint32_t>* FindNamed(const Names& names, std::string_view key,
   while (true) {
     const auto found = names.find(key.substr(*begin));
     if (found != names.end()) return &found->second;
+    // From the whole key on, one component less each time: the first that is
+    // found is the longest.
     const size_t dot = key.find('.', *begin);
     if (dot == std::string_view::npos) return nullptr;
     *begin = dot + 1;
@@ -84,6 +86,8 @@ std::vector<SavedModel> FindSavedModels(const std::vector<SavedEntry>& entries,
     const std::vector<uint32_t>* named = FindNamed(names, entry.key, &begin);
     if (!named) continue;
     const std::string prefix = entry.key.substr(0, begin);
+    // Several models may have a parameter of this name (copies of one class):
+    // each is a candidate, and IsLiveState decides.
     for (uint32_t variable : *named) {
       const VariableInfo& info = *definitions.Variable(variable);
       SavedModel& model = models[{info.root, prefix}];
@@ -107,6 +111,7 @@ bool IsLiveState(const SavedModel& model, const ProcessDefinitions& definitions,
     all.Add(saved.as);
     if (HasMoved(saved.variable, live, before)) moved.Add(saved.as);
   }
+  // What has not moved is equal in an old state as well and tells nothing.
   const Count& telling = moved.all > 0 ? moved : all;
   return telling.equal > 0 &&
          static_cast<double>(telling.equal) >=

@@ -75,6 +75,8 @@ class MomentOfProcess : public SavedCheckpoints {
 
   void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
     if (IsOptimizerStep(call)) {
+      // A state that was asked for in a pause without a save is meant for
+      // something else, and so may any later one be.
       collects_otherwise_ |= collected_ && !saved_in_pause_;
       collected_ = false;
       saved_in_pause_ = false;
@@ -114,6 +116,8 @@ class MomentOfProcess : public SavedCheckpoints {
       repeated = last.digests == content.digests;
       repeats = Judge(facts, checkpoint, content, last);
     }
+    // This save has taken what was collected, unless it repeats an old state
+    // alone.
     if (!repeated || HoldsAny(DigestsOf(checkpoint.live), checkpoint)) Taken();
     Keep(content.like, {content.digests, checkpoint.live, steps_, facts.gaps(),
                         checkpoint.number, pause_, repeats});
@@ -124,10 +128,13 @@ class MomentOfProcess : public SavedCheckpoints {
                  const SaveContent& content, const Kept& last) const {
     const bool repeated = last.digests == content.digests;
     const Trained trained = TrainedSince(facts, checkpoint, last);
+    // Nothing was trained, or the file is too small to hold it (a log, an
+    // optimizer's settings).
     if (trained.elements == 0 || content.floating_elements < trained.elements) {
       return 0;
     }
     if (!repeated) {
+      // Only what has moved could have been repeated.
       if (trained.MostMoved()) Tell(facts, "", nullptr, nullptr);
       return 0;
     }
@@ -234,6 +241,7 @@ class MomentOfProcess : public SavedCheckpoints {
   void Taken() {
     collected_ = false;
     for (auto& [like, kept] : kept_) {
+      // A row of repeats in this pause is explained by the other taker.
       if (kept.pause == pause_) kept.repeats = 0;
     }
   }

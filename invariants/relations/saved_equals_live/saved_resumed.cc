@@ -207,6 +207,8 @@ class ResumedOfProcess : public SavedCheckpoints {
         file.content.states.begin(), file.content.states.end(),
         [this](const auto& state) { return IsAmong(state, given_); });
     const bool all = static_cast<size_t>(taken) == file.content.states.size();
+    // See the header: without either sign the file may have been read for its
+    // weights alone.
     return !all && (!file.content.holds_weights || taken > 0);
   }
 

@@ -60,6 +60,7 @@ class StillOfProcess : public SavedCheckpoints {
       ++edges_[call.object];
       stepping_rings_.insert(call.ring);
     } else if (IsOfCategory(call, "save")) {
+      // Of each save, because whether another thread steps shows only later.
       begun_[{call.ring, call.number}] = {edges_, facts.gaps(), 0};
     } else if (IsOfCategory(call, "state_dict")) {
       const uint32_t root = RootModuleOf(facts.definitions(), call.object);
@@ -98,6 +99,8 @@ class StillOfProcess : public SavedCheckpoints {
         if (!model.optimizers.empty()) Judge(facts, checkpoint, root, model);
       }
     }
+    // This save has taken what was collected: the next one begins with a
+    // state_dict of its own.
     for (const auto& [root, model] : models) given_.erase(root);
   }
 
@@ -142,6 +145,8 @@ class StillOfProcess : public SavedCheckpoints {
       edges += edges_.at(optimizer) -
                (then == moment.edges.end() ? 0 : then->second);
     }
+    // Two edges are a step. An odd number means one that was open at one end of
+    // the span and changed parameters in it.
     return (edges + 1) / 2;
   }
 

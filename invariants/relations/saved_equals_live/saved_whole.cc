@@ -68,6 +68,7 @@ class WholeOfProcess : public SavedCheckpoints {
       : SavedCheckpoints(kSaving), judged_(*judged) {}
 
   void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
+    // What is saved from here on is the state of another moment.
     if (IsOptimizerStep(call)) JudgeAll(facts, /*cut_short=*/"");
   }
   void OnEnd(const ProcessFacts& facts, ProcessEnd end) override {
@@ -99,6 +100,8 @@ class WholeOfProcess : public SavedCheckpoints {
     // The optimizer's state is often a file of its own.
     const bool optimizer =
         !FindOptimizerStates(checkpoint.entries).states.empty();
+    // For all models of the pause: keys of another file may be anything, but an
+    // equal tensor is the parameter.
     for (auto& [root, pending] : pending_) {
       pending.optimizer |= optimizer;
       for (const SavedEntry& entry : checkpoint.entries) {
@@ -152,6 +155,8 @@ class WholeOfProcess : public SavedCheckpoints {
     verdict.varied = verdict.trials > 0;
     const std::vector<uint32_t> missing =
         Missing(pending, rule.spec, facts.definitions());
+    // What is whole stays whole, so missing records matter only if something is
+    // not there.
     if (!missing.empty()) {
       const std::string reason = WhyTheRestMayBeThere(facts, pending);
       if (!reason.empty()) {

@@ -35,6 +35,7 @@ Tri DueUpdates::IsDue(const ProcessFacts& facts, uint32_t variable) const {
     const auto rate = facts.LearningRate(optimizer, group);
     if (rate && *rate == 0) continue;
     if (step == Tri::kYes && rate) return Tri::kYes;
+    // Another optimizer may hold it as well, and be sure.
     due = Tri::kUnknown;
   }
   return held ? due : Tri::kYes;

@@ -40,6 +40,8 @@ class Rhythm {
       return;
     }
     if (changed && last_) {
+      // In steps that asked for a change: a period goes on where it was behind
+      // a pause without learning rate.
       const uint64_t distance = due_ - *last_;
       if (period_ && *period_ != distance) stray_ = true;
       period_ = distance;
@@ -190,6 +192,8 @@ class ChangesOfProcess : public ProcessObserver {
 
   void OnMark(const ProcessFacts& facts, const MarkEvent& event) override {
     if (event.kind != MarkKind::kStepClosed || facts.recorded().whole()) return;
+    // Their variables have no record at the end of such a step, so one verdict
+    // a rule says that it was not judged.
     for (const size_t place : asked_) {
       Verdict verdict =
           NewVerdict(facts, judged_->rules[place].index, /*object=*/0);
@@ -231,6 +235,7 @@ class ChangesOfProcess : public ProcessObserver {
     const bool known = *since > 0 && change.steps == 1;
     const bool wanted = *since == spec.steps;
     const bool changed = change.changed == Tri::kYes;
+    // An unknown number of steps ends the count until the next change.
     *since = changed ? 1 : (known ? *since + 1 : 0);
     if (!known) return std::nullopt;
     return wanted;
@@ -252,6 +257,7 @@ class ChangesOfProcess : public ProcessObserver {
     const auto wanted = IsWanted(rule.spec, change, &since);
     if (!wanted) return;
     const bool changed = change.changed == Tri::kYes;
+    // Where nothing changes at all, that this one stands still shows nothing.
     verdict.varied = rule.spec.steps > 0 || change.others_changed;
     if (changed != *wanted) {
       if (!changed && change.due == Tri::kUnknown) {

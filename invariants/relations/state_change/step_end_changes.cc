@@ -8,12 +8,15 @@ std::optional<StepChange> StepEndChanges::OnState(const ProcessFacts& facts,
     return std::nullopt;
   }
   const bool has_data = event.Has(kHasData) && !event.Has(kUnreadable);
+  // A record of something else than content.
   if (!has_data && !event.Has(kUnreadable)) return std::nullopt;
   const uint64_t open = facts.clock().step();
   if (open != step_) {
     step_ = open;
     changed_before_ = changed_now_;
     changed_now_ = 0;
+    // With the first record of the step: there is no event that says that it
+    // has closed for all variables.
     due_.OnStepClosed(facts);
   }
   // The records follow the close.

@@ -164,6 +164,7 @@ absl::Status CheckParams(const json& params, const RelationForm& form,
         " has " + std::to_string(least) + (form.more ? " or more" : ""));
   }
   for (size_t i = 0; i < params.size(); ++i) {
+    // Further params are of the kind of the last one.
     const unsigned wanted = form.params[std::min(i, least - 1)];
     absl::Status status = CheckParam(params[i], wanted, Place(path, i));
     if (!status.ok()) return status;
@@ -221,6 +222,7 @@ absl::Status CheckGroup(const json& group, const std::string& path) {
 absl::Status CheckPrecondition(const json& precondition,
                                const RelationForm& form,
                                const std::string& path) {
+  // The first group is the rule's own condition; others may be absent.
   if (!precondition.contains(form.groups[0])) {
     return absl::InvalidArgumentError(path + "." + form.groups[0] +
                                       ": missing");

@@ -231,6 +231,7 @@ std::string Group(const json& group) {
     if (clauses.is_array()) {
       for (const json& clause : clauses) parts.push_back(Clause(clause));
     }
+    // An alternative without clauses always holds, and with it the whole group.
     if (parts.empty()) return group.at("inverted") ? " It holds nowhere." : "";
     alternatives.push_back(Join(parts, ", and "));
   }

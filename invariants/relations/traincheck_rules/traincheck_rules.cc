@@ -82,6 +82,8 @@ class Translated : public RunObserver, private RuleSink {
   explicit Translated(RuleSink* sink) : sink_(sink) {}
 
   void Add(size_t imported, JudgedRule native) {
+    // Several native rules may stand for one imported rule, and the evaluator's
+    // numbers must differ.
     native.number = imported_.size();
     natives_.push_back(std::move(native));
     imported_.push_back(imported);

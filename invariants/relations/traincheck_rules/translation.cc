@@ -56,9 +56,11 @@ std::vector<Precondition> Preconditions(const json& group, std::string* why) {
     *why = "its precondition never holds";
     return {};
   }
+  // Each stage once: their windows must not overlap.
   std::set<std::string> stages;
   for (const json& alternative : alternatives) {
     const json& clauses = alternative.at("clauses");
+    // One alternative that always holds makes the others needless.
     if (!clauses.is_array() || clauses.empty()) return {Precondition()};
     const bool of_stage = clauses.size() == 1 &&
                           clauses[0].at("type") == "constant" &&

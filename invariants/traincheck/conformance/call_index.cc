@@ -45,6 +45,8 @@ CallIndex::CallIndex(const TraceTable* table) : table_(*table) {
   for (const TableRow& row : table_.rows()) {
     if (row.call == nullptr) continue;
     TableCall& call = calls_.at(row.call);
+    // The lines of one id may name two functions: each of them finds the call,
+    // once.
     const bool listed = std::any_of(
         call.rows.begin(), call.rows.end(),
         [&row](const TableRow* r) { return r->function == row.function; });
@@ -80,6 +82,8 @@ absl::StatusOr<CallEnds> CallIndex::Ends(const TableCall& call) const {
     place = row;
   }
   if (ends.begin == nullptr) return Stops(*call.id, "never begins");
+  // Only the outermost call of its thread may be open, as the trace may be cut
+  // off within it.
   if (ends.end == nullptr &&
       first_begin_.at(ends.begin->in())->call != call.id) {
     return Stops(*call.id, "has no end and is not the outermost of its thread");
@@ -101,6 +105,9 @@ absl::StatusOr<CallEnds> CallIndex::Event(const TableCall& call) const {
 absl::Status CallIndex::LookWithin(const CallEnds& ends) const {
   const CallSpan span(ends, LastTime(ends.begin->in()));
   const Rows& rows = by_thread_.at(ends.begin->in());
+  // The lines of the thread between both ends, by call. A call of which one
+  // line lies outside overlaps this one without being within it: TrainCheck
+  // stops there.
   absl::flat_hash_map<const std::string*, Rows> within;
   for (auto row = std::upper_bound(
            rows.begin(), rows.end(), span.from(),
@@ -143,6 +150,8 @@ std::vector<const TableCall*> CallIndex::Within(
   for (const TableRow* row : of.front()->rows) {
     if (*row->function == function) name = row->function;
   }
+  // Begins are enough: CheckWithin has shown that what begins within ends
+  // within.
   const auto begins = begins_.find({ends.begin->in(), name});
   if (begins == begins_.end()) return calls;
   const CallSpan span(ends, LastTime(ends.begin->in()));

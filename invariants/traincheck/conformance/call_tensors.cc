@@ -62,6 +62,7 @@ absl::StatusOr<PyValue> ReturnedTensors(const CallEnds& ends,
   const PyValue returned = table->At(*ends.end, kReturned);
   // Not recorded of this call: as if it returned no tensor.
   if (returned.absent()) return table->pool().List({});
+  // One value stands there as it is, several as a list.
   PyList values = {returned};
   if (returned.kind() == PyValue::Kind::kList) values = returned.list();
   PyList tensors;

@@ -19,6 +19,7 @@ void ReadFunction(const json& param, PyPool* pool, LineParam* read) {
   read->name = param.at("api_full_name").get<std::string>();
   read->exception = Optional(param, "exception", pool);
   const auto arguments = param.find("arguments");
+  // Null arguments are none that are asked for, unlike a null exception.
   if (arguments != param.end() && !arguments->is_null()) {
     read->arguments = pool->FromJson(arguments->at("args"));
   }

@@ -7,6 +7,7 @@ namespace traincheck {
 
 absl::StatusOr<std::unique_ptr<ConformanceTrace>> ConformanceTrace::Load(
     std::unique_ptr<TraceTable> table) {
+  // In TrainCheck's order: what is taken out has neither a stage nor a context.
   absl::Status status = RemoveIncompleteCalls(table.get());
   if (!status.ok()) return status;
   if (table->rows().empty()) {

@@ -129,8 +129,11 @@ LineResult CheckConsistency(const CheckedLine& line, ConformanceTrace* trace) {
     return absl::FailedPreconditionError(
         absl::StrCat("it compares ", *ones.front()->name, " with itself"));
   }
+  // The order of states and variables is TrainCheck's, because the first pair
+  // that differs ends the check and is what is reported.
   Comparison comparison(line.conditions.at("var"), trace->contexts());
   for (const PlacedState& placed : ByEnd(attributes)) {
+    // Each pair of variables once, and none with itself.
     const size_t first = same ? placed.variable + 1 : 0;
     for (size_t j = first; j < other_attributes.size(); ++j) {
       const absl::StatusOr<bool> agree =

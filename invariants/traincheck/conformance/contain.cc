@@ -48,6 +48,8 @@ LineResult CheckContain(const CheckedLine& line, ConformanceTrace* trace) {
   for (const TableCall* parent : trace->calls().Of(line.params[0].name)) {
     const absl::StatusOr<CallEnds> ends = trace->calls().Ends(*parent);
     if (!ends.ok()) return ends.status();
+    // A copy of its own for each call and line: unlike with other relations,
+    // what is written into it is not seen by later lines.
     WrittenFields written;
     const absl::StatusOr<bool> holds =
         line.conditions.at(kParentGroup)
@@ -55,6 +57,8 @@ LineResult CheckContain(const CheckedLine& line, ConformanceTrace* trace) {
     if (!holds.ok()) return holds.status();
     if (!*holds) continue;
     triggered = true;
+    // Also where var_events judges: TrainCheck looks within the call first, and
+    // stops there at what is not whole.
     const absl::StatusOr<bool> found = HasChild(child, *parent, *ends, trace);
     if (!found.ok()) return found.status();
     if (!*by_variables) {

@@ -107,6 +107,8 @@ absl::StatusOr<VariableNames> Related(const TableRow& begin,
     return absl::FailedPreconditionError(
         absl::StrCat(*begin.function, " is not bound to an object"));
   }
+  // All lines for each call: no file is known to have the group, so that
+  // nothing is indexed for it.
   const PyValue object = table.At(begin, "obj_id");
   VariableNames variables;
   for (const TableRow& row : table.rows()) {
@@ -158,6 +160,7 @@ absl::StatusOr<bool> HasChildCall(const LineParam& child, const CallEnds& ends,
   for (const TableCall* call : trace->calls().Within(ends, child.name)) {
     const absl::StatusOr<CallEnds> inner = trace->calls().Ends(*call);
     if (!inner.ok()) return inner.status();
+    // Where no exception is asked for, a call without an end counts, too.
     const bool ended =
         child.exception
             ? inner->raised() &&
@@ -244,6 +247,8 @@ absl::StatusOr<bool> UnchangedAreExpected(const LineParam& child,
     }
     absl::StatusOr<bool> holds = variables.Holds(records, trace->contexts());
     if (!holds.ok()) return holds;
+    // All are evaluated, also behind one that does not hold: TrainCheck may
+    // stop at any of them.
     all = all && *holds;
   }
   return all;

@@ -45,6 +45,9 @@ PyValue WithoutTypes(const PyValue& keywords, PyPool* pool) {
 
 }  // namespace
 
+// A context is an __init__ with the first __enter__ behind it, and the first
+// __exit__ behind that, of the same object on the same thread. One that lacks
+// any of the three is none.
 class ContextManagers::Finder {
  public:
   Finder(TraceTable* table, ContextManagers* found)
@@ -120,6 +123,7 @@ class ContextManagers::Finder {
     context.from = enter->time;
     context.to = exit->time;
     const PyValue keywords = table_.At(init, "kwargs");
+    // Where other calls have arguments, a call without them was given none.
     if (table_.At(init, "args").absent()) {
       context.input = table_.pool().Object({});
     } else if (keywords.kind() != PyValue::Kind::kObject) {
@@ -128,6 +132,8 @@ class ContextManagers::Finder {
                        " is made without recorded keyword "
                        "arguments"));
     } else {
+      // Without a type it is an error only where the context is asked for
+      // (WriteActive).
       context.input = WithoutTypes(keywords, &table_.pool());
     }
     found_.by_thread_[init.in()].push_back(context);

@@ -40,6 +40,8 @@ bool ShareValues(const PyList& a, const PyList& b) {
 bool Same(const PyValue& a, const PyValue& b);
 
 bool SameLists(const PyList& a, const PyList& b) {
+  // Before lengths are compared: lists of integers of different lengths can be
+  // the same.
   if (AllIntegers(a) && AllIntegers(b)) return ShareValues(a, b);
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), Same);
 }
@@ -146,6 +148,8 @@ class Steps {
     const absl::StatusOr<CallEnds> ends = trace_.calls().Event(*call);
     if (!ends.ok()) return ends.status();
     TraceTable& table = trace_.table();
+    // No call of the trace has arguments: none is compared, and the line is not
+    // triggered.
     if (!table.Has("args")) return absl::OkStatus();
     PyValue step = table.At(*ends->begin, kStep);
     if (!table.Has(kStep)) {

@@ -64,6 +64,8 @@ void FunctionOrder::FindPool(const TraceTable& table) {
   const std::string* last = nullptr;
   size_t in_a_row = 0;
   for (const TableRow& row : table.rows()) {
+    // In the order of the table, not of a thread: lines of another thread
+    // interrupt a row.
     in_a_row = row.function == last ? in_a_row + 1 : 1;
     last = row.function;
     if (last == nullptr) continue;  // a state stands between two calls
@@ -99,6 +101,8 @@ void FunctionOrder::Order(const TraceTable& table) {
         continue;
       }
       const auto place = places.find(row->call);
+      // The id may have begun as a call of another function, whose calls are
+      // counted apart.
       if (place == places.end() || place->second >= times.calls.size()) {
         status_ = absl::FailedPreconditionError(
             absl::StrCat("the call ", *row->call, " of ", *row->function,
@@ -108,6 +112,8 @@ void FunctionOrder::Order(const TraceTable& table) {
       times.calls[place->second].end = row;
     }
     for (auto& [function, times] : functions) {
+      // Two numbers a function are enough to compare it with another one
+      // (SameLevel), however many calls they have.
       times.last_begin = std::numeric_limits<int64_t>::min();
       times.first_end = std::numeric_limits<int64_t>::max();
       for (const OrderedCall& call : times.calls) {
@@ -125,6 +131,8 @@ void FunctionOrder::Order(const TraceTable& table) {
 void FunctionOrder::FindStop() {
   for (const auto& [thread, functions] : by_thread_) {
     for (const auto& [open, times] : functions) {
+      // Only an end that is missing can stop it, so that functions without one
+      // need not be paired.
       if (!times.open) continue;
       for (const auto& [other, other_times] : functions) {
         if (other == open) continue;
@@ -178,6 +186,7 @@ bool FunctionOrder::SameLevel(const TableThread& thread, absl::string_view a,
 
 bool FunctionOrder::HasPartner(const TableThread& thread,
                                absl::string_view function) {
+  // Kept, because each line of the file asks again.
   const auto [known, added] =
       partners_.try_emplace({thread, std::string(function)}, false);
   if (!added) return known->second;

@@ -30,6 +30,8 @@ class Timeline {
   // The earliest that are left, all of one time.
   std::vector<uint32_t> First(const std::vector<TableRow>& table,
                               const std::vector<bool>& gone) {
+    // Both ends only move inwards, past rows that are gone, so that all looks
+    // together are linear in the rows.
     while (from_ < rows_.size() && gone[rows_[from_]]) ++from_;
     std::vector<uint32_t> first;
     for (size_t i = from_; i < rows_.size(); ++i) {
@@ -75,12 +77,16 @@ class Remover {
     for (auto& [thread, timeline] : threads_) timeline.Sort(rows_);
     for (uint32_t i = 0; i < rows_.size(); ++i) {
       if (rows_[i].call == nullptr) continue;
+      // Before any row is taken out: the trace is refused whatever becomes of
+      // the call.
       const size_t lines = calls_.at(rows_[i].call).size();
       if (lines > 2) {
         return Refuse(rows_[i], absl::StrCat("has ", lines, " lines"));
       }
     }
     for (uint32_t i = 0; i < rows_.size(); ++i) {
+      // By the lines that the trace has: a call that loses one of them below is
+      // not settled a second time.
       if (rows_[i].call == nullptr || calls_.at(rows_[i].call).size() == 2) {
         continue;
       }
@@ -122,6 +128,10 @@ class Remover {
     if (row.kind != TraceLineKind::kCallBegin) {
       return Refuse(row, "ends and never began");
     }
+    // The outermost call itself stays open. If it has no end, or the thread's
+    // last line is not at that end, the thread is taken to be cut off at this
+    // call. Else the call alone is left out, if it is on another thread and did
+    // not begin before the outermost one ended.
     const TableRow* outermost = Outermost(row.pid);
     if (outermost == nullptr) {
       return Refuse(row,

@@ -32,6 +32,7 @@ absl::Status Unreadable(const std::string& what) {
 
 absl::Status ReadValues(const json& clause, PyPool* pool, LineClause* read) {
   for (const json& value : clause.at("values")) {
+    // They are put into a set, which takes neither.
     if (value.is_structured()) {
       return Unreadable("a clause with a list or an object among its values");
     }
@@ -67,6 +68,7 @@ absl::StatusOr<LineClause> ReadClause(const json& clause, TraceTable* table) {
 std::optional<PyValue> FieldOf(const LineClause& clause,
                                const TraceRecord& record,
                                const TraceTable& table) {
+  // What was written hides what the trace has.
   const PyValue* written = record.written->Find(clause.name);
   if (written != nullptr) return *written;
   if (!clause.column) return std::nullopt;
@@ -106,6 +108,8 @@ bool LineCondition::conditional() const {
 absl::StatusOr<bool> LineCondition::Holds(
     const std::vector<TraceRecord>& records,
     const ContextManagers& contexts) const {
+  // Before the clauses, and whatever they say: what is written stays for later
+  // examples and lines.
   if (absl::Status status = contexts.WriteActive(records); !status.ok()) {
     return status;
   }
@@ -119,6 +123,8 @@ absl::StatusOr<bool> LineCondition::AnyHolds(
   for (const Alternative& alternative : alternatives_) {
     bool all = true;
     for (const LineClause& clause : alternative.clauses) {
+      // Up to the first clause that does not hold, and the first alternative
+      // that does: what TrainCheck does not evaluate cannot stop it.
       absl::StatusOr<bool> holds = ClauseHolds(clause, records);
       if (!holds.ok()) return holds;
       all = *holds;
@@ -140,6 +146,8 @@ absl::StatusOr<bool> LineCondition::ClauseHolds(
       const PyContained found = PyContains(value, key);
       if (found == PyContained::kNo) return false;
       std::optional<PyValue> inner;
+      // `key in list` asks for an item and list[key] for a place, so that the
+      // one may hold and the other fail.
       if (found == PyContained::kYes) inner = PyItem(value, key).value;
       if (!inner) {
         return absl::FailedPreconditionError(

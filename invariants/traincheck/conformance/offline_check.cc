@@ -80,6 +80,7 @@ absl::StatusOr<OfflineCheck> CheckOfflineUntrusted(
   if (!table.ok()) return table.status();
   OfflineCheck check;
   check.files = (*table)->files().size();
+  // Before Load takes lines out of it.
   check.trace_lines = (*table)->rows().size();
   const absl::StatusOr<std::unique_ptr<ConformanceTrace>> trace =
       ConformanceTrace::Load(*std::move(table));

@@ -76,6 +76,9 @@ class CallSearch {
   absl::StatusOr<bool> Find(const int64_t* after, int64_t before) {
     while (at_ < calls_.size()) {
       const OrderedCall& call = calls_[at_];
+      // Such a call may lie before the next one that asks. One that is passed
+      // over below begins before the call that asks has ended, and the next to
+      // ask wants one that begins after that.
       if (call.begin->time > before) return false;
       ++at_;
       if (after != nullptr && call.begin->time <= *after) continue;
@@ -94,6 +97,8 @@ class CallSearch {
 // Before each b, since the b before it, a has run.
 PairResult CheckCovered(const OrderedPair& pair, PairCheck* check) {
   FunctionOrder& order = check->order();
+  // A function with a partner has calls on the thread, which Calls takes for
+  // granted.
   if (!order.HasPartner(pair.thread, pair.b)) return LineFinding();
   if (!order.SameLevel(pair.thread, pair.a, pair.b)) {
     return check->FirstFails(pair.thread, pair.b, pair.a);
@@ -168,6 +173,7 @@ LineResult CheckPairs(
     const CheckedLine& line, const char* group, ConformanceTrace* trace,
     absl::FunctionRef<PairResult(const OrderedPair&, PairCheck*)> check_pair) {
   FunctionOrder& order = trace->order();
+  // Before the status: an empty pool compares nothing and stops nowhere.
   if (order.PoolIsEmpty()) return LineHolds(/*triggered=*/false);
   if (!order.status().ok()) return order.status();
   bool in_pool = false;

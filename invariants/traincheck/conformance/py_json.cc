@@ -16,6 +16,7 @@ namespace {
 
 using nlohmann::json;
 
+// Values are compared and flattened by recursion.
 constexpr size_t kMaxDepth = 64;
 
 // The library knows no NaN and no Infinity. In a line that has such a word each
@@ -54,6 +55,7 @@ std::string ReplacePythonNumbers(absl::string_view text) {
       continue;
     }
     if (text[i] == '"') quoted = !quoted;
+    // An escaped quote does not end the string.
     const size_t bytes = quoted && text[i] == '\\' ? 2 : 1;
     absl::StrAppend(&replaced, rest.substr(0, bytes));
     i += bytes;
@@ -128,6 +130,7 @@ class Builder : public nlohmann::json_sax<json> {
   bool Add(const PyValue& value) {
     if (open_.empty()) {
       value_ = value;
+      // Null in lists alone: in an object a key comes before each value.
     } else if (open_.back().key != nullptr) {
       open_.back().members.push_back({open_.back().key, value});
     } else {

@@ -18,8 +18,8 @@ constexpr size_t kMaxTextBytes = 80;
 // Up to so many members each is compared with those before it.
 constexpr size_t kFewMembers = 32;
 
-// As far as a double holds it: only orders between a big integer and a number
-// of another kind depend on it.
+// As far as a double holds it: only comparisons of a big integer with a number
+// of another kind, and the order of two, depend on it.
 double AsDouble(const PyValue& value) {
   if (value.kind() != PyValue::Kind::kBigInteger) {
     return static_cast<double>(value.Number());
@@ -33,6 +33,7 @@ bool EqualNumbers(const PyValue& a, const PyValue& b) {
   const bool big_b = b.kind() == PyValue::Kind::kBigInteger;
   if (big_a && big_b) return a.text() == b.text();
   if (big_a || big_b) {
+    // An integer of 64 bits is none that needs more; a float may be.
     const PyValue& other = big_a ? b : a;
     return other.kind() == PyValue::Kind::kFloat && AsDouble(a) == AsDouble(b);
   }
@@ -68,6 +69,7 @@ bool MayRepeat(const PyObject& members) {
   if (members.size() > kFewMembers) return true;
   for (size_t i = 1; i < members.size(); ++i) {
     for (size_t j = 0; j < i; ++j) {
+      // Keys are interned: equal ones have one address.
       if (members[i].key == members[j].key) return true;
     }
   }
@@ -98,6 +100,7 @@ PyValue PyValue::Integer(int64_t integer) {
 
 PyValue PyValue::Float(double real) {
   PyValue value;
+  // pandas has NaN for a field that is missing, so that both are one there.
   if (std::isnan(real)) return value;
   value.kind_ = Kind::kFloat;
   value.as_.real = real;

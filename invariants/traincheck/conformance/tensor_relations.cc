@@ -24,6 +24,8 @@ using CallOutcome = absl::StatusOr<std::optional<std::string>>;
 LineResult CheckCalls(const CheckedLine& line, const std::string& function,
                       ConformanceTrace* trace,
                       absl::FunctionRef<CallOutcome(const CallEnds&)> ask) {
+  // What is written into a call's copy is kept in the index: these relations
+  // share it, across the lines of the file.
   const LineCondition& condition = line.conditions.at(kGroup);
   bool triggered = false;
   for (TableCall* call : trace->calls().Of(function)) {
@@ -166,6 +168,7 @@ LineResult CheckThreshold(const CheckedLine& line, ConformanceTrace* trace) {
       return absl::FailedPreconditionError(absl::StrCat(
           PyValueText(value), " and ", PyValueText(*limit), " have no order"));
     }
+    // With NaN neither order holds, as in Python.
     if (!nan && *order >= 0) return std::string();
     return absl::StrCat("the output has ", PyValueText(value), ", ",
                         threshold.name, " is ", PyValueText(*limit));

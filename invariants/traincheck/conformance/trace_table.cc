@@ -44,6 +44,7 @@ bool IsWhole(absl::string_view key) {
 // The attribute of a column, if its states are followed.
 absl::string_view FollowedAttribute(absl::string_view column) {
   if (!absl::StartsWith(column, kAttributes) ||
+      // In the older spelling only: TrainCheck follows the newer ids as states.
       absl::StrContains(column, kIdPrefix)) {
     return "";
   }
@@ -190,6 +191,7 @@ class TraceTable::Reader {
 
   // As deep as the parser lets values nest.
   void Flatten(const std::string& name, const PyValue& value) {
+    // An empty object has no fields that could stand for it.
     if (value.kind() != PyValue::Kind::kObject || value.object().empty()) {
       return Add(name, value);
     }
@@ -201,6 +203,7 @@ class TraceTable::Reader {
   // Of fields with one name the last counts.
   void Add(absl::string_view name, const PyValue& value) {
     const uint32_t column = ColumnOf(name);
+    // "a.b" may be a key of its own and a member of "a".
     for (TableField& field : fields_) {
       if (field.column == column) {
         field.value = value;

@@ -61,6 +61,7 @@ VariableIndex::VariableIndex(const TraceTable& table)
   std::map<Key, std::pair<size_t, std::vector<const TableRow*>>> rows;
   for (const TableRow& row : table.rows()) {
     if (row.kind != TraceLineKind::kState) continue;
+    // The texts are of the table's pool, and outlive the values that give them.
     const std::string& name = table.At(row, "var_name").text();
     const std::string& type = table.At(row, "var_type").text();
     const auto [known, added] =
@@ -110,6 +111,7 @@ void VariableIndex::Follow(const TraceTable& table,
     }
   }
   for (FollowedAttribute& attribute : variable->attributes) {
+    // The last value lasts until the last line of the trace, of any process.
     attribute.states.back().to = last_time_;
   }
 }
@@ -122,6 +124,7 @@ void VariableIndex::IndexChanges() {
         const AttributeChange change = {&variable, attribute.name,
                                         &attribute.states[i - 1],
                                         &attribute.states[i], number++};
+        // Twice: most lines name type and attribute, and look at few changes.
         by_process_[variable.pid].push_back(change);
         by_attribute_[{variable.pid, *variable.type, *attribute.name}]
             .push_back(change);
