@@ -20,9 +20,11 @@
 namespace traincheck {
 namespace {
 
+// X.509 counts its versions from 0. Extensions need the third one.
 constexpr long kVersion3 = 2;
 // Clocks of nodes differ.
 constexpr absl::Duration kClockSkew = absl::Hours(1);
+// The longest name that DNS knows, written with dots.
 constexpr size_t kMaxHostBytes = 253;
 
 template <auto kFree>
@@ -78,6 +80,8 @@ absl::StatusOr<KeyAndCertificate> ToPem(const Key& key,
   return KeyAndCertificate{Text(key_text), Text(certificate_text)};
 }
 
+// An authority never gives one number twice (RFC 5280). At random nothing has
+// to keep count, and certificates can be made in several places.
 bool SetSerial(X509* certificate) {
   unsigned char bytes[16];
   if (RAND_bytes(bytes, sizeof bytes) != 1) return false;
@@ -160,6 +164,7 @@ absl::StatusOr<std::string> AlternativeNames(
   return absl::StrJoin(names, ",");
 }
 
+// A time that cannot be read makes a certificate one that has expired.
 absl::Time ToTime(const ASN1_TIME* time) {
   tm fields = {};
   if (ASN1_TIME_to_tm(time, &fields) != 1) return absl::InfinitePast();
@@ -172,6 +177,7 @@ std::vector<std::string> HostsOf(X509* certificate) {
       X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr)));
   for (int i = 0; i < sk_GENERAL_NAME_num(names.get()); ++i) {
     const GENERAL_NAME* name = sk_GENERAL_NAME_value(names.get(), i);
+    // Other kinds (mail, URI) name no host.
     if (name->type != GEN_DNS && name->type != GEN_IPADD) continue;
     const ASN1_STRING* value = name->type == GEN_DNS
                                    ? static_cast<ASN1_STRING*>(name->d.dNSName)
@@ -194,6 +200,8 @@ std::vector<std::string> HostsOf(X509* certificate) {
 }  // namespace
 
 absl::StatusOr<KeyAndCertificate> MakeAuthority(absl::Duration lifetime) {
+  // It may sign servers and no further authority (pathlen 0): a server's key
+  // that is stolen makes no certificates.
   const Key key(EVP_EC_gen("P-256"));
   if (key == nullptr) return Failed("a new key");
   absl::StatusOr<Certificate> begun =

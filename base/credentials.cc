@@ -102,9 +102,12 @@ class TokenOfFile final : public grpc::MetadataCredentialsPlugin {
     }
     const absl::StatusOr<std::string> text = ReadPrivateFile(path_);
     if (!text.ok()) {
+      // Unavailable, which relays try again: the file may be there in a moment.
       return grpc::Status(grpc::StatusCode::UNAVAILABLE,
                           std::string(text.status().message()));
     }
+    // Editors and shells end a file with a newline, which must not be in
+    // metadata.
     const std::string token(absl::StripAsciiWhitespace(*text));
     const bool plain =
         std::all_of(token.begin(), token.end(), absl::ascii_isgraph);
@@ -125,7 +128,8 @@ class TokenOfFile final : public grpc::MetadataCredentialsPlugin {
 
 std::shared_ptr<grpc::CallCredentials> TokenCredentials(const std::string& path,
                                                         bool must_exist) {
-  // The channel under it is TLS, or does not leave this machine.
+  // The channel under it is TLS, or does not leave this machine. By default
+  // gRPC sends call credentials over encrypted channels alone.
   return experimental::MetadataCredentialsFromPlugin(
       std::make_unique<TokenOfFile>(path, must_exist), GRPC_SECURITY_NONE);
 }
@@ -265,6 +269,8 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
     credentials = TlsServer(files);
   } else {
     credentials =
+        // Not insecure ones: gRPC asks the gate only on ports that have
+        // credentials.
         experimental::LocalServerCredentials(socket ? UDS : LOCAL_TCP);
   }
   if (gate != nullptr) credentials->SetAuthMetadataProcessor(gate);

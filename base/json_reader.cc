@@ -4,6 +4,7 @@ namespace traincheck {
 
 namespace {
 
+// More than any document of ours has.
 constexpr int kMaxDepth = 32;
 
 const nlohmann::json& Null() {
@@ -86,6 +87,7 @@ uint64_t JsonReader::Unsigned(const char* key) {
   const nlohmann::json* value = Find(key);
   if (!value) return 0;
   if (value->is_number_unsigned()) return value->get<uint64_t>();
+  // A parser makes what is not negative unsigned; code need not.
   if (value->is_number_integer() && value->get<int64_t>() >= 0) {
     return static_cast<uint64_t>(value->get<int64_t>());
   }
@@ -127,8 +129,10 @@ const nlohmann::json& JsonReader::Any(const char* key) {
 
 absl::Status JsonReader::Finish() {
   if (!status_.ok()) return status_;
+  // A key that is misspelt would otherwise be left out without a word.
   for (const auto& item : json_.items()) {
     if (!seen_.count(item.key())) {
+      // Cut: an error must not be as long as a stranger's key.
       Fail(item.key().substr(0, 64), "unknown key");
       break;
     }

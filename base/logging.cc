@@ -26,7 +26,8 @@ class PrintableMessage final : public spdlog::custom_flag_formatter {
   }
 };
 
-// The message as a JSON text; what is no UTF-8 in it is replaced.
+// The message as a JSON text; what is no UTF-8 in it is replaced. In ASCII all
+// that is not printable is an escape, so that nothing else has to look for it.
 class JsonMessage final : public spdlog::custom_flag_formatter {
  public:
   void format(const spdlog::details::log_msg& message, const std::tm&,
@@ -62,6 +63,7 @@ bool InitLogging(const std::string& program, const std::string& level,
                  LogFormat format) {
   spdlog::set_default_logger(spdlog::stderr_logger_mt(program));
   spdlog::set_formatter(NewFormatter(format));
+  // from_str takes every word that it does not know for "off".
   const auto parsed = spdlog::level::from_str(level);
   const bool known = parsed != spdlog::level::off || level == "off";
   spdlog::set_level(known ? parsed : spdlog::level::warn);

@@ -8,6 +8,9 @@ namespace {
 // No command or option is longer; of what is, the rest does not count.
 constexpr size_t kMaxLetters = 64;
 
+// Dynamic programming: d[i][j] is the least number of changes that make the
+// first j letters of `b` of the first i letters of `a`. The time is the product
+// of both lengths.
 size_t Distance(const std::string& a, const std::string& b) {
   std::vector<std::vector<size_t>> d(a.size() + 1,
                                      std::vector<size_t>(b.size() + 1));

@@ -50,6 +50,8 @@ std::optional<Character> FirstCharacter(std::string_view utf8) {
   if (lead < 0x80) return Character{lead, 1};
   const size_t bytes = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
   if (lead < 0xC2 || lead > 0xF4 || utf8.size() < bytes) return std::nullopt;
+  // A lead byte begins with as many ones as the character has bytes, and a
+  // zero.
   char32_t number = lead & (0x7F >> bytes);
   for (size_t i = 1; i < bytes; ++i) {
     const auto next = static_cast<uint8_t>(utf8[i]);
@@ -102,6 +104,8 @@ bool IsPrintable(std::string_view utf8) {
 }
 
 std::string QuotePrintable(std::string_view utf8) {
+  // Before characters are escaped: a backslash of the text becomes two, that of
+  // an escape stays one, so that readers tell them apart.
   std::string text = "\"";
   for (const char c : utf8) {
     if (c == '"' || c == '\\') text += '\\';

@@ -20,6 +20,7 @@ absl::Status Failed(const std::string& path, int error) {
   return absl::ErrnoToStatus(error, path);
 }
 
+// By the open file: under its path another one could lie by the next look.
 absl::Status CheckPrivate(int fd, const std::string& path) {
   struct stat status;
   if (fstat(fd, &status) != 0) return Failed(path, errno);
@@ -58,11 +59,14 @@ absl::StatusOr<std::string> ReadAll(int fd, const std::string& path) {
 
 absl::Status Replace(const std::string& path, const std::string& text,
                      mode_t mode) {
+  // In the same folder, because rename works within one file system alone.
   std::string next = path + ".XXXXXX";
   const int fd = mkostemp(next.data(), O_CLOEXEC);  // mode 0600
   if (fd < 0) return Failed(path, errno);
   bool done =
       write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  // On disk before it gets the name: else a crash of the machine could leave an
+  // empty file under it.
   done = done && fchmod(fd, mode) == 0 && fsync(fd) == 0;
   done = done && rename(next.c_str(), path.c_str()) == 0;
   const int error = errno;

@@ -12,11 +12,14 @@ namespace traincheck {
 
 bool IsPrivateFolder(const std::string& path) {
   struct stat status;
+  // Not stat: a link in /tmp could be led to another folder at any time.
   return lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
          status.st_uid == geteuid() && (status.st_mode & 077) == 0;
 }
 
 std::string RuntimeFolder() {
+  // The variable may be another user's (sudo can keep it), so the folder itself
+  // is looked at.
   const char* const named = std::getenv("XDG_RUNTIME_DIR");
   for (const std::string& system : {std::string(named == nullptr ? "" : named),
                                     absl::StrCat("/run/user/", geteuid())}) {
@@ -24,6 +27,7 @@ std::string RuntimeFolder() {
       return system + "/traincheck";
     }
   }
+  // Anybody can take this name; MakeRuntimeFolder finds out.
   return absl::StrCat("/tmp/traincheck-", geteuid());
 }
 

@@ -19,6 +19,9 @@ std::vector<char*> Pointers(std::vector<std::string>* texts) {
 }  // namespace
 
 SpawnPlan::SpawnPlan(std::optional<int> file) {
+  // These run in this order: copies first, then everything above them is
+  // closed, also what a library has opened without close-on-exec. A copy stays
+  // open over exec.
   posix_spawn_file_actions_init(&files_);
   posix_spawn_file_actions_addopen(&files_, STDIN_FILENO, "/dev/null", O_RDONLY,
                                    0);
@@ -27,6 +30,7 @@ SpawnPlan::SpawnPlan(std::optional<int> file) {
   posix_spawn_file_actions_addclosefrom_np(&files_,
                                            file ? kGivenFile + 1 : kGivenFile);
   posix_spawnattr_init(&attributes_);
+  // A signal that is blocked or ignored here would stay so over exec.
   sigset_t signals;
   sigemptyset(&signals);
   posix_spawnattr_setsigmask(&attributes_, &signals);

@@ -54,6 +54,7 @@ int Connect(const Peer& peer, absl::Duration patience) {
   for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
     const int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0) continue;
+    // On Linux the limit of sending bounds connect, too.
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     if (connect(fd, at->ai_addr, at->ai_addrlen) == 0) return fd;
@@ -70,6 +71,8 @@ bool IsIpAddress(const std::string& host) {
 
 void ExpectHost(SSL* ssl, const std::string& host) {
   if (IsIpAddress(host)) {
+    // It is not sent as the server's name, which is never an address (RFC
+    // 6066).
     X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), host.c_str());
   } else {
     SSL_set1_host(ssl, host.c_str());
@@ -112,6 +115,7 @@ std::string Handshake(int fd, const Peer& peer, const std::string& ca_file) {
   }
   const Connection ssl(SSL_new(context.get()));
   if (ssl == nullptr || SSL_set_fd(ssl.get(), fd) != 1) return "";
+  // Offered as gRPC's clients offer it.
   static constexpr unsigned char kHttp2[] = {2, 'h', '2'};
   SSL_set_alpn_protos(ssl.get(), kHttp2, sizeof kHttp2);
   if (!ca_file.empty()) ExpectHost(ssl.get(), peer.host);
@@ -126,6 +130,8 @@ std::string Handshake(int fd, const Peer& peer, const std::string& ca_file) {
   if (agreed) return "";
   const long verified = SSL_get_verify_result(ssl.get());
   if (verified != X509_V_OK) return Explain(verified, peer, ca_file);
+  // OpenSSL takes the first bytes of a plain-text answer for a record of a
+  // version that it does not know.
   const bool plain = ERR_GET_LIB(error) == ERR_LIB_SSL &&
                      ERR_GET_REASON(error) == SSL_R_WRONG_VERSION_NUMBER;
   return plain ? "the server speaks plain text, not TLS: start it with "

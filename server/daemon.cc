@@ -161,6 +161,7 @@ absl::Status Daemon::Start(const Options& options) {
                                   .jobs = jobs_.get(),
                                   .caller = caller_.get(),
                                   .by_run = options.metrics_by_run});
+  // Before checks and streams begin: no change escapes those who hear of it.
   Connect();
   checks_->Start();
   cleaner_->Start();
@@ -184,6 +185,7 @@ bool Daemon::Stop() {
   checks_->Stop();
   caller_->Stop();
   zoomer_->Stop();
+  // The store last: it syncs what all the others have queued.
   const bool jobs_ended = jobs_->Stop(absl::Seconds(1));
   store_->Close();
   return jobs_ended;

@@ -14,6 +14,7 @@ constexpr std::string_view kLastWords =
     "and relays keep the rest: start it again, with more memory\n";
 
 [[noreturn]] void End() {
+  // Nothing here may allocate.
   [[maybe_unused]] const ssize_t written =
       write(STDERR_FILENO, kLastWords.data(), kLastWords.size());
   _exit(kExitFailed);

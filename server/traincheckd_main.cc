@@ -120,6 +120,8 @@ int Run(const Options& options, const sigset_t& signals) {
   OwnToken own(d.tokens().CreateAutomatic(), options.daemon.data_dir,
                (*rpc)->address());
   own.Tick(absl::Now());
+  // Behind the token of the daemon's user, which their clients look for once
+  // they get in.
   gate->Open();
   spdlog::info("listening address={} data_dir={} store={} version={}",
                (*rpc)->address(), options.daemon.data_dir, d.store_id(),
@@ -138,6 +140,7 @@ int Run(const Options& options, const sigset_t& signals) {
   }
   spdlog::info("stopping");
   metrics.reset();
+  // The calls first: they use the parts that the daemon then stops.
   (*rpc)->Stop(absl::Seconds(1));
   const bool all_ended = d.Stop();
   spdlog::info("stopped");

@@ -33,6 +33,7 @@ void CallContent::WriteArguments(const CallArguments& arguments,
                                  FieldWriter* out,
                                  Definitions* definitions) const {
   std::optional<TorchApi::WithoutOverrides> direct;
+  // It costs time and is needed only where attributes of tensors are read.
   if (reads_attributes) direct.emplace();
   ValueWriter values(out, definitions);
   const Py_ssize_t positional = VectorcallArgumentCount(arguments.nargsf);
@@ -61,6 +62,7 @@ void CallContent::WriteArguments(const CallArguments& arguments,
   for (Py_ssize_t i = 0; i < named; ++i) {
     PyObject* name = PyTuple_GetItem(arguments.names, i);
     if (IsParameter(*this, name)) continue;
+    // No specification has seen this name, so a secret's is found only here.
     ValueDetail detail = rest_detail;
     detail.text = detail.text && !IsSecretName(Utf8(name));
     if (!values.WriteNamed(Utf8(name), arguments.values[positional + i],

@@ -15,7 +15,8 @@ namespace {
 constexpr size_t kMaxBareBytes = 64;
 
 // The backward whose graph runs on this thread, which has no open call of its
-// own: on GPUs autograd runs on engine threads.
+// own: on GPUs autograd runs on engine threads. Of several that are open
+// nothing says whose graph it is: the one that began last is taken.
 const ProcessRecorder::OpenBackward* ForeignParent(const ThreadRecorder& thread,
                                                    ProcessRecorder& process) {
   if (process.open_backwards().empty() || !TorchApi::InGraphTask()) {
@@ -112,6 +113,7 @@ bool IsOneOfMany(const Function& function) {
 
 }  // namespace
 
+// The first three have the numbers of the constants.
 Category CategoryNumber(const std::string& category) {
   static auto* known = new std::vector<std::string>{"", "forward", "backward"};
   const auto it = std::find(known->begin(), known->end(), category);
@@ -128,6 +130,7 @@ uint32_t FunctionId(Function& function) {
   ProcessRecorder* process = ProcessRecorder::Get();
   if (process == nullptr) return 0;
   const uint32_t id = process->definitions().Function(function.facts);
+  // 0 is not kept: the next call tries again.
   if (id != 0) {
     function.id = id;
     function.generation = g_generation;
@@ -194,6 +197,7 @@ void EndCall(const CallInProgress& call, const Function& function,
     if (open[call.depth].category == kBackwardCategory) {
       auto& backwards = ProcessRecorder::GetIfMade()->open_backwards();
       std::erase_if(backwards, [&](const auto& backward) {
+        // Each ring has its own numbers of calls.
         return backward.call == call.number &&
                backward.ring == thread->ring().ring();
       });

@@ -65,6 +65,8 @@ uint32_t CallSites::SiteIn(PyObject* code, PyFrameObject* frame, int callers) {
   if (known != entry.sites.end()) return known->second;
   ProcessRecorder* process = ProcessRecorder::Get();
   if (process == nullptr) return 0;
+  // Looked for by instruction first: sites that have a line of their own keep
+  // it.
   const bool whole = entry.sites.size() >= kMaxSitesOfCode ||
                      process->definitions().sites() >= kMaxLineSites;
   if (whole) {
@@ -86,6 +88,7 @@ uint32_t CallSites::SiteIn(PyObject* code, PyFrameObject* frame, int callers) {
 }
 
 uint32_t CallSites::CallerOf(PyFrameObject* frame, int callers) {
+  // Ends the recursion through SiteIn, also where functions call each other.
   if (callers == kMaxCallers) return 0;
   Ref owner(reinterpret_cast<PyObject*>(PyFrame_GetBack(frame)));
   for (int depth = 0; owner && depth < kMaxFrames; ++depth) {
@@ -101,6 +104,8 @@ uint32_t CallSites::CallerOf(PyFrameObject* frame, int callers) {
 
 uint32_t CallSites::Here() {
   PyFrameObject* frame = PyEval_GetFrame();  // borrowed
+  // Keeps the frame that is looked at; the innermost one belongs to the
+  // interpreter.
   Ref owner;
   for (int depth = 0; frame != nullptr && depth < kMaxFrames; ++depth) {
     const Ref code(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame)));

@@ -98,6 +98,7 @@ bool ValueWriter::Plain(PyObject* value, ValueDetail detail) {
     Tensor(value, detail);
   } else if (value == Py_None) {
     out_.Unsigned(Field::kValueNone, 0);
+    // Before int, of which bool is a subclass.
   } else if (IsTruth(value)) {
     out_.Unsigned(Field::kValueBool, value == Py_True);
   } else if (PyLong_Check(value)) {

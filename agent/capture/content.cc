@@ -38,6 +38,7 @@ class Entry {
       } else {
         record_.content = kUnreadable;
       }
+      // Also of a tensor that cannot be read.
       TensorFacts facts = FactsOf(value);
       dtype_ = definitions.String(facts.dtype);
       shape_ = std::move(facts.shape);
@@ -119,6 +120,7 @@ bool RecordCheckpoint(StatePoint point, const CheckpointContent& content,
   }
   ThreadRecorder* thread = CurrentThread();
   if (thread != nullptr && content.left_out != 0) {
+    // A record without a key, since no entry stands for those beyond.
     Entry(point, 0).Append(thread, 0, content.left_out);
   }
   return true;

@@ -58,6 +58,7 @@ bool ReadParameter(PyObject* row, CallContent* content, FunctionFacts* facts) {
   }
   ParameterFacts fact;
   fact.name = Utf8(name);
+  // Before the default is taken, whose text goes into the definition.
   if (IsSecretName(fact.name)) parameter.detail.text = false;
   if (PyTuple_Size(row) > 3) {
     fact.fallback = AsPlain(PyTuple_GetItem(row, 3), parameter.detail);
@@ -103,6 +104,7 @@ bool ReadsAttributes(const CallContent& content) {
 }  // namespace
 
 bool SetContent(PyObject* spec, Function* function) {
+  // Into copies: a specification that is malformed at its end changes nothing.
   FunctionFacts facts = function->facts;
   facts.parameters.clear();
   facts.tells_return = false;
@@ -118,6 +120,7 @@ bool SetContent(PyObject* spec, Function* function) {
     content->reads_attributes = ReadsAttributes(*content);
     facts.tells_return = content->returns;
   }
+  // Defined again it would only get another number.
   if (function->content == nullptr && content == nullptr) return true;
   function->facts = std::move(facts);
   function->content = std::move(content);

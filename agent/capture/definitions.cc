@@ -70,6 +70,8 @@ void Definitions::RetrySlow() {
 }
 
 bool Definitions::Put(const char* record, size_t size, bool keep) {
+  // While blocked nothing goes past what is kept: it may use what a kept one
+  // defines.
   if (!blocked_ && ring_->TryAppend(record, size)) return true;
   SetBlocked(true);
   if (!keep) return false;
@@ -103,6 +105,7 @@ uint32_t Definitions::StringId(std::string_view text, bool keep) {
   Definition def(*this, id, 0,
                  keep ? Definition::NoRoom::kKeep : Definition::NoRoom::kFail);
   def.Inline(Field::kText, key);
+  // The number is given only with its definition: 0 says that there is none.
   if (!def.Commit(RecordType::kStringDef)) return 0;
   strings_.emplace(key, id);
   return id;
@@ -130,6 +133,9 @@ uint32_t Definitions::Function(const FunctionFacts& facts) {
 std::optional<uint32_t> Definitions::Site(std::string_view file, uint32_t line,
                                           std::string_view function,
                                           uint32_t caller) {
+  // 0 stands for a text that was never defined, so such a place is not found.
+  // Code that is compiled again (a cell of a notebook) comes to the numbers
+  // that it had.
   const auto known =
       sites_.find({KnownString(file), line, KnownString(function)});
   if (known != sites_.end()) return known->second;
@@ -153,6 +159,8 @@ Definition::Definition(Definitions& all, uint32_t id, uint32_t aux,
       out_(buffer_.get(), kMaxRecordBytes, DefinitionRecord{{}, id, aux}) {}
 
 void Definition::Text(Field field, std::string_view text) {
+  // A text's definition is committed here and so before the one that uses it,
+  // which is still in its buffer.
   const uint32_t id = all_.StringId(text, keep_);
   complete_ = complete_ && id != 0;
   out_.Unsigned(field, id);
@@ -189,6 +197,7 @@ void Definition::Plain(const PlainValue& value) {
 
 void Definition::Mix(Field field, std::string_view bytes) {
   constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;
+  // Compared within this process alone, so any hash will do.
   const uint64_t hash = std::hash<std::string_view>()(bytes);
   fingerprint_ = (fingerprint_ ^ hash ^ static_cast<uint64_t>(field)) * kOdd;
   fingerprint_ ^= fingerprint_ >> 32;
@@ -200,6 +209,7 @@ bool Definition::Commit(RecordType type) {
       out_.Finish(type, 0, static_cast<uint32_t>(now_us - all_.last_us_));
   if (!complete_ || size == 0) return false;
   if (!all_.Put(buffer_.get(), size, keep_)) return false;
+  // Times are told as differences: one that was not committed must not count.
   all_.last_us_ = now_us;
   return true;
 }

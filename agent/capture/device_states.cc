@@ -76,6 +76,8 @@ DeviceStates::BatchPointer DeviceStates::Take(int device, size_t most) {
   }
   batch->device = device;
   batch->is_copied = false;
+  // A range of its own: the numbers of a device rise by one, though the tensors
+  // of several come mixed.
   batch->first = next_number_;
   next_number_ += most;
   batch->tables.Clear();
@@ -113,6 +115,7 @@ void DeviceStates::Call::Begin() {
 // Without Begin the call was broken off.
 DeviceStates::Call::~Call() {
   DeviceStates& states = DeviceStates::Get();
+  // Their numbers may be in records already, and each gets an entry.
   for (BatchPointer& batch : batches_) states.End(std::move(batch), nullptr);
 }
 
@@ -137,6 +140,8 @@ uint64_t DeviceStates::Copy(const std::vector<DeviceView>& views) {
 bool DeviceStates::Begin(BatchPointer batch) {
   const auto stream = for_testing_ ? std::optional<void*>(nullptr)
                                    : CurrentCudaStream(batch->device);
+  // On another stream the kernel could read what the program has not written
+  // yet.
   if (!stream) digester_.SwitchOff("this torch does not name its stream");
   const DeviceDigester::Begun begun =
       digester_.Begin(batch->device, stream.value_or(nullptr), batch->tables);
@@ -234,6 +239,8 @@ void DeviceStates::Finish(double seconds) {
     if (pending_.empty() || now_ns >= deadline_ns) break;
     if (now_ns - probed_ns >= kProbeNs) {
       probed_ns = now_ns;
+      // A device that has failed never answers: without a probe each exit would
+      // wait to its deadline.
       if (!digester_.Probe()) return SwitchOff();
     }
     Sleep();

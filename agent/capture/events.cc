@@ -54,6 +54,7 @@ bool TellStepRule(const Event& event) {
   if (thread == nullptr) return false;
   ProcessRecorder& process = *ProcessRecorder::GetIfMade();
   if (!process.step_rules().Tell(LoopOf(*thread, process), event)) return false;
+  // The rule has counted the step already.
   MarkClosedStep(thread, process, process.closed_steps() - 1);
   return true;
 }

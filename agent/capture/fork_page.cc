@@ -47,6 +47,7 @@ ProcessRecorder* RenewForkPage() {
   ProcessRecorder* parents = g_kept.process;
   SetProcessRecorder(nullptr);
   SetRecording(g_kept.recording);
+  // Counted where no fork wipes it.
   g_fork_page.generation = ++g_kept.generation;
   return parents;
 }

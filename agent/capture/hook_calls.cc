@@ -122,6 +122,7 @@ PyObject* CallWithHooks(PyObject* fn, const CallArguments& call,
   const Ref keywords = KeywordDict(call);
   if (!positional || !keywords) {
     DropException();
+    // Without memory for the hooks the user's call goes on alone.
     return PyObject_Vectorcall(fn, call.values, call.nargsf, call.names);
   }
   Ref token;

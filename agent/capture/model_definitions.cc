@@ -44,6 +44,7 @@ template <typename Entry>
 uint32_t CommitIfNew(Definition& def, RecordType type, Entry* entry) {
   const bool defined = entry->generation == g_generation;
   if (defined && entry->fingerprint == def.fingerprint()) return entry->id;
+  // Then what was defined before still holds.
   if (!def.Commit(type)) return defined ? entry->id : 0;
   entry->generation = g_generation;
   entry->fingerprint = def.fingerprint();
@@ -111,6 +112,8 @@ uint32_t VariableHash(uint32_t variable) {
 uint32_t DefineVariable(PyObject* tensor, const VariableFacts& facts) {
   ProcessRecorder* process = ProcessRecorder::Get();
   if (process == nullptr) return 0;
+  // Numbers outlive forks. A child defines them anew, because its generation is
+  // another.
   static uint32_t last_id = 0;
   // An optimizer's state has parameters of several roots in its names.
   const std::string name = facts.root_class + '.' + facts.name;
@@ -148,6 +151,8 @@ void DefineHold(uint32_t optimizer, uint32_t group,
   ProcessRecorder* process = ProcessRecorder::Get();
   if (process == nullptr) return;
   size_t begin = 0;
+  // At least once: a group may have become empty, and what it held before would
+  // stay.
   do {
     Definition def(process->definitions(), optimizer, group, kKeep);
     PutPart(variables, begin, &def);

@@ -167,6 +167,7 @@ PyObject* CallModule(PyObject* object, PyObject* const* arguments,
     return PyObject_Vectorcall(self->fn, arguments, nargsf, names);
   }
   const CallArguments given = {arguments, nargsf, names};
+  // The wrapper may be replaced, and its last reference go, while it runs.
   Py_INCREF(object);
   const CallInProgress call =
       BeginCall(*thread, *forward, given, BeginFlags(*thread, arguments[0]));

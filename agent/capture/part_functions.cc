@@ -73,7 +73,9 @@ bool AppendBufferNames(PyObject* module, std::string* bytes) {
   return true;
 }
 
-// What a module holds: its parameters, and what else it has.
+// What a module holds: its parameters, and what else it has. By addresses and
+// hashes of names: what is another object has changed, and no tensor is read
+// for that.
 struct Content {
   std::string parameters;
   std::string rest;
@@ -132,6 +134,7 @@ PyObject* ChangedParts(PyObject*, PyObject* parts) {
   Ref changed(PyList_New(0));
   Content content;
   const Py_ssize_t size = PyList_Size(parts);
+  // The size is asked again each time: what is called may change the list.
   for (Py_ssize_t i = 0; i < size && i < PyList_Size(parts); ++i) {
     const Ref part = Ref::Borrow(PyList_GetItem(parts, i));
     const int has_changed = HasChanged(part.get(), &content);

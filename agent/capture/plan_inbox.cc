@@ -16,6 +16,8 @@
 namespace traincheck::agent {
 namespace {
 
+// One belongs to a plan. Room for more shows that there are more, and closes
+// them.
 constexpr size_t kMaxDescriptors = 4;
 constexpr int kSeals = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW;
 
@@ -100,6 +102,7 @@ bool PlanInbox::Receive(int socket) {
             "a change of the capture plan is refused: " + why);
     return true;
   }
+  // Only of a plan that was taken: one that was refused may come again.
   newest_ = change.version;
   waiting_ = std::move(change);
   return true;

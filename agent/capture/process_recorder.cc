@@ -131,6 +131,8 @@ std::string ProcessRecorder::Open(const ProcessRecorder* ancestor) {
   if (!definitions_->Process(identity_)) return "the process has no name";
   forked_ = ancestor != nullptr;
   std::string error = "no relay yet";
+  // A child of fork uses the relay that is there: of loaders' workers there are
+  // many.
   if (forked_) error = link_.Join(ancestor->link_);
   // The ancestor's may be dead.
   if (!error.empty()) error = link_.Start(RelayProgram());
@@ -218,6 +220,7 @@ ThreadRecorder* ProcessRecorder::NewThread() {
   RingWriter* writer = rings_.back().get();
   threads_.push_back(
       std::make_unique<ThreadRecorder>(writer, definitions_.get()));
+  // The others were told when the tables became blocked.
   writer->Refuse(definitions_->blocked());
   link_.HandOver(writer);
   return threads_.back().get();

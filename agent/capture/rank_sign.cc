@@ -55,6 +55,8 @@ std::optional<RankSign> RankAbove(const System& system) {
   uint32_t pid = ReadStat(system, system.pid).parent;
   for (int depth = 0; depth < kMaxDepth && pid > 1; ++depth) {
     if (auto sign = SignOf(system, pid)) {
+      // The nearest sign alone counts: a process with another place is of a
+      // training that was started within that rank.
       const bool mine = spawned || sign->place == OwnPlace(system);
       return mine ? sign : std::nullopt;
     }

@@ -164,6 +164,7 @@ PyObject* SettingFunction(PyObject*, PyObject* args, PyObject* kwargs) {
   const char* name;
   if (!Parse(args, kwargs, "s", names, &name)) return nullptr;
   const std::string value = SettingOf(name);
+  // As os.environ does: a value may be no UTF-8.
   return PyUnicode_DecodeFSDefaultAndSize(
       value.data(), static_cast<Py_ssize_t>(value.size()));
 }
@@ -172,6 +173,7 @@ double ExitWaitSeconds() {
   const std::string text = SettingOf("TRAINCHECK_EXIT_WAIT");
   if (text.empty()) return kDefaultExitWaitSeconds;
   const double seconds = PyOS_string_to_double(text.c_str(), nullptr, nullptr);
+  // Written so that NaN is refused, too.
   if (PyErr_Occurred() != nullptr || !(seconds >= 0)) {
     DropException();
     LogOnce("exit wait", "TRAINCHECK_EXIT_WAIT is not a number of seconds");

@@ -33,6 +33,7 @@ std::string BindAnywhere(int socket) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   const auto* any = reinterpret_cast<const sockaddr*>(&address);
+  // A name of no bytes: the kernel chooses one (unix(7), autobind).
   if (bind(socket, any, sizeof(sa_family_t)) != 0) return "";
   socklen_t size = sizeof address;
   if (getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
@@ -60,6 +61,8 @@ std::string RelayLink::Restart(const std::string& program) {
   socket_ = -1;
   std::string error = StartNumber(program, 1 + restarts_);
   if (!error.empty()) return error;
+  // All rings again, and in the order in which they were made: the definitions
+  // first.
   sent_ = 0;
   SendWaiting();
   return "";
@@ -104,6 +107,8 @@ std::string RelayLink::Connect() {
   const socklen_t size =
       static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address_.size());
   std::string error;
+  // The socket does not block, so a relay whose backlog is full is one that
+  // does not answer.
   if (connect(socket_, reinterpret_cast<const sockaddr*>(&address), size) !=
       0) {
     error = Failed("the relay does not answer");
@@ -195,6 +200,7 @@ bool RelayLink::Send(int file, const RingWriter& ring) {
   rights->cmsg_type = SCM_RIGHTS;
   rights->cmsg_len = CMSG_LEN(sizeof(int));
   std::memcpy(CMSG_DATA(rights), &file, sizeof file);
+  // A SOCK_SEQPACKET socket takes a message whole or not at all.
   return sendmsg(socket_, &message, MSG_NOSIGNAL | MSG_DONTWAIT) ==
          static_cast<ssize_t>(sizeof handover);
 }

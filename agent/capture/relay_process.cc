@@ -86,7 +86,9 @@ int RunInner(void* argument) {
 
 int RunOuter(void* argument) {
   Launch& launch = *static_cast<Launch*>(argument);
-  // The exit signal matters to whoever adopts the relay.
+  // The exit signal matters to whoever adopts the relay. Memory is shared,
+  // descriptors and handlers are not (no CLONE_FILES, no CLONE_SIGHAND): what
+  // the children change of them is their own.
   if (clone(RunInner, launch.inner_stack_end, CLONE_VM | CLONE_VFORK | SIGCHLD,
             argument) < 0) {
     launch.error = errno;
@@ -151,6 +153,8 @@ class Environment {
 // asks with __WCLONE: the user's wait() does not meet it.
 int RunBoth(Launch* launch, char* outer_stack_end) {
   sigset_t all, before;
+  // Children begin with this mask: no handler of the program runs on their
+  // small stacks.
   sigfillset(&all);
   sigprocmask(SIG_BLOCK, &all, &before);
   const int child =

@@ -49,6 +49,7 @@ RunName NameByLauncher(const System& system) {
   if (!mpi.empty()) return {mpi, false};
   // Ranks that one script started share this name even if they never meet.
   if (ParseNumber(VariableOf(system, top, "WORLD_SIZE")) > 1) {
+    // Its start tells trainings apart that follow each other on one port.
     const ProcessStat parent = ReadStat(system, ReadStat(system, top).parent);
     return {VariableOf(system, top, "MASTER_ADDR") + "-" +
                 VariableOf(system, top, "MASTER_PORT") + "-" +

@@ -12,6 +12,8 @@ void SiteRules::AddLibraryFolder(std::string_view folder) {
 }
 
 bool SiteRules::IsUserFile(std::string_view file) const {
+  // Modules that are built into the interpreter, our hooks, and NumPy's
+  // dispatcher.
   if (file.starts_with("<frozen ") || file.starts_with("<traincheck/") ||
       file.starts_with("<__array_function__") ||
       file.find("/site-packages/") != std::string_view::npos ||

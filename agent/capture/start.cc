@@ -156,6 +156,7 @@ void Start(PyObject* core_module) {
   if (!wrong.empty()) {
     TurnOff(wrong);
   } else if (SettingOf("TRAINCHECK_DISABLE") == "1") {
+    // Somebody wants it so: no line says that recording is off.
     SetRecording(false);
   } else if (BindTorch() && !RunHooks(core_module)) {
     TurnOffBecauseOfException();

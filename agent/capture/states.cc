@@ -85,6 +85,8 @@ class VariableReader {
       Note(tensor, read_.data, kHasData, kDataIsZero);
     }
     if ((what_ & kStateGrad) != 0) ReadGrad(tensor, is_leaf);
+    // A reader that does not know of deferred digests takes these for contents
+    // that could not be read.
     if (read_.deferred != 0) {
       read_.deferred |= read_.content & kUnreadable;
       read_.content |= kUnreadable;
@@ -107,6 +109,8 @@ class VariableReader {
     const Ref local = LocalTensor(tensor);
     const std::optional<TensorView> view = TensorView::Of(local.get());
     if (!view) return std::nullopt;
+    // Before it is read: what somebody writes while the GIL is released shows
+    // in the next look.
     const auto look = UnwrittenContents::LookAt(local.get(), *view);
     if (!look) return ContentSummary{DigestOf(*view), std::nullopt, {}};
     if (UnwrittenContents::PrecedesWrites(point_)) {
@@ -242,6 +246,7 @@ uint64_t BytesOf(PyObject* tensor) {
 bool HasToWait(int what, uint32_t variable, PyObject* tensor) {
   if (g_rotation.HasTurn(VariableHash(variable))) return false;
   if (!TorchApi::IsTensor(tensor)) return false;
+  // Only the gradient is asked for, and there is none: nothing has to wait.
   const Ref grad = (what & kStateData) == 0 ? GradOf(tensor) : Ref();
   if (grad.get() == Py_None) return false;
   return BytesOf(tensor) >= kRotatedBytes;
@@ -284,6 +289,8 @@ bool RecordStates(StatePoint point, int what,
     if (thread == nullptr) return true;
     StateWriter(thread, point, variables[i]).Write(read);
   }
+  // Behind the records that name the numbers: entries for what is refused are
+  // written at once.
   devices.Begin();
   return true;
 }

@@ -111,6 +111,7 @@ uint32_t TopOfSpawnChain(const System& system, uint32_t pid) {
   for (int depth = 0; depth < kMaxSpawnDepth; ++depth) {
     if (!SpawnedByMultiprocessing(system, pid)) return pid;
     const uint32_t parent = ReadStat(system, pid).parent;
+    // Its parent has ended, or is not to be seen from here.
     if (parent <= 1 || Arguments(system, parent).empty()) return pid;
     pid = parent;
   }

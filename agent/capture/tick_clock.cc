@@ -28,6 +28,8 @@ bool RunsEvenly() {
   return (d & (1u << 8)) != 0;
 }
 
+// The clock is read between two readings of the counter: it belongs to their
+// middle, and their distance bounds the error.
 ClockSample TakeSample() {
   const uint64_t before = __rdtsc();
   const uint64_t ns = MonotonicNs();
@@ -57,6 +59,7 @@ void CalibrateTicks() {
   if (!IsSharp(now, between)) return;  // interrupted: the next call tries again
   // So was the first one: it begins anew with this one.
   if (!IsSharp(g_start, between)) return Begin(now);
+  // Release: who sees the scale sees where it begins.
   g_tick_scale.store(TickScale(g_start, now), std::memory_order_release);
 }
 #else

@@ -59,6 +59,8 @@ void UnwrittenContents::Digested(uint32_t variable, StateContent of,
   Known& known = Of(variable, of);
   if (PrecedesWrites(point)) {
     known.left_out = 0;
+    // By the counter nobody has written it, and the digest shows whether that
+    // is so. One lie is enough for good.
     if (IsSamePlace(known.look, look)) {
       if (known.digest.digest == digest.digest) {
         ++known.truths;

@@ -15,6 +15,7 @@ Wrapper* As(PyObject* object) { return reinterpret_cast<Wrapper*>(object); }
 
 int Traverse(PyObject* object, visitproc visit, void* arg) {
   Wrapper* self = As(object);
+  // The type is of the heap: since Python 3.9 its instances have to visit it.
   Py_VISIT(Py_TYPE(object));
   Py_VISIT(self->fn);
   Py_VISIT(self->attributes);
@@ -35,6 +36,8 @@ int Clear(PyObject* object) {
 void Dealloc(PyObject* object) {
   Wrapper* self = As(object);
   PyTypeObject* type = Py_TYPE(object);
+  // Before anything is taken apart: the collector must not visit half of an
+  // object.
   PyObject_GC_UnTrack(object);
   if (self->weak_references != nullptr) PyObject_ClearWeakRefs(object);
   Clear(object);
@@ -53,6 +56,8 @@ PyObject* GetAttribute(PyObject* object, PyObject* name) {
   return PyObject_GetAttr(As(object)->fn, name);
 }
 
+// Like a function of Python's, which binds to nothing when a class is asked for
+// it.
 PyObject* Bind(PyObject* self, PyObject* object, PyObject*) {
   if (object == nullptr || object == Py_None) {
     Py_INCREF(self);
@@ -107,6 +112,7 @@ PyObject* Reduce(PyObject* object, PyObject*) {
   return cast ? Py_BuildValue("O(OO)", cast.get(), Py_None, fn) : nullptr;
 }
 
+// isinstance() and inspect take the wrapper for the function.
 PyObject* GetClass(PyObject* object, void*) {
   PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(As(object)->fn));
   Py_INCREF(type);
@@ -189,6 +195,7 @@ constexpr unsigned long kFlags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC |
                                  Py_TPFLAGS_DISALLOW_INSTANTIATION;
 
 PyTypeObject* MakeType(const char* name, bool binds) {
+  // PyType_FromSpec copies the slots, so both types are made of one array.
   kSlots[std::size(kSlots) - 2] =
       binds ? PyType_Slot{Py_tp_descr_get, reinterpret_cast<void*>(Bind)}
             : PyType_Slot{0, nullptr};
@@ -239,6 +246,7 @@ PyObject* NewWrapper(PyObject* fn, TraincheckVectorcall vectorcall,
 PyObject* CallRecorded(PyObject* object, PyObject* const* arguments,
                        size_t nargsf, PyObject* names) {
   Wrapper* self = As(object);
+  // The cheapest question first: it is asked at every call.
   if (!IsRecorded(*self->function)) {
     return PyObject_Vectorcall(self->fn, arguments, nargsf, names);
   }

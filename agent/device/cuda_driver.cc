@@ -18,6 +18,8 @@ std::string CudaDriver::Bind(FindLoaded find_loaded) {
       missing = std::string("the driver has no ") + name;
     }
   };
+  // The suffix _v2 is what cuda.h means by the plain name: drivers keep the
+  // functions of their first versions under that.
   find("cuGetErrorName", &GetErrorName);
   find("cuDeviceGet", &DeviceGet);
   find("cuDeviceGetAttribute", &DeviceGetAttribute);

@@ -8,7 +8,8 @@ namespace traincheck::agent {
 namespace {
 
 constexpr char kKernelName[] = "traincheck_digest";
-// A block is worth its begin only for some chunks a warp.
+// A block is worth its begin only for some chunks a warp. One chunk a warp is
+// the least.
 constexpr unsigned kChunksOfBlock = kBlockThreads / kWarpThreads;
 
 }  // namespace
@@ -38,6 +39,7 @@ class DeviceDigester::InContext {
 void DeviceDigester::SwitchOff(std::string reason) {
   if (!off_reason_.empty()) return;
   off_reason_ = std::move(reason);
+  // Results of a context that has failed never come.
   pending_ = 0;
 }
 
@@ -49,6 +51,7 @@ bool DeviceDigester::Succeeded(CudaDriver::Result result, const char* what) {
 }
 
 bool DeviceDigester::LoadKernel(Device* device) {
+  // Loading allocates, which would break a capture that is in progress.
   const RelaxedCapture relaxed(driver_);
   CudaDriver::Handle module = nullptr;
   int multiprocessors = 0, blocks = 0;
@@ -66,6 +69,8 @@ bool DeviceDigester::LoadKernel(Device* device) {
                  "asking for the kernel's size")) {
     return false;
   }
+  // As many as run at once: each warp takes further chunks in turn, so more
+  // blocks would only be begun later.
   device->max_blocks =
       static_cast<unsigned>(std::max(1, multiprocessors * blocks));
   return true;
@@ -80,6 +85,8 @@ bool DeviceDigester::Open(int ordinal, Device* device) {
                  "finding the device's context")) {
     return false;
   }
+  // Retaining a context that is not there would make one: the agent never
+  // initialises a device that the program does not use.
   if (active == 0) {
     SwitchOff("device " + std::to_string(ordinal) + " is not initialised");
     return false;
@@ -113,6 +120,9 @@ bool DeviceDigester::Upload(const DigestTables& tables, void* stream,
   const auto& dims = tables.dims();
   slot->items = static_cast<unsigned>(items.size());
   slot->dims = static_cast<unsigned>(dims.size());
+  // Nobody reads the pinned copy: the launch that did has written its number,
+  // or the slot would not be free. It stays as it is until this one has, so the
+  // copies to the device need not be waited for.
   std::memcpy(slot->host + slot->items_at(), items.data(),
               items.size() * sizeof items[0]);
   if (!Succeeded(
@@ -134,6 +144,8 @@ bool DeviceDigester::Upload(const DigestTables& tables, void* stream,
 
 bool DeviceDigester::Launch(const Device& device, void* stream,
                             const DigestTables& tables, DigestSlot* slot) {
+  // Sums are zero before each launch: the last block of the one before has
+  // cleared them.
   if (slot->is_new &&
       !Succeeded(driver_.MemsetD8Async(slot->device + slot->sums_at(), 0,
                                        slot->bytes() - slot->sums_at(), stream),
@@ -141,6 +153,8 @@ bool DeviceDigester::Launch(const Device& device, void* stream,
     return false;
   }
   slot->is_new = false;
+  // A state point has the same tensors in each step, so that most launches find
+  // their tables on the device.
   if (!HasTables(*slot, tables) && !Upload(tables, stream, slot)) return false;
   const auto on = [](DeviceWord base, size_t at, auto* pointer) {
     return reinterpret_cast<decltype(pointer)>(base + at);
@@ -190,11 +204,14 @@ DeviceDigester::Begun DeviceDigester::Begin(int ordinal, void* stream,
   if (!Succeeded(error, "allocating")) return {Refused::kOff, 0};
   if (slot == nullptr) return {Refused::kBehind, 0};
   if (!Launch(*device, stream, tables, slot)) return {Refused::kOff, 0};
+  // Only behind a launch that succeeded: without a number the slot is free.
   slot->number = ++launches_;
   ++pending_;
   return {Refused::kNo, slot->number};
 }
 
+// Besides its answer the question returns errors of kernels that were launched
+// before, the program's own among them, and it waits for nothing.
 bool DeviceDigester::Probe() {
   if (!off_reason_.empty()) return false;
   if (!bound_) return true;

@@ -18,6 +18,8 @@ bool HasRoom(const DigestSlot& slot, const DigestTables& tables) {
 CudaDriver::Result Grow(const CudaDriver& driver, const DigestTables& tables,
                         DigestSlot* slot) {
   DigestSlot grown;
+  // In powers of two, so that a slot grows seldom, and never less of anything
+  // than before: the tables that it has had still fit.
   const auto room = [](size_t needed, unsigned had) {
     return std::max(std::bit_ceil(static_cast<unsigned>(needed)), had);
   };
@@ -40,7 +42,10 @@ CudaDriver::Result Grow(const CudaDriver& driver, const DigestTables& tables,
   }
   if (error != CudaDriver::kSuccess) return error;
   grown.host = static_cast<char*>(host);
+  // 0 is the number of no launch: no result is there.
   std::memset(grown.host, 0, grown.host_bytes());
+  // The memory that it had stays allocated: freeing it would wait for the
+  // device.
   *slot = grown;
   return error;
 }
@@ -62,6 +67,9 @@ DigestSlot* DigestSlots::Take(const CudaDriver& driver,
                               const DigestTables& tables,
                               CudaDriver::Result* error) {
   *error = CudaDriver::kSuccess;
+  // The first choice is a slot whose device has these tables. Then comes an
+  // unused one, so that other points keep theirs, then any with room, and last
+  // one that has to grow.
   DigestSlot* roomy = nullptr;
   DigestSlot* unused = nullptr;
   DigestSlot* small = nullptr;

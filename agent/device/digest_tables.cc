@@ -7,7 +7,9 @@
 namespace traincheck::agent {
 namespace {
 
-// The bits of two words that change between memory and reader.
+// The bits of two words that change between memory and reader. Both change
+// signs alone, so that what they make of zeros is the mask. 16 bytes hold the
+// largest element, whose second word is its imaginary part.
 void TakeFlips(const StridedContent& content, DigestItem* item) {
   char zeros[16] = {};
   if (content.negative()) Negate(content.dtype(), zeros, sizeof zeros);

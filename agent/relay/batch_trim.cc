@@ -25,6 +25,7 @@ absl::StatusOr<std::string> Decompress(const v1::Batch& batch) {
                                             " plain bytes, the limit is ",
                                             kMaxBatchPlainBytes));
   }
+  // Allocated behind the check: the number may come from a damaged spool file.
   std::string plain(batch.plain_bytes(), '\0');
   const size_t size =
       ZSTD_decompress(plain.data(), plain.size(), batch.payload().data(),
@@ -43,6 +44,8 @@ std::optional<v1::Slice> Cut(const v1::Slice& slice, const RingRange& range,
   part.set_ring(slice.ring());
   part.set_from(std::max<uint64_t>(slice.from(), range.from));
   part.set_to(std::min<uint64_t>(slice.to(), range.to));
+  // Both ends must lie between records: the server looks at each record of a
+  // batch, and would quarantine one that begins or ends within one.
   bool begins = part.from() == slice.from();
   bool ends = part.to() == slice.to();
   uint32_t count = 0;
@@ -82,6 +85,7 @@ absl::StatusOr<v1::Batch> TrimBatch(const v1::Batch& batch,
   if (!plain.ok()) return plain.status();
   v1::Batch trimmed;
   trimmed.set_number(batch.number());
+  // Slices lie in the payload one behind the other, in their order.
   std::string left;
   uint64_t at = 0;
   for (const v1::Slice& slice : batch.slices()) {

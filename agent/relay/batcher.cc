@@ -18,11 +18,13 @@ std::optional<v1::Batch> Batcher::Next(TimePoint now, bool flush) {
   }
   v1::Batch batch;
   plain_.clear();
+  // Definitions first: whoever reads the batch meets each one before its use.
   RingReader* definitions = rings_->definitions();
   // Records may use definitions that did not fit: they wait for the next one.
   if (definitions == nullptr || TakeRing(definitions, &batch)) {
     for (RingReader* ring : rings_->events()) TakeRing(ring, &batch);
   }
+  // All that was unread was in rings that have just been quarantined.
   if (batch.slices().empty()) return std::nullopt;
   batch.set_plain_bytes(static_cast<uint32_t>(plain_.size()));
   batch.set_payload(compressor_->Compress(plain_));
@@ -31,6 +33,7 @@ std::optional<v1::Batch> Batcher::Next(TimePoint now, bool flush) {
 
 v1::Batch Batcher::Quiet(TimePoint now) {
   v1::Batch batch;
+  // A frame of nothing: a payload without a frame would be quarantined.
   batch.set_payload(compressor_->Compress(""));
   // steady_clock is CLOCK_MONOTONIC, that of records.
   batch.set_quiet_monotonic_ns(static_cast<uint64_t>(

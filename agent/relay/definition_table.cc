@@ -48,6 +48,8 @@ void DefinitionTable::Close() {
   if (open_.empty()) return;
   auto batch = Pack();
   closed_bytes_ += batch->payload().size();
+  // Looked at when a part is closed, so the table exceeds its limit by one part
+  // at most.
   full_ = closed_bytes_ > kMaxDefinitionTableBytes;
   closed_.push_back(std::move(batch));
   open_.clear();
@@ -69,6 +71,8 @@ std::shared_ptr<const v1::Batch> DefinitionTable::Pack() const {
 
 std::vector<std::shared_ptr<const v1::Batch>> DefinitionTable::Batches() const {
   std::vector<std::shared_ptr<const v1::Batch>> batches = closed_;
+  // The open part is packed for each caller: few ask, and more may come into
+  // it.
   if (!open_.empty()) batches.push_back(Pack());
   return batches;
 }

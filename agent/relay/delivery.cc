@@ -41,17 +41,20 @@ Delivery::Delivery(Dependencies dependencies, v1::Hello hello, Outbox* outbox)
       hello_(std::move(hello)),
       outbox_(outbox),
       backoff_(kFirstBackoff),
+      // Relays of one host then wait for different times.
       jitter_(hello_.process().pid()) {}
 
 void Delivery::SetReports(const std::vector<v1::RingReport>& reports) {
   reports_.mutable_rings()->Assign(reports.begin(), reports.end());
   std::string text = reports_.SerializeAsString();
+  // A process that records nothing has no new counters to send.
   if (text != reports_text_) reports_sent_ = false;
   reports_text_ = std::move(text);
 }
 
 void Delivery::Turn(TimePoint now) {
   if (state_ == State::kWaiting && now >= next_try_) Open(now);
+  // Before anything is sent: what is acknowledged makes room in the credit.
   if (stream_ != nullptr) Hear(now);
   if (state_ == State::kOpening && now - opened_at_ > kWelcomeTimeout) {
     Break(absl::DeadlineExceededError("the server does not answer"), now);
@@ -71,6 +74,8 @@ void Delivery::Open(TimePoint now) {
 }
 
 void Delivery::Hear(TimePoint now) {
+  // A Welcome is the first message, the end the last one. Where one of them
+  // breaks the stream, what is left of the news is about a stream that is gone.
   const IngestStream::News news = stream_->TakeNews();
   if (news.welcome.has_value()) HearWelcome(*news.welcome, now);
   if (news.plan.has_value()) dependencies_.plan_changed(*news.plan);
@@ -115,7 +120,10 @@ void Delivery::HearAcknowledged(const v1::Acknowledged& acknowledged,
   const size_t before = outbox_->sent();
   const absl::Status status = outbox_->Acknowledge(acknowledged.next_batch());
   if (!status.ok()) return Break(status, now);
+  // The batch that was in question is stored.
   if (outbox_->sent() < before) strikes_ = 0;
+  // Not before: the batch that ended the stream may be any that was in flight
+  // then.
   if (outbox_->empty()) careful_ = false;
   if (acknowledged.goodbye() && goodbye_sent_ && outbox_->empty()) {
     state_ = State::kDone;
@@ -141,6 +149,8 @@ void Delivery::Break(const absl::Status& why, TimePoint now) {
 }
 
 std::chrono::milliseconds Delivery::WaitAfter(const absl::Status& why) {
+  // A daemon that starts again writes its new token only once it listens. Who
+  // comes in between still has the old one, and comes back soon.
   if (why.code() == absl::StatusCode::kUnauthenticated &&
       ++tokens_refused_ <= kRetriesWithToken) {
     return backoff_;
@@ -154,6 +164,10 @@ std::chrono::milliseconds Delivery::WithJitter(std::chrono::milliseconds wait) {
   return half + std::chrono::milliseconds(more(jitter_));
 }
 
+// A server does not say which message it means. If several batches were in
+// flight they go one by one from here on, and only one that ends the stream
+// alone, again and again, is given up. If none was, the server means the
+// reports or the goodbye, which cannot be left out.
 void Delivery::Blame() {
   ++strikes_;
   if (outbox_->sent() > 1) {
@@ -181,6 +195,7 @@ void Delivery::TellLost() {
 bool Delivery::SendOne() {
   if (careful_ && outbox_->sent() > 0) return false;
   if (SendBatch()) return true;
+  // The last message: the server takes none behind it.
   if (goodbye_.has_value()) {
     if (goodbye_sent_ || !outbox_->all_sent()) return false;
     v1::IngestRequest request;
@@ -202,6 +217,8 @@ bool Delivery::SendBatch() {
 }
 
 bool Delivery::SendReports() {
+  // While batches go one by one nothing else must be in flight that could be
+  // meant.
   if (reports_sent_ || careful_) return false;
   v1::IngestRequest request;
   *request.mutable_ring_reports() = reports_;

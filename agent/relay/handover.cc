@@ -79,6 +79,8 @@ absl::StatusOr<std::optional<Peer>> AcceptPeer(int listener) {
   if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &who, &size) != 0) {
     return SystemError("SO_PEERCRED");
   }
+  // The kernel notes this when the peer connects, so nobody can pass for
+  // another user.
   if (who.uid != geteuid()) {
     return absl::PermissionDeniedError(
         absl::StrCat("a process of user ", who.uid, " tried to connect"));

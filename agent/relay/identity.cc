@@ -100,6 +100,7 @@ absl::StatusOr<Introduction> IntroductionOf(const RecordReader& record,
     introduction.run_is_provisional |=
         fields.field() == Field::kRunIsProvisional;
   }
+  // The kernel's word, not the record's.
   hello.mutable_process()->set_pid(pid);
   if (!fields.ok()) {
     return absl::InvalidArgumentError("its ProcessDef has a malformed field");
@@ -145,6 +146,7 @@ std::string SpoolName(const v1::ProcessIdentity& process) {
 bool IsSpoolNameOf(std::string_view name, const v1::ProcessIdentity& process) {
   const std::string prefix = ProcessPrefix(process);
   return name.substr(0, prefix.size()) == prefix &&
+         // What follows must not be a digit: the start time 34 begins like 345.
          (name.substr(prefix.size(), 1) == "-" ||
           name.substr(prefix.size()) == ".spool");
 }

@@ -38,6 +38,7 @@ std::string DefaultSpoolDir(const GetEnv& get_env,
   const std::string state = Value(get_env, "XDG_STATE_HOME", "");
   if (!state.empty()) return state + "/traincheck/spool";
   const std::string home = Value(get_env, "HOME", "");
+  // Users of containers often have no home.
   return home.empty() ? fallback : home + "/.local/state/traincheck/spool";
 }
 

@@ -17,6 +17,7 @@ Outbox::Dependencies NoRings(Compressor* compressor,
   return {.open_spool = []() -> absl::StatusOr<std::unique_ptr<SpoolFile>> {
             return absl::FailedPreconditionError("it has its spool file");
           },
+          // The rings died with their process.
           .release = [](const Slices&) {},
           .definitions = [definitions =
                               std::move(definitions)] { return definitions; },
@@ -78,6 +79,7 @@ OrphanDelivery::OrphanDelivery(const Dependencies& dependencies,
                  [](const RingCoverages&) {}, [](const v1::PlanChange&) {}},
                 loaded.hello, &outbox_),
       moved_at_(now) {
+  // At once: no batch will come in addition to these.
   delivery_.Finish(GoodbyeOf(loaded));
   outbox_.Adopt(std::move(loaded));
   held_ = outbox_.held();

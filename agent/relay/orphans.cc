@@ -19,6 +19,8 @@ void Orphans::Turn(TimePoint now, bool streaming) {
   } else if (current_->refused()) {
     spdlog::warn("left spool file {} stays where it is: {}", current_->path(),
                  std::string(current_->last_error().message()));
+    // This relay would hear the same again. The file waits for another relay,
+    // or for `traincheckctl spool send`.
     left_alone_.insert(current_->path());
     current_.reset();
   } else if (current_->stuck(now)) {

@@ -97,6 +97,11 @@ std::optional<RingCoverages> Outbox::Resume(const v1::Welcome& welcome) {
   return coverages;
 }
 
+// Goes over everything held once, in order, with two positions for each ring.
+// `wanted` is where bytes begin that the server does not have: at first what it
+// said, then the end of each batch that is kept; a batch loses what lies below.
+// `coverages` is how far the ring is stored or held, for who reads on from the
+// ring itself.
 RingCoverages Outbox::Rebase(const v1::Welcome& welcome) {
   RingCoverages coverages;
   RingRanges wanted;
@@ -106,10 +111,12 @@ RingCoverages Outbox::Rebase(const v1::Welcome& welcome) {
         .safe = position, .position = position, .records = ring.records()};
     wanted[ring.ring()].from = position;
   }
+  // Before the loop, which then treats them as it treats batches.
   InsertDefinitions(wanted[kDefinitionRing].from);
   std::deque<Held> before = std::exchange(held_, {});
   for (Held& held : before) {
     if (!Trim(wanted, &held)) {
+      // The caller frees its ring space, up to the positions that are safe.
       Leave(held);
       continue;
     }
@@ -127,6 +134,7 @@ RingCoverages Outbox::Rebase(const v1::Welcome& welcome) {
 void Outbox::InsertDefinitions(uint64_t stored_position) {
   while (definitions_ > 0) PopFront();  // of a store before
   RingRange lacking = {.from = stored_position};
+  // From there on batches bring their definitions along.
   if (const auto first = FirstDefinition(held_, 0)) lacking.to = *first;
   if (lacking.from >= lacking.to) return;
   const std::vector<SharedBatch> table = dependencies_.definitions();
@@ -149,6 +157,7 @@ bool Outbox::Trim(const RingRanges& wanted, Held* held) {
       batch.ok() ? TrimBatch(**batch, wanted, dependencies_.compressor)
                  : batch.status();
   if (!trimmed.ok()) {
+    // As it is, the server would quarantine it.
     ++lost_batches_;
     return false;
   }
@@ -156,6 +165,8 @@ bool Outbox::Trim(const RingRanges& wanted, Held* held) {
   if (trimmed->slices().empty()) return false;
   if (held->batch == nullptr) return true;  // cut again when it is sent
   const uint64_t bytes = trimmed->payload().size();
+  // Unsigned: the difference wraps around where the batch has become smaller,
+  // and the sum wraps back.
   if (!held->definitions) memory_bytes_ += bytes - held->payload_bytes;
   held->payload_bytes = bytes;
   held->batch = std::make_shared<v1::Batch>(*std::move(trimmed));
@@ -171,6 +182,8 @@ absl::StatusOr<Outbox::SharedBatch> Outbox::Load(const Held& held) {
   if (!batch->ParseFromString(*bytes)) {
     return absl::DataLossError("a spooled batch does not parse");
   }
+  // The file has the batch as it was made; what is wanted of it is cut anew
+  // each time.
   const RingRanges wanted = RangesOf(*batch, held.slices);
   if (LieWithin(batch->slices(), wanted)) return batch;
   absl::StatusOr<v1::Batch> trimmed =
@@ -223,6 +236,8 @@ void Outbox::DropFirst() {
 
 void Outbox::PopFront() {
   const Held& front = held_.front();
+  // What was spooled gave its ring space back then. Definitions of the table
+  // take none.
   if (front.batch != nullptr && !front.definitions) {
     dependencies_.release(front.slices);
   }
@@ -247,6 +262,7 @@ void Outbox::Leave(const Held& held) {
 
 void Outbox::NoteProgress() {
   if (spool_ == nullptr) return;
+  // Definitions of the table are not in the spool and have no number there.
   const uint64_t first = held_.size() > definitions_
                              ? held_[definitions_].sequence
                              : next_sequence_;
@@ -272,6 +288,8 @@ absl::Status Outbox::SpoolOne(Held* held) {
   const auto offset = spool_->Append(SpoolEntryKind::kBatch, held->sequence,
                                      batch.SerializeAsString());
   if (!offset.ok()) return offset.status();
+  // Only behind the write: if the relay dies in between, the batch is still in
+  // the rings.
   held->offset = *offset;
   dependencies_.release(held->slices);
   held->batch.reset();
@@ -308,6 +326,7 @@ void Outbox::RemoveSpool() {
 absl::Status Outbox::SpoolDefinitions() {
   if (spooled_ == 0) return absl::OkStatus();
   const uint64_t end =
+      // What batches bring along is not needed twice.
       FirstDefinition(held_, definitions_).value_or(UINT64_MAX);
   for (const SharedBatch& batch : dependencies_.definitions()) {
     if (batch->slices(0).from() >= end) break;

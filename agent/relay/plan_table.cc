@@ -32,6 +32,7 @@ absl::StatusOr<UniqueFd> MakeSealed(const std::string& bytes) {
     if (count <= 0) return SystemError("write");
     written += static_cast<size_t>(count);
   }
+  // An agent refuses a plan that somebody could still change.
   if (fcntl(file.get(), F_ADD_SEALS, kSeals) != 0) return SystemError("fcntl");
   return file;
 }
@@ -41,6 +42,7 @@ absl::StatusOr<UniqueFd> MakeSealed(const std::string& bytes) {
 absl::Status PlanTable::Put(const std::string& run,
                             const v1::PlanChange& change) {
   const auto held = plans_.find(run);
+  // Each process of the run is told of it by its own stream.
   if (held != plans_.end() &&
       held->second.message.version >= change.version()) {
     return absl::OkStatus();

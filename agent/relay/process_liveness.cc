@@ -43,6 +43,8 @@ std::optional<bool> HasMapped(uint32_t pid, uint64_t inode) {
     std::istringstream fields(line);
     std::string skipped, at;
     fields >> skipped >> skipped >> skipped >> skipped >> at;
+    // A file of another file system may have the number, too. The ring then
+    // counts as mapped, and the process as the one that it was.
     found = at == wanted;
     if (*found) break;
   }
@@ -66,6 +68,7 @@ Liveness LivenessOf(const v1::ProcessIdentity& process,
     // The folder may be shared with other machines, on which it lives.
     return process.host() == HostName() ? Liveness::kDead : Liveness::kUnknown;
   }
+  // Pids are used again; with its start time a pid is one process.
   if (StartTicks(process.pid()) == process.start_ticks()) {
     return Liveness::kAlive;
   }

@@ -53,6 +53,8 @@ void ResetAffinity() {
 UniqueFd SetUpSignals() {
   for (int number = 1; number < NSIG; ++number) signal(number, SIG_DFL);
   for (int number : {SIGINT, SIGHUP, SIGPIPE}) signal(number, SIG_IGN);
+  // Before there are threads, which inherit it: the signal reaches the
+  // descriptor alone.
   sigset_t blocked;
   sigemptyset(&blocked);
   sigaddset(&blocked, SIGTERM);

@@ -48,6 +48,8 @@ void ProcessStream::OnSocket() {
 
 void ProcessStream::TakeHandover(const Handover& handover) {
   absl::Status status =
+      // A forked child makes rings of its own, so this ring would have another
+      // writer.
       handover.message.pid == peer_.pid
           ? rings_.Add(handover.memory.get(), handover.message)
           : absl::PermissionDeniedError("the ring belongs to another process");
@@ -87,6 +89,7 @@ void ProcessStream::OnDeath(TimePoint now) {
   peer_.pidfd.Close();
   if (ended_at_.has_value()) return;
   ended_at_ = now;
+  // By the clock of its host: the daemon compares it with starts there.
   ended_unix_ns_ = static_cast<uint64_t>(
       std::chrono::duration_cast<std::chrono::nanoseconds>(
           std::chrono::system_clock::now().time_since_epoch())
@@ -108,6 +111,8 @@ void ProcessStream::Turn(TimePoint now) {
     replaced_ = true;
     OnDeath(now);
   }
+  // Behind the looks at its end: of a process that has ended this sees all that
+  // it committed, so that nothing unread means that nothing more comes.
   rings_.Refresh();
   for (const std::string& fault : rings_.NewFaults()) {
     spdlog::error("ring quarantined pid={} error=\"{}\"", peer_.pid, fault);
@@ -245,6 +250,7 @@ bool ProcessStream::TakeOverSpool(const std::string& name) {
   RingCoverages coverages;
   for (const SpooledBatch& batch : loaded->batches) {
     for (const v1::Slice& slice : batch.slices) {
+      // How many records lie below is not known: the server may say so.
       coverages[slice.ring()] = {.safe = slice.to(), .position = slice.to()};
     }
   }
@@ -359,6 +365,8 @@ void ProcessStream::Report(TimePoint now) {
 void ProcessStream::Refuse(const absl::Status& why) {
   refused_ = true;
   refused_held_ = outbox_ == nullptr ? 0 : outbox_->held_records();
+  // What was read by then is stored or held; the writers count what comes on
+  // top.
   refused_before_ = rings_.read_records();
   spdlog::error(
       "records of process {} are refused: {}; {} records that were held and "

@@ -73,6 +73,9 @@ bool Relay::MayEnd(TimePoint now) const {
 void Relay::Poll(TimePoint now) {
   std::vector<pollfd> polled = {{listener_, POLLIN, 0},
                                 {wake_->fd(), POLLIN, 0},
+                                // poll leaves out -1. The signal is never read
+                                // from its descriptor, which would end each
+                                // poll at once.
                                 {terminating_ ? -1 : terminate_, POLLIN, 0}};
   const size_t fixed = polled.size();
   bool active = false;
@@ -88,6 +91,8 @@ void Relay::Poll(TimePoint now) {
   }
   if (polled[1].revents != 0) wake_->Clear();
   if (polled[2].revents != 0) Hurry();
+  // Before others are accepted: what was polled is in the order of the
+  // processes.
   HearProcesses({polled.begin() + fixed, polled.end()},
                 std::chrono::steady_clock::now());
   if (polled[0].revents != 0) AcceptAll();
@@ -109,6 +114,8 @@ void Relay::AcceptAll() {
       return;
     }
     if (!peer->has_value()) return;
+    // The agent takes a closed connection for a dead relay, and starts one of
+    // its own.
     if (processes_.size() >= kMaxClients) {
       spdlog::warn("connection refused: {} processes are connected",
                    kMaxClients);
@@ -122,6 +129,8 @@ void Relay::AcceptAll() {
 void Relay::MayLetGoOfStderr(TimePoint now) {
   const bool ended = std::all_of(processes_.begin(), processes_.end(),
                                  [](const auto& p) { return p->ended(); });
+  // Who reads the training's stderr from a pipe sees its end only when the
+  // relay has closed it, too.
   if (!ended || !had_rings_) last_alive_ = now;
   if (!has_stderr_ || now - last_alive_ < kKeepStderr) return;
   if (!context_.told_unreachable) {

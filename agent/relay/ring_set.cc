@@ -20,6 +20,7 @@ absl::Status RingSet::Add(int fd, const RingHandover& handover) {
   std::string error;
   std::unique_ptr<RingReader> reader = RingReader::Map(fd, handover, &error);
   if (reader == nullptr) return absl::InvalidArgumentError(error);
+  // Otherwise another relay has read, and counted, what lies before.
   const bool from_beginning = reader->position() == 0;
   Held held = {.reader = std::move(reader), .count_known = from_beginning};
   const auto known = coverages_.find(handover.ring);
@@ -39,6 +40,9 @@ void RingSet::Cover(const RingCoverages& coverages) {
 void RingSet::Apply(const RingCoverage& coverage, Held* held) {
   RingReader& reader = *held->reader;
   if (!reader.Refresh()) return;
+  // What is stored or held elsewhere is not read again. The records in it were
+  // not counted here, so the count is known again only if the server has it for
+  // this very position.
   if (reader.position() < coverage.position) {
     held->count_known = false;
     reader.SkipTo(coverage.position);
@@ -53,6 +57,8 @@ void RingSet::Apply(const RingCoverage& coverage, Held* held) {
 
 void RingSet::Refresh() {
   std::vector<RingReader*> order = events();
+  // Last: each definition is committed before the first record that uses it
+  // (RING_ABI.md, rule 8).
   if (definitions() != nullptr) order.push_back(definitions());
   for (RingReader* ring : order) {
     // Nobody reads a quarantined ring, and its writer need not wait for that.
@@ -121,6 +127,11 @@ std::vector<v1::RingReport> RingSet::Reports(bool final) const {
   std::vector<v1::RingReport> reports;
   for (const auto& [number, ring] : rings_) {
     RingCounters counters = ring.reader->counters();
+    // A writer that was killed may have published a record that it had not
+    // counted. Of a ring that was read from its first byte to its head the
+    // records that were read are the truth. A count that the server has told
+    // does not include what it misses, so it stands only where it differs from
+    // the writer's by that one record.
     const uint64_t committed = counters.committed_records;
     const bool counts_alike = committed <= ring.records_read + 1 &&
                               ring.records_read <= committed + 1;

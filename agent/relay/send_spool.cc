@@ -37,6 +37,7 @@ std::string Message(const absl::Status& status) {
 class Sender {
  public:
   Sender(const std::string& folder, std::shared_ptr<grpc::Channel> channel)
+      // Nothing is spooled here, so there is no limit.
       : directory_(folder, folder, UINT64_MAX),
         wake_(std::make_shared<Wake>()),
         dependencies_{std::move(channel), [wake = wake_] { wake->Set(); },
@@ -96,6 +97,7 @@ class Sender {
   }
 
   Outcome Deliver(LoadedSpool loaded) {
+    // One file has waited for the server: the others would wait as long, each.
     if (!unreachable_.empty()) {
       return {"unreachable", unreachable_, kSendUnreachable};
     }

@@ -27,6 +27,8 @@ absl::Status PrepareFolder(const std::string& path, bool must_be_mine) {
         absl::StrCat(path, ": ", std::strerror(errno)));
   }
   struct stat status;
+  // Not stat: in a folder that everybody may write to it could be somebody's
+  // link.
   if (lstat(path.c_str(), &status) != 0 ||
       (must_be_mine &&
        (!S_ISDIR(status.st_mode) || status.st_uid != geteuid()))) {
@@ -59,6 +61,7 @@ uint64_t SpooledBytes(const std::string& path) {
   AddFiles(path, &files);
   uint64_t bytes = 0;
   for (const std::string& file : files) {
+    // Other relays deliver and delete theirs meanwhile.
     std::error_code gone;
     const uintmax_t size = fs::file_size(file, gone);
     if (!gone) bytes += size;
@@ -100,6 +103,7 @@ absl::StatusOr<std::string> SpoolDirectory::Prepare() {
     return absl::UnavailableError(absl::StrCat(
         "no folder for the spool: ", first.message(), "; ", second.message()));
   }
+  // Once and for all: the files of a relay lie in one folder.
   chosen_ = first.ok() ? path_ : fallback_;
   Count();
   return chosen_;
@@ -137,6 +141,7 @@ absl::Status SpoolDirectory::Reserve(uint64_t bytes) {
 }
 
 void SpoolDirectory::Return(uint64_t bytes) {
+  // A count in between may have seen the file as it was before or after.
   used_bytes_ -= std::min(bytes, used_bytes_);
 }
 

@@ -106,6 +106,7 @@ absl::StatusOr<std::unique_ptr<SpoolFile>> SpoolFile::Create(
   absl::StatusOr<std::string> folder = directory->Prepare();
   if (!folder.ok()) return folder.status();
   const std::string path = absl::StrCat(*folder, "/", name);
+  // Never one that is there: it may hold what a relay before this one has left.
   UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!fd.valid()) {
     return absl::UnavailableError(
@@ -175,6 +176,9 @@ bool SpoolFile::ReadEntry(Offset offset, uint64_t end, SpoolEntryHeader* header,
          SpoolEntryHash(*header, *payload) == header->hash;
 }
 
+// Behind damage nobody knows where the next entry begins, so each byte is
+// tried. Windows overlap by a header less one byte, so that none is missed
+// between two.
 SpoolFile::Offset SpoolFile::FindEntry(Offset offset, uint64_t end,
                                        uint64_t* budget) const {
   SpoolEntryHeader header;
@@ -284,6 +288,8 @@ void SpoolFile::SetAcknowledged(uint64_t next_batch) {
 void SpoolFile::Clear(uint64_t next_batch) {
   if (end_ == begin_) return;
   SetAcknowledged(next_batch);
+  // Behind the cursor: if the relay dies in between, what lies there is known
+  // as stored.
   if (ftruncate(fd_.get(), static_cast<off_t>(begin_)) != 0) return;
   directory_->Return(end_ - begin_);
   end_ = begin_;

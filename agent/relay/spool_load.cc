@@ -58,6 +58,7 @@ class Taker {
                  const std::string& payload) {
     v1::Batch batch;
     if (!batch.ParseFromString(payload)) return false;
+    // Stored, and not cleared away before its relay died.
     if (number < loaded_.file->head().header.acknowledged) return true;
     loaded_.batches.push_back({.number = number,
                                .offset = offset,
@@ -92,6 +93,7 @@ absl::StatusOr<LoadedSpool> LoadSpool(SpoolDirectory* directory,
   LoadedSpool loaded;
   loaded.file = *std::move(file);
   loaded.hello = *std::move(hello);
+  // Numbers of batches that are gone from the file are not given again.
   loaded.next_number = loaded.file->head().header.acknowledged;
   Taker taker(&loaded);
   loaded.damage = loaded.file->Scan(

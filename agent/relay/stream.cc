@@ -40,6 +40,8 @@ class IngestStream::Call final
     call->self_ = call;
     *call->request_.mutable_hello() = hello;
     call->stub_->async()->Stream(&call->context_, call.get());
+    // What begins before StartCall waits for it: no callback comes before all
+    // of this is done.
     call->AddHold();
     call->StartWrite(&call->request_);
     call->StartRead(&call->reply_);
@@ -60,6 +62,8 @@ class IngestStream::Call final
       news = std::exchange(news_, {});
       readable = readable_;
     }
+    // The last read has failed, so nothing is written any more and OnDone may
+    // come.
     if (!readable) DropHold();
     return news;
   }
@@ -114,6 +118,7 @@ class IngestStream::Call final
                        status.error_message());
     }
     wake_();
+    // May destroy the object: nothing may come behind it.
     self_.reset();
   }
 

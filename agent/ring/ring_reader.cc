@@ -88,6 +88,9 @@ bool RingReader::CheckHeader(const RingHandover& handover, std::string* error) {
   }
   ring_ = handover.ring;
   tid_ = handover.tid;
+  // What lies below the tail was safe elsewhere to the reader before this one.
+  // With all positions there, Refresh checks that tail <= head <= tail +
+  // capacity.
   const uint64_t tail = header_->tail.load(std::memory_order_relaxed);
   head_ = read_ = released_ = tail;
   if (!IsAligned(tail) || !Refresh()) {
@@ -105,6 +108,7 @@ bool RingReader::Quarantine(const std::string& what) {
 
 bool RingReader::Refresh() {
   if (quarantined()) return false;
+  // Acquire, for the writer's release: all bytes below are whole records.
   const uint64_t head = header_->head.load(std::memory_order_acquire);
   if (!IsAligned(head)) {
     return Quarantine("head " + std::to_string(head) +
@@ -133,6 +137,8 @@ RingChunk RingReader::Take(size_t limit, std::string* out,
     const uint64_t there = std::min(head_ - read_, capacity_ - offset);
     const size_t size = std::min<uint64_t>(there, limit);
     const size_t begin = out->size();
+    // Copied before they are looked at: the writer could change them behind a
+    // check.
     out->append(data() + offset, size);
     const size_t whole =
         Walk(std::string_view(*out).substr(begin), size < there, &chunk, visit);
@@ -154,6 +160,9 @@ size_t RingReader::Walk(std::string_view bytes, bool cut, RingChunk* chunk,
     if (records.type() != RecordType::kPadding) ++chunk->records;
     visit(records);
   }
+  // A record that is longer than what lies here is whole in the ring if more
+  // lies there, and waits for the next call; anything else is damage. At least
+  // 8 bytes are left, because sizes and limits are divisible by 8.
   if (records.ok()) return whole;
   uint16_t size;
   std::memcpy(&size, bytes.data() + whole, sizeof size);
@@ -185,6 +194,7 @@ bool RingReader::PeekHistory(uint64_t from, std::string* out,
       read_ - from > capacity_) {
     return false;
   }
+  // Copied first and checked behind that: the writer may come round meanwhile.
   *out = Copy(from, read_);
   *chunk = {from, read_, 0};
   // What the writer was just writing, not yet published, may have come round
@@ -211,11 +221,15 @@ bool RingReader::SkipTo(uint64_t position) {
 void RingReader::Release(uint64_t position) {
   if (position <= released_) return;
   released_ = position;
+  // Release, for the writer's acquire: it overwrites nothing that is still
+  // being copied.
   header_->tail.store(position, std::memory_order_release);
 }
 
 void RingReader::Discard() {
   const uint64_t head = header_->head.load(std::memory_order_acquire);
+  // With such a head the tail stays where it is: the ring fills up, and its
+  // writer drops and counts.
   if (!IsAligned(head) || head < head_ || head - released_ > capacity_) return;
   head_ = read_ = head;
   Release(head);

@@ -59,6 +59,7 @@ std::unique_ptr<RingWriter> RingWriter::Create(uint32_t ring,
     errno = error;
     return nullptr;
   }
+  // A ring has one writer: a child of fork must not go on in its parent's.
   madvise(address, bytes, MADV_DONTFORK);
   RingHeader* header = new (address) RingHeader{};
   header->magic = kRingMagic;
@@ -104,6 +105,8 @@ bool RingWriter::Append(const void* record, size_t size) {
   if (dropped_ != reported_drops_ && limit_ != 0) [[unlikely]] {
     ReportDrops();
   }
+  // Counted before it is tried: a writer that is killed in between is ahead by
+  // one record, which readers allow for (RING_ABI.md, rule 7).
   header_->offered_records.store(++offered_, std::memory_order_relaxed);
   char* at = Place(size, limit_);
   if (at == nullptr) [[unlikely]] {
@@ -126,6 +129,8 @@ char* RingWriter::Place(size_t size, uint64_t limit) {
   const uint64_t left = capacity_ - (head_ & (capacity_ - 1));
   const uint64_t padding = size > left ? left : 0;
   const uint64_t need = padding + size;
+  // The reader's line is looked at only where the tail that is known leaves no
+  // room: it is in another processor's cache.
   if (head_ - known_tail_ + need > limit) {
     const uint64_t tail = header_->tail.load(std::memory_order_acquire);
     // A tail that makes no sense is a full ring.
@@ -133,6 +138,8 @@ char* RingWriter::Place(size_t size, uint64_t limit) {
     known_tail_ = tail;
   }
   if (padding > 0) {
+    // Less than a record, so that its size fits into 16 bits. It is published
+    // together with the record behind it.
     const RecordHeader filler = {static_cast<uint16_t>(padding),
                                  static_cast<uint8_t>(RecordType::kPadding), 0,
                                  0};
@@ -145,12 +152,15 @@ char* RingWriter::Place(size_t size, uint64_t limit) {
 void RingWriter::Publish(const void* record, size_t size, char* at) {
   std::memcpy(at, record, size);
   head_ += size;
+  // The head last, with release: who sees it sees the record, and its count.
   header_->committed_records.store(++committed_, std::memory_order_relaxed);
   header_->head.store(head_, std::memory_order_release);
 }
 
 void RingWriter::ReportDrops() {
   if (dropped_ == reported_drops_) return;
+  // The total, not what came since the last one: a Drops record that is lost is
+  // made up for by the next.
   const DropsRecord drops = {
       {sizeof drops, static_cast<uint8_t>(RecordType::kDrops), 0, 0}, dropped_};
   if (TryAppend(&drops, sizeof drops)) reported_drops_ = dropped_;

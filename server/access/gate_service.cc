@@ -38,6 +38,8 @@ absl::StatusOr<Caller> Gate::Find(const Metadata& metadata) const {
 }
 
 Caller Gate::CallerOf(const grpc::ServerContextBase& context) const {
+  // Found again, and not handed over by Process, which may have passed the call
+  // a moment before its token was revoked.
   return Find(context.client_metadata()).value_or(Caller());
 }
 
@@ -48,6 +50,9 @@ absl::Status Gate::CheckStillValid(const Caller& caller) const {
 
 grpc::Status Gate::Process(const InputMetadata& metadata, grpc::AuthContext*,
                            OutputMetadata*, OutputMetadata*) {
+  // The port is open before the token file of the daemon's user is written. A
+  // client that finds none would take a refusal for the last word, and comes
+  // back after this one.
   if (!open_) {
     return grpc::Status(grpc::StatusCode::UNAVAILABLE,
                         "traincheckd is starting");

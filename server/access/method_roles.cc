@@ -75,6 +75,8 @@ bool Includes(v1::Role role, v1::Role needed) {
     case v1::ROLE_OWNER:
       return needed != v1::ROLE_ADMIN;
     default:
+      // A relay's token reads nothing, and a viewer's writes nothing: neither
+      // has what the other may.
       return role == needed;
   }
 }

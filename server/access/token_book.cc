@@ -20,6 +20,8 @@ namespace {
 
 constexpr std::string_view kPrefix = "tc1.";
 constexpr size_t kIdBytes = 8;
+// Nobody guesses so many random bits, so a fast hash without salt keeps the
+// secret.
 constexpr size_t kSecretBytes = 32;
 constexpr size_t kIdDigits = 2 * kIdBytes;
 constexpr size_t kTextBytes = kPrefix.size() + kIdDigits + 1 + 2 * kSecretBytes;
@@ -132,16 +134,21 @@ absl::StatusOr<v1::CreateTokenReply> TokenBook::CreateUntrusted(
   token.set_comment(EscapeUnprintable(request.comment()));
   {
     absl::MutexLock lock(&mutex_);
+    // Looked at and not reserved: calls at the same time may exceed it by as
+    // many as there are, which does no harm.
     if (tokens_.size() >= kMaxTokens) {
       return absl::ResourceExhaustedError(
           absl::StrCat("there are ", kMaxTokens,
                        " tokens: revoke those that nobody uses any more"));
     }
   }
+  // Without the lock: no call may wait for the disk.
   WriteSet writes;
   writes.Put(Table::kMeta, TokenKey(id), token.SerializeAsString());
   absl::Status written = store_.WriteAndWait(std::move(writes), kPatience);
   if (!written.ok()) return written;
+  // Known only when it is durable, so that a token that works does so after a
+  // restart.
   *reply.mutable_token() = ToApi(id, token);
   absl::MutexLock lock(&mutex_);
   tokens_[id] = std::move(token);
@@ -203,11 +210,13 @@ absl::Status TokenBook::CheckExpiry(const std::string& id,
 absl::StatusOr<Caller> TokenBook::Find(std::string_view text) const {
   const std::optional<std::string> id = IdOf(text);
   if (!id.has_value()) return Unknown();
+  // Before the lock, which all calls of all clients take.
   const std::string hash = Sha256(text);
   absl::MutexLock lock(&mutex_);
   for (const auto* tokens : {&tokens_, &automatic_}) {
     const auto at = tokens->find(*id);
     if (at == tokens->end()) continue;
+    // The same answer as for an id that is not there.
     if (!EqualInConstantTime(hash, at->second.hash())) return Unknown();
     if (absl::Status s = CheckExpiry(at->first, at->second); !s.ok()) return s;
     return CallerOf(at->first, at->second);

@@ -73,6 +73,7 @@ absl::Status AlertCaller::ReadCalls() {
     calls_.set_started(calls_.started() + 1);
     const absl::Time at =
         absl::FromUnixNanos(static_cast<int64_t>(call.unix_ns()));
+    // The limit of an hour holds over restarts.
     if (at > hour_ago) last_hour_.push_back(at);
   }
   std::sort(last_hour_.begin(), last_hour_.end());
@@ -145,6 +146,9 @@ absl::Status AlertCaller::Look() {
     if (absl::Status s = LookAt(run, violations); !s.ok()) return s;
   }
   WriteSet writes;
+  // Behind all runs: what an error has cut short is looked at again. It is not
+  // waited for: a daemon that dies before it is on disk looks again and knows
+  // whom it has called.
   MoveCursor(changes->revision, &writes);
   use_.store->Write(std::move(writes), nullptr);
   return absl::OkStatus();
@@ -154,6 +158,8 @@ absl::Status AlertCaller::LookAt(const std::string& run,
                                  const std::set<std::string>& changed) {
   const std::optional<uint64_t> number = use_.registry->NumberOf(run);
   if (!number.has_value()) return absl::OkStatus();  // it is being deleted
+  // All of them, and not the changed ones alone: the lead of an incident may be
+  // one that has not changed.
   const auto all = use_.violations->List(run);
   if (!all.ok()) return all.status();
   const absl::StatusOr<std::set<std::string>> called =
@@ -170,6 +176,7 @@ absl::Status AlertCaller::LookAt(const std::string& run,
     Incident& incident = incidents[IncidentOf(violation)];
     incident.violations.push_back(violation.id());
     incident.changed |= changed.contains(violation.id());
+    // By any of its violations: another one may lead since.
     incident.known |= called->contains(violation.id());
     const bool leads = IncidentOf(violation) == violation.id();
     if (leads && !IsSilenced(violation)) incident.lead = &violation;
@@ -188,6 +195,8 @@ absl::Status AlertCaller::LookAt(const std::string& run,
 absl::StatusOr<std::set<std::string>> AlertCaller::ViolationsCalledFor(
     uint64_t run) const {
   std::map<std::string, stored::AlertCall> calls;
+  // Read anew each time. They are few for one run, and they are deleted with
+  // it.
   absl::Status read = ReadEntries(*use_.store, AlertCallKey(run, ""), &calls);
   if (!read.ok()) return read;
   std::set<std::string> violations;
@@ -253,6 +262,7 @@ void AlertCaller::Reap() {
     const pid_t ended = waitpid(one.pid, &status, WNOHANG);
     if (ended == 0) {
       if (absl::Now() > one.kill_at) {
+        // The group, so that what the shell started ends as well.
         kill(-one.pid, SIGKILL);
         Fail(one.incident,
              absl::StrCat("killed after ",

@@ -6,6 +6,8 @@ namespace traincheck::server {
 
 void CheckQueue::Wake(const std::string& run) {
   absl::MutexLock lock(&mutex_);
+  // Also the run that the worker is at: what came behind its look is not
+  // missed.
   due_.insert(run);
 }
 
@@ -22,6 +24,7 @@ void CheckQueue::OnSet(const std::string& name) {
       continue;
     }
     due_.insert(run->first);
+    // The worker says anew what the run waits for.
     run = waiting_.erase(run);
   }
 }
@@ -31,7 +34,10 @@ void CheckQueue::Forget(const std::string& run) {
   const auto left = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return at_ != run;
   };
+  // The worker may still queue writes for the run. They must lie before the
+  // deletion that the caller queues.
   mutex_.Await(absl::Condition(&left));
+  // Behind the wait: the worker's own look may have made it due again.
   due_.erase(run);
   due_later_.erase(run);
   waiting_.erase(run);
@@ -51,6 +57,7 @@ std::optional<v1::CheckProgress> CheckQueue::Progress(
   const auto at = progress_.find(run);
   if (at == progress_.end()) return std::nullopt;
   v1::CheckProgress progress = at->second;
+  // A run that is due later has no news to be read.
   const bool busy = due_.count(run) > 0 || at_ == run;
   progress.set_caught_up(!busy);
   progress.set_finished(progress.finished() && !busy);

@@ -12,6 +12,8 @@ using Reasons = google::protobuf::Map<std::string, uint32_t>;
 using ApiReasons = google::protobuf::RepeatedPtrField<v1::UnknownReason>;
 
 void ToApi(const Reasons& reasons, ApiReasons* api) {
+  // A protobuf map has no order of its own, and answers are to be the same each
+  // time.
   const std::map<std::string, uint32_t> sorted(reasons.begin(), reasons.end());
   for (const auto& [reason, invariants] : sorted) {
     v1::UnknownReason* added = api->Add();
@@ -51,6 +53,7 @@ stored::Check Summarise(const CheckSummary& summary) {
 stored::DecidedRules DecidedBy(const Checker& checker) {
   stored::DecidedRules decided;
   for (const InvariantVerdict& verdict : checker.Verdicts()) {
+    // Ids are 16 hex digits. As numbers they take half of the room.
     uint64_t id = 0;
     if (verdict.outcome == Outcome::kUnknown ||
         !absl::SimpleHexAtoi(verdict.invariant->id, &id)) {
@@ -94,6 +97,8 @@ void MarkFinished(const RunView& run, stored::Check* check) {
 bool IsFinished(const stored::Check& check, const RunView& run) {
   const std::map<uint32_t, uint32_t> ends(check.ends().begin(),
                                           check.ends().end());
+  // What comes later adds a process or a batch, or changes an end, so these are
+  // enough.
   return check.finished() && run.ended &&
          check.processes() == run.processes.size() &&
          check.batches() == BatchCountOf(run) &&

@@ -36,6 +36,8 @@ stored::Check ReadCheck(const Store& store, uint64_t run_number) {
   const absl::StatusOr<std::optional<std::string>> value =
       store.Get(Table::kRuns, CheckKey(run_number));
   stored::Check check;
+  // A check that cannot be read is as good as none: the run is checked from its
+  // first batch.
   if (value.ok() && value->has_value() && !check.ParseFromString(**value)) {
     check.Clear();
   }
@@ -55,6 +57,7 @@ bool LiveCheck::Turn(const RunView& run) {
       TakeUp(run);
       break;
     case State::kWaitingForSet:
+      // OnSet takes the run from those that wait.
       if (!use_.queue->IsWaiting(run.id)) Begin(run, From::kFirstBatch);
       break;
     case State::kFinished:
@@ -84,9 +87,11 @@ void LiveCheck::Begin(const RunView& run, From from) {
   const absl::StatusOr<InvariantSet> set = LoadSet(run);
   if (!set.ok()) {
     Fail(run, set.status());
+    // Other errors do not go away when a set is saved.
     if (absl::IsNotFound(set.status())) state_ = State::kWaitingForSet;
     return;
   }
+  // Before anything of the run is posted.
   if (absl::Status s = use_.board->TakeOffShelf(run.id); !s.ok()) {
     Fail(run, s);
     return;
@@ -99,6 +104,8 @@ void LiveCheck::Begin(const RunView& run, From from) {
   }
   state_ = State::kReading;
   saved_batches_ = check_->batches();
+  // From here on the store names the version, and a restarted daemon takes the
+  // same one.
   stored_.set_set(ReferenceTo(*set));
   WriteSet writes;
   AddCheck(run, &writes);
@@ -109,6 +116,7 @@ void LiveCheck::BeginAnewIfMust(const RunView& run) {
   const std::string why = check_->WhyAnew(run);
   if (why.empty()) return;
   spdlog::info("check begins anew run={} reason=\"{}\"", run.id, why);
+  // The next check passes through earlier states of what this one has reported.
   reported_.Add(run, *check_);
   Begin(run, From::kFirstBatch);
 }
@@ -118,12 +126,14 @@ absl::StatusOr<InvariantSet> LiveCheck::LoadSet(const RunView& run) {
     return absl::FailedPreconditionError(
         "retention deleted the records before they were checked");
   }
+  // The version that the check began with: one check is by one set of rules.
   const std::string& asked =
       stored_.set().empty() ? run.check_set : stored_.set();
   const absl::StatusOr<RuleSelection> selection = ParseSelection(asked);
   if (!selection.ok()) return selection.status();
   std::set<std::string> names;
   for (const SetRef& set : selection->sets) names.insert(set.name);
+  // Before looking: a set that is saved in between wakes the run.
   use_.queue->WaitForSets(run.id, std::move(names));
   absl::StatusOr<InvariantSet> set = use_.sets->Load(asked);
   if (absl::IsNotFound(set.status())) {
@@ -167,6 +177,8 @@ bool LiveCheck::Read(const RunView& run) {
 
 void LiveCheck::Report(const RunView& run) {
   const News news = TakeNews(run);
+  // Beside violations that change: the store says in the same write how far
+  // they were reported.
   const auto more = [&](WriteSet* writes) {
     ReportedSoFar reported = reported_;
     reported.Add(run, *check_);
@@ -181,6 +193,10 @@ void LiveCheck::Report(const RunView& run) {
   if (news.is_all) use_.board->KeepOnly(run.id, news.found);
 }
 
+// Where nothing was reported before, all that changes is news. A check that is
+// still behind what was reported sees earlier states of the same violations, so
+// those that are known stay as they are unless it has seen more of them. Once
+// it has caught up, what it has found is all that there is.
 LiveCheck::News LiveCheck::TakeNews(const RunView& run) {
   std::vector<Violation> changes = check_->TakeChanges();
   if (reported_.empty()) {
@@ -201,6 +217,8 @@ bool LiveCheck::IsSnapshotDue() const {
 void LiveCheck::AddSnapshot(const RunView& run, WriteSet* writes) {
   const absl::Time begin = absl::Now();
   const std::string bytes = check_->Save().SerializeAsString();
+  // Packing it takes the worker's time, and writing it the disk's: the longer
+  // one counts.
   const absl::Duration cost =
       std::max(absl::Now() - begin, absl::Seconds(bytes.size() / kWriteRate));
   saved_batches_ = check_->batches();
@@ -236,6 +254,8 @@ void LiveCheck::Finish(const RunView& run) {
   stored_.set_set(set);
   reported_.Store(&stored_);
   MarkFinished(run, &stored_);
+  // Queued before the result, so that a finished check has its own violations
+  // alone.
   use_.board->KeepOnly(run.id, check_->checker().Violations());
   WriteSet writes;
   writes.Put(Table::kRuns, DecidedKey(run.number),
@@ -244,6 +264,7 @@ void LiveCheck::Finish(const RunView& run) {
   state_ = State::kFinished;
   AddCheck(run, &writes);
   writes.Delete(Table::kRuns, SnapshotKey(run.number));
+  // A flag for each end: the write of an earlier one must not settle this one.
   settled_ = std::make_shared<std::atomic<bool>>(false);
   use_.store->Write(std::move(writes),
                     [settled = settled_, queue = use_.queue, id = run.id] {
@@ -262,6 +283,7 @@ v1::CheckProgress LiveCheck::Progress(const RunView& run) const {
   }
   v1::CheckProgress progress;
   progress.set_error(error_);
+  // Nothing more comes of it: who waits for a verdict must not wait for ever.
   progress.set_finished(run.ended);
   return progress;
 }

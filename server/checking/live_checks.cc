@@ -13,6 +13,7 @@ void LiveChecks::Start() {
     const auto outline = use_.registry->OutlineOf(run);
     if (!outline.has_value() || outline->check_set.empty()) continue;
     if (outline->ended) {
+      // Most of them are finished; those that train come first.
       queue_.WakeLater(run);
     } else {
       queue_.Wake(run);
@@ -73,12 +74,15 @@ LiveCheck& LiveChecks::CheckOf(const RunView& run) {
 void LiveChecks::Publish(const std::string& run,
                          const v1::CheckProgress& progress) {
   queue_.Publish(run, progress);
+  // Who watches a run ends with its check, also with one that has found
+  // nothing.
   if (progress.finished()) use_.board->Wake();
 }
 
 void LiveChecks::Drop(const std::string& run) {
   checks_.erase(run);
   use_.board->Shelve(run);
+  // From here on Progress reads the store.
   queue_.Drop(run);
 }
 
@@ -95,6 +99,8 @@ void LiveChecks::SaveAll() {
 std::optional<v1::CheckProgress> LiveChecks::Progress(
     const std::string& run) const {
   auto progress = queue_.Progress(run);
+  // What lies in the store of a run that is still to be looked at may be of an
+  // earlier end.
   if (progress.has_value() || queue_.IsAhead(run)) return progress;
   const std::optional<uint64_t> number = use_.registry->NumberOf(run);
   if (!number.has_value()) return std::nullopt;

@@ -10,6 +10,7 @@ void RankPace::Add(const RunView::Process& process, uint64_t step, bool live) {
   newest_attempt_ = std::max(newest_attempt_, process.attempt);
   if (!live) return;
   const auto [at, is_new] = live_steps_.try_emplace(place, step);
+  // A place that was taken over has several holders.
   if (!is_new) at->second = std::min(at->second, step);
 }
 
@@ -19,6 +20,8 @@ const std::vector<uint32_t>& RankPace::HoldersOf(const Place& place) const {
   return at == holders_.end() ? *kNone : at->second;
 }
 
+// One pass over the ranks of a group, kept: each member asks for the slowest of
+// the others, and the two slowest places answer all of them.
 const RankPace::Slowest& RankPace::SlowestOf(const Group& group) {
   const auto [at, is_new] = slowest_.try_emplace(group);
   Slowest& slowest = at->second;

@@ -5,6 +5,8 @@
 namespace traincheck::server {
 namespace {
 
+// A check that began anew may be stopped before it is as far as the one before
+// it: the furthest counts.
 void Raise(uint64_t to, uint64_t* value) { *value = std::max(*value, to); }
 
 }  // namespace
@@ -31,6 +33,9 @@ void ReportedSoFar::Add(const RunView& run, const RunCheck& check) {
   }
 }
 
+// Windows may have been judged without a process that the earlier checks did
+// not wait for. This check may know less of them until it has read that process
+// beyond the step that they had reached.
 bool ReportedSoFar::IsBehind(const RunView::Process& process,
                              const RunCheck& check) const {
   if (!HasPlace(process) || check.HasEnded(process.number)) return false;
@@ -50,6 +55,7 @@ bool ReportedSoFar::ReachedBy(const RunView& run, const RunCheck& check) const {
     if (reported == batches_.end()) continue;
     const auto cursor = cursors.find(process.number);
     const uint64_t next = cursor == cursors.end() ? 0 : cursor->second;
+    // Batches that are gone since are not read again.
     if (next < std::min(reported->second, process.next_batch)) return false;
   }
   return true;

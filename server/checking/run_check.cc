@@ -42,6 +42,7 @@ stored::CheckSnapshot RunCheck::Save() const {
     auto* saved = snapshot.add_cursors();
     saved->set_process(process);
     saved->set_next_batch(cursor.next_batch);
+    // 0 says that there is none.
     if (cursor.end) saved->set_end(static_cast<uint32_t>(*cursor.end) + 1);
     saved->set_assumed(cursor.assumed);
     if (cursor.attempt) saved->set_attempt(*cursor.attempt + 1);
@@ -64,6 +65,8 @@ absl::Status RunCheck::Restore(const stored::CheckSnapshot& snapshot) {
   for (const auto& saved : snapshot.cursors()) {
     Cursor& cursor = cursors_[saved.process()];
     cursor.next_batch = saved.next_batch();
+    // Looked at before the cast: a snapshot on disk may be damaged, and an enum
+    // has no other values.
     if (saved.end() > static_cast<uint32_t>(kLastProcessEnd) + 1) {
       return absl::DataLossError("a process has no such end");
     }
@@ -107,6 +110,10 @@ bool RunCheck::HasEnded(uint32_t process) const {
   return at != cursors_.end() && at->second.end.has_value();
 }
 
+// What was judged cannot be taken back one by one. So the check begins anew
+// wherever a judgement was made that would be another one: a rank was given up
+// and came, a process that was read is left out or belongs to another attempt,
+// records went or came behind an end, or the end is another one.
 std::string RunCheck::WhyAnew(const RunView& run) const {
   if (finished_ && !run.ended) return "the run goes on";
   for (const RunView::Process& process : run.processes) {
@@ -135,6 +142,7 @@ std::string RunCheck::WhyAnew(const RunView& run) const {
     if (process.next_batch != cursor.next_batch) {
       return absl::StrCat("records of ", process.name, " came late");
     }
+    // An end that was assumed holds as long as nobody streams.
     const bool as_judged = process.end.has_value()
                                ? process.end == cursor.end
                                : cursor.assumed && !process.connected;
@@ -162,6 +170,8 @@ RankPace RunCheck::PaceOf(const RunView& run) const {
 }
 
 uint64_t RunCheck::Limit(const RunView::Process& process, RankPace* pace) {
+  // A process without a place waits for all ranks, since none of them is its
+  // own.
   const Place place =
       HasPlace(process) ? PlaceOf(process) : Place(process.attempt, kNoRank);
   const uint64_t slowest =
@@ -214,6 +224,8 @@ absl::StatusOr<bool> RunCheck::ReadShare(const RunView& run,
   return true;
 }
 
+// Nothing streams, and a later attempt or a later process has its place: its
+// own end may never be known, and nobody waits for it.
 bool RunCheck::IsOver(const RunView::Process& process, const RankPace& pace) {
   if (process.connected || !HasPlace(process)) return false;
   return process.attempt < pace.newest_attempt() ||
@@ -223,6 +235,7 @@ bool RunCheck::IsOver(const RunView::Process& process, const RankPace& pace) {
 bool RunCheck::EndIfOver(const RunView::Process& process,
                          const RankPace& pace) {
   Cursor& cursor = cursors_[process.number];
+  // Windows close with the end, so it is told behind the last record.
   if (cursor.end.has_value() || cursor.next_batch < process.next_batch) {
     return false;
   }
@@ -230,6 +243,7 @@ bool RunCheck::EndIfOver(const RunView::Process& process,
     cursor.end = process.end;
   } else if (IsOver(process, pace)) {
     cursor.end = ProcessEnd::kLost;
+    // Its relay may come back with the true end: then the check begins anew.
     cursor.assumed = true;
   } else {
     return false;
@@ -245,6 +259,8 @@ void RunCheck::GiveUpRanks(const RunView& run, const RankPace& pace,
   std::set<std::pair<uint32_t, SharedRanks>> groups;
   for (const RunView::Process& process : run.processes) {
     if (!HasPlace(process)) continue;
+    // A rank may begin late: it is missed once the others are as far as they
+    // may be ahead.
     if (!at_end && checker_.StepOf(process.number) <= kMaxAheadSteps) continue;
     groups.emplace(process.attempt, checker_.GroupRanksOf(process.number));
   }
@@ -267,6 +283,8 @@ absl::StatusOr<bool> RunCheck::Advance(const RunView& run) {
   bool progress = false;
   bool all_ended = true;
   bool held_back = false;
+  // Taken once: to read on only raises steps, so the limits that follow from it
+  // are at most too low.
   RankPace pace = PaceOf(run);
   for (const RunView::Process& process : run.processes) {
     if (process.refused) continue;

@@ -18,6 +18,8 @@ struct FreeContext {
 }  // namespace
 
 void PackChecker(const std::string& state, stored::CheckSnapshot* snapshot) {
+  // Without a state the snapshot does not fit, and the check begins at its
+  // first batch.
   if (state.size() > kMaxSnapshotBytes) return;
   std::string* packed = snapshot->mutable_checker();
   packed->resize(ZSTD_compressBound(state.size()));

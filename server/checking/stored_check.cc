@@ -50,6 +50,8 @@ v1::CheckResult ResultOf(const RunCheck& check, const RunView& run,
   for (const Violation& violation : check.checker().Violations()) {
     *result.add_violations() = server::ToApi(violation);
   }
+  // The same run gives the same answer, in whatever order its batches were
+  // read.
   std::sort(result.mutable_violations()->begin(),
             result.mutable_violations()->end(),
             [](const v1::Violation& a, const v1::Violation& b) {

@@ -42,6 +42,7 @@ absl::Status Visit(const Store& store, const std::string& from,
 
 absl::Status VisitStoredViolations(const Store& store,
                                    const StoredViolationVisitor& visitor) {
+  // Above every key: a key begins with the eight bytes of a run's number.
   return Visit(store, "", std::string(9, '\xff'), visitor);
 }
 

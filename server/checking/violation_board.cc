@@ -13,6 +13,8 @@
 namespace traincheck::server {
 namespace {
 
+// The revision and the first sight are the board's own; the check says nothing
+// of them.
 bool SameBut(const v1::Violation& a, v1::Violation b) {
   b.set_revision(a.revision());
   b.set_first_seen_unix_ns(a.first_seen_unix_ns());
@@ -21,6 +23,7 @@ bool SameBut(const v1::Violation& a, v1::Violation b) {
 
 void Count(const v1::Violation& violation, ViolationBoard::Counts* counts) {
   ++counts->violations;
+  // An incident counts once, by its lead.
   const bool leads =
       violation.incident().empty() || violation.incident() == violation.id();
   if (!leads || violation.status() != "open") return;
@@ -59,10 +62,13 @@ absl::StatusOr<std::unique_ptr<ViolationBoard>> ViolationBoard::Load(
 }
 
 void ViolationBoard::AddStored(uint64_t run, const v1::Violation& violation) {
+  // Also of those that were taken back: no revision is given twice.
   revision_ = std::max<uint64_t>(revision_, violation.revision());
   if (violation.status() == kTakenBack) return;
   OfRun& of = OfRunNumber(run, violation.run());
   of.shelved = true;
+  // Changes point to the ids in run_of_, which stay where they are until they
+  // are erased.
   const auto known = run_of_.emplace(violation.id(), run).first;
   by_revision_[violation.revision()] = {run, &known->first};
   Counts counts;
@@ -91,9 +97,11 @@ absl::Status ViolationBoard::TakeOffShelf(const std::string& run) {
   absl::MutexLock lock(&mutex_);
   const std::optional<uint64_t> number = NumberOf(run);
   if (!number.has_value()) return absl::OkStatus();
+  // If it was to leave, it stays.
   leaving_.erase(*number);
   OfRun& of = runs_.at(*number);
   if (!of.shelved) return absl::OkStatus();
+  // Under the lock, so that whoever asks finds them in one of the two places.
   absl::StatusOr<std::vector<v1::Violation>> stored =
       ReadViolations(store_, *number);
   if (!stored.ok()) return stored.status();
@@ -140,6 +148,8 @@ bool ViolationBoard::Update(uint64_t run, const Violation& found, Known how,
     spdlog::warn("violation run={} id={} relation={} text={}", found.run,
                  found.id, found.relation, QuotePrintable(found.text));
   } else {
+    // A violation stands under its newest change alone, so watchers get it
+    // once.
     by_revision_.erase(at->second.revision());
   }
   next.set_first_seen_unix_ns(is_new ? absl::ToUnixNanos(now_())
@@ -169,6 +179,8 @@ void ViolationBoard::Write(uint64_t run, WriteSet writes) {
   // One without violations, whose check has saved its state, is not known.
   const auto of = runs_.find(run);
   if (of != runs_.end()) ++of->second.pending_writes;
+  // Queued under the lock: writes become durable in the order of their
+  // revisions.
   store_.Write(std::move(writes),
                [this, run, known = of != runs_.end(), revision = revision_] {
                  OnDurable(run, known, revision);
@@ -220,8 +232,11 @@ void ViolationBoard::Remove(const std::string& run) {
   absl::MutexLock lock(&mutex_);
   const std::optional<uint64_t> number = NumberOf(run);
   if (!number.has_value()) return;
+  // Over those of all runs: deletions are few, and an index by run would be
+  // kept for them alone.
   for (auto at = by_revision_.begin(); at != by_revision_.end();) {
     if (at->second.run == *number) {
+      // A copy: what is pointed to goes with the entry.
       run_of_.erase(std::string(*at->second.violation));
       at = by_revision_.erase(at);
     } else {
@@ -248,6 +263,7 @@ absl::StatusOr<std::vector<v1::Violation>> ViolationBoard::List(
       violations.push_back(violation);
     }
   }
+  // Without the lock: a read of the disk must not hold up the checker.
   if (shelved.has_value()) {
     auto stored = ReadViolations(store_, *shelved);
     if (!stored.ok()) return stored.status();
@@ -322,6 +338,8 @@ std::vector<ViolationBoard::Changed> ViolationBoard::FindChanges(
     const auto violation = of.by_id.find(*change.violation);
     found.push_back(
         {.run = change.run, .id = *change.violation, .violation = {}});
+    // Copied under the lock; those that are shelved are read from the store
+    // without it.
     if (violation != of.by_id.end()) found.back().violation = violation->second;
   }
   return found;
@@ -350,6 +368,7 @@ uint64_t ViolationBoard::Revision() const {
 void ViolationBoard::WaitForChange(uint64_t after,
                                    absl::Duration patience) const {
   absl::MutexLock lock(&mutex_);
+  // Once and not in a loop: Wake ends it without a new revision.
   if (durable_revision_ <= after) changed_.WaitWithTimeout(&mutex_, patience);
 }
 

@@ -43,12 +43,15 @@ void AddWorkers(const v1::Run& identities,
   for (const auto& [key, process] : processes->ranks) {
     rank_of[process.number] = key;
   }
+  // A worker names the process that made it by pid and start, since a pid alone
+  // is given again.
   std::map<Identity, RankKey> owners;
   for (const v1::Process& process : identities.processes()) {
     const auto rank = rank_of.find(process.number());
     if (rank != rank_of.end()) owners[Own(process.identity())] = rank->second;
   }
   std::map<std::pair<RankKey, uint32_t>, uint32_t> passes;
+  // In the order in which they came, as in the other run, so that passes fit.
   for (const v1::Process& process : identities.processes()) {
     const v1::ProcessIdentity& identity = process.identity();
     const auto view = by_number.find(process.number());

@@ -123,6 +123,8 @@ class Comparing {
                            const ProcessComparison::Options& options,
                            Take take) {
     ProcessComparison comparison(options);
+    // Each side is read to its next step and then waits for the other, so that
+    // no more than about a step of each is held.
     Cursor cursors[] = {{RunSide::kA, &a_, &a}, {RunSide::kB, &b_, &b}};
     while (!cursors[0].ended || !cursors[1].ended) {
       for (Cursor& cursor : cursors) {

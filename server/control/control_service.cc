@@ -166,6 +166,8 @@ grpc::Status ControlService::Infer(
     const absl::StatusOr<JobBook::Snapshot> now =
         use_.jobs->book().Wait(started->id(), seen, kLookAround);
     if (!now.ok()) return ToGrpc(now.status());
+    // Nothing new: it is only to be seen whether the client has left or the
+    // daemon stops.
     if (now->revision == seen) continue;
     seen = now->revision;
     const bool done = now->job.status() == v1::JOB_STATUS_DONE;
@@ -224,6 +226,8 @@ absl::Status ControlService::Annotate(v1::CheckResult* result) const {
 grpc::Status ControlService::CheckRun(
     grpc::ServerContext* context, const v1::CheckRunRequest* request,
     grpc::ServerWriter<v1::CheckRunProgress>* writer) {
+  // Before a slot is taken: there are few, and they are for those who see the
+  // run.
   const absl::Status seen = SightOf(*context).CheckRun(request->run());
   if (!seen.ok()) return ToGrpc(seen);
   const absl::StatusOr<CallLimit::Slot> slot = checks_.Enter();
@@ -293,6 +297,7 @@ grpc::Status ControlService::ImportSetInParts(
   while (reader->Read(&part)) {
     if (name.empty()) name = part.name();
     json += part.json();
+    // With each part: a client may send without end.
     if (json.size() > kMaxSetBytes) {
       return ToGrpc(absl::ResourceExhaustedError(absl::StrCat(
           "the set has more than ", kMaxSetBytes >> 20,

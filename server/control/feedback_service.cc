@@ -15,6 +15,7 @@
 namespace traincheck::server {
 absl::StatusOr<v1::MarkViolationReply> FeedbackService::Mark(
     const v1::MarkViolationRequest& request, Sight sight) {
+  // With a lead all that follows from it, so that one bug is judged once.
   absl::StatusOr<ViolationView::Violations> incident =
       use_.violations->FindIncident(request.violation());
   if (!incident.ok()) return incident.status();
@@ -85,6 +86,8 @@ grpc::Status FeedbackService::RemoveSilence(
 absl::StatusOr<std::vector<v1::Silence>>
 FeedbackService::SilencesAndWhatTheyCover() const {
   std::vector<v1::Silence> silences = use_.silences->List();
+  // Counted when asked for: violations come, are taken back and are deleted
+  // with their runs.
   std::map<std::string, uint64_t> covered;
   for (const std::string& run : use_.violations->Runs()) {
     const auto violations = use_.violations->List(run);

@@ -39,6 +39,7 @@ bool Queries::IsOver(const std::string& id) const {
   const std::optional<RunOutline> run = use_.registry->OutlineOf(id);
   if (!run.has_value() || !run->ended) return false;
   if (run->check_set.empty()) return true;
+  // Violations come until the check has read all of it.
   const std::optional<v1::CheckProgress> progress = use_.checks->Progress(id);
   return progress.has_value() && progress->finished();
 }

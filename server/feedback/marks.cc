@@ -60,6 +60,8 @@ absl::StatusOr<v1::MarkViolationReply> Marks::Give(
   WriteSet writes;
   for (const v1::Violation& violation : incident) {
     const std::string& id = violation.id();
+    // What somebody has said of this very violation outweighs what follows from
+    // another one.
     const auto own = before->find(id);
     if (id != named && own != before->end() && own->second.through() == id) {
       reply.set_kept(reply.kept() + 1);
@@ -72,6 +74,8 @@ absl::StatusOr<v1::MarkViolationReply> Marks::Give(
     mark->set_comment(request.comment());
     mark->set_by(request.by());
     mark->set_since_unix_ns(absl::ToUnixNanos(absl::Now()));
+    // So that taking back the mark of the named one takes back this one, and so
+    // that a mark of its own is known from one that follows.
     mark->set_through(named);
     writes.Put(Table::kMeta, MarkKey(run, id), mark->SerializeAsString());
   }
@@ -90,6 +94,7 @@ absl::StatusOr<v1::MarkViolationReply> Marks::TakeBack(
   v1::MarkViolationReply reply;
   WriteSet writes;
   for (const auto& [id, mark] : *before) {
+    // Marks that were given with it go with it.
     if (id != violation && mark.through() != violation) continue;
     *reply.add_marks() = mark;
     writes.Delete(Table::kMeta, MarkKey(run, id));
@@ -98,6 +103,7 @@ absl::StatusOr<v1::MarkViolationReply> Marks::TakeBack(
     return absl::FailedPreconditionError(
         absl::StrCat("violation ", violation, " has no mark"));
   }
+  // The reply begins with the violation that was asked for.
   std::stable_partition(
       reply.mutable_marks()->begin(), reply.mutable_marks()->end(),
       [&](const v1::Mark& mark) { return mark.violation() == violation; });

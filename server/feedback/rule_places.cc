@@ -7,6 +7,7 @@
 namespace traincheck::server {
 
 void RulePlaces::Read(const std::string& selection) const {
+  // Noted first: one that cannot be read is not tried again for each violation.
   if (!read_.insert(selection).second) return;
   const absl::StatusOr<InvariantSet> set = sets_.Load(selection);
   if (!set.ok()) {

@@ -88,6 +88,8 @@ struct RuleReview::Ledger {
   }
 
   void AddHealthy(const Violations& found, const Rules& decided_rules) {
+    // Only of rules that the run's check has decided: the others could not have
+    // been violated there.
     for (const std::string& rule : decided_rules) ++decided[rule];
     Rules violated;
     for (const v1::Violation& violation : found) {
@@ -145,6 +147,8 @@ absl::Status RuleReview::AddRun(const v1::Run& run, bool reference,
   if (decided->has_value()) {
     ledger->AddHealthy(*found, **decided);
   } else {
+    // A run whose daemon did not store which rules its check decided says
+    // nothing of any rule.
     ++ledger->without_record;
   }
   return absl::OkStatus();
@@ -166,6 +170,8 @@ absl::StatusOr<RuleReview::Ledger> RuleReview::Read(
     absl::Status added = AddRun(*run, references->contains(id), &ledger);
     if (!added.ok()) return added;
   }
+  // Only here have all runs been counted: a rule is decided in runs that do not
+  // violate it.
   for (auto& [id, record] : ledger.rules) {
     record.set_decided_runs(ledger.decided[id]);
   }

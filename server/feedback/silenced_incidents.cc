@@ -15,6 +15,9 @@ constexpr char kAlert[] = "alert";
 
 using Members = std::vector<v1::Violation*>;
 
+// What the checker chooses the lead by, from what is stored of a violation: the
+// first that can be heard leads for the same reasons as the one that is
+// silenced.
 IncidentPart PartOf(const v1::Violation& violation, const Place& place) {
   IncidentPart part;
   part.id = violation.id();
@@ -40,6 +43,7 @@ void LeadAnew(const PlaceOfViolation& place_of, const Members& audible,
   const std::string before = IncidentOf(*members.front());
   for (v1::Violation* violation : members) {
     const bool leads = violation->id() == lead;
+    // What followed from the former lead follows from this one.
     if (leads || violation->cause() == before) violation->set_cause(lead);
     violation->set_incident(lead);
   }
@@ -72,8 +76,11 @@ void LeadBySilences(const PlaceOfViolation& place_of,
       alert |= violation->grade() != kAdvice;
       audible.push_back(violation);
     }
+    // Nothing of it is silenced: all is as the checker said.
     if (audible.size() == members.size()) continue;
     for (v1::Violation* violation : members) {
+      // The grade follows from those that can be heard alone: an incident whose
+      // alerts are all silenced calls nobody.
       violation->set_incident_grade(alert ? kAlert : kAdvice);
     }
     if (lead_is_silenced && !audible.empty()) {

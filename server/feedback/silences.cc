@@ -24,6 +24,8 @@ constexpr size_t kMaxSilences = 1000;
 // People type ids.
 constexpr size_t kIdLetters = 8;
 
+// Without flags a * goes over dots and slashes, too, which names of variables
+// have.
 bool Fits(const std::string& pattern, const std::string& name) {
   return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
 }
@@ -69,6 +71,8 @@ bool Covers(const v1::Silence& silence, const v1::Violation& violation,
     return false;
   }
   if (silence.variable().empty()) return true;
+  // All of them: a violation that concerns another variable as well is still
+  // heard.
   return !violation.variables().empty() &&
          std::all_of(violation.variables().begin(), violation.variables().end(),
                      [&](const std::string& variable) {
@@ -98,6 +102,7 @@ absl::StatusOr<std::unique_ptr<Silences>> Silences::Load(Store* store,
 absl::Status Silences::CheckRule(const std::string& id) const {
   const absl::StatusOr<v1::Invariant> rule = sets_.FindInvariant(id);
   if (!absl::IsNotFound(rule.status())) return rule.status();
+  // Reads all sets, for the sake of the nearest id alone.
   const absl::StatusOr<std::vector<v1::SetSummary>> all = sets_.List();
   if (!all.ok()) return all.status();
   std::vector<std::string> ids;
@@ -130,6 +135,7 @@ absl::Status Silences::Check(const v1::Silence& silence) const {
         "a silence that names no rule, relation, variable or experiment would "
         "cover everything");
   }
+  // A time above the largest signed number would turn into one before 1970.
   if (silence.until_unix_ns() >
           static_cast<uint64_t>(std::numeric_limits<int64_t>::max()) ||
       !IsActive(silence, now_())) {
@@ -146,6 +152,8 @@ std::string Silences::NewId(const v1::Silence& silence) const {
     const std::string id =
         HashText(absl::StrCat(silence.SerializeAsString(), more))
             .substr(0, kIdLetters);
+    // Two that say the same, or whose ids begin alike, are told apart by the
+    // count.
     if (!by_id_.contains(id)) return id;
   }
 }
@@ -153,6 +161,8 @@ std::string Silences::NewId(const v1::Silence& silence) const {
 absl::StatusOr<v1::Silence> Silences::AddUntrusted(v1::Silence silence) {
   if (absl::Status s = Check(silence); !s.ok()) return s;
   silence.set_since_unix_ns(absl::ToUnixNanos(now_()));
+  // What a client says of it counts nothing: it is counted when silences are
+  // listed.
   silence.clear_covered();
   absl::MutexLock lock(&mutex_);
   if (by_id_.size() >= kMaxSilences) {

@@ -76,6 +76,7 @@ absl::StatusOr<v1::Violation> ViolationView::Find(const std::string& id) const {
   const auto found = use_.board->Find(id);
   if (!found.ok()) return found.status();
   if (!found->has_value()) return NoSuchViolation(id);
+  // The whole run: a silence may have given its incident another lead.
   absl::StatusOr<Violations> all = List((*found)->run());
   if (!all.ok()) return all.status();
   for (v1::Violation& violation : *all) {
@@ -105,12 +106,15 @@ absl::StatusOr<ViolationBoard::Changes> ViolationView::ChangesAfter(
   auto changes = use_.board->ChangesAfter(after, run, limit);
   if (!changes.ok()) return changes;
   const std::vector<v1::Silence> active = use_.silences->Active();
+  // Without silences the leads are the checker's, and the page is enough.
   if (!active.empty()) {
     Violations shown;
     for (const auto& [id, of_run] : ByRun(std::move(changes->violations))) {
       absl::StatusOr<Violations> all = use_.board->List(id);
       if (!all.ok()) return all.status();
       AddSilences(active, id, &*all);
+      // Who leads by silences follows from all violations of the run, so they
+      // are read, though the page names few of them.
       const Violations whole = WithWholeIncidents(of_run, *all);
       shown.insert(shown.end(), whole.begin(), whole.end());
     }
@@ -154,6 +158,7 @@ void ViolationView::AddSilences(const std::vector<v1::Silence>& active,
   if (!outline.has_value()) return;
   bool any = false;
   for (v1::Violation& violation : *violations) {
+    // The first that covers it is the one that ends last (Silences::Active).
     const auto silence =
         std::find_if(active.begin(), active.end(), [&](const v1::Silence& one) {
           return Covers(one, violation, outline->experiment);

@@ -22,6 +22,7 @@ absl::Status OverLimit(absl::string_view field, uint64_t size, uint64_t limit) {
 // Do the slices lie in the payload without hole or overlap?
 absl::Status CheckSlices(const v1::Batch& batch) {
   const bool quiet = batch.quiet_monotonic_ns() != 0;
+  // A batch without records says only that time has passed.
   if (batch.slices().empty() != quiet) {
     return absl::InvalidArgumentError(
         quiet ? "batch has slices and says that the process is quiet"
@@ -52,6 +53,7 @@ void LearnProcess(FieldReader fields, BatchFacts* facts) {
   while (fields.Next()) {
     switch (fields.field()) {
       case Field::kProcessKind:
+        // A kind of a later version counts as kOther, the last one.
         kind.kind = static_cast<ProcessKind>(
             std::min<uint64_t>(fields.unsigned_value(),
                                static_cast<uint64_t>(ProcessKind::kOther)));
@@ -110,6 +112,8 @@ constexpr size_t kMaxStartBytes = 64;
 
 void LearnPlace(const RecordReader& record, BatchFacts* facts) {
   facts->place = record.Get<PlaceRecord>();
+  // The start that belongs to this place: one of an earlier record is not its
+  // own.
   facts->start.clear();
   FieldReader fields = record.Fields();
   while (fields.Next()) {
@@ -140,6 +144,7 @@ void LearnRecord(const RecordReader& records, uint32_t ring,
       LearnProcess(records.Fields(), facts);
       break;
     case RecordType::kDrops:
+      // Of the ring in all, so the last one counts.
       facts->dropped[ring] = records.Get<DropsRecord>().dropped_records;
       break;
     default:
@@ -161,6 +166,8 @@ absl::Status DecodeSlice(const v1::Slice& slice, std::string_view bytes,
     if (records.type() == RecordType::kPadding) continue;
     ++count;
     if (!records.known()) ++facts->unknown_types;
+    // All of them, though the daemon needs few: what is stored has been looked
+    // at whole.
     FieldReader fields = records.Fields();
     while (fields.Next()) {
     }
@@ -171,6 +178,7 @@ absl::Status DecodeSlice(const v1::Slice& slice, std::string_view bytes,
     LearnRecord(records, slice.ring(), facts);
   }
   if (!records.ok()) return BadSlice(slice, records.error());
+  // The books count records by this number, without reading them again.
   if (count != slice.records()) {
     return BadSlice(slice,
                     absl::StrCat("holds ", count, " records, its count says ",

@@ -61,6 +61,7 @@ absl::Status CheckHelloUntrusted(const v1::Hello& hello) {
   if (absl::Status s = CheckRunId(hello.run()); !s.ok()) return s;
   if (hello.process().pid() == 0) return Malformed("process.pid", "is 0");
   if (absl::Status s = CheckHost(hello.process().host()); !s.ok()) return s;
+  // Their size alone: these may hold any bytes, which MakePrintable escapes.
   const std::pair<absl::string_view, const std::string&> texts[] = {
       {"process.boot_id", hello.process().boot_id()},
       {"experiment", hello.experiment()},

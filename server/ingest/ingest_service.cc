@@ -226,10 +226,12 @@ IngestService::Stream(grpc::CallbackServerContext* context) {
     absl::MutexLock lock(&mutex_);
     may = stopping_ ? absl::UnavailableError("traincheckd is stopping")
                     : CheckRoom(stream->owner());
+    // Also one that is refused: OnDone takes it out again.
     streams_.insert(stream);
     ++streams_of_[stream->owner()];
   }
   if (!may.ok()) stream->End(may);
+  // gRPC uses it until OnDone; streams_ keeps it alive so long.
   return stream.get();
 }
 

@@ -46,6 +46,7 @@ void ReplyOutbox::Goodbye() {
 void ReplyOutbox::Plan(const v1::PlanChange& change) {
   {
     absl::MutexLock lock(&mutex_);
+    // Threads that publish plans may come in any order.
     if (change.version() <= plan_.version()) return;
     plan_ = change;
     plan_waits_ = true;
@@ -62,6 +63,7 @@ std::optional<v1::IngestReply> ReplyOutbox::Next() {
     welcomed_ = true;
     return reply;
   }
+  // A relay takes anything else before the Welcome for an error.
   if (!welcomed_) return std::nullopt;
   if (plan_waits_) {
     reply.mutable_plan_change()->Swap(&plan_);
@@ -73,6 +75,7 @@ std::optional<v1::IngestReply> ReplyOutbox::Next() {
   if (!acknowledge_) return std::nullopt;
   reply.mutable_acknowledged()->set_next_batch(next_batch_);
   reply.mutable_acknowledged()->set_goodbye(goodbye_);
+  // One answer stands for all that has become durable since the last one.
   acknowledge_ = false;
   finished_ = goodbye_;
   return reply;

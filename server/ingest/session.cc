@@ -63,6 +63,7 @@ absl::Status Session::Receive(const v1::IngestRequest& request) {
 absl::Status Session::OnHello(v1::Hello hello) {
   if (greeted_) return absl::InvalidArgumentError("a second Hello");
   if (absl::Status s = CheckHelloUntrusted(hello); !s.ok()) return s;
+  // Behind the check: an escaped text may be longer than the limit.
   MakePrintable(&hello);
   const absl::StatusOr<uint32_t> format = ChooseFormat(hello);
   if (!format.ok()) return format.status();
@@ -84,6 +85,7 @@ absl::Status Session::OnHello(v1::Hello hello) {
   stream_ = opened->stream;
   next_batch_ = opened->next_batch;
   greeted_ = true;
+  // Behind Open, which makes the run that is subscribed to.
   plan_ = use_.plans->Subscribe(
       stream_.run, [outbox = outbox_](const v1::PlanChange& change) {
         outbox->Plan(change);
@@ -93,13 +95,17 @@ absl::Status Session::OnHello(v1::Hello hello) {
 
 absl::Status Session::OnBatch(const v1::Batch& batch) {
   if (absl::Status s = CheckBatchLimits(batch); !s.ok()) return s;
+  // A relay sends again what it was not told of.
   if (batch.number() < next_batch_) {
     outbox_->Repeat();
     return absl::OkStatus();
   }
   const uint64_t bytes = batch.payload().size();
+  // Before AddBatch: the store may call back before that returns.
   outbox_->Queued(bytes);
   use_.budget->Take(bytes);
+  // The batch is decoded before the call, not under the registry's lock, which
+  // all streams share.
   const absl::StatusOr<Registry::Fate> fate = use_.registry->AddBatch(
       stream_, batch, DecodeBatchUntrusted(batch),
       [outbox = outbox_, budget = use_.budget, bytes](uint64_t next_batch) {

@@ -54,6 +54,7 @@ InferenceJobs::InferenceJobs(Dependencies dependencies,
     : use_(std::move(dependencies)), book_(std::move(book)) {
   {
     absl::MutexLock lock(&mutex_);
+    // Jobs of an earlier daemon hold their runs before anybody can delete one.
     for (const v1::Job& job : book_->List()) {
       if (!HasEnded(job)) pins_[job.id()] = Hold(job.request());
     }
@@ -130,6 +131,7 @@ absl::StatusOr<v1::Job> InferenceJobs::Cancel(const std::string& id) {
 
 bool InferenceJobs::CancelRunning(const std::string& id) {
   absl::MutexLock lock(&mutex_);
+  // Under the lock under which jobs are taken: it cannot begin meanwhile.
   if (running_.id != id) {
     book_->End(id, v1::JOB_STATUS_CANCELLED, kCancelled);
     pins_.erase(id);
@@ -145,6 +147,7 @@ bool InferenceJobs::CancelRunning(const std::string& id) {
 bool InferenceJobs::Stop(absl::Duration patience) {
   absl::MutexLock lock(&mutex_);
   stopping_ = true;
+  // The thread hears of it by its channel, which breaks.
   if (running_.process != nullptr) running_.process->Kill();
   const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return !working_;
@@ -188,6 +191,7 @@ bool InferenceJobs::Attach(WorkerProcess* process) {
 bool InferenceJobs::Detach() {
   absl::MutexLock lock(&mutex_);
   running_.process = nullptr;
+  // Decided under the lock: a job is either cancelled or saved.
   running_.saving = !stopping_ && !running_.cancelled;
   return running_.saving;
 }
@@ -207,6 +211,8 @@ void InferenceJobs::Failed(const v1::Job& job, const absl::Status& why) {
     cancelled = running_.cancelled;
     if (stopping_) reason = kStopped;
   }
+  // Also where it failed by itself in that moment: what was asked for has
+  // happened.
   if (cancelled) reason = kCancelled;
   spdlog::warn("inference {} job={} set={} reason=\"{}\"",
                cancelled ? "cancelled" : "failed", job.id(),
@@ -278,6 +284,7 @@ absl::Status InferenceJobs::SaveSet(const v1::Job& job,
           dropped.set_reason(reason);
           dropped.set_invariants(hypotheses);
         }
+        // The set and its job in one write: a crash leaves both or neither.
         finished = book_->Finished(job.id(), result, writes);
       },
       job.owner());

@@ -45,12 +45,14 @@ bool SetUpProcess(uint64_t memory_bytes, pid_t daemon) {
   prctl(PR_SET_NAME, "traincheckd-job");
   // Also while it computes and reads nothing that would end.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
+  // It may have ended before the signal was asked for.
   if (getppid() != daemon) return false;
   setpriority(PRIO_PROCESS, 0, kNice);
   VolunteerForTheOomKiller();
   // Each arena reserves address space, which the limit counts.
   mallopt(M_ARENA_MAX, 2);
   const rlimit memory = {.rlim_cur = memory_bytes, .rlim_max = memory_bytes};
+  // Sanitizers map far more than any limit.
   if (!kSanitized) setrlimit(RLIMIT_AS, &memory);
   const rlimit no_core = {.rlim_cur = 0, .rlim_max = 0};
   setrlimit(RLIMIT_CORE, &no_core);
@@ -181,6 +183,7 @@ class Worker {
     InferenceResult learned = inference_->Finish([&](double fraction) {
       worker::FromWorker progress;
       progress.set_learned(fraction);
+      // The first error is kept: Finish cannot be stopped from here.
       if (sent.ok()) sent = Say(&progress);
     });
     if (!sent.ok()) return sent;
@@ -217,6 +220,7 @@ int RunWorker() {
   Worker worker(kWorkerSocket);
   absl::Status status = worker.Work();
   if (status.ok()) return kWorkerDone;
+  // Nobody is left to be told.
   if (absl::IsUnavailable(status)) return kWorkerAlone;
   status = worker.Fail(status);
   return status.ok() ? kWorkerFailed : kWorkerAlone;

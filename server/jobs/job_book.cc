@@ -38,6 +38,7 @@ absl::StatusOr<std::unique_ptr<JobBook>> JobBook::Load(Store* store,
   std::unique_ptr<JobBook> book(new JobBook(store, std::move(now)));
   absl::MutexLock lock(&book->mutex_);
   if (absl::Status s = book->LoadEntries(); !s.ok()) return s;
+  // Whatever it had learned went with the daemon.
   for (auto& [number, entry] : book->entries_) {
     if (entry.job.status() != v1::JOB_STATUS_RUNNING) continue;
     book->EndEntry(v1::JOB_STATUS_FAILED, kStopped, &entry);
@@ -81,6 +82,7 @@ absl::Status JobBook::CheckQueue() const {
 void JobBook::Trim() {
   size_t ended = 0;
   for (const auto& [number, entry] : entries_) ended += HasEnded(entry.job);
+  // Numbers ascend, so the first ones are the oldest.
   for (auto at = entries_.begin(); ended > kMaxEndedJobs;) {
     if (HasEnded(at->second.job)) {
       at = entries_.erase(at);
@@ -118,12 +120,15 @@ absl::StatusOr<v1::Job> JobBook::Add(const v1::InferRequest& request,
     job.set_stage("waiting");
     job.set_queued_unix_ns(absl::ToUnixNanos(now_()));
     entry.job = job;
+    // Saved and shown under one lock, so that the write of a later state is
+    // queued behind this one.
     Save(entry, [durable] { durable->Notify(); });
     Changed(&(entries_[next_number_++] = std::move(entry)));
   }
   if (durable->WaitForNotificationWithTimeout(kPatience)) return job;
   const std::string reason =
       "the disk takes no writes: see traincheckctl status";
+  // Its client hears that it failed, so it must not run later.
   End(job.id(), v1::JOB_STATUS_FAILED, reason);
   return absl::UnavailableError(reason);
 }
@@ -182,6 +187,7 @@ void JobBook::Report(const std::string& id, const std::string& stage,
 
 void JobBook::ReportPeak(const std::string& id, uint64_t bytes) {
   absl::MutexLock lock(&mutex_);
+  // Wakes nobody: who watches sees it with the next progress.
   if (Entry* entry = Open(id)) entry->job.set_peak_bytes(bytes);
 }
 
@@ -194,6 +200,7 @@ void JobBook::End(const std::string& id, v1::JobStatus status,
 v1::Job JobBook::Finished(const std::string& id, const v1::InferResult& result,
                           WriteSet* writes) const {
   absl::MutexLock lock(&mutex_);
+  // It is there: no job is forgotten before it has ended.
   const Entry& entry = *FindEntry(id);
   v1::Job job = entry.job;
   job.set_status(v1::JOB_STATUS_DONE);

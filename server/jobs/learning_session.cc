@@ -80,6 +80,7 @@ std::string Shortcomings(const RunView& run) {
 absl::StatusOr<LearningSession::Learned> LearningSession::Learn(
     const std::vector<RunView>& runs, const v1::InferRequest& request) {
   absl::Status fed = Feed(runs, request);
+  // The process may have said why before it went.
   if (absl::IsUnavailable(fed)) return WhyGone();
   if (!fed.ok()) return fed;
   progress_("learning", kReadingShare);
@@ -138,6 +139,7 @@ absl::Status LearningSession::FeedProcess(const RunView& run,
       message.mutable_batch()->set_value(std::move(value));
       if (absl::Status s = process_.channel().Send(message); !s.ok()) return s;
     }
+    // Beside what the process says of itself: one that is killed says nothing.
     process_.MeasurePeak();
     next = page->next_batch;
     fed_ = fed_before + next;
@@ -166,6 +168,8 @@ absl::StatusOr<LearningSession::Learned> LearningSession::TakeAnswer() {
     process_.NotePeak(message.peak_bytes());
     if (message.has_failed()) return absl::AbortedError(message.failed());
     if (message.has_result()) {
+      // The process has read strangers' records, so its answer is trusted no
+      // more than an import.
       absl::StatusOr<InvariantSet> set =
           SetFromJsonUntrusted(message.result().set_json());
       if (!set.ok()) return set.status();

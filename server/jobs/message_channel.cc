@@ -40,6 +40,7 @@ absl::Status MessageChannel::Await(short events) {
   const int patience_ms =
       waiting_ ? static_cast<int>(absl::ToInt64Milliseconds(kLookAround)) : -1;
   while (true) {
+    // Errors and hang-ups end it, too: send and recv then say which.
     const int ready = poll(&poller, 1, patience_ms);
     if (ready > 0) return absl::OkStatus();
     if (ready < 0 && errno != EINTR) return Gone(strerror(errno));
@@ -57,6 +58,8 @@ absl::Status MessageChannel::Send(
   }
   message.AppendToString(&bytes);
   for (size_t sent = 0; sent < bytes.size();) {
+    // Never blocking, so that `waiting_` is called meanwhile; and without
+    // SIGPIPE, because the other side may die at any moment.
     const ssize_t n = send(fd_, bytes.data() + sent, bytes.size() - sent,
                            MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n >= 0) {
@@ -96,6 +99,7 @@ absl::Status MessageChannel::Receive(google::protobuf::MessageLite* message) {
     size |= static_cast<uint32_t>(length[i]) << (8 * i);
   }
   if (size > kMaxWorkerMessageBytes) {
+    // Before memory is taken for it: the length is the other side's word.
     return absl::InvalidArgumentError(TooLarge(size).message());
   }
   std::string bytes(size, '\0');

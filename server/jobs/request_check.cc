@@ -63,6 +63,7 @@ absl::Status CheckOptions(const v1::InferOptions& options) {
     return absl::InvalidArgumentError("--min-programs is 0: write 1 or more");
   }
   const double chance = options.max_chance();
+  // Written so that NaN is refused as well.
   if (options.has_max_chance() && !(chance > 0 && chance <= 1)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--max-chance is ", chance, ": write a number above 0 and at most 1"));
@@ -85,6 +86,7 @@ absl::Status CheckRequest(const v1::InferRequest& request) {
 
 absl::Status CheckContent(const RunView& run) {
   uint64_t batches = 0;
+  // By attempt: one that is started anew may have another world.
   std::map<uint32_t, const RunView::Process*> first;  // rank by attempt
   for (const RunView::Process& process : run.processes) {
     batches += process.next_batch;

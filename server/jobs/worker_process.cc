@@ -58,6 +58,8 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(
       {kShownName, kWorkerArgument, absl::StrCat(options.memory_bytes),
        absl::StrCat(getpid())},
       /*variables=*/{}, &pid);
+  // With a copy of the worker's end here, the channel would stay open when the
+  // worker dies.
   close(theirs);
   if (error != 0) {
     close(sockets[0]);

@@ -114,6 +114,7 @@ absl::StatusOr<tcp::endpoint> ParseAddress(const std::string& address) {
   if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
     host = host.substr(1, host.size() - 2);
   }
+  // make_address takes numbers alone.
   if (host == "localhost") host = "127.0.0.1";
   uint32_t port = 0;
   error_code error;

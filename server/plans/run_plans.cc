@@ -106,6 +106,7 @@ absl::Status RunPlans::Add(const RunView& run,
   }
   plan.set_version(before.empty() ? kFirstVersion
                                   : before.back().version() + 1);
+  // Before the first step a plan is taken at once.
   if (run.last_step.has_value()) {
     plan.set_from_step(*run.last_step + kStepsAhead);
   }
@@ -132,6 +133,7 @@ void RunPlans::Publish(uint64_t run, const v1::PlanChange& change) {
   {
     absl::MutexLock lock(&mutex_);
     const auto channel = channels_.find(run);
+    // Nobody streams for it; who subscribes later reads the store.
     if (channel == channels_.end()) return;
     channel->second.newest = change;
     for (const auto& [number, listener] : channel->second.listeners) {
@@ -151,6 +153,8 @@ std::unique_ptr<RunPlans::Subscription> RunPlans::Subscribe(
     absl::MutexLock lock(&mutex_);
     const auto [channel, added] = channels_.try_emplace(*number);
     if (added) {
+      // Under the lock: a version that becomes durable behind this look is
+      // published here.
       const auto plans = Read(*number);
       if (!plans.ok()) {
         spdlog::error("no plan for run={} error=\"{}\"", run,
@@ -173,6 +177,7 @@ void RunPlans::Unsubscribe(uint64_t run, uint64_t number) {
   const auto channel = channels_.find(run);
   if (channel == channels_.end()) return;
   channel->second.listeners.erase(number);
+  // Who subscribes next reads the newest from the store.
   if (channel->second.listeners.empty()) channels_.erase(channel);
 }
 
@@ -193,6 +198,7 @@ void RunPlans::OnCheckBegins(const RunView& run, const InvariantSet& set) {
     plan.set_origin(OriginOf(set));
     status = Add(run, *before, std::move(plan), json);
   }
+  // The check goes on: a plan only says how much is recorded.
   if (!status.ok()) {
     spdlog::error("run keeps its plan run={} error=\"{}\"", run.id,
                   std::string(status.message()));
@@ -226,6 +232,7 @@ absl::Status RunPlans::ZoomIn(const std::string& run, stored::Zoom zoom,
                               const nlohmann::json& json) {
   absl::MutexLock lock(&changing_);
   const absl::StatusOr<RunView> view = use_.registry->View(run);
+  // Deleted meanwhile: nobody is left to record.
   if (absl::IsNotFound(view.status())) return absl::OkStatus();
   if (!view.ok()) return view.status();
   if (view->ended) return absl::OkStatus();
@@ -240,6 +247,8 @@ absl::Status RunPlans::ZoomIn(const std::string& run, stored::Zoom zoom,
   plan_json["zoom"] = json;
   stored::Plan plan;
   plan.set_origin(absl::StrCat("zoom on incident ", zoom.violations(0)));
+  // The plan behind the zoom is the one before it: if that was by hand, no
+  // check that begins replaces it.
   plan.set_by_hand(newest.by_hand());
   *plan.mutable_zoom() = std::move(zoom);
   return Add(*view, *before, std::move(plan), plan_json);

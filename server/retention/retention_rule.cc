@@ -38,10 +38,12 @@ std::vector<std::string> RunsToDrop(const std::vector<RunUse>& runs,
     const absl::Time ended = absl::FromUnixNanos(run->ended_unix_ns);
     const bool is_owners_too_much =
         !run->owner.empty() && of_owner[run->owner] > limits.owner_bytes;
+    // What goes lowers the sums, so no more runs go than the limits ask for.
     if (now - ended <= limits.age && bytes <= limits.bytes &&
         !is_owners_too_much) {
       continue;
     }
+    // Asked last: the answer may take a read of the store.
     if (run->is_checked && !is_checked(run->id)) continue;
     bytes -= run->stored_bytes;
     of_owner[run->owner] -= run->stored_bytes;
@@ -76,6 +78,7 @@ absl::StatusOr<uint64_t> ParseBytes(const std::string& text, uint64_t whole) {
       number <= 100) {
     return static_cast<uint64_t>(static_cast<double>(whole) / 100 * number);
   }
+  // The bound is just below 2^64, beyond which the conversion is undefined.
   if (unit == units.end() ||
       !absl::SimpleAtod(text.substr(0, digits), &number) ||
       number * unit->second >= 1.8e19) {

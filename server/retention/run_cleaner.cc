@@ -21,12 +21,16 @@ void RunCleaner::Start() {
 void RunCleaner::Stop() {
   {
     absl::MutexLock lock(&mutex_);
+    // Under the lock, so that the loop looks at its condition.
     stopping_ = true;
   }
   if (thread_.joinable()) thread_.join();
 }
 
 absl::StatusOr<v1::DeleteRunReply> RunCleaner::Delete(const std::string& run) {
+  // First out of the registry, so that neither streams nor readers find it;
+  // then out of the checks, which write as well; then from the store, behind
+  // all that these had queued.
   const absl::StatusOr<Registry::Withdrawn> withdrawn =
       use_.registry->Withdraw(run, *use_.pins);
   if (!withdrawn.ok()) return withdrawn.status();
@@ -40,6 +44,7 @@ absl::StatusOr<v1::DeleteRunReply> RunCleaner::Delete(const std::string& run) {
   WriteSet deletions;
   DeleteAllOf(withdrawn->number, &deletions);
   absl::Status erased = use_.store->Erase(deletions);
+  // Before the id is free again for another run.
   if (erased.ok()) use_.board->Remove(run);
   use_.registry->Release(run, erased.ok());
   if (!erased.ok()) {
@@ -103,6 +108,7 @@ absl::StatusOr<std::set<std::string>> RunCleaner::LearnedFrom() const {
 void RunCleaner::ApplyLimits() {
   if (use_.limits.IsNone()) return;
   const auto learned = LearnedFrom();
+  // Without the sets, a run that one was learned from might go.
   if (!learned.ok()) {
     spdlog::warn("retention waits: the sets cannot be read error=\"{}\"",
                  std::string(learned.status().message()));

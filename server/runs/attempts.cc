@@ -115,6 +115,8 @@ uint32_t AttemptOfStart(const RunState& run, const stored::Process& process) {
     attempts.insert(other.attempt());
     if (other.rank() == process.rank()) held.insert(other.attempt());
   }
+  // The start's own attempt, unless this place is held there: then two starts
+  // have one nonce, and this is the second one.
   for (const uint32_t attempt : attempts) {
     if (held.count(attempt) == 0) return attempt;
   }
@@ -130,6 +132,7 @@ uint32_t FittingAttempt(const RunState& run, const stored::Process& process) {
     return AttemptOfStart(run, process);
   }
   uint32_t attempt = process.attempt();
+  // Comes to an end: an attempt that nobody is in is not over.
   while (IsOver(run, attempt, process)) ++attempt;
   return attempt;
 }

@@ -40,6 +40,8 @@ std::string MissingWords(const stored::Process& process) {
     lacks_definitions = ring.missing_bytes() > 0;
   }
   std::string words;
+  // First, because more depends on them: any later record may use one that
+  // nobody has.
   if (lacks_definitions || (!defines && record_bytes > 0)) {
     words = "; definitions are missing: what came after them cannot be judged";
   }
@@ -70,6 +72,7 @@ std::string ExitWords(const stored::Process& process) {
 }
 
 std::string DiedReason(const stored::Process& process) {
+  // The one behind the last that it closed.
   const uint64_t step = process.has_last_step() ? process.last_step() + 1 : 0;
   if (std::string words = ExitWords(process); !words.empty()) {
     if (IsMain(process)) absl::StrAppend(&words, " in step ", step);
@@ -150,6 +153,8 @@ stored::Process MakeProcess(const v1::Hello& hello, uint32_t number) {
   process.set_owner_start_ticks(identity.owner_start_ticks());
   process.set_image(identity.image());
   process.set_attempt(hello.attempt());
+  // Stays what the launcher counted. The attempt itself is found once the place
+  // is known (FittingAttempt).
   process.set_announced_attempt(hello.attempt());
   process.set_agent_version(hello.agent_version());
   process.set_torch_version(hello.torch_version());
@@ -220,6 +225,7 @@ absl::Status CheckPositions(const stored::Process& process,
   }
   for (const v1::Slice& slice : batch.slices()) {
     uint64_t& stored = position[slice.ring()];
+    // A gap is booked as missing. What came twice would be judged twice.
     if (slice.from() < stored) {
       return absl::InvalidArgumentError(absl::StrCat(
           "slice of ring ", slice.ring(), " begins at position ", slice.from(),
@@ -234,6 +240,7 @@ void BookBatch(const v1::Batch& batch, uint64_t stored_bytes,
                stored::Process* process) {
   for (const v1::Slice& slice : batch.slices()) {
     stored::Ring* ring = FindOrAddRing(slice.ring(), process);
+    // Of a gap the bytes are known, not the records.
     ring->set_missing_bytes(ring->missing_bytes() + slice.from() -
                             ring->stored_position());
     ring->set_stored_position(slice.to());
@@ -263,6 +270,8 @@ void LearnFacts(const BatchFacts& facts, stored::Process* process) {
     process->set_rank(facts.place->rank);
     process->set_world(facts.place->world_size);
     process->set_place_source(facts.place->source);
+    // The first one stays: a process that makes its group anew is still of its
+    // start.
     if (process->start().empty()) process->set_start(facts.start);
   }
   if (facts.kind.has_value()) {
@@ -283,6 +292,7 @@ void LearnFacts(const BatchFacts& facts, stored::Process* process) {
   }
   for (const auto& [number, dropped] : facts.dropped) {
     stored::Ring* ring = FindOrAddRing(number, process);
+    // A total: the largest is the newest.
     ring->set_dropped(std::max<uint64_t>(ring->dropped(), dropped));
   }
 }
@@ -339,6 +349,7 @@ std::optional<uint64_t> LostRecords(const stored::Process& process) {
   const bool nothing_missing = process.state() == stored::STATE_STREAMING &&
                                MissingBytes(process) == 0 &&
                                process.quarantined_batches() == 0;
+  // What is on its way may still come.
   if (nothing_missing) return 0;
   return std::nullopt;
 }

@@ -82,6 +82,7 @@ RunState& Registry::FindOrMakeRun(const v1::Hello& hello,
   if (run.check_set().empty()) {
     run.set_check_set(SelectionFor(hello, state));
   }
+  // Relays come in any order: the run began with its earliest process.
   if (hello.started_unix_ns() != 0) {
     run.set_started_unix_ns(std::min<uint64_t>(run.started_unix_ns(),  //
                                                hello.started_unix_ns()));
@@ -91,6 +92,7 @@ RunState& Registry::FindOrMakeRun(const v1::Hello& hello,
 
 absl::StatusOr<ProcessEntry*> Registry::AddProcess(const v1::Hello& hello,
                                                    RunState* run) {
+  // No process leaves its run, so no number is given twice.
   const uint32_t number = run->processes.size();
   if (number >= options_.max_processes) {
     return absl::ResourceExhaustedError(
@@ -121,6 +123,7 @@ absl::StatusOr<Registry::Opened> Registry::Open(const v1::Hello& hello,
     if (may.ok()) may = TakeOffShelf(&known->second);
     if (!may.ok()) return may;
   }
+  // Before the run is made: what is refused leaves none behind.
   absl::Status room = use_of_owners_.CheckRoom(
       known == runs_.end() ? owner : known->second.run.owner());
   if (!room.ok()) return room;
@@ -245,15 +248,19 @@ absl::StatusOr<Registry::Fate> Registry::TakeBatch(
                  run->run.id(), ProcessName(books), books.next_batch(),
                  batch.number());
   }
+  // Also past a batch that will be quarantined: its relay must not send it for
+  // ever.
   books.set_next_batch(batch.number() + 1);
   WriteSet writes;
   if (HasEnded(books)) Reopen(run, process, &writes);
   const BatchId id = {run->run.number(), books.number(), batch.number()};
+  // Good or not: quarantined batches take room, too.
   use_of_owners_.Add(run->run.owner(), value.size());
   const absl::Status bad =
       facts.ok() ? CheckPositions(books, batch) : facts.status();
   if (bad.ok()) {
     BookBatch(batch, value.size(), &books);
+    // Copied only where it is compared: few batches tell of a place.
     const stored::Process before =
         facts->place || facts->kind ? books : stored::Process();
     LearnFacts(*facts, &books);
@@ -365,6 +372,7 @@ absl::Status Registry::Report(const StreamId& stream,
   absl::MutexLock lock(&mutex_);
   const absl::StatusOr<StreamOwner> writer = Writer(stream);
   if (!writer.ok()) return writer.status();
+  // Not written by itself: the next write of the process has it.
   BookReports(reports.rings(), &writer->process->books);
   return absl::OkStatus();
 }
@@ -381,6 +389,8 @@ absl::Status Registry::End(const StreamId& stream, const v1::Goodbye& goodbye,
     books.set_ended_unix_ns(goodbye.ended_unix_ns());
   }
   process->stream = 0;
+  // A relay that took over may not have seen the mark that another one
+  // delivered.
   const bool clean =
       goodbye.end() == v1::END_KIND_CLEAN || books.clean_exit_seen();
   books.set_replaced(goodbye.end() == v1::END_KIND_REPLACED);
@@ -418,6 +428,8 @@ RunState* Registry::FindRun(const std::string& id, uint64_t number) {
 void Registry::WriteProcess(RunState* run, const ProcessEntry& process,
                             WriteSet writes, Durable durable) {
   const stored::Process& books = process.books;
+  // In one write with the batch that the cursor counts: after any crash a batch
+  // is stored and counted, or neither.
   writes.Put(Table::kRuns, ProcessKey(run->run.number(), books.number()),
              books.SerializeAsString());
   std::optional<ProcessEnd> end;
@@ -436,6 +448,7 @@ void Registry::WriteProcess(RunState* run, const ProcessEntry& process,
                      stored.durable_end = end;
                    }
                  }
+                 // Without the lock: both may call the registry.
                  if (durable) durable(next_batch);
                  if (observer_) observer_(id);
                });

@@ -38,6 +38,8 @@ absl::StatusOr<RunState*> Registry::AtRest(const std::string& run,
   if (at == runs_.end()) return NoSuchRun(run);
   if (absl::Status s = TakeOffShelf(&at->second); !s.ok()) return s;
   if (absl::Status s = at->second.CheckAtRest(); !s.ok()) return s;
+  // Under the registry's lock, so that a reader who holds first is seen
+  // (run_pins.h).
   if (pins.IsPinned(run)) {
     return absl::FailedPreconditionError(absl::StrCat(
         "run ", run, " is being read by a job: see traincheckctl jobs list"));
@@ -93,6 +95,8 @@ absl::StatusOr<Registry::Withdrawn> Registry::DropRecords(
     writes.Put(Table::kRuns, ProcessKey(dropped.number, number),
                process.books.SerializeAsString());
   }
+  // In one write with the books, which would otherwise count records that are
+  // gone.
   DeleteRecordsOf(dropped.number, &writes);
   ++state.pending_writes;
   store_.Write(std::move(writes), [this, run, number = dropped.number] {

@@ -34,6 +34,8 @@ RunView::Process Registry::ViewOf(const ProcessEntry& process,
                                   std::string reason) {
   return {
       .number = process.books.number(),
+      // What the synced store has, for those who read there: the books are
+      // ahead of it.
       .next_batch = process.durable_next_batch,
       .end = process.durable_end,
       .refused = !process.books.place_conflict().empty() ||

@@ -12,6 +12,7 @@ namespace traincheck::server {
 
 void Registry::Tick() {
   absl::MutexLock lock(&mutex_);
+  // A copy, because runs that end leave the set.
   const std::set<std::string> candidates = not_ended_;
   for (const std::string& id : candidates) {
     RunState& run = runs_.at(id);

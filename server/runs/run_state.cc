@@ -96,6 +96,8 @@ void AddMissingRanks(const RunState& run, v1::Run* api) {
     for (int32_t rank = 0; rank < world; ++rank) {
       if (static_cast<size_t>(api->missing_size()) == kMaxMissingRanks) return;
       if (ranks.count(rank) > 0) continue;
+      // Once for an attempt, and where a rank is missing: it goes over all
+      // processes.
       if (reason.empty()) reason = MissingReason(run, attempt);
       v1::MissingRank* missing = api->add_missing();
       missing->set_attempt(attempt);
@@ -105,6 +107,7 @@ void AddMissingRanks(const RunState& run, v1::Run* api) {
   }
 }
 
+// Pids are used again: with start time and boot a pid is one process.
 std::string IdentityKey(const std::string& host, const std::string& boot_id,
                         uint32_t pid, uint64_t start_ticks) {
   return absl::StrCat(pid, " ", start_ticks, " ", boot_id, " ", host);
@@ -134,6 +137,8 @@ ProcessEntry& RunState::Add(stored::Process books) {
                                       books.pid(), books.start_ticks());
   images[{key, books.image()}] = books.number();
   const auto [newest, is_first] = by_identity.emplace(key, books.number());
+  // By their starts: of two programs of one process the later one may be heard
+  // of first.
   if (!is_first && processes.at(newest->second).books.started_unix_ns() <=
                        books.started_unix_ns()) {
     newest->second = books.number();

@@ -82,6 +82,8 @@ absl::StatusOr<v1::DisabledRule> RulePolicy::Disable(
   if (!written.ok()) return written;
   spdlog::info("rule is disabled rule={} reason={}", id,
                QuotePrintable(reason));
+  // Known only when it is durable, so that a rule that is disabled stays so
+  // after a restart.
   disabled_[id] = disabled;
   return disabled;
 }
@@ -116,6 +118,8 @@ absl::StatusOr<v1::Deployment> RulePolicy::Deploy(
   v1::Deployment deployment;
   deployment.set_experiment(experiment);
   deployment.set_since_unix_ns(absl::ToUnixNanos(absl::Now()));
+  // Before the lock, which every run that begins takes: sets are read and
+  // parsed.
   for (const std::string& set : sets) {
     const absl::StatusOr<v1::SetDetail> found = sets_.Detail(set);
     if (!found.ok()) return found.status();
@@ -167,11 +171,13 @@ std::vector<std::string> RulePolicy::DeployedFor(const std::string& set) const {
 absl::Status RulePolicy::Demote(const std::string& owner,
                                 const std::vector<v1::RuleRecord>& rules) {
   v1::SetReview demoted;
+  // Those with most against them come first.
   for (const v1::RuleRecord& rule : rules) {
     if (static_cast<size_t>(demoted.rules_size()) == kMaxDemoted) break;
     *demoted.add_rules() = rule;
   }
   absl::MutexLock lock(&mutex_);
+  // Each mark asks for it, and most change nothing.
   if (demoted.SerializeAsString() == demoted_[owner].SerializeAsString()) {
     return absl::OkStatus();
   }

@@ -27,6 +27,7 @@ bool IsNameCharacter(char c) {
 
 void LeaveOut(const std::vector<std::string>& ids, InvariantSet* set) {
   std::erase_if(set->invariants, [&](const Invariant& invariant) {
+    // ParseSelection gives the ids in order.
     return std::binary_search(ids.begin(), ids.end(), invariant.id);
   });
 }
@@ -125,6 +126,7 @@ absl::StatusOr<v1::SetSummary> SetCatalog::Save(InvariantSet set,
   summary.set_version(set.version);
   summary.set_invariants(set.invariants.size());
   summary.set_created_unix_ns(set.created_unix_ns);
+  // An administrator who saves a version does not take the set over.
   summary.set_owner(current->value_or(owner));
   for (const std::string& run : set.runs) summary.add_runs(run);
   stored.set_json(ToJson(set).dump());
@@ -170,10 +172,12 @@ absl::StatusOr<std::vector<uint32_t>> SetCatalog::Delete(
   std::vector<uint32_t> versions;
   WriteSet writes;
   for (uint32_t version = from; version <= to; ++version) {
+    // Versions in between may be gone.
     if (!Read(ref->name, version).ok()) continue;
     versions.push_back(version);
     writes.Delete(Table::kSets, SetKey(ref->name, version));
   }
+  // In the same write: a number that was given names the same rules for ever.
   writes.Put(Table::kMeta, absl::StrCat(kLastVersionPrefix, ref->name),
              absl::StrCat(*last));
   absl::Status written = store_.WriteAndWait(std::move(writes), kPatience);
@@ -196,6 +200,7 @@ absl::StatusOr<uint32_t> SetCatalog::LastVersion(
     return absl::DataLossError(absl::StrCat("the stored version number of set ",
                                             name, " does not parse"));
   }
+  // The newest one may be deleted: its number was noted with that.
   return std::max(there, deleted);
 }
 
@@ -211,6 +216,8 @@ absl::StatusOr<v1::SetDetail> SetCatalog::Read(const std::string& name,
   std::optional<std::string> found;
   const std::string from = SetKey(name, version);
   const std::string prefix = SetKey(name, 0).substr(0, name.size() + 1);
+  // Without a version all of them are visited in their order, and the last one
+  // stays.
   absl::Status scanned =
       store_.Scan(Table::kSets, from,
                   version == 0 ? PrefixEnd(prefix) : SetKey(name, version + 1),
@@ -281,9 +288,12 @@ absl::StatusOr<InvariantSet> SetCatalog::Load(const std::string& text) const {
     if (!stored.ok()) return stored.status();
     absl::StatusOr<InvariantSet> set = SetFromJsonUntrusted(stored->json());
     if (!set.ok()) return set.status();
+    // The name of the result says which versions it is made of: a check that
+    // goes on later reads the same ones.
     ref.version = set->version;
     sets.push_back(*std::move(set));
   }
+  // As it is stored, it keeps a name and a version by which it is found again.
   if (sets.size() == 1 && selection->without.empty() &&
       selection->advised.empty()) {
     return std::move(sets[0]);
@@ -293,6 +303,7 @@ absl::StatusOr<InvariantSet> SetCatalog::Load(const std::string& text) const {
   LeaveOut(selection->without, &merged);
   Advise(selection->advised, &merged);
   merged.name = ToText(*selection);
+  // The name says the versions of all of them.
   merged.version = 0;
   return merged;
 }

@@ -38,6 +38,7 @@ void Committer::Loop() {
   while (NextGroup(&group)) {
     if (!CommitWithRetries(group)) return;
     for (const Pending& pending : group) {
+      // Behind the sync and nowhere else: what these acknowledge is on disk.
       if (pending.done) pending.done();
     }
   }
@@ -52,6 +53,7 @@ bool Committer::NextGroup(std::vector<Pending>* group) {
   mutex_.Await(absl::Condition(&ready));
   if (closing_ && absl::Now() > give_up_) return false;
   size_t bytes = 0;
+  // At least one, however large it is.
   while (!queue_.empty() &&
          (group->empty() ||
           bytes + queue_.front().writes.bytes() <= options_.max_group_bytes)) {
@@ -66,6 +68,8 @@ bool Committer::CommitWithRetries(const std::vector<Pending>& group) {
   std::vector<const WriteSet*> sets;
   for (const Pending& pending : group) sets.push_back(&pending.writes);
   while (true) {
+    // The same group until it succeeds: nothing behind it may become durable
+    // before it.
     absl::Status status = commit_(sets);
     absl::MutexLock lock(&mutex_);
     if (status.ok()) {

@@ -64,6 +64,7 @@ absl::Status WriteWhole(const std::string& dir, const std::string& name,
   if (rename(next.c_str(), path.c_str()) != 0) {
     return Failed(dir, "cannot write to it", strerror(errno));
   }
+  // A rename is durable once the folder is.
   return SyncFolder(dir);
 }
 
@@ -112,6 +113,7 @@ absl::Status CheckBackupFolder(const std::string& dir,
         absl::StrCat("backup folder \"", folder.string(),
                      "\" exists already: name one that does not"));
   }
+  // Both as they really are: a link could lead into the data directory.
   const std::filesystem::path parent =
       std::filesystem::canonical(folder.parent_path(), error);
   if (error) {
@@ -206,6 +208,8 @@ absl::Status PrepareDataDir(const std::string& dir) {
   if (!std::filesystem::is_directory(dir, error)) {
     return Failed(dir, "cannot use it", "it is not a directory");
   }
+  // Before its mode is changed or a file is made: a folder of something else
+  // stays as it is.
   const bool ours = std::filesystem::exists(FormatPath(dir), error);
   if (ours) {
     if (absl::Status status = CheckFormat(dir); !status.ok()) return status;

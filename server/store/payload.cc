@@ -32,11 +32,14 @@ absl::StatusOr<std::string> DecompressUntrusted(std::string_view payload,
     return absl::InvalidArgumentError(absl::StrCat(
         "payload is not a zstd frame: ", ZSTD_getErrorName(frame)));
   }
+  // ZSTD_decompressDCtx takes one frame after the other; a payload has one.
   if (frame != payload.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("payload has ", payload.size() - frame,
                      " bytes behind its zstd frame"));
   }
+  // With it, zstd finds what was damaged on the way or on disk. The byte is
+  // there: a frame that was measured has its whole header.
   if ((static_cast<uint8_t>(payload[kDescriptorOffset]) & kChecksumFlag) == 0) {
     return absl::InvalidArgumentError(
         "payload is a zstd frame without content checksum");

@@ -92,6 +92,7 @@ rocksdb::ColumnFamilyOptions FamilyOptions(
   if (table == Table::kBatches || table == Table::kQuarantine) {
     options.enable_blob_files = true;
     options.min_blob_size = 1024;
+    // Payloads are zstd frames already.
     options.compression = rocksdb::kNoCompression;
     options.blob_compression_type = rocksdb::kNoCompression;
     options.enable_blob_garbage_collection = true;
@@ -134,12 +135,15 @@ rocksdb::Status RocksdbDatabase::Reclaim(const std::string& from,
   // Also the tables that are not compacted: a log goes once no table needs it.
   rocksdb::Status status = db_->Flush(rocksdb::FlushOptions(), families_);
   rocksdb::CompactRangeOptions options;
+  // RocksDB's own compactions go on meanwhile.
   options.exclusive_manual_compaction = false;
+  // Without a compaction filter the bottommost level is left out by default.
   options.bottommost_level_compaction =
       rocksdb::BottommostLevelCompaction::kForceOptimized;
   options.blob_garbage_collection_policy =
       may_copy ? rocksdb::BlobGarbageCollectionPolicy::kForce
                : rocksdb::BlobGarbageCollectionPolicy::kDisable;
+  // Of all blob files, however young they are.
   options.blob_garbage_collection_age_cutoff = 1;
   options.canceled = cancel;
   const rocksdb::Slice begin(from);

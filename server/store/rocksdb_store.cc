@@ -131,6 +131,8 @@ class RocksdbStore final : public Store {
                     const Visitor& visitor) const override {
     absl::ReaderMutexLock lock(&mutex_);
     if (database_ == nullptr) return NotOpen();
+    // The lock is held to the end: an iterator must not outlive its database,
+    // which the commit thread may replace.
     const rocksdb::Slice end(to);
     rocksdb::ReadOptions options;
     options.iterate_upper_bound = &end;
@@ -156,6 +158,8 @@ class RocksdbStore final : public Store {
   absl::Status Erase(const WriteSet& deletions) override {
     absl::ReaderMutexLock lock(&mutex_);
     if (database_ == nullptr) return NotOpen();
+    // Past the queue and without a look at the free room: a deletion makes
+    // some.
     return FromRocksdb(WriteSynced({&deletions}));
   }
 
@@ -222,6 +226,7 @@ class RocksdbStore final : public Store {
 
   // On the commit thread.
   absl::Status Commit(const std::vector<const WriteSet*>& sets) {
+    // Before the database is opened again, which writes, too.
     if (absl::Status status = CheckFreeSpace(); !status.ok()) return status;
     if (absl::Status status = ReopenIfBroken(); !status.ok()) return status;
     absl::ReaderMutexLock lock(&mutex_);
@@ -239,6 +244,8 @@ class RocksdbStore final : public Store {
       }
     }
     rocksdb::WriteOptions options;
+    // Relays let go of what is acknowledged, so it must survive a power
+    // failure.
     options.sync = true;
     return database_->db().Write(options, &batch);
   }
@@ -271,6 +278,7 @@ class RocksdbStore final : public Store {
 
 absl::Status OpenError(const std::string& dir, const rocksdb::Status& status) {
   const std::string text = status.ToString();
+  // RocksDB says it in words alone: the code is that of any error of files.
   if (absl::StrContains(text, "lock")) {
     return absl::FailedPreconditionError(
         absl::StrCat("data directory \"", dir,

@@ -81,6 +81,7 @@ absl::Status IncidentZoomer::LookAt(const std::string& run) {
   }
   for (const auto& [lead, incident] : incidents) {
     const ZoomSubject subject = SubjectOf(incident);
+    // Without functions and variables there is nothing to look at.
     if (subject.empty() || settled_.contains(lead)) continue;
     stored::Zoom zoom;
     for (const v1::Violation& violation : incident) {

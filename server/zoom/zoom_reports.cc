@@ -75,6 +75,8 @@ absl::StatusOr<v1::ZoomReport> ZoomReports::Report(const std::string& violation,
         "there is no violation ", violation,
         ": traincheckctl violations list shows those that there are"));
   }
+  // By any of its violations: another one may have led it when the zoom was
+  // made.
   std::set<std::string> incident = {IncidentOf(*found), found->id()};
   const auto all = use_.board->List(found->run());
   if (!all.ok()) return all.status();
@@ -123,6 +125,7 @@ absl::Status ZoomReports::Read(const v1::Violation& violation,
                     });
     if (!read.ok()) return read;
     if (cancelled) return absl::CancelledError("the client has left");
+    // It has recorded nothing under this plan, so it says nothing.
     if (!reader.found().began) continue;
     has_ended[*process.rank] = process.end.has_value();
     ranks[*process.rank] = reader.found();
