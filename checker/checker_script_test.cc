@@ -44,6 +44,9 @@ class ScriptProcess {
       variables_[words[1]] = trace_.Variable(
           0, "generator", words[1].substr(words[1].find('.') + 1),
           {.kind = VariableKind::kGenerator});
+    } else if (what == "rows") {
+      variables_[words[1]] = trace_.Variable(
+          0, "DataLoader", "indices", {.kind = VariableKind::kLoaderState});
     } else if (what == "module" || what == "optimizer") {
       DefineObject(words, what == "module" ? ObjectKind::kModule
                                            : ObjectKind::kOptimizer);
@@ -54,7 +57,9 @@ class ScriptProcess {
           trace_.Variable(objects_.at(words[1].substr(0, words[1].find('.'))),
                           "DDP", "inputs", {.kind = VariableKind::kInputs});
     } else if (what == "hold") {
-      trace_.Hold(objects_.at(words[1]), 0, Variables(words, 2));
+      const bool grouped = words[2] == "group";
+      trace_.Hold(objects_.at(words[1]), grouped ? Number(words[3]) : 0,
+                  Variables(words, grouped ? 4 : 2));
     } else if (what == "replicas") {
       trace_.Replicas(1, objects_.at(words[1]), Ranks(words[3]),
                       Variables(words, 4));

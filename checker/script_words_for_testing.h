@@ -78,6 +78,7 @@ inline StatePoint PointOf(const std::string& name) {
       {"grad_clear", StatePoint::kGradClear},
       {"step_end", StatePoint::kStepEnd},
       {"worker_init", StatePoint::kWorkerInit},
+      {"fetch", StatePoint::kFetch},
       {"save", StatePoint::kSave},
       {"load", StatePoint::kLoad},
       {"load_state_dict", StatePoint::kLoadStateDict}};

@@ -174,7 +174,7 @@ constexpr Family kFamilies[] = {
      "Check that ties are made again after a load, a copy or a move."},
     {"Consistent",
      "/of",
-     "optimizer.state",
+     "optimizer_state.data",
      {Rung::kReplicas, 3},
      "replicas hold different optimizer state: {seen}",
      kApart,

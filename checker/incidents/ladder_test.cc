@@ -78,5 +78,16 @@ TEST(Families, WhatASpanLeavesOutIsNotDoneByACall) {
   EXPECT_NE(headline("call"), headline("span"));
 }
 
+TEST(Families, OptimizerStateOfReplicasHasItsOwn) {
+  const auto rule = FindRelation("Consistent")
+                        ->Parse({{"across", "ranks"},
+                                 {"of", "optimizer_state.data"},
+                                 {"point", "post_step"}},
+                                "");
+  ASSERT_TRUE(rule.ok()) << rule.status();
+  EXPECT_STREQ(FamilyOf(**rule).headline,
+               "replicas hold different optimizer state: {seen}");
+}
+
 }  // namespace
 }  // namespace traincheck

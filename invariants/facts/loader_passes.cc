@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/whole_part.h"
 #include "invariants/trace/call_contexts.h"
 
 namespace traincheck {
@@ -90,8 +91,10 @@ void LoaderPasses::OnScalar(const ScalarEvent& event) {
   // Said behind the first batch of a pass: how many are in one.
   const bool first = loader.passes <= 1 && std::max(loader.indices.batches,
                                                     loader.early.batches) == 1;
-  if (*event.name != "indices" || !first || event.value < 1) return;
-  const auto count = static_cast<uint64_t>(event.value);
+  if (*event.name != "indices" || !first) return;
+  const int64_t said = WholePart(event.value).value_or(0);
+  if (said < 1) return;
+  const uint64_t count = std::min<uint64_t>(said, kIndices);
   loader.prefix = std::min(kBatches, (kIndices + count - 1) / count);
 }
 

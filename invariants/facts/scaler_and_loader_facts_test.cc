@@ -1,6 +1,8 @@
 // Facts of gradient scaling and of passes over loaders, on records.
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "invariants/facts/named_facts_for_testing.h"
 
 namespace traincheck {
@@ -207,6 +209,29 @@ TEST_F(LoaderFactsTest, OneBatchOfManyIsEnough) {
     }
   }
   EXPECT_EQ(Read(&shuffles_), Values{kNo});
+}
+
+TEST_F(LoaderFactsTest, NumbersOfIndicesThatAreNone) {
+  using Limits = std::numeric_limits<double>;
+  for (const double count : {Limits::infinity(), -Limits::infinity(), 0x1p64,
+                             Limits::quiet_NaN(), 0.5, -1.0}) {
+    const uint32_t loader =
+        trace_.Object("DataLoader", {.kind = ObjectKind::kLoader});
+    const uint32_t indices = trace_.Variable(
+        loader, "DataLoader", "indices", {.kind = VariableKind::kLoaderState});
+    trace_.State(StatePoint::kFetch, indices, {.data = 20});
+    trace_.Scalar(StatePoint::kFetch, loader, 0, "indices", count);
+    Read(&shuffles_);
+    EXPECT_EQ(facts_.loader_passes().Prefix(loader), LoaderPasses::kBatches)
+        << count;
+  }
+}
+
+TEST_F(LoaderFactsTest, ABatchOfTheWholeDatasetIsEnough) {
+  trace_.State(StatePoint::kFetch, indices_, {.data = 20});
+  trace_.Scalar(StatePoint::kFetch, loader_, 0, "indices", 0x1p62);
+  Read(&shuffles_);
+  EXPECT_EQ(facts_.loader_passes().Prefix(loader_), 1u);
 }
 
 TEST_F(LoaderFactsTest, WorkersDrawAheadWhileTheIteratorIsMade) {

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/whole_part.h"
+
 namespace traincheck {
 namespace {
 
@@ -90,7 +92,8 @@ void Sight::OnScalar(const ScalarEvent& event) {
   std::string what = event.name->substr(sizeof(kPrefix) - 1);
   if (what == "looks") {
     ++periods_;
-    looks_ = static_cast<uint32_t>(std::clamp(event.value, 0.0, 1e6));
+    looks_ = static_cast<uint32_t>(
+        std::clamp<int64_t>(WholePart(event.value).value_or(0), 0, 1'000'000));
     return;
   }
   constexpr char kLimit[] = "limit ";

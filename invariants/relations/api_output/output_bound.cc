@@ -1,5 +1,6 @@
 #include "invariants/relations/api_output/output_bound.h"
 
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -8,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/whole_part.h"
 #include "invariants/rules/function_match.h"
 #include "invariants/rules/process_relation.h"
 #include "invariants/rules/rules_of_functions.h"
@@ -70,17 +72,19 @@ absl::StatusOr<BoundSpec> BoundSpec::Parse(const nlohmann::json& parameters,
 std::optional<int64_t> SizeOf(const CallValue* value, uint64_t dimension) {
   const auto* tensor = value ? value->Get<TensorValue>() : nullptr;
   if (!tensor || dimension >= tensor->sizes.size()) return std::nullopt;
-  return static_cast<int64_t>(tensor->sizes[dimension]);
+  const uint64_t size = tensor->sizes[dimension];
+  // Differences of those that are left do not overflow.
+  if (size > std::numeric_limits<int64_t>::max()) return std::nullopt;
+  return static_cast<int64_t>(size);
 }
 
 std::optional<int64_t> NumberOf(const CallValue* value) {
   if (!value) return std::nullopt;
   if (const auto* number = value->Get<int64_t>()) return *number;
   const auto* number = value->Get<double>();
-  if (number && *number == static_cast<double>(static_cast<int64_t>(*number))) {
-    return static_cast<int64_t>(*number);
-  }
-  return std::nullopt;
+  const auto whole = number ? WholePart(*number) : std::nullopt;
+  if (whole && static_cast<double>(*whole) != *number) return std::nullopt;
+  return whole;
 }
 
 class OutputSizesSeen : public ProcessObserver {
@@ -104,11 +108,10 @@ class OutputSizesSeen : public ProcessObserver {
       for (const CallArgument& over : told.all) {
         for (uint64_t d = 0; d < tensor->sizes.size(); ++d) {
           const auto before = SizeOf(&over.value, d);
-          if (!before) continue;
-          const int64_t grown =
-              static_cast<int64_t>(tensor->sizes[d]) - *before;
-          See(seen_[call.function_id][{d, over.name, bound.name}], grown,
-              *most);
+          const auto after = SizeOf(&*result, d);
+          if (!before || !after) continue;
+          See(seen_[call.function_id][{d, over.name, bound.name}],
+              *after - *before, *most);
         }
       }
     }

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/whole_part.h"
 #include "invariants/rules/function_match.h"
 #include "invariants/rules/process_relation.h"
 #include "invariants/rules/rules_of_functions.h"
@@ -59,7 +60,7 @@ std::optional<int64_t> NumberOf(const CallValue* value) {
   if (!value) return std::nullopt;
   if (const auto* number = value->Get<int64_t>()) return *number;
   const auto* number = value->Get<double>();
-  return number ? std::optional(static_cast<int64_t>(*number)) : std::nullopt;
+  return number ? WholePart(*number) : std::nullopt;
 }
 
 // Steps of the optimizers that a process stepped.

@@ -99,9 +99,13 @@ std::optional<Moment> MomentOf(const ProcessFacts& facts, const Call& call,
     return std::nullopt;
   }
   Moment moment{object->class_name, optimizer->ordinal, *step, {}};
+  size_t groups = 0;
   for (const HeldVariable& held : optimizer->held) {
-    if (held.group >= moment.rates.size()) moment.rates.resize(held.group + 1);
+    // One more than kMostGroups says that there are more: the numbers of groups
+    // come from records, and may be anything.
+    groups = std::max(groups, std::min<size_t>(held.group, kMostGroups) + 1);
   }
+  moment.rates.resize(groups);
   for (uint32_t group = 0; group < moment.rates.size(); ++group) {
     moment.rates[group] = facts.LearningRate(call.object, group);
   }

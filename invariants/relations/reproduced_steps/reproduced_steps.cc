@@ -65,8 +65,12 @@ class CoursesSeen : public ProcessObserver {
                HypothesisSet* out) const {
     CourseSpec spec = spec_;
     spec.start.generators = digests_.UsedGenerators();
+    const auto& generators = spec.start.generators;
     // Without a generator nothing shows whether another run has the same seed.
-    if (spec.steps.size() < kFewestSteps || spec.start.generators.empty()) {
+    if (spec.steps.size() < kFewestSteps || generators.empty()) return;
+    if (std::any_of(generators.begin(), generators.end(), [](const auto& one) {
+          return one.second == StepDigests::kUnread;
+        })) {
       return;
     }
     out->Add({spec.ToJson(), Scope::kExperiment, {}});

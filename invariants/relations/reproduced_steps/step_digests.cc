@@ -63,7 +63,9 @@ void StepDigests::OnState(const ProcessFacts& facts, const StateEvent& event) {
       return OnGenerator(event);
     case VariableKind::kLoaderState:
       // In their order: another order of the same rows is another training.
-      rows_ = Mix(rows_, event.data);
+      if (rows_ != kUnread) {
+        rows_ = event.Has(kHasData) ? Mix(rows_, event.data) : kUnread;
+      }
       return;
     default:
       break;
@@ -82,12 +84,13 @@ void StepDigests::OnState(const ProcessFacts& facts, const StateEvent& event) {
 void StepDigests::OnGenerator(const StateEvent& event) {
   const std::string name = event.variable->FullName();
   const auto known = generators_.find(name);
+  const uint64_t digest = event.Has(kHasData) ? event.data : kUnread;
   if (known != generators_.end()) {
     // A generator that has another state than at first was drawn from in
-    // between.
-    if (known->second != event.data) used_.insert(name);
+    // between. One that could not be read may have been.
+    if (known->second != digest) used_.insert(name);
   } else if (event.point == StatePoint::kForwardBegin) {
-    generators_[name] = event.data;
+    generators_[name] = digest;
   }
 }
 
@@ -111,7 +114,7 @@ std::optional<StepDigest> StepDigests::Ended(const ProcessFacts& facts,
   const Optimizer* optimizer = facts.ownership().Find(call.object);
   if (!optimizer) return StepDigest();
   StepDigest digest{SettingsOf(facts, call, *optimizer), rows_, weights_,
-                    gradients_, !optimizer->held.empty()};
+                    gradients_, !optimizer->held.empty() && rows_ != kUnread};
   for (const HeldVariable& held : optimizer->held) {
     digest.complete &= with_weight_.contains(held.variable) &&
                        with_gradient_.contains(held.variable);

@@ -20,13 +20,16 @@ struct StepDigest {
   uint64_t rows = 0;       // indices that samplers have yielded so far
   uint64_t weights = 0;    // that it holds
   uint64_t gradients = 0;  // of these
-  bool complete = false;   // each weight and each gradient was read
+  bool complete = false;   // all of these were read
 
   bool operator==(const StepDigest& other) const = default;
 };
 
 class StepDigests {
  public:
+  // Instead of a digest of rows or of a generator: some could not be read.
+  static constexpr uint64_t kUnread = ~uint64_t{0};
+
   // Each is to be given the events of one process in their order.
   void OnCallBegin(const ProcessFacts& facts, const Call& call);
   void OnState(const ProcessFacts& facts, const StateEvent& event);

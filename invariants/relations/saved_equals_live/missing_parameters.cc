@@ -53,11 +53,13 @@ SavedModules ModulesOf(const SavedPart& part,
     if (info.root == part.root) modules[ModuleOf(info.name)];
   }
   for (const uint32_t id : part.saved) {
-    const VariableInfo& info = *definitions.Variable(id);
-    SavedModule& module = modules[ModuleOf(info.name)];
+    const VariableInfo* info = definitions.Variable(id);
+    // The ids may come from a saved state, which may be damaged.
+    if (!info) continue;
+    SavedModule& module = modules[ModuleOf(info->name)];
     module.something = true;
     module.trainable_only &=
-        info.kind == VariableKind::kParameter && info.trainable;
+        info->kind == VariableKind::kParameter && info->trainable;
   }
   return modules;
 }

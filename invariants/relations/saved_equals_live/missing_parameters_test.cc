@@ -52,6 +52,13 @@ TEST_F(MissingParametersTest, LiveOnesThatAreNotSaved) {
   EXPECT_EQ(Missing(live, {weight, bias}), Variables{});
 }
 
+TEST_F(MissingParametersTest, AnUnknownVariableOfASavedStateIsNone) {
+  const uint32_t weight = Parameter("fc.weight");
+  const uint32_t bias = Parameter("fc.bias");
+  const Digests live = {{weight, 1}, {bias, 2}};
+  EXPECT_EQ(InModules(live, {weight, 999}), Variables{bias});
+}
+
 TEST_F(MissingParametersTest, UnderAnotherNameItIsThere) {
   const uint32_t weight = Parameter("layers.0.weight");
   const uint32_t bias = Parameter("layers.0.bias");

@@ -133,7 +133,9 @@ std::vector<std::string> FullNames(const ProcessDefinitions& definitions,
                                    const std::vector<uint32_t>& variables) {
   std::vector<std::string> names;
   for (uint32_t variable : variables) {
-    names.push_back(definitions.Variable(variable)->FullName());
+    const VariableInfo* info = definitions.Variable(variable);
+    // The ids may come from a saved state, which may be damaged.
+    if (info) names.push_back(info->FullName());
   }
   std::sort(names.begin(), names.end());
   return names;
