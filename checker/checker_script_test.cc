@@ -415,6 +415,8 @@ class Script {
           StepText(violation.first_step) + "-" + StepText(violation.last_step);
       all << violation.relation << " steps " << steps << " count "
           << violation.count << ": " << violation.seen << "\n";
+      EXPECT_EQ(violation.headline.starts_with("At an unknown step "),
+                !violation.first_step);
       alike += violation.relation == words[1] &&
                After(words, "steps") == steps &&
                Ranks(After(words, "ranks")) == violation.ranks &&

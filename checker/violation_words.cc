@@ -36,7 +36,7 @@ std::string BasisOf(const Invariant& rule) {
 }
 
 std::string SinceWords(const Violation& violation) {
-  if (!violation.first_step) return "From the start ";
+  if (!violation.first_step) return "At an unknown step ";
   const bool once = !violation.open && violation.last_step &&
                     *violation.first_step == *violation.last_step;
   return (once ? "In step " : "Since step ") +

@@ -16,6 +16,7 @@ constexpr char kViolated[] = "violated in a reference";
 constexpr char kNotRefutable[] = "could not have been refuted";
 constexpr char kUnguarded[] = "its condition is guarded by no other rule";
 constexpr char kOverLimit[] = "over the limit of invariants";
+constexpr char kImplied[] = "implied: ";
 
 // Would each program pass what the others teach?
 bool HoldsWithoutEach(const Candidate& candidate) {
@@ -50,18 +51,30 @@ std::set<CandidateKey> Shipped(const Candidates& candidates) {
   return shipped;
 }
 
+// Also those that a shipped rule implies: it reports what they would.
+std::set<CandidateKey> Standing(const Candidates& candidates) {
+  std::set<CandidateKey> standing = Shipped(candidates);
+  for (const auto& [key, candidate] : candidates) {
+    if (candidate.dropped.starts_with(kImplied) &&
+        candidate.invariant.precondition.empty()) {
+      standing.insert(key);
+    }
+  }
+  return standing;
+}
+
 // What holds for one experiment does not say what holds for all.
 bool IsAsWide(const Invariant& broad, const Invariant& narrow) {
   return broad.scope == Scope::kGeneral || narrow.scope != Scope::kGeneral;
 }
 
 bool IsGuarded(const Candidate& candidate,
-               const std::set<CandidateKey>& shipped) {
+               const std::set<CandidateKey>& standing) {
   for (const Clause& clause : candidate.invariant.precondition.Clauses()) {
     const auto guards = candidate.invariant.rule->GuardsOf(*clause.fact);
     const bool guarded = std::any_of(
         guards.begin(), guards.end(), [&](const nlohmann::json& guard) {
-          return shipped.count(KeyOf(*candidate.relation, guard)) > 0;
+          return standing.count(KeyOf(*candidate.relation, guard)) > 0;
         });
     if (!guards.empty() && !guarded) return false;
   }
@@ -132,9 +145,9 @@ void Settle(const InferenceOptions& options, const ProgramKinds& kinds,
 }
 
 void DropUnguarded(Candidates* candidates) {
-  const std::set<CandidateKey> shipped = Shipped(*candidates);
+  const std::set<CandidateKey> standing = Standing(*candidates);
   for (auto& [key, candidate] : *candidates) {
-    if (candidate.dropped.empty() && !IsGuarded(candidate, shipped)) {
+    if (candidate.dropped.empty() && !IsGuarded(candidate, standing)) {
       candidate.dropped = kUnguarded;
     }
   }
@@ -154,7 +167,7 @@ void Suppress(Candidates* candidates) {
       // A run that showed the narrow rule without the broader ones says that it
       // is not implied by them.
       if (!candidate.dropped.empty() || runs < candidate.runs || !all) continue;
-      candidate.dropped = "implied: " + implied.why;
+      candidate.dropped = kImplied + implied.why;
     }
   }
 }
@@ -171,6 +184,8 @@ void KeepBest(uint32_t most, Candidates* candidates) {
                      return RankOf(*a) > RankOf(*b);
                    });
   for (size_t i = most; i < in.size(); ++i) in[i]->dropped = kOverLimit;
+  // Guards may be among them.
+  DropUnguarded(candidates);
 }
 
 }  // namespace traincheck

@@ -31,7 +31,7 @@ void Settle(const InferenceOptions& options, const ProgramKinds& kinds,
 void DropUnguarded(Candidates* candidates);
 // Drops what shipped rules imply.
 void Suppress(Candidates* candidates);
-// Drops the least of them until so many are in.
+// Drops the least of them until so many are in, and what these guarded.
 void KeepBest(uint32_t most, Candidates* candidates);
 
 }  // namespace traincheck

@@ -191,5 +191,24 @@ TEST_F(SelectionTest, TheLimitKeepsTheBest) {
   EXPECT_EQ(wide.dropped, "");
 }
 
+TEST_F(SelectionTest, WhatTheLimitLeavesWithoutAGuardIsDropped) {
+  Candidate& every = Make(EveryParameter("role", kStep));
+  every.invariant.precondition = Precondition(
+      {{ClauseKind::kConstant, FindFact("var.got_grad"), nullptr, true}});
+  Candidate& guard = Make(kGradientFlows);
+  Pass(&every, "cnn", 10);
+  Pass(&every, "mlp", 10);
+  Pass(&guard, "cnn", 10);
+  KeepBest(1, &candidates_);
+  EXPECT_EQ(guard.dropped, "over the limit of invariants");
+  EXPECT_EQ(every.dropped, "its condition is guarded by no other rule");
+  // One that is implied guards all the same, by the rule that implies it.
+  every.dropped.clear();
+  guard.dropped = "implied: a role says it";
+  CallRule();
+  KeepBest(1, &candidates_);
+  EXPECT_EQ(every.dropped, "");
+}
+
 }  // namespace
 }  // namespace traincheck

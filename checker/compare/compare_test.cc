@@ -190,6 +190,19 @@ TEST(Compare, MissingRecordsAreUnknownAndTheCauseIsNotClaimed) {
   EXPECT_GE(missed, 1u);
 }
 
+TEST(Compare, WhatIsRecordedIsUnknownBehindMissingRecords) {
+  // Ended by others, so that the number of steps says nothing.
+  const Ends ends = {.b = ProcessEnd::kDied};
+  const ProcessResult functions =
+      Compare({}, {.lost_in = 2, .less_behind = true}, ends);
+  EXPECT_TRUE(functions.first.empty()) << functions.first[0].what;
+  EXPECT_EQ(Missed(functions.coverage, "calls of functions", kInAOnly), 2u);
+  const ProcessResult sampled = Compare(
+      {}, {.lost_in = 2, .less_behind = true, .skeleton_until = 1}, ends);
+  EXPECT_TRUE(sampled.first.empty()) << sampled.first[0].what;
+  EXPECT_EQ(sampled.coverage.skeleton_steps, 1u + 2u);
+}
+
 TEST(Compare, StepsOfTheSkeletonAreComparedByIt) {
   const ProcessResult equal = CompareWith({.skeleton_until = 2});
   EXPECT_TRUE(equal.first.empty()) << equal.first[0].what;

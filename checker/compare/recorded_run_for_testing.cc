@@ -57,7 +57,13 @@ class Recording {
   uint64_t Digest(uint64_t of, bool other) const {
     return 1000 * (now_ + 1) + 10 * of + (other ? 1 : 0);
   }
-  bool skeleton() const { return now_ < options_.skeleton_until.value_or(0); }
+  bool is_less() const {
+    return options_.less_behind && now_ > options_.lost_in.value_or(now_);
+  }
+  bool skeleton() const {
+    return now_ < options_.skeleton_until.value_or(0) ||
+           (options_.skeleton_until && is_less());
+  }
 
   void Begin() {
     trace_.Place(0, 1);
@@ -96,7 +102,7 @@ class Recording {
     if (!Faulty(RunFault::kMode)) flags |= kModuleTraining;
     trace_.Begin(forward_,
                  {.object = model_, .site = "train.py:4", .flags = flags});
-    if (options_.records_relu && !skeleton()) {
+    if (options_.records_relu && !skeleton() && !is_less()) {
       trace_.Begin(
           relu_,
           {.site = "net.py:8",

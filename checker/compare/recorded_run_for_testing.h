@@ -38,7 +38,10 @@ struct RecordedRunOptions {
   // Ids and storages as another process would give them.
   bool other_ids = false;
   bool records_relu = true;
-  std::optional<int> lost_in;         // records of this step are missing
+  std::optional<int> lost_in;  // records of this step are missing
+  // Where records are missing, the marks are that less is recorded behind it:
+  // no relu, and if steps are sampled, the skeleton alone.
+  bool less_behind = false;
   std::optional<int> skeleton_until;  // steps below it are not sampled
   std::optional<int> unreadable_in;   // digests of this step
 };

@@ -247,6 +247,7 @@ void StepReader::OnMark(const MarkEvent& mark) {
     case MarkKind::kCaptureMode:
       // Stands between two steps: it holds for all of the one that begins.
       whole_ = mark.value == static_cast<uint64_t>(CaptureMode::kAll);
+      has_modes_ = true;
       open_.whole = whole_;
       return;
     case MarkKind::kFunctionOn:
@@ -310,6 +311,10 @@ void StepReader::OnCheckpointEntry(const CheckpointEntryEvent& event) {
 
 void StepReader::OnGap(const std::string& reason) {
   clock_.OnGap();
+  // A mark that says that less is recorded from now on may be missing. A
+  // process that has never sampled its steps is taken to go on so.
+  functions_ = nullptr;
+  whole_ &= !has_modes_;
   if (!keeps()) return;
   const uint64_t step = open_.step;
   // What is missing may be anything of this step, so that what is absent would

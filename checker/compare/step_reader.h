@@ -94,6 +94,7 @@ class StepReader : private EventVisitor {
   StepContent open_;
   uint64_t steps_ = 0;
   bool whole_ = true;        // is everything of the plan recorded now?
+  bool has_modes_ = false;   // has it ever said?
   bool phase_ends_ = false;  // with the next call
   uint32_t phase_ = 0;
   uint32_t position_ = 0;

@@ -81,7 +81,8 @@ class ValueComparison {
       return SameTensor(*tensor, *b.Get<TensorValue>());
     }
     if (const auto* text = a.Get<std::string>()) {
-      return NamesPlace(*text) || *text == *b.Get<std::string>();
+      const auto& other = *b.Get<std::string>();
+      return *text == other || NamesPlace(*text) || NamesPlace(other);
     }
     if (const auto* truth = a.Get<bool>()) return *truth == *b.Get<bool>();
     if (const auto* whole = a.Get<int64_t>()) {

@@ -45,9 +45,11 @@ void ObserveFunction(const std::string& function, const CallsByWords& by_words,
                    });
   for (size_t i = 0; i < ordered.size(); ++i) {
     if (i == kShownCalls) {
-      observations->back().seen += "; " +
-                                   std::to_string(ordered.size() - i + more) +
-                                   " further kinds of call";
+      std::string& seen = observations->back().seen;
+      seen +=
+          "; " + std::to_string(ordered.size() - i) + " further kinds of call";
+      // How many kinds these are is not counted.
+      if (more > 0) seen += ", and " + std::to_string(more) + " other calls";
       return;
     }
     const auto& [words, joined] = *ordered[i];

@@ -10,6 +10,7 @@ namespace traincheck {
 namespace {
 
 using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
@@ -197,6 +198,18 @@ TEST(CloserLook, OfAHealthyTraining) {
   EXPECT_EQ(Seen(all, kGradient),
             "norm 0, largest magnitude 0, all finite; equal on "
             "ranks 0, 1");
+}
+
+TEST(CloserLook, CallsOfMoreKindsThanAreShown) {
+  ZoomedProcess process;
+  for (int kind = 0; kind < 6; ++kind) {
+    process.calls["f"]["p=" + std::to_string(kind)].count = 1;
+  }
+  EXPECT_THAT(LookCloser({{0, process}}).back().seen,
+              EndsWith("; 2 further kinds of call"));
+  process.more_calls["f"] = 36;
+  EXPECT_THAT(LookCloser({{0, process}}).back().seen,
+              EndsWith("; 2 further kinds of call, and 36 other calls"));
 }
 
 TEST(CloserLook, SizesOverAllStepsAndRanks) {

@@ -71,7 +71,7 @@ struct ZoomedProcess {
   std::map<ZoomedPlace, std::map<uint64_t, ZoomedValue>> values;  // by step
   // By function and by what was recorded: "input=float32 [2, 8] on cpu -> ...".
   std::map<std::string, std::map<std::string, ZoomedCalls>> calls;
-  // Different calls beyond kMaxDifferentCalls, by function.
+  // Calls beyond those of kMaxDifferentCalls kinds, by function.
   std::map<std::string, uint64_t> more_calls;
 };
 

@@ -85,9 +85,11 @@ Tri HoldsAcross(const Clause& clause, size_t subjects, const FactReader& read) {
     for (size_t b = a + 1; b < subjects; ++b) {
       const FactValue left = read(*clause.fact, a);
       const FactValue right = read(*clause.fact, b);
-      if (!IsKnown(left) || !IsKnown(right)) return Tri::kUnknown;
       const bool wanted = clause.kind == ClauseKind::kConsistent;
-      result = And(result, ToTri((left == right) == wanted));
+      const bool known = IsKnown(left) && IsKnown(right);
+      result =
+          And(result, known ? ToTri((left == right) == wanted) : Tri::kUnknown);
+      if (result == Tri::kNo) return result;
     }
   }
   return result;

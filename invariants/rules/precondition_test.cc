@@ -49,6 +49,13 @@ TEST_F(PreconditionTest, ConsistentAndUnequalCompareSubjects) {
   EXPECT_EQ(Judge(different), Tri::kYes);
   rows_[1].clear();
   EXPECT_EQ(Judge(same), Tri::kUnknown);
+  // Two that are known decide, whatever the others are.
+  rows_ = {{},
+           {{"call.stage", std::string("init")}},
+           {{"call.stage", std::string("training")}},
+           {}};
+  EXPECT_EQ(Judge(same), Tri::kNo);
+  EXPECT_EQ(Judge(different), Tri::kUnknown);
 }
 
 TEST_F(PreconditionTest, ExistsAndEqual) {

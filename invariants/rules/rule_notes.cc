@@ -29,9 +29,9 @@ RuleNotes NotesOf(const nlohmann::json& origin) {
   if (HasWords(notes) || !origin.is_object()) return notes;
   const auto of = origin.find("of");
   if (of == origin.end() || !of->is_array()) return notes;
-  // Sets are merged at one level only.
   for (const nlohmann::json& part : *of) {
-    RuleNotes written = NotesIn(part);
+    // A set that was merged may be merged again.
+    RuleNotes written = NotesOf(part);
     if (!HasWords(written) && !written.advice) continue;
     // MakeAdvice writes to the origin of the merged rule, not into its parts.
     written.advice |= notes.advice;

@@ -16,12 +16,17 @@ TEST(RuleNotes, AreOfTheOriginOrOfTheFirstPartThatHasAny) {
   const json merged = {{"format", "merged"},
                        {"of", {{{"format", "learned"}}, written}}};
   EXPECT_EQ(NotesOf(merged).fix, "f");
+  const json again = {{"format", "merged"},
+                      {"of", {{{"format", "learned"}}, merged}}};
+  EXPECT_EQ(NotesOf(again).why, "w");
+  EXPECT_EQ(NotesOf(again).fix, "f");
 }
 
 TEST(RuleNotes, AdviceIsWhatItsAuthorCallsSo) {
   json advice = {{"format", "builtin"}, {"why", "w"}, {"grade", "advice"}};
   EXPECT_TRUE(NotesOf(advice).advice);
   EXPECT_TRUE(NotesOf({{"of", {{{"format", "learned"}}, advice}}}).advice);
+  EXPECT_TRUE(NotesOf({{"of", {{{"of", {advice}}}}}}).advice);
   advice["grade"] = 3;
   EXPECT_FALSE(NotesOf(advice).advice);
 }

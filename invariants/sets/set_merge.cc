@@ -36,7 +36,14 @@ void JoinOrigin(const nlohmann::json& more, nlohmann::json* origin) {
   if (!IsMerged(*origin)) {
     *origin = {{"format", "merged"}, {"of", nlohmann::json::array({*origin})}};
   }
-  (*origin)["of"].push_back(more);
+  nlohmann::json& of = (*origin)["of"];
+  if (IsMerged(more) && more.size() == 2) {
+    // Side by side, too: sets that are merged again and again would nest deeper
+    // than a document may.
+    of.insert(of.end(), more["of"].begin(), more["of"].end());
+  } else {
+    of.push_back(more);
+  }
 }
 
 void JoinRule(const Invariant& more, Invariant* rule) {

@@ -48,6 +48,12 @@ TEST(MergeSets, OriginsOfManyStandSideBySide) {
   sets.push_back(sets[0]);
   const InvariantSet merged = MergeSets(sets);
   EXPECT_EQ(merged.invariants[0].origin["of"].size(), 4u);
+  const InvariantSet two = MergeSets({sets[1], sets[2]});
+  const InvariantSet again = MergeSets({sets[0], two});
+  EXPECT_EQ(again.invariants[0].origin["of"],
+            nlohmann::json::array({sets[0].invariants[0].origin,
+                                   sets[1].invariants[0].origin,
+                                   sets[2].invariants[0].origin}));
   EXPECT_TRUE(MergeSets({}).invariants.empty());
 }
 

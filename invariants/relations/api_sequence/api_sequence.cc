@@ -1,5 +1,6 @@
 #include "invariants/relations/api_sequence/api_sequence.h"
 
+#include <bit>
 #include <map>
 #include <memory>
 #include <unordered_map>
@@ -26,7 +27,7 @@ struct Progress {
   bool told = false;  // the order was broken
   // Of what was called in between, for the learner, which is never saved.
   uint64_t between = 0;
-  uint32_t last_site = 0;  // of the first call that came too early
+  uint32_t last_site = 0;  // of the last call that was in order
 
   bool SeveralSeen() const { return (seen & (seen - 1)) != 0; }
   void Fields(Archive& archive) { archive(seen, told, last_site); }
@@ -134,6 +135,8 @@ class OrderInProcess : public ProcessObserver {
       progress.last_site = call.site;
       return;
     }
+    // As long as the order is kept, the last call has the latest position.
+    const auto early = static_cast<uint32_t>(std::bit_width(progress.seen)) - 1;
     const StepWindow window = WindowOf(spec.window);
     progress.seen |= bit;
     if (!window.whole) return;
@@ -143,8 +146,6 @@ class OrderInProcess : public ProcessObserver {
     const std::string missed = recorded_.WhyMissed(
         facts, spec.functions[position], window.recorded, window.gaps);
     if (missed.empty()) {
-      uint32_t early = position + 1;
-      while (!(progress.seen >> early & 1)) ++early;
       MarkViolated(facts, call, &verdict);
       AddOnce(facts.definitions().Site(progress.last_site),
               &verdict.finding.sites);
