@@ -91,7 +91,8 @@ absl::Status Daemon::StartFeedback(const Options& options) {
   caller_ = *std::move(caller);
   caller_->Start();
   zoomer_ = std::make_unique<IncidentZoomer>(
-      IncidentZoomer::Dependencies{.board = board_.get(),
+      IncidentZoomer::Dependencies{.registry = registry_.get(),
+                                   .board = board_.get(),
                                    .violations = violations_.get(),
                                    .plans = plans_.get(),
                                    .steps = options.zoom_steps});

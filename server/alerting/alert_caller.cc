@@ -134,16 +134,15 @@ void AlertCaller::Loop() {
 }
 
 absl::Status AlertCaller::Look() {
-  const absl::StatusOr<ViolationBoard::Changes> changes =
-      use_.violations->ChangesAfter(cursor_, "", kMaxChanges);
+  const auto changes = use_.violations->ChangedRunsAfter(cursor_, kMaxChanges);
   if (!changes.ok()) return changes.status();
   if (changes->revision == cursor_) return absl::OkStatus();
-  std::map<std::string, std::set<std::string>> runs;  // violations by run
-  for (const v1::Violation& violation : changes->violations) {
-    runs[violation.run()].insert(violation.id());
-  }
-  for (const auto& [run, violations] : runs) {
-    if (absl::Status s = LookAt(run, violations); !s.ok()) return s;
+  for (const auto& [run, changed] : changes->runs) {
+    const absl::Status looked =
+        changed.ok() ? LookAt(run, *changed) : changed.status();
+    // The disk refuses just now, for all runs.
+    if (absl::IsUnavailable(looked)) return looked;
+    SayWhetherRead(run, looked);
   }
   WriteSet writes;
   // Behind all runs: what an error has cut short is looked at again. It is not
@@ -154,8 +153,19 @@ absl::Status AlertCaller::Look() {
   return absl::OkStatus();
 }
 
+void AlertCaller::SayWhetherRead(const std::string& run,
+                                 const absl::Status& looked) {
+  if (looked.ok()) {
+    unreadable_.erase(run);
+  } else if (unreadable_.insert(run).second) {
+    spdlog::error(
+        "nobody is called for a run that cannot be read run={} error={}", run,
+        Message(looked));
+  }
+}
+
 absl::Status AlertCaller::LookAt(const std::string& run,
-                                 const std::set<std::string>& changed) {
+                                 const ViolationView::Violations& changed) {
   const std::optional<uint64_t> number = use_.registry->NumberOf(run);
   if (!number.has_value()) return absl::OkStatus();  // it is being deleted
   // All of them, and not the changed ones alone: the lead of an incident may be
@@ -165,6 +175,10 @@ absl::Status AlertCaller::LookAt(const std::string& run,
   const absl::StatusOr<std::set<std::string>> called =
       ViolationsCalledFor(*number);
   if (!called.ok()) return called.status();
+  std::set<std::string> changed_ids;
+  for (const v1::Violation& violation : changed) {
+    changed_ids.insert(violation.id());
+  }
   struct Incident {
     const v1::Violation* lead = nullptr;
     std::vector<std::string> violations;
@@ -175,7 +189,7 @@ absl::Status AlertCaller::LookAt(const std::string& run,
   for (const v1::Violation& violation : *all) {
     Incident& incident = incidents[IncidentOf(violation)];
     incident.violations.push_back(violation.id());
-    incident.changed |= changed.contains(violation.id());
+    incident.changed |= changed_ids.contains(violation.id());
     // By any of its violations: another one may lead since.
     incident.known |= called->contains(violation.id());
     const bool leads = IncidentOf(violation) == violation.id();
@@ -206,13 +220,11 @@ absl::StatusOr<std::set<std::string>> AlertCaller::ViolationsCalledFor(
   return violations;
 }
 
-bool AlertCaller::TakeFromHour(absl::Time now) {
+bool AlertCaller::HasRoomInHour(absl::Time now) {
   while (!last_hour_.empty() && last_hour_.front() <= now - absl::Hours(1)) {
     last_hour_.pop_front();
   }
-  if (last_hour_.size() >= options_.per_hour) return false;
-  last_hour_.push_back(now);
-  return true;
+  return last_hour_.size() < options_.per_hour;
 }
 
 absl::Status AlertCaller::Call(uint64_t run, const v1::Violation& lead,
@@ -221,7 +233,7 @@ absl::Status AlertCaller::Call(uint64_t run, const v1::Violation& lead,
   stored::AlertCall call;
   call.set_unix_ns(absl::ToUnixNanos(now));
   call.mutable_violations()->Assign(incident.begin(), incident.end());
-  call.set_held_back(!TakeFromHour(now));
+  call.set_held_back(!HasRoomInHour(now));
   WriteSet writes;
   writes.Put(Table::kMeta, AlertCallKey(run, lead.id()),
              call.SerializeAsString());
@@ -229,6 +241,8 @@ absl::Status AlertCaller::Call(uint64_t run, const v1::Violation& lead,
   // It stays queued: once the disk takes it, the incident counts as known.
   if (!written.ok()) return written;
   if (!call.held_back()) {
+    // Only now: on a full disk this is tried again and again.
+    last_hour_.push_back(now);
     StartCommand(lead);
     return absl::OkStatus();
   }

@@ -91,12 +91,14 @@ class AlertCaller {
   // Looks at what has changed since; an error leaves it for the next look.
   absl::Status Look();
   absl::Status LookAt(const std::string& run,
-                      const std::set<std::string>& changed);
+                      const ViolationView::Violations& changed);
+  // Says once that nobody is called for the run as long as it cannot be read.
+  void SayWhetherRead(const std::string& run, const absl::Status& looked);
   // That were in an incident for which somebody was called, or held back.
   absl::StatusOr<std::set<std::string>> ViolationsCalledFor(uint64_t run) const;
   absl::Status Call(uint64_t run, const v1::Violation& lead,
                     const std::vector<std::string>& incident);
-  bool TakeFromHour(absl::Time now);
+  bool HasRoomInHour(absl::Time now);
   void StartCommand(const v1::Violation& lead);
   // Takes leave of commands that have ended, and ends those that hang.
   void Reap();
@@ -109,6 +111,7 @@ class AlertCaller {
   // The thread's, once there is one.
   uint64_t cursor_ = 0;               // revision
   std::deque<absl::Time> last_hour_;  // starts
+  std::set<std::string> unreadable_;  // runs
   std::vector<Running> running_;
 
   mutable absl::Mutex mutex_;

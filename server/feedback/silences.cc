@@ -164,13 +164,16 @@ absl::StatusOr<v1::Silence> Silences::AddUntrusted(v1::Silence silence) {
   // What a client says of it counts nothing: it is counted when silences are
   // listed.
   silence.clear_covered();
-  absl::MutexLock lock(&mutex_);
-  if (by_id_.size() >= kMaxSilences) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(kMaxSilences, " silences are there, which is the limit: ",
-                     "remove those that have ended"));
+  absl::MutexLock changing(&changing_);
+  {
+    absl::MutexLock lock(&mutex_);
+    if (by_id_.size() >= kMaxSilences) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          kMaxSilences, " silences are there, which is the limit: ",
+          "remove those that have ended"));
+    }
+    silence.set_id(NewId(silence));
   }
-  silence.set_id(NewId(silence));
   WriteSet writes;
   writes.Put(Table::kMeta, absl::StrCat(kSilencePrefix, silence.id()),
              silence.SerializeAsString());
@@ -178,25 +181,31 @@ absl::StatusOr<v1::Silence> Silences::AddUntrusted(v1::Silence silence) {
   if (!written.ok()) return written;
   spdlog::info("silence added id={} by={} comment={}", silence.id(),
                QuotePrintable(silence.by()), QuotePrintable(silence.comment()));
+  absl::MutexLock lock(&mutex_);
   by_id_[silence.id()] = silence;
   return silence;
 }
 
 absl::StatusOr<v1::Silence> Silences::Remove(const std::string& id) {
-  absl::MutexLock lock(&mutex_);
-  const auto found = by_id_.find(id);
-  if (found == by_id_.end()) {
-    return absl::NotFoundError(
-        absl::StrCat("there is no silence ", QuotePrintable(id),
-                     ": traincheckctl silences list names all"));
+  absl::MutexLock changing(&changing_);
+  v1::Silence was;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto found = by_id_.find(id);
+    if (found == by_id_.end()) {
+      return absl::NotFoundError(
+          absl::StrCat("there is no silence ", QuotePrintable(id),
+                       ": traincheckctl silences list names all"));
+    }
+    was = found->second;
   }
   WriteSet writes;
   writes.Delete(Table::kMeta, absl::StrCat(kSilencePrefix, id));
   absl::Status written = store_.WriteAndWait(std::move(writes), kPatience);
   if (!written.ok()) return written;
   spdlog::info("silence removed id={}", id);
-  v1::Silence was = found->second;
-  by_id_.erase(found);
+  absl::MutexLock lock(&mutex_);
+  by_id_.erase(id);
   return was;
 }
 

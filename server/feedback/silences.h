@@ -69,6 +69,9 @@ class Silences {
   Store& store_;
   const SetCatalog& sets_;
   const Clock now_;
+  // One change at a time. Taken before the other one, which readers need and
+  // which is not held while the disk is waited for.
+  absl::Mutex changing_;
   mutable absl::Mutex mutex_;
   std::map<std::string, v1::Silence> by_id_ ABSL_GUARDED_BY(mutex_);
 };

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "server/store/forwarding_store_for_testing.h"
 #include "server/store/keys.h"
 #include "server/store/rocksdb_store.h"
 
@@ -60,7 +61,7 @@ class SilencesTest : public testing::Test {
       : dir_(testing::TempDir() + "/silences-" +
              testing::UnitTest::GetInstance()->current_test_info()->name()) {
     std::filesystem::remove_all(dir_);
-    store_ = *OpenRocksdbStore(dir_);
+    store_ = std::make_unique<OvertakenStore>(*OpenRocksdbStore(dir_));
     sets_ = std::make_unique<SetCatalog>(store_.get());
     Load();
   }
@@ -82,7 +83,7 @@ class SilencesTest : public testing::Test {
 
   const std::string dir_;
   absl::Time now_ = absl::FromUnixSeconds(1'000'000);
-  std::unique_ptr<Store> store_;
+  std::unique_ptr<OvertakenStore> store_;
   std::unique_ptr<SetCatalog> sets_;
   std::unique_ptr<Silences> silences_;
 };
@@ -107,6 +108,12 @@ TEST_F(SilencesTest, AreThereAgainWhenTheyAreLoaded) {
   ASSERT_TRUE(silences_->Remove(id).ok());
   Load();
   EXPECT_TRUE(silences_->List().empty());
+}
+
+TEST_F(SilencesTest, AreReadWhileOneIsOnItsWayToDisk) {
+  store_->ReadBeforeWrites([this] { silences_->Active(); });
+  const std::string id = Add(absl::Hours(1));
+  EXPECT_TRUE(silences_->Remove(id).ok());
 }
 
 TEST_F(SilencesTest, ADamagedOneIsNamed) {

@@ -124,6 +124,34 @@ absl::StatusOr<ViolationBoard::Changes> ViolationView::ChangesAfter(
   return changes;
 }
 
+absl::StatusOr<ViolationView::ChangedRuns> ViolationView::ChangedRunsAfter(
+    uint64_t after, size_t limit) const {
+  ChangedRuns changed;
+  auto page = ChangesAfter(after, "", limit);
+  if (page.ok()) {
+    changed.revision = page->revision;
+    for (auto& [run, violations] : ByRun(std::move(page->violations))) {
+      changed.runs.emplace(run, violations);
+    }
+    return changed;
+  }
+  if (!absl::IsDataLoss(page.status())) return page.status();
+  // One by one. The revision first: what comes meanwhile is found again.
+  changed.revision = use_.board->Revision();
+  for (const std::string& run : Runs()) {
+    const auto changes = ChangesAfter(after, run, SIZE_MAX);
+    if (!changes.ok() && !absl::IsDataLoss(changes.status())) {
+      return changes.status();
+    }
+    if (!changes.ok()) {
+      changed.runs.emplace(run, changes.status());
+    } else if (!changes->violations.empty()) {
+      changed.runs.emplace(run, changes->violations);
+    }
+  }
+  return changed;
+}
+
 absl::Status ViolationView::Annotate(const std::string& run,
                                      Violations* violations) const {
   AddSilences(use_.silences->Active(), run, violations);

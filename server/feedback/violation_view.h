@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,15 @@ class ViolationView {
   // the stream knows to which incident each belongs.
   [[nodiscard]] absl::StatusOr<ViolationBoard::Changes> ChangesAfter(
       uint64_t after, const std::string& run, size_t limit) const;
+
+  // The same, of all runs and by run, for those whom a run that cannot be read
+  // must not keep from the others: it is there with its DataLoss.
+  struct ChangedRuns {
+    std::map<std::string, absl::StatusOr<Violations>> runs;
+    uint64_t revision = 0;
+  };
+  [[nodiscard]] absl::StatusOr<ChangedRuns> ChangedRunsAfter(
+      uint64_t after, size_t limit) const;
 
   // Adds what people have said to all violations of one run.
   [[nodiscard]] absl::Status Annotate(const std::string& run,

@@ -70,10 +70,13 @@ absl::StatusOr<v1::DisabledRule> RulePolicy::Disable(
   disabled.set_text(rule->text());
   disabled.set_reason(reason);
   disabled.set_since_unix_ns(absl::ToUnixNanos(absl::Now()));
-  absl::MutexLock lock(&mutex_);
-  if (disabled_.size() >= kMaxEntries && !disabled_.contains(id)) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(kMaxEntries, " rules are disabled, which is the limit"));
+  absl::MutexLock changing(&changing_);
+  {
+    absl::MutexLock lock(&mutex_);
+    if (disabled_.size() >= kMaxEntries && !disabled_.contains(id)) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat(kMaxEntries, " rules are disabled, which is the limit"));
+    }
   }
   WriteSet writes;
   writes.Put(Table::kMeta, absl::StrCat(kDisabledPrefix, id),
@@ -84,25 +87,31 @@ absl::StatusOr<v1::DisabledRule> RulePolicy::Disable(
                QuotePrintable(reason));
   // Known only when it is durable, so that a rule that is disabled stays so
   // after a restart.
+  absl::MutexLock lock(&mutex_);
   disabled_[id] = disabled;
   return disabled;
 }
 
 absl::StatusOr<v1::DisabledRule> RulePolicy::Enable(const std::string& id) {
-  absl::MutexLock lock(&mutex_);
-  const auto found = disabled_.find(id);
-  if (found == disabled_.end()) {
-    return absl::NotFoundError(
-        absl::StrCat("rule \"", EscapeUnprintable(id),
-                     "\" is not disabled: see traincheckctl sets disabled"));
+  absl::MutexLock changing(&changing_);
+  v1::DisabledRule was;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto found = disabled_.find(id);
+    if (found == disabled_.end()) {
+      return absl::NotFoundError(
+          absl::StrCat("rule \"", EscapeUnprintable(id),
+                       "\" is not disabled: see traincheckctl sets disabled"));
+    }
+    was = found->second;
   }
   WriteSet writes;
   writes.Delete(Table::kMeta, absl::StrCat(kDisabledPrefix, id));
   absl::Status written = store_.WriteAndWait(std::move(writes), kPatience);
   if (!written.ok()) return written;
   spdlog::info("rule is enabled rule={}", id);
-  v1::DisabledRule was = found->second;
-  disabled_.erase(found);
+  absl::MutexLock lock(&mutex_);
+  disabled_.erase(id);
   return was;
 }
 
@@ -118,17 +127,18 @@ absl::StatusOr<v1::Deployment> RulePolicy::Deploy(
   v1::Deployment deployment;
   deployment.set_experiment(experiment);
   deployment.set_since_unix_ns(absl::ToUnixNanos(absl::Now()));
-  // Before the lock, which every run that begins takes: sets are read and
-  // parsed.
   for (const std::string& set : sets) {
     const absl::StatusOr<v1::SetDetail> found = sets_.Detail(set);
     if (!found.ok()) return found.status();
     deployment.add_sets(set);
   }
-  absl::MutexLock lock(&mutex_);
-  if (deployed_.size() >= kMaxEntries && !deployed_.contains(experiment)) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "sets are deployed for ", kMaxEntries, " experiments, the limit"));
+  absl::MutexLock changing(&changing_);
+  {
+    absl::MutexLock lock(&mutex_);
+    if (deployed_.size() >= kMaxEntries && !deployed_.contains(experiment)) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "sets are deployed for ", kMaxEntries, " experiments, the limit"));
+    }
   }
   const std::string key = absl::StrCat(kDeployedPrefix, experiment);
   WriteSet writes;
@@ -141,6 +151,7 @@ absl::StatusOr<v1::Deployment> RulePolicy::Deploy(
   if (!written.ok()) return written;
   spdlog::info("sets are deployed experiment={} sets={}",
                QuotePrintable(experiment), sets.size());
+  absl::MutexLock lock(&mutex_);
   if (sets.empty()) {
     deployed_.erase(experiment);
   } else {
@@ -176,10 +187,13 @@ absl::Status RulePolicy::Demote(const std::string& owner,
     if (static_cast<size_t>(demoted.rules_size()) == kMaxDemoted) break;
     *demoted.add_rules() = rule;
   }
-  absl::MutexLock lock(&mutex_);
-  // Each mark asks for it, and most change nothing.
-  if (demoted.SerializeAsString() == demoted_[owner].SerializeAsString()) {
-    return absl::OkStatus();
+  absl::MutexLock changing(&changing_);
+  {
+    absl::MutexLock lock(&mutex_);
+    // Each mark asks for it, and most change nothing.
+    if (demoted.SerializeAsString() == demoted_[owner].SerializeAsString()) {
+      return absl::OkStatus();
+    }
   }
   WriteSet writes;
   writes.Put(Table::kMeta, absl::StrCat(kDemotedPrefix, owner),
@@ -193,6 +207,7 @@ absl::Status RulePolicy::Demote(const std::string& owner,
         QuotePrintable(owner), rule.rule(), rule.violated_runs(),
         rule.decided_runs());
   }
+  absl::MutexLock lock(&mutex_);
   demoted_[owner] = std::move(demoted);
   return absl::OkStatus();
 }

@@ -78,6 +78,10 @@ class RulePolicy {
 
   Store& store_;
   const SetCatalog& sets_;
+  // One change at a time. Taken before the other one, which is not held while
+  // the disk is waited for: every run that begins takes it under the registry's
+  // lock, which the store's commit thread needs.
+  absl::Mutex changing_;
   mutable absl::Mutex mutex_;
   std::map<std::string, v1::DisabledRule> disabled_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, v1::Deployment> deployed_ ABSL_GUARDED_BY(mutex_);

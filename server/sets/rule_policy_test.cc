@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "invariants/sets/invariant_for_testing.h"
+#include "server/store/forwarding_store_for_testing.h"
 #include "server/store/rocksdb_store.h"
 
 namespace traincheck::server {
@@ -27,7 +28,7 @@ class RulePolicyTest : public testing::Test {
     sets_.reset();
     if (store_ != nullptr) store_->Close();
     store_.reset();
-    store_ = *OpenRocksdbStore(dir_);
+    store_ = std::make_unique<OvertakenStore>(*OpenRocksdbStore(dir_));
     sets_ = std::make_unique<SetCatalog>(store_.get());
     policy_ = *RulePolicy::Load(store_.get(), sets_.get());
   }
@@ -48,7 +49,7 @@ class RulePolicyTest : public testing::Test {
   }
 
   const std::string dir_;
-  std::unique_ptr<Store> store_;
+  std::unique_ptr<OvertakenStore> store_;
   std::unique_ptr<SetCatalog> sets_;
   std::unique_ptr<RulePolicy> policy_;
 };
@@ -97,6 +98,17 @@ TEST_F(RulePolicyTest, WhatIsDemotedAdvisesItsOwnersRuns) {
   EXPECT_EQ(set->invariants[0].id, rule);
   ASSERT_TRUE(policy_->Demote("ada", {}).ok());
   EXPECT_EQ(policy_->SelectionFor("resnet", "ada", "rules"), "rules");
+}
+
+TEST_F(RulePolicyTest, RunsBeginWhileADecisionIsOnItsWayToDisk) {
+  const std::string rule = Save("rules", "a");
+  store_->ReadBeforeWrites([this] { policy_->SelectionFor("r", "ada", ""); });
+  EXPECT_TRUE(policy_->Disable(rule, "why").ok());
+  EXPECT_TRUE(policy_->Enable(rule).ok());
+  EXPECT_TRUE(policy_->Deploy("r", {"rules"}).ok());
+  v1::RuleRecord record;
+  record.set_rule(rule);
+  EXPECT_TRUE(policy_->Demote("ada", {record}).ok());
 }
 
 TEST_F(RulePolicyTest, DisablingNeedsARuleAndAReason) {

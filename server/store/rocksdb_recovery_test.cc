@@ -118,6 +118,26 @@ TEST_F(RocksdbRecoveryTest,
   EXPECT_NE((*cut)->id(), store->id());
 }
 
+// RocksDB names the file, and a folder may be called anything.
+TEST_F(RocksdbRecoveryTest, DamageInAFolderOfClocksIsNotAnotherDaemon) {
+  {
+    const auto store = Open(dir_);
+    for (uint64_t i = 0; i < 5; ++i) ASSERT_TRUE(Put(store.get(), 1, i).ok());
+  }
+  const std::string clocks = base_ + "/clocks";
+  fs::rename(dir_, clocks);
+  const auto refused = [&] {
+    return std::string(OpenRocksdbStore(clocks).status().message());
+  };
+  Flip(Largest(clocks, ".log"), 2 * kValueBytes);
+  EXPECT_THAT(refused(), HasSubstr("is damaged"));
+  for (const auto& entry : fs::directory_iterator(clocks + "/db")) {
+    const std::string name = entry.path().filename();
+    if (name.starts_with("MANIFEST")) fs::remove(entry.path());
+  }
+  EXPECT_THAT(refused(), testing::Not(HasSubstr("another traincheckd")));
+}
+
 TEST_F(RocksdbRecoveryTest, ADamagedBlobIsNamedAndOtherRunsAreRead) {
   {
     const auto store = Open(dir_);

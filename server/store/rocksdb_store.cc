@@ -276,10 +276,17 @@ class RocksdbStore final : public Store {
   Committer committer_;  // last: its thread uses the others
 };
 
+// RocksDB says it in words alone: the code is that of any error of files. From
+// their beginning, since paths follow.
+bool IsLocked(const rocksdb::Status& status) {
+  const std::string text = status.ToString();
+  return absl::StartsWith(text, "IO error: While lock file") ||
+         absl::StartsWith(text, "IO error: lock hold by current process");
+}
+
 absl::Status OpenError(const std::string& dir, const rocksdb::Status& status) {
   const std::string text = status.ToString();
-  // RocksDB says it in words alone: the code is that of any error of files.
-  if (absl::StrContains(text, "lock")) {
+  if (IsLocked(status)) {
     return absl::FailedPreconditionError(
         absl::StrCat("data directory \"", dir,
                      "\" is in use by another traincheckd: stop that one or "

@@ -1,10 +1,13 @@
 #include "server/store/rocksdb_store.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -143,6 +146,31 @@ TEST_F(RocksdbStoreTest, DirectoryIsPrivate) {
   struct stat info;
   ASSERT_EQ(stat(dir_.c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0700u);
+}
+
+TEST_F(RocksdbStoreTest, RefusesWhatAnotherProcessHasOpen) {
+  Open();
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t other = fork();
+  if (other == 0) {
+    struct flock lock = {};
+    lock.l_type = F_WRLCK;
+    lock.l_whence = SEEK_SET;
+    const int file = open((dir_ + "/db/LOCK").c_str(), O_RDWR);
+    const char held = fcntl(file, F_SETLK, &lock) == 0 ? 'y' : 'n';
+    (void)!write(ready[1], &held, 1);
+    pause();
+    _exit(0);
+  }
+  char held = 0;
+  EXPECT_EQ(read(ready[0], &held, 1), 1);
+  EXPECT_EQ(held, 'y');
+  EXPECT_THAT(OpenError(), HasSubstr("in use by another traincheckd"));
+  kill(other, SIGKILL);
+  waitpid(other, nullptr, 0);
+  close(ready[0]);
+  close(ready[1]);
 }
 
 TEST_F(RocksdbStoreTest, RefusesASecondDaemon) {

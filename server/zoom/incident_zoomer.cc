@@ -1,7 +1,7 @@
 #include "server/zoom/incident_zoomer.h"
 
-#include <map>
-#include <set>
+#include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -21,6 +21,10 @@ constexpr size_t kMaxChanges = 1000;
 bool IsAlertLead(const v1::Violation& violation) {
   return IncidentOf(violation) == violation.id() &&
          violation.incident_grade() != "advice" && !IsSilenced(violation);
+}
+
+bool HasSubject(const v1::Violation& violation) {
+  return !SubjectOf({violation}).empty();
 }
 
 }  // namespace
@@ -48,28 +52,47 @@ void IncidentZoomer::Loop() {
 }
 
 absl::Status IncidentZoomer::Look() {
-  const absl::StatusOr<ViolationBoard::Changes> changes =
-      use_.violations->ChangesAfter(cursor_, "", kMaxChanges);
+  const auto changes = use_.violations->ChangedRunsAfter(cursor_, kMaxChanges);
   if (!changes.ok()) return changes.status();
-  std::set<std::string> runs;
-  for (const v1::Violation& violation : changes->violations) {
-    const bool is_advice = violation.incident_grade() == "advice";
-    if (!is_advice && !settled_.contains(violation.id())) {
-      runs.insert(violation.run());
-    }
+  for (const auto& [run, changed] : changes->runs) {
+    // Nobody is left to record, or nobody can be asked to.
+    if (!GoesOn(run)) continue;
+    OfRun& of = runs_[run];
+    if (of.given_up) continue;
+    const absl::Status looked =
+        changed.ok() ? LookAt(run, *changed, &of) : changed.status();
+    // The disk refuses just now, for all runs.
+    if (absl::IsUnavailable(looked)) return looked;
+    if (looked.ok()) continue;
+    of.given_up = true;
+    spdlog::error("incidents of a run get no zoom run={} error={}", run,
+                  QuotePrintable(std::string(looked.message())));
   }
-  for (const std::string& run : runs) {
-    if (absl::Status s = LookAt(run); !s.ok()) return s;
+  if (!changes->runs.empty()) {
+    std::erase_if(runs_, [&](const auto& of) { return !GoesOn(of.first); });
   }
   cursor_ = changes->revision;
   return absl::OkStatus();
 }
 
-absl::Status IncidentZoomer::LookAt(const std::string& run) {
+bool IncidentZoomer::GoesOn(const std::string& run) const {
+  const std::optional<RunOutline> outline = use_.registry->OutlineOf(run);
+  return outline.has_value() && !outline->ended;
+}
+
+absl::Status IncidentZoomer::LookAt(const std::string& run,
+                                    const Violations& changed, OfRun* of) {
+  // Without functions and variables there is nothing to look at.
+  const bool is_news = std::any_of(
+      changed.begin(), changed.end(), [&](const v1::Violation& violation) {
+        return violation.incident_grade() != "advice" &&
+               !of->settled.contains(violation.id()) && HasSubject(violation);
+      });
+  if (!is_news) return absl::OkStatus();
   const auto all = use_.violations->List(run);
   if (!all.ok()) return all.status();
   // The lead first, whose subject counts most.
-  std::map<std::string, std::vector<v1::Violation>> incidents;
+  std::map<std::string, Violations> incidents;
   for (const v1::Violation& violation : *all) {
     if (IsAlertLead(violation)) incidents[violation.id()] = {violation};
   }
@@ -80,25 +103,29 @@ absl::Status IncidentZoomer::LookAt(const std::string& run) {
     }
   }
   for (const auto& [lead, incident] : incidents) {
-    const ZoomSubject subject = SubjectOf(incident);
-    // Without functions and variables there is nothing to look at.
-    if (subject.empty() || settled_.contains(lead)) continue;
-    stored::Zoom zoom;
-    for (const v1::Violation& violation : incident) {
-      zoom.add_violations(violation.id());
+    if (!of->settled.contains(lead)) {
+      if (std::none_of(incident.begin(), incident.end(), HasSubject)) continue;
+      if (absl::Status s = ZoomIn(run, incident); !s.ok()) return s;
     }
-    zoom.mutable_functions()->Assign(subject.functions.begin(),
-                                     subject.functions.end());
-    zoom.mutable_variables()->Assign(subject.variables.begin(),
-                                     subject.variables.end());
-    absl::Status s =
-        use_.plans->ZoomIn(run, std::move(zoom), ZoomOn(subject, use_.steps));
-    if (!s.ok()) return s;
     for (const v1::Violation& violation : incident) {
-      settled_.insert(violation.id());
+      of->settled.insert(violation.id());
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status IncidentZoomer::ZoomIn(const std::string& run,
+                                    const Violations& incident) {
+  const ZoomSubject subject = SubjectOf(incident);
+  stored::Zoom zoom;
+  for (const v1::Violation& violation : incident) {
+    zoom.add_violations(violation.id());
+  }
+  zoom.mutable_functions()->Assign(subject.functions.begin(),
+                                   subject.functions.end());
+  zoom.mutable_variables()->Assign(subject.variables.begin(),
+                                   subject.variables.end());
+  return use_.plans->ZoomIn(run, std::move(zoom), ZoomOn(subject, use_.steps));
 }
 
 }  // namespace traincheck::server

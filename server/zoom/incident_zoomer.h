@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <thread>
@@ -19,6 +20,7 @@
 #include "server/checking/violation_board.h"
 #include "server/feedback/violation_view.h"
 #include "server/plans/run_plans.h"
+#include "server/runs/registry.h"
 
 namespace traincheck::server {
 
@@ -26,6 +28,7 @@ class IncidentZoomer {
  public:
   // All must outlive the object.
   struct Dependencies {
+    const Registry* registry;
     const ViolationBoard* board;
     const ViolationView* violations;
     RunPlans* plans;
@@ -42,19 +45,29 @@ class IncidentZoomer {
   void Stop();
 
  private:
+  struct OfRun {
+    // Violations whose incident was zoomed in on, or need not be: one that goes
+    // on changes with every step.
+    std::set<std::string> settled;
+    // An error stands in the way that will not pass: no zoom is made any more.
+    bool given_up = false;
+  };
+  using Violations = ViolationView::Violations;
+
   void Loop();
   // Looks at what has changed since; an error leaves it for the next look.
   absl::Status Look();
-  absl::Status LookAt(const std::string& run);
+  absl::Status LookAt(const std::string& run, const Violations& changed,
+                      OfRun* of);
+  absl::Status ZoomIn(const std::string& run, const Violations& incident);
+  bool GoesOn(const std::string& run) const;
 
   const Dependencies use_;
   std::thread thread_;
   std::atomic<bool> stopping_ = false;
   // The thread's.
-  uint64_t cursor_ = 0;  // revision
-  // Violations whose incident was zoomed in on, or need not be: one that goes
-  // on changes with every step.
-  std::set<std::string> settled_;
+  uint64_t cursor_ = 0;                // revision
+  std::map<std::string, OfRun> runs_;  // that go on
 };
 
 }  // namespace traincheck::server
