@@ -1,7 +1,9 @@
 #include "inference/scoreboard.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <iterator>
 
 #include "base/hash.h"
 
@@ -19,7 +21,10 @@ std::string Content(const Example& example) {
     if (const auto* flag = std::get_if<bool>(&value)) {
       content += *flag ? "true" : "false";
     } else if (const auto* number = std::get_if<double>(&value)) {
-      content += std::to_string(*number);
+      // All digits: numbers that differ are different examples.
+      char digits[32];
+      content.append(digits,
+                     std::to_chars(digits, std::end(digits), *number).ptr);
     } else if (const auto* text = std::get_if<std::string>(&value)) {
       content += '"' + *text;
     }

@@ -35,6 +35,12 @@ TEST(Score, MustBeDecidedInEveryRunThatHasTheSubject) {
   EXPECT_EQ(score.Programs(), (std::vector<std::string>{"cnn"}));
 }
 
+TEST(ExampleTable, SmallNumbersThatDifferAreDifferentExamples) {
+  ExampleTable table;
+  for (const double number : {1e-7, 2e-7, 1e-7}) table.Add({true, {number}});
+  EXPECT_EQ(table.Take().size(), 2u);
+}
+
 TEST(RunScore, AWindowToldAgainCountsOnce) {
   Verdict verdict = Make(Outcome::kViolated);
   RunScore score;

@@ -20,11 +20,12 @@ std::optional<GroupKind> KindOf(const std::vector<int32_t>& ranks,
   // The group of all ranks is one kind, also if it is a dimension of a mesh.
   if (ranks.size() == static_cast<size_t>(world)) return GroupKind();
   if (!mesh.empty()) return GroupKind{.mesh = mesh};
-  const int32_t apart = ranks[1] - ranks[0];
+  // Wider: ranks may be any numbers.
+  const int64_t apart = int64_t{ranks[1]} - ranks[0];
   for (size_t i = 1; i < ranks.size(); ++i) {
     // Groups that are not regular have no words that are the same in another
     // run.
-    if (ranks[i] - ranks[i - 1] != apart) return std::nullopt;
+    if (int64_t{ranks[i]} - ranks[i - 1] != apart) return std::nullopt;
   }
   return GroupKind{.ranks = ranks.size(),
                    .apart = static_cast<uint64_t>(apart)};
@@ -67,7 +68,9 @@ std::vector<RankGroup> GroupsOf(const ProcessFacts& facts) {
   for (const auto& [id, info] : facts.definitions().process_groups()) {
     std::vector<int32_t> ranks = info.ranks;
     std::sort(ranks.begin(), ranks.end());
+    // One that names a rank twice is damaged.
     if (ranks.size() < 2 ||
+        std::adjacent_find(ranks.begin(), ranks.end()) != ranks.end() ||
         !std::binary_search(ranks.begin(), ranks.end(), *facts.rank())) {
       continue;
     }

@@ -30,12 +30,21 @@ struct OpenTraceCall {
   bool grad_enabled = true;  // for what it calls
 };
 
+// What a context switches gradients to, and what was in force before it was
+// made: set_grad_enabled takes effect at once.
+struct MadeGradMode {
+  bool enabled = false;
+  bool before = true;
+};
+
 struct TraceThread {
   uint32_t ring = 0;
   std::vector<OpenTraceCall> open;
   bool grad_enabled = true;  // outside all calls
   // What was in force before each context that is open.
   std::vector<bool> grad_before;
+  // Of the context that was made last and is not entered yet.
+  std::optional<MadeGradMode> made_grad_mode;
   UserStage stage = UserStage::kNone;
 
   bool& grad_mode() {

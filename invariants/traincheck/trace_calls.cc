@@ -42,6 +42,49 @@ std::optional<bool> Mode(const TraceLine& line) {
   return mode->get<bool>();
 }
 
+constexpr char kGradContexts[] = "torch.autograd.grad_mode.";
+
+// Of grad contexts, those that are told whether gradients are on.
+bool IsTold(const std::string& name) {
+  return absl::StrContains(name, ".set_grad_enabled.") ||
+         absl::StrContains(name, ".inference_mode.");
+}
+
+// The bool among the arguments; none: it is not told.
+std::optional<bool> TruthOf(const TraceLine& line) {
+  for (const char* key : {"args", "kwargs"}) {
+    const json& arguments = line.Object(key);
+    if (!arguments.is_object()) continue;
+    for (const json& typed : arguments) {
+      if (!typed.is_object() || typed.size() != 1) continue;
+      if (typed.begin()->is_boolean()) return typed.begin()->get<bool>();
+    }
+  }
+  return std::nullopt;
+}
+
+// The mode of a context that is about to be made. Inference switches gradients
+// off, and on if it is told not to be.
+void NoteGradMode(const std::string& name, const TraceLine& line,
+                  TraceThread* thread) {
+  const bool inference = absl::StrContains(name, ".inference_mode.");
+  const std::optional<bool> truth = TruthOf(line);
+  thread->made_grad_mode.reset();
+  if (!truth && !inference) return;
+  thread->made_grad_mode = {inference ? !truth.value_or(true) : *truth,
+                            thread->grad_mode()};
+}
+
+// What is in force in the context that is entered.
+bool GradModeIn(const std::string& name, const TraceThread& thread, bool now) {
+  if (absl::StrContains(name, ".enable_grad.")) return true;
+  if (IsTold(name) && thread.made_grad_mode) {
+    return thread.made_grad_mode->enabled;
+  }
+  // Nobody has seen what it was told.
+  return absl::StrContains(name, ".set_grad_enabled.") ? now : false;
+}
+
 // "a.b.Class" of "a.b.Class.method".
 std::string ClassOf(const std::string& method) {
   const size_t dot = method.rfind('.');
@@ -162,6 +205,11 @@ std::string TraceCalls::Begin(const TraceLine& line, TraceThread* thread) {
   conversion_.clock().OnCallBegin(open.call);
   conversion_.TellClosedSteps(*thread);
   open.call.number = conversion_.records().NextCall(thread->ring);
+  if (absl::StartsWith(function.info.name, kGradContexts) &&
+      absl::EndsWith(function.info.name, ".__init__") &&
+      IsTold(function.info.name)) {
+    NoteGradMode(function.info.name, line, thread);
+  }
   if (absl::EndsWith(function.info.name, ".__exit__")) {
     FollowGradMode(function.info.name, line, thread);
   }
@@ -269,7 +317,10 @@ void TraceCalls::TellLoader(const TraceLine& line, const Call& call,
   if (category != "loader_next" || call.object == 0) return;
   const auto [found, is_new] = iterators_.try_emplace(call.object);
   Iterator& iterator = found->second;
-  if (is_new) {
+  // Python gives the id of one that is gone to the next.
+  const bool is_next = iterator.exhausted && (last_loader_ != 0 || returned);
+  if (is_new || is_next) {
+    iterator = Iterator();
     // The trace does not say whose iterator it is: that of the loader that
     // made one last, or it stands for a loader of its own.
     iterator.loader = last_loader_ != 0 ? last_loader_ : call.object;
@@ -280,6 +331,7 @@ void TraceCalls::TellLoader(const TraceLine& line, const Call& call,
     conversion_.Mark(thread, MarkKind::kBatchFetched, iterator.loader,
                      iterator.fetched++);
   } else if (line.Any("exception") == "StopIteration") {
+    iterator.exhausted = true;
     conversion_.Mark(thread, MarkKind::kIteratorExhausted, iterator.loader,
                      iterator.ordinal);
   }
@@ -297,10 +349,15 @@ void TraceCalls::FollowGradMode(const std::string& name, const TraceLine& line,
     }
     return;
   }
-  if (!absl::StartsWith(name, "torch.autograd.grad_mode.")) return;
+  if (!absl::StartsWith(name, kGradContexts)) return;
+  const std::optional<MadeGradMode>& made = thread->made_grad_mode;
   if (absl::EndsWith(name, ".__enter__")) {
-    thread->grad_before.push_back(thread->grad_mode());
-    thread->grad_mode() = absl::StrContains(name, ".enable_grad.");
+    const bool now = thread->grad_mode();
+    thread->grad_before.push_back(IsTold(name) && made ? made->before : now);
+    thread->grad_mode() = GradModeIn(name, *thread, now);
+    thread->made_grad_mode.reset();
+  } else if (absl::EndsWith(name, ".set_grad_enabled.__init__") && made) {
+    thread->grad_mode() = made->enabled;
   } else if (absl::EndsWith(name, ".__exit__") &&
              !thread->grad_before.empty()) {
     thread->grad_mode() = thread->grad_before.back();

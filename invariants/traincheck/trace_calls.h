@@ -30,6 +30,7 @@ class TraceCalls {
     uint32_t loader = 0;
     uint64_t ordinal = 0;
     uint64_t fetched = 0;
+    bool exhausted = false;
   };
 
   std::string Begin(const TraceLine& line, TraceThread* thread);
@@ -42,8 +43,8 @@ class TraceCalls {
   void WriteEnd(const TraceLine& line, const TraceThread& thread,
                 const Call& call);
   void TellLoader(const TraceLine& line, const Call& call, TraceThread* thread);
-  void FollowGradMode(const std::string& function, const TraceLine& line,
-                      TraceThread* thread);
+  static void FollowGradMode(const std::string& function, const TraceLine& line,
+                             TraceThread* thread);
   uint32_t SiteOf(const TraceLine& line);
 
   Conversion& conversion_;

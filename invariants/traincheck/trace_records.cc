@@ -146,7 +146,12 @@ class Converter {
   }
 
   void FollowStep(uint64_t step, TraceThread* thread) {
-    // A counter that falls ends no step.
+    if (CountsAnew(step, *thread)) {
+      step_ = step;
+      conversion_.Mark(thread, MarkKind::kUserStep, 0, 0);
+      return;
+    }
+    // Otherwise a counter that falls ends no step.
     const uint64_t before = std::exchange(step_, std::max(step, step_));
     // Where the counter stood at first says nothing of steps in this trace.
     if (!has_step_) {
@@ -158,6 +163,13 @@ class Converter {
       conversion_.Mark(thread, MarkKind::kUserStep, 0, 0);
       stream_.CutIfFull();
     }
+  }
+
+  // Has an epoch begun that counts its own steps? An evaluation may do so, too,
+  // with the same counter. Lines of variables may be late.
+  bool CountsAnew(uint64_t step, const TraceThread& thread) const {
+    return process_.has_calls && step <= 1 && step < step_ &&
+           thread.stage != UserStage::kEvaluation;
   }
 
   void FollowStage(const std::string& name, TraceThread* thread) {

@@ -369,26 +369,88 @@ TEST_F(TraceRecordsTest, GradientsAreOffWhereTorchSaysSo) {
   EXPECT_EQ(Told("begin my.d "), (Lines{"begin my.d @0 init"}));
 }
 
+TEST_F(TraceRecordsTest, ContextsAreToldWhetherGradientsAreOn) {
+  const std::string contexts = "torch.autograd.grad_mode.";
+  int calls = 0;
+  const auto call = [&](const std::string& name, json args = json::object()) {
+    const std::string id = "c" + std::to_string(++calls);
+    Begin(id, name, std::move(args));
+    End(id);
+  };
+  const auto within = [&](const std::string& context, json args,
+                          const std::string& called) {
+    if (!args.is_null()) {
+      args["0"] = {{contexts + context, json::object()}};
+      call(contexts + context + ".__init__", std::move(args));
+    }
+    call(contexts + context + ".__enter__");
+    call(called);
+    call(contexts + context + ".__exit__");
+  };
+  const json on = {{"1", {{"bool", true}}}};
+  const json off = {{"1", {{"bool", false}}}};
+  within("set_grad_enabled", on, "my.set_on");
+  within("set_grad_enabled", off, "my.set_off");
+  call("my.behind");
+  within("inference_mode", json::object(), "my.inference");
+  within("inference_mode", off, "my.no_inference");
+  within("set_grad_enabled", json(), "my.not_told");
+  call(contexts + "set_grad_enabled.__init__", off);
+  call("my.set_for_good");
+  Convert();
+  EXPECT_EQ(
+      Told("begin my."),
+      (Lines{"begin my.set_on @0 init", "begin my.set_off no_grad @0 init",
+             "begin my.behind @0 init", "begin my.inference no_grad @0 init",
+             "begin my.no_inference @0 init", "begin my.not_told @0 init",
+             "begin my.set_for_good no_grad @0 init"}));
+}
+
+TEST_F(TraceRecordsTest, ACounterOfEachEpochEndsItsSteps) {
+  stage_ = "training";
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    for (step_ = 0; step_ < 3; ++step_) {
+      Begin("a", "my.a");
+      End("a");
+    }
+  }
+  // An evaluation that counts likewise.
+  stage_ = "testing";
+  step_ = 0;
+  Begin("b", "my.b");
+  End("b");
+  Convert();
+  const Lines calls = Told("begin my.");
+  ASSERT_EQ(calls.size(), 7u);
+  EXPECT_EQ(calls[3], "begin my.a @2 training");
+  EXPECT_EQ(calls[5], "begin my.a @4 training");
+  EXPECT_EQ(calls[6], "begin my.b @4 evaluation");
+}
+
 TEST_F(TraceRecordsTest, IteratorsBelongToTheLoaderThatMadeThem) {
   const std::string loader = "torch.utils.data.dataloader.DataLoader";
   const std::string iterator =
       "torch.utils.data.dataloader._SingleProcessDataLoaderIter";
-  object_ = 400;
-  Begin("i", loader + "._get_iterator", {{"0", {{loader, {}}}}});
-  End("i", {{iterator, json::object()}});
-  for (int batch = 0; batch < 3; ++batch) {
-    object_ = 401;
-    Begin("n", iterator + "._next_data", {{"0", {{iterator, {}}}}});
-    if (batch < 2) {
-      End("n");
-    } else {
-      Raise("n", "StopIteration");
+  // The iterator of the second pass has the id of the first, which is gone.
+  for (int pass = 0; pass < 2; ++pass) {
+    object_ = 400;
+    Begin("i", loader + "._get_iterator", {{"0", {{loader, {}}}}});
+    End("i", {{iterator, json::object()}});
+    for (int batch = 0; batch < 3; ++batch) {
+      object_ = 401;
+      Begin("n", iterator + "._next_data", {{"0", {{iterator, {}}}}});
+      if (batch < 2) {
+        End("n");
+      } else {
+        Raise("n", "StopIteration");
+      }
     }
   }
   Convert();
-  EXPECT_EQ(Told("mark 1 "), (Lines{"mark 1 0"}));
-  EXPECT_EQ(Told("mark 2 "), (Lines{"mark 2 0", "mark 2 1"}));
-  EXPECT_EQ(Told("mark 3 "), (Lines{"mark 3 0"}));
+  EXPECT_EQ(Told("mark 1 "), (Lines{"mark 1 0", "mark 1 1"}));
+  EXPECT_EQ(Told("mark 2 "),
+            (Lines{"mark 2 0", "mark 2 1", "mark 2 0", "mark 2 1"}));
+  EXPECT_EQ(Told("mark 3 "), (Lines{"mark 3 0", "mark 3 1"}));
 }
 
 TEST_F(TraceRecordsTest, TrainChecksOwnTracesAreTakenWhole) {

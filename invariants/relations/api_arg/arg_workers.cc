@@ -153,6 +153,8 @@ class WorkersOfRun : public RunObserver {
   }
 
   void JudgeAll(bool ended) {
+    if (!some_wait_ && !ended) return;
+    some_wait_ = false;
     std::vector<Key> keys;
     for (const auto& [key, starts] : passes_) keys.push_back(key);
     for (const Key& key : keys) Judge(key, ended);
@@ -177,7 +179,10 @@ class WorkersOfRun : public RunObserver {
     // The violation names the rank of the owner, so it waits for the owner's
     // place, at most until the end of the run.
     const ProcessFacts* owner = OwnerOf(key.second);
-    if (!ended && (!owner || !owner->rank())) return;
+    if (!ended && (!owner || !owner->rank())) {
+      some_wait_ = true;
+      return;
+    }
     for (; starts.count(next) > 0; ++next) {
       // In the order of their numbers, so that verdicts do not depend on which
       // worker's records came first. The first one has nobody before it.
@@ -231,6 +236,8 @@ class WorkersOfRun : public RunObserver {
   std::vector<const ProcessFacts*> facts_;
   std::map<Key, Starts> passes_;
   std::map<Key, uint64_t> judged_;  // workers
+  // May some wait for the place of their owner? Not saved: asked for anew.
+  bool some_wait_ = true;
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 #include "invariants/relations/state_change/due_updates.h"
 
-#include <algorithm>
+#include <utility>
 
 namespace traincheck {
 
@@ -18,16 +18,17 @@ void DueUpdates::OnStepClosed(const ProcessFacts& facts) {
   }
 }
 
-Tri DueUpdates::IsDue(const ProcessFacts& facts, uint32_t variable) const {
-  bool held = false;
-  Tri due = Tri::kNo;
-  for (const auto& [key, variables] : facts.definitions().holds()) {
-    const auto& [optimizer, group] = key;
-    if (std::find(variables.begin(), variables.end(), variable) ==
-        variables.end()) {
-      continue;
+Tri DueUpdates::IsDue(const ProcessFacts& facts, uint32_t variable) {
+  if (std::exchange(stale_, false)) {
+    holders_.clear();
+    for (const auto& [key, variables] : facts.definitions().holds()) {
+      for (const uint32_t held : variables) holders_[held].push_back(key);
     }
-    held = true;
+  }
+  const auto holders = holders_.find(variable);
+  if (holders == holders_.end()) return Tri::kYes;
+  Tri due = Tri::kNo;
+  for (const auto& [optimizer, group] : holders->second) {
     const auto stepped = stepped_.find(optimizer);
     const Tri step =
         stepped == stepped_.end() ? Tri::kUnknown : stepped->second;
@@ -38,7 +39,7 @@ Tri DueUpdates::IsDue(const ProcessFacts& facts, uint32_t variable) const {
     // Another optimizer may hold it as well, and be sure.
     due = Tri::kUnknown;
   }
-  return held ? due : Tri::kYes;
+  return due;
 }
 
 }  // namespace traincheck

@@ -9,6 +9,9 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "invariants/facts/process_facts.h"
 
@@ -16,17 +19,22 @@ namespace traincheck {
 
 class DueUpdates {
  public:
+  void OnDefinition(RecordType type) { stale_ |= type == RecordType::kHoldDef; }
   // A step of the process has closed.
   void OnStepClosed(const ProcessFacts& facts);
   // In the step that has closed last. Unknown where the optimizer's own clock
   // or its learning rate is.
-  Tri IsDue(const ProcessFacts& facts, uint32_t variable) const;
+  Tri IsDue(const ProcessFacts& facts, uint32_t variable);
 
   void Fields(Archive& archive) { archive(stepped_, steps_); }
 
  private:
   std::map<uint32_t, Tri> stepped_;  // in the last step, by optimizer
   std::map<uint32_t, std::optional<uint64_t>> steps_;
+  // Optimizers and groups that hold a variable; not saved.
+  std::unordered_map<uint32_t, std::vector<std::pair<uint32_t, uint32_t>>>
+      holders_;
+  bool stale_ = true;  // holders_
 };
 
 }  // namespace traincheck

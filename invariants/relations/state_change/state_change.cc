@@ -74,6 +74,10 @@ class Rhythm {
 
 class ChangesSeen : public ProcessObserver {
  public:
+  void OnDefinition(const ProcessFacts& facts, RecordType type,
+                    uint32_t id) override {
+    changes_.OnDefinition(type);
+  }
   void OnState(const ProcessFacts& facts, const StateEvent& event) override {
     const auto change = changes_.OnState(facts, event);
     if (!change) return;
@@ -173,6 +177,7 @@ class ChangesOfProcess : public ProcessObserver {
 
   void OnDefinition(const ProcessFacts& facts, RecordType type,
                     uint32_t id) override {
+    changes_.OnDefinition(type);
     if (type == RecordType::kVariableDef) named_.erase(id);
   }
 

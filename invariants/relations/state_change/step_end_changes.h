@@ -28,6 +28,7 @@ struct StepChange {
 
 class StepEndChanges {
  public:
+  void OnDefinition(RecordType type) { due_.OnDefinition(type); }
   // Call it for each state record. nullopt: it is of no such point, or is the
   // first of its variable.
   std::optional<StepChange> OnState(const ProcessFacts& facts,

@@ -207,6 +207,14 @@ TEST(RuleWords, Preconditions) {
       rule + " Holds except where meta_vars.stage is training or testing.");
 }
 
+TEST(RuleWords, AreCutBetweenCharacters) {
+  std::string name = "x";
+  for (int i = 0; i < 60; ++i) name += "\u00e9";
+  const std::string words = DescribeRule(
+      Contain(Api("torch.relu"), When({Constant("meta_vars.stage", {name})})));
+  EXPECT_NE(words.find(name.substr(0, 79) + "?"), std::string::npos) << words;
+}
+
 TEST(Translation, ContainIsOurs) {
   const Translation translation =
       TranslateRule(Contain(Api("torch._VariableFunctionsClass.equal")));

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "base/utf8.h"
 #include "invariants/relations/traincheck_rules/names.h"
 
 namespace traincheck {
@@ -25,7 +26,9 @@ std::string Value(const json& value) {
   std::string text = value.is_string()
                          ? Text(value)
                          : value.dump(-1, ' ', /*ensure_ascii=*/true);
-  if (text.size() > kMaxValueBytes) text.resize(kMaxValueBytes);
+  // The cut may go through a character.
+  if (text.size() > kMaxValueBytes)
+    return ToUtf8(text.substr(0, kMaxValueBytes));
   return text;
 }
 
