@@ -189,6 +189,9 @@ std::vector<std::string> HostsOf(X509* certificate) {
                          static_cast<size_t>(size));
       continue;
     }
+    // Whoever made the certificate wrote it: an address of another size is
+    // none.
+    if (size != sizeof(in_addr) && size != sizeof(in6_addr)) continue;
     char text[INET6_ADDRSTRLEN] = "";
     inet_ntop(size == sizeof(in_addr) ? AF_INET : AF_INET6, data, text,
               sizeof text);
@@ -274,6 +277,12 @@ absl::Status CheckServerPair(const KeyAndCertificate& pair, absl::Time now) {
   if (X509_check_private_key(certificate->get(), key->get()) != 1) {
     return absl::FailedPreconditionError(
         "the key is not the one that the certificate was made for");
+  }
+  const absl::Time begins = ToTime(X509_get0_notBefore(certificate->get()));
+  if (now < begins) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the certificate is not valid before ", absl::FormatTime(begins),
+        ": the clock of this host or of the authority's is wrong"));
   }
   const absl::Time ends = ToTime(X509_get0_notAfter(certificate->get()));
   if (now >= ends) {

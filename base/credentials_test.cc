@@ -5,9 +5,18 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <openssl/x509v3.h>
+#include <signal.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
+#include <thread>
 
 #include "base/certificates.h"
 #include "base/private_file.h"
@@ -271,6 +280,93 @@ TEST_F(Tls, LoopbackUsesWhatTheDaemonHasLeftThere) {
   EXPECT_EQ(Ask(address, {}).status.error_message(), "no token");
   ASSERT_TRUE(WritePrivateFile(AutomaticTokenFile(server.port()), "mine").ok());
   EXPECT_EQ(Ask(address, {}).status.error_message(), "Bearer mine");
+}
+
+// A certificate of somebody else's that names host "node7" and an address of
+// three bytes.
+std::string CertificateWithAnOddAddress() {
+  EVP_PKEY* key = EVP_EC_gen("P-256");
+  X509* certificate = X509_new();
+  X509_set_version(certificate, 2);
+  X509_gmtime_adj(X509_getm_notBefore(certificate), 0);
+  X509_gmtime_adj(X509_getm_notAfter(certificate), 3600);
+  X509_set_pubkey(certificate, key);
+  X509_EXTENSION* names =
+      X509V3_EXT_conf_nid(nullptr, nullptr, NID_subject_alt_name,
+                          "DER:30:0c:82:05:6e:6f:64:65:37:87:03:01:02:03");
+  X509_add_ext(certificate, names, -1);
+  X509_sign(certificate, key, EVP_sha256());
+  BIO* text = BIO_new(BIO_s_mem());
+  PEM_write_bio_X509(text, certificate);
+  char* data = nullptr;
+  const long size = BIO_get_mem_data(text, &data);
+  std::string pem(data, static_cast<size_t>(size));
+  BIO_free(text);
+  X509_EXTENSION_free(names);
+  X509_free(certificate);
+  EVP_PKEY_free(key);
+  return pem;
+}
+
+TEST(Certificates, AnAddressOfAnotherSizeNamesNoHost) {
+  const auto facts = ReadCertificate(CertificateWithAnOddAddress());
+  ASSERT_TRUE(facts.ok()) << facts.status();
+  EXPECT_THAT(facts->hosts, testing::ElementsAre("node7"));
+}
+
+TEST_F(Tls, APairIsCheckedAgainstBothEndsOfItsTime) {
+  EXPECT_TRUE(CheckServerPair(pair_, absl::Now()).ok());
+  for (const absl::Duration off : {-kYear, 2 * kYear}) {
+    EXPECT_EQ(CheckServerPair(pair_, absl::Now() + off).code(),
+              absl::StatusCode::kFailedPrecondition)
+        << off;
+  }
+}
+
+// Ends each connection at once, and resets it.
+class ResettingServer {
+ public:
+  ResettingServer() : listener_(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    auto* const any = reinterpret_cast<sockaddr*>(&address);
+    EXPECT_EQ(bind(listener_, any, size), 0);
+    EXPECT_EQ(listen(listener_, 10), 0);
+    EXPECT_EQ(getsockname(listener_, any, &size), 0);
+    port_ = std::to_string(ntohs(address.sin_port));
+    thread_ = std::thread([this] {
+      const linger reset = {.l_onoff = 1, .l_linger = 0};
+      for (int fd; (fd = accept(listener_, nullptr, nullptr)) >= 0; close(fd)) {
+        shutdown(fd, SHUT_WR);
+        setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+      }
+    });
+  }
+  ~ResettingServer() {
+    shutdown(listener_, SHUT_RDWR);
+    thread_.join();
+    close(listener_);
+  }
+  const std::string& port() const { return port_; }
+
+ private:
+  const int listener_;
+  std::string port_;
+  std::thread thread_;
+};
+
+std::atomic<int> g_sigpipes = 0;
+
+TEST_F(Tls, AServerThatResetsTheConnectionDoesNotEndTheClient) {
+  auto* const before = signal(SIGPIPE, [](int) { ++g_sigpipes; });
+  const ResettingServer server;
+  for (int i = 0; i < 50; ++i) {
+    EXPECT_EQ(Wrong("127.0.0.1:" + server.port(), pinned()), "");
+  }
+  signal(SIGPIPE, before);
+  EXPECT_EQ(g_sigpipes, 0);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/write_all.h"
 
 namespace traincheck {
 namespace {
@@ -63,8 +64,7 @@ absl::Status Replace(const std::string& path, const std::string& text,
   std::string next = path + ".XXXXXX";
   const int fd = mkostemp(next.data(), O_CLOEXEC);  // mode 0600
   if (fd < 0) return Failed(path, errno);
-  bool done =
-      write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  bool done = WriteAll(fd, text);
   // On disk before it gets the name: else a crash of the machine could leave an
   // empty file under it.
   done = done && fchmod(fd, mode) == 0 && fsync(fd) == 0;

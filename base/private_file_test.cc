@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -35,6 +37,21 @@ TEST_F(PrivateFile, IsReadAsItWasWritten) {
   ASSERT_EQ(stat(path_.c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 07777, 0600u);
   // Nothing stays beside it.
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
+}
+
+TEST_F(PrivateFile, StaysAsItIsIfTheDiskTakesOnlyItsBeginning) {
+  ASSERT_TRUE(WritePrivateFile(path_, "one").ok());
+  // A file size limit stands for the disk.
+  signal(SIGXFSZ, SIG_IGN);
+  rlimit limit = {.rlim_cur = 100, .rlim_max = RLIM_INFINITY};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  errno = 0;
+  const absl::Status status = WritePrivateFile(path_, std::string(200, 'x'));
+  limit.rlim_cur = RLIM_INFINITY;
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  EXPECT_THAT(status.message(), HasSubstr("File too large"));
+  EXPECT_EQ(*ReadPrivateFile(path_), "one");
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
 }
 

@@ -5,6 +5,7 @@
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509_vfy.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -26,6 +27,34 @@ struct FreeSsl {
 using Connection = std::unique_ptr<SSL, FreeSsl>;
 using Context = std::unique_ptr<SSL_CTX, FreeSsl>;
 using Addresses = std::unique_ptr<addrinfo, FreeSsl>;
+
+// OpenSSL writes without MSG_NOSIGNAL, and a peer that is gone by then must not
+// end the program: a SIGPIPE for this thread is held back and taken away.
+class WithoutSigpipe {
+ public:
+  WithoutSigpipe() {
+    sigset_t pending;
+    sigpending(&pending);
+    was_pending_ = sigismember(&pending, SIGPIPE) == 1;
+    sigemptyset(&sigpipe_);
+    sigaddset(&sigpipe_, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &sigpipe_, &before_);
+  }
+  ~WithoutSigpipe() {
+    const timespec at_once = {};
+    while (!was_pending_ && sigtimedwait(&sigpipe_, nullptr, &at_once) < 0 &&
+           errno == EINTR) {
+    }
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  WithoutSigpipe(const WithoutSigpipe&) = delete;
+  WithoutSigpipe& operator=(const WithoutSigpipe&) = delete;
+
+ private:
+  sigset_t sigpipe_;
+  sigset_t before_;
+  bool was_pending_ = false;
+};
 
 struct Peer {
   std::string host;
@@ -148,6 +177,7 @@ std::string WhatIsWrongWithTls(absl::string_view address,
   const Peer peer = Split(address);
   const int fd = Connect(peer, patience);
   if (fd < 0) return "";
+  const WithoutSigpipe without_sigpipe;
   std::string wrong = Handshake(fd, peer, ca_file);
   close(fd);
   return wrong;

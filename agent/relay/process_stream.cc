@@ -429,7 +429,10 @@ void ProcessStream::LeaveBehind(const v1::Goodbye& goodbye) {
     spdlog::error(
         "records of process {} are lost: {}; {} batches were held, "
         "{} bytes unread",
-        peer_.pid, Message(status), batches, unread);
+        peer_.pid,
+        status.ok() ? "its rings were not read to their end in time"
+                    : Message(status),
+        batches, unread);
   }
 }
 

@@ -13,6 +13,12 @@
 #include "base/logging.h"
 
 namespace traincheck::agent {
+namespace {
+
+// After this a connection that could not be accepted is tried again.
+constexpr seconds kAcceptAgain{1};
+
+}  // namespace
 
 Relay::Relay(const RelayOptions& options, int listener, int terminate)
     : options_(options),
@@ -71,12 +77,13 @@ bool Relay::MayEnd(TimePoint now) const {
 }
 
 void Relay::Poll(TimePoint now) {
-  std::vector<pollfd> polled = {{listener_, POLLIN, 0},
-                                {wake_->fd(), POLLIN, 0},
-                                // poll leaves out -1. The signal is never read
-                                // from its descriptor, which would end each
-                                // poll at once.
-                                {terminating_ ? -1 : terminate_, POLLIN, 0}};
+  // poll leaves out -1.
+  std::vector<pollfd> polled = {
+      {now < accept_from_ ? -1 : listener_, POLLIN, 0},
+      {wake_->fd(), POLLIN, 0},
+      // The signal is never read from its descriptor, which would end each poll
+      // at once.
+      {terminating_ ? -1 : terminate_, POLLIN, 0}};
   const size_t fixed = polled.size();
   bool active = false;
   for (const auto& process : processes_) {
@@ -95,7 +102,7 @@ void Relay::Poll(TimePoint now) {
   // processes.
   HearProcesses({polled.begin() + fixed, polled.end()},
                 std::chrono::steady_clock::now());
-  if (polled[0].revents != 0) AcceptAll();
+  if (polled[0].revents != 0) AcceptAll(now);
 }
 
 void Relay::HearProcesses(const std::vector<pollfd>& polled, TimePoint now) {
@@ -105,12 +112,15 @@ void Relay::HearProcesses(const std::vector<pollfd>& polled, TimePoint now) {
   }
 }
 
-void Relay::AcceptAll() {
+void Relay::AcceptAll(TimePoint now) {
   while (true) {
     absl::StatusOr<std::optional<Peer>> peer = AcceptPeer(listener_);
     if (!peer.ok()) {
       spdlog::warn("connection refused: {}",
                    std::string(peer.status().message()));
+      // No descriptor is left, most often. The connection still waits, and
+      // would end each poll at once.
+      if (absl::IsUnavailable(peer.status())) accept_from_ = now + kAcceptAgain;
       return;
     }
     if (!peer->has_value()) return;

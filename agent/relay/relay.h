@@ -42,7 +42,7 @@ class Relay {
   bool MayEnd(TimePoint now) const;
   void Poll(TimePoint now);
   // What the poll has found.
-  void AcceptAll();
+  void AcceptAll(TimePoint now);
   void Hurry();
   // Closes stderr some time after the last process has ended.
   void MayLetGoOfStderr(TimePoint now);
@@ -62,6 +62,7 @@ class Relay {
   bool had_rings_ = false;
   TimePoint last_alive_;  // when some process was last seen alive
   bool has_stderr_ = true;
+  TimePoint accept_from_{};  // until then nobody is accepted
   std::vector<std::unique_ptr<ProcessStream>> processes_;
 };
 

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -382,6 +383,35 @@ TEST_F(RelayTest, GarbageHandoversHarmNobody) {
   sockets.clear();
   ExpectExit(0);
   EXPECT_EQ(store_.size(), 1u);
+}
+
+TEST_F(RelayTest, WithoutDescriptorsItWaitsForSome) {
+  StartServer();
+  StartRelay();
+  WriterProcess first(relay_->socket_name());
+  ASSERT_TRUE(WaitForMarks(first.pid(), 0));
+  rlimit before = {};
+  ASSERT_EQ(prlimit(relay_->pid(), RLIMIT_NOFILE, nullptr, &before), 0);
+  // As many as it polls: poll takes no more than may be open.
+  const rlimit none = {.rlim_cur = 6, .rlim_max = before.rlim_max};
+  ASSERT_EQ(prlimit(relay_->pid(), RLIMIT_NOFILE, &none, nullptr), 0);
+  const UniqueFd waits = ConnectTo(relay_->socket_name());
+  // Not read: a relay in a loop would write faster.
+  const auto said = [&] {
+    return std::filesystem::file_size(folder_ + "/relay.stderr");
+  };
+  for (int i = 0; i < 1000 && said() == 0; ++i) {
+    EXPECT_FALSE(relay_->Wait(milliseconds(10)).has_value());
+  }
+  EXPECT_FALSE(relay_->Wait(milliseconds(500)).has_value());
+  const size_t bytes = said();
+  ASSERT_EQ(prlimit(relay_->pid(), RLIMIT_NOFILE, &before, nullptr), 0);
+  EXPECT_GT(bytes, 0u);
+  EXPECT_LT(bytes, 500u);  // a line or two
+  WriterProcess second(relay_->socket_name());
+  const pid_t pid = second.pid();
+  EXPECT_EQ(second.Do("marks 10"), "ok");
+  EXPECT_TRUE(WaitForMarks(pid, 10));
 }
 
 TEST_F(RelayTest, KeepsNothingOfWhatItInherited) {

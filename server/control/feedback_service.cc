@@ -84,12 +84,13 @@ grpc::Status FeedbackService::RemoveSilence(
 }
 
 absl::StatusOr<std::vector<v1::Silence>>
-FeedbackService::SilencesAndWhatTheyCover() const {
+FeedbackService::SilencesAndWhatTheyCover(Sight sight) const {
   std::vector<v1::Silence> silences = use_.silences->List();
   // Counted when asked for: violations come, are taken back and are deleted
   // with their runs.
   std::map<std::string, uint64_t> covered;
   for (const std::string& run : use_.violations->Runs()) {
+    if (!sight.SeesRun(run)) continue;
     const auto violations = use_.violations->List(run);
     if (!violations.ok()) return violations.status();
     for (const v1::Violation& violation : *violations) {
@@ -103,10 +104,11 @@ FeedbackService::SilencesAndWhatTheyCover() const {
 }
 
 grpc::Status FeedbackService::ListSilences(
-    grpc::ServerContext*, const v1::ListSilencesRequest*,
+    grpc::ServerContext* context, const v1::ListSilencesRequest*,
     grpc::ServerWriter<v1::Silence>* writer) {
   return AnswerAll(
-      &lists_, [this] { return SilencesAndWhatTheyCover(); }, writer);
+      &lists_, [&] { return SilencesAndWhatTheyCover(SightOf(*context)); },
+      writer);
 }
 
 grpc::Status FeedbackService::ReviewSet(grpc::ServerContext*,

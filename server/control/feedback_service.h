@@ -75,7 +75,8 @@ class FeedbackService final : public v1::Feedback::Service {
   void DemoteAnew(const std::string& run);
   absl::StatusOr<std::vector<v1::Mark>> MarksOf(const std::string& run,
                                                 Sight sight) const;
-  absl::StatusOr<std::vector<v1::Silence>> SilencesAndWhatTheyCover() const;
+  absl::StatusOr<std::vector<v1::Silence>> SilencesAndWhatTheyCover(
+      Sight sight) const;
 
   const Dependencies use_;
   CallLimit lists_{"calls that list", kMaxListCalls};

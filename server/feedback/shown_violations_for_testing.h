@@ -70,10 +70,10 @@ class ShownViolationsTest : public testing::Test {
   ~ShownViolationsTest() override { store_->Close(); }
 
   // Its number.
-  uint64_t Begin(const std::string& run) {
+  uint64_t Begin(const std::string& run, const std::string& owner = "") {
     v1::Hello hello = MakeHello(1);
     hello.set_run(run);
-    EXPECT_TRUE(registry_->Open(hello, nullptr).ok());
+    EXPECT_TRUE(registry_->Open(hello, nullptr, owner).ok());
     return registry_->NumberOf(run).value_or(0);
   }
   // An alert of its own about a variable.

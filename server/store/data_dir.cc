@@ -15,6 +15,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/write_all.h"
 
 namespace traincheck::server {
 namespace {
@@ -55,9 +56,7 @@ absl::Status WriteWhole(const std::string& dir, const std::string& name,
   const int fd =
       open(next.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (fd < 0) return Failed(dir, "cannot write to it", strerror(errno));
-  const bool written =
-      write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  const bool synced = written && fsync(fd) == 0;
+  const bool synced = WriteAll(fd, text) && fsync(fd) == 0;
   const int error = errno;
   close(fd);
   if (!synced) return Failed(dir, "cannot write to it", strerror(error));

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 
 #include <filesystem>
 #include <fstream>
@@ -96,6 +98,20 @@ TEST_F(BackupTest, TakesTheNameOfNobody) {
   EXPECT_EQ(made.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(fs::exists(folder_ + "/precious"));
   EXPECT_THAT(BesideBackup(), IsEmpty());
+}
+
+TEST(DataDirTest, ADiskThatTakesOnlyTheBeginningSaysWhy) {
+  const std::string dir = testing::TempDir() + "/data-begun";
+  fs::remove_all(dir);
+  // A file size limit stands for the disk.
+  signal(SIGXFSZ, SIG_IGN);
+  rlimit limit = {.rlim_cur = 5, .rlim_max = RLIM_INFINITY};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  const absl::Status status = PrepareDataDir(dir);
+  limit.rlim_cur = RLIM_INFINITY;
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  EXPECT_THAT(std::string(status.message()),
+              testing::HasSubstr("cannot write to it: File too large"));
 }
 
 }  // namespace
