@@ -48,7 +48,6 @@ absl::Status Daemon::Load(const Options& options) {
   if (!board.ok()) return board.status();
   board_ = *std::move(board);
   sets_ = std::make_unique<SetCatalog>(store_.get());
-  SaveBuiltInRulesOrSayWhyNot(sets_.get());
   absl::StatusOr<std::unique_ptr<RulePolicy>> policy =
       RulePolicy::Load(store_.get(), sets_.get());
   if (!policy.ok()) return policy.status();
@@ -129,6 +128,10 @@ absl::Status Daemon::Start(const Options& options) {
                                .board = board_.get(),
                                .plans = plans_.get(),
                                .snapshot_every = options.snapshot_every});
+  // Before checks, jobs and streams begin, and before a set is saved: no change
+  // escapes those who hear of it.
+  Connect();
+  SaveBuiltInRulesOrSayWhyNot(sets_.get());
   MakeReaders();
   absl::StatusOr<std::unique_ptr<InferenceJobs>> jobs =
       InferenceJobs::Open({.store = store_.get(),
@@ -162,8 +165,6 @@ absl::Status Daemon::Start(const Options& options) {
                                   .jobs = jobs_.get(),
                                   .caller = caller_.get(),
                                   .by_run = options.metrics_by_run});
-  // Before checks and streams begin: no change escapes those who hear of it.
-  Connect();
   checks_->Start();
   cleaner_->Start();
   return absl::OkStatus();

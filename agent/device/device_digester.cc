@@ -214,12 +214,19 @@ DeviceDigester::Begun DeviceDigester::Begin(int ordinal, void* stream,
 // before, the program's own among them, and it waits for nothing.
 bool DeviceDigester::Probe() {
   if (!off_reason_.empty()) return false;
-  if (!bound_) return true;
-  int capturing = 0;
-  const CudaDriver::Result asked =
-      driver_.StreamIsCapturing(nullptr, &capturing);
-  return asked == CudaDriver::kStreamCaptureImplicit ||
-         Succeeded(asked, "asking for a capture");
+  // Each by itself: the thread that asks may have another device's context, or
+  // none.
+  for (const auto& [ordinal, device] : devices_) {
+    const InContext in(driver_, device->context);
+    int capturing = 0;
+    const CudaDriver::Result asked =
+        driver_.StreamIsCapturing(nullptr, &capturing);
+    if (asked != CudaDriver::kStreamCaptureImplicit &&
+        !Succeeded(asked, "asking for a capture")) {
+      return false;
+    }
+  }
+  return true;
 }
 
 }  // namespace traincheck::agent

@@ -307,6 +307,13 @@ TEST_F(DeviceDigesterTest, ResultsThatNeverComeAreNoticedByAProbe) {
   EXPECT_EQ(digester_.pending(), 0u);
 }
 
+TEST_F(DeviceDigesterTest, AProbeNeedsNoContextOfTheThread) {
+  Launched(Tensors(1), stream_);
+  driver_.Call("testing_set_other_context", 0);
+  EXPECT_TRUE(digester_.Probe()) << digester_.off_reason();
+  EXPECT_EQ(digester_.pending(), 1u);
+}
+
 TEST_F(DeviceDigesterTest, WithoutADriverItIsOff) {
   DeviceDigester digester(
       kDigestKernelText[0].text,

@@ -258,6 +258,7 @@ int cuThreadExchangeStreamCaptureMode(int* mode) {
 
 int cuStreamIsCapturing(void* stream, int* status) {
   if (const int error = fake::Enter("cuStreamIsCapturing")) return error;
+  if (fake::t_contexts.empty()) return fake::kInvalidContext;
   *status = fake::Get().capturing[stream] ? 1 : 0;
   if (*status != 0 || stream != nullptr) return 0;
   for (const auto& [other, on] : fake::Get().capturing) {

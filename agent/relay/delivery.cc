@@ -66,6 +66,11 @@ void Delivery::Turn(TimePoint now) {
 
 bool Delivery::unwelcome() const { return IsUnwelcome(last_error_); }
 
+bool Delivery::awaits_token() const {
+  return last_error_.code() == absl::StatusCode::kUnauthenticated &&
+         tokens_refused_ <= kRetriesWithToken;
+}
+
 void Delivery::Open(TimePoint now) {
   stream_ = std::make_unique<IngestStream>(dependencies_.channel, hello_,
                                            dependencies_.wake);
@@ -151,10 +156,8 @@ void Delivery::Break(const absl::Status& why, TimePoint now) {
 std::chrono::milliseconds Delivery::WaitAfter(const absl::Status& why) {
   // A daemon that starts again writes its new token only once it listens. Who
   // comes in between still has the old one, and comes back soon.
-  if (why.code() == absl::StatusCode::kUnauthenticated &&
-      ++tokens_refused_ <= kRetriesWithToken) {
-    return backoff_;
-  }
+  if (why.code() == absl::StatusCode::kUnauthenticated) ++tokens_refused_;
+  if (awaits_token()) return backoff_;
   return IsUnwelcome(why) ? kRetryUnwelcome : backoff_;
 }
 

@@ -59,6 +59,9 @@ class Delivery {
   // The server does not talk to this version or user now; it is asked again
   // and again.
   bool unwelcome() const;
+  // Is that over a token that may be a new daemon's at any moment? It is tried
+  // again soon.
+  bool awaits_token() const;
   // The server will not have this process; `last_error` says why.
   bool refused() const { return state_ == State::kRefused; }
   // Why there is no stream; OK if none was tried yet or one is open.

@@ -268,6 +268,25 @@ TEST_F(LeftSpoolTest, TheServersNoIsTold) {
   EXPECT_EQ(Spools().size(), 1u);
 }
 
+TEST_F(LeftSpoolTest, ATokenThatIsNotKnownYetIsTriedAgain) {
+  const pid_t left = Leave();
+  Age(seconds(700));
+  StartServer({.refusal = grpc::Status(grpc::StatusCode::UNAUTHENTICATED,
+                                       "the token is not known"),
+               .refuses = 3});
+  EXPECT_EQ(SendSpool().code, 0);
+  ExpectDelivered(left);
+}
+
+TEST_F(LeftSpoolTest, ATokenThatStaysUnknownIsRefused) {
+  Leave();
+  Age(seconds(700));
+  StartServer({.refusal = grpc::Status(grpc::StatusCode::UNAUTHENTICATED,
+                                       "the token is not known")});
+  EXPECT_EQ(SendSpool().code, 3);
+  EXPECT_EQ(Spools().size(), 1u);
+}
+
 TEST(ProcessLivenessTest, KnowsWhatItCanSee) {
   char host[256] = {};
   ASSERT_EQ(gethostname(host, sizeof host - 1), 0);

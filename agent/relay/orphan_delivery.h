@@ -52,7 +52,10 @@ class OrphanDelivery {
   // All is delivered and the file is gone.
   bool done() const { return done_; }
   // The server will not have it, now or ever: `last_error` says why.
-  bool refused() const { return delivery_.refused() || delivery_.unwelcome(); }
+  bool refused() const {
+    return delivery_.refused() ||
+           (delivery_.unwelcome() && !delivery_.awaits_token());
+  }
   // A stream is open.
   bool open() const { return delivery_.open(); }
   // Nothing has moved for kOrphanPatience.

@@ -42,6 +42,17 @@ grpc::Status Stopping() {
   return grpc::Status(grpc::StatusCode::UNAVAILABLE, "traincheckd is stopping");
 }
 
+absl::StatusOr<v1::SetSummary> Import(const Caller& caller,
+                                      const std::string& name,
+                                      const std::string& json,
+                                      SetCatalog* sets) {
+  // Else the set would belong to nobody.
+  if (caller.role == v1::ROLE_UNSPECIFIED) {
+    return absl::UnauthenticatedError("the token was revoked");
+  }
+  return sets->ImportUntrusted(name, json, caller.owner);
+}
+
 }  // namespace
 
 void ControlService::Stop() {
@@ -268,8 +279,8 @@ grpc::Status ControlService::GetSet(grpc::ServerContext*,
 grpc::Status ControlService::ImportSet(grpc::ServerContext* context,
                                        const v1::ImportSetRequest* request,
                                        v1::SetSummary* response) {
-  return Answer(use_.sets->ImportUntrusted(request->name(), request->json(),
-                                           use_.gate->CallerOf(*context).owner),
+  return Answer(Import(use_.gate->CallerOf(*context), request->name(),
+                       request->json(), use_.sets),
                 response);
 }
 
@@ -304,8 +315,7 @@ grpc::Status ControlService::ImportSetInParts(
           " MiB of JSON, which is the limit: import it in two sets")));
     }
   }
-  return Answer(use_.sets->ImportUntrusted(name, json,
-                                           use_.gate->CallerOf(*context).owner),
+  return Answer(Import(use_.gate->CallerOf(*context), name, json, use_.sets),
                 response);
 }
 

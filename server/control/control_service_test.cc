@@ -18,6 +18,7 @@
 #include "invariants/rules/invariant.h"
 #include "invariants/sets/invariant_for_testing.h"
 #include "invariants/sets/set_json.h"
+#include "server/access/token_book.h"
 #include "server/store/rocksdb_store.h"
 
 namespace traincheck::server {
@@ -218,6 +219,43 @@ TEST_F(ControlServiceTest, ASetOverTheLimitIsNamed) {
   const grpc::Status status = writer->Finish();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(status.error_message(), testing::HasSubstr("more than 96 MiB"));
+}
+
+// Between the gate and the service a token may be revoked.
+TEST_F(ControlServiceTest, NobodyImportsNoSet) {
+  const auto tokens = *TokenBook::Load(store_.get());
+  const Gate gate(tokens.get());
+  ControlService::Dependencies some = {};
+  some.sets = sets_.get();
+  some.gate = &gate;
+  ControlService service(some);
+  grpc::ServerBuilder builder;
+  builder.RegisterService(&service);
+  const auto server = builder.BuildAndStart();
+  const auto stub = v1::Control::NewStub(server->InProcessChannel({}));
+  InvariantSet set;
+  set.name = "mine";
+  const std::string json = ToJson(set).dump();
+  {
+    grpc::ClientContext context;
+    v1::ImportSetRequest request;
+    request.set_json(json);
+    v1::SetSummary summary;
+    EXPECT_EQ(stub->ImportSet(&context, request, &summary).error_code(),
+              grpc::StatusCode::UNAUTHENTICATED);
+  }
+  {
+    grpc::ClientContext context;
+    v1::SetSummary summary;
+    const auto writer = stub->ImportSetInParts(&context, &summary);
+    v1::ImportSetPart part;
+    part.set_json(json);
+    writer->Write(part);
+    writer->WritesDone();
+    EXPECT_EQ(writer->Finish().error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  }
+  EXPECT_TRUE(absl::IsNotFound(sets_->Detail("mine").status()));
+  server->Shutdown();
 }
 
 }  // namespace

@@ -420,9 +420,15 @@ void Registry::Disconnect(const StreamId& stream) {
 }
 
 RunState* Registry::FindRun(const std::string& id, uint64_t number) {
-  const auto at = runs_.find(id);
-  const bool same = at != runs_.end() && at->second.run.number() == number;
-  return same ? &at->second : nullptr;
+  // A run that was withdrawn may come back, and must not wait for a write that
+  // was done meanwhile.
+  for (auto* const runs : {&runs_, &withdrawn_}) {
+    const auto at = runs->find(id);
+    if (at != runs->end() && at->second.run.number() == number) {
+      return &at->second;
+    }
+  }
+  return nullptr;
 }
 
 void Registry::WriteProcess(RunState* run, const ProcessEntry& process,

@@ -174,6 +174,13 @@ TEST(RegistryShelfOnASlowDiskTest, NothingLeavesBeforeItIsOnDisk) {
   store.Sync();
   pass();
   EXPECT_EQ(registry->RunsInMemory(), 0u);
+  // What gets there while the run is withdrawn counts, too.
+  ASSERT_TRUE(registry->DropRecords("run", RunPins()).ok());
+  ASSERT_TRUE(registry->Withdraw("run", RunPins()).ok());
+  store.Sync();
+  registry->Release("run", /*deleted=*/false);
+  pass();
+  EXPECT_EQ(registry->RunsInMemory(), 0u);
 }
 
 class FindRunsTest : public RegistryTest {
