@@ -102,7 +102,7 @@ class StrayTerms(HooksCase):
 class LeavesState(SignsCase):
     NAME = "opt.leaves_state"
 
-    def jobs(self, take, to="last.pt"):
+    def jobs(self, take, to="last.pt", fill=lambda net, state: state):
         """Each job reads what the one before it has written."""
         with tempfile.TemporaryDirectory() as folder:
             last = pathlib.Path(folder, "last.pt")
@@ -111,9 +111,9 @@ class LeavesState(SignsCase):
                 optimizer = adam(net)
                 if job > 0:
                     content = torch.load(last)
-                    net.load_state_dict(content["model"])
+                    net.load_state_dict(fill(net, content["model"]))
                     if take:
-                        optimizer.load_state_dict(content["optimizer"])
+                        optimizer.load_state_dict(take(optimizer, content))
                 for _ in range(2):
                     optimizer.zero_grad()
                     net(torch.randn(8, 5)).square().mean().backward()
@@ -126,13 +126,33 @@ class LeavesState(SignsCase):
         return said(self.NAME)
 
     def test_nobody_takes_it(self):
-        self.assertEqual(self.jobs(take=False), [1.0])
+        self.assertEqual(self.jobs(take=None), [1.0])
 
     def test_it_is_taken(self):
-        self.assertEqual(self.jobs(take=True), [0.0])
+        taken = self.jobs(take=lambda optimizer, content: content["optimizer"])
+        self.assertEqual(taken, [0.0])
+
+    def test_a_template_without_moments_is_taken(self):
+        """What the file holds has no place in it."""
+        taken = self.jobs(
+            take=lambda optimizer, content: optimizer.state_dict(), to="tuned.pt"
+        )
+        self.assertEqual(set(taken), {1.0})
+
+    def test_the_model_is_a_template_too(self):
+        def fill(net, state):
+            template = net.state_dict()
+            for name, value in state.items():
+                template[name].copy_(value)
+            return template
+
+        taken = self.jobs(
+            take=lambda optimizer, content: optimizer.state_dict(), fill=fill
+        )
+        self.assertEqual(set(taken), {1.0})
 
     def test_the_result_goes_to_another_file(self):
-        self.assertEqual(self.jobs(take=False, to="tuned.pt"), [])
+        self.assertEqual(self.jobs(take=None, to="tuned.pt"), [])
 
 
 class Signals(Dataset):

@@ -251,14 +251,20 @@ class RepeatedDraws(SignsCase):
 class RoundedSteps(SignsCase):
     NAME = "opt.rounded_away"
 
-    def train(self, rate, dtype=torch.bfloat16, **options):
+    def train(
+        self,
+        rate,
+        dtype=torch.bfloat16,
+        optimizer_class=torch.optim.AdamW,
+        **options,
+    ):
         net = nn.Linear(5, 4, dtype=dtype)
         nn.init.uniform_(net.weight, 0.5, 1.0)
         # Enough elements for a verdict.
         wide = nn.Linear(64, 5, dtype=dtype)
         nn.init.uniform_(wide.weight, 0.5, 1.0)
         model = nn.Sequential(wide, net)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
+        optimizer = optimizer_class(model.parameters(), lr=rate)
         for group in optimizer.param_groups:
             group.update(options)
         for _ in range(4):
@@ -274,6 +280,16 @@ class RoundedSteps(SignsCase):
     def test_steps_that_are_long_enough(self):
         self.train(0.05)
         self.assertEqual(set(said(self.NAME)), {0.0})
+
+    def test_an_optimizer_that_rounds_at_random(self):
+        class Drawing(torch.optim.AdamW):
+            @torch.no_grad()
+            def step(self, closure=None):
+                super().step(closure)
+                torch.randint(0, 2, (1,))
+
+        self.train(1e-5, optimizer_class=Drawing)
+        self.assertEqual(said(self.NAME), [])
 
     def test_a_warm_up(self):
         self.train(1e-5, initial_lr=0.05)
@@ -317,6 +333,18 @@ class Others(SignsCase):
             self.step(optimizer=optimizer)
             self.step(optimizer=optimizer)
         self.assertEqual(last("opt.made_anew"), 1.0)
+
+    def test_a_problem_is_solved_anew_each_time(self):
+        for task in range(5):
+            optimizer = torch.optim.LBFGS(self.net.parameters(), max_iter=20)
+            optimizer.step(lambda: self.scores_loss(optimizer))
+        self.assertNotIn(1.0, said("opt.made_anew"))
+
+    def scores_loss(self, optimizer):
+        optimizer.zero_grad()
+        loss = self.net(torch.ones(2, 5)).square().sum()
+        loss.backward()
+        return loss
 
     def test_optimizers_of_weights_that_came_from_elsewhere(self):
         for epoch in range(5):
@@ -412,6 +440,19 @@ class Others(SignsCase):
         self.net.load_state_dict(copied)
         self.assertEqual(said("load.of_itself"), [])
         self.net.load_state_dict(kept)
+        self.assertEqual(said("load.of_itself"), [1.0])
+
+    def test_a_file_that_is_read_into_the_own_tensors(self):
+        """As torch.distributed.checkpoint fills in what it is given."""
+        self.step()
+        template = self.net.state_dict()
+        for value in template.values():
+            value.copy_(torch.randn_like(value))
+        self.net.load_state_dict(template)
+        self.assertEqual(said("load.of_itself"), [])
+        kept = self.net.state_dict()
+        self.net.load_state_dict({k: torch.randn_like(v) for k, v in kept.items()})
+        self.net.load_state_dict(kept)  # other weights by now, for an evaluation
         self.assertEqual(said("load.of_itself"), [1.0])
 
     def test_a_model_that_is_its_own_target(self):

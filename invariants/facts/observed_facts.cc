@@ -65,6 +65,8 @@ constexpr char kKlOfTarget[] = "loss.kl_of_target";
 constexpr char kNoiseByVariance[] = "loss.noise_by_variance";
 constexpr char kVarianceConfused[] = "loss.variance_confused";
 constexpr char kDividedTwice[] = "loss.divided_twice";
+constexpr char kKeepsIgnored[] = "loss.keeps_ignored";
+constexpr char kMultipliesCrosswise[] = "loss.multiplies_crosswise";
 
 std::vector<Fact> OfCalls() {
   return {
@@ -233,6 +235,13 @@ std::vector<Fact> OfOutputs() {
       CallRow<kDividedTwice>(
           "a quotient by different whole numbers is divided by them again",
           "no quotient is divided by the same numbers again", 14),
+      CallRow<kKeepsIgnored>(
+          "a mask of log-probabilities keeps one id alone and leaves out many",
+          "masks of log-probabilities keep different ids", 15),
+      CallRow<kMultipliesCrosswise>(
+          "a column of numbers, one a sample, is multiplied by a row of them, "
+          "and all products are added up",
+          "numbers of samples are multiplied by those of the same samples", 15),
       CallRow<kVarianceConfused>(
           "a result of a variational encoder is the logarithm of the variance "
           "to its noise or its divergence, and the deviation to the other",

@@ -21,6 +21,7 @@ constexpr char kScaledBefore[] = "loader.scaled_before_split";
 constexpr char kSharesSamples[] = "loader.shares_samples";
 constexpr char kSplitsDiffer[] = "loader.splits_differ";
 constexpr char kOrdersDiffer[] = "loader.orders_differ";
+constexpr char kRowsDiffer[] = "loader.rows_differ";
 constexpr char kEndsEarly[] = "loader.ends_early";
 constexpr char kTransformReplaced[] = "loader.transform_replaced";
 constexpr char kTargetAmongInputs[] = "loader.target_among_inputs";
@@ -74,6 +75,11 @@ std::vector<Fact> OfRanks() {
           "another rank",
           "its DistributedSampler shuffles in the order of the other ranks",
           13),
+      LoaderRow<kRowsDiffer>(
+          "its data set holds the samples in another order than that of "
+          "another "
+          "rank",
+          "its data set holds the samples in the order of the other ranks", 15),
       LoaderRow<kRepeatsRows>(
           "its DistributedSampler repeats samples that are evaluated",
           "its DistributedSampler repeats no samples that are evaluated", 9),

@@ -29,6 +29,7 @@ TOGETHER = (
     "built_in_more.py",
     "built_in_outputs.py",
     "built_in_policies.py",
+    "built_in_products.py",
     "built_in_sequences.py",
 )
 NEAR = (
@@ -40,6 +41,7 @@ NEAR = (
     "built_in_near_lost_parts.py",
     "built_in_near_outputs.py",
     "built_in_near_policies.py",
+    "built_in_near_products.py",
     "built_in_near_steps.py",
 )
 RANKS = (

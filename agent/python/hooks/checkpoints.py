@@ -32,8 +32,11 @@ class _Checkpoints:
         self._watch = watch
         # Open saves and loads that call torch.save and load for their parts.
         self._inside = 0
-        # What state_dict has given -> steps begun until then.
-        self._given: WeakIdentityMap[Any, int] = WeakIdentityMap()
+        # What state_dict has given -> steps begun until then, and what was written to
+        # the model until then.
+        self._given: WeakIdentityMap[Any, tuple[int, int | None]] = WeakIdentityMap()
+        # What was written to a model when it had taken over its last state.
+        self._taken: WeakIdentityMap[Any, int | None] = WeakIdentityMap()
 
     def saving(self, args: Args, kwargs: Kwargs) -> None:
         watch = self._watch
@@ -80,8 +83,18 @@ class _Checkpoints:
         given = self._given.get(state)
         # Before the first step others may have written into them: a resume does.
         own = steps > 0 and _is_its_own(args[0], state)
-        if own or (given is not None and given < steps):
+        if own and given is not None and given[0] == steps:
+            own = not self._is_filled_in(args[0], given[1])
+        if own or (given is not None and given[0] < steps):
             watch.core.record_scalar(0, point, 0, "load.of_itself", float(own))
+
+    def _is_filled_in(self, module: Any, given: int | None) -> bool:
+        """Has somebody written into what state_dict gave, other than the model when it
+        took over a state? A file is read into it so, as by torch.distributed."""
+        now = _writes(module)
+        if now is None or given is None or now <= given:
+            return False
+        return now != self._taken.get(module)
 
     def _say(self, name: str, value: bool | None) -> None:
         core = self._watch.core
@@ -99,6 +112,7 @@ class _Checkpoints:
         watch = self._watch
         model = watch.models.find(args[0])
         if error is None:
+            self._taken.set(args[0], _writes(args[0]))
             state = args[1] if len(args) > 1 else kwargs.get("state_dict")
             watch.followers.loads()
             watch.loaded_states.took(args[0], state)
@@ -122,7 +136,8 @@ class _Checkpoints:
             point = watch.core.POINT_STATE_DICT
             watch.checkpoints.record_once(point, args[0], result)
             if isinstance(result, collections.OrderedDict):
-                self._given.set(result, watch.clock.steps_begun())
+                steps = watch.clock.steps_begun()
+                self._given.set(result, (steps, _writes(args[0])))
 
     def saving_parts(self, args: Args, kwargs: Kwargs) -> None:
         """Of torch.distributed.checkpoint and safetensors."""
@@ -176,6 +191,14 @@ def _fits_nothing(module: Any, state: Any, result: Any) -> bool | None:
     if next(torch.nn.Module.parameters(module), None) is None:
         return None
     return len(unexpected) >= len(state)
+
+
+def _writes(module: Any) -> int | None:
+    """How often its first parameter was written to; None: not known."""
+    if not isinstance(module, torch.nn.Module):
+        return None
+    first = next(torch.nn.Module.parameters(module), None)
+    return None if first is None or first.is_inference() else first._version
 
 
 def _is_its_own(module: Any, state: Any) -> bool:

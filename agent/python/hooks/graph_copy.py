@@ -60,6 +60,8 @@ _TENSORS = {
 _NEAR = {
     "DivBackward0": ("other",),
     "ExpBackward0": ("result",),
+    "GatherBackward0": ("index",),
+    "MaskedFillBackward0": ("mask",),
     "MulBackward0": ("self", "other"),
 }
 _NEAREST = 32  # nodes

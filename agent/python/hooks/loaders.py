@@ -19,6 +19,7 @@ from _traincheck.masked_ends import NAME as ENDS_MASKED
 from _traincheck.ordered_training import NAME as NEVER_SHUFFLES
 from _traincheck.random_evaluations import NAME as DRAWS_IN_EVALUATION
 from _traincheck.repeated_rows import NAME as REPEATS_ROWS
+from _traincheck.rank_rows import NAME as ROWS_DIFFER
 from _traincheck.rank_splits import NAME as SPLITS_DIFFER
 from _traincheck.replaced_transforms import NAME as TRANSFORM_REPLACED
 from _traincheck.sampler_orders import NAME as ORDERS_DIFFER
@@ -70,6 +71,8 @@ class _Loaders:
             self._say(loader, SPLITS_DIFFER, differs)
             apart = self._watch.sampler_orders.pass_begins(args[0])
             self._say(loader, ORDERS_DIFFER, apart)
+            rows = self._watch.rank_rows.pass_begins(args[0])
+            self._say(loader, ROWS_DIFFER, rows)
             stale = self._watch.worker_copies.pass_begins(args[0], result)
             self._say(loader, WORKERS_HOLD_OLD, stale)
 

@@ -19,8 +19,10 @@ import torch
 from _traincheck import attention_graph
 from _traincheck import class_means
 from _traincheck import class_weights
+from _traincheck import crossed_products
 from _traincheck import label_graph
 from _traincheck import layer_graph
+from _traincheck import masked_choices
 from _traincheck import output_graph
 from _traincheck import overlap_losses
 from _traincheck import padded_means
@@ -58,7 +60,7 @@ _FIRST = 8  # backwards of a place in the code that are looked at
 _EVERY = 64  # afterwards one of so many
 _FIRST_WHOLE = 2  # backwards whose whole graph is looked at
 _EVERY_WHOLE = 256
-_MAX_SHARES = 1 << 20  # elements of a distribution that are read
+_MAX_SHARES = 1 << 20  # elements of a distribution, or a gradient, that are read
 _MAX_PLACES = 256  # what calls backward from more is taken for one
 
 _SOFTMAX = "SoftmaxBackward0"
@@ -139,8 +141,9 @@ class LossGraphs:
         # Reading an attribute must call no override of the user's.
         with torch._C.DisableTorchFunctionSubclass():
             losses = _losses(args, kwargs)
-            for loss in losses:
-                self._see(loss)
+            gradients = _gradients(args, kwargs)
+            for i, loss in enumerate(losses):
+                self._see(loss, gradients[i] if i < len(gradients) else None)
             self.accumulation.backward_begins(here, losses)
             for found in self._late.pop(row, ()):
                 self._say(found)
@@ -202,7 +205,10 @@ class LossGraphs:
             return 0.0
         return float(self._learned) if self._zeros == {True} else None
 
-    def _see(self, loss: torch.Tensor) -> None:
+    def _see(self, loss: torch.Tensor, gradient: torch.Tensor | None) -> None:
+        if gradient is not None and self._is_zero(gradient):
+            self._zeros.add(True)  # the user's own: nothing is to change
+            return
         plain = type(loss) is torch.Tensor and loss.numel() == 1
         if plain and self._values.is_here(loss):
             value = loss.item()
@@ -216,6 +222,13 @@ class LossGraphs:
         if plain and self._awaited is None and self._values.reads(loss):
             self._awaited = _LossOnDevice()
             self._values.read([loss.detach()], self._take_loss)
+
+    def _is_zero(self, gradient: torch.Tensor) -> bool:
+        """False, too, of one that is large or not here."""
+        if type(gradient) is not torch.Tensor or not self._values.is_here(gradient):
+            return False
+        is_small = 0 < gradient.numel() <= _MAX_SHARES
+        return is_small and not gradient.detach().any().item()
 
     def _take_loss(self, values: list[torch.Tensor]) -> None:
         loss, self._awaited = self._awaited, None
@@ -262,6 +275,8 @@ def findings(roots: list[Node], whole: bool, orders: RowOrders) -> Findings:
             found.add(OVER_QUERIES, attention_graph.over_queries(node))
             found.add(padded_means.NAME, padded_means.counts(node))
             found.add(repeated_quotients.NAME, repeated_quotients.divides_again(node))
+        found.add(crossed_products.NAME, crossed_products.multiplies_crosswise(node))
+        found.add(masked_choices.NAME, masked_choices.keeps_ignored(node))
         found.add(class_weights.NAME, class_weights.favours_frequent(node))
         found.add(class_means.NAME, class_means.averages(node))
         found.add(overlap_losses.NAME, overlap_losses.is_of_scores(node))
@@ -409,3 +424,10 @@ def _losses(args: Args, kwargs: Kwargs) -> list[torch.Tensor]:
     given: Any = args[0] if args else kwargs.get("tensors")
     tensors = given if isinstance(given, (list, tuple)) else (given,)
     return [tensor for tensor in tensors if isinstance(tensor, torch.Tensor)]
+
+
+def _gradients(args: Args, kwargs: Kwargs) -> list[torch.Tensor | None]:
+    """Those that the user gives for the losses, in their order."""
+    given: Any = args[1] if len(args) > 1 else kwargs.get("grad_tensors")
+    gradients = given if isinstance(given, (list, tuple)) else (given,)
+    return [g if isinstance(g, torch.Tensor) else None for g in gradients]

@@ -2,19 +2,20 @@
 
 Each begins without moments, and a scheduler of the former goes on with that one.
 Where something has written to the parameters in between (weights of a server, the
-rewound ones of a pruning), another training begins.
+rewound ones of a pruning), another training begins. L-BFGS solves a whole problem in
+one step: it is made anew for each problem.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
+
 from _traincheck.identity_map import WeakIdentityMap
 
 if TYPE_CHECKING:
     from typing import Any
-
-    import torch
 
     from _traincheck.awake import Awake
 
@@ -41,6 +42,8 @@ class RemadeOptimizers:
         self._of: WeakIdentityMap[torch.optim.Optimizer, _Line] = WeakIdentityMap()
 
     def made(self, optimizer: torch.optim.Optimizer) -> None:
+        if isinstance(optimizer, torch.optim.LBFGS):
+            return
         key = _key(optimizer)
         line = self._lines.pop(key, None) or _Line()
         if len(self._lines) == _LINES:

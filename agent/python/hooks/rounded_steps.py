@@ -8,6 +8,7 @@ parameters are compared over the first steps and now and then later.
 from __future__ import annotations
 
 import functools
+import types
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,12 +17,16 @@ from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.rounding import PARAMETERS, Rounding, is_low, part
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from _traincheck.awake import Awake
     from _traincheck.device_values import DeviceValues
 
 NAME = "opt.rounded_away"  # of the scalar
 # What optimizers that keep the lost part name it by.
 _COMPENSATION = ("comp", "master", "shift", "residual", "kahan", "fp32", "stochastic")
+_WRAPPERS = 8  # around each other
+_DRAWS = ("stochastic", "rand")  # in names that its own code calls
 
 
 class _Look:
@@ -127,4 +132,34 @@ def _compensates(optimizer: torch.optim.Optimizer) -> bool:
     entry = next(iter(optimizer.state.values()), None)
     names = list(entry) if isinstance(entry, dict) else []
     names += vars(optimizer)
-    return any(word in str(name) for name in names for word in _COMPENSATION)
+    keeps = any(word in str(name) for name in names for word in _COMPENSATION)
+    return keeps or _draws(type(optimizer))
+
+
+def _draws(optimizer_class: type[torch.optim.Optimizer]) -> bool:
+    own: list[type[Any]] = [
+        one for one in optimizer_class.__mro__ if not _is_of_torch(one)
+    ]
+    values = [value for one in own for value in vars(one).values()]
+    codes = [getattr(_unwrapped(value), "__code__", None) for value in values]
+    called = [
+        name
+        for code in codes
+        if isinstance(code, types.CodeType)
+        for name in code.co_names
+    ]
+    return any(word in name.lower() for name in called for word in _DRAWS)
+
+
+def _unwrapped(value: Any) -> Any:
+    """The function behind wrappers of ours and of torch."""
+    for _ in range(_WRAPPERS):
+        inner = getattr(value, "__wrapped__", None)
+        if not callable(inner):
+            break
+        value = inner
+    return value
+
+
+def _is_of_torch(one: type[Any]) -> bool:
+    return one is object or one.__module__.split(".")[0] == "torch"

@@ -1,5 +1,6 @@
 """Trainings that go on from a file of their own, which has no state of the optimizer,
-or one that nobody loads.
+or one that nobody loads, also where a state that was asked for too early is filled in:
+that of an optimizer that has not stepped is empty.
 
 A job reads the model that the job before it has written, and writes it again: its
 optimizer begins with empty moments each time, and steps are large for a while. Weights
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from _traincheck.device_values import first_of
 from _traincheck.holds import parameters_of
 from _traincheck.positional_states import first_tensors, mark_of
 
@@ -24,9 +26,12 @@ if TYPE_CHECKING:
     from _traincheck.awake import Awake
     from _traincheck.positional_states import Mark
 
+    _Values = tuple[Any, ...]
+
 _DEPTH = 4  # dictionaries within each other
 ENTRIES = 256  # of each that are looked at: data may lie in files, too
 _FILES = 8  # that were read last
+_FEW = 8  # elements of a tensor
 
 
 # Names of the scalars.
@@ -37,7 +42,7 @@ LEAVES = "opt.leaves_state"
 class StatelessResumes:
     def __init__(self, awake: Awake) -> None:
         self._awake = awake
-        self._read: dict[str, set[Mark]] = {}  # by path
+        self._read: dict[str, set[Mark | _Values]] = {}  # by path
         self._with_state: set[str] = set()  # of these, until somebody takes a state
         self._begun_with: set[str] = set()  # what models have taken over
         # An optimizer's state is kept somewhere, so that a resume can have it.
@@ -45,13 +50,14 @@ class StatelessResumes:
         self._found = False
         # Somebody took a state; a file was written over whose state nobody took.
         self._took_state = False
+        self._took_nothing = False  # of a state that has no moments
         self._leaves = False
 
     def loaded(self, path: Any, content: Any) -> None:
         """Called with what torch.load has given."""
         name = _name(path)
         if name is not None:
-            self._read[name] = {mark_of(one) for one in first_tensors(content, _DEPTH)}
+            self._read[name] = _marks(content, _DEPTH)
             if holds_optimizer(content, _DEPTH):
                 self._with_state.add(name)
             for old in list(self._read)[:-_FILES]:
@@ -64,12 +70,14 @@ class StatelessResumes:
         """Called when a module or an optimizer is about to take over a state."""
         if isinstance(taker, torch.optim.Optimizer):
             self._keeps_state = True
-            self._took_state = self._took_state or bool(self._with_state)
-            self._with_state.clear()
+            self._took_nothing = _is_empty(state)
+            if not self._took_nothing:
+                self._took_state = self._took_state or bool(self._with_state)
+                self._with_state.clear()
         elif isinstance(taker, torch.nn.Module) and isinstance(state, dict):
             if self._read and _is_trained(taker, optimizers):
                 return  # it goes back, and its optimizer keeps what it has
-            marks = {mark_of(one) for one in first_tensors(state, 1)}
+            marks = _marks(state, 1)
             self._begun_with.update(
                 name for name, read in self._read.items() if marks & read
             )
@@ -99,11 +107,24 @@ class StatelessResumes:
         return 1.0 if self._found else None
 
     def leaves_state(self) -> float | None:
-        """1: the file from which a model began, and to which it is written again, has
-        an optimizer's state that nobody took; 0: somebody took one."""
-        if self._leaves:
+        """1: the file from which a model began has an optimizer's state that nobody
+        took: it is written to it again, or an optimizer took an empty state; 0: somebody
+        took one."""
+        left = self._took_nothing and self._begun_with & self._with_state
+        if self._leaves or left:
             return 1.0
         return 0.0 if self._took_state else None
+
+
+def _marks(content: Any, depth: int) -> set[Mark | _Values]:
+    """Where its first tensors lie, and how they begin: a template has memory of its
+    own."""
+    tensors = list(first_tensors(content, depth))
+    marks: set[Mark | _Values] = {mark_of(one) for one in tensors}
+    for tensor in tensors:
+        if tensor.is_cpu and tensor.dim() > 1:
+            marks.add((tensor.shape, *first_of(tensor.detach(), _FEW).tolist()))
+    return marks
 
 
 def _name(path: Any) -> str | None:
@@ -120,6 +141,13 @@ def holds_optimizer(content: Any, depth: int) -> bool:
         return bool(content.get("state"))
     inner = content.values() if isinstance(content, dict) else content
     return any(holds_optimizer(one, depth - 1) for one in islice(inner, ENTRIES))
+
+
+def _is_empty(state: Any) -> bool:
+    """As of an optimizer that has not stepped."""
+    return (
+        isinstance(state, dict) and "param_groups" in state and not state.get("state")
+    )
 
 
 def _is_trained(

@@ -42,6 +42,7 @@ from _traincheck.planner import Planner
 from _traincheck.positional_states import PositionalStates
 from _traincheck.process import Process
 from _traincheck.random_evaluations import RandomEvaluations
+from _traincheck.rank_rows import RankRows
 from _traincheck.rank_splits import RankSplits
 from _traincheck.recomputation import Recomputation
 from _traincheck.old_gradients import OldGradients
@@ -213,6 +214,7 @@ class Watch:
         self.masked_ends = MaskedEnds()
         self.ordered_training = OrderedTraining()
         self.random_evaluations = RandomEvaluations()
+        self.rank_rows = RankRows(self.core)
         self.rank_splits = RankSplits(self.core)
         self.sampler_orders = SamplerOrders(self.core)
         self.short_passes = ShortPasses()

@@ -5,6 +5,7 @@
 
 import argparse
 import datetime
+import random
 
 import two_ranks
 
@@ -122,8 +123,29 @@ def order_of_each_rank(right: bool) -> None:
     train_with_shares(data, DistributedSampler(data, seed=seed))
 
 
+class Listed(torch.utils.data.Dataset):
+    def __init__(self, samples: list) -> None:
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int):
+        return (self.samples[index]["row"],)
+
+
+def list_of_each_rank(right: bool) -> None:
+    """Each rank shuffles its list of samples before the sampler shares out positions."""
+    rows = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
+    samples = [{"name": f"sample {i}", "row": row} for i, row in enumerate(rows)]
+    random.Random(0 if right else dist.get_rank()).shuffle(samples)
+    data = Listed(samples)
+    train_with_shares(data, DistributedSampler(data))
+
+
 CASES = (
     parts_of_each_rank,
+    list_of_each_rank,
     order_of_each_rank,
     head_after_the_wrapping,
     other_shape,

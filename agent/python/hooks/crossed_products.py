@@ -1,0 +1,92 @@
+"""Numbers of samples that are multiplied by those of all samples.
+
+A column [n, 1] times a row [n] is broadcast to [n, n]. Its mean is that of the column
+times that of the row: no loss is weighted by what was meant for it, no action by its own
+advantage, and the loss still falls.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+
+from _traincheck.graph_nodes import inputs, kept, shape
+
+if TYPE_CHECKING:
+    from torch.autograd.graph import Node
+
+    Sizes = tuple[int, ...]
+
+# Name of the scalar.
+NAME = "loss.multiplies_crosswise"
+
+_PRODUCTS = frozenset(("MulBackward0", "DivBackward0"))
+_SUMS = frozenset(("MeanBackward0", "SumBackward0"))
+# What keeps the elements apart from each other.
+_ELEMENTWISE = frozenset(
+    (
+        *("AddBackward0", "ClampBackward0", "ClampBackward1", "ClampMaxBackward0"),
+        *("ClampMinBackward0", "MaximumBackward0", "MinimumBackward0"),
+        *("NegBackward0", "SubBackward0"),
+    )
+)
+_MOST_ON_THE_WAY = 8  # nodes between a sum and a product
+
+
+def multiplies_crosswise(node: Node) -> bool | None:
+    """Is each row multiplied by all of a column, in what it adds up? None: it adds up no
+    product of one number a sample."""
+    if node.name() not in _SUMS:
+        return None
+    todo = inputs(node)[:1]
+    product: bool | None = None
+    for _ in range(_MOST_ON_THE_WAY):
+        if not todo:
+            break
+        giver = todo.pop()
+        if giver.name() in _PRODUCTS:
+            crossed = _is_crossed(giver)
+            if crossed:
+                return True
+            product = crossed if product is None else product
+            if not _is_scaled(giver):
+                continue
+        elif giver.name() not in _ELEMENTWISE:
+            continue
+        todo += inputs(giver)
+    return product
+
+
+def _is_scaled(product: Node) -> bool:
+    """By one number? Others give each pair a weight of its own."""
+    sizes = _factors(product)
+    return len(sizes) < 2 or any(math.prod(one) == 1 for one in sizes)
+
+
+def _is_crossed(product: Node) -> bool | None:
+    """None: its factors are not one number a sample."""
+    sizes, factors = shape(product), _factors(product)
+    if sizes is None or len(factors) != 2 or math.prod(sizes) < 2:
+        return None
+    row, column = sorted(factors, key=len)
+    if row == column == sizes and len(row) == 1:
+        return False
+    ones = (1,) * (len(column) - 1)
+    is_crossed = len(row) == 1 and len(column) > 1 and column == row + ones
+    return True if is_crossed and sizes == column[:-1] + row else None
+
+
+def _factors(product: Node) -> list[Sizes]:
+    """Shapes of what it multiplies: computed ones, and those that are given."""
+    found = []
+    givers = [giver for giver, _ in product.next_functions]
+    for giver, name in zip(givers, ("self", "other")):
+        sizes = shape(giver) if giver is not None else None
+        given = kept(product, name) if sizes is None else None
+        if isinstance(given, torch.Tensor):
+            sizes = tuple(given.shape)
+        if sizes is not None:
+            found.append(sizes)
+    return found

@@ -1,0 +1,146 @@
+"""What graphs of losses say of products: numbers of samples that meet those of others,
+masks of log-probabilities, and gradients that the user gives."""
+
+import pathlib
+import sys
+import unittest
+
+import torch
+from torch import nn
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from hooks_case import HooksCase, last, said
+
+WORDS, WIDTH, STEPS, SAMPLES = 20, 8, 7, 4
+
+
+class GraphCase(HooksCase):
+    NAME: str
+
+    def of(self, loss):
+        """Values of the scalar that a backward of the loss wrote."""
+        HooksCase.setUp(self)  # only the first backwards are looked at
+        self.backward(loss)
+        return said(self.NAME)
+
+
+class CrossedProducts(GraphCase):
+    NAME = "loss.multiplies_crosswise"
+
+    def setUp(self):
+        super().setUp()
+        self.row, self.column = torch.rand(8), torch.rand(8, 1)
+
+    @property
+    def scores(self):
+        return nn.Linear(5, 8)(torch.randn(8, 5))
+
+    @property
+    def losses(self):
+        return self.scores.square().mean(1)
+
+    def clipped(self):
+        ratio = self.losses.exp()
+        return torch.min(ratio * self.column, ratio.clamp(0.8, 1.2) * self.column)
+
+    def test_a_column_times_a_row(self):
+        for loss in (
+            (self.column * self.losses).mean(),
+            (self.losses * self.column).sum() / 8,
+            (self.losses / self.column).mean(),
+            -(self.losses * self.column).mean(),
+            -self.clipped().mean(),
+            (nn.Linear(5, 1)(torch.randn(8, 5)) * self.losses).mean(),
+        ):
+            self.assertEqual(self.of(loss), [1.0])
+
+    def test_each_has_its_own(self):
+        for loss in (
+            (self.row * self.losses).mean(),
+            (self.losses / self.row).sum(),
+        ):
+            self.assertEqual(self.of(loss), [0.0])
+
+    def test_what_is_no_such_product(self):
+        for loss in (
+            (self.scores * self.column).mean(),  # a weight of each row
+            (self.scores * self.row).mean(),  # one of each column
+            (self.column * self.losses).square().mean(),  # all pairs
+            (self.column * self.losses * self.scores).mean(),
+            (self.losses[:1] * self.column[:1]).mean(),
+            (2.0 * self.losses).mean(),
+        ):
+            self.assertEqual(self.of(loss), [])
+
+
+class MaskedChoices(GraphCase):
+    NAME = "loss.keeps_ignored"
+
+    def setUp(self):
+        super().setUp()
+        self.targets = torch.randint(1, WORDS, (SAMPLES, STEPS))
+        self.ignored = torch.arange(STEPS) < torch.tensor([[2], [3], [3], [4]])
+
+    @property
+    def chosen(self):
+        scores = nn.Linear(WIDTH, WORDS)(torch.randn(SAMPLES, STEPS, WIDTH))
+        ids = self.targets.masked_fill(self.ignored, 0).unsqueeze(-1)
+        return scores.log_softmax(-1).gather(-1, ids).squeeze(-1)
+
+    def test_the_mask_is_inverted(self):
+        for loss in (
+            -(self.chosen * self.ignored).sum(-1).mean(),
+            -(self.ignored.float() * self.chosen).sum() / 8,
+            -self.chosen.masked_fill(~self.ignored, 0.0).sum(-1).mean(),
+        ):
+            self.assertEqual(self.of(loss), [1.0])
+
+    def test_answers_are_kept(self):
+        for loss in (
+            -(self.chosen * ~self.ignored).sum(-1).mean(),
+            -self.chosen.masked_fill(self.ignored, 0.0).sum(-1).mean(),
+        ):
+            self.assertEqual(self.of(loss), [0.0])
+
+    def test_what_is_no_such_mask(self):
+        weights = torch.rand(SAMPLES, STEPS)
+        last = torch.arange(STEPS) == STEPS - 1
+        same = torch.full_like(self.targets, 3)
+        for loss in (
+            (self.chosen * weights).sum(),
+            self.chosen.sum(),
+            # One answer a text, which is the same by chance.
+            (self.of_targets(torch.where(last, same, self.targets)) * last).sum(),
+        ):
+            self.assertEqual(self.of(loss), [])
+
+    def of_targets(self, targets):
+        scores = nn.Linear(WIDTH, WORDS)(torch.randn(SAMPLES, STEPS, WIDTH))
+        return scores.log_softmax(-1).gather(-1, targets.unsqueeze(-1)).squeeze(-1)
+
+
+class GivenGradients(HooksCase):
+    NAME = "opt.losses_are_zero"
+
+    def scores(self):
+        return self.layer(torch.randn(8, 5))
+
+    def test_a_gradient_of_zero_is_given(self):
+        """As by a predictor of gradients that begins at zero."""
+        self.layer = nn.Linear(5, 4)
+        optimizer = torch.optim.SGD(self.layer.parameters(), lr=0.1)
+
+        def step(gradient):
+            optimizer.zero_grad()
+            self.scores().backward(gradient)
+            optimizer.step()
+            return last(self.NAME)
+
+        self.scores().sum().backward()
+        ones = torch.ones(8, 4)
+        self.assertEqual(step(0 * ones), 1.0)
+        self.assertNotIn(step(ones), (0.0, 1.0))
+
+
+if __name__ == "__main__":
+    unittest.main()
