@@ -43,7 +43,8 @@ TEST_F(NamedFactsTest, AgentsOfAVersionLookAtSoManyFacts) {
                                                {11, 6u},
                                                {12, 3u},
                                                {13, 5u},
-                                               {15, 4u}}));
+                                               {14, 4u},
+                                               {15, 3u}}));
 }
 
 TEST_F(NamedFactsTest, InsideWrapper) {
