@@ -87,6 +87,16 @@ def last(name):
     return (said(name) or [None])[-1]
 
 
+class GraphCase(HooksCase):
+    NAME: str
+
+    def of(self, loss):
+        """Values of the scalar that a backward of the loss wrote."""
+        HooksCase.setUp(self)  # only the first backwards are looked at
+        self.backward(loss)
+        return said(self.NAME)
+
+
 class SignsCase(HooksCase):
     def setUp(self):
         super().setUp()

@@ -12,19 +12,9 @@ from torch.nn.utils.rnn import pack_padded_sequence
 from torch.utils.data import DataLoader, TensorDataset
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from hooks_case import HooksCase, said
+from hooks_case import GraphCase, HooksCase, said
 
 WORDS, WIDTH, STEPS, SAMPLES = 20, 8, 7, 4
-
-
-class GraphCase(HooksCase):
-    NAME: str
-
-    def of(self, loss):
-        """Values of the scalar that a backward of the loss wrote."""
-        HooksCase.setUp(self)  # only the first backwards are looked at
-        self.backward(loss)
-        return said(self.NAME)
 
 
 class RepeatedQuotients(GraphCase):

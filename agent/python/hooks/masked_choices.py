@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 # Name of the scalar.
 NAME = "loss.keeps_ignored"
 
+_FILLS = "MaskedFillBackward0"
+_MASKING = frozenset((_FILLS, "MulBackward0"))
 _FEW = 4  # different ids that are left out, at least
 _MOST = 1 << 20  # elements that are read
 
@@ -31,28 +33,29 @@ def keeps_ignored(node: Node) -> bool | None:
     """Are the elements that the mask keeps all of one id, several in a row of the batch,
     and those that it leaves out of many? None: it masks no chosen log-probabilities, or
     that cannot be read."""
-    mask = _kept_by(node)
-    if mask is None or not 1 < mask.numel() <= _MOST:
+    # First by the names of nodes: every layer multiplies.
+    ids = _chosen(node) if node.name() in _MASKING else None
+    if ids is None or not 1 < ids.numel() <= _MOST:
         return None
-    ids = _chosen(node)
-    if ids is None or ids.numel() != mask.numel():
+    mask = _kept_by(node)
+    if mask is None or mask.numel() != ids.numel():
         return None
     kept, flat = mask.reshape(-1), ids.reshape(-1)
     rows = len(mask) if mask.dim() > 1 else 1
     if int(kept.sum()) < 2 * rows:
         return None
-    if len(flat[kept].unique()) > 1:
+    of_kept = flat[kept]
+    if bool((of_kept != of_kept[0]).any()):
         return False
     return True if len(flat[~kept].unique()) >= _FEW else None
 
 
 def _kept_by(node: Node) -> torch.Tensor | None:
     """Which elements are kept; None: it is no mask."""
-    name = node.name()
-    if name == "MaskedFillBackward0":
+    if node.name() == _FILLS:
         filled = saved(node, "mask")
         return None if filled is None else ~filled
-    if name != "MulBackward0" or len(inputs(node)) != 1:
+    if len(inputs(node)) != 1:
         return None
     is_second = node.next_functions[0][0] is None
     weights = saved(node, "self" if is_second else "other")
