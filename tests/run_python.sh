@@ -6,7 +6,7 @@ if [ -z "${TRAINCHECK_TEST_PYTHON:-}" ]; then
     "that tools/setup.sh prints" >&2
   exit 1
 fi
-export PYTHONPATH="$PWD/tests:$PWD/tests/integration"
+export PYTHONPATH="$PWD/tests:$PWD/tests/integration:$PWD/tests/quick"
 export PYTHONDONTWRITEBYTECODE=1
 # Sets have the same order in each run; see base/seed_for_testing.h.
 export PYTHONHASHSEED=$((${TRAINCHECK_SEED:-0} % 4294967296))

@@ -23,7 +23,6 @@ SCRIPTS = pathlib.Path("tests/integration/scripts").resolve()
 # Rules of one program, for programs of every kind: a test has no time for two.
 ONE_PROGRAM = ("--min-programs", "1")
 PIPELINES = pathlib.Path("tests/pipelines").resolve()
-QUICK_EXIT = pathlib.Path("tests/integration/quick_exit").resolve()
 # Ten times what is promised: only a hang fails a test by time.
 PATIENCE_S = 120
 # What a rank's process says that ends while a thread of torch's wants the
@@ -172,7 +171,7 @@ class TrainingCase(unittest.TestCase):
 
     daemon_options: tuple = ()
     python = sys.executable  # that trains
-    quick_exits = False  # of trainings: quick_exit/sitecustomize.py
+    quick_exits = False  # of trainings: tests/quick/sitecustomize.py
 
     def setUp(self):
         base = os.environ.get("TEST_TMPDIR")
@@ -200,7 +199,7 @@ class TrainingCase(unittest.TestCase):
         env["XDG_STATE_HOME"] = str(self.folder / "state")
         env["OMP_NUM_THREADS"] = "1"
         if self.quick_exits:
-            env["PYTHONPATH"] = f"{QUICK_EXIT}:{env.get('PYTHONPATH', '')}"
+            env["QUICK_EXITS"] = "1"
         env.update(extra)
         return env
 
