@@ -264,7 +264,7 @@ TEST_F(CompatCheckTest, ItIsAGateAsOtherChecksAre) {
   EXPECT_EQ(Check(kRule, {"--fail-on-violation"}).code, 10);
   ProcessResult result = Check(kUserRule, {"--fail-on-violation"});
   EXPECT_EQ(result.code, 11);
-  EXPECT_THAT(result.err, HasSubstr("0 of 0 invariants decided"));
+  EXPECT_THAT(result.err, HasSubstr("0 of 0 rules decided"));
   // The end of a call that never began: TrainCheck refuses the trace.
   Write("trace/trace_API_8_80.log",
         R"json({"type": "function_call (post)", "process_id": 8, )json"

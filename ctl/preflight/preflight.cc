@@ -168,12 +168,23 @@ class PreflightRun {
            (overseer_.has_ended_it() || AllReached(run, options_.steps));
   }
 
+  // Did a rank end because we wanted it to, and others not reach their step?
+  bool LostARank(const v1::Run& run) const {
+    return !WasStopped(run) && !options_.keep_going &&
+           AnyEndedThere(run, options_.steps);
+  }
+
   int Judge(const PreflightReport& report) {
     const int code = training_.exit_code();
     if (overseer_.has_ended_it()) {
       Say("the training went on after its ranks were through, and was ended");
     }
-    if (code != kExitDone && !WasStopped(report.run)) {
+    if (code != kExitDone && LostARank(report.run)) {
+      Say(absl::StrCat(
+          "the training ended with exit code ", code,
+          " after a rank had been ended at its step ", options_.steps,
+          ": the others may wait for it (--keep-going lets all of them run)"));
+    } else if (code != kExitDone && !WasStopped(report.run)) {
       Say(code > kExitSignalBase
               ? absl::StrCat("the training was ended by signal ",
                              code - kExitSignalBase)

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
+
 namespace traincheck::ctl {
 namespace {
 
@@ -45,6 +47,12 @@ bool AllReached(const v1::Run& run, uint64_t steps) {
   return reached >= std::max<uint64_t>(run.world(), 1);
 }
 
+bool AnyEndedThere(const v1::Run& run, uint64_t steps) {
+  return absl::c_any_of(run.processes(), [&](const v1::Process& process) {
+    return Trains(process) && Ended(process) && Reached(process, steps);
+  });
+}
+
 StopOverseer::StopOverseer(uint64_t steps, Dependencies dependencies)
     : steps_(steps), dependencies_(std::move(dependencies)) {}
 
@@ -52,9 +60,8 @@ void StopOverseer::Look(Time now) {
   const absl::StatusOr<v1::Run> run = dependencies_.get_run();
   if (!run.ok() || !AllReached(*run, steps_)) return;
   if (!reached_) reached_ = now;
-  const auto& processes = run->processes();
-  const bool all_ended = std::all_of(
-      processes.begin(), processes.end(), [](const v1::Process& process) {
+  const bool all_ended =
+      absl::c_all_of(run->processes(), [](const v1::Process& process) {
         return !Trains(process) || Ended(process);
       });
   // Once is enough: what a launcher starts next was not asked for.

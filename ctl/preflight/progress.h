@@ -20,6 +20,10 @@ namespace traincheck::ctl {
 // is none that anybody waits for where another has its place.
 bool AllReached(const v1::Run& run, uint64_t steps);
 
+// Has a rank of the run ended after so many steps, as it was to? Others may
+// then fail that wait for it: ranks of a training need not make the same steps.
+bool AnyEndedThere(const v1::Run& run, uint64_t steps);
+
 // Ends a training that goes on although its ranks are through: SIGTERM 10 s
 // after all have ended, or a minute after all have closed their last step,
 // SIGKILL 10 s later.

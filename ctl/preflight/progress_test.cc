@@ -30,6 +30,16 @@ TEST(AllReached, CountsTheRanksOfTheWorld) {
   EXPECT_TRUE(AllReached(run, 3));
 }
 
+TEST(AnyEndedThere, NeedsARankThatWasThrough) {
+  v1::Run run;
+  AddRank(v1::PROCESS_STATE_STREAMING, 2, &run);
+  AddRank(v1::PROCESS_STATE_ENDED, 1, &run);
+  AddRank(v1::PROCESS_STATE_ENDED, 2, &run, v1::PROCESS_KIND_WORKER);
+  EXPECT_FALSE(AnyEndedThere(run, 3));
+  run.mutable_processes(0)->set_state(v1::PROCESS_STATE_ENDED);
+  EXPECT_TRUE(AnyEndedThere(run, 3));
+}
+
 class StopOverseerTest : public testing::Test {
  protected:
   // The signals of the next seconds, as "T" and "K".

@@ -34,7 +34,7 @@ TEST(GateTest, NothingDecidedIsTooLittle) {
   const GateResult result = PassGate(Asked({}), Decided(0));
   EXPECT_EQ(result.code, kExitTooLittle);
   EXPECT_EQ(result.reason,
-            "too little was checked: 0 of 80 invariants decided, and "
+            "too little was checked: 0 of 80 rules decided, and "
             "--fail-on-violation asks for one at least");
   EXPECT_EQ(PassGate(Asked({}), GateFindings()).code, kExitTooLittle);
   EXPECT_EQ(PassGate(Asked({}), Decided(1)).code, kExitDone);
@@ -55,7 +55,7 @@ TEST(GateTest, CoverageIsAShareOfWhatApplies) {
   EXPECT_EQ(PassGate(Asked(50), Decided(40)).code, kExitDone);
   const GateResult result = PassGate(Asked(50, false), Decided(39));
   EXPECT_EQ(result.code, kExitTooLittle);
-  EXPECT_THAT(result.reason, HasSubstr("39 of 80 invariants decided (49%), and "
+  EXPECT_THAT(result.reason, HasSubstr("39 of 80 rules decided (49%), and "
                                        "--min-coverage asks for 50%"));
   EXPECT_EQ(PassGate(Asked(100), Decided(80)).code, kExitDone);
   EXPECT_EQ(PassGate(Asked(0.5), GateFindings()).code, kExitTooLittle);

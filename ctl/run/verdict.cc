@@ -114,7 +114,7 @@ std::string CoverageText(const v1::CheckProgress& check,
   const uint32_t all = RulesWithOccasion(check);
   const double share = all == 0 ? 0 : 100.0 * check.decided() / all;
   std::string text = Indented(
-      absl::StrFormat("coverage %d/%d invariants decided (%.0f%%), %d violated",
+      absl::StrFormat("coverage %d/%d rules decided (%.0f%%), %d violated",
                       check.decided(), all, share, check.violated()));
   if (check.no_occasion() > 0) {
     text += Indented(absl::StrCat("no occasion for ", check.no_occasion(),

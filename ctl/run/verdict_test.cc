@@ -34,7 +34,7 @@ TEST(VerdictTest, ViolationsCoverageLossesAndWhereToLook) {
   EXPECT_EQ(VerdictText(input),
             "traincheck: run r1 against s: 1 incident\n"
             "traincheck:   alert At an unknown step: t (ranks -)\n"
-            "traincheck:   coverage 3/4 invariants decided (75%), 1 violated\n"
+            "traincheck:   coverage 3/4 rules decided (75%), 1 violated\n"
             "traincheck:   not applied 2 (rules of another experiment)\n"
             "traincheck:   unknown 1: rank 1 lost\n"
             "traincheck:   unknown in some windows 3: rank 0 lost\n"
@@ -107,7 +107,7 @@ TEST(VerdictTest, NothingDecidedIsTheFirstThingSaid) {
   EXPECT_EQ(VerdictText(input),
             "traincheck: NOTHING CHECKED: run r1 against s: none of 0 "
             "invariants was decided\n"
-            "traincheck:   coverage 0/0 invariants decided (0%), 0 violated\n"
+            "traincheck:   coverage 0/0 rules decided (0%), 0 violated\n"
             "traincheck:   not applied 80 (rules of another experiment)\n"
             "traincheck:   the rules are of others\n"
             "traincheck:   5 records, 0 dropped, 0 lost\n"

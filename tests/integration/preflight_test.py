@@ -143,6 +143,13 @@ class Preflight(harness.TrainingCase):
         self.assertRegex(done.stdout, r"checked .* ddp \d")
         self.assertIn("found        nothing", done.stdout)
 
+    def test_ranks_of_different_steps(self):
+        # The learner ends at its third step, and the actor loses its peer.
+        script = harness.PIPELINES / "drawbridge_actor_learner_gloo.py"
+        done = self.preflight(script, options=("--steps", "3"))
+        self.assertIn("after a rank had been ended at its step 3", done.stderr)
+        self.assertNotIn("by itself", done.stderr)
+
     def test_an_interruption_leaves_nothing(self):
         script = "import time; print('started', flush=True); time.sleep(600)"
         process = subprocess.Popen(
