@@ -102,7 +102,7 @@ class StrayTerms(HooksCase):
 class LeavesState(SignsCase):
     NAME = "opt.leaves_state"
 
-    def jobs(self, take, to="last.pt", fill=lambda net, state: state):
+    def jobs(self, take, to="last.pt", fill=lambda net, state: state, counts=()):
         """Each job reads what the one before it has written."""
         with tempfile.TemporaryDirectory() as folder:
             last = pathlib.Path(folder, "last.pt")
@@ -121,12 +121,18 @@ class LeavesState(SignsCase):
                     state = {
                         "model": net.state_dict(),
                         "optimizer": optimizer.state_dict(),
+                        **dict.fromkeys(counts, 2),
                     }
                     torch.save(state, pathlib.Path(folder, to) if job > 0 else last)
         return said(self.NAME)
 
     def test_nobody_takes_it(self):
         self.assertEqual(self.jobs(take=None), [1.0])
+
+    def test_an_optimizer_goes_on_without_it(self):
+        """The file says how far the training has come: nothing needs to be written."""
+        found = self.jobs(take=None, to="tuned.pt", counts=["global_step"])
+        self.assertEqual(found, [1.0])
 
     def test_it_is_taken(self):
         taken = self.jobs(take=lambda optimizer, content: content["optimizer"])

@@ -248,6 +248,32 @@ class OverBatch(HooksCase):
     def test_what_cannot_be_told(self):
         self.assertEqual(self.of(0, size=SAMPLES), [])
 
+    def of_steps_first(self, over, size=STEPS):
+        """The batch is the second dimension, and the sum runs over the first."""
+        HooksCase.setUp(self)
+        net, head = nn.Linear(WIDTH, 1), nn.Linear(WIDTH, 2)
+        states = nn.Linear(WIDTH, WIDTH)(torch.randn(size, SAMPLES, WIDTH))
+        weights = net(states).squeeze(-1).softmax(over)
+        pooled = (weights.unsqueeze(-1) * states).sum(0)
+        labels = torch.randint(2, (SAMPLES,))
+        self.backward(F.cross_entropy(head(pooled), labels))
+        return said(self.NAME)
+
+    def test_steps_first(self):
+        self.assertEqual(self.of_steps_first(1), [1.0])
+        self.assertEqual(self.of_steps_first(0), [0.0])
+        self.assertEqual(self.of_steps_first(1, size=SAMPLES), [])
+
+    def test_groups_that_share_samples_out(self):
+        """A sum over places of their shares among groups, as many as samples."""
+        net, head = nn.Linear(WIDTH, SAMPLES), nn.Linear(WIDTH, 2)
+        places = nn.Linear(WIDTH, WIDTH)(torch.randn(STEPS, WIDTH))
+        shares = net(places).softmax(1)
+        groups = (shares.unsqueeze(-1) * places.unsqueeze(1)).sum(0)
+        labels = torch.randint(2, (2 * SAMPLES,))
+        self.backward(F.cross_entropy(head(groups).repeat(2, 1), labels))
+        self.assertEqual(said(self.NAME), [])
+
 
 if __name__ == "__main__":
     unittest.main()

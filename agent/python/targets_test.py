@@ -433,11 +433,15 @@ class RateAsFactor(SignsCase):
     def test_a_function_that_gives_rates(self):
         self.assertEqual(self.train(lambda epoch: 0.01 * 0.9**epoch), [1.0])
         self.assertEqual(self.train(lambda epoch: 0.01), [1.0])
+        warm_up = lambda epoch: 0.01 * min(1.0, (epoch + 1) / 3)
+        self.assertEqual(self.train(warm_up), [1.0])
 
     def test_factors(self):
         self.assertEqual(self.train(lambda epoch: 0.9**epoch), [0.0])
-        warm_up = lambda epoch: min(1.0, (epoch + 1) / 100)
+        warm_up = lambda epoch: min(1.0, (epoch + 1) / 3)
         self.assertEqual(self.train(warm_up), [0.0])
+        # That of a right training of 300 steps begins like that of a wrong one.
+        self.assertEqual(self.train(lambda epoch: 0.01 * (epoch + 1) / 100), [])
         self.assertEqual(self.train(lambda epoch: 1 / (1 + epoch), rate=1.0), [0.0])
 
 

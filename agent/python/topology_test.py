@@ -205,6 +205,16 @@ class Topology(HooksCase):
         expected = [(kind, 0, [0, 1, 2, 3], names)]
         self.assertEqual(CORE.replica_groups[1:], expected)
 
+    def test_experts_of_each_rank_are_not(self):
+        model, experts = self.wrap(Net()), nn.Linear(2, 1)
+        everything = [*model.parameters(), *experts.parameters()]
+        optimizer = torch.optim.SGD(everything, lr=0.1)
+        rows = model(torch.ones(4, 3))
+        distributed.all_to_all_single(torch.empty(4, 2), rows.detach())
+        experts(rows).sum().backward()
+        optimizer.step()
+        self.assertEqual(len(CORE.replica_groups), 1)
+
     def test_what_the_wrapper_leaves_out_is_not(self):
         inner = Net()
         DDP = nn.parallel.DistributedDataParallel

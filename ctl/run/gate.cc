@@ -20,8 +20,8 @@ bool AsksForCoverage(const GateOptions& options) {
 }
 
 std::string Missing(const GateOptions& options, const GateFindings& findings) {
-  const std::string decided = absl::StrCat(
-      findings.decided, " of ", findings.total, " rules decided");
+  const std::string decided =
+      absl::StrCat(findings.decided, " of ", findings.total, " rules decided");
   if (!options.min_coverage && findings.decided == 0) {
     return absl::StrCat(decided, ", and ", options.asker,
                         " asks for one at least");

@@ -57,6 +57,7 @@ FactValue IsRecompute(const FactSubject& subject) {
 bool IsOfWrapped(const FactSubject& subject) {
   return IsForward(subject) && subject.call->Is(kGradEnabled) &&
          subject.facts->wrapper_calls().IsWrapped(subject.call->object) &&
+         !subject.facts->wrapper_calls().is_reduced() &&
          subject.facts->observations().Find(subject.call->object,
                                             "wrapped.is_frozen") != true;
 }

@@ -22,10 +22,17 @@ FactValue Consumed(const FactSubject& subject) {
   return ToFactValue(Passes(subject).Consumed(subject.loader));
 }
 
+// A first pass that was left early was a trial (of learning rates, of the
+// loader), after which everything may be set back, generators too.
+bool FollowsTrial(const FactSubject& subject) {
+  return Passes(subject).Passes(subject.loader) == 2 &&
+         Passes(subject).Consumed(subject.loader) == Tri::kNo;
+}
+
 // The batch with which the prefix is whole, once a pass. One order is meant
 // where nothing is drawn, and does no harm where nothing is trained.
 bool CompletesPrefix(const FactSubject& subject) {
-  return HasPassBefore(subject) &&
+  return HasPassBefore(subject) && !FollowsTrial(subject) &&
          Passes(subject).DrawsAtRandom(subject.loader) != Tri::kNo &&
          Passes(subject).Trains(subject.loader) != Tri::kNo &&
          Passes(subject).Fetched(subject.loader) ==

@@ -44,7 +44,8 @@ TEST_F(NamedFactsTest, AgentsOfAVersionLookAtSoManyFacts) {
                                                {12, 3u},
                                                {13, 5u},
                                                {14, 4u},
-                                               {15, 3u}}));
+                                               {15, 3u},
+                                               {16, 4u}}));
 }
 
 TEST_F(NamedFactsTest, InsideWrapper) {
@@ -66,6 +67,26 @@ TEST_F(NamedFactsTest, InsideWrapper) {
   CallOf(forward_, {.object = net_});
   CallOf(forward_, {.object = net_, .flags = root});
   EXPECT_EQ(Read(&inside), (Values{kUnknown, kNo}));
+}
+
+TEST_F(NamedFactsTest, OnceGradientsAreReducedACallPastTheWrapperMeasures) {
+  const uint32_t ddp = trace_.Object("DDP", {.wrapped = net_});
+  const uint32_t wrapper = trace_.Function("DDP.forward", "forward", {});
+  Reading inside("call.inside_wrapper", forward_);
+  facts_.AddObserver(&inside);
+  const uint8_t root = kOutermost | kGradEnabled | kRootModuleCall;
+  trace_.Begin(wrapper, {.object = ddp, .flags = root});
+  CallOf(forward_, {.object = net_});
+  trace_.End();
+  CallOf(backward_, {.flags = kOutermost});
+  CallOf(forward_, {.object = net_, .flags = root});
+  EXPECT_EQ(Read(&inside), Values{kYes});
+  CallOf(step_, {.object = optimizer_, .flags = kOutermost});
+  CallOf(forward_, {.object = net_, .flags = root});
+  // Its backward reduces nothing.
+  CallOf(backward_, {.flags = kOutermost});
+  CallOf(forward_, {.object = net_, .flags = root});
+  EXPECT_EQ(Read(&inside), (Values{kNo, kNo}));
 }
 
 TEST_F(NamedFactsTest, AutocastOfTheInnermostRegion) {

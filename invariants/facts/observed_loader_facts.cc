@@ -21,6 +21,7 @@ constexpr char kScaledBefore[] = "loader.scaled_before_split";
 constexpr char kSharesSamples[] = "loader.shares_samples";
 constexpr char kSplitsDiffer[] = "loader.splits_differ";
 constexpr char kOrdersDiffer[] = "loader.orders_differ";
+constexpr char kClassesApart[] = "loader.classes_apart";
 constexpr char kRowsDiffer[] = "loader.rows_differ";
 constexpr char kEndsEarly[] = "loader.ends_early";
 constexpr char kTransformReplaced[] = "loader.transform_replaced";
@@ -61,6 +62,11 @@ std::vector<Fact> OfSamples() {
       LoaderRow<kEndsMasked>(
           "no end of a text in its batches is a target, only what comes before",
           "ends of texts in its batches are targets", 8),
+      LoaderRow<kClassesApart>(
+          "its data set gives other numbers to the classes than the one that "
+          "was read first",
+          "its data set numbers the classes as the one that was read first",
+          16),
   };
 }
 

@@ -55,6 +55,9 @@ constexpr char kSamplesBlindly[] = "opt.samples_without_gradient";
 constexpr char kStillCopy[] = "opt.evaluates_still_copy";
 constexpr char kGetsZeros[] = "opt.layer_gets_zeros";
 constexpr char kFollowerFlees[] = "opt.follower_flees";
+constexpr char kVectorsOnly[] = "opt.decays_vectors_only";
+constexpr char kScaleUnused[] = "opt.rate_scale_unused";
+constexpr char kOneRounded[] = "opt.parameter_rounded_away";
 constexpr char kDropsResult[] = "opt.result_dropped";
 
 std::vector<Fact> OfOptimizers() {
@@ -196,9 +199,6 @@ std::vector<Fact> OfUpkeep() {
       OptimizerRow<kForeign>(
           "its gradients hold those of another optimizer's loss",
           "its gradients do not hold those of another optimizer's loss", 3),
-      BlamesConstruction(OptimizerRow<kEmptyGroup>(
-          "a parameter group with a learning rate of its own is empty",
-          "no parameter group with a learning rate of its own is empty", 4)),
       OptimizerRow<kAverageRounded>(
           "most elements of an averaged copy in bfloat16 or float16 stand "
           "still when it is updated",
@@ -222,6 +222,27 @@ std::vector<Fact> OfUpkeep() {
       OptimizerRow<kCounterStands>(
           "its counter of steps stands still while its moments move",
           "its counter of steps moves with its moments", 13),
+  };
+}
+
+// Their parameter groups, and what these are of.
+std::vector<Fact> OfGroups() {
+  return {
+      BlamesConstruction(OptimizerRow<kEmptyGroup>(
+          "a parameter group with a learning rate of its own is empty",
+          "no parameter group with a learning rate of its own is empty", 4)),
+      BlamesConstruction(OptimizerRow<kVectorsOnly>(
+          "weight decay is on all biases and scales and on no matrix",
+          "weight decay is not on biases and scales alone", 16)),
+      BlamesConstruction(OptimizerRow<kScaleUnused>(
+          "groups that differ in their scale of the learning rate have one "
+          "rate",
+          "groups that differ in their scale of the learning rate have "
+          "different rates",
+          16)),
+      OptimizerRow<kOneRounded>(
+          "a parameter in bfloat16 or float16 stands still",
+          "each of its parameters in bfloat16 or float16 changes", 16),
   };
 }
 
@@ -252,7 +273,8 @@ std::vector<Fact> OfGradients() {
 
 std::vector<Fact> ObservedOptimizerFacts() {
   std::vector<Fact> all = OfOptimizers();
-  for (const auto& some : {OfUpdates(), OfUpkeep(), OfGradients()}) {
+  for (const auto& some :
+       {OfUpdates(), OfUpkeep(), OfGroups(), OfGradients()}) {
     all.insert(all.end(), some.begin(), some.end());
   }
   return all;

@@ -207,6 +207,16 @@ TEST_F(LoaderFactsTest, OneBatchOfManyIsEnough) {
       trace_.End();
       CallOf(backward_);
     }
+    Exhaust(pass);
+  }
+  EXPECT_EQ(Read(&shuffles_), Values{kNo});
+}
+
+// A search for a learning rate sets everything back, and the training begins.
+TEST_F(LoaderFactsTest, TheOrderOfATrialMayComeAgain) {
+  for (uint64_t pass = 0; pass < 3; ++pass) {
+    Begin(pass);
+    Fetch(6, 20);
   }
   EXPECT_EQ(Read(&shuffles_), Values{kNo});
 }
@@ -243,6 +253,7 @@ TEST_F(LoaderFactsTest, WorkersDrawAheadWhileTheIteratorIsMade) {
     trace_.Mark(MarkKind::kIteratorCreated, loader_, pass);
     trace_.End();
     Fetch(6, 34);
+    Exhaust(pass);
   }
   EXPECT_EQ(Read(&shuffles_), Values{kNo});
 }

@@ -3,7 +3,8 @@
 //
 // Inputs: definitions of wrappers, their calls. A call that no module call
 // encloses is outside. Others are unknown after missing records until the next
-// such call of their thread.
+// such call of their thread. Once the gradients of a step are reduced, a call
+// past the wrapper measures something: it is not asked until the step is over.
 //
 // Threads: one object, one thread at a time.
 #ifndef TRAINCHECK_INVARIANTS_FACTS_WRAPPER_CALLS_H_
@@ -34,11 +35,20 @@ class WrapperCalls final : public FactTracker {
   }
 
   void OnCallBegin(const Call& call) override {
-    if (wrappers_.empty() || !HasCategory(call, CallCategory::kForward)) return;
+    if (wrappers_.empty()) return;
+    if (call.Is(kOutermost) && HasCategory(call, CallCategory::kBackward)) {
+      is_reduced_ = reduces_next_;
+      reduces_next_ = false;
+    }
+    if (IsOptimizerStep(call)) is_reduced_ = false;
+    if (!HasCategory(call, CallCategory::kForward)) return;
     Thread& thread =
         threads_.try_emplace(call.ring, Thread{0, !missed_}).first->second;
     if (call.Is(kRootModuleCall)) thread = Thread();
-    if (wrappers_.count(call.object)) ++thread.open;
+    if (wrappers_.count(call.object)) {
+      ++thread.open;
+      reduces_next_ = true;
+    }
   }
   // Observers see the end of a wrapper's call as enclosed by it.
   void AfterCall(const Call& call, CallOutcome outcome) override {
@@ -49,8 +59,13 @@ class WrapperCalls final : public FactTracker {
   }
   void OnGap() override {
     missed_ = true;
+    reduces_next_ = is_reduced_ = false;
     for (auto& [ring, thread] : threads_) thread.sure = false;
   }
+
+  // Has a backward through a wrapper run since the last step of an optimizer,
+  // and none past it?
+  bool is_reduced() const { return is_reduced_; }
 
   // Is there a wrapper around this module?
   bool IsWrapped(uint32_t object) const { return wrapped_.count(object) != 0; }
@@ -64,7 +79,7 @@ class WrapperCalls final : public FactTracker {
   }
 
   void Fields(Archive& archive) override {
-    archive(wrappers_, wrapped_, missed_, threads_);
+    archive(wrappers_, wrapped_, missed_, reduces_next_, is_reduced_, threads_);
   }
 
  private:
@@ -76,7 +91,9 @@ class WrapperCalls final : public FactTracker {
 
   std::set<uint32_t> wrappers_;
   std::set<uint32_t> wrapped_;
-  bool missed_ = false;                 // threads that are new may be in a call
+  bool missed_ = false;        // threads that are new may be in a call
+  bool reduces_next_ = false;  // a wrapper was called since the last backward
+  bool is_reduced_ = false;
   std::map<uint32_t, Thread> threads_;  // by ring
 };
 

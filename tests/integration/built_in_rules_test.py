@@ -24,6 +24,7 @@ LOOKS = (
 TOGETHER = (
     "built_in_averages.py",
     "built_in_counts.py",
+    "built_in_groups.py",
     "built_in_inputs.py",
     "built_in_lost_parts.py",
     "built_in_more.py",
@@ -37,6 +38,7 @@ NEAR = (
     "built_in_near_averages.py",
     "built_in_near_counts.py",
     "built_in_near_data.py",
+    "built_in_near_groups.py",
     "built_in_near_inputs.py",
     "built_in_near_lost_parts.py",
     "built_in_near_outputs.py",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from _traincheck.graph_nodes import dimension, saved, shape
+from _traincheck.graph_nodes import dimension, inputs, reduced, saved, shape
 
 if TYPE_CHECKING:
     from typing import Any
@@ -54,6 +54,36 @@ def softmax_sizes(node: Node) -> tuple[tuple[int, ...], int] | None:
     if sizes is None or over is None or len(sizes) < 2:
         return None
     return sizes, over
+
+
+def pooled_weights(total: Node) -> tuple[tuple[int, ...], int, int] | None:
+    """Sizes of the weights by which a sum multiplies what it adds up, the dimension over
+    which they add up to 1, and that of the sum; None: it has no such weights."""
+    summed = reduced(total)
+    product = inputs(total)[:1]
+    if len(summed) != 1 or not product or product[0].name() != "MulBackward0":
+        return None
+    factors = inputs(product[0])
+    if len(factors) != 2:  # both are computed
+        return None
+    for factor in factors:
+        if factor.name() == "UnsqueezeBackward0":
+            factor = (inputs(factor) or [factor])[0]
+        weights = softmax_sizes(factor)
+        sizes = shape(product[0])
+        if weights and sizes and sizes[: len(weights[0])] == weights[0]:
+            return (*weights, min(summed))
+    return None
+
+
+def is_pooled_over_batch(
+    sizes: tuple[int, ...], over: int, summed: int, samples: int
+) -> bool | None:
+    """Is a weighted sum over one dimension of weights that add up to 1 over another, that
+    of the samples? None: it cannot be told."""
+    if sizes.count(samples) != 1 or summed >= len(sizes) or sizes[summed] == samples:
+        return None
+    return over != summed and sizes[over] == samples
 
 
 def is_over_batch(sizes: tuple[int, ...], over: int, samples: int) -> bool | None:

@@ -32,6 +32,9 @@ class Clipped:
         self._nothing: bool | None = None  # None: nobody clips
 
     def called(self, parameters: Any) -> None:
+        if type(parameters) in (filter, map):
+            # What it goes through: asked for without taking anything of it.
+            parameters = parameters.__reduce__()[1][-1]
         if inspect.isgenerator(parameters):
             nothing = parameters.gi_frame is None
         else:

@@ -45,6 +45,9 @@ _COLLECTIVES = (
 )
 
 
+# By which each rank gets what is meant for it alone.
+_EXCHANGES = ("all_to_all", "all_to_all_single")
+
 # What makes groups and returns one of them.
 _MAKERS = ("new_group", "split_group")
 
@@ -57,6 +60,7 @@ class _Collective:
         names = list(inspect.signature(function).parameters)
         self._position = names.index("group") if "group" in names else len(names)
         self._reduces = function.__name__ == "all_reduce"
+        self._exchanges = function.__name__ in _EXCHANGES
 
     def before(self, args: Args, kwargs: Kwargs) -> None:
         group = kwargs.get("group")
@@ -67,6 +71,8 @@ class _Collective:
         self._watch.topology.enter_collective(group)
         if self._reduces and self._watch.signs.alone():
             self._watch.averaged_gradients.reduces(group, args, kwargs)
+        if self._exchanges:
+            self._watch.unwrapped_parts.exchanges()
 
     def after(
         self,

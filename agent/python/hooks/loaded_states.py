@@ -74,7 +74,7 @@ class LoadedStates:
         others = [load for load in self._loads if not load.overlaps(taken)]
         self._loads = others[-_LOADS:]
         found = self._find(module, state)
-        if len(found) > 1:
+        if len(found) > 1 or (found and not _has_embeddings(module)):
             load = _Load(module, set(found))
             self._loads.append(load)
             self._awake.add("opt.loaded_state_lost")
@@ -142,6 +142,12 @@ class LoadedStates:
 
         few = [first_of(parameter, _ELEMENTS) for parameter in found.values()]
         self._values.read(few, rows)
+
+
+def _has_embeddings(module: torch.nn.Module) -> bool:
+    """Words that a file does not know, or the padding, are often made anew."""
+    kinds = (torch.nn.Embedding, torch.nn.EmbeddingBag)
+    return any(isinstance(part, kinds) for part in module.modules())
 
 
 def _row(few: torch.Tensor) -> int:

@@ -9,6 +9,7 @@ from torch.utils.data._utils import fetch
 
 from _traincheck.averages import NAME as AVERAGES
 from _traincheck.awake import NEW_DATA
+from _traincheck.class_tables import NAME as CLASSES_APART
 from _traincheck.drawn_weights import NAME as TOO_FEW_WEIGHTS
 from _traincheck.drawn_weights import too_few
 from _traincheck.dropped_samples import NAME as LEAVES_OUT
@@ -73,6 +74,8 @@ class _Loaders:
             self._say(loader, ORDERS_DIFFER, apart)
             rows = self._watch.rank_rows.pass_begins(args[0])
             self._say(loader, ROWS_DIFFER, rows)
+            apart = self._watch.class_tables.pass_begins(args[0])
+            self._say(loader, CLASSES_APART, apart)
             stale = self._watch.worker_copies.pass_begins(args[0], result)
             self._say(loader, WORKERS_HOLD_OLD, stale)
 

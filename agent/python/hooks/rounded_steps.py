@@ -1,31 +1,33 @@
 """Steps that rounding takes back.
 
 A bfloat16 has eight bits: a weight of 1 moves by 1/128 or not at all. A training
-whose weights have no copy in float32 stands still where its steps are smaller. Such
-parameters are compared over the first steps and now and then later.
+whose weights have no copy in float32 stands still where its steps are smaller: all of it,
+or its scales alone, which begin at 1. Such parameters are compared over the first steps
+and now and then later.
 """
 
 from __future__ import annotations
 
 import functools
-import types
 from typing import TYPE_CHECKING
 
 import torch
 
 from _traincheck.identity_map import WeakIdentityMap
+from _traincheck.own_code import codes_of
 from _traincheck.rounding import PARAMETERS, Rounding, is_low, part
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from _traincheck.awake import Awake
     from _traincheck.device_values import DeviceValues
 
-NAME = "opt.rounded_away"  # of the scalar
+# Of the scalars: of most elements, and of all of some parameter.
+NAME = "opt.rounded_away"
+ALL_OF_ONE = "opt.parameter_rounded_away"
 # What optimizers that keep the lost part name it by.
 _COMPENSATION = ("comp", "master", "shift", "residual", "kahan", "fp32", "stochastic")
-_WRAPPERS = 8  # around each other
+_LEAST = 16  # elements of a parameter that were pushed
+_HABIT = 2  # looks
 _DRAWS = ("stochastic", "rand")  # in names that its own code calls
 
 
@@ -48,6 +50,8 @@ class _Row:
         self.rounding = Rounding()
         self.look: _Look | None = None
         self.said: float | None = None
+        self.one_said: float | None = None
+        self.standing: list[int] = []  # looks in a row at which one did not move
 
 
 class RoundedSteps:
@@ -88,32 +92,53 @@ class RoundedSteps:
         said, row.said = row.said, None
         return said
 
+    def one_ended(self, optimizer: torch.optim.Optimizer) -> float | None:
+        """Called after ended(). 1: no element of some parameter moved at a look and the
+        last one; None: no look that is not known yet."""
+        row = self._rows.get(optimizer)
+        if row is None:
+            return None
+        said, row.one_said = row.one_said, None
+        return said
+
     def _samples(
         self, optimizer: torch.optim.Optimizer
     ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """Parameters and their gradients."""
         parameters: list[torch.Tensor] = []
         gradients: list[torch.Tensor] = []
+        vectors = 0
         for group in optimizer.param_groups:
             if not _is_at_full_rate(group):
                 continue
             for parameter in group["params"]:
-                if len(parameters) == PARAMETERS:
-                    return parameters, gradients
+                # Of scales, which lie between the others, as many again.
+                is_vector = parameter.dim() == 1
+                if (vectors if is_vector else len(parameters) - vectors) == PARAMETERS:
+                    continue
                 gradient = parameter.grad
                 if not is_low(parameter) or type(gradient) is not torch.Tensor:
                     continue
                 if self._values.reads(parameter) and self._values.reads(gradient):
                     parameters.append(parameter)
                     gradients.append(gradient)
+                    vectors += is_vector
         return parameters, gradients
 
 
 def _compare(row: _Row, look: _Look, after: list[torch.Tensor]) -> None:
     pushed = moved = 0
-    for now, before, push in zip(after, look.before, look.pushed):
-        pushed += int(push.sum())
-        moved += int(((now != before) & push).sum())
+    if len(row.standing) != len(after):
+        row.standing = [0] * len(after)
+    for number, (now, before, push) in enumerate(zip(after, look.before, look.pushed)):
+        of_it = int(push.sum())
+        changed = int(((now != before) & push).sum())
+        pushed += of_it
+        moved += changed
+        stands = of_it >= _LEAST and changed == 0
+        row.standing[number] = row.standing[number] + 1 if stands else 0
+    if pushed:
+        row.one_said = float(max(row.standing) >= _HABIT)
     takes = row.rounding.takes(moved, pushed)
     if takes is not None:
         row.said = float(takes)
@@ -137,29 +162,5 @@ def _compensates(optimizer: torch.optim.Optimizer) -> bool:
 
 
 def _draws(optimizer_class: type[torch.optim.Optimizer]) -> bool:
-    own: list[type[Any]] = [
-        one for one in optimizer_class.__mro__ if not _is_of_torch(one)
-    ]
-    values = [value for one in own for value in vars(one).values()]
-    codes = [getattr(_unwrapped(value), "__code__", None) for value in values]
-    called = [
-        name
-        for code in codes
-        if isinstance(code, types.CodeType)
-        for name in code.co_names
-    ]
+    called = [name for code in codes_of(optimizer_class) for name in code.co_names]
     return any(word in name.lower() for name in called for word in _DRAWS)
-
-
-def _unwrapped(value: Any) -> Any:
-    """The function behind wrappers of ours and of torch."""
-    for _ in range(_WRAPPERS):
-        inner = getattr(value, "__wrapped__", None)
-        if not callable(inner):
-            break
-        value = inner
-    return value
-
-
-def _is_of_torch(one: type[Any]) -> bool:
-    return one is object or one.__module__.split(".")[0] == "torch"

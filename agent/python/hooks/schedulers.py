@@ -58,9 +58,9 @@ class _Schedule:
         self.waits = False  # has its optimizer stepped twice without it?
         # Rates that its optimizer had loaded when it was made.
         self.resumed: list[float] | None = None
-        # Was its first factor (of LambdaLR) its rate itself, and the second no greater?
+        # Was its greatest factor (of LambdaLR) its rate itself?
         self.squares: bool | None = None
-        self.factor = 0.0  # the first one
+        self.factor = 0.0  # the greatest one so far
         # Does it wait for its metric in the wrong direction? None: not known.
         self.against: bool | None = None
         self.warm_up = WarmUp()
@@ -100,8 +100,8 @@ class Schedules:
             schedule.resumed = self._loaded.get(self._optimizer_of(scheduler))
             self._all.set(scheduler, schedule)
         schedule.calls += 1
-        is_new = schedule.calls <= 2
-        if is_new and isinstance(scheduler, torch.optim.lr_scheduler.LambdaLR):
+        rises = schedule.squares is None
+        if rises and isinstance(scheduler, torch.optim.lr_scheduler.LambdaLR):
             _compare_factor(scheduler, schedule)
         own = self._counts.get(self._optimizer_of(scheduler)) or 0
         schedule.warm_up.scheduler_steps(scheduler, schedule.calls, own)
@@ -224,17 +224,18 @@ def _look(
 
 
 def _compare_factor(scheduler: Any, schedule: _Schedule) -> None:
-    """Of its first two steps: a warm-up may begin with any factor, and rises."""
+    """Until its factors rise no more: a warm-up may begin with any."""
     rate = number_of(next(iter(getattr(scheduler, "base_lrs", ())), None))
     groups = getattr(getattr(scheduler, "optimizer", None), "param_groups", None)
     now = number_of(groups[0].get("lr")) if groups else None
     if not rate or now is None:
         return
-    if schedule.calls == 1:
-        schedule.factor = now / rate
+    factor = now / rate
+    if schedule.calls == 1 or factor > schedule.factor * (1 + 1e-6):
+        schedule.factor = factor
     else:
-        is_rate = math.isclose(schedule.factor, rate, rel_tol=1e-6) and rate != 1
-        schedule.squares = is_rate and now <= rate * schedule.factor * (1 + 1e-6)
+        is_rate = math.isclose(schedule.factor, rate, rel_tol=1e-6)
+        schedule.squares = is_rate and rate != 1
 
 
 def _is_unused(scheduler: Any, schedule: _Schedule) -> bool:

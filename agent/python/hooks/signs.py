@@ -21,6 +21,7 @@ from _traincheck.awake import NEW_DATA
 from _traincheck.blind_samples import NAME as BLIND_SAMPLES
 from _traincheck.dropped_results import NAME as DROPS_RESULT
 from _traincheck.foreign_gradients import NAME as FOREIGN
+from _traincheck.group_options import GroupOptions
 from _traincheck.holds import first_trained
 from _traincheck.hyper_parameters import epsilon_vanishes, has_empty_group
 from _traincheck.identity_map import WeakIdentityMap
@@ -28,6 +29,7 @@ from _traincheck.looks import looks_at, looks_at_two
 from _traincheck.masked_rows import NAME as MASKED
 from _traincheck.old_gradients import is_of_torch
 from _traincheck.remade_optimizers import NAME as MADE_ANEW
+from _traincheck.rounded_steps import ALL_OF_ONE
 from _traincheck.rounded_steps import NAME as ROUNDED
 from _traincheck.sorted_samples import NAME as SORTED_BATCHES
 from _traincheck.stale_statistics import NAME as KEEPS_STATISTICS
@@ -59,6 +61,7 @@ class Signs:
         # Steps of each optimizer that have begun.
         self._steps: WeakIdentityMap[torch.optim.Optimizer, int] = WeakIdentityMap()
         self._sleepers = _sleepers(watch)
+        self._group_options = GroupOptions()
 
     def alone(self) -> bool:
         """Is this the only thread that has trained?"""
@@ -148,7 +151,9 @@ class Signs:
         self._watch.stray_terms.steps(optimizer)
         scalars = self._watch.hidden_parts.optimizer_steps()
         if looks:
-            scalars.update({(n, 0): v for n, v in self._at_a_look() if v is not None})
+            scalars.update(
+                {(n, 0): v for n, v in self._at_a_look(optimizer) if v is not None}
+            )
         scalars.update({(n, 0): v for n, v in self._of(optimizer) if v is not None})
         if self._watch.awake:
             awake = self._of_awake(optimizer)
@@ -170,8 +175,11 @@ class Signs:
         self._steps.set(optimizer, number + 1)
         return number
 
-    def _at_a_look(self) -> Iterator[tuple[str, float | None]]:
+    def _at_a_look(
+        self, optimizer: torch.optim.Optimizer
+    ) -> Iterator[tuple[str, float | None]]:
         """Of those that look at some steps only: looks.py."""
+        yield from self._group_options.look(optimizer)
         yield from self._watch.layer_settings.look().items()
         yield "opt.frozen_norm_moves", self._watch.frozen_norms.look()
         yield DROPS_RESULT, self._watch.dropped_results.look()
@@ -213,6 +221,7 @@ class Signs:
         rounded = ROUNDED in watch.awake
         found = (
             (ROUNDED, watch.rounded_steps.ended(optimizer) if rounded else None),
+            (ALL_OF_ONE, watch.rounded_steps.one_ended(optimizer) if rounded else None),
             ("opt.gradients_are_old", watch.old_gradients.ended(optimizer)),
             ("opt.moments_forget", watch.forgetful_moments.stepped(optimizer)),
             (COUNTER_STANDS, watch.standing_counters.stepped(optimizer)),
@@ -239,7 +248,7 @@ def _sleepers(watch: Watch) -> dict[str, _Ask]:
         MADE_ANEW: lambda o: watch.remade_optimizers.steps(o, first_trained(o)),
         UNITS_ALIKE: lambda o: watch.symmetric_weights.optimizer_steps(o),
         NO_STATE: lambda o: watch.stateless_resumes.optimizer_steps(),
-        LEAVES_STATE: lambda o: watch.stateless_resumes.leaves_state(),
+        LEAVES_STATE: lambda o: watch.stateless_resumes.leaves_state(o),
         MASKED: lambda o: watch.masked_rows.steps(o),
         _NEEDS_NONE: lambda o: watch.old_gradients.needs_none(o),
         FOREIGN: lambda o: watch.foreign_gradients.steps(o),

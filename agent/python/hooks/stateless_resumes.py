@@ -1,6 +1,8 @@
 """Trainings that go on from a file of their own, which has no state of the optimizer,
 or one that nobody loads, also where a state that was asked for too early is filled in:
-that of an optimizer that has not stepped is empty.
+that of an optimizer that has not stepped is empty. Where one process writes a file with a
+count of steps or epochs and reads it again, an optimizer with the options that it holds
+goes on from it.
 
 A job reads the model that the job before it has written, and writes it again: its
 optimizer begins with empty moments each time, and steps are large for a while. Weights
@@ -17,6 +19,7 @@ import torch
 
 from _traincheck.device_values import first_of
 from _traincheck.holds import parameters_of
+from _traincheck.hyper_parameters import number_of
 from _traincheck.positional_states import first_tensors, mark_of
 
 if TYPE_CHECKING:
@@ -27,11 +30,14 @@ if TYPE_CHECKING:
     from _traincheck.positional_states import Mark
 
     _Values = tuple[Any, ...]
+    _Options = list[dict[str, Any]]  # of parameter groups
 
 _DEPTH = 4  # dictionaries within each other
 ENTRIES = 256  # of each that are looked at: data may lie in files, too
 _FILES = 8  # that were read last
 _FEW = 8  # elements of a tensor
+_PROGRESS = ("step", "epoch", "iter")  # in names
+_PLAIN = frozenset((bool, float, int, str, tuple))
 
 
 # Names of the scalars.
@@ -45,6 +51,7 @@ class StatelessResumes:
         self._read: dict[str, set[Mark | _Values]] = {}  # by path
         self._with_state: set[str] = set()  # of these, until somebody takes a state
         self._begun_with: set[str] = set()  # what models have taken over
+        self._own: dict[str, _Options] = {}  # files that this process wrote
         # An optimizer's state is kept somewhere, so that a resume can have it.
         self._keeps_state = False
         self._found = False
@@ -91,6 +98,7 @@ class StatelessResumes:
             self._keeps_state = True
             left = self._begun_with & self._with_state
             self._leaves = self._leaves or _name(path) in left
+            self._wrote(path, content)
         elif (
             not self._keeps_state
             and _name(path) in self._begun_with
@@ -106,14 +114,66 @@ class StatelessResumes:
             return 0.0
         return 1.0 if self._found else None
 
-    def leaves_state(self) -> float | None:
+    def leaves_state(self, optimizer: torch.optim.Optimizer) -> float | None:
         """1: the file from which a model began has an optimizer's state that nobody
-        took: it is written to it again, or an optimizer took an empty state; 0: somebody
-        took one."""
-        left = self._took_nothing and self._begun_with & self._with_state
-        if self._leaves or left:
+        took: it is written to it again, or an optimizer took an empty state, or begins
+        with what this process wrote; 0: somebody took one."""
+        left = self._begun_with & self._with_state
+        if left and not self._leaves:
+            self._leaves = self._took_nothing or self._begins_anew(left, optimizer)
+        if self._leaves:
             return 1.0
         return 0.0 if self._took_state else None
+
+    def _wrote(self, path: Any, content: Any) -> None:
+        name, groups = _name(path), _groups(content, _DEPTH)
+        if name is not None and groups is not None and _counts(content):
+            self._own[name] = _options(groups)
+            for old in list(self._own)[:-_FILES]:
+                del self._own[old]
+
+    def _begins_anew(self, left: set[str], optimizer: torch.optim.Optimizer) -> bool:
+        files = [self._own[name] for name in left if name in self._own]
+        if not files or _has_moments(optimizer):
+            return False
+        return _options(optimizer.param_groups) in files
+
+
+def _counts(content: Any) -> bool:
+    """Does it say how far the training has come?"""
+    return isinstance(content, dict) and any(
+        type(value) is int
+        and value > 0
+        and isinstance(name, str)
+        and any(word in name.lower() for word in _PROGRESS)
+        for name, value in islice(list(content.items()), ENTRIES)
+    )
+
+
+def _groups(content: Any, depth: int) -> Any:
+    """The parameter groups of the one optimizer's state in it; None: there is none, or
+    several."""
+    if not isinstance(content, (dict, list, tuple)) or depth == 0:
+        return None
+    if isinstance(content, dict) and "param_groups" in content:
+        return content["param_groups"]
+    inner = content.values() if isinstance(content, dict) else content
+    every = [_groups(one, depth - 1) for one in islice(inner, ENTRIES)]
+    found = [groups for groups in every if groups is not None]
+    return found[0] if len(found) == 1 else None
+
+
+def _options(groups: Any) -> _Options:
+    """What the groups were made with."""
+    return [
+        {
+            **{name: one for name, one in group.items() if type(one) in _PLAIN},
+            "lr": number_of(group.get("initial_lr", group.get("lr"))),
+            "params": len(group.get("params", ())),
+        }
+        for group in groups
+        if isinstance(group, dict)
+    ]
 
 
 def _marks(content: Any, depth: int) -> set[Mark | _Values]:

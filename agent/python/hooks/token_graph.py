@@ -24,7 +24,8 @@ from _traincheck import raw_inputs
 from _traincheck import row_orders
 from _traincheck import variational_noise
 from _traincheck.attention import SelfAttention
-from _traincheck.batch_axis import is_mixed, is_over_batch, labelled_samples
+from _traincheck.batch_axis import is_mixed, is_over_batch, is_pooled_over_batch
+from _traincheck.batch_axis import labelled_samples, pooled_weights
 from _traincheck.batch_axis import softmax_sizes, steps_and_sequences
 from _traincheck.findings import Findings
 from _traincheck.graph_nodes import NLL, Graph, integer, saved, saved_shape
@@ -76,6 +77,8 @@ class _Sequences:
         self._sums: list[Node] = []  # and means, over positions or others
         # Sizes of softmaxes, and the dimensions that they are taken over.
         self._weights: list[tuple[tuple[int, ...], int]] = []
+        # Such sizes and dimensions, and the dimension that their sum runs over.
+        self._pooled: list[tuple[tuple[int, ...], int, int]] = []
         self._recurrences: list[tuple[int, int]] = []  # (steps, sequences)
         self._samples: set[int] = set()  # numbers of labels, one a sample
         self._shifts: set[int] = set()  # how far targets lie ahead of the tokens
@@ -103,6 +106,9 @@ class _Sequences:
     def _see_layer(self, node: Node) -> None:
         if node.name() in _SUMS:
             self._sums.append(node)
+            pooled = pooled_weights(node)
+            if pooled is not None:
+                self._pooled.append(pooled)
         found = attention.find(node)
         if isinstance(found, SelfAttention):
             self._attention.append(found)
@@ -247,6 +253,9 @@ class _Sequences:
     def _see_samples(self, samples: int) -> None:
         for sizes, over in self._weights:
             self._found.add(OVER_BATCH, is_over_batch(sizes, over, samples))
+        for sizes, over, summed in self._pooled:
+            mixed = is_pooled_over_batch(sizes, over, summed, samples)
+            self._found.add(OVER_BATCH, mixed)
         for steps, sequences in self._recurrences:
             self._found.add(SAMPLES_AS_STEPS, is_mixed(steps, sequences, samples))
         for one in self._attention:

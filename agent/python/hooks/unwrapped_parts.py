@@ -3,7 +3,8 @@
 The loss of a metric learning, a temperature or a discriminator have parameters of
 their own. Where the model is wrapped and these are not, each rank trains them on its
 own data alone. What the script averages itself (averaged_gradients.py), shards, or
-told the wrapper to leave out is no part of this.
+told the wrapper to leave out is no part of this. Where ranks exchange parts of a batch
+(all_to_all), each holds experts or tables of its own.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class UnwrappedParts:
         self._models = models
         self._group: ProcessGroup | None = None
         self._roots: set[str] = set()  # names of the wrapped models
+        self._exchanges = False
         self._rows: WeakIdentityMap[torch.optim.Optimizer, _Row] = WeakIdentityMap()
 
     def wrapped(self, group: ProcessGroup, variables: Iterable[int]) -> None:
@@ -51,9 +53,13 @@ class UnwrappedParts:
         names = self._models.variable_names
         self._roots.update(names[variable][0] for variable in variables)
 
+    def exchanges(self) -> None:
+        """Called before every all_to_all."""
+        self._exchanges = True
+
     def optimizer_steps(self, optimizer: torch.optim.Optimizer, held: Held) -> None:
         """Called as its step begins. REQUIRES: the hold is complete."""
-        if self._group is None:
+        if self._group is None or self._exchanges:
             return
         row = self._rows.get(optimizer)
         if row is None:

@@ -9,6 +9,7 @@ from _traincheck.averaged_gradients import AveragedGradients
 from _traincheck.averages import Averages
 from _traincheck.blind_samples import BlindSamples
 from _traincheck.checkpoint_content import CheckpointContent
+from _traincheck.class_tables import ClassTables
 from _traincheck.clipping import Clipped
 from _traincheck.clock import Clock
 from _traincheck.control import Control
@@ -215,6 +216,7 @@ class Watch:
         self.ordered_training = OrderedTraining()
         self.random_evaluations = RandomEvaluations()
         self.rank_rows = RankRows(self.core)
+        self.class_tables = ClassTables()
         self.rank_splits = RankSplits(self.core)
         self.sampler_orders = SamplerOrders(self.core)
         self.short_passes = ShortPasses()

@@ -1,0 +1,106 @@
+"""Healthy trainings that come close to the mistakes of built_in_groups.py and of
+built_in_ranks.py, each in its own way.
+
+    built_in_near_groups.py
+"""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, Dataset
+
+from built_in_groups import fit, normed
+from built_in_near import main
+from built_in_signs import CLASSES, STEPS, samples
+
+
+def decay_of_some() -> None:
+    """The scores of the classes decay with all biases; what lies below does not."""
+    model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, CLASSES))
+    others = [model[0].bias, *model[2].parameters()]
+    groups = [
+        {"params": others},
+        {"params": [model[0].weight], "weight_decay": 0.0},
+    ]
+    fit(model, torch.optim.AdamW(groups, lr=0.01))
+
+
+class Scaled(torch.optim.SGD):
+    """Reads the scale of each group itself."""
+
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.grad.mul_(group["lr_scale"])
+        return super().step(closure)
+
+
+def scales_that_are_read() -> None:
+    """By the optimizer, or by a schedule that sets all rates after the first step."""
+    model = normed()
+    groups = [
+        {"params": list(model[0].parameters()), "lr_scale": 0.1},
+        {"params": list(model[1:].parameters()), "lr_scale": 1.0},
+    ]
+    fit(model, Scaled(groups, lr=0.05))
+    model = normed()
+    optimizer = torch.optim.SGD(
+        [
+            {"params": list(model[0].parameters()), "lr_mult": 0.1},
+            {"params": list(model[1:].parameters()), "lr_mult": 1.0},
+        ],
+        lr=0.05,
+    )
+    for step in range(STEPS):
+        x, y = samples(16)
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        for group in optimizer.param_groups:
+            group["lr"] = 0.05 * 0.99**step * group["lr_mult"]
+
+
+def large_steps_in_bfloat16() -> None:
+    """Each moves a scale by more than its last digit."""
+    torch.manual_seed(6)
+    model = normed().to(torch.bfloat16)
+    fit(model, torch.optim.AdamW(model.parameters(), lr=0.05))
+
+
+class Sessions(Dataset):
+    """The same users in both parts, at other places, and as often as they came."""
+
+    def __init__(self, users):
+        self.users = users
+        self.first = {user: users.index(user) for user in users}
+        self.label_counts = {user: users.count(user) for user in users}
+        self.label_to_idx = {user: i for i, user in enumerate(sorted(set(users)))}
+
+    def __len__(self):
+        return len(self.users)
+
+    def __getitem__(self, index):
+        label = self.label_to_idx[self.users[index]]
+        noise = torch.Generator().manual_seed(index)
+        return torch.randn(8, generator=noise) + label, label % CLASSES
+
+
+def tables_of_a_part() -> None:
+    model = nn.Linear(8, CLASSES)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for users in (["ann", "bo", "cy"] * 8, ["bo", "cy", "ann"] * 4):
+        for x, y in DataLoader(Sessions(users), batch_size=8, shuffle=True):
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+
+
+CASES = (
+    decay_of_some,
+    scales_that_are_read,
+    large_steps_in_bfloat16,
+    tables_of_a_part,
+)
+
+if __name__ == "__main__":
+    main(CASES)
