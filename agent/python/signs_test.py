@@ -312,22 +312,6 @@ class Others(SignsCase):
         names = {e[2] for e in CORE.log if e[0] == "scalar"}
         self.assertEqual({n for n in names if n.startswith("opt.")}, set())
 
-    def test_clipping_of_what_is_used_up(self):
-        parameters = self.net.parameters()
-        optimizer = torch.optim.SGD(parameters, lr=0.1)
-        used = filter(torch.is_tensor, parameters)
-        for given, wrong in ((used, 1.0), (self.net.parameters(), 0.0)):
-            self.loss().backward()
-            nn.utils.clip_grad_norm_(given, 1.0)
-            optimizer.step()
-            self.assertEqual(last("opt.clips_nothing"), wrong)
-
-    def test_clipping_takes_its_parameters(self):
-        self.loss().backward()
-        norm = nn.utils.clip_grad_norm_(self.net.parameters(), 1e-3)
-        self.assertGreater(norm, 1e-3)
-        self.assertLess(self.net.weight.grad.norm(), 1e-2)
-
     def test_optimizers_made_anew(self):
         for epoch in range(4):
             optimizer = torch.optim.Adam(self.net.parameters())

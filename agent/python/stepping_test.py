@@ -441,5 +441,33 @@ class Switched(SteppingCase):
         self.assertEqual([(s[0], s[2]) for s in states], [("LOAD", names)])
 
 
+class Clipping(SteppingCase):
+    def test_clipping_of_what_is_used_up(self):
+        parameters = self.net.parameters()
+        optimizer = torch.optim.SGD(parameters, lr=0.1)
+        used = filter(torch.is_tensor, parameters)
+        for given, wrong in ((used, 1.0), (self.net.parameters(), 0.0)):
+            self.loss().backward()
+            nn.utils.clip_grad_norm_(given, 1.0)
+            optimizer.step()
+            self.assertEqual(said("opt.clips_nothing")[-1], wrong)
+
+    def test_clipping_before_the_backward(self):
+        self.optimizer.zero_grad()
+        nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
+        self.optimizer.step()  # a batch is left out
+        self.assertEqual(said("opt.clips_nothing")[-1], 0.0)
+        nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
+        self.loss().backward()
+        self.optimizer.step()
+        self.assertEqual(said("opt.clips_nothing")[-1], 1.0)
+
+    def test_clipping_takes_its_parameters(self):
+        self.loss().backward()
+        norm = nn.utils.clip_grad_norm_(self.net.parameters(), 1e-3)
+        self.assertGreater(norm, 1e-3)
+        self.assertLess(self.net.weight.grad.norm(), 1e-2)
+
+
 if __name__ == "__main__":
     unittest.main()

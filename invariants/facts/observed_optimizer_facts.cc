@@ -74,8 +74,8 @@ std::vector<Fact> OfOptimizers() {
           "it has accumulated fewer losses than each of them is divided by",
           "it has accumulated as many losses as each of them is divided by",
           14),
-      OptimizerRow<kClipsNothing>("gradient clipping is given no parameters",
-                                  "gradient clipping is given parameters"),
+      OptimizerRow<kClipsNothing>("gradient clipping finds no gradients",
+                                  "gradient clipping finds gradients"),
       OptimizerRow<kDiscards>("gradients of a backward are cleared before the "
                               "step that they were computed for",
                               "gradients of a backward are kept until the step "

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 
 from torch.nn.utils import clip_grad
 
+from _traincheck.holds import parameters_of
 from _traincheck.wrapping import wrap_function
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
+    import torch
     from traincheck_core import Args, Kwargs
 
     from _traincheck.awake import Awake
@@ -21,17 +24,23 @@ _FUNCTIONS = ("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm")
 
 
 class Clipped:
-    """Calls since a step, by whether they were given any parameters.
+    """Calls since a step, by whether they were given anything to clip.
 
     `model.parameters()` is a generator: one that an optimizer has been made of
-    gives nothing more, and clipping it does nothing.
+    gives nothing more, and clipping it does nothing. Nor does it where it comes between
+    zero_grad and the backward.
     """
 
     def __init__(self, awake: Awake) -> None:
         self._awake = awake
         self._nothing: bool | None = None  # None: nobody clips
+        # Had no parameter of an optimizer a gradient when clipping was last called?
+        self._too_early = False
 
-    def called(self, parameters: Any) -> None:
+    def called(
+        self, parameters: Any, optimizers: Iterable[torch.optim.Optimizer]
+    ) -> None:
+        self._too_early = not any(map(_has_gradients, optimizers))
         if type(parameters) in (filter, map):
             # What it goes through: asked for without taking anything of it.
             parameters = parameters.__reduce__()[1][-1]
@@ -42,12 +51,19 @@ class Clipped:
         self._nothing = bool(self._nothing) or nothing
         self._awake.add("opt.clips_nothing")
 
-    def optimizer_steps(self) -> float | None:
+    def optimizer_steps(self, optimizer: torch.optim.Optimizer) -> float | None:
         """1: nothing was there to be clipped; None: nobody clips."""
         found = self._nothing
-        if found is not None:
-            self._nothing = False
-        return None if found is None else float(found)
+        if found is None:
+            return None
+        # Without any gradient until now, a bad batch is left out.
+        found = found or (self._too_early and _has_gradients(optimizer))
+        self._nothing = self._too_early = False
+        return float(found)
+
+
+def _has_gradients(optimizer: torch.optim.Optimizer) -> bool:
+    return any(one.grad is not None for one in parameters_of(optimizer))
 
 
 class _Clip:
@@ -59,7 +75,8 @@ class _Clip:
 
     def before(self, args: Args, kwargs: Kwargs) -> None:
         watch = self._watch
-        watch.clipped.called(args[0] if args else kwargs.get("parameters"))
+        given = args[0] if args else kwargs.get("parameters")
+        watch.clipped.called(given, watch.holds.optimizers())
         watch.states.all_gradients(watch.core.POINT_PRE_CLIP)
 
     def after(

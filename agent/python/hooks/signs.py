@@ -238,7 +238,7 @@ def _sleepers(watch: Watch) -> dict[str, _Ask]:
         "opt.averages_without_statistics": lambda o: watch.averages.optimizer_steps(),
         "opt.average_rounded_away": lambda o: watch.rounded_averages.optimizer_steps(),
         "opt.stale_casts": lambda o: watch.autocast_casts.optimizer_steps(o),
-        "opt.clips_nothing": lambda o: watch.clipped.optimizer_steps(),
+        "opt.clips_nothing": lambda o: watch.clipped.optimizer_steps(o),
         "opt.follower_apart": lambda o: watch.followers.optimizer_steps(),
         "opt.follower_flees": lambda o: watch.followers.flees(),
         "opt.follower_leads": lambda o: watch.followers.leads(),

@@ -88,8 +88,9 @@ class Sessions(Dataset):
 def tables_of_a_part() -> None:
     model = nn.Linear(8, CLASSES)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    for users in (["ann", "bo", "cy"] * 8, ["bo", "cy", "ann"] * 4):
-        for x, y in DataLoader(Sessions(users), batch_size=8, shuffle=True):
+    parts = [Sessions(["ann", "bo", "cy"] * 8), Sessions(["bo", "cy", "ann"] * 4)]
+    for part in parts:
+        for x, y in DataLoader(part, batch_size=8, shuffle=True):
             optimizer.zero_grad()
             F.cross_entropy(model(x), y).backward()
             optimizer.step()
