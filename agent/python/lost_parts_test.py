@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, Dataset, Subset, random_split
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from hooks_case import HooksCase, SignsCase, said
+from _traincheck.file_entries import entries_of
 from _traincheck import replaced_transforms
 
 
@@ -97,6 +98,15 @@ class StrayTerms(HooksCase):
             self.maker(torch.randn(8, 4)).square().mean().backward()
             self.makes.step()
         self.assertEqual(said(self.NAME), [])
+
+
+class FileEntries(unittest.TestCase):
+    def test_a_file_of_many_numbers_is_not_gone_through(self):
+        """A billion entries: a look at all of them would not end."""
+        content = {"rows": [[[0] * 1000] * 1000] * 1000, "optimizer": {"state": {}}}
+        found = list(entries_of(content))
+        self.assertLess(len(found), 5000)
+        self.assertIn(content["optimizer"], found)
 
 
 class LeavesState(SignsCase):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _RECURRENT = "MkldnnRnnLayerBackward0"
 _RECURRENT_ON_DEVICE = "CudnnRnnBackward0"
 _STEPS = "UnbindBackward0"
+RECURRENCES = frozenset((_RECURRENT, _RECURRENT_ON_DEVICE, _STEPS))
 
 
 def labelled_samples(loss: Node) -> int | None:

@@ -77,7 +77,7 @@ def _leaves_scale_unused(optimizer: torch.optim.Optimizer) -> bool | None:
     if len(rates) < len(groups) or min(rates) <= 0:
         return None
     names = {name for group in groups for name in group if _is_scale(name)}
-    for name in names - set(optimizer.defaults):
+    for name in names.difference(getattr(optimizer, "defaults", ())):
         scales = {number_of(group.get(name, 1.0)) for group in groups}
         if len(scales) > 1 and None not in scales and not _reads(optimizer, name):
             return len(set(rates)) == 1

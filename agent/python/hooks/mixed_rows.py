@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from _traincheck.batch_axis import steps_and_sequences
+from _traincheck.batch_axis import RECURRENCES, steps_and_sequences
 from _traincheck.graph_nodes import given_shape, inputs, integer, kept, shape
 
 if TYPE_CHECKING:
@@ -27,9 +27,9 @@ NAME = "loss.mixes_rows"
 def mixes(view: Node) -> bool | None:
     """None: it is no view of [a, b, c] as a matrix of a or b rows, or as [b, a, c], and
     no recurrence over a view of the batch."""
-    recurrence = steps_and_sequences(view)
-    if recurrence is not None:
-        return _mixes_batch(view, *recurrence)
+    if view.name() in RECURRENCES:
+        recurrence = steps_and_sequences(view)
+        return None if recurrence is None else _mixes_batch(view, *recurrence)
     given = given_shape(view) if view.name() in _VIEWS else None
     result = shape(view)
     if given is None or result is None or len(given) != 3:

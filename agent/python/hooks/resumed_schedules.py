@@ -7,12 +7,12 @@ last_epoch, or steps the scheduler to where it was, goes on as well.
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import TYPE_CHECKING
 
+from _traincheck.file_entries import entries_of
 from _traincheck.hyper_parameters import number_of
 from _traincheck.identity_map import WeakIdentityMap
-from _traincheck.stateless_resumes import ENTRIES, holds_optimizer
+from _traincheck.stateless_resumes import holds_optimizer
 
 if TYPE_CHECKING:
     from typing import Any
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 # none to be read, although a schedule had moved the rate that the optimizer took over.
 NOT_LOADED = "schedule.state_not_loaded"
 NOT_SAVED = "schedule.state_not_saved"
-
-_DEPTH = 4  # dictionaries within each other
 
 
 class ResumedSchedules:
@@ -39,8 +37,8 @@ class ResumedSchedules:
 
     def loaded(self, content: Any) -> None:
         """Called with what torch.load has given."""
-        self._resumes = self._resumes or holds_optimizer(content, _DEPTH)
-        self._read = self._read or _holds_schedule(content, _DEPTH)
+        self._resumes = self._resumes or holds_optimizer(content)
+        self._read = self._read or any(map(_is_schedule, entries_of(content)))
 
     def optimizer_loads(self, optimizer: torch.optim.Optimizer, state: Any) -> None:
         if self._resumes and isinstance(state, dict) and state.get("state"):
@@ -76,12 +74,9 @@ def _has_moved(groups: Any) -> bool:
     return False
 
 
-def _holds_schedule(content: Any, depth: int) -> bool:
-    if not isinstance(content, (dict, list, tuple)) or depth == 0:
+def _is_schedule(state: Any) -> bool:
+    """Is it the state of a scheduler that had begun?"""
+    if not isinstance(state, dict) or "_step_count" not in state:
         return False
-    if isinstance(content, dict):
-        epoch = number_of(content.get("last_epoch"))
-        if epoch is not None and "_step_count" in content:
-            return epoch > 0
-    inner = content.values() if isinstance(content, dict) else content
-    return any(_holds_schedule(one, depth - 1) for one in islice(inner, ENTRIES))
+    epoch = number_of(state.get("last_epoch"))
+    return epoch is not None and epoch > 0

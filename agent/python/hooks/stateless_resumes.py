@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from _traincheck.device_values import first_of
+from _traincheck.file_entries import entries_of
 from _traincheck.holds import parameters_of
 from _traincheck.hyper_parameters import number_of
 from _traincheck.positional_states import first_tensors, mark_of
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     _Options = list[dict[str, Any]]  # of parameter groups
 
 _DEPTH = 4  # dictionaries within each other
-ENTRIES = 256  # of each that are looked at: data may lie in files, too
+_ENTRIES = 256  # of a file's own
 _FILES = 8  # that were read last
 _FEW = 8  # elements of a tensor
 _PROGRESS = ("step", "epoch", "iter")  # in names
@@ -65,7 +66,7 @@ class StatelessResumes:
         name = _name(path)
         if name is not None:
             self._read[name] = _marks(content, _DEPTH)
-            if holds_optimizer(content, _DEPTH):
+            if holds_optimizer(content):
                 self._with_state.add(name)
             for old in list(self._read)[:-_FILES]:
                 del self._read[old]
@@ -94,7 +95,7 @@ class StatelessResumes:
         self, path: Any, content: Any, optimizers: Iterable[torch.optim.Optimizer]
     ) -> None:
         """Called before torch.save writes."""
-        if holds_optimizer(content, _DEPTH):
+        if holds_optimizer(content):
             self._keeps_state = True
             left = self._begun_with & self._with_state
             self._leaves = self._leaves or _name(path) in left
@@ -126,7 +127,7 @@ class StatelessResumes:
         return 0.0 if self._took_state else None
 
     def _wrote(self, path: Any, content: Any) -> None:
-        name, groups = _name(path), _groups(content, _DEPTH)
+        name, groups = _name(path), _groups(content)
         if name is not None and groups is not None and _counts(content):
             self._own[name] = _options(groups)
             for old in list(self._own)[:-_FILES]:
@@ -146,21 +147,15 @@ def _counts(content: Any) -> bool:
         and value > 0
         and isinstance(name, str)
         and any(word in name.lower() for word in _PROGRESS)
-        for name, value in islice(list(content.items()), ENTRIES)
+        for name, value in islice(content.items(), _ENTRIES)
     )
 
 
-def _groups(content: Any, depth: int) -> Any:
+def _groups(content: Any) -> Any:
     """The parameter groups of the one optimizer's state in it; None: there is none, or
     several."""
-    if not isinstance(content, (dict, list, tuple)) or depth == 0:
-        return None
-    if isinstance(content, dict) and "param_groups" in content:
-        return content["param_groups"]
-    inner = content.values() if isinstance(content, dict) else content
-    every = [_groups(one, depth - 1) for one in islice(inner, ENTRIES)]
-    found = [groups for groups in every if groups is not None]
-    return found[0] if len(found) == 1 else None
+    found = list(filter(_is_of_optimizer, entries_of(content)))
+    return found[0]["param_groups"] if len(found) == 1 else None
 
 
 def _options(groups: Any) -> _Options:
@@ -191,23 +186,22 @@ def _name(path: Any) -> str | None:
     return os.path.realpath(path) if isinstance(path, (str, os.PathLike)) else None
 
 
-def holds_optimizer(content: Any, depth: int) -> bool:
-    """An optimizer's state that is not empty, in so many dictionaries at most?"""
-    if isinstance(content, torch.optim.Optimizer):
-        return True
-    if not isinstance(content, (dict, list, tuple)) or depth == 0:
-        return False
-    if isinstance(content, dict) and "param_groups" in content:
-        return bool(content.get("state"))
-    inner = content.values() if isinstance(content, dict) else content
-    return any(holds_optimizer(one, depth - 1) for one in islice(inner, ENTRIES))
+def holds_optimizer(content: Any) -> bool:
+    """An optimizer, or a state of one that is not empty?"""
+    return any(
+        isinstance(one, torch.optim.Optimizer)
+        or (_is_of_optimizer(one) and bool(one.get("state")))
+        for one in entries_of(content)
+    )
+
+
+def _is_of_optimizer(state: Any) -> bool:
+    return isinstance(state, dict) and "param_groups" in state
 
 
 def _is_empty(state: Any) -> bool:
     """As of an optimizer that has not stepped."""
-    return (
-        isinstance(state, dict) and "param_groups" in state and not state.get("state")
-    )
+    return _is_of_optimizer(state) and not state.get("state")
 
 
 def _is_trained(
