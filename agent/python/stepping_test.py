@@ -1,6 +1,7 @@
 """What optimizers and schedulers are stepped with and when: mistakes, and right
 programs that come close to them."""
 
+import copy
 import pathlib
 import sys
 import unittest
@@ -461,6 +462,27 @@ class Clipping(SteppingCase):
         self.loss().backward()
         self.optimizer.step()
         self.assertEqual(said("opt.clips_nothing")[-1], 1.0)
+
+    def test_clipping_of_what_no_optimizer_holds(self):
+        """Weights in half precision, whose gradients a copy in full precision gets."""
+        whole = [p.detach().clone().requires_grad_() for p in self.net.parameters()]
+        optimizer = torch.optim.SGD(whole, lr=0.1)
+        self.optimizer.param_groups.clear()
+        self.loss().backward()
+        nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
+        for one, p in zip(whole, self.net.parameters()):
+            one.grad = p.grad
+        optimizer.step()
+        self.assertEqual(said("opt.clips_nothing")[-1], 0.0)
+
+    def test_an_optimizer_that_nobody_knew(self):
+        """A copy is made without its constructor: it is known from its first step on."""
+        nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
+        optimizer = copy.deepcopy(self.optimizer)
+        optimizer.param_groups[0]["params"] = list(self.net.parameters())
+        self.loss().backward()
+        optimizer.step()
+        self.assertEqual(said("opt.clips_nothing")[-1], 0.0)
 
     def test_clipping_takes_its_parameters(self):
         self.loss().backward()

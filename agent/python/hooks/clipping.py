@@ -5,16 +5,16 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING
 
+import torch
 from torch.nn.utils import clip_grad
 
 from _traincheck.holds import parameters_of
 from _traincheck.wrapping import wrap_function
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection
     from typing import Any
 
-    import torch
     from traincheck_core import Args, Kwargs
 
     from _traincheck.awake import Awake
@@ -34,13 +34,10 @@ class Clipped:
     def __init__(self, awake: Awake) -> None:
         self._awake = awake
         self._nothing: bool | None = None  # None: nobody clips
-        # Had no parameter of an optimizer a gradient when clipping was last called?
-        self._too_early = False
+        # Optimizers (by id) without any gradient when clipping last found nothing.
+        self._too_early: frozenset[int] = frozenset()
 
-    def called(
-        self, parameters: Any, optimizers: Iterable[torch.optim.Optimizer]
-    ) -> None:
-        self._too_early = not any(map(_has_gradients, optimizers))
+    def called(self, parameters: Any) -> None:
         if type(parameters) in (filter, map):
             # What it goes through: asked for without taking anything of it.
             parameters = parameters.__reduce__()[1][-1]
@@ -51,14 +48,22 @@ class Clipped:
         self._nothing = bool(self._nothing) or nothing
         self._awake.add("opt.clips_nothing")
 
+    def ended(self, norm: Any, optimizers: Collection[torch.optim.Optimizer]) -> None:
+        """norm: what it returned; that of no gradients is 0, and on no device."""
+        self._too_early = frozenset()
+        is_here = type(norm) is torch.Tensor and norm.is_cpu
+        if is_here and norm == 0 and not any(map(_has_gradients, optimizers)):
+            self._too_early = frozenset(map(id, optimizers))
+
     def optimizer_steps(self, optimizer: torch.optim.Optimizer) -> float | None:
         """1: nothing was there to be clipped; None: nobody clips."""
         found = self._nothing
         if found is None:
             return None
         # Without any gradient until now, a bad batch is left out.
-        found = found or (self._too_early and _has_gradients(optimizer))
-        self._nothing = self._too_early = False
+        is_early = id(optimizer) in self._too_early
+        found = found or (is_early and _has_gradients(optimizer))
+        self._nothing, self._too_early = False, frozenset()
         return float(found)
 
 
@@ -75,8 +80,7 @@ class _Clip:
 
     def before(self, args: Args, kwargs: Kwargs) -> None:
         watch = self._watch
-        given = args[0] if args else kwargs.get("parameters")
-        watch.clipped.called(given, watch.holds.optimizers())
+        watch.clipped.called(args[0] if args else kwargs.get("parameters"))
         watch.states.all_gradients(watch.core.POINT_PRE_CLIP)
 
     def after(
@@ -89,6 +93,7 @@ class _Clip:
     ) -> None:
         watch = self._watch
         if error is None:
+            watch.clipped.ended(result, watch.holds.optimizers())
             watch.states.all_gradients(watch.core.POINT_POST_CLIP)
 
 
