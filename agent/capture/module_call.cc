@@ -161,7 +161,7 @@ PyObject* CallModule(PyObject* object, PyObject* const* arguments,
   auto* self = reinterpret_cast<Wrapper*>(object);
   ThreadRecorder* thread = CurrentThread();
   const bool plain = thread == nullptr || thread->in_hook() ||
-                     VectorcallArgumentCount(nargsf) < 1;
+                     VectorcallArgumentCount(nargsf) < 1 || TorchApi::Tracing();
   Function* forward = plain ? nullptr : ForwardOf(arguments[0]);
   if (forward == nullptr) {
     return PyObject_Vectorcall(self->fn, arguments, nargsf, names);

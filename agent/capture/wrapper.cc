@@ -5,6 +5,8 @@
 #include <iterator>
 #include <string>
 
+#include "agent/torch/torch_api.h"
+
 namespace traincheck::agent {
 namespace {
 
@@ -251,7 +253,7 @@ PyObject* CallRecorded(PyObject* object, PyObject* const* arguments,
     return PyObject_Vectorcall(self->fn, arguments, nargsf, names);
   }
   ThreadRecorder* thread = CurrentThread();
-  if (thread == nullptr || thread->in_hook()) {
+  if (thread == nullptr || thread->in_hook() || TorchApi::Tracing()) {
     return PyObject_Vectorcall(self->fn, arguments, nargsf, names);
   }
   const CallArguments given = {arguments, nargsf, names};

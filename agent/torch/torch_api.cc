@@ -1,7 +1,12 @@
 #include "agent/torch/torch_api.h"
 
+#include "agent/cpython/loaded_function.h"
+
 namespace traincheck::agent {
 namespace {
+
+// It is asked at every call; by way of Python that would take 180 ns.
+constexpr char kTracingState[] = "_ZN5torch3jit6tracer15getTracingStateEv";
 
 // Attribute by a dotted path; none without an exception.
 Ref Path(PyObject* object, std::initializer_list<const char*> names) {
@@ -33,6 +38,9 @@ std::string TorchApi::Bind(PyObject* torch) {
   api.is_grad_enabled_ = Question(Path(torch, {"is_grad_enabled"}));
   api.current_graph_task_id_ =
       Question(Path(torch, {"_C", "_current_graph_task_id"}));
+  api.tracing_state_ = reinterpret_cast<TracingState>(
+      LoadedFunction("libtorch_cpu.so", kTracingState));
+  api.get_tracing_state_ = Question(Path(torch, {"_C", "_get_tracing_state"}));
   api.disable_torch_function_ = Path(torch, {"_C", "DisableTorchFunction"});
   api.tensor_type_ = Path(torch, {"Tensor"});
   api.plain_dispatch_ = Path(torch, {"Tensor", "__torch_dispatch__"});
@@ -74,6 +82,13 @@ bool TorchApi::InGraphTask() {
   const long id = answer ? PyLong_AsLong(answer.get()) : -1;
   DropException();
   return id >= 0;
+}
+
+bool TorchApi::Tracing() {
+  const TorchApi& api = Get();
+  if (api.tracing_state_ != nullptr) return *api.tracing_state_() != nullptr;
+  const Ref answer = api.get_tracing_state_.Ask();
+  return answer && answer.get() != Py_None;
 }
 
 bool TorchApi::IsTensor(PyObject* value) {

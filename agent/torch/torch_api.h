@@ -19,6 +19,9 @@ class TorchApi {
   static bool GradEnabled();
   // Does a backward run on this thread?
   static bool InGraphTask();
+  // Does torch.jit.trace, or an export by it, follow this thread? Even to ask a
+  // tensor for its shape adds operations to the graph then.
+  static bool Tracing();
 
   // A tensor of any class?
   static bool IsTensor(PyObject* value);
@@ -60,8 +63,14 @@ class TorchApi {
     PyObject* c_self_ = nullptr;  // borrowed from function_
   };
 
+  // torch::jit::tracer::getTracingState(): its result begins with a pointer,
+  // which is null where nothing is traced.
+  using TracingState = void* const* (*)();
+
   Question is_grad_enabled_;
   Question current_graph_task_id_;
+  TracingState tracing_state_ = nullptr;  // null: ask the next one
+  Question get_tracing_state_;
   Ref disable_torch_function_;
   Ref tensor_type_;
   Ref plain_dispatch_;

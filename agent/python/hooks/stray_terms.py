@@ -61,6 +61,9 @@ class StrayTerms:
         self._looked: collections.Counter[Place] = collections.Counter()
         self._open: dict[Place, _Backward] = {}
         self._habit: collections.Counter[Place] = collections.Counter()
+        # What terms reach in losses all of whose terms train something: who steps
+        # several networks in turn with one loss computes all of it each time.
+        self._served: set[frozenset[frozenset[int]]] = set()
         # Optimizers with terms of their own, in the losses of a place, and now.
         self._meant: dict[Place, set[int]] = {}
         self._meant_now: set[int] = set()
@@ -89,11 +92,18 @@ class StrayTerms:
                 self._open[here] = _Backward(held)
                 self._meant_now = {next(iter(one)) for one in held if len(one) == 1}
                 self._meant[here] = self._meant_now
-        stray = None if before is None else before.has_stray_term()
+        stray = None if before is None else self._has_stray(before)
         self._habit[here] = self._habit[here] + 1 if stray else 0
         if stray is None:
             return None
         return float(stray) if not stray or self._habit[here] >= _HABIT else None
+
+    def _has_stray(self, before: _Backward) -> bool | None:
+        reached = frozenset(frozenset(term) for term in before.terms)
+        stray = before.has_stray_term()
+        if stray is False:
+            self._served.add(reached)
+        return False if stray and reached in self._served else stray
 
     def clears(self, optimizer: torch.optim.Optimizer) -> None:
         """Called before its gradients are cleared, outside of its step."""

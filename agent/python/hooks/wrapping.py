@@ -8,6 +8,8 @@ import sys
 import types
 from typing import TYPE_CHECKING
 
+import torch
+
 from _traincheck import naming
 
 if TYPE_CHECKING:
@@ -188,7 +190,10 @@ def substitute(replaced: Replaced) -> None:
 
 
 def quietly(core: Core, callback: Callable[..., object], *args: Any) -> None:
-    """Calls a hook of ours where the core does not stand before user code."""
+    """Calls a hook of ours where the core does not stand before user code. Not while
+    torch.jit.trace follows: what a hook asks would become a part of the graph."""
+    if torch._C._get_tracing_state() is not None:
+        return
     begin = core.hook_begins()
     try:
         callback(*args)

@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 
 sys.path.insert(0, __file__.rpartition("/")[0])
+import api_traces  # noqa: F401
 import api_uses
 
 _NAMESPACES = (
