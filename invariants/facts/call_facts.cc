@@ -176,12 +176,28 @@ const std::vector<uint64_t>* SizesOf(const ToldArguments& told,
   return whole ? &tensor->sizes : nullptr;
 }
 
+// [n, 1] against [1, m]: each of both is stretched, so that all pairs are
+// meant.
+bool ComparesPairs(const std::vector<uint64_t>& input,
+                   const std::vector<uint64_t>& target) {
+  if (input.size() != target.size()) return false;
+  bool stretches_input = false;
+  bool stretches_target = false;
+  for (size_t i = 0; i < input.size(); ++i) {
+    stretches_input |= input[i] == 1 && target[i] > 1;
+    stretches_target |= target[i] == 1 && input[i] > 1;
+  }
+  return stretches_input && stretches_target;
+}
+
 // Who gives one element as the target means all to be compared with it.
 bool ComparesElements(const FactSubject& subject) {
   if (!subject.call || !IsElementwiseLoss(*subject.call)) return false;
   const ToldArguments told =
       ArgumentsOf(*subject.call, subject.facts->definitions());
+  const auto* input = SizesOf(told, "input");
   const auto* target = SizesOf(told, "target");
+  if (input && target && ComparesPairs(*input, *target)) return false;
   return !target || std::any_of(target->begin(), target->end(),
                                 [](uint64_t size) { return size != 1; });
 }

@@ -2,9 +2,10 @@
 // before any optimizer steps?
 //
 // Inputs: clipping, backwards, steps, steps that a scaler skips, zero_grad. Who
-// skips a bad batch clips in vain once; who clips after the step, with no
-// backward in between, does each time. The fact is about processes in which no
-// clipping was ever used.
+// clips after the step or before the backward clips what is of no use. Where a
+// backward came before, the user may have taken what was clipped: who clips the
+// gradients of each sample adds them up, and clears. The fact is about
+// processes in which no clipping was ever used.
 // Unknown after missing records until a clipping is used.
 //
 // Threads: one object, one thread at a time.
@@ -46,13 +47,11 @@ class ClippedGradients final : public FactTracker {
     missed_ = true;
   }
 
-  // Was anything ever clipped and then kept for a step or thrown away?
-  bool happened() const { return used_ || wasted_ > 0; }
-  // Twice, or once after the step that they were computed for, and never was
-  // one used.
+  // Was anything ever clipped and then kept for a step or clipped in vain?
+  bool happened() const { return used_ || wasted_; }
   Tri InVain() const {
     if (used_) return Tri::kNo;
-    return missed_ ? Tri::kUnknown : ToTri(wasted_ > 1);
+    return missed_ ? Tri::kUnknown : ToTri(wasted_);
   }
 
   void Fields(Archive& archive) override {
@@ -72,16 +71,16 @@ class ClippedGradients final : public FactTracker {
   }
   void Waste() {
     waits_ = false;
-    wasted_ += late_ ? 2 : 1;
+    wasted_ |= late_;
   }
 
   CallContexts contexts_;
-  bool waits_ = false;    // something was clipped, and no step came since
-  bool late_ = false;     // and no backward since a step, when it was
-  bool stepped_ = false;  // since the last backward
+  bool waits_ = false;   // something was clipped, and no step came since
+  bool late_ = false;    // and no backward since a step, when it was
+  bool stepped_ = true;  // since the last backward, or none came yet
   bool used_ = false;
   bool missed_ = false;
-  uint64_t wasted_ = 0;
+  bool wasted_ = false;
 };
 
 }  // namespace traincheck

@@ -45,7 +45,8 @@ TEST_F(NamedFactsTest, AgentsOfAVersionLookAtSoManyFacts) {
                                                {13, 5u},
                                                {14, 4u},
                                                {15, 3u},
-                                               {16, 4u}}));
+                                               {16, 4u},
+                                               {17, 1u}}));
 }
 
 TEST_F(NamedFactsTest, InsideWrapper) {
@@ -258,7 +259,10 @@ TEST_F(NamedFactsTest, LossesWhoseTensorsMatch) {
   compare({4, 1}, {4});
   compare({4, 1}, {1, 1});  // one element is meant for all
   compare({4, 1}, {});
+  compare({2, 4, 1}, {2, 1, 4});  // all pairs are meant
   EXPECT_EQ(Read(&match), (Values{kYes, kNo}));
+  compare({4, 1}, {4, 3});
+  EXPECT_EQ(Read(&match), Values{kNo});
   trace_.Lose();
   CallOf(loss, {.sizes = {{"input", {4}}}});
   CallOf(loss, {.sizes = {{"target", {4}}}});

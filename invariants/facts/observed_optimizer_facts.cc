@@ -51,6 +51,7 @@ constexpr char kForgetful[] = "opt.moments_forget";
 constexpr char kCounterStands[] = "opt.counter_stands";
 constexpr char kKeepsStatistics[] = "opt.copy_keeps_statistics";
 constexpr char kDividesByMore[] = "opt.divides_by_more";
+constexpr char kCarriesState[] = "opt.carries_state";
 constexpr char kSamplesBlindly[] = "opt.samples_without_gradient";
 constexpr char kStillCopy[] = "opt.evaluates_still_copy";
 constexpr char kGetsZeros[] = "opt.layer_gets_zeros";
@@ -266,6 +267,12 @@ std::vector<Fact> OfGradients() {
           "a statement of the code that trains does nothing: a result is "
           "dropped, or a method is named and not called",
           "no statement of the code that trains drops a result", 11),
+      OptimizerRow<kCarriesState>(
+          "a model is given the state of another batch, although batches are "
+          "shuffled",
+          "a model is not given the state of another batch where batches are "
+          "shuffled",
+          17),
   };
 }
 

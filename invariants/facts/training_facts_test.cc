@@ -96,6 +96,30 @@ TEST_F(TrainingFactsTest, ABatchThatIsSkippedIsClippedInVainOnce) {
   EXPECT_EQ(Read(&vain), (Values{kNo, kNo, kNo, kNo}));
 }
 
+TEST_F(TrainingFactsTest, GradientsOfEachSampleAreClippedAndTaken) {
+  const uint32_t clip = trace_.Function("clip", "clip_grad", {});
+  Reading vain("grad.clipped_in_vain", zero_grad_);
+  facts_.AddObserver(&vain);
+  for (int sample = 0; sample < 4; ++sample) {
+    CallOf(backward_);
+    CallOf(clip);
+    Clear();
+  }
+  Step();
+  EXPECT_EQ(Read(&vain), Values{});
+}
+
+TEST_F(TrainingFactsTest, ClippedBeforeTheFirstBackward) {
+  const uint32_t clip = trace_.Function("clip", "clip_grad", {});
+  Reading vain("grad.clipped_in_vain", zero_grad_);
+  facts_.AddObserver(&vain);
+  CallOf(clip);
+  CallOf(backward_);
+  Step();
+  Clear();
+  EXPECT_EQ(Read(&vain), Values{kYes});
+}
+
 TEST_F(TrainingFactsTest, AScalerThatSkipsUsedWhatWasClipped) {
   const uint32_t clip = trace_.Function("clip", "clip_grad", {});
   Reading vain("grad.clipped_in_vain", zero_grad_);

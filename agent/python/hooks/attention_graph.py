@@ -46,7 +46,8 @@ def over_queries(product: Node) -> bool | None:
     """None: it is no product of attention weights with values."""
     if product.name() not in _PRODUCTS:
         return None
-    softmax = _giver(product, _HAND_ON, _SOFTMAX)
+    left = _left(product)
+    softmax = None if left is None else _giver(product, _HAND_ON, _SOFTMAX, left)
     if softmax is None or not _is_of_scores(softmax):
         return None
     weights = shape(softmax)
@@ -58,18 +59,28 @@ def over_queries(product: Node) -> bool | None:
     return over == len(weights) - 2
 
 
+def _left(product: Node) -> Node | None:
+    """What gives the left factor; None: it needs no gradient."""
+    place = 1 if product.name() == "BaddbmmBackward0" else 0
+    following = product.next_functions
+    return following[place][0] if len(following) > place else None
+
+
 def _is_of_scores(softmax: Node) -> bool:
     return any(_giver(softmax, _SCORES, name) is not None for name in _PRODUCTS)
 
 
-def _giver(node: Node, between: frozenset[str], name: str) -> Node | None:
-    """The first node of this name that gives what the node is given first."""
+def _giver(
+    node: Node, between: frozenset[str], name: str, first: Node | None = None
+) -> Node | None:
+    """The first node of this name that gives what the node is given first, or `first`
+    of what it is given."""
     size = None
     for _ in range(_MAX_NODES):
-        givers = inputs(node)[:1]
+        givers = [first] if first is not None else inputs(node)[:1]
         if not givers:
             return None
-        node = givers[0]
+        node, first = givers[0], None
         given = shape(node)
         if given is None or len(given) < 2:
             return None

@@ -36,6 +36,8 @@ class _Backward:
             watch.loss_graphs.backward_begins(args, kwargs)
             if watch.half_precision.awaits_scale():
                 watch.half_precision.backward_begins(roots_of(args, kwargs))
+            if watch.blind_samples.awaits_loss():
+                watch.blind_samples.backward_begins(roots_of(args, kwargs))
             self._look_at_penalties(args, kwargs)
             self._look_at_terms(args, kwargs)
             watch.recomputation.backward_begins()

@@ -10,16 +10,23 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from _traincheck.graph_nodes import dimension, inputs, reduced, saved, shape
+from _traincheck.graph_nodes import dimension, inputs, kept, reduced, saved, shape
+from _traincheck.value_graph import values_of
 
 if TYPE_CHECKING:
     from typing import Any
 
     from torch.autograd.graph import Node
 
+    from _traincheck.graph_nodes import Graph
+    from _traincheck.row_orders import RowOrders
+
 _RECURRENT = "MkldnnRnnLayerBackward0"
 _RECURRENT_ON_DEVICE = "CudnnRnnBackward0"
 _STEPS = "UnbindBackward0"
+_PARAMETER = "torch::autograd::AccumulateGrad"
+_PRODUCT = "MulBackward0"
+_TOTALS = frozenset(("MeanBackward1", "SumBackward1"))
 RECURRENCES = frozenset((_RECURRENT, _RECURRENT_ON_DEVICE, _STEPS))
 
 
@@ -54,7 +61,23 @@ def softmax_sizes(node: Node) -> tuple[tuple[int, ...], int] | None:
     over = None if sizes is None else dimension(node, sizes)
     if sizes is None or over is None or len(sizes) < 2:
         return None
+    if all(giver.name() == _PARAMETER for giver in values_of(inputs(node))):
+        return None  # shares of layers or experts, as many as there are
     return sizes, over
+
+
+def is_summed(graph: Graph, softmax: Node, over: int) -> bool:
+    """Is what its weights multiply added up over the dimension of the softmax? The parts
+    of one sample that lie there are pooled on purpose."""
+    sizes = shape(softmax)
+    products = [softmax] + [
+        one for one in graph.takers(softmax) if one.name() == _PRODUCT
+    ]
+    return any(
+        total.name() in _TOTALS and shape(one) == sizes and reduced(total) == {over}
+        for one in products
+        for total in graph.takers(one)
+    )
 
 
 def pooled_weights(total: Node) -> tuple[tuple[int, ...], int, int] | None:
@@ -67,14 +90,17 @@ def pooled_weights(total: Node) -> tuple[tuple[int, ...], int, int] | None:
     factors = inputs(product[0])
     if len(factors) != 2:  # both are computed
         return None
+    found = []
     for factor in factors:
         if factor.name() == "UnsqueezeBackward0":
             factor = (inputs(factor) or [factor])[0]
         weights = softmax_sizes(factor)
         sizes = shape(product[0])
         if weights and sizes and sizes[: len(weights[0])] == weights[0]:
-            return (*weights, min(summed))
-    return None
+            found.append((*weights, min(summed)))
+    # Of two softmaxes, the one over what is added up pools.
+    pooling = [one for one in found if one[1] in summed]
+    return next(iter(pooling + found), None)
 
 
 def is_pooled_over_batch(
@@ -92,6 +118,30 @@ def is_over_batch(sizes: tuple[int, ...], over: int, samples: int) -> bool | Non
     if sizes.count(samples) != 1 or sizes[0] != samples:
         return None
     return None if math.prod(sizes) == samples else over == 0
+
+
+def gives_targets(orders: RowOrders, samples: int) -> bool:
+    """Has the batch that was fetched last one target for each of so many samples?"""
+    return any(len(targets) == samples for targets in orders._targets)
+
+
+def keeps_one_of(graph: Graph, steps: int, sequences: int, averages: bool) -> bool:
+    """Is one place of [steps, sequences, ...] kept for each step, as the last step of a
+    sample is where the batch comes first? averages: does the mean of all count, too?"""
+    for node in graph.nodes:
+        sizes = kept(node, "self_sym_sizes")
+        if not isinstance(sizes, (tuple, list)) or len(sizes) < 2:
+            continue
+        if tuple(sizes[:2]) != (steps, sequences):
+            continue
+        name = node.name()
+        if name == "SelectBackward0" and dimension(node, tuple(sizes)) == 1:
+            return True
+        if name == "IndexBackward0" and shape(node) == (steps, *sizes[2:]):
+            return True
+        if averages and name == "MeanBackward1" and reduced(node) == {1}:
+            return True
+    return False
 
 
 def is_mixed(steps: int, sequences: int, samples: int) -> bool | None:

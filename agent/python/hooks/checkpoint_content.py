@@ -6,6 +6,7 @@ Nested dictionaries and lists give keys like "model.fc.weight" and
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import torch
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
     from _traincheck.models import Models
     from _traincheck.control import Recorded
 
-# Further entries of one checkpoint are counted.
+# Further entries of one checkpoint are counted, those that lie deeper not one by one.
 _MAX_ENTRIES = 20_000
+# Items of dictionaries and lists that are looked at: empty ones give no entries.
+_MAX_VISITS = 4 * _MAX_ENTRIES
 _MAX_DEPTH = 16
 
 
@@ -67,12 +70,15 @@ def flatten(value: Any) -> tuple[list[str], list[Any], int]:
     left_out = 0
     seen: set[int] = set()  # of containers: one may hold itself
     todo = [("", value, 0)]
+    room = _MAX_VISITS  # items that may still be looked at
     while todo:
         key, item, depth = todo.pop()
         children = None
-        if depth < _MAX_DEPTH and id(item) not in seen:
-            children = _children(item)
+        if len(keys) < _MAX_ENTRIES and depth < _MAX_DEPTH and id(item) not in seen:
+            children = _children(item, max(0, min(room, _MAX_ENTRIES)))
         if children is not None:
+            room -= len(children)
+            left_out += max(0, (_size(item) or 0) - len(children))
             if not isinstance(item, tuple):  # equal ones are often the same
                 seen.add(id(item))
             todo.extend(
@@ -80,24 +86,36 @@ def flatten(value: Any) -> tuple[list[str], list[Any], int]:
                 for name, child in reversed(children)
             )
         elif len(keys) == _MAX_ENTRIES:
-            left_out += 1
+            size = _size(item)
+            left_out += 1 if size is None else size
         else:
             keys.append(key)
             leaves.append(item)
     return keys, leaves, left_out
 
 
-def _children(item: Any) -> list[tuple[str, Any]] | None:
-    """[(name, value)] of what holds others; None: it holds none."""
+def _children(item: Any, most: int) -> list[tuple[str, Any]] | None:
+    """[(name, value)] of what holds others, the first ones; None: it holds none."""
     if isinstance(item, torch.nn.Module):
         return _tensors_of(item)
     # By the built-in methods: none of a subclass of the user's runs.
     if isinstance(item, dict):
-        return [(_name(key), value) for key, value in list(dict.items(item))]
+        entries = itertools.islice(dict.items(item), most)
+        return [(_name(key), value) for key, value in list(entries)]
     if isinstance(item, (list, tuple)):
         builtin: Any = list if isinstance(item, list) else tuple
-        return [(str(n), value) for n, value in enumerate(builtin.__iter__(item))]
+        values = itertools.islice(builtin.__iter__(item), most)
+        return [(str(n), value) for n, value in enumerate(values)]
     return None
+
+
+def _size(item: Any) -> int | None:
+    """Of a dictionary or a list; None: it is neither."""
+    if isinstance(item, dict):
+        return dict.__len__(item)
+    if isinstance(item, list):
+        return list.__len__(item)
+    return tuple.__len__(item) if isinstance(item, tuple) else None
 
 
 def _tensors_of(module: torch.nn.Module) -> list[tuple[str, Any]]:

@@ -206,13 +206,22 @@ def _is_its_own(module: Any, state: Any) -> bool:
     if not isinstance(module, torch.nn.Module) or not isinstance(state, dict):
         return False
     pairs = [(state.get(name), live) for name, live in module.named_parameters()]
-    return bool(pairs) and all(
+    if not pairs or not all(_is_one_memory(kept, live) for kept, live in pairs):
+        return False
+    # Who takes over the statistics of another model alone gives the rest back.
+    buffers = [one for one in module.named_buffers() if one[0] in state]
+    return all(
+        _is_one_memory(state[name], live) for name, live in buffers if live.numel() > 0
+    )
+
+
+def _is_one_memory(kept: Any, live: torch.Tensor) -> bool:
+    return (
         type(kept) is torch.Tensor
         and kept.layout == torch.strided
         and not kept.is_meta
         and kept.numel() > 0
-        and kept.data_ptr() == parameter.data_ptr()
-        for kept, parameter in pairs
+        and kept.data_ptr() == live.data_ptr()
     )
 
 

@@ -11,11 +11,13 @@ import re
 import weakref
 from typing import TYPE_CHECKING
 
+import torch
 from torch.utils.data import Subset
 
 from _traincheck.identity_map import WeakIdentityMap, is_possible_key
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
     from torch.utils.data import DataLoader
@@ -29,8 +31,15 @@ _TABLE = re.compile(
     "_?(stoi|vocab|((cls|class|categor|cat|label|target|tag|word|char|token|vocab)"
     "(s|es|y|ies)?_?(to|2)_?(idx|ids?|index|ix|int|num)))"
 )
+# Attributes that hold such a table within themselves, and that list the names in order.
+_HOLDER = re.compile(
+    "_?(le|vocab(ulary)?|(label|class|category|tag|target)_?"
+    "(encoder|index|map(ping)?|table|vocab(ulary)?))"
+)
+_NAMES = re.compile("_?(classes_?|(class|label|tag)_names|categories)")
 _MOST = 4096  # names that are compared
 _LEAST = 2  # names of a table
+_PARTS = 16  # of each other
 _SETS = 64  # that are remembered
 
 
@@ -39,21 +48,37 @@ class ClassTables:
         # The first data set of each class and attribute.
         self._first: dict[tuple[type[Any], str], weakref.ref[Any]] = {}
         self._said: WeakIdentityMap[Any, bool] = WeakIdentityMap()
+        # Of another table, and read once, with gradients.
+        self._waits: WeakIdentityMap[Any, bool] = WeakIdentityMap()
 
     def pass_begins(self, loader: DataLoader[Any]) -> float | None:
         """1: a table of its data set gives another number to a name than that of the data
-        set that was read first; None: it has no table, or that was said."""
-        data: Any = loader.dataset
-        while type(data) is Subset:
-            data = data.dataset
+        set that was read first; None: it has no table, that was said, or it may be
+        trained with."""
+        data = _whole(loader.dataset)
         if not is_possible_key(data) or self._said.get(data):
             return None
+        found = self._compare(data)
+        # Two languages may have words of their own. What is read with gradients and not
+        # trained with is known in its second pass.
+        if found and torch.is_grad_enabled() and self._waits.get(data) is None:
+            self._waits.set(data, True)
+            return None
         self._said.set(data, True)
+        return found
+
+    def trained_with(self, data: Any) -> None:
+        """Called when a backward followed a batch of it."""
+        data = _whole(data)
+        if is_possible_key(data) and self._waits.get(data):
+            self._said.set(data, True)
+
+    def _compare(self, data: Any) -> float | None:
         found: float | None = None
         for name, table in _tables(data):
             first = self._first_of(data, name)
-            other: Any = getattr(first, "__dict__", {}).get(name)
-            if first is not data and _is_table(other):
+            other = dict(_tables(first)).get(name)
+            if first is not data and other is not None:
                 found = max(found or 0.0, float(_differ(other, table)))
         return found
 
@@ -66,15 +91,46 @@ class ClassTables:
         return data if first is None else first
 
 
-def _tables(data: Any) -> list[tuple[str, dict[str, int]]]:
-    attributes = getattr(data, "__dict__", None)
+def _whole(data: Any) -> Any:
+    for _ in range(_PARTS):
+        if type(data) is not Subset:
+            break
+        data = data.dataset
+    return data
+
+
+def _tables(data: Any) -> Iterator[tuple[str, dict[str, int]]]:
+    """By their attributes, and those within attributes."""
+    for name, value in _attributes(data):
+        if _TABLE.fullmatch(name) and _is_table(value):
+            yield name, value
+        elif _NAMES.fullmatch(name):
+            yield from ((name, table) for table in _numbered(value))
+        elif _HOLDER.fullmatch(name):
+            for inner, held in _attributes(value):
+                tables = [held] if _is_table(held) else []
+                if _NAMES.fullmatch(inner):
+                    tables = _numbered(held)
+                yield from ((f"{name}.{inner}", table) for table in tables)
+
+
+def _attributes(owner: Any) -> list[tuple[str, Any]]:
+    attributes = getattr(owner, "__dict__", None)
     if type(attributes) is not dict:
         return []
-    return [
-        (name, value)
-        for name, value in list(attributes.items())
-        if isinstance(name, str) and _TABLE.fullmatch(name) and _is_table(value)
-    ]
+    named = [(name, value) for name, value in list(attributes.items())]
+    return [(name, value) for name, value in named if isinstance(name, str)]
+
+
+def _numbered(names: Any) -> list[dict[str, int]]:
+    """A table of names that are listed in the order of their numbers, or none."""
+    listed = names.tolist() if type(names).__module__ == "numpy" else names
+    if type(listed) not in (list, tuple) or not 0 < len(listed) <= _MOST:
+        return []
+    if not all(type(name) is str for name in listed):
+        return []
+    table = {name: number for number, name in enumerate(listed)}
+    return [table] if _is_table(table) and len(table) == len(listed) else []
 
 
 def _is_table(value: Any) -> bool:

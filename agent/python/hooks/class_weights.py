@@ -24,6 +24,7 @@ _UNEQUAL = 1.5  # ratio of weights
 _SEEN = 0.8  # of the classes, in the batch
 _SHARE = 0.9  # of the pairs of classes
 _MOST = 256  # classes
+_READ = 1 << 24  # targets
 
 
 def favours_frequent(node: Node) -> bool | None:
@@ -36,6 +37,8 @@ def favours_frequent(node: Node) -> bool | None:
 def _of_classes(nll: Node) -> bool | None:
     weights, targets = saved(nll, "weight"), saved(nll, "target")
     if weights is None or targets is None or len(weights) > _MOST:
+        return None
+    if targets.numel() > _READ:
         return None
     counted = targets[targets != integer(nll, "ignore_index")]
     counts = torch.bincount(counted.flatten(), minlength=len(weights))
@@ -59,14 +62,17 @@ def _of_labels(node: Node) -> bool | None:
     weights, targets = saved(node, "pos_weight"), saved(node, "target")
     if weights is None or targets is None or targets.dim() == 0:
         return None
+    if targets.numel() > _READ or weights.numel() > _MOST:
+        return None
     if not bool(((targets == 0) | (targets == 1)).all()):
         return None
     by_label = weights.numel() > 1
     if by_label and (weights.dim() != 1 or targets.shape[-1] != len(weights)):
         return None
-    table = targets.reshape(-1, targets.shape[-1] if by_label else 1).double()
+    table = targets.reshape(-1, targets.shape[-1] if by_label else 1)
+    counts = table.sum(0, dtype=torch.float64)
     found: bool | None = None
-    for weight, ones in zip(weights.double().flatten(), table.sum(0)):
+    for weight, ones in zip(weights.double().flatten(), counts):
         pair = torch.stack((torch.ones_like(weight), weight))
         said = _compare(pair, torch.stack((len(table) - ones, ones)))
         if said is not None:

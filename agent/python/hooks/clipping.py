@@ -28,12 +28,15 @@ class Clipped:
 
     `model.parameters()` is a generator: one that an optimizer has been made of
     gives nothing more, and clipping it does nothing. Nor does it where it comes between
-    zero_grad and the backward.
+    zero_grad and the backward. An empty list is meant where another call is given the
+    parameters that are trained.
     """
 
     def __init__(self, awake: Awake) -> None:
         self._awake = awake
-        self._nothing: bool | None = None  # None: nobody clips
+        self._clips = False  # does anybody?
+        self._used_up = False  # was one of them given an exhausted generator?
+        self._empty: set[bool] = set()  # was what they were given an empty list?
         # Optimizers (by id) without any gradient when clipping last found nothing.
         self._too_early: frozenset[int] = frozenset()
 
@@ -41,11 +44,10 @@ class Clipped:
         if type(parameters) in (filter, map):
             # What it goes through: asked for without taking anything of it.
             parameters = parameters.__reduce__()[1][-1]
-        if inspect.isgenerator(parameters):
-            nothing = parameters.gi_frame is None
-        else:
-            nothing = isinstance(parameters, (list, tuple)) and len(parameters) == 0
-        self._nothing = bool(self._nothing) or nothing
+        is_used_up = inspect.isgenerator(parameters) and parameters.gi_frame is None
+        self._used_up = self._used_up or is_used_up
+        self._empty.add(type(parameters) in (list, tuple) and len(parameters) == 0)
+        self._clips = True
         self._awake.add("opt.clips_nothing")
 
     def ended(self, norm: Any, optimizers: Collection[torch.optim.Optimizer]) -> None:
@@ -57,13 +59,14 @@ class Clipped:
 
     def optimizer_steps(self, optimizer: torch.optim.Optimizer) -> float | None:
         """1: nothing was there to be clipped; None: nobody clips."""
-        found = self._nothing
-        if found is None:
+        if not self._clips:
             return None
         # Without any gradient until now, a bad batch is left out.
         is_early = id(optimizer) in self._too_early
-        found = found or (is_early and _has_gradients(optimizer))
-        self._nothing, self._too_early = False, frozenset()
+        is_early = is_early and _has_gradients(optimizer)
+        found = is_early or self._used_up or self._empty == {True}
+        self._used_up, self._too_early = False, frozenset()
+        self._empty.clear()
         return float(found)
 
 

@@ -32,6 +32,7 @@ _ELEMENTWISE = frozenset(
         *("NegBackward0", "SubBackward0"),
     )
 )
+_ADDITIONS = frozenset(("AddBackward0", "SubBackward0"))
 _MOST_ON_THE_WAY = 8  # nodes between a sum and a product
 
 
@@ -53,10 +54,24 @@ def multiplies_crosswise(node: Node) -> bool | None:
             product = crossed if product is None else product
             if not _is_scaled(giver):
                 continue
-        elif giver.name() not in _ELEMENTWISE:
+        elif giver.name() not in _ELEMENTWISE or _adds_table(giver):
             continue
         todo += inputs(giver)
     return product
+
+
+def _adds_table(node: Node) -> bool:
+    """Does it add what may have a number for each pair? Slopes of samples times hours
+    are compared with what each sample has at each hour."""
+    if node.name() not in _ADDITIONS:
+        return False
+    givers = inputs(node)
+    if len(givers) != 2:
+        return True  # of what is given, nothing is kept
+    whole = shape(node)
+    tables = [giver for giver in givers if shape(giver) == whole]
+    crossed = [one for one in tables if one.name() in _PRODUCTS and _is_crossed(one)]
+    return whole is not None and len(whole) > 1 and len(tables) > len(crossed) > 0
 
 
 def _is_scaled(product: Node) -> bool:

@@ -4,13 +4,16 @@ Who accumulates micro-batches and clears in each one steps with the last one onl
 Others clear without a step and mean it: a discriminator clears what the generator's
 backward left (another place in the code, or another optimizer has stepped with it), a
 bad batch is left out (once), SAM climbs by its first gradients (the parameters have
-changed), PCGrad collects and writes them back (the gradients are other tensors).
+changed), PCGrad collects and writes them back (the gradients are other tensors, or
+other than the last backward left them, by more than scaling and clipping).
 """
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
+from _traincheck.device_values import first_of
 from _traincheck.holds import first_trained
 from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.places import place
@@ -19,9 +22,13 @@ if TYPE_CHECKING:
     import torch
     from traincheck_core import Core
 
+    from _traincheck.device_values import DeviceValues, Take
     from _traincheck.places import Place
 
 _HABIT = 2  # steps in a row
+_ELEMENTS = 64  # of a gradient, that are compared
+_FEWEST = 2  # of these that are not 0
+_CLOSE = 0.02  # as scaling in a low precision rounds
 _NONE = (0, 0)  # no gradient
 
 
@@ -35,6 +42,8 @@ class _Row:
         self.unused: set[Place] = set()  # of these, since a step of another one
         self.gradient = _NONE  # after the last of them, see _mark
         self.discarded: set[Place] = set()
+        # Some elements after the last of them, once some were discarded.
+        self.given: torch.Tensor | None = None
         self.habit = 0
         self.judged = False
 
@@ -42,10 +51,25 @@ class _Row:
         self.since.clear()
         self.unused.clear()
 
+    def take_given(self, values: list[torch.Tensor]) -> None:
+        self.given = values[0].clone()
+
+    def take_used(self, is_unwritten: bool, values: list[torch.Tensor]) -> None:
+        """Called with what a step uses where backwards were discarded."""
+        given, self.given = self.given, None
+        is_same = None if given is None else _is_scaled_or_clipped(given, values[0])
+        if is_unwritten if is_same is None else is_same:
+            self.judge(True)
+
+    def judge(self, is_wrong: bool) -> None:
+        self.judged = True
+        self.habit = self.habit + 1 if is_wrong else 0
+
 
 class DiscardedBackwards:
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, values: DeviceValues) -> None:
         self._core = core
+        self._values = values
         self._rows: WeakIdentityMap[torch.optim.Optimizer, _Row] = WeakIdentityMap()
 
     def made(self, optimizer: torch.optim.Optimizer) -> None:
@@ -66,6 +90,8 @@ class DiscardedBackwards:
                 row.since.add(here)
                 row.unused.add(here)
                 row.gradient = mark
+                if row.discarded:
+                    self._read(parameter, row.take_given)
 
     def clears(self, optimizer: torch.optim.Optimizer) -> None:
         """Called before its gradients are cleared, outside of its step."""
@@ -104,8 +130,13 @@ class DiscardedBackwards:
         used = row.since
         mark = _mark(parameter)
         if used and mark is not None and mark[0] == row.gradient[0]:
-            row.judged = True
-            row.habit = row.habit + 1 if row.discarded & used else 0
+            if not row.discarded & used:
+                row.judge(False)
+            else:
+                is_unwritten = mark == row.gradient
+                take = functools.partial(row.take_used, is_unwritten)
+                if not self._read(parameter, take) and is_unwritten:
+                    row.judge(True)
         row.clear()
         row.discarded = set()
         return float(row.habit >= _HABIT) if row.judged else None
@@ -119,6 +150,29 @@ class DiscardedBackwards:
         if row is not None:
             row.clear()  # of its closure
             row.version = None if parameter is None else parameter._version
+
+    def _read(self, parameter: torch.Tensor, take: Take) -> bool:
+        """Some elements of its gradient; False: they cannot be read."""
+        gradient = parameter.grad
+        if gradient is None or not self._values.reads(gradient):
+            return False
+        self._values.read([first_of(gradient, _ELEMENTS)], take)
+        return True
+
+
+def _is_scaled_or_clipped(given: torch.Tensor, used: torch.Tensor) -> bool | None:
+    """Is what is used what was given, but for a factor and a bound of its elements?
+    None: too few elements tell."""
+    if given.shape != used.shape or given.is_complex() or used.is_complex():
+        return False
+    given, used = given.double(), used.double()
+    known = given != 0
+    if int(known.sum()) < _FEWEST:
+        return None
+    # Those that a bound leaves alone have the largest share.
+    bound = used.abs().max()
+    scaled = (given * (used[known] / given[known]).max()).clamp(-bound, bound)
+    return bool(((used - scaled).abs() <= _CLOSE * scaled.abs()).all())
 
 
 def _mark(parameter: torch.Tensor) -> tuple[int, int] | None:

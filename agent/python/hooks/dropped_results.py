@@ -3,7 +3,8 @@ a method that is named and not called.
 
     mask.masked_fill(hidden, 0)     np.fliplr(image)     model.eval
 
-None of them changes what it is given. Looked at is the source of what runs: the code
+None of them changes what it is given, unless NumPy is given where to write, or a class
+of the user's has a method of that name. Looked at is the source of what runs: the code
 that steps the optimizer, what that calls by name, forwards of the user's modules, and
 data sets. Installed packages are left alone.
 """
@@ -46,6 +47,19 @@ _FUNCTIONS = _METHODS | frozenset(
     """abs clamp clip exp flip log moveaxis multiply normalize permute roll round
     sigmoid softmax sqrt squeeze swapaxes tanh transpose unsqueeze where""".split()
 )
+# Of NumPy's, how many arguments go in; the next one is written to, or asks for that.
+_INPUTS = {
+    "abs": 1,
+    "clip": 3,
+    "exp": 1,
+    "log": 1,
+    "multiply": 2,
+    "nan_to_num": 1,
+    "round": 2,
+    "sqrt": 1,
+    "tanh": 1,
+}
+_WRITES = (None, "copy", "inplace", "out")  # keywords, and **
 _NEVER_NAMED = frozenset(("backward", "eval", "step", "train", "zero_grad"))
 
 
@@ -72,7 +86,8 @@ class DroppedResults:
             functions_of.cache_clear()
             self._data, self._functions = [], []
             if bodies:
-                self._said = float(any(_drops(*source) for source in bodies))
+                in_place = _methods_of_user()
+                self._said = float(any(_drops(*one, in_place) for one in bodies))
         return self._said
 
     def _sources(self) -> list[Source]:
@@ -119,25 +134,58 @@ def _with_callees(sources: list[Source]) -> Iterator[Source]:
                 todo += [called] if called is not None else []
 
 
-def _drops(body: Body, names: dict[str, Any]) -> bool:
+def _methods_of_user() -> set[str]:
+    """Names in _METHODS of methods that classes in the user's modules define."""
+    found: set[str] = set()
+    for module in list(sys.modules.values()):
+        names = module.__dict__ if type(module) is types.ModuleType else {}
+        path = names.get("__file__")
+        is_main = names.get("__name__") == "__main__"
+        if is_main or (isinstance(path, str) and is_of_user(path)):
+            for value in list(names.values()):
+                # isinstance() would run properties of the user's objects.
+                if issubclass(type(value), type):
+                    found |= _own_names(value, names.get("__name__"))
+    return found
+
+
+def _own_names(kind: type[Any], module: Any) -> set[str]:
+    """Of its methods that are in _METHODS; none if another module defines it."""
+    names = vars(kind)
+    own = names.get("__module__") == module
+    return {name for name in _METHODS if own and name in names}
+
+
+def _drops(body: Body, names: dict[str, Any], in_place: set[str]) -> bool:
+    """in_place: methods that may change what they are called on."""
     return any(
-        isinstance(node, ast.Expr) and _does_nothing(node.value, names)
+        isinstance(node, ast.Expr) and _does_nothing(node.value, names, in_place)
         for node in own_nodes(body)
     )
 
 
-def _does_nothing(value: ast.expr, names: dict[str, Any]) -> bool:
+def _does_nothing(value: ast.expr, names: dict[str, Any], in_place: set[str]) -> bool:
     if isinstance(value, ast.Attribute):
         return value.attr in _NEVER_NAMED
     if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
         return False
-    if any(keyword.arg in (None, "out", "inplace") for keyword in value.keywords):
+    if any(keyword.arg in _WRITES for keyword in value.keywords):
         return False
     owner = _meaning(value.func.value, names)
     if isinstance(owner, types.ModuleType):
-        known = owner in (torch, functional, sys.modules.get("numpy"))
+        numpy = sys.modules.get("numpy")
+        if owner is numpy and _is_given_a_place(value, value.func.attr):
+            return False
+        known = owner in (torch, functional, numpy)
         return known and value.func.attr in _FUNCTIONS
-    return value.func.attr in _METHODS
+    return value.func.attr in _METHODS - in_place
+
+
+def _is_given_a_place(call: ast.Call, name: str) -> bool:
+    """Has NumPy's function an argument beyond its inputs, by position?"""
+    if any(isinstance(argument, ast.Starred) for argument in call.args):
+        return True
+    return name in _INPUTS and len(call.args) > _INPUTS[name]
 
 
 def _meaning(value: ast.expr, names: dict[str, Any]) -> Any:

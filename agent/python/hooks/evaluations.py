@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 # Name of the scalar: 1 if it is so, 0 if the model is in evaluation mode.
 NAME = "loader.evaluated_in_training"
+_LOADERS = 256  # that are remembered
 
 
 class Evaluations:
@@ -29,9 +30,9 @@ class Evaluations:
         # Roots that have trained in training mode: does the mode matter to them?
         self._trained: WeakIdentityMap[torch.nn.Module, bool] = WeakIdentityMap()
         self._pass: int | None = None  # the loader read since the last backward
-        self._trained_with: set[int] = set()  # loaders
-        # Those of them that were once read without training, in training mode.
-        self._gathered: set[int] = set()
+        # The latest loaders that were trained with, and of each: was it once read without
+        # training, in training mode?
+        self._trained_with: dict[int, bool] = {}
         self._said = False  # in this pass
         # Modes of the first two forwards since the last batch.
         self._modes: list[bool] = []
@@ -42,7 +43,10 @@ class Evaluations:
 
     def backward_begins(self) -> None:
         if self._pass is not None:
-            self._trained_with.add(self._pass)
+            gathered = self._trained_with.pop(self._pass, False)
+            self._trained_with[self._pass] = gathered
+            if len(self._trained_with) > _LOADERS:
+                del self._trained_with[next(iter(self._trained_with))]
         self._pass = None
         self._modes.clear()
 
@@ -74,9 +78,9 @@ class Evaluations:
 
     def _may_gather(self, loader: int) -> bool:
         """Is this the first time that what trains is read without training?"""
-        if loader not in self._trained_with or loader in self._gathered:
+        if self._trained_with.get(loader, True):
             return False
-        self._gathered.add(loader)
+        self._trained_with[loader] = True
         return True
 
 
@@ -88,7 +92,7 @@ def depends_on_mode(module: torch.nn.Module) -> bool:
 
 
 def _gathers(root: torch.nn.Module) -> bool:
-    """Are statistics just being gathered (update_bn)? Without a momentum they are the
-    mean over all batches."""
+    """Are statistics just being gathered (update_bn, precise BatchNorm)? Without a
+    momentum they are the mean over all batches, with 1 those of the batch."""
     norms = [module for module in root.modules() if isinstance(module, _BatchNorm)]
-    return bool(norms) and all(norm.momentum is None for norm in norms)
+    return bool(norms) and all(norm.momentum in (None, 1.0) for norm in norms)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _LEAST = 4  # samples, and elements of one
 _ROWS, _ELEMENTS = 32, 4096  # of a batch that are looked at
+_HASHED, _TENSORS = 256, 16  # of a batch that is compared with the next one
 _PASSES = 2  # of one batch, which may have been a look at the data
 
 ALIKE = "loader.samples_alike"
@@ -35,6 +36,7 @@ class _Passes:
         self.batches = 0  # of the present one
         self.trained = False  # with its first batch
         self.ended_early = 0  # passes in a row that trained with one batch
+        self.content: set[int] = set()  # hashes of the first batch of the present one
 
 
 class FirstBatches:
@@ -75,12 +77,17 @@ class FirstBatches:
         # One question may be asked of all pictures.
         return float(all(alike)) if alike else None
 
-    def fetched(self, loader: int) -> float | None:
+    def fetched(self, loader: int, batch: Any) -> float | None:
         """Called for every batch. 1: each step has begun the data anew."""
         if self._now is None or self._now[0] != loader:
             return None
         passes = self._now[1]
         passes.batches += 1
+        if passes.batches == 1:
+            before, passes.content = passes.content, _content(batch)
+            # A data set may make new samples, whatever the index.
+            if before and passes.content and not before & passes.content:
+                passes.ended_early = 0
         if passes.batches == 1 and passes.ended_early >= _PASSES:
             return 1.0
         return 0.0 if passes.batches == 2 else None
@@ -92,6 +99,17 @@ def _has_more(loader: DataLoader, batch: int) -> bool:
         return len(loader.sampler) > batch
     except TypeError:
         return False
+
+
+def _content(batch: Any) -> set[int]:
+    """Of its tensors that are not constant, by their first elements. What augments
+    pictures leaves their labels as they are: one that stays makes it the same batch."""
+    few = (tensor.reshape(-1)[:_HASHED] for tensor in tensors_of(batch))
+    return {
+        hash((place, str(flat.tolist())))
+        for place, flat in zip(range(_TENSORS), few)
+        if bool((flat != flat[0]).any())
+    }
 
 
 def _are_alike(tensor: torch.Tensor) -> bool | None:

@@ -3,11 +3,13 @@
 A target network or a momentum encoder moves a small share of the way to its source
 after each step. One that began from other random numbers is a stranger for the first
 hundreds of steps. A follower is known by its moves: the same share of the way for all
-elements. Where a state was loaded, source and follower may well lie apart.
+elements. Where a state was loaded, source and follower may well lie apart. One whose
+first move goes all of the way begins as a copy then.
 
 One that moves most of the way after each step has taken the share that it is to keep
-for the share that it is to move: it is a copy of its source, and smooths nothing. One
-that moves away from its source has the sign of the difference wrong.
+for the share that it is to move: it is a copy of its source, and smooths nothing. Where
+this share falls, its decay is still rising to what it is to be. One that moves away
+from its source has the sign of the difference wrong.
 """
 
 from __future__ import annotations
@@ -40,6 +42,8 @@ _LEADS = (0.8, 0.9995)
 _FLEES = 2  # looks at which one that moves away has done so
 _WARM = 8  # looks in which averages may move fast
 _TIMES = 4
+_FALLS = 1e-3  # of the share, since the first one
+_COPIED = 1e-4  # distance of what has been copied, in lengths of the source
 
 # Names of the scalars.
 _NAMES = ("opt.follower_apart", "opt.follower_flees", "opt.follower_leads")
@@ -58,6 +62,7 @@ class _Pair:
         self.apart = False
         self.follows = False
         self.looks = 0
+        self.first_share: float | None = None  # the first of most of the way
         self.leads = 0  # looks at which it had moved most of the way
         self.flees = 0  # looks at which it had moved away
 
@@ -78,12 +83,26 @@ class _Pair:
         before, self.before = self.before, now.clone()
         self.looks += 1
         if before is None:
-            self.apart = bool((now - source).norm() > _APART * source.norm())
+            self.apart = _distance(now, source) > _APART
         elif now.shape == before.shape:
             share = _share_of_the_way(before, now, source)
             self.follows = self.follows or 1e-4 < share <= _MOST
             self.flees += -_MOST <= share < -1e-4
-            self.leads += self.looks > _WARM and _LEADS[0] < share < _LEADS[1]
+            self.leads += self._leads(share)
+            if not self.follows and _distance(now, source) <= _COPIED:
+                self.apart = False
+
+    def _leads(self, share: float) -> bool:
+        if not _LEADS[0] < share < _LEADS[1]:
+            return False
+        if self.first_share is None:
+            self.first_share = share
+        return self.looks > _WARM and share > self.first_share - _FALLS
+
+
+def _distance(now: torch.Tensor, source: torch.Tensor) -> float:
+    """In lengths of the source."""
+    return float((now - source).norm() / source.norm())
 
 
 def _share_of_the_way(
@@ -110,7 +129,8 @@ class Followers:
         awake.update(_NAMES)
         self._models = models
         self._holds = holds
-        self._pairs: list[_Pair] | None = None
+        self._pairs: list[_Pair] = []
+        self._known: int | None = None  # generation of the models, when looked for
         self._steps = 0
         self._loaded = False
         self._said: float | None = None
@@ -123,12 +143,14 @@ class Followers:
         """1: a network that follows did not begin as a copy; None: none follows."""
         if self._steps < _STEPS and not self._loaded:
             self._steps += 1
-            if self._pairs is None:
+            # A copy is known from the end of the first step on.
+            if not self._pairs and self._known != self._models.generation:
+                self._known = self._models.generation
                 self._pairs = list(self._find())
             self._look_at(self._pairs)
         elif not self._pairs:
             self._awake.difference_update(_NAMES)  # none will follow any more
-        for pair in self._pairs or ():
+        for pair in self._pairs:
             if pair.follows and not self._loaded:
                 self._said = float(bool(self._said) or pair.apart)
         return self._said
@@ -136,17 +158,15 @@ class Followers:
     def leads(self) -> float | None:
         """1: one that should follow moves most of the way after each step; None: none
         follows."""
-        pairs = self._pairs or []
-        if any(pair.leads >= _TIMES for pair in pairs):
+        if any(pair.leads >= _TIMES for pair in self._pairs):
             return 1.0
-        return 0.0 if any(pair.follows for pair in pairs) else None
+        return 0.0 if any(pair.follows for pair in self._pairs) else None
 
     def flees(self) -> float | None:
         """1: one moves away from its source after each step; None: as leads()."""
-        pairs = self._pairs or []
-        if any(pair.flees >= _FLEES and not pair.follows for pair in pairs):
+        if any(pair.flees >= _FLEES and not pair.follows for pair in self._pairs):
             return 1.0
-        return 0.0 if any(pair.follows for pair in pairs) else None
+        return 0.0 if any(pair.follows for pair in self._pairs) else None
 
     def _look_at(self, pairs: list[_Pair]) -> None:
         read: list[_Pair] = []

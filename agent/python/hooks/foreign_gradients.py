@@ -2,7 +2,9 @@
 
 A generator's loss passes through the discriminator and leaves gradients there. Who
 clears those of the discriminator right after its own step, and not before its own
-backward, steps it with the sum of both.
+backward, steps it with the sum of both. A part that several optimizers train with may
+gather what each of its losses gives: one loss that is called in one place for this
+optimizer and others, or losses of heads that take turns.
 """
 
 from __future__ import annotations
@@ -11,15 +13,18 @@ from typing import TYPE_CHECKING
 
 from _traincheck.holds import first_trained
 from _traincheck.identity_map import WeakIdentityMap
+from _traincheck.places import place
 from _traincheck.tensor_marks import TensorMark, has_mark
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import torch
+    from traincheck_core import Core
 
     from _traincheck.awake import Awake
     from _traincheck.device_values import DeviceValues
+    from _traincheck.places import Place
 
 
 # Name of the scalar. There must be two optimizers.
@@ -36,6 +41,9 @@ class _Row:
         self.given: int | None = None
         # Another optimizer has stepped since then, and another backward added to it.
         self.mixed = False
+        # Of the backward that gave it: its place, and the rows that it reached.
+        self.place: Place | None = None
+        self.reached: set[int] = set()
         self.said: float | None = None
 
     def has_seen(self, gradient: torch.Tensor) -> bool:
@@ -52,7 +60,8 @@ class _Row:
 class ForeignGradients:
     """Called while one thread trains; see signs.py."""
 
-    def __init__(self, values: DeviceValues, awake: Awake) -> None:
+    def __init__(self, core: Core, values: DeviceValues, awake: Awake) -> None:
+        self._core = core
         self._values = values
         self._awake = awake
         self._rows: WeakIdentityMap[torch.optim.Optimizer, _Row] = WeakIdentityMap()
@@ -74,13 +83,20 @@ class ForeignGradients:
 
     def backward_ended(self, is_meant: Callable[[torch.optim.Optimizer], bool]) -> None:
         """is_meant: was a term of the loss for this optimizer alone?"""
+        reached: list[tuple[torch.optim.Optimizer, _Row]] = []
         for optimizer, row in self._several():
             gradient = _gradient_of(optimizer)
             if gradient is not None and not row.has_seen(gradient):
                 row.see(gradient)
-                row.mixed = row.mixed or self._is_foreign(row)
-                if row.given is None and not is_meant(optimizer):
-                    row.given = self._steps
+                reached.append((optimizer, row))
+        if not reached:
+            return
+        here, rows = place(self._core), {id(row) for _, row in reached}
+        for optimizer, row in reached:
+            if self._is_foreign(row) and not _is_shared(row, here, rows):
+                row.mixed = True
+            if row.given is None and not is_meant(optimizer):
+                row.given, row.place, row.reached = self._steps, here, rows
 
     def steps(self, optimizer: torch.optim.Optimizer) -> float | None:
         """1: its gradients hold those of a backward for which another has stepped; None:
@@ -110,6 +126,13 @@ class ForeignGradients:
         """Nothing where there is one optimizer alone: no loss is another's."""
         rows = self._rows.items()
         return rows if len(rows) > 1 else []
+
+
+def _is_shared(row: _Row, here: Place, reached: set[int]) -> bool:
+    """Is this backward, as the one that gave the gradient, of a loss that is meant for
+    this optimizer and others?"""
+    others = reached - {id(row)}
+    return bool(others) and (here == row.place or not others <= row.reached)
 
 
 def _gradient_of(optimizer: torch.optim.Optimizer) -> torch.Tensor | None:

@@ -2,8 +2,9 @@
 
 An optimizer that makes its buffers anew at each step, or writes them into a copy, is
 plain gradient descent by another name. Such a moment is a multiple of the gradient
-that it was just given, while gradients differ from step to step. Coefficients of 0
-(Adam's first beta in adversarial trainings) ask for that.
+that it was just given, while gradients differ from step to step. One that is not, at
+some step, is kept: it may be set to 0 now and then. Coefficients of 0 (Adam's first
+beta in adversarial trainings) ask for that.
 """
 
 from __future__ import annotations
@@ -35,18 +36,30 @@ _COEFFICIENTS = ("momentum", "beta", "betas", "beta1")
 class _Row:
     """One parameter, as long as it keeps its state."""
 
-    def __init__(self, state: Any) -> None:
-        self.state = state
+    def __init__(self) -> None:
+        # As at its last step: held from a look to the next step alone, else it would
+        # keep moments that the script has thrown away.
+        self.state: Any = None
+        self.state_id: int | None = None
         self.steps = 0
+        self.kept: set[int] = set()  # places of moments that were no multiples once
         self.gradient: torch.Tensor | None = None  # at the last look
         self.number = 0  # the step of it
         self.said: float | None = None
+
+    def is_of(self, state: Any) -> bool:
+        known = self.state_id in (None, id(state))
+        return known and (self.state is None or self.state is state)
+
+    def see(self, state: Any, holds: bool) -> None:
+        self.state, self.state_id = state if holds else None, id(state)
 
     def look(self, number: int, values: list[torch.Tensor]) -> None:
         """values: of the gradient and the moments at a step."""
         gradient, *moments = (value.double() for value in values)
         before, follows = self.gradient, self.number == number - 1
         self.gradient, self.number = gradient.clone(), number
+        self._look_for_kept(gradient, moments)
         if before is None or not follows or not moments:
             return
         # Not where this is the first gradient that is not zero (a row of an embedding
@@ -54,8 +67,22 @@ class _Row:
         both = (before != 0) & (gradient != 0)
         if int(both.sum()) < _FEWEST or _are_multiples(before[both], gradient[both]):
             return
-        found = (_are_multiples(moment[both], gradient[both]) for moment in moments)
+        found = (
+            place not in self.kept and _are_multiples(moment[both], gradient[both])
+            for place, moment in enumerate(moments)
+        )
         self.said = float(any(found))
+
+    def _look_for_kept(
+        self, gradient: torch.Tensor, moments: list[torch.Tensor]
+    ) -> None:
+        known = gradient != 0
+        if int(known.sum()) < _FEWEST:
+            return
+        for place, moment in enumerate(moments):
+            some = moment[known]
+            if bool(some.any()) and not _are_multiples(some, gradient[known]):
+                self.kept.add(place)
 
 
 class ForgetfulMoments:
@@ -76,7 +103,9 @@ class ForgetfulMoments:
         row = self._row_of(optimizer, parameter)
         number, row.steps = row.steps, row.steps + 1
         # The step before a look is needed, too.
-        if looks_at_two(number):
+        looks = looks_at_two(number)
+        row.see(optimizer.state.get(parameter), holds=looks)
+        if looks:
             read = [parameter.grad, *self._moments(optimizer, parameter)]
             self._values.read(
                 [first_of(tensor, _ELEMENTS) for tensor in read],
@@ -94,8 +123,9 @@ class ForgetfulMoments:
             self._rows.set(optimizer, rows)
         state = optimizer.state.get(parameter)
         row = rows.get(id(parameter))
-        if row is None or row.state is not state:
-            row = rows[id(parameter)] = _Row(state)
+        if row is None or not row.is_of(state):
+            row = rows[id(parameter)] = _Row()
+        _let_go(rows, row, optimizer)
         return row
 
     def _first(self, optimizer: torch.optim.Optimizer) -> torch.Tensor | None:
@@ -126,6 +156,17 @@ class ForgetfulMoments:
     def _is_plain(self, tensor: torch.Tensor) -> bool:
         known = tensor.dtype in (torch.float32, torch.float64)
         return known and self._values.reads(tensor)
+
+
+def _let_go(rows: dict[int, _Row], row: _Row, optimizer: torch.optim.Optimizer) -> None:
+    """Of states that the optimizer itself has let go; row has the one of now."""
+    others = [one for one in rows.values() if one.state is not None and one is not row]
+    if others:
+        held = {id(state) for state in optimizer.state.values()}
+        for other in others:
+            if id(other.state) not in held:
+                other.state = None
+                other.gradient = None
 
 
 def _asks_to_forget(group: dict[str, Any]) -> bool:

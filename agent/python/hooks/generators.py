@@ -77,9 +77,13 @@ class Generators:
 
     def worker_begins(self, fetcher: Any, data: Any) -> None:
         """Called in a worker, once its worker_init_fn has run."""
-        self.record(self._core.POINT_WORKER_INIT)
-        # A stream may draw one order in all workers, and each take its share.
-        if isinstance(fetcher, fetch._MapDatasetFetcher):
+        # A stream may draw one order in all workers, and each take its share: their states
+        # are not compared.
+        of_items = isinstance(fetcher, fetch._MapDatasetFetcher)
+        info = torch.utils.data.get_worker_info()
+        if of_items or info is None or info.num_workers < 2:
+            self.record(self._core.POINT_WORKER_INIT)
+        if of_items:
             self._private.worker_begins(data)
 
     def fetch_ended(self) -> None:

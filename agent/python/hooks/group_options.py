@@ -26,6 +26,8 @@ SCALE_UNUSED = "opt.rate_scale_unused"
 _LEAST = 2  # vectors, and matrices
 _RATE = ("lr", "rate")  # in names of options
 _SCALE = ("scale", "mult", "factor", "ratio")
+# Of bounds and ends of a schedule, which are reached late or never.
+_BOUNDS = frozenset(("min", "max", "final", "end", "floor", "decay", "gamma"))
 _HABIT = 2  # looks: a schedule by hand may set the rates after the first step
 
 
@@ -89,6 +91,7 @@ def _is_scale(name: Any) -> bool:
         isinstance(name, str)
         and any(word in name for word in _RATE)
         and any(word in name for word in _SCALE)
+        and _BOUNDS.isdisjoint(name.lower().split("_"))
     )
 
 

@@ -1,11 +1,11 @@
 """Parts of models that torch does not know as such.
 
-`layer.requires_grad = False` sets an attribute of the module that nothing reads:
-its parameters go on training. Modules and parameters in a plain list or dictionary
-are no part of the model: `parameters()` does not give them, no optimizer gets them.
-A layer that is made within a forward is a new one each time. `[layer] * 6` is one
-layer under six names. What is unfrozen or added after the optimizer was made is not
-in it.
+`layer.requires_grad = False` sets an attribute of the module that nothing reads: its
+parameters go on training. Modules and parameters in a plain list or dictionary are no
+part of the model: `parameters()` does not give them, no optimizer gets them. A layer
+with parameters that is made within a forward is a new one each time. `[layer] * 6` is
+one layer under six names. What is unfrozen or added after the optimizer was made is not
+in it. A copy of a model that is trained by hand for a while needs no optimizer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from traincheck_core import Args, Core, Kwargs, Scalars
 
     from _traincheck.holds import Holds
-    from _traincheck.models import Models
+    from _traincheck.models import Model, Models
     from _traincheck.parts import Part
     from _traincheck.watch import Watch
 
@@ -58,6 +58,7 @@ class HiddenParts:
         # Ids of trained parameters that no optimizer held at first, and of those
         # that one held once: left out on purpose, as far as is known.
         self._left_out: set[int] | None = None
+        self._known: set[int] = set()  # numbers of the models at the last step
         self._forwards = 0  # open outermost ones that train
         self._made = 0  # layers within forwards, since a step
         self._has_made = False
@@ -75,8 +76,10 @@ class HiddenParts:
         """Much is frozen and thawed just before."""
         self._looks = 0
 
-    def registers(self, module: torch.nn.Module) -> None:
-        """Called before a module gets a parameter."""
+    def registers(self, module: torch.nn.Module, parameter: Any) -> None:
+        """Called before a module gets a parameter, or a place for one: None."""
+        if parameter is None:
+            return
         if self._forwards > 0 and self._models.find(module) is None:
             self._made += 1
 
@@ -95,6 +98,7 @@ class HiddenParts:
         often = self._looks < _LOOKS or self._steps % _EVERY == 0
         if self._has_thawed() or often:
             self._look_for_late()
+        self._known = {model.number for model in self._models.all()}
         return dict(self._said)
 
     def _has_thawed(self) -> bool:
@@ -111,7 +115,7 @@ class HiddenParts:
     def _look_for_late(self) -> None:
         held = self._held_ids()
         trained, frozen = set(), set()
-        for parameter in self._parameters():
+        for parameter in self._parameters(self._settled_models()):
             if not parameter.requires_grad:
                 frozen.add(id(parameter))
             elif parameter.grad is not None:
@@ -124,8 +128,18 @@ class HiddenParts:
         if late or LEFT_OUT in self._said:
             self._said[LEFT_OUT] = float(bool(late))
 
-    def _parameters(self) -> Iterator[torch.Tensor]:
-        for model in self._models.all():
+    def _settled_models(self) -> list[Model]:
+        """Without copies, and without what was made since the last step: a learner that
+        lives for one step is a copy that nobody knows as such yet."""
+        is_first = self._left_out is None
+        return [
+            model
+            for model in self._models.all()
+            if is_first or (model.number in self._known and not _is_copy(model))
+        ]
+
+    def _parameters(self, models: list[Model]) -> Iterator[torch.Tensor]:
+        for model in models:
             for part in model.own:
                 module = part.module()
                 if module is not None:
@@ -156,7 +170,7 @@ class HiddenParts:
 
     def _held(self) -> set[int]:
         """Ids of what optimizers hold, and of what the models know."""
-        return self._held_ids().union(map(id, self._parameters()))
+        return self._held_ids().union(map(id, self._parameters(self._models.all())))
 
     def _held_ids(self) -> set[int]:
         return {
@@ -164,6 +178,10 @@ class HiddenParts:
             for optimizer in self._holds.optimizers()
             for tensor in parameters_of(optimizer)
         }
+
+
+def _is_copy(model: Model) -> bool:
+    return bool(model.shadow_of) or model.copied_from is not None
 
 
 def _is_frozen_in_vain(part: Part, module: torch.nn.Module) -> bool:
@@ -208,6 +226,7 @@ def _hidden_in(module: torch.nn.Module) -> Iterator[torch.Tensor]:
 
 def install(watch: Watch) -> None:
     def registers(module: torch.nn.Module, args: Args, kwargs: Kwargs) -> None:
-        watch.hidden_parts.registers(module)
+        parameter = args[1] if len(args) > 1 else kwargs.get("param")
+        watch.hidden_parts.registers(module, parameter)
 
     observe(watch, torch.nn.Module, "register_parameter", before=registers)

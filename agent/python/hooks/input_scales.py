@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _FACTOR = 64.0
+_OF_PICTURES = (215.0, 300.0)  # that are divided by 255 on one side
 _LEAST = 64  # elements
 _MOST = 65536
 _OF_A_CHANNEL = 128  # elements at least
@@ -43,6 +44,8 @@ class InputScales:
     def __init__(self) -> None:
         self._latest: _Scale | None = None  # of a first batch, while gradients are on
         self._trained: _Scale | None = None  # of the last one that was trained with
+        # Sizes of a sample of an evaluation that has the training's scale.
+        self._matched: tuple[int, ...] | None = None
 
     def first_batch(self, batch: Any) -> dict[str, float]:
         """Of each loader. 1: it is an evaluation's and of another scale."""
@@ -56,11 +59,22 @@ class InputScales:
         trained = self._trained
         if trained is None or trained.sizes != scale.sizes:
             return {}
-        factor = scale.size / trained.size
-        found = {NAME: float(factor >= _FACTOR or factor <= 1 / _FACTOR)}
-        if trained.standardised and scale.standardised is not None:
-            found[NOT_STANDARDISED] = float(not scale.standardised)
+        found = {NAME: float(self._is_apart(scale.size / trained.size, scale.sizes))}
+        known = (trained.standardised, scale.standardised)
+        if None not in known and any(known):
+            found[NOT_STANDARDISED] = float(not all(known))
         return found
+
+    def _is_apart(self, factor: float, sizes: tuple[int, ...]) -> bool:
+        """Where another evaluation has the training's scale, only a division by 255 is
+        known to be missing: others may ask what a model makes of larger inputs."""
+        most = max(factor, 1 / factor)
+        if most < _FACTOR:
+            self._matched = sizes
+        if self._matched == sizes:
+            low, high = _OF_PICTURES
+            return low <= most <= high
+        return most >= _FACTOR
 
     def backward_begins(self) -> None:
         if self._latest is not None:

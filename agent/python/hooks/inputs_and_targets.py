@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 NAME = "loader.target_among_inputs"
 
 _BATCHES = 3  # of a loader that are looked at
+_LOADERS = 256  # that are looked at
 _LEAST = 8  # samples
 _DISTINCT = 3  # values of targets
 _MOST = 1 << 20  # elements of the inputs
@@ -33,7 +34,8 @@ class TargetsAmongInputs:
     def fetched(self, loader: int, batch: Any) -> float | None:
         """1: in some batches the target of each sample is the same one of its inputs;
         None: there is no such pair, or it is not known yet."""
-        count = self._batches.get(loader, 0)
+        full = len(self._batches) >= _LOADERS
+        count = self._batches.get(loader, _BATCHES if full else 0)
         if count >= _BATCHES:
             return None
         pair = _pair(batch)

@@ -11,9 +11,11 @@ from _traincheck.graph_nodes import (
     dimension,
     inputs,
     integer,
+    kept,
     saved,
     saved_shape,
     shape,
+    walk,
 )
 
 if TYPE_CHECKING:
@@ -52,13 +54,18 @@ _LAYERS = frozenset(("AddmmBackward0", "MmBackward0"))
 _WEIGHT = "torch::autograd::AccumulateGrad"
 _MAX_RESHAPED = 4
 _FEWEST_SAMPLES = 4  # that are told apart
+_MOST = 1 << 20  # elements of one tensor that are looked at
+_NO_REDUCTION = 0
+# The places of the weight among what a convolution, and its backward, is given.
+_CONVOLUTIONS = {"ConvolutionBackward0": 1, "ConvolutionBackwardBackward0": 2}
+_MAX_CONVOLUTIONS = 256  # nodes among which they are looked for
 
 
 def look(node: Node, found: Findings) -> None:
     name = node.name()
     if name == "CtcLossBackward0":
         found.add(CTC_BLANK, _contains_blank(node))
-        found.add(CTC_OF_SCORES, _are_no_logarithms(saved(node, "log_probs")))
+        found.add(CTC_OF_SCORES, _are_no_logarithms(node))
     elif name in ERRORS:
         found.add(BOOTSTRAPS, _bootstraps(node))
     elif name == "PowBackward0":
@@ -66,12 +73,13 @@ def look(node: Node, found: Findings) -> None:
             if difference.name() == "SubBackward0":
                 found.add(BOOTSTRAPS, _bootstraps(difference))
     elif name == "SoftMarginLossBackward0":
-        found.add(NO_SIGNS, _are_no_signs(saved(node, "target")))
+        if integer(node, "reduction") != _NO_REDUCTION:  # the script may mask it
+            found.add(NO_SIGNS, _are_no_signs(_read(node, "target")))
     elif name == "ClampMinBackward0":
         found.add(NO_SIGNS, _ranks_by_no_signs(node))
     elif name == "NllLossBackward0":
         found.add(WITH_ITSELF, _contrasts_with_itself(node))
-    elif name == "SumBackward0":
+    elif name == "DivBackward1":
         found.add(SEVERAL_LABELS, _has_several_labels(node))
     elif name == "LinalgVectorNormBackward0":
         found.add(PENALTY_OF_PARTS, _is_of_parts(node))
@@ -79,8 +87,22 @@ def look(node: Node, found: Findings) -> None:
         found.add(NO_SIGNS, _are_no_sides(node))
 
 
+def _read(node: Node, name: str) -> torch.Tensor | None:
+    """As saved(), of a tensor that is small enough to be looked through."""
+    value = saved(node, name)
+    return None if value is None or value.numel() > _MOST else value
+
+
 def _are_no_signs(labels: torch.Tensor | None) -> bool | None:
-    return None if labels is None else bool((labels.abs() != 1).any())
+    """Labels of 0 take what they label out of the loss, as ties and missing labels are;
+    among labels that are all of one sign they stand for the other one."""
+    if labels is None:
+        return None
+    values = labels.float()  # of booleans, too
+    zero, first, second = values == 0, values == 1, values == -1
+    if not bool((zero | first | second).all()):
+        return True
+    return bool(zero.any()) and not (bool(first.any()) and bool(second.any()))
 
 
 def _ranks_by_no_signs(clamp: Node) -> bool | None:
@@ -94,21 +116,34 @@ def _ranks_by_no_signs(clamp: Node) -> bool | None:
                 continue
             if [node.name() for node in inputs(product)] != ["SubBackward0"]:
                 continue
-            labels = saved(product, "self")
-            # Weights of another loss have other values than 0 and -1.
-            if labels is None or not bool(((labels == 0) | (labels.abs() == 1)).all()):
-                return None
-            return _are_no_signs(labels)
+            return _are_no_opposite_signs(_read(product, "self"))
     return None
+
+
+def _are_no_opposite_signs(opposites: torch.Tensor | None) -> bool | None:
+    """opposites: labels, each times -1. None: they weigh another loss."""
+    if opposites is None:
+        return None
+    values = opposites.float()
+    # Weights have other values than 0 and -1; a mask has zeros and ones.
+    if not bool(((values == 0) | (values.abs() == 1)).all()):
+        return None
+    if bool((values == 0).any()) and not bool((values < 0).any()):
+        return None
+    return _are_no_signs(values)
 
 
 def _are_no_sides(addition: Node) -> bool | None:
     """Of cosine_embedding_loss and hinge_embedding_loss: one term is for labels of 1,
-    the other one for -1. A label of 0 gets none of them, or both."""
+    the other one for -1, and one of them ends at a margin. A label of 0 gets none of
+    them, or both."""
     terms = inputs(addition)
     if len(terms) != 2 or any(term.name() != "WhereBackward0" for term in terms):
         return None
-    first, second = (saved(term, "condition") for term in terms)
+    arms = [arm.name() for term in terms for arm in inputs(term)]
+    if "ClampMinBackward0" not in arms:
+        return None
+    first, second = (_read(term, "condition") for term in terms)
     if first is None or second is None or first.shape != second.shape:
         return None
     if bool((first ^ second).all()):
@@ -123,13 +158,8 @@ def _is_constant(condition: torch.Tensor) -> bool:
 
 def _contains_blank(ctc: Node) -> bool | None:
     targets, blank = saved(ctc, "targets"), integer(ctc, "blank")
-    lengths = getattr(ctc, "_saved_target_lengths", None)
-    if targets is None or blank is None:
-        return None
-    if isinstance(lengths, torch.Tensor):
-        known = saved(ctc, "target_lengths")
-        lengths = None if known is None else known.tolist()
-    if not isinstance(lengths, (tuple, list)):
+    lengths = _lengths(ctc, "target_lengths")
+    if targets is None or blank is None or lengths is None:
         return None
     if targets.dim() == 1:
         rows = [targets[: sum(lengths)]]
@@ -138,12 +168,29 @@ def _contains_blank(ctc: Node) -> bool | None:
     return any(bool((row == blank).any()) for row in rows)
 
 
-def _are_no_logarithms(values: torch.Tensor | None) -> bool | None:
-    """Do the probabilities of the classes not add up to 1?"""
-    if values is None:
+def _are_no_logarithms(ctc: Node) -> bool | None:
+    """Do the probabilities of the classes not add up to 1? The frames behind the end of
+    a sequence are not read, and may hold anything."""
+    values = saved(ctc, "log_probs")
+    if values is None or values.dim() not in (2, 3) or values[0].numel() > _MOST:
         return None
-    whole = values.float().logsumexp(-1)
-    return bool((whole.abs() > 1e-2).any())
+    frames = values if values.dim() == 3 else values[:, None]
+    few = frames[: max(1, _MOST // frames[0].numel())]
+    wrong = few.float().logsumexp(-1).abs() > 1e-2
+    # Each sequence has a first frame.
+    lengths = _lengths(ctc, "input_lengths") or [1] * few.shape[1]
+    if len(lengths) != few.shape[1]:
+        return None
+    return any(bool(row[:end].any()) for row, end in zip(wrong.t(), lengths))
+
+
+def _lengths(ctc: Node, name: str) -> list[int] | None:
+    """Of the sequences; None: not known."""
+    given = kept(ctc, name)
+    if isinstance(given, torch.Tensor):
+        known = _read(ctc, name)
+        given = None if known is None else known.flatten().tolist()
+    return list(map(int, given)) if isinstance(given, (tuple, list)) else None
 
 
 def _bootstraps(error: Node) -> bool | None:
@@ -160,20 +207,29 @@ def _bootstraps(error: Node) -> bool | None:
 
 def _is_estimated(target: Node, value: Node, best: bool = True) -> bool | None:
     """best: does the best of several values count, whatever gave it?"""
-    added = discounted = False
+    added = discounted = ends = False
     for _ in range(_MAX_BETWEEN):
         name = target.name()
         if name in _BEST:
             return (best and added) or None
         if name in _LAYERS:
-            return (added and discounted and _are_of_one_layer(target, value)) or None
+            # Equations of values, solved by their residuals, go on for ever.
+            estimated = added and discounted and ends
+            return (estimated and _are_of_one_layer(target, value)) or None
         givers = inputs(target)
         if name not in _DISCOUNTS or not givers:
             return None
         added = added or name in _ADDITIONS
         discounted = discounted or name == "MulBackward0"
+        ends = ends or (name == "MulBackward0" and _is_by_several(target))
         target = givers[0]
     return None
+
+
+def _is_by_several(product: Node) -> bool:
+    """Does it multiply by a number for each sample, as the ends of episodes are?"""
+    sizes = (saved_shape(product, name) for name in ("self", "other"))
+    return any(size is not None and math.prod(size) > 1 for size in sizes)
 
 
 def _are_of_one_layer(layer: Node, value: Node) -> bool:
@@ -210,15 +266,22 @@ def _contrasts_with_itself(nll: Node) -> bool | None:
     own = torch.arange(count, device=scores.device)
     if bool((targets == own).any()):
         return False
-    others = scores.clone()
+    own = own[: max(1, _MOST // count)]  # samples that are looked at
+    others = scores[: len(own)].clone()
     others[own, own] = float("-inf")
-    return bool((scores.diagonal() > others.amax(1)).all())
+    return bool((scores[own, own] > others.amax(1)).all())
 
 
-def _has_several_labels(whole: Node) -> bool | None:
+def _has_several_labels(mean: Node) -> bool | None:
     """Of cross_entropy with targets that are probabilities: are there rows of several
-    ones? None: it is no such sum, or the targets are not all 0 or 1."""
-    products = inputs(whole)
+    ones? None: it is not torch's own mean, or the targets are not all 0 or 1.
+
+    mean: torch divides by a number that is not a tensor, a script by one that is. What
+    a script adds up itself may be the likelihood of all that somebody chose."""
+    whole = [one for negative in inputs(mean) for one in inputs(negative)]
+    products = [one for total in whole[:1] for one in inputs(total)]
+    if [one.name() for one in inputs(mean) + whole] != ["NegBackward0", "SumBackward0"]:
+        return None
     if len(products) != 1 or products[0].name() != "MulBackward0":
         return None
     following = products[0].next_functions
@@ -226,7 +289,7 @@ def _has_several_labels(whole: Node) -> bool | None:
         return None
     if following[0][0].name() != "LogSoftmaxBackward0":
         return None
-    targets = saved(products[0], "other")
+    targets = _read(products[0], "other")
     if targets is None or not bool(((targets == 0) | (targets == 1)).all()):
         return None
     sizes = tuple(targets.shape)
@@ -242,6 +305,8 @@ def _is_of_parts(norm: Node) -> bool | None:
     gradients, norms = saved_shape(norm, "self"), shape(norm)
     if not gradients or norms is None or not _is_of_convolution(norm):
         return None
+    if _leaves_points_apart(norm):
+        return None
     count = math.prod(norms)
     return None if count == 1 else count != gradients[0]
 
@@ -256,3 +321,20 @@ def _is_of_convolution(norm: Node) -> bool:
         if node.name() not in _RESHAPED:
             break
     return str(node.name()) == "ConvolutionBackwardBackward0"
+
+
+def _leaves_points_apart(norm: Node) -> bool:
+    """Have all convolutions a kernel of one point, so that each point is a sample?"""
+    kernels = []
+    for node in walk([norm], _MAX_CONVOLUTIONS):
+        place = _CONVOLUTIONS.get(node.name())
+        if place is None or len(node.next_functions) <= place:
+            continue
+        weight = node.next_functions[place][0]
+        sizes = saved_shape(node, "weight")
+        if sizes is None and weight is not None:
+            sizes = shape(weight)
+        if sizes is None:
+            return False
+        kernels.append(sizes[2:])
+    return bool(kernels) and all(math.prod(kernel) == 1 for kernel in kernels)

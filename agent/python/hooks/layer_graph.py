@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from _traincheck.findings import Findings
 from _traincheck.graph_nodes import Graph, inputs, saved_shape, shape, walk
-from _traincheck.value_graph import SAME_VALUES
+from _traincheck.value_graph import SAME_VALUES, values_of
 
 if TYPE_CHECKING:
     from torch.autograd.graph import Node
@@ -36,6 +36,8 @@ _LAYERS = {
     "ConvolutionBackward0": "input",
     "MmBackward0": "self",
 }
+_PRODUCTS = frozenset(("AddmmBackward0", "MmBackward0"))
+_PARAMETER = "torch::autograd::AccumulateGrad"
 _LINEAR = (
     SAME_VALUES
     | frozenset(_LAYERS)
@@ -50,7 +52,7 @@ _LINEAR = (
         "SelectBackward0",
         "SubBackward0",
         "SumBackward1",
-        "torch::autograd::AccumulateGrad",
+        _PARAMETER,
     }
 )
 
@@ -82,9 +84,17 @@ def _are_linear(predictions: list[Node]) -> bool | None:
 
 def _is_linear(node: Node) -> bool:
     # Of a product, one factor alone may come from a layer.
+    if node.name() in _PRODUCTS:
+        return len(_computed(node)) < 2
     return node.name() in _LINEAR or (
         node.name() == "MulBackward0" and len(inputs(node)) == 1
     )
+
+
+def _computed(product: Node) -> list[Node]:
+    """Its factors that are no parameters."""
+    factors = [giver for giver, _ in product.next_functions[-2:] if giver is not None]
+    return [one for one in values_of(factors) if one.name() != _PARAMETER]
 
 
 def _is_wide(layer: Node, last: Node) -> bool:

@@ -3,7 +3,8 @@
 Who steps after every n-th batch of an epoch, and whose epochs are no multiple of n,
 either steps at the end of an epoch, too, or clears what is left. Who does neither
 steps with more backwards than n, of which some belong to batches of the epoch before
-and to weights of before its last steps.
+and to weights of before its last steps. Where each step comes after the end of a pass,
+how many backwards it uses is the length of the pass.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ class LeftoverGradients:
         self._optimizer = optimizer
         if not self._alike:
             return None
+        if self._usual is None and crossed:
+            return None  # no step within a pass so far
         usual = self._usual = self._usual or count
         if crossed and 1 < usual < count < 2 * usual:
             self._said = 1.0

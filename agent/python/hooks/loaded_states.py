@@ -2,7 +2,8 @@
 
 An initialisation that runs over all modules after a pretrained part was loaded wipes
 it. A few elements of each parameter are compared; a head that is made anew is a small
-part. What came from the same file may take their place: weights that an average had
+part. Weights that are shrunk, disturbed, merged or drawn anew in part still follow what
+was loaded. What came from the same file may take their place: weights that an average had
 replaced when the file was written.
 """
 
@@ -26,10 +27,12 @@ if TYPE_CHECKING:
     from _traincheck.awake import Awake
     from _traincheck.device_values import DeviceValues
 
-    Rows = dict[str, tuple[torch.dtype, int]]
+    Row = tuple[float, ...]  # the first elements
+    Rows = dict[str, tuple[torch.dtype, Row]]
 
 _PARAMETERS = 64  # of a load
 _ELEMENTS = 32
+_ALIKE = 0.5  # correlation of a few elements; random ones reach it once in 250 times
 _LOADS = 16
 _IN_FILES = 1024  # tensors
 _ENTRIES = 4096  # of a file's containers, all together: it may hold lists of numbers
@@ -53,7 +56,7 @@ class LoadedStates:
         self._values = values
         self._awake = awake
         self._loads: list[_Load] = []  # since the last step
-        self._in_files: set[int] = set()  # rows of tensors of the last files
+        self._in_files: set[Row] = set()  # rows of tensors of the last files
         self._said: WeakIdentityMap[torch.optim.Optimizer, float] = WeakIdentityMap()
 
     def loaded(self, content: Any) -> None:
@@ -111,7 +114,7 @@ class LoadedStates:
     ) -> None:
         optimizer = reference()
         same = [
-            before[name] == row or row[1] in self._in_files
+            _follows(before[name][1], row[1]) or row[1] in self._in_files
             for name, row in now.items()
             if name in before and before[name][0] == row[0]
         ]
@@ -150,8 +153,17 @@ def _has_embeddings(module: torch.nn.Module) -> bool:
     return any(isinstance(part, kinds) for part in module.modules())
 
 
-def _row(few: torch.Tensor) -> int:
-    return hash(tuple(few.tolist()))
+def _row(few: torch.Tensor) -> Row:
+    return tuple(few.double().flatten().tolist())
+
+
+def _follows(before: Row, now: Row) -> bool:
+    """Are they equal in part, or as long as they are similar?"""
+    equal = sum(a == b for a, b in zip(before, now))
+    if equal * 4 >= len(now) or len(before) != len(now):
+        return equal > 0
+    few = torch.tensor([before, now], dtype=torch.float64)
+    return bool(torch.corrcoef(few)[0, 1] > _ALIKE)
 
 
 def _tensors(content: Any) -> list[torch.Tensor]:

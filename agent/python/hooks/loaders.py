@@ -61,9 +61,11 @@ class _Loaders:
             self._say(loader, TOO_FEW_WEIGHTS, too_few(args[0]))
             self._watch.dropped_results.pass_begins(args[0])
             self._watch.empty_passes.pass_begins(args[0])
+            self._watch.schedules.pass_begins(args[0])
             self._watch.unused_splits.pass_begins(args[0])
             self._watch.replaced_transforms.pass_begins(args[0])
             self._watch.ordered_training.pass_begins(args[0], loader)
+            self._watch.carried_states.pass_begins(args[0], loader)
             self._watch.repeated_rows.pass_begins(args[0], loader)
             self._watch.trained_rows.pass_begins(args[0], loader)
             together = self._watch.scaled_splits.pass_begins(args[0])
@@ -93,6 +95,7 @@ class _Loaders:
             return
         if error is None:
             watch.clock.batch_fetched(loader)
+            watch.carried_states.fetched(loader)
             index = iterator._num_yielded - 1
             left_out = watch.dropped_samples.fetched(iterator, index)
             self._say(loader, LEAVES_OUT, left_out)
@@ -102,8 +105,10 @@ class _Loaders:
                 watch.awake.add(NEW_DATA)
                 for name, value in watch.input_scales.first_batch(result).items():
                     self._say(loader, name, value)
-                self._say(loader, ALIKE, watch.first_batches.first_batch(result))
-            self._say(loader, BEGINS_AGAIN, watch.first_batches.fetched(loader))
+                if not watch.samplers.repeats_one(iterator):
+                    self._say(loader, ALIKE, watch.first_batches.first_batch(result))
+            again = watch.first_batches.fetched(loader, result)
+            self._say(loader, BEGINS_AGAIN, again)
             self._say(loader, ENDS_MASKED, watch.masked_ends.fetched(loader, result))
             watch.row_orders.fetched(loader, result)
             copied = watch.targets_among_inputs.fetched(loader, result)
@@ -114,25 +119,28 @@ class _Loaders:
             for name, value in watch.trained_rows.fetched(loader, result, trained):
                 self._say(loader, name, value)
             if index == 1:
-                self._second_batch(loader, trained)
+                self._second_batch(loader, iterator, trained)
             self._say(loader, IN_TRAINING, watch.evaluations.fetched(loader))
             self._say(loader, AVERAGES, watch.averages.fetched())
             fetcher = getattr(iterator, "_dataset_fetcher", None)
             if fetcher is not None:
-                watch.written_data.fetched(fetcher.dataset, loader)
+                watch.written_data.fetched(fetcher.dataset, loader, result)
         elif isinstance(error, StopIteration):
             watch.clock.iterator_ended(loader)
             if watch.first_batches.trained_with(loader):
                 watch.schedules.pass_ended(loader)
+                watch.class_tables.trained_with(getattr(iterator, "_dataset", None))
                 watch.leftover_gradients.pass_ended()
                 early = watch.short_passes.pass_ended(loader, iterator)
                 self._say(loader, ENDS_EARLY, early)
             watch.loaders.exhausted(iterator)
 
-    def _second_batch(self, loader: int, trained: bool) -> None:
+    def _second_batch(self, loader: int, iterator: Any, trained: bool) -> None:
         """Of each pass: what the first one was for is known."""
         watch = self._watch
         if trained:
+            watch.vanishing_rates.pass_goes_on()
+            watch.class_tables.trained_with(getattr(iterator, "_dataset", None))
             self._say(loader, IGNORES_SPLIT, watch.unused_splits.trained_with())
             replaced = watch.replaced_transforms.trained_with()
             self._say(loader, TRANSFORM_REPLACED, replaced)

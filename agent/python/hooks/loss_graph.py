@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from _traincheck import attention_graph
+from _traincheck import broadcasts
 from _traincheck import class_means
 from _traincheck import class_weights
 from _traincheck import crossed_products
@@ -36,6 +37,8 @@ from _traincheck.graph_nodes import (
     NLL,
     dimension,
     inputs,
+    integer,
+    keeps_none,
     saved,
     saved_dtype,
     shape,
@@ -67,18 +70,20 @@ _SOFTMAX = "SoftmaxBackward0"
 _SIGMOID = "SigmoidBackward0"
 _LOG_SOFTMAX = "LogSoftmaxBackward0"
 _OF_LOGITS = "BinaryCrossEntropyWithLogitsBackward0"
-_LAYERS = frozenset(("AddmmBackward0", "ConvolutionBackward0"))
+_LAYERS = broadcasts.LAYERS
 # What gives scores or probabilities, and never their logarithms.
 _NO_LOGARITHMS = _LAYERS | {_SOFTMAX, _SIGMOID, "ReluBackward0", "TanhBackward0"}
 
-_DIFFERENCE = frozenset(("SubBackward0", "RsubBackward0"))
+_DIFFERENCE = broadcasts.DIFFERENCE
 # What averages, weighs and adds up the elements of a loss.
 _REDUCTIONS = frozenset(
     f"{name}Backward{number}"
     for name in ("Add", "Div", "Mean", "Mul", "Sum")
     for number in "01"
 )
-_MEAN = 1  # as torch numbers reductions
+# The sum and the mean of all elements.
+_WHOLE = frozenset(("MeanBackward0", "SumBackward0"))
+_NO_REDUCTION, _MEAN = 0, 1  # as torch numbers reductions
 _LOW_PRECISION = (torch.bfloat16, torch.float16)
 
 # Names of the scalars: mistakes, 1 where one is made and 0 where one could be.
@@ -129,6 +134,7 @@ class LossGraphs:
         self._learned = False  # has there been another one, ever?
         self.accumulation = Accumulation()
         self._updated = False  # has an optimizer stepped?
+        self._predicts_next = False  # did a loss have the tokens one step ahead?
 
     def backward_begins(self, args: Args, kwargs: Kwargs) -> None:
         """Called at every outermost one, with its arguments."""
@@ -154,9 +160,10 @@ class LossGraphs:
     def _look(self, row: Place | None, losses: list[torch.Tensor], whole: bool) -> None:
         roots = _roots(losses)
         found = Findings()
-        found.add(NO_GRAPH, any(map(_is_made_anew, losses)))
+        anew = [loss for loss in losses if _is_made_anew(loss)]
         left_out = (policy_graph.STARTS_APART,) if self._updated else ()
         if all(map(self._values.is_here, losses)):
+            found.add(NO_GRAPH, any(map(_is_a_loss, anew)))
             found.update(findings(roots, whole, self._orders))
             self._say(found.without(*left_out))
             return
@@ -168,17 +175,27 @@ class LossGraphs:
         if copy.left_out_attention:
             self._limited_by("device attention")
 
+        tensors = copy.take_tensors()
+        anew = [loss.detach() for loss in anew if self._values.is_strided(loss)]
+
         def take(values: list[torch.Tensor]) -> None:
             copy.fill(values)
+            found.add(NO_GRAPH, any(map(_is_a_loss, values[number:])))
             found.update(findings(copy.roots, whole, orders))
             # The number of targets is one of this backward alone.
             late = found.without(TARGETS, *left_out)
             self._late.setdefault(row, []).append(late)
 
-        self._values.read(copy.take_tensors(), take)
+        number = len(tensors)
+        self._values.read(tensors + anew, take)
 
     def _say(self, found: Findings) -> None:
         core = self._core
+        shifts = token_graph.SHIFTS_TWICE
+        self._predicts_next = self._predicts_next or found.get(shifts) == 0
+        if self._predicts_next and found.get(shifts) == 1:
+            # A further head, which goes backward by itself.
+            found = found.without(shifts)
         for name, value in found.items():
             core.record_scalar(0, core.POINT_BACKWARD_END, 0, name, value)
 
@@ -256,8 +273,10 @@ def findings(roots: list[Node], whole: bool, orders: RowOrders) -> Findings:
         if name in (_SOFTMAX, _LOG_SOFTMAX):
             found.add(TWICE, origins_of(node) == {_SOFTMAX})
         elif name == _OF_LOGITS:
-            found.add(TWICE, bool(origins_of(node) & {_SIGMOID, _SOFTMAX}))
-            found.add(NOT_PROBABILITIES, _is_outside(saved(node, "target")))
+            origins = origins_of(node)
+            normalised = bool(origins) and origins <= {_SIGMOID, _SOFTMAX}
+            found.add(TWICE, normalised)
+            found.add(NOT_PROBABILITIES, _is_outside(node))
             output_graph.look_at_scores(node, found)
         elif name in NLL:
             origins = origins_of(node)
@@ -269,7 +288,6 @@ def findings(roots: list[Node], whole: bool, orders: RowOrders) -> Findings:
                 found.add(ROUNDS, None if dtype is None else dtype in _LOW_PRECISION)
             means.append(_targets(node))
         elif name in _DIFFERENCE:
-            found.add(BROADCAST, _compared(node))
             found.add(KL_REVERSED, _is_kl_of_target(node))
         else:
             found.add(OVER_QUERIES, attention_graph.over_queries(node))
@@ -283,6 +301,7 @@ def findings(roots: list[Node], whole: bool, orders: RowOrders) -> Findings:
         label_graph.look(node, found)
         output_graph.look(node, found)
     found.add(OF_PROBABILITIES, _is_kl_of_probabilities(roots))
+    found.add(BROADCAST, broadcasts.compares_each_with_each(roots, orders))
     if len(means) == 1:
         found.add(TARGETS, means[0])
     if whole:
@@ -298,10 +317,25 @@ def _is_made_anew(loss: torch.Tensor) -> bool:
     return alone and not isinstance(loss, torch.nn.Parameter)
 
 
-def _is_outside(targets: torch.Tensor | None) -> bool | None:
-    """Are some of them no probabilities? None: they cannot be read."""
-    if targets is None:
+def _is_a_loss(number: torch.Tensor) -> bool:
+    """Is there something to learn from it? A batch of which nothing counts may be given
+    a new 0."""
+    plain = type(number) is torch.Tensor and number.layout == torch.strided
+    return not plain or not bool(number == 0)
+
+
+def _is_outside(entropy: Node) -> bool | None:
+    """Are some of its targets no probabilities? None: they cannot be read, or what
+    stands for missing ones may be left out of the loss."""
+    targets = saved(entropy, "target")
+    if targets is None or integer(entropy, "reduction") == _NO_REDUCTION:
         return None
+    if not keeps_none(entropy, "weight"):
+        weights = saved(entropy, "weight")
+        if weights is None:
+            return None
+        if bool((weights == 0).any()):
+            targets = torch.where(weights == 0, 0.0, targets)
     low, high = targets.aminmax()
     return bool(low < 0) or bool(high > 1)
 
@@ -318,7 +352,16 @@ def _is_over_samples(nll: Node) -> bool | None:
     over = None if sizes is None else dimension(givers[0], sizes)
     if sizes is None or over is None:
         return None
-    return over != min(1, len(sizes) - 1)
+    return None if _are_pairs(nll, sizes) else over != min(1, len(sizes) - 1)
+
+
+def _are_pairs(nll: Node, sizes: tuple[int, ...]) -> bool:
+    """Does each row have a column of its own? Both are then samples, and each may be
+    looked for among the others."""
+    targets = saved(nll, "target")
+    if len(sizes) != 2 or sizes[0] != sizes[1] or targets is None:
+        return False
+    return sizes[0] > 1 and len(targets.unique()) == sizes[0]
 
 
 def _is_kl_of_probabilities(roots: list[Node]) -> bool | None:
@@ -327,22 +370,32 @@ def _is_kl_of_probabilities(roots: list[Node]) -> bool | None:
     The first term has no gradient where the target is given. None: it is no such
     sum, or it cannot be read.
     """
-    todo = list(roots)
+    todo = [(root, "") for root in roots]
     for _ in range(_MAX_NODES):
         if not todo:
             break
-        node = todo.pop()
-        if node.name() in _REDUCTIONS:
-            todo.extend(inputs(node))
-        elif node.name() == "SubBackward0" and len(node.next_functions) == 2:
+        node, taker = todo.pop()
+        name = node.name()
+        if name in _REDUCTIONS:
+            todo.extend((giver, name) for giver in inputs(node))
+        elif name == "SubBackward0" and len(node.next_functions) == 2:
             (entropy, _), (product, _) = node.next_functions
             if entropy is not None or product is None:
                 continue
             if product.name() == "MulBackward0" and _weighs_by_shares(product):
+                # `target - target input` is what is missing at the right class.
+                if taker not in _WHOLE and _are_of_one_class(product):
+                    continue
                 origins = {giver.name() for giver in givers_of(product)}
                 if origins in ({_SOFTMAX}, {_LOG_SOFTMAX}):
                     return origins == {_SOFTMAX}
     return None
+
+
+def _are_of_one_class(product: Node) -> bool:
+    """Are the shares by which it weighs 0 and 1 alone?"""
+    shares = saved(product, "self")
+    return shares is not None and bool(((shares == 0) | (shares == 1)).all())
 
 
 def _is_kl_of_target(difference: Node) -> bool | None:
@@ -381,31 +434,6 @@ def _targets(nll: Node) -> float | None:
     if getattr(nll, "_saved_reduction", None) != _MEAN:
         return None
     return None if weight is None or weight.numel() != 1 else float(weight.item())
-
-
-def _compared(difference: Node) -> bool | None:
-    """Is one prediction, or each one, compared with all targets?
-
-    Predictions [n, 1] against targets [n] give [n, n], each with each, as do
-    [n, c, 1, 1] against [n, c]; one
-    prediction [1] against [n] stands for all. None: it is no difference between
-    what a model computes and what is given.
-    """
-    givers = inputs(difference)
-    if len(givers) != 1 or not givers[0].next_functions:
-        return None
-    result, given = shape(difference), shape(givers[0])
-    if result is None or given is None or len(result) == 0:
-        return None
-    half = len(result) // 2
-    sizes, ones = result[:half], (1,) * half
-    twice = sizes == result[half:] and math.prod(sizes) > 1
-    if twice and given in (sizes + ones, ones + sizes, sizes):
-        return True
-    if given == result:
-        return False
-    alone = math.prod(given) == 1 < math.prod(result)
-    return True if alone and origins_of(difference) <= _LAYERS else None
 
 
 def _is_of_sigmoids(nll: Node) -> bool:

@@ -38,7 +38,7 @@ def keeps_ignored(node: Node) -> bool | None:
     if ids is None or not 1 < ids.numel() <= _MOST:
         return None
     mask = _kept_by(node)
-    if mask is None or mask.numel() != ids.numel():
+    if mask is None or mask.numel() != ids.numel() or mask.dim() == 0:
         return None
     kept, flat = mask.reshape(-1), ids.reshape(-1)
     rows = len(mask) if mask.dim() > 1 else 1
@@ -47,7 +47,20 @@ def keeps_ignored(node: Node) -> bool | None:
     of_kept = flat[kept]
     if bool((of_kept != of_kept[0]).any()):
         return False
+    if not _are_runs(mask):
+        return None  # single tokens that are judged, alike by chance
     return True if len(flat[~kept].unique()) >= _FEW else None
+
+
+def _are_runs(mask: torch.Tensor) -> bool:
+    """Do most elements that are kept lie beside another one, as those of a prompt or of
+    padding do?"""
+    mask = mask.squeeze(-1) if mask.dim() > 1 else mask
+    pairs = mask[..., 1:] & mask[..., :-1]
+    beside = torch.zeros_like(mask)
+    beside[..., 1:] |= pairs
+    beside[..., :-1] |= pairs
+    return bool(beside.sum() * 2 > mask.sum())
 
 
 def _kept_by(node: Node) -> torch.Tensor | None:

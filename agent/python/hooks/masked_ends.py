@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 NAME = "loader.ends_masked"
 _IGNORED = -100
 _BATCHES = 16  # of a loader that are looked at
+_LOADERS = 256  # that are looked at
 _LEAST = 4  # ends
 _WIDTHS = 2  # of batches where nothing else tells padding
 _MOST = 1 << 20  # tokens
@@ -42,6 +43,8 @@ class MaskedEnds:
 
     def fetched(self, loader: int, batch: Any) -> float | None:
         """1: no end of a text is a target; 0: some is; None: that cannot be told."""
+        if loader not in self._batches and len(self._batches) >= _LOADERS:
+            return None
         batches = self._batches.setdefault(loader, _Batches())
         batches.count += 1
         if batches.count > _BATCHES or not isinstance(batch, Mapping):

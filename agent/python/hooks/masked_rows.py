@@ -1,7 +1,9 @@
 """Rows that a script takes out of a step, and that the step changes all the same.
 
 Zero is a gradient: weight decay and moments move a row whose gradient was set to 0
-after the backward. Who wants to keep it freezes it, or puts it back.
+after the backward. Who wants to keep it freezes it, or puts it back. Rows whose
+gradients are set to 0 now and then (those that disagree, the smallest ones) are to be
+left out of these steps only.
 """
 
 from __future__ import annotations
@@ -17,14 +19,16 @@ NAME = "opt.moves_masked_rows"  # of the scalar
 _PARAMETERS = 4  # of an optimizer, of two dimensions
 _MOST = 1 << 22  # elements of one
 _ROWS = 64  # that are compared
+_FEWEST = 8  # rows that are in or out as before, at one look or several
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 if TYPE_CHECKING:
     from _traincheck.awake import Awake
     from _traincheck.device_values import DeviceValues
 
-    # Which rows are out, and what some of them were as the step began.
-    Masked = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+    # Which rows had a gradient, which are out, and what some of these were as the step
+    # began.
+    Masked = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 class _Row:
@@ -34,6 +38,20 @@ class _Row:
         self.is_looked_at = True  # from here to its next step
         self.given: dict[int, torch.Tensor] = {}  # rows that a backward gave a gradient
         self.masked: dict[int, Masked] = {}
+        self.alike: dict[int, int] = {}  # rows that were in or out as before
+        self.varies: set[int] = set()  # other rows are out from step to step
+
+    def goes_on(self, place: int, given: torch.Tensor, out: torch.Tensor) -> bool:
+        """Are the same rows out as at the last step, of those that had gradients?"""
+        before = self.masked.get(place)
+        if before is None or len(before[0]) != len(out) or place in self.varies:
+            return False
+        both = given & before[0]
+        if bool(((out ^ before[1]) & both).any()):
+            self.varies.add(place)
+            return False
+        self.alike[place] = self.alike.get(place, 0) + int(both.sum())
+        return self.alike[place] >= _FEWEST
 
 
 class MaskedRows:
@@ -62,21 +80,24 @@ class MaskedRows:
         row = self._rows.get(optimizer)
         if row is None:
             return None
-        given, before = row.given, row.masked
-        row.given, row.masked = {}, {}
+        given, row.given = row.given, {}
         if not given:
+            row.masked = {}
             return None
+        masked: dict[int, Masked] = {}
         changed: list[bool] = []
         for place, parameter, gradient in _tables(optimizer, self._values):
             if place not in given or len(given[place]) != len(parameter):
                 continue
             now = gradient.any(1)
             out = given[place] & ~now
-            if place in before and len(before[place][0]) == len(out):
-                changed += _changed(parameter, out, before[place])
+            if row.goes_on(place, given[place], out):
+                changed += _changed(parameter, out, row.masked[place])
             if bool(out.any()) and bool(now.any()):
                 some = out.nonzero()[:_ROWS, 0]
-                row.masked[place] = (out, some, parameter.detach()[some].clone())
+                kept = parameter.detach()[some].clone()
+                masked[place] = (given[place], out, some, kept)
+        row.masked = masked
         return float(any(changed)) if changed else None
 
     def expects(self, optimizer: torch.optim.Optimizer, looks: bool) -> None:
@@ -114,7 +135,7 @@ def _tables(
 def _changed(parameter: torch.Tensor, out: torch.Tensor, before: Masked) -> list[bool]:
     """Have rows that are taken out again changed? What the script puts back in between
     has not. Empty: there are none."""
-    _, some, values = before
+    _, _, some, values = before
     again = out[some]
     if not bool(again.any()):
         return []

@@ -30,21 +30,42 @@ _FALLS = frozenset(
     "loss losses err error rmse mse mae nll ppl perplexity wer cer fid".split()
 )
 _TURNED = frozenset("neg negative minus inv inverse inverted one".split())
+# A squared residual, and a sum that was accumulated, have these names, too.
+_UNSURE = (frozenset(["r2"]), frozenset(["acc"]))
+_TIMES = 2
 _MAX_LINES = 8  # of a call
 _TORCH = os.path.dirname(torch.__file__)
 _OWN = "_traincheck."  # modules
 
 
-def is_against_metric(scheduler: Any, metric: Any) -> bool | None:
-    """Called in the scheduler's step. None: the name of the metric does not say."""
-    mode = getattr(scheduler, "mode", None)
-    frame = _users_frame()
-    if mode not in ("min", "max") or frame is None:
-        return None
-    rises = _rises(_words(frame.f_code.co_filename, frame.f_lineno))
-    if rises is None or (rises and not _is_positive(metric)):
-        return None
-    return bool(rises == (mode == "min"))
+class MetricDirection:
+    """Of one scheduler."""
+
+    def __init__(self) -> None:
+        # The first value of a metric whose name has two meanings, and how often it has
+        # been above that in a row.
+        self._first: float | None = None
+        self._above = 0
+
+    def is_against(self, scheduler: Any, metric: Any) -> bool | None:
+        """Called in the scheduler's step. None: the name of the metric does not say."""
+        mode = getattr(scheduler, "mode", None)
+        frame = _users_frame()
+        if mode not in ("min", "max") or frame is None:
+            return None
+        words = _words(frame.f_code.co_filename, frame.f_lineno)
+        rises = _rises(words)
+        if rises is None or (rises and not _is_positive(metric)):
+            return None
+        if words in _UNSURE and mode == "min":
+            return True if self._has_risen(float(metric)) else None
+        return bool(rises == (mode == "min"))
+
+    def _has_risen(self, metric: float) -> bool:
+        if self._first is None:
+            self._first = metric
+        self._above = self._above + 1 if metric > self._first else 0
+        return self._above >= _TIMES
 
 
 def _is_positive(metric: Any) -> bool:

@@ -47,6 +47,7 @@ class _Roots:
             return
         watch.signs.forward_begins()
         watch.blind_samples.forward_begins()
+        watch.carried_states.forward_begins(args, kwargs)
         if model is None:
             return
         watch.evaluations.trains(model)
@@ -72,6 +73,8 @@ class _Roots:
             self._watch.generators.forward_ended()
             self._watch.hidden_parts.forward_ended()
             self._watch.blind_samples.forward_ended()
+            if error is None and torch.is_grad_enabled():
+                self._watch.carried_states.forward_ended(args, kwargs, result)
 
 
 def forward_begins(

@@ -3,7 +3,8 @@
 Between two steps of an optimizer a backward runs, or somebody gives it gradients
 otherwise: torch.func.grad, an outer optimizer that is given a difference of weights.
 Then the gradients are other tensors than before, or have been written to. Only their
-identity is looked at, which costs nothing on a device.
+identity is looked at, which costs nothing on a device. What is written through .data
+does not show; where no backward has run at all, all gradients are written by hand.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ class OldGradients:
         known = self._all.get(optimizer)
         if known is not None:
             unused = self._backwards == known.backwards
-            is_old = unused and _are(known.gradients, optimizer)
+            by_hand = self._backwards == 0 and bool(_gradients(optimizer))
+            is_old = unused and not by_hand and _are(known.gradients, optimizer)
             known.is_old = is_old and not self.needs_none(optimizer)
 
     def ended(self, optimizer: torch.optim.Optimizer) -> bool | None:

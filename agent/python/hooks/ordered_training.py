@@ -11,6 +11,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 from _traincheck.identity_map import WeakIdentityMap, is_possible_key
+from _traincheck.lengths import batches_of
 from _traincheck.samplers import draws_at_random
 
 if TYPE_CHECKING:
@@ -36,7 +37,9 @@ class OrderedTraining:
     def pass_begins(self, loader: DataLoader, number: int) -> None:
         self._now = None
         data, draws = loader.dataset, draws_at_random(loader)
-        if draws is None or not is_possible_key(data) or _batches(loader) < _LEAST:
+        if draws is None or not is_possible_key(data):
+            return
+        if (batches_of(loader) or 0) < _LEAST:
             return
         self._now = number, weakref.ref(data), draws
 
@@ -52,10 +55,3 @@ class OrderedTraining:
         passes = (self._passes.get(data) or 0) + 1
         self._passes.set(data, passes)
         return float(not draws) if passes == _PASSES else None
-
-
-def _batches(loader: DataLoader) -> int:
-    try:
-        return len(loader)
-    except (NotImplementedError, TypeError):  # a stream, or samples that come
-        return 0

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from _traincheck.graph_nodes import NLL, dimension, inputs, saved, shape
+from _traincheck.graph_nodes import NLL, dimension, factor, inputs, integer
+from _traincheck.graph_nodes import saved, shape
 from _traincheck.label_graph import ERRORS
 from _traincheck.value_graph import SAME_VALUES, givers_of, origins_of, values_of
 
@@ -41,6 +42,22 @@ _RANGES = {
 _READ = 1 << 16  # elements
 _LEAST = 16  # targets
 _SHARE = 1 / 8  # of them, out of reach
+# Noise around values in reach is outside at most so often, if it has no bias.
+_MOST_NOISE = 1 / 2
+_AVERAGED = 16  # positions of a picture, at least, whose noise a mean takes away
+_NO_REDUCTION = 0  # as torch numbers reductions
+_TOTALS = frozenset(
+    f"{name}Backward{number}" for name in ("Mean", "Sum") for number in "01"
+)
+# Between the errors and their mean. A selection may leave out the missing elements.
+_SELECTED = frozenset(("IndexBackward0", "MaskedSelectBackward0"))
+_ADDED = (
+    (SAME_VALUES - _SELECTED)
+    | _TOTALS
+    | {"AddBackward0", "NegBackward0", "SqrtBackward0"}
+)
+_SCALED = frozenset(("DivBackward0", "MulBackward0"))
+_MOST_ADDED = 32
 _MARGIN = 0.1  # of their deviation: noise reaches a little further
 
 # Between a log-probability and what it is multiplied by: a choice of one action, a sum
@@ -72,20 +89,59 @@ _VALUES = frozenset(("AddmmBackward0", "MmBackward0"))
 def look(node: Node, found: Findings) -> None:
     name = node.name()
     if name in ERRORS:
-        found.add(OUT_OF_REACH, _error_is_out_of_reach(node))
-        found.add(ONE_CLASS, _is_of_one_class(node, _SOFTMAX))
+        if integer(node, "reduction") != _NO_REDUCTION:
+            found.add(OUT_OF_REACH, _error_is_out_of_reach(node))
+        _add_if_all(found, _is_of_one_class(node, _SOFTMAX))
         found.add(DROPPED, _are_dropped(node))
-    elif name in _DIFFERENCES:
-        found.add(OUT_OF_REACH, _difference_is_out_of_reach(node))
+    elif name in _TOTALS and math.prod(shape(node) or ()) == 1:
+        for error in _errors_of(node):
+            of_own = error.name() in _DIFFERENCES
+            look_at = _difference_is_out_of_reach if of_own else _error_is_out_of_reach
+            found.add(OUT_OF_REACH, look_at(error))
     elif name == "BinaryCrossEntropyBackward0":
-        found.add(ONE_CLASS, _is_of_one_class(node, _SOFTMAX))
+        _add_if_all(found, _is_of_one_class(node, _SOFTMAX))
     elif name in NLL:
-        found.add(ONE_CLASS, _is_of_one_class(node, _LOG_SOFTMAX))
+        _add_if_all(found, _is_of_one_class(node, _LOG_SOFTMAX))
         for giver in givers_of(node):
             if giver.name() == _LOG_SOFTMAX:
                 look_at_scores(giver, found)
     elif name == "MulBackward0":
         found.add(TRAINS_CRITIC, _trains_critic(node))
+
+
+def _add_if_all(found: Findings, is_of_one: bool | None) -> None:
+    """Of several heads, one may have a single class in this data."""
+    if is_of_one is not None:
+        found[ONE_CLASS] = min(found.get(ONE_CLASS, 1.0), float(is_of_one))
+
+
+def _errors_of(total: Node) -> list[Node]:
+    """Errors of single elements all of which it adds up, or averages. A mask of zeros
+    leaves out elements that have no target."""
+    found = []
+    todo = inputs(total)[:1]
+    for _ in range(_MOST_ADDED):
+        if not todo:
+            break
+        node = todo.pop()
+        name = node.name()
+        if name in _DIFFERENCES:
+            found.append(node)
+        elif name in ERRORS and integer(node, "reduction") == _NO_REDUCTION:
+            found.append(node)
+        elif name in _ADDED or (name in _SCALED and _keeps_all(node)):
+            todo += inputs(node)
+    return found
+
+
+def _keeps_all(scaled: Node) -> bool:
+    """Is it known that nothing is multiplied by 0?"""
+    if scaled.name() == "DivBackward0":
+        return True
+    weights = factor(scaled)
+    if weights is None or weights.numel() > _READ:
+        return False
+    return bool((weights != 0).all())
 
 
 def look_at_scores(node: Node, found: Findings) -> None:
@@ -126,7 +182,7 @@ def _difference_is_out_of_reach(node: Node) -> bool | None:
     results = saved(activation, "result")
     if reach is None or results is None or results.shape != difference.shape:
         return None
-    results, difference = _few(results), _few(difference)
+    results, difference = _first(results), _first(difference)
     targets = results - difference if is_first else results + difference
     return _are_outside(targets, *reach)
 
@@ -135,17 +191,39 @@ def _reach(origins: set[str]) -> tuple[float, float] | None:
     return _RANGES.get(next(iter(origins))) if len(origins) == 1 else None
 
 
-def _few(values: torch.Tensor) -> torch.Tensor:
-    return values.flatten()[:_READ]
+def _first(values: torch.Tensor) -> torch.Tensor:
+    """Its first samples, or the first one."""
+    if values.dim() == 0:
+        return values
+    return values[: max(1, _READ * len(values) // values.numel())]
 
 
 def _are_outside(targets: torch.Tensor | None, low: float, high: float) -> bool | None:
     if targets is None or targets.numel() < _LEAST or targets.is_complex():
         return None
-    values = _few(targets).float()
-    margin = _MARGIN * values.std()
-    outside = (values < low - margin) | (values > high + margin)
-    return bool(outside.float().mean() > _SHARE)
+    values = targets.flatten()[:_READ].float()
+    margin = float(_MARGIN * values.std())
+
+    def share(numbers: torch.Tensor) -> float:
+        outside = (numbers < low - margin) | (numbers > high + margin)
+        return float(outside.float().mean())
+
+    if share(values) > _MOST_NOISE or targets.dim() < 4:
+        return share(values) > _SHARE
+    # Pictures with noise have means in reach.
+    means = _means(targets)
+    if share(values) <= _SHARE or means is None:
+        return share(values) > _SHARE
+    return True if share(means) > _SHARE else None
+
+
+def _means(pictures: torch.Tensor) -> torch.Tensor | None:
+    """Of each channel of [samples, channels, ...]; None: they are very small."""
+    table = _first(pictures).flatten(2)
+    if table.shape[2] < _AVERAGED:
+        return None
+    step = max(1, table.numel() // _READ)
+    return table[..., ::step].float().mean(2)
 
 
 def _is_of_one_class(loss: Node, softmax: str) -> bool | None:
@@ -160,7 +238,20 @@ def _is_of_one_class(loss: Node, softmax: str) -> bool | None:
 
 def _are_dropped(node: Node) -> bool:
     """Is dropout the last that happens to the scores?"""
-    return any(map(_is_dropout, givers_of(node)))
+    is_second = node.name() in ERRORS and node.next_functions[0][0] is None
+    targets = saved(node, "self" if is_second else "target")
+    return any(
+        _is_dropout(giver) and not _hides_both(giver, targets)
+        for giver in givers_of(node)
+    )
+
+
+def _hides_both(product: Node, targets: torch.Tensor | None) -> bool:
+    """Are the targets 0 wherever the factor is, as behind a mask of both?"""
+    hidden = factor(product)
+    if hidden is None or targets is None or targets.numel() != hidden.numel():
+        return False
+    return not bool(targets.reshape(-1)[hidden.reshape(-1) == 0].any())
 
 
 def _is_dropout(node: Node) -> bool:

@@ -33,6 +33,9 @@ _PROBABILITIES = frozenset(
         "SoftmaxBackward0",
     )
 )
+_ADDED = frozenset(("AddBackward0", "SubBackward0"))
+_SQUARE = "PowBackward0"
+_ROOTS = frozenset(("LinalgVectorNormBackward0", "PowBackward0", "SqrtBackward0"))
 _MOST = 32  # nodes of the quotient
 _READ = 1 << 16  # elements of a mask
 
@@ -46,6 +49,8 @@ def is_of_scores(node: Node) -> bool | None:
         return None
     predicted = [one for one in map(_covered, _sums(above)) if one is not None]
     if len(predicted) != 1 or not _adds(below, predicted[0]):
+        return None
+    if below.name() in _ROOTS or _is_length(below):
         return None
     origins = {origin.name() for origin in _origins(predicted[0])}
     if origins and origins <= _LAYERS:
@@ -84,6 +89,21 @@ def _adds(node: Node, predicted: Node) -> bool:
     return any(
         value in wanted for whole in _sums(node) for value in walk([whole], _MOST)
     )
+
+
+def _is_length(below: Node) -> bool:
+    """Is it the squared length of the predictions, to which no mask is added? Cosines
+    and projections have it below."""
+    node = below
+    # The sum of a mask has no gradient: nothing shows but that something is added.
+    for _ in range(_MOST):
+        givers = values_of(inputs(node)[:1])
+        if node.name() in _SUMS:
+            return [giver.name() for giver in givers] == [_SQUARE]
+        if len(inputs(node)) != 1 or not givers or node.name() in _ADDED:
+            return False
+        node = givers[0]
+    return False
 
 
 def _origins(predicted: Node) -> list[Node]:

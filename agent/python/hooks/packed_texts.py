@@ -36,7 +36,19 @@ def texts_of(positions: torch.Tensor) -> torch.Tensor | None:
     texts = begins.cumsum(1)
     # Padding is often a row of zeros: a text has several tokens.
     behind = (texts > 1) & (positions >= _LEAST - 1)
-    return texts if bool(behind.any()) else None
+    if not bool(behind.any()) or _are_of_a_grid(positions):
+        return None
+    return texts
+
+
+def _are_of_a_grid(positions: torch.Tensor) -> bool:
+    """Have all texts one length, but for last ones that are cut? Hours of days and
+    columns of pictures begin anew like that."""
+    ends = positions[:, :-1][positions[:, 1:] == 0]
+    whole = ends[ends >= _LEAST - 1]
+    if len(whole) == 0 or bool((whole != whole[0]).any()):
+        return False
+    return bool(positions.max() == whole[0])
 
 
 def sees_others(one: SelfAttention, texts: torch.Tensor) -> bool | None:

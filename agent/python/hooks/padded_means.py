@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from _traincheck.graph_nodes import inputs, kept, reduced, saved
+from _traincheck.value_graph import values_of
 
 if TYPE_CHECKING:
     from torch.autograd.graph import Node
@@ -23,6 +24,13 @@ POOLS = "loss.pools_padding"
 
 _MEANS = ("MeanBackward0", "MeanBackward1")
 _SUMS = ("SumBackward0", "SumBackward1")
+# What may have set the padding to zeros: a quotient behind the mean makes up for them.
+_SET = frozenset(
+    (
+        *("CopySlices", "IndexPutBackward0", "MaskedFillBackward0"),
+        *("MaskedFillBackward1", "WhereBackward0"),
+    )
+)
 _MOST = 1 << 20  # elements that are read
 _REDUCED = 1  # dimensions that a mask may have besides [samples, positions]
 
@@ -40,13 +48,16 @@ def counts(node: Node) -> bool | None:
 def pools(node: Node, real: torch.Tensor) -> bool | None:
     """Is it a mean over the positions of [samples, positions, width], padding included?
 
-    real: bool[samples, positions]. None: it is no such mean, or nothing is padded."""
+    real: bool[samples, positions]. None: it is no such mean, nothing is padded, or
+    elements were set before it."""
     sizes = kept(node, "self_sym_sizes")
     if not isinstance(sizes, (tuple, list)) or tuple(sizes[:2]) != tuple(real.shape):
         return None
     if len(sizes) != 3 or reduced(node) != {1} or not ends_rows(real.int()):
         return None
     products = [g for g in inputs(node)[:1] if g.name() == "MulBackward0"]
+    if any(giver.name() in _SET for giver in values_of(inputs(node)[:1])):
+        return None
     if products:  # with a mask, as far as can be read
         masked = node.name() in _SUMS and any(map(_is_masked, products))
         return False if masked else None

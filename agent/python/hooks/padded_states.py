@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from _traincheck.batch_axis import steps_and_sequences
-from _traincheck.graph_nodes import Graph, integer
+from _traincheck.graph_nodes import Graph, factor, integer
 from _traincheck.padded_means import ends_rows
 
 if TYPE_CHECKING:
@@ -34,6 +34,9 @@ _HANDED_ON = frozenset(
     )
 )
 _MOST_HANDED_ON = 4
+_MOST = 1 << 12  # elements of a mask
+_MASKED = "WhereBackward0"
+_WORDS = 64  # of a vocabulary, at least, whose padding is not one of the first two
 _LEAST = 2  # rows with so much padding, and so much padding
 _SHARE = 1 / 4  # of the texts that the padding_idx is in
 
@@ -42,16 +45,19 @@ def padding_of(embedding: Node, tokens: torch.Tensor) -> int | None:
     """The token that fills up the rows of int64[samples, positions]; None: none does.
 
     Without a padding_idx it is one that stands at the ends of rows alone, several
-    times in a row."""
+    times in a row. A small vocabulary may have a state that is never left."""
     told = integer(embedding, "padding_idx")
     if told is not None and told >= 0:
         return told
-    return _filling(tokens)
+    return _filling(embedding, tokens)
 
 
-def _filling(tokens: torch.Tensor) -> int | None:
+def _filling(embedding: Node, tokens: torch.Tensor) -> int | None:
     last = int(tokens[:, -1].mode().values)
     fill = tokens == last
+    words = integer(embedding, "weight_sym_argsize_0")
+    if last > 1 and (words is None or words < _WORDS):
+        return None
     repeated = int((fill.sum(1) >= _LEAST).sum()) >= _LEAST
     return last if repeated and ends_rows((~fill).int()) else None
 
@@ -65,13 +71,23 @@ def real_tokens(embedding: Node, tokens: torch.Tensor) -> torch.Tensor | None:
     return tokens != padding
 
 
+def tables(embedding: Node, tokens: torch.Tensor) -> list[torch.Tensor]:
+    """The tokens as [samples, positions], as far as it can be told. Rows that are sorted
+    by their lengths look like padded texts from both sides."""
+    both = [tokens, tokens.t()]
+    if tokens.shape[0] != tokens.shape[1]:
+        return both
+    fit = [one for one in both if real_tokens(embedding, one) is not None]
+    return [] if len(fit) == 2 else fit or both
+
+
 def is_token(embedding: Node, tokens: torch.Tensor) -> bool | None:
     """Is the padding_idx a token within texts, and another one fills them up? None: it
     has no padding_idx, or nothing fills them up."""
     told = integer(embedding, "padding_idx")
     if told is None or told < 0:
         return None
-    fill = _filling(tokens)
+    fill = _filling(embedding, tokens)
     if fill is None or fill == told:
         return None if fill is None else False
     other = (tokens != told) & (tokens != fill)
@@ -104,6 +120,8 @@ def _feeds(graph: Graph, layer: Node, others: list[Node]) -> bool:
 def _is_last_state(graph: Graph, layer: Node, steps: int) -> bool:
     if layer.name() == _UNBIND:  # a recurrence of single steps
         reached = graph.reached_from(layer)
+        if any(map(_keeps_state, reached)):
+            return False  # padding may leave the state as it is
         outputs = [
             node
             for node in reached
@@ -117,6 +135,17 @@ def _is_last_state(graph: Graph, layer: Node, steps: int) -> bool:
             if not _hands_on_last(graph, taker, steps):
                 return False
     return True
+
+
+def _keeps_state(node: Node) -> bool:
+    """Is it a choice between the new state and the former, by a mask?"""
+    if node.name() == _MASKED:
+        return True
+    mask = factor(node)
+    if mask is None or mask.numel() > _MOST or mask.is_complex():
+        return False
+    zeros = mask == 0
+    return bool(zeros.any()) and bool((zeros | (mask == 1)).all())
 
 
 def _is_last_alone(graph: Graph, output: Node, steps: int) -> bool:

@@ -69,18 +69,21 @@ def _are_scores(outputs: Any) -> bool:
 
 
 def _has_constant_term(root: Node) -> bool:
-    todo = [root]
+    todo = [(root, False)]
     for _ in range(_MOST):
         if not todo:
             break
-        node = todo.pop()
+        node, is_added = todo.pop()
         givers = [giver for giver, _ in node.next_functions]
         if node.name() in _SUMS:
-            if None in givers:
+            # Python's sum() of a list begins with 0, to which further terms are added.
+            if None in givers and not (is_added and givers[-1] is None):
                 return True
+            is_added = True
         elif node.name() not in _FACTORS:
             continue
-        todo += [giver for giver in givers if giver is not None and shape(giver) == ()]
+        numbers = [one for one in givers if one is not None and shape(one) == ()]
+        todo += [(number, is_added) for number in numbers]
     return False
 
 

@@ -9,12 +9,13 @@ arXiv:1707.06347, equations 6 and 7).
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from _traincheck.findings import Findings
-from _traincheck.graph_nodes import Graph, factor, inputs, kept, saved
+from _traincheck.graph_nodes import Graph, factor, inputs, kept, saved, shape
 from _traincheck.hyper_parameters import number_of
-from _traincheck.value_graph import values_of
+from _traincheck.value_graph import SAME_VALUES, values_of
 
 if TYPE_CHECKING:
     from torch.autograd.graph import Node
@@ -40,8 +41,11 @@ _SUMS = frozenset(
     for number in numbers
 )
 _SCALED = frozenset(("DivBackward0", _PRODUCT))
+_NEGATED = frozenset(("NegBackward0", "SubBackward0"))
 _LOGARITHMS = frozenset(("LogSoftmaxBackward0", "SubBackward0"))
 _CLAMPS = frozenset(("ClampBackward0", "ClampBackward1"))
+# Wider limits are those of variances and temperatures.
+_LOWEST, _HIGHEST = 0.3, 3.0
 _TOLERANCE = 0.01  # of a ratio that should be 1
 
 
@@ -62,7 +66,9 @@ def _is_clipped(graph: Graph, ratio: Node) -> bool:
     for taker in graph.takers(ratio):
         if taker.name() in _CLAMPS:
             low, high = (number_of(kept(taker, name)) for name in ("min", "max"))
-            if low is not None and high is not None and 0 < low < 1 < high:
+            if low is None or high is None:
+                continue
+            if _LOWEST < low < 1 < high < _HIGHEST:
                 return True
     return False
 
@@ -145,14 +151,38 @@ def _before_clamps(node: Node) -> Node:
 
 
 def _acts(graph: Graph, entropy: Node) -> bool:
-    """Are logarithms of single actions' probabilities taken of the same policy?"""
+    """Are logarithms of single actions' probabilities taken of the same policy, and
+    weighted by advantages? Those of labels are added up as they are."""
     logarithm = _logarithm_of_shares(entropy)
     if logarithm is None:
         return False
     return any(
-        _takes_one_each(node) and values_of(inputs(node)[:1]) == [logarithm]
+        _takes_one_each(node)
+        and values_of(inputs(node)[:1]) == [logarithm]
+        and _is_weighted(graph, node)
         for node in graph.reached_from(logarithm)
     )
+
+
+def _is_weighted(graph: Graph, chosen: Node) -> bool:
+    """Is something else done to some of them than that they are added up?"""
+    sizes = shape(chosen)
+    if sizes is None or math.prod(sizes) == 1:
+        return True  # of one action, an advantage is one number
+    todo, seen = [chosen], {chosen}
+    while todo:
+        for taker in graph.takers(todo.pop()):
+            is_sum = taker.name() in _SUMS or taker.name() in _NEGATED
+            if not is_sum and taker.name() not in SAME_VALUES:
+                if taker.name() not in _SCALED or len(inputs(taker)) != 1:
+                    return True
+                if _sign_of(taker) == 0:
+                    return True
+            total = shape(taker)
+            if taker not in seen and total is not None and math.prod(total) != 1:
+                seen.add(taker)
+                todo.append(taker)
+    return False
 
 
 def _takes_one_each(node: Node) -> bool:

@@ -71,19 +71,30 @@ class PositionalStates:
         self._took.discard(optimizer)
         if file != self._places_in:
             return None
-        found = [self._is_wrong(group["params"]) for group in optimizer.param_groups]
+        found = [
+            self._is_wrong(group["params"], optimizer.state)
+            for group in optimizer.param_groups
+        ]
         wrong = [said for said in found if said is not None]
         return float(any(wrong)) if wrong else None
 
-    def _is_wrong(self, parameters: list[torch.Tensor]) -> bool | None:
-        """None: the group does not follow its model's order either."""
+    def _is_wrong(self, parameters: list[torch.Tensor], state: Any) -> bool | None:
+        """None: the group does not follow its model's order either, or its moments do
+        not fit the file's order: somebody has sorted the names."""
         places = [self._places.get(id(parameter)) for parameter in parameters]
         known = [place for place in places if place is not None]
         own = [position for _, position in known]
         if len(known) < 2 or own != sorted(own):
             return None
         in_file = [position for position, _ in known]
-        return in_file != sorted(in_file)
+        if in_file == sorted(in_file):
+            return False
+        if len(known) < len(parameters):
+            return True
+        as_in_file = sorted(parameters, key=lambda one: self._places[id(one)][0])
+        shapes = [moment_shapes(state.get(one)) for one in parameters]
+        fits = [one.shape in found for one, found in zip(as_in_file, shapes) if found]
+        return True if all(fits) else None
 
     def _note(self, module: torch.nn.Module, state: dict[str, Any], file: int) -> None:
         if file != self._places_in:
@@ -105,6 +116,14 @@ def _is_plain(value: Any) -> bool:
     if type(value) is not torch.Tensor or value.layout != torch.strided:
         return False
     return not value.is_meta and value.numel() > 0
+
+
+def moment_shapes(state: Any) -> list[torch.Size]:
+    """Of what an optimizer keeps of one parameter."""
+    if not isinstance(state, dict):
+        return []
+    kept = [one for one in state.values() if type(one) is torch.Tensor]
+    return [one.shape for one in kept if one.dim() > 0]
 
 
 def mark_of(tensor: torch.Tensor) -> Mark:

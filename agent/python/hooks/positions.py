@@ -28,13 +28,16 @@ def dimension_of_steps(tokens: torch.Tensor, lengths: list[int]) -> int | None:
 
 
 def are_of_samples(
-    indices: torch.Tensor, tokens: torch.Tensor, steps: int
+    indices: torch.Tensor, rows: int | None, tokens: torch.Tensor, steps: int
 ) -> bool | None:
-    """indices: of another embedding; steps: the dimension of the tokens [..., ...] that
-    texts run along. None: these are no positions."""
+    """indices: of another embedding, of so many rows; steps: the dimension of the tokens
+    [..., ...] that texts run along. None: these are no positions, or each sample may have
+    a row of its own."""
     sizes: Any = tuple(tokens.shape)
     counted = _dimension(indices, sizes)
-    return None if counted is None else counted != steps
+    if counted is None or counted == steps:
+        return None if counted is None else False
+    return None if rows == sizes[counted] else True
 
 
 def _dimension(indices: torch.Tensor, sizes: tuple[int, int]) -> int | None:

@@ -7,6 +7,7 @@ without a word, and the model goes on with what it was made with.
 
 from __future__ import annotations
 
+import collections
 import itertools
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 NAME = "load.leaves_renamed"
 _UNEXPECTED = 64  # names that are looked at
 _PARTS = 5  # components that make the difference, at most
+_OF_A_LAYER = 2  # weight and bias: one layer was made anew, within a Sequential
 
 
 def leaves_renamed(module: torch.nn.Module, state: Any, result: Any) -> bool | None:
@@ -38,6 +40,7 @@ def leaves_renamed(module: torch.nn.Module, state: Any, result: Any) -> bool | N
         others = wanted.get(name.rpartition(".")[2], ())
         if shape and any(
             _is_renamed(name, other)
+            and not (len(unexpected) <= _OF_A_LAYER and _is_in_row(name, other))
             and other in own
             and own[other].shape == shape
             and own[other].dim() > 0
@@ -58,6 +61,14 @@ def _is_renamed(one: str, other: str) -> bool:
     if len(shorter) < 2 or not 0 < len(longer) - len(shorter) <= _PARTS:
         return False
     return _is_subsequence(shorter, iter(longer))
+
+
+def _is_in_row(one: str, other: str) -> bool:
+    """Are numbers all that one of them has more? Its layer lies in a Sequential."""
+    a, b = one.split("."), other.split(".")
+    more = collections.Counter(a) - collections.Counter(b)
+    more += collections.Counter(b) - collections.Counter(a)
+    return all(part.isdigit() for part in more)
 
 
 def _is_subsequence(shorter: list[str], longer: Iterator[str]) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from _traincheck.graph_nodes import inputs, saved
+from _traincheck.graph_nodes import inputs, kept, reduced, saved
 from _traincheck.value_graph import SAME_VALUES
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ _ON_THE_WAY = SAME_VALUES | {
     "SplitBackward0",
     "SplitWithSizesBackward0",
 }
+_SUMS = frozenset(("SumBackward0", "SumBackward1"))
 _MOST_ON_THE_WAY = 16  # nodes between two divisions
 _MOST = 1 << 16  # divisors that are read
 
@@ -45,7 +46,7 @@ def divides_again(node: Node) -> bool | None:
         if giver.name() == _DIVISION:
             before = _divisors(giver)
             if before is not None and _begins_or_ends(before, divisors):
-                return True
+                return None if _sums_pairs(giver) else True
         elif giver.name() in _ON_THE_WAY:
             todo += inputs(giver)
     return False
@@ -58,9 +59,38 @@ def _divisors(node: Node) -> torch.Tensor | None:
     divisors = saved(node, "other")
     if divisors is None or not 1 < divisors.numel() <= _MOST or divisors.is_complex():
         return None
+    if divisors.dtype is torch.bool:
+        return None
     flat = divisors.reshape(-1)
     are_counts = bool((flat >= 1).all()) and bool((flat == flat.round()).all())
     return flat if are_counts and bool((flat != flat[0]).any()) else None
+
+
+def _sums_pairs(division: Node) -> bool:
+    """Does it divide a sum over two dimensions of one size? All pairs of a text's tokens
+    are as many as the square of its length."""
+    sizes: list[int] = []
+    todo = inputs(division)[:1]
+    for _ in range(_MOST_ON_THE_WAY):
+        if not todo:
+            break
+        node = todo.pop()
+        if node.name() in _SUMS:
+            sizes += _summed(node)
+        elif node.name() not in _ON_THE_WAY:
+            continue
+        todo += inputs(node)
+    wide = [size for size in sizes if size > 1]
+    return len(set(wide)) < len(wide)
+
+
+def _summed(total: Node) -> list[int]:
+    """Sizes of the dimensions that it adds up."""
+    sizes = kept(total, "self_sym_sizes")
+    if not isinstance(sizes, (tuple, list)):
+        return []
+    over = range(len(sizes)) if total.name() == "SumBackward0" else reduced(total)
+    return [int(sizes[one]) for one in over if one < len(sizes)]
 
 
 def _begins_or_ends(whole: torch.Tensor, part: torch.Tensor) -> bool:

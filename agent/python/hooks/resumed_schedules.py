@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from _traincheck.file_entries import entries_of
-from _traincheck.hyper_parameters import number_of
-from _traincheck.identity_map import WeakIdentityMap
+from _traincheck.hyper_parameters import number_of, rates_of
+from _traincheck.identity_map import WeakIdentityMap, is_possible_key
 from _traincheck.stateless_resumes import holds_optimizer
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ class ResumedSchedules:
         # Optimizers that have taken over a state, and not stepped since: had a schedule
         # moved its rate?
         self._resumed: WeakIdentityMap[Any, bool] = WeakIdentityMap()
+        self._rates: WeakIdentityMap[Any, list[float]] = WeakIdentityMap()  # loaded
         self._restored: WeakIdentityMap[Any, bool] = WeakIdentityMap()  # schedulers
 
     def loaded(self, content: Any) -> None:
@@ -43,6 +44,16 @@ class ResumedSchedules:
     def optimizer_loads(self, optimizer: torch.optim.Optimizer, state: Any) -> None:
         if self._resumes and isinstance(state, dict) and state.get("state"):
             self._resumed.set(optimizer, _has_moved(state.get("param_groups")))
+            self._rates.set(optimizer, rates_of(state.get("param_groups")))
+
+    def scheduler_made(self, optimizer: Any) -> None:
+        """Called before it sets its first rate. A program that has given the optimizer
+        other rates than it loaded begins anew on purpose."""
+        if not is_possible_key(optimizer):
+            return
+        loaded = self._rates.get(optimizer)
+        if loaded is not None and rates_of(optimizer.param_groups) != loaded:
+            self._resumed.discard(optimizer)
 
     def scheduler_loads(self, scheduler: Any) -> None:
         self._restored.set(scheduler, True)
@@ -54,6 +65,7 @@ class ResumedSchedules:
         no schedule, or no resume."""
         moved = self._resumed.get(optimizer)
         self._resumed.discard(optimizer)
+        self._rates.discard(optimizer)
         if moved is None or not schedulers or not (self._read or moved):
             return {}
         anew = not any(map(self._goes_on, schedulers))

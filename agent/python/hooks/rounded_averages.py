@@ -23,22 +23,28 @@ if TYPE_CHECKING:
     from _traincheck.models import Model, Models
 
 
-class _Look:
-    """Some parameters of a copy, their sources, and what the copy's were."""
+# Names of parameters of a copy, these, and their sources.
+_Samples = list[tuple[str, torch.Tensor, torch.Tensor]]
 
-    def __init__(self, copies: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
-        self.copies = copies
-        self.sources = sources
-        self.versions = [copy._version for copy in copies]
+
+class _Look:
+    """What some parameters of a copy were. It holds none of them."""
+
+    def __init__(self, samples: _Samples) -> None:
+        self.samples = [(name, id(copy)) for name, copy, _ in samples]
+        self.versions = [copy._version for _, copy, _ in samples]
         self.before: list[torch.Tensor] = []
 
     def begins(self, values: list[torch.Tensor]) -> None:
         self.before = [value.clone() for value in values]
 
-    def written(self) -> list[bool]:
+    def is_of(self, samples: _Samples) -> bool:
+        return self.samples == [(name, id(copy)) for name, copy, _ in samples]
+
+    def written(self, samples: _Samples) -> list[bool]:
         """By torch's count."""
-        versions = zip(self.copies, self.versions)
-        return [copy._version != version for copy, version in versions]
+        versions = zip(samples, self.versions)
+        return [copy._version != version for (_, copy, _), version in versions]
 
 
 class _Row:
@@ -83,19 +89,21 @@ class RoundedAverages:
 
     def _look_at(self, model: Model, row: _Row) -> None:
         look, row.look = row.look, None
-        if look is not None:
-            written = look.written()
-            both, look.copies, look.sources = look.copies + look.sources, [], []
+        number, row.steps = row.steps, row.steps + 1
+        samples: _Samples = []
+        if look is not None or looks_at(number):
+            samples = self._samples(model)
+        copies = [copy for _, copy, _ in samples]
+        if look is not None and copies and look.is_of(samples):
+            written = look.written(samples)
+            both = copies + [source for _, _, source in samples]
             self._values.read(
                 list(map(part, both)),
                 functools.partial(self._compare, row.rounding, look, written),
             )
-        number, row.steps = row.steps, row.steps + 1
-        if looks_at(number):
-            copies, sources = self._samples(model)
-            if copies:
-                row.look = _Look(copies, sources)
-                self._values.read(list(map(part, copies)), row.look.begins)
+        if looks_at(number) and copies:
+            row.look = _Look(samples)
+            self._values.read(list(map(part, copies)), row.look.begins)
 
     def _compare(
         self,
@@ -118,24 +126,21 @@ class RoundedAverages:
             self._said = float(bool(self._said) or takes)
             self._awake.add("opt.average_rounded_away")
 
-    def _samples(self, model: Model) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """Parameters of the copy, and their sources."""
+    def _samples(self, model: Model) -> _Samples:
         low = [(name, tensor) for name, _, tensor in model.params() if is_low(tensor)]
         if not low:
-            return [], []
+            return []
         known = {
             variable: tensor
             for other in self._models.all()
             if other is not model and not other.shadow_of
             for _, variable, tensor in other.params()
         }
-        copies: list[torch.Tensor] = []
-        sources: list[torch.Tensor] = []
+        samples: _Samples = []
         for name, tensor in low[:PARAMETERS]:
             source = known.get(model.shadow_of.get(name, 0))
             if source is None or source.shape != tensor.shape:
                 continue
             if self._values.reads(tensor) and self._values.reads(source):
-                copies.append(tensor)
-                sources.append(source)
-        return copies, sources
+                samples.append((name, tensor, source))
+        return samples

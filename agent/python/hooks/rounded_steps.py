@@ -3,7 +3,8 @@
 A bfloat16 has eight bits: a weight of 1 moves by 1/128 or not at all. A training
 whose weights have no copy in float32 stands still where its steps are smaller: all of it,
 or its scales alone, which begin at 1. Such parameters are compared over the first steps
-and now and then later.
+and now and then later, at rates that do not rise: a warm-up begins with steps that may
+well be lost.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from _traincheck.own_code import codes_of
 from _traincheck.rounding import PARAMETERS, Rounding, is_low, part
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from _traincheck.awake import Awake
     from _traincheck.device_values import DeviceValues
 
@@ -52,6 +55,8 @@ class _Row:
         self.said: float | None = None
         self.one_said: float | None = None
         self.standing: list[int] = []  # looks in a row at which one did not move
+        # Of each group: the last rate and the largest one so far.
+        self.rates: list[tuple[float, float]] = []
 
 
 class RoundedSteps:
@@ -67,9 +72,10 @@ class RoundedSteps:
             row = _Row()
             self._rows.set(optimizer, row)
         row.look = None
+        groups = _at_full_rates(row, optimizer)
         if not looks:
             return
-        parameters, gradients = self._samples(optimizer)
+        parameters, gradients = self._samples(groups)
         if parameters:
             self._awake.add(NAME)
             row.look = _Look(parameters)
@@ -102,15 +108,13 @@ class RoundedSteps:
         return said
 
     def _samples(
-        self, optimizer: torch.optim.Optimizer
+        self, groups: list[dict[str, Any]]
     ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """Parameters and their gradients."""
         parameters: list[torch.Tensor] = []
         gradients: list[torch.Tensor] = []
         vectors = 0
-        for group in optimizer.param_groups:
-            if not _is_at_full_rate(group):
-                continue
+        for group in groups:
             for parameter in group["params"]:
                 # Of scales, which lie between the others, as many again.
                 is_vector = parameter.dim() == 1
@@ -144,12 +148,25 @@ def _compare(row: _Row, look: _Look, after: list[torch.Tensor]) -> None:
         row.said = float(takes)
 
 
-def _is_at_full_rate(group: dict[str, object]) -> bool:
-    """A warm-up begins with steps that may well be lost."""
-    rate, initial = group.get("lr"), group.get("initial_lr")
-    if not isinstance(rate, float) or rate <= 0:
-        return False
-    return not isinstance(initial, float) or rate >= initial / 2
+def _at_full_rates(row: _Row, optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+    """Its groups that are past their warm-up. A schedule says what their rate is to be;
+    without one it is the largest so far, once it has ceased to rise."""
+    found = []
+    rates: list[tuple[float, float]] = []
+    for place, group in enumerate(optimizer.param_groups):
+        rate, initial = group.get("lr"), group.get("initial_lr")
+        if not isinstance(rate, float):
+            rate = 0.0
+        last, largest = row.rates[place] if place < len(row.rates) else (rate, rate)
+        rates.append((rate, max(rate, largest)))
+        if isinstance(initial, float):
+            is_full = rate >= initial / 2
+        else:
+            is_full = last >= rate >= largest / 2
+        if rate > 0 and is_full:
+            found.append(group)
+    row.rates = rates
+    return found
 
 
 def _compensates(optimizer: torch.optim.Optimizer) -> bool:

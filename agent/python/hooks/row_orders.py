@@ -14,7 +14,7 @@ import torch
 
 from _traincheck import packed_texts
 from _traincheck.batch_tensors import tensors_of
-from _traincheck.graph_nodes import saved
+from _traincheck.graph_nodes import saved, walk
 
 if TYPE_CHECKING:
     from typing import Any
@@ -27,6 +27,10 @@ NAME = "loss.rows_reordered"
 _BATCHES = 8  # of a loader that are looked at
 _LEAST = 4  # rows
 _MOST = 1 << 16  # tokens
+_MOST_POSITIONS = 1 << 18
+_MOST_TENSORS = 8  # of one kind, in a batch
+_MAX_NODES = 4096  # of a loss
+_EMBEDDING = "EmbeddingBackward0"
 # What may put rows into another order.
 _ORDERS = frozenset(("GatherBackward0", "IndexBackward0", "IndexSelectBackward0"))
 
@@ -53,14 +57,16 @@ class RowOrders:
             return
         self._fetched[loader] += 1
         for tensor in tensors_of(batch):
-            if packed_texts.texts_of(tensor) is not None:
+            if _are_positions(tensor) and len(self._positions) < _MOST_TENSORS:
                 self._positions.append(tensor.clone())
             if len(tensor.shape) == 0 or not _LEAST <= len(tensor) <= _MOST:
                 continue
             if tensor.numel() == len(tensor):
-                self._targets.append(tensor.flatten().clone())
+                if len(self._targets) < _MOST_TENSORS:
+                    self._targets.append(tensor.flatten().clone())
             elif tensor.dim() == 2 and tensor.numel() <= _MOST:
-                if tensor.dtype is torch.int64:
+                plenty = len(self._tokens) == _MOST_TENSORS
+                if tensor.dtype is torch.int64 and not plenty:
                     self._tokens.append(tensor.clone())
 
     def texts_in(self, tokens: torch.Tensor) -> torch.Tensor | None:
@@ -74,23 +80,46 @@ class RowOrders:
         self, tokens: torch.Tensor, losses: list[Node], reached: set[Node]
     ) -> bool | None:
         """tokens: [rows, positions] that a model was given; reached: what was computed
-        of them. None: they are in the order of the batch, or it cannot be told."""
+        of them. None: they are in the order of the batch, or it cannot be told, as
+        where the vectors of both orders are mixed."""
         orders = (_order(before, tokens) for before in self._tokens)
         order = next((one for one in orders if one is not None), None)
         if order is None or any(node.name() in _ORDERS for node in reached):
             return None
-        for loss in losses:
-            given = saved(loss, "target") if loss in reached else None
-            for targets in self._targets:
-                if given is None or given.numel() != len(targets):
-                    continue
-                if torch.equal(targets[order], targets):
-                    continue
-                if bool((given.flatten() == targets).all()):
-                    return True
-                if bool((given.flatten() == targets[order]).all()):
-                    return False
+        said = {self._is_apart(loss, order) for loss in losses if loss in reached}
+        if True not in said or False in said:
+            return False if False in said else None
+        return None if any(map(self._reads_in_order, losses)) else True
+
+    def _is_apart(self, loss: Node, order: list[int]) -> bool | None:
+        """Are its targets in the batch's own order, not in this one?"""
+        given = saved(loss, "target")
+        for targets in self._targets:
+            if given is None or given.numel() != len(targets):
+                continue
+            if torch.equal(targets[order], targets):
+                continue
+            if bool((given.flatten() == targets).all()):
+                return True
+            if bool((given.flatten() == targets[order]).all()):
+                return False
         return None
+
+    def _reads_in_order(self, loss: Node) -> bool:
+        """Are rows of the batch read in its own order, too?"""
+        for node in walk([loss], _MAX_NODES):
+            read = saved(node, "indices") if node.name() == _EMBEDDING else None
+            if read is None or read.dtype != torch.int64:
+                continue
+            if any(torch.equal(read, one) for one in self._tokens):
+                return True
+        return False
+
+
+def _are_positions(tensor: torch.Tensor) -> bool:
+    if tensor.numel() > _MOST_POSITIONS:
+        return False
+    return packed_texts.texts_of(tensor) is not None
 
 
 def _order(before: torch.Tensor, after: torch.Tensor) -> list[int] | None:

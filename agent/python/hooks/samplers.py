@@ -7,6 +7,8 @@ drawn at random. An iterable dataset has no indices: count only.
 from __future__ import annotations
 
 import array
+import sys
+from types import CodeType
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,8 +18,10 @@ from torch.utils.data import sampler as samplers
 from _traincheck.awake import NEW_DATA
 from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.observing import observe
+from _traincheck.own_code import codes_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
     from torch.utils.data import DataLoader
@@ -33,6 +37,11 @@ _RANDOM = (
     samplers.WeightedRandomSampler,
 )
 
+# Parts of names of what draws, and whole names.
+_DRAWING = ("rand", "shuffl", "perm", "choice", "seed", "generator", "rng", "draw")
+_DRAWING_NAMES = frozenset("sample multinomial uniform normal integers".split())
+_NESTED = 4  # functions within each other
+
 
 class _Pass:
     def __init__(self, loader: int, variable: int) -> None:
@@ -40,6 +49,8 @@ class _Pass:
         self.variable = variable
         self.begun = False
         self.count: float | None = None  # as last written
+        # Does its first batch consist of one sample? None: it has not been drawn.
+        self.repeats: bool | None = None
 
 
 class Samplers:
@@ -70,6 +81,8 @@ class Samplers:
                 float(shared),
             )
         random = draws_at_random(loader)
+        if random is None and orders_on_purpose(loader):
+            random = False
         if random is not None:
             self._core.record_scalar(
                 known[0], self._core.POINT_FETCH, 0, "shuffles", float(random)
@@ -86,6 +99,8 @@ class Samplers:
         current = self._passes.get(iterator)
         if current is None:
             return
+        if current.repeats is None:
+            current.repeats = _is_one_index(indices)
         if not self._watch.recorded.states:
             return
         core = self._core
@@ -95,6 +110,11 @@ class Samplers:
         if count != current.count:
             current.count = count
             core.record_scalar(current.loader, core.POINT_FETCH, 0, "indices", count)
+
+    def repeats_one(self, iterator: LoaderIterator) -> bool:
+        """Does the sampler ask for one sample many times (answers to one prompt)?"""
+        current = self._passes.get(iterator)
+        return current is not None and bool(current.repeats)
 
     def _define(self, loader: DataLoader) -> tuple[int, int]:
         core, short = self._core, type(loader).__name__
@@ -136,6 +156,53 @@ def _sampler_draws(sampler: Any) -> bool | None:
     shuffle = getattr(sampler, "shuffle", None)
     known = isinstance(sampler, samplers.Sampler) and isinstance(shuffle, bool)
     return shuffle if known else None
+
+
+def orders_on_purpose(loader: DataLoader) -> bool:
+    """Has it a sampler of the user's own whose code draws nothing at random (samples
+    from easy to hard, by their lengths)?"""
+    batches: Any = getattr(loader, "batch_sampler", None)
+    own: list[Any] = []
+    for one in (batches, loader.sampler, getattr(batches, "sampler", None)):
+        if one is not None and not type(one).__module__.startswith("torch."):
+            own.append(one)
+    return bool(own) and not any(map(_may_draw, own))
+
+
+def _may_draw(sampler: Any) -> bool:
+    """By its code and the samplers that it goes through."""
+    codes = codes_of(type(sampler))
+    attributes: Any = getattr(sampler, "__dict__", {})
+    if not codes or any(isinstance(a, samplers.Sampler) for a in attributes.values()):
+        return True
+    names = {name for code in codes for name in _names_of(code, _NESTED)}
+    module = sys.modules.get(type(sampler).__module__)
+    around = vars(module) if module is not None else {}
+    helpers = [getattr(around.get(name), "__code__", None) for name in names]
+    for code in helpers:
+        if isinstance(code, CodeType):
+            names |= set(_names_of(code, _NESTED))
+    names = {name.lower() for name in names}
+    return any(part in name for name in names for part in _DRAWING) or bool(
+        names & _DRAWING_NAMES
+    )
+
+
+def _names_of(code: CodeType, depth: int) -> Iterator[str]:
+    """Those that it and the functions within it use."""
+    yield from code.co_names
+    yield from code.co_freevars
+    yield from code.co_varnames
+    for inner in code.co_consts if depth > 0 else ():
+        if isinstance(inner, CodeType):
+            yield from _names_of(inner, depth - 1)
+
+
+def _is_one_index(indices: Any) -> bool:
+    plain = isinstance(indices, (list, tuple)) and len(indices) > 1
+    return plain and all(
+        type(index) is int and index == indices[0] for index in indices
+    )
 
 
 def content_of(indices: Any) -> tuple[bytes | None, float]:

@@ -4,6 +4,7 @@ with the steps of their optimizer."""
 from __future__ import annotations
 
 import collections
+import itertools
 import math
 import sys
 from typing import TYPE_CHECKING
@@ -14,10 +15,13 @@ from _traincheck import naming
 from _traincheck.findings import Findings
 from _traincheck.hyper_parameters import number_of, rates_of
 from _traincheck.identity_map import WeakIdentityMap
+from _traincheck.late_steps import waits_for_a_counter
+from _traincheck.lengths import batches_of
 from _traincheck.merged_rates import MergedRates
 from _traincheck.metric_direction import NAME as AGAINST_METRIC
-from _traincheck.metric_direction import is_against_metric
+from _traincheck.metric_direction import MetricDirection
 from _traincheck.observing import observe
+from _traincheck.scheduler_settings import are_equal
 from _traincheck.slow_warm_ups import NAME as SLOW_WARM_UP
 from _traincheck.slow_warm_ups import WarmUp
 from _traincheck.wrapping import restore_attributes
@@ -25,6 +29,7 @@ from _traincheck.wrapping import restore_attributes
 if TYPE_CHECKING:
     from typing import Any
 
+    from torch.utils.data import DataLoader
     from traincheck_core import Args, Kwargs, Scalars
 
     from _traincheck.resumed_schedules import ResumedSchedules
@@ -40,6 +45,8 @@ _OF_FUNCTIONS = (
 )
 _UNUSED_PASSES = 2
 _SETTLED = 64  # steps of an optimizer after which nobody joins
+_LONG_CYCLE = 1000  # steps: nobody trains for as many epochs
+_TENTH = 0.1  # a factor that is usual, even where it is the rate
 
 
 class _Schedule:
@@ -48,21 +55,29 @@ class _Schedule:
     def __init__(self) -> None:
         self.epoch: float | None = None  # at its optimizer's last step
         self.steps = 0  # of all optimizers, when it was stepped last
-        self.own = 0  # of its optimizer, likewise
-        # Times in a row that it was stepped while others stepped, and its did not.
+        # Times in a row that it was stepped while others stepped, and its never did.
         self.idle = 0
+        # Steps of each optimizer (by its id) at its own optimizer's last step.
+        self.counts: dict[int, int] = {}
         self.calls = 0  # of step, the constructor's own among them
         self.early = False  # was it stepped before its optimizer's first step?
         # Passes over loaders (by their numbers) that have ended before its first step.
         self.passes: collections.Counter[int] = collections.Counter()
         self.waits = False  # has its optimizer stepped twice without it?
-        # Rates that its optimizer had loaded when it was made.
+        # Does a call of its step wait for a counter? None: nobody has looked.
+        self.begins_late: bool | None = None
+        # Rates that its optimizer had loaded when it was made, those that it set then,
+        # and: was it given last_epoch?
         self.resumed: list[float] | None = None
+        self.made: list[float] | None = None
+        self.goes_on = False
         # Was its greatest factor (of LambdaLR) its rate itself?
         self.squares: bool | None = None
         self.factor = 0.0  # the greatest one so far
+        self.varies = False
         # Does it wait for its metric in the wrong direction? None: not known.
         self.against: bool | None = None
+        self.direction = MetricDirection()
         self.warm_up = WarmUp()
 
 
@@ -74,9 +89,14 @@ class Schedules:
         self._loaded: WeakIdentityMap[Any, list[float]] = WeakIdentityMap()
         self._steps = 0
         self._merged = MergedRates()
+        self._batches: int | None = None  # of the pass that trains
 
     def made(self, optimizer: torch.optim.Optimizer) -> None:
         self._merged.made(optimizer)
+
+    def pass_begins(self, loader: DataLoader[Any]) -> None:
+        if torch.is_grad_enabled():
+            self._batches = batches_of(loader)
 
     def pass_ended(self, loader: int) -> None:
         """All of its batches have been read, and it was trained with."""
@@ -105,17 +125,17 @@ class Schedules:
             _compare_factor(scheduler, schedule)
         own = self._counts.get(self._optimizer_of(scheduler)) or 0
         schedule.warm_up.scheduler_steps(scheduler, schedule.calls, own)
-        if own != schedule.own:
+        if own:
             schedule.idle = 0
         elif self._steps != schedule.steps:
             schedule.idle += 1
-        schedule.own, schedule.steps = own, self._steps
+        schedule.steps = self._steps
 
     def waits_for(self, scheduler: Any, metric: Any) -> None:
         """It is given a metric."""
         schedule = self._all.get(scheduler)
         if schedule is not None:
-            against = is_against_metric(scheduler, metric)
+            against = schedule.direction.is_against(scheduler, metric)
             schedule.against = schedule.against if against is None else against
 
     def begun(self, scheduler: Any) -> None:
@@ -124,6 +144,7 @@ class Schedules:
         schedule = self._all.get(scheduler)
         if schedule is not None:
             schedule.calls = 1
+            schedule.goes_on = (_epoch_of(scheduler) or 0) > 0
 
     def _optimizer_of(self, scheduler: Any) -> Any:
         """The one that steps, of those that have: a scheduler may know a wrapper of it
@@ -160,7 +181,11 @@ class Schedules:
                 own.append(scheduler)
                 unused.append(_is_unused(scheduler, schedule))
                 in_one_cycle = in_one_cycle or isinstance(scheduler, _ONE_CYCLE)
-                _look(scheduler, schedule, optimizer, found)
+                moved = self._moved(scheduler, schedule)
+                _look(scheduler, schedule, optimizer, moved, found)
+                if moved is not None and isinstance(scheduler, _ONE_CYCLE):
+                    waits = self._cycle_waits(scheduler, schedule, moved)
+                    found.add("schedule.cycle_waits", waits)
         if unused:
             found.add("schedule.unused", all(unused))
         found.add("schedule.merges_rates", self._merged.steps(optimizer, in_one_cycle))
@@ -180,14 +205,39 @@ class Schedules:
         inner = {
             id(one) for each in everyone for one in getattr(each, "_schedulers", ())
         }
-        kinds = collections.Counter(
-            type(one) for one in own if id(one) not in inner and self._has_stepped(one)
-        )
-        if max(kinds.values(), default=0) < 2:
+        stepped = [o for o in own if id(o) not in inner and self._has_stepped(o)]
+        if not any(are_equal(*two) for two in itertools.combinations(stepped, 2)):
             return False
         given = [getattr(each, "optimizer", None) for each in everyone]
         others = (other for other in self._counts.keys() if other is not optimizer)
         return any(not any(_are_one(one, other) for one in given) for other in others)
+
+    def _moved(self, scheduler: Any, schedule: _Schedule) -> float | None:
+        """By how much since its optimizer's last step; None: not known."""
+        counts = {id(one): count for one, count in self._counts.items()}
+        steps = [count - schedule.counts.get(i, count) for i, count in counts.items()]
+        schedule.counts = counts
+        moved = _moved(scheduler, schedule)
+        # It may count the steps of another one (the critic's, of which some are made
+        # for one of the generator's).
+        return (
+            1.0 if moved is not None and 1 < moved <= max(steps, default=0) else moved
+        )
+
+    def _cycle_waits(
+        self, scheduler: Any, schedule: _Schedule, moved: float
+    ) -> bool | None:
+        """None: it may have been laid out in epochs."""
+        total, epoch = (
+            number_of(getattr(scheduler, "total_steps", None)),
+            schedule.epoch,
+        )
+        over = total is not None and epoch is not None and epoch >= total - 1
+        waits = moved == 0 and not over
+        if waits and total is not None and _may_be_epochs(total, self._batches):
+            return None
+        schedule.waits = schedule.waits or waits
+        return schedule.waits
 
     def _has_stepped(self, scheduler: Any) -> bool:
         schedule = self._all.get(scheduler)
@@ -205,22 +255,26 @@ def _look(
     scheduler: Any,
     schedule: _Schedule,
     optimizer: torch.optim.Optimizer,
+    moved: float | None,
     found: Findings,
 ) -> None:
     found.add("schedule.early", schedule.early)
     found.add(AGAINST_METRIC, schedule.against)
     found.add("schedule.rate_as_factor", schedule.squares)
     found.add(SLOW_WARM_UP, schedule.warm_up.is_slow())
-    moved = _moved(scheduler, schedule)
     found.add("schedule_moved", moved)
-    if moved is not None and isinstance(scheduler, _ONE_CYCLE):
-        schedule.waits = schedule.waits or moved == 0
-        found.add("schedule.cycle_waits", schedule.waits)
     if isinstance(scheduler, torch.optim.lr_scheduler.CosineAnnealingLR):
         found.add("schedule.rises_again", _has_passed_its_end(scheduler, schedule))
     if schedule.resumed:
         found.add("schedule.rate_reset", _resets(scheduler, schedule, optimizer))
-        schedule.resumed = None
+
+
+def _may_be_epochs(total: float, batches: int | None) -> bool:
+    """Is the length of a cycle not one of passes of so many batches? Some give it with
+    one more or less."""
+    if batches is None or batches < 2 or total > _LONG_CYCLE:
+        return False
+    return total < batches - 1 or int(total) % batches not in (0, 1, batches - 1)
 
 
 def _compare_factor(scheduler: Any, schedule: _Schedule) -> None:
@@ -232,9 +286,13 @@ def _compare_factor(scheduler: Any, schedule: _Schedule) -> None:
         return
     factor = now / rate
     if schedule.calls == 1 or factor > schedule.factor * (1 + 1e-6):
+        schedule.varies = schedule.calls > 1
         schedule.factor = factor
-    else:
-        is_rate = math.isclose(schedule.factor, rate, rel_tol=1e-6)
+        return
+    is_rate = math.isclose(schedule.factor, rate, rel_tol=1e-6)
+    schedule.varies = schedule.varies or not math.isclose(factor, schedule.factor)
+    # A warm-up may hold a tenth, for a rate of a tenth, and then rise.
+    if schedule.varies or not is_rate or rate < _TENTH:
         schedule.squares = is_rate and rate != 1
 
 
@@ -243,7 +301,11 @@ def _is_unused(scheduler: Any, schedule: _Schedule) -> bool:
     metric or for the end of the training may be stepped late."""
     if isinstance(scheduler, _LATE) or schedule.calls > 1:
         return False
-    return max(schedule.passes.values(), default=0) >= _UNUSED_PASSES
+    if max(schedule.passes.values(), default=0) < _UNUSED_PASSES:
+        return False
+    if schedule.begins_late is None:
+        schedule.begins_late = waits_for_a_counter(scheduler)
+    return not schedule.begins_late
 
 
 def _has_passed_its_end(scheduler: Any, schedule: _Schedule) -> bool:
@@ -254,18 +316,42 @@ def _has_passed_its_end(scheduler: Any, schedule: _Schedule) -> bool:
 
 def _resets(
     scheduler: Any, schedule: _Schedule, optimizer: torch.optim.Optimizer
-) -> bool:
-    """Does a schedule that goes on begin with other rates than were loaded?"""
-    goes_on = (number_of(getattr(scheduler, "last_epoch", None)) or 0) > 0
-    moved = schedule.calls > 1
-    return (
-        goes_on and not moved and rates_of(optimizer.param_groups) != schedule.resumed
+) -> bool | None:
+    """Does a schedule that goes on begin with other rates than were loaded? None: not
+    known yet. One that is given last_epoch may begin with the rates of one step later,
+    where the state was saved before the scheduler's step."""
+    loaded, now = schedule.resumed or [], rates_of(optimizer.param_groups)
+    made, moved = schedule.made, schedule.calls > 1
+    if made is None and schedule.goes_on and not moved and now != loaded:
+        schedule.made = now
+        return None
+    if made is not None:
+        if not moved:
+            return None
+        schedule.resumed = None
+        return not _are_neighbours(loaded, made, now)
+    schedule.resumed = None
+    return (_epoch_of(scheduler) or 0) > 0 and not moved and now != loaded
+
+
+def _are_neighbours(loaded: list[float], made: list[float], then: list[float]) -> bool:
+    """Are the loaded rates about as far from those that follow as these from the
+    next?"""
+    if not len(loaded) == len(made) == len(then):
+        return False
+    return all(
+        abs(before - now) <= 2 * abs(now - after) * (1 + 1e-6)
+        for before, now, after in zip(loaded, made, then)
     )
+
+
+def _epoch_of(scheduler: Any) -> float | None:
+    return number_of(getattr(scheduler, "last_epoch", None))
 
 
 def _moved(scheduler: Any, schedule: _Schedule) -> float | None:
     """By how much since the last step; None: not known."""
-    epoch = number_of(getattr(scheduler, "last_epoch", None))
+    epoch = _epoch_of(scheduler)
     before, schedule.epoch = schedule.epoch, epoch
     if epoch is None or before is None:
         return None
@@ -283,10 +369,11 @@ def _is_of_all_ranks(moved: float) -> bool:
 def _observe_class(watch: Watch, cls: type[Any]) -> None:
     def stepped(scheduler: Any, args: Args, result: Any) -> None:
         watch.schedules.stepped(scheduler)
+        watch.vanishing_rates.scheduler_steps(getattr(scheduler, "optimizer", None))
         if args and isinstance(scheduler, _PLATEAU):
             watch.schedules.waits_for(scheduler, args[0])
         scalars = {}
-        epoch = number_of(getattr(scheduler, "last_epoch", None))
+        epoch = _epoch_of(scheduler)
         if epoch is not None:
             scalars[("last_epoch", 0)] = epoch
         for group, rate in enumerate(getattr(scheduler, "_last_lr", ())):
@@ -314,6 +401,8 @@ def install(watch: Watch) -> None:
             if cls is base:
                 break
             _observe_class(watch, cls)
+        optimizer = args[0] if args else kwargs.get("optimizer")
+        watch.resumed_schedules.scheduler_made(optimizer)
 
     # Before: it steps within.
     observe(watch, base, "__init__", before=constructed)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from torch.utils.data.dataloader import _DatasetKind
 
+from _traincheck.lengths import length_of
+
 if TYPE_CHECKING:
     from typing import Any
 
@@ -33,9 +35,8 @@ class ShortPasses:
             return None
         if iterator._dataset_kind == _DatasetKind.Iterable:
             return None  # its length is an estimate
-        try:
-            length = len(iterator)
-        except (TypeError, NotImplementedError):  # of a sampler without one
+        length = length_of(iterator._index_sampler)
+        if length is None:  # of a sampler without one
             return None
         batches = int(iterator._num_yielded)
         last, count = self._ended.get(loader, (batches, 0))

@@ -19,6 +19,7 @@ from _traincheck.accumulation import DIVIDES_BY_MORE
 from _traincheck.accumulation import SUMS as SUMS_MEANS
 from _traincheck.awake import NEW_DATA
 from _traincheck.blind_samples import NAME as BLIND_SAMPLES
+from _traincheck.carried_states import NAME as CARRIES_STATE
 from _traincheck.dropped_results import NAME as DROPS_RESULT
 from _traincheck.foreign_gradients import NAME as FOREIGN
 from _traincheck.group_options import GroupOptions
@@ -259,4 +260,5 @@ def _sleepers(watch: Watch) -> dict[str, _Ask]:
         KEEPS_STATISTICS: lambda o: watch.stale_statistics.optimizer_steps(),
         STILL_COPY: lambda o: watch.still_copies.optimizer_steps(),
         BLIND_SAMPLES: lambda o: watch.blind_samples.optimizer_steps(),
+        CARRIES_STATE: lambda o: watch.carried_states.optimizer_steps(),
     }

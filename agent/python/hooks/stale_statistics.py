@@ -3,7 +3,8 @@
 An average or a target network that is updated over parameters() leaves the buffers out:
 its BatchNorms keep the statistics of the day when it was copied, which belong to other
 weights. In evaluation mode they normalise by these. Who moves the buffers, too, gathers
-them anew (update_bn) or calls the copy in training mode needs none of that.
+them anew (update_bn) or calls the copy in training mode needs none of that. They may be
+taken over every few steps.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ NAME = "opt.copy_keeps_statistics"
 
 _ELEMENTS = 64
 _LOOKS = 64  # at a copy
+_STEPS = 5  # of all optimizers, in which they have stood
 
 
 class _Copy:
@@ -37,18 +39,23 @@ class _Copy:
         self.norm, self.source = weakref.ref(norm), weakref.ref(source)
         self.looks = 0
         self.stands: bool | None = None  # None: not known yet
+        self.step = 0  # at the first look
         self._before: list[int] = []
 
-    def take(self, values: list[torch.Tensor]) -> None:
-        """A parameter, the copy's statistics and its source's."""
+    def is_open(self) -> bool:
+        return self.stands is None and self.looks < _LOOKS
+
+    def take(self, step: int, values: list[torch.Tensor]) -> None:
+        """A parameter, the copy's statistics and its source's, after so many steps."""
         now = [hash(tuple(value.tolist())) for value in values]
-        before, self._before = self._before, now
+        before = self._before
         if not before:
+            self._before, self.step = now, step
             return
         if now[1] != before[1]:
             self.stands = False
         elif now[0] != before[0] and now[2] != before[2]:
-            self.stands = True
+            self.stands = True if step - self.step >= _STEPS else None
 
 
 class StaleStatistics:
@@ -60,6 +67,7 @@ class StaleStatistics:
         self._copies: WeakIdentityMap[torch.nn.Module, tuple[_Copy | None]]
         self._copies = WeakIdentityMap()
         self._said: bool | None = None
+        self._steps = 0  # since a copy was found
 
     def evaluates(self, model: Model) -> None:
         """Called before an outermost forward without gradients."""
@@ -70,6 +78,7 @@ class StaleStatistics:
         if row is None:
             row = (self._find(root, model),)
             self._copies.set(root, row)
+            self._awake.add(NAME)
         if row[0] is not None:
             self._look(root, row[0])
 
@@ -77,13 +86,15 @@ class StaleStatistics:
         """1: a copy that was called has statistics that stand still; None: nothing has
         turned out since the last step."""
         said, self._said = self._said, None
-        self._awake.discard(NAME)
+        self._steps += 1
+        if not any(row[0] and row[0].is_open() for row in self._copies.values()):
+            self._awake.discard(NAME)
         return None if said is None else float(said)
 
     def _look(self, root: torch.nn.Module, copy: _Copy) -> None:
         norm, source = copy.norm(), copy.source()
         parameter = next(root.parameters(), None)
-        if copy.stands is not None or copy.looks == _LOOKS or parameter is None:
+        if not copy.is_open() or parameter is None:
             return
         if norm is None or source is None or norm.training:
             return
@@ -96,9 +107,10 @@ class StaleStatistics:
         if len(few) != len(tensors):
             return
         copy.looks += 1
+        step = self._steps
 
         def take(values: list[torch.Tensor]) -> None:
-            copy.take(values)
+            copy.take(step, values)
             if copy.stands is not None:
                 self._said = bool(self._said) or copy.stands
                 self._awake.add(NAME)

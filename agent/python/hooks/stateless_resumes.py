@@ -52,7 +52,9 @@ class StatelessResumes:
         self._read: dict[str, set[Mark | _Values]] = {}  # by path
         self._with_state: set[str] = set()  # of these, until somebody takes a state
         self._begun_with: set[str] = set()  # what models have taken over
-        self._own: dict[str, _Options] = {}  # files that this process wrote
+        # Options of the optimizers in files that this process wrote, by path, and: do
+        # they count steps or epochs?
+        self._own: dict[str, tuple[_Options, bool]] = {}
         # An optimizer's state is kept somewhere, so that a resume can have it.
         self._keeps_state = False
         self._found = False
@@ -97,6 +99,8 @@ class StatelessResumes:
         """Called before torch.save writes."""
         if holds_optimizer(content):
             self._keeps_state = True
+            if self._is_other(path, content):
+                self._with_state.discard(_name(path) or "")
             left = self._begun_with & self._with_state
             self._leaves = self._leaves or _name(path) in left
             self._wrote(path, content)
@@ -128,13 +132,20 @@ class StatelessResumes:
 
     def _wrote(self, path: Any, content: Any) -> None:
         name, groups = _name(path), _groups(content)
-        if name is not None and groups is not None and _counts(content):
-            self._own[name] = _options(groups)
+        if name is not None and groups is not None:
+            self._own[name] = _options(groups), _counts(content)
             for old in list(self._own)[:-_FILES]:
                 del self._own[old]
 
+    def _is_other(self, path: Any, content: Any) -> bool:
+        """Did this process write the file for an optimizer with other options? It is
+        another phase of one training then."""
+        known, groups = self._own.get(_name(path) or ""), _groups(content)
+        return known is not None and groups is not None and known[0] != _options(groups)
+
     def _begins_anew(self, left: set[str], optimizer: torch.optim.Optimizer) -> bool:
-        files = [self._own[name] for name in left if name in self._own]
+        own = [self._own[name] for name in left if name in self._own]
+        files = [options for options, counts in own if counts]
         if not files or _has_moments(optimizer):
             return False
         return _options(optimizer.param_groups) in files

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from _traincheck.graph_nodes import inputs, shape, walk
 from _traincheck.holds import parameters_of
+from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.places import place
 
 if TYPE_CHECKING:
@@ -44,6 +45,9 @@ class _Backward:
         self.used: set[int] = set()  # stepped before they were cleared
         self.stepped: set[int] = set()  # stepped behind that
 
+    def reached(self) -> frozenset[frozenset[int]]:
+        return frozenset(frozenset(term) for term in self.terms)
+
     def has_stray_term(self) -> bool | None:
         """None: not known, or nothing was stepped with it."""
         if not any(term & self.used for term in self.terms):
@@ -64,13 +68,26 @@ class StrayTerms:
         # What terms reach in losses all of whose terms train something: who steps
         # several networks in turn with one loss computes all of it each time.
         self._served: set[frozenset[frozenset[int]]] = set()
+        # Optimizers that stepped with losses whose terms reach these.
+        self._used: dict[frozenset[frozenset[int]], set[int]] = {}
+        # An id may be that of another optimizer once its own is gone.
+        self._numbers: WeakIdentityMap[torch.optim.Optimizer, int] = WeakIdentityMap()
+        self._count = 0
         # Optimizers with terms of their own, in the losses of a place, and now.
         self._meant: dict[Place, set[int]] = {}
         self._meant_now: set[int] = set()
 
     def is_meant(self, optimizer: torch.optim.Optimizer) -> bool:
         """Has the loss of the backward that runs a term for it alone?"""
-        return id(optimizer) in self._meant_now
+        return self._numbers.get(optimizer) in self._meant_now
+
+    def _number(self, optimizer: torch.optim.Optimizer) -> int:
+        number = self._numbers.get(optimizer)
+        if number is None:
+            self._count += 1
+            number = self._count
+            self._numbers.set(optimizer, number)
+        return number
 
     def backward_begins(
         self, roots: list[Node], optimizers: list[torch.optim.Optimizer]
@@ -88,7 +105,8 @@ class StrayTerms:
             self._looked[here] += 1
             terms = _terms(roots)
             if len(terms) > 1:
-                held = _holders(terms, optimizers)
+                numbers = {self._number(one): one for one in optimizers}
+                held = _holders(terms, numbers)
                 self._open[here] = _Backward(held)
                 self._meant_now = {next(iter(one)) for one in held if len(one) == 1}
                 self._meant[here] = self._meant_now
@@ -99,16 +117,22 @@ class StrayTerms:
         return float(stray) if not stray or self._habit[here] >= _HABIT else None
 
     def _has_stray(self, before: _Backward) -> bool | None:
-        reached = frozenset(frozenset(term) for term in before.terms)
+        reached = before.reached()
         stray = before.has_stray_term()
         if stray is False:
             self._served.add(reached)
-        return False if stray and reached in self._served else stray
+        used = self._used.setdefault(reached, set())
+        for one in (before, *self._open.values()):
+            if one.reached() == reached:
+                used |= one.used
+        # Steps by blocks of the parameters take turns with one objective.
+        turns = all(term & used for term in before.terms)
+        return False if stray and (turns or reached in self._served) else stray
 
     def clears(self, optimizer: torch.optim.Optimizer) -> None:
         """Called before its gradients are cleared, outside of its step."""
         for backward in list(self._open.values()):
-            backward.cleared.add(id(optimizer))
+            backward.cleared.add(self._number(optimizer))
 
     def module_clears(
         self, module: torch.nn.Module, optimizers: list[torch.optim.Optimizer]
@@ -121,8 +145,9 @@ class StrayTerms:
 
     def steps(self, optimizer: torch.optim.Optimizer) -> None:
         for backward in list(self._open.values()):
-            is_later = id(optimizer) in backward.cleared
-            (backward.stepped if is_later else backward.used).add(id(optimizer))
+            number = self._number(optimizer)
+            is_later = number in backward.cleared
+            (backward.stepped if is_later else backward.used).add(number)
 
 
 def _terms(roots: list[Node]) -> list[Node]:
@@ -145,12 +170,13 @@ def _terms(roots: list[Node]) -> list[Node]:
 
 
 def _holders(
-    terms: list[Node], optimizers: list[torch.optim.Optimizer]
+    terms: list[Node], optimizers: dict[int, torch.optim.Optimizer]
 ) -> list[set[int]]:
-    """Of each term; those that reach nothing that is held, or too much, are left out."""
+    """Numbers of the optimizers, of each term; terms that reach nothing that is held, or
+    too much, are left out."""
     holder = {
-        id(parameter): id(optimizer)
-        for optimizer in optimizers
+        id(parameter): number
+        for number, optimizer in optimizers.items()
         for parameter in parameters_of(optimizer)
     }
     found = []

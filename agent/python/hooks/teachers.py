@@ -4,7 +4,8 @@ A teacher, a reference policy or a feature extractor gives targets. In training 
 its dropout makes them random and its BatchNorms drift. Such a network is known by
 this: it is called step after step, no optimizer holds a part of it and nothing moves
 it (a momentum encoder and a mean teacher move). Within a model it goes by its name.
-Several calls a step may estimate uncertainty.
+Several calls a step may estimate uncertainty. Norms without weights that gather
+statistics learn by being called in training mode: they make inputs alike.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 import torch
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from _traincheck.device_values import first_of
 from _traincheck.evaluations import depends_on_mode
@@ -101,7 +103,7 @@ class Teachers:
         if network.is_done or network.steps <= _STEPS:
             return None
         network.is_done = network.steps > _STEPS + _LOOKS
-        return any(part.training for part in module.modules() if depends_on_mode(part))
+        return any(part.training for part in module.modules() if _matters(part))
 
     def _few(
         self, module: torch.nn.Module, held: set[int]
@@ -119,6 +121,12 @@ class Teachers:
         return plain and self._values.reads(parameter)
 
 
+def _matters(part: torch.nn.Module) -> bool:
+    """Is its mode that of the network?"""
+    gathers = isinstance(part, _BatchNorm) and not part.affine
+    return depends_on_mode(part) and not gathers
+
+
 def _candidates(model: Model) -> Iterator[torch.nn.Module]:
     """The model, and what it calls its teachers, if their mode matters."""
     root = model.root()
@@ -127,5 +135,5 @@ def _candidates(model: Model) -> Iterator[torch.nn.Module]:
     for name, module in root.named_modules():
         last = name.rpartition(".")[2]
         named = name.count(".") < _DEPTH and any(word in last for word in _NAMES)
-        if (module is root or named) and any(map(depends_on_mode, module.modules())):
+        if (module is root or named) and any(map(_matters, module.modules())):
             yield module

@@ -25,10 +25,12 @@ from _traincheck import row_orders
 from _traincheck import variational_noise
 from _traincheck.attention import SelfAttention
 from _traincheck.batch_axis import is_mixed, is_over_batch, is_pooled_over_batch
+from _traincheck.batch_axis import gives_targets, is_summed, keeps_one_of
 from _traincheck.batch_axis import labelled_samples, pooled_weights
 from _traincheck.batch_axis import softmax_sizes, steps_and_sequences
 from _traincheck.findings import Findings
-from _traincheck.graph_nodes import NLL, Graph, integer, saved, saved_shape
+from _traincheck.graph_nodes import NLL, Graph, dimension, integer, saved
+from _traincheck.graph_nodes import saved_shape, shape
 
 if TYPE_CHECKING:
     from torch.autograd.graph import Node
@@ -39,9 +41,12 @@ if TYPE_CHECKING:
 MAX_NODES = 4096
 _LEAST = 16  # tokens that are compared
 _DISTINCT = 3  # of them
+_MOST_EMBEDDINGS = 16  # whose tokens are looked at
 _NO_REDUCTION = 0
 _EMBEDDING = "EmbeddingBackward0"
 _SUMS = frozenset(("MeanBackward1", "SumBackward1"))
+# What may put vectors at the positions of others.
+_MOVES = frozenset(("CatBackward0", "ConstantPadNdBackward0", "CopySlices"))
 _LABELLED = NLL | {
     "BinaryCrossEntropyBackward0",
     "BinaryCrossEntropyWithLogitsBackward0",
@@ -82,6 +87,10 @@ class _Sequences:
         self._recurrences: list[tuple[int, int]] = []  # (steps, sequences)
         self._samples: set[int] = set()  # numbers of labels, one a sample
         self._shifts: set[int] = set()  # how far targets lie ahead of the tokens
+        # Of losses whose targets are the tokens one step ahead: does the attention of
+        # each embedding of them show the targets?
+        self._shows: dict[Node, list[bool | None]] = {}
+        self._repeated: set[Node] = set()  # losses of the tokens themselves
         self._found = Findings()
         self._graph = Graph(roots, MAX_NODES)
         for node in self._graph.nodes:
@@ -92,7 +101,7 @@ class _Sequences:
                 self._see_loss(node)
             else:
                 self._see_layer(node)
-                self._found.add(mixed_rows.NAME, mixed_rows.mixes(node))
+                self._found.add(mixed_rows.NAME, mixed_rows.mixes(node, self._graph))
                 self._found.add(raw_inputs.NAME, raw_inputs.are_bytes(node))
 
     def _see_loss(self, node: Node) -> None:
@@ -111,11 +120,12 @@ class _Sequences:
                 self._pooled.append(pooled)
         found = attention.find(node)
         if isinstance(found, SelfAttention):
+            found.find_masks(self._graph)
             self._attention.append(found)
         elif found is not None:
             self._attention_to_others.append(found)
         weights = softmax_sizes(node)
-        if weights is not None:
+        if weights and not is_summed(self._graph, node, weights[1]):
             self._weights.append(weights)
         recurrence = steps_and_sequences(node)
         if recurrence is not None:
@@ -124,9 +134,8 @@ class _Sequences:
     def findings(self) -> Findings:
         for one in self._attention:
             self._found.add(MASK_OF_ONES, one.adds_ones())
-        for embedding in self._embeddings:
-            tokens = saved(embedding, "indices")
-            if tokens is not None and tokens.dim() == 2:
+        for embedding, tokens in self._tables_of_tokens():
+            if tokens.dim() == 2:
                 reached = self._graph.reached_from(embedding)
                 attended = [one for one in self._attention if one.keys in reached]
                 self._see_tokens(embedding, tokens, attended, reached)
@@ -134,8 +143,9 @@ class _Sequences:
                 self._see_positions(embedding, tokens, attended, reached)
                 apart = self._orders.are_apart(tokens, self._labelled, reached)
                 self._found.add(row_orders.NAME, apart)
-                for rows in (tokens, tokens.t()):
+                for rows in padded_states.tables(embedding, tokens):
                     self._see_padding(embedding, rows, attended, reached)
+        self._see_shown_targets()
         if self._shifts:
             # Further heads may predict what comes later still.
             self._found.add(SHIFTS_TWICE, 1 not in self._shifts)
@@ -143,6 +153,25 @@ class _Sequences:
             self._see_samples(samples)
         self._found.update(variational_noise.findings(self._graph))
         return self._found
+
+    def _tables_of_tokens(self) -> list[tuple[Node, torch.Tensor]]:
+        """Embeddings with their tokens, the most tokens first."""
+        read = [(node, saved(node, "indices")) for node in self._embeddings]
+        tables = [(node, tokens) for node, tokens in read if tokens is not None]
+        tables.sort(key=lambda table: -int(table[1].numel()))
+        return tables[:_MOST_EMBEDDINGS]
+
+    def _see_shown_targets(self) -> None:
+        """An encoder may see all that its decoder, which must not, is to predict."""
+        for loss, shows in self._shows.items():
+            known = [one for one in shows if one is not None]
+            if known and (len(known) == len(shows) or not all(known)):
+                self._found.add(SEES_TARGETS, all(known))
+            if known:
+                self._found.add(REPEATS_INPUT, False)
+        for loss in self._repeated:
+            if loss not in self._shows:
+                self._found.add(REPEATS_INPUT, True)
 
     def _see_tokens(
         self,
@@ -169,7 +198,7 @@ class _Sequences:
             self._found.add(LEARNS_PADDING, counted)
             for steps in (1, 0):
                 pairs = _Pairs(tokens, targets, loss, by_steps=steps == 0)
-                if self._compare(pairs, attended):
+                if self._compare(pairs, attended, reached):
                     self._steps[embedding] = steps
 
     def _see_padding(
@@ -224,7 +253,8 @@ class _Sequences:
         for other in self._embeddings:
             indices = saved(other, "indices") if other is not embedding else None
             if indices is not None:
-                found = positions.are_of_samples(indices, tokens, steps)
+                rows = integer(other, "weight_sym_argsize_0")
+                found = positions.are_of_samples(indices, rows, tokens, steps)
                 self._found.add(positions.NAME, found)
                 if indices.shape == tokens.shape:
                     self._see_texts(packed_texts.texts_of(indices), attended)
@@ -234,20 +264,27 @@ class _Sequences:
             if node in reached:
                 self._found.add(padded_means.POOLS, padded_means.pools(node, real))
 
-    def _compare(self, pairs: _Pairs, attended: list[SelfAttention]) -> bool:
+    def _compare(
+        self, pairs: _Pairs, attended: list[SelfAttention], reached: set[Node]
+    ) -> bool:
         """Are the targets the tokens that follow?"""
-        looks = [one.looks_ahead() for one in attended if one.length == pairs.steps]
-        known = bool(looks) and None not in looks
-        if pairs.are_equal(ahead=1):
+        beside = [one for one in attended if one.length == pairs.steps]
+        counted = pairs.where_equal(ahead=1)
+        if counted is not None:
             self._shifts.add(1)
-            if known:
-                self._found.add(SEES_TARGETS, all(looks))
-                self._found.add(REPEATS_INPUT, False)
+            first = None if pairs.are_weighed else counted[0]
+            shows = [one.shows_targets(first) for one in beside]
+            known = bool(shows) and None not in shows
+            self._shows.setdefault(pairs.loss, []).append(all(shows) if known else None)
             return True
-        if pairs.are_equal(ahead=2):
+        if pairs.where_equal(ahead=2) is not None:
             self._shifts.add(2)
-        elif known and not any(looks) and pairs.are_equal(ahead=0):
-            self._found.add(REPEATS_INPUT, True)
+            return False
+        looks = [one.looks_ahead() for one in beside]
+        if looks and all(look is False for look in looks):
+            moved = any(_moves(node, pairs.steps) for node in reached)
+            if not moved and pairs.where_equal(ahead=0) is not None:
+                self._repeated.add(pairs.loss)
         return False
 
     def _see_samples(self, samples: int) -> None:
@@ -257,11 +294,18 @@ class _Sequences:
             mixed = is_pooled_over_batch(sizes, over, summed, samples)
             self._found.add(OVER_BATCH, mixed)
         for steps, sequences in self._recurrences:
-            self._found.add(SAMPLES_AS_STEPS, is_mixed(steps, sequences, samples))
+            self._see_mixed(steps, sequences, samples)
         for one in self._attention:
             if len(one.sizes) == 4:  # [sequences, heads, steps, steps]
-                mixed = is_mixed(one.length, one.sizes[0], samples)
-                self._found.add(SAMPLES_AS_STEPS, mixed)
+                self._see_mixed(one.length, one.sizes[0], samples)
+
+    def _see_mixed(self, steps: int, sequences: int, samples: int) -> None:
+        mixed = is_mixed(steps, sequences, samples)
+        if mixed:
+            of_batch = gives_targets(self._orders, samples)
+            # Each step may have a label of its own, for all sequences together.
+            mixed = keeps_one_of(self._graph, steps, sequences, of_batch) or None
+        self._found.add(SAMPLES_AS_STEPS, mixed)
 
 
 def _is_inverted(one: Attention, real: torch.Tensor) -> bool | None:
@@ -275,6 +319,17 @@ def _is_inverted(one: Attention, real: torch.Tensor) -> bool | None:
     return bool((keys[both] != real[both]).all())
 
 
+def _moves(node: Node, steps: int) -> bool:
+    """Does it put vectors in front of others, along so many positions?"""
+    sizes = shape(node) if node.name() in _MOVES else None
+    if sizes is None:
+        return False
+    over = dimension(node, sizes)
+    if over is None:
+        return steps in sizes[:-1]
+    return over < len(sizes) - 1 and sizes[over] == steps
+
+
 class _Pairs:
     """Tokens that are given and targets of the same batch."""
 
@@ -286,12 +341,16 @@ class _Pairs:
         self._given = tokens.t() if by_steps else tokens
         self._targets = targets.reshape(-1)
         self._ignored = integer(loss, "ignore_index")
+        self.loss = loss
+        # Does the script weigh the targets itself?
+        self.are_weighed = integer(loss, "reduction") == _NO_REDUCTION
         self._by_steps = by_steps
         self.steps = self._given.shape[1]
 
-    def are_equal(self, ahead: int) -> bool:
-        """Are the targets the tokens themselves, `ahead` steps later? They may end
-        with the last token that is given, or with one behind it."""
+    def where_equal(self, ahead: int) -> torch.Tensor | None:
+        """bool[sequences, steps]: which targets count, if they are the tokens
+        themselves, `ahead` steps later. They may end with the last token that is given,
+        or with one behind it. None: they are others, or too few to tell."""
         for length in range(self.steps - ahead, self.steps + 1):
             grid = self._grid(length)
             if grid is None:
@@ -301,8 +360,8 @@ class _Pairs:
             counted = grid != self._ignored
             values = grid[counted]
             if len(values) >= _LEAST and bool((values == given[counted]).all()):
-                return len(values.unique()) >= _DISTINCT
-        return False
+                return counted if len(values.unique()) >= _DISTINCT else None
+        return None
 
     def _grid(self, length: int) -> torch.Tensor | None:
         """[sequences, length]; None: the targets are not so many."""

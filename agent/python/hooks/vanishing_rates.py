@@ -11,7 +11,7 @@ import math
 from typing import TYPE_CHECKING
 
 from _traincheck.hyper_parameters import number_of
-from _traincheck.identity_map import WeakIdentityMap
+from _traincheck.identity_map import WeakIdentityMap, is_possible_key
 
 if TYPE_CHECKING:
     from typing import Any
@@ -50,18 +50,36 @@ class VanishingRates:
     def __init__(self) -> None:
         self._rates: WeakIdentityMap[torch.optim.Optimizer, list[_Rate]]
         self._rates = WeakIdentityMap()
+        # Rates that a scheduler has set last, of the first and the last group.
+        self._scheduled: WeakIdentityMap[Any, list[float | None]] = WeakIdentityMap()
+        self._has_batches = False  # has a pass that trains more than one batch?
+
+    def pass_goes_on(self) -> None:
+        """A pass over data that is trained with has another batch."""
+        self._has_batches = True
+
+    def scheduler_steps(self, optimizer: Any) -> None:
+        if is_possible_key(optimizer):
+            self._scheduled.set(optimizer, _rates_of_ends(optimizer))
 
     def steps(self, optimizer: torch.optim.Optimizer) -> float | None:
         """1: a rate has gone by one factor a step; None: none falls. Of the first and
-        the last group: who counts layers begins at one end."""
-        groups: list[Any] = optimizer.param_groups
+        the last group: who counts layers begins at one end. None, too: a scheduler sets
+        them, and each step may be an epoch."""
+        rates = _rates_of_ends(optimizer)
+        if not self._has_batches and rates == self._scheduled.get(optimizer):
+            return None
         rows = self._rates.get(optimizer)
         if rows is None:
             rows = [_Rate(), _Rate()]
             self._rates.set(optimizer, rows)
         said: bool | None = None
-        for row, group in zip(rows, (groups[:1] + groups[1:][-1:])):
-            rate = number_of(group.get("lr"))
+        for row, rate in zip(rows, rates):
             gone = None if rate is None else row.look(rate)
             said = said if gone is None else bool(said) or gone
         return None if said is None else float(said)
+
+
+def _rates_of_ends(optimizer: Any) -> list[float | None]:
+    groups: list[Any] = optimizer.param_groups
+    return [number_of(group.get("lr")) for group in groups[:1] + groups[1:][-1:]]

@@ -26,6 +26,10 @@ _SCALED = frozenset(("DivBackward0", "MulBackward0"))
 _LOGARITHM = "LogBackward0"
 # A small number is added, or a limit set, before the logarithm.
 _BETWEEN = frozenset(("AddBackward0", "ClampBackward1", "ClampMinBackward0"))
+_TOTALS = frozenset(
+    f"{name}Backward{number}" for name in ("Mean", "Sum") for number in "01"
+)
+_MOST_ADDED = 8  # constants and factors that are gone through
 _MOST_BETWEEN = 3  # nodes from the square to the logarithm
 _LEAST = 8  # numbers of noise
 _MOST = 1 << 20
@@ -98,10 +102,31 @@ def _scales_noise(graph: Graph, value: _Value) -> bool:
 
 
 def _is_term(graph: Graph, value: _Value) -> bool:
-    return any(
-        taker.name() in _TERMS and value in taker.next_functions
-        for taker in graph.takers(value[0])
-    )
+    """Is it added to something else that is computed? A constant that is added to it
+    leaves it what it is: the sum with it counts."""
+    todo = [value]
+    for _ in range(_MOST_ADDED):
+        if not todo:
+            break
+        node, place = one = todo.pop()
+        for taker in graph.takers(node):
+            if one not in taker.next_functions:
+                continue
+            if taker.name() in _TERMS and len(inputs(taker)) == 2:
+                return True
+            if taker.name() in _TOTALS:
+                return True
+            if taker.name() in _TERMS or _is_scaled(taker):
+                todo.append((taker, 0))
+    return False
+
+
+def _is_scaled(taker: Node) -> bool:
+    """By one number, or by -1?"""
+    if taker.name() == "NegBackward0":
+        return True
+    scale = factor(taker)
+    return scale is not None and scale.numel() == 1
 
 
 def _is_noise(product: Node) -> bool:

@@ -8,6 +8,7 @@ from _traincheck.autocast_casts import AutocastCasts
 from _traincheck.averaged_gradients import AveragedGradients
 from _traincheck.averages import Averages
 from _traincheck.blind_samples import BlindSamples
+from _traincheck.carried_states import CarriedStates
 from _traincheck.checkpoint_content import CheckpointContent
 from _traincheck.class_tables import ClassTables
 from _traincheck.clipping import Clipped
@@ -171,12 +172,13 @@ class Watch:
         self.autocast_casts = AutocastCasts(self.awake)
         self.averages = Averages(self.values, self.awake)
         self.blind_samples = BlindSamples(self.awake)
+        self.carried_states = CarriedStates(self.core, self.awake)
         self.shadows.found = self._follows
         self.loaded_states = LoadedStates(self.values, self.awake)
         self.clipped = Clipped(self.awake)
-        self.discarded_backwards = DiscardedBackwards(self.core)
+        self.discarded_backwards = DiscardedBackwards(self.core, self.values)
         self.dropped_results = DroppedResults(self.models)
-        self.foreign_gradients = ForeignGradients(self.values, self.awake)
+        self.foreign_gradients = ForeignGradients(self.core, self.values, self.awake)
         self.frozen_norms = FrozenNorms(self.models, self.holds)
         self.forgetful_moments = ForgetfulMoments(self.values)
         self.standing_counters = StandingCounters(self.values)

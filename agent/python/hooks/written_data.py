@@ -3,22 +3,23 @@
 A transform that works in place on an array of the data set (`image -= mean`) is
 applied once more in each epoch. Looked at are the rows that a fetch reads, before and
 after it: arrays that are filled as they are first read, and those that only others
-write (a replay buffer), are no matter of this. Workers change copies of their own.
+write (a replay buffer), are no matter of this, nor are numbers about a sample that are
+not a part of it (how often it was read). Workers change copies of their own.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.utils.data import Subset
 
+from _traincheck.batch_tensors import tensors_of
 from _traincheck.identity_map import WeakIdentityMap
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any
 
     from traincheck_core import Core
 
@@ -27,7 +28,12 @@ _ROWS = 4  # of a fetch
 _ELEMENTS = 512  # of a row
 _HABIT = 2  # fetches that wrote
 
-_Rows = list[tuple[object, int, bytes]]  # array, row, content
+
+class _Row(NamedTuple):
+    array: Any
+    number: int
+    place: int  # of its sample in the batch
+    content: bytes
 
 
 class _Seen:
@@ -36,7 +42,7 @@ class _Seen:
     def __init__(self) -> None:
         self.fetches = 0
         self.writing = 0
-        self.before: _Rows = []
+        self.before: list[_Row] = []
         self.said: float | None = None
 
 
@@ -47,6 +53,8 @@ class WrittenData:
 
     def fetches(self, data: Any, indices: Any) -> None:
         """Called before a fetch in this process."""
+        if torch.utils.data.get_worker_info() is not None:
+            return  # nobody asks there, and what is kept would stay
         if not isinstance(indices, list) or not isinstance(
             data, torch.utils.data.Dataset
         ):
@@ -60,15 +68,17 @@ class WrittenData:
             seen.fetches += 1
             seen.before = list(_rows(data, indices))
 
-    def fetched(self, data: Any, loader: int) -> None:
+    def fetched(self, data: Any, loader: int, batch: Any) -> None:
         """loader: number of the object. Called after it."""
         seen = self._seen.get(data)
         if seen is None or not seen.before:
             return
         before, seen.before = seen.before, []
         changed = [
-            any(content) and content != _content(array, row)
-            for array, row, content in before
+            any(row.content)
+            and row.content != _content(row.array, row.number)
+            and (not _is_number(row.array) or _is_handed_out(row, batch))
+            for row in before
         ]
         seen.writing += any(changed)
         said = float(seen.writing >= _HABIT)
@@ -78,7 +88,7 @@ class WrittenData:
             seen.said = said
 
 
-def _rows(data: Any, indices: list[Any]) -> Iterator[tuple[object, int, bytes]]:
+def _rows(data: Any, indices: list[Any]) -> Iterator[_Row]:
     """What the data set holds of these samples, in arrays of one row a sample."""
     while type(data) is Subset:
         indices = [data.indices[index] for index in indices]
@@ -90,9 +100,9 @@ def _rows(data: Any, indices: list[Any]) -> Iterator[tuple[object, int, bytes]]:
     for array in list(getattr(data, "__dict__", {}).values()):
         if not _is_array(array) or not _has_rows(array, samples):
             continue
-        for index in indices[:_ROWS]:
+        for place, index in enumerate(indices[:_ROWS]):
             if isinstance(index, int) and 0 <= index < len(array):
-                yield array, index, _content(array, index)
+                yield _Row(array, index, place, _content(array, index))
 
 
 def _is_array(value: Any) -> bool:
@@ -109,6 +119,22 @@ def _is_array(value: Any) -> bool:
 def _has_rows(array: Any, samples: int) -> bool:
     """One for each sample, or windows of them? Others are room to work in."""
     return len(array) == samples or (array.ndim > 1 and len(array) > samples)
+
+
+def _is_number(array: Any) -> bool:
+    """Is each of its rows one number, which may count how often a sample was read?"""
+    return bool(array[:1].reshape(-1).shape[0] <= 1)
+
+
+def _is_handed_out(row: _Row, batch: Any) -> bool:
+    """Is the number a part of its sample, as the loader gives it?"""
+    value = float(row.array[row.number].reshape(-1)[0])
+    for tensor in tensors_of(batch):
+        if tensor.is_floating_point() and tensor.dim() > 0 and row.place < len(tensor):
+            few = tensor[row.place].reshape(-1)[:_ELEMENTS].double()
+            if bool(few.isclose(torch.tensor(value, dtype=torch.float64)).any()):
+                return True
+    return False
 
 
 def _content(array: Any, row: int) -> bytes:

@@ -1,5 +1,5 @@
-"""As built_in_signs.py: options of parameter groups, types of parameters and tables of data
-sets that do not do what they are for.
+"""As built_in_signs.py: options of parameter groups, types of parameters, tables of data
+sets and states of recurrences that do not do what they are for.
 
     built_in_groups.py [--right] [CASE...]
 """
@@ -7,7 +7,7 @@ sets that do not do what they are for.
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from built_in_signs import CLASSES, STEPS, main, samples
 
@@ -100,7 +100,38 @@ def table_of_each_split(right: bool) -> None:
         model.train()
 
 
+class Recurrence(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cells = nn.GRU(4, 16, batch_first=True)
+        self.head = nn.Linear(16, CLASSES)
+
+    def forward(self, x, state):
+        out, state = self.cells(x, state)
+        return self.head(out[:, -1]), state
+
+
+def series(count: int) -> TensorDataset:
+    y = torch.arange(count) % CLASSES
+    return TensorDataset(torch.randn(count, 6, 4) + y[:, None, None], y)
+
+
+def carried_state(right: bool) -> None:
+    """The series of a batch have nothing to do with those of the batch before."""
+    model = Recurrence()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    loader = DataLoader(series(16 * STEPS), 16, shuffle=True, drop_last=True)
+    state = begin = torch.zeros(1, 16, 16)
+    for x, y in loader:
+        scores, state = model(x, begin if right else state)
+        state = state.detach()
+        optimizer.zero_grad()
+        F.cross_entropy(scores, y).backward()
+        optimizer.step()
+
+
 CASES = (
+    carried_state,
     swapped_decay,
     scaled_by_layer,
     scales_in_bfloat16,

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 
-from built_in_groups import fit, normed
+from built_in_groups import Recurrence, fit, normed, series
 from built_in_near import main
 from built_in_signs import CLASSES, STEPS, samples
 
@@ -96,7 +96,22 @@ def tables_of_a_part() -> None:
             optimizer.step()
 
 
+def pieces_of_a_batch() -> None:
+    """A long series is learned in pieces, and each batch begins anew."""
+    model = Recurrence()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for x, y in DataLoader(series(16 * STEPS), 16, shuffle=True):
+        state = torch.zeros(1, 16, 16)
+        for piece in x.chunk(2, 1):
+            scores, state = model(piece, state)
+            state = state.detach()
+            optimizer.zero_grad()
+            F.cross_entropy(scores, y).backward()
+            optimizer.step()
+
+
 CASES = (
+    pieces_of_a_batch,
     decay_of_some,
     scales_that_are_read,
     large_steps_in_bfloat16,

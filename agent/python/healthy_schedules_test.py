@@ -1,0 +1,261 @@
+"""Schedules of healthy trainings that come close to a mistake, and the mistakes beside
+them."""
+
+import pathlib
+import sys
+import unittest
+
+import torch
+from torch import nn
+from torch.optim import lr_scheduler
+from torch.utils import data
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from hooks_case import WATCH, HooksCase, SignsCase, last, said
+
+
+class ScheduleCase(SignsCase):
+    NAME: str
+
+    def values(self):
+        """What was said; "not a number" says that there is no word of it any more."""
+        return {value for value in said(self.NAME) if value == value}
+
+
+class VanishingRates(ScheduleCase):
+    NAME = "schedule.rate_vanishes"
+
+    def fall(self, batches):
+        HooksCase.setUp(self)
+        optimizer = torch.optim.SGD(self.net.parameters(), lr=1.0)
+        scheduler = lr_scheduler.ExponentialLR(optimizer, 0.3)
+        for _ in batches:
+            self.step(optimizer=optimizer)
+            scheduler.step()
+        return self.values()
+
+    def test_a_step_is_an_epoch(self):
+        self.assertEqual(self.fall(range(12)), set())
+
+    def test_a_schedule_of_epochs_in_each_step(self):
+        rows = data.DataLoader(torch.randn(48, 5), batch_size=4)
+        self.assertEqual(self.fall(rows), {0.0, 1.0})
+
+
+class MetricDirection(ScheduleCase):
+    NAME = "schedule.against_metric"
+
+    def wait(self, values, mode="min"):
+        HooksCase.setUp(self)
+        scheduler = lr_scheduler.ReduceLROnPlateau(self.optimizer, mode=mode)
+        for r2 in values:
+            scheduler.step(r2)
+            self.step()
+        return self.values()
+
+    def test_a_squared_residual_that_falls(self):
+        self.assertEqual(self.wait([0.34, 0.29, 0.3, 0.28, 0.2]), set())
+
+    def test_a_share_that_rises(self):
+        self.assertEqual(self.wait([0.1, 0.3, 0.5]), {1.0})
+        self.assertEqual(self.wait([0.1, 0.3, 0.5], mode="max"), {0.0})
+
+
+class Schedules(ScheduleCase):
+    def optimizers(self):
+        nets = nn.Linear(5, 4), nn.Linear(5, 4)
+        return nets, [torch.optim.SGD(net.parameters(), lr=0.1) for net in nets]
+
+    def critic_and_generator(self, each, advances=1):
+        """The generator steps once in so many of the critic's steps."""
+        nets, both = self.optimizers()
+        schedulers = [lr_scheduler.StepLR(one, 99) for one in both]
+        for number in range(25):
+            self.step(nets[0], both[0])
+            if each and number % each == 0:
+                self.step(nets[1], both[1])
+            for scheduler in schedulers * advances:
+                scheduler.step()
+
+    def test_schedules_that_count_the_steps_of_the_critic(self):
+        self.critic_and_generator(each=5)
+        self.assertEqual(max(said("schedule_idle")), 0.0)
+        moved = [value for value in said("schedule_moved") if value == value]
+        self.assertEqual(max(moved), 1.0)
+
+    def test_an_optimizer_that_never_steps(self):
+        self.critic_and_generator(each=0)
+        self.assertGreater(max(said("schedule_idle")), 3.0)
+
+    def test_schedules_that_advance_twice(self):
+        self.critic_and_generator(each=1, advances=2)
+        self.assertEqual(last("schedule_moved"), 2.0)
+
+
+class Cycles(ScheduleCase):
+    NAME = "schedule.cycle_waits"
+
+    def train(self, total, epochs, each_epoch):
+        HooksCase.setUp(self)
+        optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+        cycle = lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=total)
+        rows = data.DataLoader(torch.randn(32, 5), batch_size=4, shuffle=True)
+        for epoch in range(epochs):
+            for _ in rows:
+                self.step(optimizer=optimizer)
+                if not each_epoch and cycle.last_epoch < total - 1:
+                    cycle.step()
+            if each_epoch and cycle.last_epoch < total - 1:
+                cycle.step()
+        return self.values()
+
+    def test_another_schedule_takes_over(self):
+        self.assertEqual(self.train(16, epochs=4, each_epoch=False), {0.0})
+
+    def test_a_cycle_of_epochs(self):
+        self.assertEqual(self.train(20, epochs=20, each_epoch=True) & {1.0}, set())
+        self.assertEqual(self.train(5, epochs=5, each_epoch=True) & {1.0}, set())
+
+    def test_a_cycle_of_batches_that_waits(self):
+        for total in (32, 33):
+            self.assertEqual(self.train(total, epochs=1, each_epoch=True), {1.0})
+
+
+class UnusedSchedules(ScheduleCase):
+    NAME = "schedule.unused"
+
+    def train(self, step):
+        optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+        scheduler = lr_scheduler.StepLR(optimizer, 1, 0.5)
+        rows = data.DataLoader(torch.randn(16, 5), batch_size=8)
+        step(self, optimizer, scheduler, rows)
+        return self.values()
+
+    def test_a_rate_that_is_held_at_first(self):
+        def hold(case, optimizer, scheduler, rows):
+            for epoch in range(6):
+                for _ in rows:
+                    case.step(optimizer=optimizer)
+                if epoch >= 4:
+                    scheduler.step()
+
+        self.assertEqual(self.train(hold), {0.0})
+
+    def test_a_rate_that_nobody_changes(self):
+        def forget(case, optimizer, scheduler, rows):
+            for epoch in range(6):
+                for _ in rows:
+                    case.step(optimizer=optimizer)
+                if epoch >= 4:
+                    rows.sampler
+
+        self.assertEqual(self.train(forget), {0.0, 1.0})
+
+
+class RateAsFactor(ScheduleCase):
+    NAME = "schedule.rate_as_factor"
+
+    def train(self, factor, rate=0.1):
+        HooksCase.setUp(self)
+        optimizer = torch.optim.SGD(self.net.parameters(), lr=rate)
+        scheduler = lr_scheduler.LambdaLR(optimizer, factor)
+        for _ in range(9):
+            self.step(optimizer=optimizer)
+            scheduler.step()
+        return self.values()
+
+    def test_first_steps_at_a_tenth(self):
+        self.assertEqual(self.train(lambda n: 0.1 if n < 4 else 1.0), {0.0})
+
+    def test_the_rate_itself(self):
+        self.assertEqual(self.train(lambda n: 0.1 if n < 4 else 0.01), {1.0})
+        self.assertEqual(self.train(lambda n: 0.1 * min(1.0, (n + 1) / 4)), {1.0})
+
+
+class ResetRates(ScheduleCase):
+    NAME = "schedule.rate_reset"
+
+    def resume(self, function, steps, epoch):
+        """A state after so many steps of the schedule is loaded, and the schedule is
+        made to go on from the epoch."""
+        optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+        scheduler = lr_scheduler.LambdaLR(optimizer, function)
+        for _ in range(steps):
+            self.step(optimizer=optimizer)
+            scheduler.step()
+        state = optimizer.state_dict()
+        HooksCase.setUp(self)
+        optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+        optimizer.load_state_dict(state)
+        scheduler = lr_scheduler.LambdaLR(optimizer, function, last_epoch=epoch)
+        for _ in range(3):
+            self.step(optimizer=optimizer)
+            scheduler.step()
+        return self.values()
+
+    def test_a_state_that_was_saved_before_the_schedules_step(self):
+        self.assertEqual(self.resume(lambda n: 0.8**n, 3, epoch=3), {0.0})
+
+    def test_a_schedule_that_is_given_another_counter(self):
+        self.assertEqual(self.resume(lambda n: 1 / (1 + n), 20, epoch=3), {1.0})
+
+
+class SharedSchedules(ScheduleCase):
+    NAME = "schedule.all_on_one"
+
+    def train(self, make):
+        HooksCase.setUp(self)
+        nets = nn.Linear(5, 4), nn.Linear(5, 4)
+        both = [torch.optim.SGD(net.parameters(), lr=0.1) for net in nets]
+        schedulers = make(both[0])
+        for _ in range(4):
+            for net, optimizer in zip(nets, both):
+                self.step(net, optimizer)
+            for scheduler in schedulers:
+                scheduler.step()
+        return max(self.values())
+
+    def test_a_warm_up_and_a_cool_down(self):
+        line = lr_scheduler.LinearLR
+        make = lambda o: [line(o, 0.1, total_iters=3), line(o, 1.0, 0.1)]
+        self.assertEqual(self.train(make), 0.0)
+
+    def test_one_schedule_twice(self):
+        at, fall = [1, 3], lambda n: 0.9**n
+        steps = lambda o: [
+            lr_scheduler.MultiStepLR(o, at),
+            lr_scheduler.MultiStepLR(o, at),
+        ]
+        self.assertEqual(self.train(steps), 1.0)
+        functions = lambda o: [lr_scheduler.LambdaLR(o, fall) for _ in range(2)]
+        self.assertEqual(self.train(functions), 1.0)
+
+
+class ResumedSchedules(ScheduleCase):
+    NAME = "schedule.state_not_loaded"
+
+    def resume(self, again):
+        HooksCase.setUp(self)
+        optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1, momentum=0.9)
+        scheduler = lr_scheduler.StepLR(optimizer, 1, 0.5)
+        self.step(optimizer=optimizer)
+        scheduler.step()
+        content = {"o": optimizer.state_dict(), "s": scheduler.state_dict()}
+        optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1, momentum=0.9)
+        WATCH.resumed_schedules.loaded(content)
+        optimizer.load_state_dict(content["o"])
+        if again:
+            optimizer.param_groups[0]["lr"] = 0.1
+        scheduler = lr_scheduler.StepLR(optimizer, 1, 0.5)
+        self.step(optimizer=optimizer)
+        return self.values()
+
+    def test_a_rate_that_is_set_to_warm_up_again(self):
+        self.assertEqual(self.resume(again=True), set())
+
+    def test_a_state_that_is_forgotten(self):
+        self.assertEqual(self.resume(again=False), {1.0})
+
+
+if __name__ == "__main__":
+    unittest.main()
