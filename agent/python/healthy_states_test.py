@@ -9,6 +9,7 @@ import unittest
 
 import torch
 from torch import nn
+from torch.distributions import Categorical
 from torch.utils.data import DataLoader, TensorDataset
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
@@ -242,6 +243,27 @@ class Terms(HooksCase):
             update(steps[0])
             update(steps[1])
         self.assertNotIn(1.0, said("loss.stray_term"))
+
+
+class ClimbedObjective(HooksCase):
+    NAME = "loss.lowers_entropy"
+
+    def after(self, **options):
+        HooksCase.setUp(self)
+        policy = nn.Linear(3, 4)
+        optimizer = torch.optim.Adam(policy.parameters(), **options)
+        for _ in range(2):
+            optimizer.zero_grad()
+            one = Categorical(logits=policy(torch.ones(3)))
+            (one.entropy() + 0.3 * one.log_prob(torch.tensor(1))).backward()
+            optimizer.step()
+        return said(self.NAME)
+
+    def test_an_optimizer_that_maximizes(self):
+        self.assertEqual(self.after(maximize=True), [])
+
+    def test_one_that_does_not(self):
+        self.assertEqual(self.after()[:1], [1.0])
 
 
 class Scales(HooksCase):

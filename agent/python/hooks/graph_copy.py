@@ -26,6 +26,8 @@ _NUMBERS = (
     "batch_first",
     "blank",
     "dim",
+    "end",
+    "exponent",
     "ignore_index",
     "index",
     "is_causal",
@@ -34,13 +36,14 @@ _NUMBERS = (
     "padding_idx",
     "reduction",
     "self_sym_sizes",
+    "start",
     "weight_sym_argsize_0",
 )
 # Of which nodes, by the begin of their names, which tensors are read.
 _TENSORS = {
-    "BinaryCrossEntropy": ("target", "pos_weight"),
-    "CtcLoss": ("targets", "target_lengths", "log_probs"),
-    "CudnnCtcLoss": ("targets", "target_lengths", "log_probs"),
+    "BinaryCrossEntropy": ("target", "pos_weight", "weight"),
+    "CtcLoss": ("targets", "target_lengths", "log_probs", "input_lengths"),
+    "CudnnCtcLoss": ("targets", "target_lengths", "log_probs", "input_lengths"),
     "Embedding": ("indices",),
     "HuberLoss": ("target",),
     "IndexBackward": ("indices",),

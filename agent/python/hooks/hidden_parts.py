@@ -114,12 +114,16 @@ class HiddenParts:
 
     def _look_for_late(self) -> None:
         held = self._held_ids()
-        trained, frozen = set(), set()
-        for parameter in self._parameters(self._settled_models()):
-            if not parameter.requires_grad:
-                frozen.add(id(parameter))
-            elif parameter.grad is not None:
-                trained.add(id(parameter))
+        frozen = {
+            id(parameter)
+            for parameter in self._parameters(self._models.all())
+            if not parameter.requires_grad
+        }
+        trained = {
+            id(parameter)
+            for parameter in self._parameters(self._settled_models())
+            if parameter.requires_grad and parameter.grad is not None
+        }
         if self._left_out is None:
             self._left_out = trained - held
         # What was frozen, and in no optimizer any more, and trains again was thawed.

@@ -134,7 +134,14 @@ class LossGraphs:
         self._learned = False  # has there been another one, ever?
         self.accumulation = Accumulation()
         self._updated = False  # has an optimizer stepped?
-        self._predicts_next = False  # did a loss have the tokens one step ahead?
+        # Did a loss since the last step have the tokens one step ahead?
+        self._predicts_next = False
+        self._maximizes = False  # does some optimizer climb?
+
+    def made(self, optimizer: torch.optim.Optimizer) -> None:
+        groups = getattr(optimizer, "param_groups", ())
+        climbs = (group.get("maximize") is True for group in groups)
+        self._maximizes = self._maximizes or any(climbs)
 
     def backward_begins(self, args: Args, kwargs: Kwargs) -> None:
         """Called at every outermost one, with its arguments."""
@@ -155,13 +162,22 @@ class LossGraphs:
                 self._say(found)
             if number < _FIRST or number % _EVERY == 0:
                 whole = number < _FIRST_WHOLE or number % _EVERY_WHOLE == 0
-                self._look(row, losses, whole)
+                left_out = [policy_graph.STARTS_APART] if self._updated else []
+                # Whose sign says nothing where what they are is to become more.
+                if self._maximizes or any(one is not None for one in gradients):
+                    left_out.append(policy_graph.LOWERS_ENTROPY)
+                self._look(row, losses, whole, left_out)
 
-    def _look(self, row: Place | None, losses: list[torch.Tensor], whole: bool) -> None:
+    def _look(
+        self,
+        row: Place | None,
+        losses: list[torch.Tensor],
+        whole: bool,
+        left_out: list[str],
+    ) -> None:
         roots = _roots(losses)
         found = Findings()
         anew = [loss for loss in losses if _is_made_anew(loss)]
-        left_out = (policy_graph.STARTS_APART,) if self._updated else ()
         if all(map(self._values.is_here, losses)):
             found.add(NO_GRAPH, any(map(_is_a_loss, anew)))
             found.update(findings(roots, whole, self._orders))
@@ -210,6 +226,7 @@ class LossGraphs:
     def optimizer_steps(self) -> float | None:
         """1: with gradients of a loss that is not finite; None: not known."""
         self._updated = True
+        self._predicts_next = False
         if self._awaited is not None:
             self._awaited.is_used = not self._awaited.is_cleared
         late, self._late_loss = self._late_loss, None

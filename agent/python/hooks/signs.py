@@ -115,6 +115,7 @@ class Signs:
         watch.repeated_draws.forward_begins()
 
     def made(self, optimizer: torch.optim.Optimizer) -> None:
+        self._watch.loss_graphs.made(optimizer)
         self._watch.discarded_backwards.made(optimizer)
         self._watch.remade_optimizers.made(optimizer)
         self._watch.old_gradients.made(optimizer)

@@ -7,6 +7,7 @@ own way.
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
 
 from built_in_averages import follow, normed, teach, texts
 from built_in_near import main
@@ -84,8 +85,7 @@ def rates_that_fall_by_a_factor() -> None:
         model = Classifier()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
         scheduler = torch.optim.lr_scheduler.StepLR(optimizer, each, gamma)
-        for _ in range(2 * STEPS):
-            x, y = samples(16)
+        for x, y in DataLoader(TensorDataset(*samples(32 * STEPS)), 16):
             optimizer.zero_grad()
             F.cross_entropy(model(x), y).backward()
             optimizer.step()
