@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from torch.autograd.graph import Node
 
     from _traincheck.graph_nodes import Graph
-    from _traincheck.row_orders import RowOrders
 
 _RECURRENT = "MkldnnRnnLayerBackward0"
 _RECURRENT_ON_DEVICE = "CudnnRnnBackward0"
@@ -118,11 +117,6 @@ def is_over_batch(sizes: tuple[int, ...], over: int, samples: int) -> bool | Non
     if sizes.count(samples) != 1 or sizes[0] != samples:
         return None
     return None if math.prod(sizes) == samples else over == 0
-
-
-def gives_targets(orders: RowOrders, samples: int) -> bool:
-    """Has the batch that was fetched last one target for each of so many samples?"""
-    return any(len(targets) == samples for targets in orders._targets)
 
 
 def keeps_one_of(graph: Graph, steps: int, sequences: int, averages: bool) -> bool:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from _traincheck.batch_axis import gives_targets
 from _traincheck.graph_nodes import inputs, shape
 from _traincheck.value_graph import givers_of
 
@@ -131,5 +130,4 @@ def _is_of_batch(difference: Node, orders: RowOrders) -> bool:
         return False
     if all(math.prod(shape(origin) or ()) > 1 for origin in origins):
         return True
-    targets = math.prod(shape(difference) or ())
-    return gives_targets(orders, targets)
+    return orders.gives_targets(math.prod(shape(difference) or ()))

@@ -69,6 +69,10 @@ class RowOrders:
                 if tensor.dtype is torch.int64 and not plenty:
                     self._tokens.append(tensor.clone())
 
+    def gives_targets(self, samples: int) -> bool:
+        """Has the batch that was fetched last one target for each of so many samples?"""
+        return any(len(targets) == samples for targets in self._targets)
+
     def texts_in(self, tokens: torch.Tensor) -> torch.Tensor | None:
         """As packed_texts.texts_of, beside these tokens; None: it is not known."""
         for positions in self._positions:

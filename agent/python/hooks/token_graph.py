@@ -25,7 +25,7 @@ from _traincheck import row_orders
 from _traincheck import variational_noise
 from _traincheck.attention import SelfAttention
 from _traincheck.batch_axis import is_mixed, is_over_batch, is_pooled_over_batch
-from _traincheck.batch_axis import gives_targets, is_summed, keeps_one_of
+from _traincheck.batch_axis import is_summed, keeps_one_of
 from _traincheck.batch_axis import labelled_samples, pooled_weights
 from _traincheck.batch_axis import softmax_sizes, steps_and_sequences
 from _traincheck.findings import Findings
@@ -302,7 +302,7 @@ class _Sequences:
     def _see_mixed(self, steps: int, sequences: int, samples: int) -> None:
         mixed = is_mixed(steps, sequences, samples)
         if mixed:
-            of_batch = gives_targets(self._orders, samples)
+            of_batch = self._orders.gives_targets(samples)
             # Each step may have a label of its own, for all sequences together.
             mixed = keeps_one_of(self._graph, steps, sequences, of_batch) or None
         self._found.add(SAMPLES_AS_STEPS, mixed)
