@@ -20,6 +20,15 @@ TEST_F(CommandsTest, RunsListAndShow) {
   EXPECT_THAT(Run({"runs", "show", "r1"}).out, HasSubstr("run          r1"));
 }
 
+TEST_F(CommandsTest, AStdoutThatTakesNothingIsSaid) {
+  Process::Options runs = ForServer({"runs", "list"});
+  runs.command.insert(runs.command.begin(),
+                      {"sh", "-c", R"(exec "$0" "$@" >/dev/full)"});
+  const ProcessResult result = RunProcess(runs);
+  EXPECT_EQ(result.code, 5);
+  EXPECT_THAT(result.err, HasSubstr("stdout cannot be written"));
+}
+
 TEST_F(CommandsTest, SetsListAndShow) {
   EXPECT_EQ(RunJson({"sets", "list"})[0]["name"], "s1");
   EXPECT_EQ(RunJson({"sets", "show", "s1"})["members"][0]["id"], "i1");

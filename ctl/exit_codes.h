@@ -14,6 +14,8 @@ inline constexpr int kExitUsage = 2;
 // The server answered with an error.
 inline constexpr int kExitServerError = 3;
 inline constexpr int kExitUnreachable = 4;
+// stdout cannot be written.
+inline constexpr int kExitOutput = 5;
 // Of `check`, and of `run` where the training itself exited with 0:
 // --fail-on-violation found a violation,
 inline constexpr int kExitViolations = 10;
