@@ -46,7 +46,8 @@ TEST_F(NamedFactsTest, AgentsOfAVersionLookAtSoManyFacts) {
                                                {14, 4u},
                                                {15, 3u},
                                                {16, 4u},
-                                               {17, 1u}}));
+                                               {17, 1u},
+                                               {18, 1u}}));
 }
 
 TEST_F(NamedFactsTest, InsideWrapper) {

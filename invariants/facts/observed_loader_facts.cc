@@ -12,6 +12,7 @@ constexpr char kHoldOld[] = "loader.workers_hold_old";
 constexpr char kIgnoresSplit[] = "loader.ignores_split";
 constexpr char kInTraining[] = "loader.evaluated_in_training";
 constexpr char kLeavesOut[] = "loader.leaves_samples_out";
+constexpr char kMovesPartsApart[] = "loader.moves_parts_apart";
 constexpr char kNeverShuffles[] = "loader.never_shuffles";
 constexpr char kNotStandardised[] = "loader.not_standardised";
 constexpr char kRepeatsRows[] = "loader.repeats_rows";
@@ -59,6 +60,9 @@ std::vector<Fact> OfSamples() {
           "its data set changes the samples that it holds by handing them out",
           "its data set does not change the samples that it holds by handing "
           "them out"),
+      LoaderRow<kMovesPartsApart>(
+          "pictures and their masks are flipped or turned apart",
+          "pictures and their masks are flipped and turned together", 18),
       LoaderRow<kEndsMasked>(
           "no end of a text in its batches is a target, only what comes before",
           "ends of texts in its batches are targets", 8),

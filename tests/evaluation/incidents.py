@@ -70,10 +70,3 @@ def text(rows: dict) -> str:
             f"{row['incidents']} | {row['violations']} | {delay} |"
         )
     return "\n".join(lines)
-
-
-def write(file: pathlib.Path, rows: dict) -> None:
-    """Between the marks of the document."""
-    before, rest = file.read_text().split(BEGIN)
-    after = rest.split(END)[1]
-    file.write_text(f"{before}{BEGIN}\n{text(rows)}\n{END}{after}")

@@ -99,6 +99,15 @@ def detection(error: programs.Error, faulty: list, fixed: list) -> dict:
     }
 
 
+def delay(found: dict) -> str:
+    """Of detection(): steps from the trigger to the first violation, in brackets if
+    that is too late; "-": there is none.
+    """
+    if found["delay"] is None:
+        return "-"
+    return f"{found['delay']}" if found["found"] else f"({found['delay']})"
+
+
 def _strangers(error: programs.Error, records: Records) -> list:
     """Healthy runs of programs with which the error shares no optimizer class."""
     own = error.faulty.optimizers()

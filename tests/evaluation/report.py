@@ -7,6 +7,7 @@ anybody had looked at what they make of it. These numbers never change.
 import json
 import pathlib
 
+from evaluation import measures
 from evaluation.measures import KINDS
 
 FIRST_CONTACT = pathlib.Path(__file__).with_name("first_contact.json")
@@ -27,11 +28,11 @@ def keep_first_contact(results: dict) -> None:
     FIRST_CONTACT.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
 
 
-def write(file: pathlib.Path, text: str) -> None:
-    """Between the marks of the document."""
-    before, rest = file.read_text().split(BEGIN)
-    after = rest.split(END)[1]
-    file.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
+def write(file: pathlib.Path, begin: str, end: str, text: str) -> None:
+    """Between these marks of the document."""
+    before, rest = file.read_text().split(begin)
+    after = rest.split(end)[1]
+    file.write_text(f"{before}{begin}\n{text}\n{end}{after}")
 
 
 def _table(head: str, rows: list) -> list:
@@ -40,13 +41,7 @@ def _table(head: str, rows: list) -> list:
 
 
 def _delay(row: dict | None, kind: str) -> str:
-    """Steps from the trigger to the first violation; "-": there is none."""
-    if row is None or kind not in row:
-        return ""
-    detection = row[kind]
-    if detection["delay"] is None:
-        return "-"
-    return f"{detection['delay']}" if detection["found"] else f"({detection['delay']})"
+    return "" if row is None or kind not in row else measures.delay(row[kind])
 
 
 def _alarms_of_fixed(row: dict) -> int:

@@ -17,6 +17,7 @@ from _traincheck.evaluations import NAME as IN_TRAINING
 from _traincheck.first_batches import ALIKE, BEGINS_AGAIN
 from _traincheck.inputs_and_targets import NAME as TARGET_AMONG_INPUTS
 from _traincheck.masked_ends import NAME as ENDS_MASKED
+from _traincheck.moved_parts import NAME as MOVED_APART
 from _traincheck.ordered_training import NAME as NEVER_SHUFFLES
 from _traincheck.random_evaluations import NAME as DRAWS_IN_EVALUATION
 from _traincheck.repeated_rows import NAME as REPEATS_ROWS
@@ -125,6 +126,8 @@ class _Loaders:
             fetcher = getattr(iterator, "_dataset_fetcher", None)
             if fetcher is not None:
                 watch.written_data.fetched(fetcher.dataset, loader, result)
+                apart = watch.moved_parts.fetched(fetcher.dataset, result)
+                self._say(loader, MOVED_APART, apart)
         elif isinstance(error, StopIteration):
             watch.clock.iterator_ended(loader)
             if watch.first_batches.trained_with(loader):
@@ -158,6 +161,7 @@ class _Loaders:
         self._watch.process.loads_data()
         indices = args[1] if len(args) > 1 else None
         self._watch.written_data.fetches(args[0].dataset, indices)
+        self._watch.moved_parts.fetches(args[0].dataset, indices)
         self._watch.random_evaluations.fetch_begins(args[0].dataset)
 
     def fetch_ended(

@@ -39,6 +39,7 @@ from _traincheck.loss_graph import LossGraphs
 from _traincheck.masked_rows import MaskedRows
 from _traincheck.masked_ends import MaskedEnds
 from _traincheck.models import Models
+from _traincheck.moved_parts import MovedParts
 from _traincheck.penalties import Penalties
 from _traincheck.planner import Planner
 from _traincheck.positional_states import PositionalStates
@@ -231,6 +232,7 @@ class Watch:
         self.worker_batches = WorkerBatches(self.core)
         self.worker_copies = WorkerCopies()
         self.written_data = WrittenData(self.core)
+        self.moved_parts = MovedParts()
 
     def _follows(self, model: Model) -> None:
         self.averages.follows(model)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence
-from torch.utils.data import DataLoader, Subset, TensorDataset, random_split
+from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset, random_split
 
 from built_in_outputs import PAD, WORDS, layers
 from built_in_signs import CLASSES, main, samples
@@ -221,6 +221,39 @@ def scaled_before_the_split(right: bool) -> None:
     fit(*regression(6), *parts)
 
 
+class Blobs(Dataset):
+    """Pictures [1, 12, 12] with one bright row of pixels each, and where it is."""
+
+    def __init__(self, count: int, moved):
+        """moved: a picture and its mask, as they are handed out."""
+        self.masks = torch.zeros(count, 1, 12, 12)
+        for mask in self.masks:
+            row, column = torch.randint(0, 5, (2,)).tolist()
+            mask[0, row, column : column + 5] = 1.0
+        self.pictures = self.masks + 0.1 * torch.randn(count, 1, 12, 12)
+        self.moved = moved
+
+    def __len__(self):
+        return len(self.pictures)
+
+    def __getitem__(self, index):
+        return self.moved(self.pictures[index], self.masks[index])
+
+
+def masks_left_behind(right: bool) -> None:
+    """Pictures are flipped at random, and their masks are not."""
+
+    def moved(picture, mask):
+        if torch.rand(()) < 0.5:
+            picture, mask = picture.flip(-1), mask.flip(-1) if right else mask
+        return picture, mask
+
+    fit(
+        *layers(nn.Conv2d(1, 4, 3, padding=1), nn.Tanh(), nn.Conv2d(4, 1, 1)),
+        Blobs(48, moved)
+    )
+
+
 CASES = (
     lengths_of_other_texts,
     labels_of_other_texts,
@@ -233,6 +266,7 @@ CASES = (
     copy_that_stands_still,
     windows_of_one_series,
     scaled_before_the_split,
+    masks_left_behind,
 )
 
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence
 from torch.utils.data import Subset, TensorDataset
 
-from built_in_inputs import STEPS, fit, overlap, padded_texts, reader, regression
+from built_in_inputs import STEPS, Blobs, fit, overlap, padded_texts, reader, regression
 from built_in_inputs import text_batches, train_adversaries
 from built_in_near import main
 from built_in_outputs import layers
@@ -166,6 +166,23 @@ def scaled_before_the_split() -> None:
         fit(*regression(6), Subset(data, range(64)), Subset(data, range(64, 96)))
 
 
+def masks_left_behind() -> None:
+    """Both are turned by one draw; and pictures are flipped that have nothing in common
+    with what is multiplied with them."""
+
+    def turned(picture, mask):
+        times = int(torch.randint(4, ()))
+        return torch.rot90(picture, times, (1, 2)), torch.rot90(mask, times, (1, 2))
+
+    def network():
+        return layers(nn.Conv2d(1, 4, 3, padding=1), nn.Tanh(), nn.Conv2d(4, 1, 1))
+
+    fit(*network(), Blobs(48, turned))
+    holes = Blobs(48, lambda picture, mask: (picture.flip(-1), mask))
+    holes.masks = holes.masks[torch.randperm(48)]
+    fit(*network(), holes)
+
+
 CASES = (
     lengths_of_other_texts,
     labels_of_other_texts,
@@ -178,6 +195,7 @@ CASES = (
     copy_that_stands_still,
     windows_of_one_series,
     scaled_before_the_split,
+    masks_left_behind,
 )
 
 
