@@ -263,7 +263,7 @@ TEST(Snapshot, TheFormatIsThatOfItsNumber) {
   Checker checker(kRun, kExperiment, Rules());
   Feed(0, 3, &checker);
   const std::string sealed = checker.Save();
-  EXPECT_EQ(sealed[7], 27);
+  EXPECT_EQ(sealed[7], 28);
   EXPECT_EQ(HashText(sealed.substr(kStateAt)), "670d33352dd4ad17");
 }
 

@@ -131,6 +131,26 @@ class GivenGradients(HooksCase):
         self.assertEqual(step(0 * ones), 1.0)
         self.assertNotIn(step(ones), (0.0, 1.0))
 
+    def test_hinges_that_rest(self):
+        """As of a soft boundary, whose radius is a part of the loss."""
+        self.layer = nn.Linear(5, 4)
+        optimizer = torch.optim.SGD(self.layer.parameters(), lr=0.1)
+
+        def step(above, beside=0.0):
+            """above: by how much each score exceeds the margin."""
+            optimizer.zero_grad()
+            for rest in (torch.relu, lambda scores: scores.clamp(min=0)):
+                loss = 0.5 + rest(self.scores() * 0 + above).mean() / 0.1
+                if beside:
+                    loss = loss + beside * self.scores().sum()
+                loss.backward()
+            optimizer.step()
+            return last(self.NAME)
+
+        self.assertEqual(step(1.0), 0.0)
+        self.assertEqual(step(-1.0), 1.0)
+        self.assertEqual(step(-1.0, beside=1.0), 0.0)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -47,7 +47,7 @@ TEST_F(NamedFactsTest, AgentsOfAVersionLookAtSoManyFacts) {
                                                {15, 3u},
                                                {16, 4u},
                                                {17, 1u},
-                                               {18, 1u}}));
+                                               {18, 2u}}));
 }
 
 TEST_F(NamedFactsTest, InsideWrapper) {

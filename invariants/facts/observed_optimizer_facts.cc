@@ -25,6 +25,7 @@ constexpr char kLeftOut[] = "opt.late_left_out";
 constexpr char kNoState[] = "opt.resumes_without_state";
 constexpr char kLeavesState[] = "opt.leaves_state";
 constexpr char kRepeatsDraws[] = "opt.repeats_draws";
+constexpr char kRanksAlike[] = "opt.ranks_draw_alike";
 constexpr char kRoundedAway[] = "opt.rounded_away";
 constexpr char kAverageRounded[] = "opt.average_rounded_away";
 constexpr char kGradientsOld[] = "opt.gradients_are_old";
@@ -273,6 +274,9 @@ std::vector<Fact> OfGradients() {
           "a model is not given the state of another batch where batches are "
           "shuffled",
           17),
+      OptimizerRow<kRanksAlike>(
+          "this rank draws the random numbers that another rank draws",
+          "ranks draw different random numbers", 18),
   };
 }
 

@@ -103,6 +103,7 @@ void OptimizerBooks::Keep(const ScalarEvent& event, Book* book) {
   const std::optional<double> value =
       std::isnan(event.value) ? std::nullopt : std::optional(event.value);
   const std::string& name = *event.name;
+  if (name == "grads_replaced") book->grads_replaced = value;
   if (name == "counter_bits") book->counter_bits = value;
   if (name == "ties_lost") book->ties_lost = value;
   if (name == "schedule_idle") book->schedule_idle = value;
@@ -121,6 +122,7 @@ void OptimizerBooks::OnGap() {
     book.schedule_idle.reset();
     book.schedule_moved.reset();
     book.counter_bits.reset();
+    book.grads_replaced.reset();
     book.moved_often.OnGap();
     book.without_rate.OnGap();
   }
@@ -186,7 +188,7 @@ std::optional<uint64_t> OptimizerBooks::BackwardsSince(
 Tri OptimizerBooks::ClearedSince(uint32_t optimizer) const {
   if (HasGapSince(optimizer)) return Tri::kUnknown;
   const Book& book = Find(optimizer);
-  if (book.cleared) return Tri::kYes;
+  if (book.cleared || book.grads_replaced == 1) return Tri::kYes;
   return book.maybe_cleared ? Tri::kUnknown : Tri::kNo;
 }
 

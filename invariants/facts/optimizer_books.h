@@ -3,11 +3,11 @@
 // last step.
 //
 // Inputs: backwards, ends of steps, zero_grad calls, gradients that are gone
-// (grad_clear), recorded learning rates. Unknown where records are missing
-// since the last step; clears also where a step was not sampled, for what was
-// cleared by hand in it was seen by nobody. A learning rate is as last
-// recorded, for it is recorded when it changes; unknown before that and after
-// missing records.
+// (grad_clear) or are other tensors than before, recorded learning rates.
+// Unknown where records are missing since the last step; clears also where a
+// step was not sampled, for what was cleared by hand in it was seen by nobody.
+// A learning rate is as last recorded, for it is recorded when it changes;
+// unknown before that and after missing records.
 //
 // Threads: one object, one thread at a time.
 #ifndef TRAINCHECK_INVARIANTS_FACTS_OPTIMIZER_BOOKS_H_
@@ -100,6 +100,8 @@ class OptimizerBooks final : public FactTracker {
     std::map<uint32_t, double> weight_decays;   // likewise
     bool had_rate = false;                      // some step had one above 0
     Streak without_rate;
+    // 1: at its last step it had other tensors than at the one before.
+    std::optional<double> grads_replaced;
     std::optional<double> counter_bits;
     std::optional<double> ties_lost;
     std::optional<double> schedule_idle;   // steps, as last recorded
@@ -109,8 +111,8 @@ class OptimizerBooks final : public FactTracker {
     void Fields(Archive& archive) {
       archive(backwards_before, cleared, maybe_cleared, missed_before,
               gaps_before, learning_rates, weight_decays, had_rate,
-              without_rate, counter_bits, ties_lost, schedule_idle,
-              schedule_moved, moved_often);
+              without_rate, grads_replaced, counter_bits, ties_lost,
+              schedule_idle, schedule_moved, moved_often);
     }
   };
 

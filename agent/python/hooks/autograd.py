@@ -32,7 +32,7 @@ class _Backward:
         outermost = watch.clock.enter_backward()
         if outermost:
             watch.process.trains()
-            watch.signs.backward_begins()
+            watch.signs.backward_begins(_makes_graph(args, kwargs))
             watch.loss_graphs.backward_begins(args, kwargs)
             if watch.half_precision.awaits_scale():
                 watch.half_precision.backward_begins(roots_of(args, kwargs))
@@ -78,6 +78,11 @@ class _Backward:
             watch.recomputation.backward_ended()
             watch.signs.backward_ended()
             watch.states.all_gradients(watch.core.POINT_BACKWARD_END)
+
+
+def _makes_graph(args: Args, kwargs: Kwargs) -> bool:
+    given = args[3] if len(args) > 3 else kwargs.get("create_graph")
+    return given is True
 
 
 def install(watch: Watch) -> None:

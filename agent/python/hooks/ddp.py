@@ -58,6 +58,7 @@ class _Construction:
         ranks = torch.distributed.get_process_group_ranks(wrapper.process_group)
         if len(ranks) > 1:
             self._watch.wrapper_inputs.wrapped(wrapper)
+            self._watch.rank_draws.wrapped(wrapper.process_group)
         ignored = {
             naming.strip_prefixes(name)
             for name in getattr(wrapper, "parameters_to_ignore", ())

@@ -21,6 +21,7 @@ from _traincheck import broadcasts
 from _traincheck import class_means
 from _traincheck import class_weights
 from _traincheck import crossed_products
+from _traincheck import hinges
 from _traincheck import label_graph
 from _traincheck import layer_graph
 from _traincheck import masked_choices
@@ -248,8 +249,9 @@ class LossGraphs:
             value = loss.item()
             wrong = not cmath.isfinite(value)
             self._not_finite = bool(self._not_finite) or wrong
-            self._zeros.add(value == 0)
-            self._learned = self._learned or value != 0
+            rests = value == 0 or hinges.all_rest(loss)
+            self._zeros.add(rests)
+            self._learned = self._learned or not rests
             return
         self._zeros.add(None)
         # One at a time: a launch a backward is enough.

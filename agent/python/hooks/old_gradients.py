@@ -11,26 +11,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
+
 from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.tensor_marks import TensorMark, has_mark
 
 if TYPE_CHECKING:
     from typing import Any
 
-    import torch
-
     # How often it was written to; None: it cannot be told from others.
     Gradient = tuple[TensorMark, int] | None
 
+# Name of the scalar: an optimizer has other gradients than at its last step.
+REPLACED = "grads_replaced"
 _LOOKED_AT = 3  # parameters of an optimizer; each takes some microseconds
 
 
 class _Optimizer:
     def __init__(self, backwards: int) -> None:
         self.backwards = backwards  # begun by the end of its last step
+        self.steps = 0
         # Of its gradients then; none when it was made.
         self.gradients: list[Gradient] = []
         self.is_old = False  # when its step began
+        self.is_cleared = False  # since its last step
+        self.was_replaced = False  # what it steps with, ever?
         self.said: bool | None = None
 
 
@@ -39,10 +44,18 @@ class OldGradients:
 
     def __init__(self) -> None:
         self._backwards = 0
+        self._adds_in_place = True  # has every backward so far?
         self._all: WeakIdentityMap[Any, _Optimizer] = WeakIdentityMap()
 
-    def backward_begins(self) -> None:
+    def backward_begins(self, makes_graph: bool) -> None:
+        """makes_graph: of the gradients, which are then added up in new tensors."""
         self._backwards += 1
+        self._adds_in_place = self._adds_in_place and not makes_graph
+
+    def clears(self, optimizer: torch.optim.Optimizer) -> None:
+        known = self._all.get(optimizer)
+        if known is not None:
+            known.is_cleared = True
 
     def made(self, optimizer: torch.optim.Optimizer) -> None:
         self._all.set(optimizer, _Optimizer(self._backwards))
@@ -53,6 +66,30 @@ class OldGradients:
         if is_of_torch(optimizer):
             return None
         return self._backwards == 0 and not _gradients(optimizer)
+
+    def replaced_at_once(self) -> list[torch.optim.Optimizer]:
+        """Whose gradients were replaced before their second step. Called when a backward
+        has ended: what is said as a step begins is known to the ones after it."""
+        young = [o for o in self._all.keys() if self._is_young(o)]
+        return [optimizer for optimizer in young if self.are_replaced(optimizer)]
+
+    def _is_young(self, optimizer: torch.optim.Optimizer) -> bool:
+        known = self._all.get(optimizer)
+        return known is not None and known.steps == 1 and not known.was_replaced
+
+    def are_replaced(self, optimizer: torch.optim.Optimizer) -> bool | None:
+        """As its step begins: has it other tensors than at its last one, although nobody
+        cleared them? A backward adds to those that are there. None: it never had."""
+        known = self._all.get(optimizer)
+        if known is None:
+            return None
+        now = [] if known.is_cleared else _gradients(optimizer)
+        dense = all(gradient.layout == torch.strided for gradient in now)
+        comparable = dense and self._adds_in_place and len(now) == len(known.gradients)
+        others = bool(now) and not any(map(_is_of, now, known.gradients))
+        replaced = comparable and others
+        known.was_replaced = known.was_replaced or replaced
+        return replaced if known.was_replaced else None
 
     def begins(self, optimizer: torch.optim.Optimizer) -> None:
         """Its step does."""
@@ -72,6 +109,8 @@ class OldGradients:
             return None
         is_old = known.is_old and self._backwards == known.backwards
         known.backwards = self._backwards
+        known.steps += 1
+        known.is_cleared = False
         known.gradients = [_mark(gradient) for gradient in _gradients(optimizer)]
         said, known.said = known.said, is_old
         return None if is_old == said else is_old
@@ -91,6 +130,11 @@ def _is_still(gradient: torch.Tensor, known: Gradient) -> bool:
     return (
         known is not None and known[0].is_of(gradient) and known[1] == _writes(gradient)
     )
+
+
+def _is_of(gradient: torch.Tensor, known: Gradient) -> bool:
+    """True, too, if that is not known."""
+    return known is None or known[0].is_of(gradient)
 
 
 def _mark(gradient: torch.Tensor) -> Gradient:

@@ -64,6 +64,20 @@ def differs(core: Core, what: str, key: str, value: str) -> float | None:
         return None
 
 
+def repeats(core: Core, what: str, key: str, value: str) -> bool | None:
+    """Has another rank said the same first by this key? None: this one was the first, or
+    the store is gone. what: is compared, in words."""
+    mine = f"{torch.distributed.get_rank()}"
+    try:
+        rank, first = _agree_in_start(f"traincheck/{key}", f"{mine} {value}").split(
+            " ", 1
+        )
+    except RuntimeError as error:
+        core.log_once(what, f"{what} are not compared: {error}")
+        return None
+    return None if rank == mine else first == value
+
+
 def _agree_in_start(key: str, mine: str) -> str:
     # torchrun may give one store, without prefixes, to all its restarts.
     restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")

@@ -28,7 +28,9 @@ from _traincheck.hyper_parameters import epsilon_vanishes, has_empty_group
 from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.looks import looks_at, looks_at_two
 from _traincheck.masked_rows import NAME as MASKED
+from _traincheck.old_gradients import REPLACED
 from _traincheck.old_gradients import is_of_torch
+from _traincheck.rank_draws import NAME as RANKS_ALIKE
 from _traincheck.remade_optimizers import NAME as MADE_ANEW
 from _traincheck.rounded_steps import ALL_OF_ONE
 from _traincheck.rounded_steps import NAME as ROUNDED
@@ -68,10 +70,10 @@ class Signs:
         """Is this the only thread that has trained?"""
         return self._claim.thread == get_ident()
 
-    def backward_begins(self) -> None:
-        """Called before every outermost one."""
+    def backward_begins(self, makes_graph: bool) -> None:
+        """Called before every outermost one. makes_graph: of the gradients."""
         self._claim.claim()
-        self._watch.old_gradients.backward_begins()
+        self._watch.old_gradients.backward_begins(makes_graph)
         awake = self._watch.awake
         if FOREIGN in awake:
             self._watch.foreign_gradients.backward_begins()
@@ -94,11 +96,17 @@ class Signs:
         if self.alone():
             self._watch.discarded_backwards.backward_ended()
             self._watch.leftover_gradients.backward_ended()
+            for optimizer in self._watch.old_gradients.replaced_at_once():
+                self._say_replaced(optimizer)
             if FOREIGN in self._watch.awake:
                 is_meant = self._watch.stray_terms.is_meant
                 self._watch.foreign_gradients.backward_ended(is_meant)
             if MASKED in self._watch.awake:
                 self._watch.masked_rows.backward_ended()
+
+    def _say_replaced(self, optimizer: torch.optim.Optimizer) -> None:
+        core, number = self._watch.core, self._watch.holds.ensure(optimizer).number
+        core.record_scalar(number, core.POINT_PRE_STEP, 0, REPLACED, 1.0)
 
     def forward_begins(self) -> None:
         """Called at outermost forwards that train."""
@@ -113,6 +121,7 @@ class Signs:
             watch.half_precision.forward_begins()
             watch.autocast_casts.forward_begins()
         watch.repeated_draws.forward_begins()
+        watch.rank_draws.forward_begins()
 
     def made(self, optimizer: torch.optim.Optimizer) -> None:
         self._watch.loss_graphs.made(optimizer)
@@ -129,6 +138,7 @@ class Signs:
         self._watch.loss_graphs.gradients_cleared()
         self._watch.discarded_backwards.clears(optimizer)
         self._watch.stray_terms.clears(optimizer)
+        self._watch.old_gradients.clears(optimizer)
         self._watch.leftover_gradients.cleared()
 
     def module_clears(self, module: torch.nn.Module) -> None:
@@ -148,10 +158,13 @@ class Signs:
         looks = looks_at(number)
         if looks or ROUNDED in self._watch.awake:
             self._watch.rounded_steps.begins(optimizer, looks)
+        replaced = self._watch.old_gradients.are_replaced(optimizer)
         self._watch.old_gradients.begins(optimizer)
         self._watch.shared_samples.optimizer_steps()
         self._watch.stray_terms.steps(optimizer)
         scalars = self._watch.hidden_parts.optimizer_steps()
+        if replaced is not None:
+            scalars[REPLACED, 0] = float(replaced)
         if looks:
             scalars.update(
                 {(n, 0): v for n, v in self._at_a_look(optimizer) if v is not None}
@@ -201,6 +214,7 @@ class Signs:
         yield RATE_VANISHES, watch.vanishing_rates.steps(optimizer)
         yield DIVIDES_BY_MORE, watch.loss_graphs.accumulation.divides_by_more()
         yield "opt.repeats_draws", watch.repeated_draws.optimizer_steps()
+        yield RANKS_ALIKE, watch.rank_draws.optimizer_steps()
         yield "opt.leftover_gradients", watch.leftover_gradients.steps(id(optimizer))
 
     def _of_awake(

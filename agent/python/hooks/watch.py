@@ -45,6 +45,7 @@ from _traincheck.planner import Planner
 from _traincheck.positional_states import PositionalStates
 from _traincheck.process import Process
 from _traincheck.random_evaluations import RandomEvaluations
+from _traincheck.rank_draws import RankDraws
 from _traincheck.rank_rows import RankRows
 from _traincheck.rank_splits import RankSplits
 from _traincheck.recomputation import Recomputation
@@ -195,6 +196,7 @@ class Watch:
         self.positions = PositionalStates(self.awake)
         self.remade_optimizers = RemadeOptimizers(self.awake)
         self.repeated_draws = RepeatedDraws()
+        self.rank_draws = RankDraws(self.core)
         self.rounded_averages = RoundedAverages(self.models, self.values, self.awake)
         self.rounded_steps = RoundedSteps(self.values, self.awake)
         self.stateless_resumes = StatelessResumes(self.awake)

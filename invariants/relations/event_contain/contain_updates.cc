@@ -340,6 +340,11 @@ class UpdatesAtSteps : public ProcessObserver {
       const VariableInfo* info = facts.definitions().Variable(held.variable);
       if (!info || info->root != optimizer.object) continue;
       const Tri status = StatusOfGradient(facts, held.variable);
+      // Copies that the user gives gradients to: some may be zero.
+      if (status == Tri::kYes) {
+        sink_->OnVerdict(NewVerdict(facts, rule, optimizer.object));
+        return;
+      }
       if (status == Tri::kNo) replaced.push_back(info->FullName());
       unknown |= status == Tri::kUnknown;
     }

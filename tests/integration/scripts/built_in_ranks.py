@@ -143,7 +143,19 @@ def list_of_each_rank(right: bool) -> None:
     train_with_shares(data, DistributedSampler(data))
 
 
+def noise_of_one_seed(right: bool) -> None:
+    """Ranks begin with one seed, and go on with its generator."""
+    torch.manual_seed(5)
+    network = DistributedDataParallel(
+        nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.3), nn.Linear(8, 1))
+    )
+    if right:
+        torch.manual_seed(5 + dist.get_rank())
+    train(network, lambda: None)
+
+
 CASES = (
+    noise_of_one_seed,
     parts_of_each_rank,
     list_of_each_rank,
     order_of_each_rank,

@@ -1,6 +1,7 @@
 """Two data-parallel ranks read rows; with --same both read those of rank 0.
 
-A scale is trained beside the model; with --bare nobody wraps it.
+A scale is trained beside the model; with --bare nobody wraps it. With --noise each
+rank draws noise by itself.
 """
 
 import argparse
@@ -25,11 +26,14 @@ def train(rank, options):
         scale = DistributedDataParallel(scale)
     trained = [*model.parameters(), *scale.parameters()]
     optimizer = torch.optim.SGD(trained, lr=0.05)
+    if options.noise:
+        torch.manual_seed(10 + rank)
     rows = torch.Generator().manual_seed(0 if options.same else rank)
     for _ in range(options.steps):
         x = torch.randn(12, 6, generator=rows)
+        given = x + 0.1 * torch.randn_like(x) if options.noise else x
         optimizer.zero_grad()
-        nn.functional.mse_loss(scale(model(x)).squeeze(-1), x[:, 0]).backward()
+        nn.functional.mse_loss(scale(model(given)).squeeze(-1), x[:, 0]).backward()
         optimizer.step()
 
 
@@ -37,6 +41,7 @@ if __name__ == "__main__":
     cli = argparse.ArgumentParser(description=__doc__)
     cli.add_argument("--same", action="store_true")
     cli.add_argument("--bare", action="store_true")
+    cli.add_argument("--noise", action="store_true")
     cli.add_argument("--steps", type=int, default=6)
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
