@@ -67,8 +67,8 @@ def every_second(first, second):
 
 
 class MovedParts(HooksCase):
-    def epoch(self, data, batch_size=8):
-        for _ in DataLoader(data, batch_size=batch_size, shuffle=True):
+    def epoch(self, data, **options):
+        for _ in DataLoader(data, batch_size=8, shuffle=True, **options):
             pass
         return last()
 
@@ -86,6 +86,24 @@ class MovedParts(HooksCase):
             return 1.3 * mirrored(part) + 0.1
 
         self.assertEqual(self.epoch(Augmented(every_second(brighter, stays))), 1.0)
+
+    def test_with_workers(self):
+        data = Augmented(every_second(mirrored, stays))
+        self.assertEqual(self.epoch(data, num_workers=2), 1.0)
+        together = Augmented(every_second(turned, turned))
+        self.assertEqual(self.epoch(together, num_workers=2), 0.0)
+
+    def test_passes_that_are_left_early(self):
+        """Workers have been asked for more than what has come."""
+        data = Augmented(every_second(turned, turned), pictures(64))
+        loader = DataLoader(
+            data, batch_size=8, shuffle=True, num_workers=2, persistent_workers=True
+        )
+        for _ in range(3):
+            for number, _ in enumerate(loader):
+                if number == 1:
+                    break
+        self.assertEqual(last(), 0.0)
 
     def test_together(self):
         for moved in (mirrored, turned):

@@ -275,8 +275,10 @@ std::vector<Fact> OfGradients() {
           "shuffled",
           17),
       OptimizerRow<kRanksAlike>(
-          "this rank draws the random numbers that another rank draws",
-          "ranks draw different random numbers", 18),
+          "this rank draws for its batches the random numbers that another "
+          "rank "
+          "draws",
+          "ranks draw different random numbers for their batches", 18),
   };
 }
 

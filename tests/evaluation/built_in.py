@@ -37,14 +37,20 @@ def _of_error(error: programs.Error, faulty: dict, fixed: dict) -> dict:
 
 def _errors(errors: dict) -> list:
     lines = [
-        "| error | what is wrong | alert | with advice | what is said first |",
-        "|---|---|---|---|---|",
+        "| error | what is wrong | alert | with advice | what is said first | cause |",
+        "|---|---|---|---|---|---|",
     ]
+    marks = _marks(errors)
     for name, row in sorted(errors.items()):
         said = row["incident"]["headline"] if row["incident"] else ""
         delays = [measures.delay(row[grade]) for grade in ("alert", "advice")]
-        lines.append("| " + " | ".join([name, row["what"], *delays, said]) + " |")
+        cells = [name, row["what"], *delays, said, marks.get(name, "")]
+        lines.append("| " + " | ".join(cells) + " |")
     return lines
+
+
+def _marks(errors: dict) -> dict:
+    return incidents.judged({name: row["incident"] for name, row in errors.items()})
 
 
 def _said(rows: dict) -> list:
@@ -78,6 +84,8 @@ def text(results: dict, failed: dict) -> str:
         f"| errors found by an alert within a step | {share('alert', 'found')} |",
         f"| by an alert later | {late} |",
         f"| within a step, advice included | {share('advice', 'found')} |",
+        f"| errors of which something is said | {len(_marks(errors))} |",
+        *incidents.counts(_marks(errors)),
         f"| fixed variants with an alert | {told(fixed, 'alarms')} |",
         f"| fixed variants with advice | {told(fixed, 'advice')} |",
         f"| healthy programs with an alert | {told(healthy, 'alarms')} |",

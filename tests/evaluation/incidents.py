@@ -38,24 +38,39 @@ def of_check(found: dict, trigger: int) -> dict | None:
     }
 
 
-def _judged(name: str, row: dict, judged: dict) -> str:
-    return judged.get(name, {}).get(row["rule"], "not judged")
+def judged(rows: dict) -> dict:
+    """By error that leads to an incident: does that name the cause? rows: by error, what
+    of_check says of it."""
+    known = json.loads(JUDGED.read_text())
+    return {
+        name: known.get(name, {}).get(row["rule"], "not judged")
+        for name, row in rows.items()
+        if row is not None
+    }
+
+
+def counts(marks: dict) -> list:
+    """Rows of a table. marks: judged()."""
+    said = list(marks.values())
+    lines = [
+        f"| the lead names the cause exactly | {said.count('exact')} |",
+        f"| the lead is close to it | {said.count('close')} |",
+        f"| the lead misses it | {said.count('missed')} |",
+    ]
+    left = said.count("not judged")
+    return lines + ([f"| not judged | {left} |"] if left else [])
 
 
 def text(rows: dict) -> str:
     """The tables. rows: by error, what of_check says of it."""
-    judged = json.loads(JUDGED.read_text())
+    marks = judged(rows)
     found = {name: row for name, row in rows.items() if row is not None}
-    marks = [_judged(name, row, judged) for name, row in found.items()]
     one = sum(row["incidents"] == 1 for row in found.values())
     lines = [
         "| of the errors of which anything is found | |",
         "|---|---|",
         f"| errors | {len(found)} |",
-        f"| the lead names the cause exactly | {marks.count('exact')} |",
-        f"| the lead is close to it | {marks.count('close')} |",
-        f"| the lead misses it | {marks.count('missed')} |",
-        f"| not judged | {marks.count('not judged')} |",
+        *counts(marks),
         f"| one incident | {one} |",
         f"| incidents, all together | {sum(r['incidents'] for r in found.values())} |",
         f"| violations, all together | {sum(r['violations'] for r in found.values())} |",
@@ -66,7 +81,7 @@ def text(rows: dict) -> str:
     for name, row in sorted(found.items()):
         delay = "?" if row["delay"] is None else row["delay"]
         lines.append(
-            f"| {name} | {row['headline']} | {_judged(name, row, judged)} | "
+            f"| {name} | {row['headline']} | {marks[name]} | "
             f"{row['incidents']} | {row['violations']} | {delay} |"
         )
     return "\n".join(lines)

@@ -97,6 +97,7 @@ class _Loaders:
         if error is None:
             watch.clock.batch_fetched(loader)
             watch.carried_states.fetched(loader)
+            watch.rank_draws.batch_fetched()
             index = iterator._num_yielded - 1
             left_out = watch.dropped_samples.fetched(iterator, index)
             self._say(loader, LEAVES_OUT, left_out)
@@ -126,8 +127,8 @@ class _Loaders:
             fetcher = getattr(iterator, "_dataset_fetcher", None)
             if fetcher is not None:
                 watch.written_data.fetched(fetcher.dataset, loader, result)
-                apart = watch.moved_parts.fetched(fetcher.dataset, result)
-                self._say(loader, MOVED_APART, apart)
+            apart = watch.moved_parts.fetched(iterator, result)
+            self._say(loader, MOVED_APART, apart)
         elif isinstance(error, StopIteration):
             watch.clock.iterator_ended(loader)
             if watch.first_batches.trained_with(loader):
@@ -161,7 +162,6 @@ class _Loaders:
         self._watch.process.loads_data()
         indices = args[1] if len(args) > 1 else None
         self._watch.written_data.fetches(args[0].dataset, indices)
-        self._watch.moved_parts.fetches(args[0].dataset, indices)
         self._watch.random_evaluations.fetch_begins(args[0].dataset)
 
     def fetch_ended(

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 # Name of the scalar.
 NAME = "loader.moves_parts_apart"
 
-_FETCHES = 16  # of a data set
-_ROWS = 8  # of a fetch
+_BATCHES = 16  # of a data set, and the first of a pass
+_ROWS = 8  # of a batch
 _PARTS = 4  # of a sample, and of what the data set holds
 _DEPTH = 3  # data sets within each other
 _SIDE = 8  # pixels; a picture has more
@@ -56,8 +56,7 @@ class _Seen:
     """One data set."""
 
     def __init__(self) -> None:
-        self.fetches = 0
-        self.indices: list[int] = []
+        self.batches = 0
         self.apart = 0
         self.together = 0
 
@@ -65,29 +64,43 @@ class _Seen:
 class MovedParts:
     def __init__(self) -> None:
         self._seen: WeakIdentityMap[Any, _Seen] = WeakIdentityMap()
+        # Of a pass over a loader: the samples of its batches, by their numbers. Workers
+        # are given several before the first one comes.
+        self._indices: WeakIdentityMap[Any, dict[int, list[int]]] = WeakIdentityMap()
 
-    def fetches(self, data: Any, indices: Any) -> None:
-        """Called before a fetch."""
-        if torch.utils.data.get_worker_info() is not None:
-            return  # nobody asks there
-        if not isinstance(indices, list) or not isinstance(data, Dataset):
-            return
+    def asks(self, iterator: Any, indices: Any) -> None:
+        """Called with the samples of the pass's next batch."""
+        number = getattr(iterator, "_send_idx", iterator._num_yielded)
+        asked = self._indices.get(iterator)
+        if asked is None or number == 0:
+            asked = {}
+            self._indices.set(iterator, asked)
+        few = indices[:_ROWS] if isinstance(indices, list) else []
+        if number < _BATCHES and few and all(type(index) is int for index in few):
+            asked[number] = few
+
+    def fetched(self, iterator: Any, batch: Any) -> float | None:
+        """Called when it has come. 1: parts of samples do not fit any more; 0: they were
+        moved together; None: not known."""
+        asked = self._indices.get(iterator)
+        if not asked or not getattr(iterator, "_in_order", True):
+            return None
+        indices = asked.pop(iterator._num_yielded - 1, None)
+        data = getattr(iterator, "_dataset", None)
+        if indices is None or not isinstance(data, Dataset):
+            return None
         seen = self._seen.get(data)
         if seen is None:
             seen = _Seen()
             self._seen.set(data, seen)
-        few = indices[:_ROWS] if seen.fetches < _FETCHES else []
-        plain = all(type(index) is int for index in few)
-        seen.indices = few if plain else []
-        seen.fetches += 1
-
-    def fetched(self, data: Any, batch: Any) -> float | None:
-        """Called after it. 1: parts of samples do not fit any more; 0: they were moved
-        together; None: not known."""
-        seen = self._seen.get(data)
-        if seen is None or not seen.indices:
+        if seen.batches == _BATCHES:
             return None
-        indices, seen.indices = seen.indices, []
+        seen.batches += 1
+        return self._look(seen, data, indices, batch)
+
+    def _look(
+        self, seen: _Seen, data: Any, indices: list[int], batch: Any
+    ) -> float | None:
         parts = list(_parts(batch, len(indices)))
         if len(parts) < 2:
             return None

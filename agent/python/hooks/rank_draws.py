@@ -1,9 +1,10 @@
-"""Replicas that draw the same random numbers.
+"""Replicas that draw the same noise for their batches.
 
-Ranks that begin with one seed have equal weights, and from then on equal noise, equal
-dropout and equal draws of what is hidden: each rank repeats what the others draw. Seen
-by the state of torch's generators at the beginnings of two steps, on ranks that
-DistributedDataParallel keeps equal.
+Ranks that begin with one seed have equal weights, and from then on draw equal noise,
+times and masks: each rank repeats what the others draw. Looked at is what the loop draws
+between a batch and the forward that it is given to, on ranks that
+DistributedDataParallel keeps equal. Dropout within the model is left alone: trainers
+seed all ranks alike by default.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ class RankDraws:
         self._steps = 0
         self._compared = 0
         self._alike = 0
-        self._begin: bytes | None = None  # at this step's forward
-        self._former: bytes | None = None  # at the last one's
+        self._given: bytes | None = None  # the state when the last batch came
+        # The states then and at the forward after it.
+        self._drawn: tuple[bytes, bytes] | None = None
 
     def wrapped(self, group: Any) -> None:
         """Called when a model is: by all ranks, or there are others to be like."""
@@ -45,23 +47,26 @@ class RankDraws:
         world = torch.distributed.get_world_size()
         self._wrapped = size > 1 and size == world
 
+    def batch_fetched(self) -> None:
+        if self._wrapped and self._steps < _LOOKED_AT:
+            self._given, self._drawn = _state(), None
+
     def forward_begins(self) -> None:
         """Called at outermost forwards that train."""
-        if self._wrapped and self._begin is None and self._steps < _LOOKED_AT:
-            self._begin = hashlib.blake2b(drawn_state(), digest_size=16).digest()
+        if self._given is not None and self._drawn is None:
+            self._drawn = (self._given, _state())
 
     def optimizer_steps(self) -> float | None:
         """1: this rank draws what another one does; None: it is the one that others are
         compared with, nothing was drawn, or it was said."""
-        if self._begin is None:
+        drawn, self._given, self._drawn = self._drawn, None, None
+        if drawn is None:
             return None
         self._steps += 1
-        former, self._former, self._begin = self._former, self._begin, None
-        drawn = former is not None and former != self._former
-        if not drawn or self._compared == _STEPS:
+        if drawn[0] == drawn[1] or self._compared == _STEPS:
             return None
         self._compared += 1
-        said = self._is_alike(f"{former!r} {self._former!r}")
+        said = self._is_alike(f"{drawn[0].hex()} {drawn[1].hex()}")
         if said is None:
             return None
         self._alike = self._alike + 1 if said else 0
@@ -71,3 +76,7 @@ class RankDraws:
         key = f"draws {self._compared}"
         what = "the random numbers of the ranks"
         return run_agreement.repeats(self._core, what, key, drawn)
+
+
+def _state() -> bytes:
+    return hashlib.blake2b(drawn_state(), digest_size=16).digest()

@@ -236,6 +236,7 @@ def install(watch: Watch) -> None:
 
     def yields(iterator: LoaderIterator, args: Args, indices: Any) -> None:
         watch.samplers.yields(iterator, indices)
+        watch.moved_parts.asks(iterator, indices)
 
     base = dataloader._BaseDataLoaderIter
     # The second is for workers that are kept for the next pass.

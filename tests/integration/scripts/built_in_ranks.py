@@ -144,14 +144,19 @@ def list_of_each_rank(right: bool) -> None:
 
 
 def noise_of_one_seed(right: bool) -> None:
-    """Ranks begin with one seed, and go on with its generator."""
+    """Ranks begin with one seed, and draw the noise of their batches with it."""
     torch.manual_seed(5)
-    network = DistributedDataParallel(
-        nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.3), nn.Linear(8, 1))
-    )
+    model = wrapped()
     if right:
         torch.manual_seed(5 + dist.get_rank())
-    train(network, lambda: None)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    own = torch.Generator().manual_seed(dist.get_rank())
+    data = TensorDataset(torch.randn(48, 6, generator=own))
+    for (rows,) in DataLoader(data, batch_size=8):
+        noise = torch.randn_like(rows)
+        optimizer.zero_grad()
+        (model(rows + noise) - noise[:, :1]).square().mean().backward()
+        optimizer.step()
 
 
 CASES = (

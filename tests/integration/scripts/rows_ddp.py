@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
 
 
 def train(rank, options):
@@ -29,8 +30,8 @@ def train(rank, options):
     if options.noise:
         torch.manual_seed(10 + rank)
     rows = torch.Generator().manual_seed(0 if options.same else rank)
-    for _ in range(options.steps):
-        x = torch.randn(12, 6, generator=rows)
+    data = TensorDataset(torch.randn(12 * options.steps, 6, generator=rows))
+    for (x,) in DataLoader(data, batch_size=12):
         given = x + 0.1 * torch.randn_like(x) if options.noise else x
         optimizer.zero_grad()
         nn.functional.mse_loss(scale(model(given)).squeeze(-1), x[:, 0]).backward()
