@@ -166,6 +166,45 @@ class MovedParts(HooksCase):
         parts[1][:, :4] = 0
         self.assertIsNone(self.epoch(Augmented(every_second(mirrored, stays), parts)))
 
+    def test_arrays_that_are_no_tensors_as_they_are(self):
+        """Mirrored views, another order of bytes, read-only memory."""
+        images, masks = (part.numpy() for part in pictures())
+        kept = images.astype(">f4")
+        kept.flags.writeable = False
+
+        class Views(Augmented):
+            def __getitem__(self, index):
+                image = np.ascontiguousarray(self.pictures[index], dtype="float32")
+                mask = np.ascontiguousarray(self.masks[index])
+                return torch.from_numpy(image), torch.from_numpy(mask).flip(-1)
+
+        data = Views(None, (kept[..., ::-1], masks[..., ::-1].astype("uint16")))
+        data.masks = masks[..., ::-1]
+        self.assertEqual(self.epoch(data), 1.0)
+
+    def test_lists_of_what_differs(self):
+        class Ragged(Dataset):
+            def __init__(self, samples):
+                self.samples = samples
+
+            def __len__(self):
+                return COUNT
+
+            def __getitem__(self, index):
+                return torch.rand(1, 16, 16), torch.rand(16, 16)
+
+        whole = list(zip(*pictures()))
+        named = [{"picture": a, "mask": b} for a, b in whole]
+        for last_ones in ([None] * 8, [(1,)] * 8, [{}] * 8, ["text"] * 8, []):
+            self.assertIsNone(self.epoch(Ragged(whole[:8] + last_ones)))
+            self.assertIsNone(self.epoch(Ragged(named[:8] + last_ones)))
+
+    def test_parts_by_other_indices(self):
+        data = Augmented(every_second(mirrored, stays))
+        for few in (torch.arange(8), np.arange(8), list(np.arange(8)), range(8)):
+            data = Augmented(every_second(mirrored, stays))
+            self.assertEqual(self.epoch(Subset(data, few)), 1.0)
+
     def test_labels_beside_pictures(self):
         data = TensorDataset(pictures()[0], torch.arange(COUNT))
         self.assertIsNone(self.epoch(data))

@@ -17,12 +17,16 @@ class Ranks(HooksCase):
         super().setUp()
         self.store = {}
         self.rank = 0
+        self.initialized = True
         self.ranks = [RankDraws(CORE), RankDraws(CORE)]
         patches = (
             unittest.mock.patch(
                 "torch.distributed.get_rank", side_effect=lambda *_: self.rank
             ),
             unittest.mock.patch("torch.distributed.get_world_size", lambda *_: 2),
+            unittest.mock.patch(
+                "torch.distributed.is_initialized", lambda: self.initialized
+            ),
             unittest.mock.patch(
                 "_traincheck.run_agreement._agree_in_start", self.store.setdefault
             ),
@@ -60,6 +64,10 @@ class Ranks(HooksCase):
 
     def test_nothing_is_drawn(self):
         self.assertEqual(self.said(([None] * 4, [None] * 4)), [])
+
+    def test_the_group_is_gone(self):
+        self.initialized = False
+        self.assertEqual(self.said(([1, 2, 3, 4], [1, 2, 3, 4])), [])
 
     def test_dropout_within_the_model(self):
         self.assertEqual(self.said(([1, 2, 3, 4], [1, 2, 3, 4]), later=True), [])

@@ -9,6 +9,8 @@ common with its own map than with those of others.
 
 from __future__ import annotations
 
+import itertools
+import numbers
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -46,10 +48,15 @@ class _Source(NamedTuple):
     key: Any  # of a part; None: the values themselves
 
     def row(self, index: int) -> torch.Tensor | None:
+        if not 0 <= index < len(self.values):
+            return None
         value = self.values[index]
-        if self.key is not None:
-            value = value[self.key]
-        return _picture(value)
+        if self.key is None:
+            return _picture(value)
+        if type(value) is dict:
+            return _picture(value.get(self.key))
+        is_there = type(value) is tuple and self.key in range(len(value))
+        return _picture(value[self.key]) if is_there else None
 
 
 class _Seen:
@@ -104,7 +111,7 @@ class MovedParts:
         parts = list(_parts(batch, len(indices)))
         if len(parts) < 2:
             return None
-        sources = list(_sources(data, indices, _DEPTH))[:_PARTS]
+        sources = list(itertools.islice(_sources(data, indices, _DEPTH), _PARTS))
         if len(sources) < 2:
             return None
         for place in range(len(indices)):
@@ -153,7 +160,12 @@ def _sources(data: Any, indices: list[int], depth: int) -> Iterator[_Rows]:
         known = data.indices
         if not all(0 <= index < len(known) for index in indices):
             return
-        indices = [int(known[index]) for index in indices]
+        samples = [known[index] for index in indices]
+        if isinstance(known, torch.Tensor):
+            samples = [sample.item() for sample in samples]
+        if not all(isinstance(sample, numbers.Integral) for sample in samples):
+            return
+        indices = [int(sample) for sample in samples]
         data = data.dataset
     inner = []
     for value in list(getattr(data, "__dict__", {}).values()):
@@ -218,10 +230,9 @@ def _picture(value: Any) -> torch.Tensor | None:
     many = channels is not None and sizes[channels] > _CHANNELS
     if min(height, width) < _SIDE or height * width > _LARGEST or many:
         return None
-    tensor = value if isinstance(value, torch.Tensor) else torch.from_numpy(value)
-    if tensor.is_complex():
+    plane = _numbers(value)
+    if plane is None:
         return None
-    plane = tensor.detach().double()
     plane = plane if channels is None else plane.mean(channels)
     size = (min(height, _COMMON), min(width, _COMMON))
     if size != (height, width):
@@ -230,6 +241,16 @@ def _picture(value: Any) -> torch.Tensor | None:
     plane = plane - plane.mean()
     norm = plane.norm()
     return plane / norm if bool(norm > 0) and bool(norm.isfinite()) else None
+
+
+def _numbers(value: Any) -> torch.Tensor | None:
+    """float64; None: they are complex or quantised."""
+    if isinstance(value, torch.Tensor):
+        plain = not value.is_complex() and not value.is_quantized
+        return value.detach().double() if plain else None
+    # Views that are mirrored and bytes in another order are no tensors as they are.
+    plain = sys.modules["numpy"].ascontiguousarray(value, dtype="float64")
+    return torch.from_numpy(plain)
 
 
 def _ways(picture: torch.Tensor) -> Iterator[torch.Tensor]:

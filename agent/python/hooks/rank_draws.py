@@ -65,6 +65,8 @@ class RankDraws:
         self._steps += 1
         if drawn[0] == drawn[1] or self._compared == _STEPS:
             return None
+        if not torch.distributed.is_initialized():
+            return None  # it was destroyed since
         self._compared += 1
         said = self._is_alike(f"{drawn[0].hex()} {drawn[1].hex()}")
         if said is None:
