@@ -82,8 +82,10 @@ class MovedParts:
         if asked is None or number == 0:
             asked = {}
             self._indices.set(iterator, asked)
-        few = indices[:_ROWS] if isinstance(indices, list) else []
-        if number < _BATCHES and few and all(type(index) is int for index in few):
+        if number >= _BATCHES or not isinstance(indices, list):
+            return
+        few = indices[:_ROWS]
+        if few and all(type(index) is int for index in few):
             asked[number] = few
 
     def fetched(self, iterator: Any, batch: Any) -> float | None:
@@ -112,32 +114,21 @@ class MovedParts:
         if len(parts) < 2:
             return None
         sources = list(itertools.islice(_sources(data, indices, _DEPTH), _PARTS))
-        if len(sources) < 2:
-            return None
-        for place in range(len(indices)):
-            self._compare(seen, [part[place] for part in parts], sources, place)
+        pairs = [
+            (first, second)
+            for first, second in itertools.combinations(range(len(sources)), 2)
+            if _belong_together(sources[first], sources[second])
+        ]
+        for place in range(len(indices) if pairs else 0):
+            ways = _ways_of([part[place] for part in parts], sources, place)
+            for first, second in pairs:
+                if first in ways and second in ways:
+                    common = ways[first] & ways[second]
+                    seen.apart += not common
+                    seen.together += bool(common) and 0 not in common
         if seen.apart >= _HABIT:
             return 1.0
         return 0.0 if seen.together and not seen.apart else None
-
-    @staticmethod
-    def _compare(
-        seen: _Seen, parts: list[Any], sources: list[_Rows], place: int
-    ) -> None:
-        ways: dict[int, set[int]] = {}
-        for part in parts:
-            picture = _picture(part)
-            found = None if picture is None else _origin(picture, sources, place)
-            if found is not None:
-                number, fitting = found
-                ways[number] = ways.get(number, set()) | fitting
-        for first in ways:
-            for second in ways:
-                if first < second and _belong_together(sources[first], sources[second]):
-                    fits = bool(ways[first] & ways[second])
-                    moved = 0 not in ways[first] & ways[second]
-                    seen.apart += not fits
-                    seen.together += fits and moved
 
 
 class _Rows:
@@ -263,6 +254,20 @@ def _ways(picture: torch.Tensor) -> Iterator[torch.Tensor]:
 def _fit(one: torch.Tensor, other: torch.Tensor) -> float:
     """Correlation; 0 of others in shape."""
     return abs(float((one * other).sum())) if one.shape == other.shape else 0.0
+
+
+def _ways_of(
+    parts: list[torch.Tensor], sources: list[_Rows], place: int
+) -> dict[int, set[int]]:
+    """By source: the ways in which the parts of a sample that are of it may lie."""
+    ways: dict[int, set[int]] = {}
+    for part in parts:
+        picture = _picture(part)
+        found = None if picture is None else _origin(picture, sources, place)
+        if found is not None:
+            number, fitting = found
+            ways[number] = ways.get(number, set()) | fitting
+    return ways
 
 
 def _origin(

@@ -48,7 +48,8 @@ class RankDraws:
         self._wrapped = size > 1 and size == world
 
     def batch_fetched(self) -> None:
-        if self._wrapped and self._steps < _LOOKED_AT:
+        looks = self._steps < _LOOKED_AT and self._compared < _STEPS
+        if self._wrapped and looks:
             self._given, self._drawn = _state(), None
 
     def forward_begins(self) -> None:
@@ -63,7 +64,7 @@ class RankDraws:
         if drawn is None:
             return None
         self._steps += 1
-        if drawn[0] == drawn[1] or self._compared == _STEPS:
+        if drawn[0] == drawn[1]:
             return None
         if not torch.distributed.is_initialized():
             return None  # it was destroyed since
