@@ -1,5 +1,7 @@
 #include "invariants/testing/synthetic_training.h"
 
+#include <cmath>
+
 #include "invariants/testing/trace_builder.h"
 
 namespace traincheck {
@@ -56,6 +58,7 @@ class Rank {
   }
   // Gradients of ranks that synchronise are equal.
   uint64_t Sample(int step) const;
+  double RateOf(int step) const;
 
   const TrainingOptions options_;
   const int32_t rank_;
@@ -155,12 +158,19 @@ void Rank::Define() {
 }
 
 uint64_t Rank::Sample(int step) const {
-  const bool apart = Faulty(TrainingFault::kBypassWrapper, step) ||
-                     (Faulty(TrainingFault::kNoSyncOnOneRank, step) &&
-                      rank_ == options_.ranks - 1);
+  const int32_t faulty =
+      options_.fault_rank < 0 ? options_.ranks - 1 : options_.fault_rank;
+  const bool apart =
+      Faulty(TrainingFault::kBypassWrapper, step) ||
+      (Faulty(TrainingFault::kNoSyncOnOneRank, step) && rank_ == faulty);
   const bool synchronised = options_.wrapped && !apart;
   return Mix(static_cast<uint64_t>(step),
              synchronised ? 0 : static_cast<uint64_t>(rank_) + 1);
+}
+
+double Rank::RateOf(int step) const {
+  if (step < options_.warm_up) return 0;
+  return options_.rate * std::pow(options_.rate_decay, step - options_.warm_up);
 }
 
 void Rank::InnerForward(bool root, uint8_t flags, const std::string& site) {
@@ -246,7 +256,7 @@ void Rank::Clip() {
 
 void Rank::Update(int step) {
   trace_.Begin(step_, {.object = optimizer_, .site = "train.py:24"});
-  const double rate = step < options_.warm_up ? 0 : 0.1;
+  const double rate = RateOf(step);
   trace_.LearningRate(optimizer_, 0, rate);
   for (size_t i : held_) {
     const Parameter& parameter = parameters_[i];

@@ -18,7 +18,7 @@ enum class TrainingFault {
   kBypassWrapper,    // the forward goes around DDP: replicas drift
   kWrongParameters,  // the optimizer holds the frozen parameters only
   kNoClear,          // gradients are never cleared
-  kNoSyncOnOneRank,  // the last rank's gradients differ
+  kNoSyncOnOneRank,  // one rank's gradients differ
   kNoGradient,       // the loss is cut off from the parameters
 };
 
@@ -33,13 +33,16 @@ struct TrainingOptions {
   int steps = 6;
   int micro_batches = 1;  // backwards a step
   int warm_up = 0;        // steps with lr 0
+  double rate = 0.1;      // of the first step that is not warm-up
+  double rate_decay = 1;  // a step's rate by that of the step before
   int evaluate_every = 0;
   bool unused_parameter = false;  // never gets a gradient
   bool frozen_backbone = false;   // not held by the optimizer
   bool tied = false;              // two names with one value
   bool clip = false;
   TrainingFault fault = TrainingFault::kNone;
-  int fault_step = 0;  // kBypassWrapper, kNoSyncOnOneRank begin here
+  int fault_step = 0;       // kBypassWrapper, kNoSyncOnOneRank begin here
+  int32_t fault_rank = -1;  // of kNoSyncOnOneRank; -1: the last
   // Steps of which one is recorded in full; power of two.
   int sample_every = 1;
   bool ranks_sample_alike = true;  // else each half as often as the one before

@@ -25,23 +25,27 @@ Channels Connect(const std::string& address, int count) {
   return channels;
 }
 
+v1::IngestRequest RequestOf(const StoredBatch& stored) {
+  v1::Batch batch;
+  batch.set_number(stored.number);
+  for (const RingSlice& slice : stored.slices) {
+    v1::Slice& sent = *batch.add_slices();
+    sent.set_ring(slice.ring);
+    sent.set_from(slice.from);
+    sent.set_to(slice.to);
+    sent.set_records(slice.records);
+  }
+  batch.set_plain_bytes(static_cast<uint32_t>(stored.plain.size()));
+  batch.set_payload(Compress(stored.plain));
+  return Request(batch);
+}
+
 std::vector<v1::IngestRequest> RequestsOf(const TrainingOptions& options,
                                           int32_t rank, uint64_t* records) {
   std::vector<v1::IngestRequest> requests;
   for (const StoredBatch& stored : TrainRank(options, rank)) {
-    v1::Batch batch;
-    batch.set_number(stored.number);
-    for (const RingSlice& slice : stored.slices) {
-      v1::Slice& sent = *batch.add_slices();
-      sent.set_ring(slice.ring);
-      sent.set_from(slice.from);
-      sent.set_to(slice.to);
-      sent.set_records(slice.records);
-      *records += slice.records;
-    }
-    batch.set_plain_bytes(static_cast<uint32_t>(stored.plain.size()));
-    batch.set_payload(Compress(stored.plain));
-    requests.push_back(Request(batch));
+    for (const RingSlice& slice : stored.slices) *records += slice.records;
+    requests.push_back(RequestOf(stored));
   }
   return requests;
 }
@@ -71,9 +75,17 @@ void RankStream::Await(uint64_t number) {
   }
 }
 
-void RankStream::End() {
-  stream_->Write(GoodbyeRequest(v1::END_KIND_CLEAN, {}));
+void RankStream::End(const std::vector<v1::RingReport>& rings) {
+  stream_->Write(GoodbyeRequest(v1::END_KIND_CLEAN, rings));
   stream_->WritesDone();
+  v1::IngestReply reply;
+  while (stream_->Read(&reply)) {
+  }
+  stream_->Finish();
+}
+
+void RankStream::Break() {
+  context_.TryCancel();
   v1::IngestReply reply;
   while (stream_->Read(&reply)) {
   }

@@ -25,6 +25,7 @@ using Channels = std::vector<std::shared_ptr<grpc::Channel>>;
 // So many connections, each of its own.
 Channels Connect(const std::string& address, int count);
 
+v1::IngestRequest RequestOf(const StoredBatch& stored);
 // The training's batches as its relay sends them. Adds to `records`.
 std::vector<v1::IngestRequest> RequestsOf(const TrainingOptions& options,
                                           int32_t rank, uint64_t* records);
@@ -41,7 +42,9 @@ class RankStream {
   // Waits until all batches below `number` are stored.
   void Await(uint64_t number);
   // In order: says goodbye and waits for the daemon's last word.
-  void End();
+  void End(const std::vector<v1::RingReport>& rings = {});
+  // As when the host is gone: no goodbye.
+  void Break();
 
  private:
   grpc::ClientContext context_;

@@ -22,6 +22,7 @@ FAULT_SLICES = 8
 FUZZ_TARGETS = (
     *("record", "ring", "batch", "session", "set"),
     *("spool", "spool_load", "checker", "checker_state"),
+    *("http", "token", "certificate", "private_file", "settings"),
 )
 FUZZ_S = 1200
 
@@ -176,6 +177,11 @@ _BENCHES = [
         "soak",
         "two ranks for 28 minutes, the daemon's memory",
         "tests/bench/soak.sh --minutes 28 --most-growth 16",
+    ),
+    Part(
+        "soak-ranks",
+        "64 simulated ranks for 25 minutes with 4 restarts: memory and verdicts",
+        "tests/bench/run.sh ranks_soak 25 4",
     ),
     Part(
         "bench-cost",
