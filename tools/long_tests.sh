@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What explores at random or takes long, in parts of at most half an hour. What a
-# part did is kept for the commit in ~/.cache/traincheckd/long_tests, so that one
-# can go on where another stopped.
+# part did is kept for the commit in ~/.cache/traincheckd/long_tests. With the rows
+# of docs/reliability.md, another machine goes on where one stopped.
 #
 #   tools/long_tests.sh list                 the parts and what is known of them
 #   tools/long_tests.sh run PART [SEED]      one part; a seed repeats a run

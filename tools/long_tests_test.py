@@ -1,6 +1,7 @@
 """The long tier: what is run next, how a part ends, and what the table keeps."""
 
 import dataclasses
+import os
 import pathlib
 import subprocess
 import sys
@@ -13,7 +14,7 @@ sys.path.insert(0, str(HERE / "long_tests"))
 import main
 import results
 from parts import PARTS, Part
-from results import Result, Results
+from results import Result
 
 A, B, C = (Part(name, f"what {name} does", "true") for name in "abc")
 
@@ -126,15 +127,13 @@ class Execution(TempFolder):
 
 
 class Table(TempFolder):
-    def fill_in(self, document: str, *kept: Result) -> str:
-        stored = Results(self.folder / "new folder")
-        for one in kept:
-            stored.add(one)
-        return results.fill_in(document, [A, B], stored.latest())
+    EMPTY = f"before\n{results.BEGIN}\n{results.END}\nafter\n"
+
+    def fill_in(self, document: str, *kept: Result, parts=(A, B)) -> str:
+        return results.fill_in(document, parts, results.latest(list(kept)))
 
     def test_last_results_and_rows_of_elsewhere(self):
-        empty = f"before\n{results.BEGIN}\n{results.END}\nafter\n"
-        first = self.fill_in(empty)
+        first = self.fill_in(self.EMPTY)
         self.assertIn("| a | what a does | | | | | not run yet |\n", first)
         second = self.fill_in(
             first, result(A, "failed", seed=3), result(A, "passed", "c" * 40, seed=4)
@@ -143,13 +142,62 @@ class Table(TempFolder):
         self.assertIn(row, second)
         self.assertNotIn("failed", second)
         # A machine that ran the other part only.
-        elsewhere = Results(self.folder / "other")
-        elsewhere.add(result(B, "out of time"))
         renamed = dataclasses.replace(A, what="new words")
-        third = results.fill_in(second, [renamed, B], elsewhere.latest())
+        third = self.fill_in(second, result(B, "out of time"), parts=(renamed, B))
         self.assertIn(row.replace("what a does", "new words"), third)
-        self.assertIn("| b | what b does | new | 2026-01-02 | 2 |  | out of", third)
+        self.assertIn("| b | what b does | new | 2026-01-02 | 2 | | out of", third)
         self.assertTrue(third.startswith("before\n") and third.endswith("\nafter\n"))
+
+    def test_rows_are_results(self):
+        kept = [result(A, "passed", "c" * 40, seed=4), result(B, "failed")]
+        document = self.fill_in(self.EMPTY, *kept, parts=(A, B, C))
+        read = results.read_rows(document)
+        shortened = dataclasses.replace(kept[0], commit="c" * 9, seconds=120)
+        self.assertEqual(read, [shortened, dataclasses.replace(kept[1], seconds=120)])
+        self.assertEqual(self.fill_in(document, *read, parts=(A, B, C)), document)
+
+
+class SeveralMachines(TempFolder):
+    """One machine's rows in the document, beside what this machine has kept."""
+
+    def setUp(self):
+        super().setUp()
+        self.document = self.folder / "table.md"
+        self.document.write_text(f"{results.BEGIN}\n{results.END}\n")
+        self.write(result(A, "passed"), result(B, "failed", "old"))
+        self.before = os.environ.get("XDG_CACHE_HOME")
+        os.environ["XDG_CACHE_HOME"] = str(self.folder)
+
+    def tearDown(self):
+        os.environ.pop("XDG_CACHE_HOME")
+        if self.before is not None:
+            os.environ["XDG_CACHE_HOME"] = self.before
+
+    def write(self, *kept: Result) -> None:
+        table = results.fill_in(
+            self.document.read_text(), [A, B], results.latest(list(kept))
+        )
+        self.document.write_text(table)
+
+    def known(self, *kept: Result) -> list:
+        for one in kept:
+            main.kept_results().add(one)
+        return main.known_results(KnownCommits(), self.document)
+
+    def test_one_goes_on_where_another_stopped(self):
+        following = results.next_part([A, B], self.known(), KnownCommits())
+        self.assertEqual(following, B)
+        both = self.known(result(B, "passed"))
+        self.assertIsNone(results.next_part([A, B], both, KnownCommits()))
+
+    def test_an_older_result_of_this_machine_replaces_no_row(self):
+        earlier = dataclasses.replace(result(A, "failed", "old"), date="2026-01-01")
+        same_day = result(A, "failed", "old")
+        for kept in (earlier, same_day):
+            last = results.latest(self.known(kept))
+            self.assertEqual(last["a"].outcome, "passed")
+        later = dataclasses.replace(same_day, date="2026-01-03")
+        self.assertEqual(results.latest(self.known(later))["a"].outcome, "failed")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,17 @@ import sys
 import time
 
 from parts import PARTS, Part
-from results import Checkout, Result, Results, fill_in, next_part, passed
+from results import (
+    Checkout,
+    Result,
+    Results,
+    fill_in,
+    in_order,
+    latest,
+    next_part,
+    passed,
+    read_rows,
+)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs/reliability.md"
@@ -24,6 +34,12 @@ NOTHING_LEFT = 3
 def kept_results() -> Results:
     base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
     return Results(pathlib.Path(base, "traincheckd/long_tests"))
+
+
+def known_results(checkout: Checkout, document: pathlib.Path = DOCUMENT) -> list:
+    """Of this machine and of those whose rows the document has, oldest first."""
+    written = read_rows(document.read_text())
+    return in_order(written + kept_results().all(), checkout)
 
 
 def find(name: str) -> Part:
@@ -96,14 +112,15 @@ def run(part: Part, given: int | None) -> int:
 
 
 def show() -> int:
-    kept, checkout = kept_results(), Checkout(ROOT)
-    everything, latest = kept.all(), kept.latest()
+    checkout = Checkout(ROOT)
+    everything = known_results(checkout)
+    last = latest(everything)
     for part in PARTS:
         if passed(part.name, everything, checkout):
             state = "passed"
-        elif part.name in latest:
-            last = latest[part.name]
-            state = f"{last.outcome} at {last.commit[:9]}"
+        elif part.name in last:
+            result = last[part.name]
+            state = f"{result.outcome} at {result.commit[:9]}"
         else:
             state = "not run"
         print(f"{part.name:18} {state:24} {part.what}")
@@ -111,7 +128,8 @@ def show() -> int:
 
 
 def run_next() -> int:
-    part = next_part(PARTS, kept_results().all(), Checkout(ROOT))
+    checkout = Checkout(ROOT)
+    part = next_part(PARTS, known_results(checkout), checkout)
     if part is None:
         print("all parts have passed on this commit")
         return NOTHING_LEFT
@@ -119,7 +137,8 @@ def run_next() -> int:
 
 
 def write_table(path: pathlib.Path) -> int:
-    path.write_text(fill_in(path.read_text(), PARTS, kept_results().latest()))
+    last = latest(known_results(Checkout(ROOT), path))
+    path.write_text(fill_in(path.read_text(), PARTS, last))
     return 0
 
 

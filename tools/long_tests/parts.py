@@ -19,6 +19,7 @@ class Part:
 _TEST = "tools/build.sh test --noshow_progress --nocache_test_results"
 _DRAWN = "--test_env=TRAINCHECK_SEED=$SEED"
 FAULT_SLICES = 8
+ERROR_SLICES = 4
 FUZZ_TARGETS = (
     *("record", "ring", "batch", "session", "set"),
     *("spool", "spool_load", "checker", "checker_state"),
@@ -100,10 +101,15 @@ _SANITIZERS = [
 ]
 _ERRORS = [
     Part(
-        "errors",
-        "each error of tests/errors shows without us, and not where it is fixed",
-        f"{_TEST} //tests/errors:prove_test",
-    ),
+        f"errors-{number}",
+        "a quarter of tests/errors: errors show without us, and not where they are "
+        "fixed",
+        f"{_TEST} --test_env=TRAINCHECK_SLICE={number}/{ERROR_SLICES} "
+        "//tests/errors:prove_test",
+    )
+    for number in range(1, ERROR_SLICES + 1)
+]
+_RULES = [
     Part(
         "rules-alone",
         "each mistake that breaks a built-in rule, in a process of its own",
@@ -193,7 +199,7 @@ _BENCHES = [
 ]
 
 PARTS = [
-    *(_SEEDS + _FAULTS + _KILLS + _ERRORS),
+    *(_SEEDS + _FAULTS + _KILLS + _ERRORS + _RULES),
     *(_FUZZ + _SANITIZERS + _CHECKS + _DEVICE + _VERSIONS),
     *(_DEPLOYMENTS + _BENCHES),
 ]

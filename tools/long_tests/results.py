@@ -7,7 +7,8 @@ import re
 import subprocess
 
 BEGIN, END = "<!-- long tests begin -->", "<!-- long tests end -->"
-_HEAD = "| part | what | commit | date | minutes | seed | result |"
+_SECTION = re.compile(re.escape(BEGIN) + "(.*?)" + re.escape(END), re.DOTALL)
+_COLUMNS = ["part", "what", "commit", "date", "minutes", "seed", "result"]
 # What is no part of what is tested.
 _DOCUMENTS = (":!docs", ":!*.md")
 
@@ -15,7 +16,7 @@ _DOCUMENTS = (":!docs", ":!*.md")
 @dataclasses.dataclass(frozen=True)
 class Result:
     part: str
-    commit: str
+    commit: str  # in full, or as a document has it
     date: str  # YYYY-MM-DD
     seconds: float
     seed: int | None
@@ -39,10 +40,6 @@ class Results:
             return []
         lines = self._file.read_text().splitlines()
         return [Result(**json.loads(line)) for line in lines]
-
-    def latest(self) -> dict:
-        """part -> its last result."""
-        return {result.part: result for result in self.all()}
 
 
 class Checkout:
@@ -69,8 +66,19 @@ class Checkout:
         return self._same[commit]
 
 
+def in_order(results: list[Result], checkout: Checkout) -> list[Result]:
+    """Oldest first. Of one day, what the present commit has comes last: results of
+    several machines have no other order."""
+    return sorted(results, key=lambda r: (r.date, checkout.same(r.commit)))
+
+
+def latest(results: list[Result]) -> dict:
+    """part -> its last result."""
+    return {result.part: result for result in results}
+
+
 def passed(part: str, results: list[Result], checkout: Checkout) -> bool:
-    """Did it pass here, on what the present commit has?"""
+    """Did it pass on what the present commit has?"""
     return any(
         r.part == part and r.outcome == "passed" and checkout.same(r.commit)
         for r in results
@@ -85,32 +93,48 @@ def next_part(parts, results: list[Result], checkout: Checkout):
     return next(iter(untried or left), None)
 
 
-def row_of(part, result: Result | None) -> str:
+def _cells_of(result: Result | None) -> list[str]:
+    """Those behind a part's name and what it does."""
     if result is None:
-        return f"| {part.name} | {part.what} | | | | | not run yet |"
-    seed = "" if result.seed is None else result.seed
-    return (
-        f"| {part.name} | {part.what} | {result.commit[:9]} | {result.date} "
-        f"| {result.seconds / 60:.0f} | {seed} | {result.outcome} |"
-    )
+        return ["", "", "", "", "not run yet"]
+    seed = "" if result.seed is None else str(result.seed)
+    minutes = f"{result.seconds / 60:.0f}"
+    return [result.commit[:9], result.date, minutes, seed, result.outcome]
 
 
-def fill_in(document: str, parts, latest: dict) -> str:
-    """The document with its table made anew. What ran elsewhere keeps its row."""
-    pattern = re.compile(re.escape(BEGIN) + "(.*?)" + re.escape(END), re.DOTALL)
-    found = pattern.search(document)
+def _line(cells: list[str]) -> str:
+    return "|" + "|".join(f" {cell} " if cell else " " for cell in cells) + "|"
+
+
+def _rows(document: str) -> dict:
+    """part -> the cells of its row in the document's table."""
+    found = _SECTION.search(document)
     if not found:
         raise SystemExit(f"no section between {BEGIN} and {END}")
-    old = {
-        line.split("|")[1].strip(): line.split("|", 3)[3]
-        for line in found.group(1).splitlines()
-        if line.startswith("| ")
-    }
-    rows = []
+    lines = [line for line in found.group(1).splitlines() if line.startswith("| ")]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    return {row[0]: row for row in rows if row != _COLUMNS}
+
+
+def read_rows(document: str) -> list[Result]:
+    """What the document's table has, also from other machines."""
+    results = []
+    for part, _, commit, date, minutes, seed, outcome in _rows(document).values():
+        if commit:
+            number = int(seed) if seed else None
+            results.append(
+                Result(part, commit, date, int(minutes) * 60, number, outcome)
+            )
+    return results
+
+
+def fill_in(document: str, parts, last: dict) -> str:
+    """The document with its table made anew. A part without a result keeps its row."""
+    old = _rows(document)
+    rows = [_line(_COLUMNS), "|---" * len(_COLUMNS) + "|"]
     for part in parts:
-        if part.name in latest or part.name not in old:
-            rows.append(row_of(part, latest.get(part.name)))
-        else:
-            rows.append(f"| {part.name} | {part.what} |{old[part.name]}")
-    text = "\n".join([BEGIN, _HEAD, "|---|---|---|---|---|---|---|", *rows, END])
-    return document[: found.start()] + text + document[found.end() :]
+        keeps = part.name in old and part.name not in last
+        cells = old[part.name][2:] if keeps else _cells_of(last.get(part.name))
+        rows.append(_line([part.name, part.what, *cells]))
+    text = "\n".join([BEGIN, *rows, END])
+    return _SECTION.sub(lambda _: text, document)
