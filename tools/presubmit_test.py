@@ -129,15 +129,35 @@ class LayeringTest(CheckCase):
             with self.subTest(name=name, path=path):
                 self.assertEqual(self.line_found(name, path), wrong)
 
+    def includes(self, user: str, used: str) -> bool:
+        """May a floor of the engine include another?"""
+        name, path = f"invariants/{user}/a.cc", f"invariants/{used}/b.h"
+        return not self.line_found(name, path)
+
     def test_floors_of_the_engine(self):
-        floors = ["trace", "facts", "rules", "relations", "sets", "traincheck"]
-        for i, upper in enumerate(floors):
-            for lower in floors[: i + 1]:
-                with self.subTest(upper=upper, lower=lower):
-                    up, low = f"invariants/{upper}/a", f"invariants/{lower}/b"
-                    self.assertFalse(self.line_found(f"{up}.cc", f"{low}.h"))
-                    if upper != lower:
-                        self.assertTrue(self.line_found(f"{low}.cc", f"{up}.h"))
+        below = ["trace", "facts", "rules", "relations", "sets"]
+        # Two upper floors side by side.
+        for top in ("library", "traincheck"):
+            floors = below + [top]
+            for i, upper in enumerate(floors):
+                for lower in floors[: i + 1]:
+                    with self.subTest(upper=upper, lower=lower):
+                        self.assertTrue(self.includes(upper, lower))
+                        if upper != lower:
+                            self.assertFalse(self.includes(lower, upper))
+        self.assertFalse(self.includes("library", "traincheck"))
+        self.assertFalse(self.includes("traincheck", "library"))
+
+    def test_what_tests_of_the_engine_include(self):
+        for floor in ("trace", "facts", "rules", "relations", "sets", "library"):
+            with self.subTest(floor=floor):
+                self.assertFalse(self.includes(floor, "testing"))
+                test = f"invariants/{floor}/a_test.cc"
+                self.assertFalse(self.line_found(test, "invariants/testing/b.h"))
+        self.assertTrue(self.includes("testing", "trace"))
+        for floor in ("facts", "rules", "sets", "library"):
+            with self.subTest(floor=floor):
+                self.assertFalse(self.includes("testing", floor))
 
     def test_relations_do_not_know_each_other(self):
         relations = "invariants/relations"
