@@ -2,7 +2,7 @@
 
 load("@rules_shell//shell:sh_test.bzl", "sh_test")
 
-def python_test(name, src, data = [], tags = [], size = "medium", **kwargs):
+def python_test(name, src, data = [], tags = [], size = "medium", usual_torch = False, **kwargs):
     """A sh_test that runs src with the interpreter of the torch environment.
 
     The interpreter comes from TRAINCHECK_TEST_PYTHON (tools/setup.sh prints
@@ -14,12 +14,13 @@ def python_test(name, src, data = [], tags = [], size = "medium", **kwargs):
       data: further files.
       tags: as in every test.
       size: as in every test.
+      usual_torch: without what tests/quick replaces in torch.
       **kwargs: passed on.
     """
     sh_test(
         name = name,
         srcs = ["//tests:run_python.sh"],
-        args = ["$(location %s)" % src],
+        args = (["--usual-torch"] if usual_torch else []) + ["$(location %s)" % src],
         data = data + [src, "//tests:python_support"],
         tags = tags,
         size = size,

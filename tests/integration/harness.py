@@ -88,6 +88,12 @@ def run_captured(command: list, environment: dict):
     )
 
 
+def expect_usual_torch(case: unittest.TestCase) -> None:
+    """Of a test that compares a training with one without us: what tests/quick
+    replaces would be replaced in both."""
+    case.assertNotIn("tests/quick", os.environ.get("PYTHONPATH", ""))
+
+
 class Daemon:
     """One traincheckd with its data directory; may be killed and started again."""
 

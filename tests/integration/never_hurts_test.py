@@ -72,6 +72,7 @@ def can(*command: str) -> bool:
 class Untouched(harness.TrainingCase):
     def setUp(self):
         super().setUp()
+        harness.expect_usual_torch(self)
         self.start_daemon()
         self.dist = self.folder / "traincheck-dist"
         self.dist.mkdir()

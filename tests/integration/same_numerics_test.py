@@ -6,6 +6,10 @@ import harness
 
 
 class SameNumerics(harness.TrainingCase):
+    def setUp(self):
+        super().setUp()
+        harness.expect_usual_torch(self)
+
     def assert_same(self, script, *arguments):
         self.start_daemon()
         plain = self.plain(script, *arguments)
