@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # In a clean root with the package and Debian's slurm-wlm: two node daemons, the
-# TaskProlog, and both examples of deploy/slurm on a training of two ranks.
+# TaskProlog, and the examples of deploy/slurm on a training of two ranks.
 #
 #   inside_slurm_root.sh DEB PYTHON SLURM_EXAMPLES SCRIPT
 #
@@ -24,8 +24,11 @@ wait_for() { # COMMAND...: until it succeeds
 ended() { [ -z "$(squeue --noheader --job "$1" 2>/dev/null)" ]; }
 nodes_are_idle() { [ "$(sinfo --noheader --format=%D --states=idle)" = 2 ]; }
 
-# Slurm asks for addresses of the host, and loopback is none.
+# Slurm asks for addresses of the host, and loopback is none. Each node has one by
+# which the other reaches it.
 ip address add 192.0.2.1/32 dev lo
+ip address add 192.0.2.2/32 dev lo
+printf '192.0.2.1 node1\n192.0.2.2 node2\n' >>/etc/hosts
 
 dpkg --install "$deb" >/dev/null
 install -m 0755 "$examples/task_prolog.sh" /etc/slurm/traincheck_task_prolog.sh
@@ -67,7 +70,7 @@ cd $state/jobs
 
 echo "== site daemon"
 printf 'server: 127.0.0.1:7471\nspool_dir: /tmp/spool\n' >/etc/traincheck.yaml
-traincheckd --data-dir $state/store 2>$state/traincheckd.log &
+traincheckd --data-dir $state/store --listen 127.0.0.1:7471 2>$state/traincheckd.log &
 daemon=$!
 wait_for traincheckctl status
 job=$(sbatch --parsable "$examples/job_with_site_daemon.sbatch" "$python" "$script")
@@ -85,3 +88,13 @@ cat ./*-"$job".out
 echo "== kept"
 cat "traincheck-$job/violations.txt"
 tail -n 1 "traincheck-$job/traincheckd.log"
+
+echo "== own daemon on nodes"
+job=$(sbatch --parsable "$examples/job_on_nodes_with_daemon.sbatch" \
+  "$python" "$script")
+wait_for ended "$job"
+cat ./*-"$job".out
+echo "== kept of nodes"
+stat --format='%n %a' "traincheck-$job"/{,certs/*,token}
+cat "traincheck-$job/violations.txt"
+cat "traincheck-$job/address" "traincheck-$job/traincheckd.log"

@@ -17,7 +17,7 @@ HEADLINE = "gradients are not averaged"
 
 
 class Slurm(harness.TrainingCase):
-    def test_both_examples(self):
+    def test_the_examples(self):
         self.assertTrue(shutil.which("slurmctld"), "needs Debian's slurm-wlm")
         parts = clean_root.run(
             self.folder,
@@ -38,6 +38,18 @@ class Slurm(harness.TrainingCase):
         self.assertIn(HEADLINE, own)
         self.assertIn(HEADLINE, parts["kept"])
         self.assertIn("stopped", parts["kept"])
+
+        nodes = parts["own daemon on nodes"]
+        self.assertIn("VIOLATION", nodes)
+        self.assertIn(HEADLINE, nodes)
+        kept = parts["kept of nodes"]
+        self.assertIn(HEADLINE, kept)
+        self.assertIn("0.0.0.0:", kept)
+        self.assertIn("/certs/server.key 600", kept)
+        self.assertIn("/token 600", kept)
+        self.assertIn("/ 700", kept)
+        self.assertNotIn("certs/ca.key", kept)
+        self.assertIn("stopped", kept)
 
 
 if __name__ == "__main__":
