@@ -7,7 +7,7 @@ import subprocess
 import harness
 
 HERE = pathlib.Path("tests/deploy").resolve()
-DEB = next(pathlib.Path("deploy").glob("traincheckd_*.deb")).resolve()
+DEB = next(pathlib.Path("deploy").resolve().glob("traincheckd_*.deb"), None)
 
 
 def why_not(folder: pathlib.Path) -> str:
@@ -17,18 +17,28 @@ def why_not(folder: pathlib.Path) -> str:
     return f"{done.returncode}: {done.stderr}" if done.returncode != 0 else ""
 
 
-def run(folder: pathlib.Path, script: str, files: list, arguments: list) -> dict:
+def why_no_other_users(folder: pathlib.Path) -> str:
+    """Why nobody but root can be in a root of its own; empty: others can."""
+    if reason := why_not(folder):
+        return f"no root of its own can be made: {reason}"
+    command = [HERE / "clean_root.sh", folder, "/usr/bin/setpriv"]
+    command += ["--reuid", "7471", "--clear-groups", "/bin/true"]
+    done = harness.run_captured(command, harness.others_environment())
+    return f"no other user can be in it: {done.stderr}" if done.returncode != 0 else ""
+
+
+def run(folder: pathlib.Path, script: str, files: list, arguments: list, package=DEB):
     """Runs a script of this folder with the package and these files beside it.
 
     Its arguments are the package and those given; of them, names of files are
     those in `folder`. Returns what it printed below each line "== NAME".
     """
-    for path in (DEB, HERE / script, *files):
+    for path in (package, HERE / script, *files):
         copy = shutil.copytree if path.is_dir() else shutil.copy
         copy(path, folder / path.name)
     names = {path.name for path in files}
     given = [folder / a if a in names else a for a in arguments]
-    command = [HERE / "clean_root.sh", folder, folder / script, folder / DEB.name]
+    command = [HERE / "clean_root.sh", folder, folder / script, folder / package.name]
     done = subprocess.run(
         [*map(str, [*command, *given])],
         stdout=subprocess.PIPE,

@@ -9,6 +9,7 @@ import sysconfig
 import unittest
 import zipfile
 
+import clean_root
 import harness
 
 WHEEL = next(pathlib.Path("deploy").glob("traincheckd-*.whl")).resolve()
@@ -66,6 +67,21 @@ class Wheel(harness.TrainingCase):
         subprocess.run([*pip, "traincheckd"], check=True)
         left = [p for p in venv.rglob("*traincheck*")]
         self.assertEqual(left, [])
+
+    def test_runs_where_nothing_else_of_it_is(self):
+        if reason := clean_root.why_not(self.folder):
+            self.skipTest(f"no root of its own can be made: {reason}")
+        parts = clean_root.run(
+            self.folder,
+            "inside_wheel_root.sh",
+            [MAIN_JOB, harness.SCRIPTS / "built_in.py"],
+            [sys.executable, MAIN_JOB.name, "built_in.py", "left_in_evaluation"],
+            package=WHEEL,
+        )
+        self.assertIn("/opt/venv/bin/traincheckctl", parts["installed"])
+        self.assertIn("VIOLATION", parts["job"])
+        self.assertTrue(parts["job"].endswith("code 10\n"), parts["job"])
+        self.assertEqual(parts["removed"], "")
 
     def ignored_signals(self, command: list, venv: pathlib.Path) -> str:
         done = harness.run_captured(command, self.environment_of(venv))

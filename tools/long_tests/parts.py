@@ -172,6 +172,12 @@ _DEPLOYMENTS = [
         "tests/deploy/manifests.sh",
     ),
     Part(
+        "wheel-tag",
+        "what auditwheel finds that the wheel's files ask for",
+        "deploy/build.sh wheel && "
+        "tests/deploy/wheel_tag.sh deploy/out/traincheckd-*.whl",
+    ),
+    Part(
         "service",
         "the Debian package under systemd, in a container",
         "tools/setup.sh mmdebstrap systemd-container && deploy/build.sh deb && "
