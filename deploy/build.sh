@@ -32,7 +32,7 @@ for name in "${what[@]}"; do
     deb) take deb 'traincheckd_*.deb' ;;
     image)
       take deb 'traincheckd_*.deb'
-      cp deploy/container/deliver_spool.sh deploy/out/
+      cp deploy/container/*.sh deploy/out/
       buildah build --file deploy/container/Containerfile \
         --tag traincheckd:0.1.0 deploy/out
       ;;

@@ -9,3 +9,9 @@ python3 -m venv "$venv"
 "$venv/bin/pip" install --quiet --disable-pip-version-check \
   --requirement tests/deploy/manifests.txt
 "$venv/bin/python" -B tests/deploy/check_manifests.py
+if command -v kubectl >/dev/null; then
+  kubectl kustomize deploy/kubernetes |
+    sed -n 's/^kind: /deploy\/kubernetes: the kustomization has a /p'
+else
+  echo "deploy/kubernetes: the kustomization was not built: no kubectl is here"
+fi

@@ -4,6 +4,7 @@ the relay dies with the container, and the sidecar delivers what it has left.
 
 import pathlib
 import signal
+import stat
 import subprocess
 import sys
 import unittest
@@ -49,6 +50,26 @@ class Pod(harness.TrainingCase):
         shown = daemon.run_ended("train-d0f1")
         self.assertEqual((shown["dropped"], shown["lost"]), (0, 0))
         self.assertTrue(daemon.ctl("violations", "list", "--run", "train-d0f1"))
+
+    def test_sidecar_copies_a_new_token(self):
+        secret, copies, spool = (self.folder / n for n in ("secret", "client", "spool"))
+        for folder in (secret, copies, spool):
+            folder.mkdir()
+        (secret / "token").write_text("old")
+        command = [SIDECAR, spool, secret, copies, "1"]
+        environment = self.environment(PATH=f"{harness.DIST}:/usr/bin:/bin")
+        sidecar = subprocess.Popen([*map(str, command)], env=environment)
+        self.addCleanup(sidecar.kill)
+        copy = copies / "token"
+        for text in ("old", "new"):
+            (secret / "next").write_text(text)
+            (secret / "next").rename(secret / "token")
+            harness.wait_until(
+                lambda: copy.exists() and copy.read_text() == text, f"the {text} token"
+            )
+            self.assertEqual(stat.S_IMODE(copy.stat().st_mode), 0o400)
+        sidecar.send_signal(signal.SIGTERM)
+        self.assertEqual(sidecar.wait(harness.PATIENCE_S), 0)
 
 
 if __name__ == "__main__":
