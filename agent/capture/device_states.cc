@@ -9,7 +9,6 @@
 #include "agent/capture/agent_settings.h"
 #include "agent/capture/clock.h"
 #include "agent/capture/log.h"
-#include "agent/capture/own_time.h"
 #include "agent/capture/process_recorder.h"
 #include "agent/capture/tick_clock.h"
 #include "agent/cpython/loaded_function.h"
@@ -147,6 +146,9 @@ bool DeviceStates::Begin(BatchPointer batch) {
       digester_.Begin(batch->device, stream.value_or(nullptr), batch->tables);
   if (begun.refused == DeviceDigester::Refused::kNo) {
     batch->launch = begun.launch;
+    batch->period = period_;
+    ++periods_[period_].pending;
+    if (periods_.size() > kMaxPeriods) periods_.erase(periods_.begin());
     pending_.push_back(std::move(batch));
     return true;
   }
@@ -159,8 +161,6 @@ bool DeviceStates::Begin(BatchPointer batch) {
 
 void DeviceStates::PollPending() {
   digester_.Poll([this](const DeviceDigester::Result& result) {
-    // It is time that the training loses, as that of the processor is.
-    g_own_ticks += TicksOf(result.device_ns);
     const auto found = std::find_if(pending_.begin(), pending_.end(),
                                     [&](const BatchPointer& batch) {
                                       return batch->launch == result.launch;
@@ -168,8 +168,29 @@ void DeviceStates::PollPending() {
     if (found == pending_.end()) return;
     BatchPointer batch = std::move(*found);
     pending_.erase(found);
+    CountTime(*batch, result.device_ns);
     End(std::move(batch), &result);
   });
+}
+
+void DeviceStates::CountTime(const Batch& batch, uint64_t ns) {
+  const auto found = periods_.find(batch.period);
+  if (found == periods_.end()) return;  // forgotten
+  --found->second.pending;
+  found->second.ns += ns;
+}
+
+std::optional<uint64_t> DeviceStates::TakeTicks(uint64_t period) {
+  uint64_t ns = 0;
+  const auto end = periods_.upper_bound(period);
+  for (auto one = periods_.begin(); one != end; ++one) {
+    if (one->second.pending != 0) return std::nullopt;
+    ns += one->second.ns;
+  }
+  periods_.erase(periods_.begin(), end);
+  // The next chunk of records may be minutes away.
+  CalibrateTicks();
+  return TicksOf(ns);
 }
 
 void DeviceStates::End(BatchPointer batch,
@@ -219,7 +240,10 @@ void DeviceStates::Write(const Batch& batch, const DigestWords* words) {
 
 void DeviceStates::GiveUp() {
   auto pending = std::exchange(pending_, {});
-  for (BatchPointer& batch : pending) End(std::move(batch), nullptr);
+  for (BatchPointer& batch : pending) {
+    CountTime(*batch, 0);
+    End(std::move(batch), nullptr);
+  }
 }
 
 void DeviceStates::SwitchOff() {

@@ -17,7 +17,9 @@
 #define TRAINCHECK_AGENT_CAPTURE_DEVICE_STATES_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -59,6 +61,14 @@ class DeviceStates {
   // Those that have come since, or never will.
   std::vector<Copies> TakeCopies() { return std::exchange(copies_, {}); }
 
+  // What is begun from now on belongs to another period. Returns the number of
+  // the one that has ended; they rise by one.
+  uint64_t EndPeriod() { return period_++; }
+  // For how long devices worked on what was begun up to the end of the period,
+  // and was not taken before: time that the training loses, as it loses that of
+  // the processor. nullopt: they have not ended yet.
+  std::optional<uint64_t> TakeTicks(uint64_t period);
+
  private:
   struct Content {
     uint64_t bytes;
@@ -69,11 +79,19 @@ class DeviceStates {
     int device = 0;
     bool is_copied = false;
     uint64_t launch = 0;
-    uint64_t first = 0;  // number of the first content
+    uint64_t period = 0;  // in which it was begun
+    uint64_t first = 0;   // number of the first content
     DigestTables tables;
     std::vector<Content> contents;
   };
   using BatchPointer = std::unique_ptr<Batch>;
+  // What was begun in one.
+  struct Period {
+    unsigned pending = 0;  // launches
+    uint64_t ns = 0;       // that those which have ended took
+  };
+  // Periods that nobody has asked for; older ones are forgotten.
+  static constexpr size_t kMaxPeriods = 1024;
 
  public:
   // The tensors of one state point.
@@ -103,6 +121,8 @@ class DeviceStates {
   // False: refused, and said so.
   bool Begin(BatchPointer batch);
   void PollPending();
+  // Of a batch that was begun and is pending no more; 0: it never ended.
+  void CountTime(const Batch& batch, uint64_t ns);
   // Ends the batch. Null: it could not be read.
   void End(BatchPointer batch, const DeviceDigester::Result* result);
   void Write(const Batch& batch, const DigestWords* words);
@@ -115,6 +135,8 @@ class DeviceStates {
   bool said_ = false;  // why it is off
   DeviceDigester digester_;
   uint64_t next_number_ = 1;
+  uint64_t period_ = 1;
+  std::map<uint64_t, Period> periods_;  // those with launches, by number
   std::vector<BatchPointer> pending_;
   std::vector<BatchPointer> free_;
   std::vector<Copies> copies_;

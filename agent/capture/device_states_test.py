@@ -214,6 +214,49 @@ core.finish_states()
         self.assertEqual(len(states), 21)
         self.assertFalse(any(state[2] & UNREADABLE for state in states))
 
+    PERIODS = """
+import time
+def launch():
+    core.record_states(core.POINT_PRE_STEP, core.STATE_DATA, numbers[:1], [w])
+def run():
+    driver.testing_run(None, 1000)
+    core.copies()  # polls
+driver.testing_run_at_once(-1)
+for _ in range(2):  # until the clock is calibrated
+    core.device_time(core.end_period())
+    time.sleep(0.2)
+"""
+
+    def test_its_time_is_of_the_period_in_which_it_was_begun(self):
+        code = """
+launch(); launch()
+both, none, one = core.end_period(), core.end_period(), launch() or core.end_period()
+assert (none, one) == (both + 1, both + 2)
+assert core.device_time(both - 1) == 0
+assert core.device_time(both) is None and core.device_time(one) is None
+run()
+launch()
+assert core.device_time(core.end_period()) is None
+times = [core.device_time(period) for period in (both, none, one)]
+assert times[0] > 0 and times[1] == 0, times
+# Each takes 50 us; in ticks that is rounded.
+assert abs(times[0] - 2 * times[2]) <= 1, times
+assert core.device_time(one) == 0  # once
+run()
+assert core.device_time(core.end_period()) == times[2]
+"""
+        self.with_driver(CONTROL + self.PERIODS + code)
+
+    def test_what_never_comes_takes_no_time(self):
+        code = """
+launch()
+period = core.end_period()
+driver.testing_drop()
+core.finish_states()
+assert core.device_time(period) == 0
+"""
+        self.with_driver(CONTROL + self.PERIODS + code, TRAINCHECK_EXIT_WAIT="0.2")
+
     def test_a_child_made_before_may_use_a_device(self):
         code = """
 pid = os.fork()

@@ -117,6 +117,17 @@ PyObject* TimesFunction(PyObject*, PyObject*) {
                        static_cast<unsigned long long>(Ticks()));
 }
 
+PyObject* EndPeriodFunction(PyObject*, PyObject*) {
+  return PyLong_FromUnsignedLongLong(DeviceStates::Get().EndPeriod());
+}
+
+PyObject* DeviceTimeFunction(PyObject*, PyObject* period) {
+  const unsigned long long number = PyLong_AsUnsignedLongLong(period);
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  const auto ticks = DeviceStates::Get().TakeTicks(number);
+  return ticks ? PyLong_FromUnsignedLongLong(*ticks) : None();
+}
+
 // For hooks that no wrapper runs. 0 within one that is timed already.
 PyObject* HookBeginsFunction(PyObject*, PyObject*) {
   const bool timed = t_thread != nullptr && t_thread->in_hook();
@@ -142,6 +153,8 @@ PyMethodDef kPlanFunctions[] = {
     {"zoom_in_on", ZoomInOnFunction, METH_O, nullptr},
     {"open_step", OpenStepFunction, METH_NOARGS, nullptr},
     {"times", TimesFunction, METH_NOARGS, nullptr},
+    {"end_period", EndPeriodFunction, METH_NOARGS, nullptr},
+    {"device_time", DeviceTimeFunction, METH_O, nullptr},
     {"hook_begins", HookBeginsFunction, METH_NOARGS, nullptr},
     {"hook_ends", HookEndsFunction, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},

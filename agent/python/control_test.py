@@ -364,5 +364,96 @@ class UnderBudget(ControlCase):
         CORE.raised.clear()
 
 
+class OfDevices(ControlCase):
+    """Steps of 33 ms; 0.3 ms where one is recorded, and 0.78 ms of a device's time that
+    is known some steps later."""
+
+    STEP, FULL, PART, DEVICE = 33_000, 300, 50, 780
+
+    def run_late(self, late, steps, device=DEVICE):
+        """Cycles of the steps."""
+        self.budget = Budget(2)
+        self.plan(Plan(warm_up=24))
+        CORE.periods, CORE.clocks = 0, (0, 0)
+        begun = {}  # period -> when its time is known, and the time
+        cycles = []
+
+        def device_time(period):
+            known, time = begun.get(period, (0, 0))
+            return time if known <= CORE.periods else None
+
+        CORE.device_time = device_time
+        self.addCleanup(CORE.__dict__.pop, "device_time", None)
+        for _ in range(steps):
+            full = WATCH.recorded.states
+            own = self.FULL if full else self.PART
+            begun[CORE.periods + 1] = CORE.periods + 1 + late, device if full else 0
+            # The program waits for the device when that falls behind.
+            waits = begun.get(CORE.periods + 1 - late, (0, 0))[1]
+            wall = own + self.STEP + waits
+            CORE.clocks = CORE.clocks[0] + own, CORE.clocks[1] + wall
+            CORE.steps += 1
+            WATCH.control.step_closed()
+            cycles.append(self.budget.every)
+        return cycles
+
+    def test_a_late_result_is_of_the_step_that_began_it(self):
+        for late in 0, 1, 2, 5:
+            with self.subTest(late):
+                cycles = self.run_late(late, 600)
+                # (780 + 300 - 50) / 2 + 50 of 33,000 is below 2%; all of it is not.
+                self.assertEqual(set(cycles[100:]), {2})
+                self.assertFalse(self.budget.exhausted)
+
+    def test_more_than_a_step_is_still_measured(self):
+        cycles = self.run_late(1, 2000, device=2 * self.STEP)
+        # 66,250 / 128 + 50 is below 2% of a step. A longer cycle stays where a shorter one
+        # would leave no room.
+        self.assertIn(cycles[-1], (128, 256))
+
+    def test_a_result_that_never_comes_is_not_waited_for(self):
+        CORE.device_times = {}
+        self.run_late(10**6, 2000)
+        self.assertEqual(self.budget.every, 1)
+        self.assertLessEqual(len(WATCH.control._measured), 257)
+
+
+class ClosesAtOnce(ControlCase):
+    """Steps that one replay of a graph makes."""
+
+    def replay(self, steps):
+        modes = []
+        WATCH.control.closes_at_once(steps)
+        for _ in range(steps):
+            CORE.steps += 1
+            modes.append(WATCH.recorded.states)
+            WATCH.control.step_closed()
+        WATCH.control.closes_at_once(1)
+        return modes
+
+    def test_one_is_recorded_in_full(self):
+        for _ in range(3):
+            self.assertEqual(self.replay(4), [True, False, False, False])
+
+    def test_a_rare_one_is_found_among_them(self):
+        self.plan(Plan(every=4, warm_up=1))
+        CORE.steps = 1
+        self.replay(3)
+        full = [sum(self.replay(3)) for _ in range(8)]
+        self.assertEqual(sum(full), 6)
+        self.assertEqual(max(full), 1)
+
+    def test_their_time_is_shared(self):
+        self.budget = Budget(2)
+        self.plan(Plan(warm_up=1))
+        for _ in range(40):
+            own, wall = CORE.clocks
+            CORE.clocks = own + 200, wall + 40_200
+            self.replay(4)
+        # 200 of a step of 10,000: half of it is 1%.
+        self.assertEqual(self.budget._steps[-1], 10_000)
+        self.assertEqual(self.budget._full[-1], 200)
+
+
 if __name__ == "__main__":
     unittest.main()

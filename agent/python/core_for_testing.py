@@ -87,6 +87,8 @@ class RecordingCore:
         self.steps = 0  # closed
         self.plans = []  # that the relay has sent
         self.clocks = (0, 0)  # own time, all
+        self.periods = 0  # that have ended
+        self.device_times = {}  # period -> a device's time; None: still to come
         self.device = False  # is this process's memory a device's?
         self.contents = {}  # function -> what its calls tell
         self.functions = {}  # name -> (category, roles) of all wrappers
@@ -176,6 +178,13 @@ class RecordingCore:
 
     def times(self):
         return self.clocks
+
+    def end_period(self):
+        self.periods += 1
+        return self.periods
+
+    def device_time(self, period):
+        return self.device_times.get(period, 0)
 
     def hook_begins(self):
         return 0
@@ -362,8 +371,12 @@ class RecordingCore:
     def copy_to_host(self, tensors):
         assert self.device and tensors
         self.copying += 1
-        flat = [tensor.detach().reshape(-1).contiguous() for tensor in tensors]
-        contents = [one.view(torch.uint8).numpy().tobytes() for one in flat]
+        contents = []
+        for tensor in tensors:
+            plain = tensor.detach().resolve_conj().resolve_neg().reshape(-1)
+            # A single element of an expanded tensor is contiguous, too, but no view.
+            plain = plain.clone(memory_format=torch.contiguous_format)
+            contents.append(plain.view(torch.uint8).numpy().tobytes())
         self.copied.append((self.copying, contents))
         return self.copying
 

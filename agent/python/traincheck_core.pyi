@@ -161,7 +161,12 @@ class Core(Protocol):
     def open_step(self) -> int:
         """Number of the step that is open: of steps closed so far."""
     def times(self) -> tuple[int, int]:
-        """(the agent's own, all) so far, in ticks of one clock."""
+        """(the agent's own, all) so far, in ticks of one clock. Devices' are not in it."""
+    def end_period(self) -> int:
+        """The number of the period that ends now, for device_time."""
+    def device_time(self, period: int) -> Optional[int]:
+        """For how many of these ticks devices worked on what the agent began up to the end
+        of the period, and no call has told before. None: they have not ended yet."""
     def hook_begins(self) -> int:
         """For hooks that no wrapper runs: what hook_ends takes, so that times() knows."""
     def hook_ends(self, begin: int) -> None: ...

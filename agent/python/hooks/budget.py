@@ -2,8 +2,8 @@
 
 A pure policy: it is fed with the times of steps and says which cycle to take.
 
-The share is the agent's own time over the time that the program would take
-without it. Where the share of a cycle of `every` steps, one of which is
+The share is the agent's own time, a device's included, over the time that the
+program would take without it. Where the share of a cycle of `every` steps, one of which is
 recorded in full, is above the budget, the cycle grows along a ladder of powers
 of two; where half the cycle would do with room to spare, and several decisions
 in a row say so, it shrinks by one rung. Where a single step in full takes more
@@ -86,12 +86,17 @@ class Budget:
         self._before: float | None = None
         self._rotates = True  # did turns help so far?
 
-    def add(self, own: int, wall: int, full: bool) -> None:
-        """A step has closed that took `wall`, the agent's `own` included."""
+    def add(self, own: int, wall: int, full: bool, device: int = 0) -> None:
+        """A step has closed that took `wall`, the agent's `own` included. A device has
+        worked for as long as `device` on what the agent began in it.
+
+        A program that queues its work ahead loses the device's time later, perhaps in
+        another step: this one may be shorter than what it has caused.
+        """
         if wall <= own or own < 0:
             return  # the clock went back
-        (self._full if full else self._part).append(own)
-        self._steps.append(wall - own)
+        (self._full if full else self._part).append(own + device)
+        self._steps.append(max(wall - own - device, 0))
         self._since += 1
 
     def decide(self) -> bool:
