@@ -32,6 +32,7 @@ class _Backward:
         outermost = watch.clock.enter_backward()
         if outermost:
             watch.process.trains()
+            watch.graphs.backward_begins()
             watch.signs.backward_begins(_makes_graph(args, kwargs))
             watch.loss_graphs.backward_begins(args, kwargs)
             if watch.half_precision.awaits_scale():

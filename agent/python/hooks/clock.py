@@ -64,6 +64,10 @@ class Clock:
         """Of all optimizers, on this thread."""
         return self._thread.begun
 
+    def steps_are_replayed(self, count: int) -> None:
+        """An optimizer makes so many without being called."""
+        self._thread.begun += count
+
     def optimizer_steps(self, optimizer: int) -> None:
         if self._core.step_optimizer(optimizer):
             self._tell()

@@ -111,6 +111,11 @@ class DiscardedBackwards:
             if id(first_trained(optimizer)) in ids:
                 self.clears(optimizer)
 
+    def replayed(self) -> None:
+        """Backwards or steps ran in a graph: what was written shows in no version."""
+        for optimizer in self._rows.keys():
+            self._rows.set(optimizer, _Row())
+
     def skips(self, optimizer: torch.optim.Optimizer) -> None:
         """A scaler leaves its step out: its gradients are to be thrown away."""
         row = self._rows.get(optimizer)

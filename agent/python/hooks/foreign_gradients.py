@@ -98,6 +98,12 @@ class ForeignGradients:
             if row.given is None and not is_meant(optimizer):
                 row.given, row.place, row.reached = self._steps, here, rows
 
+    def replayed(self) -> None:
+        """Backwards or steps ran in a graph: whose a gradient is, is not known until a
+        backward is seen to give it anew."""
+        for row in self._rows.values():
+            row.given, row.mixed, row.said = None, False, None
+
     def steps(self, optimizer: torch.optim.Optimizer) -> float | None:
         """1: its gradients hold those of a backward for which another has stepped; None:
         no such backward has reached it so far."""

@@ -25,6 +25,11 @@ class LeftoverGradients:
         if self._short:
             self._alike = False
 
+    def replayed(self) -> None:
+        """Backwards or steps ran in a graph: nobody knows whether they add to what is
+        there."""
+        self._alike = False
+
     def pass_ended(self) -> None:
         """Called when the batches of a pass that was trained with have come to an end."""
         self._crossed = self._crossed or self._backwards > 0

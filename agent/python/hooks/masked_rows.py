@@ -74,6 +74,11 @@ class MaskedRows:
                     for place, _, gradient in _tables(optimizer, self._values)
                 }
 
+    def replayed(self) -> None:
+        """Backwards or steps ran in a graph: which rows they reached is not known."""
+        for row in self._rows.values():
+            row.given, row.masked = {}, {}
+
     def steps(self, optimizer: torch.optim.Optimizer) -> float | None:
         """1: rows that were taken out of the last step, and of this one, have changed
         since it began; None: none was, or it is not known."""

@@ -52,6 +52,11 @@ class OldGradients:
         self._backwards += 1
         self._adds_in_place = self._adds_in_place and not makes_graph
 
+    def replayed(self, backwards: int) -> None:
+        """So many ran in a graph, into tensors that are not written to as torch sees
+        it."""
+        self._backwards += backwards
+
     def clears(self, optimizer: torch.optim.Optimizer) -> None:
         known = self._all.get(optimizer)
         if known is not None:

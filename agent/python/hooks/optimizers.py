@@ -56,6 +56,7 @@ class _Step:
     ) -> tuple[Held, list[int], list[torch.Tensor]] | None:
         watch, optimizer = self._watch, args[0]
         watch.clock.enter_step()
+        watch.graphs.optimizer_steps(optimizer)
         watch.loaders.flush()
         watch.process.trains()
         watch.process.steps()

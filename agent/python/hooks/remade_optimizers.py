@@ -68,6 +68,11 @@ class RemadeOptimizers:
         if line is not None:
             line.version = _version(parameter)
 
+    def replayed(self) -> None:
+        """Backwards or steps ran in a graph: what they wrote shows in no version."""
+        for line in self._lines.values():
+            line.version = None
+
     def steps(
         self, optimizer: torch.optim.Optimizer, parameter: torch.Tensor | None
     ) -> float | None:

@@ -159,6 +159,11 @@ class Schedules:
         """A GradScaler leaves a step out: that counts as one here."""
         self._counts.set(optimizer, self._counts.get(optimizer) or 0)
 
+    def replayed(self, optimizer: torch.optim.Optimizer) -> None:
+        """It made a step in a graph."""
+        self._steps += 1
+        self._counts.set(optimizer, (self._counts.get(optimizer) or 0) + 1)
+
     def optimizer_steps(self, optimizer: torch.optim.Optimizer) -> Scalars:
         """Called when one begins. {(name, 0): value}; empty without schedulers."""
         self._steps += 1

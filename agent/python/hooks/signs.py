@@ -56,6 +56,19 @@ if TYPE_CHECKING:
 
 _NEEDS_NONE = "opt.needs_no_gradients"
 
+# What is known of backwards, and forwards, that were seen.
+_OF_BACKWARDS = (
+    "opt.discards_backwards",
+    "opt.leftover_gradients",
+    "opt.loss_not_finite",
+    "opt.losses_are_zero",
+    "opt.repeats_draws",
+    DIVIDES_BY_MORE,
+    FOREIGN,
+    MASKED,
+    SUMS_MEANS,
+)
+
 
 class Signs:
     def __init__(self, watch: Watch) -> None:
@@ -65,6 +78,8 @@ class Signs:
         self._steps: WeakIdentityMap[torch.optim.Optimizer, int] = WeakIdentityMap()
         self._sleepers = _sleepers(watch)
         self._group_options = GroupOptions()
+        # Has a backward run in a CUDA graph, and none outside of it since?
+        self._is_unseen = False
 
     def alone(self) -> bool:
         """Is this the only thread that has trained?"""
@@ -73,16 +88,35 @@ class Signs:
     def backward_begins(self, makes_graph: bool) -> None:
         """Called before every outermost one. makes_graph: of the gradients."""
         self._claim.claim()
+        self._is_unseen = False
         self._watch.old_gradients.backward_begins(makes_graph)
-        awake = self._watch.awake
-        if FOREIGN in awake:
+        if FOREIGN in self._watch.awake:
             self._watch.foreign_gradients.backward_begins()
-        if NEW_DATA in awake:
-            awake.discard(NEW_DATA)
+        self._data_used()
+
+    def replayed(self, backwards: int, optimizers: list[torch.optim.Optimizer]) -> None:
+        """A CUDA graph was: so many backwards, and the steps of these optimizers."""
+        watch = self._watch
+        watch.old_gradients.replayed(backwards)
+        watch.discarded_backwards.replayed()
+        watch.foreign_gradients.replayed()
+        watch.leftover_gradients.replayed()
+        watch.masked_rows.replayed()
+        watch.remade_optimizers.replayed()
+        watch.stray_terms.replayed()
+        for optimizer in optimizers:
+            watch.schedules.replayed(optimizer)
+            watch.vanishing_rates.replayed(optimizer)
+            watch.shared_samples.optimizer_steps()
+        if backwards:
+            self._is_unseen = True
             self._data_used()
 
     def _data_used(self) -> None:
-        """Called at the first backward since a pass over data began."""
+        """Called at every backward; the first since a pass over data began counts."""
+        if NEW_DATA not in self._watch.awake:
+            return
+        self._watch.awake.discard(NEW_DATA)
         self._watch.evaluations.backward_begins()
         self._watch.still_copies.backward_begins()
         self._watch.first_batches.backward_begins()
@@ -173,6 +207,9 @@ class Signs:
         if self._watch.awake:
             awake = self._of_awake(optimizer)
             scalars.update({(n, 0): v for n, v in awake if v is not None})
+        if self._is_unseen:
+            for name in _OF_BACKWARDS:
+                scalars.pop((name, 0), None)
         # Two steps in a row are compared.
         looks = looks_at_two(number)
         if looks or MASKED in self._watch.awake:

@@ -143,6 +143,10 @@ class StrayTerms:
                 if not cleared.isdisjoint(map(id, parameters_of(optimizer))):
                     self.clears(optimizer)
 
+    def replayed(self) -> None:
+        """Backwards or steps ran in a graph: which were used is not known."""
+        self._open.clear()
+
     def steps(self, optimizer: torch.optim.Optimizer) -> None:
         for backward in list(self._open.values()):
             number = self._number(optimizer)

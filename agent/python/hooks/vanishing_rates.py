@@ -62,6 +62,10 @@ class VanishingRates:
         if is_possible_key(optimizer):
             self._scheduled.set(optimizer, _rates_of_ends(optimizer))
 
+    def replayed(self, optimizer: torch.optim.Optimizer) -> None:
+        """It made steps in a graph: factors between those that are seen are of several."""
+        self._rates.discard(optimizer)
+
     def steps(self, optimizer: torch.optim.Optimizer) -> float | None:
         """1: a rate has gone by one factor a step; None: none falls. Of the first and
         the last group: who counts layers begins at one end. None, too: a scheduler sets

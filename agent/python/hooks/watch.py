@@ -15,6 +15,7 @@ from _traincheck.clipping import Clipped
 from _traincheck.clock import Clock
 from _traincheck.control import Control
 from _traincheck.control import Recorded
+from _traincheck.cuda_graphs import CudaGraphs
 from _traincheck.device_values import DeviceValues
 from _traincheck.discarded_backwards import DiscardedBackwards
 from _traincheck.dropped_results import DroppedResults
@@ -142,6 +143,7 @@ class Watch:
         self.checkpoints = CheckpointContent(self.core, self.models, self.recorded)
         self.clock.closed = self._step_ended
         self.loaders = LoaderTable(self.core)
+        self.graphs = CudaGraphs()
         self.generators = Generators(self.core, self.recorded, self.planner)
         self.samplers = Samplers(self)
         self.scalars = WrittenScalars(self.core)
