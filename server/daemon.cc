@@ -178,6 +178,10 @@ void Daemon::Connect() {
   });
   registry_->SetObserver(
       [checks = checks_.get()](const std::string& run) { checks->Wake(run); });
+  registry_->SetEndObserver([board = board_.get()](const std::string& run) {
+    board->bells().Ring(run);
+  });
+  tokens_->SetRevocationObserver([board = board_.get()] { board->Wake(); });
   sets_->SetObserver(
       [checks = checks_.get()](const std::string& set) { checks->OnSet(set); });
 }

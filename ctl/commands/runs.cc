@@ -38,11 +38,25 @@ ListShape<v1::Run> Shape() {
   return shape;
 }
 
+// Runs stay for ever, as descriptions at least.
+constexpr uint32_t kDefaultPage = 200;
+
 struct ListOptions {
   ListFlags flags;
-  uint32_t newest = 0;  // 0: all
+  uint32_t newest = 0;  // 0: not given
   std::string before;
+  bool all = false;
 };
+
+// How many are asked for; 0: all. What is chosen or ordered here is chosen from
+// all, unless a page is asked for.
+uint32_t PageOf(const ListOptions& options) {
+  const ListFlags& flags = options.flags;
+  const bool chosen_here = !flags.status.empty() || !flags.sort.empty() ||
+                           flags.limit > 0 || !flags.since.empty();
+  if (options.all || (options.newest == 0 && chosen_here)) return 0;
+  return options.newest > 0 ? options.newest : kDefaultPage;
+}
 
 // What the server can select; Select does all of it.
 v1::ListRunsRequest RequestFor(const ListOptions& options) {
@@ -52,7 +66,7 @@ v1::ListRunsRequest RequestFor(const ListOptions& options) {
     request.set_started_since_unix_ns(
         ParseSince(options.flags.since, NowUnixNs()).value_or(0));
   }
-  request.set_newest(options.newest);
+  request.set_newest(PageOf(options));
   request.set_before(options.before);
   return request;
 }
@@ -61,9 +75,10 @@ int List(const Context& context, const ListOptions& options) {
   const auto ask = [&](Client& client) -> absl::StatusOr<Runs> {
     auto page = client.ListRuns(RequestFor(options));
     if (!page.ok()) return page;
-    if (options.newest > 0 && page->size() == options.newest) {
-      Complain(absl::StrCat("older runs: --newest ", options.newest,
-                            " --before ", page->front().id()));
+    const uint32_t size = PageOf(options);
+    if (size > 0 && page->size() == size) {
+      Complain(absl::StrCat("older runs: --newest ", size, " --before ",
+                            page->front().id(), ", or --all"));
     }
     return Select(*std::move(page), Shape(), options.flags);
   };
@@ -172,12 +187,16 @@ void AddPlan(CLI::App* group, const Context* context, Action* action) {
 void AddRuns(CLI::App* group, const Context* context, Action* action) {
   group->require_subcommand(1);
 
-  CLI::App* list = group->add_subcommand("list", "All runs, newest last");
+  CLI::App* list = group->add_subcommand(
+      "list", absl::StrCat("Runs, newest last; without an option the newest ",
+                           kDefaultPage));
   auto options = std::make_shared<ListOptions>();
   AddListFlags(list, Shape(), &options->flags);
-  list->add_option("--newest", options->newest,
-                   "Only so many, those that started last")
-      ->check(CLI::PositiveNumber);
+  CLI::Option* newest =
+      list->add_option("--newest", options->newest,
+                       "Only so many, those that started last")
+          ->check(CLI::PositiveNumber);
+  list->add_flag("--all", options->all, "All of them")->excludes(newest);
   list->add_option("--before", options->before,
                    "Only runs that started before this one");
   list->footer(

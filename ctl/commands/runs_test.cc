@@ -48,7 +48,8 @@ TEST_F(RunsTest, APageIsAskedForAndTheOneBeforeItIsNamed) {
       Run({"runs", "list", "--newest", "3", "--before", "mlp-2", "--since",
            "2001-01-01", "--experiment", "mlp"});
   EXPECT_EQ(page.code, 0);
-  EXPECT_EQ(page.err, "traincheckctl: older runs: --newest 3 --before cnn-2\n");
+  EXPECT_EQ(page.err,
+            "traincheckctl: older runs: --newest 3 --before cnn-2, or --all\n");
   v1::ListRunsRequest asked;
   server_.Edit([&](FakeData& data) { asked = data.last_list; });
   EXPECT_EQ(asked.newest(), 3u);
@@ -57,6 +58,23 @@ TEST_F(RunsTest, APageIsAskedForAndTheOneBeforeItIsNamed) {
   EXPECT_EQ(asked.started_since_unix_ns(), 978'307'200'000'000'000u);
   EXPECT_TRUE(asked.without_processes());
   EXPECT_EQ(Run({"runs", "list", "--newest", "4"}).err, "");
+}
+
+TEST_F(RunsTest, TheNewestAreAskedForUnlessAllAreMeant) {
+  const auto asked_by = [&](std::vector<std::string> flags) {
+    Listed(std::move(flags));
+    uint32_t newest = 0;
+    server_.Edit([&](FakeData& data) { newest = data.last_list.newest(); });
+    return newest;
+  };
+  EXPECT_EQ(asked_by({}), 200u);
+  EXPECT_EQ(asked_by({"--experiment", "cnn"}), 200u);
+  EXPECT_EQ(asked_by({"--all"}), 0u);
+  // What is chosen from the list is chosen from all of it.
+  EXPECT_EQ(asked_by({"--status", "lost"}), 0u);
+  EXPECT_EQ(asked_by({"--sort", "records"}), 0u);
+  EXPECT_EQ(asked_by({"--since", "2001-01-01"}), 0u);
+  EXPECT_EQ(Run({"runs", "list", "--all", "--newest", "3"}).code, 2);
 }
 
 TEST_F(RunsTest, AnIdMayBeCutShort) {

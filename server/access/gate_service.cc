@@ -48,6 +48,11 @@ absl::Status Gate::CheckStillValid(const Caller& caller) const {
                             : tokens_->CheckStillValid(caller);
 }
 
+absl::Time Gate::ExpiryOf(const Caller& caller) const {
+  return tokens_ == nullptr ? absl::InfiniteFuture()
+                            : tokens_->ExpiryOf(caller);
+}
+
 grpc::Status Gate::Process(const InputMetadata& metadata, grpc::AuthContext*,
                            OutputMetadata*, OutputMetadata*) {
   // The port is open before the token file of the daemon's user is written. A

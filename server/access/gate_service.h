@@ -11,6 +11,7 @@
 #include <atomic>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "base/line_limit.h"
 #include "grpcpp/security/auth_metadata_processor.h"
 #include "grpcpp/server_context.h"
@@ -31,6 +32,8 @@ class Gate final : public grpc::AuthMetadataProcessor {
   Caller CallerOf(const grpc::ServerContextBase& context) const;
   // May what the caller has open go on?
   [[nodiscard]] absl::Status CheckStillValid(const Caller& caller) const;
+  // When that ends by itself.
+  absl::Time ExpiryOf(const Caller& caller) const;
 
   // gRPC's side.
   bool IsBlocking() const override { return false; }

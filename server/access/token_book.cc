@@ -176,6 +176,7 @@ absl::StatusOr<v1::Token> TokenBook::Revoke(const std::string& id) {
     // At once, even if the disk takes a while.
     tokens_.erase(at);
   }
+  if (on_revoked_) on_revoked_();
   WriteSet writes;
   writes.Delete(Table::kMeta, TokenKey(id));
   absl::Status written = store_.WriteAndWait(std::move(writes), kPatience);
@@ -193,6 +194,16 @@ std::string TokenBook::CreateAutomatic() {
   absl::MutexLock lock(&mutex_);
   automatic_[id] = std::move(token);
   return text;
+}
+
+absl::Time TokenBook::ExpiryOf(const Caller& caller) const {
+  absl::MutexLock lock(&mutex_);
+  const auto at = tokens_.find(caller.token);
+  if (at == tokens_.end() || at->second.expires_unix_ns() == 0) {
+    return absl::InfiniteFuture();
+  }
+  return absl::FromUnixNanos(
+      static_cast<int64_t>(at->second.expires_unix_ns()));
 }
 
 absl::Status TokenBook::CheckExpiry(const std::string& id,

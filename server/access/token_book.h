@@ -42,6 +42,11 @@ class TokenBook {
       const v1::CreateTokenRequest& request);
   // By id.
   std::vector<v1::Token> List() const;
+  // Called when a token is revoked, on the thread that revokes it. REQUIRES:
+  // nothing was revoked yet.
+  void SetRevocationObserver(std::function<void()> observer) {
+    on_revoked_ = std::move(observer);
+  }
   // What it was; NotFound.
   [[nodiscard]] absl::StatusOr<v1::Token> Revoke(const std::string& id);
 
@@ -53,6 +58,8 @@ class TokenBook {
   [[nodiscard]] absl::StatusOr<Caller> Find(std::string_view text) const;
   // Is the token that a caller came with still good?
   [[nodiscard]] absl::Status CheckStillValid(const Caller& caller) const;
+  // When that ends, unless it is revoked before.
+  absl::Time ExpiryOf(const Caller& caller) const;
 
  private:
   TokenBook(Store* store, std::function<absl::Time()> now)
@@ -64,6 +71,7 @@ class TokenBook {
 
   Store& store_;
   const std::function<absl::Time()> now_;
+  std::function<void()> on_revoked_;
   mutable absl::Mutex mutex_;
   std::map<std::string, stored::Token> tokens_ ABSL_GUARDED_BY(mutex_);
   // Those of CreateAutomatic, which are in no list.

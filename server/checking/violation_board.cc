@@ -21,27 +21,41 @@ bool SameBut(const v1::Violation& a, v1::Violation b) {
   return a.SerializeAsString() == b.SerializeAsString();
 }
 
+using ByGrade = ViolationBoard::ByGrade;
+
+// "" (older) is an alert.
+void Count(const std::string& grade, ByGrade* counts) {
+  ++(grade == "advice" ? counts->advice : counts->alerts);
+}
+
 void Count(const v1::Violation& violation, ViolationBoard::Counts* counts) {
-  ++counts->violations;
+  Count(violation.grade(), &counts->violations);
   // An incident counts once, by its lead.
   const bool leads =
       violation.incident().empty() || violation.incident() == violation.id();
   if (!leads || violation.status() != "open") return;
-  // "" (older) is an alert.
-  ++(violation.incident_grade() == "advice" ? counts->advice : counts->alerts);
+  Count(violation.incident_grade(), &counts->open_incidents);
 }
 
-void Add(const ViolationBoard::Counts& more, ViolationBoard::Counts* counts) {
-  counts->violations += more.violations;
+void Add(const ByGrade& more, ByGrade* counts) {
   counts->alerts += more.alerts;
   counts->advice += more.advice;
 }
 
-void Subtract(const ViolationBoard::Counts& less,
-              ViolationBoard::Counts* counts) {
-  counts->violations -= less.violations;
+void Add(const ViolationBoard::Counts& more, ViolationBoard::Counts* counts) {
+  Add(more.violations, &counts->violations);
+  Add(more.open_incidents, &counts->open_incidents);
+}
+
+void Subtract(const ByGrade& less, ByGrade* counts) {
   counts->alerts -= less.alerts;
   counts->advice -= less.advice;
+}
+
+void Subtract(const ViolationBoard::Counts& less,
+              ViolationBoard::Counts* counts) {
+  Subtract(less.violations, &counts->violations);
+  Subtract(less.open_incidents, &counts->open_incidents);
 }
 
 }  // namespace
@@ -144,7 +158,7 @@ bool ViolationBoard::Update(uint64_t run, const Violation& found, Known how,
   }
   if (!is_new && SameBut(at->second, next)) return false;
   if (is_new) {
-    ++found_;
+    server::Count(next.grade(), &found_);
     spdlog::warn("violation run={} id={} relation={} text={}", found.run,
                  found.id, found.relation, QuotePrintable(found.text));
   } else {
@@ -172,22 +186,24 @@ void ViolationBoard::Post(uint64_t run, const std::vector<Violation>& found,
     changed |= Update(run, violation, known, &writes);
   }
   if (changed && more) more(&writes);
-  if (!writes.entries().empty()) Write(run, std::move(writes));
+  if (!writes.entries().empty()) Write(run, changed, std::move(writes));
 }
 
-void ViolationBoard::Write(uint64_t run, WriteSet writes) {
+void ViolationBoard::Write(uint64_t run, bool changes, WriteSet writes) {
   // One without violations, whose check has saved its state, is not known.
   const auto of = runs_.find(run);
   if (of != runs_.end()) ++of->second.pending_writes;
   // Queued under the lock: writes become durable in the order of their
   // revisions.
-  store_.Write(std::move(writes),
-               [this, run, known = of != runs_.end(), revision = revision_] {
-                 OnDurable(run, known, revision);
-               });
+  store_.Write(
+      std::move(writes),
+      [this, run, changes, known = of != runs_.end(), revision = revision_] {
+        OnDurable(run, known, changes, revision);
+      });
 }
 
-void ViolationBoard::OnDurable(uint64_t run, bool known, uint64_t revision) {
+void ViolationBoard::OnDurable(uint64_t run, bool known, bool changes,
+                               uint64_t revision) {
   absl::MutexLock lock(&mutex_);
   durable_revision_ = std::max(durable_revision_, revision);
   // It may have been deleted meanwhile.
@@ -195,6 +211,7 @@ void ViolationBoard::OnDurable(uint64_t run, bool known, uint64_t revision) {
   if (known && of != runs_.end()) {
     --of->second.pending_writes;
     ShelveIfStored(run);
+    if (changes) bells_.Ring(of->second.run);
   }
   changed_.SignalAll();
 }
@@ -225,7 +242,8 @@ void ViolationBoard::KeepOnly(const std::string& run,
     run_of_.erase(at->first);
     at = by_id.erase(at);
   }
-  if (!writes.entries().empty()) Write(*number, std::move(writes));
+  // Who watches is not told that a violation is gone.
+  if (!writes.entries().empty()) Write(*number, false, std::move(writes));
 }
 
 void ViolationBoard::Remove(const std::string& run) {
@@ -373,6 +391,7 @@ void ViolationBoard::WaitForChange(uint64_t after,
 }
 
 void ViolationBoard::Wake() {
+  bells_.RingAll();
   absl::MutexLock lock(&mutex_);
   changed_.SignalAll();
 }

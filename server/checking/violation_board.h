@@ -28,6 +28,7 @@
 #include "absl/time/time.h"
 #include "checker/checker.h"
 #include "proto/traincheck/v1/control.pb.h"
+#include "server/checking/change_bells.h"
 #include "server/store/store.h"
 
 namespace traincheck::server {
@@ -81,12 +82,15 @@ class ViolationBoard {
   [[nodiscard]] absl::StatusOr<std::optional<v1::Violation>> Find(
       const std::string& id) const;
 
+  struct ByGrade {
+    uint64_t alerts = 0;
+    uint64_t advice = 0;
+  };
   // Of all runs.
   struct Counts {
-    uint64_t violations = 0;
-    uint64_t alerts = 0;  // incidents that have not ended
-    uint64_t advice = 0;
-    uint64_t found = 0;  // violations that are new since Load
+    ByGrade violations;
+    ByGrade open_incidents;
+    ByGrade found;  // violations that are new since Load
   };
   Counts Count() const;
   // Runs whose violations are in memory.
@@ -106,6 +110,8 @@ class ViolationBoard {
   // Returns once there is any revision above `after`, Wake was called, or
   // after `patience`.
   void WaitForChange(uint64_t after, absl::Duration patience) const;
+  // Ring when violations have changed durably.
+  ChangeBells& bells() const { return bells_; }
   // Lets every waiter look at what it waits for.
   void Wake();
 
@@ -145,10 +151,11 @@ class ViolationBoard {
   bool Update(uint64_t run, const Violation& found, Known how, WriteSet* writes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Queues the set; watchers see the board as it is now once it is durable.
-  void Write(uint64_t run, WriteSet writes)
+  void Write(uint64_t run, bool changes, WriteSet writes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // known: the board had the run when the write was queued.
-  void OnDurable(uint64_t run, bool known, uint64_t revision);
+  // known: the board had the run when the write was queued. changes: the write
+  // changes violations.
+  void OnDurable(uint64_t run, bool known, bool changes, uint64_t revision);
   // ChangesAfter, without what is shelved.
   std::vector<Changed> FindChanges(uint64_t after, const std::string& run,
                                    size_t limit, Changes* changes) const;
@@ -157,6 +164,7 @@ class ViolationBoard {
   const Clock now_;
   mutable absl::Mutex mutex_;
   mutable absl::CondVar changed_;
+  mutable ChangeBells bells_;
   std::map<uint64_t, OfRun> runs_ ABSL_GUARDED_BY(mutex_);  // by number
   std::map<std::string, uint64_t> numbers_ ABSL_GUARDED_BY(mutex_);  // by run
   // Numbers of runs that leave memory once all of them is durable.
@@ -167,7 +175,7 @@ class ViolationBoard {
   Counts shelved_ ABSL_GUARDED_BY(mutex_);  // of all that is shelved
   uint64_t revision_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t durable_revision_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t found_ ABSL_GUARDED_BY(mutex_) = 0;
+  ByGrade found_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace traincheck::server

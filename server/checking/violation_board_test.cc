@@ -173,6 +173,7 @@ TEST_F(ViolationBoardTest, ChangesComeInPortions) {
 TEST_F(ViolationBoardTest, WhatIsShelvedIsReadFromTheStore) {
   Violation advice = MakeViolation("b", "run", 1);
   advice.open = true;
+  advice.notes.advice = true;
   advice.grouped = {.incident = "b", .cause = "b", .alerts = false};
   board_->Post(1, {MakeViolation("a", "run", 1), advice});
   board_->Post(2, {MakeViolation("c", "other", 1)});
@@ -188,9 +189,13 @@ TEST_F(ViolationBoardTest, WhatIsShelvedIsReadFromTheStore) {
     EXPECT_EQ(shelved[i].SerializeAsString(), all[i].SerializeAsString());
   }
   EXPECT_EQ(Found("b").SerializeAsString(), all[1].SerializeAsString());
-  EXPECT_EQ(board_->Count().violations, 3u);
-  EXPECT_EQ(board_->Count().alerts, counts.alerts);
-  EXPECT_EQ(board_->Count().advice, counts.advice);
+  const ViolationBoard::Counts now = board_->Count();
+  EXPECT_EQ(now.violations.alerts, 2u);
+  EXPECT_EQ(now.violations.advice, 1u);
+  EXPECT_EQ(now.open_incidents.alerts, counts.open_incidents.alerts);
+  EXPECT_EQ(now.open_incidents.advice, 1u);
+  EXPECT_EQ(now.found.alerts, 2u);
+  EXPECT_EQ(now.found.advice, 1u);
   for (const std::string run : {"", "run"}) {
     const auto first = *board_->ChangesAfter(0, run, 1);
     ASSERT_EQ(first.violations.size(), 1u);
@@ -226,7 +231,7 @@ TEST_F(ViolationBoardTest, ACheckThatBeginsAgainFindsWhatWasShelved) {
   board_->Shelve("run");
   EXPECT_EQ(board_->List("run")->size(), 1u);
   EXPECT_FALSE(IsThere("b"));
-  EXPECT_EQ(board_->Count().violations, 1u);
+  EXPECT_EQ(board_->Count().violations.alerts, 1u);
   EXPECT_EQ(board_->Revision(), revision);
 }
 
@@ -243,7 +248,7 @@ TEST_F(ViolationBoardTest, ADeletedRunLeavesNothing) {
   EXPECT_FALSE(IsThere("a"));
   EXPECT_TRUE(board_->List("other")->empty());
   EXPECT_TRUE(board_->Runs().empty());
-  EXPECT_EQ(board_->Count().violations, 0u);
+  EXPECT_EQ(board_->Count().violations.alerts, 0u);
   EXPECT_TRUE(board_->ChangesAfter(0, "")->violations.empty());
 }
 

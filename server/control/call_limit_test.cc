@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <optional>
+#include <string>
+#include <vector>
 
 namespace traincheck::server {
 namespace {
@@ -22,6 +24,26 @@ TEST(CallLimitTest, OneOverTheLimitIsRefusedUntilOneHasLeft) {
   }
   first.reset();
   EXPECT_TRUE(limit.Enter().ok());
+}
+
+TEST(CallLimitTest, OneOwnerLeavesPlacesForOthers) {
+  CallLimit limit("calls that watch", 10, {.reserve = 4, .each = 2});
+  std::vector<CallLimit::Slot> slots;
+  const auto enter = [&](const std::string& owner) {
+    absl::StatusOr<CallLimit::Slot> slot = limit.Enter(owner);
+    if (slot.ok()) slots.push_back(*std::move(slot));
+    return slot.ok() ? "" : std::string(slot.status().message());
+  };
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(enter("alice"), "");
+  EXPECT_THAT(enter("alice"), testing::HasSubstr("6 of them your own"));
+  EXPECT_EQ(enter("bob"), "");
+  EXPECT_EQ(enter("bob"), "");
+  EXPECT_THAT(enter("bob"), testing::HasSubstr("2 of them your own"));
+  EXPECT_EQ(enter("carol"), "");
+  EXPECT_EQ(enter("dora"), "");
+  EXPECT_THAT(enter("eve"), testing::HasSubstr("10 calls that watch are open"));
+  slots.clear();
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(enter("bob"), "");
 }
 
 }  // namespace

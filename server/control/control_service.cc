@@ -8,14 +8,14 @@
 #include "absl/strings/str_cat.h"
 #include "server/control/answering_service.h"
 #include "server/control/set_deletion.h"
+#include "server/control/violation_watch.h"
 #include "server/jobs/job_book.h"
 #include "server/sets/set_parts.h"
 
 namespace traincheck::server {
 namespace {
 
-// How soon a waiting call notices that its client has left, or that a run
-// without violations is over.
+// How soon a call that waits for a job notices that its client has left.
 constexpr absl::Duration kLookAround = absl::Milliseconds(200);
 
 // How the client hears of a job that did not yield a set.
@@ -167,7 +167,8 @@ absl::StatusOr<v1::Job> ControlService::FindJob(
 grpc::Status ControlService::Infer(
     grpc::ServerContext* context, const v1::InferRequest* request,
     grpc::ServerWriter<v1::InferProgress>* writer) {
-  const absl::StatusOr<CallLimit::Slot> slot = waiting_.Enter();
+  const absl::StatusOr<CallLimit::Slot> slot =
+      waiting_.Enter(use_.gate->CallerOf(*context).owner);
   if (!slot.ok()) return ToGrpc(slot.status());
   const absl::StatusOr<v1::Job> started = StartJob(*context, *request);
   if (!started.ok()) return ToGrpc(started.status());
@@ -431,33 +432,20 @@ grpc::Status ControlService::GetViolation(
 grpc::Status ControlService::WatchViolations(
     grpc::ServerContext* context, const v1::WatchViolationsRequest* request,
     grpc::ServerWriter<v1::Violation>* writer) {
-  const absl::StatusOr<CallLimit::Slot> slot = waiting_.Enter();
+  const absl::StatusOr<CallLimit::Slot> slot =
+      waiting_.Enter(use_.gate->CallerOf(*context).owner);
   if (!slot.ok()) return ToGrpc(slot.status());
+  ViolationWatch watch({.queries = use_.queries,
+                        .violations = use_.violations,
+                        .bells = &use_.board->bells(),
+                        .gate = use_.gate,
+                        .stopping = &stopping_},
+                       request->run(), SightOf(*context));
   // Headers at once: the client knows from then on that nothing escapes it.
   writer->SendInitialMetadata();
-  const std::string& run = request->run();
-  Sight sight = SightOf(*context);
-  uint64_t seen = 0;
-  while (!context->IsCancelled()) {
-    if (stopping_) return Stopping();
-    // A run that had not begun may be another's, and tokens are revoked.
-    absl::Status may = use_.gate->CheckStillValid(sight.caller());
-    if (may.ok()) may = sight.CheckRun(run);
-    if (!may.ok()) return ToGrpc(may);
-    // Asked before reading, so that what is there when it is over is sent.
-    const bool over = !run.empty() && use_.queries->IsOver(run);
-    const absl::StatusOr<ViolationBoard::Changes> changes =
-        use_.violations->ChangesAfter(seen, run, kMaxChanges);
-    if (!changes.ok()) return ToGrpc(changes.status());
-    seen = changes->revision;
-    for (const v1::Violation& violation : changes->violations) {
-      if (!sight.Sees(violation)) continue;
-      if (!writer->Write(violation)) return grpc::Status::OK;
-    }
-    if (over && changes->complete) break;
-    use_.board->WaitForChange(seen, kLookAround);
-  }
-  return grpc::Status::OK;
+  return ToGrpc(watch.Serve(
+      {.send = [&](const v1::Violation& row) { return writer->Write(row); },
+       .has_left = [&] { return context->IsCancelled(); }}));
 }
 
 }  // namespace traincheck::server

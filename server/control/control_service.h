@@ -158,7 +158,10 @@ class ControlService final : public v1::Control::Service {
   absl::Status Annotate(v1::CheckResult* result) const;
 
   const Dependencies use_;
-  CallLimit waiting_{"calls that watch or wait", kMaxWaitingCalls};
+  CallLimit waiting_{
+      "calls that watch or wait",
+      kMaxWaitingCalls,
+      {.reserve = kWaitingCallsForOthers, .each = kWaitingCallsForEach}};
   CallLimit lists_{"calls that list", kMaxListCalls};
   CallLimit imports_{"imports", kMaxImportCalls};
   CallLimit checks_{"checks of stored runs", kMaxCheckCalls};

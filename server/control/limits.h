@@ -10,6 +10,10 @@ namespace traincheck::server {
 
 // Calls that wait for what comes: WatchViolations and Infer.
 inline constexpr int kMaxWaitingCalls = 256;
+// The last so many of them are kept for owners who hold fewer than so many:
+// nobody's watchers shut everybody else's out.
+inline constexpr int kWaitingCallsForOthers = 64;
+inline constexpr int kWaitingCallsForEach = 4;
 // Calls that answer with a list. They end by themselves, but a client may be
 // slow to take it.
 inline constexpr int kMaxListCalls = 64;

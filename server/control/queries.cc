@@ -21,9 +21,13 @@ v1::ServerStatus Queries::Status() const {
   status.set_store_error(std::string(health.error.message()));
   status.set_uptime_s(absl::ToDoubleSeconds(use_.now() - started_));
   status.set_quarantined_batches(use_.registry->quarantined_batches());
-  for (v1::Run& run : use_.registry->RunsNotEnded()) {
-    use_.checks->AddProgress(&run);
-    *status.add_runs() = std::move(run);
+  // One run after the other: streams do not wait until all are put together.
+  for (const RunningRun& running : use_.registry->RunningRuns()) {
+    absl::StatusOr<v1::Run> run = Run(running.id);
+    // It may have ended or been deleted since.
+    if (run.ok() && run->ended_unix_ns() == 0) {
+      *status.add_runs() = *std::move(run);
+    }
   }
   return status;
 }
@@ -33,6 +37,11 @@ absl::StatusOr<v1::Run> Queries::Run(const std::string& id) const {
   if (!run.ok()) return run;
   use_.checks->AddProgress(&*run);
   return run;
+}
+
+bool Queries::HasEnded(const std::string& id) const {
+  const std::optional<RunOutline> run = use_.registry->OutlineOf(id);
+  return run.has_value() && run->ended;
 }
 
 bool Queries::IsOver(const std::string& id) const {

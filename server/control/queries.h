@@ -39,8 +39,9 @@ class Queries {
 
   // Errors name what does not exist.
   [[nodiscard]] absl::StatusOr<v1::Run> Run(const std::string& id) const;
-  // Has the run ended, and is it checked to its end? False for a run that is
-  // not known: it may begin yet.
+  // False for a run that is not known: it may begin yet.
+  bool HasEnded(const std::string& run) const;
+  // Has the run ended, and is it checked to its end?
   bool IsOver(const std::string& run) const;
 
   // By time of first sight.

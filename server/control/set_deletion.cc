@@ -10,8 +10,8 @@
 namespace traincheck::server {
 namespace {
 
-bool IsCheckedAgainst(const v1::Run& run, const std::string& name) {
-  const auto selection = ParseSelection(run.check_set());
+bool IsCheckedAgainst(const RunningRun& run, const std::string& name) {
+  const auto selection = ParseSelection(run.check_set);
   return selection.ok() &&
          std::any_of(selection->sets.begin(), selection->sets.end(),
                      [&](const SetRef& set) { return set.name == name; });
@@ -19,10 +19,10 @@ bool IsCheckedAgainst(const v1::Run& run, const std::string& name) {
 
 absl::Status CheckUnused(const std::string& name, const Registry& registry,
                          const RulePolicy& policy) {
-  for (const v1::Run& run : registry.RunsNotEnded()) {
+  for (const RunningRun& run : registry.RunningRuns()) {
     if (!IsCheckedAgainst(run, name)) continue;
     return absl::FailedPreconditionError(
-        absl::StrCat("run ", run.id(), " is checked against set ", name,
+        absl::StrCat("run ", run.id, " is checked against set ", name,
                      ": delete the set when the run has ended"));
   }
   const std::vector<std::string> experiments = policy.DeployedFor(name);

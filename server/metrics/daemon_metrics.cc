@@ -24,12 +24,17 @@ std::string LabelOf(std::string name) {
 // goes cannot be added up.
 using CountByLabel = std::map<std::string, uint64_t>;
 
-void AddCounts(const char* name, const char* help, const char* label,
-               const CountByLabel& counts, Exposition* text) {
-  text->Family(name, kGauge, help);
+void AddSamples(const char* label, const CountByLabel& counts,
+                Exposition* text) {
   for (const auto& [value, count] : counts) {
     text->Sample(static_cast<double>(count), {{label, value}});
   }
+}
+
+void AddCounts(const char* name, const char* help, const char* label,
+               const CountByLabel& counts, Exposition* text) {
+  text->Family(name, kGauge, help);
+  AddSamples(label, counts, text);
 }
 
 void AddOne(const char* name, MetricType type, const char* help, double value,
@@ -40,8 +45,41 @@ void AddOne(const char* name, MetricType type, const char* help, double value,
 
 using Labels = Exposition::Labels;
 
-Labels LabelsOf(const v1::Run& run) {
-  return {{"run", run.id()}, {"experiment", run.experiment()}};
+Labels LabelsOf(const RunningRun& run) {
+  return {{"run", run.id}, {"experiment", run.experiment}};
+}
+
+CountByLabel CountsOf(const ViolationBoard::ByGrade& counts) {
+  return {{"alert", counts.alerts}, {"advice", counts.advice}};
+}
+
+CountByLabel CountsOf(const std::vector<RunningRun>& runs) {
+  RunningRun::Processes all;
+  for (const RunningRun& run : runs) {
+    all.streaming += run.processes.streaming;
+    all.disconnected += run.processes.disconnected;
+    all.ended += run.processes.ended;
+    all.lost += run.processes.lost;
+  }
+  return {{"streaming", all.streaming},
+          {"disconnected", all.disconnected},
+          {"ended", all.ended},
+          {"lost", all.lost}};
+}
+
+void AddByRun(const std::vector<RunningRun>& runs, Exposition* text) {
+  text->Family("traincheckd_run_last_step", kGauge,
+               "Last step that closed on any rank of the run");
+  for (const RunningRun& run : runs) {
+    if (run.last_step.has_value()) {
+      text->Sample(static_cast<double>(*run.last_step), LabelsOf(run));
+    }
+  }
+  text->Family("traincheckd_run_dropped_records", kGauge,
+               "Records that agents of the run could not write");
+  for (const RunningRun& run : runs) {
+    text->Sample(static_cast<double>(run.dropped_records), LabelsOf(run));
+  }
 }
 
 }  // namespace
@@ -54,6 +92,7 @@ std::string DaemonMetrics::Text() const {
   AddStore(&text);
   AddIngest(&text);
   AddRuns(&text);
+  AddMissing(&text);
   AddChecks(&text);
   AddJobs(&text);
   AddAlerts(&text);
@@ -104,6 +143,11 @@ void DaemonMetrics::AddIngest(Exposition* text) const {
   AddOne("traincheckd_stored_records_total", kCounter,
          "Records of stored batches", static_cast<double>(counts.records),
          text);
+  AddOne("traincheckd_waiting_batches", kGauge,
+         "Batches that came and wait for the disk",
+         static_cast<double>(counts.waiting_batches), text);
+  AddOne("traincheckd_waiting_bytes", kGauge, "Bytes of these",
+         static_cast<double>(counts.waiting_bytes), text);
   text->Family("traincheckd_acknowledge_seconds", MetricType::kSummary,
                "From when a batch came to when it was durable");
   text->Sample(1e-6 * static_cast<double>(counts.durable_us), {}, "_sum");
@@ -111,17 +155,7 @@ void DaemonMetrics::AddIngest(Exposition* text) const {
 }
 
 void DaemonMetrics::AddRuns(Exposition* text) const {
-  const std::vector<v1::Run> runs = use_.registry->RunsNotEnded();
-  CountByLabel processes = {
-      {"streaming", 0}, {"disconnected", 0}, {"ended", 0}, {"lost", 0}};
-  uint64_t dropped = 0, lost = 0;
-  for (const v1::Run& run : runs) {
-    dropped += run.dropped();
-    lost += run.lost();
-    for (const v1::Process& process : run.processes()) {
-      ++processes[LabelOf(StateName(process.state()))];
-    }
-  }
+  const std::vector<RunningRun> runs = use_.registry->RunningRuns();
   AddOne("traincheckd_running_runs", kGauge, "Runs that have not ended",
          static_cast<double>(runs.size()), text);
   AddOne(
@@ -131,26 +165,21 @@ void DaemonMetrics::AddRuns(Exposition* text) const {
       static_cast<double>(use_.registry->RunsInMemory()), text);
   AddCounts("traincheckd_processes",
             "Processes of runs that have not ended, by state", "state",
-            processes, text);
-  AddOne("traincheckd_dropped_records", kGauge,
-         "Records that agents of these runs could not write",
-         static_cast<double>(dropped), text);
-  AddOne("traincheckd_lost_records", kGauge,
-         "Records of these runs that were written and never came",
-         static_cast<double>(lost), text);
-  if (!use_.by_run) return;
-  text->Family("traincheckd_run_last_step", kGauge,
-               "Last step that closed on any rank of the run");
-  for (const v1::Run& run : runs) {
-    if (run.has_last_step()) {
-      text->Sample(static_cast<double>(run.last_step()), LabelsOf(run));
-    }
-  }
-  text->Family("traincheckd_run_dropped_records", kGauge,
-               "Records that agents of the run could not write");
-  for (const v1::Run& run : runs) {
-    text->Sample(static_cast<double>(run.dropped()), LabelsOf(run));
-  }
+            CountsOf(runs), text);
+  if (use_.by_run) AddByRun(runs, text);
+}
+
+// Counters and not sums over the runs that go on: what a run lacks would leave
+// such a sum with the run, and no increase of it could be seen.
+void DaemonMetrics::AddMissing(Exposition* text) const {
+  const IngestCounts& counts = use_.registry->counts();
+  AddOne("traincheckd_dropped_records_total", kCounter,
+         "Records that agents could not write, since the daemon's start",
+         static_cast<double>(counts.dropped_records), text);
+  AddOne("traincheckd_lost_records_total", kCounter,
+         "Records that were written and had not come when their process ended, "
+         "since the daemon's start",
+         static_cast<double>(counts.lost_records), text);
 }
 
 void DaemonMetrics::AddChecks(Exposition* text) const {
@@ -160,12 +189,12 @@ void DaemonMetrics::AddChecks(Exposition* text) const {
   const ViolationBoard::Counts counts = use_.board->Count();
   AddCounts("traincheckd_open_incidents",
             "Incidents of stored runs that have not ended, by grade", "grade",
-            {{"alert", counts.alerts}, {"advice", counts.advice}}, text);
-  AddOne("traincheckd_violations", kGauge, "Violations of stored runs",
-         static_cast<double>(counts.violations), text);
-  AddOne("traincheckd_violations_found_total", kCounter,
-         "Violations that checks have found since the daemon's start",
-         static_cast<double>(counts.found), text);
+            CountsOf(counts.open_incidents), text);
+  AddCounts("traincheckd_violations", "Violations of stored runs, by grade",
+            "grade", CountsOf(counts.violations), text);
+  text->Family("traincheckd_violations_found_total", kCounter,
+               "Violations that checks have found since the daemon's start");
+  AddSamples("grade", CountsOf(counts.found), text);
 }
 
 void DaemonMetrics::AddJobs(Exposition* text) const {

@@ -47,6 +47,7 @@ class DaemonMetrics {
   void AddStore(Exposition* text) const;
   void AddIngest(Exposition* text) const;
   void AddRuns(Exposition* text) const;
+  void AddMissing(Exposition* text) const;
   void AddChecks(Exposition* text) const;
   void AddJobs(Exposition* text) const;
   void AddAlerts(Exposition* text) const;

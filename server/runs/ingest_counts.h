@@ -1,4 +1,5 @@
-// What came in since the daemon's start, for its metrics. Only grows.
+// What came in since the daemon's start, for its metrics. All but what waits
+// only grows, also when runs end or are deleted.
 //
 // Threads: safe on any thread.
 #ifndef TRAINCHECK_SERVER_RUNS_INGEST_COUNTS_H_
@@ -20,6 +21,13 @@ struct IngestCounts {
   // came, added up: sum and count of a Prometheus summary.
   std::atomic<uint64_t> durable_batches = 0;
   std::atomic<uint64_t> durable_us = 0;
+  // Taken, and not durable yet: the queue before the disk.
+  std::atomic<uint64_t> waiting_batches = 0;
+  std::atomic<uint64_t> waiting_bytes = 0;
+  // Records that agents could not write, as far as they have said so.
+  std::atomic<uint64_t> dropped_records = 0;
+  // Records that were written and had not come when their process ended.
+  std::atomic<uint64_t> lost_records = 0;
 };
 
 }  // namespace traincheck::server

@@ -91,25 +91,6 @@ absl::string_view RelayDied(const stored::Process& process) {
              : "";
 }
 
-v1::ProcessState ApiState(const stored::Process& process) {
-  switch (process.state()) {
-    case stored::STATE_STREAMING:
-      return v1::PROCESS_STATE_STREAMING;
-    case stored::STATE_DISCONNECTED:
-      return v1::PROCESS_STATE_DISCONNECTED;
-    case stored::STATE_CLEAN:
-      return v1::PROCESS_STATE_ENDED;
-    case stored::STATE_DIED:
-      return IsLostRank(process) ? v1::PROCESS_STATE_LOST
-                                 : v1::PROCESS_STATE_ENDED;
-    case stored::STATE_SILENT:
-    case stored::STATE_SUPERSEDED:
-      return v1::PROCESS_STATE_LOST;
-    default:
-      return v1::PROCESS_STATE_UNSPECIFIED;
-  }
-}
-
 v1::RingAccount ToApi(const stored::Ring& ring) {
   v1::RingAccount api;
   api.set_ring(ring.ring());
@@ -327,6 +308,25 @@ std::vector<v1::RingCursor> RingCursors(const stored::Process& process) {
   return cursors;
 }
 
+v1::ProcessState ApiState(const stored::Process& process) {
+  switch (process.state()) {
+    case stored::STATE_STREAMING:
+      return v1::PROCESS_STATE_STREAMING;
+    case stored::STATE_DISCONNECTED:
+      return v1::PROCESS_STATE_DISCONNECTED;
+    case stored::STATE_CLEAN:
+      return v1::PROCESS_STATE_ENDED;
+    case stored::STATE_DIED:
+      return IsLostRank(process) ? v1::PROCESS_STATE_LOST
+                                 : v1::PROCESS_STATE_ENDED;
+    case stored::STATE_SILENT:
+    case stored::STATE_SUPERSEDED:
+      return v1::PROCESS_STATE_LOST;
+    default:
+      return v1::PROCESS_STATE_UNSPECIFIED;
+  }
+}
+
 uint64_t DroppedRecords(const stored::Process& process) {
   uint64_t dropped = 0;
   for (const stored::Ring& ring : process.rings()) dropped += ring.dropped();
@@ -352,6 +352,11 @@ std::optional<uint64_t> LostRecords(const stored::Process& process) {
   // What is on its way may still come.
   if (nothing_missing) return 0;
   return std::nullopt;
+}
+
+MissingRecords MissingOf(const stored::Process& process) {
+  return {.dropped = DroppedRecords(process),
+          .lost = LostRecords(process).value_or(0)};
 }
 
 namespace {

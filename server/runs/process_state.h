@@ -66,9 +66,19 @@ uint64_t BytesOf(const stored::Process& process);
 // What the books hold of each ring.
 std::vector<v1::RingCursor> RingCursors(const stored::Process& process);
 
+// As people are told: a process that died without saying why is lost.
+v1::ProcessState ApiState(const stored::Process& process);
+
 uint64_t DroppedRecords(const stored::Process& process);
 // Committed and not stored; nullopt while that cannot be known.
 std::optional<uint64_t> LostRecords(const stored::Process& process);
+
+// What is known to be missing of a process.
+struct MissingRecords {
+  uint64_t dropped = 0;
+  uint64_t lost = 0;
+};
+MissingRecords MissingOf(const stored::Process& process);
 
 // Why the process is in its state, in words.
 std::string StateReason(const stored::Process& process, absl::Time now,

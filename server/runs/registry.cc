@@ -196,10 +196,15 @@ absl::Status Registry::CheckStream(const StreamId& stream) const {
                    stream.run, " has taken over, or its run was deleted"));
 }
 
-Registry::Durable Registry::Timed(Durable durable) {
+Registry::Durable Registry::Timed(uint64_t bytes, Durable durable) {
   const auto begin = std::chrono::steady_clock::now();
-  return [this, begin, durable = std::move(durable)](uint64_t next_batch) {
+  ++counts_.waiting_batches;
+  counts_.waiting_bytes += bytes;
+  return [this, begin, bytes,
+          durable = std::move(durable)](uint64_t next_batch) {
     const auto passed = std::chrono::steady_clock::now() - begin;
+    --counts_.waiting_batches;
+    counts_.waiting_bytes -= bytes;
     counts_.durable_us +=
         std::chrono::duration_cast<std::chrono::microseconds>(passed).count();
     ++counts_.durable_batches;
@@ -207,16 +212,32 @@ Registry::Durable Registry::Timed(Durable durable) {
   };
 }
 
+void Registry::CountMissing(const MissingRecords& was,
+                            const stored::Process& process) {
+  const MissingRecords now = MissingOf(process);
+  if (now.dropped > was.dropped) {
+    counts_.dropped_records += now.dropped - was.dropped;
+  }
+  // Fewer are lost when some come after all; a counter does not fall.
+  if (now.lost > was.lost) counts_.lost_records += now.lost - was.lost;
+}
+
 absl::StatusOr<Registry::Fate> Registry::AddBatch(
     const StreamId& stream, const v1::Batch& batch,
     const absl::StatusOr<BatchFacts>& facts, Durable durable) {
+  const uint64_t bytes = batch.payload().size();
   const absl::StatusOr<Fate> fate =
-      TakeBatch(stream, batch, facts, Timed(std::move(durable)));
+      TakeBatch(stream, batch, facts, Timed(bytes, std::move(durable)));
+  if (!fate.ok() || *fate == Fate::kDuplicate) {
+    // Nobody will say that it is durable.
+    --counts_.waiting_batches;
+    counts_.waiting_bytes -= bytes;
+  }
   if (!fate.ok()) return fate;
   switch (*fate) {
     case Fate::kStored:
       ++counts_.stored_batches;
-      counts_.bytes += batch.payload().size();
+      counts_.bytes += bytes;
       for (const v1::Slice& slice : batch.slices()) {
         counts_.records += slice.records();
       }
@@ -263,7 +284,9 @@ absl::StatusOr<Registry::Fate> Registry::TakeBatch(
     // Copied only where it is compared: few batches tell of a place.
     const stored::Process before =
         facts->place || facts->kind ? books : stored::Process();
+    const MissingRecords missing = MissingOf(books);
     LearnFacts(*facts, &books);
+    CountMissing(missing, books);
     if ((facts->place || facts->kind) && !SamePlace(before, books)) {
       SettlePlace(run, before, process, &writes);
     }
@@ -372,8 +395,11 @@ absl::Status Registry::Report(const StreamId& stream,
   absl::MutexLock lock(&mutex_);
   const absl::StatusOr<StreamOwner> writer = Writer(stream);
   if (!writer.ok()) return writer.status();
+  stored::Process& books = writer->process->books;
+  const MissingRecords missing = MissingOf(books);
   // Not written by itself: the next write of the process has it.
-  BookReports(reports.rings(), &writer->process->books);
+  BookReports(reports.rings(), &books);
+  CountMissing(missing, books);
   return absl::OkStatus();
 }
 
@@ -384,7 +410,9 @@ absl::Status Registry::End(const StreamId& stream, const v1::Goodbye& goodbye,
   if (!writer.ok()) return writer.status();
   const auto [run, process] = *writer;
   stored::Process& books = process->books;
+  const MissingRecords missing = MissingOf(books);
   BookFinalReports(goodbye.rings(), &books);
+  CountMissing(missing, books);
   if (goodbye.ended_unix_ns() != 0) {
     books.set_ended_unix_ns(goodbye.ended_unix_ns());
   }

@@ -54,6 +54,8 @@ class Registry {
   // `observer` is told of every run that changed, once the change is durable.
   // REQUIRES: no stream was opened yet.
   void SetObserver(Observer observer) { observer_ = std::move(observer); }
+  // The same of every run that has ended.
+  void SetEndObserver(Observer observer) { on_end_ = std::move(observer); }
 
   // What a run that asks for `asked` is checked against. Called under the
   // registry's lock: it must not call it.
@@ -125,7 +127,8 @@ class Registry {
   // are shelved. To be called several times a second.
   void Tick();
 
-  std::vector<v1::Run> RunsNotEnded() const;
+  // Runs that have not ended, without their processes.
+  std::vector<RunningRun> RunningRuns() const;
   // NotFound, or the store's error where the run is shelved.
   [[nodiscard]] absl::StatusOr<v1::Run> Run(const std::string& id) const;
   [[nodiscard]] absl::StatusOr<RunView> View(const std::string& id) const;
@@ -219,13 +222,16 @@ class Registry {
   absl::StatusOr<Fate> TakeBatch(const StreamId& stream, const v1::Batch& batch,
                                  const absl::StatusOr<BatchFacts>& facts,
                                  Durable durable);
-  // Tells the time from now to when it is called.
-  Durable Timed(Durable durable);
+  // Counts a batch of `bytes` as waiting until it is called, and the time.
+  Durable Timed(uint64_t bytes, Durable durable);
+  // Counts what is missing of `process` and was not before.
+  void CountMissing(const MissingRecords& was, const stored::Process& process);
 
   Store& store_;
   const Options options_;
   IngestCounts counts_;
   Observer observer_;
+  Observer on_end_;
   Selector selector_;
   mutable absl::Mutex mutex_;
   std::map<std::string, RunState> runs_ ABSL_GUARDED_BY(mutex_);

@@ -7,17 +7,55 @@
 
 // What the registry tells.
 namespace traincheck::server {
+namespace {
+
+void Count(v1::ProcessState state, RunningRun::Processes* processes) {
+  switch (state) {
+    case v1::PROCESS_STATE_STREAMING:
+      ++processes->streaming;
+      break;
+    case v1::PROCESS_STATE_DISCONNECTED:
+      ++processes->disconnected;
+      break;
+    case v1::PROCESS_STATE_LOST:
+      ++processes->lost;
+      break;
+    default:
+      ++processes->ended;
+  }
+}
+
+RunningRun NumbersOf(const RunState& state) {
+  RunningRun run = {.id = state.run.id(),
+                    .experiment = state.run.experiment(),
+                    .check_set = state.run.check_set(),
+                    .last_step = std::nullopt,
+                    .dropped_records = 0,
+                    .processes = {}};
+  for (const auto& [number, process] : state.processes) {
+    const stored::Process& books = process.books;
+    Count(ApiState(books), &run.processes);
+    run.dropped_records += DroppedRecords(books);
+    if (IsMain(books) && books.has_last_step()) {
+      run.last_step = std::max(run.last_step.value_or(0),  //
+                               uint64_t{books.last_step()});
+    }
+  }
+  return run;
+}
+
+}  // namespace
 
 absl::Status NoSuchRun(const std::string& run) {
   return absl::NotFoundError(absl::StrCat(
       "there is no run \"", run, "\": traincheckctl runs list names all"));
 }
 
-std::vector<v1::Run> Registry::RunsNotEnded() const {
+std::vector<RunningRun> Registry::RunningRuns() const {
   absl::MutexLock lock(&mutex_);
-  std::vector<v1::Run> runs;
+  std::vector<RunningRun> runs;
   for (const std::string& id : not_ended_) {
-    runs.push_back(ToApi(runs_.at(id), options_.now(), options_.lost_after));
+    runs.push_back(NumbersOf(runs_.at(id)));
   }
   return runs;
 }

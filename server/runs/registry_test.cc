@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "server/runs/registry_for_testing.h"
+#include "server/store/memory_store_for_testing.h"
 
 namespace traincheck::server {
 namespace {
@@ -211,7 +212,7 @@ TEST_F(RegistryTest, RestartKeepsTheBooksAndDisconnectsWhatStreamed) {
   EXPECT_EQ(Process(0).records(), 2u);
   EXPECT_EQ(Process(0).rank(), 0);
   EXPECT_EQ(Process(1).reason(), "clean exit");
-  EXPECT_EQ(registry_->RunsNotEnded().size(), 1u);
+  EXPECT_EQ(registry_->RunningRuns().size(), 1u);
   EXPECT_EQ(registry_->Open(MakeHello(1), nullptr)->next_batch, 2u);
 }
 
@@ -280,6 +281,90 @@ TEST_F(RegistryTest, BooksBalanceAtTheEnd) {
   EXPECT_EQ(account.committed(), account.stored() + Process(0).lost());
   EXPECT_EQ(Run().dropped(), 3u);
   EXPECT_EQ(Run().lost(), 5u);
+}
+
+v1::RingReport MakeReport(uint64_t committed, uint64_t dropped) {
+  v1::RingReport report;
+  report.set_ring(1);
+  report.set_offered_records(committed + dropped);
+  report.set_committed_records(committed);
+  report.set_dropped_records(dropped);
+  return report;
+}
+
+// For alerts, which ask by how much a counter has risen.
+TEST_F(RegistryTest, WhatIsMissingIsCountedOnceAndStaysCounted) {
+  const IngestCounts& counts = registry_->counts();
+  const StreamId a = Open(1);
+  AddStep(a, 0);
+  v1::RingReports reports;
+  *reports.add_rings() = MakeReport(1, 2);
+  ASSERT_TRUE(registry_->Report(a, reports).ok());
+  ASSERT_TRUE(registry_->Report(a, reports).ok());
+  EXPECT_EQ(counts.dropped_records, 2u);
+  EXPECT_EQ(counts.lost_records, 0u);
+  BatchFacts facts;
+  facts.dropped = {{1, 3}};
+  Add(a, facts);
+  EXPECT_EQ(counts.dropped_records, 3u);
+  v1::Goodbye goodbye;
+  goodbye.set_end(v1::END_KIND_CLEAN);
+  *goodbye.add_rings() = MakeReport(7, 4);
+  ASSERT_TRUE(registry_->End(a, goodbye, nullptr).ok());
+  EXPECT_EQ(counts.dropped_records, 4u);
+  EXPECT_EQ(counts.lost_records, 5u);
+  // One comes after all, and the relay says the same once more.
+  const StreamId again = Open(1);
+  Add(again, BatchFacts());
+  ASSERT_TRUE(registry_->End(again, goodbye, nullptr).ok());
+  EXPECT_EQ(Run().lost(), 4u);
+  Pass(absl::Hours(1));
+  EXPECT_EQ(Run().status(), v1::RUN_STATUS_ENDED);
+  EXPECT_TRUE(registry_->RunningRuns().empty());
+  EXPECT_EQ(counts.dropped_records, 4u);
+  EXPECT_EQ(counts.lost_records, 5u);
+}
+
+TEST_F(RegistryTest, RunningRunsInNumbers) {
+  const StreamId a = Open(1);
+  const StreamId b = Open(2);
+  const StreamId c = Open(3);
+  AddPlace(a, 0, 3);
+  AddStep(a, 7);
+  AddStep(b, 9);
+  v1::RingReports reports;
+  *reports.add_rings() = MakeReport(1, 2);
+  ASSERT_TRUE(registry_->Report(a, reports).ok());
+  registry_->Disconnect(b);
+  End(c, v1::END_KIND_DIED);
+  const std::vector<RunningRun> runs = registry_->RunningRuns();
+  ASSERT_EQ(runs.size(), 1u);
+  EXPECT_EQ(runs[0].id, "run");
+  EXPECT_EQ(runs[0].experiment, "experiment");
+  EXPECT_EQ(runs[0].check_set, "rules");
+  EXPECT_EQ(runs[0].last_step, 9u);
+  EXPECT_EQ(runs[0].dropped_records, 2u);
+  EXPECT_EQ(runs[0].processes.streaming, 1u);
+  EXPECT_EQ(runs[0].processes.disconnected, 1u);
+  EXPECT_EQ(runs[0].processes.lost, 1u);
+  EXPECT_EQ(runs[0].processes.ended, 0u);
+}
+
+// The queue before the disk.
+TEST(RegistryCounts, BatchesWaitUntilTheyAreDurable) {
+  MemoryStore store;
+  const auto registry = *Registry::Load(&store, {});
+  const StreamId stream = registry->Open(MakeHello(1), nullptr)->stream;
+  v1::Batch batch;
+  batch.set_payload("12345");
+  ASSERT_TRUE(registry->AddBatch(stream, batch, BatchFacts(), nullptr).ok());
+  // It is there already.
+  ASSERT_TRUE(registry->AddBatch(stream, batch, BatchFacts(), nullptr).ok());
+  EXPECT_EQ(registry->counts().waiting_batches, 1u);
+  EXPECT_EQ(registry->counts().waiting_bytes, 5u);
+  store.Sync();
+  EXPECT_EQ(registry->counts().waiting_batches, 0u);
+  EXPECT_EQ(registry->counts().waiting_bytes, 0u);
 }
 
 TEST_F(RegistryTest, TheObserverSeesWhatIsDurable) {

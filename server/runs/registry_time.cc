@@ -59,6 +59,7 @@ void Registry::EndRunIfDue(RunState* run) {
   PutRun(*run, &writes);
   store_.Write(std::move(writes), [this, id = run->run.id()] {
     if (observer_) observer_(id);
+    if (on_end_) on_end_(id);
   });
 }
 

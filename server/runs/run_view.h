@@ -60,6 +60,24 @@ struct RunOutline {
   std::string check_set;
 };
 
+// A run that has not ended, in numbers.
+struct RunningRun {
+  // Its processes, by state.
+  struct Processes {
+    uint32_t streaming = 0;
+    uint32_t disconnected = 0;
+    uint32_t ended = 0;
+    uint32_t lost = 0;
+  };
+  std::string id;
+  std::string experiment;
+  std::string check_set;
+  // The newest that closed on any rank.
+  std::optional<uint64_t> last_step;
+  uint64_t dropped_records = 0;
+  Processes processes;
+};
+
 // Which runs are meant; all, unless something is given.
 struct RunQuery {
   std::string experiment = {};

@@ -226,6 +226,9 @@ std::string RulePolicy::SelectionFor(const std::string& experiment,
   if (deployed != deployed_.end()) AddSets(deployed->second, &selection.sets);
   if (selection.sets.empty()) return "";
   Apply(owner, &selection);
+  for (SetRef& set : selection.sets) {
+    if (set.version == 0) set.version = sets_.NewestVersion(set.name);
+  }
   return ToText(selection);
 }
 

@@ -60,8 +60,10 @@ class RulePolicy {
 
   // What a run of `experiment` and `owner` that asks for the selection `asked`
   // ("": none) is checked against: that and what is deployed for the
-  // experiment, without what is disabled, and with what is demoted as advice. A
-  // text that is no selection stays as it is: whoever reads it says why.
+  // experiment, without what is disabled, and with what is demoted as advice.
+  // Each set that is there has its newest version: a check that begins later,
+  // or again, is by the same rules. A text that is not a selection stays as it
+  // is: whoever reads it says why.
   std::string SelectionFor(const std::string& experiment,
                            const std::string& owner,
                            const std::string& asked) const;

@@ -65,7 +65,7 @@ TEST_F(RulePolicyTest, ADisabledRuleIsLeftOutOfEverySelection) {
   const auto disabled = policy_->Disable(rule, "alarms on purpose");
   ASSERT_TRUE(disabled.ok()) << disabled.status();
   EXPECT_FALSE(disabled->text().empty());
-  EXPECT_EQ(policy_->SelectionFor("resnet", "", "rules"), "rules,-" + rule);
+  EXPECT_EQ(policy_->SelectionFor("resnet", "", "rules"), "rules@1,-" + rule);
   EXPECT_EQ(policy_->AsDecided("", "rules"), "rules,-" + rule);
   EXPECT_EQ(policy_->SelectionFor("resnet", "", ""), "");
   EXPECT_TRUE(sets_->Load(policy_->SelectionFor("resnet", "", "rules"))
@@ -74,7 +74,7 @@ TEST_F(RulePolicyTest, ADisabledRuleIsLeftOutOfEverySelection) {
   ASSERT_EQ(policy_->Disabled().size(), 1u);
   EXPECT_EQ(policy_->Disabled()[0].reason(), "alarms on purpose");
   ASSERT_TRUE(policy_->Enable(rule).ok());
-  EXPECT_EQ(policy_->SelectionFor("resnet", "", "rules"), "rules");
+  EXPECT_EQ(policy_->SelectionFor("resnet", "", "rules"), "rules@1");
   EXPECT_TRUE(absl::IsNotFound(policy_->Enable(rule).status()));
   Open();
   EXPECT_TRUE(policy_->Disabled().empty());
@@ -86,10 +86,11 @@ TEST_F(RulePolicyTest, WhatIsDemotedAdvisesItsOwnersRuns) {
   record.set_rule(rule);
   ASSERT_TRUE(policy_->Demote("ada", {record}).ok());
   Open();
-  EXPECT_EQ(policy_->SelectionFor("resnet", "ada", "rules"), "rules,?" + rule);
+  EXPECT_EQ(policy_->SelectionFor("resnet", "ada", "rules"),
+            "rules@1,?" + rule);
   EXPECT_EQ(policy_->AsDecided("ada", "rules"), "rules,?" + rule);
   for (const char* other : {"", "bob"}) {
-    EXPECT_EQ(policy_->SelectionFor("resnet", other, "rules"), "rules");
+    EXPECT_EQ(policy_->SelectionFor("resnet", other, "rules"), "rules@1");
   }
   const auto set = sets_->Load(policy_->AsDecided("ada", "rules"));
   ASSERT_TRUE(set.ok()) << set.status();
@@ -97,7 +98,17 @@ TEST_F(RulePolicyTest, WhatIsDemotedAdvisesItsOwnersRuns) {
   EXPECT_EQ(set->invariants[0].origin.value("grade", ""), "advice");
   EXPECT_EQ(set->invariants[0].id, rule);
   ASSERT_TRUE(policy_->Demote("ada", {}).ok());
-  EXPECT_EQ(policy_->SelectionFor("resnet", "ada", "rules"), "rules");
+  EXPECT_EQ(policy_->SelectionFor("resnet", "ada", "rules"), "rules@1");
+}
+
+TEST_F(RulePolicyTest, ASetHasTheVersionThatIsTheNewestThen) {
+  EXPECT_EQ(policy_->SelectionFor("r", "", "rules,others"), "rules,others");
+  Save("rules", "a");
+  EXPECT_EQ(policy_->SelectionFor("r", "", "rules,others"), "rules@1,others");
+  Save("rules", "b");
+  EXPECT_EQ(policy_->SelectionFor("r", "", "rules"), "rules@2");
+  ASSERT_TRUE(sets_->Delete("rules@2").ok());
+  EXPECT_EQ(policy_->SelectionFor("r", "", "rules"), "rules@1");
 }
 
 TEST_F(RulePolicyTest, RunsBeginWhileADecisionIsOnItsWayToDisk) {
@@ -127,10 +138,10 @@ TEST_F(RulePolicyTest, WhatIsDeployedIsAddedForItsExperiment) {
   ASSERT_TRUE(policy_->Deploy("resnet", {"rules@1", "others"}).ok());
   Open();
   EXPECT_EQ(policy_->SelectionFor("resnet", "", "builtin"),
-            "builtin,rules@1,others");
-  EXPECT_EQ(policy_->SelectionFor("resnet", "", ""), "rules@1,others");
+            "builtin,rules@1,others@1");
+  EXPECT_EQ(policy_->SelectionFor("resnet", "", ""), "rules@1,others@1");
   // Whoever names a version has it.
-  EXPECT_EQ(policy_->SelectionFor("resnet", "", "rules@2"), "rules@2,others");
+  EXPECT_EQ(policy_->SelectionFor("resnet", "", "rules@2"), "rules@2,others@1");
   EXPECT_EQ(policy_->SelectionFor("vgg", "", "builtin"), "builtin");
   EXPECT_THAT(policy_->DeployedFor("rules"), ElementsAre("resnet"));
   ASSERT_TRUE(policy_->Deploy("resnet", {}).ok());

@@ -95,10 +95,10 @@ std::string ReferenceTo(const InvariantSet& set) {
 
 absl::StatusOr<std::optional<std::string>> SetCatalog::OwnerOf(
     const std::string& name) const {
-  const absl::StatusOr<v1::SetDetail> newest = Read(name, 0);
-  if (absl::IsNotFound(newest.status())) return std::nullopt;
+  const auto newest = index_->NewestOf(name);
   if (!newest.ok()) return newest.status();
-  return newest->summary().owner();
+  if (!newest->has_value()) return std::nullopt;
+  return (*newest)->owner();
 }
 
 absl::Status SetCatalog::CheckOwner(const std::string& name,
@@ -134,7 +134,9 @@ absl::StatusOr<v1::SetSummary> SetCatalog::Save(InvariantSet set,
   writes.Put(Table::kSets, SetKey(set.name, set.version),
              stored.SerializeAsString());
   if (companion) companion(summary, &writes);
-  absl::Status written = store_.WriteAndWait(std::move(writes), kPatience);
+  absl::Status written = Write(
+      std::move(writes),
+      [index = index_, summary = stored.summary()] { index->Add(summary); });
   if (!written.ok()) return written;
   if (observer_) observer_(summary.name());
   return summary;
@@ -167,31 +169,44 @@ absl::StatusOr<std::vector<uint32_t>> SetCatalog::Delete(
   }
   const absl::StatusOr<uint32_t> last = LastVersion(ref->name);
   if (!last.ok()) return last.status();
-  const uint32_t from = ref->version == 0 ? 1 : ref->version;
-  const uint32_t to = ref->version == 0 ? *last : ref->version;
-  std::vector<uint32_t> versions;
+  absl::StatusOr<std::vector<uint32_t>> versions =
+      index_->VersionsOf(ref->name);
+  if (!versions.ok()) return versions.status();
+  if (ref->version != 0) versions = std::vector{ref->version};
   WriteSet writes;
-  for (uint32_t version = from; version <= to; ++version) {
-    // Versions in between may be gone.
-    if (!Read(ref->name, version).ok()) continue;
-    versions.push_back(version);
+  for (const uint32_t version : *versions) {
     writes.Delete(Table::kSets, SetKey(ref->name, version));
   }
   // In the same write: a number that was given names the same rules for ever.
   writes.Put(Table::kMeta, absl::StrCat(kLastVersionPrefix, ref->name),
              absl::StrCat(*last));
-  absl::Status written = store_.WriteAndWait(std::move(writes), kPatience);
+  absl::Status written =
+      Write(std::move(writes),
+            [index = index_, name = ref->name, versions = *versions] {
+              for (const uint32_t version : versions) {
+                index->Remove(name, version);
+              }
+            });
   if (!written.ok()) return written;
   return versions;
 }
 
+absl::Status SetCatalog::Write(WriteSet writes, Store::Done done) {
+  store_.Write(std::move(writes), std::move(done));
+  // Behind it: also if this takes too long, the set is known once it is there.
+  return store_.WriteAndWait(WriteSet(), kPatience);
+}
+
+uint32_t SetCatalog::NewestVersion(const std::string& name) const {
+  const auto newest = index_->NewestOf(name);
+  return newest.ok() && newest->has_value() ? (*newest)->version() : 0;
+}
+
 absl::StatusOr<uint32_t> SetCatalog::LastVersion(
     const std::string& name) const {
-  const absl::StatusOr<v1::SetDetail> newest = Read(name, 0);
-  if (!newest.ok() && !absl::IsNotFound(newest.status())) {
-    return newest.status();
-  }
-  const uint32_t there = newest.ok() ? newest->summary().version() : 0;
+  const auto newest = index_->NewestOf(name);
+  if (!newest.ok()) return newest.status();
+  const uint32_t there = newest->has_value() ? (*newest)->version() : 0;
   const absl::StatusOr<std::optional<std::string>> noted =
       store_.Get(Table::kMeta, absl::StrCat(kLastVersionPrefix, name));
   if (!noted.ok()) return noted.status();
@@ -213,58 +228,22 @@ absl::StatusOr<v1::SetDetail> SetCatalog::Find(const std::string& set,
 
 absl::StatusOr<v1::SetDetail> SetCatalog::Read(const std::string& name,
                                                uint32_t version) const {
-  std::optional<std::string> found;
-  const std::string from = SetKey(name, version);
-  const std::string prefix = SetKey(name, 0).substr(0, name.size() + 1);
-  // Without a version all of them are visited in their order, and the last one
-  // stays.
-  absl::Status scanned =
-      store_.Scan(Table::kSets, from,
-                  version == 0 ? PrefixEnd(prefix) : SetKey(name, version + 1),
-                  [&](std::string_view, std::string_view value) {
-                    found = std::string(value);
-                    return true;
-                  });
-  if (!scanned.ok()) return scanned;
-  if (!found.has_value()) {
+  uint32_t exact = version;
+  if (version == 0) {
+    const auto newest = index_->NewestOf(name);
+    if (!newest.ok()) return newest.status();
+    if (newest->has_value()) exact = (*newest)->version();
+  }
+  const absl::StatusOr<std::optional<std::string>> found =
+      store_.Get(Table::kSets, SetKey(name, exact));
+  if (!found.ok()) return found.status();
+  if (!found->has_value()) {
     return absl::NotFoundError(absl::StrCat(
         "there is no set \"", name, "\"",
         version == 0 ? std::string() : absl::StrCat(" version ", version),
         ": see the list of sets, or learn one from reference runs"));
   }
-  return Parse(*found);
-}
-
-absl::StatusOr<std::vector<v1::SetDetail>> SetCatalog::ReadNewest() const {
-  std::vector<v1::SetDetail> newest;
-  absl::Status bad;
-  absl::Status scanned =
-      store_.Scan(Table::kSets, "", "\xff",  // names are ASCII
-                  [&](std::string_view, std::string_view value) {
-                    absl::StatusOr<v1::SetDetail> set = Parse(value);
-                    if (!set.ok()) {
-                      bad = set.status();
-                      return false;
-                    }
-                    // Versions of one name follow each other.
-                    if (!newest.empty() && newest.back().summary().name() ==
-                                               set->summary().name()) {
-                      newest.pop_back();
-                    }
-                    newest.push_back(*std::move(set));
-                    return true;
-                  });
-  if (!scanned.ok()) return scanned;
-  if (!bad.ok()) return bad;
-  return newest;
-}
-
-absl::StatusOr<std::vector<v1::SetSummary>> SetCatalog::List() const {
-  absl::StatusOr<std::vector<v1::SetDetail>> newest = ReadNewest();
-  if (!newest.ok()) return newest.status();
-  std::vector<v1::SetSummary> summaries;
-  for (const v1::SetDetail& set : *newest) summaries.push_back(set.summary());
-  return summaries;
+  return Parse(**found);
 }
 
 absl::StatusOr<v1::SetDetail> SetCatalog::Detail(const std::string& set_name,
@@ -310,24 +289,29 @@ absl::StatusOr<InvariantSet> SetCatalog::Load(const std::string& text) const {
 
 absl::StatusOr<v1::Invariant> SetCatalog::FindInvariant(
     const std::string& id) const {
-  absl::StatusOr<std::vector<v1::SetDetail>> newest = ReadNewest();
+  const absl::StatusOr<std::vector<v1::SetSummary>> newest = List();
   if (!newest.ok()) return newest.status();
   v1::Invariant found;
-  for (const v1::SetDetail& stored : *newest) {
-    absl::StatusOr<InvariantSet> set = SetFromJsonUntrusted(stored.json());
+  std::vector<std::string> sets;
+  // One set after the other: all at once are much memory.
+  for (const v1::SetSummary& summary : *newest) {
+    const absl::StatusOr<v1::SetDetail> stored =
+        Read(summary.name(), summary.version());
+    if (absl::IsNotFound(stored.status())) continue;  // deleted since
+    if (!stored.ok()) return stored.status();
+    absl::StatusOr<InvariantSet> set = SetFromJsonUntrusted(stored->json());
     if (!set.ok()) return set.status();
     for (const Invariant& invariant : set->invariants) {
       if (invariant.id != id) continue;
-      std::vector<std::string> sets(found.sets().begin(), found.sets().end());
       found = ToApi(invariant);
-      found.mutable_sets()->Assign(sets.begin(), sets.end());
-      found.add_sets(stored.summary().name());
+      sets.push_back(summary.name());
     }
   }
-  if (found.id().empty()) {
+  if (sets.empty()) {
     return absl::NotFoundError(
         absl::StrCat("no set has an invariant \"", id, "\""));
   }
+  found.mutable_sets()->Assign(sets.begin(), sets.end());
   return found;
 }
 

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -19,6 +20,7 @@
 #include "absl/synchronization/mutex.h"
 #include "invariants/rules/invariant.h"
 #include "proto/traincheck/v1/control.pb.h"
+#include "server/sets/set_index.h"
 #include "server/store/store.h"
 
 namespace traincheck::server {
@@ -35,7 +37,8 @@ std::string ReferenceTo(const InvariantSet& set);
 class SetCatalog {
  public:
   // `store` must outlive the catalog.
-  explicit SetCatalog(Store* store) : store_(*store) {}
+  explicit SetCatalog(Store* store)
+      : store_(*store), index_(std::make_shared<SetIndex>(store)) {}
   SetCatalog(const SetCatalog&) = delete;
   SetCatalog& operator=(const SetCatalog&) = delete;
 
@@ -72,7 +75,11 @@ class SetCatalog {
                                         const std::string& owner) const;
 
   // The newest version of each set, by name.
-  [[nodiscard]] absl::StatusOr<std::vector<v1::SetSummary>> List() const;
+  [[nodiscard]] absl::StatusOr<std::vector<v1::SetSummary>> List() const {
+    return index_->Newest();
+  }
+  // 0: there is no such set, or the sets cannot be read. Waits for no write.
+  uint32_t NewestVersion(const std::string& name) const;
 
   // One set with all invariants. `set`: NAME or NAME@VERSION; `version` counts
   // where the name has none, 0: the newest. NotFound with what to do, or
@@ -95,14 +102,17 @@ class SetCatalog {
                                      uint32_t version) const;
   absl::StatusOr<v1::SetDetail> Read(const std::string& name,
                                      uint32_t version) const;
-  absl::StatusOr<std::vector<v1::SetDetail>> ReadNewest() const;
   // Whose it is; nothing: there is no such set.
   absl::StatusOr<std::optional<std::string>> OwnerOf(
       const std::string& name) const;
   // The last number that was given; 0: none.
   absl::StatusOr<uint32_t> LastVersion(const std::string& name) const;
+  // Queues the writes and waits; `done` is called once they are durable.
+  absl::Status Write(WriteSet writes, Store::Done done);
 
   Store& store_;
+  // Shared with writes that are not durable yet.
+  const std::shared_ptr<SetIndex> index_;
   Observer observer_;
   absl::Mutex saving_;  // one Save at a time, for the version numbers
 };

@@ -12,9 +12,11 @@
 #include <fstream>
 #include <system_error>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/logging.h"
 #include "base/write_all.h"
 
 namespace traincheck::server {
@@ -74,7 +76,7 @@ absl::Status WriteFormat(const std::string& dir) {
                     absl::StrCat(kFormatPrefix, kStoreFormatVersion, "\n"));
 }
 
-absl::Status CheckFormat(const std::string& dir) {
+absl::StatusOr<int> ReadFormat(const std::string& dir) {
   std::ifstream file(FormatPath(dir));
   std::string line;
   if (!std::getline(file, line)) {
@@ -88,10 +90,16 @@ absl::Status CheckFormat(const std::string& dir) {
     return Failed(dir, "is not a traincheckd data directory",
                   absl::StrCat("its file FORMAT says \"", line, "\""));
   }
-  if (version > kStoreFormatVersion) {
+  return version;
+}
+
+absl::Status CheckFormat(const std::string& dir) {
+  const absl::StatusOr<int> version = ReadFormat(dir);
+  if (!version.ok()) return version.status();
+  if (*version > kStoreFormatVersion) {
     return Failed(
         dir, "was written by a newer traincheckd",
-        absl::StrCat("it has store format ", version,
+        absl::StrCat("it has store format ", *version,
                      ", this program knows formats up to ", kStoreFormatVersion,
                      ". Nothing was changed; start the newer program"));
   }
@@ -196,6 +204,17 @@ absl::Status MarkBackupOpened(const std::string& dir) {
     return Failed(dir, "cannot remove its file BACKUP", strerror(errno));
   }
   return SyncFolder(dir);
+}
+
+absl::Status RaiseFormat(const std::string& dir) {
+  const absl::StatusOr<int> version = ReadFormat(dir);
+  if (!version.ok()) return version.status();
+  if (*version >= kStoreFormatVersion) return absl::OkStatus();
+  spdlog::info(
+      "store format is raised, older versions refuse the data directory from "
+      "now on from={} to={}",
+      *version, kStoreFormatVersion);
+  return WriteFormat(dir);
 }
 
 std::string DatabasePath(const std::string& dir) { return dir + "/db"; }

@@ -13,10 +13,15 @@
 
 namespace traincheck::server {
 
-inline constexpr int kStoreFormatVersion = 1;
+inline constexpr int kStoreFormatVersion = 2;
 
 // Makes `dir` (0700) if it is not there or empty and checks it otherwise.
 [[nodiscard]] absl::Status PrepareDataDir(const std::string& dir);
+
+// Gives a directory of an older format this version's number, so that an older
+// program refuses it from now on. REQUIRES: PrepareDataDir, and nobody else has
+// the database open.
+[[nodiscard]] absl::Status RaiseFormat(const std::string& dir);
 
 // Where in it the database lies.
 std::string DatabasePath(const std::string& dir);

@@ -66,6 +66,40 @@ TEST_F(BackupTest, AppearsWhole) {
   EXPECT_EQ(Backup(base_ + "/link").code(), absl::StatusCode::kAlreadyExists);
 }
 
+// Of every format that there has been.
+TEST(DataDir, AnOlderFormatIsTakenAndRaisedAndANewerOneRefused) {
+  const std::string dir = testing::TempDir() + "/formats";
+  const auto say = [&](const std::string& text) {
+    std::ofstream(dir + "/FORMAT") << text;
+  };
+  const auto said = [&] {
+    std::string line;
+    std::ifstream file(dir + "/FORMAT");
+    std::getline(file, line);
+    return line;
+  };
+  fs::remove_all(dir);
+  ASSERT_TRUE(PrepareDataDir(dir).ok());
+  const std::string ours =
+      "traincheckd store " + std::to_string(kStoreFormatVersion);
+  EXPECT_EQ(said(), ours);
+  for (int version = 1; version < kStoreFormatVersion; ++version) {
+    say("traincheckd store " + std::to_string(version) + "\n");
+    EXPECT_TRUE(PrepareDataDir(dir).ok());
+    EXPECT_NE(said(), ours);
+    EXPECT_TRUE(RaiseFormat(dir).ok());
+    EXPECT_EQ(said(), ours);
+  }
+  const std::string newer =
+      "traincheckd store " + std::to_string(kStoreFormatVersion + 1);
+  say(newer + "\n");
+  const absl::Status refused = PrepareDataDir(dir);
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused));
+  EXPECT_THAT(std::string(refused.message()),
+              testing::HasSubstr("was written by a newer traincheckd"));
+  EXPECT_EQ(said(), newer);
+}
+
 // Browsers and rsync name so what they have not finished, and a backup that was
 // cut short looks the same.
 TEST_F(BackupTest, RemovesNothingThatItHasNotMade) {

@@ -323,6 +323,9 @@ absl::StatusOr<std::unique_ptr<Store>> OpenRocksdbStore(
     database = RocksdbDatabase::Open(path, DamagedLog::kCutOff, &status);
   }
   if (database == nullptr) return OpenError(dir, status);
+  // Behind the database's lock: a daemon that is refused because another one
+  // has the directory leaves it as it is.
+  if (absl::Status s = RaiseFormat(dir); !s.ok()) return s;
   const bool is_backup = IsUnopenedBackup(dir);
   auto store =
       std::make_unique<RocksdbStore>(dir, std::move(database), options);

@@ -175,14 +175,21 @@ TEST_F(RocksdbStoreTest, RefusesWhatAnotherProcessHasOpen) {
 
 TEST_F(RocksdbStoreTest, RefusesASecondDaemon) {
   const auto store = Open();
+  // Also where the first is of a version before this one's format, whose
+  // directory stays its own.
+  const std::string older = "traincheckd store 1\n";
+  std::ofstream(dir_ + "/FORMAT") << older;
   EXPECT_THAT(OpenError(), HasSubstr("in use by another traincheckd"));
+  std::string said;
+  std::getline(std::ifstream(dir_ + "/FORMAT"), said);
+  EXPECT_EQ(said + "\n", older);
 }
 
 TEST_F(RocksdbStoreTest, RefusesANewerFormatAndNamesBothVersions) {
   Open();
   std::ofstream(dir_ + "/FORMAT") << "traincheckd store 7\n";
   EXPECT_THAT(OpenError(), HasSubstr("store format 7, this program knows "
-                                     "formats up to 1"));
+                                     "formats up to 2"));
 }
 
 TEST_F(RocksdbStoreTest, RefusesAForeignDirectoryAndLeavesItAlone) {

@@ -103,7 +103,7 @@ def memory(pid: int) -> dict:
 def sample(setting: Setting, run: str, start: float) -> list:
     pid = setting.daemon.pid
     daemon = memory(pid)
-    runs = {row["id"]: row for row in setting.ctl("runs", "list")}
+    runs = {row["id"]: row for row in setting.ctl("runs", "list", "--all")}
     files = (setting.folder / "data").rglob("*")
     return [
         round(time.monotonic() - start, 1),

@@ -99,7 +99,7 @@ class Laboratory:
         return self.ctl("check", "--run", run, codes=_CHECKED)
 
     def _is_whole(self, run: str) -> bool:
-        rows = {row["id"]: row for row in self.ctl("runs", "list")}
+        rows = {row["id"]: row for row in self.ctl("runs", "list", "--all")}
         return run in rows and rows[run]["status"] != "running"
 
     def _environment(self) -> dict:

@@ -65,7 +65,7 @@ def settle(s: Setting, fault: Fault) -> tuple:
     shown = None
     deadline = time.monotonic() + 90
     while time.monotonic() < deadline:
-        if s.run in [row["id"] for row in s.daemon.ctl("runs", "list")]:
+        if s.run in [row["id"] for row in s.daemon.ctl("runs", "list", "--all")]:
             shown = s.daemon.ctl("runs", "show", s.run)
             if shown["status"] != "running" and shown["check"]["finished"]:
                 return shown, []

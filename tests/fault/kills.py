@@ -158,7 +158,7 @@ class Field:
 
         deadline = time.monotonic() + harness.PATIENCE_S
         while time.monotonic() < deadline:
-            rows = self.daemon.ctl("runs", "list")
+            rows = self.daemon.ctl("runs", "list", "--all")
             if all(row["status"] != "running" for row in rows):
                 break
             time.sleep(0.5)

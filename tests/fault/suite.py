@@ -117,5 +117,5 @@ class Suite:
         for file in s.folder.glob("*.log"):
             shutil.copy(file, kept)
         if s.daemon.alive():
-            shown = s.daemon.ctl("runs", "list")
+            shown = s.daemon.ctl("runs", "list", "--all")
             (kept / "runs.json").write_text(harness.json.dumps(shown, indent=1))

@@ -109,7 +109,7 @@ class Watching(harness.SharedDaemonCase):
         )
         self.assertEqual(done.returncode, 0, done.stderr)
         shown = self.daemon.run_ended(run)
-        self.assertEqual(shown["check_set"], "builtin")
+        self.assertEqual(shown["check_set"], "builtin@1")
         self.assertGreaterEqual(shown["check"]["decided"], decided, shown["check"])
         return self.daemon.ctl("violations", "list", "--run", run)
 

@@ -33,7 +33,7 @@ class Limits(harness.TrainingCase):
         )
 
         def records() -> int:
-            return sum(row["records"] for row in daemon.ctl("runs", "list"))
+            return sum(row["records"] for row in daemon.ctl("runs", "list", "--all"))
 
         harness.wait_until(lambda: records() > 300, "records of the run")
         return training

@@ -1,10 +1,12 @@
 """The daemon's metrics, as Prometheus takes them: the page, the dashboard and the alert
 rules, on a real training."""
 
+import collections
 import json
 import os
 import pathlib
 import re
+import resource
 import subprocess
 import unittest
 import urllib.error
@@ -63,8 +65,16 @@ class Pages(MetricsCase):
         self.assertGreater(after["traincheckd_acknowledge_seconds_sum"], 0)
         self.assertEqual(after["traincheckd_check_behind_batches"], 0)
         found = self.daemon.ctl("violations", "list", "--run", "r")
-        self.assertEqual(after["traincheckd_violations"], len(found))
-        self.assertEqual(after["traincheckd_violations_found_total"], len(found))
+        grades = collections.Counter(one["grade"] for one in found)
+        for grade in ("alert", "advice"):
+            for name in (
+                "traincheckd_violations",
+                "traincheckd_violations_found_total",
+            ):
+                counted = after[f'{name}{{grade="{grade}"}}']
+                self.assertEqual(counted, grades[grade], name)
+        for name in ("dropped_records_total", "lost_records_total", "waiting_batches"):
+            self.assertEqual(after[f"traincheckd_{name}"], 0, name)
         self.assertEqual(after["traincheckd_running_runs"], 0)
         self.assertEqual(after["traincheckd_store_writable"], 1)
         # No name of a run, unless somebody asks for it.
@@ -74,6 +84,31 @@ class Pages(MetricsCase):
         with self.assertRaises(urllib.error.HTTPError) as refused:
             get(f"{url}/nothing")
         self.assertEqual(refused.exception.code, 404)
+
+    def test_a_store_that_refuses_writes_is_not_ready(self):
+        url = self.serve()
+        hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+        # As a full disk: no file grows any more.
+        resource.prlimit(self.daemon.pid, resource.RLIMIT_FSIZE, (1, hard))
+        done = self.monitored(
+            harness.SCRIPTS / "single.py",
+            options=("--run", "r", "--collect", "--drain-timeout", "1"),
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with self.assertRaises(urllib.error.HTTPError) as refused:
+            get(f"{url}/readyz")
+        self.assertEqual(refused.exception.code, 503)
+        self.assertNotEqual(refused.exception.read().strip(), b"")
+        # It lives, and is not to be started again.
+        self.assertEqual(get(f"{url}/healthz"), "ok\n")
+        full = samples(get(f"{url}/metrics"))
+        self.assertEqual(full["traincheckd_store_writable"], 0)
+        resource.prlimit(self.daemon.pid, resource.RLIMIT_FSIZE, (hard, hard))
+        self.daemon.run_ended("r")
+        self.assertEqual(get(f"{url}/readyz"), "ok\n")
+        after = samples(get(f"{url}/metrics"))
+        self.assertEqual(after["traincheckd_store_writable"], 1)
+        self.assertEqual(after["traincheckd_waiting_bytes"], 0)
 
     def test_runs_by_name_on_demand(self):
         url = self.serve("--metrics-runs")
@@ -164,6 +199,20 @@ class Prometheus(MetricsCase):
         rows = "".join(re.findall(r"^\| `.*$", text, re.M))
         documented = set(re.findall(r"`((?:traincheckd|process)_\w+)`", rows))
         self.assertEqual(documented, served)
+
+    def test_when_each_alert_fires(self):
+        done = subprocess.run(
+            [PROMTOOL, "test", "rules", "alerts_test.yml"],
+            cwd=OBSERVE,
+            capture_output=True,
+            text=True,
+            timeout=harness.PATIENCE_S,
+        )
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        alerts = re.findall(r"- alert: (\w+)", (OBSERVE / "alerts.yml").read_text())
+        tests = (OBSERVE / "alerts_test.yml").read_text()
+        fired = re.findall(r"alertname: (\w+)\n.*\n\s+exp_alerts:\n", tests)
+        self.assertEqual(sorted(alerts), sorted(fired))
 
     def test_queries_of_dashboard_and_alerts(self):
         url = self.serve()

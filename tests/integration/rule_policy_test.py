@@ -64,7 +64,7 @@ class RulePolicy(harness.SharedDaemonCase):
 
         said, _ = self.watch("disabled", BROKEN, "broadcast_loss")
         self.assertEqual(self.violated("disabled"), [])
-        self.assertIn("against builtin without 1 rule: no incident", said)
+        self.assertIn("against builtin@1 without 1 rule: no incident", said)
         self.assertIn(
             f"rule {rule} is left out, disabled on the server: {reason}", said
         )
@@ -111,7 +111,7 @@ class RulePolicy(harness.SharedDaemonCase):
         )
         said, run = self.watch("quiet", BROKEN, "broadcast_loss", folder=folder)
         self.assertEqual(run["experiment"], "ours")
-        self.assertTrue(run["check_set"].startswith("builtin,healthy-rules,-"), run)
+        self.assertTrue(run["check_set"].startswith("builtin@1,healthy-rules@1,-"), run)
         self.assertNotIn(rule, self.violated("quiet"))
         self.assertIn(
             f"rule {rule} is left out, silenced by .traincheck.yaml: see the notebook",
@@ -162,15 +162,15 @@ class RulePolicy(harness.SharedDaemonCase):
         [deployed] = self.daemon.ctl("sets", "deployed")
         self.assertEqual(deployed["sets"], ["healthy-rules@1"])
         said, run = self.watch("deployed", HEALTHY, options=("--experiment", "healthy"))
-        self.assertEqual(run["check_set"], "builtin,healthy-rules@1")
+        self.assertEqual(run["check_set"], "builtin@1,healthy-rules@1")
         self.assertGreater(run["check"]["decided"], 0)
-        self.assertIn("against builtin,healthy-rules@1: no incident", said)
+        self.assertIn("against builtin@1,healthy-rules@1: no incident", said)
         # Also where nobody but the agent says which experiment it is.
         done = self.bare("bare", "healthy")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(self.daemon.run_ended("bare")["check_set"], "healthy-rules@1")
         _, other = self.watch("other", HEALTHY, options=("--experiment", "other"))
-        self.assertEqual(other["check_set"], "builtin")
+        self.assertEqual(other["check_set"], "builtin@1")
         done = self.monitored(
             HEALTHY,
             options=("--collect", "--run", "reference", "--experiment", "healthy"),
@@ -184,7 +184,7 @@ class RulePolicy(harness.SharedDaemonCase):
         self.daemon.ctl("sets", "withdraw", "--experiment", "healthy")
         self.assertEqual(self.daemon.ctl("sets", "deployed"), [])
         _, run = self.watch("withdrawn", HEALTHY, options=("--experiment", "healthy"))
-        self.assertEqual(run["check_set"], "builtin")
+        self.assertEqual(run["check_set"], "builtin@1")
 
     def bare(self, run: str, experiment: str):
         """A training that preloads the agent and asks for nothing."""

@@ -47,6 +47,9 @@ class OlderFormat(StoreCase):
     def test_a_data_directory_of_format_1_is_read_and_its_check_goes_on(self):
         self.unpack_fixture()
         daemon = self.start_daemon()
+        # A daemon that knows no owners refuses it from now on.
+        form = (self.folder / "data/FORMAT").read_text()
+        self.assertEqual(form, "traincheckd store 2\n")
         self.assertEqual(self.runs(), ["ref", "drifted", "cut"])
         self.assertEqual(daemon.ctl("runs", "show", "ref")["records"], 1648)
         drifted = daemon.ctl("runs", "show", "drifted")

@@ -1,0 +1,38 @@
+#include "server/checking/change_bells.h"
+
+#include <utility>
+
+namespace traincheck::server {
+
+ChangeBells::Bell::Bell(ChangeBells* bells, std::string run)
+    : bells_(*bells), run_(std::move(run)) {
+  absl::MutexLock lock(&bells_.mutex_);
+  bells_.all_.insert(this);
+}
+
+ChangeBells::Bell::~Bell() {
+  absl::MutexLock lock(&bells_.mutex_);
+  bells_.all_.erase(this);
+}
+
+bool ChangeBells::Bell::Wait(absl::Time deadline) {
+  absl::MutexLock lock(&bells_.mutex_);
+  while (!has_rung_) {
+    if (rings_.WaitWithDeadline(&bells_.mutex_, deadline)) break;
+  }
+  return std::exchange(has_rung_, false);
+}
+
+void ChangeBells::Ring(const std::string& run) {
+  absl::MutexLock lock(&mutex_);
+  for (Bell* bell : all_) {
+    if (bell->run_.empty() || bell->run_ == run) Ring(bell);
+  }
+}
+
+void ChangeBells::RingAll() {
+  absl::MutexLock lock(&mutex_);
+  for (Bell* bell : all_) Ring(bell);
+}
+
+}  // namespace traincheck::server
