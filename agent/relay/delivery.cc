@@ -41,8 +41,7 @@ Delivery::Delivery(Dependencies dependencies, v1::Hello hello, Outbox* outbox)
       hello_(std::move(hello)),
       outbox_(outbox),
       backoff_(kFirstBackoff),
-      // Relays of one host then wait for different times.
-      jitter_(hello_.process().pid()) {}
+      jitter_(hello_.process()) {}
 
 void Delivery::SetReports(const std::vector<v1::RingReport>& reports) {
   reports_.mutable_rings()->Assign(reports.begin(), reports.end());
@@ -146,7 +145,7 @@ void Delivery::Break(const absl::Status& why, TimePoint now) {
   last_error_ = why;
   state_ = !was_open && IsFinal(why) ? State::kRefused : State::kWaiting;
   if (was_open && BlamesAMessage(why)) Blame();
-  next_try_ = now + WithJitter(WaitAfter(why));
+  next_try_ = now + jitter_.Of(WaitAfter(why));
   backoff_ = std::min(2 * backoff_, kMaxBackoff);
   spdlog::debug("stream broken pid={} code={} error=\"{}\"",
                 hello_.process().pid(), static_cast<int>(why.code()),
@@ -159,12 +158,6 @@ std::chrono::milliseconds Delivery::WaitAfter(const absl::Status& why) {
   if (why.code() == absl::StatusCode::kUnauthenticated) ++tokens_refused_;
   if (awaits_token()) return backoff_;
   return IsUnwelcome(why) ? kRetryUnwelcome : backoff_;
-}
-
-std::chrono::milliseconds Delivery::WithJitter(std::chrono::milliseconds wait) {
-  const std::chrono::milliseconds half = wait / 2;
-  std::uniform_int_distribution<int64_t> more(0, (wait - half).count());
-  return half + std::chrono::milliseconds(more(jitter_));
 }
 
 // A server does not say which message it means. If several batches were in

@@ -16,11 +16,11 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "agent/relay/jitter.h"
 #include "agent/relay/outbox.h"
 #include "agent/relay/stream.h"
 #include "proto/traincheck/v1/ingest.pb.h"
@@ -76,9 +76,6 @@ class Delivery {
   void HearAcknowledged(const v1::Acknowledged& acknowledged, TimePoint now);
   void Break(const absl::Status& why, TimePoint now);
   std::chrono::milliseconds WaitAfter(const absl::Status& why);
-  // Half of `wait` at least: a thousand relays that lost one server do not come
-  // back at one moment.
-  std::chrono::milliseconds WithJitter(std::chrono::milliseconds wait);
   // The server did not like a message: finds out which batch, and gives that
   // one up so that those behind it come through.
   void Blame();
@@ -100,7 +97,7 @@ class Delivery {
   TimePoint next_try_{};
   TimePoint opened_at_{};
   std::chrono::milliseconds backoff_;
-  std::minstd_rand jitter_;
+  Jitter jitter_;
   int tokens_refused_ = 0;  // in a row
 
   v1::RingReports reports_;
