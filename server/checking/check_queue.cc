@@ -1,6 +1,9 @@
 #include "server/checking/check_queue.h"
 
+#include <algorithm>
 #include <utility>
+
+#include "absl/time/clock.h"
 
 namespace traincheck::server {
 
@@ -43,6 +46,7 @@ void CheckQueue::Forget(const std::string& run) {
   waiting_.erase(run);
   progress_.erase(run);
   behind_.erase(run);
+  resting_.erase(run);
   forgotten_.insert(run);
 }
 
@@ -69,27 +73,61 @@ bool CheckQueue::IsAhead(const std::string& run) const {
   return at_ == run || due_.contains(run) || due_later_.contains(run);
 }
 
+void CheckQueue::Rest(const std::string& run, absl::Duration time) {
+  absl::MutexLock lock(&mutex_);
+  resting_[run] = absl::Now() + time;
+}
+
+// The next in the order of ids, so that a busy run does not starve the others.
+std::string CheckQueue::NextDue() const {
+  const auto first_awake = [&](auto from, auto to) {
+    return std::find_if(from, to,
+                        [&](const std::string& run)
+                            ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+                              return !resting_.contains(run);
+                            });
+  };
+  const auto behind_last = due_.upper_bound(last_);
+  auto next = first_awake(behind_last, due_.end());
+  if (next != due_.end()) return *next;
+  next = first_awake(due_.begin(), behind_last);
+  return next == behind_last ? "" : *next;
+}
+
+bool CheckQueue::HasNext() const {
+  return stopping_ || !due_later_.empty() || !NextDue().empty();
+}
+
+void CheckQueue::WakeRested() {
+  const absl::Time now = absl::Now();
+  std::erase_if(resting_, [&](const auto& run) { return run.second <= now; });
+}
+
+void CheckQueue::AwaitNext() {
+  const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return HasNext();
+  };
+  for (WakeRested(); !HasNext(); WakeRested()) {
+    absl::Time first = absl::InfiniteFuture();
+    for (const auto& [run, until] : resting_) first = std::min(first, until);
+    mutex_.AwaitWithDeadline(absl::Condition(&ready), first);
+  }
+}
+
 std::optional<CheckQueue::Due> CheckQueue::AwaitDue() {
   absl::MutexLock lock(&mutex_);
   at_.clear();
-  const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return stopping_ || !due_.empty() || !due_later_.empty();
-  };
-  mutex_.Await(absl::Condition(&ready));
+  AwaitNext();
   if (stopping_) return std::nullopt;
-  if (due_.empty()) {
+  const std::string next = NextDue();
+  if (next.empty()) {
     at_ = *due_later_.begin();
     due_later_.erase(due_later_.begin());
-    return Due{at_, std::exchange(forgotten_, {})};
+  } else {
+    last_ = at_ = next;
+    due_.erase(next);
   }
-  // The next in the order of ids, so that a busy run does not starve the
-  // others.
-  auto next = due_.upper_bound(last_);
-  if (next == due_.end()) next = due_.begin();
-  last_ = *next;
-  due_.erase(next);
-  at_ = last_;
-  return Due{last_, std::exchange(forgotten_, {})};
+  return Due{at_, std::exchange(forgotten_, {})};
 }
 
 void CheckQueue::WaitForSets(const std::string& run,

@@ -2,8 +2,8 @@
 // set, and how far the check of each is, as clients see it. Knows nothing of
 // the checks themselves.
 //
-// Threads: safe on any thread; AwaitDue, WaitForSet, StopWaiting, Publish and
-// Drop are the one worker's.
+// Threads: safe on any thread; AwaitDue, Rest, WaitForSet, StopWaiting, Publish
+// and Drop are the one worker's.
 #ifndef TRAINCHECK_SERVER_CHECKING_CHECK_QUEUE_H_
 #define TRAINCHECK_SERVER_CHECKING_CHECK_QUEUE_H_
 
@@ -16,6 +16,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "proto/traincheck/v1/control.pb.h"
 
 namespace traincheck::server {
@@ -54,6 +55,10 @@ class CheckQueue {
   // due, once there is one. nullopt: stopped.
   std::optional<Due> AwaitDue();
 
+  // The worker is not given the run again before so much time has passed,
+  // however often it is woken: what comes meanwhile is read in one turn.
+  void Rest(const std::string& run, absl::Duration time);
+
   // To be called before looking for the sets, so that one that comes meanwhile
   // is not missed.
   void WaitForSets(const std::string& run, std::set<std::string> names);
@@ -73,9 +78,18 @@ class CheckQueue {
   uint64_t BatchesBehind() const;
 
  private:
+  bool HasNext() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WakeRested() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Returns when a run may be given to the worker.
+  void AwaitNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The next of `due_` that does not rest; "" if there is none.
+  std::string NextDue() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   mutable absl::Mutex mutex_;
   std::set<std::string> due_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> due_later_ ABSL_GUARDED_BY(mutex_);
+  // Runs that rest, and until when.
+  std::map<std::string, absl::Time> resting_ ABSL_GUARDED_BY(mutex_);
   // Runs that wait for sets, with their names.
   std::map<std::string, std::set<std::string>> waiting_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> forgotten_ ABSL_GUARDED_BY(mutex_);

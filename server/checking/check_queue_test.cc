@@ -7,8 +7,10 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 
 namespace traincheck::server {
@@ -221,6 +223,49 @@ TEST_F(CheckQueueTest, CaughtUpIsARunThatIsNotDueAndNotLookedAt) {
   queue_.Wake("b");
   EXPECT_EQ(Next(), "b");
   EXPECT_TRUE(is_caught_up());
+}
+
+TEST_F(CheckQueueTest, ARunThatRestsIsGivenAfterItsRest) {
+  queue_.Wake("run");
+  EXPECT_EQ(Next(), "run");
+  const absl::Time begin = absl::Now();
+  queue_.Rest("run", kTemptation);
+  // However often: it is one turn.
+  queue_.Wake("run");
+  queue_.Wake("run");
+  EXPECT_FALSE(queue_.Progress("run").has_value());
+  EXPECT_TRUE(queue_.IsAhead("run"));
+  EXPECT_EQ(Next(), "run");
+  EXPECT_GE(absl::Now() - begin, kTemptation);
+  EXPECT_TRUE(IsNothingDue());
+}
+
+TEST_F(CheckQueueTest, OthersAreGivenWhileARunRests) {
+  queue_.Wake("a");
+  queue_.Wake("b");
+  queue_.Wake("c");
+  EXPECT_EQ(Next(), "a");
+  queue_.Rest("a", absl::Hours(1));
+  queue_.Wake("a");
+  EXPECT_EQ(Next(), "b");
+  EXPECT_EQ(Next(), "c");
+  queue_.WakeLater("d");
+  EXPECT_EQ(Next(), "d");
+  queue_.Wake("b");
+  EXPECT_EQ(Next(), "b");
+  EXPECT_TRUE(IsNothingDue());
+}
+
+// Something is always due.
+TEST_F(CheckQueueTest, ABusyRunDoesNotKeepOneThatHasRestedFromItsTurn) {
+  queue_.Wake("rested");
+  EXPECT_EQ(Next(), "rested");
+  queue_.Rest("rested", absl::Milliseconds(1));
+  queue_.Wake("rested");
+  absl::SleepFor(absl::Milliseconds(5));
+  queue_.Wake("busy");
+  EXPECT_THAT((std::vector<std::string>{Next(), Next()}),
+              testing::UnorderedElementsAre("busy", "rested"));
 }
 
 }  // namespace

@@ -1,13 +1,15 @@
 // What a job of many ranks costs the daemon: simulated ranks stream their steps
 // through the real traincheckd, which checks them as they come.
 //
-//   tests/bench/run.sh ranks_bench [STEPS [RANKS...]]    20 64 256 1000
+//   tests/bench/run.sh ranks_bench [--paced] [STEPS [RANKS...]]
+//   tests/bench/run.sh ranks_bench 20 64 256 1000                the default
 //
 // The rules are the built-in ones and those learned from two ranks of the same
 // training. Each rank has a stream; a round is one step of every rank, and the
-// next one begins when all of it is stored. Shown are the daemon's CPU time and
-// the time until everything is checked, its memory and threads, and what 125
-// watchers cost it while nothing happens.
+// next one begins when all of it is stored. --paced makes one step a second, in
+// five batches a rank that come one by one. Shown are the daemon's CPU time,
+// how long after the last record was stored all of it was checked, its memory
+// and threads, and what 125 watchers cost it while nothing happens.
 #include <grpcpp/grpcpp.h>
 #include <unistd.h>
 
@@ -32,6 +34,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int kChannels = 20;
 constexpr int kWatchers = 125;
 constexpr auto kIdle = std::chrono::seconds(5);
+constexpr int kPiecesOfAStep = 5;
 constexpr char kLearned[] = "learned";
 
 double Seconds(Clock::duration duration) {
@@ -71,7 +74,21 @@ double ShareOfWatchers(const Channels& channels, const DaemonProcess& daemon,
   return with - without;
 }
 
-void Measure(const std::string& program, int steps, int ranks) {
+// Until the check has read all that is stored of a run that goes on.
+double SecondsBehind(const Channels& channels, const std::string& name) {
+  const auto stub = v1::Control::NewStub(channels[0]);
+  const auto begin = Clock::now();
+  v1::Run run;
+  do {
+    grpc::ClientContext context;
+    v1::GetRunRequest request;
+    request.set_run(name);
+    stub->GetRun(&context, request, &run);
+  } while (!run.check().caught_up());
+  return Seconds(Clock::now() - begin);
+}
+
+void Measure(const std::string& program, int steps, int ranks, bool paced) {
   char folder[] = "/tmp/ranks-bench-XXXXXX";
   if (mkdtemp(folder) == nullptr) std::exit(1);
   {
@@ -83,11 +100,16 @@ void Measure(const std::string& program, int steps, int ranks) {
     options.steps = steps;
     v1::Hello hello = HelloOf("job", v1::RUN_ROLE_TARGET);
     hello.set_check_set(std::string("builtin,") + kLearned);
-    Job job(channels, options, hello);
+    Job job(channels, options, hello, paced ? kPiecesOfAStep : 1);
     const double before = daemon.CpuSeconds();
     const auto begin = Clock::now();
-    job.Stream();
+    if (paced) {
+      job.StreamPaced();
+    } else {
+      job.Stream();
+    }
     const double stored = Seconds(Clock::now() - begin);
+    const double behind = SecondsBehind(channels, "job");
     const double stored_cpu = daemon.CpuSeconds() - before;
     const double watchers = ShareOfWatchers(channels, daemon, "job");
     const double idle = daemon.CpuSeconds();
@@ -95,10 +117,10 @@ void Measure(const std::string& program, int steps, int ranks) {
     const v1::Run run = AwaitChecked(channels, "job");
     const double cpu = stored_cpu + daemon.CpuSeconds() - idle;
     std::printf(
-        "| %d | %d | %lu k | %.2f | %.3f | %.1f | %ld | %ld | %.1f | %u of %u "
-        "|\n",
+        "| %d | %d | %lu k | %.2f | %.2f | %.3f | %.1f | %ld | %ld | %.1f | "
+        "%u of %u |\n",
         ranks, steps, static_cast<unsigned long>(job.records() / 1000), stored,
-        cpu / steps, 1e6 * cpu / static_cast<double>(job.records()),
+        behind, cpu / steps, 1e6 * cpu / static_cast<double>(job.records()),
         daemon.Status("VmHWM") / 1024, daemon.Status("Threads"), 100 * watchers,
         run.check().decided(), run.check().total());
     std::fflush(stdout);
@@ -112,17 +134,19 @@ void Measure(const std::string& program, int steps, int ranks) {
 int main(int argc, char** argv) {
   const std::string program =
       std::string(argv[0]) + ".runfiles/traincheckd/server/traincheckd";
-  const int steps = argc > 1 ? std::atoi(argv[1]) : 20;
+  const bool paced = argc > 1 && std::string(argv[1]) == "--paced";
+  const int first = paced ? 2 : 1;
+  const int steps = argc > first ? std::atoi(argv[first]) : 20;
   std::vector<int> ranks;
-  for (int i = 2; i < argc; ++i) ranks.push_back(std::atoi(argv[i]));
+  for (int i = first + 1; i < argc; ++i) ranks.push_back(std::atoi(argv[i]));
   if (ranks.empty()) ranks = {64, 256, 1000};
   std::printf(
-      "| ranks | steps | records | stored, s | CPU a step, s | CPU a record, "
-      "us | "
-      "memory, MiB | threads | 125 watchers, %% of a core | decided |\n"
-      "|---|---|---|---|---|---|---|---|---|---|\n");
+      "| ranks | steps | records | stored, s | behind, s | CPU a step, s "
+      "| CPU a record, us | memory, MiB | threads "
+      "| 125 watchers, %% of a core | decided |\n"
+      "|---|---|---|---|---|---|---|---|---|---|---|\n");
   for (const int count : ranks) {
-    traincheck::server::Measure(program, steps, count);
+    traincheck::server::Measure(program, steps, count, paced);
   }
   return 0;
 }

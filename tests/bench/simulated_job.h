@@ -26,9 +26,11 @@ using Channels = std::vector<std::shared_ptr<grpc::Channel>>;
 Channels Connect(const std::string& address, int count);
 
 v1::IngestRequest RequestOf(const StoredBatch& stored);
-// The training's batches as its relay sends them. Adds to `records`.
+// The training's batches as its relay sends them, each of its steps in so many
+// `pieces`. Adds to `records`.
 std::vector<v1::IngestRequest> RequestsOf(const TrainingOptions& options,
-                                          int32_t rank, uint64_t* records);
+                                          int32_t rank, int pieces,
+                                          uint64_t* records);
 
 v1::Hello HelloOf(const std::string& run, v1::RunRole role);
 
@@ -56,17 +58,23 @@ class RankStream {
 // All ranks of a run.
 class Job {
  public:
+  // `pieces`: batches of a step and rank.
   Job(const Channels& channels, const TrainingOptions& options,
-      const v1::Hello& hello);
+      const v1::Hello& hello, int pieces = 1);
 
   uint64_t records() const { return records_; }
 
   // Each round is one batch of every rank; the next one begins when all of it
   // is stored.
   void Stream();
+  // The same at one step a second, as relays send it: the pieces of a step are
+  // spread over the second, and those of each rank come at other moments.
+  // Returns when the last one is stored.
+  void StreamPaced();
   void End();
 
  private:
+  const int pieces_;
   std::vector<std::vector<v1::IngestRequest>> requests_;
   std::vector<std::unique_ptr<RankStream>> ranks_;
   uint64_t records_ = 0;
