@@ -47,7 +47,8 @@ TEST_F(NamedFactsTest, AgentsOfAVersionLookAtSoManyFacts) {
                                                {15, 3u},
                                                {16, 4u},
                                                {17, 1u},
-                                               {18, 2u}}));
+                                               {18, 2u},
+                                               {19, 1u}}));
 }
 
 TEST_F(NamedFactsTest, InsideWrapper) {

@@ -26,6 +26,7 @@ constexpr char kNoState[] = "opt.resumes_without_state";
 constexpr char kLeavesState[] = "opt.leaves_state";
 constexpr char kRepeatsDraws[] = "opt.repeats_draws";
 constexpr char kRanksAlike[] = "opt.ranks_draw_alike";
+constexpr char kLastIsLocal[] = "opt.last_backward_is_local";
 constexpr char kRoundedAway[] = "opt.rounded_away";
 constexpr char kAverageRounded[] = "opt.average_rounded_away";
 constexpr char kGradientsOld[] = "opt.gradients_are_old";
@@ -279,6 +280,13 @@ std::vector<Fact> OfGradients() {
           "rank "
           "draws",
           "ranks draw different random numbers for their batches", 18),
+      OptimizerRow<kLastIsLocal>(
+          "its wrapper averages the gradients of an earlier micro-batch over "
+          "the "
+          "ranks, and not those of the last",
+          "its wrapper averages the gradients of the last micro-batch over the "
+          "ranks",
+          19),
   };
 }
 

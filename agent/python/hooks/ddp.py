@@ -59,6 +59,7 @@ class _Construction:
         if len(ranks) > 1:
             self._watch.wrapper_inputs.wrapped(wrapper)
             self._watch.rank_draws.wrapped(wrapper.process_group)
+            self._watch.local_backwards.wrapped(wrapper)
         ignored = {
             naming.strip_prefixes(name)
             for name in getattr(wrapper, "parameters_to_ignore", ())
@@ -97,6 +98,7 @@ def install(watch: Watch) -> None:
         if not torch.is_grad_enabled() or watch.clock.inside_backward():
             return
         watch.wrapper_inputs.forward_begins(wrapper, args, kwargs)
+        watch.local_backwards.forward_begins(wrapper)
         if not watch.recorded.states:
             return
         model = watch.models.find(wrapper)

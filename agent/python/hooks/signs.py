@@ -26,6 +26,7 @@ from _traincheck.group_options import GroupOptions
 from _traincheck.holds import first_trained
 from _traincheck.hyper_parameters import epsilon_vanishes, has_empty_group
 from _traincheck.identity_map import WeakIdentityMap
+from _traincheck.local_backwards import NAME as LAST_IS_LOCAL
 from _traincheck.looks import looks_at, looks_at_two
 from _traincheck.masked_rows import NAME as MASKED
 from _traincheck.old_gradients import REPLACED
@@ -90,6 +91,7 @@ class Signs:
         self._claim.claim()
         self._is_unseen = False
         self._watch.old_gradients.backward_begins(makes_graph)
+        self._watch.local_backwards.backward_begins()
         if FOREIGN in self._watch.awake:
             self._watch.foreign_gradients.backward_begins()
         self._data_used()
@@ -101,6 +103,7 @@ class Signs:
         watch.discarded_backwards.replayed()
         watch.foreign_gradients.replayed()
         watch.leftover_gradients.replayed()
+        watch.local_backwards.replayed()
         watch.masked_rows.replayed()
         watch.remade_optimizers.replayed()
         watch.stray_terms.replayed()
@@ -252,6 +255,7 @@ class Signs:
         yield DIVIDES_BY_MORE, watch.loss_graphs.accumulation.divides_by_more()
         yield "opt.repeats_draws", watch.repeated_draws.optimizer_steps()
         yield RANKS_ALIKE, watch.rank_draws.optimizer_steps()
+        yield LAST_IS_LOCAL, watch.local_backwards.steps(optimizer)
         yield "opt.leftover_gradients", watch.leftover_gradients.steps(id(optimizer))
 
     def _of_awake(

@@ -34,6 +34,7 @@ from _traincheck.input_scales import InputScales
 from _traincheck.inputs_and_targets import TargetsAmongInputs
 from _traincheck.layer_settings import LayerSettings
 from _traincheck.leftover_gradients import LeftoverGradients
+from _traincheck.local_backwards import LocalBackwards
 from _traincheck.loaded_states import LoadedStates
 from _traincheck.loader_table import LoaderTable
 from _traincheck.loss_graph import LossGraphs
@@ -199,6 +200,7 @@ class Watch:
         self.remade_optimizers = RemadeOptimizers(self.awake)
         self.repeated_draws = RepeatedDraws()
         self.rank_draws = RankDraws(self.core)
+        self.local_backwards = LocalBackwards()
         self.rounded_averages = RoundedAverages(self.models, self.values, self.awake)
         self.rounded_steps = RoundedSteps(self.values, self.awake)
         self.stateless_resumes = StatelessResumes(self.awake)

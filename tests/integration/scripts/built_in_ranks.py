@@ -4,6 +4,7 @@
 """
 
 import argparse
+import contextlib
 import datetime
 import random
 
@@ -159,8 +160,24 @@ def noise_of_one_seed(right: bool) -> None:
         optimizer.step()
 
 
+def first_micro_batch_averaged(right: bool) -> None:
+    """Of the two micro-batches of a step the wrong one is exchanged."""
+    model = wrapped()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    rows = torch.Generator().manual_seed(dist.get_rank())
+    for number in range(2 * STEPS):
+        x = torch.randn(12, 6, generator=rows)
+        is_last = number % 2 == 1
+        with contextlib.nullcontext() if is_last == right else model.no_sync():
+            (model(x).square().mean() / 2).backward()
+        if is_last:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
 CASES = (
     noise_of_one_seed,
+    first_micro_batch_averaged,
     parts_of_each_rank,
     list_of_each_rank,
     order_of_each_rank,

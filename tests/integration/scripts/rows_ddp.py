@@ -1,7 +1,8 @@
 """Two data-parallel ranks read rows; with --same both read those of rank 0.
 
 A scale is trained beside the model; with --bare nobody wraps it. With --noise each
-rank draws noise by itself.
+rank draws noise by itself. With --halves a step has two backwards, of which the last
+one averages.
 """
 
 import argparse
@@ -31,10 +32,17 @@ def train(rank, options):
         torch.manual_seed(10 + rank)
     rows = torch.Generator().manual_seed(0 if options.same else rank)
     data = TensorDataset(torch.randn(12 * options.steps, 6, generator=rows))
-    for (x,) in DataLoader(data, batch_size=12):
+
+    def backward(x):
         given = x + 0.1 * torch.randn_like(x) if options.noise else x
-        optimizer.zero_grad()
         nn.functional.mse_loss(scale(model(given)).squeeze(-1), x[:, 0]).backward()
+
+    for (x,) in DataLoader(data, batch_size=12):
+        optimizer.zero_grad()
+        if options.halves:
+            with model.no_sync(), scale.no_sync():
+                backward(x[:6])
+        backward(x[6:] if options.halves else x)
         optimizer.step()
 
 
@@ -43,6 +51,7 @@ if __name__ == "__main__":
     cli.add_argument("--same", action="store_true")
     cli.add_argument("--bare", action="store_true")
     cli.add_argument("--noise", action="store_true")
+    cli.add_argument("--halves", action="store_true")
     cli.add_argument("--steps", type=int, default=6)
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
