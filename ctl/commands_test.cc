@@ -101,6 +101,9 @@ TEST_F(CommandsTest, SpoolSendShowsWhatTheRelaySays) {
   options.command.pop_back();
   options.command.pop_back();
   EXPECT_THAT(RunProcess(options).out, HasSubstr("RESULT   REASON"));
+  // Without a folder the relay looks where it would spool.
+  options.command.pop_back();
+  EXPECT_THAT(RunProcess(options).out, HasSubstr("\n/a.spool"));
   options.environment.back() += "/nowhere";
   const ProcessResult lacking = RunProcess(options);
   EXPECT_EQ(lacking.code, 2);

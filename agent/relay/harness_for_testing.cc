@@ -62,8 +62,10 @@ RelayProcess::RelayProcess(const std::string& folder,
   EXPECT_EQ(pipe2(pipe_ends, O_CLOEXEC), 0);
   pipe_ = UniqueFd(pipe_ends[0]);
   const UniqueFd write_end(pipe_ends[1]);
-  std::vector<std::string> variables = {"TRAINCHECK_SPOOL_DIR=" + folder +
-                                        "/spool"};
+  std::vector<std::string> variables;
+  if (environment.count("TRAINCHECK_SPOOL_DIR") == 0) {
+    variables.push_back("TRAINCHECK_SPOOL_DIR=" + folder + "/spool");
+  }
   for (const auto& [name, value] : environment) {
     variables.push_back(name + "=" + value);
   }

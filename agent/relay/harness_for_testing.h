@@ -22,7 +22,7 @@ using Environment = std::map<std::string, std::string>;
 class RelayProcess {
  public:
   // `folder` gets what it writes on stderr, behind what is there, and its
-  // spool.
+  // spool unless the environment has TRAINCHECK_SPOOL_DIR ("": not set).
   RelayProcess(const std::string& folder, const Environment& environment);
   // Kills it if it still runs.
   ~RelayProcess();
@@ -52,6 +52,9 @@ class RelayProcess {
   std::optional<int> status_;
   rusage usage_ = {};
 };
+
+// What a writer says of itself, as a name of a file of earlier relays has it.
+inline constexpr char kImageOfWriter[] = "0123456789abcdef";
 
 class WriterProcess {
  public:

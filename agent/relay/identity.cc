@@ -3,7 +3,10 @@
 #include <algorithm>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/secret.h"
 #include "base/utf8.h"
 #include "proto/record_reader.h"
 
@@ -118,6 +121,10 @@ std::string ProcessPrefix(const v1::ProcessIdentity& process) {
                       process.start_ticks());
 }
 
+std::string ImageText(const v1::ProcessIdentity& process) {
+  return absl::StrCat(absl::Hex(process.image(), absl::kZeroPad16));
+}
+
 }  // namespace
 
 absl::StatusOr<std::optional<Introduction>> FindIntroduction(
@@ -136,11 +143,41 @@ absl::StatusOr<std::optional<Introduction>> FindIntroduction(
 }
 
 std::string SpoolName(const v1::ProcessIdentity& process) {
+  if (process.image() == 0) return EarlierSpoolName(process);
+  constexpr size_t kBytes = 8;  // of the hash: enough to tell programs apart
+  const std::string hash =
+      Sha256(absl::StrCat("traincheck spool ", ImageText(process)));
+  return absl::StrCat(ProcessPrefix(process), "-",
+                      absl::BytesToHexString(hash.substr(0, kBytes)), ".spool");
+}
+
+std::string EarlierSpoolName(const v1::ProcessIdentity& process) {
   const std::string image =
-      process.image() == 0
-          ? ""
-          : absl::StrCat("-", absl::Hex(process.image(), absl::kZeroPad16));
+      process.image() == 0 ? "" : absl::StrCat("-", ImageText(process));
   return absl::StrCat(ProcessPrefix(process), image, ".spool");
+}
+
+std::optional<v1::ProcessIdentity> ProcessOfSpoolName(std::string_view name,
+                                                      const std::string& boot) {
+  const std::string prefix = boot + "-";
+  if (boot.empty() || name.substr(0, prefix.size()) != prefix) {
+    return std::nullopt;
+  }
+  const std::string numbers(name.substr(prefix.size()));
+  const size_t dash = numbers.find('-');
+  if (dash == std::string::npos) return std::nullopt;
+  const size_t end = numbers.find_first_of("-.", dash + 1);
+  uint32_t pid = 0;
+  uint64_t ticks = 0;
+  if (!absl::SimpleAtoi(numbers.substr(0, dash), &pid) ||
+      !absl::SimpleAtoi(numbers.substr(dash + 1, end - dash - 1), &ticks)) {
+    return std::nullopt;
+  }
+  v1::ProcessIdentity process;
+  process.set_boot_id(boot);
+  process.set_pid(pid);
+  process.set_start_ticks(ticks);
+  return process;
 }
 
 bool IsSpoolNameOf(std::string_view name, const v1::ProcessIdentity& process) {

@@ -28,9 +28,15 @@ struct Introduction {
 [[nodiscard]] absl::StatusOr<std::optional<Introduction>> FindIntroduction(
     std::string_view definitions, uint32_t pid);
 
-// "BOOT-PID-TICKS-IMAGE.spool"; of an older agent, which draws no image,
-// "BOOT-PID-TICKS.spool".
+// "BOOT-PID-TICKS-HASH.spool": names are printed and listed, so they have a
+// hash of the image, which is a secret. Of an older agent, which draws no
+// image, "BOOT-PID-TICKS.spool".
 std::string SpoolName(const v1::ProcessIdentity& process);
+// What earlier relays called it: "BOOT-PID-TICKS-IMAGE.spool".
+std::string EarlierSpoolName(const v1::ProcessIdentity& process);
+// Whose file it is, if it is of a process since this boot: pid and start time.
+std::optional<v1::ProcessIdentity> ProcessOfSpoolName(std::string_view name,
+                                                      const std::string& boot);
 // Is it the name of a spool file of this process, whatever its image?
 bool IsSpoolNameOf(std::string_view name, const v1::ProcessIdentity& process);
 

@@ -64,12 +64,41 @@ TEST(FindIntroduction, ProgramsOfOneProcessHaveSpoolFilesOfTheirOwn) {
       FindIntroduction(record, 42).value().value().hello.process();
   EXPECT_EQ(process.image(), 0xabcu);
   const std::string name = SpoolName(process);
-  EXPECT_EQ(name, "0f-a1-42-1234-0000000000000abc.spool");
+  EXPECT_EQ(EarlierSpoolName(process), "0f-a1-42-1234-0000000000000abc.spool");
+  EXPECT_TRUE(IsSpoolNameOf(EarlierSpoolName(process), process));
   EXPECT_TRUE(IsSpoolNameOf(name, process));
   EXPECT_TRUE(IsSpoolNameOf("0f-a1-42-1234.spool", process));
   EXPECT_FALSE(IsSpoolNameOf("0f-a1-42-12345.spool", process));
   process.set_pid(43);
   EXPECT_FALSE(IsSpoolNameOf(name, process));
+}
+
+// Names are printed into logs that others read.
+TEST(SpoolName, DoesNotSayTheImage) {
+  v1::ProcessIdentity process;
+  process.set_boot_id("0f-a1");
+  process.set_pid(42);
+  process.set_start_ticks(1234);
+  EXPECT_EQ(SpoolName(process), "0f-a1-42-1234.spool");
+  process.set_image(0xabc);
+  // By `printf 'traincheck spool 0000000000000abc' | sha256sum`.
+  EXPECT_EQ(SpoolName(process), "0f-a1-42-1234-97d4d846a340daa8.spool");
+}
+
+TEST(SpoolName, NamesTheProcess) {
+  for (const char* name :
+       {"0f-a1-42-1234-0123456789abcdef.spool", "0f-a1-42-1234.spool"}) {
+    const auto process = ProcessOfSpoolName(name, "0f-a1");
+    ASSERT_TRUE(process.has_value()) << name;
+    EXPECT_EQ(process->pid(), 42u);
+    EXPECT_EQ(process->start_ticks(), 1234u);
+  }
+  for (const char* name :
+       {"0f-a2-42-1234.spool", "0f-a1-42.spool", "0f-a1.spool", "a.spool",
+        "0f-a1-x-1234.spool", "0f-a1--1234.spool", "0f-a142-1234.spool", ""}) {
+    EXPECT_FALSE(ProcessOfSpoolName(name, "0f-a1").has_value()) << name;
+  }
+  EXPECT_FALSE(ProcessOfSpoolName("-42-1234.spool", "").has_value());
 }
 
 TEST(FindIntroduction, PassesOtherRecordsAndWaitsForTheRest) {

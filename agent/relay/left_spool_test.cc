@@ -54,17 +54,21 @@ class LeftSpoolTest : public RelayFixture {
     int code;
     std::vector<Json> files;
   };
-  Sent SendSpool() {
+  Sent SendSpool() { return AskFor("--send-spool", folder_ + "/spool"); }
+  // `folder` "": none, so all in which this relay would spool.
+  Sent AskFor(std::string flag, std::string folder) {
     const std::string out = folder_ + "/out";
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, out.c_str(),
                                      O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    std::string relay = "agent/relay/traincheck-relay", flag = "--send-spool",
-                spool = folder_ + "/spool",
-                server = "TRAINCHECK_SERVER=" + address_;
-    char* argv[] = {relay.data(), flag.data(), spool.data(), nullptr};
-    char* envp[] = {server.data(), nullptr};
+    std::string relay = "agent/relay/traincheck-relay",
+                server = "TRAINCHECK_SERVER=" + address_,
+                temporary = "TMPDIR=" + folder_ + "/tmp",
+                home = "HOME=" + folder_ + "/home";
+    char* argv[] = {relay.data(), flag.data(),
+                    folder.empty() ? nullptr : folder.data(), nullptr};
+    char* envp[] = {server.data(), temporary.data(), home.data(), nullptr};
     pid_t pid = 0;
     EXPECT_EQ(posix_spawn(&pid, relay.c_str(), &actions, nullptr, argv, envp),
               0);
@@ -77,6 +81,26 @@ class LeftSpoolTest : public RelayFixture {
       sent.files.push_back(Json::parse(line, nullptr, false));
     }
     return sent;
+  }
+
+  // Without a folder that the setting names.
+  Environment OnTheNode() {
+    std::filesystem::create_directories(folder_ + "/tmp");
+    return {{"TRAINCHECK_SPOOL_DIR", ""},
+            {"TMPDIR", folder_ + "/tmp"},
+            {"HOME", folder_ + "/home"}};
+  }
+  std::string OfUserIn(const std::string& folder) {
+    return folder + "/traincheck-" + std::to_string(geteuid());
+  }
+  // Leaves a file, as if long ago, in a folder of earlier versions.
+  pid_t LeaveIn(const std::filesystem::path& folder) {
+    const pid_t pid = Leave();
+    Age(seconds(700));
+    std::filesystem::create_directories(folder);
+    const std::filesystem::path file = Spools().at(0);
+    std::filesystem::rename(file, folder / file.filename());
+    return pid;
   }
 
   void ExpectDelivered(pid_t pid) {
@@ -182,6 +206,64 @@ TEST_F(LeftSpoolTest, ByHandAllFilesAreDelivered) {
   EXPECT_TRUE(Spools().empty());
 }
 
+TEST_F(LeftSpoolTest, RecordsWaitOnTheNode) {
+  Environment environment = OnTheNode();
+  environment["SLURM_TMPDIR"] = folder_ + "/job";
+  std::filesystem::create_directories(folder_ + "/job");
+  for (const char* name : {"/job", "/tmp"}) {
+    StartRelay(environment);
+    WriterProcess writer(relay_->socket_name());
+    EXPECT_EQ(writer.Do("marks 1000"), "ok");
+    EXPECT_EQ(writer.Do("drained 5000"), "yes");
+    EXPECT_EQ(SpoolFiles(OfUserIn(folder_ + name) + "/spool").size(), 1u);
+    environment.erase("SLURM_TMPDIR");
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/home"));
+}
+
+TEST_F(LeftSpoolTest, TheNextRelayFindsWhatEarlierVersionsLeft) {
+  const Environment environment = OnTheNode();
+  const pid_t in_home =
+      LeaveIn(folder_ + "/home/.local/state/traincheck/spool");
+  const pid_t in_tmp = LeaveIn(OfUserIn(folder_ + "/tmp"));
+  StartServer();
+  StartRelay(environment);
+  WriterProcess writer(relay_->socket_name());
+  EXPECT_EQ(writer.Do("marks 10"), "ok");
+  for (const pid_t left : {in_home, in_tmp}) {
+    ASSERT_TRUE(store_.WaitFor(
+        left, [](const auto& p) { return p.goodbye.has_value(); },
+        seconds(50)));
+    ExpectDelivered(left);
+  }
+  writer.Kill();
+  ExpectExit(0);
+}
+
+TEST_F(LeftSpoolTest, ByHandAllFoldersAreLookedThrough) {
+  OnTheNode();
+  const pid_t in_home =
+      LeaveIn(folder_ + "/home/.local/state/traincheck/spool");
+  const pid_t in_tmp = LeaveIn(OfUserIn(folder_ + "/tmp") + "/spool");
+  // The list changes nothing, and needs no server.
+  for (int i = 0; i < 2; ++i) {
+    const Sent listed = AskFor("--list-spool", "");
+    EXPECT_EQ(listed.code, 0);
+    ASSERT_EQ(listed.files.size(), 2u);
+    for (const Json& file : listed.files) {
+      EXPECT_EQ(file["result"], "left") << file;
+      EXPECT_TRUE(file["pid"] == in_home || file["pid"] == in_tmp) << file;
+    }
+  }
+  StartServer();
+  const Sent sent = AskFor("--send-spool", "");
+  EXPECT_EQ(sent.code, 0);
+  EXPECT_EQ(sent.files.size(), 2u);
+  ExpectDelivered(in_home);
+  ExpectDelivered(in_tmp);
+  EXPECT_TRUE(AskFor("--list-spool", "").files.empty());
+}
+
 TEST_F(LeftSpoolTest, AProcessThatDiedWithItsRelayHasUnknownCounters) {
   StartRelay();
   WriterProcess writer(relay_->socket_name());
@@ -225,10 +307,12 @@ TEST_F(LeftSpoolTest, DamageIsSetAsideOrLeftOut) {
 // A relay delivers and deletes its file while others hold its name.
 TEST_F(LeftSpoolTest, AFileThatIsDeletedMeanwhileIsNotDamaged) {
   const std::string path = folder_ + "/spool/gone.spool";
-  const SpoolVerdict verdict = JudgeSpool(path, std::time(nullptr));
+  const SpoolVerdict verdict =
+      JudgeSpool(path, ReadSpoolOwner(path), std::time(nullptr));
   EXPECT_EQ(verdict.fate, SpoolFate::kGone);
   EXPECT_NE(verdict.why.find(path), std::string::npos) << verdict.why;
-  SpoolDirectory directory(folder_ + "/spool", folder_, 1 << 20);
+  SpoolDirectory directory(SpoolPlacesIn(folder_ + "/spool", geteuid()),
+                           1 << 20);
   EXPECT_EQ(LoadSpool(&directory, path).status().code(),
             absl::StatusCode::kNotFound);
 }

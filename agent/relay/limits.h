@@ -98,8 +98,14 @@ inline constexpr milliseconds kKeepStderr{500};
 inline constexpr seconds kGraceAfterTerm{2};
 inline constexpr uint32_t kMaxClients = 256;
 
-// All spool files of the folder are counted this often.
-inline constexpr seconds kSpoolCountPeriod{1};
+// Relays keep count of their own spool files. One of them looks at all files of
+// the folder this often ...
+inline constexpr seconds kSpoolCountPeriod{60};
+// ... and this often while there is no room.
+inline constexpr seconds kSpoolCountAtLimit{10};
+// In memory (tmpfs) the spool takes no more than this if nobody sets a limit:
+// it is the training's memory, too.
+inline constexpr uint64_t kMemorySpoolBytes = 128u << 20;
 // The spool leaves this share of its disk free.
 inline constexpr int kKeepFreePercent = 5;
 

@@ -33,28 +33,18 @@ bool ParseBytes(absl::string_view text, uint64_t* bytes) {
   return true;
 }
 
-std::string DefaultSpoolDir(const GetEnv& get_env,
-                            const std::string& fallback) {
-  const std::string state = Value(get_env, "XDG_STATE_HOME", "");
-  if (!state.empty()) return state + "/traincheck/spool";
-  const std::string home = Value(get_env, "HOME", "");
-  // Users of containers often have no home.
-  return home.empty() ? fallback : home + "/.local/state/traincheck/spool";
-}
-
 }  // namespace
 
 absl::StatusOr<RelayOptions> ParseOptions(const GetEnv& get_env, uint32_t uid) {
   RelayOptions options;
   options.server = Value(get_env, "TRAINCHECK_SERVER", options.server);
   options.files = ClientFilesOf(get_env);
-  options.fallback_spool_dir = absl::StrCat("/tmp/traincheck-", uid);
-  options.spool_dir =
-      Value(get_env, "TRAINCHECK_SPOOL_DIR",
-            DefaultSpoolDir(get_env, options.fallback_spool_dir));
+  options.spool_places = SpoolPlaces(get_env, uid);
   options.log_level = Value(get_env, "TRAINCHECK_LOG", options.log_level);
 
-  const std::string limit = Value(get_env, "TRAINCHECK_SPOOL_LIMIT", "1G");
+  const std::string set_limit = Value(get_env, "TRAINCHECK_SPOOL_LIMIT", "");
+  options.spool_limit_is_set = !set_limit.empty();
+  const std::string limit = set_limit.empty() ? "1G" : set_limit;
   if (!ParseBytes(limit, &options.spool_limit_bytes)) {
     return absl::InvalidArgumentError(
         absl::StrCat("TRAINCHECK_SPOOL_LIMIT is \"", limit,

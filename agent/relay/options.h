@@ -8,10 +8,12 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/credentials.h"
 #include "base/runtime_folder.h"
+#include "base/spool_places.h"
 
 namespace traincheck::agent {
 
@@ -19,10 +21,10 @@ struct RelayOptions {
   std::string server = DefaultAddress();
   // What shows who the server is, and who we are.
   ClientFiles files;
-  // Tried in this order; each is created with mode 0700 when it is needed.
-  std::string spool_dir;
-  std::string fallback_spool_dir;
+  // Tried in this order when a spool is needed.
+  std::vector<SpoolPlace> spool_places;
   uint64_t spool_limit_bytes = uint64_t{1} << 30;
+  bool spool_limit_is_set = false;
   // How long to try after the end of a process.
   std::chrono::seconds grace{30};
   std::string log_level = "warning";
@@ -31,8 +33,7 @@ struct RelayOptions {
   uint32_t start = 1;
 };
 
-// Value of an environment variable; nullptr: not set.
-using GetEnv = std::function<const char*(const char*)>;
+using GetEnv = GetVariable;
 
 // InvalidArgument names the variable and what it may be.
 [[nodiscard]] absl::StatusOr<RelayOptions> ParseOptions(const GetEnv& get_env,

@@ -21,9 +21,10 @@ TEST(RelayOptions, HaveDefaults) {
   EXPECT_EQ(options.server, DefaultAddress());
   EXPECT_EQ(options.files.tls_ca, "");
   EXPECT_EQ(options.files.token, "");
-  EXPECT_EQ(options.spool_dir, "/home/a/.local/state/traincheck/spool");
-  EXPECT_EQ(options.fallback_spool_dir, "/tmp/traincheck-1234");
+  ASSERT_EQ(options.spool_places.size(), 2u);
+  EXPECT_EQ(options.spool_places[0].folder, "/tmp");
   EXPECT_EQ(options.spool_limit_bytes, uint64_t{1} << 30);
+  EXPECT_FALSE(options.spool_limit_is_set);
   EXPECT_EQ(options.grace.count(), 30);
   EXPECT_EQ(options.log_level, "warning");
 }
@@ -40,18 +41,11 @@ TEST(RelayOptions, TakeTheEnvironment) {
   EXPECT_EQ(options.server, "unix:/s");
   EXPECT_EQ(options.files.tls_ca, "/ca.pem");
   EXPECT_EQ(options.files.token, "/token");
-  EXPECT_EQ(options.spool_dir, "/spool");
+  EXPECT_EQ(options.spool_places.at(0).folder, "/spool");
   EXPECT_EQ(options.spool_limit_bytes, 3u << 20);
+  EXPECT_TRUE(options.spool_limit_is_set);
   EXPECT_EQ(options.grace.count(), 0);
   EXPECT_EQ(options.log_level, "debug");
-}
-
-TEST(RelayOptions, SpoolUnderTheStateFolderOrTmp) {
-  EXPECT_EQ(Parse({{"XDG_STATE_HOME", "/state"}, {"HOME", "/h"}})->spool_dir,
-            "/state/traincheck/spool");
-  EXPECT_EQ(Parse({})->spool_dir, "/tmp/traincheck-1234");
-  EXPECT_EQ(Parse({{"TRAINCHECK_SPOOL_DIR", ""}})->spool_dir,
-            "/tmp/traincheck-1234");
 }
 
 TEST(RelayOptions, KnowUnits) {

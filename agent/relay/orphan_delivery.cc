@@ -35,11 +35,12 @@ v1::Goodbye GoodbyeOf(const LoadedSpool& loaded) {
 
 }  // namespace
 
-SpoolVerdict JudgeSpool(const std::string& path, int64_t unix_seconds) {
+SpoolVerdict JudgeSpool(const std::string& path,
+                        const absl::StatusOr<SpoolOwner>& owner,
+                        int64_t unix_seconds) {
   struct stat status;
   const int64_t age =
       stat(path.c_str(), &status) == 0 ? unix_seconds - status.st_mtime : 0;
-  const absl::StatusOr<SpoolOwner> owner = ReadSpoolOwner(path);
   if (!owner.ok()) {
     const std::string why(owner.status().message());
     if (owner.status().code() == absl::StatusCode::kNotFound) {

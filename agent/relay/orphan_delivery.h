@@ -29,8 +29,11 @@ struct SpoolVerdict {
   SpoolFate fate = SpoolFate::kLeft;
   std::string why;  // not for kLeft
 };
-// `unix_seconds`: now, to see how long nothing was written.
-SpoolVerdict JudgeSpool(const std::string& path, int64_t unix_seconds);
+// `unix_seconds`: now, to see how long nothing was written. `owner`: what
+// ReadSpoolOwner says of it, now or, if it was OK, once.
+SpoolVerdict JudgeSpool(const std::string& path,
+                        const absl::StatusOr<SpoolOwner>& owner,
+                        int64_t unix_seconds);
 
 class OrphanDelivery {
  public:

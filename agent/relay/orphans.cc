@@ -1,9 +1,12 @@
 #include "agent/relay/orphans.h"
 
 #include <ctime>
+#include <filesystem>
 #include <utility>
 
+#include "agent/relay/identity.h"
 #include "agent/relay/limits.h"
+#include "agent/relay/process_liveness.h"
 #include "base/logging.h"
 
 namespace traincheck::agent {
@@ -31,9 +34,13 @@ void Orphans::Turn(TimePoint now, bool streaming) {
 void Orphans::Scan(TimePoint now) {
   next_scan_ = now + kOrphanScanPeriod;
   found_.clear();
+  std::map<std::string, SpoolOwner> still_there;
   for (std::string& path : directory_->Files()) {
+    if (auto known = owners_.extract(path))
+      still_there.insert(std::move(known));
     if (left_alone_.count(path) == 0) found_.push_back(std::move(path));
   }
+  owners_ = std::move(still_there);
 }
 
 void Orphans::StartNext(TimePoint now) {
@@ -44,9 +51,27 @@ void Orphans::StartNext(TimePoint now) {
   }
 }
 
+// Most files are of processes that live, here or on another node. Of those here
+// the name says so; all others are opened once.
+SpoolVerdict Orphans::Judge(const std::string& path) {
+  const std::string name = std::filesystem::path(path).filename();
+  if (const auto process = ProcessOfSpoolName(name, BootId())) {
+    if (StartTicks(process->pid()) == process->start_ticks()) {
+      return {SpoolFate::kInUse, "its process still runs"};
+    }
+  }
+  const auto known = owners_.find(path);
+  if (known != owners_.end()) {
+    return JudgeSpool(path, known->second, std::time(nullptr));
+  }
+  absl::StatusOr<SpoolOwner> owner = ReadSpoolOwner(path);
+  if (owner.ok()) owners_.emplace(path, *owner);
+  return JudgeSpool(path, owner, std::time(nullptr));
+}
+
 std::unique_ptr<OrphanDelivery> Orphans::Take(const std::string& path,
                                               TimePoint now) {
-  const SpoolVerdict verdict = JudgeSpool(path, std::time(nullptr));
+  const SpoolVerdict verdict = Judge(path);
   if (verdict.fate == SpoolFate::kInUse || verdict.fate == SpoolFate::kGone) {
     return nullptr;
   }

@@ -6,6 +6,7 @@
 #define TRAINCHECK_AGENT_RELAY_ORPHANS_H_
 
 #include <chrono>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -34,6 +35,7 @@ class Orphans {
  private:
   void Scan(TimePoint now);
   void StartNext(TimePoint now);
+  SpoolVerdict Judge(const std::string& path);
   // Takes the file over; null: somebody else has it, or nobody can use it.
   std::unique_ptr<OrphanDelivery> Take(const std::string& path, TimePoint now);
 
@@ -42,6 +44,8 @@ class Orphans {
   TimePoint next_scan_{};
   std::vector<std::string> found_;
   std::set<std::string> left_alone_;  // the server would not have them
+  // Who wrote the files that were opened once: that never changes.
+  std::map<std::string, SpoolOwner> owners_;
   std::unique_ptr<OrphanDelivery> current_;
 };
 

@@ -94,7 +94,7 @@ class OneRelay {
  public:
   OneRelay(const std::string& folder, std::vector<Stream>* streams,
            std::vector<uint64_t>* tails)
-      : directory_(folder, folder, kManyBytes),
+      : directory_(SpoolPlacesIn(folder, geteuid()), kManyBytes),
         streams_(*streams),
         tails_(*tails),
         read_(*tails),
@@ -111,6 +111,7 @@ class OneRelay {
                      },
                  .definitions = [this] { return table_.Batches(); },
                  .compressor = &compressor_}) {
+    EXPECT_TRUE(directory_.Prepare().ok());
     const std::string path = directory_.Find("a.spool");
     if (!path.empty()) {
       auto loaded = LoadSpool(&directory_, path);

@@ -23,14 +23,16 @@ class OutboxTest : public testing::Test {
   OutboxTest()
       : folder_(testing::TempDir() + "/outbox-" + std::to_string(getpid()) +
                 "-" + std::to_string(next_folder_++)),
-        directory_(folder_, folder_, kManyBytes),
+        directory_(SpoolPlacesIn(folder_, geteuid()), kManyBytes),
         outbox_({.open_spool = [this] { return Open(); },
                  .release =
                      [this](const Slices& slices) {
                        released_.push_back(slices[0].from());
                      },
                  .definitions = [this] { return definitions_; },
-                 .compressor = &compressor_}) {}
+                 .compressor = &compressor_}) {
+    std::filesystem::create_directories(folder_);
+  }
   ~OutboxTest() override { std::filesystem::remove_all(folder_); }
 
   absl::StatusOr<std::unique_ptr<SpoolFile>> Open() {

@@ -15,6 +15,11 @@ std::string BootId() {
   return id;
 }
 
+std::string HostName() {
+  char name[256] = {};
+  return gethostname(name, sizeof name - 1) == 0 ? name : "";
+}
+
 std::optional<uint64_t> StartTicks(uint32_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   const std::string text((std::istreambuf_iterator<char>(file)), {});
@@ -50,15 +55,6 @@ std::optional<bool> HasMapped(uint32_t pid, uint64_t inode) {
   }
   return found;
 }
-
-namespace {
-
-std::string HostName() {
-  char name[256] = {};
-  return gethostname(name, sizeof name - 1) == 0 ? name : "";
-}
-
-}  // namespace
 
 Liveness LivenessOf(const v1::ProcessIdentity& process,
                     uint64_t pid_namespace) {

@@ -15,6 +15,7 @@ namespace traincheck::agent {
 
 // Of the running system; empty: unknown.
 std::string BootId();
+std::string HostName();
 // Field 22 of /proc/PID/stat; nothing if there is no such process.
 std::optional<uint64_t> StartTicks(uint32_t pid);
 // Inode of this process's pid namespace; 0: unknown.

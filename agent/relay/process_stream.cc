@@ -206,6 +206,7 @@ void ProcessStream::Start(v1::Hello hello, TimePoint now) {
   started_at_ = now;
   run_ = hello.run();
   const std::string name = SpoolName(hello.process());
+  const std::string earlier = EarlierSpoolName(hello.process());
   SpoolDirectory* directory = context_->spool_directory;
   hello.set_resumes(context_->takes_over ||
                     rings_.definitions()->position() > 0);
@@ -218,7 +219,9 @@ void ProcessStream::Start(v1::Hello hello, TimePoint now) {
       .release = [this](const Slices& slices) { rings_.Release(slices); },
       .definitions = [this] { return table_.Batches(); },
       .compressor = context_->compressor});
-  if (TakeOverSpool(name)) hello.set_resumes(true);
+  if (TakeOverSpool(name) || (earlier != name && TakeOverSpool(earlier))) {
+    hello.set_resumes(true);
+  }
   if (!table_.Fill(*rings_.definitions())) {
     spdlog::warn(
         "definitions of process {} below position {} are gone: a new store "
@@ -238,6 +241,9 @@ void ProcessStream::Start(v1::Hello hello, TimePoint now) {
 bool ProcessStream::TakeOverSpool(const std::string& name) {
   const std::string path = context_->spool_directory->Find(name);
   if (path.empty()) return false;
+  // What is appended later is counted there. Where that fails the file can
+  // still be read.
+  context_->spool_directory->Prepare().IgnoreError();
   absl::StatusOr<LoadedSpool> loaded =
       LoadSpool(context_->spool_directory, path);
   if (loaded.status().code() == absl::StatusCode::kDataLoss) {

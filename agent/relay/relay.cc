@@ -25,8 +25,10 @@ Relay::Relay(const RelayOptions& options, int listener, int terminate)
       listener_(listener),
       terminate_(terminate),
       wake_(std::make_shared<Wake>()),
-      spool_directory_(options.spool_dir, options.fallback_spool_dir,
-                       options.spool_limit_bytes) {
+      spool_directory_(options.spool_places, options.spool_limit_bytes) {
+  if (!options.spool_limit_is_set) {
+    spool_directory_.SetMemoryLimit(kMemorySpoolBytes);
+  }
   context_.server = options.server;
   context_.wake = [wake = wake_] { wake->Set(); };
   context_.spool_directory = &spool_directory_;

@@ -1,6 +1,7 @@
 // traincheck-relay: brings the records of training processes on this machine
 // to traincheckd. The agent starts it, with the listening socket as
-// descriptor 3. By hand (traincheckctl does it): --send-spool DIR.
+// descriptor 3. By hand (traincheckctl does it): --send-spool [DIR] and
+// --list-spool [DIR].
 #include <unistd.h>
 
 #include <cstdlib>
@@ -23,14 +24,14 @@ int Fail(const absl::Status& status) {
   return 2;
 }
 
-// traincheckctl's side: the relay's half of `spool send`.
-int MainOfSendSpool(const std::string& folder) {
+// traincheckctl's side: the relay's half of `spool send` and `spool list`.
+int MainOfSpool(decltype(SendSpool)* act, const std::string& folder) {
   SetUpGrpcEnvironment();
   const absl::StatusOr<RelayOptions> options = ParseOptions(getenv, getuid());
   InitLogging("traincheck-relay",
               options.ok() ? options->log_level : RelayOptions().log_level);
   if (!options.ok()) return Fail(options.status());
-  return SendSpool(*options, folder);
+  return act(*options, folder);
 }
 
 int Main() {
@@ -55,7 +56,14 @@ int Main() {
 // Calls that a hanging server has not ended may still hold gRPC: no
 // destructors of its globals run.
 int main(int argc, char** argv) {
-  const bool send = argc == 3 && std::string(argv[1]) == "--send-spool";
-  _exit(send ? traincheck::agent::MainOfSendSpool(argv[2])
-             : traincheck::agent::Main());
+  namespace agent = traincheck::agent;
+  const std::string first = argc == 2 || argc == 3 ? argv[1] : "";
+  const std::string folder = argc == 3 ? argv[2] : "";
+  if (first == "--send-spool") {
+    _exit(agent::MainOfSpool(agent::SendSpool, folder));
+  }
+  if (first == "--list-spool") {
+    _exit(agent::MainOfSpool(agent::ListSpool, folder));
+  }
+  _exit(agent::Main());
 }

@@ -1,6 +1,7 @@
 #include "agent/relay/send_spool.h"
 
 #include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -9,7 +10,9 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -34,11 +37,49 @@ std::string Message(const absl::Status& status) {
   return std::string(status.message());
 }
 
+void Print(const std::string& path, const absl::StatusOr<SpoolOwner>& owner,
+           std::optional<size_t> batches, const Outcome& outcome) {
+  nlohmann::json line = {{"file", path},       {"pid", nullptr},
+                         {"host", nullptr},    {"run", nullptr},
+                         {"batches", nullptr}, {"result", outcome.result},
+                         {"reason", nullptr}};
+  if (owner.ok()) {
+    line["pid"] = owner->hello.process().pid();
+    line["host"] = owner->hello.process().host();
+    line["run"] = owner->hello.run();
+  }
+  if (batches.has_value()) line["batches"] = *batches;
+  if (!outcome.reason.empty()) line["reason"] = outcome.reason;
+  std::cout << line.dump(-1, ' ', /*ensure_ascii=*/false,
+                         nlohmann::json::error_handler_t::replace)
+            << std::endl;
+}
+
+// What is said of a file that is not delivered; nothing: it is left.
+std::optional<Outcome> NotLeft(const SpoolVerdict& verdict) {
+  switch (verdict.fate) {
+    case SpoolFate::kLeft:
+      return std::nullopt;
+    case SpoolFate::kInUse:
+      return Outcome{"in_use", verdict.why, kSendDone};
+    case SpoolFate::kGone:
+      // Between the list of files and this one's turn.
+      return Outcome{"gone",
+                     "the relay that had it has delivered and deleted it",
+                     kSendDone};
+    case SpoolFate::kDamaged:
+      return Outcome{"damaged", verdict.why, kSendBadInput};
+    case SpoolFate::kUnreadable:
+      return Outcome{"unreadable", verdict.why, kSendBadInput};
+  }
+  return std::nullopt;
+}
+
 class Sender {
  public:
-  Sender(const std::string& folder, std::shared_ptr<grpc::Channel> channel)
+  Sender(std::vector<SpoolPlace> places, std::shared_ptr<grpc::Channel> channel)
       // Nothing is spooled here, so there is no limit.
-      : directory_(folder, folder, UINT64_MAX),
+      : directory_(std::move(places), UINT64_MAX),
         wake_(std::make_shared<Wake>()),
         dependencies_{std::move(channel), [wake = wake_] { wake->Set(); },
                       &compressor_} {}
@@ -48,7 +89,7 @@ class Sender {
     for (const std::string& path : directory_.Files()) {
       const absl::StatusOr<SpoolOwner> owner = ReadSpoolOwner(path);
       size_t batches = 0;
-      const Outcome outcome = Send(path, &batches);
+      const Outcome outcome = Send(path, owner, &batches);
       Print(path, owner, batches, outcome);
       worst = std::max(worst, outcome.code);
     }
@@ -56,20 +97,12 @@ class Sender {
   }
 
  private:
-  Outcome Send(const std::string& path, size_t* batches) {
-    const SpoolVerdict verdict = JudgeSpool(path, std::time(nullptr));
-    switch (verdict.fate) {
-      case SpoolFate::kLeft:
-        break;
-      case SpoolFate::kInUse:
-        return {"in_use", verdict.why, kSendDone};
-      case SpoolFate::kGone:
-        return Gone();
-      case SpoolFate::kDamaged:
-        SetDamagedAside(path);
-        return {"damaged", verdict.why, kSendBadInput};
-      case SpoolFate::kUnreadable:
-        return {"unreadable", verdict.why, kSendBadInput};
+  Outcome Send(const std::string& path, const absl::StatusOr<SpoolOwner>& owner,
+               size_t* batches) {
+    const SpoolVerdict verdict = JudgeSpool(path, owner, std::time(nullptr));
+    if (std::optional<Outcome> outcome = NotLeft(verdict)) {
+      if (verdict.fate == SpoolFate::kDamaged) SetDamagedAside(path);
+      return *std::move(outcome);
     }
     absl::StatusOr<LoadedSpool> loaded = LoadSpool(&directory_, path);
     if (!loaded.ok()) return NotLoaded(loaded.status());
@@ -77,18 +110,12 @@ class Sender {
     return Deliver(*std::move(loaded));
   }
 
-  // Between the list of files and this one's turn.
-  static Outcome Gone() {
-    return {"gone", "the relay that had it has delivered and deleted it",
-            kSendDone};
-  }
-
   static Outcome NotLoaded(const absl::Status& status) {
     switch (status.code()) {
       case absl::StatusCode::kAborted:
         return {"in_use", Message(status), kSendDone};
       case absl::StatusCode::kNotFound:
-        return Gone();
+        return *NotLeft({SpoolFate::kGone, ""});
       case absl::StatusCode::kDataLoss:
         return {"damaged", Message(status), kSendBadInput};
       default:
@@ -125,24 +152,6 @@ class Sender {
             .code = kSendBadInput};
   }
 
-  static void Print(const std::string& path,
-                    const absl::StatusOr<SpoolOwner>& owner, size_t batches,
-                    const Outcome& outcome) {
-    nlohmann::json line = {{"file", path},       {"pid", nullptr},
-                           {"host", nullptr},    {"run", nullptr},
-                           {"batches", batches}, {"result", outcome.result},
-                           {"reason", nullptr}};
-    if (owner.ok()) {
-      line["pid"] = owner->hello.process().pid();
-      line["host"] = owner->hello.process().host();
-      line["run"] = owner->hello.run();
-    }
-    if (!outcome.reason.empty()) line["reason"] = outcome.reason;
-    std::cout << line.dump(-1, ' ', /*ensure_ascii=*/false,
-                           nlohmann::json::error_handler_t::replace)
-              << std::endl;
-  }
-
   SpoolDirectory directory_;
   Compressor compressor_;
   const std::shared_ptr<Wake> wake_;  // shared with calls that outlive us
@@ -150,21 +159,48 @@ class Sender {
   std::string unreachable_;  // why, once it is known
 };
 
-}  // namespace
-
-int SendSpool(const RelayOptions& options, const std::string& folder) {
+// False: the folder is not there, and this has been said.
+bool FindPlaces(const RelayOptions& options, const std::string& folder,
+                std::vector<SpoolPlace>* places) {
+  *places = options.spool_places;
+  if (folder.empty()) return true;
   std::error_code error;
   if (!std::filesystem::is_directory(folder, error)) {
     std::cerr << folder << ": no such folder\n";
-    return kSendBadInput;
+    return false;
   }
+  *places = SpoolPlacesIn(folder, geteuid());
+  return true;
+}
+
+}  // namespace
+
+int SendSpool(const RelayOptions& options, const std::string& folder) {
+  std::vector<SpoolPlace> places;
+  if (!FindPlaces(options, folder, &places)) return kSendBadInput;
   absl::StatusOr<std::shared_ptr<grpc::Channel>> channel =
       MakeRelayChannel(options.server, options.files);
   if (!channel.ok()) {
     std::cerr << Message(channel.status()) << "\n";
     return kSendBadInput;
   }
-  return Sender(folder, *std::move(channel)).SendAll();
+  return Sender(std::move(places), *std::move(channel)).SendAll();
+}
+
+int ListSpool(const RelayOptions& options, const std::string& folder) {
+  std::vector<SpoolPlace> places;
+  if (!FindPlaces(options, folder, &places)) return kSendBadInput;
+  int worst = kSendDone;
+  for (const std::string& path :
+       SpoolDirectory(std::move(places), UINT64_MAX).Files()) {
+    const absl::StatusOr<SpoolOwner> owner = ReadSpoolOwner(path);
+    const Outcome outcome =
+        NotLeft(JudgeSpool(path, owner, std::time(nullptr)))
+            .value_or(Outcome{.result = "left", .reason = ""});
+    Print(path, owner, std::nullopt, outcome);
+    worst = std::max(worst, outcome.code);
+  }
+  return worst;
 }
 
 }  // namespace traincheck::agent

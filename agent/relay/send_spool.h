@@ -1,9 +1,11 @@
-// `traincheck-relay --send-spool DIR`: delivers by hand what relays left in a
-// folder. One JSON object a line on stdout for each spool file:
+// `traincheck-relay --send-spool [DIR]`: delivers by hand what relays left in a
+// folder, or wherever relays of this user spool here; --list-spool [DIR] says
+// what there is. One JSON object a line on stdout for each spool file:
 //
 //   file, pid, host, run, batches, result, reason
 //
-// result: "delivered"; "in_use": its process may live; "gone": a relay was
+// result: "delivered"; "left": to be delivered, but only listed; "in_use": its
+// process may live; "gone": a relay was
 // faster; "damaged": set aside as FILE.damaged; "unreadable": not to be opened,
 // or of a later version; "refused" by the server; "unreachable".
 //
@@ -24,8 +26,10 @@ inline constexpr int kSendBadInput =
 inline constexpr int kSendRefused = 3;
 inline constexpr int kSendUnreachable = 4;
 
-// Returns the exit code, that of the worst file.
+// Both return the exit code, that of the worst file. `folder` "": all places.
 int SendSpool(const RelayOptions& options, const std::string& folder);
+// Changes nothing.
+int ListSpool(const RelayOptions& options, const std::string& folder);
 
 }  // namespace traincheck::agent
 

@@ -1,148 +1,216 @@
 #include "agent/relay/spool_directory.h"
 
+#include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "agent/relay/limits.h"
+#include "agent/relay/process_liveness.h"
+#include "agent/relay/spool_load.h"
+#include "base/logging.h"
 
 namespace traincheck::agent {
 namespace {
 
 namespace fs = std::filesystem;
 
-absl::Status PrepareFolder(const std::string& path, bool must_be_mine) {
-  std::error_code ignored;  // mkdir says what is wrong
-  fs::create_directories(fs::path(path).parent_path(), ignored);
-  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
-    return absl::UnavailableError(
-        absl::StrCat(path, ": ", std::strerror(errno)));
-  }
-  struct stat status;
-  // Not stat: in a folder that everybody may write to it could be somebody's
-  // link.
-  if (lstat(path.c_str(), &status) != 0 ||
-      (must_be_mine &&
-       (!S_ISDIR(status.st_mode) || status.st_uid != geteuid()))) {
-    return absl::PermissionDeniedError(
-        absl::StrCat(path, ": not a folder of this user"));
-  }
-  if (access(path.c_str(), W_OK | X_OK) != 0) {
-    return absl::UnavailableError(
-        absl::StrCat(path, ": ", std::strerror(errno)));
-  }
-  return absl::OkStatus();
+// Beside the spool files; one a node, where nodes share the folder.
+constexpr char kUsagePrefix[] = "usage-";
+// Of a node that has started anew since then.
+constexpr std::chrono::hours kOldUsage{30 * 24};
+
+std::string Message(const absl::Status& status) {
+  return std::string(status.message());
 }
 
-// What is no spool file of this user is none of ours to read or to count.
-void AddFiles(const std::string& path, std::vector<std::string>* files) {
-  std::error_code error;
-  for (fs::directory_iterator at(path, error), end; !error && at != end;
-       at.increment(error)) {
-    struct stat status;
-    if (at->path().extension() == ".spool" &&
-        lstat(at->path().c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
-        status.st_uid == geteuid()) {
-      files->push_back(at->path());
-    }
-  }
+bool IsMemory(int folder) {
+  struct statfs system;
+  return fstatfs(folder, &system) == 0 &&
+         (system.f_type == TMPFS_MAGIC || system.f_type == RAMFS_MAGIC);
 }
 
-uint64_t SpooledBytes(const std::string& path) {
-  std::vector<std::string> files;
-  AddFiles(path, &files);
-  uint64_t bytes = 0;
-  for (const std::string& file : files) {
-    // Other relays deliver and delete theirs meanwhile.
-    std::error_code gone;
-    const uintmax_t size = fs::file_size(file, gone);
-    if (!gone) bytes += size;
-  }
-  return bytes;
-}
-
-absl::Status CheckDisk(const std::string& path, uint64_t bytes) {
+absl::Status CheckDisk(const SpoolFolder& folder, uint64_t bytes) {
   struct statvfs disk;
-  if (statvfs(path.c_str(), &disk) != 0) {
+  if (fstatvfs(folder.fd.get(), &disk) != 0) {
     return absl::UnavailableError(
-        absl::StrCat(path, ": ", std::strerror(errno)));
+        absl::StrCat(folder.path, ": ", std::strerror(errno)));
   }
   const uint64_t free = uint64_t{disk.f_bavail} * disk.f_frsize;
   const uint64_t keep =
       uint64_t{disk.f_blocks} * disk.f_frsize / 100 * kKeepFreePercent;
   if (free >= bytes && free - bytes >= keep) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat("the disk of ", path,
+  return absl::ResourceExhaustedError(absl::StrCat("the disk of ", folder.path,
                                                    " would have less than ",
                                                    kKeepFreePercent, "% free"));
 }
 
+// Of nodes that are gone, or have another boot id by now.
+void RemoveOldUsage(const std::string& folder) {
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end;
+       at.increment(error)) {
+    const std::string name = at->path().filename();
+    if (name.rfind(kUsagePrefix, 0) != 0) continue;
+    struct stat status;
+    if (lstat(at->path().c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
+        std::time(nullptr) - status.st_mtime >
+            std::chrono::seconds(kOldUsage).count()) {
+      unlink(at->path().c_str());
+    }
+  }
+}
+
 }  // namespace
 
-SpoolDirectory::SpoolDirectory(std::string path, std::string fallback,
+SpoolDirectory::SpoolDirectory(std::vector<SpoolPlace> places,
                                uint64_t limit_bytes,
                                std::function<TimePoint()> now)
-    : path_(std::move(path)),
-      fallback_(std::move(fallback)),
+    : places_(std::move(places)),
+      now_(std::move(now)),
       limit_bytes_(limit_bytes),
-      now_(std::move(now)) {}
+      memory_limit_bytes_(limit_bytes) {}
 
 absl::StatusOr<std::string> SpoolDirectory::Prepare() {
-  if (!chosen_.empty()) return chosen_;
-  const absl::Status first = PrepareFolder(path_, path_ == fallback_);
-  const absl::Status second =
-      first.ok() ? first : PrepareFolder(fallback_, /*must_be_mine=*/true);
-  if (!second.ok()) {
-    return absl::UnavailableError(absl::StrCat(
-        "no folder for the spool: ", first.message(), "; ", second.message()));
+  if (!chosen_.has_value()) {
+    if (absl::Status status = Choose(); !status.ok()) return status;
   }
-  // Once and for all: the files of a relay lie in one folder.
-  chosen_ = first.ok() ? path_ : fallback_;
-  Count();
-  return chosen_;
+  return chosen_->path;
+}
+
+absl::Status SpoolDirectory::Choose() {
+  std::string why;
+  for (const SpoolPlace& place : places_) {
+    absl::StatusOr<SpoolFolder> folder = MakeSpoolFolder(place);
+    if (!folder.ok()) {
+      absl::StrAppend(&why, why.empty() ? "" : "; ", Message(folder.status()));
+      continue;
+    }
+    const bool named = places_[0].kind == SpoolPlace::Kind::kNamed;
+    if (named && !why.empty()) {
+      spdlog::warn(
+          "the spool folder {} cannot be used ({}): records are spooled in {}",
+          places_[0].folder, why, folder->path);
+    }
+    // Once and for all: the files of a relay lie in one folder.
+    chosen_ = *std::move(folder);
+    limit_ = IsMemory(chosen_->fd.get()) ? memory_limit_bytes_ : limit_bytes_;
+    usage_.emplace(chosen_->fd.get(), absl::StrCat(kUsagePrefix, BootId()));
+    CountIfDue(kSpoolCountPeriod);
+    return absl::OkStatus();
+  }
+  return absl::UnavailableError(absl::StrCat("no folder for the spool: ", why));
+}
+
+absl::StatusOr<SpoolDirectory::NewFile> SpoolDirectory::CreateFile(
+    const std::string& name) {
+  constexpr int kNew = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
+  const auto create = [&] {
+    return openat(chosen_->fd.get(), name.c_str(), kNew, 0600);
+  };
+  absl::StatusOr<std::string> folder = Prepare();
+  if (!folder.ok()) return folder.status();
+  UniqueFd fd(create());
+  // Whoever tidies up temporary folders has deleted it since it was chosen.
+  if (!fd.valid() && errno == ENOENT) {
+    chosen_.reset();
+    folder = Prepare();
+    if (!folder.ok()) return folder.status();
+    fd = UniqueFd(create());
+  }
+  const std::string path = absl::StrCat(*folder, "/", name);
+  if (!fd.valid()) {
+    return absl::UnavailableError(
+        absl::StrCat(path, ": ", std::strerror(errno)));
+  }
+  return NewFile{path, std::move(fd)};
 }
 
 std::vector<std::string> SpoolDirectory::Files() const {
   std::vector<std::string> files;
-  AddFiles(path_, &files);
-  if (fallback_ != path_) AddFiles(fallback_, &files);
+  for (const std::string& folder : SpoolFolders(places_)) {
+    AddSpoolFiles(folder, &files);
+  }
   std::sort(files.begin(), files.end());
   return files;
 }
 
 std::string SpoolDirectory::Find(const std::string& name) const {
-  for (const std::string& file : Files()) {
-    if (fs::path(file).filename() == name) return file;
+  for (const std::string& folder : SpoolFolders(places_)) {
+    const std::string path = absl::StrCat(folder, "/", name);
+    struct stat status;
+    if (lstat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
+        status.st_uid == geteuid()) {
+      return path;
+    }
   }
   return "";
 }
 
-void SpoolDirectory::Count() {
-  used_bytes_ = SpooledBytes(chosen_);
-  counted_at_ = now_();
+bool SpoolDirectory::IsElsewhere(const std::string& path) {
+  const std::string boot = BootId();
+  const std::string name = fs::path(path).filename();
+  if (name.substr(0, boot.size()) == boot) return false;
+  const auto known = elsewhere_.find(name);
+  if (known != elsewhere_.end()) return known->second;
+  const absl::StatusOr<SpoolOwner> owner = ReadSpoolOwner(path);
+  const std::string host = owner.ok() ? owner->hello.process().host() : "";
+  return elsewhere_[name] = !host.empty() && host != HostName();
+}
+
+void SpoolDirectory::CountIfDue(std::chrono::seconds period) {
+  if (!usage_->MustCount(now_(), period)) return;
+  std::vector<std::string> files;
+  AddSpoolFiles(chosen_->path, &files);
+  uint64_t bytes = 0;
+  for (const std::string& file : files) {
+    // Other relays deliver and delete theirs meanwhile.
+    std::error_code gone;
+    const uintmax_t size = fs::file_size(file, gone);
+    if (!gone && !IsElsewhere(file)) bytes += size;
+  }
+  usage_->Counted(bytes);
+  RemoveOldUsage(chosen_->path);
 }
 
 absl::Status SpoolDirectory::Reserve(uint64_t bytes) {
-  if (now_() - counted_at_ >= kSpoolCountPeriod) Count();
-  if (used_bytes_ + bytes > limit_bytes_) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "the spool has reached its limit of ", limit_bytes_, " bytes"));
+  if (!usage_.has_value()) {
+    return absl::UnavailableError("no folder for the spool");
   }
-  if (absl::Status disk = CheckDisk(chosen_, bytes); !disk.ok()) return disk;
-  used_bytes_ += bytes;
-  return absl::OkStatus();
+  CountIfDue(kSpoolCountPeriod);
+  // Before it is compared: of two that ask at once at most one gets the rest.
+  usage_->Add(bytes);
+  if (usage_->Total() > limit_) CountIfDue(kSpoolCountAtLimit);
+  absl::Status room =
+      usage_->Total() > limit_
+          ? absl::ResourceExhaustedError(absl::StrCat(
+                "the spool has reached its limit of ", limit_, " bytes"))
+          : CheckDisk(*chosen_, bytes);
+  if (!room.ok()) usage_->Subtract(bytes);
+  return room;
 }
 
 void SpoolDirectory::Return(uint64_t bytes) {
-  // A count in between may have seen the file as it was before or after.
-  used_bytes_ -= std::min(bytes, used_bytes_);
+  if (usage_.has_value()) usage_->Subtract(bytes);
+}
+
+void SpoolDirectory::Adopt(uint64_t bytes) {
+  if (usage_.has_value()) usage_->Adopt(bytes);
+}
+
+void SpoolDirectory::Leave(uint64_t bytes) {
+  if (usage_.has_value()) usage_->Leave(bytes);
 }
 
 }  // namespace traincheck::agent

@@ -103,19 +103,13 @@ absl::StatusOr<SpoolHead> ReadSpoolHead(int fd) {
 absl::StatusOr<std::unique_ptr<SpoolFile>> SpoolFile::Create(
     SpoolDirectory* directory, const std::string& name,
     const std::string& hello) {
-  absl::StatusOr<std::string> folder = directory->Prepare();
-  if (!folder.ok()) return folder.status();
-  const std::string path = absl::StrCat(*folder, "/", name);
   // Never one that is there: it may hold what a relay before this one has left.
-  UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  if (!fd.valid()) {
-    return absl::UnavailableError(
-        absl::StrCat(path, ": ", std::strerror(errno)));
-  }
+  absl::StatusOr<SpoolDirectory::NewFile> made = directory->CreateFile(name);
+  if (!made.ok()) return made.status();
   // Whoever looks at it meanwhile sees a living process or a young file.
-  flock(fd.get(), LOCK_EX);
+  flock(made->fd.get(), LOCK_EX);
   std::unique_ptr<SpoolFile> file(
-      new SpoolFile(directory, path, std::move(fd)));
+      new SpoolFile(directory, made->path, std::move(made->fd)));
   const uint64_t pid_namespace = PidNamespace();
   const SpoolHeader header = {
       .magic = kSpoolMagic,
@@ -136,9 +130,6 @@ absl::StatusOr<std::unique_ptr<SpoolFile>> SpoolFile::Create(
 
 absl::StatusOr<std::unique_ptr<SpoolFile>> SpoolFile::Open(
     SpoolDirectory* directory, const std::string& path) {
-  // What is appended later is counted there. Where that fails the file can
-  // still be read.
-  directory->Prepare().IgnoreError();
   UniqueFd fd(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
   if (!fd.valid()) {
     return absl::ErrnoToStatus(errno, path);
@@ -159,6 +150,7 @@ absl::StatusOr<std::unique_ptr<SpoolFile>> SpoolFile::Open(
   file->begin_ = head->bytes;
   file->end_ = static_cast<uint64_t>(here.st_size);
   file->head_ = *std::move(head);
+  directory->Adopt(file->end_);
   return file;
 }
 
@@ -233,7 +225,9 @@ SpoolFile::Damage SpoolFile::Scan(const Visitor& visit) {
   return damage;
 }
 
-SpoolFile::~SpoolFile() = default;
+SpoolFile::~SpoolFile() {
+  if (end_ > 0) directory_->Leave(end_);
+}
 
 absl::Status SpoolFile::Error(const char* what) const {
   return absl::UnavailableError(

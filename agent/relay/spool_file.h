@@ -106,7 +106,8 @@ class SpoolFile {
       SpoolDirectory* directory, const std::string& name,
       const std::string& hello);
   // Takes over an existing file. Aborted: somebody else owns it. NotFound: its
-  // owner has deleted it. DataLoss and Unimplemented as ReadSpoolHead.
+  // owner has deleted it. DataLoss and Unimplemented as ReadSpoolHead. Whoever
+  // appends to it prepares the directory before.
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<SpoolFile>> Open(
       SpoolDirectory* directory, const std::string& path);
   // Closes the file and leaves it where it is.

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <random>
@@ -78,6 +79,38 @@ TEST_F(TakeoverTest, GoesOnWithTheSpoolAndTheRingsWhileTheServerIsAway) {
   StartServer();
   ExpectExit(0);
   ExpectComplete(pid, 4000, v1::END_KIND_DIED);
+}
+
+// The number by which a stream is taken over is in no name and no log.
+TEST_F(TakeoverTest, GoesOnWithAFileOfAnEarlierName) {
+  StartRelay();
+  WriterProcess writer(relay_->socket_name());
+  const pid_t pid = writer.pid();
+  EXPECT_EQ(writer.Do("marks 1000"), "ok");
+  EXPECT_EQ(writer.Do("drained 5000"), "yes");
+  ASSERT_EQ(Spools().size(), 1u);
+  const std::filesystem::path file = Spools()[0];
+  EXPECT_EQ(file.string().find(kImageOfWriter), std::string::npos);
+  for (int i = 0; i < 1000 && relay_->Stderr().find(file) == std::string::npos;
+       ++i) {
+    std::this_thread::sleep_for(milliseconds(10));
+  }
+  EXPECT_NE(relay_->Stderr().find(file), std::string::npos);
+  EXPECT_EQ(relay_->Stderr().find(kImageOfWriter), std::string::npos)
+      << relay_->Stderr();
+  kill(relay_->pid(), SIGSTOP);
+  std::filesystem::rename(
+      file, file.parent_path() / ("b007-" + std::to_string(pid) + "-77-" +
+                                  kImageOfWriter + ".spool"));
+  ASSERT_NO_FATAL_FAILURE(Replace(&writer));
+  EXPECT_EQ(writer.Do("marks 1000"), "ok");
+  EXPECT_EQ(writer.Do("drained 5000"), "yes");
+  EXPECT_EQ(Spools().size(), 1u);
+  StartServer();
+  writer.Kill();
+  ExpectExit(0);
+  ExpectComplete(pid, 2000, v1::END_KIND_DIED);
+  EXPECT_TRUE(Spools().empty());
 }
 
 TEST_F(TakeoverTest, ASecondRelayCanTellANewStoreAllDefinitions) {

@@ -128,6 +128,7 @@ struct Identity {
   std::string host = "host";
   std::string boot_id = "b007";
   uint64_t start_ticks = 77;
+  uint64_t image = 0x0123456789abcdef;  // kImageOfWriter
   std::string run = "the-run";
 };
 
@@ -154,6 +155,7 @@ void CommitProcessDef(RingWriter* ring) {
   out.Unsigned(Field::kStartTicks, identity.start_ticks);
   out.Unsigned(Field::kProcessKind, static_cast<uint64_t>(ProcessKind::kMain));
   out.Bytes(Field::kRun, identity.run);
+  out.Unsigned(Field::kImage, identity.image);
   const size_t size = out.Finish(RecordType::kProcessDef, 0, 0);
   Commit(ring, buffer, size);
 }

@@ -1,6 +1,9 @@
 #include <iostream>
 #include <memory>
 #include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "ctl/commands/commands.h"
@@ -54,15 +57,22 @@ std::string SpoolTable(const Json& files) {
   return table.Render(StdoutColumns());
 }
 
-int Send(const Context& context, const std::string& folder) {
+// `act`: --send-spool or --list-spool. `folder` "": wherever relays spool.
+int Ask(const Context& context, const std::string& act,
+        const std::string& folder) {
   const absl::StatusOr<std::string> relay = FindRelayProgram();
-  if (!relay.ok()) {
-    Complain(std::string(relay.status().message()));
+  const absl::StatusOr<std::vector<std::string>> setting = SpoolSetting();
+  for (const absl::Status& status : {relay.status(), setting.status()}) {
+    if (status.ok()) continue;
+    Complain(std::string(status.message()));
     return kExitUsage;
   }
+  std::vector<std::string> command = {*relay, act};
+  if (!folder.empty()) command.push_back(folder);
+  std::vector<std::string> variables = *setting;
+  variables.push_back(absl::StrCat("TRAINCHECK_SERVER=", context.server));
   const absl::StatusOr<ProgramResult> sent =
-      RunProgram({*relay, "--send-spool", folder},
-                 {absl::StrCat("TRAINCHECK_SERVER=", context.server)});
+      RunProgram(std::move(command), variables);
   if (!sent.ok()) {
     Complain(std::string(sent.status().message()));
     return kExitUsage;
@@ -80,17 +90,19 @@ int Send(const Context& context, const std::string& folder) {
 
 void AddSpool(CLI::App* group, const Context* context, Action* action) {
   group->require_subcommand(1);
-
-  CLI::App* send = group->add_subcommand(
-      "send",
-      "Deliver what ended trainings left in a folder, and delete what is "
-      "delivered");
-  auto folder = std::make_shared<std::string>();
-  send->add_option("DIR", *folder,
-                   "Folder of spool files, on this machine "
-                   "~/.local/state/traincheck/spool")
-      ->required();
-  send->callback([=] { *action = [=] { return Send(*context, *folder); }; });
+  const auto add = [=](const char* name, const char* description,
+                       const char* act) {
+    CLI::App* command = group->add_subcommand(name, description);
+    auto folder = std::make_shared<std::string>();
+    command->add_option("DIR", *folder,
+                        "Folder of spool files; without it all folders in "
+                        "which relays of this user spool on this machine");
+    command->callback(
+        [=] { *action = [=] { return Ask(*context, act, *folder); }; });
+  };
+  add("send", "Deliver what ended trainings left, and delete what is delivered",
+      "--send-spool");
+  add("list", "Show what trainings left, and what is in use", "--list-spool");
 }
 
 }  // namespace traincheck::ctl

@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -9,9 +10,14 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <string>
+#include <string_view>
 #include <system_error>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/spool_places.h"
+#include "ctl/run/relay_program.h"
 
 namespace traincheck::ctl {
 namespace {
@@ -21,25 +27,24 @@ constexpr off_t kRingBytes = 4 << 20;
 constexpr rlim_t kFewDescriptors = 256;
 // The default limit of a spool folder.
 constexpr uint64_t kSpoolBytes = uint64_t{1} << 30;
+constexpr char kNameAFolder[] =
+    "name a folder that can be written in TRAINCHECK_SPOOL_DIR: it keeps "
+    "records while the server is away";
 
-std::string Variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
-std::string FallbackSpool() {
-  return absl::StrCat("/tmp/traincheck-", getuid());
-}
-
-// As agent/relay/options does.
-std::string SpoolFolder() {
-  std::string given = Variable("TRAINCHECK_SPOOL_DIR");
-  if (!given.empty()) return given;
-  const std::string state = Variable("XDG_STATE_HOME");
-  if (!state.empty()) return state + "/traincheck/spool";
-  const std::string home = Variable("HOME");
-  return home.empty() ? FallbackSpool()
-                      : home + "/.local/state/traincheck/spool";
+// In the order in which relays try them.
+std::vector<SpoolPlace> Places() {
+  const absl::StatusOr<std::vector<std::string>> setting = SpoolSetting();
+  std::string named;
+  if (setting.ok() && !setting->empty()) {
+    named = setting->front().substr(setting->front().find('=') + 1);
+  }
+  return SpoolPlaces(
+      [&named](const char* name) -> const char* {
+        return std::string_view(name) == "TRAINCHECK_SPOOL_DIR"
+                   ? named.c_str()
+                   : std::getenv(name);
+      },
+      getuid());
 }
 
 // The folder, or what exists of the path to it.
@@ -51,6 +56,48 @@ std::filesystem::path Existing(std::filesystem::path folder) {
     folder = folder.parent_path();
   }
   return folder;
+}
+
+// "": a relay would spool there.
+std::string WhatIsWrongWith(const SpoolPlace& place) {
+  struct stat status = {};
+  if (place.kind == SpoolPlace::Kind::kTemporary) {
+    if (access(place.folder.c_str(), W_OK | X_OK) != 0) {
+      return absl::StrCat(place.folder, ": ", std::strerror(errno));
+    }
+    // Anybody may have taken the name there.
+    const std::string own = absl::StrCat(
+        place.folder, "/", place.below.substr(0, place.below.find('/')));
+    const bool there = lstat(own.c_str(), &status) == 0;
+    const bool ours = S_ISDIR(status.st_mode) && status.st_uid == geteuid() &&
+                      (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+    return there && !ours
+               ? absl::StrCat(own, ": not a folder of this user alone")
+               : "";
+  }
+  const std::filesystem::path existing = Existing(place.folder);
+  if (access(existing.c_str(), W_OK | X_OK) == 0) return "";
+  return absl::StrCat(place.folder, ": ", std::strerror(errno));
+}
+
+// `why`: what is wrong with the folder of the setting; "": nothing.
+Finding SpoolFinding(const SpoolPlace& place, const std::string& why) {
+  struct statvfs disk = {};
+  if (statvfs(Existing(place.folder).c_str(), &disk) != 0) {
+    return {"spool", Health::kWarn,
+            absl::StrCat(place.folder, ": ", std::strerror(errno)), ""};
+  }
+  const uint64_t free = uint64_t{disk.f_bavail} * disk.f_frsize;
+  std::string text = absl::StrCat("below ", place.folder, ", ", free >> 20,
+                                  " MiB free on its disk");
+  if (!why.empty()) {
+    return {"spool", Health::kWarn, absl::StrCat(why, "; relays spool ", text),
+            kNameAFolder};
+  }
+  if (free >= kSpoolBytes) return {"spool", Health::kOk, text, ""};
+  return {"spool", Health::kWarn, text,
+          "set TRAINCHECK_SPOOL_LIMIT below that, or TRAINCHECK_SPOOL_DIR to "
+          "a larger disk"};
 }
 
 }  // namespace
@@ -80,29 +127,18 @@ Finding CheckLimits() {
 }
 
 Finding CheckSpool() {
-  const std::string folder = SpoolFolder();
-  const std::filesystem::path existing = Existing(folder);
-  struct statvfs disk = {};
-  if (access(existing.c_str(), W_OK | X_OK) != 0) {
-    const std::string why = std::strerror(errno);
-    const bool fallback = access("/tmp", W_OK | X_OK) == 0;
-    return {"spool", fallback ? Health::kWarn : Health::kFail,
-            absl::StrCat(folder, ": ", why,
-                         fallback ? "; relays use " + FallbackSpool() : ""),
-            "name a folder that can be written in TRAINCHECK_SPOOL_DIR: it "
-            "keeps records while the server is away"};
+  std::string why;
+  const std::vector<SpoolPlace> places = Places();
+  for (const SpoolPlace& place : places) {
+    const std::string wrong = WhatIsWrongWith(place);
+    if (wrong.empty()) return SpoolFinding(place, why);
+    // Others are tried because the system may not have them.
+    if (place.kind == SpoolPlace::Kind::kNamed) why = wrong;
   }
-  if (statvfs(existing.c_str(), &disk) != 0) {
-    return {"spool", Health::kWarn,
-            absl::StrCat(folder, ": ", std::strerror(errno)), ""};
-  }
-  const uint64_t free = uint64_t{disk.f_bavail} * disk.f_frsize;
-  const std::string text =
-      absl::StrCat(folder, ", ", free >> 20, " MiB free on its disk");
-  if (free >= kSpoolBytes) return {"spool", Health::kOk, text, ""};
-  return {"spool", Health::kWarn, text,
-          "set TRAINCHECK_SPOOL_LIMIT below that, or TRAINCHECK_SPOOL_DIR to "
-          "a larger disk"};
+  return {"spool", Health::kFail,
+          absl::StrCat("no folder can be written: ",
+                       why.empty() ? WhatIsWrongWith(places.back()) : why),
+          kNameAFolder};
 }
 
 }  // namespace traincheck::ctl

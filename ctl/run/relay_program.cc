@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "ctl/exit_codes.h"
 #include "ctl/run/installed_file.h"
+#include "proto/settings/settings.h"
 
 namespace traincheck::ctl {
 namespace {
@@ -82,6 +83,16 @@ absl::StatusOr<ProgramResult> RunProgram(
   result.code = WIFEXITED(status) ? WEXITSTATUS(status)
                                   : kExitSignalBase + WTERMSIG(status);
   return result;
+}
+
+absl::StatusOr<std::vector<std::string>> SpoolSetting() {
+  constexpr char kName[] = "TRAINCHECK_SPOOL_DIR";
+  Settings settings;
+  const std::string wrong = settings.Load(environ);
+  if (!wrong.empty()) return absl::InvalidArgumentError(wrong);
+  const std::string folder = settings.Get(kName);
+  if (folder.empty()) return std::vector<std::string>();
+  return std::vector<std::string>{absl::StrCat(kName, "=", folder)};
 }
 
 }  // namespace traincheck::ctl

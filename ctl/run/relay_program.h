@@ -25,6 +25,11 @@ struct ProgramResult {
     std::vector<std::string> command,
     const std::vector<std::string>& variables);
 
+// Where the settings, also those of files, have relays spool: the variable
+// "TRAINCHECK_SPOOL_DIR=..." for the relay, empty if they name nothing.
+// InvalidArgument: the settings are wrong.
+[[nodiscard]] absl::StatusOr<std::vector<std::string>> SpoolSetting();
+
 }  // namespace traincheck::ctl
 
 #endif  // TRAINCHECK_CTL_RUN_RELAY_PROGRAM_H_

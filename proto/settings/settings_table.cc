@@ -53,10 +53,14 @@ constexpr AgentSetting kSettings[] = {
      "functions of your own to record: `module:function,module:Class.method`",
      true},
     {"SPOOL_DIR", Kind::kText, "",
-     "`$XDG_STATE_HOME/traincheck/spool`, `~/.local/state/traincheck/spool`",
-     "where records go while the daemon is away", true},
-    {"SPOOL_LIMIT", Kind::kBytes, "", "1G",
-     "bytes of spool; 5% of the disk always stays free", true},
+     "a folder of yours in `$SLURM_TMPDIR`, `$TMPDIR` or `/tmp`",
+     "where records go [while the daemon is "
+     "away](operations.md#records-that-wait-for-the-daemon)",
+     true},
+    {"SPOOL_LIMIT", Kind::kBytes, "", "1G; 128M in memory (tmpfs)",
+     "bytes that all your trainings on a node may spool in that folder; 5% of "
+     "the disk always stays free",
+     true},
     {"GRACE", Kind::kWholeSeconds, "", "30",
      "seconds to go on trying after the end of a process", true},
     {"EXIT_WAIT", Kind::kSeconds, "", "2",

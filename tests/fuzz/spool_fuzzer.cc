@@ -119,8 +119,9 @@ class Play {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const traincheck::MemoryFolder folder;
-  traincheck::agent::SpoolDirectory directory(folder.path(), "",
-                                              traincheck::agent::kLimit);
+  traincheck::agent::SpoolDirectory directory(
+      traincheck::SpoolPlacesIn(folder.path(), geteuid()),
+      traincheck::agent::kLimit);
   traincheck::FuzzInput input(data, size);
   traincheck::agent::Play(&directory, &input).Run();
   return 0;

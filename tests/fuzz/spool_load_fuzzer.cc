@@ -19,7 +19,8 @@
 namespace traincheck::agent {
 namespace {
 
-constexpr uint64_t kLimit = 1 << 20;
+// What one input leaves must not stop those behind it.
+constexpr uint64_t kLimit = UINT64_MAX;
 
 template <typename T>
 std::string Raw(const T& value) {
@@ -105,8 +106,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string path = folder.path() + "/f.spool";
   traincheck::FuzzInput input(data, size);
   traincheck::agent::Write(path, traincheck::agent::FileOf(&input));
-  traincheck::agent::SpoolDirectory directory(folder.path(), "",
-                                              traincheck::agent::kLimit);
+  traincheck::agent::SpoolDirectory directory(
+      traincheck::SpoolPlacesIn(folder.path(), geteuid()),
+      traincheck::agent::kLimit);
+  traincheck::agent::Require(directory.Prepare().ok());
   traincheck::agent::Load(path, &directory);
   unlink(path.c_str());
   return 0;

@@ -75,7 +75,9 @@ class _DamagedSpool(_Spooling):
         super().strike(s)
         s.wait_step(self.step + 12)
         files = [
-            p for p in s.spool.rglob("*") if p.is_file() and p.stat().st_size > 256
+            p
+            for p in s.spool.rglob("*.spool")
+            if p.is_file() and p.stat().st_size > 256
         ]
         if files:
             self.damage(self.draw.choice(files))
