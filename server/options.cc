@@ -24,11 +24,11 @@ uint64_t DefaultJobMemory() {
 }
 
 void AddTls(CLI::App* app, Options* options) {
-  app->add_option("--tls-cert", options->tls.tls_certificate,
+  app->add_option("--tls-cert", options->port.tls.tls_certificate,
                   "Certificate to show to clients, as traincheckctl certs init "
                   "makes it; needed for addresses beyond this host");
   app->add_option(
-      "--tls-key", options->tls.tls_key,
+      "--tls-key", options->port.tls.tls_key,
       "Its key, with mode 0600. Both files are read again when they "
       "change");
 }
@@ -100,6 +100,17 @@ void AddMetrics(CLI::App* app, Options* options) {
                 "Metrics of each run that has not ended, with its name");
 }
 
+// Not shown: for tests, which reach the limits when they are small.
+void AddLimits(CLI::App* app, Options* options) {
+  const auto add = [app](const char* name, auto* limit) {
+    app->add_option(name, *limit)->check(CLI::PositiveNumber)->group("");
+  };
+  add("--max-streams", &options->ingest.max_streams);
+  add("--max-streams-of-owner", &options->ingest.max_streams_of_owner);
+  add("--max-unsynced-bytes", &options->ingest.max_unsynced_bytes);
+  add("--wire-bytes", &options->port.wire_bytes);
+}
+
 void AddLog(CLI::App* app, Options* options) {
   app->add_option("--log-level", options->log_level, "Least level of the log")
       ->check(CLI::IsMember(
@@ -168,7 +179,7 @@ std::optional<int> ParseOptions(int argc, char** argv, Options* options) {
   app.add_option("--data-dir", options->daemon.data_dir,
                  "Directory that holds everything; made if it is not there")
       ->required();
-  app.add_option("--listen", options->listen,
+  app.add_option("--listen", options->port.listen,
                  "unix:PATH, or HOST:PORT where port 0 takes a free one")
       ->capture_default_str();
   AddTls(&app, options);
@@ -193,6 +204,7 @@ std::optional<int> ParseOptions(int argc, char** argv, Options* options) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   AddJobMemory(&app, options);
+  AddLimits(&app, options);
   AddLog(&app, options);
   app.add_option("--port-file", options->port_file,
                  "File to write the address to once it listens");
@@ -205,6 +217,7 @@ std::optional<int> ParseOptions(int argc, char** argv, Options* options) {
   }
   options->daemon.lost_after = absl::Seconds(options->lost_after_s);
   options->daemon.snapshot_every = absl::Seconds(options->snapshot_every_s);
+  options->ingest.hello_timeout = absl::Seconds(options->hello_timeout_s);
   options->daemon.retention_period = absl::Seconds(options->retain_check_s);
   options->daemon.on_alert.patience =
       absl::Seconds(options->on_alert_timeout_s);
@@ -212,7 +225,8 @@ std::optional<int> ParseOptions(int argc, char** argv, Options* options) {
     std::cerr << "traincheckd: " << s.message() << "\n";
     return kExitUsage;
   }
-  if (absl::Status s = CheckListenAddress(options->listen, options->tls);
+  if (absl::Status s =
+          CheckListenAddress(options->port.listen, options->port.tls);
       !s.ok()) {
     std::cerr << "traincheckd: --listen: " << s.message() << "\n";
     return kExitUsage;

@@ -10,13 +10,15 @@
 #include "base/credentials.h"
 #include "base/runtime_folder.h"
 #include "server/daemon.h"
+#include "server/ingest/ingest_service.h"
+#include "server/rpc_service.h"
 
 namespace traincheck::server {
 
 struct Options {
   Daemon::Options daemon;
-  std::string listen = DefaultAddress();
-  ServerFiles tls;
+  RpcServer::Options port = {.listen = DefaultAddress(), .tls = {}};
+  IngestService::Options ingest;
   double lost_after_s = 600;
   double snapshot_every_s = 30;
   double hello_timeout_s = 10;

@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/logging.h"
 #include "grpc/support/log.h"
+#include "grpcpp/resource_quota.h"
 #include "grpcpp/server_builder.h"
 #include "server/control/limits.h"
 
@@ -19,7 +20,10 @@ void LogGrpc(gpr_log_func_args* args) {
                 args->message);
 }
 
-void SetArguments(grpc::ServerBuilder* builder) {
+void SetArguments(uint64_t wire_bytes, grpc::ServerBuilder* builder) {
+  grpc::ResourceQuota memory("wire");
+  memory.Resize(wire_bytes);
+  builder->SetResourceQuota(memory);
   builder->SetMaxReceiveMessageSize(kMaxReceiveBytes);
   // Two daemons on one port would share its clients.
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
@@ -37,15 +41,16 @@ void SetArguments(grpc::ServerBuilder* builder) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
-    const std::string& address, const ServerFiles& tls,
-    const std::shared_ptr<Gate>& gate, const Services& services) {
+    const Options& options, const std::shared_ptr<Gate>& gate,
+    const Services& services) {
+  const std::string& address = options.listen;
   absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> credentials =
-      MakeServerCredentials(address, tls, gate);
+      MakeServerCredentials(address, options.tls, gate);
   if (!credentials.ok()) return credentials.status();
   gpr_set_log_function(LogGrpc);
   std::unique_ptr<RpcServer> rpc(new RpcServer(services));
   grpc::ServerBuilder builder;
-  SetArguments(&builder);
+  SetArguments(options.wire_bytes, &builder);
   int port = 0;
   builder.AddListeningPort(address, *credentials, &port);
   builder.RegisterService(services.ingest);

@@ -4,6 +4,7 @@
 #ifndef TRAINCHECK_SERVER_RPC_SERVICE_H_
 #define TRAINCHECK_SERVER_RPC_SERVICE_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -21,6 +22,11 @@
 
 namespace traincheck::server {
 
+// What gRPC may hold of what clients send: connections, calls (some 15 kB
+// each) and messages that nobody has taken yet. It takes a message whole, of
+// whatever size, before anybody sees it. Above this it breaks off what it has.
+inline constexpr uint64_t kMaxWireBytes = 768 << 20;
+
 class RpcServer {
  public:
   struct Services {
@@ -32,12 +38,18 @@ class RpcServer {
     AccessService* access;
   };
 
-  // Listens on `address`; port 0 takes a free one. `gate` says which calls
-  // reach the services, which must outlive the server. Errors as
-  // CheckListenAddress; Unavailable if the port cannot be had.
+  struct Options {
+    std::string listen;
+    ServerFiles tls;
+    uint64_t wire_bytes = kMaxWireBytes;
+  };
+
+  // Listens; port 0 takes a free one. `gate` says which calls reach the
+  // services, which must outlive the server. Errors as CheckListenAddress;
+  // Unavailable if the port cannot be had.
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<RpcServer>> Start(
-      const std::string& address, const ServerFiles& tls,
-      const std::shared_ptr<Gate>& gate, const Services& services);
+      const Options& options, const std::shared_ptr<Gate>& gate,
+      const Services& services);
 
   // Where it listens, with the port that it got.
   const std::string& address() const { return address_; }

@@ -1,8 +1,10 @@
 // The real daemon as a process, with real gRPC clients.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
@@ -43,6 +45,16 @@ class ServerTest : public testing::Test {
     const grpc::Status status = Control()->GetRun(&context, request, &run);
     EXPECT_TRUE(status.ok()) << status.error_message();
     return run;
+  }
+  // What it says goes to a file, as that of a service does.
+  void StartWithLog(const std::string& path) {
+    const int own = dup(STDERR_FILENO);
+    const int file = open(path.c_str(), O_CREAT | O_WRONLY | O_APPEND, 0600);
+    dup2(file, STDERR_FILENO);
+    daemon_.Start();
+    dup2(own, STDERR_FILENO);
+    close(own);
+    close(file);
   }
   // Streams batches [0, count) and leaves.
   void StreamWholeRun(const std::string& run, uint32_t pid, uint64_t count,
@@ -169,6 +181,32 @@ TEST_F(ServerTest, GarbageEndsItsOwnStreamOnly) {
 
   bystander.Send(Request(StepBatch(0)));
   EXPECT_TRUE(bystander.AwaitAcknowledged(1));
+}
+
+// Anybody with a token can make such streams as fast as he likes.
+TEST_F(ServerTest, AFloodOfBadStreamsLeavesFewLines) {
+  const std::string log = folder_ + "/log";
+  StartWithLog(log);
+  constexpr int kStreams = 200;
+  const auto channel = daemon_.Channel();
+  for (int i = 0; i < kStreams; ++i) {
+    TestRelay relay(channel);
+    relay.Send(Request(StepBatch(0)));
+    EXPECT_FALSE(relay.End().ok());
+  }
+  const auto count = [&log](const std::string& text) {
+    std::ifstream file(log);
+    int lines = 0;
+    for (std::string line; std::getline(file, line);) {
+      lines += line.find(text) != std::string::npos;
+    }
+    return lines;
+  };
+  EXPECT_TRUE(
+      WaitUntil([&] { return count("further streams have ended") > 0; }));
+  EXPECT_GT(count("stream ends "), 0);
+  // Twenty every ten seconds.
+  EXPECT_LE(count("stream ends "), kStreams / 2);
 }
 
 TEST_F(ServerTest, WhatIsNotAllowedIsNamed) {

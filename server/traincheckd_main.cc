@@ -91,17 +91,16 @@ absl::Status TakeAddress(const std::string& address, SocketLock* lock) {
 
 int Run(const Options& options, const sigset_t& signals) {
   SocketLock lock;
-  if (absl::Status s = TakeAddress(options.listen, &lock); !s.ok()) {
+  if (absl::Status s = TakeAddress(options.port.listen, &lock); !s.ok()) {
     return Fail(s);
   }
   absl::StatusOr<std::unique_ptr<Daemon>> daemon = Daemon::Open(options.daemon);
   if (!daemon.ok()) return Fail(daemon.status());
   Daemon& d = **daemon;
-  const bool socket = absl::StartsWith(options.listen, "unix:");
+  const bool socket = absl::StartsWith(options.port.listen, "unix:");
   const auto gate = std::make_shared<Gate>(socket ? nullptr : &d.tokens());
-  IngestService ingest(
-      &d.registry(), &d.plans(), gate.get(), d.store_id(),
-      {.hello_timeout = absl::Seconds(options.hello_timeout_s)});
+  IngestService ingest(&d.registry(), &d.plans(), gate.get(), d.store_id(),
+                       options.ingest);
   ControlService control({&d.store(), &d.queries(), &d.registry(), &d.sets(),
                           &d.policy(), &d.board(), &d.violations(), &d.jobs(),
                           &d.cleaner(), &d.plans(), &d.stored_checks(),
@@ -114,7 +113,7 @@ int Run(const Options& options, const sigset_t& signals) {
   ZoomService zoom(&d.zoom_reports(), &d.registry(), gate.get());
   AccessService access(&d.tokens(), gate.get());
   absl::StatusOr<std::unique_ptr<RpcServer>> rpc = RpcServer::Start(
-      options.listen, options.tls, gate,
+      options.port, gate,
       {&ingest, &control, &feedback, &comparison, &zoom, &access});
   if (!rpc.ok()) return Fail(rpc.status());
   OwnToken own(d.tokens().CreateAutomatic(), options.daemon.data_dir,

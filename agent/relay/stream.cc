@@ -3,6 +3,8 @@
 #include <mutex>
 #include <utility>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "agent/relay/limits.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
@@ -26,6 +28,25 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeRelayChannel(
                    kKeepaliveTimeout.count());
   return MakeChannel(address, arguments, files);
 }
+
+namespace {
+
+// gRPC's words where it breaks a stream off, in place of the daemon's own.
+constexpr absl::string_view kBrokenOff = "Received RST_STREAM";
+
+// A daemon's gRPC that is short of memory breaks streams off with the code that
+// the daemon itself uses for messages over a limit. No message is to blame.
+absl::Status ToStatus(const grpc::Status& status) {
+  if (status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED &&
+      absl::StartsWith(status.error_message(), kBrokenOff)) {
+    return absl::UnavailableError(absl::StrCat(
+        "the server has too much to hold: ", status.error_message()));
+  }
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
+                      status.error_message());
+}
+
+}  // namespace
 
 // The reactor. It holds itself until OnDone, the loop's IngestStream holds it
 // too. While the loop may still write, the call has a hold, so that a write
@@ -113,9 +134,7 @@ class IngestStream::Call final
   void OnDone(const grpc::Status& status) override {
     {
       std::lock_guard<std::mutex> lock(mutex_);
-      news_.ended =
-          absl::Status(static_cast<absl::StatusCode>(status.error_code()),
-                       status.error_message());
+      news_.ended = ToStatus(status);
     }
     wake_();
     // May destroy the object: nothing may come behind it.

@@ -9,7 +9,6 @@
 #include "absl/time/clock.h"
 #include "base/logging.h"
 #include "base/printable_text.h"
-#include "server/ingest/limits.h"
 #include "server/ingest/session.h"
 #include "server/status/status_for_service.h"
 
@@ -110,7 +109,11 @@ class IngestReactor final
   }
 
   const std::string& owner() const { return caller_.owner; }
-  bool greeted() const { return session_->greeted(); }
+  // Has said no Hello, and none waits to be taken.
+  bool silent() {
+    absl::MutexLock lock(&taking_);
+    return !session_->greeted() && !has_come_;
+  }
   absl::Time opened() const { return opened_; }
 
   void OnReadDone(bool ok) override {
@@ -118,16 +121,27 @@ class IngestReactor final
       if (!session_->left()) End(NoGoodbye());
       return;
     }
-    const absl::StatusOr<v1::IngestRequest> request = ParseUntrusted(&request_);
-    absl::Status status = request.status();
-    if (absl::IsResourceExhausted(status)) service_.heap_has_grown_ = true;
-    if (status.ok() && caller_.role == v1::ROLE_UNSPECIFIED) {
-      status = absl::UnauthenticatedError("the token was revoked");
+    {
+      absl::MutexLock lock(&taking_);
+      has_come_ = true;
     }
-    if (status.ok()) status = session_->Receive(*request);
-    if (!status.ok()) {
-      End(status);
-      return;
+    TakeMessage();
+  }
+
+  // Takes the message that has come, if one has. Where too much waits for the
+  // disk it stays as it came, and the next tick tries again.
+  void TakeMessage() {
+    {
+      absl::MutexLock lock(&taking_);
+      if (!has_come_ || is_done_ || is_ending()) return;
+      if (!session_->has_room() && request_.Length() > kMaxSmallMessageBytes) {
+        return;
+      }
+      has_come_ = false;
+      if (absl::Status s = Receive(); !s.ok()) {
+        End(s);
+        return;
+      }
     }
     {
       absl::MutexLock lock(&mutex_);
@@ -148,7 +162,11 @@ class IngestReactor final
   void OnCancel() override { End(absl::CancelledError("the relay left")); }
 
   void OnDone() override {
-    session_->Disconnect();
+    {
+      absl::MutexLock lock(&taking_);
+      is_done_ = true;
+      session_->Disconnect();
+    }
     service_.Remove(shared_from_this());
   }
 
@@ -173,6 +191,23 @@ class IngestReactor final
   }
 
  private:
+  absl::Status Receive() ABSL_EXCLUSIVE_LOCKS_REQUIRED(taking_) {
+    const absl::StatusOr<v1::IngestRequest> request = ParseUntrusted(&request_);
+    if (absl::IsResourceExhausted(request.status())) {
+      service_.heap_has_grown_ = true;
+    }
+    if (!request.ok()) return request.status();
+    if (caller_.role == v1::ROLE_UNSPECIFIED) {
+      return absl::UnauthenticatedError("the token was revoked");
+    }
+    return session_->Receive(*request);
+  }
+
+  bool is_ending() {
+    absl::MutexLock lock(&mutex_);
+    return end_.has_value();
+  }
+
   void EndLocked(const absl::Status& status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (end_.has_value()) return;
@@ -197,9 +232,16 @@ class IngestReactor final
   const Caller caller_;
   const absl::Time opened_;
   std::unique_ptr<Session> session_;
-  grpc::ByteBuffer request_;  // gRPC's while reading_, then OnReadDone's
-  grpc::ByteBuffer reply_;    // gRPC's while writing_
+  // gRPC's while it reads, then of whoever holds taking_.
+  grpc::ByteBuffer request_;
+  grpc::ByteBuffer reply_;  // gRPC's while writing_
+  // Held while the session is given a message or told of the end: a callback
+  // and a tick may meet. Taken before mutex_.
+  absl::Mutex taking_ ABSL_ACQUIRED_BEFORE(mutex_);
+  bool has_come_ ABSL_GUARDED_BY(taking_) = false;  // a message, in request_
+  bool is_done_ ABSL_GUARDED_BY(taking_) = false;
   absl::Mutex mutex_;
+  // From StartRead until the message is taken.
   bool reading_ ABSL_GUARDED_BY(mutex_) = true;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   // Why the stream is to end, if it is.
@@ -214,7 +256,7 @@ IngestService::IngestService(Registry* registry, RunPlans* plans,
     : gate_(*gate),
       options_(options),
       sessions_{registry, plans, std::move(store_id),
-                std::make_shared<ByteBudget>(kMaxUnsyncedBytes)} {}
+                std::make_shared<ByteBudget>(options.max_unsynced_bytes)} {}
 
 IngestService::~IngestService() = default;
 
@@ -236,28 +278,30 @@ IngestService::Stream(grpc::CallbackServerContext* context) {
 }
 
 absl::Status IngestService::CheckRoom(const std::string& owner) const {
-  if (streams_.size() >= kMaxStreams) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        kMaxStreams, " streams are open, which is the limit of this daemon"));
+  if (streams_.size() >= options_.max_streams) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(options_.max_streams,
+                     " streams are open, which is the limit of this daemon"));
   }
   const auto at = streams_of_.find(owner);
   if (owner.empty() || at == streams_of_.end() ||
-      at->second < kMaxStreamsOfOwner) {
+      at->second < options_.max_streams_of_owner) {
     return absl::OkStatus();
   }
   return absl::ResourceExhaustedError(
-      absl::StrCat(kMaxStreamsOfOwner, " streams of owner ", owner,
+      absl::StrCat(options_.max_streams_of_owner, " streams of owner ", owner,
                    " are open, which is the limit of an owner"));
 }
 
 void IngestService::Tick(absl::Time now) {
   for (const std::shared_ptr<IngestReactor>& stream : Streams()) {
-    if (!stream->greeted() && now - stream->opened() > options_.hello_timeout) {
+    if (now - stream->opened() > options_.hello_timeout && stream->silent()) {
       stream->End(absl::DeadlineExceededError(absl::StrCat(
           "no Hello within ", absl::FormatDuration(options_.hello_timeout))));
     }
     stream->EndIfReplaced();
     stream->EndIfUnknown();
+    stream->TakeMessage();
     stream->Pump();
   }
   if (now - heap_trimmed_ >= kHeapPeriod && heap_has_grown_.exchange(false)) {

@@ -19,6 +19,7 @@
 #include "base/line_limit.h"
 #include "proto/traincheck/v1/ingest.grpc.pb.h"
 #include "server/access/gate_service.h"
+#include "server/ingest/limits.h"
 #include "server/ingest/session.h"
 #include "server/plans/run_plans.h"
 #include "server/runs/registry.h"
@@ -35,6 +36,9 @@ class IngestService final
   struct Options {
     // A stream without a valid Hello is closed after this time.
     absl::Duration hello_timeout = absl::Seconds(10);
+    size_t max_streams = kMaxStreams;
+    size_t max_streams_of_owner = kMaxStreamsOfOwner;
+    uint64_t max_unsynced_bytes = kMaxUnsyncedBytes;
   };
 
   // All pointers must outlive the service.
@@ -45,7 +49,7 @@ class IngestService final
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Stream(
       grpc::CallbackServerContext* context) override;
 
-  // Lets streams go on that waited for others' bytes; closes streams that did
+  // Takes what waited for others' bytes to be stored; closes streams that did
   // not say Hello, those that a newer stream of their process has taken over
   // from and those whose token was revoked or expired; gives memory that
   // messages over the limit took back to the system. To be called every second

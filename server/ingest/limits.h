@@ -25,8 +25,12 @@ inline constexpr size_t kMaxTextBytes = 1024;  // every other text of Hello
 // Compressed bytes of one stream that are not yet synced. Beyond it nothing
 // more is read from the stream.
 inline constexpr uint64_t kCreditBytes = 4 << 20;
-// The same of all streams together: a batch of each may come on top.
+// The same of all streams together. Beyond it messages stay as they came, and
+// what gRPC holds has a limit of its own (kMaxWireBytes).
 inline constexpr uint64_t kMaxUnsyncedBytes = 256 << 20;
+// Messages up to this size are taken all the same: a Hello, a goodbye and
+// reports are no burden, and who says them is not to look silent.
+inline constexpr size_t kMaxSmallMessageBytes = 8 << 10;
 
 // Streams that are open at once, in all and of one owner. Administrators, and
 // so a single user, have all of them.

@@ -61,6 +61,8 @@ class Session {
   // False while more than the credit, or than the budget of all sessions, waits
   // for the disk. Nobody is woken when others have given the budget back.
   bool may_read() const;
+  // Less than the budget of all sessions waits for the disk.
+  bool has_room() const { return !use_.budget->used_up(); }
   // The answer to Goodbye was taken by NextReply.
   bool finished() const;
 
