@@ -162,6 +162,12 @@ _DEPLOYMENTS = [
         f"{_TEST} //tests/deploy:launchers_test //tests/deploy:slurm_test",
     ),
     Part(
+        "hosts",
+        "a job of three hosts, each of which goes down once; two nodes",
+        f"{_TEST} --test_env=TRAINCHECK_EACH_HOST=1 --test_timeout=1700 "
+        "//tests/integration:hosts_test //tests/integration:nodes_test",
+    ),
+    Part(
         "upgrade",
         "agents and daemons of this version beside those of the one before",
         "tests/upgrade/run.sh",
