@@ -1,7 +1,7 @@
 // Calls any method of the daemon with any bytes as messages, for tests that
 // say what no client of ours would.
 //
-//   raw_call ADDRESS /traincheck.v1.Ingest/Stream
+//   raw_call ADDRESS /traincheck.v1.Ingest/Stream [CALLS [hold]]
 //
 // TRAINCHECK_TLS_CA and TRAINCHECK_TOKEN_FILE mean what they mean to clients.
 //
@@ -9,10 +9,15 @@
 // are sent as they come; the end of stdin half-closes the call, which is open
 // until then. stdout, after that: a line "reply HEX" for each reply, and
 // "status CODE HEX" (the code as a number, the message's bytes).
+//
+// CALLS: so many at once, each on a connection of its own, with the same
+// messages. `hold`: one message; a line "open" once the daemon has begun to
+// answer each call, and at the end of stdin those that are open are cancelled.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -51,23 +56,35 @@ bool ReadFrame(std::string* bytes) {
 
 class Call {
  public:
-  Call(grpc::GenericStub* stub, const std::string& method)
-      : stream_(stub->PrepareCall(&context_, method, &queue_)) {
+  Call(const std::shared_ptr<grpc::Channel>& channel, const std::string& method)
+      : stub_(channel), stream_(stub_.PrepareCall(&context_, method, &queue_)) {
     stream_->StartCall(this);
     ok_ = Wait();
   }
 
-  void WriteAll() {
-    std::string bytes;
-    while (ReadFrame(&bytes)) {
-      if (!ok_) continue;  // the call is over; the reader of stdin goes on
-      grpc::Slice slice(bytes);
-      stream_->Write(grpc::ByteBuffer(&slice, 1), this);
-      ok_ = Wait();
-    }
+  // Two halves, so that many calls send at once. A call that is over takes
+  // nothing more.
+  void BeginWrite(const grpc::Slice& slice) {
+    if (ok_) stream_->Write(grpc::ByteBuffer(&slice, 1), this);
+  }
+  void EndWrite() {
+    if (ok_) ok_ = Wait();
   }
 
+  // Asks for the status at once: one that has come is not lost by Cancel.
+  void AwaitOpen() {
+    stream_->ReadInitialMetadata(this);
+    Wait();
+    stream_->Finish(&status_, this);
+    is_ending_ = true;
+  }
+  void Cancel() { context_.TryCancel(); }
+
   grpc::Status Finish() {
+    if (is_ending_) {
+      Wait();
+      return status_;
+    }
     if (ok_) {
       stream_->WritesDone(this);
       Wait();
@@ -77,10 +94,9 @@ class Call {
       std::printf("reply %s\n", Hex(Flat(reply)).c_str());
       std::fflush(stdout);
     }
-    grpc::Status status;
-    stream_->Finish(&status, this);
+    stream_->Finish(&status_, this);
     Wait();
-    return status;
+    return status_;
   }
 
  private:
@@ -92,29 +108,65 @@ class Call {
 
   grpc::ClientContext context_;
   grpc::CompletionQueue queue_;
+  grpc::GenericStub stub_;
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream_;
+  grpc::Status status_;
   bool ok_ = false;
+  bool is_ending_ = false;
 };
+
+using Calls = std::vector<std::unique_ptr<Call>>;
+
+// False if there is no next message.
+bool SendNext(const Calls& calls) {
+  std::string bytes;
+  if (!ReadFrame(&bytes)) return false;
+  const grpc::Slice slice(bytes);
+  for (const auto& call : calls) call->BeginWrite(slice);
+  for (const auto& call : calls) call->EndWrite();
+  return true;
+}
+
+void Hold(const Calls& calls) {
+  SendNext(calls);
+  for (const auto& call : calls) call->AwaitOpen();
+  std::printf("open\n");
+  std::fflush(stdout);
+  std::string rest;
+  while (std::getline(std::cin, rest)) {
+  }
+  for (const auto& call : calls) call->Cancel();
+}
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 3) {
-    std::fprintf(stderr, "usage: %s ADDRESS METHOD\n", argv[0]);
+  if (argc < 3 || argc > 5) {
+    std::fprintf(stderr, "usage: %s ADDRESS METHOD [CALLS [hold]]\n", argv[0]);
     return EXIT_FAILURE;
   }
-  const auto channel =
-      traincheck::MakeChannel(argv[1], grpc::ChannelArguments(),
-                              traincheck::ClientFilesOf(std::getenv));
-  if (!channel.ok()) {
-    std::fprintf(stderr, "%s\n", channel.status().ToString().c_str());
-    return EXIT_FAILURE;
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  Calls calls;
+  for (int i = 0; i < (argc > 3 ? std::atoi(argv[3]) : 1); ++i) {
+    const auto channel = traincheck::MakeChannel(
+        argv[1], arguments, traincheck::ClientFilesOf(std::getenv));
+    if (!channel.ok()) {
+      std::fprintf(stderr, "%s\n", channel.status().ToString().c_str());
+      return EXIT_FAILURE;
+    }
+    calls.push_back(std::make_unique<Call>(*channel, argv[2]));
   }
-  grpc::GenericStub stub(*channel);
-  Call call(&stub, argv[2]);
-  call.WriteAll();
-  const grpc::Status status = call.Finish();
-  std::printf("status %d %s\n", status.error_code(),
-              Hex(status.error_message()).c_str());
+  if (argc > 4) {
+    Hold(calls);
+  } else {
+    while (SendNext(calls)) {
+    }
+  }
+  for (const auto& call : calls) {
+    const grpc::Status status = call->Finish();
+    std::printf("status %d %s\n", status.error_code(),
+                Hex(status.error_message()).c_str());
+  }
   return EXIT_SUCCESS;
 }

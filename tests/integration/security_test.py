@@ -4,104 +4,30 @@ of that user, against a daemon of root's and trainings of root's."""
 import json
 import os
 import pathlib
-import re
 import shutil
 import socket
 import stat
-import struct
 import subprocess
-import sys
-import tempfile
-import time
 import unittest
 
 import harness
+import other_user
 import wire
 
-NOBODY = 65534
-# A user who has neither files nor processes.
-STRANGER = 64017
-UNAUTHENTICATED, PERMISSION_DENIED, UNAVAILABLE = 16, 7, 14
-_RAW_CALL = next(
-    path.resolve()
-    for folder in ("", "bazel-bin")
-    if (path := pathlib.Path(folder, "tests/integration/raw_call")).exists()
+# Users who have neither files nor processes.
+STRANGER, HERMIT = 64017, 64018
+# Records nothing; records what is said to functions, texts too.
+PLANS = (
+    {"format": 1, "mode": "off"},
+    {
+        "format": 1,
+        "mode": "full",
+        "calls": [{"function": "*", "arguments": "*", "texts": ["mode", "name"]}],
+    },
 )
-_TABLE = pathlib.Path("server/access/method_roles.cc")
 
 
-def all_methods() -> list:
-    return re.findall(r'\{"(/traincheck\.v1\.\w+/\w+)"', _TABLE.read_text())
-
-
-def becomes_others() -> bool:
-    """Root, and not of a user namespace that has nobody else."""
-    rows = pathlib.Path("/proc/self/uid_map").read_text().splitlines()
-    ranges = [(int(first), int(count)) for first, _, count in map(str.split, rows)]
-    return os.geteuid() == 0 and any(
-        first <= NOBODY < first + count for first, count in ranges
-    )
-
-
-@unittest.skipUnless(becomes_others(), "only root becomes another user")
-class OtherUserCase(harness.TrainingCase):
-    """A folder into which everybody may look, with our clients in it."""
-
-    def setUp(self):
-        super().setUp()
-        self.open_folder = pathlib.Path(tempfile.mkdtemp(prefix="tc-open-", dir="/tmp"))
-        self.addCleanup(shutil.rmtree, self.open_folder, ignore_errors=True)
-        self.open_folder.chmod(0o755)
-        for program in (harness.DIST / "traincheckctl", _RAW_CALL):
-            shutil.copy(program, self.open_folder)
-        self.home = self.open_folder / "nobody"
-        self.home.mkdir()
-        os.chown(self.home, NOBODY, NOBODY)
-
-    def as_user(self, *command, user=NOBODY, stdin=b"", **extra: str):
-        environment = {"PATH": "/usr/bin:/bin", "HOME": str(self.home), **extra}
-        return subprocess.run(
-            [*map(str, command)],
-            input=stdin,
-            capture_output=True,
-            timeout=harness.PATIENCE_S,
-            user=user,
-            group=user,
-            extra_groups=[],
-            cwd="/",
-            env=environment,
-        )
-
-    def ctl(self, *arguments, address=None, **extra):
-        server = ["--server", address or self.daemon.address]
-        return self.as_user(
-            self.open_folder / "traincheckctl", *server, *arguments, **extra
-        )
-
-    def raw_call(self, method: str, *messages: bytes, **extra):
-        """(code, text) of a call of nobody's."""
-        framed = b"".join(struct.pack("<I", len(m)) + m for m in messages)
-        done = self.as_user(
-            self.open_folder / "raw_call",
-            self.daemon.address,
-            method,
-            stdin=framed,
-            **extra,
-        )
-        _, code, text = done.stdout.splitlines()[-1].split(b" ")
-        return int(code), bytes.fromhex(text.decode()).decode()
-
-    def train(self, run: str) -> None:
-        done = self.monitored(
-            harness.SCRIPTS / "single.py",
-            *("--steps", "10"),
-            options=("--run", run, "--collect"),
-        )
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.daemon.run_ended(run)
-
-
-class Loopback(OtherUserCase):
+class Loopback(other_user.OtherUserCase):
     """A daemon on a port of loopback, which everybody can connect to."""
 
     def setUp(self):
@@ -113,17 +39,17 @@ class Loopback(OtherUserCase):
         self.assertIsNone(self.daemon.ctl("runs", "show", "mine")["owner"])
 
     def test_no_method_answers_another_user(self):
-        methods = all_methods()
+        methods = other_user.all_methods()
         self.assertGreater(len(methods), 40)
         garbage = self.home / "token"
         garbage.write_text("tc1." + "0" * 16 + "." + "0" * 64)
         garbage.chmod(0o600)
-        os.chown(garbage, NOBODY, NOBODY)
+        os.chown(garbage, other_user.NOBODY, other_user.NOBODY)
         for method in [*methods, "/traincheck.v1.Control/Nothing"]:
             for extra in ({}, {"TRAINCHECK_TOKEN_FILE": str(garbage)}):
                 with self.subTest(method, **extra):
                     code, text = self.raw_call(method, b"", **extra)
-                    self.assertEqual(code, UNAUTHENTICATED, text)
+                    self.assertEqual(code, other_user.UNAUTHENTICATED, text)
 
     def test_what_other_users_ran_and_found_is_not_shown(self):
         self.train("secret-run")
@@ -148,11 +74,14 @@ class Loopback(OtherUserCase):
             options=("--run", "victim", "--collect"),
         )
         process = harness.wait_until(self._streaming, "the stream of the training")
-        plan = self.home / "off.json"
-        plan.write_text('{"format":1,"mode":"off"}')
-        self.assertEqual(
-            self.ctl("runs", "plan", "victim", "--file", plan).returncode, 3
-        )
+        before = self.daemon.ctl("runs", "plan", "victim")
+        for plan in PLANS:
+            file = self.home / "plan.json"
+            file.write_text(json.dumps(plan))
+            done = self.ctl("runs", "plan", "victim", "--file", file)
+            self.assertEqual(done.returncode, 3, done)
+            self.assertIn(b"token", done.stderr)
+        self.assertEqual(self.daemon.ctl("runs", "plan", "victim"), before)
         # What everybody on the host can know of the process.
         ticks = pathlib.Path(f"/proc/{process['pid']}/stat").read_text()
         forged = wire.hello(
@@ -164,7 +93,7 @@ class Loopback(OtherUserCase):
         )
         far = wire.records_batch(0, 1 << 62, wire.step_closed(10**6), 1)
         code, text = self.raw_call(wire.INGEST, forged, far, wire.goodbye(1))
-        self.assertEqual(code, UNAUTHENTICATED, text)
+        self.assertEqual(code, other_user.UNAUTHENTICATED, text)
         hold.touch()
         _, err = training.communicate(timeout=harness.PATIENCE_S)
         self.assertEqual(training.returncode, 0, err)
@@ -182,15 +111,31 @@ class Loopback(OtherUserCase):
         return live[0] if live and live[0]["records"] else None
 
     def test_rules_are_neither_brought_in_nor_switched_off(self):
-        rules = self.home / "set.json"
-        rules.write_text("{}")
+        self.daemon.ctl("sets", "deploy", "builtin", "--experiment", "e")
+        rules = self.home / "set.json"  # as good as it can be
+        export = ["invariants", "export", "--set", "builtin", rules]
+        done = harness.run_captured(
+            [harness.DIST / "traincheckctl", "--server", self.daemon.address, *export],
+            self.environment(),
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rules.chmod(0o644)
+        before = self.daemon.ctl("sets", "list")
         for words in (
+            ["invariants", "import", "--set", "builtin", rules],
             ["invariants", "import", "--set", "rules", rules],
+            ["sets", "withdraw", "--experiment", "e"],
             ["sets", "disable", "51df97ea403bb4bf", "--reason", "mine"],
             ["silences", "add", "--rule", "51df97ea403bb4bf", "--comment", "c"],
         ):
-            self.assertEqual(self.ctl(*words).returncode, 3, words)
+            done = self.ctl(*words)
+            self.assertEqual(done.returncode, 3, (words, done))
+            self.assertIn(b"token", done.stderr, words)
         self.assertEqual(self.daemon.ctl("silences", "list"), [])
+        self.assertEqual(self.daemon.ctl("sets", "list"), before)
+        self.assertEqual(len(self.daemon.ctl("sets", "deployed")), 1)
+        # Nothing was wrong with what he brought.
+        self.daemon.ctl("invariants", "import", "--set", "rules", str(rules))
 
     def test_no_folder_is_written_or_removed(self):
         precious = self.folder / "copy.partial"
@@ -199,19 +144,6 @@ class Loopback(OtherUserCase):
         self.assertEqual(self.ctl("backup", self.folder / "copy").returncode, 3)
         self.assertTrue((precious / "file").exists())
         self.assertFalse((self.folder / "copy").exists())
-
-    def test_large_messages_of_strangers_take_no_memory(self):
-        before = self._rss_mib()
-        large = wire.message((1, wire.message((5, "a" * (15 << 20)))))
-        for _ in range(10):
-            code, text = self.raw_call(wire.INGEST, large)
-            self.assertEqual(code, UNAUTHENTICATED, text)
-        self.assertLess(self._rss_mib() - before, 64)
-
-    def _rss_mib(self) -> int:
-        status = pathlib.Path(f"/proc/{self.daemon.pid}/status").read_text()
-        line = next(l for l in status.splitlines() if l.startswith("VmRSS"))
-        return int(line.split()[1]) // 1024
 
     def test_the_daemons_tokens_are_for_its_user_alone(self):
         port = self.daemon.address.rsplit(":", 1)[1]
@@ -243,7 +175,7 @@ class Loopback(OtherUserCase):
         self.assertIn("mode 0644", done.stderr)
 
 
-class Socket(OtherUserCase):
+class Socket(other_user.OtherUserCase):
     """The default: a socket in a folder of the user's."""
 
     def test_another_user_cannot_even_connect(self):
@@ -312,7 +244,61 @@ class Socket(OtherUserCase):
                 listener.accept()
 
 
-class Owners(OtherUserCase):
+class NoRuntimeFolder(other_user.OtherUserCase):
+    """A user whom no login has given one, as under Slurm and in containers."""
+
+    def setUp(self):
+        super().setUp()
+        self.runtime = pathlib.Path(f"/tmp/traincheck-{HERMIT}")
+        shutil.rmtree(self.runtime, ignore_errors=True)
+        self.addCleanup(shutil.rmtree, self.runtime, ignore_errors=True)
+        shutil.copy(harness.DIST / "traincheckd", self.open_folder)
+        self.data = self.open_folder / "data"
+        self.data.mkdir()
+        os.chown(self.data, HERMIT, HERMIT)
+
+    def start(self, address: str, *options: str) -> None:
+        log = self.folder / "log"
+        with open(log, "wb") as stderr:
+            process = subprocess.Popen(
+                [self.open_folder / "traincheckd", "--data-dir", self.data, *options],
+                stderr=stderr,
+                env=self.user_environment(),
+                **self.identity(HERMIT),
+            )
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        harness.wait_until(
+            lambda: f"listening address={address}" in log.read_text(), "the daemon"
+        )
+
+    def status(self, user: int, *options):
+        return self.as_user(
+            self.open_folder / "traincheckctl", *options, "status", user=user
+        )
+
+    def test_the_socket_is_in_a_folder_of_its_own(self):
+        address = f"unix:{self.runtime}/traincheckd.sock"
+        self.start(address)
+        self.assertEqual(stat.S_IMODE(self.runtime.stat().st_mode), 0o700)
+        own = self.status(HERMIT)
+        self.assertEqual(own.returncode, 0, own.stderr)
+        others = self.status(other_user.NOBODY, "--server", address)
+        self.assertEqual(others.returncode, 4, others)
+
+    def test_a_port_needs_no_option_but_its_own(self):
+        port, self.lock = harness.take_port()
+        address = f"127.0.0.1:{port}"
+        self.start(address, "--listen", address)
+        token = self.runtime / f"loopback-{port}.token"
+        self.assertEqual(stat.S_IMODE(token.stat().st_mode), 0o600)
+        own = self.status(HERMIT, "--server", address)
+        self.assertEqual(own.returncode, 0, own.stderr)
+        others = self.status(other_user.NOBODY, "--server", address)
+        self.assertEqual(others.returncode, 3, others)
+
+
+class Owners(other_user.OtherUserCase):
     """Two owners with tokens of one daemon: neither has anything to do with what
     the other has."""
 
@@ -362,11 +348,14 @@ class Owners(OtherUserCase):
         )
         self.assertEqual(self.listed("bob", "runs", "list"), [])
         self.assertEqual(self.listed("bob", "violations", "list"), [])
+        plan = self.folder / "texts.json"
+        plan.write_text(json.dumps(PLANS[1]))
         for words in (
             ["runs", "show", "hers"],
             ["runs", "delete", "hers"],
             ["runs", "keep", "hers"],
             ["runs", "plan", "hers"],
+            ["runs", "plan", "hers", "--file", plan],
             ["check", "--run", "hers", "--set", "builtin"],
             ["compare", "hers", "hers"],
             ["infer", "--from", "hers", "--set", "taken"],
