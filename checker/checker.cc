@@ -142,11 +142,15 @@ class Checker::Impl {
     const ProcessFacts* facts = reader_->Find(process);
     // After the batch: verdicts of the same batch may have come before the
     // record that says the rank.
-    if (facts && facts->rank()) book_.Place(process, *facts->rank());
+    if (!facts || !facts->rank()) return;
+    book_.Place(process, *facts->rank());
+    coverage_.Place(process, *facts->rank());
   }
 
   void EndProcess(uint32_t process, ProcessEnd end) {
     reader_->EndProcess(process, end);
+    // One that was lost may come back.
+    if (end != ProcessEnd::kLost) coverage_.LeaveUnplaced(process);
     const ProcessFacts* facts = reader_->Find(process);
     // After the reader, which judges the last windows of the process now. Only
     // a process that ended in order has closed all of its steps: another one

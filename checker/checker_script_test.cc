@@ -388,6 +388,8 @@ class Script {
       const auto unknown = checker().Summary().unknown;
       EXPECT_EQ(unknown.count(text.substr(8)), 1u)
           << (unknown.empty() ? "nothing is" : unknown.begin()->first);
+    } else if (words[0] == "unknown-rules") {
+      ExpectUnknownRules(words, text);
     } else if (words[0] == "no-occasion") {
       EXPECT_EQ(checker().Summary().no_occasion,
                 static_cast<uint32_t>(std::stoi(words[1])));
@@ -403,6 +405,16 @@ class Script {
     } else {
       FAIL() << "no such expectation";
     }
+  }
+
+  // "unknown-rules N REASON": so many rules are unknown for this reason.
+  void ExpectUnknownRules(const Words& words, const std::string& text) {
+    const std::string reason = text.substr(15 + words[1].size());
+    const auto unknown = checker().Summary().unknown;
+    const auto found = unknown.find(reason);
+    EXPECT_EQ(found == unknown.end() ? 0 : found->second,
+              static_cast<uint32_t>(std::stoi(words[1])))
+        << reason;
   }
 
   // "violation RELATION steps A-B ranks 0,1 count N [variable V] [site S]

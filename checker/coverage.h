@@ -14,6 +14,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "checker/checker.h"
+#include "checker/unknown_reason.h"
 #include "invariants/rules/relation.h"
 
 namespace traincheck {
@@ -34,14 +35,7 @@ class Coverage {
     State& state = rules_[rule];
     if (!verdict.again) state.windows.Add(verdict);
     if (verdict.outcome == Outcome::kUnknown) {
-      // The least reason of the newest attempt: independent of the order in
-      // which they come.
-      const bool newer = verdict.attempt > state.attempt;
-      if (state.reason.empty() || newer ||
-          (verdict.attempt == state.attempt && verdict.reason < state.reason)) {
-        state.reason = verdict.reason;
-        state.attempt = verdict.attempt;
-      }
+      if (state.unknown.Add(verdict)) unplaced_.insert(*verdict.process);
       return;
     }
     state.decided = true;
@@ -52,6 +46,17 @@ class Coverage {
     }
     state.decided_attempt = std::max(state.decided_attempt, verdict.attempt);
     state.violated |= verdict.outcome == Outcome::kViolated;
+  }
+
+  // The process is this rank: reasons that named the process name the rank.
+  void Place(uint32_t process, int32_t rank) {
+    if (unplaced_.erase(process) == 0) return;
+    for (State& state : rules_) state.unknown.Place(process, rank);
+  }
+  // Its rank will not be known any more.
+  void LeaveUnplaced(uint32_t process) {
+    if (unplaced_.erase(process) == 0) return;
+    for (State& state : rules_) state.unknown.LeaveUnplaced(process);
   }
 
   // `newest` as below. A violation stands, whatever the attempts behind it.
@@ -65,13 +70,13 @@ class Coverage {
   std::string ReasonOf(size_t rule, uint32_t newest) const {
     const State& state = rules_[rule];
     if (IsSilent(rule)) return "";
-    if (IsDecidedIn(newest, state) && state.reason.empty()) return "";
+    if (IsDecidedIn(newest, state) && state.unknown.empty()) return "";
     return Words(state, newest);
   }
 
   // Has no window of it opened in any attempt?
   bool IsSilent(size_t rule) const {
-    return !rules_[rule].decided && rules_[rule].reason.empty();
+    return !rules_[rule].decided && rules_[rule].unknown.empty();
   }
 
   // Was any rule decided in the process? What compares ranks counts for all of
@@ -107,7 +112,7 @@ class Coverage {
   // The rules themselves are not part of it.
   void Fields(Archive& archive) {
     const size_t rules = rules_.size();
-    archive(rules_, judged_, attempts_compared_);
+    archive(rules_, judged_, attempts_compared_, unplaced_);
     if (rules_.size() != rules) archive.Fail("not as many rules");
     rules_.resize(rules);
   }
@@ -134,11 +139,10 @@ class Coverage {
     bool decided = false;
     bool violated = false;
     uint32_t decided_attempt = 0;  // the newest
-    std::string reason;
-    uint32_t attempt = 0;  // that the reason is from
+    UnknownReason unknown;
 
     void Fields(Archive& archive) {
-      archive(windows, decided, violated, decided_attempt, reason, attempt);
+      archive(windows, decided, violated, decided_attempt, unknown);
     }
   };
 
@@ -149,19 +153,22 @@ class Coverage {
   static std::string Words(const State& state, uint32_t newest) {
     if (state.decided && !IsDecidedIn(newest, state)) {
       const bool is_of_newest =
-          !state.reason.empty() && state.attempt >= newest;
+          !state.unknown.empty() && state.unknown.attempt() >= newest;
       return "attempt " + std::to_string(newest) + " was not judged: " +
-             (is_of_newest ? state.reason
+             (is_of_newest ? state.unknown.Text()
                            : "what the rule is about was not seen");
     }
-    if (state.attempt >= newest) return state.reason;
-    return "attempt " + std::to_string(state.attempt) +
-           " ended: " + state.reason;
+    const uint32_t attempt = state.unknown.attempt();
+    if (attempt >= newest) return state.unknown.Text();
+    return "attempt " + std::to_string(attempt) +
+           " ended: " + state.unknown.Text();
   }
 
   std::vector<State> rules_;
   absl::flat_hash_set<uint32_t> judged_;  // processes
   std::set<uint32_t> attempts_compared_;
+  // Processes that reasons name because their rank is not known yet.
+  std::set<uint32_t> unplaced_;
 };
 
 }  // namespace traincheck

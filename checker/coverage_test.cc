@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
 namespace traincheck {
 namespace {
 
@@ -23,6 +28,65 @@ class CoverageTest : public testing::Test {
   Coverage coverage_;
   const size_t rule_ = coverage_.AddRule();
 };
+
+// The reasons of three rules, two of which become unknown before the process's
+// rank is known, in the order in which `steps` come.
+std::map<std::string, uint32_t> ReasonsAfter(
+    const std::vector<std::function<void(Coverage*)>>& steps) {
+  Coverage coverage;
+  for (int i = 0; i < 3; ++i) coverage.AddRule();
+  for (const auto& step : steps) step(&coverage);
+  CheckSummary summary;
+  coverage.Summarize(
+      0, [](size_t) { return ""; }, &summary);
+  return {summary.unknown.begin(), summary.unknown.end()};
+}
+
+std::function<void(Coverage*)> UnknownFor(size_t rule, uint32_t process,
+                                          const std::string& reason) {
+  return [=](Coverage* coverage) {
+    Verdict verdict;
+    verdict.outcome = Outcome::kUnknown;
+    verdict.process = process;
+    verdict.reason = reason;
+    coverage->Add(rule, verdict);
+  };
+}
+
+std::function<void(Coverage*)> Placed(uint32_t process, int32_t rank) {
+  return [=](Coverage* coverage) { coverage->Place(process, rank); };
+}
+
+using Reasons = std::map<std::string, uint32_t>;
+
+TEST(CoverageReasonsTest, AProcessHasOneNameOnceItsRankIsKnown) {
+  const auto before = UnknownFor(0, 1, "x of process 1, of process 1");
+  EXPECT_EQ(ReasonsAfter({before}),
+            Reasons({{"x of process 1, of process 1", 1}}));
+  EXPECT_EQ(ReasonsAfter({before, Placed(1, 7),
+                          UnknownFor(1, 1, "x of rank 7, of rank 7")}),
+            Reasons({{"x of rank 7, of rank 7", 2}}));
+  // It is not part of another process's name.
+  EXPECT_EQ(ReasonsAfter({UnknownFor(0, 12, "x of process 12"),
+                          UnknownFor(1, 1, "y of process 1"), Placed(1, 7)}),
+            Reasons({{"x of process 12", 1}, {"y of rank 7", 1}}));
+}
+
+TEST(CoverageReasonsTest, TheLeastReasonIsTheSameInAllOrders) {
+  // "process" is less than "q", and "rank" is not.
+  const auto mine = UnknownFor(0, 1, "process 1 ends");
+  const auto other = UnknownFor(0, 2, "q");
+  const Reasons expected({{"q", 1}});
+  EXPECT_EQ(ReasonsAfter({mine, other, Placed(1, 7)}), expected);
+  EXPECT_EQ(ReasonsAfter({mine, Placed(1, 7), other}), expected);
+  EXPECT_EQ(ReasonsAfter({other, mine, Placed(1, 7)}), expected);
+}
+
+TEST(CoverageReasonsTest, AProcessThatEndsWithoutARankKeepsItsName) {
+  const auto end = [](Coverage* coverage) { coverage->LeaveUnplaced(1); };
+  EXPECT_EQ(ReasonsAfter({UnknownFor(0, 1, "x of process 1"), end}),
+            Reasons({{"x of process 1", 1}}));
+}
 
 using Counts = std::pair<uint64_t, uint64_t>;
 

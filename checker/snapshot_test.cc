@@ -263,8 +263,8 @@ TEST(Snapshot, TheFormatIsThatOfItsNumber) {
   Checker checker(kRun, kExperiment, Rules());
   Feed(0, 3, &checker);
   const std::string sealed = checker.Save();
-  EXPECT_EQ(sealed[7], 28);
-  EXPECT_EQ(HashText(sealed.substr(kStateAt)), "bb5b87793f97c52e");
+  EXPECT_EQ(sealed[7], 29);
+  EXPECT_EQ(HashText(sealed.substr(kStateAt)), "8430aa1772e1b1ca");
 }
 
 }  // namespace
