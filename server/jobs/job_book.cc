@@ -244,8 +244,8 @@ absl::StatusOr<JobBook::Snapshot> JobBook::Wait(const std::string& id,
   mutex_.AwaitWithTimeout(absl::Condition(&changed), patience);
   const Entry* entry = FindEntry(id);
   if (entry == nullptr) {
-    return absl::NotFoundError(
-        absl::StrCat("there is no job \"", id, "\": see the list of jobs"));
+    return absl::NotFoundError(absl::StrCat(
+        "there is no job \"", id, "\": traincheckctl jobs list names all"));
   }
   return Snapshot{.revision = entry->revision, .job = entry->job};
 }

@@ -135,7 +135,8 @@ TEST_F(JobBookTest, WhatDoesNotExistIsNamed) {
     const absl::Status status = book_->Find(id).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kNotFound) << id;
     EXPECT_THAT(std::string(status.message()),
-                HasSubstr("there is no job \"" + std::string(id) + "\""));
+                HasSubstr("there is no job \"" + std::string(id) +
+                          "\": traincheckctl jobs list names all"));
   }
 }
 
