@@ -48,19 +48,19 @@ for name in ("libtraincheck_agent.so", "libtraincheck_agent_core.so"):
 print(json.dumps(facts))
 )";
 
-class TemporaryFolder {
+class TrialFolder {
  public:
-  TemporaryFolder() {
+  TrialFolder() {
     std::string pattern =
         fs::temp_directory_path() / "traincheck-doctor-XXXXXX";
     if (mkdtemp(pattern.data()) != nullptr) path_ = pattern;
   }
-  ~TemporaryFolder() {
+  ~TrialFolder() {
     std::error_code ignored;  // a relay may still be writing its last file
     if (!path_.empty()) fs::remove_all(path_, ignored);
   }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  TrialFolder(const TrialFolder&) = delete;
+  TrialFolder& operator=(const TrialFolder&) = delete;
   const fs::path& path() const { return path_; }
 
  private:
@@ -102,6 +102,16 @@ absl::StatusOr<TrialResult> Train(const std::string& library,
       {"TRAINCHECK_DISABLE", std::nullopt}};
   return RunTrial({python, "-c", kProgram},
                   ChangedEnvironment(environ, variables), kTrialLimit);
+}
+
+// What to do after a trial that failed.
+std::string AdviceOn(const std::string& err) {
+  // gcc's shared AddressSanitizer accepts no library before its own.
+  if (absl::StrContains(err, "ASan runtime does not come first")) {
+    return "gcc built it with -fsanitize=address, which refuses preloaded "
+           "libraries: set ASAN_OPTIONS=verify_asan_link_order=0 for the job";
+  }
+  return "try the same without LD_PRELOAD: is it the agent?";
 }
 
 Finding PreloadFinding(const std::string& python, const nlohmann::json& facts) {
@@ -158,7 +168,7 @@ Finding CheckAgentFiles(const std::string& library) {
 
 std::vector<Finding> CheckPython(const std::string& library,
                                  const std::string& python) {
-  const TemporaryFolder spool;
+  const TrialFolder spool;
   const auto trial = Train(library, python, spool.path());
   if (!trial.ok()) {
     return {{"python", Health::kFail, std::string(trial.status().message()),
@@ -170,7 +180,7 @@ std::vector<Finding> CheckPython(const std::string& library,
     return {{"python", Health::kFail,
              absl::StrCat(python, " ended with code ", trial->code, ": ",
                           trial->err.substr(0, 500)),
-             "try the same without LD_PRELOAD: is it the agent?"}};
+             AdviceOn(trial->err)}};
   }
   std::vector<Finding> findings = {PreloadFinding(python, facts)};
   if (findings[0].health == Health::kFail) return findings;

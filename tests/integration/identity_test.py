@@ -262,6 +262,25 @@ class Doctor(IdentityCase):
         self.assertEqual(findings["server"]["state"], "fail")
         self.assertIn("traincheckd", findings["server"]["advice"])
 
+    def test_says_what_a_program_with_gccs_address_sanitizer_needs(self):
+        program = str(self.folder / "sanitized")
+        built = subprocess.run(
+            ["gcc", "-fsanitize=address", "-o", program, "-x", "c", "-"],
+            input="int main() { return 0; }",
+            text=True,
+            stderr=subprocess.PIPE,
+        )
+        if built.returncode != 0:
+            self.skipTest(f"gcc has no -fsanitize=address: {built.stderr}")
+        code, findings = self.doctor("--python", program)
+        self.assertEqual((code, findings["python"]["state"]), (1, "fail"), findings)
+        setting = "ASAN_OPTIONS=verify_asan_link_order=0"
+        self.assertIn(setting, findings["python"]["advice"])
+        # With it the program runs, and is not an interpreter.
+        name, _, value = setting.partition("=")
+        code, findings = self.doctor("--python", program, **{name: value})
+        self.assertNotIn("ASan", str(findings))
+
 
 if __name__ == "__main__":
     unittest.main()
