@@ -30,8 +30,10 @@ namespace traincheck {
 // The incident of a violation (incidents/incidents.h), by ids of violations.
 struct Grouped {
   std::string incident;  // the violation that leads it; its own: this one
-  std::string cause;     // the one that it follows from; the lead's is the lead
-  bool alerts = false;   // some violation of the incident is an alert
+  // The one that it follows from; the lead's is the lead. "": nothing shows
+  // that it follows from any.
+  std::string cause;
+  bool alerts = false;  // some violation of the incident is an alert
 
   bool operator==(const Grouped&) const = default;
 };

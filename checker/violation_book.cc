@@ -52,8 +52,9 @@ void Group(std::vector<Violation>* all) {
   for (const Violation& violation : *all) parts.push_back(PartOf(violation));
   const std::vector<IncidentRole> roles = FindIncidents(parts);
   for (size_t i = 0; i < roles.size(); ++i) {
+    const std::optional<size_t> cause = roles[i].cause;
     (*all)[i].grouped = {.incident = parts[roles[i].lead].id,
-                         .cause = parts[roles[i].cause].id,
+                         .cause = cause ? parts[*cause].id : "",
                          .alerts = roles[i].alert};
   }
 }

@@ -16,6 +16,8 @@ using OrderKey = std::tuple<uint32_t, int, Rung, int64_t, int, bool, size_t,
                             std::string_view>;
 
 constexpr size_t kRungs = static_cast<size_t>(Rung::kTotals) + 1;
+// What is wrong from here on began during the training, not with it.
+constexpr int64_t kBegunLater = 2;
 // Next to step 0, so that what begins before the first step joins what begins
 // in it.
 constexpr int64_t kBeforeSteps = -1;
@@ -195,43 +197,90 @@ class Finder {
                               b.ranks.end()) != a.ranks.end();
   }
 
+  // Those of one set and variable (or rank and step) that may explain others:
+  // of each rung the one that began first.
+  using Causes = std::array<std::optional<Index>, kRungs>;
+
   std::vector<IncidentRole> Roles() {
     std::vector<IncidentRole> roles(parts_.size());
     std::map<Index, Index> leads;  // by set
     std::map<Index, bool> alerts;
-    // The last one on each variable of a set.
-    std::map<std::pair<Index, std::string_view>, Index> before;
     for (const Index at : order_) {
       const Index set = sets_.Find(at);
       alerts[set] |= !parts_[at].advice;
       // The first of its set in order_.
       const Index lead = leads.try_emplace(set, at).first->second;
-      roles[at] = {.lead = lead, .cause = lead};
-      for (const std::string& variable : parts_[at].variables) {
-        const auto [found, is_first] =
-            before.try_emplace({set, OwnerOf(variable)}, at);
-        if (is_first) continue;
-        // The nearest: of those that explain it, that which comes last in
-        // order_, so that people can follow a chain of causes.
-        if (Explains(found->second, at)) {
-          roles[at].cause = Later(roles[at].cause, found->second);
-        }
-        found->second = at;
-      }
+      roles[at].lead = lead;
+      roles[at].cause = lead == at ? at : CauseOf(at, set);
+      // In order_, so that advice, which comes later, explains no alert.
+      AddCause(at, set);
     }
     for (IncidentRole& role : roles) role.alert = alerts[sets_.Find(role.lead)];
     return roles;
+  }
+
+  void AddCause(Index at, Index set) {
+    const IncidentPart& part = parts_[at];
+    if (part.place.structure) return;
+    const auto add = [this, at, &part](Causes& causes) {
+      std::optional<Index>& known =
+          causes[static_cast<size_t>(part.place.rung)];
+      if (!known || Begin(part) < Begin(parts_[*known])) known = at;
+    };
+    for (const std::string& variable : part.variables) {
+      add(by_variable_[{set, OwnerOf(variable)}]);
+    }
+    if (Begin(part) < kBegunLater) return;
+    auto& begun = part.variables.empty() ? begun_unnamed_ : begun_named_;
+    ForRanks(part, [&](int32_t rank) { add(begun[{set, rank, Begin(part)}]); });
+  }
+
+  std::optional<Index> CauseOf(Index at, Index set) {
+    const IncidentPart& part = parts_[at];
+    std::optional<Index> nearest;
+    const auto look = [&](const auto& table, const auto& key) {
+      const auto found = table.find(key);
+      if (found == table.end()) return;
+      for (const std::optional<Index>& cause : found->second) {
+        if (!cause || !Explains(*cause, at)) continue;
+        // That which comes last in order_, so that people can follow a chain of
+        // causes.
+        if (!nearest || KeyOf(*nearest) < KeyOf(*cause)) nearest = cause;
+      }
+    };
+    if (part.place.structure) return nearest;
+    for (const std::string& variable : part.variables) {
+      look(by_variable_, std::pair(set, OwnerOf(variable)));
+    }
+    if (nearest || !MayFollowUnnamed(part)) return nearest;
+    ForRanks(part, [&](int32_t rank) {
+      const std::tuple key(set, rank, Begin(part));
+      look(begun_unnamed_, key);
+      if (part.variables.empty()) look(begun_named_, key);
+    });
+    return nearest;
+  }
+
+  // May it follow from what shares no variable with it? What a program does
+  // anew from one step on (it evaluates, it saves) can bring several errors of
+  // setup, calls or checkpoints at once.
+  static bool MayFollowUnnamed(const IncidentPart& part) {
+    return Begin(part) >= kBegunLater && part.place.rung >= Rung::kResult &&
+           part.place.rung <= Rung::kUpdate;
   }
 
   bool Explains(Index cause, Index at) const {
     return parts_[cause].place.rung < parts_[at].place.rung &&
            Begin(parts_[cause]) <= Begin(parts_[at]) + 1;
   }
-  Index Later(Index a, Index b) const { return KeyOf(a) < KeyOf(b) ? b : a; }
 
   const std::vector<IncidentPart>& parts_;
   Sets sets_;
   std::vector<Index> order_;
+  std::map<std::pair<Index, std::string_view>, Causes> by_variable_;
+  // By set, rank and first step: those that name no variables, and the others.
+  using ByStep = std::map<std::tuple<Index, int32_t, int64_t>, Causes>;
+  ByStep begun_unnamed_, begun_named_;
 };
 
 }  // namespace

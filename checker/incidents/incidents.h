@@ -11,6 +11,15 @@
 // way; all of them then go to the incident that begins within one step of them,
 // or to an alert that lasts while they do, if there is any.
 //
+// To join is not to be explained: people look at what began together together,
+// but two errors of one script begin in its first step, too. One violation
+// explains another if it stands lower on the ladder, began no later, neither is
+// of structure, and
+//  - they name a common variable, or
+//  - one of them names no variable, the other is about what calls return, ranks
+//    exchange, gradients or updates, and both began in one step, which is not
+//    one of the first two: there everything begins.
+//
 // Threads: pure function.
 #ifndef TRAINCHECK_CHECKER_INCIDENTS_INCIDENTS_H_
 #define TRAINCHECK_CHECKER_INCIDENTS_INCIDENTS_H_
@@ -43,8 +52,9 @@ struct IncidentPart {
 struct IncidentRole {
   size_t lead = 0;  // the violation that no other explains; its own: it leads
   // What it follows from: of the violations that explain it the nearest one.
-  // The lead's is the lead.
-  size_t cause = 0;
+  // The lead's is the lead. nullopt: nothing shows that it follows from any; it
+  // began with them, and may be an error of its own.
+  std::optional<size_t> cause;
   // Some violation of the incident is an alert.
   bool alert = false;
 };

@@ -52,15 +52,16 @@ void AddMark(CLI::App* group, const Context* context, Action* action) {
   CLI::App* mark = group->add_subcommand(
       "mark", "Say whether a violation was right: mark ID confirmed");
   mark->add_option("ID", options->id,
-                   "Violation; the first letters of its id do. Where it leads "
-                   "an incident, what follows from it is marked, too")
+                   "Violation; the first letters of its id are enough. If it "
+                   "leads an incident, the others of it are marked, too")
       ->required();
   mark->add_option("MARK", options->mark,
                    "confirmed, false-alarm, or none: take it back")
       ->required()
       ->check(CLI::IsMember({"confirmed", "false-alarm", kNone}));
   mark->add_option("--comment", options->comment, "Why");
-  mark->add_flag("--only", options->only, "Not what follows from it");
+  mark->add_flag("--only", options->only,
+                 "Not the other violations of its incident");
   mark->footer(
       "Examples:\n"
       "  traincheckctl violations mark 51df confirmed\n"

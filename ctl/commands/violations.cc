@@ -14,6 +14,7 @@
 #include "ctl/render/feedback.h"
 #include "ctl/render/grade.h"
 #include "ctl/render/incident.h"
+#include "ctl/render/names.h"
 #include "ctl/render/violation.h"
 #include "ctl/render/zoom.h"
 #include "ctl/text/since.h"
@@ -157,27 +158,39 @@ absl::StatusOr<Shown> FindShown(Client& client, const std::string& id) {
 
 std::string ShownText(const Shown& shown) {
   const v1::Violation& lead = shown.incident.lead();
-  const std::string feedback =
-      ConfidenceText(shown.confidence) + ViolationFeedbackText(shown.feedback);
-  if (Leads(lead)) {
-    return IncidentText(shown.incident) + ZoomText(shown.zoom) + feedback;
+  const ShownBeside beside = {
+      .closer_look = Leads(lead) ? ZoomText(shown.zoom) : "",
+      .how_sure = ConfidenceText(shown.confidence),
+      .feedback = ViolationFeedbackText(shown.feedback)};
+  if (Leads(lead)) return IncidentText(shown.incident, beside);
+  const std::string incident = OneLine(lead.incident());
+  return absl::StrCat(
+      ViolationDetailText(lead, beside), "    ",
+      lead.cause().empty()
+          ? "found beside: "
+          : absl::StrCat("follows from: ", OneLine(lead.cause()),
+                         ", in incident "),
+      incident, " (traincheckctl violations show ", incident, ")\n");
+}
+
+// Its other violations: those that were found beside the lead, or those that
+// follow from it.
+Json OthersJson(const Incident& incident, bool beside) {
+  Json rows = Json::array();
+  for (const IncidentMember& member : incident.members) {
+    if (member.depth == 0 || member.beside != beside) continue;
+    rows.push_back(ViolationRowJson(member.violation));
   }
-  return ViolationDetailText(lead) + feedback +
-         "    follows from: " + OneLine(lead.incident()) +
-         " (violations show shows it)\n";
+  return rows;
 }
 
 Json ShownJson(const Shown& shown) {
-  const std::vector<IncidentMember>& members = shown.incident.members;
   Json json = ViolationDetailJson(shown.incident.lead());
   AddViolationFeedback(shown.feedback, &json);
   AddConfidence(shown.confidence, &json);
   json["zoom"] = ZoomJson(shown.zoom);
-  json["follows"] =
-      ArrayOf(std::vector<IncidentMember>(members.begin() + 1, members.end()),
-              [](const IncidentMember& member) {
-                return ViolationRowJson(member.violation);
-              });
+  json["follows"] = OthersJson(shown.incident, /*beside=*/false);
+  json["beside"] = OthersJson(shown.incident, /*beside=*/true);
   return json;
 }
 
@@ -237,13 +250,14 @@ class Watcher {
       ++shown;
     }
     if (shown > 0 && !context_.json()) {
-      std::cout << "-- from here on as they come --\n";
+      std::cout << "-- new incidents --\n";
     }
     std::cout << std::flush;
     if (context_.json() || shown == all) return;
-    Complain(absl::StrCat(all - shown,
-                          " from before are not shown: --since TIME or --all "
-                          "shows them"));
+    Complain(absl::StrCat(Counted(all - shown, "earlier incident"),
+                          all - shown == 1 ? " is" : " are",
+                          " not shown: --since TIME or --all shows earlier "
+                          "ones"));
   }
 
   // The stream begins with what there is.
@@ -276,7 +290,8 @@ class Watcher {
 void AddWatch(CLI::App* group, const Context* context, Action* action) {
   CLI::App* watch = group->add_subcommand(
       "watch",
-      "Violations as they come; with --run until the run is fully checked");
+      "One line an incident when it opens; with --run until the run is "
+      "fully checked");
   auto options = std::make_shared<WatchOptions>();
   watch->add_option("--run", options->run, "Violations of this run only");
   watch->add_flag("--wait", options->wait,
@@ -286,9 +301,9 @@ void AddWatch(CLI::App* group, const Context* context, Action* action) {
       "  traincheckctl violations watch\n"
       "  traincheckctl violations watch --since 1h -o json");
   CLI::Option* all =
-      watch->add_flag("--all", options->all, "First those from before");
+      watch->add_flag("--all", options->all, "Show existing incidents first");
   AddSinceFlag(watch, &options->since,
-               "First those seen since then: 10m, 2h, 3d ago, or a time");
+               "First show those seen since then: 10m, 2h, 3d ago, or a time");
   watch->get_option("--since")->excludes(all);
   watch->callback(
       [=] { *action = [=] { return Watcher(*context, *options).Watch(); }; });

@@ -132,7 +132,7 @@ TEST_F(ViolationsTest, WatchOfAnUnknownRunFailsUnlessItIsToWait) {
 
 TEST_F(ViolationsTest, WatchBeginsNowAndSaysWhatItLeavesOut) {
   Process watch(ForServer({"violations", "watch"}));
-  ASSERT_TRUE(watch.WaitForErr("1 from before are not shown"));
+  ASSERT_TRUE(watch.WaitForErr("1 earlier incident is not shown"));
   Add(Violation("v2", kLate, 2));
   EXPECT_TRUE(watch.WaitForOut("2255-03-14T16:00:00.000Z v2 r1 "));
   kill(watch.pid(), SIGTERM);
@@ -150,7 +150,7 @@ TEST_F(ViolationsTest, WatchShowsFromBeforeWhatItIsAskedFor) {
   };
   EXPECT_THAT(out("--all"),
               testing::MatchesRegex("[^ ]+ a r1 [^\n]*\n[^ ]+ b r1 [^\n]*\n"
-                                    "-- from here on as they come --\n"));
+                                    "-- new incidents --\n"));
   EXPECT_THAT(out("--since=1h"),
               testing::MatchesRegex("[^ ]+ b r1 [^\n]*\n-- from .*\n"));
   EXPECT_EQ(Run(watch).out, "");

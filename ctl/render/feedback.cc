@@ -108,9 +108,9 @@ std::string MarkReplyText(const v1::MarkViolationReply& reply,
           : absl::StrCat("violation ", OneLine(named.violation()),
                          " is marked ", OneLine(named.mark()));
   if (reply.marks_size() > 1) {
-    absl::StrAppend(&text, ", with ", reply.marks_size() - 1,
-                    reply.marks_size() == 2 ? " that follows" : " that follow",
-                    " from it");
+    absl::StrAppend(&text, ", with ",
+                    Counted(reply.marks_size() - 1, "other violation"),
+                    " of its incident");
   }
   text += "\n";
   if (reply.kept() > 0) {
@@ -185,17 +185,17 @@ std::string SetReviewText(const v1::SetReview& review) {
       "\n");
   if (review.disabled() > 0) {
     absl::StrAppend(
-        &text, Counted(review.disabled(), "rule"), " with as much against ",
-        review.disabled() == 1 ? "it is" : "them are", " disabled already\n");
+        &text, Counted(review.disabled(), "rule"), " that would be listed ",
+        review.disabled() == 1 ? "is" : "are", " already disabled\n");
   }
   if (review.rules().empty()) {
-    absl::StrAppend(&text, "nothing speaks against ",
-                    review.set().empty()
-                        ? "any rule"
-                        : absl::StrCat("a rule of ", OneLine(review.set())),
-                    ": none has a false alarm or was violated in more than ",
-                    absl::StrFormat("%g%%", 100 * review.max_share()),
-                    " of the healthy runs that decided it\n");
+    absl::StrAppend(
+        &text, "no rule",
+        review.set().empty() ? "" : absl::StrCat(" of ", OneLine(review.set())),
+        " should be removed: none has a false alarm or was violated in more "
+        "than ",
+        absl::StrFormat("%g%%", 100 * review.max_share()),
+        " of the healthy runs that decided it\n");
   }
   for (const v1::RuleRecord& record : review.rules()) {
     absl::StrAppend(&text, "\nrule ", OneLine(record.rule()), ": ",

@@ -72,7 +72,8 @@ TEST(FeedbackTextTest, AMarkSaysWhatItWasGivenTo) {
   reply.add_marks();
   reply.set_kept(1);
   EXPECT_EQ(MarkReplyText(reply, false),
-            "violation v1 is marked confirmed, with 1 that follows from it\n"
+            "violation v1 is marked confirmed, with 1 other violation of its "
+            "incident\n"
             "1 violation keeps the mark that somebody gave it before\n");
   EXPECT_EQ(MarkReplyJson(reply)["kept"], 1);
 }
@@ -100,7 +101,7 @@ TEST(FeedbackTextTest, AReviewEndsEachRuleWithTheCommandThatDisablesIt) {
       "12 runs are healthy, 2 of them without a record of what was "
       "decided (not checked while they trained, or by an earlier "
       "version)\n"
-      "1 rule with as much against it is disabled already\n"
+      "1 rule that would be listed is already disabled\n"
       "\n"
       "rule i1: a rule\n"
       "    violated in 3 of 10 healthy runs that decided it (30%); marks: "
@@ -111,7 +112,7 @@ TEST(FeedbackTextTest, AReviewEndsEachRuleWithTheCommandThatDisablesIt) {
   EXPECT_EQ(SetReviewJson(review)["rules"][0]["violated_runs"], 3);
   review.clear_rules();
   EXPECT_THAT(SetReviewText(review),
-              HasSubstr("nothing speaks against a rule of s: none has a false "
+              HasSubstr("no rule of s should be removed: none has a false "
                         "alarm or was violated in more than 5% of"));
 }
 

@@ -22,6 +22,9 @@ const std::string& IncidentIdOf(const v1::Violation& violation) {
   return violation.incident().empty() ? violation.id() : violation.incident();
 }
 
+constexpr char kFollowsFromLead[] = "    what follows from it:\n";
+constexpr char kBesideLead[] = "    found beside it, cause not known:\n";
+
 // The members of one incident, each below what it follows from.
 class Tree {
  public:
@@ -38,30 +41,41 @@ class Tree {
       if (violation == root_) continue;
       const bool known = there.count(violation->cause()) != 0 &&
                          violation->cause() != violation->id();
-      below_[known ? violation->cause() : root_->id()].push_back(violation);
+      if (known) {
+        below_[violation->cause()].push_back(violation);
+      } else {
+        beside_.push_back(violation);
+      }
     }
   }
 
   Incident Flatten() {
     Incident incident;
-    Add(*root_, 0, &incident);
+    Add(*root_, 0, /*beside=*/false, &incident);
+    for (const v1::Violation* violation : beside_) {
+      Add(*violation, 1, /*beside=*/true, &incident);
+    }
     // States that were read at different times may name causes in a circle.
     for (const auto& [cause, below] : below_) {
       for (const v1::Violation* violation : below) {
-        incident.members.push_back({*violation, 1});
+        incident.members.push_back({*violation, 1, /*beside=*/true});
       }
     }
     return incident;
   }
 
  private:
-  void Add(const v1::Violation& violation, size_t depth, Incident* incident) {
-    incident->members.push_back({violation, depth});
+  void Add(const v1::Violation& violation, size_t depth, bool beside,
+           Incident* incident) {
+    incident->members.push_back({violation, depth, beside});
     const auto below = std::exchange(below_[violation.id()], {});
-    for (const v1::Violation* next : below) Add(*next, depth + 1, incident);
+    for (const v1::Violation* next : below) {
+      Add(*next, depth + 1, beside, incident);
+    }
   }
 
   const v1::Violation* root_ = nullptr;
+  std::vector<const v1::Violation*> beside_;
   std::map<std::string, std::vector<const v1::Violation*>> below_;
 };
 
@@ -126,11 +140,17 @@ std::string CountedIncidents(const std::vector<Incident>& incidents) {
   return text;
 }
 
-std::string ConsequencesText(const Incident& incident) {
+std::string OthersText(const Incident& incident) {
   std::string text;
   const size_t shown = std::min(incident.members.size(), kMaxConsequences + 1);
   for (size_t i = 1; i < shown; ++i) {
     const IncidentMember& member = incident.members[i];
+    const bool first = i == 1 || !incident.members[i - 1].beside;
+    if (member.beside && first) {
+      text += kBesideLead;
+    } else if (i == 1) {
+      text += kFollowsFromLead;
+    }
     absl::StrAppend(&text, "      ", std::string(2 * (member.depth - 1), ' '),
                     "- ", ViolationHeadline(member.violation), " [",
                     OneLine(member.violation.id()),
@@ -139,6 +159,25 @@ std::string ConsequencesText(const Incident& incident) {
   if (shown < incident.members.size()) {
     absl::StrAppend(&text, "      - and ", incident.members.size() - shown,
                     " more\n");
+  }
+  return text;
+}
+
+std::string CountedOthers(const Incident& incident) {
+  const size_t all = incident.members.size() - 1;
+  const size_t beside =
+      std::count_if(incident.members.begin(), incident.members.end(),
+                    [](const IncidentMember& member) { return member.beside; });
+  const size_t follow = all - beside;
+  std::string text;
+  if (follow > 0) {
+    absl::StrAppend(&text, Counted(follow, "violation"),
+                    follow == 1 ? " follows" : " follow", " from it");
+  }
+  if (beside > 0) {
+    absl::StrAppend(&text, text.empty() ? "" : ", ",
+                    Counted(beside, "violation"),
+                    beside == 1 ? " was" : " were", " found beside it");
   }
   return text;
 }

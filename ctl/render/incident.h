@@ -17,9 +17,13 @@ namespace traincheck::ctl {
 struct IncidentMember {
   v1::Violation violation;
   size_t depth = 0;  // 0: the lead; 1: what follows from it; ...
+  // It, or what it follows from, was found beside the lead: nothing shows that
+  // the lead is its cause.
+  bool beside = false;
 };
 
-// Never empty, the lead first, each after what it follows from.
+// Never empty, the lead first, then what follows from it, then what was found
+// beside it, each after what it follows from.
 struct Incident {
   std::vector<IncidentMember> members;
 
@@ -50,9 +54,13 @@ size_t CountAlertIncidents(const std::vector<Incident>& incidents);
 // "2 incidents, 1 piece of advice", "no incident".
 std::string CountedIncidents(const std::vector<Incident>& incidents);
 
-// What follows from the lead, a line each, in the shape of a tree; "" if
-// nothing does.
-std::string ConsequencesText(const Incident& incident);
+// What follows from the lead, and what was found beside it, each under its
+// heading, a line each, in the shape of a tree; "" if there is nothing else.
+std::string OthersText(const Incident& incident);
+
+// "3 violations follow from it, 1 was found beside it"; "" if there is nothing
+// else.
+std::string CountedOthers(const Incident& incident);
 
 }  // namespace traincheck::ctl
 

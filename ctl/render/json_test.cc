@@ -171,11 +171,10 @@ TEST(ViolationJsonTest, RowAndDetail) {
       R"("rung":"setup","mark":"confirmed","mark_comment":null,)"
       R"("silenced_by":"s: c")";
   EXPECT_EQ(JsonLine(ViolationRowJson(violation)), row + "}\n");
-  EXPECT_EQ(
-      JsonLine(ViolationDetailJson(violation)),
-      row +
-          R"(,"expected":"e","called_from":[],"evidence":["x","y"],"why":"w",)" +
-          R"("fix":"f","reference":null,"basis":"b"})" + "\n");
+  EXPECT_EQ(JsonLine(ViolationDetailJson(violation)),
+            row + R"(,"expected":"e","written_at":[],"called_from":[],)" +
+                R"("evidence":["x","y"],"why":"w",)" +
+                R"("fix":"f","reference":null,"basis":"b"})" + "\n");
 }
 
 TEST(ViolationJsonTest, StepsAreNullOutsideOfSteps) {

@@ -72,6 +72,7 @@ TEST(PreflightText, AlertsComeBeforeAdviceEachWithItsFix) {
   EXPECT_THAT(text, HasSubstr("found        1 incident, 1 piece of advice\n"
                               "traincheck: VIOLATION Since step 3: a < b "
                               "(rank 0, /src/train.py:41)\n"
+                              "    seen at: /src/train.py:41\n"
                               "    rule: a < b\n"
                               "    why nothing fails: None says \"no\".\n"
                               "    what to do: Use a & b.\n"

@@ -80,12 +80,14 @@ std::string CheckText(const v1::CheckProgress& check) {
                    : check.caught_up() ? ", up to date"
                                        : ", catching up");
   for (const v1::UnknownReason& unknown : check.unknown()) {
-    absl::StrAppend(&text, "\n             unknown ", unknown.invariants(),
-                    ": ", OneLine(unknown.reason()));
+    absl::StrAppend(&text, "\n             ",
+                    Counted(unknown.invariants(), "rule"),
+                    " undecided: ", OneLine(unknown.reason()));
   }
   for (const v1::UnknownReason& unknown : check.partly_unknown()) {
-    absl::StrAppend(&text, "\n             unknown in some windows ",
-                    unknown.invariants(), ": ", OneLine(unknown.reason()));
+    absl::StrAppend(&text, "\n             ",
+                    Counted(unknown.invariants(), "rule"),
+                    " undecided in some windows: ", OneLine(unknown.reason()));
   }
   return text;
 }

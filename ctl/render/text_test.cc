@@ -63,8 +63,9 @@ TEST(RunTextTest, DetailSaysWhyInvariantsAreUndecided) {
                   reason: 'killed' })");
   const std::string text = RunDetailText(run);
   EXPECT_THAT(text, HasSubstr("1 violated, 3/5 decided"));
-  EXPECT_THAT(text, HasSubstr("unknown 2: rank 1 lost"));
-  EXPECT_THAT(text, HasSubstr("unknown in some windows 3: rank 0 lost"));
+  EXPECT_THAT(text, HasSubstr("2 rules undecided: rank 1 lost"));
+  EXPECT_THAT(text,
+              HasSubstr("3 rules undecided in some windows: rank 0 lost"));
   EXPECT_THAT(text, HasSubstr("2 batches that could not be decoded"));
   EXPECT_THAT(text,
               HasSubstr("\nmissing      rank 1, 3 of attempt 0: never came"
@@ -111,6 +112,7 @@ TEST(ViolationTextTest, BlockNamesStepRanksRuleAndLine) {
       ViolationBlock(Parse<v1::Violation>(kViolation)),
       "traincheck: VIOLATION Since step 12 replicas differ (ranks 0,1, "
       "train.py:41)\n"
+      "    seen at: train.py:41\n"
       "    rule: parameter Net.fc.weight differs across ranks at "
       "post_step\n"
       "    expected: equal\n"
@@ -129,7 +131,8 @@ TEST(ViolationTextTest, BlockStaysShort) {
   }
   const std::string block = ViolationBlock(violation);
   EXPECT_THAT(block, HasSubstr("and 98 more\n"));
-  EXPECT_THAT(block, HasSubstr("and 95 more lines"));
+  EXPECT_THAT(block,
+              HasSubstr("... and 95 more: traincheckctl violations show v1\n"));
   EXPECT_LT(std::count(block.begin(), block.end(), '\n'), 15);
 }
 
@@ -187,16 +190,112 @@ TEST(IncidentTextTest, WhatFollowsStandsBelowItsCause) {
   EXPECT_EQ(CountedIncidents(incidents), "2 incidents");
   EXPECT_EQ(incidents[0].lead().id(), "v1");
   EXPECT_EQ(
-      ConsequencesText(incidents[0]),
+      OthersText(incidents[0]),
+      "    what follows from it:\n"
       "      - Since step 12 b is wrong (ranks 0,1, train.py:41) [b]\n"
       "        - Since step 12 c is wrong (ranks 0,1, train.py:41) [c]\n");
+  EXPECT_EQ(CountedOthers(incidents[0]), "2 violations follow from it");
+  EXPECT_EQ(OthersText(incidents[1]), "");
+  EXPECT_EQ(CountedOthers(incidents[1]), "");
+}
+
+TEST(IncidentTextTest, WhatHasNoKnownCauseStandsBesideTheLead) {
+  const std::vector<Incident> incidents =
+      IncidentsOf({Parse<v1::Violation>(kViolation), Follower("other", ""),
+                   Follower("c", "other"), Follower("b", "v1")});
+  ASSERT_EQ(incidents.size(), 1u);
+  EXPECT_EQ(
+      OthersText(incidents[0]),
+      "    what follows from it:\n"
+      "      - Since step 12 b is wrong (ranks 0,1, train.py:41) [b]\n"
+      "    found beside it, cause not known:\n"
+      "      - Since step 12 other is wrong (ranks 0,1, train.py:41) [other]\n"
+      "        - Since step 12 c is wrong (ranks 0,1, train.py:41) [c]\n");
+  EXPECT_EQ(CountedOthers(incidents[0]),
+            "1 violation follows from it, 2 violations were found beside it");
   EXPECT_THAT(
-      IncidentText(incidents[0]),
-      AllOf(testing::StartsWith(
-                "incident v1, alert\n  Since step 12 replicas differ "),
-            HasSubstr("shown as: alert of a built-in rule; traincheckctl "
-                      "silences add --rule i1 --comment WHY mutes it\n")));
-  EXPECT_EQ(ConsequencesText(incidents[1]), "");
+      ViolationsTable({Parse<v1::Violation>(kViolation), Follower("other", ""),
+                       Follower("c", "other"), Follower("b", "v1")}),
+      AllOf(HasSubstr("  - Since step 12 b is wrong\n"),
+            HasSubstr("  + Since step 12 other is wrong\n"),
+            HasSubstr("    - Since step 12 c is wrong\n")));
+}
+
+constexpr char kBlamed[] = R"(
+    id: 'v2' run: 'a' relation: 'APIArg' rung: 'mode' invariant_id: 'i2'
+    text: 'The optimizer steps in training mode.' first_step: 7 last_step: 9
+    count: 3 ranks: [2] sites: 'train.py:70' sites: 'train.py:41'
+    callers: 'train.py:80 in main' apis: 'Adam.step' apis: 'Net.eval'
+    expected: 'training mode' seen: 'evaluation mode; rank 2 differs from ranks 0, 1'
+    evidence: 'its mode was set last by Net.eval at train.py:70'
+    evidence: 'stage training' status: 'open' grade: 'alert'
+    headline: 'Since step 7 the training goes on in evaluation mode'
+    incident: 'v2' cause: 'v2' incident_grade: 'alert'
+    basis: 'built-in rule' why: 'Dropout is off.' fix: 'Call train().'
+    reference: 'https://x/y' first_seen_unix_ns: 1772355907042999999)";
+
+v1::Violation FoundWith(const std::string& id, const std::string& cause) {
+  auto violation = Follower(id, cause);
+  violation.set_incident("v2");
+  return violation;
+}
+
+// In the order in which people ask.
+TEST(IncidentTextTest, TheWholeText) {
+  const std::vector<Incident> incidents =
+      IncidentsOf({Parse<v1::Violation>(kBlamed), FoundWith("b", "v2"),
+                   FoundWith("o", "")});
+  ASSERT_EQ(incidents.size(), 1u);
+  EXPECT_EQ(
+      IncidentText(incidents[0], {.closer_look = "    a closer look: 2 rows\n",
+                                  .how_sure = "    how sure: 14 runs\n",
+                                  .feedback = "    marked: confirmed\n"}),
+      "incident v2, alert\n"
+      "  Since step 7 the training goes on in evaluation mode (rank 2, "
+      "train.py:70)\n"
+      "    written at: train.py:70\n"
+      "    called from: train.py:80 in main\n"
+      "    seen at: train.py:41\n"
+      "    rule: The optimizer steps in training mode.\n"
+      "    expected: training mode\n"
+      "    seen: evaluation mode; rank 2 differs from ranks 0, 1\n"
+      "    evidence: its mode was set last by Net.eval at train.py:70\n"
+      "    evidence: stage training\n"
+      "    a closer look: 2 rows\n"
+      "    what follows from it:\n"
+      "      - Since step 12 b is wrong (ranks 0,1, train.py:41) [b]\n"
+      "    found beside it, cause not known:\n"
+      "      - Since step 12 o is wrong (ranks 0,1, train.py:41) [o]\n"
+      "    why nothing fails: Dropout is off.\n"
+      "    what to do: Call train().\n"
+      "    see: https://x/y\n"
+      "    how sure: 14 runs\n"
+      "    shown as: alert of a built-in rule; traincheckctl silences add "
+      "--rule i2 --comment WHY mutes it\n"
+      "    marked: confirmed\n"
+      "    relation: APIArg\n"
+      "    invariant: i2\n"
+      "    run: a, attempt 0\n"
+      "    ranks: 2\n"
+      "    steps: 7-9\n"
+      "    count: 3 windows\n"
+      "    status: open\n"
+      "    grade: alert\n"
+      "    first seen: 2026-03-01T09:05:07.042Z\n"
+      "    calls: Adam.step, Net.eval\n");
+}
+
+TEST(ViolationTextTest, LinesThatWroteAValueAreToldFromThoseThatSawIt) {
+  auto values = Parse<v1::Violation>(
+      "relation: 'Consistent' rung: 'replicas' sites: 'a.py:1' sites: 'b.py:2' "
+      "callers: 'c.py:3'");
+  EXPECT_THAT(ViolationBlock(values),
+              HasSubstr("    written at: a.py:1, b.py:2\n"
+                        "    called from: c.py:3\n"));
+  // Equal inputs were written by nobody.
+  values.set_rung("data");
+  EXPECT_THAT(ViolationBlock(values), HasSubstr("    seen at: a.py:1, b.py:2\n"
+                                                "    called from: c.py:3\n"));
 }
 
 TEST(ZoomTextTest, WhatAZoomHasShown) {

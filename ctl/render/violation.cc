@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "ctl/render/grade.h"
@@ -16,6 +17,8 @@ namespace {
 // A rule over all parameters must not fill the user's screen.
 constexpr size_t kMaxNamesInBlock = 4;
 constexpr int kMaxEvidenceInBlock = 6;
+// Ranks that compare values name the lines that wrote them.
+constexpr char kComparison[] = "Consistent";
 
 std::string Ranks(const v1::Violation& violation) {
   std::vector<int32_t> ranks(violation.ranks().begin(),
@@ -54,15 +57,19 @@ void AppendExpected(const v1::Violation& violation, std::string* text) {
   }
 }
 
-// Of the first site.
-void AppendCallers(const v1::Violation& violation, std::string* text) {
-  AppendLine("called from", absl::StrJoin(violation.callers(), ", "), text);
-}
-
-void AppendNotes(const v1::Violation& violation, std::string* text) {
-  AppendLine("why nothing fails", violation.why(), text);
-  AppendLine("what to do", violation.fix(), text);
-  AppendLine("see", violation.reference(), text);
+void AppendEvidence(const v1::Violation& violation, bool whole,
+                    std::string* text) {
+  const int all = violation.evidence_size();
+  const int shown = whole ? all : std::min(all, kMaxEvidenceInBlock);
+  for (int i = 0; i < shown; ++i) {
+    AppendLine("evidence", violation.evidence(i), text);
+  }
+  if (shown == all) return;
+  AppendLine(
+      "evidence",
+      absl::StrCat("... and ", all - shown,
+                   " more: traincheckctl violations show ", violation.id()),
+      text);
 }
 
 std::string Site(const v1::Violation& violation) {
@@ -78,8 +85,51 @@ std::string What(const v1::Violation& violation) {
                       ": ", violation.text());
 }
 
-std::string Indent(size_t depth) {
-  return depth == 0 ? "" : std::string(2 * (depth - 1), ' ') + "- ";
+// Is this the line of the call that made it what it is, and not the line where
+// that was seen?
+bool IsWritten(const v1::Violation& violation, const std::string& site) {
+  if (violation.relation() == kComparison) {
+    return violation.rung() == "gradient" || violation.rung() == "replicas";
+  }
+  // A call that a rule blames stands in its evidence: "the optimizer was made
+  // by torch.optim.SGD at train.py:7".
+  return std::any_of(violation.evidence().begin(), violation.evidence().end(),
+                     [end = " at " + site](const std::string& line) {
+                       return absl::EndsWith(line, end);
+                     });
+}
+
+std::vector<std::string> Sites(const v1::Violation& violation, bool written) {
+  std::vector<std::string> sites;
+  for (const std::string& site : violation.sites()) {
+    if (IsWritten(violation, site) == written) sites.push_back(site);
+  }
+  return sites;
+}
+
+template <typename Names>
+std::string NamesText(const Names& names, bool whole) {
+  return whole ? OneLine(absl::StrJoin(names, ", ")) : FirstNames(names);
+}
+
+// Where it was made wrong, then where it was seen. Callers are those of the
+// first site.
+void AppendSites(const v1::Violation& violation, bool whole,
+                 std::string* text) {
+  const std::string callers = absl::StrJoin(violation.callers(), ", ");
+  const std::vector<std::string> written = Sites(violation, true);
+  AppendLine("written at", NamesText(written, whole), text);
+  if (!written.empty()) AppendLine("called from", callers, text);
+  AppendLine("seen at", NamesText(Sites(violation, false), whole), text);
+  if (written.empty()) AppendLine("called from", callers, text);
+}
+
+// "- " before what follows from another one, "+ " before what was found beside
+// the lead.
+std::string Indent(const IncidentMember& member) {
+  if (member.depth == 0) return "";
+  const bool follows = member.depth > 1 || !member.beside;
+  return std::string(2 * (member.depth - 1), ' ') + (follows ? "- " : "+ ");
 }
 
 // Why it is shown, and how to have it shown no more.
@@ -94,6 +144,46 @@ void AppendBasis(const v1::Violation& violation, std::string* text) {
       "shown as",
       absl::StrCat(GradeOf(violation), " of a ", violation.basis(), mute),
       text);
+}
+
+// What people read of a violation, in the order in which they ask: where, what
+// was expected and what was seen, what else is wrong, why nothing failed, what
+// to do, how sure that is. `whole`: however long.
+std::string AccountText(const v1::Violation& violation, bool whole,
+                        const ShownBeside& beside, const std::string& others) {
+  std::string text;
+  AppendSites(violation, whole, &text);
+  AppendLine("rule", violation.text(), &text);
+  AppendExpected(violation, &text);
+  AppendLine("seen", violation.seen(), &text);
+  AppendLine("variables", NamesText(violation.variables(), whole), &text);
+  AppendEvidence(violation, whole, &text);
+  text += beside.closer_look + others;
+  AppendLine("why nothing fails", violation.why(), &text);
+  AppendLine("what to do", violation.fix(), &text);
+  if (whole) AppendLine("see", violation.reference(), &text);
+  text += beside.how_sure;
+  AppendBasis(violation, &text);
+  return text + beside.feedback;
+}
+
+// What tells it from others.
+std::string RecordText(const v1::Violation& violation) {
+  std::string text;
+  AppendLine("relation", violation.relation(), &text);
+  AppendLine("invariant", violation.invariant_id(), &text);
+  AppendLine("run",
+             absl::StrCat(violation.run(), ", attempt ", violation.attempt()),
+             &text);
+  AppendLine("ranks", Ranks(violation), &text);
+  AppendLine("steps", Steps(violation), &text);
+  AppendLine("count", absl::StrCat(violation.count(), " windows"), &text);
+  AppendLine("status", violation.status(), &text);
+  AppendLine("grade", GradeOf(violation), &text);
+  AppendLine("first seen", TimeOrUnknown(violation.first_seen_unix_ns()),
+             &text);
+  AppendLine("calls", absl::StrJoin(violation.apis(), ", "), &text);
+  return text;
 }
 
 // As people are shown it.
@@ -142,6 +232,7 @@ Json ViolationRowJson(const v1::Violation& violation) {
 Json ViolationDetailJson(const v1::Violation& violation) {
   Json json = ViolationRowJson(violation);
   json["expected"] = TextOrNull(violation.expected());
+  json["written_at"] = ArrayOf(Sites(violation, /*written=*/true));
   json["called_from"] = ArrayOf(violation.callers());
   json["evidence"] = ArrayOf(violation.evidence());
   json["why"] = TextOrNull(violation.why());
@@ -168,7 +259,8 @@ std::string ViolationsTable(const std::vector<v1::Violation>& violations) {
   if (marks) columns.insert(columns.begin() + 4, {"MARK"});
   Table table(columns);
   for (const Incident& incident : IncidentsOf(violations)) {
-    for (const auto& [violation, depth] : incident.members) {
+    for (const IncidentMember& member : incident.members) {
+      const v1::Violation& violation = member.violation;
       std::vector<std::string> row = {
           violation.id(),
           violation.run(),
@@ -180,7 +272,7 @@ std::string ViolationsTable(const std::vector<v1::Violation>& violations) {
           Ranks(violation),
           violation.relation(),
           Site(violation),
-          Indent(depth) + What(violation)};
+          Indent(member) + What(violation)};
       if (marks) row.insert(row.begin() + 4, TextOrUnknown(violation.mark()));
       table.AddRow(row);
     }
@@ -188,46 +280,23 @@ std::string ViolationsTable(const std::vector<v1::Violation>& violations) {
   return table.Render(StdoutColumns());
 }
 
-std::string ViolationDetailText(const v1::Violation& violation) {
-  std::string text = absl::StrCat("violation ", OneLine(violation.id()), "\n");
-  AppendLine("rule", violation.text(), &text);
-  AppendExpected(violation, &text);
-  AppendLine("seen", violation.seen(), &text);
-  for (const std::string& line : violation.evidence()) {
-    AppendLine("evidence", line, &text);
-  }
-  AppendNotes(violation, &text);
-  AppendLine("relation", violation.relation(), &text);
-  AppendLine("invariant", violation.invariant_id(), &text);
-  AppendLine("run",
-             absl::StrCat(violation.run(), ", attempt ", violation.attempt()),
-             &text);
-  AppendLine("ranks", Ranks(violation), &text);
-  AppendLine("steps", Steps(violation), &text);
-  AppendLine("count", absl::StrCat(violation.count(), " windows"), &text);
-  AppendLine("status", violation.status(), &text);
-  AppendLine("grade", GradeOf(violation), &text);
-  AppendBasis(violation, &text);
-  AppendLine("first seen", TimeOrUnknown(violation.first_seen_unix_ns()),
-             &text);
-  AppendLine("variables", absl::StrJoin(violation.variables(), ", "), &text);
-  AppendLine("calls", absl::StrJoin(violation.apis(), ", "), &text);
-  AppendLine("sites", absl::StrJoin(violation.sites(), ", "), &text);
-  AppendCallers(violation, &text);
-  return text;
+std::string ViolationDetailText(const v1::Violation& violation,
+                                const ShownBeside& beside) {
+  return absl::StrCat(
+      "violation ", OneLine(violation.id()), ", ", ShownGrade(violation),
+      "\n  ", ViolationHeadline(violation), "\n",
+      AccountText(violation, /*whole=*/true, beside, /*others=*/""),
+      RecordText(violation));
 }
 
-std::string IncidentText(const Incident& incident) {
+std::string IncidentText(const Incident& incident, const ShownBeside& beside) {
   const v1::Violation& lead = incident.lead();
-  std::string text =
-      absl::StrCat("incident ", OneLine(lead.id()), ", ",
-                   IsSilenced(lead) ? "silenced" : IncidentGradeOf(lead),
-                   "\n  ", ViolationHeadline(lead), "\n");
-  if (incident.members.size() > 1) {
-    absl::StrAppend(&text, "    what follows from it:\n",
-                    ConsequencesText(incident));
-  }
-  return text + ViolationDetailText(lead);
+  return absl::StrCat(
+      "incident ", OneLine(lead.id()), ", ",
+      IsSilenced(lead) ? "silenced" : IncidentGradeOf(lead), "\n  ",
+      ViolationHeadline(lead), "\n",
+      AccountText(lead, /*whole=*/true, beside, OthersText(incident)),
+      RecordText(lead));
 }
 
 std::string ViolationHeadline(const v1::Violation& violation) {
@@ -248,37 +317,15 @@ std::string ViolationLine(const v1::Violation& violation) {
 }
 
 std::string ViolationBlock(const v1::Violation& violation) {
-  std::string text = absl::StrCat(
-      "traincheck: ", IsOfAlert(violation) ? "VIOLATION " : "advice ",
-      ViolationHeadline(violation), "\n");
-  AppendLine("rule", violation.text(), &text);
-  AppendExpected(violation, &text);
-  AppendLine("seen", violation.seen(), &text);
-  AppendLine("variables", FirstNames(violation.variables()), &text);
-  AppendCallers(violation, &text);
-  const int shown = std::min(violation.evidence_size(), kMaxEvidenceInBlock);
-  for (int i = 0; i < shown; ++i) {
-    AppendLine("evidence", violation.evidence(i), &text);
-  }
-  if (shown < violation.evidence_size()) {
-    AppendLine("evidence",
-               absl::StrCat("and ", violation.evidence_size() - shown,
-                            " more lines: violations show"),
-               &text);
-  }
-  AppendLine("why nothing fails", violation.why(), &text);
-  AppendLine("what to do", violation.fix(), &text);
-  AppendBasis(violation, &text);
-  return text;
+  return IncidentBlock({.members = {{violation}}});
 }
 
 std::string IncidentBlock(const Incident& incident) {
-  std::string text = ViolationBlock(incident.lead());
-  if (incident.members.size() > 1) {
-    absl::StrAppend(&text, "    what follows from it:\n",
-                    ConsequencesText(incident));
-  }
-  return text;
+  const v1::Violation& lead = incident.lead();
+  return absl::StrCat(
+      "traincheck: ", IsOfAlert(lead) ? "VIOLATION " : "advice ",
+      ViolationHeadline(lead), "\n",
+      AccountText(lead, /*whole=*/false, {}, OthersText(incident)));
 }
 
 }  // namespace traincheck::ctl

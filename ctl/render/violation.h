@@ -18,16 +18,28 @@ namespace traincheck::ctl {
 // silenced_by}
 Json ViolationRowJson(const v1::Violation& violation);
 
-// The row and {expected, called_from, evidence, why, fix, reference, basis}.
+// The row and {expected, written_at, called_from, evidence, why, fix,
+// reference, basis}. written_at: of the sites those where it was made wrong;
+// the others are those where that was seen.
 Json ViolationDetailJson(const v1::Violation& violation);
 
-// By incidents, the lead first and below it what follows from it.
+// By incidents, the lead first and below it the others.
 std::string ViolationsTable(const std::vector<v1::Violation>& violations);
 
-std::string ViolationDetailText(const v1::Violation& violation);
+// What is known of a violation from elsewhere, as lines that stand in their
+// place within its text; "": nothing.
+struct ShownBeside {
+  std::string closer_look;
+  std::string how_sure;
+  std::string feedback;
+};
 
-// The lead in detail, and what follows from it.
-std::string IncidentText(const Incident& incident);
+std::string ViolationDetailText(const v1::Violation& violation,
+                                const ShownBeside& beside = {});
+
+// The lead in detail with the other violations of the incident.
+std::string IncidentText(const Incident& incident,
+                         const ShownBeside& beside = {});
 
 // "Since step 12 replicas hold different parameters (ranks 0,1, train.py:41)",
 // without a newline.
@@ -37,10 +49,10 @@ std::string ViolationHeadline(const v1::Violation& violation);
 std::string ViolationLine(const v1::Violation& violation);
 
 // What `run` prints: the headline behind "traincheck: VIOLATION " (or "advice
-// ") and indented lines with the rule, what was seen and what to do.
+// ") and indented lines: where, what was expected and seen, why, what to do.
 std::string ViolationBlock(const v1::Violation& violation);
 
-// The block of the lead, and what follows from it.
+// The block of the lead with the other violations of the incident.
 std::string IncidentBlock(const Incident& incident);
 
 }  // namespace traincheck::ctl

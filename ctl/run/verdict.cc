@@ -94,14 +94,10 @@ std::string IncidentLines(const std::vector<Incident>& incidents) {
   std::string text;
   for (size_t i = 0; i < shown; ++i) {
     const Incident& incident = incidents[i];
-    const size_t follow = incident.members.size() - 1;
-    text += Indented(absl::StrCat(
-        IncidentGradeOf(incident.lead()), " ",
-        ViolationHeadline(incident.lead()),
-        follow == 0
-            ? ""
-            : absl::StrCat("; ", Counted(follow, "violation"),
-                           follow == 1 ? " follows" : " follow", " from it")));
+    const std::string others = CountedOthers(incident);
+    text += Indented(absl::StrCat(IncidentGradeOf(incident.lead()), " ",
+                                  ViolationHeadline(incident.lead()),
+                                  others.empty() ? "" : "; ", others));
   }
   if (shown < incidents.size()) {
     text += Indented(absl::StrCat("and ", incidents.size() - shown, " more"));
@@ -117,8 +113,11 @@ std::string CoverageText(const v1::CheckProgress& check,
       absl::StrFormat("coverage %d/%d rules decided (%.0f%%), %d violated",
                       check.decided(), all, share, check.violated()));
   if (check.no_occasion() > 0) {
-    text += Indented(absl::StrCat("no occasion for ", check.no_occasion(),
-                                  ": what they are about did not come up"));
+    text += Indented(absl::StrCat(
+        Counted(check.no_occasion(), "rule"),
+        check.no_occasion() == 1
+            ? " does not apply: this training does not use what it checks"
+            : " do not apply: this training does not use what they check"));
   }
   if (check.not_applied() > 0) {
     text += Indented(absl::StrCat("not applied ", check.not_applied(),
@@ -126,13 +125,13 @@ std::string CoverageText(const v1::CheckProgress& check,
   }
   if (!left_aside.empty()) text += Indented(left_aside);
   for (const v1::UnknownReason& unknown : check.unknown()) {
-    text += Indented(
-        absl::StrCat("unknown ", unknown.invariants(), ": ", unknown.reason()));
+    text += Indented(absl::StrCat(Counted(unknown.invariants(), "rule"),
+                                  " undecided: ", unknown.reason()));
   }
   for (const v1::UnknownReason& unknown : check.partly_unknown()) {
-    text +=
-        Indented(absl::StrCat("unknown in some windows ", unknown.invariants(),
-                              ": ", unknown.reason()));
+    text += Indented(
+        absl::StrCat(Counted(unknown.invariants(), "rule"),
+                     " undecided in some windows: ", unknown.reason()));
   }
   return text;
 }

@@ -36,8 +36,8 @@ TEST(VerdictTest, ViolationsCoverageLossesAndWhereToLook) {
             "traincheck:   alert At an unknown step: t (ranks -)\n"
             "traincheck:   coverage 3/4 rules decided (75%), 1 violated\n"
             "traincheck:   not applied 2 (rules of another experiment)\n"
-            "traincheck:   unknown 1: rank 1 lost\n"
-            "traincheck:   unknown in some windows 3: rank 0 lost\n"
+            "traincheck:   1 rule undecided: rank 1 lost\n"
+            "traincheck:   3 rules undecided in some windows: rank 0 lost\n"
             "traincheck:   100 records, 1 dropped, 2 lost\n"
             "traincheck:   traincheckctl violations list --run r1\n"
             "traincheck:   traincheckctl violations show v1\n"
@@ -80,13 +80,15 @@ TEST(VerdictTest, IncidentsAreNamedAlertsFirstAndNotWithoutEnd) {
     violation.set_grade(i == 0 ? "advice" : "alert");
     input.violations.push_back(violation);
   }
-  // Two follow from the second.
+  // One follows from the second, and one was found beside it.
   input.violations[2].set_incident("1");
+  input.violations[2].set_cause("1");
   input.violations[3].set_incident("1");
   const std::string text = VerdictText(input);
   EXPECT_THAT(text, HasSubstr(": 10 incidents, 1 piece of advice\n"
                               "traincheck:   alert Since step 1 it is wrong "
-                              "(ranks -); 2 violations follow from it\n"
+                              "(ranks -); 1 violation follows from it, 1 "
+                              "violation was found beside it\n"
                               "traincheck:   alert Since step 4 "));
   EXPECT_THAT(text, HasSubstr("violations show 1\n"));
   EXPECT_THAT(text, HasSubstr("step 12 it is wrong (ranks -)\n"

@@ -37,8 +37,8 @@ class Marks {
   // `run`: its number in the store. DataLoss.
   [[nodiscard]] absl::StatusOr<OfRun> Of(uint64_t run) const;
 
-  // Marks the violation that is named, the first of `incident`, and those that
-  // follow from it, the others, unless they have a mark of their own; or takes
+  // Marks the violation that is named, the first of `incident`, and the others
+  // of it, unless they have a mark of their own; or takes
   // back what was marked so. InvalidArgument saying what is wrong,
   // FailedPrecondition if there is nothing to take back. REQUIRES: all are of
   // run number `run`.

@@ -42,9 +42,10 @@ void LeadAnew(const PlaceOfViolation& place_of, const Members& audible,
   const std::string lead = parts[LeadOf(parts)].id;
   const std::string before = IncidentOf(*members.front());
   for (v1::Violation* violation : members) {
-    const bool leads = violation->id() == lead;
-    // What followed from the former lead follows from this one.
-    if (leads || violation->cause() == before) violation->set_cause(lead);
+    // What followed from the former lead still does. That one follows from
+    // nothing that is known.
+    if (violation->id() == before) violation->clear_cause();
+    if (violation->id() == lead) violation->set_cause(lead);
     violation->set_incident(lead);
   }
 }

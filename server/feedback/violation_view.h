@@ -45,7 +45,7 @@ class ViolationView {
   std::vector<std::string> Runs() const { return use_.board->Runs(); }
   // NotFound.
   [[nodiscard]] absl::StatusOr<v1::Violation> Find(const std::string& id) const;
-  // The violation and, if it leads an incident, what follows from it. NotFound.
+  // The violation and, if it leads an incident, the others of it. NotFound.
   [[nodiscard]] absl::StatusOr<Violations> FindIncident(
       const std::string& id) const;
 

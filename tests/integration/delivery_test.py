@@ -77,7 +77,7 @@ class Accounting(Books):
         rules = {row["id"]: row["invariant_id"] for row in violations}
         rows = sorted(
             str([row[key] for key in keys])
-            + f" of {rules[row['incident']]}, from {rules[row['cause']]}"
+            + f" of {rules[row['incident']]}, from {rules.get(row['cause'])}"
             for row in violations
         )
         summary = ("decided", "total", "violated", "not_applied", "unknown")

@@ -58,8 +58,9 @@ class Recovery(harness.TrainingCase):
         violations = daemon.ctl("violations", "list", "--run", "drift")
         shown = [daemon.ctl("violations", "show", v["id"]) for v in violations]
         for violation in shown:
-            violation["follows"].sort(key=lambda v: v["id"])
-            for row in [violation, *violation["follows"]]:
+            for others in ("follows", "beside"):
+                violation[others].sort(key=lambda v: v["id"])
+            for row in [violation, *violation["follows"], *violation["beside"]]:
                 for key in TIMED:
                     row.pop(key, None)
         return sorted(shown, key=lambda v: v["id"]), check
