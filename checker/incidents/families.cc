@@ -1,5 +1,6 @@
 #include "checker/incidents/families.h"
 
+#include <algorithm>
 #include <optional>
 #include <string_view>
 
@@ -10,8 +11,8 @@ namespace traincheck {
 namespace {
 
 constexpr char kOtherProgram[] =
-    "The program does something else here than in the reference runs. That is "
-    "no error by itself: a changed program does so, too.";
+    "The program behaves differently from the reference runs. That is not an "
+    "error by itself: an intended change looks the same.";
 constexpr char kCompareProgram[] =
     "Compare the call site with the reference run's program. If the change is "
     "meant, record a new reference run.";
@@ -51,7 +52,7 @@ constexpr Family kFamilies[] = {
      "distinct",
      {Rung::kData},
      "{call} is given the same value again: {seen}",
-     "The call works with any value.",
+     "The function accepts the repeated value, so no error is raised.",
      kCompareProgram},
     {"APIArg",
      "/across",
@@ -73,8 +74,7 @@ constexpr Family kFamilies[] = {
      "",
      "",
      {Rung::kCall},
-     "{call} is called with another argument than in the reference runs: "
-     "{seen}",
+     "{call} gets other arguments than in the reference runs: {seen}",
      kOtherProgram,
      kCompareProgram},
     {"APIOutput",
@@ -82,14 +82,15 @@ constexpr Family kFamilies[] = {
      "at_most",
      {Rung::kResult},
      "{call} returns more than it was asked for: {seen}",
-     "The result is valid, and longer.",
+     "A longer result is valid output and raises no error.",
      kCompareProgram},
     {"APIOutput",
      "/to/context",
      "autocast_dtype",
      {Rung::kMode},
      "{call} does not compute in the type that autocast asks for: {seen}",
-     "Results of another precision are results.",
+     "Computation in another precision raises no error; it is only less exact "
+     "or slower.",
      "Call the layer within the autocast region."},
     {"APIOutput",
      "",
@@ -109,8 +110,7 @@ constexpr Family kFamilies[] = {
      "",
      "",
      {Rung::kCall},
-     "{call} is called another number of times than in the reference runs: "
-     "{seen}",
+     "{call} is not called as often as in the reference runs: {seen}",
      kOtherProgram,
      kCompareProgram},
     {"CallReturns",
@@ -124,7 +124,7 @@ constexpr Family kFamilies[] = {
      "/what",
      "operation",
      {Rung::kCollective, 0},
-     "members of a process group make different collectives: {seen}",
+     "ranks of a process group call different collectives: {seen}",
      "Each member waits for the others, or takes what belongs to another "
      "call.",
      "Make every rank take the same way through the code around the call."},
@@ -132,8 +132,7 @@ constexpr Family kFamilies[] = {
      "",
      "",
      {Rung::kCollective, 1},
-     "members of a process group give a collective different tensors: "
-     "{seen}",
+     "ranks of a process group give a collective different tensors: {seen}",
      "Backends do not compare what the members give.",
      "Make type, sizes and roots equal on all ranks."},
     {"Consistent",
@@ -170,7 +169,7 @@ constexpr Family kFamilies[] = {
      "variables",
      {Rung::kReplicas, 0},
      "two variables that were equal are not any more: {seen}",
-     "Both are valid tensors.",
+     "Both are valid tensors, and nothing compares them.",
      "Check that ties are made again after a load, a copy or a move."},
     {"Consistent",
      "/of",
@@ -240,7 +239,7 @@ constexpr Family kFamilies[] = {
      "/event/kind",
      "call",
      {Rung::kCall},
-     "{call} does not do what it did in the reference runs: {seen}",
+     "{call} does not work as in the reference runs: {seen}",
      kOtherProgram,
      kCompareProgram},
     {"EventContain",
@@ -276,15 +275,14 @@ constexpr Family kFamilies[] = {
      "kept",
      {Rung::kUpdate, 0},
      "parameters change outside of optimizer steps: {seen}",
-     "Any code may write to a parameter.",
+     "Any code may write to a parameter, and a write raises no error.",
      "Look for copies that are put into the model and not taken back: "
      "averaged weights after an evaluation, most often."},
     {"EventContain",
      "",
      "",
      {Rung::kUpdate, 0},
-     "an optimizer step does not change what it did in the reference runs: "
-     "{seen}",
+     "a step does not change what it changed in the reference runs: {seen}",
      kStands,
      kFindGradient},
     {"OptimizerProgress",
@@ -298,18 +296,18 @@ constexpr Family kFamilies[] = {
      "",
      "",
      {Rung::kUpdate},
-     "the learning rate takes another course than in the reference runs: "
-     "{seen}",
-     "Any rate is a rate. A wrong one trains too slowly, or not for as long as "
-     "was meant.",
+     "the learning rate is not that of the reference runs: {seen}",
+     "Every learning rate is accepted. A wrong one only makes training slower, "
+     "unstable or too short.",
      "Compare the scheduler's settings, and how often it is stepped, with the "
      "reference run's. If the change is meant, record a new reference run."},
     {"ReproducedSteps",
      "",
      "",
      {Rung::kTotals},
-     "the training leaves the course of the reference run: {seen}",
-     "A program that computes something else is a program like another.",
+     "{seen}",
+     "Nothing compares this run with the reference, so a different computation "
+     "raises no error.",
      "If nothing was changed on purpose, compare the two runs (traincheckctl "
      "compare). Another version of torch or of a library may round otherwise. "
      "If the change is meant, record a new reference run."},
@@ -325,14 +323,16 @@ constexpr Family kFamilies[] = {
      "resumed",
      {Rung::kSetup},
      "the training goes on without its optimizer's state: {seen}",
-     "Fresh moments train, too.",
+     "The optimizer starts with empty moments and raises no error; the loss "
+     "rises for a while.",
      "Load the optimizer's state, too."},
     {"SavedEqualsLive",
      "",
      "",
      {Rung::kReplicas, 4},
      "a checkpoint does not hold what was trained: {seen}",
-     "The file is valid and can be loaded.",
+     "The file can be loaded without an error; what it holds shows in an "
+     "evaluation at the earliest.",
      "Save the model that the optimizer steps, after its step."},
     {"StateChange",
      "",
@@ -370,6 +370,28 @@ std::string_view ClassAndMethod(std::string_view api) {
   return before == std::string_view::npos ? api : api.substr(before + 1);
 }
 
+// Its first clauses, as many as fit.
+std::string Cut(std::string_view text, size_t room) {
+  if (text.size() <= room) return std::string(text);
+  constexpr std::string_view kMore = " ...";
+  const std::string_view head = text.substr(0, room - kMore.size() + 1);
+  size_t end = 0;
+  for (const std::string_view mark : {"; ", ", ", ": ", " ("}) {
+    const size_t at = head.rfind(mark);
+    if (at != std::string_view::npos) end = std::max(end, at);
+  }
+  // A clause that is very short says nothing.
+  if (end < room / 3) end = head.rfind(' ');
+  if (end == std::string_view::npos || end == 0) {
+    end = head.size() - 1;
+    // Not within a character of several bytes.
+    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) {
+      --end;
+    }
+  }
+  return std::string(text.substr(0, end)) + std::string(kMore);
+}
+
 }  // namespace
 
 absl::Span<const Family> Families() { return kFamilies; }
@@ -395,9 +417,22 @@ Place PlaceOf(const Rule& rule) {
 
 std::string HeadlineOf(const Family& family, const std::string& seen,
                        const std::vector<std::string>& apis) {
-  const std::string call(apis.empty() ? "a function" : ClassAndMethod(apis[0]));
-  return absl::StrReplaceAll(family.headline,
-                             {{"{seen}", seen}, {"{call}", call}});
+  constexpr size_t kMostOfCall = 40;
+  // Less of what was seen would only puzzle.
+  constexpr size_t kLeastOfSeen = 16;
+  constexpr std::string_view kSeen = "{seen}";
+  const std::string call =
+      Cut(apis.empty() ? "a function" : ClassAndMethod(apis[0]), kMostOfCall);
+  std::string headline =
+      absl::StrReplaceAll(family.headline, {{"{call}", call}});
+  const size_t at = headline.rfind(kSeen);
+  if (at == std::string::npos) return headline;
+  const size_t others = headline.size() - kSeen.size();
+  if (others + std::min(seen.size(), kLeastOfSeen) > kMostOfHeadline) {
+    return headline.substr(0, headline.rfind(": ", at));
+  }
+  return headline.replace(at, kSeen.size(),
+                          Cut(seen, kMostOfHeadline - others));
 }
 
 }  // namespace traincheck

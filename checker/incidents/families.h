@@ -7,6 +7,7 @@
 #ifndef TRAINCHECK_CHECKER_INCIDENTS_FAMILIES_H_
 #define TRAINCHECK_CHECKER_INCIDENTS_FAMILIES_H_
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -44,7 +45,11 @@ const Family& FamilyOf(const Rule& rule);
 // Of the rule's fact if it is about one, else its family's.
 Place PlaceOf(const Rule& rule);
 
-// The clause for one finding.
+// Characters that a line has room for after "Since step 5 ".
+inline constexpr size_t kMostOfHeadline = 95;
+
+// The clause for one finding, at most that long: what was seen is cut after a
+// clause where it is longer.
 std::string HeadlineOf(const Family& family, const std::string& seen,
                        const std::vector<std::string>& apis);
 

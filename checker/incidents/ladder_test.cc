@@ -59,6 +59,41 @@ TEST(Families, AHeadlineNamesTheCallAndWhatWasSeen) {
   EXPECT_EQ(HeadlineOf(family, "3 rows", {}), "a function returns: 3 rows");
 }
 
+TEST(Families, HeadlinesHaveRoomInOneLine) {
+  const std::string name =
+      "torch.nn.parallel.distributed.DistributedDataParallel";
+  const std::string seen =
+      name + ".forward was called with " + name + " = 3; " +
+      "and then again with another value (stage training), " + name;
+  for (const Family& family : Families()) {
+    for (const std::string& long_seen : {seen, std::string(300, 'x')}) {
+      for (const std::string& api :
+           {name + ".forward", std::string(300, 'y')}) {
+        const std::string headline = HeadlineOf(family, long_seen, {api});
+        EXPECT_LE(headline.size(), kMostOfHeadline) << headline;
+        EXPECT_EQ(headline.find('{'), std::string::npos) << headline;
+        EXPECT_GE(headline.size(), 30u) << headline;
+      }
+    }
+  }
+}
+
+TEST(Families, ALongFindingIsCutAfterAClause) {
+  const Family family = {"", "", "", {}, "{seen}", "", ""};
+  const std::string clause = "the weights are not those of the reference run";
+  EXPECT_EQ(HeadlineOf(family,
+                       clause + ", although the step before was like "
+                                "that of the reference run",
+                       {}),
+            clause + " ...");
+  // Each letter has two bytes; what is cut within one would not be text.
+  std::string letters = "x";
+  for (int i = 0; i < 60; ++i) letters += "\xC3\xA4";
+  const std::string cut = HeadlineOf(family, letters, {});
+  EXPECT_LE(cut.size(), kMostOfHeadline);
+  EXPECT_EQ(cut.substr(cut.size() - 6), "\xC3\xA4 ...");
+}
+
 TEST(Families, WhatASpanLeavesOutIsNotDoneByACall) {
   const auto headline = [](const char* window) {
     const nlohmann::json parameters = {
