@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The main job on real input: watches a training that has a silent error by the
-# rules that the daemon has of itself, learns more from two healthy two-rank
+# built-in rules of the daemon, learns more from two healthy two-rank
 # trainings, then watches three others, of which two have a silent error.
 set -euo pipefail
 cd "$(dirname "$0")"

@@ -23,9 +23,9 @@ struct Stage {
 const std::vector<Stage>& Stages() {
   static const auto* const stages = new std::vector<Stage>{
       {"evaluation", {"in evaluation mode is"}},
-      {"the end of an epoch", {"another order"}},
+      {"the end of an epoch", {"anew in every epoch"}},
       {"saving", {"checkpoint"}},
-      {"resuming", {"has loaded a state", "goes on from"}}};
+      {"resuming", {"After load_state_dict", "goes on from"}}};
   return *stages;
 }
 
@@ -81,8 +81,12 @@ std::string CheckedText(const PreflightReport& report) {
 std::string NoOccasionText(const v1::CheckProgress& check) {
   if (check.no_occasion() == 0) return "";
   return Line("no occasion",
-              absl::StrCat("for ", Counted(check.no_occasion(), "other"),
-                           ": what they are about did not come up"));
+              absl::StrCat(Counted(check.no_occasion(), "other rule"),
+                           check.no_occasion() == 1
+                               ? " does not apply: this training does not use "
+                                 "what it checks"
+                               : " do not apply: this training does not use "
+                                 "what they check"));
 }
 
 // The shortest reasons first: they are the plainest.

@@ -59,8 +59,8 @@ const std::vector<Fact>& LoaderFacts() {
        "in the first pass, and where the end of a pass may be missing",
        Consumed, HasPassBefore, /*at_end=*/true},
       {"sampler.shuffles", kOf, FactType::kBool, FactNeed::kNone,
-       "the loader's sampler gives another order than in the pass before",
-       "the loader's sampler gives the same order as in the pass before",
+       "the sampler orders the data anew in every epoch",
+       "the sampler repeats the order of the epoch before",
        "in the first pass, and where indices of a pass were not recorded",
        Shuffles, CompletesPrefix, /*at_end=*/true},
   };

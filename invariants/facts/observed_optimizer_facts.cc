@@ -108,8 +108,7 @@ std::vector<Fact> OfOptimizers() {
           "and gets gradients is in an optimizer")),
       OptimizerRow<kMadeAnew>(
           "optimizers of these parameters have been made anew again and again",
-          "optimizers of these parameters have not been made anew again and "
-          "again"),
+          "the optimizer is created once, not repeatedly"),
       OptimizerRow<kNotFinite>("its gradients are of a loss that is not finite",
                                "its gradients are of a loss that is finite"),
   };

@@ -56,9 +56,7 @@ std::vector<Fact> ObservedScheduleFacts() {
       OptimizerRow<kSlowWarmUp>(
           "its scheduler warms up over ten calls of step() and more, and is "
           "called once in many steps",
-          "its scheduler is called at each step while it warms up, or a few "
-          "times",
-          13),
+          "a warm-up counted in steps is stepped at every optimizer step", 13),
       OptimizerRow<kNotLoaded>(
           "it goes on from a loaded state, and its schedule begins anew "
           "although "
@@ -73,8 +71,7 @@ std::vector<Fact> ObservedScheduleFacts() {
           "it has at most one scheduler of a kind", 10),
       OptimizerRow<kUnused>(
           "none of its schedulers has been stepped in two passes over the data",
-          "its schedulers have not remained unstepped for two passes over the "
-          "data"),
+          "every scheduler is stepped at least once in two epochs"),
   };
 }
 

@@ -275,7 +275,7 @@ constexpr Fact kRows[] = {
      IsNormOfSplitOptimizer},
     {"var.overwritten", kOf, FactType::kBool, FactNeed::kOverwrites,
      "something else than a step or a load has changed it",
-     "nothing but a step or a load has changed it",
+     "only optimizer steps and loads have changed it",
      "where it was not recorded around both steps",
      OfState<&VariableState::overwritten>, MayBeOverwritten},
     {"var.identity_epoch", kOf, FactType::kNumber, FactNeed::kNone,

@@ -1,4 +1,4 @@
-// The rules that every healthy training obeys, which the daemon has of itself:
+// The rules that every healthy training obeys, which are built into the daemon:
 // one document a family beside this file, in the form of a set
 // (docs/invariant-json.md). What a rule's origin says besides is read by
 // people: why nothing fails when it is broken, how to mend it, where it is

@@ -11,10 +11,10 @@ namespace {
 
 constexpr char kHead[] = R"(# Built-in rules
 
-What every healthy training obeys, whatever it trains. The daemon has these
-rules of itself, as the set `builtin`; no reference run is needed. An *alert*
+What every healthy training obeys, whatever it trains. The daemon has
+these rules built in, as the set `builtin`; no reference run is needed. An *alert*
 says that something is wrong; *advice* says that something is unusual and worth
-a look. Where a training gives a rule no occasion (no DDP, no dropout), it says
+a look. A rule whose subject a training does not use (no DDP, no dropout) says
 nothing.
 
 This page is made from the documents in

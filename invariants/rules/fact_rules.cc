@@ -14,8 +14,9 @@ std::string WantedFact::Expected() const {
 
 std::string UnknownWords(const Fact& fact, const ProcessFacts& facts) {
   if (!facts.recorded().whole()) return facts.not_sampled();
-  return std::string(fact.name) + " is not known on " + facts.Name() +
-         ": it is unknown " + fact.unknown;
+  const char* const what = fact.type == FactType::kBool ? " whether " : ": ";
+  return "not known on " + facts.Name() + what + fact.text + " (unknown " +
+         fact.unknown + ")";
 }
 
 }  // namespace traincheck

@@ -87,8 +87,8 @@ TEST(InvariantJson, IdFollowsContentNotSupport) {
 
 TEST(InvariantJson, TextIsPlainEnglish) {
   EXPECT_EQ(Sample().text,
-            "During a.Net.forward, a.Dropout.forward is called. Holds where "
-            "the module called is in training mode.");
+            "a.Net.forward calls a.Dropout.forward. Holds where the module "
+            "called is in training mode.");
 }
 
 TEST(InvariantJson, TextIsMadeFromTheRuleWhateverTheFileSays) {
@@ -100,9 +100,9 @@ TEST(InvariantJson, TextIsMadeFromTheRuleWhateverTheFileSays) {
   nlohmann::json odd = ToJson(Sample());
   odd.erase("id");
   odd["parameters"]["window"]["function"]["name"] = "a.\u202eNet\n.forward";
-  EXPECT_EQ(InvariantFromJson(odd)->text.find(
-                "During a.\\u{202e}Net\\u{a}.forward, "),
-            0u);
+  EXPECT_EQ(
+      InvariantFromJson(odd)->text.find("a.\\u{202e}Net\\u{a}.forward calls "),
+      0u);
 }
 
 TEST(InvariantJson, DeepNestingIsRefusedAndEndsNobody) {

@@ -12,7 +12,7 @@
 
 namespace traincheck {
 
-// The set of rules that the daemon has of itself; nobody else's has its name.
+// The daemon's built-in set of rules; nobody else's has its name.
 inline constexpr char kBuiltInSet[] = "builtin";
 
 // NAME, its newest version, or NAME@VERSION.

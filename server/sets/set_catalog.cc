@@ -65,8 +65,7 @@ absl::Status CheckSetName(const std::string& name) {
   if (name == kBuiltInSet) {
     return absl::InvalidArgumentError(absl::StrCat(
         "\"", name,
-        "\" is the set of rules that the daemon has of itself: give this one "
-        "another name"));
+        "\" is the daemon's built-in set: give this one another name"));
   }
   if (!name.empty() && name.size() <= kMaxNameBytes && name[0] != '-' &&
       std::all_of(name.begin(), name.end(), IsNameCharacter)) {

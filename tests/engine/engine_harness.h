@@ -29,15 +29,14 @@ std::vector<Reference> TwoReferences();
 const InferenceResult& Learned();
 // Parts of the texts of its rules.
 inline constexpr char kUpdates[] =
-    "at least one parameter that the optimizer holds "
-    "changes";
+    "changes at least one of the optimizer's parameters";
 inline constexpr char kGradients[] = "non-zero gradient";
 inline constexpr char kWrapper[] = "it goes through its wrapper";
 inline constexpr char kEqualGradients[] = "equal gradients of parameters";
 inline constexpr char kEqualAfterStep[] =
     "equal parameters when an optimizer step "
     "ends";
-inline constexpr char kCleared[] = "the gradients it holds are cleared";
+inline constexpr char kCleared[] = "the optimizer's gradients are cleared";
 
 // A healthy training of a third kind.
 TrainingOptions Target();

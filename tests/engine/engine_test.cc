@@ -181,21 +181,21 @@ const Companion kCompanions[] = {
      R"({"function": {"category": "backward"}, "counts": [2], "per": "step"})",
      nullptr, kAlways,
      "1 call on ranks 0, 1; the rule says: In each step, backward is called "
-     "2 times."},
+     "twice."},
     {"Imported",
      "CallCount",
      R"({"function": {"category": "backward"}, "counts": [2], "per": "step"})",
      {{"format", "traincheck"}},
      kAlways,
      "1 call on ranks 0, 1; the rule says: In each step, backward is called "
-     "2 times."},
+     "twice."},
     {"OfAnOriginThatSaysNothing",
      "CallCount",
      R"({"function": {"category": "backward"}, "counts": [2], "per": "step"})",
      {{"format", 3}},
      kAlways,
      "1 call on ranks 0, 1; the rule says: In each step, backward is called "
-     "2 times."},
+     "twice."},
 };
 
 INSTANTIATE_TEST_SUITE_P(Rules, Companions, testing::ValuesIn(kCompanions),

@@ -196,7 +196,7 @@ class BuiltInRules(Watching):
         self.assertEqual(row["version"], 1)
         rules = self.daemon.ctl("invariants", "list", "builtin")
         self.assertEqual(len(rules), row["invariants"])
-        with self.assertRaisesRegex(AssertionError, "that the daemon has of itself"):
+        with self.assertRaisesRegex(AssertionError, "is the daemon's built-in set"):
             self.daemon.ctl("infer", "--from", "right", "--set", "builtin")
 
 

@@ -35,8 +35,8 @@ struct OutputSpec {
   }
   std::string Describe() const {
     if (is_autocast()) {
-      return "Within torch.autocast, " + function.Describe() +
-             " returns a tensor of the type that it casts to.";
+      return "Under torch.autocast, " + function.Describe() +
+             " returns a tensor of the autocast dtype.";
     }
     return function.Describe() + " returns as many rows as " + argument +
            " has.";

@@ -83,11 +83,14 @@ void SequenceSpec::AddNeeds(CaptureNeeds* needs) const {
 std::string SequenceSpec::Describe() const {
   std::string order;
   for (const FunctionMatch& function : functions) {
-    if (!order.empty()) order += ", then ";
+    if (!order.empty()) order += " before ";
     order += function.Describe();
+    if (&function == &functions.front()) order += " is called";
   }
-  return (window == SequenceWindow::kStep ? "In each step" : "In the run") +
-         (", first " + order + ", where they are called.");
+  return (window == SequenceWindow::kStep ? "In each step, " : "In the run, ") +
+         order +
+         (functions.size() == 2 ? " (if both are called)."
+                                : " (those of them that are called).");
 }
 
 absl::StatusOr<SequenceSpec> SequenceSpec::Parse(

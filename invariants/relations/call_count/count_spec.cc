@@ -41,6 +41,7 @@ void ReadCounts(JsonReader* reader, CountSpec* spec) {
 
 std::string Words(uint64_t count) {
   if (count == 1) return "once";
+  if (count == 2) return "twice";
   return std::to_string(count) + " times";
 }
 
@@ -69,12 +70,14 @@ void CountSpec::AddNeeds(CaptureNeeds* needs) const {
 }
 
 std::string CountSpec::CountWords() const {
+  const bool may_be_left_out = counts.size() > 1 && counts.contains(0);
   std::string text;
   for (const uint64_t count : counts) {
+    if (count == 0 && may_be_left_out) continue;
     if (!text.empty()) text += " or ";
     text += Words(count);
   }
-  return text;
+  return may_be_left_out ? text + " or not at all" : text;
 }
 
 std::string CountSpec::Describe() const {

@@ -40,18 +40,16 @@ struct ReturnsSpec {
   static absl::StatusOr<ReturnsSpec> Parse(const nlohmann::json& parameters,
                                            const std::string& path);
   std::string Describe() const {
-    const std::string limit = absl::StrCat(
-        seconds, " s, or ", medians, " times as long as usual from its line");
+    const std::string limit =
+        absl::StrCat(seconds, " s (or ", medians,
+                     " times the usual duration of the call at that line)");
     if (deadlock) {
-      return absl::StrCat(
-          "Ranks do not all wait for each other for longer "
-          "than ",
-          limit, ".");
+      return absl::StrCat("Ranks never all wait for each other longer than ",
+                          limit, ".");
     }
     return absl::StrCat(
-        "A call that waits for other ranks or for data returns "
-        "within ",
-        limit, ".");
+        "A call that waits for other ranks or for data returns within ", limit,
+        ".");
   }
   static void AddNeeds(CaptureNeeds* needs) {
     // The collectives that name their group are recorded under every plan, too.

@@ -42,8 +42,8 @@ constexpr WhatWords kWhats[] = {
      "The members of a process group name the same source or destination of a "
      "collective."},
     {What::kSplits, "splits", "part",
-     "The members of a process group send each other the parts that the other "
-     "expects."},
+     "In a collective with split sizes, each rank sends each peer the part "
+     "that the peer expects."},
 };
 
 const WhatWords& WordsOf(What what) {

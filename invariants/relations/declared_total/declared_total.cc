@@ -32,8 +32,8 @@ struct TotalSpec {
     return {{"function", traincheck::ToJson(function)}, {"argument", argument}};
   }
   std::string Describe() const {
-    return "A run makes as many optimizer steps as " + function.Describe() +
-           " is given as " + argument + ".";
+    return "A run makes exactly " + argument + " optimizer steps (the " +
+           argument + " given to " + function.Describe() + ").";
   }
   void AddNeeds(CaptureNeeds* needs) const {
     needs->Calls(function.text).arguments.insert(argument);

@@ -44,10 +44,10 @@ struct StateRow {
 
 constexpr StateRow kStates[] = {
     {StateKind::kDataChanged, "parameter.data", "changed", /*span=*/false,
-     "at least one parameter that the optimizer holds changes, unless its "
-     "learning rates are 0",
-     "every parameter that the optimizer holds changes, unless its learning "
-     "rate is 0"},
+     "at least one of the optimizer's parameters (unless all learning rates "
+     "are 0)",
+     "every parameter that the optimizer holds (unless its learning rate is "
+     "0)"},
     {StateKind::kDataKept, "parameter.data", "kept", /*span=*/true, nullptr,
      "no parameter that the optimizer holds changes outside of its steps"},
     {StateKind::kGradReached, "parameter.grad", "reached", /*span=*/false,
@@ -56,9 +56,8 @@ constexpr StateRow kStates[] = {
      "called has had a gradient by the third step"},
     {StateKind::kEndReached, "parameter.grad", "reached_at_ends",
      /*span=*/false, nullptr,
-     "every trainable parameter that the optimizer holds, of a module that is "
-     "the last which the one around it calls, has had a gradient by the third "
-     "step"},
+     "every trainable parameter that the optimizer holds in the last submodule "
+     "that a module calls has had a gradient by the third step"},
     {StateKind::kGradCleared, "parameter.grad", "cleared", /*span=*/false,
      nullptr,
      "the gradient of every parameter that the optimizer holds becomes None or "
@@ -70,8 +69,8 @@ constexpr StateRow kStates[] = {
      "at least one parameter that the optimizer holds requires a gradient",
      nullptr},
     {StateKind::kCurrent, "parameter", "current", /*span=*/false, nullptr,
-     "no parameter that the optimizer holds was replaced in its model by one "
-     "that no optimizer holds"},
+     "the model still uses all parameters that the optimizer holds, or another "
+     "optimizer holds the new ones"},
     {StateKind::kGradNonzero, "parameter.grad", "nonzero", /*span=*/true,
      "at least one parameter that the optimizer holds gets a non-zero gradient",
      nullptr},
@@ -257,31 +256,34 @@ std::string DescribeWith(const CallWith& with) {
   return " with " + with.argument + " = whether " + with.fact->text;
 }
 
-std::string DescribeHappening(const CallInWindow& event) {
-  // By a call, or by hand.
-  if (IsClear(event.function)) return "the gradients it holds are cleared";
-  if (event.function.level == Level::kCategory) {
-    return event.function.DescribeCalled();
-  }
-  const std::string function = event.function.Describe();
-  switch (event.binding) {
+const char* OnWhat(Binding binding) {
+  switch (binding) {
     case Binding::kAny:
-      return function + " is called";
+      return "";
     case Binding::kSelf:
-      return function + " is called on the same object";
+      return " on the same object";
     case Binding::kWrapped:
-      return function + " is called on the module that it wraps";
+      return " on the module that it wraps";
     case Binding::kHeld:
-      return function + " is called on a model whose parameters it holds";
+      return " on a model whose parameters it holds";
     case Binding::kWrapper:
-      return function + " is called on the wrapper of the parameters it holds";
+      return " on the wrapper of the parameters it holds";
   }
   return "";
 }
 
 std::string DescribeEvent(const CallInWindow& event) {
-  return (event.never ? "it never happens that " : "") +
-         DescribeHappening(event) + DescribeWith(event.with);
+  const std::string never = event.never ? "never " : "";
+  // By a call, or by hand.
+  if (IsClear(event.function)) {
+    return "the optimizer's gradients are " + never + "cleared";
+  }
+  if (event.function.level == Level::kCategory) {
+    return (event.never ? "it never happens that " : "") +
+           event.function.DescribeCalled() + DescribeWith(event.with);
+  }
+  return event.function.Describe() + " is " + never + "called" +
+         OnWhat(event.binding) + DescribeWith(event.with);
 }
 
 std::string DescribeEvent(const FactInWindow& event) {
@@ -379,8 +381,19 @@ std::string ContainSpec::Describe() const {
   const std::string happens =
       std::visit([](const auto& it) { return DescribeEvent(it); }, event);
   if (span) {
-    return "Between one step of an optimizer (" + window.Describe() +
-           ") and the end of its next, " + happens + ".";
+    return "Between two consecutive calls of " + window.Describe() + ", " +
+           happens + ".";
+  }
+  const auto* const call = std::get_if<CallInWindow>(&event);
+  if (call && window.level != Level::kCategory &&
+      call->function.level != Level::kCategory && !IsClear(call->function)) {
+    return window.Describe() + (call->never ? " never calls " : " calls ") +
+           call->function.Describe() + OnWhat(call->binding) +
+           DescribeWith(call->with) + ".";
+  }
+  const auto* const state = std::get_if<StateInWindow>(&event);
+  if (state && state->kind == StateKind::kDataChanged) {
+    return window.Describe() + " changes " + happens + ".";
   }
   const char* article = window.level == Level::kCategory ? "a " : "";
   return "During " + (article + window.Describe()) + ", " + happens + ".";

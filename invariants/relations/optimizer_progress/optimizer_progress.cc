@@ -22,9 +22,9 @@ struct ProgressSpec {
 
   nlohmann::json ToJson() const { return {{"backwards", backwards}}; }
   std::string Describe() const {
-    return "From its first optimizer step on, a process makes at most " +
+    return "After the first optimizer step, at most " +
            std::to_string(backwards) +
-           " backwards that give gradients before some optimizer steps again.";
+           " backwards with gradients run between two optimizer steps.";
   }
   static void AddNeeds(CaptureNeeds* needs) { needs->Gradients(); }
   static std::vector<const Fact*> Facts() { return {}; }

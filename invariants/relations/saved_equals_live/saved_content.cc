@@ -30,7 +30,8 @@ struct SavedSpec {
     return reader.Finish(SavedSpec{what == "loaded"});
   }
   std::string Describe() const {
-    return loaded ? "After a model has loaded a state, it is equal to it."
+    return loaded ? "After load_state_dict, the model equals the state that "
+                    "it was given."
                   : "What a checkpoint holds of a model is equal to the model "
                     "as it is when it is saved.";
   }

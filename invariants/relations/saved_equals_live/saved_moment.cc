@@ -25,8 +25,8 @@ struct MomentSpec {
     return reader.Finish(MomentSpec{});
   }
   std::string Describe() const {
-    return "A checkpoint holds the state of its own moment, not once more that "
-           "of the checkpoint before.";
+    return "A checkpoint holds the current state, not that of the previous "
+           "checkpoint.";
   }
   static std::vector<const Fact*> Facts() { return {}; }
   void AddNeeds(CaptureNeeds* needs) const {

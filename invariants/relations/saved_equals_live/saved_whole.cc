@@ -30,9 +30,8 @@ struct WholeSpec {
   }
   std::string Describe() const {
     return modules
-               ? "A checkpoint that holds a part of a module holds all of it, "
-                 "and beside an optimizer's state every parameter of the model "
-                 "that optimizers train."
+               ? "A checkpoint is complete: whole modules, and every trained "
+                 "parameter if the optimizer's state is saved, too."
                : "A checkpoint of a model holds every parameter of it.";
   }
   static std::vector<const Fact*> Facts() { return {}; }

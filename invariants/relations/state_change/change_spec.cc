@@ -94,10 +94,7 @@ std::string ChangeSpec::Describe() const {
     return "A parameter that requires no gradient and is held by no optimizer "
            "does not change.";
   }
-  const size_t dot = role.rfind('.');
-  const std::string who =
-      role.empty() ? variable
-                   : role.substr(dot + 1) + " of each " + role.substr(0, dot);
+  const std::string& who = role.empty() ? variable : role;
   if (steps == 0) return who + " does not change during training.";
   std::string text = who + " changes in ";
   text +=
@@ -105,7 +102,7 @@ std::string ChangeSpec::Describe() const {
   if (kind == VariableKind::kParameter) {
     text += ", unless its learning rate is 0";
   } else if (after_forward) {
-    text += " when forwards in training have begun to write it";
+    text += " after the first training forward";
   }
   return text + ".";
 }
