@@ -156,7 +156,7 @@ class Coverage {
           !state.unknown.empty() && state.unknown.attempt() >= newest;
       return "attempt " + std::to_string(newest) + " was not judged: " +
              (is_of_newest ? state.unknown.Text()
-                           : "what the rule is about was not seen");
+                           : "what the rule is about did not occur");
     }
     const uint32_t attempt = state.unknown.attempt();
     if (attempt >= newest) return state.unknown.Text();

@@ -169,7 +169,7 @@ TEST(RunCommandTest, WrongSettingsStopBeforeTheStart) {
   const std::string plan = std::string(getenv("TEST_TMPDIR")) + "/wrong.json";
   std::ofstream(plan) << "import torch\n";
   const std::vector<std::pair<std::string, std::string>> all = {
-      {"TRAINCHECK_GRASE=1", "TRAINCHECK_GRASE is not a setting"},
+      {"TRAINCHECK_GRASE=1", "unknown setting TRAINCHECK_GRASE"},
       {"TRAINCHECK_BUDGET=abc", "TRAINCHECK_BUDGET is \"abc\": write"},
       {"TRAINCHECK_PLAN=" + plan, plan + ", line 1, column 1: "}};
   for (const auto& [variable, message] : all) {

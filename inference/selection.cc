@@ -10,11 +10,11 @@ namespace traincheck {
 
 namespace {
 
-constexpr char kNeverSeen[] = "its subject was not seen";
-constexpr char kUndecided[] = "undecided in a run that has its subject";
+constexpr char kNeverSeen[] = "never occurred";
+constexpr char kUndecided[] = "undecided in a reference run where it applies";
 constexpr char kViolated[] = "violated in a reference";
-constexpr char kNotRefutable[] = "could not have been refuted";
-constexpr char kUnguarded[] = "its condition is guarded by no other rule";
+constexpr char kNotRefutable[] = "seen too seldom to be trusted";
+constexpr char kUnguarded[] = "no other rule checks its condition";
 constexpr char kOverLimit[] = "over the limit of invariants";
 constexpr char kImplied[] = "implied: ";
 

@@ -110,7 +110,7 @@ TEST_F(SelectionTest, TooFewWindowsAgreeByChance) {
   Candidate& rule = Make(kGradientFlows);
   Pass(&rule, "cnn", 6);
   SettleAll();
-  EXPECT_EQ(rule.dropped, "could not have been refuted");
+  EXPECT_EQ(rule.dropped, "seen too seldom to be trusted");
   rule.dropped.clear();
   options_.max_chance = 0.1;
   SettleAll();
@@ -149,7 +149,7 @@ TEST_F(SelectionTest, AConditionThatSilencesTheRuleNeedsAGuard) {
   every.invariant.precondition = Precondition(
       {{ClauseKind::kConstant, FindFact("var.got_grad"), nullptr, true}});
   DropUnguarded(&candidates_);
-  EXPECT_EQ(every.dropped, "its condition is guarded by no other rule");
+  EXPECT_EQ(every.dropped, "no other rule checks its condition");
   every.dropped.clear();
   Make(kGradientFlows);
   DropUnguarded(&candidates_);
@@ -201,7 +201,7 @@ TEST_F(SelectionTest, WhatTheLimitLeavesWithoutAGuardIsDropped) {
   Pass(&guard, "cnn", 10);
   KeepBest(1, &candidates_);
   EXPECT_EQ(guard.dropped, "over the limit of invariants");
-  EXPECT_EQ(every.dropped, "its condition is guarded by no other rule");
+  EXPECT_EQ(every.dropped, "no other rule checks its condition");
   // One that is implied guards all the same, by the rule that implies it.
   every.dropped.clear();
   guard.dropped = "implied: a role says it";

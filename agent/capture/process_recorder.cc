@@ -161,7 +161,8 @@ void ProcessRecorder::SetKind(ProcessKind kind, uint32_t worker_id,
   identity_.worker_id = worker_id;
   if (kind == ProcessKind::kWorker) SetOwner(owner_pid);
   if (!definitions_->Process(identity_)) {
-    LogOnce("process kind", "no room to say what kind of process this is");
+    LogOnce("process kind",
+            "definition ring full: the kind of this process is not recorded");
   }
   Tend();
 }
@@ -171,7 +172,8 @@ void ProcessRecorder::SettleRun(const std::string& run) {
   identity_.run_is_provisional = false;
   if (!run.empty()) identity_.run = run;
   if (!definitions_->Process(identity_)) {
-    LogOnce("run", "no room to say which run this process belongs to");
+    LogOnce("run",
+            "definition ring full: the run of this process is not recorded");
   }
 }
 
@@ -296,7 +298,7 @@ void SayIfForkWasUnseen() {
   if (said || !ForkWasUnseen()) return;
   said = true;
   LogLine("process " + std::to_string(getpid()) +
-          " was forked past the C library: what it does is not recorded");
+          " was forked without fork() of the C library: it is not recorded");
 }
 
 ThreadRecorder* CurrentThreadSlow() {

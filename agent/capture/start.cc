@@ -145,7 +145,8 @@ bool BindTorch() {
   }
   const std::string slow = TensorShim::Bind(torch);
   if (!slow.empty()) {
-    LogOnce("tensor shim", "tensors are read slowly in this torch: " + slow);
+    LogOnce("tensor shim",
+            "slow tensor access with this torch version: " + slow);
   }
   LearnLibraryFolder("torch");
   return true;

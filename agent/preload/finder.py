@@ -144,7 +144,7 @@ class _TorchFinder:
         try:
             setattr(loader, "exec_module", exec_module)
         except AttributeError:
-            _say("torch's import loader %r takes no wrapper" % loader)
+            _say("cannot hook torch's import loader %r" % loader)
 
 
 sys.meta_path.insert(0, _TorchFinder())

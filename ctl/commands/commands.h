@@ -56,7 +56,7 @@ inline constexpr Command kCommands[] = {
     {"invariants", "Rules of a set", AddInvariants},
     {"import", "Makes a run from a folder of TrainCheck's traces", AddImport},
     {"violations", "Rules that were broken", AddViolations},
-    {"silences", "What nobody is to be alerted of", AddSilences},
+    {"silences", "Rules and variables that raise no alert", AddSilences},
     {"backup", "A copy of the server's data while it works", AddBackup},
     {"certs", "Certificates for traincheckd beyond one host", AddCerts},
     {"token", "Tokens, by which traincheckd knows who speaks to it", AddToken},
@@ -64,7 +64,8 @@ inline constexpr Command kCommands[] = {
      AddSpool},
     {"status", "The server, runs in progress, and why a rank is missing",
      AddStatus},
-    {"doctor", "Would a training that is started here be recorded?", AddDoctor},
+    {"doctor", "Check whether trainings started here would be recorded",
+     AddDoctor},
     {"completion", "Prints a script that completes commands and options",
      AddCompletion},
 };

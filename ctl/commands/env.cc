@@ -33,11 +33,10 @@ absl::StatusOr<std::string> FetchPlan(const MonitoringOptions& options) {
 std::string PlanOrWarning(const MonitoringOptions& options) {
   const absl::StatusOr<std::string> plan = FetchPlan(options);
   if (plan.ok()) return *plan;
-  Complain(absl::StrCat(
-      "env: the plan of set ", options.check_set,
-      " is not there when the training starts: what it names beyond the "
-      "plan without it stays unrecorded, and rules on that unknown: ",
-      plan.status().message()));
+  Complain(absl::StrCat("env: could not fetch the capture plan of set ",
+                        options.check_set,
+                        ": rules that need its extra records stay unknown: ",
+                        plan.status().message()));
   return "";
 }
 

@@ -64,7 +64,7 @@ TEST(EnvCommandTest, PrintsNothingWithWrongSettings) {
   const ProcessResult result = RunProcess(Ctl({"env", "--config", path}));
   EXPECT_EQ(result.code, 2);
   EXPECT_EQ(result.out, "");
-  EXPECT_THAT(result.err, HasSubstr("line 1: sever is not a setting"));
+  EXPECT_THAT(result.err, HasSubstr("line 1: unknown setting sever"));
   const std::string plan = testing::TempDir() + "/wrong.json";
   std::ofstream(plan) << "{}";
   const ProcessResult planned = RunProcess(Ctl({"env", "--plan", plan}));
@@ -102,7 +102,7 @@ TEST(EnvCommandTest, ThePlanOfTheSetIsThereForTheFirstCall) {
   EXPECT_EQ(alone.code, 0);
   EXPECT_THAT(alone.out, HasSubstr("TRAINCHECK_CHECK=builtin,s1"));
   EXPECT_THAT(alone.out, Not(HasSubstr("TRAINCHECK_PLAN")));
-  EXPECT_THAT(alone.err, HasSubstr("is not there when the training starts"));
+  EXPECT_THAT(alone.err, HasSubstr("could not fetch the capture plan of set"));
 }
 
 TEST(EnvCommandTest, PrintsNothingWithoutAnAgent) {

@@ -233,8 +233,10 @@ void AddImport(CLI::App* command, const Context* context, Action* action) {
       ->check(CLI::IsMember({"traincheck"}));
   command->add_option("--run", options->run, "Id of the run; must be new")
       ->required();
-  command->add_option("--experiment", options->experiment,
-                      "What the run is one of; default: the folder's name");
+  command->add_option(
+      "--experiment", options->experiment,
+      "Experiment that the run belongs to; default: the folder's "
+      "name");
   command->add_option("--role", options->role, "reference or target")
       ->check(CLI::IsMember({kReference, kTarget}))
       ->capture_default_str();

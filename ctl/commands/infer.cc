@@ -132,15 +132,16 @@ void AddPatterns(CLI::App* infer, Options* options) {
 
 void AddThresholds(CLI::App* infer, Options* options) {
   infer->add_option("--min-programs", options->min_programs,
-                    "Programs of different kind that a general rule was seen "
-                    "in (default 2)");
+                    "Minimum number of different programs that support a "
+                    "general rule (default 2)");
   infer->add_option("--max-chance", options->max_chance,
-                    "Ship a rule only if the chance that it says nothing is "
-                    "below (default 0.01)");
+                    "Largest probability that a rule held by chance (default "
+                    "0.01)");
   infer->add_option("--max-invariants", options->max_invariants,
-                    "Ship the best so many rules at most (default 20000)");
-  infer->add_option("--max-hypotheses", options->max_hypotheses,
-                    "Look at so many of a relation at most (default 100000)");
+                    "Keep at most N rules, best first (default 20000)");
+  infer->add_option(
+      "--max-hypotheses", options->max_hypotheses,
+      "Consider at most N hypotheses per relation (default 100000)");
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ void AddMonitoringFlags(CLI::App* command, Options* options) {
                       "Name of what is trained (default: the script's path)");
   command
       ->add_option("--run", options->run,
-                   "Id of this run, new on the server (default: made up)")
+                   "Run id; must not exist yet (default: generated)")
       ->check([](const std::string& id) {
         return std::string(CheckRunId(id).message());
       });
@@ -27,8 +27,7 @@ void AddMonitoringFlags(CLI::App* command, Options* options) {
                                            "A reference run, to learn from");
   command
       ->add_flag("--full", options->full,
-                 "Record the calls of torch's functions too, not only what "
-                 "every training has")
+                 "Also record every call of a torch function")
       ->needs(collect);
   command
       ->add_option("--check", options->check_set,

@@ -76,24 +76,24 @@ int Remove(const Context& context, const std::string& id) {
 void AddAdd(CLI::App* group, const Context* context, Action* action) {
   auto options = std::make_shared<AddOptions>();
   CLI::App* add = group->add_subcommand(
-      "add", "Alert nobody of what fits everything that is named here");
+      "add", "Do not alert on violations that match all of these options");
   add->add_option("--rule", options->rule, "Id of a rule");
   add->add_option("--relation", options->relation,
                   "Rules of this relation (RELATION of violations list)");
   add->add_option("--variable", options->variable,
-                  "Violations about nothing but variables that this shell "
-                  "pattern fits: 'head.*'");
+                  "Violations whose variables all match this shell pattern: "
+                  "'head.*'");
   add->add_option("--experiment", options->experiment,
                   "Runs of this experiment");
   add->add_option("--until", options->until,
                   "When it ends: 12h, 3d, 2026-12-01 (UTC); default: when it "
                   "is removed");
   add->add_option("--comment", options->comment,
-                  "Why, for those who come later")
+                  "Reason, for people who read this later")
       ->required();
   add->footer(
-      "What it covers is recorded and found as ever; violations list --all "
-      "shows it.\n"
+      "Violations that it covers are still found and recorded; violations "
+      "list --all shows them.\n"
       "Example:\n"
       "  traincheckctl silences add --rule 51df97ea403bb4bf --until 7d "
       "--comment 'mended in #71'");

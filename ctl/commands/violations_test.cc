@@ -162,7 +162,7 @@ TEST_F(ViolationsTest, WatchTellsPeopleOfAViolationOnceAndScriptsOfEachState) {
   Process people(ForServer({"violations", "watch", "--run", "r1"}));
   Process script(
       ForServer({"violations", "watch", "--run", "r1", "--all", "-o", "json"}));
-  ASSERT_TRUE(people.WaitForErr("1 from before"));
+  ASSERT_TRUE(people.WaitForErr("1 earlier incident"));
   Add(Violation("b", kLate, 2));
   ASSERT_TRUE(people.WaitForOut(" b "));
   ASSERT_TRUE(script.WaitForOut("\"b\""));

@@ -39,7 +39,7 @@ TEST(SettingsCheckTest, SettingsWithoutMistakesAreFine) {
 }
 
 TEST(SettingsCheckTest, MistakesAreNamed) {
-  ExpectFails("TRAINCHECK_GRASE=3", "TRAINCHECK_GRASE is not a setting");
+  ExpectFails("TRAINCHECK_GRASE=3", "unknown setting TRAINCHECK_GRASE");
   ExpectFails("TRAINCHECK_BUDGET=abc", "TRAINCHECK_BUDGET is \"abc\"");
   ExpectFails("TRAINCHECK_CONFIG=" + File("wrong.yaml", "\ngrase: 3\n"),
               "wrong.yaml, line 2: grase");

@@ -48,9 +48,8 @@ std::string StatusText(const v1::ServerStatus& status) {
   absl::StrAppend(&text, "\ndata ", Megabytes(status.stored_bytes()), ", free ",
                   Megabytes(status.free_bytes()), "\n");
   if (!status.store_error().empty()) {
-    absl::StrAppend(&text,
-                    "NOTHING IS ACKNOWLEDGED: ", OneLine(status.store_error()),
-                    "\n");
+    absl::StrAppend(&text, "STORE NOT WRITABLE, nothing is acknowledged: ",
+                    OneLine(status.store_error()), "\n");
   }
   if (status.runs().empty()) return text + "no run in progress\n";
   for (const v1::Run& run : status.runs()) {

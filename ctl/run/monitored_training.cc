@@ -91,11 +91,9 @@ bool MonitoredTraining::FindAgent() {
 std::string MonitoredTraining::PlanOrWarning() {
   const auto plan = FetchPlanFile(&client_, selection_);
   if (plan.ok()) return *plan;
-  Warn(absl::StrCat(
-      "the plan of set ", selection_,
-      " is not there when the training starts: what it names beyond the "
-      "plan without it stays unrecorded, and rules on that unknown: ",
-      plan.status().message()));
+  Warn(absl::StrCat("could not fetch the capture plan of set ", selection_,
+                    ": rules that need its extra records stay unknown: ",
+                    plan.status().message()));
   return "";
 }
 

@@ -39,7 +39,7 @@ std::string NotAllowed(const std::string& name, std::string_view value,
 }
 
 std::string Unknown(const std::string& name, const std::string& nearest) {
-  return name + " is not a setting of the agent; the nearest is " + nearest;
+  return "unknown setting " + name + "; did you mean " + nearest + "?";
 }
 
 std::string CheckVariable(std::string_view name, std::string_view value) {

@@ -50,13 +50,12 @@ TEST(SettingsOfTheEnvironment, AreRead) {
 }
 
 TEST(SettingsOfTheEnvironment, UnknownOnesAreNamedWithTheNearest) {
-  EXPECT_EQ(
-      Load({"TRAINCHECK_SPOOLLIMIT=1G"}),
-      "TRAINCHECK_SPOOLLIMIT is not a setting of the agent; the nearest is "
-      "TRAINCHECK_SPOOL_LIMIT");
+  EXPECT_EQ(Load({"TRAINCHECK_SPOOLLIMIT=1G"}),
+            "unknown setting TRAINCHECK_SPOOLLIMIT; did you mean "
+            "TRAINCHECK_SPOOL_LIMIT?");
   EXPECT_EQ(Load({"TRAINCHECK_SERVR=a:1"}),
-            "TRAINCHECK_SERVR is not a setting of the agent; the nearest is "
-            "TRAINCHECK_SERVER");
+            "unknown setting TRAINCHECK_SERVR; did you mean "
+            "TRAINCHECK_SERVER?");
   EXPECT_NE(Load({"TRAINCHECK_"}), "");
   EXPECT_NE(Load({"TRAINCHECK_grace=1"}), "");
 }
@@ -116,9 +115,8 @@ TEST(SettingsOfTheFile, ErrorsNameFileLineAndKey) {
     EXPECT_EQ(wrong.rfind(file.path() + ", ", 0), 0u) << wrong;
     return wrong.substr(std::min(wrong.size(), file.path().size() + 2));
   };
-  EXPECT_EQ(
-      load("\ngrase: 1\n"),
-      "line 2: grase is not a setting of the agent; the nearest is grace");
+  EXPECT_EQ(load("\ngrase: 1\n"),
+            "line 2: unknown setting grase; did you mean grace?");
   EXPECT_EQ(load("grace: 1.5"),
             "line 1: grace is \"1.5\": write a whole number of seconds");
   EXPECT_EQ(load("agent_dir: /opt"),
@@ -256,10 +254,9 @@ TEST(SettingsOfTheSite, YieldToVariablesAndToTheFileThatTheyName) {
 TEST(SettingsOfTheSite, AMistakeIsNamedAndNothingIsLoaded) {
   const SiteFile site("server: 127.0.0.1:1\ndisabel: 1\n");
   Settings settings;
-  EXPECT_EQ(Load({"TRAINCHECK_GRACE=5"}, &settings, site.path()),
-            site.path() +
-                ", line 2: disabel is not a setting of the agent; the nearest "
-                "is disable");
+  EXPECT_EQ(
+      Load({"TRAINCHECK_GRACE=5"}, &settings, site.path()),
+      site.path() + ", line 2: unknown setting disabel; did you mean disable?");
   EXPECT_EQ(settings.Get("TRAINCHECK_GRACE"), "");
   EXPECT_TRUE(settings.of_file().empty());
   EXPECT_EQ(Load({}, nullptr, testing::TempDir()),

@@ -202,7 +202,7 @@ TEST_F(RunCheckTest, ANewAttemptEndsTheOneBefore) {
   AddRank(1, 5);
   run_.processes[1].connected = false;
   ReadAll();
-  EXPECT_EQ(Unknown().count("what the rule is about was not seen"), 0u);
+  EXPECT_EQ(Unknown().count("what the rule is about did not occur"), 0u);
   AddRank(0, 0);
   run_.processes[2].attempt = 1;
   ReadAll();

@@ -37,7 +37,7 @@ class Installed(harness.TrainingCase):
         self.assertIn("/tmp/site.sock", parts["named"])
         self.assertIn("code 4", parts["named"])
 
-        wrong = "/etc/traincheck.yaml, line 1: disabel is not a setting of the agent"
+        wrong = "/etc/traincheck.yaml, line 1: unknown setting disabel"
         before, trained = parts["mistaken"].split("code 2\n")
         self.assertIn(wrong, before)
         self.assertIn("traincheck: recording is off: " + wrong, trained)

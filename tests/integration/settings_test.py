@@ -59,9 +59,9 @@ class Settings(harness.TrainingCase):
         return self.daemon.ctl("runs", "list")
 
     def test_a_mistake_in_the_environment(self):
-        unknown = "TRAINCHECK_GRASE is not a setting of the agent; the nearest is "
+        unknown = "unknown setting TRAINCHECK_GRASE; did you mean TRAINCHECK_GRACE?"
         for name, value, said in (
-            ("TRAINCHECK_GRASE", "1", unknown + "TRAINCHECK_GRACE"),
+            ("TRAINCHECK_GRASE", "1", unknown),
             ("TRAINCHECK_GRACE", "soon", 'TRAINCHECK_GRACE is "soon": write a whole'
              " number of seconds"),
             ("TRAINCHECK_SERVER", "nowhere", 'TRAINCHECK_SERVER is "nowhere": write'
@@ -77,7 +77,7 @@ class Settings(harness.TrainingCase):
 
     def test_a_mistake_in_the_file(self):
         for text, said in (
-            ("a: 1", "line 1: a is not a setting of the agent; the nearest is run"),
+            ("a: 1", "line 1: unknown setting a; did you mean run?"),
             (
                 "#\nexit_wait: 1m",
                 'line 2: exit_wait is "1m": write a number of seconds',
