@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -59,7 +58,8 @@ class WriterNumbers {
       : facts_(facts), table_(table) {}
 
   uint32_t Of(const Writer& writer) {
-    if (latest_ != writer) {
+    if (!has_latest_ || latest_ != writer) {
+      has_latest_ = true;
       latest_ = writer;
       number_ = table_->Number(TextOf(PartsOf(facts_, writer)));
     }
@@ -69,7 +69,9 @@ class WriterNumbers {
  private:
   const ProcessFacts& facts_;
   TextTable* const table_;
-  std::optional<Writer> latest_;
+  // Not an std::optional: gcc warns that comparing one reads what is not there.
+  bool has_latest_ = false;
+  Writer latest_;
   uint32_t number_ = 0;
 };
 
