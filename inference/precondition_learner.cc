@@ -16,7 +16,7 @@ constexpr double kLeastCoverage = 0.5;
 constexpr double kLeastShare = 0.1;
 
 // One clause and what it says of each example.
-struct Candidate {
+struct ClauseCandidate {
   Clause clause;
   std::string canonical;
   std::vector<Tri> holds;
@@ -32,19 +32,19 @@ FactReader ReaderOf(const std::vector<const Fact*>& facts,
   };
 }
 
-void AddClause(const Clause& clause, std::vector<Candidate>* candidates) {
+void AddClause(const Clause& clause, std::vector<ClauseCandidate>* candidates) {
   std::string canonical = ToJson(clause).dump();
-  for (const Candidate& candidate : *candidates) {
+  for (const ClauseCandidate& candidate : *candidates) {
     if (candidate.canonical == canonical) return;
   }
   candidates->push_back({clause, std::move(canonical), {}});
 }
 
 // Clauses that at least one window with the event fulfils.
-std::vector<Candidate> Candidates(
+std::vector<ClauseCandidate> Candidates(
     const std::vector<const Fact*>& facts,
     const std::vector<WeightedExample>& examples) {
-  std::vector<Candidate> candidates;
+  std::vector<ClauseCandidate> candidates;
   for (const WeightedExample& example : examples) {
     if (!example.holds) continue;
     for (size_t i = 0; i < facts.size(); ++i) {
@@ -62,10 +62,10 @@ std::vector<Candidate> Candidates(
     }
   }
   std::sort(candidates.begin(), candidates.end(),
-            [](const Candidate& a, const Candidate& b) {
+            [](const ClauseCandidate& a, const ClauseCandidate& b) {
               return a.canonical < b.canonical;
             });
-  for (Candidate& candidate : candidates) {
+  for (ClauseCandidate& candidate : candidates) {
     for (const WeightedExample& example : examples) {
       candidate.holds.push_back(
           Holds(candidate.clause, 1, ReaderOf(facts, example)));
@@ -76,7 +76,7 @@ std::vector<Candidate> Candidates(
 
 class Search {
  public:
-  Search(const std::vector<Candidate>& candidates,
+  Search(const std::vector<ClauseCandidate>& candidates,
          const std::vector<WeightedExample>& examples)
       : candidates_(candidates),
         examples_(examples),
@@ -161,7 +161,7 @@ class Search {
     return clauses;
   }
 
-  const std::vector<Candidate>& candidates_;
+  const std::vector<ClauseCandidate>& candidates_;
   const std::vector<WeightedExample>& examples_;
   uint64_t all_ = 0;
   std::vector<bool> covered_;  // by example
@@ -175,7 +175,7 @@ class Search {
 std::optional<Precondition> LearnPrecondition(
     const std::vector<const Fact*>& facts,
     const std::vector<WeightedExample>& examples) {
-  const std::vector<Candidate> candidates = Candidates(facts, examples);
+  const std::vector<ClauseCandidate> candidates = Candidates(facts, examples);
   Search search(candidates, examples);
   std::vector<ClauseList> alternatives;
   while (alternatives.size() < kMaxAlternatives) {

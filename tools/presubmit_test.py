@@ -387,6 +387,44 @@ class NamespacesTest(CheckCase):
                 self.assertEqual(bool(self.found(namespaces, {name: text})), wrong)
                 (self.root / name).unlink()
 
+    # What others call the same: a type of its own in a file, beside a named one.
+    UNNAMED = "namespace traincheck {\nnamespace {\nstruct Call {};\n}\n}\n"
+
+    def test_types_defined_twice(self):
+        named = "namespace traincheck {\nclass Call final : A<B> {\n};\n}\n"
+        found = self.found(
+            namespaces,
+            {
+                "base/a.h": named,
+                "base/b.h": named.replace("class", "// x\nenum class"),
+                "checker/c.cc": self.UNNAMED,
+            },
+        )
+        places = [("base/a.h", 2), ("base/b.h", 3), ("checker/c.cc", 3)]
+        self.assertEqual(found, places)
+
+    def test_types_that_may_have_one_name(self):
+        own = "namespace traincheck::agent {\nstruct Call {};\n}\n"
+        inside = "namespace traincheck {\nclass A {\n  struct Call {\n  };\n};\n}\n"
+        function = "namespace traincheck {\nvoid F() {\n  struct Call {\n  };\n}\n}\n"
+        declared = (
+            "namespace traincheck {\nstruct Call;\nstruct Call MakeCall() {\n}\n}\n"
+        )
+        found = self.found(
+            namespaces,
+            {
+                "agent/ring/a.h": own,
+                "base/a.h": "namespace traincheck {\nstruct Call {};\n}\n",
+                "base/inside.h": inside,
+                "base/function.cc": function,
+                "base/declared.h": declared,
+                "base/a_test.cc": self.UNNAMED,
+                "server/unnamed.cc": self.UNNAMED.replace("check {", "check::server {"),
+                "server/again.cc": self.UNNAMED.replace("check {", "check::server {"),
+            },
+        )
+        self.assertEqual(found, [])
+
 
 class TodosTest(CheckCase):
     def test_names(self):

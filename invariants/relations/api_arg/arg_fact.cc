@@ -83,7 +83,7 @@ FactSubject SubjectOf(const ProcessFacts& facts, const Call& call) {
 }
 
 // Which facts of which calls may be rules.
-struct Candidate {
+struct FactCandidate {
   const Fact* fact;
   FunctionMatch calls;
   Scope scope;
@@ -91,11 +91,11 @@ struct Candidate {
   nlohmann::json value;
 };
 
-const std::vector<Candidate>& Candidates() {
+const std::vector<FactCandidate>& Candidates() {
   const auto category = [](const char* name) {
     return FunctionMatch{Level::kCategory, name};
   };
-  static const auto* const kCandidates = new std::vector<Candidate>{
+  static const auto* const kCandidates = new std::vector<FactCandidate>{
       {FindFact("call.inside_wrapper"), category("forward"), Scope::kGeneral,
        true},
       // Some models sample when they are evaluated (a VAE its latents).
@@ -154,7 +154,7 @@ class FactsOfCallsSeen : public ProcessObserver {
                HypothesisSet* out) const {
     for (const auto& [key, values] : seen_) {
       const auto& [place, function] = key;
-      const Candidate& candidate = Candidates()[place];
+      const FactCandidate& candidate = Candidates()[place];
       if (values.size() > kMostValues) continue;
       for (const std::string& value : values) {
         Add(candidate, definitions.Function(function),
@@ -167,7 +167,7 @@ class FactsOfCallsSeen : public ProcessObserver {
   void See(const ProcessFacts& facts, const Call& call, bool at_end) {
     if (!call.function || !OpensWindow(call)) return;
     for (const size_t place : Of(call)) {
-      const Candidate& candidate = Candidates()[place];
+      const FactCandidate& candidate = Candidates()[place];
       const Fact& fact = *candidate.fact;
       const FactSubject subject = SubjectOf(facts, call);
       if (fact.at_end != at_end || !fact.Applies(subject)) continue;
@@ -193,7 +193,7 @@ class FactsOfCallsSeen : public ProcessObserver {
     return found->second;
   }
 
-  static void Add(const Candidate& candidate, const FunctionInfo* function,
+  static void Add(const FactCandidate& candidate, const FunctionInfo* function,
                   const nlohmann::json& value, HypothesisSet* out) {
     if (candidate.value.is_null() ? value == "" : value != candidate.value) {
       return;

@@ -36,7 +36,7 @@ struct Counted {
 using Counts = absl::btree_map<size_t, Counted>;
 
 // One call whose inside is counted.
-struct OpenCall {
+struct CountedCall {
   Call call;
   uint64_t gaps = 0;
   RecordedSince recorded;
@@ -77,7 +77,7 @@ class CountsOfProcess : public ProcessObserver {
     const auto& concerned = known_.Of(call);
     for (const size_t place : concerned.inner) Count(call, place);
     if (concerned.windows.empty()) return;
-    OpenCall open{call, facts.gaps(), facts.recorded().now(), {}};
+    CountedCall open{call, facts.gaps(), facts.recorded().now(), {}};
     // Each has an entry from the start: where no call follows, 0 is judged.
     for (const size_t place : concerned.windows) open.counts[place];
     open_[call.ring].push_back(std::move(open));
@@ -85,10 +85,10 @@ class CountsOfProcess : public ProcessObserver {
 
   void OnCallEnd(const ProcessFacts& facts, const Call& call,
                  CallOutcome outcome) override {
-    std::vector<OpenCall>& open = open_[call.ring];
+    std::vector<CountedCall>& open = open_[call.ring];
     // Only calls that are windows are on this list; most calls are not.
     if (open.empty() || open.back().call.number != call.number) return;
-    const OpenCall window = std::move(open.back());
+    const CountedCall window = std::move(open.back());
     open.pop_back();
     // An exception ends a call early, and calls that did not come are no error.
     if (outcome == CallOutcome::kRaised) return;
@@ -118,7 +118,7 @@ class CountsOfProcess : public ProcessObserver {
         return;
       case CountPer::kCall:
         // At any depth: a call counts for each open window around it.
-        for (OpenCall& open : open_[call.ring]) {
+        for (CountedCall& open : open_[call.ring]) {
           const auto found = open.counts.find(place);
           if (found != open.counts.end()) found->second.Add(call);
         }
@@ -203,7 +203,7 @@ class CountsOfProcess : public ProcessObserver {
   EpochWindow epoch_;
   Counts step_counts_;
   Counts epoch_counts_;
-  std::map<uint32_t, std::vector<OpenCall>> open_;  // by ring
+  std::map<uint32_t, std::vector<CountedCall>> open_;  // by ring
 };
 
 }  // namespace

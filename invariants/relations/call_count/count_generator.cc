@@ -39,7 +39,7 @@ class Histogram {
   bool many_ = false;
 };
 
-struct OpenCall {
+struct CallWithChildren {
   uint64_t number = 0;
   uint32_t function = 0;
   bool is_module = false;
@@ -59,7 +59,7 @@ class CallCountsSeen : public ProcessObserver {
 
   void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
     Advance(facts);
-    std::vector<OpenCall>& open = open_[call.ring];
+    std::vector<CallWithChildren>& open = open_[call.ring];
     // Calls of the loop itself. What the backward's engine calls on its own
     // thread has a parent there.
     if (open.empty() && call.parent_number == 0) ++in_step_[call.function_id];
@@ -74,9 +74,9 @@ class CallCountsSeen : public ProcessObserver {
 
   void OnCallEnd(const ProcessFacts& facts, const Call& call,
                  CallOutcome outcome) override {
-    std::vector<OpenCall>& open = open_[call.ring];
+    std::vector<CallWithChildren>& open = open_[call.ring];
     if (open.empty() || open.back().number != call.number) return;
-    const OpenCall ended = std::move(open.back());
+    const CallWithChildren ended = std::move(open.back());
     open.pop_back();
     if (!ended.is_module || outcome != CallOutcome::kReturned) return;
     Parent& parent = parents_[ended.function];
@@ -137,10 +137,10 @@ class CallCountsSeen : public ProcessObserver {
 
   StepWindows steps_;
   uint64_t steps_seen_ = 0;
-  std::map<uint32_t, uint64_t> in_step_;            // calls by function
-  std::map<uint32_t, Histogram> per_step_;          // by function
-  std::map<uint32_t, std::vector<OpenCall>> open_;  // by ring
-  std::map<uint32_t, Parent> parents_;              // by function
+  std::map<uint32_t, uint64_t> in_step_;                    // calls by function
+  std::map<uint32_t, Histogram> per_step_;                  // by function
+  std::map<uint32_t, std::vector<CallWithChildren>> open_;  // by ring
+  std::map<uint32_t, Parent> parents_;                      // by function
 };
 
 }  // namespace

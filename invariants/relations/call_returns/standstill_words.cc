@@ -28,23 +28,23 @@ std::string CallWords(const LateCall& call) {
 }
 
 // Ranks that are in the same place.
-struct Place {
+struct RanksInPlace {
   std::vector<int32_t> ranks;
   const LateCall* call = nullptr;  // null: in none that is late
   std::string words;
 
-  bool operator<(const Place& other) const {
+  bool operator<(const RanksInPlace& other) const {
     return std::pair(ranks.size(), ranks) <
            std::pair(other.ranks.size(), other.ranks);
   }
 };
 
-std::vector<Place> PlacesOf(const Standstill& standstill) {
+std::vector<RanksInPlace> PlacesOf(const Standstill& standstill) {
   // By their words: ranks of which the same is to be said are one place.
-  std::map<std::string, Place> places;
+  std::map<std::string, RanksInPlace> places;
   const auto add = [&](int32_t rank, const std::string& words,
                        const LateCall* call) {
-    Place& place = places[words];
+    RanksInPlace& place = places[words];
     place.ranks.push_back(rank);
     place.words = words;
     if (!place.call) place.call = call;
@@ -55,13 +55,13 @@ std::vector<Place> PlacesOf(const Standstill& standstill) {
     add(rank, words, &call);
   }
   for (const auto& [rank, words] : standstill.others) add(rank, words, nullptr);
-  std::vector<Place> sorted;
+  std::vector<RanksInPlace> sorted;
   for (auto& [words, place] : places) sorted.push_back(std::move(place));
   std::sort(sorted.begin(), sorted.end());
   return sorted;
 }
 
-std::string WordsOf(const Place& place) {
+std::string WordsOf(const RanksInPlace& place) {
   const char* be = !place.call ? "" : place.ranks.size() == 1 ? " is" : " are";
   return absl::StrCat(RankWords(place.ranks), be, " ", place.words);
 }
@@ -105,7 +105,7 @@ Finding FindingOf(const Standstill& standstill) {
       "every rank that is to make the call begins it, and it "
       "returns";
   std::vector<std::string> seen;
-  for (const Place& place : PlacesOf(standstill)) {
+  for (const RanksInPlace& place : PlacesOf(standstill)) {
     seen.push_back(WordsOf(place));
     if (place.call) AddCall(*place.call, &finding);
   }

@@ -76,7 +76,7 @@ absl::StatusOr<ScheduleSpec> ScheduleSpec::Parse(
 }
 
 // An optimizer at one of its steps.
-struct Moment {
+struct OptimizerAtStep {
   std::string optimizer;
   uint64_t ordinal = 0;
   uint64_t step = 0;
@@ -85,8 +85,8 @@ struct Moment {
 
 // Its rates stand in the records when it begins, and its clock is that before.
 // None: no step that is looked at, or it is not known which.
-std::optional<Moment> MomentOf(const ProcessFacts& facts, const Call& call,
-                               CallOutcome outcome) {
+std::optional<OptimizerAtStep> MomentOf(const ProcessFacts& facts,
+                                        const Call& call, CallOutcome outcome) {
   if (!IsOptimizerStep(call) || outcome != CallOutcome::kReturned) {
     return std::nullopt;
   }
@@ -98,7 +98,7 @@ std::optional<Moment> MomentOf(const ProcessFacts& facts, const Call& call,
   if (!step || !optimizer || !object || !RateCourse::IsLookedAt(*step)) {
     return std::nullopt;
   }
-  Moment moment{object->class_name, optimizer->ordinal, *step, {}};
+  OptimizerAtStep moment{object->class_name, optimizer->ordinal, *step, {}};
   size_t groups = 0;
   for (const HeldVariable& held : optimizer->held) {
     // One more than kMostGroups says that there are more: the numbers of groups
@@ -116,7 +116,8 @@ class SchedulesSeen : public ProcessObserver {
  public:
   void OnCallEnd(const ProcessFacts& facts, const Call& call,
                  CallOutcome outcome) override {
-    const std::optional<Moment> moment = MomentOf(facts, call, outcome);
+    const std::optional<OptimizerAtStep> moment =
+        MomentOf(facts, call, outcome);
     if (!moment) return;
     Seen& seen = seen_[call.object];
     // The course ends where a step is missing, or its groups are others.
@@ -142,7 +143,7 @@ class SchedulesSeen : public ProcessObserver {
     bool ended = false;
   };
 
-  static bool Extends(const Moment& moment, ScheduleSpec* spec) {
+  static bool Extends(const OptimizerAtStep& moment, ScheduleSpec* spec) {
     const bool is_first = spec->steps == 0;
     // A course without its first step, or with a hole, is not learned.
     if (moment.step != (is_first ? 0 : NextLookedAt(spec->steps))) return false;
@@ -180,7 +181,8 @@ class SchedulesOfProcess : public ProcessObserver {
 
   void OnCallEnd(const ProcessFacts& facts, const Call& call,
                  CallOutcome outcome) override {
-    const std::optional<Moment> moment = MomentOf(facts, call, outcome);
+    const std::optional<OptimizerAtStep> moment =
+        MomentOf(facts, call, outcome);
     if (!moment) return;
     for (const ScheduleRule& rule : judged_->rules) {
       const ScheduleSpec& spec = rule.spec;
@@ -197,7 +199,7 @@ class SchedulesOfProcess : public ProcessObserver {
   enum class Begin : uint8_t { kUnseen, kAsKnown, kOther };
 
   // How the optimizer began, which its first step shows.
-  Begin BeginOf(const Call& call, const Moment& moment,
+  Begin BeginOf(const Call& call, const OptimizerAtStep& moment,
                 const ScheduleRule& rule) {
     // kUnseen at first, and as long as the first step is missing.
     Begin& begin = begun_[{rule.index, call.object}];
@@ -210,8 +212,8 @@ class SchedulesOfProcess : public ProcessObserver {
     return begin;
   }
 
-  void Judge(const ProcessFacts& facts, const Call& call, const Moment& moment,
-             const ScheduleRule& rule) {
+  void Judge(const ProcessFacts& facts, const Call& call,
+             const OptimizerAtStep& moment, const ScheduleRule& rule) {
     const Begin begin = BeginOf(call, moment, rule);
     if (begin == Begin::kOther) return;
     Verdict verdict = NewVerdict(facts, rule.index, call.object);
@@ -226,7 +228,7 @@ class SchedulesOfProcess : public ProcessObserver {
   }
 
   static void Compare(const ProcessFacts& facts, const Call& call,
-                      const Moment& moment, const ScheduleSpec& spec,
+                      const OptimizerAtStep& moment, const ScheduleSpec& spec,
                       Verdict* verdict) {
     bool missing = moment.rates.size() != spec.rates.size();
     for (size_t group = 0; group < spec.rates.size(); ++group) {

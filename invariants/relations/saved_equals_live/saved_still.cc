@@ -34,7 +34,7 @@ using Judged = JudgedRules<SpecRule<StillSpec>>;
 // Begins and ends of steps, by the optimizer: one that is open counts as well.
 using StepEdges = std::map<uint32_t, uint64_t>;
 
-struct Moment {
+struct SaveMoment {
   StepEdges edges;
   uint64_t gaps = 0;
   uint32_t site = 0;  // of the state_dict; 0: a save began
@@ -128,17 +128,17 @@ class StillOfProcess : public SavedCheckpoints {
     return models;
   }
 
-  Moment Collected(const SavedCheckpoint& checkpoint, uint32_t root) const {
+  SaveMoment Collected(const SavedCheckpoint& checkpoint, uint32_t root) const {
     const auto given = given_.find(root);
     if (given != given_.end()) return given->second;
     const auto begun = begun_.find({checkpoint.call.ring,  //
                                     checkpoint.call.number});
     // The begin was not recorded: nothing is known of the time before it.
     return begun != begun_.end() ? begun->second
-                                 : Moment{edges_, checkpoint.gaps, 0};
+                                 : SaveMoment{edges_, checkpoint.gaps, 0};
   }
 
-  uint64_t StepsSince(const Moment& moment, const LiveModel& model) const {
+  uint64_t StepsSince(const SaveMoment& moment, const LiveModel& model) const {
     uint64_t edges = 0;
     for (const uint32_t optimizer : model.optimizers) {
       const auto then = moment.edges.find(optimizer);
@@ -152,7 +152,7 @@ class StillOfProcess : public SavedCheckpoints {
 
   void Judge(const ProcessFacts& facts, const SavedCheckpoint& checkpoint,
              uint32_t root, const LiveModel& model) const {
-    const Moment moment = Collected(checkpoint, root);
+    const SaveMoment moment = Collected(checkpoint, root);
     const uint64_t steps = StepsSince(moment, model);
     for (const auto& rule : judged_.rules) {
       Verdict verdict = NewVerdict(facts, rule.index, root);
@@ -174,8 +174,8 @@ class StillOfProcess : public SavedCheckpoints {
   }
 
   static void Explain(const ProcessFacts& facts,
-                      const SavedCheckpoint& checkpoint, const Moment& moment,
-                      Verdict* verdict) {
+                      const SavedCheckpoint& checkpoint,
+                      const SaveMoment& moment, Verdict* verdict) {
     MarkViolated(facts, checkpoint.call, verdict);
     verdict->label = "checkpoint " + std::to_string(checkpoint.number);
     verdict->finding.expected = "no optimizer step until the save has ended";
@@ -187,8 +187,8 @@ class StillOfProcess : public SavedCheckpoints {
   const Judged& judged_;
   StepEdges edges_;
   std::set<uint32_t> stepping_rings_;
-  std::map<std::pair<uint32_t, uint64_t>, Moment> begun_;  // saves
-  std::map<uint32_t, Moment> given_;  // by root; state_dicts
+  std::map<std::pair<uint32_t, uint64_t>, SaveMoment> begun_;  // saves
+  std::map<uint32_t, SaveMoment> given_;  // by root; state_dicts
 };
 
 }  // namespace
