@@ -25,6 +25,25 @@ bool KnowsPart(const std::vector<uint32_t>* list, uint64_t begin) {
   return list == nullptr || list->size() != begin;
 }
 
+// Of a table, beside the entry itself.
+constexpr size_t kNodeBytes = 32;
+
+// About what a definition takes: itself, and texts and lists as in a saved
+// state.
+template <typename Value>
+size_t BytesOf(Value& value) {
+  Archive archive;
+  archive(value);
+  return archive.TakeBytes().size() + sizeof value + kNodeBytes;
+}
+
+template <typename Map>
+size_t BytesOfAll(Map& map) {
+  size_t bytes = 0;
+  for (auto& [id, value] : map) bytes += BytesOf(value);
+  return bytes;
+}
+
 // Puts a part where it belongs. False: one before it is missing.
 bool StorePart(uint64_t begin, const std::vector<uint32_t>& part,
                std::vector<uint32_t>* list) {
@@ -232,7 +251,8 @@ bool ProcessDefinitions::Read(FieldReader fields, Parsed* parsed) const {
     }
     rest = fields.rest();
     if (fields.field() == Field::kText) {
-      parsed->text = ToUtf8(fields.bytes_value());
+      // As the agent cuts it.
+      parsed->text = ToUtf8(fields.bytes_value().substr(0, kMaxStringBytes));
     } else if (fields.field() == Field::kHost) {
       parsed->process.host = ToUtf8(fields.bytes_value());
     }
@@ -242,28 +262,41 @@ bool ProcessDefinitions::Read(FieldReader fields, Parsed* parsed) const {
   return fields.ok();
 }
 
+template <typename Map, typename Value>
+void ProcessDefinitions::Put(const typename Map::key_type& id, Value value,
+                             Map* map) {
+  const auto [entry, is_new] = map->try_emplace(id);
+  if (!is_new) bytes_ -= BytesOf(entry->second);
+  entry->second = std::move(value);
+  bytes_ += BytesOf(entry->second);
+}
+
+size_t ProcessDefinitions::CountBytes() {
+  return BytesOfAll(strings_) + BytesOfAll(functions_) + BytesOfAll(sites_) +
+         BytesOfAll(objects_) + BytesOfAll(variables_) + BytesOfAll(holds_) +
+         BytesOfAll(groups_) + BytesOfAll(process_groups_);
+}
+
 bool ProcessDefinitions::Store(RecordType type, uint32_t id, uint32_t aux,
                                Parsed* parsed) {
   switch (type) {
     case RecordType::kStringDef:
-      strings_[id] = std::move(parsed->text);
+      Put(id, std::move(parsed->text), &strings_);
       return true;
     case RecordType::kFunctionDef:
-      functions_[id] = std::move(parsed->function);
+      Put(id, std::move(parsed->function), &functions_);
       return true;
     case RecordType::kSiteDef:
-      sites_[id] = std::move(parsed->site);
+      Put(id, std::move(parsed->site), &sites_);
       return true;
     case RecordType::kObjectDef:
-      objects_[id] = std::move(parsed->object);
+      Put(id, std::move(parsed->object), &objects_);
       return true;
     case RecordType::kVariableDef:
-      variables_[id] = std::move(parsed->variable);
+      Put(id, std::move(parsed->variable), &variables_);
       return true;
     case RecordType::kHoldDef:
-      if (parsed->part_begin == 0) holds_[{id, aux}].clear();
-      return StorePart(parsed->part_begin, parsed->variables,
-                       Find(holds_, std::pair(id, aux)));
+      return StoreHold(id, aux, *parsed);
     case RecordType::kReplicaGroupDef:
       return StoreGroup(id, parsed);
     case RecordType::kProcessDef:
@@ -271,30 +304,48 @@ bool ProcessDefinitions::Store(RecordType type, uint32_t id, uint32_t aux,
       process_.pid = id;
       return true;
     case RecordType::kProcessGroupDef:
-      process_groups_[id] = std::move(parsed->process_group);
+      Put(id, std::move(parsed->process_group), &process_groups_);
       return true;
     default:
       return false;
   }
 }
 
+bool ProcessDefinitions::StoreHold(uint32_t optimizer, uint32_t group,
+                                   const Parsed& parsed) {
+  const std::pair id(optimizer, group);
+  if (parsed.part_begin == 0) {
+    Put(id, parsed.variables, &holds_);
+    return true;
+  }
+  return PutPart(parsed, Find(holds_, id));
+}
+
+bool ProcessDefinitions::PutPart(const Parsed& parsed,
+                                 std::vector<uint32_t>* list) {
+  const size_t before = list == nullptr ? 0 : BytesOf(*list);
+  if (!StorePart(parsed.part_begin, parsed.variables, list)) return false;
+  bytes_ += BytesOf(*list) - before;
+  return true;
+}
+
 bool ProcessDefinitions::StoreGroup(uint32_t id, Parsed* parsed) {
   ++groups_revision_;
   if (parsed->part_begin != 0) {
     ReplicaGroupInfo* group = Find(groups_, id);
-    return group != nullptr &&
-           StorePart(parsed->part_begin, parsed->variables, &group->variables);
+    return PutPart(*parsed, group == nullptr ? nullptr : &group->variables);
   }
   parsed->group.variables = std::move(parsed->variables);
   // A replica group is a set, which is compared with those of other ranks. The
   // ranks of a process group keep their order, by which roots and parts are
   // counted.
   std::sort(parsed->group.ranks.begin(), parsed->group.ranks.end());
-  groups_[id] = std::move(parsed->group);
+  Put(id, std::move(parsed->group), &groups_);
   return true;
 }
 
 bool ProcessDefinitions::Apply(const RecordReader& record) {
+  if (full()) return false;
   const auto& fixed = record.Get<DefinitionRecord>();
   Parsed parsed;
   if (!Read(record.Fields(), &parsed)) return false;

@@ -118,11 +118,21 @@ struct ProcessInfo {
   }
 };
 
+// What the definitions of a process may take, about, in memory. The agent's own
+// limits end far below; but records come from whoever may write them, and many
+// short ones may name one long text.
+inline constexpr size_t kMaxDefinitionBytes = 128u << 20;
+
 class ProcessDefinitions {
  public:
-  // Takes over a definition record. False: malformed, nothing changed.
-  // REQUIRES: IsDefinition(record.header().type).
+  // Takes over a definition record. False: malformed or full(), nothing
+  // changed. REQUIRES: IsDefinition(record.header().type).
   bool Apply(const RecordReader& record);
+
+  // About what they take.
+  size_t bytes() const { return bytes_; }
+  // They have reached kMaxDefinitionBytes: no more are taken over.
+  bool full() const { return bytes_ >= kMaxDefinitionBytes; }
 
   // Is there a definition under the id of this record? Of a list in parts:
   // is this part known, or cannot follow on what is?
@@ -163,10 +173,16 @@ class ProcessDefinitions {
   void Fields(Archive& archive) {
     archive(strings_, functions_, sites_, objects_, variables_, holds_, groups_,
             process_groups_, process_);
+    if (archive.reading()) bytes_ = CountBytes();
   }
 
  private:
   struct Parsed;
+  template <typename Map, typename Value>
+  void Put(const typename Map::key_type& id, Value value, Map* map);
+  bool StoreHold(uint32_t optimizer, uint32_t group, const Parsed& parsed);
+  bool PutPart(const Parsed& parsed, std::vector<uint32_t>* list);
+  size_t CountBytes();
   bool Store(RecordType type, uint32_t id, uint32_t aux, Parsed* parsed);
   bool Read(FieldReader fields, Parsed* parsed) const;
   bool StoreGroup(uint32_t id, Parsed* parsed);
@@ -194,6 +210,7 @@ class ProcessDefinitions {
   uint64_t groups_revision_ = 0;
   std::map<uint32_t, ProcessGroupInfo> process_groups_;
   ProcessInfo process_;
+  size_t bytes_ = 0;  // counted anew when restored
 };
 
 }  // namespace traincheck

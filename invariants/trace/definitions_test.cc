@@ -46,6 +46,7 @@ class PartsTest : public testing::TestWithParam<RecordType> {
     }
     return definitions_.groups().at(7).variables;
   }
+  size_t bytes() const { return definitions_.bytes(); }
   bool empty() const {
     return definitions_.holds().empty() && definitions_.groups().empty();
   }
@@ -99,7 +100,7 @@ TEST_P(PartsTest, PartAfterAGapIsRefused) {
 // Appends `text` to the definitions as string `id`.
 void DefineString(uint32_t id, const std::string& text,
                   ProcessDefinitions* definitions) {
-  alignas(8) char buffer[256];
+  alignas(8) char buffer[2048];
   FieldWriter out(buffer, sizeof buffer, DefinitionRecord{{}, id, 0});
   out.Bytes(Field::kText, text);
   const std::string bytes(buffer, out.Finish(RecordType::kStringDef, 0, 0));
@@ -173,6 +174,54 @@ TEST(Definitions, ProcessGroup) {
   EXPECT_EQ(group.ranks, (std::vector<int32_t>{3, 1}));
   EXPECT_EQ(group.mesh, 1u);
   EXPECT_EQ(group.mesh_name, "dp");
+}
+
+// A few bytes for each role, all of which are one long text.
+bool DefineLargeFunction(uint32_t id, ProcessDefinitions* definitions) {
+  alignas(8) static char buffer[kMaxRecordBytes];
+  FieldWriter out(buffer, sizeof buffer, DefinitionRecord{{}, id, 0});
+  for (int i = 0; i < 10'000; ++i) out.Unsigned(Field::kRole, 1);
+  const std::string bytes(buffer, out.Finish(RecordType::kFunctionDef, 0, 0));
+  RecordReader record(bytes);
+  EXPECT_TRUE(record.Next());
+  return definitions->Apply(record);
+}
+
+TEST(Definitions, TheirTableHasAnEnd) {
+  ProcessDefinitions definitions;
+  DefineString(1, std::string(kMaxStringBytes, 'x'), &definitions);
+  // Each replaces the one before and takes its place.
+  for (int i = 0; i < 50; ++i) {
+    EXPECT_TRUE(DefineLargeFunction(7, &definitions));
+  }
+  EXPECT_FALSE(definitions.full());
+  uint32_t last = 8;
+  while (last < 100 && DefineLargeFunction(last, &definitions)) ++last;
+  EXPECT_TRUE(definitions.full());
+  // Of 10 MB each.
+  EXPECT_EQ(definitions.functions().size(), 14u);
+  EXPECT_EQ(definitions.Function(last), nullptr);
+  // Also when the check goes on after a restart.
+  Archive saved;
+  saved(definitions);
+  const std::string bytes = saved.TakeBytes();
+  Archive archive(bytes);
+  ProcessDefinitions restored;
+  archive(restored);
+  EXPECT_TRUE(archive.ok());
+  EXPECT_EQ(restored.bytes(), definitions.bytes());
+  EXPECT_FALSE(DefineLargeFunction(200, &restored));
+}
+
+TEST_P(PartsTest, AListThatIsDefinedAgainTakesItsPlaceOnce) {
+  const auto define = [this] {
+    EXPECT_TRUE(Apply({0, Range(1, 5'001)}));
+    EXPECT_TRUE(Apply({5'000, Range(5'001, 9'001)}));
+    return bytes();
+  };
+  const size_t bytes = define();
+  EXPECT_GT(bytes, 9'000u);
+  EXPECT_EQ(define(), bytes);
 }
 
 INSTANTIATE_TEST_SUITE_P(Lists, PartsTest,

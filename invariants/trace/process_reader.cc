@@ -1,6 +1,7 @@
 #include "invariants/trace/process_reader.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "invariants/trace/call_contexts.h"
@@ -91,6 +92,16 @@ std::vector<ProcessReader::Cursor> ProcessReader::Slices(
   return cursors;
 }
 
+bool ProcessReader::Define(const RecordReader& record) {
+  if (definitions_.Apply(record)) return true;
+  if (definitions_.full()) {
+    Gap(&rings_[kDefinitionRing],
+        "the process defines more than " +
+            std::to_string(kMaxDefinitionBytes >> 20) + " MiB");
+  }
+  return false;
+}
+
 // A definition with a new id is taken over before the events of its batch:
 // the clocks of two rings are not exact enough to sort it before its first
 // use. One that replaces another waits for its place in time.
@@ -100,7 +111,7 @@ void ProcessReader::DefineNew(std::string_view bytes) {
     if (!IsDefinition(records.header().type) || definitions_.Knows(records)) {
       continue;
     }
-    if (!definitions_.Apply(records)) continue;
+    if (!Define(records)) continue;
     defined_.push_back(records.offset());
     visitor_->OnDefinition(records.type(), records.Get<DefinitionRecord>().id);
   }
@@ -173,7 +184,7 @@ void ProcessReader::Dispatch(Cursor* cursor) {
     if (std::binary_search(defined_.begin(), defined_.end(), record.offset())) {
       return;
     }
-    if (definitions_.Apply(record)) {
+    if (Define(record)) {
       visitor_->OnDefinition(record.type(), record.Get<DefinitionRecord>().id);
     }
     return;

@@ -80,6 +80,8 @@ class ProcessReader {
   void Read(const StoredBatch& batch);
   std::vector<Cursor> Slices(const StoredBatch& batch);
   void Advance(Cursor* cursor);
+  // Takes over a definition; a gap of ring 0 where there are too many.
+  bool Define(const RecordReader& record);
   void DefineNew(std::string_view definitions);
   void Dispatch(Cursor* cursor);
   void Gap(Ring* ring, const std::string& reason);

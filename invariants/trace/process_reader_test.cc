@@ -103,6 +103,23 @@ TEST_F(ProcessReaderTest, MissingPositionsAreAGapAndOpenCallsEndUnknown) {
             "end g, end f, begin g");
 }
 
+TEST_F(ProcessReaderTest, NothingIsSureOnceThereAreTooManyDefinitions) {
+  // Of 1 MB each, in a few hundred bytes.
+  const std::vector<std::string> roles(1'000, std::string(1024, 'x'));
+  std::string seen;
+  for (int i = 0; i < 200 && seen.empty(); ++i) {
+    trace_.Function("large" + std::to_string(i), "forward", roles);
+    seen = Read();
+  }
+  const char* const kGap = "gap: the process defines more than 128 MiB";
+  EXPECT_TRUE(seen.starts_with(kGap)) << seen;
+  trace_.Begin(f_, {});
+  seen = Read();
+  EXPECT_TRUE(seen.ends_with("gap: definitions are missing, begin f")) << seen;
+  trace_.End();
+  EXPECT_EQ(Read(), "gap: definitions are missing, end f");
+}
+
 TEST_F(ProcessReaderTest, NothingIsSureOnceDefinitionsAreMissing) {
   trace_.Begin(f_, {});
   trace_.End();
