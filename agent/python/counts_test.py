@@ -69,6 +69,28 @@ class Counters(SignsCase):
         self.assertEqual(self.train(optimizer), [])
 
 
+class CountersOnADevice(SignsCase):
+    """Looked at in the first steps; what shows there is known behind them."""
+
+    ON_DEVICE = True
+    NAME = Counters.NAME
+    train = Counters.train
+
+    def test_a_counter_that_stands(self):
+        for counter in (0, torch.tensor(0.0)):
+            optimizer = Counting(self.net.parameters(), False, counter=counter)
+            self.assertEqual(set(self.train(optimizer, 8)), {1.0})
+
+    def test_a_counter_that_moves(self):
+        for counter in (0, torch.tensor(0.0)):
+            optimizer = Counting(self.net.parameters(), counter=counter)
+            self.assertEqual(set(self.train(optimizer, 8)), {0.0})
+
+    def test_it_is_asked_at_few_steps(self):
+        optimizer = Counting(self.net.parameters())
+        self.assertEqual(self.train(optimizer, 40), [0.0] * 3)
+
+
 class Batches(data.Sampler):
     def __init__(self, skips, length=8):
         self.skips, self.length = list(skips), length

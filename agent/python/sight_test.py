@@ -107,6 +107,24 @@ class SightTest(HooksCase):
         self.optimizer.add_param_group({"params": [elsewhere]})
         self.assertEqual(self.limits(), ["limit devices"])
 
+    def test_rates_on_a_device_are_a_limit(self):
+        class Still(torch.optim.SGD):
+            def step(self):
+                pass
+
+        self.optimizer = Still(self.net.parameters(), lr=torch.tensor(0.1))
+        self.assertEqual(self.limits(), [])
+        self.optimizer.param_groups[0]["lr"] = torch.tensor(0.1, device="meta")
+        self.assertEqual(self.limits(), ["limit device rates"])
+
+    def test_metrics_on_a_device_are_a_limit(self):
+        scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(self.optimizer)
+        scheduler.step(torch.tensor(0.1))
+        self.assertEqual(self.limits(), [])
+        CORE.device = True
+        scheduler.step(torch.tensor(0.1))
+        self.assertIn("limit device metrics", self.limits())
+
     def test_batches_on_a_device_are_a_limit(self):
         on_cpu = torch.utils.data.TensorDataset(torch.ones(4, 3))
         next(iter(torch.utils.data.DataLoader(on_cpu, batch_size=2)))

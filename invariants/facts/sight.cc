@@ -16,28 +16,8 @@ struct Limit {
   std::vector<const char*> facts;
 };
 
-const std::map<std::string, Limit>& Limits() {
-  static const auto* const kLimits = new std::map<std::string, Limit>{
-      {"compiled",
-       {"parts of the training are compiled, and what runs inside them is not "
-        "recorded",
-        {"*"}}},
-      {"replays",
-       {"parts of the training are replayed from CUDA graphs, and what runs "
-        "inside them is not recorded",
-        {"*"}}},
-      {"off",
-       {"recording was switched off for a while, by the capture plan", {"*"}}},
-      {"failed",
-       {"a hook of the agent has failed; the training's log says which", {""}}},
-      {"threads",
-       {"several threads train, and the agent looks at nothing that another "
-        "thread may write",
-        {""}}},
-      {"transforms",
-       {"the agent itself does not look into forwards within torch.func's "
-        "transforms or a trace",
-        {"loss.", "opt."}}},
+std::map<std::string, Limit> LimitsOfDevices() {
+  return {
       {"devices",
        {"values of tensors on a device could not be read by the agent",
         {"loss.", "opt.", "load.", "recompute.", "saved.",
@@ -49,6 +29,15 @@ const std::map<std::string, Limit>& Limits() {
          "opt.moves_masked_rows", "opt.foreign_gradients",
          "opt.frozen_norm_moves", "opt.layer_gets_zeros", "step.means_alike",
          "saved."}}},
+      {"device rates",
+       {"learning rates are tensors on a device, which the agent does not read",
+        {"opt.rate_scale_unused", "opt.rates_ended", "schedule.merges_rates",
+         "schedule.rate_", "schedule.slow_warm_up",
+         "schedule.state_not_saved"}}},
+      {"device metrics",
+       {"schedulers are given metrics on a device, which the agent does not "
+        "read",
+        {"schedule.against_metric"}}},
       {"device losses",
        {"some tensors of the losses are on a device, and too large for the "
         "agent to copy them",
@@ -58,21 +47,53 @@ const std::map<std::string, Limit>& Limits() {
         "agent to copy them",
         {"loss.sees_targets", "loss.repeats_input", "loss.mask_inverted",
          "loss.mask_of_ones"}}},
-      {"classes",
-       {"the agent itself does not look into parameters of another class "
-        "(DTensor)",
-        {"loss.", "opt.", "load.", "recompute."}}},
       {"batches",
        {"the agent itself looks at batches in the memory of the CPU only, and "
         "some are on a device",
         {"loader."}}},
-      {"packed",
-       {"saved tensors are packed (checkpointing, offloading) and are not read",
-        {"loss."}}},
-      {"graphs",
-       {"this version of torch does not say what shapes a graph has",
-        {"loss."}}},
   };
+}
+
+const std::map<std::string, Limit>& Limits() {
+  static const auto* const kLimits = [] {
+    auto* const limits = new std::map<std::string, Limit>{
+        {"compiled",
+         {"parts of the training are compiled, and what runs inside them is "
+          "not recorded",
+          {"*"}}},
+        {"replays",
+         {"parts of the training are replayed from CUDA graphs, and what runs "
+          "inside them is not recorded",
+          {"*"}}},
+        {"off",
+         {"recording was switched off for a while, by the capture plan",
+          {"*"}}},
+        {"failed",
+         {"a hook of the agent has failed; the training's log says which",
+          {""}}},
+        {"threads",
+         {"several threads train, and the agent looks at nothing that another "
+          "thread may write",
+          {""}}},
+        {"transforms",
+         {"the agent itself does not look into forwards within torch.func's "
+          "transforms or a trace",
+          {"loss.", "opt."}}},
+        {"classes",
+         {"the agent itself does not look into parameters of another class "
+          "(DTensor)",
+          {"loss.", "opt.", "load.", "recompute."}}},
+        {"packed",
+         {"saved tensors are packed (checkpointing, offloading) and are not "
+          "read",
+          {"loss."}}},
+        {"graphs",
+         {"this version of torch does not say what shapes a graph has",
+          {"loss."}}},
+    };
+    limits->merge(LimitsOfDevices());
+    return limits;
+  }();
   return *kLimits;
 }
 

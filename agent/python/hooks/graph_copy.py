@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from _traincheck.device_values import MOST, bytes_of
-from _traincheck.graph_nodes import kept, walk
+from _traincheck.graph_nodes import inputs, kept, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,6 +68,9 @@ _NEAR = {
     "MulBackward0": ("self", "other"),
 }
 _NEAREST = 32  # nodes
+_ERRORS = ("HuberLoss", "MseLoss", "SmoothL1Loss")
+# Of a difference, to the targets most often.
+_OWN_ERRORS = ("AbsBackward0", "PowBackward0")
 # What is asked for its shape alone, unless it is small.
 _SHAPES = frozenset(("self", "query", "key", "other"))
 _OF_ATTENTION = frozenset(("result", "attn_mask", "attn_bias"))
@@ -106,6 +109,7 @@ class GraphCopy:
         self._tensors: list[torch.Tensor] = []
         self._places: list[tuple[NodeCopy, str]] = []
         nodes = list(walk(roots, most))
+        activations: set[Node] = set()  # from whose results targets are subtracted
         copies = {node: NodeCopy(node) for node in nodes}
         self.roots: list[Any] = [copies[root] for root in roots]
         for number, node in enumerate(nodes):
@@ -113,7 +117,13 @@ class GraphCopy:
                 (copies.get(following), place)
                 for following, place in node.next_functions
             )
-            for name in _names(node, number):
+            names = set(_names(node, number))
+            if number < _NEAREST and _is_of_values(node):
+                names.add("self")
+                activations.update(_subtracted_from(node))
+            if node in activations:
+                names.add("result")
+            for name in sorted(names):
                 self._keep(node, copies[node], name)
 
     def take_tensors(self) -> list[torch.Tensor]:
@@ -152,6 +162,19 @@ class GraphCopy:
         else:
             self._tensors.append(tensor)
             self._places.append((copy, name))
+
+
+def _is_of_values(node: Node) -> bool:
+    """Is it an error whose targets come first, or of a difference to them?"""
+    if node.name() in _OWN_ERRORS:
+        return any(one.name() == "SubBackward0" for one in inputs(node))
+    first = node.name().startswith(_ERRORS) and node.next_functions[:1]
+    return bool(first) and first[0][0] is None
+
+
+def _subtracted_from(node: Node) -> list[Node]:
+    differences = [one for one in inputs(node) if one.name() == "SubBackward0"]
+    return [one for each in differences for one in inputs(each)]
 
 
 def _names(node: Node, number: int) -> Iterator[str]:

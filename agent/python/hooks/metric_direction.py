@@ -69,7 +69,7 @@ class MetricDirection:
 
 
 def _is_positive(metric: Any) -> bool:
-    """An accuracy below zero was turned around."""
+    """An accuracy below zero was turned around. False, too, of one on a device."""
     number = metric.item() if type(metric) is torch.Tensor and metric.is_cpu else metric
     return isinstance(number, (int, float)) and number >= 0
 

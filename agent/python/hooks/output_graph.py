@@ -236,14 +236,14 @@ def _is_of_one_class(loss: Node, softmax: str) -> bool | None:
     return None
 
 
-def _are_dropped(node: Node) -> bool:
-    """Is dropout the last that happens to the scores?"""
+def _are_dropped(node: Node) -> bool | None:
+    """Is dropout the last that happens to the scores? None: not known."""
     is_second = node.name() in ERRORS and node.next_functions[0][0] is None
     targets = saved(node, "self" if is_second else "target")
-    return any(
-        _is_dropout(giver) and not _hides_both(giver, targets)
-        for giver in givers_of(node)
-    )
+    dropped = [giver for giver in givers_of(node) if _is_dropout(giver)]
+    if dropped and targets is None and node.name() in ERRORS:
+        return None
+    return any(not _hides_both(giver, targets) for giver in dropped)
 
 
 def _hides_both(product: Node, targets: torch.Tensor | None) -> bool:

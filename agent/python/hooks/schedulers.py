@@ -377,6 +377,9 @@ def _observe_class(watch: Watch, cls: type[Any]) -> None:
         watch.vanishing_rates.scheduler_steps(getattr(scheduler, "optimizer", None))
         if args and isinstance(scheduler, _PLATEAU):
             watch.schedules.waits_for(scheduler, args[0])
+            metric = args[0]
+            if type(metric) is torch.Tensor and not watch.values.is_here(metric):
+                watch.sight.limited_by("device metrics")
         scalars = {}
         epoch = _epoch_of(scheduler)
         if epoch is not None:

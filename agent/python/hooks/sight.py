@@ -64,6 +64,10 @@ class Sight:
             self.limited_by("compiled")
         if batch_tensors.were_on_a_device():
             self.limited_by("batches")
+        for group in optimizer.param_groups:
+            rate = group.get("lr")
+            if type(rate) is torch.Tensor and not rate.is_cpu:
+                self.limited_by("device rates")
         if held.looked_at != held.recordings:
             held.looked_at = held.recordings
             self._look_at(optimizer)
