@@ -16,6 +16,7 @@ from _traincheck import naming
 from _traincheck.written_scalars import ObjectScalars, UNKNOWN
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
     from traincheck_core import Core
@@ -51,8 +52,11 @@ class OptimizerState:
         held: Held,
         optimizer: torch.optim.Optimizer,
         models: Models,
+        parameters: Sequence[int] = (),
+        values: Sequence[torch.Tensor] = (),
     ) -> None:
-        """what: as record_states takes it."""
+        """what: as record_states takes it. parameters, values: variables that are recorded
+        with the state, and their tensors."""
         if self._recorded != held.recordings:
             self._recorded = held.recordings
             self._known = None
@@ -60,7 +64,8 @@ class OptimizerState:
         state = _state_of(optimizer)
         tensors = self._as_before(state)
         if tensors is not None:
-            core.record_states(point, what, self._variables, tensors)
+            both = [*parameters, *self._variables], [*values, *tensors]
+            core.record_states(point, what, *both)
             return
         variables: list[int] = []
         tensors = []
@@ -82,8 +87,9 @@ class OptimizerState:
                 elif type(value) is int or type(value) is float:
                     if counters.setdefault(name, value) != value:
                         counters[name] = UNKNOWN
-        if variables:
-            core.record_states(point, what, variables, tensors)
+        both = [*parameters, *variables], [*values, *tensors]
+        if both[0]:
+            core.record_states(point, what, *both)
         scalars = {(f"state.{name}", 0): float(n) for name, n in counters.items()}
         self._counters.write(core, held.number, point, scalars)
         self._variables = variables

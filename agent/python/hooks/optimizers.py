@@ -102,13 +102,32 @@ class _Step:
         if error is None:
             watch.signs.stepped(args[0])
         if token is not None and error is None:
-            point, held, optimizer = watch.core.POINT_POST_STEP, token[0], args[0]
-            watch.states.data(point, *token[1:])
-            what = watch.states.asked("optimizer_state.data", point)
-            if what:
-                held.optimizer_state.record(
-                    watch.core, point, what, held, optimizer, watch.models
-                )
+            self._record(args[0], *token)
+
+    def _record(
+        self,
+        optimizer: torch.optim.Optimizer,
+        held: Held,
+        variables: list[int],
+        tensors: list[torch.Tensor],
+    ) -> None:
+        """Parameters and state behind its step."""
+        watch, point = self._watch, self._watch.core.POINT_POST_STEP
+        what = watch.states.asked("optimizer_state.data", point)
+        # A device is asked once for both.
+        together = what == watch.states.asked("parameter.data", point)
+        if not what or not together:
+            watch.states.data(point, variables, tensors)
+        if what:
+            held.optimizer_state.record(
+                watch.core,
+                point,
+                what,
+                held,
+                optimizer,
+                watch.models,
+                *((variables, tensors) if together else ((), ())),
+            )
 
 
 class _ZeroGrad:
