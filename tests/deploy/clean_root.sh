@@ -7,6 +7,7 @@
 #
 # FOLDER is seen under its own name, and what is written there stays.
 set -euo pipefail
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin # Bazel's has no chroot
 if [ "${1:-}" = --inside ]; then
   shift
   folder=$1 root=$2

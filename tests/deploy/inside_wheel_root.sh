@@ -10,7 +10,7 @@ wheel=$1 python=$2 main_job=$3
 shift 3
 export PATH=/usr/bin:/bin HOME=/tmp OMP_NUM_THREADS=1 LC_ALL=C.UTF-8
 rm -f /etc/traincheck.yaml # of the host
-installed() { find / -xdev -name '*traincheck*' -newer /tmp/begin; }
+installed() { find /opt /usr /etc /var -name '*traincheck*' -newer /tmp/begin; }
 pip() { /opt/venv/bin/python -m pip --quiet --disable-pip-version-check "$@"; }
 
 echo "== installed"

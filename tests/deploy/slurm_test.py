@@ -18,7 +18,9 @@ HEADLINE = "gradients are not averaged"
 
 class Slurm(harness.TrainingCase):
     def test_the_examples(self):
-        self.assertTrue(shutil.which("slurmctld"), "needs Debian's slurm-wlm")
+        self.assertTrue(
+            shutil.which("slurmctld", path="/usr/sbin"), "needs Debian's slurm-wlm"
+        )
         parts = clean_root.run(
             self.folder,
             "inside_slurm_root.sh",
