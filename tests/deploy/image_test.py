@@ -41,6 +41,8 @@ class Image(harness.TrainingCase):
         self.assertIn('"invariant_id"', job)
         self.assertTrue(job.endswith("code 10\n"), job)
         self.assertIn("stopped", parts["ended"])
+        # Alice's run is not bob's.
+        self.assertTrue(parts["other hosts"].endswith("\n[]\n"), parts["other hosts"])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # In a clean root: does what the Containerfile says, starts what it starts, makes a
-# token as docs/deploy.md says, and runs the main job against this daemon.
+# token as docs/deploy.md says, and runs the main job against this daemon. Then it
+# does the same with the options for other hosts.
 #
 #   inside_image_root.sh DEB PYTHON CONTAINERFILE IMAGE_PY MAIN_JOB SCRIPT...
 #
@@ -42,3 +43,25 @@ echo "== ended"
 kill "$daemon"
 wait "$daemon"
 tail -n 1 /tmp/log
+
+echo "== other hosts"
+data=/var/lib/traincheckd
+$image exec "$containerfile" traincheckctl certs init --dir $data/certs \
+  --host monitor.example.org,127.0.0.1
+$image run "$containerfile" --data-dir $data/store --listen 0.0.0.0:7471 \
+  --tls-cert $data/certs/server.pem --tls-key $data/certs/server.key 2>/tmp/log &
+daemon=$!
+administrator="$image exec $containerfile traincheckctl \
+  --tls-ca $data/certs/ca.pem --token-file $data/store/admin.token"
+for _ in $(seq 600); do
+  $administrator status >/dev/null 2>&1 && break
+  sleep 0.1
+done
+$administrator token create --role owner --owner bob --out - |
+  install -m 600 /dev/stdin /tmp/bob.token
+cp $data/certs/ca.pem /tmp/ca.pem
+echo '127.0.0.1 monitor.example.org' >>/etc/hosts
+traincheckctl --server monitor.example.org:7471 --tls-ca /tmp/ca.pem \
+  --token-file /tmp/bob.token -o json runs list
+kill "$daemon"
+wait "$daemon"
