@@ -233,7 +233,9 @@ class FullDisk(StoreCase):
         server = daemon.ctl("status")["server"]
         self.assertIn("is full", server["store_error"])
         self.assertLess(server["free_bytes"], 128 << 20)
-        self.assertIn("STORE NOT WRITABLE, nothing is acknowledged", self.ctl("status").stdout)
+        self.assertIn(
+            "STORE NOT WRITABLE, nothing is acknowledged", self.ctl("status").stdout
+        )
         ballast.unlink()
         shown = daemon.run_ended("full")
         self.assertGreater(shown["records"], 0)
