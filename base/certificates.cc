@@ -54,18 +54,38 @@ std::string Text(const Bio& bio) {
   return std::string(data, static_cast<size_t>(size));
 }
 
+// Called for the passphrase of a block that has one. Without it OpenSSL would
+// ask whoever sits at the terminal, and wait.
+int RefusePassphrase(char*, int, int, void* asked) {
+  *static_cast<bool*>(asked) = true;
+  return -1;
+}
+
+absl::Status NotRead(bool asked, absl::string_view what) {
+  if (!asked) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("there is not a PEM ", what, " in it"));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("the ", what,
+                   " in it has a passphrase, which nobody can be asked for "
+                   "here: openssl pkey -in FILE writes a key without it"));
+}
+
 absl::StatusOr<Key> ParseKey(const std::string& pem) {
-  Key key(
-      PEM_read_bio_PrivateKey(Reader(pem).get(), nullptr, nullptr, nullptr));
+  bool asked = false;
+  Key key(PEM_read_bio_PrivateKey(Reader(pem).get(), nullptr, RefusePassphrase,
+                                  &asked));
   if (key != nullptr) return key;
-  return absl::InvalidArgumentError("there is not a PEM private key in it");
+  return NotRead(asked, "private key");
 }
 
 absl::StatusOr<Certificate> ParseCertificate(const std::string& pem) {
+  bool asked = false;
   Certificate certificate(
-      PEM_read_bio_X509(Reader(pem).get(), nullptr, nullptr, nullptr));
+      PEM_read_bio_X509(Reader(pem).get(), nullptr, RefusePassphrase, &asked));
   if (certificate != nullptr) return certificate;
-  return absl::InvalidArgumentError("there is not a PEM certificate in it");
+  return NotRead(asked, "certificate");
 }
 
 absl::StatusOr<KeyAndCertificate> ToPem(const Key& key,

@@ -314,6 +314,33 @@ TEST(Certificates, AnAddressOfAnotherSizeNamesNoHost) {
   EXPECT_THAT(facts->hosts, testing::ElementsAre("node7"));
 }
 
+// The key with a passphrase, as openssl genpkey -aes256 writes it.
+std::string WithPassphrase(const std::string& key_pem) {
+  BIO* const from = BIO_new_mem_buf(key_pem.data(), -1);
+  EVP_PKEY* const key =
+      PEM_read_bio_PrivateKey(from, nullptr, nullptr, nullptr);
+  BIO* const text = BIO_new(BIO_s_mem());
+  const unsigned char passphrase[] = "secret";
+  PEM_write_bio_PrivateKey(text, key, EVP_aes_256_cbc(), passphrase, 6, nullptr,
+                           nullptr);
+  char* data = nullptr;
+  const long size = BIO_get_mem_data(text, &data);
+  std::string pem(data, static_cast<size_t>(size));
+  BIO_free(text);
+  EVP_PKEY_free(key);
+  BIO_free(from);
+  return pem;
+}
+
+TEST_F(Tls, AKeyWithAPassphraseIsRefusedAndNobodyIsAskedForIt) {
+  const auto authority = *MakeAuthority(kYear);
+  auto pair = *MakeServerCertificate(authority, {"localhost"}, kYear, "");
+  pair.key = WithPassphrase(pair.key);
+  const absl::Status refused = CheckServerPair(pair, absl::Now());
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(refused.message(), HasSubstr("passphrase"));
+}
+
 TEST_F(Tls, APairIsCheckedAgainstBothEndsOfItsTime) {
   EXPECT_TRUE(CheckServerPair(pair_, absl::Now()).ok());
   for (const absl::Duration off : {-kYear, 2 * kYear}) {
