@@ -5,6 +5,10 @@ namespace traincheck {
 
 namespace {
 
+const OptimizerBooks& Books(const FactSubject& subject) {
+  return subject.facts->optimizer_books();
+}
+
 FactValue StepIndex(const FactSubject& subject) {
   if (subject.optimizer == 0) return {};
   const auto steps = subject.facts->clock().OptimizerSteps(subject.optimizer);
@@ -27,7 +31,7 @@ bool BackwardsReach(const FactSubject& subject) {
     const VariableState* state = subject.facts->Variable(held.variable);
     if (state && state->got_grad()) return true;
   }
-  return subject.facts->MissedBackwardSince(subject.optimizer);
+  return Books(subject).MissedBackwardSince(subject.optimizer);
 }
 
 // At its first step there is nothing to clear.
@@ -41,12 +45,12 @@ bool HasStepBefore(const FactSubject& subject) {
 
 FactValue GradsClearedSince(const FactSubject& subject) {
   if (subject.optimizer == 0) return {};
-  return ToFactValue(subject.facts->ClearedSince(subject.optimizer));
+  return ToFactValue(Books(subject).ClearedSince(subject.optimizer));
 }
 
 FactValue Backwards(const FactSubject& subject) {
   if (subject.optimizer == 0) return {};
-  const auto backwards = subject.facts->BackwardsSince(subject.optimizer);
+  const auto backwards = Books(subject).BackwardsSince(subject.optimizer);
   return backwards ? FactValue(static_cast<double>(*backwards)) : FactValue();
 }
 
@@ -54,25 +58,26 @@ FactValue Backwards(const FactSubject& subject) {
 constexpr uint64_t kStepsWithoutRate = 8;
 
 bool HadRate(const FactSubject& subject) {
-  return subject.facts->WithoutRateFor(subject.optimizer, kStepsWithoutRate)
+  return Books(subject)
+      .WithoutRateFor(subject.optimizer, kStepsWithoutRate)
       .has_value();
 }
 
 FactValue RatesEnded(const FactSubject& subject) {
-  return ToFactValue(
-      subject.facts->WithoutRateFor(subject.optimizer, kStepsWithoutRate)
-          .value_or(Tri::kUnknown));
+  return ToFactValue(Books(subject)
+                         .WithoutRateFor(subject.optimizer, kStepsWithoutRate)
+                         .value_or(Tri::kUnknown));
 }
 
 // A float32 counts to 16 million; bfloat16 stops at 256.
 constexpr double kEnoughBits = 24;
 
 bool HasCounter(const FactSubject& subject) {
-  return subject.facts->CounterBits(subject.optimizer).has_value();
+  return Books(subject).CounterBits(subject.optimizer).has_value();
 }
 
 FactValue CountsOn(const FactSubject& subject) {
-  const auto bits = subject.facts->CounterBits(subject.optimizer);
+  const auto bits = Books(subject).CounterBits(subject.optimizer);
   return bits ? FactValue(*bits >= kEnoughBits) : FactValue();
 }
 
@@ -80,29 +85,30 @@ FactValue CountsOn(const FactSubject& subject) {
 constexpr uint64_t kHabit = 3;
 
 bool HasSchedule(const FactSubject& subject) {
-  return subject.facts->ScheduleIdle(subject.optimizer).has_value();
+  return Books(subject).ScheduleIdle(subject.optimizer).has_value();
 }
 
 FactValue ScheduleIsIdle(const FactSubject& subject) {
-  const auto idle = subject.facts->ScheduleIdle(subject.optimizer);
+  const auto idle = Books(subject).ScheduleIdle(subject.optimizer);
   return idle ? FactValue(*idle >= kHabit) : FactValue();
 }
 
 bool IsScheduled(const FactSubject& subject) {
-  return subject.facts->FastScheduleFor(subject.optimizer, kHabit).has_value();
+  return Books(subject).FastScheduleFor(subject.optimizer, kHabit).has_value();
 }
 
 FactValue ScheduleIsFast(const FactSubject& subject) {
-  return ToFactValue(subject.facts->FastScheduleFor(subject.optimizer, kHabit)
+  return ToFactValue(Books(subject)
+                         .FastScheduleFor(subject.optimizer, kHabit)
                          .value_or(Tri::kUnknown));
 }
 
 bool HadTies(const FactSubject& subject) {
-  return subject.facts->TiesLost(subject.optimizer).has_value();
+  return Books(subject).TiesLost(subject.optimizer).has_value();
 }
 
 FactValue TiesKept(const FactSubject& subject) {
-  const auto lost = subject.facts->TiesLost(subject.optimizer);
+  const auto lost = Books(subject).TiesLost(subject.optimizer);
   return lost ? FactValue(*lost == 0) : FactValue();
 }
 
@@ -121,13 +127,13 @@ bool TrainsAgain(const FactSubject& subject) {
   const Optimizer* optimizer =
       subject.facts->ownership().Find(subject.optimizer);
   return optimizer && subject.facts->training_modes().Retrains(*optimizer) &&
-         subject.facts->BackwardsSince(subject.optimizer) != uint64_t{0};
+         Books(subject).BackwardsSince(subject.optimizer) != uint64_t{0};
 }
 
 FactValue TrainsAsBefore(const FactSubject& subject) {
   const Optimizer* optimizer =
       subject.facts->ownership().Find(subject.optimizer);
-  if (!optimizer || !subject.facts->BackwardsSince(subject.optimizer)) {
+  if (!optimizer || !Books(subject).BackwardsSince(subject.optimizer)) {
     return {};
   }
   return ToFactValue(subject.facts->training_modes().AsBefore(*optimizer));

@@ -9,7 +9,6 @@
 #define TRAINCHECK_INVARIANTS_FACTS_PROCESS_FACTS_H_
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -119,37 +118,8 @@ class ProcessFacts : private EventVisitor {
   bool IsWrittenByForwards(uint32_t variable) const {
     return variables_.IsWrittenByForwards(variable);
   }
-  // Of an optimizer, as optimizer_books.h says.
-  std::optional<double> LearningRate(uint32_t optimizer, uint32_t group) const {
-    return optimizer_books_.LearningRate(optimizer, group);
-  }
-  std::optional<Tri> WithoutRateFor(uint32_t optimizer, uint64_t steps) const {
-    return optimizer_books_.WithoutRateFor(optimizer, steps);
-  }
-  std::optional<double> CounterBits(uint32_t optimizer) const {
-    return optimizer_books_.CounterBits(optimizer);
-  }
-  const std::map<uint32_t, double>& WeightDecays(uint32_t optimizer) const {
-    return optimizer_books_.WeightDecays(optimizer);
-  }
-  std::optional<double> TiesLost(uint32_t optimizer) const {
-    return optimizer_books_.TiesLost(optimizer);
-  }
-  std::optional<double> ScheduleIdle(uint32_t optimizer) const {
-    return optimizer_books_.ScheduleIdle(optimizer);
-  }
-  std::optional<Tri> FastScheduleFor(uint32_t optimizer, uint64_t steps) const {
-    return optimizer_books_.FastScheduleFor(optimizer, steps);
-  }
-  std::optional<uint64_t> BackwardsSince(uint32_t optimizer) const {
-    return optimizer_books_.BackwardsSince(optimizer);
-  }
-  Tri ClearedSince(uint32_t optimizer) const {
-    return optimizer_books_.ClearedSince(optimizer);
-  }
-  bool MissedBackwardSince(uint32_t optimizer) const {
-    return optimizer_books_.MissedBackwardSince(optimizer);
-  }
+  // What each optimizer was seen to do since its last step.
+  const OptimizerBooks& optimizer_books() const { return optimizer_books_; }
 
   // Gaps so far; windows compare it between their open and close.
   uint64_t gaps() const { return gaps_.count(); }

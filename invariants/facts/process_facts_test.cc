@@ -121,13 +121,13 @@ TEST_F(ProcessFactsTest, GradientsAreGotUntilTheNextStep) {
   EXPECT_EQ(Value("var.got_grad", w_), FactValue(true));
   EXPECT_EQ(Value("var.got_grad", b_), FactValue(false));
   EXPECT_EQ(Value("var.got_grad", free_), FactValue(true));
-  EXPECT_EQ(facts_.BackwardsSince(optimizer_), 1u);
+  EXPECT_EQ(facts_.optimizer_books().BackwardsSince(optimizer_), 1u);
   trace_.Begin(step_, {.object = optimizer_});
   trace_.End();
   Read();
   EXPECT_EQ(Value("var.got_grad", w_), FactValue(false));
   EXPECT_EQ(Value("var.got_grad", free_), FactValue(false));
-  EXPECT_EQ(facts_.BackwardsSince(optimizer_), 0u);
+  EXPECT_EQ(facts_.optimizer_books().BackwardsSince(optimizer_), 0u);
 }
 
 TEST_F(ProcessFactsTest, ClearedByOptimizerModelOrWrapper) {
@@ -135,11 +135,12 @@ TEST_F(ProcessFactsTest, ClearedByOptimizerModelOrWrapper) {
     trace_.Begin(step_, {.object = optimizer_});
     trace_.End();
     Read();
-    EXPECT_EQ(facts_.ClearedSince(optimizer_), Tri::kNo);
+    EXPECT_EQ(facts_.optimizer_books().ClearedSince(optimizer_), Tri::kNo);
     trace_.Begin(zero_grad_, {.object = object});
     trace_.End();
     Read();
-    EXPECT_EQ(facts_.ClearedSince(optimizer_), Tri::kYes) << object;
+    EXPECT_EQ(facts_.optimizer_books().ClearedSince(optimizer_), Tri::kYes)
+        << object;
   }
 }
 
@@ -151,10 +152,10 @@ TEST_F(ProcessFactsTest, ClearedByHandWhereAGradientWas) {
   // Never had one: says nothing.
   trace_.State(StatePoint::kGradClear, b_, {.no_grad = true});
   Read();
-  EXPECT_EQ(facts_.ClearedSince(optimizer_), Tri::kNo);
+  EXPECT_EQ(facts_.optimizer_books().ClearedSince(optimizer_), Tri::kNo);
   trace_.State(StatePoint::kGradClear, w_, {.no_grad = true});
   Read();
-  EXPECT_EQ(facts_.ClearedSince(optimizer_), Tri::kYes);
+  EXPECT_EQ(facts_.optimizer_books().ClearedSince(optimizer_), Tri::kYes);
 }
 
 TEST_F(ProcessFactsTest, WhatAStepDidThatWasNotSampledIsUnknown) {
@@ -181,7 +182,7 @@ TEST_F(ProcessFactsTest, WhatAStepDidThatWasNotSampledIsUnknown) {
   // Nothing is missing: clocks go on.
   EXPECT_EQ(facts_.gaps(), 0u);
   EXPECT_EQ(facts_.clock().OptimizerSteps(optimizer_), 2u);
-  EXPECT_EQ(facts_.BackwardsSince(optimizer_), 0u);
+  EXPECT_EQ(facts_.optimizer_books().BackwardsSince(optimizer_), 0u);
   // The next one is.
   Capture(CaptureMode::kAll);
   trace_.Begin(backward_, {});
@@ -203,7 +204,7 @@ TEST_F(ProcessFactsTest, AGradientThatIsGoneSaysNothingWhereNobodyKnewIt) {
   Capture(CaptureMode::kAll);
   trace_.State(StatePoint::kGradClear, w_, {.no_grad = true});
   Read();
-  EXPECT_EQ(facts_.ClearedSince(optimizer_), Tri::kUnknown);
+  EXPECT_EQ(facts_.optimizer_books().ClearedSince(optimizer_), Tri::kUnknown);
 }
 
 TEST_F(ProcessFactsTest, WhetherAForgottenGradientChangedIsUnknown) {
@@ -295,22 +296,22 @@ TEST_F(ProcessFactsTest, LearningRateIsAsLastRecorded) {
   trace_.End();
   trace_.Begin(step_, {.object = optimizer_});
   Read();
-  EXPECT_EQ(facts_.LearningRate(optimizer_, 0), 0.5);
-  EXPECT_EQ(facts_.LearningRate(optimizer_, 1), std::nullopt);
+  EXPECT_EQ(facts_.optimizer_books().LearningRate(optimizer_, 0), 0.5);
+  EXPECT_EQ(facts_.optimizer_books().LearningRate(optimizer_, 1), std::nullopt);
   // Not a number: not known any more.
   trace_.LearningRate(optimizer_, 0, std::nan(""));
   Read();
-  EXPECT_EQ(facts_.LearningRate(optimizer_, 0), std::nullopt);
+  EXPECT_EQ(facts_.optimizer_books().LearningRate(optimizer_, 0), std::nullopt);
   trace_.LearningRate(optimizer_, 0, 0.25);
   trace_.End();
   Read();
-  EXPECT_EQ(facts_.LearningRate(optimizer_, 0), 0.25);
+  EXPECT_EQ(facts_.optimizer_books().LearningRate(optimizer_, 0), 0.25);
   // The change may be among what is missing.
   trace_.Lose();
   trace_.Begin(step_, {.object = optimizer_});
   trace_.End();
   Read();
-  EXPECT_EQ(facts_.LearningRate(optimizer_, 0), std::nullopt);
+  EXPECT_EQ(facts_.optimizer_books().LearningRate(optimizer_, 0), std::nullopt);
 }
 
 TEST_F(ProcessFactsTest, StageFollowsGradModeNotTheModulesFlag) {

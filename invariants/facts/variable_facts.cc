@@ -9,6 +9,10 @@ namespace traincheck {
 
 namespace {
 
+const OptimizerBooks& Books(const FactSubject& subject) {
+  return subject.facts->optimizer_books();
+}
+
 const VariableInfo* Info(const FactSubject& subject) {
   return subject.facts->definitions().Variable(subject.variable);
 }
@@ -70,7 +74,7 @@ FactValue Replicated(const FactSubject& subject) {
 FactValue GotGrad(const FactSubject& subject) {
   const VariableState* state = State(subject);
   if (!state) return {};
-  const bool missed = subject.facts->MissedBackwardSince(subject.optimizer);
+  const bool missed = Books(subject).MissedBackwardSince(subject.optimizer);
   // A backward that nobody saw may have given it one.
   if (!state->got_grad() && missed) return {};
   return state->got_grad();
@@ -83,12 +87,12 @@ FactValue GradZero(const FactSubject& subject) {
 }
 
 FactValue EffectiveLr(const FactSubject& subject) {
-  const auto lr = subject.facts->LearningRate(subject.optimizer, subject.group);
+  const auto lr = Books(subject).LearningRate(subject.optimizer, subject.group);
   return lr ? FactValue(*lr) : FactValue();
 }
 
 FactValue LrNonzero(const FactSubject& subject) {
-  const auto lr = subject.facts->LearningRate(subject.optimizer, subject.group);
+  const auto lr = Books(subject).LearningRate(subject.optimizer, subject.group);
   return lr ? FactValue(*lr != 0) : FactValue();
 }
 
@@ -166,7 +170,7 @@ bool IsOfNormalisation(const VariableInfo& info) {
 // Does the optimizer keep some vectors (biases, most often) from decay, while
 // it lets others decay? Single numbers (a temperature) are no vectors.
 bool SparesVectors(const FactSubject& subject) {
-  const auto& decays = subject.facts->WeightDecays(subject.optimizer);
+  const auto& decays = Books(subject).WeightDecays(subject.optimizer);
   const bool some =
       std::any_of(decays.begin(), decays.end(),
                   [](const auto& one) { return one.second != 0; });
@@ -189,7 +193,7 @@ bool IsNormOfSplitOptimizer(const FactSubject& subject) {
 }
 
 FactValue NormDecays(const FactSubject& subject) {
-  const auto& decays = subject.facts->WeightDecays(subject.optimizer);
+  const auto& decays = Books(subject).WeightDecays(subject.optimizer);
   const auto decay = decays.find(subject.group);
   return decay == decays.end() ? FactValue() : FactValue(decay->second != 0);
 }

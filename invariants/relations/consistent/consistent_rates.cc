@@ -94,7 +94,8 @@ void RatesOfProcess::Add(const ProcessFacts& facts, const Call& step) {
     const ReplicaGroupInfo* group = GroupOf(facts, variables);
     if (!group) continue;
     RankWindow& window = windows[&group->ranks];
-    const auto rate = facts.LearningRate(step.object, key.second);
+    const auto rate =
+        facts.optimizer_books().LearningRate(step.object, key.second);
     if (!rate) {
       window.unknown = "the learning rate was not recorded on " + facts.Name();
       continue;

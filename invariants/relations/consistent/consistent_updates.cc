@@ -141,8 +141,9 @@ void UpdatesOfProcess::Judge(const ProcessFacts& facts,
   window.ordinal = after.ordinal;
   window.index = *after.index;
   if (after.step) window.step = static_cast<int64_t>(*after.step);
-  window.unknown = facts.MissedBackwardSince(after.object) ? facts.not_sampled()
-                                                           : after.broken;
+  window.unknown = facts.optimizer_books().MissedBackwardSince(after.object)
+                       ? facts.not_sampled()
+                       : after.broken;
   std::optional<Updates> all;  // made where some group wants them
   for (const RankGroup& group : groups_.Of(facts)) {
     std::vector<HeldVariable> held = optimizer.held;
@@ -184,8 +185,9 @@ UpdatesOfProcess::Updates UpdatesOfProcess::UpdatesOf(
   }
   for (const BlockEntry& entry : after.entries) now[entry.variable] = &entry;
   for (const HeldVariable& one : held) {
-    const auto given = Given(facts, before, one.variable,
-                             facts.LearningRate(after.object, one.group));
+    const auto given =
+        Given(facts, before, one.variable,
+              facts.optimizer_books().LearningRate(after.object, one.group));
     if (!given) continue;
     const std::string name =
         facts.definitions().Variable(one.variable)->FullName();

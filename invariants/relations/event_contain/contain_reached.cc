@@ -134,7 +134,8 @@ class FirstGradients : public ProcessObserver {
     if (begin.steps == kFirstSteps) return;
     // A step without a backward, or with one that may be missing, cannot show a
     // gradient and does not count.
-    if (facts.BackwardsSince(call.object).value_or(0) == 0) return;
+    if (facts.optimizer_books().BackwardsSince(call.object).value_or(0) == 0)
+      return;
     Add(facts, *optimizer, &begin);
     if (begin.steps < kFirstSteps) return;
     for (const ContainRule* rule : rules) {

@@ -114,7 +114,7 @@ class SpanWindows : public ProcessObserver {
                const ContainRule& rule, const Span& span) const {
     // Also by hand, which is no call.
     if (IsClear(EventOf(rule).function) &&
-        facts.ClearedSince(step.object) == Tri::kYes) {
+        facts.optimizer_books().ClearedSince(step.object) == Tri::kYes) {
       return Tri::kYes;
     }
     const Optimizer* optimizer = facts.ownership().Find(step.object);
@@ -133,7 +133,7 @@ class SpanWindows : public ProcessObserver {
                  const ContainRule& rule, const Span& span) {
     // Recorded in every step, unless it is done by hand.
     if (IsClear(EventOf(rule).function)) {
-      return facts.ClearedSince(step.object) != Tri::kUnknown;
+      return facts.optimizer_books().ClearedSince(step.object) != Tri::kUnknown;
     }
     return facts.recorded().WholeSince(span.recorded, 0, 0) ||
            !recorded_.IsBeyondSkeleton(facts, EventOf(rule).function);
@@ -183,7 +183,8 @@ class SpanWindows : public ProcessObserver {
       const VariableState* state = facts.Variable(held.variable);
       if (state && state->got_grad()) return Tri::kYes;
     }
-    const bool missed = facts.MissedBackwardSince(optimizer.object);
+    const bool missed =
+        facts.optimizer_books().MissedBackwardSince(optimizer.object);
     return missed ? Tri::kUnknown : Tri::kNo;
   }
 

@@ -114,7 +114,8 @@ class UpdatesAtSteps : public ProcessObserver {
       const Tri status = StatusOf(facts, rule, held.variable);
       summary.yes += status == Tri::kYes;
       summary.unknown += status == Tri::kUnknown;
-      const auto lr = facts.LearningRate(optimizer.object, held.group);
+      const auto lr =
+          facts.optimizer_books().LearningRate(optimizer.object, held.group);
       summary.lr_unknown |= !lr;
       summary.lr_nonzero |= lr && *lr != 0;
       // A rate that was not recorded may be any, so its parameters may be due.
@@ -195,7 +196,8 @@ class UpdatesAtSteps : public ProcessObserver {
     if (MayBeginAtZero(subject, optimizer.held)) return Tri::kNo;
     const auto idle = idle_.find(optimizer.object);
     if (idle != idle_.end() && idle->second == kIdleSteps) return Tri::kYes;
-    const auto backwards = facts.BackwardsSince(optimizer.object);
+    const auto backwards =
+        facts.optimizer_books().BackwardsSince(optimizer.object);
     return backwards ? ToTri(*backwards > 0) : Tri::kUnknown;
   }
 
@@ -274,7 +276,8 @@ class UpdatesAtSteps : public ProcessObserver {
   Tri JudgeOne(const ProcessFacts& facts, const ContainRule& rule,
                const Optimizer& optimizer, const HeldVariable& held,
                bool* applied) {
-    const auto lr = facts.LearningRate(optimizer.object, held.group);
+    const auto lr =
+        facts.optimizer_books().LearningRate(optimizer.object, held.group);
     if (lr && *lr == 0) return Tri::kYes;
     FactSubject subject;
     subject.facts = &facts;
@@ -325,7 +328,7 @@ class UpdatesAtSteps : public ProcessObserver {
       verdict.finding.variables = orphans;
       verdict.finding.seen = "no optimizer holds " + ListWords(orphans, 3) +
                              ", which got gradients";
-    } else if (facts.MissedBackwardSince(optimizer.object)) {
+    } else if (facts.optimizer_books().MissedBackwardSince(optimizer.object)) {
       MarkUnknown(facts.not_sampled(), &verdict);
     }
     sink_->OnVerdict(verdict);
@@ -360,7 +363,8 @@ class UpdatesAtSteps : public ProcessObserver {
                              "model and have no gradient";
       verdict.finding.evidence.push_back(orphans);
       BlameConstruction(facts, optimizer.object, &verdict.finding);
-    } else if (unknown || facts.MissedBackwardSince(optimizer.object)) {
+    } else if (unknown ||
+               facts.optimizer_books().MissedBackwardSince(optimizer.object)) {
       MarkUnknown(WhyUnrecorded(facts), &verdict);
     }
     sink_->OnVerdict(verdict);

@@ -107,7 +107,8 @@ std::optional<OptimizerAtStep> MomentOf(const ProcessFacts& facts,
   }
   moment.rates.resize(groups);
   for (uint32_t group = 0; group < moment.rates.size(); ++group) {
-    moment.rates[group] = facts.LearningRate(call.object, group);
+    moment.rates[group] =
+        facts.optimizer_books().LearningRate(call.object, group);
   }
   return moment;
 }

@@ -37,7 +37,7 @@ uint64_t SettingsOf(const ProcessFacts& facts, const Call& call,
   std::set<uint32_t> groups;
   for (const HeldVariable& held : optimizer.held) groups.insert(held.group);
   for (uint32_t group : groups) {
-    const auto rate = facts.LearningRate(call.object, group);
+    const auto rate = facts.optimizer_books().LearningRate(call.object, group);
     uint64_t bits = 0;
     if (rate) std::memcpy(&bits, &*rate, sizeof(bits));
     settings = Mix(Mix(settings, group), bits);

@@ -33,7 +33,7 @@ Tri DueUpdates::IsDue(const ProcessFacts& facts, uint32_t variable) {
     const Tri step =
         stepped == stepped_.end() ? Tri::kUnknown : stepped->second;
     if (step == Tri::kNo) continue;
-    const auto rate = facts.LearningRate(optimizer, group);
+    const auto rate = facts.optimizer_books().LearningRate(optimizer, group);
     if (rate && *rate == 0) continue;
     if (step == Tri::kYes && rate) return Tri::kYes;
     // Another optimizer may hold it as well, and be sure.
