@@ -61,7 +61,8 @@ std::string SpoolTable(const Json& files) {
 int Ask(const Context& context, const std::string& act,
         const std::string& folder) {
   const absl::StatusOr<std::string> relay = FindRelayProgram();
-  const absl::StatusOr<std::vector<std::string>> setting = SpoolSetting();
+  const absl::StatusOr<std::string> setting =
+      folder.empty() ? SpoolSetting() : std::string();
   for (const absl::Status& status : {relay.status(), setting.status()}) {
     if (status.ok()) continue;
     Complain(std::string(status.message()));
@@ -69,8 +70,11 @@ int Ask(const Context& context, const std::string& act,
   }
   std::vector<std::string> command = {*relay, act};
   if (!folder.empty()) command.push_back(folder);
-  std::vector<std::string> variables = *setting;
-  variables.push_back(absl::StrCat("TRAINCHECK_SERVER=", context.server));
+  std::vector<std::string> variables = {
+      absl::StrCat("TRAINCHECK_SERVER=", context.server)};
+  if (!setting->empty()) {
+    variables.push_back(absl::StrCat("TRAINCHECK_SPOOL_DIR=", *setting));
+  }
   const absl::StatusOr<ProgramResult> sent =
       RunProgram(std::move(command), variables);
   if (!sent.ok()) {

@@ -33,11 +33,7 @@ constexpr char kNameAFolder[] =
 
 // In the order in which relays try them.
 std::vector<SpoolPlace> Places() {
-  const absl::StatusOr<std::vector<std::string>> setting = SpoolSetting();
-  std::string named;
-  if (setting.ok() && !setting->empty()) {
-    named = setting->front().substr(setting->front().find('=') + 1);
-  }
+  const std::string named = SpoolSetting().value_or("");
   return SpoolPlaces(
       [&named](const char* name) -> const char* {
         return std::string_view(name) == "TRAINCHECK_SPOOL_DIR"

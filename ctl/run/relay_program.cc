@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -85,14 +86,21 @@ absl::StatusOr<ProgramResult> RunProgram(
   return result;
 }
 
-absl::StatusOr<std::vector<std::string>> SpoolSetting() {
+absl::StatusOr<std::string> SpoolSetting() {
   constexpr char kName[] = "TRAINCHECK_SPOOL_DIR";
+  constexpr char kFile[] = "TRAINCHECK_CONFIG";
+  const char* const folder = std::getenv(kName);
+  if (folder != nullptr) return folder;
+  // Other variables are no concern of who asks.
+  const char* const file = std::getenv(kFile);
+  const std::string named =
+      absl::StrCat(kFile, "=", file == nullptr ? "" : file);
+  const char* const environment[] = {file == nullptr ? nullptr : named.c_str(),
+                                     nullptr};
   Settings settings;
-  const std::string wrong = settings.Load(environ);
+  const std::string wrong = settings.Load(environment);
   if (!wrong.empty()) return absl::InvalidArgumentError(wrong);
-  const std::string folder = settings.Get(kName);
-  if (folder.empty()) return std::vector<std::string>();
-  return std::vector<std::string>{absl::StrCat(kName, "=", folder)};
+  return settings.Get(kName);
 }
 
 }  // namespace traincheck::ctl

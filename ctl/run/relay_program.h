@@ -25,10 +25,9 @@ struct ProgramResult {
     std::vector<std::string> command,
     const std::vector<std::string>& variables);
 
-// Where the settings, also those of files, have relays spool: the variable
-// "TRAINCHECK_SPOOL_DIR=..." for the relay, empty if they name nothing.
-// InvalidArgument: the settings are wrong.
-[[nodiscard]] absl::StatusOr<std::vector<std::string>> SpoolSetting();
+// The folder in which TRAINCHECK_SPOOL_DIR, or a file of settings, has relays
+// spool; "": none is named. InvalidArgument: such a file is wrong.
+[[nodiscard]] absl::StatusOr<std::string> SpoolSetting();
 
 }  // namespace traincheck::ctl
 
