@@ -113,6 +113,16 @@ class DeviceStates(harness.SharedDaemonCase):
         unread = self.found("unread", script, TRAINCHECK_GPU="0") & expected
         self.assertLess(len(unread), len(expected) / 2)
 
+    def test_replays_of_graphs(self):
+        script = "graphs.py"
+        for kind in ("whole", "backward", "scaler", "two"):
+            with self.subTest(kind):
+                self.assertEqual(self.found(f"graphs-{kind}", script, kind), set())
+        # A replay that is left out gives no gradients.
+        self.found("graphs-left-out", script, "backward", "--left-out")
+        [said] = self.daemon.ctl("violations", "list", "--run", "graphs-left-out")
+        self.assertIn("a backward has run since its last step", said["text"])
+
     def test_a_healthy_training(self):
         script = harness.SCRIPTS / "single.py"
         self.assertFalse(self.assert_same_verdicts("single", script, "--steps=15"))
