@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "server/metrics/http_exchange.h"
 
 namespace traincheck::server {
 namespace {
@@ -27,19 +28,6 @@ using boost::system::error_code;
 constexpr auto kPatience = std::chrono::seconds(10);
 // Until there are descriptors again.
 constexpr auto kAcceptPause = std::chrono::milliseconds(100);
-constexpr uint32_t kMaxHead = 8 << 10;
-
-using Response = http::response<http::string_body>;
-
-HttpAnswer AnswerTo(const HttpServer::Handler& handler,
-                    const http::request<http::empty_body>& request) {
-  if (request.method() != http::verb::get &&
-      request.method() != http::verb::head) {
-    return {.status = 405, .body = "only GET is answered\n"};
-  }
-  const std::string target(request.target());
-  return handler(target.substr(0, target.find('?')));
-}
 
 // One connection, which lives as long as something of it is under way.
 class Connection : public std::enable_shared_from_this<Connection> {
@@ -53,8 +41,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   void Read() {
     parser_.emplace();
-    parser_->header_limit(kMaxHead);
-    parser_->body_limit(0);
+    LimitRequest(&*parser_);
     stream_.expires_after(kPatience);
     http::async_read(stream_, buffer_, *parser_,
                      [self = shared_from_this()](error_code error, size_t) {
@@ -67,31 +54,18 @@ class Connection : public std::enable_shared_from_this<Connection> {
     if (error == http::error::end_of_stream || error == beast::error::timeout) {
       return Close();
     }
-    if (error) {
-      return Write({.status = 400, .body = "that is not a GET request\n"}, 11,
-                   /*keep=*/false, /*head=*/false);
-    }
-    const auto& request = parser_->get();
-    Write(AnswerTo(handler_, request), request.version(), request.keep_alive(),
-          request.method() == http::verb::head);
+    Write(error ? RefusalOfRequest() : ReplyTo(*parser_, handler_));
   }
 
-  void Write(HttpAnswer answer, unsigned version, bool keep, bool head) {
-    response_ = Response(http::int_to_status(answer.status), version);
-    response_.set(http::field::content_type, answer.content_type);
-    response_.set(http::field::cache_control, "no-store");
-    response_.keep_alive(keep);
-    response_.body() = std::move(answer.body);
-    response_.prepare_payload();
-    // The head says how long the body would be.
-    if (head) response_.body().clear();
+  void Write(HttpReply reply) {
+    response_ = std::move(reply.response);
     stream_.expires_after(kPatience);
-    http::async_write(
-        stream_, response_,
-        [self = shared_from_this(), keep](error_code error, size_t) {
-          if (error || !keep) return self->Close();
-          self->Read();
-        });
+    http::async_write(stream_, response_,
+                      [self = shared_from_this(), keep = reply.keep](
+                          error_code error, size_t) {
+                        if (error || !keep) return self->Close();
+                        self->Read();
+                      });
   }
 
   void Close() {
@@ -102,9 +76,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   beast::tcp_stream stream_;
   const HttpServer::Handler& handler_;
   std::atomic<int>& open_;
-  beast::flat_buffer buffer_{2 * kMaxHead};
-  std::optional<http::request_parser<http::empty_body>> parser_;
-  Response response_;
+  beast::flat_buffer buffer_{kMaxHttpBuffer};
+  std::optional<HttpParser> parser_;
+  HttpResponse response_;
 };
 
 absl::StatusOr<tcp::endpoint> ParseAddress(const std::string& address) {
