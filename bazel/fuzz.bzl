@@ -2,7 +2,7 @@
 
 load("@rules_cc//cc:defs.bzl", "cc_binary", "cc_library", "cc_test")
 
-def fuzz_target(name, deps, srcs = None):
+def fuzz_target(name, deps, srcs = None, linkstatic = False):
     """A function LLVMFuzzerTestOneInput and the inputs in corpus/NAME.
 
     Args:
@@ -10,11 +10,13 @@ def fuzz_target(name, deps, srcs = None):
         the fuzzer, built by tests/fuzz/run.sh with --config=fuzz.
       deps: what the target needs.
       srcs: default: NAME_fuzzer.cc.
+      linkstatic: of what hides its symbols from other libraries.
     """
     cc_library(
         name = name + "_target",
         testonly = True,
         srcs = srcs or [name + "_fuzzer.cc"],
+        linkstatic = linkstatic,
         deps = deps,
         alwayslink = True,
     )
@@ -23,6 +25,7 @@ def fuzz_target(name, deps, srcs = None):
         size = "small",
         args = ["tests/fuzz/corpus/" + name],
         data = native.glob(["corpus/" + name + "/*"]),
+        linkstatic = linkstatic,
         deps = [
             ":" + name + "_target",
             ":replay_main",

@@ -18,6 +18,7 @@ declare -A max_len=(
   [record]=2048 [ring]=1024 [batch]=2048 [session]=2048
   [set]=2048 [spool]=2048 [spool_load]=2048
   [checker]=4096 [checker_state]=4096
+  [http]=2048 [token]=512 [certificate]=2048 [private_file]=512 [settings]=1024
 )
 
 runs=10000000

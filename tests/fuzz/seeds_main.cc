@@ -20,6 +20,7 @@
 #include "proto/record_reader.h"
 #include "server/store/payload.h"
 #include "tests/engine/engine_harness.h"
+#include "tests/fuzz/access_seeds.h"
 #include "tests/fuzz/checker_state.h"
 #include "tests/fuzz/fuzz_input.h"
 
@@ -272,6 +273,9 @@ int main(int argc, char** argv) {
   traincheck::AddSynthetic(&corpus);
   traincheck::AddStates(&corpus);
   traincheck::AddSets(&corpus);
+  for (const traincheck::FuzzSeed& seed : traincheck::AccessSeeds()) {
+    corpus.Add(seed.target, seed.bytes);
+  }
   for (int i = 2; i < argc; ++i) traincheck::AddSpool(argv[i], &corpus);
   return EXIT_SUCCESS;
 }

@@ -1,8 +1,8 @@
 // Two relays that say what they like to one daemon: sessions over the registry
 // and a store in memory, with disconnects, restarts and time that passes.
 //
-// Input: operations, one byte each (which session: bit 7) with the operands
-// behind it.
+// Input: operations, one byte each (which session: bit 7; whose it is, where
+// one connects: bits 4 to 6) with the operands behind it.
 #include <array>
 #include <memory>
 #include <string>
@@ -17,6 +17,7 @@ namespace traincheck::server {
 namespace {
 
 constexpr absl::Duration kStep = absl::Seconds(30);
+constexpr std::array<const char*, 3> kOwners = {"", "alice", "bob"};
 
 v1::Hello HelloOf(FuzzInput* input) {
   v1::Hello hello;
@@ -28,8 +29,10 @@ v1::Hello HelloOf(FuzzInput* input) {
   hello.set_experiment("e");
   hello.set_role(static_cast<v1::RunRole>(bits >> 6));
   if ((bits & 8) != 0) hello.set_check_set("set");
-  hello.set_attempt(input->Byte());
+  const uint8_t program = input->Byte();
+  hello.set_attempt(program % 16);
   v1::ProcessIdentity* process = hello.mutable_process();
+  process->set_image(program / 16);
   process->set_host("h");
   process->set_pid(input->Byte());
   process->set_kind(static_cast<v1::ProcessKind>(bits >> 4 & 3));
@@ -49,6 +52,15 @@ void AddReports(FuzzInput* input, Message* to) {
   }
 }
 
+// What a stream is of: whoever does not know all of it takes no other over.
+std::string ProcessOf(const v1::Hello& hello) {
+  const v1::ProcessIdentity& process = hello.process();
+  return hello.run() + "\n" + process.host() + "\n" +
+         std::to_string(process.pid()) + "\n" +
+         std::to_string(process.start_ticks()) + "\n" +
+         std::to_string(process.image());
+}
+
 class Play {
  public:
   explicit Play(FuzzInput* input) : input_(*input) { Start(); }
@@ -64,7 +76,11 @@ class Play {
     while (!input_.empty()) {
       const uint8_t operation = input_.Byte();
       const size_t which = operation >> 7;
-      Do(operation % 16, which);
+      if (operation % 16 == 1) {
+        Connect(which, kOwners[operation / 16 % kOwners.size()]);
+      } else {
+        Do(operation % 16, which);
+      }
       Drain(which);
     }
   }
@@ -83,12 +99,14 @@ class Play {
     Connect(1);
   }
 
-  void Connect(size_t which) {
+  // An owner's token, or an administrator's: "".
+  void Connect(size_t which, const std::string& owner = "") {
     if (sessions_[which]) sessions_[which]->Disconnect();
+    owners_[which] = owner;
     sessions_[which] = std::make_unique<Session>(
         Session::Dependencies{registry_.get(), plans_.get(), store_.id(),
                               budget_},
-        "", [] {});
+        owner, [] {});
     acknowledged_[which] = 0;
   }
 
@@ -97,8 +115,6 @@ class Play {
     switch (operation) {
       case 0:
         return store_.Sync();
-      case 1:
-        return Connect(which);
       case 2:
         now_ += kStep * input_.Byte();
         return registry_->Tick();
@@ -125,9 +141,25 @@ class Play {
       default:
         *request.mutable_batch() = BatchOf(&input_);
     }
+    Receive(request, which);
+  }
+
+  void Receive(const v1::IngestRequest& request, size_t which) {
+    const size_t other = 1 - which;
+    const bool other_was_current = sessions_[other]->CheckCurrent().ok();
     const absl::Status status = sessions_[which]->Receive(request);
     Require(status.ok() || !status.message().empty());
-    if (!status.ok()) Connect(which);
+    if (!status.ok()) return Connect(which, owners_[which]);
+    if (!request.has_hello()) return;
+    const v1::Hello& hello = request.hello();
+    processes_[which] = ProcessOf(hello);
+    const bool other_is_current = sessions_[other]->CheckCurrent().ok();
+    if (other_was_current && !other_is_current) {
+      Require(processes_[which] == processes_[other]);
+    }
+    if (owners_[which].empty()) return;
+    const auto run = registry_->Run(hello.run());
+    Require(run.ok() && run->owner() == owners_[which]);
   }
 
   // Acknowledgements only ever go forward.
@@ -148,6 +180,8 @@ class Play {
   const std::shared_ptr<ByteBudget> budget_ =
       std::make_shared<ByteBudget>(1 << 20);
   std::array<std::unique_ptr<Session>, 2> sessions_;
+  std::array<std::string, 2> owners_;
+  std::array<std::string, 2> processes_;  // ProcessOf of those that are greeted
   std::array<uint64_t, 2> acknowledged_ = {};
 };
 
