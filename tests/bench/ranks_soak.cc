@@ -152,6 +152,7 @@ class Soak {
   std::string rules_;
   uint32_t decidable_ = 0;  // of the rules, in a run of this program
   uint64_t records_ = 0;
+  std::string problem_;  // why the run could not be read; "": it was
   size_t wrong_ = 0;
 };
 
@@ -165,7 +166,7 @@ v1::Run Soak::GetRun() {
   v1::GetRunRequest request;
   request.set_run(kRun);
   v1::Run run;
-  stub_->GetRun(&context, request, &run);
+  problem_ = stub_->GetRun(&context, request, &run).error_message();
   return run;
 }
 
@@ -177,7 +178,7 @@ v1::Run Soak::AwaitCaughtUp() {
     std::this_thread::sleep_for(milliseconds(50));
     run = GetRun();
   }
-  if (!run.check().caught_up()) Wrong("the check is behind");
+  if (!run.check().caught_up()) Wrong("the check is behind " + problem_);
   return run;
 }
 
