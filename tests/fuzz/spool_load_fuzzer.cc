@@ -109,7 +109,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   traincheck::agent::SpoolDirectory directory(
       traincheck::SpoolPlacesIn(folder.path(), geteuid()),
       traincheck::agent::kLimit);
-  traincheck::agent::Require(directory.Prepare().ok());
+  traincheck::Require(directory.Prepare().ok());
   traincheck::agent::Load(path, &directory);
   unlink(path.c_str());
   return 0;
