@@ -42,7 +42,7 @@ TEST(SettingsCheckTest, MistakesAreNamed) {
   ExpectFails("TRAINCHECK_GRASE=3", "unknown setting TRAINCHECK_GRASE");
   ExpectFails("TRAINCHECK_BUDGET=abc", "TRAINCHECK_BUDGET is \"abc\"");
   ExpectFails("TRAINCHECK_CONFIG=" + File("wrong.yaml", "\ngrase: 3\n"),
-              "wrong.yaml, line 2: grase");
+              "wrong.yaml, line 2: unknown setting grase");
   ExpectFails("TRAINCHECK_PLAN=" + File("plan.json", "{}"),
               "plan.json: format: missing");
 }

@@ -64,6 +64,7 @@ class PinnedSetTest : public testing::Test {
   }
   StreamId Open(const std::string& run, const std::string& check_set) {
     v1::Hello hello = MakeHello(run, 1);
+    hello.set_role(v1::RUN_ROLE_TARGET);
     hello.set_check_set(check_set);
     return registry_->Open(hello, nullptr)->stream;
   }

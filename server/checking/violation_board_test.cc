@@ -193,7 +193,8 @@ TEST_F(ViolationBoardTest, WhatIsShelvedIsReadFromTheStore) {
   EXPECT_EQ(now.violations.alerts, 2u);
   EXPECT_EQ(now.violations.advice, 1u);
   EXPECT_EQ(now.open_incidents.alerts, counts.open_incidents.alerts);
-  EXPECT_EQ(now.open_incidents.advice, 1u);
+  EXPECT_EQ(now.open_incidents.advice, counts.open_incidents.advice);
+  EXPECT_GE(now.open_incidents.advice, 1u);
   EXPECT_EQ(now.found.alerts, 2u);
   EXPECT_EQ(now.found.advice, 1u);
   for (const std::string run : {"", "run"}) {

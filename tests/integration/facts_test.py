@@ -164,7 +164,7 @@ class Facts(harness.TrainingCase):
         ]
         self.assertEqual(of_counter, [(COUNTER, "experiment")])
         told, _ = self.check("stopped", "learned", "--error", "statistics-stop")
-        self.assertTrue(any(text.startswith("num_batches_tracked") for text in told))
+        self.assertTrue(any("num_batches_tracked" in text for text in told))
 
     def test_parts_that_two_ranks_exchange_fit(self):
         self.load("parts", [rule("CollectiveContract", {"what": "splits"}, ())])
