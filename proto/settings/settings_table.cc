@@ -57,9 +57,10 @@ constexpr AgentSetting kSettings[] = {
      "where records go [while the daemon is "
      "away](operations.md#records-that-wait-for-the-daemon)",
      true},
-    {"SPOOL_LIMIT", Kind::kBytes, "", "1G; 128M in memory (tmpfs)",
-     "bytes that all your trainings on a node may spool in that folder; 5% of "
-     "the disk always stays free",
+    {"SPOOL_LIMIT", Kind::kBytes, "", "1G",
+     "bytes that all your trainings on a node may spool in that folder; unless "
+     "it is set, 128M where the folder lies in memory (tmpfs); 5% of the disk "
+     "always stays free",
      true},
     {"GRACE", Kind::kWholeSeconds, "", "30",
      "seconds to go on trying after the end of a process", true},
