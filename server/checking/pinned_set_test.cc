@@ -81,14 +81,12 @@ class PinnedSetTest : public testing::Test {
   std::string SetOf(const std::string& run) {
     return registry_->View(run)->check_set;
   }
-  // What the check of the run was by, once it is finished.
+  // What the check of the run was by, once the store has its result.
   std::string CheckedAgainst(const std::string& run) {
     const absl::Time deadline = absl::Now() + absl::Minutes(1);
     while (absl::Now() < deadline) {
-      const auto progress = checks_->Progress(run);
-      if (progress.has_value() && progress->finished()) {
-        return ReadCheck(*store_, *registry_->NumberOf(run)).set();
-      }
+      const stored::Check check = ReadCheck(*store_, *registry_->NumberOf(run));
+      if (check.finished()) return check.set();
       absl::SleepFor(absl::Milliseconds(1));
     }
     ADD_FAILURE() << "gave up waiting for the check of " << run;
