@@ -143,10 +143,14 @@ class TokensOfTheirOwn(FloodCase):
             self.assertLess(self.peak_mib() - before, 64 + ELSE_MIB)
 
     def test_streams_are_as_many_as_one_owner_may_have(self):
-        held = self.hold_calls(50, wire.INGEST, wire.hello("his"), **self.relay)
+        # Of a process each: a second stream of one would be refused for that.
+        for pid in range(20):
+            hello = wire.hello("his", pid=100 + pid)
+            self.hold_calls(1, wire.INGEST, hello, **self.relay)
+        flood = self.hold_calls(30, wire.INGEST, wire.hello("his"), **self.relay)
         with self.training("r"):
             pass
-        out, _ = held.communicate(timeout=harness.PATIENCE_S)
+        out, _ = flood.communicate(timeout=harness.PATIENCE_S)
         refused = [
             bytes.fromhex(line.split(b" ")[2].decode())
             for line in out.splitlines()
