@@ -1,11 +1,17 @@
 #include "server/checking/check_queue.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "absl/time/clock.h"
 
 namespace traincheck::server {
+namespace {
+
+constexpr absl::Duration kLookAgain = absl::Milliseconds(2);
+
+}  // namespace
 
 void CheckQueue::Wake(const std::string& run) {
   absl::MutexLock lock(&mutex_);
@@ -75,7 +81,8 @@ bool CheckQueue::IsAhead(const std::string& run) const {
 
 void CheckQueue::Rest(const std::string& run, absl::Duration time) {
   absl::MutexLock lock(&mutex_);
-  resting_[run] = absl::Now() + time;
+  resting_[run] =
+      std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(time);
 }
 
 // The next in the order of ids, so that a busy run does not starve the others.
@@ -99,18 +106,23 @@ bool CheckQueue::HasNext() const {
 }
 
 void CheckQueue::WakeRested() {
-  const absl::Time now = absl::Now();
+  const auto now = std::chrono::steady_clock::now();
   std::erase_if(resting_, [&](const auto& run) { return run.second <= now; });
 }
 
+// A wait with a deadline is one by the host's clock, which may be set back by
+// hours meanwhile. So where all that is due rests it is looked at again soon.
 void CheckQueue::AwaitNext() {
   const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return HasNext();
+    return stopping_ || !due_.empty() || !due_later_.empty();
   };
-  for (WakeRested(); !HasNext(); WakeRested()) {
-    absl::Time first = absl::InfiniteFuture();
-    for (const auto& [run, until] : resting_) first = std::min(first, until);
-    mutex_.AwaitWithDeadline(absl::Condition(&ready), first);
+  for (;;) {
+    mutex_.Await(absl::Condition(&ready));
+    WakeRested();
+    if (HasNext()) return;
+    mutex_.Unlock();
+    absl::SleepFor(kLookAgain);
+    mutex_.Lock();
   }
 }
 

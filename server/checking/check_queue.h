@@ -7,6 +7,7 @@
 #ifndef TRAINCHECK_SERVER_CHECKING_CHECK_QUEUE_H_
 #define TRAINCHECK_SERVER_CHECKING_CHECK_QUEUE_H_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -88,8 +89,9 @@ class CheckQueue {
   mutable absl::Mutex mutex_;
   std::set<std::string> due_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> due_later_ ABSL_GUARDED_BY(mutex_);
-  // Runs that rest, and until when.
-  std::map<std::string, absl::Time> resting_ ABSL_GUARDED_BY(mutex_);
+  // Runs that rest, and until when: by a clock that nobody sets.
+  std::map<std::string, std::chrono::steady_clock::time_point> resting_
+      ABSL_GUARDED_BY(mutex_);
   // Runs that wait for sets, with their names.
   std::map<std::string, std::set<std::string>> waiting_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> forgotten_ ABSL_GUARDED_BY(mutex_);
