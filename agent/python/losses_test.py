@@ -235,6 +235,16 @@ class LossSigns(SignsCase):
             self.optimizer.step()
             self.assertEqual(last(name), wrong)
 
+    def test_sums_of_means_that_are_summed(self):
+        name = "opt.sums_means"
+        for divisor, wrong in ((1, 1.0), (2, 0.0)):
+            self.optimizer.zero_grad()
+            for _ in range(2):
+                loss = 0.1 * self.loss() + self.loss()
+                (loss / divisor if divisor > 1 else loss).backward()
+            self.optimizer.step()
+            self.assertEqual(last(name), wrong)
+
     def accumulate(self, *groups, loss=None):
         """What was said of groups of so many micro-batches, each divided by 3."""
         for count in groups:

@@ -24,6 +24,7 @@ SUMS = "opt.sums_means"
 DIVIDES_BY_MORE = "opt.divides_by_more"
 
 _MEAN = 1  # as torch numbers reductions
+_MOST_TERMS = 16  # of a sum that are looked at
 
 
 class Accumulation:
@@ -79,10 +80,19 @@ class Accumulation:
 
 
 def _is_plain_mean(loss: Node) -> bool:
-    """Is it a mean as it is, not divided by anything?"""
-    if loss.name() in ("MeanBackward0", "MeanBackward1"):
-        return True
-    return getattr(loss, "_saved_reduction", None) == _MEAN
+    """Is it a mean as it is, not divided by anything, or a sum with such a term?"""
+    terms = [loss]
+    for _ in range(_MOST_TERMS):
+        if not terms:
+            return False
+        term = terms.pop()
+        if term.name() in ("MeanBackward0", "MeanBackward1"):
+            return True
+        if getattr(term, "_saved_reduction", None) == _MEAN:
+            return True
+        if term.name() in ("AddBackward0", "SubBackward0"):
+            terms.extend(inputs(term))
+    return False
 
 
 def _divisor(loss: Node) -> int:

@@ -84,7 +84,8 @@ class _Sequences:
         self._weights: list[tuple[tuple[int, ...], int]] = []
         # Such sizes and dimensions, and the dimension that their sum runs over.
         self._pooled: list[tuple[tuple[int, ...], int, int]] = []
-        self._recurrences: list[tuple[int, int]] = []  # (steps, sequences)
+        # Of recurrences: (steps, sequences).
+        self._recurrences: dict[Node, tuple[int, int]] = {}
         self._samples: set[int] = set()  # numbers of labels, one a sample
         self._shifts: set[int] = set()  # how far targets lie ahead of the tokens
         # Of losses whose targets are the tokens one step ahead: does the attention of
@@ -129,7 +130,7 @@ class _Sequences:
             self._weights.append(weights)
         recurrence = steps_and_sequences(node)
         if recurrence is not None:
-            self._recurrences.append(recurrence)
+            self._recurrences[node] = recurrence
 
     def findings(self) -> Findings:
         for one in self._attention:
@@ -185,8 +186,10 @@ class _Sequences:
             others = (o for o in self._attention_to_others if o.keys in reached)
             for one in (*attended, *others):
                 self._found.add(MASK_INVERTED, _is_inverted(one, tokens != padding))
-            if attended:
-                self._see_pooling(tokens != padding, reached)
+            later = reached
+            if not attended:
+                later = self._reached_by_recurrences(tokens.shape[1], reached)
+            self._see_pooling(tokens != padding, later)
         for loss in self._losses:
             targets = saved(loss, "target")
             if targets is None:
@@ -259,6 +262,15 @@ class _Sequences:
                 if indices.shape == tokens.shape:
                     self._see_texts(packed_texts.texts_of(indices), attended)
 
+    def _reached_by_recurrences(self, steps: int, reached: set[Node]) -> set[Node]:
+        """What recurrences reach that go through so many steps of what was reached."""
+        starts = (
+            node
+            for node, (through, _) in self._recurrences.items()
+            if node in reached and steps == through
+        )
+        return set().union(*map(self._graph.reached_from, starts))
+
     def _see_pooling(self, real: torch.Tensor, reached: set[Node]) -> None:
         for node in self._sums:
             if node in reached:
@@ -293,7 +305,7 @@ class _Sequences:
         for sizes, over, summed in self._pooled:
             mixed = is_pooled_over_batch(sizes, over, summed, samples)
             self._found.add(OVER_BATCH, mixed)
-        for steps, sequences in self._recurrences:
+        for steps, sequences in self._recurrences.values():
             self._see_mixed(steps, sequences, samples)
         for one in self._attention:
             if len(one.sizes) == 4:  # [sequences, heads, steps, steps]
