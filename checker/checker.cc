@@ -96,8 +96,9 @@ bool IsOf(const Relation& relation, const Invariant& invariant) {
 class Checker::Impl {
  public:
   Impl(const std::string& run, const std::string& experiment,
-       const InvariantSet& set)
+       const InvariantSet& set, EndedProcesses ended)
       : invariants_(set.invariants),
+        ended_(ended),
         fingerprint_(Fingerprint(run, experiment, set)),
         book_(run, [this](uint32_t process) {
           // The reader is made last, of the evaluators; the book asks for names
@@ -128,7 +129,7 @@ class Checker::Impl {
   const std::string& fingerprint() const { return fingerprint_; }
 
   void Fields(Archive& archive) {
-    archive(*reader_, coverage_);
+    archive(*reader_, group_ranks_, coverage_);
     // Entries point to their rules, which a restored state knows by id only.
     ViolationBook::Rules rules;
     for (const Invariant& invariant : invariants_) {
@@ -149,30 +150,39 @@ class Checker::Impl {
 
   void EndProcess(uint32_t process, ProcessEnd end) {
     reader_->EndProcess(process, end);
+    const ProcessFacts* facts = reader_->Find(process);
+    if (facts == nullptr) return;  // it was let go before
     // One that was lost may come back.
     if (end != ProcessEnd::kLost) coverage_.LeaveUnplaced(process);
-    const ProcessFacts* facts = reader_->Find(process);
     // After the reader, which judges the last windows of the process now. Only
     // a process that ended in order has closed all of its steps: another one
     // may have been in a step when it died, and what it did there stays in that
     // step.
-    const auto steps = facts ? facts->clock().steps_made() : std::nullopt;
+    const auto steps = facts->clock().steps_made();
     if (end == ProcessEnd::kClean && steps.value_or(0) > 0) {
       book_.EndProcess(process, facts->attempt(), facts->rank(), *steps);
     }
+    if (ended_ == EndedProcesses::kKept) return;
+    group_ranks_.LetGo(process, facts->definitions());
+    reader_->LetGo(process);
+  }
+
+  SharedRanks GroupRanksOf(uint32_t process) {
+    const ProcessFacts* facts = reader_->Find(process);
+    return facts ? group_ranks_.Of(process, facts->definitions())
+                 : group_ranks_.LastOf(process);
   }
 
   RunReader& reader() { return *reader_; }
-  GroupRanks& group_ranks() { return group_ranks_; }
   ViolationBook& book() { return book_; }
 
   CheckSummary Summary() const {
     CheckSummary summary;
     coverage_.Summarize(reader_->newest_attempt(), why_unseen_, &summary);
     summary.not_applied = not_applied_;
-    for (const ProcessFacts* facts : reader_->NewestTrainings()) {
-      if (coverage_.IsJudged(facts->number(), facts->attempt())) continue;
-      summary.unchecked_processes.push_back(facts->Name());
+    for (const ProcessBrief& process : reader_->NewestTrainings()) {
+      if (coverage_.IsJudged(process.number, process.place.attempt)) continue;
+      summary.unchecked_processes.push_back(process.Name());
     }
     return summary;
   }
@@ -191,6 +201,7 @@ class Checker::Impl {
 
  private:
   const std::vector<Invariant> invariants_;
+  const EndedProcesses ended_;
   const std::string fingerprint_;
   Coverage coverage_;
   std::vector<CaptureNeeds> needs_;  // of the rules, as coverage_ counts them
@@ -205,8 +216,8 @@ class Checker::Impl {
 };
 
 Checker::Checker(const std::string& run, const std::string& experiment,
-                 const InvariantSet& set)
-    : impl_(std::make_unique<Impl>(run, experiment, set)) {}
+                 const InvariantSet& set, EndedProcesses ended)
+    : impl_(std::make_unique<Impl>(run, experiment, set, ended)) {}
 
 Checker::~Checker() = default;
 
@@ -233,14 +244,11 @@ void Checker::GiveUpRank(uint32_t attempt, int32_t rank,
 }
 
 uint64_t Checker::StepOf(uint32_t process) const {
-  const ProcessFacts* facts = impl_->reader().Find(process);
-  return facts ? facts->clock().step() : 0;
+  return impl_->reader().StepOf(process);
 }
 
 SharedRanks Checker::GroupRanksOf(uint32_t process) {
-  const ProcessFacts* facts = impl_->reader().Find(process);
-  return facts ? impl_->group_ranks().Of(process, facts->definitions())
-               : GroupRanks::None();
+  return impl_->GroupRanksOf(process);
 }
 
 std::vector<Violation> Checker::Violations() const {

@@ -113,10 +113,18 @@ struct InvariantVerdict {
   bool no_occasion = false;
 };
 
+// What becomes of processes that have ended.
+enum class EndedProcesses {
+  kLetGo,  // some hundred bytes are kept of each
+  // Everything is kept. For tests: letting go changes nothing that is found.
+  kKept,
+};
+
 class Checker {
  public:
   Checker(const std::string& run, const std::string& experiment,
-          const InvariantSet& set);
+          const InvariantSet& set,
+          EndedProcesses ended = EndedProcesses::kLetGo);
   ~Checker();
   Checker(const Checker&) = delete;
   Checker& operator=(const Checker&) = delete;
@@ -131,7 +139,8 @@ class Checker {
   // the attempt is the one that its launcher named.
   void SetAttempt(uint32_t process, uint32_t attempt);
 
-  // No more batches of this process will come.
+  // No more batches of this process will come: it is let go, and what is said
+  // of it all the same is not looked at.
   void EndProcess(uint32_t process, ProcessEnd end);
 
   // No more processes will come: judges or gives up every open window.
@@ -141,7 +150,8 @@ class Checker {
   // ("never announced itself"). Windows that wait for it are unknown.
   void GiveUpRank(uint32_t attempt, int32_t rank, const std::string& reason);
 
-  // Number of the open step of a process; 0 before its first batch.
+  // Number of the open step of a process, of one that has ended the last; 0
+  // before its first batch.
   uint64_t StepOf(uint32_t process) const;
   // The ranks with which a process shares a replica group, its own among them:
   // one list for all processes of the same ranks.

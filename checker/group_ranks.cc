@@ -28,6 +28,38 @@ SharedRanks GroupRanks::Of(uint32_t process,
   return known.ranks;
 }
 
+void GroupRanks::LetGo(uint32_t process,
+                       const ProcessDefinitions& definitions) {
+  last_[process] = Of(process, definitions);
+  known_.erase(process);
+}
+
+SharedRanks GroupRanks::LastOf(uint32_t process) const {
+  const auto found = last_.find(process);
+  return found == last_.end() ? None() : found->second;
+}
+
+void GroupRanks::Fields(Archive& archive) {
+  // Each list once, however many processes have it.
+  std::vector<std::vector<int32_t>> lists;
+  std::map<uint32_t, uint32_t> places;  // process -> place of its list
+  std::map<SharedRanks, uint32_t> known;
+  for (const auto& [process, ranks] : last_) {
+    const auto [list, is_new] =
+        known.try_emplace(ranks, static_cast<uint32_t>(lists.size()));
+    if (is_new) lists.push_back(*ranks);
+    places[process] = list->second;
+  }
+  archive(lists, places);
+  if (!archive.reading()) return;
+  std::vector<SharedRanks> shared;
+  for (const std::vector<int32_t>& list : lists) shared.push_back(Shared(list));
+  for (const auto& [process, place] : places) {
+    if (place >= shared.size()) return archive.Fail("no such group");
+    last_[process] = shared[place];
+  }
+}
+
 SharedRanks GroupRanks::Shared(std::vector<int32_t> ranks) {
   if (ranks.empty()) return None();
   auto& list = lists_[ranks];

@@ -11,6 +11,7 @@
 #include <memory>
 #include <vector>
 
+#include "invariants/trace/archive.h"
 #include "invariants/trace/definitions.h"
 
 namespace traincheck {
@@ -23,8 +24,14 @@ class GroupRanks {
   // The ranks of all groups of a process, its own among them. Made anew only
   // when a group of the process has changed.
   SharedRanks Of(uint32_t process, const ProcessDefinitions& definitions);
-  // Of a process of which nothing is known.
-  static const SharedRanks& None();
+  // Keeps the ranks of a process whose definitions go.
+  void LetGo(uint32_t process, const ProcessDefinitions& definitions);
+  // Of a process that was let go; of another one there are none.
+  SharedRanks LastOf(uint32_t process) const;
+
+  // Saves or restores the ranks of processes that were let go: those of others
+  // are asked for anew.
+  void Fields(Archive& archive);
 
  private:
   struct Known {
@@ -32,9 +39,12 @@ class GroupRanks {
     SharedRanks ranks;
   };
 
+  static const SharedRanks& None();
   SharedRanks Shared(std::vector<int32_t> ranks);
 
-  std::map<uint32_t, Known> known_;  // by process
+  // By process.
+  std::map<uint32_t, Known> known_;
+  std::map<uint32_t, SharedRanks> last_;  // of those that were let go
   // Those that some process has.
   std::map<std::vector<int32_t>, std::weak_ptr<const std::vector<int32_t>>>
       lists_;

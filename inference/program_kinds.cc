@@ -15,9 +15,10 @@ bool Share(const std::set<std::string>& a, const std::set<std::string>& b) {
 
 }  // namespace
 
-ProcessObserver* ModelCollector::AddProcess(const ProcessFacts& facts) {
+std::unique_ptr<ProcessObserver> ModelCollector::AddProcess(
+    const ProcessFacts& facts) {
   processes_.push_back(&facts);
-  return &nothing_;
+  return std::make_unique<ProcessObserver>();  // keeps nothing
 }
 
 void ModelCollector::EndRun() {

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -16,16 +17,17 @@
 
 namespace traincheck {
 
-// The models of one run, once it has ended.
+// The models of one run, once it has ended. REQUIRES: its processes are kept
+// until then.
 class ModelCollector : public RunObserver {
  public:
-  ProcessObserver* AddProcess(const ProcessFacts& facts) override;
+  std::unique_ptr<ProcessObserver> AddProcess(
+      const ProcessFacts& facts) override;
   void EndRun() override;
   const std::set<std::string>& models() const { return models_; }
 
  private:
   std::vector<const ProcessFacts*> processes_;
-  ProcessObserver nothing_;
   std::set<std::string> models_;
 };
 

@@ -2,6 +2,11 @@
 
 namespace traincheck {
 
+std::string NameOfProcess(uint32_t number, std::optional<int32_t> rank) {
+  return rank ? "rank " + std::to_string(*rank)
+              : "process " + std::to_string(number);
+}
+
 void ProcessFacts::OnCallBegin(const Call& call) {
   // From below to above: clock, stage, trackers, observers. Each sees what
   // those before it know with this event.
@@ -126,11 +131,6 @@ void ProcessFacts::Fields(Archive& archive) {
 
 std::string ProcessFacts::gap_reason() const {
   return "records of " + Name() + " are missing (" + gaps_.reason() + ")";
-}
-
-std::string ProcessFacts::Name() const {
-  return rank_ ? "rank " + std::to_string(*rank_)
-               : "process " + std::to_string(number_);
 }
 
 std::string ProcessFacts::FunctionName(uint32_t id) const {

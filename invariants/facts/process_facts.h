@@ -43,6 +43,9 @@
 
 namespace traincheck {
 
+// "rank 1", or "process 4" before its place is known.
+std::string NameOfProcess(uint32_t number, std::optional<int32_t> rank);
+
 class ProcessFacts : private EventVisitor {
  public:
   explicit ProcessFacts(uint32_t number)
@@ -76,8 +79,7 @@ class ProcessFacts : private EventVisitor {
   }
   std::optional<int32_t> rank() const { return rank_; }
   int32_t world() const { return world_; }
-  // "rank 1", or "process 4" before its place is known.
-  std::string Name() const;
+  std::string Name() const { return NameOfProcess(number_, rank_); }
 
   const ProcessDefinitions& definitions() const {
     return reader_.definitions();
@@ -94,7 +96,7 @@ class ProcessFacts : private EventVisitor {
     return accumulated_means_;
   }
   const Observations& observations() const { return observations_; }
-  const Sight& sight() const { return sight_; }
+  const Sight& sight() const { return sight_.sight(); }
   const ClippedGradients& clipped_gradients() const {
     return clipped_gradients_;
   }
@@ -189,7 +191,7 @@ class ProcessFacts : private EventVisitor {
   AccumulatedMeans accumulated_means_{&inputs_};
   Observations observations_{&inputs_};
   ClippedGradients clipped_gradients_{&inputs_};
-  Sight sight_{&inputs_};
+  SightTracker sight_{&inputs_};
   BlamedCalls blamed_calls_{&inputs_};
   std::optional<uint32_t> attempt_;
   std::optional<int32_t> rank_;

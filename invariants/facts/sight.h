@@ -16,10 +16,11 @@
 //
 // A process that says nothing (of an earlier version) may have missed anything.
 //
-// Threads: one object, one thread at a time.
+// Threads: one object, one thread at a time. A Sight is a plain value.
 #ifndef TRAINCHECK_INVARIANTS_FACTS_SIGHT_H_
 #define TRAINCHECK_INVARIANTS_FACTS_SIGHT_H_
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -31,17 +32,14 @@
 
 namespace traincheck {
 
-class Sight final : public FactTracker {
+class Sight {
  public:
-  using FactTracker::FactTracker;
-
   static bool IsAboutSight(const std::string& scalar) {
     return scalar.rfind(kPrefix, 0) == 0;
   }
 
-  void OnScalar(const ScalarEvent& event) override;
-  // A gap may have swallowed a limit: who asks looks at gaps, too.
-  void Fields(Archive& archive) override {
+  void OnScalar(const ScalarEvent& event);
+  void Fields(Archive& archive) {
     archive(periods_, looks_, planned_, limits_);
   }
 
@@ -62,6 +60,8 @@ class Sight final : public FactTracker {
   // Why it may not have looked at a fact of observed_facts.cc; "": it has.
   std::string LimitOf(const std::string& fact) const;
 
+  auto operator<=>(const Sight&) const = default;
+
  private:
   static constexpr char kPrefix[] = "sight:";
 
@@ -74,6 +74,20 @@ class Sight final : public FactTracker {
   uint32_t looks_ = 0;
   std::map<std::string, uint32_t> planned_;  // what -> in the first so many
   std::set<std::string> limits_;
+};
+
+// A gap may have swallowed a limit: who asks looks at gaps, too.
+class SightTracker final : public FactTracker {
+ public:
+  using FactTracker::FactTracker;
+
+  void OnScalar(const ScalarEvent& event) override { sight_.OnScalar(event); }
+  void Fields(Archive& archive) override { archive(sight_); }
+
+  const Sight& sight() const { return sight_; }
+
+ private:
+  Sight sight_;
 };
 
 }  // namespace traincheck

@@ -48,9 +48,11 @@ class HypothesisSet {
 template <typename Seen>
 class SeenGenerator : public Generator {
  public:
-  ProcessObserver* AddProcess(const ProcessFacts& facts) override {
-    processes_.emplace_back(&facts, std::make_unique<Seen>());
-    return processes_.back().second.get();
+  std::unique_ptr<ProcessObserver> AddProcess(
+      const ProcessFacts& facts) override {
+    auto seen = std::make_unique<Seen>();
+    processes_.emplace_back(&facts, seen.get());
+    return seen;
   }
   void EndRun() override {
     for (const auto& [facts, seen] : processes_) {
@@ -60,7 +62,7 @@ class SeenGenerator : public Generator {
   std::vector<Hypothesis> Take() override { return hypotheses_.Take(); }
 
  private:
-  std::vector<std::pair<const ProcessFacts*, std::unique_ptr<Seen>>> processes_;
+  std::vector<std::pair<const ProcessFacts*, const Seen*>> processes_;
   HypothesisSet hypotheses_;
 };
 

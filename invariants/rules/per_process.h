@@ -27,15 +27,14 @@ class PerProcess : public RunObserver {
   PerProcess(std::vector<RuleT> rules, RuleSink* sink)
       : judged_{std::move(rules), sink} {}
 
-  ProcessObserver* AddProcess(const ProcessFacts& facts) override {
-    parts_.push_back(std::make_unique<Part>(&judged_));
-    return parts_.back().get();
+  std::unique_ptr<ProcessObserver> AddProcess(
+      const ProcessFacts& facts) override {
+    return std::make_unique<Part>(&judged_);
   }
   void EndRun() override {}
 
  private:
   const JudgedRules<RuleT> judged_;
-  std::vector<std::unique_ptr<Part>> parts_;
 };
 
 }  // namespace traincheck

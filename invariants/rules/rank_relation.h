@@ -48,9 +48,9 @@ class AcrossRanks : public RunObserver {
   AcrossRanks(std::vector<SpecRule<Spec>> rules, RuleSink* sink)
       : judged_(std::move(rules), sink) {}
 
-  ProcessObserver* AddProcess(const ProcessFacts& facts) override {
-    parts_.push_back(std::make_unique<EndingPart>(&judged_));
-    return parts_.back().get();
+  std::unique_ptr<ProcessObserver> AddProcess(
+      const ProcessFacts& facts) override {
+    return std::make_unique<EndingPart>(&judged_);
   }
   void GiveUpRank(uint32_t attempt, int32_t rank,
                   const std::string& reason) override {
@@ -74,7 +74,6 @@ class AcrossRanks : public RunObserver {
   };
 
   RankRules<Spec, Comparison> judged_;
-  std::vector<std::unique_ptr<EndingPart>> parts_;
 };
 
 template <typename Spec, typename Part, typename Comparison = RankComparison>

@@ -90,15 +90,19 @@ class RuleSink {
 class RunObserver {
  public:
   virtual ~RunObserver() = default;
-  // The observer of one more process; it lives as long as this object.
-  virtual ProcessObserver* AddProcess(const ProcessFacts& facts) = 0;
+  // The observer of one more process. It is destroyed before this object, and
+  // with `facts`: at the end of the run, or once its process has ended. What is
+  // needed of the process after that is copied in OnEnd.
+  virtual std::unique_ptr<ProcessObserver> AddProcess(
+      const ProcessFacts& facts) = 0;
   // No process came for this rank, and none is waited for any more.
   virtual void GiveUpRank(uint32_t attempt, int32_t rank,
                           const std::string& reason) {}
   // No more events will come.
   virtual void EndRun() = 0;
   // Saves or restores what it has seen; REQUIRES: AddProcess was called for
-  // the same processes. What a process's observer has seen is not part of it.
+  // the same processes, without those that were let go. What a process's
+  // observer has seen is not part of it.
   virtual void Fields(Archive& archive) {}
 };
 
@@ -117,7 +121,8 @@ struct Hypothesis {
   std::vector<Broader> broader;
 };
 
-// Looks at one run and makes hypotheses of what it sees.
+// Looks at one run and makes hypotheses of what it sees. REQUIRES: processes
+// are kept until EndRun.
 class Generator : public RunObserver {
  public:
   // After EndRun; each hypothesis once.

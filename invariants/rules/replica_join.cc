@@ -1,6 +1,7 @@
 #include "invariants/rules/replica_join.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace traincheck {
 
@@ -105,9 +106,16 @@ void ReplicaJoin::Insert(int32_t rank, ReplicaWindow window, Window* into) {
 
 void ReplicaJoin::EndRank(uint32_t attempt, int32_t rank,
                           const std::string& reason) {
-  if (!ended_.try_emplace({attempt, rank}, reason).second) return;
-  for (auto& [unit, state] : units_) {
-    if (unit.attempt == attempt) Advance(unit, &state);
+  if (ended_.contains({attempt, rank})) return;
+  ended_[{attempt, rank}] = reasons_.Number(reason);
+  for (auto at = units_.begin(); at != units_.end();) {
+    auto& [unit, state] = *at;
+    const bool is_of_attempt = unit.attempt == attempt;
+    if (is_of_attempt) Advance(unit, &state);
+    // Once it is over all is judged, and what comes all the same is not looked
+    // at.
+    at = is_of_attempt && IsOver(unit, &state) ? units_.erase(at)
+                                               : std::next(at);
   }
 }
 
@@ -117,7 +125,7 @@ void ReplicaJoin::EndRun() {
 }
 
 void ReplicaJoin::Fields(Archive& archive) {
-  archive(units_, ended_, run_ended_);
+  archive(units_, reasons_, ended_, run_ended_);
   for (const auto& [unit, state] : units_) {
     for (const auto& [index, window] : state.open) {
       // Tell takes the first member for granted. The bytes may be damaged.
@@ -139,6 +147,16 @@ bool ReplicaJoin::IsComplete(const ReplicaUnit& unit, State* state,
     const bool passed =
         progress != state->progress.end() && progress->second > index;
     if (!passed && !ended_.contains({unit.attempt, rank})) return false;
+  }
+  return true;
+}
+
+// As IsComplete: none is asked again.
+bool ReplicaJoin::IsOver(const ReplicaUnit& unit, State* state) {
+  for (; state->ended < unit.ranks.size(); ++state->ended) {
+    ++looks_;
+    const int32_t rank = unit.ranks[state->ended];
+    if (!ended_.contains({unit.attempt, rank})) return false;
   }
   return true;
 }
@@ -174,7 +192,8 @@ std::string ReplicaJoin::Missing(const ReplicaUnit& unit, const State& state,
         progress != state.progress.end() && progress->second > index;
     const auto ended = ended_.find({unit.attempt, rank});
     if (!passed && ended != ended_.end()) {
-      return "rank " + std::to_string(rank) + " " + ended->second;
+      return "rank " + std::to_string(rank) + " " +
+             reasons_.Text(ended->second);
     }
     return "rank " + std::to_string(rank) + " sent no records of it";
   }

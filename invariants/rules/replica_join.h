@@ -6,7 +6,8 @@
 // earlier window of the unit still waits.
 //
 // Holds what is not judged yet: its memory grows with the distance between
-// the fastest and the slowest member.
+// the fastest and the slowest member. Of a member that has ended some bytes
+// stay, and nothing of a unit whose members all have.
 //
 // Threads: one object, one thread at a time.
 #ifndef TRAINCHECK_INVARIANTS_RULES_REPLICA_JOIN_H_
@@ -21,6 +22,7 @@
 
 #include "absl/container/btree_map.h"
 #include "invariants/rules/rank_order.h"
+#include "invariants/rules/text_table.h"
 #include "invariants/trace/archive.h"
 
 namespace traincheck {
@@ -127,14 +129,19 @@ class ReplicaJoin {
     bool has_last = false;
     // Of the ranks, those before it have closed the first open window.
     size_t closed = 0;
+    // Of the ranks, those before it have ended.
+    size_t ended = 0;
 
     void Fields(Archive& archive) { archive(open, progress, last, has_last); }
   };
-  using Ended = std::map<std::pair<uint32_t, int32_t>, std::string>;
+  // Attempt and rank -> number of the reason.
+  using Ended = absl::btree_map<std::pair<uint32_t, int32_t>, uint32_t>;
 
   void Insert(int32_t rank, ReplicaWindow window, Window* into);
   void Advance(const ReplicaUnit& unit, State* state);
   bool IsComplete(const ReplicaUnit& unit, State* state, uint64_t index);
+  // Have all members ended?
+  bool IsOver(const ReplicaUnit& unit, State* state);
   void Tell(const ReplicaUnit& unit, State* state, uint64_t index, bool early);
   std::string Missing(const ReplicaUnit& unit, const State& state,
                       uint64_t index) const;
@@ -142,6 +149,7 @@ class ReplicaJoin {
   ReplicaJoinListener* const listener_;
   std::map<ReplicaUnit, State> units_;
   Ended ended_;
+  TextTable reasons_;  // many ranks end in the same way
   bool run_ended_ = false;
   uint64_t looks_ = 0;
 };

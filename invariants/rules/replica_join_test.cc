@@ -167,6 +167,38 @@ TEST_F(ReplicaJoinTest, LooksGrowWithTheMembers) {
   EXPECT_LE(looks(1024), 16.5 * static_cast<double>(looks(64)));
 }
 
+// Of units whose members have all ended nothing stays, and of a rank a few
+// bytes, however many units it was in.
+TEST_F(ReplicaJoinTest, WhatIsOverIsForgotten) {
+  const auto saved_size = [](uint32_t attempts, uint32_t units) {
+    Diary diary;
+    ReplicaJoin join(&diary);
+    for (uint32_t attempt = 0; attempt < attempts; ++attempt) {
+      for (uint32_t unit = 0; unit < units; ++unit) {
+        for (const int32_t rank : {0, 1}) {
+          join.Add({attempt, 0, {0, 1}, unit}, rank, 0,
+                   {.step = 0, .values = {{1, 0, 5}}, .unknown = ""});
+        }
+      }
+      join.EndRank(attempt, 0, "was lost in step 7");
+      // The other one waits for nobody.
+      join.Add({attempt, 0, {0, 1}, 0}, 1, 1,
+               {.step = 1, .values = {{1, 0, 6}}, .unknown = ""});
+      EXPECT_TRUE(diary.Take().ends_with(" 1:unknown*"));
+      join.EndRank(attempt, 1, "was lost in step 7");
+      // What comes all the same is not looked at.
+      join.Add({attempt, 0, {0, 1}, 0}, 1, 2,
+               {.step = 2, .values = {{1, 0, 6}}, .unknown = ""});
+      EXPECT_EQ(diary.Take(), "");
+    }
+    Archive archive;
+    join.Fields(archive);
+    return archive.TakeBytes().size();
+  };
+  EXPECT_EQ(saved_size(1, 100), saved_size(1, 1));
+  EXPECT_LE(saved_size(11, 3), saved_size(1, 3) + 10 * 2 * 4);
+}
+
 TEST_F(ReplicaJoinTest, FinalJudgementsDoNotDependOnTheOrder) {
   ranks_ = {0, 1, 2};
   std::mt19937 random(7);

@@ -58,14 +58,17 @@ void AddNeeds(const Rule& rule, const Precondition& precondition,
   }
 }
 
-std::string WhyUnseen(const ProcessFacts& facts, const CaptureNeeds& needs) {
-  const Sight& sight = facts.sight();
+std::string WhyUnseen(const ProcessBrief& process, const CaptureNeeds& needs) {
+  static const auto* const kNone = new Sight;
+  const Sight& sight = process.sight ? *process.sight : *kNone;
   // What concerns the whole process comes first: missing records may be those
   // of the plan and of its limits.
-  if (facts.gaps() > 0) return facts.gap_reason();
-  if (facts.was_lost()) return "nothing was heard any more of " + facts.Name();
+  if (!process.gap_reason.empty()) return process.gap_reason;
+  if (process.was_lost) {
+    return "nothing was heard any more of " + process.Name();
+  }
   if (sight.looks() == 0) {
-    return facts.Name() + " does not say what it looked at (an older agent)";
+    return process.Name() + " does not say what it looked at (an older agent)";
   }
   std::string limit = sight.LimitOfRecords();
   if (!limit.empty()) return limit;
@@ -75,7 +78,7 @@ std::string WhyUnseen(const ProcessFacts& facts, const CaptureNeeds& needs) {
   }
   const std::string unplanned = Unplanned(sight, needs);
   if (unplanned.empty()) return "";
-  return "the capture plan of " + facts.Name() + " does not ask for " +
+  return "the capture plan of " + process.Name() + " does not ask for " +
          unplanned;
 }
 

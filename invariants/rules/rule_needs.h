@@ -7,9 +7,9 @@
 
 #include <string>
 
-#include "invariants/facts/process_facts.h"
 #include "invariants/rules/capture_needs.h"
 #include "invariants/rules/precondition.h"
+#include "invariants/rules/process_brief.h"
 #include "invariants/rules/rule.h"
 
 namespace traincheck {
@@ -19,7 +19,7 @@ void AddNeeds(const Rule& rule, const Precondition& precondition,
 
 // Why what a rule with these needs is about may have happened unseen in the
 // process; "": it did not happen, in the steps that were recorded in full.
-std::string WhyUnseen(const ProcessFacts& facts, const CaptureNeeds& needs);
+std::string WhyUnseen(const ProcessBrief& process, const CaptureNeeds& needs);
 
 }  // namespace traincheck
 

@@ -15,50 +15,51 @@ namespace traincheck {
 // Hands each event of a process to several observers, in their order.
 class SeveralObservers : public ProcessObserver {
  public:
-  // `part` must outlive this object.
-  void Add(ProcessObserver* part) { parts_.push_back(part); }
+  void Add(std::unique_ptr<ProcessObserver> part) {
+    parts_.push_back(std::move(part));
+  }
 
   void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
-    for (ProcessObserver* part : parts_) part->OnCallBegin(facts, call);
+    for (const auto& part : parts_) part->OnCallBegin(facts, call);
   }
   void OnCallEnd(const ProcessFacts& facts, const Call& call,
                  CallOutcome outcome) override {
-    for (ProcessObserver* part : parts_) part->OnCallEnd(facts, call, outcome);
+    for (const auto& part : parts_) part->OnCallEnd(facts, call, outcome);
   }
   void OnState(const ProcessFacts& facts, const StateEvent& event) override {
-    for (ProcessObserver* part : parts_) part->OnState(facts, event);
+    for (const auto& part : parts_) part->OnState(facts, event);
   }
   void OnWorkerState(const ProcessFacts& facts,
                      const StateEvent& event) override {
-    for (ProcessObserver* part : parts_) part->OnWorkerState(facts, event);
+    for (const auto& part : parts_) part->OnWorkerState(facts, event);
   }
   void OnMark(const ProcessFacts& facts, const MarkEvent& event) override {
-    for (ProcessObserver* part : parts_) part->OnMark(facts, event);
+    for (const auto& part : parts_) part->OnMark(facts, event);
   }
   void OnCollective(const ProcessFacts& facts,
                     const CollectiveEvent& event) override {
-    for (ProcessObserver* part : parts_) part->OnCollective(facts, event);
+    for (const auto& part : parts_) part->OnCollective(facts, event);
   }
   void OnCheckpointEntry(const ProcessFacts& facts,
                          const CheckpointEntryEvent& event) override {
-    for (ProcessObserver* part : parts_) part->OnCheckpointEntry(facts, event);
+    for (const auto& part : parts_) part->OnCheckpointEntry(facts, event);
   }
   void OnDefinition(const ProcessFacts& facts, RecordType type,
                     uint32_t id) override {
-    for (ProcessObserver* part : parts_) part->OnDefinition(facts, type, id);
+    for (const auto& part : parts_) part->OnDefinition(facts, type, id);
   }
   void OnEnd(const ProcessFacts& facts, ProcessEnd end) override {
-    for (ProcessObserver* part : parts_) part->OnEnd(facts, end);
+    for (const auto& part : parts_) part->OnEnd(facts, end);
   }
   void OnQuiet(const ProcessFacts& facts) override {
-    for (ProcessObserver* part : parts_) part->OnQuiet(facts);
+    for (const auto& part : parts_) part->OnQuiet(facts);
   }
   void Fields(Archive& archive) override {
-    for (ProcessObserver* part : parts_) part->Fields(archive);
+    for (const auto& part : parts_) part->Fields(archive);
   }
 
  private:
-  std::vector<ProcessObserver*> parts_;
+  std::vector<std::unique_ptr<ProcessObserver>> parts_;
 };
 
 // Base is RunObserver or Generator.
@@ -67,12 +68,11 @@ class Several : public Base {
  public:
   void Add(std::unique_ptr<Base> form) { forms_.push_back(std::move(form)); }
 
-  ProcessObserver* AddProcess(const ProcessFacts& facts) override {
-    processes_.push_back(std::make_unique<SeveralObservers>());
-    for (const auto& form : forms_) {
-      processes_.back()->Add(form->AddProcess(facts));
-    }
-    return processes_.back().get();
+  std::unique_ptr<ProcessObserver> AddProcess(
+      const ProcessFacts& facts) override {
+    auto all = std::make_unique<SeveralObservers>();
+    for (const auto& form : forms_) all->Add(form->AddProcess(facts));
+    return all;
   }
   void EndRun() override {
     for (const auto& form : forms_) form->EndRun();
@@ -87,9 +87,6 @@ class Several : public Base {
 
  protected:
   std::vector<std::unique_ptr<Base>> forms_;
-
- private:
-  std::vector<std::unique_ptr<SeveralObservers>> processes_;
 };
 
 class SeveralGenerators : public Several<Generator> {

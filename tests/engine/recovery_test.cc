@@ -1,6 +1,7 @@
-// A checker whose batches come in any order, and which is saved, thrown away
-// and restored at any time, finds what an undisturbed one finds: over random
-// runs (invariants/testing/random_run.h).
+// A checker whose batches come in any order, which lets go of processes that
+// have ended, and which is saved, thrown away and restored at any time, finds
+// what an undisturbed one finds: over random runs
+// (invariants/testing/random_run.h).
 //
 // TRAINCHECK_SEEDS is how many runs are drawn, TRAINCHECK_SEED the first.
 #include <gtest/gtest.h>
@@ -37,8 +38,12 @@ constexpr char kExperiment[] = "cnn";
 
 class Checking {
  public:
-  explicit Checking(const RandomRun& run)
-      : run_(run), next_(run.processes.size()), ended_(run.processes.size()) {
+  explicit Checking(const RandomRun& run,
+                    EndedProcesses ended = EndedProcesses::kLetGo)
+      : run_(run),
+        of_ended_(ended),
+        next_(run.processes.size()),
+        ended_(run.processes.size()) {
     checker_ = NewChecker();
   }
 
@@ -88,12 +93,22 @@ class Checking {
     checker_->EndRun();
     Take();
     checked_.summary = checker_->Summary();
-    return Print(checked_);
+    std::string text = Print(checked_);
+    for (const InvariantVerdict& verdict : checker_->Verdicts()) {
+      text += verdict.invariant->id + " " +
+              std::to_string(verdict.windows.decided) + " " +
+              std::to_string(verdict.windows.unknown) + " " + verdict.reason +
+              (verdict.no_occasion ? " no occasion\n" : "\n");
+    }
+    for (const std::string& name : checked_.summary.unchecked_processes) {
+      text += "unchecked " + name + "\n";
+    }
+    return text;
   }
 
  private:
-  static std::unique_ptr<Checker> NewChecker() {
-    return std::make_unique<Checker>("run", kExperiment, Rules());
+  std::unique_ptr<Checker> NewChecker() const {
+    return std::make_unique<Checker>("run", kExperiment, Rules(), of_ended_);
   }
   void Take() {
     for (Violation& violation : checker_->TakeChanges()) {
@@ -102,6 +117,7 @@ class Checking {
   }
 
   const RandomRun& run_;
+  const EndedProcesses of_ended_;
   std::vector<size_t> next_;
   std::vector<bool> ended_;
   std::unique_ptr<Checker> checker_;
@@ -116,8 +132,9 @@ void FeedAll(const RandomRun& run, Checking* checking) {
   checking->GiveUpAbsent();
 }
 
+// Nor is anything forgotten.
 std::string Undisturbed(const RandomRun& run) {
-  Checking checking(run);
+  Checking checking(run, EndedProcesses::kKept);
   FeedAll(run, &checking);
   return checking.End();
 }

@@ -92,6 +92,21 @@ struct Pass {
   }
 };
 
+// A process that may have started workers.
+struct Owner {
+  std::string host;
+  uint32_t pid = 0;
+  uint64_t start_ticks = 0;
+  std::optional<int32_t> rank;
+
+  void Fields(Archive& archive) { archive(host, pid, start_ticks, rank); }
+};
+
+Owner OwnerOf(const ProcessFacts& facts) {
+  const ProcessInfo& process = facts.definitions().process();
+  return {process.host, process.pid, process.start_ticks, facts.rank()};
+}
+
 // What one worker of it began with; nullopt: it could not be read.
 using Starts = std::map<uint64_t, std::optional<uint64_t>>;  // by worker
 
@@ -101,15 +116,19 @@ class WorkersOfRun : public RunObserver {
   WorkersOfRun(std::vector<SpecRule<WorkersSpec>> rules, RuleSink* sink)
       : rules_(std::move(rules)), sink_(sink) {}
 
-  ProcessObserver* AddProcess(const ProcessFacts& facts) override {
-    processes_.push_back(std::make_unique<Process>(this));
-    facts_.push_back(&facts);
-    return processes_.back().get();
+  std::unique_ptr<ProcessObserver> AddProcess(
+      const ProcessFacts& facts) override {
+    going_on_[facts.number()] = &facts;
+    return std::make_unique<Process>(this);
   }
 
   void EndRun() override { JudgeAll(/*ended=*/true); }
 
-  void Fields(Archive& archive) override { archive(passes_, judged_); }
+  void Fields(Archive& archive) override {
+    archive(passes_, judged_, ended_);
+    // Those that have ended and were kept all the same.
+    for (const auto& [number, owner] : ended_) going_on_.erase(number);
+  }
 
  private:
   // Place of a rule among rules_, and a pass.
@@ -125,6 +144,11 @@ class WorkersOfRun : public RunObserver {
     // The owner's place may become known after its workers have begun.
     void OnMark(const ProcessFacts& facts, const MarkEvent& event) override {
       if (event.kind == MarkKind::kBatchFetched) run_->JudgeAll(false);
+    }
+    // Its workers may be judged after it was let go.
+    void OnEnd(const ProcessFacts& facts, ProcessEnd end) override {
+      run_->going_on_.erase(facts.number());
+      run_->ended_[facts.number()] = OwnerOf(facts);
     }
 
    private:
@@ -160,38 +184,51 @@ class WorkersOfRun : public RunObserver {
     for (const Key& key : keys) Judge(key, ended);
   }
 
-  // Null: its process is not known yet.
-  const ProcessFacts* OwnerOf(const Pass& pass) const {
-    for (const ProcessFacts* facts : facts_) {
-      const ProcessInfo& process = facts->definitions().process();
-      if (process.pid == pass.owner && process.host == pass.host &&
-          process.start_ticks == pass.owner_ticks) {
-        return facts;
-      }
+  // nullopt: its process is not known yet, or not its place.
+  std::optional<int32_t> RankOfOwner(const Pass& pass) const {
+    const auto is_owner = [&](const auto& process) {
+      return process.pid == pass.owner && process.host == pass.host &&
+             process.start_ticks == pass.owner_ticks;
+    };
+    // Of several that are one to the system, the first counts: a process that
+    // replaced itself is two.
+    std::optional<uint32_t> first;
+    std::optional<int32_t> rank;
+    for (const auto& [number, owner] : ended_) {
+      if (!is_owner(owner)) continue;
+      first = number;
+      rank = owner.rank;
+      break;
     }
-    return nullptr;
+    for (const auto& [number, facts] : going_on_) {
+      if (first && number > *first) break;
+      if (is_owner(facts->definitions().process())) return facts->rank();
+    }
+    return rank;
   }
 
   // Each worker against those before it, once these are in.
   void Judge(const Key& key, bool ended) {
     const Starts& starts = passes_[key];
     uint64_t& next = judged_[key];
+    if (!starts.contains(next)) return;
     // The violation names the rank of the owner, so it waits for the owner's
     // place, at most until the end of the run.
-    const ProcessFacts* owner = OwnerOf(key.second);
-    if (!ended && (!owner || !owner->rank())) {
+    const std::optional<int32_t> rank = RankOfOwner(key.second);
+    if (!ended && !rank) {
       some_wait_ = true;
       return;
     }
     for (; starts.count(next) > 0; ++next) {
       // In the order of their numbers, so that verdicts do not depend on which
       // worker's records came first. The first one has nobody before it.
-      if (next > 0) JudgeOne(key, owner, starts, next);
+      if (next > 0) JudgeOne(key, rank, starts, next);
     }
   }
 
-  void JudgeOne(const Key& key, const ProcessFacts* owner, const Starts& starts,
-                uint64_t worker) {
+  // `rank`: of the owner.
+  void JudgeOne(const Key& key, std::optional<int32_t> rank,
+                const Starts& starts, uint64_t worker) {
     const auto& [rule, pass] = key;
     Verdict verdict;
     verdict.rule = rules_[rule].index;
@@ -209,18 +246,18 @@ class WorkersOfRun : public RunObserver {
         verdict.reason = GeneratorOf(rule) + " of a worker could not be read";
       } else if (*mine == *theirs) {
         // Equal states are a violation, whatever another worker did not record.
-        Violate(owner, GeneratorOf(rule), other, worker, &verdict);
+        if (rank) verdict.ranks = {*rank};
+        Violate(GeneratorOf(rule), other, worker, &verdict);
         break;
       }
     }
     sink_->OnVerdict(verdict);
   }
 
-  static void Violate(const ProcessFacts* owner, const std::string& generator,
-                      uint64_t one, uint64_t other, Verdict* verdict) {
+  static void Violate(const std::string& generator, uint64_t one,
+                      uint64_t other, Verdict* verdict) {
     verdict->outcome = Outcome::kViolated;
     verdict->reason.clear();
-    if (owner && owner->rank()) verdict->ranks = {*owner->rank()};
     Finding& finding = verdict->finding;
     finding.apis = {kLoader};
     finding.variables = {generator};
@@ -232,8 +269,9 @@ class WorkersOfRun : public RunObserver {
 
   const std::vector<SpecRule<WorkersSpec>> rules_;
   RuleSink* const sink_;
-  std::vector<std::unique_ptr<Process>> processes_;
-  std::vector<const ProcessFacts*> facts_;
+  // By number of the process.
+  std::map<uint32_t, const ProcessFacts*> going_on_;
+  std::map<uint32_t, Owner> ended_;
   std::map<Key, Starts> passes_;
   std::map<Key, uint64_t> judged_;  // workers
   // May some wait for the place of their owner? Not saved: asked for anew.

@@ -287,9 +287,9 @@ class ReturnsOfRun : public RunObserver {
   ReturnsOfRun(std::vector<ReturnsRule> rules, RuleSink* sink)
       : judged_(std::move(rules), sink) {}
 
-  ProcessObserver* AddProcess(const ProcessFacts& facts) override {
-    parts_.push_back(std::make_unique<ReturnsOfProcess>(&judged_));
-    return parts_.back().get();
+  std::unique_ptr<ProcessObserver> AddProcess(
+      const ProcessFacts& facts) override {
+    return std::make_unique<ReturnsOfProcess>(&judged_);
   }
   void EndRun() override {}
   void Fields(Archive& archive) override {
@@ -298,7 +298,6 @@ class ReturnsOfRun : public RunObserver {
 
  private:
   Judged judged_;
-  std::vector<std::unique_ptr<ReturnsOfProcess>> parts_;
 };
 
 // What is too long follows from no run: nothing is learned.

@@ -9,13 +9,32 @@ namespace {
 // What ranks that wait for each other have in common.
 constexpr uint64_t kDeadlockUnit = 0;
 
+// Of a sorted list of pairs: the place of the first one from `kind` on.
+template <typename List>
+auto Find(List& begun, uint64_t kind) {
+  return std::lower_bound(
+      begun.begin(), begun.end(), kind,
+      [](const auto& one, uint64_t wanted) { return one.first < wanted; });
+}
+
+void SetBegun(uint64_t kind, uint64_t count,
+              std::vector<std::pair<uint64_t, uint64_t>>* begun) {
+  const auto place = Find(*begun, kind);
+  if (place != begun->end() && place->first == kind) {
+    place->second = count;
+  } else {
+    begun->insert(place, {kind, count});
+  }
+}
+
 }  // namespace
 
 uint64_t LateCalls::Begun(const Attempt& attempt, int32_t rank, uint64_t kind) {
   const auto found = attempt.ranks.find(rank);
   if (found == attempt.ranks.end()) return 0;
-  const auto begun = found->second.begun.find(kind);
-  return begun == found->second.begun.end() ? 0 : begun->second;
+  const auto& begun = found->second.begun;
+  const auto place = Find(begun, kind);
+  return place != begun.end() && place->first == kind ? place->second : 0;
 }
 
 bool LateCalls::Misses(const Attempt& attempt, const SharedCall& call) {
@@ -46,9 +65,8 @@ void LateCalls::Begin(uint32_t attempt, int32_t rank, int32_t world,
                       const SharedCall& call) {
   Attempt& here = attempts_[attempt];
   here.world = world;
-  Rank& place = here.ranks[rank];
-  place.begun[call.kind] = call.number + 1;
-  place.late.reset();
+  SetBegun(call.kind, call.number + 1, &here.ranks[rank].begun);
+  here.late_now.erase(rank);
   // Somebody goes on, so a later standstill is another one.
   here.told_deadlock = false;
   if (call.number > 0) {
@@ -68,7 +86,8 @@ void LateCalls::OnLate(uint32_t attempt, int32_t rank, int32_t world,
                        const LateCall& call) {
   Attempt& here = attempts_[attempt];
   here.world = world;
-  here.ranks[rank].late = call;
+  here.ranks[rank];
+  here.late_now.insert_or_assign(rank, call);
   if (call.shared.kind != 0) {
     here.late[{call.shared.kind, call.shared.number}][rank] = call;
   }
@@ -80,14 +99,15 @@ void LateCalls::OnLate(uint32_t attempt, int32_t rank, int32_t world,
 
 void LateCalls::Return(uint32_t attempt, int32_t rank) {
   Attempt& here = attempts_[attempt];
-  here.ranks[rank].late.reset();
+  here.ranks[rank];
+  here.late_now.erase(rank);
   here.told_deadlock = false;
 }
 
 void LateCalls::EndRank(uint32_t attempt, int32_t rank,
                         const std::string& how) {
   Attempt& here = attempts_[attempt];
-  here.ranks[rank].ended = how;
+  here.ranks[rank].ended = endings_.Number(how);
   if (deadlock_) TellIfDeadlock(attempt, &here);
 }
 
@@ -109,9 +129,9 @@ void LateCalls::TellLate(uint32_t number, Attempt* attempt,
       told.others[rank] = "has begun it";
       continue;
     }
-    const Rank& other = attempt->ranks[rank];
+    const std::string end = EndOf(attempt->ranks[rank]);
     told.others[rank] = "has not begun it";
-    if (!other.ended.empty()) told.others[rank] += " and " + other.ended;
+    if (!end.empty()) told.others[rank] += " and " + end;
   }
   listener_(told);
 }
@@ -138,17 +158,18 @@ bool LateCalls::IsDeadlock(const Attempt& attempt) {
     const auto found = attempt.ranks.find(rank);
     // A rank that has shown nothing yet may still be on its way.
     if (found == attempt.ranks.end()) return false;
-    const std::optional<LateCall>& late = found->second.late;
-    if (!late && found->second.ended.empty()) return false;
-    if (!late) continue;
+    const auto late = attempt.late_now.find(rank);
+    const bool is_late = late != attempt.late_now.end();
+    if (!is_late && !found->second.ended) return false;
+    if (!is_late) continue;
     // Where all have begun the call, the rank waits for nobody: it is busy.
-    const SharedCall& call = late->shared;
+    const SharedCall& call = late->second.shared;
     if (call.kind == 0 || !Misses(attempt, call)) return false;
     calls.insert({call.kind, call.number});
   }
-  const bool ended =
-      std::any_of(attempt.ranks.begin(), attempt.ranks.end(),
-                  [](const auto& rank) { return !rank.second.late; });
+  const bool ended = std::any_of(
+      attempt.ranks.begin(), attempt.ranks.end(),
+      [&](const auto& rank) { return !attempt.late_now.contains(rank.first); });
   // All in one call: it is told once nobody comes back from it.
   return calls.size() > 1 || (ended && !calls.empty());
 }
@@ -161,10 +182,11 @@ void LateCalls::TellIfDeadlock(uint32_t number, Attempt* attempt) {
   told.unit = kDeadlockUnit;
   for (const auto& [rank, place] : attempt->ranks) {
     told.ranks.push_back(rank);
-    if (place.late) {
-      told.late[rank] = *place.late;
+    const auto late = attempt->late_now.find(rank);
+    if (late != attempt->late_now.end()) {
+      told.late[rank] = late->second;
     } else {
-      told.others[rank] = place.ended;
+      told.others[rank] = EndOf(place);
     }
   }
   listener_(told);

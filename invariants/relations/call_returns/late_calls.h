@@ -16,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/btree_map.h"
+#include "invariants/rules/text_table.h"
 #include "invariants/trace/archive.h"
 
 namespace traincheck {
@@ -75,29 +77,32 @@ class LateCalls {
   // "ended in order in step 7"
   void EndRank(uint32_t attempt, int32_t rank, const std::string& how);
 
-  void Fields(Archive& archive) { archive(attempts_); }
+  void Fields(Archive& archive) { archive(endings_, attempts_); }
 
  private:
   using CallKey = std::pair<uint64_t, uint64_t>;  // kind, number
 
+  // Small: it stays when the rank has ended.
   struct Rank {
-    std::map<uint64_t, uint64_t> begun;  // by kind: how many
-    // Until it returns, or the rank begins another shared call.
-    std::optional<LateCall> late;
-    std::string ended;
+    // How many, by kind; sorted. There are a few.
+    std::vector<std::pair<uint64_t, uint64_t>> begun;
+    std::optional<uint32_t> ended;  // in endings_
 
-    void Fields(Archive& archive) { archive(begun, late, ended); }
+    void Fields(Archive& archive) { archive(begun, ended); }
   };
   struct Attempt {
     int32_t world = 0;
-    std::map<int32_t, Rank> ranks;
+    absl::btree_map<int32_t, Rank> ranks;
+    // The late calls of ranks, until they return or the rank begins another
+    // shared one.
+    std::map<int32_t, LateCall> late_now;
     // Those that were late in it.
     std::map<CallKey, std::map<int32_t, LateCall>> late;
     std::map<uint64_t, uint64_t> told;  // by kind: the first number
     bool told_deadlock = false;
 
     void Fields(Archive& archive) {
-      archive(world, ranks, late, told, told_deadlock);
+      archive(world, ranks, late_now, late, told, told_deadlock);
     }
   };
 
@@ -105,6 +110,10 @@ class LateCalls {
   void TellIfNobodyReturns(uint32_t number, Attempt* attempt,
                            const SharedCall& call);
   void TellIfDeadlock(uint32_t number, Attempt* attempt);
+  // How the rank has ended; "": it has not.
+  std::string EndOf(const Rank& rank) const {
+    return rank.ended ? endings_.Text(*rank.ended) : "";
+  }
   static bool IsDeadlock(const Attempt& attempt);
   // Has some member not begun the call?
   static bool Misses(const Attempt& attempt, const SharedCall& call);
@@ -114,6 +123,7 @@ class LateCalls {
 
   const bool deadlock_;
   const Listener listener_;
+  TextTable endings_;
   std::map<uint32_t, Attempt> attempts_;
 };
 

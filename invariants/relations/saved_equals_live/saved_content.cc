@@ -64,15 +64,10 @@ template <typename Collector>
 class BothWays : public SeveralObservers {
  public:
   template <typename Of>
-  BothWays(Of saves, Of loads)
-      : saved_(kSaving, saves), loaded_(kLoading, loads) {
-    Add(&saved_);
-    Add(&loaded_);
+  BothWays(Of saves, Of loads) {
+    Add(std::make_unique<Collector>(kSaving, saves));
+    Add(std::make_unique<Collector>(kLoading, loads));
   }
-
- private:
-  Collector saved_;
-  Collector loaded_;
 };
 
 // Was a model seen in its live state?

@@ -23,9 +23,9 @@ class Unjudged : public RunObserver {
   Unjudged(std::vector<Reason> reasons, RuleSink* sink)
       : reasons_(std::move(reasons)), sink_(sink) {}
 
-  ProcessObserver* AddProcess(const ProcessFacts& facts) override {
-    processes_.push_back(std::make_unique<Process>(this));
-    return processes_.back().get();
+  std::unique_ptr<ProcessObserver> AddProcess(
+      const ProcessFacts& facts) override {
+    return std::make_unique<Process>(this);
   }
   void EndRun() override {}
 
@@ -48,7 +48,6 @@ class Unjudged : public RunObserver {
 
   const std::vector<Reason> reasons_;
   RuleSink* const sink_;
-  std::vector<std::unique_ptr<Process>> processes_;
 };
 
 // One of TrainCheck's rules and what it means here.
@@ -94,7 +93,8 @@ class Translated : public RunObserver, private RuleSink {
     evaluator_ = native.NewEvaluator(natives_, this);
   }
 
-  ProcessObserver* AddProcess(const ProcessFacts& facts) override {
+  std::unique_ptr<ProcessObserver> AddProcess(
+      const ProcessFacts& facts) override {
     return evaluator_->AddProcess(facts);
   }
   void GiveUpRank(uint32_t attempt, int32_t rank,
@@ -119,14 +119,12 @@ class Translated : public RunObserver, private RuleSink {
 
 class NothingToLearn : public Generator {
  public:
-  ProcessObserver* AddProcess(const ProcessFacts& facts) override {
-    return &observer_;
+  std::unique_ptr<ProcessObserver> AddProcess(
+      const ProcessFacts& facts) override {
+    return std::make_unique<ProcessObserver>();  // keeps nothing
   }
   void EndRun() override {}
   std::vector<Hypothesis> Take() override { return {}; }
-
- private:
-  ProcessObserver observer_;  // keeps nothing
 };
 
 class TrainCheckRelation : public Relation {

@@ -1,0 +1,192 @@
+#include "invariants/rules/run_reader.h"
+
+#include <algorithm>
+
+#include "invariants/rules/rule_needs.h"
+
+namespace traincheck {
+namespace {
+
+// Has it a rank, and no group in which nobody else has it?
+bool IsAlone(const ProcessPlace& place) {
+  return place.rank.has_value() && place.world <= 1;
+}
+
+std::string HomeOf(const ProcessFacts& facts) {
+  const ProcessInfo& process = facts.definitions().process();
+  return "pid " + std::to_string(process.pid) + " on host " + process.host;
+}
+
+}  // namespace
+
+void RunReader::Begin(uint32_t number, Process* process) {
+  process->live = std::make_unique<Live>(number);
+  for (RunObserver* observer : observers_) {
+    process->live->observers.push_back(
+        observer->AddProcess(process->live->facts));
+    process->live->facts.AddObserver(process->live->observers.back().get());
+  }
+}
+
+ProcessFacts* RunReader::Facts(uint32_t number) {
+  const auto [at, is_new] = processes_.try_emplace(number);
+  if (is_new) Begin(number, &at->second);
+  return at->second.live ? &at->second.live->facts : nullptr;
+}
+
+void RunReader::Consume(uint32_t process, const StoredBatch& batch) {
+  if (ProcessFacts* facts = Facts(process)) facts->Consume(batch);
+}
+
+void RunReader::SetAttempt(uint32_t process, uint32_t attempt) {
+  if (ProcessFacts* facts = Facts(process)) facts->SetAttempt(attempt);
+}
+
+void RunReader::EndProcess(uint32_t process, ProcessEnd end) {
+  if (ProcessFacts* facts = Facts(process)) facts->End(end);
+}
+
+void RunReader::LetGo(uint32_t number) {
+  const auto found = processes_.find(number);
+  if (found == processes_.end() || !found->second.live) return;
+  Process& process = found->second;
+  ProcessBrief brief = process.brief();
+  const ProcessPlace& place = brief.place;
+  if (place.trains() && place.attempt >= sights_attempt_) {
+    if (place.attempt > sights_attempt_) ForgetSights();
+    sights_attempt_ = place.attempt;
+    brief.sight = &*sights_.insert(*brief.sight).first;
+  } else {
+    brief.sight = nullptr;
+    brief.gap_reason.clear();
+  }
+  if (IsAlone(place)) process.home = HomeOf(process.live->facts);
+  process.last = std::move(brief);
+  process.live.reset();
+}
+
+void RunReader::ForgetSights() {
+  for (auto& [number, process] : processes_) {
+    process.last.sight = nullptr;
+    process.last.gap_reason = {};
+  }
+  sights_.clear();
+}
+
+void RunReader::EndRun() {
+  for (RunObserver* observer : observers_) observer->EndRun();
+}
+
+void RunReader::GiveUpRank(uint32_t attempt, int32_t rank,
+                           const std::string& reason) {
+  given_up_[attempt] = "rank " + std::to_string(rank) + " " + reason;
+  for (RunObserver* observer : observers_) {
+    observer->GiveUpRank(attempt, rank, reason);
+  }
+}
+
+const ProcessFacts* RunReader::Find(uint32_t process) const {
+  const auto found = processes_.find(process);
+  if (found == processes_.end() || !found->second.live) return nullptr;
+  return &found->second.live->facts;
+}
+
+uint64_t RunReader::StepOf(uint32_t process) const {
+  const auto found = processes_.find(process);
+  if (found == processes_.end()) return 0;
+  const Process& known = found->second;
+  return known.live ? known.live->facts.clock().step() : known.last.step;
+}
+
+std::string RunReader::NameIfShared(uint32_t process) const {
+  const auto found = processes_.find(process);
+  if (found == processes_.end()) return "";
+  const ProcessPlace place = found->second.place();
+  if (!IsAlone(place)) return "";
+  for (const auto& [number, other] : processes_) {
+    const ProcessPlace there = other.place();
+    if (number == process || there.is_worker || !IsAlone(there) ||
+        there.attempt != place.attempt) {
+      continue;
+    }
+    return found->second.live ? HomeOf(found->second.live->facts)
+                              : found->second.home;
+  }
+  return "";
+}
+
+uint32_t RunReader::newest_attempt() const {
+  uint32_t newest = 0;
+  for (const auto& [number, process] : processes_) {
+    const ProcessPlace place = process.place();
+    if (place.trains()) newest = std::max(newest, place.attempt);
+  }
+  return newest;
+}
+
+std::string RunReader::WhyUnseen(const CaptureNeeds& needs) const {
+  const auto given_up = given_up_.find(newest_attempt());
+  if (given_up != given_up_.end()) return given_up->second;
+  const std::vector<ProcessBrief> trainings = NewestTrainings();
+  for (const ProcessBrief& training : trainings) {
+    std::string reason = traincheck::WhyUnseen(training, needs);
+    if (!reason.empty()) return reason;
+  }
+  return trainings.empty() ? "no step of an optimizer was recorded" : "";
+}
+
+std::vector<ProcessBrief> RunReader::NewestTrainings() const {
+  const uint32_t newest = newest_attempt();
+  std::vector<ProcessBrief> trainings;
+  for (const auto& [number, process] : processes_) {
+    const ProcessPlace place = process.place();
+    if (place.trains() && place.attempt == newest) {
+      trainings.push_back(process.brief());
+    }
+  }
+  return trainings;
+}
+
+void RunReader::Fields(Archive& archive) {
+  std::vector<std::pair<uint32_t, bool>> numbers;  // is it going on?
+  for (const auto& [number, process] : processes_) {
+    numbers.emplace_back(number, process.live != nullptr);
+  }
+  archive(numbers, given_up_);
+  for (const auto& [number, goes_on] : numbers) {
+    if (!archive.ok()) return;
+    const auto [at, is_new] = processes_.try_emplace(number);
+    Process& process = at->second;
+    // The bytes may be damaged.
+    if (is_new != archive.reading()) return archive.Fail("a process twice");
+    if (is_new && goes_on) Begin(number, &process);
+    if (goes_on) {
+      archive(process.live->facts);
+    } else {
+      process.last.number = number;
+      archive(process.last, process.home);
+    }
+  }
+  SightFields(archive);
+  for (RunObserver* observer : observers_) observer->Fields(archive);
+}
+
+void RunReader::SightFields(Archive& archive) {
+  std::vector<Sight> sights(sights_.begin(), sights_.end());
+  archive(sights, sights_attempt_);
+  std::vector<const Sight*> known;
+  for (const Sight& sight : sights) {
+    known.push_back(&*sights_.insert(sight).first);
+  }
+  for (auto& [number, process] : processes_) {
+    if (process.live) continue;
+    const Sight*& sight = process.last.sight;
+    const auto at = std::find(known.begin(), known.end(), sight);
+    auto place = static_cast<uint32_t>(at - known.begin());
+    archive(place);
+    if (place > known.size()) return archive.Fail("no such sight");
+    sight = place < known.size() ? known[place] : nullptr;
+  }
+}
+
+}  // namespace traincheck
