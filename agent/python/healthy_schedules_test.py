@@ -172,8 +172,8 @@ class RateAsFactor(ScheduleCase):
         self.assertEqual(self.train(lambda n: 0.1 * min(1.0, (n + 1) / 4)), {1.0})
 
 
-class ResetRates(ScheduleCase):
-    NAME = "schedule.rate_reset"
+class GivenEpochs(ScheduleCase):
+    NAME = "schedule.last_epoch_apart"
 
     def resume(self, function, steps, epoch):
         """A state after so many steps of the schedule is loaded, and the schedule is

@@ -20,6 +20,8 @@ constexpr char kLoadsNothing[] = "load.of_nothing";
 constexpr char kLeavesRenamed[] = "load.leaves_renamed";
 constexpr char kNoProbabilities[] = "loss.targets_no_probabilities";
 constexpr char kOverQueries[] = "loss.attends_over_queries";
+constexpr char kSeesLaterOnly[] = "loss.sees_later_only";
+constexpr char kOneSample[] = "loss.one_sample";
 constexpr char kSeesTargets[] = "loss.sees_targets";
 constexpr char kRepeatsInput[] = "loss.repeats_input";
 constexpr char kLearnsPadding[] = "loss.learns_padding";
@@ -179,6 +181,15 @@ std::vector<Fact> OfTargets() {
 
 std::vector<Fact> OfViews() {
   return {
+      CallRow<kSeesLaterOnly>(
+          "each position attends to those behind its own alone, where the "
+          "token "
+          "is that it is to predict",
+          "positions attend to others than those behind their own", 20),
+      CallRow<kOneSample>(
+          "the batch has one sample for the model and many targets, with which "
+          "its prediction is compared",
+          "the batch has as many samples for the model as targets", 20),
       CallRow<kMixesRows>("states that lie as [layers, batch, size] are viewed "
                           "as [batch, layers * size], which mixes the samples",
                           "states that lie as [layers, batch, size] are not "

@@ -21,6 +21,7 @@ constexpr char kScaledApart[] = "loader.scaled_apart";
 constexpr char kScaledBefore[] = "loader.scaled_before_split";
 constexpr char kSharesSamples[] = "loader.shares_samples";
 constexpr char kSplitsDiffer[] = "loader.splits_differ";
+constexpr char kSetBack[] = "loader.generator_set_back";
 constexpr char kOrdersDiffer[] = "loader.orders_differ";
 constexpr char kClassesApart[] = "loader.classes_apart";
 constexpr char kRowsDiffer[] = "loader.rows_differ";
@@ -80,6 +81,13 @@ std::vector<Fact> OfRanks() {
       LoaderRow<kSplitsDiffer>(
           "its part of the data set is another one than that of another rank",
           "its part of the data set is that of the other ranks", 10),
+      LoaderRow<kSetBack>(
+          "torch's generator is where it was when its last pass that trained "
+          "began",
+          "torch's generator is not where it was when its last pass that "
+          "trained "
+          "began",
+          20),
       LoaderRow<kOrdersDiffer>(
           "its DistributedSampler shuffles in another order than that of "
           "another rank",

@@ -27,6 +27,14 @@ constexpr char kLeavesState[] = "opt.leaves_state";
 constexpr char kRepeatsDraws[] = "opt.repeats_draws";
 constexpr char kRanksAlike[] = "opt.ranks_draw_alike";
 constexpr char kLastIsLocal[] = "opt.last_backward_is_local";
+constexpr char kPastWrapper[] = "opt.steps_past_wrapper";
+constexpr char kReplicasMoved[] = "opt.replicas_moved";
+constexpr char kWrappedApart[] = "opt.wrapped_apart";
+constexpr char kBesideWrapper[] = "opt.trains_beside_wrapper";
+constexpr char kBesidesScaler[] = "opt.stepped_besides_scaler";
+constexpr char kClearsFirst[] = "opt.clears_before_step";
+constexpr char kBlindForward[] = "opt.forward_without_gradients";
+constexpr char kAverageLeftIn[] = "opt.average_left_in";
 constexpr char kRoundedAway[] = "opt.rounded_away";
 constexpr char kAverageRounded[] = "opt.average_rounded_away";
 constexpr char kGradientsOld[] = "opt.gradients_are_old";
@@ -286,6 +294,50 @@ std::vector<Fact> OfGradients() {
           "its wrapper averages the gradients of the last micro-batch over the "
           "ranks",
           19),
+      OptimizerRow<kClearsFirst>("the gradients of a backward are cleared "
+                                 "before its step, which finds "
+                                 "none",
+                                 "it steps with the gradients of a backward",
+                                 20),
+      OptimizerRow<kBesidesScaler>(
+          "a GradScaler has stepped it since the last backward, and it steps "
+          "again",
+          "it is stepped by a GradScaler alone", 20),
+      OptimizerRow<kBlindForward>(
+          "it holds a part whose forward is decorated with no_grad, and has no "
+          "gradient of it",
+          "parts whose forward is decorated with no_grad have gradients", 20),
+      OptimizerRow<kAverageLeftIn>(
+          "averaged weights were put into a model since its last step, and the "
+          "trained ones, which were stored, were not restored",
+          "averaged weights that were put into a model were taken out again",
+          20),
+  };
+}
+
+// What their wrapper knows of them.
+std::vector<Fact> OfWrappers() {
+  return {
+      OptimizerRow<kPastWrapper>(
+          "backwards give its wrapped model gradients, and no forward of the "
+          "wrapper has run since its last step",
+          "a forward of its wrapper has run since its last step", 20),
+      OptimizerRow<kReplicasMoved>(
+          "a parameter of its wrapped model was moved or replaced since it was "
+          "wrapped",
+          "the parameters of its wrapped model are those that were wrapped",
+          20),
+      OptimizerRow<kWrappedApart>(
+          "its model had other parameters than that of another rank when it "
+          "was "
+          "wrapped",
+          "its model had the same parameters on all ranks when it was wrapped",
+          20),
+      OptimizerRow<kBesideWrapper>(
+          "it trains parameters that are in no wrapper, and another rank has "
+          "other gradients for them",
+          "parameters that are in no wrapper have equal gradients on all ranks",
+          20),
   };
 }
 
@@ -294,7 +346,7 @@ std::vector<Fact> OfGradients() {
 std::vector<Fact> ObservedOptimizerFacts() {
   std::vector<Fact> all = OfOptimizers();
   for (const auto& some :
-       {OfUpdates(), OfUpkeep(), OfGroups(), OfGradients()}) {
+       {OfUpdates(), OfUpkeep(), OfGroups(), OfGradients(), OfWrappers()}) {
     all.insert(all.end(), some.begin(), some.end());
   }
   return all;

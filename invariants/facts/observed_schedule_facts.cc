@@ -6,6 +6,9 @@ namespace {
 constexpr char kAgainstMetric[] = "schedule.against_metric";
 constexpr char kCycleWaits[] = "schedule.cycle_waits";
 constexpr char kEarly[] = "schedule.early";
+constexpr char kLastEpochApart[] = "schedule.last_epoch_apart";
+constexpr char kMetricsApart[] = "schedule.metrics_apart";
+constexpr char kOutruns[] = "schedule.outruns";
 constexpr char kMergesRates[] = "schedule.merges_rates";
 constexpr char kNotLoaded[] = "schedule.state_not_loaded";
 constexpr char kNotSaved[] = "schedule.state_not_saved";
@@ -17,9 +20,29 @@ constexpr char kRisesAgain[] = "schedule.rises_again";
 constexpr char kAllOnOne[] = "schedule.all_on_one";
 constexpr char kUnused[] = "schedule.unused";
 
-}  // namespace
+std::vector<Fact> OfCounts() {
+  return {
+      OptimizerRow<kOutruns>(
+          "its learning rates are 0, and its scheduler was stepped several "
+          "times between two of its steps",
+          "its learning rates are 0, and its scheduler was stepped once "
+          "between "
+          "two of its steps",
+          20),
+      OptimizerRow<kLastEpochApart>(
+          "a scheduler that was made with a last_epoch has undone the rates "
+          "that were loaded",
+          "a scheduler that was made with a last_epoch goes on with the rates "
+          "that were loaded",
+          20),
+      OptimizerRow<kMetricsApart>(
+          "its ReduceLROnPlateau is given another metric than that of another "
+          "rank, and has set another rate",
+          "its ReduceLROnPlateau sets the same rates on all ranks", 20),
+  };
+}
 
-std::vector<Fact> ObservedScheduleFacts() {
+std::vector<Fact> OfSchedules() {
   return {
       OptimizerRow<kEarly>(
           "its scheduler was stepped before its first step",
@@ -73,6 +96,14 @@ std::vector<Fact> ObservedScheduleFacts() {
           "none of its schedulers has been stepped in two passes over the data",
           "every scheduler is stepped at least once in two epochs"),
   };
+}
+
+}  // namespace
+
+std::vector<Fact> ObservedScheduleFacts() {
+  std::vector<Fact> all = OfSchedules();
+  for (const Fact& fact : OfCounts()) all.push_back(fact);
+  return all;
 }
 
 }  // namespace traincheck

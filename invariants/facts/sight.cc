@@ -27,17 +27,18 @@ std::map<std::string, Limit> LimitsOfDevices() {
         "values the agent does not read",
         {"loss.positions_of_samples", "loss.reads_bytes", "opt.losses_are_zero",
          "opt.moves_masked_rows", "opt.foreign_gradients",
-         "opt.frozen_norm_moves", "opt.layer_gets_zeros", "step.means_alike",
+         "opt.frozen_norm_moves", "opt.layer_gets_zeros",
+         "opt.trains_beside_wrapper", "opt.wrapped_apart", "step.means_alike",
          "saved."}}},
       {"device rates",
        {"learning rates are tensors on a device, which the agent does not read",
         {"opt.rate_scale_unused", "opt.rates_ended", "schedule.merges_rates",
-         "schedule.rate_", "schedule.slow_warm_up",
-         "schedule.state_not_saved"}}},
+         "schedule.metrics_apart", "schedule.outruns", "schedule.rate_",
+         "schedule.slow_warm_up", "schedule.state_not_saved"}}},
       {"device metrics",
        {"schedulers are given metrics on a device, which the agent does not "
         "read",
-        {"schedule.against_metric"}}},
+        {"schedule.against_metric", "schedule.metrics_apart"}}},
       {"device losses",
        {"some tensors of the losses are on a device, and too large for the "
         "agent to copy them",
@@ -45,8 +46,8 @@ std::map<std::string, Limit> LimitsOfDevices() {
       {"device attention",
        {"weights or masks of attention are on a device, and too large for the "
         "agent to copy them",
-        {"loss.sees_targets", "loss.repeats_input", "loss.mask_inverted",
-         "loss.mask_of_ones"}}},
+        {"loss.sees_targets", "loss.sees_later_only", "loss.repeats_input",
+         "loss.mask_inverted", "loss.mask_of_ones"}}},
       {"batches",
        {"the agent itself looks at batches in the memory of the CPU only, and "
         "some are on a device",

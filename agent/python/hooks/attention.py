@@ -166,6 +166,19 @@ class SelfAttention(Attention):
         queries = counted[: self.length].nonzero().flatten()
         return bool(seen.triu(1)[queries].any()) if len(queries) > 0 else None
 
+    def sees_later_only(self) -> bool | None:
+        """Does a query see keys behind its own position, and none sees another? Of the
+        first sequence and head; None: not known."""
+        if getattr(self._node, "_saved_is_causal", False) or self._sees_all():
+            return False
+        scores = self._scores()
+        if scores is None:
+            return None
+        seen = self._seen_at_first(scores)
+        # A query that sees no key at all may have the same weight for each.
+        seen = seen & ~(seen.all(1) & self._are_alike(scores))[:, None]
+        return bool(seen.any()) and not bool(seen.tril().any())
+
     def _first(self, scores: torch.Tensor) -> torch.Tensor:
         first = scores[(0,) * (scores.dim() - 2)]
         return first.expand(self.length, self.length)

@@ -71,9 +71,12 @@ _SIZES = frozenset(
 )
 
 
-def compares_each_with_each(roots: list[Node], orders: RowOrders) -> bool | None:
-    """As _compared(), of differences whose sizes the loss adds up; roots: of losses."""
+def findings(roots: list[Node], orders: RowOrders) -> tuple[bool | None, bool | None]:
+    """(is each prediction compared with all targets, is it because the batch has one
+    sample for the model), of differences whose sizes the loss adds up; roots: of
+    losses."""
     found: list[bool] = []
+    of_one = False
     todo = list(roots)
     seen = set(todo)
     while todo:
@@ -81,14 +84,25 @@ def compares_each_with_each(roots: list[Node], orders: RowOrders) -> bool | None
         name = node.name()
         if name in DIFFERENCE:
             compared = _compared(node, orders)
-            found += [] if compared is None else [compared]
+            if compared and _is_of_one_sample(node, orders):
+                of_one = True
+            elif compared is not None:
+                found.append(compared)
         elif name not in _SIZES or not _grows(node):
             continue
         for giver in inputs(node):
             if giver not in seen and len(seen) < _MAX_NODES:
                 seen.add(giver)
                 todo.append(giver)
-    return any(found) if found else None
+    known = any(found) if found else None
+    return known, True if of_one else None if known is None else False
+
+
+def _is_of_one_sample(difference: Node, orders: RowOrders) -> bool:
+    """Has a layer made one prediction, and the batch one sample beside its targets?"""
+    origins = givers_of(difference)
+    alone = all(math.prod(shape(origin) or (0,)) == 1 for origin in origins)
+    return bool(origins) and alone and orders.has_one_sample()
 
 
 def _grows(node: Node) -> bool:

@@ -60,6 +60,10 @@ class _Construction:
             self._watch.wrapper_inputs.wrapped(wrapper)
             self._watch.rank_draws.wrapped(wrapper.process_group)
             self._watch.local_backwards.wrapped(wrapper)
+            self._watch.past_wrappers.wrapped(wrapper)
+            self._watch.moved_replicas.wrapped(wrapper)
+            self._watch.wrapped_apart.wrapped(wrapper)
+            self._watch.schedules.plateaus.wrapped(wrapper, wrapper.process_group)
         ignored = {
             naming.strip_prefixes(name)
             for name in getattr(wrapper, "parameters_to_ignore", ())
@@ -99,6 +103,7 @@ def install(watch: Watch) -> None:
             return
         watch.wrapper_inputs.forward_begins(wrapper, args, kwargs)
         watch.local_backwards.forward_begins(wrapper)
+        watch.past_wrappers.forward_begins(wrapper)
         if not watch.recorded.states:
             return
         model = watch.models.find(wrapper)

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from _traincheck.device_values import DeviceValues, Take
     from _traincheck.places import Place
 
+# Name of the scalar: what a step was to use has been cleared, and nothing else came.
+CLEARS_FIRST = "opt.clears_before_step"
+
 _HABIT = 2  # steps in a row
 _ELEMENTS = 64  # of a gradient, that are compared
 _FEWEST = 2  # of these that are not 0
@@ -46,10 +49,25 @@ class _Row:
         self.given: torch.Tensor | None = None
         self.habit = 0
         self.judged = False
+        # The gradient that was cleared last, if no backward has given one since.
+        self.cleared: tuple[int, int] | None = None
+        self.emptied = 0  # steps in a row that found nothing else
+        self.said: bool | None = None
 
     def clear(self) -> None:
         self.since.clear()
         self.unused.clear()
+
+    def see_cleared(self, mark: tuple[int, int] | None, used: bool) -> None:
+        """Called as a step begins. mark: of the gradient that it finds."""
+        cleared, self.cleared = self.cleared, None
+        if cleared is None and not used:
+            return
+        # Cleared gradients are None, or were written to once.
+        number, writes = cleared or _NONE
+        empty = cleared is not None and mark in (None, (number, writes + 1))
+        self.emptied = self.emptied + 1 if empty else 0
+        self.said = self.emptied >= _HABIT
 
     def take_given(self, values: list[torch.Tensor]) -> None:
         self.given = values[0].clone()
@@ -89,6 +107,7 @@ class DiscardedBackwards:
             if mark is not None and mark != row.gradient:  # it gave a gradient
                 row.since.add(here)
                 row.unused.add(here)
+                row.cleared = None
                 row.gradient = mark
                 if row.discarded:
                     self._read(parameter, row.take_given)
@@ -98,6 +117,8 @@ class DiscardedBackwards:
         row, parameter = self._rows.get(optimizer), first_trained(optimizer)
         if row is None:
             return
+        if row.since and parameter is not None:
+            row.cleared = _mark(parameter)
         version = None if parameter is None else parameter._version
         if version is not None and version == row.version:
             row.discarded |= row.unused
@@ -121,6 +142,13 @@ class DiscardedBackwards:
         row = self._rows.get(optimizer)
         if row is not None:
             row.clear()
+            row.cleared = None
+
+    def clears_first(self, optimizer: torch.optim.Optimizer) -> bool | None:
+        """Did this step and the last one find nothing but what was cleared after their
+        backward? Asked after steps; None: no backward has given it anything yet."""
+        row = self._rows.get(optimizer)
+        return None if row is None else row.said
 
     def steps(
         self, optimizer: torch.optim.Optimizer, parameter: torch.Tensor | None
@@ -134,6 +162,7 @@ class DiscardedBackwards:
             return None
         used = row.since
         mark = _mark(parameter)
+        row.see_cleared(mark, bool(used))
         if used and mark is not None and mark[0] == row.gradient[0]:
             if not row.discarded & used:
                 row.judge(False)

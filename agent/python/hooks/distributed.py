@@ -69,6 +69,7 @@ class _Collective:
         if group is None:
             group = _default_group()
         self._watch.topology.enter_collective(group)
+        self._watch.past_wrappers.collective()
         if self._reduces and self._watch.signs.alone():
             self._watch.averaged_gradients.reduces(group, args, kwargs)
         if self._exchanges:

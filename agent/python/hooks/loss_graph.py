@@ -91,6 +91,7 @@ _LOW_PRECISION = (torch.bfloat16, torch.float16)
 TWICE = "loss.normalised_twice"
 NO_LOGARITHMS = "loss.no_logarithms"
 BROADCAST = "loss.broadcast"
+ONE_SAMPLE = "loss.one_sample"
 NO_GRAPH = "loss.no_graph"
 OVER_SAMPLES = "loss.over_samples"
 OF_PROBABILITIES = "loss.kl_of_probabilities"
@@ -320,7 +321,9 @@ def findings(roots: list[Node], whole: bool, orders: RowOrders) -> Findings:
         label_graph.look(node, found)
         output_graph.look(node, found)
     found.add(OF_PROBABILITIES, _is_kl_of_probabilities(roots))
-    found.add(BROADCAST, broadcasts.compares_each_with_each(roots, orders))
+    each, of_one = broadcasts.findings(roots, orders)
+    found.add(BROADCAST, each)
+    found.add(ONE_SAMPLE, of_one)
     if len(means) == 1:
         found.add(TARGETS, means[0])
     if whole:

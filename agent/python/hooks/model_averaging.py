@@ -29,6 +29,7 @@ def install(watch: Watch) -> None:
     def constructed(averager: Any, args: Args, result: Any) -> None:
         watch.topology.models_are_averaged()
         watch.wrapped_models.models_are_averaged()
+        watch.past_wrappers.models_are_averaged()
         for cls in type(averager).__mro__:
             observe(watch, cls, "average_parameters", after=averaged)
 

@@ -9,6 +9,7 @@ import torch
 from _traincheck import naming
 from _traincheck.hyper_parameters import counter_bits
 from _traincheck.observing import observe
+from _traincheck.unwrapped_parts import NAME as BESIDE_WRAPPER
 from _traincheck.wrapping import wrap_method
 
 if TYPE_CHECKING:
@@ -67,7 +68,11 @@ class _Step:
         watch.sight.optimizer_steps(optimizer, held)
         if watch.signs.alone():
             watch.averaged_gradients.optimizer_steps(optimizer, held)
-            watch.unwrapped_parts.optimizer_steps(optimizer, held)
+            beside = watch.unwrapped_parts.optimizer_steps(optimizer, held)
+            if beside is not None:
+                number = held.number
+                point = watch.core.POINT_PRE_STEP
+                watch.core.record_scalar(number, point, 0, BESIDE_WRAPPER, beside)
         point = watch.core.POINT_PRE_STEP
         numbers = held.group_numbers.of(optimizer)
         bits = counter_bits(optimizer)

@@ -43,20 +43,25 @@ class RowOrders:
         self._targets: list[torch.Tensor] = []
         # Positions that begin anew with each text of a row: see packed_texts.py.
         self._positions: list[torch.Tensor] = []
+        self._one_sample = False  # has a part of it rows, and one of them?
 
     def of_this_batch(self) -> RowOrders:
         """What is known now, for somebody who looks when the next one has come."""
         known = RowOrders()
         known._tokens, known._targets = self._tokens, self._targets
         known._positions = self._positions
+        known._one_sample = self._one_sample
         return known
 
     def fetched(self, loader: int, batch: Any) -> None:
         self._tokens, self._targets, self._positions = [], [], []
+        self._one_sample = False
         if self._fetched[loader] == _BATCHES:
             return
         self._fetched[loader] += 1
         for tensor in tensors_of(batch):
+            one = tensor.dim() >= 2 and len(tensor) == 1
+            self._one_sample = self._one_sample or one
             if _are_positions(tensor) and len(self._positions) < _MOST_TENSORS:
                 self._positions.append(tensor.clone())
             if len(tensor.shape) == 0 or not _LEAST <= len(tensor) <= _MOST:
@@ -72,6 +77,10 @@ class RowOrders:
     def gives_targets(self, samples: int) -> bool:
         """Has the batch that was fetched last one target for each of so many samples?"""
         return any(len(targets) == samples for targets in self._targets)
+
+    def has_one_sample(self) -> bool:
+        """Has it a part of a single row, beside its targets?"""
+        return self._one_sample
 
     def texts_in(self, tokens: torch.Tensor) -> torch.Tensor | None:
         """As packed_texts.texts_of, beside these tokens; None: it is not known."""

@@ -57,7 +57,7 @@ def start(core: Core, mine: str) -> str:
 def differs(core: Core, what: str, key: str, value: str) -> float | None:
     """1: a rank of this start has said another value first by this key; None: the store
     is gone. what: is compared, in words."""
-    first = _said_first(core, what, key, value)
+    first = said_first(core, what, key, value)
     return None if first is None else float(first != value)
 
 
@@ -65,14 +65,15 @@ def repeats(core: Core, what: str, key: str, value: str) -> bool | None:
     """Has another rank said the same first by this key? None: this one was the first, or
     the store is gone. what: is compared, in words."""
     mine = f"{torch.distributed.get_rank()} {value}"
-    said = _said_first(core, what, key, mine)
+    said = said_first(core, what, key, mine)
     if said is None or said == mine:
         return None
     return said.split(" ", 1)[1] == value
 
 
-def _said_first(core: Core, what: str, key: str, value: str) -> str | None:
-    """None: the store is gone."""
+def said_first(core: Core, what: str, key: str, value: str) -> str | None:
+    """What the first rank that used this key has said; None: the store is gone. what: is
+    compared, in words."""
     try:
         return _agree_in_start(f"traincheck/{key}", value)
     except RuntimeError as error:

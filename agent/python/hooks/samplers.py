@@ -19,6 +19,7 @@ from _traincheck.awake import NEW_DATA
 from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.observing import observe
 from _traincheck.own_code import codes_of
+from _traincheck.seeded_orders import NAME as SET_BACK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,6 +72,10 @@ class Samplers:
         self._passes.set(iterator, _Pass(*known))
         self._watch.awake.add(NEW_DATA)
         self._watch.sorted_samples.begins(loader)
+        set_back = self._watch.seeded_orders.pass_begins(loader)
+        if set_back is not None:
+            point = self._core.POINT_FETCH
+            self._core.record_scalar(known[0], point, 0, SET_BACK, set_back)
         shared = self._watch.shared_samples.begins(loader)
         if shared is not None:
             self._core.record_scalar(

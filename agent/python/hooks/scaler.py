@@ -31,12 +31,15 @@ def _observe(watch: Watch, cls: type[Any]) -> None:
         self: Any, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any
     ) -> Any:
         before = watch.clock.steps_begun()
+        quietly(watch.core, watch.scaler_steps.scaler_begins, optimizer)
         try:
             result = decide(self, optimizer, *args, **kwargs)
         except BaseException as error:
             # As in observing.py: no frame of ours in tracebacks.
             error.__traceback__ = error.__traceback__.tb_next  # type: ignore[union-attr]
             raise
+        finally:
+            quietly(watch.core, watch.scaler_steps.scaler_ended, optimizer)
         if watch.clock.steps_begun() == before:
             quietly(watch.core, _skipped, watch, optimizer)
         return result

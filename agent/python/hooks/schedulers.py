@@ -21,6 +21,10 @@ from _traincheck.merged_rates import MergedRates
 from _traincheck.metric_direction import NAME as AGAINST_METRIC
 from _traincheck.metric_direction import MetricDirection
 from _traincheck.observing import observe
+from _traincheck.outrun_schedules import NAME as OUTRUNS
+from _traincheck.outrun_schedules import OutrunSchedules
+from _traincheck.plateau_metrics import NAME as METRICS_APART
+from _traincheck.plateau_metrics import PlateauMetrics
 from _traincheck.scheduler_settings import are_equal
 from _traincheck.slow_warm_ups import NAME as SLOW_WARM_UP
 from _traincheck.slow_warm_ups import WarmUp
@@ -30,7 +34,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from torch.utils.data import DataLoader
-    from traincheck_core import Args, Kwargs, Scalars
+    from traincheck_core import Args, Core, Kwargs, Scalars
 
     from _traincheck.resumed_schedules import ResumedSchedules
     from _traincheck.watch import Watch
@@ -46,6 +50,8 @@ _OF_FUNCTIONS = (
 _UNUSED_PASSES = 2
 _SETTLED = 64  # steps of an optimizer after which nobody joins
 _LONG_CYCLE = 1000  # steps: nobody trains for as many epochs
+_RATE_RESET = "schedule.rate_reset"
+_LAST_EPOCH_APART = "schedule.last_epoch_apart"
 _TENTH = 0.1  # a factor that is usual, even where it is the rate
 
 
@@ -82,8 +88,10 @@ class _Schedule:
 
 
 class Schedules:
-    def __init__(self, resumed: ResumedSchedules) -> None:
+    def __init__(self, core: Core, resumed: ResumedSchedules) -> None:
         self._resumed = resumed
+        self.plateaus = PlateauMetrics(core)
+        self._outrun = OutrunSchedules()
         self._all: WeakIdentityMap[Any, _Schedule] = WeakIdentityMap()
         self._counts: WeakIdentityMap[Any, int] = WeakIdentityMap()  # of optimizers
         self._loaded: WeakIdentityMap[Any, list[float]] = WeakIdentityMap()
@@ -137,6 +145,7 @@ class Schedules:
         if schedule is not None:
             against = schedule.direction.is_against(scheduler, metric)
             schedule.against = schedule.against if against is None else against
+            self.plateaus.stepped(scheduler, metric)
 
     def begun(self, scheduler: Any) -> None:
         """It has made the step that sets its first rate; SequentialLR has one of its
@@ -162,6 +171,7 @@ class Schedules:
     def replayed(self, optimizer: torch.optim.Optimizer) -> None:
         """It made a step in a graph."""
         self._steps += 1
+        self._outrun.replayed(optimizer)
         self._counts.set(optimizer, (self._counts.get(optimizer) or 0) + 1)
 
     def optimizer_steps(self, optimizer: torch.optim.Optimizer) -> Scalars:
@@ -178,6 +188,7 @@ class Schedules:
         own: list[Any] = []
         unused: list[bool] = []
         in_one_cycle = False
+        furthest: float | None = None  # that one of its schedulers has moved
         for scheduler, schedule in self._all.items():
             found.add("schedule_idle", schedule.idle)
             if _are_one(getattr(scheduler, "optimizer", None), optimizer):
@@ -188,11 +199,15 @@ class Schedules:
                 in_one_cycle = in_one_cycle or isinstance(scheduler, _ONE_CYCLE)
                 moved = self._moved(scheduler, schedule)
                 _look(scheduler, schedule, optimizer, moved, found)
+                found.add(METRICS_APART, self.plateaus.is_apart(scheduler))
+                if moved is not None:
+                    furthest = max(moved, furthest or 0.0)
                 if moved is not None and isinstance(scheduler, _ONE_CYCLE):
                     waits = self._cycle_waits(scheduler, schedule, moved)
                     found.add("schedule.cycle_waits", waits)
         if unused:
             found.add("schedule.unused", all(unused))
+            found.add(OUTRUNS, self._outrun.steps(optimizer, furthest))
         found.add("schedule.merges_rates", self._merged.steps(optimizer, in_one_cycle))
         if (count or 0) < _SETTLED:
             found.add("schedule.all_on_one", self._are_all_on_one(optimizer, own))
@@ -271,7 +286,8 @@ def _look(
     if isinstance(scheduler, torch.optim.lr_scheduler.CosineAnnealingLR):
         found.add("schedule.rises_again", _has_passed_its_end(scheduler, schedule))
     if schedule.resumed:
-        found.add("schedule.rate_reset", _resets(scheduler, schedule, optimizer))
+        name = _LAST_EPOCH_APART if schedule.goes_on else _RATE_RESET
+        found.add(name, _resets(scheduler, schedule, optimizer))
 
 
 def _may_be_epochs(total: float, batches: int | None) -> bool:

@@ -18,23 +18,29 @@ from _traincheck import transforms
 from _traincheck.accumulation import DIVIDES_BY_MORE
 from _traincheck.accumulation import SUMS as SUMS_MEANS
 from _traincheck.awake import NEW_DATA
+from _traincheck.blind_forwards import NAME as BLIND_FORWARD
 from _traincheck.blind_samples import NAME as BLIND_SAMPLES
 from _traincheck.carried_states import NAME as CARRIES_STATE
+from _traincheck.discarded_backwards import CLEARS_FIRST
 from _traincheck.dropped_results import NAME as DROPS_RESULT
 from _traincheck.foreign_gradients import NAME as FOREIGN
 from _traincheck.group_options import GroupOptions
 from _traincheck.holds import first_trained
 from _traincheck.hyper_parameters import epsilon_vanishes, has_empty_group
 from _traincheck.identity_map import WeakIdentityMap
+from _traincheck.kept_averages import NAME as AVERAGE_LEFT_IN
 from _traincheck.local_backwards import NAME as LAST_IS_LOCAL
 from _traincheck.looks import looks_at, looks_at_two
 from _traincheck.masked_rows import NAME as MASKED
+from _traincheck.moved_replicas import NAME as REPLICAS_MOVED
 from _traincheck.old_gradients import REPLACED
 from _traincheck.old_gradients import is_of_torch
+from _traincheck.past_wrappers import NAME as PAST_WRAPPER
 from _traincheck.rank_draws import NAME as RANKS_ALIKE
 from _traincheck.remade_optimizers import NAME as MADE_ANEW
 from _traincheck.rounded_steps import ALL_OF_ONE
 from _traincheck.rounded_steps import NAME as ROUNDED
+from _traincheck.scaler_steps import NAME as BESIDES_SCALER
 from _traincheck.sorted_samples import NAME as SORTED_BATCHES
 from _traincheck.stale_statistics import NAME as KEEPS_STATISTICS
 from _traincheck.standing_counters import NAME as COUNTER_STANDS
@@ -44,6 +50,7 @@ from _traincheck.still_copies import NAME as STILL_COPY
 from _traincheck.symmetric_weights import NAME as UNITS_ALIKE
 from _traincheck.thread_claim import ThreadClaim
 from _traincheck.vanishing_rates import NAME as RATE_VANISHES
+from _traincheck.wrapped_apart import NAME as WRAPPED_APART
 from _traincheck.zero_gradients import NAME as GETS_ZEROS
 
 if TYPE_CHECKING:
@@ -64,9 +71,12 @@ _OF_BACKWARDS = (
     "opt.loss_not_finite",
     "opt.losses_are_zero",
     "opt.repeats_draws",
+    BESIDES_SCALER,
+    CLEARS_FIRST,
     DIVIDES_BY_MORE,
     FOREIGN,
     MASKED,
+    PAST_WRAPPER,
     SUMS_MEANS,
 )
 
@@ -92,6 +102,8 @@ class Signs:
         self._is_unseen = False
         self._watch.old_gradients.backward_begins(makes_graph)
         self._watch.local_backwards.backward_begins()
+        self._watch.past_wrappers.backward_begins()
+        self._watch.scaler_steps.backward_begins()
         if FOREIGN in self._watch.awake:
             self._watch.foreign_gradients.backward_begins()
         self._data_used()
@@ -104,6 +116,8 @@ class Signs:
         watch.foreign_gradients.replayed()
         watch.leftover_gradients.replayed()
         watch.local_backwards.replayed()
+        watch.past_wrappers.replayed()
+        watch.scaler_steps.replayed()
         watch.masked_rows.replayed()
         watch.remade_optimizers.replayed()
         watch.stray_terms.replayed()
@@ -123,6 +137,7 @@ class Signs:
         self._watch.evaluations.backward_begins()
         self._watch.still_copies.backward_begins()
         self._watch.first_batches.backward_begins()
+        self._watch.seeded_orders.backward_begins()
         self._watch.input_scales.backward_begins()
         in_order = self._watch.sorted_samples.backward_begins()
         if in_order is not None:
@@ -133,6 +148,7 @@ class Signs:
         if self.alone():
             self._watch.discarded_backwards.backward_ended()
             self._watch.leftover_gradients.backward_ended()
+            self._watch.past_wrappers.backward_ended()
             for optimizer in self._watch.old_gradients.replaced_at_once():
                 self._say_replaced(optimizer)
             if FOREIGN in self._watch.awake:
@@ -169,6 +185,7 @@ class Signs:
         self._watch.masked_rows.made(optimizer)
         self._watch.schedules.made(optimizer)
         self._watch.hidden_parts.optimizer_made()
+        self._watch.seeded_orders.optimizer_made()
 
     def clears(self, optimizer: torch.optim.Optimizer) -> None:
         """Called before its gradients are cleared, outside of its step."""
@@ -225,6 +242,7 @@ class Signs:
         if number is None:
             number = 0
             self._watch.awake.update((FOREIGN, GETS_ZEROS, UNITS_ALIKE))
+            self._watch.kept_averages.look(self._watch)
             if not is_of_torch(optimizer):
                 self._watch.awake.add(_NEEDS_NONE)
         self._steps.set(optimizer, number + 1)
@@ -248,6 +266,7 @@ class Signs:
         yield "opt.discards_backwards", watch.discarded_backwards.steps(
             optimizer, first
         )
+        yield CLEARS_FIRST, watch.discarded_backwards.clears_first(optimizer)
         yield "opt.loss_not_finite", watch.loss_graphs.optimizer_steps()
         yield "opt.losses_are_zero", watch.loss_graphs.losses_are_zero()
         yield SUMS_MEANS, watch.loss_graphs.accumulation.sums_means()
@@ -256,6 +275,12 @@ class Signs:
         yield "opt.repeats_draws", watch.repeated_draws.optimizer_steps()
         yield RANKS_ALIKE, watch.rank_draws.optimizer_steps()
         yield LAST_IS_LOCAL, watch.local_backwards.steps(optimizer)
+        yield PAST_WRAPPER, watch.past_wrappers.steps(optimizer)
+        yield REPLICAS_MOVED, watch.moved_replicas.steps(optimizer)
+        yield WRAPPED_APART, watch.wrapped_apart.steps(optimizer)
+        yield BESIDES_SCALER, watch.scaler_steps.steps(optimizer)
+        yield BLIND_FORWARD, watch.blind_forwards.steps(optimizer)
+        yield AVERAGE_LEFT_IN, watch.kept_averages.steps()
         yield "opt.leftover_gradients", watch.leftover_gradients.steps(id(optimizer))
 
     def _of_awake(

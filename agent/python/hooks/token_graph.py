@@ -55,6 +55,7 @@ _LABELLED = NLL | {
 }
 
 SEES_TARGETS = "loss.sees_targets"
+LATER_ONLY = "loss.sees_later_only"
 REPEATS_INPUT = "loss.repeats_input"
 SHIFTS_TWICE = "loss.shifts_twice"
 LEARNS_PADDING = "loss.learns_padding"
@@ -91,6 +92,7 @@ class _Sequences:
         # Of losses whose targets are the tokens one step ahead: does the attention of
         # each embedding of them show the targets?
         self._shows: dict[Node, list[bool | None]] = {}
+        self._later = False  # do they show nothing else, for one of these losses?
         self._repeated: set[Node] = set()  # losses of the tokens themselves
         self._found = Findings()
         self._graph = Graph(roots, MAX_NODES)
@@ -167,7 +169,10 @@ class _Sequences:
         for loss, shows in self._shows.items():
             known = [one for one in shows if one is not None]
             if known and (len(known) == len(shows) or not all(known)):
-                self._found.add(SEES_TARGETS, all(known))
+                # A mask that is the wrong way around says more than none.
+                is_inverted = all(known) and self._later
+                self._found.add(SEES_TARGETS, None if is_inverted else all(known))
+                self._found.add(LATER_ONLY, is_inverted)
             if known:
                 self._found.add(REPEATS_INPUT, False)
         for loss in self._repeated:
@@ -226,7 +231,11 @@ class _Sequences:
         packed = packed_lengths.belong_to_others(embedding, real, reached)
         self._found.add(packed_lengths.NAME, packed)
         for one in attended:
-            self._found.add(SEES_PADDING, one.sees_padding(real))
+            inverted = _is_inverted(one, real)
+            self._found.add(MASK_INVERTED, inverted)
+            # A mask that is the wrong way around says more than one that is missing.
+            sees = None if inverted else one.sees_padding(real)
+            self._found.add(SEES_PADDING, sees)
 
     def _see_texts(
         self, texts: torch.Tensor | None, attended: list[SelfAttention]
@@ -286,6 +295,8 @@ class _Sequences:
             self._shifts.add(1)
             first = None if pairs.are_weighed else counted[0]
             shows = [one.shows_targets(first) for one in beside]
+            later = [one.sees_later_only() for one in beside]
+            self._later = self._later or (bool(later) and all(later))
             known = bool(shows) and None not in shows
             self._shows.setdefault(pairs.loss, []).append(all(shows) if known else None)
             return True

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from _traincheck.autocast_casts import AutocastCasts
 from _traincheck.averaged_gradients import AveragedGradients
 from _traincheck.averages import Averages
+from _traincheck.blind_forwards import BlindForwards
 from _traincheck.blind_samples import BlindSamples
 from _traincheck.carried_states import CarriedStates
 from _traincheck.checkpoint_content import CheckpointContent
@@ -32,6 +33,7 @@ from _traincheck.hidden_parts import HiddenParts
 from _traincheck.holds import Holds
 from _traincheck.input_scales import InputScales
 from _traincheck.inputs_and_targets import TargetsAmongInputs
+from _traincheck.kept_averages import KeptAverages
 from _traincheck.layer_settings import LayerSettings
 from _traincheck.leftover_gradients import LeftoverGradients
 from _traincheck.local_backwards import LocalBackwards
@@ -42,6 +44,8 @@ from _traincheck.masked_rows import MaskedRows
 from _traincheck.masked_ends import MaskedEnds
 from _traincheck.models import Models
 from _traincheck.moved_parts import MovedParts
+from _traincheck.moved_replicas import MovedReplicas
+from _traincheck.past_wrappers import PastWrappers
 from _traincheck.penalties import Penalties
 from _traincheck.planner import Planner
 from _traincheck.positional_states import PositionalStates
@@ -65,6 +69,8 @@ from _traincheck.row_orders import RowOrders
 from _traincheck.sampler_orders import SamplerOrders
 from _traincheck.samplers import Samplers
 from _traincheck.scaler import HalfPrecision
+from _traincheck.scaler_steps import ScalerSteps
+from _traincheck.seeded_orders import SeededOrders
 from _traincheck.scaled_splits import ScaledSplits
 from _traincheck.schedulers import Schedules
 from _traincheck.shadows import Shadows
@@ -90,6 +96,7 @@ from _traincheck.unwrapped_parts import UnwrappedParts
 from _traincheck.worker_batches import WorkerBatches
 from _traincheck.worker_copies import WorkerCopies
 from _traincheck.vanishing_rates import VanishingRates
+from _traincheck.wrapped_apart import WrappedApart
 from _traincheck.wrapped_models import WrappedModels
 from _traincheck.wrapper_inputs import WrapperInputs
 from _traincheck.written_data import WrittenData
@@ -153,7 +160,7 @@ class Watch:
         self.recomputation = Recomputation(self.core, self.models)
         self.ties = Ties()
         self.resumed_schedules = ResumedSchedules()
-        self.schedules = Schedules(self.resumed_schedules)
+        self.schedules = Schedules(self.core, self.resumed_schedules)
         self.shared_samples = SharedSamples()
         self.sight = Sight(self.core, self.planner, self.limits)
         self.control.planned = self.sight.begins
@@ -201,6 +208,11 @@ class Watch:
         self.repeated_draws = RepeatedDraws()
         self.rank_draws = RankDraws(self.core)
         self.local_backwards = LocalBackwards()
+        self.past_wrappers = PastWrappers()
+        self.moved_replicas = MovedReplicas()
+        self.scaler_steps = ScalerSteps()
+        self.blind_forwards = BlindForwards(self.models)
+        self.kept_averages = KeptAverages()
         self.rounded_averages = RoundedAverages(self.models, self.values, self.awake)
         self.rounded_steps = RoundedSteps(self.values, self.awake)
         self.stateless_resumes = StatelessResumes(self.awake)
@@ -209,7 +221,8 @@ class Watch:
         self.stray_terms = StrayTerms(self.core)
         self.symmetric_weights = SymmetricWeights(self.values, self.awake)
         self.teachers = Teachers(self.holds, self.values, self.awake)
-        self.unwrapped_parts = UnwrappedParts(self.topology, self.models)
+        self.unwrapped_parts = UnwrappedParts(self.core, self.topology, self.models)
+        self.wrapped_apart = WrappedApart(self.core)
         self.wrapped_models = WrappedModels(self.core, self.models)
         self.vanishing_rates = VanishingRates()
         self.wrapper_inputs = WrapperInputs(self.core, self.recorded)
@@ -228,6 +241,7 @@ class Watch:
         self.class_tables = ClassTables()
         self.rank_splits = RankSplits(self.core)
         self.sampler_orders = SamplerOrders(self.core)
+        self.seeded_orders = SeededOrders()
         self.short_passes = ShortPasses()
         self.repeated_rows = RepeatedRows()
         self.replaced_transforms = ReplacedTransforms()

@@ -167,6 +167,12 @@ def rate_reset_on_resume() -> None:
         optimizer, lambda n: 0.5**n, last_epoch=reached - 1
     )
     train(model, optimizer=optimizer, steps=3)
+    # A schedule whose first step is still to come, when it is loaded.
+    optimizer = sgd(model)
+    optimizer.load_state_dict(sgd(model).state_dict())
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 100)
+    scheduler.load_state_dict({**scheduler.state_dict(), "last_epoch": 3})
+    train(model, optimizer=optimizer, steps=3)
 
 
 def one_cycle_of_epochs() -> None:

@@ -175,7 +175,87 @@ def first_micro_batch_averaged(right: bool) -> None:
             optimizer.zero_grad()
 
 
+def parts_past_the_wrapper(right: bool) -> None:
+    """The loop calls the layers of the wrapped model itself."""
+    model = DistributedDataParallel(nn.Sequential(nn.Linear(6, 4), nn.Linear(4, 1)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    rows = torch.Generator().manual_seed(dist.get_rank())
+    for _ in range(STEPS):
+        x = torch.randn(12, 6, generator=rows)
+        optimizer.zero_grad()
+        y = model(x) if right else model.module[1](model.module[0](x))
+        y.square().mean().backward()
+        optimizer.step()
+
+
+def moved_after_the_wrapping(right: bool) -> None:
+    """To another type and back: the wrapper's hooks stay with what was there before."""
+    layer = nn.Linear(6, 1)
+    if right:
+        layer.double().float()
+    model = DistributedDataParallel(layer)
+    if not right:
+        model.module.double().float()
+    train(model, lambda: None)
+
+
+def loss_of_its_own(right: bool) -> None:
+    """A loss has a parameter, and nobody wraps it."""
+    torch.manual_seed(0)
+    model, scale = wrapped(), nn.Linear(1, 1)
+    if right:
+        scale = DistributedDataParallel(scale)
+    optimizer = torch.optim.SGD([*model.parameters(), *scale.parameters()], lr=0.05)
+    rows = torch.Generator().manual_seed(dist.get_rank())
+    for _ in range(STEPS):
+        x = torch.randn(12, 6, generator=rows)
+        optimizer.zero_grad()
+        (scale(model(x)) - x[:, :1]).square().mean().backward()
+        optimizer.step()
+
+
+def metric_of_each_rank(right: bool) -> None:
+    """The loss of one rank stops falling, that of the other one does not."""
+    model = wrapped()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0)
+    rows = torch.Generator().manual_seed(dist.get_rank())
+    for epoch in range(5):
+        for _ in range(2):
+            x = torch.randn(12, 6, generator=rows)
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+        loss = torch.tensor(1.0 + epoch if dist.get_rank() == 1 else 1.0 / (1 + epoch))
+        if right:
+            dist.all_reduce(loss)
+        plateau.step(loss)
+
+
+def weights_that_do_not_arrive(right: bool) -> None:
+    """A rank keeps some of its own when the first one's are sent."""
+    torch.manual_seed(dist.get_rank())
+    send = dist._broadcast_coalesced
+
+    def lose(group, tensors, size, source):
+        last = tensors[-1].clone()
+        send(group, tensors, size, source)
+        tensors[-1].copy_(last)
+
+    dist._broadcast_coalesced = send if right else lose
+    try:
+        model = wrapped()
+    finally:
+        dist._broadcast_coalesced = send
+    train(model, lambda: None)
+
+
 CASES = (
+    parts_past_the_wrapper,
+    moved_after_the_wrapping,
+    loss_of_its_own,
+    metric_of_each_rank,
+    weights_that_do_not_arrive,
     noise_of_one_seed,
     first_micro_batch_averaged,
     parts_of_each_rank,
