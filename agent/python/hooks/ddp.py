@@ -50,6 +50,8 @@ class _Construction:
         )
         parts = watch.models.parts_below(inner)
         self._define_replicas(wrapper, number, inner, parts)
+        if kwargs.get("init_sync", True):
+            watch.wrapped_apart.wrapped(wrapper)
         watch.states.parts(core.POINT_WRAP_END, parts)
 
     def _define_replicas(
@@ -62,7 +64,6 @@ class _Construction:
             self._watch.local_backwards.wrapped(wrapper)
             self._watch.past_wrappers.wrapped(wrapper)
             self._watch.moved_replicas.wrapped(wrapper)
-            self._watch.wrapped_apart.wrapped(wrapper)
             self._watch.schedules.plateaus.wrapped(wrapper, wrapper.process_group)
         ignored = {
             naming.strip_prefixes(name)

@@ -35,9 +35,10 @@ class WrappedApart:
         self._looked: WeakIdentityMap[torch.optim.Optimizer, int] = WeakIdentityMap()
 
     def wrapped(self, wrapper: DDP) -> None:
-        """Called as it is made, with a group of several ranks."""
+        """Called as it is made and has sent its weights."""
         size = torch.distributed.get_world_size(wrapper.process_group)
-        if size != torch.distributed.get_world_size() or self._count == _MODELS:
+        world = torch.distributed.get_world_size()
+        if size < 2 or size != world or self._count == _MODELS:
             return
         parameters = list(wrapper.module.named_parameters())
         ignored = getattr(wrapper, "parameters_to_ignore", ())
