@@ -112,7 +112,7 @@ class FileEntries(unittest.TestCase):
 class LeavesState(SignsCase):
     NAME = "opt.leaves_state"
 
-    def jobs(self, take, to="last.pt", fill=lambda net, state: state, counts=()):
+    def jobs(self, take, to="last.pt", fill=lambda net, state: state, extra={}):
         """Each job reads what the one before it has written."""
         with tempfile.TemporaryDirectory() as folder:
             last = pathlib.Path(folder, "last.pt")
@@ -131,7 +131,7 @@ class LeavesState(SignsCase):
                     state = {
                         "model": net.state_dict(),
                         "optimizer": optimizer.state_dict(),
-                        **dict.fromkeys(counts, 2),
+                        **extra,
                     }
                     torch.save(state, pathlib.Path(folder, to) if job > 0 else last)
         return said(self.NAME)
@@ -141,8 +141,18 @@ class LeavesState(SignsCase):
 
     def test_an_optimizer_goes_on_without_it(self):
         """The file says how far the training has come: nothing needs to be written."""
-        found = self.jobs(take=None, to="tuned.pt", counts=["global_step"])
-        self.assertEqual(found, [1.0])
+        for extra in (
+            {"global_step": 2},
+            {"updates": 2},
+            {"torch_rng": torch.get_rng_state()},
+        ):
+            with self.subTest(extra):
+                self.setUp()
+                found = self.jobs(take=None, to="tuned.pt", extra=extra)
+                self.assertEqual(found, [1.0])
+
+    def test_another_number_says_nothing(self):
+        self.assertEqual(self.jobs(take=None, to="tuned.pt", extra={"version": 2}), [])
 
     def test_it_is_taken(self):
         taken = self.jobs(take=lambda optimizer, content: content["optimizer"])

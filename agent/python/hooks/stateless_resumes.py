@@ -1,8 +1,8 @@
 """Trainings that go on from a file of their own, which has no state of the optimizer,
 or one that nobody loads, also where a state that was asked for too early is filled in:
 that of an optimizer that has not stepped is empty. Where one process writes a file with a
-count of steps or epochs and reads it again, an optimizer with the options that it holds
-goes on from it.
+count of steps or epochs, or the state of a generator, and reads it again, an optimizer
+with the options that it holds goes on from it.
 
 A job reads the model that the job before it has written, and writes it again: its
 optimizer begins with empty moments each time, and steps are large for a while. Weights
@@ -37,7 +37,9 @@ _DEPTH = 4  # dictionaries within each other
 _ENTRIES = 256  # of a file's own
 _FILES = 8  # that were read last
 _FEW = 8  # elements of a tensor
-_PROGRESS = ("step", "epoch", "iter")  # in names
+# In names: of counts, and of states of generators.
+_PROGRESS = ("step", "epoch", "iter", "update", "episode", "round")
+_GENERATORS = ("rng", "random_state", "generator")
 _PLAIN = frozenset((bool, float, int, str, tuple))
 
 
@@ -53,7 +55,7 @@ class StatelessResumes:
         self._with_state: set[str] = set()  # of these, until somebody takes a state
         self._begun_with: set[str] = set()  # what models have taken over
         # Options of the optimizers in files that this process wrote, by path, and: do
-        # they count steps or epochs?
+        # they say how far the training has come?
         self._own: dict[str, tuple[_Options, bool]] = {}
         # An optimizer's state is kept somewhere, so that a resume can have it.
         self._keeps_state = False
@@ -133,7 +135,7 @@ class StatelessResumes:
     def _wrote(self, path: Any, content: Any) -> None:
         name, groups = _name(path), _groups(content)
         if name is not None and groups is not None:
-            self._own[name] = _options(groups), _counts(content)
+            self._own[name] = _options(groups), _goes_on(content)
             for old in list(self._own)[:-_FILES]:
                 del self._own[old]
 
@@ -145,21 +147,25 @@ class StatelessResumes:
 
     def _begins_anew(self, left: set[str], optimizer: torch.optim.Optimizer) -> bool:
         own = [self._own[name] for name in left if name in self._own]
-        files = [options for options, counts in own if counts]
+        files = [options for options, goes_on in own if goes_on]
         if not files or _has_moments(optimizer):
             return False
         return _options(optimizer.param_groups) in files
 
 
-def _counts(content: Any) -> bool:
+def _goes_on(content: Any) -> bool:
     """Does it say how far the training has come?"""
     return isinstance(content, dict) and any(
-        type(value) is int
-        and value > 0
-        and isinstance(name, str)
-        and any(word in name.lower() for word in _PROGRESS)
+        _says_how_far(name.lower(), value)
         for name, value in islice(content.items(), _ENTRIES)
+        if isinstance(name, str)
     )
+
+
+def _says_how_far(name: str, value: Any) -> bool:
+    if type(value) is int:
+        return value > 0 and any(word in name for word in _PROGRESS)
+    return value is not None and any(word in name for word in _GENERATORS)
 
 
 def _groups(content: Any) -> Any:
