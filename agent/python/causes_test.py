@@ -7,12 +7,20 @@ import unittest
 
 import torch
 from torch import nn
+from torch.optim import lr_scheduler as schedules
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from hooks_case import CORE, HooksCase, Net, WATCH, train_step
 from _traincheck.outrun_schedules import OutrunSchedules
 from _traincheck.past_wrappers import PastWrappers
 from _traincheck.scaler_steps import ScalerSteps
+
+
+Cosine, Lambda = schedules.CosineAnnealingLR, schedules.LambdaLR
+
+
+def rises(step):
+    return min(1.0, (step + 1) / 3)
 
 
 def sgd(model, rate=0.1):
@@ -48,6 +56,60 @@ class Outrun(HooksCase):
 
     def test_a_schedule_of_which_nothing_is_known(self):
         self.assertIsNone(self.steps(None, [0.1] * 4 + [0.0] * 8))
+
+
+class Undone(CauseCase):
+    NAME = "schedule.undone"
+
+    def rates(self, make, steps=6):
+        """Steps with schedulers that are stepped side by side."""
+        net = Net()
+        optimizer = sgd(net)
+        schedulers = make(optimizer)
+        for _ in range(steps):
+            train_step(net, optimizer)
+            for scheduler in schedulers:
+                scheduler.step()
+        return self.said()
+
+    def test_a_warm_up_beside_a_decay(self):
+        for order in (1, -1):
+            with self.subTest(order):
+                self.setUp()
+                made = lambda o: [Lambda(o, rises), Cosine(o, T_max=20)][::order]
+                self.assertEqual(self.rates(made)[-1], 1.0)
+
+    def test_two_that_compute_the_rate(self):
+        made = lambda o: [Lambda(o, rises), schedules.OneCycleLR(o, 0.5, 20)]
+        self.assertEqual(self.rates(made)[-1], 1.0)
+
+    def test_one_after_the_other(self):
+        def made(optimizer):
+            both = [Lambda(optimizer, rises), Cosine(optimizer, T_max=20)]
+            return [schedules.SequentialLR(optimizer, both, [2])]
+
+        self.assertNotIn(1.0, self.rates(made))
+
+        def swapped(optimizer):
+            both = [Cosine(optimizer, T_max=20), Lambda(optimizer, rises)]
+            return [schedules.SequentialLR(optimizer, both, [2])]
+
+        self.assertNotIn(1.0, self.rates(swapped, steps=9))
+
+    def test_those_that_multiply(self):
+        made = lambda o: [schedules.ExponentialLR(o, 0.9), Cosine(o, T_max=20)]
+        self.assertEqual(self.rates(made), [])
+
+    def test_a_plateau_beside_it_that_waits(self):
+        net = Net()
+        optimizer = sgd(net)
+        computed = Lambda(optimizer, rises)
+        plateau = schedules.ReduceLROnPlateau(optimizer, patience=3)
+        for _ in range(6):
+            train_step(net, optimizer)
+            computed.step()
+            plateau.step(1.0)
+        self.assertEqual(set(self.said()), {0.0})
 
 
 class Past(HooksCase):

@@ -275,5 +275,28 @@ class OverBatch(HooksCase):
         self.assertEqual(said(self.NAME), [])
 
 
+class PooledPadding(PaddedCase):
+    def pooled(self, kind, pool):
+        words = nn.Embedding(WORDS, WIDTH, padding_idx=PAD)(self.text)
+        layer = kind(WIDTH, WIDTH, batch_first=True, bidirectional=True)
+        HooksCase.setUp(self)  # only the first backwards are looked at
+        self.backward(pool(layer(words)[0], words).square().mean())
+        return said("loss.pools_padding")
+
+    def test_behind_a_recurrence(self):
+        real = (self.text != PAD)[..., None].float()
+        for kind in RECURRENCES:
+            found = self.pooled(kind, lambda x, _: x.mean(1))
+            self.assertEqual(found, [1.0])
+            found = self.pooled(kind, lambda x, _: (x * real).sum(1) / real.sum(1))
+            self.assertEqual(found, [0.0])
+
+    def test_vectors_of_words_beside_it(self):
+        """They are zeros where there is no word: the scale alone changes."""
+        for kind in RECURRENCES:
+            found = self.pooled(kind, lambda x, words: x[:, 0].mean() + words.mean(1))
+            self.assertEqual(found, [])
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -198,26 +198,6 @@ class Tokens(GraphCase):
         self.text[:, 5:] = 1
         self.assertEqual(self.of(loss(lambda x: x.mean(1)), name), [])
 
-    def test_padding_that_a_recurrence_goes_through_is_pooled(self):
-        name = "loss.pools_padding"
-        self.text[:3, 5:] = 0
-        self.embed = nn.Embedding(WORDS, WIDTH, padding_idx=0)
-        real = (self.text != 0)[..., None].float()
-        for layer in (nn.GRU, nn.LSTM, nn.RNN):
-            layer = layer(WIDTH, 8, batch_first=True, bidirectional=True)
-
-            def loss(pool):
-                words = self.embed(self.text)
-                states = layer(words)[0]
-                return pool(states, words).square().mean()
-
-            self.assertEqual(self.of(loss(lambda x, _: x.mean(1)), name), [1.0])
-            masked = lambda x, _: (x * real).sum(1) / real.sum(1)
-            self.assertEqual(self.of(loss(masked), name), [0.0])
-            # Vectors of words are zeros where there is none.
-            beside = lambda x, words: x[:, 0].mean() + words.mean(1)
-            self.assertEqual(self.of(loss(beside), name), [])
-
     def padded(self, attend, inverted):
         self.text[:4, 5:] = 0
         padding = self.text == 0

@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 from torch.utils.data import DataLoader, TensorDataset
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from hooks_case import GraphCase, HooksCase, said
+from hooks_case import GraphCase, HooksCase, last, said
 
 WORDS, WIDTH, STEPS, SAMPLES = 20, 8, 7, 4
 
@@ -264,8 +264,24 @@ class Bytes(GraphCase):
         net = nn.Conv2d(3, 4, 3)
         self.assertEqual(self.of(net, self.pictures), [1.0])
         self.assertEqual(self.of(net, self.pictures / 255), [0.0])
-        last = self.pictures.contiguous(memory_format=torch.channels_last)
-        self.assertEqual(self.of(net, last), [1.0])
+        strided = self.pictures.contiguous(memory_format=torch.channels_last)
+        self.assertEqual(self.of(net, strided), [1.0])
+
+    def test_pictures_that_are_divided_twice(self):
+        name = "loss.divides_bytes_twice"
+        for pixels, wrong in (
+            (self.pictures / 255 / 255, 1.0),
+            ((self.pictures / 255 / 255).double(), 1.0),
+            (self.pictures * (1 / 255) / 255.0, 1.0),
+            (self.pictures / 255, 0.0),
+            (self.pictures, 0.0),
+            (torch.rand(8, 3, 6, 6) / 255, 0.0),
+            (self.pictures / 255 / 256, 0.0),
+        ):
+            with self.subTest(largest=float(pixels.max())):
+                net = nn.Conv2d(3, 4, 3).to(pixels.dtype)
+                self.of(net, pixels)
+                self.assertEqual(last(name), wrong)
 
     def test_rows(self):
         for bias in (True, False):

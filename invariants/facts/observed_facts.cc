@@ -55,6 +55,7 @@ constexpr char kOverlapOfScores[] = "loss.overlap_of_scores";
 constexpr char kReordered[] = "loss.rows_reordered";
 constexpr char kConstantPenalty[] = "loss.penalty_without_graph";
 constexpr char kReadsBytes[] = "loss.reads_bytes";
+constexpr char kBytesTwice[] = "loss.divides_bytes_twice";
 constexpr char kPacksOthers[] = "loss.packs_other_lengths";
 constexpr char kPaddingIsToken[] = "loss.padding_idx_is_a_token";
 constexpr char kOfSamples[] = "loss.positions_of_samples";
@@ -282,6 +283,12 @@ std::vector<Fact> OfInputs() {
       CallRow<kReadsBytes>("the first layer reads whole numbers up to 255",
                            "the first layer reads no whole numbers up to 255",
                            10),
+      CallRow<kBytesTwice>(
+          "the first layer reads bytes that were divided by "
+          "255 twice",
+          "the first layer reads no bytes that were divided by "
+          "255 twice",
+          20),
       CallRow<kPacksOthers>("texts are packed with the lengths of other texts",
                             "texts are packed with their own lengths", 10),
   };

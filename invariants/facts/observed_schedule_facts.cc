@@ -9,6 +9,7 @@ constexpr char kEarly[] = "schedule.early";
 constexpr char kLastEpochApart[] = "schedule.last_epoch_apart";
 constexpr char kMetricsApart[] = "schedule.metrics_apart";
 constexpr char kOutruns[] = "schedule.outruns";
+constexpr char kUndone[] = "schedule.undone";
 constexpr char kMergesRates[] = "schedule.merges_rates";
 constexpr char kNotLoaded[] = "schedule.state_not_loaded";
 constexpr char kNotSaved[] = "schedule.state_not_saved";
@@ -25,9 +26,14 @@ std::vector<Fact> OfCounts() {
       OptimizerRow<kOutruns>(
           "its learning rates are 0, and its scheduler was stepped several "
           "times between two of its steps",
-          "its learning rates are 0, and its scheduler was stepped once "
-          "between "
-          "two of its steps",
+          "its learning rates are not 0 because its scheduler is stepped too "
+          "often",
+          20),
+      OptimizerRow<kUndone>(
+          "one of its schedulers throws away what another one has done to the "
+          "rates",
+          "none of its schedulers throws away what another one has done to the "
+          "rates",
           20),
       OptimizerRow<kLastEpochApart>(
           "a scheduler that was made with a last_epoch has undone the rates "

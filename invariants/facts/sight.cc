@@ -25,7 +25,8 @@ std::map<std::string, Limit> LimitsOfDevices() {
       {"device values",
        {"parameters are on a device, whose checkpoints and some of whose "
         "values the agent does not read",
-        {"loss.positions_of_samples", "loss.reads_bytes", "opt.losses_are_zero",
+        {"loss.positions_of_samples", "loss.reads_bytes",
+         "loss.divides_bytes_twice", "opt.losses_are_zero",
          "opt.moves_masked_rows", "opt.foreign_gradients",
          "opt.frozen_norm_moves", "opt.layer_gets_zeros",
          "opt.trains_beside_wrapper", "opt.wrapped_apart", "step.means_alike",
@@ -34,7 +35,8 @@ std::map<std::string, Limit> LimitsOfDevices() {
        {"learning rates are tensors on a device, which the agent does not read",
         {"opt.rate_scale_unused", "opt.rates_ended", "schedule.merges_rates",
          "schedule.metrics_apart", "schedule.outruns", "schedule.rate_",
-         "schedule.slow_warm_up", "schedule.state_not_saved"}}},
+         "schedule.slow_warm_up", "schedule.state_not_saved",
+         "schedule.undone"}}},
       {"device metrics",
        {"schedulers are given metrics on a device, which the agent does not "
         "read",

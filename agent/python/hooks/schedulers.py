@@ -28,6 +28,8 @@ from _traincheck.plateau_metrics import PlateauMetrics
 from _traincheck.scheduler_settings import are_equal
 from _traincheck.slow_warm_ups import NAME as SLOW_WARM_UP
 from _traincheck.slow_warm_ups import WarmUp
+from _traincheck.undone_rates import NAME as UNDONE
+from _traincheck.undone_rates import UndoneRates
 from _traincheck.wrapping import restore_attributes
 
 if TYPE_CHECKING:
@@ -92,6 +94,7 @@ class Schedules:
         self._resumed = resumed
         self.plateaus = PlateauMetrics(core)
         self._outrun = OutrunSchedules()
+        self.undone = UndoneRates()
         self._all: WeakIdentityMap[Any, _Schedule] = WeakIdentityMap()
         self._counts: WeakIdentityMap[Any, int] = WeakIdentityMap()  # of optimizers
         self._loaded: WeakIdentityMap[Any, list[float]] = WeakIdentityMap()
@@ -200,6 +203,7 @@ class Schedules:
                 moved = self._moved(scheduler, schedule)
                 _look(scheduler, schedule, optimizer, moved, found)
                 found.add(METRICS_APART, self.plateaus.is_apart(scheduler))
+                found.add(UNDONE, self.undone.of(scheduler.optimizer))
                 if moved is not None:
                     furthest = max(moved, furthest or 0.0)
                 if moved is not None and isinstance(scheduler, _ONE_CYCLE):
@@ -388,8 +392,12 @@ def _is_of_all_ranks(moved: float) -> bool:
 
 
 def _observe_class(watch: Watch, cls: type[Any]) -> None:
+    def steps(scheduler: Any, args: Args, kwargs: Kwargs) -> None:
+        watch.schedules.undone.begins(scheduler)
+
     def stepped(scheduler: Any, args: Args, result: Any) -> None:
         watch.schedules.stepped(scheduler)
+        watch.schedules.undone.stepped(scheduler)
         watch.vanishing_rates.scheduler_steps(getattr(scheduler, "optimizer", None))
         if args and isinstance(scheduler, _PLATEAU):
             watch.schedules.waits_for(scheduler, args[0])
@@ -407,7 +415,7 @@ def _observe_class(watch: Watch, cls: type[Any]) -> None:
         core = watch.core
         watch.scalars.write(scheduler, core.OBJECT_OTHER, core.POINT_POST_STEP, scalars)
 
-    observe(watch, cls, "step", after=stepped)
+    observe(watch, cls, "step", before=steps, after=stepped)
 
     def loads(scheduler: Any, args: Args, kwargs: Kwargs) -> None:
         watch.resumed_schedules.scheduler_loads(scheduler)

@@ -105,7 +105,8 @@ class _Sequences:
             else:
                 self._see_layer(node)
                 self._found.add(mixed_rows.NAME, mixed_rows.mixes(node, self._graph))
-                self._found.add(raw_inputs.NAME, raw_inputs.are_bytes(node))
+                for raw, value in raw_inputs.findings(node).items():
+                    self._found.add(raw, value)
 
     def _see_loss(self, node: Node) -> None:
         if node.name() in NLL:

@@ -31,6 +31,21 @@ def schedule_of_micro_batches(right: bool) -> None:
                 scheduler.step()
 
 
+def schedules_side_by_side(right: bool) -> None:
+    """A warm-up that is stepped on beside the decay, instead of before it."""
+    model = Classifier()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    rises = lambda n: min(1.0, (n + 1) / 3)
+    warm_up = torch.optim.lr_scheduler.LambdaLR(optimizer, rises)
+    decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=9)
+    for step in range(12):
+        train(model, optimizer=optimizer, steps=1)
+        if step < 3 or not right:
+            warm_up.step()
+        if step >= 3 or not right:
+            decay.step()
+
+
 def schedule_of_another_counter(right: bool) -> None:
     """It goes on from the number of the epoch, and counts steps."""
     model = Classifier()
@@ -208,6 +223,7 @@ def one_sample_of_a_batch(right: bool) -> None:
 
 CASES = (
     schedule_of_micro_batches,
+    schedules_side_by_side,
     schedule_of_another_counter,
     seeded_after_each_epoch,
     cleared_too_late,

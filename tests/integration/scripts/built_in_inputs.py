@@ -125,6 +125,19 @@ def pictures_of_bytes(right: bool) -> None:
         optimizer.step()
 
 
+def pictures_divided_twice(right: bool) -> None:
+    """The data set divides by 255, and so does the loop."""
+    model, optimizer = layers(
+        nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, CLASSES)
+    )
+    for _ in range(STEPS):
+        x = torch.randint(0, 256, (16, 3, 8, 8)) / 255
+        optimizer.zero_grad()
+        y = torch.randint(0, CLASSES, (16,))
+        F.cross_entropy(model(x if right else x / 255), y).backward()
+        optimizer.step()
+
+
 def overlap(predicted, mask):
     """1 - Dice."""
     shared, whole = (predicted * mask).sum((1, 2, 3)), (predicted + mask).sum((1, 2, 3))
@@ -260,6 +273,7 @@ CASES = (
     weights_of_frequent_classes,
     penalty_without_a_graph,
     pictures_of_bytes,
+    pictures_divided_twice,
     overlap_of_scores,
     mean_over_classes,
     two_schedules_for_one,

@@ -245,18 +245,26 @@ def group_without_decay() -> None:
 
 
 def cosine_with_restarts() -> None:
-    """Rates that are to rise again."""
+    """Rates that are to rise again; a warm-up that another schedule follows."""
     model = Classifier()
-    optimizer = sgd(model)
     schedules = torch.optim.lr_scheduler
-    rates = [
-        schedules.CosineAnnealingWarmRestarts(optimizer, 3),
-        schedules.CosineAnnealingLR(optimizer, 20),
-    ]
-    for _ in range(8):
-        train(model, optimizer=optimizer, steps=1)
-        for one in rates:
-            one.step()
+    for made in (
+        lambda o: schedules.CosineAnnealingWarmRestarts(o, 3),
+        lambda o: schedules.CosineAnnealingLR(o, 20),
+        lambda o: schedules.SequentialLR(
+            o,
+            [
+                schedules.CosineAnnealingLR(o, 20),
+                schedules.LambdaLR(o, lambda n: 1 / (1 + n)),
+            ],
+            [4],
+        ),
+    ):
+        optimizer = sgd(model)
+        rates = made(optimizer)
+        for _ in range(8):
+            train(model, optimizer=optimizer, steps=1)
+            rates.step()
 
 
 def rates_in_proportion() -> None:
