@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from _traincheck.holds import parameters_of
 from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.looks import looks_at
 
@@ -54,8 +55,7 @@ class BlindForwards:
             return None
         held = {
             id(parameter): parameter.grad is not None
-            for group in optimizer.param_groups
-            for parameter in group["params"]
+            for parameter in parameters_of(optimizer)
         }
         if not any(held.values()):
             return None  # it says nothing of this part

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from _traincheck.device_values import first_of
+from _traincheck.holds import parameters_of
 from _traincheck.identity_map import WeakIdentityMap
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class LoadedStates:
         return said
 
     def _compare(self, optimizer: torch.optim.Optimizer) -> None:
-        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        held = set(map(id, parameters_of(optimizer)))
         reference = weakref.ref(optimizer)
         others = []
         for load in self._loads:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from _traincheck.holds import parameters_of
 from _traincheck.identity_map import WeakIdentityMap
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class LocalBackwards:
         known = self._of.get(optimizer)
         if known is not None and known[0] == len(wrappers):
             return known[1]
-        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        held = set(map(id, parameters_of(optimizer)))
         rows = []
         for wrapper in wrappers:
             row = self._rows.get(wrapper)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from _traincheck.holds import parameters_of
 from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.looks import looks_at
 
@@ -67,7 +68,7 @@ class MovedReplicas:
             self._rows.set(optimizer, row)
         number, row.steps = row.steps, row.steps + 1
         if looks_at(number):
-            held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+            held = set(map(id, parameters_of(optimizer)))
             found = [self._are_moved(wrapper, held) for wrapper in self._names.keys()]
             known = [each for each in found if each is not None]
             row.said = any(known) if known else None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from _traincheck.holds import parameters_of
 from _traincheck.identity_map import WeakIdentityMap
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class PastWrappers:
         known = self._of.get(optimizer)
         if known is not None and known[0] == len(self._rows):
             return known[1]
-        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        held = set(map(id, parameters_of(optimizer)))
         rows = [
             row
             for wrapper, row in self._rows.items()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from _traincheck.holds import parameters_of
 from _traincheck.identity_map import WeakIdentityMap
 
 if TYPE_CHECKING:
@@ -94,6 +95,6 @@ def _version(parameter: torch.Tensor | None) -> int | None:
 
 
 def _key(optimizer: torch.optim.Optimizer) -> Key:
-    tensors = [t for group in optimizer.param_groups for t in group["params"]]
+    tensors = list(parameters_of(optimizer))
     ends = (len(tensors), id(tensors[0]), id(tensors[-1])) if tensors else ()
     return type(optimizer).__name__, ends

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from _traincheck import naming
+from _traincheck.holds import parameters_of
 from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.observing import observe
 
@@ -57,7 +58,7 @@ class Ties:
         if not self._expected or self._seen.get(optimizer) == self._additions:
             return None
         self._seen.set(optimizer, self._additions)
-        held = {id(t) for group in optimizer.param_groups for t in group["params"]}
+        held = set(map(id, parameters_of(optimizer)))
         found, others = None, []
         for reference, pairs in self._expected:
             module = reference()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from _traincheck import run_agreement
+from _traincheck.holds import parameters_of
 from _traincheck.identity_map import WeakIdentityMap
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class WrappedApart:
         count = len(self._apart)
         if count == 0 or self._looked.get(optimizer) == count:
             return None  # it was said
-        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        held = set(map(id, parameters_of(optimizer)))
         found = [
             apart
             for wrapper, apart in self._apart.items()
