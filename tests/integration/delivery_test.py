@@ -10,24 +10,6 @@ import unittest
 import harness
 
 
-def relay_pids(marker: str) -> list[int]:
-    """Relays whose environment names the folder of this test."""
-    found = []
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit():
-            continue
-        try:
-            with open(f"/proc/{entry}/comm") as comm:
-                if not comm.read().startswith("traincheck-rela"):
-                    continue
-            with open(f"/proc/{entry}/environ", "rb") as environ:
-                if marker.encode() in environ.read():
-                    found.append(int(entry))
-        except OSError:
-            continue
-    return found
-
-
 class Books(harness.TrainingCase):
     def assert_books_balance(self, shown: dict, lost: int = 0) -> None:
         rings = [ring for process in shown["processes"] for ring in process["rings"]]
@@ -153,7 +135,7 @@ class Accounting(Books):
             lambda: any(run["last_step"] for run in daemon.ctl("runs", "list")),
             "first steps of the run",
         )
-        (relay,) = relay_pids(str(self.folder))
+        (relay,) = harness.relay_pids(str(self.folder))
         return training, relay
 
     def test_relay_killed(self):
@@ -285,7 +267,7 @@ class AnotherStore(harness.TrainingCase):
             lambda: sum(f.stat().st_size for f in spool.rglob("*.spool")) > 20_000,
             "a spool file",
         )
-        (relay,) = relay_pids(str(self.folder))
+        (relay,) = harness.relay_pids(str(self.folder))
         os.kill(pid, signal.SIGSTOP)
         os.kill(relay, signal.SIGKILL)
         os.kill(pid, signal.SIGKILL)
@@ -314,7 +296,7 @@ class StoppedRelay(Books):
             lambda: any(run["last_step"] for run in daemon.ctl("runs", "list")),
             "first steps of the run",
         )
-        (relay,) = relay_pids(str(self.folder))
+        (relay,) = harness.relay_pids(str(self.folder))
         os.kill(relay, signal.SIGSTOP)
         self.assertLess(daemon.ctl("runs", "show", "r")["last_step"], 10)
         gate.touch()

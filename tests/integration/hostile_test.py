@@ -3,6 +3,7 @@
 import os
 import pathlib
 import random
+import signal
 import socket
 import struct
 import subprocess
@@ -298,14 +299,23 @@ class HostileSets(HostileCase):
 class HostileTraining(HostileCase):
     def test_corrupt_handover_is_refused_by_the_relay(self):
         daemon = self.start_daemon()
-        done = self.monitored(
+        gate = self.folder / "gate"
+        training = self.monitored_start(
             harness.SCRIPTS / "single.py",
-            "--steps",
-            "10",
+            *("--steps", "20", "--gate", str(gate), "--gate-at", "10"),
             "--scribble-ring",
-            options=("--run", "r", "--collect"),
+            options=("--run", "r", "--collect", "--drain-timeout", "1"),
         )
-        self.assertEqual(done.returncode, 0, done.stderr)
+        harness.wait_until(
+            lambda: any(run["last_step"] for run in daemon.ctl("runs", "list")),
+            "first steps of the run",
+        )
+        # What is scribbled over has not been read yet.
+        (relay,) = harness.relay_pids(str(self.folder))
+        os.kill(relay, signal.SIGSTOP)
+        gate.touch()
+        self.assertEqual(training.wait(harness.PATIENCE_S), 0)
+        os.kill(relay, signal.SIGCONT)
         shown = daemon.run_ended("r")
         self.assertEqual(daemon.ctl("status")["runs"], [])
         self.assertGreater(shown["lost"] or 0, 0, shown)
