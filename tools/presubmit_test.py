@@ -10,6 +10,7 @@ import build_loads
 import cpp_functions
 import formatting
 import layering
+import module_names
 import namespaces
 import proto_comments
 import sizes
@@ -340,6 +341,31 @@ class StrictTypesTest(CheckCase):
                 ("agent/preload/finder.py", 1),
                 (f"{folder}/other.py", 3),
                 (f"{folder}/untyped.py", 1),
+            ],
+        )
+
+
+class ModuleNamesTest(CheckCase):
+    def test_a_name_that_has_moved(self):
+        found = self.found(
+            module_names,
+            {
+                "tests/integration/harness.py": "def wait(x):\n    return x + 1\n",
+                "tests/integration/one_test.py": "import harness\n"
+                "def f(x):\n    return harness.wait(x).gone\n",
+                "tests/integration/two_test.py": "import harness\n"
+                "def f():\n    return harness.gone()\n",
+                "tests/fault/three.py": "import harness\n\nharness.gone()\n",
+                "tools/four.py": "def f():\n    return unknown\n",
+                "tests/pipelines/each_a_program.py": "unknown()\n",
+            },
+        )
+        self.assertEqual(
+            sorted(found),
+            [
+                ("tests/fault/three.py", 3),
+                ("tests/integration/two_test.py", 3),
+                ("tools/four.py", 2),
             ],
         )
 

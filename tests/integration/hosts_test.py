@@ -15,7 +15,6 @@ import subprocess
 import sys
 import unittest
 
-import delivery_test
 import harness
 from fault import proxy
 
@@ -233,7 +232,7 @@ class ThreeHosts(HostsCase):
         host.path.calm()
 
     def kill_relays(self, host: Host) -> None:
-        relays = delivery_test.relay_pids(str(host.folder))
+        relays = harness.relay_pids(str(host.folder))
         self.assertEqual(len(relays), RANKS_A_HOST)
         for relay in relays:
             os.kill(relay, signal.SIGKILL)

@@ -155,8 +155,8 @@ class RelaysKilled(delivery_test.Books):
         marker = str(self.folder)
         fresh = harness.wait_until(
             lambda: (
-                set(delivery_test.relay_pids(marker)) - known
-                if len(set(delivery_test.relay_pids(marker)) - known) >= 2
+                set(harness.relay_pids(marker)) - known
+                if len(set(harness.relay_pids(marker)) - known) >= 2
                 else None
             ),
             "two new relays",

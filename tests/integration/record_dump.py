@@ -14,7 +14,7 @@ sys.path.insert(0, str(pathlib.Path("agent/capture").resolve()))
 from fields_for_testing import decode_fields  # noqa: E402
 
 _TYPES = {
-    # type: (name, layout behind the header, names)
+    # By type: name, layout behind the header, names.
     2: ("clock_sync", "<QQQ", "monotonic realtime next_call"),
     3: ("begin", "<IIII", "function site call parent_distance"),
     4: ("end", "<II", "call function"),

@@ -10,6 +10,7 @@ import build_loads
 import formatting
 import layering
 import links
+import module_names
 import namespaces
 import proto_comments
 import sizes
@@ -24,6 +25,7 @@ CHECKS = {
     "formatting": formatting.check,
     "layering": layering.check,
     "links": links.check,
+    "module_names": module_names.check,
     "namespaces": namespaces.check,
     "proto_comments": proto_comments.check,
     "sizes": sizes.check,

@@ -21,7 +21,7 @@ _LINE = re.compile(
 )
 
 
-def _cache_folder() -> pathlib.Path:
+def cache_folder() -> pathlib.Path:
     """What mypy knows of the standard library: half of its time."""
     base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
     return pathlib.Path(base, "traincheckd/mypy")
@@ -41,7 +41,7 @@ def _run_mypy(root: pathlib.Path, folder: str) -> subprocess.CompletedProcess:
         env={
             "PATH": "/usr/bin:/bin",
             "MYPYPATH": f"{folder}:{root.resolve() / _FOLDER}",
-            "MYPY_CACHE_DIR": str(_cache_folder()),
+            "MYPY_CACHE_DIR": str(cache_folder()),
         },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
