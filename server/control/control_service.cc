@@ -160,7 +160,7 @@ absl::StatusOr<v1::Job> ControlService::FindJob(
     const grpc::ServerContext& context, const std::string& id) const {
   absl::StatusOr<v1::Job> job = use_.jobs->book().Find(id);
   if (!job.ok() || SightOf(context).Sees(*job)) return job;
-  return absl::NotFoundError(absl::StrCat("there is no job ", id));
+  return NoSuchJob(id);
 }
 
 // A client that leaves does not end its job: the set is stored all the same.

@@ -33,6 +33,11 @@ bool HasEnded(const v1::Job& job) {
          job.status() != v1::JOB_STATUS_RUNNING;
 }
 
+absl::Status NoSuchJob(const std::string& id) {
+  return absl::NotFoundError(absl::StrCat(
+      "there is no job \"", id, "\": traincheckctl jobs list names all"));
+}
+
 absl::StatusOr<std::unique_ptr<JobBook>> JobBook::Load(Store* store,
                                                        Clock now) {
   std::unique_ptr<JobBook> book(new JobBook(store, std::move(now)));
@@ -243,10 +248,7 @@ absl::StatusOr<JobBook::Snapshot> JobBook::Wait(const std::string& id,
   };
   mutex_.AwaitWithTimeout(absl::Condition(&changed), patience);
   const Entry* entry = FindEntry(id);
-  if (entry == nullptr) {
-    return absl::NotFoundError(absl::StrCat(
-        "there is no job \"", id, "\": traincheckctl jobs list names all"));
-  }
+  if (entry == nullptr) return NoSuchJob(id);
   return Snapshot{.revision = entry->revision, .job = entry->job};
 }
 

@@ -29,6 +29,10 @@
 
 namespace traincheck::server {
 
+// What is answered for an id that stands for nothing that the caller may see:
+// the same whether another owner has such a job or nobody.
+[[nodiscard]] absl::Status NoSuchJob(const std::string& id);
+
 class JobBook {
  public:
   using Clock = std::function<absl::Time()>;

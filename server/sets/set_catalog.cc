@@ -240,7 +240,7 @@ absl::StatusOr<v1::SetDetail> SetCatalog::Read(const std::string& name,
     return absl::NotFoundError(absl::StrCat(
         "there is no set \"", name, "\"",
         version == 0 ? std::string() : absl::StrCat(" version ", version),
-        ": see the list of sets, or learn one from reference runs"));
+        ": `traincheckctl sets list` shows those there are"));
   }
   return Parse(**found);
 }

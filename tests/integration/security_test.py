@@ -370,13 +370,21 @@ class Owners(other_user.OtherUserCase):
         done = self.ctl_of("alice", "owner", "runs", "delete", "hers")
         self.assertEqual(done.returncode, 0, done.stderr)
 
-    def test_names_of_sets_are_not_taken(self):
+    def test_names_of_sets_are_not_taken_and_jobs_not_known(self):
         for run in ("hers-1",):
             self.assertEqual(self.train_of("alice", run).returncode, 0)
             self.daemon.run_ended(run)
         learn = ["infer", "--from", "hers-1", "--set", "rules", *harness.ONE_PROGRAM]
         done = self.ctl_of("alice", "owner", *learn)
         self.assertEqual(done.returncode, 0, done.stderr)
+        [job] = self.daemon.ctl("jobs", "list")
+        for command in ("show", "cancel"):
+            hers, none = (
+                self.ctl_of("bob", "owner", "jobs", command, id)
+                for id in (job["id"], "j999")
+            )
+            self.assertEqual((hers.returncode, none.returncode), (3, 3), hers)
+            self.assertEqual(hers.stderr.replace(job["id"], "j999"), none.stderr)
         exported = self.folder / "set.json"
         done = self.ctl_of(
             "bob", "viewer", "invariants", "export", "--set", "rules", exported
