@@ -11,10 +11,10 @@ cd "$(dirname "$0")"
 presubmit=0
 tools/presubmit.sh || presubmit=$?
 
-# Whole processes wait for each other half of the time: three tests on two
-# processors. Those that take more say so (tag cpu:2), and while they wait for
+# Whole processes wait for each other half of the time: two tests a
+# processor. Those that take more say so (tag cpu:2), and while they wait for
 # room they hold a job.
-slots=$((($(nproc) * 3 + 1) / 2))
+slots=$((2 * $(nproc)))
 events=$(mktemp)
 trap 'rm -f "$events"' EXIT
 tests=0

@@ -203,7 +203,7 @@ class AnotherStore(harness.TrainingCase):
         training = self.monitored_start(
             script,
             *arguments,
-            options=("--run", "r", "--check", "rules"),
+            options=("--run", "r", "--check", "rules", "--drain-timeout", "2"),
             TRAINCHECK_GRACE="1",
         )
         shown = harness.wait_until(

@@ -17,6 +17,16 @@ AWKWARD = harness.SCRIPTS / "awkward.py"
 PRELOAD = "libtraincheck_agent.so"
 CORE = "libtraincheck_agent_core.so"
 RELAY = "traincheck-relay"
+QUICK = pathlib.Path("tests/quick").resolve()
+
+OPTIONS = (
+    ("-I", "-X", "faulthandler", "-u"),
+    ("-W", "error::ResourceWarning", "-W", "error::RuntimeWarning"),
+    ("-E", "-P", "-s", "-OO", "-B"),
+)
+if "TRAINCHECK_EACH_OPTION" in os.environ:
+    # Slow: torch is compiled anew for -O, and each allocation of its import is kept.
+    OPTIONS = (*OPTIONS, ("-O",), ("-X", "tracemalloc"))
 
 
 # As allocators, profilers and fakers of time are: stands before functions of the C
@@ -176,6 +186,8 @@ class WhatTheProgramDoes(Untouched):
         self.compare("tracing", "finders")
 
     def test_endings(self):
+        # The compiler has no part in them, so torch need not import it.
+        quick = {"PYTHONPATH": str(QUICK)}
         for ending in (
             "normal",
             "exit-code",
@@ -190,18 +202,12 @@ class WhatTheProgramDoes(Untouched):
             "threads-remain",
         ):
             with self.subTest(ending):
-                self.compare("--end", ending, records=30)
+                self.compare("--end", ending, records=30, **quick)
 
 
 class HowPythonIsStarted(Untouched):
     def test_options(self):
-        for options in (
-            ("-I",),
-            ("-E", "-O", "-B"),
-            ("-W", "error::ResourceWarning", "-W", "error::RuntimeWarning"),
-            ("-X", "faulthandler", "-X", "tracemalloc", "-u"),
-            ("-P", "-s", "-OO"),
-        ):
+        for options in OPTIONS:
             with self.subTest(options):
                 self.compare("generators", python=options)
 

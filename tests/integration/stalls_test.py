@@ -2,7 +2,6 @@
 a minute, and a rank that works is waited for.
 """
 
-import concurrent.futures
 import json
 import pathlib
 import unittest
@@ -25,7 +24,18 @@ DEADLOCK = rule_of("stalls.py order")
 LATE = rule_of("stalls.py late")
 
 
-class Watching(harness.SharedDaemonCase):
+class Stalls(harness.SharedDaemonCase):
+    """Those that take a minute run beside all other cases."""
+
+    SLOW = ("late", "busy")
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        starter = cls()
+        cls.addClassCleanup(starter.doCleanups)
+        cls.slow = {case: starter.start(case, case) for case in cls.SLOW}
+
     def start(self, run: str, *arguments: str):
         return self.monitored_start(SCRIPT, *arguments, options=("--run", run))
 
@@ -34,8 +44,6 @@ class Watching(harness.SharedDaemonCase):
         rows = self.daemon.ctl("violations", "list")
         return {row["invariant_id"]: row for row in rows if row["run"] == run}
 
-
-class RanksThatWaitForEachOther(Watching):
     def hangs(self, run: str, *arguments: str) -> dict:
         """The violation of a training that still hangs."""
         training = self.start(run, *arguments)
@@ -48,7 +56,6 @@ class RanksThatWaitForEachOther(Watching):
         self.assertEqual(violation["status"], "open")
         self.assertEqual(violation["grade"], "alert")
         self.assertEqual(violation["first_step"], ODD_STEP)
-        training.wait(harness.PATIENCE_S)
         return violation
 
     def test_ranks_that_take_collectives_in_another_order(self):
@@ -78,16 +85,9 @@ class RanksThatWaitForEachOther(Watching):
         ]
         self.assertTrue(any("[3]" in row["seen"] for row in found), found)
 
-
-class RanksThatAreLate(Watching):
     def test_who_is_late_is_named_and_who_works_is_waited_for(self):
-        with concurrent.futures.ThreadPoolExecutor(2) as side_by_side:
-            runs = {
-                case: side_by_side.submit(self.start(case, case).wait, 300)
-                for case in ("late", "busy")
-            }
-            for done in runs.values():
-                self.assertEqual(done.result(), 0)
+        for training in self.slow.values():
+            self.assertEqual(training.wait(300), 0)
         self.daemon.run_ended("late")
         late = self.violations("late")[LATE]
         self.assertEqual((late["grade"], late["status"]), ("advice", "ended"))
@@ -99,7 +99,7 @@ class RanksThatAreLate(Watching):
         verdicts = {row["invariant_id"]: row["verdict"] for row in checked["verdicts"]}
         self.assertEqual(verdicts[DEADLOCK], "pass")
         self.assertEqual(verdicts[LATE], "pass")
-        for run in ("late", "busy"):
+        for run in self.SLOW:
             stored = self.daemon.ctl("check", "--run", run)["violations"]
             self.assertEqual(
                 {row["id"] for row in stored},

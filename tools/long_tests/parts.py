@@ -82,6 +82,14 @@ _KILLS = [
     )
     for number in (1, 2)
 ]
+_OPTIONS = [
+    Part(
+        "options",
+        "what a training says and does under more of Python's options",
+        f"{_TEST} --test_env=TRAINCHECK_EACH_OPTION=1 --test_timeout=1700 "
+        "//tests/integration:never_hurts_test",
+    ),
+]
 _FUZZ = [
     Part(
         f"fuzz-{target}",
@@ -112,9 +120,10 @@ _ERRORS = [
 _RULES = [
     Part(
         "rules-alone",
-        "each mistake that breaks a built-in rule, in a process of its own",
+        "each mistake that breaks a built-in rule, in a process of its own; each fact "
+        "under a plan of its own",
         f"{_TEST} --test_env=TRAINCHECK_EACH_ALONE=1 --test_timeout=1700 "
-        "//tests/integration:built_in_rules_test",
+        "//tests/integration:built_in_rules_test //tests/integration:facts_test",
     ),
 ]
 _CHECKS = [
@@ -211,7 +220,7 @@ _BENCHES = [
 ]
 
 PARTS = [
-    *(_SEEDS + _FAULTS + _KILLS + _ERRORS + _RULES),
+    *(_SEEDS + _FAULTS + _KILLS + _ERRORS + _RULES + _OPTIONS),
     *(_FUZZ + _SANITIZERS + _CHECKS + _DEVICE + _VERSIONS),
     *(_DEPLOYMENTS + _BENCHES),
 ]
