@@ -1,7 +1,9 @@
 """Runs programs with the core loaded and decodes what they recorded."""
 
+import atexit
 import json
 import os
+import select
 import struct
 import subprocess
 import sys
@@ -13,7 +15,11 @@ from fields_for_testing import decode_fields
 from fields_for_testing import list_fields
 
 CORE = os.path.abspath("agent/capture/libtraincheck_agent_core.so")
-RELAY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "relay_for_testing.py")
+_HERE = os.path.dirname(os.path.abspath(__file__))
+RELAY = os.path.join(_HERE, "relay_for_testing.py")
+SERVER = os.path.join(_HERE, "torch_server_for_testing.py")
+WARNINGS = "ignore::DeprecationWarning"
+PATIENCE_S = 120
 
 PRELUDE = """
 import importlib.machinery, importlib.util, os, sys
@@ -224,6 +230,52 @@ def _others_environment():
     return {k: v for k, v in os.environ.items() if not k.startswith("TRAINCHECK_")}
 
 
+class _TorchServer:
+    """Runs programs that begin with the import of torch, without importing it anew for
+    each: see torch_server_for_testing.py."""
+
+    _process = None
+
+    @classmethod
+    def serves(cls, prelude, variables):
+        """What is read while torch is imported cannot be changed any more."""
+        early = any(name.startswith(("LD_", "OMP_", "PYTHON")) for name in variables)
+        return prelude.startswith(TORCH_PRELUDE) and not early
+
+    @classmethod
+    def run(cls, script, environment):
+        server = cls._started()
+        out, err = script + ".out", script + ".err"
+        program = dict(script=script, environment=environment, out=out, err=err)
+        server.stdin.write(json.dumps(program) + "\n")
+        server.stdin.flush()
+        if not select.select([server.stdout], [], [], PATIENCE_S)[0]:
+            raise subprocess.TimeoutExpired(script, PATIENCE_S)
+        code = int(server.stdout.readline())
+        with open(out) as told, open(err) as complaints:
+            return subprocess.CompletedProcess(
+                script, code, told.read(), complaints.read()
+            )
+
+    @classmethod
+    def _started(cls):
+        if cls._process is None:
+            cls._process = subprocess.Popen(
+                [sys.executable, SERVER],
+                env=dict(_others_environment(), PYTHONWARNINGS=WARNINGS),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            atexit.register(cls._end)
+        return cls._process
+
+    @classmethod
+    def _end(cls):
+        cls._process.stdin.close()
+        cls._process.wait(PATIENCE_S)
+
+
 class Recording:
     """One run of a program: result, and what its processes recorded."""
 
@@ -239,16 +291,19 @@ class Recording:
                 TRAINCHECK_TEST_CORE=CORE,
                 TRAINCHECK_TEST_OUT=folder,
                 TRAINCHECK_AGENT_DIR=folder,
-                PYTHONWARNINGS="ignore::DeprecationWarning",
+                PYTHONWARNINGS=WARNINGS,
                 **variables,
             )
-            self.result = subprocess.run(
-                [sys.executable, script],
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=120,
-            )
+            if _TorchServer.serves(prelude, variables):
+                self.result = _TorchServer.run(script, environment)
+            else:
+                self.result = subprocess.run(
+                    [sys.executable, script],
+                    env=environment,
+                    capture_output=True,
+                    text=True,
+                    timeout=PATIENCE_S,
+                )
             self._wait_for_relays()
             self._read()
 

@@ -54,6 +54,12 @@ _SEEDS = [
         5000,
     ),
     _seeds(
+        "gaps",
+        "facts of 60 programs, each with records taken away 1,000 times",
+        "//tests/clocks:gaps_test",
+        1000,
+    ),
+    _seeds(
         "rings",
         "20,000 kills of a writer, 50 of relays",
         "//agent/ring:ring_kill_test //agent/relay:takeover_test",
