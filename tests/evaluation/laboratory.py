@@ -107,7 +107,7 @@ class Laboratory:
         env["OMP_NUM_THREADS"] = "1"
         if not self._full:
             env["PYTHONPATH"] = str(TESTS / "quick")
-            env["QUICK_EXITS"] = "1"
+            env["QUICK_PROGRAMS"] = "1"
         env["HF_HUB_OFFLINE"] = "1"
         env["TRAINCHECK_BUDGET"] = "off"  # every step in full
         env["TRAINCHECK_SPOOL_DIR"] = str(self.folder / "spool")

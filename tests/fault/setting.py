@@ -162,7 +162,11 @@ class Setting:
 
     def _clean_environment(self) -> dict:
         env = {k: v for k, v in os.environ.items() if not k.startswith("TRAINCHECK_")}
-        env.pop("PYTHONPATH", None)
+        # Of the suite's folders that of tests/quick alone.
+        path = env.pop("PYTHONPATH", "").split(":")
+        quick = [folder for folder in path if folder.endswith("tests/quick")]
+        if quick:
+            env.update(PYTHONPATH=quick[0], QUICK_PROGRAMS="1")
         env.update(self.environment)
         return env
 

@@ -41,7 +41,11 @@ class AgentCase(unittest.TestCase):
         self.dumps.mkdir()
 
     def run_plain(self, *command, **extra):
-        environment = {**harness.others_environment(), "OMP_NUM_THREADS": "1", **extra}
+        environment = {
+            **harness.others_environment(),
+            **{"OMP_NUM_THREADS": "1", "QUICK_PROGRAMS": "1"},
+            **extra,
+        }
         return subprocess.run(
             [str(self.python), *map(str, command)],
             env=environment,

@@ -98,8 +98,6 @@ def run_of(command: str) -> str:
 
 
 class Watching(harness.SharedDaemonCase):
-    quick_exits = True
-
     def watch(self, run: str, script, *arguments: str, decided: int = 5) -> list:
         """Violations of a run that nobody gave a set, and that so many rules judged."""
         done = self.monitored(

@@ -16,8 +16,6 @@ REFERENCES = (
 
 
 class Detection(harness.SharedDaemonCase):
-    quick_exits = True
-
     def prepare(self):
         for run, script, arguments in REFERENCES:
             done = self.monitored(

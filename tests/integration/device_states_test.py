@@ -17,8 +17,6 @@ LATE = {"LD_PRELOAD": str(DRIVER), "DRIVER_FOR_TESTING": "7"}
 
 
 class DeviceStates(harness.SharedDaemonCase):
-    quick_exits = True
-
     def prepare(self):
         self.train("ref-cnn", harness.PIPELINES / "cnn_ddp.py", "--steps", "12")
         self.train("ref-mlp", harness.PIPELINES / "mlp_ddp.py", "--steps", "20")

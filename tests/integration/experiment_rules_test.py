@@ -7,8 +7,6 @@ import harness
 
 
 class ExperimentRules(harness.TrainingCase):
-    quick_exits = True
-
     def setUp(self):
         super().setUp()
         self.start_daemon()

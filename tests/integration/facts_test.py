@@ -101,8 +101,6 @@ CHANGED = of_steps("parameter", "var.changed", True)
 
 
 class Facts(harness.TrainingCase):
-    quick_exits = True
-
     def setUp(self):
         super().setUp()
         self.start_daemon()

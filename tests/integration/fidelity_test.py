@@ -16,6 +16,8 @@ SCRIPT = harness.SCRIPTS / "public_api.py"
 
 
 class Fidelity(harness.TrainingCase):
+    quick_programs = False
+
     @classmethod
     def setUpClass(cls):
         cls.facts = None

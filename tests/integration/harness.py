@@ -112,6 +112,15 @@ def relay_pids(marker: str) -> list[int]:
     return found
 
 
+def end_relays(marker: str) -> None:
+    """Of a test that is over: they would deliver to the next daemon on its port."""
+    for pid in relay_pids(marker):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue  # it has ended
+
+
 class Daemon:
     """One traincheckd with its data directory; may be killed and started again."""
 
@@ -195,12 +204,14 @@ class TrainingCase(unittest.TestCase):
 
     daemon_options: tuple = ()
     python = sys.executable  # that trains
-    quick_exits = False  # of trainings: tests/quick/sitecustomize.py
+    # Whether trainings start and exit as in tests/quick/sitecustomize.py.
+    quick_programs = True
 
     def setUp(self):
         base = os.environ.get("TEST_TMPDIR")
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="tc-", dir=base))
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.addCleanup(end_relays, str(self.folder))
         self.daemon = None
 
     def start_daemon(self) -> Daemon:
@@ -222,8 +233,8 @@ class TrainingCase(unittest.TestCase):
         env["TRAINCHECK_SPOOL_DIR"] = str(self.folder / "spool")
         env["XDG_STATE_HOME"] = str(self.folder / "state")
         env["OMP_NUM_THREADS"] = "1"
-        if self.quick_exits:
-            env["QUICK_EXITS"] = "1"
+        if self.quick_programs:
+            env["QUICK_PROGRAMS"] = "1"
         env.update(extra)
         return env
 
@@ -286,6 +297,7 @@ class SharedDaemonCase(TrainingCase):
         base = os.environ.get("TEST_TMPDIR")
         cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="tc-", dir=base))
         cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
+        cls.addClassCleanup(end_relays, str(cls.folder))
         cls.daemon = Daemon(cls.folder, *cls.daemon_options).start()
         cls.addClassCleanup(cls.daemon.end)
         cls().prepare()

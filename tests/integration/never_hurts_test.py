@@ -80,6 +80,8 @@ def can(*command: str) -> bool:
 
 
 class Untouched(harness.TrainingCase):
+    quick_programs = False
+
     def setUp(self):
         super().setUp()
         harness.expect_usual_torch(self)

@@ -15,6 +15,7 @@ CHILDREN = harness.SCRIPTS / "children.py"
 
 class ProcessesCase(delivery_test.Books):
     daemon_options = ("--lost-after", "60")
+    quick_programs = False
 
     unwatched: dict = {}  # losses by kind of children
 

@@ -6,6 +6,8 @@ import harness
 
 
 class SameNumerics(harness.TrainingCase):
+    quick_programs = False
+
     def setUp(self):
         super().setUp()
         harness.expect_usual_torch(self)
