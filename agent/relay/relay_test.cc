@@ -21,6 +21,7 @@
 #include "agent/relay/relay_fixture_for_testing.h"
 #include "agent/relay/spool_for_testing.h"
 #include "agent/ring/ring_for_testing.h"
+#include "base/sanitized.h"
 
 namespace traincheck::agent {
 namespace {
@@ -31,20 +32,22 @@ using Behaviour = IngestForTesting::Behaviour;
 using RelayTest = RelayFixture;
 
 TEST_F(RelayTest, DeliversEverythingAndEndsQuietly) {
+  // As many as are delivered before anybody is warned that they are not yet.
+  constexpr uint64_t kMarks = kThreadSanitized ? 30000 : 300000;
   address_ = "127.0.0.1:0";
   StartServer();
   StartRelay();
   WriterProcess writer(relay_->socket_name());
   const pid_t pid = writer.pid();
-  EXPECT_EQ(writer.Do("marks 300000"), "ok");
+  EXPECT_EQ(writer.Do("marks " + std::to_string(kMarks)), "ok");
   EXPECT_EQ(writer.Do("drained 5000"), "yes");
-  ASSERT_TRUE(WaitForMarks(pid, 300000));
+  ASSERT_TRUE(WaitForMarks(pid, kMarks));
   EXPECT_EQ(writer.Do("clean"), "ok");
   writer.End();
   ExpectExit(0);
   // The mark of the clean exit has the value 0 and comes last.
   StoredProcess stored = store_.Get(pid);
-  ASSERT_EQ(stored.marks.size(), 300001u);
+  ASSERT_EQ(stored.marks.size(), kMarks + 1);
   EXPECT_EQ(stored.goodbye->end(), v1::END_KIND_CLEAN);
   EXPECT_EQ(stored.hello.run(), "the-run");
   EXPECT_EQ(stored.hello.process().kind(), v1::PROCESS_KIND_MAIN);
@@ -409,7 +412,9 @@ TEST_F(RelayTest, WithoutDescriptorsItWaitsForSome) {
   const size_t bytes = said();
   ASSERT_EQ(prlimit(relay_->pid(), RLIMIT_NOFILE, &before, nullptr), 0);
   EXPECT_GT(bytes, 0u);
-  EXPECT_LT(bytes, 500u);  // a line or two
+  // A line or two. Without descriptors ThreadSanitizer reads no names, and
+  // reports what is suppressed by its name.
+  if (!kThreadSanitized) EXPECT_LT(bytes, 500u);
   WriterProcess second(relay_->socket_name());
   const pid_t pid = second.pid();
   EXPECT_EQ(second.Do("marks 10"), "ok");
