@@ -26,6 +26,7 @@
 using absl::Condition;
 using absl::Duration;
 using absl::Mutex;
+using absl::Time;
 
 extern "C" {
 
@@ -88,6 +89,15 @@ bool REAL(WAIT_FOR)(void*, Mutex*, Duration);
 bool WRAP(WAIT_FOR)(void* condition, Mutex* m, Duration timeout) {
   __tsan_release(m);
   const bool expired = REAL(WAIT_FOR)(condition, m, timeout);
+  __tsan_acquire(m);
+  return expired;
+}
+
+#define WAIT_UNTIL CONDVAR(16WaitWithDeadlineEPNS0_5MutexENS0_4TimeE)
+bool REAL(WAIT_UNTIL)(void*, Mutex*, Time);
+bool WRAP(WAIT_UNTIL)(void* condition, Mutex* m, Time deadline) {
+  __tsan_release(m);
+  const bool expired = REAL(WAIT_UNTIL)(condition, m, deadline);
   __tsan_acquire(m);
   return expired;
 }
