@@ -57,7 +57,8 @@ struct Violation {
   std::vector<int32_t> ranks;
   std::vector<std::string> apis;
   std::vector<std::string> variables;
-  std::vector<std::string> sites;  // "file:line", most telling first
+  std::vector<std::string> subjects;  // of its findings; nobody is shown them
+  std::vector<std::string> sites;     // "file:line", most telling first
   // Through which the first of these was reached first, innermost first:
   // "file:line in function".
   std::vector<std::string> callers;

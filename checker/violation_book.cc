@@ -41,6 +41,7 @@ IncidentPart PartOf(const Violation& violation) {
           .last_step = violation.last_step,
           .ranks = violation.ranks,
           .variables = violation.variables,
+          .subjects = violation.subjects,
           .place = violation.place,
           .advice = violation.notes.advice,
           .learned = violation.learned};
@@ -305,6 +306,7 @@ Violation ViolationBook::Render(const Key& key, const Entry& entry) const {
     ranks.insert(part.ranks.begin(), part.ranks.end());
     AddAll(part.finding.apis, &violation.apis);
     AddAll(part.finding.variables, &violation.variables);
+    AddAll(part.finding.subjects, &violation.subjects);
     AddAll(part.finding.sites, &violation.sites);
     AddAll(part.finding.evidence, &violation.evidence);
     const std::string process = part.process ? name_of_(*part.process) : "";

@@ -95,20 +95,42 @@ class Finder {
     for (const int32_t rank : part.ranks) use(rank);
   }
 
+  template <typename Use>
+  void ForSubjects(const IncidentPart& part, const Use& use) const {
+    ForRanks(part, [&](int32_t rank) {
+      for (const std::string& subject : part.subjects) use(rank, subject);
+    });
+  }
+
   void JoinThoseThatBeginTogether(bool structure) {
-    std::map<std::tuple<uint32_t, int32_t, int64_t>, Index> begun;
+    // By attempt, rank (or subject) and step.
+    std::map<std::tuple<uint32_t, int32_t, int64_t>, Index> by_rank;
+    std::map<std::tuple<uint32_t, std::string_view, int64_t>, Index> by_subject;
     for (const Index at : order_) {
       const IncidentPart& part = parts_[at];
       if (part.place.structure != structure) continue;
-      ForRanks(part, [&](int32_t rank) {
-        const auto [found, is_new] =
-            begun.try_emplace({part.attempt, rank, Begin(part)}, at);
-        if (!is_new) sets_.Join(at, found->second);
-      });
+      ForRanks(part, [&](int32_t rank) { JoinAt(rank, at, &by_rank); });
+      for (const std::string& subject : part.subjects) {
+        JoinAt(std::string_view(subject), at, &by_subject);
+      }
     }
+    JoinNeighbours(by_rank);
+    JoinNeighbours(by_subject);
+  }
+
+  template <typename Whose, typename Begun>
+  void JoinAt(const Whose& whose, Index at, Begun* begun) {
+    const IncidentPart& part = parts_[at];
+    const auto [found, is_new] =
+        begun->try_emplace({part.attempt, whose, Begin(part)}, at);
+    if (!is_new) sets_.Join(at, found->second);
+  }
+
+  template <typename Begun>
+  void JoinNeighbours(const Begun& begun) {
     for (const auto& [key, at] : begun) {
-      const auto& [attempt, rank, step] = key;
-      const auto next = begun.find({attempt, rank, step + 1});
+      const auto& [attempt, whose, step] = key;
+      const auto next = begun.find({attempt, whose, step + 1});
       if (next != begun.end()) sets_.Join(at, next->second);
     }
   }
@@ -230,6 +252,10 @@ class Finder {
     for (const std::string& variable : part.variables) {
       add(by_variable_[{set, OwnerOf(variable)}]);
     }
+    auto& about = part.variables.empty() ? about_unnamed_ : about_named_;
+    ForSubjects(part, [&](int32_t rank, std::string_view subject) {
+      add(about[{set, rank, subject}]);
+    });
     if (Begin(part) < kBegunLater) return;
     auto& begun = part.variables.empty() ? begun_unnamed_ : begun_named_;
     ForRanks(part, [&](int32_t rank) { add(begun[{set, rank, Begin(part)}]); });
@@ -252,6 +278,14 @@ class Finder {
     for (const std::string& variable : part.variables) {
       look(by_variable_, std::pair(set, OwnerOf(variable)));
     }
+    // What names other variables is about something else, even if one optimizer
+    // holds both.
+    if (nearest) return nearest;
+    ForSubjects(part, [&](int32_t rank, std::string_view subject) {
+      const std::tuple key(set, rank, subject);
+      look(about_unnamed_, key);
+      if (part.variables.empty()) look(about_named_, key);
+    });
     if (nearest || !MayFollowUnnamed(part)) return nearest;
     ForRanks(part, [&](int32_t rank) {
       const std::tuple key(set, rank, Begin(part));
@@ -278,6 +312,10 @@ class Finder {
   Sets sets_;
   std::vector<Index> order_;
   std::map<std::pair<Index, std::string_view>, Causes> by_variable_;
+  // By set, rank and subject: those that name no variables, and the others.
+  using BySubject =
+      std::map<std::tuple<Index, int32_t, std::string_view>, Causes>;
+  BySubject about_unnamed_, about_named_;
   // By set, rank and first step: those that name no variables, and the others.
   using ByStep = std::map<std::tuple<Index, int32_t, int64_t>, Causes>;
   ByStep begun_unnamed_, begun_named_;

@@ -4,9 +4,12 @@
 // which order they were found, and a check that was restored finds the same.
 //
 // Violations of rules on what is right or wrong join in one incident if
-//  - they begin within one step of each other and share a rank, or
+//  - they begin within one step of each other and share a rank or a subject (an
+//    optimizer, a process group, a call), or
 //  - the later one begins while the earlier one lasts, they share a variable,
 //    and the earlier one stands lower on the ladder or the later is advice.
+//    Common subjects do not do here: nearly all that ever breaks in a training
+//    is about its only optimizer.
 // Violations of rules on the program's structure (ladder.h) join in the same
 // way; all of them then go to the incident that begins within one step of them,
 // or to an alert that lasts while they do, if there is any.
@@ -16,6 +19,7 @@
 // explains another if it stands lower on the ladder, began no later, neither is
 // of structure, and
 //  - they name a common variable, or
+//  - one of them names no variable, and they share a subject and a rank, or
 //  - one of them names no variable, the other is about what calls return, ranks
 //    exchange, gradients or updates, and both began in one step, which is not
 //    one of the first two: there everything begins.
@@ -43,6 +47,7 @@ struct IncidentPart {
   std::optional<int64_t> last_step;
   std::vector<int32_t> ranks;
   std::vector<std::string> variables;
+  std::vector<std::string> subjects;  // invariants/rules/subjects.h
   Place place;
   bool advice = false;
   bool learned = false;  // it has no author who says what is wrong

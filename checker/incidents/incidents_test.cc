@@ -26,6 +26,11 @@ IncidentPart On(std::vector<std::string> variables, IncidentPart part) {
   return part;
 }
 
+IncidentPart About(std::vector<std::string> subjects, IncidentPart part) {
+  part.subjects = std::move(subjects);
+  return part;
+}
+
 IncidentPart Advice(IncidentPart part) {
   part.advice = true;
   return part;
@@ -236,6 +241,63 @@ TEST(Incidents, OtherRanksExplainNothingWithoutVariables) {
   EXPECT_EQ(RoleOf("b", parts), "a<-");
 }
 
+// A schedule that is over too early: nobody names a parameter.
+TEST(Incidents, WhatIsAboutOneOptimizerExplains) {
+  const Parts parts = {
+      About({"optimizer 0"}, Part("outruns", Rung::kSetup, 17, 90)),
+      About({"optimizer 0"}, Part("rates", Rung::kUpdate, 18, 90)),
+      About({"optimizer 1"}, Part("other", Rung::kUpdate, 0, 90)),
+      About({"optimizer 0"}, Part("first", Rung::kCall, 0, 90))};
+  EXPECT_EQ(RoleOf("rates", parts), "outruns<-outruns");
+  // On a lower rung only, and not another optimizer's.
+  EXPECT_EQ(RoleOf("other", parts), "first<-");
+  EXPECT_EQ(RoleOf("outruns", {parts[0], parts[1]}), "outruns<-outruns");
+}
+
+// Also in the first step, and where the follower names what the lead cannot.
+TEST(Incidents, WhatIsAboutOneOptimizerExplainsItsParameters) {
+  const Parts parts = {
+      About({"optimizer 0"}, Part("local", Rung::kCall, 0, 9)),
+      OnRanks({0, 1}, About({"optimizer 0"},
+                            On({"w"}, Part("grad", Rung::kGradient, 0, 9)))),
+      OnRanks({0, 1}, About({"optimizer 0"},
+                            On({"w"}, Part("data", Rung::kReplicas, 0, 9))))};
+  EXPECT_EQ(RoleOf("grad", parts), "local<-local");
+  // A common variable says more.
+  EXPECT_EQ(RoleOf("data", parts), "local<-grad");
+}
+
+TEST(Incidents, OtherVariablesOfOneOptimizerAreNotExplained) {
+  EXPECT_EQ(
+      RoleOf(
+          "b",
+          {About({"optimizer 0"}, On({"w"}, Part("a", Rung::kSetup, 7, 9))),
+           About({"optimizer 0"}, On({"v"}, Part("b", Rung::kUpdate, 7, 9)))}),
+      "a<-");
+}
+
+TEST(Incidents, OneSubjectInOneStepIsOneIncidentAcrossRanks) {
+  const auto parts = [](const std::string& subject, int64_t step) {
+    return Parts{
+        OnRanks({0}, About({"process group 0 of ranks 0, 1"},
+                           Part("a", Rung::kCall, 3, 9))),
+        OnRanks({1}, About({subject}, Part("b", Rung::kResult, step, 9)))};
+  };
+  EXPECT_EQ(CountIncidents(parts("process group 0 of ranks 0, 1", 4)), 1u);
+  EXPECT_EQ(CountIncidents(parts("process group 0 of ranks 2, 3", 4)), 2u);
+  EXPECT_EQ(CountIncidents(parts("process group 0 of ranks 0, 1", 5)), 2u);
+  // What another rank did explains nothing of it.
+  EXPECT_EQ(RoleOf("b", parts("process group 0 of ranks 0, 1", 3)), "a<-");
+}
+
+// An old error of the only optimizer must not hide each later one.
+TEST(Incidents, WhatBeginsLaterOnOneOptimizerIsAnother) {
+  EXPECT_EQ(CountIncidents(
+                {About({"optimizer 0"}, Part("a", Rung::kSetup, 0, 900)),
+                 About({"optimizer 0"}, Part("b", Rung::kUpdate, 500, 900))}),
+            2u);
+}
+
 TEST(Incidents, OfOneRungTheEarlierExplains) {
   const Parts parts = {On({"w"}, Part("a", Rung::kSetup, 3, 9)),
                        On({"w"}, Part("b", Rung::kUpdate, 3, 9)),
@@ -258,7 +320,10 @@ TEST(Incidents, TheOrderInWhichTheyWereFoundDoesNotMatter) {
         Part("v" + std::to_string(i), static_cast<Rung>(random() % 10), first,
              first + static_cast<int64_t>(random() % 9));
     part.ranks = {static_cast<int32_t>(random() % 3)};
-    part.variables = {"w" + std::to_string(random() % 8)};
+    if (random() % 2 == 0) {
+      part.variables = {"w" + std::to_string(random() % 8)};
+    }
+    part.subjects = {"optimizer " + std::to_string(random() % 3)};
     part.advice = random() % 3 == 0;
     part.place.structure = random() % 3 == 0;
     parts.push_back(part);

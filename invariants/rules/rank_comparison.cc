@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "invariants/rules/subjects.h"
 #include "invariants/rules/words.h"
 
 namespace traincheck {
@@ -149,6 +150,11 @@ Finding RankComparison::Describe(const ReplicaUnit& unit,
   }
   const std::vector<std::string> differ(names.begin(), names.end());
   if (words.variables) finding.variables = differ;
+  if (words.ordinals == Ordinals::kOptimizers) {
+    finding.subjects = {OptimizerSubject(unit.ordinal)};
+  } else if (words.ordinals == Ordinals::kProcessGroups) {
+    finding.subjects = {GroupSubject(unit.ranks, unit.ordinal)};
+  }
   finding.expected = "equal " + words.what + " on " + RankWords(unit.ranks);
   const size_t compared = window.members->begin()->second.values.size();
   finding.seen = shown;

@@ -41,11 +41,15 @@ struct RankWindow {
 
 class RankComparison : public JoinedRanks {
  public:
+  // What the ordinals of windows count.
+  enum class Ordinals { kOther, kOptimizers, kProcessGroups };
+
   struct Words {
     std::string what;        // "gradients of parameters before a step"
     bool variables = false;  // are the names those of variables?
     // Could each window have refuted it, also one that is like the one before?
     bool each_window_counts = false;
+    Ordinals ordinals = Ordinals::kOther;
   };
 
   explicit RankComparison(RuleSink* sink) : sink_(sink) {}

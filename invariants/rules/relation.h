@@ -28,6 +28,8 @@ enum class Outcome { kPass, kViolated, kUnknown };
 struct Finding {
   std::vector<std::string> apis;
   std::vector<std::string> variables;
+  // What else it is about (subjects.h).
+  std::vector<std::string> subjects;
   std::vector<std::string> sites;  // most telling first
   // Through which the first of these was reached (ProcessDefinitions).
   std::vector<std::string> callers;
@@ -36,7 +38,8 @@ struct Finding {
   std::vector<std::string> evidence;
 
   void Fields(Archive& archive) {
-    archive(apis, variables, sites, callers, expected, seen, evidence);
+    archive(apis, variables, subjects, sites, callers, expected, seen,
+            evidence);
   }
 };
 

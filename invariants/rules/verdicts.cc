@@ -2,9 +2,26 @@
 
 #include <utility>
 
+#include "invariants/rules/subjects.h"
 #include "invariants/rules/words.h"
 
 namespace traincheck {
+namespace {
+
+// A step of an optimizer is about that optimizer, wherever it is called: one
+// line may step several.
+void AddSubject(const ProcessFacts& facts, const Call& call, Finding* finding) {
+  const Optimizer* optimizer = facts.ownership().Find(call.object);
+  if (optimizer) {
+    return AddOnce(OptimizerSubject(optimizer->ordinal), &finding->subjects);
+  }
+  const std::string site = facts.definitions().Site(call.site);
+  if (site.empty()) return;
+  AddOnce(CallSubject(facts.FunctionName(call.function_id), site),
+          &finding->subjects);
+}
+
+}  // namespace
 
 Verdict NewVerdict(const ProcessFacts& facts, size_t rule, uint32_t object) {
   Verdict verdict;
@@ -44,6 +61,7 @@ void MarkViolated(const ProcessFacts& facts, const Call& call,
   verdict->label = StepLabel(facts, *verdict);
   AddOnce(facts.FunctionName(call.function_id), &verdict->finding.apis);
   AddSite(facts, call.site, &verdict->finding);
+  AddSubject(facts, call, &verdict->finding);
 }
 
 void MarkUnknown(const std::string& reason, Verdict* verdict) {

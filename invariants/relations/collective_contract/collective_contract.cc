@@ -110,8 +110,12 @@ struct CollectiveSpec {
 
   std::string Describe() const { return WordsOf(what).text; }
   RankComparison::Words Words() const {
-    return {WordsOf(what).compared, /*variables=*/false,
-            /*each_window_counts=*/true};
+    // Parts are compared by pairs of ranks, and not by groups.
+    return {.what = WordsOf(what).compared,
+            .each_window_counts = true,
+            .ordinals = what == What::kSplits
+                            ? RankComparison::Ordinals::kOther
+                            : RankComparison::Ordinals::kProcessGroups};
   }
   static std::vector<const Fact*> Facts() { return {}; }
 

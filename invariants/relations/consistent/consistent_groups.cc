@@ -62,9 +62,7 @@ struct GroupSpec {
     return "Equal on " + group.Describe() + ": " + state.Describe() + ", " +
            who + ".";
   }
-  RankComparison::Words Words() const {
-    return {state.Describe(), /*variables=*/true};
-  }
+  RankComparison::Words Words() const { return WordsOf(state); }
   static std::vector<const Fact*> Facts() { return {}; }
   void AddNeeds(CaptureNeeds* needs) const {
     if (state.grad) return needs->Gradients();

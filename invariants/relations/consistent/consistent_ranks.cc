@@ -35,9 +35,7 @@ struct ReplicaSpec {
     return "All ranks that hold replicas of a model have equal " +
            state.Describe() + ".";
   }
-  RankComparison::Words Words() const {
-    return {state.Describe(), /*variables=*/true};
-  }
+  RankComparison::Words Words() const { return WordsOf(state); }
   // Evidence of replication says when it applies.
   static std::vector<const Fact*> Facts() { return {}; }
   void AddNeeds(CaptureNeeds* needs) const {

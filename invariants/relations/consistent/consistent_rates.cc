@@ -40,7 +40,8 @@ struct RatesSpec {
            "when an optimizer step begins.";
   }
   static RankComparison::Words Words() {
-    return {.what = "learning rates when an optimizer step begins"};
+    return {.what = "learning rates when an optimizer step begins",
+            .ordinals = RankComparison::Ordinals::kOptimizers};
   }
   static std::vector<const Fact*> Facts() { return {}; }
   // Numbers of optimizers are recorded in every step, whatever the plan.

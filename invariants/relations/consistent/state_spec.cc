@@ -72,6 +72,15 @@ std::string StateSpec::Describe() const {
   return text;
 }
 
+RankComparison::Words WordsOf(const StateSpec& spec) {
+  // A forward's block is of a wrapper, the others are of an optimizer.
+  return {.what = spec.Describe(),
+          .variables = true,
+          .ordinals = spec.point == StatePoint::kForwardBegin
+                          ? RankComparison::Ordinals::kOther
+                          : RankComparison::Ordinals::kOptimizers};
+}
+
 StateSpec ReadStateSpec(JsonReader* reader) {
   StateSpec spec;
   const std::string of = reader->String("of");

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/json_reader.h"
+#include "invariants/rules/rank_comparison.h"
 #include "invariants/rules/state_block.h"
 #include "invariants/trace/definitions.h"
 #include "proto/record_format.h"
@@ -41,6 +42,9 @@ StatePoint PointFromName(const std::string& name);
 StateSpec ReadStateSpec(JsonReader* reader);
 // Adds them.
 void WriteStateSpec(const StateSpec& spec, nlohmann::json* json);
+
+// For a comparison of such values block by block (state_block.h).
+RankComparison::Words WordsOf(const StateSpec& spec);
 
 // The value that the spec means; nullopt: not recorded.
 inline std::optional<uint64_t> ValueOf(const StateSpec& spec,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "invariants/rules/subjects.h"
 #include "invariants/rules/words.h"
 
 namespace traincheck {
@@ -145,6 +146,7 @@ Finding UpdateComparison::Describe(const ReplicaUnit& unit,
     AddWriter(PartsOf(writers_.Text(after->writer)), &finding);
   }
   std::sort(finding.variables.begin(), finding.variables.end());
+  finding.subjects = {OptimizerSubject(unit.ordinal)};
   finding.expected =
       "equal parameters on " + RankWords(unit.ranks) +
       " when the step ends, as they were equal before and got equal gradients";
