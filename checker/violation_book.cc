@@ -1,9 +1,9 @@
 #include "checker/violation_book.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/hash.h"
-#include "checker/incidents/incidents.h"
 #include "checker/violation_words.h"
 #include "invariants/rules/words.h"
 
@@ -47,17 +47,15 @@ IncidentPart PartOf(const Violation& violation) {
           .learned = violation.learned};
 }
 
-// Says of each to which incident it belongs.
-void Group(std::vector<Violation>* all) {
-  std::vector<IncidentPart> parts;
-  for (const Violation& violation : *all) parts.push_back(PartOf(violation));
-  const std::vector<IncidentRole> roles = FindIncidents(parts);
-  for (size_t i = 0; i < roles.size(); ++i) {
-    const std::optional<size_t> cause = roles[i].cause;
-    (*all)[i].grouped = {.incident = parts[roles[i].lead].id,
-                         .cause = cause ? parts[*cause].id : "",
-                         .alerts = roles[i].alert};
+// To which incident each of the parts belongs.
+std::vector<Grouped> Group(const std::vector<IncidentPart>& parts) {
+  std::vector<Grouped> all;
+  for (const IncidentRole& role : FindIncidents(parts)) {
+    all.push_back({.incident = parts[role.lead].id,
+                   .cause = role.cause ? parts[*role.cause].id : "",
+                   .alerts = role.alert});
   }
+  return all;
 }
 
 }  // namespace
@@ -111,6 +109,7 @@ void ViolationBook::Violate(const Invariant& invariant,
   // From the step before the newest window: a window that comes again may have
   // an earlier step than it had at first.
   part.last_step = std::max(part.step_before, verdict.step);
+  Widen(entries_.at(place.key), part);
   changed_.insert(place.key);
   if (!verdict.across_ranks) TouchDisagreements(verdict.attempt, verdict.step);
 }
@@ -134,7 +133,9 @@ void ViolationBook::MoveStart(const Verdict& verdict, const Key& key,
 ViolationBook::Part* ViolationBook::Start(const Invariant& invariant,
                                           const Verdict& verdict,
                                           const UnitPlace& place) {
-  Entry& entry = entries_[place.key];
+  const auto [found, is_new] = entries_.try_emplace(place.key);
+  Entry& entry = found->second;
+  if (is_new) Number(&*found);
   entry.invariant = &invariant;
   entry.attempt = verdict.attempt;
   entry.across_ranks = verdict.across_ranks;
@@ -150,6 +151,25 @@ ViolationBook::Part* ViolationBook::Start(const Invariant& invariant,
   }
   regroup_ = true;
   return &part;
+}
+
+void ViolationBook::Number(std::pair<const Key, Entry>* entry) {
+  entry->second.number = numbered_.size();
+  numbered_.push_back(entry);
+  grouped_.emplace_back();
+  parts_.emplace_back();
+  spans_.emplace_back();
+}
+
+void ViolationBook::Widen(const Entry& entry, const Part& part) {
+  // Disagreements accompany nothing.
+  if (entry.across_ranks || !part.first_step || !part.last_step) return;
+  Span& span = spans_[entry.number];
+  if (span.last < span.first) {
+    span = {entry.attempt, *part.first_step, *part.last_step};
+  }
+  span.first = std::min(span.first, *part.first_step);
+  span.last = std::max(span.last, *part.last_step);
 }
 
 void ViolationBook::Place(uint32_t process, int32_t rank) {
@@ -173,8 +193,10 @@ void ViolationBook::EndProcess(uint32_t process, uint32_t attempt,
   for (const auto& [key, entry] : entries_) {
     for (const auto& [unit, part] : entry.parts) {
       const std::optional<int64_t> made = LastMade(entry, part);
+      if (!made) continue;
+      parts_[entry.number].id.clear();
       // It is shown in another step from here on (Render).
-      if (made && part.last_step > made) changed_.insert(key);
+      if (part.last_step > made) changed_.insert(key);
     }
   }
 }
@@ -214,27 +236,36 @@ void ViolationBook::EndRun() {
 }
 
 void ViolationBook::Regroup() {
-  regroup_ = false;
   // Of all violations anew, and not of those that changed: the result is a
   // function of what they are, not of the order in which they came.
-  const std::vector<Violation> all = All();
-  size_t number = 0;
-  for (const auto& [key, entry] : entries_) {
-    Grouped& known = grouped_[key];
-    // All() goes through entries_ in the same order.
-    const Grouped& now = all[number++].grouped;
-    if (now == known) continue;
-    known = now;
-    changed_.insert(key);
+  for (size_t number = 0; number < parts_.size(); ++number) {
+    const auto& [key, entry] = *numbered_[number];
+    if (parts_[number].id.empty()) parts_[number] = PartOf(Render(key, entry));
+  }
+  std::vector<Grouped> all = Group(parts_);
+  for (size_t number = 0; number < all.size(); ++number) {
+    if (all[number] == grouped_[number]) continue;
+    grouped_[number] = std::move(all[number]);
+    changed_.insert(numbered_[number]->first);
   }
 }
 
 std::vector<Violation> ViolationBook::TakeChanges() {
-  if (regroup_) Regroup();
+  std::map<Key, Violation> rendered;
+  const auto render = [&](const Key& key) -> Violation& {
+    const auto [found, is_new] = rendered.try_emplace(key);
+    if (is_new) found->second = Render(key, entries_.at(key));
+    return found->second;
+  };
+  for (const Key& key : changed_) {
+    parts_[entries_.at(key).number] = PartOf(render(key));
+  }
+  if (std::exchange(regroup_, false)) Regroup();
   std::vector<Violation> changes;
   for (const Key& key : changed_) {
-    changes.push_back(Render(key, entries_.at(key)));
-    changes.back().grouped = grouped_.at(key);
+    Violation& violation = render(key);
+    violation.grouped = grouped_[entries_.at(key).number];
+    changes.push_back(std::move(violation));
   }
   changed_.clear();
   // Who follows them knows to which incident a violation belongs now before it
@@ -248,8 +279,15 @@ std::vector<Violation> ViolationBook::TakeChanges() {
 
 std::vector<Violation> ViolationBook::All() const {
   std::vector<Violation> all;
-  for (const auto& [key, entry] : entries_) all.push_back(Render(key, entry));
-  Group(&all);
+  std::vector<IncidentPart> parts;
+  for (const auto& [key, entry] : entries_) {
+    all.push_back(Render(key, entry));
+    parts.push_back(PartOf(all.back()));
+  }
+  std::vector<Grouped> grouped = Group(parts);
+  for (size_t i = 0; i < all.size(); ++i) {
+    all[i].grouped = std::move(grouped[i]);
+  }
   return all;
 }
 
@@ -275,7 +313,11 @@ void ViolationBook::Fields(const Rules& rules, Archive& archive) {
   }
   for (const auto& [step, key] : disagreements_) whole &= is_there(key);
   for (const Key& key : changed_) whole &= is_there(key);
-  if (!whole) archive.Fail("violations do not belong together");
+  if (!whole) return archive.Fail("violations do not belong together");
+  for (auto& item : entries_) {
+    Number(&item);
+    for (const auto& [unit, part] : item.second.parts) Widen(item.second, part);
+  }
 }
 
 Violation ViolationBook::Render(const Key& key, const Entry& entry) const {
@@ -332,11 +374,19 @@ void ViolationBook::AddCompanions(const Entry& entry,
                                   std::optional<int64_t> step,
                                   Violation* violation) const {
   if (!step) return;
-  const auto begin = entries_.lower_bound(Key(entry.attempt, "", "", ""));
-  for (auto it = begin;
-       it != entries_.end() && it->second.attempt == entry.attempt; ++it) {
-    const Entry& other = it->second;
-    if (other.across_ranks) continue;
+  // In the order of their keys, whatever the order in which they came.
+  std::vector<const std::pair<const Key, Entry>*> near;
+  for (size_t number = 0; number < spans_.size(); ++number) {
+    const Span& span = spans_[number];
+    if (span.attempt == entry.attempt && span.first <= *step &&
+        *step <= span.last) {
+      near.push_back(numbered_[number]);
+    }
+  }
+  std::sort(near.begin(), near.end(),
+            [](const auto* a, const auto* b) { return a->first < b->first; });
+  for (const auto* const item : near) {
+    const Entry& other = item->second;
     std::set<int32_t> ranks;
     const Finding* finding = nullptr;
     for (const auto& [unit, part] : other.parts) {

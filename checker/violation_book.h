@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "checker/checker.h"
+#include "checker/incidents/incidents.h"
 #include "invariants/rules/relation.h"
 
 namespace traincheck {
@@ -32,6 +33,8 @@ class ViolationBook {
 
   ViolationBook(const std::string& run, NameOf name_of)
       : run_(run), name_of_(std::move(name_of)) {}
+  ViolationBook(const ViolationBook&) = delete;
+  ViolationBook& operator=(const ViolationBook&) = delete;
 
   // REQUIRES: `invariant` outlives the book.
   void Add(const Invariant& invariant, const Verdict& verdict);
@@ -82,6 +85,8 @@ class ViolationBook {
     uint32_t attempt = 0;
     bool across_ranks = false;
     std::map<PartKey, Part> parts;
+    // In the order in which the book has met them; not saved.
+    size_t number = 0;
 
     void Fields(Archive& archive) { archive(attempt, across_ranks, parts); }
   };
@@ -103,7 +108,12 @@ class ViolationBook {
               const UnitPlace& place);
   void Pass(const Verdict& verdict, const UnitPlace& place);
   void TouchDisagreements(uint32_t attempt, std::optional<int64_t> step);
+  // The entry gets the next number.
+  void Number(std::pair<const Key, Entry>* entry);
+  // The steps of the entry's parts are among those that it is looked up by.
+  void Widen(const Entry& entry, const Part& part);
   // Finds the incidents anew; violations that are in another one have changed.
+  // REQUIRES: what has changed is in parts_.
   void Regroup();
   // Without its incident.
   Violation Render(const Key& key, const Entry& entry) const;
@@ -123,8 +133,23 @@ class ViolationBook {
   std::set<Key> changed_;
   // Something that incidents are found by has changed.
   bool regroup_ = true;
-  // As it was when it was asked for last; not saved.
-  std::map<Key, Grouped> grouped_;
+  // By the numbers of entries from here on; none of it is saved. Entries stay
+  // where they are.
+  std::vector<const std::pair<const Key, Entry>*> numbered_;
+  // As it was when it was asked for last.
+  std::vector<Grouped> grouped_;
+  // What incidents are found by, as it was rendered last: a run of thousands of
+  // violations is not rendered anew for each new one. Without an id: it has to
+  // be rendered.
+  std::vector<IncidentPart> parts_;
+  // Between these steps are all of the entry's parts that know theirs. A flat
+  // table, which is looked through for each disagreement.
+  struct Span {
+    uint32_t attempt = 0;
+    int64_t first = 0;
+    int64_t last = -1;  // before the first one: of none
+  };
+  std::vector<Span> spans_;
   // With violations, and of a rank that is not known yet.
   std::set<uint32_t> unplaced_;
   // The last step that was made, of those that have ended in order.

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <numeric>
 #include <string_view>
 #include <tuple>
 #include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/types/span.h"
 
 namespace traincheck {
 namespace {
@@ -63,6 +65,34 @@ class Sets {
   std::vector<Index> above_;
 };
 
+// Numbers of names, within an attempt: comparing texts would be most of the
+// work.
+class NumberedNames {
+ public:
+  using Range = absl::Span<const uint32_t>;
+
+  // The names of one part more.
+  template <typename Text>
+  void Add(uint32_t attempt, const std::vector<std::string>& names, Text text) {
+    for (const std::string& name : names) {
+      const auto [found, is_new] = numbers_.try_emplace(
+          {attempt, text(name)}, static_cast<uint32_t>(numbers_.size()));
+      all_.push_back(found->second);
+    }
+    ends_.push_back(all_.size());
+  }
+  Range Of(Index part) const {
+    const size_t begin = part == 0 ? 0 : ends_[part - 1];
+    return Range(all_).subspan(begin, ends_[part] - begin);
+  }
+  size_t count() const { return numbers_.size(); }
+
+ private:
+  absl::flat_hash_map<std::pair<uint32_t, std::string_view>, uint32_t> numbers_;
+  std::vector<uint32_t> all_;  // part after part
+  std::vector<size_t> ends_;
+};
+
 // All of it goes through order_, the order in which violations lead, so that
 // results do not depend on the order of the parts. Joins are made through
 // tables by rank and step, and by variable, not by comparing pairs: 10,000
@@ -71,9 +101,19 @@ class Finder {
  public:
   explicit Finder(const std::vector<IncidentPart>& parts)
       : parts_(parts), sets_(parts.size()), order_(parts.size()) {
+    std::vector<OrderKey> keys;
+    keys.reserve(parts.size());
+    for (const IncidentPart& part : parts) {
+      keys.push_back(OrderOf(part));
+      variables_.Add(part.attempt, part.variables, OwnerOf);
+      subjects_.Add(part.attempt, part.subjects,
+                    [](std::string_view subject) { return subject; });
+    }
     std::iota(order_.begin(), order_.end(), Index{0});
     std::sort(order_.begin(), order_.end(),
-              [this](Index a, Index b) { return KeyOf(a) < KeyOf(b); });
+              [&keys](Index a, Index b) { return keys[a] < keys[b]; });
+    place_.resize(parts.size());
+    for (size_t i = 0; i < order_.size(); ++i) place_[order_[i]] = i;
   }
 
   std::vector<IncidentRole> Find() {
@@ -87,8 +127,6 @@ class Finder {
   }
 
  private:
-  OrderKey KeyOf(Index at) const { return OrderOf(parts_[at]); }
-
   template <typename Use>
   void ForRanks(const IncidentPart& part, const Use& use) const {
     if (part.ranks.empty()) use(kNoRank);
@@ -96,37 +134,38 @@ class Finder {
   }
 
   template <typename Use>
-  void ForSubjects(const IncidentPart& part, const Use& use) const {
-    ForRanks(part, [&](int32_t rank) {
-      for (const std::string& subject : part.subjects) use(rank, subject);
+  void ForSubjects(Index at, const Use& use) const {
+    ForRanks(parts_[at], [&](int32_t rank) {
+      for (const uint32_t subject : subjects_.Of(at)) use(rank, subject);
     });
   }
 
+  // By attempt, rank (or subject) and step the one that comes first in order_.
+  using Begun =
+      absl::flat_hash_map<std::tuple<uint32_t, int64_t, int64_t>, Index>;
+
   void JoinThoseThatBeginTogether(bool structure) {
-    // By attempt, rank (or subject) and step.
-    std::map<std::tuple<uint32_t, int32_t, int64_t>, Index> by_rank;
-    std::map<std::tuple<uint32_t, std::string_view, int64_t>, Index> by_subject;
+    Begun by_rank, by_subject;
     for (const Index at : order_) {
       const IncidentPart& part = parts_[at];
       if (part.place.structure != structure) continue;
       ForRanks(part, [&](int32_t rank) { JoinAt(rank, at, &by_rank); });
-      for (const std::string& subject : part.subjects) {
-        JoinAt(std::string_view(subject), at, &by_subject);
+      for (const uint32_t subject : subjects_.Of(at)) {
+        JoinAt(subject, at, &by_subject);
       }
     }
     JoinNeighbours(by_rank);
     JoinNeighbours(by_subject);
+    if (!structure) begun_ = std::move(by_rank);
   }
 
-  template <typename Whose, typename Begun>
-  void JoinAt(const Whose& whose, Index at, Begun* begun) {
+  void JoinAt(int64_t whose, Index at, Begun* begun) {
     const IncidentPart& part = parts_[at];
     const auto [found, is_new] =
         begun->try_emplace({part.attempt, whose, Begin(part)}, at);
     if (!is_new) sets_.Join(at, found->second);
   }
 
-  template <typename Begun>
   void JoinNeighbours(const Begun& begun) {
     for (const auto& [key, at] : begun) {
       const auto& [attempt, whose, step] = key;
@@ -135,25 +174,25 @@ class Finder {
     }
   }
 
-  // By attempt and variable, in the order of their begin.
-  auto ByVariable() const {
-    std::map<std::pair<uint32_t, std::string_view>, std::vector<Index>> found;
-    for (const Index at : order_) {
+  // By variable, in the order of their begin.
+  std::vector<std::vector<Index>> ByVariable() const {
+    std::vector<Index> by_begin = order_;
+    std::stable_sort(by_begin.begin(), by_begin.end(),
+                     [this](Index a, Index b) {
+                       return Begin(parts_[a]) < Begin(parts_[b]);
+                     });
+    std::vector<std::vector<Index>> found(variables_.count());
+    for (const Index at : by_begin) {
       if (parts_[at].place.structure) continue;
-      for (const std::string& variable : parts_[at].variables) {
-        found[{parts_[at].attempt, OwnerOf(variable)}].push_back(at);
+      for (const uint32_t variable : variables_.Of(at)) {
+        found[variable].push_back(at);
       }
-    }
-    for (auto& [variable, all] : found) {
-      std::stable_sort(all.begin(), all.end(), [this](Index a, Index b) {
-        return Begin(parts_[a]) < Begin(parts_[b]);
-      });
     }
     return found;
   }
 
   void JoinThoseThatFollow() {
-    for (const auto& [variable, all] : ByVariable()) {
+    for (const std::vector<Index>& all : ByVariable()) {
       // Of each rung the one that lasts longest so far.
       std::array<std::optional<Index>, kRungs> lasting;
       for (const Index at : all) {
@@ -180,58 +219,80 @@ class Finder {
   }
 
   void AddStructure() {
-    std::map<Index, std::vector<Index>> groups;
+    std::vector<std::vector<Index>> groups(parts_.size());
     for (const Index at : order_) {
-      if (parts_[at].place.structure) groups[sets_.Find(at)].push_back(at);
+      const IncidentPart& part = parts_[at];
+      if (part.place.structure) {
+        groups[sets_.Find(at)].push_back(at);
+      } else if (!part.advice) {
+        ForRanks(part, [&](int32_t rank) {
+          alerts_[{part.attempt, rank}].push_back(at);
+        });
+      }
     }
-    for (const auto& [set, group] : groups) {
+    for (const std::vector<Index>& group : groups) {
+      if (group.empty()) continue;
       const std::optional<Index> whose = WhoseStructure(group);
       if (whose) sets_.Join(group.front(), *whose);
     }
   }
 
-  // The violation that a group of structure goes to.
+  // The violation that a group of structure goes to: of those that begin near
+  // it the one that leads, else of the alerts around it.
   std::optional<Index> WhoseStructure(const std::vector<Index>& group) const {
     std::optional<Index> near, around;
-    for (const Index at : order_) {
-      const IncidentPart& part = parts_[at];
-      if (part.place.structure) continue;
-      for (const Index of : group) {
-        if (!ShareRank(part, parts_[of])) continue;
-        const int64_t after = Begin(parts_[of]) - Begin(part);
-        if (!near && -1 <= after && after <= 1) near = at;
-        const bool meet = after > 0 ? Lasts(at, of) : Lasts(of, at);
-        if (!around && !part.advice && meet) around = at;
-      }
-      // In order_, so the first one near is the one that leads among them; one
-      // around counts only if none is near.
-      if (near) return near;
+    const auto keep = [this](Index at, std::optional<Index>* first) {
+      if (!*first || place_[at] < place_[**first]) *first = at;
+    };
+    for (const Index of : group) {
+      const IncidentPart& part = parts_[of];
+      ForRanks(part, [&](int32_t rank) {
+        for (const int64_t after : {-1, 0, 1}) {
+          const auto begun =
+              begun_.find({part.attempt, rank, Begin(part) + after});
+          if (begun != begun_.end()) keep(begun->second, &near);
+        }
+      });
+    }
+    if (near) return near;
+    for (const Index of : group) {
+      const IncidentPart& part = parts_[of];
+      ForRanks(part, [&](int32_t rank) {
+        const auto alerts = alerts_.find({part.attempt, rank});
+        if (alerts == alerts_.end()) return;
+        const auto alert =
+            std::find_if(alerts->second.begin(), alerts->second.end(),
+                         [&](Index at) { return Meet(at, of); });
+        if (alert != alerts->second.end()) keep(*alert, &around);
+      });
     }
     return around;
   }
 
-  static bool ShareRank(const IncidentPart& a, const IncidentPart& b) {
-    if (a.attempt != b.attempt) return false;
-    if (a.ranks.empty() || b.ranks.empty()) {
-      return a.ranks.empty() && b.ranks.empty();
-    }
-    return std::find_first_of(a.ranks.begin(), a.ranks.end(), b.ranks.begin(),
-                              b.ranks.end()) != a.ranks.end();
+  bool Meet(Index a, Index b) const {
+    return Begin(parts_[a]) < Begin(parts_[b]) ? Lasts(a, b) : Lasts(b, a);
   }
 
   // Those of one set and variable (or rank and step) that may explain others:
   // of each rung the one that began first.
-  using Causes = std::array<std::optional<Index>, kRungs>;
+  // Narrow, because there are many tables of them.
+  struct Causes {
+    static constexpr uint32_t kNone = UINT32_MAX;
+    std::array<uint32_t, kRungs> by_rung;
+
+    Causes() { by_rung.fill(kNone); }
+  };
 
   std::vector<IncidentRole> Roles() {
     std::vector<IncidentRole> roles(parts_.size());
-    std::map<Index, Index> leads;  // by set
-    std::map<Index, bool> alerts;
+    std::vector<std::optional<Index>> leads(parts_.size());  // by set
+    std::vector<bool> alerts(parts_.size());
     for (const Index at : order_) {
       const Index set = sets_.Find(at);
-      alerts[set] |= !parts_[at].advice;
+      if (!parts_[at].advice) alerts[set] = true;
       // The first of its set in order_.
-      const Index lead = leads.try_emplace(set, at).first->second;
+      if (!leads[set]) leads[set] = at;
+      const Index lead = *leads[set];
       roles[at].lead = lead;
       roles[at].cause = lead == at ? at : CauseOf(at, set);
       // In order_, so that advice, which comes later, explains no alert.
@@ -245,15 +306,16 @@ class Finder {
     const IncidentPart& part = parts_[at];
     if (part.place.structure) return;
     const auto add = [this, at, &part](Causes& causes) {
-      std::optional<Index>& known =
-          causes[static_cast<size_t>(part.place.rung)];
-      if (!known || Begin(part) < Begin(parts_[*known])) known = at;
+      uint32_t& known = causes.by_rung[static_cast<size_t>(part.place.rung)];
+      if (known == Causes::kNone || Begin(part) < Begin(parts_[known])) {
+        known = static_cast<uint32_t>(at);
+      }
     };
-    for (const std::string& variable : part.variables) {
-      add(by_variable_[{set, OwnerOf(variable)}]);
+    for (const uint32_t variable : variables_.Of(at)) {
+      add(by_variable_[{set, variable}]);
     }
     auto& about = part.variables.empty() ? about_unnamed_ : about_named_;
-    ForSubjects(part, [&](int32_t rank, std::string_view subject) {
+    ForSubjects(at, [&](int32_t rank, uint32_t subject) {
       add(about[{set, rank, subject}]);
     });
     if (Begin(part) < kBegunLater) return;
@@ -267,21 +329,21 @@ class Finder {
     const auto look = [&](const auto& table, const auto& key) {
       const auto found = table.find(key);
       if (found == table.end()) return;
-      for (const std::optional<Index>& cause : found->second) {
-        if (!cause || !Explains(*cause, at)) continue;
+      for (const uint32_t cause : found->second.by_rung) {
+        if (cause == Causes::kNone || !Explains(cause, at)) continue;
         // That which comes last in order_, so that people can follow a chain of
         // causes.
-        if (!nearest || KeyOf(*nearest) < KeyOf(*cause)) nearest = cause;
+        if (!nearest || place_[*nearest] < place_[cause]) nearest = cause;
       }
     };
     if (part.place.structure) return nearest;
-    for (const std::string& variable : part.variables) {
-      look(by_variable_, std::pair(set, OwnerOf(variable)));
+    for (const uint32_t variable : variables_.Of(at)) {
+      look(by_variable_, std::pair(set, variable));
     }
     // What names other variables is about something else, even if one optimizer
     // holds both.
     if (nearest) return nearest;
-    ForSubjects(part, [&](int32_t rank, std::string_view subject) {
+    ForSubjects(at, [&](int32_t rank, uint32_t subject) {
       const std::tuple key(set, rank, subject);
       look(about_unnamed_, key);
       if (part.variables.empty()) look(about_named_, key);
@@ -309,15 +371,21 @@ class Finder {
   }
 
   const std::vector<IncidentPart>& parts_;
+  NumberedNames variables_, subjects_;
   Sets sets_;
   std::vector<Index> order_;
-  std::map<std::pair<Index, std::string_view>, Causes> by_variable_;
+  std::vector<size_t> place_;  // in order_, by part
+  Begun begun_;                // by rank: all but structure
+  // Alerts that are not structure by attempt and rank, as in order_.
+  absl::flat_hash_map<std::pair<uint32_t, int32_t>, std::vector<Index>> alerts_;
+  absl::flat_hash_map<std::pair<Index, uint32_t>, Causes> by_variable_;
   // By set, rank and subject: those that name no variables, and the others.
   using BySubject =
-      std::map<std::tuple<Index, int32_t, std::string_view>, Causes>;
+      absl::flat_hash_map<std::tuple<Index, int32_t, uint32_t>, Causes>;
   BySubject about_unnamed_, about_named_;
   // By set, rank and first step: those that name no variables, and the others.
-  using ByStep = std::map<std::tuple<Index, int32_t, int64_t>, Causes>;
+  using ByStep =
+      absl::flat_hash_map<std::tuple<Index, int32_t, int64_t>, Causes>;
   ByStep begun_unnamed_, begun_named_;
 };
 
